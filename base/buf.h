@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/overflow.h"
+#include "base/size.h"
 
 struct ps_buf {
 	uint8_t *p;
@@ -35,24 +35,24 @@ PS_MUST_USE static inline int ps_buf_reserve(struct ps_buf *b, size_t n)
 
 PS_MUST_USE static inline int ps_buf_add(struct ps_buf *b, const void *p, size_t n)
 {
-	int r = ps_buf_reserve(b, n);
+	int rc = ps_buf_reserve(b, n);
 
-	if (r == 0 && n > 0) {
+	if (rc == 0 && n > 0) {
 		memcpy(b->p + b->n, p, n);
 		b->n += n;
 	}
-	return r;
+	return rc;
 }
 
 PS_MUST_USE static inline int ps_buf_add_zeros(struct ps_buf *b, size_t n)
 {
-	int r = ps_buf_reserve(b, n);
+	int rc = ps_buf_reserve(b, n);
 
-	if (r == 0 && n > 0) {
+	if (rc == 0 && n > 0) {
 		memset(b->p + b->n, 0, n);
 		b->n += n;
 	}
-	return r;
+	return rc;
 }
 
 static inline void ps_buf_fini(struct ps_buf *b)

@@ -1,10 +1,12 @@
-/* Checksums of whole objects, as origins and manifests tell them: "ALGORITHM:HEX" in lower case.
+/* Checksums: of whole objects, as origins and manifests report them, "ALGORITHM:HEX" in lower case; and the CRCs of
+ * blocks and parts.
  *
  *   md5 sha1 sha256 sha512      of the bytes
  *   crc32 crc32c crc64nvme      the value, most significant digit first
  *   gitblob                     sha1 of "blob SIZE\0" and the bytes, as git names a file
  *
- * A checksum of parts (S3's "-N", composite ones) says nothing of the whole: whoever meets one does not pass it on.
+ * A checksum of parts (S3's "-N", composite ones) says nothing of the whole: a caller that meets one does not pass it
+ * on.
  *
  * Ownership: a struct ps_checksum is the caller's memory; every init that succeeded is ended by a fini. Threads: one a
  * struct. Blocks: never. */
@@ -37,5 +39,16 @@ void ps_checksum_update(struct ps_checksum *sum, const void *bytes, size_t n);
 /* All bytes were given: what they come to, in the same form. True: it is what was expected. */
 bool ps_checksum_final(struct ps_checksum *sum, char ret_seen[static PS_CHECKSUM_LEN]);
 void ps_checksum_fini(struct ps_checksum *sum);
+
+/* CRC32C (Castagnoli), as stored in the index. */
+uint32_t ps_crc32c(const void *bytes, size_t nbytes);
+
+/* The checksum of a followed by b, from the checksums of both and the length of b: what arrived in parts need
+ * not be read again. */
+uint32_t ps_crc32c_join(uint32_t a, uint32_t b, size_t nbytes_b);
+
+/* CRC-64/NVME, which S3 keeps of what was uploaded in parts: of the bytes that `crc` is of (0: none), followed by
+ * these. */
+uint64_t ps_crc64nvme(uint64_t crc, const void *bytes, size_t nbytes);
 
 #endif

@@ -1,48 +1,91 @@
 #include "base/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* vsnprintf cuts anywhere; a cut UTF-8 sequence would be rubbish at the end of a log line. */
-static void cut_at_character(char *text, size_t cap, int wanted)
+/* Takes the beginning of a character off the end of a full text: it would make all of it invalid as JSON. */
+static void trim_to_character(char *text, size_t room)
 {
-	if (wanted < 0 || (size_t)wanted < cap)
-		return;
-	size_t n = strlen(text);
+	size_t n = room - 1;
 	while (n > 0 && ((unsigned char)text[n - 1] & 0xc0) == 0x80)
 		n--;
-	if (n > 0 && (unsigned char)text[n - 1] >= 0xc0)
+	if (n == 0)
+		return;
+	unsigned char lead = (unsigned char)text[n - 1];
+	size_t want = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+	if (n - 1 + want > room - 1)
 		text[n - 1] = '\0';
+}
+
+/* The text, and what follows it if that is not NULL, to ret, which no argument points into. */
+static void format(char *ret, size_t room, const char *fmt, va_list ap, const char *then)
+{
+	int n = vsnprintf(ret, room, fmt, ap);
+
+	if (n < 0)
+		n = snprintf(ret, room, "no text");
+	if (then && (size_t)n < room)
+		n += snprintf(ret + n, room - (size_t)n, ": %s", then);
+	if ((size_t)n >= room)
+		trim_to_character(ret, room);
 }
 
 int ps_error_set(struct ps_error *err, int errnum, const char *fmt, ...)
 {
+	char text[PS_ERROR_TEXT_LEN];
 	va_list ap;
 
 	if (!err)
 		return -errnum;
-	*err = (struct ps_error){.err = errnum};
 	va_start(ap, fmt);
-	cut_at_character(err->text, sizeof err->text, vsnprintf(err->text, sizeof err->text, fmt, ap));
+	format(text, sizeof(text), fmt, ap, NULL);
 	va_end(ap);
+	*err = (struct ps_error){.err = errnum};
+	memcpy(err->text, text, strlen(text) + 1);
 	return -errnum;
 }
 
-int ps_error_prefix(struct ps_error *err, const char *fmt, ...)
+int ps_error_prefix(struct ps_error *err, int rc, const char *fmt, ...)
 {
-	char old[PS_ERROR_TEXT_LEN];
+	char text[PS_ERROR_TEXT_LEN];
 	va_list ap;
 
 	if (!err)
-		return -1;
-	memcpy(old, err->text, sizeof old);
+		return rc;
 	va_start(ap, fmt);
-	int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
+	format(text, sizeof(text), fmt, ap, err->text);
 	va_end(ap);
-	if (n >= 0 && (size_t)n < sizeof err->text) {
-		size_t room = sizeof err->text - (size_t)n;
-		cut_at_character(err->text, sizeof err->text, n + snprintf(err->text + n, room, ": %s", old));
-	}
-	return -err->err;
+	memcpy(err->text, text, strlen(text) + 1);
+	return rc;
+}
+
+int ps_load_error_set(struct ps_load_error *err, int errnum, const char *fmt, ...)
+{
+	char text[PS_LOAD_ERROR_TEXT_LEN];
+	va_list ap;
+
+	if (!err)
+		return -errnum;
+	va_start(ap, fmt);
+	format(text, sizeof(text), fmt, ap, NULL);
+	va_end(ap);
+	err->err = errnum;
+	memcpy(err->text, text, strlen(text) + 1);
+	return -errnum;
+}
+
+int ps_load_error_prefix(struct ps_load_error *err, int rc, const char *fmt, ...)
+{
+	char text[PS_LOAD_ERROR_TEXT_LEN];
+	va_list ap;
+
+	if (!err)
+		return rc;
+	va_start(ap, fmt);
+	format(text, sizeof(text), fmt, ap, err->text);
+	va_end(ap);
+	memcpy(err->text, text, strlen(text) + 1);
+	return rc;
 }

@@ -21,7 +21,7 @@ void ps_id_of_strings(const char *const *strings, size_t n, struct ps_id *ret_id
 
 		for (int k = 0; k < 8; k++)
 			le[k] = (uint8_t)(len >> (8 * k));
-		EVP_DigestUpdate(ctx, le, sizeof le);
+		EVP_DigestUpdate(ctx, le, sizeof(le));
 		EVP_DigestUpdate(ctx, s, len);
 	}
 	EVP_DigestFinal_ex(ctx, digest, NULL);

@@ -1,5 +1,4 @@
-/* 128-bit identities: SHA-256 cut to 16 bytes. Collision-resistant, since who names objects in a shared
- * cache may be an adversary. Threads: any. Blocks: never. */
+/* Hashes: 128-bit identities, and FNV-1a where collisions by intent are no concern. Threads: any. Blocks: never. */
 #ifndef PS_BASE_HASH_H
 #define PS_BASE_HASH_H
 
@@ -9,6 +8,7 @@
 #define PS_ID_LEN 16
 #define PS_ID_HEX_LEN (2 * PS_ID_LEN) /* without NUL */
 
+/* SHA-256 cut to 16 bytes. Collision-resistant, since an adversary may name objects in a shared cache. */
 struct ps_id {
 	uint8_t bytes[PS_ID_LEN];
 };
@@ -22,5 +22,18 @@ void ps_id_hex(const struct ps_id *id, char ret_hex[static PS_ID_HEX_LEN + 1]);
 int ps_id_parse(const char *hex, struct ps_id *ret_id);
 
 int ps_id_cmp(const struct ps_id *a, const struct ps_id *b);
+
+/* FNV-1a of 64 bits: finds accidental change, and names that must stay the same; no defence against intent. */
+#define PS_HASH_BEGIN UINT64_C(0xcbf29ce484222325)
+
+/* Goes on from h. */
+static inline uint64_t ps_hash(uint64_t h, const void *p, size_t n)
+{
+	const uint8_t *s = p;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ s[i]) * UINT64_C(0x100000001b3);
+	return h;
+}
 
 #endif

@@ -65,7 +65,7 @@ int ps_log_open(const char *target, enum ps_log_level level, const char *ident, 
 		}
 		logger.fd = fd;
 		logger.stamp = true;
-		logger.path = strdup(target); /* without memory it can only not be opened anew */
+		logger.path = strdup(target); /* without memory it cannot be opened again, no more */
 	}
 	logger.level = level;
 	opened = true;
@@ -108,14 +108,14 @@ static void write_line(const char *line, size_t n)
 	}
 	if (lost) {
 		char note[80];
-		int m = snprintf(note, sizeof note, "penstock: warning: %lu lines of this log are lost\n", lost);
+		int m = snprintf(note, sizeof(note), "penstock: warning: %lu lines of this log are lost\n", lost);
 
 		lost = 0;
 		if (write(logger.fd, note, (size_t)m) < 0)
 			return;
 	}
 	if (write(logger.fd, line, n) < 0) {
-		/* Nothing is left to tell it to. */
+		/* There is no other place for the message. */
 	}
 }
 
@@ -131,7 +131,7 @@ void ps_log(enum ps_log_level level, const char *fmt, ...)
 		PS_LOCK_SCOPE(&early_lock);
 		va_start(ap, fmt);
 		if (nearly < PS_ARRAY_LEN(early)) {
-			vsnprintf(early[nearly].text, sizeof early[0].text, fmt, ap);
+			vsnprintf(early[nearly].text, sizeof(early[0].text), fmt, ap);
 			early[nearly++].level = level;
 		}
 		va_end(ap);
@@ -146,13 +146,13 @@ void ps_log(enum ps_log_level level, const char *fmt, ...)
 		time_t now = time(NULL);
 		struct tm tm;
 
-		n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S%z ", localtime_r(&now, &tm));
+		n = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S%z ", localtime_r(&now, &tm));
 	}
-	n += (size_t)snprintf(line + n, sizeof line - n, "penstock: %s: ", level_names[level]);
-	int m = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
+	n += (size_t)snprintf(line + n, sizeof(line) - n, "penstock: %s: ", level_names[level]);
+	int m = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
 	va_end(ap);
 	if (m > 0)
-		n += PS_MIN((size_t)m, sizeof line - n - 2);
+		n += PS_MIN((size_t)m, sizeof(line) - n - 2);
 	/* A name from an origin may hold a newline; it must not be able to forge a line of the log. */
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)

@@ -22,7 +22,7 @@ int ps_log_open(const char *target, enum ps_log_level level, const char *ident, 
 /* The message number i of those; NULL: there are no more. */
 const char *ps_log_early(unsigned i);
 
-/* Opens the log file anew, after somebody has moved it away; nothing if the log is no file. Any thread.
+/* Opens the log file again, after it was moved away; nothing if the log is not a file. Any thread.
  * -errno: the old one stays in use. */
 int ps_log_reopen(void);
 
@@ -31,8 +31,8 @@ int ps_log_level_parse(const char *word, enum ps_log_level *ret_level);
 
 void ps_log(enum ps_log_level level, const char *fmt, ...) PS_PRINTF(2, 3);
 
-/* For what may fail a thousand times a second: a line each PS_LOG_RATE_S seconds, that tells of those left out. True:
- * log one now. Zero at first; any thread. */
+/* For what may fail a thousand times a second: a line each PS_LOG_RATE_S seconds, with the number of those left out.
+ * True: log one now. Zero at first; any thread. */
 #define PS_LOG_RATE_S 10
 struct ps_log_rate {
 	_Atomic uint64_t next_ns;

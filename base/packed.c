@@ -34,7 +34,7 @@ static void pack(struct ps_packed *p)
 		p->failed = true;
 		return;
 	}
-	size_t n = ZSTD_compressCCtx(p->compressor, frame, sizeof frame, p->tail.s, p->tail.len, LEVEL);
+	size_t n = ZSTD_compressCCtx(p->compressor, frame, sizeof(frame), p->tail.s, p->tail.len, LEVEL);
 	if (ZSTD_isError(n)) { /* there is room for any block, so only memory can be missing */
 		p->failed = true;
 		return;

@@ -14,7 +14,7 @@ struct ps_packed {
 	struct ps_strbuf tail;   /* not compressed yet */
 	struct ps_strbuf frames; /* of zstd, a block each */
 	void *compressor;
-	bool failed; /* out of memory; remembered, and told by each */
+	bool failed; /* out of memory; remembered, and reported by each */
 };
 
 #define ps_autopacked __attribute__((cleanup(ps_packed_fini)))
@@ -25,7 +25,7 @@ void ps_packed_add(struct ps_packed *p, const void *bytes, size_t n);
 /* Gives back what only adding needs, of a text that is kept; it can be added to all the same. */
 void ps_packed_settle(struct ps_packed *p);
 
-/* Some text. `more`: it goes on behind it. *ret_used bytes are done with; the others are given once more,
+/* Some text. `more`: more follows it. *ret_used bytes are done with; the others are given once more,
  * with what follows them, so one who needs to see further uses less than all. A result other than 0 ends the
  * walk. */
 typedef int (*ps_window_fn)(void *arg, const char *text, size_t n, bool more, size_t *ret_used);

@@ -26,7 +26,7 @@ const char *ps_progress_text(uint64_t done, uint64_t total, uint64_t fresh_nbyte
 		double left = (double)(total - done) / rate;
 
 		if (left < ETA_MAX_S)
-			snprintf(eta, sizeof eta, ", %d:%02d:%02d left", (int)left / 3600,
+			snprintf(eta, sizeof(eta), ", %d:%02d:%02d left", (int)left / 3600,
 			        (int)left / 60 % 60, (int)left % 60);
 	}
 	snprintf(buf, PS_PROGRESS_LEN, "[%s] %3d%% %s of %s, %s/s%s%s%s", bar,

@@ -1,4 +1,4 @@
-/* One line on a terminal that tells how far a long job is: bytes, rate, time left. Silent where stderr is no
+/* One line on a terminal that shows how far a long job is: bytes, rate, time left. Silent where stderr is no
  * terminal.
  *
  * Threads: one. Blocks: on the terminal. */
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct ps_progress {
-	bool shown;  /* stderr is a terminal, and somebody wants it */
+	bool shown;  /* stderr is a terminal, and it is wanted */
 	bool drawn;  /* a line stands there, to be overwritten */
 	bool counts; /* and is not worth keeping */
 	uint64_t start_ns, drawn_ns;

@@ -34,10 +34,10 @@ static const char mark[] = "first64k:";
 
 bool ps_remote_is_marked(const struct ps_remote *remote)
 {
-	return strncmp(remote->etag, mark, sizeof mark - 1) == 0;
+	return strncmp(remote->etag, mark, sizeof(mark) - 1) == 0;
 }
 
 void ps_remote_mark(struct ps_remote *remote, uint64_t crc64nvme)
 {
-	snprintf(remote->etag, sizeof remote->etag, "%s%016" PRIx64, mark, crc64nvme);
+	snprintf(remote->etag, sizeof(remote->etag), "%s%016" PRIx64, mark, crc64nvme);
 }

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
-/* In memory --------------------------------------------------------------------------------------- */
+/* In memory ---------------------------------------------------------------------------------------- */
 
 void ps_secret_free(char *secret)
 {
@@ -27,7 +27,7 @@ void ps_cleanup_secret(char **secret)
 	ps_secret_free(*secret);
 }
 
-/* Files of them ------------------------------------------------------------------------------------- */
+/* Files of them ------------------------------------------------------------------------------------ */
 
 static int fail(const char *path, const struct ps_secret_file *kind, int errnum, const char *why,
         struct ps_error *err)
@@ -36,7 +36,7 @@ static int fail(const char *path, const struct ps_secret_file *kind, int errnum,
 	        err, errnum, "%s%s%s: %s", kind->what ? kind->what : "", kind->what ? " " : "", path, why);
 }
 
-/* Credentials are read again and again: their owner is told once of each file, and of each change. */
+/* Credentials are read again and again: the log has one line for each file, and for each change. */
 static bool is_news(const struct stat *st)
 {
 	enum { MAX = 32 };
@@ -120,7 +120,7 @@ int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, cha
 	} else if ((size_t)n > kind->max_nbytes) {
 		char why[64];
 
-		snprintf(why, sizeof why, "longer than %zu KiB", kind->max_nbytes / 1024);
+		snprintf(why, sizeof(why), "longer than %zu KiB", kind->max_nbytes / 1024);
 		rc = fail(path, kind, EFBIG, why, err);
 	} else if (memchr(text, '\0', (size_t)n)) {
 		rc = fail(path, kind, EINVAL, "not text: there is a NUL byte in it", err);
@@ -163,4 +163,19 @@ int ps_secret_token(const char *text, char **ret)
 		return -ENOMEM;
 	*ret = token;
 	return 0;
+}
+
+/* Environments ------------------------------------------------------------------------------------- */
+
+const char *ps_env_get(const char *const *env, const char *name)
+{
+	size_t n = strlen(name);
+	const char *value = NULL;
+
+	if (!env)
+		value = getenv(name);
+	for (; !value && env && *env; env++)
+		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
+			value = *env + n + 1;
+	return value && *value ? value : NULL;
 }

@@ -1,8 +1,8 @@
-/* Strings that must not stay in memory once they are done with, and small files that hold them (tokens, passwords,
- * keys), read whole.
+/* Secrets: strings that must not stay in memory once they are done with, and where they come from: environments, and
+ * small files (tokens, passwords, keys) that are read whole.
  *
- * A file must be a regular one, of text, and no longer than its kind may be. Of one that everybody on the
- * machine may read or write a warning is logged, once a process and mode.
+ * A file must be a regular one, of text, and no longer than its kind may be. World-readable or
+ * world-writable files are reported in the log, once a process and mode.
  *
  * Ownership: the caller's; texts are for ps_secret_free(). Threads: any. Blocks: on disk.
  * Errors: -errno, and a text that begins with the file's name and holds nothing of what is in it. */
@@ -41,5 +41,10 @@ void ps_secret_file_warn(const char *path, const char *what);
 /* A copy of text without the blanks and line ends around it; NULL: nothing is left. -EINVAL: what is left can
  * be no token, as there are blanks, control characters or what is not ASCII in it. */
 int ps_secret_token(const char *text, char **ret) PS_MUST_USE;
+
+/* A variable of env ("NAME=value", NULL-terminated; NULL: the process's own), borrowed; NULL if it is not set or
+ * empty. A daemon mounts for others, so what an origin asks for is in their environment, not in its own. Blocks:
+ * never. */
+const char *ps_env_get(const char *const *env, const char *name);
 
 #endif

@@ -82,7 +82,7 @@ int ps_time_parse(const char *text, uint64_t *ret_ms)
 
 	if (rc < 0)
 		return rc;
-	for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
 		if (strcmp(end, units[i].unit) != 0)
 			continue;
 		if (value * units[i].ms >= 9e15)
@@ -100,7 +100,7 @@ const char *ps_size_format(uint64_t nbytes, char buf[static PS_SIZE_TEXT_LEN])
 	size_t u = 0;
 
 	/* 1023.95 would be shown as 1024.0 */
-	while (value >= 1023.95 && u + 1 < sizeof units / sizeof units[0]) {
+	while (value >= 1023.95 && u + 1 < sizeof(units) / sizeof(units[0])) {
 		value /= 1024;
 		u++;
 	}

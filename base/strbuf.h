@@ -1,5 +1,5 @@
 /* A growing string. Always NUL-terminated once something was added; failure of memory is remembered and
- * told at the end, so that a builder checks once:
+ * reported at the end, so that a builder checks once:
  *
  *   struct ps_strbuf b = {0};
  *   ps_strbuf_add(&b, "GET "); ps_strbuf_addf(&b, "%d", n);

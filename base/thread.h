@@ -46,7 +46,7 @@ static inline void ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *loc
 	pthread_cond_timedwait(cond, lock, &ts);
 }
 
-/* A thread that works off what others queue for it, and what they agree on under a lock of theirs. */
+/* A thread that works off a queue of the caller's, which a lock of the caller's guards. */
 struct ps_worker {
 	pthread_t thread;
 	pthread_cond_t wake;

@@ -14,7 +14,7 @@ struct parse {
 	const struct ps_xml_reader *reader;
 	void *arg;
 	struct ps_strbuf path, text;
-	size_t depth, name_at[PS_XML_MAX_DEPTH]; /* the path's length without the element of each depth */
+	size_t depth, name_at[PS_XML_MAX_DEPTH]; /* by depth: where in `path` the element's name begins */
 	int rc;
 };
 
@@ -59,7 +59,7 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 
 	(void)name;
 	if (p->rc)
-		return; /* that of an empty element comes even after its start has stopped the parser */
+		return; /* the end of an empty element comes even if its start has stopped the parser */
 	if (p->text.failed) {
 		stop(p, -ENOMEM);
 		return;

@@ -1,5 +1,5 @@
 /* XML answers, read with expat: no DTD, no entities but the five of XML itself, bounded in depth and in the
- * length of each text. Elements are told by their path, without namespaces: "ListBucketResult/Contents/Key".
+ * length of each text. Elements are named by their path, without namespaces: "ListBucketResult/Contents/Key".
  *
  * Ownership: strings are borrowed for the call. Threads: any. Blocks: never.
  * Errors: -EPROTO with the line for what is no such XML, -ENOMEM, what a function returned. */

@@ -6,15 +6,14 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "catalog/dataset.h"
-#include "policy/plans.h"
-#include "prefetch/next_shard.h"
-#include "prefetch/plan_ahead.h"
+#include "policy/policy.h"
+#include "prefetch/prefetch.h"
 
 #define GRANT_TTL_DEFAULT_MS (15 * 60 * UINT64_C(1000))
 
 static int prefetch_start(struct ps_dataset *ds)
 {
-	int rc = ps_sequence_new(ds, &ds->sequence);
+	int rc = ps_next_shard_new(ds, &ds->sequence);
 
 	return rc == 0 ? ps_plan_ahead_new(ds, &ds->plan_ahead) : rc;
 }
@@ -26,7 +25,7 @@ static void prefetch_stop_plans(struct ps_dataset *ds)
 
 static void prefetch_stop(struct ps_dataset *ds)
 {
-	ps_sequence_free(ps_steal_ptr(&ds->sequence));
+	ps_next_shard_free(ps_steal_ptr(&ds->sequence));
 }
 
 static const struct ps_prefetch_ops prefetch = {
@@ -47,7 +46,7 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 	int rc = ps_store_open(&options->store, &cache->store, err);
 	if (rc == 0) {
 		rc = ps_fill_new(&fill, &cache->fill);
-		if (rc == 0 && (rc = ps_inflate_new(cache->store, cache->fill, &cache->inflate)) < 0)
+		if (rc == 0 && (rc = ps_decompress_new(cache->store, cache->fill, &cache->inflate)) < 0)
 			ps_fill_free(cache->fill);
 		if (rc < 0) {
 			ps_error_set(err, -rc, "cannot start the fetch engine: %s", strerror(-rc));
@@ -74,7 +73,7 @@ void ps_cache_close(struct ps_cache *cache)
 {
 	if (!cache)
 		return;
-	ps_inflate_free(cache->inflate);
+	ps_decompress_free(cache->inflate);
 	ps_fill_free(cache->fill);
 	ps_store_close(cache->store);
 	pthread_mutex_destroy(&cache->lock);
@@ -96,5 +95,5 @@ json_t *ps_cache_stats(struct ps_cache *cache)
 	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "started_at", (json_int_t)cache->opened_s, "plans", told, "cache", ps_store_stats(cache->store), "memory",
 	        ps_budget_stats(ps_fill_budget(cache->fill)), "origin", ps_fill_origin_stats(cache->fill),
 	        "reads", ps_fill_read_stats(cache->fill),
-	        "inflate", ps_inflate_stats(cache->inflate));
+	        "inflate", ps_decompress_stats(cache->inflate));
 }

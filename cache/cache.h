@@ -25,7 +25,7 @@
 #include "base/error.h"
 #include "catalog/catalog.h"
 #include "fetch/read.h"
-#include "prefetch/plan_feed.h"
+#include "prefetch/prefetch.h"
 #include "store/store.h"
 
 struct ps_cache;
@@ -38,9 +38,10 @@ struct ps_cache_options {
 	unsigned max_connections; /* to one origin, at most; 0: 64 */
 	uint64_t max_bytes_per_s; /* from all origins; 0: no limit */
 	uint64_t timeout_ms;      /* a read or lookup fails at most so long after it was issued; 0: 60 s */
-	uint64_t grant_ttl_ms;    /* cached bytes are handed out so long after the origin has answered a request for their object
-	                             under the same credentials, then it is asked again (without any credentials, when
-	                             the version is confirmed, if that is later); 0: 15 min; PS_GRANT_TTL_OPEN_MS: no longer */
+	/* How long credentials may read an object's cached bytes after the origin has answered them; then it is
+	 * asked again. Without credentials it is asked only when the version is confirmed, if that is later.
+	 * 0: 15 min; PS_GRANT_TTL_OPEN_MS: at each open. */
+	uint64_t grant_ttl_ms;
 };
 
 int ps_cache_open(
@@ -64,10 +65,17 @@ void ps_handle_close(struct ps_handle *handle);
 
 uint64_t ps_handle_size(const struct ps_handle *handle);
 
+/* Answers a read whose bytes are all in memory or on disk: calls fn before it returns, with segments like those of
+ * ps_read.done, and allocates nothing. The handle may be closed once fn was called. False: nothing has happened, and
+ * ps_handle_read() is to be called. Counted in `stats` (or NULL) before fn. */
+typedef void (*ps_hit_fn)(void *arg, const struct ps_segment *segs, size_t nsegs);
+bool ps_handle_try_read(struct ps_handle *handle, uint64_t offset, size_t nbytes, struct ps_read_stats *stats, ps_hit_fn fn,
+        void *arg) PS_MUST_USE;
+
+/* Answers now or later, by read->done. */
 void ps_handle_read(struct ps_read *read);
 /* Makes a waiting read call done with ECANCELED, soon, from this or another thread; no effect on one already
- * answered, but the read must still be alive: call it before done has returned (the caller's own lock
- * decides). */
+ * answered. The read must be alive: the caller's own lock keeps `done` from returning meanwhile. */
 void ps_read_cancel(struct ps_read *read);
 
 /* The descriptor of the file's data file if it is complete and verified, else -1; borrowed while the handle is open. */

@@ -7,10 +7,7 @@
 #include "base/log.h"
 #include "cache.h"
 #include "catalog/dataset.h"
-#include "catalog/grant.h"
-#include "prefetch/next_shard.h"
-#include "prefetch/plan_ahead.h"
-#include "prefetch/readahead.h"
+#include "prefetch/prefetch.h"
 
 #define NOT_SHOWN "the origin has not shown yet that these credentials may read it, and does not answer now"
 
@@ -186,10 +183,10 @@ static void open_row(
 	if (asked.doubtful)
 		ps_fill_file_trust(handle->file);
 	atomic_fetch_add(&ds->nopens, 1);
-	bool leads = ps_sequence_begin(ds->sequence, row->node);
+	bool leads = ps_next_shard_begin(ds->sequence, row->node);
 	fn(arg, 0, handle);
 	if (leads)
-		ps_sequence_opened(ds->sequence, row);
+		ps_next_shard_opened(ds->sequence, row);
 }
 
 struct pending_open {
@@ -238,7 +235,7 @@ static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, p
 	struct pending_open *open = pending_open_new(ds, row, asked, fn, arg);
 
 	if (open)
-		ps_probe_grant(ds, row, open_confirmed, open);
+		ps_revalidate_grant(ds, row, open_confirmed, open);
 }
 
 /* A compressed shard, of which a lookup has not told the size yet. */
@@ -290,6 +287,29 @@ uint64_t ps_handle_size(const struct ps_handle *handle)
 
 /* Reading ---------------------------------------------------------------------------------------- */
 
+bool ps_handle_try_read(
+        struct ps_handle *handle, uint64_t offset, size_t nbytes, struct ps_read_stats *stats, ps_hit_fn fn, void *arg)
+{
+	struct ps_read_bytes bytes;
+
+	if (offset >= handle->size || nbytes == 0) {
+		fn(arg, NULL, 0);
+		return true;
+	}
+	nbytes = PS_MIN(PS_MIN(nbytes, PS_READ_MAX_NBYTES), handle->size - offset);
+	if (!ps_fill_find(handle->file, offset, nbytes, stats, &bytes))
+		return false;
+	/* Once answered, the caller may close the handle. */
+	atomic_fetch_add(&handle->refs, 1);
+	bool wants = ps_readahead_hit(handle->readahead, offset, nbytes);
+	fn(arg, bytes.segs, bytes.nsegs);
+	ps_fill_found_put(&bytes);
+	if (wants)
+		ps_fill_pump(ps_fill_file_engine(handle->file));
+	handle_put(handle);
+	return true;
+}
+
 void ps_handle_read(struct ps_read *read)
 {
 	struct ps_handle *handle = read->handle;
@@ -338,7 +358,7 @@ int ps_handle_warm(struct ps_handle *handle)
 /* Commands open files one after the other, as a reader does, and want nothing fetched. */
 static void not_read(struct ps_handle *handle)
 {
-	ps_sequence_forget(handle->dataset->sequence, handle->node);
+	ps_next_shard_forget(handle->dataset->sequence, handle->node);
 }
 
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes)

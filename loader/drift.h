@@ -6,7 +6,7 @@
 #define PS_DRIFT_H
 
 #include "base/buf.h"
-#include "base/load_error.h"
+#include "base/error.h"
 
 /* A line for each difference, ended by a newline; none: there is none worth a warning. */
 int ps_drift_find(

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "batch/decode.h"
+#include "batch/batch.h"
 
 static bool is_auto(const struct ps_gpu_decode *g)
 {

@@ -12,9 +12,8 @@
 #ifndef PS_GPU_DECODE_H
 #define PS_GPU_DECODE_H
 
-#include "batch/offload.h"
-#include "batch/plan.h"
-#include "device/nvjpeg.h"
+#include "batch/batch.h"
+#include "device/device.h"
 #include "state.h"
 
 struct ps_gpu_decode {

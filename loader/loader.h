@@ -11,16 +11,16 @@
 
 #include <sys/types.h>
 
-#include "batch/profile.h"
-#include "budget.h"
-#include "get.h"
+#include "batch/batch.h"
 #include "gpu_decode.h"
-#include "lost.h"
+#include "memory.h"
 #include "options.h"
-#include "order/plan.h"
+#include "order/order.h"
 #include "pipeline/pipeline.h"
 #include "public.h"
+#include "random_access.h"
 #include "resume.h"
+#include "shard_errors.h"
 #include "state.h"
 
 struct penstock_loader {
@@ -37,6 +37,8 @@ struct penstock_loader {
 	uint64_t open_ns;
 	struct penstock_budget *budget; /* shared; NULL: none */
 	uint64_t budget_nbytes;         /* taken from it for batches and buffers */
+	uint64_t batch_nbytes;          /* of one, late fields apart */
+	uint64_t spare_nbytes;          /* that batches beside `depth` may still take */
 	struct ps_profile *profile;     /* NULL: not kept */
 
 	/* The calling thread's (next, set_epoch). */
@@ -45,12 +47,12 @@ struct penstock_loader {
 	uint32_t bad_run; /* bad samples behind each other up to the last row delivered */
 
 	struct ps_indexes *indexes;
-	struct ps_getter *getter;    /* NULL: not asked for yet */
+	struct ps_random_access *random_access; /* NULL: not asked for yet */
 	struct ps_planner *planner;  /* NULL: nobody to tell */
 	struct ps_state_print print; /* of shards and options; zero until it is needed */
 
 	_Atomic uint64_t samples, batches, bad, blank; /* relaxed: counts */
-	struct ps_lost lost;
+	struct ps_shard_errors lost;
 };
 
 /* Where a state says that this loader shall stand; makes `at`. -EINVAL, -ESTALE, -ENOMEM. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/range.h"
-#include "shard/foreign.h"
+#include "shard/file/file.h"
 
 static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
@@ -17,7 +17,7 @@ static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_lo
 /* Puts what to do about a shard that cannot be read behind the text. */
 static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
-	const char *hint = ps_lost_hint(b->rows[row].sample->file->path, b->rows[row].bad);
+	const char *hint = ps_shard_error_hint(b->rows[row].sample->file->path, b->rows[row].bad);
 	/* one that was replaced, at the origin or beside its index, is not damaged */
 	int errnum = b->rows[row].bad == ESTALE ? ESTALE : EBADMSG;
 
@@ -47,7 +47,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 		if (l->bad_run <= o->max_bad)
 			continue;
 		bad_sample(b, i, err);
-		ps_load_error_prefix(err,
+		ps_load_error_prefix(err, -EBADMSG,
 		        "more than %u bad samples in a row (max_bad: raise it to skip more); the last",
 		        o->max_bad);
 		return b->rows[i].lost ? lost_sample(b, i, err) : -EBADMSG;
@@ -73,7 +73,7 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 		int e;
 
 		if (b->nbad > 0)
-			ps_lost_note(&l->lost, b);
+			ps_shard_errors_note(&l->lost, b);
 		e = policy_apply(l, b, err);
 
 		if (e == 0) {
@@ -109,11 +109,11 @@ int penstock_loader_next(
 	return r < 0 ? ps_give_error(error, r, &err) : r;
 }
 
-static int getter_make(struct penstock_loader *l, struct ps_load_error *err)
+static int random_access_make(struct penstock_loader *l, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 
-	return ps_getter_new(&(struct ps_get_options){.shards = l->options.shards.names,
+	return ps_random_access_new(&(struct ps_random_access_options){.shards = l->options.shards.names,
 	                             .nshards = l->schedule.nshards,
 	                             .indexes = l->indexes,
 	                             .plan = l->plan,
@@ -121,7 +121,7 @@ static int getter_make(struct penstock_loader *l, struct ps_load_error *err)
 	                             .seed = o->seed,
 	                             .epoch = o->epoch,
 	                             .max_ragged_nbytes = o->memory_budget / 4},
-	        &l->getter, err);
+	        &l->random_access, err);
 }
 
 static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
@@ -133,13 +133,13 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
 	if (r == 0 && (n == 0 || n > PS_OPTIONS_MAX_BATCH))
 		r = ps_load_error_set(
 		        err, EINVAL, "get of %u samples: must be 1 to %u", n, PS_OPTIONS_MAX_BATCH);
-	if (r == 0 && !l->getter)
-		r = getter_make(l, err);
+	if (r == 0 && !l->random_access)
+		r = random_access_make(l, err);
 	if (r == 0)
-		r = ps_get(l->getter, numbers, n, &b, err);
+		r = ps_random_access_read(l->random_access, numbers, n, &b, err);
 	if (r < 0)
 		return r;
-	ps_lost_note(&l->lost, b);
+	ps_shard_errors_note(&l->lost, b);
 	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed) {
 		r = bad_sample(b, b->bad_rows[0], err);
 		if (b->rows[b->bad_rows[0]].lost)
@@ -149,7 +149,7 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
 		r = b->failed;
 	}
 	if (r < 0)
-		ps_get_free(b);
+		ps_random_access_give_back(b);
 	else
 		*ret_batch = b;
 	return r;
@@ -201,6 +201,58 @@ int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct 
 	if (r < 0)
 		return ps_give_error(error, r, &err);
 	return l->failed || ps_pipeline_wait(l->pipeline, timeout_ms);
+}
+
+int penstock_loader_wait_released(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
+{
+	struct ps_load_error err;
+	int r;
+
+	ps_load_error_clear(&err);
+	r = ps_opener_check(l->pid, &err);
+	return r < 0 ? ps_give_error(error, r, &err) : ps_pipeline_wait_released(l->pipeline, timeout_ms);
+}
+
+/* Reserves a further batch's memory and makes it. */
+static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
+{
+	uint64_t nbytes = l->batch_nbytes;
+	/* It may become as large as the others. */
+	uint64_t full = PS_MAX(nbytes, ps_pipeline_held_nbytes(l->pipeline));
+	int r = ps_opener_check(l->pid, err);
+
+	if (r < 0)
+		return r;
+	if (full > l->spare_nbytes)
+		return ps_load_error_set(err, ENOBUFS,
+		        "memory_budget of %ju MiB has no room for another batch of %ju MiB: raise it, or lower "
+		        "batch or the image size",
+		        (uintmax_t)(l->options.o.memory_budget >> 20), (uintmax_t)((full >> 20) + 1));
+	if (l->budget) {
+		r = ps_public_budget_reserve(l->budget, nbytes, err);
+		if (r < 0)
+			return ps_load_error_set(err, ENOBUFS, "%s", err->text);
+	}
+	r = ps_pipeline_add_batch(l->pipeline, nbytes, err);
+	if (r < 0) {
+		if (l->budget)
+			ps_public_budget_release(l->budget, nbytes);
+		return r;
+	}
+	if (l->budget)
+		l->budget_nbytes += nbytes;
+	l->spare_nbytes -= full;
+	return 0;
+}
+
+int penstock_loader_add_batch(struct penstock_loader *l, struct penstock_error *error)
+{
+	struct ps_load_error err;
+	int r;
+
+	ps_load_error_clear(&err);
+	r = batch_add(l, &err);
+	return r < 0 ? ps_give_error(error, r, &err) : 0;
 }
 
 int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct penstock_error *error)

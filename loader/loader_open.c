@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "batch/make.h"
-#include "missing.h"
-#include "shard/index_auto.h"
+#include "batch/batch.h"
+#include "shard/shard.h"
+#include "shard_errors.h"
 
 const char *penstock_version(void)
 {
@@ -83,7 +83,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.indexes = l->indexes;
 	p.select = l->schedule.select;
 	p.nshards = l->schedule.nshards;
-	p.source = (enum ps_source)o->source;
+	p.source = (enum ps_shard_kind)o->source;
 	p.index_dir = o->index_dir;
 	p.write_index = o->write_index != 0;
 	r = ps_plan_windows(l->plan, o->token_stride, &p.windows, err);
@@ -100,6 +100,8 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.image_nbytes = m.image_nbytes;
 	p.window_nbytes = m.window_nbytes;
 	p.max_ragged_nbytes = o->memory_budget / 2 / m.depth;
+	l->batch_nbytes = batch_nbytes;
+	l->spare_nbytes = m.window_nbytes / 2; /* the rest is for samples on their way */
 	r = budget_take(l, o->memory_budget - m.window_nbytes, err);
 	if (r < 0)
 		return r;
@@ -124,7 +126,7 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 	if (o->epochs == 0 || at->epoch - o->epoch < o->epochs)
 		r = ps_schedule_check(&l->schedule, at->epoch, err);
 	if (r == 0 && o->on_error == PENSTOCK_FAIL)
-		r = ps_missing_check(
+		r = ps_shards_missing_check(
 		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
 	return r < 0 ? r : pipeline_make(l, at, err);
 }
@@ -176,7 +178,7 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 
 	if (r < 0)
 		return r;
-	if (ps_lost_init(&l->lost, l->options.shards.n) < 0)
+	if (ps_shard_errors_init(&l->lost, l->options.shards.n) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	l->indexes = ps_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
 	if (!l->indexes)
@@ -186,7 +188,7 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 		r = ps_plan_windows(l->plan, o->token_stride, &windows, err);
 	if (r < 0)
 		return r;
-	ps_indexes_source(l->indexes, (enum ps_source)o->source, &windows);
+	ps_indexes_source(l->indexes, (enum ps_shard_kind)o->source, &windows);
 	if (o->index == PENSTOCK_INDEX_MAKE)
 		r = ps_index_auto(l->indexes, l->options.shards.names, l->options.shards.n, o->index_dir, err);
 	if (r == 0)
@@ -236,7 +238,7 @@ void penstock_loader_close(struct penstock_loader *l)
 		return;
 	}
 	ps_planner_free(l->planner);
-	ps_getter_free(l->getter);
+	ps_random_access_free(l->random_access);
 	ps_pipeline_free(l->pipeline);
 	ps_gpu_decode_close(&l->gpu);
 	ps_device_close(l->device);
@@ -247,7 +249,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	if (l->budget)
 		ps_public_budget_release(l->budget, l->budget_nbytes);
 	ps_public_budget_unref(l->budget);
-	ps_lost_fini(&l->lost);
+	ps_shard_errors_fini(&l->lost);
 	ps_options_fini(&l->options);
 	ps_indexes_free(l->indexes);
 	free(l);

@@ -3,13 +3,98 @@
 
 #include "loader.h"
 
+#include <endian.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "image/jpeg.h"
-#include "stats.h"
+#include "base/cpus.h"
+#include "base/hash.h"
+#include "image/image.h"
+
+enum {
+	READ,
+	DECODE,
+	CONSUMER,
+};
+
+/* A consumer that waits for less than this share of its time is not limited by the loader. */
+#define IDLE_SHARE 0.10
+
+void ps_stats_judge(struct penstock_stats *s)
+{
+	const struct penstock_stage *c = &s->stages[CONSUMER];
+	double total = c->busy + c->waiting_input + c->waiting_output;
+	uint32_t cpus = ps_cpus_usable();
+	const char *advice;
+	char text[sizeof(s->advice)];
+
+	if (s->samples == 0) {
+		s->bottleneck = "none";
+		advice = "the shards hold no samples, or (end drop_last) too few for a global batch";
+	} else if (c->waiting_input < IDLE_SHARE * total) {
+		s->bottleneck = "consumer";
+		advice = "the consumer takes batches more slowly than they are made; the loader is not the "
+		         "limit";
+	} else if (s->wait_decode >= s->wait_read + s->wait_storage) {
+		s->bottleneck = "decode";
+		advice = "all CPUs decode: more CPUs, or smaller images in the shards";
+		if (s->stages[DECODE].threads < cpus) {
+			snprintf(text, sizeof(text),
+			        "--threads %u (options.threads): decoding has %u, and that many CPUs may be "
+			        "used",
+			        cpus, s->stages[DECODE].threads);
+			advice = text;
+		}
+	} else if (s->wait_storage >= s->wait_read) {
+		s->bottleneck = "storage";
+		advice = "storage is slow: more --readers or --lanes (options.readers, lanes), or a cache "
+		         "nearer by";
+	} else {
+		s->bottleneck = "read";
+		advice = "reading takes the time: more --readers (options.readers)";
+	}
+	snprintf(s->advice, sizeof(s->advice), "%s", advice);
+}
+
+/* Of the GPU alone, with all threads where they have a part in it. */
+static double gpu_rate(const struct ps_pipeline_stats *p)
+{
+	bool hybrid = p->hybrid_images > p->engine_images;
+	double row = hybrid ? p->costs.cpu_give / PS_MAX(p->workers, 1u) : p->costs.gpu;
+
+	return row > 0 ? 1 / row : 0;
+}
+
+/* Fills stages and what follows them; samples must be set. */
+static void ps_stats_fill(struct penstock_stats *s, const struct ps_pipeline_stats *p)
+{
+	static const char *const names[PENSTOCK_NSTAGES] = {"read", "decode", "consumer"};
+	const uint32_t threads[PENSTOCK_NSTAGES] = {p->readers, p->workers, 1};
+
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
+		uint64_t in = p->wait_ns[i][PS_WAIT_INPUT], out = p->wait_ns[i][PS_WAIT_OUTPUT];
+		uint64_t waited = PS_MIN(in + out, p->total_ns[i]);
+
+		s->stages[i] = (struct penstock_stage){.name = names[i],
+		        .threads = threads[i],
+		        .busy = (double)(p->total_ns[i] - waited) / 1e9,
+		        .waiting_input = (double)in / 1e9,
+		        .waiting_output = (double)out / 1e9};
+	}
+	s->wait_storage = (double)p->blame_ns[PS_BLAME_STORAGE] / 1e9;
+	s->wait_read = (double)p->blame_ns[PS_BLAME_READ] / 1e9;
+	s->wait_decode = (double)p->blame_ns[PS_BLAME_DECODE] / 1e9;
+	s->gpu_engine_images = p->engine_images;
+	s->gpu_hybrid_images = p->hybrid_images;
+	s->cpu_images = p->cpu_images;
+	s->gpu_share = p->offload / (double)PS_OFFLOAD_ALL;
+	s->gpu_images_per_second = gpu_rate(p);
+	s->cpu_images_per_second = p->costs.cpu > 0 ? p->workers / p->costs.cpu : 0;
+	ps_stats_judge(s);
+}
 
 int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_stats, size_t size,
         struct penstock_error *error)
@@ -29,7 +114,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.empty_epochs = p.empty_epochs;
 	s.bytes_read = p.nbytes_read;
 	s.reread = p.reread;
-	s.shards_lost = ps_lost_count(&l->lost);
+	s.shards_lost = ps_shard_errors_count(&l->lost);
 	s.jpeg_decoder = ps_jpeg_decoder();
 	s.seconds = (double)(ps_clock_mono_ns() - l->open_ns) / 1e9;
 	ps_stats_fill(&s, &p);
@@ -58,7 +143,7 @@ int penstock_loader_lost(struct penstock_loader *l, uint64_t n, struct penstock_
 {
 	int r = ps_opener_check(l->pid, NULL);
 
-	return r < 0 ? r : ps_lost_get(&l->lost, n, ret_lost);
+	return r < 0 ? r : ps_shard_errors_get(&l->lost, n, ret_lost);
 }
 
 int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
@@ -75,6 +160,70 @@ int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, s
 	if (r == 0 && buf && size <= n)
 		r = ps_load_error_set(
 		        &err, ENOBUFS, "the profile has %zu bytes, but there is room for %zu", n + 1, size);
+	if (r < 0)
+		return ps_give_error(error, r, &err);
+	if (buf)
+		memcpy(buf, text, n + 1);
+	return (int)n;
+}
+
+/* -- Fingerprints: what an experiment's log needs to tell whether two runs had the same data -------------- */
+
+/* Samples and a hash of each shard's count, by indexes or catalogue. False: not all are known. */
+static bool counts_hash(struct penstock_loader *l, uint64_t *ret_samples, uint64_t *ret_hash)
+{
+	*ret_samples = 0;
+	*ret_hash = PS_HASH_BEGIN;
+	for (uint32_t i = 0; i < l->schedule.nshards; i++) {
+		uint64_t n;
+
+		if (ps_indexes_count(l->indexes, i, &n, NULL) < 0)
+			return false;
+		*ret_samples += n;
+		n = htole64(n);
+		*ret_hash = ps_hash(*ret_hash, &n, sizeof(n));
+	}
+	return true;
+}
+
+static int text_make(struct penstock_loader *l, char **ret_text, size_t *ret_n, struct ps_load_error *err)
+{
+	uint64_t samples, counts, digest;
+	FILE *out;
+	int r = ps_state_print_make(&l->print, &l->options, err);
+
+	if (r < 0)
+		return r;
+	out = open_memstream(ret_text, ret_n);
+	if (!out)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	digest = ps_state_print_show(&l->print, NULL);
+	fprintf(out, "{\"digest\": \"%016" PRIx64 "\", \"version\": \"%s\", ", digest, PACKAGE_VERSION);
+	if (counts_hash(l, &samples, &counts))
+		fprintf(out, "\"samples\": %" PRIu64 ", \"counts\": \"%016" PRIx64 "\", ", samples, counts);
+	else
+		fputs("\"samples\": null, \"counts\": null, ", out);
+	fprintf(out, "\"world\": %u, ", l->options.o.world);
+	(void)ps_state_print_show(&l->print, out);
+	fputs("}", out);
+	if (fclose(out) == 0)
+		return 0;
+	free(ps_steal_ptr(ret_text));
+	return ps_load_error_set(err, ENOMEM, "out of memory");
+}
+
+int penstock_loader_fingerprint(struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
+{
+	struct ps_load_error err = {0};
+	ps_autofree char *text = NULL;
+	size_t n = 0;
+	int r = ps_opener_check(l->pid, &err);
+
+	if (r == 0)
+		r = text_make(l, &text, &n, &err);
+	if (r == 0 && buf && size <= n)
+		r = ps_load_error_set(
+		        &err, ENOBUFS, "the fingerprint has %zu bytes, but there is room for %zu", n + 1, size);
 	if (r < 0)
 		return ps_give_error(error, r, &err);
 	if (buf)

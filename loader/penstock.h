@@ -28,8 +28,8 @@
  * fields are copied by penstock_loader_open(). Lifetime of a batch: from penstock_loader_next() until
  * penstock_batch_release() or penstock_loader_close(), whichever is first; tensors point into it. Batches are
  * reused: there are `depth` of them, and holding all makes penstock_loader_next() fail with -EBUSY; it never
- * waits for its own caller. Threads: any functions on different loaders. On one loader, one thread at a time
- * in penstock_loader_next(), _wait(), _set_epoch(), _state_save(), _state_load(), _length() and _close();
+ * waits for its own caller. penstock_loader_wait_released() does, and penstock_loader_add_batch() makes one more. Threads: any functions on different loaders. On one loader, one thread at a time
+ * in penstock_loader_next(), _wait(), _wait_released(), _add_batch(), _set_epoch(), _state_save(), _state_load(), _length() and _close();
  * penstock_batch_*() and penstock_loader_stats() on any thread. Loader threads block all signals.
  *
  * Fork: a loader works in the process that opened it. In another one
@@ -255,7 +255,7 @@ struct penstock_field {
 	uint32_t max_scans;  /* of a progressive JPEG, else it is bad; 0 (default): 100 */
 
 	/* -- IMAGE: what follows crop, resize and flips, in this order. Each has a probability; 0 (default):
-	 * never. More of them stand at the end. The arithmetic is in the library's image/transform.h. -- */
+	 * never. More of them stand at the end. The arithmetic is in the library's image/image.h. -- */
 	uint32_t fill;      /* affine, padding: level (MASK: label) of what lies outside; 0 */
 	double vflip;       /* probability of turning the picture upside down */
 	double affine;      /* probability of an affine map: */
@@ -637,7 +637,7 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
         struct penstock_loader **ret_loader, struct penstock_error *error);
 
 /* 1: the next batch, which the caller holds now. 0: the epoch is over; the next call begins the one after it.
- * -EBUSY: the caller holds all `depth` batches. -EBADMSG: a bad sample (on_error FAIL), or more
+ * -EBUSY: the caller holds all batches. -EBADMSG: a bad sample (on_error FAIL), or more
  * than max_bad in a row (SKIP). -ESTALE: the same, of a shard that was replaced since it was indexed or opened.
  * After an error but -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks: until a batch is ready: on disk,
  * network and decoding. */
@@ -647,6 +647,16 @@ int penstock_loader_next(
 /* 1: penstock_loader_next() would answer at once (also with an error, or the end of the epoch); 0: not after
  * so many milliseconds. For callers that must look after other things meanwhile, as Python after Ctrl-C. */
 int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
+
+/* While the caller holds all batches: until one is released on another thread, or so many milliseconds. 1: not all are held;
+ * 0: all still are. */
+int penstock_loader_wait_released(
+        struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
+
+/* Makes another batch beside those that there are, for a caller that holds them all; it is there until close. Its memory
+ * counts in memory_budget (and `budget`): it is taken from what samples on their way may fill, half of that at most.
+ * -ENOBUFS: there is no room for it. */
+int penstock_loader_add_batch(struct penstock_loader *loader, struct penstock_error *error);
 
 /* Goes to the beginning of an epoch, also of one that was resumed. Cheap if that is where the loader stands;
  * else it drops what was read ahead. Batches that are held stay valid. Blocks: until reads and decodes under

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/load_error.h"
+#include "base/error.h"
 #include "penstock.h"
 
 /* Hands an error to the caller, control characters of outside names made visible. Returns r. */
@@ -32,5 +32,8 @@ static inline int ps_opener_check(pid_t opener, struct ps_load_error *err)
 	        "this loader belongs to process %d, which forked; open a loader in this process",
 	        (int)opener);
 }
+
+/* Bottleneck and advice anew, of stats whose times were changed (differences, as of one epoch). Any thread. */
+void ps_stats_judge(struct penstock_stats *stats);
 
 #endif

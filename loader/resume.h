@@ -14,7 +14,7 @@
  * begun to end while lengths are not known, or another world in the steps at the end of an epoch that worlds
  * cut differently.
  *
- * Ownership: as state.h and pipeline/position.h say.   Threads: one at a time.   Blocks: on the making of an
+ * Ownership: as state.h and order/order.h say.   Threads: one at a time.   Blocks: on the making of an
  * epoch. */
 #ifndef PS_RESUME_H
 #define PS_RESUME_H

@@ -1,7 +1,7 @@
 #include "config.h"
 
 #include "schedule.h"
-#include "shard/index_auto.h"
+#include "shard/shard.h"
 
 #include <errno.h>
 #include <math.h>

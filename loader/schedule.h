@@ -9,9 +9,8 @@
 #define PS_SCHEDULE_H
 
 #include "options.h"
-#include "order/epoch.h"
-#include "order/select.h"
-#include "shard/index.h"
+#include "order/order.h"
+#include "shard/index/index.h"
 
 struct ps_schedule {
 	struct ps_order *order;

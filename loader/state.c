@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fnv.h"
-#include "image/jpeg.h"
+#include "base/hash.h"
+#include "image/image.h"
 
 #define MAGIC UINT64_C(0x3554415453534550) /* "PESSTAT5": the last is the version */
 #define MAGIC_NAME(magic) ((magic) << 8)
 
-/* Raise these when the same options give another order (order.h, rng.h) or other pixels (image/). */
+/* Raise these when the same options give another order (order.h, random.h) or other pixels (image/). */
 #define ORDER_VERSION 3
 #define PIXELS_VERSION 2
 
@@ -92,81 +92,84 @@ static uint64_t hash_double(uint64_t h, double v)
 	return hash_u64(h, bits);
 }
 
-/* What is no image. */
-static uint64_t column_hash(uint64_t h, const struct penstock_field *f)
-{
-	const uint64_t words[] = {f->optional, (uint64_t)f->missing_value, f->dtype, f->ndim, f->pad_to,
-	        f->pad_multiple, f->overflow, (uint64_t)f->pad_value, f->max_bytes, f->source_dtype};
-
-	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
-		h = hash_u64(h, words[i]);
-	for (uint32_t i = 0; i < f->ndim; i++)
-		h = hash_u64(h, f->shape[i]);
-	return f->add_offset_of ? ps_hash(h, f->add_offset_of, strlen(f->add_offset_of) + 1) : h;
-}
-
 static uint64_t text_hash(uint64_t h, const char *text)
 {
 	return text ? ps_hash(h, text, strlen(text) + 1) : hash_u64(h, 0);
 }
 
-/* What came later still: nothing where it is as it was before, so that states go on. */
-static uint64_t later_hash(uint64_t h, const struct penstock_field *f)
+static uint64_t value_hash(uint64_t h, const struct ps_option *o, const void *base)
 {
-	const uint64_t words[] = {f->resize_width, f->resize_height, f->padding_x, f->padding_y, f->padding_mode,
-	        f->jitter_order, f->blur_size_max, f->erase_fill, f->erase_levels};
-	const double reals[] = {f->noise_sigma_max, f->erase, f->erase_scale_min, f->erase_scale_max,
-	        f->erase_ratio_min, f->erase_ratio_max};
-	bool any = f->groups != NULL;
+	const char *from = (const char *)base + o->at, *text;
+	double real;
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
-		any = any || words[i] != 0;
-	for (size_t i = 0; i < PS_ARRAY_LEN(reals); i++)
-		any = any || reals[i] != 0;
-	if (!any)
-		return h;
-	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
-		h = hash_u64(h, words[i]);
-	for (size_t i = 0; i < PS_ARRAY_LEN(reals); i++)
-		h = hash_double(h, reals[i]);
-	return text_hash(h, f->groups);
+	switch (o->type) {
+	case PS_OPTION_F64:
+		memcpy(&real, from, sizeof(real));
+		return hash_double(h, real);
+	case PS_OPTION_TEXT:
+		memcpy(&text, from, sizeof(text));
+		return text_hash(h, text);
+	case PS_OPTION_F32X3:
+		return ps_hash(h, from, o->nbytes);
+	default: /* arrays: PS_PRINT_OWN */
+		return hash_u64(h, ps_option_number(o, base));
+	}
 }
 
-/* What came with the second version of the struct, for pictures and what follows them. */
-static uint64_t picture_hash(uint64_t h, const struct penstock_field *f)
+/* A group of a field's options (PS_PRINT_*): numbers, reals, then texts. */
+static uint64_t group_hash(uint64_t h, const struct penstock_field *f, uint32_t group)
 {
-	const uint64_t words[] = {f->orient, f->views, f->dct_scale, f->max_memory, f->max_scans, f->fill,
-	        f->blur_size, f->box_format, f->box_shares};
-	const double reals[] = {f->vflip, f->affine, f->degrees, f->translate_x, f->translate_y, f->zoom_min,
-	        f->zoom_max, f->shear_x, f->shear_y, f->jitter, f->brightness, f->contrast, f->saturation,
-	        f->hue, f->gray, f->blur, f->blur_sigma_min, f->blur_sigma_max, f->noise, f->noise_sigma};
+	for (int pass = 0; pass < 3; pass++) {
+		for (size_t i = 0; i < ps_n_field_options; i++) {
+			const struct ps_option *o = &ps_field_options[i];
+			int mine = o->type == PS_OPTION_TEXT ? 2 : o->type == PS_OPTION_F64;
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
-		h = hash_u64(h, words[i]);
-	for (size_t i = 0; i < PS_ARRAY_LEN(reals); i++)
-		h = hash_double(h, reals[i]);
-	return later_hash(text_hash(h, f->follow), f);
+			if (o->print & group && mine == pass)
+				h = value_hash(h, o, f);
+		}
+	}
+	return h;
+}
+
+static bool is_set(const struct ps_option *o, const void *base, const void *defaults)
+{
+	return memcmp((const char *)base + o->at, (const char *)defaults + o->at, o->nbytes) != 0;
+}
+
+/* What came with later versions: nothing where it is the default, so that older states go on. */
+static uint64_t set_hash(uint64_t h, const struct ps_option *options, size_t n, const void *base, const void *defaults)
+{
+	for (size_t i = 0; i < n; i++)
+		if (options[i].print == PS_PRINT_IF_SET && is_set(&options[i], base, defaults))
+			h = value_hash(text_hash(h, options[i].name), &options[i], base);
+	return h;
 }
 
 static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 {
+	struct penstock_field unset;
+	bool later = false;
+
+	penstock_field_init(&unset, sizeof(unset), f->name, f->kind);
+	for (size_t i = 0; i < ps_n_field_options && !later; i++)
+		later = ps_field_options[i].print == PS_PRINT_LATER && is_set(&ps_field_options[i], f, &unset);
 	h = ps_hash(h, f->name, strlen(f->name) + 1);
 	h = text_hash(hash_u64(h, f->kind), f->member);
-	if (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK || f->kind == PENSTOCK_BOXES)
-		h = picture_hash(h, f);
-	if (f->kind != PENSTOCK_IMAGE)
-		return column_hash(h, f);
-	const uint64_t words[] = {f->image_width, f->image_height, f->dtype, f->layout, f->crop,
-	        f->interpolation, f->resize_shorter, f->max_pixels};
-	const double reals[] = {f->scale_min, f->scale_max, f->ratio_min, f->ratio_max, f->hflip};
-
-	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
-		h = hash_u64(h, words[i]);
-	for (size_t i = 0; i < PS_ARRAY_LEN(reals); i++)
-		h = hash_double(h, reals[i]);
-	for (int i = 0; i < 3; i++)
-		h = hash_double(hash_double(h, (double)f->mean[i]), (double)f->std[i]);
-	return h;
+	if (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK || f->kind == PENSTOCK_BOXES) {
+		h = group_hash(h, f, PS_PRINT_PICTURE);
+		h = later ? group_hash(h, f, PS_PRINT_LATER) : h;
+	}
+	if (f->kind == PENSTOCK_IMAGE) {
+		h = group_hash(h, f, PS_PRINT_IMAGE);
+		for (int i = 0; i < 3; i++)
+			h = hash_double(hash_double(h, (double)f->mean[i]), (double)f->std[i]);
+	} else {
+		h = group_hash(h, f, PS_PRINT_COLUMN);
+		for (uint32_t i = 0; i < f->ndim; i++)
+			h = hash_u64(h, f->shape[i]);
+		h = f->add_offset_of ? text_hash(h, f->add_offset_of) : h;
+	}
+	return set_hash(h, ps_field_options, ps_n_field_options, f, &unset);
 }
 
 /* -- Names of shards ---------------------------------------------------------------------------------- */
@@ -219,7 +222,7 @@ static int u64_compare(const void *a, const void *b)
 }
 
 /* Hashes the tails of all names, in their order; *ret_distinct: how many differ. */
-static uint64_t tails_hash(const struct ps_list *list, const char *cwd, char *path, size_t common,
+static uint64_t tails_hash(const struct ps_shard_list *list, const char *cwd, char *path, size_t common,
         uint32_t depth, uint64_t *hashes, size_t *ret_distinct)
 {
 	uint64_t all = PS_HASH_BEGIN;
@@ -237,7 +240,7 @@ static uint64_t tails_hash(const struct ps_list *list, const char *cwd, char *pa
 }
 
 /* The length of the longest folder that all names have. */
-static size_t common_find(const struct ps_list *list, const char *cwd, char *path, char *first)
+static size_t common_find(const struct ps_shard_list *list, const char *cwd, char *path, char *first)
 {
 	size_t n;
 
@@ -254,7 +257,7 @@ static size_t common_find(const struct ps_list *list, const char *cwd, char *pat
 
 /* A hash of the shortest ends of the names, in whole parts, that tell all of them apart: the same list under
  * another mount point, or spelled in another way, has the same one. */
-static int shards_hash(const struct ps_list *list, uint64_t *ret_hash)
+static int shards_hash(const struct ps_shard_list *list, uint64_t *ret_hash)
 {
 	ps_autofree char *cwd = getcwd(NULL, 0);
 	ps_autofree uint64_t *hashes = calloc(list->n, sizeof(*hashes));
@@ -284,6 +287,7 @@ static uint64_t sampling_hash(const struct ps_options *options)
 {
 	const char *const texts[] = {options->o.filter, options->o.weights, options->o.balance};
 	uint64_t h = hash_u64(PS_HASH_BEGIN, options->o.nmix > 1 ? options->o.mix_end : 0);
+	struct penstock_options unset;
 
 	for (uint32_t i = 0; i < options->o.nmix && options->o.nmix > 1; i++)
 		h = hash_u64(hash_double(h, options->mix[i]), options->ends[i]);
@@ -295,7 +299,9 @@ static uint64_t sampling_hash(const struct ps_options *options)
 		h = ps_hash(h, options->sample_weights, options->o.nsample_weights * sizeof(double));
 	if (options->o.draws)
 		h = hash_u64(h, options->o.draws);
-	return hash_u64(h, options->o.replacement);
+	h = hash_u64(h, options->o.replacement);
+	penstock_options_init(&unset, sizeof(unset));
+	return set_hash(h, ps_loader_options, ps_n_loader_options, &options->o, &unset);
 }
 
 int ps_state_print_make(
@@ -340,32 +346,33 @@ int ps_state_print_make(
 	return 0;
 }
 
+/* Of the words: '#' and a name for a hash, else a count's or an option's. */
+static const char *const print_names[PS_STATE_NPRINT] = {[P_SHARDS] = "#names",
+        [P_FIELDS] = "#fields",
+        [P_VERSIONS] = "#versions",
+        [P_NSHARDS] = "shards",
+        [P_SEED] = "seed",
+        [P_ORDER] = "order",
+        [P_WINDOW] = "shuffle_window",
+        [P_LANES] = "lanes",
+        [P_GLOBAL_BATCH] = "global_batch",
+        [P_END] = "end",
+        [P_STEPS] = "steps",
+        [P_REPEAT] = "repeat",
+        [P_SKIP] = "skip",
+        [P_TAKE] = "take",
+        [P_BUCKET] = "bucket",
+        [P_HOMES] = "homes",
+        [P_SAMPLING] = "#sampling",
+        [P_TRANSFORM] = "transform_version"};
+
 uint64_t ps_state_print_show(const struct ps_state_print *print, FILE *out)
 {
-	/* Those that are hashes are printed as such. */
-	static const char *const names[PS_STATE_NPRINT] = {[P_SHARDS] = "#names",
-	        [P_FIELDS] = "#fields",
-	        [P_VERSIONS] = "#versions",
-	        [P_NSHARDS] = "shards",
-	        [P_SEED] = "seed",
-	        [P_ORDER] = "order",
-	        [P_WINDOW] = "shuffle_window",
-	        [P_LANES] = "lanes",
-	        [P_GLOBAL_BATCH] = "global_batch",
-	        [P_END] = "end",
-	        [P_STEPS] = "steps",
-	        [P_REPEAT] = "repeat",
-	        [P_SKIP] = "skip",
-	        [P_TAKE] = "take",
-	        [P_BUCKET] = "bucket",
-	        [P_HOMES] = "homes",
-	        [P_SAMPLING] = "#sampling",
-	        [P_TRANSFORM] = "transform_version"};
 	uint64_t h = PS_HASH_BEGIN;
 
 	for (size_t i = 0; i < PS_STATE_NPRINT; i++) {
 		uint64_t v = print->words[i];
-		const char *name = names[i] ? names[i] : "#other";
+		const char *name = print_names[i];
 
 		h = hash_u64(h, v);
 		if (out && name[0] == '#')
@@ -460,31 +467,29 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes, s->decodes)));
 }
 
-/* A word of the print that is a number or, in options, one of some names. */
-struct number {
-	int word;
-	const char *name;
-	const char *names[5];
-};
-
-static const char *number_text(const struct number *n, uint64_t value, char buf[static 24])
+/* A word of the print that is an option: a number, or one of the option's words. */
+static const char *number_text(int i, uint64_t value, char buf[static 24])
 {
-	if (value < PS_ARRAY_LEN(n->names) && n->names[value])
-		return n->names[value];
+	const struct ps_option *o = ps_loader_option(print_names[i], strlen(print_names[i]));
+	const char *word = ps_option_word(o, value);
+
+	if (i == P_ORDER && value == PENSTOCK_ORDER_NUMBERS)
+		return "of sample numbers";
+	if (word)
+		return word;
 	snprintf(buf, 24, "%ju", (uintmax_t)value);
 	return buf;
 }
 
 /* Refuses a state with what differs, and what to open the loader with. */
-static int number_refuse(const struct ps_state_print *print, const struct number *n, uint64_t theirs,
-        struct ps_load_error *err)
+static int number_refuse(const struct ps_state_print *print, int i, uint64_t theirs, struct ps_load_error *err)
 {
 	char a[24], b[24], with[96];
 
-	if (n->word == P_GLOBAL_BATCH && print->words[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
+	if (i == P_GLOBAL_BATCH && print->words[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
 		snprintf(with, sizeof(with), "batch=%ju", (uintmax_t)theirs);
-	else if (n->word != P_GLOBAL_BATCH)
-		snprintf(with, sizeof(with), "%s", number_text(n, theirs, a));
+	else if (i != P_GLOBAL_BATCH)
+		snprintf(with, sizeof(with), "%s", number_text(i, theirs, a));
 	else if (theirs % print->world == 0)
 		snprintf(with, sizeof(with), "global_batch=%ju or batch=%ju", (uintmax_t)theirs,
 		        (uintmax_t)theirs / print->world);
@@ -492,21 +497,13 @@ static int number_refuse(const struct ps_state_print *print, const struct number
 		snprintf(with, sizeof(with), "global_batch=%ju on a number of ranks that divides it",
 		        (uintmax_t)theirs);
 	return ps_load_error_set(err, ESTALE,
-	        "the state is of a loader with %s %s, but this one has %s; open it with %s", n->name,
-	        number_text(n, theirs, a), number_text(n, print->words[n->word], b), with);
+	        "the state is of a loader with %s %s, but this one has %s; open it with %s", print_names[i],
+	        number_text(i, theirs, a), number_text(i, print->words[i], b), with);
 }
 
 /* Refuses a state whose print differs, with the first word that does. */
 static int print_check(const struct ps_state_print *print, const void *state, struct ps_load_error *err)
 {
-	static const struct number numbers[] = {{P_SEED, "seed", {0}},
-	        {P_ORDER, "order", {"none", "shards", "window", "permutation", "of sample numbers"}},
-	        {P_WINDOW, "shuffle_window", {0}}, {P_LANES, "lanes", {0}},
-	        {P_GLOBAL_BATCH, "global_batch", {0}},
-	        {P_END, "end", {"uneven", "drop_last", "pad", "split"}}, {P_STEPS, "steps", {0}},
-	        {P_REPEAT, "repeat", {0}}, {P_SKIP, "skip", {0}}, {P_TAKE, "take", {0}},
-	        {P_BUCKET, "bucket", {0}}, {P_HOMES, "homes", {0}},
-	        {P_TRANSFORM, "transform_version", {0}}};
 	const uint64_t *mine = print->words;
 	uint64_t theirs[PS_STATE_NPRINT];
 
@@ -521,9 +518,9 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of shards with other names, or of the same in another order; open the "
 		        "loader with the list it was saved with (it may be stored in another folder)");
-	for (size_t i = 0; i < PS_ARRAY_LEN(numbers); i++)
-		if (theirs[numbers[i].word] != mine[numbers[i].word])
-			return number_refuse(print, &numbers[i], theirs[numbers[i].word], err);
+	for (int i = P_NSHARDS + 1; i < PS_STATE_NPRINT; i++)
+		if (i != P_SAMPLING && theirs[i] != mine[i])
+			return number_refuse(print, i, theirs[i], err);
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING] && mine[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
 		return ps_load_error_set(err, ESTALE,
 		        "the state was saved by rank %ju of world %ju with other sample numbers in order; open it with "

@@ -15,10 +15,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "batch/offload.h"
+#include "batch/batch.h"
 #include "options.h"
 #include "order/order.h"
-#include "pipeline/position.h"
 
 #define PS_STATE_NPRINT 18
 #define PS_STATE_MAX_BATCHES (UINT64_C(1) << 40) /* more is damage */

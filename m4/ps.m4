@@ -81,8 +81,7 @@ AC_DEFUN([PS_FUZZING_FLAGS], [
   AC_SUBST([FUZZ_LDFLAGS])
 ])
 
-# A linker that takes a third of the time of the usual one, for the many small programs of `make check`: by CMOCKA_LIBS
-# and FUZZ_LDFLAGS.
+# A linker that takes a third of the time of the usual one, for the many small programs of `make check`: by CMOCKA_LIBS.
 AC_DEFUN([PS_LINK_FAST], [
   AC_MSG_CHECKING([for a fast linker for tests])
   ps_link_fast=
@@ -96,7 +95,6 @@ AC_DEFUN([PS_LINK_FAST], [
   LDFLAGS=$ps_save_LDFLAGS
   AC_MSG_RESULT([${ps_link_fast:-none}])
   CMOCKA_LIBS="$CMOCKA_LIBS $ps_link_fast"
-  AS_IF([test "x$enable_fuzzing" != xyes], [FUZZ_LDFLAGS=$ps_link_fast])
 ])
 
 # PS_PKG(PREFIX, MODULES, DEBIAN-PACKAGE, MISSING-VARIABLE)

@@ -1,7 +1,8 @@
-/* Faults between a program and the C library, that real machines do not produce on demand: the nth allocation, read,
- * write or sync fails, bytes come and go in small pieces, signals interrupt, the clock steps. The linker puts us there
- * (FAULTS_WRAP), so only calls of Penstock's own code count, not those of its libraries. A process that runs already is
- * told by the file that PENSTOCK_FAULTS names (tests/fs/torture.py).
+/* Faults between a program and the C library, that real machines do not produce on demand: the nth
+ * allocation, read, write or sync fails, bytes come and go in small pieces, signals interrupt, the clock
+ * steps. The linker puts us there (FAULTS_WRAP), so only calls of Penstock's own code count, not those of its
+ * libraries. A running process is controlled by the file that PENSTOCK_FAULTS names
+ * (tests/fs/torture.py).
  *
  * Threads: any, calls of all are counted. Errors: none of its own. */
 #ifndef PS_TESTS_FAULTS_H
@@ -21,7 +22,7 @@ enum faults_kind {
 /* No faults from now on; what was counted stays. */
 void faults_end(void);
 
-/* The nth call of a kind (1: the next) fails with errnum, once; 0: none. Counts anew. */
+/* The nth call of a kind (1: the next) fails with errnum, once; 0: none. Counting restarts. */
 void faults_fail(enum faults_kind kind, long nth, int errnum);
 
 /* All calls of a kind from the nth on. */

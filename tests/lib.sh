@@ -4,13 +4,14 @@
 #     . "$(dirname "$0")/../lib.sh"
 #     requires mount nginx
 #
-# and then reports with check, equal, pass and fail. It runs inside a private directory ($T), in a process group of
-# its own, under a time limit. Whatever happens to it, an outer shell then unmounts what it mounted below $T, kills
-# what it started (found by an environment variable, so daemons too) and removes $T: a hung mount fails one test and
-# not the run.
+# and then reports with check, equal, pass and fail. It runs inside a private directory ($T), in a process
+# group of its own, under a time limit. Whatever happens to it, an outer shell then unmounts what it mounted
+# below $T, kills what it started (found by an environment variable, so daemons too) and removes $T: a hung
+# mount fails one test and not the run.
 #
 # From the environment: top_srcdir, top_builddir (set by `make check`), TMPDIR, PS_TEST_TIMEOUT (seconds),
-# PS_TEST_KEEP=1 (keep $T), PENSTOCK_TEST_QUICK=1 (leave out slow tests), PENSTOCK_TEST_LONG=1 (repeat more: `long`).
+# PS_TEST_KEEP=1 (keep $T), PENSTOCK_TEST_QUICK=1 (leave out slow tests), PENSTOCK_TEST_LONG=1 (repeat more:
+# `long`).
 
 set -euo pipefail
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
@@ -24,7 +25,7 @@ export top_srcdir top_builddir
 PATH=$top_builddir:$PATH:/usr/sbin:/sbin
 python=/usr/bin/python3
 
-# The outer shell -------------------------------------------------------------------------------------------------
+# The outer shell --------------------------------------------------------------------------------------------
 
 ps_mounts_below() {
 	awk -v below="$1/" 'index($5 "/", below) == 1 {print $3, $5, $9}' /proc/self/mountinfo | tac
@@ -41,8 +42,8 @@ ps_unmount_all() {
 	done < <(ps_mounts_below "$1")
 }
 
-# Daemons have left the process group: they are known by their environment, or, as nginx writes its title over that, by
-# their command line; its workers by their parent.
+# Daemons have left the process group: they are known by their environment, or, as nginx writes its title over
+# that, by their command line; its workers by their parent.
 ps_kill_started() {
 	local dir=$1 file pid children victims=() processes=(/proc/[0-9]*)
 	while read -r file; do
@@ -108,11 +109,11 @@ ps_show_logs() {
 
 [[ -n ${PS_TEST_DIR-} ]] || ps_outer "$@"
 
-# TAP -------------------------------------------------------------------------------------------------------------
+# TAP --------------------------------------------------------------------------------------------------------
 
 T=$PS_TEST_DIR
 export TMPDIR=$T
-# A daemon has nobody to tell what a sanitizer found in it: it goes to files, which fail the test.
+# Sanitizer reports of a daemon are written to files, which fail the test.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$T/sanitizer
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}print_stacktrace=1:log_path=$T/sanitizer
 export TSAN_OPTIONS=${TSAN_OPTIONS:+$TSAN_OPTIONS:}suppressions=$top_srcdir/tests/tsan.supp:log_path=$T/sanitizer
@@ -241,10 +242,10 @@ ps_on_exit() {
 }
 trap ps_on_exit EXIT
 
-# What a test needs -----------------------------------------------------------------------------------------------
+# What a test needs ------------------------------------------------------------------------------------------
 
-# requires NAME...: skips the whole test where something is missing. NAME is mount, loader, nginx, nginx-lua, root,
-# mount-namespace, terminal, slow (skipped by --quick), python:MODULE or a program.
+# requires NAME...: skips the whole test where something is missing. NAME is mount, loader, nginx, nginx-lua,
+# root, mount-namespace, terminal, slow (skipped by --quick), python:MODULE or a program.
 requires() {
 	local name
 	for name; do
@@ -270,7 +271,9 @@ requires() {
 		root) ((EUID == 0)) || skip_all "needs root" ;;
 		slow) [[ ${PENSTOCK_TEST_QUICK-} != 1 ]] || skip_all "slow, left out by --quick" ;;
 		python:*)
-			"$python" -c "import ${name#python:}" 2>/dev/null || skip_all "$python has no module ${name#python:}"
+			# (Not by importing it: torch takes seconds.)
+			"$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec(sys.argv[1]))' "${name#python:}" ||
+				skip_all "$python has no module ${name#python:}"
 			;;
 		*) command -v "$name" >/dev/null || skip_all "$name is not installed" ;;
 		esac
@@ -290,15 +293,17 @@ mock_kernels() {
 	}
 }
 
-# sanitized FILE...: one of them was built with a sanitizer. (No pipe into grep -q: ldd may not get to its end then.)
+# sanitized FILE...: one of them was built with a sanitizer. (No pipe into grep -q: ldd may not get to its end
+# then.)
 sanitized() {
 	local libraries
 	libraries=$(ldd "$@" 2>/dev/null || true)
 	[[ $libraries =~ lib(a|t|ub)san ]]
 }
 
-# pip_venv NAME PACKAGE...: an environment $top_builddir/tests-cache/NAME that has packages that Debian does not, and
-# that all tests share; else fails, with the reason in $T/pip.log. (A pip and bytecode in it would take most of the time.)
+# pip_venv NAME PACKAGE...: an environment $top_builddir/tests-cache/NAME that has packages that Debian does
+# not, and that all tests share; else fails, with the reason in $T/pip.log. (A pip and bytecode in it would
+# take most of the time.)
 pip_venv() {
 	local venv=$top_builddir/tests-cache/$1 limit=$((${PS_TEST_TIMEOUT:-120} * 3 / 4))
 	shift
@@ -318,8 +323,8 @@ pip_python() {
 	pip_venv "$@" || skip_all "${*:2} cannot be had: $(tail -n 1 "$T/pip.log")"
 	python=$top_builddir/tests-cache/$1/bin/python
 }
-# has_penstock_python: `import penstock` in $python is the package of this build from now on; else fails, with the reason
-# in no_python.
+# has_penstock_python: `import penstock` in $python is the package of this build from now on; else fails, with
+# the reason in no_python.
 has_penstock_python() {
 	local module=$top_builddir/loader/python/.libs/_penstock.so
 	no_python=
@@ -333,7 +338,7 @@ has_penstock_python() {
 penstock_python() { has_penstock_python || skip_all "$no_python"; }
 webdataset_python() { pip_python webdataset webdataset; }
 
-# nginx -----------------------------------------------------------------------------------------------------------
+# nginx ------------------------------------------------------------------------------------------------------
 
 ps_nginx_module() {
 	local dir
@@ -403,8 +408,8 @@ restart_nginx() {
 	nginx -p "$T/nginx/" -c "$T/nginx/nginx.conf" >"$T/nginx/start.log" 2>&1
 }
 
-# A CA of our own, a certificate for localhost signed by it, and one for a client: c.crt with c.key, whose password in
-# p.key is "opensesame".
+# A CA of our own, a certificate for localhost signed by it, and one for a client: c.crt with c.key, whose
+# password in p.key is "opensesame".
 ps_make_certificates() (
 	cd "$1"
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -days 2 \
@@ -556,8 +561,8 @@ ps_nginx_conf() {
 	echo "} }"
 }
 
-# origin_bytes [PATH-PREFIX]: body bytes that nginx sent for GETs below the prefix since it started or the log was
-# forgotten. It logs a request when it ends, so call it when all reads are answered.
+# origin_bytes [PATH-PREFIX]: body bytes that nginx sent for GETs below the prefix since it started or the log
+# was forgotten. It logs a request when it ends, so call it when all reads are answered.
 origin_bytes() {
 	awk -v prefix="${1:-/}" '$1 == "GET" && index($2, prefix) == 1 {sum += $4} END {printf "%.0f\n", sum}' \
 		"$T/nginx/access.log"
@@ -566,10 +571,10 @@ origin_forget() {
 	: >"$T/nginx/access.log"
 }
 
-# Data ------------------------------------------------------------------------------------------------------------
+# Data -------------------------------------------------------------------------------------------------------
 
-# make_shards DIR COUNT NBYTES [SEED]: DIR/shard-000000.tar ... of about NBYTES each, tars of samples (.jpg, .cls, .txt)
-# with pseudo-random content. The same arguments give the same bytes.
+# make_shards DIR COUNT NBYTES [SEED]: DIR/shard-000000.tar ... of about NBYTES each, tars of samples (.jpg,
+# .cls, .txt) with pseudo-random content. The same arguments give the same bytes.
 make_shards() {
 	"$python" "$top_srcdir/tests/fs/make_shards.py" "$@"
 }
@@ -580,8 +585,8 @@ sha_manifest() (
 	find . -type f -print0 | sort -z | xargs -0 -r sha256sum
 )
 
-# make_tree DIR: a small dataset of the sizes where block arithmetic goes wrong: empty, 1 byte, around 1 MiB, odd.
-# Also $T/manifest.
+# make_tree DIR: a small dataset of the sizes where block arithmetic goes wrong: empty, 1 byte, around 1 MiB,
+# odd. Also $T/manifest.
 make_tree() {
 	local size
 	make_shards "$1" 2 3333333
@@ -599,15 +604,16 @@ random_file() {
 sys.stdout.buffer.write(random.Random(sys.argv[2]).randbytes(int(sys.argv[1])))' "$2" "${3-$2}" >"$1"
 }
 
-# read_tree MODE [DIR [READERS]]: each file of $T/manifest below DIR [$MNT] has its checksum. See read_tree.py.
+# read_tree MODE [DIR [READERS]]: each file of $T/manifest below DIR [$MNT] has its checksum. See
+# read_tree.py.
 read_tree() {
 	"$python" "$top_srcdir/tests/fs/read_tree.py" "$1" "${2:-$MNT}" "$T/manifest" "${3:-1}"
 }
 
-# Disks -----------------------------------------------------------------------------------------------------------
+# Disks ------------------------------------------------------------------------------------------------------
 
-# make_disk DIR SIZE [MOUNT-OPTION]: an ext4 of its own, kept in DIR.img, mounted at DIR. Skips the test where that
-# cannot be. mount_disk DIR [MOUNT-OPTION] mounts it again.
+# make_disk DIR SIZE [MOUNT-OPTION]: an ext4 of its own, kept in DIR.img, mounted at DIR. Skips the test where
+# that cannot be. mount_disk DIR [MOUNT-OPTION] mounts it again.
 make_disk() {
 	mkdir -p "$1"
 	truncate -s "$2" "$1.img"
@@ -626,7 +632,7 @@ EXT4_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587D, 2
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), EXT4_IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))' "$1"
 }
 
-# Mounts ----------------------------------------------------------------------------------------------------------
+# Mounts -----------------------------------------------------------------------------------------------------
 
 # mount_penstock SOURCE [OPTION...]: at $MNT [$T/mnt] with the cache in $CACHE [$T/cache].
 MNT=$T/mnt
@@ -638,7 +644,8 @@ mount_penstock() {
 	timeout -k 5 60 penstock mount "$source" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" "$@"
 }
 
-# A daemon that writes to a busy disk may take longer to end than `penstock umount` waits: that is no failure here.
+# A daemon that writes to a busy disk may take longer to end than `penstock umount` waits: that is no failure
+# here.
 umount_penstock() {
 	timeout -k 5 30 penstock umount "$MNT" || { ! is_mounted && wait_until 30 no_daemon; }
 }
@@ -674,8 +681,8 @@ kill_penstock() {
 	umount -l "$MNT" 2>/dev/null || fusermount3 -uz "$MNT"
 }
 
-# drop_page_cache [DIR]: makes the kernel forget the pages of the files below DIR [$MNT], so that the next read asks
-# the daemon. Of these files only: other tests run beside this one.
+# drop_page_cache [DIR]: makes the kernel forget the pages of the files below DIR [$MNT], so that the next
+# read asks the daemon. Of these files only: other tests run beside this one.
 drop_page_cache() {
 	"$python" "$top_srcdir/tests/fs/forget_pages.py" "${1:-$MNT}"
 }

@@ -1,19 +1,20 @@
 # shellcheck shell=bash
-# A real S3 server for tests: Ceph's gateway with the fewest daemons that it runs with (one monitor, one OSD that keeps
-# everything in memory), on loopback, below $T/rgw. Sourced after lib.sh.
+# A real S3 server for tests: Ceph's gateway with the fewest daemons that it runs with (one monitor, one OSD
+# that keeps everything in memory), on loopback, below $T/rgw. Sourced after lib.sh.
 #
 #   requires_rgw              skips the test where the packages are missing
 #   start_rgw                 sets S3 (http://127.0.0.1:PORT), S3_TLS (https://localhost:PORT, CA in $T/rgw/tls.crt); exports
 #                             AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user "test", and AWS_CONFIG_FILE and its
-#                             like away from those of whoever runs the tests
+#                             like away from those of the user that runs the tests
 #                             With RGW_STS=1 it hands out session tokens, and says AccessDenied to all it does not know.
 #   rgw_admin ARGUMENT...     radosgw-admin
 
 requires_rgw() {
-	requires radosgw radosgw-admin ceph-mon ceph-osd monmaptool python:boto3
+	requires radosgw radosgw-admin ceph-mon ceph-osd monmaptool
 }
 
-# Its own port finder tells what is taken; another test may take the port before we do, so starting is tried again.
+# Its own port finder says what is taken; another test may take the port before we do, so starting is tried
+# again.
 start_rgw() {
 	local try
 	for try in 1 2 3; do

@@ -1,5 +1,5 @@
 /* Attaching a dataset, its thread, and its end. */
-#include "catalog/dataset.h"
+#include "catalog/catalog_private.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,15 +8,13 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/stats.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "base/thread.h"
-#include "catalog/grant.h"
-#include "catalog/listing_merge.h"
-#include "listing/filter.h"
-#include "origin/identity.h"
-#include "base/bucket_url.h"
+#include "listing/listing.h"
+#include "origin/origin.h"
+#include "base/url.h"
 
 #define WAIT_MS 50
 #define MISSING_NAMED 3 /* in one line of text */
@@ -24,24 +22,6 @@
 #define REFRESH_JITTER 10 /* up to this part of the interval earlier: a cluster does not list together */
 #define COMPARED 64     /* names of a page, with those that another access has listed */
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
-
-void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *text)
-{
-	char *copy = strdup(text);
-
-	if (!copy)
-		return;
-	PS_LOCK_SCOPE(&ds->lock);
-	unsigned slot = ds->next_error;
-	for (unsigned i = 0; i < PS_DATASET_ERRORS; i++)
-		if (ds->errors[i].text && ds->errors[i].node == node)
-			slot = i;
-	if (slot == ds->next_error)
-		ds->next_error = (ds->next_error + 1) % PS_DATASET_ERRORS;
-	free(ds->errors[slot].text);
-	ds->errors[slot].text = copy;
-	ds->errors[slot].node = node;
-}
 
 /* The thread ------------------------------------------------------------------------------------- */
 
@@ -87,7 +67,7 @@ static int take_listed(void *arg, const struct ps_listed *listed)
 	if (listed->unread)
 		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
 	/* Catalogues alone, of shards that are not shown, are no dataset. */
-	if (listing->dataset->filter && ps_filter_is_catalogue(listed->path)) {
+	if (listing->dataset->filter && ps_listing_filter_is_catalogue(listed->path)) {
 		listing->ncatalogues++;
 		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
 	}
@@ -131,7 +111,7 @@ bool ps_dataset_unmatched(const struct ps_dataset *ds, char ret_text[static PS_E
 	bool exclude, unmatched;
 	const char *pattern;
 
-	for (size_t i = 0; (pattern = ps_filter_pattern(ds->filter, i, &exclude, &unmatched)); i++)
+	for (size_t i = 0; (pattern = ps_listing_filter_pattern(ds->filter, i, &exclude, &unmatched)); i++)
 		if (unmatched)
 			ps_strbuf_addf(&b, "%s--%s '%s'", b.len ? ", " : "", exclude ? "exclude" : "include", pattern);
 	if (b.len == 0)
@@ -148,7 +128,7 @@ static void tell_unmatched(struct ps_dataset *ds)
 
 	if (!ds->filter || atomic_exchange(&ds->told_unmatched, true))
 		return;
-	ps_filter_listed(ds->filter);
+	ps_listing_filter_listed(ds->filter);
 	if (ps_dataset_unmatched(ds, text))
 		ps_log_warning("list: %s: %s", ds->catalog->row.source, text);
 }
@@ -287,16 +267,6 @@ int ps_dataset_missing(struct ps_dataset *ds, uint64_t wait_ms, const _Atomic bo
 	return n == 0 && !done ? -EAGAIN : (int)PS_MIN(n, (uint64_t)INT_MAX);
 }
 
-void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result)
-{
-	while (!ps_list_empty(refreshes)) {
-		struct ps_refresh *refresh = PS_CONTAINER_OF(refreshes->next, struct ps_refresh, priv.link);
-
-		ps_list_remove(&refresh->priv.link);
-		refresh->done(refresh, errnum, result);
-	}
-}
-
 /* Those that the listing which has just ended was for. */
 static void end_refreshes(struct ps_dataset *ds, int errnum)
 {
@@ -350,15 +320,6 @@ static bool is_due(struct ps_dataset *ds)
 			return true;
 	}
 	return false;
-}
-
-void ps_dataset_set_refresh(struct ps_dataset *ds, uint64_t refresh_ms)
-{
-	PS_LOCK_SCOPE(&ds->lock);
-	if (ds->refresh_ms != refresh_ms) {
-		ds->refresh_ms = refresh_ms;
-		pthread_cond_broadcast(&ds->cond);
-	}
 }
 
 /* Returns the number of a listing that begins after this, or, with `joins`, is under way. */
@@ -455,7 +416,7 @@ static void list_once(struct ps_dataset *ds)
 	}
 	end_refreshes(ds, -rc);
 	if (first_unsized)
-		ps_probe_sweep(ds);
+		ps_revalidate_sizes(ds);
 	end_sweep(ds, first_unsized);
 }
 
@@ -479,7 +440,7 @@ static void *prober_main(void *arg)
 	struct ps_dataset *ds = arg;
 
 	while (!atomic_load(&ds->stop)) {
-		uint64_t wake = ps_probe_tick(ds, ps_clock_mono_ns());
+		uint64_t wake = ps_revalidate_tick(ds, ps_clock_mono_ns());
 
 		PS_LOCK_SCOPE(&ds->lock);
 		if (!atomic_load(&ds->stop))
@@ -545,7 +506,7 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 static void forget(struct ps_dataset *ds)
 {
 	ps_catalog_put(ds->catalog);
-	ps_filter_free(ds->filter);
+	ps_listing_filter_free(ds->filter);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 		free(ds->errors[i].text);
 	pthread_mutex_destroy(&ds->lock);
@@ -585,7 +546,7 @@ static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored, con
 	if (no_answer && !atomic_load(&ds->shown_names)) {
 		if (err) {
 			*err = ds->listing_error;
-			ps_error_prefix(err, "these credentials have not listed it before, and now");
+			ps_error_prefix(err, -err->err, "these credentials have not listed it before, and now");
 		}
 		return -ds->listing_error.err;
 	}
@@ -628,11 +589,11 @@ static int check_first(
 
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : ps_error_set(err, -rc, "cannot read the index: %s", strerror(-rc));
-	ps_probe(ds, &row, first_checked, &check);
+	ps_revalidate(ds, &row, first_checked, &check);
 	for (bool done = false; !done;) {
 		if (!aborted && cancelled && atomic_load(cancelled)) {
 			aborted = true;
-			ps_probe_drain(ds);
+			ps_revalidate_drain(ds);
 		}
 		PS_LOCK_SCOPE(&ds->lock);
 		if (!check.done)
@@ -726,7 +687,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	if (rc < 0)
 		ps_error_set(err, -rc, "out of memory");
 	if (rc == 0)
-		rc = ps_filter_new(options->include, options->exclude, &ds->filter, err);
+		rc = ps_listing_filter_new(options->include, options->exclude, &ds->filter, err);
 	struct ps_origin_options origin = options->origin;
 	/* The engine keeps to it by itself; HEADs and listings are to do so, too. */
 	if (!origin.http.max_connections)
@@ -792,17 +753,17 @@ void ps_dataset_free(struct ps_dataset *ds)
 		atomic_store(&ds->stop, true);
 		pthread_cond_broadcast(&ds->cond);
 	}
-	ps_probe_drain(ds);
+	ps_revalidate_drain(ds);
 	if (ds->thread_started)
 		pthread_join(ds->thread, NULL);
 	if (ds->prober_started)
 		pthread_join(ds->prober, NULL);
 	ds->cache->prefetch->stop_plans(ds);
-	ps_probe_drain(ds); /* the sweep or a plan may have begun one more */
+	ps_revalidate_drain(ds); /* the sweep or a plan may have begun one more */
 	ds->cache->prefetch->stop(ds);
-	ps_inflate_abort(ds->cache->inflate, ds->origin);
+	ps_decompress_abort(ds->cache->inflate, ds->origin);
 	ps_fill_drain(ds->cache->fill, ds->origin);
-	ps_inflate_drain(ds->cache->inflate, ds->origin);
+	ps_decompress_drain(ds->cache->inflate, ds->origin);
 	ds->origin->ops->close(ds->origin);
 	forget(ds);
 }
@@ -858,7 +819,7 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	json_t *include = json_array(), *exclude = json_array(), *unmatched = json_array();
 	bool excludes, in_vain;
 	const char *pattern;
-	for (size_t i = 0; (pattern = ps_filter_pattern(ds->filter, i, &excludes, &in_vain)); i++) {
+	for (size_t i = 0; (pattern = ps_listing_filter_pattern(ds->filter, i, &excludes, &in_vain)); i++) {
 		json_array_append_new(excludes ? exclude : include, ps_json_lossy(pattern));
 		if (in_vain)
 			json_array_append_new(unmatched, ps_json_lossy(pattern));

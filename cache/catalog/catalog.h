@@ -23,7 +23,7 @@ struct ps_dataset_options {
 	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is
 	                           older; 0: 1 h; UINT64_MAX: never */
 	bool raw; /* compressed shards are shown as they are, not as what they hold */
-	const char *const *include, *const *exclude; /* which files are shown: listing/filter.h; NULL-terminated, or NULL */
+	const char *const *include, *const *exclude; /* which files are shown: listing/listing.h; NULL-terminated, or NULL */
 	const _Atomic bool *cancelled; /* set: the attach ends soon, with ECANCELED; NULL: it cannot be */
 	/* Now and then while the attach waits for a listing, by its thread: so many files so far. NULL: nobody asks. */
 	void (*listed)(void *arg, const char *source, uint64_t nfiles);

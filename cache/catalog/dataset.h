@@ -1,4 +1,8 @@
-/* A dataset inside: what attach.c, lookup.c, revalidation.c and handle.c share. Callers outside see cache.h only.
+/* A dataset as handles and prefetch see it, who start and read its files; fs/ sees catalog.h. So there are two headers for
+ * others. catalog_private.h is the folder's own.
+ *
+ * Files, from the top: registry.c (datasets by name), attach.c (threads and refreshes of one), lookup.c (names, nodes,
+ * folders), revalidation.c (HEADs), listing_merge.c, view.c (what a file shows), catalog.c (names of a source, grants).
  *
  * A dataset has two threads. One lists the source, merges the listing into the index (listing_merge.c) and asks for
  * sizes the listing did not tell (a sweep of HEADs); a listing may take minutes, so another one keeps time
@@ -27,8 +31,8 @@
 
 #include "base/list.h"
 #include "catalog/catalog.h"
-#include "fetch/fill.h"
 #include "decompress/decompress.h"
+#include "fetch/fill.h"
 #include "index/index.h"
 
 #define PS_DATASET_ERRORS 64 /* last failures kept for user.penstock.error */
@@ -43,21 +47,21 @@ struct ps_prefetch_ops {
 	void (*stop_plans)(struct ps_dataset *ds);
 	void (*stop)(struct ps_dataset *ds);
 };
-struct ps_sequence;
+struct ps_next_shard;
 struct ps_plan_ahead;
 
 struct ps_cache {
 	const struct ps_prefetch_ops *prefetch;
 	struct ps_store *store;
 	struct ps_fill *fill;
-	struct ps_inflate *inflate;
+	struct ps_decompress *inflate;
 	int64_t opened_s;
 	uint64_t grant_ttl_ms;
 	pthread_mutex_t lock;    /* what follows */
 	pthread_cond_t cond;     /* an attach or a detach has ended; monotonic clock */
 	struct ps_list attached; /* registry.c */
 	struct ps_list catalogs; /* catalog.c */
-	pthread_mutex_t grants_lock; /* grant.h; leaf but for the index */
+	pthread_mutex_t grants_lock; /* dataset.h; leaf but for the index */
 };
 
 struct ps_catalog {
@@ -97,9 +101,9 @@ struct ps_dataset {
 	struct ps_cache *cache;
 	struct ps_index *index;
 	struct ps_origin *origin;
-	struct ps_filter *filter; /* the origin's */
+	struct ps_listing_filter *filter; /* the origin's */
 	atomic_bool told_unmatched;
-	struct ps_sequence *sequence;
+	struct ps_next_shard *sequence;
 	struct ps_plan_ahead *plan_ahead;
 	struct ps_catalog *catalog;
 	struct ps_id access; /* keyed: whose credentials the origin has */
@@ -150,73 +154,14 @@ struct ps_dataset {
 	} asked_ahead[PS_DATASET_UNANSWERED];
 };
 
-/* Which names, and whose requests. */
-struct ps_dataset_id {
-	struct ps_id catalog, access;
-	bool anonymous;
-	/* A store that is nobody's but its site's may have a bucket of this name for each of its tenants: who is shown other
-	 * names than those of the catalog (-EREMCHG of a listing) has one of its own. */
-	bool may_be_another;
-	struct ps_id own_catalog;
-	char route[PS_ID_HEX_LEN + 1]; /* part of both; "": the usual one */
-};
-/* attach.c: what ps_dataset_attach() does the first time, and ps_dataset_detach() the last */
-int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
-        const struct ps_dataset_options *options, struct ps_dataset_id *ret) PS_MUST_USE;
-int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
-        const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
-/* For one more mount: lists again, or joins the listing under way, and waits for it as an attach does. */
-int ps_dataset_rejoin(struct ps_dataset *dataset, const struct ps_dataset_options *options, struct ps_error *err) PS_MUST_USE;
-void ps_dataset_free(struct ps_dataset *dataset);
-
-/* catalog.c */
-/* The catalog of this id, with one more reference. Blocks on the index. */
-int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source,
-        struct ps_catalog **ret) PS_MUST_USE;
-void ps_catalog_put(struct ps_catalog *catalog);
-/* A time that tells nothing, as the clock of the day has gone back since. */
-bool ps_catalog_is_ahead(int64_t when_ms, int64_t now_ms);
-/* attached_ms, which goes back with the clock: nothing would be confirmed until it has caught up. With the lock. */
-int64_t ps_catalog_attached(struct ps_catalog *catalog, int64_t now_ms);
-/* Does it have this file, in this very version? Blocks on the index. */
-bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed);
-/* How many listings of all of it have begun; with `joins`, one that is under way does not count. */
-uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins);
-/* True: the caller lists the whole of it, and then calls end. False: *ret_listed, one that began after so many was
- * complete; or another dataset is at it. */
-bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed);
-/* Reports to the watches what has changed, complete or not. Blocks on the index and on the watches. */
-void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
-/* The node has been superseded: its row is deleted with the catalog's last dataset. Or it stands for a new name. names_lock
- * is held. */
-void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node);
-
-/* What the origin has told of a file, now or earlier: the first one without a version is logged. */
-void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote);
-
-/* A new listing: what was missing of the one before does not count. */
-void ps_catalog_none_missing(struct ps_catalog *catalog);
-
-/* What its watches want of it has changed. */
-void ps_dataset_set_refresh(struct ps_dataset *dataset, uint64_t refresh_ms);
-/* Answers them, by attach.c; no lock is held. */
-void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result);
-
 /* Remembers a failure of a node for user.penstock.error. */
 void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);
 
 /* lookup.c */
-void ps_attr_of_row(struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_attr *ret_attr);
-
-/* decoded_view.c */
-/* The size that is shown; PS_SIZE_UNKNOWN: of a compressed shard, not found out yet. Blocks on the index. */
-uint64_t ps_view_size(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* This node was shown with a size that turned out wrong. Blocks on the index. */
 bool ps_view_disproved(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Finds out the size of a compressed shard, then calls fn with the attributes. */
 void ps_view_ask(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
-/* The same for who only looks at it: what cannot be decoded has attributes that are not complete. */
-void ps_view_show(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* The id of what is shown of a file that is no compressed shard. Its size is known. */
 void ps_view_raw_id(const struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_id *ret);
 /* What of the file is in the cache. */
@@ -240,27 +185,33 @@ void ps_dataset_doubt(struct ps_dataset *dataset, uint64_t node);
 int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) PS_MUST_USE;
 
 /* revalidation.c */
-/* Asks the origin for size and version of a file row and calls fn with what stands for the name now: the same
- * node (its version confirmed or its size learned), a new node, or ENOENT. Probes of one node are shared. If
- * the origin does not answer and `row` has a known version, that is given. Blocks never. */
-void ps_probe(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
-/* The same in a way that gives a grant (grant.h) if this access may read the file, and takes it if the origin says anything
- * else: by a GET of one byte where a HEAD tells nothing of that. */
-void ps_probe_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* Asks the origin for size and version of a file row, as ps_revalidate() (catalog_private.h) does, in a way that gives a
+ * grant if this access may read the file, and takes it if the origin says anything else: by a GET of one byte where a HEAD
+ * tells nothing of that. */
+void ps_revalidate_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* The same for nobody, now and then; before an open wants to have it. */
-void ps_probe_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
+void ps_revalidate_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Asks for nobody, as an open would, whether the version of a planned file still is the origin's: few at once, and not while
  * the origin does not answer. Blocks on the index. */
-void ps_probe_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* Retries and deadlines that are due; returns when to call again. From the dataset's thread. */
-uint64_t ps_probe_tick(struct ps_dataset *dataset, uint64_t now_ns);
-/* Ends all probes with ECANCELED and waits for those at the origin. */
-void ps_probe_drain(struct ps_dataset *dataset);
-/* The same for nobody: one of the sweep's (nsweep). */
-void ps_probe_unasked(struct ps_dataset *dataset, const struct ps_node_row *row);
+void ps_revalidate_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
+/* Grants --------------------------------------------------------------------------------------------- */
 
-/* HEADs for every file of unknown size, a few at a time; returns when the last are under way or the dataset
- * stops. */
-void ps_probe_sweep(struct ps_dataset *dataset);
+/* Grants: that an access may read an object version (or list a catalog), as the origin has shown by an answer of 2xx under its
+ * credentials. What is in the cache is handed out to who has one; a listing grants no bytes.
+ *
+ *            2xx                        --grant-ttl is over, or the credential's own time
+ *   NONE ─────────▶ VALID ◀──────────────────────────────────────────────▶ OLD
+ *     ▲               │ any other answer about this object (401, 403 ..)    │ the same
+ *     └───────────────┴─────────────────────────────────────────────────────┘
+ *
+ * NONE and OLD are asked at the origin when they are needed (revalidation.c). OLD holds while the origin gives no
+ * answer; NONE does
+ * not. Kept in the index, by keyed hashes of the access and of the version.
+ *
+ * Threads: any. Locks: cache.grants_lock, held over reading and writing one row of the index. Blocks: on the index. */
 
+enum ps_grant { PS_GRANT_NONE, PS_GRANT_OLD, PS_GRANT_VALID };
+
+/* VALID where the origin needs none, and for a file that has no bytes. */
+enum ps_grant ps_grant_of_row(struct ps_dataset *dataset, const struct ps_node_row *row);
 #endif

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/hashtable.h"
 #include "base/log.h"
-#include "catalog/listing_merge.h"
+#include "catalog/catalog_private.h"
 
 /* names_lock of the dataset is held over all of this but where it is said. */
 

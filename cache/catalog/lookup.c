@@ -1,33 +1,19 @@
-/* Names and nodes to attributes: from the index where it knows and may be believed, else by a probe. */
-#include "catalog/dataset.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "catalog/listing_merge.h"
+#include "catalog/catalog_private.h"
 
-/* The word on a file's version that is older than this is asked for again by an open that has to go to the origin anyway,
- * if the file is so large that one round trip more does not count. */
+/* Names and nodes ------------------------------------------------------------------------------------ */
+
+/* The attributes of a name or node: from the index if it has them and they are recent enough, else from the origin. */
+
+/* An open that has to go to the origin anyway revalidates the version if it was confirmed longer ago than this, and the
+ * file is so large that another round trip does not count. */
 #define COLD_AGE_MS 60000
 #define COLD_MIN_NBYTES (UINT64_C(4) << 20)
-
-void ps_attr_of_row(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_attr *ret_attr)
-{
-	bool is_dir = row->kind == PS_NODE_DIR;
-	uint64_t size = ps_view_size(ds, row);
-
-	*ret_attr = (struct ps_attr){
-	        .node = row->node,
-	        .ino = row->ino,
-	        .is_dir = is_dir,
-	        .complete_attr = is_dir || size != PS_SIZE_UNKNOWN,
-	        .size = is_dir || size == PS_SIZE_UNKNOWN ? 0 : size,
-	        .mtime_s = row->remote.mtime_s < 0 ? 0 : row->remote.mtime_s,
-	};
-}
 
 /* When the origin told this version last. */
 static int64_t confirmed_ms(struct ps_dataset *ds, const struct ps_node_row *row)
@@ -50,7 +36,7 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 		PS_LOCK_SCOPE(&ds->catalog->lock);
 		attached_ms = ps_catalog_attached(ds->catalog, now);
 	}
-	/* That an earlier mount knew it is not enough: this one was made to see what the origin has now. */
+	/* What an earlier mount confirmed does not count: a new mount shows what the origin has now. */
 	if (when < attached_ms || ps_catalog_is_ahead(when, now))
 		return false;
 	return max_age_ms == UINT64_MAX || (uint64_t)PS_MAX(now - when, 0) < max_age_ms;
@@ -142,7 +128,7 @@ static void probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_
 	struct pending_size *pending = NULL;
 
 	if (!row->coding) {
-		ps_probe(ds, row, fn, arg);
+		ps_revalidate(ds, row, fn, arg);
 		return;
 	}
 	pending = malloc(sizeof *pending);
@@ -151,7 +137,7 @@ static void probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_
 		return;
 	}
 	*pending = (struct pending_size){.dataset = ds, .fn = fn, .arg = arg};
-	ps_probe(ds, row, probed, pending);
+	ps_revalidate(ds, row, probed, pending);
 }
 
 static void attr_or_probe(
@@ -267,4 +253,117 @@ void ps_node_info_fini(struct ps_node_info *info)
 	free(info->etag);
 	free(info->error);
 	*info = (struct ps_node_info){0};
+}
+
+/* Directories ---------------------------------------------------------------------------------------- */
+
+/* Directory contents by position, over a snapshot of the index. */
+
+struct ps_dir {
+	struct ps_dataset *dataset;
+	uint64_t node;
+	pthread_mutex_t lock; /* protects what follows: a program may read one directory from two threads */
+	struct ps_index_children *it; /* NULL, like nodes: not begun, or read to its end */
+	struct ps_index_nodes *nodes; /* over a snapshot younger than it: every child is there */
+	uint64_t pos;                 /* of the entry below, once there is one */
+	bool have, end;
+	const char *name;
+	uint64_t child;
+};
+
+/* While a snapshot is held, an index that a full disk has broken cannot be opened anew. So who keeps a
+ * folder open that has been read to its end keeps no snapshot. */
+static void drop(struct ps_dir *dir)
+{
+	ps_index_children_close(ps_steal_ptr(&dir->it));
+	ps_index_nodes_close(ps_steal_ptr(&dir->nodes));
+}
+
+/* New snapshots, at the first entry. */
+static int begin(struct ps_dir *dir)
+{
+	drop(dir);
+	dir->have = dir->end = false;
+	dir->pos = 0;
+	int rc = ps_index_children_open(dir->dataset->index, dir->node, &dir->it);
+
+	if (rc == 0)
+		rc = ps_index_nodes_open(dir->dataset->index, &dir->nodes);
+	if (rc < 0)
+		drop(dir);
+	return rc;
+}
+
+int ps_dir_open(struct ps_dataset *dataset, uint64_t node, struct ps_dir **ret)
+{
+	struct ps_dir *dir = calloc(1, sizeof *dir);
+
+	if (!dir)
+		return -ENOMEM;
+	dir->dataset = dataset;
+	dir->node = node;
+	int rc = begin(dir);
+	if (rc < 0) {
+		free(dir);
+		return rc;
+	}
+	pthread_mutex_init(&dir->lock, NULL);
+	*ret = dir;
+	return 0;
+}
+
+static int step(struct ps_dir *dir)
+{
+	dir->pos = dir->have ? dir->pos + 1 : 0;
+	dir->have = ps_index_children_next(dir->it, &dir->name, &dir->child);
+	if (dir->have)
+		return 0;
+	int rc = ps_index_children_status(dir->it);
+
+	dir->end = rc == 0;
+	drop(dir);
+	return rc;
+}
+
+/* Makes the iterator stand on the entry at `pos`, or at the end. Going back begins anew, over new
+ * snapshots; so does going on after an error. */
+static int seek(struct ps_dir *dir, uint64_t pos)
+{
+	int rc = 0;
+
+	if (dir->end ? pos < dir->pos : !dir->it || (dir->have && pos < dir->pos))
+		rc = begin(dir);
+	while (rc == 0 && !dir->end && (!dir->have || dir->pos < pos))
+		rc = step(dir);
+	return rc;
+}
+
+int ps_dir_read(
+        struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name, struct ps_attr *ret_attr)
+{
+	struct ps_node_row row = {0};
+
+	PS_LOCK_SCOPE(&dir->lock);
+	int rc = seek(dir, pos);
+	if (rc < 0 || dir->end)
+		return rc;
+	/* The kind of an entry is part of every directory read, so the row is needed either way. */
+	if (ps_index_nodes_get(dir->nodes, dir->child, &row) == 0)
+		ps_attr_of_row(dir->dataset, &row, ret_attr);
+	else
+		*ret_attr = (struct ps_attr){.node = dir->child, .ino = dir->child};
+	if (!want_attr)
+		ret_attr->complete_attr = false;
+	ps_node_row_fini(&row);
+	*ret_name = dir->name;
+	return 1;
+}
+
+void ps_dir_close(struct ps_dir *dir)
+{
+	if (!dir)
+		return;
+	drop(dir);
+	pthread_mutex_destroy(&dir->lock);
+	free(dir);
 }

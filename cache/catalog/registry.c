@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "catalog/dataset.h"
+#include "catalog/catalog_private.h"
 
 #define LOOK_MS 50 /* how often who waits looks whether it is still wanted */
 

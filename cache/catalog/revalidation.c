@@ -12,9 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "catalog/dataset.h"
-#include "catalog/grant.h"
-#include "catalog/listing_merge.h"
+#include "catalog/catalog_private.h"
 
 /* What becomes of revalidation when the origin does not answer: versions that are known are taken as they are.
  *
@@ -53,8 +51,8 @@ struct probe_waiter {
 
 struct probe {
 	struct ps_list link; /* dataset->probes; the dataset's lock, as is what follows */
-	struct ps_head head;
-	struct ps_get get; /* of one byte: */
+	struct ps_origin_head head;
+	struct ps_origin_get get; /* of one byte: */
 	struct iovec iov;
 	char byte;
 	struct ps_dataset *dataset;
@@ -70,8 +68,8 @@ struct probe {
 	uint64_t answer_ns; /* when waiters have to be content with the version known; else expires_ns */
 };
 
-static void head_done(struct ps_head *head, const struct ps_error *err);
-static void byte_done(struct ps_get *get, const struct ps_error *err);
+static void head_done(struct ps_origin_head *head, const struct ps_error *err);
+static void byte_done(struct ps_origin_get *get, const struct ps_error *err);
 
 static bool row_sized(const struct ps_node_row *row)
 {
@@ -95,7 +93,7 @@ static void probe_free(struct probe *probe)
 	free(probe);
 }
 
-static void byte_progress(struct ps_get *get, size_t nbytes_so_far)
+static void byte_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
 	(void)get, (void)nbytes_so_far;
 }
@@ -106,7 +104,7 @@ static void probe_submit(struct probe *probe)
 
 	if (probe->by_get) {
 		probe->iov = (struct iovec){.iov_base = &probe->byte, .iov_len = 1};
-		probe->get = (struct ps_get){.url = probe->row.url,
+		probe->get = (struct ps_origin_get){.url = probe->row.url,
 		        .expect = probe->row.remote,
 		        .nbytes = 1,
 		        .iov = &probe->iov,
@@ -317,7 +315,8 @@ static bool wants_grant(struct probe *probe)
 	return probe->for_grant;
 }
 
-static void answered(struct probe *probe, const struct ps_head *head, const struct ps_error *err, int64_t key_expires_s)
+static void answered(struct probe *probe, const struct ps_origin_head *head, const struct ps_error *err,
+        int64_t key_expires_s)
 {
 	struct ps_dataset *ds = probe->dataset;
 	/* A mark is made of bytes that a GET has brought. */
@@ -397,12 +396,12 @@ static void answered(struct probe *probe, const struct ps_head *head, const stru
 	ps_node_row_fini(&row);
 }
 
-static void head_done(struct ps_head *head, const struct ps_error *err)
+static void head_done(struct ps_origin_head *head, const struct ps_error *err)
 {
 	answered(PS_CONTAINER_OF(head, struct probe, head), head, err, head->work.key_expires_s);
 }
 
-static void byte_done(struct ps_get *get, const struct ps_error *err)
+static void byte_done(struct ps_origin_get *get, const struct ps_error *err)
 {
 	struct probe *probe = PS_CONTAINER_OF(get, struct probe, get);
 	struct ps_error told = *err;
@@ -502,12 +501,12 @@ static void probe_for(struct ps_dataset *ds, const struct ps_node_row *row, bool
 	}
 }
 
-void ps_probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+void ps_revalidate(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
 {
 	probe_for(ds, row, false, fn, arg);
 }
 
-void ps_probe_grant(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
+void ps_revalidate_grant(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
 {
 	probe_for(ds, row, ps_grant_of_row(ds, row) != PS_GRANT_VALID, fn, arg);
 }
@@ -529,7 +528,7 @@ static void note_asked_ahead(struct ps_dataset *ds, uint64_t node)
 	ds->asked_ahead[i].until_ns = ps_clock_mono_ns() + ASK_AHEAD_MS * PS_NS_PER_MS;
 }
 
-void ps_probe_grant_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
+void ps_revalidate_grant_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
 {
 	{
 		PS_LOCK_SCOPE(&ds->lock);
@@ -540,7 +539,7 @@ void ps_probe_grant_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
 	(void)probe_begin(ds, row, NULL, false, true);
 }
 
-void ps_probe_version_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
+void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
 {
 	bool ask;
 
@@ -561,7 +560,8 @@ void ps_probe_version_ahead(struct ps_dataset *ds, const struct ps_node_row *row
 	(void)probe_begin(ds, row, NULL, false, ps_grant_of_row(ds, row) != PS_GRANT_VALID);
 }
 
-void ps_probe_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
+/* The same for nobody: one of the sweep's (nsweep). */
+static void ps_revalidate_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
 {
 	(void)probe_begin(ds, row, NULL, true, false);
 }
@@ -597,7 +597,7 @@ static void answer_expired(
 	}
 }
 
-uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
+uint64_t ps_revalidate_tick(struct ps_dataset *ds, uint64_t now_ns)
 {
 	for (;;) {
 		struct probe *due = NULL;
@@ -638,7 +638,7 @@ uint64_t ps_probe_tick(struct ps_dataset *ds, uint64_t now_ns)
 	}
 }
 
-void ps_probe_drain(struct ps_dataset *ds)
+void ps_revalidate_drain(struct ps_dataset *ds)
 {
 	ds->origin->ops->abort(ds->origin);
 	for (;;) {
@@ -737,12 +737,12 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 				ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + 100 * PS_NS_PER_MS);
 		}
 		if (!is_over(ds))
-			ps_probe_unasked(ds, &row);
+			ps_revalidate_unasked(ds, &row);
 	}
 	ps_node_row_fini(&row);
 }
 
-void ps_probe_sweep(struct ps_dataset *ds)
+void ps_revalidate_sizes(struct ps_dataset *ds)
 {
 	sweep_dir(ds, ds->catalog->row.root, 0);
 }

@@ -7,7 +7,6 @@
 #include <openssl/crypto.h>
 
 #include "base/clock.h"
-#include "base/env.h"
 #include "base/secret.h"
 #include "base/strbuf.h"
 #include "credentials/key_source.h"
@@ -81,9 +80,9 @@ const char *ps_key_env(const struct ps_key_context *x, const char *name)
 }
 
 /* The home folder, in a buffer of the caller where it is not in the environment. */
-static const char *home_of(const struct ps_key_context *x, char *buf, size_t n)
+static const char *home_of(const char *const *env, char *buf, size_t n)
 {
-	const char *home = ps_key_env(x, "HOME");
+	const char *home = ps_env_get(env, "HOME");
 	struct passwd pw, *found = NULL;
 
 	if (home || getpwuid_r(geteuid(), &pw, buf, n, &found) != 0 || !found)
@@ -91,18 +90,23 @@ static const char *home_of(const struct ps_key_context *x, char *buf, size_t n)
 	return found->pw_dir;
 }
 
-char *ps_key_path(const struct ps_key_context *x, const char *path)
+char *ps_credentials_path(const char *const *env, const char *cwd, const char *path)
 {
 	struct ps_strbuf b = {0};
 	char buf[2048];
 
 	if (path[0] == '~' && (path[1] == '/' || !path[1]))
-		ps_strbuf_addf(&b, "%s%s", home_of(x, buf, sizeof buf), path + 1);
-	else if (path[0] == '/' || !x->cwd)
+		ps_strbuf_addf(&b, "%s%s", home_of(env, buf, sizeof buf), path + 1);
+	else if (path[0] == '/' || !cwd)
 		ps_strbuf_add(&b, path);
 	else
-		ps_strbuf_addf(&b, "%s/%s", x->cwd, path);
+		ps_strbuf_addf(&b, "%s/%s", cwd, path);
 	return ps_strbuf_take(&b);
+}
+
+char *ps_key_path(const struct ps_key_context *x, const char *path)
+{
+	return ps_credentials_path((const char *const *)x->env, x->cwd, path);
 }
 
 int ps_key_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err)
@@ -308,5 +312,5 @@ int ps_key_from_env(struct ps_key_context *x, struct ps_key **ret, struct ps_err
 		        access_key ? "ACCESS_KEY_ID" : "SECRET_ACCESS_KEY",
 		        access_key ? "SECRET_ACCESS_KEY" : "ACCESS_KEY_ID");
 	int rc = ps_key_checked(access_key, secret, ps_key_env(x, "AWS_SESSION_TOKEN"), NULL, 0, ret, err);
-	return rc ? ps_error_prefix(err, "AWS_ACCESS_KEY_ID and its companions") : 0;
+	return rc ? ps_error_prefix(err, rc, "AWS_ACCESS_KEY_ID and its companions") : 0;
 }

@@ -1,3 +1,22 @@
+/* Credentials: keys for S3, Google and the Hub, where they come from, and signatures made with them.
+ *
+ * Files, from the top: credentials.c (the order of sources; a provider and its thread), google.c, aws.c (containers, EC2,
+ * commands, sso, profiles), sts.c, profile.c, context.c (environment and files); hub_token.c and sigv4.c stand alone.
+ * key_source.h is the folder's own. Ownership, threads and errors: each section; no text holds a secret. */
+#ifndef PS_CREDENTIALS_CREDENTIALS_H
+#define PS_CREDENTIALS_CREDENTIALS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/strbuf.h"
+
+/* Keys and their provider ---------------------------------------------------------------------------- */
+
 /* Credentials for s3:// and gs://: where they come from, and how they are kept fresh.
  *
  * A provider hands out keys: reference-counted snapshots that never change. Whoever signs a request takes
@@ -10,14 +29,6 @@
  * told to stop. Errors: -EAGAIN, retryable: being fetched, try again soon. -EACCES: there are none, or they
  * were refused; the text says where was looked and what to do. No text, log or error ever holds a part of a
  * secret; an access key id may be named. */
-#ifndef PS_CREDENTIALS_CREDENTIALS_H
-#define PS_CREDENTIALS_CREDENTIALS_H
-
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "base/error.h"
 
 /* One set of credentials. Either a bearer token, or an access key with its secret. */
 struct ps_key {
@@ -58,6 +69,11 @@ struct ps_credentials_options {
 	const char *ca_file; /* for token servers of the user's own; NULL: the system's */
 };
 
+#define PS_CREDENTIALS_FILE_MAX_NBYTES (1u << 20)
+/* Where a path that the environment names leads: "~/x" below $HOME, "x" below cwd, if that is not NULL. NULL: out of memory.
+ * The caller frees it. */
+char *ps_credentials_path(const char *const *env, const char *cwd, const char *path);
+
 struct ps_credentials;
 
 /* Decides by the options which sources are asked, in which order; reads no file and no network yet. -EINVAL:
@@ -84,5 +100,91 @@ bool ps_credentials_refused(struct ps_credentials *c, const struct ps_key *key);
 /* The region that the profile names, for those whom nobody told one: NULL if none does. Reads files, once.
  * The caller frees it. */
 char *ps_credentials_region(struct ps_credentials *c);
+
+/* AWS Signature Version 4 ---------------------------------------------------------------------------- */
+
+/* AWS Signature Version 4, the form of S3: paths are signed as they are sent, neither normalised nor encoded
+ * twice.
+ *
+ * What is encoded here is what goes over the wire: signer and server then see the same bytes. Every byte but
+ * A-Z a-z 0-9 - . _ ~ is escaped, in upper-case hex, and a query is sorted by its encoded names.
+ *
+ * Ownership: the caller's memory. Threads: any; a struct ps_sigv4_keys locks itself. Blocks: never.
+ * Errors: -ENOMEM. */
+
+#define PS_SIGV4_KEY_LEN 32
+#define PS_SIGV4_REGION_LEN 64 /* with NUL */
+#define PS_SIGV4_TIME_LEN 17   /* "20130524T000000Z" with NUL */
+#define PS_SIGV4_UNSIGNED "UNSIGNED-PAYLOAD"
+
+struct ps_sigv4_pair {
+	const char *name, *value;
+};
+#define PS_SIGV4_MAX_PAIRS 16
+
+/* "a=1&b=" of pairs as they are, which are put in order; at most PS_SIGV4_MAX_PAIRS. */
+void ps_sigv4_query(struct ps_sigv4_pair *pairs, size_t n, struct ps_strbuf *out);
+
+/* Seconds since the epoch in UTC. Past year 9999 it is that year's end. */
+void ps_sigv4_time(int64_t unix_s, char ret[static PS_SIGV4_TIME_LEN]);
+
+struct ps_sigv4_request {
+	const char *method;
+	const char *path;  /* encoded, as sent; "" counts as "/" */
+	const char *query; /* encoded and sorted, "" if there is none */
+	/* Sorted by name, names in lower case, values without blanks around them; host, x-amz-date and all
+	 * x-amz-* headers that are sent. */
+	const struct ps_sigv4_pair *headers;
+	size_t nheaders;
+	const char *payload; /* PS_SIGV4_UNSIGNED, or the SHA-256 of the body in hex */
+	const char *time;    /* ps_sigv4_time() */
+	const char *region, *service;
+};
+
+/* What a day's signatures begin with: four HMACs. */
+int ps_sigv4_derive(const char *secret, const char *time, const char *region, const char *service,
+        uint8_t ret[static PS_SIGV4_KEY_LEN]) PS_MUST_USE;
+
+/* Adds the value of the Authorization header. */
+int ps_sigv4_sign(const struct ps_sigv4_request *request, const char *access_key,
+        const uint8_t signing_key[static PS_SIGV4_KEY_LEN], struct ps_strbuf *out) PS_MUST_USE;
+
+/* Remembers the last derived keys, one a region: a signature then costs two hashes. */
+#define PS_SIGV4_KEYS 4
+struct ps_sigv4_keys {
+	pthread_mutex_t lock;
+	unsigned next;
+	struct ps_sigv4_derived {
+		struct ps_key
+		        *key; /* a reference, so that the pointer tells it from all others; NULL: free */
+		char day[9];
+		char region[PS_SIGV4_REGION_LEN], service[8];
+		uint8_t bytes[PS_SIGV4_KEY_LEN];
+	} derived[PS_SIGV4_KEYS];
+};
+void ps_sigv4_keys_init(struct ps_sigv4_keys *keys);
+void ps_sigv4_keys_fini(struct ps_sigv4_keys *keys);
+int ps_sigv4_keys_get(struct ps_sigv4_keys *keys, struct ps_key *key, const struct ps_sigv4_request *request,
+        uint8_t ret[static PS_SIGV4_KEY_LEN]) PS_MUST_USE;
+
+/* The Hub's token ------------------------------------------------------------------------------------ */
+
+/* Where huggingface_hub keeps a user's token: the same places count here. And which endpoint it asks.
+ *
+ * Ownership: strings handed out are the caller's; a token is for ps_secret_free(). env: as
+ * for ps_env_get(). Threads: any. Blocks: on disk. Errors: a text without the token. */
+
+#define PS_HF_ENDPOINT "https://huggingface.co"
+#define PS_HF_TOKEN_MAX_NBYTES 4096
+
+/* file, if given (then it must be readable); else HF_TOKEN, HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH,
+ * $HF_HOME/token, $XDG_CACHE_HOME/huggingface/token or ~/.cache/huggingface/token. *ret NULL: there is none. -EINVAL:
+ * what is there is no token. */
+int ps_hf_token_find(
+        const char *const *env, const char *file, char **ret, struct ps_error *err) PS_MUST_USE;
+
+/* An endpoint as HF_ENDPOINT tells it (NULL or "": the usual one), canonical, without "/" at its end. -EINVAL: no http or
+ * https URL. */
+int ps_hf_endpoint_parse(const char *text, char **ret, struct ps_error *err) PS_MUST_USE;
 
 #endif

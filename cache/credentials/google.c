@@ -19,8 +19,7 @@
 #include "base/strbuf.h"
 #include "base/url.h"
 #include "credentials/key_source.h"
-#include "credentials/profile.h"
-#include "credentials/sigv4.h"
+#include "credentials/credentials.h"
 
 #define PS_GOOGLE_SCOPE "https://www.googleapis.com/auth/devstorage.read_only"
 #define PS_GOOGLE_JWT_S 3600 /* the longest that is taken */
@@ -67,7 +66,7 @@ static int take_token(
 		return ps_error_set(err, EPROTO, "%s: the answer has no access_token or no expires_in", who);
 	int rc = ps_key_checked(
 	        NULL, NULL, NULL, token, ps_clock_real_s() + json_integer_value(expires_in), ret, err);
-	return rc ? ps_error_prefix(err, "%s", who) : 0;
+	return rc ? ps_error_prefix(err, rc, "%s", who) : 0;
 }
 
 /* Files --------------------------------------------------------------------------------------------- */
@@ -79,7 +78,7 @@ static int check_token_uri(const char *uri, struct ps_error *err)
 	int rc = ps_url_parse(uri, &u, err);
 
 	if (rc)
-		return ps_error_prefix(err, "token_uri");
+		return ps_error_prefix(err, rc, "token_uri");
 	if (strcmp(u.scheme, "https") == 0 || (strcmp(u.scheme, "http") == 0 && ps_url_is_loopback(u.host)))
 		return 0;
 	return ps_error_set(err, EACCES, "token_uri: %s is not https", u.host);
@@ -89,7 +88,7 @@ static int ask_token(struct ps_key_context *x, const char *uri, const char *form
         struct ps_error *err)
 {
 	bool is_google = strncmp(uri, TOKEN_HOST, strlen(TOKEN_HOST)) == 0;
-	struct ps_call call = {.method = "POST",
+	struct ps_http_call call = {.method = "POST",
 	        .url = uri,
 	        .headers = {"Content-Type: " FORM, "Accept: application/json"},
 	        .body = form,
@@ -102,7 +101,7 @@ static int ask_token(struct ps_key_context *x, const char *uri, const char *form
 	for (int i = 0; !rc && i < TRIES; i++) {
 		ps_autoanswer struct ps_answer answer = {0};
 
-		rc = ps_call_run(&call, &answer, err);
+		rc = ps_http_call_run(&call, &answer, err);
 		if (rc && err)
 			err->retryable = rc != -EINVAL;
 		if (!rc)
@@ -185,7 +184,7 @@ static int from_file(struct ps_key_context *x, const char *path, struct ps_key *
 		        "credentials of type %.40s are not supported; service_account and authorized_user "
 		        "are",
 		        type);
-	return rc ? ps_error_prefix(err, "%s", path) : 0;
+	return rc ? ps_error_prefix(err, rc, "%s", path) : 0;
 }
 
 /* Where gcloud auth application-default login leaves them. */
@@ -253,7 +252,7 @@ static int from_boto(const struct ps_key_context *x, struct ps_key **ret, struct
 	                                  : -ENOENT;
 	ps_secret_free(b.access_key);
 	ps_secret_free(b.secret);
-	return rc && rc != -ENOENT ? ps_error_prefix(err, "%s", path) : rc;
+	return rc && rc != -ENOENT ? ps_error_prefix(err, rc, "%s", path) : rc;
 }
 
 int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
@@ -293,14 +292,14 @@ int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, s
 		url = NULL;
 		return ps_error_set(err, ENOMEM, "out of memory");
 	}
-	struct ps_call call = {.method = "GET",
+	struct ps_http_call call = {.method = "GET",
 	        .url = url,
 	        .headers = {"Metadata-Flavor: Google"},
 	        .timeout_ms = METADATA_TIMEOUT_MS,
 	        .stop = &x->stop};
 	for (int i = 0; i < TRIES; i++) {
 		ps_answer_fini(&answer);
-		rc = ps_call_run(&call, &answer, err);
+		rc = ps_http_call_run(&call, &answer, err);
 		if (rc == -ECANCELED || rc == -EHOSTUNREACH || (!rc && answer.status < 500))
 			break;
 	}
@@ -312,7 +311,7 @@ int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, s
 	if (rc) {
 		if (err)
 			err->retryable = true;
-		return ps_error_prefix(err, "metadata server");
+		return ps_error_prefix(err, rc, "metadata server");
 	}
 	x->metadata_answered = true;
 	return take_token(&answer, "metadata server", ret, err);

@@ -1,14 +1,12 @@
-#include "credentials/hub_token.h"
+#include "credentials/credentials.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/env.h"
 #include "base/secret.h"
 #include "base/strbuf.h"
-#include "credentials/credentials.h"
 #include "base/url.h"
 
 static int out_of_memory(struct ps_error *err)
@@ -102,7 +100,7 @@ int ps_hf_endpoint_parse(const char *text, char **ret, struct ps_error *err)
 	if (!rc && strncmp(u.scheme, "http", 4) != 0)
 		rc = ps_error_set(err, EINVAL, "not an http or https URL");
 	if (rc)
-		return ps_error_prefix(err, "HF_ENDPOINT");
+		return ps_error_prefix(err, rc, "HF_ENDPOINT");
 	char *endpoint = ps_url_compose(&u);
 	if (!endpoint)
 		return out_of_memory(err);

@@ -1,3 +1,14 @@
+#ifndef PS_CREDENTIALS_KEY_SOURCE_H
+#define PS_CREDENTIALS_KEY_SOURCE_H
+
+#include <jansson.h>
+
+#include "base/secret.h"
+#include "credentials/credentials.h"
+#include "http/http.h"
+
+/* Sources -------------------------------------------------------------------------------------------- */
+
 /* Where keys come from: the sources behind credentials.h, and what they look at.
  *
  * A source is asked by the provider's thread, one at a time; it may block on files and the network, within
@@ -7,16 +18,7 @@
  * Ownership: the context is the provider's; a key that was loaded is the caller's. Threads: the provider's.
  * Locks: none. Errors: -ENOENT: nothing says that this source is to be used; others: it is, and failed. Texts
  * name files, variables and servers, never a value that could be a secret. */
-#ifndef PS_CREDENTIALS_KEY_SOURCE_H
-#define PS_CREDENTIALS_KEY_SOURCE_H
 
-#include "base/secret.h"
-#include "http/blocking_call.h"
-#include "credentials/credentials.h"
-
-#include <jansson.h>
-
-#define PS_CREDENTIALS_FILE_MAX_NBYTES (1u << 20)
 
 /* What the user's shell said when the mount was asked for. */
 struct ps_key_context {
@@ -71,10 +73,6 @@ int ps_key_from_container(struct ps_key_context *x, struct ps_key **ret, struct 
 /* -ENOENT, with the reason in err, too where no such service answers. */
 int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 
-/* What profiles refer to. */
-int ps_key_from_process(
-        struct ps_key_context *x, const char *command, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-
 struct ps_sts_role {
 	const char *arn, *session_name; /* session_name NULL: one is made up */
 	const char *token;              /* of a web identity; NULL: `key` assumes the role */
@@ -85,9 +83,6 @@ struct ps_sts_role {
 int ps_key_from_sts(struct ps_key_context *x, const struct ps_sts_role *role, struct ps_key **ret,
         struct ps_error *err) PS_MUST_USE;
 struct ps_profiles;
-/* By `aws sso login`, whose token is read from ~/.aws/sso/cache. */
-int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *all, const char *profile,
-        struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 /* The role `arn` for the token in `file`; session_name may be NULL. */
 int ps_key_from_token_file(struct ps_key_context *x, const char *file, const char *arn,
         const char *session_name, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
@@ -99,11 +94,6 @@ int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struc
 int ps_key_from_google_metadata(
         struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 
-/* All sources of a kind, until one is in charge. -EACCES: none is; the text tells where was looked. err is
- * not NULL. */
-int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-
 /* JSON with secrets in it: jansson does not wipe what it frees.
  *
  * Ownership: a document is its holder's; texts are borrowed from it. Threads: one a document. Blocks: never.
@@ -113,5 +103,51 @@ void ps_cleanup_secret_json(json_t **j);
 
 /* A member that is a text. NULL: not there, another type, or empty; also for name NULL and j NULL. */
 const char *ps_json_text(const json_t *j, const char *name);
+
+/* Profiles ------------------------------------------------------------------------------------------- */
+
+/* The AWS profile files: $AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and $AWS_CONFIG_FILE
+ * (~/.aws/config).
+ *
+ * Ownership: profiles are the caller's, until ps_profiles_fini(), which wipes them; values are borrowed from
+ * them. Threads: any. Blocks: on files. Errors: a file that is not there is empty; -EINVAL with file and
+ * line. */
+
+enum ps_profile_kind {
+	PS_PROFILE_KEYS,   /* [NAME] of the credentials file */
+	PS_PROFILE_CONFIG, /* [profile NAME], [default] of the config file */
+	PS_PROFILE_SSO,    /* [sso-session NAME] */
+	PS_PROFILE_SERVICES,
+	PS_PROFILE_OTHER,
+};
+
+struct ps_profiles {
+	struct ps_profile_entry {
+		enum ps_profile_kind kind;
+		char *section, *key, *value; /* key NULL: the section itself */
+	} * v;
+	size_t n, cap;
+	char *keys_path, *config_path; /* where was looked */
+};
+
+int ps_profiles_read(
+        const struct ps_key_context *x, struct ps_profiles *ret, struct ps_error *err) PS_MUST_USE;
+void ps_profiles_fini(struct ps_profiles *all);
+#define ps_autoprofiles __attribute__((cleanup(ps_profiles_fini)))
+
+/* --profile, $AWS_PROFILE, $AWS_DEFAULT_PROFILE or "default". ret_chosen: somebody named it. */
+const char *ps_profile_name(const struct ps_key_context *x, bool *ret_chosen);
+
+/* Is there such a section in either file? */
+bool ps_profiles_have(const struct ps_profiles *all, const char *name);
+/* NULL: not there, or empty. */
+const char *ps_profiles_get(
+        const struct ps_profiles *all, enum ps_profile_kind kind, const char *name, const char *key);
+/* From the credentials file, else from the config file. */
+const char *ps_profiles_find(const struct ps_profiles *all, const char *name, const char *key);
+
+/* --region, $AWS_REGION, $AWS_DEFAULT_REGION, or the profile's; NULL: none, or no sound file. The caller
+ * frees it. */
+char *ps_profile_region(const struct ps_key_context *x);
 
 #endif

@@ -1,4 +1,4 @@
-#include "credentials/profile.h"
+#include "credentials/key_source.h"
 
 #include <errno.h>
 #include <string.h>
@@ -107,7 +107,7 @@ static int read_file(struct ps_profiles *all, const char *path, bool is_config, 
 	rc = ps_ini_parse(text, n, take_entry, &r, err);
 	OPENSSL_cleanse(text, n); /* the parser has cut it into strings */
 	free(text);
-	return rc ? ps_error_prefix(err, "%s", path) : 0;
+	return rc ? ps_error_prefix(err, rc, "%s", path) : 0;
 }
 
 static char *path_of(const struct ps_key_context *x, const char *variable, const char *standard)

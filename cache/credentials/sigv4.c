@@ -1,4 +1,4 @@
-#include "credentials/sigv4.h"
+#include "credentials/credentials.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -9,8 +9,7 @@
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "credentials/key_source.h"
-#include "credentials/profile.h"
-#include "credentials/sigv4.h"
+#include "credentials/credentials.h"
 #include "base/url.h"
 #include "base/xml.h"
 
@@ -85,7 +84,7 @@ static int take_answer(const struct ps_answer *answer, struct ps_key **ret, stru
 	if (answer->status != 200)
 		rc = refused(answer, &a, err);
 	else if (rc)
-		ps_error_prefix(err, "STS: the answer");
+		ps_error_prefix(err, rc, "STS: the answer");
 	else if (!a.access_key || !a.secret || !a.token || !a.expires)
 		rc = ps_error_set(err, EPROTO, "STS: an answer without credentials");
 	else if (ps_clock_parse_rfc3339(a.expires) < 0)
@@ -218,7 +217,7 @@ static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const c
 		return ps_error_set(
 		        err, -rc, rc == -EINVAL ? "AWS_ENDPOINT_URL_STS: not a URL" : "out of memory");
 	const char *bundle = ps_key_env(x, "AWS_CA_BUNDLE");
-	struct ps_call call = {.method = "POST",
+	struct ps_http_call call = {.method = "POST",
 	        .url = url,
 	        .headers = {"Content-Type: " FORM, "Accept: text/xml", signature ? headers.date : NULL,
 	                signature, session},
@@ -230,7 +229,7 @@ static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const c
 	for (int i = 0; i < TRIES; i++) {
 		ps_autoanswer struct ps_answer answer = {0};
 
-		rc = ps_call_run(&call, &answer, err);
+		rc = ps_http_call_run(&call, &answer, err);
 		if (rc && err)
 			err->retryable = rc != -EINVAL;
 		if (!rc)
@@ -252,7 +251,7 @@ int ps_key_from_sts(
 		return ps_error_set(err, ENOMEM, "out of memory");
 	err = err ? err : &mine;
 	int rc = ask(x, role, region, body, ret, err);
-	return rc ? ps_error_prefix(err, "role %.200s", role->arn) : 0;
+	return rc ? ps_error_prefix(err, rc, "role %.200s", role->arn) : 0;
 }
 
 /* Web identity -------------------------------------------------------------------------------------- */
@@ -265,7 +264,7 @@ int ps_key_from_token_file(struct ps_key_context *x, const char *file, const cha
 	int rc = path ? ps_key_read_token(path, &token, err) : ps_error_set(err, ENOMEM, "out of memory");
 
 	if (rc) {
-		ps_error_prefix(err, "web identity");
+		ps_error_prefix(err, rc, "web identity");
 		return rc == -ENOENT ? -EACCES : rc;
 	}
 	struct ps_sts_role role = {.arn = arn, .session_name = session_name, .token = token};

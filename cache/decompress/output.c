@@ -1,16 +1,144 @@
-/* Where plain bytes go: to the gets that wait for them, and what nobody asked for to the disk, so that no
- * frame is decoded twice. Called by the unpacker's thread, which alone changes the buffer; others read it
- * under the lock while the unpacker does not run. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 
-void ps_out_deliver(struct ps_unpacker *unpacker)
+/* Writes beside decoding ----------------------------------------------------------------------------- */
+
+/* Blocks that are written while the next ones are decoded: for the disk a block takes as long as for the
+ * decoder. Written by whatever thread of the stage has nothing else to do; with as many on their way as there
+ * may be, by the one that decoded it. */
+
+struct ps_write {
+	struct ps_list link;          /* inflate->writes, until a thread takes it */
+	struct ps_decompressing *inflater; /* a reference */
+	struct ps_object *object;     /* a reference */
+	uint64_t block;
+	uint8_t *data;
+};
+
+static void write_free(struct ps_write *write)
 {
-	struct ps_inflater *inflater = unpacker->inflater;
-	struct ps_out *out = &unpacker->out;
+	if (write)
+		free(write->data);
+	free(write);
+}
+
+/* The lock is held. NULL: not now. */
+static struct ps_write *write_take(struct ps_decompress *inflate)
+{
+	struct ps_write *write = NULL;
+
+	if (inflate->nwrites == PS_WRITES_MAX)
+		return NULL;
+	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->free_writes) && !write; i++)
+		write = ps_steal_ptr(&inflate->free_writes[i]);
+	if (!write && (write = calloc(1, sizeof *write)) &&
+	        posix_memalign((void **)&write->data, 4096, PS_BLOCK_SIZE) != 0) {
+		free(write);
+		write = NULL;
+	}
+	inflate->nwrites += write != NULL;
+	return write;
+}
+
+/* The lock is held. */
+static void write_put(struct ps_decompress *inflate, struct ps_write *write)
+{
+	size_t i = 0;
+
+	while (inflate->free_writes[i])
+		i++; /* there are never more of them than places */
+	inflate->free_writes[i] = write;
+	inflate->nwrites--;
+}
+
+/* Has a block written from a copy, soon. False: not now, the caller does it. A failure makes the inflater
+ * cache no more. Lock not held. */
+static bool ps_write_later(
+        struct ps_decompressing *inflater, struct ps_object *object, uint64_t block, const uint8_t *data)
+{
+	struct ps_decompress *inflate = inflater->inflate;
+	struct ps_write *write;
+	{
+		PS_LOCK_SCOPE(&inflate->lock);
+		write = write_take(inflate);
+		if (!write)
+			return false;
+		inflater->nwrites++;
+		ps_decompressing_ref(inflater);
+	}
+	write->inflater = inflater;
+	write->object = ps_object_ref(object);
+	write->block = block;
+	ps_list_init(&write->link);
+	memcpy(write->data, data, PS_BLOCK_SIZE);
+	PS_LOCK_SCOPE(&inflate->lock);
+	ps_list_append(&inflate->writes, &write->link);
+	pthread_cond_signal(&inflate->cond);
+	return true;
+}
+
+void ps_write_run(struct ps_decompress *inflate, struct ps_list *link)
+{
+	struct ps_write *write = PS_CONTAINER_OF(link, struct ps_write, link);
+	struct ps_decompressing *inflater = write->inflater;
+
+	ps_list_remove(link);
+	pthread_mutex_unlock(&inflate->lock);
+	int rc = inflater->caches ? ps_object_write_block(write->object, write->block, write->data) : 0;
+	ps_object_put(ps_steal_ptr(&write->object));
+	pthread_mutex_lock(&inflate->lock);
+	if (rc < 0)
+		inflater->caches = false; /* the store has told why */
+	write_put(inflate, write);
+	if (--inflater->nwrites == 0)
+		pthread_cond_broadcast(&inflate->written);
+	ps_decompressing_unref(inflater);
+}
+
+/* The lock is held. */
+static struct ps_list *find_write(const struct ps_decompressing *inflater)
+{
+	const struct ps_list *writes = &inflater->inflate->writes;
+
+	for (struct ps_list *l = writes->next; l != writes; l = l->next)
+		if (PS_CONTAINER_OF(l, struct ps_write, link)->inflater == inflater)
+			return l;
+	return NULL;
+}
+
+void ps_writes_wait(struct ps_decompressing *inflater)
+{
+	struct ps_decompress *inflate = inflater->inflate;
+	struct ps_list *link;
+
+	PS_LOCK_SCOPE(&inflate->lock);
+	while (inflater->nwrites > 0)
+		if ((link = find_write(inflater)))
+			ps_write_run(inflate, link);
+		else
+			pthread_cond_wait(&inflate->written, &inflate->lock);
+}
+
+void ps_writes_fini(struct ps_decompress *inflate)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->free_writes); i++)
+		write_free(inflate->free_writes[i]);
+}
+
+/* Plain bytes ---------------------------------------------------------------------------------------- */
+
+/* Where plain bytes go: to the gets that wait for them, and what nobody asked for to the disk, so that no
+ * frame is decoded twice. Called by the decompressor's thread, which alone changes the buffer; others read it
+ * under the lock while the decompressor does not run. */
+
+void ps_out_deliver(struct ps_decompressor *decompressor)
+{
+	struct ps_decompressing *inflater = decompressor->inflater;
+	struct ps_out *out = &decompressor->out;
 	uint64_t from = PS_MAX(out->from, out->base);
 
 	PS_LOCK_SCOPE(&inflater->inflate->lock);
@@ -33,34 +161,34 @@ void ps_out_deliver(struct ps_unpacker *unpacker)
 }
 
 /* The store has it, or somebody else writes it. */
-static bool is_taken(const struct ps_unpacker *unpacker, struct ps_object *object, uint64_t chunk)
+static bool is_taken(const struct ps_decompressor *decompressor, struct ps_object *object, uint64_t chunk)
 {
-	const struct ps_out *out = &unpacker->out;
+	const struct ps_out *out = &decompressor->out;
 
 	return chunk * PS_CHUNK_SIZE < out->from || out->given[chunk - out->base / PS_CHUNK_SIZE] ||
 	       ps_object_chunks(object, chunk / PS_BLOCK_CHUNKS) >> (chunk % PS_BLOCK_CHUNKS) & 1;
 }
 
 /* Chunks [first, end), all whole (or the file's last). */
-static int write_chunks(struct ps_unpacker *unpacker, struct ps_object *object, uint64_t first, uint64_t end)
+static int write_chunks(struct ps_decompressor *decompressor, struct ps_object *object, uint64_t first, uint64_t end)
 {
-	const struct ps_out *out = &unpacker->out;
+	const struct ps_out *out = &decompressor->out;
 	int rc = 0;
 
 	while (first < end && rc == 0) {
 		uint64_t stop = first + 1;
 		unsigned at = first % PS_BLOCK_CHUNKS;
 
-		if (is_taken(unpacker, object, first)) {
+		if (is_taken(decompressor, object, first)) {
 			first++;
 			continue;
 		}
-		while (stop < end && stop % PS_BLOCK_CHUNKS != 0 && !is_taken(unpacker, object, stop))
+		while (stop < end && stop % PS_BLOCK_CHUNKS != 0 && !is_taken(decompressor, object, stop))
 			stop++;
 		const uint8_t *data = out->data + (first * PS_CHUNK_SIZE - out->base);
 		bool whole = at == 0 && stop - first == PS_BLOCK_CHUNKS;
-		if (whole && unpacker->sizes &&
-		        ps_write_later(unpacker->inflater, object, first / PS_BLOCK_CHUNKS, data))
+		if (whole && decompressor->sizes &&
+		        ps_write_later(decompressor->inflater, object, first / PS_BLOCK_CHUNKS, data))
 			rc = 0;
 		else if (whole)
 			rc = ps_object_write_block(object, first / PS_BLOCK_CHUNKS, data);
@@ -72,34 +200,34 @@ static int write_chunks(struct ps_unpacker *unpacker, struct ps_object *object, 
 	return rc;
 }
 
-int ps_out_flush(struct ps_unpacker *unpacker, bool all)
+int ps_out_flush(struct ps_decompressor *decompressor, bool all)
 {
-	struct ps_inflater *inflater = unpacker->inflater;
-	struct ps_out *out = &unpacker->out;
+	struct ps_decompressing *inflater = decompressor->inflater;
+	struct ps_out *out = &decompressor->out;
 	/* While the end of the file is not known, only what is certain not to be its last block. */
-	uint64_t unit = unpacker->sizes ? PS_BLOCK_SIZE : PS_CHUNK_SIZE;
+	uint64_t unit = decompressor->sizes ? PS_BLOCK_SIZE : PS_CHUNK_SIZE;
 	uint64_t end =
-	        unpacker->sizes && out->safe > 0 ? (out->safe - 1) / unit * unit : out->safe / unit * unit;
+	        decompressor->sizes && out->safe > 0 ? (out->safe - 1) / unit * unit : out->safe / unit * unit;
 	uint64_t from = PS_MAX(out->flushed, out->base);
 	struct ps_object *object;
 	int rc = 0;
 
 	{
 		PS_LOCK_SCOPE(&inflater->inflate->lock);
-		object = inflater->caches ? ps_inflater_hold(inflater) : NULL;
+		object = inflater->caches ? ps_decompressing_hold(inflater) : NULL;
 	}
-	if (all && !unpacker->sizes && out->safe == unpacker->size)
+	if (all && !decompressor->sizes && out->safe == decompressor->size)
 		end = out->safe;
 	if (object && from < end)
 		rc = write_chunks(
-		        unpacker, object, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
+		        decompressor, object, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
 	ps_object_put(object);
 	PS_LOCK_SCOPE(&inflater->inflate->lock);
 	if (rc < 0)
 		inflater->caches = false; /* the store has told why; who reads goes on reading */
 	out->flushed = PS_MAX(out->flushed, end);
 	uint64_t keep = out->safe / PS_BLOCK_SIZE * PS_BLOCK_SIZE;
-	if (unpacker->sizes && keep == out->safe && keep > out->base)
+	if (decompressor->sizes && keep == out->safe && keep > out->base)
 		keep -= PS_BLOCK_SIZE;
 	if (keep <= out->base)
 		return 0;
@@ -112,10 +240,10 @@ int ps_out_flush(struct ps_unpacker *unpacker, bool all)
 	return 0;
 }
 
-int ps_out_grow(struct ps_unpacker *unpacker, uint64_t nbytes)
+int ps_out_grow(struct ps_decompressor *decompressor, uint64_t nbytes)
 {
-	struct ps_inflate *inflate = unpacker->inflater->inflate;
-	struct ps_out *out = &unpacker->out;
+	struct ps_decompress *inflate = decompressor->inflater->inflate;
+	struct ps_out *out = &decompressor->out;
 	uint64_t need = (out->pos - out->base + nbytes + PS_OUT_NBYTES - 1) / PS_OUT_NBYTES * PS_OUT_NBYTES;
 	uint8_t *data;
 
@@ -123,7 +251,7 @@ int ps_out_grow(struct ps_unpacker *unpacker, uint64_t nbytes)
 		return 0;
 	{
 		PS_LOCK_SCOPE(&inflate->lock);
-		if (!ps_unpacker_reserve(unpacker, need - out->cap))
+		if (!ps_decompressor_reserve(decompressor, need - out->cap))
 			return -EAGAIN;
 		data = ps_spare_take(inflate, need);
 	}
@@ -134,8 +262,8 @@ int ps_out_grow(struct ps_unpacker *unpacker, uint64_t nbytes)
 		free(given);
 		free(data);
 		PS_LOCK_SCOPE(&inflate->lock);
-		ps_inflate_release(inflate, need - out->cap);
-		unpacker->charge -= need - out->cap;
+		ps_decompress_release(inflate, need - out->cap);
+		decompressor->charge -= need - out->cap;
 		return -ENOMEM;
 	}
 	PS_LOCK_SCOPE(&inflate->lock);

@@ -1,15 +1,7 @@
 /* Wants: what should be fetched, by class; queued here, turned into requests by schedule.c. */
 #include "fetch/fill_private.h"
 
-#include <errno.h>
-
 #define WARM_RUN_BLOCKS 8
-
-void ps_want_init(struct ps_want *want, struct ps_fill_file *file, enum ps_want_class cls)
-{
-	*want = (struct ps_want){.file = file, .cls = cls};
-	ps_list_init(&want->link);
-}
 
 void ps_want_unqueue(struct ps_want *want)
 {
@@ -118,43 +110,82 @@ static bool join_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 	return false;
 }
 
-int ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
+void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
 	struct ps_want *want = malloc(sizeof *want);
+	bool on_heap = want;
 
+	PS_LOCK_SCOPE(&file->fill->lock);
+	if (file->draining || join_demand(file, from, end)) {
+		free(want);
+		return;
+	}
+	if (!want && file->spare.queued) {
+		/* No memory for a second one either: of what is between them only that is requested for which a reader
+		 * waits, a stretch at a time. */
+		file->spare.next = PS_MIN(file->spare.next, from);
+		file->spare.end = PS_MAX(file->spare.end, end);
+		return;
+	}
 	if (!want)
-		return -ENOMEM;
+		want = &file->spare;
 	ps_want_init(want, file, PS_WANT_DEMAND);
 	want->next = from;
 	want->end = end;
 	want->run_blocks = PS_RUN_MAX_BLOCKS;
-	want->on_heap = want->queued = true;
+	want->on_heap = on_heap;
+	want->queued = true;
 	want->queued_ns = ps_clock_mono_ns();
-	PS_LOCK_SCOPE(&file->fill->lock);
-	if (file->draining || join_demand(file, from, end)) {
-		free(want);
-		return 0;
-	}
 	file->refs++;
 	file->ndemands++;
 	ps_list_append(&file->fill->wants[PS_WANT_DEMAND], &want->link);
-	return 0;
 }
 
-void ps_fill_warm(struct ps_fill_file *file)
+bool ps_want_warm(struct ps_fill_file *file)
 {
-	struct ps_fill *fill = file->fill;
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		/* Asked for again, it begins again: what failed meanwhile is tried once more. */
-		file->warm.next = 0;
-		file->warm.end = ps_object_nblocks(file->object) * PS_BLOCK_CHUNKS;
-		file->warm.run_blocks = WARM_RUN_BLOCKS;
-		if (file->draining || file->warm.queued || file->warm.end == 0)
-			return;
-		file->warm.queued = true;
-		file->refs++;
-		ps_list_append(&fill->wants[PS_WANT_WARM], &file->warm.link);
+	PS_LOCK_SCOPE(&file->fill->lock);
+	/* Asked for again, it begins again: what failed meanwhile is tried once more. */
+	file->warm.next = 0;
+	file->warm.end = ps_object_nblocks(file->object) * PS_BLOCK_CHUNKS;
+	file->warm.run_blocks = WARM_RUN_BLOCKS;
+	if (file->draining || file->warm.queued || file->warm.end == 0)
+		return false;
+	file->warm.queued = true;
+	file->refs++;
+	ps_list_append(&file->fill->wants[PS_WANT_WARM], &file->warm.link);
+	return true;
+}
+
+/* Wants of this origin go; what they referred to is returned for a put without the lock. */
+static size_t take_of_origin(
+        struct ps_fill *fill, struct ps_origin *origin, struct ps_fill_file **ret, size_t cap)
+{
+	size_t n = 0;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	for (size_t c = 0; c < PS_ARRAY_LEN(fill->wants); c++) {
+		for (struct ps_list *l = fill->wants[c].next, *next; l != &fill->wants[c] && n < cap;
+		        l = next) {
+			struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
+
+			next = l->next;
+			if (!ps_origin_is(want->file->origin, origin))
+				continue;
+			ret[n++] = want->file;
+			ps_want_unqueue(want);
+		}
 	}
-	ps_fill_pump(fill);
+	return n;
+}
+
+void ps_want_drop_of_origin(struct ps_fill *fill, struct ps_origin *origin)
+{
+	struct ps_fill_file *unref[64];
+	size_t n;
+
+	do {
+		n = take_of_origin(fill, origin, unref, PS_ARRAY_LEN(unref));
+		for (size_t i = 0; i < n; i++)
+			ps_fill_file_put(unref[i]);
+	} while (n > 0);
 }

@@ -1,3 +1,19 @@
+/* The engine: what follows from what happened. Origins, the disk threads, the timer and readers call in here; the files
+ * below return what an event has brought about, and here it is carried out and more is started, in one place.
+ *
+ * The ladder, from the top down; each file uses those below it, none calls up:
+ *
+ *   fill.c             the engine: events, the pump, the timer, draining
+ *   schedule.c         which want is served next, with how much memory and over how many connections; pre-emption
+ *   hedge.c            what is asked for twice
+ *   request_retry.c    requests, from the claim to the end: progress, retries, failures
+ *   writeback.c        what the disk threads do
+ *   waiters.c          what of a read is there, who waits for what, deadlines
+ *   demand_queue.c     what should be fetched, by class
+ *   fill_file.c        a file: references, block buffers, retained blocks, failures
+ *   concurrency.c      how many transfers at once
+ *   fill_stats.c       figures
+ *   budget.c           memory */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -7,183 +23,414 @@
 
 #include "base/thread.h"
 
-#define TELL_EVERY_NS (10 * PS_NS_PER_S)
 #define DRAIN_TICK_NS (50 * PS_NS_PER_MS)
+#define TIMER_BUSY_NS (50 * PS_NS_PER_MS) /* how late a deadline may be noticed */
+#define TIMER_IDLE_NS PS_NS_PER_S
+#define TRIM_AFTER_NS (30 * PS_NS_PER_S)
+#define DUE_PER_TICK 64
 
-/* Files ------------------------------------------------------------------------------------------ */
+/* What follows ------------------------------------------------------------------------------------ */
 
-int ps_fill_file_get(
-        struct ps_fill *fill, struct ps_object *object, struct ps_origin *origin, struct ps_fill_file **ret)
+/* Carries out what an event has brought about; the caller has a reference of the file. True: something is demanded, and
+ * the pump has to start it. No lock held. */
+static bool carry_out(struct ps_fill_file *file, struct ps_outcome *outcome)
 {
-	uint64_t nblocks = ps_object_nblocks(object);
-	struct ps_refusal refusal;
+	ps_waiters_answer(file->fill, &outcome->ready);
+	ps_writeback_queue(file->fill, &outcome->disk);
+	for (unsigned i = 0; i < outcome->nmissing; i++)
+		ps_fill_demand(file, outcome->missing[i].from, outcome->missing[i].end);
+	if (outcome->again)
+		ps_fill_look_later(file);
+	return outcome->nmissing > 0;
+}
 
-	if (ps_object_refusal(object, &refusal) && refusal.now)
-		return -EIO;
-	struct ps_fill_file *file = calloc(1, sizeof *file);
-	struct ps_slot **slots = calloc(nblocks ? nblocks : 1, sizeof *slots);
-	if (!file || !slots) {
-		free(file);
-		free(slots);
-		return -ENOMEM;
-	}
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
-			struct ps_fill_file *old = PS_CONTAINER_OF(l, struct ps_fill_file, link);
+/* Returns when the next retry is due, or UINT64_MAX. */
+static uint64_t start_retries(struct ps_fill *fill)
+{
+	uint64_t next_ns;
 
-			if (old->refs > 0 && old->object == object && old->origin == origin &&
-			        !old->draining) {
-				old->refs++;
-				*ret = old;
-				goto found;
-			}
+	for (struct ps_run *run; (run = ps_schedule_retry(fill, ps_clock_mono_ns(), &next_ns));)
+		ps_run_submit(run);
+	return next_ns;
+}
+
+void ps_fill_pump(struct ps_fill *fill)
+{
+	struct ps_fill_file *unref;
+	struct ps_outcome outcome;
+	struct ps_turn turn;
+
+	/* Retries come first: they hold memory, and were asked for before what is queued. */
+	(void)start_retries(fill);
+	for (bool more = true; more;) {
+		more = ps_schedule_next(fill, &turn, &unref);
+		if (more) {
+			ps_outcome_init(&outcome);
+			ps_schedule_claim(fill, &turn, &outcome);
+			for (unsigned i = 0; i < turn.nruns; i++)
+				ps_run_submit(turn.runs[i]);
+			(void)carry_out(turn.file, &outcome);
+			more = !turn.stuck; /* else the timer goes on with what is demanded again */
+			ps_fill_file_put(turn.file);
 		}
-		file->fill = fill;
-		file->object = ps_object_ref(object);
-		file->origin = origin;
-		atomic_init(&file->allowed, !(origin->base ? origin->base : origin)->proved);
-		file->refs = 1;
-		file->slots = slots;
-		if (origin->ops->ref)
-			origin->ops->ref(origin);
-		file->remote = *ps_object_remote(object);
-		if (!file->remote.etag[0])
-			ps_object_learned_etag(object, file->remote.etag);
-		ps_list_init(&file->waiters);
-		ps_want_init(&file->warm, file, PS_WANT_WARM);
-		pthread_mutex_init(&file->lock, NULL);
-		ps_list_append(&fill->files, &file->link);
+		ps_fill_file_put(unref);
 	}
-	*ret = file;
-	return 0;
-found:
-	free(file);
-	free(slots);
-	return 0;
 }
 
-struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file)
+/* Events of origins; no lock held ------------------------------------------------------------------ */
+
+/* The first answer tells how far away the origin is. True: more connections may be used now. */
+static bool learn_distance(struct ps_run *run, uint64_t first_byte_ns)
 {
-	PS_LOCK_SCOPE(&file->fill->lock);
-	file->refs++;
-	return file;
+	struct ps_fill *fill = run->file->fill;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	unsigned before = fill->concurrency.limit;
+
+	ps_hedge_answered(fill, run->file->origin, ps_clock_mono_ns() - atomic_load(&run->touched_ns));
+	ps_concurrency_first_byte(&fill->concurrency, first_byte_ns);
+	atomic_store(&fill->connections, fill->concurrency.limit);
+	return fill->concurrency.limit > before;
 }
 
-void ps_fill_file_put(struct ps_fill_file *file)
+static void on_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
-	if (!file)
-		return;
-	struct ps_fill *fill = file->fill;
-	struct ps_origin *origin = file->origin;
-	/* Looked at now: one that nobody refers to may be closed as soon as the file is off the list. */
-	void (*unref)(struct ps_origin *) = origin->ops->unref;
-	uint64_t nblocks = ps_object_nblocks(file->object);
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		if (--file->refs > 0)
-			return;
-		ps_keep_drop(fill, file);
-	}
-	/* With no reference nobody can get it again, but it stays on the list until the store has its object
-	 * back: that is what ps_fill_drain() waits for. */
-	ps_object_put(file->object);
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		ps_list_remove(&file->link);
+	struct ps_run *run = (struct ps_run *)get;
+	bool more = !run->checked && learn_distance(run, get->first_byte_ns);
+	struct ps_outcome outcome;
+
+	/* What is decoded here came from the base's origin, and was counted then. */
+	if (!run->file->origin->base)
+		ps_run_count_bytes(run, nbytes_so_far);
+	ps_run_check_version(run);
+	ps_outcome_init(&outcome);
+	if (!run->other_version)
+		ps_run_advance(run, run->base + nbytes_so_far, &outcome);
+	if (carry_out(run->file, &outcome) || more)
+		ps_fill_pump(run->file->fill);
+}
+
+/* Last in a callback: ps_fill_drain() may return, and the engine go, once no thread is in one. */
+static void end_callback(struct ps_fill *fill)
+{
+	PS_LOCK_SCOPE(&fill->lock);
+	if (--fill->nending == 0)
 		pthread_cond_broadcast(&fill->files_cond);
+}
+
+/* The run's place among the active is free; what its end says of the origin. Returns whether its file is draining. */
+static bool take_off(struct ps_run *run, int errnum)
+{
+	struct ps_fill *fill = run->file->fill;
+	const struct ps_origin_get *get = &run->get;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	ps_list_remove(&run->link);
+	fill->active--;
+	fill->nending++;
+	if (get->first_byte_ns)
+		fill->first_byte_ns = fill->first_byte_ns ? (7 * fill->first_byte_ns + get->first_byte_ns) / 8
+		                                          : get->first_byte_ns;
+	if (get->nbytes_done > 0)
+		run->file->nyields = 0;
+	if (errnum == EAGAIN) {
+		fill->pushback_ns = ps_clock_mono_ns();
+		ps_concurrency_pushback(&fill->concurrency, fill->pushback_ns);
 	}
-	for (uint64_t b = 0; b < nblocks; b++)
-		if (file->slots[b])
-			ps_slot_free(file->slots[b]); /* of these, only failed ones are left */
-	pthread_mutex_destroy(&file->lock);
-	free(file->slots);
-	free(file);
-	if (unref)
-		unref(origin);
+	return run->file->draining;
 }
 
-struct ps_object *ps_fill_file_object(struct ps_fill_file *file)
+static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 {
-	return file->object;
+	struct ps_run *run = (struct ps_run *)get;
+	struct ps_fill *fill = run->file->fill;
+	struct ps_error ended = *err;
+	struct ps_outcome outcome;
+
+	struct ps_hedge *hedge = ps_hedge_take(run);
+	ps_outcome_init(&outcome);
+	if (get->nbytes_done > 0)
+		ps_run_check_version(run);
+	if (run->other_version)
+		ps_error_set(&ended, ESTALE, "%s: the origin has another version", get->url);
+	else
+		ps_run_advance(run, run->base + get->nbytes_done, &outcome);
+	/* A hedge that is whole has cancelled the run, also where the run came as far by itself meanwhile. */
+	bool hedged = hedge;
+	if (hedge)
+		ps_hedge_use(hedge, run, &outcome);
+	(void)carry_out(run->file, &outcome);
+	ps_run_count_bytes(run, get->wire_nbytes);
+	/* Where it is decoded here, its origin answers others. */
+	if (!run->file->origin->base)
+		ps_fill_count_answer(fill, get->first_byte_ns);
+	if (run->filled == run->nbytes) {
+		/* Whole, and so no longer this run's: that the end was a cancel, a stall or a byte too much
+		 * changes nothing. */
+		ended = (struct ps_error){0};
+	} else if (!ended.err) {
+		ps_error_set(&ended, EPROTO, "the origin ended %zu bytes early", run->nbytes - run->filled);
+		ended.retryable = true;
+	}
+	bool draining = take_off(run, ended.err);
+	bool gives_way = (run->yields || hedged) && ended.err == ECANCELED && !draining;
+	ps_outcome_init(&outcome);
+	/* One that is to be tried again is no longer ours. */
+	if (ps_run_end(run, &ended, gives_way, &outcome)) {
+		(void)carry_out(run->file, &outcome);
+		ps_run_free(run);
+	}
+	ps_fill_pump(fill);
+	end_callback(fill);
 }
 
-void ps_fill_file_allow(struct ps_fill_file *file)
+static void on_hedge_done(struct ps_origin_get *get, const struct ps_error *err)
 {
-	atomic_store(&file->allowed, true);
+	struct ps_fill *fill = ps_hedge_end(get, err);
+
+	ps_fill_pump(fill);
+	end_callback(fill);
 }
 
-bool ps_fill_file_allowed(struct ps_fill_file *file)
+/* Readers ----------------------------------------------------------------------------------------- */
+
+bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read)
 {
-	return atomic_load(&file->allowed);
+	struct ps_outcome outcome;
+
+	ps_outcome_init(&outcome);
+	bool waits = ps_waiters_join(file, read, &outcome);
+	/* The read may be answered, and gone, from here on; the caller's handle keeps the file. */
+	if (carry_out(file, &outcome))
+		ps_fill_pump(file->fill);
+	return waits;
 }
 
-struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file)
+void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read)
 {
-	return file->fill;
+	struct ps_fill *fill = file->fill;
+	struct ps_outcome outcome;
+
+	ps_outcome_init(&outcome);
+	ps_waiters_cancel(file, read, &outcome);
+	ps_waiters_answer(fill, &outcome.ready); /* the file may be gone with it */
 }
 
-bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns)
+void ps_fill_warm(struct ps_fill_file *file)
 {
-	if (file->told_ns && now_ns - file->told_ns < TELL_EVERY_NS)
+	if (ps_want_warm(file))
+		ps_fill_pump(file->fill);
+}
+
+/* The timer --------------------------------------------------------------------------------------- */
+
+/* The files with a reader whose time is up, or that are to be looked at, each with a reference; what is beyond cap
+ * stays due. */
+static size_t find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_fill_file **ret, size_t cap)
+{
+	uint64_t next = UINT64_MAX;
+	bool more = false;
+	size_t n = 0;
+
+	/* Before the files are looked at: a reader that begins to wait after that lowers it again. */
+	atomic_store(&fill->look, false);
+	atomic_store(&fill->expires_ns, UINT64_MAX);
+	PS_LOCK_SCOPE(&fill->lock);
+	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
+		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
+
+		if (file->refs == 0)
+			continue; /* on its way out; no handle, no reader */
+		uint64_t expires_ns = ps_waiters_first_expiry_ns(file);
+		bool look = atomic_load(&file->look);
+		next = PS_MIN(next, expires_ns);
+		if (expires_ns > now_ns && !look)
+			continue;
+		more = more || (look && n == cap);
+		if (n < cap) {
+			file->refs++;
+			ret[n++] = file;
+		}
+	}
+	if (more)
+		atomic_store(&fill->look, true);
+	/* To the end: those beyond cap come first the next time. */
+	for (size_t i = 0; i < n; i++) {
+		ps_list_remove(&ret[i]->link);
+		ps_list_append(&fill->files, &ret[i]->link);
+	}
+	ps_waiters_expire_at(fill, next); /* of those that are due now as well: once too early costs little */
+	return n;
+}
+
+/* True: the pump has to start something. */
+static bool attend(struct ps_fill_file *file, uint64_t now_ns)
+{
+	bool look = atomic_exchange(&file->look, false), tell;
+	struct ps_outcome outcome;
+	uint64_t offset;
+
+	ps_outcome_init(&outcome);
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		tell = ps_waiters_expire(file, now_ns, &outcome, &offset);
+		if (look)
+			ps_waiters_look(file, 0, UINT64_MAX, &outcome);
+		if (!ps_list_empty(&file->waiters))
+			ps_waiters_watch(file);
+	}
+	if (tell) {
+		char error[PS_ERROR_TEXT_LEN];
+
+		ps_fill_file_error(file, error, sizeof error);
+		ps_fill_note_error(file->fill, error);
+		ps_log_warning("read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object), offset, error);
+	}
+	return carry_out(file, &outcome);
+}
+
+static void attend_to_due(struct ps_fill *fill, uint64_t now_ns)
+{
+	struct ps_fill_file *due[DUE_PER_TICK];
+
+	if (atomic_load(&fill->expires_ns) > now_ns && !atomic_load(&fill->look))
+		return;
+	size_t n = find_due(fill, now_ns, due, PS_ARRAY_LEN(due));
+	bool demanded = false;
+	for (size_t i = 0; i < n; i++) {
+		demanded = attend(due[i], now_ns) || demanded;
+		ps_fill_file_put(due[i]);
+	}
+	if (demanded)
+		ps_fill_pump(fill);
+}
+
+/* Also what the disk did not take goes: a reader that comes back after so long asks for it again. */
+static void give_memory_back(struct ps_fill *fill)
+{
+	ps_keep_drop_held(fill, NULL);
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		ps_keep_drop(fill, NULL);
+	}
+	ps_budget_trim(fill->budget);
+}
+
+/* One round; *ret_busy: there is traffic. False: the engine stops. */
+static bool tick(struct ps_fill *fill, uint64_t now, bool *ret_busy)
+{
+	unsigned nwaiting;
+
+	ps_waits_ns(&fill->reads.waits, &nwaiting);
+	bool busy = nwaiting > 0;
+
+	attend_to_due(fill, now);
+	ps_schedule_adapt(fill, now);
+	ps_schedule_make_room(fill, now);
+	if (busy)
+		ps_hedge_look(fill, now);
+	ps_keep_drop_stale(fill, now);
+	/* Nothing that anybody asked for: idle is idle. */
+	bool retried = ps_keep_retry_held(fill, now);
+	if (retried)
+		ps_want_drop_vain(fill);
+	uint64_t due = start_retries(fill);
+	PS_LOCK_SCOPE(&fill->lock);
+	if (fill->stopping)
 		return false;
-	file->told_ns = now_ns;
+	busy = busy || fill->active || (!retried && (fill->ndisk_busy || !ps_list_empty(&fill->disk_queue)));
+	uint64_t wake = PS_MIN(now + (busy ? TIMER_BUSY_NS : TIMER_IDLE_NS), due);
+
+	if (atomic_load(&fill->look) && !busy)
+		wake = now;
+	if (fill->paced)
+		wake = PS_MIN(wake, fill->next_start_ns);
+	fill->paced = false;
+	if (wake > now)
+		ps_cond_wait_until(&fill->timer_cond, &fill->lock, wake);
+	*ret_busy = busy;
 	return true;
 }
 
-bool ps_fill_file_doubted(struct ps_fill_file *file)
+static void *timer_main(void *arg)
 {
-	PS_LOCK_SCOPE(&file->lock);
-	return file->doubted;
-}
+	struct ps_fill *fill = arg;
+	uint64_t busy_ns = ps_clock_mono_ns(), now = busy_ns;
 
-void ps_fill_file_doubt(struct ps_fill_file *file)
-{
-	PS_LOCK_SCOPE(&file->lock);
-	file->changed = file->doubted = true;
-}
-
-void ps_fill_file_trust(struct ps_fill_file *file)
-{
-	PS_LOCK_SCOPE(&file->lock);
-	file->changed = file->doubted = false;
-	if (!ps_object_remote(file->object)->etag[0])
-		ps_object_learned_etag(file->object, file->remote.etag);
-}
-
-void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap)
-{
-	PS_LOCK_SCOPE(&file->lock);
-	snprintf(ret_text, cap, "%s", file->error);
-}
-
-void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object)
-{
-	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
-		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
-
-		if (file->object == object)
-			ps_fill_file_doubt(file);
-	}
-}
-
-void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
-        char *ret_text, size_t cap)
-{
-	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
-		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
-
-		if (file->object != object || !ps_origin_is(file->origin, origin))
+	for (bool busy = false; tick(fill, now, &busy); now = ps_clock_mono_ns()) {
+		ps_fill_pump(fill); /* max_bytes_per_s opens with time */
+		if (!busy && now - busy_ns > TRIM_AFTER_NS)
+			give_memory_back(fill);
+		else if (!busy)
 			continue;
-		PS_LOCK_SCOPE(&file->lock);
-		if (file->error[0])
-			snprintf(ret_text, cap, "%s", file->error);
+		busy_ns = now;
 	}
+	return NULL;
 }
 
-/* The engine ------------------------------------------------------------------------------------- */
+/* Disk threads ------------------------------------------------------------------------------------ */
+
+static void *disk_main(void *arg)
+{
+	struct ps_fill *fill = arg;
+	void *scratch = NULL;
+
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		for (unsigned i = 0; i < PS_DISK_THREADS && !scratch; i++)
+			scratch = ps_steal_ptr(&fill->disk_scratch[i]);
+	}
+	for (struct ps_slot *slot; (slot = ps_writeback_next(fill));) {
+		struct ps_outcome outcome;
+
+		ps_outcome_init(&outcome);
+		struct ps_fill_file *file = ps_writeback_do(fill, slot, scratch, &outcome);
+		if (file) {
+			(void)carry_out(file, &outcome);
+			ps_fill_file_put(file);
+		}
+		ps_fill_pump(fill); /* a buffer may have come back */
+	}
+	free(scratch);
+	return NULL;
+}
+
+static int start_threads(struct ps_fill *fill)
+{
+	for (; fill->ndisk_threads < PS_DISK_THREADS; fill->ndisk_threads++) {
+		void **scratch = &fill->disk_scratch[fill->ndisk_threads];
+
+		if (posix_memalign(scratch, 4096, PS_BLOCK_SIZE) != 0)
+			return -ENOMEM;
+		int rc = ps_thread_start(&fill->disk_threads[fill->ndisk_threads], "fill-disk", disk_main, fill);
+		if (rc < 0) {
+			free(ps_steal_ptr(scratch));
+			return rc;
+		}
+	}
+	int rc = ps_thread_start(&fill->timer_thread, "fill-timer", timer_main, fill);
+	fill->timer_started = rc == 0;
+	return rc;
+}
+
+/* The disk threads write what is queued first. */
+static void stop_threads(struct ps_fill *fill)
+{
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		fill->stopping = true;
+		pthread_cond_broadcast(&fill->disk_cond);
+		pthread_cond_broadcast(&fill->timer_cond);
+	}
+	for (unsigned i = 0; i < fill->ndisk_threads; i++)
+		pthread_join(fill->disk_threads[i], NULL);
+	if (fill->timer_started)
+		pthread_join(fill->timer_thread, NULL);
+	fill->ndisk_threads = 0;
+	fill->timer_started = false;
+}
+
+/* Beginning and end ------------------------------------------------------------------------------- */
 
 int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 {
@@ -196,6 +443,8 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	ps_concurrency_init(&fill->concurrency,
 	        options->max_connections ? options->max_connections : PS_FILL_CONNECTIONS);
 	atomic_init(&fill->connections, fill->concurrency.limit);
+	atomic_init(&fill->expires_ns, UINT64_MAX);
+	fill->events = (struct ps_fill_events){.progress = on_progress, .done = on_done, .hedge_done = on_hedge_done};
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
 	struct ps_list *lists[] = {&fill->files, &fill->wants[0], &fill->wants[1], &fill->wants[2], &fill->wants[3],
@@ -208,9 +457,7 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	ps_cond_init(&fill->timer_cond);
 	ps_cond_init(&fill->files_cond);
 
-	int rc = fill->budget ? ps_writeback_start(fill) : -ENOMEM;
-	if (rc == 0)
-		rc = ps_timer_start(fill);
+	int rc = fill->budget ? start_threads(fill) : -ENOMEM;
 	if (rc < 0) {
 		ps_fill_free(fill);
 		return rc;
@@ -223,8 +470,7 @@ void ps_fill_free(struct ps_fill *fill)
 {
 	if (!fill)
 		return;
-	ps_writeback_stop(fill);
-	ps_timer_stop(fill);
+	stop_threads(fill);
 	ps_hedge_forget(fill, NULL);
 	pthread_cond_destroy(&fill->disk_cond);
 	pthread_cond_destroy(&fill->timer_cond);
@@ -255,34 +501,60 @@ struct ps_budget *ps_fill_budget(struct ps_fill *fill)
 	return fill->budget;
 }
 
-/* Wants of this origin go; what they referred to is returned for a put without the lock. */
-static size_t take_wants(
-        struct ps_fill *fill, struct ps_origin *origin, struct ps_fill_file **ret, size_t cap)
+/* Requests of this origin end: those that wait for another attempt fail, the others are cancelled. */
+static void cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 {
-	size_t n = 0;
+	const struct ps_error cancelled = {.err = ECANCELED, .text = "cancelled"};
+	struct ps_list ended;
 
-	for (size_t c = 0; c < PS_ARRAY_LEN(fill->wants); c++) {
-		for (struct ps_list *l = fill->wants[c].next, *next; l != &fill->wants[c] && n < cap;
-		        l = next) {
-			struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
+	ps_list_init(&ended);
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		for (struct ps_list *l = fill->retries.next, *next; l != &fill->retries; l = next) {
+			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
 
 			next = l->next;
-			if (!ps_origin_is(want->file->origin, origin))
+			if (!ps_origin_is(run->file->origin, origin))
 				continue;
-			ret[n++] = want->file;
-			ps_want_unqueue(want);
+			ps_list_remove(l);
+			ps_list_append(&ended, l);
+		}
+		/* cancel() neither blocks nor calls back from here; a run cannot end under us while the lock
+		 * that on_done() needs is held. */
+		ps_hedge_cancel_all(fill, origin);
+		for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
+			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+
+			if (ps_origin_is(run->file->origin, origin))
+				run->file->origin->ops->cancel(run->file->origin, &run->get);
 		}
 	}
-	return n;
+	while (!ps_list_empty(&ended)) {
+		struct ps_run *run = PS_CONTAINER_OF(ended.next, struct ps_run, link);
+		struct ps_outcome outcome;
+
+		ps_list_remove(&run->link);
+		ps_outcome_init(&outcome);
+		ps_run_fail(run, &cancelled, &outcome);
+		(void)carry_out(run->file, &outcome);
+		ps_run_free(run);
+	}
+}
+
+/* No file of the origin is left. The engine's lock is held. */
+static bool is_drained(struct ps_fill *fill, struct ps_origin *origin)
+{
+	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next)
+		if (ps_origin_is(PS_CONTAINER_OF(l, struct ps_fill_file, link)->origin, origin))
+			return false;
+	return fill->nending == 0;
 }
 
 void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 {
-	struct ps_fill_file *unref[64];
-	struct ps_list ready;
-	size_t n;
+	struct ps_outcome outcome;
 
-	ps_list_init(&ready);
+	ps_outcome_init(&outcome);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
 		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
@@ -292,28 +564,18 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 				continue;
 			file->draining = true;
 			PS_LOCK_SCOPE(&file->lock);
-			(void)ps_fill_expire_file(file, 0, true, &ready, NULL);
+			ps_waiters_cancel_all(file, &outcome);
 		}
 	}
-	ps_fill_answer(fill, &ready);
-	do {
-		{
-			PS_LOCK_SCOPE(&fill->lock);
-			n = take_wants(fill, origin, unref, PS_ARRAY_LEN(unref));
-		}
-		for (size_t i = 0; i < n; i++)
-			ps_fill_file_put(unref[i]);
-	} while (n > 0);
+	ps_waiters_answer(fill, &outcome.ready);
+	ps_want_drop_of_origin(fill, origin);
 	for (;;) {
 		/* Again and again, until none is left: a run that was claimed but not submitted yet is not
 		 * reached by a cancel. */
-		ps_run_cancel_all(fill, origin);
+		cancel_all(fill, origin);
 		ps_keep_drop_held(fill, origin);
 		PS_LOCK_SCOPE(&fill->lock);
-		bool left = fill->nending > 0;
-		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next)
-			left = left || ps_origin_is(PS_CONTAINER_OF(l, struct ps_fill_file, link)->origin, origin);
-		if (!left) {
+		if (is_drained(fill, origin)) {
 			ps_hedge_forget(fill, origin);
 			return;
 		}

@@ -3,7 +3,7 @@
  * Single flight: each chunk of a file is fetched by at most one request at a time, whoever wants it. A stream
  * fetches whole blocks, a random reader the chunks that it reads. A reader is answered from memory as soon as
  * its own bytes have arrived, not when the request ends or the disk has them. Retries, deadlines, memory and
- * the number of connections are bounded here. HACKING.md pictures the states of a block.
+ * the number of connections are bounded here. docs/design/fetch.md has the states of a block.
  *
  * Ownership: files are reference-counted; a file is the engine's view of one object through one origin.
  * Threads: everything from any thread, but new and free. The engine has a timer and a few disk threads of its
@@ -68,6 +68,13 @@ void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
 void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
         char *ret_text, size_t cap);
 
+/* The bytes of a read, if all of them are in memory or on disk now: counted, with `stats` (or NULL) as in struct
+ * ps_read, and valid until ps_fill_found_put(). Nothing is made or queued for it. False: the read has to wait, or
+ * fails; nothing has happened. nbytes has been cut at the end of the file and is not 0; the file outlives the put. */
+bool ps_fill_find(struct ps_fill_file *file, uint64_t offset, size_t nbytes, struct ps_read_stats *stats,
+        struct ps_read_bytes *ret) PS_MUST_USE;
+void ps_fill_found_put(struct ps_read_bytes *bytes);
+
 /* Answers now or later; see struct ps_read. read->nbytes has been cut at the end of the file and is not 0.
  * Returns true if the read had to wait (the answer may have been given all the same). */
 bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read);
@@ -93,7 +100,11 @@ struct ps_want {
 	enum ps_want_class cls;
 	bool queued, on_heap;
 };
-void ps_want_init(struct ps_want *want, struct ps_fill_file *file, enum ps_want_class cls);
+static inline void ps_want_init(struct ps_want *want, struct ps_fill_file *file, enum ps_want_class cls)
+{
+	*want = (struct ps_want){.file = file, .cls = cls};
+	ps_list_init(&want->link);
+}
 bool ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks);
 void ps_want_cancel(struct ps_want *want);
 /* Starts requests for what is wanted, as far as connections, memory and bandwidth allow. */

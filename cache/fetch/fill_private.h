@@ -1,7 +1,4 @@
-/* What the files of the fill engine share: fill.c (files), timer.c, waiters.c (readers), demand_queue.c (queues),
- * block_buffer.c (what is in memory), schedule.c (what is fetched next), preemption.c (who gives way), hedge.c
- * (what is asked for twice), checksum_request.c (checksums), range_request.c and retry.c (requests), writeback.c
- * (disk), fill_stats.c (figures), retained_blocks.c (what stays in memory after it).
+/* What the files of the fill engine share; fill.c has their ladder.
  *
  * A chunk (64 KiB) of a block, as the block's slot tells:
  *
@@ -47,7 +44,8 @@
 enum ps_slot_place { PS_PLACE_NONE, PS_PLACE_DISK, PS_PLACE_KEPT, PS_PLACE_HELD, PS_PLACE_VERIFY };
 
 struct ps_slot {
-	struct ps_list link; /* fill->disk_queue, kept or held; the engine's lock */
+	/* fill->disk_queue, kept or held: the engine's lock; on its way there, ps_outcome.disk: its thread's */
+	struct ps_list link;
 	struct ps_fill_file *file;
 	uint64_t block;
 	/* the file's lock: */
@@ -66,7 +64,7 @@ struct ps_slot {
 };
 
 struct ps_run {
-	struct ps_get get;         /* first: done() gets back to the run from it */
+	struct ps_origin_get get;         /* first: done() gets back to the run from it */
 	struct ps_list link;       /* fill->running or fill->retries; the engine's lock */
 	struct ps_fill_file *file; /* a reference */
 	uint64_t first;            /* chunk */
@@ -97,10 +95,12 @@ struct ps_fill_file {
 	unsigned nruns;      /* at the origin, or waiting for another attempt */
 	unsigned ndemands;   /* queued wants of that class */
 	struct ps_want warm; /* all of it; queued by ps_fill_warm() */
+	struct ps_want spare; /* a demand for which there was no memory */
 	unsigned nyields;    /* runs that gave way since one brought something */
 	bool draining;
 
 	_Atomic bool allowed; /* the store's bytes are for its readers, too; never taken back */
+	_Atomic bool look;    /* all its waiters are to be looked at by the timer; fill->look says that there is one */
 
 	pthread_mutex_t lock;           /* protects what follows */
 	struct ps_slot **slots;         /* one pointer a block */
@@ -116,7 +116,15 @@ struct ps_fill_file {
 	                                    success */
 };
 
+/* The engine's, whom origins call back. */
+struct ps_fill_events {
+	void (*progress)(struct ps_origin_get *get, size_t nbytes_so_far);
+	void (*done)(struct ps_origin_get *get, const struct ps_error *err);
+	void (*hedge_done)(struct ps_origin_get *get, const struct ps_error *err);
+};
+
 struct ps_fill {
+	struct ps_fill_events events;
 	struct ps_budget *budget;
 	uint64_t max_bytes_per_s;
 	uint64_t timeout_ns;
@@ -149,6 +157,9 @@ struct ps_fill {
 	unsigned ndisk_threads;
 	bool timer_started;
 
+	_Atomic bool look;           /* a file is to be looked at by the timer */
+	_Atomic uint64_t expires_ns; /* no reader's time is up before; UINT64_MAX: none waits */
+
 	/* counters for stats; relaxed order is enough, nothing is inferred from them */
 	_Atomic unsigned connections; /* a copy of concurrency.limit */
 	_Atomic uint64_t arrived_bytes;
@@ -157,6 +168,53 @@ struct ps_fill {
 	_Atomic uint64_t fetched_bytes; /* of arrived_bytes: for readers, not only for the cache */
 	struct ps_read_stats reads;
 	struct ps_histogram origin_latency;
+};
+
+/* What an event at a file has brought about: collected under the file's lock, carried out without it. */
+#define PS_OUTCOME_RANGES 8
+struct ps_outcome {
+	struct ps_list ready; /* reads to be answered, by priv.link */
+	struct ps_list disk;  /* slots for the disk threads */
+	unsigned nmissing;
+	struct {
+		uint64_t from, end; /* chunks that a reader lacks and nobody fetches */
+	} missing[PS_OUTCOME_RANGES];
+	bool again; /* a reader waits for what cannot be arranged now: to be looked at later */
+};
+
+static inline void ps_outcome_init(struct ps_outcome *outcome)
+{
+	ps_list_init(&outcome->ready);
+	ps_list_init(&outcome->disk);
+	outcome->nmissing = 0;
+	outcome->again = false;
+}
+
+static inline void ps_outcome_demand(struct ps_outcome *outcome, uint64_t from, uint64_t end)
+{
+	for (unsigned i = 0; i < outcome->nmissing; i++)
+		if (outcome->missing[i].from <= from && end <= outcome->missing[i].end)
+			return;
+	if (outcome->nmissing == PS_OUTCOME_RANGES) {
+		outcome->again = true;
+		return;
+	}
+	outcome->missing[outcome->nmissing].from = from;
+	outcome->missing[outcome->nmissing++].end = end;
+}
+
+/* What is taken off the queues at once. */
+#define PS_TURN_MAX_RUNS (PS_RUN_MAX_CHUNKS / 2)
+struct ps_turn {
+	struct ps_fill_file *file; /* a reference */
+	enum ps_want_class cls;
+	uint64_t from, end; /* chunks */
+	size_t nbufs;       /* one for each block of it, at most */
+	size_t nused;       /* the first of them, which runs have taken */
+	bool stuck;         /* no memory for a run, or for a block's slot */
+	unsigned nruns;     /* to be submitted */
+	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
+	struct ps_run *runs[PS_TURN_MAX_RUNS];
 };
 
 static inline uint64_t ps_run_offset(const struct ps_run *run)
@@ -198,36 +256,20 @@ static inline enum ps_block_state ps_file_block(const struct ps_fill_file *file,
 	return atomic_load(&file->allowed) ? ps_object_block(file->object, block) : PS_BLOCK_ABSENT;
 }
 
-/* fill.c */
-struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
-
 /* fill_stats.c */
 /* A read begins to wait; one that is about to be answered, whether it waited or not. */
 void ps_fill_count_wait(struct ps_fill *fill, const struct ps_read *read);
 void ps_fill_count_read(struct ps_fill *fill, const struct ps_read *read);
+/* A read that found its bytes at once; stats or NULL. */
+void ps_fill_count_hit(struct ps_fill *fill, struct ps_read_stats *stats, size_t nbytes, uint64_t issued_ns);
 
-/* timer.c */
-int ps_timer_start(struct ps_fill *fill);
-void ps_timer_stop(struct ps_fill *fill);
-
-/* waiters.c */
-/* Answers readers whose time is up, and finds those that wait for what nobody fetches. No lock held. */
-void ps_fill_expire(struct ps_fill *fill, uint64_t now_ns);
-/* Answers reads chained by priv.link, each with priv.errnum or priv.segs. No lock held. */
-void ps_fill_answer(struct ps_fill *fill, struct ps_list *reads);
-/* Below: the file's lock is held. ----------------------------------------------------------------- */
-/* Moves readers that touch bytes [from, end) and can be answered (or failed) to `ready`. */
-void ps_fill_collect(struct ps_fill_file *file, uint64_t from, uint64_t end, struct ps_list *ready);
-/* Moves readers whose time is up (ETIMEDOUT), or all of them (ECANCELED), to `ready`. True: that a time was
- * up is to be logged, *ret_offset tells of which. */
-bool ps_fill_expire_file(
-        struct ps_fill_file *file, uint64_t now_ns, bool all, struct ps_list *ready, uint64_t *ret_offset);
-/* Does somebody wait for any of bytes [from, end)? */
-bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end);
+/* fill_file.c */
+struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
+/* The timer looks at all waiters of the file, at once. No lock of a file or of the engine held. */
+void ps_fill_look_later(struct ps_fill_file *file);
+/* Below: the file's lock is held. */
 /* May a failure of this file go to the log? One a while does. */
 bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns);
-
-/* block_buffer.c: the file's lock is held in all */
 struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block);
 void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
 /* The block's slot, without failures whose time is over; NULL: none. */
@@ -235,80 +277,12 @@ struct ps_slot *ps_slot_find(struct ps_fill_file *file, uint64_t block, uint64_t
 /* The chunks that a run may claim: neither there, nor in flight, nor failed just now. */
 uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
 /* To be called when chunks are no longer in flight, or the disk is through with the slot, which may be gone
- * afterwards. True: the caller gives it to ps_writeback_queue(), without the lock. */
-bool ps_slot_settle(struct ps_slot *slot) PS_MUST_USE;
+ * afterwards. What is to be written is appended to `disk`, for ps_writeback_queue(). */
+void ps_slot_settle(struct ps_slot *slot, struct ps_list *disk);
 /* A claim is given up. */
 void ps_slot_release(struct ps_slot *slot, unsigned chunk);
 void ps_slot_fail(struct ps_slot *slot, uint16_t chunks, int errnum, uint64_t until_ns);
-
-/* demand_queue.c */
-/* Somebody waits for chunks [from, end), at most PS_RUN_MAX_CHUNKS; joined with what is queued beside them.
- * No lock held. */
-int ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end);
-/* Takes a want off its queue; its reference of the file is the caller's from now on, and the want is gone if
- * it was on the heap. The engine's lock is held. */
-void ps_want_unqueue(struct ps_want *want);
-/* Drops wants of what is to be in the cache, and was evicted. For the timer. No lock held. */
-void ps_want_drop_vain(struct ps_fill *fill);
-/* Is it wanted only to be in the cache, which does not take it any more? */
-bool ps_want_is_vain(enum ps_want_class cls, struct ps_fill_file *file);
-
-/* range_request.c: no lock held unless it says so */
-
-/* A run over chunks [first, end), which nobody else has in flight or in memory; it may come out shorter.
- * Takes *nused of the buffers, one for each block that has none. NULL: out of memory, or of buffers. The
- * file's lock is held. */
-struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_buf **bufs,
-        size_t nbufs, size_t *nused);
-/* Runs of the file more or less. The engine's lock is held. */
-void ps_run_count(struct ps_fill_file *file, int more);
-void ps_run_submit(struct ps_run *run);
-void ps_run_free(struct ps_run *run);
-/* Bytes [0, filled) of the run are in place: readers are answered, blocks of which nothing more comes go to
- * the disk. */
-void ps_run_advance(struct ps_run *run, size_t filled);
-void ps_run_check_version(struct ps_run *run);
-/* So many bytes of this attempt have come: what is new of them counts as the origin's. */
-void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes);
-/* The same of a response beside the run's. */
-bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen);
-
-/* retry.c: no lock held */
-void ps_run_done(struct ps_get *get, const struct ps_error *err);
-void ps_run_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
-
-/* schedule.c: no lock held */
-/* Looks whether more or fewer transfers at once are worth it; for the timer. */
-void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns);
-/* Retries that are due are started as far as there are connections; returns when to call again, or
- * UINT64_MAX. */
-uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns);
-
-/* preemption.c: no lock held. Cancels runs that stall for files that have none and wait; for the timer. */
-void ps_run_make_room(struct ps_fill *fill, uint64_t now_ns);
-
-/* checksum_request.c: no lock held. When something of the file is fetched for the first time. */
-void ps_fill_ask_sum(struct ps_fill_file *file);
-
-/* hedge.c */
-/* Asks once more for what one request is late with; for the timer. No lock held. */
-void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns);
-/* Of a run that has ended: its hedge is cancelled, or (if it was faster) returned. No lock held. */
-struct ps_hedge *ps_hedge_take(struct ps_run *run) PS_MUST_USE;
-/* The run gets what it lacks of the hedge's bytes; frees the hedge. False: it lacks nothing. No lock held. */
-bool ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run);
-/* Below: the engine's lock is held. A first byte of this origin came after so long. */
-void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns);
-void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
-void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin); /* NULL: all */
-
-/* writeback.c */
-int ps_writeback_start(struct ps_fill *fill);
-void ps_writeback_stop(struct ps_fill *fill);
-/* Takes a reference of the file for the slot. No lock held. */
-void ps_writeback_queue(struct ps_fill *fill, struct ps_slot *slot);
-
-/* retained_blocks.c */
+/* Retained blocks. */
 /* Of a block that is on disk now, whose place is KEPT; the caller has a reference of the file. No lock held.
  */
 void ps_keep_written(struct ps_fill *fill, struct ps_slot *slot);
@@ -324,5 +298,109 @@ bool ps_keep_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
 bool ps_keep_retry_held(struct ps_fill *fill, uint64_t now_ns);
 /* Drops held blocks of this origin, or (NULL) of all. No lock held. */
 void ps_keep_drop_held(struct ps_fill *fill, struct ps_origin *origin);
+
+/* demand_queue.c */
+/* A reader waits for chunks [from, end), at most PS_RUN_MAX_CHUNKS; joined with what is queued beside them.
+ * No lock held. */
+void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end);
+/* Wants all of the file, for the cache. True: it was queued. No lock held. */
+bool ps_want_warm(struct ps_fill_file *file);
+/* Takes a want off its queue; its reference of the file is the caller's from now on, and the want is gone if
+ * it was on the heap. The engine's lock is held. */
+void ps_want_unqueue(struct ps_want *want);
+/* Drops wants of what is to be in the cache, and was evicted; all of an origin. No lock held. */
+void ps_want_drop_vain(struct ps_fill *fill);
+void ps_want_drop_of_origin(struct ps_fill *fill, struct ps_origin *origin);
+/* Is it wanted only to be in the cache, which does not take it any more? */
+bool ps_want_is_vain(enum ps_want_class cls, struct ps_fill_file *file);
+
+/* waiters.c */
+/* A read that cannot be answered now joins the file's waiters: true, *outcome has what it needs. Else it is in
+ * outcome->ready. No lock held. */
+bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome);
+/* It leaves with ECANCELED, if it is still there. No lock held. */
+void ps_waiters_cancel(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome);
+/* Answers reads chained by priv.link, each with priv.errnum or its bytes. No lock held. */
+void ps_waiters_answer(struct ps_fill *fill, struct ps_list *reads);
+/* When the first reader of the file has waited long enough; UINT64_MAX: none waits. No file's lock held. */
+uint64_t ps_waiters_first_expiry_ns(struct ps_fill_file *file);
+/* A reader's time is up then: the timer is to look at the files then at the latest. Any lock held. */
+void ps_waiters_expire_at(struct ps_fill *fill, uint64_t ns);
+/* Below: the file's lock is held. ----------------------------------------------------------------- */
+/* Looks at the readers that touch bytes [from, end), after something that they may wait for has ended: those that
+ * can be answered (or failed) leave the file, and what others lack and nobody fetches is to be demanded. */
+void ps_waiters_look(struct ps_fill_file *file, uint64_t from, uint64_t end, struct ps_outcome *outcome);
+/* Readers whose time is up leave, with ETIMEDOUT. True: that is to be logged, *ret_offset tells of which. */
+bool ps_waiters_expire(
+        struct ps_fill_file *file, uint64_t now_ns, struct ps_outcome *outcome, uint64_t *ret_offset);
+/* All readers leave, with ECANCELED. */
+void ps_waiters_cancel_all(struct ps_fill_file *file, struct ps_outcome *outcome);
+/* A reader waits: where the store has other writers, the timer looks at the file at its next tick. */
+void ps_waiters_watch(struct ps_fill_file *file);
+/* Does a reader wait for any of bytes [from, end)? */
+bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end);
+
+/* writeback.c: no lock held */
+/* Of all slots of the list; takes a reference of the file for each. */
+void ps_writeback_queue(struct ps_fill *fill, struct ps_list *slots);
+/* The next slot for a disk thread; waits for one. NULL: the engine stops, and all is written. */
+struct ps_slot *ps_writeback_next(struct ps_fill *fill);
+/* Writes or checks it; scratch: a block, aligned for the disk. Returns the file, with the slot's reference of it for
+ * the caller; NULL: the slot is held, and keeps its reference. Blocks on the disk. */
+struct ps_fill_file *ps_writeback_do(
+        struct ps_fill *fill, struct ps_slot *slot, void *scratch, struct ps_outcome *outcome) PS_MUST_USE;
+
+/* request_retry.c: no lock held unless it says so */
+/* A run over chunks [first, end), which nobody else has in flight or in memory; it may come out shorter.
+ * Takes *nused of the buffers, one for each block that has none. NULL: out of memory, or of buffers. The
+ * file's lock is held. */
+struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_buf **bufs,
+        size_t nbufs, size_t *nused);
+/* Runs of the file more or less. The engine's lock is held. */
+void ps_run_count(struct ps_fill_file *file, int more);
+void ps_run_submit(struct ps_run *run);
+void ps_run_free(struct ps_run *run);
+/* Bytes [0, filled) of the run are in place: readers are to be answered, blocks of which nothing more comes go to
+ * the disk. */
+void ps_run_advance(struct ps_run *run, size_t filled, struct ps_outcome *outcome);
+void ps_run_check_version(struct ps_run *run);
+/* So many bytes of this attempt have come: what is new of them counts as the origin's. */
+void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes);
+/* The same of a response beside the run's. */
+bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen);
+/* An attempt has ended; gives_way: it was cancelled in favour of another one. True: the run is over, the caller frees
+ * it. False: it waits for another attempt, which may have begun already. */
+bool ps_run_end(
+        struct ps_run *run, const struct ps_error *err, bool gives_way, struct ps_outcome *outcome) PS_MUST_USE;
+/* What has not come of it cannot be had. */
+void ps_run_fail(struct ps_run *run, const struct ps_error *err, struct ps_outcome *outcome);
+
+/* hedge.c */
+/* Asks once more for what one request is late with; for the timer. No lock held. */
+void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns);
+/* A hedge has ended (fill->events.hedge_done). Counts in nending, which the caller takes back. No lock held. */
+struct ps_fill *ps_hedge_end(struct ps_origin_get *get, const struct ps_error *err) PS_MUST_USE;
+/* Of a run that has ended: its hedge is cancelled, or (if it was faster) returned. No lock held. */
+struct ps_hedge *ps_hedge_take(struct ps_run *run) PS_MUST_USE;
+/* The run gets what it lacks of the hedge's bytes; frees the hedge. No lock held. */
+void ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run, struct ps_outcome *outcome);
+/* Below: the engine's lock is held. A first byte of this origin came after so long. */
+void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns);
+void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
+void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin); /* NULL: all */
+
+/* schedule.c: no lock held */
+/* Takes the next piece of work off the queues, as far as connections, memory and bandwidth allow; its place among the
+ * active is taken. *ret_unref: a file to put, or NULL. */
+bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *turn, struct ps_fill_file **ret_unref);
+/* Turns what of it is missing into runs: the caller submits turn->runs, and puts turn->file. */
+void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *turn, struct ps_outcome *outcome);
+/* A retry that is due, for the caller to submit; NULL: none, or no connection; *ret_next_ns: when to ask again, or
+ * UINT64_MAX. */
+struct ps_run *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t *ret_next_ns);
+/* Looks whether more or fewer transfers at once are worth it; for the timer. */
+void ps_schedule_adapt(struct ps_fill *fill, uint64_t now_ns);
+/* Cancels runs that stall for files that have none and wait; for the timer. */
+void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "base/json.h"
+#include "base/stats.h"
 
 void ps_fill_count_request(struct ps_fill *fill, bool failed)
 {
@@ -95,6 +95,22 @@ void ps_fill_count_read(struct ps_fill *fill, const struct ps_read *read)
 	count(&fill->reads, read, now_ns);
 	if (read->stats)
 		count(read->stats, read, now_ns);
+}
+
+static void count_hit(struct ps_read_stats *stats, size_t nbytes, uint64_t ns)
+{
+	atomic_fetch_add_explicit(&stats->bytes, nbytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&stats->ready_bytes, nbytes, memory_order_relaxed);
+	ps_histogram_add(&stats->latency, ns);
+}
+
+void ps_fill_count_hit(struct ps_fill *fill, struct ps_read_stats *stats, size_t nbytes, uint64_t issued_ns)
+{
+	uint64_t ns = ps_clock_mono_ns() - issued_ns;
+
+	count_hit(&fill->reads, nbytes, ns);
+	if (stats)
+		count_hit(stats, nbytes, ns);
 }
 
 void ps_fill_count_wait(struct ps_fill *fill, const struct ps_read *read)

@@ -21,9 +21,10 @@
 #define HEDGE_LATE_SHARE 8                /* of the requests under way: more that are late are no tail */
 #define HEDGE_PUSHBACK_NS (30 * PS_NS_PER_S)
 #define TAIL_MIN 32 /* answers, before it is known what is late */
+#define TAIL_MAX 128u
 
 struct ps_hedge {
-	struct ps_get get; /* first: done() gets back to the hedge from it */
+	struct ps_origin_get get; /* first: done() gets back to the hedge from it */
 	struct ps_list link; /* fill->hedges; the engine's lock */
 	struct ps_fill_file *file; /* a reference */
 	struct ps_run *run;        /* NULL: it has ended; the engine's lock */
@@ -37,7 +38,7 @@ struct ps_hedge {
 struct ps_tail {
 	struct ps_list link; /* fill->tails */
 	struct ps_origin *origin;
-	uint64_t ns[128]; /* the last ones */
+	uint64_t ns[TAIL_MAX]; /* the last ones */
 	unsigned n;
 	uint64_t late_ns; /* UINT64_MAX: not known */
 };
@@ -58,11 +59,21 @@ static struct ps_tail *tail_of(struct ps_fill *fill, struct ps_origin *origin, b
 	return tail;
 }
 
-static int compare_ns(const void *a, const void *b)
+/* What 19 of 20 took less than. Few are above it: they are kept sorted, the least of them first. */
+static uint64_t p95_ns(const uint64_t *ns, size_t n)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	uint64_t top[TAIL_MAX / 20 + 1] = {0};
+	size_t ntop = n - n * 95 / 100;
 
-	return (x > y) - (x < y);
+	for (size_t i = 0; i < n; i++) {
+		size_t at = 0;
+
+		for (; at + 1 < ntop && top[at + 1] < ns[i]; at++)
+			top[at] = top[at + 1];
+		if (top[at] < ns[i])
+			top[at] = ns[i];
+	}
+	return top[0];
 }
 
 void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns)
@@ -70,17 +81,13 @@ void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t 
 	/* An origin that stands on another one (an inflater) computes its answers: asking twice does not help. It may
 	 * also be gone before its tail would be forgotten. */
 	struct ps_tail *tail = origin->base ? NULL : tail_of(fill, origin, true);
-	uint64_t sorted[PS_ARRAY_LEN(tail->ns)];
 
 	if (!tail)
 		return;
 	tail->ns[tail->n++ % PS_ARRAY_LEN(tail->ns)] = ns;
 	if (tail->n < TAIL_MIN || tail->n % (TAIL_MIN / 4) != 0)
 		return;
-	size_t n = PS_MIN(tail->n, PS_ARRAY_LEN(tail->ns));
-	memcpy(sorted, tail->ns, n * sizeof *sorted);
-	qsort(sorted, n, sizeof *sorted, compare_ns);
-	tail->late_ns = PS_MAX(HEDGE_FACTOR * sorted[n * 95 / 100], HEDGE_MIN_NS);
+	tail->late_ns = PS_MAX(HEDGE_FACTOR * p95_ns(tail->ns, PS_MIN(tail->n, TAIL_MAX)), HEDGE_MIN_NS);
 }
 
 void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin)
@@ -128,10 +135,8 @@ static bool affords(const struct ps_fill *fill, size_t nbytes)
 	return (atomic_load(&fill->hedged_bytes) + nbytes) * HEDGE_SHARE <= atomic_load(&fill->origin_bytes);
 }
 
-static void hedge_done(struct ps_get *get, const struct ps_error *err);
-
 /* Only the whole is of use. */
-static void hedge_progress(struct ps_get *get, size_t nbytes_so_far)
+static void hedge_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
 	(void)get, (void)nbytes_so_far;
 }
@@ -155,7 +160,7 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_run *run)
 	hedge->file = run->file;
 	hedge->from = from;
 	hedge->iov = (struct iovec){.iov_base = hedge->buf->data, .iov_len = nbytes};
-	hedge->get = (struct ps_get){.url = ps_object_url(run->file->object),
+	hedge->get = (struct ps_origin_get){.url = ps_object_url(run->file->object),
 	        .expect = expect,
 	        .offset = from,
 	        .nbytes = nbytes,
@@ -163,7 +168,7 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_run *run)
 	        .niov = 1,
 	        .fresh = true,
 	        .progress = hedge_progress,
-	        .done = hedge_done};
+	        .done = fill->events.hedge_done};
 	hedge->file->refs++;
 	run->hedge = hedge;
 	ps_list_append(&fill->hedges, &hedge->link);
@@ -223,12 +228,12 @@ void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns)
 		hedge = find_late(fill, now_ns);
 	}
 	/* The run may end right now, before this is submitted: ps_hedge_take() then cancels in vain and takes
-	 * hedge->run away, and hedge_done() throws away what comes. */
+	 * hedge->run away, and ps_hedge_end() throws away what comes. */
 	if (hedge)
 		hedge->file->origin->ops->get(hedge->file->origin, &hedge->get);
 }
 
-static void hedge_done(struct ps_get *get, const struct ps_error *err)
+struct ps_fill *ps_hedge_end(struct ps_origin_get *get, const struct ps_error *err)
 {
 	struct ps_hedge *hedge = (struct ps_hedge *)get;
 	struct ps_fill *fill = hedge->file->fill;
@@ -256,10 +261,7 @@ static void hedge_done(struct ps_get *get, const struct ps_error *err)
 	}
 	if (!kept)
 		hedge_free(hedge);
-	ps_fill_pump(fill);
-	PS_LOCK_SCOPE(&fill->lock);
-	if (--fill->nending == 0)
-		pthread_cond_broadcast(&fill->files_cond);
+	return fill;
 }
 
 struct ps_hedge *ps_hedge_take(struct ps_run *run)
@@ -275,7 +277,7 @@ struct ps_hedge *ps_hedge_take(struct ps_run *run)
 	return NULL;
 }
 
-bool ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run)
+void ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run, struct ps_outcome *outcome)
 {
 	uint64_t at = ps_run_offset(run) + run->filled, end = hedge->from + hedge->get.nbytes;
 	bool won = at < end && !run->other_version;
@@ -287,7 +289,6 @@ bool ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run)
 		        hedge->buf->data + (at - hedge->from), part);
 	}
 	if (won)
-		ps_run_advance(run, end - ps_run_offset(run));
+		ps_run_advance(run, end - ps_run_offset(run), outcome);
 	hedge_free(hedge);
-	return won;
 }

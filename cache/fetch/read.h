@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "base/latency.h"
+#include "base/stats.h"
 #include "base/list.h"
 #include "store/store.h"
 
@@ -26,6 +26,14 @@ struct ps_segment {
 };
 #define PS_READ_MAX_NBYTES (UINT64_C(1) << 20)
 #define PS_READ_MAX_SEGMENTS 17 /* each chunk that it touches may be in memory or in the file */
+
+/* The bytes of one read: where they are, and what keeps them there. Not initialised: only the first nsegs count. */
+struct ps_read_bytes {
+	size_t nsegs;
+	struct ps_segment segs[PS_READ_MAX_SEGMENTS];
+	struct ps_buf *bufs[PS_READ_MAX_SEGMENTS]; /* the memory of a segment, or NULL */
+	struct ps_hold hold;                       /* of the segments in the file */
+};
 
 /* What the reads around a read look like; decides how much more than its own bytes is worth fetching. */
 enum ps_access {
@@ -62,10 +70,7 @@ struct ps_read {
 		bool waited; /* or still does */
 		int errnum;
 		uint64_t issued_ns, expires_ns;
-		size_t nsegs;
-		struct ps_segment segs[PS_READ_MAX_SEGMENTS];
-		struct ps_buf *bufs[PS_READ_MAX_SEGMENTS]; /* what holds the memory of a segment, or NULL */
-		struct ps_hold hold;                       /* and what those in the file */
+		struct ps_read_bytes bytes;
 	} priv;
 };
 

@@ -1,18 +1,11 @@
 /* The schedule: which want is served next, with how much memory and over how many connections. */
 #include "fetch/fill_private.h"
 
+#define WAIT_NS (300 * PS_NS_PER_MS)     /* of a demand, before a run has to go for it */
+#define PATIENCE_NS (400 * PS_NS_PER_MS) /* with a run, at least */
+#define PATIENCE_FIRST_BYTES 4           /* times what the origin mostly takes to answer */
+#define PATIENCE_DOUBLINGS 5             /* a file whose runs have gone in vain gets more and more */
 #define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* a due one for which there is no connection */
-
-/* What one turn of a want takes off it. */
-struct turn {
-	struct ps_fill_file *file; /* a reference */
-	enum ps_want_class cls;
-	uint64_t from, end; /* chunks */
-	size_t nbufs;       /* one for each block of it, at most */
-	size_t nused;       /* the first of them, which runs have taken */
-	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
-};
-#define TURN_MAX_RUNS (PS_RUN_MAX_CHUNKS / 2)
 
 /* What of the turn's chunks may be claimed, block by block. */
 struct claimable {
@@ -20,7 +13,7 @@ struct claimable {
 	uint16_t missing[PS_RUN_MAX_BLOCKS];
 };
 
-static void find_claimable(const struct turn *t, uint64_t now_ns, struct claimable *ret)
+static void find_claimable(const struct ps_turn *t, uint64_t now_ns, struct claimable *ret)
 {
 	ret->block = t->from / PS_BLOCK_CHUNKS;
 	for (uint64_t b = ret->block; b * PS_BLOCK_CHUNKS < t->end; b++)
@@ -38,8 +31,8 @@ static unsigned limit_of(const struct ps_fill *fill, enum ps_want_class cls)
 	return cls == PS_WANT_DEMAND ? fill->concurrency.demand : fill->concurrency.limit;
 }
 
-/* Turns what of the turn is missing into runs, at most TURN_MAX_RUNS. The file's lock is held. */
-static unsigned claim_runs(struct turn *t, uint64_t now_ns, struct ps_run **runs)
+/* Turns what of the turn is missing into runs, at most PS_TURN_MAX_RUNS. The file's lock is held. */
+static unsigned claim_runs(struct ps_turn *t, uint64_t now_ns, struct ps_run **runs)
 {
 	struct claimable claimable;
 	unsigned n = 0;
@@ -65,6 +58,7 @@ static unsigned claim_runs(struct turn *t, uint64_t now_ns, struct ps_run **runs
 		t->nused += more;
 		if (run)
 			runs[n++] = run;
+		t->stuck = t->stuck || !run || run->nchunks < stop - c;
 		for (uint64_t b = c / PS_BLOCK_CHUNKS; run && b * PS_BLOCK_CHUNKS < stop; b++)
 			if (t->cls != PS_WANT_WARM && t->file->slots[b])
 				t->file->slots[b]->awaited = true;
@@ -73,44 +67,40 @@ static unsigned claim_runs(struct turn *t, uint64_t now_ns, struct ps_run **runs
 	return n;
 }
 
-/* Starts the runs of the turn; its one place among the active is used up. */
-static void start_turn(struct ps_fill *fill, struct turn *t)
+void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcome *outcome)
 {
-	struct ps_run *runs[TURN_MAX_RUNS];
 	uint64_t now = ps_clock_mono_ns(), nbytes = 0;
-	unsigned nruns, nnow = 0;
+	unsigned nruns;
 
 	{
 		PS_LOCK_SCOPE(&t->file->lock);
-		nruns = claim_runs(t, now, runs);
+		nruns = claim_runs(t, now, t->runs);
+		/* The demand is over. What it was for may have come another way (the store has other writers) or have
+		 * failed with the file, or is demanded again. */
+		if (t->cls == PS_WANT_DEMAND)
+			ps_waiters_look(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE, outcome);
 	}
 	for (size_t i = t->nused; i < t->nbufs; i++)
 		ps_buf_unref(t->bufs[i]);
 	for (unsigned i = 0; i < nruns; i++)
-		nbytes += runs[i]->nbytes;
-	for (unsigned i = 0; i < nruns; i++)
-		ps_fill_file_ref(t->file);
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		ps_run_count(t->file, (int)nruns - 1);
-		fill->active--;
-		for (; nnow < nruns && (nnow == 0 || fill->active < limit_of(fill, t->cls)); nnow++) {
-			fill->active++;
-			ps_list_append(&fill->running, &runs[nnow]->link);
-		}
-		/* A stretch with holes may have become more requests than there are connections: what is left over
-		 * waits among the retries. */
-		for (unsigned i = nnow; i < nruns; i++) {
-			runs[i]->retry_ns = now;
-			ps_list_append(&fill->retries, &runs[i]->link);
-		}
-		if (fill->max_bytes_per_s)
-			fill->next_start_ns = PS_MAX(fill->next_start_ns, now) +
-			                      nbytes * PS_NS_PER_S / fill->max_bytes_per_s;
+		nbytes += t->runs[i]->nbytes;
+	PS_LOCK_SCOPE(&fill->lock);
+	t->file->refs += nruns;
+	ps_run_count(t->file, (int)nruns - 1);
+	fill->active--;
+	for (; t->nruns < nruns && (t->nruns == 0 || fill->active < limit_of(fill, t->cls)); t->nruns++) {
+		fill->active++;
+		ps_list_append(&fill->running, &t->runs[t->nruns]->link);
 	}
-	for (unsigned i = 0; i < nnow; i++)
-		ps_run_submit(runs[i]);
-	ps_fill_file_put(t->file);
+	/* A stretch with holes may have become more requests than there are connections: what is left over
+	 * waits among the retries. */
+	for (unsigned i = t->nruns; i < nruns; i++) {
+		t->runs[i]->retry_ns = now;
+		ps_list_append(&fill->retries, &t->runs[i]->link);
+	}
+	if (fill->max_bytes_per_s)
+		fill->next_start_ns =
+		        PS_MAX(fill->next_start_ns, now) + nbytes * PS_NS_PER_S / fill->max_bytes_per_s;
 }
 
 /* Room for another transfer of this class? Demand keeps some connections to itself. The engine's lock is
@@ -126,7 +116,7 @@ static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
 
 /* Room for another run of this file? One that stalls keeps what it has for long, and would collect the places
  * of all others one by one. So each file has its share, and the last quarter of all is for files that have
- * less than that. One of which a run had to give way (preemption.c) does not get into that quarter until something
+ * less than that. One of which a run had to give way (pre-emption) does not get into that quarter until something
  * comes of it. The engine's lock is held. */
 static bool file_may_start(
         const struct ps_fill *fill, const struct ps_fill_file *file, enum ps_want_class cls)
@@ -139,7 +129,7 @@ static bool file_may_start(
 	return file->nruns < share && file->nyields == 0;
 }
 
-void ps_run_adapt(struct ps_fill *fill, uint64_t now_ns)
+void ps_schedule_adapt(struct ps_fill *fill, uint64_t now_ns)
 {
 	PS_LOCK_SCOPE(&fill->lock);
 	bool wanted = false;
@@ -181,7 +171,7 @@ static enum ps_budget_class budget_class(const struct ps_want *want)
 /* Takes memory for a want, and what of it the turn is to fetch with that; drops held blocks for a reader that
  * waits. False: none is to be had. The engine's lock is held. */
 static bool take_turn(
-        struct ps_fill *fill, struct ps_want *want, struct turn *t, struct ps_fill_file **ret_unref)
+        struct ps_fill *fill, struct ps_want *want, struct ps_turn *t, struct ps_fill_file **ret_unref)
 {
 	uint64_t first = want->next / PS_BLOCK_CHUNKS;
 	uint64_t end = (want->end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS;
@@ -194,6 +184,8 @@ static bool take_turn(
 	if (t->nbufs == 0)
 		return false;
 	t->nused = 0;
+	t->nruns = 0;
+	t->stuck = false;
 	t->file = want->file;
 	t->cls = want->cls;
 	t->from = want->next;
@@ -202,7 +194,7 @@ static bool take_turn(
 }
 
 /* Takes the next piece of work off the queues. *ret_unref: a file to put without the lock, or NULL. */
-static bool next_turn(struct ps_fill *fill, struct turn *t, struct ps_fill_file **ret_unref)
+bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *t, struct ps_fill_file **ret_unref)
 {
 	*ret_unref = NULL;
 	PS_LOCK_SCOPE(&fill->lock);
@@ -247,48 +239,77 @@ static bool may_retry(const struct ps_fill *fill, const struct ps_run *run)
 	return fill->active < (run->file->nyields ? max - max / 4 : max);
 }
 
-uint64_t ps_run_retry_due(struct ps_fill *fill, uint64_t now_ns)
+struct ps_run *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t *ret_next_ns)
 {
-	for (;;) {
-		struct ps_run *due = NULL;
-		uint64_t next = UINT64_MAX;
-		{
-			PS_LOCK_SCOPE(&fill->lock);
-			for (struct ps_list *l = fill->retries.next; l != &fill->retries; l = l->next) {
-				struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+	PS_LOCK_SCOPE(&fill->lock);
+	*ret_next_ns = UINT64_MAX;
+	for (struct ps_list *l = fill->retries.next; l != &fill->retries; l = l->next) {
+		struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
 
-				if (run->retry_ns <= now_ns && may_retry(fill, run)) {
-					due = run;
-					break;
-				}
-				/* One that is due but finds no connection is looked at again when a run ends
-				 * (ps_fill_pump()), and at the next tick. */
-				next = PS_MIN(next,
-				        run->retry_ns > now_ns ? run->retry_ns : now_ns + RETRY_TICK_NS);
-			}
-			if (!due)
-				return next;
-			due->yields = false;
-			ps_list_remove(&due->link);
-			ps_list_append(&fill->running, &due->link);
+		if (run->retry_ns <= now_ns && may_retry(fill, run)) {
+			run->yields = false;
+			atomic_store(&run->touched_ns, now_ns);
+			ps_list_remove(l);
+			ps_list_append(&fill->running, l);
 			fill->active++;
+			return run;
 		}
-		ps_run_submit(due);
+		/* One that is due but finds no connection is looked at again when a run ends (ps_fill_pump()),
+		 * and at the next tick. */
+		*ret_next_ns = PS_MIN(*ret_next_ns, run->retry_ns > now_ns ? run->retry_ns : now_ns + RETRY_TICK_NS);
 	}
+	return NULL;
 }
 
-void ps_fill_pump(struct ps_fill *fill)
-{
-	struct ps_fill_file *unref;
-	struct turn t;
-	bool more;
+/* Pre-emption ------------------------------------------------------------------------------------ */
 
-	/* Retries come first: they hold memory, and were asked for before what is queued. */
-	(void)ps_run_retry_due(fill, ps_clock_mono_ns());
-	do {
-		more = next_turn(fill, &t, &unref);
-		if (more)
-			start_turn(fill, &t);
-		ps_fill_file_put(unref);
-	} while (more);
+/* Readers of one file must not starve because others, that stall, hold the connections or the memory. A run from which
+ * nothing came for long gives up its place to a file that has none; its own readers are queued again. */
+
+/* For how long nothing may come of the file's runs. The engine's lock is held in all of these. */
+static uint64_t patience_ns(const struct ps_fill *fill, const struct ps_fill_file *file)
+{
+	uint64_t ns = PS_MAX(PATIENCE_NS, PATIENCE_FIRST_BYTES * fill->first_byte_ns);
+
+	return ns << PS_MIN(file->nyields, (unsigned)PATIENCE_DOUBLINGS);
+}
+
+/* Demands of files that have waited without a single run; at most cap are counted. */
+static unsigned count_starving(const struct ps_fill *fill, uint64_t now_ns, unsigned cap)
+{
+	const struct ps_list *queue = &fill->wants[PS_WANT_DEMAND];
+	unsigned n = 0;
+
+	for (const struct ps_list *l = queue->next; l != queue && n < cap; l = l->next) {
+		const struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
+
+		n += want->file->nruns == 0 && now_ns - want->queued_ns > WAIT_NS;
+	}
+	return n;
+}
+
+static bool has_stalled(const struct ps_fill *fill, struct ps_run *run, uint64_t now_ns)
+{
+	uint64_t touched = atomic_load(&run->touched_ns);
+
+	return !run->yields && touched < now_ns && now_ns - touched > patience_ns(fill, run->file);
+}
+
+void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns)
+{
+	PS_LOCK_SCOPE(&fill->lock);
+	unsigned starving = count_starving(fill, now_ns, fill->concurrency.demand);
+
+	/* The longest running come first. cancel() neither blocks nor calls back from here. */
+	for (struct ps_list *l = fill->running.next; starving && l != &fill->running; l = l->next) {
+		struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+
+		starving -= run->yields; /* on its way */
+		if (!starving || !has_stalled(fill, run, now_ns))
+			continue;
+		run->yields = true;
+		run->file->nyields++;
+		run->file->origin->ops->cancel(run->file->origin, &run->get);
+		starving--;
+	}
 }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FOUND_PER_TICK 64
 #define READ_MAX_BLOCKS 2 /* that PS_READ_MAX_NBYTES touch */
 
 bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end)
@@ -26,39 +25,47 @@ enum piece { PIECE_READY, PIECE_WAIT, PIECE_ABSENT, PIECE_UNVERIFIED, PIECE_FAIL
 
 /* Memory of buf, or (NULL) the data file at pos. */
 static void add_segment(
-        struct ps_fill_file *file, struct ps_read *read, struct ps_buf *buf, uint64_t pos, size_t nbytes)
+        struct ps_fill_file *file, struct ps_read_bytes *bytes, struct ps_buf *buf, uint64_t pos, size_t nbytes)
 {
-	size_t n = read->priv.nsegs;
-	struct ps_segment *last = n ? &read->priv.segs[n - 1] : NULL;
+	size_t n = bytes->nsegs;
+	struct ps_segment *last = n ? &bytes->segs[n - 1] : NULL;
 	const uint8_t *data = buf ? buf->data + pos % PS_BLOCK_SIZE : NULL;
 
-	/* What lies behind the last one lies behind it in the same memory, or the same file, too. */
-	if (last && read->priv.bufs[n - 1] == buf) {
+	/* Bytes that follow those of the last segment follow them in the same memory, or the same file, too. */
+	if (last && bytes->bufs[n - 1] == buf) {
 		last->nbytes += nbytes;
 		return;
 	}
-	read->priv.bufs[n] = buf ? ps_buf_ref(buf) : NULL;
-	read->priv.segs[read->priv.nsegs++] = (struct ps_segment){.data = data,
+	bytes->bufs[n] = buf ? ps_buf_ref(buf) : NULL;
+	bytes->segs[bytes->nsegs++] = (struct ps_segment){.data = data,
 	        .fd = buf ? -1 : ps_object_fd(file->object),
 	        .pos = buf ? 0 : pos,
 	        .nbytes = nbytes};
 }
 
-static void drop_segments(struct ps_read *read)
+static void drop_bytes(struct ps_read_bytes *bytes)
 {
-	for (size_t i = 0; i < read->priv.nsegs; i++)
-		ps_buf_unref(read->priv.bufs[i]);
-	read->priv.nsegs = 0;
-	ps_object_release(&read->priv.hold);
+	for (size_t i = 0; i < bytes->nsegs; i++)
+		ps_buf_unref(bytes->bufs[i]);
+	bytes->nsegs = 0;
+	ps_object_release(&bytes->hold);
 }
 
+/* A range of the file, its bytes as far as they were found, and why not all of them were. */
+struct lookup {
+	uint64_t offset, end;
+	struct ps_read_bytes *bytes;
+	bool borrows; /* the caller keeps the object as long as the bytes */
+	int errnum;   /* of PIECE_FAILED */
+};
+
 /* Why a chunk that a read needs is not there. */
-static enum piece why_not(struct ps_fill_file *file, struct ps_read *read, uint64_t block, uint16_t bit)
+static enum piece why_not(struct ps_fill_file *file, struct lookup *look, uint64_t block, uint16_t bit)
 {
 	const struct ps_slot *slot = file->slots[block];
 
 	if (slot && slot->failed & bit) {
-		read->priv.errnum = slot->errnum;
+		look->errnum = slot->errnum;
 		return PIECE_FAILED;
 	}
 	if (slot && (slot->flight & bit || slot->place == PS_PLACE_VERIFY))
@@ -67,16 +74,16 @@ static enum piece why_not(struct ps_fill_file *file, struct ps_read *read, uint6
 		return PIECE_UNVERIFIED;
 	if (!file->changed)
 		return PIECE_ABSENT;
-	read->priv.errnum = ESTALE;
+	look->errnum = ESTALE;
 	return PIECE_FAILED;
 }
 
-/* The part of `read` that lies in `block`: from memory as far as it is there, else from disk. */
+/* The part of the range that is in `block`: from memory as far as it is there, else from disk. */
 static enum piece gather_block(
-        struct ps_fill_file *file, struct ps_read *read, uint64_t block, uint64_t now_ns)
+        struct ps_fill_file *file, struct lookup *look, uint64_t block, uint64_t now_ns)
 {
-	uint64_t base = block * PS_BLOCK_SIZE, at = PS_MAX(read->offset, base);
-	uint64_t end = PS_MIN(read->offset + read->nbytes, base + PS_BLOCK_SIZE);
+	uint64_t base = block * PS_BLOCK_SIZE, at = PS_MAX(look->offset, base);
+	uint64_t end = PS_MIN(look->end, base + PS_BLOCK_SIZE);
 	struct ps_slot *slot = ps_slot_find(file, block, now_ns);
 	uint16_t stored = ps_file_chunks(file, block);
 
@@ -85,117 +92,132 @@ static enum piece gather_block(
 		uint64_t start = base + c * PS_CHUNK_SIZE, stop = PS_MIN(end, start + PS_CHUNK_SIZE);
 
 		if (slot && slot->have[c] >= stop - start)
-			add_segment(file, read, slot->buf, at, stop - at);
+			add_segment(file, look->bytes, slot->buf, at, stop - at);
 		else if (stored >> c & 1)
-			add_segment(file, read, NULL, at, stop - at);
+			add_segment(file, look->bytes, NULL, at, stop - at);
 		else
-			return why_not(file, read, block, (uint16_t)(1u << c));
+			return why_not(file, look, block, (uint16_t)(1u << c));
 		at = stop;
 	}
 	return PIECE_READY;
 }
 
-/* All segments of the read, or the first reason why not. */
-static enum piece gather(struct ps_fill_file *file, struct ps_read *read, uint64_t now_ns)
+/* All bytes of the range, or the first reason why not: then it holds nothing. The file's lock is held. */
+static enum piece gather(struct ps_fill_file *file, struct lookup *look, uint64_t now_ns)
 {
-	uint64_t last = (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE;
+	uint64_t last = (look->end - 1) / PS_BLOCK_SIZE;
 
-	read->priv.nsegs = 0;
-	read->priv.errnum = 0; /* of an earlier look */
+	look->bytes->nsegs = 0;
+	look->bytes->hold = (struct ps_hold){0};
+	look->errnum = 0;
 	if (ps_object_corrupt(file->object)) {
-		read->priv.errnum = EIO;
+		look->errnum = EIO;
 		return PIECE_FAILED;
 	}
 	/* From now on until it is answered nothing that is found on disk goes away. */
-	int rc = ps_object_hold(file->object, read->offset, read->nbytes, &read->priv.hold);
+	uint64_t nbytes = look->end - look->offset;
+	int rc = look->borrows ? ps_object_hold_borrowed(file->object, look->offset, nbytes, &look->bytes->hold)
+	                       : ps_object_hold(file->object, look->offset, nbytes, &look->bytes->hold);
 	if (rc < 0) {
-		read->priv.errnum = -rc;
+		look->errnum = -rc;
 		return PIECE_FAILED;
 	}
-	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b <= last; b++) {
-		enum piece piece = gather_block(file, read, b, now_ns);
+	for (uint64_t b = look->offset / PS_BLOCK_SIZE; b <= last; b++) {
+		enum piece piece = gather_block(file, look, b, now_ns);
 
 		if (piece != PIECE_READY) {
-			drop_segments(read);
+			drop_bytes(look->bytes);
 			return piece;
 		}
 	}
 	return PIECE_READY;
 }
 
-/* Blocks that the read takes to their end need not be kept for it. */
-static void note_read(struct ps_fill_file *file, const struct ps_read *read)
+static enum piece gather_read(struct ps_fill_file *file, struct ps_read *read, uint64_t now_ns)
 {
-	uint64_t end = read->offset + read->nbytes, size = ps_object_size(file->object);
+	struct lookup look = {
+	        .offset = read->offset, .end = read->offset + read->nbytes, .bytes = &read->priv.bytes};
+	enum piece piece = gather(file, &look, now_ns);
+
+	read->priv.errnum = look.errnum;
+	return piece;
+}
+
+/* Blocks that the read takes to their end need not be kept for it. */
+static void note_read(struct ps_fill_file *file, uint64_t offset, uint64_t end)
+{
+	uint64_t size = ps_object_size(file->object);
 	uint64_t past = end == size ? (end + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE : end / PS_BLOCK_SIZE;
 
-	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b < past; b++)
+	for (uint64_t b = offset / PS_BLOCK_SIZE; b < past; b++)
 		if (file->slots[b])
 			file->slots[b]->read = true;
 }
 
-void ps_fill_collect(struct ps_fill_file *file, uint64_t from, uint64_t end, struct ps_list *ready)
-{
-	uint64_t now = ps_clock_mono_ns();
-
-	for (struct ps_list *l = file->waiters.next, *next; l != &file->waiters; l = next) {
-		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
-
-		next = l->next;
-		if (read->offset >= end || read->offset + read->nbytes <= from)
-			continue;
-		enum piece piece = gather(file, read, now);
-		if (piece == PIECE_READY)
-			note_read(file, read);
-		if (piece == PIECE_READY || piece == PIECE_FAILED) {
-			read->priv.waiting = false;
-			ps_list_remove(l);
-			ps_list_append(ready, l);
-		}
-	}
-}
-
-void ps_fill_answer(struct ps_fill *fill, struct ps_list *reads)
+void ps_waiters_answer(struct ps_fill *fill, struct ps_list *reads)
 {
 	while (!ps_list_empty(reads)) {
 		struct ps_read *read = PS_CONTAINER_OF(reads->next, struct ps_read, priv.link);
-		struct ps_segment segs[PS_READ_MAX_SEGMENTS];
-		struct ps_buf *bufs[PS_READ_MAX_SEGMENTS];
-		struct ps_hold hold = read->priv.hold;
+		struct ps_read_bytes bytes;
 		int errnum = read->priv.errnum;
-		size_t nsegs = errnum ? 0 : read->priv.nsegs;
 
 		ps_list_remove(&read->priv.link);
 		ps_fill_count_read(fill, read);
-		memcpy(segs, read->priv.segs, nsegs * sizeof *segs);
-		memcpy(bufs, read->priv.bufs, nsegs * sizeof *bufs);
-		read->done(read, errnum, segs, nsegs); /* the read may be gone now */
-		for (size_t i = 0; i < nsegs; i++)
-			ps_buf_unref(bufs[i]);
-		ps_object_release(&hold);
+		bytes.nsegs = errnum ? 0 : read->priv.bytes.nsegs;
+		bytes.hold = read->priv.bytes.hold;
+		memcpy(bytes.segs, read->priv.bytes.segs, bytes.nsegs * sizeof *bytes.segs);
+		memcpy(bytes.bufs, read->priv.bytes.bufs, bytes.nsegs * sizeof *bytes.bufs);
+		read->done(read, errnum, bytes.segs, bytes.nsegs); /* the read may be gone now */
+		drop_bytes(&bytes);
 	}
 }
 
-/* What has to be done for a read that is not there; chunks [from, end) are missing. */
-struct needs {
-	uint64_t from, end;
-	struct ps_slot *verify[READ_MAX_BLOCKS];
-	size_t nverify;
-};
+bool ps_fill_find(struct ps_fill_file *file, uint64_t offset, size_t nbytes, struct ps_read_stats *stats,
+        struct ps_read_bytes *ret)
+{
+	uint64_t now = ps_clock_mono_ns();
+	struct lookup look = {.offset = offset, .end = offset + nbytes, .bytes = ret, .borrows = true};
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		if (gather(file, &look, now) != PIECE_READY)
+			return false;
+		note_read(file, offset, offset + nbytes);
+	}
+	ps_fill_count_hit(file->fill, stats, nbytes, now);
+	return true;
+}
 
-/* The file's lock is held. */
-static void find_needs(struct ps_fill_file *file, struct ps_read *read, uint64_t now_ns, struct needs *ret)
+void ps_fill_found_put(struct ps_read_bytes *bytes)
+{
+	drop_bytes(bytes);
+}
+
+/* Waiting ---------------------------------------------------------------------------------------- */
+
+/* A reader always waits for something that ends, and whose end looks at the reader again (ps_waiters_look()):
+ *
+ *   for                                   which ends when
+ *   chunks in flight                      they have come (also in part), or are given up: request_retry.c
+ *   a demand that is queued               it is turned into requests, or found to be needless: schedule.c
+ *   a block in VERIFY                     it is checked: writeback.c
+ *
+ * What else changes for readers is told by ps_fill_look_later() (the file is allowed, or doubted), or watched. */
+
+/* What has to be done for a read that is not there. The file's lock is held. */
+static void find_needs(
+        struct ps_fill_file *file, const struct ps_read *read, uint64_t now_ns, struct ps_outcome *outcome)
 {
 	uint64_t last = (read->offset + read->nbytes - 1) / PS_BLOCK_SIZE;
+	uint64_t from = UINT64_MAX, end = 0;
+	bool verifies = false;
 
-	*ret = (struct needs){.from = UINT64_MAX};
 	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b <= last; b++) {
 		uint16_t missing = ps_slot_missing(file, b, now_ns) &
 		                   ps_chunks_touched(b, read->offset, read->offset + read->nbytes);
 
 		if (missing) {
-			ret->from = PS_MIN(ret->from, b * PS_BLOCK_CHUNKS + (unsigned)__builtin_ctz(missing));
-			ret->end = b * PS_BLOCK_CHUNKS + 32 - (unsigned)__builtin_clz(missing);
+			from = PS_MIN(from, b * PS_BLOCK_CHUNKS + (unsigned)__builtin_ctz(missing));
+			end = b * PS_BLOCK_CHUNKS + 32 - (unsigned)__builtin_clz(missing);
 		}
 		if (!file->slots[b] && ps_file_block(file, b) == PS_BLOCK_UNVERIFIED) {
 			struct ps_slot *slot = ps_slot_new(file, b);
@@ -203,70 +225,120 @@ static void find_needs(struct ps_fill_file *file, struct ps_read *read, uint64_t
 			if (!slot)
 				continue;
 			slot->place = PS_PLACE_VERIFY;
-			ret->verify[ret->nverify++] = slot;
+			ps_list_append(&outcome->disk, &slot->link);
+			verifies = true;
 		}
 	}
 	/* What follows in the block is wanted next, and costs no request of its own. */
-	if (ret->end && read->priv.access == PS_ACCESS_STREAM)
-		ret->end = (last + 1) * PS_BLOCK_CHUNKS;
+	if (end && read->priv.access == PS_ACCESS_STREAM)
+		end = (last + 1) * PS_BLOCK_CHUNKS;
+	if (end && !file->changed)
+		ps_outcome_demand(outcome, from, end);
+	else if (!verifies) /* the store has changed since, the block's slot is in the way of its check, or no more is fetched */
+		outcome->again = true;
 }
 
-bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read)
+static void leave(struct ps_read *read, struct ps_outcome *outcome)
+{
+	read->priv.waiting = false;
+	ps_list_remove(&read->priv.link);
+	ps_list_append(&outcome->ready, &read->priv.link);
+}
+
+void ps_waiters_look(struct ps_fill_file *file, uint64_t from, uint64_t end, struct ps_outcome *outcome)
+{
+	uint64_t now = ps_list_empty(&file->waiters) ? 0 : ps_clock_mono_ns();
+
+	for (struct ps_list *l = file->waiters.next, *next; l != &file->waiters; l = next) {
+		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
+
+		next = l->next;
+		if (read->offset >= end || read->offset + read->nbytes <= from)
+			continue;
+		switch (gather_read(file, read, now)) {
+		case PIECE_READY:
+			note_read(file, read->offset, read->offset + read->nbytes);
+			leave(read, outcome);
+			break;
+		case PIECE_FAILED:
+			leave(read, outcome);
+			break;
+		case PIECE_ABSENT:
+		case PIECE_UNVERIFIED:
+			find_needs(file, read, now, outcome);
+			break;
+		case PIECE_WAIT:
+			break;
+		}
+	}
+}
+
+void ps_waiters_cancel_all(struct ps_fill_file *file, struct ps_outcome *outcome)
+{
+	while (!ps_list_empty(&file->waiters)) {
+		struct ps_read *read = PS_CONTAINER_OF(file->waiters.next, struct ps_read, priv.link);
+
+		read->priv.errnum = ECANCELED;
+		leave(read, outcome);
+	}
+}
+
+/* What a decompressing origin decodes beyond what it was asked for goes straight to the store, and tells nobody: while
+ * a reader waits for a file of one, it is looked at once a tick. */
+void ps_waiters_watch(struct ps_fill_file *file)
+{
+	if (!file->origin->base || atomic_exchange(&file->look, true))
+		return;
+	if (!atomic_exchange(&file->fill->look, true))
+		pthread_cond_signal(&file->fill->timer_cond);
+}
+
+/* The timer notices it within a tick: a time that is up sooner than all others need not wake it. */
+void ps_waiters_expire_at(struct ps_fill *fill, uint64_t ns)
+{
+	uint64_t before = atomic_load(&fill->expires_ns);
+
+	while (ns < before && !atomic_compare_exchange_weak(&fill->expires_ns, &before, ns))
+		;
+}
+
+/* Reading ---------------------------------------------------------------------------------------- */
+
+bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome)
 {
 	struct ps_fill *fill = file->fill;
-	struct needs needs = {0};
-	struct ps_list ready;
-	bool waits;
 
 	read->priv.issued_ns = ps_clock_mono_ns();
 	read->priv.expires_ns = read->priv.issued_ns + fill->timeout_ns;
 	ps_list_init(&read->priv.link);
-	ps_list_init(&ready);
-	{
-		PS_LOCK_SCOPE(&file->lock);
-		enum piece piece = gather(file, read, read->priv.issued_ns);
+	PS_LOCK_SCOPE(&file->lock);
+	enum piece piece = gather_read(file, read, read->priv.issued_ns);
+	bool waits = piece != PIECE_READY && piece != PIECE_FAILED;
 
-		waits = piece != PIECE_READY && piece != PIECE_FAILED;
-		read->priv.waiting = read->priv.waited = waits;
-		if (waits) {
-			ps_fill_count_wait(fill, read);
-			find_needs(file, read, read->priv.issued_ns, &needs);
-			ps_list_append(&file->waiters, &read->priv.link);
-		} else {
-			if (piece == PIECE_READY)
-				note_read(file, read);
-			ps_list_append(&ready, &read->priv.link);
-		}
-	}
-	/* The read may be answered, and gone, from here on; the caller's handle keeps the file. */
+	read->priv.waiting = read->priv.waited = waits;
 	if (!waits) {
-		ps_fill_answer(fill, &ready);
+		if (piece == PIECE_READY)
+			note_read(file, read->offset, read->offset + read->nbytes);
+		ps_list_append(&outcome->ready, &read->priv.link);
 		return false;
 	}
-	for (size_t i = 0; i < needs.nverify; i++)
-		ps_writeback_queue(fill, needs.verify[i]);
-	if (needs.end) {
-		ps_fill_demand(file, needs.from, needs.end);
-		ps_fill_pump(fill);
-	}
+	ps_fill_count_wait(fill, read);
+	find_needs(file, read, read->priv.issued_ns, outcome);
+	/* A part of it may be on its way already. */
+	outcome->again = outcome->again && piece != PIECE_WAIT;
+	ps_list_append(&file->waiters, &read->priv.link);
+	ps_waiters_expire_at(fill, read->priv.expires_ns);
+	ps_waiters_watch(file);
 	return true;
 }
 
-void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read)
+void ps_waiters_cancel(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome)
 {
-	struct ps_list ready;
-
-	ps_list_init(&ready);
-	{
-		PS_LOCK_SCOPE(&file->lock);
-		if (!read->priv.waiting)
-			return;
-		read->priv.waiting = false;
-		read->priv.errnum = ECANCELED;
-		ps_list_remove(&read->priv.link);
-		ps_list_append(&ready, &read->priv.link);
-	}
-	ps_fill_answer(file->fill, &ready);
+	PS_LOCK_SCOPE(&file->lock);
+	if (!read->priv.waiting)
+		return;
+	read->priv.errnum = ECANCELED;
+	leave(read, outcome);
 }
 
 /* Deadlines -------------------------------------------------------------------------------------- */
@@ -305,23 +377,19 @@ static void timed_out(struct ps_fill_file *file)
 	snprintf(file->error + n, room, "%.*s", (int)(room - 1), why);
 }
 
-bool ps_fill_expire_file(
-        struct ps_fill_file *file, uint64_t now_ns, bool all, struct ps_list *ready, uint64_t *ret_offset)
+bool ps_waiters_expire(struct ps_fill_file *file, uint64_t now_ns, struct ps_outcome *outcome, uint64_t *ret_offset)
 {
-	bool tell = false;
+	bool any = false, tell = false;
 
 	for (struct ps_list *l = file->waiters.next, *next; l != &file->waiters; l = next) {
 		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
 
 		next = l->next;
-		if (!all && read->priv.expires_ns > now_ns)
+		if (read->priv.expires_ns > now_ns)
 			continue;
-		read->priv.waiting = false;
-		read->priv.errnum = all ? ECANCELED : ETIMEDOUT;
-		ps_list_remove(l);
-		ps_list_append(ready, l);
-		if (all)
-			continue;
+		any = true;
+		read->priv.errnum = ETIMEDOUT;
+		leave(read, outcome);
 		timed_out(file);
 		mark_failed(file, read, now_ns);
 		if (ps_fill_may_tell(file, now_ns)) {
@@ -329,84 +397,17 @@ bool ps_fill_expire_file(
 			*ret_offset = read->offset;
 		}
 	}
+	/* What one gave up on fails those that wait for it, too. */
+	if (any)
+		ps_waiters_look(file, 0, UINT64_MAX, outcome);
 	return tell;
 }
 
-/* A reader whose other chunk went away again (held and reclaimed, or failed) waits for something nobody
- * fetches: only while no demand of the file is queued can that be told. False: there is none. The file's lock
- * is held. */
-static bool find_orphan(struct ps_fill_file *file, uint64_t now_ns, uint64_t *ret_from, uint64_t *ret_end)
+/* They wait in the order in which they came, and all of them for as long. */
+uint64_t ps_waiters_first_expiry_ns(struct ps_fill_file *file)
 {
-	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
-		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
-		enum piece piece = gather(file, read, now_ns);
-
-		if (piece == PIECE_READY)
-			drop_segments(read);
-		if (piece != PIECE_ABSENT)
-			continue;
-		*ret_from = read->offset / PS_CHUNK_SIZE;
-		*ret_end = (read->offset + read->nbytes - 1) / PS_CHUNK_SIZE + 1;
-		return true;
-	}
-	return false;
-}
-
-/* What the timer found in the files, to be dealt with when their locks are free again. */
-struct found {
-	struct ps_fill_file *file; /* a reference */
-	bool orphan, tell;
-	uint64_t from, end; /* chunks, of an orphan */
-	uint64_t offset;    /* of a reader whose time was up */
-};
-
-/* The engine's lock is held. */
-static struct found look_at(struct ps_fill_file *file, uint64_t now_ns, struct ps_list *ready)
-{
-	struct found found = {.file = file};
-
 	PS_LOCK_SCOPE(&file->lock);
-	found.tell = ps_fill_expire_file(file, now_ns, false, ready, &found.offset);
-	ps_fill_collect(file, 0, UINT64_MAX, ready);
-	found.orphan = file->ndemands == 0 && find_orphan(file, now_ns, &found.from, &found.end);
-	return found;
-}
-
-void ps_fill_expire(struct ps_fill *fill, uint64_t now_ns)
-{
-	struct found found[FOUND_PER_TICK];
-	size_t n = 0;
-	struct ps_list ready;
-
-	ps_list_init(&ready);
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		for (struct ps_list *l = fill->files.next; l != &fill->files && n < FOUND_PER_TICK;
-		        l = l->next) {
-			struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
-
-			if (file->refs == 0)
-				continue; /* on its way out; no handle, no reader */
-			found[n] = look_at(file, now_ns, &ready);
-			if (found[n].orphan || found[n].tell) {
-				file->refs++;
-				n++;
-			}
-		}
-	}
-	ps_fill_answer(fill, &ready);
-	for (size_t i = 0; i < n; i++) {
-		struct ps_fill_file *file = found[i].file;
-		char error[PS_ERROR_TEXT_LEN];
-
-		ps_fill_file_error(file, error, sizeof error);
-		if (found[i].tell)
-			ps_fill_note_error(fill, error);
-		if (found[i].tell)
-			ps_log_warning("read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object),
-			        found[i].offset, error);
-		if (found[i].orphan)
-			ps_fill_demand(file, found[i].from, found[i].end);
-		ps_fill_file_put(file);
-	}
+	return ps_list_empty(&file->waiters)
+	               ? UINT64_MAX
+	               : PS_CONTAINER_OF(file->waiters.next, struct ps_read, priv.link)->priv.expires_ns;
 }

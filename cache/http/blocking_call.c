@@ -1,4 +1,4 @@
-#include "http/blocking_call.h"
+#include "http/http.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -11,7 +11,7 @@
 #include "base/url.h"
 
 struct running {
-	const struct ps_call *call;
+	const struct ps_http_call *call;
 	struct ps_answer *answer;
 	bool too_long;
 };
@@ -30,7 +30,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 	struct running *r = arg;
 
 	n *= size;
-	if (n > PS_CALL_MAX_NBYTES - r->answer->nbytes) {
+	if (n > PS_HTTP_CALL_MAX_NBYTES - r->answer->nbytes) {
 		r->too_long = true;
 		return 0;
 	}
@@ -66,7 +66,7 @@ static int add_header(struct curl_slist **headers, const char *header)
 
 static int set_up(CURL *curl, struct running *r, struct curl_slist **headers, char *text)
 {
-	const struct ps_call *call = r->call;
+	const struct ps_http_call *call = r->call;
 	int rc = add_header(headers, "Expect:");
 
 	if (!rc && strcmp(call->method, "PUT") == 0)
@@ -136,7 +136,7 @@ static int run(CURL *curl, struct running *r, struct ps_error *err)
 	ps_url_redact(r->call->url, safe);
 	if (r->too_long)
 		return ps_error_set(err, EFBIG, "%s %s: an answer of more than %u bytes", r->call->method,
-		        safe, PS_CALL_MAX_NBYTES);
+		        safe, PS_HTTP_CALL_MAX_NBYTES);
 	if (code != CURLE_OK)
 		return ps_error_set(err, errnum_of(code), "%s %s: %s", r->call->method, safe,
 		        text[0] ? text : curl_easy_strerror(code));
@@ -146,9 +146,9 @@ static int run(CURL *curl, struct running *r, struct ps_error *err)
 	return 0;
 }
 
-int ps_call_run(const struct ps_call *call, struct ps_answer *ret, struct ps_error *err)
+int ps_http_call_run(const struct ps_http_call *call, struct ps_answer *ret, struct ps_error *err)
 {
-	ps_autoanswer struct ps_answer answer = {.body = malloc(PS_CALL_MAX_NBYTES + 1)};
+	ps_autoanswer struct ps_answer answer = {.body = malloc(PS_HTTP_CALL_MAX_NBYTES + 1)};
 	struct running r = {.call = call, .answer = &answer};
 	CURL *curl = curl_easy_init();
 	int rc;

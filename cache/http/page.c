@@ -1,4 +1,4 @@
-#include "http/page.h"
+#include "http/request.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,3 +1,114 @@
+/* HTTP for the origins that are its clients: requests over the transfer engine, what responses say, whole small bodies.
+ * http.h has what others need of this folder. Ownership, threads and errors: each section. */
+#ifndef PS_HTTP_REQUEST_H
+#define PS_HTTP_REQUEST_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <curl/curl.h>
+
+#include "base/error.h"
+#include "base/packed.h"
+#include "base/remote.h"
+#include "base/strbuf.h"
+#include "http/http.h"
+
+/* Responses ------------------------------------------------------------------------------------------ */
+
+/* What a response's header says, and whether it may be believed. Pure: no network, no curl handle.
+ *
+ * Ownership: plain memory of the caller. Threads: one a response. Blocks: never. */
+
+#define PS_RETRY_AFTER_MAX_MS (3600u * 1000) /* a server asking for more gets this */
+
+struct ps_http_response {
+	int status;              /* 0: no status line yet */
+	uint64_t content_length; /* PS_SIZE_UNKNOWN if not told */
+	bool has_range;          /* a well-formed Content-Range; range_nbytes 0: "bytes * / total" */
+	uint64_t range_first, range_nbytes, range_total; /* total PS_SIZE_UNKNOWN: "*" */
+	bool bad_range;                                  /* a Content-Range that does not parse */
+	bool encoded;                                    /* Content-Encoding other than identity */
+	bool multipart;                                  /* Content-Type: multipart/byteranges */
+	bool html;                                       /* Content-Type: text/html */
+	bool is_json;                                    /* Content-Type: application/json */
+	int64_t mtime_s;                                 /* -1: not told */
+	int64_t date_s;                                  /* -1: not told */
+	int64_t retry_at_s;                              /* Retry-After as a date, -1: not told */
+	int64_t retry_after_s;                           /* Retry-After as seconds, -1: not told */
+	char etag[PS_ETAG_LEN];
+
+	/* What a model and dataset hub says beyond that: of the file that a redirect leads to (X-Linked-Size,
+	 * X-Linked-Etag), why it refuses (X-Error-Code), and how many requests of this class are
+	 * left until when (RateLimit: "api";r=41;t=55). Absent: PS_SIZE_UNKNOWN, "", -1. */
+	uint64_t linked_size;
+	char linked_etag[PS_ETAG_LEN];
+	char error_code[32];
+	char limit_class[16];
+	int64_t limit_left, limit_reset_s;
+
+	/* What an S3 store says. */
+	char checksum[PS_CHECKSUM_LEN]; /* x-amz-checksum-*, of the whole object; "": not told */
+	bool checksum_of_parts;         /* it is none, but one of the parts' checksums */
+	bool checksum_is_google; /* of the stored object as a whole, also in answer to a range */
+	char bucket_region[64];         /* x-amz-bucket-region; "": not told */
+};
+
+/* One line of header, with or without its line end. A status line starts everything anew. */
+void ps_http_response_line(struct ps_http_response *r, const char *line, size_t n);
+
+/* The size of the whole object, from Content-Range or Content-Length. */
+uint64_t ps_http_response_size(const struct ps_http_response *r);
+
+/* Size and version, for struct ps_origin_get.seen and ps_origin_head.seen. */
+void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote *ret);
+
+/* For a status that is no success: the errno of origin.h, retryable, Retry-After, a text. 0 for 200 and 206.
+ * expect may be NULL (no range was asked). */
+int ps_http_response_status(
+        const struct ps_http_response *r, const struct ps_remote *expect, struct ps_error *err);
+
+/* A server may answer with the beginning of a range (RFC 9110, 15.3.7), and some CDNs do: the rest is requested
+ * again. One that gives less than this where more was requested would cost too many requests. */
+#define PS_HTTP_SHORT_NBYTES ((size_t)64 * 1024)
+
+/* May body bytes of this response be taken for [offset, offset + nbytes) of the version `expect`, or, if range_nbytes
+ * is less, for its beginning? 0, or -errno with the story. */
+int ps_http_response_check_range(const struct ps_http_response *r, const struct ps_remote *expect,
+        uint64_t offset, uint64_t nbytes, struct ps_error *err);
+
+/* A validator for If-Match: quoted, not weak. */
+bool ps_etag_is_strong(const char *etag);
+
+/* Redirects ------------------------------------------------------------------------------------------ */
+
+/* Where URLs were redirected to, for a while: a dataset behind a redirect to a CDN else pays a round trip, and a request
+ * that the hub counts, for each range. What comes from a remembered place is checked against the expected version like
+ * everything; a place that refuses is forgotten, and the URL is asked anew.
+ *
+ * Ownership: a table is its client's. Threads: any. Locks: one, a leaf. Blocks: never. Bounded: PS_REDIRECTS places; a
+ * new one takes the place of another. Targets may be signed, and so are secrets. */
+
+#define PS_REDIRECTS 256
+#define PS_REDIRECT_MS 60000 /* signed URLs live for minutes at least */
+
+struct ps_redirects {
+	pthread_mutex_t lock; /* protects what follows */
+	struct ps_redirect {
+		char *url, *target;
+		uint64_t until_ns;
+	} places[PS_REDIRECTS];
+};
+
+/* Running out of memory forgets. */
+void ps_redirects_note(struct ps_redirects *all, const char *url, const char *target, uint64_t now_ns);
+/* A copy for the caller to free, or NULL: nothing is known. */
+char *ps_redirects_find(struct ps_redirects *all, const char *url, uint64_t now_ns);
+void ps_redirects_forget(struct ps_redirects *all, const char *url);
+
+/* Requests ------------------------------------------------------------------------------------------- */
+
 /* One HTTP request, with its redirects, over the transfer engine. GET of a range, HEAD and GET of a page
  * differ by a table of functions, struct ps_http_kind.
  *
@@ -6,18 +117,6 @@
  * Threads: submit and cancel from any; the kind's functions are called by the transfer engine's threads.
  * Locks: signatures_lock alone, for a lookup. Errors: those of origin.h; texts start with "GET URL",
  * redacted. */
-#ifndef PS_HTTP_REQUEST_H
-#define PS_HTTP_REQUEST_H
-
-#include <pthread.h>
-
-#include <curl/curl.h>
-
-#include "base/strbuf.h"
-#include "http/transfer.h"
-#include "http/access.h"
-#include "http/redirects.h"
-#include "http/response.h"
 
 #define PS_HTTP_MAX_REDIRECTS 8
 
@@ -50,8 +149,6 @@ struct ps_http_client {
 	const struct ps_http_dialect *dialect; /* NULL: plain HTTP */
 	void *dialect_arg;
 };
-
-struct ps_http_request;
 
 /* What makes the requests to one kind of store different from plain HTTP. rq->url is then a name of the dialect's own,
  * redirects are refusals, and the body of a refusal is kept. Both are called by the transfer's thread. */
@@ -135,9 +232,6 @@ void ps_http_client_fini(struct ps_http_client *c);
 /* Remembers that url is to be fetched with these signature parameters. */
 int ps_http_client_sign(struct ps_http_client *c, const char *url, const char *signature) PS_MUST_USE;
 
-/* url, canonical, as it goes to the server: with its signature, else (is_own) with the source's. -ENOMEM. */
-int ps_http_client_url(struct ps_http_client *c, const char *url, bool is_own, char **ret) PS_MUST_USE;
-
 /* May credentials go along with a request for this URL? */
 bool ps_http_client_owns(const struct ps_http_client *c, const char *url);
 
@@ -151,5 +245,39 @@ bool ps_http_request_condition(
 
 void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_transfer_work *work);
 void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work);
+
+/* Pages ---------------------------------------------------------------------------------------------- */
+
+/* GET of a whole small body: a directory listing, a manifest. With retries, backoff and a stop flag.
+ *
+ * Ownership: a page is made by start and freed by free, which ends it first if need be.
+ * Threads: the one that started it. Blocks: start never, wait on the network. */
+
+/* A retryable error is one after so many tries, or when so much time has passed: a person waits for the
+ * mount. */
+#define PS_PAGE_MAX_TRIES 6
+#define PS_PAGE_UNREACHABLE_TRIES 3 /* of a host that is not there: most likely a mistyped one */
+#define PS_PAGE_MAX_MS 20000
+
+struct ps_http_page;
+
+/* NULL: out of memory. max_nbytes: a longer body is EFBIG. */
+struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes);
+/* One whose text may be very long: it is kept compressed. */
+struct ps_http_page *ps_http_page_start_packed(
+        struct ps_http_client *c, const char *url, uint64_t max_nbytes);
+
+/* What came of it; the strings are the page's. */
+struct ps_page_body {
+	const char *text; /* NULL: see packed */
+	size_t nbytes;
+	const struct ps_packed *packed; /* NULL: see text */
+	const char *url; /* after redirects */
+	bool is_json;
+	const char *next; /* Link: <...>; rel="next", as it stands; NULL: the last page, or the only one */
+};
+int ps_http_page_wait(struct ps_http_page *page, const _Atomic bool *stop, struct ps_page_body *ret,
+        struct ps_error *err) PS_MUST_USE;
+void ps_http_page_free(struct ps_http_page *page);
 
 #endif

@@ -1,4 +1,4 @@
-#include "http/response.h"
+#include "http/request.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "http/transfer.h"
+#include "http/http.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "index/rows.h"
 #include "index/index_private.h"
 
 /* Numbers are taken from the index so many at a time; a kill wastes the rest of the chunk. After a power cut
@@ -24,13 +23,13 @@
 static int put_meta(struct ps_index *index, const char *name, const struct ps_strbuf *value)
 {
 	struct ps_kv_batch *batch = ps_kv_batch_new();
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch || value->failed) {
 		ps_kv_batch_free(batch);
 		return -ENOMEM;
 	}
-	ps_key_meta(&key, name);
+	ps_index_key_meta(&key, name);
 	ps_kv_batch_put(batch, key.bytes, key.n, value->s, value->len);
 	int e = ps_kv_write(index->kv, batch);
 	ps_kv_batch_free(batch);
@@ -48,9 +47,9 @@ static int put_meta_number(struct ps_index *index, const char *name, uint64_t nu
 static int get_meta_number(struct ps_index *index, const char *name, uint64_t *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_meta(&key, name);
+	ps_index_key_meta(&key, name);
 	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	return e < 0 ? e : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret));
 }
@@ -62,45 +61,6 @@ static int put_stop(struct ps_index *index, bool clean)
 	index->stop.clean = clean;
 	ps_stop_row_encode(&index->stop, &value);
 	return put_meta(index, "stop", &value);
-}
-
-/* The new schema only allows more than the old one. */
-static int nothing_to_do(struct ps_index *index, struct ps_error *err)
-{
-	(void)index, (void)err;
-	return 0;
-}
-
-/* What turns a schema into the next one. Runs before anything else reads the index. */
-static const struct upgrade {
-	uint64_t from;
-	int (*run)(struct ps_index *index, struct ps_error *err);
-} upgrades[] = {
-        /* 2: pin rows, and object rows with flags and a learned ETag; those without stay as they were. */
-        {1, nothing_to_do},
-        /* 3: checksums of node and object rows, the change time of data files, when each extent was used;
-         * rows without are still read. */
-        {2, nothing_to_do},
-        /* 4: the coding lz4 in node rows. */
-        {3, nothing_to_do}, {0, NULL}, /* the end: schema 1 is the first */
-};
-
-static int upgrade_from(struct ps_index *index, uint64_t schema, struct ps_error *err)
-{
-	while (schema < PS_INDEX_SCHEMA) {
-		const struct upgrade *u = upgrades;
-		while (u->run && u->from != schema)
-			u++;
-		if (!u->run)
-			return ps_error_set(err, EIO, "index: no way from schema %llu to %d",
-			        (unsigned long long)schema, PS_INDEX_SCHEMA);
-		int e = u->run(index, err);
-		if (e == 0)
-			e = put_meta_number(index, "schema", ++schema);
-		if (e < 0)
-			return e;
-	}
-	return 0;
 }
 
 static int check_schema(struct ps_index *index, struct ps_error *err)
@@ -135,11 +95,13 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 		        "cache "
 		        "directory",
 		        (unsigned long long)schema, PS_INDEX_SCHEMA);
-	return upgrade_from(index, schema, err);
+	if (schema < PS_INDEX_SCHEMA)
+		return ps_error_set(err, EIO, "index: schema %llu is none", (unsigned long long)schema);
+	return 0;
 }
 
 /* The end of a chunk that nobody ever got a number from. */
-static int load_numbers(struct ps_index *index, struct ps_numbers *numbers, uint64_t first)
+static int load_numbers(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t first)
 {
 	uint64_t end = first;
 	int e = get_meta_number(index, numbers->meta, &end);
@@ -166,7 +128,7 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
 	struct ps_stop_row stop = {.clean = true}; /* of an index that is new */
-	struct ps_key key;
+	struct ps_index_key key;
 
 	int e = load_numbers(index, &index->nodes, PS_NODE_FIRST);
 	if (e == 0)
@@ -174,7 +136,7 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 	if (e < 0)
 		return ps_error_set(err, e == -EBADMSG ? EIO : -e, "index: the numbers cannot be read");
 
-	ps_key_meta(&key, "stop");
+	ps_index_key_meta(&key, "stop");
 	e = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	if (e == 0)
 		e = ps_index_bad_row(&key, ps_stop_row_decode(value.s, value.len, &stop));
@@ -353,7 +315,7 @@ int ps_index_reopen(struct ps_index *index, struct ps_error *err)
 
 /* Numbers ---------------------------------------------------------------------------------------- */
 
-static int new_number(struct ps_index *index, struct ps_numbers *numbers, uint64_t *ret)
+static int new_number(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t *ret)
 {
 	PS_LOCK_SCOPE(&index->numbers_lock);
 

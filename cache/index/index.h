@@ -1,5 +1,7 @@
-/* The index: what the cache directory holds and what the datasets list. Rows and numbers over the sorted keys
- * of rocksdb.h; the files behind it alone know RocksDB.
+/* The index: what the cache directory holds and what the datasets list. Rows and numbers over sorted keys.
+ *
+ * Files, from the top: table.c (get, put, walk), index.c (opening, the schema, numbers), rocksdb.c (which alone knows RocksDB),
+ * overlay.c (rows that a full disk does not take), rows.c (values and keys). index_private.h is the folder's own.
  *
  * Keys (numbers big-endian, so that they sort):
  *   'M' name                     meta: schema, next node and dataset numbers, how the last run stopped
@@ -11,8 +13,8 @@
  *   'P' id of a URL (16)         pin row: this object must stay
  *   'V' view id (16)             view row: what was found out of a compressed shard
  *   'F' view id (16)             where its frames begin (decompress/frame.h)
- *   'G' id of an object version  who may read it, as the origin has shown (catalog/grant.h)
- * Values are little-endian, each starts with a format byte; HACKING.md has the layout.
+ *   'G' id of an object version  who may read it, as the origin has shown (catalog/dataset.h)
+ * Values are little-endian, each starts with a format byte; docs/format.md has the layout.
  *
  * Ownership: rows handed out own their strings; ps_*_row_fini() frees. Threads: any. Locks: none held while
  * calling out. Errors: 0 or -errno; -ENOENT no such row; -EBADMSG a row that does not parse (logged with its
@@ -29,7 +31,7 @@
 #include "base/hash.h"
 #include "base/remote.h"
 
-#define PS_INDEX_SCHEMA 4
+#define PS_INDEX_SCHEMA 1
 #define PS_EXTENT_BLOCKS 64
 #define PS_ROW_CHUNKS 16   /* of a block */
 #define PS_NODE_FIRST 1024 /* lower numbers are free for callers' own (root alias, virtual files) */
@@ -75,7 +77,7 @@ struct ps_object_row {
 	uint64_t allocated_nbytes; /* st_blocks * 512 when last written */
 	int64_t created_s, opened_s;
 	int64_t data_mtime_ns; /* of the data file at the last commit */
-	int64_t data_ctime_ns; /* the same; 0: not known (a row of schema 2) */
+	int64_t data_ctime_ns; /* the same; 0: not known */
 	uint64_t data_ino;     /* its inode: another one (a copied directory) makes the blocks unverified */
 	bool by_extent;        /* the file was never passed through: holes may be punched into it */
 	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none; "" */
@@ -94,7 +96,7 @@ struct ps_extent_row {
 	uint64_t present;    /* bit i: block extent * 64 + i */
 	uint64_t partial;    /* blocks that are not whole, but some of their chunks are there */
 	uint64_t unverified; /* of both; a stop that may have lost written data adds all of them */
-	int64_t used_s;      /* when it was last read or written; 0: not known (a row of schema 2) */
+	int64_t used_s;      /* when it was last read or written; 0: not known */
 	uint32_t crc[PS_EXTENT_BLOCKS];
 	uint16_t chunks[PS_EXTENT_BLOCKS]; /* of the partial ones; never 0 there */
 	uint32_t chunk_crc[PS_EXTENT_BLOCKS][PS_ROW_CHUNKS];
@@ -208,7 +210,7 @@ void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id 
 void ps_index_batch_unasked(struct ps_index_batch *batch);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 /* The same for what must be known even while the disk takes nothing: it is kept in memory then, within bounds
- * (index/overlay.h), and written with the next batch that is taken. What is read, and walks that begin later,
+ * (index/index_private.h), and written with the next batch that is taken. What is read, and walks that begin later,
  * see it all the same. */
 int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 

@@ -1,14 +1,222 @@
-/* What the files of the index share, and what the store's own tests may do to it besides index.h. */
 #ifndef PS_INDEX_INDEX_PRIVATE_H
 #define PS_INDEX_INDEX_PRIVATE_H
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/strbuf.h"
 #include "index/index.h"
-#include "index/rocksdb.h"
-#include "index/rows.h"
 
-struct ps_numbers {
+/* Keys and values ------------------------------------------------------------------------------------ */
+
+/* Sorted keys and values on disk: the little of RocksDB that the index needs. The files of this name alone
+ * include rocksdb/c.h.
+ *
+ * Ownership: a kv belongs to whoever opened it; close iterators and free batches first.
+ * Threads: any, but open and close; a batch or an iterator one at a time.
+ * Locks: a read-write lock that only ps_kv_reopen() takes for writing; writers wait for one another.
+ * Errors: 0 or -errno; failures of writing and reading are logged with RocksDB's text, of writing once until
+ * the next success. Durability: a write is in the log file (page cache) when it returns: safe from a kill,
+ * from a power cut after ps_kv_sync(). Blocks: on disk. */
+
+struct ps_kv;
+struct ps_kv_batch;
+struct ps_kv_iter;
+
+/* Created if missing (the parent must exist). -EIO: it is there and damaged. -EBUSY: another process has it.
+ * Others
+ * (-ENOSPC, -EACCES, -EMFILE...) are the system's. */
+#define PS_KV_MEMTABLE_NBYTES ((size_t)4 << 20) /* as a rule; what is written is on disk twice until so much is sorted */
+int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, struct ps_error *err) PS_MUST_USE;
+void ps_kv_close(struct ps_kv *kv);
+/* After a failed write: see ps_index_reopen(). What can be read meanwhile stays readable. */
+int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
+
+/* Reads every key from `from` on and below `to` ("": to the end), and its value; RocksDB looks at their
+ * checksums: 0, or -EIO if some of it is damaged. Who meets with damage later is told -EIO, and the next
+ * ps_kv_open() fails. */
+int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err) PS_MUST_USE;
+
+/* What its sorted files take, but for those that nobody needs any more. A compaction writes at most as much again, and no
+ * more than PS_KV_COMPACTION_NBYTES, before it deletes what it has read. */
+uint64_t ps_kv_live_nbytes(struct ps_kv *kv);
+#define PS_KV_COMPACTION_NBYTES ((uint64_t)256 << 20)
+
+/* As if RocksDB had refused a write, for the test of that. */
+void ps_kv_refuse(struct ps_kv *kv, int e);
+
+/* Replaces *value's content. -ENOENT: no such key. */
+int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *value) PS_MUST_USE;
+
+struct ps_kv_batch *ps_kv_batch_new(void); /* NULL: out of memory */
+void ps_kv_batch_free(struct ps_kv_batch *batch);
+void ps_kv_batch_put(
+        struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue);
+void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey);
+/* Atomic. The batch stays the caller's. -ENOSPC (also before the disk is really full), -EROFS: nothing has
+ * happened, it may be tried again. -EDQUOT, -EIO and what else RocksDB met with: all writes fail until
+ * ps_kv_reopen(). */
+int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
+/* The same, but what the disk does not take (-ENOSPC, -EDQUOT, -EROFS, -EIO) is kept in memory and read from
+ * there, also by iterators, until a later write or ps_kv_write_kept() finds that it is taken; a kill loses
+ * it. refused < 0: it is kept, as if the disk had said so. *ret_refused: what it said of that which is kept. An error: there is
+ * too much of it, or no memory; then nothing has changed. */
+int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused) PS_MUST_USE;
+/* What it puts; 0: it only deletes. */
+size_t ps_kv_batch_nput(const struct ps_kv_batch *batch);
+/* Writes what is kept, if there is any. */
+int ps_kv_write_kept(struct ps_kv *kv) PS_MUST_USE;
+/* Everything written so far is on the disk itself when it returns. */
+int ps_kv_sync(struct ps_kv *kv) PS_MUST_USE;
+
+/* Keys with a prefix (1 to PS_KV_PREFIX_MAX_LEN bytes, the first not 0xff), in order, over a snapshot. */
+#define PS_KV_PREFIX_MAX_LEN 32
+int ps_kv_iter_open(
+        struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret) PS_MUST_USE;
+/* The next one is this key (it has the prefix), or the first after it. */
+void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey);
+/* The next one; key (whole) and value are borrowed until the next call. False: the end, or an error (status).
+ */
+bool ps_kv_iter_next(struct ps_kv_iter *it, const void **ret_key, size_t *ret_nkey, const void **ret_value,
+        size_t *ret_nvalue);
+int ps_kv_iter_status(const struct ps_kv_iter *it); /* 0, or -EIO after a read error */
+void ps_kv_iter_close(struct ps_kv_iter *it);
+
+/* Rows that the disk does not take ------------------------------------------------------------------- */
+
+/* Rows that a full disk does not take, kept in memory in front of the index until it does; in the order of
+ * their keys, so that walks of the index can be laid over them.
+ *
+ * Ownership: copies of keys and values; rows never change, and are counted: a walk has those that it began
+ * with. Threads: any; a lock of its own, a leaf. A list of rows is its caller's alone. Blocks: never. */
+
+/* Of keys, values and what they cost: some thirty thousand names. Beyond it rows are refused as the disk
+ * does. */
+#define PS_OVERLAY_MAX_NBYTES ((size_t)8 << 20)
+
+struct ps_overlay_row {
+	_Atomic unsigned nrefs;
+	bool deleted; /* there is no such key */
+	size_t nkey, nvalue;
+	char bytes[]; /* key, value */
+};
+
+/* Rows on their way in, in the order in which they were put, or what a walk sees, in that of their keys.
+ * Starts as {0}. */
+struct ps_overlay_rows {
+	struct ps_overlay_row **v;
+	size_t n, cap;
+	size_t nbytes; /* what they cost */
+	bool failed;   /* out of memory */
+};
+void ps_overlay_rows_fini(struct ps_overlay_rows *rows);
+/* value NULL: the key is to be deleted. */
+void ps_overlay_rows_put(
+        struct ps_overlay_rows *rows, const void *key, size_t nkey, const void *value, size_t nvalue);
+/* Of what ps_overlay_range() gave: the first row of this key or a later one; rows->n: there is none. */
+size_t ps_overlay_rows_find(const struct ps_overlay_rows *rows, const void *key, size_t nkey);
+
+struct ps_overlay;
+
+struct ps_overlay *ps_overlay_new(void); /* NULL: out of memory */
+void ps_overlay_free(struct ps_overlay *overlay);
+
+/* Takes all rows, and those of the same keys are gone; or none. -ENOSPC: there is no room. -ENOMEM. */
+int ps_overlay_add(struct ps_overlay *overlay, const struct ps_overlay_rows *rows) PS_MUST_USE;
+/* 0: *value's content is replaced. -ENOENT: the key is deleted. -ENODATA: it is not kept here. */
+int ps_overlay_get(
+        struct ps_overlay *overlay, const void *key, size_t nkey, struct ps_strbuf *value) PS_MUST_USE;
+/* Adds the rows, those of deleted keys too, of the keys from `from` on and below `to`. -ENOMEM. */
+int ps_overlay_range(struct ps_overlay *overlay, const void *from, size_t nfrom, const void *to, size_t nto,
+        struct ps_overlay_rows *ret) PS_MUST_USE;
+size_t ps_overlay_nbytes(struct ps_overlay *overlay);
+bool ps_overlay_is_empty(const struct ps_overlay *overlay);
+/* Each of them. Nobody adds meanwhile. */
+void ps_overlay_each(
+        struct ps_overlay *overlay, void (*fn)(void *arg, const struct ps_overlay_row *row), void *arg);
+void ps_overlay_clear(struct ps_overlay *overlay);
+
+/* As memcmp() of the whole keys; a key comes before those that it begins. */
+int ps_overlay_compare(const void *a, size_t na, const void *b, size_t nb);
+
+/* Rows ----------------------------------------------------------------------------------------------- */
+
+/* Index values as bytes, and back. The layouts are in docs/format.md; little-endian, a format byte first.
+ *
+ * Ownership: a decoded row owns its strings (ps_*_row_fini()); encoders append to the caller's buffer.
+ * Threads: any. Blocks: never.
+ * Errors: encoders by buffer->failed; decoders 0, -EBADMSG for anything that an encoder would not have
+ * written (a cut or overlong value, another format, an impossible number), or -ENOMEM. *ret is untouched on
+ * error. Ids are not in the values: decoders take them from the key. */
+
+/* Longer strings are refused on reading: nobody writes them. */
+#define PS_ROW_STRING_MAX_LEN 65536
+
+void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b);
+void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b);
+void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b);
+void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b);
+void ps_number_row_encode(uint64_t number, struct ps_strbuf *b);
+
+void ps_view_row_encode(const struct ps_view_row *row, struct ps_strbuf *b);
+void ps_grants_row_encode(const struct ps_grants_row *row, struct ps_strbuf *b);
+
+int ps_view_row_decode(const void *bytes, size_t n, struct ps_view_row *ret) PS_MUST_USE;
+int ps_grants_row_decode(const void *bytes, size_t n, struct ps_grants_row *ret) PS_MUST_USE;
+int ps_dataset_row_decode(
+        const void *bytes, size_t n, const struct ps_id *id, struct ps_dataset_row *ret) PS_MUST_USE;
+int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;
+int ps_object_row_decode(
+        const void *bytes, size_t n, const struct ps_id *id, struct ps_object_row *ret) PS_MUST_USE;
+int ps_pin_row_decode(
+        const void *bytes, size_t n, const struct ps_id *url_id, struct ps_pin_row *ret) PS_MUST_USE;
+int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number) PS_MUST_USE;
+
+/* `trust` counts the stops after which written data may have been lost: an extent written under an older
+ * count comes back with all its blocks unverified. */
+void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b);
+int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret) PS_MUST_USE;
+
+/* How the last process stopped. */
+struct ps_stop_row {
+	bool clean;
+	char boot_id[37];
+	uint64_t mount_id; /* of the cache directory's file system in that boot; 0: not known */
+	uint64_t trust;
+};
+void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b);
+int ps_stop_row_decode(const void *bytes, size_t n, struct ps_stop_row *ret) PS_MUST_USE;
+
+/* Keys of the index, as index.h lists them. Threads: any. Blocks: never. */
+/* A name past it is cut: ps_path_check() lets none through. */
+#define PS_INDEX_KEY_MAX_LEN (1 + 8 + 4096)
+
+struct ps_index_key {
+	size_t n;
+	uint8_t bytes[PS_INDEX_KEY_MAX_LEN];
+};
+
+void ps_index_key_meta(struct ps_index_key *key, const char *name);
+void ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id);
+void ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node);
+void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name);
+void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent);
+
+/* The big-endian number that so many bytes of a key are. */
+uint64_t ps_index_key_number(const uint8_t *bytes, int nbytes);
+
+/* Logs which row is damaged if err is -EBADMSG; the rest of the index is fine. Returns err. */
+int ps_index_bad_row(const struct ps_index_key *key, int err);
+
+/* The index ------------------------------------------------------------------------------------------ */
+
+/* What the files of the index share, and what the store's own tests may do to it besides index.h. */
+
+struct ps_index_numbers {
 	const char *meta; /* its row: the first number not reserved */
 	uint64_t next, end;
 };
@@ -25,7 +233,7 @@ struct ps_index {
 
 	/* Over next and end, also while more are reserved: whoever waits wants exactly that. */
 	pthread_mutex_t numbers_lock;
-	struct ps_numbers nodes, datasets;
+	struct ps_index_numbers nodes, datasets;
 };
 
 /* ps_index_open() as if the kernel's boot id were boot_id ("": unknown), on the mount that it was last on. */

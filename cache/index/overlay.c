@@ -1,4 +1,4 @@
-#include "index/overlay.h"
+#include "index/index_private.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -16,8 +16,7 @@
 
 #include "base/log.h"
 #include "base/size.h"
-#include "index/overlay.h"
-#include "index/rocksdb.h"
+#include "index/index_private.h"
 
 #define PS_KV_LOG_DIR "/dev/shm/penstock-XXXXXX"
 

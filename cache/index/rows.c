@@ -1,4 +1,5 @@
-#include "index/rows.h"
+/* The rows of the index, each by one list of its fields: what writes them and what reads them are the same code. */
+#include "index/index_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -6,15 +7,7 @@
 
 #include "base/log.h"
 
-#define ROW_FORMAT 1        /* of every kind; a kind that changes gets its own next number */
-/* Of object rows. 2 and 3 are read, for the sake of older indexes; 4 is written. */
-#define OBJECT_FORMAT_CHUNKS 2 /* bytes of partial blocks */
-#define OBJECT_FORMAT_MORE 3   /* at the end those, flags and a learned ETag */
-#define OBJECT_FORMAT_CTIME 4  /* and the data file's ctime */
-/* Of extent rows. 2 is read; 3 is written. */
-#define EXTENT_FORMAT_CHUNKS 2 /* partial blocks, if there are any */
-#define EXTENT_FORMAT_USED 3   /* always, and before all when it was used */
-#define STOP_FORMAT_MOUNT 2    /* of the row about the last stop: the mount; 1 is read */
+#define ROW_FORMAT 1 /* of every kind; a kind that changes gets its own next number */
 #define FLAG_SUPERSEDED 1u
 #define FLAG_URL 2u
 #define FLAG_CHECKSUM 4u
@@ -51,523 +44,493 @@ void ps_pin_row_fini(struct ps_pin_row *row)
 	row->url = NULL;
 }
 
-/* Writing ---------------------------------------------------------------------------------------- */
+/* Fields ----------------------------------------------------------------------------------------- */
 
-static void put_le(struct ps_strbuf *b, uint64_t v, int nbytes)
+/* A row that is written (out) or read (out NULL). */
+struct fields {
+	struct ps_strbuf *out;
+	const uint8_t *p;
+	size_t left;
+	bool bad; /* remembered; every later number is 0 */
+	bool no_memory;
+	char *strings[2]; /* that were read */
+	unsigned nstrings;
+};
+
+/* The value as it was given, or as it was read. */
+static uint64_t number(struct fields *f, uint64_t v, size_t nbytes)
 {
 	uint8_t bytes[8];
 
-	for (int i = 0; i < nbytes; i++)
-		bytes[i] = (uint8_t)(v >> (8 * i));
-	ps_strbuf_addn(b, bytes, (size_t)nbytes);
+	if (f->out) {
+		for (size_t i = 0; i < nbytes; i++)
+			bytes[i] = (uint8_t)(v >> (8 * i));
+		ps_strbuf_addn(f->out, bytes, nbytes);
+		return v;
+	}
+	if (f->bad || f->left < nbytes) {
+		f->bad = true;
+		return 0;
+	}
+	v = 0;
+	for (size_t i = 0; i < nbytes; i++)
+		v |= (uint64_t)f->p[i] << (8 * i);
+	f->p += nbytes;
+	f->left -= nbytes;
+	return v;
+}
+#define NUMBER(f, field, nbytes) ((field) = (__typeof__(field))number(f, (uint64_t)(field), nbytes))
+
+static void boolean(struct fields *f, bool *field)
+{
+	uint64_t v = number(f, *field, 1);
+
+	*field = v == 1;
+	f->bad |= v > 1;
 }
 
-static void put_string(struct ps_strbuf *b, const char *s)
+static void bytes_of(struct fields *f, uint8_t *field, size_t n)
 {
-	size_t n = s ? strlen(s) : 0;
+	if (f->out) {
+		ps_strbuf_addn(f->out, field, n);
+	} else if (f->bad || f->left < n) {
+		f->bad = true;
+	} else {
+		memcpy(field, f->p, n);
+		f->p += n;
+		f->left -= n;
+	}
+}
 
-	/* What could not be read back must not be written. */
-	if (n > PS_ROW_STRING_MAX_LEN)
-		b->failed = true;
-	put_le(b, n, 4);
+/* n bytes into ret, with a NUL; a NUL among them is no string of ours. */
+static void get_text(struct fields *f, size_t n, char *ret)
+{
+	if (f->bad || f->left < n || memchr(f->p, 0, n)) {
+		f->bad = true;
+		n = 0;
+	}
 	if (n > 0)
-		ps_strbuf_addn(b, s, n);
+		memcpy(ret, f->p, n);
+	ret[n] = '\0';
+	f->p += n;
+	f->left -= n;
 }
 
-static void put_etag(struct ps_strbuf *b, const char etag[static PS_ETAG_LEN])
+/* A text in an array of `cap` bytes; its length takes nlength bytes, and is least or more. */
+static void text(struct fields *f, char *field, size_t cap, size_t nlength, size_t least)
 {
-	size_t n = strnlen(etag, PS_ETAG_LEN - 1);
+	size_t n = f->out ? strnlen(field, cap - 1) : 0;
 
-	put_le(b, n, 1);
-	if (n > 0)
-		ps_strbuf_addn(b, etag, n);
+	NUMBER(f, n, nlength);
+	if (f->out) {
+		ps_strbuf_addn(f->out, field, n);
+		return;
+	}
+	if (n < least || n >= cap) {
+		f->bad = true;
+		n = 0;
+	}
+	get_text(f, n, field);
 }
 
-static void put_checksum(struct ps_strbuf *b, const char sum[static PS_CHECKSUM_LEN])
+static void string(struct fields *f, char **field)
 {
-	size_t n = strnlen(sum, PS_CHECKSUM_LEN - 1);
+	uint64_t n = f->out && *field ? strlen(*field) : 0;
 
-	put_le(b, n, 1);
-	ps_strbuf_addn(b, sum, n);
+	NUMBER(f, n, 4);
+	if (f->out) {
+		/* What could not be read back must not be written. */
+		if (n > PS_ROW_STRING_MAX_LEN)
+			f->out->failed = true;
+		if (n > 0)
+			ps_strbuf_addn(f->out, *field, (size_t)n);
+		return;
+	}
+	if (f->bad || n > PS_ROW_STRING_MAX_LEN || n > f->left) {
+		f->bad = true;
+		return;
+	}
+	*field = malloc((size_t)n + 1);
+	if (!*field) {
+		f->bad = f->no_memory = true;
+		return;
+	}
+	f->strings[f->nstrings++] = *field;
+	get_text(f, (size_t)n, *field);
 }
 
-static void put_remote(struct ps_strbuf *b, const struct ps_remote *remote)
+static void id(struct fields *f, struct ps_id *field)
 {
-	put_le(b, remote->size, 8);
-	put_le(b, (uint64_t)remote->mtime_s, 8);
-	put_etag(b, remote->etag);
+	bytes_of(f, field->bytes, sizeof field->bytes);
+}
+
+static void etag(struct fields *f, char *field)
+{
+	text(f, field, PS_ETAG_LEN, 1, 0);
+}
+
+static void checksum(struct fields *f, char *field)
+{
+	text(f, field, PS_CHECKSUM_LEN, 1, 1);
+}
+
+static void remote(struct fields *f, struct ps_remote *field)
+{
+	NUMBER(f, field->size, 8);
+	NUMBER(f, field->mtime_s, 8);
+	etag(f, field->etag);
+}
+
+static void write_row(struct ps_strbuf *b, void (*fields)(struct fields *f, void *row), void *row)
+{
+	struct fields f = {.out = b};
+
+	number(&f, ROW_FORMAT, 1);
+	fields(&f, row);
+}
+
+/* row: with what is not in the value; copied to *ret if all is well. */
+static int read_row(const void *bytes, size_t n, void (*fields)(struct fields *f, void *row), void *row, size_t nbytes,
+        void *ret)
+{
+	struct fields f = {.p = bytes, .left = n};
+
+	f.bad = number(&f, 0, 1) != ROW_FORMAT;
+	fields(&f, row);
+	if (!f.bad && f.left == 0) {
+		memmove(ret, row, nbytes);
+		return 0;
+	}
+	for (unsigned i = 0; i < f.nstrings; i++)
+		free(f.strings[i]);
+	return f.no_memory ? -ENOMEM : -EBADMSG;
+}
+
+/* Datasets --------------------------------------------------------------------------------------- */
+
+static void dataset_fields(struct fields *f, void *arg)
+{
+	struct ps_dataset_row *row = arg;
+
+	NUMBER(f, row->number, 4);
+	NUMBER(f, row->root, 8);
+	NUMBER(f, row->listed_ms, 8);
+	NUMBER(f, row->nfiles, 8);
+	NUMBER(f, row->generation, 8);
+	string(f, &row->source);
 }
 
 void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b)
 {
-	put_le(b, ROW_FORMAT, 1);
-	put_le(b, row->number, 4);
-	put_le(b, row->root, 8);
-	put_le(b, (uint64_t)row->listed_ms, 8);
-	put_le(b, row->nfiles, 8);
-	put_le(b, row->generation, 8);
-	put_string(b, row->source);
+	struct ps_dataset_row copy = *row;
+
+	write_row(b, dataset_fields, &copy);
+}
+
+int ps_dataset_row_decode(const void *bytes, size_t n, const struct ps_id *of, struct ps_dataset_row *ret)
+{
+	struct ps_dataset_row row = {.id = *of};
+
+	return read_row(bytes, n, dataset_fields, &row, sizeof row, ret);
+}
+
+/* Nodes ------------------------------------------------------------------------------------------ */
+
+static unsigned node_flags(const struct ps_node_row *row)
+{
+	bool sum = row->remote.checksum[0];
+
+	return (row->superseded ? FLAG_SUPERSEDED : 0) | (row->url ? FLAG_URL : 0) | (sum ? FLAG_CHECKSUM : 0) |
+	       (sum && row->sum_of_name ? FLAG_SUM_OF_NAME : 0) | ((unsigned)row->coding << CODING_SHIFT);
+}
+
+static void take_node_flags(struct fields *f, unsigned kind, unsigned flags, struct ps_node_row *row)
+{
+	if ((kind != PS_NODE_DIR && kind != PS_NODE_FILE) || (kind == PS_NODE_FILE && !(flags & FLAG_URL)) ||
+	        (flags & ~(FLAG_SUPERSEDED | FLAG_URL | FLAG_CHECKSUM | FLAG_SUM_OF_NAME | FLAGS_CODING)) ||
+	        (flags & FLAGS_CODING && kind != PS_NODE_FILE) ||
+	        (flags & FLAGS_CODING) >> CODING_SHIFT > CODING_MAX ||
+	        (flags & FLAG_SUM_OF_NAME && !(flags & FLAG_CHECKSUM)))
+		f->bad = true;
+	else
+		row->kind = (enum ps_node_kind)kind;
+	row->superseded = flags & FLAG_SUPERSEDED;
+	row->sum_of_name = flags & FLAG_SUM_OF_NAME;
+	row->coding = (uint8_t)((flags & FLAGS_CODING) >> CODING_SHIFT);
+}
+
+static void node_fields(struct fields *f, void *arg)
+{
+	struct ps_node_row *row = arg;
+	unsigned kind = row->kind, flags = node_flags(row);
+
+	NUMBER(f, kind, 1);
+	NUMBER(f, flags, 1);
+	if (!f->out)
+		take_node_flags(f, kind, flags, row);
+	NUMBER(f, row->dataset, 4);
+	NUMBER(f, row->ino, 8);
+	NUMBER(f, row->parent, 8);
+	NUMBER(f, row->generation, 8);
+	NUMBER(f, row->checked_ms, 8);
+	remote(f, &row->remote);
+	string(f, &row->name);
+	if (flags & FLAG_URL)
+		string(f, &row->url);
+	if (flags & FLAG_CHECKSUM)
+		checksum(f, row->remote.checksum);
 }
 
 void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
 {
-	put_le(b, ROW_FORMAT, 1);
-	put_le(b, row->kind, 1);
-	bool sum = row->remote.checksum[0];
+	struct ps_node_row copy = *row;
 
-	put_le(b, (row->superseded ? FLAG_SUPERSEDED : 0) | (row->url ? FLAG_URL : 0) | (sum ? FLAG_CHECKSUM : 0) |
-	                (sum && row->sum_of_name ? FLAG_SUM_OF_NAME : 0) | ((unsigned)row->coding << CODING_SHIFT),
-	        1);
-	put_le(b, row->dataset, 4);
-	put_le(b, row->ino, 8);
-	put_le(b, row->parent, 8);
-	put_le(b, row->generation, 8);
-	put_le(b, (uint64_t)row->checked_ms, 8);
-	put_remote(b, &row->remote);
-	put_string(b, row->name);
-	if (row->url)
-		put_string(b, row->url);
-	if (sum)
-		put_checksum(b, row->remote.checksum);
-}
-
-void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
-{
-	put_le(b, OBJECT_FORMAT_CTIME, 1);
-	put_le(b, row->dataset, 4);
-	put_le(b, row->nblocks_present, 8);
-	put_le(b, row->allocated_nbytes, 8);
-	put_le(b, (uint64_t)row->created_s, 8);
-	put_le(b, (uint64_t)row->opened_s, 8);
-	put_le(b, (uint64_t)row->data_mtime_ns, 8);
-	put_le(b, row->data_ino, 8);
-	put_remote(b, &row->remote);
-	put_string(b, row->url);
-	put_le(b, row->partial_nbytes, 8);
-	put_le(b, (row->by_extent ? FLAG_BY_EXTENT : 0) | (row->checksum[0] ? FLAG_OBJECT_CHECKSUM : 0) |
-	                (row->checksum[0] && row->sum_matched ? FLAG_SUM_MATCHED : 0),
-	        1);
-	put_etag(b, row->learned_etag);
-	if (row->checksum[0])
-		put_checksum(b, row->checksum);
-	put_le(b, (uint64_t)row->data_ctime_ns, 8);
-}
-
-void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b)
-{
-	put_le(b, ROW_FORMAT, 1);
-	ps_strbuf_addn(b, row->object_id.bytes, sizeof row->object_id.bytes);
-	put_le(b, row->nbytes, 8);
-	put_string(b, row->url);
-}
-
-void ps_view_row_encode(const struct ps_view_row *row, struct ps_strbuf *b)
-{
-	put_le(b, ROW_FORMAT, 1);
-	put_le(b, row->size, 8);
-	put_le(b, row->declared, 1);
-	put_le(b, row->nodes_below, 8);
-}
-
-void ps_grants_row_encode(const struct ps_grants_row *row, struct ps_strbuf *b)
-{
-	put_le(b, ROW_FORMAT, 1);
-	put_le(b, row->n, 1);
-	for (unsigned i = 0; i < row->n; i++) {
-		ps_strbuf_addn(b, row->v[i].access.bytes, sizeof row->v[i].access.bytes);
-		put_le(b, (uint64_t)row->v[i].given_ms, 8);
-		put_le(b, (uint64_t)row->v[i].expires_ms, 8);
-	}
-}
-
-void ps_number_row_encode(uint64_t number, struct ps_strbuf *b)
-{
-	put_le(b, ROW_FORMAT, 1);
-	put_le(b, number, 8);
-}
-
-void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b)
-{
-	put_le(b, EXTENT_FORMAT_USED, 1);
-	put_le(b, (uint64_t)row->used_s, 8);
-	put_le(b, trust, 8);
-	put_le(b, row->present, 8);
-	put_le(b, row->unverified & (row->present | row->partial), 8);
-	for (int i = 0; i < PS_EXTENT_BLOCKS; i++)
-		if (row->present >> i & 1)
-			put_le(b, row->crc[i], 4);
-	put_le(b, row->partial, 8);
-	for (int i = 0; i < PS_EXTENT_BLOCKS; i++) {
-		if (!(row->partial >> i & 1))
-			continue;
-		put_le(b, row->chunks[i], 2);
-		for (int c = 0; c < PS_ROW_CHUNKS; c++)
-			if (row->chunks[i] >> c & 1)
-				put_le(b, row->chunk_crc[i][c], 4);
-	}
-}
-
-void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b)
-{
-	put_le(b, STOP_FORMAT_MOUNT, 1);
-	put_le(b, row->clean, 1);
-	put_le(b, row->trust, 8);
-	put_string(b, row->boot_id);
-	put_le(b, row->mount_id, 8);
-}
-
-/* Reading ---------------------------------------------------------------------------------------- */
-
-struct reader {
-	const uint8_t *p;
-	size_t left;
-	uint8_t format;
-	bool bad; /* remembered; every later get gives 0 */
-	bool no_memory;
-};
-
-static struct reader reader_up_to(uint8_t format, const void *bytes, size_t n)
-{
-	struct reader r = {.p = bytes, .left = n};
-
-	if (n == 0 || r.p[0] < ROW_FORMAT || r.p[0] > format) {
-		r.bad = true;
-	} else {
-		r.format = *r.p++;
-		r.left--;
-	}
-	return r;
-}
-
-static struct reader reader_at(const void *bytes, size_t n)
-{
-	return reader_up_to(ROW_FORMAT, bytes, n);
-}
-
-static uint64_t get_le(struct reader *r, size_t nbytes)
-{
-	uint64_t v = 0;
-
-	if (r->bad || r->left < nbytes) {
-		r->bad = true;
-		return 0;
-	}
-	for (size_t i = 0; i < nbytes; i++)
-		v |= (uint64_t)r->p[i] << (8 * i);
-	r->p += nbytes;
-	r->left -= nbytes;
-	return v;
-}
-
-static void get_bytes(struct reader *r, uint8_t *ret, size_t n)
-{
-	if (r->bad || r->left < n) {
-		r->bad = true;
-		return;
-	}
-	memcpy(ret, r->p, n);
-	r->p += n;
-	r->left -= n;
-}
-
-/* n bytes into ret, with a NUL; a NUL among them is no string of ours. */
-static void get_text(struct reader *r, size_t n, char *ret)
-{
-	if (r->bad || r->left < n || memchr(r->p, 0, n)) {
-		r->bad = true;
-		n = 0;
-	}
-	if (n > 0)
-		memcpy(ret, r->p, n);
-	ret[n] = '\0';
-	r->p += n;
-	r->left -= n;
-}
-
-static char *get_string(struct reader *r)
-{
-	uint64_t n = get_le(r, 4);
-
-	if (r->bad || n > PS_ROW_STRING_MAX_LEN || n > r->left) {
-		r->bad = true;
-		return NULL;
-	}
-	char *s = malloc((size_t)n + 1);
-	if (s)
-		get_text(r, (size_t)n, s);
-	else
-		r->bad = r->no_memory = true;
-	return s;
-}
-
-static void get_etag(struct reader *r, char ret[static PS_ETAG_LEN])
-{
-	uint64_t n = get_le(r, 1);
-
-	if (n >= PS_ETAG_LEN) {
-		r->bad = true;
-		n = 0;
-	}
-	get_text(r, (size_t)n, ret);
-}
-
-static void get_checksum(struct reader *r, char ret[static PS_CHECKSUM_LEN])
-{
-	uint64_t n = get_le(r, 1);
-
-	if (n == 0 || n >= PS_CHECKSUM_LEN) {
-		r->bad = true;
-		n = 0;
-	}
-	get_text(r, (size_t)n, ret);
-}
-
-static void get_remote(struct reader *r, struct ps_remote *ret)
-{
-	ret->size = get_le(r, 8);
-	ret->mtime_s = (int64_t)get_le(r, 8);
-	get_etag(r, ret->etag);
-}
-
-static int reader_end(const struct reader *r)
-{
-	if (r->no_memory)
-		return -ENOMEM;
-	return r->bad || r->left > 0 ? -EBADMSG : 0;
-}
-
-int ps_dataset_row_decode(const void *bytes, size_t n, const struct ps_id *id, struct ps_dataset_row *ret)
-{
-	struct reader r = reader_at(bytes, n);
-	struct ps_dataset_row row = {.id = *id};
-
-	row.number = (uint32_t)get_le(&r, 4);
-	row.root = get_le(&r, 8);
-	row.listed_ms = (int64_t)get_le(&r, 8);
-	row.nfiles = get_le(&r, 8);
-	row.generation = get_le(&r, 8);
-	row.source = get_string(&r);
-	int err = reader_end(&r);
-	if (err < 0)
-		ps_dataset_row_fini(&row);
-	else
-		*ret = row;
-	return err;
+	write_row(b, node_fields, &copy);
 }
 
 int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_node_row *ret)
 {
-	struct reader r = reader_at(bytes, n);
 	struct ps_node_row row = {.node = node};
 
-	uint64_t kind = get_le(&r, 1);
-	uint64_t flags = get_le(&r, 1);
-	if ((kind != PS_NODE_DIR && kind != PS_NODE_FILE) || (kind == PS_NODE_FILE && !(flags & FLAG_URL)) ||
-	        (flags & ~(uint64_t)(FLAG_SUPERSEDED | FLAG_URL | FLAG_CHECKSUM | FLAG_SUM_OF_NAME |
-	                             FLAGS_CODING)) ||
-	        (flags & FLAGS_CODING && kind != PS_NODE_FILE) ||
-	        (flags & FLAGS_CODING) >> CODING_SHIFT > CODING_MAX ||
-	        (flags & FLAG_SUM_OF_NAME && !(flags & FLAG_CHECKSUM)))
-		r.bad = true;
-	else
-		row.kind = (enum ps_node_kind)kind;
-	row.superseded = flags & FLAG_SUPERSEDED;
-	row.dataset = (uint32_t)get_le(&r, 4);
-	row.ino = get_le(&r, 8);
-	row.parent = get_le(&r, 8);
-	row.generation = get_le(&r, 8);
-	row.checked_ms = (int64_t)get_le(&r, 8);
-	get_remote(&r, &row.remote);
-	row.name = get_string(&r);
-	row.url = flags & FLAG_URL ? get_string(&r) : NULL;
-	row.sum_of_name = flags & FLAG_SUM_OF_NAME;
-	row.coding = (uint8_t)((flags & FLAGS_CODING) >> CODING_SHIFT);
-	if (flags & FLAG_CHECKSUM)
-		get_checksum(&r, row.remote.checksum);
-	int err = reader_end(&r);
-	if (err < 0)
-		ps_node_row_fini(&row);
-	else
-		*ret = row;
-	return err;
+	return read_row(bytes, n, node_fields, &row, sizeof row, ret);
 }
 
-int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *id, struct ps_object_row *ret)
-{
-	struct reader r = reader_up_to(OBJECT_FORMAT_CTIME, bytes, n);
-	struct ps_object_row row = {.id = *id};
+/* Objects ---------------------------------------------------------------------------------------- */
 
-	row.dataset = (uint32_t)get_le(&r, 4);
-	row.nblocks_present = get_le(&r, 8);
-	if (r.format == OBJECT_FORMAT_CHUNKS) {
-		row.partial_nbytes = get_le(&r, 8);
-		r.bad = r.bad || row.partial_nbytes == 0;
-	}
-	row.allocated_nbytes = get_le(&r, 8);
-	row.created_s = (int64_t)get_le(&r, 8);
-	row.opened_s = (int64_t)get_le(&r, 8);
-	row.data_mtime_ns = (int64_t)get_le(&r, 8);
-	row.data_ino = get_le(&r, 8);
-	get_remote(&r, &row.remote);
-	row.url = get_string(&r);
-	if (r.format >= OBJECT_FORMAT_MORE) {
-		row.partial_nbytes = get_le(&r, 8);
-		uint64_t flags = get_le(&r, 1);
-		get_etag(&r, row.learned_etag);
-		row.by_extent = flags & FLAG_BY_EXTENT;
-		row.sum_matched = flags & FLAG_SUM_MATCHED;
-		if (flags & FLAG_OBJECT_CHECKSUM)
-			get_checksum(&r, row.checksum);
-		if (flags & ~(uint64_t)(FLAG_BY_EXTENT | FLAG_OBJECT_CHECKSUM | FLAG_SUM_MATCHED) ||
-		        (row.sum_matched && !row.checksum[0]))
-			r.bad = true;
-	}
-	if (r.format >= OBJECT_FORMAT_CTIME)
-		row.data_ctime_ns = (int64_t)get_le(&r, 8);
-	int err = reader_end(&r);
-	if (err < 0)
-		ps_object_row_fini(&row);
-	else
-		*ret = row;
-	return err;
+static void object_fields(struct fields *f, void *arg)
+{
+	struct ps_object_row *row = arg;
+	bool sum = row->checksum[0];
+	unsigned flags = (row->by_extent ? FLAG_BY_EXTENT : 0) | (sum ? FLAG_OBJECT_CHECKSUM : 0) |
+	                 (sum && row->sum_matched ? FLAG_SUM_MATCHED : 0);
+
+	NUMBER(f, row->dataset, 4);
+	NUMBER(f, row->nblocks_present, 8);
+	NUMBER(f, row->allocated_nbytes, 8);
+	NUMBER(f, row->created_s, 8);
+	NUMBER(f, row->opened_s, 8);
+	NUMBER(f, row->data_mtime_ns, 8);
+	NUMBER(f, row->data_ino, 8);
+	remote(f, &row->remote);
+	string(f, &row->url);
+	NUMBER(f, row->partial_nbytes, 8);
+	NUMBER(f, flags, 1);
+	etag(f, row->learned_etag);
+	if (flags & FLAG_OBJECT_CHECKSUM)
+		checksum(f, row->checksum);
+	NUMBER(f, row->data_ctime_ns, 8);
+	row->by_extent = flags & FLAG_BY_EXTENT;
+	row->sum_matched = flags & FLAG_SUM_MATCHED;
+	if (flags & ~(FLAG_BY_EXTENT | FLAG_OBJECT_CHECKSUM | FLAG_SUM_MATCHED) ||
+	        (row->sum_matched && !row->checksum[0]))
+		f->bad = true;
 }
 
-int ps_pin_row_decode(const void *bytes, size_t n, const struct ps_id *url_id, struct ps_pin_row *ret)
+void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
 {
-	struct reader r = reader_at(bytes, n);
-	struct ps_pin_row row = {.url_id = *url_id};
+	struct ps_object_row copy = *row;
 
-	get_bytes(&r, row.object_id.bytes, sizeof row.object_id.bytes);
-	row.nbytes = get_le(&r, 8);
-	row.url = get_string(&r);
-	int err = reader_end(&r);
-	if (err < 0)
-		ps_pin_row_fini(&row);
-	else
-		*ret = row;
-	return err;
+	write_row(b, object_fields, &copy);
 }
 
-int ps_view_row_decode(const void *bytes, size_t n, struct ps_view_row *ret)
+int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *of, struct ps_object_row *ret)
 {
-	struct reader r = reader_at(bytes, n);
-	struct ps_view_row row = {.size = get_le(&r, 8)};
-	uint64_t declared = get_le(&r, 1);
+	struct ps_object_row row = {.id = *of};
 
-	row.declared = declared == 1;
-	row.nodes_below = get_le(&r, 8);
-	if (declared > 1)
-		r.bad = true;
-	int err = reader_end(&r);
-	if (err == 0)
-		*ret = row;
-	return err;
+	return read_row(bytes, n, object_fields, &row, sizeof row, ret);
 }
 
-int ps_grants_row_decode(const void *bytes, size_t n, struct ps_grants_row *ret)
+/* Extents ---------------------------------------------------------------------------------------- */
+
+static void partial_fields(struct fields *f, struct ps_extent_row *row)
 {
-	struct reader r = reader_at(bytes, n);
-	struct ps_grants_row row = {.n = (unsigned)get_le(&r, 1)};
-
-	if (row.n > PS_GRANTS_KEPT)
-		return -EBADMSG;
-	for (unsigned i = 0; i < row.n; i++) {
-		get_bytes(&r, row.v[i].access.bytes, sizeof row.v[i].access.bytes);
-		row.v[i].given_ms = (int64_t)get_le(&r, 8);
-		row.v[i].expires_ms = (int64_t)get_le(&r, 8);
-	}
-	int err = reader_end(&r);
-	if (err == 0)
-		*ret = row;
-	return err;
-}
-
-int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number)
-{
-	struct reader r = reader_at(bytes, n);
-	uint64_t number = get_le(&r, 8);
-	int err = reader_end(&r);
-
-	if (err == 0)
-		*ret_number = number;
-	return err;
-}
-
-/* What follows the whole blocks, but in a row of the first format. */
-static void get_chunks(struct reader *r, struct ps_extent_row *row)
-{
-	row->partial = get_le(r, 8);
-	if (row->partial & row->present)
-		r->bad = true;
-	for (int i = 0; i < PS_EXTENT_BLOCKS && !r->bad; i++) {
+	NUMBER(f, row->partial, 8);
+	f->bad |= (row->partial & row->present) != 0;
+	for (int i = 0; i < PS_EXTENT_BLOCKS && !f->bad; i++) {
 		if (!(row->partial >> i & 1))
 			continue;
-		row->chunks[i] = (uint16_t)get_le(r, 2);
-		if (!row->chunks[i])
-			r->bad = true;
+		NUMBER(f, row->chunks[i], 2);
+		f->bad |= !row->chunks[i];
 		for (int c = 0; c < PS_ROW_CHUNKS; c++)
 			if (row->chunks[i] >> c & 1)
-				row->chunk_crc[i][c] = (uint32_t)get_le(r, 4);
+				NUMBER(f, row->chunk_crc[i][c], 4);
 	}
+}
+
+/* A row, and the trust that it was written under. */
+struct trusted {
+	struct ps_extent_row row;
+	uint64_t trust;
+};
+
+static void extent_fields(struct fields *f, void *arg)
+{
+	struct trusted *t = arg;
+	struct ps_extent_row *row = &t->row;
+
+	NUMBER(f, row->used_s, 8);
+	NUMBER(f, t->trust, 8);
+	NUMBER(f, row->present, 8);
+	NUMBER(f, row->unverified, 8);
+	for (int i = 0; i < PS_EXTENT_BLOCKS; i++)
+		if (row->present >> i & 1)
+			NUMBER(f, row->crc[i], 4);
+	partial_fields(f, row);
+	f->bad |= (row->unverified & ~(row->present | row->partial)) != 0;
+}
+
+void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b)
+{
+	struct trusted t = {.row = *row, .trust = trust};
+
+	t.row.unverified &= row->present | row->partial;
+	write_row(b, extent_fields, &t);
 }
 
 int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret)
 {
-	struct reader r = reader_up_to(EXTENT_FORMAT_USED, bytes, n);
-	struct ps_extent_row row = {0};
+	struct trusted t = {.trust = 0};
+	int rc = read_row(bytes, n, extent_fields, &t, sizeof t, &t);
 
-	if (r.format == EXTENT_FORMAT_USED)
-		row.used_s = (int64_t)get_le(&r, 8);
-	uint64_t written_under = get_le(&r, 8);
-	row.present = get_le(&r, 8);
-	row.unverified = get_le(&r, 8);
-	for (int i = 0; i < PS_EXTENT_BLOCKS; i++)
-		if (row.present >> i & 1)
-			row.crc[i] = (uint32_t)get_le(&r, 4);
-	if (r.format >= EXTENT_FORMAT_CHUNKS)
-		get_chunks(&r, &row);
-	if (row.unverified & ~(row.present | row.partial))
-		r.bad = true;
-	if (written_under != trust)
-		row.unverified = row.present | row.partial;
-	int err = reader_end(&r);
-	if (err == 0)
-		*ret = row;
-	return err;
+	if (rc < 0)
+		return rc;
+	if (t.trust != trust)
+		t.row.unverified = t.row.present | t.row.partial;
+	*ret = t.row;
+	return 0;
+}
+
+/* Pins, views, grants, numbers, stops ------------------------------------------------------------ */
+
+static void pin_fields(struct fields *f, void *arg)
+{
+	struct ps_pin_row *row = arg;
+
+	id(f, &row->object_id);
+	NUMBER(f, row->nbytes, 8);
+	string(f, &row->url);
+}
+
+void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b)
+{
+	struct ps_pin_row copy = *row;
+
+	write_row(b, pin_fields, &copy);
+}
+
+int ps_pin_row_decode(const void *bytes, size_t n, const struct ps_id *url_id, struct ps_pin_row *ret)
+{
+	struct ps_pin_row row = {.url_id = *url_id};
+
+	return read_row(bytes, n, pin_fields, &row, sizeof row, ret);
+}
+
+static void view_fields(struct fields *f, void *arg)
+{
+	struct ps_view_row *row = arg;
+
+	NUMBER(f, row->size, 8);
+	boolean(f, &row->declared);
+	NUMBER(f, row->nodes_below, 8);
+}
+
+void ps_view_row_encode(const struct ps_view_row *row, struct ps_strbuf *b)
+{
+	struct ps_view_row copy = *row;
+
+	write_row(b, view_fields, &copy);
+}
+
+int ps_view_row_decode(const void *bytes, size_t n, struct ps_view_row *ret)
+{
+	struct ps_view_row row = {0};
+
+	return read_row(bytes, n, view_fields, &row, sizeof row, ret);
+}
+
+static void grants_fields(struct fields *f, void *arg)
+{
+	struct ps_grants_row *row = arg;
+
+	NUMBER(f, row->n, 1);
+	if (row->n > PS_GRANTS_KEPT) {
+		f->bad = true;
+		return;
+	}
+	for (unsigned i = 0; i < row->n; i++) {
+		id(f, &row->v[i].access);
+		NUMBER(f, row->v[i].given_ms, 8);
+		NUMBER(f, row->v[i].expires_ms, 8);
+	}
+}
+
+void ps_grants_row_encode(const struct ps_grants_row *row, struct ps_strbuf *b)
+{
+	struct ps_grants_row copy = *row;
+
+	write_row(b, grants_fields, &copy);
+}
+
+int ps_grants_row_decode(const void *bytes, size_t n, struct ps_grants_row *ret)
+{
+	struct ps_grants_row row = {0};
+
+	return read_row(bytes, n, grants_fields, &row, sizeof row, ret);
+}
+
+static void number_fields(struct fields *f, void *arg)
+{
+	uint64_t *v = arg;
+
+	NUMBER(f, *v, 8);
+}
+
+void ps_number_row_encode(uint64_t v, struct ps_strbuf *b)
+{
+	write_row(b, number_fields, &v);
+}
+
+int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number)
+{
+	uint64_t v = 0;
+
+	return read_row(bytes, n, number_fields, &v, sizeof v, ret_number);
+}
+
+static void stop_fields(struct fields *f, void *arg)
+{
+	struct ps_stop_row *row = arg;
+
+	boolean(f, &row->clean);
+	NUMBER(f, row->trust, 8);
+	text(f, row->boot_id, sizeof row->boot_id, 4, 0);
+	NUMBER(f, row->mount_id, 8);
+}
+
+void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b)
+{
+	struct ps_stop_row copy = *row;
+
+	write_row(b, stop_fields, &copy);
 }
 
 int ps_stop_row_decode(const void *bytes, size_t n, struct ps_stop_row *ret)
 {
-	struct reader r = reader_up_to(STOP_FORMAT_MOUNT, bytes, n);
 	struct ps_stop_row row = {0};
 
-	uint64_t clean = get_le(&r, 1);
-	row.clean = clean == 1;
-	row.trust = get_le(&r, 8);
-	uint64_t len = get_le(&r, 4);
-	if (clean > 1 || len >= sizeof row.boot_id) {
-		r.bad = true;
-		len = 0;
-	}
-	get_text(&r, (size_t)len, row.boot_id);
-	if (r.format >= STOP_FORMAT_MOUNT)
-		row.mount_id = get_le(&r, 8);
-	int err = reader_end(&r);
-	if (err == 0)
-		*ret = row;
-	return err;
+	return read_row(bytes, n, stop_fields, &row, sizeof row, ret);
 }
 
 /* Keys -------------------------------------------------------------------------------------------- */
 
-static void add(struct ps_key *key, const void *bytes, size_t n)
+static void add(struct ps_index_key *key, const void *bytes, size_t n)
 {
 	n = PS_MIN(n, sizeof key->bytes - key->n);
 	memcpy(key->bytes + key->n, bytes, n);
 	key->n += n;
 }
 
-static void add_be(struct ps_key *key, uint64_t v, int nbytes)
+static void add_be(struct ps_index_key *key, uint64_t v, int nbytes)
 {
 	uint8_t bytes[8];
 
@@ -576,7 +539,7 @@ static void add_be(struct ps_key *key, uint64_t v, int nbytes)
 	add(key, bytes, (size_t)nbytes);
 }
 
-uint64_t ps_key_number(const uint8_t *bytes, int nbytes)
+uint64_t ps_index_key_number(const uint8_t *bytes, int nbytes)
 {
 	uint64_t v = 0;
 
@@ -585,41 +548,41 @@ uint64_t ps_key_number(const uint8_t *bytes, int nbytes)
 	return v;
 }
 
-void ps_key_meta(struct ps_key *key, const char *name)
+void ps_index_key_meta(struct ps_index_key *key, const char *name)
 {
 	key->n = 0;
 	add(key, "M", 1);
 	add(key, name, strlen(name));
 }
 
-void ps_key_id(struct ps_key *key, char kind, const struct ps_id *id)
+void ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id)
 {
 	key->n = 0;
 	add(key, &kind, 1);
 	add(key, id->bytes, PS_ID_LEN);
 }
 
-void ps_key_node(struct ps_key *key, char kind, uint64_t node)
+void ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node)
 {
 	key->n = 0;
 	add(key, &kind, 1);
 	add_be(key, node, 8);
 }
 
-void ps_key_child(struct ps_key *key, uint64_t parent, const char *name)
+void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name)
 {
-	ps_key_node(key, 'C', parent);
+	ps_index_key_node(key, 'C', parent);
 	add(key, name, strlen(name));
 }
 
-void ps_key_extent(struct ps_key *key, const struct ps_id *id, uint32_t extent)
+void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent)
 {
-	ps_key_id(key, 'B', id);
+	ps_index_key_id(key, 'B', id);
 	add_be(key, extent, 4);
 }
 
 /* Says which row is bad; the rest of the index is fine. */
-int ps_index_bad_row(const struct ps_key *key, int err)
+int ps_index_bad_row(const struct ps_index_key *key, int err)
 {
 	char hex[2 * (1 + PS_ID_LEN + 4) + 1] = "";
 

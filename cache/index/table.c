@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "index/rows.h"
 #include "index/index_private.h"
 
 struct ps_index_batch {
@@ -38,9 +37,9 @@ struct ps_index_children {
 int ps_index_get_dataset(struct ps_index *index, const struct ps_id *id, struct ps_dataset_row *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_id(&key, 'D', id);
+	ps_index_key_id(&key, 'D', id);
 	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	return e < 0 ? e : ps_index_bad_row(&key, ps_dataset_row_decode(value.s, value.len, id, ret));
 }
@@ -48,9 +47,9 @@ int ps_index_get_dataset(struct ps_index *index, const struct ps_id *id, struct 
 int ps_index_get_node(struct ps_index *index, uint64_t node, struct ps_node_row *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_node(&key, 'N', node);
+	ps_index_key_node(&key, 'N', node);
 	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	return e < 0 ? e : ps_index_bad_row(&key, ps_node_row_decode(value.s, value.len, node, ret));
 }
@@ -58,9 +57,9 @@ int ps_index_get_node(struct ps_index *index, uint64_t node, struct ps_node_row 
 int ps_index_get_child(struct ps_index *index, uint64_t parent, const char *name, uint64_t *ret_node)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_child(&key, parent, name);
+	ps_index_key_child(&key, parent, name);
 	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	return e < 0 ? e : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret_node));
 }
@@ -68,9 +67,9 @@ int ps_index_get_child(struct ps_index *index, uint64_t parent, const char *name
 int ps_index_get_object(struct ps_index *index, const struct ps_id *id, struct ps_object_row *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_id(&key, 'O', id);
+	ps_index_key_id(&key, 'O', id);
 	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	return e < 0 ? e : ps_index_bad_row(&key, ps_object_row_decode(value.s, value.len, id, ret));
 }
@@ -79,9 +78,9 @@ int ps_index_get_extent(
         struct ps_index *index, const struct ps_id *id, uint32_t extent, struct ps_extent_row *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_extent(&key, id, extent);
+	ps_index_key_extent(&key, id, extent);
 	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	return e < 0 ? e
 	             : ps_index_bad_row(
@@ -91,9 +90,9 @@ int ps_index_get_extent(
 int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_id(&key, 'V', id);
+	ps_index_key_id(&key, 'V', id);
 	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	return e < 0 ? e : ps_index_bad_row(&key, ps_view_row_decode(value.s, value.len, ret));
 }
@@ -101,18 +100,18 @@ int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_
 int ps_index_get_grants(struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_id(&key, 'G', id);
+	ps_index_key_id(&key, 'G', id);
 	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	return e < 0 ? e : ps_index_bad_row(&key, ps_grants_row_decode(value.s, value.len, ret));
 }
 
 int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_id(&key, 'F', id);
+	ps_index_key_id(&key, 'F', id);
 	return ps_kv_get(index->kv, key.bytes, key.n, ret);
 }
 
@@ -141,7 +140,7 @@ void ps_index_batch_free(struct ps_index_batch *batch)
 	free(batch);
 }
 
-static void batch_put(struct ps_index_batch *batch, const struct ps_key *key)
+static void batch_put(struct ps_index_batch *batch, const struct ps_index_key *key)
 {
 	if (batch->value.failed)
 		batch->failed = true;
@@ -151,82 +150,82 @@ static void batch_put(struct ps_index_batch *batch, const struct ps_key *key)
 
 void ps_index_batch_put_dataset(struct ps_index_batch *batch, const struct ps_dataset_row *row)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
 	ps_strbuf_reset(&batch->value);
 	ps_dataset_row_encode(row, &batch->value);
-	ps_key_id(&key, 'D', &row->id);
+	ps_index_key_id(&key, 'D', &row->id);
 	batch_put(batch, &key);
 }
 
 void ps_index_batch_put_node(struct ps_index_batch *batch, const struct ps_node_row *row)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
 	ps_strbuf_reset(&batch->value);
 	ps_node_row_encode(row, &batch->value);
-	ps_key_node(&key, 'N', row->node);
+	ps_index_key_node(&key, 'N', row->node);
 	batch_put(batch, &key);
 }
 
 void ps_index_batch_del_node(struct ps_index_batch *batch, uint64_t node)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
-	ps_key_node(&key, 'N', node);
+	ps_index_key_node(&key, 'N', node);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 
 void ps_index_batch_put_child(struct ps_index_batch *batch, uint64_t parent, const char *name, uint64_t node)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
 	ps_strbuf_reset(&batch->value);
 	ps_number_row_encode(node, &batch->value);
-	ps_key_child(&key, parent, name);
+	ps_index_key_child(&key, parent, name);
 	batch_put(batch, &key);
 }
 
 void ps_index_batch_del_child(struct ps_index_batch *batch, uint64_t parent, const char *name)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
-	ps_key_child(&key, parent, name);
+	ps_index_key_child(&key, parent, name);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 
 void ps_index_batch_put_object(struct ps_index_batch *batch, const struct ps_object_row *row)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
 	ps_strbuf_reset(&batch->value);
 	ps_object_row_encode(row, &batch->value);
-	ps_key_id(&key, 'O', &row->id);
+	ps_index_key_id(&key, 'O', &row->id);
 	batch_put(batch, &key);
 }
 
 void ps_index_batch_del_object(struct ps_index_batch *batch, const struct ps_id *id, uint32_t nextents)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
-	ps_key_id(&key, 'O', id);
+	ps_index_key_id(&key, 'O', id);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 	for (uint32_t i = 0; i < nextents; i++) {
-		ps_key_extent(&key, id, i);
+		ps_index_key_extent(&key, id, i);
 		ps_kv_batch_del(batch->kv, key.bytes, key.n);
 	}
 }
@@ -234,104 +233,104 @@ void ps_index_batch_del_object(struct ps_index_batch *batch, const struct ps_id 
 void ps_index_batch_put_extent(struct ps_index *index, struct ps_index_batch *batch, const struct ps_id *id,
         uint32_t extent, const struct ps_extent_row *row)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
 	ps_strbuf_reset(&batch->value);
 	ps_extent_row_encode(row, index->stop.trust, &batch->value);
-	ps_key_extent(&key, id, extent);
+	ps_index_key_extent(&key, id, extent);
 	batch_put(batch, &key);
 }
 
 void ps_index_batch_del_extent(struct ps_index_batch *batch, const struct ps_id *id, uint32_t extent)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
-	ps_key_extent(&key, id, extent);
+	ps_index_key_extent(&key, id, extent);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 
 void ps_index_batch_put_pin(struct ps_index_batch *batch, const struct ps_pin_row *row)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
 	ps_strbuf_reset(&batch->value);
 	ps_pin_row_encode(row, &batch->value);
-	ps_key_id(&key, 'P', &row->url_id);
+	ps_index_key_id(&key, 'P', &row->url_id);
 	batch_put(batch, &key);
 }
 
 void ps_index_batch_del_pin(struct ps_index_batch *batch, const struct ps_id *url_id)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
-	ps_key_id(&key, 'P', url_id);
+	ps_index_key_id(&key, 'P', url_id);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 
 void ps_index_batch_put_view(
         struct ps_index_batch *batch, const struct ps_id *id, const struct ps_view_row *row)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
 	ps_strbuf_reset(&batch->value);
 	ps_view_row_encode(row, &batch->value);
-	ps_key_id(&key, 'V', id);
+	ps_index_key_id(&key, 'V', id);
 	batch_put(batch, &key);
 }
 
 void ps_index_batch_put_frames(
         struct ps_index_batch *batch, const struct ps_id *id, const void *bytes, size_t nbytes)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
-	ps_key_id(&key, 'F', id);
+	ps_index_key_id(&key, 'F', id);
 	ps_kv_batch_put(batch->kv, key.bytes, key.n, bytes, nbytes);
 }
 
 void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *id)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
-	ps_key_id(&key, 'V', id);
+	ps_index_key_id(&key, 'V', id);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
-	ps_key_id(&key, 'F', id);
+	ps_index_key_id(&key, 'F', id);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 
 void ps_index_batch_put_grants(
         struct ps_index_batch *batch, const struct ps_id *id, const struct ps_grants_row *row)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
 	ps_strbuf_reset(&batch->value);
 	ps_grants_row_encode(row, &batch->value);
-	ps_key_id(&key, 'G', id);
+	ps_index_key_id(&key, 'G', id);
 	batch_put(batch, &key);
 }
 
 void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id *id)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!batch)
 		return;
-	ps_key_id(&key, 'G', id);
+	ps_index_key_id(&key, 'G', id);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 
@@ -381,12 +380,12 @@ int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch 
 int ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_index_children **ret)
 {
 	struct ps_index_children *it = calloc(1, sizeof *it);
-	struct ps_key key;
+	struct ps_index_key key;
 
 	if (!it)
 		return -ENOMEM;
 	it->parent = parent;
-	ps_key_node(&key, 'C', parent);
+	ps_index_key_node(&key, 'C', parent);
 	int e = ps_kv_iter_open(index->kv, key.bytes, key.n, &it->it);
 	if (e < 0)
 		free(it);
@@ -397,9 +396,9 @@ int ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_in
 
 void ps_index_children_seek(struct ps_index_children *it, const char *name)
 {
-	struct ps_key key;
+	struct ps_index_key key;
 
-	ps_key_child(&key, it->parent, name);
+	ps_index_key_child(&key, it->parent, name);
 	ps_kv_iter_seek(it->it, key.bytes, key.n);
 }
 
@@ -467,19 +466,19 @@ static void nodes_step(struct ps_index_nodes *it)
 	if (!ps_kv_iter_next(it->it, &key, &nkey, &it->value, &it->nvalue))
 		it->value = NULL;
 	else
-		it->at = nkey == 9 ? ps_key_number((const uint8_t *)key + 1, 8) : 0;
+		it->at = nkey == 9 ? ps_index_key_number((const uint8_t *)key + 1, 8) : 0;
 }
 
 int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_row *ret)
 {
 	bool follows = it->asked && node - it->asked - 1 < NODES_MAX_STEPS;
-	struct ps_key key;
+	struct ps_index_key key;
 
 	it->asked = node;
 	/* Searches by iterator do not use the block cache: they pay only for a run of numbers. */
 	if (!follows)
 		return ps_index_get_node(it->index, node, ret);
-	ps_key_node(&key, 'N', node);
+	ps_index_key_node(&key, 'N', node);
 	for (int i = 0; i < NODES_MAX_STEPS && it->value && it->at < node; i++)
 		nodes_step(it);
 	if (!it->value || it->at != node) {
@@ -516,8 +515,8 @@ int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const stru
 		memcpy(id.bytes, (const uint8_t *)key + 1, PS_ID_LEN);
 		e = ps_object_row_decode(value, nvalue, &id, &row);
 		if (e == -EBADMSG) {
-			struct ps_key bad_key;
-			ps_key_id(&bad_key, 'O', &id);
+			struct ps_index_key bad_key;
+			ps_index_key_id(&bad_key, 'O', &id);
 			ps_index_bad_row(&bad_key, e);
 			if (bad)
 				bad(arg, &id);
@@ -539,19 +538,19 @@ int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
 	struct ps_kv_iter *it = NULL;
 	const void *key, *value;
 	size_t nkey, nvalue;
-	struct ps_key prefix;
+	struct ps_index_key prefix;
 
-	ps_key_id(&prefix, 'B', id);
+	ps_index_key_id(&prefix, 'B', id);
 	int e = ps_kv_iter_open(index->kv, prefix.bytes, prefix.n, &it);
 	while (e == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
 		struct ps_extent_row row;
 
 		if (nkey != prefix.n + 4)
 			continue;
-		uint32_t extent = (uint32_t)ps_key_number((const uint8_t *)key + prefix.n, 4);
+		uint32_t extent = (uint32_t)ps_index_key_number((const uint8_t *)key + prefix.n, 4);
 		if (ps_extent_row_decode(value, nvalue, index->stop.trust, &row) < 0) {
-			struct ps_key bad_key;
-			ps_key_extent(&bad_key, id, extent);
+			struct ps_index_key bad_key;
+			ps_index_key_extent(&bad_key, id, extent);
 			ps_index_bad_row(&bad_key, -EBADMSG);
 			continue;
 		}
@@ -582,8 +581,8 @@ int ps_index_each_pin(struct ps_index *index, int (*fn)(void *arg, const struct 
 			e = fn(arg, &row);
 			ps_pin_row_fini(&row);
 		} else if (e == -EBADMSG) {
-			struct ps_key bad_key;
-			ps_key_id(&bad_key, 'P', &id);
+			struct ps_index_key bad_key;
+			ps_index_key_id(&bad_key, 'P', &id);
 			ps_index_bad_row(&bad_key, e);
 			e = 0;
 		}

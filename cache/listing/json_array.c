@@ -1,4 +1,4 @@
-#include "listing/json_array.h"
+#include "listing/listing.h"
 
 #include <ctype.h>
 #include <errno.h>

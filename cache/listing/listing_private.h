@@ -3,7 +3,6 @@
 #define PS_LISTING_LISTING_PRIVATE_H
 
 #include "base/strbuf.h"
-#include "listing/json_array.h"
 #include "listing/listing.h"
 
 struct ps_listing_html {
@@ -29,7 +28,6 @@ struct ps_listing {
 int ps_listing_html_init(struct ps_listing *l) PS_MUST_USE;
 int ps_listing_html_feed(
         struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used) PS_MUST_USE;
-void ps_listing_html_fini(struct ps_listing *l);
 
 void ps_listing_json_init(struct ps_listing *l);
 int ps_listing_json_feed(

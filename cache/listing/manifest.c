@@ -1,4 +1,4 @@
-#include "listing/manifest.h"
+#include "listing/listing.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -8,8 +8,6 @@
 #include "base/checksum.h"
 #include "base/strbuf.h"
 #include "base/braces.h"
-#include "listing/names.h"
-#include "base/bucket_url.h"
 #include "base/url.h"
 
 #define LINE_MAX_NBYTES (2 * PS_URL_MAX_LEN)
@@ -128,7 +126,7 @@ static int take_line(struct ps_manifest *m, const char *text, size_t n)
 	int rc = parse_line(m);
 	/* What fn refused has its own story. */
 	if (rc && m->err && m->err->err == EINVAL)
-		ps_error_prefix(m->err, "line %lu", m->nlines);
+		ps_error_prefix(m->err, rc, "line %lu", m->nlines);
 	return rc;
 }
 

@@ -1,4 +1,4 @@
-#include "listing/names.h"
+#include "listing/listing.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -186,7 +186,7 @@ int ps_names_add(struct ps_names *names, const struct ps_listed *listed)
 		ps_names_warn(names, listed->path, "skipped: not a name that can be shown");
 		return 0;
 	}
-	if (!ps_filter_shows(names->filter, listed->path))
+	if (!ps_listing_filter_shows(names->filter, listed->path))
 		return 0;
 	rc = insert_parents(names, listed->path);
 	if (rc == 0)
@@ -211,7 +211,7 @@ int ps_names_add(struct ps_names *names, const struct ps_listed *listed)
 
 bool ps_names_enters(const struct ps_names *names, const char *dir)
 {
-	return ps_filter_enters(names->filter, dir);
+	return ps_listing_filter_enters(names->filter, dir);
 }
 
 int ps_names_unread(struct ps_names *names, const char *path, const char *why)
@@ -229,7 +229,7 @@ int ps_names_unread(struct ps_names *names, const char *path, const char *why)
 
 /* The part that names share ----------------------------------------------------------------------- */
 
-int ps_common_key(const char *url, struct ps_strbuf *ret_key)
+int ps_common_prefix_key(const char *url, struct ps_strbuf *ret_key)
 {
 	const char *host = strstr(url, "://");
 
@@ -244,7 +244,7 @@ int ps_common_key(const char *url, struct ps_strbuf *ret_key)
 	return ps_url_decode(path, strcspn(path, "?#"), ret_key);
 }
 
-void ps_common_add(struct ps_common *common, const char *key)
+void ps_common_prefix_add(struct ps_common_prefix *common, const char *key)
 {
 	const char *slash = strrchr(key, '/');
 	size_t n = slash ? (size_t)(slash - key) + 1 : 0;
@@ -266,12 +266,12 @@ void ps_common_add(struct ps_common *common, const char *key)
 	}
 }
 
-const char *ps_common_below(const struct ps_common *common, const char *key)
+const char *ps_common_prefix_below(const struct ps_common_prefix *common, const char *key)
 {
 	return key + common->dir.len;
 }
 
-void ps_common_fini(struct ps_common *common)
+void ps_common_prefix_fini(struct ps_common_prefix *common)
 {
 	ps_strbuf_fini(&common->dir);
 }

@@ -1,4 +1,4 @@
-#include "listing/xml.h"
+#include "listing/listing.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -230,7 +230,7 @@ static int object_end(void *arg, const char *path, const char *text)
 static int not_a_listing(int rc, struct ps_error *err)
 {
 	if (rc == -EPROTO)
-		ps_error_prefix(err, "not the listing of a bucket");
+		ps_error_prefix(err, rc, "not the listing of a bucket");
 	return rc;
 }
 

@@ -1,4 +1,4 @@
-#include "origin/kinds.h"
+#include "origin/origin_private.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,14 +17,13 @@
 #include "base/strbuf.h"
 #include "base/thread.h"
 #include "base/url.h"
-#include "listing/names.h"
-#include "origin/enumerate.h"
+#include "listing/listing.h"
 
 #define PS_FILE_MAX_THREADS 8
 
 
 /* The objects of a file source; see struct ps_origin_ops.list. */
-static int ps_file_list(struct ps_origin *o, const struct ps_source *source, ps_list_fn fn, void *arg,
+static int ps_file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
 
 /* "file:///a%20b" to "/a b". -EINVAL, -ENOMEM. */
@@ -40,7 +39,7 @@ static void ps_file_remote(const struct stat *st, struct ps_remote *ret);
 /* lock: queue, the cancelled flags of what is queued or running, nthreads, nidle, aborted, stop. */
 struct ps_file {
 	struct ps_origin origin; /* first */
-	struct ps_source source;
+	struct ps_origin_source source;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	struct ps_list queue; /* of ps_transfer_work.transfer.link */
@@ -113,7 +112,7 @@ static int open_file(const char *url, struct ps_remote *seen, struct ps_error *e
 	return ps_steal_fd(&fd);
 }
 
-static int check_version(const struct ps_get *get, const struct ps_remote *seen, struct ps_error *err)
+static int check_version(const struct ps_origin_get *get, const struct ps_remote *seen, struct ps_error *err)
 {
 	if (ps_remote_same_version(&get->expect, seen))
 		return 0;
@@ -121,7 +120,7 @@ static int check_version(const struct ps_get *get, const struct ps_remote *seen,
 }
 
 /* The next part of the range, as vectors. Returns how many. */
-static int next_iov(const struct ps_get *get, struct iovec iov[static READ_MAX_IOV])
+static int next_iov(const struct ps_origin_get *get, struct iovec iov[static READ_MAX_IOV])
 {
 	size_t skip = get->nbytes_done, room = READ_NBYTES;
 	int n = 0;
@@ -148,7 +147,7 @@ static bool is_cancelled(struct ps_file *file, struct ps_transfer_work *work)
 }
 
 /* The bytes are told of only after the version was found unchanged behind them. */
-static int read_part(struct ps_get *get, int fd, struct ps_error *err)
+static int read_part(struct ps_origin_get *get, int fd, struct ps_error *err)
 {
 	struct iovec iov[READ_MAX_IOV];
 	struct ps_remote seen;
@@ -174,7 +173,7 @@ static int read_part(struct ps_get *get, int fd, struct ps_error *err)
 	return 0;
 }
 
-static void run_get(struct ps_file *file, struct ps_get *get, struct ps_error *err)
+static void run_get(struct ps_file *file, struct ps_origin_get *get, struct ps_error *err)
 {
 	ps_autofd int fd = open_file(get->url, &get->seen, err);
 
@@ -199,13 +198,13 @@ static void run(struct ps_file *file, struct ps_transfer_work *work)
 	if (cancelled)
 		ps_error_set(&err, ECANCELED, "cancelled");
 	if (work->kind == &kind_get) {
-		struct ps_get *get = PS_CONTAINER_OF(work, struct ps_get, work);
+		struct ps_origin_get *get = PS_CONTAINER_OF(work, struct ps_origin_get, work);
 
 		if (!cancelled)
 			run_get(file, get, &err);
 		get->done(get, &err);
 	} else {
-		struct ps_head *head = PS_CONTAINER_OF(work, struct ps_head, work);
+		struct ps_origin_head *head = PS_CONTAINER_OF(work, struct ps_origin_head, work);
 
 		if (!cancelled) {
 			ps_autofd int fd = open_file(head->url, &head->seen, &err);
@@ -271,13 +270,13 @@ static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic boo
 	return ps_file_list(o, &file_of(o)->source, fn, arg, stop, err);
 }
 
-static void head(struct ps_origin *o, struct ps_head *h)
+static void head(struct ps_origin *o, struct ps_origin_head *h)
 {
 	h->seen = PS_REMOTE_UNKNOWN;
 	submit(file_of(o), &h->work, &kind_head);
 }
 
-static void get(struct ps_origin *o, struct ps_get *g)
+static void get(struct ps_origin *o, struct ps_origin_get *g)
 {
 	g->nbytes_done = 0;
 	g->wire_nbytes = g->first_byte_ns = 0;
@@ -285,7 +284,7 @@ static void get(struct ps_origin *o, struct ps_get *g)
 	submit(file_of(o), &g->work, &kind_get);
 }
 
-static void cancel(struct ps_origin *o, struct ps_get *g)
+static void cancel(struct ps_origin *o, struct ps_origin_get *g)
 {
 	PS_LOCK_SCOPE(&file_of(o)->lock);
 	g->work.transfer.cancelled = true;
@@ -323,7 +322,7 @@ static const struct ps_origin_ops file_ops = {
         .close = file_close,
 };
 
-int ps_file_open(struct ps_source *source, struct ps_origin **ret, struct ps_error *err)
+int ps_file_open(struct ps_origin_source *source, struct ps_origin **ret, struct ps_error *err)
 {
 	struct ps_file *file = calloc(1, sizeof *file);
 
@@ -334,7 +333,7 @@ int ps_file_open(struct ps_source *source, struct ps_origin **ret, struct ps_err
 	file->origin.ops = &file_ops;
 	file->origin.local = true;
 	file->source = *source;
-	*source = (struct ps_source){0};
+	*source = (struct ps_origin_source){0};
 	pthread_mutex_init(&file->lock, NULL);
 	pthread_cond_init(&file->cond, NULL);
 	ps_list_init(&file->queue);
@@ -477,7 +476,7 @@ static int list_dir(const char *url, struct ps_names *names)
 }
 
 /* Reads a manifest given by URL, as the local one of @list.txt. */
-static int list_manifest(const struct ps_source *source, struct ps_names *names)
+static int list_manifest(const struct ps_origin_source *source, struct ps_names *names)
 {
 	ps_autopacked struct ps_packed text = {0};
 
@@ -486,16 +485,16 @@ static int list_manifest(const struct ps_source *source, struct ps_names *names)
 
 	if (ps_source_is_local_list(source)) {
 		rc = ps_source_read_list(source, &text, names->err);
-		return rc ? rc : ps_expand(source, &text, NULL, NULL, names);
+		return rc ? rc : ps_source_expand(source, &text, NULL, NULL, names);
 	}
 	rc = ps_file_path(source->canonical, &path);
 	if (rc)
 		return ps_error_set(names->err, -rc, "%s: %s", source->canonical, strerror(-rc));
 	rc = ps_source_read_file(path, &text, names->err);
-	return rc ? rc : ps_expand(source, &text, NULL, NULL, names);
+	return rc ? rc : ps_source_expand(source, &text, NULL, NULL, names);
 }
 
-static int ps_file_list(struct ps_origin *o, const struct ps_source *source, ps_list_fn fn, void *arg,
+static int ps_file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_names names;
@@ -508,7 +507,7 @@ static int ps_file_list(struct ps_origin *o, const struct ps_source *source, ps_
 	else if (source->kind == PS_SOURCE_MANIFEST)
 		rc = list_manifest(source, &names);
 	else
-		rc = ps_expand(source, NULL, NULL, NULL, &names);
+		rc = ps_source_expand(source, NULL, NULL, NULL, &names);
 	ps_names_fini(&names);
 	return rc;
 }

@@ -1,21 +1,248 @@
-#include "origin/kinds.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/secret.h"
-#include "origin/enumerate.h"
-#include "origin/http_get.h"
-#include "origin/http_list.h"
-#include "http/netrc.h"
 #include "base/url.h"
+#include "http/http.h"
+#include "http/request.h"
+#include "listing/listing.h"
+#include "origin/origin_private.h"
+
+/* Listing -------------------------------------------------------------------------------------------- */
+
+#define PAGES_AHEAD 8 /* directories asked for at the same time */
+
+/* Directories still to be read are a stack; the uppermost PAGES_AHEAD have been asked for. */
+struct dir {
+	struct dir *below;
+	struct ps_http_page *page;
+	unsigned depth;
+	char *url;  /* canonical, ends in "/" */
+	char *path; /* in the mount, "" or ends in "/" */
+};
+
+struct walk {
+	struct ps_http_client *client;
+	struct ps_names *names;
+	struct dir *top;
+	unsigned nasked;
+	uint64_t ndirs;
+
+	/* Of the page that is being parsed. */
+	const struct dir *dir;
+	const char *base; /* its URL after redirects, up to the last "/" */
+	struct ps_strbuf url, path;
+};
+
+static int out_of_memory(struct ps_names *names)
+{
+	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+}
+
+static void dir_free(struct walk *walk, struct dir *dir)
+{
+	walk->nasked -= dir->page != NULL;
+	ps_http_page_free(dir->page);
+	free(dir->url);
+	free(dir->path);
+	free(dir);
+}
+
+static int push(struct walk *walk, const char *url, const char *path, unsigned depth)
+{
+	struct dir *dir;
+
+	if (depth > PS_LIST_MAX_DEPTH) {
+		ps_names_warn(walk->names, path, "skipped: directories nested too deep");
+		return 0;
+	}
+	if (++walk->ndirs > PS_LIST_MAX_DIRS)
+		return ps_error_set(
+		        walk->names->err, E2BIG, "listing: more than %d directories", PS_LIST_MAX_DIRS);
+	dir = calloc(1, sizeof *dir);
+	if (!dir || !(dir->url = strdup(url)) || !(dir->path = strdup(path))) {
+		if (dir)
+			dir_free(walk, dir);
+		return out_of_memory(walk->names);
+	}
+	dir->depth = depth;
+	dir->below = walk->top;
+	walk->top = dir;
+	return 0;
+}
+
+static int ask_ahead(struct walk *walk)
+{
+	for (struct dir *dir = walk->top; dir; dir = dir->below) {
+		if (dir->page)
+			continue;
+		if (dir != walk->top && walk->nasked >= PAGES_AHEAD)
+			break;
+		dir->page = ps_http_page_start_packed(walk->client, dir->url, PS_LIST_MAX_PAGE_NBYTES);
+		if (!dir->page)
+			return out_of_memory(walk->names);
+		walk->nasked++;
+	}
+	return 0;
+}
+
+static int take_entry(void *arg, const struct ps_listing_entry *entry)
+{
+	struct walk *walk = arg;
+
+	if (ps_path_check(entry->name) < 0) {
+		ps_names_warn(walk->names, entry->name, "skipped: not a name that can be shown");
+		return 0;
+	}
+	ps_strbuf_reset(&walk->url);
+	ps_strbuf_add(&walk->url, walk->base);
+	ps_url_encode(entry->name, strlen(entry->name), false, &walk->url);
+	ps_strbuf_reset(&walk->path);
+	ps_strbuf_addf(&walk->path, "%s%s", walk->dir->path, entry->name);
+	if (entry->is_dir) {
+		ps_strbuf_addc(&walk->url, '/');
+		ps_strbuf_addc(&walk->path, '/');
+	}
+	if (walk->url.failed || walk->path.failed)
+		return out_of_memory(walk->names);
+	if (entry->is_dir && !ps_names_enters(walk->names, walk->path.s))
+		return 0;
+	if (entry->is_dir)
+		return push(walk, walk->url.s, walk->path.s, walk->dir->depth + 1);
+	struct ps_listed listed = {.path = walk->path.s, .url = walk->url.s, .remote = entry->remote};
+	return ps_names_add(walk->names, &listed);
+}
+
+/* Entries are named below where the page came from in the end: a redirect to "dir/" or to a mirror. */
+static char *base_of(const char *url)
+{
+	ps_autourl struct ps_url u = {0};
+
+	if (ps_url_parse(url, &u, NULL) < 0)
+		return NULL;
+	char *slash = strrchr(u.path, '/');
+	slash[1] = '\0';
+	free(u.query);
+	u.query = NULL;
+	return ps_url_compose(&u);
+}
+
+static int read_dir(struct walk *walk, struct dir *dir)
+{
+	char safe[PS_URL_TEXT_LEN];
+	struct ps_names *names = walk->names;
+	struct ps_error err = {0};
+	struct ps_page_body body;
+	int rc = ps_http_page_wait(dir->page, names->stop, &body, &err);
+
+	if (rc && dir->depth && (rc == -ENOENT || rc == -EACCES)) {
+		if (rc == -EACCES)
+			return ps_names_unread(names, dir->path, "forbidden: shown as far as it is known");
+		ps_names_warn(names, dir->path, "skipped: not found");
+		return 0;
+	}
+	if (rc) {
+		if (names->err)
+			*names->err = err;
+		return rc;
+	}
+	ps_autofree char *base = base_of(body.url);
+	if (!base)
+		return out_of_memory(names);
+	walk->dir = dir;
+	walk->base = base;
+	struct ps_listing *listing = ps_listing_new(body.is_json, base, take_entry, walk, names->err);
+	rc = listing ? ps_packed_each(body.packed, ps_listing_feed, listing) : -ENOMEM;
+	ps_listing_free(listing);
+	if (rc == -ENOMEM)
+		return out_of_memory(names);
+	if (rc == -EPROTO || rc == -EINVAL)
+		ps_error_prefix(names->err, rc, "%s", ps_url_redact(dir->url, safe));
+	return rc;
+}
+
+static int list_dir(struct ps_http_client *c, const char *url, struct ps_names *names)
+{
+	struct walk walk = {.client = c, .names = names};
+	int rc = push(&walk, url, "", 0);
+
+	while (!rc && walk.top) {
+		rc = ps_names_stopped(names);
+		if (!rc)
+			rc = ask_ahead(&walk);
+		if (rc)
+			break;
+		struct dir *dir = walk.top;
+		walk.top = dir->below;
+		rc = read_dir(&walk, dir);
+		dir_free(&walk, dir);
+	}
+	for (struct dir *dir; (dir = walk.top);) {
+		walk.top = dir->below;
+		dir_free(&walk, dir);
+	}
+	ps_strbuf_fini(&walk.url);
+	ps_strbuf_fini(&walk.path);
+	return rc;
+}
+
+static int sign_own(void *arg, const char *url, const char *signature)
+{
+	return ps_http_client_sign(arg, url, signature);
+}
+
+static int ps_http_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_origin_source *source,
+        ps_list_fn fn,
+        void *arg, const _Atomic bool *stop, struct ps_error *err)
+{
+	struct ps_names names;
+	struct ps_error mine = {0};
+	int rc;
+
+	if (!err)
+		err = &mine;
+	ps_names_init(&names, &o->lister, fn, arg, stop, err);
+	if (source->kind == PS_SOURCE_DIR)
+		rc = list_dir(c, source->canonical, &names);
+	else if (source->kind == PS_SOURCE_MANIFEST)
+		rc = ps_http_manifest_list(c, source, sign_own, c, &names);
+	else
+		rc = ps_source_expand(source, NULL, sign_own, c, &names);
+	ps_names_fini(&names);
+	return rc;
+}
+
+/* Manifests --------------------------------------------------------------------------------------- */
+
+int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_source *source, ps_sign_fn sign,
+        void *sign_arg, struct ps_names *names)
+{
+	struct ps_page_body body;
+
+	if (ps_source_is_local_list(source)) {
+		ps_autopacked struct ps_packed text = {0};
+		int rc = ps_source_read_list(source, &text, names->err);
+
+		return rc ? rc : ps_source_expand(source, &text, sign, sign_arg, names);
+	}
+	struct ps_http_page *page = ps_http_page_start_packed(c, source->canonical, PS_MANIFEST_MAX_NBYTES);
+	if (!page)
+		return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+	int rc = ps_http_page_wait(page, names->stop, &body, names->err);
+	if (!rc)
+		rc = ps_source_expand(source, body.packed, sign, sign_arg, names);
+	ps_http_page_free(page);
+	return rc;
+}
+
+/* The origin ----------------------------------------------------------------------------------------- */
 
 struct ps_http {
 	struct ps_origin origin; /* first */
 	struct ps_http_client client;
-	struct ps_source source;
+	struct ps_origin_source source;
 };
 
 static struct ps_http *http_of(struct ps_origin *o)
@@ -28,17 +255,17 @@ static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic boo
 	return ps_http_list(o, &http_of(o)->client, &http_of(o)->source, fn, arg, stop, err);
 }
 
-static void head(struct ps_origin *o, struct ps_head *h)
+static void head(struct ps_origin *o, struct ps_origin_head *h)
 {
 	ps_http_head(&http_of(o)->client, h);
 }
 
-static void get(struct ps_origin *o, struct ps_get *g)
+static void get(struct ps_origin *o, struct ps_origin_get *g)
 {
 	ps_http_get(&http_of(o)->client, g);
 }
 
-static void cancel(struct ps_origin *o, struct ps_get *g)
+static void cancel(struct ps_origin *o, struct ps_origin_get *g)
 {
 	ps_http_cancel(&http_of(o)->client, &g->work);
 }
@@ -90,7 +317,7 @@ static int find_query(void *arg, const char *text, size_t n, bool more, size_t *
 
 static int learn_signatures(struct ps_http *http, struct ps_error *err)
 {
-	const struct ps_source *source = &http->source;
+	const struct ps_origin_source *source = &http->source;
 	struct ps_names names;
 
 	int rc = ps_packed_each(&source->text, find_query, NULL);
@@ -99,7 +326,7 @@ static int learn_signatures(struct ps_http *http, struct ps_error *err)
 		return rc ? ps_error_set(err, ENOMEM, "out of memory") : 0;
 	ps_names_init(&names, NULL, ignore, NULL, NULL, err);
 	names.quiet = true;
-	rc = ps_expand(source, &source->text, sign, &http->client, &names);
+	rc = ps_source_expand(source, &source->text, sign, &http->client, &names);
 	ps_names_fini(&names);
 	return rc;
 }
@@ -131,7 +358,7 @@ static int init_client(struct ps_http *http, const struct ps_origin_options *opt
 	return rc;
 }
 
-int ps_http_open(struct ps_source *source, const struct ps_origin_options *options, struct ps_origin **ret,
+int ps_http_open(struct ps_origin_source *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err)
 {
 	struct ps_http *http = calloc(1, sizeof *http);
@@ -142,7 +369,7 @@ int ps_http_open(struct ps_source *source, const struct ps_origin_options *optio
 	}
 	http->origin.ops = &http_ops;
 	http->source = *source;
-	*source = (struct ps_source){0};
+	*source = (struct ps_origin_source){0};
 	int rc = init_client(http, options, err);
 	if (rc) {
 		ps_source_fini(&http->source);

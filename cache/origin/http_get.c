@@ -1,4 +1,4 @@
-#include "origin/http_get.h"
+#include "origin/origin_private.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
-#include "base/crc.h"
+#include "base/checksum.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/url.h"
@@ -23,14 +23,14 @@ static int take_url(struct ps_http_request *rq, const char *url)
 
 /* GET of a range ---------------------------------------------------------------------------------- */
 
-static struct ps_get *get_of(struct ps_transfer_work *work)
+static struct ps_origin_get *get_of(struct ps_transfer_work *work)
 {
-	return PS_CONTAINER_OF(work, struct ps_get, work);
+	return PS_CONTAINER_OF(work, struct ps_origin_get, work);
 }
 
 static int get_prepare(struct ps_http_request *rq)
 {
-	struct ps_get *get = get_of(rq->work);
+	struct ps_origin_get *get = get_of(rq->work);
 
 	rq->ranged = true;
 	rq->range_first = get->offset;
@@ -55,7 +55,7 @@ int ps_http_get_check_range(struct ps_http_request *rq, const struct ps_remote *
 
 static int get_accept(struct ps_http_request *rq)
 {
-	struct ps_get *get = get_of(rq->work);
+	struct ps_origin_get *get = get_of(rq->work);
 
 	ps_http_response_remote(&rq->response, &get->seen);
 	get->first_byte_ns = rq->first_byte_ns;
@@ -63,14 +63,14 @@ static int get_accept(struct ps_http_request *rq)
 }
 
 /* How much of the get's beginning tells whether it is of the version expected; 0: nothing does. */
-static size_t marked_nbytes(const struct ps_get *get)
+static size_t marked_nbytes(const struct ps_origin_get *get)
 {
 	size_t n = (size_t)PS_MIN((uint64_t)PS_MARKED_NBYTES, get->expect.size);
 
 	return get->offset == 0 && get->nbytes >= n && ps_remote_is_marked(&get->expect) ? n : 0;
 }
 
-static bool has_mark(const struct ps_get *get, size_t nbytes)
+static bool has_mark(const struct ps_origin_get *get, size_t nbytes)
 {
 	struct ps_remote seen = PS_REMOTE_UNKNOWN;
 	uint64_t crc = 0;
@@ -87,7 +87,7 @@ static bool has_mark(const struct ps_get *get, size_t nbytes)
 
 /* Copies to the place behind what has come so far. The vectors are few (a vector a block), so the search is
  * short. */
-static void scatter(const struct ps_get *get, const char *bytes, size_t n)
+static void scatter(const struct ps_origin_get *get, const char *bytes, size_t n)
 {
 	size_t skip = get->nbytes_done;
 
@@ -108,7 +108,7 @@ static void scatter(const struct ps_get *get, const char *bytes, size_t n)
 
 void ps_http_get_tell(struct ps_http_request *rq)
 {
-	struct ps_get *get = get_of(rq->work);
+	struct ps_origin_get *get = get_of(rq->work);
 
 	if (!rq->untold_nbytes)
 		return; /* told of since it was put off */
@@ -119,7 +119,7 @@ void ps_http_get_tell(struct ps_http_request *rq)
 
 int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 {
-	struct ps_get *get = get_of(rq->work);
+	struct ps_origin_get *get = get_of(rq->work);
 
 	if (n > rq->range_last + 1 - get->offset - get->nbytes_done) {
 		ps_error_set(
@@ -150,7 +150,7 @@ int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 
 void ps_http_get_finish(struct ps_http_request *rq)
 {
-	struct ps_get *get = get_of(rq->work);
+	struct ps_origin_get *get = get_of(rq->work);
 
 	if (rq->untold_nbytes)
 		ps_http_get_tell(rq);
@@ -162,7 +162,7 @@ void ps_http_get_finish(struct ps_http_request *rq)
 
 static void get_finish(struct ps_http_request *rq)
 {
-	struct ps_get *get = get_of(rq->work);
+	struct ps_origin_get *get = get_of(rq->work);
 
 	if (!rq->error.err && rq->redirects && !rq->remembered)
 		ps_redirects_note(&rq->client->redirects, get->url, rq->url, ps_clock_mono_ns());
@@ -172,7 +172,7 @@ static void get_finish(struct ps_http_request *rq)
 /* What refuses at a remembered place may be gone from there alone. */
 static bool ask_anew(struct ps_http_request *rq)
 {
-	struct ps_get *get = get_of(rq->work);
+	struct ps_origin_get *get = get_of(rq->work);
 	int status = rq->response.status;
 
 	if (!rq->error.err || !rq->remembered)
@@ -188,7 +188,7 @@ static bool ask_anew(struct ps_http_request *rq)
 
 bool ps_http_get_again(struct ps_http_request *rq)
 {
-	struct ps_get *get = get_of(rq->work);
+	struct ps_origin_get *get = get_of(rq->work);
 
 	if (rq->error.err || get->nbytes_done == get->nbytes)
 		return false;
@@ -212,7 +212,7 @@ static bool get_again(struct ps_http_request *rq)
 
 static void get_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
-	struct ps_get *get = get_of(work);
+	struct ps_origin_get *get = get_of(work);
 
 	get->done(get, err);
 }
@@ -229,7 +229,7 @@ static const struct ps_http_kind get_kind = {
         .done = get_done,
 };
 
-void ps_http_get(struct ps_http_client *c, struct ps_get *get)
+void ps_http_get(struct ps_http_client *c, struct ps_origin_get *get)
 {
 	get->nbytes_done = 0;
 	get->wire_nbytes = get->first_byte_ns = 0;
@@ -239,9 +239,9 @@ void ps_http_get(struct ps_http_client *c, struct ps_get *get)
 
 /* HEAD -------------------------------------------------------------------------------------------- */
 
-static struct ps_head *head_of(struct ps_transfer_work *work)
+static struct ps_origin_head *head_of(struct ps_transfer_work *work)
 {
-	return PS_CONTAINER_OF(work, struct ps_head, work);
+	return PS_CONTAINER_OF(work, struct ps_origin_head, work);
 }
 
 /* Of an object without a version: they make its mark. */
@@ -294,7 +294,7 @@ static size_t mark_nbytes(const struct ps_http_request *rq, const struct ps_remo
 static int head_accept(struct ps_http_request *rq)
 {
 	const struct ps_http_response *r = &rq->response;
-	struct ps_head *head = head_of(rq->work);
+	struct ps_origin_head *head = head_of(rq->work);
 
 	rq->wanted_enough = true;
 	rq->mark_left = 0;
@@ -324,7 +324,7 @@ static int head_body(struct ps_http_request *rq, const char *bytes, size_t n)
 /* The answer told the size. Without a version the first bytes are asked for, unless they were. */
 static bool again_for_mark(struct ps_http_request *rq)
 {
-	struct ps_head *head = head_of(rq->work);
+	struct ps_origin_head *head = head_of(rq->work);
 	bool versionless = ps_remote_versionless(&head->seen) && !rq->client->dialect;
 
 	atomic_store(&rq->client->versionless, versionless);
@@ -344,7 +344,7 @@ static bool again_for_mark(struct ps_http_request *rq)
  * for GET is refused so.) */
 static bool head_again(struct ps_http_request *rq)
 {
-	struct ps_head *head = head_of(rq->work);
+	struct ps_origin_head *head = head_of(rq->work);
 	int status = rq->response.status;
 	bool told = !rq->error.err && head->seen.size != PS_SIZE_UNKNOWN;
 
@@ -365,7 +365,7 @@ static bool head_again(struct ps_http_request *rq)
 
 static void head_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
-	struct ps_head *head = head_of(work);
+	struct ps_origin_head *head = head_of(work);
 
 	head->done(head, err);
 }
@@ -380,7 +380,7 @@ static const struct ps_http_kind head_kind = {
         .done = head_done,
 };
 
-void ps_http_head(struct ps_http_client *c, struct ps_head *head)
+void ps_http_head(struct ps_http_client *c, struct ps_origin_head *head)
 {
 	head->seen = PS_REMOTE_UNKNOWN;
 	ps_http_submit(c, &head_kind, &head->work);

@@ -1,46 +1,274 @@
-#include "origin/kinds.h"
-
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
+#include "base/checksum.h"
 #include "base/clock.h"
-#include "base/env.h"
 #include "base/secret.h"
+#include "base/log.h"
+#include "base/url.h"
 #include "credentials/credentials.h"
+#include "http/request.h"
+#include "listing/listing.h"
+#include "origin/origin_private.h"
 #include "origin/hub_private.h"
-#include "credentials/hub_token.h"
+
+/* Listing -------------------------------------------------------------------------------------------- */
+
+/* Listing: a revision to its commit, the commit's tree page by page, each file to a name below what was asked for. */
+
+#define STOP_LOOK_MS 50
+#define MAX_PAGES 100000 /* of a thousand entries each; more is a loop */
+
+struct tree {
+	struct ps_hf *hf;
+	struct ps_names *names;
+	const char *base; /* the folder that is the mount's root: names are below it */
+	const char *only; /* the one path that is wanted; NULL: all */
+	struct ps_glob *glob;
+	uint64_t nfiles;
+};
+
+static int out_of_memory(struct ps_names *names)
+{
+	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+}
+
+/* Pages ------------------------------------------------------------------------------------------- */
+
+/* Until the limit allows one more request. */
+static int wait_turn(struct ps_hf *hf, struct ps_names *names)
+{
+	uint32_t wait_ms;
+	bool told = false;
+
+	while ((wait_ms = ps_hf_limit_take(&hf->limit, PS_HF_API, ps_clock_mono_ns()))) {
+		int rc = ps_names_stopped(names);
+
+		if (rc)
+			return rc;
+		if (!told && wait_ms > 1000)
+			ps_log_info("list: %s: waiting %u s, as the Hub's limit of requests is used up",
+			        hf->source.canonical, wait_ms / 1000);
+		told = true;
+		nanosleep(&(struct timespec){.tv_nsec = (long)(STOP_LOOK_MS * PS_NS_PER_MS)}, NULL);
+	}
+	return 0;
+}
+
+/* NULL with *names->err; else the page is the caller's. */
+static struct ps_http_page *fetch(
+        struct ps_hf *hf, struct ps_names *names, const char *url, struct ps_page_body *ret_body)
+{
+	if (!url) {
+		out_of_memory(names);
+		return NULL;
+	}
+	if (wait_turn(hf, names) < 0)
+		return NULL;
+	struct ps_http_page *page = ps_http_page_start(&hf->client, url, PS_LIST_MAX_PAGE_NBYTES);
+	int rc = page ? ps_http_page_wait(page, names->stop, ret_body, names->err) : out_of_memory(names);
+
+	ps_hf_limit_put(&hf->limit, PS_HF_API);
+	if (!rc)
+		return page;
+	ps_http_page_free(page);
+	return NULL;
+}
+
+static int find_commit(struct ps_hf *hf, struct ps_names *names, char ret[static 41])
+{
+	struct ps_page_body body;
+	json_error_t je;
+
+	if (ps_hf_is_commit(hf->source.rev)) {
+		memcpy(ret, hf->source.rev, 41);
+		return 0;
+	}
+	ps_autofree char *url = ps_hf_url_revision(&hf->source, hf->endpoint);
+	struct ps_http_page *page = fetch(hf, names, url, &body);
+	if (!page)
+		return -names->err->err;
+	json_t *j = json_loadb(body.text, body.nbytes, 0, &je);
+	const char *sha = json_string_value(json_object_get(j, "sha"));
+	int rc = 0;
+	if (sha && ps_hf_is_commit(sha))
+		memcpy(ret, sha, 41);
+	else
+		rc = ps_error_set(names->err, EPROTO, "%s: does not tell the commit: is that a Hugging Face Hub?", url);
+	json_decref(j);
+	ps_http_page_free(page);
+	return rc;
+}
+
+/* Files ------------------------------------------------------------------------------------------- */
+
+static bool is_hex(const char *s, size_t n)
+{
+	return s && strlen(s) == n && s[strspn(s, "0123456789abcdef")] == '\0';
+}
+
+/* {"type": "file", "path", "size", "oid", "lfs": {"oid", "size"}} */
+static int take_entry(void *arg, const json_t *j)
+{
+	struct tree *tree = arg;
+	const char *type = json_string_value(json_object_get(j, "type"));
+	const char *path = json_string_value(json_object_get(j, "path"));
+	const json_t *lfs = json_object_get(j, "lfs");
+	const json_t *size = json_object_get(json_is_object(lfs) ? lfs : j, "size");
+	const char *oid = json_string_value(json_object_get(json_is_object(lfs) ? lfs : j, "oid"));
+	size_t nbase = strlen(tree->base);
+	char checksum[PS_CHECKSUM_LEN];
+
+	if (!type || strcmp(type, "file") != 0 || !path)
+		return 0;
+	if (nbase && (strncmp(path, tree->base, nbase) != 0 || path[nbase] != '/'))
+		return 0;
+	if ((tree->only && strcmp(path, tree->only) != 0) || (tree->glob && !ps_glob_match(tree->glob, path)))
+		return 0;
+	bool is_sha256 = is_hex(oid, 64);
+	if ((!is_sha256 && !is_hex(oid, 40)) || !json_is_integer(size) || json_integer_value(size) < 0) {
+		ps_names_warn(tree->names, path, "skipped: the listing tells no size or no oid");
+		return 0;
+	}
+	ps_autofree char *url = ps_hf_url_object(&tree->hf->source, tree->hf->endpoint, path);
+	if (!url)
+		return out_of_memory(tree->names);
+	struct ps_listed listed = {.path = path + (nbase ? nbase + 1 : 0),
+	        .url = url,
+	        .remote = PS_REMOTE_UNKNOWN,
+	        .checksum = checksum};
+	listed.remote.size = (uint64_t)json_integer_value(size);
+	snprintf(listed.remote.etag, sizeof listed.remote.etag, "\"%s\"", oid);
+	snprintf(checksum, sizeof checksum, "%s:%s", is_sha256 ? "sha256" : "gitblob", oid);
+	tree->nfiles++;
+	return ps_names_add(tree->names, &listed);
+}
+
+/* The next page's URL: of the endpoint's own host, since the token goes there. */
+static int take_next(struct ps_hf *hf, struct ps_names *names, const char *link, char **url)
+{
+	char safe[PS_URL_TEXT_LEN];
+	char *next;
+	int rc = ps_url_join(*url, link, &next, names->err);
+
+	if (rc)
+		return rc;
+	bool away = !ps_http_client_owns(&hf->client, next), same = strcmp(next, *url) == 0;
+	if (away || same)
+		rc = ps_error_set(names->err, EPROTO, "%s: the next page would be %s", ps_url_redact(*url, safe),
+		        same ? "the same one" : "on another host: refused");
+	free(*url);
+	*url = next;
+	return rc;
+}
+
+static int list_pages(struct tree *tree, char **url)
+{
+	char safe[PS_URL_TEXT_LEN];
+	struct ps_names *names = tree->names;
+	int rc = 0;
+
+	for (unsigned n = 0; !rc && n < MAX_PAGES; n++) {
+		struct ps_page_body body;
+		struct ps_http_page *page = fetch(tree->hf, names, *url, &body);
+
+		if (!page)
+			return -names->err->err;
+		rc = ps_json_array_parse(
+		        body.text, body.nbytes, "not a tree of the Hub", take_entry, tree, names->err);
+		if (rc == -EPROTO)
+			ps_error_prefix(names->err, rc, "%s", ps_url_redact(*url, safe));
+		bool more = body.next;
+		if (!rc && more)
+			rc = take_next(tree->hf, names, body.next, url);
+		ps_http_page_free(page);
+		if (rc || !more)
+			return rc;
+	}
+	return rc ? rc : ps_error_set(names->err, E2BIG, "listing: more than %d pages", MAX_PAGES);
+}
+
+static int list_tree(struct tree *tree, const char *commit, const char *dir, bool recursive)
+{
+	struct ps_hf *hf = tree->hf;
+	char *url = ps_hf_url_tree(&hf->source, hf->endpoint, commit, dir, recursive);
+	int rc = list_pages(tree, &url);
+
+	free(url);
+	return rc;
+}
+
+/* A folder, or, if there is none of that name, a file. */
+static int list_path(struct tree *tree, const char *commit)
+{
+	const char *path = tree->hf->source.path, *slash = strrchr(path, '/');
+	ps_autofree char *parent = strndup(path, slash ? (size_t)(slash - path) : 0);
+	struct ps_error none = {0};
+
+	if (!parent)
+		return out_of_memory(tree->names);
+	tree->base = path;
+	int rc = list_tree(tree, commit, path, true);
+	if (rc != -ENOENT || !*path)
+		return rc;
+	struct ps_error first = *tree->names->err;
+	*tree->names->err = none;
+	tree->base = parent;
+	tree->only = path;
+	rc = list_tree(tree, commit, parent, false);
+	if (rc == -ENOENT || (!rc && !tree->nfiles)) {
+		*tree->names->err = first;
+		rc = -first.err;
+	}
+	return rc;
+}
+
+static int list_pattern(struct tree *tree, const char *commit)
+{
+	int rc = ps_glob_new(tree->hf->source.path, &tree->glob, tree->names->err);
+
+	if (rc)
+		return rc;
+	tree->base = ps_glob_dir(tree->glob);
+	rc = list_tree(tree, commit, tree->base, ps_glob_is_deep(tree->glob));
+	if (rc)
+		return rc;
+	ps_autofree char *first = NULL;
+	uint64_t n = ps_glob_unmatched(tree->glob, &first);
+	if (n)
+		ps_log_warning("list: %s: %llu of the names that the braces stand for are not there, the first is %.300s",
+		        tree->hf->source.canonical, (unsigned long long)n, first ? first : "?");
+	return 0;
+}
+
+static int ps_hf_list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
+{
+	struct ps_hf *hf = ps_hf_of(o);
+	struct ps_error mine = {0};
+	struct ps_names names;
+	struct tree tree = {.hf = hf, .names = &names};
+	char commit[41];
+
+	ps_names_init(&names, &o->lister, fn, arg, stop, err ? err : &mine);
+	int rc = find_commit(hf, &names, commit);
+	if (!rc) {
+		ps_log_debug("list: %s: commit %s", hf->source.canonical, commit);
+		ps_hf_note_commit(hf, commit);
+		rc = hf->source.is_pattern ? list_pattern(&tree, commit) : list_path(&tree, commit);
+	}
+	ps_glob_free(tree.glob);
+	ps_names_fini(&names);
+	return rc;
+}
+
+/* The origin ----------------------------------------------------------------------------------------- */
 
 #define TOKEN_HEADER "Authorization: Bearer "
 #define MAX_HEADERS 65
-
-/* Commits ----------------------------------------------------------------------------------------- */
-
-bool ps_hf_revision(struct ps_hf *hf, unsigned n, char ret[static 256])
-{
-	PS_LOCK_SCOPE(&hf->lock);
-	if (n >= PS_MAX(hf->ncommits, 1u))
-		return false;
-	const char *rev = hf->ncommits ? hf->commits[n] : hf->source.rev;
-	if (strlen(rev) >= 256)
-		return false;
-	memcpy(ret, rev, strlen(rev) + 1);
-	return true;
-}
-
-void ps_hf_note_commit(struct ps_hf *hf, const char *commit)
-{
-	PS_LOCK_SCOPE(&hf->lock);
-	unsigned at = 0;
-
-	while (at < hf->ncommits && strcmp(hf->commits[at], commit) != 0)
-		at++;
-	if (at == hf->ncommits)
-		at = hf->ncommits < PS_HF_COMMITS ? hf->ncommits++ : PS_HF_COMMITS - 1;
-	memmove(hf->commits[1], hf->commits[0], at * sizeof hf->commits[0]);
-	memcpy(hf->commits[0], commit, sizeof hf->commits[0]);
-}
 
 /* What the Hub says beyond HTTP ------------------------------------------------------------------- */
 

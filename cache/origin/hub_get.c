@@ -1,11 +1,245 @@
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hashtable.h"
+#include "base/size.h"
+#include "origin/origin_private.h"
 #include "origin/hub_private.h"
-#include "origin/http_get.h"
+
+/* Limits --------------------------------------------------------------------------------------------- */
+
+void ps_hf_limit_init(struct ps_hf_limit *limit)
+{
+	memset(limit->windows, 0, sizeof limit->windows);
+	pthread_mutex_init(&limit->lock, NULL);
+}
+
+void ps_hf_limit_fini(struct ps_hf_limit *limit)
+{
+	pthread_mutex_destroy(&limit->lock);
+}
+
+#define MAX_RESET_S (24 * 3600) /* whatever a server says */
+
+/* A second more than told: the reset is rounded. */
+static uint32_t wait_ms(const struct ps_hf_window *w, uint64_t now_ns)
+{
+	return (uint32_t)((w->until_ns - now_ns) / PS_NS_PER_MS + 1000);
+}
+
+uint32_t ps_hf_limit_take(struct ps_hf_limit *limit, enum ps_hf_class class, uint64_t now_ns)
+{
+	PS_LOCK_SCOPE(&limit->lock);
+	struct ps_hf_window *w = &limit->windows[class];
+
+	if (w->until_ns && now_ns > w->until_ns + PS_NS_PER_S)
+		w->until_ns = 0;
+	if (w->until_ns && w->left <= (int64_t)w->inflight)
+		return w->left <= 0 && w->until_ns > now_ns ? wait_ms(w, now_ns) : 1000;
+	w->inflight++;
+	return 0;
+}
+
+void ps_hf_limit_put(struct ps_hf_limit *limit, enum ps_hf_class class)
+{
+	PS_LOCK_SCOPE(&limit->lock);
+	limit->windows[class].inflight--;
+}
+
+uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t left, int64_t reset_s, bool refused,
+        uint64_t now_ns)
+{
+	static const char *const names[PS_HF_CLASSES] = {"api", "resolvers"};
+	reset_s = PS_MIN(PS_MAX(reset_s, 0), MAX_RESET_S);
+	uint64_t until_ns = now_ns + (uint64_t)reset_s * PS_NS_PER_S;
+
+	PS_LOCK_SCOPE(&limit->lock);
+	for (unsigned i = 0; i < PS_HF_CLASSES; i++) {
+		struct ps_hf_window *w = &limit->windows[i];
+
+		if (strcmp(class, names[i]) != 0)
+			continue;
+		/* Answers overtake each other: within a window the least that was told counts. */
+		bool same = w->until_ns && until_ns < w->until_ns + 5 * PS_NS_PER_S;
+		w->left = refused ? 0 : same && w->left < left ? w->left : left;
+		if (!same)
+			w->until_ns = until_ns;
+		return w->left ? 0 : wait_ms(w, now_ns < w->until_ns ? now_ns : w->until_ns);
+	}
+	return refused ? (uint32_t)(reset_s * 1000 + 1000) : 0;
+}
+
+/* Commits ----------------------------------------------------------------------------------------- */
+
+/* The n-th revision to ask for a file: the commits that were listed, or, while there are none, the source's own. False:
+ * no more. */
+static bool ps_hf_revision(struct ps_hf *hf, unsigned n, char ret[static 256])
+{
+	PS_LOCK_SCOPE(&hf->lock);
+	if (n >= PS_MAX(hf->ncommits, 1u))
+		return false;
+	const char *rev = hf->ncommits ? hf->commits[n] : hf->source.rev;
+	if (strlen(rev) >= 256)
+		return false;
+	memcpy(ret, rev, strlen(rev) + 1);
+	return true;
+}
+
+void ps_hf_note_commit(struct ps_hf *hf, const char *commit)
+{
+	PS_LOCK_SCOPE(&hf->lock);
+	unsigned at = 0;
+
+	while (at < hf->ncommits && strcmp(hf->commits[at], commit) != 0)
+		at++;
+	if (at == hf->ncommits)
+		at = hf->ncommits < PS_HF_COMMITS ? hf->ncommits++ : PS_HF_COMMITS - 1;
+	memmove(hf->commits[1], hf->commits[0], at * sizeof hf->commits[0]);
+	memcpy(hf->commits[0], commit, sizeof hf->commits[0]);
+}
+
+/* HEAD of a file ------------------------------------------------------------------------------------- */
+
+/* The request for url's n-th revision goes into rq->url. -errno with rq->error, also when the limit is used up. */
+static int ps_hf_file_ask(struct ps_http_request *rq, const char *url, unsigned n)
+{
+	struct ps_hf *hf = ps_hf_of_client(rq->client);
+	ps_autofree char *path = ps_hf_path_of_object(&hf->source, url);
+	char rev[256];
+
+	if (!path || !ps_hf_revision(hf, n, rev))
+		return ps_error_set(&rq->error, EINVAL, "not a file of %s", hf->source.canonical);
+	char *ask = ps_hf_url_resolve(&hf->source, hf->endpoint, rev, path);
+	if (!ask)
+		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+	free(rq->url);
+	rq->url = ask;
+	rq->redirects = 0;
+	return 0;
+}
+
+/* True: location is on another host, and so the bytes' place. */
+static bool ps_hf_file_is_away(struct ps_http_request *rq, const char *location)
+{
+	return !ps_http_client_owns(rq->client, location);
+}
+
+/* The Hub's ETags are oids, quoted, some of them weak for no reason of theirs. */
+static void normalise(const char *etag, char ret[static PS_ETAG_LEN])
+{
+	size_t n;
+
+	etag += strncmp(etag, "W/", 2) == 0 ? 2 : 0;
+	etag += *etag == '"';
+	n = strcspn(etag, "\"");
+	if (n && n < PS_ETAG_LEN - 2)
+		snprintf(ret, PS_ETAG_LEN, "\"%.*s\"", (int)n, etag);
+}
+
+/* What the answer, redirect or not, says of the file. */
+static void ps_hf_file_answer(const struct ps_http_response *r, struct ps_remote *ret)
+{
+	*ret = PS_REMOTE_UNKNOWN;
+	ret->size = r->linked_size != PS_SIZE_UNKNOWN ? r->linked_size : ps_http_response_size(r);
+	normalise(r->linked_etag[0] ? r->linked_etag : r->status < 300 ? r->etag : "", ret->etag);
+}
+
+/* HEAD -------------------------------------------------------------------------------------------- */
+
+static struct ps_origin_head *head_of(struct ps_transfer_work *work)
+{
+	return PS_CONTAINER_OF(work, struct ps_origin_head, work);
+}
+
+static int take_turn(struct ps_http_request *rq)
+{
+	struct ps_hf *hf = ps_hf_of_client(rq->client);
+	uint32_t wait_ms = ps_hf_limit_take(&hf->limit, PS_HF_RESOLVERS, ps_clock_mono_ns());
+
+	if (!wait_ms) {
+		rq->work->turn = 1;
+		return 0;
+	}
+	ps_error_set(&rq->error, EAGAIN, "the Hub's limit of requests is used up for %u s", wait_ms / 1000);
+	rq->error.retryable = true;
+	rq->error.retry_after_ms = wait_ms;
+	return -EAGAIN;
+}
+
+static int head_prepare(struct ps_http_request *rq)
+{
+	int rc = ps_hf_file_ask(rq, head_of(rq->work)->url, 0);
+
+	return rc ? rc : take_turn(rq);
+}
+
+static void take_answer(struct ps_http_request *rq)
+{
+	struct ps_origin_head *head = head_of(rq->work);
+
+	ps_hf_file_answer(&rq->response, &head->seen);
+	if (head->seen.size == PS_SIZE_UNKNOWN) {
+		ps_error_set(&rq->error, EPROTO, "HTTP %d: the server does not tell the size", rq->response.status);
+		rq->error.retryable = true;
+	}
+}
+
+static bool head_redirected(struct ps_http_request *rq, const char *location)
+{
+	if (!ps_hf_file_is_away(rq, location))
+		return false;
+	take_answer(rq);
+	return true;
+}
+
+static int head_accept(struct ps_http_request *rq)
+{
+	int rc = ps_http_response_status(&rq->response, NULL, &rq->error);
+
+	rq->wanted_enough = true;
+	if (!rc)
+		take_answer(rq);
+	return -rq->error.err;
+}
+
+static int head_body(struct ps_http_request *rq, const char *bytes, size_t n)
+{
+	(void)rq, (void)bytes, (void)n;
+	return 0;
+}
+
+static void head_done(struct ps_transfer_work *work, const struct ps_error *err)
+{
+	struct ps_origin_head *head = head_of(work);
+	struct ps_http_client *client = work->owner;
+
+	if (work->turn)
+		ps_hf_limit_put(&ps_hf_of_client(client)->limit, PS_HF_RESOLVERS);
+	head->done(head, err);
+}
+
+static const struct ps_http_kind head_kind = {
+        .method = "HEAD",
+        .awaited = true,
+        .prepare = head_prepare,
+        .redirected = head_redirected,
+        .accept = head_accept,
+        .body = head_body,
+        .done = head_done,
+};
+
+void ps_hf_head(struct ps_origin *o, struct ps_origin_head *head)
+{
+	head->seen = PS_REMOTE_UNKNOWN;
+	head->work.turn = 0;
+	ps_http_submit(&ps_hf_of(o)->client, &head_kind, &head->work);
+}
+
+/* Ranges --------------------------------------------------------------------------------------------- */
 
 /* Where the bytes of one version of a file are.
  *
@@ -39,9 +273,9 @@ struct ps_hf_place {
 
 static const struct ps_http_kind ask_kind, get_kind, wait_kind;
 
-static struct ps_get *get_of(struct ps_transfer_work *work)
+static struct ps_origin_get *get_of(struct ps_transfer_work *work)
 {
-	return PS_CONTAINER_OF(work, struct ps_get, work);
+	return PS_CONTAINER_OF(work, struct ps_origin_get, work);
 }
 
 static struct ps_hf_place *place_of(struct ps_transfer_work *work)
@@ -49,7 +283,7 @@ static struct ps_hf_place *place_of(struct ps_transfer_work *work)
 	return PS_CONTAINER_OF(work, struct ps_hf_place, work);
 }
 
-static struct ps_get *get_of_link(struct ps_list *link)
+static struct ps_origin_get *get_of_link(struct ps_list *link)
 {
 	struct ps_transfer *t = PS_CONTAINER_OF(link, struct ps_transfer, link);
 
@@ -121,7 +355,7 @@ static struct ps_hf_place *place_get(struct ps_hf *hf, const char *url, const st
 	return place;
 }
 
-static void submit(struct ps_hf *hf, struct ps_get *get)
+static void submit(struct ps_hf *hf, struct ps_origin_get *get)
 {
 	get->nbytes_done = 0;
 	get->wire_nbytes = get->first_byte_ns = 0;
@@ -131,7 +365,7 @@ static void submit(struct ps_hf *hf, struct ps_get *get)
 }
 
 /* To the place if it is known, else to the line of those that wait for it. */
-static void hand_over(struct ps_hf *hf, struct ps_hf_place *place, struct ps_get *get)
+static void hand_over(struct ps_hf *hf, struct ps_hf_place *place, struct ps_origin_get *get)
 {
 	if (place->target) {
 		submit(hf, get);
@@ -258,7 +492,7 @@ static void ask_done(struct ps_transfer_work *work, const struct ps_error *err)
 			place->cdn_etag[0] = '\0';
 		}
 		while (!ps_list_empty(&place->waiting)) {
-			struct ps_get *get = get_of_link(place->waiting.next);
+			struct ps_origin_get *get = get_of_link(place->waiting.next);
 
 			ps_list_remove(&get->work.transfer.link);
 			submit(hf, get);
@@ -267,7 +501,7 @@ static void ask_done(struct ps_transfer_work *work, const struct ps_error *err)
 			get_of_link(l)->work.kind = &get_kind; /* no longer one that waits */
 	}
 	while (!ps_list_empty(&unlucky)) {
-		struct ps_get *get = get_of_link(unlucky.next);
+		struct ps_origin_get *get = get_of_link(unlucky.next);
 
 		ps_list_remove(&get->work.transfer.link);
 		{
@@ -298,7 +532,7 @@ static const struct ps_http_kind ask_kind = {
 static int get_prepare(struct ps_http_request *rq)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);
-	const struct ps_get *get = get_of(rq->work);
+	const struct ps_origin_get *get = get_of(rq->work);
 	struct ps_hf_place *place = get->priv;
 
 	if (!place)
@@ -343,7 +577,7 @@ static int check_etag(struct ps_http_request *rq)
 
 static int get_accept(struct ps_http_request *rq)
 {
-	struct ps_get *get = get_of(rq->work);
+	struct ps_origin_get *get = get_of(rq->work);
 	struct ps_remote expect = PS_REMOTE_UNKNOWN;
 	int status = rq->response.status;
 
@@ -360,7 +594,7 @@ static int get_accept(struct ps_http_request *rq)
 
 static void get_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
-	struct ps_get *get = get_of(work);
+	struct ps_origin_get *get = get_of(work);
 	struct ps_http_client *client = work->owner;
 	struct ps_hf *hf = ps_hf_of_client(client);
 	struct ps_hf_place *place = get->priv;
@@ -397,7 +631,7 @@ static const struct ps_http_kind get_kind = {
 /* Marks a get that waits for its place: nothing is under way. */
 static const struct ps_http_kind wait_kind = {.method = "GET"};
 
-void ps_hf_get(struct ps_origin *o, struct ps_get *get)
+void ps_hf_get(struct ps_origin *o, struct ps_origin_get *get)
 {
 	struct ps_hf *hf = ps_hf_of(o);
 
@@ -413,7 +647,7 @@ void ps_hf_get(struct ps_origin *o, struct ps_get *get)
 }
 
 /* One that waits is handed to the engine as a cancelled one: done() comes from there. */
-void ps_hf_cancel(struct ps_origin *o, struct ps_get *get)
+void ps_hf_cancel(struct ps_origin *o, struct ps_origin_get *get)
 {
 	struct ps_hf *hf = ps_hf_of(o);
 

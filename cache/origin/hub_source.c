@@ -1,4 +1,4 @@
-#include "origin/hub_source.h"
+#include "origin/hub_private.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "credentials/hub_token.h"
-#include "listing/glob.h"
+#include "credentials/credentials.h"
+#include "listing/listing.h"
 #include "base/url.h"
 
 #define SCHEME "hf://"

@@ -1,15 +1,31 @@
 #include "origin/origin.h"
 
-#include "origin/kinds.h"
-#include "origin/hub_source.h"
-#include "base/bucket_url.h"
-#include "origin/source.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
+#include "base/url.h"
+#include "base/secret.h"
+#include "credentials/credentials.h"
+#include "origin/bucket_private.h"
+#include "origin/hub_private.h"
+#include "origin/origin_private.h"
+
+/* Opening -------------------------------------------------------------------------------------------- */
 
 int ps_origin_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err)
 {
 	static const struct ps_origin_options defaults = {0};
-	struct ps_source parsed;
+	struct ps_origin_source parsed;
 
 	if (ps_hf_is_source(source))
 		return ps_hf_open(source, options ? options : &defaults, ret, err);
@@ -27,7 +43,7 @@ int ps_origin_open(const char *source, const struct ps_origin_options *options, 
 
 char *ps_source_canonical(const char *source, struct ps_error *err)
 {
-	struct ps_source parsed;
+	struct ps_origin_source parsed;
 
 	if (ps_hf_is_source(source)) {
 		struct ps_hf_source hub;
@@ -43,4 +59,322 @@ char *ps_source_canonical(const char *source, struct ps_error *err)
 	char *canonical = ps_steal_ptr(&parsed.canonical);
 	ps_source_fini(&parsed);
 	return canonical;
+}
+
+/* Who asks, and by which way ------------------------------------------------------------------------- */
+
+extern char **environ;
+
+/* A digest of (name, value) pairs. Secrets are not gathered in memory. */
+struct digest {
+	EVP_MD_CTX *ctx;
+	bool any;
+};
+
+static void digest_fini(struct digest *d)
+{
+	EVP_MD_CTX_free(d->ctx);
+}
+
+#define autodigest __attribute__((cleanup(digest_fini))) struct digest
+
+static int digest_init(struct digest *d)
+{
+	*d = (struct digest){.ctx = EVP_MD_CTX_new()};
+	return d->ctx && EVP_DigestInit_ex(d->ctx, EVP_sha256(), NULL) == 1 ? 0 : -ENOMEM;
+}
+
+static void add_bytes(struct digest *d, const void *bytes, size_t n)
+{
+	uint64_t len = n;
+
+	EVP_DigestUpdate(d->ctx, &len, sizeof len);
+	EVP_DigestUpdate(d->ctx, bytes, n);
+}
+
+/* Nothing if there is no value. */
+static void add(struct digest *d, const char *name, const char *value)
+{
+	if (!value)
+		return;
+	d->any = true;
+	add_bytes(d, name, strlen(name));
+	add_bytes(d, value, strlen(value));
+}
+
+static void digest_take(struct digest *d, struct ps_id *ret)
+{
+	unsigned char digest[EVP_MAX_MD_SIZE];
+
+	/* With a context that was made this cannot fail; and a wrong digest must not come out. */
+	if (EVP_DigestFinal_ex(d->ctx, digest, NULL) != 1)
+		abort();
+	memcpy(ret->bytes, digest, PS_ID_LEN);
+}
+
+static const char *const *env_of(const struct ps_origin_options *options)
+{
+	return options->http.env ? options->http.env : (const char *const *)environ;
+}
+
+static void add_env(struct digest *d, const struct ps_origin_options *options, const char *const *prefixes, size_t n)
+{
+	for (const char *const *v = env_of(options); v && *v; v++)
+		for (size_t i = 0; i < n; i++)
+			if (strncmp(*v, prefixes[i], strlen(prefixes[i])) == 0) {
+				add(d, "env", *v);
+				break;
+			}
+}
+
+/* Path and bytes. ret_runs, if not NULL: does it name what is found out at another place (a command, a file of a token)? */
+static int add_file(struct digest *d, const char *path, bool *ret_runs)
+{
+	struct stat st;
+
+	if (!path)
+		return -ENOMEM;
+	add(d, "file", path);
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+	        st.st_size > (off_t)PS_CREDENTIALS_FILE_MAX_NBYTES)
+		return 0; /* none that is used */
+	ps_autosecret char *text = malloc((size_t)st.st_size + 1);
+	if (!text)
+		return -ENOMEM;
+	ssize_t n = read(fd, text, (size_t)st.st_size);
+	text[PS_MAX(n, 0)] = '\0';
+	add_bytes(d, text, (size_t)PS_MAX(n, 0));
+	if (ret_runs)
+		*ret_runs |= strstr(text, "credential_process") || strstr(text, "web_identity_token_file");
+	OPENSSL_cleanse(text, (size_t)st.st_size);
+	return 0;
+}
+
+/* In whose environment, and in which folder, paths of credentials begin. */
+struct whose {
+	const char *const *env;
+	const char *cwd;
+};
+
+static int add_key_file(
+        struct digest *d, const struct whose *x, const char *variable, const char *usual, bool *ret_runs)
+{
+	const char *named = variable ? ps_env_get(x->env, variable) : NULL;
+	ps_autofree char *path = named || usual ? ps_credentials_path(x->env, x->cwd, named ? named : usual) : NULL;
+
+	return named || usual ? add_file(d, path, ret_runs) : 0;
+}
+
+/* Keys of stores with buckets: the sources of credentials.c. */
+static int add_keys(struct digest *d, const struct ps_origin_options *options)
+{
+	static const char *const names[] = {"AWS_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_", "BOTO_CONFIG=", "NO_GCE_CHECK=",
+	        "STORAGE_EMULATOR_HOST=", "HOME="};
+	static const char *const all[] = {""};
+	static const char *const tokens[] = {"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"};
+	const char *pwd = options->http.env ? ps_env_get(options->http.env, "PWD") : NULL;
+	ps_autofree char *cwd = pwd ? strdup(pwd) : getcwd(NULL, 0);
+	struct whose x = {.env = env_of(options), .cwd = cwd};
+	bool runs = false;
+
+	add_env(d, options, names, PS_ARRAY_LEN(names));
+	int rc = add_key_file(d, &x, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", &runs);
+	if (rc == 0)
+		rc = add_key_file(d, &x, "AWS_CONFIG_FILE", "~/.aws/config", &runs);
+	if (rc == 0)
+		rc = add_key_file(d, &x, "BOTO_CONFIG", "~/.boto", NULL);
+	if (rc == 0 && options->gs_credentials)
+		rc = add_key_file(d, &x, NULL, options->gs_credentials, NULL);
+	if (rc == 0)
+		rc = add_key_file(d, &x, "GOOGLE_APPLICATION_CREDENTIALS", NULL, NULL);
+	const char *dir = ps_env_get(x.env, "CLOUDSDK_CONFIG");
+	ps_autostrbuf struct ps_strbuf gcloud = {0};
+	ps_strbuf_addf(&gcloud, "%s/application_default_credentials.json", dir ? dir : "~/.config/gcloud");
+	if (rc == 0)
+		rc = add_key_file(d, &x, NULL, ps_strbuf_peek(&gcloud), NULL);
+	for (size_t i = 0; i < PS_ARRAY_LEN(tokens); i++) {
+		const char *file = ps_env_get(x.env, tokens[i]);
+
+		add(d, "cwd", file && file[0] != '/' ? cwd : NULL);
+	}
+	/* A command makes of the environment what it will; a path may be relative. */
+	if (runs) {
+		add(d, "cwd", cwd);
+		add_env(d, options, all, 1);
+	}
+	return gcloud.failed ? -ENOMEM : rc;
+}
+
+static int add_netrc(struct digest *d, const struct ps_origin_options *options)
+{
+	const char *file = options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
+	const char *home = ps_env_get(options->http.env, "HOME");
+	ps_autostrbuf struct ps_strbuf path = {0};
+
+	if (!file && home)
+		ps_strbuf_addf(&path, "%s/.netrc", home);
+	file = file ? file : path.s;
+	return path.failed ? -ENOMEM : file && *file ? add_file(d, file, NULL) : 0;
+}
+
+static int add_hub(struct digest *d, const struct ps_origin_options *options)
+{
+	ps_autosecret char *token = NULL;
+	int rc = ps_hf_token_find(options->http.env, options->hf_token_file, &token, NULL);
+
+	add(d, "token", token);
+	add(d, "hub", ps_env_get(options->http.env, "HF_ENDPOINT"));
+	return rc == -ENOMEM ? rc : 0; /* whoever opens the origin says what is wrong */
+}
+
+static const char *const proxies[] = {"http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY="};
+
+/* Whoever asks it: user and password left out. */
+static void add_proxy(struct digest *d, const char *proxy)
+{
+	const char *at = strrchr(proxy, '@'), *scheme = strstr(proxy, "://");
+
+	add(d, "proxy", at ? at + 1 : scheme ? scheme + 3 : proxy);
+	add_bytes(d, proxy, scheme ? (size_t)(scheme - proxy) : 0);
+}
+
+/* The way to the origin: a proxy, or one who may vouch for a host's name. */
+static void add_route(struct digest *d, const struct ps_origin_options *options, bool is_store)
+{
+	static const char *const not_for[] = {"no_proxy=", "NO_PROXY="};
+	static const char *const trusted[] = {"CURL_CA_BUNDLE=", "SSL_CERT_FILE=", "SSL_CERT_DIR="};
+	static const char *const of_store[] = {"AWS_CA_BUNDLE="};
+
+	if (options->http.proxy && strcmp(options->http.proxy, "none") != 0)
+		add_proxy(d, options->http.proxy);
+	for (size_t i = 0; !options->http.proxy && i < PS_ARRAY_LEN(proxies); i++) {
+		char name[16];
+
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(proxies[i], "="), proxies[i]);
+		const char *proxy = ps_env_get(options->http.env, name);
+		add(d, "variable", proxy ? name : NULL);
+		if (proxy)
+			add_proxy(d, proxy);
+	}
+	if (!options->http.proxy && d->any)
+		add_env(d, options, not_for, PS_ARRAY_LEN(not_for));
+	add(d, "CA", options->http.ca_file);
+	if (!options->http.ca_file)
+		add_env(d, options, trusted, PS_ARRAY_LEN(trusted));
+	if (!options->http.ca_file && is_store)
+		add_env(d, options, of_store, PS_ARRAY_LEN(of_store));
+	add(d, "TLS", options->http.insecure ? "not verified" : NULL);
+}
+
+static int add_access(
+        struct digest *d, const char *source, const char *canonical, const struct ps_origin_options *options)
+{
+	static const char *const azure[] = {"AZURE_STORAGE_"};
+	const char *const files[] = {
+	        options->http.client_cert, options->http.client_key, options->http.client_key_password_file};
+	bool is_store = ps_s3_url_is(canonical), is_hub = strncmp(canonical, "hf:", 3) == 0;
+	int rc = 0;
+
+	if (strncmp(canonical, "file:", 5) == 0)
+		return 0;
+	/* As it is written: it may hold a user, or a signature. */
+	bool is_azure = ps_s3_url_is_azure(canonical);
+	add(d, "source", (is_store && !(is_azure && strchr(source, '?'))) || is_hub ? NULL : source);
+	for (const char *const *h = options->http.headers; h && *h; h++)
+		add(d, "header", *h);
+	for (size_t i = 0; i < PS_ARRAY_LEN(files) && rc == 0; i++)
+		rc = files[i] ? add_file(d, files[i], NULL) : 0;
+	add(d, "proxy", options->http.proxy);
+	add_env(d, options, proxies, PS_ARRAY_LEN(proxies));
+	add(d, "anonymous", options->no_sign_request ? "yes" : NULL);
+	add(d, "payer", options->request_payer ? "yes" : NULL);
+	add(d, "redirects", options->follow_redirects ? "followed" : NULL);
+	if (rc == 0 && is_azure && !options->no_sign_request) {
+		add_env(d, options, azure, PS_ARRAY_LEN(azure));
+		rc = options->az_sas_file ? add_file(d, options->az_sas_file, NULL) : 0;
+	} else if (rc == 0 && is_store && !options->no_sign_request) {
+		add(d, "profile", options->profile);
+		add(d, "region", options->region); /* whose STS is asked */
+		rc = add_keys(d, options);
+	}
+	if (rc == 0 && is_hub)
+		rc = add_hub(d, options);
+	if (is_store || is_hub)
+		return rc;
+	add(d, "user", options->http.user_password);
+	return rc == 0 ? add_netrc(d, options) : rc;
+}
+
+static bool has_file(const char *path)
+{
+	return path && access(path, F_OK) == 0;
+}
+
+/* Nothing that tells one from another goes to the origin. What might hold a secret counts as one: any header, a query, a list of
+ * URLs, a netrc file. */
+static bool is_anonymous(const char *source, const char *canonical, const struct ps_origin_options *options)
+{
+	const char *netrc = options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
+	const char *home = ps_env_get(options->http.env, "HOME");
+	ps_autostrbuf struct ps_strbuf own = {0};
+	size_t n = strlen(canonical);
+
+	if ((options->http.headers && options->http.headers[0]) || options->http.client_cert || options->http.proxy)
+		return false;
+	if (ps_s3_url_is(canonical))
+		return options->no_sign_request;
+	if (strncmp(canonical, "http", 4) != 0 || strpbrk(source, "@?") || options->http.user_password)
+		return false;
+	if (n > 4 && strcasecmp(canonical + n - 4, ".txt") == 0)
+		return false;
+	if (netrc)
+		return !*netrc || !has_file(netrc);
+	ps_strbuf_addf(&own, "%s/.netrc", home ? home : "");
+	return !own.failed && !has_file(own.s);
+}
+
+/* "s3://bucket", "s3://bucket/dir/": whoever may list them is shown the same names. */
+static bool is_bucket_listing(const char *canonical)
+{
+	return ps_s3_url_is(canonical) && !strchr(canonical, '?') && !strchr(canonical, '{') &&
+	       (canonical[strlen(canonical) - 1] == '/' || !strchr(strstr(canonical, "://") + 3, '/'));
+}
+
+int ps_identity_of(const char *source, const char *canonical, const struct ps_origin_options *options,
+        struct ps_identity *ret)
+{
+	autodigest route = {0}, access = {0}, names = {0};
+	bool is_store = ps_s3_url_is(canonical);
+	char hex[PS_ID_HEX_LEN + 1];
+
+	*ret = (struct ps_identity){.names_for_all = is_bucket_listing(canonical)};
+	int rc = digest_init(&route);
+	if (rc == 0)
+		rc = digest_init(&access);
+	if (rc == 0)
+		rc = digest_init(&names);
+	if (rc < 0)
+		return rc;
+	if (strncmp(canonical, "file:", 5) != 0)
+		add_route(&route, options, is_store);
+	ret->has_route = route.any;
+	ret->anonymous = !route.any && is_anonymous(source, canonical, options);
+	digest_take(&route, &ret->route);
+
+	ps_id_hex(&ret->route, hex);
+	add(&access, "route", hex);
+	rc = add_access(&access, source, canonical, options);
+	digest_take(&access, &ret->access);
+
+	ps_id_hex(ret->names_for_all ? &ret->route : &ret->access, hex);
+	add(&names, "for", hex);
+	bool is_azure = ps_s3_url_is_azure(canonical);
+	ps_autofree char *azure = is_azure ? ps_az_endpoint(canonical, options) : NULL;
+	const char *endpoint = is_azure ? azure : is_store ? ps_s3_endpoint(options, canonical) : NULL;
+	ret->has_endpoint = endpoint;
+	add(&names, "endpoint", endpoint);
+	add(&names, "versions", options->pin_versions ? "pinned" : NULL);
+	digest_take(&names, &ret->names);
+	return rc;
 }

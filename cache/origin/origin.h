@@ -4,6 +4,10 @@
  * single attempts: retries, single flight and deadlines belong to fetch/. It alone decides what is retryable.
  * A fault, a delay or a trace for a test is an origin that wraps an origin.
  *
+ * Files, from the top: origin.c (opening, and who asks), one or more a kind (file.c; http.c; s3.c, s3_request.c, s3_store.c;
+ * az.c; hub.c, hub_get.c, hub_source.c), http_get.c (ranges and HEADs by HTTP), source.c. origin_private.h,
+ * bucket_private.h and hub_private.h are the folder's own.
+ *
  * Ownership: an origin belongs to whoever opened it. close ends what is still in flight (ECANCELED) and
  * returns when every done has; not to be called from inside done or progress. Threads: head, get and cancel
  * from any thread, never block on network or disk; progress and done are called from the origin's own
@@ -29,15 +33,15 @@
 #include <sys/uio.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/remote.h"
-#include "http/access.h"
-#include "http/transfer.h"
-#include "listing/names.h"
+#include "http/http.h"
+#include "listing/listing.h"
 
 struct ps_origin;
 
 /* One ranged read. The caller fills the first part and keeps it all alive until done. */
-struct ps_get {
+struct ps_origin_get {
 	const char *url;
 	struct ps_remote expect; /* the version that the bytes must belong to; its size is known */
 	uint64_t offset;
@@ -47,10 +51,10 @@ struct ps_get {
 	bool fresh; /* over a new connection: the last attempt got no answer, and other open ones may be as dead */
 	/* Bytes [0, nbytes_so_far) of the range are in place; called as they arrive, in order, from one
 	 * thread, only after status, Content-Range and version of the response were found right. */
-	void (*progress)(struct ps_get *get, size_t nbytes_so_far);
+	void (*progress)(struct ps_origin_get *get, size_t nbytes_so_far);
 	/* Exactly once, last. err->err == 0: the whole range is in place. Otherwise the first nbytes_done
 	 * are, and are right. The get may be freed or submitted again inside. */
-	void (*done)(struct ps_get *get, const struct ps_error *err);
+	void (*done)(struct ps_origin_get *get, const struct ps_error *err);
 
 	/* Filled by the origin before done. */
 	size_t nbytes_done;
@@ -63,10 +67,10 @@ struct ps_get {
 };
 
 /* Size and version of one object; same rules. */
-struct ps_head {
+struct ps_origin_head {
 	const char *url;
 	bool fresh; /* as in a get */
-	void (*done)(struct ps_head *head, const struct ps_error *err);
+	void (*done)(struct ps_origin_head *head, const struct ps_error *err);
 	struct ps_remote seen; /* size is known after success */
 	void *priv;            /* the origin's, and so is: */
 	struct ps_transfer_work work;
@@ -81,12 +85,12 @@ struct ps_origin_ops {
 	 * -ECANCELED soon. */
 	int (*list)(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop,
 	        struct ps_error *err);
-	void (*head)(struct ps_origin *o, struct ps_head *head);
-	void (*get)(struct ps_origin *o, struct ps_get *get);
+	void (*head)(struct ps_origin *o, struct ps_origin_head *head);
+	void (*get)(struct ps_origin *o, struct ps_origin_get *get);
 	/* Ends a get early; done comes soon, with ECANCELED unless it was already on its way. No effect on
 	 * one that is not submitted (zeroed, or done). The get must be
 	 * alive until cancel returns: the caller's own lock keeps done's last part out. */
-	void (*cancel)(struct ps_origin *o, struct ps_get *get);
+	void (*cancel)(struct ps_origin *o, struct ps_origin_get *get);
 	/* Ends every get and head early, as cancel does, and those yet to come at once: the way out when an
 	 * origin does not answer. Lists are ended by their stop flag. */
 	void (*abort)(struct ps_origin *o);
@@ -127,7 +131,7 @@ enum ps_s3_addressing {
 /* How to talk to an origin; all borrowed during ps_origin_open() only. Zero means the default. */
 struct ps_origin_options {
 	struct ps_http_options http;
-	const char *hf_token_file; /* the Hugging Face Hub's; NULL: the environment tells, see credentials/hub_token.h */
+	const char *hf_token_file; /* the Hugging Face Hub's; NULL: the environment tells, see credentials/credentials.h */
 
 	/* Stores with buckets. */
 	const char *endpoint; /* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */
@@ -151,5 +155,31 @@ int ps_origin_open(const char *source, const struct ps_origin_options *options, 
 /* SOURCE in canonical form without credentials, signatures and fragments: the identity of a dataset, fit for
  * logs and the index. The caller frees it. NULL with *err filled for a malformed source. */
 char *ps_source_canonical(const char *source, struct ps_error *err);
+
+/* Who asks, and by which way ------------------------------------------------------------------------- */
+
+/* Who asks an origin, and by which way: what of source, options, environment and files decides that, as digests.
+ *
+ * Two mounts with the same access send the same requests with the same credentials. More is taken in than may count (the
+ * whole of a profile file, say): another digest costs an access of its own, a wrong one would lend out credentials. What a
+ * role's or a container's token is at the moment is no part of it, where it is read from is: such credentials renew
+ * themselves.
+ *
+ * Ownership: the caller's. Threads: any. Blocks: on disk, for files of credentials. */
+
+/* Unkeyed digests of secrets: only keyed ones (ps_store_fingerprint()) may be written down. */
+struct ps_identity {
+	struct ps_id access;
+	struct ps_id names;  /* what a listing depends on beside the source: whoever has the same may share its names */
+	bool names_for_all;  /* these are the same whoever asks: a bucket's listing */
+	bool has_endpoint;   /* of a store that was named: its tenants may have buckets of the same name */
+	struct ps_id route;  /* proxy and trusted CAs: by another one another server may answer for a host */
+	bool anonymous;      /* no credentials at all, and the usual route: whoever asks is answered so */
+	bool has_route;      /* not the usual one: no proxy, the system's CAs */
+};
+
+/* canonical: ps_source_canonical(source). -ENOMEM. */
+int ps_identity_of(const char *source, const char *canonical, const struct ps_origin_options *options,
+        struct ps_identity *ret) PS_MUST_USE;
 
 #endif

@@ -1,4 +1,4 @@
-#include "origin/s3_request.h"
+#include "origin/bucket_private.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -6,9 +6,147 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "origin/s3_temporary_redirect.h"
-#include "origin/s3_error.h"
 #include "base/url.h"
+#include "base/xml.h"
+
+/* Refusals ------------------------------------------------------------------------------------------- */
+
+static void put(char *to, size_t cap, const char *text)
+{
+	size_t n = 0;
+
+	for (; *text && n + 1 < cap; text++)
+		to[n++] = (unsigned char)*text < ' ' || *text == 0x7f ? ' ' : *text;
+	to[n] = '\0';
+}
+
+static int error_end(void *arg, const char *path, const char *text)
+{
+	struct ps_s3_refusal *refusal = arg;
+
+	if (strcmp(path, "Error/Code") == 0)
+		put(refusal->code, sizeof refusal->code, text);
+	else if (strcmp(path, "Error/Message") == 0)
+		put(refusal->message, sizeof refusal->message, text);
+	else if (strcmp(path, "Error/Region") == 0)
+		put(refusal->region, sizeof refusal->region, text);
+	return 0;
+}
+
+void ps_s3_refusal_parse(const char *text, size_t nbytes, struct ps_s3_refusal *ret)
+{
+	static const struct ps_xml_reader reader = {.end = error_end};
+
+	*ret = (struct ps_s3_refusal){0};
+	/* A cut or broken one is taken as far as it goes. */
+	(void)!ps_xml_parse(text, nbytes, &reader, ret, NULL);
+}
+
+/* errnum 0: what the status alone says stays. */
+static const struct row {
+	const char *code;
+	int errnum;
+	bool retryable;
+	enum ps_s3_remedy remedy;
+	const char *text;
+} rows[] = {
+        {"AccessDenied", EACCES, false, PS_S3_NO_REMEDY,
+                "permission denied: these credentials may not do this (reading needs s3:GetObject, listing "
+                "s3:ListBucket); of a bucket whose readers pay: --request-payer"},
+        {"AllAccessDisabled", EACCES, false, PS_S3_NO_REMEDY, "permission denied: the bucket is disabled"},
+        {"AccountProblem", EACCES, false, PS_S3_NO_REMEDY, "permission denied: a problem with the account"},
+        {"InvalidAccessKeyId", EACCES, false, PS_S3_OTHER_KEY,
+                "permission denied: the store does not know this access key; check it, and --endpoint"},
+        {"SignatureDoesNotMatch", EACCES, false, PS_S3_NO_REMEDY,
+                "permission denied: the secret key does not belong to the access key"},
+        {"InvalidToken", EACCES, false, PS_S3_OTHER_KEY, "permission denied: the session token is not valid"},
+        {"ExpiredToken", EACCES, false, PS_S3_OTHER_KEY,
+                "permission denied: the session token has expired; get new credentials"},
+        {"TokenRefreshRequired", EACCES, false, PS_S3_OTHER_KEY,
+                "permission denied: the session token has expired; get new credentials"},
+        {"AuthenticationRequired", EACCES, false, PS_S3_OTHER_KEY,
+                "permission denied: credentials are needed"},
+        {"RequestTimeTooSkewed", EACCES, false, PS_S3_OTHER_CLOCK,
+                "permission denied: the clock of this machine is wrong"},
+        {"InvalidObjectState", EACCES, false, PS_S3_NO_REMEDY,
+                "permission denied: the object is archived; restore it first"},
+        {"NoSuchBucket", ENOENT, false, PS_S3_NO_REMEDY,
+                "there is no bucket of that name; check it, and --endpoint"},
+        {"NoSuchKey", ENOENT, false, PS_S3_NO_REMEDY, "there is no such object"},
+        {"NoSuchVersion", ENOENT, false, PS_S3_NO_REMEDY, "there is no such version of the object"},
+        {"InvalidBucketName", EINVAL, false, PS_S3_NO_REMEDY, "that is no name of a bucket"},
+        {"PreconditionFailed", ESTALE, false, PS_S3_NO_REMEDY, "the object has changed at the origin"},
+        {"PermanentRedirect", EIO, false, PS_S3_OTHER_REGION, "the bucket is elsewhere"},
+        {"TemporaryRedirect", EIO, true, PS_S3_OTHER_REGION, "the bucket is elsewhere, for now"},
+        {"IllegalLocationConstraintException", EIO, false, PS_S3_OTHER_REGION,
+                "the bucket is in another region; give --region"},
+        {"AuthorizationHeaderMalformed", EACCES, false, PS_S3_OTHER_REGION,
+                "permission denied: the access key, or the region, is not one that the store takes; give "
+                "--region"},
+        {"SlowDown", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
+        {"ServiceUnavailable", EAGAIN, true, PS_S3_NO_REMEDY, "the store is busy"},
+        {"RequestLimitExceeded", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
+        {"TooManyRequests", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
+        {"Throttling", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
+        {"RequestTimeout", EIO, true, PS_S3_NO_REMEDY, "the store tired of waiting for the request"},
+        {"InternalError", EIO, true, PS_S3_NO_REMEDY, "an error inside the store"},
+};
+
+/* Answers without a document: those to a HEAD, and those of what stands before the store. */
+static enum ps_s3_remedy judge_status(int status, bool listing, struct ps_error *err)
+{
+	if (status == 301 || status == 307) {
+		ps_error_set(
+		        err, EIO, "HTTP %d: the bucket is elsewhere; give --region or --endpoint", status);
+		return PS_S3_OTHER_REGION;
+	}
+	if (status == 401 || status == 403)
+		ps_error_set(err, EACCES,
+		        "HTTP %d: permission denied; check the credentials, or give --no-sign-request for a "
+		        "public bucket",
+		        status);
+	else if (status == 404 && listing)
+		ps_error_set(
+		        err, ENOENT, "HTTP 404: there is no such bucket; check its name, and --endpoint");
+	else if (status >= 300 && status < 400)
+		ps_error_set(err, EPROTO, "HTTP %d: a redirect, which no S3 store sends; check --endpoint",
+		        status);
+	return status == 401 ? PS_S3_OTHER_KEY : PS_S3_NO_REMEDY;
+}
+
+static enum ps_s3_remedy judge(
+        const struct ps_s3_refusal *refusal, int status, bool listing, struct ps_error *err)
+{
+	const struct row *row = rows, *end = rows + PS_ARRAY_LEN(rows);
+	struct ps_error old = *err;
+
+	if (!refusal->code[0])
+		return judge_status(status, listing, err);
+	while (row < end && strcmp(row->code, refusal->code) != 0)
+		row++;
+	if (row < end) {
+		ps_error_set(err, row->errnum, "HTTP %d %s: %s", status, refusal->code, row->text);
+		err->retryable = row->retryable;
+		return row->remedy;
+	}
+	ps_error_set(err, old.err ? old.err : EIO, "%.200s (%s%s%s)", old.text, refusal->code,
+	        refusal->message[0] ? ": " : "", refusal->message);
+	err->retryable = old.retryable;
+	return PS_S3_NO_REMEDY;
+}
+
+enum ps_s3_remedy ps_s3_refusal_judge(
+        const struct ps_s3_refusal *refusal, int status, bool listing, struct ps_error *err)
+{
+	uint32_t retry_after_ms = err->retry_after_ms;
+	enum ps_s3_remedy remedy = judge(refusal, status, listing, err);
+
+	err->http_status = status;
+	err->retry_after_ms = retry_after_ms;
+	return remedy;
+}
+
+/* Requests ------------------------------------------------------------------------------------------- */
 
 #define SKEW_MAX_S 300      /* stores refuse requests 15 minutes off */
 #define REFRESH_WAIT_MS 500 /* newer credentials are on their way */
@@ -42,7 +180,7 @@ struct headers {
 	size_t n;
 };
 
-static void put(struct headers *h, const char *name, const char *value)
+static void s3_request_put(struct headers *h, const char *name, const char *value)
 {
 	if (value)
 		h->v[h->n++] = (struct ps_sigv4_pair){name, value};
@@ -87,12 +225,12 @@ static int add_headers(struct ps_http_request *rq, struct ps_s3_signer *signer,
 	int rc = 0;
 
 	ps_sigv4_time(ps_clock_real_s() + atomic_load(&signer->clock_off_s), time);
-	put(&h, "host", ps_strbuf_peek(&place->host));
-	put(&h, "x-amz-checksum-mode", rq->head ? "ENABLED" : NULL);
-	put(&h, "x-amz-content-sha256", sign ? PS_SIGV4_UNSIGNED : NULL);
-	put(&h, "x-amz-date", sign ? time : NULL);
-	put(&h, "x-amz-request-payer", signer->request_payer ? "requester" : NULL);
-	put(&h, "x-amz-security-token", sign ? key->session_token : NULL);
+	s3_request_put(&h, "host", ps_strbuf_peek(&place->host));
+	s3_request_put(&h, "x-amz-checksum-mode", rq->head ? "ENABLED" : NULL);
+	s3_request_put(&h, "x-amz-content-sha256", sign ? PS_SIGV4_UNSIGNED : NULL);
+	s3_request_put(&h, "x-amz-date", sign ? time : NULL);
+	s3_request_put(&h, "x-amz-request-payer", signer->request_payer ? "requester" : NULL);
+	s3_request_put(&h, "x-amz-security-token", sign ? key->session_token : NULL);
 	for (size_t i = 1; !rc && i < h.n; i++)
 		rc = send_header(rq, h.v[i].name, h.v[i].value);
 	if (rc || !key)
@@ -147,7 +285,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	if (rc == 0)
 		rc = take_key(rq, signer);
 	if (rc == 0 && rq->elsewhere)
-		rc = ps_s3_elsewhere(&signer->store, target.url.bucket, rq->elsewhere, &place, &query);
+		rc = ps_s3_temporary_redirect(&signer->store, target.url.bucket, rq->elsewhere, &place, &query);
 	else if (rc == 0)
 		rc = ps_s3_store_place(&signer->store, target.url.bucket, target.url.key, &place);
 	if (rc == -ENOMEM)
@@ -237,7 +375,7 @@ static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer
 	char safe[PS_URL_TEXT_LEN];
 	struct ps_s3_place place = {0};
 	ps_autostrbuf struct ps_strbuf query = {0};
-	int rc = ps_s3_elsewhere(&signer->store, bucket, rq->location, &place, &query);
+	int rc = ps_s3_temporary_redirect(&signer->store, bucket, rq->location, &place, &query);
 
 	ps_s3_place_fini(&place);
 	if (rc == -EACCES) {
@@ -259,7 +397,12 @@ static bool go_away(struct ps_http_request *rq, const struct ps_s3_signer *signe
 	bool from_https = strncmp(rq->away ? rq->away : signer->store.scheme ? signer->store.scheme : "https", "https", 5) == 0;
 	bool is_https = to && strncmp(to, "https://", 8) == 0;
 
-	if (!to || (!is_https && strncmp(to, "http://", 7) != 0) || ps_url_has_user(to)) {
+	if (!to) {
+		ps_error_set(&rq->error, EPROTO, "HTTP %d: a redirect whose target is missing, or cut off",
+		        rq->response.status);
+		return false;
+	}
+	if ((!is_https && strncmp(to, "http://", 7) != 0) || ps_url_has_user(to)) {
 		ps_error_set(&rq->error, EPROTO, "HTTP %d: redirected to what is no http or https URL", rq->response.status);
 		return false;
 	}
@@ -289,7 +432,7 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	struct target target;
 
 	if (response->status < 300 || response->status == 412 || response->status == 416)
-		return false; /* no refusal, or one that http/response.h knows all about */
+		return false; /* no refusal, or one that http/request.h knows all about */
 	if (parse_target(rq->url, &target, NULL))
 		return false;
 	ps_s3_refusal_parse(ps_strbuf_peek(&rq->refusal), rq->refusal.len, &refusal);

@@ -1,4 +1,4 @@
-#include "origin/s3_store.h"
+#include "origin/bucket_private.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -7,6 +7,8 @@
 #include <strings.h>
 
 #include "base/url.h"
+
+/* The store ------------------------------------------------------------------------------------------ */
 
 #define FIRST_REGION "us-east-1"
 
@@ -38,7 +40,7 @@ static int take_endpoint(struct ps_s3_store *store, const char *endpoint, bool o
 		return ps_error_set(err, ENOMEM, "out of memory");
 	int rc = ps_url_parse(whole.s, &u, err);
 	if (rc)
-		return ps_error_prefix(err, "endpoint");
+		return ps_error_prefix(err, rc, "endpoint");
 	if (strcmp(u.scheme, "file") == 0 || !*u.host || u.user || u.query || u.signature)
 		return ps_error_set(err, EINVAL, "endpoint %s: not of the form https://HOST[:PORT]",
 		        ps_url_redact(endpoint, safe));
@@ -168,5 +170,141 @@ int ps_s3_store_place(struct ps_s3_store *store, const char *bucket, const char 
 	if (by_host || *key)
 		ps_strbuf_addc(&ret->path, '/');
 	ps_url_encode_strict(key, strlen(key), true, &ret->path);
+	return ret->host.failed || ret->path.failed ? -ENOMEM : 0;
+}
+
+/* Temporary redirects -------------------------------------------------------------------------------- */
+
+#define LABELS_MAX 16
+
+static bool is_amazons(const struct ps_s3_store *store)
+{
+	return !store->host || ends_with(store->host, ".amazonaws.com") ||
+	       ends_with(store->host, ".amazonaws.com.cn");
+}
+
+/* [BUCKET.]s3.amazonaws.com, s3-REGION, s3.REGION, s3.dualstack.REGION: among its other names are machines of
+ * customers. *ret_region is "" where the name has none. */
+static bool is_amazons_s3(const char *host, char ret_region[static PS_SIGV4_REGION_LEN])
+{
+	static const char *const domains[] = {".amazonaws.com", ".amazonaws.com.cn"};
+	const char *labels[LABELS_MAX];
+	size_t n = 0, len = strlen(host), cut = 0;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(domains); i++)
+		if (ends_with(host, domains[i]))
+			cut = len - strlen(domains[i]);
+	ps_autofree char *name = cut ? strndup(host, cut) : NULL;
+	ret_region[0] = '\0';
+	if (!name)
+		return false;
+	char *rest = name;
+	for (char *label; (label = strsep(&rest, "."));) {
+		if (n == LABELS_MAX)
+			return false;
+		labels[n++] = label;
+	}
+	const char *last = labels[n - 1], *before = n > 1 ? labels[n - 2] : "";
+	if (strcmp(last, "s3") == 0)
+		return true;
+	if (strncmp(last, "s3-", 3) == 0 && strncmp(last, "s3-website", 10) != 0) {
+		snprintf(ret_region, PS_SIGV4_REGION_LEN, "%s", last + 3);
+		return true;
+	}
+	if (strcmp(before, "s3") != 0 &&
+	        (strcmp(before, "dualstack") != 0 || n < 3 || strcmp(labels[n - 3], "s3") != 0))
+		return false;
+	snprintf(ret_region, PS_SIGV4_REGION_LEN, "%s", last);
+	return true;
+}
+
+static bool is_stores_host(const struct ps_s3_store *store, const char *host)
+{
+	size_t n = strlen(host), m = store->host ? strlen(store->host) : 0;
+
+	return m && n >= m && strcmp(host + n - m, store->host) == 0 && (n == m || host[n - m - 1] == '.');
+}
+
+static int hex(char c)
+{
+	const char *digits = "0123456789abcdef", *at = c ? strchr(digits, tolower((unsigned char)c)) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+/* False for a broken escape, or a NUL. */
+static bool decode(const char *text, struct ps_strbuf *out)
+{
+	for (; *text; text++) {
+		int high = *text == '%' ? hex(text[1]) : 0,
+		    low = *text == '%' && high >= 0 ? hex(text[2]) : 0;
+
+		if (high < 0 || low < 0 || (*text == '%' && high + low == 0))
+			return false;
+		ps_strbuf_addc(out, *text == '%' ? (char)(high * 16 + low) : *text);
+		text += *text == '%' ? 2 : 0;
+	}
+	return true;
+}
+
+/* In order, whatever order it came in: as it is signed. */
+static int sort_query(const char *query, struct ps_strbuf *ret)
+{
+	struct ps_sigv4_pair pairs[PS_SIGV4_MAX_PAIRS];
+	struct ps_strbuf texts[2 * PS_SIGV4_MAX_PAIRS] = {0};
+	ps_autofree char *copy = strdup(query);
+	char *rest = copy;
+	size_t n = 0;
+	int rc = copy ? 0 : -ENOMEM;
+
+	for (char *value; rc == 0 && (value = strsep(&rest, "&"));) {
+		char *name = strsep(&value, "=");
+
+		if (!*name)
+			continue;
+		if (n == PS_SIGV4_MAX_PAIRS)
+			rc = -EACCES;
+		else if (!decode(name, &texts[2 * n]) || (value && !decode(value, &texts[2 * n + 1])))
+			rc = -EACCES;
+		else
+			n++;
+	}
+	for (size_t i = 0; i < n; i++)
+		pairs[i] = (struct ps_sigv4_pair){
+		        ps_strbuf_peek(&texts[2 * i]), ps_strbuf_peek(&texts[2 * i + 1])};
+	if (rc == 0)
+		ps_sigv4_query(pairs, n, ret);
+	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
+		ps_strbuf_fini(&texts[i]);
+	return rc == 0 && ret->failed ? -ENOMEM : rc;
+}
+
+int ps_s3_temporary_redirect(struct ps_s3_store *store, const char *bucket, const char *location,
+        struct ps_s3_place *ret, struct ps_strbuf *ret_query)
+{
+	ps_autostrbuf struct ps_strbuf host = {0};
+	char region[PS_SIGV4_REGION_LEN] = "";
+	ps_autourl struct ps_url u = {0};
+
+	if (ps_url_parse(location, &u, NULL) < 0 || u.user || u.password || u.signature ||
+	        strcmp(u.scheme, store->scheme ? store->scheme : "https") != 0)
+		return -EACCES;
+	ps_strbuf_addf(&host, "%s%s%s", u.host, u.port ? ":" : "", u.port ? u.port : "");
+	if (host.failed)
+		return -ENOMEM;
+	if (!is_stores_host(store, host.s) &&
+	        !(is_amazons(store) && !u.port && is_amazons_s3(host.s, region)))
+		return -EACCES;
+	int rc = ps_s3_store_place(store, bucket, "", ret); /* its region, where the name has none */
+	if (rc == 0 && u.query)
+		rc = sort_query(u.query, ret_query);
+	if (rc)
+		return rc;
+	if (region[0])
+		memcpy(ret->region, region, sizeof region);
+	ps_strbuf_reset(&ret->host);
+	ps_strbuf_reset(&ret->path);
+	ps_strbuf_add(&ret->host, host.s);
+	ps_strbuf_add(&ret->path, u.path);
 	return ret->host.failed || ret->path.failed ? -ENOMEM : 0;
 }

@@ -1,4 +1,4 @@
-#include "origin/source.h"
+#include "origin/origin_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,20 +9,21 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/braces.h"
+#include "base/url.h"
 #include "base/secret.h"
 #include "base/strbuf.h"
-#include "base/braces.h"
-#include "listing/manifest.h"
+#include "listing/listing.h"
 #include "origin/origin.h"
-#include "base/bucket_url.h"
-#include "base/url.h"
+
+/* Sources, taken apart ------------------------------------------------------------------------------- */
 
 static int out_of_memory(struct ps_error *err)
 {
 	return ps_error_set(err, ENOMEM, "out of memory");
 }
 
-void ps_source_fini(struct ps_source *s)
+void ps_source_fini(struct ps_origin_source *s)
 {
 	free(s->url);
 	ps_secret_free(s->sas);
@@ -30,7 +31,7 @@ void ps_source_fini(struct ps_source *s)
 	free(s->canonical);
 	ps_packed_fini(&s->text);
 	free(s->base);
-	*s = (struct ps_source){0};
+	*s = (struct ps_origin_source){0};
 }
 
 static bool has_scheme(const char *text, const char *scheme)
@@ -90,7 +91,7 @@ static int canonical_pattern(const char *text, char **ret, struct ps_error *err)
 	return *ret ? 0 : out_of_memory(err);
 }
 
-static int parse_url_source(const char *text, struct ps_source *s, struct ps_error *err)
+static int parse_url_source(const char *text, struct ps_origin_source *s, struct ps_error *err)
 {
 	struct ps_braces *braces = NULL;
 	ps_autofree char *path = strndup(text, strcspn(text, "?#"));
@@ -153,7 +154,7 @@ static const char *find_sas(const char *text)
 	return query && (strncmp(query + 1, "sig=", 4) == 0 || strstr(query, "&sig=")) ? query : NULL;
 }
 
-static int parse_s3_source(const char *text, struct ps_source *s, struct ps_error *err)
+static int parse_s3_source(const char *text, struct ps_origin_source *s, struct ps_error *err)
 {
 	const char *sas = find_sas(text);
 	ps_autofree char *bare = sas ? strndup(text, (size_t)(sas - text)) : NULL;
@@ -198,7 +199,7 @@ static int parse_s3_source(const char *text, struct ps_source *s, struct ps_erro
 	return s->url && s->first && s->base ? 0 : out_of_memory(err);
 }
 
-static int parse_path_source(const char *path, struct ps_source *s, struct ps_error *err)
+static int parse_path_source(const char *path, struct ps_origin_source *s, struct ps_error *err)
 {
 	struct stat st;
 	struct ps_strbuf whole = {0};
@@ -242,12 +243,12 @@ int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error
 	return 0;
 }
 
-bool ps_source_is_local_list(const struct ps_source *s)
+bool ps_source_is_local_list(const struct ps_origin_source *s)
 {
 	return s->canonical[0] == '@';
 }
 
-int ps_source_read_list(const struct ps_source *s, struct ps_packed *ret, struct ps_error *err)
+int ps_source_read_list(const struct ps_origin_source *s, struct ps_packed *ret, struct ps_error *err)
 {
 	return ps_source_read_file(s->canonical + 1, ret, err);
 }
@@ -267,7 +268,7 @@ static int take_first(void *arg, const struct ps_manifest_entry *entry)
 }
 
 /* The first entry decides which origin it is, and whose host may see credentials. */
-static int parse_local_manifest(const char *name, struct ps_source *s, struct ps_error *err)
+static int parse_local_manifest(const char *name, struct ps_origin_source *s, struct ps_error *err)
 {
 	char path[PATH_MAX];
 	struct first_entry first = {.rc = -ENOENT};
@@ -288,7 +289,7 @@ static int parse_local_manifest(const char *name, struct ps_source *s, struct ps
 	if (rc == 0)
 		return ps_error_set(err, EINVAL, "list %s: no entry in it", path);
 	if (rc && rc != -ECANCELED)
-		return ps_error_prefix(err, "list %s", path);
+		return ps_error_prefix(err, rc, "list %s", path);
 	if (first.rc)
 		return out_of_memory(err);
 	s->first = first.url;
@@ -298,7 +299,7 @@ static int parse_local_manifest(const char *name, struct ps_source *s, struct ps
 	return 0;
 }
 
-static int parse(const char *text, struct ps_source *s, struct ps_error *err)
+static int parse(const char *text, struct ps_origin_source *s, struct ps_error *err)
 {
 	char safe[PS_URL_TEXT_LEN];
 
@@ -321,9 +322,9 @@ static int parse(const char *text, struct ps_source *s, struct ps_error *err)
 	        ps_url_redact(text, safe));
 }
 
-int ps_source_parse(const char *text, struct ps_source *ret, struct ps_error *err)
+int ps_source_parse(const char *text, struct ps_origin_source *ret, struct ps_error *err)
 {
-	struct ps_source s = {0};
+	struct ps_origin_source s = {0};
 	int rc = parse(text, &s, err);
 
 	if (rc) {
@@ -332,4 +333,163 @@ int ps_source_parse(const char *text, struct ps_source *ret, struct ps_error *er
 	}
 	*ret = s;
 	return 0;
+}
+
+/* Objects that a source names one by one ------------------------------------------------------------- */
+
+struct expansion {
+	const struct ps_origin_source *source;
+	struct ps_names *names;
+	ps_sign_fn sign;
+	void *sign_arg;
+	struct ps_common_prefix common;
+	struct ps_strbuf key, url, path;
+	bool second; /* pass */
+};
+
+static int no_memory(struct expansion *x)
+{
+	return ps_error_set(x->names->err, ENOMEM, "listing: out of memory");
+}
+
+/* Pass one. */
+static int note(struct expansion *x)
+{
+	ps_common_prefix_add(&x->common, ps_strbuf_peek(&x->key));
+	return x->common.dir.failed ? no_memory(x) : 0;
+}
+
+/* Pass two. */
+static int hand_on(struct expansion *x, const char *signature, const char *url, const char *path,
+        const struct ps_manifest_entry *entry)
+{
+	struct ps_listed listed = {
+	        .path = path,
+	        .url = url,
+	        .remote = PS_REMOTE_UNKNOWN,
+	        .checksum = entry->checksum,
+	};
+
+	listed.remote.size = entry->size;
+	if (signature && x->sign && x->sign(x->sign_arg, url, signature) < 0)
+		return no_memory(x);
+	return ps_names_add(x->names, &listed);
+}
+
+static int another_origin(struct expansion *x, const char *url)
+{
+	char safe[PS_URL_TEXT_LEN];
+
+	return ps_error_set(x->names->err, EINVAL,
+	        "%s: one list names files, URLs, or objects in buckets, not several of them",
+	        ps_url_redact(url, safe));
+}
+
+static int take_s3(struct expansion *x, const struct ps_manifest_entry *entry)
+{
+	ps_autos3url struct ps_s3_url u = {0};
+	int rc = ps_s3_url_parse(entry->url, &u, x->names->err);
+
+	if (rc)
+		return rc;
+	if (u.endpoint)
+		return ps_error_set(
+		        x->names->err, EINVAL, "%s: endpoint is an option, no part of a source", entry->url);
+	u.endpoint = (char *)x->source->endpoint;
+	ps_strbuf_reset(&x->key);
+	ps_strbuf_addf(&x->key, "%s/%s", u.bucket, u.key);
+	ps_strbuf_reset(&x->url);
+	ps_s3_url_compose(&u, &x->url);
+	u.endpoint = NULL;
+	if (x->key.failed || x->url.failed)
+		return no_memory(x);
+	if (!x->second)
+		return note(x);
+	ps_strbuf_reset(&x->path);
+	ps_s3_path(ps_common_prefix_below(&x->common, x->key.s), &x->path);
+	return x->path.failed ? no_memory(x) : hand_on(x, NULL, x->url.s, x->path.s, entry);
+}
+
+static int take(void *arg, const struct ps_manifest_entry *entry)
+{
+	struct expansion *x = arg;
+	char safe[PS_URL_TEXT_LEN];
+	ps_autourl struct ps_url u = {0};
+	int rc = ps_names_stopped(x->names);
+
+	if (rc)
+		return rc;
+	if (ps_s3_url_is(entry->url) != (x->source->origin == PS_SOURCE_S3))
+		return another_origin(x, entry->url);
+	if (x->source->origin == PS_SOURCE_S3)
+		return take_s3(x, entry);
+	rc = ps_url_parse(entry->url, &u, x->names->err);
+	if (rc)
+		return rc;
+	if ((strcmp(u.scheme, "file") == 0) != (x->source->origin == PS_SOURCE_FILE))
+		return another_origin(x, entry->url);
+	ps_autofree char *url = ps_url_compose(&u);
+	if (!url)
+		return no_memory(x);
+	rc = ps_common_prefix_key(url, &x->key);
+	if (rc == -ENOMEM)
+		return no_memory(x);
+	if (rc) {
+		if (x->second)
+			ps_names_warn(x->names, ps_url_redact(url, safe), "skipped: a broken %-escape");
+		return 0;
+	}
+	if (!x->second)
+		return note(x);
+	return hand_on(x, u.signature, url, ps_common_prefix_below(&x->common, ps_strbuf_peek(&x->key)), entry);
+}
+
+static int expand_braces(struct expansion *x)
+{
+	struct ps_braces *braces = NULL;
+	ps_autostrbuf struct ps_strbuf b = {0};
+	int rc = ps_braces_parse(x->source->url, PS_LIST_MAX_ENTRIES, &braces, x->names->err);
+
+	for (uint64_t i = 0; !rc && i < ps_braces_count(braces); i++) {
+		struct ps_manifest_entry entry = {.size = PS_SIZE_UNKNOWN};
+
+		ps_strbuf_reset(&b);
+		ps_braces_add(braces, i, &b);
+		entry.url = ps_strbuf_peek(&b);
+		rc = b.failed ? no_memory(x) : take(x, &entry);
+	}
+	ps_braces_free(braces);
+	return rc;
+}
+
+static int expand_manifest(struct expansion *x, const struct ps_packed *text)
+{
+	const char *name = x->source->canonical;
+	char safe[PS_URL_TEXT_LEN];
+	int rc = ps_manifest_parse(text, x->source->base, take, x, x->names->err);
+
+	if (rc == -EINVAL)
+		ps_error_prefix(x->names->err, rc, "list %s", ps_url_redact(name + (*name == '@'), safe));
+	return rc;
+}
+
+int ps_source_expand(const struct ps_origin_source *source, const struct ps_packed *text, ps_sign_fn sign,
+        void *sign_arg,
+        struct ps_names *names)
+{
+	struct expansion x = {.source = source, .names = names, .sign = sign, .sign_arg = sign_arg};
+	int rc = 0;
+
+	for (int pass = 0; pass < 2 && !rc; pass++) {
+		x.second = pass == 1;
+		if (source->kind == PS_SOURCE_BRACES)
+			rc = expand_braces(&x);
+		else
+			rc = expand_manifest(&x, text);
+	}
+	ps_common_prefix_fini(&x.common);
+	ps_strbuf_fini(&x.key);
+	ps_strbuf_fini(&x.url);
+	ps_strbuf_fini(&x.path);
+	return rc;
 }

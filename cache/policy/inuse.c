@@ -1,4 +1,4 @@
-#include "policy/inuse.h"
+#include "policy/policy_private.h"
 
 #include <stdlib.h>
 

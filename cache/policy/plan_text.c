@@ -1,4 +1,4 @@
-#include "policy/plan_text.h"
+#include "policy/policy.h"
 
 #include <ctype.h>
 #include <errno.h>

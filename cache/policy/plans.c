@@ -1,4 +1,4 @@
-#include "policy/plans.h"
+#include "policy/policy.h"
 
 #include <errno.h>
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/stats.h"
 #include "base/list.h"
 
 struct ps_plan_use {
@@ -775,10 +775,10 @@ static void sooner(const struct ps_plan_epoch *epoch, struct ps_plan_need *ret)
 		*ret = (struct ps_plan_need){.when_s = epoch->mid_s, .margin_s = epoch->margin_s};
 }
 
-enum ps_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret)
+enum ps_policy_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret)
 {
 	PS_LOCK_SCOPE(&plans->lock);
-	enum ps_need need = PS_NEED_UNKNOWN;
+	enum ps_policy_need need = PS_NEED_UNKNOWN;
 	struct ps_planned_file *file;
 	size_t cursor = 0;
 

@@ -1,4 +1,4 @@
-#include "prefetch/next_shard.h"
+#include "prefetch/prefetch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,20 +7,15 @@
 #include "base/cleanup.h"
 #include "base/size.h"
 #include "catalog/dataset.h"
-#include "catalog/grant.h"
-#include "prefetch/plan_ahead.h"
 
 #define EIGHTHS 8
 #define RUN_BLOCKS 4
 #define PAUSE_MIN 16u
 #define PAUSE_MAX 4096u
-/* What a plan names may be fetched so long after its version was confirmed, even if each open asks: else the answer to
- * what is asked ahead would be too old before anybody looks at it. */
-#define PLANNED_AGE_MS UINT64_C(5000)
 
 struct opened {
 	uint64_t node;
-	uint64_t after[PS_SEQUENCE_SIBLINGS]; /* the files that follow it by name; 0: no more */
+	uint64_t after[PS_NEXT_SHARD_SIBLINGS]; /* the files that follow it by name; 0: no more */
 };
 
 /* A shard that is expected. */
@@ -31,20 +26,20 @@ struct start {
 	uint64_t opens; /* seq->opens when it was begun */
 };
 
-struct ps_sequence {
+struct ps_next_shard {
 	struct ps_dataset *dataset;
 	pthread_mutex_t lock; /* protects what follows */
 	uint64_t opens;
 	unsigned eighths; /* of a shard that may be paid in advance, over all shards that follow */
 	unsigned pause;   /* opens without a guess after the next one that was in vain */
 	uint64_t resume;  /* `opens` from which on to guess again */
-	struct opened recent[PS_SEQUENCE_RECENT];
-	struct start *starts[PS_SEQUENCE_AHEAD]; /* NULL: free */
+	struct opened recent[PS_NEXT_SHARD_RECENT];
+	struct start *starts[PS_NEXT_SHARD_AHEAD]; /* NULL: free */
 };
 
-int ps_sequence_new(struct ps_dataset *dataset, struct ps_sequence **ret)
+int ps_next_shard_new(struct ps_dataset *dataset, struct ps_next_shard **ret)
 {
-	struct ps_sequence *seq = calloc(1, sizeof *seq);
+	struct ps_next_shard *seq = calloc(1, sizeof *seq);
 
 	if (!seq)
 		return -ENOMEM;
@@ -65,11 +60,11 @@ static void start_free(struct start *start)
 	free(start);
 }
 
-void ps_sequence_free(struct ps_sequence *seq)
+void ps_next_shard_free(struct ps_next_shard *seq)
 {
 	if (!seq)
 		return;
-	for (size_t i = 0; i < PS_SEQUENCE_AHEAD; i++)
+	for (size_t i = 0; i < PS_NEXT_SHARD_AHEAD; i++)
 		start_free(seq->starts[i]);
 	pthread_mutex_destroy(&seq->lock);
 	free(seq);
@@ -85,9 +80,9 @@ static void find_siblings(struct ps_dataset *ds, const struct ps_node_row *row, 
 	if (ps_index_children_open(ds->index, row->parent, &it) < 0)
 		return;
 	ps_index_children_seek(it, row->name);
-	while (n < PS_SEQUENCE_SIBLINGS && ps_index_children_next(it, &name, &ret->after[n]))
+	while (n < PS_NEXT_SHARD_SIBLINGS && ps_index_children_next(it, &name, &ret->after[n]))
 		n += strcmp(name, row->name) != 0;
-	if (n < PS_SEQUENCE_SIBLINGS)
+	if (n < PS_NEXT_SHARD_SIBLINGS)
 		ret->after[n] = 0;
 	ps_index_children_close(it);
 }
@@ -95,21 +90,21 @@ static void find_siblings(struct ps_dataset *ds, const struct ps_node_row *row, 
 /* The functions below need seq->lock held ---------------------------------------------------------- */
 
 /* What was opened lately has this node; NULL: it was not, or forgotten. */
-static struct opened *find_opened(struct ps_sequence *seq, uint64_t node)
+static struct opened *find_opened(struct ps_next_shard *seq, uint64_t node)
 {
-	for (size_t i = 0; i < PS_SEQUENCE_RECENT; i++)
+	for (size_t i = 0; i < PS_NEXT_SHARD_RECENT; i++)
 		if (seq->recent[i].node == node)
 			return &seq->recent[i];
 	return NULL;
 }
 
 /* How many names the file lies behind the nearest of those opened lately; 0: behind none. */
-static unsigned find_stride(const struct ps_sequence *seq, const struct ps_node_row *row)
+static unsigned find_stride(const struct ps_next_shard *seq, const struct ps_node_row *row)
 {
 	unsigned stride = 0;
 
-	for (size_t i = 0; i < PS_SEQUENCE_RECENT; i++)
-		for (unsigned j = 0; j < PS_SEQUENCE_SIBLINGS && seq->recent[i].after[j]; j++)
+	for (size_t i = 0; i < PS_NEXT_SHARD_RECENT; i++)
+		for (unsigned j = 0; j < PS_NEXT_SHARD_SIBLINGS && seq->recent[i].after[j]; j++)
 			if (seq->recent[i].after[j] == row->node && (!stride || j + 1 < stride))
 				stride = j + 1;
 	return stride;
@@ -117,18 +112,18 @@ static unsigned find_stride(const struct ps_sequence *seq, const struct ps_node_
 
 /* Moves to ret[] the expected files that are opened now, and those that were not opened for so long that
  * they will not be. */
-static size_t take_ended(struct ps_sequence *seq, uint64_t node, struct start **ret)
+static size_t take_ended(struct ps_next_shard *seq, uint64_t node, struct start **ret)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < PS_SEQUENCE_AHEAD; i++) {
+	for (size_t i = 0; i < PS_NEXT_SHARD_AHEAD; i++) {
 		struct start *start = seq->starts[i];
 		bool hit = start && start->node == node;
 
-		if (!start || (!hit && seq->opens - start->opens <= PS_SEQUENCE_PATIENCE))
+		if (!start || (!hit && seq->opens - start->opens <= PS_NEXT_SHARD_PATIENCE))
 			continue;
 		if (hit) {
-			seq->eighths = PS_MIN(2 * seq->eighths, EIGHTHS * PS_SEQUENCE_AHEAD);
+			seq->eighths = PS_MIN(2 * seq->eighths, EIGHTHS * PS_NEXT_SHARD_AHEAD);
 			seq->pause /= 2;
 		} else {
 			seq->eighths = 1;
@@ -141,11 +136,11 @@ static size_t take_ended(struct ps_sequence *seq, uint64_t node, struct start **
 }
 
 /* The place of the node's start, or a free one, or NULL. */
-static struct start **find_place(struct ps_sequence *seq, uint64_t node)
+static struct start **find_place(struct ps_next_shard *seq, uint64_t node)
 {
 	struct start **place = NULL;
 
-	for (size_t i = 0; i < PS_SEQUENCE_AHEAD; i++) {
+	for (size_t i = 0; i < PS_NEXT_SHARD_AHEAD; i++) {
 		if (seq->starts[i] && seq->starts[i]->node == node)
 			return &seq->starts[i];
 		if (!seq->starts[i])
@@ -155,7 +150,7 @@ static struct start **find_place(struct ps_sequence *seq, uint64_t node)
 }
 
 /* A start that takes over the file's reference; NULL: out of memory. */
-static struct start *start_new(const struct ps_sequence *seq, struct ps_fill_file *file, uint64_t node)
+static struct start *start_new(const struct ps_next_shard *seq, struct ps_fill_file *file, uint64_t node)
 {
 	struct start *start = malloc(sizeof *start);
 
@@ -168,40 +163,9 @@ static struct start *start_new(const struct ps_sequence *seq, struct ps_fill_fil
 
 /* The functions above need seq->lock held ---------------------------------------------------------- */
 
-struct ps_fill_file *ps_sequence_file(struct ps_dataset *ds, uint64_t node, bool planned)
-{
-	uint64_t max_age_ms = planned ? PS_MAX(ds->revalidate_ms, PLANNED_AGE_MS) : ds->revalidate_ms;
-	struct ps_node_row row = {0};
-	struct ps_object *object = NULL;
-	struct ps_fill_file *file = NULL;
-
-	if (ps_index_get_node(ds->index, node, &row) < 0)
-		return NULL;
-	bool fresh = ps_dataset_confirmed(ds, &row, max_age_ms);
-	if (row.kind == PS_NODE_FILE && !row.superseded && row.remote.size != PS_SIZE_UNKNOWN && (fresh || planned) &&
-	        ps_view_object(ds, &row, false, &object) < 0)
-		object = NULL;
-	if (object && !fresh) {
-		if (!ps_object_complete(object))
-			ps_probe_version_ahead(ds, &row);
-		ps_object_put(ps_steal_ptr(&object));
-	}
-	bool granted = object && ps_grant_of_row(ds, &row) == PS_GRANT_VALID;
-	if (object && !granted && ps_object_cached_nbytes(object) > 0) {
-		/* Else all of it would be fetched once more. */
-		ps_probe_grant_ahead(ds, &row);
-		ps_object_put(ps_steal_ptr(&object));
-	}
-	if (object && !ps_object_complete(object) && ps_view_file(ds, &row, false, granted, &file) < 0)
-		file = NULL;
-	ps_object_put(object);
-	ps_node_row_fini(&row);
-	return file;
-}
-
 /* Asks for so many eighths of the file to be fetched, and returns how many bytes that is. Takes over the
  * reference. */
-static uint64_t start_begin(struct ps_sequence *seq, struct ps_fill_file *file, uint64_t node, unsigned eighths)
+static uint64_t start_begin(struct ps_next_shard *seq, struct ps_fill_file *file, uint64_t node, unsigned eighths)
 {
 	uint64_t nblocks = ps_object_nblocks(ps_fill_file_object(file));
 	uint64_t end = PS_MAX(nblocks * eighths / EIGHTHS, 1u);
@@ -219,13 +183,13 @@ static uint64_t start_begin(struct ps_sequence *seq, struct ps_fill_file *file, 
 }
 
 /* What follows `opened` at this stride. */
-static void expect(struct ps_sequence *seq, const struct opened *opened, unsigned stride, unsigned eighths)
+static void expect(struct ps_next_shard *seq, const struct opened *opened, unsigned stride, unsigned eighths)
 {
 	struct ps_fill *fill = seq->dataset->cache->fill;
 	uint64_t room = ps_budget_limit_bytes(ps_fill_budget(fill)) / 2;
 
-	for (unsigned i = stride - 1; i < PS_SEQUENCE_SIBLINGS && opened->after[i] && eighths; i += stride) {
-		struct ps_fill_file *file = ps_sequence_file(seq->dataset, opened->after[i], false);
+	for (unsigned i = stride - 1; i < PS_NEXT_SHARD_SIBLINGS && opened->after[i] && eighths; i += stride) {
+		struct ps_fill_file *file = ps_planned_file(seq->dataset, opened->after[i], false);
 		unsigned part = PS_MIN(eighths, EIGHTHS);
 
 		eighths -= part;
@@ -239,22 +203,22 @@ static void expect(struct ps_sequence *seq, const struct opened *opened, unsigne
 	ps_fill_pump(fill);
 }
 
-bool ps_sequence_begin(struct ps_sequence *seq, uint64_t node)
+bool ps_next_shard_begin(struct ps_next_shard *seq, uint64_t node)
 {
 	PS_LOCK_SCOPE(&seq->lock);
-	if (seq->recent[(seq->opens + PS_SEQUENCE_RECENT - 1) % PS_SEQUENCE_RECENT].node == node)
+	if (seq->recent[(seq->opens + PS_NEXT_SHARD_RECENT - 1) % PS_NEXT_SHARD_RECENT].node == node)
 		return false; /* once more */
 	struct opened *earlier = find_opened(seq, node);
 
 	if (earlier)
 		*earlier = (struct opened){0};
-	seq->recent[seq->opens++ % PS_SEQUENCE_RECENT] = (struct opened){.node = node};
+	seq->recent[seq->opens++ % PS_NEXT_SHARD_RECENT] = (struct opened){.node = node};
 	return true;
 }
 
-void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row)
+void ps_next_shard_opened(struct ps_next_shard *seq, const struct ps_node_row *row)
 {
-	struct start *ended[PS_SEQUENCE_AHEAD];
+	struct start *ended[PS_NEXT_SHARD_AHEAD];
 	struct opened opened;
 	unsigned stride, eighths;
 	size_t nended;
@@ -280,7 +244,7 @@ void ps_sequence_opened(struct ps_sequence *seq, const struct ps_node_row *row)
 		expect(seq, &opened, stride, eighths);
 }
 
-void ps_sequence_forget(struct ps_sequence *seq, uint64_t node)
+void ps_next_shard_forget(struct ps_next_shard *seq, uint64_t node)
 {
 	PS_LOCK_SCOPE(&seq->lock);
 	struct opened *place = find_opened(seq, node);

@@ -1,4 +1,4 @@
-#include "prefetch/plan_ahead.h"
+#include "prefetch/prefetch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,8 +7,11 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "catalog/dataset.h"
-#include "policy/plans.h"
-#include "prefetch/next_shard.h"
+#include "policy/policy.h"
+
+/* What a plan names may be fetched so long after its version was confirmed, even if each open asks: else the answer to
+ * what is asked ahead would be too old before anybody looks at it. */
+#define PLANNED_AGE_MS UINT64_C(5000)
 
 #define LOOK_EVERY_MS 100 /* at most */
 #define IDLE_MS 1000
@@ -107,11 +110,42 @@ static bool has_share(const struct ps_plan_ahead *a, uint64_t nbytes)
 	return nlying < 2 || lying + nbytes <= limit / PS_PLAN_AHEAD_SHARE || used + reserved + nbytes <= limit;
 }
 
+struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool planned)
+{
+	uint64_t max_age_ms = planned ? PS_MAX(ds->revalidate_ms, PLANNED_AGE_MS) : ds->revalidate_ms;
+	struct ps_node_row row = {0};
+	struct ps_object *object = NULL;
+	struct ps_fill_file *file = NULL;
+
+	if (ps_index_get_node(ds->index, node, &row) < 0)
+		return NULL;
+	bool fresh = ps_dataset_confirmed(ds, &row, max_age_ms);
+	if (row.kind == PS_NODE_FILE && !row.superseded && row.remote.size != PS_SIZE_UNKNOWN && (fresh || planned) &&
+	        ps_view_object(ds, &row, false, &object) < 0)
+		object = NULL;
+	if (object && !fresh) {
+		if (!ps_object_complete(object))
+			ps_revalidate_version_ahead(ds, &row);
+		ps_object_put(ps_steal_ptr(&object));
+	}
+	bool granted = object && ps_grant_of_row(ds, &row) == PS_GRANT_VALID;
+	if (object && !granted && ps_object_cached_nbytes(object) > 0) {
+		/* Else all of it would be fetched once more. */
+		ps_revalidate_grant_ahead(ds, &row);
+		ps_object_put(ps_steal_ptr(&object));
+	}
+	if (object && !ps_object_complete(object) && ps_view_file(ds, &row, false, granted, &file) < 0)
+		file = NULL;
+	ps_object_put(object);
+	ps_node_row_fini(&row);
+	return file;
+}
+
 /* Wants the head of a file. False: nothing more is to be begun in this look. */
 static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
-	struct ps_fill_file *file = ps_sequence_file(a->dataset, node, true);
+	struct ps_fill_file *file = ps_planned_file(a->dataset, node, true);
 
 	if (!file)
 		return true;

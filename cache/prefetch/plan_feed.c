@@ -6,10 +6,8 @@
 
 #include "base/clock.h"
 #include "catalog/dataset.h"
-#include "prefetch/plan_ahead.h"
-#include "prefetch/plan_feed.h"
-#include "policy/plan_text.h"
-#include "policy/plans.h"
+#include "prefetch/prefetch.h"
+#include "policy/policy.h"
 
 #define LINE_MAX_NBYTES (16u << 20) /* 100,000 files of 160 bytes */
 #define LINE_KEPT_NBYTES (64u << 10)

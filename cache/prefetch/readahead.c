@@ -1,4 +1,4 @@
-#include "prefetch/readahead.h"
+#include "prefetch/prefetch.h"
 
 #include <errno.h>
 
@@ -167,12 +167,9 @@ static void go_on(struct ps_readahead *ra, struct stream *s, uint64_t end)
 		ra->strangers -= ra->strangers > 0;
 }
 
-/* The functions above need ra->lock held ----------------------------------------------------------- */
-
-unsigned ps_readahead_saw(
-        struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, enum ps_access *ret_access)
+/* The stream of which a read of [offset, offset + nbytes) is one. */
+static struct stream *saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
 {
-	PS_LOCK_SCOPE(&ra->lock);
 	struct stream *s = find_stream(ra, offset);
 
 	if (s)
@@ -180,34 +177,55 @@ unsigned ps_readahead_saw(
 	else
 		s = begin_stream(ra, offset, nbytes);
 	s->used = ++ra->clock;
+	return s;
+}
+
+/* Wants what the stream's window has come to cover. True: ps_fill_pump() has to start it. */
+static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
+{
+	if (!s->window)
+		return false;
+	s->window = PS_MIN(waited ? 2 * s->window : s->window, window_max(ra));
+	uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
+	uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
+	/* So long that the connections there are cover the window. */
+	uint64_t step = PS_MAX(
+	        s->window / PS_BLOCK_SIZE / ps_fill_connections(ps_fill_file_engine(ra->file)), STEP_MIN);
+
+	/* In steps, so that requests are long; but at once when the reader has caught up. With the lock held: the stream
+	 * given to another place meanwhile, the want would reach from there to here. */
+	if (target <= s->wanted || (target - s->wanted < step && s->wanted > from))
+		return false;
+	from = PS_MAX(s->wanted, from);
+	s->wanted = target;
+	return from < target && ps_want_extend(&s->want, from, target, (unsigned)step);
+}
+
+/* The functions above need ra->lock held ----------------------------------------------------------- */
+
+unsigned ps_readahead_saw(
+        struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, enum ps_access *ret_access)
+{
+	PS_LOCK_SCOPE(&ra->lock);
+	struct stream *s = saw(ra, offset, nbytes);
+
 	*ret_access = s->window ? PS_ACCESS_STREAM : PS_ACCESS_RANDOM;
 	return (unsigned)(s - ra->streams);
 }
 
 void ps_readahead_go(struct ps_readahead *ra, unsigned stream, bool waited)
 {
-	struct ps_fill *fill = ps_fill_file_engine(ra->file);
-	bool queued = false;
+	bool queued;
 	{
 		PS_LOCK_SCOPE(&ra->lock);
-		struct stream *s = &ra->streams[stream];
-		if (!s->window)
-			return;
-		s->window = PS_MIN(waited ? 2 * s->window : s->window, window_max(ra));
-		uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
-		uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
-		/* So long that the connections there are cover the window. */
-		uint64_t step = PS_MAX(s->window / PS_BLOCK_SIZE / ps_fill_connections(fill), STEP_MIN);
-
-		/* In steps, so that requests are long; but at once when the reader has caught up. With the
-		 * lock held: the stream given to another place meanwhile, the want would reach from there to
-		 * here. */
-		if (target > s->wanted && (target - s->wanted >= step || s->wanted <= from)) {
-			from = PS_MAX(s->wanted, from);
-			s->wanted = target;
-			queued = from < target && ps_want_extend(&s->want, from, target, (unsigned)step);
-		}
+		queued = go(ra, &ra->streams[stream], waited);
 	}
 	if (queued)
-		ps_fill_pump(fill);
+		ps_fill_pump(ps_fill_file_engine(ra->file));
+}
+
+bool ps_readahead_hit(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
+{
+	PS_LOCK_SCOPE(&ra->lock);
+	return go(ra, saw(ra, offset, nbytes), false);
 }

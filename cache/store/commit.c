@@ -1,88 +1,115 @@
-#include "store/commit.h"
+#include "store/store_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/block.h"
-#include "store/datafile.h"
-#include "store/disk.h"
-#include "store/evict.h"
-#include "store/pins.h"
-#include "store/store_dir.h"
-#include "store/sync.h"
+#include "store/store.h"
 
-#define BATCH_BLOCKS 512 /* so many new blocks do not wait for the time to pass */
-#define RETRY_MS 2000    /* after the index refused a batch */
+/* What the index names, to the disk itself ----------------------------------------------------------- */
 
-/* store->lock held. */
-static bool nothing_dirty(const struct ps_store *store)
+/* A batch with rows of this object is in the index. store->lock held. */
+static void ps_sync_queue_locked(struct ps_object *object)
 {
-	return ps_list_empty(&store->dirty) && !store->pins_dirty;
-}
+	struct ps_store *store = object->store;
 
-/* store->lock held; something is going to be dirty. */
-static void begin_batch(struct ps_store *store)
-{
-	if (!nothing_dirty(store))
+	if (!store->unsynced_since_ns) {
+		store->unsynced_since_ns = ps_clock_mono_ns();
+		pthread_cond_signal(&store->syncer.wake);
+	}
+	/* Rows alone need the log only. */
+	if (object->sync_queued || !object->unsynced)
 		return;
-	store->dirty_since_ns = ps_clock_mono_ns();
-	pthread_cond_signal(&store->committer.wake);
+	object->sync_queued = true;
+	object->refs++;
+	ps_list_append(&store->unsynced, &object->sync_link);
+	store->nunsynced++;
 }
+
+/* store->lock held. The ref is the caller's from now on. */
+static struct ps_object *take_first(struct ps_store *store)
+{
+	struct ps_object *object = PS_CONTAINER_OF(store->unsynced.next, struct ps_object, sync_link);
+
+	ps_list_remove(&object->sync_link);
+	object->sync_queued = false;
+	store->nunsynced--;
+	return object;
+}
+
+/* store->lock held, and dropped over the disk. What is queued meanwhile is the next round's. */
+static void sync_round(struct ps_store *store)
+{
+	size_t n = store->nunsynced;
+	int e = 0;
+
+	store->unsynced_since_ns = 0;
+	store->syncing = true;
+	for (; n > 0 && !ps_list_empty(&store->unsynced) && !store->syncer.stopping; n--) {
+		struct ps_object *object = take_first(store);
+
+		pthread_mutex_unlock(&store->lock);
+		object->unsynced = false;
+		if (fdatasync(object->fd) < 0 && e == 0) {
+			e = -errno;
+			ps_log_warning("sync: %s: %s", object->url, strerror(-e));
+		}
+		pthread_mutex_lock(&store->lock);
+		ps_object_unref_locked(object);
+	}
+	pthread_mutex_unlock(&store->lock);
+	e = ps_index_sync(store->index);
+	if (e < 0)
+		ps_log_debug("sync: %s: the index: %s", store->dir, strerror(-e));
+	pthread_mutex_lock(&store->lock);
+	store->syncing = false;
+}
+
+bool ps_sync_done_locked(const struct ps_store *store)
+{
+	return !store->unsynced_since_ns && !store->syncing;
+}
+
+static void *sync_thread(void *arg)
+{
+	struct ps_store *store = arg;
+
+	pthread_mutex_lock(&store->lock);
+	while (!store->syncer.stopping) {
+		uint64_t due = store->unsynced_since_ns + PS_STORE_SYNC_MS * PS_NS_PER_MS;
+
+		if (!store->unsynced_since_ns)
+			pthread_cond_wait(&store->syncer.wake, &store->lock);
+		else if (ps_clock_mono_ns() < due)
+			ps_cond_wait_until(&store->syncer.wake, &store->lock, due);
+		else
+			sync_round(store);
+	}
+	pthread_mutex_unlock(&store->lock);
+	return NULL;
+}
+
+int ps_sync_start(struct ps_store *store)
+{
+	return ps_worker_start(&store->syncer, "store-sync", sync_thread, store);
+}
+
+void ps_sync_stop(struct ps_store *store)
+{
+	ps_worker_stop(&store->syncer, &store->lock);
+	PS_LOCK_SCOPE(&store->lock);
+	while (!ps_list_empty(&store->unsynced))
+		ps_object_unref_locked(take_first(store));
+}
+
+/* Rows to the index ---------------------------------------------------------------------------------- */
 
 bool ps_commit_done_locked(const struct ps_store *store)
 {
-	return nothing_dirty(store) && !store->commit_running;
-}
-
-void ps_commit_pins_locked(struct ps_store *store)
-{
-	begin_batch(store);
-	store->pins_dirty = true;
-}
-
-static void queue_append(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-
-	begin_batch(store);
-	ps_list_append(&store->dirty, &object->dirty_link);
-}
-
-void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks)
-{
-	struct ps_store *store = object->store;
-
-	if (object->state != PS_OBJECT_READY)
-		return; /* evicted: its rows are gone for good */
-	store->ndirty_blocks += nblocks;
-	if (!object->dirty) {
-		object->dirty = true;
-		object->refs++;
-		/* While a batch has it, its link is the batch's: return_batch() puts it here then. */
-		if (!object->committing)
-			queue_append(object);
-	}
-	if (store->ndirty_blocks == BATCH_BLOCKS)
-		pthread_cond_signal(&store->committer.wake);
-}
-
-void ps_commit_unqueue_locked(struct ps_object *object)
-{
-	if (!object->dirty)
-		return;
-	ps_list_remove(&object->dirty_link);
-	object->dirty = false;
-	ps_object_unref_locked(object);
-}
-
-void ps_commit_retry_locked(struct ps_store *store)
-{
-	store->index_failed = true;
-	store->retry_at_ns = ps_clock_mono_ns() + RETRY_MS * PS_NS_PER_MS;
-	pthread_cond_signal(&store->committer.wake);
+	return ps_commit_idle_locked(store) && !store->commit_running;
 }
 
 /* One batch --------------------------------------------------------------------------------------- */
@@ -176,11 +203,46 @@ static void return_batch(struct ps_list *list, bool failed)
 		if (!failed)
 			ps_sync_queue_locked(object);
 		if (object->dirty) {
-			queue_append(object); /* with the ref it got when it was queued */
+			ps_commit_append_locked(object); /* with the ref it got when it was queued */
 		} else if (failed) {
 			ps_commit_queue_locked(object, 0);
 		}
 		ps_object_unref_locked(object);
+	}
+}
+
+static void collect_pins(struct ps_store *store, struct ps_index_batch *batch)
+{
+	PS_LOCK_SCOPE(&store->lock);
+
+	if (!store->pins_dirty)
+		return;
+	store->pins_dirty = false;
+	for (struct ps_pin *pin = store->pins; pin; pin = pin->hh.next) {
+		if (!pin->dirty)
+			continue;
+		pin->dirty = false;
+		pin->collected = true;
+		if (pin->deleted)
+			ps_index_batch_del_pin(batch, &pin->row.url_id);
+		else
+			ps_index_batch_put_pin(batch, &pin->row);
+	}
+}
+
+static void pins_collected(struct ps_store *store, bool written)
+{
+	struct ps_pin *pin, *next;
+
+	PS_LOCK_SCOPE(&store->lock);
+	HASH_ITER (hh, store->pins, pin, next) {
+		if (!pin->collected)
+			continue;
+		pin->collected = false;
+		if (!written)
+			pin->dirty = true, ps_commit_pins_locked(store);
+		else if (pin->deleted && !pin->dirty)
+			ps_pin_free(store, pin);
 	}
 }
 
@@ -192,10 +254,10 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 		return -ENOMEM;
 	for (struct ps_list *l = list->next; l != list; l = l->next)
 		collect(PS_CONTAINER_OF(l, struct ps_object, dirty_link), batch);
-	ps_pins_collect(store, batch);
+	collect_pins(store, batch);
 	ps_index_batch_unasked(batch); /* ps_folder_look() was */
 	int e = ps_index_batch_commit(store->index, batch);
-	ps_pins_collected(store, e == 0);
+	pins_collected(store, e == 0);
 	for (struct ps_list *l = list->next; e < 0 && l != list; l = l->next)
 		dirty_again(PS_CONTAINER_OF(l, struct ps_object, dirty_link));
 	return e;
@@ -277,9 +339,9 @@ static uint64_t due_ns(const struct ps_store *store)
 {
 	if (store->index_failed)
 		return store->retry_at_ns;
-	if (store->ndirty_blocks >= BATCH_BLOCKS)
+	if (store->ndirty_blocks >= PS_STORE_BATCH_BLOCKS)
 		return 0;
-	return nothing_dirty(store) ? UINT64_MAX : store->dirty_since_ns + PS_STORE_COMMIT_MS * PS_NS_PER_MS;
+	return ps_commit_idle_locked(store) ? UINT64_MAX : store->dirty_since_ns + PS_STORE_COMMIT_MS * PS_NS_PER_MS;
 }
 
 static void *commit_thread(void *arg)

@@ -1,4 +1,4 @@
-#include "store/datafile.h"
+#include "store/store_private.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,18 +1,336 @@
-#include "store/evict.h"
+/* Evicts objects and extents. Which ones, the eviction policy decides (policy/policy.c). */
+#include "store/store_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/commit.h"
-#include "store/datafile.h"
-#include "store/disk.h"
-#include "store/extent.h"
-#include "store/pins.h"
-#include "store/sync.h"
+#include "store/store.h"
+
+/* What the disk takes -------------------------------------------------------------------------------- */
+
+void ps_disk_refused(struct ps_store *store, int e, uint64_t wanted_nbytes)
+{
+	atomic_store(&store->disk_wanted_nbytes, wanted_nbytes);
+	if (atomic_exchange(&store->disk_errnum, -e) == 0)
+		atomic_store(&store->disk_refused_s, ps_clock_real_s());
+}
+
+void ps_disk_took(struct ps_store *store)
+{
+	if (atomic_load(&store->disk_errnum))
+		atomic_store(&store->disk_errnum, 0);
+}
+
+static bool has_room(const struct ps_store *store)
+{
+	struct statvfs st;
+
+	return fstatvfs(store->data_fd, &st) == 0 &&
+	       (uint64_t)st.f_bavail * st.f_frsize >=
+	               store->min_free_nbytes + atomic_load(&store->disk_wanted_nbytes);
+}
+
+int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
+{
+	int errnum = atomic_load(&store->disk_errnum);
+
+	/* Nobody may have asked it for anything since. */
+	if (errnum == ENOSPC && !atomic_load(&store->index_failed) && has_room(store)) {
+		ps_disk_took(store);
+		errnum = 0;
+	}
+	*ret_since_s = errnum ? atomic_load(&store->disk_refused_s) : 0;
+	return errnum;
+}
+
+/* The folder -------------------------------------------------------------------------------------- */
+
+/* index_lock held. Evicts what is in use, too: without names and rows nothing is cached. */
+static int count_index(struct ps_store *store, uint64_t nbytes, uint64_t allocated_nbytes)
+{
+	const struct ps_wish nothing = {.pinned = true};
+	struct ps_room room = {0};
+	int e = -EAGAIN;
+
+	while (e == -EAGAIN) {
+		ps_room_look(store, &room);
+		PS_LOCK_SCOPE(&store->lock);
+		store->index_nbytes = nbytes;
+		store->index_allocated_nbytes = allocated_nbytes;
+		e = ps_room_try(store, &room, &nothing);
+		/* If it is the disk that is full, the index finds out by itself when it writes. */
+		if (e == -ENOSPC && store->used_nbytes + nbytes <= store->limit_nbytes)
+			e = 0;
+	}
+	return e < 0 ? -EDQUOT : 0;
+}
+
+/* index_lock held. */
+static int look(struct ps_store *store, size_t nbytes)
+{
+	uint64_t sorted, allocated;
+
+	allocated = ps_store_dir_measure(store->dir_fd, store->data_fd, store->reserve_nbytes, &sorted);
+	int e = count_index(store, allocated + ps_index_peak_nbytes(store->index, sorted, nbytes), allocated);
+	atomic_store(&store->index_slack_nbytes, e == 0 ? ps_index_slack_nbytes(store->index) : 0);
+	return e;
+}
+
+int ps_folder_look(struct ps_store *store)
+{
+	if (!store->counts_folder)
+		return 0;
+	PS_LOCK_SCOPE(&store->index_lock);
+	return look(store, 0);
+}
+
+int ps_folder_room(void *arg, size_t nbytes)
+{
+	struct ps_store *store = arg;
+	uint64_t slack = atomic_load(&store->index_slack_nbytes);
+
+	if (!store->counts_folder)
+		return 0;
+	while (slack >= nbytes)
+		if (atomic_compare_exchange_weak(&store->index_slack_nbytes, &slack, slack - nbytes))
+			return 0;
+	PS_LOCK_SCOPE(&store->index_lock);
+	return look(store, nbytes);
+}
+
+uint64_t ps_store_reachable(struct ps_store *store)
+{
+	struct ps_room room = {0};
+
+	ps_room_look(store, &room);
+	PS_LOCK_SCOPE(&store->lock);
+	uint64_t there = store->used_nbytes - PS_MIN(store->used_nbytes, atomic_load(&store->unwritten)) +
+	                 store->index_allocated_nbytes;
+	return room.disk > store->limit_nbytes ? store->limit_nbytes : PS_MIN(store->limit_nbytes, there + room.disk);
+}
+
+/* Eviction of extents -------------------------------------------------------------------------------- */
+
+/* An extent that has an item and is not leaving, of an object that is READY or not in memory. store->lock
+ * held. NULL: out of memory. The caller then passes it, or a list of such, to ps_extent_out_finish(). */
+static struct ps_extent_out *ps_extent_out_begin(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
+{
+	struct ps_extent_out *out = calloc(1, sizeof *out);
+	struct ps_policy_item *item = ps_quota_extent(store, entry, extent);
+	struct ps_extent *record =
+	        entry->object ? ps_extent_make(entry->object, (uint64_t)extent * PS_EXTENT_BLOCKS) : NULL;
+
+	if (!out || (entry->object && !record)) {
+		free(out);
+		return NULL;
+	}
+	out->entry = entry;
+	out->extent = extent;
+	out->nbytes = item->nbytes;
+	out->object = entry->object;
+	if (out->object) {
+		out->object->refs++;
+		record->leaving = true;
+	}
+	item->busy = true;
+	store->places[entry->charges[extent].slot].leaving = true;
+	entry->nleaving++;
+	store->leaving_nbytes += out->nbytes;
+	return out;
+}
+
+/* Waits until nobody reads or writes the extent, and no batch is about to put its row back. */
+static void wait_for_holders(struct ps_store *store, const struct ps_extent_out *out)
+{
+	struct ps_object *object = out->object;
+	struct ps_extent *extent = object ? object->extents[out->extent] : NULL;
+
+	if (!object)
+		return;
+	PS_LOCK_SCOPE(&store->lock);
+	while (object->committing || extent->nholds > 0)
+		pthread_cond_wait(&store->changed, &store->lock);
+	PS_LOCK_SCOPE(&object->lock);
+	extent->dirty = false;
+}
+
+static int punch(struct ps_store *store, const struct ps_extent_out *out)
+{
+	ps_autofd int own = -1;
+	bool writable = true;
+	int fd = out->object ? out->object->fd : -1;
+
+	if (fd < 0) {
+		int e = ps_datafile_open(store->data_fd, &out->entry->id, &own, &writable);
+		if (e < 0)
+			return e == -ENOENT ? 0 : e;
+		fd = own;
+	}
+	/* Holes must not be read ahead: see ps_datafile_read_ahead(). */
+	ps_datafile_read_ahead(fd, false);
+	return ps_datafile_punch(fd, out->extent * PS_EXTENT_NBYTES, PS_EXTENT_NBYTES);
+}
+
+/* The row of an object that is not in memory says what it has and when the file was changed last. A row that
+ * is behind only makes the next load check the other blocks. */
+static void put_row_after(struct ps_store *store, const struct ps_extent_out *out)
+{
+	const struct ps_charge *c = &out->entry->charges[out->extent];
+	uint64_t nblocks = (uint64_t)__builtin_popcountll(c->blocks), partial = 0;
+	ps_autofd int fd = -1;
+	struct ps_object_row row;
+	struct stat st;
+	bool writable;
+
+	if (ps_datafile_open(store->data_fd, &out->entry->id, &fd, &writable) < 0 || fstat(fd, &st) < 0 ||
+	        ps_index_get_object(store->index, &out->entry->id, &row) < 0)
+		return;
+	for (unsigned i = 0; i < PS_EXTENT_BLOCKS && c->chunks; i++)
+		if (!(c->blocks >> i & 1))
+			partial += ps_chunks_disk_nbytes(
+			        row.remote.size, (uint64_t)out->extent * PS_EXTENT_BLOCKS + i, c->chunks[i]);
+	struct ps_index_batch *batch = ps_index_batch_new();
+	row.nblocks_present -= PS_MIN(row.nblocks_present, nblocks);
+	row.partial_nbytes -= PS_MIN(row.partial_nbytes, partial);
+	row.allocated_nbytes = (uint64_t)st.st_blocks * 512;
+	row.data_mtime_ns = ps_datafile_mtime_ns(&st);
+	row.data_ctime_ns = ps_datafile_ctime_ns(&st);
+	ps_index_batch_put_object(batch, &row);
+	ps_object_row_fini(&row);
+	ps_index_batch_unasked(batch); /* it comes of making room */
+	if (ps_index_batch_commit(store->index, batch) < 0)
+		ps_log_debug("evict: the row of an object is behind its file");
+}
+
+/* The blocks are gone: nobody looks for them in memory either. */
+static void forget_blocks(struct ps_object *object, struct ps_extent *extent, uint32_t number)
+{
+	uint64_t first = (uint64_t)number * PS_EXTENT_BLOCKS;
+
+	PS_LOCK_SCOPE(&object->lock);
+	for (uint64_t b = first; b < PS_MIN(first + PS_EXTENT_BLOCKS, object->nblocks); b++)
+		ps_chunks_drop(object, extent, b);
+	object->npresent -= (unsigned)__builtin_popcountll(extent->present);
+	object->nunverified -= (unsigned)__builtin_popcountll(extent->present & extent->unverified);
+	extent->present = 0;
+	extent->unverified = 0;
+}
+
+static int out_one(struct ps_store *store, struct ps_extent_out *out)
+{
+	struct ps_extent *extent = out->object ? out->object->extents[out->extent] : NULL;
+	struct ps_index_batch *batch = ps_index_batch_new();
+
+	wait_for_holders(store, out);
+	ps_index_batch_del_extent(batch, &out->entry->id, out->extent);
+	int e = ps_index_batch_commit(store->index, batch);
+	if (e < 0)
+		return e;
+	if (extent)
+		forget_blocks(out->object, extent, out->extent);
+	out->done = true;
+	e = punch(store, out);
+	if (e == 0 && !out->object)
+		put_row_after(store, out);
+	return e;
+}
+
+/* store->lock held. */
+static void settle(struct ps_store *store, struct ps_extent_out *out, int e)
+{
+	struct ps_object *object = out->object;
+	struct ps_extent *extent = object ? object->extents[out->extent] : NULL;
+	struct ps_policy_item *item = ps_quota_extent(store, out->entry, out->extent);
+
+	store->leaving_nbytes -= out->nbytes;
+	out->entry->nleaving--;
+	store->places[out->entry->charges[out->extent].slot].leaving = false;
+	item->busy = out->entry->pinned;
+	if (e == 0)
+		ps_quota_extent_drop(store, out->entry, out->extent);
+	else if (!out->done)
+		ps_commit_retry_locked(store);
+	if (extent && !out->done)
+		/* Its row is still there; what was not yet in it is written again. */
+		ps_object_dirty_extent(object, out->extent);
+	if (extent)
+		extent->leaving = false;
+	if (object)
+		ps_commit_queue_locked(object, 0);
+}
+
+/* store->lock held. An entry without extents, whose object nobody has: row and file go. */
+static struct ps_leaving *last_of(struct ps_store *store, struct ps_entry *entry)
+{
+	const struct ps_object *object = entry->object;
+	bool idle = !object || (object->users == 0 && object->state == PS_OBJECT_READY);
+
+	return idle && entry->ncharged == 0 && entry->nleaving == 0 ? ps_leaving_begin(store, entry) : NULL;
+}
+
+/* Waits for holders; deletes rows, punches, gives the room back. An extent whose row cannot be deleted stays.
+ * Without store->lock. */
+static void ps_extent_out_finish(struct ps_store *store, struct ps_extent_out *list)
+{
+	while (list) {
+		struct ps_extent_out *out = list;
+		int e = out_one(store, out);
+
+		if (e < 0)
+			ps_log_error("evict: %s: extent %u of %s: %s", store->dir, out->extent,
+			        out->object ? out->object->url : "an object that nobody has open",
+			        strerror(-e));
+		pthread_mutex_lock(&store->lock);
+		settle(store, out, e);
+		/* Looked up before our reference of the object goes, since the lock is dropped over that:
+		 * from now on nobody else keeps the entry. */
+		struct ps_leaving *last = last_of(store, out->entry);
+		if (out->object)
+			ps_object_unref_locked(out->object);
+		pthread_cond_broadcast(&store->changed);
+		pthread_mutex_unlock(&store->lock);
+		if (last)
+			ps_leaving_finish(store, last);
+		list = out->next;
+		free(out);
+	}
+}
+
+int ps_extents_evict(struct ps_object *object, uint64_t *ret_nbytes)
+{
+	struct ps_store *store = object->store;
+	struct ps_extent_out *list = NULL;
+	uint64_t nbytes = 0;
+	int e = 0;
+
+	pthread_mutex_lock(&store->lock);
+	struct ps_entry *entry = object->state == PS_OBJECT_READY ? object->entry : NULL;
+	for (uint32_t i = 0; entry && entry->charges && e == 0 && i < entry->nextents; i++) {
+		uint32_t slot = entry->charges[i].slot;
+		if (slot == PS_NO_SLOT || store->places[slot].leaving)
+			continue;
+		struct ps_extent_out *out = ps_extent_out_begin(store, entry, i);
+		e = out ? 0 : -ENOMEM;
+		if (!out)
+			continue;
+		nbytes += out->nbytes;
+		out->next = list;
+		list = out;
+		store->evicted_extents++;
+	}
+	store->evicted_nbytes += nbytes;
+	pthread_mutex_unlock(&store->lock);
+	ps_extent_out_finish(store, list);
+	*ret_nbytes = nbytes;
+	return e;
+}
+
+/* Room ----------------------------------------------------------------------------------------------- */
 
 /* Leaving ---------------------------------------------------------------------------------------- */
 
@@ -24,7 +342,7 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 		return NULL;
 	leaving->id = entry->id;
 	leaving->nrows = entry->nrows;
-	leaving->nbytes = ps_table_nbytes(store, entry);
+	leaving->nbytes = ps_quota_nbytes(store, entry);
 	HASH_ADD(hh, store->leaving, id, sizeof leaving->id, leaving);
 	if (!leaving->hh.tbl) {
 		free(leaving);
@@ -39,7 +357,7 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 		leaving->object->entry = NULL;
 	}
 	store->leaving_nbytes += leaving->nbytes;
-	ps_table_remove(store, entry);
+	ps_quota_remove(store, entry);
 	return leaving;
 }
 
@@ -133,19 +451,6 @@ bool ps_tomb_find(struct ps_store *store, const struct ps_id *id)
 		if (ps_id_cmp(&named->id, id) == 0)
 			return true;
 	return false;
-}
-
-void ps_named_unlink_locked(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-	struct ps_object **at = &store->named;
-
-	pthread_mutex_unlock(&store->lock);
-	(void)ps_datafile_unlink(store->data_fd, &object->id); /* if not now, then by the next start */
-	pthread_mutex_lock(&store->lock);
-	while (*at != object)
-		at = &(*at)->next_named;
-	*at = object->next_named;
 }
 
 int ps_tombs_clear(struct ps_store *store)
@@ -327,7 +632,7 @@ static struct ps_wish wish_of(const struct ps_object *object)
 {
 	uint64_t full = ps_object_full_charge(object);
 	uint64_t written = object->npresent * PS_BLOCK_SIZE + object->partial_nbytes;
-	uint64_t have = object->entry ? ps_table_item(object->store, object->entry)->nbytes : 0;
+	uint64_t have = object->entry ? ps_quota_item(object->store, object->entry)->nbytes : 0;
 	struct ps_wish wish = {.object = object, .add = full > have ? full - have : 0,
 	        .unwritten = full > written ? full - written : 0,
 	        .pinned = ps_pin_holds(object)};
@@ -342,18 +647,18 @@ static int reserve(struct ps_object *object, const struct ps_wish *wish)
 	struct ps_store *store = object->store;
 
 	if (!object->entry) {
-		object->entry = ps_table_add(store, &object->id, object->nextents, wish->add);
+		object->entry = ps_quota_add(store, &object->id, object->nextents, wish->add);
 		if (!object->entry)
 			return -ENOMEM;
 		object->entry->object = object;
 		object->entry->pinned = wish->pinned;
-		struct ps_policy_item *item = ps_table_item(store, object->entry);
+		struct ps_policy_item *item = ps_quota_item(store, object->entry);
 		item->dataset = object->dataset;
 		item->opened_s = object->opened_s;
-		ps_table_update_busy(store, object->entry);
+		ps_quota_update_busy(store, object->entry);
 	} else {
-		ps_table_charge(
-		        store, object->entry, ps_table_item(store, object->entry)->nbytes + wish->add);
+		ps_quota_charge(
+		        store, object->entry, ps_quota_item(store, object->entry)->nbytes + wish->add);
 	}
 	object->unwritten += wish->unwritten;
 	store->unwritten += wish->unwritten;
@@ -398,7 +703,7 @@ void ps_room_settle(struct ps_object *object)
 			/* Nothing was written: no row will ever name the file. */
 			leaving = ps_leaving_begin(store, entry);
 		else if (!entry->charges)
-			ps_table_charge(store, entry, (uint64_t)st.st_blocks * 512);
+			ps_quota_charge(store, entry, (uint64_t)st.st_blocks * 512);
 		pthread_cond_broadcast(&store->changed);
 	}
 	pthread_mutex_unlock(&store->lock);

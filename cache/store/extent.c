@@ -1,4 +1,4 @@
-#include "store/extent.h"
+#include "store/store_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,21 +7,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "store/block.h"
-#include "store/commit.h"
-#include "store/datafile.h"
-#include "store/evict.h"
-#include "store/pins.h"
 
-#define LARGE_SHARE 4  /* of the quota: a quarter */
 #define USE_SAVED_S 60 /* so often the index hears that an extent is in use */
-#define FS_BLOCK UINT64_C(4096)
-
-bool ps_extents_apply(const struct ps_store *store, uint64_t size)
-{
-	return store->can_punch && size > store->whole_nbytes / LARGE_SHARE &&
-	       (size > PS_EXTENT_NBYTES || size > store->whole_nbytes);
-}
 
 static uint16_t all_chunks(uint64_t size, uint64_t block)
 {
@@ -29,16 +16,6 @@ static uint16_t all_chunks(uint64_t size, uint64_t block)
 	        (PS_MIN(size - block * PS_BLOCK_SIZE, PS_BLOCK_SIZE) + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE;
 
 	return (uint16_t)((1u << n) - 1);
-}
-
-uint64_t ps_chunks_disk_nbytes(uint64_t size, uint64_t block, uint16_t set)
-{
-	uint64_t nbytes = (unsigned)__builtin_popcount(set) * PS_CHUNK_SIZE;
-	uint64_t last = (size - 1) / PS_CHUNK_SIZE;
-
-	if (last / PS_BLOCK_CHUNKS == block && set >> (last % PS_BLOCK_CHUNKS) & 1)
-		nbytes -= ((last + 1) * PS_CHUNK_SIZE - size) / FS_BLOCK * FS_BLOCK;
-	return nbytes;
 }
 
 /* Those that the quota counts. */
@@ -60,7 +37,7 @@ static int charge(struct ps_store *store, struct ps_entry *entry, uint64_t size,
 
 	if (!whole && !c->chunks && !(c->chunks = calloc(PS_EXTENT_BLOCKS, sizeof *c->chunks)))
 		return -ENOMEM;
-	struct ps_policy_item *item = ps_table_extent_make(store, entry, number);
+	struct ps_policy_item *item = ps_quota_extent_make(store, entry, number);
 	if (!item)
 		return -ENOMEM;
 	if (item->nbytes == 0)
@@ -88,7 +65,7 @@ int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct p
 		if (set)
 			e = charge(store, entry, object->remote.size, first + i, set);
 	}
-	struct ps_policy_item *item = ps_table_extent(store, entry, extent);
+	struct ps_policy_item *item = ps_quota_extent(store, entry, extent);
 	if (item) {
 		item->dataset = object->dataset;
 		item->opened_s = row->used_s ? row->used_s : object->opened_s;
@@ -108,7 +85,7 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 	if (extent->used_s == now_s)
 		return;
 	struct ps_entry *entry = object->entry;
-	struct ps_policy_item *item = entry && entry->charges ? ps_table_extent(store, entry, number) : NULL;
+	struct ps_policy_item *item = entry && entry->charges ? ps_quota_extent(store, entry, number) : NULL;
 	struct ps_id id = object->id;
 
 	ps_policy_part_id(&id, number + 1);
@@ -139,14 +116,24 @@ void ps_extent_release(struct ps_object *object, struct ps_extent *extent)
 	pthread_cond_broadcast(&object->store->changed);
 }
 
+/* The extents that a range touches. False: it touches too many, or more than there are. */
+static bool find_extents(
+        const struct ps_object *object, uint64_t offset, uint64_t nbytes, uint32_t *ret_first, uint32_t *ret_last)
+{
+	*ret_first = (uint32_t)(offset / PS_EXTENT_NBYTES);
+	*ret_last = (uint32_t)((offset + nbytes - 1) / PS_EXTENT_NBYTES);
+	return *ret_last < object->nextents &&
+	       *ret_last - *ret_first < PS_ARRAY_LEN(((struct ps_hold *)0)->extents);
+}
+
 int ps_object_hold(struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret)
 {
+	uint32_t first, last;
+
 	*ret = (struct ps_hold){0};
 	if (!object->by_extent)
 		return 0;
-	uint32_t first = (uint32_t)(offset / PS_EXTENT_NBYTES);
-	uint32_t last = (uint32_t)((offset + nbytes - 1) / PS_EXTENT_NBYTES);
-	if (last >= object->nextents || last - first >= PS_ARRAY_LEN(ret->extents))
+	if (!find_extents(object, offset, nbytes, &first, &last))
 		return -EINVAL;
 	struct ps_hold hold = {.object = object};
 	for (uint32_t i = first; i <= last; i++)
@@ -164,14 +151,56 @@ int ps_object_hold(struct ps_object *object, uint64_t offset, uint64_t nbytes, s
 	return 0;
 }
 
+static void release_extents(struct ps_object *object, const struct ps_hold *hold)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(hold->extents); i++)
+		if (hold->extents[i])
+			ps_extent_release(object, hold->extents[i]);
+}
+
+/* False: an extent is not there yet, or its use is to be noted: both need a lock. */
+static bool hold_noted(struct ps_object *object, uint32_t first, uint32_t last, struct ps_hold *hold)
+{
+	int64_t now_s = ps_clock_real_s();
+
+	for (uint32_t i = first; i <= last; i++) {
+		struct ps_extent *extent = ps_extent_of(object, (uint64_t)i * PS_EXTENT_BLOCKS);
+
+		if (!extent || extent->used_s != now_s)
+			return false;
+		/* Whoever looks for its blocks after this either sees that it is leaving, and so none, or is seen by the
+		 * thread that evicts it, which waits. */
+		atomic_fetch_add(&extent->nholds, 1);
+		hold->extents[i - first] = extent;
+	}
+	return true;
+}
+
+int ps_object_hold_borrowed(struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret)
+{
+	struct ps_hold hold = {.object = object, .borrowed = true};
+	uint32_t first, last;
+
+	*ret = (struct ps_hold){0};
+	if (!object->by_extent)
+		return 0;
+	if (!find_extents(object, offset, nbytes, &first, &last))
+		return -EINVAL;
+	if (hold_noted(object, first, last, &hold)) {
+		*ret = hold;
+		return 0;
+	}
+	release_extents(object, &hold);
+	return ps_object_hold(object, offset, nbytes, ret);
+}
+
 void ps_object_release(struct ps_hold *hold)
 {
 	if (!hold->object)
 		return;
-	for (size_t i = 0; i < PS_ARRAY_LEN(hold->extents); i++)
-		if (hold->extents[i])
-			ps_extent_release(hold->object, hold->extents[i]);
-	ps_object_put(hold->object);
+	release_extents(hold->object, hold);
+	if (!hold->borrowed)
+		ps_object_put(hold->object);
 	*hold = (struct ps_hold){0};
 }
 
@@ -200,17 +229,17 @@ static int make_room(
         struct ps_object *object, uint32_t number, struct ps_room *room, const struct ps_wish *wish)
 {
 	struct ps_store *store = object->store;
-	struct ps_policy_item *own = ps_table_extent(store, object->entry, number);
+	struct ps_policy_item *own = ps_quota_extent(store, object->entry, number);
 
 	if (own)
 		own->busy = true;
 	int e = ps_room_try(store, room, wish);
 	struct ps_entry *entry = own ? object->entry : NULL;
 	if (entry && !entry->charges)
-		ps_table_update_busy(store, entry);
+		ps_quota_update_busy(store, entry);
 	/* Only this extent's item may have moved. The others are where they were, and there may be very
 	 * many. */
-	else if (entry && (own = ps_table_extent(store, entry, number)))
+	else if (entry && (own = ps_quota_extent(store, entry, number)))
 		own->busy = entry->pinned || store->places[entry->charges[number].slot].leaving;
 	return e;
 }
@@ -237,7 +266,7 @@ static int take_once(struct ps_object *object, struct ps_extent *extent, uint64_
 	if (e == 0)
 		e = charge(store, object->entry, object->remote.size, block, news);
 	if (first && e == 0) {
-		struct ps_policy_item *item = ps_table_extent(store, object->entry, number);
+		struct ps_policy_item *item = ps_quota_extent(store, object->entry, number);
 		item->dataset = object->dataset;
 		item->opened_s = extent->used_s;
 	}
@@ -304,7 +333,7 @@ int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry)
 	int e = ps_datafile_open(store->data_fd, &entry->id, &fd, &writable);
 	if (e < 0 || fstat(fd, &st) < 0)
 		return e < 0 ? e : -errno;
-	if ((uint64_t)st.st_blocks * 512 <= ps_table_nbytes(store, entry) || !writable)
+	if ((uint64_t)st.st_blocks * 512 <= ps_quota_nbytes(store, entry) || !writable)
 		return 0;
 	for (uint32_t i = 0; e == 0 && i < entry->nextents; i++)
 		e = punch_uncounted(fd, &entry->charges[i], i * PS_EXTENT_NBYTES);

@@ -3,20 +3,171 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
-#include "store/block.h"
-#include "store/check.h"
-#include "store/commit.h"
-#include "store/evict.h"
-#include "store/extent.h"
-#include "store/object_load.h"
-#include "store/pins.h"
+#include "base/log.h"
+#include "store/store_private.h"
 
-/* ext4 and XFS map a file with up to 4 extents in the inode; beyond, a 4 KiB block maps 340. */
-#define FS_BLOCK UINT64_C(4096)
-#define FS_INLINE_EXTENTS 4
-#define FS_EXTENTS_A_BLOCK 300
+/* From its row --------------------------------------------------------------------------------------- */
+
+/* What the index and the data file tell of an object when it is taken into memory. */
+
+struct loading {
+	struct ps_object *object;
+	bool unverified; /* all of it */
+};
+
+static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *row)
+{
+	struct loading *loading = arg;
+	struct ps_object *object = loading->object;
+
+	if (number >= object->nextents)
+		return 0;
+	uint64_t in_extent =
+	        PS_MIN(object->nblocks - (uint64_t)number * PS_EXTENT_BLOCKS, (uint64_t)PS_EXTENT_BLOCKS);
+	uint64_t mask = in_extent == 64 ? UINT64_MAX : (UINT64_C(1) << in_extent) - 1;
+	struct ps_extent *extent = calloc(1, sizeof *extent);
+	if (!extent)
+		return -ENOMEM;
+	extent->present = row->present & mask;
+	extent->unverified = (loading->unverified ? row->present | row->partial : row->unverified) & mask;
+	extent->used_s = extent->saved_used_s = row->used_s;
+	memcpy(extent->crc, row->crc, sizeof extent->crc);
+	object->npresent += (unsigned)__builtin_popcountll(extent->present);
+	object->nunverified += (unsigned)__builtin_popcountll(extent->unverified & extent->present);
+	object->extents[number] = extent;
+	object->unsure |= extent->unverified != 0;
+	int e = ps_chunks_load(object, extent, number, row, mask);
+	if (e < 0)
+		return e;
+	if (loading->unverified) {
+		/* The next batch writes the file's time and inode as they are now. With them it must say
+		 * that the blocks are not sure. */
+		extent->dirty = true;
+		object->dirty_first = 0;
+		object->dirty_end = object->nextents;
+	}
+	return 0;
+}
+
+static void forget_blocks(struct ps_object *object)
+{
+	for (uint32_t i = 0; i < object->nextents; i++) {
+		ps_extent_free(object->extents[i]);
+		object->extents[i] = NULL;
+	}
+	object->npresent = object->nunverified = object->partial_nbytes = 0;
+}
+
+/* Is it the file, in the state, that the row tells of? */
+static bool same_file(const struct ps_store *store, const struct ps_object_row *row, const struct stat *st)
+{
+	int64_t mtime_ns = ps_datafile_mtime_ns(st);
+
+	/* Another inode is a copy. */
+	if (row->data_ino != st->st_ino || mtime_ns < row->data_mtime_ns)
+		return false;
+	/* Newer times are ours only if we were killed between a write and its commit. */
+	return !store->exact_mtimes ||
+	       (mtime_ns == row->data_mtime_ns &&
+	               (!row->data_ctime_ns || ps_datafile_ctime_ns(st) == row->data_ctime_ns));
+}
+
+/* -EUCLEAN: row or file are of no use. Other errors: the disk cannot be used now. */
+static int load_blocks(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+	struct loading loading = {.object = object};
+	struct ps_object_row row;
+	struct stat st;
+	bool writable = true;
+	int fd = -1;
+
+	int e = ps_index_get_object(store->index, &object->id, &row);
+	if (e == -ENOENT)
+		return 0;
+	if (e < 0)
+		return e == -EBADMSG ? -EUCLEAN : e;
+	object->created_s = row.created_s;
+	object->opened_s = row.opened_s;
+	object->dataset = row.dataset;
+	object->row_by_extent = row.by_extent;
+	memcpy(object->learned_etag, row.learned_etag, sizeof object->learned_etag);
+	memcpy(object->checksum, row.checksum, sizeof object->checksum);
+	object->sum_matched = row.sum_matched;
+	e = ps_datafile_open(store->data_fd, &object->id, &fd, &writable);
+	if (e == -ENOENT) {
+		ps_log_warning("store: %s: its data file is gone; its blocks are fetched again", object->url);
+		e = -EUCLEAN;
+	}
+	if (e == 0 && fstat(fd, &st) < 0)
+		e = -errno;
+	if (e == 0)
+		loading.unverified = !same_file(store, &row, &st);
+	if (e == 0 && (uint64_t)st.st_size != object->remote.size) {
+		ps_log_warning("store: %s: its data file has another size; its blocks are fetched again",
+		        object->url);
+		e = -EUCLEAN;
+	}
+	if (e == 0)
+		e = ps_index_each_extent(store->index, &object->id, load_extent, &loading);
+	ps_object_row_fini(&row);
+	if (e < 0) {
+		if (fd >= 0)
+			close(fd);
+		forget_blocks(object);
+		return e;
+	}
+	object->fd = fd;
+	ps_datafile_read_ahead(fd, object->npresent == object->nblocks);
+	object->no_disk = !writable;
+	return 0;
+}
+
+/* The object is LOADING and its id held by us, so nobody makes the file meanwhile. */
+static void drop_entry(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+	struct ps_leaving *leaving = NULL;
+
+	pthread_mutex_lock(&store->lock);
+	if (!object->entry) /* a row that the recovery left out: its deletion still needs a place */
+		object->entry = ps_quota_add(store, &object->id, object->nextents, 0);
+	if (object->entry) {
+		object->entry->object = NULL; /* the object lives on, empty */
+		leaving = ps_leaving_begin(store, object->entry);
+		object->entry = leaving ? NULL : object->entry;
+	}
+	object->no_disk = !leaving;
+	pthread_mutex_unlock(&store->lock);
+	if (leaving)
+		ps_leaving_finish(store, leaving);
+}
+
+/* Fills a LOADING object, whose id nobody else can use meanwhile, and makes it READY, with nothing in it if
+ * row or file are of no use. Without store->lock. Blocks on the index and on the disk. */
+static void ps_object_load(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	pthread_mutex_lock(&store->lock);
+	bool tomb = ps_tomb_find(store, &object->id);
+	pthread_mutex_unlock(&store->lock);
+	int e = tomb ? -EIO : load_blocks(object);
+	if (e == -EUCLEAN)
+		drop_entry(object);
+	else if (e < 0)
+		object->no_disk = true;
+
+	PS_LOCK_SCOPE(&store->lock);
+	object->state = PS_OBJECT_READY;
+	ps_object_checksum_look(object);
+	pthread_cond_broadcast(&store->changed);
+}
+
+/* Objects -------------------------------------------------------------------------------------------- */
 
 void ps_object_id(const char *url, const struct ps_remote *remote, const char *view, struct ps_id *ret_id)
 {
@@ -28,22 +179,6 @@ void ps_object_id(const char *url, const struct ps_remote *remote, const char *v
 	snprintf(size, sizeof size, "%" PRIu64, remote->size);
 	snprintf(mtime, sizeof mtime, "%" PRId64, remote->mtime_s);
 	ps_id_of_strings(parts, PS_ARRAY_LEN(parts), ret_id);
-}
-
-uint64_t ps_object_full_charge(const struct ps_object *object)
-{
-	uint64_t nbytes = (object->remote.size + FS_BLOCK - 1) / FS_BLOCK * FS_BLOCK;
-
-	if (object->nblocks > FS_INLINE_EXTENTS)
-		nbytes += FS_BLOCK * (1 + object->nblocks / FS_EXTENTS_A_BLOCK);
-	return nbytes;
-}
-
-uint32_t ps_nextents_of_size(uint64_t size)
-{
-	size = PS_MIN(size, PS_OBJECT_MAX_NBYTES);
-	uint64_t nblocks = (size + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
-	return (uint32_t)((nblocks + PS_EXTENT_BLOCKS - 1) / PS_EXTENT_BLOCKS);
 }
 
 /* Making and freeing ------------------------------------------------------------------------------ */
@@ -81,44 +216,6 @@ static struct ps_object *object_new(
 	return object;
 }
 
-static void object_free(struct ps_object *object)
-{
-	if (object->fd >= 0)
-		close(object->fd);
-	if (object->direct_fd >= 0)
-		close(object->direct_fd);
-	for (uint32_t i = 0; i < object->nextents; i++)
-		ps_extent_free(object->extents[i]);
-	free(object->extents);
-	free(object->url);
-	pthread_mutex_destroy(&object->lock);
-	free(object);
-}
-
-void ps_object_unref_locked(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-
-	if (--object->refs > 0)
-		return;
-	if (object->named)
-		ps_named_unlink_locked(object);
-	uint64_t charge = object->charge;
-	if (object->state != PS_OBJECT_EVICTED)
-		HASH_DELETE(hh, store->objects, object);
-	if (object->entry)
-		object->entry->object = NULL;
-	pthread_mutex_unlock(&store->lock);
-	object_free(object);
-	pthread_mutex_lock(&store->lock);
-	if (charge > 0) {
-		/* The last who held an evicted file: only now is its room free. */
-		store->used_nbytes -= charge;
-		store->held_nbytes -= charge;
-		pthread_cond_broadcast(&store->changed);
-	}
-}
-
 /* Getting and putting ----------------------------------------------------------------------------- */
 
 /* store->lock held. */
@@ -137,7 +234,7 @@ static void note_open(struct ps_object *object, uint32_t dataset)
 	if (!object->entry)
 		return;
 	if (!object->entry->charges) {
-		struct ps_policy_item *item = ps_table_item(store, object->entry);
+		struct ps_policy_item *item = ps_quota_item(store, object->entry);
 		item->opened_s = now_s;
 		item->dataset = dataset;
 		item->seq = store->open_seq++;
@@ -158,14 +255,14 @@ static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id
 		if (object && object->state != PS_OBJECT_EVICTING) {
 			object->refs++;
 			if (object->users++ == 0 && object->entry && !object->entry->charges)
-				ps_table_update_busy(store, object->entry);
+				ps_quota_update_busy(store, object->entry);
 			while (object->state == PS_OBJECT_LOADING)
 				pthread_cond_wait(&store->changed, &store->lock);
 			return object;
 		}
 		HASH_FIND(hh, store->leaving, id, sizeof *id, leaving);
 		/* Extents that leave a file which nobody has open must be gone before its rows are read. */
-		const struct ps_entry *entry = ps_table_find(store, id);
+		const struct ps_entry *entry = ps_quota_find(store, id);
 		if (!object && !leaving && !(entry && entry->nleaving > 0))
 			return NULL;
 		pthread_cond_wait(&store->changed, &store->lock);
@@ -184,15 +281,15 @@ static int object_get(struct ps_store *store, const char *url, const struct ps_r
 		if (!object || !object->hh.tbl) {
 			pthread_mutex_unlock(&store->lock);
 			if (object)
-				object_free(object);
+				ps_object_free(object);
 			return -ENOMEM;
 		}
 		object->dataset = dataset;
-		object->entry = ps_table_find(store, id);
+		object->entry = ps_quota_find(store, id);
 		if (object->entry) {
 			object->entry->object = object;
 			object->by_extent = object->entry->charges != NULL;
-			ps_table_update_busy(store, object->entry);
+			ps_quota_update_busy(store, object->entry);
 		}
 		pthread_mutex_unlock(&store->lock);
 		ps_object_load(object);
@@ -283,7 +380,7 @@ void ps_object_put(struct ps_object *object)
 	pthread_mutex_lock(&store->lock);
 	if (--object->users == 0) {
 		if (object->entry && !object->entry->charges)
-			ps_table_update_busy(store, object->entry);
+			ps_quota_update_busy(store, object->entry);
 		if (object->entry && object->fd >= 0) {
 			/* Our ref keeps it while it is settled. */
 			pthread_mutex_unlock(&store->lock);
@@ -322,11 +419,6 @@ uint64_t ps_object_nblocks(const struct ps_object *object)
 	return object->nblocks;
 }
 
-uint64_t ps_object_block_nbytes(const struct ps_object *object, uint64_t block)
-{
-	return PS_MIN(object->remote.size - block * PS_BLOCK_SIZE, PS_BLOCK_SIZE);
-}
-
 int ps_object_fd(struct ps_object *object)
 {
 	return object->fd;
@@ -346,4 +438,37 @@ void ps_object_learn_etag(struct ps_object *object, const char *etag)
 	snprintf(object->learned_etag, sizeof object->learned_etag, "%s", etag);
 	if (object->npresent > 0)
 		ps_commit_queue_locked(object, 0);
+}
+
+/* Their checksum ------------------------------------------------------------------------------------- */
+
+void ps_object_expect(struct ps_object *object, const char *checksum, bool sure)
+{
+	char text[PS_CHECKSUM_LEN];
+
+	if (!ps_checksum_parse(checksum, text))
+		return;
+	PS_LOCK_SCOPE(&object->store->lock);
+	if (strcmp(object->checksum, text) == 0 || (object->checksum[0] && !sure))
+		return;
+	memcpy(object->checksum, text, sizeof text);
+	object->sum_matched = false;
+	if (object->npresent > 0)
+		ps_commit_queue_locked(object, 0);
+	ps_object_checksum_look(object);
+}
+
+enum ps_sum ps_object_sum(struct ps_object *object)
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+	if (object->corrupt)
+		return PS_SUM_CORRUPT;
+	if (!object->checksum[0] || object->nblocks == 0)
+		return PS_SUM_NONE;
+	return object->sum_matched ? PS_SUM_MATCHED : PS_SUM_PENDING;
+}
+
+bool ps_object_corrupt(const struct ps_object *object)
+{
+	return object->corrupt;
 }

@@ -1,4 +1,4 @@
-#include "store/object_checksum.h"
+#include "store/store_private.h"
 
 #include <errno.h>
 #include <linux/ioprio.h>
@@ -10,9 +10,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/block.h"
-#include "store/commit.h"
-#include "store/datafile.h"
 
 struct ps_refused {
 	UT_hash_handle hh;
@@ -155,7 +152,7 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 		ps_log_error("checksum: %s: cannot be dropped: out of memory", object->url);
 }
 
-int ps_sum_check(struct ps_object *object)
+int ps_object_checksum_check(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 	char expected[PS_CHECKSUM_LEN], seen[PS_CHECKSUM_LEN];
@@ -201,7 +198,7 @@ static void *sum_main(void *arg)
 		ps_list_remove(&object->sum_link);
 		object->sum_queued = false;
 		pthread_mutex_unlock(&store->lock);
-		ps_sum_check(object);
+		ps_object_checksum_check(object);
 		pthread_mutex_lock(&store->lock);
 		ps_object_unref_locked(object);
 	}
@@ -209,33 +206,7 @@ static void *sum_main(void *arg)
 	return NULL;
 }
 
-/* store->lock held. Most caches never need it. */
-static bool start_thread(struct ps_store *store)
-{
-	if (!store->summer_started && !store->sums_stop)
-		store->summer_started = ps_thread_start(&store->summer, "checksum", sum_main, store) == 0;
-	return store->summer_started;
-}
-
-void ps_sum_look(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-
-	if (!object->checksum[0] || object->state != PS_OBJECT_READY)
-		return;
-	if (!ps_object_complete(object)) {
-		object->sum_matched = false;
-		return;
-	}
-	if (object->sum_matched || object->sum_queued || object->nblocks == 0 || !start_thread(store))
-		return;
-	object->sum_queued = true;
-	object->refs++;
-	ps_list_append(&store->sums, &object->sum_link);
-	pthread_cond_signal(&store->sums_wake);
-}
-
-void ps_sum_stop(struct ps_store *store)
+void ps_object_checksum_stop(struct ps_store *store)
 {
 	pthread_mutex_lock(&store->lock);
 	store->sums_stop = true;
@@ -255,7 +226,7 @@ void ps_sum_stop(struct ps_store *store)
 	}
 }
 
-void ps_sum_free(struct ps_store *store)
+void ps_object_checksum_free(struct ps_store *store)
 {
 	struct ps_refused *refused, *next;
 
@@ -265,35 +236,9 @@ void ps_sum_free(struct ps_store *store)
 	}
 }
 
-/* What objects are told --------------------------------------------------------------------------- */
-
-void ps_object_expect(struct ps_object *object, const char *checksum, bool sure)
+void ps_object_checksum_init(struct ps_store *store)
 {
-	char text[PS_CHECKSUM_LEN];
-
-	if (!ps_checksum_parse(checksum, text))
-		return;
-	PS_LOCK_SCOPE(&object->store->lock);
-	if (strcmp(object->checksum, text) == 0 || (object->checksum[0] && !sure))
-		return;
-	memcpy(object->checksum, text, sizeof text);
-	object->sum_matched = false;
-	if (object->npresent > 0)
-		ps_commit_queue_locked(object, 0);
-	ps_sum_look(object);
-}
-
-enum ps_sum ps_object_sum(struct ps_object *object)
-{
-	PS_LOCK_SCOPE(&object->store->lock);
-	if (object->corrupt)
-		return PS_SUM_CORRUPT;
-	if (!object->checksum[0] || object->nblocks == 0)
-		return PS_SUM_NONE;
-	return object->sum_matched ? PS_SUM_MATCHED : PS_SUM_PENDING;
-}
-
-bool ps_object_corrupt(const struct ps_object *object)
-{
-	return object->corrupt;
+	pthread_cond_init(&store->sums_wake, NULL);
+	ps_list_init(&store->sums);
+	store->sum_main = sum_main;
 }

@@ -1,18 +1,10 @@
-#include "store/pins.h"
+#include "store/store_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "store/commit.h"
-#include "store/disk.h"
-#include "store/extent.h"
-
-static void pin_id(const char *url, struct ps_id *ret)
-{
-	ps_id_of_strings((const char *[]){"pin", url}, 2, ret);
-}
 
 static uint64_t pin_nbytes(const struct ps_object *object)
 {
@@ -22,27 +14,14 @@ static uint64_t pin_nbytes(const struct ps_object *object)
 	return object->by_extent ? nbytes + object->nextents * PS_EXTENT_MAP_NBYTES : nbytes;
 }
 
-/* store->lock held, as in all but what says otherwise. */
-static struct ps_pin *find(const struct ps_store *store, const char *url)
-{
-	struct ps_pin *pin = NULL;
-	struct ps_id id;
-
-	if (!store->pins)
-		return NULL;
-	pin_id(url, &id);
-	HASH_FIND(hh, store->pins, &id, sizeof id, pin);
-	return pin;
-}
-
 static void set_entry(struct ps_store *store, const struct ps_id *id, bool pinned)
 {
-	struct ps_entry *entry = ps_table_find(store, id);
+	struct ps_entry *entry = ps_quota_find(store, id);
 
 	if (!entry || entry->pinned == pinned)
 		return;
 	entry->pinned = pinned;
-	ps_table_update_busy(store, entry);
+	ps_quota_update_busy(store, entry);
 }
 
 static void touch(struct ps_store *store, struct ps_pin *pin)
@@ -70,13 +49,6 @@ static struct ps_pin *pin_new(struct ps_store *store, const struct ps_pin_row *r
 	return NULL;
 }
 
-static void pin_free(struct ps_store *store, struct ps_pin *pin)
-{
-	HASH_DELETE(hh, store->pins, pin);
-	ps_pin_row_fini(&pin->row);
-	free(pin);
-}
-
 static void let_go(struct ps_store *store, struct ps_pin *pin)
 {
 	pin->deleted = true;
@@ -85,17 +57,10 @@ static void let_go(struct ps_store *store, struct ps_pin *pin)
 	touch(store, pin);
 }
 
-bool ps_pin_holds(const struct ps_object *object)
-{
-	const struct ps_pin *pin = find(object->store, object->url);
-
-	return pin && !pin->deleted && ps_id_cmp(&pin->row.object_id, &object->id) == 0;
-}
-
 void ps_pin_follow(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
-	struct ps_pin *pin = find(store, object->url);
+	struct ps_pin *pin = ps_pin_find(store, object->url);
 
 	if (!pin || pin->deleted || ps_id_cmp(&pin->row.object_id, &object->id) == 0)
 		return;
@@ -142,44 +107,7 @@ void ps_pins_free(struct ps_store *store)
 	struct ps_pin *pin, *next;
 
 	HASH_ITER (hh, store->pins, pin, next)
-		pin_free(store, pin);
-}
-
-/* Rows ------------------------------------------------------------------------------------------- */
-
-void ps_pins_collect(struct ps_store *store, struct ps_index_batch *batch)
-{
-	PS_LOCK_SCOPE(&store->lock);
-
-	if (!store->pins_dirty)
-		return;
-	store->pins_dirty = false;
-	for (struct ps_pin *pin = store->pins; pin; pin = pin->hh.next) {
-		if (!pin->dirty)
-			continue;
-		pin->dirty = false;
-		pin->collected = true;
-		if (pin->deleted)
-			ps_index_batch_del_pin(batch, &pin->row.url_id);
-		else
-			ps_index_batch_put_pin(batch, &pin->row);
-	}
-}
-
-void ps_pins_collected(struct ps_store *store, bool written)
-{
-	struct ps_pin *pin, *next;
-
-	PS_LOCK_SCOPE(&store->lock);
-	HASH_ITER (hh, store->pins, pin, next) {
-		if (!pin->collected)
-			continue;
-		pin->collected = false;
-		if (!written)
-			touch(store, pin);
-		else if (pin->deleted && !pin->dirty)
-			pin_free(store, pin);
-	}
+		ps_pin_free(store, pin);
 }
 
 /* Of objects; without store->lock ----------------------------------------------------------------- */
@@ -193,7 +121,7 @@ bool ps_object_pinned(struct ps_object *object)
 bool ps_object_url_pinned(struct ps_object *object)
 {
 	PS_LOCK_SCOPE(&object->store->lock);
-	const struct ps_pin *pin = find(object->store, object->url);
+	const struct ps_pin *pin = ps_pin_find(object->store, object->url);
 
 	return pin && !pin->deleted;
 }
@@ -208,7 +136,7 @@ static int pin_locked(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 	struct ps_pin_row row = {.object_id = object->id, .nbytes = pin_nbytes(object), .url = object->url};
-	struct ps_pin *pin = find(store, object->url);
+	struct ps_pin *pin = ps_pin_find(store, object->url);
 
 	if (pin && !pin->deleted) {
 		ps_pin_follow(object);
@@ -216,7 +144,7 @@ static int pin_locked(struct ps_object *object)
 	}
 	if (store->pinned_nbytes + row.nbytes > ps_store_data_limit(store))
 		return -ENOSPC;
-	pin_id(object->url, &row.url_id);
+	ps_pin_id(object->url, &row.url_id);
 	if (pin) { /* its row is still to be deleted: it is put instead */
 		pin->row.object_id = row.object_id;
 		pin->row.nbytes = row.nbytes;
@@ -239,7 +167,7 @@ int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes)
 	int e;
 	{
 		PS_LOCK_SCOPE(&store->lock);
-		const struct ps_pin *old = find(store, object->url);
+		const struct ps_pin *old = ps_pin_find(store, object->url);
 		uint64_t nbytes = ps_pin_holds(object) ? 0 : pin_nbytes(object);
 		was_pinned = old && !old->deleted;
 		e = pin_locked(object);
@@ -253,7 +181,7 @@ int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes)
 		return 0;
 	/* What would not outlive this run is no pin; one of before does. */
 	PS_LOCK_SCOPE(&store->lock);
-	struct ps_pin *pin = find(store, object->url);
+	struct ps_pin *pin = ps_pin_find(store, object->url);
 	if (pin && !pin->deleted && !was_pinned)
 		let_go(store, pin);
 	return e == -ENOMEM ? e : -EIO; /* ENOSPC would mean the quota */
@@ -264,7 +192,7 @@ int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes)
 	struct ps_store *store = object->store;
 	{
 		PS_LOCK_SCOPE(&store->lock);
-		struct ps_pin *pin = find(store, object->url);
+		struct ps_pin *pin = ps_pin_find(store, object->url);
 		*ret_nbytes = 0;
 		if (!pin || pin->deleted)
 			return 0;

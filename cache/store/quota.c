@@ -94,7 +94,7 @@ static struct ps_entry *entry_new(struct ps_store *store, const struct ps_id *id
 	return NULL;
 }
 
-struct ps_entry *ps_table_add(
+struct ps_entry *ps_quota_add(
         struct ps_store *store, const struct ps_id *id, uint32_t nextents, uint64_t nbytes)
 {
 	struct ps_entry *entry = entry_new(store, id, nextents);
@@ -112,7 +112,7 @@ struct ps_entry *ps_table_add(
 	return entry;
 }
 
-struct ps_entry *ps_table_add_by_extent(struct ps_store *store, const struct ps_id *id, uint32_t nextents)
+struct ps_entry *ps_quota_add_by_extent(struct ps_store *store, const struct ps_id *id, uint32_t nextents)
 {
 	struct ps_charge *charges = calloc(nextents, sizeof *charges);
 	struct ps_entry *entry = charges ? entry_new(store, id, nextents) : NULL;
@@ -127,7 +127,7 @@ struct ps_entry *ps_table_add_by_extent(struct ps_store *store, const struct ps_
 	return entry;
 }
 
-struct ps_entry *ps_table_find(struct ps_store *store, const struct ps_id *id)
+struct ps_entry *ps_quota_find(struct ps_store *store, const struct ps_id *id)
 {
 	struct ps_entry *entry = NULL;
 
@@ -135,7 +135,7 @@ struct ps_entry *ps_table_find(struct ps_store *store, const struct ps_id *id)
 	return entry;
 }
 
-void ps_table_remove(struct ps_store *store, struct ps_entry *entry)
+void ps_quota_remove(struct ps_store *store, struct ps_entry *entry)
 {
 	if (entry->slot != PS_NO_SLOT)
 		item_remove(store, entry->slot);
@@ -146,7 +146,7 @@ void ps_table_remove(struct ps_store *store, struct ps_entry *entry)
 	entry_free(entry);
 }
 
-uint64_t ps_table_nbytes(const struct ps_store *store, const struct ps_entry *entry)
+uint64_t ps_quota_nbytes(const struct ps_store *store, const struct ps_entry *entry)
 {
 	uint64_t sum = entry->slot != PS_NO_SLOT ? store->items[entry->slot].nbytes : 0;
 
@@ -156,14 +156,14 @@ uint64_t ps_table_nbytes(const struct ps_store *store, const struct ps_entry *en
 	return sum;
 }
 
-struct ps_policy_item *ps_table_item(struct ps_store *store, const struct ps_entry *entry)
+struct ps_policy_item *ps_quota_item(struct ps_store *store, const struct ps_entry *entry)
 {
 	return &store->items[entry->slot];
 }
 
-void ps_table_charge(struct ps_store *store, struct ps_entry *entry, uint64_t nbytes)
+void ps_quota_charge(struct ps_store *store, struct ps_entry *entry, uint64_t nbytes)
 {
-	struct ps_policy_item *item = ps_table_item(store, entry);
+	struct ps_policy_item *item = ps_quota_item(store, entry);
 
 	store->used_nbytes += nbytes - item->nbytes;
 	item->nbytes = nbytes;
@@ -171,16 +171,16 @@ void ps_table_charge(struct ps_store *store, struct ps_entry *entry, uint64_t nb
 
 /* Extents ---------------------------------------------------------------------------------------- */
 
-struct ps_policy_item *ps_table_extent(struct ps_store *store, const struct ps_entry *entry, uint32_t extent)
+struct ps_policy_item *ps_quota_extent(struct ps_store *store, const struct ps_entry *entry, uint32_t extent)
 {
 	uint32_t slot = entry->charges[extent].slot;
 
 	return slot == PS_NO_SLOT ? NULL : &store->items[slot];
 }
 
-struct ps_policy_item *ps_table_extent_make(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
+struct ps_policy_item *ps_quota_extent_make(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
 {
-	struct ps_policy_item *item = ps_table_extent(store, entry, extent);
+	struct ps_policy_item *item = ps_quota_extent(store, entry, extent);
 
 	if (item)
 		return item;
@@ -193,7 +193,7 @@ struct ps_policy_item *ps_table_extent_make(struct ps_store *store, struct ps_en
 	return item;
 }
 
-void ps_table_extent_drop(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
+void ps_quota_extent_drop(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
 {
 	struct ps_charge *charge = &entry->charges[extent];
 
@@ -204,9 +204,9 @@ void ps_table_extent_drop(struct ps_store *store, struct ps_entry *entry, uint32
 	entry->ncharged--;
 }
 
-int ps_table_make_whole(struct ps_store *store, struct ps_entry *entry)
+int ps_quota_make_whole(struct ps_store *store, struct ps_entry *entry)
 {
-	uint64_t nbytes = ps_table_nbytes(store, entry);
+	uint64_t nbytes = ps_quota_nbytes(store, entry);
 	struct ps_charge *charges = entry->charges;
 	struct ps_policy_item newest = {.opened_s = 0};
 
@@ -226,16 +226,16 @@ int ps_table_make_whole(struct ps_store *store, struct ps_entry *entry)
 	item->dataset = newest.dataset;
 	item->opened_s = newest.opened_s;
 	item->nbytes = nbytes;
-	ps_table_update_busy(store, entry);
+	ps_quota_update_busy(store, entry);
 	return 0;
 }
 
-void ps_table_update_busy(struct ps_store *store, const struct ps_entry *entry)
+void ps_quota_update_busy(struct ps_store *store, const struct ps_entry *entry)
 {
 	bool held = entry->object && entry->object->users > 0;
 
 	if (!entry->charges)
-		ps_table_item(store, entry)->busy = held || entry->pinned;
+		ps_quota_item(store, entry)->busy = held || entry->pinned;
 	for (uint32_t i = 0; entry->charges && i < entry->nextents; i++) {
 		uint32_t slot = entry->charges[i].slot;
 		if (slot != PS_NO_SLOT)
@@ -243,7 +243,7 @@ void ps_table_update_busy(struct ps_store *store, const struct ps_entry *entry)
 	}
 }
 
-void ps_table_free(struct ps_store *store)
+void ps_quota_free(struct ps_store *store)
 {
 	struct ps_entry *entry, *next;
 
@@ -258,4 +258,82 @@ void ps_table_free(struct ps_store *store)
 	store->places = NULL;
 	store->victims = NULL;
 	store->nitems = store->items_cap = 0;
+}
+
+/* What counts ---------------------------------------------------------------------------------------- */
+
+#define LARGE_SHARE 4 /* of the quota: a quarter */
+/* ext4 and XFS map a file with up to 4 extents in the inode; beyond, a 4 KiB block maps 340. */
+#define FS_BLOCK UINT64_C(4096)
+#define FS_INLINE_EXTENTS 4
+#define FS_EXTENTS_A_BLOCK 300
+
+uint64_t ps_object_full_charge(const struct ps_object *object)
+{
+	uint64_t nbytes = (object->remote.size + FS_BLOCK - 1) / FS_BLOCK * FS_BLOCK;
+
+	if (object->nblocks > FS_INLINE_EXTENTS)
+		nbytes += FS_BLOCK * (1 + object->nblocks / FS_EXTENTS_A_BLOCK);
+	return nbytes;
+}
+
+uint32_t ps_nextents_of_size(uint64_t size)
+{
+	size = PS_MIN(size, PS_OBJECT_MAX_NBYTES);
+	uint64_t nblocks = (size + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
+	return (uint32_t)((nblocks + PS_EXTENT_BLOCKS - 1) / PS_EXTENT_BLOCKS);
+}
+
+bool ps_extents_apply(const struct ps_store *store, uint64_t size)
+{
+	return store->can_punch && size > store->whole_nbytes / LARGE_SHARE &&
+	       (size > PS_EXTENT_NBYTES || size > store->whole_nbytes);
+}
+
+uint64_t ps_store_data_limit(const struct ps_store *store)
+{
+	return store->limit_nbytes - PS_MIN(store->limit_nbytes, atomic_load(&store->index_nbytes));
+}
+
+uint64_t ps_chunks_disk_nbytes(uint64_t size, uint64_t block, uint16_t set)
+{
+	uint64_t nbytes = (unsigned)__builtin_popcount(set) * PS_CHUNK_SIZE;
+	uint64_t last = (size - 1) / PS_CHUNK_SIZE;
+
+	if (last / PS_BLOCK_CHUNKS == block && set >> (last % PS_BLOCK_CHUNKS) & 1)
+		nbytes -= ((last + 1) * PS_CHUNK_SIZE - size) / FS_BLOCK * FS_BLOCK;
+	return nbytes;
+}
+
+/* Pins, by URL --------------------------------------------------------------------------------------- */
+
+void ps_pin_id(const char *url, struct ps_id *ret)
+{
+	ps_id_of_strings((const char *[]){"pin", url}, 2, ret);
+}
+
+struct ps_pin *ps_pin_find(const struct ps_store *store, const char *url)
+{
+	struct ps_pin *pin = NULL;
+	struct ps_id id;
+
+	if (!store->pins)
+		return NULL;
+	ps_pin_id(url, &id);
+	HASH_FIND(hh, store->pins, &id, sizeof id, pin);
+	return pin;
+}
+
+bool ps_pin_holds(const struct ps_object *object)
+{
+	const struct ps_pin *pin = ps_pin_find(object->store, object->url);
+
+	return pin && !pin->deleted && ps_id_cmp(&pin->row.object_id, &object->id) == 0;
+}
+
+void ps_pin_free(struct ps_store *store, struct ps_pin *pin)
+{
+	HASH_DELETE(hh, store->pins, pin);
+	ps_pin_row_fini(&pin->row);
+	free(pin);
 }

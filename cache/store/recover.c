@@ -1,13 +1,92 @@
-#include "store/recover.h"
+#include "store/store_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "store/datafile.h"
-#include "store/extent.h"
-#include "store/pins.h"
+
+/* Data files that are there -------------------------------------------------------------------------- */
+
+struct file {
+	struct ps_id id;
+	uint64_t allocated_nbytes;
+};
+
+struct ps_scan {
+	pthread_t thread;
+	bool running;
+	int data_fd, rc;
+	struct file *files;
+	size_t n, cap;
+};
+
+static int take(void *arg, const struct ps_id *id, const struct stat *st)
+{
+	struct ps_scan *scan = arg;
+
+	if (scan->n == scan->cap) {
+		size_t cap = scan->cap ? 2 * scan->cap : 1024;
+		struct file *files = realloc(scan->files, cap * sizeof *files);
+
+		if (!files)
+			return -ENOMEM;
+		scan->files = files;
+		scan->cap = cap;
+	}
+	scan->files[scan->n++] = (struct file){.id = *id, .allocated_nbytes = (uint64_t)st->st_blocks * 512};
+	return 0;
+}
+
+static void *scan_main(void *arg)
+{
+	struct ps_scan *scan = arg;
+
+	scan->rc = ps_datafile_each(scan->data_fd, take, scan);
+	return NULL;
+}
+
+static void finish(struct ps_scan *scan)
+{
+	if (scan->running)
+		pthread_join(scan->thread, NULL);
+	scan->running = false;
+}
+
+struct ps_scan *ps_scan_start(int data_fd)
+{
+	struct ps_scan *scan = calloc(1, sizeof *scan);
+
+	if (!scan)
+		return NULL;
+	scan->data_fd = data_fd;
+	scan->running = pthread_create(&scan->thread, NULL, scan_main, scan) == 0;
+	if (!scan->running)
+		scan_main(scan);
+	return scan;
+}
+
+/* Each file, once all are known. 0, -errno of the scan, or what fn returned, which ends it. */
+static int ps_scan_each(struct ps_scan *scan,
+        int (*fn)(void *arg, const struct ps_id *id, uint64_t allocated_nbytes), void *arg)
+{
+	finish(scan);
+	int rc = scan->rc;
+	for (size_t i = 0; rc == 0 && i < scan->n; i++)
+		rc = fn(arg, &scan->files[i].id, scan->files[i].allocated_nbytes);
+	return rc;
+}
+
+void ps_scan_free(struct ps_scan *scan)
+{
+	if (!scan)
+		return;
+	finish(scan);
+	free(scan->files);
+	free(scan);
+}
+
+/* At the start --------------------------------------------------------------------------------------- */
 
 struct recovery {
 	struct ps_store *store;
@@ -47,18 +126,18 @@ static int add_row(void *arg, const struct ps_object_row *row)
 	if (by_extent(store, row)) {
 		struct adding a = {.store = store,
 		        .row = row,
-		        .entry = ps_table_add_by_extent(
+		        .entry = ps_quota_add_by_extent(
 		                store, &row->id, ps_nextents_of_size(row->remote.size))};
 		int e = a.entry ? ps_index_each_extent(store->index, &row->id, add_extent, &a) : -ENOMEM;
 		if (e == -EIO) /* what is not counted is punched out */
 			a.entry->nrows = a.entry->nextents;
 		return e == -EIO ? 0 : e;
 	}
-	struct ps_entry *entry = ps_table_add(store, &row->id, ps_nextents_of_size(row->remote.size), 0);
+	struct ps_entry *entry = ps_quota_add(store, &row->id, ps_nextents_of_size(row->remote.size), 0);
 
 	if (!entry)
 		return -ENOMEM;
-	struct ps_policy_item *item = ps_table_item(store, entry);
+	struct ps_policy_item *item = ps_quota_item(store, entry);
 	item->dataset = row->dataset;
 	item->opened_s = row->opened_s;
 	return 0;
@@ -89,13 +168,13 @@ static void drop_bad_row(void *arg, const struct ps_id *id)
 static int see_file(void *arg, const struct ps_id *id, uint64_t allocated_nbytes)
 {
 	struct recovery *r = arg;
-	struct ps_entry *entry = ps_table_find(r->store, id);
+	struct ps_entry *entry = ps_quota_find(r->store, id);
 
 	if (entry) {
 		entry->seen = true;
 		if (entry->charges)
 			return ps_extents_recover(r->store, entry);
-		ps_table_charge(r->store, entry, allocated_nbytes);
+		ps_quota_charge(r->store, entry, allocated_nbytes);
 		return 0;
 	}
 	r->norphans++;
@@ -112,8 +191,8 @@ static void drop_unseen(struct recovery *r)
 			continue;
 		r->nlost_files++;
 		ps_index_batch_del_object(r->deletions, &entry->id, entry->nrows);
-		r->store->used_nbytes -= ps_table_nbytes(r->store, entry);
-		ps_table_remove(r->store, entry);
+		r->store->used_nbytes -= ps_quota_nbytes(r->store, entry);
+		ps_quota_remove(r->store, entry);
 	}
 }
 

@@ -10,20 +10,10 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
-#include "base/json.h"
+#include "base/stats.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "store/check.h"
-#include "store/commit.h"
-#include "store/datafile.h"
-#include "store/disk.h"
-#include "store/evict.h"
-#include "store/pins.h"
-#include "store/recover.h"
-#include "store/object_checksum.h"
-#include "store/store_dir.h"
 #include "store/store_private.h"
-#include "store/sync.h"
 
 #define DEFAULT_LIMIT_PERCENT 80
 #define DEFAULT_FLOOR_PERCENT 5
@@ -69,7 +59,7 @@ static int try_index(struct ps_store *store, struct ps_error *err)
 	int e = store->is_small ? ps_index_open_small(path, &store->index, err)
 	                        : ps_index_open(path, &store->index, err);
 	if (e < 0)
-		ps_error_prefix(err, "cache directory %s", store->dir);
+		ps_error_prefix(err, e, "cache directory %s", store->dir);
 	return e;
 }
 
@@ -148,8 +138,7 @@ static struct ps_store *store_new(void)
 	ps_list_init(&store->unchecked);
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_mutex_init(&store->index_lock, NULL);
-	pthread_cond_init(&store->sums_wake, NULL);
-	ps_list_init(&store->sums);
+	ps_object_checksum_init(store);
 	ps_cond_init(&store->changed);
 	ps_worker_init(&store->committer);
 	ps_worker_init(&store->syncer);
@@ -165,9 +154,9 @@ static void store_free(struct ps_store *store)
 		store->tombs = tomb->next;
 		free(tomb);
 	}
-	ps_sum_free(store);
+	ps_object_checksum_free(store);
 	ps_pins_free(store);
-	ps_table_free(store);
+	ps_quota_free(store);
 	if (store->policy)
 		store->policy_ops->free(store->policy);
 	ps_plans_free(store->plans);
@@ -218,7 +207,7 @@ static int start_threads(struct ps_store *store, struct ps_error *err)
 static int stop_threads(struct ps_store *store)
 {
 	ps_check_stop(store);
-	ps_sum_stop(store);
+	ps_object_checksum_stop(store);
 	int e = ps_commit_stop(store);
 	ps_sync_stop(store);
 	return e;

@@ -1,7 +1,7 @@
 /* The store of one cache directory: object data in sparse files, presence and checksums in the index, the
  * quota.
  *
- * DIR is the folder given, or penstock-UID in it if others may write to that (store_dir.h).
+ * DIR is the folder given, or penstock-UID in it if others may write to that (ps_store_dir_find()).
  *
  *   DIR/penstock-cache   marker with the format's version; only a directory that has it is ever cleaned up
  *   DIR/lock             flock by the one process that serves this directory; holds its pid
@@ -14,16 +14,15 @@
  * Errors: 0 or -errno. -EILSEQ: a block failed its checksum and was dropped. -ENOSPC, -EDQUOT, -EROFS: the
  * disk does not take it; the caller streams. Durability: data first (pwrite), index second (batched, at most
  * PS_STORE_COMMIT_MS later, or by ps_store_commit()). No fsync on any read or fill path: a thread
- * syncs PS_STORE_SYNC_MS (sync.h) later. After a power cut blocks come back as PS_BLOCK_UNVERIFIED; after a kill
+ * syncs PS_STORE_SYNC_MS (commit.c) later. After a power cut blocks come back as PS_BLOCK_UNVERIFIED; after a kill
  * in the same boot, or a clean stop (ps_store_close() did syncfs), as present. */
 #ifndef PS_STORE_STORE_H
 #define PS_STORE_STORE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <jansson.h>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -126,9 +125,14 @@ struct ps_extent;
 struct ps_hold {
 	struct ps_object *object; /* NULL: nothing is held */
 	struct ps_extent *extents[2];
+	bool borrowed; /* it does not keep the object */
 };
 /* At most 64 MiB. */
 int ps_object_hold(
+        struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret) PS_MUST_USE;
+/* The same while the caller keeps the object until the release. Takes no lock of the store, but once a second for
+ * each extent. */
+int ps_object_hold_borrowed(
         struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret) PS_MUST_USE;
 void ps_object_release(struct ps_hold *hold);
 
@@ -249,5 +253,14 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
  *  "held_bytes": evicted and still open, "synced": all of it is safe from a power cut}; the caller owns it. Blocks
  * never. */
 json_t *ps_store_stats(struct ps_store *store);
+
+/* The directory ----------------------------------------------------------------------------------------- */
+
+/* Which folder holds the cache of `dir`, opened: `dir`, if it is ours alone to write to; else penstock-UID in it, for what
+ * others may write to they may also fill with links and files of their own. make: what is not there is made, but for the
+ * folders above `dir`. Refused with -EPERM: what belongs to neither us nor root (also where we are root), and a
+ * penstock-UID that is not ours alone. -ENOENT. *ret_path is absolute, malloced; for messages, as who may rename folders
+ * above may put another in its place. */
+int ps_store_dir_find(const char *dir, bool make, int *ret_fd, char **ret_path, struct ps_error *err) PS_MUST_USE;
 
 #endif

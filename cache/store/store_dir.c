@@ -1,4 +1,4 @@
-#include "store/store_dir.h"
+#include "store/store_private.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -124,6 +124,11 @@ static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 		        "that version "
 		        "or another directory",
 		        path, format, PS_MARKER_FORMAT);
+	if (format < PS_MARKER_FORMAT)
+		return ps_error_set(err, EPROTO,
+		        "cache directory %s: written by a version before 0.3.0, whose format is not read any more: remove it "
+		        "(rm -r), and it is filled again, or name another directory",
+		        path);
 	return 0;
 }
 
@@ -240,7 +245,7 @@ int ps_store_dir_find(const char *dir, bool make, int *ret_fd, char **ret_path, 
 int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *ret_lock_fd, char **ret_path,
         struct ps_error *err)
 {
-	static const char marker[] = "penstock cache 1\n";
+	static const char marker[] = "penstock cache 2\n";
 	ps_autofd int lock_fd = -1, fd = -1;
 	ps_autofree char *path = NULL;
 	int e = ps_store_dir_find(dir, !must_exist, &fd, &path, err);

@@ -1,16 +1,89 @@
-/* Work on the whole directory: checking every block, evicting by glob. Both walk the ids that the index had
- * at the start; what comes or goes meanwhile is left to itself. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "store/block.h"
-#include "store/disk.h"
-#include "store/evict.h"
-#include "store/pins.h"
-#include "store/object_checksum.h"
+#include "store/store_private.h"
+
+/* In the background ---------------------------------------------------------------------------------- */
+
+static bool goes_on(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	PS_LOCK_SCOPE(&store->lock);
+	return !store->checker.stopping && object->state == PS_OBJECT_READY;
+}
+
+static void check(struct ps_object *object, void *buf)
+{
+	uint64_t nchecked = 0, nbad = 0;
+
+	for (uint64_t i = 0; i < object->nblocks; i++) {
+		if (ps_object_block(object, i) != PS_BLOCK_UNVERIFIED)
+			continue;
+		if (!goes_on(object))
+			return;
+		int e = ps_object_verify_block(object, i, buf);
+		nchecked++;
+		nbad += e == -EILSEQ;
+	}
+	if (nbad > 0)
+		ps_log_warning("check: %s: of %llu blocks that may have been lost, %llu were; they are "
+		               "fetched again",
+		        object->url, (unsigned long long)nchecked, (unsigned long long)nbad);
+	else
+		ps_log_debug("check: %s: %llu blocks are sound", object->url, (unsigned long long)nchecked);
+}
+
+static void *check_thread(void *arg)
+{
+	struct ps_store *store = arg;
+	ps_autofree void *buf = NULL;
+
+	pthread_mutex_lock(&store->lock);
+	while (!store->checker.stopping) {
+		if (ps_list_empty(&store->unchecked)) {
+			pthread_cond_wait(&store->checker.wake, &store->lock);
+			continue;
+		}
+		struct ps_object *object =
+		        PS_CONTAINER_OF(store->unchecked.next, struct ps_object, check_link);
+		ps_list_remove(&object->check_link);
+		pthread_mutex_unlock(&store->lock);
+		if (!buf)
+			buf = malloc(PS_BLOCK_SIZE);
+		if (buf) /* else its readers check what they read, and that is all */
+			check(object, buf);
+		pthread_mutex_lock(&store->lock);
+		ps_object_unref_locked(object);
+	}
+	pthread_mutex_unlock(&store->lock);
+	return NULL;
+}
+
+int ps_check_start(struct ps_store *store)
+{
+	return ps_worker_start(&store->checker, "store-check", check_thread, store);
+}
+
+void ps_check_stop(struct ps_store *store)
+{
+	ps_worker_stop(&store->checker, &store->lock);
+	PS_LOCK_SCOPE(&store->lock);
+	while (!ps_list_empty(&store->unchecked)) {
+		struct ps_object *object =
+		        PS_CONTAINER_OF(store->unchecked.next, struct ps_object, check_link);
+		ps_list_remove(&object->check_link);
+		ps_object_unref_locked(object);
+	}
+}
+
+/* By a command --------------------------------------------------------------------------------------- */
+
+/* Work on the whole directory: checking every block, evicting by glob. Both walk the ids that the index had
+ * at the start; what comes or goes meanwhile is left to itself. */
 
 struct ids {
 	struct ps_id *ids;
@@ -107,7 +180,7 @@ static int verify_object(struct verifying *v, struct ps_store *store, const stru
 		if (row.nblocks_present + row.partial_nbytes > 0 && object->fd < 0)
 			v->result.missing_files++;
 		e = verify_blocks(v, object);
-		if (e == 0 && ps_sum_check(object) < 0)
+		if (e == 0 && ps_object_checksum_check(object) < 0)
 			v->result.bad_objects++;
 		ps_object_put(object);
 	}
@@ -151,7 +224,7 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 
 		pthread_mutex_lock(&store->lock);
 		struct ps_entry *entry;
-		while ((entry = ps_table_find(store, &ids.ids[i])) && entry->nleaving > 0)
+		while ((entry = ps_quota_find(store, &ids.ids[i])) && entry->nleaving > 0)
 			pthread_cond_wait(&store->changed, &store->lock);
 		if (entry && !entry->pinned && !(entry->object && entry->object->users > 0)) {
 			leaving = ps_leaving_begin(store, entry);

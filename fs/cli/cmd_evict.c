@@ -9,29 +9,25 @@
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
-#include "fuse/ioctl.h"
-#include "daemon/mounts.h"
+#include "fuse/fuse.h"
+#include "daemon/daemon.h"
 #include "options/options.h"
 #include "cli/walk.h"
 
 struct evict {
-	char *cache_dir;
+	struct ps_mount_options options;
 	const char *mountpoint;
 	uint64_t nfiles, nbytes, npinned; /* dropped; that match and stay */
 };
 
-static const struct ps_opt options[] = {
-        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct evict, cache_dir), "DIR",
-                "drop from this cache, which no mount may be using"},
-        {0},
-};
 static const struct ps_opts opts = {
         .command = "evict",
+        .id = PS_CMD_EVICT,
         .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
-        .about = "Drops files from the cache: those that match a GLOB, or all. Whoever has one open keeps "
-                 "reading it.\n"
+        .about = "Drops files from the cache: those that match a GLOB, or all. Open files stay "
+                 "readable.\n"
                  "With --cache-dir a GLOB is matched against the URL, or its last part.",
-        .tables = {options},
+        .words = {{"cache-dir", "drop from this cache, which no mount may be using"}},
 };
 
 static int evict_file(void *arg, const char *path, uint64_t size)
@@ -98,7 +94,7 @@ static int count_pin(void *arg, const char *url, uint64_t nbytes, uint64_t cache
 static int from_cache(struct evict *e, const char *const *globs, size_t nglobs)
 {
 	struct ps_store *store;
-	int code = ps_open_unserved_store("evict", e->cache_dir, &store);
+	int code = ps_open_unserved_store("evict", e->options.cache_dir, &store);
 
 	if (code)
 		return code;
@@ -107,9 +103,9 @@ static int from_cache(struct evict *e, const char *const *globs, size_t nglobs)
 		rc = ps_store_each_pin(store, globs, nglobs, count_pin, e);
 	ps_store_close(store);
 	if (rc < 0)
-		return ps_cli_fail("evict", PS_EXIT_FAILED, "%s: %s", e->cache_dir, strerror(-rc));
+		return ps_cli_fail("evict", PS_EXIT_FAILED, "%s: %s", e->options.cache_dir, strerror(-rc));
 	if (nglobs && e->nfiles + e->npinned == 0)
-		return ps_cli_fail("evict", PS_EXIT_FAILED, "nothing in %s matches", e->cache_dir);
+		return ps_cli_fail("evict", PS_EXIT_FAILED, "nothing in %s matches", e->options.cache_dir);
 	return print(e);
 }
 
@@ -118,10 +114,10 @@ int ps_cmd_evict(int argc, char **argv)
 	struct evict e = {0};
 	int nargs, code;
 
-	if (ps_cli_begin(&opts, &e, argc, argv, 0, -1, &nargs, &code)) {
+	if (ps_cli_begin(&opts, &e.options, argc, argv, 0, -1, &nargs, &code)) {
 		const char *const *args = (const char *const *)argv + 1;
 
-		if (e.cache_dir)
+		if (e.options.cache_dir)
 			code = from_cache(&e, args, (size_t)nargs);
 		else if (nargs < 1)
 			code = ps_cli_fail("evict", PS_EXIT_USAGE,
@@ -129,6 +125,6 @@ int ps_cmd_evict(int argc, char **argv)
 		else
 			code = from_mount(&e, argv[1], args + 1, (size_t)nargs - 1);
 	}
-	ps_opts_fini(&opts, &e);
+	ps_mount_options_fini(&e.options);
 	return code;
 }

@@ -3,29 +3,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/stats.h"
 #include "cli/commands.h"
-#include "daemon/timed_call.h"
-#include "daemon/control_client.h"
-#include "fuse/metrics.h"
-#include "daemon/mounts.h"
+#include "daemon/daemon.h"
+#include "fuse/fuse.h"
 
-struct metrics {
-	char *cache_dir;
-};
-
-static const struct ps_opt options[] = {
-        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct metrics, cache_dir), "DIR",
-                "of the daemon that serves this cache, whatever namespaces its mounts are in"},
-        {0},
-};
 static const struct ps_opts opts = {
         .command = "metrics",
+        .id = PS_CMD_METRICS,
         .usage = "[OPTION...]",
         .about = "Prints the numbers of all penstock mounts of this node for Prometheus: each daemon's once, "
                  "each\n"
                  "mount's once, and penstock_up of each mount, which is 0 where its daemon does not answer.",
-        .tables = {options},
+        .words = {{"cache-dir", "of the daemon that serves this cache, whatever namespaces its mounts are in"}},
 };
 
 /* The document of the same daemon among those that came before, or NULL. */
@@ -74,7 +64,7 @@ static void add_answer(json_t *docs, json_t *doc)
 
 static int collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
 {
-	ps_autofree struct ps_mount_answer *answers = ps_mounts_ask(mounts, PS_GUARDED_TIMEOUT_MS);
+	ps_autofree struct ps_mount_answer *answers = ps_mounts_ask(mounts, PS_TIMED_TIMEOUT_MS);
 
 	for (size_t i = 0; answers && i < mounts->n; i++) {
 		const struct ps_mount_info *info = &mounts->v[i];
@@ -112,7 +102,7 @@ static int of_cache(const char *cache_dir, json_t *docs)
 	struct ps_error err = {0};
 	json_t *doc;
 
-	if (ps_join_status(cache_dir, PS_GUARDED_TIMEOUT_MS, &doc, &err) < 0)
+	if (ps_control_status(cache_dir, PS_TIMED_TIMEOUT_MS, &doc, &err) < 0)
 		return ps_cli_fail("metrics", PS_EXIT_FAILED, "%s", err.text);
 	json_array_append_new(docs, doc);
 	return PS_EXIT_OK;
@@ -120,12 +110,12 @@ static int of_cache(const char *cache_dir, json_t *docs)
 
 int ps_cmd_metrics(int argc, char **argv)
 {
-	struct metrics m = {0};
+	struct ps_mount_options o = {0};
 	json_t *docs = json_array(), *up = json_object();
 	int nargs, code;
 
-	if (ps_cli_begin(&opts, &m, argc, argv, 0, 0, &nargs, &code)) {
-		code = m.cache_dir ? of_cache(m.cache_dir, docs) : of_mounts(docs, up);
+	if (ps_cli_begin(&opts, &o, argc, argv, 0, 0, &nargs, &code)) {
+		code = o.cache_dir ? of_cache(o.cache_dir, docs) : of_mounts(docs, up);
 		ps_autofree char *text =
 		        code ? NULL : ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up);
 		if (!code && !text)
@@ -133,7 +123,7 @@ int ps_cmd_metrics(int argc, char **argv)
 		if (!code && (fputs(text, stdout) < 0 || fflush(stdout)))
 			code = ps_cli_fail("metrics", PS_EXIT_FAILED, "output: %s", strerror(errno));
 	}
-	ps_opts_fini(&opts, &m);
+	ps_mount_options_fini(&o);
 	json_decref(docs);
 	json_decref(up);
 	return code;

@@ -9,61 +9,40 @@
 #include "cli/commands.h"
 #include "cli/conf_file.h"
 #include "daemon/daemon.h"
-#include "daemon/timed_call.h"
-#include "daemon/control_client.h"
-#include "daemon/mountpoint.h"
-#include "daemon/mounts.h"
-#include "daemon/privileges.h"
-#include "cli/option_scope.h"
 
-/* How long a cache may be locked by somebody who cannot be joined: a daemon that is just coming or going. */
+/* How long a cache may be locked by a daemon that cannot be joined: one that starts or ends at this moment. */
 #define BUSY_MS 10000
 #define RETRY_MS 20
 
 struct mount {
-	struct ps_mount_options options; /* first: the tables of options.h count from here */
+	struct ps_mount_options options;
 	struct ps_mount_request request;
-	struct ps_launch launch;
-	char *config;  /* of --config */
+	struct ps_daemonize daemonize;
 	char *unnamed; /* why the first argument is no name of penstock.conf(5); NULL: it cannot be one */
-	bool all;
 	bool logs; /* the log is open */
 };
 
-static struct ps_given *given_of(void *ctx)
-{
-	return &((struct mount *)ctx)->options.given;
-}
-
-static const struct ps_opt own_options[] = {
-        {"all", 'a', PS_OPT_FLAG, offsetof(struct mount, all), NULL, "mount all that penstock.conf(5) names",
-                PS_OPT_CLI_ONLY},
-        {"config", 0, PS_OPT_PATH, offsetof(struct mount, config), "FILE",
-                "instead of ~/.config/penstock.conf, /etc/penstock.conf"},
-        {0},
-};
 static const struct ps_opts opts = {
         .command = "mount",
+        .id = PS_CMD_MOUNT,
         .usage = "SOURCE|NAME=SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT] [OPTION...]",
         .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
                  "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
                  "@FILE),\n"
                  "s3://BUCKET/PREFIX/, az://ACCOUNT/CONTAINER/PREFIX/, hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/.\n"
                  "Several, as NAME=SOURCE, get a folder each.\n"
-                 "NAME: a mount of penstock.conf(5). penstock-mount(1) tells more.",
-        .tables = {own_options, ps_options_source, ps_options_mount},
-        .other = ps_options_generic,
-        .given = given_of,
+                 "NAME: a mount of penstock.conf(5). See penstock-mount(1).",
+        .lists = true,
 };
 
 static void mount_ready(void *arg)
 {
 	struct mount *m = arg;
 
-	ps_launch_ready(&m->launch);
+	ps_daemonize_ready(&m->daemonize);
 }
 
-/* "in use by pid N" is the store's story; which mount that is, is ours. */
+/* The store reports "in use by pid N"; this adds which mount that is. */
 static void name_server(struct ps_error *err, const char *cache_dir)
 {
 	ps_autofree char *mountpoint = err->err == EBUSY ? ps_mounts_of_cache(cache_dir) : NULL;
@@ -71,24 +50,24 @@ static void name_server(struct ps_error *err, const char *cache_dir)
 
 	if (!mountpoint)
 		return;
-	memcpy(old, err->text, sizeof old);
+	memcpy(old, err->text, sizeof(old));
 	ps_error_set(err, EBUSY, "%.300s (it serves %s)", old, mountpoint);
 }
 
 static int join(struct mount *m, struct ps_error *err)
 {
-	const struct ps_join_options options = {.allow_other = m->options.allow_other,
+	const struct ps_control_mount_options options = {.allow_other = m->options.allow_other,
 	        .stay = m->options.foreground,
 	        .ready = mount_ready,
 	        .arg = m};
 
-	return ps_join_mount(m->options.cache_dir, &m->request, &options, err);
+	return ps_control_mount(m->options.cache_dir, &m->request, &options, err);
 }
 
 static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 {
 	const struct ps_daemon_options options = {
-	        .options = &m->options, .request = &m->request, .launch = &m->launch};
+	        .options = &m->options, .request = &m->request, .daemonize = &m->daemonize};
 	const char *log = m->options.log ? m->options.log : m->options.foreground ? "stderr" : "syslog";
 	int rc = m->logs ? 0 : ps_log_open(log, m->options.log_level, "penstock", err);
 
@@ -97,23 +76,23 @@ static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 	return rc < 0 ? rc : ps_daemon_run(&options, ret_exit, err);
 }
 
-/* Joins the daemon of the cache, or becomes it. Whoever else tries the same at this moment does, too. */
+/* Joins the daemon of the cache, or becomes it; so does any other process that tries the same at this moment. */
 static int join_or_serve(struct mount *m, int *ret_exit, struct ps_error *err)
 {
 	uint64_t until_ns = ps_clock_mono_ns() + BUSY_MS * PS_NS_PER_MS;
 
 	for (;;) {
 		*err = (struct ps_error){0};
-		ps_launch_tie(&m->launch, true); /* who joins only asks: it ends with the one who wants the mount */
+		ps_daemonize_tie(&m->daemonize, true); /* a client ends together with the process that wants the mount */
 		int rc = join(m, err);
-		ps_launch_tie(&m->launch, false);
+		ps_daemonize_tie(&m->daemonize, false);
 
 		if (rc != -ENOENT || err->err)
 			return rc;
 		rc = serve(m, ret_exit, err);
 		if (rc != -EBUSY)
 			return rc;
-		if (ps_clock_mono_ns() > until_ns || ps_launch_abandoned(&m->launch)) {
+		if (ps_clock_mono_ns() > until_ns || ps_daemonize_abandoned(&m->daemonize)) {
 			name_server(err, m->options.cache_dir);
 			return rc;
 		}
@@ -163,11 +142,11 @@ static int run(struct mount *m, const char *mountpoint)
 	if (ps_mountpoint_check(mountpoint, m->options.nonempty, &m->request.mountpoint, &err) < 0 ||
 	        ps_mount_options_cache_dir(&m->options, &err) < 0 || check_places(m, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
-	if (ps_launch_start(&m->launch, "mount", !m->options.foreground, &err) < 0)
+	if (ps_daemonize_start(&m->daemonize, "mount", !m->options.foreground, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
 	ps_environment_forget();
 	if (join_or_serve(m, &code, &err) < 0)
-		return ps_launch_failed(&m->launch, "mount", err.text);
+		return ps_daemonize_failed(&m->daemonize, "mount", err.text);
 	return code;
 }
 
@@ -175,14 +154,14 @@ static int run(struct mount *m, const char *mountpoint)
 static int mount_section(struct mount *m, const struct ps_conf *conf, const struct ps_conf_section *section,
         const char *mountpoint)
 {
-	struct ps_conf_mount told = {0};
+	struct ps_conf_mount found = {0};
 	struct ps_error err = {0};
 	size_t ngiven = m->options.given.n;
 
-	if (ps_conf_apply(conf, section, &m->options, &m->request, &told, &err) < 0)
+	if (ps_conf_apply(conf, section, &m->options, &m->request, &found, &err) < 0)
 		return refuse(&err);
-	ps_autofree char *where = told.mountpoint;
-	if (ps_options_in_vain(&m->options.given, ngiven, m->request.sources, m->request.nsources, &err) < 0)
+	ps_autofree char *where = found.mountpoint;
+	if (ps_options_check_sources(&m->options.given, ngiven, m->request.sources, m->request.nsources, &err) < 0)
 		return refuse(&err);
 	if (!mountpoint && !where)
 		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s:%u: [%s] has no mountpoint; name one: penstock mount %s "
@@ -203,18 +182,18 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 			        "mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
 		return must;
 	}
-	int rc = ps_conf_read(m->config, &conf, &err);
-	if (rc == -ENOENT && !must && !m->config) {
+	int rc = ps_conf_read(m->options.config, &conf, &err);
+	if (rc == -ENOENT && !must && !m->options.config) {
 		m->unnamed = strdup(err.text);
 		return false;
 	}
-	if (rc == -ENOENT && !m->config && !getenv("PENSTOCK_CONFIG"))
+	if (rc == -ENOENT && !m->options.config && !getenv("PENSTOCK_CONFIG"))
 		ps_error_set(&err, ENOENT,
 		        "there is no mount named %s: no penstock.conf in ~/.config or /etc; to mount a source: "
 		        "penstock mount SOURCE MOUNTPOINT",
 		        name);
 	else if (rc == -ENOENT)
-		ps_error_prefix(&err, "there is no mount named %s", name);
+		ps_error_prefix(&err, rc, "there is no mount named %s", name);
 	if (rc < 0) {
 		*ret_code = ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
 		return true;
@@ -250,7 +229,7 @@ static bool is_mounted(const char *mountpoint)
 	if (!mountpoint || ps_mounts_resolve(mountpoint, &path, NULL) < 0 || ps_mounts_read(NULL, false, &mounts) < 0)
 		return false;
 	const struct ps_mount_info *info = ps_mounts_find(&mounts, path);
-	bool alive = info && ps_mounts_stats(info, PS_GUARDED_TIMEOUT_MS, &stats) == 0;
+	bool alive = info && ps_mounts_stats(info, PS_TIMED_TIMEOUT_MS, &stats) == 0;
 	json_decref(stats);
 	ps_mounts_fini(&mounts);
 	return alive;
@@ -283,27 +262,27 @@ static int mount_all(struct mount *m)
 	struct ps_error err = {0};
 	int code = PS_EXIT_OK;
 
-	if (m->options.given.n > 1 + (m->config != NULL))
+	if (m->options.given.n > 1 + (m->options.config != NULL))
 		return ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no options but --config; write them to [defaults]");
-	int rc = ps_conf_read(m->config, &conf, &err);
+	int rc = ps_conf_read(m->options.config, &conf, &err);
 	if (rc < 0)
 		return ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
 	for (size_t i = 0; i < conf.n; i++) {
 		struct mount look = {0};
-		struct ps_conf_mount told = {0};
+		struct ps_conf_mount found = {0};
 
 		if (!ps_conf_is_mount(&conf.v[i]))
 			continue;
 		ps_mount_options_init(&look.options);
 		err = (struct ps_error){0};
-		rc = ps_conf_apply(&conf, &conf.v[i], &look.options, &look.request, &told, &err);
+		rc = ps_conf_apply(&conf, &conf.v[i], &look.options, &look.request, &found, &err);
 		int one = PS_EXIT_OK;
 		if (rc < 0)
 			one = refuse(&err);
-		else if (told.automatic && !is_mounted(told.mountpoint))
+		else if (found.automatic && !is_mounted(found.mountpoint))
 			one = mount_in_child(&conf, &conf.v[i]);
 		code = code ? code : one;
-		free(told.mountpoint);
+		free(found.mountpoint);
 		ps_mount_options_fini(&look.options);
 		ps_request_fini(&look.request);
 	}
@@ -318,7 +297,7 @@ static int mount_with(struct mount *m, char **args, int nargs)
 	size_t n;
 	int rc = 0, code = PS_EXIT_USAGE;
 
-	if (m->all)
+	if (m->options.all)
 		return nargs ? ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no arguments") : mount_all(m);
 	if (nargs < 1)
 		return ps_cli_fail("mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
@@ -330,16 +309,16 @@ static int mount_with(struct mount *m, char **args, int nargs)
 			        "too many arguments; several sources need names: train=SOURCE val=SOURCE MOUNTPOINT");
 	if (nargs > 1 && strstr(args[nargs - 1], "://"))
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
-		        "the MOUNTPOINT comes last, behind what is mounted; usage: penstock mount %s",
+		        "the MOUNTPOINT comes last, after the sources; usage: penstock mount %s",
 		        opts.usage);
-	/* A source that makes no sense is told of before anything is touched. */
+	/* A source that makes no sense is reported before anything is touched. */
 	for (int i = 0; rc == 0 && i < nargs - 1; i++) {
 		rc = add_source(m, args[i], &err);
 		ps_source_wipe(args[i]);
 	}
 	if (rc < 0)
 		return refuse_source(m, &err);
-	rc = ps_options_in_vain(
+	rc = ps_options_check_sources(
 	        &m->options.given, m->options.given.n, m->request.sources, m->request.nsources, &err);
 	return rc < 0 ? refuse(&err) : run(m, args[nargs - 1]);
 }
@@ -348,7 +327,6 @@ static void mount_fini(struct mount *m)
 {
 	ps_mount_options_fini(&m->options);
 	ps_request_fini(&m->request);
-	free(m->config);
 	free(m->unnamed);
 }
 
@@ -358,7 +336,7 @@ int ps_cmd_mount(int argc, char **argv)
 	int nargs, code;
 
 	ps_mount_options_init(&m.options);
-	if (ps_cli_begin(&opts, &m, argc, argv, 0, -1, &nargs, &code))
+	if (ps_cli_begin(&opts, &m.options, argc, argv, 0, -1, &nargs, &code))
 		code = mount_with(&m, argv + 1, nargs);
 	mount_fini(&m);
 	return code;
@@ -386,7 +364,7 @@ int ps_cmd_mount_helper(int argc, char **argv)
 		if (c == 'f') {
 			fake = true;
 		} else if (c == 'o') {
-			if (ps_opts_parse_list(&opts, &m, optarg, &err) < 0)
+			if (ps_opts_parse_list(&opts, &m.options, optarg, &err) < 0)
 				code = refuse(&err);
 			if (ps_opts_list_has_secret(&opts, optarg))
 				ps_cli_wipe(optarg);

@@ -11,13 +11,13 @@
 #include <sys/ioctl.h>
 #include <sys/xattr.h>
 
-#include "base/json.h"
+#include "base/stats.h"
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "cli/walk.h"
-#include "daemon/mounts.h"
-#include "fuse/ioctl.h"
+#include "daemon/daemon.h"
+#include "fuse/fuse.h"
 #include "options/options.h"
 
 /* arg NULL: of every mount. Globs are matched as ps_match() has it. */
@@ -27,45 +27,33 @@ static int ps_pin_list_cache(const char *cache_dir, const char *const *globs, si
 #define STATS_TIMEOUT_MS 5000
 
 struct pin {
-	char *cache_dir;
+	struct ps_mount_options options;
 	const char *mountpoint;
 	const char *command;
 	unsigned long request; /* of the walk that is under way */
-	bool list, json;
 	uint64_t nfiles, nbytes;
 };
 
-static const struct ps_opt pin_options[] = {
-        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct pin, cache_dir), "DIR",
-                "pin what is in this cache, which no mount may be using"},
-        {"list", 0, PS_OPT_FLAG, offsetof(struct pin, list), NULL,
-                "pin nothing, tell what is pinned; of all mounts where none is named"},
-        {"json", 0, PS_OPT_FLAG, offsetof(struct pin, json), NULL, "with --list: print JSON"},
-        {0},
-};
 static const struct ps_opts pin_opts = {
         .command = "pin",
+        .id = PS_CMD_PIN,
         .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...] [--list [--json]]",
         .about = "Keeps files in the cache, cached already or not: those that match a GLOB, or all. Fetches "
                  "nothing.\n"
                  "Refused if all that is pinned would not fit into the cache. With --cache-dir a GLOB is "
                  "matched\n"
                  "against the URL, or its last part.",
-        .tables = {pin_options},
+        .words = {{"cache-dir", "pin what is in this cache, which no mount may be using"},
+                {"json", "with --list: print JSON"}},
 };
 
-static const struct ps_opt unpin_options[] = {
-        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct pin, cache_dir), "DIR",
-                "unpin what is pinned in this cache, which no mount may be using"},
-        {0},
-};
 static const struct ps_opts unpin_opts = {
         .command = "unpin",
+        .id = PS_CMD_UNPIN,
         .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
-        .about = "Lets files that were pinned go when room is needed: those that match a GLOB, or all. Drops "
-                 "nothing\n"
-                 "now. With --cache-dir a GLOB is matched against the URL, or its last part.",
-        .tables = {unpin_options},
+        .about = "Makes pinned files evictable again: those that match a GLOB, or all. Evicts nothing now.\n"
+                 "With --cache-dir a GLOB is matched against the URL, or its last part.",
+        .words = {{"cache-dir", "unpin what is pinned in this cache, which no mount may be using"}},
 };
 
 static int each_file(void *arg, const char *path, uint64_t size)
@@ -165,7 +153,7 @@ static int from_cache(struct pin *p, bool pin, const char *const *globs, size_t 
 {
 	char size[PS_SIZE_TEXT_LEN];
 	struct ps_store *store;
-	int code = ps_open_unserved_store(p->command, p->cache_dir, &store);
+	int code = ps_open_unserved_store(p->command, p->options.cache_dir, &store);
 
 	if (code)
 		return code;
@@ -174,11 +162,11 @@ static int from_cache(struct pin *p, bool pin, const char *const *globs, size_t 
 	if (rc == -ENOSPC)
 		return ps_cli_fail(p->command, PS_EXIT_FAILED,
 		        "%s: with that %s would be pinned, more than it may hold: nothing was pinned",
-		        p->cache_dir, ps_size_format(p->nbytes, size));
+		        p->options.cache_dir, ps_size_format(p->nbytes, size));
 	if (rc < 0)
-		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", p->cache_dir, strerror(-rc));
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", p->options.cache_dir, strerror(-rc));
 	if (nglobs && p->nfiles == 0)
-		return ps_cli_fail(p->command, PS_EXIT_FAILED, "nothing in %s matches", p->cache_dir);
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "nothing in %s matches", p->options.cache_dir);
 	return print(p);
 }
 
@@ -187,18 +175,18 @@ static int run(const struct ps_opts *opts, bool pin, int argc, char **argv)
 	struct pin p = {.command = opts->command};
 	int nargs, code;
 
-	if (ps_cli_begin(opts, &p, argc, argv, 0, -1, &nargs, &code)) {
+	if (ps_cli_begin(opts, &p.options, argc, argv, 0, -1, &nargs, &code)) {
 		const char *const *args = (const char *const *)argv + 1;
 
-		if (p.json && !p.list)
+		if (p.options.json && !p.options.list)
 			code = ps_cli_fail(
 			        opts->command, PS_EXIT_USAGE, "option json: it is for --list; add that");
-		else if (p.list && p.cache_dir)
-			code = ps_pin_list_cache(p.cache_dir, args, (size_t)nargs, p.json);
-		else if (p.list)
+		else if (p.options.list && p.options.cache_dir)
+			code = ps_pin_list_cache(p.options.cache_dir, args, (size_t)nargs, p.options.json);
+		else if (p.options.list)
 			code = ps_pin_list_mount(nargs ? argv[1] : NULL, args + (nargs > 0),
-			        (size_t)(nargs - (nargs > 0)), p.json);
-		else if (p.cache_dir)
+			        (size_t)(nargs - (nargs > 0)), p.options.json);
+		else if (p.options.cache_dir)
 			code = from_cache(&p, pin, args, (size_t)nargs);
 		else if (nargs < 1)
 			code = ps_cli_fail(opts->command, PS_EXIT_USAGE,
@@ -206,7 +194,7 @@ static int run(const struct ps_opts *opts, bool pin, int argc, char **argv)
 		else
 			code = from_mount(&p, argv[1], pin, args + 1, (size_t)nargs - 1);
 	}
-	ps_opts_fini(opts, &p);
+	ps_mount_options_fini(&p.options);
 	return code;
 }
 
@@ -220,7 +208,7 @@ int ps_cmd_unpin(int argc, char **argv)
 	return run(&unpin_opts, false, argc, argv);
 }
 
-/* pin --list -------------------------------------------------------------------------------------- */
+/* pin --list --------------------------------------------------------------------------------------- */
 
 struct list {
 	const char *mountpoint; /* of the walk under way */
@@ -240,7 +228,7 @@ static int add(struct list *l, const char *path, const char *url, uint64_t nbyte
 	l->cached_nbytes += cached_nbytes;
 	if (!l->files) {
 		if (cached_nbytes < nbytes)
-			snprintf(state, sizeof state, "%.0f %%", share < 99 ? share : 99);
+			snprintf(state, sizeof(state), "%.0f %%", share < 99 ? share : 99);
 		printf("%9s  %6s  %s%s%s\n", ps_size_format(nbytes, size), state, path ? l->mountpoint : "", path ? "/" : "",
 		        path ? path : url);
 		return 0;
@@ -296,10 +284,10 @@ static int list_file(void *arg, const char *path, uint64_t size)
 	ps_autofree char *room = malloc(XATTR_SIZE_MAX + 1);
 	if (!whole || !room)
 		return -ENOMEM;
-	int rc = attribute(whole, "user.penstock.pinned", pinned, sizeof pinned);
+	int rc = attribute(whole, "user.penstock.pinned", pinned, sizeof(pinned));
 	if (rc < 0 || strcmp(pinned, "yes") != 0)
 		return rc;
-	rc = attribute(whole, "user.penstock.cached", cached, sizeof cached);
+	rc = attribute(whole, "user.penstock.cached", cached, sizeof(cached));
 	if (rc == 0)
 		rc = attribute(whole, "user.penstock.url", room, XATTR_SIZE_MAX + 1);
 	url = room;
@@ -309,7 +297,7 @@ static int list_file(void *arg, const char *path, uint64_t size)
 	return rc == 0 && l->found == l->most ? -ECANCELED : rc;
 }
 
-/* How many there are tells when the rest need not be looked at. */
+/* After as many as there are, the rest need not be looked at. */
 static int pinned_files(const struct ps_mount_info *info, uint64_t *ret)
 {
 	json_t *stats = NULL;

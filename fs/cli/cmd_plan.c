@@ -12,56 +12,45 @@
 
 #include "base/cleanup.h"
 #include "cli/commands.h"
-#include "fuse/ioctl.h"
-#include "daemon/mounts.h"
+#include "fuse/fuse.h"
+#include "daemon/daemon.h"
 
 #define BEAT_S 15         /* a plan is dropped after 60 s of silence */
 #define FILES_MAX 100000U /* that a daemon takes of an epoch */
 
-struct plan_opts {
-	char *job;
-};
-
-static const struct ps_opt table[] = {
-        {"job", 0, PS_OPT_STRING, offsetof(struct plan_opts, job), "NAME",
-                "the plan's name in penstock status; plan-PID by default", 0, NULL},
-        {.name = NULL},
-};
-
 static const struct ps_opts opts = {
         .command = "plan",
+        .id = PS_CMD_PLAN,
         .usage = "MOUNTPOINT [OPTION...] <LIST",
         .about = "Announces the files that a program is going to read, a path a line and in that order: they are fetched\n"
                  "ahead of it, and kept until it has read them. Lasts until the command is ended (kill, Ctrl-C).\n\n"
                  "    penstock plan /mnt/train <epoch-3.txt & plan=$!; python3 train.py epoch-3.txt; kill $plan",
-        .tables = {table, NULL},
 };
 
-/* What is told to the daemon. */
-struct teller {
+/* Where lines of the plan are written. */
+struct sender {
 	int fd;
 	json_t *job;
 	const char *where;
 };
 
-static int refuse(const struct teller *t, int errnum)
+static int refuse(const struct sender *t, int errnum)
 {
 	if (errnum == ENOTTY)
 		return ps_cli_fail("plan", PS_EXIT_FAILED, "%s: its --policy follows no plans; mount it with --policy plan",
 		        t->where);
 	if (errnum == ENOSPC)
 		return ps_cli_fail("plan", PS_EXIT_FAILED,
-		        "%s: the plans that were told of it take all the memory there is for them (penstock status lists "
-		        "them)",
+		        "%s: its plans take all the memory there is for plans (penstock status lists them)",
 		        t->where);
 	return ps_cli_fail("plan", PS_EXIT_FAILED, "%s: %s", t->where, strerror(errnum));
 }
 
-/* Tells a line, and frees it: 0 or an errno. */
-static int tell(const struct teller *t, json_t *line)
+/* Sends a line, and frees it: 0 or an errno. */
+static int send_line(const struct sender *t, json_t *line)
 {
 	ps_autofree char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
-	ps_autofree struct ps_ioc_text *part = malloc(sizeof *part);
+	ps_autofree struct ps_ioc_text *part = malloc(sizeof(*part));
 	size_t len = text ? strlen(text) + 1 : 0;
 	int e = 0;
 
@@ -78,15 +67,15 @@ static int tell(const struct teller *t, json_t *line)
 	return e;
 }
 
-static int tell_files(const struct teller *t, json_t *files)
+static int send_files(const struct sender *t, json_t *files)
 {
-	return tell(t, json_pack("{s:i, s:O, s:i, s:i, s:i, s:O}", "penstock_plan", 1, "job", t->job, "rank", 0, "world",
+	return send_line(t, json_pack("{s:i, s:O, s:i, s:i, s:i, s:O}", "penstock_plan", 1, "job", t->job, "rank", 0, "world",
 	                       1, "epoch", 0, "files", files));
 }
 
-static int tell_position(const struct teller *t)
+static int send_position(const struct sender *t)
 {
-	return tell(t, json_pack("{s:i, s:O, s:i, s:i, s:i}", "penstock_position", 1, "job", t->job, "rank", 0, "epoch",
+	return send_line(t, json_pack("{s:i, s:O, s:i, s:i, s:i}", "penstock_position", 1, "job", t->job, "rank", 0, "epoch",
 	                       0, "files_done", 0));
 }
 
@@ -127,7 +116,7 @@ static int name_take(struct names *n, json_t *files, int root, const char *where
 		n->nover++;
 		return 0;
 	}
-	/* json_string() takes UTF-8 alone, as the daemon does; a name of other bytes is one that it cannot be told. */
+	/* json_string() takes UTF-8 alone, as the daemon does; a name of other bytes cannot be sent. */
 	json_t *s = json_string(name);
 	if (!s && n->nbad++ == 0)
 		n->first_bad = strdup(name);
@@ -139,32 +128,32 @@ static int list_read(struct names *n, json_t *files, int root, const char *where
 	ps_autofree char *line = NULL;
 	size_t cap = 0;
 	ssize_t len;
-	int r = 0;
+	int rc = 0;
 
-	while (r == 0 && (len = getline(&line, &cap, stdin)) > 0) {
+	while (rc == 0 && (len = getline(&line, &cap, stdin)) > 0) {
 		if (line[len - 1] == '\n')
 			line[--len] = 0;
 		if (len > 0 && line[0] != '#')
-			r = name_take(n, files, root, where, line);
+			rc = name_take(n, files, root, where, line);
 	}
-	return r < 0 ? -ENOMEM : ferror(stdin) ? -EIO : 0;
+	return rc < 0 ? -ENOMEM : ferror(stdin) ? -EIO : 0;
 }
 
 /* Until a signal, says that it is still there. */
-static int hold(const struct teller *t, json_t *files, const sigset_t *signals)
+static int hold(const struct sender *t, json_t *files, const sigset_t *signals)
 {
 	const struct timespec beat = {.tv_sec = BEAT_S};
 	int e = 0;
 
 	while (!e && sigtimedwait(signals, NULL, &beat) < 0 && (errno == EAGAIN || errno == EINTR)) {
-		e = tell_position(t);
+		e = send_position(t);
 		if (e == ESTALE) /* this process had been stopped */
-			e = tell_files(t, files);
+			e = send_files(t, files);
 	}
 	return e;
 }
 
-static int plan(const struct ps_mount_info *info, const struct plan_opts *o)
+static int plan(const struct ps_mount_info *info, const struct ps_mount_options *o)
 {
 	ps_autofree char *path = NULL;
 	struct names names = {0};
@@ -176,7 +165,7 @@ static int plan(const struct ps_mount_info *info, const struct plan_opts *o)
 	if (asprintf(&path, "%s/.penstock/plan", info->mountpoint) < 0)
 		path = NULL;
 	ps_autofd int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-	struct teller t = {.fd = fd,
+	struct sender t = {.fd = fd,
 	        .job = o->job ? json_string(o->job) : json_sprintf("plan-%ld", (long)getpid()),
 	        .where = info->mountpoint};
 
@@ -189,13 +178,15 @@ static int plan(const struct ps_mount_info *info, const struct plan_opts *o)
 	if (e)
 		code = refuse(&t, e);
 	if (code == PS_EXIT_OK && names.nbad > 0)
-		code = ps_cli_fail("plan", PS_EXIT_FAILED, "%zu of %zu names are not files of %s, the first: %s; paths are absolute, or from %s, or from the current folder",
+		code = ps_cli_fail("plan", PS_EXIT_FAILED,
+		        "%zu of %zu names are not files of %s, the first: %s; paths are absolute, or from %s, or from the "
+		        "current folder",
 		        names.nbad, names.nbad + names.nover + json_array_size(files), info->mountpoint,
 		        names.first_bad ? names.first_bad : "", info->mountpoint);
 	if (names.nover > 0)
 		ps_cli_fail("plan", 0, "only the first %u files are announced, %zu are not", FILES_MAX, names.nover);
 	if (!e && json_array_size(files) > 0) {
-		e = tell_files(&t, files);
+		e = send_files(&t, files);
 		if (!e) {
 			printf("%s announced to %s\n", PS_COUNTED(json_array_size(files), "file"), info->mountpoint);
 			(void)fflush(stdout);
@@ -215,13 +206,13 @@ static int plan(const struct ps_mount_info *info, const struct plan_opts *o)
 int ps_cmd_plan(int argc, char **argv)
 {
 	const struct ps_mount_info *info;
-	struct plan_opts o = {0};
+	struct ps_mount_options o = {0};
 	struct ps_error err = {0};
 	struct ps_mounts mounts;
 	int nargs, code;
 
 	if (!ps_cli_begin(&opts, &o, argc, argv, 1, 1, &nargs, &code)) {
-		ps_opts_fini(&opts, &o);
+		ps_mount_options_fini(&o);
 		return code;
 	}
 	if (ps_mounts_lookup(argv[1], &mounts, &info, &err) < 0) {
@@ -230,6 +221,6 @@ int ps_cmd_plan(int argc, char **argv)
 		code = plan(info, &o);
 		ps_mounts_fini(&mounts);
 	}
-	ps_opts_fini(&opts, &o);
+	ps_mount_options_fini(&o);
 	return code;
 }

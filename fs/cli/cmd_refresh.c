@@ -6,19 +6,19 @@
 
 #include "base/cleanup.h"
 #include "cli/commands.h"
-#include "fuse/ioctl.h"
-#include "daemon/mounts.h"
+#include "fuse/fuse.h"
+#include "daemon/daemon.h"
 
 #define STATS_TIMEOUT_MS 5000
 
 static const struct ps_opts opts = {
         .command = "refresh",
+        .id = PS_CMD_REFRESH,
         .usage = "MOUNTPOINT",
         .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no longer has\n"
-                 "vanish. Open files are read on. New contents of a known file are shown where the list tells versions\n"
+                 "vanish. Open files are read on. New contents of a known file are shown where the listing has versions\n"
                  "(buckets, the Hub, folders, JSON); elsewhere by --revalidate, or at once after penstock evict.\n"
                  "Without it a mount shows the names that it was made with.",
-        .tables = {NULL},
 };
 
 /* What the daemon says of the listing that failed; NULL: nothing. The caller frees it. */
@@ -43,7 +43,7 @@ static int refuse(const struct ps_mount_info *info, int errnum)
 		return ps_cli_fail("refresh", PS_EXIT_FAILED,
 		        "%s: only root and the owner of the mount may do this", where);
 	if (errnum == EINTR)
-		return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: interrupted; the listing goes on", where);
+		return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: interrupted; the listing continues", where);
 	if (errnum == ENOTTY)
 		return ps_cli_fail("refresh", PS_EXIT_FAILED,
 		        "%s: its daemon is of an older version, which lists a source once; unmount and mount again",
@@ -53,7 +53,7 @@ static int refuse(const struct ps_mount_info *info, int errnum)
 	        why ? why : strerror(errnum));
 }
 
-/* Pages of web servers and lists tell names alone, as a rule; buckets, the Hub and folders also versions. */
+/* Pages of web servers and lists have names alone, as a rule; buckets, the Hub and folders also versions. */
 static bool may_lack_versions(const char *sources)
 {
 	for (const char *one = sources; one; one = strchr(one, ' ')) {
@@ -79,7 +79,8 @@ static int refresh(const struct ps_mount_info *info)
 	printf("%s listed, %llu new, %llu gone\n", PS_COUNTED(r.nfiles, "file"), (unsigned long long)r.nadded,
 	        (unsigned long long)r.nvanished);
 	if (may_lack_versions(info->source))
-		puts("where the list tells no versions, new contents of a known name show after --revalidate, or penstock evict");
+		puts("where the listing has no versions, new contents of a known name show after --revalidate, or penstock "
+		     "evict");
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
@@ -88,9 +89,10 @@ int ps_cmd_refresh(int argc, char **argv)
 	const struct ps_mount_info *info;
 	struct ps_error err = {0};
 	struct ps_mounts mounts;
+	struct ps_mount_options o = {0};
 	int nargs, code;
 
-	if (!ps_cli_begin(&opts, NULL, argc, argv, 1, 1, &nargs, &code))
+	if (!ps_cli_begin(&opts, &o, argc, argv, 1, 1, &nargs, &code))
 		return code;
 	if (ps_mounts_lookup(argv[1], &mounts, &info, &err) < 0)
 		return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s", err.text);

@@ -6,48 +6,22 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/stats.h"
 #include "base/size.h"
 #include "cli/commands.h"
-#include "daemon/timed_call.h"
-#include "daemon/control_client.h"
-#include "daemon/mounts.h"
-
-#define WATCH_DEFAULT_MS 2000
+#include "daemon/daemon.h"
 
 struct status {
-	bool json, watch, check;
-	uint64_t watch_ms;
-	const char *mountpoint; /* NULL: all */
-	char *cache_dir;        /* all of its daemon's, instead */
+	struct ps_mount_options options; /* with cache_dir: of all mounts of its daemon, instead */
+	const char *mountpoint;          /* NULL: all */
 };
 
-static int set_watch(void *ctx, const char *value, struct ps_error *err)
-{
-	struct status *s = ctx;
-
-	s->watch = true;
-	s->watch_ms = WATCH_DEFAULT_MS;
-	if (value && (ps_time_parse(value, &s->watch_ms) < 0 || s->watch_ms < 100 || s->watch_ms > INT32_MAX))
-		return ps_error_set(err, EINVAL, "option watch: '%s' is not a time such as 2s", value);
-	return 0;
-}
-
-static const struct ps_opt options[] = {
-        {"json", 0, PS_OPT_FLAG, offsetof(struct status, json), NULL, "print JSON"},
-        {"watch", 'w', PS_OPT_CALL, 0, "SECONDS", "again and again, with rates [2]", PS_OPT_OPTIONAL,
-                set_watch},
-        {"check", 0, PS_OPT_FLAG, offsetof(struct status, check), NULL,
-                "one line for monitoring; exit code 0 ok, 1 warning, 2 critical, 3 unknown"},
-        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct status, cache_dir), "DIR",
-                "of the daemon that serves this cache, whatever namespaces its mounts are in"},
-        {0},
-};
 static const struct ps_opts opts = {
         .command = "status",
+        .id = PS_CMD_STATUS,
         .usage = "[MOUNTPOINT] [OPTION...]",
         .about = "Shows what a mount, or every penstock mount, is doing. Exit code 1 if one does not answer.",
-        .tables = {options},
+        .words = {{"cache-dir", "of the daemon that serves this cache, whatever namespaces its mounts are in"}},
 };
 
 /* What the last round saw of a mount, for rates. */
@@ -90,7 +64,7 @@ static const char *ago(json_int_t then_s, char buf[static 32])
 	return buf;
 }
 
-/* ", again in 7 min"; nothing where the source is listed when somebody asks. */
+/* ", again in 7 min"; nothing where the source is listed on request alone. */
 static const char *again(const json_t *then, char buf[static 48])
 {
 	json_int_t s = PS_MAX(json_integer_value(then) - ps_clock_real_s(), 0);
@@ -349,23 +323,23 @@ static bool show(const struct status *s, const struct ps_mount_info *info, const
 {
 	if (answer->rc < 0) {
 		ps_cli_fail("status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(answer->rc));
-		if (s->json)
+		if (s->options.json)
 			*ret_doc = json_pack("{s:o,s:s}", "mountpoint", ps_json_lossy(info->mountpoint), "error",
 			        ps_mounts_why_not(answer->rc));
 		return false;
 	}
-	if (s->json) {
+	if (s->options.json) {
 		*ret_doc = json_incref(answer->doc);
 		return true;
 	}
 	print_mount(answer->doc, json_array_get(json_object_get(answer->doc, "mounts"), 0),
-	        s->watch ? seen_of(seen, info->dev_minor) : NULL);
+	        s->options.watch ? seen_of(seen, info->dev_minor) : NULL);
 	return true;
 }
 
 static int print_json(const struct status *s, json_t *doc)
 {
-	int rc = json_dumpf(doc, stdout, JSON_REAL_PRECISION(9) | (s->watch ? JSON_COMPACT : JSON_INDENT(2)));
+	int rc = json_dumpf(doc, stdout, JSON_REAL_PRECISION(9) | (s->options.watch ? JSON_COMPACT : JSON_INDENT(2)));
 
 	json_decref(doc);
 	return putchar('\n') == EOF || fflush(stdout) || rc ? PS_EXIT_FAILED : PS_EXIT_OK;
@@ -378,12 +352,12 @@ static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX]
 	json_t *doc, *mount;
 	size_t i;
 
-	if (ps_join_status(s->cache_dir, PS_GUARDED_TIMEOUT_MS, &doc, &err) < 0)
+	if (ps_control_status(s->options.cache_dir, PS_TIMED_TIMEOUT_MS, &doc, &err) < 0)
 		return ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text);
-	if (s->json)
+	if (s->options.json)
 		return print_json(s, doc);
 	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
-	        print_mount(doc, mount, s->watch ? seen_of(seen, (unsigned)i + 1) : NULL);
+	        print_mount(doc, mount, s->options.watch ? seen_of(seen, (unsigned)i + 1) : NULL);
 	json_decref(doc);
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
@@ -411,7 +385,7 @@ static int ask(const struct status *s, struct asked *ret, struct ps_error *err)
 			return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));
 		ret->these = ret->all;
 	}
-	ret->answers = ps_mounts_ask(&ret->these, PS_GUARDED_TIMEOUT_MS);
+	ret->answers = ps_mounts_ask(&ret->these, PS_TIMED_TIMEOUT_MS);
 	if (ret->answers)
 		return 0;
 	ps_mounts_fini(&ret->all);
@@ -445,9 +419,9 @@ static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
 		if (doc)
 			json_array_append_new(list, doc);
 	}
-	if (asked.these.n == 0 && !s->json)
+	if (asked.these.n == 0 && !s->options.json)
 		puts("no penstock mounts");
-	if (s->json && print_json(s, s->mountpoint ? json_incref(json_array_get(list, 0))
+	if (s->options.json && print_json(s, s->mountpoint ? json_incref(json_array_get(list, 0))
 	                                           : json_pack("{s:O}", "daemons", list)))
 		code = PS_EXIT_FAILED;
 	json_decref(list);
@@ -455,7 +429,7 @@ static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
 	return fflush(stdout) ? PS_EXIT_FAILED : code;
 }
 
-/* For monitoring ------------------------------------------------------------------------------------- */
+/* For monitoring ----------------------------------------------------------------------------------- */
 
 /* Exit codes as Nagios and its like know them. */
 enum level { LEVEL_OK, LEVEL_WARNING, LEVEL_CRITICAL, LEVEL_UNKNOWN };
@@ -490,10 +464,10 @@ static void judge(json_t *found, const json_t *doc, const json_t *mount)
 	if (*disk)
 		note(found, mountpoint, LEVEL_WARNING, is_full(disk) ? "full" : "degraded", disk);
 	if (*listing) {
-		snprintf(reason, sizeof reason, "listing again failed: %s", listing);
+		snprintf(reason, sizeof(reason), "listing again failed: %s", listing);
 		note(found, mountpoint, LEVEL_WARNING, "degraded", reason);
 	} else if (failed_at_s > 0 && ps_clock_real_s() - failed_at_s < RECENT_S) {
-		snprintf(reason, sizeof reason, "a read failed %s: %s", ago(failed_at_s, when),
+		snprintf(reason, sizeof(reason), "a read failed %s: %s", ago(failed_at_s, when),
 		        text(json_object_get(doc, "origin"), "last_error"));
 		note(found, mountpoint, LEVEL_WARNING, "degraded", reason);
 	}
@@ -507,9 +481,9 @@ static size_t judge_all(const struct status *s, json_t *found)
 	json_t *doc, *mount;
 	size_t i, n;
 
-	if (s->cache_dir) {
-		if (ps_join_status(s->cache_dir, PS_GUARDED_TIMEOUT_MS, &doc, &err) < 0) {
-			note(found, s->cache_dir, LEVEL_CRITICAL, "down", err.text);
+	if (s->options.cache_dir) {
+		if (ps_control_status(s->options.cache_dir, PS_TIMED_TIMEOUT_MS, &doc, &err) < 0) {
+			note(found, s->options.cache_dir, LEVEL_CRITICAL, "down", err.text);
 			return 0;
 		}
 		json_array_foreach(json_object_get(doc, "mounts"), i, mount) judge(found, doc, mount);
@@ -572,7 +546,7 @@ static int check(const struct status *s)
 	const json_t *one;
 	bool failed = false;
 
-	if (s->json) {
+	if (s->options.json) {
 		failed = print_json(s, json_pack("{s:s, s:i, s:I, s:O}", "level", level_names[level], "exit_code",
 		                               (int)level, "mounts", (json_int_t)n, "problems", found));
 	} else {
@@ -603,8 +577,8 @@ static int take_arguments(struct status *s, char **args, int nargs)
 	struct ps_error err = {0};
 
 	for (int i = 0; i < nargs; i++) {
-		if (s->watch && is_number(args[i])) {
-			if (set_watch(s, args[i], &err) < 0)
+		if (s->options.watch && is_number(args[i])) {
+			if (ps_options_watch(&s->options, args[i], &err) < 0)
 				return ps_cli_fail("status", PS_EXIT_USAGE, "%s", err.text);
 		} else if (s->mountpoint) {
 			return ps_cli_fail("status", PS_EXIT_USAGE,
@@ -613,9 +587,9 @@ static int take_arguments(struct status *s, char **args, int nargs)
 			s->mountpoint = args[i];
 		}
 	}
-	if (s->check && s->watch)
+	if (s->options.check && s->options.watch)
 		return ps_cli_fail("status", PS_EXIT_USAGE, "--check or --watch, not both");
-	if (s->cache_dir && s->mountpoint)
+	if (s->options.cache_dir && s->mountpoint)
 		return ps_cli_fail("status", PS_EXIT_USAGE, "a MOUNTPOINT or --cache-dir, not both");
 	return PS_EXIT_OK;
 }
@@ -625,12 +599,12 @@ static int run(const struct status *s)
 	struct seen seen[SEEN_MAX] = {0};
 
 	for (;;) {
-		if (s->watch && !s->json && isatty(STDOUT_FILENO))
+		if (s->options.watch && !s->options.json && isatty(STDOUT_FILENO))
 			fputs("\033[H\033[J", stdout);
-		int code = s->cache_dir ? cache_round(s, seen) : one_round(s, seen);
-		if (!s->watch || ferror(stdout))
+		int code = s->options.cache_dir ? cache_round(s, seen) : one_round(s, seen);
+		if (!s->options.watch || ferror(stdout))
 			return code;
-		poll(NULL, 0, (int)s->watch_ms);
+		poll(NULL, 0, (int)s->options.watch_ms);
 	}
 }
 
@@ -640,13 +614,13 @@ int ps_cmd_status(int argc, char **argv)
 	bool checked = false;
 	int nargs, code;
 
-	if (ps_cli_begin(&opts, &s, argc, argv, 0, 2, &nargs, &code)) {
+	if (ps_cli_begin(&opts, &s.options, argc, argv, 0, 2, &nargs, &code)) {
 		code = take_arguments(&s, argv + 1, nargs);
-		checked = !code && s.check;
-		code = code ? code : s.check ? check(&s) : run(&s);
+		checked = !code && s.options.check;
+		code = code ? code : s.options.check ? check(&s) : run(&s);
 	}
-	if (s.check && !checked && code == PS_EXIT_USAGE)
+	if (s.options.check && !checked && code == PS_EXIT_USAGE)
 		code = LEVEL_UNKNOWN; /* 2 would say that something is critical */
-	ps_opts_fini(&opts, &s);
+	ps_mount_options_fini(&s.options);
 	return code;
 }

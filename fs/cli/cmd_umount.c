@@ -1,9 +1,12 @@
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
@@ -11,10 +14,7 @@
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "cli/conf_file.h"
-#include "daemon/timed_call.h"
-#include "cli/busy.h"
-#include "daemon/control_client.h"
-#include "daemon/mounts.h"
+#include "daemon/daemon.h"
 
 /* All of it together takes at most 5 s: asking the daemon for its pid, the call itself, and waiting for the
  * daemon. */
@@ -25,27 +25,18 @@
 #define BUSY_RETRY_MS 50
 
 struct umount {
-	bool lazy, force, all;
-	char *config;
+	struct ps_mount_options options;
 	uint64_t deadline_ns;
 };
 
-static const struct ps_opt options[] = {
-        {"lazy", 'l', PS_OPT_FLAG, offsetof(struct umount, lazy), NULL,
-                "detach now; open files stay readable until they are closed"},
-        {"force", 0, PS_OPT_FLAG, offsetof(struct umount, force), NULL,
-                "end all use at once, also where the daemon does not answer"},
-        {"all", 'a', PS_OPT_FLAG, offsetof(struct umount, all), NULL, "what of penstock.conf(5) is mounted"},
-        {"config", 0, PS_OPT_PATH, offsetof(struct umount, config), "FILE",
-                "where NAME is looked up: see penstock mount --help"},
-        {0},
-};
 static const struct ps_opts opts = {
         .command = "umount",
+        .id = PS_CMD_UMOUNT,
         .usage = "[OPTION...] MOUNTPOINT|NAME",
-        .about = "Takes a penstock mount away, and waits until its daemon has let go of it; with the last one, of the "
-                 "cache.\nNAME: a mount of penstock.conf(5).",
-        .tables = {options},
+        .about = "Unmounts a penstock mount, and waits until its daemon has released it; after the last one, the cache.\n"
+                 "NAME: a mount of penstock.conf(5).",
+        .words = {{"all", "what of penstock.conf(5) is mounted"},
+                {"config", "where NAME is looked up: see penstock mount --help"}},
 };
 
 static int left_ms(const struct umount *u, int at_most)
@@ -56,29 +47,147 @@ static int left_ms(const struct umount *u, int at_most)
 	return (int)PS_MIN(left + 1, (uint64_t)at_most);
 }
 
-/* Is it in use by nobody that can be seen, or by a program of ours? Somebody looks at it just now: a df, a status. */
+/* Who keeps it busy -------------------------------------------------------------------------------- */
+
+/* A process with a file of the mount open, mapped, or as its folder, root or program. The mount's daemon is never
+ * asked: links in /proc are examined without their file system (AT_STATX_DONT_SYNC). Processes that the caller may
+ * not look into are missed; the caller itself is left out. */
+struct process {
+	pid_t pid;
+	char comm[32];
+	const char *how; /* "open file", "mapped file", "working folder", "root folder", "program" */
+};
+
+#define PROCESSES_MAX 16 /* more are counted, not named */
+
+/* Does the link at `path` below dirfd lead into the mount? */
+static bool leads_into(int dirfd, const char *path, const struct ps_mount_info *mount)
+{
+	struct statx stx;
+
+	if (statx(dirfd, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE | STATX_MNT_ID, &stx) < 0)
+		return false;
+	if (stx.stx_dev_major != mount->dev_major || stx.stx_dev_minor != mount->dev_minor)
+		return false;
+	/* The same device mounted a second time, or in another namespace, does not keep this mount busy. */
+	return !(stx.stx_mask & STATX_MNT_ID) || stx.stx_mnt_id == mount->mnt_id;
+}
+
+static bool has_open(int proc, const struct ps_mount_info *mount)
+{
+	int fd = openat(proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	const struct dirent *e;
+	bool found = false;
+
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	while (!found && (e = readdir(d)))
+		found = e->d_name[0] != '.' && leads_into(fd, e->d_name, mount);
+	closedir(d);
+	return found;
+}
+
+static bool has_mapped(int proc, const struct ps_mount_info *mount)
+{
+	ps_autofree char *line = NULL;
+	size_t cap = 0;
+	bool found = false;
+	int fd = openat(proc, "maps", O_RDONLY | O_CLOEXEC);
+	FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+
+	if (!f) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	while (!found && getline(&line, &cap, f) > 0) {
+		unsigned major, minor;
+
+		found = sscanf(line, "%*s %*s %*s %x:%x", &major, &minor) == 2 && major == mount->dev_major &&
+		        minor == mount->dev_minor;
+	}
+	fclose(f);
+	return found;
+}
+
+static const char *how_it_uses(int proc, const struct ps_mount_info *mount)
+{
+	static const struct {
+		const char *link, *how;
+	} links[] = {{"cwd", "working folder"}, {"root", "root folder"}, {"exe", "program"}};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(links); i++)
+		if (leads_into(proc, links[i].link, mount))
+			return links[i].how;
+	if (has_open(proc, mount))
+		return "open file";
+	return has_mapped(proc, mount) ? "mapped file" : NULL;
+}
+
+static void read_comm(int proc, char comm[static 32])
+{
+	ps_autofd int fd = openat(proc, "comm", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, comm, 31) : 0;
+
+	comm[n > 0 ? n : 0] = '\0';
+	comm[strcspn(comm, "\n")] = '\0';
+}
+
+/* Fills processes[0..min(result, PROCESSES_MAX)); returns how many there are. */
+static size_t busy_find(const struct ps_mount_info *mount, struct process processes[static PROCESSES_MAX])
+{
+	DIR *d = opendir("/proc");
+	const struct dirent *e;
+	size_t n = 0;
+
+	if (!d)
+		return 0;
+	while ((e = readdir(d))) {
+		if (!isdigit((unsigned char)e->d_name[0]) || atoi(e->d_name) == (int)getpid())
+			continue;
+		ps_autofd int proc = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		const char *how = proc >= 0 ? how_it_uses(proc, mount) : NULL;
+
+		if (!how)
+			continue;
+		if (n < PROCESSES_MAX) {
+			processes[n] = (struct process){.pid = (pid_t)atoi(e->d_name), .how = how};
+			read_comm(proc, processes[n].comm);
+		}
+		n++;
+	}
+	closedir(d);
+	return n;
+}
+
+/* Is the mount in use by no process that can be seen, or by penstock itself? Then a df or a status looks at it just
+ * now. */
 static bool passing_by(const struct ps_mount_info *info)
 {
-	struct ps_holder holders[PS_HOLDERS_MAX];
-	size_t n = ps_holders_find(info, holders);
+	struct process processes[PROCESSES_MAX];
+	size_t n = busy_find(info, processes);
 
-	for (size_t i = 0; i < PS_MIN(n, (size_t)PS_HOLDERS_MAX); i++)
-		if (strcmp(holders[i].comm, "penstock") != 0)
+	for (size_t i = 0; i < PS_MIN(n, (size_t)PROCESSES_MAX); i++)
+		if (strcmp(processes[i].comm, "penstock") != 0)
 			return false;
-	return n <= PS_HOLDERS_MAX;
+	return n <= PROCESSES_MAX;
 }
 
 static int busy(const struct ps_mount_info *info, const char *arg)
 {
-	struct ps_holder holders[PS_HOLDERS_MAX];
-	size_t n = ps_holders_find(info, holders);
+	struct process processes[PROCESSES_MAX];
+	size_t n = busy_find(info, processes);
 	ps_autostrbuf struct ps_strbuf b = {0};
 
-	for (size_t i = 0; i < PS_MIN(n, (size_t)PS_HOLDERS_MAX); i++)
-		ps_strbuf_addf(&b, "%s%d (%s, %s)", i ? ", " : "", (int)holders[i].pid, holders[i].comm,
-		        holders[i].how);
-	if (n > PS_HOLDERS_MAX)
-		ps_strbuf_addf(&b, " and %zu more", n - PS_HOLDERS_MAX);
+	for (size_t i = 0; i < PS_MIN(n, (size_t)PROCESSES_MAX); i++)
+		ps_strbuf_addf(&b, "%s%d (%s, %s)", i ? ", " : "", (int)processes[i].pid, processes[i].comm,
+		        processes[i].how);
+	if (n > PROCESSES_MAX)
+		ps_strbuf_addf(&b, " and %zu more", n - PROCESSES_MAX);
 	if (n == 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED,
 		        "%s is busy: in use by a mount, or a process of another user; try as root, or --lazy",
@@ -86,6 +195,8 @@ static int busy(const struct ps_mount_info *info, const char *arg)
 	return ps_cli_fail("umount", PS_EXIT_FAILED, "%s is busy: in use by %s; end them, or use --lazy", arg,
 	        ps_strbuf_peek(&b));
 }
+
+/* Unmounting --------------------------------------------------------------------------------------- */
 
 /* fusermount3, for users to whom umount(2) is not permitted. */
 static int umount_by_helper(const struct umount *u, const char *mountpoint)
@@ -95,11 +206,11 @@ static int umount_by_helper(const struct umount *u, const char *mountpoint)
 	char *argv[6] = {name, flags};
 	int n = 2;
 
-	if (u->lazy || u->force)
+	if (u->options.lazy || u->options.force)
 		argv[n++] = lazy;
 	argv[n++] = dashes;
 	argv[n] = (char *)(uintptr_t)mountpoint;
-	int rc = ps_guarded_exec(argv, left_ms(u, CALL_TIMEOUT_MS), &words);
+	int rc = ps_timed_exec(argv, left_ms(u, CALL_TIMEOUT_MS), &words);
 	if (rc == -EIO && words && strstr(words, "usy"))
 		return -EBUSY;
 	return rc == -ENOENT || rc == -EIO ? -EPERM : rc;
@@ -110,7 +221,7 @@ static void abort_connection(const struct ps_mount_info *info)
 {
 	char path[80];
 
-	snprintf(path, sizeof path, "/sys/fs/fuse/connections/%u/abort", info->dev_minor);
+	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", info->dev_minor);
 	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd >= 0 && write(fd, "1", 1) < 0)
 		return; /* umount2(MNT_FORCE) aborts too, where it is permitted */
@@ -118,11 +229,11 @@ static void abort_connection(const struct ps_mount_info *info)
 
 static int call_umount(const struct umount *u, const struct ps_mount_info *info)
 {
-	int flags = UMOUNT_NOFOLLOW | (u->lazy || u->force ? MNT_DETACH : 0) | (u->force ? MNT_FORCE : 0);
+	int flags = UMOUNT_NOFOLLOW | (u->options.lazy || u->options.force ? MNT_DETACH : 0) | (u->options.force ? MNT_FORCE : 0);
 
-	if (u->force && info->dev_major == 0)
+	if (u->options.force && info->dev_major == 0)
 		abort_connection(info);
-	int rc = ps_guarded_umount(info->mountpoint, flags, left_ms(u, CALL_TIMEOUT_MS));
+	int rc = ps_timed_umount(info->mountpoint, flags, left_ms(u, CALL_TIMEOUT_MS));
 	return rc == -EPERM ? umount_by_helper(u, info->mountpoint) : rc;
 }
 
@@ -166,7 +277,7 @@ static int await_server(const struct umount *u, const struct ps_mount_info *info
 	unsigned others = 0;
 
 	/* It may be out of our reach, in another mount namespace: then its end is all that can be seen. */
-	int rc = s->cache_dir ? ps_join_await_end(s->cache_dir, dev, left_ms(u, TOTAL_MS), &others, &err) : -ENOENT;
+	int rc = s->cache_dir ? ps_control_await_end(s->cache_dir, dev, left_ms(u, TOTAL_MS), &others, &err) : -ENOENT;
 	bool waits = s->fd >= 0 && (rc == 0 ? others == 0 : s->nmounts <= 1);
 	struct pollfd p = {.fd = s->fd, .events = POLLIN};
 
@@ -205,8 +316,8 @@ static int run(struct umount *u, const char *arg)
 	} else if (rc < 0) {
 		code = ps_cli_fail("umount", PS_EXIT_FAILED, "%s: %s", arg,
 		        rc == -EPERM ? "not permitted: it is another user's; run as root" : strerror(-rc));
-	} else if (!u->lazy) {
-		/* A lazy one may go on for as long as somebody reads. */
+	} else if (!u->options.lazy) {
+		/* A lazily detached mount lasts for as long as a file is open. */
 		code = await_server(u, info, &server, arg);
 	}
 	server_fini(&server);
@@ -224,15 +335,15 @@ static int run_timed(struct umount *u, const char *arg)
 static char *mountpoint_of(const struct ps_conf *conf, const struct ps_conf_section *section)
 {
 	struct ps_mount_request request = {0};
-	struct ps_conf_mount told = {0};
+	struct ps_conf_mount found = {0};
 	struct ps_mount_options o;
 
 	ps_mount_options_init(&o);
-	if (ps_conf_apply(conf, section, &o, &request, &told, NULL) < 0)
-		told.mountpoint = NULL;
+	if (ps_conf_apply(conf, section, &o, &request, &found, NULL) < 0)
+		found.mountpoint = NULL;
 	ps_mount_options_fini(&o);
 	ps_request_fini(&request);
-	return told.mountpoint;
+	return found.mountpoint;
 }
 
 /* What of the configuration is mounted; the last first: others may lie within them. */
@@ -242,7 +353,7 @@ static int run_all(struct umount *u)
 	struct ps_error err = {0};
 	int code = PS_EXIT_OK;
 
-	if (ps_conf_read(u->config, &conf, &err) < 0)
+	if (ps_conf_read(u->options.config, &conf, &err) < 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED, "%s", err.text);
 	for (size_t i = conf.n; i-- > 0;) {
 		ps_autofree char *where = ps_conf_is_mount(&conf.v[i]) ? mountpoint_of(&conf, &conf.v[i]) : NULL;
@@ -266,7 +377,7 @@ static char *named_mountpoint(const struct umount *u, const char *arg, struct ps
 	if (!ps_conf_is_name(arg) || access(arg, F_OK) == 0)
 		return NULL;
 	bool missing = errno == ENOENT; /* and no mount whose daemon is gone */
-	if (ps_conf_read(u->config, &conf, NULL) < 0)
+	if (ps_conf_read(u->options.config, &conf, NULL) < 0)
 		return NULL;
 	const struct ps_conf_section *section = ps_conf_find(&conf, arg);
 	char *found = section ? mountpoint_of(&conf, section) : NULL;
@@ -282,21 +393,21 @@ int ps_cmd_umount(int argc, char **argv)
 	struct ps_error err = {0};
 	int nargs, code;
 
-	if (!ps_cli_begin(&opts, &u, argc, argv, 0, 1, &nargs, &code)) {
-		ps_opts_fini(&opts, &u);
+	if (!ps_cli_begin(&opts, &u.options, argc, argv, 0, 1, &nargs, &code)) {
+		ps_mount_options_fini(&u.options);
 		return code;
 	}
 	ps_autofree char *named = nargs == 1 ? named_mountpoint(&u, argv[1], &err) : NULL;
-	if (u.all != (nargs == 0))
+	if (u.options.all != (nargs == 0))
 		code = ps_cli_fail("umount", PS_EXIT_USAGE, "%s; usage: penstock umount %s",
-		        u.all ? "--all takes no arguments" : "too few arguments", opts.usage);
-	else if (u.all)
+		        u.options.all ? "--all takes no arguments" : "too few arguments", opts.usage);
+	else if (u.options.all)
 		code = run_all(&u);
 	else if (err.err)
 		code = ps_cli_fail(
 		        "umount", PS_EXIT_FAILED, "%s: there is no such folder; %s", argv[1], err.text);
 	else
 		code = run_timed(&u, named ? named : argv[1]);
-	ps_opts_fini(&opts, &u);
+	ps_mount_options_fini(&u.options);
 	return code;
 }

@@ -5,28 +5,18 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "daemon/mounts.h"
+#include "daemon/daemon.h"
 #include "options/options.h"
 #include "base/progress.h"
 
-struct verify {
-	char *cache_dir;
-	bool json;
-};
-
-static const struct ps_opt options[] = {
-        {"cache-dir", 0, PS_OPT_PATH, offsetof(struct verify, cache_dir), "DIR",
-                "the cache [that of penstock mount]"},
-        {"json", 0, PS_OPT_FLAG, offsetof(struct verify, json), NULL, "print JSON"},
-        {0},
-};
 static const struct ps_opts opts = {
         .command = "verify",
+        .id = PS_CMD_VERIFY,
         .usage = "[OPTION...]",
         .about = "Reads every cached block and checks it against its checksum. Bad blocks are dropped, and "
                  "will be\n"
                  "fetched again. Exit code 1 if there were any. No mount may be using the cache meanwhile.",
-        .tables = {options},
+        .words = {{"cache-dir", "the cache [that of penstock mount]"}},
 };
 
 static _Atomic bool stop;
@@ -42,11 +32,11 @@ static void show(void *arg, uint64_t done, uint64_t total)
 	ps_progress_update(arg, done, total, "");
 }
 
-static int print(const struct verify *v, const struct ps_verify_result *r)
+static int print(const struct ps_mount_options *o, const struct ps_verify_result *r)
 {
 	bool bad = r->bad_blocks || r->missing_files || r->bad_objects;
 
-	if (v->json)
+	if (o->json)
 		printf("{\"objects\": %llu, \"blocks\": %llu, \"bytes\": %llu, \"bad_blocks\": %llu, "
 		       "\"missing_files\": %llu, \"bad_objects\": %llu}\n",
 		        (unsigned long long)r->objects, (unsigned long long)r->blocks,
@@ -76,29 +66,29 @@ int ps_open_unserved_store(const char *command, const char *cache_dir, struct ps
 	return ps_cli_fail(command, PS_EXIT_FAILED, "%s", err.text);
 }
 
-static int run(struct verify *v)
+static int run(struct ps_mount_options *o)
 {
 	struct ps_verify_result result = {0};
 	struct ps_progress progress;
 	struct ps_error err = {0};
 	struct ps_store *store;
 
-	if (!v->cache_dir)
-		v->cache_dir = ps_cache_dir_default(&err);
-	if (!v->cache_dir)
+	if (!o->cache_dir)
+		o->cache_dir = ps_cache_dir_default(&err);
+	if (!o->cache_dir)
 		return ps_cli_fail("verify", PS_EXIT_FAILED, "%s", err.text);
-	int code = ps_open_unserved_store("verify", v->cache_dir, &store);
+	int code = ps_open_unserved_store("verify", o->cache_dir, &store);
 	if (code)
 		return code;
-	ps_progress_init(&progress, !v->json, 0);
+	ps_progress_init(&progress, !o->json, 0);
 	int rc = ps_store_verify(store, show, &progress, &stop, &result);
 	ps_progress_end(&progress);
 	if (rc == -ECANCELED)
 		code = ps_cli_fail("verify", PS_EXIT_FAILED, "interrupted");
 	else if (rc < 0)
-		code = ps_cli_fail("verify", PS_EXIT_FAILED, "%s: %s", v->cache_dir, strerror(-rc));
+		code = ps_cli_fail("verify", PS_EXIT_FAILED, "%s: %s", o->cache_dir, strerror(-rc));
 	else
-		code = print(v, &result);
+		code = print(o, &result);
 	ps_store_close(store);
 	return code;
 }
@@ -106,14 +96,14 @@ static int run(struct verify *v)
 int ps_cmd_verify(int argc, char **argv)
 {
 	struct sigaction act = {.sa_handler = on_signal};
-	struct verify v = {0};
+	struct ps_mount_options o = {0};
 	int nargs, code;
 
-	if (ps_cli_begin(&opts, &v, argc, argv, 0, 0, &nargs, &code)) {
+	if (ps_cli_begin(&opts, &o, argc, argv, 0, 0, &nargs, &code)) {
 		sigaction(SIGINT, &act, NULL);
 		sigaction(SIGTERM, &act, NULL);
-		code = run(&v);
+		code = run(&o);
 	}
-	ps_opts_fini(&opts, &v);
+	ps_mount_options_fini(&o);
 	return code;
 }

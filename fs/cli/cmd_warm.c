@@ -1,43 +1,361 @@
 #include <errno.h>
+#include <fcntl.h>
+#include <semaphore.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/xattr.h>
 
+#include "base/strbuf.h"
 #include "cli/commands.h"
-#include "daemon/mounts.h"
-#include "cli/option_scope.h"
+#include "cli/walk.h"
 #include "cli/warm.h"
+#include "daemon/daemon.h"
+#include "fuse/fuse.h"
 
-#define JOBS_DEFAULT 8
+/* Files of a mount --------------------------------------------------------------------------------- */
+
+#define STATS_TIMEOUT_MS 5000
+
+struct mounted {
+	const struct ps_mount_info *info;
+	const char *const *globs;
+	size_t nglobs;
+};
+
+static char *path_of(const struct mounted *m, const struct ps_warm_item *item)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_strbuf_addf(&b, "%s/%s", strcmp(m->info->mountpoint, "/") == 0 ? "" : m->info->mountpoint,
+	        item->path);
+	return ps_strbuf_take(&b);
+}
+
+static int add_file(void *arg, const char *path, uint64_t size)
+{
+	return ps_warm_add(arg, path, size, 0);
+}
+
+static int mount_list_files(void *ctx, struct ps_warm_list *list, struct ps_error *err)
+{
+	struct mounted *m = ctx;
+
+	return ps_walk_mount(m->info->mountpoint, m->globs, m->nglobs, add_file, list, err);
+}
+
+static int mount_start_file(void *ctx, struct ps_warm_item *item)
+{
+	ps_autofree char *path = path_of(ctx, item);
+
+	if (!path)
+		return -ENOMEM;
+	if (item->fd < 0)
+		item->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	return item->fd < 0 || ioctl(item->fd, PS_IOC_WARM) < 0 ? -errno : 0;
+}
+
+static void mount_end_file(void *ctx, struct ps_warm_item *item)
+{
+	(void)ctx;
+	if (item->fd >= 0)
+		close(item->fd);
+	item->fd = -1;
+}
+
+static int get_attribute(const char *path, const char *name, char *buf, size_t room)
+{
+	ssize_t n = getxattr(path, name, buf, room - 1);
+
+	if (n < 0)
+		return -errno;
+	buf[n] = '\0';
+	return 0;
+}
+
+static int mount_look_at_file(void *ctx, struct ps_warm_item *item, char **ret_error)
+{
+	ps_autofree char *path = path_of(ctx, item);
+	char number[32], text[PS_ERROR_TEXT_LEN];
+
+	if (!path)
+		return -ENOMEM;
+	int rc = get_attribute(path, "user.penstock.cached", number, sizeof(number));
+	if (rc < 0)
+		return rc;
+	item->cached = strtoull(number, NULL, 10);
+	/* One that cannot be decoded has no size. */
+	if ((item->cached < item->size || item->size == 0) &&
+	        get_attribute(path, "user.penstock.error", text, sizeof(text)) == 0)
+		*ret_error = strdup(text);
+	return 0;
+}
+
+static json_t *mount_stats_of(void *ctx)
+{
+	const struct mounted *m = ctx;
+	json_t *stats;
+
+	return ps_mounts_stats(m->info, STATS_TIMEOUT_MS, &stats) == 0 ? stats : NULL;
+}
+
+static int warm_mount(const struct ps_mount_info *info, const char *const *globs, size_t nglobs,
+        const struct ps_warm_options *options)
+{
+	struct mounted m = {.info = info, .globs = globs, .nglobs = nglobs};
+	const struct ps_warm_target target = {.ctx = &m,
+	        .list = mount_list_files,
+	        .start = mount_start_file,
+	        .look = mount_look_at_file,
+	        .end = mount_end_file,
+	        .stats = mount_stats_of};
+
+	return ps_warm_run(&target, options);
+}
+
+/* Files of a source, into a cache that no mount serves --------------------------------------------- */
+
+#define DEPTH_MAX 64 /* of folders; a listing's own limit is lower */
+
+struct sourced {
+	struct ps_cache *cache;
+	struct ps_dataset *dataset;
+	const char *const *globs;
+	size_t nglobs;
+	bool *used;
+};
+
+static int list_folder(
+        struct sourced *s, struct ps_warm_list *list, uint64_t node, const char *prefix, int depth)
+{
+	struct ps_attr attr;
+	struct ps_dir *dir;
+	const char *name;
+	int found = 0, rc = depth > DEPTH_MAX ? -ELOOP : ps_dir_open(s->dataset, node, &dir);
+
+	if (rc < 0)
+		return rc;
+	for (uint64_t pos = 0; rc == 0 && (found = ps_dir_read(dir, pos, true, &name, &attr)) > 0; pos++) {
+		ps_autostrbuf struct ps_strbuf b = {0};
+		bool matches = s->nglobs == 0;
+
+		ps_strbuf_addf(&b, "%s%s%s", prefix, *prefix ? "/" : "", name);
+		ps_autofree char *path = ps_strbuf_take(&b);
+		if (!path) {
+			rc = -ENOMEM;
+		} else if (attr.is_dir) {
+			rc = list_folder(s, list, attr.node, path, depth + 1);
+		} else {
+			for (size_t i = 0; i < s->nglobs; i++)
+				if (ps_match(s->globs[i], path))
+					matches = s->used[i] = true;
+			/* An unknown size counts as one byte until the first look after the open. */
+			if (matches)
+				rc = ps_warm_add(list, path, attr.complete_attr ? attr.size : 1, attr.node);
+		}
+	}
+	ps_dir_close(dir);
+	return rc < 0 ? rc : PS_MIN(found, 0);
+}
+
+static int source_list_files(void *ctx, struct ps_warm_list *list, struct ps_error *err)
+{
+	struct sourced *s = ctx;
+	int rc = list_folder(s, list, ps_dataset_root(s->dataset), "", 0);
+
+	if (rc < 0)
+		return ps_error_set(err, -rc, "%s: %s", ps_dataset_source(s->dataset), strerror(-rc));
+	return ps_walk_check_used(s->globs, s->nglobs, s->used, err);
+}
+
+/* A callback made to wait for. */
+struct wait {
+	sem_t done;
+	int errnum;
+	struct ps_handle *handle;
+	struct ps_attr attr;
+};
+
+static void opened(void *arg, int errnum, struct ps_handle *handle)
+{
+	struct wait *w = arg;
+
+	w->errnum = errnum;
+	w->handle = handle;
+	sem_post(&w->done);
+}
+
+static void answered(void *arg, int errnum, const struct ps_attr *attr)
+{
+	struct wait *w = arg;
+
+	w->errnum = errnum;
+	if (!errnum)
+		w->attr = *attr;
+	sem_post(&w->done);
+}
+
+static int wait_for(struct wait *w)
+{
+	while (sem_wait(&w->done) < 0 && errno == EINTR) {
+	}
+	return -w->errnum;
+}
+
+/* The node that stands for the item's path now: what an ESTALE from an open asks for. */
+static int find_again(struct sourced *s, struct ps_warm_item *item, struct wait *w)
+{
+	uint64_t node = ps_dataset_root(s->dataset);
+	ps_autofree char *copy = strdup(item->path);
+	char *save = NULL;
+
+	if (!copy)
+		return -ENOMEM;
+	for (char *part = strtok_r(copy, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
+		ps_dataset_lookup(s->dataset, node, part, answered, w);
+		int rc = wait_for(w);
+		if (rc < 0)
+			return rc;
+		node = w->attr.node;
+	}
+	item->node = node;
+	item->size = w->attr.complete_attr ? w->attr.size : 1;
+	return 0;
+}
+
+static int source_start_file(void *ctx, struct ps_warm_item *item)
+{
+	struct sourced *s = ctx;
+	struct wait w = {0};
+	int rc;
+
+	if (item->handle)
+		return ps_handle_warm(item->handle);
+	sem_init(&w.done, 0, 0);
+	ps_dataset_getattr(s->dataset, item->node, answered, &w);
+	rc = wait_for(&w);
+	if (rc == 0) {
+		item->size = w.attr.size;
+		ps_handle_open(s->dataset, item->node, opened, &w);
+		rc = wait_for(&w);
+	}
+	if (rc == -ESTALE) {
+		rc = find_again(s, item, &w);
+		if (rc == 0) {
+			ps_handle_open(s->dataset, item->node, opened, &w);
+			rc = wait_for(&w);
+		}
+	}
+	if (rc == 0) {
+		item->handle = w.handle;
+		rc = ps_handle_warm(w.handle);
+	}
+	sem_destroy(&w.done);
+	return rc;
+}
+
+static void source_end_file(void *ctx, struct ps_warm_item *item)
+{
+	(void)ctx;
+	if (item->handle)
+		ps_handle_close(item->handle);
+	item->handle = NULL;
+}
+
+static int source_look_at_file(void *ctx, struct ps_warm_item *item, char **ret_error)
+{
+	struct sourced *s = ctx;
+	struct ps_node_info info = {0};
+	int rc = ps_node_info_get(s->dataset, item->node, &info);
+
+	if (rc < 0)
+		return rc;
+	item->cached = info.cached_nbytes;
+	*ret_error = info.error;
+	info.error = NULL;
+	ps_node_info_fini(&info);
+	return 0;
+}
+
+static json_t *source_stats_of(void *ctx)
+{
+	const struct sourced *s = ctx;
+
+	return ps_cache_stats(s->cache);
+}
+
+static int open_cache(struct ps_mount_options *mount, struct ps_cache **ret, struct ps_error *err)
+{
+	struct ps_cache_options options;
+	int rc = ps_mount_options_cache(mount, &options, err);
+
+	if (rc == 0)
+		rc = ps_cache_open(&options, ret, err);
+	ps_autofree char *mountpoint = rc == -EBUSY ? ps_mounts_of_cache(mount->cache_dir) : NULL;
+	if (mountpoint)
+		ps_error_set(err, EBUSY,
+		        "the cache %s is served by the mount on %s; warm that: penstock warm %s",
+		        mount->cache_dir, mountpoint, mountpoint);
+	return rc;
+}
+
+static int warm_source(const char *source, const char *const *globs, size_t nglobs,
+        struct ps_mount_options *mount, const struct ps_warm_options *options)
+{
+	struct sourced s = {.globs = globs, .nglobs = nglobs};
+	struct ps_dataset_options dataset_options;
+	struct ps_error err = {0};
+	struct ps_cache *cache;
+	ps_autofree bool *used = calloc(nglobs ? nglobs : 1, sizeof(*used));
+
+	if (!used)
+		return ps_cli_fail("warm", PS_EXIT_FAILED, "out of memory");
+	s.used = used;
+	int rc = open_cache(mount, &cache, &err);
+	if (rc < 0)
+		return ps_cli_fail("warm", rc == -EBUSY ? PS_EXIT_BUSY : PS_EXIT_FAILED, "%s", err.text);
+	s.cache = cache;
+	ps_mount_options_dataset(mount, &dataset_options);
+	int code;
+	rc = ps_dataset_attach(cache, source, &dataset_options, &s.dataset, &err);
+	if (rc < 0) {
+		bool final = rc == -ENOENT || rc == -EACCES || rc == -EINVAL;
+
+		code = ps_cli_fail("warm", final ? PS_EXIT_FINAL : PS_EXIT_FAILED, "%s", err.text);
+	} else {
+		const struct ps_warm_target target = {.ctx = &s,
+		        .list = source_list_files,
+		        .start = source_start_file,
+		        .look = source_look_at_file,
+		        .end = source_end_file,
+		        .stats = source_stats_of};
+
+		code = ps_warm_run(&target, options);
+		ps_dataset_detach(s.dataset);
+	}
+	ps_cache_close(cache);
+	return code;
+}
+
+/* The command -------------------------------------------------------------------------------------- */
 
 struct warm {
-	struct ps_mount_options mount;   /* first: the tables of options.h count from here */
+	struct ps_mount_options mount;
 	struct ps_mount_request request; /* its source alone */
 	struct ps_warm_options options;
 };
 
-static struct ps_given *given_of(void *ctx)
-{
-	return &((struct warm *)ctx)->mount.given;
-}
-
-static const struct ps_opt options[] = {
-        {"jobs", 'j', PS_OPT_COUNT, offsetof(struct warm, options.jobs), "N", "files at a time [8]",
-                PS_OPT_CLI_ONLY},
-        {"quiet", 'q', PS_OPT_FLAG, offsetof(struct warm, options.quiet), NULL, "no progress bar, no summary",
-                PS_OPT_CLI_ONLY},
-        {0},
-};
 static const struct ps_opts opts = {
         .command = "warm",
+        .id = PS_CMD_WARM,
         .usage = "MOUNTPOINT|SOURCE [GLOB...] [OPTION...]",
         .about = "Fetches files into the cache: those that match a GLOB, or all. Goes on where an earlier "
                  "run ended.\n"
                  "With a SOURCE (https://..., s3://BUCKET/PREFIX/ ...) it fills the cache itself, and takes "
                  "the\n"
                  "options of cache and origin below.",
-        .tables = {options, ps_options_source},
-        .other = ps_options_generic,
-        .given = given_of,
+        .lists = true,
 };
 
 static volatile sig_atomic_t stop;
@@ -46,6 +364,20 @@ static void on_signal(int signo)
 {
 	(void)signo;
 	stop = 1;
+}
+
+/* -EINVAL and a text if an option of cache or origin was given with a mount that is there already. */
+static int check_no_source(const struct ps_given *given, const char *mountpoint, struct ps_error *err)
+{
+	const char *option = NULL;
+
+	for (size_t i = 0; i < given->n; i++)
+		if (ps_options_find(given->v[i].name) && (!option || strcmp(given->v[i].name, "header-file") == 0))
+			option = given->v[i].name;
+	return option ? ps_error_set(err, EINVAL,
+	                        "option %s: it is for a SOURCE, and %s is a mount, which has its own; leave it out",
+	                        option, mountpoint)
+	              : 0;
 }
 
 /* An argument with a scheme or an @ can only be a source; a path is the mount that is there, else a source.
@@ -60,9 +392,9 @@ static int run(struct warm *w, char **argv, int nargs)
 
 	if (!strstr(argv[1], "://") && argv[1][0] != '@') {
 		if (ps_mounts_lookup(argv[1], &mounts, &info, &err) == 0) {
-			int code = ps_options_without_source(&w->mount.given, info->mountpoint, &err) < 0
+			int code = check_no_source(&w->mount.given, info->mountpoint, &err) < 0
 			                   ? ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text)
-			                   : ps_warm_mount(info, globs, nglobs, &w->options);
+			                   : warm_mount(info, globs, nglobs, &w->options);
 
 			ps_mounts_fini(&mounts);
 			return code;
@@ -74,23 +406,25 @@ static int run(struct warm *w, char **argv, int nargs)
 	int rc = ps_request_add_source(&w->request, "", argv[1], &err);
 	ps_source_wipe(argv[1]);
 	if (rc == 0)
-		rc = ps_options_in_vain(&w->mount.given, w->mount.given.n, w->request.sources, 1, &err);
+		rc = ps_options_check_sources(&w->mount.given, w->mount.given.n, w->request.sources, 1, &err);
 	if (rc == 0)
 		rc = ps_mount_options_finish(&w->mount, &err);
 	if (rc < 0)
-		return ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text);
-	return ps_warm_source(w->request.sources[0].source, globs, nglobs, &w->mount, &w->options);
+		return ps_cli_fail("warm", err.err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err.text);
+	return warm_source(w->request.sources[0].source, globs, nglobs, &w->mount, &w->options);
 }
 
 int ps_cmd_warm(int argc, char **argv)
 {
 	struct sigaction act = {.sa_handler = on_signal};
-	struct warm w = {.options = {.jobs = JOBS_DEFAULT, .stop = &stop}};
+	struct warm w = {.options = {.stop = &stop}};
 	int nargs, code;
 
 	ps_mount_options_init(&w.mount);
-	if (ps_cli_begin(&opts, &w, argc, argv, 1, -1, &nargs, &code)) {
+	if (ps_cli_begin(&opts, &w.mount, argc, argv, 1, -1, &nargs, &code)) {
 		argv[nargs + 1] = NULL;
+		w.options.jobs = w.mount.jobs;
+		w.options.quiet = w.mount.quiet;
 		sigaction(SIGINT, &act, NULL);
 		sigaction(SIGTERM, &act, NULL);
 		code = run(&w, argv, nargs);

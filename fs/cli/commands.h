@@ -1,8 +1,8 @@
-/* The commands: each takes its own argv (argv[0] is its name) and returns an exit code of options/command_line.h. */
+/* The commands: each takes its own argv (argv[0] is its name) and returns an exit code of options/options.h. */
 #ifndef PS_CLI_COMMANDS_H
 #define PS_CLI_COMMANDS_H
 
-#include "options/command_line.h"
+#include "options/options.h"
 #include "store/store.h"
 
 int ps_cmd_mount(int argc, char **argv);
@@ -18,7 +18,7 @@ int ps_cmd_evict(int argc, char **argv);
 int ps_cmd_pin(int argc, char **argv);
 int ps_cmd_unpin(int argc, char **argv);
 
-/* For commands that work on a cache directory themselves: opens it, or tells why not (naming the mount that
+/* For commands that work on a cache directory themselves: opens it, or reports why not (naming the mount that
  * serves it) and returns the exit code. */
 int ps_open_unserved_store(const char *command, const char *cache_dir, struct ps_store **ret);
 

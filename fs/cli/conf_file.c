@@ -11,7 +11,6 @@
 #include "base/secret.h"
 #include "base/strbuf.h"
 #include "base/suggest.h"
-#include "cli/option_scope.h"
 
 bool ps_conf_is_name(const char *text)
 {
@@ -51,7 +50,7 @@ static int add_section(struct ps_conf *conf, const char *name, unsigned line, st
 		        conf, line, err, "a name in brackets is of letters, digits, '.', '_' and '-'");
 	if (ps_conf_find(conf, name))
 		return ps_error_set(err, EINVAL, "%s:%u: a second [%s]", conf->path, line, name);
-	struct ps_conf_section *v = reallocarray(conf->v, conf->n + 1, sizeof *v);
+	struct ps_conf_section *v = reallocarray(conf->v, conf->n + 1, sizeof(*v));
 	if (v)
 		conf->v = v;
 	char *copy = v ? strdup(name) : NULL;
@@ -67,7 +66,7 @@ static int add_entry(
 	if (conf->n == 0)
 		return bad_line(conf, line, err, "a key before the first [NAME]");
 	struct ps_conf_section *s = &conf->v[conf->n - 1];
-	struct ps_conf_entry *v = reallocarray(s->v, s->n + 1, sizeof *v);
+	struct ps_conf_entry *v = reallocarray(s->v, s->n + 1, sizeof(*v));
 	if (!v)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	s->v = v;
@@ -175,7 +174,7 @@ int ps_conf_read(const char *path, struct ps_conf *ret, struct ps_error *err)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		rc = ps_error_set(err, errno, "%s: %s", where, strerror(errno));
 	else if (st.st_mode & S_IWOTH)
-		rc = ps_error_set(err, EPERM, "%s: everybody may write to it; chmod o-w it first", where);
+		rc = ps_error_set(err, EPERM, "%s: world-writable; chmod o-w it first", where);
 	while (rc == 0 && n > 0 && len <= PS_CONF_MAX_NBYTES) {
 		n = read(fd, text + len, PS_CONF_MAX_NBYTES + 1 - len);
 		if (n < 0)
@@ -191,7 +190,7 @@ int ps_conf_read(const char *path, struct ps_conf *ret, struct ps_error *err)
 	return rc;
 }
 
-/* What sections mean ------------------------------------------------------------------------------ */
+/* What sections mean ------------------------------------------------------------------------------- */
 
 #define SECRET_FILE_MAX_NBYTES 4096
 
@@ -237,23 +236,29 @@ static int complain(const struct context *c, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	return ps_error_set(c->err, EINVAL, "%s:%u: %s", c->conf->path, c->entry->line, text);
+}
+
+/* Of what another part says of the entry. Want of memory is no fault of the file. */
+static int complain_of(const struct context *c, const struct ps_error *err)
+{
+	if (err->err == ENOMEM)
+		return ps_error_set(c->err, ENOMEM, "%s", err->text);
+	return complain(c, "%s", err->text);
 }
 
 static int unknown_key(const struct context *c, const char *key)
 {
 	static const char *const own[] = {"source", "mountpoint", "auto"};
-	const struct ps_opt *const tables[] = {ps_options_source, ps_options_mount};
 	struct ps_guess guess = {.word = key, .len = strlen(key)};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(own); i++)
 		ps_guess_offer(&guess, own[i]);
-	for (size_t t = 0; t < PS_ARRAY_LEN(tables); t++)
-		for (const struct ps_opt *o = tables[t]; o->name; o++)
-			if (!(o->flags & PS_OPT_CLI_ONLY))
-				ps_guess_offer(&guess, o->name);
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++)
+		if (opt->scope != PS_SCOPE_COMMAND)
+			ps_guess_offer(&guess, opt->name);
 	return complain(c, guess.best ? "unknown key '%.64s'; did you mean '%s'?" : "unknown key '%.64s'",
 	        key, guess.best);
 }
@@ -282,28 +287,18 @@ static int check_secret(const struct context *c)
 	        c->entry->key, (unsigned)c->conf->mode);
 }
 
-/* The option of this key, "-" and "_" being one; *ret_file: the key is NAME-file of a secret one. */
+/* The option of this key; *ret_file: the key is NAME-file of a secret one. */
 static const struct ps_opt *find_option(const char *key, bool *ret_file)
 {
-	const struct ps_opt *const tables[] = {ps_options_source, ps_options_mount};
-	static const char suffix[] = "-file";
+	static const char suffix[] = "file";
+	size_t n = strlen(key), tail = sizeof(suffix); /* with the dash before it */
+	const struct ps_opt *opt = ps_options_find(key);
 
-	for (size_t t = 0; t < PS_ARRAY_LEN(tables); t++) {
-		for (const struct ps_opt *o = tables[t]; o->name; o++) {
-			size_t i = 0;
-
-			while (key[i] && o->name[i] &&
-			        (key[i] == o->name[i] || (strchr("-_", key[i]) && strchr("-_", o->name[i]))))
-				i++;
-			if (o->name[i])
-				continue;
-			*ret_file = key[i];
-			if (!key[i] || (o->flags & PS_OPT_SECRET && strcmp(key + i, suffix) == 0 &&
-			                       !ps_options_find(key)))
-				return o;
-		}
-	}
-	return NULL;
+	*ret_file = !opt && n > tail && strchr("-_", key[n - tail]) && strcmp(key + n - tail + 1, suffix) == 0;
+	for (const struct ps_opt *o = ps_options; *ret_file && o->name; o++)
+		if (o->scope != PS_SCOPE_COMMAND && o->flags & PS_OPT_SECRET && ps_opt_is(o, key, n - tail))
+			return o;
+	return opt;
 }
 
 /* Those of the command line come first. */
@@ -315,24 +310,8 @@ static bool was_given(const struct ps_mount_options *o, size_t ngiven, const cha
 	return false;
 }
 
-static struct ps_given *given_of(void *ctx)
-{
-	return &((struct ps_mount_options *)ctx)->given;
-}
-
-static int check_vain(
-        const struct context *c, const char *option, const struct ps_source_request *sources, size_t nsources)
-{
-	struct ps_error err = {0};
-
-	return ps_option_in_vain(option, sources, nsources, &err) < 0 ? complain(c, "%s", err.text) : 0;
-}
-
-static const struct ps_opts opts = {
-        .command = "mount", .tables = {ps_options_source, ps_options_mount}, .given = given_of};
-
-/* sources: those that the option is for. nsources 0, in [defaults]: those of any mount, so that it cannot be
- * in vain. */
+/* sources: those that the option is for. nsources 0, in [defaults]: those of any mount, so that it
+ * fits. */
 static int set_option(const struct context *c, const char *key, const struct ps_source_request *sources,
         size_t nsources, struct ps_mount_options *o)
 {
@@ -342,7 +321,7 @@ static int set_option(const struct context *c, const char *key, const struct ps_
 	const struct ps_opt *opt = find_option(key, &file);
 	int rc = 0;
 
-	if (!opt || opt->flags & PS_OPT_CLI_ONLY)
+	if (!opt)
 		return unknown_key(c, key);
 	if (opt->kind == PS_OPT_FLAG) {
 		rc = parse_yes(c, &yes);
@@ -355,7 +334,7 @@ static int set_option(const struct context *c, const char *key, const struct ps_
 
 		rc = ps_secret_file_line(value, &kind, &secret, &err);
 		if (rc < 0)
-			complain(c, "%s", err.text);
+			complain_of(c, &err);
 		value = secret;
 	} else if (opt->flags & PS_OPT_SECRET) {
 		rc = check_secret(c);
@@ -363,12 +342,12 @@ static int set_option(const struct context *c, const char *key, const struct ps_
 	if (rc == 0) {
 		struct ps_error err = {0};
 
-		rc = ps_opts_set(&opts, o, opt->name, value, &err);
+		rc = ps_options_set(o, opt->name, value, &err);
+		if (rc == 0 && nsources)
+			rc = ps_option_check_sources(opt, sources, nsources, &err);
 		if (rc < 0)
-			complain(c, "%s", err.text);
+			complain_of(c, &err);
 	}
-	if (rc == 0 && nsources)
-		rc = check_vain(c, opt->name, sources, nsources);
 	return rc;
 }
 
@@ -391,7 +370,7 @@ static int add_source(const struct context *c, const char *name, struct ps_mount
 	if (!strstr(value, "://") && value[0] != '/' && value[0] != '@')
 		return complain(c, "a source is a URL, /DIR/ or @FILE");
 	rc = ps_request_add_source(request, name, value, &err);
-	return rc < 0 ? complain(c, "%s", err.text) : 0;
+	return rc < 0 ? complain_of(c, &err) : 0;
 }
 
 /* "val.header": an option of the source "val", which the section has. */
@@ -400,14 +379,12 @@ static int set_source_option(const struct context *c, const char *dot, struct ps
 	size_t n = (size_t)(dot - c->entry->key);
 	struct ps_mount_options o;
 	bool file;
-	const struct ps_opt *opt = find_option(dot + 1, &file), *of_source = ps_options_source;
+	const struct ps_opt *opt = find_option(dot + 1, &file);
 	int rc = 0;
 
-	while (opt && of_source->name && of_source != opt)
-		of_source++;
 	if (!opt)
 		return unknown_key(c, dot + 1);
-	if (!of_source->name || opt->flags & PS_OPT_SHARED || strcmp(opt->name, "cache-dir") == 0)
+	if (opt->scope != PS_SCOPE_SOURCE)
 		return complain(c, "%s is not of one source; write it without '%.*s.'", opt->name, (int)n,
 		        c->entry->key);
 	for (size_t i = 0; i < request->nsources; i++) {
@@ -450,12 +427,12 @@ static int take_sources(struct context *c, struct ps_mount_request *request)
 /* What may be given again on the command line may be here. */
 static int check_repeated(const struct context *c, size_t i)
 {
-	static const char *const words[] = {"header", "include", "exclude"};
-	const char *dot = strrchr(c->entry->key, '.'), *key = dot ? dot + 1 : c->entry->key;
+	const char *dot = strrchr(c->entry->key, '.');
+	bool file;
+	const struct ps_opt *opt = find_option(dot ? dot + 1 : c->entry->key, &file);
 
-	for (size_t k = 0; k < PS_ARRAY_LEN(words); k++)
-		if (strcmp(key, words[k]) == 0)
-			return 0;
+	if (opt && opt->flags & PS_OPT_AGAIN && !file)
+		return 0;
 	for (size_t j = 0; j < i; j++)
 		if (strcmp(c->section->v[j].key, c->entry->key) == 0)
 			return complain(

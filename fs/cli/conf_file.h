@@ -9,8 +9,9 @@
  *   source.val = s3://bucket/val/
  *   val.header-file = /etc/penstock/val.header
  *
- * Keys are the options of penstock-mount(1), with yes or no for those without a value, and those of the table in
- * conf_file.c. A secret may stand in the file only if nobody else can read that; NAME-file names a file that holds it.
+ * Keys are the options of the table (options/options.h), with yes or no for those without a value, and source,
+ * mountpoint and auto. A secret may stand in the file only if nobody else can read that; NAME-file names a file that
+ * holds it.
  *
  * Ownership: a struct ps_conf is the caller's until ps_conf_fini(), which wipes it. Threads: one.
  * Errors: -errno and a text that begins with FILE:LINE, without the value, which may be secret. */
@@ -19,7 +20,7 @@
 
 #include <sys/types.h>
 
-#include "daemon/request.h"
+#include "daemon/daemon.h"
 
 #define PS_CONF_MAX_NBYTES (1u << 20)
 #define PS_CONF_DEFAULT "/etc/penstock.conf"
@@ -59,7 +60,7 @@ int ps_conf_no_such(const struct ps_conf *conf, const char *name, struct ps_erro
 bool ps_conf_is_mount(const struct ps_conf_section *section); /* not [defaults] */
 
 struct ps_conf_mount {
-	char *mountpoint; /* NULL: the section tells none */
+	char *mountpoint; /* NULL: the section has none */
 	bool automatic;   /* mount -a mounts it */
 };
 

@@ -14,7 +14,7 @@ static const struct {
 	const char *about;
 } commands[] = {
         {"mount", ps_cmd_mount, "show a remote dataset as local files"},
-        {"umount", ps_cmd_umount, "take a mount away"},
+        {"umount", ps_cmd_umount, "unmount"},
         {"warm", ps_cmd_warm, "fetch files into the cache ahead of time"},
         {"plan", ps_cmd_plan, "announce the files that a program is going to read"},
         {"status", ps_cmd_status, "what mounts, cache and origin are doing"},
@@ -34,7 +34,7 @@ static void usage(FILE *out)
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
 		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].about);
 	fputs("  NAME       runs the program penstock-NAME from the PATH\n\n"
-	      "Options:\n  -h, --help     print this; penstock COMMAND --help tells of one command\n"
+	      "Options:\n  -h, --help     print this; penstock COMMAND --help describes one command\n"
 	      "  -V, --version  print the version\n",
 	        out);
 }
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
 	                   : argc > 0                        ? argv[0]
 	                                                     : "";
 
-	/* Also for files that RocksDB makes, which cannot be told their modes. */
+	/* Also for files that RocksDB makes, whose modes cannot be set otherwise. */
 	given_umask = umask(077);
 	if (strcmp(self, "mount.penstock") == 0 || strcmp(self, "mount.fuse.penstock") == 0)
 		return ps_cmd_mount_helper(argc, argv);

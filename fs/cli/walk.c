@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-#include "daemon/mounts.h"
+#include "daemon/daemon.h"
 
 static int by_name(const FTSENT **a, const FTSENT **b)
 {
@@ -35,7 +35,7 @@ int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglob
         struct ps_error *err)
 {
 	ps_autofree char *top = strdup(mountpoint);
-	ps_autofree bool *used = calloc(nglobs ? nglobs : 1, sizeof *used);
+	ps_autofree bool *used = calloc(nglobs ? nglobs : 1, sizeof(*used));
 	char *const tops[] = {top, NULL};
 	int rc = 0;
 	FTSENT *e;
@@ -72,8 +72,8 @@ bool ps_walk_is(const char *file, const char *name, const char *value)
 {
 	char attribute[64], seen[64];
 
-	snprintf(attribute, sizeof attribute, "user.penstock.%s", name);
-	ssize_t n = getxattr(file, attribute, seen, sizeof seen);
+	snprintf(attribute, sizeof(attribute), "user.penstock.%s", name);
+	ssize_t n = getxattr(file, attribute, seen, sizeof(seen));
 	return n >= 0 && (size_t)n == strlen(value) && memcmp(seen, value, (size_t)n) == 0;
 }
 

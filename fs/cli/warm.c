@@ -13,8 +13,8 @@
 #define POLL_MS 100
 /* A request that failed for good leaves no trace but the lack of progress; it is repeated. */
 #define AGAIN_NS (10 * PS_NS_PER_S)
-/* With an error told, and nothing coming for so long, a file has failed; without, the cache may just be slow. Sooner where
- * readers give up sooner (--timeout), if nothing comes of the others either. */
+/* A file with a known error and no progress for FAILED_NS has failed; without an error the cache may just be slow.
+ * Where readers give up sooner (--timeout), so does this, if no other file makes progress either. */
 #define FAILED_NS (25 * PS_NS_PER_S)
 #define FAILED_LEAST_NS (3 * PS_NS_PER_S)
 #define STUCK_NS (120 * PS_NS_PER_S)
@@ -27,19 +27,19 @@ struct run {
 	const struct ps_warm_options *options;
 	struct ps_warm_list list;
 	struct ps_progress progress;
-	uint64_t patience_ns; /* with a file of which an error is told, while nothing comes */
-	uint64_t came_ns;     /* when something last came, of whichever file */
+	uint64_t patience_ns; /* with a file that has an error, while there is no progress */
+	uint64_t came_ns;     /* of the last progress of any file */
 	size_t next, active, failed;
 	size_t nfinal; /* of those that failed: another attempt would, too */
 	bool refused;          /* a file for lack of room, at least once */
-	size_t waited_in_vain; /* files that failed after a long wait, since anything came */
+	size_t timeouts;       /* files that failed after a long wait, since the last progress */
 };
 
 int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node)
 {
 	if (list->n == list->cap) {
 		size_t cap = list->cap ? 2 * list->cap : 64;
-		struct ps_warm_item *v = realloc(list->v, cap * sizeof *v);
+		struct ps_warm_item *v = realloc(list->v, cap * sizeof(*v));
 
 		if (!v)
 			return -ENOMEM;
@@ -113,7 +113,7 @@ static char *no_room(const struct ps_warm_target *target)
 	return ps_strbuf_take(&b);
 }
 
-/* What the file itself tells of its failure, or the call. */
+/* Why: what the file's attribute says, or the call. */
 static void fail_to_start(struct run *r, struct ps_warm_item *item, int rc)
 {
 	ps_autofree char *error = NULL, *room = rc == -ENOSPC ? no_room(r->target) : NULL;
@@ -133,16 +133,16 @@ static bool start(struct run *r, struct ps_warm_item *item)
 		poll(NULL, 0, REFUSED_MS);
 		rc = r->target->start(r->target->ctx, item);
 	}
-	r->waited_in_vain += rc == -ETIMEDOUT;
+	r->timeouts += rc == -ETIMEDOUT;
 	if (rc < 0)
 		fail_to_start(r, item, rc);
 	return rc >= 0;
 }
 
-/* A whole wave has waited in vain: the others would do so, too, one timeout after another. */
+/* After as many consecutive timeouts as there are jobs the origin counts as unreachable. */
 static bool no_answer(const struct run *r)
 {
-	return r->waited_in_vain >= r->options->jobs;
+	return r->timeouts >= r->options->jobs;
 }
 
 static void start_more(struct run *r)
@@ -193,7 +193,7 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 	}
 	if (item->cached >= item->size) {
 		r->came_ns = now;
-		r->waited_in_vain = 0;
+		r->timeouts = 0;
 		item->state = PS_WARM_DONE;
 		r->target->end(r->target->ctx, item);
 		r->active--;
@@ -201,9 +201,9 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 	}
 	if (item->cached != before) {
 		item->progress_ns = item->started_ns = r->came_ns = now;
-		r->waited_in_vain = 0;
+		r->timeouts = 0;
 	} else if (has_failed(r, item, error, now)) {
-		r->waited_in_vain++;
+		r->timeouts++;
 		fail(r, item, 0,
 		        error && *error ? error
 		                        : "no progress; is the cache too small for it? (penstock status)");
@@ -223,7 +223,7 @@ static uint64_t look_at_all(struct run *r)
 		ps_autofree char *error = NULL;
 
 		if (r->target->look(r->target->ctx, item, &error) < 0)
-			continue; /* starting it will tell why */
+			continue; /* starting it will report why */
 		cached += item->cached;
 		if (item->state == PS_WARM_WAITING && item->size > 0 && item->cached >= item->size)
 			item->state = PS_WARM_DONE;
@@ -244,7 +244,7 @@ static void work(struct run *r)
 			if (r->list.v[i].state == PS_WARM_STARTED)
 				look_at(r, &r->list.v[i]);
 		sum(r, &cached, &total);
-		snprintf(note, sizeof note, "%zu of %zu files", r->next - r->active, r->list.n);
+		snprintf(note, sizeof(note), "%zu of %zu files", r->next - r->active, r->list.n);
 		ps_progress_update(&r->progress, cached, total, note);
 		if (r->active >= r->options->jobs || (r->active > 0 && r->next >= r->list.n))
 			poll(NULL, 0, POLL_MS);

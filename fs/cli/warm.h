@@ -1,8 +1,8 @@
 /* Warming: bring files into the cache, a few at a time, and watch until they are in.
  *
- * The engine knows no mount: a target lists files, starts them and tells how far they are. Two targets: a
- * mounted dataset, through its mount (warm_mount.c), and a source, through the cache of this process
- * (warm_source.c). Threads: one. Blocks: until all is in, has failed, or *stop is set. */
+ * The engine knows no mount: a target lists files, starts them and reports how far they are. Two targets: a
+ * mounted dataset, through its mount, and a source, through the cache of this process
+ * (cmd_warm.c). Threads: one. Blocks: until all is in, has failed, or *stop is set. */
 #ifndef PS_CLI_WARM_H
 #define PS_CLI_WARM_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/mounts.h"
+#include "daemon/daemon.h"
 #include "options/options.h"
 
 struct ps_warm_item {
@@ -18,8 +18,8 @@ struct ps_warm_item {
 	uint64_t size, cached; /* bytes */
 	/* The target's: the open file. It stays open while it is fetched, since an error is known only as
 	 * long. */
-	int fd;                   /* warm_mount.c; -1 */
-	struct ps_handle *handle; /* warm_source.c; NULL */
+	int fd;                   /* of a mount; -1 */
+	struct ps_handle *handle; /* of a source; NULL */
 	uint64_t node;
 	/* the engine's */
 	enum { PS_WARM_WAITING, PS_WARM_STARTED, PS_WARM_DONE, PS_WARM_FAILED } state;
@@ -43,7 +43,7 @@ struct ps_warm_target {
 	int (*look)(void *ctx, struct ps_warm_item *item, char **ret_error);
 	/* Closes it, if it is open. */
 	void (*end)(void *ctx, struct ps_warm_item *item);
-	/* What ps_cache_stats() tells of the cache that is filled; NULL: it cannot be had. The caller's. */
+	/* What ps_cache_stats() reports of the cache that is filled; NULL: it cannot be had. The caller's. */
 	json_t *(*stats)(void *ctx);
 };
 
@@ -53,15 +53,8 @@ struct ps_warm_options {
 	volatile sig_atomic_t *stop;
 };
 
-/* Returns an exit code; tells failures on stderr, the sum on stdout. */
+/* Returns an exit code; prints failures on stderr, the sum on stdout. */
 int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_options *options);
 int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node);
-
-/* Files of a mount. */
-int ps_warm_mount(const struct ps_mount_info *mount, const char *const *globs, size_t nglobs,
-        const struct ps_warm_options *options);
-/* Files of a source, into a cache that no mount serves. */
-int ps_warm_source(const char *source, const char *const *globs, size_t nglobs,
-        struct ps_mount_options *mount, const struct ps_warm_options *options);
 
 #endif

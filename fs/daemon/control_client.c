@@ -1,4 +1,4 @@
-#include "daemon/control_client.h"
+#include "daemon/daemon_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,10 +11,6 @@
 #include <sys/sysmacros.h>
 
 #include "base/log.h"
-#include "daemon/control.h"
-#include "daemon/daemon.h"
-#include "daemon/mountpoint.h"
-#include "daemon/mounts.h"
 
 #define WORD_MS 60000 /* for what a daemon can say at once; its machine may be busy */
 
@@ -22,19 +18,19 @@
 static int expect(int sock, const char *word, int timeout_ms, struct ps_given *ret, struct ps_error *err)
 {
 	uint32_t protocol = 0;
-	int rc = ps_wire_receive(sock, timeout_ms, ret, NULL, &protocol);
+	int rc = ps_control_receive(sock, timeout_ms, ret, NULL, &protocol);
 
 	if (rc == -EPROTONOSUPPORT)
 		return ps_error_set(err, EPROTONOSUPPORT,
 		        "the daemon that serves this cache is of another version (protocol %u, this is %d); "
 		        "unmount what "
 		        "it serves first, or use the same version",
-		        (unsigned)protocol, PS_WIRE_PROTOCOL);
+		        (unsigned)protocol, PS_CONTROL_PROTOCOL);
 	if (rc == -EPIPE)
 		return ps_error_set(err, EPIPE, "the daemon that serves this cache has died, or has no memory (see its log)");
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
-	const char *said = ps_wire_get(ret, PS_DO), *text = ps_wire_get(ret, "text");
+	const char *said = ps_control_get(ret, PS_DO), *text = ps_control_get(ret, "text");
 	if (said && strcmp(said, word) == 0)
 		return 0;
 	if (said && text && strcmp(said, "error") == 0)
@@ -54,7 +50,7 @@ static int say(int sock, const char *word, const char *name, const char *value, 
 	if (rc == 0 && name)
 		rc = ps_given_add(&message, name, value, NULL);
 	if (rc == 0)
-		rc = ps_wire_send(sock, &message, fd);
+		rc = ps_control_send(sock, &message, fd);
 	ps_given_fini(&message);
 	return rc;
 }
@@ -69,7 +65,7 @@ static int ask(int sock, const struct ps_mount_request *request)
 	for (unsigned i = 0; rc == 0 && ps_log_early(i); i++)
 		rc = ps_given_add(&message, PS_WARNED, ps_log_early(i), NULL);
 	if (rc == 0)
-		rc = ps_wire_send(sock, &message, -1);
+		rc = ps_control_send(sock, &message, -1);
 	ps_given_fini(&message);
 	return rc;
 }
@@ -81,7 +77,7 @@ static const char *id_text(struct ps_mount_id id, char buf[static 48])
 }
 
 /* From "prepared": mounts, hands the descriptor over, and sees the mount answer. */
-static int hand_over(int sock, const struct ps_mount_request *request, const struct ps_join_options *options,
+static int hand_over(int sock, const struct ps_mount_request *request, const struct ps_control_mount_options *options,
         const char *device, struct ps_mount_id *ret_id, struct ps_error *err)
 {
 	const char *mountpoint = request->mountpoint;
@@ -116,7 +112,7 @@ static int hand_over(int sock, const struct ps_mount_request *request, const str
 	return rc;
 }
 
-/* Staying -------------------------------------------------------------------------------------------- */
+/* Staying ------------------------------------------------------------------------------------------ */
 
 static volatile sig_atomic_t stop_signal;
 
@@ -164,8 +160,8 @@ static void block_signals(sigset_t *ret_unblocked)
 	sigaction(SIGHUP, &act, NULL);
 }
 
-int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
-        const struct ps_join_options *options, struct ps_error *err)
+int ps_control_mount(const char *cache_dir, const struct ps_mount_request *request,
+        const struct ps_control_mount_options *options, struct ps_error *err)
 {
 	struct ps_given message = {0};
 	ps_autofd int sock = -1;
@@ -190,8 +186,8 @@ int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
 	for (size_t i = 0; i < message.n; i++)
 		if (strcmp(message.v[i].name, "warning") == 0)
 			ps_cli_fail("mount", 0, "warning: %s", message.v[i].value);
-	const char *device = ps_wire_get(&message, "device");
-	/* From here on a signal would leave a mount behind that nobody serves. */
+	const char *device = ps_control_get(&message, "device");
+	/* From here on a signal would leave a mount behind that no daemon serves. */
 	block_signals(&unblocked);
 	rc = hand_over(sock, request, options, device ? device : "penstock", &id, err);
 	ps_given_fini(&message);
@@ -201,7 +197,7 @@ int ps_join_mount(const char *cache_dir, const struct ps_mount_request *request,
 	return options->stay ? stay(sock, request, id, &unblocked, err) : 0;
 }
 
-/* Questions ------------------------------------------------------------------------------------------ */
+/* Questions ---------------------------------------------------------------------------------------- */
 
 static int question(const char *cache_dir, const char *word, const char *name, const char *value,
         const char *answer, int timeout_ms, struct ps_given *ret, struct ps_error *err)
@@ -218,7 +214,7 @@ static int question(const char *cache_dir, const char *word, const char *name, c
 	return expect(sock, answer, timeout_ms, ret, err);
 }
 
-int ps_join_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err)
+int ps_control_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err)
 {
 	struct ps_given message = {0};
 	int rc = question(cache_dir, "status", NULL, NULL, "status", timeout_ms, &message, err);
@@ -227,18 +223,18 @@ int ps_join_status(const char *cache_dir, int timeout_ms, json_t **ret, struct p
 		return ps_error_set(err, ENOENT, "%s: no daemon serves it", cache_dir);
 	if (rc < 0)
 		return rc;
-	const char *text = ps_wire_get(&message, "json");
+	const char *text = ps_control_get(&message, "json");
 	json_t *doc = text ? json_loads(text, 0, NULL) : NULL;
 	ps_given_fini(&message);
 	if (!json_is_object(doc)) {
 		json_decref(doc);
-		return ps_error_set(err, EPROTO, "%s: its daemon's answer is no JSON", cache_dir);
+		return ps_error_set(err, EPROTO, "%s: its daemon's answer is not JSON", cache_dir);
 	}
 	*ret = doc;
 	return 0;
 }
 
-int ps_join_await_end(
+int ps_control_await_end(
         const char *cache_dir, dev_t dev, int timeout_ms, unsigned *ret_left, struct ps_error *err)
 {
 	struct ps_given message = {0};
@@ -248,7 +244,7 @@ int ps_join_await_end(
 
 	if (rc < 0)
 		return rc;
-	const char *left = ps_wire_get(&message, "mounts");
+	const char *left = ps_control_get(&message, "mounts");
 	*ret_left = left ? (unsigned)strtoul(left, NULL, 10) : 0;
 	ps_given_fini(&message);
 	return 0;

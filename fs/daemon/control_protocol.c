@@ -1,12 +1,16 @@
-#include "daemon/control_protocol.h"
-
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 
 #include "base/clock.h"
 #include "base/strbuf.h"
+#include "daemon/daemon_private.h"
+#include "store/store.h"
 
 static const char magic[8] = "penstock";
 
@@ -21,7 +25,7 @@ union control {
 	struct cmsghdr align;
 };
 
-const char *ps_wire_get(const struct ps_given *message, const char *name)
+const char *ps_control_get(const struct ps_given *message, const char *name)
 {
 	for (size_t i = 0; i < message->n; i++)
 		if (strcmp(message->v[i].name, name) == 0)
@@ -51,38 +55,38 @@ static uint64_t deadline_after(int timeout_ms)
 	return timeout_ms < 0 ? 0 : ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS;
 }
 
-int ps_wire_send(int sock, const struct ps_given *message, int fd)
+int ps_control_send(int sock, const struct ps_given *message, int fd)
 {
-	uint64_t deadline_ns = deadline_after(PS_WIRE_SEND_MS);
-	struct head head = {.protocol = PS_WIRE_PROTOCOL};
+	uint64_t deadline_ns = deadline_after(PS_CONTROL_SEND_MS);
+	struct head head = {.protocol = PS_CONTROL_PROTOCOL};
 	struct ps_strbuf b = {0};
 	union control control = {0};
 	int rc = 0;
 
-	memcpy(head.magic, magic, sizeof magic);
-	ps_strbuf_addn(&b, &head, sizeof head);
+	memcpy(head.magic, magic, sizeof(magic));
+	ps_strbuf_addn(&b, &head, sizeof(head));
 	for (size_t i = 0; i < message->n; i++) {
 		const char *value = message->v[i].value ? message->v[i].value : "";
 
 		ps_strbuf_addn(&b, message->v[i].name, strlen(message->v[i].name) + 1);
 		ps_strbuf_addn(&b, value, strlen(value) + 1);
 	}
-	if (b.failed || b.len - sizeof head > PS_WIRE_MAX_NBYTES || message->n > PS_WIRE_MAX_PAIRS)
+	if (b.failed || b.len - sizeof(head) > PS_CONTROL_MAX_NBYTES || message->n > PS_CONTROL_MAX_PAIRS)
 		rc = b.failed ? -ENOMEM : -EPROTO;
 	for (size_t sent = 0; rc == 0 && sent < b.len;) {
-		head.nbytes = (uint32_t)(b.len - sizeof head);
-		memcpy(b.s, &head, sizeof head);
+		head.nbytes = (uint32_t)(b.len - sizeof(head));
+		memcpy(b.s, &head, sizeof(head));
 		struct iovec iov = {b.s + sent, b.len - sent};
 		struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 
 		if (fd >= 0 && sent == 0) {
 			msg.msg_control = control.buf;
-			msg.msg_controllen = sizeof control.buf;
+			msg.msg_controllen = sizeof(control.buf);
 			struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 			*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
 			        .cmsg_type = SCM_RIGHTS,
-			        .cmsg_len = CMSG_LEN(sizeof fd)};
-			memcpy(CMSG_DATA(c), &fd, sizeof fd);
+			        .cmsg_len = CMSG_LEN(sizeof(fd))};
+			memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 		}
 		ssize_t n = sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n >= 0)
@@ -98,7 +102,7 @@ int ps_wire_send(int sock, const struct ps_given *message, int fd)
 	return rc;
 }
 
-/* Descriptors that nobody asked for are closed. */
+/* Descriptors that the caller does not take are closed. */
 static void take_fds(struct msghdr *msg, int *fd)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
@@ -107,7 +111,7 @@ static void take_fds(struct msghdr *msg, int *fd)
 		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
 			int got;
 
-			memcpy(&got, CMSG_DATA(c) + i * sizeof got, sizeof got);
+			memcpy(&got, CMSG_DATA(c) + i * sizeof(got), sizeof(got));
 			if (*fd >= 0)
 				close(got);
 			else
@@ -124,7 +128,7 @@ static int receive_all(int sock, void *to, size_t nbytes, uint64_t deadline_ns, 
 		struct msghdr msg = {.msg_iov = &iov,
 		        .msg_iovlen = 1,
 		        .msg_control = control.buf,
-		        .msg_controllen = sizeof control.buf};
+		        .msg_controllen = sizeof(control.buf)};
 		int rc = await(sock, POLLIN, deadline_ns);
 
 		if (rc < 0)
@@ -142,7 +146,7 @@ static int receive_all(int sock, void *to, size_t nbytes, uint64_t deadline_ns, 
 	return 0;
 }
 
-int ps_wire_decode(const char *bytes, size_t nbytes, struct ps_given *ret)
+int ps_control_decode(const char *bytes, size_t nbytes, struct ps_given *ret)
 {
 	struct ps_given message = {0};
 	int rc = nbytes && bytes[nbytes - 1] ? -EPROTO : 0;
@@ -151,7 +155,7 @@ int ps_wire_decode(const char *bytes, size_t nbytes, struct ps_given *ret)
 		const char *name = bytes + pos;
 		size_t value = pos + strlen(name) + 1;
 
-		if (value >= nbytes || message.n == PS_WIRE_MAX_PAIRS)
+		if (value >= nbytes || message.n == PS_CONTROL_MAX_PAIRS)
 			rc = -EPROTO;
 		else
 			rc = ps_given_add(&message, name, bytes + value, NULL);
@@ -165,32 +169,137 @@ int ps_wire_decode(const char *bytes, size_t nbytes, struct ps_given *ret)
 	return rc;
 }
 
-int ps_wire_receive(int sock, int timeout_ms, struct ps_given *ret, int *ret_fd, uint32_t *ret_protocol)
+int ps_control_receive(int sock, int timeout_ms, struct ps_given *ret, int *ret_fd, uint32_t *ret_protocol)
 {
 	uint64_t deadline_ns = deadline_after(timeout_ms);
 	ps_autofd int fd = -1;
 	struct head head;
-	int rc = receive_all(sock, &head, sizeof head, deadline_ns, &fd);
+	int rc = receive_all(sock, &head, sizeof(head), deadline_ns, &fd);
 
 	if (rc < 0)
 		return rc;
-	if (memcmp(head.magic, magic, sizeof magic) != 0)
+	if (memcmp(head.magic, magic, sizeof(magic)) != 0)
 		return -EPROTO;
 	if (ret_protocol)
 		*ret_protocol = head.protocol;
-	if (head.protocol != PS_WIRE_PROTOCOL)
+	if (head.protocol != PS_CONTROL_PROTOCOL)
 		return -EPROTONOSUPPORT;
-	if (head.nbytes > PS_WIRE_MAX_NBYTES)
+	if (head.nbytes > PS_CONTROL_MAX_NBYTES)
 		return -EPROTO;
 	char *body = malloc(head.nbytes + (size_t)1);
 	if (!body)
 		return -ENOMEM;
 	rc = receive_all(sock, body, head.nbytes, deadline_ns, &fd);
 	if (rc == 0)
-		rc = ps_wire_decode(body, head.nbytes, ret);
+		rc = ps_control_decode(body, head.nbytes, ret);
 	explicit_bzero(body, head.nbytes);
 	free(body);
 	if (rc == 0 && ret_fd)
 		*ret_fd = ps_steal_fd(&fd);
 	return rc;
+}
+
+/* The socket --------------------------------------------------------------------------------------- */
+
+static const char name[] = "control";
+#define BACKLOG 128
+
+/* The socket's address by way of an open folder, since paths may be longer than an address. */
+static int address(const char *cache_dir, int *ret_dir_fd, struct sockaddr_un *ret, struct ps_error *err)
+{
+	ps_autofree char *path = NULL;
+	int fd;
+	int rc = ps_store_dir_find(cache_dir, false, &fd, &path, err);
+
+	if (rc < 0)
+		return rc;
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s", fd, name);
+	*ret_dir_fd = fd;
+	return 0;
+}
+
+int ps_control_listen(const char *cache_dir, int *ret_fd, struct ps_error *err)
+{
+	ps_autofd int dir = -1;
+	struct sockaddr_un addr;
+	int rc = address(cache_dir, &dir, &addr, err);
+
+	if (rc < 0)
+		return rc;
+	ps_autofd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return ps_error_set(err, errno, "socket: %s", strerror(errno));
+	if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
+		return ps_error_set(err, errno, "cache %s: %s: %s", cache_dir, name, strerror(errno));
+	mode_t old = umask(0177);
+	rc = bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, BACKLOG) < 0 ? -errno : 0;
+	umask(old);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "cache %s: %s: %s", cache_dir, name, strerror(-rc));
+	*ret_fd = ps_steal_fd(&fd);
+	return 0;
+}
+
+void ps_control_remove(const char *cache_dir)
+{
+	ps_autofd int dir = -1;
+	struct sockaddr_un addr;
+
+	if (address(cache_dir, &dir, &addr, NULL) == 0)
+		unlinkat(dir, name, 0);
+}
+
+bool ps_control_trusts(int sock, struct ucred *ret_peer)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+		return false;
+	if (ret_peer)
+		*ret_peer = peer;
+	return peer.uid == 0 || peer.uid == geteuid();
+}
+
+int ps_control_connect(const char *cache_dir, int *ret_fd, pid_t *ret_pid, struct ps_error *err)
+{
+	ps_autofd int dir = -1;
+	struct sockaddr_un addr;
+	struct ucred peer;
+	int rc = address(cache_dir, &dir, &addr, err);
+
+	if (rc == -ENOENT || rc == -ENOTDIR) {
+		*err = (struct ps_error){0};
+		return -ENOENT; /* making the cache will report why */
+	}
+	if (rc == -EACCES)
+		return ps_error_set(err, EACCES,
+		        "the cache %s belongs to another user; choose another --cache-dir, or ask root to "
+		        "mount",
+		        cache_dir);
+	if (rc < 0)
+		return rc;
+	ps_autofd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return ps_error_set(err, errno, "socket: %s", strerror(errno));
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
+		if (errno == ENOENT || errno == ECONNREFUSED)
+			return -ENOENT;
+		if (errno == EACCES)
+			return ps_error_set(err, EACCES,
+			        "the cache %s is served for another user; choose another --cache-dir, or ask "
+			        "root to "
+			        "mount",
+			        cache_dir);
+		return ps_error_set(err, errno, "cache %s: %s: %s", cache_dir, name, strerror(errno));
+	}
+	if (!ps_control_trusts(fd, &peer))
+		return ps_error_set(err, EACCES,
+		        "the cache %s is served by a process of another user (uid %u); choose another "
+		        "--cache-dir",
+		        cache_dir, (unsigned)peer.uid);
+	*ret_fd = ps_steal_fd(&fd);
+	*ret_pid = peer.pid;
+	return 0;
 }

@@ -8,24 +8,23 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config.h"
-#include "daemon/control.h"
 #include "daemon/daemon_private.h"
-#include "fuse/stats.h"
+#include "fuse/fuse.h"
 
-#define WORD_MS 10000    /* for what a guest can say at once */
+#define WORD_MS 10000    /* for what a client can say at once */
 #define MOUNTED_MS 60000 /* for mounting, which may go through fusermount3 */
 #define KICK_MS 20
-#define LINGER_MS 1000 /* for a guest to hear the last word and go */
+#define LINGER_MS 1000 /* for a client to read the last message and leave */
 
-struct guest {
-	struct ps_list link; /* daemon.guests */
+struct client {
+	struct ps_list link; /* daemon.clients */
 	struct ps_daemon *daemon;
 	int sock;
 	bool attaching; /* nothing is read from it now, but it matters whether it is there; daemon.lock */
 	_Atomic bool cancelled; /* it went away, or the daemon stops */
 };
 
-static int say(const struct guest *g, const char *word, const char *name, const char *value)
+static int say(const struct client *c, const char *word, const char *name, const char *value)
 {
 	struct ps_given message = {0};
 	int rc = ps_given_add(&message, PS_DO, word, NULL);
@@ -33,32 +32,32 @@ static int say(const struct guest *g, const char *word, const char *name, const 
 	if (rc == 0 && name)
 		rc = ps_given_add(&message, name, value, NULL);
 	if (rc == 0)
-		rc = ps_wire_send(g->sock, &message, -1);
+		rc = ps_control_send(c->sock, &message, -1);
 	ps_given_fini(&message);
 	return rc;
 }
 
-/* Nobody can be told that telling failed. */
-static void say_error(const struct guest *g, const char *text)
+/* A failure to report a failure is logged alone. */
+static void say_error(const struct client *c, const char *text)
 {
-	if (say(g, "error", "text", text) < 0)
-		ps_log_debug("control: a guest went away");
+	if (say(c, "error", "text", text) < 0)
+		ps_log_debug("control: a client went away");
 }
 
-/* The answer that could not be made or told. */
-static void say_failure(const struct guest *g, int rc)
+/* The answer that could not be made or sent. */
+static void say_failure(const struct client *c, int rc)
 {
 	if (rc == -ENOMEM)
-		say_error(g, "out of memory");
+		say_error(c, "out of memory");
 	else
-		ps_log_debug("control: a guest went away");
+		ps_log_debug("control: a client went away");
 }
 
-/* The next word of the guest, which must be this one. */
-static int expect(const struct guest *g, const char *word, int timeout_ms, struct ps_given *ret, int *ret_fd)
+/* The next word of the client, which must be this one. */
+static int expect(const struct client *c, const char *word, int timeout_ms, struct ps_given *ret, int *ret_fd)
 {
-	int rc = ps_wire_receive(g->sock, timeout_ms, ret, ret_fd, NULL);
-	const char *said = rc < 0 ? NULL : ps_wire_get(ret, PS_DO);
+	int rc = ps_control_receive(c->sock, timeout_ms, ret, ret_fd, NULL);
+	const char *said = rc < 0 ? NULL : ps_control_get(ret, PS_DO);
 
 	if (rc == 0 && (!said || strcmp(said, word) != 0)) {
 		ps_given_fini(ret);
@@ -77,14 +76,14 @@ static int add_warnings(const struct ps_daemon *d, const struct ps_given *given,
 		const struct ps_opt *opt = ps_options_find(name);
 		char text[256];
 
-		if (!opt || !(opt->flags & PS_OPT_SHARED))
+		if (!opt || opt->scope != PS_SCOPE_DAEMON)
 			continue;
 		for (size_t j = 0; j < d->given->n; j++)
 			if (strcmp(d->given->v[j].name, name) == 0)
 				ours = d->given->v[j].value;
 		if (ours && value && strcmp(ours, value) == 0)
 			continue;
-		snprintf(text, sizeof text,
+		snprintf(text, sizeof(text),
 		        "--%s is ignored: the daemon of this cache runs with %.100s until its last mount "
 		        "is gone",
 		        name, ours ? ours : "the default");
@@ -93,7 +92,7 @@ static int add_warnings(const struct ps_daemon *d, const struct ps_given *given,
 	return rc;
 }
 
-static int say_prepared(const struct guest *g, const struct ps_mount *m)
+static int say_prepared(const struct client *c, const struct ps_mount *m)
 {
 	struct ps_given reply = {0};
 	int rc = ps_given_add(&reply, PS_DO, "prepared", NULL);
@@ -101,11 +100,11 @@ static int say_prepared(const struct guest *g, const struct ps_mount *m)
 	if (rc == 0)
 		rc = ps_given_add(&reply, "device", m->device, NULL);
 	if (rc == 0)
-		rc = add_warnings(g->daemon, &m->request.given, &reply);
+		rc = add_warnings(c->daemon, &m->request.given, &reply);
 	for (size_t i = 0; rc == 0 && i < m->warnings.n; i++)
 		rc = ps_given_add(&reply, "warning", m->warnings.v[i].value, NULL);
 	if (rc == 0)
-		rc = ps_wire_send(g->sock, &reply, -1);
+		rc = ps_control_send(c->sock, &reply, -1);
 	ps_given_fini(&reply);
 	return rc;
 }
@@ -121,42 +120,38 @@ static int parse_id(const char *text, struct ps_mount_id *ret)
 	return 0;
 }
 
-static void set_attaching(struct guest *g, bool attaching)
+static void set_attaching(struct client *c, bool attaching)
 {
-	uint64_t one = 1;
-
 	{
-		PS_LOCK_SCOPE(&g->daemon->lock);
-		g->attaching = attaching;
+		PS_LOCK_SCOPE(&c->daemon->lock);
+		c->attaching = attaching;
 	}
-	if (write(g->daemon->wake_fd, &one, sizeof one) < 0) {
-		/* Readable already. */
-	}
+	ps_daemon_wake(c->daemon);
 }
 
 /* From "prepared" to "answers". */
-static int hand_over(struct guest *g, struct ps_mount *m, struct ps_error *err)
+static int hand_over(struct client *c, struct ps_mount *m, struct ps_error *err)
 {
 	struct ps_given message = {0};
 	ps_autofd int fd = -1;
 	struct ps_mount_id id = {0};
-	int rc = say_prepared(g, m);
+	int rc = say_prepared(c, m);
 
 	if (rc == 0)
-		rc = expect(g, "mounted", MOUNTED_MS, &message, &fd);
+		rc = expect(c, "mounted", MOUNTED_MS, &message, &fd);
 	if (rc == 0)
-		rc = parse_id(ps_wire_get(&message, "mount"), &id);
+		rc = parse_id(ps_control_get(&message, "mount"), &id);
 	ps_given_fini(&message);
 	if (rc == 0 && fd < 0)
 		rc = -EPROTO;
 	if (rc < 0)
 		return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
-	rc = ps_daemon_start_mount(g->daemon, m, ps_steal_fd(&fd), id, err);
+	rc = ps_daemon_start_mount(c->daemon, m, ps_steal_fd(&fd), id, err);
 	if (rc < 0)
 		return rc;
-	rc = say(g, "serving", NULL, NULL);
+	rc = say(c, "serving", NULL, NULL);
 	if (rc == 0)
-		rc = expect(g, "answers", WORD_MS, &message, NULL);
+		rc = expect(c, "answers", WORD_MS, &message, NULL);
 	ps_given_fini(&message);
 	if (rc == 0)
 		return 0;
@@ -167,7 +162,7 @@ static int hand_over(struct guest *g, struct ps_mount *m, struct ps_error *err)
 	return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
 }
 
-static void serve_mount(struct guest *g, const struct ps_given *message)
+static void serve_mount(struct client *c, const struct ps_given *message)
 {
 	struct ps_mount_request request = {0};
 	struct ps_error err = {0};
@@ -178,92 +173,92 @@ static void serve_mount(struct guest *g, const struct ps_given *message)
 		if (strcmp(message->v[i].name, PS_WARNED) == 0)
 			ps_log_warning("%s", message->v[i].value);
 	if (rc == 0) {
-		set_attaching(g, true);
-		rc = ps_mount_new(g->daemon->cache, &request, &g->cancelled, &m, &err);
-		set_attaching(g, false);
+		set_attaching(c, true);
+		rc = ps_mount_new(c->daemon->cache, &request, &c->cancelled, &m, &err);
+		set_attaching(c, false);
 	}
 	if (rc == 0)
-		rc = hand_over(g, m, &err);
+		rc = hand_over(c, m, &err);
 	if (rc == 0) {
 		ps_session_answers(&m->session);
 		ps_log_info("mount: %s on %s%s", m->device, m->request.mountpoint,
 		        m->here ? "" : " (of another mount namespace)");
 	} else {
 		ps_log_warning("mount: %s", err.text);
-		say_error(g, err.text);
+		say_error(c, err.text);
 	}
 	if (m)
-		ps_daemon_end_mount(g->daemon, m);
-	if (rc == 0 && say(g, "ended", NULL, NULL) < 0)
-		ps_log_debug("control: nobody waits for that");
+		ps_daemon_end_mount(c->daemon, m);
+	if (rc == 0 && say(c, "ended", NULL, NULL) < 0)
+		ps_log_debug("control: the client did not wait for the end");
 }
 
-static void serve_status(struct guest *g)
+static void serve_status(struct client *c)
 {
 	ps_autofree char *text =
-	        ps_stats_text(ps_stats_daemon(g->daemon->cache, ps_daemon_mounts(g->daemon, NULL)));
+	        ps_stats_text(ps_stats_daemon(c->daemon->cache, ps_daemon_mounts(c->daemon, NULL)));
 
-	int rc = text ? say(g, "status", "json", text) : -ENOMEM;
+	int rc = text ? say(c, "status", "json", text) : -ENOMEM;
 	if (rc < 0)
-		say_failure(g, rc);
+		say_failure(c, rc);
 }
 
-static void serve_wait(struct guest *g, const struct ps_given *message)
+static void serve_wait(struct client *c, const struct ps_given *message)
 {
 	char left[16];
 	struct ps_mount_id id;
 
-	if (parse_id(ps_wire_get(message, "mount"), &id) < 0) {
-		say_error(g, "wait for which mount?");
+	if (parse_id(ps_control_get(message, "mount"), &id) < 0) {
+		say_error(c, "wait for which mount?");
 		return;
 	}
-	snprintf(left, sizeof left, "%u", ps_daemon_await_end(g->daemon, id.dev));
-	int rc = say(g, "ended", "mounts", left);
+	snprintf(left, sizeof(left), "%u", ps_daemon_await_end(c->daemon, id.dev));
+	int rc = say(c, "ended", "mounts", left);
 	if (rc < 0)
-		say_failure(g, rc);
+		say_failure(c, rc);
 }
 
-static void refuse_protocol(struct guest *g, uint32_t protocol)
+static void refuse_protocol(struct client *c, uint32_t protocol)
 {
 	char text[256];
 
-	snprintf(text, sizeof text,
+	snprintf(text, sizeof(text),
 	        "this cache is served by penstock %s (pid %d, protocol %d), which does not speak protocol "
 	        "%u; unmount "
 	        "what it serves first, or use the same version",
-	        PACKAGE_VERSION, (int)getpid(), PS_WIRE_PROTOCOL, (unsigned)protocol);
-	say_error(g, text);
+	        PACKAGE_VERSION, (int)getpid(), PS_CONTROL_PROTOCOL, (unsigned)protocol);
+	say_error(c, text);
 }
 
-static void serve(struct guest *g)
+static void serve(struct client *c)
 {
 	struct ps_given message = {0};
 	uint32_t protocol = 0;
 	struct ucred peer = {0};
 
-	if (!ps_control_trusts(g->sock, &peer)) {
+	if (!ps_control_trusts(c->sock, &peer)) {
 		ps_log_warning(
 		        "control: refused a process of uid %u (pid %d)", (unsigned)peer.uid, (int)peer.pid);
-		say_error(g, "this cache is served for another user; choose another --cache-dir, or ask root "
+		say_error(c, "this cache is served for another user; choose another --cache-dir, or ask root "
 		             "to mount");
 		return;
 	}
-	int rc = ps_wire_receive(g->sock, WORD_MS, &message, NULL, &protocol);
+	int rc = ps_control_receive(c->sock, WORD_MS, &message, NULL, &protocol);
 	if (rc == -EPROTONOSUPPORT)
-		refuse_protocol(g, protocol);
+		refuse_protocol(c, protocol);
 	else if (rc < 0 && rc != -EPIPE)
-		say_error(g, rc == -ENOMEM ? "out of memory" : "the request makes no sense");
+		say_error(c, rc == -ENOMEM ? "out of memory" : "the request makes no sense");
 	if (rc < 0)
 		return;
-	const char *word = ps_wire_get(&message, PS_DO);
+	const char *word = ps_control_get(&message, PS_DO);
 	if (word && strcmp(word, "mount") == 0)
-		serve_mount(g, &message);
+		serve_mount(c, &message);
 	else if (word && strcmp(word, "status") == 0)
-		serve_status(g);
+		serve_status(c);
 	else if (word && strcmp(word, "wait") == 0)
-		serve_wait(g, &message);
+		serve_wait(c, &message);
 	else
-		say_error(g, "unknown request");
+		say_error(c, "unknown request");
 	ps_given_fini(&message);
 }
 
@@ -278,7 +273,7 @@ static void hang_up(int sock)
 		struct pollfd p = {.fd = sock, .events = POLLIN};
 
 		if (poll(&p, 1, (int)((until_ns - now) / PS_NS_PER_MS) + 1) > 0 &&
-		        recv(sock, heap, sizeof heap, MSG_DONTWAIT) <= 0)
+		        recv(sock, heap, sizeof(heap), MSG_DONTWAIT) <= 0)
 			break;
 	}
 	close(sock);
@@ -286,90 +281,90 @@ static void hang_up(int sock)
 
 static void *guest_main(void *arg)
 {
-	struct guest *g = arg;
-	struct ps_daemon *d = g->daemon;
+	struct client *c = arg;
+	struct ps_daemon *d = c->daemon;
 
 	pthread_setname_np(pthread_self(), "mount");
-	serve(g);
+	serve(c);
 	{
 		PS_LOCK_SCOPE(&d->lock);
-		ps_list_remove(&g->link);
-		d->nguests--;
+		ps_list_remove(&c->link);
+		d->nclients--;
 	}
-	hang_up(g->sock);
-	free(g);
+	hang_up(c->sock);
+	free(c);
 	ps_daemon_thread_ends(d);
 	return NULL;
 }
 
-void ps_guest_accept(struct ps_daemon *d)
+void ps_client_accept(struct ps_daemon *d)
 {
 	ps_autofd int sock = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-	struct guest *g = sock >= 0 ? calloc(1, sizeof *g) : NULL;
+	struct client *c = sock >= 0 ? calloc(1, sizeof(*c)) : NULL;
 
-	if (!g) {
+	if (!c) {
 		/* Without descriptors or memory it stays in the queue, and poll() would say so again at once. */
 		if (sock >= 0 || (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED))
 			poll(NULL, 0, KICK_MS);
 		return;
 	}
-	*g = (struct guest){.daemon = d, .sock = sock};
+	*c = (struct client){.daemon = d, .sock = sock};
 	{
 		PS_LOCK_SCOPE(&d->lock);
-		if (d->nguests >= PS_GUESTS_MAX || d->stopping) {
-			free(g);
+		if (d->nclients >= PS_CLIENTS_MAX || d->stopping) {
+			free(c);
 			return;
 		}
-		d->nguests++;
-		ps_list_append(&d->guests, &g->link);
+		d->nclients++;
+		ps_list_append(&d->clients, &c->link);
 	}
-	if (ps_daemon_thread(d, guest_main, g) < 0) {
+	if (ps_daemon_thread(d, guest_main, c) < 0) {
 		PS_LOCK_SCOPE(&d->lock);
-		ps_list_remove(&g->link);
-		d->nguests--;
-		free(g);
+		ps_list_remove(&c->link);
+		d->nclients--;
+		free(c);
 		return;
 	}
 	ps_steal_fd(&sock);
 }
 
-void ps_guests_cancel(struct ps_daemon *d)
+void ps_clients_cancel(struct ps_daemon *d)
 {
-	for (struct ps_list *l = d->guests.next; l != &d->guests; l = l->next) {
-		struct guest *g = PS_CONTAINER_OF(l, struct guest, link);
+	for (struct ps_list *l = d->clients.next; l != &d->clients; l = l->next) {
+		struct client *c = PS_CONTAINER_OF(l, struct client, link);
 
-		atomic_store(&g->cancelled, true);
-		shutdown(g->sock,
+		atomic_store(&c->cancelled, true);
+		shutdown(c->sock,
 		        SHUT_RD); /* who waits for a word waits no more; the last one can still be said */
 	}
 }
 
-size_t ps_guests_poll(struct ps_daemon *d, struct pollfd p[static PS_GUESTS_MAX])
+size_t ps_clients_poll(struct ps_daemon *d, struct pollfd p[static PS_CLIENTS_MAX])
 {
 	size_t n = 0;
 
-	for (struct ps_list *l = d->guests.next; l != &d->guests; l = l->next) {
-		const struct guest *g = PS_CONTAINER_OF(l, struct guest, link);
+	for (struct ps_list *l = d->clients.next; l != &d->clients; l = l->next) {
+		const struct client *c = PS_CONTAINER_OF(l, struct client, link);
 
-		if (g->attaching && !atomic_load(&g->cancelled))
-			p[n++] = (struct pollfd){.fd = g->sock, .events = POLLRDHUP};
+		if (c->attaching && !atomic_load(&c->cancelled))
+			p[n++] = (struct pollfd){.fd = c->sock, .events = POLLRDHUP};
 	}
 	return n;
 }
 
-void ps_guests_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
+void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 {
 	PS_LOCK_SCOPE(&d->lock);
 	for (size_t i = 0; i < n; i++) {
 		if (!(p[i].revents & (POLLRDHUP | POLLHUP | POLLERR)))
 			continue;
-		for (struct ps_list *l = d->guests.next; l != &d->guests; l = l->next) {
-			struct guest *g = PS_CONTAINER_OF(l, struct guest, link);
+		for (struct ps_list *l = d->clients.next; l != &d->clients; l = l->next) {
+			struct client *c = PS_CONTAINER_OF(l, struct client, link);
 
 			/* It may have been closed meanwhile, and its number be another's: that one is asked
 			 * again. */
-			if (g->sock == p[i].fd && g->attaching)
-				atomic_store(&g->cancelled, true);
+			if (c->sock == p[i].fd && c->attaching)
+				atomic_store(&c->cancelled, true);
 		}
 	}
 }

@@ -12,12 +12,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "daemon/privileges.h"
-#include "daemon/control.h"
 #include "daemon/daemon_private.h"
-#include "daemon/mountpoint.h"
-#include "daemon/mounts.h"
-#include "fuse/stats.h"
+#include "fuse/fuse.h"
 
 #define STOP_GRACE_MS 300 /* for users without open files, whose detached mount ends by itself */
 #define KICK_MS 20
@@ -36,7 +32,7 @@ static void on_signal(int signo)
 		hangup = 1;
 	else
 		stop_signal = signo;
-	if (write(signal_fd, &one, sizeof one) < 0) {
+	if (write(signal_fd, &one, sizeof(one)) < 0) {
 		/* An eventfd refuses only when it is readable already. */
 	}
 	errno = saved;
@@ -54,113 +50,7 @@ static int handle_signals(int wake_fd)
 	               : 0;
 }
 
-static void wake(struct ps_daemon *d)
-{
-	uint64_t one = 1;
-
-	if (write(d->wake_fd, &one, sizeof one) < 0) {
-		/* Readable already. */
-	}
-}
-
-/* Mounts --------------------------------------------------------------------------------------------- */
-
-json_t *ps_daemon_mounts(struct ps_daemon *d, struct ps_mount *first)
-{
-	json_t *list = json_array();
-
-	PS_LOCK_SCOPE(&d->lock);
-	if (first && !ps_list_empty(&first->link))
-		json_array_append_new(list, ps_mount_json(first));
-	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
-		struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
-
-		if (m != first)
-			json_array_append_new(list, ps_mount_json(m));
-	}
-	return list;
-}
-
-static json_t *mounts_of(void *arg)
-{
-	struct ps_mount *m = arg;
-
-	return ps_daemon_mounts(m->owner, m);
-}
-
-int ps_daemon_start_mount(
-        struct ps_daemon *d, struct ps_mount *m, int fd, struct ps_mount_id id, struct ps_error *err)
-{
-	m->owner = d;
-	m->fs.mounts = mounts_of;
-	m->fs.mounts_arg = m;
-	{
-		/* On the list first: an order to stop that comes now must find it. */
-		PS_LOCK_SCOPE(&d->lock);
-		if (d->stopping) {
-			close(fd);
-			return ps_error_set(err, ECANCELED, "the daemon has been told to stop");
-		}
-		int rc = ps_mount_start(m, fd, id, err);
-		if (rc < 0)
-			return rc;
-		ps_list_append(&d->mounts, &m->link);
-	}
-	return 0;
-}
-
-void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
-{
-	ps_autofree char *mountpoint = strdup(m->request.mountpoint);
-	bool served = m->session.started;
-
-	if (served) {
-		ps_session_await(&m->session);
-		/* After an abort the dead mount is still there. */
-		if (m->here)
-			ps_mountfd_detach(m->request.mountpoint, m->id);
-	}
-	{
-		PS_LOCK_SCOPE(&d->lock);
-		ps_list_remove(&m->link);
-	}
-	int rc = ps_mount_finish(m);
-	if (rc == -EDEADLK) {
-		/* The cache survives a process that ends anywhere, so this one shall when its time comes. */
-		ps_log_error("mount: %s: reads do not end; it stays in memory", m->request.mountpoint);
-		atomic_store(&d->leaked, true);
-	}
-	{
-		PS_LOCK_SCOPE(&d->lock);
-		pthread_cond_broadcast(&d->ended);
-	}
-	if (served && mountpoint)
-		ps_log_info("mount: %s: unmounted", mountpoint);
-	if (rc != -EDEADLK)
-		ps_mount_free(m);
-}
-
-static bool serves_device(struct ps_daemon *d, dev_t dev)
-{
-	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
-		if (PS_CONTAINER_OF(l, struct ps_mount, link)->id.dev == dev)
-			return true;
-	return false;
-}
-
-unsigned ps_daemon_await_end(struct ps_daemon *d, dev_t dev)
-{
-	unsigned left = 0;
-
-	PS_LOCK_SCOPE(&d->lock);
-	while (serves_device(d, dev))
-		pthread_cond_wait(&d->ended, &d->lock);
-	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
-		left++;
-	return left;
-}
-
-/* The first mount ------------------------------------------------------------------------------------ */
+/* The first mount ---------------------------------------------------------------------------------- */
 
 /* Through the kernel, as any program would ask. */
 static int see_it_answer(const struct ps_mount *m, struct ps_error *err)
@@ -180,7 +70,7 @@ static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *
 	const char *mountpoint = m->request.mountpoint;
 	int fd;
 
-	if (ps_launch_abandoned(d->launch))
+	if (ps_daemonize_abandoned(d->daemonize))
 		return ps_error_set(err, ECANCELED, "interrupted");
 	int rc = ps_mountfd_mount(&(struct ps_mountfd_options){.source = m->device,
 	                                  .mountpoint = mountpoint,
@@ -214,26 +104,26 @@ static void *first_main(void *arg)
 	pthread_setname_np(pthread_self(), "mount");
 	int rc = ps_mount_new(d->cache, d->first, &d->first_cancelled, &m, &err);
 	/* The log says so, too: in the foreground that may be the same. */
-	for (size_t i = 0; rc == 0 && d->launch->background && i < m->warnings.n; i++)
+	for (size_t i = 0; rc == 0 && d->daemonize->background && i < m->warnings.n; i++)
 		ps_cli_fail("mount", 0, "warning: %s", m->warnings.v[i].value);
 	if (rc == 0)
 		rc = mount_here(d, m, &err);
 	if (rc == 0) {
 		ps_session_answers(&m->session);
 		ps_log_info("mount: %s on %s", m->device, m->request.mountpoint);
-		if (d->launch->background)
+		if (d->daemonize->background)
 			ps_cgroup_leave();
 	} else {
 		ps_log_error("mount: %s", err.text);
 	}
 	{
-		/* The main thread looks at the launch as long as it is not told. */
+		/* The main thread watches the pipe to the parent until the parent knows the outcome. */
 		PS_LOCK_SCOPE(&d->lock);
-		d->told = true;
+		d->reported = true;
 		if (rc == 0)
-			ps_launch_ready(d->launch);
+			ps_daemonize_ready(d->daemonize);
 		else
-			d->exit_code = ps_launch_failed(d->launch, "mount", err.text);
+			d->exit_code = ps_daemonize_failed(d->daemonize, "mount", err.text);
 	}
 	if (m)
 		ps_daemon_end_mount(d, m);
@@ -241,24 +131,7 @@ static void *first_main(void *arg)
 	return NULL;
 }
 
-/* Threads and their end ------------------------------------------------------------------------------ */
-
-int ps_daemon_thread(struct ps_daemon *d, void *(*fn)(void *), void *arg)
-{
-	return ps_threads_start(&d->threads, fn, arg);
-}
-
-static void thread_leaves(void *arg)
-{
-	wake(arg);
-}
-
-void ps_daemon_thread_ends(struct ps_daemon *d)
-{
-	ps_threads_go(&d->threads, thread_leaves, d);
-}
-
-/* Stopping ------------------------------------------------------------------------------------------- */
+/* Stopping ----------------------------------------------------------------------------------------- */
 
 struct place {
 	char *mountpoint;
@@ -273,7 +146,7 @@ static size_t own_places(struct ps_daemon *d, struct place **ret)
 	PS_LOCK_SCOPE(&d->lock);
 	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
 		max++;
-	*ret = calloc(max + 1, sizeof **ret);
+	*ret = calloc(max + 1, sizeof(**ret));
 	for (struct ps_list *l = d->mounts.next; *ret && l != &d->mounts; l = l->next) {
 		const struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
 		char *copy = m->here ? strdup(m->request.mountpoint) : NULL;
@@ -301,7 +174,7 @@ static void stop(struct ps_daemon *d)
 		PS_LOCK_SCOPE(&d->lock);
 		d->stopping = true;
 		atomic_store(&d->first_cancelled, true);
-		ps_guests_cancel(d);
+		ps_clients_cancel(d);
 	}
 	size_t n = own_places(d, &places);
 	for (size_t i = 0; i < n; i++) {
@@ -329,44 +202,44 @@ static void heed_signals(struct ps_daemon *d)
 		stop(d);
 }
 
-/* The main thread ------------------------------------------------------------------------------------ */
+/* The main thread ---------------------------------------------------------------------------------- */
 
 #define POLL_FIXED 3
 
 static void main_loop(struct ps_daemon *d)
 {
-	struct pollfd p[POLL_FIXED + PS_GUESTS_MAX];
+	struct pollfd p[POLL_FIXED + PS_CLIENTS_MAX];
 	uint64_t count;
 
 	for (;;) {
 		size_t n = POLL_FIXED;
-		if (ps_threads_count(&d->threads) == 0) {
-			ps_threads_join(&d->threads);
+		if (ps_thread_group_count(&d->threads) == 0) {
+			ps_thread_group_join(&d->threads);
 			return;
 		}
 		{
 			PS_LOCK_SCOPE(&d->lock);
-			/* The parent that was ended, and guests that went away while they wait. */
+			/* The parent that was ended, and clients that went away while they wait. */
 			p[2] = (struct pollfd){
-			        .fd = d->told || atomic_load(&d->first_cancelled) ? -1 : d->launch->pipe};
-			n += ps_guests_poll(d, p + POLL_FIXED);
+			        .fd = d->reported || atomic_load(&d->first_cancelled) ? -1 : d->daemonize->pipe};
+			n += ps_clients_poll(d, p + POLL_FIXED);
 		}
 		p[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
 		p[1] = (struct pollfd){.fd = d->listen_fd, .events = POLLIN};
 		if (poll(p, n, -1) < 0 && errno != EINTR)
 			return;
-		if (p[0].revents && read(d->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
+		if (p[0].revents && read(d->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
 			return;
 		heed_signals(d);
 		if (p[2].fd >= 0 && p[2].revents)
 			atomic_store(&d->first_cancelled, true);
-		ps_guests_gone(d, p + POLL_FIXED, n - POLL_FIXED);
+		ps_clients_gone(d, p + POLL_FIXED, n - POLL_FIXED);
 		if (p[1].revents)
-			ps_guest_accept(d);
+			ps_client_accept(d);
 	}
 }
 
-/* Of more than the disk has, who gave the size is told. */
+/* A size beyond the disk's is reported to the user who gave it. */
 static void report_reach(const struct ps_daemon *d)
 {
 	struct ps_store *store = ps_cache_store(d->cache);
@@ -377,16 +250,16 @@ static void report_reach(const struct ps_daemon *d)
 
 	if (reachable >= limit)
 		return;
-	snprintf(text, sizeof text, "cache %.300s: the limit is %s, but the disk has room for %s", ps_store_dir(store),
+	snprintf(text, sizeof(text), "cache %.300s: the limit is %s, but the disk has room for %s", ps_store_dir(store),
 	        ps_size_format(limit, a), ps_size_format(reachable, b));
 	ps_log(exact ? PS_LOG_WARNING : PS_LOG_INFO, "%s", text);
-	if (exact && d->launch->background)
+	if (exact && d->daemonize->background)
 		ps_cli_fail("mount", 0, "warning: %s", text);
 }
 
 static int open_all(struct ps_daemon *d, struct ps_error *err)
 {
-	struct ps_mount_options options = *d->options; /* a shallow one: it fills in what is not told */
+	struct ps_mount_options options = *d->options; /* a shallow one: it fills in what was not given */
 	struct ps_cache_options cache;
 	int rc = ps_mount_options_cache(&options, &cache, err);
 
@@ -412,8 +285,8 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 
 static void close_all(struct ps_daemon *d)
 {
-	/* The socket before the lock of the cache: a new daemon's must not be taken away. Who has connected
-	 * and was not heard finds it closed, and tries again. */
+	/* The socket before the lock of the cache: a new daemon's must not be taken away. A client that has connected
+	 * and got no answer finds it closed, and tries again. */
 	if (d->listen_fd >= 0) {
 		ps_control_remove(d->options->cache_dir);
 		close(d->listen_fd);
@@ -427,15 +300,15 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	struct ps_daemon d = {.options = options->options,
 	        .given = &options->options->given,
 	        .first = options->request,
-	        .launch = options->launch,
+	        .daemonize = options->daemonize,
 	        .listen_fd = -1,
 	        .wake_fd = -1};
 
 	pthread_mutex_init(&d.lock, NULL);
 	pthread_cond_init(&d.ended, NULL);
 	ps_list_init(&d.mounts);
-	ps_list_init(&d.guests);
-	ps_threads_init(&d.threads);
+	ps_list_init(&d.clients);
+	ps_thread_group_init(&d.threads);
 	int rc = open_all(&d, err);
 	if (rc == 0 && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
@@ -448,7 +321,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 		_exit(PS_EXIT_FAILED);
 	if (d.wake_fd >= 0)
 		close(d.wake_fd);
-	ps_threads_fini(&d.threads);
+	ps_thread_group_fini(&d.threads);
 	pthread_cond_destroy(&d.ended);
 	pthread_mutex_destroy(&d.lock);
 	return rc;

@@ -1,20 +1,26 @@
-#include "daemon/daemonize.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include "options/command_line.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "options/options.h"
 
 /* What goes through the pipe: nothing for success, else the reason. Success is one NUL byte, since the end of
  * the pipe alone is what a crash looks like. */
@@ -28,8 +34,8 @@ static void await_child(const char *command, pid_t child, int in)
 	ssize_t got;
 	int status = 0;
 
-	while (n < sizeof text - 1 &&
-	        ((got = read(in, text + n, sizeof text - 1 - n)) > 0 || (got < 0 && errno == EINTR))) {
+	while (n < sizeof(text) - 1 &&
+	        ((got = read(in, text + n, sizeof(text) - 1 - n)) > 0 || (got < 0 && errno == EINTR))) {
 		n += got > 0 ? (size_t)got : 0;
 		if (n > 0 && text[0] == ok_byte)
 			_exit(PS_EXIT_OK);
@@ -46,25 +52,25 @@ static void await_child(const char *command, pid_t child, int in)
 }
 
 /* Ours are closed by exec; what is not came from outside. */
-static void note_inherited(struct ps_launch *launch)
+static void note_inherited(struct ps_daemonize *daemonize)
 {
 	DIR *dir = opendir("/proc/self/fd");
 
-	for (const struct dirent *d; dir && launch->ninherited < PS_LAUNCH_INHERITED && (d = readdir(dir));) {
+	for (const struct dirent *d; dir && daemonize->ninherited < PS_DAEMONIZE_INHERITED && (d = readdir(dir));) {
 		int fd = atoi(d->d_name), flags = fcntl(fd, F_GETFD);
 
 		if (fd > STDERR_FILENO && flags >= 0 && !(flags & FD_CLOEXEC))
-			launch->inherited[launch->ninherited++] = fd;
+			daemonize->inherited[daemonize->ninherited++] = fd;
 	}
 	if (dir)
 		closedir(dir);
 }
 
-int ps_launch_start(struct ps_launch *launch, const char *command, bool background, struct ps_error *err)
+int ps_daemonize_start(struct ps_daemonize *daemonize, const char *command, bool background, struct ps_error *err)
 {
 	int ends[2];
 
-	*launch = (struct ps_launch){.background = background, .pipe = -1};
+	*daemonize = (struct ps_daemonize){.background = background, .pipe = -1};
 	if (!background)
 		return 0;
 	fflush(NULL);
@@ -83,26 +89,26 @@ int ps_launch_start(struct ps_launch *launch, const char *command, bool backgrou
 		await_child(command, child, ends[0]);
 	}
 	close(ends[0]);
-	launch->pipe = ends[1];
-	note_inherited(launch);
+	daemonize->pipe = ends[1];
+	note_inherited(daemonize);
 	setsid();
 	return 0;
 }
 
-void ps_launch_tie(const struct ps_launch *launch, bool tied)
+void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied)
 {
-	if (launch->pipe < 0)
+	if (daemonize->pipe < 0)
 		return;
 	prctl(PR_SET_PDEATHSIG, tied ? SIGTERM : 0);
-	if (tied && ps_launch_abandoned(launch))
+	if (tied && ps_daemonize_abandoned(daemonize))
 		_exit(PS_EXIT_FAILED);
 }
 
-bool ps_launch_abandoned(const struct ps_launch *launch)
+bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize)
 {
-	struct pollfd p = {.fd = launch->pipe};
+	struct pollfd p = {.fd = daemonize->pipe};
 
-	return launch->pipe >= 0 &&
+	return daemonize->pipe >= 0 &&
 	       poll(&p, 1, 0) > 0; /* the pipe has a reader as long as the parent lives */
 }
 
@@ -113,7 +119,7 @@ static void notify(void)
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	static const char message[] = "READY=1";
 
-	if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof addr.sun_path)
+	if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof(addr.sun_path))
 		return;
 	ps_autofd int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	memcpy(addr.sun_path, path, strlen(path));
@@ -121,12 +127,12 @@ static void notify(void)
 	if (addr.sun_path[0] == '@')
 		addr.sun_path[0] = '\0';
 	if (fd >= 0 &&
-	        sendto(fd, message, sizeof message - 1, MSG_NOSIGNAL, (struct sockaddr *)&addr, len) < 0)
+	        sendto(fd, message, sizeof(message) - 1, MSG_NOSIGNAL, (struct sockaddr *)&addr, len) < 0)
 		return; /* it is gone, and will find out by itself */
 }
 
 /* First the terminal and all the rest, so that it is let go of when the parent has ended; then the parent. */
-static void let_go(struct ps_launch *launch, const char *word, size_t nbytes)
+static void let_go(struct ps_daemonize *daemonize, const char *word, size_t nbytes)
 {
 	if (chdir("/") < 0) {
 		/* Then it stays where it was: a folder kept busy, no more. */
@@ -136,28 +142,139 @@ static void let_go(struct ps_launch *launch, const char *word, size_t nbytes)
 		dup2(null, fd);
 	if (null > 2)
 		close(null);
-	while (launch->ninherited > 0)
-		close(launch->inherited[--launch->ninherited]);
-	if (launch->pipe >= 0 && write(launch->pipe, word, nbytes) < 0) {
-		/* The parent was killed: nobody is left to tell, and a mount is there all the same. */
+	while (daemonize->ninherited > 0)
+		close(daemonize->inherited[--daemonize->ninherited]);
+	if (daemonize->pipe >= 0 && write(daemonize->pipe, word, nbytes) < 0) {
+		/* The parent was killed: no process is left to report to, and a mount is there all the same. */
 	}
-	if (launch->pipe >= 0)
-		close(launch->pipe);
-	launch->pipe = -1;
+	if (daemonize->pipe >= 0)
+		close(daemonize->pipe);
+	daemonize->pipe = -1;
 }
 
-void ps_launch_ready(struct ps_launch *launch)
+void ps_daemonize_ready(struct ps_daemonize *daemonize)
 {
-	if (launch->background)
-		let_go(launch, &ok_byte, 1);
+	if (daemonize->background)
+		let_go(daemonize, &ok_byte, 1);
 	else
 		notify();
 }
 
-int ps_launch_failed(struct ps_launch *launch, const char *command, const char *text)
+int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, const char *text)
 {
-	if (launch->pipe < 0)
+	if (daemonize->pipe < 0)
 		return ps_cli_fail(command, PS_EXIT_FAILED, "%s", text);
-	let_go(launch, text, strlen(text));
+	let_go(daemonize, text, strlen(text));
 	return PS_EXIT_FAILED;
+}
+
+/* Privileges --------------------------------------------------------------------------------------- */
+
+static const unsigned kept[] = {CAP_SYS_ADMIN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER};
+
+void ps_privileges_drop(void)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2];
+	uint64_t keep = 0;
+
+	if (geteuid() != 0)
+		return;
+	for (size_t i = 0; i < PS_ARRAY_LEN(kept); i++)
+		keep |= UINT64_C(1) << kept[i];
+	/* The bounding set first: that needs a capability which goes next. */
+	for (unsigned cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+		if (!(keep >> cap & 1))
+			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+	if (syscall(SYS_capget, &head, data) < 0) {
+		ps_log_debug("capabilities: %s", strerror(errno));
+		return;
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		data[i].permitted &= (uint32_t)(keep >> (32 * i));
+		data[i].effective &= data[i].permitted;
+		data[i].inheritable = 0;
+	}
+	if (syscall(SYS_capset, &head, data) < 0)
+		ps_log_warning("capabilities: %s: the daemon keeps them all", strerror(errno));
+}
+
+void ps_privileges_no_core(void)
+{
+	ps_autofd int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0 && write(fd, "0", 1) < 0)
+		return; /* a kernel without core files */
+}
+
+void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room)
+{
+	char manager[48];
+
+	ret[0] = '\0';
+	if (own[0] != '/' || !own[1])
+		return;
+	if (uid == 0) {
+		if (strcmp(own, "/penstock") != 0)
+			snprintf(ret, room, "/penstock");
+		return;
+	}
+	snprintf(manager, sizeof(manager), "/user@%u.service/", (unsigned)uid);
+	const char *s = strstr(own, manager);
+	if (!s || strcmp(s + strlen(manager), "penstock") == 0)
+		return;
+	size_t n = (size_t)(s - own) + strlen(manager);
+	if (n + sizeof("penstock") <= room)
+		snprintf(ret, room, "%.*spenstock", (int)n, own);
+}
+
+/* Our group in the hierarchy of version 2, or "". */
+static void own_group(char *ret, size_t room)
+{
+	char line[4096];
+	FILE *f = fopen("/proc/self/cgroup", "re");
+
+	ret[0] = '\0';
+	while (f && fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = '\0';
+		if (strncmp(line, "0::", 3) == 0)
+			snprintf(ret, room, "%s", line + 3);
+	}
+	if (f)
+		fclose(f);
+}
+
+static int enter(const char *hierarchy, const char *group)
+{
+	char path[8192], pid[16];
+
+	snprintf(path, sizeof(path), "%s%s", hierarchy, group);
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return -errno;
+	snprintf(path, sizeof(path), "%s%s/cgroup.procs", hierarchy, group);
+	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	int n = snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	return fd < 0 || write(fd, pid, (size_t)n) != n ? -errno : 0;
+}
+
+void ps_cgroup_leave(void)
+{
+	static const char *const hierarchies[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+	char own[4096], target[4096];
+	struct stat st;
+	int rc = -ENOENT;
+
+	own_group(own, sizeof(own));
+	ps_cgroup_target(own, geteuid(), target, sizeof(target));
+	for (size_t i = 0; *target && rc == -ENOENT && i < PS_ARRAY_LEN(hierarchies); i++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "%s/cgroup.procs", hierarchies[i]);
+		if (stat(path, &st) == 0)
+			rc = enter(hierarchies[i], target);
+	}
+	if (*target && rc == 0)
+		ps_log_info("mount: the daemon is in the control group %s now", target);
+	else if (own[0] && own[1])
+		ps_log_info("mount: the daemon stays in the control group %s, and ends with it", own);
 }

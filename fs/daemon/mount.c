@@ -1,16 +1,16 @@
-#include "daemon/mount.h"
+#include "daemon/daemon_private.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 
-#include "base/json.h"
+#include "base/stats.h"
 #include "base/log.h"
 #include "base/strbuf.h"
-#include "daemon/mounts.h"
+#include "daemon/daemon.h"
 #include "base/progress.h"
-#include "fuse/stats.h"
+#include "fuse/fuse.h"
 
 #define DEVICE_MAX_NBYTES 2000 /* mount(2) takes a page */
 #define MISSING_WAIT_MS 1000
@@ -33,10 +33,11 @@ static void free_all(struct ps_mount *m)
 	free(m);
 }
 
-/* Names of a list that are not at the origin. Whoever mounts is told if that turns out soon, the log in any case. */
+/* Names of a list that are not at the origin. The mounting process gets a warning if that turns out soon, the log in
+ * any case. */
 static int look_for_missing(struct ps_mount *m, size_t i, const _Atomic bool *cancelled, struct ps_error *err)
 {
-	bool fail = m->options[i].missing_fail;
+	bool fail = m->options[i].missing == PS_MISSING_FAIL;
 	char text[PS_ERROR_TEXT_LEN];
 	int n = ps_dataset_missing(m->sources[i].dataset, fail ? UINT64_MAX : MISSING_WAIT_MS, cancelled, text);
 
@@ -51,7 +52,7 @@ static void listed(void *arg, const char *source, uint64_t nfiles)
 {
 	char what[128];
 
-	snprintf(what, sizeof what, "listing %.100s", source);
+	snprintf(what, sizeof(what), "listing %.100s", source);
 	ps_progress_count(arg, what, nfiles);
 }
 
@@ -80,7 +81,7 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	ps_progress_end(&progress);
 	if (rc < 0) {
 		m->sources[i].dataset = NULL;
-		return source->name[0] ? ps_error_prefix(err, "%s", source->name) : rc;
+		return source->name[0] ? ps_error_prefix(err, rc, "%s", source->name) : rc;
 	}
 	m->sources[i].root = ps_dataset_root(m->sources[i].dataset);
 	if (options.revalidate_ms && ps_dataset_revalidate_ms(m->sources[i].dataset) != options.revalidate_ms)
@@ -110,10 +111,17 @@ static char *device_text(const struct ps_mount *m)
 	return ps_strbuf_take(&b);
 }
 
+static json_t *all_mounts(void *arg)
+{
+	struct ps_mount *m = arg;
+
+	return m->daemon ? ps_daemon_mounts(m->daemon, m) : json_array();
+}
+
 int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const _Atomic bool *cancelled,
         struct ps_mount **ret, struct ps_error *err)
 {
-	struct ps_mount *m = calloc(1, sizeof *m);
+	struct ps_mount *m = calloc(1, sizeof(*m));
 	int rc = 0;
 
 	if (!m) {
@@ -124,13 +132,17 @@ int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const
 	*request = (struct ps_mount_request){0};
 	ps_list_init(&m->link);
 	m->nsources = m->request.nsources;
-	m->sources = calloc(m->nsources, sizeof *m->sources);
-	m->options = calloc(m->nsources, sizeof *m->options);
+	m->sources = calloc(m->nsources, sizeof(*m->sources));
+	m->options = calloc(m->nsources, sizeof(*m->options));
 	if (!m->sources || !m->options)
 		rc = ps_error_set(err, ENOMEM, "out of memory");
 	for (size_t i = 0; rc == 0 && i < m->nsources; i++)
 		rc = attach(m, cache, i, cancelled, err);
 	if (rc == 0 && !(m->device = device_text(m)))
+		rc = ps_error_set(err, ENOMEM, "out of memory");
+	if (rc == 0)
+		m->fs = ps_fs_new(cache, m->sources, m->nsources, m->options, m->request.mountpoint, all_mounts, m);
+	if (rc == 0 && !m->fs)
 		rc = ps_error_set(err, ENOMEM, "out of memory");
 	if (rc < 0) {
 		if (m->sources)
@@ -138,7 +150,6 @@ int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const
 		free_all(m);
 		return rc;
 	}
-	ps_fs_init(&m->fs, cache, m->sources, m->nsources, m->options, m->request.mountpoint);
 	*ret = m;
 	return 0;
 }
@@ -147,7 +158,7 @@ int ps_mount_start(struct ps_mount *m, int fd, struct ps_mount_id id, struct ps_
 {
 	m->id = id;
 	m->here = ps_mount_id_same(id, ps_mounts_id(m->request.mountpoint));
-	return ps_session_start(&m->session, &m->fs, fd, id.dev, err);
+	return ps_session_start(&m->session, m->fs, fd, id.dev, err);
 }
 
 int ps_mount_finish(struct ps_mount *m)
@@ -162,11 +173,11 @@ int ps_mount_finish(struct ps_mount *m)
 void ps_mount_free(struct ps_mount *m)
 {
 	/* A lookup that came late waits for a dataset that another mount keeps. */
-	while (!ps_pending_drain(&m->fs.pending, false, 1000))
+	while (!ps_fs_drain(m->fs, 1000))
 		ps_log_debug("mount: %s: waiting for the last answers", m->request.mountpoint);
 	ps_session_free(&m->session);
-	ps_stats_mount_ends(&m->fs);
-	ps_fs_fini(&m->fs);
+	ps_stats_mount_ends(m->fs);
+	ps_fs_free(m->fs);
 	free_all(m);
 }
 
@@ -190,10 +201,11 @@ static json_t *sooner(json_t *a, json_t *b)
 	return y == 0 || (x != 0 && x <= y) ? a : b;
 }
 
-/* Sums over the sources of what is a number; for one source, what that tells. */
+/* Sums over the sources of what is a number; for one source, its own. */
 json_t *ps_mount_json(struct ps_mount *m)
 {
 	json_t *doc = json_object(), *sources = json_array();
+	bool named = m->sources[0].name[0];
 	char device[24];
 
 	for (size_t i = 0; i < m->nsources; i++) {
@@ -204,7 +216,7 @@ json_t *ps_mount_json(struct ps_mount *m)
 		{
 			json_t *sum = json_object_get(doc, key);
 
-			if (m->fs.named && is_pattern(key))
+			if (named && is_pattern(key))
 				continue;
 			if (!sum)
 				json_object_set_new(doc, key, json_deep_copy(value));
@@ -222,11 +234,125 @@ json_t *ps_mount_json(struct ps_mount *m)
 		json_array_append_new(sources, one);
 	}
 	json_object_set_new(doc, "source", ps_json_lossy(m->device));
-	snprintf(device, sizeof device, "%u:%u", major(m->session.dev), minor(m->session.dev));
+	snprintf(device, sizeof(device), "%u:%u", major(m->session.dev), minor(m->session.dev));
 	json_object_set_new(doc, "device", json_string(device));
-	if (m->fs.named)
+	if (named)
 		json_object_set(doc, "sources", sources);
 	json_decref(sources);
-	ps_stats_add_mount(&m->fs, doc);
+	ps_stats_add_mount(m->fs, doc);
 	return doc;
+}
+
+/* Mounts of the daemon ------------------------------------------------------------------------------ */
+
+json_t *ps_daemon_mounts(struct ps_daemon *d, struct ps_mount *first)
+{
+	json_t *list = json_array();
+
+	PS_LOCK_SCOPE(&d->lock);
+	if (first && !ps_list_empty(&first->link))
+		json_array_append_new(list, ps_mount_json(first));
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
+		struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+
+		if (m != first)
+			json_array_append_new(list, ps_mount_json(m));
+	}
+	return list;
+}
+
+int ps_daemon_start_mount(
+        struct ps_daemon *d, struct ps_mount *m, int fd, struct ps_mount_id id, struct ps_error *err)
+{
+	m->daemon = d;
+	{
+		/* On the list first: an order to stop that comes now must find it. */
+		PS_LOCK_SCOPE(&d->lock);
+		if (d->stopping) {
+			close(fd);
+			return ps_error_set(err, ECANCELED, "the daemon is stopping");
+		}
+		int rc = ps_mount_start(m, fd, id, err);
+		if (rc < 0)
+			return rc;
+		ps_list_append(&d->mounts, &m->link);
+	}
+	return 0;
+}
+
+void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
+{
+	ps_autofree char *mountpoint = strdup(m->request.mountpoint);
+	bool served = m->session.started;
+
+	if (served) {
+		ps_session_await(&m->session);
+		/* After an abort the dead mount is still there. */
+		if (m->here)
+			ps_mountfd_detach(m->request.mountpoint, m->id);
+	}
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		ps_list_remove(&m->link);
+	}
+	int rc = ps_mount_finish(m);
+	if (rc == -EDEADLK) {
+		/* The cache survives a process that ends anywhere, so this one shall when its time comes. */
+		ps_log_error("mount: %s: reads do not end; it stays in memory", m->request.mountpoint);
+		atomic_store(&d->leaked, true);
+	}
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		pthread_cond_broadcast(&d->ended);
+	}
+	if (served && mountpoint)
+		ps_log_info("mount: %s: unmounted", mountpoint);
+	if (rc != -EDEADLK)
+		ps_mount_free(m);
+}
+
+static bool serves_device(struct ps_daemon *d, dev_t dev)
+{
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
+		if (PS_CONTAINER_OF(l, struct ps_mount, link)->id.dev == dev)
+			return true;
+	return false;
+}
+
+unsigned ps_daemon_await_end(struct ps_daemon *d, dev_t dev)
+{
+	unsigned left = 0;
+
+	PS_LOCK_SCOPE(&d->lock);
+	while (serves_device(d, dev))
+		pthread_cond_wait(&d->ended, &d->lock);
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
+		left++;
+	return left;
+}
+
+/* Threads and their end ---------------------------------------------------------------------------- */
+
+void ps_daemon_wake(struct ps_daemon *d)
+{
+	uint64_t one = 1;
+
+	if (write(d->wake_fd, &one, sizeof(one)) < 0) {
+		/* Readable already. */
+	}
+}
+
+int ps_daemon_thread(struct ps_daemon *d, void *(*fn)(void *), void *arg)
+{
+	return ps_thread_group_start(&d->threads, fn, arg);
+}
+
+static void thread_leaves(void *arg)
+{
+	ps_daemon_wake(arg);
+}
+
+void ps_daemon_thread_ends(struct ps_daemon *d)
+{
+	ps_thread_group_go(&d->threads, thread_leaves, d);
 }

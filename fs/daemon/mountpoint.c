@@ -1,4 +1,4 @@
-#include "daemon/mountpoint.h"
+#include "daemon/daemon_private.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,8 +14,6 @@
 #include <sys/wait.h>
 
 #include "base/strbuf.h"
-#include "daemon/mounts.h"
-#include "daemon/timed_call.h"
 #include "options/options.h"
 
 /* A penstock mount is there already: alive, wedged, or dead and to be cleared away. */
@@ -25,7 +23,7 @@ static int check_mounted(const char *arg, const struct ps_mount_info *info, stru
 	json_t *stats = NULL;
 	/* An open must ask the daemon; stat of the root is answered from the kernel's memory long after it
 	 * died. */
-	int rc = ps_mounts_stats(info, PS_GUARDED_TIMEOUT_MS, &stats);
+	int rc = ps_mounts_stats(info, PS_TIMED_TIMEOUT_MS, &stats);
 
 	json_decref(stats);
 	if (rc == 0)
@@ -84,7 +82,7 @@ int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct 
 		if (!mounted)
 			break;
 	}
-	rc = ps_guarded_stat(path, PS_GUARDED_TIMEOUT_MS, &mode);
+	rc = ps_timed_stat(path, PS_TIMED_TIMEOUT_MS, &mode);
 	if (rc == -ENOENT)
 		return ps_error_set(
 		        err, ENOENT, "%s: there is no such folder; make it first (mkdir %s)", arg, arg);
@@ -153,7 +151,7 @@ static int refuse_device(struct ps_error *err, int errnum)
 	if ((st.st_mode & 060) == 060 && st.st_gid != 0)
 		group = getgrgid(st.st_gid);
 	if (group)
-		snprintf(join, sizeof join, "join its group (usermod -aG %.32s USER), ", group->gr_name);
+		snprintf(join, sizeof(join), "join its group (usermod -aG %.32s USER), ", group->gr_name);
 	return ps_error_set(err, errnum, "%s: %s (mode %04o): %shave root open it to all (chmod 0666 %s), or mount as root",
 	        device, strerror(errnum), (unsigned)(st.st_mode & 0777), join, device);
 }
@@ -179,7 +177,7 @@ static int mount_directly(const struct ps_mountfd_options *o, int *ret_fd, struc
 
 	if (fd < 0)
 		return fd;
-	snprintf(data, sizeof data,
+	snprintf(data, sizeof(data),
 	        "fd=%d,rootmode=40000,user_id=%u,group_id=%u,default_permissions,max_read=%u%s", fd,
 	        (unsigned)geteuid(), (unsigned)getegid(), PS_FS_READ_NBYTES, o->allow_other ? ",allow_other" : "");
 	if (mount(o->source, o->mountpoint, "fuse.penstock", MS_RDONLY | MS_NOSUID | MS_NODEV, data) < 0)
@@ -200,7 +198,7 @@ static int receive_fd(int socket)
 	struct msghdr msg = {.msg_iov = &iov,
 	        .msg_iovlen = 1,
 	        .msg_control = control.buf,
-	        .msg_controllen = sizeof control.buf};
+	        .msg_controllen = sizeof(control.buf)};
 	ssize_t n;
 	int fd;
 
@@ -209,9 +207,9 @@ static int receive_fd(int socket)
 	while (n < 0 && errno == EINTR);
 	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
 	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-	        c->cmsg_len < CMSG_LEN(sizeof fd))
+	        c->cmsg_len < CMSG_LEN(sizeof(fd)))
 		return -1;
-	memcpy(&fd, CMSG_DATA(c), sizeof fd);
+	memcpy(&fd, CMSG_DATA(c), sizeof(fd));
 	return fd;
 }
 
@@ -224,10 +222,10 @@ static int spawn_helper(char *const argv[], int comm, int err_fd, pid_t *ret_pid
 
 	while (environ[n])
 		n++;
-	ps_autofree char **env = calloc(n + 2, sizeof *env);
+	ps_autofree char **env = calloc(n + 2, sizeof(*env));
 	if (!env)
 		return -ENOMEM;
-	memcpy(env, environ, n * sizeof *env);
+	memcpy(env, environ, n * sizeof(*env));
 	if (comm >= 0)
 		env[n] = comm_env;
 	int rc = posix_spawn_file_actions_init(&actions);
@@ -252,7 +250,7 @@ static void read_words(int fd, char *ret, size_t room)
 	while (n + 1 < room && (got = read(fd, ret + n, room - 1 - n)) > 0)
 		n += (size_t)got;
 	ret[n] = '\0';
-	if (strncmp(ret, helper, sizeof helper - 1) == 0)
+	if (strncmp(ret, helper, sizeof(helper) - 1) == 0)
 		memmove(ret, ret + strcspn(ret, " ") + 1, strlen(ret + strcspn(ret, " ")));
 	ret[strcspn(ret, "\n")] = '\0';
 }
@@ -308,7 +306,7 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 	ps_autofd int ours = sockets[0];
 	char *argv[] = {(char *)(uintptr_t)helper, (char *)(uintptr_t) "-o", options,
 	        (char *)(uintptr_t) "--", (char *)(uintptr_t)o->mountpoint, NULL};
-	int rc = run_helper(argv, ours, sockets[1], &fd, words, sizeof words);
+	int rc = run_helper(argv, ours, sockets[1], &fd, words, sizeof(words));
 	if (rc == -ENOENT)
 		return ps_error_set(err, EPERM,
 		        "mount on %s: not permitted: run as root, or install fusermount3 (package fuse3)",
@@ -351,7 +349,7 @@ int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id)
 	if (!id.number || ps_mounts_number(fd) != id.number)
 		return -ENOENT;
 	/* By the descriptor: between a look at a path and its unmounting others may mount there. */
-	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (umount2(path, MNT_DETACH) == 0)
 		return 0;
 	if (errno != EPERM)
@@ -359,5 +357,5 @@ int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id)
 	close(ps_steal_fd(&fd));
 	char *argv[] = {(char *)(uintptr_t)helper, (char *)(uintptr_t) "-u", (char *)(uintptr_t) "-z",
 	        (char *)(uintptr_t) "--", (char *)(uintptr_t)mountpoint, NULL};
-	return run_helper(argv, -1, -1, NULL, words, sizeof words);
+	return run_helper(argv, -1, -1, NULL, words, sizeof(words));
 }

@@ -1,4 +1,4 @@
-#include "daemon/mounts.h"
+#include "daemon/daemon.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,9 +10,8 @@
 #include <sys/sysmacros.h>
 
 #include "base/strbuf.h"
-#include "options/command_line.h"
-#include "daemon/timed_call.h"
-#include "store/store_dir.h"
+#include "options/options.h"
+#include "store/store.h"
 
 static const char our_fstype[] = "fuse.penstock";
 
@@ -63,7 +62,7 @@ static bool parse_line(char *line, struct ps_mount_info *ret)
 
 static int add(struct ps_mounts *mounts, const struct ps_mount_info *seen)
 {
-	struct ps_mount_info *v = realloc(mounts->v, (mounts->n + 1) * sizeof *v);
+	struct ps_mount_info *v = realloc(mounts->v, (mounts->n + 1) * sizeof(*v));
 
 	if (!v)
 		return -ENOMEM;
@@ -138,10 +137,10 @@ uint64_t ps_mounts_number(int fd)
 	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID_UNIQUE, &st) == 0 &&
 	        st.stx_mask & STATX_MNT_ID_UNIQUE)
 		return st.stx_mnt_id;
-	/* An older kernel, or a mount of another user, of which statx tells nothing. */
-	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+	/* An older kernel, or a mount of another user, of which statx reports nothing. */
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
 	FILE *f = fopen(path, "re");
-	while (f && number == 0 && fgets(line, sizeof line, f))
+	while (f && number == 0 && fgets(line, sizeof(line), f))
 		if (sscanf(line, "mnt_id: %llu", &number) != 1)
 			number = 0;
 	if (f)
@@ -181,7 +180,7 @@ int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err)
 	bool whole = strcmp(last, "..") == 0 || strcmp(last, ".") == 0 || !*last;
 	if (!whole)
 		*slash = '\0';
-	int rc = ps_guarded_realpath(*path ? path : "/", PS_GUARDED_TIMEOUT_MS, &parent);
+	int rc = ps_timed_realpath(*path ? path : "/", PS_TIMED_TIMEOUT_MS, &parent);
 	if (rc < 0)
 		return ps_error_set(
 		        err, -rc, "%s: %s", arg, rc == -ENOENT ? "there is no such folder" : strerror(-rc));
@@ -207,7 +206,7 @@ int ps_mounts_lookup(
 		return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));
 	const struct ps_mount_info *info = ps_mounts_find(ret, path);
 	/* Not a mountpoint as spelt: it may be a link to one. */
-	if (!info && ps_guarded_realpath(path, PS_GUARDED_TIMEOUT_MS, &real) == 0)
+	if (!info && ps_timed_realpath(path, PS_TIMED_TIMEOUT_MS, &real) == 0)
 		info = ps_mounts_find(ret, real);
 	if (info && strcmp(info->fstype, our_fstype) == 0) {
 		*ret_info = info;
@@ -216,7 +215,7 @@ int ps_mounts_lookup(
 	mode_t mode;
 	if (info)
 		rc = ps_error_set(err, EINVAL, "%s: a mount of type %s, not of penstock", arg, info->fstype);
-	else if (ps_guarded_stat(path, PS_GUARDED_TIMEOUT_MS, &mode) == -ENOENT)
+	else if (ps_timed_stat(path, PS_TIMED_TIMEOUT_MS, &mode) == -ENOENT)
 		rc = ps_error_set(err, ENOENT, "%s: there is no such folder (penstock status lists the mounts)", arg);
 	else
 		rc = ps_error_set(err, EINVAL, "%s: not a penstock mount (penstock status lists them)", arg);
@@ -232,7 +231,7 @@ static int copy_stats(const char *path, int out)
 
 	if (fd < 0)
 		return -errno;
-	while ((n = read(fd, buf, sizeof buf)) > 0)
+	while ((n = read(fd, buf, sizeof(buf))) > 0)
 		if (write(out, buf, (size_t)n) != n)
 			return -EIO;
 	return n < 0 ? -errno : 0;
@@ -255,9 +254,9 @@ static int read_stats(void *arg, int out)
 	return rc;
 }
 
-static struct ps_mount_answer take_answer(struct ps_guarded_call *call)
+static struct ps_mount_answer take_answer(struct ps_timed_call *call)
 {
-	ps_autofree char *text = ps_guarded_take(call);
+	ps_autofree char *text = ps_timed_take(call);
 	struct ps_mount_answer answer = {.rc = call->rc};
 
 	if (answer.rc < 0)
@@ -271,16 +270,16 @@ static struct ps_mount_answer take_answer(struct ps_guarded_call *call)
 
 struct ps_mount_answer *ps_mounts_ask(const struct ps_mounts *mounts, int timeout_ms)
 {
-	ps_autofree struct ps_guarded_call *calls = calloc(mounts->n + 1, sizeof *calls);
-	struct ps_mount_answer *answers = calloc(mounts->n + 1, sizeof *answers);
+	ps_autofree struct ps_timed_call *calls = calloc(mounts->n + 1, sizeof(*calls));
+	struct ps_mount_answer *answers = calloc(mounts->n + 1, sizeof(*answers));
 
 	if (!calls || !answers) {
 		free(answers);
 		return NULL;
 	}
 	for (size_t i = 0; i < mounts->n; i++)
-		calls[i] = (struct ps_guarded_call){.fn = read_stats, .arg = &mounts->v[i]};
-	ps_guarded_run_all(calls, mounts->n, timeout_ms);
+		calls[i] = (struct ps_timed_call){.fn = read_stats, .arg = &mounts->v[i]};
+	ps_timed_run_all(calls, mounts->n, timeout_ms);
 	for (size_t i = 0; i < mounts->n; i++)
 		answers[i] = take_answer(&calls[i]);
 	return answers;
@@ -288,9 +287,9 @@ struct ps_mount_answer *ps_mounts_ask(const struct ps_mounts *mounts, int timeou
 
 int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret)
 {
-	struct ps_guarded_call call = {.fn = read_stats, .arg = (void *)(uintptr_t)info};
+	struct ps_timed_call call = {.fn = read_stats, .arg = (void *)(uintptr_t)info};
 
-	ps_guarded_run_all(&call, 1, timeout_ms);
+	ps_timed_run_all(&call, 1, timeout_ms);
 	struct ps_mount_answer answer = take_answer(&call);
 	if (answer.rc == 0)
 		*ret = answer.doc;
@@ -320,12 +319,12 @@ pid_t ps_mounts_pid(const json_t *stats)
 
 	if (pid <= 1 || pid > INT32_MAX)
 		return 0;
-	snprintf(path, sizeof path, "/proc/%lld/comm", (long long)pid);
+	snprintf(path, sizeof(path), "/proc/%lld/comm", (long long)pid);
 	FILE *f = fopen(path, "re");
 	if (!f)
 		return 0;
-	/* The daemon may live in another pid namespace; then this is somebody else. */
-	bool ours = fgets(comm, sizeof comm, f) && strstr(comm, "penstock"); /* also mount.penstock */
+	/* The daemon may live in another pid namespace; then this is another process. */
+	bool ours = fgets(comm, sizeof(comm), f) && strstr(comm, "penstock"); /* also mount.penstock */
 	fclose(f);
 	return ours ? (pid_t)pid : 0;
 }
@@ -342,7 +341,7 @@ char *ps_mounts_of_cache(const char *cache_dir)
 	for (size_t i = 0; i < mounts.n && !found; i++) {
 		json_t *stats = NULL;
 
-		if (ps_mounts_stats(&mounts.v[i], PS_GUARDED_TIMEOUT_MS, &stats) < 0)
+		if (ps_mounts_stats(&mounts.v[i], PS_TIMED_TIMEOUT_MS, &stats) < 0)
 			continue;
 		const char *dir = json_string_value(json_object_get(json_object_get(stats, "cache"), "dir"));
 		ps_autofree char *dir_real = dir ? realpath(dir, NULL) : NULL;

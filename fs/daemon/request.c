@@ -1,4 +1,4 @@
-#include "daemon/request.h"
+#include "daemon/daemon.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "base/secret.h"
 #include "base/strbuf.h"
 
-/* Words on the wire. */
+/* Names of the values in a message. */
 #define W_MOUNTPOINT "mountpoint"
 #define W_OPTION "option"
 #define W_FLAG "flag"
@@ -17,8 +17,6 @@
 #define W_NAME "name"
 #define W_SOURCE "source"
 #define W_IDENTITY "identity"
-
-static const struct ps_opts passed_on = {.command = "mount", .tables = {ps_options_source, ps_options_mount}};
 
 void ps_request_fini(struct ps_mount_request *r)
 {
@@ -84,7 +82,7 @@ int ps_request_same_place(const struct ps_source_request *source, struct ps_erro
 
 static struct ps_source_request *new_source(struct ps_mount_request *r)
 {
-	struct ps_source_request *v = reallocarray(r->sources, r->nsources + 1, sizeof *v);
+	struct ps_source_request *v = reallocarray(r->sources, r->nsources + 1, sizeof(*v));
 
 	if (!v)
 		return NULL;
@@ -107,7 +105,7 @@ int ps_request_add_source(
 	if (!s || !s->name || !s->source)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	if (*name && (name[0] == '.' || strchr(name, '/') || ps_path_check(name) < 0))
-		return ps_error_set(err, EINVAL, "'%s' is no name for a folder", name);
+		return ps_error_set(err, EINVAL, "'%s' is not a name for a folder", name);
 	identify(s->source, s->identity);
 	ps_autofree char *canonical = ps_source_canonical(s->source, err);
 	return canonical ? 0 : -EINVAL;
@@ -121,7 +119,7 @@ static int copy_given(struct ps_given *to, const struct ps_given *from)
 	for (size_t i = 0; rc == 0 && i < from->n; i++) {
 		const struct ps_opt *opt = ps_options_find(from->v[i].name);
 
-		if (opt && !(opt->flags & (PS_OPT_LOCAL | PS_OPT_CLI_ONLY)))
+		if (opt && !(opt->flags & PS_OPT_LOCAL))
 			rc = ps_given_add(to, opt->name, from->v[i].value, NULL);
 	}
 	return rc;
@@ -136,13 +134,13 @@ static int give_number(struct ps_given *to, const char *name, unsigned n)
 {
 	char text[16];
 
-	snprintf(text, sizeof text, "%u", n);
+	snprintf(text, sizeof(text), "%u", n);
 	return ps_given_add(to, name, text, NULL);
 }
 
 static int add_env(struct ps_mount_request *r, size_t n, const char *variable)
 {
-	char **v = reallocarray(r->env, n + 2, sizeof *v);
+	char **v = reallocarray(r->env, n + 2, sizeof(*v));
 
 	if (!v)
 		return -ENOMEM;
@@ -208,7 +206,7 @@ int ps_request_check(const struct ps_mount_request *r, struct ps_error *err)
 	return 0;
 }
 
-/* The wire ------------------------------------------------------------------------------------------- */
+/* As messages of the control protocol -------------------------------------------------------------- */
 
 static int encode_given(const struct ps_given *given, struct ps_given *to)
 {
@@ -325,6 +323,32 @@ int ps_request_options(const struct ps_mount_request *r, const struct ps_source_
 	ps_mount_options_init(ret);
 	for (size_t p = 0; rc == 0 && p < PS_ARRAY_LEN(parts); p++)
 		for (size_t i = 0; rc == 0 && i < parts[p]->n; i++)
-			rc = ps_opts_set(&passed_on, ret, parts[p]->v[i].name, parts[p]->v[i].value, err);
+			rc = ps_options_set(ret, parts[p]->v[i].name, parts[p]->v[i].value, err);
+	return rc;
+}
+
+int ps_option_check_sources(const struct ps_opt *opt, const struct ps_source_request *sources, size_t nsources,
+        struct ps_error *err)
+{
+	const char *texts[PS_SOURCES_MAX];
+
+	for (size_t i = 0; i < nsources; i++)
+		texts[i] = sources[i].source;
+	return ps_option_check_kinds(opt, texts, nsources, err);
+}
+
+int ps_options_check_sources(const struct ps_given *given, size_t ngiven, const struct ps_source_request *sources,
+        size_t nsources, struct ps_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < ngiven; i++) {
+		const struct ps_opt *opt = ps_options_find(given->v[i].name);
+
+		/* The headers of a file are given before it: its name is what the user wrote. */
+		if (opt && (rc == 0 || strcmp(opt->name, "header-file") == 0) &&
+		        ps_option_check_sources(opt, sources, nsources, err) < 0)
+			rc = -EINVAL;
+	}
 	return rc;
 }

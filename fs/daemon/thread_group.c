@@ -1,21 +1,21 @@
-#include "daemon/thread_group.h"
+#include "daemon/daemon_private.h"
 
-void ps_threads_init(struct ps_threads *threads)
+void ps_thread_group_init(struct ps_thread_group *threads)
 {
-	*threads = (struct ps_threads){0};
+	*threads = (struct ps_thread_group){0};
 	pthread_mutex_init(&threads->lock, NULL);
 }
 
-void ps_threads_fini(struct ps_threads *threads)
+void ps_thread_group_fini(struct ps_thread_group *threads)
 {
 	pthread_mutex_destroy(&threads->lock);
 }
 
-int ps_threads_start(struct ps_threads *threads, void *(*fn)(void *), void *arg)
+int ps_thread_group_start(struct ps_thread_group *threads, void *(*fn)(void *), void *arg)
 {
 	pthread_t thread;
 
-	/* Counted first: it may have gone before we are told that it runs. */
+	/* Counted first: it may have ended before pthread_create() returns. */
 	{
 		PS_LOCK_SCOPE(&threads->lock);
 		threads->n++;
@@ -28,7 +28,7 @@ int ps_threads_start(struct ps_threads *threads, void *(*fn)(void *), void *arg)
 	return rc;
 }
 
-void ps_threads_go(struct ps_threads *threads, void (*leaves)(void *arg), void *arg)
+void ps_thread_group_go(struct ps_thread_group *threads, void (*leaves)(void *arg), void *arg)
 {
 	pthread_t before;
 	bool any;
@@ -46,13 +46,13 @@ void ps_threads_go(struct ps_threads *threads, void (*leaves)(void *arg), void *
 		pthread_join(before, NULL);
 }
 
-unsigned ps_threads_count(struct ps_threads *threads)
+unsigned ps_thread_group_count(struct ps_thread_group *threads)
 {
 	PS_LOCK_SCOPE(&threads->lock);
 	return threads->n;
 }
 
-void ps_threads_join(struct ps_threads *threads)
+void ps_thread_group_join(struct ps_thread_group *threads)
 {
 	pthread_t last;
 

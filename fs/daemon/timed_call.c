@@ -1,4 +1,4 @@
-#include "daemon/timed_call.h"
+#include "daemon/daemon.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,12 +36,12 @@ static int wait_child(pid_t pid, uint64_t deadline_ns)
 	}
 }
 
-static int begin(struct ps_guarded_call *call)
+static int begin(struct ps_timed_call *call)
 {
 	int ends[2];
 
 	call->out = -1;
-	call->text = (struct ps_strbuf){.max = PS_GUARDED_MAX_NBYTES};
+	call->text = (struct ps_strbuf){.max = PS_TIMED_MAX_NBYTES};
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -errno;
 	fflush(NULL);
@@ -61,21 +61,21 @@ static int begin(struct ps_guarded_call *call)
 }
 
 /* What has come; true: it was the last. */
-static bool collect(struct ps_guarded_call *call)
+static bool collect(struct ps_timed_call *call)
 {
 	char buf[8192];
-	ssize_t got = read(call->out, buf, sizeof buf);
+	ssize_t got = read(call->out, buf, sizeof(buf));
 
 	if (got > 0)
 		ps_strbuf_addn(&call->text, buf, (size_t)got);
 	if (got < 0 && errno != EINTR)
 		call->rc = -errno;
 	else if (got == 0 && call->text.failed)
-		call->rc = call->text.len < PS_GUARDED_MAX_NBYTES - sizeof buf ? -ENOMEM : -EFBIG;
+		call->rc = call->text.len < PS_TIMED_MAX_NBYTES - sizeof(buf) ? -ENOMEM : -EFBIG;
 	return got == 0 || call->rc < 0;
 }
 
-static void end(struct ps_guarded_call *call, uint64_t deadline_ns)
+static void end(struct ps_timed_call *call, uint64_t deadline_ns)
 {
 	close(call->out);
 	if (call->rc < 0)
@@ -85,10 +85,10 @@ static void end(struct ps_guarded_call *call, uint64_t deadline_ns)
 		call->rc = status;
 }
 
-void ps_guarded_run_all(struct ps_guarded_call *calls, size_t n, int timeout_ms)
+void ps_timed_run_all(struct ps_timed_call *calls, size_t n, int timeout_ms)
 {
 	uint64_t deadline_ns = ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS, now;
-	ps_autofree struct pollfd *p = calloc(n ? n : 1, sizeof *p);
+	ps_autofree struct pollfd *p = calloc(n ? n : 1, sizeof(*p));
 	size_t open = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -116,7 +116,7 @@ void ps_guarded_run_all(struct ps_guarded_call *calls, size_t n, int timeout_ms)
 	}
 }
 
-char *ps_guarded_take(struct ps_guarded_call *call)
+char *ps_timed_take(struct ps_timed_call *call)
 {
 	ps_strbuf_add(&call->text, "");
 	char *text = ps_strbuf_take(&call->text);
@@ -126,13 +126,13 @@ char *ps_guarded_take(struct ps_guarded_call *call)
 	return text;
 }
 
-int ps_guarded_run(int (*fn)(void *arg, int out), void *arg, int timeout_ms, char **ret_text)
+int ps_timed_run(int (*fn)(void *arg, int out), void *arg, int timeout_ms, char **ret_text)
 {
-	struct ps_guarded_call call = {.fn = fn, .arg = arg};
+	struct ps_timed_call call = {.fn = fn, .arg = arg};
 
-	ps_guarded_run_all(&call, 1, timeout_ms);
+	ps_timed_run_all(&call, 1, timeout_ms);
 	if (ret_text)
-		*ret_text = ps_guarded_take(&call);
+		*ret_text = ps_timed_take(&call);
 	else
 		ps_strbuf_fini(&call.text);
 	return call.rc;
@@ -154,16 +154,16 @@ static int stat_file(void *arg, int out)
 
 	if (stat(arg, &st) < 0)
 		return -errno;
-	return write(out, &st.st_mode, sizeof st.st_mode) == (ssize_t)sizeof st.st_mode ? 0 : -EIO;
+	return write(out, &st.st_mode, sizeof(st.st_mode)) == (ssize_t)sizeof(st.st_mode) ? 0 : -EIO;
 }
 
-int ps_guarded_stat(const char *path, int timeout_ms, mode_t *ret_mode)
+int ps_timed_stat(const char *path, int timeout_ms, mode_t *ret_mode)
 {
 	ps_autofree char *text = NULL;
-	int rc = ps_guarded_run(stat_file, (void *)(uintptr_t)path, timeout_ms, &text);
+	int rc = ps_timed_run(stat_file, (void *)(uintptr_t)path, timeout_ms, &text);
 
 	if (rc == 0 && ret_mode)
-		memcpy(ret_mode, text, sizeof *ret_mode);
+		memcpy(ret_mode, text, sizeof(*ret_mode));
 	return rc;
 }
 
@@ -177,10 +177,10 @@ static int real_path(void *arg, int out)
 	return write(out, path, (size_t)n) == n ? 0 : -EIO;
 }
 
-int ps_guarded_realpath(const char *path, int timeout_ms, char **ret_path)
+int ps_timed_realpath(const char *path, int timeout_ms, char **ret_path)
 {
 	return drop_on_error(
-	        ps_guarded_run(real_path, (void *)(uintptr_t)path, timeout_ms, ret_path), ret_path);
+	        ps_timed_run(real_path, (void *)(uintptr_t)path, timeout_ms, ret_path), ret_path);
 }
 
 struct umount_args {
@@ -196,9 +196,9 @@ static int call_umount(void *arg, int out)
 	return umount2(a->path, a->flags) < 0 ? -errno : 0;
 }
 
-int ps_guarded_umount(const char *path, int flags, int timeout_ms)
+int ps_timed_umount(const char *path, int flags, int timeout_ms)
 {
-	return ps_guarded_run(call_umount, &(struct umount_args){path, flags}, timeout_ms, NULL);
+	return ps_timed_run(call_umount, &(struct umount_args){path, flags}, timeout_ms, NULL);
 }
 
 static int exec_program(void *arg, int out)
@@ -213,9 +213,9 @@ static int exec_program(void *arg, int out)
 	return errno == ENOENT ? -EXIT_NO_PROGRAM : -errno;
 }
 
-int ps_guarded_exec(char *const argv[], int timeout_ms, char **ret_text)
+int ps_timed_exec(char *const argv[], int timeout_ms, char **ret_text)
 {
-	int rc = ps_guarded_run(exec_program, (void *)(uintptr_t)argv, timeout_ms, ret_text);
+	int rc = ps_timed_run(exec_program, (void *)(uintptr_t)argv, timeout_ms, ret_text);
 
 	if (rc == -EXIT_NO_PROGRAM)
 		return -ENOENT;

@@ -2,70 +2,70 @@
 
 #include "base/cleanup.h"
 
-/* So many reads tell a habit from a glance at a header. */
+/* Fewer reads may be a look at a header, and no pattern. */
 #define ENOUGH_READS 8
 /* The kernel's first read-ahead is 4 times a read of 32 KiB, and of a larger one this much or more. */
 #define FIRST_LARGE_NBYTES (256u * 1024)
 
 #define KIND_BITS 2
 
-static _Atomic uint64_t *slot_of(const struct ps_appetite *appetite, pid_t tid)
+static _Atomic uint64_t *slot_of(const struct ps_access_pattern *pattern, pid_t tid)
 {
-	return (_Atomic uint64_t *)&appetite->threads[(uint32_t)tid * UINT32_C(2654435761) >> 24];
+	return (_Atomic uint64_t *)&pattern->threads[(uint32_t)tid * UINT32_C(2654435761) >> 24];
 }
-_Static_assert(PS_APPETITE_SLOTS == 256, "the hash has 8 bits");
+_Static_assert(PS_ACCESS_PATTERN_SLOTS == 256, "the hash has 8 bits");
 
 /* The thread's own, or -1. */
-static int known(const struct ps_appetite *appetite, pid_t tid)
+static int known(const struct ps_access_pattern *pattern, pid_t tid)
 {
-	uint64_t seen = tid > 0 ? atomic_load_explicit(slot_of(appetite, tid), memory_order_relaxed) : 0;
+	uint64_t seen = tid > 0 ? atomic_load_explicit(slot_of(pattern, tid), memory_order_relaxed) : 0;
 
 	return seen >> KIND_BITS == (uint64_t)tid && seen ? (int)(seen & ((1 << KIND_BITS) - 1)) : -1;
 }
 
-enum ps_appetite_kind ps_appetite_guess(const struct ps_appetite *appetite, pid_t tid)
+enum ps_access_pattern_kind ps_access_pattern_guess(const struct ps_access_pattern *pattern, pid_t tid)
 {
-	int kind = known(appetite, tid);
+	int kind = known(pattern, tid);
 
-	return kind >= 0 ? (enum ps_appetite_kind)kind
-	                 : (enum ps_appetite_kind)atomic_load_explicit(&appetite->latest, memory_order_relaxed);
+	return kind >= 0 ? (enum ps_access_pattern_kind)kind
+	                 : (enum ps_access_pattern_kind)atomic_load_explicit(&pattern->latest, memory_order_relaxed);
 }
 
-static void learn(struct ps_appetite *appetite, pid_t tid, enum ps_appetite_kind kind)
+static void learn(struct ps_access_pattern *pattern, pid_t tid, enum ps_access_pattern_kind kind)
 {
 	if (tid > 0)
-		atomic_store_explicit(slot_of(appetite, tid), (uint64_t)tid << KIND_BITS | (uint64_t)kind,
+		atomic_store_explicit(slot_of(pattern, tid), (uint64_t)tid << KIND_BITS | (uint64_t)kind,
 		        memory_order_relaxed);
-	atomic_store_explicit(&appetite->latest, (int)kind, memory_order_relaxed);
+	atomic_store_explicit(&pattern->latest, (int)kind, memory_order_relaxed);
 }
 
-void ps_appetite_direct_read(
-        struct ps_appetite *appetite, struct ps_meal *meal, size_t nbytes, bool mapped)
+void ps_access_pattern_direct_read(
+        struct ps_access_pattern *pattern, struct ps_handle_reads *seen, size_t nbytes, bool mapped)
 {
-	unsigned n = atomic_fetch_add_explicit(&meal->nreads, 1, memory_order_relaxed) + 1, nsmall, nmapped;
+	unsigned n = atomic_fetch_add_explicit(&seen->nreads, 1, memory_order_relaxed) + 1, nsmall, nmapped;
 
 	if (mapped)
-		atomic_fetch_add_explicit(&meal->nmapped, 1, memory_order_relaxed);
-	else if (nbytes < PS_APPETITE_SMALL_NBYTES)
-		atomic_fetch_add_explicit(&meal->nsmall, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&seen->nmapped, 1, memory_order_relaxed);
+	else if (nbytes < PS_ACCESS_PATTERN_SMALL_NBYTES)
+		atomic_fetch_add_explicit(&seen->nsmall, 1, memory_order_relaxed);
 	if (n < ENOUGH_READS || (n & (n - 1)) != 0)
 		return;
-	nmapped = atomic_load_explicit(&meal->nmapped, memory_order_relaxed);
-	nsmall = atomic_load_explicit(&meal->nsmall, memory_order_relaxed);
-	learn(appetite, meal->tid,
-	        nmapped > n / 2  ? PS_EATS_MAPPED
-	        : nsmall > n / 2 ? PS_EATS_SMALL
-	                         : PS_EATS_LARGE);
+	nmapped = atomic_load_explicit(&seen->nmapped, memory_order_relaxed);
+	nsmall = atomic_load_explicit(&seen->nsmall, memory_order_relaxed);
+	learn(pattern, seen->tid,
+	        nmapped > n / 2  ? PS_READS_MAPPED
+	        : nsmall > n / 2 ? PS_READS_SMALL
+	                         : PS_READS_LARGE);
 }
 
-void ps_appetite_cached_read(
-        struct ps_appetite *appetite, struct ps_meal *meal, size_t nbytes, size_t read_ahead_nbytes)
+void ps_access_pattern_cached_read(
+        struct ps_access_pattern *pattern, struct ps_handle_reads *seen, size_t nbytes, size_t read_ahead_nbytes)
 {
-	if (atomic_fetch_add_explicit(&meal->nreads, 1, memory_order_relaxed) != 0)
+	if (atomic_fetch_add_explicit(&seen->nreads, 1, memory_order_relaxed) != 0)
 		return;
 	bool large = nbytes >= PS_MIN((size_t)FIRST_LARGE_NBYTES, read_ahead_nbytes);
 	/* A mapping's read-ahead is large, too. */
-	if (large && known(appetite, meal->tid) == PS_EATS_MAPPED)
+	if (large && known(pattern, seen->tid) == PS_READS_MAPPED)
 		return;
-	learn(appetite, meal->tid, large ? PS_EATS_LARGE : PS_EATS_SMALL);
+	learn(pattern, seen->tid, large ? PS_READS_LARGE : PS_READS_SMALL);
 }

@@ -7,7 +7,7 @@
  * mount's latest reader if that thread is new. The first file of all is taken for one that is read in large
  * pieces, as cat, cp, and Python's open() do: they ask for st_blksize.
  *
- * Ownership: part of a ps_fs; one ps_meal a handle. Threads: any. Locks: none; a lost update costs a guess. */
+ * Ownership: part of a ps_fs; one ps_handle_reads a handle. Threads: any. Locks: none; a lost update costs a guess. */
 #ifndef PS_FUSE_ACCESS_PATTERN_H
 #define PS_FUSE_ACCESS_PATTERN_H
 
@@ -17,31 +17,31 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum ps_appetite_kind { PS_EATS_LARGE, PS_EATS_SMALL, PS_EATS_MAPPED };
+enum ps_access_pattern_kind { PS_READS_LARGE, PS_READS_SMALL, PS_READS_MAPPED };
 
 /* Reads of fewer bytes are small ones. */
-#define PS_APPETITE_SMALL_NBYTES (64u * 1024)
+#define PS_ACCESS_PATTERN_SMALL_NBYTES (64u * 1024)
 
-#define PS_APPETITE_SLOTS 256
-struct ps_appetite {
-	_Atomic uint64_t threads[PS_APPETITE_SLOTS]; /* id above, kind below, by hash; 0: free */
+#define PS_ACCESS_PATTERN_SLOTS 256
+struct ps_access_pattern {
+	_Atomic uint64_t threads[PS_ACCESS_PATTERN_SLOTS]; /* id above, kind below, by hash; 0: free */
 	_Atomic int latest;                          /* kind */
 };
 
 /* What is known of one handle. */
-struct ps_meal {
-	pid_t tid; /* who opened; 0 if it cannot be told */
+struct ps_handle_reads {
+	pid_t tid; /* who opened; 0: unknown */
 	_Atomic unsigned nreads, nsmall, nmapped;
 };
 
 /* How the thread's next file will probably be read. */
-enum ps_appetite_kind ps_appetite_guess(const struct ps_appetite *appetite, pid_t tid);
+enum ps_access_pattern_kind ps_access_pattern_guess(const struct ps_access_pattern *pattern, pid_t tid);
 
 /* A direct handle's read(2), or with `mapped` a page of it that the kernel wants for a mapping. */
-void ps_appetite_direct_read(
-        struct ps_appetite *appetite, struct ps_meal *meal, size_t nbytes, bool mapped);
-/* The kernel's READ for a cached handle, of whose reads(2) its first read-ahead alone tells something. */
-void ps_appetite_cached_read(
-        struct ps_appetite *appetite, struct ps_meal *meal, size_t nbytes, size_t read_ahead_nbytes);
+void ps_access_pattern_direct_read(
+        struct ps_access_pattern *pattern, struct ps_handle_reads *seen, size_t nbytes, bool mapped);
+/* The kernel's READ for a cached handle, of whose read(2) calls the first read-ahead alone shows the size. */
+void ps_access_pattern_cached_read(
+        struct ps_access_pattern *pattern, struct ps_handle_reads *seen, size_t nbytes, size_t read_ahead_nbytes);
 
 #endif

@@ -1,40 +1,55 @@
 #include "fuse/fs.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 
-void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
-        const struct ps_mount_options *options, const char *mountpoint)
+struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
+        const struct ps_mount_options *options, const char *mountpoint, json_t *(*mounts)(void *arg), void *mounts_arg)
 {
+	struct ps_fs *fs = aligned_alloc(_Alignof(struct ps_fs), sizeof(*fs));
+
+	if (!fs)
+		return NULL;
 	*fs = (struct ps_fs){.cache = cache,
 	        .sources = sources,
 	        .nsources = nsources,
 	        .named = sources[0].name[0],
 	        .options = options,
 	        .mountpoint = mountpoint,
+	        .mounts = mounts,
+	        .mounts_arg = mounts_arg,
 	        .mounted_at_s = ps_clock_real_s(),
 	        .read_ahead_nbytes = 128 * 1024};
+	_Static_assert(offsetof(struct ps_fs, passthrough.handshake) == 0, "handshake.h");
 	_Static_assert(PS_FS_READ_NBYTES <= PS_READ_MAX_NBYTES, "a READ is one read of the cache");
 	pthread_mutex_init(&fs->lock, NULL);
 	ps_list_init(&fs->opens);
-	ps_pending_table_init(&fs->pending);
+	ps_inflight_table_init(&fs->inflight);
 	ps_openmode_init(&fs->openmodes);
 	ps_background_init(&fs->background);
 	ps_read_stats_init(&fs->reads);
+	return fs;
 }
 
-void ps_fs_fini(struct ps_fs *fs)
+void ps_fs_free(struct ps_fs *fs)
 {
 	ps_read_stats_fini(&fs->reads);
 	ps_background_fini(&fs->background);
 	ps_openmode_fini(&fs->openmodes);
-	ps_pending_table_fini(&fs->pending);
+	ps_inflight_table_fini(&fs->inflight);
 	pthread_mutex_destroy(&fs->lock);
+	free(fs);
 }
 
-/* Names ------------------------------------------------------------------------------------------- */
+bool ps_fs_drain(struct ps_fs *fs, unsigned timeout_ms)
+{
+	return ps_inflight_drain(&fs->inflight, false, timeout_ms);
+}
+
+/* Names -------------------------------------------------------------------------------------------- */
 
 static bool begin_notifying(struct ps_fs *fs)
 {
@@ -101,7 +116,7 @@ static void close_open(struct ps_fs *fs, struct ps_open *open)
 
 struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like)
 {
-	struct ps_open *open = malloc(sizeof *open), copy = *like;
+	struct ps_open *open = malloc(sizeof(*open)), copy = *like;
 	bool closing;
 
 	if (!open) {
@@ -202,7 +217,7 @@ void ps_fs_stat(
 		/* All of it, whatever is cached: fewer would look like holes to tar and cp. */
 		ret->st_blocks = (blkcnt_t)(attr->size / 512 + (attr->size % 512 != 0));
 	}
-	/* An origin that tells no time gives the epoch; the time of the mount would change with every mount.
+	/* An origin without times gives the epoch; the time of the mount would change with every mount.
 	 */
 	ret->st_mtim.tv_sec = attr->mtime_s > 0 ? attr->mtime_s : 0;
 	ret->st_atim = ret->st_ctim = ret->st_mtim;
@@ -228,9 +243,4 @@ int ps_fs_errno(int errnum)
 	default: /* also a timeout: programs know EIO, and few know ETIMEDOUT from read() */
 		return EIO;
 	}
-}
-
-struct ps_handshake *ps_handshake_of(void *userdata)
-{
-	return &((struct ps_fs *)userdata)->passthrough.handshake;
 }

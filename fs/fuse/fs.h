@@ -7,13 +7,13 @@
  *   63        48 47          40 39                    0
  *   |  alias    |  source      |  number of the node  |     alias: openmode.h; source: whose node it is
  *
- * ps_fs_node() and ps_fs_ino() know. Ownership: a ps_fs belongs to the mount that made it;
- * open files belong to the kernel until it releases them, and what it never released is closed by
- * ps_fs_close_all(). Threads: any, but init, fini, watch, unwatch and close_all.   Locks: fs.lock covers the list of open
- * files, and what of notifications is said below.
+ * ps_fs_node() and ps_fs_ino() know. Ownership: a ps_fs belongs to the mount that made it; open files belong to the
+ * kernel until it releases them, and what it never released is closed by ps_fs_close_all(). Threads: any, but new,
+ * free, watch, unwatch and close_all.   Locks: fs.lock covers the list of open files, and what of notifications is
+ * said below.
  *
- * Notifications (names that changed) are written by the datasets' threads. The kernel holds one up while a LOOKUP in the same
- * folder waits for us, so the loop serves until it is done: ps_fs_hush() before the loop is ended. */
+ * Notifications (names that changed) are written by the datasets' threads. The kernel holds one up while a LOOKUP in
+ * the same folder waits for us, so the loop serves until it is done: ps_fs_hush() before the loop is ended. */
 #ifndef PS_FUSE_FS_H
 #define PS_FUSE_FS_H
 
@@ -21,10 +21,9 @@
 #include <sys/stat.h>
 
 #include "fuse/access_pattern.h"
-#include "fuse/background.h"
 #include "base/list.h"
 #include "cache.h"
-#include "fuse/fuse_api.h"
+#include "fuse/fuse.h"
 #include "fuse/openmode.h"
 #include "options/options.h"
 #include "fuse/passthrough.h"
@@ -46,24 +45,17 @@ struct ps_open {
 	struct ps_handle *handle; /* PS_OPEN_FILE */
 	bool in_mode;             /* counted in fs.openmodes, as: */
 	enum ps_open_mode mode;
-	struct ps_meal meal;
+	struct ps_handle_reads reads;
 	struct ps_dir *dir;       /* PS_OPEN_DIR; NULL for a virtual folder */
 	pthread_mutex_t reader;   /* of a folder or a virtual file, one at a time; freeing waits for it */
 	char *text;               /* PS_OPEN_VIRTUAL */
 	size_t text_len;
-	struct ps_plan_feed *feed; /* of .penstock/plan, once something was told; fs.background's */
+	struct ps_plan_feed *feed; /* of .penstock/plan, once something was written to it; fs.background's */
 };
 
 #define PS_SOURCE_SHIFT 40
-struct ps_fs_source {
-	char *name; /* of its folder; "": it is the root */
-	struct ps_dataset *dataset;
-	uint64_t root;
-	struct ps_fs *fs;
-	struct ps_watch watch;
-};
-
 struct ps_fs {
+	struct ps_passthrough passthrough; /* first: the session's user data begins with its handshake */
 	struct ps_cache *cache;
 	struct ps_fs_source *sources;
 	size_t nsources;
@@ -75,11 +67,10 @@ struct ps_fs {
 	json_t *(*mounts)(void *arg);
 	void *mounts_arg;
 	struct fuse_session *session;
-	struct ps_passthrough passthrough;
 	struct ps_openmode_table openmodes;
-	struct ps_appetite appetite;
+	struct ps_access_pattern access_pattern;
 	_Atomic size_t read_ahead_nbytes; /* the kernel's, for this mount */
-	struct ps_pending_table pending;
+	struct ps_inflight_table inflight;
 	struct ps_background background;
 	pthread_mutex_t lock; /* opens, closing, hushed, nnotifying */
 	struct ps_list opens;
@@ -88,11 +79,6 @@ struct ps_fs {
 	unsigned nnotifying;
 	_Alignas(64) struct ps_read_stats reads; /* through the daemon; the kernel's own are not known */
 };
-
-/* All is borrowed until fini. With named false there is one source. */
-void ps_fs_init(struct ps_fs *fs, struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
-        const struct ps_mount_options *options, const char *mountpoint);
-void ps_fs_fini(struct ps_fs *fs);
 
 /* From here on the kernel is notified of names that change: before the session's loop begins. */
 void ps_fs_watch(struct ps_fs *fs);
@@ -119,7 +105,7 @@ void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret);
 /* source NULL: of a virtual node. */
 void ps_fs_stat(
         const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct stat *ret);
-/* What the kernel is told for an errno of the cache. */
+/* What the kernel gets for an errno of the cache. */
 int ps_fs_errno(int errnum);
 
 #endif

@@ -65,11 +65,11 @@ _Static_assert(sizeof(struct kernel_init_out) == 64, "struct fuse_init_out of pr
 
 static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 {
-	struct ps_handshake *hs = ps_handshake_of(userdata);
+	struct ps_handshake *hs = userdata;
 	ssize_t n = read(fd, buf, len);
 	const struct kernel_in_header *header = buf;
 
-	if (n < (ssize_t)(sizeof *header + sizeof(struct kernel_init_in)) || header->opcode != KERNEL_OP_INIT)
+	if (n < (ssize_t)(sizeof(*header) + sizeof(struct kernel_init_in)) || header->opcode != KERNEL_OP_INIT)
 		return n;
 	const struct kernel_init_in *init = (const void *)(header + 1);
 	uint32_t offer = init->flags & KERNEL_INIT_EXT ? init->flags2 : 0;
@@ -82,7 +82,7 @@ static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 
 static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 {
-	struct ps_handshake *hs = ps_handshake_of(userdata);
+	struct ps_handshake *hs = userdata;
 	const struct kernel_out_header *header = iov[0].iov_base;
 	struct kernel_init_out init;
 
@@ -90,12 +90,12 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 	        header->unique != atomic_load(&hs->init_unique))
 		return writev(fd, iov, count);
 	atomic_store(&hs->init_unique, 0);
-	if (header->error || count != 2 || iov[1].iov_len != sizeof init) {
+	if (header->error || count != 2 || iov[1].iov_len != sizeof(init)) {
 		atomic_store(&hs->passthrough, false);
 		atomic_store(&hs->direct_mmap, false);
 		return writev(fd, iov, count);
 	}
-	memcpy(&init, iov[1].iov_base, sizeof init);
+	memcpy(&init, iov[1].iov_base, sizeof(init));
 	/* This libfuse knows the flag and does not send it; without it a lookup that waits for the origin holds up
 	 * everything in its folder. */
 	if (atomic_load(&hs->parallel_dirops))
@@ -109,7 +109,7 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 		init.flags2 |= KERNEL_PASSTHROUGH;
 		init.max_stack_depth = hs->stacked + 1; /* the kernel counts this mount as well */
 	}
-	struct iovec completed[2] = {iov[0], {&init, sizeof init}};
+	struct iovec completed[2] = {iov[0], {&init, sizeof(init)}};
 	return writev(fd, completed, 2);
 }
 

@@ -4,8 +4,8 @@
  * libfuse >= 3.17 has both in its own API. With an older one its I/O functions are ours for the exchange: the
  * kernel's offer is read, and the answer completed, on their way through.
  *
- * Ownership: part of a ps_fs; libfuse hands the ps_fs to our I/O functions.
- * Threads: install before the loop; the rest from any. Locks: none. Blocks: never. */
+ * Ownership: part of a ps_fs; libfuse hands the session's user data to our I/O functions, which begins with a
+ * ps_handshake. Threads: install before the loop; the rest from any. Locks: none. Blocks: never. */
 #ifndef PS_FUSE_HANDSHAKE_H
 #define PS_FUSE_HANDSHAKE_H
 
@@ -13,7 +13,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fuse/fuse_api.h"
+/* libfuse's low-level API, in one version for all of fs/. */
+#define FUSE_USE_VERSION 312
+#include <fuse_lowlevel.h>
+
+/* From 3.17 on libfuse itself knows passthrough and direct I/O with mmap. */
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)
+#define PS_FUSE_KNOWS_PASSTHROUGH 1
+#else
+#define PS_FUSE_KNOWS_PASSTHROUGH 0
+#endif
 
 struct ps_handshake {
 	/* set before install: */
@@ -31,8 +40,5 @@ int ps_handshake_install(struct ps_handshake *hs, struct fuse_session *session);
 
 /* For the init callback. */
 void ps_handshake_init_op(struct ps_handshake *hs, struct fuse_conn_info *conn);
-
-/* libfuse's I/O functions get the session's user data; this tells where our part of it is. */
-struct ps_handshake *ps_handshake_of(void *userdata);
 
 #endif

@@ -1,4 +1,4 @@
-#include "fuse/metrics.h"
+#include "fuse/fuse.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -79,7 +79,7 @@ static const struct row of_mount[] = {
         {"files", GAUGE, "Files that the mount shows."},
         {"listed_at", GAUGE, "When the origin was listed last, in seconds since 1970."},
         {"next_listing_at", GAUGE, "When it will be listed next, in seconds since 1970; only with --refresh."},
-        {"refresh_seconds", GAUGE, "The interval of --refresh; 0: it is listed when somebody asks."},
+        {"refresh_seconds", GAUGE, "The interval of --refresh; 0: the source is listed on request alone."},
         {"listing", FLAG, "1 while a listing of the origin is under way."},
         {"listing_error", FLAG, "1 if the last listing failed."},
         {"offline", FLAG, "1 while the origin does not answer."},
@@ -126,7 +126,7 @@ static const json_t *at_path(const json_t *object, const char *path)
 	for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
 		char name[32];
 
-		snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
+		snprintf(name, sizeof(name), "%.*s", (int)(dot - path), path);
 		object = json_object_get(object, name);
 	}
 	return json_object_get(object, path);
@@ -146,7 +146,7 @@ struct subjects {
 
 static void add_subject(struct subjects *all, const json_t *object, struct ps_strbuf *labels)
 {
-	struct subject *v = reallocarray(all->v, all->n + 1, sizeof *v);
+	struct subject *v = reallocarray(all->v, all->n + 1, sizeof(*v));
 	char *owned = ps_strbuf_take(labels);
 
 	if (v)

@@ -9,7 +9,7 @@
 
 /* A thread that has not come again after so long was killed, or found the name gone. */
 #define STALE_NS (90 * PS_NS_PER_S)
-/* Who cannot be told from others is not sent on twice within so long, whoever it was. */
+/* Threads that are unknown share one limit: within this time only one of them is sent to an alias. */
 #define STALE_ANYONE_NS PS_NS_PER_S
 
 /* One node id with handles. */
@@ -61,13 +61,13 @@ void ps_openmode_fini(struct ps_openmode_table *table)
 	pthread_mutex_destroy(&table->lock);
 }
 
-/* The functions below need the table's lock held. ---------------------------------------------------- */
+/* The functions below need the table's lock held. -------------------------------------------------- */
 
 static struct ps_openmode_node *find(struct ps_openmode_table *table, uint64_t number)
 {
 	struct ps_openmode_node *node;
 
-	HASH_FIND(hh, table->nodes, &number, sizeof number, node);
+	HASH_FIND(hh, table->nodes, &number, sizeof(number), node);
 	return node;
 }
 
@@ -78,12 +78,12 @@ static struct ps_openmode_node *find_or_add(struct ps_openmode_table *table, fus
 
 	if (node)
 		return node;
-	node = calloc(1, sizeof *node);
+	node = calloc(1, sizeof(*node));
 	if (!node)
 		return NULL;
 	node->number = number;
 	node->current = ino >> PS_ALIAS_SHIFT; /* what the kernel has is as good as any */
-	HASH_ADD(hh, table->nodes, number, sizeof node->number, node);
+	HASH_ADD(hh, table->nodes, number, sizeof(node->number), node);
 	if (!node->hh.tbl) { /* out of memory inside uthash */
 		free(node);
 		return NULL;
@@ -106,7 +106,7 @@ static struct alias *find_or_add_alias(struct ps_openmode_node *node, uint64_t n
 
 	if (alias)
 		return alias;
-	alias = calloc(1, sizeof *alias);
+	alias = calloc(1, sizeof(*alias));
 	if (!alias)
 		return NULL;
 	alias->number = number;

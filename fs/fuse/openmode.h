@@ -4,7 +4,7 @@
  * What the kernel wants (tried on 6.18; fs/fuse/iomode.c): an inode is in one of two modes while any handle of
  * it lives: cached (a cached handle, or a shared mapping of a direct one) or passed (handles that name one
  * backing file). A handle of the other mode is answered EIO. A direct handle fits beside both, but a mapping of
- * it fails with ENODEV while the inode is passed; the daemon hears of no mapping, so it takes each direct
+ * it fails with ENODEV while the inode is passed; the daemon sees no mapping, so it takes each direct
  * handle for mapped. What does not fit gets an inode of its own: an *alias*, another node id of the same
  * version with the same st_ino.
  *
@@ -80,7 +80,7 @@ struct ps_keep {
 
 struct ps_openmode_wish {
 	fuse_ino_t ino;
-	pid_t tid;       /* who opens; 0 if it cannot be told */
+	pid_t tid;       /* who opens; 0: unknown */
 	int complete_fd; /* the data file, if it is complete, verified, and may be passed through; else -1 */
 	bool direct;     /* direct rather than cached, if it is not passed through */
 	struct ps_keep keep; /* of complete_fd, until its backing id is closed; put at once if there is none */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "fuse/virtual.h"
 
 #define STATFS_BLOCK 4096
 
@@ -48,19 +47,19 @@ void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const stru
 
 /* Lookup and getattr, which may wait for a HEAD. */
 struct attr_op {
-	struct ps_pending pending;
+	struct ps_inflight inflight;
 	struct ps_fs *fs;
 	const struct ps_fs_source *source;
 };
 
-static void free_attr_op(struct ps_pending *pending)
+static void free_attr_op(struct ps_inflight *inflight)
 {
-	free(PS_CONTAINER_OF(pending, struct attr_op, pending));
+	free(PS_CONTAINER_OF(inflight, struct attr_op, inflight));
 }
 
 static struct attr_op *new_attr_op(fuse_req_t req, fuse_ino_t ino)
 {
-	struct attr_op *op = malloc(sizeof *op);
+	struct attr_op *op = malloc(sizeof(*op));
 
 	if (!op) {
 		fuse_reply_err(req, ENOMEM);
@@ -68,7 +67,7 @@ static struct attr_op *new_attr_op(fuse_req_t req, fuse_ino_t ino)
 	}
 	op->fs = ps_op_fs(req);
 	op->source = ps_fs_source(op->fs, ino);
-	ps_pending_init(&op->pending, &op->fs->pending, req, free_attr_op, NULL);
+	ps_inflight_init(&op->inflight, &op->fs->inflight, req, free_attr_op, NULL);
 	return op;
 }
 
@@ -103,18 +102,18 @@ static void lookup_done(void *arg, int errnum, const struct ps_attr *attr)
 {
 	struct attr_op *op = arg;
 
-	if (ps_pending_claim(&op->pending))
-		reply_entry(op->pending.req, op->fs, op->source, errnum, attr);
-	ps_pending_put(&op->pending);
+	if (ps_inflight_claim(&op->inflight))
+		reply_entry(op->inflight.req, op->fs, op->source, errnum, attr);
+	ps_inflight_put(&op->inflight);
 }
 
 static void getattr_done(void *arg, int errnum, const struct ps_attr *attr)
 {
 	struct attr_op *op = arg;
 
-	if (ps_pending_claim(&op->pending))
-		reply_attr(op->pending.req, op->fs, op->source, errnum, attr);
-	ps_pending_put(&op->pending);
+	if (ps_inflight_claim(&op->inflight))
+		reply_attr(op->inflight.req, op->fs, op->source, errnum, attr);
+	ps_inflight_put(&op->inflight);
 }
 
 static void lookup_source(fuse_req_t req, struct ps_fs *fs, const char *name)
@@ -152,7 +151,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (!op)
 		return;
 	ps_dataset_lookup(op->source->dataset, ps_fs_node(fs, parent), name, lookup_done, op);
-	ps_pending_issued(&op->pending);
+	ps_inflight_issued(&op->inflight);
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -170,7 +169,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	if (!op)
 		return;
 	ps_dataset_getattr(op->source->dataset, ps_fs_node(fs, ino), getattr_done, op);
-	ps_pending_issued(&op->pending);
+	ps_inflight_issued(&op->inflight);
 }
 
 /* The cache: its quota, and what of it is still free. */
@@ -307,7 +306,7 @@ const struct fuse_lowlevel_ops ps_ops = {
         .fallocate = op_fallocate,
 };
 
-/* Directories ------------------------------------------------------------------------------------- */
+/* Directories -------------------------------------------------------------------------------------- */
 
 #define READDIR_MAX_NBYTES (1u << 20) /* a larger buffer is filled so far */
 
@@ -400,7 +399,7 @@ static void read_dir(fuse_req_t req, size_t size, off_t off, struct fuse_file_in
 		used += n;
 	}
 	pthread_mutex_unlock(&open->reader);
-	/* What there is before an error is told first; who goes on hears of it. */
+	/* Entries before an error are returned first; the next READDIR gets the error. */
 	if (rc < 0 && used == 0)
 		fuse_reply_err(req, ps_fs_errno(-rc));
 	else

@@ -23,7 +23,7 @@ static inline struct ps_open *ps_op_open(const struct fuse_file_info *fi)
 /* Is the request root's, or of the user who mounts and serves this? */
 bool ps_op_is_owner(fuse_req_t req);
 
-/* What the kernel is told of a node. */
+/* What the kernel gets of a node. */
 void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct fuse_entry_param *ret);
 
 /* Answers an open of a folder or a virtual file; what is opened is a copy of `like`, whose contents it takes over. */
@@ -39,5 +39,26 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
         unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes);
 void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+
+/* The hidden folder .penstock/ of a mount: not in the listing of the root, but there for who asks by name.
+ *
+ *   .penstock/stats           JSON, as `penstock status --json` prints it (penstock(1) lists the fields)
+ *   .penstock/metrics         the mount's numbers for Prometheus
+ *   .penstock/cache_metrics   those that its daemon has once for all its mounts, so that no series comes twice
+ *   .penstock/plan            what loaders have announced, as in stats; and by ioctl (fuse.h), the place to announce it
+ *
+ * A file's content is made when it is opened; its size shows as 0, as in /proc.
+ * Threads: any. Blocks: never on the network. */
+bool ps_virtual_is(fuse_ino_t ino);
+bool ps_virtual_is_plan(fuse_ino_t ino);
+/* The virtual node of this name in this folder; 0: none. */
+fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name);
+/* Also of the folder of the sources' folders. */
+void ps_virtual_attr(fuse_ino_t ino, struct ps_attr *ret);
+/* The entry of .penstock/ at this position, or NULL past the end. */
+const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino);
+/* The text of a file; the caller frees it. owner: for root or the mount's owner, with what else the daemon serves; for
+ * others nothing is named but this mount. -ENOMEM. */
+int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, bool owner, char **ret_text, size_t *ret_len);
 
 #endif

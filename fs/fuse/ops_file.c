@@ -3,22 +3,21 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "fuse/ioctl.h"
+#include "fuse/fuse.h"
 #include "fuse/ops.h"
-#include "fuse/virtual.h"
 
 /* Open and release --------------------------------------------------------------------------------- */
 
 struct open_op {
-	struct ps_pending pending;
+	struct ps_inflight inflight;
 	struct ps_fs *fs;
 	fuse_ino_t ino;
 	struct fuse_file_info fi;
 };
 
-static void free_open_op(struct ps_pending *pending)
+static void free_open_op(struct ps_inflight *inflight)
 {
-	free(PS_CONTAINER_OF(pending, struct open_op, pending));
+	free(PS_CONTAINER_OF(inflight, struct open_op, inflight));
 }
 
 void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like)
@@ -43,7 +42,7 @@ static bool wants_direct(struct ps_fs *fs, pid_t tid)
 		return false;
 	if (fs->options->cold_reads != PS_COLD_AUTO)
 		return fs->options->cold_reads == PS_COLD_DIRECT;
-	return ps_appetite_guess(&fs->appetite, tid) == PS_EATS_LARGE;
+	return ps_access_pattern_guess(&fs->access_pattern, tid) == PS_READS_LARGE;
 }
 
 static void put_object(void *object)
@@ -55,9 +54,9 @@ static void put_object(void *object)
 static void reply_file(struct open_op *op, struct ps_handle *handle)
 {
 	struct ps_fs *fs = op->fs;
-	fuse_req_t req = op->pending.req;
+	fuse_req_t req = op->inflight.req;
 	pid_t tid = fuse_req_ctx(req)->pid;
-	struct ps_open like = {.kind = PS_OPEN_FILE, .ino = op->ino, .handle = handle, .meal = {.tid = tid}};
+	struct ps_open like = {.kind = PS_OPEN_FILE, .ino = op->ino, .handle = handle, .reads = {.tid = tid}};
 	int fd = ps_handle_complete_fd(handle), backing_id = 0;
 	const struct ps_openmode_wish wish = {.ino = op->ino,
 	        .tid = tid,
@@ -95,19 +94,19 @@ static void open_done(void *arg, int errnum, struct ps_handle *handle)
 {
 	struct open_op *op = arg;
 
-	if (!ps_pending_claim(&op->pending)) {
+	if (!ps_inflight_claim(&op->inflight)) {
 		if (handle)
 			ps_handle_close(handle);
 	} else if (errnum) {
 		/* ESTALE makes the kernel look the name up again, and open the version that stands for it
 		 * now. */
 		if (errnum == ESTALE)
-			ps_openmode_stale(&op->fs->openmodes, fuse_req_ctx(op->pending.req)->pid);
-		fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
+			ps_openmode_stale(&op->fs->openmodes, fuse_req_ctx(op->inflight.req)->pid);
+		fuse_reply_err(op->inflight.req, ps_fs_errno(errnum));
 	} else {
 		reply_file(op, handle);
 	}
-	ps_pending_put(&op->pending);
+	ps_inflight_put(&op->inflight);
 }
 
 bool ps_op_is_owner(fuse_req_t req)
@@ -142,7 +141,7 @@ void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		open_virtual(req, fs, ino, fi);
 		return;
 	}
-	struct open_op *op = malloc(sizeof *op);
+	struct open_op *op = malloc(sizeof(*op));
 	if (!op) {
 		fuse_reply_err(req, ENOMEM);
 		return;
@@ -150,9 +149,9 @@ void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	op->fs = fs;
 	op->ino = ino;
 	op->fi = *fi;
-	ps_pending_init(&op->pending, &fs->pending, req, free_open_op, NULL);
+	ps_inflight_init(&op->inflight, &fs->inflight, req, free_open_op, NULL);
 	ps_handle_open(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), open_done, op);
-	ps_pending_issued(&op->pending);
+	ps_inflight_issued(&op->inflight);
 }
 
 void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -165,20 +164,20 @@ void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 /* Read --------------------------------------------------------------------------------------------- */
 
 struct read_op {
-	struct ps_pending pending;
+	struct ps_inflight inflight;
 	struct ps_fs *fs;
 	pthread_t issuer; /* who is called back from there did not wait */
 	struct ps_read read;
 };
 
-static void free_read_op(struct ps_pending *pending)
+static void free_read_op(struct ps_inflight *inflight)
 {
-	free(PS_CONTAINER_OF(pending, struct read_op, pending));
+	free(PS_CONTAINER_OF(inflight, struct read_op, inflight));
 }
 
-static void cancel_read_op(struct ps_pending *pending)
+static void cancel_read_op(struct ps_inflight *inflight)
 {
-	ps_read_cancel(&PS_CONTAINER_OF(pending, struct read_op, pending)->read);
+	ps_read_cancel(&PS_CONTAINER_OF(inflight, struct read_op, inflight)->read);
 }
 
 /* Memory as it is; what is in files goes to the kernel through a pipe, without a copy of ours. But on a
@@ -214,16 +213,24 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 {
 	struct read_op *op = PS_CONTAINER_OF(read, struct read_op, read);
 
-	if (ps_pending_claim(&op->pending)) {
+	if (ps_inflight_claim(&op->inflight)) {
 		if (errnum)
-			fuse_reply_err(op->pending.req, ps_fs_errno(errnum));
+			fuse_reply_err(op->inflight.req, ps_fs_errno(errnum));
 		else if (nsegs == 0)
-			fuse_reply_buf(op->pending.req, NULL, 0);
+			fuse_reply_buf(op->inflight.req, NULL, 0);
 		else
 			reply_segments(
-			        op->pending.req, segs, nsegs, !pthread_equal(op->issuer, pthread_self()));
+			        op->inflight.req, segs, nsegs, !pthread_equal(op->issuer, pthread_self()));
 	}
-	ps_pending_put(&op->pending);
+	ps_inflight_put(&op->inflight);
+}
+
+static void reply_hit(void *arg, const struct ps_segment *segs, size_t nsegs)
+{
+	if (nsegs == 0)
+		fuse_reply_buf(arg, NULL, 0);
+	else
+		reply_segments(arg, segs, nsegs, false);
 }
 
 static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_t off)
@@ -242,18 +249,18 @@ static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_
 	fuse_reply_buf(req, copy, n);
 }
 
-/* What the READ tells of how the file is read. The kernel names a lock owner for read(2), and none for pages
+/* What the READ shows of how the file is read. The kernel names a lock owner for read(2), and none for pages
  * that it wants for a mapping or sendfile(2). */
 static void note_read(
         struct ps_fs *fs, struct ps_open *open, size_t size, uint64_t off, const struct fuse_file_info *fi)
 {
 	if (open->mode == PS_MODE_DIRECT) {
-		if (fi->lock_owner == 0 && atomic_load(&open->meal.nmapped) == 0)
+		if (fi->lock_owner == 0 && atomic_load(&open->reads.nmapped) == 0)
 			ps_openmode_mapped(&fs->openmodes, open->ino);
-		ps_appetite_direct_read(&fs->appetite, &open->meal, size, fi->lock_owner == 0);
+		ps_access_pattern_direct_read(&fs->access_pattern, &open->reads, size, fi->lock_owner == 0);
 	} else if (open->mode == PS_MODE_CACHED && off + size < ps_handle_size(open->handle)) {
-		ps_appetite_cached_read(
-		        &fs->appetite, &open->meal, size, atomic_load(&fs->read_ahead_nbytes));
+		ps_access_pattern_cached_read(
+		        &fs->access_pattern, &open->reads, size, atomic_load(&fs->read_ahead_nbytes));
 	}
 }
 
@@ -271,12 +278,15 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 		read_virtual(req, open, size, off);
 		return;
 	}
-	struct read_op *op = malloc(sizeof *op);
+	note_read(fs, open, size, (uint64_t)off, fi);
+	if (ps_handle_try_read(
+	            open->handle, (uint64_t)off, PS_MIN(size, PS_READ_MAX_NBYTES), &fs->reads, reply_hit, req))
+		return;
+	struct read_op *op = malloc(sizeof(*op));
 	if (!op) {
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	note_read(fs, open, size, (uint64_t)off, fi);
 	op->fs = fs;
 	op->issuer = pthread_self();
 	op->read = (struct ps_read){.handle = open->handle,
@@ -284,9 +294,9 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 	        .nbytes = PS_MIN(size, PS_READ_MAX_NBYTES),
 	        .stats = &fs->reads,
 	        .done = read_done};
-	ps_pending_init(&op->pending, &fs->pending, req, free_read_op, cancel_read_op);
+	ps_inflight_init(&op->inflight, &fs->inflight, req, free_read_op, cancel_read_op);
 	ps_handle_read(&op->read);
-	ps_pending_issued(&op->pending);
+	ps_inflight_issued(&op->inflight);
 }
 
 /* Requests on a file ------------------------------------------------------------------------------- */
@@ -314,7 +324,7 @@ static void run_ioctl(struct ps_job *job)
 	if (rc < 0) /* ENOSPC is what the commands ask for */
 		fuse_reply_err(op->req, rc == -ENOSPC ? ENOSPC : ps_fs_errno(-rc));
 	else
-		fuse_reply_ioctl(op->req, 0, &nbytes, op->run == run_warm ? 0 : sizeof nbytes);
+		fuse_reply_ioctl(op->req, 0, &nbytes, op->run == run_warm ? 0 : sizeof(nbytes));
 }
 
 struct plan_op {
@@ -328,7 +338,7 @@ struct plan_op {
 
 static int feed_new(struct ps_fs *fs, bool stranger, struct ps_plan_feed **ret)
 {
-	struct ps_plan_source *sources = calloc(fs->nsources, sizeof *sources);
+	struct ps_plan_source *sources = calloc(fs->nsources, sizeof(*sources));
 	int rc = sources ? 0 : -ENOMEM;
 
 	for (size_t i = 0; sources && i < fs->nsources; i++)
@@ -356,10 +366,10 @@ static void run_plan(struct ps_job *job)
 
 static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, size_t in_nbytes)
 {
-	struct plan_op *op = in_nbytes == sizeof op->text ? malloc(sizeof *op) : NULL;
+	struct plan_op *op = in_nbytes == sizeof(op->text) ? malloc(sizeof(*op)) : NULL;
 
 	if (!op) {
-		fuse_reply_err(req, in_nbytes == sizeof op->text ? ENOMEM : EINVAL);
+		fuse_reply_err(req, in_nbytes == sizeof(op->text) ? ENOMEM : EINVAL);
 		return;
 	}
 	*op = (struct plan_op){.job.run = run_plan,
@@ -367,8 +377,8 @@ static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, siz
 	        .fs = ps_op_fs(req),
 	        .open = open,
 	        .stranger = !ps_op_is_owner(req)};
-	memcpy(&op->text, in, sizeof op->text);
-	if (op->text.nbytes > sizeof op->text.text) {
+	memcpy(&op->text, in, sizeof(op->text));
+	if (op->text.nbytes > sizeof(op->text.text)) {
 		free(op);
 		fuse_reply_err(req, EINVAL);
 		return;
@@ -379,7 +389,7 @@ static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, siz
 /* Listing again ------------------------------------------------------------------------------------ */
 
 struct refresh_op {
-	struct ps_pending pending;
+	struct ps_inflight inflight;
 	struct ps_fs *fs;
 	size_t nleft; /* with what follows under fs.lock */
 	int errnum;   /* the first failure */
@@ -387,9 +397,9 @@ struct refresh_op {
 	struct ps_refresh of[]; /* each source */
 };
 
-static void free_refresh_op(struct ps_pending *pending)
+static void free_refresh_op(struct ps_inflight *inflight)
 {
-	free(PS_CONTAINER_OF(pending, struct refresh_op, pending));
+	free(PS_CONTAINER_OF(inflight, struct refresh_op, inflight));
 }
 
 /* One source's, or (NULL) that all have been asked. */
@@ -409,13 +419,13 @@ static void count_refreshed(struct refresh_op *op, int errnum, const struct ps_r
 	pthread_mutex_unlock(&fs->lock);
 	if (!last)
 		return;
-	if (ps_pending_claim(&op->pending)) {
+	if (ps_inflight_claim(&op->inflight)) {
 		if (op->errnum)
-			fuse_reply_err(op->pending.req, ps_fs_errno(op->errnum));
+			fuse_reply_err(op->inflight.req, ps_fs_errno(op->errnum));
 		else
-			fuse_reply_ioctl(op->pending.req, 0, &op->sum, sizeof op->sum);
+			fuse_reply_ioctl(op->inflight.req, 0, &op->sum, sizeof(op->sum));
 	}
-	ps_pending_put(&op->pending);
+	ps_inflight_put(&op->inflight);
 }
 
 static void refreshed(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result)
@@ -425,20 +435,20 @@ static void refreshed(struct ps_refresh *refresh, int errnum, const struct ps_re
 
 static void ioctl_refresh(fuse_req_t req, struct ps_fs *fs)
 {
-	struct refresh_op *op = malloc(sizeof *op + fs->nsources * sizeof *op->of);
+	struct refresh_op *op = malloc(sizeof(*op) + fs->nsources * sizeof(*op->of));
 
 	if (!op) {
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
 	*op = (struct refresh_op){.fs = fs, .nleft = fs->nsources + 1};
-	ps_pending_init(&op->pending, &fs->pending, req, free_refresh_op, NULL);
+	ps_inflight_init(&op->inflight, &fs->inflight, req, free_refresh_op, NULL);
 	for (size_t i = 0; i < fs->nsources; i++) {
 		op->of[i] = (struct ps_refresh){.watch = &fs->sources[i].watch, .done = refreshed, .arg = op};
 		ps_dataset_refresh(&op->of[i]);
 	}
 	count_refreshed(op, 0, NULL);
-	ps_pending_issued(&op->pending);
+	ps_inflight_issued(&op->inflight);
 }
 
 void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
@@ -447,7 +457,7 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 	static const struct {
 		unsigned cmd;
 		int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
-		bool for_all; /* whoever may read */
+		bool for_all; /* any user who may read */
 	} requests[] = {
 	        {PS_IOC_WARM, run_warm, true},
 	        {PS_IOC_EVICT, ps_handle_evict, false},
@@ -484,7 +494,7 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 		fuse_reply_err(req, EINVAL);
 		return;
 	}
-	struct ioctl_op *op = malloc(sizeof *op);
+	struct ioctl_op *op = malloc(sizeof(*op));
 	if (!op) {
 		fuse_reply_err(req, ENOMEM);
 		return;

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "fuse/ops.h"
-#include "fuse/virtual.h"
 
 static const char prefix[] = "user.penstock.";
 static const char names[] =
@@ -84,12 +83,12 @@ void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
 	struct ps_node_info info = {0};
 	char number[24], text[PS_ERROR_TEXT_LEN];
 
-	/* ls -l asks for a security label and an ACL of each file, until it hears that there never are any. */
+	/* ls -l asks for a security label and an ACL of each file, until the answer is that there never are any. */
 	if (strncmp(name, "user.", 5) != 0) {
 		fuse_reply_err(req, EOPNOTSUPP);
 		return;
 	}
-	if (strncmp(name, prefix, sizeof prefix - 1) != 0 || ps_virtual_is(ino)) {
+	if (strncmp(name, prefix, sizeof(prefix) - 1) != 0 || ps_virtual_is(ino)) {
 		fuse_reply_err(req, ENODATA);
 		return;
 	}
@@ -100,7 +99,7 @@ void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
 		fuse_reply_err(req, ps_fs_errno(-rc));
 		return;
 	}
-	const char *value = info.url ? value_of(name + sizeof prefix - 1, &info, number) : NULL;
+	const char *value = info.url ? value_of(name + sizeof(prefix) - 1, &info, number) : NULL;
 	if (!info.url && strcmp(name, missing_name) == 0 && missing_of(fs, ino, text))
 		value = text;
 	if (value)
@@ -127,7 +126,7 @@ void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 		ps_node_info_fini(&info);
 	}
 	if (!file && !ps_virtual_is(ino) && missing_of(fs, ino, text))
-		reply_bytes(req, missing_name, sizeof missing_name, size);
+		reply_bytes(req, missing_name, sizeof(missing_name), size);
 	else
-		reply_bytes(req, names, file ? sizeof names : 0, size);
+		reply_bytes(req, names, file ? sizeof(names) : 0, size);
 }

@@ -102,13 +102,13 @@ void ps_passthrough_probe(struct ps_passthrough *pt)
 		turn_off(pt, "the kernel does not offer it (Linux 6.9 or later, CONFIG_FUSE_PASSTHROUGH)");
 		return;
 	}
-	snprintf(path, sizeof path, "%s/penstock-cache", pt->cache_dir);
+	snprintf(path, sizeof(path), "%s/penstock-cache", pt->cache_dir);
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0) {
 		turn_off(pt, "the cache directory's marker cannot be opened");
 		return;
 	}
-	/* Not through libfuse, whose function does not tell why the kernel refuses. */
+	/* Not through libfuse, whose function does not return why the kernel refuses. */
 	atomic_store(&pt->active, true);
 	int id = backing_open(pt, fd);
 	if (id > 0)
@@ -163,7 +163,7 @@ int ps_passthrough_reply_open(fuse_req_t req, struct fuse_file_info *fi, int bac
 	struct kernel_open_out out = {
 	        .fh = fi->fh, .open_flags = KERNEL_FOPEN_PASSTHROUGH, .backing_id = backing_id};
 
-	return fuse_reply_buf(req, (const char *)&out, sizeof out);
+	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
 }
 
 #endif

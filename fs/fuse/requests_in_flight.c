@@ -7,11 +7,11 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-/* The pending whose lock this thread holds while it calls out to cancel_fn or libfuse, either of which may
- * call back into this file for the same pending. */
-static __thread struct ps_pending *held;
+/* The inflight whose lock this thread holds while it calls out to cancel_fn or libfuse, either of which may
+ * call back into this file for the same inflight. */
+static __thread struct ps_inflight *held;
 
-void ps_pending_table_init(struct ps_pending_table *table)
+void ps_inflight_table_init(struct ps_inflight_table *table)
 {
 	pthread_mutex_init(&table->lock, NULL);
 	ps_list_init(&table->list);
@@ -19,15 +19,15 @@ void ps_pending_table_init(struct ps_pending_table *table)
 	atomic_init(&table->cancellable, 0);
 }
 
-void ps_pending_table_fini(struct ps_pending_table *table)
+void ps_inflight_table_fini(struct ps_inflight_table *table)
 {
 	pthread_mutex_destroy(&table->lock);
 }
 
-void ps_pending_init(struct ps_pending *p, struct ps_pending_table *table, fuse_req_t req,
-        void (*free_fn)(struct ps_pending *pending), void (*cancel_fn)(struct ps_pending *pending))
+void ps_inflight_init(struct ps_inflight *p, struct ps_inflight_table *table, fuse_req_t req,
+        void (*free_fn)(struct ps_inflight *inflight), void (*cancel_fn)(struct ps_inflight *inflight))
 {
-	*p = (struct ps_pending){.table = table, .req = req, .free_fn = free_fn, .cancel_fn = cancel_fn};
+	*p = (struct ps_inflight){.table = table, .req = req, .free_fn = free_fn, .cancel_fn = cancel_fn};
 	ps_list_init(&p->link);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->was_armed, NULL);
@@ -37,25 +37,25 @@ void ps_pending_init(struct ps_pending *p, struct ps_pending_table *table, fuse_
 		atomic_fetch_add(&table->cancellable, 1);
 }
 
-static void unref(struct ps_pending *p)
+static void unref(struct ps_inflight *p)
 {
 	if (atomic_fetch_sub(&p->refs, 1) > 1)
 		return;
-	struct ps_pending_table *table = p->table;
+	struct ps_inflight_table *table = p->table;
 	bool cancellable = p->cancel_fn;
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->was_armed);
 	p->free_fn(p);
 	if (cancellable)
 		atomic_fetch_sub(&table->cancellable, 1);
-	/* Last: whoever drains the table may free everything around us after this. */
+	/* Last: the thread that drains the table may free everything around us after this. */
 	atomic_fetch_sub(&table->outstanding, 1);
 }
 
 /* Cancels or answers; the lock is held, and the caller has a reference of its own. A callback from inside
- * cancel_fn answers without disarming: nobody else can be in interrupted() then, since the kernel interrupts
- * a request once, and the loop has ended when ps_pending_cancel_all() runs. */
-static void interrupt_locked(struct ps_pending *p, bool *ret_answer)
+ * cancel_fn answers without disarming: no other thread can be in interrupted() then, since the kernel interrupts
+ * a request once, and the loop has ended when ps_inflight_cancel_all() runs. */
+static void interrupt_locked(struct ps_inflight *p, bool *ret_answer)
 {
 	*ret_answer = false;
 	if (p->answered)
@@ -73,7 +73,7 @@ static void interrupt_locked(struct ps_pending *p, bool *ret_answer)
  * inside arming if that came first. */
 static void interrupted(fuse_req_t req, void *arg)
 {
-	struct ps_pending *p = arg;
+	struct ps_inflight *p = arg;
 	bool answer;
 
 	if (held == p) { /* the issuer sees to it once libfuse has let go of the request */
@@ -93,7 +93,7 @@ static void interrupted(fuse_req_t req, void *arg)
 }
 
 /* Lists it and keeps claims waiting while it is armed; false: it is answered already. */
-static bool begin_arming(struct ps_pending *p)
+static bool begin_arming(struct ps_inflight *p)
 {
 	PS_LOCK_SCOPE(&p->lock);
 	if (p->answered)
@@ -104,7 +104,7 @@ static bool begin_arming(struct ps_pending *p)
 	return true;
 }
 
-void ps_pending_issued(struct ps_pending *p)
+void ps_inflight_issued(struct ps_inflight *p)
 {
 	bool answer = false;
 
@@ -124,7 +124,7 @@ void ps_pending_issued(struct ps_pending *p)
 	unref(p);
 }
 
-bool ps_pending_claim(struct ps_pending *p)
+bool ps_inflight_claim(struct ps_inflight *p)
 {
 	bool inside = held == p;
 
@@ -144,7 +144,7 @@ bool ps_pending_claim(struct ps_pending *p)
 	return first;
 }
 
-void ps_pending_put(struct ps_pending *p)
+void ps_inflight_put(struct ps_inflight *p)
 {
 	pthread_mutex_lock(&p->table->lock);
 	ps_list_remove(&p->link);
@@ -152,7 +152,7 @@ void ps_pending_put(struct ps_pending *p)
 	unref(p);
 }
 
-void ps_pending_cancel_all(struct ps_pending_table *table)
+void ps_inflight_cancel_all(struct ps_inflight_table *table)
 {
 	bool answer;
 
@@ -162,7 +162,7 @@ void ps_pending_cancel_all(struct ps_pending_table *table)
 			pthread_mutex_unlock(&table->lock);
 			return;
 		}
-		struct ps_pending *p = PS_CONTAINER_OF(table->list.next, struct ps_pending, link);
+		struct ps_inflight *p = PS_CONTAINER_OF(table->list.next, struct ps_inflight, link);
 		ps_list_remove(&p->link);
 		atomic_fetch_add(&p->refs, 1);
 		pthread_mutex_unlock(&table->lock);
@@ -174,7 +174,7 @@ void ps_pending_cancel_all(struct ps_pending_table *table)
 	}
 }
 
-bool ps_pending_drain(struct ps_pending_table *table, bool cancellable, unsigned timeout_ms)
+bool ps_inflight_drain(struct ps_inflight_table *table, bool cancellable, unsigned timeout_ms)
 {
 	uint64_t deadline_ns = ps_clock_mono_ns() + timeout_ms * PS_NS_PER_MS;
 
@@ -184,4 +184,70 @@ bool ps_pending_drain(struct ps_pending_table *table, bool cancellable, unsigned
 		poll(NULL, 0, 2);
 	}
 	return true;
+}
+
+/* The background thread ---------------------------------------------------------------------------- */
+
+void ps_background_init(struct ps_background *bg)
+{
+	*bg = (struct ps_background){0};
+	pthread_mutex_init(&bg->lock, NULL);
+	pthread_cond_init(&bg->cond, NULL);
+	ps_list_init(&bg->jobs);
+}
+
+void ps_background_fini(struct ps_background *bg)
+{
+	pthread_cond_destroy(&bg->cond);
+	pthread_mutex_destroy(&bg->lock);
+}
+
+/* The next one, or NULL at the end. */
+static struct ps_job *next_job(struct ps_background *bg)
+{
+	PS_LOCK_SCOPE(&bg->lock);
+	while (ps_list_empty(&bg->jobs) && !bg->stopping)
+		pthread_cond_wait(&bg->cond, &bg->lock);
+	if (ps_list_empty(&bg->jobs))
+		return NULL;
+	struct ps_job *job = PS_CONTAINER_OF(bg->jobs.next, struct ps_job, link);
+	ps_list_remove(&job->link);
+	return job;
+}
+
+static void *background_main(void *arg)
+{
+	struct ps_job *job;
+
+	pthread_setname_np(pthread_self(), "fs-background");
+	while ((job = next_job(arg)))
+		job->run(job);
+	return NULL;
+}
+
+int ps_background_start(struct ps_background *bg)
+{
+	int rc = -pthread_create(&bg->thread, NULL, background_main, bg);
+
+	bg->started = rc == 0;
+	return rc;
+}
+
+void ps_background_stop(struct ps_background *bg)
+{
+	if (!bg->started)
+		return;
+	pthread_mutex_lock(&bg->lock);
+	bg->stopping = true;
+	pthread_cond_signal(&bg->cond);
+	pthread_mutex_unlock(&bg->lock);
+	pthread_join(bg->thread, NULL);
+	bg->started = false;
+}
+
+void ps_background_add(struct ps_background *bg, struct ps_job *job)
+{
+	PS_LOCK_SCOPE(&bg->lock);
+	ps_list_append(&bg->jobs, &job->link);
+	pthread_cond_signal(&bg->cond);
 }

@@ -1,4 +1,4 @@
-#include "fuse/session.h"
+#include "fuse/fuse.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ __attribute__((format(printf, 2, 0))) static void fuse_logs(
 {
 	char text[512];
 
-	vsnprintf(text, sizeof text, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	text[strcspn(text, "\n")] = '\0';
 	ps_log(level <= FUSE_LOG_ERR        ? PS_LOG_ERROR
 	        : level == FUSE_LOG_WARNING ? PS_LOG_WARNING
@@ -50,14 +50,14 @@ static size_t raise_read_ahead(dev_t dev)
 	char path[96], value[32];
 	unsigned long now = READ_AHEAD_DEFAULT_KIB;
 
-	snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(dev), minor(dev));
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(dev), minor(dev));
 	ps_autofd int readable = open(path, O_RDONLY | O_CLOEXEC), fd = open(path, O_WRONLY | O_CLOEXEC);
-	ssize_t n = readable < 0 ? -1 : read(readable, value, sizeof value - 1);
+	ssize_t n = readable < 0 ? -1 : read(readable, value, sizeof(value) - 1);
 	if (n > 0) {
 		value[n] = '\0';
 		now = strtoul(value, NULL, 10);
 	}
-	n = snprintf(value, sizeof value, "%d", READ_AHEAD_KIB);
+	n = snprintf(value, sizeof(value), "%d", READ_AHEAD_KIB);
 	/* It may not be ours to change: the mount works, with smaller requests. */
 	if (now < READ_AHEAD_KIB && fd >= 0) {
 		if (pwrite(fd, value, (size_t)n, 0) == n)
@@ -74,9 +74,9 @@ static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
 	char *argv[] = {name, flag, max_read, NULL};
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
 
-	snprintf(max_read, sizeof max_read, "max_read=%u", PS_FS_READ_NBYTES);
-	snprintf(fd_path, sizeof fd_path, "/dev/fd/%d", fd);
-	fs->session = fuse_session_new(&args, &ps_ops, sizeof ps_ops, fs);
+	snprintf(max_read, sizeof(max_read), "max_read=%u", PS_FS_READ_NBYTES);
+	snprintf(fd_path, sizeof(fd_path), "/dev/fd/%d", fd);
+	fs->session = fuse_session_new(&args, &ps_ops, sizeof(ps_ops), fs);
 	fuse_opt_free_args(&args);
 	if (!fs->session || fuse_session_mount(fs->session, fd_path) != 0)
 		return ps_error_set(err, ENOMEM, "libfuse: no session (see the log)");
@@ -165,8 +165,8 @@ int ps_session_finish(struct ps_session *s)
 	(void)ps_fs_hush(s->fs);
 	ps_fs_unwatch(s->fs);
 	ps_background_stop(&s->fs->background);
-	ps_pending_cancel_all(&s->fs->pending);
-	if (!ps_pending_drain(&s->fs->pending, true, CANCEL_WAIT_MS))
+	ps_inflight_cancel_all(&s->fs->inflight);
+	if (!ps_inflight_drain(&s->fs->inflight, true, CANCEL_WAIT_MS))
 		return -EDEADLK;
 	ps_fs_close_all(s->fs);
 	return s->rc < 0 ? s->rc : 0;

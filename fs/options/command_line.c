@@ -1,4 +1,4 @@
-#include "options/command_line.h"
+#include "options/options.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -14,66 +14,15 @@
 
 #define SUGGESTION_LEN 128
 
-static void *field(void *ctx, const struct ps_opt *opt)
+static void *field(struct ps_mount_options *o, const struct ps_opt *opt)
 {
-	return (char *)ctx + opt->offset;
+	return (char *)o + opt->offset;
 }
 
-char *ps_path_absolute(const char *path)
+static const char *form_of(const struct ps_opt *opt)
 {
-	if (path[0] == '/')
-		return strdup(path);
-	ps_autofree char *cwd = getcwd(NULL, 0);
-	if (!cwd)
-		return NULL;
-	ps_autostrbuf struct ps_strbuf b = {0};
-	while (strncmp(path, "./", 2) == 0)
-		path += 2;
-	ps_strbuf_addf(&b, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, strcmp(path, ".") == 0 ? "" : path);
-	return ps_strbuf_take(&b);
-}
-
-static int set_number(void *to, const struct ps_opt *opt, const char *value)
-{
-	uint64_t n = 0;
-	char *end;
-	int rc;
-
-	switch (opt->kind) {
-	case PS_OPT_SIZE:
-		rc = ps_size_parse(value, &n);
-		break;
-	case PS_OPT_TIME:
-		rc = ps_time_parse(value, &n);
-		break;
-	default:
-		errno = 0;
-		n = strtoull(value, &end, opt->kind == PS_OPT_MODE ? 8 : 10);
-		rc = errno || *end || value[0] < '0' || value[0] > '9' ? -EINVAL : 0;
-		break;
-	}
-	if (rc < 0)
-		return rc;
-	if (opt->kind == PS_OPT_MODE) {
-		if (n > 0777)
-			return -ERANGE;
-		*(mode_t *)to = (mode_t)n;
-		return 0;
-	}
-	if (n == 0)
-		return -ERANGE;
-	if (opt->kind == PS_OPT_COUNT) {
-		if (n > PS_OPT_COUNT_MAX)
-			return -ERANGE;
-		*(unsigned *)to = (unsigned)n;
-	} else {
-		*(uint64_t *)to = n;
-	}
-	return 0;
-}
-
-static const char *number_form(const struct ps_opt *opt)
-{
+	if (opt->form)
+		return opt->form;
 	switch (opt->kind) {
 	case PS_OPT_SIZE:
 		return "a size such as 512M or 200G";
@@ -86,94 +35,146 @@ static const char *number_form(const struct ps_opt *opt)
 	}
 }
 
-int ps_given_add(struct ps_given *given, const char *name, const char *value, struct ps_error *err)
+static int parse_whole(const char *value, int base, uint64_t *ret)
 {
-	void *v = reallocarray(given->v, given->n + 1, sizeof *given->v);
-	ps_autofree char *name_copy = strdup(name), *value_copy = value ? strdup(value) : NULL;
+	char *end;
 
-	if (v)
-		given->v = v;
-	if (!v || !name_copy || (value && !value_copy))
-		return ps_error_set(err, ENOMEM, "out of memory");
-	given->v[given->n].name = ps_steal_ptr(&name_copy);
-	given->v[given->n++].value = ps_steal_ptr(&value_copy);
+	errno = 0;
+	unsigned long long n = strtoull(value, &end, base);
+	if (errno || *end || value[0] < '0' || value[0] > '9')
+		return -EINVAL;
+	*ret = n;
 	return 0;
 }
 
-void ps_given_fini(struct ps_given *given)
+static int set_number(void *to, const struct ps_opt *opt, const char *value, struct ps_error *err)
 {
-	for (size_t i = 0; i < given->n; i++) {
-		ps_secret_free(given->v[i].value);
-		free(given->v[i].name);
+	uint64_t n = 0;
+	char least[PS_SIZE_TEXT_LEN];
+	int rc = opt->kind == PS_OPT_SIZE   ? ps_size_parse(value, &n)
+	         : opt->kind == PS_OPT_TIME ? ps_time_parse(value, &n)
+	                                    : parse_whole(value, opt->kind == PS_OPT_MODE ? 8 : 10, &n);
+
+	if (rc == 0 && opt->kind == PS_OPT_MODE && n <= 0777) {
+		*(mode_t *)to = (mode_t)n;
+		return 0;
 	}
-	free(given->v);
-	*given = (struct ps_given){0};
+	bool too_little = n < PS_MAX(opt->least, 1) && !(n == 0 && opt->flags & PS_OPT_ZERO);
+	if (rc == 0 && too_little && opt->kind == PS_OPT_SIZE && opt->least)
+		return ps_error_set(err, EINVAL, "option %s: '%s' is too little to work with; the least is %s", opt->name,
+		        value, ps_size_format(opt->least, least));
+	if (rc < 0 || too_little || opt->kind == PS_OPT_MODE || (opt->most && n > opt->most))
+		return ps_error_set(err, EINVAL, "option %s: '%s' is not %s", opt->name, value, form_of(opt));
+	if (opt->kind == PS_OPT_COUNT)
+		*(unsigned *)to = (unsigned)n;
+	else
+		*(uint64_t *)to = n;
+	return 0;
 }
 
-static int set_field(const struct ps_opt *opt, void *ctx, const char *value, struct ps_error *err)
+/* One of the words of arg. */
+static int set_word(unsigned *to, const struct ps_opt *opt, const char *value, struct ps_error *err)
 {
-	char **text = field(ctx, opt);
+	ps_autostrbuf struct ps_strbuf all = {0};
+	size_t n = strlen(value), len;
+	unsigned i = 0;
+
+	for (const char *word = opt->arg;; word += len + 1, i++) {
+		len = strcspn(word, "|");
+		if (len == n && memcmp(word, value, n) == 0) {
+			*to = i;
+			return 0;
+		}
+		ps_strbuf_addf(&all, "%s%.*s", i ? ", " : "", (int)len, word);
+		if (!word[len])
+			break;
+	}
+	return ps_error_set(err, EINVAL, "option %s: '%s' is none of %s", opt->name, value, ps_strbuf_peek(&all));
+}
+
+static int set_field(
+        const struct ps_opt *opt, struct ps_mount_options *o, const char *value, struct ps_error *err)
+{
+	char **text = field(o, opt);
 
 	if (opt->kind == PS_OPT_FLAG) {
 		if (value)
 			return ps_error_set(err, EINVAL, "option %s takes no value", opt->name);
-		*(bool *)field(ctx, opt) = true;
+		*(bool *)field(o, opt) = true;
 		return 0;
 	}
 	if (!value && !(opt->flags & PS_OPT_OPTIONAL))
 		return ps_error_set(err, EINVAL, "option %s needs %s", opt->name, opt->arg);
 	if (opt->kind == PS_OPT_CALL)
-		return opt->call(ctx, value, err);
-	if (!value)
-		return 0;
-	if (opt->kind == PS_OPT_STRING || opt->kind == PS_OPT_PATH) {
-		if (!*value)
-			return ps_error_set(
-			        err, EINVAL, "option %s needs %s, not an empty text", opt->name, opt->arg);
-		char *copy = opt->kind == PS_OPT_PATH ? ps_path_absolute(value) : strdup(value);
-		if (!copy)
-			return ps_error_set(err, ENOMEM, "out of memory");
+		return opt->call(o, value, err);
+	if (opt->kind == PS_OPT_WORD)
+		return set_word(field(o, opt), opt, value, err);
+	if (opt->kind != PS_OPT_STRING && opt->kind != PS_OPT_PATH)
+		return set_number(field(o, opt), opt, value, err);
+	if (!*value)
+		return ps_error_set(err, EINVAL, "option %s needs %s, not an empty text", opt->name, opt->arg);
+	char *copy = opt->kind == PS_OPT_PATH ? ps_path_absolute(value) : strdup(value);
+	if (!copy)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	if (opt->flags & PS_OPT_SECRET)
+		ps_secret_free(*text);
+	else
 		free(*text);
-		*text = copy;
-		return 0;
-	}
-	if (set_number(field(ctx, opt), opt, value) < 0)
-		return ps_error_set(
-		        err, EINVAL, "option %s: '%s' is not %s", opt->name, value, number_form(opt));
+	*text = copy;
 	return 0;
 }
 
-static int set_option(const struct ps_opts *opts, const struct ps_opt *opt, void *ctx, const char *value,
-        struct ps_error *err)
+static int set_option(
+        const struct ps_opt *opt, struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_given *given = opts->given ? opts->given(ctx) : NULL;
-	int rc = set_field(opt, ctx, value, err);
+	int rc = set_field(opt, o, value, err);
 
-	if (rc < 0 || !given)
+	if (rc < 0)
 		return rc;
-	return ps_given_add(
-	        given, opt->name, opt->kind == PS_OPT_PATH ? *(char **)field(ctx, opt) : value, err);
+	return ps_given_add(&o->given, opt->name, opt->kind == PS_OPT_PATH ? *(char **)field(o, opt) : value, err);
 }
 
-/* "-" and "_" are the same, as in penstock.conf(5): --allow-other, cache_dir. */
-static bool is_name(const struct ps_opt *opt, const char *word, size_t len)
+int ps_options_set(struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err)
 {
-	bool same = strlen(opt->name) == len;
+	const struct ps_opt *opt = ps_options_find(name);
 
-	for (size_t i = 0; i < len && same; i++)
-		same = opt->name[i] == word[i] || (strchr("-_", word[i]) && strchr("-_", opt->name[i]));
-	return same;
+	return opt ? set_option(opt, o, value, err) : ps_error_set(err, EINVAL, "unknown option '%s'", name);
 }
 
+/* Of those that the command has, by name or letter. */
 static const struct ps_opt *find(const struct ps_opts *opts, const char *name, size_t len, char letter)
 {
-	for (size_t t = 0; opts->tables[t]; t++) {
-		for (const struct ps_opt *o = opts->tables[t]; o->name; o++) {
-			if (letter ? o->letter == letter : is_name(o, name, len))
-				return o;
-		}
-	}
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++)
+		if (opt->commands & opts->id && (letter ? opt->letter == letter : ps_opt_is(opt, name, len)))
+			return opt;
 	return NULL;
+}
+
+/* Words of mount(8) and fstab that say nothing to us: either always true here, or for others. */
+static const char *const ignored[] = {"ro", "defaults", "auto", "noauto", "nofail", "_netdev", "user",
+        "users", "nouser", "owner", "group", "noowner", "nogroup", "nosuid", "nodev", "noexec", "exec",
+        "atime", "noatime", "relatime", "norelatime", "strictatime", "lazytime", "nodiratime", "async",
+        "sync", "default_permissions", "intr", "comment"};
+/* mount(8) adds these unless "ro" was given; the mount is read-only all the same. */
+static const char *const lenient[] = {"rw", "suid", "dev"};
+
+/* -ENOENT: not one of them. */
+static int take_generic(const struct ps_mount_options *o, const char *name, struct ps_error *err)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(ignored); i++)
+		if (strcmp(name, ignored[i]) == 0)
+			return 0;
+	if (strncmp(name, "x-", 2) == 0 || strncmp(name, "X-", 2) == 0)
+		return 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(lenient); i++) {
+		if (strcmp(name, lenient[i]) == 0)
+			return o->lenient ? 0
+			                  : ps_error_set(err, EINVAL,
+			                            "option %s: the mount is read-only, nosuid and nodev; "
+			                            "leave it out",
+			                            name);
+	}
+	return -ENOENT;
 }
 
 /* Cuts the next item off a -o list, with its escapes resolved in place: "name" or "name=value". */
@@ -193,21 +194,6 @@ static char *next_item(char **list)
 	return item;
 }
 
-const struct ps_opt *ps_opts_find(const struct ps_opts *opts, const char *name)
-{
-	return find(opts, name, strlen(name), 0);
-}
-
-int ps_opts_set(
-        const struct ps_opts *opts, void *ctx, const char *name, const char *value, struct ps_error *err)
-{
-	const struct ps_opt *opt = ps_opts_find(opts, name);
-
-	if (!opt || opt->flags & PS_OPT_CLI_ONLY)
-		return ps_error_set(err, EINVAL, "unknown option '%s'", name);
-	return set_option(opts, opt, ctx, value, err);
-}
-
 /* Of an option, with "--" before it if it stands on a command line, that is in no table. "" where nothing is
  * like it. */
 static void suggest(const struct ps_opts *opts, const char *word, size_t len, unsigned without_flags,
@@ -215,10 +201,9 @@ static void suggest(const struct ps_opts *opts, const char *word, size_t len, un
 {
 	struct ps_guess guess = {.word = word, .len = len};
 
-	for (size_t t = 0; opts->tables[t]; t++)
-		for (const struct ps_opt *o = opts->tables[t]; o->name; o++)
-			if (!(o->flags & (without_flags | PS_OPT_HIDDEN)))
-				ps_guess_offer(&guess, o->name);
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++)
+		if (opt->commands & opts->id && !(opt->flags & without_flags))
+			ps_guess_offer(&guess, opt->name);
 	if (*dashes)
 		ps_guess_offer(&guess, "help");
 	if (guess.best)
@@ -227,7 +212,8 @@ static void suggest(const struct ps_opts *opts, const char *word, size_t len, un
 		snprintf(ret, SUGGESTION_LEN, " (see penstock %s --help)", opts->command);
 }
 
-int ps_opts_parse_list(const struct ps_opts *opts, void *ctx, const char *list, struct ps_error *err)
+int ps_opts_parse_list(
+        const struct ps_opts *opts, struct ps_mount_options *o, const char *list, struct ps_error *err)
 {
 	ps_autofree char *copy = strdup(list);
 	char *rest = copy, *item, instead[SUGGESTION_LEN];
@@ -244,9 +230,9 @@ int ps_opts_parse_list(const struct ps_opts *opts, void *ctx, const char *list, 
 			*value++ = '\0';
 		const struct ps_opt *opt = find(opts, item, strlen(item), 0);
 		if (opt && !(opt->flags & PS_OPT_CLI_ONLY) && !(opt->flags & PS_OPT_SECRET && !value)) {
-			rc = set_option(opts, opt, ctx, value, err);
+			rc = set_option(opt, o, value, err);
 		} else {
-			rc = opts->other ? opts->other(ctx, item, value, err) : -ENOENT;
+			rc = take_generic(o, item, err);
 			if (rc == -ENOENT) {
 				suggest(opts, item, strlen(item), PS_OPT_CLI_ONLY, "", instead);
 				rc = ps_error_set(err, EINVAL, "unknown mount option '%s'%s", item, instead);
@@ -260,16 +246,14 @@ int ps_opts_parse_list(const struct ps_opts *opts, void *ctx, const char *list, 
 
 bool ps_opts_list_has_secret(const struct ps_opts *opts, const char *list)
 {
-	for (size_t t = 0; opts->tables[t]; t++) {
-		for (const struct ps_opt *o = opts->tables[t]; o->name; o++) {
-			size_t len = strlen(o->name);
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++) {
+		size_t len = strlen(opt->name);
 
-			if (!(o->flags & PS_OPT_SECRET))
-				continue;
-			for (const char *s = list; (s = strstr(s, o->name)); s += len)
-				if ((s == list || s[-1] == ',') && s[len] == '=')
-					return true;
-		}
+		if (!(opt->commands & opts->id) || !(opt->flags & PS_OPT_SECRET))
+			continue;
+		for (const char *s = list; (s = strstr(s, opt->name)); s += len)
+			if ((s == list || s[-1] == ',') && s[len] == '=')
+				return true;
 	}
 	return false;
 }
@@ -303,7 +287,7 @@ static int unknown_option(const struct ps_opts *opts, const char *arg, struct ps
 
 /* One option at argv[*i]; steps *i over a value in the next argument. */
 static int parse_one(
-        const struct ps_opts *opts, void *ctx, int argc, char **argv, int *i, struct ps_error *err)
+        const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int *i, struct ps_error *err)
 {
 	char *arg = argv[*i], *value = NULL;
 	const struct ps_opt *opt;
@@ -319,7 +303,7 @@ static int parse_one(
 		if (opt && arg[2])
 			value = arg + 2;
 	}
-	bool is_list = opts->other && arg[1] == 'o' && arg[0] == '-';
+	bool is_list = opts->lists && arg[1] == 'o' && arg[0] == '-';
 	if (!opt && !is_list)
 		return unknown_option(opts, arg, err);
 	if (is_list && arg[2])
@@ -334,10 +318,10 @@ static int parse_one(
 	int rc;
 	bool secret;
 	if (is_list) {
-		rc = ps_opts_parse_list(opts, ctx, value, err);
+		rc = ps_opts_parse_list(opts, o, value, err);
 		secret = ps_opts_list_has_secret(opts, value);
 	} else {
-		rc = set_option(opts, opt, ctx, value, err);
+		rc = set_option(opt, o, value, err);
 		secret = opt->flags & PS_OPT_SECRET;
 	}
 	if (secret && value)
@@ -345,8 +329,8 @@ static int parse_one(
 	return rc;
 }
 
-int ps_opts_parse(
-        const struct ps_opts *opts, void *ctx, int argc, char **argv, int *ret_nargs, struct ps_error *err)
+int ps_opts_parse(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int *ret_nargs,
+        struct ps_error *err)
 {
 	int nargs = 0;
 
@@ -357,7 +341,7 @@ int ps_opts_parse(
 			break;
 		}
 		if (argv[i][0] == '-' && argv[i][1]) {
-			int rc = parse_one(opts, ctx, argc, argv, &i, err);
+			int rc = parse_one(opts, o, argc, argv, &i, err);
 			if (rc < 0)
 				return rc;
 		} else {
@@ -368,46 +352,37 @@ int ps_opts_parse(
 	return 0;
 }
 
-void ps_opts_fini(const struct ps_opts *opts, void *ctx)
+static const char *help_of(const struct ps_opts *opts, const struct ps_opt *opt)
 {
-	for (size_t t = 0; opts->tables[t]; t++) {
-		for (const struct ps_opt *o = opts->tables[t]; o->name; o++) {
-			char **text = field(ctx, o);
-
-			if (o->kind != PS_OPT_STRING && o->kind != PS_OPT_PATH)
-				continue;
-			if (o->flags & PS_OPT_SECRET)
-				ps_secret_free(*text);
-			else
-				free(*text);
-			*text = NULL;
-		}
-	}
+	for (size_t i = 0; i < PS_OPTS_MAX_WORDS && opts->words[i].name; i++)
+		if (strcmp(opts->words[i].name, opt->name) == 0)
+			return opts->words[i].help;
+	return opt->help;
 }
 
 static void print_help(const struct ps_opts *opts)
 {
 	printf("Usage: penstock %s %s\n\n%s\n\nOptions:\n", opts->command, opts->usage, opts->about);
-	for (size_t t = 0; opts->tables[t]; t++) {
-		for (const struct ps_opt *o = opts->tables[t]; o->name; o++) {
-			char left[64], letter[8] = "";
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++) {
+		char left[64], letter[8] = "";
 
-			if (o->flags & PS_OPT_HIDDEN)
-				continue;
-			if (o->letter)
-				snprintf(letter, sizeof letter, "-%c, ", o->letter);
-			snprintf(left, sizeof left, o->flags & PS_OPT_OPTIONAL ? "%s--%s[=%s]" : "%s--%s%s%s",
-			        letter, o->name, o->flags & PS_OPT_OPTIONAL ? o->arg : (o->arg ? " " : ""),
-			        o->arg ? o->arg : "");
-			printf("  %-28s %s\n", left, o->help);
-		}
+		if (!(opt->commands & opts->id))
+			continue;
+		if (opt->letter)
+			snprintf(letter, sizeof(letter), "-%c, ", opt->letter);
+		snprintf(left, sizeof(left), opt->flags & PS_OPT_OPTIONAL ? "%s--%s[=%s]" : "%s--%s%s%s", letter, opt->name,
+		        opt->flags & PS_OPT_OPTIONAL ? opt->arg : (opt->arg ? " " : ""), opt->arg ? opt->arg : "");
+		printf("  %-28s %s", left, help_of(opts, opt));
+		if (opt->def)
+			printf(" [%s]", opt->def);
+		putchar('\n');
 	}
-	if (opts->other)
+	if (opts->lists)
 		printf("  %-28s %s\n", "-o OPTION[=VALUE][,...]", "the same options, as fstab spells them");
 	printf("  %-28s %s\n", "-h, --help", "print this");
 }
 
-bool ps_cli_begin(const struct ps_opts *opts, void *ctx, int argc, char **argv, int min, int max,
+bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int min, int max,
         int *ret_nargs, int *ret_exit)
 {
 	struct ps_error err = {0};
@@ -420,7 +395,7 @@ bool ps_cli_begin(const struct ps_opts *opts, void *ctx, int argc, char **argv, 
 		}
 	}
 	*ret_exit = PS_EXIT_USAGE;
-	if (ps_opts_parse(opts, ctx, argc, argv, ret_nargs, &err) < 0) {
+	if (ps_opts_parse(opts, o, argc, argv, ret_nargs, &err) < 0) {
 		*ret_exit = ps_cli_fail(opts->command, err.err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err.text);
 		return false;
 	}
@@ -439,7 +414,7 @@ int ps_cli_fail(const char *command, int code, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	for (char *s = text; *s; s++)
 		if ((unsigned char)*s < ' ' || *s == 0x7f)

@@ -7,14 +7,21 @@
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/secret.h"
 #include "base/size.h"
-#include "listing/filter.h"
+#include "base/strbuf.h"
+#include "listing/listing.h"
 #include "policy/policy.h"
 
 #define HEADERS_MAX 64
+#define JOBS_DEFAULT 8
+#define WATCH_DEFAULT_MS 2000
+#define WATCH_LEAST_MS 100
+#define COUNT_MAX 65536
+#define REFRESH_LEAST_MS 1000
 #define LEAST_CACHE (16 * PS_MIB)     /* the index takes up to two thirds of so little */
 #define LEAST_MEMORY PS_MIB           /* most likely a unit was forgotten */
 #define LEAST_BANDWIDTH (64 * PS_KIB) /* a chunk a second; less, and readers run into their timeout */
@@ -27,7 +34,9 @@ void ps_mount_options_init(struct ps_mount_options *o)
 	        .gid = getegid(),
 	        .file_mode = 0444,
 	        .dir_mode = 0555,
-	        .log_level = PS_LOG_INFO};
+	        .log_level = PS_LOG_INFO,
+	        .missing = PS_MISSING_WARN,
+	        .jobs = JOBS_DEFAULT};
 }
 
 static void free_patterns(char **patterns)
@@ -39,6 +48,17 @@ static void free_patterns(char **patterns)
 
 void ps_mount_options_fini(struct ps_mount_options *o)
 {
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++) {
+		char **text = (char **)(void *)((char *)o + opt->offset);
+
+		if (opt->kind != PS_OPT_STRING && opt->kind != PS_OPT_PATH)
+			continue;
+		if (opt->flags & PS_OPT_SECRET)
+			ps_secret_free(*text);
+		else
+			free(*text);
+	}
+	/* What is set by calls. */
 	for (size_t i = 0; i < o->nheaders; i++)
 		ps_secret_free(o->headers[i]);
 	free(o->headers);
@@ -49,75 +69,73 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	free_patterns(o->include);
 	free_patterns(o->exclude);
 	ps_given_fini(&o->given);
-	free(o->cache_dir);
 	free(o->cache_size);
 	free(o->policy);
-	free(o->cacert);
-	free(o->hf_token_file);
-	free(o->endpoint);
-	free(o->region);
-	free(o->profile);
-	free(o->client_cert);
-	free(o->client_key);
-	free(o->client_key_password_file);
-	ps_secret_free(o->proxy);
-	free(o->netrc_file);
-	free(o->gs_credentials);
-	free(o->az_sas_file);
 	free(o->log);
 	*o = (struct ps_mount_options){0};
 }
 
-static int least(
-        const char *option, const char *value, uint64_t nbytes, uint64_t least_nbytes, struct ps_error *err)
-{
-	char text[PS_SIZE_TEXT_LEN];
+/* What was given ------------------------------------------------------------------------------------ */
 
-	return nbytes >= least_nbytes ? 0
-	                              : ps_error_set(err, EINVAL,
-	                                        "option %s: '%s' is too little to work with; the least is %s",
-	                                        option, value, ps_size_format(least_nbytes, text));
+int ps_given_add(struct ps_given *given, const char *name, const char *value, struct ps_error *err)
+{
+	void *v = reallocarray(given->v, given->n + 1, sizeof(*given->v));
+	ps_autofree char *name_copy = strdup(name), *value_copy = value ? strdup(value) : NULL;
+
+	if (v)
+		given->v = v;
+	if (!v || !name_copy || (value && !value_copy))
+		return ps_error_set(err, ENOMEM, "out of memory");
+	given->v[given->n].name = ps_steal_ptr(&name_copy);
+	given->v[given->n++].value = ps_steal_ptr(&value_copy);
+	return 0;
 }
 
-static int set_cache_size(void *ctx, const char *value, struct ps_error *err)
+void ps_given_fini(struct ps_given *given)
 {
-	struct ps_mount_options *o = ctx;
+	for (size_t i = 0; i < given->n; i++) {
+		ps_secret_free(given->v[i].value);
+		free(given->v[i].name);
+	}
+	free(given->v);
+	*given = (struct ps_given){0};
+}
+
+char *ps_path_absolute(const char *path)
+{
+	if (path[0] == '/')
+		return strdup(path);
+	ps_autofree char *cwd = getcwd(NULL, 0);
+	if (!cwd)
+		return NULL;
+	ps_autostrbuf struct ps_strbuf b = {0};
+	while (strncmp(path, "./", 2) == 0)
+		path += 2;
+	ps_strbuf_addf(&b, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, strcmp(path, ".") == 0 ? "" : path);
+	return ps_strbuf_take(&b);
+}
+
+/* Values of single options -------------------------------------------------------------------------- */
+
+static int set_cache_size(struct ps_mount_options *o, const char *value, struct ps_error *err)
+{
 	uint64_t nbytes = 0;
+	char least[PS_SIZE_TEXT_LEN];
 
 	if (ps_size_parse_share(value, PS_GIB, &nbytes) < 0 || nbytes == 0)
 		return ps_error_set(err, EINVAL,
 		        "option cache-size: '%s' is neither a size such as 200G nor a share such as 80%%",
 		        value);
-	if (!strchr(value, '%') && least("cache-size", value, nbytes, LEAST_CACHE, err) < 0)
-		return -EINVAL;
+	if (!strchr(value, '%') && nbytes < LEAST_CACHE)
+		return ps_error_set(err, EINVAL, "option cache-size: '%s' is too little to work with; the least is %s",
+		        value, ps_size_format(LEAST_CACHE, least));
 	free(o->cache_size);
 	o->cache_size = strdup(value);
 	return o->cache_size ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-static int set_memory(void *ctx, const char *value, struct ps_error *err)
+static int set_min_free(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
-
-	if (ps_size_parse(value, &o->memory) < 0)
-		return ps_error_set(err, EINVAL, "option memory: '%s' is not a size such as 512M", value);
-	return least("memory", value, o->memory, LEAST_MEMORY, err);
-}
-
-static int set_max_bandwidth(void *ctx, const char *value, struct ps_error *err)
-{
-	struct ps_mount_options *o = ctx;
-
-	if (ps_size_parse(value, &o->max_bandwidth) < 0)
-		return ps_error_set(err, EINVAL,
-		        "option max-bandwidth: '%s' is not a size such as 100M (bytes a second)", value);
-	return o->max_bandwidth == 0 ? 0
-	                             : least("max-bandwidth", value, o->max_bandwidth, LEAST_BANDWIDTH, err);
-}
-
-static int set_min_free(void *ctx, const char *value, struct ps_error *err)
-{
-	struct ps_mount_options *o = ctx;
 
 	if (ps_size_parse(value, &o->min_free) < 0)
 		return ps_error_set(err, EINVAL, "option min-free: '%s' is not a size such as 10G", value);
@@ -126,16 +144,15 @@ static int set_min_free(void *ctx, const char *value, struct ps_error *err)
 	return 0;
 }
 
-static int set_policy(void *ctx, const char *value, struct ps_error *err)
+static int set_policy(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
 	char names[128] = "";
 
 	if (!ps_policy_find(value)) {
 		for (size_t i = 0; ps_policies[i] && ps_policies[i]->name; i++) {
 			size_t n = strlen(names);
 
-			snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", ps_policies[i]->name);
+			snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "", ps_policies[i]->name);
 		}
 		return ps_error_set(err, EINVAL, "option policy: '%s' is none of %s", value, names);
 	}
@@ -144,9 +161,8 @@ static int set_policy(void *ctx, const char *value, struct ps_error *err)
 	return o->policy ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-static int set_revalidate(void *ctx, const char *value, struct ps_error *err)
+static int set_revalidate(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
 
 	if (strcmp(value, "never") == 0)
 		o->revalidate_ms = UINT64_MAX;
@@ -158,9 +174,8 @@ static int set_revalidate(void *ctx, const char *value, struct ps_error *err)
 	return 0;
 }
 
-static int set_grant_ttl(void *ctx, const char *value, struct ps_error *err)
+static int set_grant_ttl(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
 
 	if (strcmp(value, "open") == 0)
 		o->grant_ttl_ms = PS_GRANT_TTL_OPEN_MS;
@@ -169,9 +184,8 @@ static int set_grant_ttl(void *ctx, const char *value, struct ps_error *err)
 	return 0;
 }
 
-static int add_header(void *ctx, const char *value, struct ps_error *err)
+static int add_header(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
 	size_t name = strcspn(value, ":");
 	bool good = name > 0 && value[name] == ':';
 
@@ -181,7 +195,7 @@ static int add_header(void *ctx, const char *value, struct ps_error *err)
 		return ps_error_set(err, EINVAL, "option header: not of the form 'Name: value'");
 	if (o->nheaders >= HEADERS_MAX)
 		return ps_error_set(err, EINVAL, "option header: more than %d of them", HEADERS_MAX);
-	char **headers = realloc(o->headers, (o->nheaders + 2) * sizeof *headers);
+	char **headers = realloc(o->headers, (o->nheaders + 2) * sizeof(*headers));
 	if (headers)
 		o->headers = headers;
 	char *copy = headers ? strdup(value) : NULL;
@@ -195,17 +209,18 @@ static int add_header(void *ctx, const char *value, struct ps_error *err)
 static int add_pattern(char ***list, const char *option, const char *value, struct ps_error *err)
 {
 	const char *const both[] = {value, NULL};
-	struct ps_filter *filter = NULL;
+	struct ps_listing_filter *filter = NULL;
 	size_t n = 0;
 
-	if (ps_filter_new(both, NULL, &filter, err) < 0)
-		return ps_error_prefix(err, "option %s", option);
-	ps_filter_free(filter);
+	int rc = ps_listing_filter_new(both, NULL, &filter, err);
+	if (rc < 0)
+		return ps_error_prefix(err, rc, "option %s", option);
+	ps_listing_filter_free(filter);
 	while (*list && (*list)[n])
 		n++;
 	if (n >= PATTERNS_MAX)
 		return ps_error_set(err, EINVAL, "option %s: more than %d of them", option, PATTERNS_MAX);
-	char **more = realloc(*list, (n + 2) * sizeof *more);
+	char **more = realloc(*list, (n + 2) * sizeof(*more));
 	if (more) {
 		*list = more;
 		more[n + 1] = NULL;
@@ -214,26 +229,17 @@ static int add_pattern(char ***list, const char *option, const char *value, stru
 	return more && more[n] ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-static int add_include(void *ctx, const char *value, struct ps_error *err)
+static int add_include(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	return add_pattern(&((struct ps_mount_options *)ctx)->include, "include", value, err);
+	return add_pattern(&o->include, "include", value, err);
 }
 
-static int add_exclude(void *ctx, const char *value, struct ps_error *err)
+static int add_exclude(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	return add_pattern(&((struct ps_mount_options *)ctx)->exclude, "exclude", value, err);
+	return add_pattern(&o->exclude, "exclude", value, err);
 }
 
-static int set_refresh(void *ctx, const char *value, struct ps_error *err)
-{
-	struct ps_mount_options *o = ctx;
-
-	if (ps_time_parse(value, &o->refresh_ms) < 0 || o->refresh_ms < 1000)
-		return ps_error_set(err, EINVAL, "option refresh: '%s' is not a time of a second or more, such as 10m", value);
-	return 0;
-}
-
-static int add_header_file(void *ctx, const char *value, struct ps_error *err)
+static int add_header_file(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
 	static const struct ps_secret_file kind = {
 	        .what = "option header-file:", .max_nbytes = HEADER_FILE_MAX_NBYTES, .may_be_pipe = true};
@@ -247,20 +253,18 @@ static int add_header_file(void *ctx, const char *value, struct ps_error *err)
 	for (char *line = strtok_r(text, "\r\n", &save); line && rc == 0;
 	        line = strtok_r(NULL, "\r\n", &save))
 		if (line[0] != '#' && line[strspn(line, " \t")]) {
-			rc = add_header(ctx, line, err);
+			rc = add_header(o, line, err);
 			if (rc == 0)
-				rc = ps_given_add(
-				        &((struct ps_mount_options *)ctx)->given, "header", line, err);
+				rc = ps_given_add(&o->given, "header", line, err);
 		}
 	explicit_bzero(text, n);
 	if (rc < 0)
-		ps_error_prefix(err, "%s", value);
+		ps_error_prefix(err, rc, "%s", value);
 	return rc;
 }
 
-static int set_user(void *ctx, const char *value, struct ps_error *err)
+static int set_user(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
 
 	if (!strchr(value, ':') || value[0] == ':')
 		return ps_error_set(err, EINVAL, "option user: not of the form NAME:PASSWORD");
@@ -285,9 +289,8 @@ static int parse_id(const char *value, uint32_t *ret_id)
 	return 0;
 }
 
-static int set_uid(void *ctx, const char *value, struct ps_error *err)
+static int set_uid(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
 	const struct passwd *pw;
 
 	if (parse_id(value, &o->uid) == 0)
@@ -299,9 +302,8 @@ static int set_uid(void *ctx, const char *value, struct ps_error *err)
 	return 0;
 }
 
-static int set_gid(void *ctx, const char *value, struct ps_error *err)
+static int set_gid(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
 	const struct group *gr;
 
 	if (parse_id(value, &o->gid) == 0)
@@ -313,9 +315,8 @@ static int set_gid(void *ctx, const char *value, struct ps_error *err)
 	return 0;
 }
 
-static int set_log(void *ctx, const char *value, struct ps_error *err)
+static int set_log(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
 	bool word = strcmp(value, "stderr") == 0 || strcmp(value, "syslog") == 0;
 
 	if (!*value)
@@ -328,177 +329,207 @@ static int set_log(void *ctx, const char *value, struct ps_error *err)
 	return 0;
 }
 
-static int set_log_level(void *ctx, const char *value, struct ps_error *err)
+int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	struct ps_mount_options *o = ctx;
-
-	if (ps_log_level_parse(value, &o->log_level) < 0)
-		return ps_error_set(
-		        err, EINVAL, "option log-level: '%s' is none of error, warning, info, debug", value);
+	o->watch = true;
+	o->watch_ms = WATCH_DEFAULT_MS;
+	if (value && (ps_time_parse(value, &o->watch_ms) < 0 || o->watch_ms < WATCH_LEAST_MS || o->watch_ms > INT32_MAX))
+		return ps_error_set(err, EINVAL, "option watch: '%s' is not a time such as 2s", value);
 	return 0;
 }
 
-/* The place of a value among three; -EINVAL. */
-static int one_of(const char *option, const char *value, const char *const names[static 3], struct ps_error *err)
-{
-	for (int i = 0; i < 3; i++)
-		if (strcmp(value, names[i]) == 0)
-			return i;
-	return ps_error_set(err, EINVAL, "option %s: '%s' is none of %s, %s, %s", option, value, names[0], names[1],
-	        names[2]);
-}
+#define FIELD(name) .offset = offsetof(struct ps_mount_options, name)
+#define FLAG(name) PS_OPT_FLAG, FIELD(name)
+#define STRING(name, what) PS_OPT_STRING, FIELD(name), .arg = (what)
+#define PATH(name, what) PS_OPT_PATH, FIELD(name), .arg = (what)
+#define CALL(fn, what) PS_OPT_CALL, .call = (fn), .arg = (what)
+#define WORD(name, words) PS_OPT_WORD, FIELD(name), .arg = (words)
 
-static int set_cold_reads(void *ctx, const char *value, struct ps_error *err)
-{
-	static const char *const names[] = {"auto", "direct", "cached"}; /* enum ps_cold_reads */
-	int i = one_of("cold-reads", value, names, err);
+/* Who has it, and what it is for. */
+#define COMMANDS(bits) .scope = PS_SCOPE_COMMAND, .commands = (bits)
+#define DAEMON .scope = PS_SCOPE_DAEMON, .commands = PS_CMD_MOUNT | PS_CMD_WARM
+#define SOURCE .scope = PS_SCOPE_SOURCE, .commands = PS_CMD_MOUNT | PS_CMD_WARM
+#define SOURCE_OF(which) SOURCE, .kinds = PS_KIND_##which
+#define MOUNT .scope = PS_SCOPE_MOUNT, .commands = PS_CMD_MOUNT
+#define CACHE_COMMANDS \
+	(PS_CMD_MOUNT | PS_CMD_WARM | PS_CMD_STATUS | PS_CMD_METRICS | PS_CMD_VERIFY | PS_CMD_EVICT | PS_CMD_PIN | \
+	        PS_CMD_UNPIN)
 
-	if (i >= 0)
-		((struct ps_mount_options *)ctx)->cold_reads = (enum ps_cold_reads)i;
-	return PS_MIN(i, 0);
-}
+/* In the order of --help. */
+const struct ps_opt ps_options[] = {
+        {"lazy", 'l', FLAG(lazy), COMMANDS(PS_CMD_UMOUNT),
+                .help = "detach now; open files stay readable until they are closed"},
+        {"force", 0, FLAG(force), COMMANDS(PS_CMD_UMOUNT),
+                .help = "end all use at once, also where the daemon does not answer"},
+        {"all", 'a', FLAG(all), COMMANDS(PS_CMD_MOUNT | PS_CMD_UMOUNT), .flags = PS_OPT_CLI_ONLY,
+                .help = "mount all that penstock.conf(5) names"},
+        {"config", 0, PATH(config, "FILE"), COMMANDS(PS_CMD_MOUNT | PS_CMD_UMOUNT),
+                .help = "instead of ~/.config/penstock.conf, /etc/penstock.conf"},
+        {"jobs", 'j', PS_OPT_COUNT, FIELD(jobs), COMMANDS(PS_CMD_WARM), .arg = "N", .most = COUNT_MAX, .def = "8",
+                .flags = PS_OPT_CLI_ONLY, .help = "files at a time"},
+        {"quiet", 'q', FLAG(quiet), COMMANDS(PS_CMD_WARM), .flags = PS_OPT_CLI_ONLY, .help = "no progress bar, no summary"},
+        {"job", 0, STRING(job, "NAME"), COMMANDS(PS_CMD_PLAN),
+                .help = "the plan's name in penstock status; plan-PID by default"},
+        {"list", 0, FLAG(list), COMMANDS(PS_CMD_PIN),
+                .help = "pin nothing, list what is pinned; of all mounts where none is named"},
+        {"json", 0, FLAG(json), COMMANDS(PS_CMD_STATUS | PS_CMD_VERIFY | PS_CMD_PIN), .help = "print JSON"},
+        {"watch", 'w', CALL(ps_options_watch, "SECONDS"), COMMANDS(PS_CMD_STATUS), .def = "2", .flags = PS_OPT_OPTIONAL,
+                .help = "again and again, with rates"},
+        {"check", 0, FLAG(check), COMMANDS(PS_CMD_STATUS),
+                .help = "one line for monitoring; exit code 0 ok, 1 warning, 2 critical, 3 unknown"},
 
-static int set_missing(void *ctx, const char *value, struct ps_error *err)
-{
-	struct ps_mount_options *o = ctx;
+        {"cache-dir", 0, PATH(cache_dir, "DIR"), .scope = PS_SCOPE_CACHE, .commands = CACHE_COMMANDS,
+                .flags = PS_OPT_LOCAL, .help = "folder of the cache, made if missing"},
+        {"cache-size", 0, CALL(set_cache_size, "SIZE|SHARE"), DAEMON, .def = "80% of the disk",
+                .help = "most bytes in it: 200G, 80%"},
+        {"min-free", 0, CALL(set_min_free, "SIZE"), DAEMON, .def = "1G, at most 5%",
+                .help = "keep this much of the disk free"},
+        {"policy", 0, CALL(set_policy, "plan|scan|lru"), DAEMON, .def = "plan", .help = "the eviction policy"},
+        {"memory", 0, PS_OPT_SIZE, FIELD(memory), DAEMON, .arg = "SIZE", .least = LEAST_MEMORY,
+                .form = "a size such as 512M", .def = "512M, at most 1/8 of the cgroup's limit",
+                .help = "data in flight"},
+        {"timeout", 0, PS_OPT_TIME, FIELD(timeout_ms), DAEMON, .arg = "TIME", .def = "60s",
+                .help = "a read fails after this long"},
+        {"revalidate", 0, CALL(set_revalidate, "TIME|never|open"), SOURCE, .def = "1h",
+                .help = "how long a version counts as current"},
+        {"grant-ttl", 0, CALL(set_grant_ttl, "TIME|open"), DAEMON, .def = "15m",
+                .help = "how long the origin's word that one may read holds"},
+        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), DAEMON, .arg = "N", .most = COUNT_MAX, .def = "64",
+                .help = "most connections to one origin"},
+        {"max-bandwidth", 0, PS_OPT_SIZE, FIELD(max_bandwidth), DAEMON, .arg = "SIZE", .least = LEAST_BANDWIDTH,
+                .flags = PS_OPT_ZERO, .form = "a size such as 100M (bytes a second)", .def = "no limit",
+                .help = "bytes a second from all origins"},
+        {"header", 0, CALL(add_header, "'NAME: VALUE'"), SOURCE_OF(REMOTE), .flags = PS_OPT_SECRET | PS_OPT_AGAIN,
+                .help = "send this HTTP header; may be given again"},
+        {"header-file", 0, CALL(add_header_file, "FILE"), SOURCE_OF(REMOTE), .flags = PS_OPT_LOCAL,
+                .help = "send the HTTP headers in FILE, one a line"},
+        {"user", 0, CALL(set_user, "NAME:PASSWORD"), SOURCE_OF(REMOTE), .flags = PS_OPT_SECRET,
+                .help = "basic authentication; or set PENSTOCK_USER_PASSWORD"},
+        {"cacert", 0, PATH(cacert, "FILE"), SOURCE_OF(REMOTE), .help = "trust these certificates instead of the system's"},
+        {"client-cert", 0, PATH(client_cert, "FILE"), SOURCE_OF(REMOTE),
+                .help = "certificate to show to the origin, PEM or PKCS#12 (.p12)"},
+        {"client-key", 0, PATH(client_key, "FILE"), SOURCE_OF(REMOTE), .def = "in the same file", .help = "its key"},
+        {"client-key-password-file", 0, PATH(client_key_password_file, "FILE"), SOURCE_OF(REMOTE),
+                .help = "the password of that key"},
+        {"proxy", 0, STRING(proxy, "URL|none"), SOURCE_OF(REMOTE), .flags = PS_OPT_SECRET,
+                .def = "http_proxy, https_proxy", .help = "ask through this proxy"},
+        {"netrc-file", 0, PATH(netrc_file, "FILE"), SOURCE_OF(REMOTE), .def = "$NETRC or ~/.netrc",
+                .help = "user and password by host"},
+        {"hf-token-file", 0, PATH(hf_token_file, "FILE"), SOURCE_OF(HF),
+                .def = "HF_TOKEN, or where hf auth login puts it", .help = "token of the Hugging Face Hub"},
+        {"insecure", 0, FLAG(insecure), SOURCE_OF(REMOTE), .help = "do not verify TLS certificates"},
+        {"endpoint", 0, STRING(endpoint, "URL"), SOURCE_OF(STORES), .def = "Amazon, or AWS_ENDPOINT_URL_S3",
+                .help = "where a store is"},
+        {"region", 0, STRING(region, "NAME"), SOURCE_OF(BUCKETS), .def = "AWS_REGION, else asked for",
+                .help = "of the bucket"},
+        {"profile", 0, STRING(profile, "NAME"), SOURCE_OF(BUCKETS), .def = "AWS_PROFILE",
+                .help = "of ~/.aws/credentials and config"},
+        {"gs-credentials", 0, PATH(gs_credentials, "FILE"), SOURCE_OF(GS), .def = "GOOGLE_APPLICATION_CREDENTIALS",
+                .help = "JSON key of a service account or user"},
+        {"az-sas-file", 0, PATH(az_sas_file, "FILE"), SOURCE_OF(AZ), .def = "AZURE_STORAGE_SAS_TOKEN",
+                .help = "shared access signature for az://"},
+        {"no-sign-request", 0, FLAG(no_sign_request), SOURCE_OF(STORES), .help = "a public bucket: use no credentials"},
+        {"follow-redirects", 0, FLAG(follow_redirects), SOURCE_OF(S3),
+                .help = "follow an S3 store's redirects to other hosts, without credentials"},
+        {"request-payer", 0, FLAG(request_payer), SOURCE_OF(BUCKETS), .help = "pay for what is read of another's bucket"},
+        {"addressing-style", 0, WORD(addressing, "auto|path|virtual"), SOURCE_OF(BUCKETS), .def = "auto",
+                .help = "buckets by path, or as virtual hosts"},
+        {"pin-versions", 0, FLAG(pin_versions), SOURCE_OF(BUCKETS),
+                .help = "read the versions that the bucket had when it was listed"},
+        {"include", 0, CALL(add_include, "PATTERN"), SOURCE, .flags = PS_OPT_AGAIN,
+                .help = "show these files alone; may be given again"},
+        {"exclude", 0, CALL(add_exclude, "PATTERN"), SOURCE, .flags = PS_OPT_AGAIN,
+                .help = "do not show these files; may be given again"},
+        {"raw", 0, FLAG(raw), SOURCE, .help = "show x.tar.zst, .gz and .lz4 as they are, not as x.tar"},
 
-	o->missing_fail = strcmp(value, "fail") == 0;
-	return o->missing_fail || strcmp(value, "warn") == 0
-	               ? 0
-	               : ps_error_set(err, EINVAL, "option missing: '%s' is none of fail, warn", value);
-}
-
-static int set_addressing(void *ctx, const char *value, struct ps_error *err)
-{
-	static const char *const names[] = {"auto", "path", "virtual"}; /* enum ps_s3_addressing */
-	int i = one_of("addressing-style", value, names, err);
-
-	if (i >= 0)
-		((struct ps_mount_options *)ctx)->addressing = (enum ps_s3_addressing)i;
-	return PS_MIN(i, 0);
-}
-
-#define FIELD(name) offsetof(struct ps_mount_options, name)
-
-const struct ps_opt ps_options_source[] = {
-        {"cache-dir", 0, PS_OPT_PATH, FIELD(cache_dir), "DIR", "folder of the cache, made if missing",
-                PS_OPT_LOCAL},
-        {"cache-size", 0, PS_OPT_CALL, 0, "SIZE|SHARE", "most bytes in it: 200G, 80% [80% of the disk]",
-                PS_OPT_SHARED, set_cache_size},
-        {"min-free", 0, PS_OPT_CALL, 0, "SIZE", "leave so much of the disk free [1G, at most 5%]",
-                PS_OPT_SHARED, set_min_free},
-        {"policy", 0, PS_OPT_CALL, 0, "plan|scan|lru", "what goes when room is needed [plan]", PS_OPT_SHARED,
-                set_policy},
-        {"memory", 0, PS_OPT_CALL, 0, "SIZE", "data in flight [512M, at most 1/8 of the cgroup's limit]",
-                PS_OPT_SHARED, set_memory},
-        {"timeout", 0, PS_OPT_TIME, FIELD(timeout_ms), "TIME", "a read fails after so long [60s]",
-                PS_OPT_SHARED},
-        {"revalidate", 0, PS_OPT_CALL, 0, "TIME|never|open", "how long a version counts as current [1h]", 0,
-                set_revalidate},
-        {"grant-ttl", 0, PS_OPT_CALL, 0, "TIME|open", "how long the origin's word that one may read holds [15m]",
-                PS_OPT_SHARED, set_grant_ttl},
-        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), "N",
-                "most connections to one origin [64]", PS_OPT_SHARED},
-        {"max-bandwidth", 0, PS_OPT_CALL, 0, "SIZE", "bytes a second from all origins [no limit]",
-                PS_OPT_SHARED, set_max_bandwidth},
-        {"header", 0, PS_OPT_CALL, 0, "'NAME: VALUE'", "send this HTTP header; may be given again",
-                PS_OPT_SECRET, add_header},
-        {"header-file", 0, PS_OPT_CALL, 0, "FILE", "send the HTTP headers in FILE, one a line", PS_OPT_LOCAL,
-                add_header_file},
-        {"user", 0, PS_OPT_CALL, 0, "NAME:PASSWORD", "basic authentication; or set PENSTOCK_USER_PASSWORD",
-                PS_OPT_SECRET, set_user},
-        {"cacert", 0, PS_OPT_PATH, FIELD(cacert), "FILE", "trust these certificates instead of the system's"},
-        {"client-cert", 0, PS_OPT_PATH, FIELD(client_cert), "FILE",
-                "certificate to show to the origin, PEM or PKCS#12 (.p12)"},
-        {"client-key", 0, PS_OPT_PATH, FIELD(client_key), "FILE", "its key [in the same file]"},
-        {"client-key-password-file", 0, PS_OPT_PATH, FIELD(client_key_password_file), "FILE",
-                "the password of that key"},
-        {"proxy", 0, PS_OPT_STRING, FIELD(proxy), "URL|none",
-                "ask through this proxy [http_proxy, https_proxy]", PS_OPT_SECRET},
-        {"netrc-file", 0, PS_OPT_PATH, FIELD(netrc_file), "FILE",
-                "user and password by host [$NETRC or ~/.netrc]"},
-        {"hf-token-file", 0, PS_OPT_PATH, FIELD(hf_token_file), "FILE",
-                "token of the Hugging Face Hub [HF_TOKEN, or where hf auth login puts it]"},
-        {"insecure", 0, PS_OPT_FLAG, FIELD(insecure), NULL, "do not verify TLS certificates"},
-        {"endpoint", 0, PS_OPT_STRING, FIELD(endpoint), "URL",
-                "where a store is [Amazon, or AWS_ENDPOINT_URL_S3]"},
-        {"region", 0, PS_OPT_STRING, FIELD(region), "NAME", "of the bucket [AWS_REGION, else asked for]"},
-        {"profile", 0, PS_OPT_STRING, FIELD(profile), "NAME",
-                "of ~/.aws/credentials and config [AWS_PROFILE]"},
-        {"gs-credentials", 0, PS_OPT_PATH, FIELD(gs_credentials), "FILE",
-                "JSON key of a service account or user [GOOGLE_APPLICATION_CREDENTIALS]"},
-        {"az-sas-file", 0, PS_OPT_PATH, FIELD(az_sas_file), "FILE",
-                "shared access signature for az:// [AZURE_STORAGE_SAS_TOKEN]"},
-        {"no-sign-request", 0, PS_OPT_FLAG, FIELD(no_sign_request), NULL,
-                "a public bucket: use no credentials"},
-        {"follow-redirects", 0, PS_OPT_FLAG, FIELD(follow_redirects), NULL,
-                "follow an S3 store's redirects to other hosts, without credentials"},
-        {"request-payer", 0, PS_OPT_FLAG, FIELD(request_payer), NULL,
-                "pay for what is read of another's bucket"},
-        {"addressing-style", 0, PS_OPT_CALL, 0, "auto|path|virtual",
-                "buckets by path, or as virtual hosts [auto]", 0, set_addressing},
-        {"pin-versions", 0, PS_OPT_FLAG, FIELD(pin_versions), NULL,
-                "read the versions that the bucket had when it was listed"},
-        {"include", 0, PS_OPT_CALL, 0, "PATTERN", "show these files alone; may be given again", 0, add_include},
-        {"exclude", 0, PS_OPT_CALL, 0, "PATTERN", "do not show these files; may be given again", 0, add_exclude},
-        {"raw", 0, PS_OPT_FLAG, FIELD(raw), NULL, "show x.tar.zst, .gz and .lz4 as they are, not as x.tar"},
+        {"uid", 0, CALL(set_uid, "USER"), MOUNT, .flags = PS_OPT_LOCAL, .def = "you", .help = "owner of all files"},
+        {"gid", 0, CALL(set_gid, "GROUP"), MOUNT, .flags = PS_OPT_LOCAL, .def = "yours", .help = "group of all files"},
+        {"file-mode", 0, PS_OPT_MODE, FIELD(file_mode), MOUNT, .arg = "MODE", .def = "0444",
+                .help = "permissions of files"},
+        {"dir-mode", 0, PS_OPT_MODE, FIELD(dir_mode), MOUNT, .arg = "MODE", .def = "0555",
+                .help = "permissions of folders"},
+        {"allow_other", 0, FLAG(allow_other), MOUNT, .help = "let other users in"},
+        {"nonempty", 0, FLAG(nonempty), MOUNT, .help = "mount over a folder that holds files"},
+        {"missing", 0, WORD(missing, "fail|warn"), MOUNT, .def = "warn",
+                .help = "when listed files are not at the origin"},
+        {"refresh", 0, PS_OPT_TIME, FIELD(refresh_ms), MOUNT, .arg = "INTERVAL", .least = REFRESH_LEAST_MS,
+                .form = "a time of a second or more, such as 10m", .def = "never",
+                .help = "list the source again this often: 10m, 1h"},
+        {"no-passthrough", 0, FLAG(no_passthrough), MOUNT,
+                .help = "read complete files through the daemon, not straight from the cache"},
+        {"cold-reads", 0, WORD(cold_reads, "auto|direct|cached"), MOUNT, .def = "auto",
+                .help = "how to read what is not in the cache yet"},
+        {"log", 0, CALL(set_log, "stderr|syslog|FILE"), .scope = PS_SCOPE_DAEMON, .commands = PS_CMD_MOUNT,
+                .def = "syslog; stderr with -f", .help = "where to"},
+        {"log-level", 0, WORD(log_level, "error|warning|info|debug"), .scope = PS_SCOPE_DAEMON,
+                .commands = PS_CMD_MOUNT, .def = "info", .help = "how much"},
+        {"foreground", 'f', FLAG(foreground), COMMANDS(PS_CMD_MOUNT), .flags = PS_OPT_CLI_ONLY,
+                .help = "stay in the foreground"},
         {0},
 };
 
-const struct ps_opt ps_options_mount[] = {
-        {"uid", 0, PS_OPT_CALL, 0, "USER", "owner of all files [you]", PS_OPT_LOCAL, set_uid},
-        {"gid", 0, PS_OPT_CALL, 0, "GROUP", "group of all files [yours]", PS_OPT_LOCAL, set_gid},
-        {"file-mode", 0, PS_OPT_MODE, FIELD(file_mode), "MODE", "permissions of files [0444]"},
-        {"dir-mode", 0, PS_OPT_MODE, FIELD(dir_mode), "MODE", "permissions of folders [0555]"},
-        {"allow_other", 0, PS_OPT_FLAG, FIELD(allow_other), NULL, "let other users in"},
-        {"nonempty", 0, PS_OPT_FLAG, FIELD(nonempty), NULL, "mount over a folder that holds files"},
-        {"missing", 0, PS_OPT_CALL, 0, "fail|warn", "when listed files are not at the origin [warn]", 0,
-                set_missing},
-        {"refresh", 0, PS_OPT_CALL, 0, "INTERVAL", "list the source again so often: 10m, 1h [never]", 0, set_refresh},
-        {"no-passthrough", 0, PS_OPT_FLAG, FIELD(no_passthrough), NULL,
-                "read complete files through the daemon, not straight from the cache"},
-        {"cold-reads", 0, PS_OPT_CALL, 0, "auto|direct|cached",
-                "how to read what is not in the cache yet [auto]", 0, set_cold_reads},
-        {"log", 0, PS_OPT_CALL, 0, "stderr|syslog|FILE", "where to [syslog; stderr with -f]", PS_OPT_SHARED,
-                set_log},
-        {"log-level", 0, PS_OPT_CALL, 0, "error|warning|info|debug", "how much [info]", PS_OPT_SHARED,
-                set_log_level},
-        {"foreground", 'f', PS_OPT_FLAG, FIELD(foreground), NULL, "stay in the foreground", PS_OPT_CLI_ONLY},
-        {0},
-};
+bool ps_opt_is(const struct ps_opt *opt, const char *name, size_t len)
+{
+	bool same = strlen(opt->name) == len;
+
+	for (size_t i = 0; i < len && same; i++)
+		same = opt->name[i] == name[i] || (strchr("-_", name[i]) && strchr("-_", opt->name[i]));
+	return same;
+}
 
 const struct ps_opt *ps_options_find(const char *name)
 {
-	static const struct ps_opts all = {.tables = {ps_options_source, ps_options_mount}};
-
-	return ps_opts_find(&all, name);
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++)
+		if (opt->scope != PS_SCOPE_COMMAND && ps_opt_is(opt, name, strlen(name)))
+			return opt;
+	return NULL;
 }
 
-/* Words of mount(8) and fstab that say nothing to us: either always true here, or for others. */
-static const char *const ignored[] = {"ro", "defaults", "auto", "noauto", "nofail", "_netdev", "user",
-        "users", "nouser", "owner", "group", "noowner", "nogroup", "nosuid", "nodev", "noexec", "exec",
-        "atime", "noatime", "relatime", "norelatime", "strictatime", "lazytime", "nodiratime", "async",
-        "sync", "default_permissions", "intr", "comment"};
-/* mount(8) adds these for us when nobody asked for "ro"; the mount is what it is all the same. */
-static const char *const lenient[] = {"rw", "suid", "dev"};
+/* Sources ------------------------------------------------------------------------------------------ */
 
-int ps_options_generic(void *ctx, const char *name, const char *value, struct ps_error *err)
+static unsigned kind_of(const char *source)
 {
-	const struct ps_mount_options *o = ctx;
+	static const struct {
+		const char *prefix;
+		unsigned kind;
+	} prefixes[] = {{"@", ~0u}, {"http:", PS_KIND_HTTP}, {"https:", PS_KIND_HTTP}, {"s3:", PS_KIND_S3},
+	        {"gs:", PS_KIND_GS}, {"az:", PS_KIND_AZ}, {"hf:", PS_KIND_HF}};
 
-	(void)value;
-	for (size_t i = 0; i < PS_ARRAY_LEN(ignored); i++)
-		if (strcmp(name, ignored[i]) == 0)
-			return 0;
-	if (strncmp(name, "x-", 2) == 0 || strncmp(name, "X-", 2) == 0)
+	for (size_t i = 0; i < PS_ARRAY_LEN(prefixes); i++)
+		if (strncasecmp(source, prefixes[i].prefix, strlen(prefixes[i].prefix)) == 0)
+			return prefixes[i].kind;
+	return PS_KIND_FILES;
+}
+
+static const char *kinds_text(unsigned kinds)
+{
+	static const struct {
+		unsigned kinds;
+		const char *text;
+	} texts[] = {{PS_KIND_BUCKETS, "buckets (s3://, gs://)"}, {PS_KIND_STORES, "buckets (s3://, gs://, az://)"},
+	        {PS_KIND_AZ, "az:// sources"}, {PS_KIND_S3, "s3:// sources"}, {PS_KIND_GS, "gs:// sources"},
+	        {PS_KIND_HF, "hf:// sources"}};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
+		if (texts[i].kinds == kinds)
+			return texts[i].text;
+	return "sources that are not local";
+}
+
+int ps_option_check_kinds(const struct ps_opt *opt, const char *const *sources, size_t nsources, struct ps_error *err)
+{
+	unsigned kinds = 0;
+
+	for (size_t i = 0; i < nsources; i++)
+		kinds |= kind_of(sources[i]);
+	if (!opt->kinds || opt->kinds & kinds)
 		return 0;
-	for (size_t i = 0; i < PS_ARRAY_LEN(lenient); i++) {
-		if (strcmp(name, lenient[i]) == 0)
-			return o->lenient ? 0
-			                  : ps_error_set(err, EINVAL,
-			                            "option %s: the mount is read-only, nosuid and nodev; "
-			                            "leave it out",
-			                            name);
-	}
-	return -ENOENT;
+	ps_autofree char *safe = nsources ? ps_source_canonical(sources[0], NULL) : NULL;
+	const char *first = safe ? safe : "the source";
+	if (nsources == 1)
+		return ps_error_set(err, EINVAL, "option %s: it is for %s, which %.200s is not; leave it out", opt->name,
+		        kinds_text(opt->kinds), first);
+	return ps_error_set(err, EINVAL,
+	        "option %s: it is for %s, which none of %zu sources is (%.200s, ...); leave it out", opt->name,
+	        kinds_text(opt->kinds), nsources, first);
 }

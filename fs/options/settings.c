@@ -66,7 +66,7 @@ static int disk_size(const char *path, uint64_t *ret_nbytes)
 	                                                                                          : 0;
 }
 
-/* What origins and libcurl may want to know of whoever mounts. */
+/* What origins and libcurl may want to know of the mounting user. */
 static bool of_interest(const char *variable)
 {
 	static const char *const prefixes[] = {"AWS_", "AZURE_STORAGE_", "GOOGLE_", "CLOUDSDK_", "GS_", "GCE_", "HF_",
@@ -90,7 +90,7 @@ static int take_environment(struct ps_mount_options *o)
 
 	while (environ[count])
 		count++;
-	o->env = calloc(count + 2, sizeof *o->env);
+	o->env = calloc(count + 2, sizeof(*o->env));
 	/* Where relative paths in the others start: not always what the shell has in it. */
 	ps_autofree char *cwd = getcwd(NULL, 0);
 	if (o->env && cwd && asprintf(&o->env[n], "PWD=%s", cwd) < 0) {
@@ -247,7 +247,7 @@ char *ps_source_absolute(const char *source)
 	}
 	if (strstr(source, "://") || source[0] == '/')
 		return strdup(source);
-	/* "photos/" is a folder if there is one; else whoever opens the origin says what is wrong. */
+	/* "photos/" is a folder if there is one; else opening the origin reports what is wrong. */
 	struct stat st;
 	if (stat(source, &st) < 0 || !S_ISDIR(st.st_mode))
 		return strdup(source);

@@ -1,6 +1,8 @@
 #include "config.h"
 
-#include "batch/json.h"
+#include "batch/batch.h"
+
+#include "batch/fields.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,11 +1,13 @@
 #include "config.h"
 
-#include "batch/npy.h"
+#include "batch/batch.h"
+
+#include "batch/fields.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "base/overflow.h"
+#include "base/size.h"
 
 /* The head is a Python dictionary of three items in any order:
  *   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   */

@@ -1,11 +1,13 @@
 #include "config.h"
 
-#include "batch/profile.h"
+#include "batch/batch.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/number.h"
 
 /* Values of an image that are looked at, a channel: with their cache misses, less than a hundredth of what
  * decoding it takes. */

@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "device/private.h"
+
 static struct {
 	pthread_once_t once;
 	struct ps_cuda_driver driver;
@@ -85,4 +87,41 @@ int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_
 		return ps_load_error_set(err, -the.failed, "%s", the.why.text);
 	*ret_driver = &the.driver;
 	return 0;
+}
+
+/* -- Contexts and streams -------------------------------------------------------------------------------- */
+
+/* Of the calling thread: how often it has entered, and what it had before. */
+static _Thread_local uint32_t entered;
+static _Thread_local ps_cu_capture_mode mode_before;
+
+int ps_cuda_enter(struct ps_cuda_device *d, struct ps_load_error *err)
+{
+	ps_cu_result r = d->cu->context_push(d->context);
+
+	if (r != 0)
+		return ps_cuda_error(d->cu, r, err, "cannot use the GPU");
+	if (entered++ == 0) {
+		mode_before = PS_CU_CAPTURE_RELAXED;
+		if (d->cu->capture_mode(&mode_before) != 0)
+			mode_before = PS_CU_CAPTURE_GLOBAL;
+	}
+	return 0;
+}
+
+void ps_cuda_leave(struct ps_cuda_device *d)
+{
+	ps_cu_context old;
+
+	if (--entered == 0)
+		(void)d->cu->capture_mode(&mode_before);
+	(void)d->cu->context_pop(&old);
+}
+
+ps_cu_result ps_cuda_stream_new(struct ps_cuda_device *d, ps_cu_stream *ret_stream)
+{
+	int least, greatest; /* the greater, the less the number */
+	ps_cu_result r = d->cu->priorities(&least, &greatest);
+
+	return r == 0 ? d->cu->stream_create_urgent(ret_stream, PS_CU_STREAM_NON_BLOCKING, greatest) : r;
 }

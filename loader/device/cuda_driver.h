@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/load_error.h"
+#include "base/error.h"
 
 #ifndef PS_CU_TYPES       /* where they are those of cuda.h */
 typedef int ps_cu_result; /* CUresult; 0: success */

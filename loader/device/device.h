@@ -1,4 +1,74 @@
-/* Where batches lie. A slot (batch/slot.h) is host memory that decoding writes to; on a device with memory of
+/* Where batches are: in host memory, or on a device that they are sent to, which may decode and finish images.
+ *
+ * From the top down; each file uses those below it:
+ *
+ *   nvjpeg.c, nvjpeg_decode.c        JPEG files decoded by a GPU: rows and trial; who decodes, and how
+ *   nvjpeg_library.c                 the library, looked for and opened
+ *   cuda.c                           an NVIDIA GPU: memory, mirrors, fields made there
+ *   kernels.c, kernels_image.c       the kernels, loaded and launched (kernels.h and what it includes, kernels.cu)
+ *   cuda_driver.c                    the driver, opened; contexts and streams
+ *   device.c                         devices by name; the host as one
+ *   fake.c                           a device for tests
+ *   host.c                           host memory
+ *
+ * Besides this header kernels.h is for others: for programs that launch kernels of their own choice.
+ * Ownership, threads, locks, errors, blocking: as each section says. */
+#ifndef PS_DEVICE_DEVICE_H
+#define PS_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "image/image.h"
+#include "image/pixel/pixel.h"
+
+/* -- Fields that a device makes -------------------------------------------------------------------------- */
+
+/* Fields of images that the device finishes: what the slot brings are planes of bytes and a table of what was
+ * drawn for each image; kernels behind the copy make the batch's elements of them, in memory of the mirror's
+ * own.
+ *
+ *   slot's copy: u8 planes, ops ─▶ affine ─▶ colours ─▶ blur ─▶ noise ─▶ erase ─▶ mix, normalise, lay out ─▶ mirror's
+ * `made` └─ images that have it, and kernels only where an image has it ─┘
+ *
+ * Elements are those that the processor would have made, to the bit.
+ *
+ * Threads: any.   Blocks: never.   Errors: of the driver. */
+
+#define PS_MAKE_NO_OPS SIZE_MAX
+
+struct ps_nvjpeg_rows;
+
+struct ps_make {
+	struct ps_nvjpeg_rows
+	        *decoded;        /* images that are put among the planes first (nvjpeg.h); NULL: none */
+	const uint32_t *sources; /* with it: the row that each image comes from */
+	size_t planes;           /* in the slot: three planes of bytes an image */
+	size_t ops;    /* in the slot: struct ps_image_ops of each; PS_MAKE_NO_OPS: nothing is done to any */
+	size_t to;     /* in the mirror's made part */
+	uint32_t what; /* the PS_IMAGE_ bits of all images */
+	uint32_t nimages, width, height;
+	uint32_t nviews; /* images of a row */
+	enum ps_dtype dtype;
+	enum ps_layout layout;
+	float scale[3], bias[3]; /* as resize.h has them; 0: all elements are 0 */
+	enum ps_mix_kind mix;
+	uint32_t weight;
+	uint32_t box[4]; /* x0, y0, x1, y1 */
+};
+
+/* Scratch that a field needs whose images have those bits: first room for those that the affine step moves,
+ * then for what is between the blur's passes. */
+size_t ps_make_moved_nbytes(uint32_t what, uint64_t nimages, uint32_t width, uint32_t height);
+size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uint32_t width, uint32_t height);
+
+/* -- Devices --------------------------------------------------------------------------------------------- */
+
+/* Where batches lie. A slot (batch/batch.h) is host memory that decoding writes to; on a device with memory of
  * its own each slot has a mirror there, to which the slot is sent: in one copy, or the stretches of it that
  * are needed. The same places hold in both.
  *
@@ -15,16 +85,6 @@
  * own, a leaf.   Errors: 0 or -errno with a text; -ENODEV: there is no such device; -ENOMEM; -EIO: it is
  * lost, or refuses.   Blocks: wait and mirror_free until copies are over; the rest on driver and kernel only.
  */
-#ifndef PS_DEVICE_DEVICE_H
-#define PS_DEVICE_DEVICE_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/cleanup.h"
-#include "base/load_error.h"
-#include "device/make.h"
 
 #define PS_DEVICE_PAGE 4096 /* what alloc aligns to, at least */
 
@@ -112,5 +172,122 @@ void ps_device_close(struct ps_device *device); /* NULL is allowed */
 struct ps_device *ps_device_host(void);
 
 extern const struct ps_device_ops ps_device_cuda, ps_device_fake;
+
+/* -- Host memory ----------------------------------------------------------------------------------------- */
+
+/* Plain host memory, zeroed, in whole pages: what slots of every device are made of.
+ *
+ * Threads: any.   Errors: NULL: no memory.   Blocks: on the kernel only. */
+
+void *ps_host_alloc(size_t nbytes);
+/* Keeps what it holds, and may move; NULL: it is as it was. */
+void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes);
+void ps_host_free(void *p, size_t nbytes);
+
+/* Asks for pages of that NUMA node, for those that were not touched yet. No error: it is a wish. */
+void ps_host_prefer_node(void *p, size_t nbytes, int node);
+
+/* -- JPEG files decoded by a GPU ------------------------------------------------------------------------- */
+
+/* JPEG files decoded by a GPU, cropped and resized there: what ps_image_sketch() drew comes out as planes of
+ * bytes on the device, in the arithmetic of image/picture.h; only the decoder's own pixels are others than
+ * libjpeg-turbo's.
+ *
+ *   worker, a row at a time:
+ *      ps_nvjpeg_take() ──┬─▶ the engine can: bytes are kept ──┐
+ *                         ├─▶ hybrid: Huffman codes here, the rest on the worker's stream ──▶ planes of the rows
+ *                         └─▶ neither: the caller decodes      │                                         ▲
+ *   once all rows are there:                                   ▼                                         │
+ *      ps_nvjpeg_submit() ────────────────────────▶ one batched decode and one resize ───────────────────┘
+ *   behind the batch's copy:
+ *      ps_nvjpeg_place() ──▶ from the planes to the rows' places in the batch
+ *
+ * Who decodes a file is a function of the file, what is cut out of it, the library and the GPU: not of time.
+ *
+ * Ownership: rows and workers are freed before their ps_nvjpeg, and that before its device.
+ * Threads: take: any, each with its own worker and row; the others: one at a time for the same rows.
+ * Locks: one, a leaf, over what is given to the engine.   Errors: -EIO: the device is lost, or refuses;
+ * -ENOMEM. Blocks: new; take on Huffman codes and, rarely, on an earlier transfer; submit on the library's
+ * parsing, and until the engine is through with the third batch before. Memory is taken at the beginning, and
+ * rarely later: for larger images, and for files that are longer than most. */
+
+struct ps_nvjpeg;
+struct ps_nvjpeg_worker;
+struct ps_nvjpeg_rows;
+
+/* Of a CUDA device with kernels. -ENODEV: no library that starts there; the text says what to do.
+ * `most_rows`: of any batch. *ret_refused gets a text of libraries that were not taken and why
+ * (nvjpeg_library.h), also where none was, and of an engine that does not decode. */
+int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
+        struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
+        struct ps_load_error *err) PS_MUST_USE;
+void ps_nvjpeg_free(struct ps_nvjpeg *nvjpeg); /* NULL is allowed */
+
+/* A number of library and engines: with another one pixels may be others. */
+uint64_t ps_nvjpeg_print(const struct ps_nvjpeg *nvjpeg);
+
+/* The library's file. Valid for ever. */
+const char *ps_nvjpeg_path(const struct ps_nvjpeg *nvjpeg);
+
+struct ps_nvjpeg_stats {
+	uint64_t hardware, hybrid, refused; /* images: decoded so, and those that it was asked for in vain */
+	uint64_t timed;                     /* images of hardware whose time ... */
+	double seconds;                     /* ... on the GPU is known */
+};
+void ps_nvjpeg_stats(struct ps_nvjpeg *nvjpeg, struct ps_nvjpeg_stats *ret_stats);
+
+int ps_nvjpeg_worker_new(struct ps_nvjpeg *nvjpeg, struct ps_nvjpeg_worker **ret_worker,
+        struct ps_load_error *err) PS_MUST_USE;
+void ps_nvjpeg_worker_free(struct ps_nvjpeg_worker *worker); /* NULL is allowed */
+
+/* Images of width x height, one a row. */
+int ps_nvjpeg_rows_new(struct ps_nvjpeg *nvjpeg, uint32_t n, uint32_t width, uint32_t height,
+        struct ps_nvjpeg_rows **ret_rows, struct ps_load_error *err) PS_MUST_USE;
+void ps_nvjpeg_rows_free(struct ps_nvjpeg_rows *rows); /* NULL is allowed */
+
+/* 1: the row's image comes from the GPU, and `data` is needed no more; 0: not this one; the caller decodes
+ * it. */
+int ps_nvjpeg_take(struct ps_nvjpeg_worker *worker, struct ps_nvjpeg_rows *rows, uint32_t row,
+        const void *data, size_t nbytes, const struct ps_image_outline *outline,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* All rows were offered: gives the engine what was kept for it. Images that it refuses after all are decoded
+ * by the caller: ps_nvjpeg_refused() tells them. */
+int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err) PS_MUST_USE;
+bool ps_nvjpeg_refused(
+        const struct ps_nvjpeg_rows *rows, uint32_t row, const uint8_t **ret_data, size_t *ret_nbytes);
+
+/* The row's image comes from the GPU: nobody else need bring its pixels. Once submitted it stays so. */
+bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row);
+
+/* Forgets the rows, also those that were not placed; waits for work on those. */
+void ps_nvjpeg_rows_clear(struct ps_nvjpeg_rows *rows);
+
+/* -- A device for tests ---------------------------------------------------------------------------------- */
+
+/* A device for tests: host memory as another's, and a thread that does what streams were given late, and as
+ * far as their order allows in any order. What is wrong with waiting shows: a copy is done when its turn
+ * comes, not when it was asked for.
+ *
+ * Each mirror has a stream of its own for its copies, so that they arrive in any order: on real devices only
+ * some of that can happen.
+ *
+ * Ownership: streams belong to their maker, freed before the last device is closed.
+ * Threads: any.   Locks: one, a leaf.   Blocks: ps_fake_stream_sync() and _free() until all that the stream
+ * was given is done.   Errors: NULL: no memory. */
+
+struct ps_fake_stream;
+
+/* One needs an open device. It is what ops->use() takes. */
+struct ps_fake_stream *ps_fake_stream_new(void);
+void ps_fake_stream_free(struct ps_fake_stream *stream);
+
+/* fn(arg) is called when the stream comes to it, on the device's thread. */
+int ps_fake_stream_call(struct ps_fake_stream *stream, void (*fn)(void *arg), void *arg);
+void ps_fake_stream_sync(struct ps_fake_stream *stream);
+
+/* From now on until the last device is closed everything fails with -EIO, and nothing that was given is done;
+ * waiting ends. */
+void ps_fake_lose(void);
 
 #endif

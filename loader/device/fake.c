@@ -1,14 +1,11 @@
 #include "config.h"
 
-#include "device/fake.h"
+#include "device/device.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
-
-#include "device/device.h"
-#include "device/host.h"
 
 #define DELAY_US 300 /* that each thing takes at most */
 

@@ -1,5 +1,5 @@
 /* The last step of an image field: u8 planes to the batch's elements. Mixes, normalises, and lays out in one
- * pass: image/mix.h and resize.h have the arithmetic.
+ * pass: image/image.h and resize.h have the arithmetic.
  *
  * A unit is what makes 16 bytes of a channel. Each thread takes units that lie PS_KERNEL_THREADS apart, so
  * that a warp's loads and stores are contiguous; where channels lie side by side, the three of a unit pass
@@ -10,11 +10,8 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "base/half.h"
-#include "device/images.h"
 #include "device/kernel_code.h"
-#include "image/mix_kind.h"
-#include "image/pixel.h"
+#include "image/pixel/pixel.h"
 
 #define PS_FINISH_SHARED (PS_KERNEL_THREADS * 48u)
 

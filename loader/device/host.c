@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "device/host.h"
+#include "device/device.h"
 
 #include <string.h>
 #include <sys/mman.h>

@@ -1,3 +1,15 @@
+/* What kernels are written in, and what several of them share. */
+#ifndef PS_DEVICE_KERNEL_CODE_H
+#define PS_DEVICE_KERNEL_CODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "image/pixel/pixel.h"
+
 /* What code of kernels is written in, so that it stands once: nvcc compiles it for GPUs (kernels.cu), and a C
  * compiler for tests, where the same lines run over host memory (tests/loader/mock_cuda.c).
  *
@@ -7,16 +19,7 @@
  * outside of PS_THREADS.
  *
  * Arithmetic is that of the CPU's code, to the bit: nvcc is told not to contract (-fmad=false), and headers
- * that both include mark their functions PS_BOTH (base/both.h). */
-#ifndef PS_DEVICE_KERNEL_CODE_H
-#define PS_DEVICE_KERNEL_CODE_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include "base/both.h"
+ * that both include mark their functions PS_BOTH (base/dtype.h). */
 
 #define PS_KERNEL_THREADS 256u /* of each block of each kernel */
 
@@ -67,6 +70,76 @@ PS_BOTH void ps_words_load(uint32_t ret_words[4], const uint8_t *p, uint32_t n)
 PS_BOTH uint8_t ps_words_byte(const uint32_t *words, uint32_t i)
 {
 	return (uint8_t)(words[i / 4] >> 8 * (i % 4));
+}
+
+/* -- Images ---------------------------------------------------------------------------------------------- */
+
+/* The images of a field, as kernels see them. An image is one view of a row; its pixels are three planes of
+ * bytes, image behind image. */
+
+struct ps_images {
+	uint8_t *planes; /* as they were copied; steps but the first work in place */
+	uint8_t *moved;  /* as much room, for those that go through PS_IMAGE_AFFINE; NULL: none may */
+	struct ps_image_ops *ops; /* of each; NULL: nothing is to be done to any */
+	uint32_t nimages, width, height;
+	uint32_t npixels; /* width * height */
+};
+
+/* Where an image's planes are once the affine step is over. */
+PS_BOTH uint8_t *ps_image_planes(const struct ps_images *a, uint32_t image)
+{
+	bool moved = a->ops && a->ops[image].what & PS_IMAGE_AFFINE;
+
+	return (moved ? a->moved : a->planes) + (size_t)image * 3 * a->npixels;
+}
+
+/* -- A product of matrices ------------------------------------------------------------------------------- */
+
+/* A product of two square matrices of f32: work for a GPU that stands for a model's (bench --step-ms). Each thread
+ * makes four by four elements; both matrices are read by rows, the first one transposed. */
+
+#define PS_GEMM_TILE 64u /* rows and columns that a block makes */
+
+struct ps_gemm_args {
+	const float *a, *b; /* n by n; c[y][x] = sum of a[k][y] * b[k][x] */
+	float *c;
+	uint32_t n; /* a multiple of PS_GEMM_TILE */
+};
+
+PS_BOTH uint32_t ps_gemm_blocks(uint32_t n)
+{
+	return n / PS_GEMM_TILE * (n / PS_GEMM_TILE);
+}
+
+/* Loaded and stored at once. */
+struct __attribute__((aligned(16))) ps_floats4 {
+	float v[4];
+};
+
+PS_BOTH void ps_gemm_block(const struct ps_gemm_args *g, uint32_t block, uint8_t *shared)
+{
+	const uint32_t n = g->n, tiles = n / PS_GEMM_TILE;
+
+	(void)shared;
+	PS_THREADS(t)
+	{
+		const uint32_t x = block % tiles * PS_GEMM_TILE + t % 16 * 4;
+		const uint32_t y = block / tiles * PS_GEMM_TILE + t / 16 * 4;
+		struct ps_floats4 sum[4];
+
+		memset(sum, 0, sizeof(sum));
+		for (uint32_t k = 0; k < n; k++) {
+			const struct ps_floats4 a = *(const struct ps_floats4 *)(g->a + (size_t)k * n + y);
+			const struct ps_floats4 b = *(const struct ps_floats4 *)(g->b + (size_t)k * n + x);
+
+			PS_UNROLL
+			for (uint32_t i = 0; i < 16; i++)
+				sum[i / 4].v[i % 4] += a.v[i / 4] * b.v[i % 4];
+		}
+		PS_UNROLL
+		for (uint32_t i = 0; i < 4; i++)
+			*(struct ps_floats4 *)(g->c + (size_t)(y + i) * n + x) = sum[i];
+	}
 }
 
 #endif

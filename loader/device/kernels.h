@@ -15,7 +15,6 @@
 #define PS_DEVICE_KERNELS_H
 
 #include "device/finish.h"
-#include "device/gemm.h"
 #include "device/kernel_code.h"
 #include "device/resize_tile.h"
 #include "device/transforms.h"

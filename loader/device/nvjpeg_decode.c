@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "device/nvjpeg_private.h"
+#include "device/private.h"
 
 static size_t pitch_of(uint32_t width)
 {

@@ -203,7 +203,7 @@ static bool candidate_try(struct search *s, const char *name, int flags)
 	s->found = r == 0 ? l : NULL;
 	s->failed = r;
 	s->why = why;
-	ps_load_error_prefix(&s->why, "%s", path);
+	ps_load_error_prefix(&s->why, r, "%s", path);
 	return true;
 }
 

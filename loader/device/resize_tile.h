@@ -1,4 +1,4 @@
-/* Crop and resize of decoded images to planes of bytes: the arithmetic of image/resize.h, from the
+/* Crop and resize of decoded images to planes of bytes: the arithmetic of image/picture.h, from the
  * processor's own weights, which are sent along; so it is the same to the bit.
  *
  * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as their source rows fit in shared

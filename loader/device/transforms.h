@@ -1,4 +1,4 @@
-/* The steps of image/transform.h on the images of a field: in place, but for the affine step, which moves an
+/* The steps of image/image.h on the images of a field: in place, but for the affine step, which moves an
  * image. Blocks of images that do not have the step return at once.
  *
  * Threads take four pixels at a time: as one word, where planes are a multiple of that. */
@@ -7,9 +7,8 @@
 
 #include <string.h>
 
-#include "device/images.h"
 #include "device/kernel_code.h"
-#include "image/pixel.h"
+#include "image/pixel/pixel.h"
 
 struct ps_transform_args {
 	struct ps_images images;

@@ -1,5 +1,18 @@
+/* Private to this folder: the formats, and how an image is turned. */
+#ifndef PS_IMAGE_FORMAT_H
+#define PS_IMAGE_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "image/image.h"
+
+/* -- Formats --------------------------------------------------------------------------------------------- */
+
 /* What an image format is to the rest: compressed bytes in, rows of a region out. One table of functions for
- * each format; source.h chooses among them by a file's first bytes.
+ * each format; reader.c chooses among them by a file's first bytes.
  *
  * Life of an image: open, start, rows until all are taken, close. Close is allowed at any time and twice;
  * after an error the image is closed. Between open and close the bytes are borrowed.
@@ -7,51 +20,6 @@
  * Blocks: on the processor only.
  * Errors: 0, -EBADMSG (damaged, truncated, of an unsupported kind, over a limit) or -ENOMEM, with a text that
  * begins with the format's name. */
-#ifndef PS_LOADER_IMAGE_FORMAT_H
-#define PS_LOADER_IMAGE_FORMAT_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/load_error.h"
-#include "image/gate.h"
-
-/* What a pixel is in the rows handed out. */
-enum ps_pixels {
-	PS_PIXELS_RGB = 0,    /* three uint8_t; alpha is dropped, 16 bits lose their lower eight */
-	PS_PIXELS_LABELS = 1, /* one uint16_t: the number as stored (gray value or place in the palette) */
-};
-
-static inline size_t ps_pixels_nbytes(enum ps_pixels pixels)
-{
-	return pixels == PS_PIXELS_RGB ? 3 : sizeof(uint16_t);
-}
-
-struct ps_image_limits {
-	uint64_t max_pixels; /* by the header: checked before anything is decoded */
-	uint32_t max_scans;  /* of a progressive JPEG */
-	uint64_t max_memory; /* bytes that one image may need beyond a few rows: a progressive JPEG's
-	                      * coefficients, an interlaced PNG, a WebP, an image that must be turned */
-	struct ps_image_ticket
-	        *ticket; /* that such memory is taken by, until the image is done; NULL: none */
-};
-
-/* As stored; never empty. */
-struct ps_region {
-	uint32_t x, y, width, height;
-};
-
-/* Rows of the region, top down: row i at first + i * stride. */
-struct ps_image_rows {
-	const uint8_t *first;
-	size_t stride;
-	uint32_t n; /* 1 or more */
-};
-
-struct ps_image_size {
-	uint32_t width, height;
-};
 
 struct ps_format {
 	const char *name;
@@ -63,7 +31,7 @@ struct ps_format {
 	        const struct ps_image_limits *limits, struct ps_image_size *ret_size,
 	        struct ps_load_error *err);
 
-	/* See ps_source_shrink(). NULL: the format cannot. */
+	/* See ps_image_reader_shrink(). NULL: the format cannot. */
 	void (*shrink)(void *f, uint32_t by);
 
 	/* slack_nbytes behind the end of each row will be readable; their values do not matter. */
@@ -94,5 +62,30 @@ int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
  */
 int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
+
+/* -- EXIF and orientation -------------------------------------------------------------------------------- */
+
+/* Where EXIF data says that an image's top left corner is, and what that does to regions and pixels.
+ *
+ *   stored     1 as it is   2 mirrored   3 turned half    4 upside down
+ *              5 transposed 6 to be turned right (clockwise)
+ *              7 transversed 8 to be turned left
+ * Threads: any.   Errors: none: a damaged EXIF block is no orientation, as in PIL and browsers.
+ * Blocks: never. */
+
+/* 1 to 8; 1 where the TIFF structure has none or is damaged. */
+uint32_t ps_exif_orientation(const uint8_t *tiff, size_t nbytes);
+
+/* The size of the upright image. */
+struct ps_image_size ps_orient_size(uint32_t orientation, struct ps_image_size stored);
+
+/* Where a region of the upright image is stored. */
+struct ps_region ps_orient_region(
+        uint32_t orientation, struct ps_image_size stored, const struct ps_region *upright);
+
+/* Puts row `row` of a stored region (its `width` pixels of pixel_nbytes, 2 or 3) in its place in the upright
+ * region, whose rows are `stride` bytes apart. `stored` is the stored region. */
+void ps_orient_row(uint32_t orientation, const struct ps_region *stored, uint32_t row, const uint8_t *from,
+        size_t pixel_nbytes, uint8_t *upright, size_t stride);
 
 #endif

@@ -1,3 +1,14 @@
+/* Private to JPEG. */
+#ifndef PS_IMAGE_HUFFMAN_H
+#define PS_IMAGE_HUFFMAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <jpeglib.h>
+
 /* The entropy decoder of sequential Huffman JPEGs: two thirds of the time of a decode, and here 1.5 to 2
  * times as fast as libjpeg-turbo's, since a code and its number mostly come from one look into a table, and
  * eight bytes at once where none of them is 0xff.
@@ -8,12 +19,6 @@
  *
  * Ownership: the caller's struct, which borrows the bytes.   Threads: one at a time.   Blocks: never.
  * Errors: told by enum ps_huffman_end; sound so far means that no padding was taken for data. */
-#ifndef PS_LOADER_IMAGE_HUFFMAN_H
-#define PS_LOADER_IMAGE_HUFFMAN_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #define PS_HUFFMAN_PEEK 10  /* bits that one look takes */
 #define PS_HUFFMAN_TABLES 8 /* 0 to 3 for DC, 4 to 7 for AC */
@@ -60,5 +65,25 @@ void ps_huffman_begin(struct ps_huffman *h, const uint8_t *scan, size_t nbytes);
 
 /* The next MCU: blocks[i] points at 64 zeroed coefficients, in rows; NULL: none is wanted. */
 enum ps_huffman_end ps_huffman_mcu(struct ps_huffman *h, int16_t *const *blocks);
+
+/* -- In the place of libjpeg's --------------------------------------------------------------------------- */
+
+/* Puts huffman.h in the place of libjpeg-turbo's own entropy decoder, by the library's internal header (which
+ * Debian and others install), for single scans of Huffman codes without restart markers.
+ *
+ * The header is private by definition, so the library that is loaded is tried first, once a process: three
+ * built-in files (gray, 4:2:0, 4:4:4) are decoded both ways. If pixels differ, ours fails or is not called, the
+ * library decodes everything itself. So it does in a build without that header or with --disable-jpeg-entropy.
+ *
+ * Threads: a decoder by one at a time; the rest by any.   Blocks: the first call on that check, below 1 ms.
+ * Errors: those of a scan are told through libjpeg's own warnings. */
+
+/* Between jpeg_start_decompress() and the first row: has the image's MCUs read by `h`, which must last as
+ * long as the image; cinfo->client_data will point at it. False: the library goes on by itself. */
+bool ps_jpeg_entropy_replace(j_decompress_ptr cinfo, struct ps_huffman *h);
+
+/* As ps_jpeg_version() and ps_jpeg_decoder() in image.h. */
+uint32_t ps_jpeg_entropy_library(void);
+const char *ps_jpeg_entropy_decoder(void);
 
 #endif

@@ -1,15 +1,13 @@
+
 #include "image/image.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/half.h"
-#include "base/overflow.h"
-#include "image/augment.h"
-#include "image/pixel.h"
-#include "image/resize.h"
-#include "image/source.h"
-#include "image/view.h"
+#include "base/dtype.h"
+#include "base/size.h"
+#include "image/picture.h"
+#include "image/pixel/pixel.h"
 
 #define SHRINK_MOST 8u
 
@@ -23,7 +21,7 @@ struct work {
 /* What is used while an image is decoded: a leader and those that follow it have one set of them, so that a
  * sample of hundreds of images takes the memory of one. */
 struct tools {
-	struct ps_source *source;
+	struct ps_image_reader *source;
 	uint32_t nworks;
 	struct work *works; /* of each view */
 	uint8_t *spare;     /* planes for transforms */
@@ -67,7 +65,7 @@ static void tools_free(struct tools *t)
 {
 	if (!t)
 		return;
-	ps_source_free(t->source);
+	ps_image_reader_free(t->source);
 	for (uint32_t v = 0; v < t->nworks && t->works; v++) {
 		ps_resize_free(t->works[v].resize);
 		free(t->works[v].planes);
@@ -88,7 +86,7 @@ static struct tools *tools_new(const struct ps_image_spec *spec)
 	struct tools *t = calloc(1, sizeof *t);
 	if (!t)
 		return NULL;
-	t->source = ps_source_new(PS_PIXELS_RGB, spec->orient, &limits);
+	t->source = ps_image_reader_new(PS_PIXELS_RGB, spec->orient, &limits);
 	t->nworks = ps_image_views(spec);
 	t->works = calloc(t->nworks, sizeof *t->works);
 	bool sound = t->source && t->works;
@@ -325,7 +323,7 @@ static int stream_rows(struct ps_image_decoder *const *decoders, uint32_t n, con
 {
 	struct ps_image_rows rows = {0};
 	for (uint32_t y = 0; y < all->height; y += rows.n) {
-		int rc = ps_source_rows(decoders[0]->tools->source, &rows, err);
+		int rc = ps_image_reader_rows(decoders[0]->tools->source, &rows, err);
 		if (rc < 0)
 			return rc;
 		for (uint32_t i = 0; i < rows.n; i++)
@@ -337,7 +335,7 @@ static int stream_rows(struct ps_image_decoder *const *decoders, uint32_t n, con
 static int decode_open(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
         struct ps_image_size size, const struct ps_rng_key *key, struct ps_load_error *err)
 {
-	struct ps_source *source = decoders[0]->tools->source;
+	struct ps_image_reader *source = decoders[0]->tools->source;
 	struct ps_region all = {0};
 	uint32_t shrunk = 1;
 	size_t slack = 0;
@@ -347,13 +345,13 @@ static int decode_open(struct ps_image_decoder *const *decoders, void *const *ds
 	if (rc < 0)
 		return rc;
 	if (decoders[0]->spec.dct_scale)
-		shrunk = ps_source_shrink(source, shrinkable(decoders, n));
+		shrunk = ps_image_reader_shrink(source, shrinkable(decoders, n));
 	for (uint32_t i = 0; i < n; i++) {
 		if (views_begin(decoders[i], shrunk, dsts[i], &all, &slack) < 0)
 			return ps_load_error_set(err, ENOMEM, "image: out of memory resizing %u x %u",
 			        size.width, size.height);
 	}
-	rc = ps_source_start(source, &all, slack, err);
+	rc = ps_image_reader_start(source, &all, slack, err);
 	if (rc == 0)
 		rc = stream_rows(decoders, n, &all, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
@@ -365,10 +363,10 @@ int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const
         const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err)
 {
 	struct ps_image_size size;
-	int rc = ps_source_open(decoders[0]->tools->source, data, nbytes, &size, err);
+	int rc = ps_image_reader_open(decoders[0]->tools->source, data, nbytes, &size, err);
 	if (rc == 0)
 		rc = decode_open(decoders, dsts, n, size, key, err);
-	ps_source_close(decoders[0]->tools->source);
+	ps_image_reader_close(decoders[0]->tools->source);
 	for (uint32_t i = 0; i < n && rc < 0; i++)
 		decoders[i]->size = (struct ps_image_size){0};
 	return rc;
@@ -383,7 +381,7 @@ int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t n
 static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
         struct ps_image_outline *ret_outline, struct ps_load_error *err)
 {
-	struct ps_image_outline o = {.plain_jpeg = ps_source_is_plain_jpeg(d->tools->source), .stored = size};
+	struct ps_image_outline o = {.plain_jpeg = ps_image_reader_is_plain_jpeg(d->tools->source), .stored = size};
 	int rc = views_draw(d, size, key, err);
 	o.plain_jpeg = o.plain_jpeg && d->views[0].geometry.pad.width == 0; /* padding is the processor's */
 	if (rc == 0 && o.plain_jpeg) {
@@ -402,10 +400,10 @@ int ps_image_sketch(struct ps_image_decoder *d, const void *data, size_t nbytes,
         struct ps_image_outline *ret_outline, struct ps_load_error *err)
 {
 	struct ps_image_size size;
-	int rc = ps_source_open(d->tools->source, data, nbytes, &size, err);
+	int rc = ps_image_reader_open(d->tools->source, data, nbytes, &size, err);
 	if (rc == 0)
 		rc = sketch(d, size, key, ret_outline, err);
-	ps_source_close(d->tools->source);
+	ps_image_reader_close(d->tools->source);
 	if (rc < 0)
 		d->size = (struct ps_image_size){0};
 	return rc;

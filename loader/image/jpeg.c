@@ -1,4 +1,4 @@
-#include "image/jpeg.h"
+#include "image/image.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -10,8 +10,9 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
-#include "base/overflow.h"
-#include "image/jpeg_entropy.h"
+#include "base/size.h"
+#include "image/format.h"
+#include "image/huffman.h"
 
 #define ROWS 8u       /* at a time: few calls, and they stay in the nearest cache */
 #define MARGIN 1u     /* pixels left and right: fancy upsampling looks at the neighbours, ... */
@@ -83,7 +84,7 @@ static __attribute__((noreturn)) void on_error(j_common_ptr cinfo)
 	}
 }
 
-/* The table of jpeg.h. */
+/* The table of image.h. */
 static bool is_harmless(const struct jpeg_error_mgr *e)
 {
 	switch (e->msg_code) {

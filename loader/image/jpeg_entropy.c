@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "image/jpeg_entropy.h"
+#include "image/huffman.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/fnv.h"
+#include "base/hash.h"
 
 #ifdef PS_JPEG_ENTROPY
 

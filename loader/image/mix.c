@@ -1,12 +1,13 @@
-#include "image/mix.h"
+
+#include "image/image.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/half.h"
-#include "image/fixed_math.h"
-#include "image/pixel.h"
+#include "base/dtype.h"
+#include "image/picture.h"
+#include "image/pixel/pixel.h"
 
 #define ONE 65536
 #define FIRST_PAIR 4u

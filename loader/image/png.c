@@ -18,7 +18,7 @@
 
 #include <png.h>
 
-#include "base/overflow.h"
+#include "base/size.h"
 
 #define SIGNATURE 8u
 #define CHUNK_EXTRA 12u /* length, type, checksum */

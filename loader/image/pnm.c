@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/overflow.h"
+#include "base/size.h"
 
 #define ROWS_NBYTES 65536u /* handed out at a time, or one row */
 

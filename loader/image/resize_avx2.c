@@ -9,7 +9,7 @@
  *   taps 0, 1  r0 r1 | g0 g1 | b0 b1 | 0 0   times   w0 w1 | w0 w1 | w0 w1 | w0 w1
  *   taps 2, 3  r2 r3 | g2 g3 | b2 b3 | 0 0   times   w2 w3 | ...
  */
-#include "image/resize_kernel.h"
+#include "image/picture.h"
 
 #ifdef PS_RESIZE_HAVE_AVX2
 

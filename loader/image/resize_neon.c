@@ -3,7 +3,7 @@
  * Horizontal: four outputs at a time. One 16-byte load covers four taps; a byte shuffle puts r g b 0 of each
  * tap into four 16-bit places, and four multiply-adds with one weight each do them. A transposition brings
  * the channels of four outputs together. */
-#include "image/resize_kernel.h"
+#include "image/picture.h"
 
 #ifdef PS_RESIZE_HAVE_NEON
 

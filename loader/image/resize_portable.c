@@ -1,7 +1,7 @@
 /* The definition of resize.h in plain C. */
-#include "base/half.h"
-#include "image/pixel.h"
-#include "image/resize_kernel.h"
+#include "base/dtype.h"
+#include "image/picture.h"
+#include "image/pixel/pixel.h"
 
 static int32_t clamp(int32_t v, int32_t max)
 {

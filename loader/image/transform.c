@@ -1,11 +1,12 @@
-#include "image/transform.h"
+
+#include "image/image.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-#include "image/fixed_math.h"
-#include "image/spec.h"
+#include "image/picture.h"
+#include "image/pixel/pixel.h"
 
 struct range {
 	const char *name;
@@ -239,4 +240,432 @@ void ps_transform_ops(
 		ops.noise_key = t->noise_key;
 	}
 	*ret_ops = ops;
+}
+
+/* -- Affine ---------------------------------------------------------------------------------------------- */
+
+/* The affine part of transform.h. */
+
+#define ONE (INT64_C(1) << 32)
+
+static int64_t fixed(double v)
+{
+	return (int64_t)floor(v * (double)ONE + 0.5);
+}
+
+/* Of pixels' numbers, not centres: half a pixel goes into the constants. */
+void ps_affine_fixed(const struct ps_affine *map, int64_t ret_fixed[static 6])
+{
+	const double *i = map->inverse;
+	ret_fixed[0] = fixed(i[0]);
+	ret_fixed[1] = fixed(i[1]);
+	ret_fixed[2] = fixed(i[2] + 0.5 * (i[0] + i[1]));
+	ret_fixed[3] = fixed(i[3]);
+	ret_fixed[4] = fixed(i[4]);
+	ret_fixed[5] = fixed(i[5] + 0.5 * (i[3] + i[4]));
+}
+
+void ps_affine_apply(const struct ps_affine *map, const struct ps_planes *from, uint8_t fill, uint8_t *to)
+{
+	int64_t k[6];
+	ps_affine_fixed(map, k);
+	size_t plane = (size_t)from->width * from->height;
+	int64_t most_x = (int64_t)from->width << 32, most_y = (int64_t)from->height << 32;
+	for (uint32_t row = 0; row < from->height; row++) {
+		int64_t x = k[2] + k[1] * row, y = k[5] + k[4] * row;
+		for (uint32_t col = 0; col < from->width; col++, x += k[0], y += k[3], to++) {
+			if (x < 0 || x >= most_x || y < 0 || y >= most_y) {
+				to[0] = to[plane] = to[2 * plane] = fill;
+				continue;
+			}
+			struct ps_pixel_between across = ps_pixel_between_of(x, from->width),
+			                        down = ps_pixel_between_of(y, from->height);
+			for (size_t c = 0; c < 3; c++)
+				to[c * plane] =
+				        ps_pixel_sampled(from->p + c * plane, from->width, across, down);
+		}
+	}
+}
+
+void ps_affine_labels(const struct ps_affine *map, const uint16_t *from, uint32_t width, uint32_t height,
+        uint16_t fill, uint16_t *to)
+{
+	int64_t k[6];
+	ps_affine_fixed(map, k);
+	for (uint32_t row = 0; row < height; row++) {
+		int64_t x = k[2] + k[1] * row, y = k[5] + k[4] * row;
+		for (uint32_t col = 0; col < width; col++, x += k[0], y += k[3], to++) {
+			bool outside =
+			        x < 0 || x >= (int64_t)width << 32 || y < 0 || y >= (int64_t)height << 32;
+			*to = outside ? fill : from[(size_t)(y >> 32) * width + (size_t)(x >> 32)];
+		}
+	}
+}
+
+/* -- Colours --------------------------------------------------------------------------------------------- */
+
+/* The colours of transform.h. Loops over planes of bytes, which compilers turn into vectors. */
+
+static void brighten(uint32_t factor, uint8_t *p, size_t n)
+{
+	uint8_t table[256];
+	for (uint32_t v = 0; v < 256; v++)
+		table[v] = ps_pixel_brightened(factor, v);
+	for (size_t i = 0; i < n; i++)
+		p[i] = table[p[i]];
+}
+
+static void contrast(uint32_t factor, const struct ps_planes *planes)
+{
+	size_t n = (size_t)planes->width * planes->height;
+	const uint8_t *r = planes->p, *g = r + n, *b = g + n;
+	uint64_t sum = 0;
+	uint8_t table[256];
+	for (size_t i = 0; i < n; i++)
+		sum += ps_pixel_gray(r[i], g[i], b[i]);
+	int32_t mean = (int32_t)((sum + n / 2) / n);
+	for (int32_t v = 0; v < 256; v++)
+		table[v] = ps_pixel_from_gray(factor, mean, v);
+	for (size_t i = 0; i < 3 * n; i++)
+		planes->p[i] = table[planes->p[i]];
+}
+
+static void saturate(uint32_t factor, const struct ps_planes *planes)
+{
+	size_t n = (size_t)planes->width * planes->height;
+	uint8_t *restrict r = planes->p, *restrict g = r + n, *restrict b = g + n;
+	for (size_t i = 0; i < n; i++) {
+		int32_t gray = ps_pixel_gray(r[i], g[i], b[i]);
+		r[i] = ps_pixel_from_gray(factor, gray, r[i]);
+		g[i] = ps_pixel_from_gray(factor, gray, g[i]);
+		b[i] = ps_pixel_from_gray(factor, gray, b[i]);
+	}
+}
+
+/* On each edge of the hexagon these channels are the largest, the middle and the smallest. */
+static const uint8_t edges[6][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}, {2, 1, 0}, {2, 0, 1}, {0, 2, 1}};
+
+static void turn_hue(int32_t turn, const struct ps_planes *planes)
+{
+	size_t n = (size_t)planes->width * planes->height;
+	uint32_t reciprocal[256] = {0};
+	for (uint32_t d = 1; d < 256; d++)
+		reciprocal[d] = ps_pixel_reciprocal(d);
+	for (size_t i = 0; i < n; i++) {
+		uint8_t v[3] = {planes->p[i], planes->p[n + i], planes->p[2 * n + i]};
+		uint32_t most = PS_MAX(PS_MAX(v[0], v[1]), v[2]), least = PS_MIN(PS_MIN(v[0], v[1]), v[2]);
+		if (most == least)
+			continue;
+		uint8_t middle;
+		uint32_t edge = ps_pixel_turned(
+		        v[0], v[1], v[2], most, least, reciprocal[most - least], turn, &middle);
+		planes->p[edges[edge][0] * n + i] = (uint8_t)most;
+		planes->p[edges[edge][1] * n + i] = middle;
+		planes->p[edges[edge][2] * n + i] = (uint8_t)least;
+	}
+}
+
+void ps_color_jitter(
+        const struct ps_transform_spec *spec, const struct ps_transform *t, const struct ps_planes *planes)
+{
+	for (uint32_t i = 0; i < PS_JITTER_NSTEPS; i++) {
+		switch (t->order >> 4 * i & 15) {
+		case PS_JITTER_BRIGHTNESS:
+			if (spec->brightness > 0)
+				brighten(t->brightness, planes->p, (size_t)planes->width * planes->height * 3);
+			break;
+		case PS_JITTER_CONTRAST:
+			if (spec->contrast > 0)
+				contrast(t->contrast, planes);
+			break;
+		case PS_JITTER_SATURATION:
+			if (spec->saturation > 0)
+				saturate(t->saturation, planes);
+			break;
+		default:
+			if (spec->hue > 0)
+				turn_hue(t->turn, planes);
+		}
+	}
+}
+
+void ps_color_gray(const struct ps_planes *planes)
+{
+	size_t n = (size_t)planes->width * planes->height;
+	uint8_t *restrict r = planes->p, *restrict g = r + n, *restrict b = g + n;
+	for (size_t i = 0; i < n; i++)
+		r[i] = g[i] = b[i] = ps_pixel_gray(r[i], g[i], b[i]);
+}
+
+/* -- Blur and noise -------------------------------------------------------------------------------------- */
+
+/* The blur and the noise of transform.h. */
+
+#define ONE14 16384
+#define PAIR 2
+
+static uint32_t weights_of(double sigma, uint32_t size, int32_t *q)
+{
+	uint32_t reach = size / 2;
+	double w[PS_BLUR_REACH_MAX + 1], sum = 0;
+	int32_t rest = ONE14;
+	for (uint32_t i = 0; i <= reach; i++) {
+		double x = i / sigma;
+		w[i] = x > 30 ? 0 : ps_fixed_exp(-0.5 * x * x);
+		sum += i ? PAIR * w[i] : w[i];
+	}
+	for (uint32_t i = 1; i <= reach; i++) {
+		q[i] = (int32_t)floor(w[i] / sum * ONE14 + 0.5);
+		rest -= PAIR * q[i];
+	}
+	q[0] = rest;
+	while (reach > 0 && q[reach] == 0) /* nothing there, at a small sigma */
+		reach--;
+	return reach;
+}
+
+uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1])
+{
+	return weights_of(sigma, size, ret_weights);
+}
+
+#define CHUNK 256u /* columns at a time: sums stay in the nearest cache */
+
+/* n columns from x on, with mirrored surroundings of `reach` to each side. */
+static void chunk_padded(
+        const uint8_t *row, uint32_t width, uint32_t x, uint32_t n, uint32_t reach, uint8_t *to)
+{
+	int64_t begin = (int64_t)x - reach, end = (int64_t)x + n + reach;
+	uint32_t left = begin < 0 ? (uint32_t)-begin : 0, right = end > width ? (uint32_t)(end - width) : 0;
+	uint32_t middle = n + 2 * reach - left - right;
+	for (uint32_t i = 0; i < left; i++)
+		to[i] = row[ps_pixel_mirrored(begin + i, width)];
+	memcpy(to + left, row + begin + left, middle);
+	for (uint32_t i = 0; i < right; i++)
+		to[left + middle + i] = row[ps_pixel_mirrored((int64_t)width + i, width)];
+}
+
+/* GCC makes vectors of such loops at -O3 only: half the time. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O3")
+#endif
+
+static void across(const int32_t *q, uint32_t reach, const uint8_t *row, uint32_t width, int16_t *to)
+{
+	uint8_t padded[CHUNK + PS_BLUR_SIZE_MAX];
+	int32_t sums[CHUNK];
+	for (uint32_t x = 0; x < width; x += CHUNK) {
+		uint32_t n = PS_MIN(CHUNK, width - x);
+		chunk_padded(row, width, x, n, reach, padded);
+		for (uint32_t i = 0; i < n; i++)
+			sums[i] = q[0] * padded[reach + i] + 128;
+		for (uint32_t k = 1; k <= reach; k++) {
+			const uint8_t *left = padded + reach - k, *right = padded + reach + k;
+			for (uint32_t i = 0; i < n; i++)
+				sums[i] += q[k] * (left[i] + right[i]);
+		}
+		for (uint32_t i = 0; i < n; i++)
+			to[x + i] = (int16_t)(sums[i] >> 8);
+	}
+}
+
+static void down(const int32_t *q, uint32_t reach, const int16_t *rows, uint32_t width, uint32_t height,
+        uint32_t y, uint8_t *to)
+{
+	int32_t sums[CHUNK];
+	for (uint32_t x = 0; x < width; x += CHUNK) {
+		uint32_t n = PS_MIN(CHUNK, width - x);
+		const int16_t *middle = rows + (size_t)y * width + x;
+		for (uint32_t i = 0; i < n; i++)
+			sums[i] = q[0] * middle[i] + (1 << 19);
+		for (uint32_t k = 1; k <= reach; k++) {
+			const int16_t *above =
+			        rows + (size_t)ps_pixel_mirrored((int64_t)y - k, height) * width + x;
+			const int16_t *below =
+			        rows + (size_t)ps_pixel_mirrored((int64_t)y + k, height) * width + x;
+			for (uint32_t i = 0; i < n; i++)
+				sums[i] += q[k] * (above[i] + below[i]);
+		}
+		for (uint32_t i = 0; i < n; i++)
+			to[x + i] = (uint8_t)(sums[i] >> 20);
+	}
+}
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+
+/* One plane at a time: its rows between the passes are 16 bits, and take two of the spare's three planes. */
+void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, uint8_t *spare)
+{
+	uint32_t width = planes->width, height = planes->height;
+	int32_t q[PS_BLUR_REACH_MAX + 1];
+	int16_t *between = (int16_t *)(void *)spare;
+	const uint32_t reach = weights_of(sigma, size, q);
+	for (size_t c = 0; c < 3; c++) {
+		uint8_t *plane = planes->p + c * width * height;
+		for (uint32_t y = 0; y < height; y++)
+			across(q, reach, plane + (size_t)y * width, width, between + (size_t)y * width);
+		for (uint32_t y = 0; y < height; y++)
+			down(q, reach, between, width, height, y, plane + (size_t)y * width);
+	}
+}
+
+#define FOUR_BYTES_SIGMA 147.80054127 /* sqrt(4 * (256^2 - 1) / 12) */
+
+int32_t ps_noise_factor(double sigma)
+{
+	return (int32_t)floor(sigma / FOUR_BYTES_SIGMA * 65536 + 0.5);
+}
+
+void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *planes)
+{
+	size_t n = (size_t)planes->width * planes->height * 3;
+	int32_t factor = ps_noise_factor(sigma);
+	for (size_t i = 0; i < n; i += 4) {
+		uint32_t words[4];
+		ps_pixel_noise(noise_key, (uint32_t)(i / 4), words);
+		for (size_t j = 0; j < 4 && i + j < n; j++)
+			planes->p[i + j] = ps_pixel_noised(planes->p[i + j], words[j], factor);
+	}
+}
+
+/* -- Erase ----------------------------------------------------------------------------------------------- */
+
+/* The erasing of transform.h. */
+
+#define TRIES 10u
+#define DRAWS_PER_TRY 4u
+#define KEY_INDEX 64u
+
+static double erase_uniform(const struct ps_rng_key *key, uint32_t index, double min, double max)
+{
+	return min + (max - min) * ps_rng_unit(key, PS_RNG_ERASE, index);
+}
+
+/* False: none of the rectangles fitted. */
+static bool place(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_erase *e)
+{
+	const struct ps_transform_spec *s = &spec->transforms;
+	bool default_scale = s->erase_scale_max == 0, default_ratio = s->erase_ratio_max == 0;
+	double log_min = ps_fixed_log(default_ratio ? 0.3 : s->erase_ratio_min);
+	double log_max = ps_fixed_log(default_ratio ? 3.3 : s->erase_ratio_max);
+	for (uint32_t i = 1; i < 1 + TRIES * DRAWS_PER_TRY; i += DRAWS_PER_TRY) {
+		double area = (double)spec->out_width * spec->out_height *
+		              erase_uniform(key, i, default_scale ? 0.02 : s->erase_scale_min,
+		                      default_scale ? 0.33 : s->erase_scale_max);
+		double ratio = ps_fixed_exp(erase_uniform(key, i + 1, log_min, log_max));
+		double h = rint(sqrt(area * ratio)), w = rint(sqrt(area / ratio));
+		if (!(h >= 1 && h < spec->out_height && w >= 1 && w < spec->out_width))
+			continue;
+		e->y0 = (uint32_t)ps_rng_below(key, PS_RNG_ERASE, i + 2, spec->out_height - (uint32_t)h + 1);
+		e->x0 = (uint32_t)ps_rng_below(key, PS_RNG_ERASE, i + 3, spec->out_width - (uint32_t)w + 1);
+		e->y1 = e->y0 + (uint32_t)h;
+		e->x1 = e->x0 + (uint32_t)w;
+		return true;
+	}
+	return false;
+}
+
+void ps_erase_draw(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_transform *t)
+{
+	const struct ps_transform_spec *s = &spec->transforms;
+	t->erase = place(spec, key, &t->erased);
+	if (!t->erase)
+		return;
+	memcpy(t->erased.level, s->erase_level, sizeof s->erase_level);
+	t->erased.random = s->erase_random;
+	if (!s->erase_random)
+		return;
+	t->erased.key = ps_rng_u64(key, PS_RNG_ERASE, KEY_INDEX);
+	for (int c = 0; c < 3; c++)
+		t->erased.factor[c] = ps_noise_factor(s->erase_sigma[c]);
+}
+
+void ps_erase_apply(const struct ps_erase *e, const struct ps_planes *planes)
+{
+	for (uint32_t c = 0; c < 3; c++) {
+		for (uint32_t y = e->y0; y < e->y1; y++) {
+			uint32_t begin = (c * planes->height + y) * planes->width, words[4] = {0};
+			if (!e->random) {
+				memset(planes->p + begin + e->x0, e->level[c], e->x1 - e->x0);
+				continue;
+			}
+			for (uint32_t i = begin + e->x0; i < begin + e->x1; i++) {
+				if (i % 4 == 0 || i == begin + e->x0)
+					ps_pixel_noise(e->key, i / 4, words);
+				planes->p[i] = ps_pixel_erased(e, c, words[i % 4]);
+			}
+		}
+	}
+}
+
+/* -- Arithmetic that is the same everywhere -------------------------------------------------------------- */
+
+/* ln 2 in two parts: a multiple of the first by a small integer is exact. */
+#define LN2_HIGH 0x1.62e42fefa0000p-1
+#define LN2_LOW 0x1.cf79abc9e3b3ap-40
+#define DEGREE 1.74532925199432957692e-02
+
+/* x = 2^e * m with m near 1, ln m = 2 artanh((m - 1) / (m + 1)). */
+double ps_fixed_log(double x)
+{
+	int e;
+	double m = frexp(x, &e);
+	if (m < 0.70710678118654752) {
+		m *= 2;
+		e--;
+	}
+	double t = (m - 1) / (m + 1), square = t * t, series = 0;
+	for (int k = 23; k >= 1; k -= 2) /* |t| < 0.172: the next term is below 2^-60 */
+		series = series * square + 1.0 / k;
+	return e * LN2_HIGH + (e * LN2_LOW + 2 * t * series);
+}
+
+/* x = n ln 2 + r with |r| < 0.35. */
+double ps_fixed_exp(double x)
+{
+	double n = floor(x * 1.4426950408889634 + 0.5);
+	double r = (x - n * LN2_HIGH) - n * LN2_LOW, series = 1;
+	for (int k = 14; k >= 1; k--)
+		series = 1 + series * r / k;
+	return ldexp(series, (int)n);
+}
+
+/* |x| <= pi / 4: the terms left out are below 2^-60. */
+static double series_sin(double x)
+{
+	double square = x * x, series = 1;
+	for (int k = 16; k >= 2; k -= 2)
+		series = 1 - series * square / (k * (k + 1));
+	return x * series;
+}
+
+static double series_cos(double x)
+{
+	double square = x * x, series = 1;
+	for (int k = 17; k >= 1; k -= 2)
+		series = 1 - series * square / (k * (k + 1));
+	return series;
+}
+
+double ps_fixed_sin(double degrees)
+{
+	double quarters = floor(degrees / 90 + 0.5), x = (degrees - quarters * 90) * DEGREE;
+	switch ((long)quarters & 3) {
+	case 0:
+		return series_sin(x);
+	case 1:
+		return series_cos(x);
+	case 2:
+		return -series_sin(x);
+	default:
+		return -series_cos(x);
+	}
+}
+
+double ps_fixed_cos(double degrees)
+{
+	return ps_fixed_sin(degrees + 90);
 }

@@ -12,7 +12,7 @@
 
 #include <webp/decode.h>
 
-#include "base/overflow.h"
+#include "base/size.h"
 
 #define MARGIN 2u /* even, as the library's crops are */
 

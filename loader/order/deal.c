@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "order/deal.h"
+#include "order/order.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "order/epoch.h"
+#include "order/order.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "batch/number.h"
+#include "base/number.h"
 
 enum node_kind {
 	NODE_OR,

@@ -15,8 +15,8 @@
 #define PS_ORDER_FILTER_H
 
 #include "base/cleanup.h"
-#include "base/load_error.h"
-#include "shard/index.h"
+#include "base/error.h"
+#include "shard/index/index.h"
 
 #define PS_FILTER_MAX_LEN 4096 /* bytes of the text; more: -EINVAL */
 #define PS_FILTER_MAX_DEPTH 64 /* of parentheses and "!" */

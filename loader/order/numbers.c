@@ -1,13 +1,12 @@
 #include "config.h"
 
-#include "order/numbers.h"
+#include "order/order.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fnv.h"
-#include "order/sequence.h"
+#include "base/hash.h"
 
 #define MOST (UINT64_C(1) << 40) /* numbers of an array */
 

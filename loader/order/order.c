@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "order/rng.h"
+#include "random/random.h"
 
 /* Lanes are in one pass or the next, of one epoch or the next; more tables would only save a recomputation.
  */
@@ -455,4 +455,26 @@ int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, cons
 	}
 	*ret_n = n;
 	return r;
+}
+
+/* -- Positions ------------------------------------------------------------------------------------------- */
+
+int ps_position_init(struct ps_position *p, uint32_t nlanes)
+{
+	*p = (struct ps_position){.nlanes = nlanes, .lanes = calloc(nlanes, sizeof(*p->lanes))};
+	return p->lanes ? 0 : -ENOMEM;
+}
+
+void ps_position_fini(struct ps_position *p)
+{
+	free(p->lanes);
+	*p = (struct ps_position){0};
+}
+
+void ps_position_begin(struct ps_position *p, uint64_t epoch)
+{
+	p->epoch = epoch;
+	p->batches = 0;
+	p->turn = 0;
+	memset(p->lanes, 0, p->nlanes * sizeof(*p->lanes));
 }

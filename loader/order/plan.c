@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "order/plan.h"
+#include "order/order.h"
 
 #include <errno.h>
 #include <fcntl.h>

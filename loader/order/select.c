@@ -1,12 +1,13 @@
 #include "config.h"
 
-#include "order/select.h"
+#include "order/order.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-#include "order/rng.h"
+#include "order/filter.h"
+#include "random/random.h"
 
 typedef unsigned __int128 u128;
 

@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "base/range.h"
-#include "batch/decode.h"
-#include "device/host.h"
-#include "device/nvjpeg.h"
+#include "batch/batch.h"
+#include "device/device.h"
 #include "pipeline/core.h"
 
 #define KEEP_SLABS 256 /* unused ones: 16 MiB */
@@ -87,8 +86,8 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 	else
 		rewind_unknown(p, epoch);
 	PS_LOCK_SCOPE(&p->lock);
-	for (uint32_t i = 0; i < p->o.depth; i++) {
-		struct penstock_batch *b = &p->batches[i];
+	for (uint32_t i = 0; i < p->nbatches; i++) {
+		struct penstock_batch *b = p->batches[i];
 
 		if (b->state == PS_BATCH_HELD)
 			continue;
@@ -174,23 +173,84 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 	                .max_sample_nbytes = o->max_sample_nbytes}};
 }
 
-static int batches_init(struct ps_pipeline *p, struct ps_load_error *err)
+static int batch_init(struct ps_pipeline *p, struct penstock_batch *b, struct ps_load_error *err)
 {
 	const struct ps_pipeline_options *o = &p->o;
+	int r = ps_batch_init(b, o->plan, o->device, o->rows, err);
+
+	if (r == 0 && o->nvjpeg)
+		r = ps_decode_init(b, o->nvjpeg, err);
+	b->pipeline = p;
+	b->pid = getpid();
+	b->max_ragged_nbytes = o->max_ragged_nbytes;
+	b->budget = &p->window;
+	b->profile = o->profile;
+	return r;
+}
+
+static void batch_free(struct penstock_batch *b)
+{
+	if (b)
+		ps_batch_fini(b);
+	free(b);
+}
+
+/* The lock must be held. */
+static bool batch_append(struct ps_pipeline *p, struct penstock_batch *b)
+{
+	struct penstock_batch **batches =
+	        reallocarray(p->batches, p->nbatches + 1, sizeof(struct penstock_batch *));
+
+	if (!batches)
+		return false;
+	p->batches = batches;
+	p->batches[p->nbatches++] = b;
+	pthread_cond_broadcast(&p->work);
+	return true;
+}
+
+static int batch_add(struct ps_pipeline *p, struct ps_load_error *err)
+{
+	struct penstock_batch *b = calloc(1, sizeof(*b));
+	int r = b ? batch_init(p, b, err) : -ENOMEM;
+
+	if (r == 0) {
+		PS_LOCK_SCOPE(&p->lock);
+		r = batch_append(p, b) ? 0 : -ENOMEM;
+	}
+	if (r == -ENOMEM)
+		ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r < 0)
+		batch_free(b);
+	return r;
+}
+
+uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *p)
+{
+	uint64_t most = 0;
+
+	PS_LOCK_SCOPE(&p->lock);
+	for (uint32_t i = 0; i < p->nbatches; i++)
+		if (p->batches[i]->state == PS_BATCH_HELD)
+			most = PS_MAX(most, (uint64_t)p->batches[i]->mem_nbytes);
+	return most;
+}
+
+int ps_pipeline_add_batch(struct ps_pipeline *p, uint64_t nbytes, struct ps_load_error *err)
+{
+	int r = batch_add(p, err);
+
+	if (r == 0)
+		atomic_fetch_add_explicit(&p->window.used, nbytes, memory_order_relaxed);
+	return r;
+}
+
+static int batches_init(struct ps_pipeline *p, struct ps_load_error *err)
+{
 	int r = 0;
 
-	for (uint32_t i = 0; i < o->depth && r == 0; i++) {
-		struct penstock_batch *b = &p->batches[i];
-
-		r = ps_batch_init(b, o->plan, o->device, o->rows, err);
-		if (r == 0 && o->nvjpeg)
-			r = ps_decode_init(b, o->nvjpeg, err);
-		b->pipeline = p;
-		b->pid = getpid();
-		b->max_ragged_nbytes = o->max_ragged_nbytes;
-		b->budget = &p->window;
-		b->profile = o->profile;
-	}
+	for (uint32_t i = 0; i < p->o.depth && r == 0; i++)
+		r = batch_add(p, err);
 	return r;
 }
 
@@ -227,14 +287,13 @@ static int pipeline_init(
 	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
 	for (size_t i = 0; i < PS_ARRAY_LEN(p->skipped); i++)
 		p->skipped[i] = calloc(p->nlanes, sizeof(*p->skipped[i]));
-	p->batches = calloc(o->depth, sizeof(*p->batches));
 	p->dealt = calloc(o->rows, sizeof(*p->dealt));
 	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* and the copier */
 	p->source = source_of(p);
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_clock_mono_ns()};
 	if (p->wake_fd < 0)
 		return ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
-	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->batches || !p->threads || !p->dealt ||
+	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->threads || !p->dealt ||
 	        ps_turns_init(&p->turns, p->sets, p->nsets) < 0 || ps_due_init(p) < 0 || ps_position_init(&p->position, p->nlanes) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	return batches_init(p, err);
@@ -270,8 +329,8 @@ void ps_pipeline_free(struct ps_pipeline *p)
 	ps_threads_stop(p);
 	for (uint32_t i = 0; i < p->nlanes && p->lanes; i++)
 		ps_lane_reset(&p->lanes[i], p->o.order, i, 0, 0, NULL);
-	for (uint32_t i = 0; i < p->o.depth && p->batches; i++)
-		ps_batch_fini(&p->batches[i]);
+	for (uint32_t i = 0; i < p->nbatches; i++)
+		batch_free(p->batches[i]);
 	ps_epoch_unref(p->claiming);
 	ps_turns_fini(&p->turns);
 	ps_due_fini(p);
@@ -297,8 +356,8 @@ void ps_pipeline_free(struct ps_pipeline *p)
 
 void ps_pipeline_abandon(struct ps_pipeline *p)
 {
-	for (uint32_t i = 0; i < p->o.depth; i++)
-		ps_host_free(p->batches[i].mem, p->batches[i].mem_nbytes); /* no driver works behind a fork */
+	for (uint32_t i = 0; i < p->nbatches; i++)
+		ps_host_free(p->batches[i]->mem, p->batches[i]->mem_nbytes); /* no driver works behind a fork */
 	close(p->wake_fd);
 }
 
@@ -328,9 +387,9 @@ static bool epoch_is_over(const struct ps_pipeline *p)
 /* The batch that is due, or NULL. Places run on over the ends of epochs, which come first. */
 static struct penstock_batch *batch_due(struct ps_pipeline *p)
 {
-	for (uint32_t i = 0; i < p->o.depth && !epoch_is_over(p); i++)
-		if (p->batches[i].state == PS_BATCH_FINISHED && p->batches[i].seq == p->deliver_seq)
-			return &p->batches[i];
+	for (uint32_t i = 0; i < p->nbatches && !epoch_is_over(p); i++)
+		if (p->batches[i]->state == PS_BATCH_FINISHED && p->batches[i]->seq == p->deliver_seq)
+			return p->batches[i];
 	return NULL;
 }
 
@@ -346,10 +405,15 @@ static bool feed_is_dry(const struct ps_pipeline *p)
 	return p->feed && !feed_is_full(p) && p->deliver_seq - p->first_seq >= p->feed->fed;
 }
 
+static bool all_held(const struct ps_pipeline *p)
+{
+	return p->nheld == p->nbatches;
+}
+
 /* next() would not wait. */
 static bool next_is_known(struct ps_pipeline *p)
 {
-	return p->failed || feed_is_dry(p) || p->nheld == p->o.depth || p->deliver_epoch == p->o.end_epoch ||
+	return p->failed || feed_is_dry(p) || all_held(p) || p->deliver_epoch == p->o.end_epoch ||
 	       epoch_is_over(p) || batch_due(p);
 }
 
@@ -386,11 +450,11 @@ static void consumer_wait(struct ps_pipeline *p, const uint64_t *until_ns)
 int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, struct ps_load_error *err)
 {
 	PS_LOCK_SCOPE(&p->lock);
-	if (p->nheld == p->o.depth)
+	if (all_held(p) && !p->failed && p->deliver_epoch != p->o.end_epoch && !epoch_is_over(p))
 		return ps_load_error_set(err, EBUSY,
-		        "all %u batches are held: release one before asking for the next, open with a larger depth, or "
-		        "keep copies (in Python copy=True)",
-		        p->o.depth);
+		        "all %u batches are held: release one before asking for the next, add one (penstock_loader_add_batch), "
+		        "or open with a larger depth",
+		        p->nbatches);
 	struct penstock_batch *b;
 	while (!(b = batch_due(p)) && !next_is_known(p))
 		consumer_wait(p, NULL);
@@ -449,6 +513,18 @@ bool ps_pipeline_wait(struct ps_pipeline *p, uint32_t timeout_ms)
 	return next_is_known(p);
 }
 
+bool ps_pipeline_wait_released(struct ps_pipeline *p, uint32_t timeout_ms)
+{
+	const uint64_t until_ns = ps_clock_mono_ns() + timeout_ms * UINT64_C(1000000);
+	const struct timespec until = {
+	        .tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
+
+	PS_LOCK_SCOPE(&p->lock);
+	while (all_held(p) && pthread_cond_timedwait(&p->ready, &p->lock, &until) == 0)
+		;
+	return !all_held(p);
+}
+
 void ps_pipeline_delivered(struct ps_pipeline *p, const struct penstock_batch *b)
 {
 	/* A lane that gave nothing but what is skipped has no row that tells where it stands. */
@@ -493,7 +569,8 @@ void ps_pipeline_release(struct penstock_batch *b)
 	r = ps_batch_leave(b, &arrived, &err);
 	ps_batch_clear(b);
 	PS_LOCK_SCOPE(&p->lock);
-	p->nheld--;
+	if (p->nheld-- == p->nbatches)
+		pthread_cond_signal(&p->ready);
 	if (r < 0)
 		ps_pipeline_fail(p, r, &err);
 	if (arrived || r < 0) {

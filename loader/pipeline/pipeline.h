@@ -19,9 +19,22 @@
 #define PS_PIPELINE_PIPELINE_H
 
 #include "batch/batch.h"
-#include "batch/offload.h"
-#include "pipeline/lane.h"
-#include "pipeline/stage.h"
+#include "order/order.h"
+#include "shard/shard.h"
+
+enum ps_wait {
+	PS_WAIT_INPUT,  /* for what the stage needs */
+	PS_WAIT_OUTPUT, /* for room for what it made */
+	PS_NWAITS,
+};
+
+/* What a wait of the consumer was for. */
+enum ps_blame {
+	PS_BLAME_STORAGE,
+	PS_BLAME_READ,
+	PS_BLAME_DECODE,
+	PS_NBLAMES,
+};
 
 struct ps_pipeline_options {
 	struct ps_order *order;
@@ -31,7 +44,7 @@ struct ps_pipeline_options {
 	char *const *shards;
 	uint32_t nshards;
 	struct ps_plan *plan;
-	enum ps_source source;
+	enum ps_shard_kind source;
 	struct ps_windows windows; /* of token streams */
 	const char *index_dir;     /* borrowed; NULL: beside the shards */
 	bool write_index;
@@ -68,13 +81,23 @@ int ps_pipeline_restart(struct ps_pipeline *pipeline, const struct ps_position *
 int ps_pipeline_next(struct ps_pipeline *pipeline, struct penstock_batch **ret_batch,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Feeds a step of the epoch that is delivered (order/numbers.h), or, with n 0, its end: 1: there is room for another;
+/* Feeds a step of the epoch that is delivered (order/order.h), or, with n 0, its end: 1: there is room for another;
  * 0: not before a batch was given. The order must be a feed; next() is -EAGAIN where it waited for a step to be fed. */
 int ps_pipeline_feed(struct ps_pipeline *pipeline, const int64_t *numbers, uint32_t n,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* Waits until next() would not; false: it still would after so long. */
 bool ps_pipeline_wait(struct ps_pipeline *pipeline, uint32_t timeout_ms);
+
+/* While all batches are held: until one is released; false: none was after so long. */
+bool ps_pipeline_wait_released(struct ps_pipeline *pipeline, uint32_t timeout_ms);
+
+/* Of the largest batch that is held, late fields with it. */
+uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *pipeline);
+
+/* Another batch beside those that there are. Its bytes are taken from the window's own limit, not from `shared`.
+ * Threads: as next(). */
+int ps_pipeline_add_batch(struct ps_pipeline *pipeline, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
 
 /* The caller has the batch that next() gave: the position moves behind it. */
 void ps_pipeline_delivered(struct ps_pipeline *pipeline, const struct penstock_batch *batch);

@@ -1,15 +1,18 @@
 #include "config.h"
 
+#include "pipeline/core.h"
+
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/cleanup.h"
 #include "base/range.h"
-#include "batch/decode.h"
-#include "device/nvjpeg.h"
-#include "pipeline/core.h"
+#include "batch/batch.h"
+#include "device/device.h"
 
 /* -- The lock must be held below this line ------------------------------------------------------------ */
 
@@ -330,9 +333,9 @@ static void *copier_main(void *arg)
 		struct penstock_batch *b = NULL;
 		int r;
 
-		for (uint32_t i = 0; i < p->o.depth && !b; i++)
-			if (p->batches[i].state == PS_BATCH_LEFT)
-				b = &p->batches[i];
+		for (uint32_t i = 0; i < p->nbatches && !b; i++)
+			if (p->batches[i]->state == PS_BATCH_LEFT)
+				b = p->batches[i];
 		if (!b) {
 			pthread_cond_wait(&p->left, &p->lock);
 			continue;
@@ -406,4 +409,54 @@ int ps_threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 	ps_threads_stop(p);
 	return ps_load_error_set(
 	        err, -r, "cannot start %u threads: %s", p->o.readers + p->o.threads, strerror(-r));
+}
+
+/* -- How many threads ------------------------------------------------------------------------------------ */
+
+#define COST_BEGIN 8.0 /* a JPEG's, in ns a byte: a first image is a unit */
+#define COST_MEMORY 8  /* units that the mean is of */
+
+void ps_cost_init(struct ps_cost *c)
+{
+	c->ns_per_weight = COST_BEGIN;
+}
+
+static double weight(uint32_t rows, uint64_t nbytes)
+{
+	return (double)nbytes + (double)rows * PS_ROW_WEIGHT;
+}
+
+bool ps_cost_is_unit(const struct ps_cost *c, uint32_t rows, uint64_t nbytes)
+{
+	return rows >= PS_UNIT_MAX_ROWS || weight(rows, nbytes) * c->ns_per_weight >= PS_UNIT_NS;
+}
+
+void ps_cost_learn(struct ps_cost *c, uint32_t rows, uint64_t nbytes, uint64_t ns)
+{
+	double seen;
+
+	if (rows == 0)
+		return;
+	seen = (double)ns / weight(rows, nbytes);
+	/* a thread that lost its CPU meanwhile says nothing of the rows */
+	seen = PS_MIN(seen, c->ns_per_weight * 4);
+	c->ns_per_weight += (seen - c->ns_per_weight) / COST_MEMORY;
+}
+
+#define IDLE_MUCH 0.5   /* a stage that waits more has threads too many */
+#define IDLE_LITTLE 0.1 /* one that waits less is at its limit */
+#define STARVED 0.05    /* the one behind it waits */
+#define ROOM 1.25       /* what is kept beyond the threads that were busy */
+
+uint32_t ps_tune_next(const struct ps_tune *t, const struct ps_usage *u)
+{
+	uint32_t n = t->now;
+
+	if (t->fixed)
+		return n;
+	if (u->idle > IDLE_MUCH)
+		n = PS_MIN(n, (uint32_t)ceil(n * (1 - PS_MIN(u->idle, 1.0)) * ROOM));
+	else if (u->starved > STARVED && u->idle < IDLE_LITTLE)
+		n += PS_MAX(n / 4, 1u);
+	return PS_MIN(PS_MAX(n, t->least), t->most);
 }

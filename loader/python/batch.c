@@ -2,21 +2,20 @@
 
 #include <errno.h>
 
-#include "export.h"
 
-PyObject *batch_new(struct loader_object *loader, struct penstock_batch *batch)
+PyObject *batch_new(struct loader_object *loader, struct open_loader *open, struct penstock_batch *batch)
 {
 	PyTypeObject *type = (PyTypeObject *)loader->state->batch_type;
 	struct batch_object *b = (struct batch_object *)PyType_GenericAlloc(type, 0);
 
-	if (!b) {
+	if (b)
+		b->held = held_new(open, batch);
+	if (!b || !b->held) {
 		penstock_batch_release(batch);
-		return NULL;
+		Py_XDECREF((PyObject *)b);
+		return PyErr_NoMemory();
 	}
 	b->state = loader->state;
-	Py_INCREF(loader);
-	b->loader = loader;
-	loader->nbatches++;
 	b->batch = batch;
 	penstock_batch_info(batch, &b->info);
 	return (PyObject *)b;
@@ -24,11 +23,12 @@ PyObject *batch_new(struct loader_object *loader, struct penstock_batch *batch)
 
 static void give_back(struct batch_object *b)
 {
-	if (!b->batch)
-		return;
-	penstock_batch_release(b->batch);
+	struct held_batch *held = b->held;
+
+	b->held = NULL;
 	b->batch = NULL;
-	loader_batch_gone(b->loader);
+	if (held)
+		let_go(held);
 }
 
 static void batch_dealloc(PyObject *self)
@@ -36,10 +36,7 @@ static void batch_dealloc(PyObject *self)
 	struct batch_object *b = (struct batch_object *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
-	if (b->loader) {
-		give_back(b);
-		Py_DECREF(b->loader);
-	}
+	give_back(b);
 	PyObject_Free(self);
 	Py_DECREF(type);
 }
@@ -189,9 +186,10 @@ static PyObject *batch_release(PyObject *self, PyObject *unused)
 	struct batch_object *b = (struct batch_object *)self;
 
 	(void)unused;
-	if (b->ntensors)
+	size_t ntensors = b->held ? atomic_load(&b->held->refs) - 1 : 0;
+	if (ntensors)
 		return PyErr_Format(PyExc_BufferError,
-		        "release(): %zu tensors of this batch are still in use", b->ntensors);
+		        "release(): %zu tensors of this batch are still in use", ntensors);
 	give_back(b);
 	Py_RETURN_NONE;
 }
@@ -238,9 +236,11 @@ static PyObject *batch_sync(PyObject *self, PyObject *unused)
 	(void)unused;
 	if (!is_out(b))
 		return NULL;
+	struct held_batch *held = held_ref(b->held);
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_batch_sync(b->batch, &error);
+	r = penstock_batch_sync(held->batch, &error);
 	Py_END_ALLOW_THREADS
+	let_go(held);
 	if (r < 0)
 		return raise_error(b->state, r, &error);
 	Py_RETURN_NONE;

@@ -33,7 +33,7 @@ int errors_init(PyObject *module, struct module_state *s)
 	s->bad_sample = exception_new(module, "BadSampleError",
 	        "A sample is damaged (on_error=\"fail\"), or too many are.", s->error, PyExc_ValueError);
 	s->busy = exception_new(module, "BatchesHeldError",
-	        "All `depth` batches are still in use, so there is no room for the next: see copy=True.", s->error, NULL);
+	        "All batches are still in use, and memory_budget has no room for another: see copy=True.", s->error, NULL);
 	s->stale = exception_new(module, "StateError",
 	        "A saved state that is damaged, or of other shards or options.", s->error, PyExc_ValueError);
 	s->changed = exception_new(module, "ShardChangedError",

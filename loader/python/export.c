@@ -1,4 +1,4 @@
-#include "export.h"
+#include "module.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,25 +12,21 @@ struct export
 		struct dl_managed legacy;
 		struct dl_managed_versioned versioned;
 	} u;
-	struct batch_object *batch; /* NULL: ... */
+	struct held_batch *held;    /* NULL: ... */
 	void *copy;                 /* ... it has memory of its own */
 	int64_t numbers[];          /* shape, strides */
 };
 
-/* Consumers call it from any thread, with or without the GIL, and sometimes after the interpreter is gone:
- * then the memory goes with the process. */
+/* Consumers call it on any thread, with or without the GIL, under their locks, and after the interpreter is gone: nothing
+ * here is Python's. */
 static void export_free(struct export *e)
 {
-	if (!Py_IsInitialized())
-		return;
-	PyGILState_STATE gil = PyGILState_Ensure();
-	if (e->batch) {
-		e->batch->ntensors--;
-		Py_DECREF(e->batch);
-	}
+	struct open_loader *last = e->held ? held_unref(e->held) : NULL;
+
+	if (last)
+		open_loader_close(last);
 	free(e->copy);
-	PyMem_Free(e);
-	PyGILState_Release(gil);
+	free(e);
 }
 
 static void delete_legacy(struct dl_managed *m)
@@ -63,7 +59,7 @@ static void capsule_free(PyObject *capsule)
 static struct export *export_make(const struct dl_tensor *of, bool versioned, uint64_t flags)
 {
 	size_t n = (size_t)of->ndim;
-	struct export *e = PyMem_Malloc(sizeof(*e) + 2 * n * sizeof(int64_t));
+	struct export *e = malloc(sizeof(*e) + 2 * n * sizeof(int64_t));
 
 	if (!e) {
 		PyErr_NoMemory();
@@ -75,7 +71,7 @@ static struct export *export_make(const struct dl_tensor *of, bool versioned, ui
 		        .version = {1, 0}, .ctx = e, .deleter = delete_versioned, .flags = flags};
 	else
 		e->u.legacy = (struct dl_managed){.ctx = e, .deleter = delete_legacy};
-	e->batch = NULL;
+	e->held = NULL;
 	e->copy = NULL;
 	*dl = *of;
 	dl->shape = e->numbers;
@@ -100,9 +96,7 @@ PyObject *export_new(struct batch_object *batch, const struct dl_tensor *of, boo
 
 	if (!e)
 		return NULL;
-	Py_INCREF(batch);
-	batch->ntensors++;
-	e->batch = batch;
+	e->held = held_ref(batch->held);
 	return export_capsule(e, versioned);
 }
 

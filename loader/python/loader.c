@@ -5,45 +5,59 @@
 
 /* How long next() waits before it looks whether Ctrl-C was pressed. */
 #define SIGNAL_CHECK_MS 100
+/* Batches on a device that are made at once: pinned memory is dear to get. */
+#define PINNED_STEP 2
 
-/* Guarded by the GIL; see module.h. */
-static bool enter(struct loader_object *l)
+/* Guarded by the GIL; see module.h. What it returns is kept open until leave(). */
+static struct open_loader *enter(struct loader_object *l)
 {
-	if (!l->loader || l->closing) {
+	if (!l->open) {
 		PyErr_SetString(PyExc_ValueError, "this loader was closed");
-		return false;
+		return NULL;
 	}
 	if (l->busy) {
 		PyErr_SetString(PyExc_RuntimeError, "another thread is in this loader: let one thread at a "
 		                                    "time call it, or give each its own");
-		return false;
+		return NULL;
 	}
 	l->busy = true;
-	return true;
+	atomic_fetch_add(&l->open->refs, 1);
+	return l->open;
+}
+
+void let_go_loader(struct open_loader *o)
+{
+	if (!open_loader_unref(o))
+		return;
+	Py_BEGIN_ALLOW_THREADS
+	open_loader_close(o);
+	Py_END_ALLOW_THREADS
+}
+
+void let_go(struct held_batch *h)
+{
+	struct open_loader *last = held_unref(h);
+
+	if (!last)
+		return;
+	Py_BEGIN_ALLOW_THREADS
+	open_loader_close(last);
+	Py_END_ALLOW_THREADS
+}
+
+static void leave(struct loader_object *l, struct open_loader *o)
+{
+	l->busy = false;
+	let_go_loader(o);
 }
 
 static void close_now(struct loader_object *l)
 {
-	struct penstock_loader *loader = l->loader;
+	struct open_loader *o = l->open;
 
-	l->loader = NULL;
-	Py_BEGIN_ALLOW_THREADS
-	penstock_loader_close(loader);
-	Py_END_ALLOW_THREADS
-}
-
-void loader_batch_gone(struct loader_object *l)
-{
-	l->nbatches--;
-	if (l->closing && l->nbatches == 0 && l->loader && !l->busy)
-		close_now(l);
-}
-
-static void leave(struct loader_object *l)
-{
-	l->busy = false;
-	if (l->closing && l->nbatches == 0 && l->loader)
-		close_now(l);
+	l->open = NULL;
+	if (o)
+		let_go_loader(o);
 }
 
 static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -62,17 +76,22 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	Py_BEGIN_ALLOW_THREADS
 	r = penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
 	Py_END_ALLOW_THREADS
+	bool pinned = parsed.options.device && strncmp(parsed.options.device, "cuda", 4) == 0;
 	options_free(&parsed);
 	struct module_state *state = PyType_GetModuleState(type);
 	if (r < 0)
 		return state ? raise_error(state, r, &error) : NULL;
 	struct loader_object *l = state ? (struct loader_object *)PyType_GenericAlloc(type, 0) : NULL;
-	if (!l) {
+	if (l)
+		l->open = open_loader_new(loader);
+	if (!l || !l->open) {
 		penstock_loader_close(loader);
-		return NULL;
+		Py_XDECREF((PyObject *)l);
+		return PyErr_NoMemory();
 	}
 	l->state = state;
-	l->loader = loader;
+	l->pinned = pinned;
+	l->patience_ms = SIGNAL_CHECK_MS;
 	return (PyObject *)l;
 }
 
@@ -81,61 +100,143 @@ static void loader_dealloc(PyObject *self)
 	struct loader_object *l = (struct loader_object *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
-	if (l->loader)
-		close_now(l);
+	close_now(l);
 	PyObject_Free(self);
 	Py_DECREF(type);
+}
+
+/* Makes another batch; of those that are dear to make several, as far as there is room. *ret_n: how many. */
+static int batches_add(
+        struct penstock_loader *loader, bool pinned, uint32_t *ret_n, struct penstock_error *error)
+{
+	int r = penstock_loader_add_batch(loader, error);
+
+	*ret_n = r == 0;
+	while (r == 0 && pinned && *ret_n < PINNED_STEP && penstock_loader_add_batch(loader, NULL) == 0)
+		++*ret_n;
+	return r;
+}
+
+/* What held_summary() says, before the library's text. */
+static int raise_held(struct loader_object *l, const struct held_summary *s, struct penstock_error *error)
+{
+	struct penstock_error full;
+
+	PyOS_snprintf(full.text, sizeof(full.text),
+	        "all %zu batches are held, the oldest (batch %llu of epoch %llu) by %zu tensors, arrays or Batch objects; keep "
+	        "copies (copy=True), or let go of what is not needed; %s",
+	        s->nbatches, (unsigned long long)s->index, (unsigned long long)s->epoch, s->noldest, error->text);
+	raise_error(l->state, -EBUSY, &full);
+	return -1;
+}
+
+static int warn_added(const struct held_summary *s)
+{
+	PyObject *module = PyImport_ImportModule("penstock.loader");
+	PyObject *done = module ? PyObject_CallMethod(module, "_warn_added", "nKKn", (Py_ssize_t)s->nbatches,
+	                                  (unsigned long long)s->index, (unsigned long long)s->epoch,
+	                                  (Py_ssize_t)s->noldest)
+	                        : NULL;
+
+	Py_XDECREF(module);
+	Py_XDECREF(done);
+	return done ? 0 : -1;
+}
+
+/* All batches are held. Waits as long as holds become fewer, then makes another batch. A wait that was in vain is half as
+ * long the next time: what is kept looks like what a framework is about to let go. 0: next() can go on; -1: an
+ * exception. */
+static int held_wait(struct loader_object *l, struct open_loader *o)
+{
+	struct penstock_error error = {0};
+	struct held_summary summary;
+	size_t before, now = atomic_load(&o->nholds);
+	uint32_t n;
+	int r;
+
+	do {
+		before = now;
+		Py_BEGIN_ALLOW_THREADS
+		r = penstock_loader_wait_released(o->loader, l->patience_ms, &error);
+		Py_END_ALLOW_THREADS
+		if (r < 0)
+			raise_read_error(l->state, r, &error);
+		if (r < 0 || PyErr_CheckSignals() < 0)
+			return -1;
+		if (r > 0) {
+			l->patience_ms = SIGNAL_CHECK_MS;
+			return 0;
+		}
+		now = atomic_load(&o->nholds);
+	} while (now < before);
+	l->patience_ms = l->patience_ms > 1 ? l->patience_ms / 2 : 1;
+	held_summary(o, &summary);
+	bool first = l->nadded == 0;
+	Py_BEGIN_ALLOW_THREADS
+	r = batches_add(o->loader, l->pinned, &n, &error);
+	Py_END_ALLOW_THREADS
+	l->nadded += n;
+	if (r < 0)
+		return raise_held(l, &summary, &error);
+	return first ? warn_added(&summary) : 0;
+}
+
+/* 1: a batch; 0: the end of an epoch; -1: an exception. */
+static int batch_take(struct loader_object *l, struct open_loader *o, struct penstock_batch **ret_batch)
+{
+	struct penstock_error error; /* not cleared: it is a kilobyte */
+	/* Where it is known what comes there is nothing to wait for, and the GIL stays. */
+	int r = penstock_loader_wait(o->loader, 0, &error);
+	bool waits = r == 0;
+
+	if (r > 0)
+		r = penstock_loader_next(o->loader, ret_batch, &error);
+	while (waits) {
+		Py_BEGIN_ALLOW_THREADS
+		r = penstock_loader_wait(o->loader, SIGNAL_CHECK_MS, &error);
+		waits = r == 0;
+		if (r > 0)
+			r = penstock_loader_next(o->loader, ret_batch, &error);
+		Py_END_ALLOW_THREADS
+		if (waits && PyErr_CheckSignals() < 0)
+			return -1;
+	}
+	if (r == -EBUSY)
+		return held_wait(l, o) < 0 ? -1 : batch_take(l, o, ret_batch);
+	if (r < 0)
+		raise_read_error(l->state, r, &error);
+	return r < 0 ? -1 : r;
 }
 
 static PyObject *loader_next(PyObject *self, PyObject *unused)
 {
 	struct loader_object *l = (struct loader_object *)self;
-	struct penstock_error error; /* not cleared: it is a kilobyte */
 	struct penstock_batch *batch = NULL;
-	int r;
+	struct open_loader *o = enter(l);
 
 	(void)unused;
-	if (!enter(l))
+	if (!o)
 		return NULL;
-	/* Where it is known what comes there is nothing to wait for, and the GIL stays. */
-	r = penstock_loader_wait(l->loader, 0, &error);
-	if (r > 0)
-		r = penstock_loader_next(l->loader, &batch, &error) ?: 2;
-	while (r == 0) {
-		Py_BEGIN_ALLOW_THREADS
-		r = penstock_loader_wait(l->loader, SIGNAL_CHECK_MS, &error);
-		if (r > 0)
-			r = penstock_loader_next(l->loader, &batch, &error) ?: 2;
-		Py_END_ALLOW_THREADS
-		if (r == 0 && PyErr_CheckSignals() < 0) {
-			leave(l);
-			return NULL;
-		}
-	}
-	PyObject *result = NULL;
-	if (r < 0)
-		raise_read_error(l->state, r, &error);
-	else if (batch)
-		result = batch_new(l, batch);
-	else
-		result = Py_NewRef(Py_None);
-	leave(l);
+	int r = batch_take(l, o, &batch);
+	PyObject *result = r < 0 ? NULL : r > 0 ? batch_new(l, o, batch) : Py_NewRef(Py_None);
+	leave(l, o);
 	return result;
 }
 
 static PyObject *loader_set_epoch(PyObject *self, PyObject *arg)
 {
 	struct loader_object *l = (struct loader_object *)self;
+	struct open_loader *o;
 	struct penstock_error error = {0};
 	unsigned long long epoch = PyLong_AsUnsignedLongLong(arg);
 	int r;
 
-	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !enter(l))
+	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !(o = enter(l)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_set_epoch(l->loader, epoch, &error);
+	r = penstock_loader_set_epoch(o->loader, epoch, &error);
 	Py_END_ALLOW_THREADS
-	leave(l);
+	leave(l, o);
 	if (r < 0)
 		return raise_error(l->state, r, &error);
 	Py_RETURN_NONE;
@@ -144,17 +245,18 @@ static PyObject *loader_set_epoch(PyObject *self, PyObject *arg)
 static PyObject *loader_length(PyObject *self, PyObject *arg)
 {
 	struct loader_object *l = (struct loader_object *)self;
+	struct open_loader *o;
 	struct penstock_error error = {0};
 	unsigned long long epoch = PyLong_AsUnsignedLongLong(arg);
 	uint64_t samples = 0, batches = 0;
 	int r;
 
-	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !enter(l))
+	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !(o = enter(l)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_length(l->loader, epoch, &samples, &batches, &error);
+	r = penstock_loader_length(o->loader, epoch, &samples, &batches, &error);
 	Py_END_ALLOW_THREADS
-	leave(l);
+	leave(l, o);
 	if (r == -ENODATA)
 		return raise_text(l->state->unknown_length, &error);
 	if (r < 0)
@@ -195,21 +297,22 @@ static uint64_t *numbers_of(PyObject *sequence, uint32_t *ret_n)
 static PyObject *loader_feed(PyObject *self, PyObject *bytes)
 {
 	struct loader_object *l = (struct loader_object *)self;
+	struct open_loader *o;
 	struct penstock_error error = {0};
 	char *data;
 	Py_ssize_t n;
 	int r;
 
-	if (PyBytes_AsStringAndSize(bytes, &data, &n) < 0 || !enter(l))
+	if (PyBytes_AsStringAndSize(bytes, &data, &n) < 0 || !(o = enter(l)))
 		return NULL;
 	if (n / (Py_ssize_t)sizeof(int64_t) > UINT32_MAX) {
-		leave(l);
+		leave(l, o);
 		return PyErr_Format(PyExc_ValueError, "order: a batch of too many numbers");
 	}
 	/* It waits for nothing, so the GIL stays. */
-	r = penstock_loader_feed(l->loader, (const int64_t *)(const void *)data,
+	r = penstock_loader_feed(o->loader, (const int64_t *)(const void *)data,
 	        (uint32_t)((size_t)n / sizeof(int64_t)), &error);
-	leave(l);
+	leave(l, o);
 	if (r < 0)
 		return raise_error(l->state, r, &error);
 	return PyBool_FromLong(r);
@@ -218,18 +321,19 @@ static PyObject *loader_feed(PyObject *self, PyObject *bytes)
 static PyObject *loader_get(PyObject *self, PyObject *sequence)
 {
 	struct loader_object *l = (struct loader_object *)self;
+	struct open_loader *o;
 	struct penstock_error error = {0};
 	struct penstock_batch *batch = NULL;
 	uint32_t n = 0;
 	uint64_t *numbers = numbers_of(sequence, &n);
 	int r;
 
-	if (!numbers || !enter(l)) {
+	if (!numbers || !(o = enter(l))) {
 		PyMem_Free(numbers);
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_get(l->loader, numbers, n, &batch, &error);
+	r = penstock_loader_get(o->loader, numbers, n, &batch, &error);
 	Py_END_ALLOW_THREADS
 	PyMem_Free(numbers);
 	PyObject *result = NULL;
@@ -238,24 +342,25 @@ static PyObject *loader_get(PyObject *self, PyObject *sequence)
 	else if (r < 0)
 		raise_read_error(l->state, r, &error);
 	else
-		result = batch_new(l, batch);
-	leave(l);
+		result = batch_new(l, o, batch);
+	leave(l, o);
 	return result;
 }
 
 static PyObject *loader_state_save(PyObject *self, PyObject *unused)
 {
 	struct loader_object *l = (struct loader_object *)self;
+	struct open_loader *o;
 	struct penstock_error error = {0};
 
 	(void)unused;
-	if (!enter(l))
+	if (!(o = enter(l)))
 		return NULL;
-	int r = penstock_loader_state_save(l->loader, NULL, 0, &error);
+	int r = penstock_loader_state_save(o->loader, NULL, 0, &error);
 	PyObject *bytes = r < 0 ? NULL : PyBytes_FromStringAndSize(NULL, r);
 	if (bytes)
-		r = penstock_loader_state_save(l->loader, PyBytes_AsString(bytes), (size_t)r, &error);
-	leave(l);
+		r = penstock_loader_state_save(o->loader, PyBytes_AsString(bytes), (size_t)r, &error);
+	leave(l, o);
 	if (r < 0) {
 		Py_XDECREF(bytes);
 		return raise_error(l->state, r, &error);
@@ -268,17 +373,18 @@ static PyObject *loader_state_save(PyObject *self, PyObject *unused)
 static PyObject *loader_state_load(PyObject *self, PyObject *arg)
 {
 	struct loader_object *l = (struct loader_object *)self;
+	struct open_loader *o;
 	struct penstock_error error = {0};
 	char *data;
 	Py_ssize_t n;
 	int r;
 
-	if (PyBytes_AsStringAndSize(arg, &data, &n) < 0 || !enter(l))
+	if (PyBytes_AsStringAndSize(arg, &data, &n) < 0 || !(o = enter(l)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_state_load(l->loader, data, (size_t)n, &error);
+	r = penstock_loader_state_load(o->loader, data, (size_t)n, &error);
 	Py_END_ALLOW_THREADS
-	leave(l);
+	leave(l, o);
 	if (r == -EINVAL)
 		return raise_text(l->state->stale, &error);
 	if (r < 0)
@@ -304,12 +410,12 @@ static PyObject *stage_dict(const struct penstock_stage *stage)
 }
 
 /* (shard, reason) of each shard lost that is told of. */
-static PyObject *lost_list(struct loader_object *l)
+static PyObject *lost_list(struct open_loader *o)
 {
 	PyObject *list = PyList_New(0);
 	struct penstock_lost lost;
 
-	for (uint64_t n = 0; list && penstock_loader_lost(l->loader, n, &lost) == 0; n++) {
+	for (uint64_t n = 0; list && penstock_loader_lost(o->loader, n, &lost) == 0; n++) {
 		PyObject *reason = PyUnicode_DecodeFSDefault(lost.reason), *pair = NULL;
 
 		if (reason)
@@ -321,16 +427,12 @@ static PyObject *lost_list(struct loader_object *l)
 	return list;
 }
 
-static PyObject *loader_stats(PyObject *self, PyObject *unused)
+static PyObject *stats_dict(struct loader_object *l, struct open_loader *o)
 {
-	struct loader_object *l = (struct loader_object *)self;
 	struct penstock_error error = {0};
 	struct penstock_stats s = {0};
 
-	(void)unused;
-	if (!l->loader)
-		return PyErr_Format(PyExc_ValueError, "this loader was closed");
-	int r = penstock_loader_stats(l->loader, &s, sizeof(s), &error);
+	int r = penstock_loader_stats(o->loader, &s, sizeof(s), &error);
 	if (r < 0)
 		return raise_error(l->state, r, &error);
 	PyObject *stages = PyList_New(0);
@@ -344,7 +446,7 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	if (!stages)
 		return NULL;
 	return Py_BuildValue(
-	        "{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:s,s:N,s:K,s:N,s:K,s:K}",
+	        "{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:s,s:N,s:K,s:N,s:K,s:K,s:I}",
 	        "samples", (unsigned long long)s.samples, "batches", (unsigned long long)s.batches, "bad",
 	        (unsigned long long)s.bad, "bytes_read", (unsigned long long)s.bytes_read, "reread",
 	        (unsigned long long)s.reread, "seconds", s.seconds, "stages", stages, "wait_storage",
@@ -352,8 +454,23 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	        s.bottleneck, "advice", s.advice, "copied_bytes", (unsigned long long)s.copied_bytes,
 	        "copy_seconds", s.copy_seconds, "pixels", s.pixels, "jpeg_decoder", s.jpeg_decoder,
 	        "gpu_decode", gpu_decode_dict(&s), "shards_lost", (unsigned long long)s.shards_lost, "lost",
-	        lost_list(l), "blank_batches", (unsigned long long)s.blank_batches, "empty_epochs",
-	        (unsigned long long)s.empty_epochs);
+	        lost_list(o), "blank_batches", (unsigned long long)s.blank_batches, "empty_epochs",
+	        (unsigned long long)s.empty_epochs, "added_batches", (unsigned)l->nadded);
+}
+
+static PyObject *loader_stats(PyObject *self, PyObject *unused)
+{
+	struct loader_object *l = (struct loader_object *)self;
+	struct open_loader *o = l->open;
+
+	(void)unused;
+	if (!o)
+		return PyErr_Format(PyExc_ValueError, "this loader was closed");
+	/* Beside other calls, so without enter(). Making objects may run other threads, and their close(). */
+	atomic_fetch_add(&o->refs, 1);
+	PyObject *dict = stats_dict(l, o);
+	let_go_loader(o);
+	return dict;
 }
 
 /* A text that may grow from one call to the next. */
@@ -361,26 +478,27 @@ static PyObject *text_take(PyObject *self,
         int (*ask)(struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error))
 {
 	struct loader_object *l = (struct loader_object *)self;
+	struct open_loader *o;
 	struct penstock_error error = {0};
 	PyObject *text = NULL;
 	char *buf = NULL;
 	int r;
 
-	if (!enter(l))
+	if (!(o = enter(l)))
 		return NULL;
 	do {
-		r = ask(l->loader, NULL, 0, &error);
+		r = ask(o->loader, NULL, 0, &error);
 		if (r < 0)
 			break;
 		size_t cap = (size_t)r * 2 + 1;
 		PyMem_Free(buf);
 		buf = PyMem_Malloc(cap);
-		r = buf ? ask(l->loader, buf, cap, &error) : -ENOMEM;
+		r = buf ? ask(o->loader, buf, cap, &error) : -ENOMEM;
 	} while (r == -ENOBUFS);
 	if (r >= 0)
 		text = PyUnicode_DecodeUTF8(buf, r, "surrogateescape");
 	PyMem_Free(buf);
-	leave(l);
+	leave(l, o);
 	return r < 0 ? raise_error(l->state, r, &error) : text;
 }
 
@@ -398,12 +516,8 @@ static PyObject *loader_fingerprint(PyObject *self, PyObject *unused)
 
 static PyObject *loader_close(PyObject *self, PyObject *unused)
 {
-	struct loader_object *l = (struct loader_object *)self;
-
 	(void)unused;
-	l->closing = true;
-	if (l->loader && l->nbatches == 0 && !l->busy)
-		close_now(l);
+	close_now((struct loader_object *)self);
 	Py_RETURN_NONE;
 }
 

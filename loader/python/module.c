@@ -35,7 +35,7 @@ static PyMethodDef functions[] = {
         {"budget_new", budget_new, METH_O, "A budget of so many bytes, for the option budget."},
         {"budget_used", budget_used, METH_O, "What is taken from it."},
         {"option_names", options_names, METH_NOARGS,
-                "(options, field options): names, each with the words that it takes or None."},
+                "(options, field options): names, each with the words that it takes (or None) and what it is."},
         {NULL, NULL, 0, NULL},
 };
 

@@ -1,8 +1,9 @@
 /* The parts of the extension module penstock._penstock, a thin skin over penstock.h.
  *
- * Lifetime: a Tensor keeps its Batch, a Batch its Loader; what a consumer took through DLPack or NumPy's
- * array interface keeps the Tensor. So a batch goes back to its loader when nobody sees its memory any more,
- * and a loader that was closed ends when its last batch has come back. Threads: the GIL is let go while the
+ * Lifetime: a Batch, its Tensors, and what consumers took through DLPack hold the batch, which is released with the last
+ * hold; what was taken through NumPy's array interface keeps the Tensor. A loader is closed once close() was called, or its
+ * object is gone, and all its batches are released. Holds are counted beside Python's objects, without the GIL: frameworks
+ * let go on threads of their own, under their own locks, and while the interpreter ends. Threads: the GIL is let go while the
  * library blocks; a second thread in the same Loader is refused. Errors: a Python exception that carries the
  * library's text; see error.c for which. */
 #ifndef PS_PYTHON_MODULE_H
@@ -10,8 +11,12 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
+#include "dlpack.h"
 #include "penstock.h"
 
 struct module_state {
@@ -46,32 +51,71 @@ PyObject *options_names(PyObject *module, PyObject *unused);
 PyObject *budget_new(PyObject *module, PyObject *nbytes);
 PyObject *budget_used(PyObject *module, PyObject *capsule);
 
+/* held.c: a library's loader as long as something refers to it, and its batches that are held. Threads: any. */
+struct open_loader {
+	struct penstock_loader *loader;
+	pid_t pid;             /* that opened it */
+	_Atomic size_t refs;   /* of the Loader, of calls under way, one of each batch */
+	_Atomic size_t nholds; /* of all batches together */
+	pthread_mutex_t lock;  /* of the list: */
+	struct held_batch *held;
+};
+/* Takes the loader; NULL: no memory. */
+struct open_loader *open_loader_new(struct penstock_loader *loader);
+/* True: that was the last, and the caller closes it. */
+bool open_loader_unref(struct open_loader *open);
+/* Blocks until reads and decodes under way are over. */
+void open_loader_close(struct open_loader *open);
+
+struct held_batch {
+	struct penstock_batch *batch;
+	struct open_loader *of;
+	_Atomic size_t refs;
+	uint64_t epoch, index;
+	struct held_batch *next, **link;
+};
+/* With one hold. Takes the batch unless it fails; NULL: no memory. */
+struct held_batch *held_new(struct open_loader *open, struct penstock_batch *batch);
+struct held_batch *held_ref(struct held_batch *held);
+/* The last one releases the batch. Gives a loader that the caller closes, or NULL. */
+struct open_loader *held_unref(struct held_batch *held);
+
+struct held_summary {
+	size_t nbatches;
+	uint64_t epoch, index; /* of the oldest ... */
+	size_t noldest;        /* ... and its holds */
+};
+void held_summary(struct open_loader *open, struct held_summary *ret_summary);
+
 /* loader.c */
 struct loader_object {
 	PyObject_HEAD struct module_state *state;
-	struct penstock_loader *loader; /* NULL: closed */
-	size_t nbatches;                /* that are out */
-	bool busy;                      /* a thread is in it, with the GIL let go */
-	bool closing;                   /* close() came while batches were out */
+	struct open_loader *open; /* NULL: closed */
+	bool busy;                /* a thread is in it, with the GIL let go */
+	bool pinned;              /* batches are dear to make */
+	uint32_t patience_ms;     /* of next() while all batches are held */
+	uint32_t nadded;          /* batches */
 };
 extern PyType_Spec loader_spec;
-void loader_batch_gone(struct loader_object *loader);
+/* As held_unref() and open_loader_unref(), of a thread with the GIL, which is let go while a loader is closed. */
+void let_go(struct held_batch *held);
+void let_go_loader(struct open_loader *open);
 
 /* batch.c */
 struct batch_object {
 	PyObject_HEAD struct module_state *state;
-	struct loader_object *loader;
-	struct penstock_batch *batch; /* NULL: given back */
+	struct held_batch *held;      /* NULL: released */
+	struct penstock_batch *batch; /* of it */
 	struct penstock_batch_info info;
-	size_t ntensors; /* that point into it */
 };
 extern PyType_Spec batch_spec;
 /* Takes the batch, also when it fails. */
-PyObject *batch_new(struct loader_object *loader, struct penstock_batch *batch);
+PyObject *batch_new(struct loader_object *loader, struct open_loader *open, struct penstock_batch *batch);
 
 /* tensor.c */
 struct tensor_object {
 	PyObject_HEAD struct batch_object *batch;
+	struct held_batch *held;
 	const void *data, *host; /* of penstock_tensor */
 	uint32_t memory;
 	int32_t device;
@@ -83,5 +127,25 @@ extern PyType_Spec tensor_spec;
 PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *tensor);
 /* The dtype's name in penstock.h, in lower case, or NULL. */
 const char *dtype_name(uint32_t dtype);
+
+/* -- Exports ----------------------------------------------------------------------------------------------- */
+
+/* Memory of a batch as DLPack's capsules, which a consumer keeps as long as it likes.
+ *
+ * Ownership: an export keeps its batch, not the tensor object that it may come from; a batch with exports is
+ * not released.   Threads: with the GIL, but consumers let go from any thread, with or without it.   Errors:
+ * NULL, and an exception. */
+
+/* A capsule of the memory; what `of` points at is copied. versioned: as of DLPack 1.0. */
+PyObject *export_new(struct batch_object *batch, const struct dl_tensor *of, bool versioned);
+
+/* The same of a copy of `nbytes` of dense host memory, which keeps no batch. */
+PyObject *export_copy(const struct dl_tensor *of, size_t nbytes, bool versioned);
+
+/* As export_new(), legacy, of a dense tensor in host memory. */
+PyObject *export_host(struct batch_object *batch, const struct penstock_tensor *of);
+
+/* tensor.c: how DLPack calls an enum penstock_dtype that dtype_name() knows. */
+struct dl_type dtype_of_dlpack(uint32_t dtype);
 
 #endif

@@ -1,194 +1,13 @@
 #include "module.h"
 
+#include "option/option.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
 #include <string.h>
 
 #define BUDGET_CAPSULE "penstock.budget"
-
-/* The members of the two option structs by name, so that a dict can fill them. */
-
-enum member_kind { U32, U64, I64, F64, F32X3, TEXT, SHAPE, MIX, BUDGET, BLOB, WORDS };
-
-struct member {
-	const char *name;
-	enum member_kind kind;
-	size_t offset;
-	const char *const *values; /* words for the numbers 0, 1, ...; NULL: a number */
-};
-
-static const char *const words_kind[] = {
-        "image", "int64", "bytes", "npy", "json", "text", "mask", "boxes", "tokens", "float", "output", NULL};
-static const char *const words_dtype[] = {
-        "u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool", NULL};
-static const char *const words_layout[] = {"nchw", "nhwc", NULL};
-static const char *const words_crop[] = {"random", "center", "none", "random_crop", NULL};
-static const char *const words_interpolation[] = {"bilinear", "bicubic", NULL};
-static const char *const words_overflow[] = {"error", "bad", "truncate", NULL};
-static const char *const words_order[] = {"none", "shards", "window", "permutation", NULL};
-static const char *const words_end[] = {"uneven", "drop_last", "pad", "split", NULL};
-static const char *const words_mix_end[] = {"first", "longest", NULL};
-static const char *const words_box_format[] = {"xyxy", "xywh", "cxcywh", NULL};
-static const char *const words_padding_mode[] = {"constant", "edge", "reflect", "symmetric", NULL};
-static const char *const words_jitter_order[] = {"fixed", "random", NULL};
-static const char *const words_erase_fill[] = {"mean", "random", "levels", NULL};
-static const char *const words_source[] = {"auto", "tar", "lines", "tokens", NULL};
-static const char *const words_index[] = {"take", "make", NULL};
-static const char *const words_device_pixels[] = {"auto", "off", NULL};
-static const char *const words_on_error[] = {"fail", "skip", NULL};
-
-#define FIELD(name, kind, words)                                          \
-	{                                                                 \
-#name, kind, offsetof(struct penstock_field, name), words \
-	}
-#define OPTION(name, kind, words)                                           \
-	{                                                                   \
-#name, kind, offsetof(struct penstock_options, name), words \
-	}
-
-/* `name` and `kind` of a field are read apart: they choose its defaults. */
-static const struct member field_members[] = {
-        FIELD(image_width, U32, NULL),
-        FIELD(image_height, U32, NULL),
-        FIELD(dtype, U32, words_dtype),
-        FIELD(layout, U32, words_layout),
-        FIELD(crop, U32, words_crop),
-        FIELD(interpolation, U32, words_interpolation),
-        FIELD(resize_shorter, U32, NULL),
-        FIELD(scale_min, F64, NULL),
-        FIELD(scale_max, F64, NULL),
-        FIELD(ratio_min, F64, NULL),
-        FIELD(ratio_max, F64, NULL),
-        FIELD(hflip, F64, NULL),
-        FIELD(mean, F32X3, NULL),
-        FIELD(std, F32X3, NULL),
-        FIELD(max_pixels, U64, NULL),
-        FIELD(optional, U32, NULL),
-        FIELD(missing_value, I64, NULL),
-        FIELD(shape, SHAPE, NULL),
-        FIELD(pad_to, U32, NULL),
-        FIELD(pad_multiple, U32, NULL),
-        FIELD(overflow, U32, words_overflow),
-        FIELD(pad_value, I64, NULL),
-        FIELD(max_bytes, U64, NULL),
-        FIELD(add_offset_of, TEXT, NULL),
-        FIELD(source_dtype, U32, words_dtype),
-        FIELD(orient, U32, NULL),
-        FIELD(member, TEXT, NULL),
-        FIELD(follow, TEXT, NULL),
-        FIELD(views, U32, NULL),
-        FIELD(dct_scale, U32, NULL),
-        FIELD(max_memory, U64, NULL),
-        FIELD(max_scans, U32, NULL),
-        FIELD(fill, U32, NULL),
-        FIELD(vflip, F64, NULL),
-        FIELD(affine, F64, NULL),
-        FIELD(degrees, F64, NULL),
-        FIELD(translate_x, F64, NULL),
-        FIELD(translate_y, F64, NULL),
-        FIELD(zoom_min, F64, NULL),
-        FIELD(zoom_max, F64, NULL),
-        FIELD(shear_x, F64, NULL),
-        FIELD(shear_y, F64, NULL),
-        FIELD(jitter, F64, NULL),
-        FIELD(brightness, F64, NULL),
-        FIELD(contrast, F64, NULL),
-        FIELD(saturation, F64, NULL),
-        FIELD(hue, F64, NULL),
-        FIELD(gray, F64, NULL),
-        FIELD(blur, F64, NULL),
-        FIELD(blur_sigma_min, F64, NULL),
-        FIELD(blur_sigma_max, F64, NULL),
-        FIELD(noise, F64, NULL),
-        FIELD(noise_sigma, F64, NULL),
-        FIELD(blur_size, U32, NULL),
-        FIELD(box_format, U32, words_box_format),
-        FIELD(box_shares, U32, NULL),
-        FIELD(resize_width, U32, NULL),
-        FIELD(resize_height, U32, NULL),
-        FIELD(padding_x, U32, NULL),
-        FIELD(padding_y, U32, NULL),
-        FIELD(padding_mode, U32, words_padding_mode),
-        FIELD(jitter_order, U32, words_jitter_order),
-        FIELD(blur_size_max, U32, NULL),
-        FIELD(noise_sigma_max, F64, NULL),
-        FIELD(erase, F64, NULL),
-        FIELD(erase_scale_min, F64, NULL),
-        FIELD(erase_scale_max, F64, NULL),
-        FIELD(erase_ratio_min, F64, NULL),
-        FIELD(erase_ratio_max, F64, NULL),
-        FIELD(erase_fill, U32, words_erase_fill),
-        FIELD(erase_levels, U32, NULL),
-        FIELD(groups, TEXT, NULL),
-        {0},
-};
-
-static const struct member option_members[] = {
-        OPTION(batch, U32, NULL),
-        OPTION(depth, U32, NULL),
-        OPTION(threads, U32, NULL),
-        OPTION(readers, U32, NULL),
-        OPTION(memory_budget, U64, NULL),
-        OPTION(seed, U64, NULL),
-        OPTION(epoch, U64, NULL),
-        OPTION(epochs, U64, NULL),
-        OPTION(order, U32, words_order),
-        OPTION(shuffle_window, U32, NULL),
-        OPTION(lanes, U32, NULL),
-        OPTION(rank, U32, NULL),
-        OPTION(world, U32, NULL),
-        OPTION(end, U32, words_end),
-        OPTION(on_error, U32, words_on_error),
-        OPTION(max_bad, U32, NULL),
-        OPTION(device, TEXT, NULL),
-        OPTION(index_dir, TEXT, NULL),
-        OPTION(state, BLOB, NULL),
-        OPTION(global_batch, U32, NULL),
-        OPTION(bucket, U32, NULL),
-        OPTION(steps, U64, NULL),
-        OPTION(repeat, U64, NULL),
-        OPTION(skip, U64, NULL),
-        OPTION(take, U64, NULL),
-        OPTION(mix_end, U32, words_mix_end),
-        OPTION(mix, MIX, NULL),
-        OPTION(permute_remote, U32, NULL),
-        OPTION(mixup_alpha, F64, NULL),
-        OPTION(cutmix_alpha, F64, NULL),
-        OPTION(mix_probability, F64, NULL),
-        OPTION(cutmix_share, F64, NULL),
-        OPTION(profile, U32, NULL),
-        OPTION(budget, BUDGET, NULL),
-        OPTION(source, U32, words_source),
-        OPTION(write_index, U32, NULL),
-        OPTION(token_stride, U64, NULL),
-        OPTION(rename, TEXT, NULL),
-        OPTION(filter, TEXT, NULL),
-        OPTION(weights, TEXT, NULL),
-        OPTION(balance, TEXT, NULL),
-        OPTION(replacement, U32, NULL),
-        OPTION(job, TEXT, NULL),
-        OPTION(plan_epochs, U32, NULL),
-        OPTION(device_pixels, U32, words_device_pixels),
-        OPTION(ranks_per_node, U32, NULL),
-        OPTION(homes, U32, NULL),
-        OPTION(gpu_decode, F64, NULL),
-        OPTION(transform_version, U64, NULL),
-        OPTION(index, U32, words_index),
-        OPTION(sample_weights, WORDS, NULL),
-        OPTION(draws, U64, NULL),
-        OPTION(numbers, WORDS, NULL),
-        OPTION(batch_ends, WORDS, NULL),
-        {0},
-};
-
-static const struct member *member_find(const struct member *members, const char *name)
-{
-	for (; members->name; members++)
-		if (strcmp(members->name, name) == 0)
-			return members;
-	return NULL;
-}
 
 /* UTF-8 (or the file system's encoding, for paths) that `keep` holds. */
 static const char *text_keep(PyObject *keep, PyObject *value, const char *what)
@@ -206,7 +25,7 @@ static const char *text_keep(PyObject *keep, PyObject *value, const char *what)
 }
 
 /* The number of a word; -1 with an exception. */
-static long word_number(const struct member *m, PyObject *value)
+static long word_number(const struct ps_option *m, PyObject *value)
 {
 	PyObject *utf8 = PyUnicode_AsUTF8String(value);
 	const char *word = utf8 ? PyBytes_AsString(utf8) : NULL;
@@ -214,20 +33,20 @@ static long word_number(const struct member *m, PyObject *value)
 
 	if (!word)
 		return -1;
-	for (long i = 0; m->values[i]; i++) {
-		if (strcmp(m->values[i], word) == 0) {
+	for (long i = 0; m->words[i]; i++) {
+		if (strcmp(m->words[i], word) == 0) {
 			Py_DECREF(utf8);
 			return i;
 		}
 		PyOS_snprintf(
-		        all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", m->values[i]);
+		        all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", m->words[i]);
 	}
 	Py_DECREF(utf8);
 	PyErr_Format(PyExc_ValueError, "%s: %R is none of: %s", m->name, value, all);
 	return -1;
 }
 
-static bool number_set(void *to, const struct member *m, PyObject *value)
+static bool number_set(void *to, const struct ps_option *m, PyObject *value)
 {
 	PyObject *index = PyNumber_Index(value);
 	int overflow = 0;
@@ -239,27 +58,27 @@ static bool number_set(void *to, const struct member *m, PyObject *value)
 		PyErr_Format(PyExc_TypeError, "%s: a whole number is needed, not %R", m->name, value);
 		return false;
 	}
-	if (overflow > 0 && m->kind == U64) {
+	if (overflow > 0 && m->type == PS_OPTION_U64) {
 		v = PyLong_AsUnsignedLongLong(index);
 		fits = !PyErr_Occurred();
 		PyErr_Clear();
 	} else {
-		fits = overflow == 0 && (m->kind == I64 || signed_value >= 0) &&
-		       (m->kind != U32 || v <= UINT32_MAX);
+		fits = overflow == 0 && (m->type == PS_OPTION_I64 || signed_value >= 0) &&
+		       (m->type != PS_OPTION_U32 || v <= UINT32_MAX);
 	}
 	Py_DECREF(index);
 	if (!fits) {
 		PyErr_Format(PyExc_ValueError, "%s: %R is out of range", m->name, value);
 		return false;
 	}
-	if (m->kind == U32)
+	if (m->type == PS_OPTION_U32)
 		*(uint32_t *)to = (uint32_t)v;
 	else
 		*(uint64_t *)to = v; /* I64 has the same bits */
 	return true;
 }
 
-static bool double_get(const struct member *m, PyObject *value, double *ret)
+static bool double_get(const struct ps_option *m, PyObject *value, double *ret)
 {
 	*ret = PyFloat_AsDouble(value);
 	if (*ret != -1 || !PyErr_Occurred())
@@ -269,7 +88,7 @@ static bool double_get(const struct member *m, PyObject *value, double *ret)
 }
 
 /* One number for all channels, or one for each. */
-static bool triple_set(float *to, const struct member *m, PyObject *value)
+static bool triple_set(float *to, const struct ps_option *m, PyObject *value)
 {
 	double d;
 
@@ -296,9 +115,9 @@ static bool triple_set(float *to, const struct member *m, PyObject *value)
 }
 
 /* ndim and shape of a field. */
-static bool shape_set(struct penstock_field *field, const struct member *m, PyObject *value)
+static bool shape_set(struct penstock_field *field, const struct ps_option *m, PyObject *value)
 {
-	static const struct member item = {"shape", U64, 0, NULL};
+	static const struct ps_option item = {.name = "shape", .type = PS_OPTION_U64};
 	Py_ssize_t n = PySequence_Size(value);
 
 	if (n < 0 || n > (Py_ssize_t)(sizeof(field->shape) / sizeof(field->shape[0]))) {
@@ -319,7 +138,7 @@ static bool shape_set(struct penstock_field *field, const struct member *m, PyOb
 }
 
 /* mix and nmix of the options; `keep` holds the numbers. */
-static bool mix_set(struct penstock_options *options, const struct member *m, PyObject *value, PyObject *keep)
+static bool mix_set(struct penstock_options *options, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
 	Py_ssize_t n = PySequence_Size(value);
 	PyObject *bytes = n < 0 ? NULL : PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(double));
@@ -339,7 +158,7 @@ static bool mix_set(struct penstock_options *options, const struct member *m, Py
 }
 
 /* An array of 8-byte words, as bytes of this machine, that `keep` holds; how many is the member behind it. */
-static bool words_set(char *to, const struct member *m, PyObject *value, PyObject *keep)
+static bool words_set(char *to, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
 	const void **array = (const void **)(void *)to;
 	uint64_t *count = (uint64_t *)(void *)(to + sizeof(*array));
@@ -358,40 +177,40 @@ static bool words_set(char *to, const struct member *m, PyObject *value, PyObjec
 }
 
 /* `base` is one of the two structs. */
-static bool member_set(char *base, const struct member *m, PyObject *value, PyObject *keep)
+static bool member_set(char *base, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
-	void *to = base + m->offset;
+	void *to = base + m->at;
 
 	if (value == Py_None)
 		return true; /* the default */
-	if (m->values && PyUnicode_Check(value)) {
+	if (m->words && PyUnicode_Check(value)) {
 		long n = word_number(m, value);
 
 		*(uint32_t *)to = (uint32_t)n;
 		return n >= 0;
 	}
-	switch (m->kind) {
-	case U32:
-	case U64:
-	case I64:
+	switch (m->type) {
+	case PS_OPTION_U32:
+	case PS_OPTION_U64:
+	case PS_OPTION_I64:
 		return number_set(to, m, value);
-	case F64:
+	case PS_OPTION_F64:
 		return double_get(m, value, to);
-	case F32X3:
+	case PS_OPTION_F32X3:
 		return triple_set(to, m, value);
-	case TEXT:
+	case PS_OPTION_TEXT:
 		return (*(const char **)to = text_keep(keep, value, m->name)) != NULL;
-	case SHAPE:
+	case PS_OPTION_SHAPE:
 		return shape_set((struct penstock_field *)(void *)base, m, value);
-	case MIX:
+	case PS_OPTION_MIX:
 		return mix_set((struct penstock_options *)(void *)base, m, value, keep);
-	case WORDS:
+	case PS_OPTION_WORDS:
 		return words_set(to, m, value, keep);
-	case BUDGET:
+	case PS_OPTION_BUDGET:
 		/* A loader keeps it alive by itself. */
 		*(struct penstock_budget **)to = PyCapsule_GetPointer(value, BUDGET_CAPSULE);
 		return !PyErr_Occurred();
-	case BLOB: {
+	case PS_OPTION_BLOB: {
 		char *data;
 		Py_ssize_t n;
 
@@ -412,17 +231,17 @@ static const char *const elsewhere[][2] = {{"num_workers", "\"threads\""}, {"wor
         {"drop_last", "end=\"drop_last\""}};
 
 /* The member whose name is most like this one, a str in quotes; None: none is; NULL with an error set. */
-static PyObject *member_like(const struct member *members, const char *name)
+static PyObject *member_like(const char *name, bool is_field)
 {
 	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++)
-		if (members == option_members && strcmp(name, elsewhere[i][0]) == 0)
+		if (!is_field && strcmp(name, elsewhere[i][0]) == 0)
 			return PyUnicode_FromString(elsewhere[i][1]);
 
 	PyObject *names = PyList_New(0), *difflib = PyImport_ImportModule("difflib");
 	PyObject *like = NULL, *ret = NULL;
 
-	for (const struct member *m = members; names && difflib && m->name; m++) {
-		PyObject *text = PyUnicode_FromString(m->name);
+	for (size_t i = 0; names && difflib && i < (is_field ? ps_n_field_options : ps_n_loader_options); i++) {
+		PyObject *text = PyUnicode_FromString((is_field ? ps_field_options : ps_loader_options)[i].name);
 
 		if (!text || PyList_Append(names, text) < 0)
 			Py_CLEAR(names);
@@ -440,10 +259,10 @@ static PyObject *member_like(const struct member *members, const char *name)
 	return ret;
 }
 
-static void member_refuse(const struct member *members, const char *name, bool is_field)
+static void member_refuse(const char *name, bool is_field)
 {
 	const char *kind = is_field ? "field option" : "option";
-	PyObject *like = member_like(members, name);
+	PyObject *like = member_like(name, is_field);
 
 	if (like && like != Py_None)
 		PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"; did you mean %U?", kind, name, like);
@@ -454,7 +273,7 @@ static void member_refuse(const struct member *members, const char *name, bool i
 }
 
 /* Every entry of a dict into a struct. A field's name and kind were read before. */
-static bool dict_set(char *base, const struct member *members, PyObject *dict, PyObject *keep, bool is_field)
+static bool dict_set(char *base, PyObject *dict, PyObject *keep, bool is_field)
 {
 	PyObject *key, *value;
 	Py_ssize_t at = 0;
@@ -462,13 +281,15 @@ static bool dict_set(char *base, const struct member *members, PyObject *dict, P
 	while (PyDict_Next(dict, &at, &key, &value)) {
 		PyObject *utf8 = PyUnicode_AsUTF8String(key);
 		const char *name = utf8 ? PyBytes_AsString(utf8) : NULL;
-		const struct member *m = name ? member_find(members, name) : NULL;
+		const struct ps_option *m = !name      ? NULL
+		                            : is_field ? ps_field_option(name, strlen(name))
+		                                       : ps_loader_option(name, strlen(name));
 		bool ok = name && is_field && (strcmp(name, "name") == 0 || strcmp(name, "kind") == 0);
 
 		if (m)
 			ok = member_set(base, m, value, keep);
 		else if (name && !ok)
-			member_refuse(members, name, is_field);
+			member_refuse(name, is_field);
 		Py_XDECREF(utf8);
 		if (!ok)
 			return false;
@@ -478,7 +299,7 @@ static bool dict_set(char *base, const struct member *members, PyObject *dict, P
 
 static bool field_parse(struct penstock_field *field, PyObject *dict, PyObject *keep)
 {
-	static const struct member kind_member = {"kind", U32, 0, words_kind};
+	static const struct ps_option kind_member = {.name = "kind", .type = PS_OPTION_U32, .words = ps_kind_words};
 	PyObject *name = PyDict_Check(dict) ? PyDict_GetItemString(dict, "name") : NULL;
 	PyObject *kind = name ? PyDict_GetItemString(dict, "kind") : NULL;
 	uint32_t kind_number = 0;
@@ -491,7 +312,7 @@ static bool field_parse(struct penstock_field *field, PyObject *dict, PyObject *
 	if (!text || !member_set((char *)&kind_number, &kind_member, kind, keep))
 		return false;
 	penstock_field_init(field, sizeof(*field), text, kind_number);
-	return dict_set((char *)field, field_members, dict, keep, true);
+	return dict_set((char *)field, dict, keep, true);
 }
 
 static bool shards_parse(struct parsed_options *p, PyObject *shards)
@@ -546,7 +367,7 @@ bool options_parse(struct parsed_options *p, PyObject *shards, PyObject *options
 	if (!PyDict_Check(options)) {
 		PyErr_SetString(PyExc_TypeError, "options: a dict is needed");
 	} else if (shards_parse(p, shards) && fields_parse(p, fields) &&
-	           dict_set((char *)&p->options, option_members, options, p->keep, false)) {
+	           dict_set((char *)&p->options, options, p->keep, false)) {
 		return true;
 	}
 	options_free(p);
@@ -589,30 +410,35 @@ PyObject *budget_used(PyObject *module, PyObject *capsule)
 	return budget ? PyLong_FromUnsignedLongLong(penstock_budget_used(budget)) : NULL;
 }
 
-static PyObject *names_of(const struct member *members)
+/* By name: words (None: it is a number or a text), and what it is. */
+static PyObject *names_of(const struct ps_option *options, size_t n)
 {
 	PyObject *dict = PyDict_New();
+	char text[512];
 
-	for (; dict && members->name; members++) {
-		PyObject *words = members->values ? PyList_New(0) : Py_NewRef(Py_None);
+	for (size_t i = 0; dict && i < n; i++) {
+		PyObject *words = options[i].words ? PyList_New(0) : Py_NewRef(Py_None), *entry;
 
-		for (const char *const *w = members->values; words && w && *w; w++) {
+		for (const char *const *w = options[i].words; words && w && *w; w++) {
 			PyObject *word = PyUnicode_FromString(*w);
 
 			if (!word || PyList_Append(words, word) < 0)
 				Py_CLEAR(words);
 			Py_XDECREF(word);
 		}
-		if (!words || PyDict_SetItemString(dict, members->name, words) < 0)
+		ps_option_describe(&options[i], text, sizeof(text));
+		entry = words ? Py_BuildValue("(Ns)", words, text) : NULL;
+		if (!entry || PyDict_SetItemString(dict, options[i].name, entry) < 0)
 			Py_CLEAR(dict);
-		Py_XDECREF(words);
+		Py_XDECREF(entry);
 	}
 	return dict;
 }
 
 PyObject *options_names(PyObject *module, PyObject *unused)
 {
-	PyObject *options = names_of(option_members), *fields = names_of(field_members);
+	PyObject *options = names_of(ps_loader_options, ps_n_loader_options);
+	PyObject *fields = names_of(ps_field_options, ps_n_field_options);
 
 	(void)module, (void)unused;
 	if (!options || !fields) {

@@ -16,7 +16,7 @@ def flags():
         libs = os.path.join(os.path.abspath(build), "loader", ".libs")
         if not os.path.exists(os.path.join(libs, "libpenstock.so")):
             sys.exit("penstock: PENSTOCK_BUILD=%s holds no loader/.libs/libpenstock.so: run make there" % build)
-        return {"include_dirs": [os.path.join(HERE, "..")], "library_dirs": [libs], "runtime_library_dirs": [libs]}
+        return {"include_dirs": [], "library_dirs": [libs], "runtime_library_dirs": [libs]}
     try:
         words = subprocess.run(["pkg-config", "--cflags", "--libs", "libpenstock"], check=True, capture_output=True,
                                text=True).stdout
@@ -35,11 +35,14 @@ def flags():
     return found
 
 
+FLAGS = flags()
+FLAGS["include_dirs"].append(os.path.join(HERE, ".."))  # the table of options
+
 setup(ext_modules=[Extension(
     "penstock._penstock",
-    sources=[name + ".c" for name in ("batch", "error", "export", "loader", "module", "options", "tensor")],
-    depends=["module.h", "dlpack.h", "export.h"],
+    sources=[name + ".c" for name in ("batch", "error", "export", "held", "loader", "module", "options", "tensor", "../option/option")],
+    depends=["module.h", "dlpack.h", "../option/option.h"],
     define_macros=[("Py_LIMITED_API", "0x030A0000")],
     py_limited_api=True,
     libraries=["penstock"],
-    **flags())])
+    **FLAGS)])

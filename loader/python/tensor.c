@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "export.h"
 
 struct dtype {
 	const char *name;
@@ -51,7 +50,7 @@ PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *o
 		return NULL;
 	Py_INCREF(batch);
 	t->batch = batch;
-	batch->ntensors++;
+	t->held = held_ref(batch->held);
 	t->data = of->data;
 	t->host = of->host;
 	t->memory = of->memory;
@@ -73,7 +72,7 @@ static void tensor_dealloc(PyObject *self)
 	PyTypeObject *type = Py_TYPE(self);
 
 	if (t->batch) {
-		t->batch->ntensors--;
+		let_go(t->held);
 		Py_DECREF(t->batch);
 	}
 	PyObject_Free(self);

@@ -1,31 +1,50 @@
 #include "config.h"
 
-#include "shard/list.h"
+#include "shard/shard.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include "shard/list_find.h"
+#include "shard/file/file.h"
 
-#define ps_autolist __attribute__((cleanup(ps_list_fini)))
+/* Names of a shard list that stand for files which are looked for: wildcards and folders.
+ *
+ *   data/t*.tar   what glob(7) matches; hidden files only where the pattern has their dot. A file that has the
+ *                 name as it is written is meant itself
+ *   data          a folder: the files in it whose names end as those of tar shards do (PS_LIST_SUFFIXES)
+ *
+ * What is found comes in the order of its bytes, the same in every locale.
+ *
+ * Ownership: as the list's.   Threads: one at a time.   Blocks: on the file system.
+ * Errors: -ENOENT where nothing is found, the errno of reading a folder, or -ENOMEM, -E2BIG. */
+#define PS_LIST_SUFFIXES ".tar", ".tar.zst", ".tar.gz", ".tgz", ".tar.lz4"
+
+/* Puts what is found in the place of each name from `from` on that stands for files; a folder only where it is the
+ * only name. On error the list ends at `from`. */
+static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_load_error *err);
+
+#define ps_autolist __attribute__((cleanup(ps_shard_list_fini)))
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-void ps_list_fini(struct ps_list *list)
+void ps_shard_list_fini(struct ps_shard_list *list)
 {
 	for (size_t i = 0; i < list->n; i++)
 		free(list->names[i]);
 	free(list->names);
-	*list = (struct ps_list){0};
+	*list = (struct ps_shard_list){0};
 }
 
-void ps_list_cut(struct ps_list *list, size_t n)
+void ps_shard_list_cut(struct ps_shard_list *list, size_t n)
 {
 	while (list->n > n) {
 		char *name = list->names[--list->n];
@@ -34,7 +53,7 @@ void ps_list_cut(struct ps_list *list, size_t n)
 	}
 }
 
-int ps_list_take(struct ps_list *list, char *name, size_t len, struct ps_load_error *err)
+int ps_shard_list_take(struct ps_shard_list *list, char *name, size_t len, struct ps_load_error *err)
 {
 	ps_autofree char *owned = name;
 
@@ -57,9 +76,9 @@ int ps_list_take(struct ps_list *list, char *name, size_t len, struct ps_load_er
 	return 0;
 }
 
-int ps_list_push(struct ps_list *list, const char *name, size_t len, struct ps_load_error *err)
+int ps_shard_list_push(struct ps_shard_list *list, const char *name, size_t len, struct ps_load_error *err)
 {
-	return ps_list_take(list, strndup(name, len), len, err);
+	return ps_shard_list_take(list, strndup(name, len), len, err);
 }
 
 /* -- Ranges ------------------------------------------------------------------------------------------- */
@@ -117,7 +136,7 @@ static bool step_parse(const char *p, const char *end, int64_t *ret_step)
 }
 
 /* 1 and the names if `s` is a range of integers, 0 if it is not, -errno. */
-static int int_range(struct ps_list *list, const char *s, const char *end, struct ps_load_error *err)
+static int int_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_load_error *err)
 {
 	struct number from, to;
 	int64_t step;
@@ -132,7 +151,7 @@ static int int_range(struct ps_list *list, const char *s, const char *end, struc
 	        v += from.value < to.value ? step : -step) {
 		char text[64];
 		int len = snprintf(text, sizeof(text), "%0*" PRId64, width, v);
-		int r = ps_list_push(list, text, (size_t)len, err);
+		int r = ps_shard_list_push(list, text, (size_t)len, err);
 
 		if (r < 0)
 			return r;
@@ -148,7 +167,7 @@ static int letter_index(char c)
 }
 
 /* 1 and the names if `s` is a range of letters (A to Z, then a to z), 0 if it is not, -errno. */
-static int char_range(struct ps_list *list, const char *s, const char *end, struct ps_load_error *err)
+static int char_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_load_error *err)
 {
 	int from = s < end ? letter_index(*s++) : -1;
 	int to;
@@ -160,7 +179,7 @@ static int char_range(struct ps_list *list, const char *s, const char *end, stru
 	if (to < 0 || !step_parse(s, end, &step))
 		return 0;
 	for (int64_t i = from; from < to ? i <= to : i >= to; i += from < to ? step : -step) {
-		int r = ps_list_push(list, &letters[i], 1, err);
+		int r = ps_shard_list_push(list, &letters[i], 1, err);
 
 		if (r < 0)
 			return r;
@@ -171,7 +190,7 @@ static int char_range(struct ps_list *list, const char *s, const char *end, stru
 /* -- Patterns ----------------------------------------------------------------------------------------- */
 
 static int pattern_expand(
-        struct ps_list *list, const char *p, const char *end, int depth, struct ps_load_error *err);
+        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err);
 
 static int unbalanced(const char *p, const char *end, struct ps_load_error *err)
 {
@@ -182,7 +201,7 @@ static int unbalanced(const char *p, const char *end, struct ps_load_error *err)
 
 /* 1 and the names if [p, end) has a comma outside of inner braces, 0 if not, -errno. */
 static int alternatives(
-        struct ps_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
+        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
 {
 	const char *start = p;
 	int level = 0;
@@ -217,9 +236,9 @@ static int alternatives(
 
 /* What the group between two braces stands for. */
 static int group_expand(
-        struct ps_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
+        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
 {
-	ps_autolist struct ps_list inner = {0};
+	ps_autolist struct ps_shard_list inner = {0};
 	int r;
 
 	if (depth >= PS_LIST_MAX_DEPTH)
@@ -238,22 +257,22 @@ static int group_expand(
 		char *name;
 		int len = asprintf(&name, "{%s}", inner.names[i]);
 
-		r = ps_list_take(list, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+		r = ps_shard_list_take(list, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
 	}
 	return r;
 }
 
 /* names := names x items, the items varying fastest. */
-static int product(struct ps_list *names, const struct ps_list *items, struct ps_load_error *err)
+static int product(struct ps_shard_list *names, const struct ps_shard_list *items, struct ps_load_error *err)
 {
-	ps_autolist struct ps_list out = {0};
-	struct ps_list old;
+	ps_autolist struct ps_shard_list out = {0};
+	struct ps_shard_list old;
 
 	for (size_t i = 0; i < names->n; i++) {
 		for (size_t j = 0; j < items->n; j++) {
 			char *name;
 			int len = asprintf(&name, "%s%s", names->names[i], items->names[j]);
-			int r = ps_list_take(&out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+			int r = ps_shard_list_take(&out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
 
 			if (r < 0)
 				return r;
@@ -265,21 +284,21 @@ static int product(struct ps_list *names, const struct ps_list *items, struct ps
 	return 0;
 }
 
-static int product_literal(struct ps_list *names, const char *p, const char *end, struct ps_load_error *err)
+static int product_literal(struct ps_shard_list *names, const char *p, const char *end, struct ps_load_error *err)
 {
-	ps_autolist struct ps_list one = {0};
+	ps_autolist struct ps_shard_list one = {0};
 	int r;
 
 	if (p >= end)
 		return 0;
-	r = ps_list_push(&one, p, (size_t)(end - p), err);
+	r = ps_shard_list_push(&one, p, (size_t)(end - p), err);
 	return r < 0 ? r : product(names, &one, err);
 }
 
 static int product_group(
-        struct ps_list *names, const char *p, const char *end, int depth, struct ps_load_error *err)
+        struct ps_shard_list *names, const char *p, const char *end, int depth, struct ps_load_error *err)
 {
-	ps_autolist struct ps_list items = {0};
+	ps_autolist struct ps_shard_list items = {0};
 	int r = group_expand(&items, p, end, depth, err);
 
 	return r < 0 ? r : product(names, &items, err);
@@ -287,12 +306,12 @@ static int product_group(
 
 /* Appends the expansion of [p, end), with its backslashes still there. */
 static int pattern_expand(
-        struct ps_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
+        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
 {
-	ps_autolist struct ps_list names = {0};
+	ps_autolist struct ps_shard_list names = {0};
 	const char *start = p;
 	int level = 0;
-	int r = ps_list_push(&names, "", 0, err);
+	int r = ps_shard_list_push(&names, "", 0, err);
 
 	for (const char *q = p; q < end && r == 0; q++) {
 		if (*q == '\\') {
@@ -318,7 +337,7 @@ static int pattern_expand(
 	for (size_t i = 0; i < names.n && r == 0; i++) {
 		char *name = ps_steal_ptr(&names.names[i]);
 
-		r = ps_list_take(list, name, strlen(name), err);
+		r = ps_shard_list_take(list, name, strlen(name), err);
 	}
 	return r;
 }
@@ -338,7 +357,7 @@ static size_t unescape(char *s)
 }
 
 /* One pattern of `len` bytes, without '@' and "::". */
-static int braces_add(struct ps_list *list, const char *pattern, size_t len, struct ps_load_error *err)
+static int braces_add(struct ps_shard_list *list, const char *pattern, size_t len, struct ps_load_error *err)
 {
 	size_t before = list->n;
 	int r;
@@ -350,7 +369,7 @@ static int braces_add(struct ps_list *list, const char *pattern, size_t len, str
 		return ps_load_error_set(err, EINVAL, "%.200s: a shard name with a zero byte", pattern);
 	r = pattern_expand(list, pattern, pattern + len, 0, err);
 	if (r < 0) {
-		ps_list_cut(list, before);
+		ps_shard_list_cut(list, before);
 		return r;
 	}
 	for (size_t i = before; i < list->n; i++) {
@@ -358,7 +377,7 @@ static int braces_add(struct ps_list *list, const char *pattern, size_t len, str
 
 		list->nbytes -= old - unescape(list->names[i]);
 		if (!*list->names[i]) {
-			ps_list_cut(list, before);
+			ps_shard_list_cut(list, before);
 			return ps_load_error_set(
 			        err, EINVAL, "%.*s: an empty shard name", (int)PS_MIN(len, 200), pattern);
 		}
@@ -368,8 +387,8 @@ static int braces_add(struct ps_list *list, const char *pattern, size_t len, str
 
 /* -- Files -------------------------------------------------------------------------------------------- */
 
-int ps_list_add_text(
-        struct ps_list *list, const char *text, size_t len, const char *name, struct ps_load_error *err)
+int ps_shard_list_add_text(
+        struct ps_shard_list *list, const char *text, size_t len, const char *name, struct ps_load_error *err)
 {
 	size_t before = list->n;
 	const char *end = text + len;
@@ -389,15 +408,15 @@ int ps_list_add_text(
 		if (line < stop && *line != '#')
 			r = braces_add(list, line, (size_t)(stop - line), err);
 		if (r < 0) {
-			ps_list_cut(list, before);
-			return ps_load_error_prefix(err, "%s:%zu", name, line_no);
+			ps_shard_list_cut(list, before);
+			return ps_load_error_prefix(err, r, "%s:%zu", name, line_no);
 		}
 		line = next;
 	}
 	return 0;
 }
 
-static int list_file(struct ps_list *list, const char *path, struct ps_load_error *err)
+static int list_file(struct ps_shard_list *list, const char *path, struct ps_load_error *err)
 {
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ps_autofree char *text = NULL;
@@ -430,13 +449,13 @@ static int list_file(struct ps_list *list, const char *path, struct ps_load_erro
 			break;
 		len += (size_t)got;
 	}
-	r = ps_list_add_text(list, text, len, path, err);
+	r = ps_shard_list_add_text(list, text, len, path, err);
 	if (r == 0 && list->n == before)
 		return ps_load_error_set(err, EINVAL, "%s: the list names no shard", path);
 	return r;
 }
 
-int ps_list_add(struct ps_list *list, const char *pattern, struct ps_load_error *err)
+int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps_load_error *err)
 {
 	size_t before = list->n;
 
@@ -448,13 +467,204 @@ int ps_list_add(struct ps_list *list, const char *pattern, struct ps_load_error 
 		int r = braces_add(list, p, next ? (size_t)(next - p) : strlen(p), err);
 
 		if (r == 0)
-			r = ps_list_find(list, from, err);
+			r = ps_shard_list_find(list, from, err);
 		if (r < 0) {
-			ps_list_cut(list, before);
+			ps_shard_list_cut(list, before);
 			return r;
 		}
 		if (!next)
 			return 0;
 		p = next + 2;
 	}
+}
+
+/* -- Files that are looked for --------------------------------------------------------------------------- */
+
+#define LOOKED_AT 64 /* entries of a folder in a folder */
+#define WILD "*?["
+
+static bool is_folder(const char *name)
+{
+	struct stat st;
+
+	return stat(name, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Not a URL with a query: whoever opens it says more. */
+static bool is_wild(const char *name)
+{
+	return strpbrk(name, WILD) && !strstr(name, "://") && access(name, F_OK) < 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void sort(struct ps_shard_list *list, size_t from)
+{
+	if (list->n > from)
+		qsort(list->names + from, list->n - from, sizeof(*list->names), compare);
+}
+
+static bool is_shard(const char *name)
+{
+	static const char *const suffixes[] = {PS_LIST_SUFFIXES};
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(suffixes); i++) {
+		size_t n = strlen(suffixes[i]);
+
+		if (name[0] != '.' && len > n && strcmp(name + len - n, suffixes[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* What there is in a folder without shards. */
+struct contents {
+	char *below;         /* a folder in it; NULL: none */
+	const char *foreign; /* what one of its files is (shard/file/file.h); NULL: none is known */
+};
+
+static void contents_free(struct contents *c)
+{
+	free(c->below);
+}
+
+/* Files, and none a shard, as in a class folder. */
+static bool holds_files(const char *folder, const char *slash, const char *below)
+{
+	ps_autofree char *path = NULL;
+	const struct dirent *e;
+	bool files = false;
+	DIR *d;
+
+	if (asprintf(&path, "%s%s%s", folder, slash, below) < 0)
+		return (path = NULL);
+	d = opendir(path);
+	for (int i = 0; d && i < LOOKED_AT && (e = readdir(d)); i++) {
+		if (e->d_name[0] == '.' || e->d_type == DT_DIR)
+			continue;
+		files = !is_shard(e->d_name);
+		if (!files)
+			break;
+	}
+	if (d)
+		closedir(d);
+	return files;
+}
+
+static int folder_refuse(
+        const char *folder, const char *slash, const struct contents *in, struct ps_load_error *err)
+{
+	if (in->foreign)
+		return ps_load_error_set(err, ENOENT, "%s: no shards in this folder; it has %s", folder, in->foreign);
+	if (in->below && holds_files(folder, slash, in->below))
+		return ps_load_error_set(err, ENOENT,
+		        "%s: a folder of class folders ('%s' is one), not of shards; make shards of it once: "
+		        "penstock-loader pack --classes '%s' 'NAME-%%06d.tar'",
+		        folder, in->below, folder);
+	if (in->below)
+		return ps_load_error_set(err, ENOENT,
+		        "%s: no shards in this folder itself; give a folder in it, such as '%s%s%s', or "
+		        "'%s%s*/*.tar' "
+		        "for those of all of them",
+		        folder, folder, slash, in->below, folder, slash);
+	return ps_load_error_set(err, ENOENT,
+	        "%s: no shards in this folder (files that end in .tar, .tar.zst, .tar.gz, .tgz or "
+	        ".tar.lz4); for others write a pattern, such as '%s%s*.txt'",
+	        folder, folder, slash);
+}
+
+static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_load_error *err)
+{
+	const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
+	const struct dirent *e;
+	__attribute__((cleanup(contents_free))) struct contents in = {0};
+	size_t before = out->n;
+	DIR *d = opendir(folder);
+	int r = 0;
+
+	if (!d)
+		return ps_load_error_set(
+		        err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
+	while (r == 0 && (errno = 0, e = readdir(d))) {
+		char *name;
+		int len;
+
+		if (e->d_type == DT_DIR && e->d_name[0] != '.' && !in.below)
+			in.below = strdup(e->d_name); /* without memory the advice is another one */
+		if (e->d_type != DT_DIR && e->d_name[0] != '.' && !in.foreign)
+			in.foreign = ps_foreign_of_name(e->d_name);
+		if (!is_shard(e->d_name) || e->d_type == DT_DIR)
+			continue;
+		len = asprintf(&name, "%s%s%s", folder, slash, e->d_name);
+		r = ps_shard_list_take(out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+	}
+	if (r == 0 && errno)
+		r = ps_load_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
+	closedir(d);
+	if (r == 0 && out->n == before)
+		r = folder_refuse(folder, slash, &in, err);
+	sort(out, before);
+	return r;
+}
+
+static int pattern_find(struct ps_shard_list *out, const char *pattern, struct ps_load_error *err)
+{
+	size_t before = out->n;
+	glob_t found = {0};
+	int r = glob(pattern, GLOB_NOSORT | GLOB_NOESCAPE | GLOB_ERR, NULL, &found);
+
+	if (r == GLOB_NOSPACE)
+		r = ps_load_error_set(err, ENOMEM, "%s: out of memory", pattern);
+	else if (r == GLOB_ABORTED)
+		r = ps_load_error_set(err, errno ? errno : EIO,
+		        "%s: cannot read a folder of this pattern: %s", pattern,
+		        strerror(errno ? errno : EIO));
+	else if (r == GLOB_NOMATCH)
+		r = ps_load_error_set(err, ENOENT, "%s: no file matches this pattern", pattern);
+	for (size_t i = 0; r == 0 && i < found.gl_pathc; i++)
+		r = ps_shard_list_push(out, found.gl_pathv[i], strlen(found.gl_pathv[i]), err);
+	globfree(&found);
+	sort(out, before);
+	return r;
+}
+
+/* A shard's name needs no look at the disk. */
+static bool may_be_folder(const char *name)
+{
+	const char *slash = strrchr(name, '/');
+
+	return !is_shard(slash ? slash + 1 : name);
+}
+
+static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_load_error *err)
+{
+	ps_autolist struct ps_shard_list found = {0};
+	bool alone = list->n - from == 1, any = alone && may_be_folder(list->names[from]);
+	int r = 0;
+
+	for (size_t i = from; i < list->n && !any; i++)
+		any = strpbrk(list->names[i], WILD) != NULL;
+	if (!any)
+		return 0;
+	for (size_t i = from; i < list->n && r == 0; i++) {
+		const char *name = list->names[i];
+
+		if (is_wild(name))
+			r = pattern_find(&found, name, err);
+		else if (alone && is_folder(name))
+			r = folder_find(&found, name, err);
+		else
+			r = ps_shard_list_push(&found, name, strlen(name), err);
+	}
+	ps_shard_list_cut(list, from);
+	for (size_t i = 0; i < found.n && r == 0; i++) {
+		char *name = ps_steal_ptr(&found.names[i]);
+
+		r = ps_shard_list_take(list, name, strlen(name), err);
+	}
+	return r;
 }

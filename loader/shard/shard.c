@@ -8,10 +8,122 @@
 #include <string.h>
 
 #include "shard/builder.h"
-#include "shard/lines.h"
-#include "shard/recover.h"
-#include "shard/tar.h"
-#include "shard/tokens.h"
+#include "shard/file/file.h"
+#include "shard/index/index.h"
+
+/* -- Samples behind damage ------------------------------------------------------------------------------- */
+
+/* What an index tells of the samples behind a damaged place of a shard: a walk cannot know how many there
+ * were.
+ *
+ * Ownership: the caller's, until fini.   Threads: one at a time.   Locks: none.   Blocks: on the disk.
+ * Errors: 0 or -errno without a text. */
+struct ps_recovery {
+	struct ps_index *index; /* NULL: none was found */
+	bool borrowed;
+	int bad;                /* errno of the damage ... */
+	char *reason;           /* ... and its text */
+};
+
+/* Takes an index that is the caller's. */
+static void ps_recovery_use(struct ps_recovery *rec, struct ps_index *index)
+{
+	if (!rec->borrowed)
+		ps_index_close(rec->index);
+	rec->index = index;
+	rec->borrowed = true;
+}
+
+/* Looks for an index that knows the shard as it was before: the caller's if it has one, else one that fits, or
+ * that of the same shard when it was longer; it must have sample `ordinal` at `offset`. False: there is none,
+ * or no memory. */
+static bool ps_recovery_find(struct ps_recovery *rec, struct ps_index *known, const char *shard, const char *index_dir,
+        uint64_t ordinal, uint64_t offset)
+{
+	struct ps_index_place place;
+
+	if (rec->index)
+		return true;
+	if (known && ps_index_place(known, ordinal, &place, NULL) == 0 && place.offset == offset) {
+		ps_recovery_use(rec, known);
+		return true;
+	}
+	if (ps_index_open(shard, index_dir, &rec->index, NULL) < 0 &&
+	        ps_index_open_of_longer(shard, index_dir, &rec->index, NULL) < 0 &&
+	        (!index_dir || ps_index_open(shard, NULL, &rec->index, NULL) < 0))
+		return false;
+	if (ps_index_place(rec->index, ordinal, &place, NULL) == 0 && place.offset == offset)
+		return true;
+	ps_index_close(ps_steal_ptr(&rec->index));
+	return false;
+}
+
+/* Notes why the samples from here on are bad. */
+static int ps_recovery_because(struct ps_recovery *rec, int errnum, const char *reason)
+{
+	char *copy = strdup(reason);
+
+	if (!copy)
+		return -ENOMEM;
+	free(rec->reason);
+	rec->reason = copy;
+	rec->bad = errnum;
+	return 0;
+}
+
+static void ps_recovery_fini(struct ps_recovery *rec)
+{
+	if (!rec->borrowed)
+		ps_index_close(rec->index);
+	free(rec->reason);
+	*rec = (struct ps_recovery){0};
+}
+
+/* True if the shard has a sample of that number. */
+static bool ps_recovery_has(const struct ps_recovery *rec, uint64_t ordinal)
+{
+	return rec->index && ordinal < ps_index_samples(rec->index);
+}
+
+/* True if the builder's open sample has all members that it should have. */
+static bool ps_recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal, const struct ps_builder *b)
+{
+	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_index_place place;
+
+	if (!b->open || b->bad || ps_index_members(rec->index, ordinal, &place, members, NULL) < 0 ||
+	        place.bad || place.nmembers == 0 || place.nmembers != b->nfields)
+		return false;
+	for (uint32_t i = 0; i < b->nfields; i++)
+		if (b->fields[i].offset != members[i].offset || b->fields[i].size != members[i].size)
+			return false;
+	return true;
+}
+
+/* Where a walk can begin with that sample; 0: nowhere. */
+static uint64_t ps_recovery_offset(const struct ps_recovery *rec, uint64_t ordinal)
+{
+	struct ps_index_place place;
+
+	return ps_index_place(rec->index, ordinal, &place, NULL) == 0 ? place.resume_offset : 0;
+}
+
+/* Begins that sample as a bad one. */
+static int ps_recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, struct ps_builder *b)
+{
+	struct ps_index_place place = {0};
+	const char *key = "";
+	size_t len = 0;
+	int r;
+
+	if (ps_index_place(rec->index, ordinal, &place, NULL) < 0 ||
+	        ps_index_key(rec->index, ordinal, &key, &len, NULL) < 0)
+		key = ""; /* a damaged index: the place in the order is left */
+	r = ps_builder_begin(b, key, len, place.offset);
+	return r < 0 ? r : ps_builder_bad(b, rec->bad, rec->reason);
+}
+
+/* -- Shards ---------------------------------------------------------------------------------------------- */
 
 struct ps_shard {
 	struct ps_shard_options options;
@@ -279,13 +391,13 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 {
 	const struct ps_shard_options *o = &s->options;
 
-	switch (ps_source_of(o->source, &o->windows, s->file->path)) {
-	case PS_SOURCE_LINES:
+	switch (ps_shard_kind_of(o->source, &o->windows, s->file->path)) {
+	case PS_SHARD_KIND_LINES:
 		s->lines = ps_lines_new(s->file->path, s->stream, o);
 		if (o->index_writer)
 			ps_index_writer_flag(o->index_writer, PS_INDEX_FLAG_LINES);
 		break;
-	case PS_SOURCE_TOKENS:
+	case PS_SHARD_KIND_TOKENS:
 		if (o->windows.nbytes == 0)
 			return ps_load_error_set(
 			        err, EINVAL, "a token stream needs a field of tokens of a length");
@@ -373,7 +485,7 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 		s->has_first = true;
 	}
 	if (s->options.write_index && s->start_ordinal == 0 &&
-	        ps_source_of(s->options.source, &s->options.windows, s->file->path) != PS_SOURCE_TOKENS)
+	        ps_shard_kind_of(s->options.source, &s->options.windows, s->file->path) != PS_SHARD_KIND_TOKENS)
 		byproduct_begin(s);
 	if (s->options.index_writer && s->has_first)
 		ps_index_writer_first(s->options.index_writer, ps_index_sum(0, s->first, s->first_n));

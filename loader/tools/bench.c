@@ -11,151 +11,8 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "option/option.h"
 #include "tools/tools.h"
-
-static const struct ps_option_help options_help[] = {
-        {"--batch N", "samples of a batch (64)"},
-        {"--image N", "width and height of the images made, pixels (224)"},
-        {"--epochs N", "epochs to run (2)"},
-        {"--threads N|auto", "decoding threads (auto: the CPUs that may be used)"},
-        {"--readers N|auto", "reading threads (auto: 2 to 8, as threads)"},
-        {"--depth N|auto", "batches in memory (auto: 4, fewer if they are large)"},
-        {"--memory-budget SIZE", "of batches, read buffers and shuffle window (512M)"},
-        {"--device cpu|cuda|cuda:N", "where batches lie (cpu)"},
-        {"--gpu-decode SHARE|auto", "device cuda: JPEGs that the GPU decodes, 0 to 1 (0)"},
-        {"--field NAME=KIND[:DTYPE]", "a field of the batch, instead of those above; may come again"},
-        {"--device-pixels auto|off",
-                "finish images on the device, or on the CPU (auto: the device, if it can)"},
-        {"--dtype f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)"},
-        {"--layout nchw|nhwc", "order of the images' dimensions (nchw)"},
-        {"--crop random|center|none|random_crop",
-                "RandomResizedCrop and flip; Resize and CenterCrop; the whole; RandomCrop and flip (random)"},
-        {"--image-option NAME=VALUE",
-                "what else is done to the image, as penstock.h names it: jitter=0.8; may come again"},
-        {"--order none|shards|window|permutation", "what is shuffled (window)"},
-        {"--shuffle-window N", "samples that are shuffled with each other [4096, or 16 global batches if more]"},
-        {"--lanes N", "sequences of shards read side by side (by the global batch and the shards)"},
-        {"--seed S", "of all that is random (0)"},
-        {"--index-dir DIR", "folder of the shards' indexes (index --dir); else beside the shards"},
-        {"--rank R", "this process among world (0)"},
-        {"--world W", "processes that share the epoch (1)"},
-        {"--ranks-per-node K", "of them on one machine; must divide the world (1)"},
-        {"--homes H", "homes of shards, for caches that stay warm (1: none)"},
-        {"--on-error fail|skip", "what a bad sample does, or a missing shard (fail)"},
-        {"--max-bad N", "skip: more bad samples than this in a row end the run (100)"},
-        {"--end uneven|drop_last|pad|split", "of the epoch (split)"},
-        {"--steps N", "batches of an epoch (0: as the samples make)"},
-        {"--step-ms MS",
-                "the consumer works so long on each batch: sleeps, or multiplies matrices on the GPU"},
-        {"--seconds N", "end a run after so many seconds (0: with its epochs)"},
-        {"--sweep", "run threads x batches x devices, and say which are best"},
-        {"--sweep-threads LIST", "1,2,4 ... (powers of two up to the CPUs)"},
-        {"--sweep-batch LIST", "64,256 ... (32,64,128,256)"},
-        {"--sweep-device LIST", "cpu,cuda ... (what --device says)"},
-        {"--plot FILE", "sweep: draw it as SVG"},
-        {"--profile FILE", "write what the data is like, as JSON"},
-        {"--profile-against FILE", "warn where the data differs from a profile, and exit with 3"},
-        {"--json", "print the result as JSON"},
-};
-
-enum {
-	OPT_BATCH = 256,
-	OPT_IMAGE,
-	OPT_EPOCHS,
-	OPT_THREADS,
-	OPT_READERS,
-	OPT_DEPTH,
-	OPT_MEMORY,
-	OPT_DEVICE,
-	OPT_GPU_DECODE,
-	OPT_DEVICE_PIXELS,
-	OPT_DTYPE,
-	OPT_LAYOUT,
-	OPT_CROP,
-	OPT_IMAGE_OPTION,
-	OPT_ORDER,
-	OPT_WINDOW,
-	OPT_LANES,
-	OPT_SEED,
-	OPT_RANK,
-	OPT_WORLD,
-	OPT_PER_NODE,
-	OPT_HOMES,
-	OPT_ON_ERROR,
-	OPT_MAX_BAD,
-	OPT_FIELD,
-	OPT_END,
-	OPT_STEPS,
-	OPT_STEP_MS,
-	OPT_SECONDS,
-	OPT_SWEEP,
-	OPT_SWEEP_THREADS,
-	OPT_SWEEP_BATCH,
-	OPT_SWEEP_DEVICE,
-	OPT_PLOT,
-	OPT_PROFILE,
-	OPT_PROFILE_AGAINST,
-	OPT_INDEX_DIR,
-	OPT_JSON,
-};
-
-static const struct option longs[] = {
-        {"batch", required_argument, NULL, OPT_BATCH},
-        {"image", required_argument, NULL, OPT_IMAGE},
-        {"epochs", required_argument, NULL, OPT_EPOCHS},
-        {"threads", required_argument, NULL, OPT_THREADS},
-        {"readers", required_argument, NULL, OPT_READERS},
-        {"depth", required_argument, NULL, OPT_DEPTH},
-        {"memory-budget", required_argument, NULL, OPT_MEMORY},
-        {"device", required_argument, NULL, OPT_DEVICE},
-        {"gpu-decode", required_argument, NULL, OPT_GPU_DECODE},
-        {"device-pixels", required_argument, NULL, OPT_DEVICE_PIXELS},
-        {"dtype", required_argument, NULL, OPT_DTYPE},
-        {"layout", required_argument, NULL, OPT_LAYOUT},
-        {"crop", required_argument, NULL, OPT_CROP},
-        {"image-option", required_argument, NULL, OPT_IMAGE_OPTION},
-        {"order", required_argument, NULL, OPT_ORDER},
-        {"shuffle-window", required_argument, NULL, OPT_WINDOW},
-        {"lanes", required_argument, NULL, OPT_LANES},
-        {"seed", required_argument, NULL, OPT_SEED},
-        {"rank", required_argument, NULL, OPT_RANK},
-        {"world", required_argument, NULL, OPT_WORLD},
-        {"ranks-per-node", required_argument, NULL, OPT_PER_NODE},
-        {"homes", required_argument, NULL, OPT_HOMES},
-        {"on-error", required_argument, NULL, OPT_ON_ERROR},
-        {"max-bad", required_argument, NULL, OPT_MAX_BAD},
-        {"field", required_argument, NULL, OPT_FIELD},
-        {"end", required_argument, NULL, OPT_END},
-        {"steps", required_argument, NULL, OPT_STEPS},
-        {"step-ms", required_argument, NULL, OPT_STEP_MS},
-        {"seconds", required_argument, NULL, OPT_SECONDS},
-        {"sweep", no_argument, NULL, OPT_SWEEP},
-        {"sweep-threads", required_argument, NULL, OPT_SWEEP_THREADS},
-        {"sweep-batch", required_argument, NULL, OPT_SWEEP_BATCH},
-        {"sweep-device", required_argument, NULL, OPT_SWEEP_DEVICE},
-        {"plot", required_argument, NULL, OPT_PLOT},
-        {"profile", required_argument, NULL, OPT_PROFILE},
-        {"profile-against", required_argument, NULL, OPT_PROFILE_AGAINST},
-        {"index-dir", required_argument, NULL, OPT_INDEX_DIR},
-        {"json", no_argument, NULL, OPT_JSON},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-};
-
-static void help(void)
-{
-	ps_help_print("Usage: penstock-loader bench [OPTION...] SHARDS...\n\n"
-	              "Loads shards as a training run would: field jpg or jpeg cropped, resized, flipped and "
-	              "normalised\n"
-	              "into batches, field cls as int64. Says how fast that was and which stage limits.\n"
-	              "With --step-ms, what a consumer loses that works on each batch, and to what.\n",
-	        options_help, PS_ARRAY_LEN(options_help),
-	        "Examples:\n"
-	        "  penstock-loader bench 'train-{000..127}.tar'\n"
-	        "  penstock-loader bench --threads 1 --epochs 3 --json train-*.tar\n"
-	        "  penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'\n"
-	        "  penstock-loader bench --crop center --dtype u8 --layout nhwc --order none val.tar\n");
-}
 
 static bool device_check(const char *option, const char *name)
 {
@@ -165,72 +22,106 @@ static bool device_check(const char *option, const char *name)
 	return false;
 }
 
-/* "auto", or a number. */
-static bool gpu_decode_take(double *ret_share)
+static bool device_take(void *ctx, char *value)
 {
+	struct ps_bench_options *o = ctx;
+
+	o->loader.device = value;
+	return device_check("--device", value);
+}
+
+/* "auto", or a number. */
+static bool gpu_decode_take(void *ctx, char *value)
+{
+	double *share = &((struct ps_bench_options *)ctx)->loader.gpu_decode;
 	char *end;
 
-	if (strcmp(optarg, "auto") == 0) {
-		*ret_share = PENSTOCK_GPU_DECODE_AUTO;
+	if (strcmp(value, "auto") == 0) {
+		*share = PENSTOCK_GPU_DECODE_AUTO;
 		return true;
 	}
-	*ret_share = strtod(optarg, &end);
-	if (end != optarg && *end == 0 && *ret_share >= 0 && *ret_share <= 1)
+	*share = strtod(value, &end);
+	if (end != value && *end == 0 && *share >= 0 && *share <= 1)
 		return true;
-	ps_complain("--gpu-decode %s: must be auto, or 0 to 1", optarg);
+	ps_complain("--gpu-decode %s: must be auto, or 0 to 1", value);
 	return false;
 }
 
-static bool arg_u32(const char *name, uint64_t least, uint64_t most, uint32_t *ret_value)
-{
-	uint64_t v;
+/* -- Of the images ------------------------------------------------------------------------------------- */
 
-	if (!ps_arg_u64(name, optarg, least, most, &v))
+static bool image_take(void *ctx, char *value)
+{
+	struct ps_bench_options *o = ctx;
+	uint64_t side;
+
+	if (!ps_arg_u64("--image", value, 1, 16384, &side))
 		return false;
-	*ret_value = (uint32_t)v;
-	return true;
+	o->image.image_width = o->image.image_height = (uint32_t)side;
+	return o->image_set = true;
 }
 
-static bool arg_u32_auto(const char *name, uint64_t least, uint64_t most, uint32_t *ret_value)
+static bool dtype_take(void *ctx, char *value)
 {
-	if (strcmp(optarg, "auto") != 0)
-		return arg_u32(name, least, most, ret_value);
-	*ret_value = 0;
-	return true;
+	struct ps_bench_options *o = ctx;
+
+	return o->image_set = ps_arg_choice("--dtype", value, ps_dtype_words, 4, &o->image.dtype);
 }
 
-/* Options that take one of some names. */
-static bool choice_take(struct ps_bench_options *o, int c)
+static bool layout_take(void *ctx, char *value)
 {
-	static const char *const dtypes[] = {"u8", "f32", "f16", "bf16"}, *const layouts[] = {"nchw", "nhwc"};
+	static const char *const layouts[] = {"nchw", "nhwc"};
+	struct ps_bench_options *o = ctx;
+
+	return o->image_set = ps_arg_choice("--layout", value, layouts, 2, &o->image.layout);
+}
+
+static bool crop_take(void *ctx, char *value)
+{
 	static const char *const crops[] = {"random", "center", "none", "random_crop"};
-	static const char *const orders[] = {"none", "shards", "window", "permutation"};
-	static const char *const ends[] = {"uneven", "drop_last", "pad", "split"};
-	static const char *const on_errors[] = {"fail", "skip"}, *const pixels[] = {"auto", "off"};
-	struct penstock_field *image = &o->image;
+	struct ps_bench_options *o = ctx;
 
-	switch (c) {
-	case OPT_DEVICE_PIXELS:
-		return ps_arg_choice("--device-pixels", optarg, pixels, 2, &o->loader.device_pixels);
-	case OPT_DTYPE:
-		return ps_arg_choice("--dtype", optarg, dtypes, 4, &image->dtype);
-	case OPT_LAYOUT:
-		return ps_arg_choice("--layout", optarg, layouts, 2, &image->layout);
-	case OPT_CROP:
-		if (!ps_arg_choice("--crop", optarg, crops, 4, &image->crop))
-			return false;
-		image->hflip = image->crop == PENSTOCK_CROP_CENTER || image->crop == PENSTOCK_CROP_NONE ? 0 : 0.5;
-		return true;
-	case OPT_ORDER:
-		return ps_arg_choice("--order", optarg, orders, 4, &o->loader.order);
-	case OPT_END:
-		return ps_arg_choice("--end", optarg, ends, 4, &o->loader.end);
-	default:
-		return ps_arg_choice("--on-error", optarg, on_errors, 2, &o->loader.on_error);
-	}
+	if (!ps_arg_choice("--crop", value, crops, 4, &o->image.crop))
+		return false;
+	o->image.hflip = o->image.crop == PENSTOCK_CROP_CENTER || o->image.crop == PENSTOCK_CROP_NONE ? 0 : 0.5;
+	return o->image_set = true;
 }
 
-/* "1,2,4" */
+static bool image_option_take(void *ctx, char *value)
+{
+	struct ps_bench_options *o = ctx;
+
+	return o->image_set = ps_bench_image_take(&o->image, value);
+}
+
+static bool field_take(void *ctx, char *value)
+{
+	return ps_bench_field_take(ctx, value);
+}
+
+/* -- Of the run ---------------------------------------------------------------------------------------- */
+
+static bool step_take(void *ctx, char *value)
+{
+	struct ps_bench_options *o = ctx;
+	char *end;
+
+	o->step_ms = strtod(value, &end);
+	if (end != value && !*end && o->step_ms >= 0.1 && o->step_ms <= 60000)
+		return true;
+	ps_complain("--step-ms %s: must be milliseconds, from 0.1 to 60000", value);
+	return false;
+}
+
+static bool seconds_take(void *ctx, char *value)
+{
+	struct ps_bench_options *o = ctx;
+	uint64_t v = 0;
+	bool ok = ps_arg_u64("--seconds", value, 0, 1000000, &v);
+
+	o->max_seconds = (double)v;
+	return ok;
+}
+
 /* Whether one more can be added to a list of n; complains. */
 static bool list_has_room(const char *option, uint32_t n)
 {
@@ -240,10 +131,10 @@ static bool list_has_room(const char *option, uint32_t n)
 	return false;
 }
 
-static bool list_take(
-        const char *option, uint64_t most, uint32_t values[static PS_BENCH_MAX_SWEEP], uint32_t *ret_n)
+static bool list_take(const char *option, uint64_t most, char *rest, uint32_t values[static PS_BENCH_MAX_SWEEP],
+        uint32_t *ret_n)
 {
-	char *rest = optarg, *word;
+	char *word;
 
 	*ret_n = 0;
 	while ((word = strsep(&rest, ","))) {
@@ -256,10 +147,25 @@ static bool list_take(
 	return true;
 }
 
-static bool devices_take(struct ps_bench_options *o)
+static bool sweep_threads_take(void *ctx, char *value)
+{
+	struct ps_bench_options *o = ctx;
+
+	return list_take("--sweep-threads", PS_OPTIONS_MAX_THREADS, value, o->threads, &o->nthreads);
+}
+
+static bool sweep_batch_take(void *ctx, char *value)
+{
+	struct ps_bench_options *o = ctx;
+
+	return list_take("--sweep-batch", PS_OPTIONS_MAX_BATCH, value, o->batches, &o->nbatches);
+}
+
+static bool sweep_device_take(void *ctx, char *rest)
 {
 	static const char option[] = "--sweep-device";
-	char *rest = optarg, *word;
+	struct ps_bench_options *o = ctx;
+	char *word;
 
 	o->ndevices = 0;
 	while ((word = strsep(&rest, ","))) {
@@ -270,143 +176,81 @@ static bool devices_take(struct ps_bench_options *o)
 	return true;
 }
 
-static bool step_take(struct ps_bench_options *o)
-{
-	char *end;
+/* -- The command line ---------------------------------------------------------------------------------- */
 
-	o->step_ms = strtod(optarg, &end);
-	if (end != optarg && !*end && o->step_ms >= 0.1 && o->step_ms <= 60000)
-		return true;
-	ps_complain("--step-ms %s: must be milliseconds, from 0.1 to 60000", optarg);
-	return false;
-}
+#define AT(member) offsetof(struct ps_bench_options, member)
 
-/* Options of the run as a whole. */
-static bool run_take(struct ps_bench_options *o, int c)
-{
-	uint64_t v;
+static const struct ps_flag flags[] = {
+        {.name = "batch"},
+        {"image", PS_FLAG_CALL, 0, "N", "width and height of the images made, pixels (224)", .take = image_take},
+        {"epochs", PS_FLAG_U64, AT(loader.epochs), "N", "epochs to run (2)", 1, PS_BENCH_MAX_EPOCHS},
+        {.name = "threads"},
+        {.name = "readers"},
+        {.name = "depth"},
+        {.name = "memory-budget"},
+        {"device", PS_FLAG_CALL, .take = device_take},
+        {"gpu-decode", PS_FLAG_CALL, .take = gpu_decode_take},
+        {"field", PS_FLAG_CALL, 0, "NAME=KIND[:DTYPE]",
+                "a field of the batch, instead of those above; may come again", .take = field_take},
+        {.name = "device-pixels"},
+        {"dtype", PS_FLAG_CALL, 0, "f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)",
+                .take = dtype_take},
+        {"layout", PS_FLAG_CALL, 0, "nchw|nhwc", "order of the images' dimensions (nchw)", .take = layout_take},
+        {"crop", PS_FLAG_CALL, 0, "random|center|none|random_crop",
+                "RandomResizedCrop and flip; Resize and CenterCrop; the whole; RandomCrop and flip (random)",
+                .take = crop_take},
+        {"image-option", PS_FLAG_CALL, 0, "NAME=VALUE",
+                "what else is done to the image, as penstock.h names it: jitter=0.8; may come again",
+                .take = image_option_take},
+        {.name = "order"},
+        {.name = "shuffle-window"},
+        {.name = "lanes"},
+        {.name = "seed"},
+        {.name = "index-dir"},
+        {.name = "rank"},
+        {.name = "world"},
+        {.name = "ranks-per-node"},
+        {.name = "homes"},
+        {.name = "on-error"},
+        {.name = "max-bad"},
+        {.name = "end"},
+        {.name = "steps"},
+        {"step-ms", PS_FLAG_CALL, 0, "MS",
+                "the consumer works so long on each batch: sleeps, or multiplies matrices on the GPU",
+                .take = step_take},
+        {"seconds", PS_FLAG_CALL, 0, "N", "end a run after so many seconds (0: with its epochs)", .take = seconds_take},
+        {"sweep", PS_FLAG_SET, AT(sweep), .text = "run threads x batches x devices, and say which are best"},
+        {"sweep-threads", PS_FLAG_CALL, 0, "LIST", "1,2,4 ... (powers of two up to the CPUs)",
+                .take = sweep_threads_take},
+        {"sweep-batch", PS_FLAG_CALL, 0, "LIST", "64,256 ... (32,64,128,256)", .take = sweep_batch_take},
+        {"sweep-device", PS_FLAG_CALL, 0, "LIST", "cpu,cuda ... (what --device says)", .take = sweep_device_take},
+        {"plot", PS_FLAG_TEXT, AT(plot), "FILE", "sweep: draw it as SVG"},
+        {"profile", PS_FLAG_TEXT, AT(profile), "FILE", "write what the data is like, as JSON"},
+        {"profile-against", PS_FLAG_TEXT, AT(profile_against), "FILE",
+                "warn where the data differs from a profile, and exit with 3"},
+        {"json", PS_FLAG_SET, AT(json), .text = "print the result as JSON"},
+};
 
-	switch (c) {
-	case OPT_STEP_MS:
-		return step_take(o);
-	case OPT_SECONDS:
-		if (!ps_arg_u64("--seconds", optarg, 0, 1000000, &v))
-			return false;
-		o->max_seconds = (double)v;
-		return true;
-	case OPT_SWEEP:
-		o->sweep = true;
-		return true;
-	case OPT_SWEEP_THREADS:
-		return list_take("--sweep-threads", 1024, o->threads, &o->nthreads);
-	case OPT_SWEEP_BATCH:
-		return list_take("--sweep-batch", 65536, o->batches, &o->nbatches);
-	case OPT_SWEEP_DEVICE:
-		return devices_take(o);
-	case OPT_PLOT:
-		o->plot = optarg;
-		return true;
-	case OPT_PROFILE:
-		o->profile = optarg;
-		break;
-	default:
-		o->profile_against = optarg;
-	}
-	o->loader.profile = 1;
-	return true;
-}
-
-static bool option_take(struct ps_bench_options *o, int c)
-{
-	struct penstock_options *l = &o->loader;
-	struct penstock_field *image = &o->image;
-
-	switch (c) {
-	case OPT_BATCH:
-		return arg_u32("--batch", 1, 65536, &l->batch);
-	case OPT_IMAGE:
-		if (!arg_u32("--image", 1, 16384, &image->image_width))
-			return false;
-		image->image_height = image->image_width;
-		return true;
-	case OPT_EPOCHS:
-		return ps_arg_u64("--epochs", optarg, 1, PS_BENCH_MAX_EPOCHS, &l->epochs);
-	case OPT_THREADS:
-		return arg_u32_auto("--threads", 1, 1024, &l->threads);
-	case OPT_READERS:
-		return arg_u32_auto("--readers", 1, 64, &l->readers);
-	case OPT_DEPTH:
-		return arg_u32_auto("--depth", 2, 64, &l->depth);
-	case OPT_MEMORY:
-		return ps_arg_bytes("--memory-budget", optarg, &l->memory_budget);
-	case OPT_DEVICE:
-		l->device = optarg;
-		return device_check("--device", optarg);
-	case OPT_GPU_DECODE:
-		return gpu_decode_take(&l->gpu_decode);
-	case OPT_WINDOW:
-		return arg_u32("--shuffle-window", 1, 1 << 24, &l->shuffle_window);
-	case OPT_LANES:
-		return arg_u32("--lanes", 0, 16384, &l->lanes);
-	case OPT_SEED:
-		return ps_arg_u64("--seed", optarg, 0, UINT64_MAX, &l->seed);
-	case OPT_RANK:
-		return arg_u32("--rank", 0, UINT32_MAX, &l->rank);
-	case OPT_WORLD:
-		return arg_u32("--world", 1, UINT32_MAX, &l->world);
-	case OPT_PER_NODE:
-		return arg_u32("--ranks-per-node", 1, UINT32_MAX, &l->ranks_per_node);
-	case OPT_HOMES:
-		return arg_u32("--homes", 1, 16384, &l->homes);
-	case OPT_MAX_BAD:
-		return arg_u32("--max-bad", 0, UINT32_MAX, &l->max_bad);
-	case OPT_STEPS:
-		return ps_arg_u64("--steps", optarg, 0, UINT64_MAX, &l->steps);
-	case OPT_INDEX_DIR:
-		l->index_dir = optarg;
-		return true;
-	case OPT_JSON:
-		o->json = true;
-		return true;
-	case OPT_FIELD:
-		return ps_bench_field_take(o, optarg);
-	case OPT_IMAGE_OPTION:
-		return ps_bench_image_take(&o->image, optarg);
-	case OPT_STEP_MS:
-	case OPT_SECONDS:
-	case OPT_SWEEP:
-	case OPT_SWEEP_THREADS:
-	case OPT_SWEEP_BATCH:
-	case OPT_SWEEP_DEVICE:
-	case OPT_PLOT:
-	case OPT_PROFILE:
-	case OPT_PROFILE_AGAINST:
-		return run_take(o, c);
-	default:
-		return choice_take(o, c);
-	}
-}
+static const struct ps_flags command = {
+        "Usage: penstock-loader bench [OPTION...] SHARDS...\n\n"
+        "Loads shards as a training run would: field jpg or jpeg cropped, resized, flipped and normalised\n"
+        "into batches, field cls as int64. Says how fast that was and which stage limits.\n"
+        "With --step-ms, what a consumer loses that works on each batch, and to what.\n",
+        "Examples:\n"
+        "  penstock-loader bench 'train-{000..127}.tar'\n"
+        "  penstock-loader bench --threads 1 --epochs 3 --json train-*.tar\n"
+        "  penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'\n"
+        "  penstock-loader bench --crop center --dtype u8 --layout nhwc --order none val.tar\n",
+        flags, PS_ARRAY_LEN(flags), AT(loader)};
 
 /* An exit code, or -1: go on. */
 static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 {
-	int c;
+	int r = ps_flags_read(&command, o, argc, argv);
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
-		if (c == 'h') {
-			help();
-			return PS_EXIT_OK;
-		}
-		if (c == ':' || c == '?') {
-			ps_option_complain(argv, longs, c);
-			return PS_EXIT_USAGE;
-		}
-		if (!option_take(o, c))
-			return PS_EXIT_USAGE;
-		o->image_set |= c == OPT_IMAGE || c == OPT_CROP || c == OPT_DTYPE || c == OPT_LAYOUT ||
-		                c == OPT_IMAGE_OPTION;
-	}
+	if (r >= 0)
+		return r;
+	o->loader.profile = o->profile || o->profile_against;
 	if (optind == argc) {
 		ps_complain("no shards (see penstock-loader bench --help)");
 		return PS_EXIT_USAGE;

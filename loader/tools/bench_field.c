@@ -5,39 +5,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dtype.h"
+#include "option/option.h"
 #include "tools/bench.h"
 #include "tools/tools.h"
 
-static const struct {
-	const char *name;
-	uint32_t kind;
-} kinds[] = {
-        {"image", PENSTOCK_IMAGE},
-        {"int64", PENSTOCK_INT64},
-        {"float", PENSTOCK_FLOAT},
-        {"bytes", PENSTOCK_BYTES},
-        {"text", PENSTOCK_TEXT},
-        {"json", PENSTOCK_JSON},
-        {"npy", PENSTOCK_NPY},
-        {"tokens", PENSTOCK_TOKENS},
-};
-
+/* Kinds that are fields by themselves. */
 static bool kind_find(const char *text, size_t n, uint32_t *ret_kind)
 {
-	for (size_t i = 0; i < PS_ARRAY_LEN(kinds); i++) {
-		if (strlen(kinds[i].name) == n && memcmp(kinds[i].name, text, n) == 0) {
-			*ret_kind = kinds[i].kind;
-			return true;
-		}
+	for (uint32_t i = 0; i < PENSTOCK_OUTPUT; i++) {
+		if (i == PENSTOCK_MASK || i == PENSTOCK_BOXES || strlen(ps_kind_words[i]) != n ||
+		        memcmp(ps_kind_words[i], text, n) != 0)
+			continue;
+		*ret_kind = i;
+		return true;
 	}
 	return false;
 }
 
 static bool dtype_find(const char *text, uint32_t *ret_dtype)
 {
-	for (uint32_t i = 0; i < PS_NDTYPES; i++) {
-		if (strcmp(ps_dtype_name((enum ps_dtype)i), text) == 0) {
+	for (uint32_t i = 0; ps_dtype_words[i]; i++) {
+		if (strcmp(ps_dtype_words[i], text) == 0) {
 			*ret_dtype = i;
 			return true;
 		}
@@ -104,47 +92,38 @@ bool ps_bench_fields_finish(struct ps_bench_options *o)
 
 /* -- What is done to images ----------------------------------------------------------------------------- */
 
-enum type { REAL, NUMBER, TEXT };
-
-#define REALS(X)                                                                                             \
-	X(hflip) X(vflip) X(affine) X(degrees) X(translate_x) X(translate_y) X(zoom_min) X(zoom_max) X(shear_x) \
-	X(shear_y) X(jitter) X(brightness) X(contrast) X(saturation) X(hue) X(gray) X(blur) X(blur_sigma_min)    \
-	X(blur_sigma_max) X(noise) X(noise_sigma) X(noise_sigma_max) X(erase) X(erase_scale_min)                 \
-	X(erase_scale_max) X(erase_ratio_min) X(erase_ratio_max) X(scale_min) X(scale_max) X(ratio_min) X(ratio_max)
-#define NUMBERS(X)                                                                                           \
-	X(views) X(orient) X(dct_scale) X(fill) X(blur_size) X(blur_size_max) X(resize_shorter) X(resize_width)  \
-	X(resize_height) X(padding_x) X(padding_y) X(padding_mode) X(jitter_order) X(erase_fill) X(erase_levels)
-
-static const struct {
-	const char *name;
-	enum type type;
-	size_t at;
-} members[] = {
-#define ROW(name, type) {#name, type, offsetof(struct penstock_field, name)},
-#define REAL_ROW(name) ROW(name, REAL)
-#define NUMBER_ROW(name) ROW(name, NUMBER)
-        REALS(REAL_ROW) NUMBERS(NUMBER_ROW) ROW(groups, TEXT)
-};
-
-static bool member_set(struct penstock_field *f, size_t i, const char *value)
+static bool member_set(struct penstock_field *f, const struct ps_option *o, const char *value)
 {
-	char *end = NULL;
+	char *end = NULL, *to = (char *)f + o->at;
 
-	if (members[i].type == TEXT) {
-		memcpy((char *)f + members[i].at, &value, sizeof(value));
-	} else if (members[i].type == REAL) {
+	if (o->type == PS_OPTION_TEXT) {
+		memcpy(to, &value, sizeof(value));
+	} else if (o->type == PS_OPTION_F64) {
 		double v = strtod(value, &end);
 
-		memcpy((char *)f + members[i].at, &v, sizeof(v));
+		memcpy(to, &v, sizeof(v));
 	} else {
 		unsigned long v = strtoul(value, &end, 0);
 		uint32_t u = (uint32_t)v;
+		uint64_t u64 = v;
 
-		if (v > UINT32_MAX || *value == '-')
+		if (v > ps_option_most(&(struct ps_option){.nbytes = o->nbytes}) || *value == '-')
 			return false;
-		memcpy((char *)f + members[i].at, &u, sizeof(u));
+		memcpy(to, o->nbytes == sizeof(u) ? (void *)&u : (void *)&u64, o->nbytes);
 	}
 	return !end || (end != value && *end == 0);
+}
+
+/* Not what the command line has options of its own for, and not names of other fields. */
+static bool is_offered(const struct ps_option *o)
+{
+	static const char *const others[] = {"image_width", "image_height", "dtype", "layout", "crop", "optional",
+	        "member", "follow"};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(others); i++)
+		if (strcmp(o->name, others[i]) == 0)
+			return false;
+	return o->kinds & 1u << PENSTOCK_IMAGE && o->type != PS_OPTION_F32X3;
 }
 
 bool ps_bench_image_take(struct penstock_field *image, const char *text)
@@ -156,10 +135,9 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text)
 		ps_complain("--image-option %s: must be NAME=VALUE, as jitter=0.8", text);
 		return false;
 	}
-	for (size_t i = 0; i < PS_ARRAY_LEN(members); i++) {
-		if (strlen(members[i].name) != n || memcmp(members[i].name, text, n) != 0)
-			continue;
-		if (member_set(image, i, value + 1))
+	const struct ps_option *o = ps_field_option(text, n);
+	if (o && is_offered(o)) {
+		if (member_set(image, o, value + 1))
 			return true;
 		ps_complain("--image-option %s: must be a number", text);
 		return false;

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "loader.h"
 #include "public.h"
-#include "stats.h"
 #include "tools/bench.h"
 #include "tools/tools.h"
 

@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "public.h"
-#include "stats.h"
 
 #define WARM_STEPS 10 /* not counted, or the first half where there are fewer than twice as many */
 #define ALONE_STEPS 5

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "device/gemm.h"
+#include "device/kernel_code.h"
 #include "device/kernels.h"
 #include "public.h"
 #include "tools/bench_step.h"
@@ -248,7 +248,7 @@ static int gemm_make(struct gemm *g, struct penstock_batch *unused, struct penst
 	(void)unused;
 	r = ps_kernels_load(g->cu, &g->kernels, &err);
 	if (r < 0) {
-		ps_load_error_prefix(&err, "--step-ms");
+		ps_load_error_prefix(&err, r, "--step-ms");
 		return ps_give_error(error, r, &err);
 	}
 	r = memory_make(g, error);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "pipeline/cpus.h"
+#include "base/cpus.h"
 #include "tools/bench.h"
 #include "tools/tools.h"
 

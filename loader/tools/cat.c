@@ -10,12 +10,6 @@
 #include "tools/groups.h"
 #include "tools/tools.h"
 
-static const struct ps_option_help options_help[] = {
-        {"--key KEY", "only the samples of that key"},
-        {"--field SUFFIX", "the bytes of that field, one sample's behind the other's, instead of a tar"},
-        {"--lines", "with --field: end each with a newline, unless it has one"},
-};
-
 #define MAX_FIELDS 32 /* that are listed where the one that was asked for is not there */
 
 struct cat_options {
@@ -116,7 +110,7 @@ static void nothing_complain(struct cat *c)
 		        c->o->key ? "sample " : "these shards", c->o->key ? c->o->key : "", list);
 }
 
-static int cat_run(struct cat *c, const struct ps_list *shards)
+static int cat_run(struct cat *c, const struct ps_shard_list *shards)
 {
 	struct ps_load_error err = {0};
 	int r = c->o->field ? 0 : ps_tar_out_fd(STDOUT_FILENO, "standard output", 0, &c->out, &err);
@@ -146,44 +140,33 @@ static void cat_fini(struct cat *c)
 		free(c->fields[i]);
 }
 
+static const struct ps_flag flags[] = {
+        {"key", PS_FLAG_TEXT, offsetof(struct cat_options, key), "KEY", "only the samples of that key"},
+        {"field", PS_FLAG_TEXT, offsetof(struct cat_options, field), "SUFFIX",
+                "the bytes of that field, one sample's behind the other's, instead of a tar"},
+        {"lines", PS_FLAG_SET, offsetof(struct cat_options, lines),
+                .text = "with --field: end each with a newline, unless it has one"},
+};
+
 int ps_cmd_cat(int argc, char **argv)
 {
-	static const struct option longs[] = {{"key", required_argument, NULL, 'k'},
-	        {"field", required_argument, NULL, 'f'}, {"lines", no_argument, NULL, 'l'},
-	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
+	static const struct ps_flags command = {
+	        "Usage: penstock-loader cat [OPTION...] SHARDS...\n\n"
+	        "Writes the samples of all shards to standard output, as one tar, or "
+	        "with --field the "
+	        "bytes of a\nfield. Compressed shards are read, too.\n",
+	        "Examples:\n"
+	        "  penstock-loader cat 'train-{000..003}.tar' > small.tar\n"
+	        "  penstock-loader cat --key n01440764/9 --field jpg train-000.tar > 9.jpg\n"
+	        "  penstock-loader cat --field json --lines train-*.tar | jq .caption\n",
+	        flags, PS_ARRAY_LEN(flags), 0};
+	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	struct cat_options o = {0};
 	__attribute__((cleanup(cat_fini))) struct cat c = {.o = &o};
-	int opt, r;
+	int r = ps_flags_read(&command, &o, argc, argv);
 
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
-		switch (opt) {
-		case 'k':
-			o.key = optarg;
-			break;
-		case 'f':
-			o.field = optarg;
-			break;
-		case 'l':
-			o.lines = true;
-			break;
-		case 'h':
-			ps_help_print("Usage: penstock-loader cat [OPTION...] SHARDS...\n\n"
-			              "Writes the samples of all shards to standard output, as one tar, or "
-			              "with --field the "
-			              "bytes of a\nfield. Compressed shards are read, too.\n",
-			        options_help, PS_ARRAY_LEN(options_help),
-			        "Examples:\n"
-			        "  penstock-loader cat 'train-{000..003}.tar' > small.tar\n"
-			        "  penstock-loader cat --key n01440764/9 --field jpg train-000.tar > 9.jpg\n"
-			        "  penstock-loader cat --field json --lines train-*.tar | jq .caption\n");
-			return PS_EXIT_OK;
-		default:
-			ps_option_complain(argv, longs, opt);
-			return PS_EXIT_USAGE;
-		}
-	}
+	if (r >= 0)
+		return r;
 	if (o.lines && !o.field) {
 		ps_complain("--lines goes with --field");
 		return PS_EXIT_USAGE;

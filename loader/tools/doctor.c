@@ -7,19 +7,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "shard/stream.h"
-#include "shard/tar_out.h"
+#include "shard/file/file.h"
 #include "tools/doctor_find.h"
-#include "tools/doctor_jpeg.h"
-#include "tools/progress.h"
 #include "tools/tools.h"
-
-static const struct ps_option_help options_help[] = {
-        {"--decode", "decode images, .cls, .json, .npy and .txt, too, on all processors"},
-        {"--fix DIR", "write sound shards of the same names into DIR, also those that were sound"},
-        {"--json", "a JSON object a line for each shard"},
-        {"--machine", "look at this machine, and FOLDER's disk [.]: what hinders here, and what mends it"},
-};
 
 /* What each finding is, and what --fix does about it. */
 static const struct {
@@ -49,9 +39,9 @@ static const struct {
 
 struct doctor {
 	const char *fix;
-	bool decode, json;
+	bool decode, json, machine;
 	bool unsound; /* something stays wrong */
-	struct ps_progress progress;
+	struct ps_tool_progress progress;
 };
 
 /* A shard that --fix has written. */
@@ -232,7 +222,7 @@ static int members_write(
 			r = m->drop ? duplicate_check(fd, c, i, buf, err) : member_write(m, buf, out, err);
 		if (r < 0)
 			return r;
-		ps_progress_add(&d->progress, 0, m->size);
+		ps_tool_progress_add(&d->progress, 0, m->size);
 	}
 	return 0;
 }
@@ -307,7 +297,7 @@ static void shard_see(struct doctor *d, const char *shard)
 		r = ps_chart_decode(shard, &chart, &d->progress, &err);
 	if (r == 0 && d->fix && !(hinders = hindrance(&chart)))
 		r = shard_fix(d, shard, &chart, &fixed, &err);
-	ps_progress_wipe(&d->progress);
+	ps_tool_progress_wipe(&d->progress);
 	if (r < 0) {
 		ps_complain("%s", err.text);
 		d->unsound = true;
@@ -324,59 +314,45 @@ static void shard_see(struct doctor *d, const char *shard)
 		if (chart.findings[k].count > 0 && kinds[k].error &&
 		        !(fixed.path && kinds[k].fix == REPAIRED))
 			d->unsound = true;
-	ps_progress_add(&d->progress, 1, 0);
+	ps_tool_progress_add(&d->progress, 1, 0);
 }
+
+static const struct ps_flag flags[] = {
+        {"decode", PS_FLAG_SET, offsetof(struct doctor, decode),
+                .text = "decode images, .cls, .json, .npy and .txt, too, on all processors"},
+        {"fix", PS_FLAG_TEXT, offsetof(struct doctor, fix), "DIR",
+                "write sound shards of the same names into DIR, also those that were sound"},
+        {"json", PS_FLAG_SET, offsetof(struct doctor, json), .text = "a JSON object a line for each shard"},
+        {"machine", PS_FLAG_SET, offsetof(struct doctor, machine),
+                .text = "look at this machine, and FOLDER's disk [.]: what hinders here, and what mends it"},
+};
 
 int ps_cmd_doctor(int argc, char **argv)
 {
-	static const struct option longs[] = {{"fix", required_argument, NULL, 'f'},
-	        {"decode", no_argument, NULL, 'd'}, {"json", no_argument, NULL, 'j'},
-	        {"machine", no_argument, NULL, 'm'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
+	static const struct ps_flags command = {
+	        "Usage: penstock-loader doctor [OPTION...] SHARDS...|--machine [FOLDER]\n\n"
+	        "Checks shards as a loader reads them, says what slows loaders down, and\n"
+	        "with --fix writes repaired ones: the same samples with the same bytes,\n"
+	        "but progressive JPEGs as baseline ones of the same pixels.\n"
+	        "Exit status 1: something is wrong and was not repaired.\n",
+	        "Examples:\n"
+	        "  penstock-loader doctor 'train-{000..127}.tar'\n"
+	        "  penstock-loader doctor --decode --json train-*.tar\n"
+	        "  penstock-loader doctor --fix sound/ train-*.tar\n"
+	        "  penstock-loader doctor --machine /tmp\n",
+	        flags, PS_ARRAY_LEN(flags), 0};
+	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	struct doctor d = {0};
 	struct ps_load_error err = {0};
-	bool machine = false;
-	int c, r;
+	int r = ps_flags_read(&command, &d, argc, argv);
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
-		switch (c) {
-		case 'f':
-			d.fix = optarg;
-			break;
-		case 'd':
-			d.decode = true;
-			break;
-		case 'j':
-			d.json = true;
-			break;
-		case 'm':
-			machine = true;
-			break;
-		case 'h':
-			ps_help_print(
-			        "Usage: penstock-loader doctor [OPTION...] SHARDS...|--machine [FOLDER]\n\n"
-			        "Checks shards as a loader reads them, says what slows loaders down, and\n"
-			        "with --fix writes repaired ones: the same samples with the same bytes,\n"
-			        "but progressive JPEGs as baseline ones of the same pixels.\n"
-			        "Exit status 1: something is wrong and was not repaired.\n",
-			        options_help, PS_ARRAY_LEN(options_help),
-			        "Examples:\n"
-			        "  penstock-loader doctor 'train-{000..127}.tar'\n"
-			        "  penstock-loader doctor --decode --json train-*.tar\n"
-			        "  penstock-loader doctor --fix sound/ train-*.tar\n"
-			        "  penstock-loader doctor --machine /tmp\n");
-			return PS_EXIT_OK;
-		default:
-			ps_option_complain(argv, longs, c);
-			return PS_EXIT_USAGE;
-		}
-	}
-	if (machine && (d.fix || d.decode || argc - optind > 1)) {
+	if (r >= 0)
+		return r;
+	if (d.machine && (d.fix || d.decode || argc - optind > 1)) {
 		ps_complain("--machine goes with --json and a folder alone");
 		return PS_EXIT_USAGE;
 	}
-	if (machine)
+	if (d.machine)
 		return ps_doctor_machine(optind < argc ? argv[optind] : ".", d.json);
 	r = ps_shards_take(argc, argv, &shards);
 	if (r != PS_EXIT_OK)
@@ -385,9 +361,9 @@ int ps_cmd_doctor(int argc, char **argv)
 		ps_complain("--fix %s", err.text);
 		return PS_EXIT_FAILED;
 	}
-	ps_progress_begin(&d.progress, "doctor", "shards", shards.n);
+	ps_tool_progress_begin(&d.progress, "doctor", "shards", shards.n);
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
 		shard_see(&d, shards.names[i]);
-	ps_progress_end(&d.progress);
+	ps_tool_progress_end(&d.progress);
 	return d.unsound ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

@@ -4,10 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "batch/npy.h"
+#include "batch/batch.h"
 #include "penstock.h"
-#include "shard/source.h"
-#include "shard/unpack.h"
+#include "shard/file/file.h"
 #include "tools/doctor_find.h"
 
 #define BATCH 32
@@ -128,7 +127,7 @@ static int batch_look(struct ps_chart *c, const struct fields *f, const struct p
 }
 
 static int batches_look(struct ps_chart *c, const struct fields *f, struct penstock_loader *loader,
-        struct ps_progress *progress, struct penstock_error *error)
+        struct ps_tool_progress *progress, struct penstock_error *error)
 {
 	struct penstock_batch *batch;
 	struct penstock_stats stats;
@@ -142,14 +141,14 @@ static int batches_look(struct ps_chart *c, const struct fields *f, struct penst
 			r = penstock_loader_stats(loader, &stats, sizeof(stats), error);
 		if (r < 0)
 			break;
-		ps_progress_add(progress, 0, stats.bytes_read - before);
+		ps_tool_progress_add(progress, 0, stats.bytes_read - before);
 		before = stats.bytes_read;
 	}
 	return r;
 }
 
 static int fields_decode(const char *path, struct ps_chart *c, const struct fields *f,
-        struct ps_progress *progress, struct ps_load_error *err)
+        struct ps_tool_progress *progress, struct ps_load_error *err)
 {
 	struct penstock_options options;
 	struct penstock_loader *loader;
@@ -204,7 +203,7 @@ static void empty_find(struct ps_chart *c)
 }
 
 int ps_chart_decode(
-        const char *path, struct ps_chart *c, struct ps_progress *progress, struct ps_load_error *err)
+        const char *path, struct ps_chart *c, struct ps_tool_progress *progress, struct ps_load_error *err)
 {
 	ps_autofree struct fields *all = calloc(1, sizeof(*all)), *one = calloc(1, sizeof(*one));
 	char name[128];
@@ -233,7 +232,7 @@ int ps_chart_decode(
 			r = fields_decode(path, c, one, progress, err);
 		free(ps_steal_ptr(&one->have));
 	}
-	if (!c->is_tar && field_name(ps_source_line_suffix(path), name, &kind))
+	if (!c->is_tar && field_name(ps_shard_line_suffix(path), name, &kind))
 		field_add(all, name, kind);
 	return r == 0 ? fields_decode(path, c, all, progress, err) : r;
 }

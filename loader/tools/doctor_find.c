@@ -8,9 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "shard/file/file.h"
 #include "shard/shard.h"
-#include "shard/tar_out.h"
-#include "tools/doctor_jpeg.h"
 
 #define MAX_MEMBER (UINT64_C(4) << 30)
 #define BLOAT_LEAST_PERCENT 10 /* of the shard's bytes */
@@ -34,7 +33,7 @@ void ps_chart_found(struct ps_chart *c, enum ps_finding_kind kind, const char *f
 /* What looks at a shard's members. */
 struct look {
 	struct ps_chart *chart;
-	struct ps_progress *progress;
+	struct ps_tool_progress *progress;
 	uint8_t *buf;
 	size_t cap;
 	size_t sample_at; /* the first member of the sample that is not given yet */
@@ -109,7 +108,7 @@ static int member_read(
 	r = ps_tar_read(tar, l->buf, err);
 	if (r < 0)
 		return r;
-	ps_progress_add(l->progress, 0, m->size);
+	ps_tool_progress_add(l->progress, 0, m->size);
 	m->crc = sum_of(l->buf, m->size);
 	m->progressive = ps_jpeg_is_progressive(l->buf, m->size);
 	if (m->progressive)
@@ -360,14 +359,14 @@ static const struct ps_shard_options walk_options = {
         .stream = {.buf_nbytes = 1UL << 20, .wake_fd = -1}, .never_hold = true};
 
 int ps_chart_make(
-        const char *path, struct ps_chart *c, struct ps_progress *progress, struct ps_load_error *err)
+        const char *path, struct ps_chart *c, struct ps_tool_progress *progress, struct ps_load_error *err)
 {
 	struct look l = {.chart = c, .progress = progress};
 	struct ps_shard_options options = walk_options;
 
 	options.on_member = member_see;
 	options.on_member_ctx = &l;
-	c->is_tar = ps_source_of(options.source, &options.windows, path) == PS_SOURCE_TAR;
+	c->is_tar = ps_shard_kind_of(options.source, &options.windows, path) == PS_SHARD_KIND_TAR;
 	struct ps_shard *shard = ps_shard_new(path, 0, &options, err);
 	int r = shard ? samples_walk(path, &l, shard, err) : -ENOMEM;
 	uint64_t nbytes = shard ? ps_shard_offset(shard) : 0;

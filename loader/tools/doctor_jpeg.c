@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "tools/doctor_jpeg.h"
+#include "tools/doctor_find.h"
 
 #include <errno.h>
 #include <setjmp.h>

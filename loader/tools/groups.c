@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "shard/sample.h"
-#include "shard/tar.h"
+#include "shard/file/file.h"
+#include "shard/shard.h"
 
 struct ps_groups {
 	char *path;
@@ -49,7 +49,7 @@ int ps_groups_open(const char *path, struct ps_groups **ret_groups, struct ps_lo
 	if (r == 0 && !(g->tar = ps_tar_new(g->stream)))
 		r = ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r < 0) {
-		ps_load_error_prefix(err, "%s", path);
+		ps_load_error_prefix(err, r, "%s", path);
 		ps_groups_close(g);
 		return r;
 	}
@@ -146,7 +146,7 @@ int ps_groups_next(struct ps_groups *g, const struct ps_group **ret_group, struc
 		if (r <= 0) {
 			g->ended = true;
 			if (r < 0)
-				ps_load_error_prefix(err, "%s", g->path);
+				ps_load_error_prefix(err, r, "%s", g->path);
 			break;
 		}
 		size_t key_len = key_of(m);
@@ -157,7 +157,7 @@ int ps_groups_next(struct ps_groups *g, const struct ps_group **ret_group, struc
 		r = member_push(&g->group, m, err);
 		if (r < 0) {
 			g->ended = true;
-			ps_load_error_prefix(err, "%s", g->path);
+			ps_load_error_prefix(err, r, "%s", g->path);
 			break;
 		}
 		g->group.key = key_len > 0 ? g->group.members[0].name : NULL;

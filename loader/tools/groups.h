@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
-#include "base/load_error.h"
-#include "shard/tar_out.h"
+#include "base/error.h"
+#include "shard/file/file.h"
 
 #define PS_GROUP_MAX_NBYTES (UINT64_C(4) << 30)
 

@@ -6,26 +6,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "lost.h"
-#include "shard/catalogue.h"
-#include "shard/dali.h"
-#include "shard/index_column.h"
-#include "shard/index_file.h"
-#include "shard/list.h"
-#include "tools/digest.h"
+#include "shard_errors.h"
+#include "shard/index/index.h"
+#include "shard/shard.h"
 #include "tools/tools.h"
-
-static const struct ps_option_help options_help[] = {
-        {"--dir DIR", "put the indexes into that directory, made if need be; else beside the shards"},
-        {"--column NAME=SUFFIX[:PATH]",
-                "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON"},
-        {"--catalogue", "for a publisher: also a hash of each whole shard, and SHARDS.psc beside them"},
-        {"--dali", "write DALI's index instead, NAME.idx"},
-        {"--force", "make them anew, also those that are up to date"},
-        {"--from-dali", "make them of DALI's, NAME.idx beside the shard, without reading the shard"},
-        {"--verify", "make nothing: read all of each shard, and compare it with its index and catalogue"},
-        {"--json", "a JSON object a line: shard, samples, bad, written (or verified)"},
-};
 
 /* What catalogues will say of shards that follow each other in one folder. */
 struct listed {
@@ -326,66 +310,54 @@ static void options_fini(struct index_options *o)
 		ps_column_spec_fini(&o->columns[i]);
 }
 
+static bool column_take(void *ctx, char *value)
+{
+	struct index_options *o = ctx;
+
+	return ps_arg_column(value, o->columns, &o->ncolumns);
+}
+
+static const struct ps_flag flags[] = {
+        {"dir", PS_FLAG_TEXT, offsetof(struct index_options, dir), "DIR",
+                "put the indexes into that directory, made if need be; else beside the shards"},
+        {"column", PS_FLAG_CALL, 0, "NAME=SUFFIX[:PATH]",
+                "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON",
+                .take = column_take},
+        {"catalogue", PS_FLAG_SET, offsetof(struct index_options, catalogue),
+                .text = "for a publisher: also a hash of each whole shard, and SHARDS.psc beside them"},
+        {"dali", PS_FLAG_SET, offsetof(struct index_options, dali), .text = "write DALI's index instead, NAME.idx"},
+        {"force", PS_FLAG_SET, offsetof(struct index_options, force),
+                .text = "make them anew, also those that are up to date"},
+        {"from-dali", PS_FLAG_SET, offsetof(struct index_options, from_dali),
+                .text = "make them of DALI's, NAME.idx beside the shard, without reading the shard"},
+        {"verify", PS_FLAG_SET, offsetof(struct index_options, verify),
+                .text = "make nothing: read all of each shard, and compare it with its index and catalogue"},
+        {"json", PS_FLAG_SET, offsetof(struct index_options, json),
+                .text = "a JSON object a line: shard, samples, bad, written (or verified)"},
+};
+
 int ps_cmd_index(int argc, char **argv)
 {
-	static const struct option longs[] = {{"dir", required_argument, NULL, 'd'},
-	        {"column", required_argument, NULL, 'c'}, {"catalogue", no_argument, NULL, 'C'},
-	        {"verify", no_argument, NULL, 'v'}, {"dali", no_argument, NULL, 'D'},
-	        {"from-dali", no_argument, NULL, 'F'}, {"force", no_argument, NULL, 'f'},
-	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
+	static const struct ps_flags command = {
+	        "Usage: penstock-loader index [OPTION...] SHARDS...\n\n"
+	        "Writes an index for each shard: how many samples it holds, and where they "
+	        "begin.\nWith --column also values of samples: for weights, filters, "
+	        "statistics.\n",
+	        "Examples:\n"
+	        "  penstock-loader index 'train-{000..127}.tar'\n"
+	        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n"
+	        "  penstock-loader index --column label=cls --column h=json:height "
+	        "train-*.tar\n"
+	        "  penstock-loader index --verify --dir ~/indexes /mnt/data/train-*.tar\n",
+	        flags, PS_ARRAY_LEN(flags), 0};
+	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	__attribute__((cleanup(options_fini))) struct index_options o = {0};
 	struct ps_load_error err = {0};
 	bool sound = true;
-	int c, r;
+	int r = ps_flags_read(&command, &o, argc, argv);
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
-		switch (c) {
-		case 'd':
-			o.dir = optarg;
-			break;
-		case 'c':
-			if (!ps_arg_column(optarg, o.columns, &o.ncolumns))
-				return PS_EXIT_USAGE;
-			break;
-		case 'C':
-			o.catalogue = true;
-			break;
-		case 'v':
-			o.verify = true;
-			break;
-		case 'D':
-			o.dali = true;
-			break;
-		case 'F':
-			o.from_dali = true;
-			break;
-		case 'f':
-			o.force = true;
-			break;
-		case 'j':
-			o.json = true;
-			break;
-		case 'h':
-			ps_help_print(
-			        "Usage: penstock-loader index [OPTION...] SHARDS...\n\n"
-			        "Writes an index for each shard: how many samples it holds, and where they "
-			        "begin.\nWith --column also values of samples: for weights, filters, "
-			        "statistics.\n",
-			        options_help, PS_ARRAY_LEN(options_help),
-			        "Examples:\n"
-			        "  penstock-loader index 'train-{000..127}.tar'\n"
-			        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n"
-			        "  penstock-loader index --column label=cls --column h=json:height "
-			        "train-*.tar\n"
-			        "  penstock-loader index --verify --dir ~/indexes /mnt/data/train-*.tar\n");
-			return PS_EXIT_OK;
-		default:
-			ps_option_complain(argv, longs, c);
-			return PS_EXIT_USAGE;
-		}
-	}
+	if (r >= 0)
+		return r;
 	if (o.dali + o.from_dali + (o.ncolumns > 0) > 1) {
 		ps_complain("--dali, --from-dali and --column exclude each other");
 		return PS_EXIT_USAGE;

@@ -5,13 +5,8 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "shard/list.h"
 #include "shard/shard.h"
 #include "tools/tools.h"
-
-static const struct ps_option_help options_help[] = {
-        {"--json", "a JSON object a line: shard, key, fields with offset and size"},
-};
 
 static void json_line(const struct ps_sample *s)
 {
@@ -72,37 +67,35 @@ static bool shard_list(const char *path, bool json)
 	return sound && r == 0;
 }
 
+struct ls_options {
+	bool json;
+};
+
+static const struct ps_flag flags[] = {
+        {"json", PS_FLAG_SET, offsetof(struct ls_options, json),
+                .text = "a JSON object a line: shard, key, fields with offset and size"},
+};
+
 int ps_cmd_ls(int argc, char **argv)
 {
-	static const struct option longs[] = {
-	        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
-	bool json = false, sound = true;
-	int c, r;
+	static const struct ps_flags command = {
+	        "Usage: penstock-loader ls [--json] SHARDS...\n\n"
+	        "Lists the samples of tar shards: key, fields and their sizes.\n",
+	        "Examples:\n"
+	        "  penstock-loader ls 'train-{000..007}.tar' | wc -l\n"
+	        "  penstock-loader ls --json train-000.tar | jq -r .key\n",
+	        flags, PS_ARRAY_LEN(flags), 0};
+	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
+	struct ls_options o = {0};
+	bool sound = true;
+	int r = ps_flags_read(&command, &o, argc, argv);
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
-		switch (c) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			ps_help_print("Usage: penstock-loader ls [--json] SHARDS...\n\n"
-			              "Lists the samples of tar shards: key, fields and their sizes.\n",
-			        options_help, PS_ARRAY_LEN(options_help),
-			        "Examples:\n"
-			        "  penstock-loader ls 'train-{000..007}.tar' | wc -l\n"
-			        "  penstock-loader ls --json train-000.tar | jq -r .key\n");
-			return PS_EXIT_OK;
-		default:
-			ps_option_complain(argv, longs, c);
-			return PS_EXIT_USAGE;
-		}
-	}
+	if (r >= 0)
+		return r;
 	r = ps_shards_take(argc, argv, &shards);
 	if (r != PS_EXIT_OK)
 		return r;
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
-		sound = shard_list(shards.names[i], json) && sound;
+		sound = shard_list(shards.names[i], o.json) && sound;
 	return sound ? PS_EXIT_OK : PS_EXIT_FAILED;
 }

@@ -8,40 +8,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "image/spec.h"
-#include "pipeline/cpus.h"
-#include "shard/catalogue.h"
-#include "shard/index.h"
-#include "shard/index_column.h"
-#include "shard/index_file.h"
-#include "shard/tar_out.h"
-#include "tools/digest.h"
-#include "tools/out_name.h"
+#include "base/cpus.h"
+#include "image/image.h"
+#include "shard/file/file.h"
+#include "shard/index/index.h"
+#include "shard/shard.h"
 #include "tools/pack_list.h"
-#include "tools/progress.h"
 #include "tools/recode.h"
 #include "tools/tools.h"
 
 #define MAX_SIZE_DEFAULT (UINT64_C(1) << 30)
 #define MAX_THREADS 256
 #define BUF_NBYTES (1UL << 20)
-
-static const struct ps_option_help options_help[] = {
-        {"--classes", "each folder in SOURCE is a class: adds its number as .cls, writes CLASSES.txt"},
-        {"--max-size SIZE", "bytes of a shard before compression, as 256M [1G]"},
-        {"--max-count N", "samples of a shard [no limit]"},
-        {"--shuffle SEED", "put the samples into a random order, the same for each SEED"},
-        {"--zstd LEVEL", "compress, 1 to 19 [3 where OUT ends in .zst]"},
-        {"--index", "write each shard's index beside it, and a catalogue of all, SHARDS.psc"},
-        {"--column NAME=SUFFIX[:PATH]", "with --index: keep a value of each sample, as index does"},
-        {"--resize N", "shrink images whose shorter side is longer than N pixels to that"},
-        {"--to jpeg|webp", "convert images (PNG: with --images), and change their suffix"},
-        {"--quality N", "of images that are written anew, 1 to 100 [90]"},
-        {"--images SUFFIXES", "which members are images [jpg;jpeg;webp]"},
-        {"--threads N", "shards that are written at once [the processors]"},
-        {"--force", "write over shards that are there"},
-        {"--json", "a JSON object a line for each shard, and one for all"},
-};
 
 struct pack_options {
 	const char *source, *out;
@@ -66,7 +44,7 @@ struct pack {
 	struct ps_catalogue_entry *entries; /* of each shard, with --index; each is written by one thread */
 	atomic_size_t next;
 	atomic_bool failed;
-	struct ps_progress progress;
+	struct ps_tool_progress progress;
 	pthread_mutex_t lock; /* output and sums */
 	uint64_t nbytes;
 };
@@ -147,13 +125,13 @@ static int image_copy(
 		return -err->err;
 	r = ps_recode_image(&p->o->recode, bytes, (size_t)f->size, &made, &nbytes, err);
 	if (r < 0)
-		return ps_load_error_prefix(err, "%s", f->path);
+		return ps_load_error_prefix(err, r, "%s", f->path);
 	if (r == 0)
 		nbytes = (size_t)f->size;
 	r = ps_tar_out_member(out, f->name, f->name_len, nbytes, err);
 	if (r == 0)
 		r = ps_tar_out_data(out, made ? made : bytes, nbytes, err);
-	ps_progress_add(&p->progress, 0, f->size);
+	ps_tool_progress_add(&p->progress, 0, f->size);
 	return r;
 }
 
@@ -205,7 +183,7 @@ static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pac
 		if (r < 0)
 			return r;
 		left -= (uint64_t)n;
-		ps_progress_add(&p->progress, 0, (uint64_t)n);
+		ps_tool_progress_add(&p->progress, 0, (uint64_t)n);
 	}
 }
 
@@ -301,7 +279,7 @@ static void *worker(void *arg)
 			break;
 		}
 		shard_report(p, name, &p->jobs[i], nbytes);
-		ps_progress_add(&p->progress, 1, 0);
+		ps_tool_progress_add(&p->progress, 1, 0);
 	}
 	return NULL;
 }
@@ -402,9 +380,9 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	if (l->ignored > 0)
 		ps_complain("%ju file%s without a sample left out (no suffix, or beside the classes)",
 		        (uintmax_t)l->ignored, ps_plural(l->ignored));
-	ps_progress_begin(&p.progress, "pack", "shards", p.njobs);
+	ps_tool_progress_begin(&p.progress, "pack", "shards", p.njobs);
 	bool sound = shards_write(&p);
-	ps_progress_end(&p.progress);
+	ps_tool_progress_end(&p.progress);
 	if (sound && o->classes)
 		sound = classes_write(o, l);
 	if (sound && o->index)
@@ -420,114 +398,92 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	return PS_EXIT_OK;
 }
 
-static bool option_take(struct pack_options *o, int c)
-{
-	static const char *const formats[] = {"jpeg", "webp"}; /* as enum ps_recode_format, from 1 on */
-	uint64_t level;
-	uint32_t format;
-
-	switch (c) {
-	case 'r':
-		if (!ps_arg_u64("--resize", optarg, 1, PS_IMAGE_SIDE_MAX, &level))
-			return false;
-		o->recode.resize = (uint32_t)level;
-		return true;
-	case 'T':
-		if (!ps_arg_choice("--to", optarg, formats, 2, &format))
-			return false;
-		o->recode.to = (enum ps_recode_format)(format + 1);
-		return true;
-	case 'q':
-		if (!ps_arg_u64("--quality", optarg, 1, 100, &level))
-			return false;
-		o->recode.quality = (int)level;
-		return true;
-	case 'm':
-		o->recode.images = optarg;
-		return true;
-	case 'c':
-		o->classes = true;
-		return true;
-	case 's':
-		return ps_arg_bytes("--max-size", optarg, &o->max_size);
-	case 'n':
-		return ps_arg_u64("--max-count", optarg, 1, UINT64_MAX, &o->max_count);
-	case 'S':
-		o->shuffle = true;
-		return ps_arg_u64("--shuffle", optarg, 0, UINT64_MAX, &o->seed);
-	case 'z':
-		if (!ps_arg_u64("--zstd", optarg, 1, PS_TAR_OUT_MAX_LEVEL, &level))
-			return false;
-		o->level = (int)level;
-		return true;
-	case 'i':
-		o->index = true;
-		return true;
-	case 'C':
-		return ps_arg_column(optarg, o->columns, &o->ncolumns);
-	case 't':
-		return ps_arg_u64("--threads", optarg, 1, MAX_THREADS, &o->threads);
-	case 'f':
-		o->force = true;
-		return true;
-	default:
-		o->json = true;
-		return true;
-	}
-}
-
 static void options_fini(struct pack_options *o)
 {
 	for (size_t i = 0; i < o->ncolumns; i++)
 		ps_column_spec_fini(&o->columns[i]);
 }
 
+static bool shuffle_take(void *ctx, char *value)
+{
+	struct pack_options *o = ctx;
+
+	o->shuffle = true;
+	return ps_arg_u64("--shuffle", value, 0, UINT64_MAX, &o->seed);
+}
+
+static bool column_take(void *ctx, char *value)
+{
+	struct pack_options *o = ctx;
+
+	return ps_arg_column(value, o->columns, &o->ncolumns);
+}
+
+static bool format_take(void *ctx, char *value)
+{
+	static const char *const formats[] = {"jpeg", "webp"}; /* as enum ps_recode_format, from 1 on */
+	struct pack_options *o = ctx;
+	uint32_t format;
+
+	if (!ps_arg_choice("--to", value, formats, 2, &format))
+		return false;
+	o->recode.to = (enum ps_recode_format)(format + 1);
+	return true;
+}
+
+#define AT(member) offsetof(struct pack_options, member)
+
+static const struct ps_flag flags[] = {
+        {"classes", PS_FLAG_SET, AT(classes),
+                .text = "each folder in SOURCE is a class: adds its number as .cls, writes CLASSES.txt"},
+        {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE", "bytes of a shard before compression, as 256M [1G]"},
+        {"max-count", PS_FLAG_U64, AT(max_count), "N", "samples of a shard [no limit]", 1, UINT64_MAX},
+        {"shuffle", PS_FLAG_CALL, 0, "SEED", "put the samples into a random order, the same for each SEED",
+                .take = shuffle_take},
+        {"zstd", PS_FLAG_U32, AT(level), "LEVEL", "compress, 1 to 19 [3 where OUT ends in .zst]", 1,
+                PS_TAR_OUT_MAX_LEVEL},
+        {"index", PS_FLAG_SET, AT(index),
+                .text = "write each shard's index beside it, and a catalogue of all, SHARDS.psc"},
+        {"column", PS_FLAG_CALL, 0, "NAME=SUFFIX[:PATH]", "with --index: keep a value of each sample, as index does",
+                .take = column_take},
+        {"resize", PS_FLAG_U32, AT(recode.resize), "N",
+                "shrink images whose shorter side is longer than N pixels to that", 1, PS_IMAGE_SIDE_MAX},
+        {"to", PS_FLAG_CALL, 0, "jpeg|webp", "convert images (PNG: with --images), and change their suffix",
+                .take = format_take},
+        {"quality", PS_FLAG_U32, AT(recode.quality), "N", "of images that are written anew, 1 to 100 [90]", 1, 100},
+        {"images", PS_FLAG_TEXT, AT(recode.images), "SUFFIXES", "which members are images [jpg;jpeg;webp]"},
+        {"threads", PS_FLAG_U64, AT(threads), "N", "shards that are written at once [the processors]", 1, MAX_THREADS},
+        {"force", PS_FLAG_SET, AT(force), .text = "write over shards that are there"},
+        {"json", PS_FLAG_SET, AT(json), .text = "a JSON object a line for each shard, and one for all"},
+};
+
 int ps_cmd_pack(int argc, char **argv)
 {
-	static const struct option longs[] = {{"classes", no_argument, NULL, 'c'},
-	        {"max-size", required_argument, NULL, 's'}, {"max-count", required_argument, NULL, 'n'},
-	        {"shuffle", required_argument, NULL, 'S'}, {"zstd", required_argument, NULL, 'z'},
-	        {"index", no_argument, NULL, 'i'}, {"column", required_argument, NULL, 'C'}, {"threads", required_argument, NULL, 't'},
-	        {"resize", required_argument, NULL, 'r'}, {"to", required_argument, NULL, 'T'},
-	        {"quality", required_argument, NULL, 'q'}, {"images", required_argument, NULL, 'm'},
-	        {"force", no_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
-	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	static const struct ps_flags command = {
+	        "Usage: penstock-loader pack [OPTION...] SOURCE OUT\n\n"
+	        "Writes files into shards. SOURCE is a folder, whose files with one "
+	        "path up to the first "
+	        "dot\nof their name are a sample, or @LIST: a file a line, "
+	        "PATH[<tab>KEY[<tab>LABEL]] "
+	        "(@-: standard\ninput). OUT names the shards: train-%06d.tar, or "
+	        ".tar.zst. The same files "
+	        "give the same bytes.\n",
+	        "Examples:\n"
+	        "  penstock-loader pack --max-size 256M photos/ 'out/photos-%06d.tar'\n"
+	        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "
+	        "'train-%06d.tar'\n"
+	        "  penstock-loader pack --resize 256 --to webp photos/ 'small-%06d.tar'\n"
+	        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n",
+	        flags, PS_ARRAY_LEN(flags), 0};
 	__attribute__((cleanup(options_fini))) struct pack_options o = {
 	        .max_size = MAX_SIZE_DEFAULT,
 	        .max_count = UINT64_MAX,
 	        .recode = {.quality = 90, .images = "jpg;jpeg;webp"}};
 	__attribute__((cleanup(ps_pack_fini))) struct ps_pack_list list = {0};
-	int c;
+	int r = ps_flags_read(&command, &o, argc, argv);
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
-		switch (c) {
-		case 'h':
-			ps_help_print("Usage: penstock-loader pack [OPTION...] SOURCE OUT\n\n"
-			              "Writes files into shards. SOURCE is a folder, whose files with one "
-			              "path up to the first "
-			              "dot\nof their name are a sample, or @LIST: a file a line, "
-			              "PATH[<tab>KEY[<tab>LABEL]] "
-			              "(@-: standard\ninput). OUT names the shards: train-%06d.tar, or "
-			              ".tar.zst. The same files "
-			              "give the same bytes.\n",
-			        options_help, PS_ARRAY_LEN(options_help),
-			        "Examples:\n"
-			        "  penstock-loader pack --max-size 256M photos/ 'out/photos-%06d.tar'\n"
-			        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "
-			        "'train-%06d.tar'\n"
-			        "  penstock-loader pack --resize 256 --to webp photos/ 'small-%06d.tar'\n"
-			        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n");
-			return PS_EXIT_OK;
-		case ':':
-		case '?':
-			ps_option_complain(argv, longs, c);
-			return PS_EXIT_USAGE;
-		default:
-			if (!option_take(&o, c))
-				return PS_EXIT_USAGE;
-		}
-	}
+	if (r >= 0)
+		return r;
 	if (argc - optind != 2) {
 		ps_complain("needs a source and a name for the shards (see penstock-loader pack --help)");
 		return PS_EXIT_USAGE;

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "order/rng.h"
-#include "shard/sample.h"
+#include "random/random.h"
+#include "shard/shard.h"
 
 /* A file for the list, which takes `path` and `name` also when it fails. Those without a key are counted. */
 static int file_add(struct ps_pack_list *l, char *path, char *name, uint64_t size, int64_t label,

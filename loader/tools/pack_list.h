@@ -1,6 +1,6 @@
 /* What is packed: files, grouped into samples by their keys, in a fixed order.
  *
- * A file's name in the shard is its path below the folder; its key is cut as everywhere (shard/sample.h).
+ * A file's name in the shard is its path below the folder; its key is cut as everywhere (shard/shard.h).
  * Hidden files and folders, and files without a suffix, belong to no sample.
  *
  * Ownership: the list owns all texts.   Threads: one at a time.   Blocks: on the file system.
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/load_error.h"
+#include "base/error.h"
 
 struct ps_pack_file {
 	char *path; /* NULL: the bytes are `text` */

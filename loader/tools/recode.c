@@ -15,7 +15,6 @@
 
 #include "base/cleanup.h"
 #include "image/image.h"
-#include "image/source.h"
 
 bool ps_recode_acts(const struct ps_recode *o)
 {
@@ -152,10 +151,10 @@ static int size_of(const uint8_t *data, size_t nbytes, struct ps_image_size *ret
 	const struct ps_image_limits limits = {.max_pixels = PS_IMAGE_MAX_PIXELS_DEFAULT,
 	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
 	        .max_memory = PS_IMAGE_MAX_MEMORY_DEFAULT};
-	struct ps_source *s = ps_source_new(PS_PIXELS_RGB, true, &limits);
-	int r = s ? ps_source_open(s, data, nbytes, ret_size, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+	struct ps_image_reader *s = ps_image_reader_new(PS_PIXELS_RGB, true, &limits);
+	int r = s ? ps_image_reader_open(s, data, nbytes, ret_size, err) : ps_load_error_set(err, ENOMEM, "out of memory");
 
-	ps_source_free(s);
+	ps_image_reader_free(s);
 	return r;
 }
 

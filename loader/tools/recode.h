@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/load_error.h"
+#include "base/error.h"
 
 enum ps_recode_format {
 	PS_RECODE_SAME = 0,

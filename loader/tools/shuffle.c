@@ -1,15 +1,339 @@
 /* penstock-loader shuffle-quality: how far an order is from the list's, beside a full permutation. */
 #include "config.h"
 
+#include "tools/tools.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <string.h>
 
-#include "order/permutation.h"
+#include "base/error.h"
+#include "order/order.h"
 #include "penstock.h"
-#include "tools/shuffle_ranks.h"
-#include "tools/tools.h"
+#include "random/random.h"
+
+/* -- Many ranks ------------------------------------------------------------------------------------------- */
+
+/* How the default order deals an epoch to many ranks, by the order's own code and the shards' counts alone: nothing is
+ * read, and no rank runs. */
+struct ps_ranks_quality {
+	double shards;        /* different ones in a batch of rank 0, on average ... */
+	uint32_t shards_whole; /* ... and at least in a full one, while no lane has ended; 0: there is none */
+	double overlap;     /* share of them that the batch before has, too; below 0: no batch follows another */
+	double distance;    /* mean way of rank 0's samples from their place in the list, as a share of a permutation's */
+	double correlation; /* of the samples' times in this epoch and in the next */
+	double opens;       /* ranks that read of a shard, on average */
+	uint32_t lanes, window;
+	uint64_t samples; /* of the epoch */
+	uint64_t held; /* of them rank 0 holds so many to shuffle them */
+};
+
+struct rank {
+	struct ps_order *order;
+	struct ps_epochs *epochs;
+	struct ps_epoch *epoch;
+};
+
+/* Every lane's samples, one lane behind the other, and how many samples the shards before each have. */
+struct map {
+	struct ps_order_sample *v;
+	uint64_t *begins;
+	uint64_t *before;
+	uint64_t n;
+};
+
+static int count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_load_error *err)
+{
+	(void)epoch;
+	(void)pass;
+	(void)err;
+	*ret = ((const uint32_t *)ctx)[shard];
+	return 0;
+}
+
+static void rank_close(struct rank *r)
+{
+	ps_epoch_unref(r->epoch);
+	ps_epochs_free(r->epochs);
+	ps_order_free(r->order);
+	*r = (struct rank){0};
+}
+
+static int rank_open(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards, uint32_t rank,
+        uint64_t epoch, struct rank *ret, struct ps_load_error *err)
+{
+	uint64_t global = (uint64_t)o->batch * o->world;
+	uint32_t lanes = o->lanes ? o->lanes : ps_order_lanes_auto(global, nshards);
+	uint32_t per_node = PS_MAX(o->ranks_per_node, 1u);
+	int r;
+
+	if (!o->lanes && o->homes > 1 && lanes >= o->homes)
+		lanes -= lanes % o->homes;
+	*ret = (struct rank){.order = ps_order_new(
+	                             &(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
+	                                     .nshards = nshards,
+	                                     .window = o->shuffle_window ? o->shuffle_window
+	                                                                 : ps_order_window_auto(global),
+	                                     .lanes = lanes,
+	                                     .rank = rank,
+	                                     .world = o->world,
+	                                     .seed = o->seed,
+	                                     .repeat = 1,
+	                                     .shared = true,
+	                                     .homes = o->homes},
+	                             err)};
+	if (!ret->order)
+		return -err->err;
+	ret->epochs = ps_epochs_new(&(struct ps_epochs_options){.order = ret->order,
+	        .mode = (enum ps_order_mode)o->order,
+	        .known = true,
+	        .repeat = 1,
+	        .counts = {.count = count, .ctx = (void *)(uintptr_t)counts},
+	        .nshards = nshards,
+	        .seed = o->seed,
+	        .take = PS_ENDLESS,
+	        .steps = PS_ENDLESS,
+	        .batch = o->batch,
+	        .rank = rank,
+	        .world = o->world,
+	        .nodes = o->world / per_node,
+	        .end = PENSTOCK_END_SPLIT});
+	r = ret->epochs ? ps_epochs_get(ret->epochs, epoch, &ret->epoch, err)
+	                : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r < 0)
+		rank_close(ret);
+	return r;
+}
+
+static void map_free(struct map *map)
+{
+	free(map->v);
+	free(map->begins);
+	free(map->before);
+	*map = (struct map){0};
+}
+
+static int map_make(const struct rank *rank, uint64_t epoch, const uint32_t *counts, uint32_t nshards, struct map *map)
+{
+	uint32_t nlanes = ps_order_nlanes(rank->order);
+	int r = 0;
+
+	*map = (struct map){.begins = calloc((size_t)nlanes + 1, sizeof(*map->begins)),
+	        .before = calloc((size_t)nshards + 1, sizeof(*map->before))};
+	for (uint32_t s = 0; s < nshards && map->before; s++)
+		map->before[s + 1] = map->n += counts[s];
+	map->v = malloc(PS_MAX(map->n, UINT64_C(1)) * sizeof(*map->v));
+	if (!map->v || !map->begins || !map->before)
+		r = -ENOMEM;
+	for (uint32_t l = 0; l < nlanes && r == 0; l++) {
+		uint64_t n;
+
+		r = ps_order_samples(rank->order, epoch, l, counts, map->v + map->begins[l], &n);
+		if (r == 0)
+			map->begins[l + 1] = map->begins[l] + n;
+	}
+	if (r < 0)
+		map_free(map);
+	return r;
+}
+
+/* The position of each sample, by its place in the list. */
+static int times_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards, uint64_t epoch,
+        uint64_t *ret_times, struct ps_load_error *err)
+{
+	const struct ps_lane_set *sets;
+	struct ps_turns turns = {0};
+	struct map map = {0};
+	struct rank rank;
+	uint32_t nsets;
+	int r = rank_open(o, counts, nshards, 0, epoch, &rank, err);
+
+	if (r < 0)
+		return r;
+	sets = ps_order_sets(rank.order, &nsets);
+	r = map_make(&rank, epoch, counts, nshards, &map);
+	if (r == 0)
+		r = ps_turns_init(&turns, sets, nsets);
+	if (r == 0) {
+		ps_turns_reset(&turns, rank.epoch->lengths);
+		for (; !turns.over; ps_turns_advance(&turns)) {
+			const struct ps_order_sample *s = &map.v[map.begins[turns.lane] + turns.index];
+
+			ret_times[map.before[s->shard] + s->ordinal] = turns.position;
+		}
+		ps_turns_fini(&turns);
+	}
+	map_free(&map);
+	rank_close(&rank);
+	return r < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
+}
+
+static int correlation_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards, uint64_t n,
+        double *ret, struct ps_load_error *err)
+{
+	uint64_t *times = calloc(PS_MAX(n, UINT64_C(1)), 2 * sizeof(*times));
+	double squares = 0, count_of = (double)n;
+	int r = times ? times_find(o, counts, nshards, 0, times, err)
+	              : ps_load_error_set(err, ENOMEM, "out of memory");
+
+	if (r == 0)
+		r = times_find(o, counts, nshards, 1, times + n, err);
+	for (uint64_t i = 0; i < n && r == 0; i++) {
+		double d = (double)times[i] - (double)times[n + i];
+
+		squares += d * d;
+	}
+	free(times);
+	*ret = n > 1 ? 1 - 6 * squares / (count_of * (count_of * count_of - 1)) : 1;
+	return r;
+}
+
+static int compare(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static uint32_t unique(uint32_t *v, uint32_t n)
+{
+	uint32_t m = 0;
+
+	qsort(v, n, sizeof(*v), compare);
+	for (uint32_t i = 0; i < n; i++)
+		if (i == 0 || v[i] != v[m - 1])
+			v[m++] = v[i];
+	return m;
+}
+
+static uint32_t common(const uint32_t *a, uint32_t n, const uint32_t *b, uint32_t m)
+{
+	uint32_t both = 0;
+
+	for (uint32_t i = 0, j = 0; i < n && j < m;)
+		if (a[i] == b[j]) {
+			both++;
+			i++;
+			j++;
+		} else if (a[i] < b[j]) {
+			i++;
+		} else {
+			j++;
+		}
+	return both;
+}
+
+/* What rank 0's batches are of. */
+static int batches_look(const struct penstock_options *o, const struct rank *rank, const struct map *map,
+        struct ps_ranks_quality *q)
+{
+	const struct ps_steps *steps = &rank->epoch->steps;
+	uint64_t nsteps = ps_steps_count(steps, 0), least = PS_ENDLESS, mine = 0, noverlaps = 0;
+	ps_autofree struct ps_dealt *rows = malloc(o->batch * sizeof(*rows));
+	ps_autofree uint32_t *shards = malloc(2 * (size_t)o->batch * sizeof(*shards));
+	uint32_t *now = shards, *last = shards ? shards + o->batch : NULL, nlast = 0;
+
+	if (!rows || !shards)
+		return -ENOMEM;
+	for (uint32_t l = 0; l < ps_order_nlanes(rank->order); l++)
+		least = PS_MIN(least, rank->epoch->lengths[l]);
+	for (uint64_t s = 0; s < nsteps; s++) {
+		uint32_t n = ps_steps_rows(steps, s, 0), different, *swap;
+		bool whole = n == o->batch;
+
+		if (ps_deal_step(rank->epoch->deal, s, rows) < 0)
+			return -ENOMEM;
+		for (uint32_t i = 0; i < n; i++, mine++) {
+			const struct ps_order_sample *x = &map->v[map->begins[rows[i].lane] + rows[i].index];
+
+			now[i] = x->shard;
+			whole = whole && rows[i].index < least;
+			q->distance += fabs((double)(map->before[x->shard] + x->ordinal) / (double)map->n -
+			                    (double)(s * o->batch + i) / ((double)nsteps * o->batch));
+		}
+		different = unique(now, n);
+		q->shards += different;
+		if (whole && (q->shards_whole == 0 || different < q->shards_whole))
+			q->shards_whole = different;
+		if (s > 0 && different > 0) {
+			q->overlap += (double)common(now, different, last, nlast) / different;
+			noverlaps++;
+		}
+		nlast = different;
+		swap = now;
+		now = last;
+		last = swap;
+	}
+	q->shards /= (double)PS_MAX(nsteps, UINT64_C(1));
+	q->overlap = noverlaps > 0 ? q->overlap / (double)noverlaps : -1;
+	q->distance = mine > 0 ? q->distance / (double)mine * 3 : 0;
+	return 0;
+}
+
+/* Counts the shards that a rank reads of. */
+static int opens_count(const struct rank *rank, const struct map *map, uint32_t number, uint32_t *seen, uint64_t *opens)
+{
+	const struct ps_steps *steps = &rank->epoch->steps;
+	ps_autofree struct ps_dealt *rows = malloc(steps->batch * sizeof(*rows));
+
+	if (!rows)
+		return -ENOMEM;
+	for (uint64_t s = 0; s < ps_steps_count(steps, number); s++) {
+		if (ps_deal_step(rank->epoch->deal, s, rows) < 0)
+			return -ENOMEM;
+		for (uint32_t i = 0; i < ps_steps_rows(steps, s, number); i++) {
+			uint32_t shard = map->v[map->begins[rows[i].lane] + rows[i].index].shard;
+
+			*opens += seen[shard] != number + 1;
+			seen[shard] = number + 1;
+		}
+	}
+	return 0;
+}
+
+/* `o`: order, batch, world, seed, lanes, shuffle_window, ranks_per_node, homes. -ENOMEM, or what the order refuses,
+ * with a text. */
+static int ps_ranks_look(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
+        struct ps_ranks_quality *ret, struct ps_load_error *err)
+{
+	ps_autofree uint32_t *seen = calloc(PS_MAX(nshards, 1u), sizeof(*seen));
+	struct ps_ranks_quality q = {0};
+	struct map map = {0};
+	uint64_t opens = 0;
+	int r = seen ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+
+	for (uint32_t i = 0; i < o->world && r == 0; i++) {
+		struct rank rank;
+
+		r = rank_open(o, counts, nshards, i, 0, &rank, err);
+		if (r < 0)
+			break;
+		if (i == 0) {
+			q.lanes = ps_order_nlanes(rank.order);
+			q.window = ps_order_block_len(rank.order) * q.lanes;
+			for (uint32_t l = 0; l < q.lanes; l += o->world)
+				q.held += PS_MIN((uint64_t)ps_order_block_len(rank.order), rank.epoch->lengths[l]);
+			r = map_make(&rank, 0, counts, nshards, &map);
+			if (r == 0)
+				r = batches_look(o, &rank, &map, &q);
+		}
+		if (r == 0)
+			r = opens_count(&rank, &map, i, seen, &opens);
+		if (r < 0)
+			ps_load_error_set(err, ENOMEM, "out of memory");
+		rank_close(&rank);
+	}
+	if (r == 0)
+		r = correlation_find(o, counts, nshards, map.n, &q.correlation, err);
+	q.samples = map.n;
+	map_free(&map);
+	q.opens = (double)opens / PS_MAX(nshards, 1u);
+	*ret = q;
+	return r;
+}
+
+/* -- One loader ------------------------------------------------------------------------------------------- */
 
 struct quality {
 	double neighbours;  /* share of samples whose next one is a neighbour in the list, too */
@@ -23,28 +347,6 @@ struct places {
 	uint64_t *v, n, cap;
 	uint32_t *shards; /* of the samples, by their place in the list */
 };
-
-static const struct ps_option_help options_help[] = {
-        {"--order none|shards|window|permutation", "what is shuffled (window)"},
-        {"--shuffle-window N", "samples that are shuffled with each other [4096, or 16 global batches if more]"},
-        {"--lanes N", "sequences of shards read side by side (by the global batch and the shards)"},
-        {"--batch N", "samples of a batch (64)"},
-        {"--world W", "how the epoch is dealt to so many ranks, of which none is run"},
-        {"--ranks-per-node K", "with --world: ranks of a machine (1)"},
-        {"--homes H", "with --world: homes of shards, for caches that stay warm (1: none)"},
-        {"--simulate SxN", "with --world: S shards of N samples that need not exist"},
-        {"--spread PERCENT", "with --simulate: the counts differ by so much each way (0)"},
-        {"--seed S", "of all that is random (0)"},
-        {"--index-dir DIR", "folder of the shards' indexes (index --dir); else beside the shards"},
-        {"--json", "print the result as JSON"},
-};
-
-static int compare(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return (x > y) - (x < y);
-}
 
 static bool measure(const struct places *p, uint32_t batch, struct quality *q)
 {
@@ -299,121 +601,94 @@ static int run_many(const struct penstock_options *o, struct many *m, char **nam
 	return PS_EXIT_OK;
 }
 
-static void help(void)
+struct asked {
+	struct penstock_options o;
+	struct many many;
+	bool json, ranks;
+};
+
+static bool world_take(void *ctx, char *value)
 {
-	ps_help_print("Usage: penstock-loader shuffle-quality [OPTION...] SHARDS...\n\n"
-	              "Runs one epoch without decoding anything, and says how well its order is shuffled, "
-	              "beside a full\n"
-	              "permutation of the same samples.\n",
-	        options_help, PS_ARRAY_LEN(options_help),
-	        "Examples:\n"
-	        "  penstock-loader shuffle-quality 'train-{000..127}.tar'\n"
-	        "  penstock-loader shuffle-quality --shuffle-window 65536 train-*.tar\n"
-	        "  penstock-loader shuffle-quality --world 64 --batch 32 --simulate 512x200 --spread 10\n");
+	struct asked *q = ctx;
+	uint64_t v;
+
+	q->ranks = ps_arg_u64("--world", value, 1, 65536, &v);
+	q->o.world = q->ranks ? (uint32_t)v : 1;
+	return q->ranks;
 }
+
+static bool simulate_take(void *ctx, char *value)
+{
+	struct asked *q = ctx;
+
+	return simulate_parse(value, &q->many);
+}
+
+static const struct ps_flag flags[] = {
+        {.name = "order"},
+        {.name = "shuffle-window"},
+        {.name = "lanes"},
+        {.name = "batch"},
+        {"world", PS_FLAG_CALL, 0, "W", "how the epoch is dealt to so many ranks, of which none is run",
+                .take = world_take},
+        {.name = "ranks-per-node", .text = "with --world: ranks of a machine (1)"},
+        {.name = "homes", .text = "with --world: homes of shards, for caches that stay warm (1: none)"},
+        {"simulate", PS_FLAG_CALL, 0, "SxN", "with --world: S shards of N samples that need not exist",
+                .take = simulate_take},
+        {"spread", PS_FLAG_U32, offsetof(struct asked, many.spread), "PERCENT",
+                "with --simulate: the counts differ by so much each way (0)", 0, 100},
+        {.name = "seed"},
+        {.name = "index-dir"},
+        {"json", PS_FLAG_SET, offsetof(struct asked, json), .text = "print the result as JSON"},
+};
 
 int ps_cmd_shuffle_quality(int argc, char **argv)
 {
-	static const struct option longs[] = {{"order", required_argument, NULL, 'o'},
-	        {"shuffle-window", required_argument, NULL, 'w'}, {"lanes", required_argument, NULL, 'l'},
-	        {"batch", required_argument, NULL, 'b'}, {"world", required_argument, NULL, 'W'},
-	        {"ranks-per-node", required_argument, NULL, 'k'}, {"homes", required_argument, NULL, 'H'},
-	        {"simulate", required_argument, NULL, 'S'}, {"spread", required_argument, NULL, 'P'}, {"seed", required_argument, NULL, 's'},
-	        {"index-dir", required_argument, NULL, 'i'}, {"json", no_argument, NULL, 'j'},
-	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	static const char *const orders[] = {"none", "shards", "window", "permutation"};
-	struct penstock_options o;
+	static const struct ps_flags command = {
+	        "Usage: penstock-loader shuffle-quality [OPTION...] SHARDS...\n\n"
+	        "Runs one epoch without decoding anything, and says how well its order is shuffled, "
+	        "beside a full\n"
+	        "permutation of the same samples.\n",
+	        "Examples:\n"
+	        "  penstock-loader shuffle-quality 'train-{000..127}.tar'\n"
+	        "  penstock-loader shuffle-quality --shuffle-window 65536 train-*.tar\n"
+	        "  penstock-loader shuffle-quality --world 64 --batch 32 --simulate 512x200 --spread 10\n",
+	        flags, PS_ARRAY_LEN(flags), offsetof(struct asked, o)};
 	struct penstock_field field;
-	struct many many = {0};
-	uint64_t v = 0;
-	bool json = false, ok = true, ranks = false;
-	int c;
+	struct asked q = {0};
+	int r;
 
-	penstock_options_init(&o, sizeof(o));
+	penstock_options_init(&q.o, sizeof(q.o));
 	penstock_field_init(&field, sizeof(field), "no.such.field", PENSTOCK_BYTES);
 	field.optional = 1;
-	o.fields = &field;
-	o.nfields = 1;
-	o.epochs = 1;
-	o.on_error = PENSTOCK_SKIP;
-	opterr = 0;
-	while (ok && (c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
-		switch (c) {
-		case 'o':
-			ok = ps_arg_choice("--order", optarg, orders, 4, &o.order);
-			break;
-		case 'w':
-			ok = ps_arg_u64("--shuffle-window", optarg, 1, 1 << 24, &v);
-			o.shuffle_window = (uint32_t)v;
-			break;
-		case 'l':
-			ok = ps_arg_u64("--lanes", optarg, 1, 16384, &v);
-			o.lanes = (uint32_t)v;
-			break;
-		case 'b':
-			ok = ps_arg_u64("--batch", optarg, 1, 65536, &v);
-			o.batch = (uint32_t)v;
-			break;
-		case 'W':
-			ok = ps_arg_u64("--world", optarg, 1, 65536, &v);
-			o.world = (uint32_t)v;
-			ranks = true;
-			break;
-		case 'k':
-			ok = ps_arg_u64("--ranks-per-node", optarg, 1, 65536, &v);
-			o.ranks_per_node = (uint32_t)v;
-			break;
-		case 'H':
-			ok = ps_arg_u64("--homes", optarg, 1, 16384, &v);
-			o.homes = (uint32_t)v;
-			break;
-		case 'S':
-			ok = simulate_parse(optarg, &many);
-			break;
-		case 'P':
-			ok = ps_arg_u64("--spread", optarg, 0, 100, &v);
-			many.spread = (uint32_t)v;
-			break;
-		case 's':
-			ok = ps_arg_u64("--seed", optarg, 0, UINT64_MAX, &o.seed);
-			break;
-		case 'i':
-			o.index_dir = optarg;
-			break;
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			help();
-			return PS_EXIT_OK;
-		default:
-			ps_option_complain(argv, longs, c);
-			return PS_EXIT_USAGE;
-		}
-	}
-	if (!ok)
-		return PS_EXIT_USAGE;
-	if ((many.simulated || o.ranks_per_node || o.homes) && !ranks) {
+	q.o.fields = &field;
+	q.o.nfields = 1;
+	q.o.epochs = 1;
+	q.o.on_error = PENSTOCK_SKIP;
+	r = ps_flags_read(&command, &q, argc, argv);
+	if (r >= 0)
+		return r;
+	if ((q.many.simulated || q.o.ranks_per_node || q.o.homes) && !q.ranks) {
 		ps_complain("--simulate, --ranks-per-node and --homes need --world");
 		return PS_EXIT_USAGE;
 	}
-	if (ranks && (o.order == PENSTOCK_ORDER_NONE || o.order == PENSTOCK_ORDER_PERMUTATION)) {
+	if (q.ranks && (q.o.order == PENSTOCK_ORDER_NONE || q.o.order == PENSTOCK_ORDER_PERMUTATION)) {
 		ps_complain("--world looks at orders window and shards only");
 		return PS_EXIT_USAGE;
 	}
-	if (o.ranks_per_node && o.world % o.ranks_per_node) {
-		ps_complain("--ranks-per-node %u: must divide --world %u", o.ranks_per_node, o.world);
+	if (q.o.ranks_per_node && q.o.world % q.o.ranks_per_node) {
+		ps_complain("--ranks-per-node %u: must divide --world %u", q.o.ranks_per_node, q.o.world);
 		return PS_EXIT_USAGE;
 	}
-	if (many.simulated && optind < argc) {
+	if (q.many.simulated && optind < argc) {
 		ps_complain("--simulate reads no shards, but %s is given", argv[optind]);
 		return PS_EXIT_USAGE;
 	}
-	if (ranks && (many.simulated || optind < argc))
-		return run_many(&o, &many, argv + optind, (size_t)(argc - optind), json);
+	if (q.ranks && (q.many.simulated || optind < argc))
+		return run_many(&q.o, &q.many, argv + optind, (size_t)(argc - optind), q.json);
 	if (optind == argc) {
 		ps_complain("no shards (see penstock-loader shuffle-quality --help)");
 		return PS_EXIT_USAGE;
 	}
-	return run(&o, argv + optind, (size_t)(argc - optind), json);
+	return run(&q.o, argv + optind, (size_t)(argc - optind), q.json);
 }

@@ -5,25 +5,12 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "base/fnv.h"
-#include "shard/tar_out.h"
+#include "base/hash.h"
+#include "shard/file/file.h"
 #include "tools/groups.h"
-#include "tools/out_name.h"
-#include "tools/progress.h"
 #include "tools/tools.h"
 
 #define MAX_PARTS 512
-
-static const struct ps_option_help options_help[] = {
-        {"--max-size SIZE", "bytes of a shard before compression, as 256M [1G]"},
-        {"--max-count N", "samples of a shard [no limit]"},
-        {"--parts N", "deal the samples in turn to N shards, whatever their size"},
-        {"--shares NAME=SHARE,...",
-                "into several sets by a hash of the key, as train=0.95,val=0.05; OUT holds {}"},
-        {"--zstd LEVEL", "compress, 1 to 19 [3 where OUT ends in .zst]"},
-        {"--force", "write over shards that are there"},
-        {"--json", "a JSON object a line for each shard"},
-};
 
 /* One sequence of shards that is written. */
 struct sink {
@@ -44,7 +31,7 @@ struct split {
 	struct sink sinks[MAX_PARTS];
 	size_t nsinks;
 	uint64_t samples, shards;
-	struct ps_progress progress;
+	struct ps_tool_progress progress;
 };
 
 static int sink_close(struct split *s, struct sink *sink, struct ps_load_error *err)
@@ -58,7 +45,7 @@ static int sink_close(struct split *s, struct sink *sink, struct ps_load_error *
 		return r;
 	sink->out = NULL;
 	s->shards++;
-	ps_progress_add(&s->progress, 1, 0);
+	ps_tool_progress_add(&s->progress, 1, 0);
 	if (!s->json)
 		return 0;
 	printf("{\"shard\": ");
@@ -119,7 +106,7 @@ static int group_take(struct split *s, const struct ps_group *g, struct ps_load_
 	s->samples++;
 	sink->count++;
 	sink->nbytes += g->tar_nbytes;
-	ps_progress_add(&s->progress, 0, g->tar_nbytes);
+	ps_tool_progress_add(&s->progress, 0, g->tar_nbytes);
 	return r;
 }
 
@@ -140,17 +127,17 @@ static int shard_take(struct split *s, const char *path, struct ps_load_error *e
 	return r;
 }
 
-static int split_run(struct split *s, const struct ps_list *shards)
+static int split_run(struct split *s, const struct ps_shard_list *shards)
 {
 	struct ps_load_error err = {0};
 	int r = 0;
 
-	ps_progress_begin(&s->progress, "split", "shards", 0);
+	ps_tool_progress_begin(&s->progress, "split", "shards", 0);
 	for (size_t i = 0; i < shards->n && r == 0; i++)
 		r = shard_take(s, shards->names[i], &err);
 	for (size_t i = 0; i < s->nsinks && r == 0; i++)
 		r = sink_close(s, &s->sinks[i], &err);
-	ps_progress_end(&s->progress);
+	ps_tool_progress_end(&s->progress);
 	if (r < 0) {
 		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;
@@ -244,44 +231,39 @@ static void split_free(struct split **ps)
 	free(s);
 }
 
-static bool option_take(struct split *s, int c)
-{
-	uint64_t level;
+#define AT(member) offsetof(struct split, member)
 
-	switch (c) {
-	case 's':
-		return ps_arg_bytes("--max-size", optarg, &s->max_size);
-	case 'n':
-		return ps_arg_u64("--max-count", optarg, 1, UINT64_MAX, &s->max_count);
-	case 'p':
-		return ps_arg_u64("--parts", optarg, 1, MAX_PARTS, &s->parts);
-	case 'S':
-		s->shares = optarg;
-		return true;
-	case 'z':
-		if (!ps_arg_u64("--zstd", optarg, 1, PS_TAR_OUT_MAX_LEVEL, &level))
-			return false;
-		s->level = (int)level;
-		return true;
-	case 'f':
-		s->force = true;
-		return true;
-	default:
-		s->json = true;
-		return true;
-	}
-}
+static const struct ps_flag flags[] = {
+        {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE", "bytes of a shard before compression, as 256M [1G]"},
+        {"max-count", PS_FLAG_U64, AT(max_count), "N", "samples of a shard [no limit]", 1, UINT64_MAX},
+        {"parts", PS_FLAG_U64, AT(parts), "N", "deal the samples in turn to N shards, whatever their size", 1,
+                MAX_PARTS},
+        {"shares", PS_FLAG_TEXT, AT(shares), "NAME=SHARE,...",
+                "into several sets by a hash of the key, as train=0.95,val=0.05; OUT holds {}"},
+        {"zstd", PS_FLAG_U32, AT(level), "LEVEL", "compress, 1 to 19 [3 where OUT ends in .zst]", 1,
+                PS_TAR_OUT_MAX_LEVEL},
+        {"force", PS_FLAG_SET, AT(force), .text = "write over shards that are there"},
+        {"json", PS_FLAG_SET, AT(json), .text = "a JSON object a line for each shard"},
+};
 
 int ps_cmd_split(int argc, char **argv)
 {
-	static const struct option longs[] = {{"max-size", required_argument, NULL, 's'},
-	        {"max-count", required_argument, NULL, 'n'}, {"parts", required_argument, NULL, 'p'},
-	        {"shares", required_argument, NULL, 'S'}, {"zstd", required_argument, NULL, 'z'},
-	        {"force", no_argument, NULL, 'f'}, {"json", no_argument, NULL, 'j'},
-	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	__attribute__((cleanup(ps_list_fini))) struct ps_list shards = {0};
+	static const struct ps_flags command = {
+	        "Usage: penstock-loader split [OPTION...] SHARDS... OUT\n\n"
+	        "Writes the samples of shards, in their order, into shards of other "
+	        "sizes, or into several "
+	        "sets.\nOUT names them: train-%06d.tar, or .tar.zst. Samples are never "
+	        "cut. Compressed "
+	        "shards are read, too.\n",
+	        "Examples:\n"
+	        "  penstock-loader split --max-size 256M big.tar 'small-%04d.tar'\n"
+	        "  penstock-loader split --parts 64 'train-{000..009}.tar' 'even-%03d.tar'\n"
+	        "  penstock-loader split --shares train=0.95,val=0.05 all-*.tar "
+	        "'{}-%05d.tar'\n",
+	        flags, PS_ARRAY_LEN(flags), 0};
+	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	__attribute__((cleanup(split_free))) struct split *s = calloc(1, sizeof(*s));
-	int c, r;
+	int r;
 
 	if (!s) {
 		ps_complain("out of memory");
@@ -289,32 +271,9 @@ int ps_cmd_split(int argc, char **argv)
 	}
 	s->max_size = UINT64_C(1) << 30;
 	s->max_count = UINT64_MAX;
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
-		switch (c) {
-		case 'h':
-			ps_help_print("Usage: penstock-loader split [OPTION...] SHARDS... OUT\n\n"
-			              "Writes the samples of shards, in their order, into shards of other "
-			              "sizes, or into several "
-			              "sets.\nOUT names them: train-%06d.tar, or .tar.zst. Samples are never "
-			              "cut. Compressed "
-			              "shards are read, too.\n",
-			        options_help, PS_ARRAY_LEN(options_help),
-			        "Examples:\n"
-			        "  penstock-loader split --max-size 256M big.tar 'small-%04d.tar'\n"
-			        "  penstock-loader split --parts 64 'train-{000..009}.tar' 'even-%03d.tar'\n"
-			        "  penstock-loader split --shares train=0.95,val=0.05 all-*.tar "
-			        "'{}-%05d.tar'\n");
-			return PS_EXIT_OK;
-		case ':':
-		case '?':
-			ps_option_complain(argv, longs, c);
-			return PS_EXIT_USAGE;
-		default:
-			if (!option_take(s, c))
-				return PS_EXIT_USAGE;
-		}
-	}
+	r = ps_flags_read(&command, s, argc, argv);
+	if (r >= 0)
+		return r;
 	if (argc - optind < 2) {
 		ps_complain("needs shards and a name for the new ones (see penstock-loader split --help)");
 		return PS_EXIT_USAGE;

@@ -7,11 +7,14 @@
 
 #include <getopt.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "base/cleanup.h"
-#include "shard/list.h"
+#include "base/error.h"
+#include "shard/shard.h"
 
 enum {
 	PS_EXIT_OK = 0,
@@ -39,15 +42,42 @@ void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
 /* The same of a text of the library: options that it names become the flags that set them. */
 void ps_loader_complain(const char *prefix, const char *text);
 
-/* The line for what getopt_long() just refused with c: '?', or ':' with a short list that begins so. */
-void ps_option_complain(char **argv, const struct option *longs, int c);
+/* -- Options of a command ------------------------------------------------------------------------------- */
 
-/* Prints the help of a command: its text up to the options, and the table of options. */
-struct ps_option_help {
-	const char *name; /* "--batch N" */
-	const char *text;
+enum ps_flag_kind {
+	PS_FLAG_LOADER, /* the loader's option of that name (option/option.h), which has what is not said here */
+	PS_FLAG_SET,    /* bool; it takes no value */
+	PS_FLAG_TEXT,   /* const char *, borrowed from argv */
+	PS_FLAG_U32,    /* or int; least to most */
+	PS_FLAG_U64,
+	PS_FLAG_BYTES, /* uint64_t, as ps_arg_bytes() */
+	PS_FLAG_CALL,  /* take() */
 };
-void ps_help_print(const char *usage, const struct ps_option_help *options, size_t n, const char *examples);
+
+/* One option: its line of --help, its name for getopt_long(), and where its value goes. */
+struct ps_flag {
+	const char *name; /* "max-size" */
+	enum ps_flag_kind kind;
+	size_t at; /* in the command's struct */
+	const char *arg, *text; /* "SIZE", "bytes of a shard ..." */
+	uint64_t least, most;
+	bool (*take)(void *ctx, char *value); /* complains and returns false */
+};
+
+#define PS_FLAGS_MAX 64
+
+struct ps_flags {
+	const char *usage, *examples; /* of --help, before and after the options */
+	const struct ps_flag *flags;
+	size_t n;
+	size_t loader_at; /* of the penstock_options in the command's struct */
+};
+
+/* Reads the options into the command's struct; arguments are argv[optind..] then. An exit code (after --help, or a
+ * complaint), or -1: go on. */
+int ps_flags_read(const struct ps_flags *flags, void *ctx, int argc, char **argv);
+
+/* -- Values ---------------------------------------------------------------------------------------------- */
 
 /* A number in decimal, between least and most. Complains and returns false. */
 bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret_value);
@@ -55,7 +85,7 @@ bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t m
 /* A number of bytes: 1000, 64K, 512M, 2G (powers of 1024). Complains and returns false. */
 bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value);
 
-struct ps_column_spec; /* shard/index_column.h */
+struct ps_column_spec; /* shard/index/index.h */
 
 /* Declares one more column of an index, of PS_INDEX_MAX_COLUMNS. Complains and returns false. */
 bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n);
@@ -69,7 +99,7 @@ bool ps_arg_choice(
 int ps_folder_make(const char *path, struct ps_load_error *err) PS_MUST_USE;
 
 /* Adds the words behind the options to a list; PS_EXIT_OK if there is a shard, else complains. */
-int ps_shards_take(int argc, char **argv, struct ps_list *shards);
+int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards);
 
 /* "s" but for 1: "%ju shard%s". */
 const char *ps_plural(uint64_t n);
@@ -79,5 +109,61 @@ void ps_plain_print(FILE *out, const char *text);
 
 /* Bytes as a JSON string. Those that are not UTF-8 become \udcXX, as Python's surrogateescape reads them. */
 void ps_json_print(FILE *out, const char *text);
+
+/* -- SHA-256 of a shard ---------------------------------------------------------------------------------- */
+
+/* As `sha256sum` prints it.
+ *
+ * Ownership: the caller's, until free.   Threads: one at a time.   Blocks: of a file, on the disk.
+ * Errors: 0 or -errno with a text that names the file. */
+#define PS_DIGEST_NBYTES 32
+
+struct ps_digest;
+
+struct ps_digest *ps_digest_new(void); /* NULL: out of memory */
+void ps_digest_add(struct ps_digest *digest, const void *p, size_t n);
+void ps_digest_finish(struct ps_digest *digest, uint8_t ret_sha256[static PS_DIGEST_NBYTES]);
+void ps_digest_free(struct ps_digest *digest); /* NULL is allowed */
+
+/* Of a whole file. */
+int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_load_error *err) PS_MUST_USE;
+
+/* -- Progress -------------------------------------------------------------------------------------------- */
+
+/* A line on stderr that tells how far long work has come; only where stderr is a terminal.
+ *
+ * Threads: any may count; the line is redrawn by whoever finds it old. */
+struct ps_tool_progress {
+	bool shown;
+	const char *what, *unit; /* "pack", "shards" */
+	uint64_t total;          /* units; 0: not known */
+	pthread_mutex_t lock;    /* all below */
+	uint64_t done, nbytes;
+	double began, drawn;
+};
+
+void ps_tool_progress_begin(struct ps_tool_progress *progress, const char *what, const char *unit, uint64_t total);
+void ps_tool_progress_add(struct ps_tool_progress *progress, uint64_t units, uint64_t nbytes);
+void ps_tool_progress_wipe(struct ps_tool_progress *progress); /* so that lines can be printed */
+void ps_tool_progress_end(struct ps_tool_progress *progress);  /* wipes it, too */
+
+/* -- Names of shards that are written -------------------------------------------------------------------- */
+
+/* Names of shards that are written: a pattern with one number in it, "train-%06d.tar".
+ *
+ * Threads: any.   Errors: complains on stderr and returns false, or NULL when memory is short; or -errno. */
+
+/* True if there is exactly one %d or %0Nd, and no other %. */
+bool ps_out_pattern_check(const char *pattern);
+
+/* The nth name, which the caller frees. */
+char *ps_out_name(const char *pattern, uint64_t n);
+
+/* The zstd level for a name: `level`, or 3 where that is 0 and the name ends in .zst. Complains if the name
+ * and the level contradict each other. */
+bool ps_out_level(const char *pattern, int level, int *ret_level);
+
+/* Makes the directory of the nth name, and refuses to write over the name itself unless `force`. */
+int ps_out_prepare(const char *name, bool force, struct ps_load_error *err) PS_MUST_USE;
 
 #endif

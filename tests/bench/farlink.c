@@ -1,10 +1,11 @@
 /* A link to a far origin, for kernels without sch_netem: a TCP proxy on loopback that delays and paces.
  *
  * What a client sees of RTT R and rate B a connection: the first bytes it sends take 2 R to be answered (the
- * handshake, and the request), later ones R; the answer comes at B bytes a second at most, and in the first round
- * trips as slowly as TCP starts (ten packets, doubled each R). The whole of R is spent on the way to the server:
- * whoever asks and is answered cannot tell that from half of it each way, and the answer, the bulk, can then be
- * spliced from socket to socket without being copied, so that the link is cheaper than those who are measured. */
+ * handshake, and the request), later ones R; the answer comes at B bytes a second at most, and in the first
+ * round trips as slowly as TCP starts (ten packets, doubled each R). The whole of R is spent on the way to
+ * the server: a client cannot tell that from half of it each way, and the answer, the
+ * bulk, can then be spliced from socket to socket without being copied, so that the link costs less than
+ * the programs that are measured. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -108,7 +109,8 @@ static void take_client(int fd)
 		die("out of memory");
 	c->pipe[0] = c->pipe[1] = -1;
 	c->client = (struct end){.conn = c, .fd = fd};
-	c->server = (struct end){.conn = c, .fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+	c->server =
+	        (struct end){.conn = c, .fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
 	c->last = &c->first;
 	c->window = FIRST_WINDOW;
 	c->filled_ns = now_ns();
@@ -215,7 +217,8 @@ static void move_down(struct conn *c, uint64_t now)
 				c->server_ended = true;
 				c->server.readable = false;
 			} else if (errno == EAGAIN) {
-				c->server.readable = c->in_pipe > 0; /* or the pipe was full of small pieces */
+				c->server.readable =
+				        c->in_pipe > 0; /* or the pipe was full of small pieces */
 			} else {
 				c->dead = true;
 			}
@@ -238,7 +241,7 @@ static void move_down(struct conn *c, uint64_t now)
 	c->dead = c->dead || (c->server_ended && !c->in_pipe);
 }
 
-/* Everything that can move does. How long nothing will, in ms; -1: until epoll tells something. */
+/* Everything that can move does. How long nothing will, in ms; -1: until epoll reports something. */
 static int work(void)
 {
 	uint64_t now = now_ns();

@@ -18,8 +18,7 @@
 #include "device/kernels.h"
 #include "device/nvjpeg_library.h"
 #include "gpu_common.h"
-#include "image/resize.h"
-#include "image/resize_axis.h"
+#include "image/picture.h"
 
 #define SOURCE_W 500u
 #define SOURCE_H 375u

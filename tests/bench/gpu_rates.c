@@ -19,7 +19,7 @@
 
 #include "base/cleanup.h"
 #include "device/device.h"
-#include "device/make_cuda.h"
+#include "device/private.h"
 #include "gpu_common.h"
 #include "penstock.h"
 

@@ -18,7 +18,7 @@
 #include "base/cleanup.h"
 #include "penstock.h"
 #include "public.h"
-#include "shard/tar_out.h"
+#include "shard/file/file.h"
 #include "tools/bench_step.h"
 
 #define SAMPLES 1000

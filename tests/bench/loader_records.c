@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "penstock.h"
+#include "shard/file/file.h"
 #include "shard/shard.h"
-#include "shard/tar.h"
 
 #define SHARDS 64
 

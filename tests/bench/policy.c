@@ -1,8 +1,8 @@
 /* The cache policies over simulated runs: the code that the store runs (policy, plans), without a disk,
- * against LRU and against the best that anybody could do who knows the whole future (Belady). --help tells
+ * against LRU and against the optimum with the whole future known (Belady). --help says
  * the options.
  *
- * A shard is of size 1; a node's cache is a share of the whole dataset; each epoch deals all shards anew, in
+ * A shard is of size 1; a node's cache is a share of the whole dataset; each epoch deals all shards again, in
  * another order, to all nodes. What is counted is after the first epoch. */
 #include <errno.h>
 #include <getopt.h>
@@ -14,7 +14,6 @@
 
 #include "base/cleanup.h"
 #include "base/hash.h"
-#include "policy/plans.h"
 #include "policy/policy.h"
 
 #define DATASET 1

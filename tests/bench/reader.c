@@ -1,5 +1,5 @@
-/* Reads files as programs do and tells what it cost: one line of JSON. C, so that small reads measure the mount and
- * not an interpreter. */
+/* Reads files as programs do and prints what it cost: one line of JSON. C, so that small reads measure the
+ * mount and not an interpreter. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -50,7 +50,8 @@ static uint64_t next_random(uint64_t *state)
 	return *state * UINT64_C(2685821657736338717);
 }
 
-static void read_file(const struct job *job, const char *path, char *buffer, double start, struct outcome *out)
+static void read_file(
+        const struct job *job, const char *path, char *buffer, double start, struct outcome *out)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	uint64_t state = job->seed | 1;

@@ -59,7 +59,7 @@ static inline void test_write_file(const char *dir, const char *name, const char
 		abort();
 }
 
-/* Runs this program anew with one argument after its name, which main() must know, and waits: for children
+/* Runs this program again with one argument after its name, which main() must know, and waits: for children
  * that die in the middle. Not a mere fork: ThreadSanitizer takes no threads after one. */
 static inline int test_run_self(const char *what, const char *dir)
 {
@@ -109,7 +109,7 @@ static inline struct ps_object *test_object_get(
 	return object;
 }
 
-/* Object number i of so many bytes. */
+/* Object number i, of this size. */
 static inline struct ps_object *test_object(struct ps_store *store, unsigned i, uint64_t size)
 {
 	return test_object_get(store, i, size, true);

@@ -11,7 +11,8 @@
 #include "base/checksum.h"
 #include "base/size.h"
 
-/* Of "123456789"; the CRCs are their catalogue's check values, the others those of md5sum, sha*sum, git hash-object. */
+/* Of "123456789"; the CRCs are their catalogue's check values, the others those of md5sum, sha*sum, git
+ * hash-object. */
 static const char *const known[] = {
         "md5:25f9e794323b453885f5181f1b624d0b",
         "sha1:f7c3bc1d808e04732adf679965ccc34ca7ae3441",
@@ -62,8 +63,9 @@ static void a_changed_byte_does_not_match(void **state)
 
 static void only_known_forms_are_taken(void **state)
 {
-	static const char *const bad[] = {"", ":", "sha256", "sha256:", "sha256:12", "md4:25f9e794323b453885f5181f1b624d0b",
-	        "crc32c:e306928g", "crc32c:e30692833", "crc32c:e3069283-2", " crc32c:e3069283", "crc32c e3069283"};
+	static const char *const bad[] = {"", ":", "sha256", "sha256:", "sha256:12",
+	        "md4:25f9e794323b453885f5181f1b624d0b", "crc32c:e306928g", "crc32c:e30692833",
+	        "crc32c:e3069283-2", " crc32c:e3069283", "crc32c e3069283"};
 	char text[PS_CHECKSUM_LEN] = "untouched";
 
 	(void)state;

@@ -1,7 +1,7 @@
 /* Parts of blocks: kept, checked, completed, forgotten. */
 #include <errno.h>
 
-#include "base/crc.h"
+#include "base/checksum.h"
 #include "cache_test.h"
 
 #define MIB TEST_MIB

@@ -1,6 +1,6 @@
-/* The order of steps on the disk, where another order would go unnoticed until a kill: what is held up, refused or
- * damaged in between leaves no row that vouches for bytes which are not there. The linker puts us between the store
- * and its index (--wrap). */
+/* The order of steps on the disk, where another order would go unnoticed until a kill: what is held up,
+ * refused or damaged in between leaves no row that vouches for bytes which are not there. The linker puts us
+ * between the store and its index (--wrap). */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,7 +9,7 @@
 #include <rocksdb/c.h>
 
 #include "cache_test.h"
-#include "index/rows.h"
+#include "index/index_private.h"
 
 /* Two extents, of which each has a row of its own: what is written to one leaves the other's row alone. */
 #define SIZE (66 * TEST_MIB)
@@ -139,8 +139,8 @@ static void an_eviction_comes_after_the_commit_that_is_under_way(void **state)
 	assert_false(early);
 }
 
-/* A batch that was refused tells all of an object anew, but nothing of what is on its way out: that batch may come to the
- * index behind the one that takes the row away. */
+/* After a refused batch the next one has all of an object again, but nothing of what is being evicted: that
+ * batch may reach the index after the one that deletes the row. */
 static void a_hole_has_no_row_that_a_batch_under_way_puts_back(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
@@ -261,7 +261,8 @@ static void release_unlink(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Made earlier, it would be in the file that goes: cached to all who look, and gone with the next start. */
+/* Made earlier, it would be in the file that is evicted: cached to all readers, and lost with the next
+ * start. */
 static void an_object_is_made_again_after_its_file_has_gone(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, "lru");
@@ -308,7 +309,7 @@ static void *fill(void *arg)
 	return NULL;
 }
 
-/* Who needs no more than what is on its way out waits for that, and takes nothing away from anybody else. */
+/* A writer that needs no more than what is being evicted waits for that, and displaces nothing else. */
 static void what_is_on_its_way_out_is_room_for_who_waits(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * TEST_MIB, "lru");
@@ -381,7 +382,8 @@ static void what_a_refused_batch_told_is_told_again_by_the_next(void **state)
 	ps_store_close(store);
 }
 
-/* An eviction deletes rows, too: those that it could not delete may not vouch for the holes of the file made next. */
+/* An eviction deletes rows, too: those that it could not delete may not vouch for the holes of the file made
+ * next. */
 static void rows_that_could_not_be_deleted_are_before_the_object_is_made_again(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -418,11 +420,11 @@ static void damage_object_row(const char *dir, const struct ps_id *id)
 	char path[4096];
 	struct ps_index *index = NULL;
 	struct ps_kv_batch *batch = ps_kv_batch_new();
-	struct ps_key key;
+	struct ps_index_key key;
 
 	snprintf(path, sizeof path, "%s/cache/index", dir);
 	assert_int_equal(ps_index_open(path, &index, NULL), 0);
-	ps_key_id(&key, 'O', id);
+	ps_index_key_id(&key, 'O', id);
 	ps_kv_batch_put(batch, key.bytes, key.n, "?", 1);
 	assert_int_equal(ps_kv_write(index->kv, batch), 0);
 	ps_kv_batch_free(batch);

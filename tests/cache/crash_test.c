@@ -4,7 +4,7 @@
  * before it, once just after it. The linker puts us between the store and those calls (--wrap), so that every
  * step there is, or will be, is one to die at; what RocksDB does by itself is one step. For a power cut the
  * child first takes back what it has not synced: bytes of data files become zeros, the index's log ends where
- * it was synced. It tells of the blocks that must have outlived it in a page that it shares with the parent,
+ * it was synced. It lists the blocks that must survive it in a page that it shares with the parent,
  * which opens the store and looks at every block. */
 #include <errno.h>
 #include <signal.h>

@@ -1,15 +1,19 @@
 /* Each source of credentials against a server that behaves as the cloud's does; how keys are renewed. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "cloud.h"
 #include "credentials/credentials.h"
@@ -42,9 +46,10 @@ static void set(struct test *t, const char *name, const char *fmt, ...)
 /* A home of its own, and no metadata server but what a test names. */
 static int set_up(void **state)
 {
-	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "say.imds", "say.sts", "say.container", "fail.imds", "fail.sts",
-	        "fail.container", "fail.token", "fail.google", "ttl", "token.container", "token.web",
-	        "token.refresh", "token.sso", "boto", "asked", "external_id", "credentials", "config", "answer.json",
+	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "say.imds", "say.sts",
+	        "say.container", "fail.imds", "fail.sts", "fail.container", "fail.token", "fail.google",
+	        "ttl", "token.container", "token.web", "token.refresh", "token.sso", "boto", "asked",
+	        "external_id", "credentials", "config", "answer.json",
 	        "application_default_credentials.json"};
 	struct test *t = calloc(1, sizeof *t);
 
@@ -81,7 +86,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* The result of asking anew. */
+/* The result of asking again. */
 static int open_and_wait(struct test *t)
 {
 	close_it(t);
@@ -224,6 +229,11 @@ static void what_would_break_a_header_is_refused(void **state)
 	set(t, "AWS_ACCESS_KEY_ID", "ENV\r\nX-Evil: 1");
 	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
 	fails(t, "AWS_ACCESS_KEY_ID and its companions: ", "");
+	unset(t);
+	unset(t);
+	set(t, "AWS_ACCESS_KEY_ID", "ENV ,Credential=other");
+	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
+	fails(t, "AWS_ACCESS_KEY_ID and its companions: ", "");
 }
 
 static void half_a_key_is_told_by_the_name_of_the_other_half(void **state)
@@ -242,7 +252,8 @@ static void what_a_profile_lacks_is_told(void **state)
 	static const char *const profiles[][2] = {
 	        {"role_arn = arn:aws:iam::1:role/x",
 	                "role_arn without source_profile, credential_source or web_identity_token_file"},
-	        {"aws_access_key_id = K", "aws_access_key_id without aws_secret_access_key, or the other way round"},
+	        {"aws_access_key_id = K",
+	                "aws_access_key_id without aws_secret_access_key, or the other way round"},
 	        {"sso_start_url = https://x/start\nsso_region = eu-west-1",
 	                "sso_start_url, sso_region, sso_account_id and sso_role_name are not all there"},
 	        {"credential_process = kill -9 $$", "killed by signal 9"},
@@ -256,6 +267,13 @@ static void what_a_profile_lacks_is_told(void **state)
 	        {"{\"Version\": 1, \"message\": \"log in again\"}", "the answer says: log in again"},
 	        {"{\"Version\": 1}", "the answer has no AccessKeyId"},
 	        {"{\"Version\": 1, \"AccessKeyId\": \"K\"}", "the answer has no SecretAccessKey"},
+#define KEY_UNTIL(end)                                                                          \
+	"{\"Version\": 1, \"AccessKeyId\": \"K\", \"SecretAccessKey\": \"hush\", \"Expiration\": " end "}"
+	        {KEY_UNTIL("true"), "Expiration is no time"},
+	        {KEY_UNTIL("0"), "Expiration is no time"},
+	        {KEY_UNTIL("\"tomorrow\""), "Expiration is no time"},
+	        {KEY_UNTIL("1000000000000"), "they ended at 2001-09-09T01:46:40Z"},
+	        {KEY_UNTIL("\"2001-09-09T01:46:40Z\""), "they ended at 2001-09-09T01:46:40Z"},
 	};
 	struct test *t = *state;
 
@@ -266,7 +284,7 @@ static void what_a_profile_lacks_is_told(void **state)
 	}
 	for (size_t i = 0; i < PS_ARRAY_LEN(answers); i++) {
 		put_answer(answers[i][0]);
-		fails(t, answers[i][1], "credential_process");
+		fails(t, answers[i][1], strstr(answers[i][1], "ended") ? "K" : "credential_process");
 	}
 	t->options.profile = "absent";
 	fails(t, "profile absent: neither in ", "/config");
@@ -298,6 +316,33 @@ static void profiles_of_both_files(void **state)
 	fails(t, "credentials", "line 2");
 	ps_cloud_put(&cloud, "credentials", "[two words]\naws_access_key_id = KEYS\n");
 	fails(t, "two words", "aws_secret_access_key");
+	ps_cloud_put(&cloud, "credentials", NULL);
+	/* The last line counts, as with everybody else; a quote alone is a name. */
+	set(t, "AWS_PROFILE", "\"");
+	ps_cloud_put(&cloud, "config",
+	        "[profile \"]\naws_access_key_id = FIRST\naws_secret_access_key = hush\n"
+	        "aws_access_key_id = LAST\n");
+	t->options.profile = "\"";
+	comes(t, "LAST");
+}
+
+static void a_file_that_comes_in_pieces_is_read_whole(void **state)
+{
+	struct test *t = *state;
+
+	char text[8192] = "[default]\naws_access_key_id = PIECES\n#";
+	size_t n = strlen(text);
+
+	/* The first piece is large: it belongs to another user. */
+	memset(text + n, '-', sizeof text - n);
+	strcpy(text + sizeof text - 64, "\naws_secret_access_key = hush\n");
+	ps_cloud_put(&cloud, "credentials", text);
+	faults_trickle(true);
+	ps_autofd int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(read(other, text, sizeof text), 0);
+	comes(t, "PIECES");
+	ps_autokey struct ps_key *key = key_of(t);
+	assert_string_equal(key->secret, "hush");
 }
 
 static void a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused(void **state)
@@ -352,11 +397,52 @@ static void a_command(void **state)
 	fails(t, "credential_process", "64 KiB");
 	ps_cloud_put(&cloud, "config", "[default]\ncredential_process = /nowhere/hushed\n");
 	fails(t, "credential_process", "no such command");
-	/* It has none of our descriptors. */
+	/* It has none of our descriptors, and what it writes to stderr is not shown. */
+	int ours = dup(0); /* not close-on-exec, as a library may leave one */
 	ps_cloud_put(&cloud, "config",
 	        "[default]\ncredential_process = test \"$(ls /proc/self/fd | tr -d '\\n')\" = 0123 || exit "
-	        "9; exit 4\n");
+	        "9; test \"$(readlink /proc/self/fd/2)\" = /dev/null || exit 8; exit 4\n");
 	fails(t, "credential_process", "exit status 4");
+	close(ours);
+}
+
+/* State of a process; 0: there is none. */
+static char state_of(int pid)
+{
+	char path[64], state = 0;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	FILE *f = fopen(path, "re");
+	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+		state = 0;
+	if (f)
+		fclose(f);
+	return state;
+}
+
+static void the_children_of_a_command_that_is_given_up_end_with_it(void **state)
+{
+	struct test *t = *state;
+	char text[512];
+	int pid = 0;
+
+	set(t, "PATH", "%s", "/usr/bin:/bin");
+	/* A child of its own that writes no more, and would not notice by itself. */
+	snprintf(text, sizeof text, "credential_process = sleep 600 >/dev/null & echo $! >%s/asked; yes hush",
+	        cloud.dir);
+	put_profile(text);
+	fails(t, "credential_process", "64 KiB");
+	snprintf(text, sizeof text, "%s/asked", cloud.dir);
+	FILE *f = fopen(text, "re");
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%d", &pid), 1);
+	fclose(f);
+	for (int i = 0; i < 250 && state_of(pid) && state_of(pid) != 'Z'; i++)
+		nap(20);
+	bool lives = state_of(pid) && state_of(pid) != 'Z';
+	if (lives)
+		kill(pid, SIGKILL);
+	assert_false(lives);
 }
 
 static void a_command_that_hangs_does_not_keep_the_end_waiting(void **state)
@@ -394,7 +480,12 @@ static void roles_are_assumed_with_the_keys_of_another_profile(void **state)
 	        "[profile wrong]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = base\nexternal_id = "
 	        "other\n"
 	        "[profile env]\nrole_arn = arn:aws:iam::1:role/x\ncredential_source = "
-	        "Environment\nexternal_id = ext=1\n");
+	        "Environment\nexternal_id = ext=1\n"
+	        "[profile 1]\nrole_arn = r\nsource_profile = 2\n[profile 2]\nrole_arn = r\nsource_profile = 3\n"
+	        "[profile 3]\nrole_arn = r\nsource_profile = 4\n[profile 4]\nrole_arn = r\nsource_profile = 5\n"
+	        "[profile 5]\nrole_arn = r\nsource_profile = 6\n[profile 6]\nrole_arn = r\nsource_profile = 7\n"
+	        "[profile 7]\nrole_arn = r\nsource_profile = 8\n[profile 8]\nrole_arn = r\nsource_profile = 9\n"
+	        "[profile 9]\nrole_arn = r\nsource_profile = missing\n");
 	t->options.profile = "one";
 	comes(t, "ASIASTS");
 	t->options.profile = "two";
@@ -402,6 +493,8 @@ static void roles_are_assumed_with_the_keys_of_another_profile(void **state)
 	assert_int_equal(ps_cloud_seen(&cloud, "POST / ", "200"), 3);
 	t->options.profile = "round";
 	fails(t, "refers to itself", "round");
+	t->options.profile = "1";
+	fails(t, "profile 9: more than 8 profiles in a row", "");
 	t->options.profile = "code";
 	fails(t, "mfa_serial", "code");
 	t->options.profile = "bare";
@@ -455,7 +548,7 @@ static void web_identity(void **state)
 	fails(t, "token.web", "No such file");
 	ps_cloud_put(&cloud, "token.web", "hush-jwt.1\n");
 	comes(t, "ASIASTS");
-	/* The file is read anew each time. */
+	/* The file is read again each time. */
 	ps_cloud_put(&cloud, "token.web", "hush-jwt.2\n");
 	comes(t, "ASIASTS");
 	ps_cloud_put(&cloud, "fail.sts", "503");
@@ -466,6 +559,15 @@ static void web_identity(void **state)
 	fails(t, "STS: the answer", "");
 	ps_cloud_put(&cloud, "say.sts", "<AssumeRoleResponse></AssumeRoleResponse>");
 	fails(t, "STS: an answer without credentials", "");
+	ps_cloud_put(&cloud, "say.sts",
+	        "<R><Credentials><AccessKeyId>K</AccessKeyId><SecretAccessKey>hush</SecretAccessKey>"
+	        "<SessionToken>hush</SessionToken></Credentials></R>");
+	fails(t, "STS: an answer without credentials", "");
+	ps_cloud_put(&cloud, "say.sts",
+	        "<R><PackedCredentials><AccessKeyId>OTHER</AccessKeyId></PackedCredentials><Credentials>"
+	        "<AccessKeyId>MINE</AccessKeyId><SecretAccessKey>hush</SecretAccessKey><SessionToken>hush"
+	        "</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></R>");
+	comes(t, "MINE");
 	ps_cloud_put(&cloud, "say.sts", NULL);
 	for (size_t i = 0; i < t->n; i++)
 		if (strncmp(t->env[i], "AWS_ENDPOINT_URL_STS=", 21) == 0)
@@ -517,9 +619,13 @@ static void an_agent_elsewhere_is_not_told_the_token(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(elsewhere); i++) {
 		set(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "%s", elsewhere[i]);
 		fails(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI: ",
-		        elsewhere[i][0] == 'h' ? "http:// is for loopback and the agents' own addresses" : "ftp");
+		        elsewhere[i][0] == 'h' ? "http:// is for loopback and the agents' own addresses"
+		                               : "ftp");
 		unset(t);
 	}
+	unset(t);
+	set(t, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", ".example.com/x");
+	fails(t, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI does not begin with /", "");
 	unset(t);
 	set(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "%s/agent/creds", cloud.http);
 	set(t, "AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush\r\nX-Evil: 1");
@@ -537,6 +643,11 @@ static void an_instance_s_role(void **state)
 	assert_true(key->expires_s > ps_clock_real_s() + 3000);
 	ps_cloud_put(&cloud, "fail.imds", NULL);
 	ps_cloud_put(&cloud, "say.imds", "{ hush }");
+	fails(t, "instance metadata: the role's name is none", "");
+	char longest[200];
+	memset(longest, 'r', sizeof longest - 1);
+	longest[sizeof longest - 1] = '\0';
+	ps_cloud_put(&cloud, "say.imds", longest);
 	fails(t, "instance metadata: the role's name is none", "");
 	ps_cloud_put(&cloud, "say.imds", NULL);
 	ps_cloud_put(&cloud, "norole", "");
@@ -590,7 +701,8 @@ static void keys_are_renewed_before_they_expire(void **state)
 		nap(20);
 	}
 	assert_true(is_new(t, old));
-	/* By one who asks for all. */
+	/* By one request for all, and not again for most of the hour. */
+	nap(2500);
 	assert_in_range(ps_cloud_seen(&cloud, "PUT /latest/api/token", "200"), 2, 3);
 }
 
@@ -620,13 +732,15 @@ static void a_failed_renewal_leaves_the_old_keys_until_they_expire(void **state)
 		nap(20);
 	assert_int_equal(ps_credentials_get(t->c, &none, &t->err), -EAGAIN);
 	assert_true(t->err.retryable);
+	assert_null(strstr(t->err.text, "no credentials")); /* an instance, as was seen */
 	ps_cloud_put(&cloud, "fail.imds", NULL);
 	for (int i = 0; i < 1000 && !is_new(t, old); i++)
 		nap(20);
 	assert_true(is_new(t, old));
 }
 
-/* Who is refused with the key at hand asks for another; that nobody has one must be told, or he asks for ever. */
+/* Who is refused with the key at hand asks for another; that nobody has one must be told, or he asks for
+ * ever. */
 static void the_same_key_loaded_again_is_no_new_one(void **state)
 {
 	struct test *t = *state;
@@ -730,10 +844,12 @@ static void keys_outlive_a_clock_that_steps(void **state)
 		ps_autokey struct ps_key *key = key_of(t);
 		assert_string_equal(key->access_key, "K");
 	}
-	/* Behind their end they are asked for anew, and those that come have ended, too: by the clock that is wrong. */
+	/* Behind their end they are asked for anew, and those that come have ended, too: by the clock that is
+	 * wrong. */
 	faults_step_clock(86400);
 	assert_int_equal(ps_credentials_wait(t->c, NULL, &t->err), -EACCES);
-	if (!strstr(t->err.text, "have expired: they ended at 20") || !strstr(t->err.text, ", and this machine's clock says 20"))
+	if (!strstr(t->err.text, "have expired: they ended at 20") ||
+	        !strstr(t->err.text, ", and this machine's clock says 20"))
 		fail_msg("\"%s\"", t->err.text);
 	/* Set right, the old ones are good again at once. */
 	faults_step_clock(0);
@@ -812,10 +928,13 @@ static void a_user_of_gcloud(void **state)
 	set(t, "CLOUDSDK_AUTH_TOKEN_HOST", "%s/token", cloud.http);
 	comes(t, "ya29.");
 	ps_cloud_put(&cloud, "application_default_credentials.json", "{\"type\": \"external_account\"}");
-	fails(t, "credentials of type external_account are not supported; service_account and authorized_user are", "");
+	fails(t,
+	        "credentials of type external_account are not supported; service_account and authorized_user are",
+	        "");
 	ps_cloud_put(&cloud, "application_default_credentials.json", "hush {");
 	fails(t, "not a JSON file of Google credentials", "application_default_credentials.json");
-	ps_cloud_put(&cloud, "application_default_credentials.json", "{\"type\": \"authorized_user\", \"client_id\": \"a\"}");
+	ps_cloud_put(&cloud, "application_default_credentials.json",
+	        "{\"type\": \"authorized_user\", \"client_id\": \"a\"}");
 	fails(t, "no client_secret in it: run gcloud auth application-default login", "");
 	set(t, "GOOGLE_APPLICATION_CREDENTIALS", "%s/nowhere.json", cloud.dir);
 	fails(t, "nowhere.json", "GOOGLE_APPLICATION_CREDENTIALS");
@@ -876,8 +995,10 @@ int main(void)
 	        TEST(half_a_key_is_told_by_the_name_of_the_other_half),
 	        TEST(what_a_profile_lacks_is_told),
 	        TEST(profiles_of_both_files),
+	        TEST(a_file_that_comes_in_pieces_is_read_whole),
 	        TEST(a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused),
 	        TEST(a_command),
+	        TEST(the_children_of_a_command_that_is_given_up_end_with_it),
 	        TEST(a_command_that_hangs_does_not_keep_the_end_waiting),
 	        TEST(roles_are_assumed_with_the_keys_of_another_profile),
 	        TEST(single_sign_on),

@@ -1,5 +1,5 @@
 /* Whatever becomes of the files of the index between two runs: the next start opens, serves no wrong byte,
- * says at most one line, and caches anew. */
+ * logs at most one line, and caches again. */
 #include <errno.h>
 #include <ftw.h>
 

@@ -70,7 +70,7 @@ int open_node(struct fixture *f, uint64_t node, struct ps_handle **ret);
 int read_at(struct ps_handle *handle, uint64_t offset, size_t nbytes, uint64_t version);
 void close_handle(struct fixture *f, struct ps_handle *handle);
 
-/* What read_at() consists of: answer->right tells whether the bytes are of the version. */
+/* What read_at() consists of: answer->right: the bytes are of the version. */
 extern uint8_t expected_add;
 void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs);
 

@@ -180,7 +180,7 @@ static bool is_any_in(struct fixture *f, uint64_t node)
 	return rc;
 }
 
-/* So many names, whose sizes nothing tells; the mount does not wait for any of them. */
+/* Names without sizes; the mount does not wait for any of them. */
 static void attach_with_many(struct fixture *f, unsigned n, bool heads_stall)
 {
 	atomic_store(&f->origin->list_sizes, false);
@@ -205,7 +205,7 @@ static void a_sweep_asks_for_each(void **state)
 	assert_int_equal(atomic_load(&f->origin->nheads), 600);
 }
 
-/* While the origin keeps it waiting, an index that a disk has refused can be opened anew. */
+/* While the origin keeps it waiting, an index that a disk has refused can be opened again. */
 static void a_sweep_holds_nothing_of_the_index(void **state)
 {
 	struct fixture *f = *state;
@@ -257,7 +257,8 @@ static void *attach_it(void *arg)
 	struct ps_dataset *dataset = NULL;
 	struct ps_error err = {0};
 
-	int rc = ps_dataset_attach(f->cache, "http://names/", &(struct ps_dataset_options){0}, &dataset, &err);
+	int rc =
+	        ps_dataset_attach(f->cache, "http://names/", &(struct ps_dataset_options){0}, &dataset, &err);
 	return rc < 0 ? NULL : dataset;
 }
 

@@ -65,7 +65,7 @@ static void a_version_found_by_a_read_is_remembered_after_its_close(void **state
 	read_finds_version_2(*state, true);
 }
 
-/* Two requests are under way before the first answer tells an ETag. */
+/* Two requests are under way before the first answer has an ETag. */
 static void answers_with_two_etags_are_not_mixed(void **state)
 {
 	struct fixture *f = *state;
@@ -93,7 +93,7 @@ static void answers_with_two_etags_are_not_mixed(void **state)
 	close_handle(f, handle);
 }
 
-/* Other bytes and another ETag of the same size and time, which no listing tells: new opens read the new
+/* Other bytes and another ETag of the same size and time, which no listing shows: new opens read the new
  * bytes, an older handle old ones or none. */
 static void rewritten_in_place(struct fixture *f, bool by_extent)
 {
@@ -271,7 +271,7 @@ static void a_listing_does_not_bring_an_older_version_back(void **state)
 	assert_int_equal(attach(f), 0);
 	detach(f);
 	during = f;
-	/* The origin tells version 2 when asked, and then the listing, begun before, version 1. */
+	/* The origin answers version 2 when asked, and then the listing, begun before, version 1. */
 	atomic_store(&f->origin->list_stalls, true);
 	ps_names_origin_set(f->origin, "b", SIZE, 2);
 	assert_int_equal(attach(f), 0);
@@ -294,8 +294,8 @@ static void a_listing_does_not_bring_an_older_version_back(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-/* A machine without a battery that finds its time server late: what was confirmed by the clock that was wrong is asked
- * for once more, and not at every open until the right one has caught up. */
+/* A machine without a battery that finds its time server late: what was confirmed by the clock that was wrong
+ * is asked for once more, and not at every open until the right one has caught up. */
 static void steps(struct fixture *f, int64_t first_s, bool while_attached)
 {
 	struct ps_handle *handle;
@@ -345,8 +345,8 @@ static void a_clock_that_goes_forward_costs_one_question(void **state)
 	steps(*state, -10 * 3600, true);
 }
 
-/* Of a file of which nothing is cached an open asks again after a minute, if it is large, or after an evict, though the
- * version counts for an hour: its first read would be too late. */
+/* Of a file of which nothing is cached an open asks again after a minute, if it is large, or after an evict,
+ * though the version counts for an hour: its first read would be too late. */
 static void of_what_is_not_cached_an_open_asks_sooner(void **state)
 {
 	struct fixture *f = *state;

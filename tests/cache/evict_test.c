@@ -1,5 +1,5 @@
-/* Room: the quota holds at every instant, the policy decides who goes, holders keep what they have, full
- * disks stream. */
+/* Room: the quota holds at every instant, the policy decides what is evicted, holders keep what they have,
+ * full disks stream. */
 #include <errno.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -73,7 +73,8 @@ static void room_is_reserved_for_the_whole_object_and_given_back_at_the_last_put
 	assert_int_equal(ps_object_admit(a), 0);
 	assert_int_equal(test_write(a, 0), 0);
 	assert_int_equal(ps_object_admit(b), -ENOSPC); /* a may still grow, and is held */
-	assert_int_equal(test_stat(store, "used_bytes"), MIB); /* what is there is one thing, what may come another */
+	assert_int_equal(
+	        test_stat(store, "used_bytes"), MIB); /* what is there is one thing, what may come another */
 	assert_true(test_stat(store, "reserved_bytes") >= 9 * MIB);
 	ps_object_put(a);
 	assert_int_equal(test_stat(store, "reserved_bytes"), 0);
@@ -204,7 +205,8 @@ static void the_index_counts_against_the_size_of_the_folder(void **state)
 	struct ps_error err = {0};
 	struct ps_store *store = NULL;
 	char path[4096];
-	struct ps_store_options options = {.dir = path, .folder_bytes = 64 * MIB, .min_free_bytes = 1, .policy = "lru"};
+	struct ps_store_options options = {
+	        .dir = path, .folder_bytes = 64 * MIB, .min_free_bytes = 1, .policy = "lru"};
 
 	snprintf(path, sizeof path, "%s/cache", (char *)*state);
 	if (ps_store_open(&options, &store, &err) < 0)
@@ -228,7 +230,8 @@ static void what_would_go_below_the_floor_is_not_admitted(void **state)
 
 	assert_int_equal(statvfs(*state, &st), 0);
 	uint64_t avail = st.f_bavail * st.f_frsize;
-	struct ps_store_options options = {.dir = path, .limit_bytes = 8 * avail, .min_free_bytes = avail / 2};
+	struct ps_store_options options = {
+	        .dir = path, .limit_bytes = 8 * avail, .min_free_bytes = avail / 2};
 
 	snprintf(path, sizeof path, "%s/cache", (char *)*state);
 	assert_int_equal(ps_store_open(&options, &store, &err), 0);
@@ -399,7 +402,7 @@ static void a_full_disk_is_streamed_past_and_used_again_when_it_has_room(void **
 	assert_true(test_right(o, 0)); /* what is there is served */
 	struct ps_object *p = test_object(store, 2, 6 * MIB);
 	assert_int_equal(ps_object_admit(p), -ENOSPC);
-	/* The index hears of the open, cannot write it down, and says so. */
+	/* The index is to note the open, cannot write it, and says so. */
 	ps_object_put(o);
 	o = test_object(store, 1, 6 * MIB);
 	int committed = ps_store_commit(store);

@@ -1,4 +1,4 @@
-/* Large objects, cached and evicted by extents: the quota holds, who reads keeps what it reads, nothing wrong
+/* Large objects, cached and evicted by extents: the quota holds, readers keep what they read, nothing wrong
  * is found after a kill, and what was passed through is never punched. */
 #include <errno.h>
 #include <sys/mount.h>
@@ -131,7 +131,8 @@ static void a_smaller_object_and_extents_make_room_for_each_other(void **state)
 	ps_object_put(small);
 	assert_true(all_right(o));
 	ps_object_put(o);
-	/* Nobody has the object open: its extents go one by one all the same, and the file with the last. */
+	/* The object is not open: its extents are evicted one by one all the same, and the file with the
+	 * last. */
 	for (unsigned i = 2; i < 7; i++) {
 		small = test_object(store, i, 30 * MIB);
 		assert_int_equal(test_write_all(small), 0);
@@ -236,7 +237,7 @@ static void the_end_of_an_object_takes_whole_blocks_of_the_disk(void **state)
 	ps_store_close(store);
 }
 
-/* Somebody has taken the data file away: its room is free from the start on. */
+/* The data file was removed: its room is free from the start on. */
 static void a_large_object_whose_file_is_gone_counts_nothing(void **state)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
@@ -272,7 +273,22 @@ static void *fill(void *arg)
 	return NULL;
 }
 
-static void an_extent_that_is_being_read_goes_when_it_has_been_read(void **state)
+/* A hold that takes no lock: the use of the extent was noted in this second. */
+static int hold_without_lock(struct ps_object *o, uint64_t offset, uint64_t nbytes, struct ps_hold *ret)
+{
+	for (int i = 0; i < 100; i++) {
+		int e = ps_object_hold_borrowed(o, offset, nbytes, ret);
+
+		if (e < 0 || ret->borrowed)
+			return e;
+		ps_object_release(ret);
+	}
+	return -ETIMEDOUT;
+}
+
+typedef int (*hold_fn)(struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret);
+
+static void goes_when_it_has_been_read(void **state, hold_fn hold_it)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
 	struct ps_object *o = test_object(store, 0, LARGE);
@@ -282,16 +298,16 @@ static void an_extent_that_is_being_read_goes_when_it_has_been_read(void **state
 
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(write_range(o, 0, 128), 128);
-	assert_int_equal(ps_object_hold(o, 5 * MIB, 4096, &hold), 0);
+	assert_int_equal(hold_it(o, 5 * MIB, 4096, &hold), 0);
 	assert_true(there(o, 5));
 	pthread_create(&thread, NULL, fill, &f);
 	while (there(o, 5))
 		usleep(1000);
 	usleep(100000);
-	/* On its way out: new readers see nothing there, who saw it before has his bytes. */
+	/* Being evicted: new readers see nothing there, those that saw it before have their bytes. */
 	assert_true(test_right(o, 5));
 	assert_false(f.done);
-	assert_int_equal(ps_object_hold(o, 5 * MIB, 4096, &second), 0);
+	assert_int_equal(ps_object_hold_borrowed(o, 5 * MIB, 4096, &second), 0);
 	assert_false(there(o, 5));
 	ps_object_release(&second);
 	ps_object_release(&hold);
@@ -301,6 +317,16 @@ static void an_extent_that_is_being_read_goes_when_it_has_been_read(void **state
 	assert_true(test_right(o, 5));
 	ps_object_put(o);
 	ps_store_close(store);
+}
+
+static void an_extent_that_is_being_read_goes_when_it_has_been_read(void **state)
+{
+	goes_when_it_has_been_read(state, ps_object_hold);
+}
+
+static void an_extent_that_is_read_without_a_lock_goes_when_it_has_been_read(void **state)
+{
+	goes_when_it_has_been_read(state, hold_without_lock);
 }
 
 static void evicting_a_large_object_that_is_open_empties_it_in_place(void **state)
@@ -369,7 +395,7 @@ static void *crowd_member(void *arg)
 
 			rng = rng * 1103515245 + 12345;
 			uint64_t b = (rng >> 12) % NBLOCKS;
-			if (ps_object_hold(o, b * MIB, MIB / 2, &hold) < 0)
+			if ((b % 2 ? ps_object_hold_borrowed : ps_object_hold)(o, b * MIB, MIB / 2, &hold) < 0)
 				c->wrong = true;
 			bool present = there(o, b);
 			if (present && !test_right(o, b))
@@ -570,7 +596,7 @@ static void a_file_that_may_have_been_passed_through_stays_whole_under_a_lowered
 	ps_store_close(store);
 }
 
-/* Nobody who read it by passthrough is left: it may go by parts again, not as one piece of half the quota. */
+/* No reader by passthrough is left: it may be evicted by parts again, not as one piece of half the quota. */
 static void after_a_reboot_what_was_passed_through_goes_by_extents(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 4 * LIMIT, "lru");
@@ -701,6 +727,7 @@ int main(int argc, char **argv)
 	        TEST(the_end_of_an_object_takes_whole_blocks_of_the_disk),
 	        TEST(a_large_object_whose_file_is_gone_counts_nothing),
 	        TEST(an_extent_that_is_being_read_goes_when_it_has_been_read),
+	        TEST(an_extent_that_is_read_without_a_lock_goes_when_it_has_been_read),
 	        TEST(evicting_a_large_object_that_is_open_empties_it_in_place),
 	        cmocka_unit_test_setup_teardown(eight_threads_at_random_get_right_bytes_within_the_quota,
 	                test_dir_setup, data_disk_teardown),

@@ -17,8 +17,8 @@
 struct job {
 	struct ps_list link;
 	struct ps_fault_impl *impl;
-	struct ps_get *outer;
-	struct ps_get inner;
+	struct ps_origin_get *outer;
+	struct ps_origin_get inner;
 	uint64_t due_ns;
 	bool fails, cancelled, running;
 };
@@ -40,7 +40,7 @@ static struct ps_fault_impl *impl_of(struct ps_origin *o)
 
 static void end_job(struct job *job, const struct ps_error *err)
 {
-	struct ps_get *outer = job->outer;
+	struct ps_origin_get *outer = job->outer;
 
 	{
 		PS_LOCK_SCOPE(&job->impl->lock);
@@ -54,7 +54,7 @@ static void end_job(struct job *job, const struct ps_error *err)
 	outer->done(outer, err);
 }
 
-static void inner_progress(struct ps_get *inner, size_t n)
+static void inner_progress(struct ps_origin_get *inner, size_t n)
 {
 	struct job *job = PS_CONTAINER_OF(inner, struct job, inner);
 
@@ -63,7 +63,7 @@ static void inner_progress(struct ps_get *inner, size_t n)
 		job->outer->progress(job->outer, n);
 }
 
-static void inner_done(struct ps_get *inner, const struct ps_error *err)
+static void inner_done(struct ps_origin_get *inner, const struct ps_error *err)
 {
 	end_job(PS_CONTAINER_OF(inner, struct job, inner), err);
 }
@@ -139,7 +139,7 @@ static bool is_chosen(struct ps_fault_origin *o)
 	return nth == 1 || (every && n % every == 0);
 }
 
-static void fault_get(struct ps_origin *origin, struct ps_get *get)
+static void fault_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct ps_fault_origin *o = (struct ps_fault_origin *)origin;
 	struct ps_fault_impl *impl = o->impl;
@@ -152,7 +152,7 @@ static void fault_get(struct ps_origin *origin, struct ps_get *get)
 	job->outer = get;
 	job->fails = is_chosen(o);
 	job->due_ns = ps_clock_mono_ns() + atomic_load(&o->delay_ms) * PS_NS_PER_MS;
-	job->inner = (struct ps_get){.url = get->url,
+	job->inner = (struct ps_origin_get){.url = get->url,
 	        .expect = get->expect,
 	        .offset = get->offset,
 	        .nbytes = get->nbytes,
@@ -166,11 +166,11 @@ static void fault_get(struct ps_origin *origin, struct ps_get *get)
 	ps_list_append(&impl->jobs, &job->link);
 }
 
-static void fault_cancel(struct ps_origin *origin, struct ps_get *get)
+static void fault_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct ps_fault_impl *impl = impl_of(origin);
 
-	/* With the lock held: the job cannot end meanwhile, and the inner cancel calls nobody. */
+	/* With the lock held: the job cannot end meanwhile, and the inner cancel calls nothing back. */
 	PS_LOCK_SCOPE(&impl->lock);
 	for (struct ps_list *l = impl->jobs.next; l != &impl->jobs; l = l->next) {
 		struct job *job = PS_CONTAINER_OF(l, struct job, link);
@@ -183,7 +183,7 @@ static void fault_cancel(struct ps_origin *origin, struct ps_get *get)
 	}
 }
 
-static void fault_head(struct ps_origin *origin, struct ps_head *head)
+static void fault_head(struct ps_origin *origin, struct ps_origin_head *head)
 {
 	atomic_fetch_add(&((struct ps_fault_origin *)origin)->nheads, 1);
 	impl_of(origin)->inner->ops->head(impl_of(origin)->inner, head);

@@ -21,15 +21,15 @@ static char url[64];
 static struct ps_remote version;
 
 struct call {
-	struct ps_get get;
-	struct ps_head head;
+	struct ps_origin_get get;
+	struct ps_origin_head head;
 	struct ps_error err;
 	sem_t done;
 	char bytes[8];
 	struct iovec iov;
 };
 
-static void on_get(struct ps_get *get, const struct ps_error *err)
+static void on_get(struct ps_origin_get *get, const struct ps_error *err)
 {
 	struct call *c = (struct call *)((char *)get - offsetof(struct call, get));
 
@@ -37,7 +37,7 @@ static void on_get(struct ps_get *get, const struct ps_error *err)
 	sem_post(&c->done);
 }
 
-static void on_head(struct ps_head *head, const struct ps_error *err)
+static void on_head(struct ps_origin_head *head, const struct ps_error *err)
 {
 	struct call *c = (struct call *)((char *)head - offsetof(struct call, head));
 
@@ -51,7 +51,7 @@ static void start(struct ps_fault_origin *o, struct call *c)
 	memset(c, 0, sizeof *c);
 	sem_init(&c->done, 0, 0);
 	c->iov = (struct iovec){c->bytes, 5};
-	c->get = (struct ps_get){
+	c->get = (struct ps_origin_get){
 	        .url = url, .expect = version, .nbytes = 5, .iov = &c->iov, .niov = 1, .done = on_get};
 	o->origin.ops->get(&o->origin, &c->get);
 }

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "prefetch/readahead.h"
+#include "prefetch/prefetch.h"
 #include "index/index_private.h"
 #include "tests/cache/fill_fixture.h"
 

@@ -100,11 +100,11 @@ struct ps_fill_file *another_file(struct fixture *f, const char *url)
 
 /* Reads ------------------------------------------------------------------------------------------ */
 
-static void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs)
+bool segments_right(
+        const struct ps_segment *segs, size_t nsegs, uint64_t from, uint64_t end, bool *ret_in_memory)
 {
-	struct waited *w = PS_CONTAINER_OF(read, struct waited, read);
 	static _Thread_local uint8_t buf[PS_READ_MAX_NBYTES];
-	uint64_t at = read->offset;
+	uint64_t at = from;
 	bool right = true, in_memory = true;
 
 	for (size_t i = 0; i < nsegs; i++) {
@@ -120,8 +120,18 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 		for (size_t k = 0; k < segs[i].nbytes; k++, at++)
 			right = right && data[k] == ps_pattern_byte(at);
 	}
+	*ret_in_memory = in_memory;
+	return right && at == end;
+}
+
+static void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs)
+{
+	struct waited *w = PS_CONTAINER_OF(read, struct waited, read);
+	bool in_memory;
+	bool right = segments_right(segs, nsegs, read->offset, read->offset + read->nbytes, &in_memory);
+
 	PS_LOCK_SCOPE(&w->lock);
-	w->right = right && !errnum && at == read->offset + read->nbytes;
+	w->right = right && !errnum;
 	w->in_memory = in_memory;
 	w->errnum = errnum;
 	w->answered_ns = ps_clock_mono_ns();

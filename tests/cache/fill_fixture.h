@@ -16,7 +16,7 @@
 #include "fetch/fill.h"
 #include "tests/cache/pattern_origin.h"
 
-/* Sanitizers make the arithmetic behind the origin ten times slower. */
+/* Sanitizers make the arithmetic of the origin ten times slower. */
 #ifdef PS_SANITIZERS
 #define TIMEOUT_MS 10000
 #else
@@ -41,7 +41,7 @@ struct fixture_options {
 #define FIXTURE_FILE_NBYTES (40 * PS_MIB + 12345)
 
 struct fixture *fixture_new(const struct fixture_options *options);
-/* Stops everything but the directory, and starts anew over it. */
+/* Stops everything but the directory, and starts again over it. */
 void fixture_restart(struct fixture *f, const struct fixture_options *options);
 /* What fixture_restart() does first. */
 void fixture_stop(struct fixture *f);
@@ -69,6 +69,9 @@ bool begin_of(struct fixture *f, struct ps_fill_file *file, struct waited *w, en
         uint64_t offset, size_t nbytes);
 bool begin(struct fixture *f, struct waited *w, uint64_t offset, size_t nbytes); /* of a stream */
 int end(struct waited *w);                                                       /* its errno */
+/* Are they the bytes [from, end) of the file, each in its place? */
+bool segments_right(
+        const struct ps_segment *segs, size_t nsegs, uint64_t from, uint64_t end, bool *ret_in_memory);
 /* 0 means that the bytes were right, too. */
 int read_once(struct fixture *f, uint64_t offset, size_t nbytes);
 int read_random(struct fixture *f, uint64_t offset, size_t nbytes);

@@ -1,4 +1,4 @@
-/* What is bounded stays bounded: memory, connections, bytes from the origin; and nobody starves for it. */
+/* What is bounded stays bounded: memory, connections, bytes from the origin; and no reader starves for it. */
 #include "config.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "prefetch/readahead.h"
+#include "prefetch/prefetch.h"
 #include "tests/cache/fill_fixture.h"
 
 #define HANG_S 600 /* under a sanitizer on a busy machine a thousand files take minutes */
@@ -73,7 +73,7 @@ static void what_was_evicted_while_it_was_read_gives_its_room_back(void **state)
 
 	(void)state;
 	alarm(HANG_S);
-	/* Somebody always waits: the engine does not tidy up as it does when nobody has come for long. */
+	/* A reader always waits: the engine does not tidy up as it does after a long idle time. */
 	atomic_store(&f->origin->stall_url, "http://pattern/x.tar");
 	atomic_store(&f->origin->stall_after, 0);
 	begin(f, &stuck, 0, 4096);
@@ -250,7 +250,7 @@ static void who_stops_in_the_middle_costs_a_window_more_at_most(void **state)
 	(void)state;
 	/* A window is half of the memory (32 MiB) at most. */
 	assert_true(origin_bytes(1, 256 * PS_MIB, 48 * PS_MIB) <= (48 + 16 + 2) * PS_MIB);
-	/* Who reads the head alone gets the first windows. */
+	/* A reader of the head alone gets the first windows. */
 	assert_true(origin_bytes(1, 256 * PS_MIB, 4096) <= 12 * PS_MIB);
 }
 

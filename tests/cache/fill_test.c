@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "fetch/fill_private.h"
-#include "prefetch/readahead.h"
+#include "prefetch/prefetch.h"
 #include "tests/cache/fill_fixture.h"
 
 /* Less than the file: most of it streams. */
@@ -42,6 +42,32 @@ static void serves_the_origins_bytes(void **state)
 		assert_int_equal(read_once(f, at, 1000000), 0);
 	assert_int_equal(read_once(f, FIXTURE_FILE_NBYTES - 1, 1), 0);
 	assert_origin_gave(f, FIXTURE_FILE_NBYTES);
+}
+
+static uint64_t ready_bytes(const struct ps_read_stats *stats)
+{
+	return atomic_load(&stats->ready_bytes);
+}
+
+static void what_is_there_is_found_without_a_read_that_waits(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_read_stats stats;
+	struct ps_read_bytes bytes;
+	bool in_memory;
+
+	ps_read_stats_init(&stats);
+	assert_false(ps_fill_find(f->file, 5000, 100000, &stats, &bytes));
+	assert_int_equal(f->origin->ngets, 0);
+	assert_int_equal(read_once(f, 0, PS_MIB), 0);
+	assert_true(ps_fill_find(f->file, 5000, 100000, &stats, &bytes));
+	assert_true(segments_right(bytes.segs, bytes.nsegs, 5000, 105000, &in_memory));
+	ps_fill_found_put(&bytes);
+	assert_false(ps_fill_find(f->file, PS_MIB - 5000, 10000, &stats, &bytes));
+	assert_int_equal(f->origin->ngets, 1);
+	assert_int_equal(ready_bytes(&stats), 100000);
+	assert_int_equal(ready_bytes(&f->fill->reads), 100000);
+	ps_read_stats_fini(&stats);
 }
 
 static void two_readers_of_a_block_cost_one_request(void **state)
@@ -302,6 +328,54 @@ static void a_stalled_file_leaves_connections_to_others(void **state)
 	ps_fill_file_put(other);
 }
 
+/* Reads of a chunk each; the first of them take all connections that there are for one file, and stall. */
+#define NBLOCKED 30
+static void begin_blocked(struct fixture *f, struct waited *blocked)
+{
+	atomic_store(&f->origin->stall_after, 0);
+	for (unsigned i = 0; i < NBLOCKED; i++)
+		begin_of(f, f->file, &blocked[i], PS_ACCESS_RANDOM, i * PS_MIB, 4096);
+}
+
+static void release(struct fixture *f)
+{
+	atomic_store(&f->origin->released, true);
+	atomic_store(&f->origin->stall_after, SIZE_MAX);
+}
+
+static void what_came_another_way_answers_who_waits_for_it(void **state)
+{
+	struct fixture *f = *state;
+	static struct waited blocked[NBLOCKED];
+	static uint8_t block[PS_BLOCK_SIZE] __attribute__((aligned(4096)));
+
+	begin_blocked(f, blocked);
+	for (unsigned i = 0; i < PS_MIB; i++)
+		block[i] = ps_pattern_byte((NBLOCKED - 1) * PS_MIB + i);
+	assert_int_equal(ps_object_admit(f->object), 0);
+	assert_int_equal(ps_object_write_block(f->object, NBLOCKED - 1, block), 0);
+	release(f);
+	for (unsigned i = 0; i < NBLOCKED; i++)
+		assert_int_equal(end(&blocked[i]), 0);
+	assert_false(blocked[NBLOCKED - 1].in_memory);
+	assert_true(blocked[NBLOCKED - 1].right);
+	assert_int_equal(atomic_load(&f->origin->ngets), NBLOCKED - 1);
+}
+
+static void who_waits_for_a_version_that_is_doubted_is_answered(void **state)
+{
+	struct fixture *f = *state;
+	static struct waited blocked[NBLOCKED];
+
+	begin_blocked(f, blocked);
+	ps_fill_file_doubt(f->file);
+	assert_int_equal(end(&blocked[NBLOCKED - 1]), ESTALE);
+	release(f);
+	assert_int_equal(end(&blocked[0]), 0); /* under way already */
+	for (unsigned i = 1; i < NBLOCKED; i++)
+		end(&blocked[i]);
+}
+
 static void retries_take_no_more_connections_than_there_are(void **state)
 {
 	struct fixture *f = *state;
@@ -482,6 +556,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(serves_the_origins_bytes),
 	        TEST(bytes_of_two_versions_never_meet),
+	        TEST(what_is_there_is_found_without_a_read_that_waits),
 	        TEST(two_readers_of_a_block_cost_one_request),
 	        TEST(eight_random_readers_fetch_each_block_once),
 	        TEST(a_reader_is_answered_before_the_request_ends),
@@ -498,6 +573,8 @@ int main(void)
 	        TEST(random_reads_fetch_only_their_blocks),
 	        TEST(warming_brings_the_whole_file),
 	        TEST(a_stalled_file_leaves_connections_to_others),
+	        TEST(what_came_another_way_answers_who_waits_for_it),
+	        TEST(who_waits_for_a_version_that_is_doubted_is_answered),
 	        TEST(retries_take_no_more_connections_than_there_are),
 	        TEST(warming_again_and_again_queues_it_once),
 	        TEST(nothing_is_fetched_ahead_of_a_file_that_is_refused),

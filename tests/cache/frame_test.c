@@ -11,9 +11,8 @@
 #include <zstd.h>
 
 #include "base/size.h"
-#include "decompress/codec.h"
-#include "decompress/decompress_private.h"
 #include "decompress/frame.h"
+#include "decompress/decompress_private.h"
 
 static void names(void **state)
 {
@@ -93,13 +92,13 @@ static void a_frame_that_needs_a_dictionary_says_so(void **state)
 
 	(void)state;
 	assert_non_null(d);
-	assert_int_equal(
-	        ps_decoder_step(d, frame, sizeof frame, out, sizeof out, &used, &made, &event, &err), -EBADMSG);
+	assert_int_equal(ps_decoder_step(d, frame, sizeof frame, out, sizeof out, &used, &made, &event, &err),
+	        -EBADMSG);
 	assert_non_null(strstr(err.text, "dictionary"));
 	ps_decoder_free(d);
 }
 
-/* 90 bytes of frames, then a table that tells of three: 40 + 20 + 30, of 100 + 0 + 50. */
+/* 90 bytes of frames, then a table of three: 40 + 20 + 30, of 100 + 0 + 50. */
 static void make_table(uint8_t file[static 140])
 {
 	static const uint32_t words[] = {0x184D2A5E, 33, 40, 100, 20, 0, 30, 50, 3};
@@ -133,8 +132,8 @@ static int gunzip(const uint8_t *in, size_t n, bool *ret_may_end, struct ps_erro
 static void gzip_files_end_where_they_may(void **state)
 {
 	/* "abc", its sum and its length; then again, and two zeros as of a tape, and what is none. */
-	static const uint8_t member[] = {0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0x02, 0x03, 0x4b, 0x4c, 0x4a, 0x06, 0, 0xc2,
-	        0x41, 0x24, 0x35, 0x03, 0, 0, 0};
+	static const uint8_t member[] = {0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0x02, 0x03, 0x4b, 0x4c, 0x4a, 0x06,
+	        0, 0xc2, 0x41, 0x24, 0x35, 0x03, 0, 0, 0};
 	enum { N = sizeof member };
 	uint8_t file[2 * N + 3] = {0};
 	struct ps_error err = {0};
@@ -161,7 +160,7 @@ static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 	enum { OFFSET = 1000, FIRST = 100, N = 4 * PS_PART_RANGES + FIRST };
 	uint8_t plain[OFFSET + N + 100], got[N], other[OFFSET + N + 100] = {0};
 	struct iovec iov[] = {{got, FIRST}, {got + FIRST, N - FIRST}};
-	struct ps_get get = {.offset = OFFSET, .nbytes = N, .iov = iov, .niov = 2};
+	struct ps_origin_get get = {.offset = OFFSET, .nbytes = N, .iov = iov, .niov = 2};
 	struct ps_part part = {.get = &get};
 	struct ps_range gap;
 
@@ -253,9 +252,10 @@ static void maps(void **state)
 	assert_int_equal(back.n, 1000);
 	assert_false(back.whole);
 	assert_memory_equal(back.points, map.points, 1000 * sizeof *map.points);
-	/* The first point is 0, 0; then cut in the middle of one, a number without an end, and one beyond all numbers. */
-	static const uint8_t half[] = {1, 0, 0, 0, 5, 3}, endless[] = {1, 0, 0, 0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
-	        0x80, 0x80, 0x80, 1, 1};
+	/* The first point is 0, 0; then cut in the middle of one, a number without an end, and one beyond all
+	 * numbers. */
+	static const uint8_t half[] = {1, 0, 0, 0, 5, 3}, endless[] = {1, 0, 0, 0, 0x80, 0x80, 0x80, 0x80,
+	                                                          0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1, 1};
 	uint8_t beyond[4 + 3 * 10] = {1, 0, 0, 0};
 	for (size_t i = 0; i < 3; i++) {
 		memset(beyond + 4 + 10 * i, 0xff, 10);

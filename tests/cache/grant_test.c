@@ -1,4 +1,5 @@
-/* Two accesses to the same names, in one cache: each has its own origin, and is handed what that lets it read. */
+/* Two accesses to the same names, in one cache: each has its own origin, and is handed what that lets it
+ * read. */
 #include "tests/cache/dataset_fixture.h"
 #include "tests/faults.h"
 
@@ -6,8 +7,7 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "catalog/dataset.h"
-#include "catalog/grant.h"
+#include "catalog/catalog_private.h"
 
 /* The other access. Its dataset is attached for one call at a time. */
 static struct ps_dataset *other, *mine;
@@ -118,7 +118,8 @@ static void who_is_refused_is_handed_nothing(void **state)
 	end(f);
 }
 
-/* Opened when nothing was cached, so that nothing had to be asked: what comes into the cache since is another's. */
+/* Opened when nothing was cached, so that nothing had to be asked: what comes into the cache since is
+ * another's. */
 static void a_file_that_was_opened_cold_waits_for_an_answer_of_its_own(void **state)
 {
 	struct fixture *f = *state;
@@ -178,7 +179,8 @@ static void open_done(void *arg, int errnum, struct ps_handle *handle)
 	answered(arg, errnum);
 }
 
-/* A lookup has asked for the version alone; its answer is being written down when an open comes that needs a grant. */
+/* A lookup has asked for the version alone; its answer is being written down when an open comes that needs a
+ * grant. */
 static void an_open_that_joins_a_lookup_gets_its_grant(void **state)
 {
 	struct fixture *f = *state;
@@ -223,7 +225,8 @@ static void not_told(void *arg, uint64_t parent, const char *name)
 	(void)arg, (void)parent, (void)name;
 }
 
-/* Names of a bucket are common. Whoever ends before a listing that was asked for leaves nothing to wait for. */
+/* Names of a bucket are common. A dataset that ends before a requested listing leaves nothing to wait
+ * for. */
 static void nobody_waits_for_a_listing_of_who_has_ended(void **state)
 {
 	struct fixture *f = *state;
@@ -307,6 +310,82 @@ static void a_grant_outlives_a_node_of_the_same_version(void **state)
 	ps_node_row_fini(&row);
 }
 
+/* Grants of an object that nobody has, given by hand. As whom: the dataset's access is changed. */
+static void as_access(struct fixture *f, uint8_t number)
+{
+	memset(&f->dataset->access, number, sizeof f->dataset->access);
+}
+
+static void a_grant_is_one_access_s_until_its_key_ends(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_node_row row;
+	struct ps_id of;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	const struct ps_id access = f->dataset->access;
+	int64_t now_s = ps_clock_real_s();
+	f->cache->grant_ttl_ms = 24 * 3600 * 1000;
+	memset(&of, 7, sizeof of);
+	as_access(f, 1);
+	assert_int_equal(ps_grant_look(f->dataset, &of), PS_GRANT_NONE);
+	ps_grant_give(f->dataset, &of, now_s + 3600);
+	assert_int_equal(ps_grant_look(f->dataset, &of), PS_GRANT_VALID);
+	as_access(f, 2);
+	assert_int_equal(ps_grant_look(f->dataset, &of), PS_GRANT_NONE);
+	as_access(f, 1);
+	faults_step_clock(5400);
+	assert_int_equal(ps_grant_look(f->dataset, &of), PS_GRANT_OLD);
+	/* Proved again by a newer key, it lives as long as that. */
+	faults_step_clock(0);
+	ps_grant_give(f->dataset, &of, now_s + 7200);
+	faults_step_clock(5400);
+	assert_int_equal(ps_grant_look(f->dataset, &of), PS_GRANT_VALID);
+	faults_step_clock(0);
+
+	/* A file of this machine needs none. */
+	f->dataset->access = access;
+	assert_int_equal(grant_of_a(f, &row), PS_GRANT_NONE);
+	void (*proved)(void *, const char *, const struct ps_remote *, int64_t) = f->origin->origin.proved;
+	f->origin->origin.proved = NULL;
+	assert_int_equal(ps_grant_of_row(f->dataset, &row), PS_GRANT_VALID);
+	f->origin->origin.proved = proved;
+	ps_node_row_fini(&row);
+	faults_end();
+}
+
+static void who_is_refused_loses_a_grant_and_no_other_does(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_id of;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	const struct ps_id access = f->dataset->access;
+	memset(&of, 7, sizeof of);
+	for (uint8_t i = 1; i <= 3; i++) {
+		as_access(f, i);
+		ps_grant_give(f->dataset, &of, 0);
+	}
+	as_access(f, 2);
+	ps_grant_revoke(f->dataset, &of);
+	for (uint8_t i = 1; i <= 3; i++) {
+		as_access(f, i);
+		assert_int_equal(ps_grant_look(f->dataset, &of), i == 2 ? PS_GRANT_NONE : PS_GRANT_VALID);
+	}
+	/* Of more than are kept the first ones go. */
+	for (uint8_t i = 11; i <= 13 + PS_GRANTS_KEPT; i++) {
+		as_access(f, i);
+		ps_grant_give(f->dataset, &of, 0);
+	}
+	for (uint8_t i = 1; i <= 13 + PS_GRANTS_KEPT; i++) {
+		as_access(f, i);
+		assert_int_equal(ps_grant_look(f->dataset, &of), i > 13 ? PS_GRANT_VALID : PS_GRANT_NONE);
+	}
+	f->dataset->access = access;
+}
+
 static int setup_short(void **state)
 {
 	int rc = setup(state);
@@ -336,7 +415,9 @@ static void a_grant_does_not_live_by_a_clock_that_steps(void **state)
 			close_handle(f, handle);
 		}
 		/* Of the right, and of the version. */
-		assert_in_range(atomic_load(&other_origin->ngets) + atomic_load(&other_origin->nheads) - before, 1, 2);
+		assert_in_range(
+		        atomic_load(&other_origin->ngets) + atomic_load(&other_origin->nheads) - before, 1,
+		        2);
 	}
 	/* Taken away, it is gone after a step in either direction. */
 	atomic_store(&other_origin->get_errno, EACCES);
@@ -362,6 +443,8 @@ int main(void)
 	                an_origin_that_contradicts_itself_is_not_asked_without_end, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_grant_outlives_a_node_of_the_same_version, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_grant_is_one_access_s_until_its_key_ends, setup, teardown),
+	        cmocka_unit_test_setup_teardown(who_is_refused_loses_a_grant_and_no_other_does, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
 	        cmocka_unit_test_setup_teardown(

@@ -10,7 +10,7 @@ struct ps_web_server server;
 struct ps_origin *origin;
 struct ps_remote version;
 
-static void on_progress(struct ps_get *get, size_t n)
+static void on_progress(struct ps_origin_get *get, size_t n)
 {
 	struct call *c = (struct call *)((char *)get - offsetof(struct call, get));
 
@@ -18,7 +18,7 @@ static void on_progress(struct ps_get *get, size_t n)
 	c->told = n;
 }
 
-void on_get(struct ps_get *get, const struct ps_error *err)
+void on_get(struct ps_origin_get *get, const struct ps_error *err)
 {
 	struct call *c = (struct call *)((char *)get - offsetof(struct call, get));
 
@@ -26,7 +26,7 @@ void on_get(struct ps_get *get, const struct ps_error *err)
 	sem_post(&c->done);
 }
 
-void on_head(struct ps_head *head, const struct ps_error *err)
+void on_head(struct ps_origin_head *head, const struct ps_error *err)
 {
 	struct call *c = (struct call *)((char *)head - offsetof(struct call, head));
 
@@ -46,7 +46,7 @@ void call_start(struct ps_origin *o, struct call *c, const char *url, uint64_t o
 	c->iov[0] = (struct iovec){c->bytes, n / 3};
 	c->iov[1] = (struct iovec){c->bytes + n / 3, n / 3 ? 1 : 0};
 	c->iov[2] = (struct iovec){c->bytes + n / 3 + c->iov[1].iov_len, n - n / 3 - c->iov[1].iov_len};
-	c->get = (struct ps_get){.url = c->url,
+	c->get = (struct ps_origin_get){.url = c->url,
 	        .expect = version,
 	        .offset = offset,
 	        .nbytes = n,
@@ -57,7 +57,7 @@ void call_start(struct ps_origin *o, struct call *c, const char *url, uint64_t o
 	o->ops->get(o, &c->get);
 }
 
-/* Whatever happened: the first nbytes_done are right, nothing behind them was touched. */
+/* Whatever happened: the first nbytes_done are right, nothing after them was touched. */
 void call_check_bytes(struct call *c)
 {
 	assert_true(c->get.nbytes_done <= c->get.nbytes);
@@ -98,7 +98,7 @@ void ask_head(struct ps_origin *o, struct call *c, const char *base, const char 
 	memset(c, 0, sizeof *c);
 	sem_init(&c->done, 0, 0);
 	snprintf(c->url, sizeof c->url, "%s%s", base, path);
-	c->head = (struct ps_head){.url = c->url, .done = on_head};
+	c->head = (struct ps_origin_head){.url = c->url, .done = on_head};
 	o->ops->head(o, &c->head);
 	sem_wait(&c->done);
 	sem_destroy(&c->done);

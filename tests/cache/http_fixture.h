@@ -28,10 +28,10 @@ extern struct ps_web_server server;
 extern struct ps_origin *origin; /* of server.http, short timeouts */
 extern struct ps_remote version; /* of object.bin */
 
-/* One read, or one HEAD, and who waits for it. */
+/* One read, or one HEAD, and its waiter. */
 struct call {
-	struct ps_get get;
-	struct ps_head head;
+	struct ps_origin_get get;
+	struct ps_origin_head head;
 	struct ps_error err;
 	sem_t done;
 	char url[512];
@@ -46,9 +46,9 @@ void call_start(struct ps_origin *o, struct call *c, const char *url, uint64_t o
 void call_end(struct call *c);
 void call_check_bytes(struct call *c);
 
-/* The ends of both, which wake who waits. */
-void on_get(struct ps_get *get, const struct ps_error *err);
-void on_head(struct ps_head *head, const struct ps_error *err);
+/* The ends of both, which wake the waiter. */
+void on_get(struct ps_origin_get *get, const struct ps_error *err);
+void on_head(struct ps_origin_head *head, const struct ps_error *err);
 
 /* Starts one and waits for it; the end is the caller's. */
 void fetch(struct ps_origin *o, struct call *c, const char *url, uint64_t offset, size_t n);

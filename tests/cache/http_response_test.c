@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "http/response.h"
+#include "http/request.h"
 
 #define SIZE 1000
 #define OFFSET 100
@@ -120,7 +120,8 @@ static void hear(struct ps_http_response *r, const char *const *lines)
 /* Of what was sent, not of what is stored: it would condemn the object, or vouch for another. */
 static void a_checksum_beside_a_range_is_not_the_object_s(void **state)
 {
-	static const char sum[] = "x-amz-checksum-crc32c: yZRlqg==", type[] = "x-amz-checksum-type: COMPOSITE",
+	static const char sum[] = "x-amz-checksum-crc32c: yZRlqg==",
+	                  type[] = "x-amz-checksum-type: COMPOSITE",
 	                  range[] = "Content-Range: bytes 0-49/1000";
 	struct ps_http_response r;
 	struct ps_remote remote;
@@ -168,7 +169,8 @@ static void a_date_to_retry_at_counts_from_the_server_s_own_clock(void **state)
 	assert_int_equal(PAUSE(busy, date, "Retry-After: 3"), 3000);
 	assert_int_equal(PAUSE(busy, date), 0);
 	assert_int_equal(PAUSE(busy, date, "Retry-After: 99999999"), PS_RETRY_AFTER_MAX_MS);
-	assert_int_equal(PAUSE(busy, date, "Retry-After: Mon, 01 Jan 2035 10:00:00 GMT"), PS_RETRY_AFTER_MAX_MS);
+	assert_int_equal(
+	        PAUSE(busy, date, "Retry-After: Mon, 01 Jan 2035 10:00:00 GMT"), PS_RETRY_AFTER_MAX_MS);
 	/* Without a Date there is our own clock only. */
 	assert_int_equal(PAUSE(busy, "Retry-After: Thu, 01 Jan 2015 10:00:07 GMT"), 0);
 }
@@ -212,10 +214,13 @@ static void refusals_say_why(void **state)
 		bool retryable;
 		const char *text;
 	} rows[] = {
-	        {{"HTTP/1.1 304 x"}, EPROTO, false, "HTTP 304: not modified, though nothing conditional was asked"},
+	        {{"HTTP/1.1 304 x"}, EPROTO, false,
+	                "HTTP 304: not modified, though nothing conditional was asked"},
 	        {{"HTTP/1.1 302 x"}, EPROTO, false, "HTTP 302: a redirect that leads nowhere"},
-	        {{"HTTP/1.1 400 x"}, EIO, false, "the server refuses the request (https:// asked for by http://?)"},
-	        {{"HTTP/1.1 401 x"}, EACCES, false, "HTTP 401: not authorised: credentials are missing or wrong"},
+	        {{"HTTP/1.1 400 x"}, EIO, false,
+	                "the server refuses the request (https:// asked for by http://?)"},
+	        {{"HTTP/1.1 401 x"}, EACCES, false,
+	                "HTTP 401: not authorised: credentials are missing or wrong"},
 	        {{"HTTP/1.1 403 x"}, EACCES, false, "HTTP 403: forbidden: wrong credentials"},
 	        {{"HTTP/1.1 404 x"}, ENOENT, false, "HTTP 404: not found"},
 	        {{"HTTP/1.1 407 x"}, EACCES, false, "HTTP 407: the proxy wants credentials"},
@@ -241,8 +246,8 @@ static void refusals_say_why(void **state)
 	                "multipart/byteranges in answer to one range"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149"}, EPROTO, true,
 	                "a partial answer without a sound Content-Range"},
-	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/1000", "Content-Range: bytes 100-149/1000"}, EPROTO,
-	                true, "a partial answer without a sound Content-Range"},
+	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/1000", "Content-Range: bytes 100-149/1000"},
+	                EPROTO, true, "a partial answer without a sound Content-Range"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/999"}, ESTALE, false,
 	                "the object has changed at the origin"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 99-148/1000"}, EPROTO, true,
@@ -252,7 +257,8 @@ static void refusals_say_why(void **state)
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/1000", "Content-Length: 49"}, EPROTO, true,
 	                "Content-Length does not fit the range"},
 	        {{"HTTP/1.1 200 x", "Content-Length: 1000"}, EPROTO, true, "the server ignores ranges"},
-	        {{"HTTP/1.1 200 x", "Content-Length: 999"}, ESTALE, false, "the object has changed at the origin"},
+	        {{"HTTP/1.1 200 x", "Content-Length: 999"}, ESTALE, false,
+	                "the object has changed at the origin"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/1000", "ETag: \"v2\""}, ESTALE, false,
 	                "the object has changed at the origin"},
 	};
@@ -264,8 +270,9 @@ static void refusals_say_why(void **state)
 
 		hear(&r, rows[i].lines);
 		int rc = ps_http_response_check_range(&r, &expect, OFFSET, NBYTES, &err);
-		if (rc != -rows[i].errnum || err.err != rows[i].errnum || err.retryable != rows[i].retryable ||
-		        err.http_status != r.status || !strstr(err.text, rows[i].text))
+		if (rc != -rows[i].errnum || err.err != rows[i].errnum ||
+		        err.retryable != rows[i].retryable || err.http_status != r.status ||
+		        !strstr(err.text, rows[i].text))
 			fail_msg("%s: %d, %d, \"%s\"", rows[i].lines[0], rc, err.retryable, err.text);
 	}
 }

@@ -13,11 +13,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "listing/glob.h"
-#include "origin/hub_limit.h"
-#include "origin/hub_source.h"
-#include "credentials/hub_token.h"
-#include "http/response.h"
+#include "listing/listing.h"
+#include "origin/hub_private.h"
+#include "credentials/credentials.h"
+#include "http/request.h"
 
 static void sources_are_taken_apart(void **state)
 {
@@ -29,8 +28,9 @@ static void sources_are_taken_apart(void **state)
 	        {"HF://o/n/", "hf://datasets/o/n/", "main", ""},
 	        {"hf://o/n@main/a/b/", "hf://datasets/o/n/a/b", "main", "a/b"},
 	        {"hf://models/o/n@v1.0/x", "hf://models/o/n@v1.0/x", "v1.0", "x"},
-	        {"hf://datasets/o/n@refs/convert/parquet/default/x", "hf://datasets/o/n@refs/convert/parquet/default/x",
-	                "refs/convert/parquet", "default/x"},
+	        {"hf://datasets/o/n@refs/convert/parquet/default/x",
+	                "hf://datasets/o/n@refs/convert/parquet/default/x", "refs/convert/parquet",
+	                "default/x"},
 	        {"hf://datasets/o/n@refs%2Fconvert%2Fparquet/x", "hf://datasets/o/n@refs/convert/parquet/x",
 	                "refs/convert/parquet", "x"},
 	        {"hf://o/n@refs/pr/12/x", "hf://datasets/o/n@refs/pr/12/x", "refs/pr/12", "x"},
@@ -88,7 +88,8 @@ static void urls_are_encoded_as_the_hub_wants_them(void **state)
 	urls[3] = ps_hf_url_object(&s, e, "a/b?c");
 	urls[4] = ps_hf_url_object(&s, PS_HF_ENDPOINT, "a/b?c");
 	assert_string_equal(urls[0], "http://h:1/api/datasets/o/n/revision/refs%2Fpr%2F1?expand=sha");
-	assert_string_equal(urls[1], "http://h:1/api/datasets/o/n/tree/refs%2Fpr%2F1/a%2Fb%20c?recursive=true");
+	assert_string_equal(
+	        urls[1], "http://h:1/api/datasets/o/n/tree/refs%2Fpr%2F1/a%2Fb%20c?recursive=true");
 	assert_string_equal(urls[2], "http://h:1/datasets/o/n/resolve/refs%2Fpr%2F1/a/b%20c%23%25.tar");
 	assert_string_equal(urls[3], "hf://datasets/o/n/a/b%3Fc?endpoint=http://h:1");
 	assert_string_equal(urls[4], "hf://datasets/o/n/a/b%3Fc");
@@ -114,7 +115,8 @@ static void patterns_match_paths(void **state)
 	} rows[] = {
 	        {"*.tar", "", false, "a.tar b.tar", "a/b.tar a.txt .a.tar"},
 	        {"data/x-*.tar", "data", false, "data/x-1.tar", "data/y-1.tar data/a/x-1.tar x-1.tar"},
-	        {"data/{a,b}/*.tar", "data", true, "data/a/1.tar data/b/2.tar", "data/c/1.tar data/a/b/1.tar"},
+	        {"data/{a,b}/*.tar", "data", true, "data/a/1.tar data/b/2.tar",
+	                "data/c/1.tar data/a/b/1.tar"},
 	        {"x-{00..03}.tar", "", false, "x-00.tar x-03.tar", "x-04.tar x-0.tar"},
 	        {"**/*.tar", "", true, "a.tar a/b.tar a/b/c.tar", "a.txt a/b.txt"},
 	        {"a/**", "a", true, "a/b a/b/c a/.x", "a b/a"},
@@ -139,7 +141,8 @@ static void patterns_match_paths(void **state)
 
 			for (char *p = strtok_r(paths, " ", &save); p; p = strtok_r(NULL, " ", &save))
 				if (ps_glob_match(glob, p) != yes)
-					fail_msg("%s %s %s", rows[i].pattern, yes ? "does not match" : "matches", p);
+					fail_msg("%s %s %s", rows[i].pattern,
+					        yes ? "does not match" : "matches", p);
 			free(paths);
 		}
 		ps_glob_free(glob);
@@ -169,8 +172,9 @@ static void what_a_hub_answers_is_understood(void **state)
 	static const struct {
 		const char *line;
 		int64_t left;
-	} limits[] = {{"ratelimit: \"api\"; r=0 ; t=55", 0}, {"RateLimit: \"api\";t=9;r=41, \"day\";r=1;t=5", 41},
-	        {"RateLimit: api;r=1;t=1", -1}, {"RateLimit: \"api\"", -1}, {"RateLimit: \"api\";r=-1;t=x", -1},
+	} limits[] = {{"ratelimit: \"api\"; r=0 ; t=55", 0},
+	        {"RateLimit: \"api\";t=9;r=41, \"day\";r=1;t=5", 41}, {"RateLimit: api;r=1;t=1", -1},
+	        {"RateLimit: \"api\"", -1}, {"RateLimit: \"api\";r=-1;t=x", -1},
 	        {"RateLimit: \"a name that is much too long\";r=1;t=1", -1},
 	        {"RateLimit: \"api\";r=99999999999999999999;t=1", -1}};
 	struct ps_http_response r;
@@ -234,7 +238,8 @@ static void endpoints_are_urls(void **state)
 {
 	static const struct {
 		const char *text, *endpoint;
-	} rows[] = {{NULL, PS_HF_ENDPOINT}, {"", PS_HF_ENDPOINT}, {"https://hub.example/hf/", "https://hub.example/hf"},
+	} rows[] = {{NULL, PS_HF_ENDPOINT}, {"", PS_HF_ENDPOINT},
+	        {"https://hub.example/hf/", "https://hub.example/hf"},
 	        {"http://127.0.0.1:80", "http://127.0.0.1"}, {"hub.example", NULL}, {"file:///x", NULL}};
 
 	(void)state;
@@ -242,7 +247,8 @@ static void endpoints_are_urls(void **state)
 		struct ps_error err = {0};
 		char *endpoint = NULL;
 
-		assert_int_equal(ps_hf_endpoint_parse(rows[i].text, &endpoint, &err), rows[i].endpoint ? 0 : -EINVAL);
+		assert_int_equal(
+		        ps_hf_endpoint_parse(rows[i].text, &endpoint, &err), rows[i].endpoint ? 0 : -EINVAL);
 		if (rows[i].endpoint)
 			assert_string_equal(endpoint, rows[i].endpoint);
 		free(endpoint);

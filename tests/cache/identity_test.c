@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "origin/identity.h"
+#include "origin/origin.h"
 #include "tests/cache/cache_test.h"
 
 #define S3 "s3://bucket/dir/"
@@ -15,7 +15,8 @@
 
 static const char *home; /* "HOME=DIR" */
 
-static struct ps_identity of(const char *source, struct ps_origin_options options, const char *a, const char *b)
+static struct ps_identity of(
+        const char *source, struct ps_origin_options options, const char *a, const char *b)
 {
 	const char *const env[] = {home, "PWD=/here", a ? a : "X=", b, NULL};
 	struct ps_identity ret;
@@ -32,7 +33,8 @@ static bool same(const struct ps_id *a, const struct ps_id *b)
 
 static void an_access_is_all_that_decides_who_signs(void **state)
 {
-	static const char *const one_header[] = {"X-Token: one", NULL}, *const two_headers[] = {"X-Token: two", NULL};
+	static const char *const one_header[] = {"X-Token: one", NULL}, *const two_headers[] = {
+	                                                                        "X-Token: two", NULL};
 	static const struct {
 		const char *what, *source;
 		struct ps_origin_options a, b;
@@ -40,10 +42,13 @@ static void an_access_is_all_that_decides_who_signs(void **state)
 		bool same;
 	} rows[] = {
 	        {"nothing", S3, {.http = {0}}, {.http = {0}}, {0}, {0}, true},
-	        {"a key", S3, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, false},
-	        {"a secret", S3, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=a"},
+	        {"a key", S3, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"},
+	                false},
+	        {"a secret", S3, {.http = {0}}, {.http = {0}},
+	                {"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=a"},
 	                {"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}, false},
-	        {"a session's token", S3, {.http = {0}}, {.http = {0}}, {"AWS_SESSION_TOKEN=a"}, {"AWS_SESSION_TOKEN=b"}, false},
+	        {"a session's token", S3, {.http = {0}}, {.http = {0}}, {"AWS_SESSION_TOKEN=a"},
+	                {"AWS_SESSION_TOKEN=b"}, false},
 	        {"a role", S3, {.http = {0}}, {.http = {0}}, {"AWS_ROLE_ARN=a"}, {"AWS_ROLE_ARN=b"}, false},
 	        {"a pod's agent", S3, {.http = {0}}, {.http = {0}}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI=a"},
 	                {"AWS_CONTAINER_CREDENTIALS_FULL_URI=b"}, false},
@@ -54,15 +59,23 @@ static void an_access_is_all_that_decides_who_signs(void **state)
 	        {"what nobody signs with", S3, {.no_sign_request = true}, {.no_sign_request = true},
 	                {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, true},
 	        {"who pays", S3, {.request_payer = true}, {.http = {0}}, {0}, {0}, false},
-	        {"another program's variable", S3, {.http = {0}}, {.http = {0}}, {"TERM=a"}, {"TERM=b"}, true},
-	        {"Google's key", "gs://bucket/", {.http = {0}}, {.http = {0}}, {"GS_SECRET_ACCESS_KEY=a"}, {"GS_SECRET_ACCESS_KEY=b"}, false},
-	        {"a password", HTTP, {.http.user_password = "u:a"}, {.http.user_password = "u:b"}, {0}, {0}, false},
-	        {"a header", HTTP, {.http.headers = one_header}, {.http.headers = two_headers}, {0}, {0}, false},
-	        {"a store's key, elsewhere", HTTP, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, true},
+	        {"another program's variable", S3, {.http = {0}}, {.http = {0}}, {"TERM=a"}, {"TERM=b"},
+	                true},
+	        {"Google's key", "gs://bucket/", {.http = {0}}, {.http = {0}}, {"GS_SECRET_ACCESS_KEY=a"},
+	                {"GS_SECRET_ACCESS_KEY=b"}, false},
+	        {"a password", HTTP, {.http.user_password = "u:a"}, {.http.user_password = "u:b"}, {0}, {0},
+	                false},
+	        {"a header", HTTP, {.http.headers = one_header}, {.http.headers = two_headers}, {0}, {0},
+	                false},
+	        {"a store's key, elsewhere", HTTP, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a"},
+	                {"AWS_ACCESS_KEY_ID=b"}, true},
 	        {"the Hub's token", HUB, {.http = {0}}, {.http = {0}}, {"HF_TOKEN=a"}, {"HF_TOKEN=b"}, false},
-	        {"a proxy's password", HTTP, {.http.proxy = "http://u:a@p"}, {.http.proxy = "http://u:b@p"}, {0}, {0}, false},
-	        {"a proxy of the environment", HTTP, {.http = {0}}, {.http = {0}}, {"https_proxy=a"}, {"https_proxy=b"}, false},
-	        {"a local folder's", "file:///d/", {.http.user_password = "a"}, {.http.user_password = "b"}, {0}, {0}, true},
+	        {"a proxy's password", HTTP, {.http.proxy = "http://u:a@p"}, {.http.proxy = "http://u:b@p"},
+	                {0}, {0}, false},
+	        {"a proxy of the environment", HTTP, {.http = {0}}, {.http = {0}}, {"https_proxy=a"},
+	                {"https_proxy=b"}, false},
+	        {"a local folder's", "file:///d/", {.http.user_password = "a"}, {.http.user_password = "b"},
+	                {0}, {0}, true},
 	};
 
 	(void)state;
@@ -85,13 +98,15 @@ static void files_count_by_what_is_in_them(void **state)
 	static const struct {
 		const char *file, *source;
 	} rows[] = {{".aws/credentials", S3}, {".aws/config", S3}, {".boto", S3}, {".netrc", HTTP},
-	        {".cache/huggingface/token", HUB}, {".config/gcloud/application_default_credentials.json", "gs://b/"}};
+	        {".cache/huggingface/token", HUB},
+	        {".config/gcloud/application_default_credentials.json", "gs://b/"}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
 		char path[4096];
 
 		for (const char *slash = strchr(rows[i].file, '/'); slash; slash = strchr(slash + 1, '/')) {
-			snprintf(path, sizeof path, "%s/%.*s", dir, (int)(slash - rows[i].file), rows[i].file);
+			snprintf(
+			        path, sizeof path, "%s/%.*s", dir, (int)(slash - rows[i].file), rows[i].file);
 			mkdir(path, 0700);
 		}
 		struct ps_identity none = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
@@ -102,7 +117,8 @@ static void files_count_by_what_is_in_them(void **state)
 		struct ps_identity still = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
 		test_write_file(dir, rows[i].file, "two");
 		struct ps_identity two = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
-		if (same(&none.access, &one.access) || same(&one.access, &two.access) || !same(&one.access, &still.access))
+		if (same(&none.access, &one.access) || same(&one.access, &two.access) ||
+		        !same(&one.access, &still.access))
 			fail_msg("%s", rows[i].file);
 		unlink(path);
 	}
@@ -127,8 +143,10 @@ static void a_token_file_counts_by_its_place(void **state)
 
 static void a_buckets_names_are_the_same_for_all(void **state)
 {
-	const struct ps_origin_options pinned = {.pin_versions = true}, plain = {0}, elsewhere = {.endpoint = "http://e"};
-	struct ps_identity one = of(S3, plain, "AWS_ACCESS_KEY_ID=a", NULL), two = of(S3, plain, "AWS_ACCESS_KEY_ID=b", NULL);
+	const struct ps_origin_options pinned = {.pin_versions = true}, plain = {0},
+	                               elsewhere = {.endpoint = "http://e"};
+	struct ps_identity one = of(S3, plain, "AWS_ACCESS_KEY_ID=a", NULL),
+	                   two = of(S3, plain, "AWS_ACCESS_KEY_ID=b", NULL);
 
 	(void)state;
 	assert_true(one.names_for_all && same(&one.names, &two.names));
@@ -137,17 +155,19 @@ static void a_buckets_names_are_the_same_for_all(void **state)
 	two = of(S3, elsewhere, "AWS_ACCESS_KEY_ID=a", NULL);
 	assert_false(same(&one.names, &two.names));
 	assert_true(of("s3://bucket", plain, NULL, NULL).names_for_all);
-	/* Names that no listing of the bucket tells, and what a server may tell each user otherwise. */
-	static const char *const own[] = {"s3://b/x.tar", "s3://b/{0..9}/", "s3://b/k?versionId=1/", HTTP, HUB};
+	/* Names that no listing of the bucket has, and what a server may answer differently to each user. */
+	static const char *const own[] = {
+	        "s3://b/x.tar", "s3://b/{0..9}/", "s3://b/k?versionId=1/", HTTP, HUB};
 	for (size_t i = 0; i < PS_ARRAY_LEN(own); i++)
 		assert_false(of(own[i], plain, NULL, NULL).names_for_all);
 }
 
 static void another_way_to_the_origin_is_told_apart(void **state)
 {
-	const struct ps_origin_options plain = {0}, none = {.http.proxy = "none"}, proxy = {.http.proxy = "http://p:1"},
-	                               with_user = {.http.proxy = "http://u:p@p:1"}, ca = {.http.ca_file = "/ca.pem"},
-	                               insecure = {.http.insecure = true};
+	const struct ps_origin_options plain = {0}, none = {.http.proxy = "none"},
+	                               proxy = {.http.proxy = "http://p:1"},
+	                               with_user = {.http.proxy = "http://u:p@p:1"},
+	                               ca = {.http.ca_file = "/ca.pem"}, insecure = {.http.insecure = true};
 
 	(void)state;
 	assert_false(of(S3, plain, NULL, NULL).has_route);

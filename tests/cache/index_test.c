@@ -6,8 +6,6 @@
 #include "cache_test.h"
 #include "index/index.h"
 #include "index/index_private.h"
-#include "index/rocksdb.h"
-#include "index/rows.h"
 
 static struct ps_index *open_index(const char *dir)
 {
@@ -178,7 +176,7 @@ static void children_come_in_name_order_of_one_parent_only(void **state)
 		assert_string_equal(names[node], name);
 	}
 	assert_false(ps_index_children_next(it, &name, &node));
-	/* Nobody pulls the index from under a walk. */
+	/* The index is not closed under a walk. */
 	assert_int_equal(ps_index_reopen(index, NULL), 0); /* nothing to do */
 	ps_kv_refuse(index->kv, -EIO);
 	assert_int_equal(ps_index_sync(index), -EIO);
@@ -458,28 +456,7 @@ static void a_newer_schema_is_refused_and_left_alone(void **state)
 	assert_int_equal(ps_index_open(*state, &index, &err), -EPROTO);
 }
 
-static void an_index_of_an_older_schema_is_taken_over(void **state)
-{
-	for (uint64_t schema = 1; schema < PS_INDEX_SCHEMA; schema++) {
-		struct ps_index *index = open_index(*state);
-		struct ps_index_batch *b = ps_index_batch_new();
-		struct ps_object_row o = {.id = some_id, .url = some_url, .remote = some_remote}, back;
-
-		ps_index_batch_put_object(b, &o);
-		commit(index, b);
-		assert_int_equal(ps_index_set_schema(index, schema), 0);
-		ps_index_close(index);
-		for (int pass = 0; pass < 2; pass++) { /* as the older one, then as ours */
-			index = open_index(*state);
-			assert_int_equal(ps_index_get_object(index, &some_id, &back), 0);
-			assert_string_equal(back.url, some_url);
-			ps_object_row_fini(&back);
-			ps_index_close(index);
-		}
-	}
-}
-
-static void a_schema_without_a_way_up_counts_as_damage(void **state)
+static void a_schema_of_zero_counts_as_damage(void **state)
 {
 	struct ps_index *index = open_index(*state);
 	struct ps_error err = {0};
@@ -532,37 +509,6 @@ static void a_damaged_row_is_told_and_the_rest_stays(void **state)
 	assert_int_equal(ps_object_row_decode(b.s, b.len - 1, &some_id, &back), -EBADMSG);
 }
 
-/* What earlier schemas wrote: shorter ends, an older format byte. */
-static void rows_of_older_schemas_are_read(void **state)
-{
-	(void)state;
-	enum { CTIME = 8, MORE = 8 + 1 + 1, USED = 8, PARTIAL = 8 };
-	struct ps_object_row o = {.id = some_id, .url = some_url, .remote = some_remote, .data_ino = 5}, back;
-	struct ps_extent_row x = {.present = 6}, x2;
-	ps_autostrbuf struct ps_strbuf b = {0};
-
-	ps_object_row_encode(&o, &b);
-	b.s[0] = 3;
-	assert_int_equal(ps_object_row_decode(b.s, b.len - CTIME, &some_id, &back), 0);
-	assert_int_equal(back.data_ino, 5);
-	assert_int_equal(back.data_ctime_ns, 0);
-	ps_object_row_fini(&back);
-	b.s[0] = 1;
-	assert_int_equal(ps_object_row_decode(b.s, b.len - CTIME - MORE, &some_id, &back), 0);
-	assert_string_equal(back.url, some_url);
-	ps_object_row_fini(&back);
-
-	ps_strbuf_reset(&b);
-	ps_extent_row_encode(&x, 1, &b);
-	memmove(b.s + 1, b.s + 1 + USED, b.len - 1 - USED);
-	b.s[0] = 1;
-	assert_int_equal(ps_extent_row_decode(b.s, b.len - USED - PARTIAL, 1, &x2), 0);
-	assert_memory_equal(&x2, &x, sizeof x);
-	b.s[0] = 2;
-	assert_int_equal(ps_extent_row_decode(b.s, b.len - USED, 1, &x2), 0);
-	assert_memory_equal(&x2, &x, sizeof x);
-}
-
 static void a_row_that_could_not_be_read_back_is_not_written(void **state)
 {
 	struct ps_index *index = open_index(*state);
@@ -594,12 +540,10 @@ int main(int argc, char **argv)
 	        TEST(numbers_are_never_given_twice_though_killed),
 	        TEST(blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_written_again),
 	        TEST(a_newer_schema_is_refused_and_left_alone),
-	        TEST(an_index_of_an_older_schema_is_taken_over),
-	        TEST(a_schema_without_a_way_up_counts_as_damage),
+	        TEST(a_schema_of_zero_counts_as_damage),
 	        TEST(rows_without_a_schema_count_as_damage),
 	        TEST(an_index_in_use_is_busy_and_a_damaged_one_is_eio),
 	        TEST(a_damaged_row_is_told_and_the_rest_stays),
-	        TEST(rows_of_older_schemas_are_read),
 	        TEST(a_row_that_could_not_be_read_back_is_not_written),
 	};
 

@@ -1,4 +1,4 @@
-/* The inflating stage's threads, places and memory: whoever waits for one has its turn. Over an origin of
+/* The inflating stage's threads, places and memory: each waiter has its turn. Over an origin of
  * shards that are longer than anything, which answers from a thread of its own. */
 #include "config.h"
 
@@ -17,7 +17,6 @@
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 #include "index/index_private.h"
-#include "index/rocksdb.h"
 #include "tests/cache/cache_test.h"
 
 #define HANG_S 120
@@ -33,18 +32,20 @@ struct shard {
 
 struct shard_origin {
 	struct ps_origin origin; /* first */
-	struct ps_inflate *inflate;
+	struct ps_decompress *inflate;
 	struct shard *shards;
 	size_t nshards;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	struct ps_get *first, **last; /* chained by work.request */
+	struct ps_origin_get *first, **last; /* chained by work.request */
 	bool stop;
 	unsigned nfailures; /* so many gets fail first, of the kind that passes */
+	unsigned ncut;      /* so many answers then end in their middle, without an error */
+	const char *etag;   /* that answers tell; NULL: the one that is expected */
 	/* NULL, or called: with the stage's lock held; before a get is answered. */
-	void (*asked)(struct shard_origin *o, const struct ps_get *get);
-	void (*serves)(struct shard_origin *o, const struct ps_get *get);
+	void (*asked)(struct shard_origin *o, const struct ps_origin_get *get);
+	void (*serves)(struct shard_origin *o, const struct ps_origin_get *get);
 	void *arg;
 };
 
@@ -56,7 +57,7 @@ static struct shard *shard_of(struct shard_origin *o, const char *url)
 	abort();
 }
 
-static void serve(struct shard_origin *o, struct ps_get *get)
+static void serve(struct shard_origin *o, struct ps_origin_get *get)
 {
 	const struct shard *shard = shard_of(o, get->url);
 	uint8_t *to = get->iov[0].iov_base;
@@ -68,8 +69,13 @@ static void serve(struct shard_origin *o, struct ps_get *get)
 	}
 	if (o->serves)
 		o->serves(o, get);
-	for (size_t at = 0; at < get->nbytes;) {
-		size_t stop = PS_MIN(at + STEP_NBYTES, get->nbytes);
+	get->seen = get->expect;
+	if (o->etag)
+		snprintf(get->seen.etag, sizeof get->seen.etag, "%s", o->etag);
+	size_t nbytes = o->ncut > 0 ? get->nbytes / 2 : get->nbytes;
+	o->ncut -= o->ncut > 0;
+	for (size_t at = 0; at < nbytes;) {
+		size_t stop = PS_MIN(at + STEP_NBYTES, nbytes);
 
 		while (at < stop) {
 			size_t from = (size_t)((get->offset + at) % shard->unit.len);
@@ -80,8 +86,7 @@ static void serve(struct shard_origin *o, struct ps_get *get)
 		}
 		get->progress(get, at);
 	}
-	get->nbytes_done = get->wire_nbytes = get->nbytes;
-	get->seen = get->expect;
+	get->nbytes_done = get->wire_nbytes = nbytes;
 	get->done(get, &(struct ps_error){0});
 }
 
@@ -93,7 +98,7 @@ static void *origin_main(void *arg)
 		pthread_mutex_lock(&o->lock);
 		while (!o->first && !o->stop)
 			pthread_cond_wait(&o->cond, &o->lock);
-		struct ps_get *get = o->first;
+		struct ps_origin_get *get = o->first;
 		if (get && !(o->first = get->work.request))
 			o->last = &o->first;
 		pthread_mutex_unlock(&o->lock);
@@ -104,7 +109,7 @@ static void *origin_main(void *arg)
 }
 
 /* The stage's lock is held. */
-static void origin_get(struct ps_origin *origin, struct ps_get *get)
+static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct shard_origin *o = (struct shard_origin *)origin;
 	struct shard *shard = shard_of(o, get->url);
@@ -117,12 +122,12 @@ static void origin_get(struct ps_origin *origin, struct ps_get *get)
 	PS_LOCK_SCOPE(&o->lock);
 	get->work.request = NULL;
 	*o->last = get;
-	o->last = (struct ps_get **)&get->work.request;
+	o->last = (struct ps_origin_get **)&get->work.request;
 	pthread_cond_signal(&o->cond);
 }
 
 /* What was asked for comes, sooner or later. */
-static void origin_cancel(struct ps_origin *origin, struct ps_get *get)
+static void origin_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	(void)origin;
 	(void)get;
@@ -133,7 +138,7 @@ static const struct ps_origin_ops ops = {.name = "shards", .get = origin_get, .c
 struct stage {
 	struct ps_store *store;
 	struct ps_fill *fill;
-	struct ps_inflate *inflate;
+	struct ps_decompress *inflate;
 	struct shard_origin origin;
 	unsigned nthreads;
 };
@@ -147,7 +152,7 @@ static void stage_start(struct stage *s, const char *dir, uint64_t cache_nbytes,
 	alarm(HANG_S);
 	*s = (struct stage){.store = test_store_open(dir, cache_nbytes, NULL)};
 	assert_int_equal(ps_fill_new(&fill, &s->fill), 0);
-	assert_int_equal(ps_inflate_new(s->store, s->fill, &s->inflate), 0);
+	assert_int_equal(ps_decompress_new(s->store, s->fill, &s->inflate), 0);
 	s->nthreads = s->inflate->nthreads;
 	s->origin = (struct shard_origin){
 	        .origin.ops = &ops, .inflate = s->inflate, .shards = shards, .nshards = nshards};
@@ -159,15 +164,15 @@ static void stage_start(struct stage *s, const char *dir, uint64_t cache_nbytes,
 
 static void stage_stop(struct stage *s)
 {
-	ps_inflate_abort(s->inflate, &s->origin.origin);
-	ps_inflate_drain(s->inflate, &s->origin.origin);
+	ps_decompress_abort(s->inflate, &s->origin.origin);
+	ps_decompress_drain(s->inflate, &s->origin.origin);
 	{
 		PS_LOCK_SCOPE(&s->origin.lock);
 		s->origin.stop = true;
 		pthread_cond_signal(&s->origin.cond);
 	}
 	pthread_join(s->origin.thread, NULL);
-	ps_inflate_free(s->inflate);
+	ps_decompress_free(s->inflate);
 	ps_fill_free(s->fill);
 	ps_store_close(s->store);
 	alarm(0);
@@ -252,44 +257,44 @@ static int wait_for(struct answer *a)
 	return a->errnum;
 }
 
-static struct ps_inflater *inflater_of(struct stage *s, const struct shard *shard)
+static struct ps_decompressing *inflater_of(struct stage *s, const struct shard *shard)
 {
 	const struct ps_remote source = {.size = shard->size, .mtime_s = 1, .etag = "\"v1\""};
-	struct ps_inflater *inflater = NULL;
+	struct ps_decompressing *inflater = NULL;
 
-	assert_int_equal(ps_inflater_get(s->inflate, &s->origin.origin, shard->url, "x.tar", &source,
+	assert_int_equal(ps_decompressing_get(s->inflate, &s->origin.origin, shard->url, "x.tar", &source,
 	                         PS_CODING_ZSTD, &inflater),
 	        0);
 	return inflater;
 }
 
 struct one_get {
-	struct ps_get get; /* first */
+	struct ps_origin_get get; /* first */
 	struct iovec iov;
 	uint8_t data[PS_CHUNK_SIZE];
 	struct answer answer;
 };
 
-static void get_progress(struct ps_get *get, size_t nbytes_so_far)
+static void get_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
 	(void)get;
 	(void)nbytes_so_far;
 }
 
-static void get_done(struct ps_get *get, const struct ps_error *err)
+static void get_done(struct ps_origin_get *get, const struct ps_error *err)
 {
 	answered(&((struct one_get *)get)->answer, err->err, 0);
 }
 
 /* Asks for a chunk. */
 static int try_chunk(
-        struct ps_inflater *inflater, const struct shard *shard, uint64_t offset, struct one_get *one)
+        struct ps_decompressing *inflater, const struct shard *shard, uint64_t offset, struct one_get *one)
 {
-	struct ps_origin *origin = ps_inflater_origin(inflater);
+	struct ps_origin *origin = ps_decompressing_as_origin(inflater);
 
 	*one = (struct one_get){.answer = ANSWER};
 	one->iov = (struct iovec){.iov_base = one->data, .iov_len = sizeof one->data};
-	one->get = (struct ps_get){.url = shard->url,
+	one->get = (struct ps_origin_get){.url = shard->url,
 	        .offset = offset,
 	        .nbytes = sizeof one->data,
 	        .iov = &one->iov,
@@ -301,7 +306,7 @@ static int try_chunk(
 }
 
 /* The same, and checks it. */
-static void get_chunk(struct ps_inflater *inflater, const struct shard *shard, uint64_t offset)
+static void get_chunk(struct ps_decompressing *inflater, const struct shard *shard, uint64_t offset)
 {
 	struct one_get one;
 
@@ -318,7 +323,7 @@ static void who_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
 	static const char *const urls[ALL] = {"0", "1", "2", "3", "4", "5", "6", "7", "short"};
 	struct shard shards[ALL] = {0};
 	struct answer answers[ALL];
-	struct ps_inflater *inflaters[ALL];
+	struct ps_decompressing *inflaters[ALL];
 	struct stage s;
 
 	for (size_t i = 0; i < ALL; i++) {
@@ -333,12 +338,12 @@ static void who_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
 
 	for (unsigned i = 0; i < s.nthreads; i++) {
 		inflaters[i] = inflater_of(&s, &shards[i]);
-		ps_inflater_size(inflaters[i], sized, &answers[i]);
+		ps_decompressing_size(inflaters[i], sized, &answers[i]);
 	}
 	while (atomic_load(&s.inflate->plain_bytes) < s.nthreads * PS_MIB)
 		sched_yield();
-	struct ps_inflater *comes = inflater_of(&s, &shards[LONG]);
-	ps_inflater_size(comes, sized, &answers[LONG]);
+	struct ps_decompressing *comes = inflater_of(&s, &shards[LONG]);
+	ps_decompressing_size(comes, sized, &answers[LONG]);
 	uint64_t before = atomic_load(&s.inflate->plain_bytes);
 	assert_int_equal(wait_for(&answers[LONG]), EIO);
 	/* Each thread decodes what makes its turn, and what it is at. */
@@ -346,10 +351,10 @@ static void who_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
 	if (turned > before)
 		assert_true(turned - before <= s.nthreads * 8 * PS_MIB);
 
-	ps_inflater_put(comes);
+	ps_decompressing_put(comes);
 	for (unsigned i = 0; i < s.nthreads; i++) {
 		assert_int_equal(wait_for(&answers[i]), EFBIG); /* more than the cache */
-		ps_inflater_put(inflaters[i]);
+		ps_decompressing_put(inflaters[i]);
 	}
 	stage_stop(&s);
 	for (size_t i = 0; i < ALL; i++)
@@ -371,14 +376,14 @@ static void idle_unpackers_make_place_at_once(void **state)
 	add_frame(&shard.unit, plain, nbytes, 0, true);
 	shard.size = shard.unit.len;
 	stage_start(&s, *state, 8 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
-	ps_inflater_size(inflater, sized, &answer);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
 	for (int round = 0; round < 20; round++)
 		for (uint64_t at = nbytes; at > 0; at -= 4 * PS_MIB)
 			get_chunk(inflater, &shard, at - 4 * PS_MIB);
-	ps_inflater_put(inflater);
+	ps_decompressing_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -404,11 +409,11 @@ static void the_only_unpacker_never_waits_for_memory(void **state)
 	}
 	shard.size = shard.unit.len;
 	stage_start(&s, *state, PS_GIB, 24 * PS_MIB, &shard, 1);
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
-	ps_inflater_size(inflater, sized, &answer);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, 8 * nbytes);
-	ps_inflater_put(inflater);
+	ps_decompressing_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -442,12 +447,12 @@ static uint64_t decoded_for_size(const char *dir, bool local, bool sized_frames)
 	fill_frames(&shard, nbytes, 700001, sized_frames);
 	stage_start(&s, dir, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.origin.local = local;
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
-	ps_inflater_size(inflater, sized, &answer);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
 	uint64_t decoded = atomic_load(&s.inflate->plain_bytes);
-	ps_inflater_put(inflater);
+	ps_decompressing_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 	return decoded;
@@ -477,8 +482,10 @@ static void add_le32(struct ps_strbuf *to, uint32_t v)
 	}
 }
 
-/* Frames with a seek table, which tells that each holds `told`; where the magic number of each should be. */
-static void fill_seekable(struct shard *shard, uint32_t frame, uint32_t told, uint32_t nframes, size_t *ret_at)
+/* Frames with a seek table, which declares that each holds `told`; where the magic number of each should
+ * be. */
+static void fill_seekable(
+        struct shard *shard, uint32_t frame, uint32_t told, uint32_t nframes, size_t *ret_at)
 {
 	ps_autofree uint8_t *plain = malloc(frame);
 	ps_autostrbuf struct ps_strbuf table = {0};
@@ -500,7 +507,7 @@ static void fill_seekable(struct shard *shard, uint32_t frame, uint32_t told, ui
 	shard->size = shard->unit.len;
 }
 
-/* Where one of them should begin is something else. Who reads there is told so, whether the stretch begins
+/* Where one of them should begin is something else. Readers of it get an error, whether the stretch begins
  * there or comes by. */
 static void a_frame_that_does_not_begin_is_an_error(void **state)
 {
@@ -515,8 +522,8 @@ static void a_frame_that_does_not_begin_is_an_error(void **state)
 	memset(shard.unit.s + at[FRAMES / 2], 'x', 4);
 	memset(shard.unit.s + at[FRAMES - 1], 'x', 4);
 	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
-	ps_inflater_size(inflater, sized, &answer);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, FRAMES * FRAME);
 	assert_int_equal(
@@ -524,14 +531,14 @@ static void a_frame_that_does_not_begin_is_an_error(void **state)
 	get_chunk(inflater, &shard, (uint64_t)(FRAMES / 2 - 1) * FRAME);
 	get_chunk(inflater, &shard, (uint64_t)(FRAMES / 2 + 1) * FRAME);
 	assert_int_equal(try_chunk(inflater, &shard, (uint64_t)(FRAMES - 1) * FRAME, &one), EIO);
-	/* What lies behind its end is not asked for; were it, it would be an error, too. */
+	/* What follows its end is not asked for; were it, it would be an error, too. */
 	assert_int_equal(try_chunk(inflater, &shard, (uint64_t)FRAMES * FRAME, &one), EIO);
-	ps_inflater_put(inflater);
+	ps_decompressing_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* More than a file may be long cannot be true, whatever a table says: nobody could open it. */
+/* More than a file may be long cannot be true, whatever a table says: it could not be opened. */
 static void a_table_of_more_than_can_be_is_not_used(void **state)
 {
 	enum { FRAMES = 4200, FRAME = 100 };
@@ -543,12 +550,12 @@ static void a_table_of_more_than_can_be_is_not_used(void **state)
 	_Static_assert(FRAMES * (uint64_t)UINT32_MAX > PS_OBJECT_MAX_NBYTES, "");
 	fill_seekable(&shard, FRAME, UINT32_MAX, FRAMES, at);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
-	ps_inflater_size(inflater, sized, &answer);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, FRAMES * FRAME);
 	get_chunk(inflater, &shard, 0);
-	ps_inflater_put(inflater);
+	ps_decompressing_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -565,18 +572,114 @@ static void headers_are_asked_for_again(void **state)
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.origin.local = true;
 	s.origin.nfailures = 4;
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
-	ps_inflater_size(inflater, sized, &answer);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
 	assert_int_equal(atomic_load(&s.inflate->plain_bytes), 0);
-	ps_inflater_put(inflater);
+	ps_decompressing_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* An answer that failed or ended early is asked for again from where it got to. */
+static void answers_that_end_early_are_gone_on_with(void **state)
+{
+	const uint64_t nbytes = 20 * PS_MIB + 17;
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	fill_frames(&shard, nbytes, 700001, true);
+	assert_true(shard.size > 2 * PS_PIECE_NBYTES);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.nfailures = 1;
+	s.origin.ncut = 2;
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, nbytes);
+	ps_decompressing_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+static void bytes_of_another_version_are_not_decoded(void **state)
+{
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	fill_frames(&shard, 3 * PS_MIB, 700001, true);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.etag = "\"v2\"";
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), ESTALE);
+	ps_decompressing_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* Of 128 MiB, where the stage has 8. */
+static void a_window_that_memory_never_holds_is_an_error(void **state)
+{
+	ps_autofree uint8_t *plain = calloc(1, PS_MIB);
+	struct shard shard = {.url = "window"};
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	add_frame(&shard.unit, plain, PS_MIB, 27, false);
+	shard.size = shard.unit.len;
+	stage_start(&s, *state, 64 * PS_MIB, 24 * PS_MIB, &shard, 1);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), EFBIG);
+	ps_decompressing_put(inflater);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* A frame that is too large to be held back, and is damaged at its end: what was handed out of it may be wrong,
+ * too. */
+static void what_was_handed_out_of_a_damaged_frame_is_not_kept(void **state)
+{
+	const size_t nbytes = 24 * PS_MIB;
+	ps_autofree uint8_t *plain = malloc(nbytes);
+	struct shard shard = {.url = "damaged"};
+	struct answer answer = ANSWER;
+	struct ps_object *object;
+	struct one_get one;
+	uint64_t x = 1;
+	struct stage s;
+
+	for (size_t i = 0; i < nbytes; i++) {
+		x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		plain[i] = (uint8_t)(x >> 56);
+	}
+	add_frame(&shard.unit, plain, nbytes, 17, true);
+	shard.size = shard.unit.len;
+	memset(shard.unit.s + shard.size * 3 / 4, 0xff, 300000); /* headers of blocks, too */
+	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0); /* its header tells it */
+	assert_int_equal(ps_decompressing_object(inflater, 0, true, &object), 0);
+	assert_int_equal(try_chunk(inflater, &shard, 0, &one), 0);
+	assert_memory_equal(one.data, plain, PS_CHUNK_SIZE);
+	assert_int_equal(try_chunk(inflater, &shard, nbytes - PS_CHUNK_SIZE, &one), EIO);
+	ps_object_put(object);
+	assert_int_equal(ps_decompressing_object(inflater, 0, true, &object), 0);
+	for (uint64_t block = 0; block < nbytes / PS_BLOCK_SIZE; block++)
+		assert_int_equal(ps_object_chunks(object, block), 0);
+	ps_object_put(object);
+	ps_decompressing_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
 
 /* Others take all memory once the frame is on its way. */
-static void take_all_memory(struct shard_origin *o, const struct ps_get *get)
+static void take_all_memory(struct shard_origin *o, const struct ps_origin_get *get)
 {
 	uint64_t *taken = o->arg;
 
@@ -607,8 +710,8 @@ static void the_end_of_the_only_frame_takes_no_memory(void **state)
 	shard.size = shard.unit.len;
 	assert_true(shard.size > 2 * PS_PIECE_NBYTES);
 	stage_start(&s, *state, 8 * PS_MIB, 24 * PS_MIB, &shard, 1);
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
-	ps_inflater_size(inflater, sized, &answer);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_true(inflater->declared);
 	s.origin.arg = &taken;
@@ -618,22 +721,22 @@ static void the_end_of_the_only_frame_takes_no_memory(void **state)
 	assert_true(taken > 0);
 	{
 		PS_LOCK_SCOPE(&s.inflate->lock);
-		ps_inflate_release(s.inflate, taken);
+		ps_decompress_release(s.inflate, taken);
 	}
-	ps_inflater_put(inflater);
+	ps_decompressing_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* A disk that refuses, and somebody who looks at the object just then. */
-static void keep_unsized(struct shard_origin *o, const struct ps_get *get)
+/* A disk that refuses, and a reader that looks at the object just then. */
+static void keep_unsized(struct shard_origin *o, const struct ps_origin_get *get)
 {
-	struct ps_inflater *inflater = PS_CONTAINER_OF(o->inflate->inflaters.next, struct ps_inflater, link);
+	struct ps_decompressing *inflater = PS_CONTAINER_OF(o->inflate->inflaters.next, struct ps_decompressing, link);
 	struct ps_object **object = o->arg;
 
 	if (*object || get->offset < PS_PIECE_NBYTES || !inflater->object)
 		return;
-	*object = ps_inflater_hold(inflater);
+	*object = ps_decompressing_hold(inflater);
 	inflater->caches = false;
 }
 
@@ -649,22 +752,22 @@ static void what_was_decoded_for_a_size_is_not_the_file(void **state)
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.arg = &unsized;
 	s.origin.asked = keep_unsized;
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
-	ps_inflater_size(inflater, sized, &answer);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
 	assert_non_null(unsized);
 	assert_int_not_equal(ps_object_size(unsized), nbytes);
-	assert_int_equal(ps_inflater_object(inflater, 0, true, &object), 0);
+	assert_int_equal(ps_decompressing_object(inflater, 0, true, &object), 0);
 	assert_int_equal(ps_object_size(object), nbytes);
 	ps_object_put(object);
 	ps_object_put(unsized);
-	ps_inflater_put(inflater);
+	ps_decompressing_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* Who opens it the next time need not decode it again. */
+/* The next open need not decode it again. */
 static void a_size_is_kept_while_the_index_takes_nothing(void **state)
 {
 	const uint64_t nbytes = 3 * PS_MIB + 17;
@@ -676,13 +779,13 @@ static void a_size_is_kept_while_the_index_takes_nothing(void **state)
 	fill_frames(&shard, nbytes, 700001, false);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	ps_kv_refuse(ps_store_index(s.store)->kv, -ENOSPC);
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
 	const struct ps_remote source = inflater->source;
-	ps_inflater_size(inflater, sized, &answer);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
-	ps_inflater_put(inflater);
-	assert_int_equal(ps_inflate_known_size(s.store, "", shard.url, &source, &nodes_below), nbytes);
+	ps_decompressing_put(inflater);
+	assert_int_equal(ps_decompress_known_size(s.store, "", shard.url, &source, &nodes_below), nbytes);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -700,21 +803,21 @@ static void who_is_still_at_it_gives_way(void **state)
 	fill_frames(&shard, nbytes, 700001, true);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.origin.local = true; /* walked over */
-	struct ps_inflater *inflater = inflater_of(&s, &shard);
+	struct ps_decompressing *inflater = inflater_of(&s, &shard);
 	assert_int_equal(
 	        ps_object_get_unsized(s.store, inflater->object_url, &source, &inflater->id, &unsized), 0);
-	ps_inflater_size(inflater, sized, &answer);
+	ps_decompressing_size(inflater, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
-	assert_int_equal(ps_inflater_object(inflater, 0, true, &object), 0);
+	assert_int_equal(ps_decompressing_object(inflater, 0, true, &object), 0);
 	assert_int_equal(ps_object_size(object), nbytes);
 	ps_object_put(unsized);
 	ps_object_put(object);
-	ps_inflater_put(inflater);
+	ps_decompressing_put(inflater);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
 
-static void count_walks(struct shard_origin *o, const struct ps_get *get)
+static void count_walks(struct shard_origin *o, const struct ps_origin_get *get)
 {
 	unsigned *most = o->arg;
 
@@ -730,7 +833,7 @@ static void walks_wait_for_each_other(void **state)
 	const uint64_t nbytes = 10 * PS_MIB + 17;
 	struct shard shards[ALL] = {0};
 	struct answer answers[ALL];
-	struct ps_inflater *inflaters[ALL];
+	struct ps_decompressing *inflaters[ALL];
 	unsigned most = 0;
 	struct stage s;
 
@@ -747,12 +850,12 @@ static void walks_wait_for_each_other(void **state)
 	s.origin.serves = count_walks;
 	for (size_t i = 0; i < ALL; i++) {
 		inflaters[i] = inflater_of(&s, &shards[i]);
-		ps_inflater_size(inflaters[i], sized, &answers[i]);
+		ps_decompressing_size(inflaters[i], sized, &answers[i]);
 	}
 	for (size_t i = 0; i < ALL; i++) {
 		assert_int_equal(wait_for(&answers[i]), 0);
 		assert_int_equal(answers[i].size, nbytes);
-		ps_inflater_put(inflaters[i]);
+		ps_decompressing_put(inflaters[i]);
 	}
 	assert_in_range(most, 1, PS_WALKS_MAX);
 	assert_int_equal(atomic_load(&s.inflate->plain_bytes), 0);
@@ -763,7 +866,7 @@ static void walks_wait_for_each_other(void **state)
 /* Of a stage that is 8 MiB, two are used, and pieces have the others. */
 static void spare_buffers_do_not_take_the_room_of_pieces(void **state)
 {
-	static struct ps_inflate inflate = {.limit = 8 * PS_MIB, .used = 2 * PS_MIB, .nfree_pieces = 12};
+	static struct ps_decompress inflate = {.limit = 8 * PS_MIB, .used = 2 * PS_MIB, .nfree_pieces = 12};
 
 	(void)state;
 	ps_spare_put(&inflate, malloc(PS_OUT_NBYTES), PS_OUT_NBYTES);
@@ -790,6 +893,10 @@ int main(void)
 	        TEST(a_frame_that_does_not_begin_is_an_error),
 	        TEST(a_table_of_more_than_can_be_is_not_used),
 	        TEST(headers_are_asked_for_again),
+	        TEST(answers_that_end_early_are_gone_on_with),
+	        TEST(bytes_of_another_version_are_not_decoded),
+	        TEST(a_window_that_memory_never_holds_is_an_error),
+	        TEST(what_was_handed_out_of_a_damaged_frame_is_not_kept),
 	        TEST(the_end_of_the_only_frame_takes_no_memory),
 	        TEST(what_was_decoded_for_a_size_is_not_the_file),
 	        TEST(a_size_is_kept_while_the_index_takes_nothing),

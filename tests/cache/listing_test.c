@@ -176,9 +176,10 @@ static void reader_may_end_it(void **state)
 /* As they were sent by the real ones, of one folder; styles and pictures are left out. */
 static void pages_of_real_servers_tell_the_same(void **state)
 {
-	static const char *const servers[] = {"apache", "apache-fancy", "lighttpd", "caddy", "rclone", "python"};
-	static const char *const names[] = {
-	        "a b.tar ", "amp&.tar ", "\xc3\xbc.tar ", "quest?.tar ", "per%41.tar ", "quote\".tar ", "sub dir/ "};
+	static const char *const servers[] = {
+	        "apache", "apache-fancy", "lighttpd", "caddy", "rclone", "python"};
+	static const char *const names[] = {"a b.tar ", "amp&.tar ", "\xc3\xbc.tar ", "quest?.tar ",
+	        "per%41.tar ", "quote\".tar ", "sub dir/ "};
 	const char *top = getenv("top_srcdir");
 	char path[4096], page[65536];
 
@@ -187,7 +188,8 @@ static void pages_of_real_servers_tell_the_same(void **state)
 		ps_autostrbuf struct ps_strbuf seen = {0};
 		size_t expected = 0;
 
-		snprintf(path, sizeof path, "%s/tests/fuzz/corpus/listing_html/server-%s", top ? top : ".", servers[i]);
+		snprintf(path, sizeof path, "%s/tests/fuzz/corpus/listing_html/server-%s", top ? top : ".",
+		        servers[i]);
 		FILE *f = fopen(path, "r");
 		assert_non_null(f);
 		page[fread(page, 1, sizeof page - 1, f)] = '\0';
@@ -195,7 +197,8 @@ static void pages_of_real_servers_tell_the_same(void **state)
 		assert_int_equal(parse(page, "http://h/", collect, &seen, NULL), 0);
 		for (size_t k = 0; k < PS_ARRAY_LEN(names); k++) {
 			if (!strstr(ps_strbuf_peek(&seen), names[k]))
-				fail_msg("%s: %s is missing in %s", servers[i], names[k], ps_strbuf_peek(&seen));
+				fail_msg("%s: %s is missing in %s", servers[i], names[k],
+				        ps_strbuf_peek(&seen));
 			expected += strlen(names[k]);
 		}
 		assert_int_equal(seen.len, expected);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/strbuf.h"
-#include "listing/manifest.h"
+#include "listing/listing.h"
 #include "origin/origin.h"
 #include "base/url.h"
 
@@ -87,7 +87,8 @@ static void lines_are_read(void **state)
 			assert_int_equal(rc, -EINVAL);
 			assert_non_null(strstr(err.text, "line 1"));
 			if (strcmp(rows[i].text, "x-{0..2} 12") == 0)
-				assert_non_null(strstr(err.text, "braces and a size or checksum on one line"));
+				assert_non_null(
+				        strstr(err.text, "braces and a size or checksum on one line"));
 		}
 	}
 }
@@ -171,7 +172,7 @@ static void a_long_manifest_is_read_line_by_line(void **state)
 	assert_non_null(strstr(err.text, "line 100001:"));
 }
 
-/* One line alone, and one that never ends: told as soon as it is too long. */
+/* One line alone, and one that never ends: reported as soon as it is too long. */
 static void a_line_without_end_is_not_waited_for(void **state)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};

@@ -38,8 +38,8 @@ static void shows(struct fixture *f, uint64_t dir_node, const char *names)
 	assert_string_equal(text, names);
 }
 
-/* Who has the name that a shard's contents would have keeps it, whichever is listed first; the shard is shown
- * as it is. */
+/* A file with the name that a shard's contents would have keeps it, whichever is listed first; the shard is
+ * shown as it is. */
 static void a_shard_gives_way(void **state)
 {
 	static const struct {
@@ -113,7 +113,7 @@ static void all_files_may_move(void **state)
 	}
 }
 
-/* A size alone tells too little of the version: two of one size would be one. */
+/* A size alone says too little of the version: two of one size would be one. */
 static void a_size_without_a_date_or_an_etag_is_asked_for(void **state)
 {
 	struct fixture *f = *state;

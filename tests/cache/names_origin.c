@@ -13,8 +13,8 @@
 
 struct job {
 	struct ps_list link;
-	struct ps_get *get; /* or */
-	struct ps_head *head;
+	struct ps_origin_get *get; /* or */
+	struct ps_origin_head *head;
 	bool cancelled;
 };
 
@@ -33,8 +33,8 @@ static struct ps_remote remote_of(const struct ps_names_entry *e)
 {
 	struct ps_remote remote = {.size = e->size, .mtime_s = (int64_t)e->version};
 
-	snprintf(remote.etag, sizeof remote.etag, "\"%" PRIu64 "%.*s\"", e->version, (int)PS_MIN(e->rewritten, 9u),
-	        "rrrrrrrrr");
+	snprintf(remote.etag, sizeof remote.etag, "\"%" PRIu64 "%.*s\"", e->version,
+	        (int)PS_MIN(e->rewritten, 9u), "rrrrrrrrr");
 	return remote;
 }
 
@@ -129,7 +129,7 @@ static int look_up(struct ps_names_origin *o, const char *url, struct ps_remote 
 	return 0;
 }
 
-static void serve_get(struct ps_names_origin *o, struct ps_get *get, struct ps_error *err)
+static void serve_get(struct ps_names_origin *o, struct ps_origin_get *get, struct ps_error *err)
 {
 	unsigned rewritten;
 	size_t at = 0;
@@ -145,7 +145,8 @@ static void serve_get(struct ps_names_origin *o, struct ps_get *get, struct ps_e
 	for (int i = 0; i < get->niov; i++)
 		for (size_t k = 0; k < get->iov[i].iov_len; k++, at++)
 			((uint8_t *)get->iov[i].iov_base)[k] =
-			        (uint8_t)(ps_pattern_byte(get->offset + at) + (uint64_t)get->seen.mtime_s + rewritten);
+			        (uint8_t)(ps_pattern_byte(get->offset + at) + (uint64_t)get->seen.mtime_s +
+			                  rewritten);
 	get->progress(get, at);
 	get->nbytes_done = get->wire_nbytes = at;
 }
@@ -217,7 +218,7 @@ static void *main_loop(void *arg)
 	}
 }
 
-static void submit(struct ps_names_origin *o, struct ps_get *get, struct ps_head *head)
+static void submit(struct ps_names_origin *o, struct ps_origin_get *get, struct ps_origin_head *head)
 {
 	struct job *job = calloc(1, sizeof *job);
 
@@ -230,17 +231,17 @@ static void submit(struct ps_names_origin *o, struct ps_get *get, struct ps_head
 	ps_list_append(&((struct impl *)o->impl)->jobs, &job->link);
 }
 
-static void names_get(struct ps_origin *origin, struct ps_get *get)
+static void names_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	submit((struct ps_names_origin *)origin, get, NULL);
 }
 
-static void names_head(struct ps_origin *origin, struct ps_head *head)
+static void names_head(struct ps_origin *origin, struct ps_origin_head *head)
 {
 	submit((struct ps_names_origin *)origin, NULL, head);
 }
 
-static void names_cancel(struct ps_origin *origin, struct ps_get *get)
+static void names_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	(void)origin, (void)get; /* gets do not stall */
 }

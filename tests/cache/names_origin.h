@@ -1,5 +1,5 @@
-/* An origin of a few names, for tests of datasets: lists, tells and serves what a table says, from a thread
- * of its own, and misbehaves as told. Bytes are those of the pattern origin.
+/* An origin of a few names, for tests of datasets: lists, describes and serves what a table says, from a
+ * thread of its own, and misbehaves on request. Bytes are those of the pattern origin.
  *
  * Threads: the table is changed under `lock`; the other settings are atomic and may change at any time. */
 #ifndef PS_TESTS_NAMES_ORIGIN_H

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "http/netrc.h"
+#include "http/http.h"
 
 static void the_first_entry_of_a_host_is_found(void **state)
 {
@@ -30,7 +30,8 @@ static void the_first_entry_of_a_host_is_found(void **state)
 	        {"# machine h login x password y\nmachine h login me password secret", "me:secret"},
 	        {"macdef init\nmachine h login x\n\nmachine h login me password secret", "me:secret"},
 	        {"machine h account acc login me password secret", "me:secret"},
-	        {"machine other login password password machine machine h login me password secret", "me:secret"},
+	        {"machine other login password password machine machine h login me password secret",
+	                "me:secret"},
 	        {"machine h.example login x password y", NULL},
 	        {"machine login login me password secret", NULL},
 	        {"machine h login \"unended", "unended:"},

@@ -184,7 +184,7 @@ static void the_same_id_is_one_object(void **state)
 	ps_store_close(store);
 }
 
-/* The child's part: fills an object, commits in the middle if told to, and dies without a word. */
+/* The child's part: fills an object, commits in the middle if requested, and dies without a word. */
 static int fill_and_die(const char *dir, uint64_t nblocks, bool commit)
 {
 	struct ps_store *store = test_store_open(dir, 0, NULL);

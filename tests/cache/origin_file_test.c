@@ -50,8 +50,8 @@ static int collect(void *arg, const struct ps_listed *listed)
 }
 
 struct call {
-	struct ps_get get;
-	struct ps_head head;
+	struct ps_origin_get get;
+	struct ps_origin_head head;
 	struct ps_error err;
 	sem_t done;
 	char bytes[4096];
@@ -59,7 +59,7 @@ struct call {
 	char url[256];
 };
 
-static void on_head(struct ps_head *head, const struct ps_error *err)
+static void on_head(struct ps_origin_head *head, const struct ps_error *err)
 {
 	struct call *c = (struct call *)((char *)head - offsetof(struct call, head));
 
@@ -67,7 +67,7 @@ static void on_head(struct ps_head *head, const struct ps_error *err)
 	sem_post(&c->done);
 }
 
-static void on_get(struct ps_get *get, const struct ps_error *err)
+static void on_get(struct ps_origin_get *get, const struct ps_error *err)
 {
 	struct call *c = (struct call *)((char *)get - offsetof(struct call, get));
 
@@ -89,7 +89,7 @@ static void ask_head(struct ps_origin *o, struct call *c, const char *name)
 static void fetch(struct ps_origin *o, struct call *c, uint64_t offset, size_t n)
 {
 	c->iov = (struct iovec){c->bytes, n};
-	c->get = (struct ps_get){.url = c->url,
+	c->get = (struct ps_origin_get){.url = c->url,
 	        .expect = c->head.seen,
 	        .offset = offset,
 	        .nbytes = n,
@@ -258,7 +258,7 @@ static void abort_and_close_end_everything(void **state)
 		calls[i] = first;
 		sem_init(&calls[i].done, 0, 0);
 		calls[i].iov = (struct iovec){calls[i].bytes, 5};
-		calls[i].get = (struct ps_get){.url = calls[i].url,
+		calls[i].get = (struct ps_origin_get){.url = calls[i].url,
 		        .expect = first.head.seen,
 		        .nbytes = 5,
 		        .iov = &calls[i].iov,

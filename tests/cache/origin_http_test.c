@@ -150,7 +150,7 @@ static void no_more_connections_than_allowed(void **state)
 		memset(&heads[i], 0, sizeof heads[i]);
 		sem_init(&heads[i].done, 0, 0);
 		snprintf(heads[i].url, sizeof heads[i].url, "%s", url);
-		heads[i].head = (struct ps_head){.url = heads[i].url, .done = on_head};
+		heads[i].head = (struct ps_origin_head){.url = heads[i].url, .done = on_head};
 		limited->ops->head(limited, &heads[i].head);
 	}
 	for (int i = 0; i < 6; i++) {
@@ -239,7 +239,7 @@ static void without_a_version_the_first_bytes_tell(void **state)
 		struct ps_origin *o = open_origin(server.http, paths[i], NULL);
 		char path[64];
 
-		/* The second time it is the first request that tells. */
+		/* The second time it is the first request that shows it. */
 		for (int j = 0; j < 2; j++) {
 			snprintf(path, sizeof path, "%ssmall.bin", paths[i]);
 			ps_web_server_put(&server, "small.bin", small[j], sizeof small[j]);
@@ -380,7 +380,7 @@ struct again {
 	struct ps_origin *origin;
 };
 
-static void on_again(struct ps_get *get, const struct ps_error *err)
+static void on_again(struct ps_origin_get *get, const struct ps_error *err)
 {
 	struct again *a = (struct again *)((char *)get - offsetof(struct again, call.get));
 

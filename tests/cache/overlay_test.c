@@ -5,7 +5,7 @@
 
 #include "base/strbuf.h"
 #include "cache_test.h"
-#include "index/overlay.h"
+#include "index/index_private.h"
 
 static unsigned nleft; /* calls for memory until one fails; 0: none does */
 

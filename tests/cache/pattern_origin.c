@@ -14,7 +14,7 @@
 
 struct job {
 	struct ps_list link;
-	struct ps_get *get;
+	struct ps_origin_get *get;
 	bool cancelled, stalled, held, other;
 	size_t at; /* bytes that have been handed over */
 };
@@ -27,7 +27,7 @@ struct impl {
 	bool stop, aborted;
 };
 
-static void copy_pattern(const struct ps_get *get, size_t from, size_t to, bool other)
+static void copy_pattern(const struct ps_origin_get *get, size_t from, size_t to, bool other)
 {
 	size_t at = 0;
 
@@ -56,7 +56,7 @@ static void finish(struct ps_pattern_origin *o, struct job *job, size_t done, in
 /* Serves one get; a stalled one goes back on the list and is looked at again. */
 static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *job)
 {
-	struct ps_get *get = job->get;
+	struct ps_origin_get *get = job->get;
 	size_t stop = get->nbytes, stall = atomic_load(&o->stall_after);
 	bool cancelled;
 
@@ -140,7 +140,7 @@ static void *main_loop(void *arg)
 	}
 }
 
-static void pattern_get(struct ps_origin *origin, struct ps_get *get)
+static void pattern_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct ps_pattern_origin *o = (struct ps_pattern_origin *)origin;
 	struct impl *impl = o->impl;
@@ -164,7 +164,7 @@ static void pattern_get(struct ps_origin *origin, struct ps_get *get)
 }
 
 /* The job may be on no list (being served): then the flag is seen when it comes back. */
-static void pattern_cancel(struct ps_origin *origin, struct ps_get *get)
+static void pattern_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct impl *impl = ((struct ps_pattern_origin *)origin)->impl;
 

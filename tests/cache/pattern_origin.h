@@ -1,5 +1,5 @@
 /* An origin made of arithmetic, for tests of the fetch engine: byte i of every object is ps_pattern_byte(i).
- * It answers from a thread of its own and misbehaves as told.
+ * It answers from a thread of its own and misbehaves on request.
  *
  * Threads: settings are atomic and may change at any time. */
 #ifndef PS_TESTS_PATTERN_ORIGIN_H

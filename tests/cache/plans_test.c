@@ -1,4 +1,4 @@
-/* Plans: what was told, when it is needed, what is over, and what is refused. */
+/* Plans: what was announced, when it is needed, what is over, and what is refused. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +9,6 @@
 
 #include <cmocka.h>
 
-#include "policy/plan_text.h"
-#include "policy/plans.h"
 #include "policy/policy.h"
 
 #define DATASET 7
@@ -69,11 +67,11 @@ static int position(const struct ps_plan_teller *teller, uint64_t epoch, uint64_
 	return ps_plans_position(plans, teller, &who, done, now_s);
 }
 
-static enum ps_need need(unsigned i, double *ret_when)
+static enum ps_policy_need need(unsigned i, double *ret_when)
 {
 	struct ps_plan_need need;
 	struct ps_plan_file file = file_of(i);
-	enum ps_need kind = ps_plans_need(plans, &file.id, &need);
+	enum ps_policy_need kind = ps_plans_need(plans, &file.id, &need);
 
 	if (ret_when)
 		*ret_when = need.when_s;
@@ -326,8 +324,9 @@ static void a_rank_that_went_back_is_told_anew(void **state)
 	assert_int_equal(need(0, NULL), PS_NEED_PLANNED);
 }
 
-/* Many of them, told, opened and dropped in any order: the counts come out even (and the sanitizers watch).
- */
+/* Many of them, announced, opened and dropped in any order: the counts come out even (and the sanitizers
+ * watch).
+ * */
 static void any_sequence_ends_empty(void **state)
 {
 	unsigned rng = 5;
@@ -419,7 +418,8 @@ static void what_is_needed_hardly_later_stays(void **state)
 	size_t victims[1];
 
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 100, 1000), 0);   /* about 50 s from now, a quarter of 100 s around it */
+	assert_int_equal(
+	        tell(&owner, 0, 0, 100, 1000), 0); /* about 50 s from now, a quarter of 100 s around it */
 	assert_int_equal(tell(&other, 0, 200, 120, 1000), 0); /* 60 s */
 	item.id = file_of(210).id;
 	assert_int_equal(choose(policy, &item, 1, 5, victims), 0);
@@ -437,7 +437,7 @@ static void what_is_never_needed_again_takes_no_place(void **state)
 	(void)state;
 	assert_int_equal(tell(&owner, 0, 0, 10, 1000), 0);
 	assert_int_equal(tell(&owner, 1, 20, 10, 1000), 0);
-	/* Of no plan, and opened long ago: whoever is needed may have its place. */
+	/* Of no plan, and opened long ago: any needed object may have its place. */
 	item.opened_s = 1000 - 2 * 24 * 3600;
 	assert_int_equal(choose(policy, &item, 1, 5, victims), 1);
 	assert_int_equal(position(&owner, 1, 0, 1001), 0);

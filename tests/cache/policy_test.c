@@ -8,9 +8,8 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "policy/plans.h"
 #include "policy/policy.h"
-#include "policy/victims.h"
+#include "policy/policy_private.h"
 
 #define MAX_ITEMS 1024
 #define DAY_S (24 * 3600)
@@ -61,7 +60,8 @@ static int by_slot_desc(const void *a, const void *b)
 	return *(const size_t *)a < *(const size_t *)b ? 1 : -1;
 }
 
-static size_t sim_choose(struct sim *sim, const struct ps_id *id, uint32_t dataset, size_t need, size_t *victims)
+static size_t sim_choose(
+        struct sim *sim, const struct ps_id *id, uint32_t dataset, size_t need, size_t *victims)
 {
 	const struct ps_policy_query query = {.items = sim->items,
 	        .n = sim->n,
@@ -139,7 +139,7 @@ static double mean_after_first(const char *policy, unsigned nworkers)
 	return sum / 8;
 }
 
-/* Those that a scan must not flush; "plan" is "scan" while nobody tells a plan. */
+/* Those that a scan must not flush; "plan" is "scan" while there is no plan. */
 static const char *const proof[] = {"scan", "plan"};
 
 static void a_dataset_twice_the_cache_hits_half_the_time(void **state)
@@ -260,7 +260,7 @@ static void two_datasets_in_turn_keep_their_own_times(void **state)
 		check_two_datasets_in_turn_keep_their_own_times(proof[p]);
 }
 
-/* Without this, what was read last would go for what nobody seems to come back to. */
+/* Without this, what was read last would be evicted for what no reader seems to come back to. */
 static void what_is_overdue_is_needed_the_later_the_longer_it_is(void **state)
 {
 	struct sim *sim = sim_new("plan", 100);

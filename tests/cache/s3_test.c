@@ -12,11 +12,9 @@
 #include <string.h>
 
 #include "base/strbuf.h"
-#include "origin/s3_temporary_redirect.h"
-#include "origin/s3_error.h"
-#include "listing/xml.h"
-#include "origin/s3_store.h"
-#include "base/bucket_url.h"
+#include "origin/bucket_private.h"
+#include "listing/listing.h"
+#include "base/url.h"
 #include "base/xml.h"
 
 /* Names ------------------------------------------------------------------------------------------- */
@@ -259,7 +257,7 @@ static void what_is_no_page_is_refused(void **state)
 
 /* Refusals ---------------------------------------------------------------------------------------- */
 
-/* Parsers tell of an empty element's end even when its begin has stopped them. */
+/* Parsers report an empty element's end even when its begin has stopped them. */
 static void elements_beyond_the_limits_end_the_page(void **state)
 {
 	ps_autostrbuf struct ps_strbuf wide = {0}, deep = {0};
@@ -432,7 +430,7 @@ static void redirects_are_followed_within_the_store_only(void **state)
 		assert_int_equal(
 		        ps_s3_store_init(store, rows[i].endpoint, NULL, NULL, PS_S3_ADDRESSING_AUTO, NULL),
 		        0);
-		int rc = ps_s3_elsewhere(store, "bucket", rows[i].location, &place, &query);
+		int rc = ps_s3_temporary_redirect(store, "bucket", rows[i].location, &place, &query);
 		if (rc != (rows[i].host ? 0 : -EACCES))
 			fail_msg("%s: %d", rows[i].location, rc);
 		if (rows[i].host) {

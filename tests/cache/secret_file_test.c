@@ -1,5 +1,5 @@
-/* Files of tokens, passwords and keys: what is taken, what is refused, and that all who read such files
- * refuse the same. */
+/* Files of tokens, passwords and keys: what is taken, what is refused, and that all code that reads such
+ * files refuse the same. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "credentials/key_source.h"
-#include "credentials/hub_token.h"
-#include "http/netrc.h"
+#include "credentials/credentials.h"
+#include "http/http.h"
 
 #define MAX_NBYTES 2048
 
@@ -130,14 +130,15 @@ static void whom_it_belongs_to_is_told(void **state)
 static void a_key_that_another_library_reads_is_told_of(void **state)
 {
 	static const char *const no_env[] = {NULL};
-	const struct ps_http_options rows[] = {
-	        {.env = no_env, .client_cert = log_path, .client_key = path}, {.env = no_env, .client_cert = path}};
+	const struct ps_http_options rows[] = {{.env = no_env, .client_cert = log_path, .client_key = path},
+	        {.env = no_env, .client_cert = path}};
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
 		struct ps_http_access access;
 
-		write_file("hush", 4, i ? 0666 : 0664); /* modes that nothing else here has: each is told of once */
+		write_file("hush", 4,
+		        i ? 0666 : 0664); /* modes that nothing else here has: each is told of once */
 		empty_log();
 		assert_int_equal(ps_http_access_init(&access, &rows[i], NULL), 0);
 		ps_http_access_fini(&access);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "credentials/sigv4.h"
+#include "credentials/credentials.h"
 
 #define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 

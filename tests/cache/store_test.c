@@ -122,7 +122,7 @@ static void what_is_not_there_is_enoent_and_not_made(void **state)
 
 static void an_unwritable_directory_is_told(void **state)
 {
-	/* In a child that is nobody: root may write anywhere. */
+	/* In a child with the user nobody: root may write anywhere. */
 	struct ps_error err = {0};
 	char path[4096];
 
@@ -141,17 +141,22 @@ static void an_unwritable_directory_is_told(void **state)
 	assert_int_equal(status, 0);
 }
 
-static void a_newer_format_or_schema_is_refused_and_left_alone(void **state)
+static void another_format_or_a_newer_schema_is_refused_and_left_alone(void **state)
 {
 	struct ps_error err = {0};
 	struct ps_index *index = NULL;
 	char path[4096];
 
 	make_store(*state);
-	test_write_file(*state, "cache/penstock-cache", "penstock cache 2\n");
+	test_write_file(*state, "cache/penstock-cache", "penstock cache 3\n");
 	assert_int_equal(try_open(*state, "cache", false, &err), -EPROTO);
 	assert_non_null(strstr(err.text, "newer"));
 	test_write_file(*state, "cache/penstock-cache", "penstock cache 1\n");
+	assert_int_equal(try_open(*state, "cache", false, &err), -EPROTO);
+	assert_non_null(strstr(err.text, "before 0.3.0"));
+	assert_non_null(strstr(err.text, "rm -r"));
+	assert_true(exists(*state, "cache/index"));
+	test_write_file(*state, "cache/penstock-cache", "penstock cache 2\n");
 
 	path_in(*state, "cache/index", path);
 	assert_int_equal(ps_index_open(path, &index, &err), 0);
@@ -195,7 +200,7 @@ static void a_damaged_index_is_set_aside_and_the_cache_starts_empty(void **state
 	ps_store_close(store);
 }
 
-/* Opens the store with a damaged index, which is told by its text. */
+/* Opens the store with a damaged index, which its text reports. */
 static void damage_index(const char *dir, const char *text)
 {
 	make_store(dir);
@@ -217,7 +222,7 @@ static void of_damaged_indexes_the_two_newest_are_kept(void **state)
 	char path[4096];
 
 	damage_index(*state, "first");
-	/* An earlier version left more of them; what only looks like one is somebody's. */
+	/* An earlier version left more of them; what only looks like one is the user's. */
 	path_in(*state, "cache/index.broken-17", path);
 	assert_int_equal(mkdir(path, 0700), 0);
 	path_in(*state, "cache/index.broken-17/archive", path);
@@ -426,10 +431,14 @@ static void make_a_large_index(const char *dir, unsigned n)
 		struct ps_index_batch *b = ps_index_batch_new();
 
 		for (unsigned end = i + 1000; i < end; i++) {
-			struct ps_remote remote = {.size = 150 * TEST_MIB, .mtime_s = i, .etag = "\"65a0c0b1-9600000\""};
+			struct ps_remote remote = {
+			        .size = 150 * TEST_MIB, .mtime_s = i, .etag = "\"65a0c0b1-9600000\""};
 			struct ps_object_row row = {.url = url, .remote = remote, .nblocks_present = 150};
-			struct ps_node_row node = {
-			        .node = 2000 + i, .kind = PS_NODE_FILE, .remote = remote, .name = name, .url = url};
+			struct ps_node_row node = {.node = 2000 + i,
+			        .kind = PS_NODE_FILE,
+			        .remote = remote,
+			        .name = name,
+			        .url = url};
 
 			snprintf(name, sizeof name, "shard-%06u.tar", i);
 			snprintf(url, sizeof url, "https://data.example.org/sets/pictures-2026/%s", name);
@@ -478,7 +487,7 @@ int main(void)
 	        TEST(an_empty_directory_and_a_fresh_file_system_are_taken),
 	        TEST(what_is_not_there_is_enoent_and_not_made),
 	        TEST(an_unwritable_directory_is_told),
-	        TEST(a_newer_format_or_schema_is_refused_and_left_alone),
+	        TEST(another_format_or_a_newer_schema_is_refused_and_left_alone),
 	        TEST(a_directory_in_use_is_busy_and_names_the_process),
 	        TEST(a_damaged_index_is_set_aside_and_the_cache_starts_empty),
 	        TEST(of_damaged_indexes_the_two_newest_are_kept),

@@ -1,4 +1,5 @@
-/* Checksums that origins told: an object is compared when it is complete, and one that does not match goes. */
+/* Checksums that origins give: an object is compared when it is complete, and one that does not match
+ * goes. */
 #include <errno.h>
 
 #include "cache_test.h"
@@ -169,7 +170,8 @@ static void a_large_object_is_compared_if_it_is_complete(void **state)
 		usleep(5000);
 	assert_int_equal(test_stat(store, "objects"), 0);
 	ps_object_put(o);
-	for (int k = 0; k < 2000 && test_stat(store, "used_bytes") > 0; k++) /* another thread deletes the files */
+	for (int k = 0; k < 2000 && test_stat(store, "used_bytes") > 0;
+	        k++) /* another thread deletes the files */
 		usleep(5000);
 	assert_int_equal(test_stat(store, "used_bytes"), 0);
 	ps_store_close(store);

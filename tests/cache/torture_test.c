@@ -1,6 +1,6 @@
-/* The store under faults of the machine: each allocation fails once, bytes go to and come from the disk in pieces and
- * with interruptions, syncs fail, the clock of the day steps. Whatever happens, what counts as present is right, the
- * quota counts what is there, and once the faults are over the store works. */
+/* The store under faults of the machine: each allocation fails once, bytes go to and come from the disk in
+ * pieces and with interruptions, syncs fail, the clock of the day steps. Whatever happens, what counts as
+ * present is right, the quota counts what is there, and once the faults are over the store works. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -39,7 +39,8 @@ static struct ps_object *try_get(struct ps_store *store, unsigned i)
 	return e < 0 ? NULL : o;
 }
 
-/* Writes the first block as a whole and the second by chunks, evicts, commits: all by which bytes come and go. */
+/* Writes the first block as a whole and the second by chunks, evicts, commits: all by which bytes come and
+ * go. */
 static void live(struct ps_store *store, char *buf)
 {
 	for (unsigned i = 0; i < 4; i++) {
@@ -65,7 +66,8 @@ static void live(struct ps_store *store, char *buf)
 	}
 }
 
-/* How many blocks are there; all of them right. The store's own reads are under faults, not those of the test. */
+/* How many blocks are there; all of them right. The store's own reads are under faults, not those of the
+ * test. */
 static unsigned look(struct ps_store *store, char *buf, bool trickles)
 {
 	unsigned n = 0;
@@ -171,7 +173,7 @@ static void an_allocation_that_fails_takes_no_pin_away(void **state)
 	ps_store_close(store);
 }
 
-/* Whoever looks for the folder's mark finds it as it was meant, word for word. */
+/* The folder's marker is complete whenever it is there, word for word. */
 static void the_mark_is_whole(const char *dir)
 {
 	char path[4096], text[512];
@@ -183,7 +185,7 @@ static void the_mark_is_whole(const char *dir)
 	n = fread(text, 1, sizeof text - 1, f);
 	text[n] = 0;
 	fclose(f);
-	assert_string_equal(text, "penstock cache 1\n");
+	assert_string_equal(text, "penstock cache 2\n");
 }
 
 /* Every third write is a short one: folders are made until the mark's has been. */
@@ -266,8 +268,9 @@ static void a_sync_that_fails_is_no_clean_stop(void **state)
 	free(buf);
 }
 
-/* By hours to and fro, as when a machine without a battery finds a time server: what was opened last stays all the same
- * as long as the steps are over, the quota holds, and nothing waits for a time that will not come. */
+/* By hours to and fro, as when a machine without a battery finds a time server: what was opened last stays
+ * all the same as long as the steps are over, the quota holds, and nothing waits for a time that will not
+ * come. */
 static void a_clock_that_steps_costs_no_right_byte(void **state)
 {
 	static const int64_t steps[] = {0, 7200, -7200, 400 * 86400, -400 * 86400, 0};

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/response.h"
+#include "http/request.h"
 #include "origin/origin.h"
-#include "origin/source.h"
+#include "origin/origin_private.h"
 #include "base/url.h"
 
 static void sources_have_a_canonical_form(void **state)
@@ -143,7 +143,7 @@ static void sources_are_told_apart(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
-		struct ps_source s;
+		struct ps_origin_source s;
 
 		assert_int_equal(ps_source_parse(rows[i].source, &s, NULL), 0);
 		assert_int_equal(s.kind, rows[i].kind);
@@ -214,7 +214,8 @@ static void a_host_that_would_be_another_is_refused(void **state)
 
 	(void)state;
 	assert_int_equal(ps_url_parse("http://h%2541/x", &u, &err), -EINVAL);
-	assert_non_null(strstr(err.text, ": not a host's name"));
+	/* libcurl 8.14 refuses it by itself. */
+	assert_true(strstr(err.text, ": not a host's name") || strstr(err.text, ": not a URL ("));
 }
 
 static void names_are_checked(void **state)
@@ -344,7 +345,8 @@ static void response_headers_are_judged(void **state)
 	assert_int_equal(check("HTTP/1.1 200\nContent-Length: 100", 0, 100, &expect, &err), 0);
 	assert_int_equal(check("HTTP/1.1 200", 0, 100, &expect, &err), -EPROTO);
 	assert_int_equal(check("HTTP/1.1 416\nContent-Range: bytes */5", 10, 10, &expect, &err), -ESTALE);
-	assert_string_equal(err.text, "HTTP 416: the object has changed at the origin: the range lies outside");
+	assert_string_equal(
+	        err.text, "HTTP 416: the object has changed at the origin: the range lies outside");
 }
 
 static void retry_after_is_understood(void **state)

@@ -1,4 +1,4 @@
-/* Checking: rot and power cuts are found, told and never served. */
+/* Checking: rot and power cuts are found, reported and never served. */
 #include <errno.h>
 
 #include "cache_test.h"

@@ -1,11 +1,13 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # For tests that need a cloud: tests/cloud/cloud_server.py on loopback. Sourced after lib.sh.
 
-# start_cloud [ADDRESS PORT]: sets CLOUD (http://127.0.0.1:PORT) and CLOUD_HOST (127.0.0.1:PORT). What the server reads, as the objects
-# in bucket/, is below $T/cloud; its log is $T/cloud/log. Of this machine's own credentials nothing is seen.
+# start_cloud [ADDRESS PORT]: sets CLOUD (http://127.0.0.1:PORT) and CLOUD_HOST (127.0.0.1:PORT). What the
+# server reads, as the objects in bucket/, is below $T/cloud; its log is $T/cloud/log. Of this machine's own
+# credentials nothing is seen.
 start_cloud() {
 	local name
-	for name in "${!AWS_@}" "${!GOOGLE_@}" "${!GS_@}" "${!GCE_@}" "${!CLOUDSDK_@}" BOTO_CONFIG STORAGE_EMULATOR_HOST; do
+	for name in "${!AWS_@}" "${!GOOGLE_@}" "${!GS_@}" "${!GCE_@}" \
+		"${!CLOUDSDK_@}" BOTO_CONFIG STORAGE_EMULATOR_HOST; do
 		unset "$name"
 	done
 	export HOME=$T/home AWS_EC2_METADATA_DISABLED=true NO_GCE_CHECK=true
@@ -36,7 +38,9 @@ no_secrets() {
 	for word; do words+="|$word"; done
 	check_not "no secret is in the log or the cache" grep -rqaE "$words" "$T/penstock.log" "$CACHE"
 	pid=$(daemon_pid) || return 0
-	check_not "nor in the daemon's command line or environment" grep -qaE "$words" "/proc/$pid/cmdline" "/proc/$pid/environ"
-	check_not "nor in the statistics" grep -rqaE "$words" "$MNT/.penstock/stats" "$MNT/.penstock/metrics" \
+	check_not "nor in the daemon's command line or environment" grep -qaE "$words" "/proc/$pid/cmdline" \
+		"/proc/$pid/environ"
+	check_not "nor in the statistics" grep -rqaE "$words" "$MNT/.penstock/stats" \
+		"$MNT/.penstock/metrics" \
 		"$MNT/.penstock/cache_metrics"
 }

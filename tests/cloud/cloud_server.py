@@ -156,11 +156,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, text)
         return bool(status or text)
 
-    # The order of requests' kinds -------------------------------------------------------------------------------
+    # The order of requests' kinds ---------------------------------------------------------------------------
 
     def handle_any(self):
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = urllib.parse.urlsplit(self.path).path
+        if b" //" in self.raw_requestline:  # http.server has made one slash of them
+            return self.reply(404)
         for start, what, do in [
             ("/latest/", "imds", self.imds),
             ("/agent/", "container", self.container),
@@ -182,7 +184,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_PUT = do_POST = handle_any
 
-    # Metadata ---------------------------------------------------------------------------------------------------
+    # Metadata -----------------------------------------------------------------------------------------------
 
     def keys_json(self, kind, token_name, **more):
         key, until = issue(kind)
@@ -214,7 +216,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         token, seconds = issue("google")
         self.reply(200, json.dumps({"access_token": token, "expires_in": seconds, "token_type": "Bearer"}))
 
-    # Token services ---------------------------------------------------------------------------------------------
+    # Token services -----------------------------------------------------------------------------------------
 
     def form(self):
         return dict(urllib.parse.parse_qsl(self.body.decode(), keep_blank_values=True))
@@ -296,7 +298,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except (ValueError, KeyError, OverflowError):
             return "not an assertion"
 
-    # Signatures -------------------------------------------------------------------------------------------------
+    # Signatures ---------------------------------------------------------------------------------------------
 
     def verify_sigv4(self, service, payload):
         words = self.headers.get("Authorization", "").replace(",", " ").split()
@@ -345,7 +347,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif not os.path.exists(path_of("public")):
             raise Refused(403, "AccessDenied", "Anonymous caller does not have storage.objects.list access.")
 
-    # The bucket -------------------------------------------------------------------------------------------------
+    # The bucket ---------------------------------------------------------------------------------------------
 
     def bucket(self, path):
         try:

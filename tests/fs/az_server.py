@@ -54,7 +54,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def date_time_string(self, timestamp=None):
         return email.utils.formatdate(self.now() if timestamp is None else timestamp, usegmt=True)
 
-    # Authorization -------------------------------------------------------------------------------------------------
+    # Authorization ------------------------------------------------------------------------------------------
 
     def shared_key(self, path, query):
         """https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key"""
@@ -105,7 +105,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(404 if not listing else 401, "ResourceNotFound" if not listing else "NoAuthenticationInformation", "none")
         return "none"
 
-    # Answers -------------------------------------------------------------------------------------------------------
+    # Answers ------------------------------------------------------------------------------------------------
 
     def answer(self, status, headers, body):
         self.status = status

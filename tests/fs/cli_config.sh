@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# penstock.conf(5): mounts by name, all of them, through mount(8); what is wrong in it is told with its line.
+# penstock.conf(5): mounts by name, all of them, through mount(8); errors in it are reported with their line.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -128,7 +128,7 @@ wrong ":4: there is no source.val" "val.cacert = /x"
 wrong ":5: unknown key 'cacrt'; did you mean 'cacert'" "source.val = /x/" "val.cacrt = /x"
 wrong ":5: cache-size is not of one source" "source.val = /x/" "val.cache-size = 1G"
 wrong ":4: a source is a URL" "source.val = relative/"
-wrong ":4: .*no name for a folder" "source.a/b = /x/"
+wrong ":4: .*not a name for a folder" "source.a/b = /x/"
 wrong ":4: .*/no-such-file" "user-file = /no-such-file"
 wrong ":4: option user: not of the form" "user = geheim"
 head -c 5000 /dev/zero | tr '\0' x >"$T/long"

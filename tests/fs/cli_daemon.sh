@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The daemon's life: what ps shows of it, signals, a crash and the next mount, a daemon that does not answer, mount(8).
+# The daemon's life: what ps shows of it, signals, a crash and the next mount, a daemon that does not answer,
+# mount(8).
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -10,7 +11,8 @@ source=$ORIGIN/
 
 echo held >"$T/held"
 exec 8<"$T/held"
-https_proxy=http://me:geheim4@127.0.0.1:9 mount_penstock "$source" --user me:geheim1 --header "X-Token: geheim2" -o "ro,header=X-Other: geheim3"
+https_proxy=http://me:geheim4@127.0.0.1:9 mount_penstock "$source" --user me:geheim1 \
+	--header "X-Token: geheim2" -o "ro,header=X-Other: geheim3"
 pid=$(stats .pid)
 equal "the daemon is the process that stats names" penstock "$(cat "/proc/$pid/comm")"
 check_not "no secret shows in its command line" grep -q geheim "/proc/$pid/cmdline"
@@ -36,7 +38,8 @@ holder=$!
 wait_until 5 bash -c "[[ \$(readlink /proc/$holder/cwd) == '$MNT' ]]" || die "somebody is in the mount"
 rc=0
 (cd "$MNT" && penstock umount "$MNT") >"$T/out" 2>&1 || rc=$?
-equal "umount names who has it as working folder" "1 1" "$rc $(grep -cw "$holder (sleep, working folder)" "$T/out")"
+equal "umount names who has it as working folder" "1 1" \
+	"$rc $(grep -cw "$holder (sleep, working folder)" "$T/out")"
 kill "$holder"
 wait "$holder" 2>/dev/null || true
 
@@ -67,7 +70,8 @@ penstock status "$MNT" --json >"$T/out" 2>/dev/null || rc=$?
 equal "status of a stopped daemon fails" 1 "$rc"
 at_most "within 5 s (ms)" 5000 "$took"
 equal "with JSON that says so" "$MNT" "$(jq -r 'select(.error != null).mountpoint' "$T/out")"
-at_most "umount --force of it takes at most 5 s (ms)" 5000 "$(milliseconds timeout -k 1 20 penstock umount --force "$MNT")"
+at_most "umount --force of it takes at most 5 s (ms)" 5000 \
+	"$(milliseconds timeout -k 1 20 penstock umount --force "$MNT")"
 check_not "and the mount is gone" is_mounted
 kill -CONT "$pid"
 check "the daemon ends when it goes on" wait_until 10 bash -c "! kill -0 $pid 2>/dev/null"

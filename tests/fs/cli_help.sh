@@ -5,9 +5,11 @@ requires penstock
 
 man=$top_srcdir/man
 commands=$(penstock --help | awk '/^Commands:/ {on = 1; next} /^Options:/ {on = 0} on && $1 ~ /^[a-z]/ {print $1}')
-equal "the commands" "mount umount warm plan status refresh metrics verify evict pin unpin" "$(tr "\n" " " <<<"$commands" | sed "s/ $//")"
+equal "the commands" "mount umount warm plan status refresh metrics verify evict pin unpin" \
+	"$(tr "\n" " " <<<"$commands" | sed "s/ $//")"
 
-# Long options that a page names at the head of a paragraph, in the section (.SS) of a command or in all of it.
+# Long options that a page names at the head of a paragraph, in the section (.SS) of a command or in all of
+# it.
 page_options() {
 	awk -v want="$2" '
 		/^\.S[SH]/ {section = $2}
@@ -19,9 +21,11 @@ help_options() {
 	penstock "$1" --help | grep -o -- '^ *\(-[a-zA-Z], \)\?--[a-z_-]*' | grep -o -- '--.*' | sort -u
 }
 
-equal "mount: the page has the options of --help" "$(help_options mount)" "$(page_options "$man/penstock-mount.1" "")"
+equal "mount: the page has the options of --help" "$(help_options mount)" \
+	"$(page_options "$man/penstock-mount.1" "")"
 for command in umount plan status refresh metrics verify evict pin unpin; do
-	equal "$command: the page has the options of --help" "$(help_options "$command" | grep -v -- --help || true)" \
+	equal "$command: the page has the options of --help" \
+		"$(help_options "$command" | grep -v -- --help || true)" \
 		"$(page_options "$man/penstock.1" "$command")"
 done
 # Those that warm shares with mount are listed in a sentence.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Who is killed while the origin hangs goes at once: readers in any mode, and the mount command itself, which then leaves
-# no mount that appears later.
+# Processes that are killed while the origin hangs end at once: readers in any mode, and the mount command
+# itself, which then leaves no mount that appears later.
 . "$(dirname "$0")/../lib.sh"
 requires mount
 
@@ -59,7 +59,8 @@ m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
 m[5000000]' "$MNT/f.bin"
 check "umount works at once" timeout 30 penstock umount "$MNT"
 
-killed "the mount command" penstock mount "$ORIGIN/silent/f.bin" "$MNT" --cache-dir "$T/cache2" --log "$T/penstock.log"
+killed "the mount command" penstock mount "$ORIGIN/silent/f.bin" "$MNT" --cache-dir "$T/cache2" \
+	--log "$T/penstock.log"
 no_daemon() {
 	! daemon_pid >/dev/null
 }
@@ -77,7 +78,8 @@ check "the daemon ends" wait_until 30 no_daemon
 for command in status warm pin unpin evict; do
 	timeout -k 5 60 penstock "$command" "$MNT" >"$T/out" 2>&1 && rc=0 || rc=$?
 	equal "$command of a dead mount fails" 1 "$rc"
-	check "$command says how to clear it away" grep -q "its daemon is gone; penstock umount clears it away" "$T/out"
+	check "$command says how to clear it away" grep \
+		-q "its daemon is gone; penstock umount clears it away" "$T/out"
 done
 check "which does" umount_penstock
 check_not "it is gone" is_mounted

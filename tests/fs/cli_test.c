@@ -8,17 +8,16 @@
 
 #include <cmocka.h>
 
-#include "options/command_line.h"
-#include "cli/walk.h"
 #include "options/options.h"
+#include "cli/walk.h"
 #include "base/progress.h"
 
 static const struct ps_opts opts = {
         .command = "mount",
         .usage = "SOURCE MOUNTPOINT",
         .about = "",
-        .tables = {ps_options_source, ps_options_mount},
-        .other = ps_options_generic,
+        .id = PS_CMD_MOUNT,
+        .lists = true,
 };
 
 static int parse_list(const char *list, struct ps_mount_options *o, struct ps_error *err)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What makes no sense ends in one line on stderr, nothing on stdout, and exit code 2 (a command line that makes no sense)
-# or 1 (sense, but it cannot be done). None of it needs an origin, none leaves anything behind.
+# What makes no sense ends in one line on stderr, nothing on stdout, and exit code 2 (a command line that
+# makes no sense) or 1 (sense, but it cannot be done). None of it needs an origin, none leaves anything
+# behind.
 . "$(dirname "$0")/../lib.sh"
 requires penstock jq
 
@@ -34,7 +35,8 @@ bad 2 "'--verison'; did you mean '--version'\\?$" --verison
 bad 2 "'--cach-dir'; did you mean '--cache-dir'\\?$" mount "$T/src/" "$T/empty" --cach-dir=secret
 bad 2 "'-cache-dir'; did you mean '--cache-dir'\\?$" mount "$T/src/" "$T/empty" -cache-dir "$T/cache"
 bad 2 "'allow-othr'; did you mean 'allow_other'\\?$" mount "$T/src/" "$T/empty" -o ro,allow-othr
-bad 2 "'--endpoint-url'; did you mean '--endpoint'\\?$" mount s3://b/ "$T/empty" --endpoint-url http://127.0.0.1
+bad 2 "'--endpoint-url'; did you mean '--endpoint'\\?$" mount s3://b/ "$T/empty" \
+	--endpoint-url http://127.0.0.1
 bad 2 "'--no-sign'; did you mean '--no-sign-request'\\?$" warm s3://bucket/ --no-sign
 bad 2 "'--cache' \\(see penstock mount --help\\)$" mount "$T/src/" "$T/empty" --cache "$T/cache"
 bad 2 "'-q' \\(see penstock mount --help\\)$" mount "$T/src/" "$T/empty" -q
@@ -59,14 +61,18 @@ chmod 600 "$T/headers"
 for command in mount warm; do
 	place=()
 	if [[ $command == mount ]]; then place=("$T/empty"); fi
-	bad 2 "profile.*s3://.*, which https://127.0.0.1/ is not" $command https://me:pw@127.0.0.1/ "${place[@]}" --profile me
+	bad 2 "profile.*s3://.*, which https://127.0.0.1/ is not" $command https://me:pw@127.0.0.1/ \
+		"${place[@]}" --profile me
 	bad 2 "profile.*s3://" $command HTTPS://127.0.0.1/ "${place[@]}" --profile me
-	bad 2 "hf-token-file.*hf://.* s3://bucket/" $command s3://bucket/ "${place[@]}" --hf-token-file "$T/plain"
-	bad 2 "gs-credentials.*gs://.* s3://bucket/" $command s3://bucket/ "${place[@]}" -o gs-credentials="$T/plain"
+	bad 2 "hf-token-file.*hf://.* s3://bucket/" $command s3://bucket/ "${place[@]}" \
+		--hf-token-file "$T/plain"
+	bad 2 "gs-credentials.*gs://.* s3://bucket/" $command s3://bucket/ "${place[@]}" \
+		-o gs-credentials="$T/plain"
 	bad 2 "proxy.*not local.* file://$T/src/" $command "$T/src/" "${place[@]}" --proxy http://127.0.0.1:1
 	bad 2 "option header-file.*not local" $command "$T/src/" "${place[@]}" --header-file "$T/headers"
 done
-bad 2 "profile.*none of 2 sources is \(https://127.0.0.1/" mount a=https://127.0.0.1/ b="$T/src/" "$T/empty" --profile me
+bad 2 "profile.*none of 2 sources is \(https://127.0.0.1/" mount a=https://127.0.0.1/ b="$T/src/" "$T/empty" \
+	--profile me
 bad 2 "stderr" mount "$T/src/" "$T/empty" --log stderr
 bad 2 "scheme|gopher" mount gopher://host/ "$T/empty"
 bad 2 "empty source: give a URL, a directory or @list.txt" mount "" "$T/empty"
@@ -74,9 +80,12 @@ bad 2 "several sources need names: train=SOURCE val=SOURCE MOUNTPOINT" mount a="
 bad 2 "hf://.*@a\*b: behind @ comes a branch, a tag or a commit" mount 'hf://a/b@a*b' "$T/empty"
 bad 2 "hf://.../x/../y: not a path within a repository" mount 'hf://a/b/x/../y' "$T/empty"
 bad 2 "hf://...: too long" mount "hf://a/b/$(printf '%70000s' '' | tr ' ' x)" "$T/empty"
-bad 1 "gs://: versions cannot be pinned there; leave --pin-versions out" mount gs://b/ "$T/empty" --cache-dir "$T/cache/d" --pin-versions
-bad 1 "gs://: the payer is a project; give --header 'x-goog-user-project: PROJECT'" mount gs://b/ "$T/empty" --cache-dir "$T/cache/d" --request-payer
-bad 1 "header option: \"a\(b\" is no header name" mount http://127.0.0.1:1/ "$T/empty" --cache-dir "$T/cache/d" --header 'a(b: x'
+bad 1 "gs://: versions cannot be pinned there; leave --pin-versions out" mount gs://b/ "$T/empty" \
+	--cache-dir "$T/cache/d" --pin-versions
+bad 1 "gs://: the payer is a project; give --header 'x-goog-user-project: PROJECT'" mount gs://b/ "$T/empty" \
+	--cache-dir "$T/cache/d" --request-payer
+bad 1 "header option: \"a\(b\" is no header name" mount http://127.0.0.1:1/ "$T/empty" \
+	--cache-dir "$T/cache/d" --header 'a(b: x'
 bad 2 "NAME:PASSWORD" mount "$T/src/" "$T/empty" --user me
 bad 2 "MOUNTPOINT comes last" mount "$T/empty" https://127.0.0.1/train/
 bad 2 "unknown command 'nix'" help nix

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who may join a daemon, from where, and what is left of those who give up on the way.
+# Which processes may join a daemon, from where, and what is left of those that give up on the way.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq root unshare setpriv mount-namespace
 
@@ -49,9 +49,11 @@ done
 # A source that is another folder to the daemon.
 mkdir "$T/source"
 rc=0
-unshare -m --propagation private bash -c "mount --bind '$T/www' '$T/source' && penstock mount '$T/source/' '$T/m2' --cache-dir '$CACHE'" \
+unshare -m --propagation private bash -c \
+	"mount --bind '$T/www' '$T/source' && penstock mount '$T/source/' '$T/m2' --cache-dir '$CACHE'" \
 	>"$T/out" 2>&1 || rc=$?
-equal "a folder that the daemon sees otherwise is refused" "1 1" "$rc $(grep -c "another mount namespace" "$T/out")"
+equal "a folder that the daemon sees otherwise is refused" "1 1" \
+	"$rc $(grep -c "another mount namespace" "$T/out")"
 
 # Another user.
 chmod 755 "$T"
@@ -66,11 +68,12 @@ chmod 755 "$CACHE"
 chmod 777 "$CACHE/control"
 rc=0
 as_nobody mount "$ORIGIN/" "$T/m2" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
-equal "the daemon goes by the process, not by the mode" "1 1" "$rc $(grep -c "served for another user" "$T/out")"
+equal "the daemon goes by the process, not by the mode" "1 1" \
+	"$rc $(grep -c "served for another user" "$T/out")"
 chmod 700 "$CACHE"
 chmod 600 "$CACHE/control"
 
-# Credentials are those of who joins, and its names as well.
+# Credentials are those of the joining process, and its names as well.
 rc=0
 join "$ORIGIN/token/f.bin" "$T/m2" >"$T/out" 2>&1 || rc=$?
 equal "without credentials there is nothing to see" 1 "$rc"
@@ -79,7 +82,8 @@ check "it reads" cmp "$T/m2/f.bin" "$T/www/f.bin"
 rc=0
 join "$ORIGIN/token/f.bin" "$T/m3" --header "X-Token: other" >"$T/out" 2>&1 || rc=$?
 equal "what one may read is not shown to another" 1 "$rc"
-PENSTOCK_USER_PASSWORD=user:pass:word check "a password in who joins's environment counts" join "$ORIGIN/basic/" "$T/m3"
+PENSTOCK_USER_PASSWORD=user:pass:word check "a password in who joins's environment counts" join \
+	"$ORIGIN/basic/" "$T/m3"
 check_not "no secret is in the log" grep -q "pass:word\|X-Token" "$T/penstock.log"
 for m in m2 m3; do penstock umount "$T/$m"; done
 
@@ -165,14 +169,16 @@ other=$!
 wait_until 10 test -S "$T/new/control" || die "there is a daemon of another version"
 rc=0
 timeout 30 penstock mount "$ORIGIN/" "$T/m5" --cache-dir "$T/new" >"$T/out" 2>&1 || rc=$?
-equal "a daemon of another version is not joined" "1 1" "$rc $(grep -c "another version (protocol 7" "$T/out")"
+equal "a daemon of another version is not joined" "1 1" \
+	"$rc $(grep -c "another version (protocol 7" "$T/out")"
 wait "$other" || true
 
 # A path longer than a socket's address may be, and all at once, as systemd mounts what fstab says.
 long=$T/$(printf 'x%.0s' {1..120})
 mounting=()
 for i in {1..6}; do
-	timeout 60 penstock mount "$ORIGIN/" "$T/m$i" --cache-dir "$long" --log "$T/long.log" >"$T/out.$i" 2>&1 &
+	timeout 60 penstock mount "$ORIGIN/" "$T/m$i" --cache-dir "$long" \
+		--log "$T/long.log" >"$T/out.$i" 2>&1 &
 	mounting+=($!)
 done
 failed=0

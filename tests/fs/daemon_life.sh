@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A daemon with several mounts: what ends it and what does not, what is left when it dies, and who notices.
+# A daemon with several mounts: what ends it and what does not, what is left when it dies, and which processes
+# notice.
 . "$(dirname "$0")/../lib.sh"
 requires mount jq
 
@@ -14,7 +15,7 @@ gone() {
 	! kill -0 "$1" 2>/dev/null || [[ $(cut -d' ' -f3 "/proc/$1/stat" 2>/dev/null) == Z ]]
 }
 
-# In the foreground: whoever comes second stays, too, as long as its mount is there.
+# In the foreground: the second process stays, too, as long as its mount lives.
 mount_penstock "$source"
 pid=$(stats .pid)
 equal "the daemon has a session of its own" "$pid" "$(cut -d' ' -f6 "/proc/$pid/stat")"
@@ -112,7 +113,7 @@ kill -KILL "$hole"
 wait "$hole" 2>/dev/null || true
 check "the cache is free" penstock verify --cache-dir "$CACHE"
 
-# Root's daemon keeps few of its privileges; nobody's core holds its memory.
+# Root's daemon keeps few of its privileges; no core file holds its memory.
 mount_penstock "$source"
 pid=$(stats .pid)
 if ((EUID == 0)); then
@@ -124,13 +125,15 @@ fi
 equal "a core file would hold nothing" 00000000 "$(cat "/proc/$pid/coredump_filter")"
 check "it ends" umount_penstock
 
-# It leaves the control group of who started it, which may be killed as a whole.
+# It leaves the control group of its starter, which may be killed as a whole.
 group=
 for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/unified; do
-	[[ ! -w $hierarchy/cgroup.procs || $(stat -f -c %T "$hierarchy") != cgroup2fs ]] || group=$hierarchy/penstock-test-$$
+	[[ ! -w $hierarchy/cgroup.procs || $(stat -f -c %T "$hierarchy") != cgroup2fs ]] ||
+		group=$hierarchy/penstock-test-$$
 done
 if ((EUID == 0)) && [[ $group ]] && mkdir "$group" 2>/dev/null; then
-	bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$group" penstock mount "$source" "$MNT" \
+	bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$group" penstock mount "$source" \
+		"$MNT" \
 		--cache-dir "$CACHE" --log "$T/penstock.log" || true
 	left() {
 		[[ $(sed -n 's/^0:://p' "/proc/$(stats .pid)/cgroup") == */penstock ]] && rmdir "$group"

@@ -19,7 +19,8 @@ readers() { # reads what changes its place in the cache all the time: it holds l
 	local i
 	while busy; do
 		for i in 1 2 3; do
-			cmp "$MNT/a/$i.bin" "$T/www/a/$i.bin" && cmp "$MNT/b/$i.bin" "$T/www/b/$i.bin" || return 1
+			cmp "$MNT/a/$i.bin" "$T/www/a/$i.bin" && cmp "$MNT/b/$i.bin" "$T/www/b/$i.bin" ||
+				return 1
 		done
 	done
 }

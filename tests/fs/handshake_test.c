@@ -47,11 +47,6 @@ int fuse_session_custom_io(struct fuse_session *session, const struct fuse_custo
 	return 0;
 }
 
-struct ps_handshake *ps_handshake_of(void *userdata)
-{
-	return userdata;
-}
-
 static int setup(void **state)
 {
 	(void)state;
@@ -98,8 +93,8 @@ static void exchange(struct ps_handshake *hs, uint64_t unique, int error, uint32
 	assert_int_equal(out[8], 0);
 }
 
-/* Words of the answer: header 4, then major, minor, readahead, flags, background, max_write, time_gran, pages, flags2,
- * max_stack_depth. */
+/* Words of the answer: header 4, then major, minor, readahead, flags, background, max_write, time_gran,
+ * pages, flags2, max_stack_depth. */
 enum { OUT_FLAGS = 4 + 3, OUT_FLAGS2 = 4 + 8, OUT_STACK = 4 + 9 };
 
 static void agrees_to_what_is_offered_and_wanted(void **state)

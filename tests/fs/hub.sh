@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # A Hugging Face Hub for a test: see hub_server.py. Read after lib.sh.
 
-# start_hub: serves $T/hub. Sets HF_ENDPOINT, and $hub for what the test says to the server. Nobody's own token counts.
+# start_hub: serves $T/hub. Sets HF_ENDPOINT, and $hub for what the test says to the server. Nobody's own
+# token counts.
 start_hub() {
 	hub=$T/hub-state
 	mkdir -p "$hub" "$T/hub/commits" "$T/hub/refs"
@@ -28,7 +29,7 @@ point() {
 	mv "$T/hub/refs/$1.new" "$T/hub/refs/$1"
 }
 
-# tell NAME [WORDS]: what the server is to do; forget NAME: no longer.
+# tell NAME [WORDS]: a command for the server; forget NAME: takes it back.
 tell() {
 	echo "${2-}" >"$hub/$1.new"
 	mv "$hub/$1.new" "$hub/$1"

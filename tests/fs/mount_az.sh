@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# az:// against a stand-in that verifies SharedKey and SAS (and that Microsoft's own client agrees with): names over several
-# pages, bytes, versions, credentials of every form, refusals in clear words, and no secret anywhere.
+# az:// against a stand-in that verifies SharedKey and SAS (and that Microsoft's own client agrees with):
+# names over several pages, bytes, versions, credentials of every form, refusals in clear words, and no secret
+# anywhere.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount jq python:http.server
@@ -26,10 +27,12 @@ mount_az() {
 }
 mounted=0
 no_secrets() {
-	check_not "$1: no secret is in the log or the cache" grep -rqaE "never-to-be-seen|$KEY|sig=[A-Za-z0-9%]" "$T/penstock.log" "$CACHE"
+	check_not "$1: no secret is in the log or the cache" grep \
+		-rqaE "never-to-be-seen|$KEY|sig=[A-Za-z0-9%]" "$T/penstock.log" "$CACHE"
 	check_not "$1: nor in the daemon's command line or environment" \
 		grep -qaE "$KEY|sig=[A-Za-z0-9%]" "/proc/$(daemon_pid)/cmdline" "/proc/$(daemon_pid)/environ"
-	check_not "$1: nor in the statistics" grep -qaE "$KEY|sig=[A-Za-z0-9%]" "$MNT/.penstock/stats" "$MNT/.penstock/metrics"
+	check_not "$1: nor in the statistics" grep -qaE "$KEY|sig=[A-Za-z0-9%]" "$MNT/.penstock/stats" \
+		"$MNT/.penstock/metrics"
 }
 works() { # WHAT HOW OPTION...
 	local what=$1 how=$2
@@ -49,17 +52,20 @@ refused() { # WHAT WORDS OPTION...
 	ps_run mount_az "$@"
 	equal "$what: fails, in one line" "yes 1" "$( ((rc == 1 || rc == 2)) && echo yes) $(wc -l <<<"$out")"
 	check "$what: the line says why" grep -Eq "$words" <<<"$out"
-	check_not "$what: and no secret" grep -qE "never-to-be-seen|$KEY|sig=[A-Za-z0-9]" <<<"$out" "$T/penstock.log"
+	check_not "$what: and no secret" grep -qE "never-to-be-seen|$KEY|sig=[A-Za-z0-9]" <<<"$out" \
+		"$T/penstock.log"
 }
 
 export AZURE_STORAGE_ACCOUNT=acct AZURE_STORAGE_KEY=$KEY
 works "a key" SharedKey $SRC --endpoint "$AZ"
 works "an endpoint with the account" SharedKey $SRC --endpoint "$AZ/acct"
 refused "another account than the key's" 'for the account acct' az://other/data/ --endpoint "$AZ"
-AZURE_STORAGE_KEY=d3Jvbmc= refused "a wrong key" 'AuthenticationFailed: permission denied' $SRC --endpoint "$AZ"
+AZURE_STORAGE_KEY=d3Jvbmc= refused "a wrong key" 'AuthenticationFailed: permission denied' $SRC \
+	--endpoint "$AZ"
 AZURE_STORAGE_KEY=x refused "what is no key" 'is not one: it is base64' $SRC --endpoint "$AZ"
 refused "no such container" 'there is no container of that name' az://acct/none/ --endpoint "$AZ"
-refused "no such container, of names that are not listed" 'no such blob, or no container' 'az://acct/none/x-{0..1}.tar' --endpoint "$AZ"
+refused "no such container, of names that are not listed" 'no such blob, or no container' \
+	'az://acct/none/x-{0..1}.tar' --endpoint "$AZ"
 refused "no such prefix" 'no key that begins so' az://acct/data/none/ --endpoint "$AZ"
 refused "no container in the source" 'az://ACCOUNT/CONTAINER/PREFIX/' az://acct --endpoint "$AZ"
 refused "an option of other stores" 'it is for buckets' $SRC --endpoint "$AZ" --request-payer
@@ -78,7 +84,8 @@ if [[ -x $top_builddir/tests/fs/penstock_faults ]]; then
 	n=0
 	for s in 40000 -40000 0; do
 		"$python" "$top_srcdir/tests/fs/torture.py" --clock "$T/faults" "$s"
-		check "a clock set by $s s while mounted: bytes come" cmp "$MNT/shard-00000$n.bin" "$T/truth/shard-00000$n.bin"
+		check "a clock set by $s s while mounted: bytes come" cmp "$MNT/shard-00000$n.bin" \
+			"$T/truth/shard-00000$n.bin"
 		n=$((n + 2))
 	done
 	at_least "by the store's clock" 2 "$(grep -c 's off the store' "$T/penstock.log")"
@@ -93,7 +100,8 @@ AZURE_STORAGE_CONNECTION_STRING="AccountName=acct;SharedAccessSignature=$(sas rl
 unset AZURE_STORAGE_CONNECTION_STRING
 AZURE_STORAGE_SAS_TOKEN="?$(sas rl 600)" works "a SAS of the environment" SAS $SRC --endpoint "$AZ"
 works "a SAS in the source" SAS "$SRC?$(sas rl 600)" --endpoint "$AZ"
-AZURE_STORAGE_SAS_TOKEN=$(sas r 600) refused "a SAS without l" 'AuthorizationPermissionMismatch.*listing l' $SRC --endpoint "$AZ"
+AZURE_STORAGE_SAS_TOKEN=$(sas r 600) refused "a SAS without l" 'AuthorizationPermissionMismatch.*listing l' \
+	$SRC --endpoint "$AZ"
 AZURE_STORAGE_SAS_TOKEN=$(sas rl -5) refused "a SAS that has expired" 'has expired' $SRC --endpoint "$AZ"
 (umask 077 && echo nonsense >"$T/no_sas")
 refused "a file that holds none" "SAS file $T/no_sas: " $SRC --endpoint "$AZ" --az-sas-file "$T/no_sas"
@@ -132,7 +140,8 @@ check_not "whose credentials are not sent there" cat "$MNT/other/data/train/x.bi
 equal "not at all" 0 "$(grep -c other "$T/az/log")"
 umount_penstock
 
-check "patterns" mount_az $SRC --endpoint "$AZ" --include 'shard-*' --exclude '*-000006.bin' --revalidate open --no-passthrough
+check "patterns" mount_az $SRC --endpoint "$AZ" --include 'shard-*' --exclude '*-000006.bin' \
+	--revalidate open --no-passthrough
 equal "choose names" "$(printf 'shard-00000%d.bin ' {0..5})" "$(names | tr '\n' ' ')"
 check "a blob" cmp "$MNT/shard-000001.bin" "$T/truth/shard-000001.bin"
 random_file "$blobs/train/shard-000001.bin" 800000 other

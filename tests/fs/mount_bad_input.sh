@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Bad input ends in one line that says what to do, an exit status that is not 0, and nothing left behind: no mount, no
-# process. A table of what is wrong and a word that the line must have.
+# Bad input ends in one line that says what to do, an exit status that is not 0, and nothing left behind: no
+# mount, no process. A table of what is wrong and a word that the line must have.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -55,7 +55,8 @@ bad "a manifest of another scheme" "ftp|scheme|line 1" "@$T/ftp.txt" "$MNT" "${o
 echo "http://u:geheim@127.0.0.1:$closed/x.tar" >"$T/user.txt"
 CACHE=$T/cache-login
 mount_penstock "$ORIGIN/login/shard-000000.tar"
-equal "a page in a shard's place is reported, once" 1 "$(grep -c "warning: .*login/shard-000000.tar: the server sends a page" "$T/penstock.log")"
+equal "a page in a shard's place is reported, once" 1 \
+	"$(grep -c "warning: .*login/shard-000000.tar: the server sends a page" "$T/penstock.log")"
 umount_penstock
 CACHE=$T/cache
 bad "a password in a manifest" "line 1: a user and password" "@$T/user.txt" "$MNT" "${ok[@]}"
@@ -68,11 +69,13 @@ bad "a mountpoint that is not empty" "not empty" "$ORIGIN/" "$T/full" "${ok[@]}"
 bad "no mountpoint" "mountpoint|argument|usage|--help" "$ORIGIN/"
 bad "too many arguments" "argument|usage|--help|unexpected" "$ORIGIN/" "$MNT" more "${ok[@]}"
 bad "a cache dir that is a file" "not a (directory|folder)" "$ORIGIN/" "$MNT" --cache-dir "$T/plain"
-bad "a cache dir that cannot be made" "no such|not a|permission|create|make" "$ORIGIN/" "$MNT" --cache-dir /proc/x/y
+bad "a cache dir that cannot be made" "no such|not a|permission|create|make" "$ORIGIN/" "$MNT" \
+	--cache-dir /proc/x/y
 bad "a cache dir of other things" "cache|not empty|foreign" "$ORIGIN/" "$MNT" --cache-dir "$T/full"
 bad "a size that is none" "size|12Q" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size 12Q
 bad "a negative size" "size|-5" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size=-5G
-bad "a size beyond all" "size|large|99999999999" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size 99999999999999999999G
+bad "a size beyond all" "size|large|99999999999" "$ORIGIN/" "$MNT" "${ok[@]}" \
+	--cache-size 99999999999999999999G
 bad "a share of 150%" "size|share|%" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size 150%
 bad "a size of 0" "size|small|least" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size 0
 bad "a policy that is none" "policy" "$ORIGIN/" "$MNT" "${ok[@]}" --policy best

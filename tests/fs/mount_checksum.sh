@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checksums that a list tells: what matches is kept and passed through, what does not is dropped, told and not fetched
-# again and again; a mended list mends the file.
+# Checksums of a list: what matches is kept and passed through, what does not is dropped, reported and not
+# fetched again and again; a corrected list repairs the file.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr
 
@@ -26,7 +26,8 @@ exec 7<"$MNT/bad.bin"
 check "one that does not match is served while nobody can know" cmp -n 1000 "$MNT/bad.bin" "$T/www/bad.bin"
 cat "$MNT/bad.bin" >/dev/null 2>&1 || true
 check "once it is complete, its error is told" wait_until 20 is_told
-check "it is dropped" wait_until 10 bash -c "[ \"\$(getfattr --only-values -n user.penstock.state '$MNT/bad.bin')\" = remote ]"
+check "it is dropped" wait_until 10 bash \
+	-c "[ \"\$(getfattr --only-values -n user.penstock.state '$MNT/bad.bin')\" = remote ]"
 check_not "its reader gets no more of it" cat <&7
 exec 7<&-
 forgotten=$(stats .origin.requests)

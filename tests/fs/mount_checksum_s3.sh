@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checksums that an S3 store tells by HEAD alone: one is asked for with the first bytes of a listed object, and compared
-# when it is whole; those of parts are none; a store that has none is not asked for long.
+# Checksums that an S3 store gives by HEAD only: one is asked for with the first bytes of a listed object,
+# and compared when it is whole; those of parts are none; a store that has none is not asked for long.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount jq getfattr python:http.server

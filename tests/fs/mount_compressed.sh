@@ -5,25 +5,32 @@ requires mount nginx zstd
 
 "$python" "$top_srcdir/tests/fs/make_compressed.py" "$T/www" "$T/plain"
 for packed in one.tar.zst piped.tar.zst frames.tar.zst seekable.tar.zst; do
-	equal "$packed is made as zstd reads it" "$(sha256sum <"$T/plain/one.tar")" "$(zstd -dqc "$T/www/$packed" | sha256sum)"
+	equal "$packed is made as zstd reads it" "$(sha256sum <"$T/plain/one.tar")" \
+		"$(zstd -dqc "$T/www/$packed" | sha256sum)"
 done
 sha_manifest "$T/plain" >"$T/manifest"
 start_nginx
 
 check "mounts" mount_penstock "$ORIGIN/"
 origin_forget
-equal "the names are those of what they hold" "$(cd "$T/plain" && find . -type f | sort)" "$(cd "$MNT" && find . -type f | sort)"
+equal "the names are those of what they hold" "$(cd "$T/plain" && find . -type f | sort)" \
+	"$(cd "$MNT" && find . -type f | sort)"
 equal "to list them asks the origin for no data" 0 "$(origin_bytes)"
-equal "their sizes are right" "$(cd "$T/plain" && stat -c '%n %s' -- *)" "$(cd "$MNT" && stat -c '%n %s' -- *)"
+equal "their sizes are right" "$(cd "$T/plain" && stat -c '%n %s' -- *)" \
+	"$(cd "$MNT" && stat -c '%n %s' -- *)"
 check "and their bytes" read_tree 1m
-# Of those whose size had to be found out by decoding nothing came twice; of the others a header did, or a table.
+# Of those whose size had to be found out by decoding nothing came twice; of the others a header did, or a
+# table.
 at_most "each came once" $(($(du -bc "$T"/www/* | tail -n 1 | cut -f 1) + 14 * 160000)) "$(origin_bytes)"
 # A read may touch the ends of two frames, and need both; nothing else is decoded again.
-at_most "each was decoded once" $(($(du -bc "$T"/plain/*.tar | tail -n 1 | cut -f 1) * 105 / 100)) "$(stats .inflate.plain_bytes)"
-equal "the URL is the shard's" "$ORIGIN/one.tar.zst" "$(getfattr --absolute-names --only-values -n user.penstock.url "$MNT/one.tar")"
+at_most "each was decoded once" $(($(du -bc "$T"/plain/*.tar | tail -n 1 | cut -f 1) * 105 / 100)) \
+	"$(stats .inflate.plain_bytes)"
+equal "the URL is the shard's" "$ORIGIN/one.tar.zst" \
+	"$(getfattr --absolute-names --only-values -n user.penstock.url "$MNT/one.tar")"
 equal "the encoding" zstd "$(getfattr --absolute-names --only-values -n user.penstock.encoding "$MNT/one.tar")"
 equal "of another" gzip "$(getfattr --absolute-names --only-values -n user.penstock.encoding "$MNT/members.tar")"
-equal "of a file that is shown as it is" "" "$(getfattr --absolute-names --only-values -n user.penstock.encoding "$MNT/notes.json.gz")"
+equal "of a file that is shown as it is" "" \
+	"$(getfattr --absolute-names --only-values -n user.penstock.encoding "$MNT/notes.json.gz")"
 equal "the state" cached "$(getfattr --absolute-names --only-values -n user.penstock.state "$MNT/one.tar")"
 check "a random reader gets the same" read_tree random
 umount_penstock

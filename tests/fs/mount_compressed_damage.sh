@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Damaged, lying and endless shards: a clean error with the reason, never wrong bytes, and the others are served.
+# Damaged, lying and endless shards: a clean error with the reason, never wrong bytes, and the others are
+# served.
 . "$(dirname "$0")/../lib.sh"
 requires mount zstd slow
 
@@ -19,7 +20,8 @@ mkdir -p "$T/www"
 	    write(f"{kind}-cut{end}", data[: len(data) * 2 // 3])
 	    write(f"{kind}-garbage{end}", data + b"garbage that is no frame")
 	one = read("one.tar.zst")
-	# The header's content size (4 bytes behind magic, descriptor and window) is one more, or one less, than there is.
+	# The header's content size (4 bytes after magic, descriptor and window) is one more, or one less,
+	# than there is.
 	at = 6 if not one[4] & 0x20 else 5
 	size = struct.unpack_from("<I", one, at)[0]
 	assert size == 3000000
@@ -51,21 +53,26 @@ for packed in "$T"/www/*; do
 	rc=0
 	timeout 60 cat "$MNT/$name" >"$T/read" 2>"$T/error" || rc=$?
 	equal "$name: an error" 1 "$rc"
-	check "$name: and before it nothing but what is right" cmp -n "$(stat -c %s "$T/read")" "$T/read" "$T/plain/one.tar"
+	check "$name: and before it nothing but what is right" cmp -n "$(stat -c %s "$T/read")" "$T/read" \
+		"$T/plain/one.tar"
 	check "$name: not all of it" [ "$(stat -c %s "$T/read")" -lt 3000000 ]
-	check "$name: the log has the reason" grep -q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " "$T/penstock.log"
+	check "$name: the log has the reason" grep \
+		-q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " "$T/penstock.log"
 	check "$name: so has the file" grep -q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " \
 		<<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/$name" 2>&1)"
 	at_most "$name: within the quota" 268435456 "$(stats .cache.used_bytes)"
 done
 for reason in "not-gzip.tar.gz: .*not in the gzip format" "short.tar.gz: .*not in the gzip format" \
-	"plain-garbage.tar.gz: .*garbage behind its end" "nothing-at-all.tar.gz: .*it is empty" "nothing.tar.zst: .*it is empty" \
+	"plain-garbage.tar.gz: .*garbage behind its end" "nothing-at-all.tar.gz: .*it is empty" \
+	"nothing.tar.zst: .*it is empty" \
 	"table-lies.tar.zst: .*a frame ends where the table of frames has none" \
 	"says-far-less.tar.zst: .*its header tells of 1000000 bytes, it holds"; do
 	check "the log says $reason" grep -q "$reason" "$T/penstock.log"
 done
-check "the log says what is wrong with the bomb" grep -q 'bomb.tar.zst: .*more than the cache' "$T/penstock.log"
-check "who asks for a reason gets it" grep -q 'damaged' <<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/one-flipped.tar")"
+check "the log says what is wrong with the bomb" grep -q 'bomb.tar.zst: .*more than the cache' \
+	"$T/penstock.log"
+check "who asks for a reason gets it" grep \
+	-q 'damaged' <<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/one-flipped.tar")"
 equal "what cannot be decoded is shown without a size" 0 "$(stat -c %s "$MNT/not-gzip.tar")"
 rc=0
 penstock warm "$MNT" not-gzip.tar >"$T/warm" 2>&1 || rc=$?

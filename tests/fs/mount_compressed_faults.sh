@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compressed shards over an origin that fails, cuts its answers, goes away or has another version by
-# now: their sizes and bytes are right, or an error is told, and what was broken off is gone on with.
+# now: their sizes and bytes are right, or there is an error, and what was interrupted is continued.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx nginx-lua zstd getfattr
 
@@ -14,7 +14,8 @@ start_nginx
 
 # same FORM: all of it, by its size.
 same() {
-	[[ $(stat -c %s "$MNT/$1.tar") == $(stat -c %s "$T/plain/$1.tar") ]] && cmp "$MNT/$1.tar" "$T/plain/$1.tar"
+	[[ $(stat -c %s "$MNT/$1.tar") == $(stat -c %s "$T/plain/$1.tar") ]] &&
+		cmp "$MNT/$1.tar" "$T/plain/$1.tar"
 }
 for place in flaky cut; do
 	CACHE=$T/cache-$place

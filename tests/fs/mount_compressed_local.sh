@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Compressed shards of a folder on this machine: where headers of frames and blocks tell the size, it takes no
-# decoding, and damage is still found by whoever reads.
+# Compressed shards of a folder on this machine: if headers of frames and blocks give the size, it takes no
+# decoding, and damage is still found by readers.
 . "$(dirname "$0")/../lib.sh"
 requires mount zstd
 
 "$python" "$top_srcdir/tests/fs/make_compressed.py" "$T/www" "$T/plain"
 sha_manifest "$T/plain" >"$T/manifest"
 check "mounts" mount_penstock "$T/www/"
-equal "a shard of many frames tells its size" "$(stat -c %s "$T/plain/frames.tar")" "$(stat -c %s "$MNT/frames.tar")"
+equal "a shard of many frames tells its size" "$(stat -c %s "$T/plain/frames.tar")" \
+	"$(stat -c %s "$MNT/frames.tar")"
 equal "without being decoded" 0 "$(stats .inflate.plain_bytes)"
 equal "all sizes are right" "$(cd "$T/plain" && stat -c '%n %s' -- *)" "$(cd "$MNT" && stat -c '%n %s' -- *)"
 check "and all bytes" read_tree 1m

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# x.tar.lz4 is shown as x.tar: frames of the lz4 program, several behind each other, skippable ones among them; damage is EIO.
+# x.tar.lz4 is shown as x.tar: frames of the lz4 program, several in a row, skippable ones among
+# them; damage is EIO.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx lz4 tar
 
@@ -12,13 +13,15 @@ lz4 -qc --content-size "$T/plain/shard-000000.tar" >"$T/www/sized.tar.lz4"
 	printf '\x53\x2a\x4d\x18\x05\x00\x00\x00hello'
 	tail -c +1000001 "$T/plain/shard-000000.tar" | lz4 -qc --no-frame-crc
 } >"$T/www/frames.tar.lz4"
-{ head -c 900000 "$T/www/one.tar.lz4"; printf 'damage'; tail -c +900007 "$T/www/one.tar.lz4"; } >"$T/www/damaged.tar.lz4"
+{ head -c 900000 "$T/www/one.tar.lz4"; printf 'damage'; tail -c +900007 \
+	"$T/www/one.tar.lz4"; } >"$T/www/damaged.tar.lz4"
 head -c 1000000 "$T/www/one.tar.lz4" >"$T/www/cut.tar.lz4"
 { cat "$T/www/one.tar.lz4"; echo garbage; } >"$T/www/behind.tar.lz4"
 echo '{}' | lz4 -qc >"$T/www/x.json.lz4"
 start_nginx
 check "mounts" mount_penstock "$ORIGIN/"
-equal "names" "behind.tar cut.tar damaged.tar frames.tar one.tar sized.tar x.json.lz4" "$(cd "$MNT" && echo *)"
+equal "names" "behind.tar cut.tar damaged.tar frames.tar one.tar sized.tar x.json.lz4" \
+	"$(cd "$MNT" && echo *)"
 for name in one sized frames; do
 	equal "$name: its size" "$(stat -c %s "$T/plain/shard-000000.tar")" "$(stat -c %s "$MNT/$name.tar")"
 	check "$name: its bytes" cmp "$MNT/$name.tar" "$T/plain/shard-000000.tar"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random reads of a seekable shard cost the frames that they touch; many readers of any shard cost one decompression; a kill in
-# the middle costs nothing that was kept.
+# Random reads of a seekable shard cost the frames that they touch; many readers of any shard cost one
+# decompression; a kill in the middle costs nothing that was kept.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx zstd slow
 
@@ -56,7 +56,7 @@ for name in one piped gz; do
 	umount_penstock
 done
 
-# In the middle of decompressing: with nobody reading (its size is being found out), and with a reader.
+# In the middle of decompressing: without a reader (its size is being found), and with a reader.
 some_decoded() { (($(stats .inflate.plain_bytes) > 8000000)); }
 for name in piped one; do
 	CACHE=$T/cache-kill-$name

@@ -47,7 +47,8 @@ echo "hush-jwt" >"$T/cloud/token.web"
 AWS_WEB_IDENTITY_TOKEN_FILE=cloud/token.web AWS_ROLE_ARN=arn:aws:iam::1:role/pod AWS_ENDPOINT_URL_STS=$CLOUD \
 	works "a web identity"
 echo "hush-agent" >"$T/cloud/token.container"
-AWS_CONTAINER_CREDENTIALS_FULL_URI=$CLOUD/agent/x AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=$T/cloud/token.container \
+AWS_CONTAINER_CREDENTIALS_FULL_URI=$CLOUD/agent/x \
+	AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=$T/cloud/token.container \
 	works "a container's agent"
 export AWS_EC2_METADATA_SERVICE_ENDPOINT=$CLOUD AWS_EC2_METADATA_DISABLED=
 works "an instance's role"
@@ -65,7 +66,7 @@ equal "no request goes there" 0 "$(cloud_seen 'rk=1')"
 rm "$T/cloud/redirect"
 unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
 
-# Keys that live for seconds only: they are renewed by one who asks for all, and no read notices.
+# Keys that live for seconds only: one request renews them for all, and no read notices.
 echo 6 >"$T/cloud/ttl"
 check "mounts with keys of 6 s" mount_s3
 end=$((SECONDS + 60))
@@ -79,7 +80,8 @@ at_least "which were renewed" 3 "$(cloud_seen 'security-credentials/the-role 200
 equal "before they had expired" 0 "$(cloud_seen '/bucket.* 40[0-9]')"
 umount_penstock
 
-# A metadata server that hangs: the old keys are used, then reads fail by their deadline, then all is well again.
+# A metadata server that hangs: the old keys are used, then reads fail by their deadline, then all is well
+# again.
 echo 4 >"$T/cloud/ttl"
 check "mounts with keys of 4 s" mount_s3 --timeout 3s
 touch "$T/cloud/hang.imds"

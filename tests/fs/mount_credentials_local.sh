@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The addresses at which clouds' machines and containers find their metadata: in a network namespace of its own, where
-# nothing else answers.
+# The addresses at which clouds' machines and containers find their metadata: in a network namespace of its
+# own, where nothing else answers.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount root ip unshare

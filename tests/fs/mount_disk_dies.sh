@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The cache's disk becomes read-only while programs read: they get right bytes and never an error, and the next mount
-# uses what was in the cache.
+# The cache's disk becomes read-only while programs read: they get right bytes and never an error, and the
+# next mount uses what was in the cache.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root mkfs.ext4
 
@@ -41,4 +41,5 @@ origin_forget
 check "mounts on the disk that is well again" mount_penstock "$ORIGIN/"
 check "and is right" read_tree 1m
 equal "what was cached is not fetched again" 0 "$(origin_bytes /1.bin)"
-check "the rest is cached now" wait_until 20 "$BASH" -c "[[ \$(getfattr -n user.penstock.state --only-values '$MNT/3.bin') == cached ]]"
+check "the rest is cached now" wait_until 20 "$BASH" \
+	-c "[[ \$(getfattr -n user.penstock.state --only-values '$MNT/3.bin') == cached ]]"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cache on a disk that fills up: reads and lookups go on and are right, they never fail with EIO, also after a start
-# on a full disk; once there is room again, files are cached again by themselves.
+# A cache on a disk that fills up: reads and lookups go on and are right, they never fail with EIO, also after
+# a start on a full disk; once there is room again, files are cached again by themselves.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root
 
@@ -17,7 +17,7 @@ done
 start_nginx
 CACHE=$T/small/cache
 
-# Somebody else takes what is left.
+# Another program takes what is left.
 fill_disk() {
 	dd if=/dev/zero of="$T/small/other" bs=1M 2>/dev/null || true
 }
@@ -25,7 +25,8 @@ cached() {
 	[[ $(getfattr -n user.penstock.state --only-values "$1") == cached ]]
 }
 
-check "mounts with a quota larger than the disk" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1 --revalidate open
+check "mounts with a quota larger than the disk" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1 \
+	--revalidate open
 check "reads more than the disk holds" read_tree 1m
 fill_disk
 drop_page_cache

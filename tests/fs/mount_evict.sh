@@ -41,5 +41,6 @@ equal "pin, unpin and evict fetch nothing" "$before" "$(fetched)"
 before=$(jq '.mounts[0].opens' "$MNT/.penstock/stats")
 penstock unpin "$MNT" >/dev/null
 penstock evict "$MNT" >/dev/null
-equal "nor do they open what is not pinned, or not cached" "$before" "$(jq '.mounts[0].opens' "$MNT/.penstock/stats")"
+equal "nor do they open what is not pinned, or not cached" "$before" \
+	"$(jq '.mounts[0].opens' "$MNT/.penstock/stats")"
 check "and the next mount serves" read_tree 1m

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The room of a file that was evicted while the kernel reads it for programs counts until the last of them has closed
-# it, also if the one for whom it was opened first has gone.
+# The room of a file that was evicted while the kernel reads it for programs counts until the last of them has
+# closed it, also if the one for whom it was opened first has gone.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -10,7 +10,8 @@ start_nginx
 mount_penstock "$ORIGIN/"
 [[ $(stats .passthrough.active) == true ]] || skip_all "the kernel passes nothing through here"
 cat "$MNT/f.bin" >/dev/null
-check "is passed through" wait_until 20 "$BASH" -c "[[ \$(getfattr -n user.penstock.state --only-values '$MNT/f.bin') == cached ]]"
+check "is passed through" wait_until 20 "$BASH" \
+	-c "[[ \$(getfattr -n user.penstock.state --only-values '$MNT/f.bin') == cached ]]"
 exec 7<"$MNT/f.bin"
 equal "by one" 1 "$(stats .passthrough.open)"
 check "is evicted" penstock evict "$MNT" f.bin

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The first byte of a cold shard costs no request but its own where the listing told the size, and one more where not.
+# The first byte of a cold shard costs no request but its own if the listing has the size, and one more
+# where not.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gs:// with a metadata server's token, a service account's, an HMAC key and none; tokens that end, a busy store, objects
-# that would be decompressed on the way.
+# gs:// with a metadata server's token, a service account's, an HMAC key and none; tokens that end, a busy
+# store, objects that would be decompressed on the way.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount openssl

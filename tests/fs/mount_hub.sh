@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# hf:// shows a repository of the Hugging Face Hub: pages, revisions, folders, globs and braces, odd names, byte for byte;
-# one request finds where a file's bytes are, however many read it.
+# hf:// shows a repository of the Hugging Face Hub: pages, revisions, folders, globs and braces, odd names,
+# byte for byte; one request finds where a file's bytes are, however many read it.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount attr
@@ -31,7 +31,8 @@ equal "the version is the oid" "\"$(sha256sum "$main/data/train-00000.tar" | cut
 umount_penstock
 equal "each file of LFS was asked for once" "$(find "$main" -type f -size +1000c | wc -l)" \
 	"$(asked HUB HEAD /resolve/ 302)"
-equal "none of the CDN's answers was a refusal" 0 "$(awk '$1 == "CDN" && $4 >= 400' "$hub/requests.log" | wc -l)"
+equal "none of the CDN's answers was a refusal" 0 \
+	"$(awk '$1 == "CDN" && $4 >= 400' "$hub/requests.log" | wc -l)"
 
 forget requests.log
 mount_penstock hf://acme/shards

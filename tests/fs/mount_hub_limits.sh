@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Hub's limits (RateLimit) are kept: when no requests are left, the mount waits until there are more, for listings and
-# for files, and does not go on asking.
+# The Hub's limits (RateLimit) are kept: when no requests are left, the mount waits until there are more, for
+# listings and for files, and does not go on asking.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount

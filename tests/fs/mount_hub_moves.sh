@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A mount shows the commit that its branch had when it was listed, also what it has not fetched yet; the next mount shows the
-# new one, and fetches only what has changed. Signed URLs that have expired are asked for again, once.
+# A mount shows the commit that its branch had when it was listed, also what it has not fetched yet; the next
+# mount shows the new one, and fetches only what has changed. Signed URLs that have expired are asked for
+# again, once.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount

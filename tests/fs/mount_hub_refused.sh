@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tokens from the usual places open private and gated repositories, go to the Hub alone, and are shown nowhere; what is
-# refused or missing says what to do.
+# Tokens from the usual places open private and gated repositories, go to the Hub alone, and are shown
+# nowhere; what is refused or missing says what to do.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount
@@ -19,7 +19,8 @@ refused() { # WHAT WORDS SOURCE OPTION...
 	equal "$what: in one line" 1 "$(wc -l <"$T/out")"
 	check "$what: the line says why" grep -Eq "$words" "$T/out"
 	check_not "$what: nothing is mounted" is_mounted
-	check "$what: the daemon leaves the cache" wait_until 10 rm -rf "$T/cache-refused" # it ends in its own time
+	check "$what: the daemon leaves the cache" wait_until 10 rm \
+		-rf "$T/cache-refused" # it ends in its own time
 }
 works=0
 works() { # WHAT OPTION...
@@ -64,16 +65,19 @@ check_not "no log has it" grep -q "$secret" "$T/penstock.log"
 check_not "no cache has it" grep -rlq "$secret" "$T"/cache-*
 
 tell gated
-HF_TOKEN=$secret refused "gated, with a token" 'gated.*ask for access at .*/datasets/acme/shards' hf://acme/shards
+HF_TOKEN=$secret refused "gated, with a token" \
+	'gated.*ask for access at .*/datasets/acme/shards' hf://acme/shards
 refused "gated, without a token" 'gated.*ask for access.*log in' hf://acme/shards
 forget gated
 tell forbidden
-HF_TOKEN=$secret refused "a token without the right" 'HTTP 403: your token may not read .*acme/shards: give it the permission' \
+HF_TOKEN=$secret refused "a token without the right" \
+	'HTTP 403: your token may not read .*acme/shards: give it the permission' \
 	hf://acme/shards
 forget forbidden
 tell page-size 1
 tell next http://127.0.0.2:9/api/datasets/acme/shards/tree/x
 HF_TOKEN=$secret refused "a next page on another host" 'another host: refused' hf://acme/shards
 forget token
-HF_ENDPOINT=file:///x refused "an endpoint that is a folder" 'HF_ENDPOINT: not an http or https URL' hf://acme/shards
+HF_ENDPOINT=file:///x refused "an endpoint that is a folder" \
+	'HF_ENDPOINT: not an http or https URL' hf://acme/shards
 HF_ENDPOINT=gopher://x refused "an endpoint that is none" 'HF_ENDPOINT' hf://acme/shards

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Mounts of one cache with different credentials: each asks with its own, sees the names that the origin shows it, and reads
-# what the origin lets it read, also of what others have brought into the cache.
+# Mounts of one cache with different credentials: each asks with its own, sees the names that the origin shows
+# it, and reads what the origin lets it read, also of what others have brought into the cache.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount jq
@@ -46,7 +46,7 @@ forget_seen() { : >"$T/cloud/who.log"; }
 reads() { [[ $(sha256sum <"$1/${2-$file}") == "${3-$sum}" ]]; }
 B=s3://bucket/train/
 
-# Who may not list is told so, whatever others have mounted.
+# A mount that may not list gets an error, whatever others have mounted.
 check "a first mount" as JOBONE mount_at "$T/m1" $B
 check "reads" reads "$T/m1"
 check_not "a second one that may not list is refused" as NOBODY mount_at "$T/m2" $B
@@ -70,7 +70,8 @@ at_least "which it lists itself" 1 "$(seen JOBTWO 'GET /bucket\?.* 200')"
 at_most "once, and before that as much as is compared" 8 "$(seen JOBTWO 'GET /bucket\?.* 200')"
 check "and reads" reads "$T/m2"
 forget_seen
-check "what is not in the cache yet, too" reads "$T/m2" shard-000001.tar "$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
+check "what is not in the cache yet, too" reads "$T/m2" shard-000001.tar \
+	"$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
 at_least "with its own key" 1 "$(seen JOBTWO 'GET .*shard-000001.* 206')"
 equal "and no other" 0 "$(seen JOBONE '')"
 
@@ -85,7 +86,7 @@ unmount_at "$T/m2"
 cp "$T/cloud/keys.all" "$T/cloud/keys"
 no_secrets hush session/
 
-# Bytes: what others have brought into the cache is read by who may read it at the origin.
+# Bytes: what others have brought into the cache is readable with the right to read it at the origin.
 rm -rf "$CACHE"
 check "a job mounts" as JOBONE mount_at "$T/m1" $B --grant-ttl 1h
 check "and fills the cache" read_tree 1m "$T/m1"
@@ -137,7 +138,7 @@ exec 9<&-
 unmount_at "$T/m2"
 sed -i '/^JOBTWO/d' "$T/cloud/deny"
 
-# Without the origin: who had shown that it may read goes on, another does not.
+# Without the origin: a mount with a grant continues to read, another does not.
 check "with the origin" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1s
 check "a file is read" reads "$T/m2"
 unmount_at "$T/m2"
@@ -149,16 +150,18 @@ check_not "another identity is refused: it has never listed that" as THIRD mount
 check "which it is told" grep -q 'these credentials have not listed it before' "$T/penstock.log"
 rm "$T/cloud/hang.bucket"
 check "with the origin, it mounts" as THIRD mount_at "$T/m1" $B
-check "and reads a file" reads "$T/m1" shard-000001.tar "$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
+check "and reads a file" reads "$T/m1" shard-000001.tar \
+	"$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
 touch "$T/cloud/hang.bucket"
 check_not "and without, reads nothing that it has not read" reads "$T/m1"
-check "but what it has" reads "$T/m1" shard-000001.tar "$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
+check "but what it has" reads "$T/m1" shard-000001.tar \
+	"$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
 rm "$T/cloud/hang.bucket"
 unmount_at "$T/m1"
 unmount_at "$T/m2"
 no_secrets hush session/
 
-# Whoever brings a proxy may have it say anything: it vouches for nothing that came without it.
+# A mount's own proxy may answer anything: it vouches for nothing that came without it.
 cat >"$T/liar.py" <<'PY'
 import http.server, sys, urllib.request
 class Liar(http.server.BaseHTTPRequestHandler):  # lets listings through, and allows all else
@@ -190,7 +193,8 @@ PY
 wait_until 20 test -s "$T/liar.port" || die "the proxy starts" "$(cat "$T/liar.log")"
 check "a job mounts" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1h
 check "and reads" reads "$T/m2"
-check "who may list mounts through a proxy of its own" as LISTER mount_at "$T/m1" $B --proxy "http://127.0.0.1:$(cat "$T/liar.port")"
+check "who may list mounts through a proxy of its own" as LISTER mount_at "$T/m1" $B \
+	--proxy "http://127.0.0.1:$(cat "$T/liar.port")"
 check "and sees names" test -e "$T/m1/$file"
 check_not "but no bytes that came past it" reads "$T/m1"
 unmount_at "$T/m1"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Different credentials on one cache at web servers, the Hub and Google: who may list, and not read, is handed nothing that
-# others have brought into the cache; who may read fetches nothing once more.
+# Different credentials on one cache at web servers, the Hub and Google: mounts that may list, and not read,
+# are handed nothing that others have brought into the cache; those that may read fetch nothing twice.
 # shellcheck disable=SC2317 # functions that others call
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
@@ -17,7 +17,8 @@ mount_at() { # DIR SOURCE OPTION...
 }
 unmount_at() { local MNT=$1 && umount_penstock; }
 
-# WHO-READS WHO-READS-TOO WHO-LISTS are functions that run a command with these credentials; FILE: below each mount.
+# WHO-READS WHO-READS-TOO WHO-LISTS are functions that run a command with these credentials; FILE: below each
+# mount.
 shares() { # WHAT SOURCE FILE TRUTH FETCHED
 	local what=$1 source=$2 file=$3 truth=$4 fetched=$5
 	check "$what: mounts" one mount_at "$T/m1" "$source"
@@ -43,7 +44,7 @@ forget_fetched() { origin_forget; }
 listed_bytes() { origin_bytes /listed/f.bin; }
 shares "a header" "$ORIGIN/listed/" f.bin "$T/www/f.bin" listed_bytes
 
-# A signature, of GET alone: who has none that counts is not let in.
+# A signature, of GET alone: without a valid one there is no access.
 one() { "$@"; }
 check "a signed URL: mounts" mount_at "$T/m1" "$ORIGIN/signed/f.bin?signature=one"
 check "a signed URL: reads" cmp "$T/m1/f.bin" "$T/www/f.bin"

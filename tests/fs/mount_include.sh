@@ -25,14 +25,17 @@ chosen() { # WHAT SOURCE OPTION...
 	origin_forget
 	check "$what: excludes" mount_penstock "$source" --exclude 'extra/*' --exclude 'notes.txt' "$@"
 	equal "$what: what matches none of them" "a-0.tar a-1.tar a-2.tar sub/b.tar" "$(names)"
-	[[ $what != http* ]] || equal "$what: a folder that is left out is not listed" 0 "$(grep -c '/extra/ ' "$T/nginx/access.log" || true)"
+	[[ $what != http* ]] || equal "$what: a folder that is left out is not listed" 0 \
+		"$(grep -c '/extra/ ' "$T/nginx/access.log" || true)"
 	umount_penstock
-	check "$what: both" mount_penstock "$source" --include 'a-{0,1}.tar' --include 'sub/*' --exclude '*/notes.*' --exclude 'extra/a*' "$@"
+	check "$what: both" mount_penstock "$source" --include 'a-{0,1}.tar' --include 'sub/*' \
+		--exclude '*/notes.*' --exclude 'extra/a*' "$@"
 	equal "$what: excludes win" "a-0.tar a-1.tar sub/b.tar" "$(names)"
 	check "$what: what is shown is read" grep -q . "$MNT/a-1.tar"
 	umount_penstock
 	check_not "$what: nothing left is an error" mount_penstock "$source" --include 'none-*' "$@"
-	check "$what: in clear words" grep -q "no files found there that --include and --exclude would show" "$T/penstock.log"
+	check "$what: in clear words" grep -q "no files found there that --include and --exclude would show" \
+		"$T/penstock.log"
 }
 tries=0
 
@@ -75,7 +78,8 @@ CACHE=$T/cache-folders
 for pattern in extra extra/ 'ex*a'; do
 	origin_forget
 	check "--exclude $pattern" mount_penstock "$ORIGIN/json/" --exclude "$pattern" --exclude deeper
-	equal "a folder's name means all below it" "a-0.tar a-1.tar a-2.tar list.txt sub/b.tar sub/notes.txt" "$(names)"
+	equal "a folder's name means all below it" \
+		"a-0.tar a-1.tar a-2.tar list.txt sub/b.tar sub/notes.txt" "$(names)"
 	equal "which is not listed" 0 "$(grep -c '/extra/ ' "$T/nginx/access.log" || true)"
 	umount_penstock
 done
@@ -84,7 +88,7 @@ equal "of a folder in a folder, and to include one" "extra/a-0.tar extra/x.json"
 equal "nothing is said of patterns that match" "" "$(cat "$T/err")"
 umount_penstock
 
-# What matches nothing is told of, and status has the patterns.
+# Patterns that match nothing are reported, and status has the patterns.
 rm -f "$T/penstock.log"
 mount_penstock "$T/dir/" --include '*.tar' --include 'a-0.tar' --exclude 'trian' --exclude extra 2>"$T/err"
 equal "who mounts hears of a pattern that matches nothing" \
@@ -102,7 +106,8 @@ umount_penstock
 
 # Indexes go with their shards.
 cp -r "$T/dir" "$T/indexed"
-for name in SHARDS.psc a-0.tar.psx a-1.tar.psx extra/SHARDS.psc extra/a-0.tar.psx extra/x.json.psx sub/SHARDS.psc; do
+for name in SHARDS.psc a-0.tar.psx a-1.tar.psx extra/SHARDS.psc extra/a-0.tar.psx extra/x.json.psx \
+	sub/SHARDS.psc; do
 	echo "$name" >"$T/indexed/$name"
 done
 mount_penstock "$T/indexed/" --include '*.tar' --exclude 'a-1.tar' --exclude extra/deep
@@ -119,14 +124,16 @@ check_not "catalogues alone are no dataset" mount_penstock "$T/indexed/" --inclu
 mkdir "$T/m2"
 origin_forget
 mount_penstock "$ORIGIN/json/" --include 'a-*.tar' --exclude 'extra/*'
-check "another choice of the same source" penstock mount "$ORIGIN/json/" "$T/m2" --cache-dir "$CACHE" --include 'a-0.tar'
+check "another choice of the same source" penstock mount "$ORIGIN/json/" "$T/m2" --cache-dir "$CACHE" \
+	--include 'a-0.tar'
 equal "has its own names" "a-0.tar extra/a-0.tar" "$(names "$T/m2")"
 cat "$MNT/a-0.tar" >/dev/null
 check "the bytes are shared" cmp "$T/m2/a-0.tar" "$T/www/a-0.tar"
 equal "and were fetched once" 1 "$(grep -c '^GET /json/a-0.tar 206 300' "$T/nginx/access.log")"
 random_file "$T/www/a-3.tar" 300
 random_file "$T/www/other.tar" 300
-equal "a refresh keeps to the patterns" "4 files listed, 1 new, 0 gone" "$(penstock refresh "$MNT" | head -n 1)"
+equal "a refresh keeps to the patterns" "4 files listed, 1 new, 0 gone" \
+	"$(penstock refresh "$MNT" | head -n 1)"
 equal "they hold for what is new" "a-0.tar a-1.tar a-2.tar a-3.tar" "$(names)"
 penstock umount "$T/m2"
 umount_penstock
@@ -147,9 +154,11 @@ CONF
 check "by penstock.conf" penstock mount two --config "$T/penstock.conf"
 equal "patterns of the mount and of one source" \
 	"dir/a-0.tar dir/a-2.tar web/a-0.tar web/a-1.tar web/a-2.tar web/a-3.tar web/other.tar web/sub/b.tar" "$(names)"
-equal "status shows them source by source" 2 "$(penstock status "$MNT" | grep -cE "^  patterns  (web|dir) --include '\*.tar'")"
+equal "status shows them source by source" 2 \
+	"$(penstock status "$MNT" | grep -cE "^  patterns  (web|dir) --include '\*.tar'")"
 umount_penstock
-check "warm takes them" penstock warm "$T/dir/" --cache-dir "$T/cache-warm" --include 'a-*' --exclude 'extra/*'
+check "warm takes them" penstock warm "$T/dir/" --cache-dir "$T/cache-warm" --include 'a-*' \
+	--exclude 'extra/*'
 equal "and fetches no other" 3 "$(penstock verify --cache-dir "$T/cache-warm" --json | jq .objects)"
 for bad in '' /abs 'x{a' ; do
 	check_not "a pattern that cannot match is refused: '$bad'" mount_penstock "$T/dir/" --include "$bad"

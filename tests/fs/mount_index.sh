@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Indexes and the catalogue that a publisher uploads beside the shards are taken through any mount: lengths and equal ranks
-# from one request, and no shard is read for them. A shard that was replaced by another of its size is ESTALE, never wrong data.
+# Indexes and the catalogue that a publisher uploads beside the shards are taken through any mount: lengths
+# and equal ranks from one request, and no shard is read for them. A shard that was replaced by another of its
+# size is ESTALE, never wrong data.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount loader nginx python:numpy
@@ -73,7 +74,7 @@ elif what == "error":
     except Exception as e:
         print(e)
 PY
-# The catalogue alone, and shards whose bytes nobody can have.
+# The catalogue alone, and shards that cannot be read.
 mkdir "$T/www/empty"
 cp "$T/www/SHARDS.psc" "$T/www/empty/"
 for shard in "$T"/www/t-*.tar; do truncate -s "$(stat -c %s "$shard")" "$T/www/empty/${shard##*/}"; done
@@ -103,7 +104,8 @@ equal "numbers there" "[0, 133, 239]" "$(load numbers "$MNT")"
 
 # Braces have no listing: they name what is to be asked for.
 MNT=$T/braces
-check "a mount of braces" mount_penstock "$ORIGIN/{t-{000..011}.tar{,.psx},SHARDS.psc}" --cache-dir "$T/cache6"
+check "a mount of braces" mount_penstock "$ORIGIN/{t-{000..011}.tar{,.psx},SHARDS.psc}" \
+	--cache-dir "$T/cache6"
 equal "len() there" "12 240" "$(load len "$MNT/t-{000..011}.tar")"
 equal "numbers there" "[0, 133, 239]" "$(load numbers "$MNT/t-{000..011}.tar")"
 
@@ -112,7 +114,8 @@ start_cloud
 mkdir -p "$T/cloud/bucket/train"
 cp "$T"/www/t-*.tar* "$T/www/SHARDS.psc" "$T/cloud/bucket/train/"
 echo "AKIAEXAMPLE hush" >"$T/cloud/keys"
-export AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=hush AWS_REGION=us-east-1 AWS_ENDPOINT_URL_S3=$CLOUD
+export AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=hush AWS_REGION=us-east-1 \
+	AWS_ENDPOINT_URL_S3=$CLOUD
 MNT=$T/s3
 check "a mount of a bucket" mount_penstock s3://bucket/train/ --cache-dir "$T/cache7"
 equal "len() there" "12 240" "$(load len "$MNT")"
@@ -124,7 +127,8 @@ rm "$T"/copy/*.ps[cx]
 MNT=$T/c
 mount_penstock "file://$T/copy/" --cache-dir "$T/cache3"
 error=$(load error "$MNT" '{}')
-check "without any, what is missing is named" grep -q 't-000.tar.psx: no such index, and no catalogue' <<<"$error"
+check "without any, what is missing is named" grep \
+	-q 't-000.tar.psx: no such index, and no catalogue' <<<"$error"
 equal "len() at another" "12 240" "$("$python" - "$MNT" "$T/idx" <<'PY'
 import sys, penstock
 with penstock.Loader(sys.argv[1], batch=20, fields=[penstock.Int("cls")], index_dir=sys.argv[2]) as l:
@@ -156,7 +160,8 @@ PY
 )"
 equal "an index of each shard" 12 "$(find "$T/made" -name '*.psx' | wc -l)"
 
-# Shard 5 is replaced by another of the same size and samples. Labels were 0 .. 239; any of b's would be wrong.
+# Shard 5 is replaced by another of the same size and samples. Labels were 0 .. 239; any of b's would be
+# wrong.
 files b
 check "pack another" penstock-loader pack --max-count 20 "$T/files" "$T/other/t-%03d.tar"
 equal "of the same size" "$(stat -c %s "$T/www/t-005.tar")" "$(stat -c %s "$T/other/t-005.tar")"
@@ -169,6 +174,7 @@ equal "skipped, the others are all there" "220 1" "$(load skipped "$MNT")"
 equal "a sample of it by number" 116 "$(load number "$MNT" 107)"
 equal "one of another shard" "[120]" "$(load number "$MNT" 120)"
 check_not "verify finds it" penstock-loader index --verify "$MNT/t-005.tar"
-check "and says what mends it on a mount" grep -q "t-005.tar.*; if the mount has an old one of them: penstock evict" \
+check "and says what mends it on a mount" grep \
+	-q "t-005.tar.*; if the mount has an old one of them: penstock evict" \
 	<(penstock-loader index --verify "$MNT/t-005.tar" 2>&1)
 check "the others are sound" penstock-loader index --verify "$MNT/t-004.tar"

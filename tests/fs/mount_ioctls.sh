@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ioctls as no program of ours would ask them: lengths that are none, other sizes, other numbers, other files. Each is
-# refused, and the mount goes on.
+# Ioctls as no program of ours would ask them: lengths that are none, other sizes, other numbers, other files.
+# Each is refused, and the mount goes on.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# kill -9 of the daemon at several moments: the next mount of the cache serves right bytes, and what had been read
-# completely is not fetched again.
+# kill -9 of the daemon at several moments: the next mount of the cache serves right bytes, and what had been
+# read completely is not fetched again.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

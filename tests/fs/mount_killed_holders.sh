@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Programs that read a passed-through file go on after kill -9; when the next daemon evicts that file, its blocks are
-# still taken though that daemon counts them no more: the disk is not filled past the floor.
+# Programs that read a passed-through file go on after kill -9; when the next daemon evicts that file, its
+# blocks are still taken though that daemon counts them no more: the disk is not filled past the floor.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root mkfs.ext4
 
@@ -17,7 +17,8 @@ start() { mount_penstock "$ORIGIN/" --cache-size 160M --min-free "$floor"; }
 start
 [[ $(stats .passthrough.active) == true ]] || skip_all "the kernel passes nothing through here"
 check "reads a file" cmp "$MNT/1.bin" "$T/www/1.bin"
-check "which is cached" wait_until 20 "$BASH" -c "[[ \$(getfattr -n user.penstock.state --only-values '$MNT/1.bin') == cached ]]"
+check "which is cached" wait_until 20 "$BASH" \
+	-c "[[ \$(getfattr -n user.penstock.state --only-values '$MNT/1.bin') == cached ]]"
 exec 7<"$MNT/1.bin"
 equal "and passed through" 1 "$(stats .passthrough.open)"
 kill_penstock

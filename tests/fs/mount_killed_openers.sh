@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Who is killed while it opens a file leaves nothing behind: what it would have held can be evicted, and takes no room.
+# A process that is killed while it opens a file holds nothing: the file can be evicted, and takes
+# no room.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 preload=$top_builddir/tests/fs/.libs/libpreload.so

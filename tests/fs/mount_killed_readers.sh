@@ -31,14 +31,17 @@ for cold in direct cached; do
 		"$python" "$T/reader.py" "$MNT/${files[0]}.bin" "$how" 2>"$T/reader.log" &
 		reader=$!
 		files=("${files[@]:1}")
-		check "$cold, $how: it waits" wait_until 10 "$BASH" -c "(( \$(jq .reads.waiting '$MNT/.penstock/stats') > 0 ))"
+		check "$cold, $how: it waits" wait_until 10 "$BASH" \
+			-c "(( \$(jq .reads.waiting '$MNT/.penstock/stats') > 0 ))"
 		sleep 0.2
 		kill -KILL "$reader"
-		at_most "$cold, $how: it is gone (ms)" 2000 "$(milliseconds wait_until 20 "$BASH" -c "! kill -0 $reader")"
+		at_most "$cold, $how: it is gone (ms)" 2000 \
+			"$(milliseconds wait_until 20 "$BASH" -c "! kill -0 $reader")"
 		wait "$reader" 2>/dev/null || true
-		# A read-ahead is nobody's, and waits on.
+		# A read-ahead belongs to no process, and continues to wait.
 		[[ $cold == cached || $how != @(read|small|odirect) ]] ||
-			check "$cold, $how: so is its read" wait_until 5 "$BASH" -c "jq -e '.reads.waiting == 0' '$MNT/.penstock/stats'"
+			check "$cold, $how: so is its read" wait_until 5 "$BASH" \
+			-c "jq -e '.reads.waiting == 0' '$MNT/.penstock/stats'"
 		rm "$T/nginx/stall"
 		wait_until 20 "$BASH" -c "jq -e '.reads.waiting == 0' '$MNT/.penstock/stats'" || true
 		touch "$T/nginx/stall"
@@ -47,12 +50,14 @@ for cold in direct cached; do
 	# Another's mapping of the same file must not wait for the first one's pages.
 	"$python" "$T/reader.py" "$MNT/20.bin" mmap 2>"$T/reader.log" &
 	reader=$!
-	check "$cold: a mapping waits" wait_until 10 "$BASH" -c "(( \$(jq .reads.waiting '$MNT/.penstock/stats') > 0 ))"
+	check "$cold: a mapping waits" wait_until 10 "$BASH" \
+		-c "(( \$(jq .reads.waiting '$MNT/.penstock/stats') > 0 ))"
 	"$python" "$T/reader.py" "$MNT/20.bin" mmap 2>"$T/reader.log" &
 	other=$!
 	sleep 0.5
 	kill -KILL "$other" "$reader"
-	at_most "$cold: a second one is gone (ms)" 2000 "$(milliseconds wait_until 20 "$BASH" -c "! kill -0 $other")"
+	at_most "$cold: a second one is gone (ms)" 2000 \
+		"$(milliseconds wait_until 20 "$BASH" -c "! kill -0 $other")"
 	wait "$other" "$reader" 2>/dev/null || true
 	rm "$T/nginx/stall"
 	umount_penstock

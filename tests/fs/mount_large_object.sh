@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# A file three times as large as the cache: cached piece by piece within the quota, right bytes in order and at random,
-# also after the daemon was killed in the midst; read by the kernel itself only when it fits and is pinned.
+# A file three times as large as the cache: cached piece by piece within the quota, right bytes in order and
+# at random, also after the daemon was killed in the midst; read by the kernel itself only when it fits and is
+# pinned.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq python3
 
 quota=$((128 << 20))
 mkdir -p "$T/www"
 random_file "$T/www/large.bin" $((quota + 4321)) 1
-cat "$T/www/large.bin" "$T/www/large.bin" "$T/www/large.bin" >"$T/www/thrice" && mv "$T/www/thrice" "$T/www/large.bin"
+cat "$T/www/large.bin" "$T/www/large.bin" "$T/www/large.bin" >"$T/www/thrice" &&
+	mv "$T/www/thrice" "$T/www/large.bin"
 random_file "$T/www/half.bin" $((80 << 20)) 2
 start_nginx
 used() { du -s --block-size=1 "$CACHE/data" | cut -f 1; }
 same() { cmp "$MNT/$1" "$T/www/$1"; }
-# What the data files occupy at most, until there is no $T/watching: the peak stands in $T/peak when this has ended.
+# What the data files occupy at most, until there is no $T/watching: the peak stands in $T/peak when this has
+# ended.
 watch_quota() {
 	local now peak=0
 	while [[ -e $T/watching ]]; do

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A listing takes little memory: 64 MiB and 100 bytes a file at most, however long the page or the manifest is.
+# A listing takes little memory: 64 MiB and 100 bytes a file at most, however long the page or the manifest
+# is.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -37,7 +38,8 @@ takes_little() {
 		skip "memory of a $1" "a sanitizer has its own"
 	else
 		at_most "peak memory (KiB), of a $1 of $(stat -c %s "$3") bytes" \
-			$((64 * 1024 + files * 100 / 1024)) "$(awk '/^VmHWM:/ {print $2}' "/proc/$(stats .pid)/status")"
+			$((64 * 1024 + files * 100 / 1024)) \
+			"$(awk '/^VmHWM:/ {print $2}' "/proc/$(stats .pid)/status")"
 	fi
 	umount_penstock
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A listing that takes long tells how far it is, on a terminal, and leaves nothing there; not elsewhere.
+# A long listing shows its progress on a terminal, and erases it; elsewhere it does not.
 . "$(dirname "$0")/../lib.sh"
 requires mount python3 script terminal
 
@@ -43,7 +43,8 @@ wait_until 20 test -e "$T/port"
 origin=http://127.0.0.1:$(cat "$T/port")
 
 mkdir -p "$MNT"
-script -qefc "penstock mount $origin/ $MNT --cache-dir $CACHE --log $T/penstock.log" "$T/typescript" >/dev/null &
+script -qefc "penstock mount $origin/ $MNT --cache-dir $CACHE --log $T/penstock.log" \
+	"$T/typescript" >/dev/null &
 mounting=$!
 check "it tells what it lists, and how much there is so far" \
 	wait_until 30 grep -q "listing $origin/: [0-9]* files" "$T/typescript"

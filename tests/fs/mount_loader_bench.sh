@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# penstock-loader bench streams photographs from a mount: all samples, cold and warm, and its JSON has what scripts use.
+# penstock-loader bench streams photographs from a mount: all samples, cold and warm, and its JSON has what
+# scripts use.
 . "$(dirname "$0")/../lib.sh"
 requires mount loader nginx jq
 
@@ -18,7 +19,8 @@ PY
 start_nginx
 mount_penstock "$ORIGIN/shard-{000000..000003}.tar"
 bench() {
-	timeout 60 penstock-loader bench "$MNT/shard-{000000..000003}.tar" --batch 16 --image 64 --epochs 2 --threads 2 --json \
+	timeout 60 penstock-loader bench "$MNT/shard-{000000..000003}.tar" --batch 16 --image 64 --epochs 2 \
+		--threads 2 --json \
 		>"$T/$1.json" 2>"$T/$1.err"
 }
 check "cold" bench cold
@@ -27,7 +29,8 @@ for run in cold warm; do
 	equal "$run: all samples of two epochs" 256 "$(jq .samples "$T/$run.json")"
 	equal "$run: none skipped" 0 "$(jq .skipped "$T/$run.json")"
 	equal "$run: epochs" 2 "$(jq '.epochs | length' "$T/$run.json")"
-	for field in batches seconds samples_per_second samples_per_cpu_second first_batch_seconds bytes_read peak_rss_bytes; do
+	for field in batches seconds samples_per_second samples_per_cpu_second first_batch_seconds \
+		bytes_read peak_rss_bytes; do
 		check "$run: $field is there" jq -e ".$field > 0" "$T/$run.json"
 	done
 done

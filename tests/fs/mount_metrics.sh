@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What Prometheus reads: the files of several mounts and caches scraped together, and penstock metrics, which has all of
-# them; neither has a series twice, and neither waits for a daemon that does not answer.
+# What Prometheus reads: the files of several mounts and caches scraped together, and penstock metrics, which
+# has all of them; neither has a series twice, and neither waits for a daemon that does not answer.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -31,7 +31,8 @@ check_not "those of a mount have the label mount" grep '^penstock_mount' <(grep 
 equal "a series of each mount" 3 "$(grep -c '^penstock_mount_files ' "$T/together")"
 equal "a series of each cache" 2 "$(grep -c '^penstock_cache_used_bytes ' "$T/together")"
 for histogram in reads_latency origin_latency mount_reads_latency; do
-	check "penstock_${histogram}_seconds counts" grep -Eq "^penstock_${histogram}_seconds_count .* [1-9][0-9]*$" "$T/together"
+	check "penstock_${histogram}_seconds counts" grep \
+		-Eq "^penstock_${histogram}_seconds_count .* [1-9][0-9]*$" "$T/together"
 done
 
 # Each number of the document is in one of them.
@@ -58,10 +59,12 @@ check "penstock metrics is one scrape" metrics "$T/node.prom"
 series() { sed 's/ [0-9.]*$//' | sort; }
 equal "of the same series, and penstock_up of each mount" "$(series <"$T/together")" \
 	"$(metrics "$T/node.prom" | only_ours | grep -v '^penstock_up ' | series)"
-up() { penstock metrics 2>/dev/null | only_ours | grep '^penstock_up' | sed 's/.*\/\([^/]*\)"} /\1 /' | sort | xargs; }
+up() { penstock metrics 2>/dev/null | only_ours | grep '^penstock_up' | sed 's/.*\/\([^/]*\)"} /\1 /' | sort |
+	xargs; }
 equal "all of them are up" "${MNT##*/} 1 mnt2 1 mnt3 1" "$(up)"
 penstock metrics --cache-dir "$CACHE" >"$T/daemon.prom"
-equal "--cache-dir: the mounts of one daemon" 2 "$(metrics "$T/daemon.prom" | grep -c '^penstock_mount_files ')"
+equal "--cache-dir: the mounts of one daemon" 2 \
+	"$(metrics "$T/daemon.prom" | grep -c '^penstock_mount_files ')"
 rc=0
 penstock metrics --cache-dir "$T/nothing" >"$T/out" 2>&1 || rc=$?
 equal "of none: an error in one line" "1 1" "$rc $(grep -c 'no daemon serves it' "$T/out")"
@@ -92,7 +95,8 @@ if jq -e .passthrough.active "$MNT/.penstock/stats" >/dev/null; then
 	check "status says who served it" grep -Eq \
 		'^  reads +[1-9][0-9]* opens? served straight from the cache \(kernel\), .* through the daemon' "$T/out"
 	check_not "and names no ratio" grep -q 'hit ratio' "$T/out"
-	check "another mount of the daemon" penstock mount "$ORIGIN/sub/" "$T/mnt2" --cache-dir "$CACHE" --no-passthrough
+	check "another mount of the daemon" penstock mount "$ORIGIN/sub/" "$T/mnt2" --cache-dir "$CACHE" \
+		--no-passthrough
 	check "read through the daemon" grep -rq . "$T/mnt2"
 	check "the one that the kernel served goes" penstock umount "$MNT"
 	equal "what was read there is in the sums, and is not known" "null true" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Many processes open, read, map and close files in every way while these become complete and are evicted: no call
-# fails, whatever modes meet on one inode.
+# Many processes open, read, map and close files in every way while these become complete and are evicted: no
+# call fails, whatever modes meet on one inode.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx slow
 
@@ -15,11 +15,13 @@ seconds=1
 for options in "" --cold-reads=direct --cold-reads=cached --no-passthrough; do
 	# shellcheck disable=SC2086
 	mount_penstock "$ORIGIN/" --timeout 30s $options
-	check "no call fails with '$options'" timeout 60 "$python" "$top_srcdir/tests/fs/stress_modes.py" "$MNT" "$T/www" "$seconds" 8
+	check "no call fails with '$options'" timeout 60 "$python" "$top_srcdir/tests/fs/stress_modes.py" \
+		"$MNT" "$T/www" "$seconds" 8
 	echo "# $(stats '.mounts[0].modes | tostring')"
 	check "all handles are gone" wait_until 5 "$BASH" -c \
 		"jq -e '[.mounts[0].modes[] | objects | .open] | add == 0' '$MNT/.penstock/stats'"
-	equal "nothing went wrong in the daemon" "" "$(grep -E ' (error|warning): ' "$T/penstock.log" || true)"
+	equal "nothing went wrong in the daemon" "" \
+		"$(grep -E ' (error|warning): ' "$T/penstock.log" || true)"
 	umount_penstock
 	rm -rf "$CACHE"
 done

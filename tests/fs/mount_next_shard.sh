@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Who opens shards in order finds the next one begun; a single shard, and shards in no order, begin nothing.
+# A reader that opens shards in order finds the next one begun; a single shard, and shards in no order, begin
+# nothing.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

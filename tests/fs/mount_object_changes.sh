@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# An object that changes at the origin: a new open sees new data; an old handle reads whole old data or fails with
-# ESTALE, never a mix; nor does a handle that is in the middle of a cold file when it changes.
-# Whoever mounts a server that gives no versions is told.
+# An object that changes at the origin: a new open sees new data; an old handle reads whole old data or fails
+# with ESTALE, never a mix; nor does a handle that is in the middle of a cold file when it changes. A
+# mount of a server without versions gets a warning.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr
 
@@ -14,7 +14,8 @@ put() { # as a publisher does: a new file under the old name
 put old "2020-01-01 00:00:01"
 start_nginx
 
-# What a reader of an old handle got is the beginning of the old file, and it ended with success only if all of it.
+# What a reader of an old handle got is the beginning of the old file, and it ended with success only if all
+# of it.
 whole_or_stale() {
 	"$python" - "$MNT/f.bin" "$T/old" "$1" "$T/opened" "$T/go" <<'PY'
 import errno, os, sys, time
@@ -53,7 +54,8 @@ for how in limit-part limit-all noversion-part noversion-all; do
 	wait_until 20 test -e "$T/opened" || die "a program reads the old file" "$(cat "$T/out")"
 	put new "2021-01-01 00:00:01"
 	check "a new open sees the new data ($warm of the old was read, $at)" cmp "$MNT/f.bin" "$T/new"
-	[[ $at = noversion ]] || equal "and its time" "$(stat -c %Y "$T/www/f.bin")" "$(stat -c %Y "$MNT/f.bin")"
+	[[ $at = noversion ]] || equal "and its time" "$(stat -c %Y "$T/www/f.bin")" \
+		"$(stat -c %Y "$MNT/f.bin")"
 	touch "$T/go"
 	rc=0
 	wait "$reader" || rc=$?
@@ -66,8 +68,8 @@ for how in limit-part limit-all noversion-part noversion-all; do
 	umount_penstock
 done
 
-# Of a version of which nothing is cached and that nobody has open, nobody can meet a mix: an open takes the new one, though
-# --revalidate says that the old one counts for long.
+# No reader can meet a mix of a version of which nothing is cached or open: an open takes the
+# new one, though --revalidate says that the old one counts for long.
 for revalidate in 1h never; do
 	CACHE=$T/cache-evicted-$revalidate
 	put old "2020-01-01 00:00:01"
@@ -76,8 +78,10 @@ for revalidate in 1h never; do
 	put new "2021-01-01 00:00:01"
 	exec 7<"$MNT/f.bin"
 	penstock evict "$MNT" >/dev/null
-	cmp -s "$MNT/f.bin" "$T/old" && seen=old || seen=$(cmp -s "$MNT/f.bin" "$T/new" && echo new || echo neither)
-	check "while an evicted version is open, an open sees all of one version ($seen, $revalidate)" test "$seen" != neither
+	cmp -s "$MNT/f.bin" "$T/old" && seen=old ||
+		seen=$(cmp -s "$MNT/f.bin" "$T/new" && echo new || echo neither)
+	check "while an evicted version is open, an open sees all of one version ($seen, $revalidate)" test \
+		"$seen" != neither
 	! cat <&7 >"$T/out" 2>/dev/null ||
 		check "and who has it open all of the old one, or an error" cmp "$T/out" "$T/old"
 	exec 7<&-
@@ -97,7 +101,8 @@ if [[ -x $top_builddir/penstock-loader ]]; then
 	cp "$T/one.tar" "$T/www/s.tar"
 	mount_penstock "$ORIGIN/"
 	stat "$MNT/s.tar" >/dev/null
-	cp "$T/two.tar" "$T/www/.tmp" && touch -d "2021-01-01" "$T/www/.tmp" && mv "$T/www/.tmp" "$T/www/s.tar"
+	cp "$T/two.tar" "$T/www/.tmp" && touch -d "2021-01-01" "$T/www/.tmp" &&
+		mv "$T/www/.tmp" "$T/www/s.tar"
 	check "a loader reads a shard that changed since it was listed" penstock-loader ls "$MNT/s.tar"
 	check "in its new version" grep -q two <(penstock-loader ls "$MNT/s.tar")
 	umount_penstock
@@ -139,7 +144,8 @@ put old "2029-01-01 00:00:01"
 for time in first second; do
 	rm -f "$T/penstock.log"
 	mount_penstock "$ORIGIN/noversion/" --revalidate open 2>"$T/err"
-	equal "who mounts a server without versions is told ($time time)" 1 "$(grep -c "^penstock mount: $text" "$T/err")"
+	equal "who mounts a server without versions is told ($time time)" 1 \
+		"$(grep -c "^penstock mount: $text" "$T/err")"
 	equal "so is the log, once" 1 "$(grep -c "the server gives no versions" "$T/penstock.log")"
 	check "status says so" grep -q "versions  *none" <(penstock status "$MNT")
 	equal "with --json, too" true "$(stats '.mounts[0].versionless')"
@@ -148,26 +154,31 @@ for time in first second; do
 done
 mount_penstock "$ORIGIN/noetag/" 2>"$T/err"
 check "with Last-Modified alone the file is read" cmp "$MNT/f.bin" "$T/old"
-equal "nothing is said of a server with Last-Modified" "false " "$(stats '.mounts[0].versionless') $(cat "$T/err")"
+equal "nothing is said of a server with Last-Modified" "false " \
+	"$(stats '.mounts[0].versionless') $(cat "$T/err")"
 umount_penstock
 
 # Where it gives none, the first 64 KiB are the version.
 CACHE=$T/cache-first
 mount_penstock "$ORIGIN/noversion/" --revalidate never
-equal "the version is a checksum" first64k: "$(getfattr --only-values -n user.penstock.etag "$MNT/f.bin" | head -c 9)"
+equal "the version is a checksum" first64k: \
+	"$(getfattr --only-values -n user.penstock.etag "$MNT/f.bin" | head -c 9)"
 put new "2030-01-01 00:00:01"
 origin_forget
 cat "$MNT/f.bin" >"$T/out" 2>"$T/err" || true
-equal "other first bytes than those of the version are never read" "0 Stale" "$(stat -c %s "$T/out") $(grep -o Stale "$T/err")"
+equal "other first bytes than those of the version are never read" "0 Stale" \
+	"$(stat -c %s "$T/out") $(grep -o Stale "$T/err")"
 at_most "nor asked for again and again" 2 "$(grep -c "GET /noversion/f.bin.*bytes=0-" "$T/nginx/access.log")"
 # Once the kernel has let go of the last one: it says so after cat has ended.
 check "the next open sees the new data" wait_until 5 cmp -s "$MNT/f.bin" "$T/new"
 umount_penstock
 mount_penstock "$ORIGIN/noversion/"
 check "after a restart, too" cmp "$MNT/f.bin" "$T/new"
-equal "from the cache: the version was kept" cached "$(getfattr --only-values -n user.penstock.state "$MNT/f.bin")"
+equal "from the cache: the version was kept" cached \
+	"$(getfattr --only-values -n user.penstock.state "$MNT/f.bin")"
 at_most "which one small request confirmed" 200000 "$(origin_forget; umount_penstock
-	mount_penstock "$ORIGIN/noversion/" --revalidate open; cat "$MNT/f.bin" >/dev/null; origin_bytes /noversion/f.bin)"
+	mount_penstock "$ORIGIN/noversion/" --revalidate open; cat \
+		"$MNT/f.bin" >/dev/null; origin_bytes /noversion/f.bin)"
 umount_penstock
 
 # The old version had been asked for while the new one was there already.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Without its origin the mount serves what is cached, the listing too, also when it is mounted then; the rest is an error
-# in time, through a mapping SIGBUS; and when the origin is back, so are its news.
+# Without its origin the mount serves what is cached, the listing too, also when it is mounted then; the rest
+# is an error in time, through a mapping SIGBUS; and when the origin is back, so are its news.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr
 
@@ -25,7 +25,7 @@ serves() {
 	at_most "$1: opening it does not wait (ms)" 5000 "$(milliseconds same cached.bin)"
 }
 
-# What is not cached: EIO, not before the timeout and not long after it; the reason is told.
+# What is not cached: EIO, not before the timeout and not long after it; the reason is reported.
 fails() {
 	local rc=0 took
 	took=$(milliseconds cat "$MNT/remote.bin")

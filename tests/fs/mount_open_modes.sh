@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Which way files are opened: what is not complete direct or through the page cache, by how its reader reads; what is
-# complete passed through, also while older handles and mappings of it live on.
+# Which way files are opened: what is not complete direct or through the page cache, by how its reader reads;
+# what is complete passed through, also while older handles and mappings of it live on.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root jq
 
@@ -16,7 +16,8 @@ opens() { stats ".mounts[0].modes | [.direct.opens, .cached.opens, .passed.opens
 is_cached() { [[ $(getfattr --absolute-names --only-values -n user.penstock.state "$MNT/$1") == cached ]]; }
 same() { cmp "$MNT/$1" "$T/www/$1"; }
 
-# A table of what was opened since the last look: direct, cached, passed through; and how many were sent to an alias.
+# A table of what was opened since the last look: direct, cached, passed through; and how many were sent to an
+# alias.
 seen="0 0 0 0"
 opened() {
 	local now
@@ -26,7 +27,8 @@ opened() {
 	seen=$now
 }
 
-# Sent to an alias since the last look. Whoever opens the complete file first is: warm itself, if it comes late.
+# Sent to an alias since the last look. The first open of the complete file is: warm's own, if it comes
+# late.
 upgraded() {
 	local now
 	now=$(opens)
@@ -87,12 +89,13 @@ other = os.open(path, os.O_RDONLY)
 n = mmap.mmap(other, 0, prot=mmap.PROT_READ)
 assert m[:] == n[:] == os.pread(other, len(want), 0) == os.pread(fd, len(want), 0) == want
 PY
-check "a cold file is mapped by four, completed, and mapped again" "$python" "$T/map.py" "$MNT/07.bin" "$T/www/07.bin"
+check "a cold file is mapped by four, completed, and mapped again" "$python" "$T/map.py" "$MNT/07.bin" \
+	"$T/www/07.bin"
 wait_until 10 is_cached 07.bin
 seen=$(opens)
 
-# Who reads in small pieces gets the kernel's read-ahead, from the second file on. The files are apart, so that none
-# was fetched as the next one.
+# A reader of small pieces gets the kernel's read-ahead, from the second file on. The files are apart, so
+# that none was fetched as the next one.
 small() {
 	"$python" - "$@" <<'PY'
 import os, sys

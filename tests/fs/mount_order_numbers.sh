@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Orders of sample numbers on a mount: refused where that would fetch at random, unless it is insisted on; the files that the
-# numbers are in are announced by first use, as far as they are known.
+# Orders of sample numbers on a mount: refused where that would fetch at random, unless it is insisted on; the
+# files that the numbers are in are announced by first use, as far as they are known.
 . "$(dirname "$0")/../lib.sh"
 requires mount loader nginx jq python:numpy
 penstock_python
@@ -12,7 +12,8 @@ for i in range(200):
     open(f"{sys.argv[1]}/{i:05d}.cls", "w").write(str(i))
     open(f"{sys.argv[1]}/{i:05d}.bin", "wb").write(random.Random(i).randbytes(150000))
 PY
-check "10 shards of 20 samples, of 3 MB" penstock-loader pack --index --max-count 20 "$T/files" "$T/www/t-%03d.tar"
+check "10 shards of 20 samples, of 3 MB" penstock-loader pack --index --max-count 20 "$T/files" \
+	"$T/www/t-%03d.tar"
 start_nginx
 mount_penstock "$ORIGIN/"
 

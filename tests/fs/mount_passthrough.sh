@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Complete files are passed through by the kernel; whatever happens meanwhile, a reader sees the right bytes and no EIO.
+# Complete files are passed through by the kernel; whatever happens meanwhile, a reader sees the right bytes
+# and no EIO.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A cache on overlayfs, as in a container, is passed through; one stacked too deep is not, and status says why.
+# A cache on overlayfs, as in a container, is passed through; one stacked too deep is not, and status says
+# why.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root
 
@@ -17,7 +18,8 @@ stack() {
 }
 read_twice() {
 	cmp "$MNT/1.bin" "$T/www/1.bin" &&
-		wait_until 10 "$BASH" -c "[[ \$(getfattr --only-values -n user.penstock.state '$MNT/1.bin') == cached ]]" &&
+		wait_until 10 "$BASH" -c \
+		"[[ \$(getfattr --only-values -n user.penstock.state '$MNT/1.bin') == cached ]]" &&
 		cmp "$MNT/1.bin" "$T/www/1.bin"
 }
 
@@ -37,6 +39,7 @@ equal "by the daemon" 0 "$(stats '.mounts[0].modes.passed.opens')"
 check "status says why" grep -q "no passthrough: the cache directory is on a stacked file system" <(penstock status "$MNT")
 umount_penstock
 mount_penstock "$ORIGIN/" --no-passthrough
-check "and that it was turned off" grep -q "no passthrough: turned off (--no-passthrough)" <(penstock status "$MNT")
+check "and that it was turned off" grep -q \
+	"no passthrough: turned off (--no-passthrough)" <(penstock status "$MNT")
 umount_penstock
 umount -l "$T/two" "$T/one"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# penstock pin --list tells which files are pinned, how large they are and how much of them is there: of a mount, of all of
-# them, of a cache at rest.
+# penstock pin --list shows which files are pinned, how large they are and how much of them is there: of a
+# mount, of all of them, of a cache at rest.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx getfattr jq
 
@@ -29,12 +29,14 @@ equal "in words" "cached 0" "$(penstock pin --list "$MNT" | sed -n "s|.* \\(cach
 equal "with a sum" "2 files pinned" "$(penstock pin --list "$MNT" | tail -n 1 | cut -d , -f 1)"
 equal "and the URL" "$ORIGIN/val/b.bin" "$(penstock pin --list --json "$MNT" | jq -r '.files[0].url')"
 mkdir "$T/second"
-check "another mount of the cache" penstock mount "$ORIGIN/val/" "$T/second" --cache-dir "$CACHE" --log "$T/second.log"
+check "another mount of the cache" penstock mount "$ORIGIN/val/" "$T/second" --cache-dir "$CACHE" \
+	--log "$T/second.log"
 equal "of all mounts, theirs" "$MNT/val/b.bin $T/second/b.bin" \
 	"$(penstock pin --list --json | jq -r ".files[] | select(.mountpoint | startswith(\"$T/\")) | .mountpoint + \"/\" + .path" |
 		grep 'b\.bin' | sort | paste -s -d ' ')"
 penstock umount "$T/second"
-equal "evict leaves them, and says so" "0 files dropped, 0 B; 2 pinned ones stay" "$(penstock evict "$MNT" 'val/*')"
+equal "evict leaves them, and says so" "0 files dropped, 0 B; 2 pinned ones stay" \
+	"$(penstock evict "$MNT" 'val/*')"
 check "unpin one" penstock unpin "$MNT" 'val/b.bin'
 equal "the other is left" '[["val/c d.bin",1000,0]]' "$(list "$MNT")"
 rc=0
@@ -52,7 +54,9 @@ umount_penstock
 equal "of a cache at rest" "$ORIGIN/train/a.bin $ORIGIN/val/c%20d.bin" \
 	"$(penstock pin --list --json --cache-dir "$CACHE" | jq -r '.files[].url' | paste -s -d ' ')"
 equal "what matches" "[[\"$ORIGIN/train/a.bin\",3000000,3000000]]" "$(list --cache-dir "$CACHE" 'a*')"
-equal "evict leaves what is pinned, and says so" "0 files dropped, 0 B; 1 pinned one stays" "$(penstock evict --cache-dir "$CACHE" 'a*')"
+equal "evict leaves what is pinned, and says so" "0 files dropped, 0 B; 1 pinned one stays" \
+	"$(penstock evict --cache-dir "$CACHE" 'a*')"
 check_not "what is not there does not match" penstock evict --cache-dir "$CACHE" 'b.bin.x'
 equal "of what was never fetched, its share of the pins" \
-	"$(($(penstock pin --list --json --cache-dir "$CACHE" | jq .bytes) - 3000000)),0" "$(list --cache-dir "$CACHE" 'c*' | jq -r '.[0][1:] | join(",")')"
+	"$(($(penstock pin --list --json --cache-dir "$CACHE" | jq .bytes) - 3000000)),0" \
+	"$(list --cache-dir "$CACHE" 'c*' | jq -r '.[0][1:] | join(",")')"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Plans: told by ioctl, shown, followed ahead of the reader, and gone with their descriptor; what is told badly does no harm.
+# Plans: written by ioctl, shown, followed ahead of the reader, and gone with their descriptor; what is told
+# badly does no harm.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -47,7 +48,8 @@ equal "a member is missing" EINVAL "$(tell '{"penstock_plan": 1, "job": "a", "ra
 equal "too many files" E2BIG \
 	"$(tell "{\"penstock_plan\": 1, \"job\": \"a\", \"rank\": 0, \"epoch\": 0, \"files\": [\"a\"$(printf ',"a"%.0s' {1..100001})]}")"
 equal "a position" ok "$(tell '{"penstock_position": 1, "job": "j\u00f6b", "rank": 3, "epoch": 8, "files_done": 1}')"
-equal "is shown, and the epoch before is over" "8 1 1" "$(plans '.ranks[0] | "\(.epoch) \(.files_done) \(.epochs)"')"
+equal "is shown, and the epoch before is over" "8 1 1" \
+	"$(plans '.ranks[0] | "\(.epoch) \(.files_done) \(.epochs)"')"
 equal "of a rank that nobody told of" ESTALE \
 	"$(tell '{"penstock_position": 1, "job": "j\u00f6b", "rank": 4, "epoch": 8, "files_done": 1}')"
 equal "the first rank is still there" 1 "$(plans .active)"
@@ -66,7 +68,8 @@ equal "a policy that follows none says so" ENOTTY \
 equal "and shows none" null "$(plans .)"
 umount_penstock
 
-# A version that is no longer current is confirmed ahead, and a file that was changed meanwhile is not taken for the old one.
+# A version that is no longer current is confirmed ahead, and a file that was changed meanwhile is not taken
+# for the old one.
 planned='["sub/29.tar", "sub/21.tar", "sub/24.tar", "sub/27.tar", "sub/23.tar"]'
 for revalidate in 1s open; do
 	CACHE=$T/cache-$revalidate mount_penstock "$ORIGIN/" --revalidate "$revalidate"
@@ -74,19 +77,23 @@ for revalidate in 1s open; do
 	random_file "$T/www/sub/24.tar" 1000000 "changed-$revalidate"
 	sleep 7
 	origin_forget
-	coproc TELL { exec "$python" "$top_srcdir/tests/fs/tell_plan.py" "$MNT/.penstock/plan" 2>"$T/tell.log"; }
+	coproc TELL { exec "$python" "$top_srcdir/tests/fs/tell_plan.py" \
+		"$MNT/.penstock/plan" 2>"$T/tell.log"; }
 	disown "$TELL_PID"
 	teller=$TELL_PID
-	equal "--revalidate $revalidate: a plan" ok "$(tell '{"penstock_plan": 1, "job": "a", "rank": 0, "epoch": 0, "files":'"$planned"'}')"
-	check "--revalidate $revalidate: what is planned is fetched though its version is old" wait_until 20 all_cached 21 23 27
+	equal "--revalidate $revalidate: a plan" ok \
+		"$(tell '{"penstock_plan": 1, "job": "a", "rank": 0, "epoch": 0, "files":'"$planned"'}')"
+	check "--revalidate $revalidate: what is planned is fetched though its version is old" wait_until 20 \
+		all_cached 21 23 27
 	equal "--revalidate $revalidate: and what is cached already is not asked for" "21 23 24 27" \
 		"$(awk '$2 ~ /tar$/ {print substr($2, 6, 2)}' "$T/nginx/access.log" | sort -u | xargs)"
-	check "--revalidate $revalidate: a file that was changed is read as it is now" cmp "$MNT/sub/24.tar" "$T/www/sub/24.tar"
+	check "--revalidate $revalidate: a file that was changed is read as it is now" cmp "$MNT/sub/24.tar" \
+		"$T/www/sub/24.tar"
 	kill -KILL "$teller"
 	umount_penstock
 done
 
-# One request at a time, so that they are told of in the order in which they were made.
+# One request at a time, so that they are logged in the order in which they were made.
 for i in {10..21}; do
 	random_file "$T/www/long/$i.tar" 9000000 "$i"
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `penstock plan` and penstock.plan(): files are fetched in the order that was announced, before anybody reads; names that are
-# no files are told; a plan ends with its holder.
+# `penstock plan` and penstock.plan(): files are fetched in the order that was announced, before anybody
+# reads; names that are not files are reported; a plan ends with its holder.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -17,7 +17,8 @@ all_cached() {
 	for i; do [[ $(state "$i") == cached ]] || return 1; done
 }
 # The order in which the origin was first asked for files.
-order() { awk '$1 == "GET" && $2 ~ /tar$/ && !seen[$2]++ {print substr($2, 6, 2)}' "$T/nginx/access.log" | xargs; }
+order() { awk '$1 == "GET" && $2 ~ /tar$/ && !seen[$2]++ {print substr($2, 6, 2)}' "$T/nginx/access.log" |
+	xargs; }
 
 origin_forget
 printf '%s\n' "$MNT/sub/25.tar" sub/13.tar '# a comment' sub/nosuch.tar "$MNT//sub/19.tar" sub /etc/passwd |

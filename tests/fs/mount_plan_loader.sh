@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A dataset of twice the cache, shuffled anew each epoch: the loader's plan is taken, and half of each epoch comes from the cache.
+# A dataset of twice the cache, shuffled again each epoch: the loader's plan is taken, and half of each epoch
+# comes from the cache.
 . "$(dirname "$0")/../lib.sh"
 requires mount loader nginx jq
 
@@ -7,10 +8,13 @@ epochs=4
 make_shards "$T/www" 60 700000
 total=$(du -bc "$T"/www/*.tar | tail -n 1 | cut -f 1)
 start_nginx
-# Half of it, and what the index needs. Too little memory to keep in it what the disk does not take, and no pages that the kernel keeps.
-mount_penstock "$ORIGIN/shard-{000000..000059}.tar" --cache-size $((total / 2 + 60 * 8192 + (11 << 20))) --memory 8M --cold-reads direct
+# Half of it, and what the index needs. Too little memory to keep in it what the disk does not take, and no
+# pages that the kernel keeps.
+mount_penstock "$ORIGIN/shard-{000000..000059}.tar" --cache-size $((total / 2 + 60 * 8192 + (11 << 20))) \
+	--memory 8M --cold-reads direct
 bench() {
-	timeout 100 penstock-loader bench "$MNT/shard-{000000..000059}.tar" --field cls=int64 --batch 16 --lanes 4 --readers 2 \
+	timeout 100 penstock-loader bench "$MNT/shard-{000000..000059}.tar" --field cls=int64 --batch 16 \
+		--lanes 4 --readers 2 \
 		--shuffle-window 16 --epochs "$1" --json >"$T/bench.json" 2>"$T/bench.err"
 }
 check "one epoch" bench 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The power fails while files are fetched: the next start serves right bytes, keeps what is older than five seconds,
-# checks the rest before it trusts it, and passes a file through once it is checked.
+# The power fails while files are fetched: the next start serves right bytes, keeps what is older than five
+# seconds, checks the rest before it trusts it, and passes a file through once it is checked.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root mkfs.ext4
 
@@ -31,7 +31,8 @@ check "all the rest is right" read_tree 1m
 drop_page_cache
 check "twice, at random" read_tree random "$MNT" 2
 if [[ $(stats .passthrough.active) == true ]]; then
-	passed() { local before; before=$(stats .opens.passed) && cat "$MNT/old.bin" >/dev/null && (($(stats .opens.passed) > before)); }
+	passed() { local before; before=$(stats .opens.passed) && cat "$MNT/old.bin" >/dev/null &&
+		(($(stats .opens.passed) > before)); }
 	check "what was checked is passed through" wait_until 20 passed
 fi
 umount_penstock

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/prewarm: a list of sources and globs is in the cache before anything is mounted; what fails is told.
+# scripts/prewarm: a list of sources and globs is in the cache before anything is mounted; failures are
+# reported.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -27,8 +28,10 @@ equal "of the other what the glob names" "remote cached remote" \
 check "a mountpoint" env XDG_RUNTIME_DIR="$T" "$top_srcdir/scripts/prewarm" "$MNT"
 equal "all of it" cached "$(getfattr --only-values -n user.penstock.state "$MNT/shard-000002.tar" 2>/dev/null)"
 origin_forget
-check "a source, while a mount has the cache" prewarm --option --jobs=2 "$ORIGIN/json/a/" '*-000000.tar' 2>"$T/err"
-equal "its daemon has it" "${ORIGIN}/b/" "$(jq -r '.mounts | map(.source) | unique | join(" ")' "$MNT/.penstock/stats")"
+check "a source, while a mount has the cache" prewarm --option --jobs=2 "$ORIGIN/json/a/" \
+	'*-000000.tar' 2>"$T/err"
+equal "its daemon has it" "${ORIGIN}/b/" \
+	"$(jq -r '.mounts | map(.source) | unique | join(" ")' "$MNT/.penstock/stats")"
 check "and no other is left" test "$(ls -d "$T"/prewarm-* 2>/dev/null)" = ''
 mkdir "$T/two"
 check "what was fetched" penstock mount "$ORIGIN/json/a/" "$T/two" --cache-dir "$CACHE"
@@ -45,7 +48,8 @@ for source in none/x.tar 403/a/shard-000000.tar none/; do
 	equal "and is not tried again" 0 "$(grep -c "again in" "$T/err" || true)"
 done
 rc=0
-timeout 9 "$top_srcdir/scripts/prewarm" --cache-dir "$CACHE" --option --timeout=1s http://127.0.0.1:1/x.tar 2>"$T/err" || rc=$?
+timeout 9 "$top_srcdir/scripts/prewarm" --cache-dir "$CACHE" --option \
+	--timeout=1s http://127.0.0.1:1/x.tar 2>"$T/err" || rc=$?
 check "what may come back is" grep -q "again in 10 s" "$T/err"
 rc=0
 prewarm 2>"$T/err" || rc=$?
@@ -57,5 +61,6 @@ origin_forget
 rm -rf "$CACHE"
 mkdir "$CACHE"
 check "in the background it returns at once" prewarm --background "$ORIGIN/a/shard-000000.tar"
-check "... and fetches" wait_until 30 bash -c "awk '\$1 == \"GET\" {n += \$4} END {exit n < 300000}' '$T/nginx/access.log'"
+check "... and fetches" wait_until 30 bash \
+	-c "awk '\$1 == \"GET\" {n += \$4} END {exit n < 300000}' '$T/nginx/access.log'"
 wait_until 10 no_daemon

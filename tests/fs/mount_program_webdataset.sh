@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The webdataset package feeds a PyTorch DataLoader with two workers from shards on a mount: every sample once, right.
+# The webdataset package feeds a PyTorch DataLoader with two workers from shards on a mount: every sample
+# once, right.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq slow python:torch
 

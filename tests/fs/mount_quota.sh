@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The folder of the cache, index and reserve included, never takes more than --cache-size: while a dataset of twice that is
-# read, twice (and the bytes are right), and while an index grows.
+# The folder of the cache, index and reserve included, never takes more than --cache-size: while a dataset of
+# twice that is read, twice (and the bytes are right), and while an index grows.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq slow
 
@@ -35,7 +35,8 @@ touch "$T/done"
 wait "$watcher" || true
 at_most "the folder stayed within the quota" $((64 << 20)) "$(cat "$T/most")"
 at_least "and was used (a half of the quota or more)" $((32 << 20)) "$(cat "$T/most")"
-at_most "the second epoch hit: it cost the origin less than 70 % of the dataset" $((128000000 * 70 / 100)) "$second"
+at_most "the second epoch hit: it cost the origin less than 70 % of the dataset" $((128000000 * 70 / 100)) \
+	"$second"
 equal "status tells the limit" $((64 << 20)) "$(stats .cache.limit_bytes)"
 at_most "and what is used" $((64 << 20)) "$(stats .cache.used_bytes)"
 at_most "the index, too" $((64 << 20)) "$(stats '.cache.used_bytes + .cache.index_bytes')"
@@ -60,13 +61,15 @@ for size in 30M 16M; do
 	evicted=$(stats .cache.evicted_bytes)
 	if [[ $size == 30M ]]; then
 		check "$size: names come in" penstock mount "@$T/some.txt" "$T/m2" --cache-dir "$CACHE"
-		equal "$size: all of them" 40000 "$(jq '.mounts[0] | .files + .missing' "$T/m2/.penstock/stats")"
+		equal "$size: all of them" 40000 \
+			"$(jq '.mounts[0] | .files + .missing' "$T/m2/.penstock/stats")"
 		at_least "$size: data went for them" $((evicted + (1 << 20))) "$(stats .cache.evicted_bytes)"
 		penstock umount "$T/m2"
 	else
 		rc=0
 		penstock mount "@$T/many.txt" "$T/m2" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
-		equal "$size: what is too much is refused" "1 1" "$rc $(grep -c "needs more room than --cache-size leaves" "$T/out")"
+		equal "$size: what is too much is refused" "1 1" \
+			"$rc $(grep -c "needs more room than --cache-size leaves" "$T/out")"
 	fi
 	check "$size: files are read on" cmp -n 1000000 "$MNT/10.bin" "$T/www/10.bin"
 	touch "$T/done"
@@ -80,10 +83,12 @@ done
 CACHE=$T/cache-16M
 rc=0
 mount_penstock "$ORIGIN/" --cache-size 8M >"$T/out" 2>&1 || rc=$?
-equal "a size that the index alone needs is refused, with the least" "2 1" "$rc $(grep -c "the least is 16" "$T/out")"
+equal "a size that the index alone needs is refused, with the least" "2 1" \
+	"$rc $(grep -c "the least is 16" "$T/out")"
 CACHE=$T/cache-large
 mount_penstock "$ORIGIN/" --cache-size 900T 2>"$T/out"
-check "a size that no disk has is warned of" grep -q "warning: .*the limit is 900.0 TiB, but the disk has room for" "$T/out"
+check "a size that no disk has is warned of" grep \
+	-q "warning: .*the limit is 900.0 TiB, but the disk has room for" "$T/out"
 check "status says what can be had" grep -q "^  reach " <(penstock status "$MNT")
 free=$(df -B 1 --output=avail "$CACHE" | tail -n 1)
 at_most "the same as df" "$free" "$(stats .cache.reachable_bytes)"

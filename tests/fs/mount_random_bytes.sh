@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random reads of a large cold file fetch little more than they read, and what they fetched is not fetched again: not
-# by the same reads, and not after a kill.
+# Random reads of a large cold file fetch little more than they read, and what they fetched is not fetched
+# again: not by the same reads, and not after a kill.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every attempt to change something fails with EROFS (or is refused as such), also after a remount as read-write.
+# Every attempt to change something fails with EROFS (or is refused as such), also after a remount as
+# read-write.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -46,7 +47,8 @@ PY
 check "all attempts fail with EROFS" attempts
 check "the data are what they were" read_tree 1m
 if ((EUID == 0)); then
-	check "root tells the kernel that it may write" env LIBMOUNT_FORCE_MOUNT2=always mount -i -o remount,rw "$MNT"
+	check "root tells the kernel that it may write" env LIBMOUNT_FORCE_MOUNT2=always mount \
+		-i -o remount,rw "$MNT"
 	check "also when the kernel thinks that it may write" attempts
 	check "and the data are what they were" read_tree 1m
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A read that the origin leaves without an answer fails after --timeout; it does not hang, and can be interrupted.
+# A read that the origin leaves without an answer fails after --timeout; it does not hang, and can be
+# interrupted.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx-lua
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Eight readers at once, each of all files and each beginning at another one, get the origin's bytes; in all ways.
+# Eight readers at once, each of all files and each beginning at another one, get the origin's bytes; in all
+# ways.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

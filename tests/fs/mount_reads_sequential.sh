@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every file read in 10 KiB and in 1 MiB pieces is the origin's: cold, warm, with a cold page cache, after a restart.
+# Every file read in 10 KiB and in 1 MiB pieces is the origin's: cold, warm, with a cold page cache, after a
+# restart.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -16,6 +17,7 @@ for mode in 10k 1m; do
 	check "mounts again" mount_penstock "$ORIGIN/"
 	origin_forget
 	check "after a restart, $mode" read_tree "$mode"
-	equal "a restart costs the origin nothing" 0 "$(awk '$1 == "GET" && /\.(tar|bin) /' "$T/nginx/access.log" | wc -l)"
+	equal "a restart costs the origin nothing" 0 \
+		"$(awk '$1 == "GET" && /\.(tar|bin) /' "$T/nginx/access.log" | wc -l)"
 	check "unmounts again" umount_penstock
 done

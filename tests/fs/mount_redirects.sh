@@ -19,7 +19,8 @@ touch "$T/nginx/moved"
 check "all of it, though it has moved meanwhile" cmp "$MNT/a.tar" "$T/www/a.tar"
 check "a file that has moved before" cmp "$MNT/b.tar" "$T/www/b.tar"
 umount_penstock
-at_least "its old place was asked, and refused" 1 "$(awk '$1 == "GET" && $2 == "/old/a.tar" && $3 == 403' "$T/nginx/access.log" | wc -l)"
+at_least "its old place was asked, and refused" 1 \
+	"$(awk '$1 == "GET" && $2 == "/old/a.tar" && $3 == 403' "$T/nginx/access.log" | wc -l)"
 at_least "several ranges came from the new place" 4 "$(ranges /new/b.tar)"
 # Those that are under way together do not know yet.
 at_most "fewer were redirected" "$(($(ranges /new/b.tar) * 3 / 4))" "$(redirected b.tar)"

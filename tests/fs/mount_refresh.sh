@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# penstock refresh lists a mount's sources again: new names appear and vanished ones are gone at once, whatever the kernel has
-# in mind; a listing that fails takes no name away; open files are read on. A second mount of a source lists again, too.
+# penstock refresh lists a mount's sources again: new names appear and vanished ones are gone at once,
+# whatever the kernel has in mind; a listing that fails takes no name away; open files are read on. A second
+# mount of a source lists again, too.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount nginx jq python3
 
-refresh() { timeout 60 penstock refresh "$MNT" | sed '/^where the list tells no versions/d'; }
+refresh() { timeout 60 penstock refresh "$MNT" | sed '/^where the listing has no versions/d'; }
 hints() { timeout 60 penstock refresh "$MNT" | grep -c -- "new contents of a known name show after --revalidate" || true; }
 names() { (cd "$1" && find . -type f | sed 's,^\./,,' | sort | xargs); }
 
@@ -65,7 +66,7 @@ cat <&5 >>"$T/part"
 exec 5<&-
 check "it was read to its end" cmp "$T/part" "$T/goes.tar"
 
-# Who may.
+# Which users may.
 if ((EUID == 0)) && command -v setpriv >/dev/null; then
 	rc=0
 	chmod 711 "$T"

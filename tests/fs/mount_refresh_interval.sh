@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# --refresh: a mount lists its sources again by itself. New names appear, vanished ones are gone for the kernel, too; a listing
-# that fails, or shows less than all, takes no name away, and is logged once; of several mounts the smallest interval counts.
+# --refresh: a mount lists its sources again by itself. New names appear, vanished ones are gone for the
+# kernel, too; a listing that fails, or shows less than all, takes no name away, and is logged once; of
+# several mounts the smallest interval counts.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount nginx jq python3
@@ -11,11 +12,13 @@ logged() { grep -c "$1" "$T/penstock.log" || true; }
 listed() { grep -c "^GET /json/ " "$T/nginx/access.log" || true; }
 
 mkdir -p "$T/www/closed/deep" "$T/www/open" "$T/m2"
-for name in a.tar b.tar open/c.tar closed/d.tar closed/deep/e.tar; do random_file "$T/www/$name" 3000 "$name"; done
+for name in a.tar b.tar open/c.tar closed/d.tar closed/deep/e.tar; do random_file "$T/www/$name" 3000 \
+	"$name"; done
 start_nginx
 all="a.tar b.tar closed/d.tar closed/deep/e.tar open/c.tar"
 mount_penstock "$ORIGIN/json/"
-equal "without it nothing is planned" "null 0" "$(stats '"\(.mounts[0].next_listing_at) \(.mounts[0].refresh_seconds)"')"
+equal "without it nothing is planned" "null 0" \
+	"$(stats '"\(.mounts[0].next_listing_at) \(.mounts[0].refresh_seconds)"')"
 check_not "status says nothing of it" grep -q "again in" <(penstock status "$MNT")
 umount_penstock
 
@@ -29,14 +32,16 @@ check "as is a name" stat "$MNT/b.tar"
 random_file "$T/www/new.tar" 500
 check "a new shard appears by itself" wait_until 20 cmp "$MNT/new.tar" "$T/www/new.tar"
 rm "$T/www/new.tar" "$T/www/b.tar"
-check "what has vanished is gone by itself" wait_until 20 shows "a.tar closed/d.tar closed/deep/e.tar open/c.tar"
+check "what has vanished is gone by itself" wait_until 20 shows \
+	"a.tar closed/d.tar closed/deep/e.tar open/c.tar"
 check_not "for stat as well" stat "$MNT/b.tar"
 
 # A folder that is closed is no reason to take its names away; others still come and go.
 touch "$T/nginx/closed"
 random_file "$T/www/b.tar" 500
 rm "$T/www/open/c.tar"
-check "a listing that was refused one folder shows the others' changes" wait_until 20 shows "a.tar b.tar closed/d.tar closed/deep/e.tar"
+check "a listing that was refused one folder shows the others' changes" wait_until 20 shows \
+	"a.tar b.tar closed/d.tar closed/deep/e.tar"
 equal "and counts the names it kept" 4 "$(stats .mounts[0].files)"
 before=$(listed)
 wait_until 20 bash -c "(( \$(grep -c '^GET /json/ ' '$T/nginx/access.log') >= $before + 2 ))"
@@ -54,7 +59,8 @@ equal "that is logged once" 1 "$(logged 'warning: list: .*connect')"
 equal "the names stay" "a.tar b.tar closed/deep/e.tar" "$(names)"
 random_file "$T/www/late.tar" 500
 restart_nginx
-check "it is listed again when the origin is back" wait_until 30 shows "a.tar b.tar closed/deep/e.tar late.tar"
+check "it is listed again when the origin is back" wait_until 30 shows \
+	"a.tar b.tar closed/deep/e.tar late.tar"
 equal "which is logged" 1 "$(logged 'listed again, after [0-9]* attempts that failed')"
 umount_penstock
 

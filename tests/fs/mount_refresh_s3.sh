@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A bucket of a real S3 server that changes under a mount: penstock refresh and --refresh show it, and a loader keeps the list of
-# the epoch that it has begun.
+# A bucket of a real S3 server that changes under a mount: penstock refresh and --refresh show it, and a
+# loader keeps the list of the epoch that it has begun.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../rgw.sh"
@@ -37,7 +37,8 @@ if [[ ! -e $module ]] || sanitized "$module"; then
 	skip "a loader's epoch" "the Python module was not built, or with a sanitizer"
 	exit 0
 fi
-# The epoch that a loader has begun keeps its list while names change beneath it; the next loader has the new ones.
+# The epoch that a loader has begun keeps its list while names change beneath it; the next loader has the new
+# ones.
 mkdir -p "$T/python/penstock"
 ln -s "$module" "$top_srcdir"/loader/python/penstock/*.py "$T/python/penstock/"
 cat >"$T/epochs.py" <<'PY'
@@ -66,7 +67,8 @@ os.rename(ended + ".tmp", ended)
 wait(again)
 print(sum(len(batch["cls"]) for batch in loader()))
 PY
-PYTHONPATH=$T/python timeout 120 "$python" "$T/epochs.py" "$MNT" "$T/begun" "$T/go" "$T/ended" "$T/again" >"$T/out" 2>"$T/epochs.log" &
+PYTHONPATH=$T/python timeout 120 "$python" "$T/epochs.py" "$MNT" "$T/begun" "$T/go" "$T/ended" \
+	"$T/again" >"$T/out" 2>"$T/epochs.log" &
 epochs=$!
 check "an epoch begins" wait_until 60 test -e "$T/begun"
 bucket file data train/shard-000004.tar "$T/shards/shard-000002.tar"

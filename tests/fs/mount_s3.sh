@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Against a real S3 server: a listing of several pages, every key byte for byte, ranges of a large object, sources of
-# every form, TLS, refusals in clear words, and no secret anywhere.
+# Against a real S3 server: a listing of several pages, every key byte for byte, ranges of a large object,
+# sources of every form, TLS, refusals in clear words, and no secret anywhere.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../rgw.sh"
@@ -44,7 +44,8 @@ check_not "nasty keys: nothing was skipped" grep -q skipped "$T/penstock.log"
 umount_penstock
 
 mounts "a whole bucket" s3://shards
-equal "a multipart object's version is its ETag" '-' "$(getfattr --only-values -n user.penstock.etag "$MNT/large/one.tar" | tr -dc -)"
+equal "a multipart object's version is its ETag" '-' \
+	"$(getfattr --only-values -n user.penstock.etag "$MNT/large/one.tar" | tr -dc -)"
 check "ranges of a large object" bucket ranges large/one.tar 21 "$MNT/large/one.tar"
 umount_penstock
 
@@ -66,13 +67,16 @@ mounts "a local list" "@$T/local.txt"
 check "a local list: readable" grep -q 'this is page/00003' "$MNT/00003"
 umount_penstock
 
-check "warm fills a cache" timeout 60 penstock warm 's3://shards/page/' '0000*' --endpoint "$S3" --cache-dir "$T/cache-warm"
+check "warm fills a cache" timeout 60 penstock warm 's3://shards/page/' '0000*' --endpoint "$S3" \
+	--cache-dir "$T/cache-warm"
 
 CACHE=$T/cache-tls
-check "TLS with its own CA" mount_penstock s3://shards/page/00011 --endpoint "$S3_TLS" --cacert "$T/rgw/tls.crt"
+check "TLS with its own CA" mount_penstock s3://shards/page/00011 --endpoint "$S3_TLS" \
+	--cacert "$T/rgw/tls.crt"
 umount_penstock
 CACHE=$T/cache-tls-2
-AWS_CA_BUNDLE=$T/rgw/tls.crt check "the CA from the environment" mount_penstock s3://shards/page/00011 --endpoint "$S3_TLS"
+AWS_CA_BUNDLE=$T/rgw/tls.crt check "the CA from the environment" mount_penstock s3://shards/page/00011 \
+	--endpoint "$S3_TLS"
 umount_penstock
 CACHE=$T/cache-tls-3
 AWS_ENDPOINT_URL_S3=$S3_TLS check "TLS by the bucket's host name, endpoint from the environment" \
@@ -89,21 +93,26 @@ refused() { # WHAT WORDS SOURCE OPTION...
 	cat "$T/refused.log" >>"$T/all-refused.log"
 }
 export AWS_SECRET_ACCESS_KEY=wrong${PS_RGW_SECRET#????}
-refused "a wrong secret" 'permission denied.*|SignatureDoesNotMatch.*permission denied' s3://shards/page/ --endpoint "$S3"
+refused "a wrong secret" 'permission denied.*|SignatureDoesNotMatch.*permission denied' s3://shards/page/ \
+	--endpoint "$S3"
 check "a wrong secret: with the server's code" grep -q SignatureDoesNotMatch "$T/refused.log"
 check "a wrong secret: also in the log" grep -q SignatureDoesNotMatch "$T/penstock.log"
-AWS_ACCESS_KEY_ID=NOSUCHKEY00000000001 refused "an unknown key" InvalidAccessKeyId s3://shards/page/ --endpoint "$S3"
-refused "nobody's request for a private bucket" 'AccessDenied.*permission denied' s3://shards/page/ --endpoint "$S3" \
+AWS_ACCESS_KEY_ID=NOSUCHKEY00000000001 refused "an unknown key" InvalidAccessKeyId s3://shards/page/ \
+	--endpoint "$S3"
+refused "nobody's request for a private bucket" 'AccessDenied.*permission denied' s3://shards/page/ \
+	--endpoint "$S3" \
 	--no-sign-request
 refused "an object with a wrong secret" 'permission denied' s3://shards/page/00001 --endpoint "$S3"
 export AWS_SECRET_ACCESS_KEY=$PS_RGW_SECRET
 refused "no such bucket" 'NoSuchBucket.*no bucket of that name' s3://nosuch/x/ --endpoint "$S3"
 refused "no such prefix" 'no key that begins so' s3://shards/nosuch/ --endpoint "$S3"
 refused "no such object" 'neither such an object nor' s3://shards/nosuch --endpoint "$S3"
-refused "a list with a relative line that is none" 'not found|NoSuchKey|no such' s3://lists/dir/list.txt --endpoint "$S3"
+refused "a list with a relative line that is none" 'not found|NoSuchKey|no such' s3://lists/dir/list.txt \
+	--endpoint "$S3"
 refused "TLS with an unknown CA" 'certificate|CA|TLS|SSL' s3://shards/page/ --endpoint "$S3_TLS"
 
 secrets() {
-	grep -rlaF --exclude-dir=rgw --exclude=ranges.py -e "${PS_RGW_SECRET#????}" -e "${PS_RGW_SECRET/+/%2B}" "$T"
+	grep -rlaF --exclude-dir=rgw --exclude=ranges.py -e "${PS_RGW_SECRET#????}" \
+		-e "${PS_RGW_SECRET/+/%2B}" "$T"
 }
 check_not "no secret is in a log, the stats, an attribute or a cache" secrets

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Against a real S3 server that misbehaves, or whose world changes: a wrong clock, SlowDown, credentials that are
-# exchanged, objects overwritten, and versions that are pinned.
+# Against a real S3 server that misbehaves, or whose world changes: a wrong clock, SlowDown, credentials that
+# are exchanged, objects overwritten, and versions that are pinned.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires slow
@@ -12,7 +12,8 @@ bucket() {
 	"$python" "$top_srcdir/tests/fs/s3_bucket.py" "$@"
 }
 
-# In front of the server, with signatures intact: 503 SlowDown to two of three requests while $T/proxy/slow is there.
+# In front of the server, with signatures intact: 503 SlowDown to two of three requests while $T/proxy/slow is
+# there.
 start_proxy() {
 	local dir=$T/proxy ndk lua try
 	mkdir -p "$dir/tmp"
@@ -69,7 +70,8 @@ mounts_made=0
 
 : >"$T/proxy/slow"
 ENDPOINT=http://127.0.0.1:$proxy_port mounts "SlowDown" s3://shards/page/ --timeout 120s
-check "SlowDown: the bytes arrive nevertheless" bash -c "cat '$MNT'/0000[0-5] | grep -c 'this is page/0000[0-5]' | grep -x 6"
+check "SlowDown: the bytes arrive nevertheless" bash \
+	-c "cat '$MNT'/0000[0-5] | grep -c 'this is page/0000[0-5]' | grep -x 6"
 check "SlowDown: requests were repeated" test "$(stats .origin.retries)" -gt 0
 check "SlowDown: and refused" grep -q '" 503 ' "$T/proxy/access.log"
 rm "$T/proxy/slow"
@@ -79,7 +81,8 @@ umount_penstock
 if command -v faketime >/dev/null && ! sanitized "$top_builddir/penstock"; then
 	for off in +1h -1h; do
 		mkdir -p "$MNT"
-		DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1 faketime -f "$off" penstock mount s3://shards/page/ "$MNT" \
+		DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_FAKE_MONOTONIC=1 faketime \
+			-f "$off" penstock mount s3://shards/page/ "$MNT" \
 			--cache-dir "$T/cache-clock$off" --endpoint "$S3" -f >"$T/clock.log" 2>&1 &
 		clock=$!
 		check "a clock $off: mounts" wait_until 60 is_mounted
@@ -95,7 +98,8 @@ fi
 # Credentials in a file are exchanged while a file is being read; the old ones end at once.
 key=$AWS_ACCESS_KEY_ID secret=$AWS_SECRET_ACCESS_KEY
 unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
-printf '[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n' "$key" "$secret" >"$AWS_SHARED_CREDENTIALS_FILE"
+printf '[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n' "$key" \
+	"$secret" >"$AWS_SHARED_CREDENTIALS_FILE"
 mounts "credentials from a file" s3://shards/
 exec 7<"$MNT/large/one.tar"
 check "credentials from a file: reads" dd bs=64K count=1 of=/dev/null <&7

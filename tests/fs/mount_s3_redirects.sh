@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A store that redirects reads to other hosts, as AIStore: followed by --follow-redirects alone, with range and condition, and
-# without anything that says who asks.
+# A store that redirects reads to other hosts, as AIStore: followed by --follow-redirects alone, with range
+# and condition, and without anything that identifies the caller.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount jq python:http.server
@@ -10,8 +10,8 @@ cloud_data
 printf 'KEYONE hush/one session/one\n' >"$T/cloud/keys"
 export AWS_ACCESS_KEY_ID=KEYONE AWS_SECRET_ACCESS_KEY=hush/one AWS_SESSION_TOKEN=session/one
 
-# The node: serves $T/cloud below /bucket, notes what headers came, and answers 500 to whoever shows a credential. Its
-# /elsewhere redirects once more, /loop to itself.
+# The node: serves $T/cloud below /bucket, notes what headers came, and answers 500 to requests with a
+# credential. Its /elsewhere redirects once more, /loop to itself.
 cat >"$T/node.py" <<'PY'
 import hashlib, http.server, os, sys, urllib.parse
 root, ready = sys.argv[1:]
@@ -106,7 +106,8 @@ no_secrets hush session/one
 umount_penstock
 
 # What was https stays so: this host has a certificate, and sends on to the node, which has none.
-openssl req -x509 -newkey rsa:2048 -nodes -keyout "$T/key.pem" -out "$T/cert.pem" -days 2 -subj /CN=127.0.0.1 \
+openssl req -x509 -newkey rsa:2048 -nodes -keyout "$T/key.pem" -out "$T/cert.pem" -days 2 \
+	-subj /CN=127.0.0.1 \
 	-addext subjectAltName=IP:127.0.0.1 2>/dev/null
 "$python" -B - "$T" "$(cat "$T/node")" 2>"$T/tls.log" <<'PY' &
 import http.server, os, ssl, sys
@@ -116,6 +117,7 @@ class Host(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(307)
         self.send_header("Location", sys.argv[2] + self.path)
+        self.send_header("Content-Length", "0")  # without it OpenSSL 3.5 misses the end of TLS
         self.end_headers()
 
 

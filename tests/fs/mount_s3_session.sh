@@ -3,7 +3,7 @@
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../rgw.sh"
-requires mount
+requires mount python:boto3
 requires_rgw
 
 bucket() {
@@ -24,7 +24,7 @@ check "a session's credentials: all bytes" bucket compare shards page/ "$MNT"
 stats . >"$T/stats.log"
 umount_penstock
 
-# What is wrong is told in the server's words.
+# Errors are in the server's words.
 AWS_SESSION_TOKEN=${token%??????}AAAAAA
 export AWS_SESSION_TOKEN
 CACHE=$T/cache-refused

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A real S3 server with tenants, each of which has a bucket of the same name: mounts of one cache show each its own.
+# A real S3 server with tenants, each of which has a bucket of the same name: mounts of one cache show each
+# its own.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../rgw.sh"
@@ -46,15 +47,9 @@ unmount_at "$T/blue"
 # Users of one tenant have one bucket.
 rgw_admin user create --tenant=red --uid=other --display-name=other --access-key=KEYOFTENANTother \
 	--secret-key=secretoftenantother >/dev/null || die "another user is made"
-"$python" - "$S3" <<'PY' || die "he may read the bucket"
-import boto3, json, sys
-from botocore.config import Config
-s3 = boto3.client("s3", endpoint_url=sys.argv[1], region_name="us-east-1", aws_access_key_id="KEYOFTENANTred",
-                  aws_secret_access_key="secretoftenantred", config=Config(s3={"addressing_style": "path"}))
-s3.put_bucket_policy(Bucket="data", Policy=json.dumps({"Version": "2012-10-17", "Statement": [
-    {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::red:user/other"}, "Action": ["s3:ListBucket", "s3:GetObject"],
-     "Resource": ["arn:aws:s3::red:data", "arn:aws:s3::red:data/*"]}]}))
-PY
+as red "$python" "$top_srcdir/tests/fs/s3_bucket.py" policy data '{"Version": "2012-10-17", "Statement": [
+	{"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::red:user/other"}, "Action": ["s3:ListBucket", "s3:GetObject"],
+	"Resource": ["arn:aws:s3::red:data", "arn:aws:s3::red:data/*"]}]}' || die "he may read the bucket"
 mkdir "$T/other"
 check "a tenant mounts" as red mount_at "$T/red"
 check "another user of it mounts" as other mount_at "$T/other"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A second mount on the same cache folder joins its daemon: they share cache and limits, and each ends by itself.
+# A second mount on the same cache folder joins its daemon: they share cache and limits, and each ends by
+# itself.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 

@@ -16,7 +16,8 @@ CACHE=$T/cache2
 mount_penstock "$ORIGIN/{train,val}/shard-{000000..000002}.tar"
 equal "a set and a range" 6 "$(find "$MNT" -type f | wc -l)"
 for set in train val; do
-	check "$set's first" cmp "$(find "$MNT" -path "*$set/shard-000000.tar")" "$T/www/$set/shard-000000.tar"
+	check "$set's first" cmp "$(find "$MNT" -path "*$set/shard-000000.tar")" \
+		"$T/www/$set/shard-000000.tar"
 done
 umount_penstock
 
@@ -24,7 +25,8 @@ join() { timeout 30 penstock mount "$@" --cache-dir "$CACHE"; }
 mkdir "$T/joined"
 CACHE=$T/cache3
 mount_penstock "$ORIGIN/train/shard-{000008..000015}.tar" 2>"$T/err"
-check "those that are not there are counted" wait_until 10 jq -e '.mounts[0].missing == 4' "$MNT/.penstock/stats"
+check "those that are not there are counted" wait_until 10 jq -e '.mounts[0].missing == 4' \
+	"$MNT/.penstock/stats"
 equal "and named" "shard-000012.tar shard-000013.tar shard-000014.tar shard-000015.tar" \
 	"$(stats '.mounts[0].missing_names | sort | join(" ")')"
 equal "and are no files" 4 "$(stats '.mounts[0].files')"
@@ -47,8 +49,10 @@ rc=0
 mount_penstock "$ORIGIN/train/shard-{000008..000015}.tar" --missing fail >"$T/out" 2>&1 || rc=$?
 equal "the first mount, too, though the names are stored" "1 1" "$rc $(grep -cF "$text" "$T/out")"
 check_not "and leaves none" is_mounted
-penstock mount train="$ORIGIN/train/shard-{000008..000015}.tar" val="$ORIGIN/val/shard-{000000..000002}.tar" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" 2>/dev/null
-equal "several sources: the folder above says whose" "train: $text" "$(getfattr --only-values -n user.penstock.missing "$MNT")"
+penstock mount train="$ORIGIN/train/shard-{000008..000015}.tar" val="$ORIGIN/val/shard-{000000..000002}.tar" \
+	"$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" 2>/dev/null
+equal "several sources: the folder above says whose" "train: $text" \
+	"$(getfattr --only-values -n user.penstock.missing "$MNT")"
 check_not "that of one without has none" getfattr -n user.penstock.missing "$MNT/val"
 umount_penstock
 CACHE=$T/cache4

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Who one is to an origin: .netrc from its places, for the origin's own host and where nothing else is given; a client's
-# certificate with its key; CAs that the environment names.
+# Identity at an origin: .netrc from its places, for the origin's own host and where nothing else is given;
+# a client's certificate with its key; CAs that the environment names.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -63,9 +63,11 @@ works "a key with a password" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.
 openssl pkcs12 -export -in c.crt -inkey c.key -passout pass:opensesame -out c.p12 2>"$T/openssl.log"
 works "PKCS#12" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.p12 --client-key-password-file password
 echo wrong >wrong
-refused "a wrong password" "key's password" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key p.key \
+refused "a wrong password" "key's password" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt \
+	--client-key p.key \
 	--client-key-password-file wrong
-refused "a certificate that is not there" 'client certificate.*no such file' "$ORIGIN_MUTUAL/" --client-cert none.crt
+refused "a certificate that is not there" 'client certificate.*no such file' "$ORIGIN_MUTUAL/" \
+	--client-cert none.crt
 refused "a key alone" 'needs its certificate' "$ORIGIN_MUTUAL/" --client-key c.key
 
 CURL_CA_BUNDLE=$PWD/ca.pem works "CURL_CA_BUNDLE" "$ORIGIN_TLS/"

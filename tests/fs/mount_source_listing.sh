@@ -13,7 +13,8 @@ start_nginx
 for kind in "" json/; do
 	CACHE=$T/cache-$kind
 	check "mounts /$kind" mount_penstock "$ORIGIN/$kind"
-	equal "the same files (/$kind)" "$(cd "$T/www" && find . -type f | sort)" "$(cd "$MNT" && find . -type f | sort)"
+	equal "the same files (/$kind)" "$(cd "$T/www" && find . -type f | sort)" \
+		"$(cd "$MNT" && find . -type f | sort)"
 	equal "of the same sizes" "$(cd "$T/www" && find . -type f -printf '%p %s\n' | sort)" \
 		"$(cd "$MNT" && find . -type f -printf '%p %s\n' | sort)"
 	check "with their bytes" read_tree 1m
@@ -23,7 +24,8 @@ done
 # Only part of the tree.
 CACHE=$T/cache-part
 mount_penstock "$ORIGIN/sub/"
-equal "a folder as the root" "a b%20+&#.txt,deep," "$(find "$MNT" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ',')"
+equal "a folder as the root" "a b%20+&#.txt,deep," \
+	"$(find "$MNT" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ',')"
 umount_penstock
 
 # A name with a control character cannot be shown; its neighbours can.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Proxies: from the environment of whoever mounts or by --proxy, for http and for https (CONNECT), with credentials that are
-# shown nowhere; hosts of no_proxy are asked directly.
+# Proxies: from the environment of the mounting process or by --proxy, for http and for https (CONNECT), with
+# credentials that are shown nowhere; hosts of no_proxy are asked directly.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx tinyproxy curl
 
@@ -12,7 +12,8 @@ start_proxy() { # [BASIC-AUTH]: sets PROXY (host:port)
 	local try port
 	for try in 1 2 3 4 5; do
 		port=$(free_port)
-		printf '%s\n' "Port $port" "Listen 127.0.0.1" "Timeout 60" "MaxClients 100" "LogFile \"$T/proxy/log\"" \
+		printf '%s\n' "Port $port" "Listen 127.0.0.1" "Timeout 60" "MaxClients 100" \
+			"LogFile \"$T/proxy/log\"" \
 			"LogLevel Connect" ${1:+"BasicAuth $1"} >"$T/proxy/conf"
 		tinyproxy -d -c "$T/proxy/conf" >"$T/proxy/out" 2>&1 &
 		proxy_pid=$!
@@ -76,9 +77,11 @@ stop_proxy
 refused "a proxy that is not there" 'connect' "$ORIGIN/" --proxy "http://$PROXY"
 
 start_proxy "me s3cretPROXY"
-https_proxy=http://me:s3cretPROXY@$PROXY works "credentials, https" 1 "$ORIGIN_TLS/" --cacert "$T/nginx/ca.pem"
+https_proxy=http://me:s3cretPROXY@$PROXY works "credentials, https" 1 "$ORIGIN_TLS/" \
+	--cacert "$T/nginx/ca.pem"
 works "credentials, http" 1 "$ORIGIN/" --proxy "http://me:s3cretPROXY@$PROXY"
-refused "wrong ones, https" 'from the proxy: it wants credentials, or others' "$ORIGIN_TLS/" --cacert "$T/nginx/ca.pem" \
+refused "wrong ones, https" 'from the proxy: it wants credentials, or others' "$ORIGIN_TLS/" \
+	--cacert "$T/nginx/ca.pem" \
 	--proxy "http://me:s3cretWRONG@$PROXY"
 refused "none, http" 'proxy wants credentials' "$ORIGIN/" --proxy "http://$PROXY"
 

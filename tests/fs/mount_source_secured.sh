@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Basic authentication, header options, redirects and TLS with an own CA work; without them the error says what to do.
+# Basic authentication, header options, redirects and TLS with an own CA work; without them the error says
+# what to do.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -27,7 +28,8 @@ works() {
 works=0
 
 refused "basic auth without a password" '401|refuse|user|password|denied' "$ORIGIN/basic/"
-refused "basic auth with a wrong password" '401|refuse|user|password|denied' "$ORIGIN/basic/" --user user:wrong
+refused "basic auth with a wrong password" '401|refuse|user|password|denied' "$ORIGIN/basic/" \
+	--user user:wrong
 works "basic auth by option" "$ORIGIN/basic/" --user user:pass:word
 works "basic auth in the URL" "http://user:pass%3Aword@127.0.0.1:${ORIGIN##*:}/basic/"
 export PENSTOCK_USER_PASSWORD=user:pass:word
@@ -41,7 +43,8 @@ chmod 640 "$T/headers"
 works "headers of a file" "$ORIGIN/token/" --header-file "$T/headers"
 check_not "which nobody else can read: no warning" grep -qF "$T/headers" "$T/penstock.log"
 chmod 644 "$T/headers"
-CACHE=$T/cache-open check "headers of a file that all may read" mount_penstock "$ORIGIN/token/" --header-file "$T/headers"
+CACHE=$T/cache-open check "headers of a file that all may read" mount_penstock "$ORIGIN/token/" \
+	--header-file "$T/headers"
 check "the log warns of it" grep -q "warning: option header-file: $T/headers: everybody on this machine may read it" \
 	"$T/penstock.log"
 umount_penstock
@@ -52,7 +55,8 @@ refused "TLS with an unknown CA" 'certificate|CA|TLS|SSL' "$ORIGIN_TLS/"
 works "TLS with an own CA" "$ORIGIN_TLS/" --cacert "$T/nginx/ca.pem"
 works "TLS unverified" "$ORIGIN_TLS/" --insecure
 
-check_not "no secret reached the log" grep -Eq 'pass(:|%3A|%3a)word|X-Token: secret|user:wrong' "$T/penstock.log"
+check_not "no secret reached the log" grep -Eq 'pass(:|%3A|%3a)word|X-Token: secret|user:wrong' \
+	"$T/penstock.log"
 check_not "nor a command line" bash -c "tr '\0' ' ' < /proc/*/cmdline 2>/dev/null | grep -q 'penstock.*pass:word'"
 secret_in_caches() { grep -rlE 'pass:word|pass%3Aword|X-Token: secret' "$T"/cache-*; }
 check_not "nor a cache" secret_in_caches

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The listings of other servers than nginx: names, exact sizes and bytes; a server that tells no ETag, or no version at all.
+# The listings of other servers than nginx: names, exact sizes and bytes; a server that sends no ETag, or no
+# version at all.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/web_servers.sh"
 requires mount curl
@@ -23,14 +24,16 @@ seen=0
 listed() {
 	local name=$1
 	command -v "$2" >/dev/null || { skip "$name" "$2 is not installed" && return; }
-	[[ $2 != apache2 || -d /usr/lib/apache2/modules ]] || { skip "$name" "no modules of apache2" && return; }
+	[[ $2 != apache2 || -d /usr/lib/apache2/modules ]] || { skip "$name" "no modules of apache2" &&
+		return; }
 	seen=$((seen + 1))
 	serve "$name" "$www"
 	CACHE=$T/cache-$name
 	check "$name: mounts" mount_penstock "$ORIGIN/"
 	if [[ $name == python ]]; then
 		# It does not answer to ranges: what is shorter than a range is all that can be read.
-		equal "$name: names" "$(cd "$www" && find . -type f | sort)" "$(cd "$MNT" && find . -type f | sort)"
+		equal "$name: names" "$(cd "$www" && find . -type f | sort)" \
+			"$(cd "$MNT" && find . -type f | sort)"
 	else
 		equal "$name: names and sizes" "$(sizes "$www")" "$(sizes "$MNT")"
 		check "$name: bytes" read_tree 1m

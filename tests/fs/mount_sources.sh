@@ -41,7 +41,7 @@ refused() { # WHAT PATTERN ARGUMENT...
 	equal "$what" "2 1 1" "$rc $(wc -l <"$T/out") $(grep -cE -- "$pattern" "$T/out")"
 }
 refused "two of one name" "two sources are named 'a'" "a=$ORIGIN/" "a=$T/other/"
-refused "a name that hides" "no name for a folder" ".penstock=$ORIGIN/" "a=$T/other/"
+refused "a name that hides" "not a name for a folder" ".penstock=$ORIGIN/" "a=$T/other/"
 refused "one without a name" "need names" "a=$ORIGIN/" "$T/other/"
 refused "credentials that would go to two hosts" "every host" "a=$ORIGIN/" "b=$ORIGIN_TLS/" --header "X-Token: secret"
 refused "a source that makes no sense" "neither a URL" "a=$ORIGIN/" b=nonsense

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# penstock status tells people and, with --json, scripts what the mounts do.
+# penstock status shows people and, with --json, scripts what the mounts do.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr
 
@@ -17,7 +17,8 @@ total=$(find "$T/www" -type f -printf '%s\n' | awk '{s += $1} END {printf "%.0f\
 at_least "origin bytes" "$total" "$(jq .origin.bytes "$T/status.json")"
 at_most "each once" $((total * 101 / 100)) "$(jq .origin.bytes "$T/status.json")"
 at_least "bytes read" "$total" "$(jq .reads.bytes "$T/status.json")"
-for field in .cache.used_bytes .cache.objects .origin.requests .origin.errors .origin.retries .reads.hit_bytes \
+for field in .cache.used_bytes .cache.objects .origin.requests .origin.errors .origin.retries \
+	.reads.hit_bytes \
 	.reads.stalled_seconds; do
 	equal "$field is a number" number "$(jq -r "$field | type" "$T/status.json")"
 done
@@ -34,7 +35,8 @@ for how in -w --watch=0.1 "--watch 0.1"; do
 	# shellcheck disable=SC2086
 	penstock status "$MNT" $how >"$T/watch" &
 	watcher=$!
-	check "status $how tells of rates" wait_until 30 grep -Eq '^  now +[0-9.]+ (B|[KMG]iB)/s from the origin, .*/s through the daemon, [0-9.]+ opens/s served by the kernel$' "$T/watch"
+	check "status $how tells of rates" wait_until 30 grep \
+		-Eq '^  now +[0-9.]+ (B|[KMG]iB)/s from the origin, .*/s through the daemon, [0-9.]+ opens/s served by the kernel$' "$T/watch"
 	kill "$watcher"
 	wait "$watcher" 2>/dev/null || true
 done
@@ -90,7 +92,8 @@ check "a slow file arrives bit by bit" wait_until 60 some_arrived
 nbytes=$(arrived)
 at_least "its bytes are counted by then" "$nbytes" "$(stats .origin.bytes)"
 # Of 4 MB there are a few hundred KB so far.
-reserved() { jq -e '.cache | .used_bytes < 3500000 and .used_bytes + .reserved_bytes >= 4000000' "$MNT/.penstock/stats"; }
+reserved() { jq -e '.cache | .used_bytes < 3500000 and .used_bytes + .reserved_bytes >= 4000000' \
+	"$MNT/.penstock/stats"; }
 check "room for the rest is reserved, not used" wait_until 10 reserved
 check "df says so, too" [ "$(df -B 1 --output=used "$MNT" | tail -n 1)" -lt 4000000 ]
 check "so do people's words" grep -Eq '^  cache .* used \([0-9.]+ [KM]iB reserved for what is being fetched\), ' \
@@ -162,6 +165,7 @@ MNT=$T/caf$'\xe9'
 CACHE=$T/cach$'\xe9'
 mount_penstock "$ORIGIN/"
 check "a mountpoint that is not UTF-8 has a status" penstock status "$MNT"
-equal "with what can be shown of it" "$T/caf"$'\xef\xbf\xbd' "$(penstock status "$MNT" --json | jq -r '.mounts[0].mountpoint')"
+equal "with what can be shown of it" "$T/caf"$'\xef\xbf\xbd' \
+	"$(penstock status "$MNT" --json | jq -r '.mounts[0].mountpoint')"
 check "and metrics" grep -q penstock_mount "$MNT/.penstock/metrics"
 umount_penstock

@@ -32,4 +32,5 @@ at_most "again" 1000 "$(milliseconds cat "$MNT/cached.bin")"
 at_most "ls works (ms)" 1000 "$(milliseconds ls -l "$MNT" "$MNT/stuck")"
 at_most "opening another file of the origin works (ms)" 1000 "$(milliseconds head -c 0 "$MNT/stuck/64.bin")"
 rm "$T/nginx/stall"
-check "and the stuck ones go on" wait_until 20 "$BASH" -c "[ \"\$(jq .reads.waiting '$MNT/.penstock/stats')\" = 0 ]"
+check "and the stuck ones go on" wait_until 20 "$BASH" \
+	-c "[ \"\$(jq .reads.waiting '$MNT/.penstock/stats')\" = 0 ]"

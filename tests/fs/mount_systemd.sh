@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Under systemd with the unit that is installed: killed, the daemon is started again and serves; who reads what was
-# passed through reads on meanwhile; stopping unmounts. systemd runs as process 1 of its own namespaces.
+# Under systemd with the unit that is installed: killed, the daemon is started again and serves; readers
+# what was passed through reads on meanwhile; stopping unmounts. systemd runs as process 1 of its own
+# namespaces.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root unshare nsenter systemctl mount-namespace
 systemd=/lib/systemd/systemd
@@ -13,7 +14,8 @@ done
 start_nginx
 sed -e "s#@bindir@#$top_builddir#" -e "s#^EnvironmentFile=.*#EnvironmentFile=$T/%i.conf\nPassEnvironment=PS_TEST_DIR TSAN_OPTIONS ASAN_OPTIONS UBSAN_OPTIONS#" \
 	"$top_srcdir/scripts/penstock@.service.in" >"$T/units/penstock@.service"
-cp /lib/systemd/system/{sysinit,basic,shutdown,umount,final}.target "$T/units/" 2>/dev/null || skip_all "systemd's units are not where Debian has them"
+cp /lib/systemd/system/{sysinit,basic,shutdown,umount,final}.target "$T/units/" 2>/dev/null ||
+	skip_all "systemd's units are not where Debian has them"
 printf '[Unit]\nRequires=penstock@t.service\n' >"$T/units/test.target"
 cat >"$T/t.conf" <<CONF
 SOURCE=$ORIGIN/
@@ -27,14 +29,16 @@ mount -t proc proc /proc && mount -t tmpfs tmpfs /run && mount --bind $T/empty /
 	mount --bind $T/units /lib/systemd/system || exit 9
 container=test exec $systemd --system --unit=test.target --log-target=console --show-status=no
 INIT
-unshare --pid --fork --mount --cgroup --kill-child --propagation private bash "$T/init.sh" >"$T/systemd.log" 2>&1 &
+unshare --pid --fork --mount --cgroup --kill-child --propagation private bash \
+	"$T/init.sh" >"$T/systemd.log" 2>&1 &
 outer=$!
 inside() {
 	local pid
 	pid=$(<"/proc/$outer/task/$outer/children") && nsenter -t "${pid%% *}" -m -p -C -- "$@"
 }
 unit() { inside systemctl show -P "$1" penstock@t.service 2>/dev/null; }
-wait_until 30 unit Id >/dev/null || skip_all "systemd does not run in namespaces here: $(tail -n 1 "$T/systemd.log")"
+wait_until 30 unit Id >/dev/null || skip_all \
+	"systemd does not run in namespaces here: $(tail -n 1 "$T/systemd.log")"
 
 active() { [[ $(unit ActiveState) == active && $(unit NRestarts) == "$1" ]]; }
 check "the unit becomes active" wait_until 60 active 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Several users of one machine: others read and warm a shared mount, but change nothing that is cached, and see their own
-# mount only; a cache is in a folder that is its owner's alone, whatever others put in its way.
+# Several users of one machine: others read and warm a shared mount, but change nothing that is cached, and
+# see their own mount only; a cache is in a folder that is its owner's alone, whatever others put in its way.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq root setpriv
 
@@ -11,7 +11,7 @@ chmod 711 "$T"
 as_other() {
 	setpriv --reuid=12345 --regid=12345 --clear-groups -- timeout 60 env HOME=/nonexistent "$@"
 }
-# refused WHAT COMMAND...: as another user; says who may.
+# refused WHAT COMMAND...: as another user; says which users may.
 refused() {
 	local what=$1 rc=0
 	shift
@@ -36,7 +36,8 @@ equal "nothing was evicted" 0 "$(stats .cache.evicted_objects)"
 
 equal "the owner sees all mounts of the daemon" 2 "$(stats '.mounts | length')"
 others=$(as_other cat "$MNT/.penstock/stats")
-equal "another user sees this one" "1 $MNT" "$(jq -r '"\(.mounts | length) \(.mounts[0].mountpoint)"' <<<"$others")"
+equal "another user sees this one" "1 $MNT" \
+	"$(jq -r '"\(.mounts | length) \(.mounts[0].mountpoint)"' <<<"$others")"
 check_not "no word of another" grep -qF "$T/m2" <<<"$others"
 check_not "nor in the metrics" grep -qF "$T/m2" <<<"$(as_other cat "$MNT/.penstock/metrics")"
 check "status works for others" as_other penstock status "$MNT"
@@ -78,36 +79,42 @@ for mode in 1777 777; do # /tmp, and what a container gets as an empty volume
 	check "$mode: another user does" as_other penstock warm "$T/www/a/" --cache-dir "$open"
 	equal "$mode: each has a folder of its own" "penstock-0 0 700 penstock-12345 12345 700" \
 		"$(cd "$open" && stat -c '%n %u %a' -- * | xargs)"
-	equal "$mode: all below is its owner's alone" "" "$(find "$open" -mindepth 2 \( -perm /077 -o -type l \))"
+	equal "$mode: all below is its owner's alone" "" \
+		"$(find "$open" -mindepth 2 \( -perm /077 -o -type l \))"
 	check "$mode: verify looks there" grep -q "^2 objects" <(penstock verify --cache-dir "$open")
 	check "$mode: so does pin" grep -q "^2 files" <(as_other penstock pin --cache-dir "$open")
-	check "$mode: and evict" grep -q "0 files dropped.*2 pinned" <(as_other penstock evict --cache-dir "$open")
+	check "$mode: and evict" grep -q \
+		"0 files dropped.*2 pinned" <(as_other penstock evict --cache-dir "$open")
 	CACHE=$open mount_penstock "$ORIGIN/a/"
 	equal "$mode: a mount has it" "$open/penstock-0" "$(stats .cache.dir)"
 	check "$mode: status finds its daemon" grep -q "$MNT" <(penstock status --cache-dir "$open")
 	mkdir -p "$T/m3"
 	check "$mode: a second one joins" penstock mount "$ORIGIN/b/" "$T/m3" --cache-dir "$open"
 	penstock umount "$T/m3"
-	whose "$mode: verify names the mount" "is served by the mount on $MNT" penstock verify --cache-dir "$open"
+	whose "$mode: verify names the mount" "is served by the mount on $MNT" penstock verify \
+		--cache-dir "$open"
 	umount_penstock
 done
 rm -r "$T/open-777/penstock-0"
 mkdir "$T/open-777/penstock-0"
 chown 12345 "$T/open-777/penstock-0"
-whose "one that another user has made" "belongs to another user" penstock warm "$T/www/a/" --cache-dir "$T/open-777"
+whose "one that another user has made" "belongs to another user" penstock warm "$T/www/a/" \
+	--cache-dir "$T/open-777"
 rmdir "$T/open-777/penstock-0"
 mkdir -m 700 "$T/elsewhere"
 ln -s "$T/elsewhere" "$T/open-777/penstock-0"
-whose "or a link" "Too many levels of symbolic links|Not a directory" penstock warm "$T/www/a/" --cache-dir "$T/open-777"
+whose "or a link" "Too many levels of symbolic links|Not a directory" penstock warm "$T/www/a/" \
+	--cache-dir "$T/open-777"
 equal "nothing is behind it" "" "$(ls -A "$T/elsewhere")"
 
-# A link in the place of the index, or of the data: by who could write there once.
+# A link in the place of the index, or of the data, by a user that could write there once.
 for name in index data; do
 	CACHE=$T/cache-$name
 	penstock warm -q "$T/www/a/" --cache-dir "$CACHE"
 	mv "$CACHE/$name" "$T/elsewhere/"
 	ln -s "$T/elsewhere/$name" "$CACHE/$name"
-	whose "a link as $name" "$name: (Too many levels of symbolic links|Not a directory)" penstock verify --cache-dir "$CACHE"
+	whose "a link as $name" "$name: (Too many levels of symbolic links|Not a directory)" penstock verify \
+		--cache-dir "$CACHE"
 done
 CACHE=$T/cache-mode
 mkdir -m 755 "$CACHE"
@@ -116,7 +123,7 @@ chmod 755 "$CACHE/index" "$CACHE/data"
 penstock verify --cache-dir "$CACHE" >/dev/null
 equal "modes are put right" "700 700" "$(stat -c %a "$CACHE/index" "$CACHE/data" | xargs)"
 
-# Its path may be changed under it by who may write above: it stays where it is.
+# Users that may write above it may change its path under it: it stays where it is.
 mkdir "$T/moving"
 chmod 777 "$T/moving"
 CACHE=$T/moving mount_penstock "$ORIGIN/a/"

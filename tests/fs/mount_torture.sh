@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The daemon without memory: each allocation in turn fails on the way of each thing that can be asked of a mount (reads,
-# names, ioctls, plans, listing again, its own files) and of its control socket, and in the programs that ask. Whoever
-# asked is told, nobody else suffers, and what was asked works once there is memory again.
+# The daemon without memory: each allocation in turn fails on the way of each thing that can be asked of a
+# mount (reads, names, ioctls, plans, listing again, its own files) and of its control socket, and in the
+# programs that ask. The caller gets an error, no other suffers, and what was asked works once there is memory
+# again.
 . "$(dirname "$0")/../lib.sh"
 requires mount
 
@@ -23,27 +24,33 @@ torture_all() {
 	equal "$2: every request came to its end" "0 " "$rc $(tail -n 3 "$T/torture.err")"
 	equal "$2: nothing is answered but what was asked for, or that there is no memory" "" \
 		"$(awk -F '\t' '$4 != $2 && $4 !~ /^(ENOMEM|ECONNRESET|error: (.*: )?out of memory)$/' "$T/told")"
-	at_least "$2: there was something to fail" 150 "$(awk '{n += $3} END {print n + 0}' FS='\t' "$T/told")"
+	at_least "$2: there was something to fail" 150 \
+		"$(awk '{n += $3} END {print n + 0}' FS='\t' "$T/told")"
 	equal "$2: the daemon is the one that it was" "$pid" "$(daemon_pid)"
 }
 torture_all "$T/www" "a folder"
-# What asks does not crash either, says what it lacks, and leaves nothing behind. (Some libfuse ends a mount for which it has
-# no memory without a word.)
+# What asks does not crash either, says what it lacks, and leaves nothing. (Some libfuse ends a mount
+# for which it has no memory without a word.)
 mkdir "$T/second"
 client() {
 	local what=$1
 	shift
-	torture --client "$T/faults" env PENSTOCK_FAULTS="$T/faults" "$@" >"$T/told" 2>&1 || fail "$what" "$(tail -n 3 "$T/told")"
-	equal "$what: ends, or says that there is no memory" "" "$(grep -vE $'^[0-9]+\t(0 |1 penstock.*(memory|was unmounted at once|not a penstock mount))' "$T/told" || true)"
+	torture --client "$T/faults" env PENSTOCK_FAULTS="$T/faults" "$@" >"$T/told" 2>&1 ||
+		fail "$what" "$(tail -n 3 "$T/told")"
+	equal "$what: ends, or says that there is no memory" "" \
+		"$(grep -vE $'^[0-9]+\t(0 |1 penstock.*(memory|was unmounted at once|not a penstock mount))' "$T/told" || true)"
 }
 client status penstock status "$MNT"
 client refresh penstock refresh "$MNT"
 # shellcheck disable=SC2016 # the inner shell's
-client mount sh -c 'penstock mount "$0" "$1" --cache-dir "$2" && PENSTOCK_FAULTS= penstock umount "$1"' "$T/www" "$T/second" "$CACHE"
-check_not "want of memory is not taken for an origin that does not answer" grep -q "the origin does not answer" "$T/penstock.log"
+client mount sh -c 'penstock mount "$0" "$1" --cache-dir "$2" && PENSTOCK_FAULTS= penstock umount "$1"' \
+	"$T/www" "$T/second" "$CACHE"
+check_not "want of memory is not taken for an origin that does not answer" grep \
+	-q "the origin does not answer" "$T/penstock.log"
 umount_penstock
 
-# A clock of the day that is set by hours moves no interval: the source is listed again in time, and what has changed seen.
+# A clock of the day that is set by hours moves no interval: the source is listed again in time, and what has
+# changed seen.
 PENSTOCK_FAULTS=$T/faults mount_penstock "$T/www" --refresh 1s --revalidate 1s
 for s in -36000 36000 -315360000; do
 	torture --clock "$T/faults" "$s"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# With readers that wait for an origin that does not answer, umount says so, --lazy and --force return, each in 5 s.
+# With readers that wait for an origin that does not answer, umount says so, --lazy and --force return, each
+# in 5 s.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx-lua
 
@@ -35,8 +36,8 @@ kill -KILL "$reader"
 check "a killed reader does not hang" wait_until 5 bash -c "! kill -0 $reader"
 check "and the daemon ends" wait_until 20 bash -c "! kill -0 $(daemon_pid || echo 99999999)"
 
-# The kernel gives a device number again once its mount is gone, so a daemon that comes to know late that its mount
-# has ended must not take away the next one on that path.
+# The kernel gives a device number again once its mount is gone, so a daemon that comes to know late that its
+# mount has ended must not take away the next one on that path.
 mount_penstock "$ORIGIN/"
 first=$(daemon_pid)
 device=$(stat -c %d "$MNT")

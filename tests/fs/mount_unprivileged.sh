@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A user who is not root mounts and unmounts by fusermount3: with its own defaults, what others may not, and what it is
-# told when that fails.
+# A user who is not root mounts and unmounts by fusermount3: with its own defaults, what others may not, and
+# its errors.
 . "$(dirname "$0")/../lib.sh"
 requires mount root unshare setpriv fusermount3 jq mount-namespace
 [[ -u $(readlink -f "$(command -v fusermount3)") ]] || skip_all "fusermount3 is not set-uid"
@@ -24,7 +24,8 @@ chmod -R a+rX "$T"
 chown 65534 "$T/home" "$T/m1" "$T/m2"
 as_user() {
 	setpriv --reuid=65534 --regid=65534 --clear-groups -- timeout 60 \
-		env -u XDG_CACHE_HOME -u XDG_CONFIG_HOME -u PENSTOCK_CACHE_DIR -u PENSTOCK_CONFIG HOME="$T/home" "$@"
+		env -u XDG_CACHE_HOME -u XDG_CONFIG_HOME -u PENSTOCK_CACHE_DIR \
+		-u PENSTOCK_CONFIG HOME="$T/home" "$@"
 }
 # refused WHAT TEXT COMMAND...: it fails, and says that.
 refused() {
@@ -36,12 +37,14 @@ refused() {
 
 check "a user mounts" as_user penstock mount "$source/" "$T/m1"
 check "and reads" as_user cmp "$source/f.bin" "$T/m1/f.bin"
-equal "the cache is in the user's folder, for nobody else" "700 65534" "$(stat -c '%a %u' "$T/home/.cache/penstock")"
+equal "the cache is in the user's folder, for nobody else" "700 65534" \
+	"$(stat -c '%a %u' "$T/home/.cache/penstock")"
 equal "the kernel's table has the source as it is" "$source" \
 	"$(printf %b "$(awk -v where="$T/m1" '$5 == where {sub("file://", "", $9); sub("/$", "", $9); print $9}' /proc/self/mountinfo | sed 's/\\/\\0/g')")"
 check_not "others see nothing" ls "$T/m1"
 rc=0
-setpriv --reuid=65533 --regid=65533 --clear-groups -- "$top_builddir/penstock" status "$T/m1" >"$T/out" 2>&1 || rc=$?
+setpriv --reuid=65533 --regid=65533 --clear-groups -- "$top_builddir/penstock" status \
+	"$T/m1" >"$T/out" 2>&1 || rc=$?
 equal "others are told that it is not theirs" "1 1" "$rc $(grep -c 'belongs to another user' "$T/out")"
 check "root sees its status" penstock status "$T/m1"
 check "and its metrics" grep -F "penstock_mount_files{cache_dir=\"$T/home/.cache/penstock\",mount=\"$T/m1\"} 1" <(penstock metrics)
@@ -49,7 +52,8 @@ equal "others see neither, nor an alarm" 0 \
 	"$(setpriv --reuid=65533 --regid=65533 --clear-groups -- "$top_builddir/penstock" metrics 2>/dev/null | grep -c "$T/m1")"
 rc=0
 as_user env -u HOME penstock mount "$T/mine/" "$T/m2" >"$T/out" 2>&1 || rc=$?
-equal "without a home the cache has no place" "1 penstock mount: no cache folder: give --cache-dir DIR, or set PENSTOCK_CACHE_DIR or HOME" \
+equal "without a home the cache has no place" \
+	"1 penstock mount: no cache folder: give --cache-dir DIR, or set PENSTOCK_CACHE_DIR or HOME" \
 	"$rc $(cat "$T/out")"
 check "a second mount joins the daemon" as_user penstock mount "$T/mine/" "$T/m2"
 equal "which serves both" 2 "$(as_user penstock status --cache-dir "$T/home/.cache/penstock" --json | jq '.mounts | length')"
@@ -80,7 +84,8 @@ check "is what it says" as_user cmp "$source/f.bin" "$T/m1/f.bin"
 check "and unmounted by its name" as_user penstock umount data
 check "so the daemon ends" wait_until 30 no_daemon
 
-refused "--allow_other, without user_allow_other" "user_allow_other" penstock mount "$source/" "$T/m1" --allow_other
+refused "--allow_other, without user_allow_other" "user_allow_other" penstock mount "$source/" "$T/m1" \
+	--allow_other
 refused "a folder that is not the user's" "$T/roots" penstock mount "$source/" "$T/roots"
 chmod 600 "$T/dev/fuse"
 refused "a device that is root's alone" "chmod 0666 /dev/fuse" penstock mount "$source/" "$T/m1"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# penstock verify is silent on a sound cache, finds a flipped byte, drops the block, and the mount then fetches it again.
+# penstock verify is silent on a sound cache, finds a flipped byte, drops the block, and the mount then
+# fetches it again.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

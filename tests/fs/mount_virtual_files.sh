@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# .penstock/stats is JSON with the fields that scripts rely on, .penstock/metrics and cache_metrics are Prometheus text;
-# all of them live, none in a listing of the root.
+# .penstock/stats is JSON with the fields that scripts rely on, .penstock/metrics and cache_metrics are
+# Prometheus text; all of them live, none in a listing of the root.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 

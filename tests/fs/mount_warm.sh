@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# penstock warm fetches what matches, says by its exit status if all is in, and resumes without fetching twice.
+# penstock warm fetches what matches, says by its exit status if all is in, and resumes without fetching
+# twice.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx-lua jq getfattr
 
@@ -40,7 +41,8 @@ interrupted() {
 	check "$what: some of it comes" wait_until 50 some_cached
 	kill -INT "$(cat "/proc/$warming/task/$warming/children")"
 	wait "$warming" || rc=$?
-	equal "$what: an interrupt ends it, and it says so" "1 1" "$rc $(grep -c 'interrupted; what has arrived is kept' "$T/out")"
+	equal "$what: an interrupt ends it, and it says so" "1 1" \
+		"$rc $(grep -c 'interrupted; what has arrived is kept' "$T/out")"
 }
 CACHE=$T/cache2
 mount_penstock "$ORIGIN/slow/"
@@ -75,7 +77,8 @@ assert status == 0, status
 assert re.search(rb"\r\[#*\.*\] +\d+% [\d.]+ \w+ of [\d.]+ \w+, [\d.]+ \w+/s", seen), seen
 PY
 if has_terminal; then
-	check "warm on a terminal" "$python" "$T/terminal.py" timeout 60 penstock warm "$ORIGIN/slow/val/" --cache-dir "$CACHE"
+	check "warm on a terminal" "$python" "$T/terminal.py" timeout 60 penstock warm "$ORIGIN/slow/val/" \
+		--cache-dir "$CACHE"
 else
 	skip "warm on a terminal" "no pseudo-terminal can be had (/dev/pts)"
 fi
@@ -89,17 +92,18 @@ check "a later mount finds the data" cmp "$MNT/shard-000001.tar" "$T/www/train/s
 equal "in the cache" 0 "$(grep -c 'GET /train/.*tar' "$T/nginx/access.log" || true)"
 umount_penstock
 
-# What cannot be fetched is told by the exit status.
+# The exit status says that something cannot be fetched.
 CACHE=$T/cache4
 mount_penstock "$ORIGIN/busy/" --timeout 3s
 touch "$T/nginx/busy"
 rc=0
 timeout 60 penstock warm "$MNT" --jobs 2 >"$T/out" 2>&1 || rc=$?
 equal "warm of a refusing origin fails" 1 "$((rc > 0 && rc < 124))"
-check "and stops when all it tries wait in vain" grep -q "nothing comes from the origin: 4 more files not tried" "$T/out"
+check "and stops when all it tries wait in vain" grep \
+	-q "nothing comes from the origin: 4 more files not tried" "$T/out"
 umount_penstock
 
-# What does not fit is told at once, not waited for.
+# What does not fit is reported at once, not waited for.
 CACHE=$T/cache5
 mount_penstock "$ORIGIN/" --cache-size 16M --min-free 0
 rc=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cache on a disk that is full: warm and status name the disk, not the quota; with room again both say so at once, and
-# what was in memory for want of room gets to the disk.
+# A cache on a disk that is full: warm and status name the disk, not the quota; with room again both say so at
+# once, and what was in memory for want of room gets to the disk.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root jq
 
@@ -43,4 +43,5 @@ CACHE=$T/small/late
 rc=0
 mount_penstock "$ORIGIN/" --min-free 0 >"$T/out" 2>&1 || rc=$?
 equal "a mount whose cache has no room fails" 1 "$rc"
-check "says where, and how much is needed" grep -q "cache directory $CACHE: No space left on device.* MiB" "$T/out"
+check "says where, and how much is needed" grep -q "cache directory $CACHE: No space left on device.* MiB" \
+	"$T/out"

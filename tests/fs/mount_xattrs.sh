@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# getfattr tells of each file its URL without secrets, ETag, cached bytes and state.
+# getfattr shows of each file its URL without secrets, ETag, cached bytes and state.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx getfattr
 
@@ -14,7 +14,8 @@ equal "etag" "$etag" "$(attr etag)"
 equal "cached, before a read" 0 "$(attr cached)"
 equal "state, before a read" remote "$(attr state)"
 cat "$MNT/f.bin" >/dev/null
-check "cached, after a read, soon" wait_until 5 bash -c "[ \"\$(getfattr --absolute-names --only-values -n user.penstock.cached '$MNT/f.bin')\" = 5000000 ]"
+check "cached, after a read, soon" wait_until 5 bash \
+	-c "[ \"\$(getfattr --absolute-names --only-values -n user.penstock.cached '$MNT/f.bin')\" = 5000000 ]"
 equal "state, after a read" cached "$(attr state)"
 equal "they are listed" "cached etag state url" "$(getfattr -m '^user\.penstock\.' "$MNT/f.bin" 2>/dev/null |
 	sed -n 's/^user\.penstock\.//p' | grep -E '^(url|etag|cached|state)$' | sort | xargs)"

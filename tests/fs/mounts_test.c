@@ -11,9 +11,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "daemon/timed_call.h"
-#include "fuse/metrics.h"
-#include "daemon/mounts.h"
+#include "daemon/daemon.h"
+#include "fuse/fuse.h"
 
 static const char mountinfo[] =
         "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
@@ -138,21 +137,22 @@ static void test_a_hanging_call_is_given_up(void **state)
 	uint64_t start = ps_clock_mono_ns();
 
 	(void)state;
-	assert_int_equal(ps_guarded_run(hang, NULL, 200, NULL), -ETIMEDOUT);
+	assert_int_equal(ps_timed_run(hang, NULL, 200, NULL), -ETIMEDOUT);
 	assert_true(ps_clock_mono_ns() - start < 2 * PS_NS_PER_S);
 }
 
 static void test_calls_at_once_wait_for_each_other_no_longer_than_one(void **state)
 {
 	char words[] = "words";
-	struct ps_guarded_call calls[] = {{.fn = hang}, {.fn = speak, .arg = words}, {.fn = hang}, {.fn = hang}};
+	struct ps_timed_call calls[] = {
+	        {.fn = hang}, {.fn = speak, .arg = words}, {.fn = hang}, {.fn = hang}};
 	uint64_t start = ps_clock_mono_ns();
 
 	(void)state;
-	ps_guarded_run_all(calls, 4, 1000);
+	ps_timed_run_all(calls, 4, 1000);
 	assert_true(ps_clock_mono_ns() - start < 2 * PS_NS_PER_S);
 	for (size_t i = 0; i < 4; i++) {
-		ps_autofree char *text = ps_guarded_take(&calls[i]);
+		ps_autofree char *text = ps_timed_take(&calls[i]);
 
 		assert_int_equal(calls[i].rc, i == 1 ? 0 : -ETIMEDOUT);
 		assert_string_equal(text, i == 1 ? "words" : "");
@@ -164,7 +164,7 @@ static void test_a_crash_is_an_error(void **state)
 	ps_autofree char *text = NULL;
 
 	(void)state;
-	assert_int_equal(ps_guarded_run(speak_then_crash, NULL, 5000, &text), -EIO);
+	assert_int_equal(ps_timed_run(speak_then_crash, NULL, 5000, &text), -EIO);
 }
 
 static void test_guarded_calls_tell_errno_and_results(void **state)
@@ -176,29 +176,29 @@ static void test_guarded_calls_tell_errno_and_results(void **state)
 	mode_t mode = 0;
 
 	(void)state;
-	assert_int_equal(ps_guarded_realpath("/usr/../usr", 5000, &text), 0);
+	assert_int_equal(ps_timed_realpath("/usr/../usr", 5000, &text), 0);
 	assert_string_equal(text, "/usr");
-	assert_int_equal(ps_guarded_realpath("/no/such", 5000, &absent), -ENOENT);
+	assert_int_equal(ps_timed_realpath("/no/such", 5000, &absent), -ENOENT);
 	assert_null(absent);
-	assert_int_equal(ps_guarded_stat("/", 5000, &mode), 0);
+	assert_int_equal(ps_timed_stat("/", 5000, &mode), 0);
 	assert_true(S_ISDIR(mode));
-	assert_int_equal(ps_guarded_exec(argv, 5000, &words), -EIO);
+	assert_int_equal(ps_timed_exec(argv, 5000, &words), -EIO);
 	assert_string_equal(words, "words\n");
-	assert_int_equal(ps_guarded_exec(missing, 5000, &nothing), -ENOENT);
+	assert_int_equal(ps_timed_exec(missing, 5000, &nothing), -ENOENT);
 }
 
 static json_t *document(const char *dir, json_t *mounts)
 {
-	return json_pack("{s:s, s:i, s:o, s:{s:I, s:s, s:s}, s:{s:f, s:n, s:{s:{s:i, s:i}, s:f, s:i}}}", "version", "1",
-	        "pid", 1, "mounts", mounts, "cache", "used_bytes", (json_int_t)5, "dir", dir, "disk_error", "full",
-	        "reads", "stalled_seconds", 0.5, "hit_ratio", "latency_seconds", "buckets", "0.1", 2, "+Inf", 3,
-	        "sum", 1.5, "count", 3);
+	return json_pack("{s:s, s:i, s:o, s:{s:I, s:s, s:s}, s:{s:f, s:n, s:{s:{s:i, s:i}, s:f, s:i}}}",
+	        "version", "1", "pid", 1, "mounts", mounts, "cache", "used_bytes", (json_int_t)5, "dir", dir,
+	        "disk_error", "full", "reads", "stalled_seconds", 0.5, "hit_ratio", "latency_seconds",
+	        "buckets", "0.1", 2, "+Inf", 3, "sum", 1.5, "count", 3);
 }
 
 static json_t *mount_at(const char *mountpoint, const char *device)
 {
-	return json_pack("{s:s, s:s, s:s, s:i, s:b}", "mountpoint", mountpoint, "source", "s", "device", device,
-	        "files", 3, "offline", 1);
+	return json_pack("{s:s, s:s, s:s, s:i, s:b}", "mountpoint", mountpoint, "source", "s", "device",
+	        device, "files", 3, "offline", 1);
 }
 
 #define EVERYTHING (PS_METRICS_CACHE | PS_METRICS_MOUNTS)

@@ -131,7 +131,7 @@ static void release(struct fixture *f, fuse_ino_t ino, enum ps_open_mode mode)
 {
 	struct inode *inode = inode_of(ino);
 
-	/* The kernel gives the mode up first, and tells then. */
+	/* The kernel gives the mode up first, and reports that afterwards. */
 	if (mode == PS_MODE_PASSED)
 		inode->passed--;
 	else if (mode == PS_MODE_DIRECT)
@@ -141,7 +141,8 @@ static void release(struct fixture *f, fuse_ino_t ino, enum ps_open_mode mode)
 	ps_openmode_leave(&f->table, &f->pt, ino, mode);
 }
 
-#define COLD_DIRECT(tid_) ((struct ps_openmode_wish){.ino = 1, .tid = (tid_), .complete_fd = -1, .direct = true})
+#define COLD_DIRECT(tid_) \
+	((struct ps_openmode_wish){.ino = 1, .tid = (tid_), .complete_fd = -1, .direct = true})
 #define COLD_CACHED(tid_) ((struct ps_openmode_wish){.ino = 1, .tid = (tid_), .complete_fd = -1})
 #define COMPLETE(tid_) ((struct ps_openmode_wish){.ino = 1, .tid = (tid_), .complete_fd = 3})
 
@@ -166,10 +167,12 @@ static void the_table(void **state)
 	        {"cold beside cached", true, PS_MODE_CACHED, true, false, true, PS_MODE_DIRECT, false},
 	        {"complete beside direct", true, PS_MODE_DIRECT, true, true, false, PS_MODE_PASSED, true},
 	        {"complete beside cached", true, PS_MODE_CACHED, true, true, false, PS_MODE_PASSED, true},
-	        {"the same without passthrough", true, PS_MODE_DIRECT, false, true, false, PS_MODE_CACHED, false},
+	        {"the same without passthrough", true, PS_MODE_DIRECT, false, true, false, PS_MODE_CACHED,
+	                false},
 	        {"complete beside passed", true, PS_MODE_PASSED, true, true, false, PS_MODE_PASSED, false},
 	        {"evicted beside passed", true, PS_MODE_PASSED, true, false, true, PS_MODE_PASSED, false},
-	        {"passthrough turned off meanwhile", true, PS_MODE_PASSED, false, false, true, PS_MODE_PASSED, false},
+	        {"passthrough turned off meanwhile", true, PS_MODE_PASSED, false, false, true, PS_MODE_PASSED,
+	                false},
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -209,7 +212,8 @@ static void an_alias_serves_all_who_come_later(void **state)
 	assert_int_equal(first, second);
 	assert_int_equal(nbackings, 1);
 	assert_int_equal(atomic_load(&f->table.nupgrades), 1);
-	/* Evicted while the alias is passed, then closed, and read again: cold handles on both, then complete. */
+	/* Evicted while the alias is passed, then closed, and read again: cold handles on both, then
+	 * complete. */
 	release(f, first, PS_MODE_PASSED);
 	release(f, second, PS_MODE_PASSED);
 	first = open_name(f, COLD_DIRECT(7), PS_MODE_DIRECT);
@@ -340,7 +344,8 @@ static void beside_a_mapped_direct_handle_others_are_cached(void **state)
 	release(f, other, PS_MODE_DIRECT);
 }
 
-/* Names, aliases and old inodes at random: whatever comes, the kernel refuses nothing, no name is stale twice. */
+/* Names, aliases and old inodes at random: whatever comes, the kernel refuses nothing, no name is stale
+ * twice. */
 static void anything_in_any_order(void **state)
 {
 	struct fixture *f = *state;

@@ -1,5 +1,5 @@
-/* Between penstock and libfuse, by LD_PRELOAD: while the file that PENSTOCK_TEST_KILL names is there, whoever opens a
- * file is killed before he has his answer. The kernel then asks for no release. */
+/* Between penstock and libfuse, by LD_PRELOAD: while the file that PENSTOCK_TEST_KILL names is there, whoever
+ * opens a file is killed before he has his answer. The kernel then asks for no release. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fuse/fuse_api.h"
+#include "fuse/handshake.h"
 
 __attribute__((visibility("default"))) int fuse_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
 {

@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/privileges.h"
-#include "daemon/request.h"
+#include "daemon/daemon_private.h"
 #include "base/suggest.h"
 
 static void a_message_comes_as_it_was_sent_with_its_descriptor(void **state)
@@ -26,12 +25,12 @@ static void a_message_comes_as_it_was_sent_with_its_descriptor(void **state)
 	assert_int_equal(ps_given_add(&message, "do", "it", NULL), 0);
 	assert_int_equal(ps_given_add(&message, "path", "\xff/a b\n=", NULL), 0);
 	assert_int_equal(ps_given_add(&message, "flag", NULL, NULL), 0);
-	assert_int_equal(ps_wire_send(ends[0], &message, other[0]), 0);
-	assert_int_equal(ps_wire_receive(ends[1], 1000, &got, &fd, NULL), 0);
+	assert_int_equal(ps_control_send(ends[0], &message, other[0]), 0);
+	assert_int_equal(ps_control_receive(ends[1], 1000, &got, &fd, NULL), 0);
 	assert_int_equal(got.n, 3);
-	assert_string_equal(ps_wire_get(&got, "path"), "\xff/a b\n=");
-	assert_string_equal(ps_wire_get(&got, "flag"), "");
-	assert_null(ps_wire_get(&got, "none"));
+	assert_string_equal(ps_control_get(&got, "path"), "\xff/a b\n=");
+	assert_string_equal(ps_control_get(&got, "flag"), "");
+	assert_null(ps_control_get(&got, "none"));
 	assert_true(fd >= 0);
 	close(other[0]);
 	assert_int_equal(write(other[1], "y", 1), 1);
@@ -39,13 +38,13 @@ static void a_message_comes_as_it_was_sent_with_its_descriptor(void **state)
 	assert_int_equal(byte, 'y');
 	ps_given_fini(&message);
 	ps_given_fini(&got);
-	/* One that nobody asked for is closed; nobody speaks: it is not waited for. */
-	assert_int_equal(ps_wire_send(ends[0], &message, fd), 0);
-	assert_int_equal(ps_wire_receive(ends[1], 1000, &got, NULL, NULL), 0);
-	assert_int_equal(ps_wire_receive(ends[1], 20, &got, NULL, NULL), -ETIMEDOUT);
+	/* A descriptor that was not requested is closed; without a message nothing is waited for. */
+	assert_int_equal(ps_control_send(ends[0], &message, fd), 0);
+	assert_int_equal(ps_control_receive(ends[1], 1000, &got, NULL, NULL), 0);
+	assert_int_equal(ps_control_receive(ends[1], 20, &got, NULL, NULL), -ETIMEDOUT);
 	close(ends[0]);
-	assert_int_equal(ps_wire_receive(ends[1], 1000, &got, NULL, NULL), -EPIPE);
-	assert_int_equal(ps_wire_send(ends[1], &message, -1), -EPIPE);
+	assert_int_equal(ps_control_receive(ends[1], 1000, &got, NULL, NULL), -EPIPE);
+	assert_int_equal(ps_control_send(ends[1], &message, -1), -EPIPE);
 	close(ends[1]);
 	close(other[1]);
 	close(fd);
@@ -61,14 +60,14 @@ static void what_is_of_another_form_or_version_is_told_apart(void **state)
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	assert_int_equal(write(ends[0], wrong, sizeof wrong), sizeof wrong);
-	assert_int_equal(ps_wire_receive(ends[1], 1000, &got, NULL, NULL), -EPROTO);
-	const uint32_t later[4] = {0x736e6570, 0x6b636f74, PS_WIRE_PROTOCOL + 1, 0};
+	assert_int_equal(ps_control_receive(ends[1], 1000, &got, NULL, NULL), -EPROTO);
+	const uint32_t later[4] = {0x736e6570, 0x6b636f74, PS_CONTROL_PROTOCOL + 1, 0};
 	assert_int_equal(write(ends[0], later, sizeof later), sizeof later);
-	assert_int_equal(ps_wire_receive(ends[1], 1000, &got, NULL, &protocol), -EPROTONOSUPPORT);
-	assert_int_equal(protocol, PS_WIRE_PROTOCOL + 1);
-	const uint32_t huge[4] = {0x736e6570, 0x6b636f74, PS_WIRE_PROTOCOL, PS_WIRE_MAX_NBYTES + 1};
+	assert_int_equal(ps_control_receive(ends[1], 1000, &got, NULL, &protocol), -EPROTONOSUPPORT);
+	assert_int_equal(protocol, PS_CONTROL_PROTOCOL + 1);
+	const uint32_t huge[4] = {0x736e6570, 0x6b636f74, PS_CONTROL_PROTOCOL, PS_CONTROL_MAX_NBYTES + 1};
 	assert_int_equal(write(ends[0], huge, sizeof huge), sizeof huge);
-	assert_int_equal(ps_wire_receive(ends[1], 1000, &got, NULL, NULL), -EPROTO);
+	assert_int_equal(ps_control_receive(ends[1], 1000, &got, NULL, NULL), -EPROTO);
 	close(ends[0]);
 	close(ends[1]);
 }
@@ -90,7 +89,7 @@ static void what_has_no_end_is_no_message(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(table); i++) {
 		struct ps_given got = {0};
 
-		assert_int_equal(ps_wire_decode(table[i].bytes, table[i].n, &got), table[i].rc);
+		assert_int_equal(ps_control_decode(table[i].bytes, table[i].n, &got), table[i].rc);
 		ps_given_fini(&got);
 	}
 }

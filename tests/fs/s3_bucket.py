@@ -9,19 +9,24 @@
     s3_bucket.py file BUCKET KEY PATH     what PATH holds
     s3_bucket.py delete BUCKET KEY
     s3_bucket.py versioned BUCKET         keeps versions from now on
+    s3_bucket.py policy BUCKET JSON
     s3_bucket.py session                  prints export lines of a session's credentials
     s3_bucket.py compare BUCKET PREFIX DIR    each object of pages and nasty is below DIR, by its documented name, and no
                                               more; of 200 of them the bytes are compared
 """
 import concurrent.futures
+import hashlib
+import hmac
+import http.client
 import json
 import os
 import random
 import re
 import sys
-
-import boto3
-from botocore.config import Config
+import threading
+import time
+import urllib.parse
+import xml.etree.ElementTree
 
 NASTY = [
     "space a  b", "plus+a", "equals=a", "tilde~", "percent%", "percent%20b", "percent%2Fb", "percent%zz", "hash#a",
@@ -34,10 +39,64 @@ NASTY = [
 ]
 
 
-def client(service="s3"):
-    return boto3.client(service, endpoint_url=os.environ["S3"], region_name="us-east-1",
-                        config=Config(s3={"addressing_style": "path"}, max_pool_connections=16,
-                                      retries={"max_attempts": 5}))
+class S3:
+    """Signed requests, and no more of a client: boto3 takes most of a second of a processor to be imported."""
+
+    def __init__(self):
+        self.host = urllib.parse.urlsplit(os.environ["S3"]).netloc
+        self.of_thread = threading.local()
+
+    def signed(self, method, path, query, body):
+        def mac(key, text):
+            return hmac.digest(key, text.encode(), "sha256")
+
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        digest = hashlib.sha256(body).hexdigest()
+        headers = {"host": self.host, "x-amz-content-sha256": digest, "x-amz-date": now}
+        if "AWS_SESSION_TOKEN" in os.environ:
+            headers["x-amz-security-token"] = os.environ["AWS_SESSION_TOKEN"]
+        names = ";".join(sorted(headers))
+        request = "\n".join([method, path, query, *(f"{k}:{headers[k]}" for k in sorted(headers)), "", names, digest])
+        scope = f"{now[:8]}/us-east-1/s3/aws4_request"
+        key = b"AWS4" + os.environ["AWS_SECRET_ACCESS_KEY"].encode()
+        for part in scope.split("/"):
+            key = mac(key, part)
+        text = "\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(request.encode()).hexdigest()])
+        headers["authorization"] = (f"AWS4-HMAC-SHA256 Credential={os.environ['AWS_ACCESS_KEY_ID']}/{scope},"
+                                    f"SignedHeaders={names},Signature={mac(key, text).hex()}")
+        return headers
+
+    def call(self, method, bucket, key="", body=b"", may=(), **query):
+        """The answer's headers and body; `may`: what it may be refused with."""
+        path = urllib.parse.quote(f"/{bucket}/{key}" if key else f"/{bucket}", safe="/-_.~")
+        text = "&".join(f"{k.replace('_', '-')}={urllib.parse.quote(str(v), safe='-_.~')}" for k, v in sorted(query.items()))
+        for attempt in range(5):
+            if not hasattr(self.of_thread, "connection"):
+                self.of_thread.connection = http.client.HTTPConnection(self.host, timeout=60)
+            try:
+                self.of_thread.connection.request(method, path + ("?" + text if text else ""), body,
+                                                  self.signed(method, path, text, body))
+                answer = self.of_thread.connection.getresponse()
+                data = answer.read()
+                if answer.status < 500:
+                    break
+                problem = f"{answer.status} {data[:500]}"
+            except (OSError, http.client.HTTPException) as e:
+                problem = repr(e)
+            del self.of_thread.connection
+            time.sleep(0.2 * attempt)
+        else:
+            raise SystemExit(f"{method} {path}: {problem}")
+        if answer.status >= 300 and answer.status not in may:
+            raise SystemExit(f"{method} {path}: {answer.status} {data[:500]}")
+        return answer.headers, data
+
+    def xml(self, *args, **query):
+        """The answer's elements by their names, without namespaces."""
+        found = {}
+        for element in xml.etree.ElementTree.fromstring(self.call(*args, **query)[1]).iter():
+            found.setdefault(element.tag.rpartition("}")[2], []).append(element.text or "")
+        return found
 
 
 def body(key):
@@ -46,16 +105,13 @@ def body(key):
 
 
 def bucket_of(s3, name):
-    try:
-        s3.create_bucket(Bucket=name)
-    except (s3.exceptions.BucketAlreadyOwnedByYou, s3.exceptions.BucketAlreadyExists):
-        pass
+    s3.call("PUT", name, may=(409,))
 
 
 def fill(s3, bucket, keys):
     bucket_of(s3, bucket)
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda key: s3.put_object(Bucket=bucket, Key=key, Body=body(key)), keys))
+        list(pool.map(lambda key: s3.call("PUT", bucket, key, body(key)), keys))
 
 
 def part_sizes(mib):
@@ -65,12 +121,13 @@ def part_sizes(mib):
 def large(s3, bucket, key, mib):
     bucket_of(s3, bucket)
     rng = random.Random(key)
-    upload = s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
-    parts = []
+    upload = s3.xml("POST", bucket, key, uploads="")["UploadId"][0]
+    parts = ""
     for number, nbytes in enumerate(part_sizes(mib), 1):
-        part = s3.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=number, Body=rng.randbytes(nbytes))
-        parts.append({"PartNumber": number, "ETag": part["ETag"]})
-    s3.complete_multipart_upload(Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
+        headers, _ = s3.call("PUT", bucket, key, rng.randbytes(nbytes), partNumber=number, uploadId=upload)
+        parts += f"<Part><PartNumber>{number}</PartNumber><ETag>{headers['ETag']}</ETag></Part>"
+    whole = f'<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{parts}</CompleteMultipartUpload>'
+    s3.call("POST", bucket, key, whole.encode(), uploadId=upload)
 
 
 def ranges(key, mib, path):
@@ -111,9 +168,11 @@ def path_of(key, keys):
 
 
 def compare(s3, bucket, prefix, directory):
-    keys = []
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-        keys += [entry["Key"] for entry in page.get("Contents", [])]
+    keys, more = [], {}
+    while more is not None:
+        page = s3.xml("GET", bucket, list_type=2, prefix=prefix, encoding_type="url", **more)
+        keys += [urllib.parse.unquote_plus(key) for key in page.get("Key", [])]
+        more = {"continuation_token": page["NextContinuationToken"][0]} if page["IsTruncated"][0] == "true" else None
     below = {key[len(prefix):] for key in keys}
     wanted = {path_of(key, below): prefix + key for key in below}
     seen = {os.path.relpath(os.path.join(d, f), directory) for d, _, files in os.walk(directory) for f in files}
@@ -131,20 +190,29 @@ def compare(s3, bucket, prefix, directory):
     return 1 if bad or not wanted else 0
 
 
+def session():
+    import boto3
+
+    def client(service):
+        return boto3.client(service, endpoint_url=os.environ["S3"], region_name="us-east-1")
+
+    policy = {"Version": "2012-10-17", "Statement": [
+        {"Effect": "Allow", "Action": ["sts:GetSessionToken", "s3:*"], "Resource": ["*"]}]}
+    client("iam").put_user_policy(UserName="test", PolicyName="session", PolicyDocument=json.dumps(policy))
+    c = client("sts").get_session_token()["Credentials"]
+    print(f"export AWS_ACCESS_KEY_ID={c['AccessKeyId']} AWS_SECRET_ACCESS_KEY={c['SecretAccessKey']} "
+          f"AWS_SESSION_TOKEN={c['SessionToken']}")
+
+
 def main():
     what, *args = sys.argv[1:]
     if what == "session":
-        policy = {"Version": "2012-10-17", "Statement": [
-            {"Effect": "Allow", "Action": ["sts:GetSessionToken", "s3:*"], "Resource": ["*"]}]}
-        client("iam").put_user_policy(UserName="test", PolicyName="session", PolicyDocument=json.dumps(policy))
-        c = client("sts").get_session_token()["Credentials"]
-        print(f"export AWS_ACCESS_KEY_ID={c['AccessKeyId']} AWS_SECRET_ACCESS_KEY={c['SecretAccessKey']} "
-              f"AWS_SESSION_TOKEN={c['SessionToken']}")
+        session()
         return 0
     if what == "ranges":
         ranges(args[0], int(args[1]), args[2])
         return 0
-    s3 = client()
+    s3 = S3()
     if what == "pages":
         fill(s3, args[0], [f"page/{i:05}" for i in range(int(args[1]))])
     elif what == "nasty":
@@ -153,15 +221,19 @@ def main():
         large(s3, args[0], args[1], int(args[2]))
     elif what == "put":
         bucket_of(s3, args[0])
-        s3.put_object(Bucket=args[0], Key=args[1], Body=args[2].encode())
+        s3.call("PUT", args[0], args[1], args[2].encode())
     elif what == "file":
         bucket_of(s3, args[0])
-        s3.upload_file(args[2], args[0], args[1])
+        with open(args[2], "rb") as f:
+            s3.call("PUT", args[0], args[1], f.read())
     elif what == "delete":
-        s3.delete_object(Bucket=args[0], Key=args[1])
+        s3.call("DELETE", args[0], args[1])
     elif what == "versioned":
         bucket_of(s3, args[0])
-        s3.put_bucket_versioning(Bucket=args[0], VersioningConfiguration={"Status": "Enabled"})
+        s3.call("PUT", args[0], body=b'<VersioningConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+                b"<Status>Enabled</Status></VersioningConfiguration>", versioning="")
+    elif what == "policy":
+        s3.call("PUT", args[0], body=args[1].encode(), policy="")
     elif what == "compare":
         return compare(s3, *args)
     return 0

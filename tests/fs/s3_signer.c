@@ -1,4 +1,4 @@
-/* Signs what stdin tells, for s3_signer.py to compare with botocore: lines of hex words
+/* Signs what stdin describes, for s3_signer.py to compare with botocore: lines of hex words
  *
  *   METHOD PATH-KEY ACCESS-KEY SECRET TIME REGION HEADER-NAME HEADER-VALUE ... - QUERY-NAME QUERY-VALUE ...
  *
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/url.h"
-#include "credentials/sigv4.h"
+#include "credentials/credentials.h"
 
 static char *decode(const char *word)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard/catalogue.h"
+#include "shard/index/index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,4 +1,4 @@
-/* penstock.conf: what parses can be applied or is refused with file and line, and no error tells a value of a
+/* penstock.conf: what parses can be applied or is refused with file and line, and no error shows a value of a
  * key that holds a secret. */
 #include <stdlib.h>
 #include <string.h>

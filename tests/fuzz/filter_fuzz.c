@@ -1,5 +1,5 @@
-/* Any text as a filter: an error that says where, or a filter that tells of any values the same each time,
- * and whose negation tells the opposite.
+/* Any text as a filter: an error that says where, or a filter that decides the same each time for any values,
+ * and whose negation decides the opposite.
  */
 #include <errno.h>
 #include <math.h>
@@ -36,7 +36,7 @@ static struct ps_column_value value_of_kind(uint32_t kind)
 	return values[kind % NKINDS];
 }
 
-/* NULL: an error was told. */
+/* NULL: an error was reported. */
 static struct ps_filter *make(const char *text)
 {
 	struct ps_load_error err = {0};

@@ -1,10 +1,9 @@
-/* Frame headers, seek tables, maps of frames and the decoders, on bytes that nobody vouches for. */
+/* Frame headers, seek tables, maps of frames and the decoders, on arbitrary bytes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/size.h"
-#include "decompress/codec.h"
 #include "decompress/frame.h"
 
 #define OUT_MAX ((size_t)1 << 22)
@@ -38,7 +37,8 @@ static void check_map(struct ps_frame_map *map)
 	ps_frame_map_fini(map);
 }
 
-/* What comes out of it; in_place: frames that tell their size go where they stay, as the stage has them. */
+/* What comes out of it; in_place: frames that declare their size are decoded where they stay, as the stage
+ * has them. */
 static void decode(
         enum ps_coding coding, bool in_place, const uint8_t *data, size_t size, struct ps_strbuf *ret)
 {

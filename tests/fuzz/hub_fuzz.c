@@ -1,12 +1,12 @@
-/* Sources on a hub, and patterns: the first line is a source, the others are paths. Any source is refused, or its canonical
- * form means the same; an object's URL leads back to its path; matching ends. */
+/* Sources on a hub, and patterns: the first line is a source, the others are paths. Any source is refused, or
+ * its canonical form means the same; an object's URL leads back to its path; matching ends. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/braces.h"
-#include "listing/glob.h"
-#include "origin/hub_source.h"
-#include "credentials/hub_token.h"
+#include "listing/listing.h"
+#include "origin/hub_private.h"
+#include "credentials/credentials.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

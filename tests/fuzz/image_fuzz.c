@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "image/image.h"
-#include "image/mask.h"
-#include "image/view.h"
 
 #define GUARD 16
 #define WIDTH 27u

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch/json.h"
+#include "batch/fields.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "listing/manifest.h"
+#include "listing/listing.h"
 #include "windows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch/field.h"
-#include "batch/npy.h"
+#include "batch/fields.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

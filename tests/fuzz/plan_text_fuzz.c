@@ -1,10 +1,10 @@
-/* Lines of .penstock/plan, which anybody who may read the mount writes. */
+/* Lines of .penstock/plan, which any user of the mount may write. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/plan_text.h"
+#include "policy/policy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard/index.h"
-#include "shard/index_format.h"
+#include "shard/index/format.h"
+#include "shard/index/index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

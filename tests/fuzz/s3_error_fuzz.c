@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "origin/s3_error.h"
+#include "origin/bucket_private.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

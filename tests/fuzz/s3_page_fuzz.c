@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "listing/names.h"
-#include "listing/xml.h"
-#include "base/bucket_url.h"
+#include "listing/listing.h"
+#include "base/url.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

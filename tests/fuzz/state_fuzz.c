@@ -1,8 +1,8 @@
 /* Any bytes as a loader's state: refused, or one that, written and read again, is the same.
  *
- * They are read as they are, and then as the words behind the print of a state whose magic, print and sum are
- * right: damage that the sum does not find must not be believed either.
- */
+ * They are read as they are, and then as the words after the fingerprint of a state whose magic, print and
+ * sum are right: damage that the sum does not find must not be believed either.
+ * */
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>

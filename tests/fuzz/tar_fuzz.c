@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard/inflate.h"
+#include "shard/file/stream.c"
 #include "shard/shard.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -50,7 +50,7 @@ static void sample_check(struct ps_sample *s, const uint8_t *data, size_t size)
 	}
 }
 
-static void shard_read(uint8_t *data, size_t size, enum ps_source source)
+static void shard_read(uint8_t *data, size_t size, enum ps_shard_kind source)
 {
 	struct ps_budget budget = {.limit = 1 << 20};
 	struct ps_shard_options options = {
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 		return 0;
 	memcpy(data, input, size);
 	checksums_mend(data, size);
-	shard_read(data, size, PS_SOURCE_TAR);
-	shard_read(data, size, PS_SOURCE_LINES);
+	shard_read(data, size, PS_SHARD_KIND_TAR);
+	shard_read(data, size, PS_SHARD_KIND_LINES);
 	return 0;
 }

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "image/augment.h"
+#include "image/picture.h"
 
 static struct ps_rng_key nth(uint64_t n)
 {

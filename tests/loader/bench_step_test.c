@@ -26,7 +26,7 @@ static void nothing_free(struct ps_bench_step *step)
 
 static const struct ps_bench_step_ops nothing = {.drain = nothing_drain, .free = nothing_free};
 
-/* n steps of 10 ms, each behind so much waiting; the first ones wait longer. */
+/* n steps of 10 ms, each after this much waiting; the first ones wait longer. */
 static struct ps_bench_idle idle_of(size_t n, float gap, float copy)
 {
 	struct ps_bench_step *s = calloc(1, sizeof(*s));

@@ -39,7 +39,7 @@ static void block_queue(struct ps_pipeline *p, uint32_t n)
 struct fixture {
 	struct ps_pipeline p;
 	struct ps_lane lane;
-	struct penstock_batch batch;
+	struct penstock_batch batch, *batches[1];
 	struct ps_row rows[BATCH];
 	struct ps_lane_position skipped[2];
 };
@@ -71,7 +71,9 @@ static void fixture_init(struct fixture *f, uint64_t skip)
 	p->skipped[0] = &f->skipped[0];
 	p->skipped[1] = &f->skipped[1];
 	p->ahead = PS_AHEAD_PLAIN;
-	p->batches = &f->batch;
+	f->batches[0] = &f->batch;
+	p->batches = f->batches;
+	p->nbatches = 1;
 	sets = ps_order_sets(p->o.order, &nsets);
 	assert_int_equal(ps_turns_init(&p->turns, sets, nsets), 0);
 	assert_int_equal(ps_epochs_get(p->o.epochs, 0, &epoch, NULL), 0);
@@ -154,7 +156,7 @@ static void a_row_waits_for_its_own_block(void **state)
 	fixture_fini(&f);
 }
 
-/* There is room for the ends of two epochs: who does not ask for batches loses none. */
+/* There is room for the ends of two epochs: a caller that does not ask for batches loses none. */
 static void the_end_of_an_epoch_waits_for_that_of_the_one_before_the_last(void **state)
 {
 	struct fixture f;

@@ -149,8 +149,8 @@ static void memory_does_not_grow_with_the_frames(void **state)
 	free(epoch_of(&two, 1, &n, &few));
 	free(epoch_of(&all, 1, &n, &many));
 	print_message("%zu bytes with 2 fields, %zu with %d\n", few, many, N);
-	/* Of each field: its part of the plan, and of both threads a decoder's tables. With memory of its own it would
-	 * take 160 KiB. */
+	/* Of each field: its part of the plan, and of both threads a decoder's tables. With memory of its own
+	 * it would take 160 KiB. */
 	assert_true(many < few + (size_t)N * 16384);
 }
 

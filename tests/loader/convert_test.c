@@ -1,5 +1,5 @@
-/* Elements from any type to any other, in either byte order: what is exact is converted, what is not stops it. The
- * definition is written a second time here, in long double. */
+/* Elements from any type to any other, in either byte order: what is exact is converted, what is not stops
+ * it. The definition is written a second time here, in long double. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -11,10 +11,11 @@
 
 #include <cmocka.h>
 
-#include "batch/convert.h"
-#include "batch/npy.h"
+#include "base/number.h"
+#include "batch/fields.h"
 
-/* The bits of elements; of each as many as the type has. Ends of all integer types, ones and ends of the floats. */
+/* The bits of elements; of each as many as the type has. Ends of all integer types, ones and ends of the
+ * floats. */
 static const uint64_t patterns[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0x100, 0x102, 0x7fff, 0x8000, 0xffff, 0x10000,
         0x01020304, 0xff7f, 0xff80, 0xffffff7f, 0xffff7fff, 0xffff8000, UINT64_C(0xffffffff7fffffff),
         0x7fffffff, 0x80000000, 0xffffffff, UINT64_C(0x100000000), UINT64_C(0x0102030405060708), INT64_MAX,
@@ -162,7 +163,8 @@ static void minus_zero_is_zero_where_no_sign_is_allowed(void **state)
 	assert_false(ps_number_store(&number, PS_U8, &byte));
 }
 
-/* What a head may say: lengths, dimensions and types, all from outside. In memory of just the file's length. */
+/* What a head may say: lengths, dimensions and types, all from outside. In memory of just the file's
+ * length. */
 static void heads_of_arrays_are_taken_or_refused_by_their_words(void **state)
 {
 	static const struct {

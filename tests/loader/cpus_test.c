@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "pipeline/cpus.h"
+#include "base/cpus.h"
 
 #include <sched.h>
 

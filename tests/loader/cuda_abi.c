@@ -1,5 +1,5 @@
-/* The driver's functions as device/cuda_driver.h declares them, beside the toolkit's cuda.h: that it compiles is the
- * test. Built where there is a toolkit. */
+/* The driver's functions as device/cuda_driver.h declares them, beside the toolkit's cuda.h: that it compiles
+ * is the test. Built where there is a toolkit. */
 #include "config.h"
 
 #include <cuda.h>
@@ -25,7 +25,8 @@ _Static_assert(sizeof(CUresult) == sizeof(int) && sizeof(CUdevice) == sizeof(int
 _Static_assert(sizeof(CUdeviceptr) == sizeof(unsigned long long), "addresses");
 _Static_assert(PS_CU_INVALID_VALUE == (int)CUDA_ERROR_INVALID_VALUE, "");
 _Static_assert(PS_CU_OUT_OF_RESOURCES == (int)CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "");
-_Static_assert(PS_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == (int)CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "");
+_Static_assert(
+        PS_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == (int)CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "");
 _Static_assert(PS_CU_OUT_OF_MEMORY == (int)CUDA_ERROR_OUT_OF_MEMORY, "");
 _Static_assert(PS_CU_NOT_READY == (int)CUDA_ERROR_NOT_READY, "");
 _Static_assert(sizeof(CUstreamCaptureMode) == sizeof(int), "numbers");

@@ -1,8 +1,9 @@
-/* Rows of steps dealt to ranks, at the sizes of real runs, by the order's own code without shards: each sample once,
- * the same steps for any number of ranks, how many shards a batch is of, and how many ranks open a shard. */
+/* Rows of steps dealt to ranks, at the sizes of real runs, by the order's own code without shards: each
+ * sample once, the same steps for any number of ranks, how many shards a batch is of, and how many ranks open
+ * a shard. */
 #include "config.h"
 
-#include "order/epoch.h"
+#include "order/order.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,8 @@ struct run {
 	uint64_t skip;
 };
 
-static int count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_load_error *err)
+static int count(
+        void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_load_error *err)
 {
 	(void)epoch;
 	(void)pass;
@@ -52,19 +54,20 @@ static void rank_open(const struct run *r, uint32_t rank, struct rank *ret)
 		sets[0].n = sets[1].first = *r->sets;
 		sets[1].n = r->nshards - *r->sets;
 	}
-	ret->order = ps_order_new(&(struct ps_order_options){.mode = PS_ORDER_WINDOW,
-	                                  .nshards = r->nshards,
-	                                  .lanes = r->lanes ? r->lanes : ps_order_lanes_auto(global, r->nshards),
-	                                  .window = ps_order_window_auto(global),
-	                                  .rank = rank,
-	                                  .world = r->world,
-	                                  .seed = r->seed,
-	                                  .repeat = 1,
-	                                  .shared = true,
-	                                  .sets = r->sets ? sets : NULL,
-	                                  .nsets = r->sets ? 2 : 0,
-	                                  .homes = r->homes},
-	        &err);
+	ret->order =
+	        ps_order_new(&(struct ps_order_options){.mode = PS_ORDER_WINDOW,
+	                             .nshards = r->nshards,
+	                             .lanes = r->lanes ? r->lanes : ps_order_lanes_auto(global, r->nshards),
+	                             .window = ps_order_window_auto(global),
+	                             .rank = rank,
+	                             .world = r->world,
+	                             .seed = r->seed,
+	                             .repeat = 1,
+	                             .shared = true,
+	                             .sets = r->sets ? sets : NULL,
+	                             .nsets = r->sets ? 2 : 0,
+	                             .homes = r->homes},
+	                &err);
 	if (!ret->order)
 		fail_msg("%s", err.text);
 	ret->epochs = ps_epochs_new(&(struct ps_epochs_options){.order = ret->order,
@@ -93,7 +96,7 @@ static void rank_close(struct rank *r)
 	ps_order_free(r->order);
 }
 
-/* Every lane's samples, one lane behind the other. */
+/* Every lane's samples, lane after lane. */
 struct map {
 	struct ps_order_sample *v;
 	uint64_t *begins; /* of the lanes, and behind the last */
@@ -124,8 +127,8 @@ static void map_free(struct map *map)
 	free(map->begins);
 }
 
-/* Which step each sample is of, by its place in the map; UINT32_MAX: none. Asserts that no sample comes twice, and that
- * a rank that asks lane by lane is told the same. */
+/* Which step each sample is of, by its place in the map; UINT32_MAX: none. Asserts that no sample comes
+ * twice, and that a rank that asks lane by lane gets the same answer. */
 static void steps_note(const struct run *r, uint32_t *step_of, uint64_t n, const struct map *map)
 {
 	ps_autofree struct ps_dealt *rows = malloc(r->batch * sizeof(*rows));
@@ -217,6 +220,88 @@ static void each_world_has_the_same_steps_and_each_sample_once(void **state)
 	}
 }
 
+/* Each sample comes once; steps of ranks that share out what is left, and batches that are larger than what is
+ * dealt at a time. */
+static void what_is_left_is_shared_out(void **state)
+{
+	static const uint32_t batches[] = {2, 3, 8, 5000};
+	static uint32_t counts[200], steps[30000];
+
+	(void)state;
+	for (uint32_t i = 0; i < 48; i++) {
+		struct run r = {.nshards = 12 + rnd(40),
+		        .world = 1 + rnd(12),
+		        .batch = batches[i % 4],
+		        .seed = i,
+		        .end = PENSTOCK_END_SPLIT,
+		        .lanes = rnd(2) ? 0 : 12 + rnd(30),
+		        .per_node = 1,
+		        .counts = counts};
+		uint64_t n = 0, rest, global;
+		struct rank rank;
+		struct map map;
+
+		if (r.batch == 5000)
+			r.world = 1 + i / 4 % 2;
+		rest = 1 + rnd(PS_MAX(r.world, 2u) - 1);
+		global = (uint64_t)r.batch * r.world;
+		counts_vary(counts, r.nshards, r.batch == 5000 ? 450 : 40, rnd(3) * 20);
+		for (uint32_t s = 0; s < r.nshards; s++)
+			n += counts[s];
+		/* fewer are left than there are ranks: the step before gives them some of its own */
+		for (; n % global != rest % global; n++)
+			counts[rnd(r.nshards)]++;
+		rank_open(&r, 0, &rank);
+		map_make(&r, &rank, &map);
+		rank_close(&rank);
+		assert_true(n <= PS_ARRAY_LEN(steps));
+		steps_note(&r, steps, n, &map);
+		for (uint64_t k = 0; k < n; k++)
+			assert_true(steps[k] != UINT32_MAX);
+		map_free(&map);
+	}
+}
+
+/* Places of samples among lanes that take turns, by walking. */
+static void places_are_those_of_a_walk(void **state)
+{
+	static const uint64_t lengths[][4] = {{5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4},
+	        {7, 7, 7, 7}};
+	const struct ps_lane_set set = {.n = 4, .weight = 1};
+	struct ps_sequence *s;
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(lengths); i++) {
+		uint64_t place = 0;
+
+		assert_int_equal(ps_sequence_new(&set, 1, lengths[i], &s), 0);
+		for (uint64_t round = 0; round < 9; round++)
+			for (uint32_t lane = 0; lane < 4; lane++)
+				if (round < lengths[i][lane])
+					assert_int_equal(ps_sequence_position(s, lane, round), place++);
+		assert_int_equal(ps_sequence_total(s), place);
+		ps_sequence_free(s);
+	}
+}
+
+/* Of two datasets of one weight, however large it is, each second sample; steps of more rows than 2^32. */
+static void large_numbers_do_not_overflow(void **state)
+{
+	const struct ps_lane_set sets[2] = {
+	        {.n = 1, .weight = PS_MAX_WEIGHT}, {.first = 1, .n = 1, .weight = PS_MAX_WEIGHT}};
+	const uint64_t lengths[2] = {PS_ENDLESS, PS_ENDLESS};
+	const struct ps_steps steps = {
+	        .samples = PS_ENDLESS, .most = PS_ENDLESS, .batch = 1u << 16, .world = 1u << 17};
+	struct ps_sequence *s;
+
+	(void)state;
+	assert_int_equal(ps_sequence_new(sets, 2, lengths, &s), 0);
+	for (uint32_t bits = 10; bits < 50; bits++)
+		assert_true(ps_sequence_position(s, 0, UINT64_C(1) << bits) == UINT64_C(2) << bits);
+	ps_sequence_free(s);
+	assert_true(ps_steps_begin(&steps, 3) == UINT64_C(3) << 33);
+}
+
 static int compare(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -278,14 +363,15 @@ static struct found look(const struct run *r, bool all)
 	return f;
 }
 
-/* With 32 shards a rank and more a batch of b is of min(b / 2, shards / world) shards or more, wherever lanes are whole. */
+/* With 32 shards a rank and more a batch of b is of min(b / 2, shards / world) shards or more, wherever lanes
+ * are whole. */
 static void a_batch_is_of_many_shards(void **state)
 {
 	static const struct {
 		uint32_t nshards, count, world, batch;
-	} rows[] = {{512, 200, 8, 32}, {512, 200, 16, 32}, {2048, 50, 64, 32}, {2048, 50, 64, 64}, {4096, 30, 64, 32},
-	        {1000, 60, 25, 20}, {1000, 60, 30, 64}, {10000, 20, 64, 32}, {8192, 20, 256, 32}, {1024, 100, 1, 64},
-	        {333, 100, 10, 16}, {4096, 20, 128, 256}};
+	} rows[] = {{512, 200, 8, 32}, {512, 200, 16, 32}, {2048, 50, 64, 32}, {2048, 50, 64, 64},
+	        {4096, 30, 64, 32}, {1000, 60, 25, 20}, {1000, 60, 30, 64}, {10000, 20, 64, 32},
+	        {8192, 20, 256, 32}, {1024, 100, 1, 64}, {333, 100, 10, 16}, {4096, 20, 128, 256}};
 	static uint32_t counts[10000];
 
 	(void)state;
@@ -299,8 +385,8 @@ static void a_batch_is_of_many_shards(void **state)
 
 		counts_vary(counts, r.nshards, rows[i].count, rows[i].count / 10);
 		f = look(&r, false);
-		print_message("%u shards, world %u, batch %u: %.1f shards, %u at least (%u)\n", r.nshards, r.world,
-		        r.batch, f.shards, f.least, want);
+		print_message("%u shards, world %u, batch %u: %.1f shards, %u at least (%u)\n", r.nshards,
+		        r.world, r.batch, f.shards, f.least, want);
 		assert_true(f.least != UINT32_MAX && f.least >= want);
 	}
 }
@@ -326,8 +412,8 @@ static void few_ranks_read_a_shard(void **state)
 
 		counts_vary(counts, r.nshards, rows[i].count, rows[i].spread);
 		f = look(&r, true);
-		print_message("%u shards of %u +- %u, world %u, batch %u, %u a node: read by %.2f ranks\n", r.nshards,
-		        rows[i].count, rows[i].spread, r.world, r.batch, r.per_node, f.opens);
+		print_message("%u shards of %u +- %u, world %u, batch %u, %u a node: read by %.2f ranks\n",
+		        r.nshards, rows[i].count, rows[i].spread, r.world, r.batch, r.per_node, f.opens);
 		assert_true(f.opens <= 2);
 	}
 }
@@ -336,6 +422,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(each_world_has_the_same_steps_and_each_sample_once),
+	        cmocka_unit_test(what_is_left_is_shared_out),
+	        cmocka_unit_test(places_are_those_of_a_walk),
+	        cmocka_unit_test(large_numbers_do_not_overflow),
 	        cmocka_unit_test(a_batch_is_of_many_shards),
 	        cmocka_unit_test(few_ranks_read_a_shard),
 	};

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "device/cuda_driver.h"
-#include "device/fake.h"
+#include "device/device.h"
 
 struct consumer {
 	const char *device;

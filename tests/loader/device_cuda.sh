@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The CUDA device against a driver that is none: what it calls, in which order, in which context. A GPU's own driver is
-# for `make check-gpu`.
+# The CUDA device against a driver that is none: what it calls, in which order, in which context. A GPU's own
+# driver is for `make check-gpu`.
 . "$(dirname "$0")/../lib.sh"
 requires slow
 
 mkdir "$T/mock"
 cp -L "$top_builddir/tests/loader/.libs/libmockcuda.so" "$T/mock/libcuda.so.1"
-# report WHAT LEAST COMMAND...: its TAP lines as ours; there are at least so many.
+# report WHAT LEAST COMMAND...: its TAP lines as ours, LEAST at least.
 report() {
 	local what=$1 least=$2 line name rc=0
 	shift 2
@@ -35,7 +35,8 @@ report "JPEGs" 10 "$top_builddir/tests/loader/nvjpeg_test"
 report "JPEGs, states" 2 "$top_builddir/tests/loader/nvjpeg_state_test"
 report "JPEGs, failures" 3 "$top_builddir/tests/loader/nvjpeg_fail_test"
 report "JPEGs, copies" 4 "$top_builddir/tests/loader/nvjpeg_copy_test"
-if [[ -e $top_builddir/loader/python/.libs/_penstock.so ]] && "$python" -c 'import numpy, torch' 2>/dev/null; then
+if [[ -e $top_builddir/loader/python/.libs/_penstock.so ]] &&
+	"$python" -c 'import numpy, torch' 2>/dev/null; then
 	report "in Python" 8 "$python" "$top_srcdir/tests/loader/device_tensors.py"
 else
 	skip "in Python" "the module was not built, or there is no numpy or torch"

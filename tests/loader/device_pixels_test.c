@@ -185,7 +185,7 @@ static size_t run_bytes(struct run *r, const char *device, uint8_t *to, size_t c
 
 #define CAP (16U << 20)
 
-/* Who finishes images of the device where he may. */
+/* What finishes images, if the device may. */
 static const char *usual(void)
 {
 #ifndef HAVE_CUDA_KERNELS
@@ -224,7 +224,8 @@ static const struct {
 } sizes[] = {{32, 32}, {16, 4}, {17, 13}, {70, 21}, {12, 9}, {1, 1}, {96, 96}};
 #define NSIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* The last, and largest, takes an interpreter of PTX longer than all others: there only scripts/check --all has it. */
+/* The last, and largest, takes an interpreter of PTX longer than all others: there only scripts/check --all
+ * has it. */
 static size_t nsizes(void)
 {
 	return getenv("MOCK_CUDA_PTX") && !getenv("PENSTOCK_TEST_LONG") ? NSIZES - 1 : NSIZES;

@@ -183,7 +183,7 @@ static void records_same(struct record *a, struct record *b)
 
 /* -- Tests --------------------------------------------------------------------------------------------- */
 
-/* Batches are released as soon as their work was given to a stream: their memory is used again only behind
+/* Batches are released as soon as their work was given to a stream: their memory is used again only after
  * it. */
 static void a_stream_finds_the_batch(void **state)
 {
@@ -212,7 +212,7 @@ static void a_stream_finds_the_batch(void **state)
 	}
 }
 
-/* Two streams work with one batch; its memory is free only behind both. */
+/* Two streams work with one batch; its memory is free only after both. */
 static void all_streams_count(void **state)
 {
 	struct record want = run_on_host(1), got = record_new(), again = record_new(), same = run_on_host(1);
@@ -360,7 +360,7 @@ static void going_elsewhere_in_the_middle(void **state)
 	records_same(&want, &got);
 }
 
-/* A device that is lost ends in an error that stays, and hangs nobody. */
+/* A device that is lost ends in an error that stays, and hangs no thread. */
 static void a_lost_device_is_an_error(void **state)
 {
 	struct penstock_loader *l = loader_open(on.device, 3, 2);
@@ -377,7 +377,8 @@ static void a_lost_device_is_an_error(void **state)
 			penstock_batch_release(b);
 	}
 	assert_int_equal(r, -EIO);
-	assert_non_null(strstr(e.text, strcmp(on.device, "fake") == 0 ? "device fake: it is lost" : "(CUDA error "));
+	assert_non_null(
+	        strstr(e.text, strcmp(on.device, "fake") == 0 ? "device fake: it is lost" : "(CUDA error "));
 	assert_int_equal(penstock_loader_next(l, &b, &e), -EIO);
 	assert_int_equal(penstock_batch_use(held, NULL, &e), -EIO);
 	assert_int_equal(penstock_batch_sync(held, &e), -EIO);
@@ -423,7 +424,7 @@ static void loaders_share_a_device(void **state)
 static void devices_have_names(void **state)
 {
 	static const char *const wrong[] = {
-	        "cudax", "cuda:", "cuda:x", "cuda:1x", "cuda:99999999999", "gpu", ""};
+	        "cudax", "cuda1", "cuda-1", "cuda:", "cuda:x", "cuda:1x", "cuda:99999999999", "gpu", ""};
 	struct penstock_options o;
 	struct penstock_loader *l;
 	struct penstock_batch *b;
@@ -464,7 +465,7 @@ static void devices_have_names(void **state)
 	penstock_loader_close(l);
 }
 
-/* The consumer has a stream captured to a graph: nobody's calls may break that, or fail for it. */
+/* The consumer has a stream captured to a graph: no call may break that, or fail for it. */
 static void a_graph_is_captured_meanwhile(void **state)
 {
 	struct penstock_loader *l = loader_open(on.device, 2, 2);

@@ -1,5 +1,5 @@
-/* Options that would do nothing are refused, by name and with what they need; with that, and alone where they need
- * nothing, they are taken. */
+/* Options that would do nothing are refused, by name and with what they need; with that, and alone where they
+ * need nothing, they are taken. */
 #include "config.h"
 
 #include "pictures_fixture.h"
@@ -75,8 +75,10 @@ static void operations_need_a_probability_and_it_a_strength(void **state)
 	REFUSED(f->blur_size = 3, "blur_size", "add blur, its probability");
 	REFUSED(f->blur_size_max = 5, "blur_size_max", "add blur");
 	REFUSED((f->blur_sigma_min = 1, f->blur_sigma_max = 2), "blur_sigma_min", "add blur");
-	TAKEN((f->blur = 1, f->blur_size = 3, f->blur_size_max = 5, f->blur_sigma_min = 1, f->blur_sigma_max = 2));
-	REFUSED((f->erase_scale_min = 0.1, f->erase_scale_max = 0.2), "erase_scale_min", "add erase, its probability");
+	TAKEN((f->blur = 1, f->blur_size = 3, f->blur_size_max = 5, f->blur_sigma_min = 1,
+	        f->blur_sigma_max = 2));
+	REFUSED((f->erase_scale_min = 0.1, f->erase_scale_max = 0.2), "erase_scale_min",
+	        "add erase, its probability");
 	REFUSED((f->erase_ratio_min = 0.5, f->erase_ratio_max = 2), "erase_ratio_min", "add erase");
 	REFUSED(f->erase_fill = PENSTOCK_ERASE_RANDOM, "erase_fill", "add erase");
 	REFUSED((f->erase = 1, f->erase_levels = 0xff), "erase_levels", "erase_fill levels");
@@ -102,21 +104,24 @@ static void places_are_of_their_crop(void **state)
 	REFUSED(f->padding_x = 4, "padding_x", "take crop random_crop");
 	REFUSED((f->crop = PENSTOCK_CROP_CENTER, f->padding_y = 4), "padding_y", "take crop random_crop");
 	REFUSED(f->padding_mode = PENSTOCK_PADDING_EDGE, "padding_mode", "take crop random_crop");
-	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE, f->resize_shorter = OUT_W),
+	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE,
+	                f->resize_shorter = OUT_W),
 	        "padding_mode", "with padding or without a resize");
 	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE));
-	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE, f->resize_shorter = OUT_W,
-	        f->padding_x = 1));
+	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE,
+	        f->resize_shorter = OUT_W, f->padding_x = 1));
 	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE,
 	        f->resize_shorter = OUT_W - 1)); /* smaller than the crop */
 	REFUSED(f->fill = 9, "fill", "add affine, or a random_crop that is padded");
-	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE, f->fill = 9), "fill",
-	        "with a constant");
+	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE, f->fill = 9),
+	        "fill", "with a constant");
 	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->fill = 9));
-	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->interpolation = PENSTOCK_BICUBIC), "interpolation", "resize");
+	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->interpolation = PENSTOCK_BICUBIC), "interpolation",
+	        "resize");
 	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->dct_scale = 1), "dct_scale", "resize");
 	TAKEN((f->interpolation = PENSTOCK_BICUBIC, f->dct_scale = 1));
-	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->interpolation = PENSTOCK_BICUBIC, f->resize_shorter = 99));
+	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->interpolation = PENSTOCK_BICUBIC,
+	        f->resize_shorter = 99));
 }
 
 static void bytes_are_not_normalised(void **state)
@@ -142,7 +147,8 @@ static void a_field_that_follows_is_placed_as_the_other(void **state)
 	REFUSED(NEXT(f->fill = 9), "fill", "add affine");
 	TAKEN(NEXT((f->jitter = 1, f->hue = 0.1, f->blur = 1))); /* its own */
 	TAKEN((f->crop = PENSTOCK_CROP_CENTER, f->hflip = 0, NEXT(f->follow = "ppm")));
-	TAKEN((f->crop = PENSTOCK_CROP_CENTER, f->hflip = 0, NEXT((f->crop = PENSTOCK_CROP_CENTER, f->hflip = 0))));
+	TAKEN((f->crop = PENSTOCK_CROP_CENTER, f->hflip = 0,
+	        NEXT((f->crop = PENSTOCK_CROP_CENTER, f->hflip = 0))));
 	TAKEN((f->affine = 1, f->degrees = 9, NEXT(f->fill = 9)));
 	REFUSED(field_add(&s, "seg.pgm", PENSTOCK_MASK)->fill = 9, "field seg.pgm: fill", "add affine");
 	TAKEN((f->affine = 1, f->degrees = 9, field_add(&s, "seg.pgm", PENSTOCK_MASK)->fill = 9));
@@ -162,17 +168,18 @@ static void fields_have_the_options_of_their_kind(void **state)
 	REFUSED_OF(PENSTOCK_BYTES, f->dtype = PENSTOCK_F32, "dtype", "bytes fields");
 	REFUSED_OF(PENSTOCK_BYTES, f->missing_value = 3, "missing_value", "empty");
 	REFUSED_OF(PENSTOCK_BYTES, f->overflow = PENSTOCK_OVERFLOW_BAD, "overflow", "add max_bytes");
-	REFUSED_OF(PENSTOCK_BYTES, (f->pad_to = PENSTOCK_PAD_LONGEST, f->overflow = PENSTOCK_OVERFLOW_BAD), "overflow",
-	        "pad_to with a number");
+	REFUSED_OF(PENSTOCK_BYTES, (f->pad_to = PENSTOCK_PAD_LONGEST, f->overflow = PENSTOCK_OVERFLOW_BAD),
+	        "overflow", "pad_to with a number");
 	REFUSED_OF(PENSTOCK_BYTES, f->pad_value = 3, "pad_value", "add pad_to");
 	REFUSED_OF(PENSTOCK_BYTES, (f->pad_to = 9, f->box_shares = 1), "box_shares", "bytes fields");
 	TAKEN_OF(PENSTOCK_BYTES, (f->pad_to = 9, f->pad_value = 3, f->overflow = PENSTOCK_OVERFLOW_BAD));
 	TAKEN_OF(PENSTOCK_BYTES, (f->max_bytes = 9, f->overflow = PENSTOCK_OVERFLOW_BAD));
 	REFUSED_OF(PENSTOCK_JSON, f->dtype = PENSTOCK_F32, "dtype", "name a value in the JSON");
 	REFUSED_OF(PENSTOCK_JSON, (f->ndim = 1, f->shape[0] = 4), "shape", "name a value in the JSON");
-	TAKEN_OF(PENSTOCK_JSON,
-	        (f->name = "box.json:b", f->dtype = PENSTOCK_F32, f->ndim = 2, f->shape[0] = 2, f->shape[1] = 4));
-	REFUSED(field_add(&s, "seg.pgm", PENSTOCK_MASK)->interpolation = PENSTOCK_BICUBIC, "interpolation", "mask fields");
+	TAKEN_OF(PENSTOCK_JSON, (f->name = "box.json:b", f->dtype = PENSTOCK_F32, f->ndim = 2,
+	                                f->shape[0] = 2, f->shape[1] = 4));
+	REFUSED(field_add(&s, "seg.pgm", PENSTOCK_MASK)->interpolation = PENSTOCK_BICUBIC, "interpolation",
+	        "mask fields");
 }
 
 /* The options of mixing are the loader's, with words of their own. */
@@ -180,7 +187,8 @@ static void mixing_needs_its_alphas(void **state)
 {
 	(void)state;
 	REFUSED(s.o.mix_probability = 0.5, "mix_probability 0.5", "add mixup_alpha or cutmix_alpha");
-	REFUSED((s.o.mixup_alpha = 1, s.o.cutmix_share = 0.7), "cutmix_share 0.7", "add mixup_alpha and cutmix_alpha");
+	REFUSED((s.o.mixup_alpha = 1, s.o.cutmix_share = 0.7), "cutmix_share 0.7",
+	        "add mixup_alpha and cutmix_alpha");
 	TAKEN((s.o.mixup_alpha = 1, s.o.mix_probability = 0.5));
 	TAKEN((s.o.mixup_alpha = s.o.cutmix_alpha = 1, s.o.cutmix_share = 0.7));
 }

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-#include "shard/index.h"
-#include "shard/index_column.h"
+#include "shard/index/index.h"
+#include "shard/shard.h"
 
 static char folder[64];
 

@@ -4,9 +4,8 @@
 
 #include <string.h>
 
-#include "order/permutation.h"
-#include "order/rng.h"
 #include "penstock.h"
+#include "random/random.h"
 
 uint32_t counts[SHARDS];
 uint32_t lengths[SHARDS][16];
@@ -312,8 +311,8 @@ static void own_model(const struct setting *setting, uint32_t rank, struct cours
 		add(&c->sizes, c->rows.n - at < s.batch ? c->rows.n - at : s.batch);
 }
 
-/* Matches rows that have no owner, of homes that are `node` mod `nodes`, with gaps of such ranks, in their orders:
- * with nodes 1 all. */
+/* Matches rows that have no owner, of homes that are `node` mod `nodes`, with gaps of such ranks, in their
+ * orders: with nodes 1 all. */
 static void gaps_fill(const struct setting *s, const uint32_t *lanes, uint32_t n, uint32_t *owner,
         const uint32_t *share, uint32_t *have, uint32_t node, uint32_t nodes)
 {
@@ -330,7 +329,7 @@ static void gaps_fill(const struct setting *s, const uint32_t *lanes, uint32_t n
 		}
 }
 
-/* Who gets the rows of a step, as order/deal.h says. */
+/* Which rank gets the rows of a step, as order/deal.h says. */
 static void deal_model(const struct setting *s, const uint32_t *lanes, uint32_t n, uint32_t *owner)
 {
 	uint32_t share[64], have[64] = {0}, k = s->ranks_per_node > 1 ? s->ranks_per_node : 1;
@@ -496,7 +495,7 @@ bool setting_wanted(const struct setting *s)
 	bool endless = s->steps && !s->repeat;
 	bool longest = s->nmix > 1 && s->mix_end == PENSTOCK_MIX_LONGEST;
 
-	/* NONE does not deal shards anew: a lane may have the empty one alone. */
+	/* NONE does not deal shards again: a lane may have the empty one alone. */
 	return !(
 	        (endless || longest) && (is_barren(s) || (s->order == PENSTOCK_ORDER_NONE && !is_shared(s))));
 }

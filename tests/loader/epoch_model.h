@@ -12,7 +12,7 @@
 #define MOST 4000 /* samples of an epoch */
 #define BLANK UINT32_MAX
 
-/* What the shards hold, filled in by who makes them: a sample is called shard * 100 + place. */
+/* What the shards hold, filled in by their maker: a sample is called shard * 100 + place. */
 extern uint32_t counts[SHARDS];
 extern uint32_t lengths[SHARDS][16];
 uint32_t label_of(uint32_t v);
@@ -58,7 +58,7 @@ void add(struct list *l, uint32_t v);
 /* The epoch's course of one rank. */
 void course_model(const struct setting *s, uint32_t rank, struct course *c);
 
-/* The rows of each step are dealt to the ranks (order/deal.h): always, but with UNEVEN and nothing that needs
+/* The rows of each step are dealt to the ranks (order/order.h): always, but with UNEVEN and nothing that needs
  * lengths, where each rank keeps to its own lanes. */
 bool is_shared(const struct setting *s);
 

@@ -7,7 +7,7 @@
 
 static uint8_t bytes[8192];
 
-/* Runs rank `rank` for so many batches of the first epoch, and saves. Returns the state's bytes. */
+/* Runs rank `rank` for some batches of the first epoch, and saves. Returns the state's bytes. */
 static int run_and_save(const struct setting *s, uint32_t rank, bool bare, uint32_t batches)
 {
 	static struct course have;

@@ -283,7 +283,8 @@ static void options_that_make_no_sense_are_refused(void **state)
 	REFUSED(PENSTOCK_NPY, "json:a", "not for npy", (void)0);
 	REFUSED(PENSTOCK_INT64, "json:a..b", "names and places with dots", (void)0);
 	REFUSED(PENSTOCK_OUTPUT, "x", "an output needs options.transform, which writes it", (void)0);
-	REFUSED(PENSTOCK_OUTPUT, "x", "field x: a ragged output needs max_bytes", s.f[0].ndim = 1, s.o.transform = shout);
+	REFUSED(PENSTOCK_OUTPUT, "x", "field x: a ragged output needs max_bytes", s.f[0].ndim = 1,
+	        s.o.transform = shout);
 #undef REFUSED
 }
 

@@ -69,6 +69,8 @@ static void large_integers_are_compared_exactly(void **state)
 	assert_int_equal(says("a == 9007199254740993", integer(9007199254740993)), 1);
 	assert_int_equal(says("a == 9007199254740993", integer(9007199254740992)), 0);
 	assert_int_equal(says("a > -9007199254740993", integer(-9007199254740992)), 1);
+	assert_int_equal(says("a < 99999999999999999999", integer(INT64_MAX)), 1);
+	assert_int_equal(says("a > -99999999999999999999", integer(INT64_MIN)), 1);
 }
 
 static void texts_are_compared_byte_by_byte(void **state)
@@ -115,6 +117,9 @@ static void a_number_against_a_text_is_an_error(void **state)
 	ps_filter_free(f);
 }
 
+#define EIGHT(c) c c c c c c c c
+#define BRACKETS(c) EIGHT(EIGHT(c)) EIGHT(c)
+
 static void what_is_no_filter_is_refused(void **state)
 {
 	static const char *const texts[] = {"", " ", "a", "a ==", "a == 1.2.3", "a == -", "a == .",
@@ -124,6 +129,12 @@ static void what_is_no_filter_is_refused(void **state)
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
 		assert_int_equal(says(texts[i], integer(1)), -EINVAL);
+	for (int depth = PS_FILTER_MAX_DEPTH - 2; depth < PS_FILTER_MAX_DEPTH + 3; depth++) {
+		char text[2 * PS_FILTER_MAX_DEPTH + 32];
+
+		snprintf(text, sizeof text, "%.*s a == 1 %.*s", depth, BRACKETS("("), depth, BRACKETS(")"));
+		assert_int_equal(says(text, integer(1)), depth < PS_FILTER_MAX_DEPTH ? 1 : -EINVAL);
+	}
 }
 
 int main(void)

@@ -8,9 +8,10 @@
 #include <sys/xattr.h>
 
 #include "make_tar.h"
-#include "order/permutation.h"
-#include "order/plan.h"
-#include "shard/index.h"
+#include "order/order.h"
+#include "random/random.h"
+#include "shard/index/index.h"
+#include "shard/shard.h"
 
 #define SHARDS 3
 #define EACH 7
@@ -192,7 +193,8 @@ static void plans_name_each_ranks_files_once(void **state)
 	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
 	        "\"files\": [\"a.tar\", \"b \\\"q\\\".tar\", \"sub/d.tar\"]}\n");
 	free(text);
-	o.uses = &(struct ps_uses){.shards = (uint32_t[]){3, 2, 0}, .n = 3}; /* of sample numbers: by first use */
+	o.uses = &(struct ps_uses){
+	        .shards = (uint32_t[]){3, 2, 0}, .n = 3}; /* of sample numbers: by first use */
 	text = ps_plan_text(&o, "/m/", 5);
 	assert_string_equal(text,
 	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "

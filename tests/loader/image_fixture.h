@@ -108,7 +108,10 @@ static inline uint8_t *fixture_encode(const struct fixture_jpeg *f, const uint8_
 	c.image_width = f->width;
 	c.image_height = f->height;
 	c.in_color_space = f->in;
-	c.input_components = f->in == JCS_CMYK ? 4 : f->in == JCS_GRAYSCALE ? 1 : f->in == JCS_UNKNOWN ? 2 : 3;
+	c.input_components = f->in == JCS_CMYK        ? 4
+	                     : f->in == JCS_GRAYSCALE ? 1
+	                     : f->in == JCS_UNKNOWN   ? 2
+	                                              : 3;
 	jpeg_set_defaults(&c);
 	jpeg_set_colorspace(&c, f->stored);
 	jpeg_set_quality(&c, f->quality ? f->quality : 90, TRUE);

@@ -21,10 +21,8 @@
 
 #include <jpeglib.h>
 
-#include "image/augment.h"
-#include "image/resize.h"
-#include "image/source.h"
-#include "image/transform.h"
+#include "image/image.h"
+#include "image/picture.h"
 
 #define STRINGIFY_(x) #x
 #define STRINGIFY(x) STRINGIFY_(x)
@@ -53,21 +51,21 @@ static int decode(const char *path, enum ps_pixels pixels, bool orient, const st
 	size_t nbytes;
 	FILE *f = fopen(path, "rb");
 	ps_autofree uint8_t *data = read_all(f, &nbytes);
-	struct ps_source *s = ps_source_new(pixels, orient, &limits);
+	struct ps_image_reader *s = ps_image_reader_new(pixels, orient, &limits);
 	if (f)
 		fclose(f);
-	int rc = !s || !data ? -1 : ps_source_open(s, data, nbytes, &size, &err);
+	int rc = !s || !data ? -1 : ps_image_reader_open(s, data, nbytes, &size, &err);
 	struct ps_region r = part->width ? *part : (struct ps_region){0, 0, size.width, size.height};
 	if (rc == 0)
-		rc = ps_source_start(s, &r, 0, &err);
+		rc = ps_image_reader_start(s, &r, 0, &err);
 	if (rc == 0)
 		printf("%u %u\n", r.width, r.height);
 	for (uint32_t y = 0; rc == 0 && y < r.height; y += rows.n) {
-		rc = ps_source_rows(s, &rows, &err);
+		rc = ps_image_reader_rows(s, &rows, &err);
 		for (uint32_t i = 0; rc == 0 && i < rows.n; i++)
 			fwrite(rows.first + i * rows.stride, ps_pixels_nbytes(pixels), r.width, stdout);
 	}
-	ps_source_free(s);
+	ps_image_reader_free(s);
 	return rc == 0 ? 0 : complain(err.text);
 }
 
@@ -95,7 +93,7 @@ static int resize(char **argv)
 		return complain("out of memory, or too few pixels");
 	ps_resize_source(r, &region);
 	ps_resize_begin(r, &sink);
-	/* The slack behind the last row is still inside read_all()'s memory. */
+	/* The slack after the last row is still inside read_all()'s memory. */
 	for (uint32_t y = region.y; y < region.y + region.height; y++)
 		ps_resize_row(r, rgb + ((size_t)y * n[0] + region.x) * 3);
 	ps_resize_free(r);
@@ -148,10 +146,10 @@ static int pad(const double *x, const struct ps_planes *planes)
 	return write_planes(to, n);
 }
 
-/* Lines of what is drawn for N images of 100 x 80 to 64 x 48: the RandomCrop's left and upper edge with a padding of
- * 10, the erased rectangle (0s: none), the jitter's order, the size of the blur, the sigmas of noise and blur; then of those
- * eight operations (choice.h) 0 or 1 for each, where flips are a group at 0.6, and one of gray, 0.2, blur, 0.4, and
- * noise, 0.2, is done at 0.8. */
+/* Lines of what is drawn for N images of 100 x 80 to 64 x 48: the RandomCrop's left and upper edge with a
+ * padding of 10, the erased rectangle (0s: none), the jitter's order, the size of the blur, the sigmas of
+ * noise and blur; then of those eight operations (choice.h) 0 or 1 for each, where flips are a group at 0.6,
+ * and one of gray, 0.2, blur, 0.4, and noise, 0.2, is done at 0.8. */
 static int draws(const char *seed, const char *number)
 {
 	struct ps_load_error err = {0};
@@ -176,7 +174,8 @@ static int draws(const char *seed, const char *number)
 	grouped.hflip_probability = grouped.vflip_probability = 0.5;
 	grouped.transforms.gray = grouped.transforms.noise = 0.2;
 	grouped.transforms.blur = 0.4;
-	if (ps_choice_parse("apply:0.6=hflip,vflip;one:0.8=gray,blur,noise", &grouped.transforms.groups, &err) < 0)
+	if (ps_choice_parse(
+	            "apply:0.6=hflip,vflip;one:0.8=gray,blur,noise", &grouped.transforms.groups, &err) < 0)
 		return complain(err.text);
 	for (uint64_t i = 0; i < strtoul(number, NULL, 10); i++) {
 		const struct ps_rng_key key = {.seed = strtoul(seed, NULL, 10), .sample = i};
@@ -186,8 +185,8 @@ static int draws(const char *seed, const char *number)
 		ps_transform_draw(&all, &key, &t);
 		bool padded = g.pad.width > 0;
 		printf("%d %d %u %u %u %u %04x %u %f %f", padded ? (int)g.pad.x : (int)g.window_x,
-		        padded ? (int)g.pad.y : (int)g.window_y, t.erased.x0, t.erased.y0, t.erased.x1, t.erased.y1,
-		        t.order, t.blur_size, t.noise_sigma, t.sigma);
+		        padded ? (int)g.pad.y : (int)g.window_y, t.erased.x0, t.erased.y0, t.erased.x1,
+		        t.erased.y1, t.order, t.blur_size, t.noise_sigma, t.sigma);
 		for (int op = 0; op < PS_CHOICE_NOPS; op++)
 			printf(" %d", ps_choice_happens(&grouped, (enum ps_choice_op)op, &key));
 		putchar('\n');

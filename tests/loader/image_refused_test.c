@@ -1,5 +1,5 @@
-/* Files that are no images, or not whole: each is refused in words that name what is wrong, and the decoder goes on with
- * the next. */
+/* Files that are no images, or not whole: each is refused in words that name what is wrong, and the decoder
+ * goes on with the next. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "image/image.h"
-#include "image/source.h"
 #include "tests/loader/image_fixture.h"
 
 static uint8_t *find(uint8_t *data, size_t n, uint8_t marker)
@@ -118,7 +117,8 @@ static void a_jpeg_that_ends_early_is_refused_wherever_it_ends(void **state)
 static void a_jpeg_whose_codes_are_damaged_is_refused(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(8);
-	struct fixture_jpeg f = {.width = 60, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 1, .v = 1, .restart = 2};
+	struct fixture_jpeg f = {
+	        .width = 60, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 1, .v = 1, .restart = 2};
 	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
 	size_t nbytes;
 	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
@@ -153,8 +153,9 @@ static void labels_and_limits(void **state)
 	};
 	struct fixture_jpeg f = {.width = 60, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr};
 	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
-	const struct ps_image_limits limits = {.max_pixels = 1 << 20, .max_scans = 100, .max_memory = 1 << 20};
-	struct ps_source *s = ps_source_new(PS_PIXELS_LABELS, false, &limits);
+	const struct ps_image_limits limits = {
+	        .max_pixels = 1 << 20, .max_scans = 100, .max_memory = 1 << 20};
+	struct ps_image_reader *s = ps_image_reader_new(PS_PIXELS_LABELS, false, &limits);
 	struct ps_image_size size;
 	size_t nbytes;
 	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
@@ -162,28 +163,30 @@ static void labels_and_limits(void **state)
 	(void)state;
 	assert_non_null(s);
 	for (size_t i = 0; i <= PS_ARRAY_LEN(coloured); i++) {
-		const char *says = i ? coloured[i - 1].says : "JPEG: labels must be gray, not of 3 components";
+		const char *says =
+		        i ? coloured[i - 1].says : "JPEG: labels must be gray, not of 3 components";
 
 		err = (struct ps_load_error){0};
-		int r = i ? ps_source_open(s, coloured[i - 1].data, coloured[i - 1].nbytes, &size, &err)
-		          : ps_source_open(s, data, nbytes, &size, &err);
+		int r = i ? ps_image_reader_open(s, coloured[i - 1].data, coloured[i - 1].nbytes, &size, &err)
+		          : ps_image_reader_open(s, data, nbytes, &size, &err);
 		if (r == 0)
-			r = ps_source_start(s, &(struct ps_region){0, 0, size.width, size.height}, 0, &err);
+			r = ps_image_reader_start(s, &(struct ps_region){0, 0, size.width, size.height}, 0, &err);
 		struct ps_image_rows rows;
 		if (r == 0)
-			r = ps_source_rows(s, &rows, &err);
+			r = ps_image_reader_rows(s, &rows, &err);
 		if (r != -EBADMSG || strncmp(err.text, says, strlen(says)) != 0)
 			fail_msg("%d, \"%s\", not \"%s\"", r, err.text, says);
 	}
-	ps_source_free(s);
+	ps_image_reader_free(s);
 }
 
 static void a_jpeg_of_two_components_has_no_colours(void **state)
 {
 	struct fixture_jpeg f = {.width = 60, .height = 40, .in = JCS_UNKNOWN, .stored = JCS_UNKNOWN};
 	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
-	const struct ps_image_limits limits = {.max_pixels = 1 << 20, .max_scans = 100, .max_memory = 1 << 20};
-	struct ps_source *s = ps_source_new(PS_PIXELS_RGB, false, &limits);
+	const struct ps_image_limits limits = {
+	        .max_pixels = 1 << 20, .max_scans = 100, .max_memory = 1 << 20};
+	struct ps_image_reader *s = ps_image_reader_new(PS_PIXELS_RGB, false, &limits);
 	struct ps_image_size size;
 	size_t nbytes;
 	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
@@ -191,9 +194,9 @@ static void a_jpeg_of_two_components_has_no_colours(void **state)
 	(void)state;
 	assert_non_null(s);
 	err = (struct ps_load_error){0};
-	assert_int_equal(ps_source_open(s, data, nbytes, &size, &err), -EBADMSG);
+	assert_int_equal(ps_image_reader_open(s, data, nbytes, &size, &err), -EBADMSG);
 	assert_string_equal(err.text, "JPEG: unknown colour space of 2 components");
-	ps_source_free(s);
+	ps_image_reader_free(s);
 }
 
 int main(void)

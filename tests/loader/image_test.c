@@ -13,10 +13,8 @@
 
 #include <cmocka.h>
 
-#include "image/augment.h"
 #include "image/image.h"
-#include "image/resize.h"
-#include "image/source.h"
+#include "image/picture.h"
 #include "tests/loader/image_fixture.h"
 
 #define BOMB "odd/jpeg-decoder/tests_crashtest_images_imagetestsuite_255015e07b6f9137b53b0f97d67a8aef.jpg"
@@ -69,16 +67,16 @@ static uint8_t *decode_fresh(const struct ps_image_spec *spec, const uint8_t *da
 static void compare_with_parts(const char *name, const uint8_t *data, size_t nbytes)
 {
 	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
-	struct ps_source *source = ps_source_new(PS_PIXELS_RGB, false, &limits);
+	struct ps_image_reader *source = ps_image_reader_new(PS_PIXELS_RGB, false, &limits);
 	struct ps_resize *r = ps_resize_new(PS_RESIZE_PORTABLE);
 	struct ps_image_size size;
 	struct ps_image_rows rows;
-	assert_int_equal(ps_source_open(source, data, nbytes, &size, &err), 0);
+	assert_int_equal(ps_image_reader_open(source, data, nbytes, &size, &err), 0);
 	uint32_t width = size.width, height = size.height;
-	assert_int_equal(ps_source_start(source, &(struct ps_region){0, 0, width, height}, 0, &err), 0);
+	assert_int_equal(ps_image_reader_start(source, &(struct ps_region){0, 0, width, height}, 0, &err), 0);
 	ps_autofree uint8_t *whole = malloc((size_t)width * height * 3 + 4096);
 	for (uint32_t y = 0; y < height; y += rows.n) {
-		assert_int_equal(ps_source_rows(source, &rows, &err), 0);
+		assert_int_equal(ps_image_reader_rows(source, &rows, &err), 0);
 		for (uint32_t i = 0; i < rows.n; i++)
 			memcpy(whole + (size_t)(y + i) * width * 3, rows.first + i * rows.stride,
 			        (size_t)width * 3);
@@ -106,7 +104,7 @@ static void compare_with_parts(const char *name, const uint8_t *data, size_t nby
 		if (memcmp(got, want, ps_image_nbytes(&spec)))
 			fail_msg("%s: form %u differs", name, (unsigned)n);
 	}
-	ps_source_free(source);
+	ps_image_reader_free(source);
 	ps_resize_free(r);
 }
 
@@ -303,24 +301,24 @@ static void exif_orientation_is_not_applied(void **state)
 static uint8_t *decode_upright(const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size)
 {
 	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
-	struct ps_source *source = ps_source_new(PS_PIXELS_RGB, true, &limits);
+	struct ps_image_reader *source = ps_image_reader_new(PS_PIXELS_RGB, true, &limits);
 	struct ps_image_rows rows;
 	uint8_t *rgb = NULL;
 	assert_non_null(source);
-	int rc = ps_source_open(source, data, nbytes, ret_size, &err);
+	int rc = ps_image_reader_open(source, data, nbytes, ret_size, &err);
 	if (rc == 0) {
 		const struct ps_region all = {0, 0, ret_size->width, ret_size->height};
 		rgb = malloc((size_t)all.width * all.height * 3);
 		assert_non_null(rgb);
-		rc = ps_source_start(source, &all, 0, &err);
+		rc = ps_image_reader_start(source, &all, 0, &err);
 		for (uint32_t row = 0; rc == 0 && row < all.height; row += rows.n) {
-			rc = ps_source_rows(source, &rows, &err);
+			rc = ps_image_reader_rows(source, &rows, &err);
 			for (uint32_t i = 0; rc == 0 && i < rows.n; i++)
 				memcpy(rgb + (size_t)(row + i) * all.width * 3, rows.first + i * rows.stride,
 				        (size_t)all.width * 3);
 		}
 	}
-	ps_source_free(source);
+	ps_image_reader_free(source);
 	if (rc < 0)
 		free(ps_steal_ptr(&rgb));
 	return rgb;

@@ -14,14 +14,13 @@
 #include <cmocka.h>
 
 #include "make_tar.h"
-#include "shard/catalogue.h"
-#include "shard/index_file.h"
-#include "shard/index_writer.h"
+#include "shard/index/format.h"
+#include "shard/index/index.h"
 #include "shard/shard.h"
 
 #define SAMPLES 300
 
-/* Sample i has i % 3 + 1 members, of sizes that tell. */
+/* Sample i has i % 3 + 1 members, of distinct sizes. */
 static uint64_t size_of(uint64_t i, uint32_t m)
 {
 	return (i * 7919 + m * 104729) % 100000;
@@ -131,7 +130,8 @@ static void a_catalogue_tells_which_line_is_damaged(void **state)
 	for (int i = 0; i < 2; i++) {
 		int n = snprintf(text, sizeof(text), "%s%s", good, i ? bad : "");
 
-		n += snprintf(text + n, sizeof(text) - (size_t)n, "sum %016jx\n", (uintmax_t)ps_index_sum(0, text, (size_t)n));
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "sum %016jx\n",
+		        (uintmax_t)ps_index_sum(0, text, (size_t)n));
 		assert_int_equal(ps_catalogue_parse("x.psc", text, (size_t)n, &c, &err), i ? -EBADMSG : 0);
 		if (i)
 			assert_non_null(strstr(err.text, "x.psc: damaged, at line 3; fetch it again"));
@@ -214,7 +214,6 @@ static void shard_make(int i, int samples)
 	tar_save(&t, name);
 }
 
-/* A walk can begin where the index says. */
 static void an_index_of_the_shard_itself_is_of_no_longer_one(void **state)
 {
 	struct ps_index_result result;
@@ -228,6 +227,31 @@ static void an_index_of_the_shard_itself_is_of_no_longer_one(void **state)
 	assert_non_null(strstr(err.text, "s0.tar.psx: is of no longer shard"));
 }
 
+/* A shard that was cut short: its index is told from that of others in the folder by how the shard begins. */
+static void the_index_of_a_longer_shard_is_found_in_a_folder(void **state)
+{
+	struct ps_index_result result;
+	struct ps_index *x;
+	struct ps_load_error err;
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(mkdir("indexes", 0700), 0);
+	shard_make(0, 50);
+	shard_make(1, 60);
+	assert_int_equal(ps_index_make("s0.tar", "indexes", NULL, 0, &result, &err), 0);
+	assert_int_equal(ps_index_make("s1.tar", "indexes", NULL, 0, &result, &err), 0);
+	assert_int_equal(ps_index_open_of_longer("s0.tar", "indexes", &x, &err), -ENOENT);
+	assert_int_equal(stat("s0.tar", &st), 0);
+	assert_int_equal(truncate("s0.tar", st.st_size - 2048), 0);
+	if (ps_index_open_of_longer("s0.tar", "indexes", &x, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(ps_index_samples(x), 50);
+	ps_index_close(x);
+	assert_int_equal(ps_index_open_of_longer("s0.tar", NULL, &x, &err), -ENOENT);
+}
+
+/* A walk can begin where the index says. */
 static void a_place_is_where_a_walk_begins(void **state)
 {
 	struct ps_index_result result;
@@ -384,9 +408,11 @@ static void replaced_read(int from, bool lines, const char *want)
 		for (int i = 0; i < 10; i++) {
 			char member[32];
 
-			snprintf(member, sizeof(member), "%c%02d.txt", round == 1 && i >= from ? 'b' : 'a', i);
+			snprintf(
+			        member, sizeof(member), "%c%02d.txt", round == 1 && i >= from ? 'b' : 'a', i);
 			if (lines)
-				fprintf(f, "{\"x\": %0*d}\n", round == 1 && i >= from ? i % 2 + 2 : 3 - i % 2, i);
+				fprintf(f, "{\"x\": %0*d}\n", round == 1 && i >= from ? i % 2 + 2 : 3 - i % 2,
+				        i);
 			else
 				tar_add_text(&t, member, member);
 		}
@@ -543,7 +569,7 @@ static void a_set_keeps_few_open(void **state)
 	ps_indexes_free(xs);
 }
 
-/* So that all of an epoch is decided by the same, also where a shard is made anew meanwhile. */
+/* So that all of an epoch is decided by the same, also if a shard is made again meanwhile. */
 static void a_count_that_was_found_stays(void **state)
 {
 	static char names[SHARDS][32];
@@ -594,7 +620,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_sample_before_the_last_one_is_refused),
 	        cmocka_unit_test(a_catalogue_tells_which_line_is_damaged),
-	        cmocka_unit_test_setup_teardown(an_index_of_the_shard_itself_is_of_no_longer_one, enter, leave),
+	        cmocka_unit_test_setup_teardown(
+	                the_index_of_a_longer_shard_is_found_in_a_folder, enter, leave),
+	        cmocka_unit_test_setup_teardown(
+	                an_index_of_the_shard_itself_is_of_no_longer_one, enter, leave),
 	        cmocka_unit_test(samples_are_found_by_number),
 	        cmocka_unit_test(nothing_of_a_damaged_index_is_given),
 	        cmocka_unit_test_setup_teardown(a_place_is_where_a_walk_begins, enter, leave),

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""penstock-loader index, its files read by what the format's text says (loader/shard/index_format.h)."""
+"""penstock-loader index, its files read by what the format's text says (loader/shard/index/format.h)."""
 import glob
 import gzip
 import hashlib
@@ -297,7 +297,7 @@ def verify_finds_a_shard_that_was_replaced():
         rc, verified, text = verify(*args)
         tap.equal((rc, verified), (1, [True, False, True]))
         assert b"t-001.tar" in text and b"was changed" in text, text
-        # what it says to do mends it
+        # what it says to do repairs it
         advice = text.decode().split("penstock-loader ")[-1].strip().split()
         tap.equal(advice[1:2], ["--force"] if args else ["--catalogue"])
         advice = [a.replace("...", "cls") for a in advice]

@@ -149,7 +149,7 @@ static void each_format_gives_what_the_plain_tar_gives(void **state)
 	}
 }
 
-/* Frames (members) behind each other, with what the formats allow between them. */
+/* Consecutive frames (members), with what the formats allow between them. */
 static void frames_follow_each_other(void **state)
 {
 	static const uint8_t skippable[] = {0x53, 0x2a, 0x4d, 0x18, 5, 0, 0, 0, 1, 2, 3, 4, 5}, zeros[700];
@@ -273,7 +273,7 @@ static void a_wrong_byte_never_passes_unseen(void **state)
 
 			f.data[at] ^= 0x10;
 			res = memory_check(&f, f.n);
-			/* the time in gzip's head, and the like, matter to nobody */
+			/* the time in gzip's head, and the like, do not matter */
 			assert_true(res.bad > 0 || (res.same && res.samples == SAMPLES));
 			f.data[at] ^= 0x10;
 		}

@@ -1,4 +1,5 @@
-/* A libjpeg with which our own entropy decoder does not work: the library decodes, and pixels stay as they are. */
+/* A libjpeg with which our own entropy decoder does not work: the library decodes, and pixels stay as they
+ * are. */
 #include "config.h"
 
 /* The decoder, linked in place of the loader's; its names are not cmocka's. */
@@ -19,8 +20,9 @@ enum ps_huffman_end ps_huffman_mcu(struct ps_huffman *h, int16_t *const *blocks)
 
 #include <cmocka.h>
 
-#include "base/fnv.h"
-#include "image/jpeg.h"
+#include "base/hash.h"
+#include "image/format.h"
+#include "image/image.h"
 #include "tests/loader/image_fixture.h"
 
 enum damage { NONE, PIXELS, WARNING, NOT_CALLED, DAMAGES };
@@ -129,7 +131,7 @@ static void a_decoder_that_fails_its_check_is_not_used(void **state)
 		assert_true(seen[d].version > 0);
 #ifdef PS_JPEG_ENTROPY
 		assert_int_equal(seen[d].ncalls > 0, d == NONE);
-		/* damaged files are told otherwise */
+		/* damaged files are reported differently */
 		assert_int_equal(seen[d].version == seen[NONE].version, d == NONE);
 		assert_string_equal(seen[d].decoder,
 		        d == NONE ? "penstock"

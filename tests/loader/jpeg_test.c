@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "image/jpeg.h"
-#include "image/source.h"
+#include "image/format.h"
+#include "image/image.h"
 #include "tests/loader/image_fixture.h"
 
 #define REGIONS 140 /* of each file; a multiple of 4, 5 and 7 */
@@ -383,7 +383,7 @@ static void bytes_between_segments_and_after_the_end_are_tolerated(void **state)
 	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
 	ps_autofree uint8_t *odd = malloc(nbytes + 20);
 	(void)state;
-	/* Five stray bytes behind the start-of-image and JFIF segments (2 + 18 bytes). */
+	/* Five stray bytes after the start-of-image and JFIF segments (2 + 18 bytes). */
 	memcpy(odd, data, 20);
 	memcpy(odd + 20, "stray", 5);
 	memcpy(odd + 25, data + 20, nbytes - 20);

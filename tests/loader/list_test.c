@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "shard/list.h"
+#include "shard/shard.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -16,10 +16,10 @@ struct row {
 
 static void check_row(const struct row *row)
 {
-	struct ps_list list = {0};
+	struct ps_shard_list list = {0};
 	struct ps_load_error err = {0};
 	char have[4096] = "";
-	int r = ps_list_add(&list, row->pattern, &err);
+	int r = ps_shard_list_add(&list, row->pattern, &err);
 
 	if (!row->names) {
 		if (r != -row->err)
@@ -35,7 +35,7 @@ static void check_row(const struct row *row)
 		}
 		assert_string_equal(have, row->names);
 	}
-	ps_list_fini(&list);
+	ps_shard_list_fini(&list);
 }
 
 static void braces_expand_as_webdataset_spells_them(void **state)
@@ -93,9 +93,12 @@ static void braces_expand_as_webdataset_spells_them(void **state)
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++)
 		check_row(&rows[i]);
-	struct ps_list list = {0};
+	struct ps_shard_list list = {0};
 	struct ps_load_error err = {0};
-	assert_int_equal(ps_list_add(&list, "{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{a,b}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}", &err), -EINVAL);
+	assert_int_equal(
+	        ps_shard_list_add(&list,
+	                "{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{a,b}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}", &err),
+	        -EINVAL);
 	assert_non_null(strstr(err.text, "braces nest deeper than "));
 }
 
@@ -104,7 +107,7 @@ static void list_files_have_a_pattern_a_line(void **state)
 	static const char text[] = "# shards\n\n  a-{0..1}.tar \t\r\nb.tar\nlast.tar";
 	static const char bad[] = "a.tar\nb{.tar\n";
 	char folder[64];
-	struct ps_list list = {0};
+	struct ps_shard_list list = {0};
 	struct ps_load_error err = {0};
 
 	(void)state;
@@ -112,16 +115,16 @@ static void list_files_have_a_pattern_a_line(void **state)
 	file_write("list", text, sizeof(text) - 1);
 	file_write("bad", bad, sizeof(bad) - 1);
 	file_write("none", "#\n", 2);
-	assert_int_equal(ps_list_add(&list, "first.tar", &err), 0);
-	assert_int_equal(ps_list_add(&list, "@list", &err), 0);
+	assert_int_equal(ps_shard_list_add(&list, "first.tar", &err), 0);
+	assert_int_equal(ps_shard_list_add(&list, "@list", &err), 0);
 	assert_int_equal(list.n, 5);
 	assert_string_equal(list.names[1], "a-0.tar");
 	assert_string_equal(list.names[4], "last.tar");
-	assert_int_equal(ps_list_add(&list, "@bad", &err), -EINVAL);
+	assert_int_equal(ps_shard_list_add(&list, "@bad", &err), -EINVAL);
 	assert_non_null(strstr(err.text, "bad:2: "));
-	assert_int_equal(ps_list_add(&list, "@none", &err), -EINVAL);
+	assert_int_equal(ps_shard_list_add(&list, "@none", &err), -EINVAL);
 	assert_int_equal(list.n, 5); /* an error leaves the list as it was */
-	ps_list_fini(&list);
+	ps_shard_list_fini(&list);
 	folder_leave(folder);
 }
 

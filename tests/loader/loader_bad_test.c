@@ -169,7 +169,8 @@ static void what_pictures_masks_and_boxes_hold_is_told(void **state)
 		size_t nbytes;
 		const char *says;
 	} bad[] = {
-	        {SEG, "P5 2 2 65535\n\1\1\1\1\1\1\1\1", 21, "mask: has labels that u8 cannot hold; ask for another dtype"},
+	        {SEG, "P5 2 2 65535\n\1\1\1\1\1\1\1\1", 21,
+	                "mask: has labels that u8 cannot hold; ask for another dtype"},
 	        {BOX, "0 0 x 1", 7, "boxes: number 3: "},
 	        {PPM, "RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\2\0\0\0\1\0\0\1\0\0", 30, "WebP: is an animation"},
 	};
@@ -185,9 +186,12 @@ static void what_pictures_masks_and_boxes_hold_is_told(void **state)
 		o.nfields = BOX + 1;
 		o.transform = NULL;
 		o.on_error = PENSTOCK_FAIL;
-		tar_add(&t, "x.ppm", bad[i].at == PPM ? bad[i].data : ppm, bad[i].at == PPM ? bad[i].nbytes : sizeof(ppm) - 1);
-		tar_add(&t, "x.seg", bad[i].at == SEG ? bad[i].data : seg, bad[i].at == SEG ? bad[i].nbytes : sizeof(seg) - 1);
-		tar_add(&t, "x.box", bad[i].at == BOX ? bad[i].data : box, bad[i].at == BOX ? bad[i].nbytes : sizeof(box) - 1);
+		tar_add(&t, "x.ppm", bad[i].at == PPM ? bad[i].data : ppm,
+		        bad[i].at == PPM ? bad[i].nbytes : sizeof(ppm) - 1);
+		tar_add(&t, "x.seg", bad[i].at == SEG ? bad[i].data : seg,
+		        bad[i].at == SEG ? bad[i].nbytes : sizeof(seg) - 1);
+		tar_add(&t, "x.box", bad[i].at == BOX ? bad[i].data : box,
+		        bad[i].at == BOX ? bad[i].nbytes : sizeof(box) - 1);
 		tar_end(&t);
 		tar_save(&t, "held.tar");
 		assert_int_equal(first_failure(&o, "held.tar", &e), -EBADMSG);

@@ -25,20 +25,29 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	static const double weights[] = {1, 2, 3};
 	REFUSED(-EINVAL, "options were not filled by penstock_options_init()", s.o.size = 0);
 	REFUSED(-EINVAL, "field 1 was not filled by penstock_field_init()", s.f[1].size = 0);
-	REFUSED(-EINVAL, "bucket 2: needs order window", s.o.bucket = 2, s.o.order = PENSTOCK_ORDER_PERMUTATION);
-	REFUSED(-EINVAL, "steps and repeat: at most 2^40; skip and take: at most 2^60", s.o.steps = UINT64_C(1) << 41);
+	REFUSED(-EINVAL, "bucket 2: needs order window", s.o.bucket = 2,
+	        s.o.order = PENSTOCK_ORDER_PERMUTATION);
+	REFUSED(-EINVAL, "steps 2199023255552: must be 0 to 1099511627776", s.o.steps = UINT64_C(1) << 41);
+	REFUSED(-EINVAL, "nmix 257: must be 0 to 256", s.o.nmix = 257);
 	REFUSED(-EINVAL, "mix: 3 weights for 1 strings of shards; each string is a dataset and needs one",
 	        s.o.mix = weights, s.o.nmix = 3);
-	REFUSED(-EINVAL, "unknown padding_mode, erase_fill, erase_levels or jitter_order", s.f[0].padding_mode = 99);
+	REFUSED(-EINVAL, "unknown padding_mode, erase_fill, erase_levels or jitter_order",
+	        s.f[0].padding_mode = 99);
 	REFUSED(-EINVAL, "mean must be finite, std 1e-6 to 1e6", s.f[0].dtype = PENSTOCK_F32,
 	        s.f[0].std[1] = 1e-9f);
 	REFUSED(-EINVAL, "field png;JPG: unknown dtype 99", s.f[0].kind = PENSTOCK_MASK, s.f[0].dtype = 99);
-	REFUSED(-EINVAL, "must follow an image field that stands before it", s.f[2].kind = PENSTOCK_MASK, s.f[2].follow = "cls");
-	REFUSED(-ENODEV, "gpu_decode: device fake: JPEGs are decoded on cuda only", s.o.device = "fake", s.o.gpu_decode = 1);
+	REFUSED(-EINVAL, "must follow an image field that stands before it", s.f[2].kind = PENSTOCK_MASK,
+	        s.f[2].follow = "cls");
+	REFUSED(-ENODEV, "gpu_decode: device fake: JPEGs are decoded on cuda only", s.o.device = "fake",
+	        s.o.gpu_decode = 1);
 	REFUSED(-EINVAL, "filter: longer than", s.o.filter = long_text);
 	REFUSED(-EINVAL, "filter \"a ==\": at character 5: ", s.o.filter = "a ==");
-	REFUSED(-EINVAL, "numbers: they need order NUMBERS", s.o.numbers = (const int64_t[]){0}, s.o.nnumbers = 1);
-	REFUSED(-EINVAL, "weights: more than 2^40", s.o.sample_weights = weights, s.o.nsample_weights = (UINT64_C(1) << 40) + 1);
+	REFUSED(-EINVAL, "numbers: they need order NUMBERS", s.o.numbers = (const int64_t[]){0},
+	        s.o.nnumbers = 1);
+	REFUSED(-EINVAL, "numbers: they need order NUMBERS", s.o.batch_ends = (const uint64_t[]){1},
+	        s.o.nbatch_ends = 1);
+	REFUSED(-EINVAL, "weights: more than 2^40", s.o.sample_weights = weights,
+	        s.o.nsample_weights = (UINT64_C(1) << 40) + 1);
 	REFUSED(-EINVAL, "batch 0", s.o.batch = 0);
 	REFUSED(-EINVAL, "batch 65537", s.o.batch = 65537);
 	REFUSED(-EINVAL, "depth 1", s.o.depth = 1);
@@ -92,7 +101,7 @@ static void an_older_callers_structs_are_read(void **state)
 	penstock_loader_close(l);
 }
 
-/* A program that was built when the options ended with state_nbytes: nothing behind them is read or written.
+/* A program that was built when the options ended with state_nbytes: nothing after them is read or written.
  */
 static void an_older_callers_options_are_read(void **state)
 {
@@ -120,8 +129,8 @@ static void an_older_callers_options_are_read(void **state)
 	penstock_loader_close(l);
 }
 
-/* A program that was built with a later header, whose structs are longer: members that are not known here must
- * be zero. */
+/* A program that was built with a later header, whose structs are longer: members that are not known here
+ * must be zero. */
 static void a_newer_callers_options_are_read_unless_they_ask_for_more(void **state)
 {
 	enum { MORE = 64 };

@@ -1,7 +1,9 @@
 /* What threads and processes may do with a loader: hold, release, close, ask and fork at any moment. */
 #include "config.h"
 
+#include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/wait.h>
@@ -28,6 +30,100 @@ static void holding_all_batches_fails_and_never_hangs(void **state)
 	penstock_batch_release(held[1]); /* in any order */
 	assert_int_equal(penstock_loader_next(l, &extra, NULL), 1);
 	assert_int_equal(batch_hash(0, held[0]), before);
+	penstock_loader_close(l);
+}
+
+/* Signals of the program are handled in threads that it knows. */
+static void no_thread_of_a_loader_takes_signals(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct dirent *entry;
+	unsigned ntasks = 0;
+
+	(void)state;
+	setting_init(&s);
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	DIR *tasks = opendir("/proc/self/task");
+	assert_non_null(tasks);
+	while ((entry = readdir(tasks))) {
+		char path[300], line[128];
+		unsigned long long blocked = 0;
+
+		if (entry->d_name[0] == '.' || atoi(entry->d_name) == getpid())
+			continue;
+		snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+		FILE *f = fopen(path, "re");
+		if (!f)
+			continue;
+		while (fgets(line, sizeof line, f))
+			(void)sscanf(line, "SigBlk: %llx", &blocked);
+		fclose(f);
+		assert_true(blocked >> (SIGUSR1 - 1) & 1);
+		assert_true(blocked >> (SIGINT - 1) & 1);
+		ntasks++;
+	}
+	closedir(tasks);
+	assert_true(ntasks > 0);
+	penstock_batch_release(b);
+	penstock_loader_close(l);
+}
+
+static void *release_late(void *batch)
+{
+	usleep(20000);
+	penstock_batch_release(batch);
+	return NULL;
+}
+
+static void batches_are_added_while_all_are_held(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l, *plain;
+	struct penstock_batch *held[64], *b;
+	struct penstock_error e;
+	uint64_t want[64];
+	pthread_t thread;
+	int n = 0, r;
+
+	(void)state;
+	setting_init(&s);
+	plain = open_ok(&s.o, pattern, 1);
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(penstock_loader_next(plain, &b, NULL), 1);
+		want[i] = batch_hash(0, b);
+		penstock_batch_release(b);
+	}
+	penstock_loader_close(plain);
+	s.o.depth = 2;
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(penstock_loader_wait_released(l, 0, NULL), 1); /* none is held */
+	for (; n < 2; n++)
+		assert_int_equal(penstock_loader_next(l, &held[n], NULL), 1);
+	assert_int_equal(penstock_loader_wait_released(l, 10, NULL), 0);
+	for (; n < 5; n++) {
+		assert_int_equal(penstock_loader_next(l, &held[n], &e), -EBUSY);
+		assert_int_equal(penstock_loader_add_batch(l, NULL), 0);
+		assert_int_equal(penstock_loader_next(l, &held[n], NULL), 1);
+	}
+	for (int i = 0; i < n; i++)
+		assert_int_equal(batch_hash(0, held[i]), want[i]);
+	assert_int_equal(pthread_create(&thread, NULL, release_late, held[3]), 0);
+	assert_int_equal(penstock_loader_wait_released(l, 3600000, NULL), 1);
+	pthread_join(thread, NULL);
+	assert_int_equal(penstock_loader_next(l, &held[3], NULL), 1);
+	assert_int_equal(penstock_loader_set_epoch(l, 0, NULL), 0); /* what is held stays */
+	assert_int_equal(batch_hash(0, held[0]), want[0]);
+	for (int i = 0; i < n; i++)
+		penstock_batch_release(held[i]);
+	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
+	assert_int_equal(batch_hash(0, b), want[0]);
+	while ((r = penstock_loader_add_batch(l, &e)) == 0)
+		n++;
+	assert_int_equal(r, -ENOBUFS);
+	assert_non_null(strstr(e.text, "has no room for another batch of"));
 	penstock_loader_close(l);
 }
 
@@ -165,6 +261,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(holding_all_batches_fails_and_never_hangs),
+	        cmocka_unit_test(no_thread_of_a_loader_takes_signals),
+	        cmocka_unit_test(batches_are_added_while_all_are_held),
 	        cmocka_unit_test(closing_at_any_moment_neither_hangs_nor_leaks),
 	        cmocka_unit_test(a_forked_child_gets_errors_and_can_close),
 	        cmocka_unit_test(statistics_and_release_may_come_at_any_moment),

@@ -1,4 +1,4 @@
-/* Shards that are not there: told when the loader is opened, of those that this rank reads from where it
+/* Missing shards: reported when the loader is opened, of those that this rank reads from where it
  * begins. */
 #include "config.h"
 
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "make_tar.h"
-#include "missing.h"
+#include "shard_errors.h"
 
 #define MANY (PS_MISSING_LIST + 200)
 #define BATCH 16
@@ -195,7 +195,7 @@ static void another_ranks_shards_may_be_elsewhere(void **state)
 	refused(&s, pattern, "gone-1.tar: No such file or directory (and 1 more of the shards); ");
 }
 
-/* What a state has behind it may be gone. */
+/* Shards before a state may be missing. */
 static void used_up_shards_may_be_gone(void **state)
 {
 	static const char *const shards[] = {"first.tar", "t-0.tar"};

@@ -7,9 +7,9 @@
 #include <sys/xattr.h>
 
 #include "make_tar.h"
-#include "order/numbers.h"
-#include "order/sequence.h"
-#include "shard/index.h"
+#include "order/order.h"
+#include "shard/index/index.h"
+#include "shard/shard.h"
 
 #define SHARDS 3
 #define EACH 7
@@ -94,7 +94,8 @@ static void places_of_batches_have_holes(void **state)
 	assert_int_equal(ps_numbers_array(4, values, 7, less, 2, &a, &err), -EINVAL);
 	assert_string_equal(err.text, "order: its batches hold 5 numbers, but there are 7");
 	assert_int_equal(ps_numbers_array(3, values, 7, ends, 3, &a, &err), -EINVAL);
-	assert_non_null(strstr(err.text, "batch 0 has 4 numbers, but batches have 3 rows at most; raise batch"));
+	assert_non_null(
+	        strstr(err.text, "batch 0 has 4 numbers, but batches have 3 rows at most; raise batch"));
 }
 
 static void other_arrays_have_other_hashes(void **state)

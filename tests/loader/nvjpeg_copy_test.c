@@ -4,8 +4,8 @@
 
 #include <errno.h>
 
-#include "batch/offload.h"
-#include "batch/send.h"
+#include "batch/batch.h"
+#include "batch/parts.h"
 #include "nvjpeg_fixture.h"
 
 #define MAX_BATCHES 64
@@ -79,7 +79,7 @@ static bool is_left_out(const struct sent *s, uint32_t row, uint32_t share)
 	       ps_offload_takes(share, 5, (uint64_t)s->shards[row], (uint64_t)s->samples[row]);
 }
 
-/* Images are the first field of a slot: what lies behind them goes with the last rows that are copied. */
+/* Images are the first field of a slot: what follows them is copied with the last rows. */
 static void less_is_copied(const struct sent *s, const struct sent *whole, uint32_t share)
 {
 	uint64_t left_out = 0, ncopies = 1;

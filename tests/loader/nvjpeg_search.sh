@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Where nvJPEG is looked for, and what is said where there is none; over the stand-ins for it and for the driver.
+# Where nvJPEG is looked for, and what is said where there is none; over the stand-ins for it and for the
+# driver.
 . "$(dirname "$0")/../lib.sh"
 
 lib=$top_builddir/tests/loader/.libs
@@ -27,12 +28,14 @@ bench() {
 		shift
 	done
 	shift
-	env "${env[@]}" penstock-loader bench --device cuda --batch 4 --image 32 --epochs 1 --lanes 1 "$@" "$T/photos.tar" \
+	env "${env[@]}" penstock-loader bench --device cuda --batch 4 --image 32 --epochs 1 --lanes 1 "$@" \
+		"$T/photos.tar" \
 		>"$T/out" 2>"$T/err" || rc=$?
 	echo "$rc"
 }
 
-equal "found where the linker looks: ends well" 0 "$(bench "LD_LIBRARY_PATH=$T/driver:$T/linker" -- --gpu-decode 1 --json)"
+equal "found where the linker looks: ends well" 0 \
+	"$(bench "LD_LIBRARY_PATH=$T/driver:$T/linker" -- --gpu-decode 1 --json)"
 check "and its engine decodes" grep -Eq '"engine_images": [1-9]' "$T/out"
 bench HOME=/nonexistent -- --gpu-decode auto >/dev/null
 if ! grep -q 'decodes nothing: nvJPEG: no libnvjpeg' "$T/out"; then
@@ -46,16 +49,19 @@ else
 	cp -L "$lib/libmocknvjpeg.so" "$T/tv/lib/python3.12/site-packages/torchvision.libs/libnvjpeg.36e11081.so.13"
 	equal "found in torchvision, of a Python that PATH has: ends well" 0 \
 		"$(bench "PATH=$PATH:$T/tv/bin" HOME=/nonexistent -- --gpu-decode 0.5 --json)"
-	check "and it is told which" grep -q '"library": ".*/torchvision.libs/libnvjpeg.36e11081.so.13"' "$T/out"
+	check "and it is told which" grep -q '"library": ".*/torchvision.libs/libnvjpeg.36e11081.so.13"' \
+		"$T/out"
 	equal "found on PYTHONPATH: ends well" 0 \
 		"$(bench "PYTHONPATH=relative:/nonexistent:${venv%%/nvidia/*}" HOME=/nonexistent -- --gpu-decode 0.5 --json)"
 	check "and it is told which" grep -q '"library": ".*/nvidia/nvjpeg/lib/libnvjpeg.so.12"' "$T/out"
 fi
 equal "named: ends well" 0 "$(bench "PENSTOCK_NVJPEG=$venv/libnvjpeg.so.12" -- --gpu-decode 1)"
 check "and the report tells of it" grep -q 'decoded by its engine' "$T/out"
-check_not "a share without nvJPEG: bench fails" test 0 = "$(bench PENSTOCK_NVJPEG=/nonexistent/libnvjpeg.so -- --gpu-decode 1)"
+check_not "a share without nvJPEG: bench fails" test 0 = \
+	"$(bench PENSTOCK_NVJPEG=/nonexistent/libnvjpeg.so -- --gpu-decode 1)"
 check "and says which was not found" grep -q 'PENSTOCK_NVJPEG.*/nonexistent/libnvjpeg.so' "$T/err"
-equal "auto without nvJPEG: the processor decodes" 0 "$(bench PENSTOCK_NVJPEG=/nonexistent/libnvjpeg.so -- --gpu-decode auto)"
+equal "auto without nvJPEG: the processor decodes" 0 \
+	"$(bench PENSTOCK_NVJPEG=/nonexistent/libnvjpeg.so -- --gpu-decode auto)"
 check "and the report says why" grep -q 'the GPU decodes nothing: .*nonexistent' "$T/out"
 check_not "a share beyond 1 is refused" test 0 = "$(bench -- --gpu-decode 2)"
 check "with what it must be" grep -q 'must be auto, or 0 to 1' "$T/err"
@@ -72,7 +78,8 @@ while read -r folder why; do
 		"$(bench "LD_LIBRARY_PATH=$T/driver:$T/$folder:$T/older" -- --gpu-decode 1 --json)"
 	check "$folder: and decodes" grep -Eq '"engine_images": [1-9]' "$T/out"
 	check "$folder: it is told which" grep -q '"library": ".*/older/libnvjpeg.so.12"' "$T/out"
-	check "$folder: and what was refused, and why" grep -Eq "\"refused\": \".*/$folder/libnvjpeg.so.13: $why" "$T/out"
+	check "$folder: and what was refused, and why" grep \
+		-Eq "\"refused\": \".*/$folder/libnvjpeg.so.13: $why" "$T/out"
 done <<'END'
 does-not-start it does not start on this GPU and driver: not initialised
 no-functions it has no nvjpeg
@@ -112,7 +119,8 @@ module.load()
 sys.exit(sys.argv[2] not in open("/proc/self/maps").read())
 END
 py_load() {
-	LD_LIBRARY_PATH=$T/driver:$T/linker "$python" "$T/load.py" "$top_srcdir/loader/python/penstock/nvjpeg.py" \
+	LD_LIBRARY_PATH=$T/driver:$T/linker "$python" "$T/load.py" \
+		"$top_srcdir/loader/python/penstock/nvjpeg.py" \
 		"${venv%%/nvidia/*}" "$@" 2>"$T/err"
 }
 if sanitized "$lib/libmocknvjpeg.so"; then

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "batch/offload.h"
+#include "batch/batch.h"
 #include "nvjpeg_fixture.h"
 
 /* The state says so in the first of its last four words. */
@@ -14,7 +14,7 @@ static bool is_frozen(struct penstock_loader *l, uint8_t saved[static 512], int 
 	return !(saved[*ret_n - 32 + 4] & 1);
 }
 
-/* Batches behind a state are those of the run that it was saved in, before the share was frozen, too. */
+/* Batches after a state are those of the run that it was saved in, before the share was frozen, too. */
 static void a_state_keeps_the_frozen_share(void **state)
 {
 	struct setting s;

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "batch/offload.h"
+#include "batch/batch.h"
 #include "nvjpeg_fixture.h"
 
 /* What libpenstock(3) promises of a real GPU: levels of 255 between its pixels and the processor's, behind a
@@ -202,7 +202,7 @@ static void what_cannot_be_is_refused(void **state)
 	penstock_loader_close(l);
 }
 
-/* Photographs, in full and behind crops, u8. */
+/* Photographs, in full and cropped, u8. */
 static void pixels_are_near_the_processors(void **state)
 {
 	struct penstock_stats st;

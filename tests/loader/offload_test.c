@@ -1,7 +1,7 @@
 /* Which samples the GPU decodes: a pure function; how its share is found. */
 #include "config.h"
 
-#include "batch/offload.h"
+#include "batch/batch.h"
 
 #include <errno.h>
 #include <stdlib.h>

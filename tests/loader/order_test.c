@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "make_tar.h"
-#include "order/rng.h"
+#include "random/random.h"
 
 /* The order of an epoch, made in the simplest way from order.h's text: whole lists, no blocks ahead, no
  * turns. A sample is shard * 1000 + its place in the shard. */
@@ -276,8 +276,10 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	        {{PS_ORDER_WINDOW, 4, 1, 1, 1, 1, 0}, "rank 1 of world 1"},
 	        {{PS_ORDER_WINDOW, 4, 1, 1, 0, 0, 0}, "rank 0 of world 0"},
 	        {{PS_ORDER_WINDOW, 4, 1, 8, 0, 8, 0}, "each rank needs a shard"},
+	        {{PS_ORDER_WINDOW, 4, 1, 5, 0, 5, 0}, "each rank needs a shard"},
 	        {{PS_ORDER_WINDOW, 4, 1, 2, 0, 3, 0}, "lanes 2: fewer than world 3"},
-	        {{PS_ORDER_WINDOW, 4, 1, 4, 0, 1, 0, .homes = 3}, "homes 3: must divide the number of lanes, which is 4"},
+	        {{PS_ORDER_WINDOW, 4, 1, 4, 0, 1, 0, .homes = 3},
+	                "homes 3: must divide the number of lanes, which is 4"},
 	        {{PS_ORDER_WINDOW, 4, 1, 0, 0, 1, 0}, "lanes 0"},
 	        {{PS_ORDER_WINDOW, 4, 1, 16385, 0, 1, 0}, "lanes 16385"},
 	        {{PS_ORDER_WINDOW, 4, 0, 1, 0, 1, 0}, "shuffle window 0"},

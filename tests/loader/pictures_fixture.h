@@ -43,7 +43,7 @@ void setting_init(struct setting *s);
 /* One field more; images of OUT_W x OUT_H x 3 bytes. */
 struct penstock_field *field_add(struct setting *s, const char *name, uint32_t kind);
 
-/* All batches of an epoch of one tensor, one behind the other; the caller frees. */
+/* All batches of an epoch of one tensor, concatenated; the caller frees. */
 uint8_t *epoch_of(const struct setting *s, const char *name, size_t *ret_nbytes);
 
 /* The tensors of two epochs have the same bytes, or not. */

@@ -145,8 +145,8 @@ static void masks_show_what_their_pictures_show(void **state)
 	free(mask);
 }
 
-/* A random crop, whose window reaches over the edges: of the image as it is, resized, and resized to less than the
- * window. */
+/* A random crop, whose window reaches over the edges: of the image as it is, resized, and resized to less
+ * than the window. */
 static void crop_beyond_edges(struct penstock_field *f, uint32_t way, uint32_t mode)
 {
 	f->crop = PENSTOCK_CROP_RANDOM_CROP;
@@ -358,7 +358,8 @@ static void unsound_options_are_named(void **state)
 	REFUSED(f->erase_ratio_min = 2, "erase_ratio 2 to 0");
 	REFUSED(f->erase_fill = 3, "erase_fill");
 	REFUSED(f->jitter_order = 2, "jitter_order");
-	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_x = OUT_W), "padding 72 x 0: must be less than");
+	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_x = OUT_W),
+	        "padding 72 x 0: must be less than");
 	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->resize_width = 99), "resize 99 x 0");
 	REFUSED((f->crop = PENSTOCK_CROP_CENTER, f->resize_width = f->resize_height = 50), "resize 50 x 50");
 	REFUSED(f->groups = "some:0.5=blur", "groups \"some:0.5=blur\": must be");
@@ -380,7 +381,7 @@ static void unsound_options_are_named(void **state)
 	assert_non_null(strstr(error.text, "there is no image"));
 }
 
-/* What came later changes no state of those who do not use it. */
+/* Later options change no state of runs that do not use them. */
 static void other_transforms_refuse_a_state(void **state)
 {
 	struct penstock_loader *loader;

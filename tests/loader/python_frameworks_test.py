@@ -96,7 +96,8 @@ def hugging_face_trainer_trains_on_it():
 
 @tap.test
 def lightning_trains_on_it():
-    # Debian's torch 1.13 cannot import these parts of itself on Python 3.11; Lightning does, and uses nothing of them.
+    # Debian's torch 1.13 cannot import these parts of itself on Python 3.11; Lightning does, and uses nothing
+    # of them.
     unused = types.ModuleType("unused")
     unused.__getattr__ = lambda name: type(name, (), {"__init__": lambda self, *a, **k: None})
     unused.__path__ = []
@@ -141,14 +142,17 @@ def texts_become_tokens_as_the_example_shows():
 def pip_builds_and_installs_it():
     """From the sources as they are unpacked, against a build tree."""
     shutil.copytree(os.path.join(tap.SRC, "loader/python"), "loader/python")
+    shutil.copytree(os.path.join(tap.SRC, "loader/option"), "loader/option")
     shutil.copy(os.path.join(tap.SRC, "loader/penstock.h"), "loader")
     clean = {**tap.clean_environment(), "PENSTOCK_BUILD": tap.BUILD}
     run = dict(capture_output=True, text=True, timeout=200, env=clean)
-    subprocess.run([sys.executable, "-m", "venv", "venv"], check=True, **run)
-    r = subprocess.run(["venv/bin/pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "setuptools"], **run)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "venv"], check=True, **run) # a pip in it takes seconds
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    r = subprocess.run([*pip, "download", "--no-deps", "setuptools"], **run)
     if r.returncode != 0:
         raise tap.Skip("pip has no index to get setuptools from: " + r.stderr[-200:].replace("\n", " "))
-    r = subprocess.run(["venv/bin/pip", "install", "-q", "--disable-pip-version-check", "./loader/python"], **run)
+    pip += ["--python", "venv/bin/python", "install", "./loader/python"]
+    r = subprocess.run(pip, **run)
     tap.equal(r.returncode, 0, r.stdout + r.stderr)
     runtime = tap.sanitizer_runtime(os.path.join(tap.BUILD, "loader/.libs/libpenstock.so"))
     if runtime:
@@ -157,7 +161,7 @@ def pip_builds_and_installs_it():
     code = "import penstock; print(sum(b.rows for b in penstock.Loader('t.tar', 3, penstock.Int('cls'))))"
     r = subprocess.run(["venv/bin/python", "-c", code], **run)
     tap.equal((r.stdout, r.returncode), ("4\n", 0), r.stderr)
-    r = subprocess.run(["venv/bin/pip", "install", "./loader/python"], **{**run, "env": {**clean, "PENSTOCK_BUILD": "/"}})
+    r = subprocess.run(pip, **{**run, "env": {**clean, "PENSTOCK_BUILD": "/"}})
     assert r.returncode != 0 and "run make there" in r.stdout + r.stderr, r.stdout + r.stderr
 
 

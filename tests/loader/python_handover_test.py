@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import warnings
 
 import tap
 
@@ -143,9 +144,9 @@ def fields_of_all_kinds_come_in_their_order():
 @tap.test
 def a_tensor_alone_keeps_its_batch():
     framework("torch")
-    batches = iter(loader(format="torch", depth=2))
+    load = loader(format="torch", depth=2)
+    batches = iter(load)
     held = [next(batches)["label"] for _ in range(2)]
-    raises(penstock.BatchesHeldError, next, batches)
     tap.equal([x.tolist() for x in held], [[0, 1, 2, 3], [4, 5, 6, 7]])
     held.pop(0)
     batch = next(batches)
@@ -154,6 +155,75 @@ def a_tensor_alone_keeps_its_batch():
     tap.equal((held[0].tolist(), label.tolist()), ([4, 5, 6, 7], [8, 9, 10, 11]))
     del label
     batch.release()
+    tap.equal(load.stats()["added_batches"], 0)
+
+
+@tap.test
+def autograd_keeps_more_batches_than_there_are_and_their_bytes_stay():
+    torch = framework("torch")
+    want = reference()
+    loader().close()
+    load = penstock.Loader("t.tar", 1, FIELDS, order="none", format="torch", depth=2)
+    weight = torch.ones((), requires_grad=True)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        losses = [(batch["image"].float() * weight).square().sum() for batch in load]
+    tap.equal(len(losses), 6 * 2)
+    tap.equal([str(w.message).startswith("all 2 batches are held") for w in seen], [True], "one warning")
+    assert load.stats()["added_batches"] >= 10
+    sum(losses).backward()
+    assert abs(float(weight.grad) - 2 * float((want.astype("float64") ** 2).sum())) < 1e-3 * float(weight.grad)
+
+
+@tap.test
+def jax_runs_behind_and_the_loop_goes_on():
+    jax = framework("jax")
+    loader().close()
+    how = {"order": "none", "depth": 2, "repeat": 6}
+    want = [float(numpy.square(b["image"].astype("f8")).sum()) for b in penstock.Loader("t.tar", 1, FIELDS, format="numpy", **how)]
+
+    @jax.jit
+    def step(weight, x):  # takes longer than a batch
+        slow = jax.numpy.full((300, 300), x.ravel()[0])
+        return weight + 1, (x * x).sum() + 0 * (slow @ slow @ slow).sum()
+
+    for copy in False, True:
+        load = penstock.Loader("t.tar", 1, FIELDS, format="jax", copy=copy, **how)
+        weight, losses = jax.numpy.zeros(()), []
+        for batch in load:
+            weight, loss = step(weight, batch["image"])
+            losses.append(loss)
+        tap.equal(len(losses), 72)
+        assert numpy.allclose(numpy.array(losses), want, rtol=1e-4), (losses, want)
+        if copy:
+            tap.equal(load.stats()["added_batches"], 0, "a copy holds none")
+
+
+@tap.test
+def jax_calls_back_while_next_waits():
+    jax = framework("jax")
+    from jax.experimental import io_callback
+    seen = []
+    step = jax.jit(lambda y: io_callback(lambda z: seen.append(numpy.array(z).tolist()), None, y, ordered=True))
+    loader().close()
+    for batch in penstock.Loader("t.tar", 1, FIELDS, order="none", format="jax", depth=2, repeat=4):
+        step(batch["label"])
+    jax.effects_barrier()
+    tap.equal(seen, [[i] for i in range(12)] * 4)
+
+
+@tap.test
+def jax_ends_with_the_interpreter():
+    framework("jax")
+    loader().close()
+    code = ("import penstock, jax\n"
+            "step = jax.jit(lambda x: (x @ x.T).sum() + (jax.numpy.full((900, 900), x[0, 0]) @ jax.numpy.ones((900, 900))).sum())\n"
+            "load = penstock.Loader('t.tar', 1, penstock.Int('cls', dtype='f32'), format='jax', depth=2, repeat=3)\n"
+            "kept = [step(b['cls'].reshape(1, 1)) for b in load]\n"
+            "print(len(kept))\n")
+    for end in ("", "raise SystemExit(3)\n"):
+        r = subprocess.run([sys.executable, "-W", "ignore", "-c", code + end], capture_output=True, text=True, timeout=120)
+        tap.equal((r.stdout, r.returncode), ("36\n", 3 if end else 0), r.stderr)
 
 
 @tap.test

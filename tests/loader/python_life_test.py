@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """The Python package: what lives how long, in which process and thread, and what may go wrong in a program."""
+import ctypes
 import gc
 import gzip
+import io
 import json
 import multiprocessing
 import os
@@ -12,11 +14,13 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import tap
 
 tap.python_package()  # or SKIP
 
+import numpy
 import torch
 
 import penstock
@@ -55,25 +59,152 @@ def a_tensor_keeps_its_memory_and_a_copy_is_free_of_it():
     assert torch.equal(kept[0], want)
 
 
+def warned(load):
+    """All batches of an epoch, and the texts that were warnings."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        batches = list(load)
+    return batches, [str(w.message) for w in seen]
+
+
 @tap.test
-def holding_all_batches_is_an_error_and_not_a_hang():
-    held = iter(loader(depth=2))
-    batches = [next(held), next(held)]
+def more_batches_than_depth_may_be_held():
+    pattern = shards()
+    want = [(b.index, labels([b])) for b in loader(pattern, seed=3)]
+    for format in (None, "numpy", "torch"):
+        load = loader(pattern, seed=3, depth=2, format=format)
+        batches, texts = warned(load)
+        tap.equal([(b.index, labels([b])) for b in batches], want)
+        tap.equal((len(texts), load.stats()["added_batches"] >= len(want) - 2), (1, True), "one warning")
+        assert texts[0].startswith("all 2 batches are held (the oldest, batch 0 of epoch 0") and "copy=True" in texts[0], texts
+        tap.equal(warned(load)[1], [], "now there are enough")
+    tap.equal([i for _, i in zip(loader(pattern), range(3))], [0, 1, 2])
+
+
+@tap.test
+def held_batches_fill_the_budget_and_no_more():
+    pattern = shards()
+    load = penstock.Loader(pattern, 4, [penstock.Image("jpg", 256)], depth=2, memory_budget="40M", order="none")
+    epoch, held = iter(load), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            while True:
+                held.append(next(epoch))
+        except penstock.BatchesHeldError as e:
+            text = str(e)
+    assert 2 < len(held) < 7, len(held)
+    for part in ("all %d batches are held, the oldest (batch 0 of epoch 0) by 2" % len(held), "copy=True", "memory_budget of 40 MiB"):
+        assert part in text, text
+    tap.equal(held[0].index, 0)
+    del held[0]
+    tap.equal(next(epoch).index, len(held) + 1, "and it goes on")
+    view = held[0]["jpg"]
     try:
-        next(held)
-        raise AssertionError("a third batch of two")
-    except penstock.BatchesHeldError as e:
-        assert "all 2 batches are held" in str(e) and "copy=True" in str(e), e
-    tap.equal(batches[0].index, 0)
-    del batches[0]
-    tap.equal(next(held).index, 2)
-    view = batches[0]["image"]
-    try:
-        batches[0].release()
+        held[0].release()
         raise AssertionError("released under a tensor")
     except BufferError:
         pass
-    tap.equal(view.shape, (4, 3, 32, 32))
+    tap.equal(view.shape, (4, 3, 256, 256))
+    tap.make_tar("large.tar", [("%d.bin" % i, bytes(1 << 20)) for i in range(64)])
+    load = penstock.Loader("large.tar", 1, penstock.Bytes("bin"), depth=2, memory_budget="16M", order="none")
+    held = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for batch in load:
+                held.append(batch)
+        raise AssertionError("%d MiB of bytes in a budget of 16" % len(held))
+    except penstock.BatchesHeldError:
+        assert 2 <= len(held) < 16, len(held)
+    budget = penstock.Budget("24M")
+    load = penstock.Loader(pattern, 4, [penstock.Image("jpg", 256)], depth=2, memory_budget="40M", budget=budget)
+    try:
+        warned(load)
+        raise AssertionError("beyond the budget")
+    except penstock.BatchesHeldError as e:
+        assert "budget" in str(e), e
+    load.close()
+    del load
+    tap.equal(budget.used, 0)
+
+
+@tap.test
+def what_is_let_go_meanwhile_is_waited_for():
+    load = loader(depth=2)
+    epoch = iter(load)
+    held = [next(epoch), next(epoch)]
+    timer = threading.Timer(0.03, held.clear)
+    timer.start()
+    tap.equal(next(epoch).index, 2)
+    timer.join()
+    tap.equal(load.stats()["added_batches"], 0)
+    # Several holds of each batch, one at a time, each sooner than next() gives up.
+    held = [[b["image"], b["label"], b] for b in (next(epoch), next(epoch))]
+    del held[0][2], held[1][2]
+
+    def slowly():
+        for _ in range(4):
+            time.sleep(0.06)
+            held[-1].pop()
+            if not held[-1]:
+                held.pop()
+
+    thread = threading.Thread(target=slowly)
+    thread.start()
+    tap.equal(next(epoch).index, 5)
+    thread.join()
+    tap.equal(load.stats()["added_batches"], 0, "holds became fewer all the time")
+
+
+@tap.test
+def a_consumer_lets_go_without_the_interpreter():
+    load = loader(depth=2)
+    epoch = iter(load)
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    managed = []
+    for _ in range(2):
+        capsule = next(epoch)["label"].__dlpack__()
+        managed.append(pointer(capsule, b"dltensor"))
+        rename(capsule, b"used_dltensor")
+    del capsule
+    # struct DLManagedTensor: the deleter is its last member. CFUNCTYPE calls without the GIL, as XLA's
+    # threads do.
+    deleters = [ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ctypes.c_void_p.from_address(m + 56).value) for m in managed]
+    lock = threading.Lock()
+
+    def let_go():
+        with lock:  # which the consumer has while it is in next()
+            deleters[0](managed[0])
+
+    thread = threading.Thread(target=let_go)
+    with lock:
+        thread.start()
+        tap.equal(next(epoch).index, 2)
+    thread.join()
+    tap.equal(load.stats()["added_batches"], 1, "a wait that only the consumer could end")
+    load.close()
+    deleters[1](managed[1])
+
+
+@tap.test
+def copies_hold_no_batch():
+    pattern = shards()
+    want = [(b.index, labels([b]), [str(k) for k in b["__key__"]], [bytes(x) for x in b["text"]])
+            for b in loader(pattern, format="numpy")]
+    for format in ("numpy", "torch"):
+        load = loader(pattern, format=format, copy=True, depth=2)
+        batches, texts = warned(load)
+        tap.equal([(b.index, labels([b]), [str(k) for k in b["__key__"]], [bytes(x) for x in b["text"]]) for b in batches], want)
+        tap.equal((texts, load.stats()["added_batches"]), ([], 0))
+        tap.equal([int(x) for b in batches for x in b["__valid__"]], [1] * 30)
+        batches[0].release()
+    tap.make_tar("bad.tar", [("a.cls", b"1"), ("b.cls", b"x"), ("c.cls", b"3")])
+    batch = next(iter(penstock.Loader("bad.tar", 3, penstock.Int("cls"), on_error="skip", format="numpy", copy=True, order="none")))
+    tap.equal((batch.bad, [b["row"] for b in batch.bad_samples()], batch["__valid__"].tolist()), (1, [1], [1, 0, 1]))
 
 
 @tap.test
@@ -125,6 +256,99 @@ def a_broken_off_epoch_is_followed_by_the_next():
         raise AssertionError("an old iterator went on")
     except RuntimeError as e:
         assert "no longer valid" in str(e), e
+
+
+@tap.test
+def a_look_uses_up_nothing():
+    pattern = shards()
+    want = [[(b.epoch, b.index, labels([b])) for b in load] for load in [loader(pattern, seed=3)] for _ in range(2)]
+    load = loader(pattern, seed=3, format="numpy", copy=True)
+    tap.equal(load.element_spec, {"image": ((4, 3, 32, 32), "f32"), "label": ((4,), "i64"), "text": ((4, None), "u8")})
+    tap.equal(labels([load.peek()]), want[0][0][2])
+    seen = []
+    for batch in load:
+        seen.append((batch.epoch, batch.index, labels([batch])))
+        if len(seen) == 3:
+            tap.equal(labels([load.peek()]), want[0][3][2], "the one that comes next")
+            state = load.state_dict()
+    tap.equal(seen, want[0])
+    tap.equal(labels([load.peek()]), want[1][0][2], "of the next epoch")
+    tap.equal([(b.epoch, b.index, labels([b])) for b in load], want[1])
+    again = loader(pattern, seed=3, state=state)
+    tap.equal(labels([again.peek()]), want[0][3][2])
+    tap.equal([(b.epoch, b.index, labels([b])) for b in again], want[0][3:])
+    for i in range(0, 3):
+        tap.equal(tap.run("index", "t-%d.tar" % i).returncode, 0)
+    left = loader(pattern, seed=3)
+    for _ in left:
+        break
+    state = left.state_dict()
+    tap.equal(labels([left.peek()]), want[1][0][2], "an iterator that is gone does not go on")
+    tap.equal(left.state_dict(), state, "and the state is as it was")
+    last = loader(pattern, seed=3, epochs=1)
+    tap.equal([(b.epoch, b.index, labels([b])) for b in last], want[0])
+    tap.equal(last.peek(), None)
+    last = penstock.Image("jpg", size=(8, 16), layout="channels_last")
+    tap.equal(loader(pattern, fields={"image": last}).element_spec["image"].shape, (4, 3, 8, 16))
+    padded = loader(pattern, fields={"text": penstock.Bytes("txt", pad_to="longest")}).element_spec
+    tap.equal((padded["text"].shape, padded["text:mask"].shape, padded["text:lengths"].shape), ((4, None), (4, None), (4,)))
+    fed = loader("t-{0..2}.tar", order=iter([5, 6, 7, 8, 9]), batch=2)
+    tap.equal(fed.element_spec["label"], penstock.Spec((2,), "i64"))
+    try:
+        fed.peek()
+        raise AssertionError("a look at what an iterator gives")
+    except ValueError as e:
+        assert "element_spec" in str(e), e
+    tap.equal(labels(fed), [5, 6, 7, 8, 9])
+
+
+@tap.test
+def an_epoch_left_after_one_batch_is_worth_a_warning():
+    load = loader(format="numpy")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        next(iter(load))
+        next(iter(load))
+        next(iter(load))
+    tap.equal([str(w.message).startswith("epoch 0 was left after one batch, and epoch 1 begins; peek()") for w in seen], [True])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        load = loader(format="numpy", batch=100)
+        for _ in range(2):
+            tap.equal(len(list(load)), 1, "an epoch of one batch")
+        load = loader(format="numpy")
+        next(iter(load))
+        load.set_epoch(0)
+        for _ in load:
+            pass
+    tap.equal([str(w.message) for w in seen], [])
+
+
+def npy(array):
+    file = io.BytesIO()
+    numpy.save(file, array)
+    return file.getvalue()
+
+
+@tap.test
+def rows_of_different_lengths_are_what_their_field_is():
+    fields = {"tokens": penstock.Array("npy", (0,), dtype="i32"), "text": penstock.Text("txt"), "raw": penstock.Bytes("bin")}
+    tap.make_tar("t.tar", [f for i in range(3) for f in (
+        ("%d.npy" % i, npy(numpy.arange(i + 1, dtype="i4"))), ("%d.txt" % i, b"%d" % i * i), ("%d.bin" % i, b"\0" * i))])
+    for format in (None, "numpy", "torch"):
+        for copy in (False, True):
+            batch = next(iter(penstock.Loader("t.tar", 3, fields, order="none", format=format, copy=copy)))
+            tokens = batch["tokens"]
+            tap.equal((tokens.to_list(), batch["text"].to_list(), batch["raw"].to_list()),
+                      ([[0], [0, 1], [0, 1, 2]], ["", "1", "22"], [b"", b"\0", b"\0\0"]))
+            tap.equal(str(tokens[2].dtype).replace("torch.", ""), str(numpy.asarray(tokens.values).dtype))
+            tap.equal(tokens.to_padded(7).tolist(), [[0, 7, 7], [0, 1, 7], [0, 1, 2]])
+            tap.equal(tokens.to_padded(length=2).tolist(), [[0, 0], [0, 1], [0, 1]])
+            tap.equal([row.tolist() for row in tokens.to_nested().unbind()], [[0], [0, 1], [0, 1, 2]])
+    tap.make_tar("j.tar", [("a.json", b'{"x": 1}')])
+    tap.equal(next(iter(penstock.Loader("j.tar", 1, {"meta": penstock.Json("json")}, format="numpy")))["meta"][0], b'{"x": 1}')
+    text = repr(next(iter(loader(format="torch"))))
+    assert text.startswith("penstock.Batch(epoch 0, index 0: image (4, 3, 32, 32) float32, label (4,) int64, text"), text
 
 
 @tap.test

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/resize.h"
+#include "image/picture.h"
 
 #define CASES 150
 #define SIDE 160u

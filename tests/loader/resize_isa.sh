@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every vector unit makes the same bytes: those of this machine and, with a cross compiler and qemu, 64-bit ARM's NEON.
+# Every vector unit makes the same bytes: those of this machine and, with a cross compiler and qemu, 64-bit
+# ARM's NEON.
 . "$(dirname "$0")/../lib.sh"
 
 hash=$top_builddir/tests/loader/resize_hash
@@ -17,7 +18,7 @@ what="NEON on an emulated 64-bit ARM makes what portable C does here"
 if command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null; then
 	image=$top_srcdir/loader/image
 	aarch64-linux-gnu-gcc -static -O2 -std=gnu11 -Wall -Wextra -Werror -ffp-contract=off -I"$top_srcdir" -I"$top_srcdir/loader" \
-		-o "$T/arm" "$top_srcdir/tests/loader/resize_hash.c" "$image/resize.c" "$image/resize_axis.c" \
+		-o "$T/arm" "$top_srcdir/tests/loader/resize_hash.c" "$image/resize.c" \
 		"$image/resize_portable.c" "$image/resize_neon.c" -lm
 	equal "$what" "$want" "$(qemu-aarch64 "$T/arm" neon)"
 	equal "portable C there, too" "$want" "$(qemu-aarch64 "$T/arm" portable)"

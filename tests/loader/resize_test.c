@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "base/half.h"
-#include "image/resize.h"
+#include "base/dtype.h"
+#include "image/picture.h"
 #include "tests/loader/image_fixture.h"
 
 #define GUARD 64
@@ -43,7 +43,7 @@ static void resize(enum ps_resize_cpu cpu, const struct picture *p, const struct
 	ps_resize_free(r);
 }
 
-/* As resize(), into new memory with guard bytes behind; the caller frees. */
+/* As resize(), into new memory with guard bytes after it; the caller frees. */
 static void *resized(enum ps_resize_cpu cpu, const struct picture *p, const struct ps_resize_geometry *g,
         enum ps_interpolation interpolation, enum ps_dtype dtype, enum ps_layout layout)
 {

@@ -1,4 +1,4 @@
-/* The GPU's resize (device/resize_tile.h), compiled for the processor: the same bytes as image/resize.h's. */
+/* The GPU's resize (device/resize_tile.h), compiled for the processor: the same bytes as image/picture.h's. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -10,8 +10,7 @@
 #include <cmocka.h>
 
 #include "device/resize_tile.h"
-#include "image/resize.h"
-#include "image/resize_axis.h"
+#include "image/picture.h"
 #include "tests/loader/image_fixture.h"
 #include "tests/ptx/mock.h"
 

@@ -2,14 +2,16 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "order/rng.h"
+#include "random/random.h"
 
 static const struct ps_rng_key key = {
         .seed = 7, .epoch = 3, .shard = 11, .sample = 1234, .draw = 1, .view = 2};
@@ -160,6 +162,52 @@ static void neighbouring_samples_are_unrelated(void **state)
 		assert_in_range(ones[b], pairs / 2 - 250, pairs / 2 + 250);
 }
 
+static void a_permutation_has_each_number_once(void **state)
+{
+	static const uint64_t sizes[] = {1, 2, 3, 10, 99, 1000, 4097};
+	static bool seen[4097];
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++)
+		for (uint32_t pass = 0; pass < 3; pass++) {
+			struct ps_permutation p;
+
+			ps_permutation_init(&p, sizes[i], 5, 2, pass);
+			memset(seen, 0, sizeof seen);
+			for (uint64_t x = 0; x < sizes[i]; x++) {
+				uint64_t y = ps_permutation_at(&p, x);
+
+				assert_true(y < sizes[i] && !seen[y]);
+				seen[y] = true;
+			}
+		}
+}
+
+/* By the text of random/random.h, written down anew in another language. */
+static void permutations_follow_the_written_definition(void **state)
+{
+	static const struct {
+		uint64_t n, seed, epoch;
+		uint32_t pass;
+		uint64_t images[6];
+	} rows[] = {
+	        {10, 1, 0, 0, {0, 2, 5, 3, 4, 1}},
+	        {10, 1, 1, 0, {0, 2, 9, 5, 6, 1}},
+	        {10, 1, 0, 1, {7, 6, 1, 9, 3, 4}},
+	        {UINT64_C(1) << 40, 7, 3, 2,
+	                {715207477131, 23361667767, 422175711255, 695292687436, 692208826918, 918609051702}},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_permutation p;
+
+		ps_permutation_init(&p, rows[i].n, rows[i].seed, rows[i].epoch, rows[i].pass);
+		for (uint64_t x = 0; x < PS_ARRAY_LEN(rows[i].images); x++)
+			assert_true(ps_permutation_at(&p, x) == rows[i].images[x]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -172,6 +220,8 @@ int main(void)
 	        cmocka_unit_test(below_rejects_what_would_be_biased),
 	        cmocka_unit_test(unit_is_uniform_below_one),
 	        cmocka_unit_test(neighbouring_samples_are_unrelated),
+	        cmocka_unit_test(a_permutation_has_each_number_once),
+	        cmocka_unit_test(permutations_follow_the_written_definition),
 	};
 	return cmocka_run_group_tests_name("rng", tests, NULL, NULL);
 }

@@ -1,14 +1,15 @@
 /* An exact number of draws: every way to count or find them says the same. */
 #include "config.h"
 
-#include "order/select.h"
+#include "order/order.h"
 
 #include <errno.h>
 #include <math.h>
 
 #include "make_tar.h"
-#include "order/rng.h"
-#include "shard/index.h"
+#include "random/random.h"
+#include "shard/index/index.h"
+#include "shard/shard.h"
 
 #define SHARDS 4
 static const int counts[SHARDS] = {5, 256, 1, 600}; /* sums are kept of each 256th sample of a shard */
@@ -18,11 +19,20 @@ static char folder[64];
 static char names[SHARDS][16];
 static char *shards[SHARDS];
 
+#define LARGE 1 /* the sample whose weight is larger than any may be */
+
+/* One of four samples is of the other class. */
+static int class_of(int i)
+{
+	return i % 4 > 0;
+}
+
 static int setup(void **state)
 {
 	(void)state;
 	folder_enter(folder);
 	for (int s = 0; s < SHARDS; s++) {
+		struct ps_column_spec columns[2];
 		struct ps_index_result result;
 		struct ps_load_error err;
 		struct tar t = {0};
@@ -30,13 +40,19 @@ static int setup(void **state)
 
 		for (int i = 0; i < counts[s]; i++) {
 			snprintf(name, sizeof(name), "%d.cls", i);
-			tar_add_text(&t, name, "1");
+			tar_add_text(&t, name, class_of(i) ? "1" : "0");
+			snprintf(name, sizeof(name), "%d.w", i);
+			tar_add_text(&t, name, i == LARGE ? "1e10" : "0.5");
 		}
 		tar_end(&t);
 		snprintf(names[s], sizeof(names[s]), "s-%d.tar", s);
 		shards[s] = names[s];
 		tar_save(&t, names[s]);
-		assert_int_equal(ps_index_make(names[s], NULL, NULL, 0, &result, &err), 0);
+		assert_int_equal(ps_column_spec_parse("label=cls", &columns[0], &err), 0);
+		assert_int_equal(ps_column_spec_parse("w", &columns[1], &err), 0);
+		assert_int_equal(ps_index_make(names[s], NULL, columns, 2, &result, &err), 0);
+		ps_column_spec_fini(&columns[0]);
+		ps_column_spec_fini(&columns[1]);
 	}
 	return 0;
 }
@@ -90,7 +106,8 @@ static void weights_make(uint32_t n, double *ret_weights)
 	struct ps_rng_key key = {.seed = n};
 
 	for (uint32_t i = 0; i < ALL; i++)
-		ret_weights[i] = n == 0 ? 1 : pow(ps_rng_unit(&key, PS_RNG_SAMPLE_DRAW, i), n * 3) * (i % 5 > 0);
+		ret_weights[i] =
+		        n == 0 ? 1 : pow(ps_rng_unit(&key, PS_RNG_SAMPLE_DRAW, i), n * 3) * (i % 5 > 0);
 }
 
 static void totals_are_exact_and_shares_are_rounded(void **state)
@@ -115,7 +132,8 @@ static void totals_are_exact_and_shares_are_rounded(void **state)
 				for (int i = 0; i < ALL; i++) {
 					double share = (double)draws[d] * weights[i] / sum;
 
-					assert_true(times[i] >= floor(share - 1e-6) && times[i] <= ceil(share + 1e-6));
+					assert_true(times[i] >= floor(share - 1e-6) &&
+					            times[i] <= ceil(share + 1e-6));
 				}
 			}
 			ps_select_free(s);
@@ -124,7 +142,8 @@ static void totals_are_exact_and_shares_are_rounded(void **state)
 	ps_indexes_free(indexes);
 }
 
-/* Counting from any copy of any sample on, and passing over any number of draws, agree with going one by one. */
+/* Counting from any copy of any sample on, and passing over any number of draws, agree with going one by
+ * one. */
 static void counts_and_skips_agree_with_steps(void **state)
 {
 	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
@@ -176,6 +195,71 @@ static void counts_and_skips_agree_with_steps(void **state)
 	ps_indexes_free(indexes);
 }
 
+static struct ps_select *column_select(struct ps_indexes *indexes, bool weights)
+{
+	struct ps_load_error err = {0};
+	struct ps_select *s;
+
+	assert_int_equal(ps_select_new(&(struct ps_select_options){.weights = weights ? "w" : NULL,
+	                                       .balance = weights ? NULL : "label",
+	                                       .replacement = weights,
+	                                       .seed = 3,
+	                                       .indexes = indexes,
+	                                       .nshards = SHARDS},
+	                         &s, &err),
+	        0);
+	return s;
+}
+
+/* A sample comes as often as its weight says, by chance, and 65535 times at most. */
+static void weights_of_a_column_are_drawn_anew_in_each_epoch(void **state)
+{
+	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	struct ps_select *s = column_select(indexes, true);
+	static int times[2][ALL];
+	struct ps_select_view *v;
+	struct ps_load_error err;
+	uint64_t left, all = 0;
+
+	(void)state;
+	for (uint64_t epoch = 0; epoch < 2; epoch++)
+		(void)times_take(s, epoch, 0, times[epoch]);
+	assert_memory_not_equal(times[0], times[1], sizeof times[0]);
+	assert_int_equal(times[0][LARGE], PS_SELECT_MAX_TIMES);
+	for (int k = LARGE; k < counts[0]; k++)
+		all += (uint64_t)times[0][k];
+	assert_int_equal(ps_select_open(s, 0, 0, 0, &v, &err), 0);
+	for (uint32_t copy = 0; copy < 4; copy++) {
+		assert_int_equal(ps_select_count(v, LARGE, copy, &left, &err), 0);
+		assert_int_equal(left, all - copy);
+	}
+	ps_select_close(v);
+	ps_select_free(s);
+	ps_indexes_free(indexes);
+}
+
+/* Of the smallest class all come, of the others as many. */
+static void balance_leaves_out_of_the_larger_classes(void **state)
+{
+	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	struct ps_select *s = column_select(indexes, false);
+	static int times[ALL];
+	int all[2] = {0}, come[2] = {0};
+	const int *of = times;
+
+	(void)state;
+	(void)times_take(s, 0, 0, times);
+	for (int i = 0; i < SHARDS; of += counts[i++])
+		for (int k = 0; k < counts[i]; k++) {
+			all[class_of(k)]++;
+			come[class_of(k)] += of[k];
+		}
+	assert_int_equal(come[0], all[0]);
+	assert_in_range(come[1], all[0] * 3 / 4, all[0] * 5 / 4);
+	ps_select_free(s);
+	ps_indexes_free(indexes);
+}
+
 static void independent_draws_have_the_weights_shares(void **state)
 {
 	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
@@ -220,6 +304,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(totals_are_exact_and_shares_are_rounded),
 	        cmocka_unit_test(counts_and_skips_agree_with_steps),
+	        cmocka_unit_test(weights_of_a_column_are_drawn_anew_in_each_epoch),
+	        cmocka_unit_test(balance_leaves_out_of_the_larger_classes),
 	        cmocka_unit_test(independent_draws_have_the_weights_shares),
 	};
 

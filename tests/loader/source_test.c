@@ -1,4 +1,4 @@
-/* Shards that are no tars: lines of text, token streams; indexes left behind by reading; fields by other
+/* Shards that are not tars: lines of text, token streams; indexes written while reading; fields by other
  * names. */
 #include "config.h"
 
@@ -172,7 +172,7 @@ static void windows_overlap_by_a_token(void **state)
 		char *const shards[] = {(char *)(uintptr_t) "t.bin"};
 		struct ps_indexes *xs = ps_indexes_new(shards, 1, NULL);
 
-		ps_indexes_source(xs, PS_SOURCE_AUTO, &o.windows);
+		ps_indexes_source(xs, PS_SHARD_KIND_AUTO, &o.windows);
 		assert_int_equal(ps_indexes_count(xs, 0, &count, NULL), 0);
 		assert_int_equal(count, n);
 		for (uint64_t from = 0; from < n; from += 1 + n / 3) {
@@ -216,7 +216,7 @@ static void half_a_token_is_damage(void **state)
 
 	(void)state;
 	tokens_write("t.bin", 1);
-	ps_indexes_source(xs, PS_SOURCE_TOKENS, &o.windows);
+	ps_indexes_source(xs, PS_SHARD_KIND_TOKENS, &o.windows);
 	assert_int_equal(ps_indexes_count(xs, 0, &count, NULL), 0);
 	shard = shard_open("t.bin", &o);
 	for (; ps_shard_next(shard, &s, NULL) == 1; n++) {
@@ -470,7 +470,7 @@ static bool wants_cls(void *ctx, const char *suffix, size_t len)
 	return len == 3 && memcmp(suffix, "cls", 3) == 0;
 }
 
-/* Large members that nobody wants are not read. */
+/* Large members that no field needs are not read. */
 static void what_nobody_wants_is_passed_over(void **state)
 {
 	enum { LARGE = 1 << 20 };
@@ -626,7 +626,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(what_nobody_wants_is_passed_over, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_stream_shows_the_file, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_packed_member_is_unpacked, enter, leave),
-	        cmocka_unit_test_setup_teardown(shards_whose_index_is_written_are_closed_meanwhile, enter, leave),
+	        cmocka_unit_test_setup_teardown(
+	                shards_whose_index_is_written_are_closed_meanwhile, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_field_may_have_another_name, enter, leave),
 	};
 

@@ -1,5 +1,5 @@
-/* States that a loader must not go on from, each by its words; and those that it must. Shards of equal length, with and
- * without indexes, so that ranks have lanes of their own or a known share. */
+/* States that a loader must not go on from, each by its words; and those that it must. Shards of equal
+ * length, with and without indexes, so that ranks have lanes of their own or a known share. */
 #include "config.h"
 
 #include "penstock.h"
@@ -11,8 +11,9 @@
 #include "make_tar.h"
 
 #include "batches.h"
-#include "shard/index.h"
-#include "shard/index_column.h"
+#include "shard/index/index.h"
+#include "shard/shard.h"
+#include "state.h"
 
 #define SHARDS 4
 #define PER_SHARD 12
@@ -155,7 +156,7 @@ static void index_all(bool make)
 	}
 }
 
-/* The world's ranks had lanes of their own; what each had given cannot be told from one of them. */
+/* The world's ranks had lanes of their own; what each had delivered is not known from one of them. */
 static void ranks_without_counts_do_not_go_on_in_a_world_that_deals_lanes_otherwise(void **state)
 {
 	struct setting s;
@@ -205,8 +206,8 @@ static void another_rank_does_not_go_on_where_lanes_had_begun_to_end(void **stat
 	assert_int_equal(tried, 1);
 }
 
-/* With indexes the samples of all ranks are shared out; without, each had lanes of its own: neither goes on as the
- * other. */
+/* With indexes the samples of all ranks are shared out; without, each had lanes of its own: neither goes on
+ * as the other. */
 static void counts_that_came_or_went_are_refused(void **state)
 {
 	struct setting s;
@@ -256,6 +257,58 @@ static void a_rank_outside_of_its_world_is_damage(void **state)
 	memcpy(bytes + at, (const uint64_t[]){0, 0}, 16);
 	sum_again(n);
 	refused(&s, even, n, EINVAL, "damaged");
+}
+
+static void a_number_of_batches_that_cannot_be_is_damage(void **state)
+{
+	enum { AT_BATCHES = 8 * (2 + PS_STATE_NPRINT + 1) };
+	struct setting s;
+	uint64_t batches;
+	size_t n;
+
+	(void)state;
+	setting_init(&s, 0, 1);
+	n = save_after(&s, even, 2);
+	memcpy(&batches, bytes + AT_BATCHES, sizeof batches);
+	assert_int_equal(le64toh(batches), 2);
+	for (int i = 0; i < 2; i++) {
+		batches = htole64(i ? UINT64_MAX : PS_STATE_MAX_BATCHES + 1);
+		memcpy(bytes + AT_BATCHES, &batches, sizeof batches);
+		sum_again(n);
+		refused(&s, even, n, EINVAL, "damaged");
+	}
+}
+
+/* The state stands in the middle of each shard. */
+static void a_shard_that_was_replaced_since_is_told(void **state)
+{
+	struct setting s;
+	size_t n;
+
+	(void)state;
+	setting_init(&s, 0, 1);
+	n = save_after(&s, even, 2);
+	taken(&s, even, n);
+	for (int i = 0; i < SHARDS; i++)
+		shard_make('s', i, PER_SHARD + LONGER);
+	refused(&s, even, n, ESTALE, "when the state was saved; give the shards of that run");
+	for (int i = 0; i < SHARDS; i++)
+		shard_make('s', i, PER_SHARD);
+	taken(&s, even, n);
+}
+
+static void a_state_of_another_version_is_refused(void **state)
+{
+	enum { AT_VERSIONS = 8 * (2 + 2) };
+	struct setting s;
+	size_t n;
+
+	(void)state;
+	setting_init(&s, 0, 1);
+	n = save_after(&s, even, 1);
+	bytes[AT_VERSIONS] ^= 1;
+	sum_again(n);
+	refused(&s, even, n, ESTALE, "the state is of another version of the library or of libjpeg-turbo");
 }
 
 static void load_only(const struct setting *s, size_t n, const char *change)
@@ -354,7 +407,7 @@ static int rows_of(struct penstock_loader *l, int most_batches, int64_t *ret_row
 	return n;
 }
 
-/* Each sample stands three times behind itself, and blocks begin within the three. */
+/* Each sample comes three times in a row, and blocks begin within the three. */
 static void a_run_goes_on_within_the_copies_of_a_sample(void **state)
 {
 	static int64_t want[MAX_ROWS], have[MAX_ROWS];
@@ -393,6 +446,9 @@ int main(void)
 	        cmocka_unit_test(another_rank_does_not_go_on_where_lanes_had_begun_to_end),
 	        cmocka_unit_test(counts_that_came_or_went_are_refused),
 	        cmocka_unit_test(a_rank_outside_of_its_world_is_damage),
+	        cmocka_unit_test(a_number_of_batches_that_cannot_be_is_damage),
+	        cmocka_unit_test(a_state_of_another_version_is_refused),
+	        cmocka_unit_test(a_shard_that_was_replaced_since_is_told),
 	        cmocka_unit_test(states_are_of_each_option_of_the_fields),
 	        cmocka_unit_test(a_run_goes_on_within_the_copies_of_a_sample),
 	};

@@ -562,7 +562,7 @@ static void states_are_bound_to_what_tells_names_apart_and_not_to_folders(void *
 #define GOES_ON(does, ...)                          \
 	goes_on((const char *const[]){__VA_ARGS__}, \
 	        sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), &run, does)
-	/* Base names that are the same: the folders that tell them apart belong to it. */
+	/* Base names that are the same: the folders that distinguish them belong to it. */
 	run_whole(&run, &s.o, (const char *const[]){"x/a/0.tar", "x/b/0.tar", "x/0.tar"}, 3);
 	GOES_ON(true, "./x/a/0.tar", ".//x/b/../b/./0.tar", "w/../x/0.tar");
 	GOES_ON(false, "x/b/0.tar", "x/a/0.tar", "x/0.tar");

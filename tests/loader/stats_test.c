@@ -1,4 +1,4 @@
-/* What a loader tells of its work and of the data, and what it shares with other loaders. */
+/* What a loader reports of its work and of the data, and what it shares with other loaders. */
 #include "config.h"
 
 #include "penstock.h"

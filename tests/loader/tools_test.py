@@ -641,7 +641,7 @@ def doctor_never_writes_a_partial_sample():
     tap.equal([(s["key"], list(s["fields"])) for s in tap.ls("fixed/case.tar")[0]], [("a", ["jpg", "cls"]), ("b", ["jpg", "cls"])])
     tap.make_tar("clash.tar", [("a.jpg", b"1"), ("a.JPG", b"2")])
     tap.equal(findings("clash.tar", code=1, fix="fixed"), [{"clash": 1}])
-    # What each member alone does not tell: together they are more than a sample may have.
+    # What no member alone shows: together they are more than a sample may have.
     tap.make_tar("m.tar", [("m.%d" % i, b"") for i in range(600)] + [("b.x", b"")] + [("m.x%d" % i, b"") for i in range(600)])
     tap.equal(findings("m.tar", code=1, fix="fixed"), [{"scattered": 1, "refused": 1}])
     tap.equal(sorted(os.listdir("fixed")), ["case.tar"])
@@ -694,7 +694,7 @@ def doctor_decode_finds_what_does_not_decode():
     at = photo.index(b"\xff\xc0") + 9
     tap.make_tar("flip.tar", [("a.jpg", photo[:at] + bytes([photo[at] ^ 0x80]) + photo[at + 1:])])
     assert b"undecodable (1)" in tool("doctor", "--decode", "flip.tar", code=1).stdout
-    # What a loader refuses anyway is told once.
+    # What a loader refuses anyway is reported once.
     sparse_tar("s.tar", "gnu")
     got = json.loads(tool("doctor", "--json", "--decode", "s.tar", code=1).stdout)["findings"]
     tap.equal([(f["kind"], f["count"]) for f in got], [("refused", 1)])

@@ -1,5 +1,6 @@
-/* A whole run of the loader under faults: each allocation fails once, reads come in pieces and are interrupted, a read
- * fails. A run gives the batches of a sound one, or an error that says what is wrong; never other batches. */
+/* A whole run of the loader under faults: each allocation fails once, reads come in pieces and are
+ * interrupted, a read fails. A run gives the batches of a sound one, or an error that says what is wrong;
+ * never other batches. */
 #include "config.h"
 
 #include "loader_fixture.h"
@@ -156,7 +157,7 @@ static void a_read_that_fails_is_an_error_never_another_batch(void **state)
 	fails_at_each(FAULTS_READ, EIO, 2);
 }
 
-/* Before its first byte was read, nobody can have met two versions. */
+/* Before its first byte was read, no reader can have met two versions. */
 static void a_shard_that_is_replaced_before_it_is_read_is_opened_again(void **state)
 {
 	long nsound = 0;

@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-#include "image/spec.h"
+#include "image/image.h"
+#include "image/picture.h"
 
 #define WIDTH 61u
 #define HEIGHT 47u
@@ -46,13 +47,21 @@ static const struct {
                 0x24c05802ad534465},
         {"noise", {.noise = 1, .noise_sigma = 12.5}, 0x8297c5945f708819},
         {"jitter in a random order",
-                {.jitter = 1, .brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1, .jitter_random = true},
+                {.jitter = 1,
+                        .brightness = 0.4,
+                        .contrast = 0.4,
+                        .saturation = 0.4,
+                        .hue = 0.1,
+                        .jitter_random = true},
                 0xbf74462a319f63bc},
         {"blurs", {.blur = 1, .blur_size = 3, .blur_size_max = 9}, 0x9a1d0a524a82a0bb},
         {"noises", {.noise = 1, .noise_sigma = 2, .noise_sigma_max = 30}, 0xe5f952497f6f1aae},
         {"erase", {.erase = 0.8, .erase_level = {10, 20, 30}}, 0x098ad5bc811cf529},
         {"erase by noise",
-                {.erase = 1, .erase_random = true, .erase_level = {124, 116, 104}, .erase_sigma = {58, 57, 57}},
+                {.erase = 1,
+                        .erase_random = true,
+                        .erase_level = {124, 116, 104},
+                        .erase_sigma = {58, 57, 57}},
                 0x42b02516bb5ed263},
         {"all of them or none",
                 {.jitter = 1,
@@ -130,8 +139,8 @@ static void pixels_are_those_of_the_definition(void **state)
 	assert_int_equal(wrong, 0);
 }
 
-/* A move by whole and by half pixels, whose ends lie exactly on the picture's edge: what is outside is `fill`, and
- * nothing beyond the picture is read. */
+/* A move by whole and by half pixels, whose ends lie exactly on the picture's edge: what is outside is
+ * `fill`, and nothing beyond the picture is read. */
 static void what_comes_from_beyond_the_edge_is_fill(void **state)
 {
 	enum { W = 7, H = 5, N = W * H, FILL = 250, BEYOND = 240 };

@@ -1,7 +1,7 @@
 /* Units of work and numbers of threads, as they follow what was measured. */
 #include "config.h"
 
-#include "pipeline/tune.h"
+#include "pipeline/core.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -54,6 +54,9 @@ static void one_slow_unit_does_not_make_the_next_ones_small(void **state)
 	for (n = 1; !ps_cost_is_unit(&c, n, n * 1000); n++)
 		;
 	assert_in_range(n, 25, 100);
+	double before = c.ns_per_weight;
+	ps_cost_learn(&c, 0, 0, 1000000); /* a batch was closed: no row tells of it */
+	assert_true(c.ns_per_weight <= before && c.ns_per_weight >= before);
 }
 
 static void threads_that_wait_are_parked_and_come_back(void **state)
@@ -72,9 +75,11 @@ static void threads_that_wait_are_parked_and_come_back(void **state)
 	for (int i = 0; i < 20; i++)
 		t.now = ps_tune_next(&t, &(struct ps_usage){.idle = 0.01, .starved = 0.5});
 	assert_int_equal(t.now, 16);
-	/* nobody waits for them: no more are started */
+	/* no thread waits for them: no more are started */
 	t.now = 3;
 	assert_int_equal(ps_tune_next(&t, &(struct ps_usage){.idle = 0.01, .starved = 0}), 3);
+	/* these wait themselves for what more of them would not bring */
+	assert_int_equal(ps_tune_next(&t, &(struct ps_usage){.idle = 0.3, .starved = 0.5}), 3);
 	t.fixed = true;
 	assert_int_equal(ps_tune_next(&t, &(struct ps_usage){.idle = 1}), 3);
 }

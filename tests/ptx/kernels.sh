@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The PTX that GPU code is made of gives the CPU's bytes, and does nothing that a GPU would punish: nvcc's text, run on the
-# processor (ptx.h), for each architecture whose text differs.
+# The PTX that GPU code is made of gives the CPU's bytes, and does nothing that a GPU would punish: nvcc's
+# text, run on the processor (ptx.h), for each architecture whose text differs.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-1800} # an interpreter, and sanitizers: long, but it ends
 . "$(dirname "$0")/../lib.sh"
 requires slow
@@ -20,7 +20,7 @@ with() {
 		"$@" >"$T/out" 2>"$T/err"
 }
 
-# report WHAT LEAST PTX COMMAND...: its tests as ours; there are at least so many.
+# report WHAT LEAST PTX COMMAND...: its tests as ours, LEAST at least.
 report() {
 	local what=$1 least=$2 line rc=0
 	shift 2
@@ -72,7 +72,8 @@ for ptx in "${texts[@]}"; do
 	covered >"$T/covered"
 	sed 's/^/# % of instructions that ran: /' "$T/covered"
 	equal "$name: all kernels ran" 18 "$(wc -l <"$T/covered")"
-	# Of some texts nvcc leaves what no arguments reach: rests of loops over multiples of 4, `mix` asked for twice.
+	# Of some texts nvcc leaves what no arguments reach: rests of loops over multiples of 4, `mix` asked
+	# for twice.
 	at_least "$name: and most of their instructions: %" 45 "$(head -n 1 "$T/covered" | cut -d ' ' -f 1)"
 done
 
@@ -83,10 +84,13 @@ broken() {
 	shift 3
 	sed -E "$script" "$newest" >"$T/broken.ptx"
 	check_not "$what: the text changed" cmp -s "$newest" "$T/broken.ptx"
-	ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0 with "$T/broken.ptx" "$@" || rc=$? # a test that fails frees nothing
+	ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0 with "$T/broken.ptx" "$@" ||
+		rc=$? # a test that fails frees nothing
 	check_not "$what: the test fails" test "$rc" = 0
 	check "$what: it is told" grep -q "$error" "$T/err"
 }
 broken "no barriers" '/bar\.sync/d' 'mock_cuda: .*: a race: ' "$top_builddir/tests/ptx/kernels_test"
-broken "products joined with sums" 's/mul\.rn\.f32/mul.f32/' '[1-9][0-9]* without a rounding' "$top_builddir/tests/ptx/kernels_test"
-broken "wider stores" 's/st\.global\.u8/st.global.u16/' 'is not aligned to 2' "$top_builddir/tests/loader/resize_tile_test"
+broken "products joined with sums" 's/mul\.rn\.f32/mul.f32/' '[1-9][0-9]* without a rounding' \
+	"$top_builddir/tests/ptx/kernels_test"
+broken "wider stores" 's/st\.global\.u8/st.global.u16/' 'is not aligned to 2' \
+	"$top_builddir/tests/loader/resize_tile_test"

@@ -191,8 +191,9 @@ static bool enter(struct ptx_run *run, const struct ptx_warp *w, const struct pt
 	return !wrong;
 }
 
-/* Of 1, 2, 4 or 8 bytes, each by a load of that length: a word that is read right after a part of it was written stalls.
- */
+/* Of 1, 2, 4 or 8 bytes, each by a load of that length: a word that is read right after a part of it was
+ * written stalls.
+ * */
 static uint64_t fetched(const uint8_t *p, uint32_t n)
 {
 	uint64_t v;

@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
-# Arguments that make no sense are refused at once, in words that name them, with exit code 2 and nothing made.
+# Arguments that make no sense are refused at once, in words that name them, with exit code 2 and nothing
+# made.
 . "$(dirname "$0")/../lib.sh"
 
 # refused WORDS SCRIPT ARGUMENT...
 refused() {
 	local words=$1 rc=0
 	shift
-	(cd "$T" && timeout -k 5 60 "$top_srcdir/scripts/$1" "${@:2}") >"$T/out" 2>"$T/err" </dev/null || rc=$?
+	(cd "$T" && timeout -k 5 60 "$top_srcdir/scripts/$1" "${@:2}") >"$T/out" 2>"$T/err" </dev/null ||
+		rc=$?
 	equal "$*: exit code" 2 "$rc"
 	check "$*: says '$words'" grep -qF -- "$words" "$T/err"
 	equal "$*: does nothing" "" "$(cat "$T/out")"
 }
 
 for size in abc 0 -1 1x 1e9 inf "" 0.0g; do
-	refused "--size: '$size' is no size such as 500m or 2g" demo --build-dir "$T/build" --no-setup --size "$size"
+	refused "--size: '$size' is no size such as 500m or 2g" demo --build-dir "$T/build" --no-setup \
+		--size "$size"
 done
 refused "--size needs a size" demo --no-setup --size
 refused "unknown option --frobnicate" demo --frobnicate
@@ -34,4 +37,5 @@ for program in bash cat dirname; do ln -s "$(command -v "$program")" "$T/bin/"; 
 rc=0
 PATH=$T/bin "$top_srcdir/scripts/bare-root" >"$T/out" 2>&1 || rc=$?
 equal "bare-root: skips where no root can be made" 77 "$rc"
-check "and says why" grep -Eq '^SKIPPED: scripts/bare-root: (it needs root|debootstrap is not installed)' "$T/out"
+check "and says why" grep -Eq '^SKIPPED: scripts/bare-root: (it needs root|debootstrap is not installed)' \
+	"$T/out"

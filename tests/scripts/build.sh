@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# scripts/build notices installed and upgraded packages; scripts/check refuses a build without the unit tests; .ci/run
-# counts all that ran.
+# scripts/build notices installed and upgraded packages; scripts/check refuses a build without the unit tests;
+# .ci/run counts all that ran.
 . "$(dirname "$0")/../lib.sh"
 requires make cc pkg-config
 
-# A tree of one C file that includes a "system" header; its configure and its Makefile do as little as they can.
+# A tree of one C file that includes a "system" header; its configure and its Makefile do as little as they
+# can.
 tree=$T/tree
 mkdir -p "$tree/scripts" "$T/pkgconfig" "$T/include"
 cp "$top_srcdir"/scripts/{build,check} "$tree/scripts/"
@@ -83,9 +84,12 @@ counted() {
 	"$T/ci/.ci/run" >"$T/out" 2>&1 || rc=$?
 	echo "$(tail -n 1 "$T/out"); $rc"
 }
-equal "both are counted" "5 passed, 0 failed, 1 skipped; 0" "$(counted 'echo 2 passed, 0 failed, 1 skipped' 'echo 3 passed, 0 failed')"
+equal "both are counted" "5 passed, 0 failed, 1 skipped; 0" \
+	"$(counted 'echo 2 passed, 0 failed, 1 skipped' 'echo 3 passed, 0 failed')"
 equal "a failure in the bare root is one" "3 passed, 1 failed, 0 skipped; 1" \
 	"$(counted 'echo 0 passed, 1 failed; exit 1' 'echo 3 passed, 0 failed')"
-equal "so is an end without a count" "2 passed, 1 failed, 0 skipped; 1" "$(counted 'echo 2 passed, 0 failed' 'echo killed; exit 137')"
-equal "no bare root is a skipped test" "3 passed, 0 failed, 1 skipped; 0" "$(counted 'exit 77' 'echo 3 passed, 0 failed')"
+equal "so is an end without a count" "2 passed, 1 failed, 0 skipped; 1" \
+	"$(counted 'echo 2 passed, 0 failed' 'echo killed; exit 137')"
+equal "no bare root is a skipped test" "3 passed, 0 failed, 1 skipped; 0" \
+	"$(counted 'exit 77' 'echo 3 passed, 0 failed')"
 check "which is said aloud" grep -q '^SKIPPED  SKIPPED  SKIPPED' "$T/out"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# scripts/check tells how far it is, counts what tests said, and runs more or less as it is told: over a tree whose two
-# tests are a few lines.
+# scripts/check shows its progress, counts results, and runs more or less as its options say: over a tree
+# whose two tests are a few lines.
 . "$(dirname "$0")/../lib.sh"
 requires make
-unset PENSTOCK_TEST_QUICK PENSTOCK_TEST_LONG MAKEFLAGS MFLAGS TESTS # those of the run that this test is part of
+unset PENSTOCK_TEST_QUICK PENSTOCK_TEST_LONG MAKEFLAGS MFLAGS \
+	TESTS # those of the run that this test is part of
 
 mkdir -p "$T/tree/scripts"
 cp "$top_srcdir/scripts/check" "$T/tree/scripts/"
@@ -31,7 +32,8 @@ chmod +x "$T/tree/scripts/build"
 checked() {
 	local second=$1 rc=0
 	shift
-	SECOND=$second SECONDS_BETWEEN=${SECONDS_BETWEEN-0} "$T/tree/scripts/check" --no-setup --build-dir "$T/build" "$@" \
+	SECOND=$second SECONDS_BETWEEN=${SECONDS_BETWEEN-0} "$T/tree/scripts/check" --no-setup \
+		--build-dir "$T/build" "$@" \
 		>"$T/out" 2>&1 || rc=$?
 	echo "$rc: $(tail -n 1 "$T/out")"
 }
@@ -43,7 +45,8 @@ check "by their names" grep -q 'FAIL: tests/two 1 - c' "$T/out"
 equal "what fails runs again, alone" "0: 2 passed, 0 failed, 1 skipped" "$(checked ONCE)"
 check "and is listed if it passes then" grep -qx '  tests/two' "$T/out"
 checked PASS -j 3 >"$T/last"
-equal "by default nothing is repeated and nothing left out, and three tests run for each -j" "LONG= QUICK= -j9" \
+equal "by default nothing is repeated and nothing left out, and three tests run for each -j" \
+	"LONG= QUICK= -j9" \
 	"$(cat "$T/build/told")"
 checked PASS --quick >"$T/last"
 check "--quick is passed on" grep -q QUICK=1 "$T/build/told"
@@ -62,7 +65,8 @@ PATH=$T/bin:$PATH
 equal "--all fuzzes, and counts that, too" "0: 3 passed, 0 failed, 1 skipped" "$(checked PASS --all)"
 check "--all is passed on" grep -q LONG=1 "$T/build/told"
 
-equal "in a pipe nothing is said of the progress of half a minute" "" "$(grep 'test programs' "$T/out" || true)"
+equal "in a pipe nothing is said of the progress of half a minute" "" \
+	"$(grep 'test programs' "$T/out" || true)"
 export SECOND=PASS SECONDS_BETWEEN=10
 has_terminal || {
 	skip "on a terminal a line says how far it is" "no pseudo-terminal can be had (/dev/pts)"

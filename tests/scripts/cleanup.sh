@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A test leaves nothing behind: no process (nginx, a daemon in a session of its own), no folder; also when it hangs.
+# A test leaves nothing: no process (nginx, a daemon in a session of its own), no folder; also when it
+# hangs.
 . "$(dirname "$0")/../lib.sh"
 requires nginx
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# bash completion offers what the programs take: every command, every option, every value of those that take one of a
-# few; and the programs take what it offers. What they take is seen by asking them to do it, not by their --help alone.
+# bash completion offers what the programs take: every command, every option, every value of those that take
+# one of a few; and the programs take what it offers. What they take is seen by asking them to do it, not by
+# their --help alone.
 . "$(dirname "$0")/../lib.sh"
 
 # shellcheck source=scripts/bash-completion
@@ -11,49 +12,75 @@ _penstock_mounts() { all_penstock_mounts | grep -F "$T/" || true; }
 export PENSTOCK_CONFIG=$T/penstock.conf
 printf '[defaults]\ncache-size = 1G\n[imagenet]\n [ laion-400m ]\n' >"$PENSTOCK_CONFIG"
 
+# Asked once, as the programs' answers do not change.
+eval "ask$(declare -f _penstock_options)"
+declare -A told_options=()
+_penstock_options() {
+	if [[ ${told_options["$*"]-} ]]; then
+		printf '%s\n' "${told_options["$*"]}"
+	else
+		ask_penstock_options "$@"
+	fi
+}
+
 words() { tr -s ' ' '\n' | sort | paste -s -d ' '; } # sorted, in one line
 
 # offered WORD...: what is offered for the last of a line's words.
 offered() {
 	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 	_penstock
-	printf '%s\n' "${COMPREPLY[@]}" | sort | paste -s -d ' '
+	if ((${#COMPREPLY[@]} < 2)); then
+		printf '%s\n' "${COMPREPLY[*]}"
+	else
+		printf '%s\n' "${COMPREPLY[@]}" | sort | paste -s -d ' '
+	fi
 }
 
 # What a program says to its arguments and an option that none has, which keeps it from doing anything.
-answer() { timeout 30 "$@" --no-such-option-at-all 2>&1 </dev/null | head -n 1 || true; }
+answer() {
+	local said
+	said=$(timeout 30 "$@" --no-such-option-at-all 2>&1 </dev/null || true)
+	printf '%s\n' "${said%%$'\n'*}"
+}
+takes() { # WHAT COMMAND...
+	local said
+	said=$(answer "${@:2}")
+	check "$1" [ "${said/no-such-option-at-all/}" != "$said" ]
+}
 
 check_values() { # ARGUMENT PROGRAM COMMAND OPTION
 	local argument=$1 values told
 	shift
 	values=$(offered "$@" "")
 	[[ $argument != *FILE* && $argument != DIR ]] || values=$(cd "$T/nothing" && offered "$@" "")
-	told=$(answer "$@" nix | sed -n "s/.*'nix' is none of \(.*\)/\1/p; s/.*: must be \([^ ]*|[^ ]*\)$/\1/p" | tr ',|' ' ')
-	if [[ $told ]]; then
+	told=$(answer "$@" nix)
+	if [[ $told =~ "'nix' is none of "(.*) || $told =~ ": must be "([^ ]*\|[^ ]*)$ ]]; then
+		told=${BASH_REMATCH[1]//[,|]/ }
 		equal "$*: what it takes is offered" "$(words <<<"$told")" "$values"
 	fi
 	for value in $values; do
-		check "$*: takes $value" grep -q no-such-option-at-all <(answer "$@" "$value")
+		takes "$*: takes $value" "$@" "$value"
 	done
 }
 
 check_options() { # PROGRAM COMMAND
 	local letter name argument said
+	told_options["$*"]=$(_penstock_options "$@")
 	equal "$*: the options of --help are offered" \
 		"$("$@" --help | grep -oE '^ *(-[a-zA-Z], )?--[a-z_-]+' | grep -o -- '--.*' | words)" \
 		"$(offered "$@" --)"
 	while read -r letter name argument; do
 		[[ $name == --* && $name != --help ]] || continue
-		said=$(timeout 30 "$@" "$name" 2>&1 </dev/null || true)
 		if [[ $argument == - ]]; then
-			check "$* $name: there is such an option, without a value" grep -q no-such-option-at-all <(answer "$@" "$name")
+			takes "$* $name: there is such an option, without a value" "$@" "$name"
 		else
-			check "$* $name: there is such an option, with a value" grep -q "needs" <<<"$said"
+			said=$(timeout 30 "$@" "$name" 2>&1 </dev/null || true)
+			check "$* $name: there is such an option, with a value" [ "${said/needs/}" != "$said" ]
 			check_values "$argument" "$@" "$name"
 		fi
 		[[ $letter == - ]] ||
 			check "$* $letter: is the same" test "$(offered "$@" "$name" "")" = "$(offered "$@" "$letter" "")"
-	done < <(_penstock_options "$@")
+	done <<<"${told_options["$*"]}"
 }
 
 mkdir "$T/nothing" "$T/some" "$T/some/folder"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every command that README.md, the EXAMPLES of the pages and --help show runs as printed, against servers on loopback
-# that stand for those it names. A command that cannot run here has a row in `exceptions`, with the reason.
+# Every command that README.md, the EXAMPLES of the pages and --help show runs as printed, against servers on
+# loopback that stand for those it names. A command that cannot run here has a row in `exceptions`, with the
+# reason.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-400}
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
@@ -51,7 +52,8 @@ sys.stdout.write(re.sub(parts, lambda m: places[m[0]], sys.stdin.read()))' <(pla
 # Commands as they are printed: a line each, comments and the ends of lines that go on taken away.
 joined() { sed -e ':a' -e '/[\\|]$/{N;s/ *\\\n */ /;s/|\n */| /;ta}' | sed -E 's/ +# .*//; s/^ +//; /^$/d'; }
 roff() { sed -E 's/\\\(aq/'"'"'/g; s/\\e/\\/g; s/\\-/-/g'; }
-# Indented blocks, but those of Python and of penstock.conf, which are run below; and `penstock COMMAND ARGUMENT...`.
+# Indented blocks, but those of Python and of penstock.conf, which are run below; and `penstock COMMAND
+# ARGUMENT...`.
 readme_commands() {
 	awk '!/^    / {block = 0; n = split($0, part, "`")
 		for (i = 2; i <= n; i += 2) if (part[i] ~ /^penstock(-loader)? [a-z-]+ ./) print part[i]
@@ -65,8 +67,9 @@ block() { # BEGINNING [FILE]: README's indented block with a line that begins so
 		{if (found) exit; text = ""} END {printf "%s", text}' "$top_srcdir/README.md"
 }
 
-# -- What the examples speak of ---------------------------------------------------------------------------------------
+# -- What the examples speak of ------------------------------------------------------------------------------
 
+export PENSTOCK_CACHE_DIR=$T/cache/default # nothing of the machine's own cache
 start_cloud
 start_hub
 mkdir -p "$T"/{www/{train,val,imagenet},nvme,tmp/both,data/{train,imagenet,private,local},etc,work/imagenet/train}
@@ -82,12 +85,15 @@ with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
             tar.addfile(info, io.BytesIO(data))
 PY
 shards() { for name; do ln "$T/one.tar" "$name"; done; }
-shards "$T"/www/train/shard-{000000..000255}.tar "$T"/www/imagenet/train-{000000..001023}.tar "$T"/www/val/{a,b}.tar
+shards "$T"/www/train/shard-{000000..000255}.tar "$T"/www/imagenet/train-{000000..001023}.tar \
+	"$T"/www/val/{a,b}.tar
 shards "$T"/cloud/bucket/{imagenet/val/x.tar,imagenet/train.tar,train/x.tar}
-shards "$T"/data/local/train-{000..127}.tar "$T"/work/{data/train-{000..127},train-{000..127},val,big,all-0,all-1}.tar
+shards "$T"/data/local/train-{000..127}.tar \
+	"$T"/work/{data/train-{000..127},train-{000..127},val,big,all-0,all-1}.tar
 for class in cat dog; do
 	mkdir "$T/work/imagenet/train/$class"
-	for photo in "$top_srcdir"/tests/data/photos/*_00.jpg; do cp "$photo" "$T/work/imagenet/train/$class/"; done
+	for photo in "$top_srcdir"/tests/data/photos/*_00.jpg; do cp "$photo" \
+		"$T/work/imagenet/train/$class/"; done
 done
 cp "$T"/work/imagenet/train/cat/* "$T/work/photos/"
 cp "$T"/work/imagenet/train/cat/* "$T/work/images/"
@@ -99,7 +105,8 @@ point v2 a
 start_nginx
 
 echo "AKIAEXAMPLE hush" >"$T/cloud/keys"
-export AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=hush AWS_REGION=us-east-1 AWS_ENDPOINT_URL_S3=$CLOUD
+export AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=hush AWS_REGION=us-east-1 \
+	AWS_ENDPOINT_URL_S3=$CLOUD
 printf '[training]\naws_access_key_id = AKIAEXAMPLE\naws_secret_access_key = hush\n' >"$HOME/.aws/credentials"
 export STORAGE_EMULATOR_HOST=$CLOUD GCE_METADATA_HOST=$CLOUD_HOST NO_GCE_CHECK=
 echo "X-Token: secret" >"$T/etc/private.header"
@@ -108,13 +115,15 @@ export PENSTOCK_CONFIG=$T/penstock.conf # of this machine's own nothing is seen;
 printf '[defaults]\ncache-dir = %s\nlog = %s\n' "$T/default-cache" "$T/penstock.log" >"$T/defaults"
 unmount_all() {
 	local where
-	while read -r _ where _; do penstock umount "$where" || true; done < <(ps_mounts_below "$T") # what stays fails the next
+	while read -r _ where _; do penstock umount "$where" ||
+		true; done < <(ps_mounts_below "$T") # what stays fails the next
 }
 
-# -- Running them -----------------------------------------------------------------------------------------------------
+# -- Running them --------------------------------------------------------------------------------------------
 
 : >"$T/used"
-# run_example WHERE COMMAND: in $T/run, a copy of $T/work for each document, or for each command of penstock-loader.
+# run_example WHERE COMMAND: in $T/run, a copy of $T/work for each document, or for each command of
+# penstock-loader.
 run_example() {
 	local where=$1 command=$2 row
 	if row=$(grep -F -- "$command	" "$T/exceptions" | awk -F '\t' -v c="$command" '$1 == c {print $2; exit}') && [[ $row ]]; then
@@ -143,7 +152,8 @@ fresh
 readme_commands >"$T/commands"
 at_least "README has commands" 20 "$(wc -l <"$T/commands")"
 while IFS= read -r command <&3; do
-	[[ $command != "penstock-loader "*"/tmp/train" ]] || { is_mounted "$T/tmp/train" || penstock mount "$T/www/val/" "$T/tmp/train"; }
+	[[ $command != "penstock-loader "*"/tmp/train" ]] || { is_mounted "$T/tmp/train" ||
+		penstock mount "$T/www/val/" "$T/tmp/train"; }
 	run_example README "$command"
 done 3<"$T/commands"
 unmount_all
@@ -158,8 +168,10 @@ unmount_all
 for page in penstock penstock-mount penstock-loader penstock.conf; do
 	page=$(echo "$top_srcdir/man/$page".[1-9])
 	while IFS= read -r command <&3; do
-		if [[ $command =~ ^([^ ]+)\ (/[^ ]+)\ penstock\ ([^ ]+)\ 0\ 0$ ]]; then # of fstab, as mount(8) calls it
-			run_example "${page##*/}" "penstock mount ${BASH_REMATCH[1]} ${BASH_REMATCH[2]} -o ${BASH_REMATCH[3]}"
+		if [[ $command =~ ^([^ ]+)\ (/[^ ]+)\ penstock\ ([^ ]+)\ 0\ 0$ ]]; \
+			then # of fstab, as mount(8) calls it
+			run_example "${page##*/}" \
+				"penstock mount ${BASH_REMATCH[1]} ${BASH_REMATCH[2]} -o ${BASH_REMATCH[3]}"
 		elif [[ $page != *.conf.5 ]]; then
 			run_example "${page##*/}" "$command"
 		fi
@@ -175,7 +187,8 @@ for program in penstock penstock-loader; do
 		for name in $("$program" --help | sed -nE '/^Commands:/,/^$/s/^  ([a-z][a-z-]+) +[a-z].*/\1/p'); do "$program" "$name" --help; done
 	} | sed -n '/^Examples:/,/^$/p' | grep '^  ' | joined)
 done
-equal "every exception is of a command that is shown" "$(cut -f 1 "$T/exceptions" | sort -u)" "$(sort -u "$T/used")"
+equal "every exception is of a command that is shown" "$(cut -f 1 "$T/exceptions" | sort -u)" \
+	"$(sort -u "$T/used")"
 
 # README's loop of Penstock's own loader; WebDataset's is run by mount_program_webdataset.sh.
 module=$top_builddir/loader/python/.libs/_penstock.so
@@ -189,6 +202,7 @@ else
 		echo 'import torch; train = lambda image, label: print(tuple(image.shape), label.tolist())'
 		block "import penstock" | here | sed 's/range(90)/range(2)/'
 	} >"$T/readme.py"
-	check "README: its Python" env PYTHONPATH="$T/python" bash -c "cd '$T/run' && '$python' '$T/readme.py' >'$T/readme.out'"
+	check "README: its Python" env PYTHONPATH="$T/python" bash \
+		-c "cd '$T/run' && '$python' '$T/readme.py' >'$T/readme.out'"
 	equal "two epochs of four samples" "(4, 3, 224, 224) [7, 7, 7, 7]" "$(sort -u "$T/readme.out")"
 fi

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# libpenstock(3) has every public function, with the prototype of penstock.h; pages fit into a terminal of 80 columns.
+# libpenstock(3) has every public function, with the prototype of penstock.h; pages fit into a terminal of 80
+# columns.
 . "$(dirname "$0")/../lib.sh"
 
 man=$top_srcdir/man
-# C without comments, in one line, with one blank between words and none beside a parenthesis, a comma or after a star.
+# C without comments, in one line, with one blank between words and none beside a parenthesis, a comma or
+# after a star.
 one_line() {
 	tr '\n' ' ' | sed -E 's|/\*([^*]\|\*+[^*/])*\*+/||g; s/[ \t]+/ /g; s/ ?([(),;]) ?/\1/g; s/ ?\* ?/ */g; s/\* \*/**/g'
 }
 prototypes() {
-	one_line | grep -oE '[a-z][a-z0-9_ ]* \**penstock_[a-z0-9_]+\([^(){};]*\);' | sed -E 's/^(extern|.*;) //' | sort
+	one_line | grep -oE '[a-z][a-z0-9_ ]* \**penstock_[a-z0-9_]+\([^(){};]*\);' |
+		sed -E 's/^(extern|.*;) //' | sort
 }
 # The arguments of .BI, which it puts together without blanks between them.
 join() {
@@ -28,18 +31,22 @@ join() {
 }
 
 prototypes <"$top_srcdir/loader/penstock.h" >"$T/header"
-sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$man/libpenstock.3" | sed 's/\\-/-/g; /#include/d' | join | prototypes >"$T/page"
+sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$man/libpenstock.3" | sed 's/\\-/-/g; /#include/d' | join |
+	prototypes >"$T/page"
 functions=$(sed -nE 's/^\t(penstock_[a-z0-9_]+);$/\1/p' "$top_srcdir/loader/libpenstock.map" | sort)
 at_least "the library has functions" 32 "$(wc -w <<<"$functions")"
-equal "the header has those that the library shows" "$functions" "$(grep -oE 'penstock_[a-z0-9_]+\(' "$T/header" | tr -d '(' | sort)"
+equal "the header has those that the library shows" "$functions" \
+	"$(grep -oE 'penstock_[a-z0-9_]+\(' "$T/header" | tr -d '(' | sort)"
 for function in $functions; do
-	equal "$function is in libpenstock(3) as in the header" "$(grep -w "$function" "$T/header")" "$(grep -w "$function" "$T/page" || true)"
+	equal "$function is in libpenstock(3) as in the header" "$(grep -w "$function" "$T/header")" \
+		"$(grep -w "$function" "$T/page" || true)"
 done
 equal "and no others" "$(cat "$T/header")" "$(cat "$T/page")"
 
 # Nothing was ever taken away: each version of the map but the first one raised both.
 versions=$(grep -c '^PENSTOCK_' "$top_srcdir/loader/libpenstock.map")
-equal "the library's -version-info goes with its versions of functions" "$((versions - 1)):0:$((versions - 1))" \
+equal "the library's -version-info goes with its versions of functions" \
+	"$((versions - 1)):0:$((versions - 1))" \
 	"$(sed -nE 's/.*-version-info ([0-9:]+).*/\1/p' "$top_srcdir/loader/Makemodule.am" | sed -E 's/:[0-9]+:/:0:/')"
 
 for page in libpenstock.3 penstock.1 penstock-loader.1 penstock-mount.1 penstock.conf.5; do
@@ -47,8 +54,10 @@ for page in libpenstock.3 penstock.1 penstock-loader.1 penstock-mount.1 penstock
 		break
 	fi
 	MANWIDTH=80 MANPAGER=cat man --warnings -l "$man/$page" >"$T/text" 2>"$T/err"
-	equal "$page: groff has nothing to say" "" "$(cat "$T/err")" # as of a line that begins with a dot, and is lost
+	equal "$page: groff has nothing to say" "" \
+		"$(cat "$T/err")" # as of a line that begins with a dot, and is lost
 	check "$page is a page" grep -q "^SYNOPSIS" "$T/text"
-	[[ $page == libpenstock.3 || $page == penstock.1 ]] || continue # the others show long lines of other programs
+	[[ $page == libpenstock.3 || $page == penstock.1 ]] ||
+		continue # the others show long lines of other programs
 	equal "$page fits into 80 columns" "" "$(LC_ALL=C.UTF-8 awk 'length > 80' "$T/text")"
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is linked to be installed somewhere is linked again when configure was told another place.
+# What is linked to be installed somewhere is linked again when configure got another prefix.
 . "$(dirname "$0")/../lib.sh"
 requires make
 grep -q '^pkgpyexec_LTLIBRARIES = .' "$top_builddir/Makefile" || skip_all "the Python module is not built"
@@ -9,7 +9,7 @@ grep -q '^pkgpyexec_LTLIBRARIES = .' "$top_builddir/Makefile" || skip_all "the P
 check "the library" grep -q -- "-o loader/libpenstock.la -rpath" "$T/out"
 check "and the Python module that finds it by its place" grep -q -- "-o loader/python/_penstock.la" "$T/out"
 
-# The note, by what configure leaves behind.
+# The note, by the files of configure.
 cp "$top_builddir/config.status" "$T/"
 mkdir "$T/loader"
 note() { (cd "$T" && ./config.status --quiet loader/libdir.stamp); }

@@ -10,8 +10,9 @@ import os
 import re
 import sys
 import warnings
+import weakref
 from collections.abc import Mapping as MappingABC
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from . import _penstock, nvjpeg
 from . import order as _order
@@ -23,6 +24,7 @@ Path = Union[str, "os.PathLike[str]"]
 _OPTIONS, _FIELD_OPTIONS = _penstock.option_names()
 _STATE_VERSION = 1
 _LOST_LINES = 16
+_LONGEST = 0xFFFFFFFF  # PENSTOCK_PAD_LONGEST
 _MISSING_PATHS = 64
 _IS_THE_DATALOADER = (
     "the loader is the DataLoader: iterate over it, without torch.utils.data.DataLoader around it (get() gives samples "
@@ -33,38 +35,95 @@ _OF_ORDER = ("numbers", "batch_ends", "sample_weights")  # made of order= and we
 _OF_EVERY_BATCH = ("__key__", "__valid__", "__shard__", "__sample__")
 
 
+class _Own:
+    """What Ragged asks of a tensor, of a copy of its bytes."""
+
+    def __init__(self, tensor: "_penstock.Tensor", kind: str) -> None:
+        self._bytes = b"" if kind == "array" else tensor.tobytes()
+        self._each = len(self._bytes) // max(len(tensor), 1)
+        self.dtype = tensor.dtype
+
+    def tobytes(self, start: int, stop: int) -> bytes:
+        return self._bytes[start * self._each : stop * self._each]
+
+
 class Ragged:
     """A field whose rows differ in length: row i is values[offsets[i]:offsets[i + 1]].
 
-    Indexing gives a row as bytes (as str where the field is text). values and offsets are tensors of the
+    Indexing gives a row: of a text field as str, of a bytes field as bytes, else as an array of the field's dtype (of the
+    loader's format; NumPy's for JAX, which would compile a slice for each length). values and offsets are tensors of the
     loader's format.
     """
 
-    def __init__(self, values: Any, offsets: Any, raw: "Tuple[_penstock.Tensor, Sequence[int]]", text: bool) -> None:
+    def __init__(self, values: Any, offsets: Any, raw: "Tuple[Union[_penstock.Tensor, _Own], Sequence[int]]", kind: str) -> None:
         self.values = values
         self.offsets = offsets
         self._raw, self._at = raw
-        self._text = text
+        self._kind = kind  # "text", "bytes", "array"
 
     def __len__(self) -> int:
         return len(self._at) - 1
 
-    def __getitem__(self, row: int) -> Union[bytes, str]:
+    def __getitem__(self, row: int) -> Any:
         if row < 0:
             row += len(self)
         if not 0 <= row < len(self):
             raise IndexError("row %d of %d" % (row, len(self)))
-        data = self._raw.tobytes(self._at[row], self._at[row + 1])
-        return data.decode() if self._text else data
+        start, stop = self._at[row], self._at[row + 1]
+        if self._kind == "array":
+            return self._rows()[start:stop]
+        data = self._raw.tobytes(start, stop)
+        return data.decode() if self._kind == "text" else data
 
-    def __iter__(self) -> "Iterator[Union[bytes, str]]":
+    def _rows(self) -> Any:
+        """What can be sliced: values, or NumPy's view of it."""
+        if type(self.values).__module__.partition(".")[0] not in ("jax", "jaxlib", "penstock"):
+            return self.values
+        import numpy
+
+        return numpy.asarray(self.values)
+
+    def __iter__(self) -> "Iterator[Any]":
         return (self[row] for row in range(len(self)))
 
-    def tolist(self) -> "List[Union[bytes, str]]":
-        return list(self)
+    def tolist(self) -> "List[Any]":
+        """The rows: str, bytes, or lists of numbers."""
+        return [row.tolist() for row in self] if self._kind == "array" else list(self)
+
+    to_list = tolist
+
+    def to_padded(self, value: Any = 0, length: Optional[int] = None) -> Any:
+        """An array (of the format that rows have) of all rows, each filled up with `value` to the longest, or to `length`,
+        at which longer ones are cut. Of text and bytes: their u8."""
+        rows = self._rows()
+        longest = max((b - a for a, b in zip(self._at, self._at[1:])), default=0) if length is None else length
+        shape = (len(self), longest) + tuple(rows.shape[1:])
+        if hasattr(rows, "new_full"):  # torch
+            padded = rows.new_full(shape, value)
+        else:
+            padded = sys.modules[type(rows).__module__.partition(".")[0]].full(shape, value, dtype=rows.dtype)  # NumPy, CuPy
+        for row, (a, b) in enumerate(zip(self._at, self._at[1:])):
+            n = min(b - a, longest)
+            padded[row, :n] = rows[a : a + n]
+        return padded
+
+    def to_nested(self) -> Any:
+        """A nested tensor of torch, a copy."""
+        import torch
+
+        rows = self.values if isinstance(self.values, torch.Tensor) else torch.as_tensor(self._rows())
+        return torch.nested.nested_tensor([rows[a:b] for a, b in zip(self._at, self._at[1:])])
 
     def __repr__(self) -> str:
         return "penstock.Ragged(%d rows, %s)" % (len(self), self._raw.dtype)
+
+
+class Spec(NamedTuple):
+    """Of a field of a batch: its shape, with None for a length that differs from row to row or from batch to batch; its
+    dtype, as penstock.Tensor says it."""
+
+    shape: Tuple[Optional[int], ...]
+    dtype: str
 
 
 def _offsets(tensor: "_penstock.Tensor") -> Sequence[int]:
@@ -100,11 +159,25 @@ def _torch_import() -> Tuple[Callable[[Any], Any], bool, Callable[[Any], Any]]:
             getattr(torch._C, "_from_dlpack", torch.from_dlpack))
 
 
+class _Copied:
+    """A tensor in host memory whose consumer gets a copy, made before from_dlpack() returns. JAX's own are made later."""
+
+    def __init__(self, tensor: "_penstock.Tensor") -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self._tensor.__dlpack__(**{**how, "copy": True})
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return self._tensor.__dlpack_device__()
+
+
 def _to_jax(tensor: Any, copy: bool) -> Any:
     import jax
 
-    t = jax.dlpack.from_dlpack(tensor)
-    return t.copy() if copy else t
+    if copy and tensor.__dlpack_device__()[0] != 1:
+        return jax.dlpack.from_dlpack(tensor).copy().block_until_ready()
+    return jax.dlpack.from_dlpack(_Copied(tensor) if copy else tensor)
 
 
 def _to_cupy(tensor: Any, copy: bool) -> Any:
@@ -160,7 +233,7 @@ class Batch(Dict[str, Any]):
     optional integer fields, and "__valid__" 0, so that a loss weighted by it is not touched.
 
     Its memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
-    Loader(copy=True) tensors are the caller's own. On a GPU (device="cuda") the stream that was current when a
+    Loader(copy=True) tensors are the caller's own, and the batch holds no memory of the loader. On a GPU (device="cuda") the stream that was current when a
     tensor was taken waits for the batch, and the memory for what that stream was given before the last tensor
     went; other streams are named by record_stream(). "numpy" gives what was copied there, in host memory. Frameworks that move a batch to a device rebuild it, as
     Batch(dict): that one has the fields alone.
@@ -169,6 +242,8 @@ class Batch(Dict[str, Any]):
     __slots__ = ("_raw", "_loader", "__dict__", "__weakref__")
     _raw: "_penstock.Batch"
     _loader: "Loader"
+    _kept: Optional[Dict[str, Any]] = None  # with copy=True: what belongs to every batch
+    _bad: List[Dict[str, Any]]
 
     @classmethod
     def _of(cls, loader: "Loader", raw: "_penstock.Batch") -> "Batch":
@@ -177,7 +252,18 @@ class Batch(Dict[str, Any]):
         batch._raw = raw
         if loader._plain is None or not raw.fill(batch, loader._plain, loader._take):
             batch._complete()
+        if loader._copy and loader._convert is not _as_is:
+            batch._let_go()
         return batch
+
+    def _let_go(self) -> None:
+        """All is copied: keeps what may still be asked for, and gives the memory back."""
+        self._kept = {name: self._make(name) for name in _OF_EVERY_BATCH}
+        self._bad = self._raw.bad_samples() if self._raw.bad else []
+        try:
+            self._raw.release()
+        except BufferError:  # a framework lets go a little later, on a thread of its own
+            pass
 
     def _complete(self) -> None:
         loader = self._loader
@@ -196,7 +282,7 @@ class Batch(Dict[str, Any]):
 
     def bad_samples(self) -> List[Dict[str, Any]]:
         """A dict (row, shard, key, offset, reason) for each bad sample."""
-        return self._raw.bad_samples()
+        return self._raw.bad_samples() if self._kept is None else list(self._bad)
 
     def release(self) -> None:
         """Gives the memory back now. Tensors that were taken from it must be gone."""
@@ -205,17 +291,20 @@ class Batch(Dict[str, Any]):
 
     def record_stream(self, stream: Any) -> None:
         """Another stream (torch's, CuPy's, or its address) that works with the batch: what it is given from now on
-        waits for the batch, and the batch's memory for what it was given before the release."""
-        self._raw.record_stream(stream)
+        waits for the batch, and the batch's memory for what it was given before the release. Nothing with copy=True:
+        the copies are the framework's own."""
+        if self._kept is None:
+            self._raw.record_stream(stream)
 
     def synchronize(self) -> None:
-        """Waits until the batch has arrived on its device."""
-        self._raw.synchronize()
+        """Waits until the batch has arrived on its device. Nothing with copy=True."""
+        if self._kept is None:
+            self._raw.synchronize()
 
     def __missing__(self, name: str) -> Any:
         if name not in _OF_EVERY_BATCH or not hasattr(self, "_raw"):
             raise KeyError(name)
-        return self._make(name)
+        return self._make(name) if self._kept is None else self._kept[name]
 
     def _make(self, name: str) -> Any:
         raw = self._raw.field(name)
@@ -226,11 +315,18 @@ class Batch(Dict[str, Any]):
                 raw = raw.permute(*range(n - 3), n - 1, n - 3, n - 2)
             return convert(raw, copy)
         values, offsets = raw
-        is_text = name == "__key__" or name in self._loader._texts
-        return Ragged(convert(values, copy), convert(offsets, copy), (values, _offsets(offsets)), is_text)
+        kind = "text" if name == "__key__" else self._loader._kinds.get(name, "array")
+        own = copy and convert is not _as_is
+        return Ragged(
+            convert(values, copy), convert(offsets, copy), (_Own(values, kind) if own else values, _offsets(offsets)), kind)
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
+
+    def __repr__(self) -> str:
+        return "penstock.Batch(epoch %d, index %d: %s)" % (self.epoch, self.index, ", ".join(
+            "%s %r" % (name, value) if isinstance(value, Ragged) or not hasattr(value, "shape")
+            else "%s %s %s" % (name, tuple(value.shape), str(value.dtype).replace("torch.", "")) for name, value in self.items()))
 
 
 def _fields_of(fields: Any) -> Dict[str, Field]:
@@ -307,6 +403,20 @@ def _number_of(version: Union[int, str]) -> int:
     return int.from_bytes(hashlib.sha256(version.encode()).digest()[:8], "little") or 1
 
 
+def _warn(text: str) -> None:
+    frame, level = sys._getframe(), 1
+    while frame.f_back and frame.f_globals is globals():  # the line to blame is the caller's
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
+def _warn_added(batches: int, index: int, epoch: int, holds: int) -> None:
+    """Called by _penstock.Loader.next(), of the first batch that it made beside `depth`."""
+    _warn("all %d batches are held (the oldest, batch %d of epoch %d, by %d tensors, arrays or Batch objects), so there are "
+          "more from now on, within memory_budget. A framework that works asynchronously, as JAX, needs them; else let go "
+          "of batches, or keep copies (copy=True)" % (batches, index, epoch, holds))
+
+
 class _Epoch:
     """The rest of one epoch. Only the newest one of a loader goes on."""
 
@@ -334,6 +444,7 @@ class _Epoch:
         if batch is None:
             self._mark = None
             loader._tell_end()
+            loader._over = True
             loader._current = loader._next_epoch  # that is where it stands, and what a state is of
             raise StopIteration
         return batch
@@ -364,7 +475,8 @@ class Loader:
     format: what tensors come as: "torch", "numpy", "jax", "cupy", or None for penstock.Tensor, which all of
         them take through DLPack. No bytes are copied (but to a device).
     copy: True: tensors are the caller's own. False: they lie in the loader's memory, which is used again once
-        they are gone; holding all `depth` batches (default 4) makes the next one fail, it never hangs.
+        they are gone. While all `depth` batches (default 4) are held the next one waits for a moment, and then takes
+        memory for one more, with one warning; BatchesHeldError is raised when memory_budget is used up.
     columns: names; batches come as tuples of these fields instead of dicts.
     transform: a callable that gets each batch (or tuple) and returns what is handed out.
     transform_version: a number or text that belongs to it: change it with what the callable does. It is in the fingerprint,
@@ -439,7 +551,9 @@ class Loader:
             options.setdefault("ranks_per_node", ranks_per_node(world))
         self._fields = _fields_of(fields)
         self._channels_last = {name for name, field in self._fields.items() if field.channels_last}
-        self._texts = {name for name, field in self._fields.items() if field.kind == "text"}
+        self._kinds = {name: field.kind for name, field in self._fields.items() if field.kind in ("text", "bytes")}
+        self._kinds.update({name: "bytes" for name, field in self._fields.items() if field.kind == "json"
+                            and field.options.get("dtype", "u8") == "u8" and not field.options.get("shape")})
         self._convert = _FORMATS[format]
         self._copy = copy
         self._columns = tuple(columns) if columns is not None else None
@@ -484,7 +598,10 @@ class Loader:
         self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells, and ...
         self._plain: Any = None  # ... which of them Batch.fill() can take for `_take`; None: it is not used
         self._take: Any = None
-        self._newest = object()  # what the newest iterator has, too
+        self._newest = object()  # what the newest iterator has, too, as long as it goes on
+        self._running: Callable[[], Optional[_Epoch]] = lambda: None
+        self._began = 0  # batches before it
+        self._over = True  # it came to its end
         self._next_epoch = int(options.get("epoch") or 0)
         self._told = 0  # shards lost
         self._warned: Set[str] = set()
@@ -511,10 +628,9 @@ class Loader:
     options = property(
         lambda self: dict(self._options),
         doc="The options that were given. There are:\n\n"
-        + "\n".join("  %s%s" % (k, "" if not v else ": " + " | ".join(v)) for k, v in sorted(_OPTIONS.items())
-                    if k not in _OF_ORDER)
+        + "\n".join("  %s: %s" % (k, text) for k, (_, text) in sorted(_OPTIONS.items()) if k not in _OF_ORDER)
         + "\n\nand for each field:\n\n"
-        + "\n".join("  %s%s" % (k, "" if not v else ": " + " | ".join(v)) for k, v in sorted(_FIELD_OPTIONS.items())),
+        + "\n".join("  %s: %s" % (k, text) for k, (_, text) in sorted(_FIELD_OPTIONS.items())),
     )
 
     # -- Epochs -------------------------------------------------------------------------------------------
@@ -523,15 +639,77 @@ class Loader:
         """The rest of the epoch where the loader was just made, resumed or set; else the one after the last
         that was begun."""
         if not self._fresh:
+            self._warn_left()
             self._raw.set_epoch(self._next_epoch)
         self._fresh = False
+        self._over = False
+        self._began = self._raw.stats()["batches"]
         self._newest = object()
         if self._feed:
             self._feed.begin(self._next_epoch)
         epoch = _Epoch(self)
         self._current = self._next_epoch
         self._next_epoch += 1
+        self._running = weakref.ref(epoch)
         return epoch
+
+    def _warn_left(self) -> None:
+        if not self._over and self._raw.stats()["batches"] == self._began + 1:
+            self._warn_once("left", "epoch %d was left after one batch, and epoch %d begins; peek() and element_spec show what "
+                            "batches hold, and use up nothing" % (self._current, self._next_epoch))
+
+    def peek(self) -> Any:
+        """A copy of the batch that comes next, which it still is: of the epoch under way as long as its iterator is there,
+        else the first of the next epoch. None at the end of an epoch. What was read ahead is read again, and
+        stats() and profile() count it."""
+        raw = self._peek()
+        return None if raw is None else self._hand_out(raw)
+
+    @property
+    def element_spec(self) -> Dict[str, Spec]:
+        """The shape and dtype of each field as the next batch has them: a dict of names to Spec. An epoch's last batch may
+        have fewer rows."""
+        raw = self._raw.get([0]) if self._feed else self._peek()
+        if raw is None:
+            raise ValueError("element_spec: the epoch is over")
+        specs = {}
+        for name in self._names or self._learn(raw):
+            tensor = raw.field(name)
+            rows = (int(self._options["batch"]) if self._feed else raw.rows,)
+            if isinstance(tensor, tuple):
+                specs[name] = Spec(rows + (None,) + tensor[0].shape[1:], tensor[0].dtype)
+                continue
+            shape = tensor.shape
+            if name in self._channels_last:
+                shape = shape[:-3] + (shape[-1],) + shape[-3:-1]
+            field, _, what = name.partition(":")
+            longest = self._fields[field].options.get("pad_to") == _LONGEST if field in self._fields else False
+            if longest and what in ("", "mask"):
+                shape = shape[:1] + (None,) + shape[2:]
+            specs[name] = Spec(rows + shape[1:], tensor.dtype)
+        return specs
+
+    def _peek(self) -> Any:
+        if self._feed:
+            raise ValueError("peek: with an `order` that is iterated the next batch is not known before it is taken; "
+                             "element_spec has its shapes")
+        state = self._raw.state_save()
+        try:
+            if not self._fresh and not self._is_running():
+                try:
+                    self._raw.set_epoch(self._next_epoch)
+                except ValueError:  # that was the last one
+                    return None
+            raw = self._raw.next()
+            self._began += raw is not None  # it does not count as one that was handed out
+            return raw
+        finally:
+            self._raw.state_load(state)
+
+    def _is_running(self) -> bool:
+        """The newest iterator is there, and not at the end."""
+        epoch = self._running()
+        return epoch is not None and epoch._mark is self._newest
 
     def _learn(self, raw: "_penstock.Batch") -> List[str]:
         """What batches hold, of the first of them."""
@@ -569,13 +747,9 @@ class Loader:
         return self._transform(batch) if self._transform else batch
 
     def _warn_once(self, what: str, text: str) -> None:
-        if what in self._warned:
-            return
-        self._warned.add(what)
-        frame, level = sys._getframe(), 1
-        while frame.f_back and frame.f_globals is globals():  # the line to blame is the caller's
-            frame, level = frame.f_back, level + 1
-        warnings.warn(text, stacklevel=level)
+        if what not in self._warned:
+            self._warned.add(what)
+            _warn(text)
 
     def _tell_bad(self, raw: "_penstock.Batch") -> None:
         """Logs each shard that was lost since, the first ones by name; warns of the first blank batch."""

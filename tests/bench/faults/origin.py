@@ -57,7 +57,7 @@ class Origin:
         self.etag = {"weak ETag changes": 'W/"v1"', "no ETag and other bytes": None}.get(fault, '"v1"')
         threading.Thread(target=self.accept, daemon=True).start()
 
-    # What the network does -------------------------------------------------------------------------------------
+    # What the network does ----------------------------------------------------------------------------------
 
     def accept(self):
         while not self.stopped.is_set():
@@ -131,7 +131,7 @@ class Origin:
         for s in self.extra:
             s.close()
 
-    # What HTTP does --------------------------------------------------------------------------------------------
+    # What HTTP does -----------------------------------------------------------------------------------------
 
     def serve(self, sock):
         lines = Lines(sock)
@@ -202,7 +202,7 @@ class Origin:
         rq.sock.sendall(head if rq.method == "HEAD" else head + body[:n])
         return body
 
-    # Faults ----------------------------------------------------------------------------------------------------
+    # Faults -------------------------------------------------------------------------------------------------
 
     def hold(self):
         self.stopped.wait(3600)

@@ -1,0 +1,688 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/wait.h>
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include "base/clock.h"
+#include "base/strbuf.h"
+#include "base/url.h"
+#include "credentials/key_source.h"
+#include "credentials/credentials.h"
+
+/* Containers and pods -------------------------------------------------------------------------------- */
+
+/* Keys of a container's or pod's agent (ECS, EKS Pod Identity). */
+
+#define AGENT "http://169.254.170.2"
+#define CONTAINER_TIMEOUT_MS 2000
+#define CONTAINER_TRIES 3
+
+/* Without TLS, a token may go to this machine and to the agents' own addresses only. */
+static bool may_go_unencrypted(const char *host)
+{
+	static const char *const agents[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(agents); i++)
+		if (strcmp(host, agents[i]) == 0)
+			return true;
+	return ps_url_is_loopback(host);
+}
+
+static int find_url(const struct ps_key_context *x, char **ret, struct ps_error *err)
+{
+	const char *relative = ps_key_env(x, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
+	           *full = ps_key_env(x, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+	ps_autourl struct ps_url u = {0};
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	if (relative) {
+		if (relative[0] != '/')
+			return ps_error_set(
+			        err, EINVAL, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI does not begin with /");
+		ps_strbuf_addf(&b, AGENT "%s", relative);
+	} else if (full) {
+		int rc = ps_url_parse(full, &u, err);
+
+		if (rc)
+			return ps_error_prefix(err, rc, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+		if (strcmp(u.scheme, "https") != 0 &&
+		        (strcmp(u.scheme, "http") != 0 || !may_go_unencrypted(u.host)))
+			return ps_error_set(err, EINVAL,
+			        "AWS_CONTAINER_CREDENTIALS_FULL_URI: http:// is for loopback and the agents' "
+			        "own addresses "
+			        "(169.254.170.2, 169.254.170.23, [fd00:ec2::23]) only, not for %s",
+			        u.host);
+		ps_strbuf_add(&b, full);
+	} else {
+		return -ENOENT;
+	}
+	*ret = ps_strbuf_take(&b);
+	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+/* "Authorization: TOKEN", or NULL where none is wanted. */
+static int find_authorization(const struct ps_key_context *x, char **ret, struct ps_error *err)
+{
+	const char *file = ps_key_env(x, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+	           *token = ps_key_env(x, "AWS_CONTAINER_AUTHORIZATION_TOKEN");
+	ps_autosecret char *read = NULL;
+
+	*ret = NULL;
+	if (file) {
+		ps_autofree char *path = ps_key_path(x, file);
+		int rc = path ? ps_key_read_token(path, &read, err)
+		              : ps_error_set(err, ENOMEM, "out of memory");
+
+		if (rc)
+			return rc == -ENOENT
+			               ? ps_error_set(err, EACCES,
+			                         "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: %s: no such file",
+			                         path)
+			               : rc;
+		token = read;
+	}
+	if (!token)
+		return 0;
+	if (strpbrk(token, "\r\n"))
+		return ps_error_set(err, EINVAL, "AWS_CONTAINER_AUTHORIZATION_TOKEN has a line end in it");
+	return asprintf(ret, "Authorization: %s", token) < 0 ? ps_error_set(err, ENOMEM, "out of memory") : 0;
+}
+
+int ps_key_from_container(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+{
+	static const struct ps_key_shape shape = {
+	        "", "AccessKeyId", "SecretAccessKey", "Token", "Expiration", 0};
+	ps_autofree char *url = NULL;
+	ps_autosecret char *authorization = NULL;
+	ps_autoanswer struct ps_answer answer = {0};
+	int rc = find_url(x, &url, err);
+
+	if (!rc)
+		rc = find_authorization(x, &authorization, err);
+	if (rc)
+		return rc;
+	struct ps_http_call call = {.method = "GET",
+	        .url = url,
+	        .headers = {"Accept: application/json", authorization},
+	        .timeout_ms = CONTAINER_TIMEOUT_MS,
+	        .ca_file = x->ca_file,
+	        .stop = &x->stop};
+	for (int i = 0; i < CONTAINER_TRIES; i++) {
+		ps_answer_fini(&answer);
+		rc = ps_http_call_run(&call, &answer, err);
+		if (rc == -ECANCELED || (!rc && answer.status < 500))
+			break;
+	}
+	if (rc) {
+		if (err)
+			err->retryable = true;
+		return ps_error_prefix(err, rc, "container credentials");
+	}
+	if (answer.status != 200)
+		return ps_key_fail_status(&answer, "container credentials", "the agent refuses", err);
+	rc = ps_key_from_json(answer.body, answer.nbytes, &shape, ret, err);
+	return rc ? ps_error_prefix(err, rc, "container credentials") : 0;
+}
+
+/* EC2 ------------------------------------------------------------------------------------------------ */
+
+/* Keys of an EC2 instance's role: the instance metadata service, version 2. */
+
+#define ENDPOINT_V4 "http://169.254.169.254"
+#define ENDPOINT_V6 "http://[fd00:ec2::254]"
+#define ROLES "/latest/meta-data/iam/security-credentials/"
+#define TOKEN_TTL_S "21600"
+#define IMDS_TIMEOUT_MS 1000 /* most machines that ask have no such service */
+#define IMDS_TRIES 2
+#define ROLE_MAX_LEN 128
+
+struct asking {
+	struct ps_key_context *x;
+	const char *endpoint;
+	size_t nendpoint; /* without slashes at its end */
+	char *token;      /* a header */
+};
+
+static int call(const struct asking *a, const char *method, const char *path, const char *header,
+        struct ps_answer *ret, struct ps_error *err)
+{
+	ps_autofree char *url = NULL;
+	int rc = 0;
+
+	if (asprintf(&url, "%.*s%s", (int)a->nendpoint, a->endpoint, path) < 0) {
+		url = NULL;
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	struct ps_http_call c = {.method = method,
+	        .url = url,
+	        .headers = {header},
+	        .timeout_ms = IMDS_TIMEOUT_MS,
+	        .stop = &a->x->stop};
+	for (int i = 0; i < IMDS_TRIES; i++) {
+		ps_answer_fini(ret);
+		rc = ps_http_call_run(&c, ret, err);
+		if (rc == -ECANCELED || (!rc && ret->status < 500))
+			break;
+	}
+	if (rc && err)
+		err->retryable = true;
+	return rc;
+}
+
+static int get_token(struct asking *a, struct ps_error *err)
+{
+	ps_autoanswer struct ps_answer answer = {0};
+	int rc = call(a, "PUT", "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: " TOKEN_TTL_S,
+	        &answer, err);
+
+	if (rc)
+		return rc;
+	if (answer.status != 200)
+		return ps_key_fail_status(&answer, "instance metadata", "no session token is to be had", err);
+	size_t n = strcspn(answer.body, " \t\r\n");
+	if (!n || answer.body[n + strspn(answer.body + n, " \t\r\n")])
+		return ps_error_set(err, EPROTO, "instance metadata: the session token is none");
+	if (asprintf(&a->token, "X-aws-ec2-metadata-token: %.*s", (int)n, answer.body) < 0) {
+		a->token = NULL;
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+/* The path of the instance's role. */
+static int get_role(const struct asking *a, char **ret, struct ps_error *err)
+{
+	ps_autoanswer struct ps_answer answer = {0};
+	int rc = call(a, "GET", ROLES, a->token, &answer, err);
+
+	if (rc)
+		return rc;
+	if (answer.status == 404)
+		return ps_error_set(err, EACCES, "instance metadata: this instance has no role");
+	if (answer.status != 200)
+		return ps_key_fail_status(&answer, "instance metadata", "the role is not told", err);
+	size_t n = strcspn(answer.body, "\r\n");
+	if (!n || n > ROLE_MAX_LEN ||
+	        strspn(answer.body, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+=,.@_-") <
+	                n)
+		return ps_error_set(err, EPROTO, "instance metadata: the role's name is none");
+	if (asprintf(ret, ROLES "%.*s", (int)n, answer.body) < 0) {
+		*ret = NULL;
+		return ps_error_set(err, ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+static int load(struct asking *a, struct ps_key **ret, struct ps_error *err)
+{
+	static const struct ps_key_shape shape = {
+	        "", "AccessKeyId", "SecretAccessKey", "Token", "Expiration", 0};
+	ps_autoanswer struct ps_answer answer = {0};
+	ps_autofree char *role = NULL;
+	int rc = get_role(a, &role, err);
+
+	if (!rc)
+		rc = call(a, "GET", role, a->token, &answer, err);
+	if (rc)
+		return rc;
+	if (answer.status != 200)
+		return ps_key_fail_status(
+		        &answer, "instance metadata", "the role's credentials are not told", err);
+	rc = ps_key_from_json(answer.body, answer.nbytes, &shape, ret, err);
+	return rc ? ps_error_prefix(err, rc, "instance metadata") : 0;
+}
+
+int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+{
+	const char *disabled = ps_key_env(x, "AWS_EC2_METADATA_DISABLED"),
+	           *mode = ps_key_env(x, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+	struct asking a = {.x = x, .endpoint = ps_key_env(x, "AWS_EC2_METADATA_SERVICE_ENDPOINT")};
+
+	if (disabled && strcasecmp(disabled, "true") == 0)
+		return -ENOENT;
+	if (!a.endpoint)
+		a.endpoint = mode && strcasecmp(mode, "ipv6") == 0 ? ENDPOINT_V6 : ENDPOINT_V4;
+	a.nendpoint = strlen(a.endpoint);
+	while (a.nendpoint && a.endpoint[a.nendpoint - 1] == '/')
+		a.nendpoint--;
+	int rc = get_token(&a, err);
+	/* Silence means that this is no instance, unless it has spoken before. */
+	if (rc && rc != -ECANCELED && !x->metadata_answered)
+		return -ENOENT;
+	x->metadata_answered = x->metadata_answered || !rc;
+	if (!rc)
+		rc = load(&a, ret, err);
+	ps_secret_free(a.token);
+	return rc;
+}
+
+/* Commands ------------------------------------------------------------------------------------------- */
+
+/* Keys that a command prints: credential_process of a profile. */
+
+#define LIMIT_MS 30000u
+#define OUTPUT_MAX_NBYTES ((size_t)64 * 1024)
+#define LOOK_MS 50 /* for the wish to stop */
+
+/* A session of its own, so that all of it can be killed; of our descriptors it has none, and what it says on
+ * stderr may be a secret. */
+static int start(const struct ps_key_context *x, const char *command, int out, pid_t *ret_pid)
+{
+	char *argv[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t how;
+	sigset_t none, all;
+
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawn_file_actions_init(&files);
+	posix_spawnattr_init(&how);
+	int rc = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+	if (!rc)
+		rc = posix_spawn_file_actions_adddup2(&files, out, 1);
+	if (!rc)
+		rc = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+	if (!rc)
+		rc = posix_spawn_file_actions_addclosefrom_np(&files, 3);
+	if (!rc && x->cwd)
+		rc = posix_spawn_file_actions_addchdir_np(&files, x->cwd);
+	if (!rc)
+		rc = posix_spawnattr_setsigmask(&how, &none);
+	if (!rc)
+		rc = posix_spawnattr_setsigdefault(&how, &all);
+	if (!rc)
+		rc = posix_spawnattr_setflags(
+		        &how, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	if (!rc)
+		rc = posix_spawn(ret_pid, "/bin/sh", &files, &how, argv, x->env);
+	posix_spawnattr_destroy(&how);
+	posix_spawn_file_actions_destroy(&files);
+	return -rc;
+}
+
+struct output {
+	char *text; /* of OUTPUT_MAX_NBYTES + 1 */
+	size_t n;
+};
+
+/* Until the end of the output. */
+static int read_output(const struct ps_key_context *x, int in, struct output *out, struct ps_error *err)
+{
+	uint64_t until = ps_clock_mono_ns() + LIMIT_MS * PS_NS_PER_MS;
+
+	for (;;) {
+		struct pollfd p = {.fd = in, .events = POLLIN};
+
+		if (atomic_load(&x->stop))
+			return ps_error_set(err, ECANCELED, "cancelled");
+		if (ps_clock_mono_ns() >= until)
+			return ps_error_set(
+			        err, ETIMEDOUT, "no end of its output within %u s", LIMIT_MS / 1000);
+		if (poll(&p, 1, LOOK_MS) <= 0)
+			continue;
+		ssize_t got = read(in, out->text + out->n, OUTPUT_MAX_NBYTES - out->n);
+		if (got == 0)
+			break;
+		if (got < 0 && errno != EINTR && errno != EAGAIN)
+			return ps_error_set(err, errno, "its output: %s", strerror(errno));
+		out->n += got > 0 ? (size_t)got : 0;
+		if (out->n == OUTPUT_MAX_NBYTES)
+			return ps_error_set(err, EFBIG, "more than 64 KiB of output");
+	}
+	out->text[out->n] = '\0';
+	return 0;
+}
+
+/* One that has closed its output and yet does not end is ended. */
+static int reap(const struct ps_key_context *x, pid_t pid, bool at_once, struct ps_error *err)
+{
+	uint64_t until = ps_clock_mono_ns() + (at_once ? 0 : LIMIT_MS * PS_NS_PER_MS);
+	int status = 0;
+
+	for (;;) {
+		/* Its children, too; while it is not waited for, its number is not another's. */
+		if (ps_clock_mono_ns() >= until || atomic_load(&x->stop))
+			kill(-pid, SIGKILL);
+		pid_t got = waitpid(pid, &status, WNOHANG);
+
+		if (got == pid)
+			break;
+		if (got < 0 && errno != EINTR)
+			return ps_error_set(err, errno, "waiting for its end: %s", strerror(errno));
+		struct timespec nap = {.tv_nsec = LOOK_MS / 5 * (long)PS_NS_PER_MS};
+		nanosleep(&nap, NULL);
+	}
+	if (at_once || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+		return 0;
+	if (WIFSIGNALED(status))
+		return ps_error_set(err, EACCES, "killed by signal %d", WTERMSIG(status));
+	if (WEXITSTATUS(status) == 127)
+		return ps_error_set(err, EACCES, "no such command (exit status 127)");
+	return ps_error_set(err, EACCES, "exit status %d; run it by hand to see why", WEXITSTATUS(status));
+}
+
+static int run(const struct ps_key_context *x, const char *command, struct output *out, struct ps_error *err)
+{
+	int ends[2];
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return ps_error_set(err, errno, "pipe: %s", strerror(errno));
+	ps_autofd int in = ends[0];
+	int rc = start(x, command, ends[1], &pid);
+	close(ends[1]);
+	if (rc)
+		return ps_error_set(err, -rc, "cannot be started: %s", strerror(-rc));
+	rc = read_output(x, in, out, err);
+	int ended = reap(x, pid, rc, err);
+	return rc ? rc : ended;
+}
+
+/* What profiles refer to. */
+static int ps_key_from_process(
+        struct ps_key_context *x, const char *command, struct ps_key **ret, struct ps_error *err)
+{
+	static const struct ps_key_shape shape = {
+	        "", "AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration", 1};
+	struct output out = {.text = malloc(OUTPUT_MAX_NBYTES + 1)};
+
+	if (!out.text)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	int rc = run(x, command, &out, err);
+	if (!rc)
+		rc = ps_key_from_json(out.text, out.n, &shape, ret, err);
+	OPENSSL_cleanse(out.text, out.n);
+	free(out.text);
+	return rc;
+}
+
+/* aws sso login -------------------------------------------------------------------------------------- */
+
+/* Keys of IAM Identity Center: `aws sso login` leaves a token, which is exchanged for those of a role. */
+
+#define SSO_TIMEOUT_MS 10000
+
+struct sso {
+	const char *session, *start_url, *region, *account, *role;
+};
+
+static int find_settings(
+        const struct ps_profiles *all, const char *profile, struct sso *s, struct ps_error *err)
+{
+	s->session = ps_profiles_get(all, PS_PROFILE_CONFIG, profile, "sso_session");
+	s->account = ps_profiles_get(all, PS_PROFILE_CONFIG, profile, "sso_account_id");
+	s->role = ps_profiles_get(all, PS_PROFILE_CONFIG, profile, "sso_role_name");
+	enum ps_profile_kind kind = s->session ? PS_PROFILE_SSO : PS_PROFILE_CONFIG;
+	const char *section = s->session ? s->session : profile;
+	s->start_url = ps_profiles_get(all, kind, section, "sso_start_url");
+	s->region = ps_profiles_get(all, kind, section, "sso_region");
+	if (!s->start_url && !s->account)
+		return -ENOENT;
+	if (s->start_url && s->region && s->account && s->role &&
+	        strspn(s->region, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(s->region))
+		return 0;
+	return ps_error_set(err, EACCES,
+	        "%s: sso_start_url, sso_region, sso_account_id and sso_role_name are not all there",
+	        all->config_path);
+}
+
+/* ~/.aws/sso/cache/SHA1.json, of the session's name, or in the older form of the URL. */
+static char *token_path(const struct ps_key_context *x, const struct sso *s)
+{
+	const char *name = s->session ? s->session : s->start_url;
+	uint8_t digest[SHA_DIGEST_LENGTH];
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	SHA1((const uint8_t *)name, strlen(name), digest);
+	ps_strbuf_add(&b, "~/.aws/sso/cache/");
+	for (size_t i = 0; i < sizeof digest; i++)
+		ps_strbuf_addf(&b, "%02x", digest[i]);
+	ps_strbuf_add(&b, ".json");
+	return b.failed ? NULL : ps_key_path(x, b.s);
+}
+
+static int read_token(const char *path, char **ret, struct ps_error *err)
+{
+	ps_autosecret char *text = NULL;
+	size_t n = 0;
+	int rc = ps_key_read_file(path, &text, &n, err);
+
+	if (rc == -ENOENT)
+		return ps_error_set(err, EACCES, "%s is not there: run aws sso login", path);
+	if (rc)
+		return rc;
+	ps_autosecretjson json_t *j = json_loadb(text, n, 0, NULL);
+	const char *token = ps_json_text(j, "accessToken"), *expires = ps_json_text(j, "expiresAt");
+	int64_t until = expires ? ps_clock_parse_rfc3339(expires) : -1;
+	if (!token || until < 0)
+		rc = ps_error_set(err, EACCES, "%s: no token of SSO in it: run aws sso login", path);
+	else if (until <= ps_clock_real_s())
+		rc = ps_error_set(err, EACCES, "%s: the session of SSO has expired: run aws sso login", path);
+	else if (strpbrk(token, "\r\n") || asprintf(ret, "x-amz-sso_bearer_token: %s", token) < 0)
+		rc = ps_error_set(err, EACCES, "%s: a broken token", path);
+	return rc;
+}
+
+static char *compose_url(const struct ps_key_context *x, const struct sso *s)
+{
+	const char *own = ps_key_env(x, "AWS_ENDPOINT_URL_SSO");
+	struct ps_strbuf b = {0};
+
+	if (own)
+		ps_strbuf_add(&b, own);
+	else
+		ps_strbuf_addf(&b, "https://portal.sso.%s.amazonaws.com%s", s->region,
+		        strncmp(s->region, "cn-", 3) == 0 ? ".cn" : "");
+	ps_strbuf_add(&b, "/federation/credentials?role_name=");
+	ps_url_encode_strict(s->role, strlen(s->role), false, &b);
+	ps_strbuf_add(&b, "&account_id=");
+	ps_url_encode_strict(s->account, strlen(s->account), false, &b);
+	return ps_strbuf_take(&b);
+}
+
+/* By `aws sso login`, whose token is read from ~/.aws/sso/cache. */
+static int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *all, const char *profile,
+        struct ps_key **ret, struct ps_error *err)
+{
+	static const struct ps_key_shape shape = {
+	        "roleCredentials", "accessKeyId", "secretAccessKey", "sessionToken", "expiration", 0};
+	ps_autoanswer struct ps_answer answer = {0};
+	ps_autosecret char *header = NULL;
+	struct sso s = {0};
+	int rc = find_settings(all, profile, &s, err);
+
+	if (rc)
+		return rc;
+	ps_autofree char *path = token_path(x, &s), *url = compose_url(x, &s);
+	if (!path || !url)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	rc = read_token(path, &header, err);
+	if (rc)
+		return rc;
+	struct ps_http_call call = {.method = "GET",
+	        .url = url,
+	        .headers = {"Accept: application/json", header},
+	        .timeout_ms = SSO_TIMEOUT_MS,
+	        .access = &x->access,
+	        .ca_file = ps_key_env(x, "AWS_CA_BUNDLE"),
+	        .stop = &x->stop};
+	rc = ps_http_call_run(&call, &answer, err);
+	if (rc && err)
+		err->retryable = true;
+	if (rc)
+		return rc;
+	if (answer.status != 200)
+		return ps_key_fail_status(&answer, "SSO",
+		        "refused: run aws sso login, and check sso_account_id and sso_role_name", err);
+	rc = ps_key_from_json(answer.body, answer.nbytes, &shape, ret, err);
+	return rc ? ps_error_prefix(err, rc, "SSO") : 0;
+}
+
+/* Profiles ------------------------------------------------------------------------------------------- */
+
+/* Keys of a profile: its own, a command's, SSO's, or those of a role that another profile's keys assume. */
+
+#define CHAIN_MAX 8 /* profiles that refer to each other */
+
+struct chain {
+	struct ps_key_context *x;
+	const struct ps_profiles *all;
+	const char *names[CHAIN_MAX];
+	unsigned n;
+};
+
+static int from_profile(struct chain *chain, const char *name, struct ps_key **ret, struct ps_error *err);
+
+static int own_keys(const struct ps_profiles *all, enum ps_profile_kind kind, const char *name,
+        struct ps_key **ret, struct ps_error *err)
+{
+	const char *access_key = ps_profiles_get(all, kind, name, "aws_access_key_id"),
+	           *secret = ps_profiles_get(all, kind, name, "aws_secret_access_key");
+
+	if (!access_key && !secret)
+		return -ENOENT;
+	if (!access_key || !secret)
+		return ps_error_set(err, EACCES,
+		        "%s: aws_access_key_id without aws_secret_access_key, or the other way round",
+		        kind == PS_PROFILE_KEYS ? all->keys_path : all->config_path);
+	return ps_key_checked(
+	        access_key, secret, ps_profiles_get(all, kind, name, "aws_session_token"), NULL, 0, ret, err);
+}
+
+/* Ec2InstanceMetadata, EcsContainer or Environment: what the keys that assume a role may be, too. */
+static int from_named_source(
+        struct chain *chain, const char *source, struct ps_key **ret, struct ps_error *err)
+{
+	static const struct {
+		const char *name;
+		ps_key_load load;
+	} sources[] = {{"Ec2InstanceMetadata", ps_key_from_imds}, {"EcsContainer", ps_key_from_container},
+	        {"Environment", ps_key_from_env}};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(sources); i++) {
+		if (strcmp(source, sources[i].name) != 0)
+			continue;
+		int rc = sources[i].load(chain->x, ret, err);
+		return rc == -ENOENT ? ps_error_set(err, EACCES, "credential_source = %s, but there are none",
+		                               source)
+		                     : rc;
+	}
+	return ps_error_set(err, EACCES,
+	        "credential_source = %.40s is none of Ec2InstanceMetadata, EcsContainer, Environment",
+	        source);
+}
+
+static int from_role(
+        struct chain *chain, const char *name, const char *arn, struct ps_key **ret, struct ps_error *err)
+{
+	const struct ps_profiles *all = chain->all;
+	const char *source = ps_profiles_find(all, name, "source_profile"),
+	           *named = ps_profiles_find(all, name, "credential_source"),
+	           *file = ps_profiles_find(all, name, "web_identity_token_file");
+	ps_autokey struct ps_key *key = NULL;
+	struct ps_sts_role role = {.arn = arn,
+	        .session_name = ps_profiles_find(all, name, "role_session_name"),
+	        .external_id = ps_profiles_find(all, name, "external_id"),
+	        .duration_s = ps_profiles_find(all, name, "duration_seconds")};
+	int rc;
+
+	if (file)
+		return ps_key_from_token_file(chain->x, file, arn, role.session_name, ret, err);
+	if (ps_profiles_find(all, name, "mfa_serial"))
+		return ps_error_set(err, EACCES,
+		        "mfa_serial: a mount cannot ask for a code; use credential_process, or keys of a "
+		        "session");
+	if (source && strcmp(source, name) == 0) {
+		rc = own_keys(all, PS_PROFILE_KEYS, name, &key, err);
+		if (rc == -ENOENT)
+			rc = own_keys(all, PS_PROFILE_CONFIG, name, &key, err);
+		if (rc == -ENOENT)
+			rc = ps_error_set(err, EACCES, "is its own source_profile, but has no keys");
+	} else if (source) {
+		rc = from_profile(chain, source, &key, err);
+	} else if (named) {
+		rc = from_named_source(chain, named, &key, err);
+	} else {
+		rc = ps_error_set(err, EACCES,
+		        "role_arn without source_profile, credential_source or web_identity_token_file");
+	}
+	if (rc)
+		return rc;
+	role.key = key;
+	return ps_key_from_sts(chain->x, &role, ret, err);
+}
+
+/* -ENOENT: there is nothing about credentials in it. */
+static int from_section(struct chain *chain, const char *name, struct ps_key **ret, struct ps_error *err)
+{
+	const struct ps_profiles *all = chain->all;
+	const char *arn = ps_profiles_find(all, name, "role_arn"),
+	           *command = ps_profiles_find(all, name, "credential_process");
+	int rc;
+
+	if (arn)
+		return from_role(chain, name, arn, ret, err);
+	rc = ps_key_from_sso(chain->x, all, name, ret, err);
+	if (rc == -ENOENT)
+		rc = own_keys(all, PS_PROFILE_KEYS, name, ret, err);
+	if (rc == -ENOENT && command) {
+		rc = ps_key_from_process(chain->x, command, ret, err);
+		if (rc)
+			ps_error_prefix(err, rc, "credential_process");
+		return rc == -ENOENT ? -EACCES : rc;
+	}
+	if (rc == -ENOENT)
+		rc = own_keys(all, PS_PROFILE_CONFIG, name, ret, err);
+	return rc;
+}
+
+static int from_profile(struct chain *chain, const char *name, struct ps_key **ret, struct ps_error *err)
+{
+	const struct ps_profiles *all = chain->all;
+	int rc;
+
+	for (unsigned i = 0; i < chain->n; i++)
+		if (strcmp(chain->names[i], name) == 0)
+			return ps_error_set(
+			        err, EACCES, "profile %.100s: refers to itself by source_profile", name);
+	if (chain->n == CHAIN_MAX)
+		return ps_error_set(
+		        err, EACCES, "profile %.100s: more than %d profiles in a row", name, CHAIN_MAX);
+	chain->names[chain->n++] = name;
+	if (!ps_profiles_have(all, name))
+		return ps_error_set(err, EACCES, "profile %.100s: neither in %.150s nor in %.150s", name,
+		        all->keys_path, all->config_path);
+	rc = from_section(chain, name, ret, err);
+	if (rc == -ENOENT)
+		return ps_error_set(err, EACCES,
+		        "profile %.100s: no credentials in it (looked in %.150s and %.150s)", name,
+		        all->keys_path, all->config_path);
+	return rc ? ps_error_prefix(err, rc, "profile %.100s", name) : 0;
+}
+
+int ps_key_from_profile(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+{
+	ps_autoprofiles struct ps_profiles all = {0};
+	struct chain chain = {.x = x, .all = &all};
+	bool chosen;
+	const char *name = ps_profile_name(x, &chosen);
+	int rc = ps_profiles_read(x, &all, err);
+
+	if (rc)
+		return rc;
+	/* Nobody asked for "default": it need not have any. */
+	if (!chosen) {
+		rc = ps_profiles_have(&all, name) ? from_section(&chain, name, ret, err) : -ENOENT;
+		return rc && rc != -ENOENT ? ps_error_prefix(err, rc, "profile %s", name) : rc;
+	}
+	return from_profile(&chain, name, ret, err);
+}

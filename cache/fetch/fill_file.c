@@ -1,0 +1,473 @@
+/* One file: the engine's view of an object through one origin. Who refers to it, its blocks in memory, and what is
+ * known of its failures.
+ *
+ * A block buffer (struct ps_slot) tells what of a block is in memory or on its way, chunk by chunk. Blocks that stay in
+ * memory after the disk threads: KEPT ones are on disk, but a reader is on its way to them, and the disk has enough
+ * to do with writing; HELD ones the disk did not take, and it is asked again every second. Both go when memory is
+ * needed. */
+#include "fetch/fill_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define RETRY_NS PS_NS_PER_S /* cheap where nothing has changed: the store remembers a refusal as long */
+#define STALE_NS (10 * PS_NS_PER_S) /* a reader who has not come by then is not on its way */
+#define TELL_EVERY_NS (10 * PS_NS_PER_S)
+
+/* Block buffers; the file's lock is held in all ------------------------------------------------------- */
+
+struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block)
+{
+	struct ps_slot *slot = calloc(1, sizeof *slot);
+
+	if (!slot)
+		return NULL;
+	slot->file = file;
+	slot->block = block;
+	ps_list_init(&slot->link);
+	file->slots[block] = slot;
+	return slot;
+}
+
+void ps_slot_free(struct ps_slot *slot)
+{
+	slot->file->slots[slot->block] = NULL;
+	ps_buf_unref(slot->buf);
+	free(slot);
+}
+
+/* Nothing of it is in memory any more. */
+static void drop_memory(struct ps_slot *slot)
+{
+	ps_buf_unref(slot->buf);
+	slot->buf = NULL;
+	slot->whole = slot->stored = 0;
+	memset(slot->have, 0, sizeof slot->have);
+}
+
+struct ps_slot *ps_slot_find(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
+{
+	struct ps_slot *slot = file->slots[block];
+
+	if (!slot || !slot->failed || slot->failed_until_ns > now_ns)
+		return slot;
+	slot->failed = 0;
+	if (slot->buf || slot->place != PS_PLACE_NONE)
+		return slot;
+	ps_slot_free(slot);
+	return NULL;
+}
+
+uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
+{
+	const struct ps_slot *slot = ps_slot_find(file, block, now_ns);
+	enum ps_block_state state = ps_file_block(file, block);
+
+	if (state == PS_BLOCK_PRESENT || state == PS_BLOCK_UNVERIFIED ||
+	        (slot && slot->place == PS_PLACE_VERIFY))
+		return 0;
+	uint16_t missing = ps_chunks_of_block(file, block) & (uint16_t)~ps_file_chunks(file, block);
+	return slot ? missing & (uint16_t) ~(slot->flight | slot->whole | slot->failed) : missing;
+}
+
+void ps_slot_settle(struct ps_slot *slot, struct ps_list *disk)
+{
+	/* In another place it is looked at again when the disk threads are through with it. */
+	if (slot->flight || slot->place != PS_PLACE_NONE)
+		return;
+	if (slot->whole & ~slot->stored) {
+		slot->place = PS_PLACE_DISK;
+		ps_list_append(disk, &slot->link);
+	} else if (slot->failed) {
+		drop_memory(slot);
+	} else {
+		ps_slot_free(slot);
+	}
+}
+
+/* A request that failed part of the way, or whose end nobody waited for, leaves `have` in the middle of a
+ * chunk; the next one begins that chunk anew. */
+void ps_slot_release(struct ps_slot *slot, unsigned chunk)
+{
+	slot->flight &= (uint16_t) ~(1u << chunk);
+	slot->have[chunk] = 0;
+}
+
+void ps_slot_fail(struct ps_slot *slot, uint16_t chunks, int errnum, uint64_t until_ns)
+{
+	slot->failed |= chunks;
+	slot->errnum = errnum;
+	slot->failed_until_ns = until_ns;
+}
+
+/* Retained blocks ---------------------------------------------------------------------------------- */
+
+/* A kept block has no reference of its file: it goes with the last one. The engine's lock is held, the file's
+ * taken below it. */
+static void drop_kept(struct ps_fill *fill, struct ps_slot *slot)
+{
+	struct ps_fill_file *file = slot->file;
+
+	ps_list_remove(&slot->link);
+	fill->nkept--;
+	PS_LOCK_SCOPE(&file->lock);
+	ps_slot_free(slot);
+}
+
+void ps_keep_drop(struct ps_fill *fill, struct ps_fill_file *file)
+{
+	for (struct ps_list *l = fill->kept.next, *next; l != &fill->kept; l = next) {
+		struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
+
+		next = l->next;
+		if (!file || slot->file == file)
+			drop_kept(fill, slot);
+	}
+}
+
+static bool was_read(struct ps_slot *slot)
+{
+	PS_LOCK_SCOPE(&slot->file->lock);
+	return slot->read;
+}
+
+void ps_keep_drop_stale(struct ps_fill *fill, uint64_t now_ns)
+{
+	PS_LOCK_SCOPE(&fill->lock);
+	while (!ps_list_empty(&fill->kept)) {
+		struct ps_slot *slot = PS_CONTAINER_OF(fill->kept.next, struct ps_slot, link);
+
+		if (now_ns < slot->kept_ns + STALE_NS)
+			return;
+		drop_kept(fill, slot);
+	}
+}
+
+/* No more than a stream's window: half of the budget. Beyond that the newest goes, which its reader reaches
+ * last: the oldest is the one that it needs next. */
+void ps_keep_written(struct ps_fill *fill, struct ps_slot *slot)
+{
+	uint64_t max_kept = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	slot->kept_ns = ps_clock_mono_ns();
+	ps_list_append(&fill->kept, &slot->link);
+	fill->nkept++;
+	for (struct ps_list *l = fill->kept.next, *next; l != &fill->kept; l = next) {
+		struct ps_slot *old = PS_CONTAINER_OF(l, struct ps_slot, link);
+
+		next = l->next;
+		if (was_read(old) || (old == slot && (fill->nkept > max_kept || !old->awaited)))
+			drop_kept(fill, old);
+	}
+}
+
+/* Takes a block off the list of those that are held; its memory goes, unless more of it is in flight: then
+ * the disk is asked again when that is over. The engine's lock is held; the slot's reference is the caller's.
+ */
+static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_slot *slot)
+{
+	struct ps_fill_file *file = slot->file;
+
+	ps_list_remove(&slot->link);
+	fill->nheld--;
+	file->nparked--;
+	PS_LOCK_SCOPE(&file->lock);
+	if (slot->flight)
+		slot->place = PS_PLACE_NONE;
+	else
+		ps_slot_free(slot);
+	return file;
+}
+
+bool ps_keep_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
+{
+	*ret_unref = NULL;
+	if (!ps_list_empty(&fill->kept))
+		drop_kept(fill, PS_CONTAINER_OF(fill->kept.prev, struct ps_slot, link));
+	else if (!ps_list_empty(&fill->held))
+		*ret_unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
+	else
+		return false;
+	return true;
+}
+
+/* Blocks of an evicted object that nobody reads any more: no disk will take them, and no other file serves
+ * them, while the object that they keep takes its room in the cache. The engine's lock is held. */
+static bool is_vain(struct ps_fill_file *file)
+{
+	return file->refs == file->nparked && ps_object_gone(file->object);
+}
+
+/* Half of the budget at most: the rest is for what still comes. */
+void ps_keep_held(struct ps_fill *fill, struct ps_slot *slot)
+{
+	uint64_t max_held = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
+	struct ps_fill_file *unref;
+	bool full;
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		ps_list_append(&fill->held, &slot->link);
+		fill->nheld++;
+		if (slot->file->draining)
+			pthread_cond_broadcast(&fill->files_cond);
+		unref = is_vain(slot->file) ? drop_held(fill, slot) : NULL;
+	}
+	do {
+		ps_fill_file_put(unref);
+		unref = NULL;
+		PS_LOCK_SCOPE(&fill->lock);
+		full = fill->nheld > max_held;
+		if (full)
+			unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
+	} while (full);
+}
+
+bool ps_keep_retry_held(struct ps_fill *fill, uint64_t now_ns)
+{
+	bool any = false;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	if (fill->stopping || now_ns < fill->held_retry_ns)
+		return false;
+	fill->held_retry_ns = now_ns + RETRY_NS;
+	for (struct ps_list *l = fill->held.next, *next; l != &fill->held; l = next) {
+		struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
+
+		next = l->next;
+		if (slot->file->draining)
+			continue;
+		ps_list_remove(&slot->link);
+		fill->nheld--;
+		{
+			PS_LOCK_SCOPE(&slot->file->lock);
+			slot->place = PS_PLACE_DISK;
+		}
+		ps_list_append(&fill->disk_queue, &slot->link); /* with its reference of the file */
+		any = true;
+	}
+	if (any)
+		pthread_cond_broadcast(&fill->disk_cond);
+	return any;
+}
+
+void ps_keep_drop_held(struct ps_fill *fill, struct ps_origin *origin)
+{
+	for (;;) {
+		struct ps_fill_file *file = NULL;
+		{
+			PS_LOCK_SCOPE(&fill->lock);
+			for (struct ps_list *l = fill->held.next; l != &fill->held && !file; l = l->next) {
+				struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
+
+				if (origin && !ps_origin_is(slot->file->origin, origin))
+					continue;
+				file = drop_held(fill, slot);
+				break;
+			}
+		}
+		if (!file)
+			return;
+		ps_fill_file_put(file);
+	}
+}
+
+/* Files ------------------------------------------------------------------------------------------ */
+
+int ps_fill_file_get(
+        struct ps_fill *fill, struct ps_object *object, struct ps_origin *origin, struct ps_fill_file **ret)
+{
+	uint64_t nblocks = ps_object_nblocks(object);
+	struct ps_refusal refusal;
+
+	if (ps_object_refusal(object, &refusal) && refusal.now)
+		return -EIO;
+	struct ps_fill_file *file = calloc(1, sizeof *file);
+	struct ps_slot **slots = calloc(nblocks ? nblocks : 1, sizeof *slots);
+	if (!file || !slots) {
+		free(file);
+		free(slots);
+		return -ENOMEM;
+	}
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
+			struct ps_fill_file *old = PS_CONTAINER_OF(l, struct ps_fill_file, link);
+
+			if (old->refs > 0 && old->object == object && old->origin == origin &&
+			        !old->draining) {
+				old->refs++;
+				*ret = old;
+				goto found;
+			}
+		}
+		file->fill = fill;
+		file->object = ps_object_ref(object);
+		file->origin = origin;
+		atomic_init(&file->allowed, !(origin->base ? origin->base : origin)->proved);
+		file->refs = 1;
+		file->slots = slots;
+		if (origin->ops->ref)
+			origin->ops->ref(origin);
+		file->remote = *ps_object_remote(object);
+		if (!file->remote.etag[0])
+			ps_object_learned_etag(object, file->remote.etag);
+		ps_list_init(&file->waiters);
+		ps_want_init(&file->warm, file, PS_WANT_WARM);
+		ps_want_init(&file->spare, file, PS_WANT_DEMAND);
+		pthread_mutex_init(&file->lock, NULL);
+		ps_list_append(&fill->files, &file->link);
+	}
+	*ret = file;
+	return 0;
+found:
+	free(file);
+	free(slots);
+	return 0;
+}
+
+struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file)
+{
+	PS_LOCK_SCOPE(&file->fill->lock);
+	file->refs++;
+	return file;
+}
+
+void ps_fill_file_put(struct ps_fill_file *file)
+{
+	if (!file)
+		return;
+	struct ps_fill *fill = file->fill;
+	struct ps_origin *origin = file->origin;
+	/* Looked at now: one that nobody refers to may be closed as soon as the file is off the list. */
+	void (*unref)(struct ps_origin *) = origin->ops->unref;
+	uint64_t nblocks = ps_object_nblocks(file->object);
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		if (--file->refs > 0)
+			return;
+		ps_keep_drop(fill, file);
+	}
+	/* With no reference nobody can get it again, but it stays on the list until the store has its object
+	 * back: that is what ps_fill_drain() waits for. */
+	ps_object_put(file->object);
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		ps_list_remove(&file->link);
+		pthread_cond_broadcast(&fill->files_cond);
+	}
+	for (uint64_t b = 0; b < nblocks; b++)
+		if (file->slots[b])
+			ps_slot_free(file->slots[b]); /* of these, only failed ones are left */
+	pthread_mutex_destroy(&file->lock);
+	free(file->slots);
+	free(file);
+	if (unref)
+		unref(origin);
+}
+
+/* What is known of it ------------------------------------------------------------------------------ */
+
+void ps_fill_look_later(struct ps_fill_file *file)
+{
+	struct ps_fill *fill = file->fill;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	atomic_store(&file->look, true);
+	/* Else the timer is about to look, or does so at its next tick. */
+	if (!atomic_exchange(&fill->look, true))
+		pthread_cond_signal(&fill->timer_cond);
+}
+
+struct ps_object *ps_fill_file_object(struct ps_fill_file *file)
+{
+	return file->object;
+}
+
+void ps_fill_file_allow(struct ps_fill_file *file)
+{
+	/* What counted as missing is there now, perhaps for a reader that waits. */
+	if (!atomic_exchange(&file->allowed, true))
+		ps_fill_look_later(file);
+}
+
+bool ps_fill_file_allowed(struct ps_fill_file *file)
+{
+	return atomic_load(&file->allowed);
+}
+
+struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file)
+{
+	return file->fill;
+}
+
+bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns)
+{
+	if (file->told_ns && now_ns - file->told_ns < TELL_EVERY_NS)
+		return false;
+	file->told_ns = now_ns;
+	return true;
+}
+
+bool ps_fill_file_doubted(struct ps_fill_file *file)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	return file->doubted;
+}
+
+static void doubt(struct ps_fill_file *file)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	file->changed = file->doubted = true;
+}
+
+void ps_fill_file_doubt(struct ps_fill_file *file)
+{
+	doubt(file);
+	ps_fill_look_later(file); /* nothing more is fetched for those who wait */
+}
+
+void ps_fill_file_trust(struct ps_fill_file *file)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	file->changed = file->doubted = false;
+	if (!ps_object_remote(file->object)->etag[0])
+		ps_object_learned_etag(file->object, file->remote.etag);
+}
+
+void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	snprintf(ret_text, cap, "%s", file->error);
+}
+
+void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object)
+{
+	PS_LOCK_SCOPE(&fill->lock);
+	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
+		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
+
+		if (file->object != object)
+			continue;
+		doubt(file);
+		atomic_store(&file->look, true);
+		atomic_store(&fill->look, true);
+	}
+	pthread_cond_signal(&fill->timer_cond);
+}
+
+void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
+        char *ret_text, size_t cap)
+{
+	PS_LOCK_SCOPE(&fill->lock);
+	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
+		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
+
+		if (file->object != object || !ps_origin_is(file->origin, origin))
+			continue;
+		PS_LOCK_SCOPE(&file->lock);
+		if (file->error[0])
+			snprintf(ret_text, cap, "%s", file->error);
+	}
+}

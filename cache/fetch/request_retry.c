@@ -1,0 +1,436 @@
+/* Range requests (runs) for contiguous missing chunks, from the claim to the end: handing the request to the origin,
+ * what becomes of the bytes as they come, further attempts after a backoff, and what becomes of chunks that cannot be
+ * had. What an event brings about is returned (struct ps_outcome): the engine carries it out. */
+#include "fetch/fill_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define ASK_MIN_BYTES (8 << 20)
+#define ASK_IN_VAIN 8 /* HEADs behind each other without a checksum: the store has none */
+
+/* Without progress. While somebody waits they go on until his time is up, unless the answers are lies. */
+#define RUN_LIES_ATTEMPTS 8
+#define RUN_AHEAD_ATTEMPTS 4 /* while nobody waits */
+#define RUN_UNRANGED_ATTEMPTS \
+	3 /* a whole body in answer to a range: one of several servers may do that, mostly all do */
+#define REFUSED_MAX_MS 60000u /* of a Retry-After, for what nobody waits for */
+#define BACKOFF_FIRST_MS 100
+#define BACKOFF_MAX_MS 10000
+
+/* Checksums -------------------------------------------------------------------------------------- */
+
+/* The checksum of an object whose listing told none, where HEADs tell it (struct ps_origin): asked for beside
+ * the first bytes that are fetched of it, so that it is known by the time all are there. Without an answer,
+ * or with one that has none, there is nothing to compare, as with any other object. Not of small objects: of
+ * those a HEAD each would be most of the requests. Nor where a store has none to tell. */
+struct ask {
+	struct ps_origin_head head;       /* first: done() gets back to the ask from it */
+	struct ps_fill_file *file; /* a reference */
+	struct ps_remote expect;
+};
+
+static void asked(struct ps_origin_head *head, const struct ps_error *err)
+{
+	struct ask *ask = (struct ask *)head;
+	struct ps_origin *origin = ask->file->origin;
+
+	if (!err->err && ps_remote_same_version(&ask->expect, &head->seen))
+		ps_object_expect(ask->file->object, head->seen.checksum, false);
+	if (!err->err)
+		atomic_store(&origin->sumless_heads,
+		        head->seen.checksum[0] ? 0 : atomic_load(&origin->sumless_heads) + 1);
+	ps_fill_file_put(ask->file);
+	free(ask);
+}
+
+static void ask_checksum(struct ps_fill_file *file)
+{
+	struct ps_origin *origin = file->origin;
+	struct ask *ask;
+
+	if (!origin->heads_tell_sums || atomic_load(&origin->sumless_heads) >= ASK_IN_VAIN ||
+	        ps_object_size(file->object) < ASK_MIN_BYTES || ps_object_sum(file->object) != PS_SUM_NONE)
+		return;
+	ask = calloc(1, sizeof *ask);
+	if (!ask)
+		return;
+	ask->file = ps_fill_file_ref(file);
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		ask->expect = file->remote;
+	}
+	ask->head = (struct ps_origin_head){
+	        .url = ps_object_url(file->object), .done = asked, .seen = PS_REMOTE_UNKNOWN};
+	atomic_fetch_add(&file->fill->origin_requests, 1);
+	origin->ops->head(origin, &ask->head);
+}
+
+/* Starting --------------------------------------------------------------------------------------- */
+
+static void set_iovecs(struct ps_run *run)
+{
+	uint64_t from = ps_run_offset(run) + run->base, end = ps_run_offset(run) + run->nbytes;
+	uint64_t block = run->first / PS_BLOCK_CHUNKS;
+
+	run->get.niov = 0;
+	for (unsigned i = 0; i < run->nbufs; i++) {
+		uint64_t start = (block + i) * PS_BLOCK_SIZE;
+		uint64_t lo = PS_MAX(from, start), hi = PS_MIN(end, start + PS_BLOCK_SIZE);
+
+		if (lo < hi)
+			run->iov[run->get.niov++] = (struct iovec){
+			        .iov_base = run->bufs[i]->data + (lo - start), .iov_len = hi - lo};
+	}
+}
+
+void ps_run_submit(struct ps_run *run)
+{
+	struct ps_fill_file *file = run->file;
+	bool sum_asked;
+
+	run->get.url = ps_object_url(file->object);
+	run->get.offset = ps_run_offset(run) + run->base;
+	run->get.nbytes = run->nbytes - run->base;
+	run->get.progress = file->fill->events.progress;
+	run->get.done = file->fill->events.done;
+	run->checked = run->other_version = false;
+	run->counted = 0;
+	run->get.iov = run->iov;
+	set_iovecs(run);
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		run->get.expect = file->remote;
+		sum_asked = file->sum_asked;
+		file->sum_asked = true;
+	}
+	if (!sum_asked)
+		ask_checksum(file);
+	atomic_store(&run->touched_ns, ps_clock_mono_ns());
+	atomic_fetch_add(&file->fill->origin_requests, 1);
+	file->origin->ops->get(file->origin, &run->get);
+}
+
+void ps_run_count(struct ps_fill_file *file, int more)
+{
+	bool was_busy = file->nruns > 0;
+
+	file->nruns += (unsigned)more;
+	file->fill->nbusy_files += (unsigned)(file->nruns > 0) - (unsigned)was_busy;
+}
+
+void ps_run_free(struct ps_run *run)
+{
+	{
+		PS_LOCK_SCOPE(&run->file->fill->lock);
+		ps_run_count(run->file, -1);
+	}
+	for (unsigned i = 0; i < run->nbufs; i++)
+		ps_buf_unref(run->bufs[i]);
+	ps_fill_file_put(run->file);
+	free(run);
+}
+
+/* The block's slot with a buffer; *unused is taken if it had none. NULL: there is nothing to take. */
+static struct ps_slot *slot_with_buffer(struct ps_fill_file *file, uint64_t block, struct ps_buf **unused)
+{
+	struct ps_slot *slot = file->slots[block];
+
+	if (slot && slot->buf)
+		return slot;
+	if (!*unused)
+		return NULL;
+	if (!slot)
+		slot = ps_slot_new(file, block);
+	if (slot)
+		slot->buf = ps_steal_ptr(unused);
+	return slot;
+}
+
+struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_buf **bufs,
+        size_t nbufs, size_t *nused)
+{
+	struct ps_run *run = calloc(1, sizeof *run);
+	struct ps_slot *slot = NULL;
+
+	*nused = 0;
+	if (!run)
+		return NULL;
+	run->file = file;
+	run->first = first;
+	run->started_ns = ps_clock_mono_ns();
+	atomic_init(&run->touched_ns, run->started_ns); /* it is not late before it is submitted */
+	ps_list_init(&run->link);
+	for (uint64_t c = first; c < end; c++) {
+		if (!slot || c % PS_BLOCK_CHUNKS == 0) {
+			struct ps_buf *none = NULL, **unused = *nused < nbufs ? &bufs[*nused] : &none;
+			bool had_one = !*unused;
+
+			slot = run->nbufs < PS_RUN_MAX_BLOCKS
+			               ? slot_with_buffer(file, c / PS_BLOCK_CHUNKS, unused)
+			               : NULL;
+			*nused += !had_one && !*unused;
+			if (!slot)
+				break;
+			run->bufs[run->nbufs++] = ps_buf_ref(slot->buf);
+		}
+		slot->flight |= (uint16_t)(1u << c % PS_BLOCK_CHUNKS);
+		run->nchunks++;
+	}
+	if (run->nchunks == 0) {
+		free(run);
+		return NULL;
+	}
+	run->nbytes = PS_MIN((first + run->nchunks) * PS_CHUNK_SIZE, ps_object_size(file->object)) -
+	              first * PS_CHUNK_SIZE;
+	return run;
+}
+
+/* Progress --------------------------------------------------------------------------------------- */
+
+/* Bytes [from, end) of the file, all of the slot's block, are in its buffer. */
+static void slot_arrived(struct ps_slot *slot, uint64_t from, uint64_t end)
+{
+	uint64_t base = slot->block * PS_BLOCK_SIZE;
+	uint64_t size = ps_object_size(slot->file->object);
+
+	for (uint64_t at = from; at < end;) {
+		unsigned c = (unsigned)((at - base) / PS_CHUNK_SIZE);
+		uint64_t start = base + c * PS_CHUNK_SIZE, stop = PS_MIN(start + PS_CHUNK_SIZE, size);
+		uint16_t bit = (uint16_t)(1u << c);
+
+		at = PS_MIN(end, stop);
+		slot->have[c] = (uint32_t)(at - start);
+		if (at < stop)
+			break;
+		slot->flight &= (uint16_t)~bit;
+		slot->failed &= (uint16_t)~bit;
+		slot->whole |= bit;
+	}
+}
+
+void ps_run_advance(struct ps_run *run, size_t filled, struct ps_outcome *outcome)
+{
+	struct ps_fill_file *file = run->file;
+	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + filled;
+
+	if (filled <= run->filled)
+		return;
+	atomic_fetch_add(&file->fill->arrived_bytes, filled - run->filled);
+	atomic_store(&run->touched_ns, ps_clock_mono_ns());
+	PS_LOCK_SCOPE(&file->lock);
+	for (uint64_t at = from; at < end;) {
+		struct ps_slot *slot = file->slots[at / PS_BLOCK_SIZE];
+		uint64_t stop = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE);
+
+		slot_arrived(slot, at, stop);
+		if (slot->awaited)
+			atomic_fetch_add(&file->fill->fetched_bytes, stop - at);
+		at = stop;
+	}
+	/* Before the slots may go. */
+	ps_waiters_look(file, from, end, outcome);
+	for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
+		ps_slot_settle(file->slots[b], &outcome->disk);
+	run->filled = filled;
+}
+
+/* Where the listing told no ETag, the first response of all does. Those that were under way with it could not
+ * ask for it, so they are compared here, before anything of them is used. */
+bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen)
+{
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		if (!file->remote.etag[0]) {
+			memcpy(file->remote.etag, seen->etag, sizeof file->remote.etag);
+			if (seen->etag[0] == '"')
+				ps_object_learn_etag(file->object, seen->etag);
+		} else if (seen->etag[0] == '"' && file->remote.etag[0] == '"' &&
+		           strcmp(seen->etag, file->remote.etag) != 0) {
+			return false;
+		}
+	}
+	/* Only now: the checksum of another version is not this one's. */
+	ps_object_expect(file->object, seen->checksum, false);
+	return true;
+}
+
+void ps_run_check_version(struct ps_run *run)
+{
+	if (run->checked)
+		return;
+	run->checked = true;
+	run->other_version = !ps_run_same_version(run->file, &run->get.seen);
+	/* Of an inflater's answers those of its base tell: it may answer from the cache. */
+	struct ps_origin *origin = run->file->origin;
+	if (run->other_version || !origin->proved)
+		return;
+	origin->proved(origin->proved_arg, run->get.url, ps_object_remote(run->file->object), run->get.work.key_expires_s);
+	ps_fill_file_allow(run->file);
+}
+
+void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes)
+{
+	if (nbytes <= run->counted)
+		return;
+	ps_fill_count_bytes(run->file->fill, nbytes - run->counted);
+	run->counted = nbytes;
+}
+
+/* Ending ----------------------------------------------------------------------------------------- */
+
+static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
+{
+	uint64_t ms = BACKOFF_FIRST_MS;
+	uint32_t noise = 0;
+
+	for (unsigned i = 1; i < attempts && ms < BACKOFF_MAX_MS; i++)
+		ms *= 2;
+	ms = PS_MAX(PS_MIN(ms, BACKOFF_MAX_MS), retry_after_ms);
+	/* Jitter: many clients that failed together must not come back together. It is added, so that nobody comes
+	 * before the time that the server asked for. */
+	if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) != sizeof noise)
+		noise = (uint32_t)ps_clock_mono_ns();
+	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
+}
+
+static bool run_has_waiter(struct ps_run *run)
+{
+	PS_LOCK_SCOPE(&run->file->lock);
+	return ps_fill_has_waiter(run->file, ps_run_offset(run), ps_run_offset(run) + run->nbytes);
+}
+
+/* Puts a failed run on the list of retries, if another attempt is worth it. */
+static bool run_retry(struct ps_run *run, const struct ps_error *err)
+{
+	struct ps_fill *fill = run->file->fill;
+	bool waited = run_has_waiter(run);
+
+	if (!err->retryable)
+		return false;
+	run->attempts = run->filled > run->base ? 1 : run->attempts + 1;
+	run->base = run->filled;
+	run->get.fresh = err->err == ETIMEDOUT || !err->http_status;
+	run->get.priv = NULL; /* cancel() may come before the next submission */
+	unsigned most = !waited ? RUN_AHEAD_ATTEMPTS : err->err == EPROTO ? RUN_LIES_ATTEMPTS : UINT_MAX;
+
+	if (err->err == EPROTO && err->http_status == 200)
+		most = RUN_UNRANGED_ATTEMPTS;
+	/* Longer than any reader waits: who comes later must not wait for this one either. */
+	if (err->retry_after_ms * PS_NS_PER_MS > fill->timeout_ns)
+		most = 0;
+	if (run->attempts > most)
+		return false;
+	run->retry_ns = ps_clock_mono_ns() + backoff_ns(run->attempts, err->retry_after_ms);
+	{
+		PS_LOCK_SCOPE(&run->file->lock);
+		snprintf(run->file->attempt, sizeof run->file->attempt, "%s", err->text);
+	}
+	PS_LOCK_SCOPE(&fill->lock);
+	if (run->file->draining)
+		return false;
+	atomic_fetch_add(&fill->origin_retries, 1);
+	ps_list_append(&fill->retries, &run->link);
+	pthread_cond_signal(&fill->timer_cond);
+	return true;
+}
+
+/* Gives up what of the run's part of a block has not come: failed for those who wait, forgotten otherwise.
+ * The file's lock is held. */
+static void give_up_block(
+        struct ps_run *run, uint64_t block, int errnum, uint64_t until_ns, struct ps_outcome *outcome)
+{
+	struct ps_slot *slot = run->file->slots[block];
+	uint64_t end = ps_run_offset(run) + run->nbytes;
+	uint16_t mine = ps_chunks_touched(block, ps_run_offset(run) + run->filled, end);
+
+	for (unsigned c = 0; c < PS_BLOCK_CHUNKS; c++) {
+		uint64_t start = block * PS_BLOCK_SIZE + c * PS_CHUNK_SIZE;
+
+		if (!(mine >> c & 1))
+			continue;
+		ps_slot_release(slot, c);
+		if (errnum && ps_fill_has_waiter(run->file, start, PS_MIN(start + PS_CHUNK_SIZE, end)))
+			ps_slot_fail(slot, (uint16_t)(1u << c), errnum, until_ns);
+	}
+	ps_slot_settle(slot, &outcome->disk);
+}
+
+/* The same of all of it; what did come goes to the disk. Whole chunks are left alone: they are no longer this run's. */
+static void give_up(struct ps_run *run, int errnum, uint64_t until_ns, struct ps_outcome *outcome)
+{
+	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes;
+
+	for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
+		give_up_block(run, b, errnum, until_ns, outcome);
+	if (run->file->changed) /* all who wait for what is not requested yet fail with it */
+		ps_waiters_look(run->file, 0, UINT64_MAX, outcome);
+	else
+		ps_waiters_look(run->file, from, end, outcome);
+}
+
+void ps_run_fail(struct ps_run *run, const struct ps_error *err, struct ps_outcome *outcome)
+{
+	struct ps_fill_file *file = run->file;
+	uint64_t now = ps_clock_mono_ns(), until = now + PS_FILL_FAILED_MS * PS_NS_PER_MS;
+	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes;
+	bool tell;
+	int errnum = err->err == EAGAIN || err->err == EPROTO || err->err == EHOSTUNREACH ? EIO : err->err;
+
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		snprintf(file->error, sizeof file->error, "%s", err->text);
+		if (err->err == ESTALE)
+			file->changed = true;
+		if (err->err == ESTALE || err->err == ENOENT)
+			file->doubted = true;
+		/* The origin refuses this object. For a while only what readers wait for is asked for: read-ahead
+		 * and warming would be refused again and again. */
+		if (err->err == ENOENT || err->err == EACCES)
+			file->refused_until_ns = until;
+		if (err->err == EAGAIN)
+			file->refused_until_ns = now + PS_MAX(PS_MIN(err->retry_after_ms, REFUSED_MAX_MS),
+			                                       (uint64_t)PS_FILL_FAILED_MS) *
+			                                       PS_NS_PER_MS;
+		tell = err->err != ECANCELED && ps_fill_may_tell(file, now);
+		give_up(run, errnum, until, outcome);
+	}
+	if (err->err != ECANCELED)
+		ps_fill_note_error(file->fill, err->text);
+	if (tell)
+		ps_log_warning("fetch: %s: bytes %" PRIu64 "-%" PRIu64 ": %s", ps_object_url(file->object),
+		        from, end - 1, err->text);
+}
+
+bool ps_run_end(struct ps_run *run, const struct ps_error *err, bool gives_way, struct ps_outcome *outcome)
+{
+	struct ps_fill *fill = run->file->fill;
+
+	if (!err->err) {
+		PS_LOCK_SCOPE(&run->file->lock);
+		run->file->attempt[0] = '\0';
+		return true;
+	}
+	if (gives_way) {
+		/* What came stays. The rest is wanted again, all of it, if a reader waits for any of it. */
+		uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes;
+
+		PS_LOCK_SCOPE(&run->file->lock);
+		if (ps_fill_has_waiter(run->file, from, end))
+			ps_outcome_demand(outcome, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
+		give_up(run, 0, 0, outcome);
+		return true;
+	}
+	if (err->err != ECANCELED)
+		atomic_fetch_add(&fill->origin_errors, 1);
+	ps_log_debug("fetch: %s: attempt failed: %s", ps_object_url(run->file->object), err->text);
+	if (run_retry(run, err))
+		return false;
+	ps_run_fail(run, err, outcome);
+	return true;
+}

@@ -1,0 +1,724 @@
+#include "http/request.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "base/url.h"
+
+/* Places that URLs were redirected to ---------------------------------------------------------------- */
+
+static void ps_redirects_init(struct ps_redirects *all)
+{
+	memset(all->places, 0, sizeof all->places);
+	pthread_mutex_init(&all->lock, NULL);
+}
+
+static void empty(struct ps_redirect *place)
+{
+	free(place->url);
+	free(place->target);
+	*place = (struct ps_redirect){0};
+}
+
+static void ps_redirects_fini(struct ps_redirects *all)
+{
+	for (size_t i = 0; i < PS_REDIRECTS; i++)
+		empty(&all->places[i]);
+	pthread_mutex_destroy(&all->lock);
+}
+
+/* FNV-1a */
+static struct ps_redirect *place_of(struct ps_redirects *all, const char *url)
+{
+	uint32_t hash = 2166136261u;
+
+	for (const char *p = url; *p; p++)
+		hash = (hash ^ (uint8_t)*p) * 16777619u;
+	return &all->places[hash % PS_REDIRECTS];
+}
+
+void ps_redirects_note(struct ps_redirects *all, const char *url, const char *target, uint64_t now_ns)
+{
+	char *own_url = strdup(url), *own_target = strdup(target);
+	{
+		PS_LOCK_SCOPE(&all->lock);
+		struct ps_redirect *place = place_of(all, url);
+
+		empty(place);
+		if (own_url && own_target)
+			*place = (struct ps_redirect){.url = ps_steal_ptr(&own_url),
+			        .target = ps_steal_ptr(&own_target),
+			        .until_ns = now_ns + PS_REDIRECT_MS * PS_NS_PER_MS};
+	}
+	free(own_url);
+	free(own_target);
+}
+
+char *ps_redirects_find(struct ps_redirects *all, const char *url, uint64_t now_ns)
+{
+	PS_LOCK_SCOPE(&all->lock);
+	const struct ps_redirect *place = place_of(all, url);
+
+	if (!place->url || strcmp(place->url, url) != 0 || now_ns >= place->until_ns)
+		return NULL;
+	return strdup(place->target);
+}
+
+void ps_redirects_forget(struct ps_redirects *all, const char *url)
+{
+	PS_LOCK_SCOPE(&all->lock);
+	struct ps_redirect *place = place_of(all, url);
+
+	if (place->url && strcmp(place->url, url) == 0)
+		empty(place);
+}
+
+/* Clients -------------------------------------------------------------------------------------------- */
+
+#define CONNECT_TIMEOUT_MS 10000
+#define STALL_TIMEOUT_MS 15000
+#define ATTEMPT_MIN_MS UINT64_C(1000)
+
+struct signature {
+	char *url, *parameters;
+};
+
+static int signature_cmp(const void *a, const void *b)
+{
+	return strcmp(((const struct signature *)a)->url, ((const struct signature *)b)->url);
+}
+
+static void signature_free(void *p)
+{
+	struct signature *s = p;
+
+	if (!s)
+		return;
+	free(s->url);
+	free(s->parameters);
+	free(s);
+}
+
+int ps_http_client_sign(struct ps_http_client *c, const char *url, const char *parameters)
+{
+	struct signature *s = calloc(1, sizeof *s);
+
+	if (!s || !(s->url = strdup(url)) || !(s->parameters = strdup(parameters))) {
+		signature_free(s);
+		return -ENOMEM;
+	}
+	pthread_rwlock_wrlock(&c->signatures_lock);
+	struct signature **found = tsearch(s, &c->signatures, signature_cmp);
+	if (found && *found != s) {
+		/* A newer listing brings newer signatures. */
+		struct signature *old = *found;
+
+		*found = s;
+		s = old;
+	} else if (found) {
+		s = NULL;
+	}
+	pthread_rwlock_unlock(&c->signatures_lock);
+	signature_free(s);
+	return found ? 0 : -ENOMEM;
+}
+
+/* A header of the user's that would break what we say ourselves, or smuggle in another. */
+static int check_header(const char *header, struct ps_error *err)
+{
+	static const char *const ours[] = {"range", "if-match", "if-none-match", "if-modified-since",
+	        "if-unmodified-since", "if-range", "accept-encoding", "content-length", "transfer-encoding",
+	        "connection", "host"};
+	size_t n = strcspn(header, ":");
+
+	if (n == 0 || header[n] != ':' || strpbrk(header, "\r\n"))
+		return ps_error_set(err, EINVAL, "header option: not of the form \"Name: value\"");
+	for (size_t i = 0; i < n; i++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!#$%&'*+^`|~",
+		            header[i]))
+			return ps_error_set(err, EINVAL, "header option: \"%.*s\" is no header name",
+			        (int)PS_MIN(n, 40u), header);
+	for (size_t i = 0; i < PS_ARRAY_LEN(ours); i++)
+		if (n == strlen(ours[i]) && strncasecmp(header, ours[i], n) == 0)
+			return ps_error_set(err, EINVAL, "header option: %.*s is set by the mount itself",
+			        (int)n, header);
+	return 0;
+}
+
+static int take_headers(struct ps_http_client *c, const char *const *headers, struct ps_error *err)
+{
+	for (; headers && *headers; headers++) {
+		int rc = check_header(*headers, err);
+
+		if (rc)
+			return rc;
+		struct curl_slist *more = curl_slist_append(c->headers, *headers);
+		if (!more)
+			return ps_error_set(err, ENOMEM, "out of memory");
+		c->headers = more;
+	}
+	return 0;
+}
+
+static int take_credentials(
+        struct ps_http_client *c, struct ps_url *u, const char *user_password, struct ps_error *err)
+{
+	if (!user_password) {
+		c->user = ps_steal_ptr(&u->user);
+		c->password = ps_steal_ptr(&u->password);
+		return 0;
+	}
+	size_t n = strcspn(user_password, ":");
+	c->user = strndup(user_password, n);
+	c->password = strdup(user_password + n + (user_password[n] == ':'));
+	return c->user && c->password ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+static int init_parts(struct ps_http_client *c, const char *source_url,
+        const struct ps_http_options *options, struct ps_error *err)
+{
+	ps_autourl struct ps_url u = {0};
+	int rc = ps_url_parse(source_url, &u, err);
+
+	if (!rc)
+		rc = take_headers(c, options->headers, err);
+	if (!rc)
+		rc = take_credentials(c, &u, options->user_password, err);
+	if (rc)
+		return rc;
+	c->own = ps_url_authority(&u);
+	c->signature = ps_steal_ptr(&u.signature);
+	if (!c->own)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	return ps_http_access_init(&c->access, options, err);
+}
+
+int ps_http_client_init(struct ps_http_client *c, const char *source_url,
+        const struct ps_http_options *options, struct ps_error *err)
+{
+	char safe[PS_URL_TEXT_LEN];
+
+	*c = (struct ps_http_client){0};
+	pthread_rwlock_init(&c->signatures_lock, NULL);
+	ps_redirects_init(&c->redirects);
+	c->connect_timeout_ms =
+	        options->connect_timeout_ms ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS;
+	uint64_t stall_ms = options->stall_timeout_ms ? options->stall_timeout_ms : STALL_TIMEOUT_MS;
+	/* Half the clock's range is for ever. */
+	c->stall_ns = PS_MIN(stall_ms, UINT64_MAX / 2 / PS_NS_PER_MS) * PS_NS_PER_MS;
+	uint64_t share_ms = PS_MAX(options->reader_timeout_ms / 3, ATTEMPT_MIN_MS);
+	c->attempt_ns = c->stall_ns;
+	if (options->reader_timeout_ms) {
+		c->attempt_ns = PS_MIN(c->attempt_ns, share_ms * PS_NS_PER_MS);
+		c->connect_timeout_ms = PS_MIN(c->connect_timeout_ms, share_ms);
+	}
+	int rc = init_parts(c, source_url, options, err);
+	if (!rc)
+		rc = ps_transfers_new("ps-http", options->max_connections, &c->transfers, err);
+	if (rc) {
+		ps_http_client_fini(c);
+		return rc;
+	}
+	if (c->access.insecure)
+		ps_log_warning("origin: %s: TLS certificates are not verified", ps_url_redact(c->own, safe));
+	return 0;
+}
+
+void ps_http_client_fini(struct ps_http_client *c)
+{
+	ps_transfers_free(c->transfers);
+	curl_slist_free_all(c->headers);
+	tdestroy(c->signatures, signature_free);
+	pthread_rwlock_destroy(&c->signatures_lock);
+	ps_redirects_fini(&c->redirects);
+	free(c->own);
+	free(c->signature);
+	free(c->user);
+	free(c->password);
+	ps_http_access_fini(&c->access);
+}
+
+/* url, canonical, as it goes to the server: with its signature, else (is_own) with the source's. -ENOMEM. */
+static int ps_http_client_url(struct ps_http_client *c, const char *url, bool is_own, char **ret)
+{
+	struct signature key = {.url = (char *)url};
+	struct ps_strbuf b = {0};
+
+	pthread_rwlock_rdlock(&c->signatures_lock);
+	struct signature **found = c->signatures ? tfind(&key, &c->signatures, signature_cmp) : NULL;
+	const char *parameters = found ? (*found)->parameters : is_own ? c->signature : NULL;
+	ps_strbuf_add(&b, url);
+	if (parameters) {
+		ps_strbuf_addc(&b, strchr(url, '?') ? '&' : '?');
+		ps_strbuf_add(&b, parameters);
+	}
+	pthread_rwlock_unlock(&c->signatures_lock);
+	char *whole = ps_strbuf_take(&b);
+	if (!whole)
+		return -ENOMEM;
+	*ret = whole;
+	return 0;
+}
+
+bool ps_http_client_owns(const struct ps_http_client *c, const char *url)
+{
+	ps_autourl struct ps_url u = {0};
+
+	if (ps_url_parse(url, &u, NULL) < 0)
+		return false;
+	ps_autofree char *authority = ps_url_authority(&u);
+	if (!authority)
+		return false;
+	if (strcmp(authority, c->own) == 0)
+		return true;
+	/* The same host by TLS may know what was meant for it without; both by their default ports only. */
+	return !u.port && strcmp(u.scheme, "https") == 0 && strncmp(c->own, "http://", 7) == 0 &&
+	       strcmp(c->own + 7, u.host) == 0;
+}
+
+/* Requests ------------------------------------------------------------------------------------------- */
+
+#define RECEIVE_NBYTES 524288L
+#define DRAIN_NBYTES \
+	(64 * PS_KIB) /* an unwanted body up to this is read, so that the connection can be kept */
+
+/* From a write callback: no length that curl has offered, so it ends the transfer. */
+#define END_TRANSFER ((size_t)0xfffffff)
+
+static void request_free(struct ps_http_request *rq)
+{
+	if (!rq)
+		return;
+	curl_slist_free_all(rq->slist);
+	ps_strbuf_fini(&rq->refusal);
+	if (rq->key)
+		rq->client->dialect->forget(rq);
+	free(rq->location);
+	free(rq->elsewhere);
+	free(rq->away);
+	free(rq->url);
+	free(rq);
+}
+
+/* Callbacks of curl ------------------------------------------------------------------------------- */
+
+/* One to follow. */
+static bool is_redirect(const struct ps_http_request *rq)
+{
+	int status = rq->response.status;
+
+	return !rq->client->dialect &&
+	       (status == 301 || status == 302 || status == 303 || status == 307 || status == 308);
+}
+
+static size_t on_header(char *line, size_t size, size_t n, void *arg)
+{
+	struct ps_http_request *rq = arg;
+
+	n *= size;
+	ps_transfer_touch(&rq->work->transfer);
+	if (!rq->first_byte_ns)
+		rq->first_byte_ns = PS_MAX(ps_clock_mono_ns() - rq->work->submitted_ns, 1u);
+	if (rq->header_done)
+		return n; /* trailers, after the body */
+	if (n > 2 || (n && line[0] != '\r' && line[0] != '\n')) {
+		ps_http_response_line(&rq->response, line, n);
+		if (rq->kind->line)
+			rq->kind->line(rq, line, n);
+		return n;
+	}
+	if (rq->response.status < 200)
+		return n; /* 100 Continue and the like: the real header follows */
+	rq->header_done = true;
+	rq->work->key_expires_s = rq->key_expires_s;
+	if (rq->client->as_stored && !rq->want_listing)
+		rq->response.encoded = false;
+	/* Whatever it says, curl goes on: a short body is read to its end, and the connection can be kept. */
+	if (!is_redirect(rq))
+		rq->kind->accept(rq);
+	if (rq->client->look)
+		rq->client->look(rq->client->look_arg, rq);
+	return n;
+}
+
+static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
+{
+	struct ps_http_request *rq = arg;
+
+	n *= size;
+	ps_transfer_touch(&rq->work->transfer);
+	rq->wire_nbytes += n;
+	if (rq->error.err || rq->wanted_enough || is_redirect(rq)) {
+		if (rq->client->dialect && rq->error.err)
+			ps_strbuf_addn(&rq->refusal, bytes,
+			        PS_MIN(n, PS_HTTP_REFUSAL_MAX_NBYTES - rq->refusal.len));
+		rq->thrown_nbytes += n;
+		if (rq->thrown_nbytes > DRAIN_NBYTES || (rq->response.content_length != PS_SIZE_UNKNOWN &&
+		                                                rq->response.content_length > DRAIN_NBYTES))
+			return END_TRANSFER;
+		return n;
+	}
+	return rq->kind->body(rq, bytes, n) == 0 ? n : END_TRANSFER;
+}
+
+/* Setting up -------------------------------------------------------------------------------------- */
+
+int ps_http_request_header(struct ps_http_request *rq, const char *header)
+{
+	struct curl_slist *more = curl_slist_append(rq->slist, header);
+
+	if (!more)
+		return -ENOMEM;
+	rq->slist = more;
+	return 0;
+}
+
+bool ps_http_request_condition(
+        const struct ps_http_request *rq, const char **ret_name, char ret_value[static PS_HTTP_CONDITION_LEN])
+{
+	time_t t = rq->expect ? (time_t)rq->expect->mtime_s : 0;
+	struct tm tm;
+
+	if (!rq->expect)
+		return false;
+	if (ps_etag_is_strong(rq->expect->etag)) {
+		*ret_name = "If-Match";
+		snprintf(ret_value, PS_HTTP_CONDITION_LEN, "%s", rq->expect->etag);
+	} else if (rq->expect->mtime_s >= 0 && gmtime_r(&t, &tm)) {
+		/* Not strftime: its names of days and months are the locale's. */
+		static const char days[] = "SunMonTueWedThuFriSat",
+		                  months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+
+		*ret_name = "If-Unmodified-Since";
+		snprintf(ret_value, PS_HTTP_CONDITION_LEN, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday,
+		        tm.tm_mday, months + 3 * tm.tm_mon, tm.tm_year + 1900, tm.tm_hour, tm.tm_min,
+		        tm.tm_sec);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* So the server refuses another version, where it can. What comes is compared all the same. */
+static int add_condition(struct ps_http_request *rq)
+{
+	char value[PS_HTTP_CONDITION_LEN], header[PS_HTTP_CONDITION_LEN + 32];
+	const char *name;
+
+	if (!ps_http_request_condition(rq, &name, value))
+		return 0;
+	snprintf(header, sizeof header, "%s: %s", name, value);
+	return ps_http_request_header(rq, header);
+}
+
+static int add_headers(struct ps_http_request *rq, bool is_own)
+{
+	char header[64];
+	const char *encoding = rq->client->accept_encoding;
+
+	snprintf(header, sizeof header, "Accept-Encoding: %s",
+	        encoding && !rq->want_listing ? encoding : "identity");
+	int rc = ps_http_request_header(rq, header);
+
+	if (!rc && rq->want_listing)
+		rc = ps_http_request_header(rq, "Accept: application/json, text/html;q=0.9, */*;q=0.5");
+	if (!rc && rq->ranged) {
+		snprintf(header, sizeof header, "Range: bytes=%" PRIu64 "-%" PRIu64, rq->range_first,
+		        rq->range_last);
+		rc = ps_http_request_header(rq, header);
+	}
+	if (!rc && rq->expect)
+		rc = add_condition(rq);
+	for (const struct curl_slist *h = rq->client->headers; !rc && is_own && h; h = h->next)
+		rc = ps_http_request_header(rq, h->data);
+	return rc;
+}
+
+static int set_access(const struct ps_http_client *c, CURL *curl, const char *url, bool is_own)
+{
+	if (is_own && c->user) {
+		curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+		curl_easy_setopt(curl, CURLOPT_USERNAME, c->user);
+		curl_easy_setopt(curl, CURLOPT_PASSWORD, c->password ? c->password : "");
+	}
+	return ps_http_access_set(&c->access, curl, url, is_own);
+}
+
+static int set_up(struct ps_http_request *rq, CURL *curl)
+{
+	struct ps_http_client *c = rq->client;
+	bool is_own = c->dialect ? !rq->away : ps_http_client_owns(c, rq->url);
+	ps_autofree char *whole = NULL;
+	int rc = 0;
+
+	/* A redirect's target is complete in itself. */
+	if (rq->away)
+		rc = (whole = strdup(rq->away)) ? 0 : -ENOMEM;
+	else if (c->dialect)
+		rc = c->dialect->address(c->dialect_arg, rq, &whole);
+	else if (!rq->redirects)
+		rc = ps_http_client_url(c, rq->url, is_own, &whole);
+	if (!rc)
+		rc = add_headers(rq, is_own);
+	if (rc)
+		return rc;
+	if (curl_easy_setopt(curl, CURLOPT_URL, whole ? whole : rq->url) != CURLE_OK)
+		return -ENOMEM;
+	if (c->dialect)
+		curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
+	curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, RECEIVE_NBYTES);
+	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)PS_MIN(c->connect_timeout_ms, 3600u * 1000));
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, rq->slist);
+	curl_easy_setopt(curl, CURLOPT_NOBODY, rq->head ? 1L : 0L);
+	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, rq->fresh ? 1L : 0L);
+	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+	curl_easy_setopt(curl, CURLOPT_HEADERDATA, rq);
+	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+	curl_easy_setopt(curl, CURLOPT_WRITEDATA, rq);
+	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, rq->curl_text);
+	return set_access(c, curl, whole ? whole : rq->url, is_own);
+}
+
+static void attempt_reset(struct ps_http_request *rq)
+{
+	curl_slist_free_all(rq->slist);
+	rq->slist = NULL;
+	rq->response = (struct ps_http_response){0};
+	rq->error = (struct ps_error){0};
+	rq->header_done = rq->wanted_enough = false;
+	rq->thrown_nbytes = 0;
+	rq->untold_nbytes = 0;
+	rq->curl_text[0] = '\0';
+	ps_strbuf_reset(&rq->refusal);
+}
+
+static int begin(struct ps_transfer *t, void *curl)
+{
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
+	struct ps_http_request *rq = work->request;
+
+	if (!rq) {
+		rq = calloc(1, sizeof *rq);
+		if (!rq)
+			return -ENOMEM;
+		rq->work = work;
+		rq->kind = work->kind;
+		rq->client = work->owner;
+		work->request = rq;
+		rq->head = strcmp(rq->kind->method, "HEAD") == 0;
+		int rc = rq->kind->prepare(rq);
+		if (rc)
+			return rc;
+	}
+	attempt_reset(rq);
+	return set_up(rq, curl);
+}
+
+static void flush(struct ps_transfer *t)
+{
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
+	struct ps_http_request *rq = work->request;
+
+	rq->kind->tell(rq);
+}
+
+/* The end ----------------------------------------------------------------------------------------- */
+
+/* What curl's failures mean; those not listed are EIO and may be tried again. */
+static const struct curl_row {
+	int code, errnum;
+	bool retryable;
+	const char *advice;
+} curl_rows[] = {
+        {CURLE_COULDNT_RESOLVE_HOST, EHOSTUNREACH, true, NULL},
+        {CURLE_COULDNT_CONNECT, EHOSTUNREACH, true, NULL},
+        {CURLE_SSL_CONNECT_ERROR, EHOSTUNREACH, true, "does the server speak TLS at this port?"},
+        {CURLE_OPERATION_TIMEDOUT, ETIMEDOUT, true, NULL},
+        {CURLE_PEER_FAILED_VERIFICATION, EHOSTUNREACH, false,
+                "give the CA that signed it by --cacert, if you trust it"},
+        {CURLE_SSL_CACERT_BADFILE, EHOSTUNREACH, false, "the CA file must hold PEM certificates"},
+        {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false, "the client's certificate, its key, or the key's password"},
+        {CURLE_COULDNT_RESOLVE_PROXY, EHOSTUNREACH, true, "the proxy of --proxy, or of the environment"},
+        {CURLE_URL_MALFORMAT, EINVAL, false, NULL},
+        /* HTTP/0.9, as bytes look that a longer body than announced has left on the connection: the URL's own scheme
+         * was checked before. */
+        {CURLE_UNSUPPORTED_PROTOCOL, EPROTO, true, "not an HTTP server?"},
+        {CURLE_WEIRD_SERVER_REPLY, EPROTO, true, "not an HTTP server?"},
+        {CURLE_OUT_OF_MEMORY, EIO, true, "or the server's header is too long"},
+        {CURLE_GOT_NOTHING, EIO, true, NULL},
+        {CURLE_PARTIAL_FILE, EIO, true, NULL},
+};
+
+static void judge_curl(struct ps_http_request *rq, int code)
+{
+	struct curl_row row = {.errnum = EIO, .retryable = true};
+	const char *text = rq->curl_text[0] ? rq->curl_text : curl_easy_strerror((CURLcode)code);
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(curl_rows); i++)
+		if (curl_rows[i].code == code)
+			row = curl_rows[i];
+	if (row.advice)
+		ps_error_set(&rq->error, row.errnum, "%s (%s)", text, row.advice);
+	else
+		ps_error_set(&rq->error, row.errnum, "%s", text);
+	rq->error.retryable = row.retryable;
+	rq->error.http_status = rq->header_done ? rq->response.status : 0;
+}
+
+/* A proxy that would not connect us has said why, and curl does not tell that from a broken connection. */
+static void judge_proxy(struct ps_http_request *rq, CURL *curl)
+{
+	long status = 0;
+
+	if (!curl || rq->header_done || curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &status) != CURLE_OK ||
+	        status < 300)
+		return;
+	bool refused = status == 401 || status == 403 || status == 407;
+	ps_error_set(&rq->error, refused ? EACCES : EHOSTUNREACH, "HTTP %ld from the proxy: %s", status,
+	        status == 403 ? "it refuses to connect to there"
+	        : refused     ? "it wants credentials, or others (http://USER:PASSWORD@PROXY)"
+	                      : "it does not connect to there");
+	rq->error.http_status = (int)status;
+	rq->error.retryable = !refused;
+}
+
+/* Puts the attempt's outcome into rq->error. */
+static void judge(struct ps_http_request *rq, CURL *curl, int rc)
+{
+	if (rc == -ECANCELED) {
+		ps_error_set(&rq->error, ECANCELED, "cancelled");
+	} else if (rc == -ETIMEDOUT) {
+		ps_error_set(
+		        &rq->error, ETIMEDOUT, "no byte came for %.1f s", (double)rq->work->transfer.stall_ns / 1e9);
+		rq->error.http_status = rq->header_done ? rq->response.status : 0;
+		rq->error.retryable = true;
+	} else if (rc < 0) {
+		if (!rq->error.err)
+			ps_error_set(&rq->error, -rc, "%s", strerror(-rc));
+		rq->error.retryable = rq->error.retryable || rc == -ENOMEM;
+	} else if (rq->error.err || rq->wanted_enough) {
+		/* accept() or body() has spoken; that curl was stopped for it is no news. */
+	} else if (rc != CURLE_OK) {
+		judge_curl(rq, rc);
+		judge_proxy(rq, curl);
+	} else if (!rq->header_done) {
+		judge_curl(rq, CURLE_GOT_NOTHING);
+	}
+}
+
+/* Takes the next URL of a redirect. 0: go there; 1: no need to. */
+static int follow(struct ps_http_request *rq, CURL *curl)
+{
+	ps_autourl struct ps_url u = {0};
+	char *location = NULL;
+
+	curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &location);
+	if (!location)
+		return ps_http_response_status(&rq->response, NULL, &rq->error);
+	if (++rq->redirects > PS_HTTP_MAX_REDIRECTS)
+		return ps_error_set(
+		        &rq->error, EIO, "more than %d redirects: a loop?", PS_HTTP_MAX_REDIRECTS);
+	/* Otherwise as the server wrote it: it may be signed, order of parameters and all. */
+	ps_autofree char *next = ps_url_escape_raw(location);
+	if (!next)
+		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+	if (ps_url_parse(next, &u, NULL) < 0 || strcmp(u.scheme, "file") == 0)
+		return ps_error_set(&rq->error, EPROTO, "redirected to what is no http or https URL");
+	if (strncmp(rq->url, "https:", 6) == 0 && strcmp(u.scheme, "https") != 0)
+		return ps_error_set(&rq->error, EPROTO, "redirected from https to http: refused");
+	if (rq->kind->redirected && rq->kind->redirected(rq, next)) {
+		rq->wanted_enough = !rq->error.err;
+		return 1;
+	}
+	free(rq->url);
+	rq->url = ps_steal_ptr(&next);
+	return 0;
+}
+
+static void note_location(struct ps_http_request *rq, CURL *curl)
+{
+	char *location = NULL;
+
+	free(ps_steal_ptr(&rq->location));
+	curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &location);
+	if (location && strlen(location) <= PS_URL_MAX_LEN)
+		rq->location = strdup(location);
+}
+
+static bool end(struct ps_transfer *t, void *curl, int rc)
+{
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
+	struct ps_http_request *rq = work->request;
+
+	if (!rq) {
+		work->rc = rc;
+		return false;
+	}
+	bool redirected = rq->header_done && is_redirect(rq);
+	if (redirected && rc >= 0 && follow(rq, curl) == 0)
+		return true;
+	judge(rq, curl, rc);
+	if (rq->client->dialect)
+		note_location(rq, curl);
+	if (rc >= 0 && rq->client->dialect && rq->header_done && rq->error.err &&
+	        rq->client->dialect->refused(rq->client->dialect_arg, rq))
+		return true;
+	return rc != -ECANCELED && rq->kind->again && rq->kind->again(rq);
+}
+
+static void done(struct ps_transfer *t)
+{
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
+	const struct ps_http_kind *kind = work->kind;
+	struct ps_http_request *rq = work->request;
+	struct ps_error err = {0};
+
+	if (!rq) {
+		/* Cancelled in the queue, or no memory even to note what was wanted. */
+		ps_error_set(&err, -work->rc, "%s: %s", kind->method,
+		        work->rc == -ECANCELED ? "cancelled" : "out of memory");
+		err.retryable = work->rc == -ENOMEM;
+	} else {
+		char safe[PS_URL_TEXT_LEN];
+
+		err = rq->error;
+		if (err.err)
+			ps_error_prefix(&err, -err.err, "%s %s", rq->head ? "HEAD" : "GET",
+			        rq->url ? ps_url_redact(rq->url, safe) : "");
+		if (kind->finish)
+			kind->finish(rq);
+		work->request = NULL;
+		request_free(rq);
+	}
+	kind->done(work, &err);
+}
+
+static const struct ps_transfer_ops transfer_ops = {.begin = begin, .flush = flush, .end = end, .done = done};
+
+void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_transfer_work *work)
+{
+	work->transfer.ops = &transfer_ops;
+	work->transfer.stall_ns = kind->awaited ? c->attempt_ns : c->stall_ns;
+	work->owner = c;
+	work->kind = kind;
+	work->request = NULL;
+	work->key_expires_s = 0;
+	work->submitted_ns = ps_clock_mono_ns();
+	ps_transfer_submit(c->transfers, &work->transfer);
+}
+
+void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work)
+{
+	ps_transfer_cancel(c->transfers, &work->transfer);
+}

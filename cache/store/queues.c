@@ -1,0 +1,177 @@
+/* Objects that wait for a thread of the store (whose rows are behind, whose file is not synced, which are to be checked or
+ * compared), and the last reference to one. All with store->lock held. */
+#include "store/store_private.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define RETRY_MS 2000 /* after the index refused a batch */
+
+/* The last reference --------------------------------------------------------------------------------- */
+
+void ps_object_free(struct ps_object *object)
+{
+	if (object->fd >= 0)
+		close(object->fd);
+	if (object->direct_fd >= 0)
+		close(object->direct_fd);
+	for (uint32_t i = 0; i < object->nextents; i++)
+		ps_extent_free(object->extents[i]);
+	free(object->extents);
+	free(object->url);
+	pthread_mutex_destroy(&object->lock);
+	free(object);
+}
+
+static void unlink_named(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+	struct ps_object **at = &store->named;
+
+	pthread_mutex_unlock(&store->lock);
+	(void)ps_datafile_unlink(store->data_fd, &object->id); /* if not now, then by the next start */
+	pthread_mutex_lock(&store->lock);
+	while (*at != object)
+		at = &(*at)->next_named;
+	*at = object->next_named;
+}
+
+void ps_object_unref_locked(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	if (--object->refs > 0)
+		return;
+	if (object->named)
+		unlink_named(object);
+	uint64_t charge = object->charge;
+	if (object->state != PS_OBJECT_EVICTED)
+		HASH_DELETE(hh, store->objects, object);
+	if (object->entry)
+		object->entry->object = NULL;
+	pthread_mutex_unlock(&store->lock);
+	ps_object_free(object);
+	pthread_mutex_lock(&store->lock);
+	if (charge > 0) {
+		/* The last who held an evicted file: only now is its room free. */
+		store->used_nbytes -= charge;
+		store->held_nbytes -= charge;
+		pthread_cond_broadcast(&store->changed);
+	}
+}
+
+/* Rows for the index --------------------------------------------------------------------------------- */
+
+bool ps_commit_idle_locked(const struct ps_store *store)
+{
+	return ps_list_empty(&store->dirty) && !store->pins_dirty;
+}
+
+/* store->lock held; something is going to be dirty. */
+static void begin_batch(struct ps_store *store)
+{
+	if (!ps_commit_idle_locked(store))
+		return;
+	store->dirty_since_ns = ps_clock_mono_ns();
+	pthread_cond_signal(&store->committer.wake);
+}
+
+void ps_commit_pins_locked(struct ps_store *store)
+{
+	begin_batch(store);
+	store->pins_dirty = true;
+}
+
+void ps_commit_append_locked(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	begin_batch(store);
+	ps_list_append(&store->dirty, &object->dirty_link);
+}
+
+void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks)
+{
+	struct ps_store *store = object->store;
+
+	if (object->state != PS_OBJECT_READY)
+		return; /* evicted: its rows are gone for good */
+	store->ndirty_blocks += nblocks;
+	if (!object->dirty) {
+		object->dirty = true;
+		object->refs++;
+		/* While a batch has it, its link is the batch's: return_batch() puts it here then. */
+		if (!object->committing)
+			ps_commit_append_locked(object);
+	}
+	if (store->ndirty_blocks == PS_STORE_BATCH_BLOCKS)
+		pthread_cond_signal(&store->committer.wake);
+}
+
+void ps_commit_unqueue_locked(struct ps_object *object)
+{
+	if (!object->dirty)
+		return;
+	ps_list_remove(&object->dirty_link);
+	object->dirty = false;
+	ps_object_unref_locked(object);
+}
+
+void ps_commit_retry_locked(struct ps_store *store)
+{
+	store->index_failed = true;
+	store->retry_at_ns = ps_clock_mono_ns() + RETRY_MS * PS_NS_PER_MS;
+	pthread_cond_signal(&store->committer.wake);
+}
+
+/* Syncs, checks, checksums --------------------------------------------------------------------------- */
+
+void ps_sync_unqueue_locked(struct ps_object *object)
+{
+	if (!object->sync_queued)
+		return;
+	ps_list_remove(&object->sync_link);
+	object->sync_queued = false;
+	object->store->nunsynced--;
+	ps_object_unref_locked(object);
+}
+
+void ps_check_queue_locked(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	if (!object->unsure || object->state != PS_OBJECT_READY)
+		return;
+	object->unsure = false; /* once is enough: nothing becomes unverified later */
+	object->refs++;
+	ps_list_append(&store->unchecked, &object->check_link);
+	pthread_cond_signal(&store->checker.wake);
+}
+
+/* store->lock held. Most caches never need it. */
+static bool start_thread(struct ps_store *store)
+{
+	if (!store->summer_started && !store->sums_stop)
+		store->summer_started = ps_thread_start(&store->summer, "checksum", store->sum_main, store) == 0;
+	return store->summer_started;
+}
+
+void ps_object_checksum_look(struct ps_object *object)
+{
+	struct ps_store *store = object->store;
+
+	if (!object->checksum[0] || object->state != PS_OBJECT_READY)
+		return;
+	if (!ps_object_complete(object)) {
+		object->sum_matched = false;
+		return;
+	}
+	if (object->sum_matched || object->sum_queued || object->nblocks == 0 || !start_thread(store))
+		return;
+	object->sum_queued = true;
+	object->refs++;
+	ps_list_append(&store->sums, &object->sum_link);
+	pthread_cond_signal(&store->sums_wake);
+}

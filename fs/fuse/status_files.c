@@ -1,0 +1,224 @@
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/stats.h"
+#include "base/strbuf.h"
+#include "config.h"
+#include "fuse/ops.h"
+#include "index/index.h"
+
+/* What a mount reports of itself ------------------------------------------------------------------- */
+
+/* Handles by mode, ever and now. */
+static json_t *modes(const struct ps_openmode_table *table)
+{
+	static const char *const names[PS_MODE_COUNT] = {
+	        [PS_MODE_PASSED] = "passed", [PS_MODE_DIRECT] = "direct", [PS_MODE_CACHED] = "cached"};
+	json_t *doc = json_object();
+
+	for (size_t i = 0; i < PS_MODE_COUNT; i++)
+		json_object_set_new(doc, names[i],
+		        json_pack("{s:I, s:I}", "opens", (json_int_t)atomic_load(&table->nopens[i]), "open",
+		                (json_int_t)atomic_load(&table->nopen[i])));
+	json_object_set_new(doc, "upgrades", json_integer((json_int_t)atomic_load(&table->nupgrades)));
+	return doc;
+}
+
+static json_t *opens(const struct ps_openmode_table *table)
+{
+	return json_pack("{s:I, s:I, s:I}", "passed", (json_int_t)atomic_load(&table->nopens[PS_MODE_PASSED]),
+	        "direct", (json_int_t)atomic_load(&table->nopens[PS_MODE_DIRECT]), "cached",
+	        (json_int_t)atomic_load(&table->nopens[PS_MODE_CACHED]));
+}
+
+/* In a mount that is gone. A process is one daemon, and its sums are those of all its mounts ever. */
+static _Atomic bool kernel_has_read;
+
+void ps_stats_mount_ends(const struct ps_fs *fs)
+{
+	if (atomic_load(&fs->openmodes.nopens[PS_MODE_PASSED]) > 0)
+		atomic_store(&kernel_has_read, true);
+}
+
+/* The share of hits in what was read; null before the first read, and as soon as the kernel has read a file by itself:
+ * how much it reads is not known, and what is left for the daemon to read are the misses. */
+static json_t *hit_ratio(const json_t *doc)
+{
+	const json_t *reads = json_object_get(doc, "reads"), *mount;
+	json_int_t bytes = json_integer_value(json_object_get(reads, "bytes"));
+	json_int_t hits = json_integer_value(json_object_get(reads, "hit_bytes"));
+	size_t i;
+
+	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
+	{
+		const json_t *passed = json_object_get(json_object_get(mount, "modes"), "passed");
+
+		if (json_integer_value(json_object_get(passed, "opens")) > 0)
+			return json_null();
+	}
+	return bytes > 0 && !atomic_load(&kernel_has_read) ? json_real((double)hits / (double)bytes) : json_null();
+}
+
+void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
+{
+	json_object_set_new(mount, "mountpoint", ps_json_lossy(fs->mountpoint));
+	json_object_set_new(mount, "mounted_at", json_integer(fs->mounted_at_s));
+	json_object_set_new(mount, "modes", modes(&fs->openmodes));
+	json_object_set_new(mount, "passthrough",
+	        json_pack("{s:b, s:s}", "active", (int)ps_passthrough_active(&fs->passthrough), "reason",
+	                ps_passthrough_reason(&fs->passthrough)));
+	json_object_set_new(mount, "reads", ps_read_stats_json(&fs->reads));
+}
+
+json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts)
+{
+	json_t *doc = json_object(), *parts = ps_cache_stats(cache);
+
+	json_object_set_new(doc, "version", json_string(PACKAGE_VERSION));
+	json_object_set_new(doc, "pid", json_integer(getpid()));
+	json_object_set_new(doc, "mounts", mounts);
+	json_object_update(doc, parts);
+	json_object_set_new(json_object_get(doc, "reads"), "hit_ratio", hit_ratio(doc));
+	json_decref(parts);
+	return doc;
+}
+
+/* What names other mounts of the daemon, or comes from them; sums of all stay. */
+static void leave_out_others(json_t *doc)
+{
+	static const struct {
+		const char *part, *name;
+	} theirs[] = {{"plans", "ranks"}, {"origin", "last_error"}, {"origin", "last_error_at"}};
+	json_t *mounts = json_object_get(doc, "mounts");
+
+	while (json_array_size(mounts) > 1)
+		json_array_remove(mounts, json_array_size(mounts) - 1);
+	for (size_t i = 0; i < PS_ARRAY_LEN(theirs); i++)
+		json_object_del(json_object_get(doc, theirs[i].part), theirs[i].name);
+}
+
+static json_t *document(struct ps_fs *fs, bool owner)
+{
+	json_t *doc = ps_stats_daemon(fs->cache, fs->mounts(fs->mounts_arg));
+
+	if (!owner)
+		leave_out_others(doc);
+
+	json_object_set_new(doc, "opens", opens(&fs->openmodes));
+	/* What the kernel reads by itself is not known. */
+	json_object_set_new(doc, "passthrough",
+	        json_pack("{s:b, s:s, s:n, s:I, s:I}", "active", (int)ps_passthrough_active(&fs->passthrough),
+	                "reason", ps_passthrough_reason(&fs->passthrough), "bytes", "opens",
+	                (json_int_t)atomic_load(&fs->openmodes.nopens[PS_MODE_PASSED]), "open",
+	                (json_int_t)atomic_load(&fs->openmodes.nopen[PS_MODE_PASSED])));
+	return doc;
+}
+
+static char *stats_json(struct ps_fs *fs, bool owner)
+{
+	return ps_stats_text(document(fs, owner));
+}
+
+char *ps_stats_text(json_t *doc)
+{
+	ps_autofree char *text = json_dumps(doc, JSON_ENCODE_ANY | JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	json_decref(doc);
+	if (!text)
+		return NULL;
+	ps_strbuf_addf(&b, "%s\n", text);
+	return ps_strbuf_take(&b);
+}
+
+static char *stats_plans(struct ps_fs *fs, bool owner)
+{
+	json_t *doc = document(fs, owner), *plans = json_incref(json_object_get(doc, "plans"));
+
+	json_decref(doc);
+	return ps_stats_text(plans);
+}
+
+static char *metrics(struct ps_fs *fs, bool owner, unsigned parts)
+{
+	json_t *docs = json_pack("[o]", document(fs, owner));
+	char *text = ps_metrics_text(docs, parts, NULL);
+
+	json_decref(docs);
+	return text;
+}
+
+static char *stats_metrics(struct ps_fs *fs, bool owner)
+{
+	return metrics(fs, owner, PS_METRICS_MOUNT);
+}
+
+static char *stats_cache_metrics(struct ps_fs *fs, bool owner)
+{
+	return metrics(fs, owner, PS_METRICS_CACHE);
+}
+
+/* The folder --------------------------------------------------------------------------------------- */
+
+enum { INO_DIR = 2, INO_STATS, INO_METRICS, INO_CACHE_METRICS, INO_PLAN };
+_Static_assert(INO_PLAN < PS_NODE_FIRST, "virtual nodes lie below the cache's");
+
+static const struct {
+	const char *name;
+	fuse_ino_t ino;
+	char *(*text)(struct ps_fs *fs, bool owner);
+} files[] = {
+        {"stats", INO_STATS, stats_json},
+        {"metrics", INO_METRICS, stats_metrics},
+        {"cache_metrics", INO_CACHE_METRICS, stats_cache_metrics},
+        {"plan", INO_PLAN, stats_plans},
+};
+
+bool ps_virtual_is(fuse_ino_t ino)
+{
+	return ino >= INO_DIR && ino <= INO_PLAN;
+}
+
+bool ps_virtual_is_plan(fuse_ino_t ino)
+{
+	return ino == INO_PLAN;
+}
+
+fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name)
+{
+	if (parent == FUSE_ROOT_ID)
+		return strcmp(name, ".penstock") == 0 ? INO_DIR : 0;
+	for (size_t i = 0; parent == INO_DIR && i < PS_ARRAY_LEN(files); i++)
+		if (strcmp(name, files[i].name) == 0)
+			return files[i].ino;
+	return 0;
+}
+
+void ps_virtual_attr(fuse_ino_t ino, struct ps_attr *ret)
+{
+	*ret = (struct ps_attr){.node = ino, .ino = ino, .is_dir = ino == INO_DIR || ino == FUSE_ROOT_ID, .complete_attr = true};
+}
+
+const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino)
+{
+	if (pos >= PS_ARRAY_LEN(files))
+		return NULL;
+	*ret_ino = files[pos].ino;
+	return files[pos].name;
+}
+
+int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, bool owner, char **ret_text, size_t *ret_len)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
+		if (files[i].ino != ino)
+			continue;
+		char *text = files[i].text(fs, owner);
+		if (!text)
+			return -ENOMEM;
+		*ret_text = text;
+		*ret_len = strlen(text);
+		return 0;
+	}
+	return -ENOENT;
+}

@@ -1,0 +1,201 @@
+#include "config.h"
+
+#include "batch/batch.h"
+
+#include "batch/parts.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "image/image.h"
+#include "image/pixel/pixel.h"
+
+static uint32_t views_of(const struct ps_plan_field *f)
+{
+	return ps_image_views(&f->image);
+}
+
+/* All bits that images of the field may come to have: who follows another one takes its affine step. */
+static uint32_t bits_of(const struct ps_plan *plan, const struct ps_plan_field *f)
+{
+	const struct ps_transform_spec *t = &f->image.transforms;
+	const struct ps_transform_spec *leader =
+	        f->leader < 0 ? t : &plan->fields[f->leader].image.transforms;
+
+	return (leader->affine > 0 ? PS_IMAGE_AFFINE : 0u) |
+	       (t->jitter > 0 || t->gray > 0 ? PS_IMAGE_COLORS : 0u) | (t->blur > 0 ? PS_IMAGE_BLUR : 0u) |
+	       (t->noise > 0 ? PS_IMAGE_NOISE : 0u) | (t->erase > 0 ? PS_IMAGE_ERASE : 0u);
+}
+
+void ps_make_plan(struct ps_plan *plan, bool all)
+{
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		struct ps_plan_field *f = &plan->fields[i];
+
+		if (f->kind != PENSTOCK_IMAGE || (!all && f->dtype == PS_U8 && bits_of(plan, f) == 0))
+			continue;
+		f->made = true;
+		f->made_what = bits_of(plan, f);
+		f->made_row_nbytes = f->row_nbytes;
+		f->row_nbytes = (size_t)f->image.out_width * f->image.out_height * 3 * views_of(f);
+	}
+}
+
+static struct ps_image_ops *ops_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
+{
+	return (struct ps_image_ops *)(void *)(b->mem + b->at.fields[i].ops) +
+	       (size_t)row * views_of(&b->plan->fields[i]);
+}
+
+void ps_make_row(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_image_decoder *decoder)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_image_placement at = ps_image_decoder_placement(decoder);
+	struct ps_image_ops *ops;
+
+	if (b->at.fields[i].ops == PS_SLOT_NONE)
+		return;
+	ops = ops_of(b, i, row);
+	for (uint32_t v = 0; v < at.nviews; v++)
+		ps_transform_ops(&at.views[v].transform, &f->image.transforms, &ops[v]);
+}
+
+void ps_make_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t from)
+{
+	if (b->at.fields[i].ops != PS_SLOT_NONE)
+		memcpy(ops_of(b, i, to), ops_of(b, i, from),
+		        views_of(&b->plan->fields[i]) * sizeof(struct ps_image_ops));
+}
+
+static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_slot_field *at = &b->at.fields[i];
+	struct ps_make m = {.decoded = b->decoded[i],
+	        .sources = b->sources,
+	        .planes = at->data[0],
+	        .ops = at->ops == PS_SLOT_NONE ? PS_MAKE_NO_OPS : at->ops,
+	        .to = at->made,
+	        .nimages = b->out_rows * views_of(f),
+	        .width = f->image.out_width,
+	        .height = f->image.out_height,
+	        .nviews = views_of(f),
+	        .dtype = f->dtype,
+	        .layout = f->image.layout,
+	        .mix = b->mix.kind,
+	        .weight = b->mix.weight};
+
+	for (uint32_t k = 0; at->ops != PS_SLOT_NONE && k < m.nimages; k++)
+		m.what |= ops_of(b, i, 0)[k].what;
+	if (f->dtype != PS_U8 && !b->blank) /* without a sample: zeros */
+		ps_image_levels(&f->image, m.scale, m.bias);
+	if (m.mix == PS_MIX_CUT) {
+		struct ps_mix_box box = ps_mix_box_of(&b->mix, m.width, m.height);
+
+		m.box[0] = box.x0;
+		m.box[1] = box.y0;
+		m.box[2] = box.x1;
+		m.box[3] = box.y1;
+	}
+	return m;
+}
+
+uint32_t ps_make_tell(const struct penstock_batch *b, struct ps_make *ret_makes)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->plan->nfields; i++)
+		if (b->plan->fields[i].made)
+			ret_makes[n++] = field_tell(b, i);
+	return n;
+}
+
+size_t ps_make_scratch(const struct ps_plan *plan, uint32_t rows)
+{
+	size_t most = 0;
+
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		const struct ps_plan_field *f = &plan->fields[i];
+
+		if (f->made)
+			most = PS_MAX(most, ps_make_scratch_nbytes(f->made_what, (uint64_t)rows * views_of(f),
+			                            f->image.out_width, f->image.out_height));
+	}
+	return most;
+}
+
+/* -- What is copied -------------------------------------------------------------------------------------- */
+
+int ps_send_init(struct penstock_batch *b, struct ps_load_error *err)
+{
+	size_t most = 1; /* each hole has a row of its own, and makes one more of them */
+
+	for (uint32_t i = 0; i < b->plan->nfields; i++)
+		most += b->decoded[i] ? b->cap : 0;
+	b->stretches = calloc(most, sizeof(*b->stretches));
+	return b->stretches ? 0 : ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", b->cap);
+}
+
+/* The device has, or does not need, the image of row `row`. */
+static bool is_left_out(const struct penstock_batch *b, uint32_t i, uint32_t row)
+{
+	return row >= b->out_rows || ps_nvjpeg_has(b->decoded[i], b->sources[row]);
+}
+
+/* From the end of the last stretch up to a hole, if there is something between them. */
+static void stretch_add(struct ps_stretch *to, uint32_t *n, size_t from, size_t end)
+{
+	if (end > from)
+		to[(*n)++] = (struct ps_stretch){.at = from, .nbytes = end - from};
+}
+
+/* Cuts the holes of field i out of what begins at *from. */
+static void field_cut(const struct penstock_batch *b, uint32_t i, uint32_t *n, size_t *from)
+{
+	const size_t first = b->at.fields[i].data[0], row_nbytes = b->plan->fields[i].row_nbytes;
+
+	for (uint32_t row = 0, end; row < b->cap; row = end) {
+		bool hole = is_left_out(b, i, row);
+
+		for (end = row + 1; end < b->cap && is_left_out(b, i, end) == hole; end++)
+			;
+		if (!hole || (end - row) * row_nbytes < PS_SEND_GAP)
+			continue;
+		stretch_add(b->stretches, n, *from, first + row * row_nbytes);
+		*from = first + end * row_nbytes;
+	}
+}
+
+/* To the batch's memory for them; returns how many. */
+static uint32_t stretches_find(const struct penstock_batch *b)
+{
+	size_t from = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->plan->nfields; i++) /* as they lie in the slot */
+		if (b->decoded[i])
+			field_cut(b, i, &n, &from);
+	stretch_add(b->stretches, &n, from, b->used);
+	return n;
+}
+
+int ps_batch_send(struct penstock_batch *b, struct ps_load_error *err)
+{
+	const struct ps_stretch all = {.at = 0, .nbytes = b->used};
+	struct ps_sending sending = {.slot = b->mem, .nbytes = b->used, .stretches = &all, .nstretches = 1};
+	ps_autofree struct ps_make *makes = NULL;
+
+	if (!b->mirror)
+		return 0;
+	makes = calloc(b->plan->nfields, sizeof(*makes));
+	if (!makes)
+		return ps_load_error_set(err, ENOMEM, "no memory to send a batch");
+	sending.makes = makes;
+	if (b->stretches) {
+		sending.stretches = b->stretches;
+		sending.nstretches = stretches_find(b);
+	}
+	sending.nmakes = ps_make_tell(b, makes);
+	return b->device->ops->send(b->mirror, &sending, err);
+}

@@ -1,0 +1,539 @@
+/* Fields of arrays: .npy files and token windows. */
+
+#include "config.h"
+
+#include "batch/batch.h"
+
+#include "batch/fields.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "base/utf8.h"
+
+/* "(3, 4)"; a dimension of any size is "n". */
+static const char *shape_text(const uint64_t *shape, uint32_t ndim, bool any, char text[static 128])
+{
+	size_t at = 1;
+
+	strcpy(text, "(");
+	for (uint32_t i = 0; i < ndim && at < 100; i++)
+		at += (size_t)(any && shape[i] == 0 ? snprintf(text + at, 128 - at, "%sn", i ? ", " : "")
+		                                    : snprintf(text + at, 128 - at, "%s%ju", i ? ", " : "",
+		                                              (uintmax_t)shape[i]));
+	snprintf(text + at, 128 - at, ")");
+	return text;
+}
+
+static int shape_check(const struct ps_plan_field *f, struct ps_npy *npy, struct ps_load_error *err)
+{
+	char have[128], want[128];
+	bool same;
+
+	if (npy->ndim == 0) {
+		npy->ndim = 1;
+		npy->shape[0] = 1;
+	}
+	same = npy->ndim == f->ndim;
+	for (uint32_t i = 0; i < f->ndim && same; i++)
+		same = npy->shape[i] == f->shape[i] || (i == 0 && f->shape[0] == 0);
+	if (same)
+		return 0;
+	return ps_load_error_set(err, EBADMSG, "an array of shape %s where the field has %s",
+	        shape_text(npy->shape, npy->ndim, false, have), shape_text(f->shape, f->ndim, true, want));
+}
+
+/* Sees to it that writing the elements will be exact. */
+static int exact_check(
+        const struct ps_plan_field *f, const struct ps_piece *piece, uint64_t n, struct ps_load_error *err)
+{
+	enum { CHUNK = 256 };
+	uint64_t out[CHUNK];
+	size_t size = ps_dtype_nbytes(piece->dtype);
+
+	if (piece->dtype == f->dtype)
+		return 0;
+	for (uint64_t i = 0; i < n; i += CHUNK) {
+		size_t k = (size_t)PS_MIN(n - i, (uint64_t)CHUNK);
+		size_t done =
+		        ps_convert(piece->dtype, piece->swapped, piece->data + i * size, f->dtype, out, k);
+
+		if (done < k)
+			return ps_load_error_set(err, EBADMSG,
+			        "its element %ju, a %s, has no exact value in %s; ask for another dtype",
+			        (uintmax_t)(i + done), ps_dtype_name(piece->dtype), ps_dtype_name(f->dtype));
+	}
+	return 0;
+}
+
+static int npy_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+        struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	struct ps_piece piece;
+	struct ps_npy npy;
+	int r = ps_npy_parse(data, n, &npy, err);
+
+	if (r == 0)
+		r = shape_check(f, &npy, err);
+	if (r < 0)
+		return r;
+	piece = (struct ps_piece){.data = npy.data,
+	        .nbytes = (size_t)npy.count * ps_dtype_nbytes(npy.dtype),
+	        .items = npy.shape[0],
+	        .dtype = npy.dtype,
+	        .swapped = npy.swapped,
+	        .fortran = npy.fortran,
+	        .stride = npy.shape[0]};
+	r = exact_check(f, &piece, npy.count, err);
+	if (r == 0)
+		*ret_piece = piece;
+	return r;
+}
+
+/* In the order of C, from an array whose first index runs fastest. */
+static void fortran_write(const struct ps_plan_field *f, const struct ps_piece *piece, uint8_t *dst)
+{
+	size_t in = ps_dtype_nbytes(piece->dtype), out = ps_dtype_nbytes(f->dtype);
+	uint64_t at[PENSTOCK_MAX_DIMS - 1] = {0};
+
+	for (uint64_t n = piece->items * f->item_elements; n > 0; n--) {
+		uint64_t src = 0, stride = 1;
+
+		for (uint32_t d = 0; d < f->ndim; d++) {
+			src += at[d] * stride;
+			stride *= d == 0 ? piece->stride : f->shape[d];
+		}
+		(void)!ps_convert(piece->dtype, piece->swapped, piece->data + src * in, f->dtype, dst, 1);
+		dst += out;
+		for (uint32_t d = f->ndim; d-- > 0;) {
+			if (++at[d] < (d == 0 ? piece->items : f->shape[d]))
+				break;
+			at[d] = 0;
+		}
+	}
+}
+
+static void array_write(
+        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+{
+	/* y is x, one token later */
+	size_t skip = plane * ps_dtype_nbytes(piece->dtype);
+
+	if (piece->fortran)
+		fortran_write(f, piece, dst);
+	else
+		(void)!ps_convert(piece->dtype, piece->swapped, piece->data + skip, f->dtype, dst,
+		        (size_t)piece->items * f->item_elements);
+}
+
+const struct ps_field_ops ps_field_npy = {.measure = npy_measure, .write = array_write};
+
+static int tokens_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+        struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	struct ps_piece piece = {.data = data,
+	        .nbytes = n,
+	        .dtype = f->source_dtype,
+	        .swapped = __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__};
+	size_t size = ps_dtype_nbytes(f->source_dtype);
+	uint64_t tokens = n / size;
+	int r;
+
+	if (n >= 6 && memcmp(data, "\x93NUMPY", 6) == 0) {
+		struct ps_npy npy;
+
+		r = ps_npy_parse(data, n, &npy, err);
+		if (r < 0)
+			return r;
+		if (npy.ndim != 1)
+			return ps_load_error_set(
+			        err, EBADMSG, "an array of %u dimensions where tokens have one", npy.ndim);
+		piece.data = npy.data;
+		piece.dtype = npy.dtype;
+		piece.swapped = npy.swapped;
+		tokens = npy.count;
+	} else if (n % size != 0) {
+		return ps_load_error_set(err, EBADMSG, "%zu bytes are no whole tokens of %zu bytes", n, size);
+	}
+	if (tokens == 0 || (f->shape[0] > 0 && tokens != f->shape[0] + 1))
+		return ps_load_error_set(err, EBADMSG, "%ju tokens where %s%ju must be", (uintmax_t)tokens,
+		        f->shape[0] ? "" : "at least ", (uintmax_t)f->shape[0] + 1);
+	piece.items = tokens - 1;
+	r = exact_check(f, &piece, tokens, err);
+	if (r == 0)
+		*ret_piece = piece;
+	return r;
+}
+
+const struct ps_field_ops ps_field_tokens = {.measure = tokens_measure, .write = array_write};
+
+/* -- Boxes ----------------------------------------------------------------------------------------------- */
+
+/* Boxes as members: a .npy of n x 4, or text: numbers with white space or commas between, four a box. Where
+ * they come to lie in the picture is image/image.h's. */
+
+#define TEXT PS_NDTYPES /* a piece's dtype, where it is no array */
+#define COORDINATES 4u
+
+static bool is_between(uint8_t c)
+{
+	return c == ' ' || c == ',' || (c >= '\t' && c <= '\r');
+}
+
+/* The next number's bytes; 0 behind the last. */
+static size_t word_next(const uint8_t **p, const uint8_t *end)
+{
+	size_t n = 0;
+
+	while (*p < end && is_between(**p))
+		++*p;
+	while (*p + n < end && !is_between((*p)[n]))
+		n++;
+	return n;
+}
+
+static int boxes_text_measure(
+        const uint8_t *data, size_t nbytes, struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	const uint8_t *p = data, *end = data + nbytes;
+	uint64_t n = 0;
+	size_t len;
+
+	while ((len = word_next(&p, end)) > 0) {
+		struct ps_number number;
+		const char *wrong = ps_number_float(p, len, &number);
+
+		if (wrong)
+			return ps_load_error_set(
+			        err, EBADMSG, "boxes: number %ju: %s", (uintmax_t)n + 1, wrong);
+		n++;
+		p += len;
+	}
+	if (n % COORDINATES != 0)
+		return ps_load_error_set(
+		        err, EBADMSG, "boxes: %ju numbers, which is no multiple of four", (uintmax_t)n);
+	*ret_piece =
+	        (struct ps_piece){.data = data, .nbytes = nbytes, .items = n / COORDINATES, .dtype = TEXT};
+	return 0;
+}
+
+static int boxes_measure(const struct ps_plan_field *f, const uint8_t *data, size_t nbytes,
+        struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	struct ps_npy npy;
+	int r;
+
+	(void)f;
+	if (nbytes < 6 || memcmp(data, "\x93NUMPY", 6) != 0)
+		return boxes_text_measure(data, nbytes, ret_piece, err);
+	r = ps_npy_parse(data, nbytes, &npy, err);
+	if (r < 0)
+		return r;
+	if (npy.ndim != 2 || npy.shape[1] != COORDINATES)
+		return ps_load_error_set(err, EBADMSG, "boxes: an array that is not n x 4");
+	*ret_piece = (struct ps_piece){.data = npy.data,
+	        .nbytes = (size_t)npy.count * ps_dtype_nbytes(npy.dtype),
+	        .items = npy.shape[0],
+	        .dtype = npy.dtype,
+	        .swapped = npy.swapped,
+	        .fortran = npy.fortran,
+	        .stride = npy.shape[0]};
+	return 0;
+}
+
+static float number_float(const struct ps_number *v)
+{
+	if (v->is_float)
+		return (float)v->value;
+	return v->negative ? -(float)v->magnitude : (float)v->magnitude;
+}
+
+static void boxes_write(
+        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+{
+	float *to = dst;
+	uint64_t n = piece->items * COORDINATES;
+	const uint8_t *p = piece->data, *end = piece->data + piece->nbytes;
+
+	(void)f;
+	(void)plane;
+	for (uint64_t i = 0; i < n; i++) {
+		struct ps_number number = {0};
+
+		if (piece->dtype == TEXT) {
+			size_t len = word_next(&p, end);
+
+			(void)!ps_number_float(p, len, &number); /* measured before */
+			p += len;
+		} else {
+			uint64_t at = piece->fortran ? i % COORDINATES * piece->stride + i / COORDINATES : i;
+
+			number = ps_number_load(piece->dtype, piece->swapped,
+			        piece->data + at * ps_dtype_nbytes(piece->dtype));
+		}
+		to[i] = number_float(&number);
+	}
+}
+
+const struct ps_field_ops ps_field_boxes = {.measure = boxes_measure, .write = boxes_write};
+
+/* -- JSON ------------------------------------------------------------------------------------------------ */
+
+/* Fields of values in JSON members. */
+
+/* The field's value; -ENOENT: none, or null. */
+static int value_find(const struct ps_plan_field *f, const uint8_t *data, size_t n, struct ps_json *ret_value,
+        struct ps_load_error *err)
+{
+	int r = ps_json_find(data, n, f->path, ret_value, err);
+
+	return r == 0 && ret_value->type == PS_JSON_NULL ? -ENOENT : r;
+}
+
+/* A piece's value again: what ps_json_find() gave. */
+static struct ps_json value_of(const struct ps_piece *piece)
+{
+	const uint8_t c = *piece->data;
+
+	return (struct ps_json){.type = c == '"'                 ? PS_JSON_STRING
+	                                : c == '['               ? PS_JSON_ARRAY
+	                                : c == '{'               ? PS_JSON_OBJECT
+	                                : (c == 't' || c == 'f') ? PS_JSON_BOOL
+	                                                         : PS_JSON_NUMBER,
+	        .p = piece->data,
+	        .end = piece->data + piece->nbytes};
+}
+
+static struct ps_piece piece_of(const struct ps_json *v, uint64_t items)
+{
+	return (struct ps_piece){.data = v->p, .nbytes = (size_t)(v->end - v->p), .items = items};
+}
+
+static int json_text_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+        struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	struct ps_json v;
+	int r = value_find(f, data, n, &v, err);
+
+	if (r < 0)
+		return r;
+	if (f->kind == PENSTOCK_TEXT && v.type != PS_JSON_STRING)
+		return ps_load_error_set(err, EBADMSG, "the value at %.200s is no string", f->path);
+	*ret_piece = piece_of(
+	        &v, v.type == PS_JSON_STRING ? ps_json_string(&v, NULL, SIZE_MAX) : (uint64_t)(v.end - v.p));
+	return 0;
+}
+
+/* A string cut short is written to its cut; what is written is at most what the piece's items say. */
+static void text_write(const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+{
+	struct ps_json v = value_of(piece);
+
+	(void)f;
+	(void)plane;
+	if (v.type == PS_JSON_STRING)
+		(void)ps_json_string(&v, dst, (size_t)piece->items);
+	else
+		memcpy(dst, piece->data, (size_t)piece->items);
+}
+
+static uint64_t json_text_cut(const struct ps_piece *piece, uint64_t items)
+{
+	struct ps_json v = value_of(piece);
+
+	return v.type == PS_JSON_STRING ? ps_json_string(&v, NULL, (size_t)items) : items;
+}
+
+const struct ps_field_ops ps_field_json_text = {
+        .measure = json_text_measure, .write = text_write, .cut = json_text_cut};
+
+/* -- Numbers ------------------------------------------------------------------------------------------- */
+
+/* Where the elements of an array go, and how many there may be. */
+struct walk {
+	const struct ps_plan_field *field;
+	uint64_t items; /* of the first dimension, at most */
+	uint8_t *dst;   /* NULL: only checked */
+	struct ps_load_error *err;
+};
+
+/* The value as dimensions `dim` and on; ret_n: the items of it. */
+static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t *ret_n)
+{
+	const struct ps_plan_field *f = w->field;
+	uint64_t most = dim == 0 ? w->items : UINT64_MAX, n = 0, inner;
+	struct ps_json item = {0};
+
+	if (dim == f->ndim) {
+		uint8_t element[8];
+		struct ps_number number;
+		const char *wrong = ps_json_number(v, &number);
+
+		if (wrong)
+			return ps_load_error_set(w->err, EBADMSG, "at %.200s: %s", f->path, wrong);
+		if (!ps_field_store(f, &number, w->dst ? w->dst : element))
+			return ps_load_error_set(w->err, EBADMSG, "at %.200s: a number that %s cannot hold",
+			        f->path, ps_dtype_name(f->dtype));
+		if (w->dst)
+			w->dst += ps_dtype_nbytes(f->dtype);
+		*ret_n = 1;
+		return 0;
+	}
+	if (v->type != PS_JSON_ARRAY)
+		return ps_load_error_set(
+		        w->err, EBADMSG, "at %.200s: no array of %u dimensions", f->path, f->ndim);
+	while (n < most && ps_json_next(v, &item)) {
+		int r = walk(w, &item, dim + 1, &inner);
+
+		if (r < 0)
+			return r;
+		n++;
+	}
+	if (f->shape[dim] > 0 && n != f->shape[dim])
+		return ps_load_error_set(w->err, EBADMSG, "at %.200s: %ju items where the field has %ju",
+		        f->path, (uintmax_t)n, (uintmax_t)f->shape[dim]);
+	*ret_n = n;
+	return 0;
+}
+
+static int numbers_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+        struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	struct walk w = {.field = f, .items = UINT64_MAX, .err = err};
+	struct ps_json v;
+	uint64_t items = 0;
+	int r = value_find(f, data, n, &v, err);
+
+	if (r == 0)
+		r = walk(&w, &v, 0, &items);
+	if (r == 0)
+		*ret_piece = piece_of(&v, items);
+	return r;
+}
+
+static void numbers_write(
+        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+{
+	struct walk w = {.field = f, .items = f->ndim ? piece->items : 1, .dst = dst};
+	struct ps_json v = value_of(piece);
+	uint64_t n;
+
+	(void)plane;
+	(void)walk(&w, &v, 0, &n);
+}
+
+const struct ps_field_ops ps_field_json_numbers = {.measure = numbers_measure, .write = numbers_write};
+
+/* -- Bytes, texts and numbers ---------------------------------------------------------------------------- */
+
+/* Fields of bytes and texts, and numbers as text. */
+
+static int bytes_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+        struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	(void)f;
+	(void)err;
+	*ret_piece = (struct ps_piece){.data = data, .nbytes = n, .items = n};
+	return 0;
+}
+
+static void bytes_write(
+        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+{
+	(void)f;
+	(void)plane;
+	if (piece->items > 0)
+		memcpy(dst, piece->data, (size_t)piece->items);
+}
+
+const struct ps_field_ops ps_field_bytes = {.measure = bytes_measure, .write = bytes_write};
+
+static int text_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+        struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	size_t sound = ps_utf8_check(data, n);
+
+	if (sound < n)
+		return ps_load_error_set(err, EBADMSG, "not UTF-8: byte %zu is 0x%02x", sound, data[sound]);
+	return bytes_measure(f, data, n, ret_piece, err);
+}
+
+static uint64_t text_cut(const struct ps_piece *piece, uint64_t items)
+{
+	return ps_utf8_cut(piece->data, (size_t)items);
+}
+
+const struct ps_field_ops ps_field_text = {.measure = text_measure, .write = bytes_write, .cut = text_cut};
+
+static int json_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+        struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	struct ps_json all;
+	int r = ps_json_find(data, n, NULL, &all, err);
+
+	return r < 0 ? r : bytes_measure(f, data, n, ret_piece, err);
+}
+
+const struct ps_field_ops ps_field_json = {.measure = json_measure, .write = bytes_write};
+
+/* -- Elements of the field's own type: what a transform wrote ------------------------------------------ */
+
+static void memory_write(
+        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+{
+	(void)plane;
+	if (piece->items > 0)
+		memcpy(dst, piece->data, (size_t)piece->items * f->item_nbytes);
+}
+
+const struct ps_field_ops ps_field_memory = {.write = memory_write};
+
+/* -- Numbers ------------------------------------------------------------------------------------------- */
+
+bool ps_field_store(const struct ps_plan_field *f, const struct ps_number *v, void *dst)
+{
+	return f->rounds ? ps_number_store_rounded(v, f->dtype, dst) : ps_number_store(v, f->dtype, dst);
+}
+
+#define TEXT_SHOWN 40u /* bytes of what is no number */
+
+static const char *number_parse(
+        const struct ps_plan_field *f, const uint8_t *data, size_t n, struct ps_number *ret_number)
+{
+	ps_number_trim(&data, &n);
+	return f->kind == PENSTOCK_FLOAT ? ps_number_float(data, n, ret_number)
+	                                 : ps_number_integer(data, n, ret_number);
+}
+
+static int number_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+        struct ps_piece *ret_piece, struct ps_load_error *err)
+{
+	struct ps_number v;
+	const char *wrong = number_parse(f, data, n, &v);
+	uint8_t element[8];
+
+	if (wrong) {
+		ps_number_trim(&data, &n);
+		return ps_load_error_set(err, EBADMSG, "%s: \"%.*s%s\"", wrong, (int)PS_MIN(n, TEXT_SHOWN),
+		        (const char *)data, n > TEXT_SHOWN ? "..." : "");
+	}
+	if (!ps_field_store(f, &v, element))
+		return ps_load_error_set(
+		        err, EBADMSG, "an integer that %s cannot hold", ps_dtype_name(f->dtype));
+	*ret_piece = (struct ps_piece){.data = data, .nbytes = n, .items = 1};
+	return 0;
+}
+
+static void number_write(
+        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+{
+	struct ps_number v;
+
+	(void)plane;
+	if (!number_parse(f, piece->data, piece->nbytes, &v))
+		(void)!ps_field_store(f, &v, dst);
+}
+
+const struct ps_field_ops ps_field_number = {.measure = number_measure, .write = number_write};

@@ -1,0 +1,106 @@
+/* Private to this folder: how a member's bytes become elements. */
+#ifndef PS_BATCH_FIELDS_H
+#define PS_BATCH_FIELDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/number.h"
+#include "batch/batch.h"
+
+/* Kinds of fields: how a member's bytes become elements of a batch. Images are not among them: they are
+ * decoded in place (image/).
+ *
+ * A field is taken in two steps. measure() checks the bytes and says how many items they make; write() puts
+ * items into their place, which is known at once where rows are of one size, and else when all rows of the
+ * batch were measured.
+ *
+ * Ownership: a piece points into the member's bytes, which must stay until it was written.
+ * Threads: any.   Locks: none.   Blocks: never, but on the processor.
+ * Errors: measure(): -EBADMSG with a text; -ENOENT: a JSON member without a value at the path (no text).
+ * write() cannot fail: what could be wrong was found by measure(). */
+
+struct ps_piece {
+	const uint8_t *data; /* NULL: nothing to write */
+	size_t nbytes;
+	uint64_t items; /* may be lowered to write fewer */
+	/* Arrays: */
+	enum ps_dtype dtype;
+	bool swapped;
+	bool fortran;    /* the first index runs fastest, ... */
+	uint64_t stride; /* ... over so many items */
+};
+
+struct ps_field_ops {
+	int (*measure)(const struct ps_plan_field *field, const uint8_t *data, size_t nbytes,
+	        struct ps_piece *ret_piece, struct ps_load_error *err);
+	/* Writes piece->items items to dst, for plane 0 or 1. */
+	void (*write)(
+	        const struct ps_plan_field *field, const struct ps_piece *piece, uint32_t plane, void *dst);
+	/* The most items, no more than `items`, that the piece may be cut to; NULL: any number. */
+	uint64_t (*cut)(const struct ps_piece *piece, uint64_t items);
+};
+
+extern const struct ps_field_ops ps_field_bytes;        /* as they are */
+extern const struct ps_field_ops ps_field_text;         /* checked to be UTF-8 */
+extern const struct ps_field_ops ps_field_json;         /* checked to be JSON */
+extern const struct ps_field_ops ps_field_json_text;    /* the text of a value in a JSON member */
+extern const struct ps_field_ops ps_field_json_numbers; /* a number, or an array of them, in a JSON member */
+extern const struct ps_field_ops ps_field_number;       /* a number as text */
+extern const struct ps_field_ops ps_field_npy;
+extern const struct ps_field_ops ps_field_tokens; /* raw or npy */
+extern const struct ps_field_ops ps_field_boxes;  /* a .npy or text of n x 4 numbers */
+extern const struct ps_field_ops ps_field_memory; /* elements of the field's own type */
+
+/* What an element of the field must be to hold a value; false: it cannot. */
+bool ps_field_store(const struct ps_plan_field *field, const struct ps_number *number, void *dst);
+
+/* -- JSON ------------------------------------------------------------------------------------------------ */
+
+/* JSON, scanned in place: nothing is allocated and nothing copied.
+ *
+ * Accepted is what Python's json.loads() takes of bytes in UTF-8 (so NaN and Infinity are numbers), but
+ * for halves of surrogate pairs, which no UTF-8 can hold. Of equal names in an object the last counts.
+ * Ownership: values point into the caller's bytes.   Threads: any.   Locks: none.   Blocks: never. */
+
+#define PS_JSON_MAX_DEPTH 256 /* deeper texts are refused */
+#define PS_JSON_MAX_PATH 512  /* bytes */
+
+enum ps_json_type {
+	PS_JSON_NULL,
+	PS_JSON_BOOL,
+	PS_JSON_NUMBER,
+	PS_JSON_STRING,
+	PS_JSON_ARRAY,
+	PS_JSON_OBJECT,
+};
+
+struct ps_json {
+	enum ps_json_type type;
+	const uint8_t *p; /* its text, from the first byte ... */
+	const uint8_t *end;
+};
+
+/* Checks the text and finds the value at a path: names and places in arrays with dots between ("meta.size.0";
+ * a dot in a name as "\."); NULL: the whole. -EBADMSG: damaged, with a text that says where; -ENOENT: sound,
+ * but nothing is there (no text). */
+int ps_json_find(const void *text, size_t nbytes, const char *path, struct ps_json *ret_value,
+        struct ps_load_error *err) PS_MUST_USE;
+
+/* False if the path is empty, too long or has an empty part. */
+bool ps_json_path_ok(const char *path);
+
+/* Bytes of a string's value, of whole characters and `most` at most; writes them where dst is not NULL. */
+size_t ps_json_string(const struct ps_json *string, uint8_t *dst, size_t most);
+
+/* A number's value, or 0 and 1 for a boolean. NULL, or what is wrong. */
+PS_MUST_USE const char *ps_json_number(const struct ps_json *value, struct ps_number *ret_number);
+
+/* The items of an array: begin with the array and *item zero. False behind the last. */
+bool ps_json_next(const struct ps_json *array, struct ps_json *item);
+
+#endif

@@ -1,0 +1,431 @@
+/* A whole batch: rows that stand for others, late fields, ids. */
+
+#include "config.h"
+
+#include "batch/batch.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "base/size.h"
+#include "batch/fields.h"
+#include "batch/parts.h"
+
+static void fail(struct penstock_batch *b, int errnum, const char *text)
+{
+	b->failed = -errnum;
+	b->out_rows = 0;
+	if (text)
+		ps_load_error_set(&b->why, errnum, "%s", text);
+}
+
+/* The good row that stands for row i: itself, or the next one, cyclic over the rows that have a sample. */
+static uint32_t source_of(const struct penstock_batch *b, uint32_t i)
+{
+	i %= b->nrows;
+	while (b->rows[i].bad)
+		i = i + 1 == b->nrows ? 0 : i + 1;
+	return i;
+}
+
+static void row_copy(uint8_t *array, size_t row_nbytes, uint32_t to, uint32_t from)
+{
+	if (row_nbytes > 0)
+		memcpy(array + to * row_nbytes, array + from * row_nbytes, row_nbytes);
+}
+
+/* Field f in place, of a row that another one stands for. */
+static void field_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t from)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_slot_field *at = &b->at.fields[i];
+
+	if (ps_field_is_late(f))
+		return;
+	for (uint32_t plane = 0; plane < f->planes; plane++)
+		row_copy(b->mem + at->data[plane], f->row_nbytes, to, from);
+	ps_make_repeat(b, i, to, from);
+	if (f->form == PS_FORM_PADDED) {
+		row_copy(b->mem + at->lengths, sizeof(int64_t), to, from);
+		row_copy(b->mem + at->mask, (size_t)f->row_items, to, from);
+	}
+}
+
+static void fixed_fill(struct penstock_batch *b)
+{
+	int64_t *shards = (int64_t *)(void *)(b->mem + b->at.shards);
+	int64_t *samples = (int64_t *)(void *)(b->mem + b->at.samples);
+
+	for (uint32_t i = 0; i < b->out_rows; i++) {
+		const struct ps_sample *s = b->rows[b->sources[i]].sample;
+
+		b->mem[b->at.valid + i] = b->sources[i] == i;
+		shards[i] = s->file->shard;
+		samples[i] = (int64_t)s->ordinal;
+		for (uint32_t f = 0; f < b->plan->nfields && b->sources[i] != i; f++)
+			field_repeat(b, f, i, b->sources[i]);
+	}
+}
+
+/* -- Late fields -------------------------------------------------------------------------------------- */
+
+static uint64_t *offsets_of(const struct penstock_batch *b, uint32_t i)
+{
+	return (uint64_t *)(void *)(b->mem + b->at.fields[i].offsets);
+}
+
+static uint64_t items_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
+{
+	if (b->blank)
+		return 0;
+	return i == PS_SLOT_KEYS(b->plan) ? b->rows[row].sample->key_len : b->pieces[i][row].items;
+}
+
+/* Sizes a field by its rows, and takes a place behind *used. -E2BIG: none that large can be. */
+static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
+{
+	const struct ps_plan_field *f = i == PS_SLOT_KEYS(b->plan) ? NULL : &b->plan->fields[i];
+	struct ps_late *late = &b->late[i];
+	uint64_t total = 0, longest = 0;
+	bool ok = true;
+
+	for (uint32_t k = 0; k < b->out_rows && ok; k++) {
+		uint64_t n = items_of(b, i, b->sources[k]);
+
+		if (!f || f->form == PS_FORM_RAGGED)
+			offsets_of(b, i)[k] = total;
+		ok = ps_u64_add(total, n, &total);
+		longest = PS_MAX(longest, n);
+	}
+	if (!f || f->form == PS_FORM_RAGGED) {
+		offsets_of(b, i)[b->out_rows] = total;
+		late->items = total;
+	} else {
+		late->items = (longest + f->pad_multiple - 1) / f->pad_multiple * f->pad_multiple;
+		ok = ok && ps_u64_mul(late->items, b->out_rows, &total);
+	}
+	for (uint32_t plane = 0; plane < (f ? f->planes : 1) && ok; plane++)
+		ok = ps_slot_place(used, (size_t)total, f ? f->item_nbytes : 1, &late->data[plane]);
+	if (f && f->form == PS_FORM_LONGEST)
+		ok = ok && ps_slot_place(used, (size_t)total, 1, &late->mask);
+	return ok ? 0 : -E2BIG;
+}
+
+/* Makes room for `used` bytes. What the slot has grown to, it stays. */
+static int slot_grow(struct penstock_batch *b, size_t used, struct ps_load_error *err)
+{
+	size_t nbytes;
+	void *mem;
+
+	if (used <= b->mem_nbytes)
+		return 0;
+	if (!ps_size_round_up(used + used / 4, PS_DEVICE_PAGE, &nbytes))
+		return -E2BIG;
+	mem = b->device->ops->resize(b->device, b->mem, b->mem_nbytes, nbytes, err);
+	if (!mem)
+		return -ENOMEM;
+	if (b->budget)
+		ps_budget_force(b->budget, nbytes - b->mem_nbytes);
+	b->grown_nbytes += nbytes - b->mem_nbytes;
+	b->mem = mem;
+	b->mem_nbytes = nbytes;
+	return 0;
+}
+
+/* Adds to the numbers of a row how many items stand before it. False: too large for their type. */
+static bool offsets_add(const struct ps_plan_field *f, uint8_t *p, size_t n, uint64_t add)
+{
+	size_t size = ps_dtype_nbytes(f->dtype);
+
+	for (size_t k = 0; k < n; k++, p += size) {
+		struct ps_number v = ps_number_load(f->dtype, false, p);
+
+		v.magnitude += add; /* below 2^63: both count items in memory */
+		if (!ps_number_store(&v, f->dtype, p))
+			return false;
+	}
+	return true;
+}
+
+static int ragged_write(struct penstock_batch *b, uint32_t i)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const uint64_t *offsets = offsets_of(b, i);
+
+	for (uint32_t k = 0; k < b->out_rows; k++) {
+		const struct ps_piece *piece = &b->pieces[i][b->sources[k]];
+
+		for (uint32_t plane = 0; plane < f->planes && piece->items > 0; plane++) {
+			uint8_t *dst = b->mem + b->late[i].data[plane] + offsets[k] * f->item_nbytes;
+
+			ps_batch_piece_write(b, i, b->sources[k], piece, plane, dst);
+			if (f->offset_of >= 0 && !offsets_add(f, dst, (size_t)piece->items * f->item_elements,
+			                                 offsets_of(b, (uint32_t)f->offset_of)[k]))
+				return -ERANGE;
+		}
+	}
+	return 0;
+}
+
+static void longest_write(struct penstock_batch *b, uint32_t i)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_late *late = &b->late[i];
+	int64_t *lengths = (int64_t *)(void *)(b->mem + b->at.fields[i].lengths);
+
+	for (uint32_t k = 0; k < b->out_rows; k++) {
+		const struct ps_piece *piece = &b->pieces[i][b->sources[k]];
+		uint8_t *mask = b->mem + late->mask + k * late->items;
+		size_t n = (size_t)piece->items, rest = (size_t)(late->items - piece->items);
+
+		for (uint32_t plane = 0; plane < f->planes; plane++) {
+			uint8_t *dst = b->mem + late->data[plane] + k * late->items * f->item_nbytes;
+
+			if (n > 0)
+				ps_batch_piece_write(b, i, b->sources[k], piece, plane, dst);
+			ps_fill(f->dtype, f->pad, dst + n * f->item_nbytes, rest * f->item_elements);
+		}
+		lengths[k] = (int64_t)n;
+		memset(mask, 1, n);
+		memset(mask + n, 0, rest);
+	}
+}
+
+static void keys_write(struct penstock_batch *b)
+{
+	const uint64_t *offsets = offsets_of(b, PS_SLOT_KEYS(b->plan));
+
+	for (uint32_t k = 0; k < b->out_rows && !b->blank; k++) {
+		const struct ps_sample *s = b->rows[b->sources[k]].sample;
+
+		memcpy(b->mem + b->late[PS_SLOT_KEYS(b->plan)].data[0] + offsets[k], s->key, s->key_len);
+	}
+}
+
+static int late_fill(struct penstock_batch *b)
+{
+	size_t used = b->at.fixed_nbytes;
+	int r = late_size(b, PS_SLOT_KEYS(b->plan), &used);
+
+	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++)
+		if (ps_field_is_late(&b->plan->fields[i]))
+			r = late_size(b, i, &used);
+	if (r == 0 && b->max_ragged_nbytes &&
+	        used - b->at.fixed_nbytes > b->max_ragged_nbytes + PS_DEVICE_PAGE)
+		r = -E2BIG;
+	if (r == 0)
+		r = slot_grow(b, used, &b->why);
+	if (r < 0)
+		return r;
+	b->used = used;
+	keys_write(b);
+	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++) {
+		if (b->plan->fields[i].form == PS_FORM_RAGGED)
+			r = ragged_write(b, i);
+		else if (b->plan->fields[i].form == PS_FORM_LONGEST)
+			longest_write(b, i);
+	}
+	return r;
+}
+
+/* -- The whole ---------------------------------------------------------------------------------------- */
+
+static const char too_large[] =
+        "the ragged fields of one batch are larger than half of memory_budget / depth; "
+        "raise it, or lower batch or depth, or set max_bytes";
+
+/* A blank row of a field in place: padding is padding, and labels say that there are none, if they can. */
+static void blank_put(struct penstock_batch *b, uint32_t i, uint32_t row)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const uint8_t *element = f->form == PS_FORM_PADDED ? f->pad : f->has_missing ? f->missing : NULL;
+
+	for (uint32_t plane = 0; plane < f->planes && element; plane++)
+		ps_fill(f->dtype, element, ps_batch_row(b, i, plane, row),
+		        f->row_nbytes / ps_dtype_nbytes(f->dtype));
+}
+
+/* A batch without a good row, of bad samples or of a rank that has no sample in this step: zeros, and nothing
+ * in ragged fields. */
+static void blank_fill(struct penstock_batch *b)
+{
+	int64_t *shards = (int64_t *)(void *)(b->mem + b->at.shards);
+	int64_t *samples = (int64_t *)(void *)(b->mem + b->at.samples);
+
+	b->out_rows = b->pad ? b->cap : PS_MAX(b->nrows, 1u);
+	ps_decode_clear(b); /* what the GPU made of rows that are bad in another field */
+	memset(b->mem, 0, b->at.fixed_nbytes);
+	for (uint32_t i = 0; i < b->out_rows; i++) {
+		b->sources[i] = 0;
+		shards[i] = samples[i] = -1;
+		for (uint32_t f = 0; f < b->plan->nfields; f++)
+			blank_put(b, f, i);
+	}
+	for (uint32_t f = 0; f < b->plan->nfields; f++)
+		if (b->pieces[f])
+			b->pieces[f][0] = (struct ps_piece){0};
+}
+
+static void rows_fill(struct penstock_batch *b)
+{
+	int r;
+
+	if (b->blank)
+		blank_fill(b);
+	for (uint32_t i = 0; i < b->out_rows && !b->blank; i++)
+		b->sources[i] = source_of(b, i);
+	if (!b->blank)
+		fixed_fill(b);
+	r = ps_batch_mix(b);
+	if (r == 0)
+		r = late_fill(b);
+	if (r == -E2BIG)
+		fail(b, E2BIG, too_large);
+	else if (r == -ERANGE)
+		fail(b, ERANGE,
+		        "add_offset_of: the batch has more items than the field's dtype can count; use "
+		        "int64");
+	else if (r < 0)
+		fail(b, -r, b->why.text[0] ? NULL : "no memory for a ragged field");
+}
+
+/* Counts the bad rows; some of them fail the batch. */
+static void rows_judge(struct penstock_batch *b)
+{
+	for (uint32_t i = 0; i < b->nrows; i++) {
+		if (b->rows[i].bad == ENOMEM)
+			fail(b, ENOMEM, "no memory to decode a sample");
+		if (b->rows[i].bad == PS_ROW_OVERFLOWS && !b->failed) {
+			ps_sample_error_set(&b->why, b->rows[i].sample, ps_batch_reason(b, i));
+			b->why.err = E2BIG;
+			fail(b, E2BIG, NULL);
+		}
+		if (b->rows[i].bad)
+			b->bad_rows[b->nbad++] = i;
+	}
+}
+
+void ps_batch_finish(struct penstock_batch *b)
+{
+	b->nbad = 0;
+	b->failed = 0;
+	b->why.err = 0;
+	b->why.text[0] = 0;
+	b->used = b->at.fixed_nbytes;
+	b->out_rows = b->pad ? b->cap : b->nrows;
+	rows_judge(b);
+	b->blank = b->nbad == b->nrows;
+	if (b->failed) {
+		b->out_rows = 0;
+	} else if (b->max_ragged_nbytes &&
+	           atomic_load_explicit(&b->ragged_nbytes, memory_order_relaxed) > b->max_ragged_nbytes) {
+		fail(b, E2BIG, too_large);
+	} else {
+		rows_fill(b);
+	}
+	if (b->profile && !b->failed)
+		ps_profile_batch(b->profile, b);
+	for (uint32_t i = 0; i < b->nrows; i++)
+		ps_batch_bytes_drop(b->plan, b->rows[i].sample, NULL);
+}
+
+/* -- CutMix and MixUp ------------------------------------------------------------------------------------ */
+
+static const struct ps_image_spec *image_of(const struct penstock_batch *b, const struct ps_plan_field *f)
+{
+	return f->kind == PENSTOCK_IMAGE ? &f->image : &b->plan->fields[f->leader].image;
+}
+
+/* One row of a picture field with its partner's. */
+static void row_mix(const struct penstock_batch *b, const struct ps_plan_field *f, const struct ps_mix *mix,
+        uint8_t *own, const uint8_t *other)
+{
+	const struct ps_image_spec *spec = image_of(b, f);
+	size_t esize = ps_dtype_nbytes(f->dtype);
+	bool planar = f->kind == PENSTOCK_MASK || spec->layout == PS_NCHW;
+	uint32_t planes = (f->kind == PENSTOCK_MASK ? 1 : planar ? 3 : 1) * ps_image_views(spec);
+	struct ps_mix_box box;
+
+	if (mix->kind == PS_MIX_UP && f->kind == PENSTOCK_IMAGE) {
+		ps_mix_blend(f->dtype, own, other, f->row_nbytes / esize, mix->weight);
+	} else if (mix->kind == PS_MIX_CUT) {
+		box = ps_mix_box_of(mix, spec->out_width, spec->out_height);
+		ps_mix_paste(&box, own, other, planes, spec->out_width, spec->out_height,
+		        planar ? esize : 3 * esize);
+	}
+}
+
+static int field_mix(struct penstock_batch *b, uint32_t i, const struct ps_mix *mix)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	ps_autofree uint8_t *last = malloc(f->row_nbytes + 1);
+
+	if (!last)
+		return -ENOMEM;
+	memcpy(last, ps_batch_row(b, i, 0, b->out_rows - 1), f->row_nbytes);
+	for (uint32_t row = b->out_rows; row-- > 0;)
+		row_mix(b, f, mix, ps_batch_row(b, i, 0, row),
+		        row > 0 ? ps_batch_row(b, i, 0, row - 1) : last);
+	return 0;
+}
+
+static uint32_t partner_of(const struct penstock_batch *b, uint32_t row)
+{
+	return row > 0 ? row - 1 : b->out_rows - 1;
+}
+
+/* Plane 1 of a label: the partner's plane 0. */
+static void label_mix(struct penstock_batch *b, uint32_t i, bool mixed)
+{
+	for (uint32_t row = 0; row < b->out_rows; row++)
+		memcpy(ps_batch_row(b, i, 1, row), ps_batch_row(b, i, 0, mixed ? partner_of(b, row) : row),
+		        b->plan->fields[i].row_nbytes);
+}
+
+/* Of the first image: a box that was cut at an edge is smaller than what was drawn. */
+static float lambda_of(const struct penstock_batch *b, const struct ps_mix *mix)
+{
+	const struct ps_image_spec *spec = NULL;
+	struct ps_mix_box box;
+
+	for (uint32_t i = 0; i < b->plan->nfields && !spec; i++)
+		if (b->plan->fields[i].kind == PENSTOCK_IMAGE)
+			spec = &b->plan->fields[i].image;
+	if (mix->kind != PS_MIX_CUT || !spec)
+		return (float)mix->weight / 65536;
+	box = ps_mix_box_of(mix, spec->out_width, spec->out_height);
+	return (float)(1 - (double)(box.x1 - box.x0) * (box.y1 - box.y0) /
+	                           ((double)spec->out_width * spec->out_height));
+}
+
+int ps_batch_mix(struct penstock_batch *b)
+{
+	const struct ps_plan *plan = b->plan;
+	const struct ps_rng_key key = {.seed = plan->seed, .epoch = b->epoch, .sample = b->index};
+	struct ps_mix mix;
+	float lambda;
+	int r = 0;
+
+	if (!plan->mixes)
+		return 0;
+	ps_mix_draw(&plan->mix, &key, &mix);
+	b->mix = mix;
+	lambda = lambda_of(b, &mix);
+	for (uint32_t row = 0; row < b->out_rows; row++) {
+		int64_t partner = mix.kind == PS_MIX_NONE ? row : partner_of(b, row);
+
+		memcpy(b->mem + b->at.mix_lambda + row * sizeof(lambda), &lambda, sizeof(lambda));
+		memcpy(b->mem + b->at.mix_row + row * sizeof(partner), &partner, sizeof(partner));
+	}
+	for (uint32_t i = 0; i < plan->nfields && r == 0; i++) {
+		const struct ps_plan_field *f = &plan->fields[i];
+
+		if (f->mixed_label)
+			label_mix(b, i, mix.kind != PS_MIX_NONE);
+		else if (mix.kind != PS_MIX_NONE && !f->made &&
+		         (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK))
+			r = field_mix(b, i, &mix);
+	}
+	return r;
+}

@@ -1,0 +1,225 @@
+#include "config.h"
+
+#include "batch/batch.h"
+
+#include "batch/parts.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+int ps_picture_worker_init(
+        struct ps_batch_worker *w, const struct ps_plan *plan, uint32_t i, struct ps_load_error *err)
+{
+	const struct ps_plan_field *f = &plan->fields[i];
+
+	if (f->kind == PENSTOCK_IMAGE) {
+		struct ps_image_spec spec = f->image;
+
+		spec.ticket = &w->ticket;
+		if (f->made) {
+			spec.dtype = PS_U8;
+			spec.layout = PS_NCHW;
+			spec.deferred = true;
+		}
+		w->decoders[i] = ps_image_decoder_new(&spec, err);
+		if (!w->decoders[i])
+			return -ENOMEM;
+		if (f->leader >= 0)
+			ps_image_decoder_follow(w->decoders[i], w->decoders[f->leader]);
+	} else if (f->kind == PENSTOCK_MASK) {
+		struct ps_mask_spec spec = f->mask;
+
+		spec.ticket = &w->ticket;
+		w->masks[i] = ps_mask_decoder_new(&spec);
+		if (!w->masks[i])
+			return ps_load_error_set(err, ENOMEM, "mask: out of memory for a decoder");
+	}
+	return 0;
+}
+
+static bool decodes(const struct ps_plan *plan, uint32_t i, uint32_t j)
+{
+	return plan->fields[j].kind == PENSTOCK_IMAGE && plan->fields[j].decoded_by == i;
+}
+
+struct ps_rng_key ps_picture_key(
+        const struct penstock_batch *b, uint32_t row, const struct ps_batch_worker *w)
+{
+	const struct ps_sample *s = b->rows[row].sample;
+
+	return (struct ps_rng_key){.seed = w->seed,
+	        .epoch = b->epoch,
+	        .shard = s->file->shard,
+	        .sample = s->ordinal,
+	        .draw = s->draw};
+}
+
+/* An image, and those of the same member behind it. */
+static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	const struct ps_rng_key key = ps_picture_key(b, row, w);
+	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
+	void *dsts[PS_PLAN_MAX_FIELDS];
+	uint32_t n = 0;
+	int r = 0;
+
+	for (uint32_t j = i; j < b->plan->nfields; j++) {
+		if (!decodes(b->plan, i, j))
+			continue;
+		decoders[n] = w->decoders[j];
+		dsts[n++] = ps_batch_row(b, j, 0, row);
+	}
+	if (n > 0)
+		r = ps_image_decode_shared(decoders, dsts, n, in->data, (size_t)in->size, &key, err);
+	for (uint32_t j = i; j < b->plan->nfields && r == 0; j++)
+		if (decodes(b->plan, i, j))
+			ps_make_row(b, row, j, w->decoders[j]);
+	return r;
+}
+
+int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i,
+        const struct ps_sample_field *in, struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	int r;
+
+	if (f->kind == PENSTOCK_IMAGE) {
+		r = image_decode(b, row, i, in, w, err);
+	} else {
+		const struct ps_image_placement p = ps_image_decoder_placement(w->decoders[f->leader]);
+
+		r = ps_mask_decode(
+		        w->masks[i], &p, in->data, (size_t)in->size, ps_batch_row(b, i, 0, row), err);
+	}
+	ps_image_ticket_give(&w->ticket);
+	return r;
+}
+
+int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	uint64_t begin;
+	bool taken;
+	int r;
+
+	if (!b->decoded[i])
+		return ps_picture_decode_here(b, row, i, in, w, err);
+	begin = ps_clock_mono_ns();
+	r = ps_decode_offer(b, row, i, in, w, err);
+	taken = r == 1;
+	if (r == 0)
+		r = ps_picture_decode_here(b, row, i, in, w, err);
+	if (r >= 0 && w->times)
+		ps_offload_count(w->times, taken, ps_clock_mono_ns() - begin);
+	return PS_MIN(r, 0);
+}
+
+void ps_picture_boxes(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_batch_worker *w)
+{
+	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_image_placement p = ps_image_decoder_placement(w->decoders[f->leader]);
+
+	b->boxes[i][row] = ps_boxes_map_of(&p, 0, f->box_shares);
+}
+
+/* -- Images that the GPU decodes ------------------------------------------------------------------------- */
+
+bool ps_decode_offloads(const struct ps_plan *plan, uint32_t i)
+{
+	const struct ps_plan_field *f = &plan->fields[i];
+
+	if (f->kind != PENSTOCK_IMAGE || !f->made || f->leader >= 0 || f->decoded_by != i ||
+	        f->image.dct_scale || ps_image_views(&f->image) != 1)
+		return false;
+	for (uint32_t j = 0; j < plan->nfields; j++)
+		if (j != i && plan->fields[j].kind == PENSTOCK_IMAGE && plan->fields[j].decoded_by == i)
+			return false;
+	return true;
+}
+
+int ps_decode_init(struct penstock_batch *b, struct ps_nvjpeg *nvjpeg, struct ps_load_error *err)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++)
+		if (ps_decode_offloads(b->plan, i))
+			r = ps_nvjpeg_rows_new(nvjpeg, b->cap, b->plan->fields[i].image.out_width,
+			        b->plan->fields[i].image.out_height, &b->decoded[i], err);
+	return r < 0 ? r : ps_send_init(b, err);
+}
+
+void ps_decode_clear(struct penstock_batch *b)
+{
+	for (uint32_t i = 0; b->decoded && i < b->plan->nfields; i++)
+		if (b->decoded[i])
+			ps_nvjpeg_rows_clear(b->decoded[i]);
+}
+
+void ps_decode_fini(struct penstock_batch *b)
+{
+	for (uint32_t i = 0; b->decoded && i < b->plan->nfields; i++)
+		ps_nvjpeg_rows_free(ps_steal_ptr(&b->decoded[i]));
+}
+
+int ps_decode_offer(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	const struct ps_sample *s = b->rows[row].sample;
+	const struct ps_rng_key key = ps_picture_key(b, row, w);
+	struct ps_image_outline outline;
+	int r;
+
+	if (!b->decoded[i] || !w->nvjpeg ||
+	        !ps_offload_takes(b->offload, w->seed, s->file->shard, s->ordinal))
+		return 0;
+	r = ps_image_sketch(w->decoders[i], in->data, (size_t)in->size, &key, &outline, err);
+	if (r == 0)
+		r = ps_nvjpeg_take(w->nvjpeg, b->decoded[i], row, in->data, (size_t)in->size, &outline, err);
+	if (r == 1)
+		ps_make_row(b, row, i, w->decoders[i]);
+	return r;
+}
+
+/* A row that the GPU did not want after all. */
+static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const uint8_t *data, size_t nbytes,
+        struct ps_batch_worker *w)
+{
+	struct ps_row *r = &b->rows[row];
+	struct ps_sample_field in = *ps_plan_find(&b->plan->fields[i], r->sample);
+	struct ps_load_error err = {0};
+	uint64_t begin = ps_clock_mono_ns();
+	int e;
+
+	in.data = (uint8_t *)(uintptr_t)data;
+	in.size = nbytes;
+	e = ps_picture_decode_here(b, row, i, &in, w, &err);
+	if (e == 0 && w->times)
+		ps_offload_count(w->times, false, ps_clock_mono_ns() - begin);
+	if (e == 0)
+		return;
+	ps_load_error_prefix(&err, e, "field .%.100s", in.suffix);
+	r->bad = -e;
+	free(r->reason);
+	r->reason = strdup(err.text);
+}
+
+int ps_decode_submit(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_load_error *err)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++) {
+		const uint8_t *data;
+		size_t nbytes;
+
+		if (!b->decoded[i])
+			continue;
+		r = ps_nvjpeg_submit(b->decoded[i], err);
+		for (uint32_t row = 0; row < b->nrows && r == 0; row++)
+			if (!b->rows[row].bad && ps_nvjpeg_refused(b->decoded[i], row, &data, &nbytes))
+				row_decode(b, row, i, data, nbytes, w);
+	}
+	return r;
+}

@@ -1,0 +1,454 @@
+#include "config.h"
+
+#include "batch/batch.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "batch/fields.h"
+#include "batch/parts.h"
+#include "option/option.h"
+
+#define SPACES " \t\n"
+
+/* What a field of that name is made of: what `rename` says, else itself. A copy. */
+static char *source_names(const char *rename, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (const char *p = rename; p && *p; p += strcspn(p, SPACES)) {
+		p += strspn(p, SPACES);
+		if (strncmp(p, name, len) == 0 && p[len] == '=')
+			return strndup(p + len + 1, strcspn(p + len + 1, SPACES));
+	}
+	return strdup(name);
+}
+
+/* Each word must be NAME=SUFFIXES, and each NAME a field. */
+static int rename_check(const struct penstock_options *o, struct ps_load_error *err)
+{
+	for (const char *p = o->rename; p && *p; p += strcspn(p, SPACES)) {
+		size_t len = strcspn(p += strspn(p, SPACES), SPACES "="), used = 0;
+
+		if (*p == 0)
+			break;
+		for (uint32_t i = 0; i < o->nfields; i++)
+			used += o->fields[i].name && strlen(o->fields[i].name) == len &&
+			        memcmp(o->fields[i].name, p, len) == 0;
+		if (p[len] != '=' || len == 0 || used == 0)
+			return ps_load_error_set(err, EINVAL,
+			        "rename \"%.*s\": must be NAME=SUFFIXES with NAME a field, as image=jpg;png",
+			        (int)PS_MIN(strcspn(p, SPACES), (size_t)100), p);
+	}
+	return 0;
+}
+
+/* "jpg;JPEG" to "jpg\0jpeg\0", and "json:a.b" to "json\0" and the path "a.b". */
+static int names_parse(struct ps_plan_field *f, const char *rename, struct ps_load_error *err)
+{
+	char *p, *colon;
+
+	f->names = source_names(rename, f->member ? f->member : f->name);
+	if (!f->names)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	p = f->names;
+	colon = strchr(p, ':');
+	if (colon) {
+		f->path = colon + 1;
+		*colon = 0;
+		if (!ps_json_path_ok(f->path))
+			return ps_load_error_set(err, EINVAL,
+			        "field \"%.100s\": behind the ':' must be names and places with dots "
+			        "between, "
+			        "as json:meta.size.0, of fewer than %d bytes",
+			        f->name, PS_JSON_MAX_PATH);
+	}
+	for (;;) {
+		size_t len = strcspn(p, ";");
+		bool more = p[len] == ';';
+
+		if (len == 0 || f->n_names == PS_PLAN_MAX_ALTERNATIVES)
+			return ps_load_error_set(err, EINVAL,
+			        "field \"%.100s\": must be 1 to %d suffixes with ';' between them, as "
+			        "jpg;jpeg",
+			        f->name, PS_PLAN_MAX_ALTERNATIVES);
+		if (len > 2 && memcmp(p, "__", 2) == 0)
+			return ps_load_error_set(
+			        err, EINVAL, "field \"%.100s\": names with __ are the loader's own", f->name);
+		for (size_t i = 0; i < len; i++)
+			if (p[i] >= 'A' && p[i] <= 'Z')
+				p[i] = (char)(p[i] - 'A' + 'a');
+		p[len] = 0;
+		f->name_len[f->n_names++] = (uint32_t)len;
+		p += len + 1;
+		if (!more)
+			return 0;
+	}
+}
+
+static int companion_add(struct ps_plan_field *f, const char *what, struct ps_load_error *err)
+{
+	if (asprintf(&f->companions[f->n_tensors - 1], "%s:%s", f->name, what) < 0) {
+		f->companions[f->n_tensors - 1] = NULL;
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	f->n_tensors++;
+	return 0;
+}
+
+static int companions_make(struct ps_plan_field *f, struct ps_load_error *err)
+{
+	int r = 0;
+
+	f->n_tensors = 1;
+	if (f->planes > 1)
+		r = companion_add(f, f->mixed_label ? "mix" : "y", err);
+	if (r == 0 && ps_field_is_padded(f))
+		r = companion_add(f, "lengths", err);
+	if (r == 0 && ps_field_is_padded(f))
+		r = companion_add(f, "mask", err);
+	return r;
+}
+
+static int field_make(struct ps_plan_field *f, const struct penstock_field *in, const char *rename,
+        struct ps_load_error *err)
+{
+	int r;
+
+	if (!in->name)
+		return ps_load_error_set(err, EINVAL, "a field without a name");
+	*f = (struct ps_plan_field){.name = strdup(in->name),
+	        .kind = (enum penstock_kind)in->kind,
+	        .optional = in->optional != 0};
+	f->member = in->member ? strdup(in->member) : NULL;
+	r = f->name && (f->member || !in->member) ? names_parse(f, rename, err)
+	                                          : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r == 0)
+		r = ps_plan_field_make(f, in, err);
+	return r;
+}
+
+/* Batches are mixed; labels get a second plane. */
+static int mix_plan(struct ps_plan *plan, const struct penstock_options *o, struct ps_load_error *err)
+{
+	const double alphas[] = {o->mixup_alpha, o->cutmix_alpha};
+
+	for (int i = 0; i < 2; i++)
+		if (!(alphas[i] == 0 || (alphas[i] >= 0.01 && alphas[i] <= 100)))
+			return ps_load_error_set(err, EINVAL, "%s_alpha %g: must be 0 (off), or 0.01 to 100",
+			        i ? "cutmix" : "mixup", alphas[i]);
+	if (!(o->mix_probability >= 0 && o->mix_probability <= 1 && o->cutmix_share >= 0 &&
+	              o->cutmix_share <= 1))
+		return ps_load_error_set(err, EINVAL, "mix_probability %g, cutmix_share %g: must be 0 to 1",
+		        o->mix_probability, o->cutmix_share);
+	if (o->mix_probability != 1 && !(o->mixup_alpha > 0) && !(o->cutmix_alpha > 0))
+		return ps_load_error_set(err, EINVAL,
+		        "mix_probability %g has no effect: add mixup_alpha or cutmix_alpha", o->mix_probability);
+	if (o->cutmix_share != 0.5 && !(o->mixup_alpha > 0 && o->cutmix_alpha > 0))
+		return ps_load_error_set(err, EINVAL,
+		        "cutmix_share %g has no effect: add mixup_alpha and cutmix_alpha", o->cutmix_share);
+	plan->mixes = o->mixup_alpha > 0 || o->cutmix_alpha > 0;
+	plan->seed = o->seed;
+	plan->mix = (struct ps_mix_spec){.mixup_alpha = o->mixup_alpha,
+	        .cutmix_alpha = o->cutmix_alpha,
+	        .probability = o->mix_probability,
+	        .cutmix_share = o->cutmix_share};
+	for (uint32_t i = 0; i < plan->nfields && plan->mixes; i++) {
+		struct ps_plan_field *f = &plan->fields[i];
+
+		f->mixed_label = (f->kind == PENSTOCK_INT64 || f->kind == PENSTOCK_FLOAT) &&
+		                 f->form == PS_FORM_FIXED;
+		f->planes += f->mixed_label;
+	}
+	return 0;
+}
+
+/* Finds the field that add_offset_of names. */
+static int offset_plan(struct ps_plan *plan, struct ps_plan_field *f, struct ps_load_error *err)
+{
+	const struct ps_plan_field *of;
+
+	if (!f->offset_name)
+		return 0;
+	f->offset_of = ps_plan_lookup(plan, f->offset_name, strlen(f->offset_name));
+	of = f->offset_of < 0 ? NULL : &plan->fields[f->offset_of];
+	if (!of || of->form != PS_FORM_RAGGED)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: add_offset_of %.100s: must name a ragged field", f->name,
+		        f->offset_name);
+	if (f->form != PS_FORM_RAGGED || ps_dtype_is_float(f->dtype) || f->dtype == PS_BOOL ||
+	        ps_dtype_nbytes(f->dtype) < 4 || f->planes > 1)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: add_offset_of: must be a ragged field of integers of 4 or 8 bytes",
+		        f->name);
+	f->offset_name = NULL;
+	return 0;
+}
+
+int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, struct ps_load_error *err)
+{
+	struct ps_plan *plan;
+	int r;
+
+	if (o->nfields == 0 || o->nfields > PS_PLAN_MAX_FIELDS || !o->fields)
+		return ps_load_error_set(
+		        err, EINVAL, "%u fields: must be 1 to %d", o->nfields, PS_PLAN_MAX_FIELDS);
+	plan = calloc(1, sizeof(*plan));
+	if (!plan)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	plan->transform = o->transform;
+	plan->transform_ctx = o->transform_ctx;
+	r = rename_check(o, err);
+	if (r < 0) {
+		ps_plan_free(plan);
+		return r;
+	}
+	for (uint32_t i = 0; i < o->nfields; i++) {
+		r = field_make(&plan->fields[i], &o->fields[i], o->rename, err);
+		plan->nfields++;
+		if (r == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform)
+			r = ps_load_error_set(err, EINVAL,
+			        "field %.100s: an output needs options.transform, which writes it",
+			        plan->fields[i].name);
+		for (uint32_t j = 0; j < i && r == 0; j++)
+			if (strcmp(plan->fields[i].name, plan->fields[j].name) == 0)
+				r = ps_load_error_set(
+				        err, EINVAL, "field %.100s twice", plan->fields[i].name);
+		if (r < 0) {
+			ps_plan_free(plan);
+			return r;
+		}
+	}
+	r = ps_plan_images_join(plan, o->fields, err);
+	if (r == 0)
+		r = ps_plan_effects_check(plan, o->fields, err);
+	if (r == 0)
+		r = mix_plan(plan, o, err);
+	for (uint32_t i = 0; i < plan->nfields && r == 0; i++)
+		r = offset_plan(plan, &plan->fields[i], err);
+	for (uint32_t i = 0; i < plan->nfields && r == 0; i++)
+		r = companions_make(&plan->fields[i], err);
+	if (r < 0) {
+		ps_plan_free(plan);
+		return r;
+	}
+	*ret_plan = plan;
+	return 0;
+}
+
+void ps_plan_free(struct ps_plan *plan)
+{
+	if (!plan)
+		return;
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		for (size_t k = 0; k < PS_ARRAY_LEN(plan->fields[i].companions); k++)
+			free(plan->fields[i].companions[k]);
+		free(plan->fields[i].names);
+		free(plan->fields[i].member);
+		free(plan->fields[i].name);
+	}
+	free(plan);
+}
+
+int ps_plan_windows(const struct ps_plan *plan, uint64_t stride, struct ps_windows *ret_windows,
+        struct ps_load_error *err)
+{
+	*ret_windows = (struct ps_windows){0};
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		const struct ps_plan_field *f = &plan->fields[i];
+		size_t item = ps_dtype_nbytes(f->source_dtype);
+
+		if (f->kind != PENSTOCK_TOKENS || f->shape[0] == 0)
+			continue;
+		stride = stride ? stride : f->shape[0];
+		if (f->shape[0] > PS_WINDOWS_MAX_NBYTES / item || stride > PS_WINDOWS_MAX_STRIDE)
+			return ps_load_error_set(err, EINVAL,
+			        "field %.100s: windows of %ju tokens, %ju apart: must be below 2^28 and 2^40",
+			        f->name, (uintmax_t)f->shape[0], (uintmax_t)stride);
+		*ret_windows = (struct ps_windows){.nbytes = (f->shape[0] + 1) * item,
+		        .stride = stride * item,
+		        .item = (uint32_t)item,
+		        .suffix = f->names};
+		return 0;
+	}
+	return 0;
+}
+
+static bool has_name(const struct ps_plan_field *f, const char *suffix, size_t len)
+{
+	const char *p = f->names;
+
+	for (uint32_t i = 0; i < f->n_names; p += f->name_len[i++] + 1)
+		if (f->name_len[i] == len && memcmp(p, suffix, len) == 0)
+			return true;
+	return false;
+}
+
+bool ps_plan_wants(void *ctx, const char *suffix, size_t len)
+{
+	const struct ps_plan *plan = ctx;
+
+	for (uint32_t i = 0; i < plan->nfields; i++)
+		if (plan->fields[i].kind != PENSTOCK_OUTPUT && has_name(&plan->fields[i], suffix, len))
+			return true;
+	return false;
+}
+
+struct ps_sample_field *ps_plan_find(const struct ps_plan_field *f, struct ps_sample *sample)
+{
+	const char *p = f->names;
+
+	for (uint32_t i = 0; i < f->n_names; p += f->name_len[i++] + 1) {
+		struct ps_sample_field *field = ps_sample_find(sample, p, f->name_len[i]);
+
+		if (field)
+			return field;
+	}
+	return NULL;
+}
+
+int ps_plan_lookup(const struct ps_plan *plan, const char *name, size_t len)
+{
+	for (uint32_t i = 0; i < plan->nfields; i++)
+		if (strlen(plan->fields[i].name) == len && memcmp(plan->fields[i].name, name, len) == 0)
+			return (int)i;
+	for (uint32_t i = 0; i < plan->nfields; i++)
+		if (!plan->fields[i].path && has_name(&plan->fields[i], name, len))
+			return (int)i;
+	return -1;
+}
+
+/* -- Options without effect ------------------------------------------------------------------------------ */
+
+/* Options that would do nothing are refused: who sets one expects something of it. */
+
+/* A field as it was given, the one that says how it is placed (itself, or the one that it follows), and what was made
+ * of it. */
+struct given {
+	const struct penstock_field *in, *placed;
+	const struct ps_plan_field *f;
+};
+
+/* -- Conditions ------------------------------------------------------------------------------------------ */
+
+#define CONDITION(name, condition)              \
+	static bool name(const struct given *g) \
+	{                                       \
+		return condition;               \
+	}
+
+CONDITION(is_random, g->in->crop == PENSTOCK_CROP_RANDOM)
+CONDITION(is_random_crop, g->in->crop == PENSTOCK_CROP_RANDOM_CROP)
+CONDITION(is_sized, g->in->crop == PENSTOCK_CROP_CENTER || g->in->crop == PENSTOCK_CROP_RANDOM_CROP)
+CONDITION(is_resized, !is_random_crop(g) || g->in->resize_width || g->in->resize_shorter)
+CONDITION(has_affine, g->in->affine > 0)
+CONDITION(has_jitter, g->in->jitter > 0)
+CONDITION(has_blur, g->in->blur > 0)
+CONDITION(has_noise, g->in->noise > 0)
+CONDITION(has_erase, g->in->erase > 0)
+CONDITION(has_levels, has_erase(g) && g->in->erase_fill == PENSTOCK_ERASE_LEVELS)
+CONDITION(has_map, g->in->degrees > 0 || g->in->translate_x > 0 || g->in->translate_y > 0 || g->in->zoom_min > 0 ||
+                           g->in->shear_x > 0 || g->in->shear_y > 0)
+CONDITION(has_colours,
+        g->in->brightness > 0 || g->in->contrast > 0 || g->in->saturation > 0 || g->in->hue > 0)
+CONDITION(has_sigma, g->in->noise_sigma > 0 || g->in->noise_sigma_max > 0)
+CONDITION(takes_mean, g->in->dtype != PENSTOCK_U8 || (has_erase(g) && !has_levels(g)))
+CONDITION(takes_std, g->in->dtype != PENSTOCK_U8 || (has_erase(g) && g->in->erase_fill == PENSTOCK_ERASE_RANDOM))
+CONDITION(is_bounded, g->f->max_items != UINT64_MAX)
+CONDITION(is_longest, g->f->form == PS_FORM_LONGEST)
+CONDITION(is_padded, ps_field_is_padded(g->f))
+CONDITION(is_fixed, g->f->form == PS_FORM_FIXED)
+CONDITION(is_array, g->in->kind != PENSTOCK_JSON || (g->f->path && g->in->dtype != PENSTOCK_U8))
+CONDITION(has_path, g->in->kind != PENSTOCK_JSON || g->f->path)
+
+/* Images that are no smaller than the crop need none where none is asked for. */
+static bool may_pad(const struct given *g)
+{
+	const struct penstock_field *p = g->placed;
+
+	if (p->crop != PENSTOCK_CROP_RANDOM_CROP)
+		return false;
+	if (p->padding_x || p->padding_y || (!p->resize_width && !p->resize_shorter))
+		return true;
+	if (p->resize_width)
+		return p->resize_width < p->image_width || p->resize_height < p->image_height;
+	return p->resize_shorter < PS_MAX(p->image_width, p->image_height);
+}
+
+CONDITION(is_filled, g->placed->affine > 0 || (may_pad(g) && g->placed->padding_mode == PENSTOCK_PADDING_CONSTANT))
+
+/* -- What options need ----------------------------------------------------------------------------------- */
+
+static const struct {
+	bool (*acts)(const struct given *g);
+	const char *add; /* else, so that it does */
+} needs[PS_NNEEDS] = {
+        [PS_NEEDS_PATH] = {has_path, "name a value in the JSON, as json:boxes"},
+        [PS_NEEDS_ARRAY] = {is_array, "name a value in the JSON, as json:boxes, and its dtype, other than u8"},
+        [PS_NEEDS_FIXED] = {is_fixed, "ragged rows are empty where there is no value"},
+        [PS_NEEDS_LONGEST] = {is_longest, "add pad_to longest"},
+        [PS_NEEDS_BOUND] = {is_bounded, "add max_bytes, or pad_to with a number"},
+        [PS_NEEDS_PADDING] = {is_padded, "add pad_to"},
+        [PS_NEEDS_RANDOM] = {is_random, "take crop random"},
+        [PS_NEEDS_RANDOM_CROP] = {is_random_crop, "take crop random_crop"},
+        [PS_NEEDS_CROP] = {is_sized, "take crop center or random_crop"},
+        [PS_NEEDS_RESIZE] = {is_resized, "add a resize before the random_crop"},
+        [PS_NEEDS_PADDED_CROP] = {may_pad, "take crop random_crop, with padding or without a resize"},
+        [PS_NEEDS_OUTSIDE] = {is_filled, "add affine, or a random_crop that is padded with a constant"},
+        [PS_NEEDS_MEAN] = {takes_mean, "u8 is not normalised; take dtype f32, f16 or bf16"},
+        [PS_NEEDS_STD] = {takes_std, "u8 is not normalised; take dtype f32, f16 or bf16"},
+        [PS_NEEDS_AFFINE] = {has_affine, "add affine, its probability"},
+        [PS_NEEDS_MAP] = {has_map,
+                "add degrees, translate_x, translate_y, zoom_min and zoom_max, shear_x or shear_y"},
+        [PS_NEEDS_JITTER] = {has_jitter, "add jitter, its probability"},
+        [PS_NEEDS_COLOURS] = {has_colours, "add brightness, contrast, saturation or hue"},
+        [PS_NEEDS_BLUR] = {has_blur, "add blur, its probability"},
+        [PS_NEEDS_NOISE] = {has_noise, "add noise, its probability"},
+        [PS_NEEDS_SIGMA] = {has_sigma, "add noise_sigma, its standard deviation in levels"},
+        [PS_NEEDS_ERASE] = {has_erase, "add erase, its probability"},
+        [PS_NEEDS_LEVELS] = {has_levels, "add erase, its probability, and erase_fill levels"},
+};
+
+static bool is_same(const struct ps_option *option, const struct penstock_field *a, const struct penstock_field *b)
+{
+	return memcmp((const char *)a + option->at, (const char *)b + option->at, option->nbytes) == 0;
+}
+
+static int option_check(const struct ps_option *option, const struct given *g, struct ps_load_error *err)
+{
+	if (!(option->kinds & 1u << g->in->kind))
+		return ps_load_error_set(err, EINVAL, "field %.100s: %s has no effect: %s fields have no such option",
+		        g->f->name, option->name, ps_plan_kind_name(g->in->kind));
+	if (g->placed != g->in && option->placing)
+		return is_same(option, g->in, g->placed)
+		               ? 0
+		               : ps_load_error_set(err, EINVAL,
+		                         "field %.100s: %s has no effect: it is that of field %.100s, which this "
+		                         "one follows; set it there",
+		                         g->f->name, option->name, g->placed->name);
+	if (option->need && !needs[option->need].acts(g))
+		return ps_load_error_set(err, EINVAL, "field %.100s: %s has no effect: %s", g->f->name,
+		        option->name, needs[option->need].add);
+	return 0;
+}
+
+int ps_plan_effects_check(const struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err)
+{
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		const struct ps_plan_field *f = &plan->fields[i];
+		struct given g = {.in = &in[i], .placed = &in[f->leader >= 0 ? (uint32_t)f->leader : i], .f = f};
+		struct penstock_field unset;
+
+		penstock_field_init(&unset, sizeof(unset), in[i].name, in[i].kind);
+		for (size_t k = 0; k < ps_n_field_options; k++) {
+			const struct ps_option *o = &ps_field_options[k];
+			int r = is_same(o, &in[i], &unset) ? 0 : option_check(o, &g, err);
+
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}

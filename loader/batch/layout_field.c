@@ -1,0 +1,523 @@
+#include "config.h"
+
+#include "batch/batch.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "batch/fields.h"
+#include "batch/parts.h"
+#include "option/option.h"
+
+/* -- Shapes and types --------------------------------------------------------------------------------- */
+
+const char *ps_plan_kind_name(uint32_t kind)
+{
+	return kind <= PENSTOCK_OUTPUT ? ps_kind_words[kind] : "?";
+}
+
+static int dtype_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	bool ok = in->dtype < PS_NDTYPES;
+
+	f->dtype = ok ? (enum ps_dtype)in->dtype : PS_U8;
+	if (f->kind == PENSTOCK_FLOAT)
+		ok = ok && ps_dtype_is_float(f->dtype);
+	if (f->kind == PENSTOCK_TOKENS)
+		ok = ok && !ps_dtype_is_float(f->dtype) && f->dtype != PS_BOOL;
+	if (!ok)
+		return ps_load_error_set(err, EINVAL, "field %.100s: dtype %s (%u): must be %s for %s fields",
+		        f->name, ps_dtype_name((enum ps_dtype)in->dtype), in->dtype,
+		        f->kind == PENSTOCK_FLOAT    ? "a float"
+		        : f->kind == PENSTOCK_TOKENS ? "an integer"
+		                                     : "one of penstock_dtype",
+		        ps_plan_kind_name(in->kind));
+	return 0;
+}
+
+/* The dimensions of a row; where none are given, one of any size if the kind is `open`. */
+static int shape_plan(
+        struct ps_plan_field *f, const struct penstock_field *in, bool open, struct ps_load_error *err)
+{
+	if (in->ndim > PS_ARRAY_LEN(f->shape))
+		return ps_load_error_set(err, EINVAL, "field %.100s: ndim %u: must be 0 to %zu", f->name,
+		        in->ndim, PS_ARRAY_LEN(f->shape));
+	f->ndim = in->ndim == 0 && open ? 1 : in->ndim;
+	for (uint32_t i = 0; i < in->ndim; i++) {
+		f->shape[i] = in->shape[i];
+		if (i > 0 && f->shape[i] == 0)
+			return ps_load_error_set(err, EINVAL,
+			        "field %.100s: shape[%u] 0: must be at least 1; only the first dimension may "
+			        "be open",
+			        f->name, i);
+	}
+	return 0;
+}
+
+/* Fields of numbers with a shape. */
+static int array_plan(struct ps_plan_field *f, const struct penstock_field *in,
+        const struct ps_field_ops *ops, bool open, struct ps_load_error *err)
+{
+	int r = dtype_plan(f, in, err);
+
+	f->ops = ops;
+	return r == 0 ? shape_plan(f, in, open, err) : r;
+}
+
+static int tokens_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	f->planes = 2;
+	f->source_dtype = (enum ps_dtype)in->source_dtype;
+	if (in->source_dtype != PENSTOCK_U16 && in->source_dtype != PENSTOCK_U32 &&
+	        in->source_dtype != PENSTOCK_I32 && in->source_dtype != PENSTOCK_I64)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: source_dtype %u: must be u16, u32, i32 or i64", f->name,
+		        in->source_dtype);
+	if (in->ndim > 1)
+		return ps_load_error_set(
+		        err, EINVAL, "field %.100s: ndim %u: tokens have 1", f->name, in->ndim);
+	return array_plan(f, in, &ps_field_tokens, true, err);
+}
+
+/* Bytes, and what is told apart by a check alone: one dimension of any size. */
+static int bytes_plan(struct ps_plan_field *f, const struct ps_field_ops *ops)
+{
+	f->ops = ops;
+	f->dtype = PS_U8;
+	f->ndim = 1;
+	return 0;
+}
+
+/* n x 4 floats. */
+static int boxes_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	f->ops = f->path ? &ps_field_json_numbers : &ps_field_boxes;
+	f->rounds = true;
+	f->dtype = PS_F32;
+	f->ndim = 2;
+	f->shape[1] = 4;
+	f->box_format = (enum ps_box_format)in->box_format;
+	f->box_shares = in->box_shares != 0;
+	if (in->box_format <= PENSTOCK_BOX_CXCYWH && in->dtype == PENSTOCK_F32 && in->ndim == 0)
+		return 0;
+	return ps_load_error_set(err, EINVAL,
+	        "field %.100s: box_format %u, dtype %u, ndim %u: must be 0 (xyxy), 1 (xywh) or 2 (cxcywh), f32, and "
+	        "0",
+	        f->name, in->box_format, in->dtype, in->ndim);
+}
+
+/* Which of the kind's ways is taken, and its element type and shape. */
+static int kind_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	if (f->path &&
+	        (in->kind == PENSTOCK_BYTES || in->kind == PENSTOCK_NPY || in->kind == PENSTOCK_TOKENS))
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: a path in JSON is for kinds int64, float, text and json (arrays: json "
+		        "with a "
+		        "dtype and a shape), not for %s",
+		        f->name, ps_plan_kind_name(in->kind));
+	switch (in->kind) {
+	case PENSTOCK_BYTES:
+		return bytes_plan(f, &ps_field_bytes);
+	case PENSTOCK_TEXT:
+		return bytes_plan(f, f->path ? &ps_field_json_text : &ps_field_text);
+	case PENSTOCK_JSON:
+		if (!f->path || in->dtype == PENSTOCK_U8)
+			return bytes_plan(f, f->path ? &ps_field_json_text : &ps_field_json);
+		f->rounds = true;
+		return array_plan(f, in, &ps_field_json_numbers, false, err);
+	case PENSTOCK_FLOAT:
+		f->rounds = true;
+		/* fallthrough */
+	case PENSTOCK_INT64:
+		f->ops = f->path ? &ps_field_json_numbers : &ps_field_number;
+		return dtype_plan(f, in, err);
+	case PENSTOCK_NPY:
+		return array_plan(f, in, &ps_field_npy, true, err);
+	case PENSTOCK_TOKENS:
+		return tokens_plan(f, in, err);
+	case PENSTOCK_BOXES:
+		return boxes_plan(f, in, err);
+	case PENSTOCK_OUTPUT:
+		return array_plan(f, in, &ps_field_memory, in->pad_to > 0 || in->max_bytes > 0, err);
+	}
+	return ps_load_error_set(err, EINVAL, "field %.100s: unknown kind %u", f->name, in->kind);
+}
+
+/* -- Rows in a batch ---------------------------------------------------------------------------------- */
+
+static int items_plan(struct ps_plan_field *f, struct ps_load_error *err)
+{
+	size_t n = 1;
+
+	for (uint32_t i = 1; i < f->ndim; i++)
+		if (!ps_size_mul(n, (size_t)f->shape[i], &n))
+			n = SIZE_MAX;
+	f->item_elements = n;
+	if (ps_size_mul(n, ps_dtype_nbytes(f->dtype), &f->item_nbytes) && f->item_nbytes <= PTRDIFF_MAX)
+		return 0;
+	return ps_load_error_set(
+	        err, EINVAL, "field %.100s: shape: an item is larger than memory can be", f->name);
+}
+
+static int form_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	bool ragged = f->ndim > 0 && f->shape[0] == 0;
+
+	f->max_items = UINT64_MAX;
+	f->pad_multiple = PS_MAX(in->pad_multiple, 1u);
+	f->overflow = (enum penstock_overflow)in->overflow;
+	if (in->overflow > PENSTOCK_OVERFLOW_TRUNCATE)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: overflow %u: must be 0 (error), 1 (bad) or 2 (truncate)", f->name,
+		        in->overflow);
+	if (!ragged && (in->pad_to || in->max_bytes || in->add_offset_of))
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: pad_to, max_bytes and add_offset_of are for ragged fields; this one's "
+		        "rows are "
+		        "of one size",
+		        f->name);
+	if (in->pad_multiple > 1 && in->pad_to != PENSTOCK_PAD_LONGEST)
+		return ps_load_error_set(err, EINVAL, "field %.100s: pad_multiple %u: needs pad_to longest",
+		        f->name, in->pad_multiple);
+	if (ragged && f->ops == &ps_field_json && in->overflow == PENSTOCK_OVERFLOW_TRUNCATE)
+		return ps_load_error_set(
+		        err, EINVAL, "field %.100s: overflow truncate: JSON cannot be cut", f->name);
+	if (in->max_bytes > 0)
+		f->max_items = in->max_bytes / f->item_nbytes;
+	if (f->max_items == 0)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: max_bytes %ju: must be at least an item's %zu", f->name,
+		        (uintmax_t)in->max_bytes, f->item_nbytes);
+	f->form = !ragged                              ? PS_FORM_FIXED
+	          : in->pad_to == 0                    ? PS_FORM_RAGGED
+	          : in->pad_to == PENSTOCK_PAD_LONGEST ? PS_FORM_LONGEST
+	                                               : PS_FORM_PADDED;
+	if (f->form == PS_FORM_PADDED)
+		f->max_items = PS_MIN(f->max_items, in->pad_to);
+	if (ps_field_is_late(f)) {
+		if (f->kind == PENSTOCK_OUTPUT && f->max_items == UINT64_MAX)
+			return ps_load_error_set(
+			        err, EINVAL, "field %.100s: a ragged output needs max_bytes", f->name);
+		return 0;
+	}
+	f->row_items = !ragged ? f->ndim ? f->shape[0] : 1 : in->pad_to;
+	if (!ps_size_mul((size_t)f->row_items, f->item_nbytes, &f->row_nbytes) || f->row_nbytes > PTRDIFF_MAX)
+		return ps_load_error_set(
+		        err, EINVAL, "field %.100s: a row is larger than memory can be", f->name);
+	return 0;
+}
+
+static int element_plan(const struct ps_plan_field *f, const char *option, int64_t value,
+        uint8_t *ret_element, struct ps_load_error *err)
+{
+	const struct ps_number v = {
+	        .negative = value < 0, .magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value};
+
+	if (ps_number_store(&v, f->dtype, ret_element))
+		return 0;
+	return ps_load_error_set(err, EINVAL, "field %.100s: %s %jd: %s cannot hold it", f->name, option,
+	        (intmax_t)value, ps_dtype_name(f->dtype));
+}
+
+static int elements_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	const struct ps_number nan = {.is_float = true, .value = (double)NAN};
+	bool given = f->form == PS_FORM_FIXED && f->kind != PENSTOCK_IMAGE &&
+	             (f->optional || in->missing_value != PS_MISSING_VALUE);
+	int r = 0;
+
+	if (f->kind == PENSTOCK_FLOAT)
+		(void)!ps_number_store_rounded(&nan, f->dtype, f->missing);
+	else if (given)
+		r = element_plan(f, "missing_value", in->missing_value, f->missing, err);
+	f->has_missing = given && !ps_dtype_is_float(f->dtype);
+	if (r == 0 && ps_field_is_padded(f))
+		r = element_plan(f, "pad_value", in->pad_value, f->pad, err);
+	return r;
+}
+
+int ps_plan_field_make(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	int r;
+
+	f->planes = 1;
+	f->offset_name = in->add_offset_of;
+	f->offset_of = -1;
+	if (in->kind == PENSTOCK_IMAGE || in->kind == PENSTOCK_MASK) {
+		r = ps_plan_image_make(f, in, err);
+	} else {
+		r = kind_plan(f, in, err);
+		if (r == 0)
+			r = items_plan(f, err);
+		if (r == 0)
+			r = form_plan(f, in, err);
+	}
+	return r == 0 ? elements_plan(f, in, err) : r;
+}
+
+/* -- Images and masks ------------------------------------------------------------------------------------ */
+
+/* Image fields, and the masks and boxes that follow them. */
+
+/* A level of a share, to whole ones. */
+static uint8_t level_of(float share)
+{
+	return (uint8_t)(255 * fminf(fmaxf(share, 0), 1) + 0.5f);
+}
+
+static void erase_plan(struct ps_transform_spec *t, const struct penstock_field *in)
+{
+	t->erase_random = in->erase_fill == PENSTOCK_ERASE_RANDOM;
+	for (int c = 0; c < 3; c++) {
+		t->erase_level[c] = in->erase_fill == PENSTOCK_ERASE_LEVELS
+		                            ? (uint8_t)(in->erase_levels >> (16 - 8 * c))
+		                            : level_of(in->mean[c]);
+		t->erase_sigma[c] = t->erase_random ? 255 * (double)in->std[c] : 0;
+	}
+}
+
+static void transforms_plan(struct ps_transform_spec *t, const struct penstock_field *in)
+{
+	*t = (struct ps_transform_spec){.affine = in->affine,
+	        .degrees = in->degrees,
+	        .translate_x = in->translate_x,
+	        .translate_y = in->translate_y,
+	        .zoom_min = in->zoom_min,
+	        .zoom_max = in->zoom_max,
+	        .shear_x = in->shear_x,
+	        .shear_y = in->shear_y,
+	        .fill = in->fill,
+	        .jitter = in->jitter,
+	        .brightness = in->brightness,
+	        .contrast = in->contrast,
+	        .saturation = in->saturation,
+	        .hue = in->hue,
+	        .gray = in->gray,
+	        .blur = in->blur,
+	        .blur_size = in->blur_size,
+	        .blur_sigma_min = in->blur_sigma_min,
+	        .blur_sigma_max = in->blur_sigma_max,
+	        .noise = in->noise,
+	        .noise_sigma = in->noise_sigma,
+	        .noise_sigma_max = in->noise_sigma_max,
+	        .jitter_random = in->jitter_order == PENSTOCK_JITTER_RANDOM,
+	        .blur_size_max = in->blur_size_max,
+	        .erase = in->erase,
+	        .erase_scale_min = in->erase_scale_min,
+	        .erase_scale_max = in->erase_scale_max,
+	        .erase_ratio_min = in->erase_ratio_min,
+	        .erase_ratio_max = in->erase_ratio_max};
+	erase_plan(t, in);
+}
+
+/* Rows of the spec's sizes. */
+static void image_form(struct ps_plan_field *f)
+{
+	const struct ps_image_spec *spec = &f->image;
+	uint32_t d = 0;
+
+	f->form = PS_FORM_FIXED;
+	f->dtype = spec->dtype;
+	f->row_nbytes = ps_image_nbytes(spec);
+	if (spec->views > 0)
+		f->shape[d++] = spec->views;
+	if (spec->layout == PS_NCHW)
+		f->shape[d++] = 3;
+	f->shape[d++] = spec->out_height;
+	f->shape[d++] = spec->out_width;
+	if (spec->layout == PS_NHWC)
+		f->shape[d++] = 3;
+	f->ndim = d;
+}
+
+static int image_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	struct ps_image_spec *spec = &f->image;
+	uint32_t longer = PS_MAX(in->image_width, in->image_height);
+
+	if (in->padding_mode > PENSTOCK_PADDING_SYMMETRIC || in->erase_fill > PENSTOCK_ERASE_LEVELS ||
+	        in->erase_levels > 0xffffff || in->jitter_order > PENSTOCK_JITTER_RANDOM)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: unknown padding_mode, erase_fill, erase_levels or jitter_order", f->name);
+	if (in->crop > PENSTOCK_CROP_RANDOM_CROP || in->interpolation > PENSTOCK_BICUBIC ||
+	        in->layout > PENSTOCK_NHWC || in->dtype > PENSTOCK_BF16)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: unknown crop, interpolation, layout or dtype (images are u8, f32, f16 "
+		        "or bf16)",
+		        f->name);
+	*spec = ps_image_spec_imagenet(224);
+	spec->out_width = in->image_width;
+	spec->out_height = in->image_height;
+	spec->crop = (enum ps_crop)in->crop;
+	spec->resize_width = in->resize_width;
+	spec->resize_height = in->resize_height;
+	spec->resize_shorter = in->resize_shorter;
+	if (!in->resize_shorter && !in->resize_width && !in->resize_height && in->crop == PENSTOCK_CROP_CENTER)
+		spec->resize_shorter = PS_MIN(longer + longer / 7, PS_IMAGE_SIDE_MAX);
+	spec->padding_x = in->padding_x;
+	spec->padding_y = in->padding_y;
+	spec->padding = (enum ps_pad_mode)in->padding_mode;
+	spec->scale_min = in->scale_min;
+	spec->scale_max = in->scale_max;
+	spec->ratio_min = in->ratio_min;
+	spec->ratio_max = in->ratio_max;
+	spec->hflip_probability = in->hflip;
+	spec->vflip_probability = in->vflip;
+	spec->interpolation = (enum ps_interpolation)in->interpolation;
+	spec->dtype = (enum ps_dtype)in->dtype;
+	spec->layout = (enum ps_layout)in->layout;
+	spec->orient = in->orient != 0;
+	spec->dct_scale = in->dct_scale != 0;
+	spec->views = in->views;
+	memcpy(spec->mean, in->mean, sizeof(spec->mean));
+	memcpy(spec->std, in->std, sizeof(spec->std));
+	spec->max_pixels = in->max_pixels;
+	spec->max_memory = in->max_memory;
+	spec->max_scans = in->max_scans;
+	transforms_plan(&spec->transforms, in);
+	int r = ps_choice_parse(in->groups, &spec->transforms.groups, err);
+	if (r == 0)
+		r = ps_image_spec_check(spec, err);
+	if (r < 0)
+		return ps_load_error_prefix(err, r, "field %.100s", f->name);
+	image_form(f);
+	return 0;
+}
+
+/* The size is known when its image is. */
+static int mask_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	if (in->dtype >= PS_NDTYPES)
+		return ps_load_error_set(err, EINVAL, "field %.100s: unknown dtype %u", f->name, in->dtype);
+	f->form = PS_FORM_FIXED;
+	f->dtype = (enum ps_dtype)in->dtype;
+	f->mask = (struct ps_mask_spec){.dtype = f->dtype,
+	        .fill = in->fill,
+	        .orient = in->orient != 0,
+	        .max_pixels = in->max_pixels,
+	        .max_memory = in->max_memory};
+	int r = ps_mask_spec_check(&f->mask, err);
+	return r < 0 ? ps_load_error_prefix(err, r, "field %.100s", f->name) : 0;
+}
+
+int ps_plan_image_make(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+{
+	if (f->path)
+		return ps_load_error_set(err, EINVAL, "field %.100s: an image has no path", f->name);
+	if (in->optional)
+		return ps_load_error_set(err, EINVAL, "field %.100s: an image cannot be optional", f->name);
+	return in->kind == PENSTOCK_IMAGE ? image_plan(f, in, err) : mask_plan(f, in, err);
+}
+
+/* -- Who follows whom, and who shares a decode ---------------------------------------------------------- */
+
+static bool is_follower(const struct penstock_field *in)
+{
+	return in->kind == PENSTOCK_MASK || in->kind == PENSTOCK_BOXES ||
+	       (in->kind == PENSTOCK_IMAGE && in->follow);
+}
+
+/* The place of the image that field i follows; -1: none. */
+static int leader_find(const struct ps_plan *plan, const struct penstock_field *in, uint32_t i)
+{
+	int leader = in->follow ? ps_plan_lookup(plan, in->follow, strlen(in->follow)) : -1;
+
+	for (uint32_t j = 0; j < i && !in->follow && leader < 0; j++)
+		if (plan->fields[j].kind == PENSTOCK_IMAGE)
+			leader = (int)j;
+	if (leader < 0 || leader >= (int)i || plan->fields[leader].kind != PENSTOCK_IMAGE ||
+	        plan->fields[leader].leader >= 0)
+		return -1;
+	return leader;
+}
+
+static int follow_plan(
+        struct ps_plan *plan, const struct penstock_field *in, uint32_t i, struct ps_load_error *err)
+{
+	struct ps_plan_field *f = &plan->fields[i];
+	const struct ps_image_spec *image;
+
+	f->leader = leader_find(plan, in, i);
+	if (f->leader < 0)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: %s%.100s: must follow an image field that stands before it and "
+		        "follows "
+		        "none",
+		        f->name, in->follow ? "follow " : "there is no image", in->follow ? in->follow : "");
+	image = &plan->fields[f->leader].image;
+	if (f->kind == PENSTOCK_BOXES && image->views > 0)
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: boxes can follow an image of one view only, not of %u", f->name,
+		        image->views);
+	if (f->kind == PENSTOCK_IMAGE) {
+		f->image.out_width = image->out_width;
+		f->image.out_height = image->out_height;
+		f->image.views = image->views;
+		f->image.first_view = image->first_view;
+		f->image.dct_scale = false;
+		image_form(f);
+	} else if (f->kind == PENSTOCK_MASK) {
+		f->ndim = image->views > 0 ? 3 : 2;
+		f->shape[0] = image->views;
+		f->shape[f->ndim - 2] = image->out_height;
+		f->shape[f->ndim - 1] = image->out_width;
+		f->row_nbytes = (size_t)image->out_height * image->out_width * ps_image_views(image) *
+		                ps_dtype_nbytes(f->dtype);
+	}
+	return 0;
+}
+
+static bool same_member(const struct ps_plan_field *a, const struct ps_plan_field *b)
+{
+	const char *p = a->names, *q = b->names;
+
+	if (a->n_names != b->n_names)
+		return false;
+	for (uint32_t i = 0; i < a->n_names; i++) {
+		if (strcmp(p, q) != 0)
+			return false;
+		p += a->name_len[i] + 1;
+		q += b->name_len[i] + 1;
+	}
+	return true;
+}
+
+/* Images of one member are decoded by the first of them; their views are numbered through, so that each has
+ * random numbers of its own. */
+static void sharing_plan(struct ps_plan *plan, uint32_t i)
+{
+	struct ps_plan_field *f = &plan->fields[i];
+
+	f->decoded_by = i;
+	for (uint32_t j = 0; j < i; j++) {
+		const struct ps_plan_field *other = &plan->fields[j];
+
+		if (other->kind != PENSTOCK_IMAGE || other->leader >= 0 || !same_member(f, other))
+			continue;
+		f->image.first_view += ps_image_views(&other->image);
+		if (other->decoded_by == j && f->decoded_by == i && other->image.orient == f->image.orient)
+			f->decoded_by = j;
+	}
+}
+
+int ps_plan_images_join(struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err)
+{
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		plan->fields[i].leader = -1;
+		plan->fields[i].decoded_by = i;
+	}
+	for (uint32_t i = 0; i < plan->nfields; i++) {
+		int r = 0;
+
+		if (is_follower(&in[i]))
+			r = follow_plan(plan, &in[i], i, err);
+		else if (in[i].kind == PENSTOCK_IMAGE)
+			sharing_plan(plan, i);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}

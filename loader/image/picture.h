@@ -1,0 +1,212 @@
+/* Private to this folder: from an image's rows to a picture: crops, the resize, and each operation of
+ * transforms alone. */
+#ifndef PS_IMAGE_PICTURE_H
+#define PS_IMAGE_PICTURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "image/image.h"
+
+/* -- Resize ---------------------------------------------------------------------------------------------- */
+
+/* Crop, resize and flip in one pass over the source's rows: RGB rows in, finished rows of the batch out.
+ *
+ * The arithmetic below defines Penstock's pixels. It is PIL's antialiased resize, with more fraction bits
+ * between the two passes, and stays within one level of it. Portable C, AVX2 and other devices must agree to
+ * the bit.
+ *
+ * One axis: `box` source pixels become `scaled` pixels; the wanted window is a part of those. For output i
+ *     scale = box / scaled,  f = max(scale, 1),  center = (i + 0.5) * scale,  s = support * f
+ *     first = max(0, (int)(center - s + 0.5)),  end = min(box, (int)(center + s + 0.5))
+ *     w[j] = filter((first + j - center + 0.5) * (1 / f)), then divided by their sum; all in double
+ *   filter: bilinear: support 1, 1 - |x|. bicubic: support 2, Keys' cubic with a = -0.5.
+ *   No weight reaches outside the box, whatever the image holds there.
+ * Fixed point: bits = the largest number <= 22 with max |w| * 2^bits <= 32766 over the whole window; then
+ *     q[j] = R(w[0] + .. + w[j]) - R(w[0] + .. + w[j-1]),  R(x) = floor(x * 2^bits + 0.5), R(all) = 2^bits
+ *   so a weight fits 16 bits, and weights sum to one exactly: white stays white.
+ * Horizontal pass, each source row:  t = clamp((sum q * u8 + half) >> (bits_h - F), 0, 255 << F)
+ *   with F = min(6, 22 - bits_v) fraction bits, so t fits 16 bits and every sum 32.
+ * Vertical pass:                     v = clamp((sum q * t + half) >> (bits_v + F), 0, 255)
+ *   where half is 1 << (shift - 1) and >> rounds down.
+ * A source shrunken by d (1, 2, 4, 8) has its box at box / d, in fractions of its pixels, and at the box's
+ *   edges the pixel is taken whole:  begin = box_x % d / d,  scale = box / d / scaled,
+ *   center = begin + (i + 0.5) * scale, and end is limited by the box's last pixel.
+ * Flip: output column i of a flipped row is column width - 1 - i of the plain one; rows likewise for flip_v.
+ * Normalise:                         (float)v * scale[c] + bias[c], rounded after each of the two, with
+ *   scale[c] = (float)(1 / (255 * (double)std[c])), bias[c] = (float)(-(double)mean[c] / (double)std[c])
+ *   f16 and bf16 are that f32 rounded to the nearest, halves to even (beyond 65504 f16 is infinite).
+ *
+ * Use: ps_resize_plan(), then ps_resize_source() tells which pixels to feed; ps_resize_begin(); then each row
+ * of that region, top down, to ps_resize_row(). The last one completes the last output row.
+ *
+ * Ownership: a ps_resize belongs to its creator and keeps its buffers from plan to plan; rows and dst are
+ *   borrowed.   Threads: one at a time.   Locks: none.   Errors: 0 or -errno.   Blocks: never. */
+
+/* Where finished rows go: window_w * window_h * 3 elements. */
+struct ps_resize_sink {
+	void *dst;
+	enum ps_dtype dtype; /* PS_U8, PS_F32, PS_F16 or PS_BF16 */
+	enum ps_layout layout;
+	float scale[3], bias[3]; /* not for PS_U8 */
+};
+
+enum ps_resize_cpu {
+	PS_RESIZE_PORTABLE = 0,
+	PS_RESIZE_AVX2 = 1, /* and F16C, as all processors with it have */
+	PS_RESIZE_NEON = 2, /* all of 64-bit ARM */
+};
+
+struct ps_resize;
+
+/* The best that this processor has; or the one that the environment's PENSTOCK_ISA names (portable,
+ * avx2, neon), if it has it. Pixels are the same. */
+enum ps_resize_cpu ps_resize_cpu_best(void);
+
+/* NULL if memory is short, or if this build or processor has no such `cpu`. */
+struct ps_resize *ps_resize_new(enum ps_resize_cpu cpu);
+void ps_resize_free(struct ps_resize *r);
+
+/* Computes the weights. 0, or -ENOMEM. The plan holds until the next one. */
+int ps_resize_plan(struct ps_resize *r, const struct ps_resize_geometry *geometry,
+        enum ps_interpolation interpolation) PS_MUST_USE;
+
+/* Source pixels that have a weight: the only ones that must be fed. Of the shrunken source. */
+void ps_resize_source(const struct ps_resize *r, struct ps_region *ret_region);
+
+/* Bytes behind a fed row's end that must be readable; their values do not matter. */
+size_t ps_resize_slack(const struct ps_resize *r);
+
+/* Starts an image: the next row fed is the region's first. The sink is copied, its dst is not. */
+void ps_resize_begin(struct ps_resize *r, const struct ps_resize_sink *sink);
+
+/* Feeds one row: region.width RGB triples, starting at the region's left edge. */
+void ps_resize_row(struct ps_resize *r, const uint8_t *rgb);
+
+void ps_resize_tables(const struct ps_resize *r, struct ps_resize_tables *ret_tables);
+
+/* -- The weights of an axis ------------------------------------------------------------------------------ */
+
+/* The weights of one axis of a resize, in fixed point: resize.h defines them. Private to resize*.c, and
+ * to devices that resize themselves (ps_resize_tables()).
+ * Ownership: the caller's struct, zeroed before the first plan; its arrays are kept from plan to plan.
+ * Threads: one at a time.   Errors: 0 or -ENOMEM.   Blocks: never. */
+
+/* `span` source pixels from `begin` on (a fraction of the first pixel, 0 to 1) become `scaled` ones; wanted
+ * are outputs offset .. offset + size - 1 of them, last first if reversed. No weight reaches source pixel
+ * `limit`. */
+struct ps_resize_window {
+	double begin, span;
+	uint32_t limit, scaled, offset, size;
+	bool reversed;
+};
+
+int ps_resize_axis_plan(struct ps_resize_axis *axis, const struct ps_resize_window *window,
+        enum ps_interpolation interpolation) PS_MUST_USE;
+void ps_resize_axis_fini(struct ps_resize_axis *axis);
+
+/* -- Inner loops ----------------------------------------------------------------------------------------- */
+
+/* What resize.c asks of a processor: the inner loops. Private to resize*.c.
+ * Threads: kernels keep no state.   Errors: none. */
+
+#define PS_RESIZE_LANES 16 /* rows between the passes are padded to this many columns */
+
+struct ps_resize_kernels {
+	/* Bytes of the kernel's own form of horizontal weights; 0: reads the axis itself. */
+	size_t (*packed_nbytes)(const struct ps_resize_axis *axis);
+	void (*pack)(const struct ps_resize_axis *axis, void *ret_packed); /* 32-byte aligned */
+
+	/* One source row to three planes of `stride` columns each (a multiple of PS_RESIZE_LANES, at least
+	 * n). Columns from n on get any value. */
+	void (*horizontal)(const struct ps_resize_axis *axis, const void *packed, const uint8_t *rgb,
+	        int shift, int max, int16_t *dst, size_t stride);
+
+	/* n columns of one plane from 2 * npairs rows (weights in pairs), in the form of each dtype that
+	 * images have, PS_U8 to PS_BF16; rows are readable up to the next multiple of PS_RESIZE_LANES, dst is
+	 * written up to n. scale and bias are not for PS_U8. */
+	void (*vertical[4])(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
+	        uint32_t n, float scale, float bias, void *dst);
+};
+
+extern const struct ps_resize_kernels ps_resize_portable;
+
+#if defined(__x86_64__)
+#define PS_RESIZE_HAVE_AVX2 1
+extern const struct ps_resize_kernels ps_resize_avx2;
+#elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define PS_RESIZE_HAVE_NEON 1
+extern const struct ps_resize_kernels ps_resize_neon;
+#endif
+
+/* -- Crops ----------------------------------------------------------------------------------------------- */
+
+/* Which part of an image becomes a sample: crops and flips, from the image's size, the spec and a key.
+ *
+ * PS_CROP_RANDOM_RESIZED is torchvision's RandomResizedCrop: up to ten times draw an area (uniform share of
+ *   the image's) and a ratio (uniform in its logarithm), width = round(sqrt(area * ratio)), height =
+ *   round(sqrt(area / ratio)); the first that fits is placed uniformly; else the largest centred crop whose
+ *   ratio is within bounds. round() takes halves to even. Numbers of PS_RNG_CROP, attempt t: index 4t the
+ *   area, 4t + 1 the ratio, 4t + 2 the top, 4t + 3 the left edge.
+ * PS_CROP_CENTER is Resize(resize_shorter) and CenterCrop: the longer side becomes
+ *   floor(resize_shorter * long / short), the offsets round((scaled - out) / 2), halves to even.
+ *   With resize_width and resize_height the image is stretched to that instead.
+ * PS_CROP_RANDOM is Resize, if one is asked for, and RandomCrop: each side gets `padding`, then, where that is smaller
+ *   than the output, as much again as is missing; the top is below(height - out + 1) under PS_RNG_CROP, index 2, the
+ *   left edge likewise, index 3. What lies outside of the image is that of pad.h.
+ * Flips: as choice.h says, hflip and vflip.
+ * exp and log are those of transform.c.
+ * Threads: any.   Errors: none.   Blocks: never. */
+
+/* The spec has passed ps_image_spec_check(); width and height are 1 to 2^24. */
+void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint32_t height,
+        const struct ps_rng_key *key, struct ps_resize_geometry *ret_geometry) __attribute__((nonnull));
+
+/* -- What is around an image ----------------------------------------------------------------------------- */
+
+/* What is around an image, for crops that reach over its edges: as numpy.pad and torchvision's Pad have it.
+ *
+ * Column i of a picture shows column ps_pad_source(mode, pad.x + i, width) of the scaled image, rows likewise; the
+ * flips come after.
+ * Threads: any.   Errors: none.   Blocks: never. */
+
+/* Which of n pixels stands at `at`; -1: the fill. */
+int64_t ps_pad_source(enum ps_pad_mode mode, int64_t at, uint32_t n);
+
+/* Narrows what is needed of one axis: the picture's `size` pixels from `at` on show no others than *ret_first and the
+ * *ret_n from there on. Some of them must lie inside. */
+void ps_pad_window(
+        enum ps_pad_mode mode, int64_t at, uint32_t size, uint32_t n, uint32_t *ret_first, uint32_t *ret_n);
+
+/* One plane: the geometry's window, flipped as it says, to the whole picture; elements of 1 or 2 bytes. */
+struct ps_resize_geometry;
+void ps_pad_apply(
+        const struct ps_resize_geometry *geometry, size_t nbytes, const void *window, const void *fill, void *to);
+
+/* -- Arithmetic that is the same everywhere -------------------------------------------------------------- */
+
+/* exp, log, sin and cos from additions, multiplications, divisions and roundings only, so that results do not
+ * depend on the C library. Accurate to a few units in the last place. Threads: any. Errors: none. */
+
+double ps_fixed_log(double x); /* x > 0, not subnormal */
+double ps_fixed_exp(double x); /* |x| < 700 */
+
+/* Of an angle in degrees, |degrees| < 10^6. */
+double ps_fixed_sin(double degrees);
+double ps_fixed_cos(double degrees);
+
+/* -- Operations ------------------------------------------------------------------------------------------ */
+
+void ps_affine_apply(const struct ps_affine *map, const struct ps_planes *from, uint8_t fill, uint8_t *to);
+void ps_affine_labels(const struct ps_affine *map, const uint16_t *from, uint32_t width, uint32_t height,
+        uint16_t fill, uint16_t *to);
+void ps_color_jitter(
+        const struct ps_transform_spec *spec, const struct ps_transform *t, const struct ps_planes *planes);
+void ps_color_gray(const struct ps_planes *planes);
+void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, uint8_t *spare);
+void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *planes);
+void ps_erase_draw(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_transform *t);
+void ps_erase_apply(const struct ps_erase *erase, const struct ps_planes *planes);
+
+#endif

@@ -1,0 +1,384 @@
+#include "config.h"
+
+#include "image/image.h"
+
+#include <errno.h>
+#include <string.h>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include "base/cleanup.h"
+#include "base/size.h"
+#include "image/format.h"
+
+struct known {
+	const char *name;
+	bool (*matches)(const uint8_t *data, size_t nbytes);
+	const struct ps_format *format; /* NULL: this build lacks the library */
+};
+
+static bool is_jpeg(const uint8_t *p, size_t n)
+{
+	return n >= 2 && p[0] == 0xff && p[1] == 0xd8;
+}
+
+static bool is_png(const uint8_t *p, size_t n)
+{
+	return n >= 8 && !memcmp(p, "\x89PNG\r\n\x1a\n", 8);
+}
+
+static bool is_webp(const uint8_t *p, size_t n)
+{
+	return n >= 12 && !memcmp(p, "RIFF", 4) && !memcmp(p + 8, "WEBP", 4);
+}
+
+static bool is_pnm(const uint8_t *p, size_t n)
+{
+	return n >= 3 && p[0] == 'P' && p[1] >= '1' && p[1] <= '7' &&
+	       (p[2] == '#' || p[2] == ' ' || (p[2] >= '\t' && p[2] <= '\r'));
+}
+
+static const struct known formats[] = {
+        {"JPEG", is_jpeg, &ps_format_jpeg},
+#ifdef HAVE_PNG
+        {"PNG", is_png, &ps_format_png},
+#else
+        {"PNG", is_png, NULL},
+#endif
+#ifdef HAVE_WEBP
+        {"WebP", is_webp, &ps_format_webp},
+#else
+        {"WebP", is_webp, NULL},
+#endif
+        {"PNM", is_pnm, &ps_format_pnm},
+};
+
+#define NFORMATS PS_ARRAY_LEN(formats)
+
+struct ps_image_reader {
+	enum ps_pixels pixels;
+	bool orient;
+	struct ps_image_limits limits;
+	void *decoders[NFORMATS]; /* made when first needed */
+
+	const struct ps_format *format; /* of the open image */
+	void *decoder;
+	struct ps_image_size stored;
+	uint32_t orientation;
+	struct ps_region region;
+	size_t slack_nbytes;
+
+	uint8_t *turned;
+	size_t turned_cap;
+};
+
+struct ps_image_reader *ps_image_reader_new(enum ps_pixels pixels, bool orient, const struct ps_image_limits *limits)
+{
+	struct ps_image_reader *s = calloc(1, sizeof *s);
+	if (!s)
+		return NULL;
+	s->pixels = pixels;
+	s->orient = orient;
+	s->limits = *limits;
+	return s;
+}
+
+void ps_image_reader_free(struct ps_image_reader *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < NFORMATS; i++) {
+		if (formats[i].format)
+			formats[i].format->free(s->decoders[i]);
+	}
+	free(s->turned);
+	free(s);
+}
+
+void ps_image_reader_close(struct ps_image_reader *s)
+{
+	if (s->format)
+		s->format->close(s->decoder);
+	s->format = NULL;
+}
+
+static int unknown(const uint8_t *data, size_t nbytes, struct ps_load_error *err)
+{
+	if (nbytes == 0)
+		return ps_load_error_set(err, EBADMSG, "image: empty file");
+	if (nbytes < 4)
+		return ps_load_error_set(err, EBADMSG, "image: only %zu bytes", nbytes);
+	return ps_load_error_set(err, EBADMSG,
+	        "image: unknown format (first bytes %02x %02x %02x %02x): JPEG, PNG, WebP, PGM and PPM are "
+	        "read",
+	        data[0], data[1], data[2], data[3]);
+}
+
+static int open_as(struct ps_image_reader *s, size_t i, const uint8_t *data, size_t nbytes,
+        struct ps_image_size *ret_size, struct ps_load_error *err)
+{
+	const struct ps_format *f = formats[i].format;
+	if (!f)
+		return ps_load_error_set(err, EBADMSG,
+		        "%s: this build of libpenstock cannot read it; ./configure says which library is "
+		        "missing",
+		        formats[i].name);
+	if (!s->decoders[i] && !(s->decoders[i] = f->make()))
+		return ps_load_error_set(err, ENOMEM, "%s: out of memory", f->name);
+	int rc = f->open(s->decoders[i], data, nbytes, s->pixels, &s->limits, &s->stored, err);
+	if (rc < 0)
+		return rc;
+	s->format = f;
+	s->decoder = s->decoders[i];
+	s->orientation = 1;
+	if (s->orient && f->exif) {
+		size_t exif_nbytes = 0;
+		const uint8_t *exif = f->exif(data, nbytes, &exif_nbytes);
+		s->orientation = ps_exif_orientation(exif, exif_nbytes);
+	}
+	*ret_size = ps_orient_size(s->orientation, s->stored);
+	return 0;
+}
+
+int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nbytes, struct ps_image_size *ret_size,
+        struct ps_load_error *err)
+{
+	ps_image_reader_close(s);
+	for (size_t i = 0; i < NFORMATS; i++) {
+		if (formats[i].matches(data, nbytes))
+			return open_as(s, i, data, nbytes, ret_size, err);
+	}
+	return unknown(data, nbytes, err);
+}
+
+uint32_t ps_image_reader_shrink(struct ps_image_reader *s, uint32_t by)
+{
+	if (by <= 1 || !s->format->shrink)
+		return 1;
+	s->format->shrink(s->decoder, by);
+	s->stored.width = (s->stored.width + by - 1) / by;
+	s->stored.height = (s->stored.height + by - 1) / by;
+	return by;
+}
+
+bool ps_image_reader_is_plain_jpeg(const struct ps_image_reader *s)
+{
+	return s->format->for_gpu && s->format->for_gpu(s->decoder) && s->orientation == 1;
+}
+
+int ps_image_reader_start(
+        struct ps_image_reader *s, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+{
+	s->region = *region;
+	s->slack_nbytes = slack_nbytes;
+	if (s->orientation == 1)
+		return s->format->start(s->decoder, region, slack_nbytes, err);
+	struct ps_region stored = ps_orient_region(s->orientation, s->stored, region);
+	return s->format->start(s->decoder, &stored, 0, err);
+}
+
+static int reserve_turned(struct ps_image_reader *s, size_t stride, struct ps_load_error *err)
+{
+	size_t nbytes;
+	if (!ps_size_mul(stride, s->region.height, &nbytes) || !ps_size_add(nbytes, s->slack_nbytes, &nbytes))
+		return ps_load_error_set(err, ENOMEM, "image: %u x %u is too large to be turned",
+		        s->region.width, s->region.height);
+	int rc = ps_format_check_memory(s->format->name, "to be turned", nbytes, &s->limits, err);
+	if (rc < 0 || nbytes <= s->turned_cap)
+		return rc;
+	free(s->turned);
+	s->turned = calloc(1, nbytes); /* the slack is read, if not used */
+	s->turned_cap = s->turned ? nbytes : 0;
+	return s->turned ? 0 : ps_load_error_set(err, ENOMEM, "image: no memory to turn it");
+}
+
+/* The whole region, upright. */
+static int turn(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+{
+	struct ps_region stored = ps_orient_region(s->orientation, s->stored, &s->region);
+	size_t pixel = ps_pixels_nbytes(s->pixels), stride = s->region.width * pixel;
+	struct ps_image_rows rows = {0};
+	int rc = reserve_turned(s, stride, err);
+	for (uint32_t y = 0; y < stored.height && rc == 0; y += rows.n) {
+		rc = s->format->rows(s->decoder, &rows, err);
+		for (uint32_t i = 0; i < rows.n && rc == 0; i++)
+			ps_orient_row(s->orientation, &stored, y + i, rows.first + i * rows.stride, pixel,
+			        s->turned, stride);
+	}
+	*ret_rows = (struct ps_image_rows){s->turned, stride, s->region.height};
+	return rc;
+}
+
+int ps_image_reader_rows(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+{
+	if (s->orientation == 1)
+		return s->format->rows(s->decoder, ret_rows, err);
+	return turn(s, ret_rows, err);
+}
+
+int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
+        const struct ps_image_limits *limits, struct ps_load_error *err)
+{
+	if (width == 0 || height == 0)
+		return ps_load_error_set(err, EBADMSG, "%s: empty image: %u x %u", name, width, height);
+	if ((uint64_t)width * height > limits->max_pixels || width > 1u << 24 || height > 1u << 24)
+		return ps_load_error_set(err, EBADMSG, "%s: %u x %u is more than max_pixels=%llu", name,
+		        width, height, (unsigned long long)limits->max_pixels);
+	return 0;
+}
+
+int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
+        const struct ps_image_limits *limits, struct ps_load_error *err)
+{
+	if (nbytes <= limits->max_memory) {
+		ps_image_ticket_take(limits->ticket, nbytes);
+		return 0;
+	}
+	return ps_load_error_set(err, EBADMSG, "%s: needs %llu bytes %s, more than max_memory=%llu", name,
+	        (unsigned long long)nbytes, what, (unsigned long long)limits->max_memory);
+}
+
+/* -- EXIF and orientation -------------------------------------------------------------------------------- */
+
+#define TAG_ORIENTATION 0x0112
+#define TYPE_SHORT 3
+#define ENTRY_NBYTES 12u
+
+static uint32_t number(const uint8_t *p, unsigned nbytes, bool big)
+{
+	uint32_t v = 0;
+	for (unsigned i = 0; i < nbytes; i++)
+		v = v << 8 | p[big ? i : nbytes - 1 - i];
+	return v;
+}
+
+uint32_t ps_exif_orientation(const uint8_t *tiff, size_t nbytes)
+{
+	if (!tiff || nbytes < 8 || (memcmp(tiff, "II*\0", 4) && memcmp(tiff, "MM\0*", 4)))
+		return 1;
+	bool big = tiff[0] == 'M';
+	size_t at = number(tiff + 4, 4, big);
+	if (at < 8 || at > nbytes - 2)
+		return 1;
+	uint32_t n = number(tiff + at, 2, big);
+	at += 2;
+	for (uint32_t i = 0; i < n && nbytes - at >= ENTRY_NBYTES; i++, at += ENTRY_NBYTES) {
+		if (number(tiff + at, 2, big) != TAG_ORIENTATION)
+			continue;
+		uint32_t value = number(tiff + at + 8, 2, big);
+		bool sound = number(tiff + at + 2, 2, big) == TYPE_SHORT && value >= 1 && value <= 8;
+		return sound ? value : 1;
+	}
+	return 1;
+}
+
+static bool is_transposed(uint32_t orientation)
+{
+	return orientation >= 5;
+}
+
+/* Upright = (transposed where need be) stored, then mirrored by these. */
+static bool mirrors_x(uint32_t orientation)
+{
+	return orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+}
+
+static bool mirrors_y(uint32_t orientation)
+{
+	return orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+}
+
+struct ps_image_size ps_orient_size(uint32_t orientation, struct ps_image_size stored)
+{
+	if (is_transposed(orientation))
+		return (struct ps_image_size){stored.height, stored.width};
+	return stored;
+}
+
+struct ps_region ps_orient_region(
+        uint32_t orientation, struct ps_image_size stored, const struct ps_region *upright)
+{
+	struct ps_image_size size = ps_orient_size(orientation, stored);
+	struct ps_region r = *upright;
+	if (mirrors_x(orientation))
+		r.x = size.width - r.x - r.width;
+	if (mirrors_y(orientation))
+		r.y = size.height - r.y - r.height;
+	if (is_transposed(orientation))
+		r = (struct ps_region){r.y, r.x, r.height, r.width};
+	return r;
+}
+
+void ps_orient_row(uint32_t orientation, const struct ps_region *stored, uint32_t row, const uint8_t *from,
+        size_t pixel_nbytes, uint8_t *upright, size_t stride)
+{
+	bool transposed = is_transposed(orientation);
+	size_t x = transposed ? row : 0, y = transposed ? 0 : row;
+	size_t width = transposed ? stored->height : stored->width;
+	size_t height = transposed ? stored->width : stored->height;
+	if (mirrors_x(orientation))
+		x = width - 1 - x;
+	if (mirrors_y(orientation))
+		y = height - 1 - y;
+	/* Neighbours in a stored row are neighbours in an upright row, or column. */
+	bool backwards = transposed ? mirrors_y(orientation) : mirrors_x(orientation);
+	ptrdiff_t step = transposed ? (ptrdiff_t)stride : (ptrdiff_t)pixel_nbytes;
+	uint8_t *to = upright + y * stride + x * pixel_nbytes;
+	if (backwards)
+		step = -step;
+	for (uint32_t i = 0; i < stored->width; i++, to += step, from += pixel_nbytes) {
+		to[0] = from[0];
+		to[1] = from[1];
+		if (pixel_nbytes == 3)
+			to[2] = from[2];
+	}
+}
+
+/* -- Memory of all decoders ------------------------------------------------------------------------------ */
+
+#define TRIM_NBYTES (4UL << 20)
+
+void ps_image_gate_init(struct ps_image_gate *g, uint64_t limit)
+{
+	pthread_mutex_init(&g->lock, NULL);
+	pthread_cond_init(&g->room, NULL);
+	g->limit = limit;
+	g->used = 0;
+}
+
+void ps_image_gate_fini(struct ps_image_gate *g)
+{
+	pthread_cond_destroy(&g->room);
+	pthread_mutex_destroy(&g->lock);
+}
+
+void ps_image_ticket_take(struct ps_image_ticket *t, uint64_t nbytes)
+{
+	struct ps_image_gate *g = t ? t->gate : NULL;
+
+	if (!g)
+		return;
+	PS_LOCK_SCOPE(&g->lock);
+	/* who holds something does not wait: two such would wait for each other */
+	while (t->held == 0 && g->used > 0 && (nbytes > g->limit || g->used > g->limit - nbytes))
+		pthread_cond_wait(&g->room, &g->lock);
+	g->used += nbytes;
+	t->held += nbytes;
+}
+
+void ps_image_ticket_give(struct ps_image_ticket *t)
+{
+	if (!t->gate || t->held == 0)
+		return;
+#ifdef __GLIBC__
+	/* freed, but kept by malloc for this thread alone, unless told otherwise */
+	if (t->held >= TRIM_NBYTES)
+		malloc_trim(TRIM_NBYTES);
+#endif
+	PS_LOCK_SCOPE(&t->gate->lock);
+	t->gate->used -= t->held;
+	t->held = 0;
+	pthread_cond_broadcast(&t->gate->room);
+}

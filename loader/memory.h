@@ -1,0 +1,41 @@
+/* Memory of loaders: the public budget that several share, and how one loader's is shared out.
+ *
+ * Ownership: references to a budget are counted; its maker has one, each loader another. It is a count with a limit.
+ * Threads: any. */
+#ifndef PS_MEMORY_H
+#define PS_MEMORY_H
+
+#include "base/error.h"
+#include "penstock.h"
+#include "shard/file/file.h"
+
+struct penstock_budget {
+	struct ps_budget count;    /* of all that loaders hold */
+	struct ps_budget reserved; /* of it what they hold as long as they are open */
+	_Atomic uint32_t refs;
+};
+
+/* Takes what a loader holds as long as it is open. Windows of others may have filled the rest: they give way
+ * as their samples are delivered. -E2BIG with a text: what is reserved alone would be beyond the limit. */
+int ps_public_budget_reserve(
+        struct penstock_budget *budget, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
+void ps_public_budget_release(struct penstock_budget *budget, uint64_t nbytes);
+
+struct penstock_budget *ps_public_budget_ref(struct penstock_budget *budget); /* NULL is allowed, and given */
+void ps_public_budget_unref(struct penstock_budget *budget);                  /* NULL is allowed */
+
+/* -- How a loader's budget is shared out ------------------------------------------------------------------ */
+
+struct ps_memory {
+	uint32_t depth;
+	uint32_t open_files;    /* shards that stay open */
+	size_t buf_nbytes;      /* of the read buffer of each */
+	uint64_t image_nbytes;  /* what images may hold while they are decoded */
+	uint64_t window_nbytes; /* what is left for samples */
+};
+
+/* -E2BIG with a text that says how much is needed. */
+int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32_t nlanes,
+        struct ps_memory *ret_memory, struct ps_load_error *err) PS_MUST_USE;
+
+#endif

@@ -1,0 +1,428 @@
+#include "config.h"
+
+#include "options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpus.h"
+#include "base/size.h"
+#include "batch/batch.h"
+#include "memory.h"
+#include "order/order.h"
+#include "shard/file/file.h"
+
+#define MOST_NBYTES 65536u /* of a caller's struct */
+
+static struct penstock_options options_default(void)
+{
+	struct penstock_options o = {.size = sizeof(o)};
+
+	for (size_t i = 0; i < ps_n_loader_options; i++)
+		ps_option_init(&ps_loader_options[i], &o);
+	return o;
+}
+
+void penstock_options_init(struct penstock_options *options, size_t size)
+{
+	const struct penstock_options defaults = options_default();
+
+	memset(options, 0, size);
+	memcpy(options, &defaults, PS_MIN(size, sizeof(defaults)));
+	options->size = size;
+}
+
+void penstock_field_init(struct penstock_field *field, size_t size, const char *name, uint32_t kind)
+{
+	static const uint8_t dtypes[] = {[PENSTOCK_IMAGE] = PENSTOCK_F32,
+	        [PENSTOCK_INT64] = PENSTOCK_I64,
+	        [PENSTOCK_BYTES] = PENSTOCK_U8,
+	        [PENSTOCK_NPY] = PENSTOCK_F32,
+	        [PENSTOCK_JSON] = PENSTOCK_U8,
+	        [PENSTOCK_TEXT] = PENSTOCK_U8,
+	        [PENSTOCK_MASK] = PENSTOCK_I64,
+	        [PENSTOCK_BOXES] = PENSTOCK_F32,
+	        [PENSTOCK_TOKENS] = PENSTOCK_I64,
+	        [PENSTOCK_FLOAT] = PENSTOCK_F32,
+	        [PENSTOCK_OUTPUT] = PENSTOCK_F32};
+	const struct ps_image_spec spec = ps_image_spec_imagenet(224);
+	struct penstock_field f = {.size = size, .name = name, .kind = kind};
+
+	for (size_t i = 0; i < ps_n_field_options; i++)
+		ps_option_init(&ps_field_options[i], &f);
+	f.dtype = kind < PS_ARRAY_LEN(dtypes) ? (uint32_t)dtypes[kind] : PENSTOCK_F32;
+	memcpy(f.mean, spec.mean, sizeof(f.mean));
+	memcpy(f.std, spec.std, sizeof(f.std));
+	memset(field, 0, size);
+	memcpy(field, &f, PS_MIN(size, sizeof(f)));
+}
+
+#define FIELD_LEAST offsetof(struct penstock_field, image_width)
+
+/* Replaces a text of the caller by a copy; NULL where there is no memory. */
+static bool text_copy(const char **text)
+{
+	const char *theirs = *text;
+
+	*text = theirs ? strdup(theirs) : NULL;
+	return !theirs || *text;
+}
+
+static const char **field_text(struct penstock_field *field, const struct ps_option *option)
+{
+	return option->type == PS_OPTION_TEXT ? (const char **)(void *)((char *)field + option->at) : NULL;
+}
+
+/* The caller's texts end with the call. */
+static int texts_copy(struct ps_options *p, struct ps_load_error *err)
+{
+	bool ok = true;
+
+	for (uint32_t i = 0; i < p->o.nfields; i++) {
+		ok = text_copy(&p->fields[i].name) && ok;
+		for (size_t k = 0; k < ps_n_field_options; k++) {
+			const char **text = field_text(&p->fields[i], &ps_field_options[k]);
+
+			ok = (!text || text_copy(text)) && ok;
+		}
+	}
+	return ok ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+}
+
+/* A newer program's struct is read as the kernel reads one (copy_struct_from_user()): what this library does not
+ * know must be zero, since it cannot do what else would be asked for. */
+static int unknown_check(
+        const char *what, const void *p, size_t size, size_t known, struct ps_load_error *err)
+{
+	const uint8_t *bytes = p;
+
+	if (size > MOST_NBYTES)
+		return ps_load_error_set(
+		        err, E2BIG, "%s: a struct of %zu bytes; fill it by its init function", what, size);
+	for (size_t i = known; i < size; i++)
+		if (bytes[i])
+			return ps_load_error_set(err, E2BIG,
+			        "%s: an option is set that libpenstock " PACKAGE_VERSION
+			        " does not know (at byte %zu); install the libpenstock that the program was "
+			        "built with, or a later one",
+			        what, i);
+	return 0;
+}
+
+/* Copies the caller's fields into whole structs, or makes the default ones. */
+static int fields_make(struct ps_options *p, const struct penstock_options *in, struct ps_load_error *err)
+{
+	uint32_t n = in->fields ? in->nfields : 2;
+	char what[32];
+	int r;
+
+	if (n == 0 || n > PS_PLAN_MAX_FIELDS)
+		return ps_load_error_set(err, EINVAL, "%u fields: must be 1 to %d", n, PS_PLAN_MAX_FIELDS);
+	p->fields = calloc(n, sizeof(*p->fields));
+	if (!p->fields)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	p->o.fields = p->fields;
+	p->o.nfields = n;
+	if (!in->fields) {
+		penstock_field_init(&p->fields[0], sizeof(*p->fields), "jpg;jpeg", PENSTOCK_IMAGE);
+		penstock_field_init(&p->fields[1], sizeof(*p->fields), "cls", PENSTOCK_INT64);
+		p->fields[1].optional = 1;
+	}
+	for (uint32_t i = 0; i < n && in->fields; i++) {
+		size_t size = in->fields->size; /* of each: the caller's array has its own stride */
+		const struct penstock_field *f = (const void *)((const char *)in->fields + i * size);
+
+		if (size < FIELD_LEAST || f->size != size) {
+			p->o.nfields = 0; /* their names are the caller's still */
+			return ps_load_error_set(
+			        err, EINVAL, "field %u was not filled by penstock_field_init()", i);
+		}
+		snprintf(what, sizeof(what), "field %u", i);
+		r = unknown_check(what, f, size, sizeof(*f), err);
+		if (r < 0) {
+			p->o.nfields = 0;
+			return r;
+		}
+		penstock_field_init(&p->fields[i], sizeof(*f), NULL, f->kind);
+		memcpy(&p->fields[i], f, PS_MIN(size, sizeof(*f)));
+		p->fields[i].size = sizeof(*f);
+	}
+	return texts_copy(p, err);
+}
+
+/* Of an integer. */
+static int range_check(const struct ps_option *option, const struct penstock_options *o, struct ps_load_error *err)
+{
+	uint64_t v = ps_option_number(option, o), least = (uint64_t)option->least, most = ps_option_most(option);
+
+	if (v == (uint64_t)option->initial || (v >= least && v <= most))
+		return 0;
+	return ps_load_error_set(err, EINVAL, "%s %ju: must be %ju to %ju", option->name, (uintmax_t)v,
+	        (uintmax_t)least, (uintmax_t)most);
+}
+
+static int ranges_check(const struct penstock_options *o, struct ps_load_error *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < ps_n_loader_options && r == 0; i++) {
+		const struct ps_option *option = &ps_loader_options[i];
+
+		if (option->type == PS_OPTION_U32 || option->type == PS_OPTION_U64)
+			r = range_check(option, o, err);
+	}
+	if (r == 0 && o->epochs > UINT64_MAX - o->epoch)
+		return ps_load_error_set(err, EINVAL, "epoch + epochs is beyond 64 bits");
+	if (r == 0 && o->nmix > PS_MAX_SETS)
+		return ps_load_error_set(err, EINVAL, "nmix %u: must be 0 to %d", o->nmix, PS_MAX_SETS);
+	return r;
+}
+
+/* What decides ranks: world, rank, and the batch that follows from global_batch. */
+static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
+{
+	int r = range_check(ps_loader_option("world", strlen("world")), o, err);
+
+	if (r < 0)
+		return r;
+	if (o->rank >= o->world)
+		return ps_load_error_set(
+		        err, EINVAL, "rank %u of world %u: rank must be below world", o->rank, o->world);
+	if (o->ranks_per_node == 0)
+		o->ranks_per_node = 1;
+	if (o->world % o->ranks_per_node)
+		return ps_load_error_set(err, EINVAL,
+		        "ranks_per_node %u: must divide world %u; set it to the ranks of each node, or to 1",
+		        o->ranks_per_node, o->world);
+	if (o->global_batch == 0)
+		return 0;
+	if (o->global_batch % o->world)
+		return ps_load_error_set(err, EINVAL, "global_batch %u: must be a multiple of world %u",
+		        o->global_batch, o->world);
+	o->batch = o->global_batch / o->world;
+	return 0;
+}
+
+#define LANES_COMPRESSED 256u /* a quarter of the descriptors that a process usually has */
+
+/* What the caller left to us of the order: found from what is the same in every world. */
+static void order_make(struct ps_options *p)
+{
+	struct penstock_options *o = &p->o;
+	uint64_t global = (uint64_t)o->batch * o->world, n = PS_MAX(p->shards.n, 1u);
+
+	if (o->shuffle_window == 0)
+		o->shuffle_window = ps_order_window_auto(global);
+	if (o->lanes > 0)
+		return;
+	o->lanes = ps_order_lanes_auto(global, n);
+	/* Shards that can only be read on stay open, each with a descriptor and buffers of its own. */
+	for (size_t i = 0; i < p->shards.n && o->lanes > LANES_COMPRESSED; i++)
+		if (ps_shard_is_compressed(p->shards.names[i]))
+			o->lanes = PS_MAX(LANES_COMPRESSED, PS_MIN(o->world, o->lanes));
+	if (o->order == PENSTOCK_ORDER_NUMBERS) /* they are this rank's alone */
+		o->lanes = ps_order_lanes_auto(1, UINT64_MAX);
+	else if (o->order == PENSTOCK_ORDER_PERMUTATION) /* no order depends on them; each rank has as many */
+		o->lanes = PS_MIN(ps_order_lanes_auto(o->world, UINT64_MAX), PS_ORDER_MAX_LANES);
+	else if (o->homes > 1 && o->lanes >= o->homes)
+		o->lanes -= o->lanes % o->homes;
+}
+
+static int gpu_decode_check(const struct penstock_options *o, struct ps_load_error *err)
+{
+	double share = o->gpu_decode;
+
+	if (share == PENSTOCK_GPU_DECODE_AUTO || (share >= 0 && share <= 1))
+		return 0;
+	return ps_load_error_set(
+	        err, EINVAL, "gpu_decode %g: must be 0 to 1, or auto (PENSTOCK_GPU_DECODE_AUTO)", share);
+}
+
+static int sampling_check(const struct penstock_options *o, struct ps_load_error *err)
+{
+	if (o->bucket > 1 && o->order != PENSTOCK_ORDER_WINDOW)
+		return ps_load_error_set(err, EINVAL, "bucket %u: needs order window", o->bucket);
+	if (o->nmix > 1 && o->order == PENSTOCK_ORDER_PERMUTATION)
+		return ps_load_error_set(err, EINVAL, "mix: cannot be had with order permutation");
+	return 0;
+}
+
+/* The caller's numbers decide all of the order. */
+static int numbers_make(struct ps_options *p, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &p->o;
+	const struct {
+		const char *name;
+		bool given;
+	} others[] = {{"filter", o->filter}, {"weights", o->weights || o->sample_weights},
+	        {"balance", o->balance}, {"draws", o->draws > 0},
+	        {"mix", o->nmix > 1}, {"skip", o->skip > 0}, {"take", o->take > 0}, {"repeat", o->repeat > 0}};
+
+	if (o->order != PENSTOCK_ORDER_NUMBERS)
+		return o->numbers || o->batch_ends
+		               ? ps_load_error_set(err, EINVAL, "numbers: they need order NUMBERS")
+		               : 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(others); i++)
+		if (others[i].given)
+			return ps_load_error_set(err, EINVAL,
+			        "%s: cannot be had with an order of sample numbers, which decide all; choose the "
+			        "numbers by it",
+			        others[i].name);
+	if (!o->numbers)
+		return ps_numbers_feed(o->batch, &p->numbers, err);
+	return ps_numbers_array(o->batch, o->numbers, o->nnumbers, o->batch_ends, o->nbatch_ends, &p->numbers, err);
+}
+
+static int sample_weights_make(struct ps_options *p, struct ps_load_error *err)
+{
+	const struct penstock_options *o = &p->o;
+
+	if (o->sample_weights && o->weights)
+		return ps_load_error_set(err, EINVAL, "weights: a column and an array of them; give one");
+	if (o->draws > 0 && !o->sample_weights && !o->weights && !o->balance)
+		return ps_load_error_set(err, EINVAL, "draws: needs weights or balance; steps limits an epoch without");
+	if (!o->sample_weights)
+		return 0;
+	if (o->nsample_weights > UINT64_C(1) << 40)
+		return ps_load_error_set(err, EINVAL, "weights: more than 2^40");
+	p->sample_weights = malloc(PS_MAX(o->nsample_weights, UINT64_C(1)) * sizeof(double));
+	if (!p->sample_weights)
+		return ps_load_error_set(err, ENOMEM, "no memory for %ju weights", (uintmax_t)o->nsample_weights);
+	memcpy(p->sample_weights, o->sample_weights, o->nsample_weights * sizeof(double));
+	return 0;
+}
+
+/* The weights of the datasets, and which shards are whose. */
+static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *err)
+{
+	uint32_t n = p->o.nmix;
+
+	if (!p->o.mix || n == 0) {
+		p->o.nmix = 0;
+		return 0;
+	}
+	if (n != nshards)
+		return ps_load_error_set(err, EINVAL,
+		        "mix: %u weights for %zu strings of shards; each string is a dataset and needs one",
+		        n, nshards);
+	p->mix = malloc(n * sizeof(*p->mix));
+	p->ends = calloc(n, sizeof(*p->ends));
+	if (!p->mix || !p->ends)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	memcpy(p->mix, p->o.mix, n * sizeof(*p->mix));
+	for (uint32_t i = 0; i < n; i++)
+		if (!(p->mix[i] > 0 && p->mix[i] < 1e12))
+			return ps_load_error_set(err, EINVAL,
+			        "mix: weight %g of dataset %u: must be above 0; leave out a dataset that is "
+			        "not wanted",
+			        p->mix[i], i);
+	p->o.mix = p->mix;
+	return 0;
+}
+
+static int options_texts_copy(struct ps_options *p, struct ps_load_error *err)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < ps_n_loader_options; i++) {
+		const char **text = (const char **)(void *)((char *)&p->o + ps_loader_options[i].at);
+
+		if (ps_loader_options[i].type != PS_OPTION_TEXT)
+			continue;
+		assert(n < PS_ARRAY_LEN(p->texts));
+		if (!text_copy(text))
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		p->texts[n++] = (char *)(uintptr_t)*text;
+	}
+	return 0;
+}
+
+/* Adds the shards of string i. */
+static int shards_add(struct ps_options *p, const char *shards, size_t i, struct ps_load_error *err)
+{
+	size_t before = p->shards.n;
+	int r = ps_shard_list_add(&p->shards, shards, err);
+
+	if (r < 0 || !p->ends)
+		return r;
+	p->ends[i] = p->shards.n;
+	if (p->shards.n == before)
+		return ps_load_error_set(
+		        err, EINVAL, "mix: dataset %zu (\"%.200s\") has no shards", i, shards);
+	return 0;
+}
+
+int ps_options_make(struct ps_options *p, const struct penstock_options *in, const char *const *shards,
+        size_t nshards, struct ps_load_error *err)
+{
+	int r;
+
+	*p = (struct ps_options){.o = options_default()};
+	if (in->size < offsetof(struct penstock_options, device))
+		return ps_load_error_set(err, EINVAL, "options were not filled by penstock_options_init()");
+	r = unknown_check("options", in, in->size, sizeof(*in), err);
+	if (r < 0)
+		return r;
+	memcpy(&p->o, in, PS_MIN(in->size, sizeof(p->o)));
+	p->o.size = sizeof(p->o);
+	r = ranks_make(&p->o, err);
+	if (r == 0)
+		r = ranges_check(&p->o, err);
+	if (r == 0)
+		r = gpu_decode_check(&p->o, err);
+	if (r == 0)
+		r = sampling_check(&p->o, err);
+	if (r == 0)
+		r = mix_make(p, nshards, err);
+	if (r == 0)
+		r = numbers_make(p, err);
+	if (r == 0)
+		r = sample_weights_make(p, err);
+	p->o.sample_weights = p->sample_weights;
+	p->o.numbers = NULL; /* borrowed no longer */
+	p->o.batch_ends = NULL;
+	if (r == 0)
+		r = options_texts_copy(p, err);
+	if (r == 0)
+		r = fields_make(p, in, err);
+	for (size_t i = 0; i < nshards && r == 0; i++)
+		r = shards_add(p, shards[i], i, err);
+	if (r < 0) {
+		ps_options_fini(p);
+		return r;
+	}
+	order_make(p);
+	if (p->o.budget)
+		p->o.memory_budget = PS_MIN(p->o.memory_budget, p->o.budget->count.limit);
+	p->tune_threads = p->o.threads == 0;
+	p->tune_readers = p->o.readers == 0;
+	if (p->o.threads == 0)
+		p->o.threads = PS_MIN(ps_cpus_usable(), PS_OPTIONS_MAX_THREADS);
+	if (p->o.readers == 0)
+		p->o.readers = PS_MIN(PS_MAX(p->o.threads, 2u), 8u);
+	return 0;
+}
+
+void ps_options_fini(struct ps_options *p)
+{
+	for (uint32_t i = 0; i < p->o.nfields && p->fields; i++) {
+		free((char *)(uintptr_t)p->fields[i].name);
+		for (size_t k = 0; k < ps_n_field_options; k++) {
+			const char **text = field_text(&p->fields[i], &ps_field_options[k]);
+
+			if (text)
+				free((char *)(uintptr_t)*text);
+		}
+	}
+	free(p->fields);
+	for (size_t i = 0; i < PS_ARRAY_LEN(p->texts); i++)
+		free(p->texts[i]);
+	free(p->mix);
+	free(p->ends);
+	ps_numbers_free(p->numbers);
+	free(p->sample_weights);
+	ps_shard_list_fini(&p->shards);
+	*p = (struct ps_options){0};
+}

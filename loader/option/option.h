@@ -1,0 +1,140 @@
+/* Every option of a loader and of its fields, once: the members of penstock_options and penstock_field.
+ *
+ * A row says what an option is called, which type, range, unit and default it has, which kinds of field have it and
+ * what it needs to have an effect, whether a state depends on it, and how --help, Python's help and the manual put it.
+ * Consumers of the table:
+ *
+ *   open_options.c       defaults (penstock_options_init(), penstock_field_init()), ranges of integers
+ *   batch/layout.c  options without an effect are refused; what is behind an enum ps_need stands there
+ *   state.c              what a state compares
+ *   tools/               flags of penstock-loader, "--image-option"; flags in the texts of errors
+ *   python/options.c     keywords of Loader() and Field(), their words, help(penstock.Loader.options)
+ *
+ * Ranges of reals, and what depends on other options, are checked where the option is used; tests/loader/options_test.c
+ * holds the table against that code, tests/scripts/options.sh against the pages and tests.
+ *
+ * To add an option: a member at the end of its struct in penstock.h, a row at the end of its table, the code that uses
+ * it, a line in libpenstock(3), a test. Rows stay in their order: that of states (PS_PRINT_*) and of checks.
+ *
+ * Includes penstock.h alone: the Python module, which sees the public library only, has a copy of its own.
+ * Threads: any.   Ownership: all is static. */
+#ifndef PS_OPTION_TABLE_H
+#define PS_OPTION_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "penstock.h"
+
+/* Limits that others keep, too. */
+#define PS_OPTIONS_MAX_BATCH 65536u
+#define PS_OPTIONS_MAX_THREADS 1024u
+
+enum ps_option_type {
+	PS_OPTION_U32,
+	PS_OPTION_U64,
+	PS_OPTION_I64,
+	PS_OPTION_F64,
+	PS_OPTION_F32X3, /* float[3]: one number for all channels, or one for each */
+	PS_OPTION_TEXT,
+	PS_OPTION_SHAPE,  /* a field's ndim and shape; the row is that of ndim */
+	PS_OPTION_MIX,    /* an array of doubles; its length is the uint32_t before it */
+	PS_OPTION_WORDS,  /* an array of 64-bit words; its length is the uint64_t after it */
+	PS_OPTION_BLOB,   /* bytes; their number is the size_t after them */
+	PS_OPTION_BUDGET, /* a penstock_budget */
+};
+
+/* What an option of a field needs to have an effect, beside its kind. */
+enum ps_need {
+	PS_NEEDS_NOTHING,
+	PS_NEEDS_PATH,
+	PS_NEEDS_ARRAY,
+	PS_NEEDS_FIXED,
+	PS_NEEDS_LONGEST,
+	PS_NEEDS_BOUND,
+	PS_NEEDS_PADDING,
+	PS_NEEDS_RANDOM,
+	PS_NEEDS_RANDOM_CROP,
+	PS_NEEDS_CROP,
+	PS_NEEDS_RESIZE,
+	PS_NEEDS_PADDED_CROP,
+	PS_NEEDS_OUTSIDE,
+	PS_NEEDS_MEAN,
+	PS_NEEDS_STD,
+	PS_NEEDS_AFFINE,
+	PS_NEEDS_MAP,
+	PS_NEEDS_JITTER,
+	PS_NEEDS_COLOURS,
+	PS_NEEDS_BLUR,
+	PS_NEEDS_NOISE,
+	PS_NEEDS_SIGMA,
+	PS_NEEDS_ERASE,
+	PS_NEEDS_LEVELS,
+	PS_NNEEDS,
+};
+
+/* How a state's print depends on an option. */
+enum ps_option_print {
+	PS_PRINT_IF_SET = 0, /* by name and value, where it is not the default: so older states go on */
+	/* As states of the first versions have it: */
+	PS_PRINT_OWN = 1,      /* state.c has code for it */
+	PS_PRINT_IMAGE = 2,    /* of images: these numbers, then these reals, then these texts, and so for the next: */
+	PS_PRINT_COLUMN = 4,   /* of what is no image */
+	PS_PRINT_PICTURE = 8,  /* of images, masks and boxes */
+	PS_PRINT_LATER = 16,   /* likewise; none of them where none is set */
+	PS_PRINT_NEVER = 32,   /* batches do not depend on it */
+};
+
+struct ps_option {
+	const char *name; /* of the member; in Python; with '-' for '_' as a flag */
+	enum ps_option_type type;
+	size_t at, nbytes; /* in its struct */
+	const char *const *words; /* of the numbers 0, 1, ...; NULL: it is a number */
+	double least, most; /* of numbers; most 0: no limit but the type's. The default is allowed in any case. */
+	double initial;
+	const char *unit;  /* of the range; may stand alone */
+	const char *text;  /* what it is */
+	const char *unset; /* what the default means; NULL: `initial` says it; "": nothing to say */
+	const char *flag;  /* the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: its words; NULL: no flag */
+	uint32_t print;    /* PS_PRINT_* */
+	/* Of fields: */
+	uint32_t kinds; /* that have it: bits 1 << enum penstock_kind */
+	bool placing;   /* of an image that follows another one it is that one's */
+	enum ps_need need;
+};
+
+#define PS_FLAG_WORDS ""
+
+extern const struct ps_option ps_loader_options[], ps_field_options[];
+extern const size_t ps_n_loader_options, ps_n_field_options;
+
+extern const char *const ps_kind_words[];  /* of enum penstock_kind, NULL behind them */
+extern const char *const ps_dtype_words[]; /* of enum penstock_dtype */
+
+/* A loader's option, or a field's; NULL: there is none of that name, of `n` bytes. */
+const struct ps_option *ps_loader_option(const char *name, size_t n);
+const struct ps_option *ps_field_option(const char *name, size_t n);
+
+/* Writes the default into a struct of the option's. Arrays and texts stay as they are: 0. */
+void ps_option_init(const struct ps_option *option, void *base);
+
+/* A number as it is in the struct: U32, U64 and SHAPE (ndim); I64 by its bits. */
+uint64_t ps_option_number(const struct ps_option *option, const void *base);
+
+/* The largest of an integer. */
+uint64_t ps_option_most(const struct ps_option *option);
+
+/* The word for a number; NULL: there is none. */
+const char *ps_option_word(const struct ps_option *option, uint64_t number);
+
+/* "1 to 65536"; "a | b"; "": there is none to tell. Cut to size, as the next one. */
+void ps_option_range(const struct ps_option *option, char *buf, size_t size);
+
+/* What it is, its range and default, as a line of help: "samples of a batch, 1 to 65536 (64)". */
+void ps_option_describe(const struct ps_option *option, char *buf, size_t size);
+
+/* The same without the range, for a flag's --help, which names the values. */
+void ps_option_help(const struct ps_option *option, char *buf, size_t size);
+
+#endif

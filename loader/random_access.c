@@ -1,0 +1,162 @@
+#include "config.h"
+
+#include "random_access.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "order/order.h"
+
+struct ps_random_access {
+	struct ps_random_access_options o;
+	struct ps_batch_worker worker;
+	bool ready;     /* the worker is */
+	uint64_t *ends; /* sums of the shards' counts */
+};
+
+int ps_random_access_new(
+        const struct ps_random_access_options *options, struct ps_random_access **ret_access,
+        struct ps_load_error *err)
+{
+	struct ps_random_access *g = calloc(1, sizeof(*g));
+	uint64_t sum = 0;
+	int r = 0;
+
+	if (!g)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	g->o = *options;
+	g->o.reading.budget = NULL;
+	g->o.reading.slabs = NULL;
+	g->o.reading.stream.budget = NULL;
+	g->o.reading.stream.stop = NULL;
+	g->o.reading.stream.wake_fd = -1;
+	g->o.reading.stream.buf_nbytes = PS_STREAM_BUF_MIN;
+	g->ends = malloc(PS_MAX(g->o.nshards, 1u) * sizeof(uint64_t));
+	if (!g->ends)
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < g->o.nshards && r == 0; i++) {
+		uint64_t n = 0;
+
+		r = ps_indexes_count(g->o.indexes, i, &n, err);
+		if (r < 0 && r != -ENOMEM)
+			r = ps_load_error_set(err, ENODATA,
+			        "samples by number need an index of every shard (penstock-loader index): %s",
+			        err ? err->text : "");
+		sum += n;
+		g->ends[i] = sum;
+	}
+	if (r == 0)
+		r = ps_batch_worker_init(&g->worker, g->o.plan, g->o.seed, NULL, err);
+	g->ready = r == 0;
+	if (r < 0) {
+		ps_random_access_free(g);
+		return r;
+	}
+	*ret_access = g;
+	return 0;
+}
+
+void ps_random_access_free(struct ps_random_access *g)
+{
+	if (!g)
+		return;
+	if (g->ready)
+		ps_batch_worker_fini(&g->worker);
+	free(g->ends);
+	free(g);
+}
+
+/* Samples of all shards. */
+static uint64_t total(const struct ps_random_access *g)
+{
+	return g->o.nshards > 0 ? g->ends[g->o.nshards - 1] : 0;
+}
+
+/* Reads sample `ordinal` of a shard, which the index says where it begins, and compares it with that. */
+static int place_read(struct ps_random_access *g, uint32_t shard, uint64_t ordinal, struct ps_index *index,
+        struct ps_sample **ret_sample, struct ps_load_error *err)
+{
+	struct ps_shard_options options = g->o.reading;
+	struct ps_index_place place;
+	struct ps_shard *reader;
+	int r = ps_index_place(index, ordinal, &place, err);
+
+	if (r < 0)
+		return r;
+	options.check = index;
+	reader = ps_shard_new(g->o.shards[shard], shard, &options, err);
+	if (!reader)
+		return -ENOMEM;
+	ps_shard_start_at(reader, ordinal, place.resume_offset);
+	r = ps_shard_next(reader, ret_sample, err);
+	ps_shard_free(reader);
+	return r;
+}
+
+static int sample_read(
+        struct ps_random_access *g, uint64_t number, struct ps_sample **ret_sample, struct ps_load_error *err)
+{
+	uint32_t shard = ps_shard_of_number(g->ends, g->o.nshards, number);
+	uint64_t ordinal = number - (shard > 0 ? g->ends[shard - 1] : 0);
+	struct ps_index *index;
+	int r = ps_indexes_get(g->o.indexes, shard, &index, err);
+
+	if (r < 0)
+		return r;
+	r = place_read(g, shard, ordinal, index, ret_sample, err);
+	ps_indexes_put(g->o.indexes, index);
+	if (r < 0)
+		return r;
+	if (r == 1 && (*ret_sample)->ordinal == ordinal)
+		return 0;
+	if (r == 1)
+		ps_sample_free(ps_steal_ptr(ret_sample));
+	return ps_load_error_set(err, ESTALE,
+	        "%s: it has no sample %ju, but its index says so; index it again (penstock-loader index)",
+	        g->o.shards[shard], (uintmax_t)ordinal);
+}
+
+int ps_random_access_read(struct ps_random_access *g, const uint64_t *numbers, uint32_t n,
+        struct penstock_batch **ret_batch, struct ps_load_error *err)
+{
+	struct penstock_batch *b;
+	int r = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (numbers[i] >= total(g))
+			return ps_load_error_set(err, ERANGE, "sample %ju: there are %ju, counted from 0",
+			        (uintmax_t)numbers[i], (uintmax_t)total(g));
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	r = ps_batch_init(b, g->o.plan, ps_device_host(), n, err);
+	if (r < 0) {
+		free(b);
+		return r;
+	}
+	b->pid = getpid();
+	b->max_ragged_nbytes = g->o.max_ragged_nbytes;
+	b->epoch = g->o.epoch;
+	b->want = n;
+	b->closed = true;
+	for (uint32_t i = 0; i < n && r == 0; i++) {
+		r = sample_read(g, numbers[i], &b->rows[i].sample, err);
+		if (r == 0) {
+			b->nrows++;
+			ps_batch_decode(b, i, &g->worker);
+		}
+	}
+	if (r < 0) {
+		ps_random_access_give_back(b);
+		return r;
+	}
+	ps_batch_finish(b);
+	*ret_batch = b;
+	return 0;
+}
+
+void ps_random_access_give_back(struct penstock_batch *b)
+{
+	ps_batch_fini(b);
+	free(b);
+}

@@ -1,0 +1,940 @@
+#include "config.h"
+
+#include "shard/file/file.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <zstd_errors.h>
+
+#include <zstd.h>
+#ifdef HAVE_LISAL
+#include <isa-l/igzip_lib.h>
+#endif
+#ifdef HAVE_LZ4
+#include <lz4frame.h>
+#endif
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+/* Decompression of a shard while it is read: zstd and lz4 (any frames, skippable ones passed over; lz4's legacy
+ * format is refused by name), gzip (any members).
+ *
+ * What is bad in the data is found where it is: cut data, a wrong checksum, bytes behind the last frame. A
+ * checksum stands behind what it guards, though, so bytes may have been given before it is known to be wrong.
+ *
+ * Memory, counted where there is a budget: zstd: the frame's window (2 to 8 MiB usually; more than
+ * PS_INFLATE_MAX_WINDOW is refused), gzip 0.1 MiB, lz4 up to 8 MiB. Ownership: an inflater owns its input.
+ * Threads: one at a time.   Locks: none. Blocks: as the input does.   Errors: -EBADMSG: damaged or cut;
+ * -EFBIG: the window; -ENOSYS: this library was built without that format; else what the input says. */
+#define PS_INFLATE_MAX_WINDOW_LOG 27 /* 128 MiB: what `zstd -d` takes, too */
+#define PS_INFLATE_MAGIC 4           /* bytes that tell the format ... */
+#define PS_INFLATE_SKIPPABLE 8       /* ... and those of a skippable frame's head */
+
+/* Whether a skippable frame begins with these, and how many bytes it has with its head. */
+static bool ps_codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes);
+
+struct ps_inflate;
+
+/* On failure `in` is still the caller's. budget, which outlives it, may be NULL. */
+static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_budget *budget,
+        struct ps_inflate **ret_inflate, struct ps_load_error *err);
+static void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
+
+/* Up to n bytes; *ret_got 0: the end. */
+static int ps_inflate_read(struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got,
+        struct ps_load_error *err);
+
+/* True if it failed because what follows its last frame is none. */
+static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
+
+/* Ends of large fields are read straight into their place from this size on, and with them what stands
+ * behind, for the next headers: a call a field is cheaper than a copy of its bytes. As much as was taken of
+ * it the last time: the head of the next large field would have to be copied. */
+#define DIRECT_READ_MIN (32UL << 10)
+#define BEHIND_MIN 1024UL
+#define BEHIND_MAX (8UL << 10)
+
+/* What nobody wants is passed over by seeking from this size on, and then so much is read at first, as at the
+ * start: the next may be passed over, or be a large field, too. */
+#define SEEK_MIN (256UL << 10)
+#define READ_AFTER_SEEK PS_STREAM_BUF_MIN
+
+struct ps_stream {
+	struct ps_inflate *inflate; /* where the bytes come from instead of fd; NULL: nowhere else */
+	bool is_input;              /* of an inflater: what it makes of the bytes is counted, not they */
+	int fd;                     /* -1: memory */
+	bool seekable;              /* an ordinary file: pread works, its size is known */
+	bool eof;
+	bool sought;     /* or as much was passed over, or it is the start; nothing was read since */
+	size_t behind;   /* bytes to read behind a large field */
+	int64_t size;    /* of the file when it was opened; -1: not an ordinary one */
+	char *path;      /* until something was read; NULL: not an ordinary file */
+	uint64_t offset; /* of buf[beg] in the file */
+	uint8_t *buf;    /* with fd -1: the caller's memory */
+	size_t cap, beg, end;
+	struct ps_stream_options options;
+};
+
+static bool stopped(const struct ps_stream *s)
+{
+	return s->options.stop && atomic_load_explicit(s->options.stop, memory_order_relaxed);
+}
+
+/* Waits until a pipe has something to say or the stop flag is raised. */
+static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
+{
+	struct pollfd fds[2] = {
+	        {.fd = s->fd, .events = POLLIN}, {.fd = s->options.wake_fd, .events = POLLIN}};
+
+	while (!stopped(s)) {
+		int n = poll(fds, 2, -1);
+
+		if (n < 0 && errno != EINTR)
+			return ps_load_error_set(err, errno, "cannot wait for data: %s", strerror(errno));
+		if (n > 0 && fds[0].revents)
+			return 0;
+	}
+	return -ECANCELED;
+}
+
+/* The file changed where it comes from (a mount's origin, NFS) between its opening and the first read: nobody has a byte of it,
+ * so the version of now is as good as if it had been opened a moment later. Once. */
+static bool open_again(struct ps_stream *s)
+{
+	ps_autofree char *path = ps_steal_ptr(&s->path);
+	ps_autofd int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return false;
+	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	close(s->fd);
+	s->fd = ps_steal_fd(&fd);
+	s->size = (int64_t)st.st_size;
+	return true;
+}
+
+/* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. What does not fit
+ * in dst any more goes to `behind`, up to nbehind bytes; a pipe gives none. */
+static int file_read(struct ps_stream *s, void *dst, size_t n, void *behind, size_t nbehind, uint64_t at,
+        size_t *ret_got, struct ps_load_error *err)
+{
+	struct iovec parts[2] = {{.iov_base = dst, .iov_len = n}, {.iov_base = behind, .iov_len = nbehind}};
+	ssize_t got;
+
+	for (;;) {
+		if (stopped(s))
+			return -ECANCELED;
+		if (!s->seekable) {
+			int r = pipe_wait(s, err);
+
+			if (r < 0)
+				return r;
+		}
+		got = s->seekable ? preadv(s->fd, parts, nbehind > 0 ? 2 : 1, (off_t)at)
+		                  : read(s->fd, dst, n);
+		if (got >= 0)
+			break;
+		int e = errno;
+		if (e != EINTR && e != EAGAIN && !(e == ESTALE && at == 0 && open_again(s)))
+			return ps_load_error_set(err, e, "cannot read at offset %ju: %s", (uintmax_t)at,
+			        e == ESTALE ? "the file was replaced after it had been opened" : strerror(e));
+	}
+	if (s->path)
+		free(ps_steal_ptr(&s->path));
+	*ret_got = (size_t)got;
+	return 0;
+}
+
+/* The same with its time; the input of a decompression leaves the count of bytes to that. */
+static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *behind, size_t nbehind,
+        uint64_t at, size_t *ret_got, struct ps_load_error *err)
+{
+	struct ps_stream_meter *m = s->options.meter;
+	uint64_t wall, cpu;
+	int r;
+
+	if (!m)
+		return file_read(s, dst, n, behind, nbehind, at, ret_got, err);
+	wall = ps_clock_ns(CLOCK_MONOTONIC);
+	cpu = ps_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	r = file_read(s, dst, n, behind, nbehind, at, ret_got, err);
+	wall = ps_clock_ns(CLOCK_MONOTONIC) - wall;
+	cpu = ps_clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	m->nbytes += r == 0 && !s->is_input ? *ret_got : 0;
+	m->wait_ns += wall > cpu ? wall - cpu : 0;
+	return r;
+}
+
+static int read_some(
+        struct ps_stream *s, void *dst, size_t n, uint64_t at, size_t *ret_got, struct ps_load_error *err)
+{
+	int r;
+
+	if (!s->inflate)
+		return file_read_metered(s, dst, n, NULL, 0, at, ret_got, err);
+	if (stopped(s))
+		return -ECANCELED;
+	r = ps_inflate_read(s->inflate, dst, n, ret_got, err);
+	if (r == 0 && s->options.meter)
+		s->options.meter->nbytes += *ret_got;
+	return r;
+}
+
+const char *ps_stream_path_hint(const char *path)
+{
+	if (strncmp(path, "pipe:", 5) == 0)
+		return "pipe: is not read; mount the source (penstock mount), or give files";
+	return strstr(path, "://") ? "it is a URL: mount it (penstock mount), and give the files" : NULL;
+}
+
+int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
+        struct ps_load_error *err)
+{
+	/* Not blocking, so that a pipe nobody writes to yet cannot hold us where no stop flag reaches. */
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct ps_stream *s;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		int e = errno;
+		const char *hint = e == ENOENT ? ps_stream_path_hint(path) : NULL;
+
+		return ps_load_error_set(
+		        err, e, "cannot open: %s%s%s", strerror(e), hint ? "; " : "", hint ? hint : "");
+	}
+	if (S_ISDIR(st.st_mode))
+		return ps_load_error_set(err, EISDIR, "is a folder, not a tar file");
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	s->options = *options;
+	s->cap = PS_MIN(PS_MAX(options->buf_nbytes, PS_STREAM_BUF_MIN), PS_STREAM_BUF_MAX);
+	s->seekable = S_ISREG(st.st_mode);
+	s->size = s->seekable ? (int64_t)st.st_size : -1;
+	s->buf = malloc(s->cap);
+	s->path = s->seekable ? strdup(path) : NULL;
+	if (!s->buf || (s->seekable && !s->path)) {
+		free(s->path);
+		free(s->buf);
+		free(s);
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	if (s->seekable)
+		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	s->sought = s->seekable;
+	s->behind = BEHIND_MAX;
+	s->fd = ps_steal_fd(&fd);
+	*ret_stream = s;
+	return 0;
+}
+
+struct ps_stream *ps_stream_mem(const void *data, size_t nbytes)
+{
+	struct ps_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->fd = -1;
+	s->size = -1;
+	s->eof = true;
+	s->buf = (uint8_t *)(uintptr_t)data; /* never written to: there is nothing more to read */
+	s->cap = s->end = nbytes;
+	s->options.wake_fd = -1;
+	return s;
+}
+
+void ps_stream_free(struct ps_stream *s)
+{
+	if (!s)
+		return;
+	ps_inflate_free(s->inflate);
+	if (s->fd >= 0)
+		close(s->fd);
+	if (s->fd >= 0 || s->inflate)
+		free(s->buf);
+	free(s->path);
+	free(s);
+}
+
+int ps_stream_peek(
+        struct ps_stream *s, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
+{
+	assert(n <= PS_STREAM_BUF_MIN);
+	if (s->end - s->beg < n && !s->eof) {
+		memmove(s->buf, s->buf + s->beg, s->end - s->beg);
+		s->end -= s->beg;
+		s->beg = 0;
+	}
+	while (s->end - s->beg < n && !s->eof) {
+		size_t room = s->sought ? PS_MIN(s->cap - s->end, READ_AFTER_SEEK) : s->cap - s->end, got;
+		int r = read_some(s, s->buf + s->end, room, s->offset + (s->end - s->beg), &got, err);
+
+		if (r < 0)
+			return r;
+		s->eof = got == 0;
+		s->sought = false;
+		s->end += got;
+	}
+	*ret_p = s->buf + s->beg;
+	*ret_n = PS_MIN(n, s->end - s->beg);
+	return 0;
+}
+
+int ps_stream_peek_some(struct ps_stream *s, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
+{
+	int r = ps_stream_peek(s, 1, ret_p, ret_n, err);
+
+	*ret_n = s->end - s->beg;
+	return r;
+}
+
+void ps_stream_take(struct ps_stream *s, size_t n)
+{
+	assert(n <= s->end - s->beg);
+	s->beg += n;
+	s->offset += n;
+}
+
+/* Reads up to n bytes into their place, with an empty buffer, which gets what stands behind them. */
+static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err)
+{
+	bool file = s->seekable && !s->inflate;
+	size_t got;
+	int r = file ? file_read_metered(s, dst, n, s->buf, s->behind, s->offset, &got, err)
+	             : read_some(s, dst, n, s->offset, &got, err);
+
+	if (r < 0)
+		return r;
+	s->eof = got == 0;
+	s->beg = 0;
+	s->end = got > n ? got - n : 0;
+	*ret_got = PS_MIN(got, n);
+	s->offset += *ret_got;
+	return 0;
+}
+
+/* A large field begins: what is left in the buffer was read behind the last one in vain. */
+static void behind_learn(struct ps_stream *s)
+{
+	if (s->beg == s->end)
+		s->behind = BEHIND_MAX; /* it may have been too little */
+	else if (s->end <= BEHIND_MAX)
+		s->behind = PS_MAX(s->beg, BEHIND_MIN);
+}
+
+int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_error *err)
+{
+	uint8_t *out = dst;
+
+	if (n >= DIRECT_READ_MIN)
+		behind_learn(s);
+	while (n > 0) {
+		size_t have = PS_MIN(n, s->end - s->beg);
+		size_t got;
+		int r;
+
+		if (have > 0) {
+			memcpy(out, s->buf + s->beg, have);
+			ps_stream_take(s, have);
+			out += have;
+			n -= have;
+			continue;
+		}
+		if (s->eof)
+			return -ENODATA;
+		if (n >= DIRECT_READ_MIN) {
+			r = direct_read(s, out, n, &got, err);
+			if (r < 0)
+				return r;
+			out += got;
+			n -= got;
+		} else {
+			const uint8_t *p;
+
+			r = ps_stream_peek(s, 1, &p, &got, err);
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
+int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
+{
+	s->sought = s->sought || n >= SEEK_MIN;
+	while (n > 0) {
+		size_t have = (size_t)PS_MIN(n, (uint64_t)(s->end - s->beg));
+		const uint8_t *p;
+		int r;
+
+		ps_stream_take(s, have);
+		n -= have;
+		if (n == 0)
+			break;
+		if (s->eof)
+			return -ENODATA;
+		if (s->seekable && n >= PS_MIN(s->cap, SEEK_MIN)) {
+			uint64_t size = (uint64_t)s->size;
+
+			if (s->offset > size || n > size - s->offset) {
+				s->offset = PS_MAX(s->offset, size);
+				s->eof = true;
+				return -ENODATA;
+			}
+			s->offset += n; /* the buffer is empty here: the next read starts there */
+			return 0;
+		}
+		r = ps_stream_peek(s, 1, &p, &have, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
+{
+	struct ps_stream *in = *stream, *s;
+	enum ps_codec codec;
+	const uint8_t *p;
+	uint64_t skippable;
+	bool passed = false;
+	size_t n;
+	int r;
+
+	for (;; passed = true) {
+		r = ps_stream_peek(in, PS_INFLATE_SKIPPABLE, &p, &n, err);
+		if (r < 0)
+			return r;
+		if (n < PS_INFLATE_SKIPPABLE || !ps_codec_skippable(p, &skippable))
+			break;
+		r = ps_stream_skip(in, skippable, err);
+		if (r == -ENODATA)
+			return ps_load_error_set(err, EBADMSG,
+			        "truncated: the compressed data end inside of a skippable frame, at byte %ju "
+			        "of "
+			        "the file",
+			        (uintmax_t)in->offset);
+		if (r < 0)
+			return r;
+	}
+	codec = ps_codec_detect(p, n);
+	if (codec == PS_CODEC_NONE && passed)
+		codec = PS_CODEC_ZSTD; /* which says what is wrong, if it is not the end */
+	if (codec == PS_CODEC_NONE)
+		return 0;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	s->fd = -1;
+	s->size = in->size;
+	s->options = in->options;
+	s->cap = PS_MAX(in->fd >= 0 ? in->cap : 0, PS_STREAM_BUF_MIN);
+	s->buf = malloc(s->cap);
+	r = s->buf ? ps_inflate_new(codec, in, in->options.budget, &s->inflate, err)
+	           : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r < 0) {
+		free(s->buf);
+		free(s);
+		return r;
+	}
+	in->is_input = true;
+	if (in->options.meter)
+		in->options.meter->nbytes -= in->end - in->beg; /* what it showed for its format */
+	*stream = s;
+	return 0;
+}
+
+#define DRAIN_MAX (1UL << 20)
+
+int ps_stream_drain(struct ps_stream *s, bool *ret_garbage, struct ps_load_error *err)
+{
+	size_t n = 1;
+
+	*ret_garbage = false;
+	for (size_t all = 0; s->inflate && n > 0 && all < DRAIN_MAX; all += n) {
+		const uint8_t *p;
+		int r = ps_stream_peek_some(s, &p, &n, err);
+
+		if (r < 0) {
+			*ret_garbage = ps_inflate_has_garbage(s->inflate);
+			return r;
+		}
+		ps_stream_take(s, n);
+	}
+	return 0;
+}
+
+bool ps_stream_is_inflated(const struct ps_stream *s)
+{
+	return s->inflate != NULL;
+}
+
+uint64_t ps_stream_offset(const struct ps_stream *s)
+{
+	return s->offset;
+}
+
+int64_t ps_stream_size(const struct ps_stream *s)
+{
+	return s->size;
+}
+
+int ps_stream_fd(const struct ps_stream *s)
+{
+	return s->seekable ? s->fd : -1;
+}
+
+/* -- Decompression --------------------------------------------------------------------------------------- */
+
+/* A piece of compressed bytes and where its decompressed ones go. */
+struct step {
+	const uint8_t *in;
+	size_t in_n;
+	uint8_t *out;
+	size_t out_n;
+	size_t taken, made;
+	bool ended; /* a frame (member) ended with `taken` */
+};
+
+struct ps_inflate {
+	struct ps_stream *in;
+	enum ps_codec codec;
+	bool inside;              /* a frame: the input must not end here */
+	bool any, garbage;        /* a frame has ended; what follows is none */
+	struct ps_budget *budget; /* NULL: not counted */
+	size_t held;              /* and counted */
+	union {
+		ZSTD_DCtx *zstd;
+#ifdef HAVE_LISAL
+		struct inflate_state *gzip;
+#endif
+#ifdef HAVE_LZ4
+		LZ4F_dctx *lz4;
+#endif
+	};
+};
+
+static const char *const names[] = {"", "zstd", "gzip", "lz4", "lz4 (legacy format)"};
+
+static bool is_lz4_legacy(const uint8_t *p)
+{
+	return p[0] == 0x02 && p[1] == 0x21 && p[2] == 0x4c && p[3] == 0x18;
+}
+
+static bool is_skippable(const uint8_t *p)
+{
+	return (p[0] & 0xf0) == 0x50 && p[1] == 0x2a && p[2] == 0x4d && p[3] == 0x18;
+}
+
+static bool ps_codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes)
+{
+	*ret_nbytes = PS_INFLATE_SKIPPABLE + ((uint64_t)head[4] | (uint64_t)head[5] << 8 |
+	                                             (uint64_t)head[6] << 16 | (uint64_t)head[7] << 24);
+	return is_skippable(head);
+}
+
+enum ps_codec ps_codec_detect(const uint8_t *p, size_t n)
+{
+	if (n < PS_INFLATE_MAGIC)
+		return PS_CODEC_NONE;
+	if (p[0] == 0x1f && p[1] == 0x8b && p[2] == 8)
+		return PS_CODEC_GZIP;
+	if (p[0] == 0x28 && p[1] == 0xb5 && p[2] == 0x2f && p[3] == 0xfd)
+		return PS_CODEC_ZSTD;
+	if (p[0] == 0x04 && p[1] == 0x22 && p[2] == 0x4d && p[3] == 0x18)
+		return PS_CODEC_LZ4;
+	if (is_lz4_legacy(p))
+		return PS_CODEC_LZ4_LEGACY;
+	return is_skippable(p) ? PS_CODEC_ZSTD : PS_CODEC_NONE;
+}
+
+/* -- zstd ---------------------------------------------------------------------------------------------- */
+
+static int zstd_new(struct ps_inflate *f, struct ps_load_error *err)
+{
+	f->zstd = ZSTD_createDCtx();
+	if (!f->zstd)
+		return ps_load_error_set(err, ENOMEM, "no memory for decompression");
+	(void)ZSTD_DCtx_setParameter(f->zstd, ZSTD_d_windowLogMax, PS_INFLATE_MAX_WINDOW_LOG);
+	return 0;
+}
+
+static int zstd_step(struct ps_inflate *f, struct step *s, struct ps_load_error *err)
+{
+	ZSTD_inBuffer in = {.src = s->in, .size = s->in_n};
+	ZSTD_outBuffer out = {.dst = s->out, .size = s->out_n};
+	size_t left = ZSTD_decompressStream(f->zstd, &out, &in);
+
+	if (ZSTD_isError(left)) {
+		uint64_t at = ps_stream_offset(f->in);
+
+		if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
+			return ps_load_error_set(err, EFBIG,
+			        "zstd data with a window of more than 128 MiB; compress it without --long=28 "
+			        "or more");
+		if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+			return ps_load_error_set(err, ENOMEM, "no memory for decompression");
+		return ps_load_error_set(err, EBADMSG, "damaged zstd data near byte %ju of the file: %s",
+		        (uintmax_t)at, ZSTD_getErrorName(left));
+	}
+	s->taken = in.pos;
+	s->made = out.pos;
+	s->ended = left == 0;
+	return 0;
+}
+
+/* -- gzip ---------------------------------------------------------------------------------------------- */
+
+#ifdef HAVE_LISAL
+static void gzip_begin(struct ps_inflate *f)
+{
+	isal_inflate_init(f->gzip);
+	f->gzip->crc_flag = ISAL_GZIP;
+}
+
+static int gzip_new(struct ps_inflate *f, struct ps_load_error *err)
+{
+	f->gzip = malloc(sizeof(*f->gzip));
+	if (!f->gzip)
+		return ps_load_error_set(err, ENOMEM, "no memory for decompression");
+	gzip_begin(f);
+	return 0;
+}
+
+static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error *err)
+{
+	size_t in_n = PS_MIN(s->in_n, (size_t)1 << 30), out_n = PS_MIN(s->out_n, (size_t)1 << 30);
+	int r;
+
+	if (!f->inside) {
+		size_t zeros = 0;
+
+		while (zeros < s->in_n && s->in[zeros] == 0) /* what tapes and block devices leave behind */
+			zeros++;
+		if (zeros > 0) {
+			s->taken = zeros;
+			s->ended = true;
+			return 0;
+		}
+		gzip_begin(f);
+	}
+	f->gzip->next_in = (uint8_t *)(uintptr_t)s->in; /* it is not written to */
+	f->gzip->avail_in = (uint32_t)in_n;
+	f->gzip->next_out = s->out;
+	f->gzip->avail_out = (uint32_t)out_n;
+	r = isal_inflate(f->gzip);
+	if (r < 0 || r == ISAL_NEED_DICT)
+		return ps_load_error_set(err, EBADMSG, "damaged gzip data near byte %ju of the file: %s",
+		        (uintmax_t)ps_stream_offset(f->in),
+		        r == ISAL_INCORRECT_CHECKSUM ? "its checksum does not fit" : "not as gzip has it");
+	s->taken = in_n - f->gzip->avail_in;
+	s->made = out_n - f->gzip->avail_out;
+	s->ended = f->gzip->block_state == ISAL_BLOCK_FINISH;
+	return 0;
+}
+#endif
+
+/* -- lz4 ----------------------------------------------------------------------------------------------- */
+
+#ifdef HAVE_LZ4
+static int lz4_new(struct ps_inflate *f, struct ps_load_error *err)
+{
+	if (LZ4F_isError(LZ4F_createDecompressionContext(&f->lz4, LZ4F_VERSION)))
+		return ps_load_error_set(err, ENOMEM, "no memory for decompression");
+	return 0;
+}
+
+static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_load_error *err)
+{
+	size_t in_n = s->in_n, out_n = s->out_n,
+	       left = LZ4F_decompress(f->lz4, s->out, &out_n, s->in, &in_n, NULL);
+
+	if (LZ4F_isError(left))
+		return ps_load_error_set(err, EBADMSG, "damaged lz4 data near byte %ju of the file: %s",
+		        (uintmax_t)ps_stream_offset(f->in), LZ4F_getErrorName(left));
+	s->taken = in_n;
+	s->made = out_n;
+	s->ended = left == 0;
+	return 0;
+}
+
+/* The library does not tell: two blocks, and what its output may refer back to. */
+static size_t lz4_nbytes(const struct ps_inflate *f)
+{
+	static const size_t blocks[] = {[LZ4F_max64KB] = 64UL << 10,
+	        [LZ4F_max256KB] = 256UL << 10,
+	        [LZ4F_max1MB] = 1UL << 20,
+	        [LZ4F_max4MB] = 4UL << 20};
+	LZ4F_frameInfo_t info;
+	size_t none = 0;
+
+	if (!f->inside || LZ4F_isError(LZ4F_getFrameInfo(f->lz4, &info, NULL, &none)) ||
+	        (size_t)info.blockSizeID >= PS_ARRAY_LEN(blocks))
+		return f->held;
+	return 2 * blocks[info.blockSizeID] + (128UL << 10);
+}
+#endif
+
+/* -- All ----------------------------------------------------------------------------------------------- */
+
+static int unsupported(enum ps_codec codec, const char *library, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, ENOSYS,
+	        "is compressed by %s, which this build cannot read: install %s and build it anew",
+	        names[codec], library);
+}
+
+static int legacy_refuse(struct ps_load_error *err)
+{
+	return ps_load_error_set(err, ENOSYS,
+	        "is compressed in lz4's legacy format, which is not read; compress it again with lz4 without "
+	        "-l");
+}
+
+static int codec_new(struct ps_inflate *f, struct ps_load_error *err)
+{
+	switch (f->codec) {
+	case PS_CODEC_ZSTD:
+		return zstd_new(f, err);
+	case PS_CODEC_GZIP:
+#ifdef HAVE_LISAL
+		return gzip_new(f, err);
+#else
+		return unsupported(f->codec, "libisal-dev", err);
+#endif
+	case PS_CODEC_LZ4:
+#ifdef HAVE_LZ4
+		return lz4_new(f, err);
+#else
+		return unsupported(f->codec, "liblz4-dev", err);
+#endif
+	case PS_CODEC_LZ4_LEGACY:
+		return legacy_refuse(err);
+	case PS_CODEC_NONE:
+		break;
+	}
+	return unsupported(PS_CODEC_NONE, "", err);
+}
+
+/* Counts what the decoder holds now. It cannot be left out, so the window gets what is left. */
+static void held_count(struct ps_inflate *f)
+{
+	size_t held = f->held;
+
+	if (!f->budget)
+		return;
+	if (f->codec == PS_CODEC_ZSTD)
+		held = ZSTD_sizeof_DCtx(f->zstd);
+#ifdef HAVE_LISAL
+	if (f->codec == PS_CODEC_GZIP)
+		held = sizeof(*f->gzip);
+#endif
+#ifdef HAVE_LZ4
+	if (f->codec == PS_CODEC_LZ4)
+		held = lz4_nbytes(f);
+#endif
+	if (held > f->held)
+		ps_budget_force(f->budget, held - f->held);
+	else if (held < f->held)
+		ps_budget_give(f->budget, f->held - held);
+	f->held = held;
+}
+
+static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_budget *budget,
+        struct ps_inflate **ret_inflate, struct ps_load_error *err)
+{
+	struct ps_inflate *f = calloc(1, sizeof(*f));
+	int r;
+
+	if (!f)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	f->codec = codec;
+	r = codec_new(f, err);
+	if (r < 0) {
+		free(f);
+		return r;
+	}
+	f->in = in;
+	f->budget = budget;
+	*ret_inflate = f;
+	return 0;
+}
+
+static void ps_inflate_free(struct ps_inflate *f)
+{
+	if (!f)
+		return;
+	if (f->held > 0)
+		ps_budget_give(f->budget, f->held);
+	switch (f->codec) {
+	case PS_CODEC_ZSTD:
+		ZSTD_freeDCtx(f->zstd);
+		break;
+	case PS_CODEC_GZIP:
+#ifdef HAVE_LISAL
+		free(f->gzip);
+#endif
+		break;
+	case PS_CODEC_LZ4:
+#ifdef HAVE_LZ4
+		LZ4F_freeDecompressionContext(f->lz4);
+#endif
+		break;
+	case PS_CODEC_LZ4_LEGACY:
+	case PS_CODEC_NONE:
+		break;
+	}
+	ps_stream_free(f->in);
+	free(f);
+}
+
+static int step_make(struct ps_inflate *f, struct step *s, struct ps_load_error *err)
+{
+	switch (f->codec) {
+	case PS_CODEC_ZSTD:
+		return zstd_step(f, s, err);
+#ifdef HAVE_LISAL
+	case PS_CODEC_GZIP:
+		return gzip_step(f, s, err);
+#endif
+#ifdef HAVE_LZ4
+	case PS_CODEC_LZ4:
+		return lz4_step(f, s, err);
+#endif
+	default:
+		return -ENOSYS;
+	}
+}
+
+/* Whether what follows a frame may be another one, by as much of it as there is. */
+static bool may_begin(enum ps_codec codec, const uint8_t *p, size_t n)
+{
+	static const uint8_t magics[][4] = {[PS_CODEC_ZSTD] = {0x28, 0xb5, 0x2f, 0xfd},
+	        [PS_CODEC_GZIP] = {0x1f, 0x8b, 8},
+	        [PS_CODEC_LZ4] = {0x04, 0x22, 0x4d, 0x18}};
+
+	if (codec == PS_CODEC_GZIP)
+		return p[0] == 0 || memcmp(p, magics[codec], PS_MIN(n, (size_t)3)) == 0;
+	return memcmp(p, magics[codec], PS_MIN(n, (size_t)4)) == 0 ||
+	       ((p[0] & 0xf0) == 0x50 && memcmp(p + 1, "\x2a\x4d\x18", PS_MIN(n - 1, (size_t)3)) == 0);
+}
+
+static bool ps_inflate_has_garbage(const struct ps_inflate *f)
+{
+	return f->garbage;
+}
+
+static int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err)
+{
+	struct step s = {.out = dst, .out_n = n};
+
+	*ret_got = 0;
+	while (s.made == 0) {
+		bool at_end;
+		int r = ps_stream_peek_some(f->in, &s.in, &s.in_n, err);
+
+		if (r < 0)
+			return r;
+		at_end = s.in_n == 0;
+		if (at_end && !f->inside)
+			return 0;
+		f->garbage = !f->inside && f->any && !may_begin(f->codec, s.in, s.in_n);
+		if (f->garbage && s.in_n >= PS_INFLATE_MAGIC && is_lz4_legacy(s.in))
+			return legacy_refuse(err);
+		if (f->garbage)
+			return ps_load_error_set(err, EBADMSG,
+			        "garbage behind the end of the %s data, at byte %ju of the file; write it "
+			        "anew without",
+			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
+		s.taken = 0;
+		s.ended = false;
+		/* at the end, too: what is inside of the decoder may not have had room yet */
+		r = step_make(f, &s, err);
+		if (r < 0)
+			return r;
+		ps_stream_take(f->in, s.taken);
+		f->inside = !s.ended;
+		f->any = f->any || s.ended;
+		held_count(f);
+		if (at_end && s.made == 0 && f->inside)
+			return ps_load_error_set(err, EBADMSG,
+			        "truncated: the %s data end inside of a frame, at byte %ju of the file",
+			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
+		if (!at_end && s.taken == 0 && s.made == 0)
+			return ps_load_error_set(err, EBADMSG,
+			        "damaged %s data at byte %ju of the file: no progress", names[f->codec],
+			        (uintmax_t)ps_stream_offset(f->in));
+	}
+	*ret_got = s.made;
+	return 0;
+}
+
+/* -- Members that are compressed by themselves ----------------------------------------------------------- */
+
+#define FIRST_GUESS 4 /* times the compressed bytes, where the frame does not say */
+
+static int damaged(const char *what, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, EBADMSG, "damaged zstd data: %s", what);
+}
+
+static int unpack(
+        ZSTD_DCtx *d, ZSTD_inBuffer *in, uint64_t max, struct ps_buf *out, struct ps_load_error *err)
+{
+	size_t left = 1;
+
+	while (in->pos < in->size || left > 0) {
+		ZSTD_outBuffer room = {.dst = out->p, .size = out->cap, .pos = out->n};
+		size_t before = in->pos;
+
+		left = ZSTD_decompressStream(d, &room, in);
+		if (ZSTD_isError(left))
+			return damaged(ZSTD_getErrorName(left), err);
+		if (left > 0 && in->pos == in->size && room.pos == out->n && before == in->pos &&
+		        room.pos < room.size)
+			return damaged("cut", err);
+		out->n = room.pos;
+		if (out->n > max)
+			return ps_load_error_set(err, EFBIG,
+			        "larger than the memory a sample may take (%ju bytes) when decompressed",
+			        (uintmax_t)max);
+		if (out->n == out->cap && (in->pos < in->size || left > 0) &&
+		        ps_buf_reserve(out, out->n + 1) < 0)
+			return ps_load_error_set(err, ENOMEM, "no memory to decompress %zu bytes", in->size);
+	}
+	return 0;
+}
+
+int ps_unpack(
+        const uint8_t *data, size_t n, uint64_t max, struct ps_buf *ret_bytes, struct ps_load_error *err)
+{
+	ZSTD_inBuffer in = {.src = data, .size = n};
+	unsigned long long size = ZSTD_getFrameContentSize(data, n);
+	ZSTD_DCtx *d;
+	int r;
+
+	if (size == ZSTD_CONTENTSIZE_ERROR)
+		return damaged("it does not begin as zstd data do", err);
+	if (size == ZSTD_CONTENTSIZE_UNKNOWN || size > max)
+		size = n <= max / FIRST_GUESS ? n * FIRST_GUESS : max;
+	d = ZSTD_createDCtx();
+	if (!d || ps_buf_reserve(ret_bytes, (size_t)size + 1) < 0) {
+		ZSTD_freeDCtx(d);
+		return ps_load_error_set(err, ENOMEM, "no memory to decompress %zu bytes", n);
+	}
+	(void)ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, PS_INFLATE_MAX_WINDOW_LOG);
+	r = unpack(d, &in, max, ret_bytes, err);
+	ZSTD_freeDCtx(d);
+	return r;
+}

@@ -1,0 +1,554 @@
+#include "config.h"
+
+#include "shard/file/file.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <strings.h>
+
+/* Fields of a header block. */
+enum {
+	OFF_NAME = 0,
+	LEN_NAME = 100,
+	OFF_SIZE = 124,
+	LEN_SIZE = 12,
+	OFF_CHKSUM = 148,
+	LEN_CHKSUM = 8,
+	OFF_TYPE = 156,
+	OFF_MAGIC = 257,
+	OFF_PREFIX = 345,
+	LEN_PREFIX = 155,
+	OFF_GNU_EXTENDED = 482, /* old GNU sparse header: more sparse blocks follow */
+	OFF_GNU_MORE = 504,     /* the same in those blocks */
+};
+
+/* What pax headers say. */
+struct pax {
+	char *path; /* NULL: nothing; else PS_TAR_MAX_NAME + 1 bytes */
+	bool has_path;
+	bool has_size;
+	bool sparse;
+	bool is_name; /* path is GNU.sparse.name: what stands in `path` beside it is a stand-in's */
+	size_t path_len;
+	uint64_t size;
+};
+
+struct ps_tar {
+	struct ps_stream *stream;
+	uint64_t left; /* data and padding of the current member that were not taken yet */
+	uint64_t size; /* of the current member's data */
+	bool ended;
+	int failed;        /* -errno that ended the walk */
+	struct pax global; /* from g headers, for all members behind them */
+	struct pax local;  /* from x headers, for the next member */
+	bool has_long_name;
+	size_t name_len;
+	uint8_t *pax_buf; /* for pax headers too large to peek at */
+	char name[PS_TAR_MAX_NAME + 1];
+	struct ps_load_error why; /* of failed */
+};
+
+struct ps_tar *ps_tar_new(struct ps_stream *stream)
+{
+	struct ps_tar *t = calloc(1, sizeof(*t));
+
+	if (t)
+		t->stream = stream;
+	return t;
+}
+
+void ps_tar_free(struct ps_tar *t)
+{
+	if (!t)
+		return;
+	free(t->global.path);
+	free(t->local.path);
+	free(t->pax_buf);
+	free(t);
+}
+
+static int truncated(struct ps_tar *t, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, EBADMSG, "truncated: the tar ends at offset %ju, before its end mark",
+	        (uintmax_t)ps_stream_offset(t->stream));
+}
+
+static int damaged(uint64_t offset, const char *what, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, EBADMSG, "damaged tar at offset %ju: %s", (uintmax_t)offset, what);
+}
+
+/* What is wrong with the first bytes of a file. */
+static int no_header(const struct ps_tar *t, const uint8_t *p, size_t n, struct ps_load_error *err)
+{
+	const char *foreign = ps_foreign_of_bytes(p, n);
+
+	if (foreign)
+		return ps_load_error_set(err, EBADMSG, "%s", foreign);
+	return damaged(0,
+	        ps_stream_is_inflated(t->stream) ? "no tar header" : "no tar header, nor gzip, zstd or lz4 data",
+	        err);
+}
+
+/* -- Numbers ------------------------------------------------------------------------------------------ */
+
+/* Octal digits after spaces, up to a space, a zero byte or the end of the field; an empty field is 0. */
+static bool octal_parse(const uint8_t *p, size_t n, uint64_t *ret_value)
+{
+	uint64_t v = 0;
+	size_t i = 0;
+
+	while (i < n && p[i] == ' ')
+		i++;
+	for (; i < n && p[i] >= '0' && p[i] <= '7'; i++) {
+		if (v >> 60)
+			return false;
+		v = v << 3 | (uint64_t)(p[i] - '0');
+	}
+	if (i < n && p[i] != ' ' && p[i] != 0)
+		return false;
+	*ret_value = v;
+	return true;
+}
+
+/* Octal, or base 256 with the top bit of the first byte set. Negative or beyond 2^63 - 1: false. */
+static bool number_parse(const uint8_t *p, size_t n, uint64_t *ret_value)
+{
+	uint64_t v = p[0] & 0x7f;
+
+	if (!(p[0] & 0x80))
+		return octal_parse(p, n, ret_value);
+	if (p[0] & 0x40)
+		return false;
+	for (size_t i = 1; i < n; i++) {
+		if (v >> 55)
+			return false;
+		v = v << 8 | p[i];
+	}
+	*ret_value = v;
+	return true;
+}
+
+/* The sum over the header with its own field as spaces, of unsigned bytes, or (old writers) of signed ones.
+ */
+static bool checksum_fits(const uint8_t *h)
+{
+	uint64_t want;
+	uint32_t sum = 0, high = 0;
+
+	if (!octal_parse(h + OFF_CHKSUM, LEN_CHKSUM, &want))
+		return false;
+	for (int i = 0; i < PS_TAR_BLOCK; i++)
+		sum += h[i];
+	for (int i = OFF_CHKSUM; i < OFF_CHKSUM + LEN_CHKSUM; i++)
+		sum += ' ' - (uint32_t)h[i];
+	if (want == sum)
+		return true;
+	for (int i = 0; i < PS_TAR_BLOCK; i++)
+		high += h[i] >> 7 && (i < OFF_CHKSUM || i >= OFF_CHKSUM + LEN_CHKSUM);
+	return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
+}
+
+/* -- pax ---------------------------------------------------------------------------------------------- */
+
+static bool decimal_parse(const uint8_t *p, size_t n, uint64_t *ret_value)
+{
+	uint64_t v = 0;
+
+	if (n == 0 || n > 18)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (p[i] < '0' || p[i] > '9')
+			return false;
+		v = v * 10 + (uint64_t)(p[i] - '0');
+	}
+	*ret_value = v;
+	return true;
+}
+
+static bool key_is(const uint8_t *key, size_t len, const char *name)
+{
+	return len == strlen(name) && memcmp(key, name, len) == 0;
+}
+
+static const char out_of_memory[] = "out of memory"; /* the one complaint that is not about the tar */
+
+/* Keeps what one record says; returns what is wrong, or NULL. An empty value takes back what was said. */
+static const char *pax_apply(
+        struct pax *pax, const uint8_t *key, size_t klen, const uint8_t *value, size_t vlen)
+{
+	static const char sparse[] = "GNU.sparse.";
+
+	bool is_name = key_is(key, klen, "GNU.sparse.name");
+
+	if (key_is(key, klen, "path") && pax->is_name) {
+		return NULL;
+	} else if (key_is(key, klen, "path") || is_name) {
+		if (vlen > PS_TAR_MAX_NAME || memchr(value, 0, vlen))
+			return "a pax path that is too long or has a zero byte";
+		if (!pax->path && !(pax->path = malloc(PS_TAR_MAX_NAME + 1)))
+			return out_of_memory;
+		memcpy(pax->path, value, vlen);
+		pax->path_len = vlen;
+		pax->has_path = vlen > 0;
+		pax->is_name = is_name && vlen > 0;
+		pax->sparse = pax->sparse || is_name;
+	} else if (key_is(key, klen, "size")) {
+		if (vlen > 0 && !decimal_parse(value, vlen, &pax->size))
+			return "a pax size that is no number";
+		pax->has_size = vlen > 0;
+	} else if (klen >= sizeof(sparse) - 1 && memcmp(key, sparse, sizeof(sparse) - 1) == 0) {
+		pax->sparse = true;
+	}
+	return NULL;
+}
+
+/* "LEN KEY=VALUE\n" records until the end. Returns what is wrong, or NULL. */
+static const char *pax_parse(struct pax *pax, const uint8_t *p, size_t n)
+{
+	while (n > 0) {
+		const uint8_t *space = memchr(p, ' ', PS_MIN(n, 20u));
+		const uint8_t *eq;
+		const char *wrong;
+		uint64_t len;
+
+		if (p[0] == 0) /* some writers pad with zeros inside the size */
+			return NULL;
+		if (!space || !decimal_parse(p, (size_t)(space - p), &len) || len > n ||
+		        len < (uint64_t)(space - p) + 3 || p[len - 1] != '\n')
+			return "a pax record of the wrong length";
+		eq = memchr(space + 1, '=', (size_t)(p + len - 1 - (space + 1)));
+		if (!eq)
+			return "a pax record without '='";
+		wrong = pax_apply(
+		        pax, space + 1, (size_t)(eq - space - 1), eq + 1, (size_t)(p + len - 1 - (eq + 1)));
+		if (wrong)
+			return wrong;
+		p += len;
+		n -= len;
+	}
+	return NULL;
+}
+
+static uint64_t padded(uint64_t n)
+{
+	return (n + PS_TAR_BLOCK - 1) & ~(uint64_t)(PS_TAR_BLOCK - 1);
+}
+
+/* Takes the body of an x or g header. */
+static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t at, struct ps_load_error *err)
+{
+	const uint8_t *p;
+	const char *wrong;
+	int r;
+
+	if (size > PS_TAR_MAX_PAX)
+		return damaged(at, "a pax header of more than 1 MiB", err);
+	if (padded(size) <= PS_STREAM_BUF_MIN) {
+		size_t n;
+
+		r = ps_stream_peek(t->stream, (size_t)padded(size), &p, &n, err);
+		if (r == 0 && n < padded(size))
+			r = -ENODATA;
+	} else {
+		if (!t->pax_buf && !(t->pax_buf = malloc(PS_TAR_MAX_PAX)))
+			return ps_load_error_set(err, ENOMEM, "out of memory");
+		p = t->pax_buf;
+		r = ps_stream_read(t->stream, t->pax_buf, (size_t)size, err);
+	}
+	if (r < 0)
+		return r;
+	wrong = pax_parse(pax, p, (size_t)size);
+	if (wrong == out_of_memory)
+		return ps_load_error_set(err, ENOMEM, "%s", wrong);
+	if (wrong)
+		return damaged(at, wrong, err);
+	if (p == t->pax_buf)
+		return ps_stream_skip(t->stream, padded(size) - size, err);
+	ps_stream_take(t->stream, (size_t)padded(size));
+	return 0;
+}
+
+/* -- Names -------------------------------------------------------------------------------------------- */
+
+static void name_append(struct ps_tar *t, const void *p, size_t n)
+{
+	memcpy(t->name + t->name_len, p, n);
+	t->name_len += n;
+	t->name[t->name_len] = 0;
+}
+
+/* A GNU long name: the name with a zero behind it, as the data of a member of its own. */
+static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
+{
+	int r;
+
+	if (size == 0 || size > PS_TAR_MAX_NAME)
+		return damaged(at, "a long name of no or more than 16 KiB", err);
+	r = ps_stream_read(t->stream, t->name, (size_t)size, err);
+	if (r < 0)
+		return r;
+	t->name[size] = 0;
+	t->name_len = strlen(t->name);
+	t->has_long_name = true;
+	return ps_stream_skip(t->stream, padded(size) - size, err);
+}
+
+/* The member's name, by rank: pax path, global pax path, GNU long name, prefix and name of the header. */
+static void name_choose(struct ps_tar *t, const uint8_t *h)
+{
+	const struct pax *pax = t->local.has_path ? &t->local : &t->global;
+
+	if (!pax->has_path && t->has_long_name)
+		return;
+	t->name_len = 0;
+	if (pax->has_path) {
+		name_append(t, pax->path, pax->path_len);
+		return;
+	}
+	if (memcmp(h + OFF_MAGIC, "ustar", 6) == 0 && h[OFF_PREFIX]) {
+		name_append(t, h + OFF_PREFIX, strnlen((const char *)h + OFF_PREFIX, LEN_PREFIX));
+		name_append(t, "/", 1);
+	}
+	name_append(t, h + OFF_NAME, strnlen((const char *)h + OFF_NAME, LEN_NAME));
+}
+
+/* -- Members ------------------------------------------------------------------------------------------ */
+
+/* Skips the sparse maps behind an old GNU sparse header. */
+static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_load_error *err)
+{
+	while (more) {
+		const uint8_t *p;
+		size_t n;
+		int r = ps_stream_peek(t->stream, PS_TAR_BLOCK, &p, &n, err);
+
+		if (r < 0)
+			return r;
+		if (n < PS_TAR_BLOCK)
+			return -ENODATA;
+		more = p[OFF_GNU_MORE] != 0;
+		ps_stream_take(t->stream, PS_TAR_BLOCK);
+	}
+	return 0;
+}
+
+/* Makes the member of header `h`, which is still in the stream's buffer. */
+static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64_t first,
+        bool *ret_sparse_more, struct ps_tar_member *m, struct ps_load_error *err)
+{
+	char type = (char)h[OFF_TYPE];
+
+	name_choose(t, h);
+	if (t->local.has_size || t->global.has_size)
+		size = t->local.has_size ? t->local.size : t->global.size;
+	*ret_sparse_more = false;
+	*m = (struct ps_tar_member){
+	        .name = t->name, .name_len = t->name_len, .kind = PS_TAR_OTHER, .header_offset = first};
+	if (type == 'S') {
+		m->kind = PS_TAR_SPARSE;
+		*ret_sparse_more = h[OFF_GNU_EXTENDED] != 0;
+	} else if (type == '0' || type == 0 || type == '7') {
+		bool folder = type == 0 && t->name_len > 0 && t->name[t->name_len - 1] == '/';
+
+		m->kind = folder ? PS_TAR_OTHER : PS_TAR_FILE;
+		if (t->local.sparse || t->global.sparse)
+			m->kind = PS_TAR_SPARSE;
+		if (folder)
+			size = 0;
+	} else if (type >= '1' && type <= '6') {
+		size = 0; /* links, devices, folders: whatever their size says, no data follows */
+	}
+	if (size > INT64_MAX - PS_TAR_BLOCK ||
+	        size > INT64_MAX - PS_TAR_BLOCK - ps_stream_offset(t->stream) - 512)
+		return damaged(first, "a size beyond the end of the largest file", err);
+	m->size = size;
+	return 0;
+}
+
+/* Headers up to and with the next member's own. 1: a member, 0: the end. */
+static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_load_error *err)
+{
+	uint64_t first = ps_stream_offset(t->stream);
+	bool extended = false;
+
+	t->has_long_name = false;
+	t->local.has_path = t->local.has_size = t->local.sparse = t->local.is_name = false;
+	for (;;) {
+		uint64_t at = ps_stream_offset(t->stream);
+		const uint8_t *h;
+		uint64_t size;
+		size_t n;
+		char type;
+		bool more;
+		int r = ps_stream_peek(t->stream, PS_TAR_BLOCK, &h, &n, err);
+
+		if (r < 0)
+			return r;
+		if (n < PS_TAR_BLOCK)
+			return at > 0   ? -ENODATA
+			       : n == 0 ? ps_load_error_set(err, EBADMSG, "an empty file, not a tar")
+			                : no_header(t, h, n, err);
+		if (h[0] == 0 && h[OFF_CHKSUM] == 0 && memcmp(h, h + 1, PS_TAR_BLOCK - 1) == 0)
+			return extended ? damaged(at, "the archive ends behind an extended header", err) : 0;
+		if (!checksum_fits(h))
+			return at ? damaged(at, "bad header checksum", err) : no_header(t, h, n, err);
+		if (!number_parse(h + OFF_SIZE, LEN_SIZE, &size) || size > INT64_MAX - PS_TAR_BLOCK)
+			return damaged(at, "a size that is no number", err);
+		type = (char)h[OFF_TYPE]; /* h is gone once its block is taken */
+		switch (type) {
+		case 'x':
+		case 'X':
+		case 'g':
+			ps_stream_take(t->stream, PS_TAR_BLOCK);
+			r = pax_take(t, type == 'g' ? &t->global : &t->local, size, at, err);
+			break;
+		case 'L':
+			ps_stream_take(t->stream, PS_TAR_BLOCK);
+			r = long_name_take(t, size, at, err);
+			break;
+		case 'K': /* a long link target: links are skipped, so their targets are too */
+			ps_stream_take(t->stream, PS_TAR_BLOCK);
+			r = size > PS_TAR_MAX_NAME ? damaged(at, "a long link of more than 16 KiB", err)
+			                           : ps_stream_skip(t->stream, padded(size), err);
+			break;
+		default:
+			r = member_make(t, h, size, first, &more, m, err);
+			if (r < 0)
+				return r;
+			ps_stream_take(t->stream, PS_TAR_BLOCK);
+			r = sparse_maps_skip(t, more, err);
+			return r < 0 ? r : 1;
+		}
+		if (r < 0)
+			return r;
+		extended = extended || type != 'g';
+	}
+}
+
+static int fail(struct ps_tar *t, int r, struct ps_load_error *err)
+{
+	struct ps_load_error story = {0};
+
+	if (r == -ENODATA)
+		r = truncated(t, &story);
+	else if (err)
+		story = *err;
+	t->why = story;
+	t->failed = r;
+	if (err)
+		*err = story;
+	return r;
+}
+
+int ps_tar_next(struct ps_tar *t, struct ps_tar_member *ret_member, struct ps_load_error *err)
+{
+	int r;
+
+	if (t->failed) {
+		if (err)
+			*err = t->why;
+		return t->failed;
+	}
+	if (t->ended)
+		return 0;
+	r = ps_stream_skip(t->stream, t->left, err);
+	t->left = 0;
+	if (r == 0)
+		r = headers_walk(t, ret_member, err);
+	if (r < 0)
+		return fail(t, r, err);
+	if (r == 0) {
+		t->ended = true;
+		return 0;
+	}
+	t->size = ret_member->size;
+	t->left = padded(ret_member->size);
+	ret_member->offset = ps_stream_offset(t->stream);
+	return 1;
+}
+
+bool ps_tar_has_global(const struct ps_tar *t)
+{
+	return t->global.has_path || t->global.has_size || t->global.sparse;
+}
+
+int ps_tar_read(struct ps_tar *t, void *dst, struct ps_load_error *err)
+{
+	int r = t->failed;
+
+	if (r == 0 && t->size > 0)
+		r = ps_stream_read(t->stream, dst, (size_t)t->size, err);
+	if (r < 0)
+		return fail(t, r, err);
+	t->left -= t->size;
+	t->size = 0;
+	return 0;
+}
+
+/* -- Files that are no shards ---------------------------------------------------------------------------- */
+
+#define PACK "`penstock-loader pack` makes shards of files"
+#define AS_IT_IS " as it is, on a mount, too; for this loader write each sample's values as members of a shard; " PACK
+
+static const struct {
+	uint8_t offset, len;
+	const char *magic;
+	const char *suffixes; /* a space behind each */
+	const char *text;
+} kinds[] = {
+        {0, 8, "\x89HDF\r\n\x1a\n", ".h5 .hdf5 ", "an HDF5 file" PS_FOREIGN_MARK "h5py reads it" AS_IT_IS},
+        {0, 6, "\x93NUMPY", ".npy ",
+                "a NumPy array (.npy)" PS_FOREIGN_MARK "numpy.load(FILE, mmap_mode=\"r\") reads it" AS_IT_IS
+                " (a .npy of each sample is read by fields of kind npy)"},
+        {0, 4, "PK\3\4", ".npz .zip ",
+                "a ZIP or .npz file" PS_FOREIGN_MARK "numpy.load() or zipfile read it" AS_IT_IS},
+        {16, 4, "\xde\xc0\xef\xbe", ".mdb .lmdb ",
+                "an LMDB database" PS_FOREIGN_MARK "lmdb.open(FOLDER, readonly=True, lock=False) reads it" AS_IT_IS},
+        {0, 4, "PAR1", ".parquet ",
+                "a Parquet file" PS_FOREIGN_MARK
+                "pyarrow reads it as it is, on a mount, too; if it names files, write their paths (and keys and "
+                "labels) into a list for `penstock-loader pack @LIST`; if it holds them, write them as members of a "
+                "shard"},
+        {0, 6, "ARROW1", ".arrow .feather ", "an Arrow file" PS_FOREIGN_MARK "pyarrow reads it" AS_IT_IS},
+        {0, 6, "SQLite", ".sqlite .db ", "an SQLite database" PS_FOREIGN_MARK "sqlite3 reads it" AS_IT_IS},
+        {0, 6, "\xfd" "7zXZ", ".xz ",
+                "xz data" PS_FOREIGN_MARK "shards are compressed by zstd, gzip or lz4: xz -dc FILE | zstd -o FILE.zst"},
+        {0, 3, "BZh", ".bz2 ",
+                "bzip2 data" PS_FOREIGN_MARK
+                "shards are compressed by zstd, gzip or lz4: bzip2 -dc FILE | zstd -o FILE.zst"},
+        {0, 3, "\xff\xd8\xff", ".jpg .jpeg ", "a picture" PS_FOREIGN_MARK PACK ", `pack --classes` of class folders"},
+        {0, 4, "\x89PNG", ".png ", "a picture" PS_FOREIGN_MARK PACK ", `pack --classes` of class folders"},
+        {8, 4, "WEBP", ".webp ", "a picture" PS_FOREIGN_MARK PACK ", `pack --classes` of class folders"},
+};
+
+const char *ps_foreign_of_bytes(const uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (n >= (size_t)kinds[i].offset + kinds[i].len &&
+		        memcmp(p + kinds[i].offset, kinds[i].magic, kinds[i].len) == 0)
+			return kinds[i].text;
+	return NULL;
+}
+
+static bool ends_in(const char *name, const char *suffixes)
+{
+	size_t len = strlen(name);
+
+	for (const char *s = suffixes; *s; s += strcspn(s, " ") + 1) {
+		size_t n = strcspn(s, " ");
+
+		if (len > n && strncasecmp(name + len - n, s, n) == 0)
+			return true;
+	}
+	return false;
+}
+
+const char *ps_foreign_of_name(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (ends_in(name, kinds[i].suffixes))
+			return kinds[i].text;
+	return NULL;
+}

@@ -1,0 +1,350 @@
+#include "config.h"
+
+#include "shard/index/index.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "shard/index/format.h"
+
+#define MAGIC "penstock-shards "
+#define FORMAT "1"
+#define HINT "fetch it again, or make it again with penstock-loader index --catalogue"
+
+static int damaged(const char *path, size_t line, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, EBADMSG, "%s: damaged, at line %zu; " HINT, path, line);
+}
+
+/* -- Reading -------------------------------------------------------------------------------------------- */
+
+static bool hex_parse(const char *s, uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i < 2 * n; i++) {
+		char c = s[i];
+		int v = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+
+		if (v < 0)
+			return false;
+		p[i / 2] = (uint8_t)(i % 2 ? p[i / 2] | v : v << 4);
+	}
+	return true;
+}
+
+/* A decimal number without leading zeros, and the space behind it. */
+static bool number_take(char **at, uint64_t *ret)
+{
+	uint64_t v = 0;
+	char *p = *at;
+
+	if (*p == '0' && p[1] != ' ')
+		return false;
+	for (; *p >= '0' && *p <= '9'; p++)
+		if (__builtin_mul_overflow(v, UINT64_C(10), &v) ||
+		        __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+			return false;
+	if (p == *at || *p != ' ')
+		return false;
+	*at = p + 1;
+	*ret = v;
+	return true;
+}
+
+static bool word_take(char **at, const char *word)
+{
+	size_t n = strlen(word);
+
+	if (strncmp(*at, word, n) != 0)
+		return false;
+	*at += n;
+	return true;
+}
+
+static bool name_fits(const char *name)
+{
+	return name[0] && !strchr(name, '/') && !strchr(name, '\n');
+}
+
+static bool line_parse(char *line, struct ps_catalogue_entry *e)
+{
+	*e = (struct ps_catalogue_entry){0};
+	if (!word_take(&line, "- ")) {
+		if (strnlen(line, 65) < 65 || line[64] != ' ' || !hex_parse(line, e->sha256, sizeof(e->sha256)))
+			return false;
+		line += 65;
+	}
+	if (!number_take(&line, &e->nbytes) || !number_take(&line, &e->plain_nbytes) ||
+	        !number_take(&line, &e->samples) || !number_take(&line, &e->bad) || e->bad > e->samples)
+		return false;
+	/* So that sums over a list of shards cannot overflow: a sample takes a byte at least. */
+	if (e->plain_nbytes >> 62 || e->nbytes >> 62 || e->samples > e->plain_nbytes + 1)
+		return false;
+	e->lines = word_take(&line, "lines ");
+	if (!e->lines && !word_take(&line, "tar "))
+		return false;
+	e->name = line;
+	return name_fits(line);
+}
+
+/* The line that says what precedes it; *ret_end: where it begins. */
+static bool sum_check(const char *text, size_t n, size_t *ret_end)
+{
+	uint8_t want[8];
+	uint64_t sum = 0;
+
+	if (n < 21 || text[n - 1] != '\n' || memcmp(text + n - 21, "sum ", 4) != 0 || !hex_parse(text + n - 17, want, 8))
+		return false;
+	for (size_t i = 0; i < 8; i++)
+		sum = sum << 8 | want[i];
+	*ret_end = n - 21;
+	return sum == ps_index_sum(0, text, n - 21);
+}
+
+static int lines_parse(struct ps_catalogue *c, char *text, size_t end, struct ps_load_error *err)
+{
+	size_t cap = 0, line = 2;
+
+	for (char *p = text, *next; p < text + end; p = next + 1, line++) {
+		next = memchr(p, '\n', (size_t)(text + end - p));
+		if (!next || memchr(p, 0, (size_t)(next - p)))
+			return damaged(c->path, line, err);
+		*next = 0;
+		if (c->n == cap) {
+			struct ps_catalogue_entry *grown;
+
+			cap = PS_MAX(cap * 2, (size_t)64);
+			grown = reallocarray(c->entries, cap, sizeof(*grown));
+			if (!grown)
+				return ps_load_error_set(err, ENOMEM, "out of memory");
+			c->entries = grown;
+		}
+		if (!line_parse(p, &c->entries[c->n]) ||
+		        (c->n > 0 && strcmp(c->entries[c->n - 1].name, c->entries[c->n].name) >= 0))
+			return damaged(c->path, line, err);
+		c->n++;
+	}
+	return 0;
+}
+
+/* Takes `text`, which has a byte behind its n. */
+static int text_parse(
+        const char *path, char *text, size_t n, struct ps_catalogue **ret_catalogue, struct ps_load_error *err)
+{
+	struct ps_catalogue *c = calloc(1, sizeof(*c));
+	size_t end, head = strlen(MAGIC FORMAT "\n");
+	int r;
+
+	if (!c || !(c->path = strdup(path))) {
+		free(c);
+		free(text);
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	c->text = text;
+	if (n > strlen(MAGIC) && memcmp(text, MAGIC, strlen(MAGIC)) == 0 &&
+	        (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0))
+		r = ps_load_error_set(err, ESTALE, "%s: of another version of penstock; " HINT, path);
+	else if (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0 || !sum_check(text, n, &end) || end < head)
+		r = ps_load_error_set(err, EBADMSG, "%s: damaged, or no catalogue; " HINT, path);
+	else
+		r = lines_parse(c, text + head, end - head, err);
+	if (r < 0) {
+		ps_catalogue_free(c);
+		return r;
+	}
+	*ret_catalogue = c;
+	return 0;
+}
+
+int ps_catalogue_parse(const char *path, const void *data, size_t n, struct ps_catalogue **ret_catalogue,
+        struct ps_load_error *err)
+{
+	char *text = malloc(n + 1);
+
+	if (!text)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (n > 0)
+		memcpy(text, data, n);
+	text[n] = 0;
+	return text_parse(path, text, n, ret_catalogue, err);
+}
+
+int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, struct ps_load_error *err)
+{
+	ps_autofree char *path = NULL, *text = NULL;
+	ps_autofd int fd = -1;
+	struct stat st;
+	size_t got = 0;
+
+	if (asprintf(&path, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "") < 0) {
+		path = NULL;
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > PS_CATALOGUE_MAX_FILE)
+		return ps_load_error_set(err, EBADMSG, "%s: no catalogue, or larger than 1 GiB", path);
+	text = malloc((size_t)st.st_size + 1);
+	if (!text)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	while (got < (size_t)st.st_size) {
+		ssize_t n = pread(fd, text + got, (size_t)st.st_size - got, (off_t)got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
+		if (n == 0)
+			break;
+		got += (size_t)n;
+	}
+	text[got] = 0;
+	return text_parse(path, ps_steal_ptr(&text), got, ret_catalogue, err);
+}
+
+void ps_catalogue_free(struct ps_catalogue *c)
+{
+	if (!c)
+		return;
+	free(c->entries);
+	free(c->text);
+	free(c->path);
+	free(c);
+}
+
+const struct ps_catalogue_entry *ps_catalogue_find(const struct ps_catalogue *c, const char *name)
+{
+	size_t low = 0, high = c->n;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		int order = strcmp(c->entries[mid].name, name);
+
+		if (order == 0)
+			return &c->entries[mid];
+		if (order < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return NULL;
+}
+
+const struct ps_catalogue_entry *ps_catalogue_match(
+        const struct ps_catalogue *c, const char *name, uint64_t nbytes)
+{
+	static const char *const codings[] = {".zst", ".gz"};
+	const struct ps_catalogue_entry *e = ps_catalogue_find(c, name);
+
+	for (size_t i = 0; !e && i < PS_ARRAY_LEN(codings); i++) {
+		ps_autofree char *packed = NULL;
+
+		if (asprintf(&packed, "%s%s", name, codings[i]) < 0) {
+			packed = NULL;
+			return NULL;
+		}
+		e = ps_catalogue_find(c, packed);
+		if (e && e->plain_nbytes != nbytes)
+			e = NULL;
+	}
+	return e;
+}
+
+/* -- Writing -------------------------------------------------------------------------------------------- */
+
+static int entry_compare(const void *a, const void *b)
+{
+	return strcmp(((const struct ps_catalogue_entry *)a)->name, ((const struct ps_catalogue_entry *)b)->name);
+}
+
+static int entry_write(struct ps_buf *out, const struct ps_catalogue_entry *e)
+{
+	char hex[2 * PS_INDEX_SHA256 + 1] = "-";
+	ps_autofree char *line = NULL;
+	int n;
+
+	for (size_t i = 0; i < PS_INDEX_SHA256 && ps_index_sha256_known(e->sha256); i++)
+		snprintf(hex + 2 * i, 3, "%02x", e->sha256[i]);
+	n = asprintf(&line, "%s %ju %ju %ju %ju %s %s\n", hex, (uintmax_t)e->nbytes, (uintmax_t)e->plain_nbytes,
+	        (uintmax_t)e->samples, (uintmax_t)e->bad, e->lines ? "lines" : "tar", e->name);
+	if (n < 0) {
+		line = NULL;
+		return -ENOMEM;
+	}
+	return ps_buf_add(out, line, (size_t)n);
+}
+
+/* Whether a shard of before is still there. */
+static bool is_there(const char *dir, const struct ps_catalogue_entry *e)
+{
+	ps_autofree char *path = NULL;
+	struct stat st;
+
+	if (asprintf(&path, "%s%s%s", dir, dir[0] ? "/" : "", e->name) < 0) {
+		path = NULL;
+		return true;
+	}
+	return stat(path, &st) == 0 && (uint64_t)st.st_size == e->nbytes;
+}
+
+/* Those of before and those of now, by their names. */
+static int merge(struct ps_buf *out, const char *dir, const struct ps_catalogue *old,
+        const struct ps_catalogue_entry *entries, size_t n)
+{
+	size_t o = 0, i = 0;
+	int r = ps_buf_add(out, MAGIC FORMAT "\n", strlen(MAGIC FORMAT "\n"));
+
+	while (r == 0 && (i < n || (old && o < old->n))) {
+		int order = i == n ? -1 : !old || o == old->n ? 1 : strcmp(old->entries[o].name, entries[i].name);
+
+		if (order < 0) {
+			if (is_there(dir, &old->entries[o]))
+				r = entry_write(out, &old->entries[o]);
+		} else {
+			r = entry_write(out, &entries[i++]);
+		}
+		o += order <= 0;
+	}
+	return r;
+}
+
+int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, size_t n, struct ps_load_error *err)
+{
+	ps_autofree char *path = NULL;
+	struct ps_catalogue *old = NULL;
+	struct ps_buf out = {0};
+	char last[32];
+	ps_autofd int fd = -1;
+	int r;
+
+	for (size_t i = 0; i < n; i++)
+		if (!name_fits(entries[i].name))
+			return ps_load_error_set(
+			        err, EINVAL, "%s: a catalogue cannot hold this name; rename the shard", entries[i].name);
+	if (asprintf(&path, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "") < 0) {
+		path = NULL;
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	/* The folder itself is what two packs into it lock: no file is left behind. */
+	fd = open(dir[0] ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || flock(fd, LOCK_EX) < 0)
+		return ps_load_error_set(err, errno, "%s: cannot lock its folder: %s", path, strerror(errno));
+	qsort(entries, n, sizeof(*entries), entry_compare);
+	(void)!ps_catalogue_read(dir, &old, NULL); /* one that is damaged is written again */
+	r = merge(&out, dir, old, entries, n);
+	if (r == 0) {
+		snprintf(last, sizeof(last), "sum %016jx\n", (uintmax_t)ps_index_sum(0, out.p, out.n));
+		r = ps_buf_add(&out, last, strlen(last));
+	}
+	r = r < 0 ? ps_load_error_set(err, ENOMEM, "out of memory")
+	          : ps_index_file_write(path, 0644, out.p, out.n, err);
+	ps_catalogue_free(old);
+	ps_buf_fini(&out);
+	return r;
+}

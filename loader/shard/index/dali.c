@@ -1,0 +1,344 @@
+#include "config.h"
+
+#include "shard/index/index.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "shard/index/format.h"
+
+#define DALI_VERSION "v1.2"
+#define BLOCK 512
+#define PROBES 16 /* samples whose headers are looked at, beside the last one */
+
+char *ps_dali_path(const char *shard, const char *dir, struct ps_load_error *err)
+{
+	const char *slash = strrchr(shard, '/'), *name = slash ? slash + 1 : shard;
+	const char *from = dir ? name : shard, *dot = strchr(name + (*name == '.'), '.');
+	int len = (int)(dot ? dot - from : (ptrdiff_t)strlen(from));
+	char *path;
+
+	if (asprintf(&path, "%s%s%.*s.idx", dir ? dir : "", dir ? "/" : "", len, from) < 0) {
+		ps_load_error_set(err, ENOMEM, "out of memory");
+		return NULL;
+	}
+	return path;
+}
+
+/* -- Writing ------------------------------------------------------------------------------------------- */
+
+struct list {
+	struct ps_buf text, key;
+	uint64_t samples;
+};
+
+static int member_write(struct list *l, const struct ps_tar_member *m, const struct ps_name_parts *parts,
+        struct ps_load_error *err)
+{
+	bool same = l->samples > 0 && l->key.n == parts->key_len &&
+	            memcmp(l->key.p, m->name, parts->key_len) == 0;
+	char numbers[64];
+	int n = snprintf(numbers, sizeof(numbers), " %ju %ju ", (uintmax_t)m->offset, (uintmax_t)m->size);
+	int r = 0;
+
+	if (parts->suffix_len == 0 || strpbrk(m->name, " \t\n\v\f\r"))
+		return ps_load_error_set(err, EINVAL,
+		        "member \"%.200s\": DALI's index cannot have names with white space, or without a "
+		        "suffix",
+		        m->name);
+	if (!same) {
+		l->key.n = 0;
+		r = ps_buf_add(&l->key, m->name, parts->key_len);
+		l->samples++;
+	}
+	if (r == 0 && l->text.n > 0)
+		r = ps_buf_add(&l->text, same ? " " : "\n", 1);
+	if (r == 0)
+		r = ps_buf_add(&l->text, parts->suffix, parts->suffix_len);
+	if (r == 0)
+		r = ps_buf_add(&l->text, numbers, (size_t)n);
+	if (r == 0)
+		r = ps_buf_add(&l->text, m->name, m->name_len);
+	return r < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
+}
+
+static int members_write(struct list *l, struct ps_tar *tar, struct ps_load_error *err)
+{
+	struct ps_name_parts parts;
+	struct ps_tar_member m;
+	int r;
+
+	while ((r = ps_tar_next(tar, &m, err)) == 1) {
+		if (m.kind == PS_TAR_OTHER || !ps_name_split(m.name, m.name_len, &parts))
+			continue;
+		if (m.kind == PS_TAR_SPARSE)
+			return ps_load_error_set(err, EINVAL, "member \"%.200s\" is a sparse file", m.name);
+		r = member_write(l, &m, &parts, err);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+static int list_make(struct list *l, const char *shard, struct ps_load_error *err)
+{
+	const struct ps_stream_options options = {.buf_nbytes = 256 << 10, .wake_fd = -1};
+	struct ps_stream *stream;
+	struct ps_tar *tar;
+	int r = ps_stream_open(shard, &options, &stream, err);
+
+	if (r < 0)
+		return r;
+	r = ps_stream_inflate(&stream, err);
+	tar = r == 0 ? ps_tar_new(stream) : NULL;
+	if (r == 0 && ps_stream_is_inflated(stream))
+		r = ps_load_error_set(err, EINVAL, "is compressed: DALI reads it at its offsets");
+	else if (r == 0 && !tar)
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r == 0)
+		r = members_write(l, tar, err);
+	ps_tar_free(tar);
+	ps_stream_free(stream);
+	return r;
+}
+
+int ps_dali_write(const char *shard, const char *path, uint64_t *ret_samples, struct ps_load_error *err)
+{
+	struct ps_index_version version;
+	struct ps_buf out = {0};
+	struct list l = {0};
+	char head[64];
+	int r = ps_index_version_read(shard, &version, err);
+
+	if (r < 0)
+		return r;
+	r = list_make(&l, shard, err);
+	if (r < 0)
+		ps_load_error_prefix(err, r, "%s", shard);
+	if (r == 0)
+		r = ps_buf_add(&out, head,
+		        (size_t)snprintf(head, sizeof(head), DALI_VERSION " %ju\n", (uintmax_t)l.samples));
+	if (r == 0)
+		r = ps_buf_add(&out, l.text.p, l.text.n);
+	if (r == 0 && l.text.n > 0)
+		r = ps_buf_add(&out, "\n", 1);
+	if (r == 0)
+		r = ps_index_file_write(path, version.mode, out.p, out.n, err);
+	*ret_samples = l.samples;
+	ps_buf_fini(&out);
+	ps_buf_fini(&l.text);
+	ps_buf_fini(&l.key);
+	return r;
+}
+
+/* -- Reading ------------------------------------------------------------------------------------------- */
+
+struct import {
+	const char *path; /* of the index, for texts */
+	FILE *f;
+	int shard_fd;
+	uint64_t shard_nbytes;
+	struct ps_index_writer *w;
+	uint64_t end;   /* of what was told by now */
+	uint64_t count; /* samples that are promised ... */
+	uint64_t line;  /* ... and read */
+};
+
+static int damaged(const struct import *im, const char *what, struct ps_load_error *err)
+{
+	return ps_load_error_set(err, EBADMSG, "%s:%ju: %s; make the index by penstock-loader index",
+	        im->path, (uintmax_t)im->line + 2, what);
+}
+
+static bool number_parse(const char *text, uint64_t *ret_value)
+{
+	uint64_t v = 0;
+
+	if (*text == 0 || strlen(text) > 18)
+		return false;
+	for (; *text; text++) {
+		if (*text < '0' || *text > '9')
+			return false;
+		v = v * 10 + (uint64_t)(*text - '0');
+	}
+	*ret_value = v;
+	return true;
+}
+
+/* The member's header must say the size. */
+static int header_check(const struct import *im, uint64_t offset, uint64_t size, struct ps_load_error *err)
+{
+	uint8_t h[2 * BLOCK] = {0};
+	struct ps_stream *stream;
+	struct ps_tar_member m;
+	struct ps_tar *tar;
+	int r;
+
+	if (pread(im->shard_fd, h, BLOCK, (off_t)(offset - BLOCK)) != BLOCK)
+		return damaged(im, "the shard cannot be read where a member should be", err);
+	stream = ps_stream_mem(h, sizeof(h));
+	tar = stream ? ps_tar_new(stream) : NULL;
+	r = tar ? ps_tar_next(tar, &m, NULL) : -ENOMEM;
+	if (r == -ENOMEM)
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	else if (r != 1 || m.kind != PS_TAR_FILE || m.size != size)
+		r = damaged(im, "the shard has another member there", err);
+	else
+		r = 0;
+	ps_tar_free(tar);
+	ps_stream_free(stream);
+	return r;
+}
+
+static void lower(char *text)
+{
+	for (; *text; text++)
+		if (*text >= 'A' && *text <= 'Z')
+			*text = (char)(*text - 'A' + 'a');
+}
+
+/* One member of a line: four words. */
+static int member_parse(struct import *im, char **at, bool probe, struct ps_index_member *m, char **ret_name,
+        struct ps_name_parts *ret_parts, struct ps_load_error *err)
+{
+	char *words[4];
+
+	for (int i = 0; i < 4; i++) {
+		words[i] = strsep(at, " ");
+		if (!words[i])
+			return damaged(im, "not four words a member (only format v1.2 is read)", err);
+	}
+	if (!number_parse(words[1], &m->offset) || !number_parse(words[2], &m->size))
+		return damaged(im, "a number is no number", err);
+	if (m->offset % BLOCK != 0 || m->offset < im->end + BLOCK || m->offset > im->shard_nbytes ||
+	        m->size > im->shard_nbytes - m->offset)
+		return damaged(im, "a member that is not behind the last one, or not in the shard", err);
+	if (!ps_name_split(words[3], strlen(words[3]), ret_parts) || strcmp(ret_parts->suffix, words[0]) != 0)
+		return damaged(im, "a member whose name is not of its suffix, or is of no sample", err);
+	im->end = m->offset + (m->size + BLOCK - 1) / BLOCK * BLOCK;
+	lower(words[0]);
+	m->suffix = words[0];
+	*ret_name = words[3];
+	return probe ? header_check(im, m->offset, m->size, err) : 0;
+}
+
+static int sample_import(struct import *im, char *line, struct ps_load_error *err)
+{
+	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
+	uint64_t begin = im->end, every = im->count / PROBES + 1;
+	bool probe = im->line % every == 0 || im->line + 1 == im->count;
+	struct ps_name_parts parts, first = {0};
+	char *name = NULL, *key = NULL;
+	uint32_t n = 0;
+
+	while (line) {
+		int r;
+
+		if (n == PS_INDEX_MAX_MEMBERS)
+			return damaged(im, "a sample of more than 64 members", err);
+		r = member_parse(im, &line, probe, &members[n], &name, &parts, err);
+		if (r < 0)
+			return r;
+		if (n > 0 && (parts.key_len != first.key_len || memcmp(name, key, first.key_len) != 0))
+			return damaged(im, "members of two samples in one line", err);
+		for (uint32_t i = 0; i < n; i++)
+			if (strcmp(members[i].suffix, members[n].suffix) == 0)
+				return damaged(im, "a suffix twice", err);
+		if (n++ == 0) {
+			key = name;
+			first = parts;
+		}
+	}
+	if (ps_index_writer_add(im->w, begin, false, key, first.key_len, members, n) < 0)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	return 0;
+}
+
+/* The tar must end where its last member does, and begin with no header that changes all others. */
+static int ends_check(const struct import *im, struct ps_load_error *err)
+{
+	static const uint8_t zeros[BLOCK];
+	uint8_t block[BLOCK];
+
+	if (pread(im->shard_fd, block, BLOCK, 0) != BLOCK || block[156] == 'g')
+		return ps_load_error_set(err, EINVAL,
+		        "%s: its shard has global headers, of which it does not tell; use penstock-loader "
+		        "index",
+		        im->path);
+	if (pread(im->shard_fd, block, BLOCK, (off_t)im->end) != BLOCK || memcmp(block, zeros, BLOCK) != 0)
+		return damaged(im, "the shard does not end behind the last member", err);
+	return 0;
+}
+
+static int lines_import(struct import *im, struct ps_load_error *err)
+{
+	ps_autofree char *line = NULL;
+	size_t cap = 0;
+	ssize_t n = getline(&line, &cap, im->f);
+
+	if (n < 2 || strncmp(line, DALI_VERSION " ", strlen(DALI_VERSION) + 1) != 0)
+		return ps_load_error_set(
+		        err, EBADMSG, "%s: not an index of DALI's, format " DALI_VERSION, im->path);
+	line[n - 1] = 0;
+	if (!number_parse(line + strlen(DALI_VERSION) + 1, &im->count))
+		return ps_load_error_set(
+		        err, EBADMSG, "%s: it does not say how many samples it has", im->path);
+	while ((n = getline(&line, &cap, im->f)) > 0) {
+		int r;
+
+		if (line[n - 1] != '\n' || memchr(line, 0, (size_t)n) || im->line == im->count)
+			return damaged(im, "cut, or more lines than samples", err);
+		line[n - 1] = 0;
+		r = sample_import(im, line, err);
+		if (r < 0)
+			return r;
+		im->line++;
+	}
+	if (im->line < im->count)
+		return damaged(im, "fewer lines than samples", err);
+	return ends_check(im, err);
+}
+
+int ps_dali_import(const char *shard, const char *path, const char *index_dir, uint64_t *ret_samples,
+        struct ps_load_error *err)
+{
+	struct ps_index_version version;
+	struct import im = {.path = path, .shard_fd = -1};
+	uint64_t first = 0;
+	struct stat st;
+	int r = ps_index_version_read(shard, &version, err);
+
+	if (r < 0)
+		return r;
+	im.shard_nbytes = version.nbytes;
+	im.f = fopen(path, "re");
+	im.shard_fd = open(shard, O_RDONLY | O_CLOEXEC);
+	im.w = ps_index_writer_new();
+	if (!im.f || im.shard_fd < 0 || fstat(fileno(im.f), &st) < 0)
+		r = ps_load_error_set(
+		        err, errno, "%s: cannot read: %s", im.f ? shard : path, strerror(errno));
+	else if ((int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec < version.mtime_ns)
+		r = ps_load_error_set(
+		        err, ESTALE, "%s: older than its shard; use penstock-loader index", path);
+	else if (!im.w)
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	else
+		r = lines_import(&im, err);
+	if (r == 0)
+		r = ps_index_first_read(shard, &first, err);
+	if (r == 0)
+		ps_index_writer_first(im.w, first);
+	if (r == 0)
+		r = ps_index_writer_save(im.w, shard, index_dir, &version, version.nbytes, err);
+	*ret_samples = im.line;
+	ps_index_writer_free(im.w);
+	if (im.shard_fd >= 0)
+		close(im.shard_fd);
+	if (im.f)
+		fclose(im.f);
+	return r;
+}

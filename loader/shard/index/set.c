@@ -1,0 +1,388 @@
+/* The indexes of a list of shards. */
+#include "config.h"
+
+#include "shard/index/index.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "shard/index/format.h"
+
+struct entry {
+	struct entry *next;
+	uint32_t shard, users;
+	struct ps_index *index;
+};
+
+/* A folder of shards, which may have a catalogue. */
+struct place {
+	char *dir;
+	struct ps_catalogue *catalogue; /* NULL: none */
+	struct ps_load_error err;       /* why not */
+};
+
+struct ps_indexes {
+	char *const *shards;
+	const char *dir;
+	enum ps_shard_kind source;
+	struct ps_windows windows;
+
+	pthread_mutex_t lock; /* all below */
+	uint64_t *counts;     /* of each shard, and 1; 0: not known yet */
+	struct entry *open;   /* those used last stand first */
+	uint32_t nidle;
+
+	pthread_mutex_t places_lock; /* below; held while a catalogue or the folder of indexes is read */
+	struct place **places;
+	size_t nplaces;
+	size_t last; /* most shards are in the folder of the one before */
+	struct ps_index_folder *folder;
+};
+
+struct ps_indexes *ps_indexes_new(char *const *shards, size_t nshards, const char *dir)
+{
+	struct ps_indexes *xs = calloc(1, sizeof(*xs));
+
+	if (!xs)
+		return NULL;
+	*xs = (struct ps_indexes){.shards = shards, .dir = dir};
+	pthread_mutex_init(&xs->lock, NULL);
+	pthread_mutex_init(&xs->places_lock, NULL);
+	xs->counts = calloc(nshards + 1, sizeof(*xs->counts));
+	if (!xs->counts) {
+		ps_indexes_free(xs);
+		return NULL;
+	}
+	return xs;
+}
+
+void ps_indexes_source(struct ps_indexes *xs, enum ps_shard_kind source, const struct ps_windows *windows)
+{
+	xs->source = source;
+	xs->windows = *windows;
+}
+
+static void entry_free(struct entry *e)
+{
+	if (e)
+		ps_index_close(e->index);
+	free(e);
+}
+
+void ps_indexes_free(struct ps_indexes *xs)
+{
+	if (!xs)
+		return;
+	while (xs->open) {
+		struct entry *e = xs->open;
+
+		xs->open = e->next;
+		entry_free(e);
+	}
+	for (size_t i = 0; i < xs->nplaces; i++) {
+		ps_catalogue_free(xs->places[i]->catalogue);
+		free(xs->places[i]->dir);
+		free(xs->places[i]);
+	}
+	free(xs->places);
+	ps_index_folder_free(xs->folder);
+	free(xs->counts);
+	pthread_mutex_destroy(&xs->lock);
+	pthread_mutex_destroy(&xs->places_lock);
+	free(xs);
+}
+
+/* -- The lock must be held below this line ------------------------------------------------------------- */
+
+/* One more user of a shard's entry, which comes to the front; NULL: it is not open. */
+static struct entry *entry_use(struct ps_indexes *xs, uint32_t shard)
+{
+	for (struct entry **p = &xs->open; *p; p = &(*p)->next) {
+		struct entry *e = *p;
+
+		if (e->shard != shard)
+			continue;
+		*p = e->next;
+		e->next = xs->open;
+		xs->open = e;
+		xs->nidle -= e->users++ == 0;
+		return e;
+	}
+	return NULL;
+}
+
+/* Takes out the idle one that was used longest ago, if there are too many. */
+static struct entry *surplus_unlink(struct ps_indexes *xs)
+{
+	struct entry **oldest = NULL, *e;
+
+	for (struct entry **p = &xs->open; *p; p = &(*p)->next)
+		if ((*p)->users == 0)
+			oldest = p;
+	if (xs->nidle <= PS_INDEXES_MAX_OPEN || !oldest)
+		return NULL;
+	e = *oldest;
+	*oldest = e->next;
+	xs->nidle--;
+	return e;
+}
+
+/* -- No lock is held below this line ------------------------------------------------------------------- */
+
+/* The path of a shard's index in the folder of indexes, to be freed; NULL with err filled. -ENOENT: it
+ * has none. */
+static char *folder_path(struct ps_indexes *xs, const char *shard, uint64_t nbytes, struct ps_load_error *err)
+{
+	char *path;
+
+	PS_LOCK_SCOPE(&xs->places_lock);
+	if (!xs->folder && ps_index_folder_read(xs->dir, &xs->folder, err) < 0)
+		return NULL;
+	path = ps_index_folder_find(xs->folder, shard, nbytes, err);
+	if (path || err->err != ENOENT || ps_index_folder_is_current(xs->folder))
+		return path;
+	ps_index_folder_free(ps_steal_ptr(&xs->folder));
+	if (ps_index_folder_read(xs->dir, &xs->folder, err) < 0)
+		return NULL;
+	return ps_index_folder_find(xs->folder, shard, nbytes, err);
+}
+
+static struct place *place_add(struct ps_indexes *xs, const char *dir, size_t len)
+{
+	struct place **grown = reallocarray(xs->places, xs->nplaces + 1, sizeof(*grown));
+	struct place *p;
+
+	if (!grown)
+		return NULL;
+	xs->places = grown;
+	p = calloc(1, sizeof(*p));
+	if (!p || !(p->dir = strndup(dir, len))) {
+		free(p);
+		return NULL;
+	}
+	if (ps_catalogue_read(p->dir, &p->catalogue, &p->err) < 0)
+		p->catalogue = NULL;
+	xs->places[xs->nplaces] = p;
+	xs->last = xs->nplaces++;
+	return p;
+}
+
+/* What the catalogue of its folder says of a shard: 1, 0: nothing, or there is none. One that cannot be read, or
+ * says of another size, is an error. */
+static int catalogue_ask(struct ps_indexes *xs, const char *shard, uint64_t nbytes,
+        const struct ps_catalogue_entry **ret_entry, struct ps_load_error *err)
+{
+	const char *slash = strrchr(shard, '/');
+	size_t len = slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0;
+	const struct ps_catalogue_entry *e;
+	struct place *p = NULL;
+
+	PS_LOCK_SCOPE(&xs->places_lock);
+	for (size_t i = 0; i < xs->nplaces && !p; i++) {
+		struct place *at = xs->places[(xs->last + i) % xs->nplaces];
+
+		if (strncmp(at->dir, shard, len) == 0 && !at->dir[len])
+			p = at;
+	}
+	if (!p)
+		p = place_add(xs, shard, len);
+	if (!p)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (!p->catalogue)
+		return p->err.err == ENOENT ? 0 : ps_load_error_set(err, p->err.err, "%s", p->err.text);
+	e = ps_catalogue_match(p->catalogue, slash ? slash + 1 : shard, nbytes);
+	if (!e)
+		return 0;
+	if (e->nbytes != nbytes && e->plain_nbytes != nbytes)
+		return ps_load_error_set(err, ESTALE,
+		        "%s: has %ju bytes, but its catalogue %s says %ju: the shard was changed since; fetch or make the "
+		        "catalogue again (penstock-loader index --catalogue)",
+		        shard, (uintmax_t)nbytes, p->catalogue->path, (uintmax_t)e->nbytes);
+	*ret_entry = e;
+	return 1;
+}
+
+/* An index beside the shard must be of the version that the catalogue is of. */
+static int beside_open(
+        struct ps_indexes *xs, const char *shard, uint64_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	const struct ps_catalogue_entry *e;
+	const struct ps_index_binding *b;
+	struct ps_index *index;
+	int asked = catalogue_ask(xs, shard, nbytes, &e, err), r;
+
+	if (asked < 0)
+		return asked;
+	r = ps_index_open(shard, NULL, &index, err);
+	if (r < 0)
+		return r;
+	b = ps_index_binding(index);
+	if (asked > 0 &&
+	        (ps_index_samples(index) != e->samples ||
+	                (ps_index_sha256_known(b->sha256) && ps_index_sha256_known(e->sha256) &&
+	                        memcmp(b->sha256, e->sha256, PS_INDEX_SHA256) != 0))) {
+		r = ps_load_error_set(err, ESTALE,
+		        "%s: of another version of the shard than " PS_CATALOGUE_NAME
+		        " beside it; fetch both again, or make them again with penstock-loader index --catalogue",
+		        ps_index_path_of(index));
+		ps_index_close(index);
+		return r;
+	}
+	*ret_index = index;
+	return 0;
+}
+
+static bool is_windows(const struct ps_indexes *xs, const char *shard)
+{
+	return ps_shard_kind_of(xs->source, &xs->windows, shard) == PS_SHARD_KIND_TOKENS && xs->windows.nbytes > 0 &&
+	       !ps_shard_is_compressed(shard);
+}
+
+static int source_check(const struct ps_indexes *xs, const char *shard, bool of_lines, struct ps_load_error *err)
+{
+	bool lines = ps_shard_kind_of(xs->source, &xs->windows, shard) == PS_SHARD_KIND_LINES;
+
+	if (lines == of_lines)
+		return 0;
+	return ps_load_error_set(
+	        err, ESTALE, "%s: its index is of %s", shard, lines ? "a tar, not of lines" : "lines, not of a tar");
+}
+
+static int shard_open(
+        struct ps_indexes *xs, const char *shard, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	ps_autofree char *path = NULL;
+	struct ps_load_error why = {0};
+	struct ps_index_version now;
+	struct ps_index *index;
+	int r;
+
+	if (is_windows(xs, shard))
+		return ps_index_open_windows(shard, &xs->windows, ret_index, err);
+	r = ps_index_version_read(shard, &now, err);
+	if (r < 0)
+		return r;
+	path = xs->dir ? folder_path(xs, shard, now.nbytes, &why) : NULL;
+	if (path)
+		r = ps_index_open_file(path, shard, now.nbytes, &index, err);
+	else if (xs->dir && why.err != ENOENT)
+		return ps_load_error_set(err, why.err, "%s", why.text);
+	else
+		r = beside_open(xs, shard, now.nbytes, &index, err);
+	if (r == -ENOENT && xs->dir && !path)
+		return ps_load_error_set(err, ENOENT, "%s", why.text);
+	if (r < 0)
+		return r;
+	r = source_check(xs, shard, ps_index_is_of_lines(index), err);
+	if (r < 0)
+		ps_index_close(index);
+	else
+		*ret_index = index;
+	return r;
+}
+
+int ps_indexes_get(
+        struct ps_indexes *xs, uint32_t shard, struct ps_index **ret_index, struct ps_load_error *err)
+{
+	struct entry *e, *mine;
+	int r;
+
+	pthread_mutex_lock(&xs->lock);
+	e = entry_use(xs, shard);
+	pthread_mutex_unlock(&xs->lock);
+	if (e) {
+		*ret_index = e->index;
+		return 0;
+	}
+	mine = calloc(1, sizeof(*mine));
+	if (!mine)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	r = shard_open(xs, xs->shards[shard], &mine->index, err);
+	if (r < 0) {
+		free(mine);
+		return r;
+	}
+	mine->shard = shard;
+	mine->users = 1;
+	pthread_mutex_lock(&xs->lock);
+	e = entry_use(xs, shard); /* another thread may have been faster */
+	if (!e) {
+		mine->next = xs->open;
+		xs->open = mine;
+	}
+	*ret_index = e ? e->index : mine->index;
+	if (xs->counts[shard] == 0)
+		xs->counts[shard] = ps_index_samples(*ret_index) + 1;
+	pthread_mutex_unlock(&xs->lock);
+	if (e)
+		entry_free(mine);
+	return 0;
+}
+
+void ps_indexes_put(struct ps_indexes *xs, struct ps_index *index)
+{
+	struct entry *surplus;
+
+	pthread_mutex_lock(&xs->lock);
+	for (struct entry *e = xs->open; e; e = e->next)
+		if (e->index == index)
+			xs->nidle += --e->users == 0;
+	surplus = surplus_unlink(xs);
+	pthread_mutex_unlock(&xs->lock);
+	entry_free(surplus);
+}
+
+/* A count without an index: the catalogue's. 1, 0: ask the index. */
+static int count_ask(struct ps_indexes *xs, const char *shard, uint64_t *ret_count, struct ps_load_error *err)
+{
+	const struct ps_catalogue_entry *e;
+	ps_autofree char *path = NULL;
+	struct ps_load_error why = {0};
+	struct ps_index_version now;
+	int r;
+
+	if (is_windows(xs, shard))
+		return 0;
+	r = ps_index_version_read(shard, &now, err);
+	if (r < 0)
+		return r;
+	path = xs->dir ? folder_path(xs, shard, now.nbytes, &why) : NULL;
+	if (path || (xs->dir && why.err != ENOENT))
+		return 0; /* what was put there comes first */
+	r = catalogue_ask(xs, shard, now.nbytes, &e, err);
+	if (r == 1) {
+		r = source_check(xs, shard, e->lines, err);
+		if (r < 0)
+			return r;
+		*ret_count = e->samples;
+		return 1;
+	}
+	return r;
+}
+
+int ps_indexes_count(struct ps_indexes *xs, uint32_t shard, uint64_t *ret_count, struct ps_load_error *err)
+{
+	struct ps_index *x;
+	uint64_t known;
+	int r;
+
+	pthread_mutex_lock(&xs->lock);
+	known = xs->counts[shard];
+	pthread_mutex_unlock(&xs->lock);
+	if (known > 0) {
+		*ret_count = known - 1;
+		return 0;
+	}
+	r = count_ask(xs, xs->shards[shard], &known, err);
+	if (r == 0) {
+		r = ps_indexes_get(xs, shard, &x, err);
+		if (r == 0)
+			ps_indexes_put(xs, x);
+	} else if (r > 0) {
+		pthread_mutex_lock(&xs->lock);
+		if (xs->counts[shard] == 0)
+			xs->counts[shard] = known + 1;
+		pthread_mutex_unlock(&xs->lock);
+	}
+	return r < 0 ? r : ps_indexes_count(xs, shard, ret_count, err); /* now it is known */
+}

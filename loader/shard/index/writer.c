@@ -1,0 +1,720 @@
+#include "config.h"
+
+#include "shard/index/index.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/number.h"
+#include "shard/index/format.h"
+
+/* -- Columns --------------------------------------------------------------------------------------------- */
+
+/* A column while it is written. */
+struct ps_index_column_writer {
+	char *name, *from;
+	uint64_t count;           /* samples */
+	struct ps_buf values;     /* a struct value each */
+	struct ps_buf texts;      /* of text values */
+	bool has_float, has_text; /* some value is one */
+};
+
+/* A sample's value until the type of the column is known. */
+struct value {
+	uint8_t type; /* enum ps_column_type; 0: missing */
+	uint8_t text_len;
+	union {
+		int64_t integer;
+		double number;
+		uint64_t text_at;
+	};
+};
+
+static void ps_index_column_fini(struct ps_index_column_writer *c)
+{
+	free(c->name);
+	free(c->from);
+	ps_buf_fini(&c->values);
+	ps_buf_fini(&c->texts);
+}
+
+static int ps_index_column_init(struct ps_index_column_writer *c, const char *name, const char *from)
+{
+	*c = (struct ps_index_column_writer){0};
+	if (strlen(name) > PS_INDEX_MAX_TEXT)
+		return -ENAMETOOLONG;
+	c->name = strdup(name);
+	c->from = strdup(from);
+	if (c->name && c->from)
+		return 0;
+	ps_index_column_fini(c);
+	return -ENOMEM;
+}
+
+/* One more sample, whose value is missing until it is set. */
+static int ps_index_column_extend(struct ps_index_column_writer *c)
+{
+	c->count++;
+	return ps_buf_add_zeros(&c->values, sizeof(struct value));
+}
+
+static struct value *value_at(struct ps_index_column_writer *c, uint64_t i)
+{
+	return (struct value *)(void *)c->values.p + i;
+}
+
+static int ps_index_column_set(struct ps_index_column_writer *c, const struct ps_column_value *in)
+{
+	struct value *v = value_at(c, c->count - 1);
+
+	v->type = (uint8_t)in->type;
+	switch (in->type) {
+	case PS_COLUMN_INT:
+		v->integer = in->integer;
+		return 0;
+	case PS_COLUMN_FLOAT:
+		v->number = in->number;
+		c->has_float = true;
+		return 0;
+	case PS_COLUMN_TEXT:
+		if (in->text_len > PS_INDEX_MAX_TEXT) {
+			v->type = 0;
+			return 0;
+		}
+		v->text_at = c->texts.n;
+		v->text_len = (uint8_t)in->text_len;
+		c->has_text = true;
+		return ps_buf_add(&c->texts, in->text, in->text_len);
+	}
+	return -EINVAL;
+}
+
+static double number_of(const struct value *v)
+{
+	return v->type == PS_COLUMN_INT ? (double)v->integer : v->number;
+}
+
+static unsigned width_find(struct ps_index_column_writer *c)
+{
+	unsigned width = c->has_float ? 4 : 1;
+
+	for (uint64_t i = 0; i < c->count; i++) {
+		const struct value *v = value_at(c, i);
+
+		if (v->type == 0)
+			continue;
+		if (c->has_float) {
+			double d = number_of(v);
+
+			width = isnan(d) || (double)(float)d == d ? width : 8;
+			continue;
+		}
+		while (width < 8 && (v->integer < -(INT64_C(1) << (8 * width - 1)) ||
+		                            v->integer >= INT64_C(1) << (8 * width - 1)))
+			width *= 2;
+	}
+	return width;
+}
+
+static int column_head_write(struct ps_index_column_writer *c, struct ps_buf *out)
+{
+	size_t bits = ps_index_pad8((size_t)(c->count / 8 + (c->count % 8 > 0)));
+	uint8_t len = (uint8_t)strlen(c->name);
+	size_t at;
+	int r = ps_buf_add(out, &len, 1);
+
+	if (r == 0)
+		r = ps_buf_add(out, c->name, len);
+	if (r == 0)
+		r = ps_buf_add_zeros(out, ps_index_pad8(out->n) - out->n);
+	at = out->n;
+	if (r == 0)
+		r = ps_buf_add_zeros(out, bits);
+	for (uint64_t i = 0; i < c->count && r == 0; i++)
+		if (value_at(c, i)->type != 0)
+			out->p[at + i / 8] |= (uint8_t)(1u << (i % 8));
+	return r;
+}
+
+static int numbers_write(struct ps_index_column_writer *c, unsigned width, struct ps_buf *out)
+{
+	int r = 0;
+
+	for (uint64_t i = 0; i < c->count && r == 0; i++) {
+		const struct value *v = value_at(c, i);
+		uint8_t bytes[8] = {0};
+
+		if (v->type != 0 && c->has_float) {
+			double d = number_of(v);
+			float f = (float)d;
+			uint64_t u64;
+			uint32_t u32;
+
+			memcpy(&u64, &d, sizeof(u64));
+			memcpy(&u32, &f, sizeof(u32));
+			if (width == 4)
+				ps_put_u32(bytes, u32);
+			else
+				ps_put_u64(bytes, u64);
+		} else if (v->type != 0) {
+			ps_put_u64(bytes, (uint64_t)v->integer); /* its low bytes come first */
+		}
+		r = ps_buf_add(out, bytes, width);
+	}
+	return r;
+}
+
+/* Numbers among texts are written as texts. */
+static size_t text_of(struct ps_index_column_writer *c, const struct value *v, char text[static 256])
+{
+	switch (v->type) {
+	case PS_COLUMN_INT:
+		return (size_t)snprintf(text, 256, "%jd", (intmax_t)v->integer);
+	case PS_COLUMN_FLOAT:
+		return (size_t)snprintf(text, 256, "%.17g", v->number);
+	case PS_COLUMN_TEXT:
+		memcpy(text, c->texts.p + v->text_at, v->text_len);
+		return v->text_len;
+	default:
+		return 0;
+	}
+}
+
+static int texts_write(struct ps_index_column_writer *c, struct ps_buf *out)
+{
+	size_t marks = out->n, begin;
+	int r = ps_buf_add_zeros(out, (size_t)ps_index_nmarks(c->count) * 8);
+
+	begin = out->n;
+	for (uint64_t i = 0; i < c->count && r == 0; i++) {
+		char text[256];
+		uint8_t head[10];
+		size_t len = text_of(c, value_at(c, i), text);
+
+		if (i % PS_INDEX_MARK == 0)
+			ps_put_u64(out->p + marks + i / PS_INDEX_MARK * 8, out->n - begin);
+		r = ps_buf_add(out, head, ps_put_varint(head, len));
+		if (r == 0)
+			r = ps_buf_add(out, text, len);
+	}
+	return r;
+}
+
+/* Its section and the section's detail. */
+static int ps_index_column_finish(struct ps_index_column_writer *c, struct ps_buf *ret_bytes, uint32_t *ret_detail)
+{
+	unsigned width = c->has_text ? 0 : width_find(c);
+	int r = column_head_write(c, ret_bytes);
+
+	if (r < 0)
+		return r;
+	*ret_detail = (c->has_text           ? PS_COLUMN_TEXT
+	                      : c->has_float ? PS_COLUMN_FLOAT
+	                                     : PS_COLUMN_INT) |
+	              width << 8;
+	return c->has_text ? texts_write(c, ret_bytes) : numbers_write(c, width, ret_bytes);
+}
+
+/* -- Indexes --------------------------------------------------------------------------------------------- */
+
+/* Bytes a sample on average, before samples lose their members. */
+#define SAMPLE_NBYTES 15.5
+
+/* A shape as it stands in the file. */
+struct shape {
+	size_t at, n; /* in shape_bytes */
+	uint64_t sum;
+};
+
+struct ps_index_writer {
+	uint64_t count, bad;
+	uint32_t flags;
+	uint64_t first;
+	uint8_t sha256[PS_INDEX_SHA256];
+	uint64_t end; /* of the last sample */
+	struct ps_buf marks, samples, key_marks, keys, shape_bytes;
+	struct shape *shapes;
+	uint32_t nshapes;
+	uint32_t last_shape; /* most samples look like the one before */
+	struct ps_index_column_writer columns[PS_INDEX_MAX_COLUMNS];
+	uint32_t ncolumns;
+	int failed;
+};
+
+struct ps_index_writer *ps_index_writer_new(void)
+{
+	struct ps_index_writer *w = calloc(1, sizeof(*w));
+
+	if (w)
+		w->shapes = calloc(PS_INDEX_MAX_SHAPES, sizeof(*w->shapes));
+	if (!w || !w->shapes) {
+		free(w);
+		return NULL;
+	}
+	return w;
+}
+
+void ps_index_writer_free(struct ps_index_writer *w)
+{
+	if (!w)
+		return;
+	for (uint32_t i = 0; i < w->ncolumns; i++)
+		ps_index_column_fini(&w->columns[i]);
+	ps_buf_fini(&w->marks);
+	ps_buf_fini(&w->samples);
+	ps_buf_fini(&w->key_marks);
+	ps_buf_fini(&w->keys);
+	ps_buf_fini(&w->shape_bytes);
+	free(w->shapes);
+	free(w);
+}
+
+void ps_index_writer_flag(struct ps_index_writer *w, uint32_t flags)
+{
+	w->flags |= flags;
+}
+
+void ps_index_writer_first(struct ps_index_writer *w, uint64_t first)
+{
+	w->first = first;
+}
+
+void ps_index_writer_sha256(struct ps_index_writer *w, const uint8_t sha256[static PS_INDEX_SHA256])
+{
+	memcpy(w->sha256, sha256, PS_INDEX_SHA256);
+}
+
+static uint64_t unit_of(const struct ps_index_writer *w)
+{
+	return w->flags & PS_INDEX_FLAG_LINES ? 1 : 512;
+}
+
+/* -- Shapes -------------------------------------------------------------------------------------------- */
+
+#define MAX_SHAPE_NBYTES 4096
+
+/* The shape of a sample, as bytes; 0: it cannot be told as one. Sets where the sample ends. */
+static size_t shape_make(const struct ps_index_writer *w, uint64_t offset,
+        const struct ps_index_member *members, uint32_t n, uint8_t p[static MAX_SHAPE_NBYTES],
+        uint64_t *ret_end)
+{
+	uint64_t unit = unit_of(w), at = offset;
+	size_t len = ps_put_varint(p, n);
+	bool fits = n > 0 && n <= PS_INDEX_MAX_MEMBERS;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct ps_index_member *m = &members[i];
+		size_t suffix = strlen(m->suffix);
+
+		fits = fits && m->offset >= at && (m->offset - at) % unit == 0 && suffix < MAX_SHAPE_NBYTES &&
+		       len + suffix + 24 <= MAX_SHAPE_NBYTES;
+		if (fits) {
+			len += ps_put_varint(p + len, (m->offset - at) / unit);
+			len += ps_put_varint(p + len, suffix);
+			memcpy(p + len, m->suffix, suffix + 1);
+			len += suffix + 1;
+		}
+		at = m->offset + (m->size + unit - 1) / unit * unit;
+	}
+	*ret_end = PS_MAX(at, offset);
+	return fits ? len : 0;
+}
+
+static bool shape_is(const struct ps_index_writer *w, uint32_t i, const uint8_t *p, size_t n, uint64_t sum)
+{
+	const struct shape *s = &w->shapes[i];
+
+	return s->sum == sum && s->n == n && memcmp(w->shape_bytes.p + s->at, p, n) == 0;
+}
+
+/* The number of a shape from 1 on, a new one if it was not seen yet; 0: there is no room for more. */
+static int shape_number(struct ps_index_writer *w, const uint8_t *p, size_t n, uint32_t *ret_number)
+{
+	uint64_t sum = ps_index_sum(0, p, n);
+	uint32_t i = w->last_shape;
+	int r;
+
+	if (i >= w->nshapes || !shape_is(w, i, p, n, sum))
+		for (i = 0; i < w->nshapes && !shape_is(w, i, p, n, sum);)
+			i++;
+	if (i == PS_INDEX_MAX_SHAPES) {
+		*ret_number = 0;
+		return 0;
+	}
+	if (i == w->nshapes) {
+		w->shapes[i] = (struct shape){.at = w->shape_bytes.n, .n = n, .sum = sum};
+		r = ps_buf_add(&w->shape_bytes, p, n);
+		if (r < 0)
+			return r;
+		w->nshapes++;
+	}
+	w->last_shape = i;
+	*ret_number = i + 1;
+	return 0;
+}
+
+/* -- Samples ------------------------------------------------------------------------------------------- */
+
+static int marks_add(struct ps_index_writer *w)
+{
+	uint8_t mark[16];
+	int r;
+
+	if (w->count % PS_INDEX_MARK != 0)
+		return 0;
+	ps_put_u64(mark, w->end);
+	ps_put_u64(mark + 8, w->samples.n);
+	r = ps_buf_add(&w->marks, mark, 16);
+	ps_put_u64(mark, w->keys.n);
+	return r < 0 ? r : ps_buf_add(&w->key_marks, mark, 8);
+}
+
+static int sample_add(struct ps_index_writer *w, uint64_t offset, bool bad,
+        const struct ps_index_member *members, uint32_t n)
+{
+	uint8_t shape[MAX_SHAPE_NBYTES], line[32 + 10 * PS_INDEX_MAX_MEMBERS];
+	uint64_t unit = unit_of(w), end, gap = (offset - w->end) / unit;
+	size_t shape_n = shape_make(w, offset, members, n, shape, &end), len;
+	uint32_t number = 0;
+	int r;
+
+	if (shape_n > 0 && !bad) {
+		r = shape_number(w, shape, shape_n, &number);
+		if (r < 0)
+			return r;
+	}
+	for (;;) {
+		len = ps_put_varint(line, (uint64_t)number << 2 | (bad ? 2 : 0) | (gap > 0));
+		if (gap > 0)
+			len += ps_put_varint(line + len, gap);
+		if (number == 0) {
+			len += ps_put_varint(line + len, (end - offset) / unit);
+			end = offset + (end - offset) / unit * unit;
+			break;
+		}
+		for (uint32_t i = 0; i < n; i++)
+			len += ps_put_varint(line + len, members[i].size);
+		if ((double)(w->samples.n + len) <= SAMPLE_NBYTES * (double)(w->count + 1))
+			break;
+		number = 0;
+	}
+	w->end = end + (unit == 1 && number > 0);
+	return ps_buf_add(&w->samples, line, len);
+}
+
+static int text_add(struct ps_buf *out, const char *text, size_t len)
+{
+	uint8_t head[10];
+	int r = ps_buf_add(out, head, ps_put_varint(head, len));
+
+	return r < 0 ? r : ps_buf_add(out, text, len);
+}
+
+int ps_index_writer_add(struct ps_index_writer *w, uint64_t offset, bool bad, const char *key, size_t key_len,
+        const struct ps_index_member *members, uint32_t n)
+{
+	if (w->failed)
+		return w->failed;
+	if (offset < w->end || (offset - w->end) % unit_of(w) != 0) {
+		if (!bad)
+			return w->failed = -EINVAL;
+		offset = w->end; /* of a hole only the place in the order counts */
+	}
+	w->failed = marks_add(w);
+	if (w->failed == 0)
+		w->failed = sample_add(w, offset, bad, members, n);
+	if (w->failed == 0)
+		w->failed = text_add(&w->keys, key, key_len);
+	w->count++;
+	w->bad += bad;
+	for (uint32_t i = 0; i < w->ncolumns && w->failed == 0; i++)
+		w->failed = ps_index_column_extend(&w->columns[i]);
+	return w->failed;
+}
+
+int ps_index_writer_column(struct ps_index_writer *w, const char *name, const char *from)
+{
+	int r;
+
+	assert(w->count == 0);
+	if (w->ncolumns == PS_INDEX_MAX_COLUMNS)
+		return -E2BIG;
+	r = ps_index_column_init(&w->columns[w->ncolumns], name, from);
+	return r < 0 ? r : (int)w->ncolumns++;
+}
+
+int ps_index_writer_value(struct ps_index_writer *w, int column, const struct ps_column_value *value)
+{
+	if (!w->failed && !value->missing)
+		w->failed = ps_index_column_set(&w->columns[column], value);
+	return w->failed;
+}
+
+/* -- The file ------------------------------------------------------------------------------------------ */
+
+struct file {
+	struct ps_buf out, table;
+};
+
+/* A section of up to two pieces. */
+static int section_add(
+        struct file *f, uint32_t kind, uint32_t detail, const struct ps_buf *a, const struct ps_buf *b)
+{
+	static const uint8_t zeros[8];
+	uint8_t entry[PS_INDEX_SECTION];
+	size_t at = f->out.n, n = a->n + (b ? b->n : 0);
+	int r = ps_buf_add(&f->out, a->p, a->n);
+
+	if (r == 0 && b)
+		r = ps_buf_add(&f->out, b->p, b->n);
+	if (r < 0)
+		return r;
+	ps_put_u32(entry, kind);
+	ps_put_u32(entry + 4, detail);
+	ps_put_u64(entry + 8, at);
+	ps_put_u64(entry + 16, n);
+	ps_put_u64(entry + 24, ps_index_sum(0, f->out.p + at, n));
+	r = ps_buf_add(&f->out, zeros, ps_index_pad8(n) - n);
+	return r < 0 ? r : ps_buf_add(&f->table, entry, sizeof(entry));
+}
+
+static int sources_write(struct ps_index_writer *w, struct file *f)
+{
+	struct ps_buf bytes = {0};
+	int r = 0;
+
+	for (uint32_t i = 0; i < w->ncolumns && r == 0; i++)
+		r = text_add(&bytes, w->columns[i].from, strlen(w->columns[i].from));
+	if (r == 0)
+		r = section_add(f, PS_INDEX_SOURCES, 0, &bytes, NULL);
+	ps_buf_fini(&bytes);
+	return r;
+}
+
+static int sections_write(struct ps_index_writer *w, struct file *f)
+{
+	uint8_t head[10];
+	struct ps_buf nshapes = {.p = head, .n = ps_put_varint(head, w->nshapes)};
+	int r = section_add(f, PS_INDEX_SHAPES, 0, &nshapes, &w->shape_bytes);
+
+	if (r == 0)
+		r = section_add(f, PS_INDEX_SAMPLES, 0, &w->marks, &w->samples);
+	if (r == 0)
+		r = section_add(f, PS_INDEX_KEYS, 0, &w->key_marks, &w->keys);
+	for (uint32_t i = 0; i < w->ncolumns && r == 0; i++) {
+		struct ps_buf bytes = {0};
+		uint32_t detail;
+
+		r = ps_index_column_finish(&w->columns[i], &bytes, &detail);
+		if (r == 0)
+			r = section_add(f, PS_INDEX_COLUMN, detail, &bytes, NULL);
+		ps_buf_fini(&bytes);
+	}
+	return r == 0 && w->ncolumns > 0 ? sources_write(w, f) : r;
+}
+
+static void head_write(const struct ps_index_writer *w, uint64_t nbytes, uint64_t plain, struct file *f)
+{
+	uint8_t *h = f->out.p;
+
+	memcpy(h, PS_INDEX_MAGIC, 8);
+	ps_put_u64(h + PS_INDEX_AT_SIZE, nbytes);
+	ps_put_u64(h + PS_INDEX_AT_PLAIN, plain);
+	ps_put_u64(h + PS_INDEX_AT_COUNT, w->count);
+	ps_put_u64(h + PS_INDEX_AT_BAD, w->bad);
+	ps_put_u32(h + PS_INDEX_AT_FLAGS, w->flags);
+	ps_put_u16(h + PS_INDEX_AT_NSECTIONS, (uint16_t)(f->table.n / PS_INDEX_SECTION));
+	ps_put_u64(h + PS_INDEX_AT_FIRST, w->first);
+	memcpy(h + PS_INDEX_AT_SHA256, w->sha256, PS_INDEX_SHA256);
+	memcpy(h + PS_INDEX_HEAD, f->table.p, f->table.n);
+	ps_put_u64(h + PS_INDEX_AT_SUM, ps_index_head_sum(h, f->table.n / PS_INDEX_SECTION));
+}
+
+uint64_t ps_index_writer_plain(const struct ps_index_writer *w, uint64_t nbytes, uint64_t read)
+{
+	return w->flags & PS_INDEX_FLAG_COMPRESSED ? read : nbytes;
+}
+
+int ps_index_writer_finish(struct ps_index_writer *w, uint64_t nbytes, uint64_t read, uint8_t **ret_data,
+        size_t *ret_nbytes, struct ps_load_error *err)
+{
+	size_t head = PS_INDEX_HEAD + (3u + (w->ncolumns > 0) + w->ncolumns) * PS_INDEX_SECTION;
+	struct file f = {0};
+	int r = w->failed ? w->failed : ps_buf_add_zeros(&f.out, head);
+
+	if (r == 0)
+		r = sections_write(w, &f);
+	if (r == 0) {
+		head_write(w, nbytes, ps_index_writer_plain(w, nbytes, read), &f);
+		*ret_nbytes = f.out.n;
+		*ret_data = ps_steal_ptr(&f.out.p);
+	}
+	ps_buf_fini(&f.out);
+	ps_buf_fini(&f.table);
+	if (r == -ENOMEM)
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r < 0)
+		return ps_load_error_set(err, -r, "its samples cannot be indexed: %s", strerror(-r));
+	return 0;
+}
+
+int ps_index_writer_save(struct ps_index_writer *w, const char *shard, const char *dir,
+        const struct ps_index_version *v, uint64_t read, struct ps_load_error *err)
+{
+	ps_autofree char *path = ps_index_path(shard, dir, v->nbytes, w->first, err);
+	ps_autofree uint8_t *data = NULL;
+	struct ps_index_version now;
+	size_t nbytes = 0;
+	int r = path ? ps_index_version_read(shard, &now, err) : -ENOMEM;
+
+	if (r == 0 && !ps_index_version_same(&now, v))
+		r = ps_load_error_set(err, EAGAIN, "%s: was changed while it was read; try again", shard);
+	if (r == 0)
+		r = ps_index_writer_finish(w, v->nbytes, read, &data, &nbytes, err);
+	if (r == 0)
+		r = ps_index_file_write(path, v->mode, data, nbytes, err);
+	return r;
+}
+
+/* -- Declarations -------------------------------------------------------------------------------------- */
+
+int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, struct ps_load_error *err)
+{
+	const char *eq = strchr(text, '='), *from = eq ? eq + 1 : text;
+	const char *colon = strchr(from, ':');
+	size_t name_len = eq ? (size_t)(eq - text) : strlen(text);
+	size_t suffix_len = colon ? (size_t)(colon - from) : strlen(from);
+	struct ps_column_spec s = {0};
+
+	if (name_len == 0 || name_len > PS_INDEX_MAX_TEXT || suffix_len == 0 || (colon && !colon[1]))
+		return ps_load_error_set(err, EINVAL,
+		        "column \"%.100s\": must be NAME=SUFFIX or NAME=SUFFIX:PATH, as label=cls or "
+		        "h=json:height",
+		        text);
+	s.name = strndup(text, name_len);
+	s.suffix = strndup(from, suffix_len);
+	s.from = strdup(from);
+	/* one more zero behind the last step */
+	s.path = colon ? calloc(1, strlen(colon + 1) + 2) : NULL;
+	if (!s.name || !s.suffix || !s.from || (colon && !s.path)) {
+		ps_column_spec_fini(&s);
+		return ps_load_error_set(err, ENOMEM, "out of memory");
+	}
+	for (size_t i = 0; i < suffix_len; i++)
+		if (s.suffix[i] >= 'A' && s.suffix[i] <= 'Z')
+			s.suffix[i] = s.from[i] = (char)(s.suffix[i] - 'A' + 'a');
+	for (size_t i = 0; colon && colon[1 + i]; i++)
+		s.path[i] = (char)(colon[1 + i] == '.' ? 0 : colon[1 + i]);
+	*ret_spec = s;
+	return 0;
+}
+
+void ps_column_spec_fini(struct ps_column_spec *s)
+{
+	free(s->name);
+	free(s->suffix);
+	free(s->from);
+	free(s->path);
+	*s = (struct ps_column_spec){0};
+}
+
+/* A text as it is in a member: a number if it reads as one to its end. */
+static int text_value(const uint8_t *data, size_t n, struct ps_buf *scratch, struct ps_column_value *v)
+{
+	const char *text;
+	char *end;
+	int r;
+
+	while (n > 0 && isspace(data[n - 1]))
+		n--;
+	while (n > 0 && isspace(*data)) {
+		data++;
+		n--;
+	}
+	if (n == 0 || n > PS_INDEX_MAX_TEXT || memchr(data, 0, n))
+		return 0;
+	scratch->n = 0;
+	r = ps_buf_add(scratch, data, n);
+	if (r == 0)
+		r = ps_buf_add(scratch, "", 1);
+	if (r < 0)
+		return r;
+	text = (const char *)scratch->p;
+	v->missing = false;
+	errno = 0;
+	v->integer = strtoll(text, &end, 10);
+	if (*end == 0 && errno == 0) {
+		v->type = PS_COLUMN_INT;
+		return 0;
+	}
+	if (strspn(text, "+-.0123456789eE") == n) { /* not nan, inf, hexadecimal: these are words here */
+		struct ps_number number;
+
+		if (!ps_number_float((const uint8_t *)text, n, &number)) {
+			v->number = number.value;
+			v->type = PS_COLUMN_FLOAT;
+			return 0;
+		}
+	}
+	v->type = PS_COLUMN_TEXT;
+	v->text = text;
+	v->text_len = n;
+	return 0;
+}
+
+static int json_take(const json_t *j, struct ps_buf *scratch, struct ps_column_value *v)
+{
+	v->missing = false;
+	switch (json_typeof(j)) {
+	case JSON_INTEGER:
+		v->type = PS_COLUMN_INT;
+		v->integer = json_integer_value(j);
+		return 0;
+	case JSON_TRUE:
+	case JSON_FALSE:
+		v->type = PS_COLUMN_INT;
+		v->integer = json_is_true(j);
+		return 0;
+	case JSON_REAL:
+		v->type = PS_COLUMN_FLOAT;
+		v->number = json_real_value(j);
+		return 0;
+	case JSON_STRING:
+		v->type = PS_COLUMN_TEXT;
+		v->text_len = json_string_length(j);
+		scratch->n = 0;
+		if (ps_buf_add(scratch, json_string_value(j), v->text_len) < 0)
+			return -ENOMEM;
+		v->text = (const char *)scratch->p;
+		return 0;
+	default:
+		v->missing = true;
+		return 0;
+	}
+}
+
+int ps_column_spec_value(const struct ps_column_spec *spec, const uint8_t *data, size_t n,
+        struct ps_buf *scratch, struct ps_column_value *v)
+{
+	json_t *root;
+	const json_t *j;
+	int r = 0;
+
+	*v = (struct ps_column_value){.missing = true};
+	if (!spec->path)
+		return text_value(data, n, scratch, v);
+	root = json_loadb((const char *)data, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+	j = root;
+	for (const char *step = spec->path; *step && j; step += strlen(step) + 1)
+		j = json_object_get(j, step);
+	if (j)
+		r = json_take(j, scratch, v);
+	json_decref(root);
+	return r;
+}

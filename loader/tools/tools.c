@@ -1,0 +1,646 @@
+#include "config.h"
+
+#include "tools/tools.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <openssl/evp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/suggest.h"
+#include "base/utf8.h"
+#include "option/option.h"
+#include "shard/index/index.h"
+#include "shard/shard.h"
+
+static const char *command_name; /* of the command that runs; NULL: none yet */
+
+void ps_command_begin(const char *command)
+{
+	command_name = command;
+}
+
+const char *ps_plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+void ps_complain(const char *fmt, ...)
+{
+	char text[2048];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	for (char *p = text; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	fprintf(stderr, "penstock-loader%s%s: %s\n", command_name ? " " : "",
+	        command_name ? command_name : "", text);
+}
+
+static bool word_begins(const char *text, const char *word, size_t len)
+{
+	return strncmp(text, word, len) == 0 && (!text[len] || strchr(" ,;:)", text[len]));
+}
+
+/* "--memory-budget" */
+static void flag_name(const char *option, char ret_name[static 64])
+{
+	snprintf(ret_name, 64, "--%s", option);
+	for (char *p = ret_name; *p; p++)
+		*p = *p == '_' ? '-' : *p;
+}
+
+/* The flag of an option of the library that stands at the beginning of `text` as a word; NULL: none does. */
+static const char *flag_of(const char *text, size_t *ret_len)
+{
+	static const char *const others[][2] = {{"steps=", "--steps"}, {"end=\"uneven\"", "--end uneven"}};
+	static char flag[64];
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(others); i++) {
+		*ret_len = strlen(others[i][0]);
+		if (word_begins(text, others[i][0], *ret_len))
+			return others[i][1];
+	}
+	for (size_t i = 0; i < ps_n_loader_options; i++) {
+		const struct ps_option *o = &ps_loader_options[i];
+
+		*ret_len = strlen(o->name);
+		/* Names of one word are words of the text. */
+		if (o->flag && strchr(o->name, '_') && word_begins(text, o->name, *ret_len)) {
+			flag_name(o->name, flag);
+			return flag;
+		}
+	}
+	return NULL;
+}
+
+void ps_loader_complain(const char *prefix, const char *text)
+{
+	char out[2048] = "";
+	size_t n = 0, len = 0;
+
+	const char *make = strstr(text, PS_INDEX_AUTO_HINT); /* Python's alone */
+
+	for (const char *p = text; *p && n + 24 < sizeof(out);) {
+		if (p == make)
+			p += strlen(PS_INDEX_AUTO_HINT);
+		const char *flag = p == text || p[-1] == ' ' || p[-1] == '(' ? flag_of(p, &len) : NULL;
+
+		if (flag)
+			n += (size_t)snprintf(out + n, sizeof(out) - n, "%s", flag);
+		else
+			out[n++] = *p;
+		p += flag ? len : 1;
+	}
+	out[n] = 0;
+	ps_complain("%s%s", prefix, out);
+}
+
+/* "--s": several begin so, which getopt_long() takes for none. */
+static bool complain_ambiguous(const char *word, const struct option *longs)
+{
+	char all[512] = "";
+	size_t len = strcspn(word + 2, "="), n = 0;
+	unsigned count = 0;
+
+	for (const struct option *o = longs; o->name && n < sizeof(all); o++) {
+		if (strncmp(o->name, word + 2, len) != 0)
+			continue;
+		n += (size_t)snprintf(all + n, sizeof(all) - n, "%s--%s", count ? ", " : "", o->name);
+		count++;
+	}
+	if (len == 0 || count < 2)
+		return false;
+	ps_complain("option '%.*s' may be %s", (int)len + 2, word, all);
+	return true;
+}
+
+/* word: as it was given; shown: what of it is told. */
+static void complain_unknown(const char *word, const char *shown, int shown_len, const struct option *longs)
+{
+	size_t dashes = strspn(word, "-"), len = strcspn(word, "=");
+	struct ps_guess guess = {.word = word + dashes, .len = len > dashes ? len - dashes : 0};
+
+	for (const struct option *o = longs; o->name; o++)
+		ps_guess_offer(&guess, o->name);
+	if (guess.best)
+		ps_complain("unknown option '%.*s'; did you mean '--%s'?", shown_len, shown, guess.best);
+	else
+		ps_complain("unknown option '%.*s' (see penstock-loader %s --help)", shown_len, shown,
+		        command_name);
+}
+
+/* The option of "--json=x", if it takes no value. */
+static const struct option *flag_of_word(const char *word, const struct option *longs)
+{
+	if (strncmp(word, "--", 2) != 0 || !strchr(word, '='))
+		return NULL;
+	for (const struct option *o = longs; o->name; o++)
+		if (o->has_arg == no_argument && strncmp(o->name, word + 2, strcspn(word + 2, "=")) == 0)
+			return o;
+	return NULL;
+}
+
+/* The line for what getopt_long() just refused with c: '?', or ':' with a short list that begins so. */
+static void option_complain(char **argv, const struct option *longs, int c)
+{
+	const char *last = argv[optind - 1], *cluster = argv[optind];
+	char letter[] = {'-', (char)optopt, 0};
+
+	if (c == ':') {
+		ps_complain("option %s needs a value", last);
+		return;
+	}
+	/* optopt: 0 after a long option that there is not; that of a long one which takes no value; else a
+	 * letter, of a cluster that getopt() may not be through with. */
+	const struct option *flag = optopt ? flag_of_word(last, longs) : NULL;
+	if (flag && flag->val == optopt) {
+		ps_complain("option --%s takes no value", flag->name);
+	} else if (optopt != 0) {
+		if (!cluster || cluster[0] != '-' || !strchr(cluster, optopt))
+			cluster = last;
+		complain_unknown(cluster, letter, 2, longs);
+	} else if (!complain_ambiguous(last, longs)) {
+		complain_unknown(last, last, (int)strcspn(last, "="), longs);
+	}
+}
+
+/* The loader's option that a flag is, or is of the name of. */
+static const struct ps_option *option_of(const struct ps_flag *flag)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s", flag->name);
+	for (char *p = name; *p; p++)
+		*p = *p == '-' ? '_' : *p;
+	return ps_loader_option(name, strlen(name));
+}
+
+static void flag_help(const struct ps_flag *flag)
+{
+	bool whole = flag->text && (flag->arg || flag->kind == PS_FLAG_SET);
+	const struct ps_option *o = whole ? NULL : option_of(flag);
+	char head[128], text[256];
+	size_t n = (size_t)snprintf(head, sizeof(head), "--%s", flag->name);
+
+	if (flag->arg)
+		snprintf(head + n, sizeof(head) - n, " %s", flag->arg);
+	else if (o && *o->flag)
+		snprintf(head + n, sizeof(head) - n, " %s", o->flag);
+	else
+		for (size_t i = 0; o && o->words[i] && n < sizeof(head); i++)
+			n += (size_t)snprintf(head + n, sizeof(head) - n, "%c%s", i > 0 ? '|' : ' ', o->words[i]);
+	if (o && !flag->text)
+		ps_option_help(o, text, sizeof(text));
+	printf("  %-24s %s\n", head, flag->text ? flag->text : text);
+}
+
+static void flags_help(const struct ps_flags *flags)
+{
+	printf("%s\nOptions:\n", flags->usage);
+	for (size_t i = 0; i < flags->n; i++)
+		flag_help(&flags->flags[i]);
+	printf("  %-24s %s\n\n%s", "--help", "print this text", flags->examples);
+}
+
+static void number_put(void *to, size_t nbytes, uint64_t v)
+{
+	uint32_t u = (uint32_t)v;
+
+	memcpy(to, nbytes == sizeof(u) ? (void *)&u : (void *)&v, nbytes);
+}
+
+/* Into the penstock_options at `base`. */
+static bool loader_take(const char *flag, const struct ps_option *o, char *value, void *base)
+{
+	void *to = (char *)base + o->at;
+	uint32_t place;
+	uint64_t v = 0;
+	size_t n = 0;
+
+	if (o->type == PS_OPTION_TEXT) {
+		memcpy(to, &value, sizeof(value));
+		return true;
+	}
+	while (o->words && o->words[n])
+		n++;
+	if (o->words && !ps_arg_choice(flag, value, o->words, n, &place))
+		return false;
+	if (o->words)
+		v = place;
+	else if (o->unit && strcmp(o->unit, "bytes") == 0 ? !ps_arg_bytes(flag, value, &v)
+	         : strstr(o->flag, "|auto") && strcmp(value, "auto") == 0
+	                 ? false
+	                 : !ps_arg_u64(flag, value, (uint64_t)o->least, ps_option_most(o), &v))
+		return false;
+	number_put(to, o->nbytes, v);
+	return true;
+}
+
+static bool flag_take(const struct ps_flags *flags, const struct ps_flag *flag, void *ctx, char *value)
+{
+	void *to = (char *)ctx + flag->at;
+	char name[64];
+	uint64_t v;
+
+	flag_name(flag->name, name);
+	switch (flag->kind) {
+	case PS_FLAG_LOADER:
+		return loader_take(name, option_of(flag), value, (char *)ctx + flags->loader_at);
+	case PS_FLAG_SET:
+		*(bool *)to = true;
+		return true;
+	case PS_FLAG_TEXT:
+		memcpy(to, &value, sizeof(value));
+		return true;
+	case PS_FLAG_U32:
+	case PS_FLAG_U64:
+		if (!ps_arg_u64(name, value, flag->least, flag->most, &v))
+			return false;
+		number_put(to, flag->kind == PS_FLAG_U32 ? sizeof(uint32_t) : sizeof(v), v);
+		return true;
+	case PS_FLAG_BYTES:
+		return ps_arg_bytes(name, value, to);
+	case PS_FLAG_CALL:
+		return flag->take(ctx, value);
+	}
+	return false;
+}
+
+int ps_flags_read(const struct ps_flags *flags, void *ctx, int argc, char **argv)
+{
+	struct option longs[PS_FLAGS_MAX + 2] = {{0}};
+	int c;
+
+	assert(flags->n <= PS_FLAGS_MAX);
+	for (size_t i = 0; i < flags->n; i++)
+		longs[i] = (struct option){.name = flags->flags[i].name,
+		        .has_arg = flags->flags[i].kind == PS_FLAG_SET ? no_argument : required_argument,
+		        .val = UCHAR_MAX + 1 + (int)i};
+	longs[flags->n] = (struct option){.name = "help", .val = 'h'};
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+		if (c == 'h') {
+			flags_help(flags);
+			return PS_EXIT_OK;
+		}
+		if (c <= UCHAR_MAX) {
+			option_complain(argv, longs, c);
+			return PS_EXIT_USAGE;
+		}
+		if (!flag_take(flags, &flags->flags[c - UCHAR_MAX - 1], ctx, optarg))
+			return PS_EXIT_USAGE;
+	}
+	return -1;
+}
+
+int ps_folder_make(const char *path, struct ps_load_error *err)
+{
+	struct stat st;
+
+	if (mkdir(path, 0777) == 0)
+		return 0;
+	if (errno == EEXIST && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+		return ps_load_error_set(err, ENOTDIR, "%s: is not a directory", path);
+	if (errno == EEXIST)
+		return 0;
+	return ps_load_error_set(err, errno, "%s: cannot make this directory: %s%s", path, strerror(errno),
+	        errno == ENOENT ? "; make the one above it first (mkdir -p)" : "");
+}
+
+int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards)
+{
+	struct ps_load_error err = {0};
+
+	for (int i = optind; i < argc; i++) {
+		int r = ps_shard_list_add(shards, argv[i], &err);
+
+		if (r < 0) {
+			ps_complain("%s", err.text);
+			return r == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
+		}
+	}
+	if (shards->n > 0)
+		return PS_EXIT_OK;
+	ps_complain("no shards (see penstock-loader %s --help)", command_name);
+	return PS_EXIT_USAGE;
+}
+
+void ps_plain_print(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		putc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, out);
+}
+
+static bool number_parse(const char *text, char **ret_end, uint64_t *ret_value)
+{
+	if (*text < '0' || *text > '9')
+		return false;
+	errno = 0;
+	*ret_value = strtoull(text, ret_end, 10);
+	return errno == 0;
+}
+
+bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret_value)
+{
+	uint64_t v;
+	char *end;
+
+	if (!number_parse(text, &end, &v) || *end || v < least || v > most) {
+		ps_complain("%s %s: must be a number from %ju to %ju", option, text, (uintmax_t)least,
+		        (uintmax_t)most);
+		return false;
+	}
+	*ret_value = v;
+	return true;
+}
+
+bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value)
+{
+	static const char units[] = "KMGT";
+	uint64_t v;
+	char *end;
+
+	if (number_parse(text, &end, &v)) {
+		const char *unit = *end ? strchr(units, *end) : NULL;
+		unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+
+		if ((unit ? end[1] == 0 : *end == 0) && v <= UINT64_MAX >> shift) {
+			*ret_value = v << shift;
+			return true;
+		}
+	}
+	ps_complain("%s %s: must be a number of bytes, as 64K, 512M or 2G", option, text);
+	return false;
+}
+
+bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n)
+{
+	struct ps_load_error err = {0};
+
+	if (*n == PS_INDEX_MAX_COLUMNS) {
+		ps_complain("more than %d columns", PS_INDEX_MAX_COLUMNS);
+		return false;
+	}
+	if (ps_column_spec_parse(text, &columns[*n], &err) < 0) {
+		ps_complain("%s", err.text);
+		return false;
+	}
+	(*n)++;
+	for (size_t i = 0; i + 1 < *n; i++)
+		if (strcmp(columns[i].name, columns[*n - 1].name) == 0) {
+			ps_complain("--column %s: there is a column of that name already; give each a name of its own",
+			        text);
+			return false;
+		}
+	return true;
+}
+
+bool ps_arg_choice(
+        const char *option, const char *text, const char *const *names, size_t n, uint32_t *ret_place)
+{
+	char all[256] = "";
+	size_t len = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(names[i], text) == 0) {
+			*ret_place = (uint32_t)i;
+			return true;
+		}
+		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? "|" : "", names[i]);
+	}
+	ps_complain("%s %s: must be %s", option, text, all);
+	return false;
+}
+
+void ps_json_print(FILE *out, const char *text)
+{
+	const uint8_t *p = (const uint8_t *)text, *end = p + strlen(text);
+
+	putc('"', out);
+	while (p < end) {
+		size_t n = ps_utf8_len(p, (size_t)(end - p));
+
+		if (*p == '"' || *p == '\\')
+			fprintf(out, "\\%c", *p++);
+		else if (*p < 0x20 || *p == 0x7f)
+			fprintf(out, "\\u%04x", *p++);
+		else if (n == 0)
+			fprintf(out, "\\udc%02x", *p++);
+		else
+			for (; n > 0; n--)
+				putc(*p++, out);
+	}
+	putc('"', out);
+}
+
+/* -- SHA-256 of a shard ---------------------------------------------------------------------------------- */
+
+#define BUF_NBYTES (1UL << 20)
+
+struct ps_digest {
+	EVP_MD_CTX *ctx;
+	bool failed; /* libcrypto had no memory: the digest is zeros, which say that it is not known */
+};
+
+struct ps_digest *ps_digest_new(void)
+{
+	struct ps_digest *d = calloc(1, sizeof(*d));
+
+	if (d)
+		d->ctx = EVP_MD_CTX_new();
+	if (!d || !d->ctx || EVP_DigestInit_ex(d->ctx, EVP_sha256(), NULL) != 1) {
+		ps_digest_free(d);
+		return NULL;
+	}
+	return d;
+}
+
+void ps_digest_add(struct ps_digest *d, const void *p, size_t n)
+{
+	d->failed = d->failed || EVP_DigestUpdate(d->ctx, p, n) != 1;
+}
+
+void ps_digest_finish(struct ps_digest *d, uint8_t ret_sha256[static PS_DIGEST_NBYTES])
+{
+	if (d->failed || EVP_DigestFinal_ex(d->ctx, ret_sha256, NULL) != 1)
+		memset(ret_sha256, 0, PS_DIGEST_NBYTES);
+}
+
+void ps_digest_free(struct ps_digest *d)
+{
+	if (d)
+		EVP_MD_CTX_free(d->ctx);
+	free(d);
+}
+
+int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_load_error *err)
+{
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
+	struct ps_digest *d = ps_digest_new();
+	ssize_t n = -1;
+	int r = 0;
+
+	if (!buf || !d)
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	while (r == 0 && n != 0) {
+		n = fd < 0 ? -1 : read(fd, buf, BUF_NBYTES);
+		if (n < 0 && (fd < 0 || errno != EINTR))
+			r = ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
+		else if (n > 0)
+			ps_digest_add(d, buf, (size_t)n);
+	}
+	if (r == 0)
+		ps_digest_finish(d, ret_sha256);
+	ps_digest_free(d);
+	return r;
+}
+
+/* -- Progress -------------------------------------------------------------------------------------------- */
+
+#define REDRAW_SECONDS 0.2
+
+static double now(void)
+{
+	return (double)ps_clock_mono_ns() / 1e9;
+}
+
+void ps_tool_progress_begin(struct ps_tool_progress *p, const char *what, const char *unit, uint64_t total)
+{
+	*p = (struct ps_tool_progress){.shown = isatty(STDERR_FILENO) == 1,
+	        .what = what,
+	        .unit = unit,
+	        .total = total,
+	        .began = now()};
+	pthread_mutex_init(&p->lock, NULL);
+}
+
+static void draw(const struct ps_tool_progress *p, double t)
+{
+	double seconds = t - p->began;
+	char of[32] = "";
+
+	if (p->total > 0)
+		snprintf(of, sizeof(of), "/%ju", (uintmax_t)p->total);
+	fprintf(stderr, "\r%s: %ju%s %s, %.1f MB, %.0f MB/s\033[K", p->what, (uintmax_t)p->done, of, p->unit,
+	        (double)p->nbytes / 1e6, seconds > 0 ? (double)p->nbytes / 1e6 / seconds : 0);
+}
+
+void ps_tool_progress_add(struct ps_tool_progress *p, uint64_t units, uint64_t nbytes)
+{
+	if (!p->shown)
+		return;
+	PS_LOCK_SCOPE(&p->lock);
+	double t = now();
+	p->done += units;
+	p->nbytes += nbytes;
+	if (t - p->drawn < REDRAW_SECONDS)
+		return;
+	p->drawn = t;
+	draw(p, t);
+}
+
+void ps_tool_progress_wipe(struct ps_tool_progress *p)
+{
+	if (p->shown)
+		fprintf(stderr, "\r\033[K");
+}
+
+void ps_tool_progress_end(struct ps_tool_progress *p)
+{
+	ps_tool_progress_wipe(p);
+	pthread_mutex_destroy(&p->lock);
+}
+
+/* -- Names of shards that are written -------------------------------------------------------------------- */
+
+#define LEVEL_DEFAULT 3
+
+/* Where the number stands: the '%', its width, and what follows. NULL: there is none, or it is none of ours.
+ */
+static const char *number_find(const char *pattern, int *ret_width, const char **ret_rest)
+{
+	const char *percent = strchr(pattern, '%'), *p = percent;
+
+	if (!p)
+		return NULL;
+	p++;
+	*ret_width = 0;
+	if (*p == '0')
+		while (isdigit((unsigned char)*p) && *ret_width < 100)
+			*ret_width = *ret_width * 10 + (*p++ - '0');
+	if (*p != 'd' || *ret_width > 18)
+		return NULL;
+	*ret_rest = p + 1;
+	return percent;
+}
+
+bool ps_out_pattern_check(const char *pattern)
+{
+	const char *rest = "";
+	int width;
+
+	if (number_find(pattern, &width, &rest) && !strchr(rest, '%'))
+		return true;
+	ps_complain("%s: the shards' name needs one number, as in train-%%06d.tar", pattern);
+	return false;
+}
+
+char *ps_out_name(const char *pattern, uint64_t n)
+{
+	const char *rest = "", *percent;
+	int width = 0;
+	char *name;
+
+	percent = number_find(pattern, &width, &rest);
+	if (!percent || asprintf(&name, "%.*s%0*ju%s", (int)(percent - pattern), pattern, width, (uintmax_t)n,
+	                        rest) < 0)
+		return NULL;
+	return name;
+}
+
+bool ps_out_level(const char *pattern, int level, int *ret_level)
+{
+	size_t len = strlen(pattern);
+	bool zst = len > 4 && strcmp(pattern + len - 4, ".zst") == 0;
+
+	if (level > 0 && !zst) {
+		ps_complain("--zstd: then the shards' name must end in .zst, not %s", pattern);
+		return false;
+	}
+	*ret_level = zst && level == 0 ? LEVEL_DEFAULT : level;
+	return true;
+}
+
+int ps_out_prepare(const char *name, bool force, struct ps_load_error *err)
+{
+	const char *slash = strrchr(name, '/');
+
+	if (slash && slash > name) {
+		ps_autofree char *folder = strndup(name, (size_t)(slash - name));
+		int r = folder ? ps_folder_make(folder, err)
+		               : ps_load_error_set(err, ENOMEM, "out of memory");
+
+		if (r < 0)
+			return r;
+	}
+	if (force || access(name, F_OK) != 0)
+		return 0;
+	return ps_load_error_set(err, EEXIST, "%s is there already; --force writes over it", name);
+}

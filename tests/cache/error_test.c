@@ -1,0 +1,81 @@
+/* Errors of both programs: one contract. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+
+static void test_without_an_error_the_code_is_returned(void **state)
+{
+	(void)state;
+	assert_int_equal(ps_error_set(NULL, ENOENT, "x"), -ENOENT);
+	assert_int_equal(ps_error_prefix(NULL, -ENOENT, "x"), -ENOENT);
+	assert_int_equal(ps_load_error_set(NULL, ENOENT, "x"), -ENOENT);
+	assert_int_equal(ps_load_error_prefix(NULL, -ENOENT, "x"), -ENOENT);
+}
+
+static void test_a_prefix_keeps_the_story(void **state)
+{
+	struct ps_error err = {.err = EACCES, .http_status = 403, .retryable = true, .text = "refused"};
+	struct ps_load_error load = {.err = EBADMSG, .text = "not a tar"};
+
+	(void)state;
+	assert_int_equal(ps_error_prefix(&err, -EACCES, "GET %d", 7), -EACCES);
+	assert_string_equal(err.text, "GET 7: refused");
+	assert_true(err.err == EACCES && err.http_status == 403 && err.retryable);
+	assert_int_equal(ps_load_error_prefix(&load, -EBADMSG, "a.tar"), -EBADMSG);
+	assert_string_equal(load.text, "a.tar: not a tar");
+	assert_int_equal(load.err, EBADMSG);
+}
+
+static void test_arguments_may_point_into_the_text(void **state)
+{
+	struct ps_error err = {.err = EIO, .http_status = 500, .text = "one"};
+	struct ps_load_error load = {.err = EIO, .text = "one"};
+
+	(void)state;
+	assert_int_equal(ps_error_set(&err, EINVAL, "%s, two", err.text), -EINVAL);
+	assert_string_equal(err.text, "one, two");
+	assert_true(err.err == EINVAL && err.http_status == 0);
+	assert_int_equal(ps_load_error_set(&load, EINVAL, "%s, two", load.text), -EINVAL);
+	assert_string_equal(load.text, "one, two");
+}
+
+/* "é" is of two bytes: one of them alone is no UTF-8. */
+static void test_long_texts_are_cut_between_characters(void **state)
+{
+	char text[2 * PS_LOAD_ERROR_TEXT_LEN];
+	struct ps_error err = {0};
+	struct ps_load_error load = {0};
+
+	(void)state;
+	for (size_t shift = 0; shift < 2; shift++) {
+		memset(text, 'x', sizeof(text));
+		for (size_t i = shift; i + 2 < sizeof(text); i += 2)
+			memcpy(text + i, "\xc3\xa9", 2);
+		text[sizeof(text) - 1] = '\0';
+		ps_error_set(&err, EINVAL, "%s", text);
+		ps_load_error_set(&load, EINVAL, "%s", text);
+		assert_int_equal(strlen(err.text), PS_ERROR_TEXT_LEN - 2 + (shift == 1));
+		assert_int_equal(strlen(load.text), PS_LOAD_ERROR_TEXT_LEN - 2 + (shift == 1));
+		ps_error_prefix(&err, -EINVAL, "%s", text);
+		assert_int_equal(strlen(err.text), PS_ERROR_TEXT_LEN - 2 + (shift == 1));
+	}
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_without_an_error_the_code_is_returned),
+	        cmocka_unit_test(test_a_prefix_keeps_the_story),
+	        cmocka_unit_test(test_arguments_may_point_into_the_text),
+	        cmocka_unit_test(test_long_texts_are_cut_between_characters),
+	};
+
+	return cmocka_run_group_tests_name("error", tests, NULL, NULL);
+}

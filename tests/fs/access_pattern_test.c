@@ -1,0 +1,125 @@
+/* How files were read predicts how the next one will be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "fuse/access_pattern.h"
+
+#define KIB 1024u
+#define READ_AHEAD (4096 * KIB)
+
+static void direct(struct ps_access_pattern *a, pid_t tid, size_t nbytes, bool mapped, int n)
+{
+	struct ps_handle_reads seen = {.tid = tid};
+
+	while (n-- > 0)
+		ps_access_pattern_direct_read(a, &seen, nbytes, mapped);
+}
+
+static void cached(struct ps_access_pattern *a, pid_t tid, size_t nbytes, size_t read_ahead)
+{
+	struct ps_handle_reads seen = {.tid = tid};
+
+	ps_access_pattern_cached_read(a, &seen, nbytes, read_ahead);
+	ps_access_pattern_cached_read(a, &seen, 1024 * KIB, read_ahead); /* grown since: tells nothing */
+}
+
+static void the_first_file_is_taken_for_one_read_in_large_pieces(void **state)
+{
+	struct ps_access_pattern a = {0};
+
+	(void)state;
+	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_LARGE);
+	assert_int_equal(ps_access_pattern_guess(&a, 0), PS_READS_LARGE);
+}
+
+static void a_glance_at_a_header_tells_nothing(void **state)
+{
+	struct ps_access_pattern a = {0};
+
+	(void)state;
+	direct(&a, 7, 512, false, 7);
+	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_LARGE);
+}
+
+static void direct_reads_tell(void **state)
+{
+	static const struct {
+		size_t nbytes;
+		bool mapped;
+		enum ps_access_pattern_kind kind;
+	} rows[] = {
+	        {512, false, PS_READS_SMALL},
+	        {10 * KIB, false, PS_READS_SMALL},
+	        {64 * KIB, false, PS_READS_LARGE},
+	        {1024 * KIB, false, PS_READS_LARGE},
+	        {1024 * KIB, true, PS_READS_MAPPED},
+	        {4 * KIB, true, PS_READS_MAPPED},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct ps_access_pattern a = {0};
+
+		direct(&a, 7, rows[i].nbytes, rows[i].mapped, 8);
+		assert_int_equal(ps_access_pattern_guess(&a, 7), rows[i].kind);
+		assert_int_equal(ps_access_pattern_guess(&a, 8), rows[i].kind); /* a thread not seen before */
+		assert_int_equal(ps_access_pattern_guess(&a, 0), rows[i].kind);
+	}
+}
+
+static void the_first_read_ahead_of_a_cached_file_tells(void **state)
+{
+	struct ps_access_pattern a = {0};
+
+	(void)state;
+	cached(&a, 7, 64 * KIB, READ_AHEAD); /* for a read of 10 KiB */
+	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_SMALL);
+	cached(&a, 7, 1024 * KIB, READ_AHEAD); /* of 1 MiB */
+	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_LARGE);
+	cached(&a, 7, 32 * KIB, 128 * KIB); /* of 10 KiB, where the read-ahead is the kernel's default */
+	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_SMALL);
+	cached(&a, 7, 128 * KIB, 128 * KIB);
+	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_LARGE);
+}
+
+static void each_thread_has_its_own(void **state)
+{
+	struct ps_access_pattern a = {0};
+
+	(void)state;
+	direct(&a, 7, 512, false, 8);
+	direct(&a, 8, 1024 * KIB, false, 8);
+	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_SMALL);
+	assert_int_equal(ps_access_pattern_guess(&a, 8), PS_READS_LARGE);
+}
+
+static void who_maps_goes_on_mapping(void **state)
+{
+	struct ps_access_pattern a = {0};
+
+	(void)state;
+	direct(&a, 7, 1024 * KIB, true, 8);
+	cached(&a, 7, 1024 * KIB, READ_AHEAD); /* a mapping's read-ahead looks like a large read's */
+	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_MAPPED);
+	cached(&a, 8, 1024 * KIB, READ_AHEAD);
+	assert_int_equal(ps_access_pattern_guess(&a, 8), PS_READS_LARGE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(the_first_file_is_taken_for_one_read_in_large_pieces),
+	        cmocka_unit_test(a_glance_at_a_header_tells_nothing),
+	        cmocka_unit_test(direct_reads_tell),
+	        cmocka_unit_test(the_first_read_ahead_of_a_cached_file_tells),
+	        cmocka_unit_test(each_thread_has_its_own),
+	        cmocka_unit_test(who_maps_goes_on_mapping),
+	};
+
+	return cmocka_run_group_tests_name("access_pattern", tests, NULL, NULL);
+}

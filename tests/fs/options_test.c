@@ -1,0 +1,267 @@
+/* The table of options: what its rows say is true, and the pages say the same. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/strbuf.h"
+#include "cli/conf_file.h"
+#include "options/options.h"
+#include "tests/faults.h"
+
+#define LINES_MAX 2000
+
+struct page {
+	char *lines[LINES_MAX];
+	size_t n;
+};
+
+/* As it is shown: without fonts, escapes resolved; the arguments of .B with blanks between them, those of .BR without. */
+static char *shown(const char *line)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+	bool macro = line[0] == '.' && line[1] == 'B', apart = macro && line[2] == ' ', quoted = false;
+
+	if (macro)
+		line += strcspn(line, " ") + 1;
+	ps_strbuf_add(&b, "");
+	for (; *line && *line != '\n'; line++) {
+		if (*line == '"')
+			quoted = !quoted;
+		else if (*line == ' ' && macro && !apart && !quoted)
+			continue;
+		else if (strncmp(line, "\\f", 2) == 0)
+			line += 2;
+		else if (strncmp(line, "\\(aq", 4) == 0 || strncmp(line, "\\-", 2) == 0) {
+			ps_strbuf_addc(&b, line[1] == '-' ? '-' : '\'');
+			line += line[1] == '-' ? 1 : 3;
+		} else
+			ps_strbuf_addc(&b, *line);
+	}
+	return ps_strbuf_take(&b);
+}
+
+static void page_read(const char *name, struct page *ret)
+{
+	const char *top = getenv("top_srcdir");
+	ps_autofree char *line = NULL;
+	char path[4096];
+	size_t room = 0;
+
+	*ret = (struct page){0};
+	snprintf(path, sizeof(path), "%s/man/%s", top ? top : ".", name);
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	while (getline(&line, &room, f) > 0) {
+		assert_true(ret->n < LINES_MAX);
+		ret->lines[ret->n++] = shown(line);
+	}
+	fclose(f);
+}
+
+static void page_fini(struct page *page)
+{
+	for (size_t i = 0; i < page->n; i++)
+		free(page->lines[i]);
+}
+
+/* Is there a paragraph with this head, or one of several with commas between them? */
+static bool page_has_head(const struct page *page, const char *head)
+{
+	for (size_t i = 1; i < page->n; i++) {
+		const char *at = strcmp(page->lines[i - 1], ".TP") == 0 ? strstr(page->lines[i], head) : NULL;
+
+		if (at && (at == page->lines[i] || at[-1] == ' ') && (!at[strlen(head)] || at[strlen(head)] == ','))
+			return true;
+	}
+	return false;
+}
+
+static void test_pages_have_each_option_with_its_default(void **state)
+{
+	static const unsigned mount = PS_CMD_MOUNT;
+	struct page of_mount, of_others;
+
+	(void)state;
+	page_read("penstock-mount.1", &of_mount);
+	page_read("penstock.1", &of_others);
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++) {
+		char head[256];
+		bool may_lack = opt->flags & PS_OPT_OPTIONAL;
+
+		snprintf(head, sizeof(head), "--%s%s%s%s%s%s%s", opt->name, may_lack ? "[=" : opt->arg ? " " : "",
+		        opt->arg ? opt->arg : "", may_lack ? "]" : "", opt->def ? " [" : "", opt->def ? opt->def : "",
+		        opt->def ? "]" : "");
+		if (opt->commands & mount && !page_has_head(&of_mount, head))
+			fail_msg("penstock-mount.1 lacks: %s", head);
+		/* warm's page refers to that of mount for what both have. */
+		if (opt->commands & ~(mount | PS_CMD_WARM * (opt->commands & mount)) && !page_has_head(&of_others, head))
+			fail_msg("penstock.1 lacks: %s", head);
+	}
+	page_fini(&of_mount);
+	page_fini(&of_others);
+}
+
+static void test_the_configurations_page_has_each_key_with_its_default(void **state)
+{
+	static const char *const sections[] = {[PS_SCOPE_CACHE] = ".SS Of the cache and its daemon",
+	        [PS_SCOPE_DAEMON] = ".SS Of the cache and its daemon",
+	        [PS_SCOPE_SOURCE] = ".SS Of a source",
+	        [PS_SCOPE_MOUNT] = ".SS Of a mount"};
+	struct page page;
+	size_t nkeys = 0, nfound = 0, nlines = 0;
+
+	(void)state;
+	page_read("penstock.conf.5", &page);
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++) {
+		const char *section = "", *arg = opt->kind == PS_OPT_FLAG ? "yes|no" : opt->arg;
+		const char *def = opt->kind == PS_OPT_FLAG ? "no" : opt->def;
+		char line[256];
+		bool found = false;
+
+		if (opt->scope == PS_SCOPE_COMMAND)
+			continue;
+		nkeys++;
+		/* Quotes are the shell's. */
+		int len = (int)strlen(arg) - 2 * (arg[0] == '\'');
+		snprintf(line, sizeof(line), "%s = %.*s%s%s%s", opt->name, len, arg + (arg[0] == '\''), def ? "  [" : "",
+		        def ? def : "", def ? "]" : "");
+		for (size_t i = 0; i < page.n; i++) {
+			if (page.lines[i][0] == '.' && page.lines[i][1] == 'S')
+				section = page.lines[i];
+			found |= strcmp(page.lines[i], line) == 0 && strcmp(section, sections[opt->scope]) == 0;
+		}
+		if (!found)
+			fail_msg("penstock.conf.5 lacks in '%s': %s", sections[opt->scope], line);
+		nfound++;
+	}
+	bool on = false;
+	for (size_t i = 0; i < page.n; i++) {
+		if (strncmp(page.lines[i], ".SH ", 4) == 0)
+			on = strcmp(page.lines[i], ".SH OPTIONS") == 0;
+		nlines += on && page.lines[i][0] != '.' && strstr(page.lines[i], " = ");
+	}
+	assert_int_equal(nfound, nkeys);
+	assert_int_equal(nlines, nkeys); /* and no others */
+	page_fini(&page);
+}
+
+static void test_names_and_letters_are_of_one_option_in_a_command(void **state)
+{
+	(void)state;
+	for (const struct ps_opt *a = ps_options; a->name; a++) {
+		for (const struct ps_opt *b = a + 1; b->name; b++) {
+			assert_string_not_equal(a->name, b->name);
+			assert_false(a->commands & b->commands && a->letter && a->letter == b->letter);
+		}
+	}
+}
+
+/* Those that the table's own struct holds; those of the cache are its business. */
+static void test_defaults_are_what_holds_without_the_option(void **state)
+{
+	struct ps_mount_options none, set;
+	struct ps_error err = {0};
+
+	(void)state;
+	for (const struct ps_opt *opt = ps_options; opt->name; opt++) {
+		bool here = opt->kind == PS_OPT_MODE || opt->kind == PS_OPT_WORD;
+
+		if (!here || !opt->def)
+			continue;
+		ps_mount_options_init(&none);
+		ps_mount_options_init(&set);
+		if (ps_options_set(&set, opt->name, opt->def, &err) < 0)
+			fail_msg("%s", err.text);
+		if (memcmp((char *)&none + opt->offset, (char *)&set + opt->offset, sizeof(unsigned)) != 0)
+			fail_msg("--%s: without it, it is not %s", opt->name, opt->def);
+		ps_mount_options_fini(&none);
+		ps_mount_options_fini(&set);
+	}
+}
+
+static void test_values_outside_of_the_range_are_refused(void **state)
+{
+	static const struct {
+		const char *name, *value, *text;
+	} rows[] = {
+	        {"memory", "1023K", "option memory: '1023K' is too little to work with; the least is 1.0 MiB"},
+	        {"memory", "0", "option memory: '0' is too little to work with; the least is 1.0 MiB"},
+	        {"memory", "x", "option memory: 'x' is not a size such as 512M"},
+	        {"max-bandwidth", "1K", "option max-bandwidth: '1K' is too little to work with; the least is 64.0 KiB"},
+	        {"refresh", "999ms", "option refresh: '999ms' is not a time of a second or more, such as 10m"},
+	        {"cold-reads", "warm", "option cold-reads: 'warm' is none of auto, direct, cached"},
+	        {"missing", "", "option missing: '' is none of fail, warn"},
+	        {"missing", "fail|warn", "option missing: 'fail|warn' is none of fail, warn"},
+	        {"max-connections", "65537", "option max-connections: '65537' is not a whole number from 1 to 65536"},
+	        {"foreground", NULL, "unknown option 'foreground'"},
+	};
+	struct ps_mount_options o;
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_error err = {0};
+
+		ps_mount_options_init(&o);
+		assert_true(ps_options_set(&o, rows[i].name, rows[i].value, &err) < 0);
+		assert_string_equal(err.text, rows[i].text);
+		ps_mount_options_fini(&o);
+	}
+	struct ps_error err = {0};
+	ps_mount_options_init(&o);
+	assert_int_equal(ps_options_set(&o, "max_bandwidth", "0", &err), 0);
+	assert_int_equal(ps_options_set(&o, "memory", "1M", &err), 0);
+	ps_mount_options_fini(&o);
+}
+
+static void test_want_of_memory_is_no_fault_of_the_configuration(void **state)
+{
+	static const char text[] = "[defaults]\ncache-dir = /c\nmax-connections = 3\n"
+	                           "[pets]\nmountpoint = /data/pets\nsource.train = https://127.0.0.1/train/\n"
+	                           "source.val = s3://bucket/val/\nval.region = here\nval.header = A: b\n"
+	                           "policy = lru\nlog = /l\ninclude = *.tar\nuid = 7\nallow_other = yes\n";
+	struct ps_conf conf = {0};
+	bool hit = true;
+
+	(void)state;
+	assert_int_equal(ps_conf_parse("conf", 0600, text, sizeof(text) - 1, &conf, NULL), 0);
+	for (long n = 1; hit; n++) {
+		struct ps_mount_options o;
+		struct ps_mount_request request = {0};
+		struct ps_conf_mount mount = {0};
+		struct ps_error err = {0};
+
+		ps_mount_options_init(&o);
+		faults_fail(FAULTS_ALLOCATION, n, ENOMEM);
+		int rc = ps_conf_apply(&conf, ps_conf_find(&conf, "pets"), &o, &request, &mount, &err);
+		hit = faults_hit(FAULTS_ALLOCATION);
+		faults_end();
+		if (rc != 0 && err.err != ENOMEM)
+			fail_msg("allocation %ld: %d, %s", n, rc, err.text);
+		assert_true(hit || rc == 0);
+		free(mount.mountpoint);
+		ps_mount_options_fini(&o);
+		ps_request_fini(&request);
+	}
+	ps_conf_fini(&conf);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_pages_have_each_option_with_its_default),
+	        cmocka_unit_test(test_the_configurations_page_has_each_key_with_its_default),
+	        cmocka_unit_test(test_names_and_letters_are_of_one_option_in_a_command),
+	        cmocka_unit_test(test_defaults_are_what_holds_without_the_option),
+	        cmocka_unit_test(test_values_outside_of_the_range_are_refused),
+	        cmocka_unit_test(test_want_of_memory_is_no_fault_of_the_configuration),
+	};
+
+	return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+}

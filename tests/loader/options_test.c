@@ -1,0 +1,289 @@
+/* The table of options beside the code that it speaks of: ranges, limits, words, and what a state depends on. */
+#include "config.h"
+
+#include "loader_fixture.h"
+
+#include <endian.h>
+
+#include "base/dtype.h"
+#include "base/hash.h"
+#include "image/image.h"
+#include "option/option.h"
+#include "options.h"
+#include "order/order.h"
+#include "state.h"
+
+#define VERSIONS 2 /* the print's word that libjpeg's version is in */
+
+/* Another value of the option than the default. */
+static void change(const struct ps_option *o, void *base)
+{
+	void *to = (char *)base + o->at;
+	uint64_t most = o->words ? 1 : ps_option_most(o);
+	uint64_t number = o->words ? o->initial == 0 : (uint64_t)PS_MIN((double)most, o->initial + 2);
+
+	switch (o->type) {
+	case PS_OPTION_U32:
+		*(uint32_t *)to = (uint32_t)number;
+		break;
+	case PS_OPTION_U64:
+	case PS_OPTION_I64:
+		*(uint64_t *)to = number;
+		break;
+	case PS_OPTION_F64:
+		*(double *)to = o->initial / 2 + 0.125;
+		break;
+	case PS_OPTION_F32X3:
+		((float *)to)[2] = 0.75f;
+		break;
+	case PS_OPTION_TEXT:
+		*(const char **)to = "other";
+		break;
+	case PS_OPTION_SHAPE:
+		*(uint32_t *)to = 1;
+		((struct penstock_field *)base)->shape[0] = 7;
+		break;
+	default:
+		fail_msg("%s: a test of its own is needed", o->name);
+	}
+}
+
+static uint64_t hash_u64(uint64_t h, uint64_t v)
+{
+	v = htole64(v);
+	return ps_hash(h, &v, sizeof(v));
+}
+
+static uint64_t print_of(const struct penstock_options *o, const char *what)
+{
+	const char *const shards[] = {"/d/{a,b,c}.tar"};
+	struct ps_load_error err = {0};
+	struct ps_state_print print = {0};
+	struct ps_options made;
+	uint64_t h = PS_HASH_BEGIN;
+
+	if (ps_options_make(&made, o, shards, 1, &err) < 0 || ps_state_print_make(&print, &made, &err) < 0)
+		fail_msg("%s: %s", what, err.text);
+	ps_options_fini(&made);
+	for (size_t i = 0; i < PS_STATE_NPRINT; i++)
+		h = i == VERSIONS ? h : hash_u64(h, print.words[i]);
+	return h;
+}
+
+static void options_base(struct penstock_options *o)
+{
+	penstock_options_init(o, sizeof(*o));
+	o->world = 4;
+	o->weights = "column";
+}
+
+static void a_state_is_of_each_option_that_batches_depend_on(void **state)
+{
+	struct penstock_options o;
+	uint64_t plain, all = PS_HASH_BEGIN;
+
+	(void)state;
+	options_base(&o);
+	plain = print_of(&o, "none");
+	for (size_t i = 0; i < ps_n_loader_options; i++) {
+		const struct ps_option *option = &ps_loader_options[i];
+		bool never = option->print == PS_PRINT_NEVER || strcmp(option->name, "mix_end") == 0; /* of a mix */
+		uint64_t print;
+
+		if (option->type > PS_OPTION_SHAPE)
+			continue; /* arrays: state_test, numbers_test, select_test */
+		options_base(&o);
+		change(option, &o);
+		if (o.global_batch)
+			o.global_batch = 8; /* a multiple of the world */
+		print = print_of(&o, option->name);
+		if ((print == plain) != never)
+			fail_msg("%s: a state is%s of it", option->name, print == plain ? " not" : "");
+		if (option->print == PS_PRINT_OWN)
+			all = hash_u64(all, print);
+	}
+	assert_int_equal(all, UINT64_C(0x882fa55a3225ff3b)); /* what the first states have */
+}
+
+static void a_state_is_of_each_option_of_the_fields(void **state)
+{
+	uint64_t all = PS_HASH_BEGIN;
+
+	(void)state;
+	for (uint32_t kind = 0; kind <= PENSTOCK_OUTPUT; kind++) {
+		struct penstock_options o;
+		struct penstock_field field;
+		uint64_t plain;
+
+		options_base(&o);
+		o.fields = &field;
+		o.nfields = 1;
+		penstock_field_init(&field, sizeof(field), "x", kind);
+		plain = print_of(&o, "none");
+		all = hash_u64(all, plain);
+		for (size_t i = 0; i < ps_n_field_options; i++) {
+			const struct ps_option *option = &ps_field_options[i];
+			uint64_t print;
+
+			if (!(option->kinds & 1u << kind))
+				continue;
+			penstock_field_init(&field, sizeof(field), "x", kind);
+			if (option->at == offsetof(struct penstock_field, dtype))
+				field.dtype = PENSTOCK_F16;
+			else
+				change(option, &field);
+			print = print_of(&o, option->name);
+			if (option->print != PS_PRINT_IF_SET)
+				all = hash_u64(all, print);
+			/* An image is refused if it is optional; the first states were not of a mask's max_pixels. */
+			if (print == plain && !(kind == PENSTOCK_IMAGE && strcmp(option->name, "optional") == 0) &&
+			        !(kind == PENSTOCK_MASK && strcmp(option->name, "max_pixels") == 0))
+				fail_msg("%s of %s: a state is not of it", option->name, ps_kind_words[kind]);
+		}
+	}
+	assert_int_equal(all, UINT64_C(0x659e2d1550e90bf4));
+}
+
+/* -- Ranges and words ------------------------------------------------------------------------------------ */
+
+static void set(const struct ps_option *o, void *base, double value)
+{
+	struct ps_option as = *o;
+
+	as.initial = value;
+	ps_option_init(&as, base);
+}
+
+static void what_is_beyond_a_range_is_refused(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_error e;
+
+	(void)state;
+	for (size_t i = 0; i < ps_n_loader_options; i++) {
+		const struct ps_option *o = &ps_loader_options[i];
+		double most = o->type == PS_OPTION_F64 ? o->most : (double)ps_option_most(o);
+
+		if (o->type > PS_OPTION_F64 || most == 0 || most >= (o->type == PS_OPTION_U32 ? UINT32_MAX : 0x1p63))
+			continue;
+		setting_init(&s);
+		set(o, &s.o, most * 1.0625 + 1);
+		assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &l, &e), -EINVAL);
+		if (!strstr(e.text, "must be") || !strstr(e.text, o->name))
+			fail_msg("%s: %s", o->name, e.text);
+	}
+	for (size_t i = 0; i < ps_n_field_options; i++) {
+		const struct ps_option *o = &ps_field_options[i];
+
+		if (!(o->kinds & 1u << PENSTOCK_IMAGE) || o->words || o->most == 0 || o->type == PS_OPTION_F32X3)
+			continue;
+		setting_init(&s);
+		penstock_field_init(&s.f[0], sizeof(s.f[0]), "jpg", PENSTOCK_IMAGE);
+		s.f[0].blur = 1;
+		s.f[0].crop = o->need == PS_NEEDS_CROP ? PENSTOCK_CROP_RANDOM_CROP : PENSTOCK_CROP_RANDOM;
+		set(o, &s.f[0], o->type == PS_OPTION_U32 ? o->most + 2 : o->most * 1.0625);
+		assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &l, &e), -EINVAL);
+		if (!strstr(e.text, "must be") && !strstr(e.text, "unknown"))
+			fail_msg("%s: %s", o->name, e.text);
+	}
+}
+
+static void limits_and_words_are_those_of_the_code(void **state)
+{
+	static const struct {
+		const char *name;
+		uint32_t last;
+	} words[] = {{"order", PENSTOCK_ORDER_PERMUTATION}, {"end", PENSTOCK_END_SPLIT},
+	        {"mix_end", PENSTOCK_MIX_LONGEST}, {"source", PENSTOCK_SOURCE_TOKENS}, {"index", PENSTOCK_INDEX_MAKE},
+	        {"device_pixels", PENSTOCK_PIXELS_OFF}, {"on_error", PENSTOCK_SKIP}, {"dtype", PENSTOCK_BOOL},
+	        {"layout", PENSTOCK_NHWC}, {"crop", PENSTOCK_CROP_RANDOM_CROP}, {"interpolation", PENSTOCK_BICUBIC},
+	        {"overflow", PENSTOCK_OVERFLOW_TRUNCATE}, {"source_dtype", PENSTOCK_BOOL},
+	        {"box_format", PENSTOCK_BOX_CXCYWH}, {"padding_mode", PENSTOCK_PADDING_SYMMETRIC},
+	        {"jitter_order", PENSTOCK_JITTER_RANDOM}, {"erase_fill", PENSTOCK_ERASE_LEVELS}};
+	size_t n = 0;
+
+	(void)state;
+#define OPTION(name) ps_loader_option(name, strlen(name))
+#define FIELD(name) ps_field_option(name, strlen(name))
+	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++) {
+		const struct ps_option *o = OPTION(words[i].name) ?: FIELD(words[i].name);
+
+		if (!ps_option_word(o, words[i].last) || ps_option_word(o, words[i].last + 1))
+			fail_msg("%s has other words", o->name);
+	}
+	for (size_t i = 0; i < ps_n_loader_options; i++)
+		n += ps_loader_options[i].words != NULL;
+	for (size_t i = 0; i < ps_n_field_options; i++)
+		n += ps_field_options[i].words != NULL;
+	assert_int_equal(n, PS_ARRAY_LEN(words));
+	for (uint32_t i = 0; i < PS_NDTYPES; i++)
+		assert_string_equal(ps_dtype_words[i], ps_dtype_name((enum ps_dtype)i));
+	assert_string_equal(ps_kind_words[PENSTOCK_OUTPUT], "output");
+	assert_null(ps_kind_words[PENSTOCK_OUTPUT + 1]);
+	assert_int_equal(ps_option_most(OPTION("lanes")), PS_ORDER_MAX_LANES);
+	assert_int_equal(ps_option_most(OPTION("homes")), PS_ORDER_MAX_LANES);
+	assert_int_equal(ps_option_most(OPTION("shuffle_window")), PS_ORDER_MAX_WINDOW);
+	assert_int_equal(ps_option_most(FIELD("image_width")), PS_IMAGE_SIDE_MAX);
+	assert_int_equal(ps_option_most(FIELD("views")), PS_IMAGE_VIEWS_MAX);
+}
+
+static void help_has_range_and_default(void **state)
+{
+	char text[128];
+
+	(void)state;
+#define DESCRIBED(option, want) (ps_option_describe(option, text, sizeof(text)), assert_string_equal(text, want))
+	DESCRIBED(OPTION("batch"), "samples of a batch, 1 to 65536 (64)");
+	DESCRIBED(OPTION("steps"), "batches of an epoch, 0 to 2^40 (0: as the samples make)");
+	DESCRIBED(OPTION("on_error"), "what a bad sample does, or a missing shard: fail | skip (fail)");
+	DESCRIBED(OPTION("ranks_per_node"), "of them on one machine; must divide the world, at least 1 (1)");
+	DESCRIBED(OPTION("memory_budget"), "of batches, read buffers and shuffle window, bytes (512M)");
+	DESCRIBED(FIELD("optional"), "1: a sample may lack the field (0)");
+	DESCRIBED(FIELD("hue"), "turned by up to this share of the circle each way, 0 to 0.5 (0)");
+	ps_option_help(OPTION("batch"), text, sizeof(text));
+	assert_string_equal(text, "samples of a batch (64)");
+	ps_option_describe(OPTION("batch"), text, 8);
+	assert_string_equal(text, "samples");
+}
+
+/* libpenstock(3) has a table of them, line by line as help has them. */
+static void the_page_has_a_line_of_each(void **state)
+{
+	static char page[1 << 18];
+	char path[4096], text[512], line[600];
+	bool all = true;
+	FILE *in;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/man/libpenstock.3", getenv("top_srcdir") ?: ".");
+	in = fopen(path, "re");
+	assert_non_null(in);
+	page[fread(page, 1, sizeof(page) - 1, in)] = 0;
+	fclose(in);
+	for (size_t i = 0; i < ps_n_loader_options; i++) {
+		ps_option_describe(&ps_loader_options[i], text, sizeof(text));
+		snprintf(line, sizeof(line), "\n\\fI%s\\fR\tT{\n", ps_loader_options[i].name);
+		for (const char *p = text; *p; p++)
+			snprintf(line + strlen(line), sizeof(line) - strlen(line), *p == '-' ? "\\-" : "%c", *p);
+		if (strstr(page, strcat(line, "\nT}\n")))
+			continue;
+		all = false;
+		print_error("libpenstock(3) lacks:%s", line);
+	}
+	assert_true(all);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_state_is_of_each_option_that_batches_depend_on),
+	        cmocka_unit_test(a_state_is_of_each_option_of_the_fields),
+	        cmocka_unit_test(what_is_beyond_a_range_is_refused),
+	        cmocka_unit_test(limits_and_words_are_those_of_the_code),
+	        cmocka_unit_test(help_has_range_and_default),
+	        cmocka_unit_test(the_page_has_a_line_of_each),
+	};
+
+	return cmocka_run_group_tests_name("options", tests, shards_make, shards_remove);
+}
