@@ -27,8 +27,12 @@ python=/usr/bin/python3
 
 # The outer shell --------------------------------------------------------------------------------------------
 
+# "DEVICE MOUNTPOINT TYPE" a line, the last one mounted first. (Optional fields end with a "-".)
 ps_mounts_below() {
-	awk -v below="$1/" 'index($5 "/", below) == 1 {print $3, $5, $9}' /proc/self/mountinfo | tac
+	awk -v below="$1/" 'index($5 "/", below) == 1 {
+		for (i = 7; $i != "-"; i++);
+		print $3, $5, $(i + 1)
+	}' /proc/self/mountinfo | tac
 }
 
 # Aborting the connection answers every request that hangs in it; only then is unmounting sure to work.
@@ -88,8 +92,17 @@ ps_cleanup() {
 	ps_unmount_all "$dir"
 	kill -KILL -- "-$inner" 2>/dev/null || true
 	wait "$inner" 2>/dev/null || rc=$?
-	ps_unmount_all "$dir"
-	ps_kill_started "$dir"
+	# What is being mounted meanwhile is killed, or in its turn found mounted.
+	for _ in {1..20}; do
+		ps_unmount_all "$dir"
+		ps_kill_started "$dir"
+		[[ $(ps_mounts_below "$dir") ]] || break
+		sleep 0.1
+	done
+	if [[ $(ps_mounts_below "$dir") ]]; then
+		echo "Bail out! ${0##*/} leaves mounted: $(ps_mounts_below "$dir" | tr '\n' ';')"
+		rc=1
+	fi
 	if [[ ${PS_TEST_KEEP-} == 1 ]]; then
 		echo "# kept $dir"
 	else

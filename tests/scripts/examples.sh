@@ -6,7 +6,12 @@ PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-400}
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 . "$top_srcdir/tests/cloud/cloud.sh"
-requires mount loader nginx jq root python:PIL
+requires mount loader nginx jq root python:PIL mount-namespace
+# `penstock status` tells of every mount there is: here of this test's alone.
+[[ ${1-} == inside ]] || exec unshare -m --propagation private bash "$0" inside
+while read -r _ where kind; do
+	[[ $kind != fuse.penstock ]] || umount -l "$where"
+done < <(ps_mounts_below "")
 
 # COMMAND <tab> REASON
 cat >"$T/exceptions" <<'ROWS'
