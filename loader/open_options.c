@@ -34,31 +34,6 @@ void penstock_options_init(struct penstock_options *options, size_t size)
 	options->size = size;
 }
 
-void penstock_field_init(struct penstock_field *field, size_t size, const char *name, uint32_t kind)
-{
-	static const uint8_t dtypes[] = {[PENSTOCK_IMAGE] = PENSTOCK_F32,
-	        [PENSTOCK_INT64] = PENSTOCK_I64,
-	        [PENSTOCK_BYTES] = PENSTOCK_U8,
-	        [PENSTOCK_NPY] = PENSTOCK_F32,
-	        [PENSTOCK_JSON] = PENSTOCK_U8,
-	        [PENSTOCK_TEXT] = PENSTOCK_U8,
-	        [PENSTOCK_MASK] = PENSTOCK_I64,
-	        [PENSTOCK_BOXES] = PENSTOCK_F32,
-	        [PENSTOCK_TOKENS] = PENSTOCK_I64,
-	        [PENSTOCK_FLOAT] = PENSTOCK_F32,
-	        [PENSTOCK_OUTPUT] = PENSTOCK_F32};
-	const struct ps_image_spec spec = ps_image_spec_imagenet(224);
-	struct penstock_field f = {.size = size, .name = name, .kind = kind};
-
-	for (size_t i = 0; i < ps_n_field_options; i++)
-		ps_option_init(&ps_field_options[i], &f);
-	f.dtype = kind < PS_ARRAY_LEN(dtypes) ? (uint32_t)dtypes[kind] : PENSTOCK_F32;
-	memcpy(f.mean, spec.mean, sizeof(f.mean));
-	memcpy(f.std, spec.std, sizeof(f.std));
-	memset(field, 0, size);
-	memcpy(field, &f, PS_MIN(size, sizeof(f)));
-}
-
 #define FIELD_LEAST offsetof(struct penstock_field, image_width)
 
 /* Replaces a text of the caller by a copy; NULL where there is no memory. */

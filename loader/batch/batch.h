@@ -8,7 +8,7 @@
  *   copy.c           what of a slot goes to the device, and what that makes of it
  *   batch.c          a batch's memory and states; how a slot is laid out
  *   layout.c         the fields of the options, checked: which rows and elements they have
- *   layout_field.c   one of them
+ *   layout_field.c   one of them: its defaults, its names
  *   fields.c         how a member's bytes become elements; json.c and npy.c read them
  *   offload.c        which samples a GPU decodes
  *   profile.c        sizes and means of what passed through

@@ -276,50 +276,6 @@ int ps_plan_windows(const struct ps_plan *plan, uint64_t stride, struct ps_windo
 	return 0;
 }
 
-static bool has_name(const struct ps_plan_field *f, const char *suffix, size_t len)
-{
-	const char *p = f->names;
-
-	for (uint32_t i = 0; i < f->n_names; p += f->name_len[i++] + 1)
-		if (f->name_len[i] == len && memcmp(p, suffix, len) == 0)
-			return true;
-	return false;
-}
-
-bool ps_plan_wants(void *ctx, const char *suffix, size_t len)
-{
-	const struct ps_plan *plan = ctx;
-
-	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (plan->fields[i].kind != PENSTOCK_OUTPUT && has_name(&plan->fields[i], suffix, len))
-			return true;
-	return false;
-}
-
-struct ps_sample_field *ps_plan_find(const struct ps_plan_field *f, struct ps_sample *sample)
-{
-	const char *p = f->names;
-
-	for (uint32_t i = 0; i < f->n_names; p += f->name_len[i++] + 1) {
-		struct ps_sample_field *field = ps_sample_find(sample, p, f->name_len[i]);
-
-		if (field)
-			return field;
-	}
-	return NULL;
-}
-
-int ps_plan_lookup(const struct ps_plan *plan, const char *name, size_t len)
-{
-	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (strlen(plan->fields[i].name) == len && memcmp(plan->fields[i].name, name, len) == 0)
-			return (int)i;
-	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (!plan->fields[i].path && has_name(&plan->fields[i], name, len))
-			return (int)i;
-	return -1;
-}
-
 /* -- Options without effect ------------------------------------------------------------------------------ */
 
 /* Options that would do nothing are refused: who sets one expects something of it. */

@@ -11,6 +11,79 @@
 #include "batch/parts.h"
 #include "option/option.h"
 
+/* -- Fields by their names ------------------------------------------------------------------------------- */
+
+static bool has_name(const struct ps_plan_field *f, const char *suffix, size_t len)
+{
+	const char *p = f->names;
+
+	for (uint32_t i = 0; i < f->n_names; p += f->name_len[i++] + 1)
+		if (f->name_len[i] == len && memcmp(p, suffix, len) == 0)
+			return true;
+	return false;
+}
+
+bool ps_plan_wants(void *ctx, const char *suffix, size_t len)
+{
+	const struct ps_plan *plan = ctx;
+
+	for (uint32_t i = 0; i < plan->nfields; i++)
+		if (plan->fields[i].kind != PENSTOCK_OUTPUT && has_name(&plan->fields[i], suffix, len))
+			return true;
+	return false;
+}
+
+struct ps_sample_field *ps_plan_find(const struct ps_plan_field *f, struct ps_sample *sample)
+{
+	const char *p = f->names;
+
+	for (uint32_t i = 0; i < f->n_names; p += f->name_len[i++] + 1) {
+		struct ps_sample_field *field = ps_sample_find(sample, p, f->name_len[i]);
+
+		if (field)
+			return field;
+	}
+	return NULL;
+}
+
+int ps_plan_lookup(const struct ps_plan *plan, const char *name, size_t len)
+{
+	for (uint32_t i = 0; i < plan->nfields; i++)
+		if (strlen(plan->fields[i].name) == len && memcmp(plan->fields[i].name, name, len) == 0)
+			return (int)i;
+	for (uint32_t i = 0; i < plan->nfields; i++)
+		if (!plan->fields[i].path && has_name(&plan->fields[i], name, len))
+			return (int)i;
+	return -1;
+}
+
+/* -- Defaults ------------------------------------------------------------------------------------------- */
+
+void penstock_field_init(struct penstock_field *field, size_t size, const char *name, uint32_t kind)
+{
+	static const uint8_t dtypes[] = {[PENSTOCK_IMAGE] = PENSTOCK_F32,
+	        [PENSTOCK_INT64] = PENSTOCK_I64,
+	        [PENSTOCK_BYTES] = PENSTOCK_U8,
+	        [PENSTOCK_NPY] = PENSTOCK_F32,
+	        [PENSTOCK_JSON] = PENSTOCK_U8,
+	        [PENSTOCK_TEXT] = PENSTOCK_U8,
+	        [PENSTOCK_MASK] = PENSTOCK_I64,
+	        [PENSTOCK_BOXES] = PENSTOCK_F32,
+	        [PENSTOCK_TOKENS] = PENSTOCK_I64,
+	        [PENSTOCK_FLOAT] = PENSTOCK_F32,
+	        [PENSTOCK_OUTPUT] = PENSTOCK_F32};
+	const struct ps_image_spec spec = ps_image_spec_imagenet(224);
+	struct penstock_field f = {.size = size, .name = name, .kind = kind};
+
+	for (size_t i = 0; i < ps_n_field_options; i++)
+		ps_option_init(&ps_field_options[i], &f);
+	f.dtype = kind < PS_ARRAY_LEN(dtypes) ? (uint32_t)dtypes[kind] : PENSTOCK_F32;
+	memcpy(f.mean, spec.mean, sizeof(f.mean));
+	memcpy(f.std, spec.std, sizeof(f.std));
+	memset(field, 0, size);
+	memcpy(field, &f, PS_MIN(size, sizeof(f)));
+}
+
 /* -- Shapes and types --------------------------------------------------------------------------------- */
 
 const char *ps_plan_kind_name(uint32_t kind)

@@ -5,13 +5,15 @@
  *   image.c                   decode, crop, resize, flip, transform, normalise
  *   mask.c                    labels and boxes that follow an image
  *   crop.c                    which part of an image becomes a picture, and what is around it
- *   spec.c                    the options of a field, checked; which operations happen
+ *   spec.c                    the options of a field, checked
  *   transform.c               operations on pixels, drawn and done
+ *   choice.c                  which operations happen
  *   mix.c                     CutMix and MixUp
  *   resize.c, resize_*.c      crop, resize and flip in one pass, for each kind of processor
- *   reader.c                  any file as rows, upright; the memory of all decoders
+ *   reader.c                  any file as rows, upright
  *   jpeg.c, png.c, webp.c, pnm.c             the formats (format.h)
  *   jpeg_entropy.c, huffman.c                the entropy decoder of JPEG
+ *   limits.c                  what an image may cost; the memory of all decoders
  *   pixel/                    pixels for the processor and for kernels of GPUs
  *
  * The library of this folder is built without contracted arithmetic: pixels are the same on every machine.

@@ -1,4 +1,3 @@
-
 #include "image/picture.h"
 
 #include <errno.h>

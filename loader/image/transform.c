@@ -1,4 +1,3 @@
-
 #include "image/image.h"
 
 #include <errno.h>

@@ -4,8 +4,8 @@
  * what it needs to have an effect, whether a state depends on it, and how --help, Python's help and the manual put it.
  * Consumers of the table:
  *
- *   open_options.c       defaults (penstock_options_init(), penstock_field_init()), ranges of integers
- *   batch/layout.c  options without an effect are refused; what is behind an enum ps_need stands there
+ *   open_options.c       defaults (penstock_options_init()), ranges of integers
+ *   batch/               defaults (penstock_field_init()); options without an effect are refused, enum ps_need
  *   state.c              what a state compares
  *   tools/               flags of penstock-loader, "--image-option"; flags in the texts of errors
  *   python/options.c     keywords of Loader() and Field(), their words, help(penstock.Loader.options)

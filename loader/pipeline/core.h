@@ -243,9 +243,10 @@ int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64
 /* The pipeline's own data: what its files share, and nobody else may see.
  *
  *   pipeline.c   made, restarted, freed; the consumer's side
- *   claim.c      which rows come next, and whose turn it is
- *   due.c        which lane is read next
  *   threads.c    readers that fill lanes, workers that decode what they claimed
+ *   claim.c      which rows come next, and whose turn it is; which lane is read next
+ *   lane.c       a lane's shards, read as blocks of samples
+ *   core.c       failures, times of stages, how many threads are worth having
  *
  * Locks: `lock` as marked. The functions below the ruled line need it held. */
 

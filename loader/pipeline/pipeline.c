@@ -17,22 +17,6 @@
 
 /* -- The lock must be held below this line ------------------------------------------------------------ */
 
-void ps_pipeline_fail(struct ps_pipeline *p, int r, const struct ps_load_error *why)
-{
-	if (!p->failed) {
-		p->failed = r;
-		p->why = *why;
-	}
-	pthread_cond_broadcast(&p->ready);
-	pthread_cond_broadcast(&p->work);
-}
-
-void ps_batch_give(struct ps_pipeline *p, struct penstock_batch *b)
-{
-	b->state = PS_BATCH_FREE;
-	pthread_cond_broadcast(&p->work);
-}
-
 /* -- The consumer's side ------------------------------------------------------------------------------ */
 
 /* Puts the turns where the epoch's batches say, and the lanes where the turns are. */
@@ -581,16 +565,6 @@ void ps_pipeline_release(struct penstock_batch *b)
 	}
 }
 
-void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
-{
-	m->ns = ps_clock_mono_ns(); /* not before the lock: waits may begin until then */
-	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
-		m->total_ns[i] = ps_stage_total(&p->stages[i], m->ns);
-		for (int w = 0; w < PS_NWAITS; w++)
-			m->wait_ns[i][w] = ps_stage_waited(&p->stages[i], (enum ps_wait)w, m->ns);
-	}
-}
-
 uint64_t ps_pipeline_epoch_nbytes(struct ps_pipeline *p, uint64_t epoch)
 {
 	PS_LOCK_SCOPE(&p->lock);
@@ -618,19 +592,4 @@ void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stat
 	ret_stats->cpu_images = meter.cpu_rows;
 	ret_stats->offload = ps_offload_at(&p->offload, p->claim_epoch, p->claim_seq - p->epoch_seq);
 	ret_stats->costs = ps_offload_costs_of(&(struct ps_offload_meter){0}, &meter, 1);
-}
-
-struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *p)
-{
-	struct ps_offload_meter meter = ps_offload_read(&p->times);
-	struct ps_nvjpeg_stats stats;
-
-	if (!p->o.nvjpeg)
-		return meter;
-	ps_nvjpeg_stats(p->o.nvjpeg, &stats);
-	meter.engine_rows = stats.hardware;
-	meter.hybrid_rows = stats.hybrid;
-	meter.timed_rows = stats.timed;
-	meter.timed_ns = (uint64_t)(stats.seconds * 1e9);
-	return meter;
 }

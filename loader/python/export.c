@@ -5,6 +5,27 @@
 
 #define COPY_ALIGN 64u /* JAX takes less as it is not */
 
+const struct dtype dtypes[] = {
+        {"u8", "|u1", {DL_UINT, 8, 1}},
+        {"f32", "<f4", {DL_FLOAT, 32, 1}},
+        {"f16", "<f2", {DL_FLOAT, 16, 1}},
+        {"bf16", NULL, {DL_BFLOAT, 16, 1}},
+        {"i32", "<i4", {DL_INT, 32, 1}},
+        {"i64", "<i8", {DL_INT, 64, 1}},
+        {"f64", "<f8", {DL_FLOAT, 64, 1}},
+        {"u16", "<u2", {DL_UINT, 16, 1}},
+        {"u32", "<u4", {DL_UINT, 32, 1}},
+        {"u64", "<u8", {DL_UINT, 64, 1}},
+        {"i8", "|i1", {DL_INT, 8, 1}},
+        {"i16", "<i2", {DL_INT, 16, 1}},
+        {"bool", "|b1", {DL_BOOL, 8, 1}},
+};
+
+const char *dtype_name(uint32_t dtype)
+{
+	return dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : NULL;
+}
+
 /* One allocation for either structure, and the shape and strides behind it. */
 struct export
 {
@@ -130,7 +151,7 @@ PyObject *export_host(struct batch_object *batch, const struct penstock_tensor *
 	        &(struct dl_tensor){.data = (void *)(uintptr_t)of->host,
 	                .device = {DL_CPU, 0},
 	                .ndim = (int32_t)of->ndim,
-	                .dtype = dtype_of_dlpack(of->dtype),
+	                .dtype = dtypes[of->dtype].dl,
 	                .shape = shape,
 	                .strides = strides},
 	        false);

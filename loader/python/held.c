@@ -94,3 +94,23 @@ void held_summary(struct open_loader *o, struct held_summary *ret_summary)
 	pthread_mutex_unlock(&o->lock);
 	*ret_summary = s;
 }
+
+void let_go_loader(struct open_loader *o)
+{
+	if (!open_loader_unref(o))
+		return;
+	Py_BEGIN_ALLOW_THREADS
+	open_loader_close(o);
+	Py_END_ALLOW_THREADS
+}
+
+void let_go(struct held_batch *h)
+{
+	struct open_loader *last = held_unref(h);
+
+	if (!last)
+		return;
+	Py_BEGIN_ALLOW_THREADS
+	open_loader_close(last);
+	Py_END_ALLOW_THREADS
+}

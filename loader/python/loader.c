@@ -25,26 +25,6 @@ static struct open_loader *enter(struct loader_object *l)
 	return l->open;
 }
 
-void let_go_loader(struct open_loader *o)
-{
-	if (!open_loader_unref(o))
-		return;
-	Py_BEGIN_ALLOW_THREADS
-	open_loader_close(o);
-	Py_END_ALLOW_THREADS
-}
-
-void let_go(struct held_batch *h)
-{
-	struct open_loader *last = held_unref(h);
-
-	if (!last)
-		return;
-	Py_BEGIN_ALLOW_THREADS
-	open_loader_close(last);
-	Py_END_ALLOW_THREADS
-}
-
 static void leave(struct loader_object *l, struct open_loader *o)
 {
 	l->busy = false;

@@ -87,6 +87,10 @@ struct held_summary {
 };
 void held_summary(struct open_loader *open, struct held_summary *ret_summary);
 
+/* As held_unref() and open_loader_unref(), of a thread with the GIL, which is let go while a loader is closed. */
+void let_go(struct held_batch *held);
+void let_go_loader(struct open_loader *open);
+
 /* loader.c */
 struct loader_object {
 	PyObject_HEAD struct module_state *state;
@@ -97,9 +101,6 @@ struct loader_object {
 	uint32_t nadded;          /* batches */
 };
 extern PyType_Spec loader_spec;
-/* As held_unref() and open_loader_unref(), of a thread with the GIL, which is let go while a loader is closed. */
-void let_go(struct held_batch *held);
-void let_go_loader(struct open_loader *open);
 
 /* batch.c */
 struct batch_object {
@@ -125,8 +126,6 @@ struct tensor_object {
 };
 extern PyType_Spec tensor_spec;
 PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *tensor);
-/* The dtype's name in penstock.h, in lower case, or NULL. */
-const char *dtype_name(uint32_t dtype);
 
 /* -- Exports ----------------------------------------------------------------------------------------------- */
 
@@ -145,7 +144,15 @@ PyObject *export_copy(const struct dl_tensor *of, size_t nbytes, bool versioned)
 /* As export_new(), legacy, of a dense tensor in host memory. */
 PyObject *export_host(struct batch_object *batch, const struct penstock_tensor *of);
 
-/* tensor.c: how DLPack calls an enum penstock_dtype that dtype_name() knows. */
-struct dl_type dtype_of_dlpack(uint32_t dtype);
+/* Element types, by enum penstock_dtype. */
+struct dtype {
+	const char *name;       /* in penstock.h, in lower case */
+	const char *array_type; /* of NumPy's array interface; NULL: NumPy has none */
+	struct dl_type dl;
+};
+extern const struct dtype dtypes[];
+
+/* The type's name; NULL: this module does not know the type. */
+const char *dtype_name(uint32_t dtype);
 
 #endif

@@ -155,7 +155,7 @@ static void sleeper_free(struct ps_bench_step *step)
 	free((struct sleeper *)step);
 }
 
-static int sleeper_new(double ms, struct ps_bench_step **ret_step, struct penstock_error *error)
+int ps_bench_step_sleep_new(double ms, struct ps_bench_step **ret_step, struct penstock_error *error)
 {
 	static const struct ps_bench_step_ops ops = {
 	        .take = sleeper_take, .drain = sleeper_drain, .free = sleeper_free};
@@ -175,13 +175,4 @@ static int sleeper_new(double ms, struct ps_bench_step **ret_step, struct pensto
 	s->ended_ms = now_ms();
 	*ret_step = &s->base;
 	return 0;
-}
-
-int ps_bench_step_new(
-        const char *device, double ms, struct ps_bench_step **ret_step, struct penstock_error *error)
-{
-	if (device && strncmp(device, "cuda", 4) == 0)
-		return ps_bench_step_cuda_new(
-		        device[4] == ':' ? (uint32_t)strtoul(device + 5, NULL, 10) : 0, ms, ret_step, error);
-	return sleeper_new(ms, ret_step, error);
 }

@@ -74,8 +74,8 @@ void ps_bench_step_judge(const struct ps_bench_idle *idle, struct penstock_stats
 /* False: no memory. */
 bool ps_bench_step_add(struct ps_bench_step *step, struct ps_bench_cut cut) PS_MUST_USE;
 
-int ps_bench_step_cuda_new(
-        uint32_t ordinal, double ms, struct ps_bench_step **ret_step, struct penstock_error *error);
+/* The kind that sleeps. */
+int ps_bench_step_sleep_new(double ms, struct ps_bench_step **ret_step, struct penstock_error *error);
 
 /* Sorts them; share 0.5: the median. n > 0. */
 double ps_bench_quantile(float *values, size_t n, double share);

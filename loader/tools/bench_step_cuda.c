@@ -1,9 +1,10 @@
-/* bench: a step of a GPU: products of matrices, as many as take the time that was asked for. */
+/* bench: the step of a device; on a GPU products of matrices, as many as take the time that was asked for. */
 #include "config.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "device/kernel_code.h"
@@ -289,7 +290,7 @@ static void gemm_free(struct ps_bench_step *step)
 	free(g);
 }
 
-int ps_bench_step_cuda_new(
+static int gemm_new(
         uint32_t ordinal, double ms, struct ps_bench_step **ret_step, struct penstock_error *error)
 {
 	static const struct ps_bench_step_ops ops = {
@@ -317,4 +318,13 @@ int ps_bench_step_cuda_new(
 	}
 	*ret_step = &g->base;
 	return 0;
+}
+
+int ps_bench_step_new(
+        const char *device, double ms, struct ps_bench_step **ret_step, struct penstock_error *error)
+{
+	if (device && strncmp(device, "cuda", 4) == 0)
+		return gemm_new(
+		        device[4] == ':' ? (uint32_t)strtoul(device + 5, NULL, 10) : 0, ms, ret_step, error);
+	return ps_bench_step_sleep_new(ms, ret_step, error);
 }

@@ -1,0 +1,81 @@
+/* What an image may cost: limits of one image, and the memory of all decoders. */
+#include "config.h"
+
+#include <errno.h>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include "base/cleanup.h"
+#include "image/format.h"
+#include "image/image.h"
+
+int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
+        const struct ps_image_limits *limits, struct ps_load_error *err)
+{
+	if (width == 0 || height == 0)
+		return ps_load_error_set(err, EBADMSG, "%s: empty image: %u x %u", name, width, height);
+	if ((uint64_t)width * height > limits->max_pixels || width > 1u << 24 || height > 1u << 24)
+		return ps_load_error_set(err, EBADMSG, "%s: %u x %u is more than max_pixels=%llu", name,
+		        width, height, (unsigned long long)limits->max_pixels);
+	return 0;
+}
+
+int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
+        const struct ps_image_limits *limits, struct ps_load_error *err)
+{
+	if (nbytes <= limits->max_memory) {
+		ps_image_ticket_take(limits->ticket, nbytes);
+		return 0;
+	}
+	return ps_load_error_set(err, EBADMSG, "%s: needs %llu bytes %s, more than max_memory=%llu", name,
+	        (unsigned long long)nbytes, what, (unsigned long long)limits->max_memory);
+}
+
+/* -- Memory of all decoders ------------------------------------------------------------------------------ */
+
+#define TRIM_NBYTES (4UL << 20)
+
+void ps_image_gate_init(struct ps_image_gate *g, uint64_t limit)
+{
+	pthread_mutex_init(&g->lock, NULL);
+	pthread_cond_init(&g->room, NULL);
+	g->limit = limit;
+	g->used = 0;
+}
+
+void ps_image_gate_fini(struct ps_image_gate *g)
+{
+	pthread_cond_destroy(&g->room);
+	pthread_mutex_destroy(&g->lock);
+}
+
+void ps_image_ticket_take(struct ps_image_ticket *t, uint64_t nbytes)
+{
+	struct ps_image_gate *g = t ? t->gate : NULL;
+
+	if (!g)
+		return;
+	PS_LOCK_SCOPE(&g->lock);
+	/* who holds something does not wait: two such would wait for each other */
+	while (t->held == 0 && g->used > 0 && (nbytes > g->limit || g->used > g->limit - nbytes))
+		pthread_cond_wait(&g->room, &g->lock);
+	g->used += nbytes;
+	t->held += nbytes;
+}
+
+void ps_image_ticket_give(struct ps_image_ticket *t)
+{
+	if (!t->gate || t->held == 0)
+		return;
+#ifdef __GLIBC__
+	/* freed, but kept by malloc for this thread alone, unless told otherwise */
+	if (t->held >= TRIM_NBYTES)
+		malloc_trim(TRIM_NBYTES);
+#endif
+	PS_LOCK_SCOPE(&t->gate->lock);
+	t->gate->used -= t->held;
+	t->held = 0;
+	pthread_cond_broadcast(&t->gate->room);
+}

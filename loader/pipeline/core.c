@@ -1,0 +1,102 @@
+#include "config.h"
+
+#include "pipeline/core.h"
+
+#include <math.h>
+
+#include "base/cleanup.h"
+#include "batch/batch.h"
+#include "device/device.h"
+
+struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *p)
+{
+	struct ps_offload_meter meter = ps_offload_read(&p->times);
+	struct ps_nvjpeg_stats stats;
+
+	if (!p->o.nvjpeg)
+		return meter;
+	ps_nvjpeg_stats(p->o.nvjpeg, &stats);
+	meter.engine_rows = stats.hardware;
+	meter.hybrid_rows = stats.hybrid;
+	meter.timed_rows = stats.timed;
+	meter.timed_ns = (uint64_t)(stats.seconds * 1e9);
+	return meter;
+}
+
+/* -- The lock must be held below this line ------------------------------------------------------------ */
+
+void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
+{
+	m->ns = ps_clock_mono_ns(); /* not before the lock: waits may begin until then */
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
+		m->total_ns[i] = ps_stage_total(&p->stages[i], m->ns);
+		for (int w = 0; w < PS_NWAITS; w++)
+			m->wait_ns[i][w] = ps_stage_waited(&p->stages[i], (enum ps_wait)w, m->ns);
+	}
+}
+
+void ps_pipeline_fail(struct ps_pipeline *p, int r, const struct ps_load_error *why)
+{
+	if (!p->failed) {
+		p->failed = r;
+		p->why = *why;
+	}
+	pthread_cond_broadcast(&p->ready);
+	pthread_cond_broadcast(&p->work);
+}
+
+void ps_batch_give(struct ps_pipeline *p, struct penstock_batch *b)
+{
+	b->state = PS_BATCH_FREE;
+	pthread_cond_broadcast(&p->work);
+}
+
+/* -- How many threads ------------------------------------------------------------------------------------ */
+
+#define COST_BEGIN 8.0 /* a JPEG's, in ns a byte: a first image is a unit */
+#define COST_MEMORY 8  /* units that the mean is of */
+
+void ps_cost_init(struct ps_cost *c)
+{
+	c->ns_per_weight = COST_BEGIN;
+}
+
+static double weight(uint32_t rows, uint64_t nbytes)
+{
+	return (double)nbytes + (double)rows * PS_ROW_WEIGHT;
+}
+
+bool ps_cost_is_unit(const struct ps_cost *c, uint32_t rows, uint64_t nbytes)
+{
+	return rows >= PS_UNIT_MAX_ROWS || weight(rows, nbytes) * c->ns_per_weight >= PS_UNIT_NS;
+}
+
+void ps_cost_learn(struct ps_cost *c, uint32_t rows, uint64_t nbytes, uint64_t ns)
+{
+	double seen;
+
+	if (rows == 0)
+		return;
+	seen = (double)ns / weight(rows, nbytes);
+	/* a thread that lost its CPU meanwhile says nothing of the rows */
+	seen = PS_MIN(seen, c->ns_per_weight * 4);
+	c->ns_per_weight += (seen - c->ns_per_weight) / COST_MEMORY;
+}
+
+#define IDLE_MUCH 0.5   /* a stage that waits more has threads too many */
+#define IDLE_LITTLE 0.1 /* one that waits less is at its limit */
+#define STARVED 0.05    /* the one behind it waits */
+#define ROOM 1.25       /* what is kept beyond the threads that were busy */
+
+uint32_t ps_tune_next(const struct ps_tune *t, const struct ps_usage *u)
+{
+	uint32_t n = t->now;
+
+	if (t->fixed)
+		return n;
+	if (u->idle > IDLE_MUCH)
+		n = PS_MIN(n, (uint32_t)ceil(n * (1 - PS_MIN(u->idle, 1.0)) * ROOM));
+	else if (u->starved > STARVED && u->idle < IDLE_LITTLE)
+		n += PS_MAX(n / 4, 1u);
+	return PS_MIN(PS_MAX(n, t->least), t->most);
+}
