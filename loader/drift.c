@@ -1,6 +1,5 @@
+/* What became different between two profiles (penstock_loader_profile()). */
 #include "config.h"
-
-#include "drift.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -8,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/buf.h"
 #include "public.h"
 
 /* What is worth a warning. A batch of a thousand rows stays below all of these by chance. */
@@ -102,7 +102,8 @@ static void field_compare(struct ps_buf *out, const char *name, json_t *now, jso
 	labels_compare(out, name, json_object_get(now, "labels"), json_object_get(was, "labels"));
 }
 
-int ps_drift_find(const char *was_text, const char *now_text, struct ps_buf *out, struct ps_load_error *err)
+/* A line for each difference, ended by a newline; none: there is none worth a warning. */
+static int drift_find(const char *was_text, const char *now_text, struct ps_buf *out, struct ps_load_error *err)
 {
 	json_t *was = json_loads(was_text, 0, NULL), *now = json_loads(now_text, 0, NULL);
 	json_t *fields = json_object_get(now, "fields"), *old = json_object_get(was, "fields"), *v;
@@ -129,7 +130,7 @@ int penstock_profile_drift(const char *was, const char *now, char *buf, size_t s
 {
 	struct ps_load_error err = {0};
 	struct ps_buf lines = {0};
-	int r = ps_drift_find(was, now, &lines, &err);
+	int r = drift_find(was, now, &lines, &err);
 
 	if (r == 0 && buf && size <= lines.n)
 		r = ps_load_error_set(&err, ENOBUFS, "the lines have %zu bytes, but there is room for %zu", lines.n + 1, size);

@@ -230,3 +230,8 @@ int penstock_loader_fingerprint(struct penstock_loader *l, char *buf, size_t siz
 		memcpy(buf, text, n + 1);
 	return (int)n;
 }
+
+uint64_t ps_loader_epoch_nbytes(struct penstock_loader *l, uint64_t epoch)
+{
+	return ps_pipeline_epoch_nbytes(l->pipeline, epoch);
+}

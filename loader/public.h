@@ -1,4 +1,4 @@
-/* What the files of the public face share. */
+/* What the files of the public face share, and what the programs use beside penstock.h. */
 #ifndef PS_PUBLIC_H
 #define PS_PUBLIC_H
 
@@ -35,5 +35,8 @@ static inline int ps_opener_check(pid_t opener, struct ps_load_error *err)
 
 /* Bottleneck and advice anew, of stats whose times were changed (differences, as of one epoch). Any thread. */
 void ps_stats_judge(struct penstock_stats *stats);
+
+/* Bytes that were read of the epoch's shards; of the last epochs, else 0. Any thread. */
+uint64_t ps_loader_epoch_nbytes(struct penstock_loader *loader, uint64_t epoch);
 
 #endif

@@ -7,13 +7,10 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "shard/file/file.h"
-
-#define FUSE_SUPER 0x65735546
 
 int ps_shard_errors_init(struct ps_shard_errors *l, size_t nshards)
 {
@@ -70,28 +67,13 @@ int ps_shard_errors_get(struct ps_shard_errors *l, uint64_t n, struct penstock_l
 	return 0;
 }
 
-bool ps_is_on_mount(const char *shard)
-{
-	ps_autofree char *folder = strdup(shard);
-	char *slash = folder ? strrchr(folder, '/') : NULL;
-	struct statfs fs;
-
-	if (statfs(shard, &fs) == 0)
-		return (uint32_t)fs.f_type == FUSE_SUPER;
-	if (errno == ENOTCONN)
-		return true;
-	if (slash)
-		slash[slash == folder] = 0;
-	return statfs(slash ? folder : ".", &fs) == 0 ? (uint32_t)fs.f_type == FUSE_SUPER : errno == ENOTCONN;
-}
-
 const char *ps_shard_error_hint(const char *shard, int errnum)
 {
 	if (errnum == ENOTCONN)
 		return "the mount is gone: mount it anew";
 	if (errnum == ESTALE)
 		return "begin the epoch again to read the new version: set_epoch(), or a new loader";
-	if (ps_is_on_mount(shard))
+	if (ps_path_is_on_mount(shard))
 		return errnum == ENOENT
 		               ? "check the path, and the mount and its origin"
 		               : "check the mount and its origin (getfattr -n user.penstock.error FILE)";
@@ -261,7 +243,7 @@ static int run_look(struct search *s, const struct run *run)
 
 	if (!folder)
 		return -ENOMEM;
-	if (ps_is_on_mount(folder))
+	if (ps_path_is_on_mount(folder))
 		return 0;
 	if (run->to - run->from >= PS_MISSING_LIST)
 		return folder_look(s, run, folder);

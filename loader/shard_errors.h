@@ -35,9 +35,6 @@ uint64_t ps_shard_errors_count(struct ps_shard_errors *lost);
 /* The nth that was noted, up to PENSTOCK_LOST_KEPT; -ENOENT: there is none. */
 int ps_shard_errors_get(struct ps_shard_errors *lost, uint64_t n, struct penstock_lost *ret_lost);
 
-/* Whether a file is, or would be, of a FUSE mount. One that has died answers nothing but ENOTCONN. */
-bool ps_is_on_mount(const char *path);
-
 /* What to do about a lost shard, for the end of a line. */
 const char *ps_shard_error_hint(const char *shard, int errnum);
 

@@ -36,7 +36,7 @@ def flags():
 
 
 FLAGS = flags()
-FLAGS["include_dirs"].append(os.path.join(HERE, ".."))  # the table of options
+FLAGS["include_dirs"] += [os.path.join(HERE, ".."), os.path.join(HERE, "../include")]  # the table of options
 
 setup(ext_modules=[Extension(
     "penstock._penstock",

@@ -7,10 +7,10 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "drift.h"
 #include "tools/tools.h"
 
 static double total(const struct penstock_stage *s)
@@ -261,26 +261,29 @@ static char *file_read(const char *path)
 /* PS_EXIT_DRIFT: something differs. */
 static int compare(const char *path, const char *profile)
 {
-	ps_autofree char *was = file_read(path);
-	struct ps_load_error err = {0};
-	struct ps_buf lines = {0};
-	int code = PS_EXIT_OK;
+	ps_autofree char *was = file_read(path), *lines = NULL;
+	struct penstock_error error;
+	int n;
 
 	if (!was)
 		return PS_EXIT_FAILED;
-	if (ps_drift_find(was, profile, &lines, &err) < 0) {
-		ps_complain("--profile-against %s: %s", path, err.text);
-		code = PS_EXIT_FAILED;
-	} else if (lines.n > 0) {
-		code = PS_EXIT_DRIFT;
+	n = penstock_profile_drift(was, profile, NULL, 0, &error);
+	if (n > 0) {
+		lines = malloc((size_t)n + 1);
+		if (!lines)
+			return PS_EXIT_FAILED;
+		n = penstock_profile_drift(was, profile, lines, (size_t)n + 1, &error);
 	}
-	for (char *p = (char *)lines.p, *end; code == PS_EXIT_DRIFT && p < (char *)lines.p + lines.n; p = end + 1) {
-		end = memchr(p, '\n', (size_t)((char *)lines.p + lines.n - p));
+	if (n < 0) {
+		ps_complain("--profile-against %s: %s", path, error.text);
+		return PS_EXIT_FAILED;
+	}
+	for (char *p = lines, *end; p && *p; p = end + 1) {
+		end = strchr(p, '\n');
 		*end = 0;
 		ps_complain("drift: %s", p);
 	}
-	ps_buf_fini(&lines);
-	return code;
+	return n > 0 ? PS_EXIT_DRIFT : PS_EXIT_OK;
 }
 
 int ps_bench_profile(const struct ps_bench_options *o, const char *profile)

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "loader.h"
 #include "public.h"
 #include "tools/bench.h"
 #include "tools/tools.h"
@@ -204,7 +203,7 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
 		return r;
 	result_make(ret_result, from, &to, epoch, first);
 	/* Not the difference: the next epoch's first shards were read by now. */
-	ret_result->stats.bytes_read = ps_pipeline_epoch_nbytes(c->loader->pipeline, epoch);
+	ret_result->stats.bytes_read = ps_loader_epoch_nbytes(c->loader, epoch);
 	c->total = samples;
 	*from = to;
 	return 0;

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "shard_errors.h"
 #include "shard/index/index.h"
 #include "shard/shard.h"
 #include "tools/tools.h"
@@ -150,7 +149,7 @@ static void remedy_add(const struct index_options *o, const char *shard, bool li
 {
 	const char *hint = strstr(err->text, "; " PS_INDEX_HINT), *columns = has_columns ? " --column ..." : "";
 	int n = hint ? (int)(hint - err->text) : (int)strlen(err->text);
-	bool mounted = ps_is_on_mount(shard);
+	bool mounted = ps_path_is_on_mount(shard);
 	char text[sizeof err->text];
 
 	snprintf(text, sizeof text, "%.*s", n, err->text);

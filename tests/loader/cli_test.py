@@ -468,7 +468,7 @@ def the_library_exports_its_public_names_only():
     lib = os.path.join(tap.BUILD, "loader/.libs/libpenstock.so")
     out = subprocess.run(["nm", "-D", "--defined-only", lib], capture_output=True, check=True).stdout.decode()
     names = {line.split()[-1] for line in out.splitlines() if " A " not in line}
-    header = tap.read(os.path.join(tap.SRC, "loader/penstock.h")).decode()
+    header = tap.read(os.path.join(tap.SRC, "loader/include/penstock.h")).decode()
     public = set(re.findall(r"^[a-z][^;{]*?\*?(penstock_\w+)\(", header, re.M))
     tap.equal({name.split("@@")[0] for name in names}, public)
     tap.equal({name.split("@@")[1] for name in names} - {"PENSTOCK_0.1", "PENSTOCK_0.2", "PENSTOCK_0.3"}, set())

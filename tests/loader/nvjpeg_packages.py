@@ -49,7 +49,7 @@ def nvjpeg_declarations_are_the_same():
         raise tap.Skip("no C compiler, or no cuda_runtime_api.h for nvjpeg.h to include")
     for path in FOLDERS:
         include = os.path.join(os.path.dirname(path), "../include")
-        r = subprocess.run([cc, "-fsyntax-only", "-I", tap.BUILD, "-I", tap.SRC, "-I", os.path.join(tap.SRC, "loader"), "-I", include, "-I", cuda,
+        r = subprocess.run([cc, "-fsyntax-only", "-I", tap.BUILD, "-I", tap.SRC, "-I", os.path.join(tap.SRC, "loader"), "-I", os.path.join(tap.SRC, "loader/include"), "-I", include, "-I", cuda,
                             os.path.join(tap.SRC, "tests/loader/nvjpeg_abi.c")], capture_output=True, text=True)
         tap.equal((r.returncode, r.stderr), (0, ""), path)
 

@@ -143,7 +143,7 @@ def pip_builds_and_installs_it():
     """From the sources as they are unpacked, against a build tree."""
     shutil.copytree(os.path.join(tap.SRC, "loader/python"), "loader/python")
     shutil.copytree(os.path.join(tap.SRC, "loader/option"), "loader/option")
-    shutil.copy(os.path.join(tap.SRC, "loader/penstock.h"), "loader")
+    shutil.copytree(os.path.join(tap.SRC, "loader/include"), "loader/include")
     clean = {**tap.clean_environment(), "PENSTOCK_BUILD": tap.BUILD}
     run = dict(capture_output=True, text=True, timeout=200, env=clean)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "venv"], check=True, **run) # a pip in it takes seconds

@@ -17,7 +17,7 @@ done
 what="NEON on an emulated 64-bit ARM makes what portable C does here"
 if command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null; then
 	image=$top_srcdir/loader/image
-	aarch64-linux-gnu-gcc -static -O2 -std=gnu11 -Wall -Wextra -Werror -ffp-contract=off -I"$top_srcdir" -I"$top_srcdir/loader" \
+	aarch64-linux-gnu-gcc -static -O2 -std=gnu11 -Wall -Wextra -Werror -ffp-contract=off -I"$top_srcdir" -I"$top_srcdir/loader" -I"$top_srcdir/loader/include" \
 		-o "$T/arm" "$top_srcdir/tests/loader/resize_hash.c" "$image/resize.c" \
 		"$image/resize_portable.c" "$image/resize_neon.c" -lm
 	equal "$what" "$want" "$(qemu-aarch64 "$T/arm" neon)"

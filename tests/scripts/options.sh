@@ -8,7 +8,7 @@ cd "$top_srcdir"
 rows() { sed -nE "s/^        $1\((\w+),.*/\1/p; s/^        $1_AT\(\"(\w+)\",.*/\1/p" loader/option/option.c | sort; }
 # members STRUCT: those of penstock.h.
 members() {
-	sed -n "/^struct $1 {/,/^};/p" loader/penstock.h | tr '\n\t' '  ' | sed -E 's|/\*([^*]\|\*+[^*/])*\*+/||g; s/^[^{]*\{//; s/\}.*//' |
+	sed -n "/^struct $1 {/,/^};/p" loader/include/penstock.h | tr '\n\t' '  ' | sed -E 's|/\*([^*]\|\*+[^*/])*\*+/||g; s/^[^{]*\{//; s/\}.*//' |
 		tr ';' '\n' | sed -E 's/\[[^]]*\]//g; s/^ *(const )?(struct )?\w+ (const )?//; s/[*, ]+/\n/g' | grep -E '^[a-z]' | sort
 }
 # Sizes, counts, what chooses a field's defaults, and functions: no options by themselves.

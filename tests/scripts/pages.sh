@@ -30,7 +30,7 @@ join() {
 	}'
 }
 
-prototypes <"$top_srcdir/loader/penstock.h" >"$T/header"
+prototypes <"$top_srcdir/loader/include/penstock.h" >"$T/header"
 sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$man/libpenstock.3" | sed 's/\\-/-/g; /#include/d' | join |
 	prototypes >"$T/page"
 functions=$(sed -nE 's/^\t(penstock_[a-z0-9_]+);$/\1/p' "$top_srcdir/loader/libpenstock.map" | sort)

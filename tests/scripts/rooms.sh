@@ -10,14 +10,14 @@ cache/credentials cache/listing cache/http cache/policy base
 END
 cat >"$T/loader" <<'END'
 loader/tools loader loader/pipeline loader/batch loader/option loader/device loader/image loader/image/pixel loader/order
-loader/shard loader/shard/index loader/shard/file loader/random base
+loader/shard loader/shard/index loader/shard/file loader/random loader/include base
 END
 # Folders that have one header for others, named like the folder.
-faced="loader/pipeline loader/batch loader/image loader/image/pixel loader/order loader/shard loader/shard/index
+faced="loader/pipeline loader/batch loader/option loader/device loader/image loader/image/pixel loader/order loader/shard loader/shard/index
 	loader/shard/file loader/random"
 
 # wrong FLOORS ROOTS FILE...: lines "FILE: NAME" of includes that run up, lead to another room, or to no file; roots: where
-# names are looked for. penstock.h, the public interface, is below all folders of the loader.
+# names are looked for.
 wrong() {
 	awk -v roots="$2" '
 		FILENAME == ARGV[1] {
@@ -40,8 +40,6 @@ wrong() {
 					there = folder(root[i] "/" name)
 				}
 			if (there == here)
-				next
-			if (name == "penstock.h" && here ~ "^loader")
 				next
 			if (!(there in floor) || floor[there] < floor[here])
 				print FILENAME ": " name
@@ -72,8 +70,13 @@ equal "folders of fs/ have one header for others" "daemon/daemon.h fuse/fuse.h o
 		grep -hoE "^#include \"$folder/[a-z_]+\.h\"" "${fs[@]/#fs\/$folder\/*/\/dev\/null}" || true
 	done | cut -d '"' -f 2 | sort -u | paste -s -d ' '
 )"
-equal "no folder of the loader includes one above it" "" "$(wrong loader "loader loader/device" "${loader[@]}")"
+equal "no folder of the loader includes one above it" "" "$(wrong loader "loader loader/include" "${loader[@]}")"
 equal "folders of the loader have one header for others" "" "$(private loader "${loader[@]}")"
+# Of loader/ itself, and of loader/include/.
+equal "other folders include public.h and penstock.h of the loader's top" "penstock.h public.h" "$(
+	printf '%s\n' "${loader[@]}" | grep '/.*/' | xargs grep -hoE '^#include "[a-z_]+\.h"' | cut -d '"' -f 2 |
+		grep -v '^config\.h$' | sort -u | paste -s -d ' '
+)"
 
 sed 's/^#include "base\/url.h"/&\n#include "cache.h"/' cache/http/request_redirect.c >"$T/request_redirect.c"
 mkdir -p "$T/cache/http"

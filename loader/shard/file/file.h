@@ -109,6 +109,9 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
  * be a file's. */
 const char *ps_stream_path_hint(const char *path);
 
+/* Whether a file is, or would be, of a FUSE mount. One that has died answers nothing but ENOTCONN. */
+bool ps_path_is_on_mount(const char *path);
+
 /* A stream over memory. NULL if there is no memory for the stream itself. */
 struct ps_stream *ps_stream_mem(const void *data, size_t nbytes);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <zstd_errors.h>
 
 #include <zstd.h>
@@ -26,6 +27,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
+#define FUSE_SUPER 0x65735546
 /* Decompression of a shard while it is read: zstd and lz4 (any frames, skippable ones passed over; lz4's legacy
  * format is refused by name), gzip (any members).
  *
@@ -196,6 +198,21 @@ const char *ps_stream_path_hint(const char *path)
 	if (strncmp(path, "pipe:", 5) == 0)
 		return "pipe: is not read; mount the source (penstock mount), or give files";
 	return strstr(path, "://") ? "it is a URL: mount it (penstock mount), and give the files" : NULL;
+}
+
+bool ps_path_is_on_mount(const char *shard)
+{
+	ps_autofree char *folder = strdup(shard);
+	char *slash = folder ? strrchr(folder, '/') : NULL;
+	struct statfs fs;
+
+	if (statfs(shard, &fs) == 0)
+		return (uint32_t)fs.f_type == FUSE_SUPER;
+	if (errno == ENOTCONN)
+		return true;
+	if (slash)
+		slash[slash == folder] = 0;
+	return statfs(slash ? folder : ".", &fs) == 0 ? (uint32_t)fs.f_type == FUSE_SUPER : errno == ENOTCONN;
 }
 
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
