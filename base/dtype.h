@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* PS_BOTH: an inline function of the processor's code and of kernels for GPUs (device/kernel_code.h), where
+/* PS_BOTH: an inline function of the processor's code and of kernels for GPUs (device/kernels/kernel_code.h), where
  * nvcc includes its header: what it may use is C that is C++, too, and other such functions. */
 #ifdef __CUDACC__
 #define PS_BOTH __host__ __device__ static inline

@@ -75,7 +75,7 @@ static int device_start(struct ps_cuda_device *d, struct ps_load_error *err)
 	e = ps_cuda_enter(d, err);
 	if (e < 0)
 		return e;
-	r = ps_cuda_stream_new(d, &d->stream);
+	r = ps_cuda_urgent_stream_new(d->cu, &d->stream);
 	if (r == 0)
 		d->has_kernels = ps_kernels_load(d->cu, &d->kernels, &d->no_kernels) == 0;
 	ps_cuda_leave(d);

@@ -5,13 +5,11 @@
  *   nvjpeg.c, nvjpeg_decode.c        JPEG files decoded by a GPU: rows and trial; who decodes, and how
  *   nvjpeg_library.c                 the library, looked for and opened
  *   cuda.c                           an NVIDIA GPU: memory, mirrors, fields made there
- *   kernels.c, kernels_image.c       the kernels, loaded and launched (kernels.h and what it includes, kernels.cu)
- *   cuda_driver.c                    the driver, opened; contexts and streams
+ *   kernels/                         the kernels, loaded and launched; the driver, opened
  *   device.c                         devices by name; the host as one
  *   fake.c                           a device for tests
  *   host.c                           host memory
  *
- * Besides this header kernels.h is for others: for programs that launch kernels of their own choice.
  * Ownership, threads, locks, errors, blocking: as each section says. */
 #ifndef PS_DEVICE_DEVICE_H
 #define PS_DEVICE_DEVICE_H

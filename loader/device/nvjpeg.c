@@ -110,7 +110,7 @@ static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct 
 static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 {
 	const struct ps_cuda_driver *cu = n->cuda->cu;
-	ps_cu_result r = ps_cuda_stream_new(n->cuda, &n->stream);
+	ps_cu_result r = ps_cuda_urgent_stream_new(n->cuda->cu, &n->stream);
 
 	if (r == 0)
 		r = cu->event_create(&n->begin, PS_CU_EVENT_DEFAULT);
@@ -268,7 +268,7 @@ static int worker_make(struct ps_nvjpeg_worker *w, struct ps_load_error *err)
 
 	if (s != 0)
 		return ps_nvj_error(s, err, "cannot make a decoder for a thread");
-	r = ps_cuda_stream_new(w->n->cuda, &w->stream);
+	r = ps_cuda_urgent_stream_new(w->n->cuda->cu, &w->stream);
 	if (r == 0)
 		r = cu->event_create(&w->last, PS_CU_EVENT_DISABLE_TIMING | PS_CU_EVENT_BLOCKING_SYNC);
 	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: cannot make a stream for a thread");

@@ -15,7 +15,7 @@
 #ifndef PS_DEVICE_NVJPEG_LIBRARY_H
 #define PS_DEVICE_NVJPEG_LIBRARY_H
 
-#include "device/cuda_driver.h"
+#include "device/kernels/kernels.h"
 
 #ifndef PS_NVJPEG_TYPES    /* where they are those of nvjpeg.h */
 typedef int ps_nvj_status; /* nvjpegStatus_t; 0: success */

@@ -5,11 +5,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "device/cuda_driver.h"
 #include "device/device.h"
-#include "device/kernels.h"
+#include "device/kernels/kernels.h"
 #include "device/nvjpeg_library.h"
-#include "device/resize_tile.h"
 
 /* -- The CUDA device ------------------------------------------------------------------------------------- */
 
@@ -40,16 +38,15 @@ static inline struct ps_cuda_device *ps_cuda_of(struct ps_device *d)
 	return PS_CONTAINER_OF(d, struct ps_cuda_device, base);
 }
 
-/* Calls work on the context of their thread; what a caller's thread has there comes back with leave. Between
- * them the thread is one that streams which are being captured to a graph (torch.cuda.graph()) allow
- * everything: asking for an event or taking memory would else break the capture of another thread, and fail
- * here. */
-int ps_cuda_enter(struct ps_cuda_device *device, struct ps_load_error *err) PS_MUST_USE;
-void ps_cuda_leave(struct ps_cuda_device *device);
+static inline int PS_MUST_USE ps_cuda_enter(struct ps_cuda_device *d, struct ps_load_error *err)
+{
+	return ps_cuda_context_enter(d->cu, d->context, err);
+}
 
-/* A stream whose work goes before that of streams of no priority (a model's): short copies and kernels that a
- * step would else hold up until the next. The context is entered. */
-ps_cu_result ps_cuda_stream_new(struct ps_cuda_device *device, ps_cu_stream *ret_stream) PS_MUST_USE;
+static inline void ps_cuda_leave(struct ps_cuda_device *d)
+{
+	ps_cuda_context_leave(d->cu);
+}
 
 /* The device's functions of cuda_mirror.c, as device.h has them. */
 int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,

@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "device/kernel_code.h"
-#include "device/kernels.h"
+#include "device/kernels/kernels.h"
 #include "public.h"
 #include "tools/bench_step.h"
 

@@ -3,7 +3,7 @@
 #ifndef GPU_COMMON_H
 #define GPU_COMMON_H
 
-#include "device/cuda_driver.h"
+#include "device/kernels/cuda_driver.h"
 #include "device/device.h"
 
 #define GPU_DEPTH 3 /* batches under way, as a loader has them at least */

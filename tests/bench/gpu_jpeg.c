@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "device/kernels.h"
+#include "device/kernels/kernels.h"
 #include "device/nvjpeg_library.h"
 #include "gpu_common.h"
 #include "image/picture.h"

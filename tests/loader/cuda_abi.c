@@ -1,4 +1,4 @@
-/* The driver's functions as device/cuda_driver.h declares them, beside the toolkit's cuda.h: that it compiles
+/* The driver's functions as device/kernels/cuda_driver.h declares them, beside the toolkit's cuda.h: that it compiles
  * is the test. Built where there is a toolkit. */
 #include "config.h"
 
@@ -16,7 +16,7 @@ typedef CUfunction_attribute ps_cu_function_attribute;
 typedef CUstreamCaptureMode ps_cu_capture_mode;
 typedef CUdeviceptr ps_cu_pointer;
 
-#include "device/cuda_driver.h"
+#include "device/kernels/cuda_driver.h"
 
 #define DECLARE_AGAIN(name, symbol, args) ps_cu_result symbol args;
 PS_CUDA_FUNCTIONS(DECLARE_AGAIN)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda_driver.h"
+#include "device/kernels/cuda_driver.h"
 #include "device/device.h"
 
 struct consumer {

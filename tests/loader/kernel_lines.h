@@ -2,7 +2,7 @@
 #ifndef TESTS_LOADER_KERNEL_LINES_H
 #define TESTS_LOADER_KERNEL_LINES_H
 
-#include "device/kernels.h"
+#include "device/kernels/kernels.h"
 
 #define RUN(name, args, shared_nbytes, call)                                     \
 	static void run_##name(const void *all, uint32_t nblocks)                \

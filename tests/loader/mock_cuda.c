@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 #include "../../loader/device/fake.c"
-#include "device/cuda_driver.h"
-#include "device/kernels.h"
+#include "device/kernels/cuda_driver.h"
+#include "device/kernels/kernels.h"
 #include "kernel_lines.h"
 #include "tests/ptx/mock.h"
 

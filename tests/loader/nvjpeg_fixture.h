@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "device/cuda_driver.h"
+#include "device/kernels/cuda_driver.h"
 #include "make_tar.h"
 #include "penstock.h"
 

@@ -1,4 +1,4 @@
-/* The GPU's resize (device/resize_tile.h), compiled for the processor: the same bytes as image/picture.h's. */
+/* The GPU's resize (device/kernels/resize_tile.h), compiled for the processor: the same bytes as image/picture.h's. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "device/resize_tile.h"
+#include "device/kernels/resize_tile.h"
 #include "image/picture.h"
 #include "tests/loader/image_fixture.h"
 #include "tests/ptx/mock.h"

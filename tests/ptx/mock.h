@@ -1,5 +1,5 @@
 /* The tests' driver over PTX: with MOCK_CUDA_PTX=FILE in the environment, kernels are those of the file,
- * which nvcc made of device/kernels.cu, instead of the lines of their headers compiled as C.
+ * which nvcc made of device/kernels/kernels.cu, instead of the lines of their headers compiled as C.
  * MOCK_CUDA_PTX_COVERAGE=FILE gets what of them ran, at the process's end (ptx_module_coverage()).
  *
  * Threads: any; one launch at a time.   Errors: what is wrong goes to stderr. */

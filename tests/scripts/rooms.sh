@@ -9,12 +9,12 @@ fs/cli fs/daemon fs/fuse fs/options cache cache/prefetch cache/catalog cache/dec
 cache/credentials cache/listing cache/http cache/policy base
 END
 cat >"$T/loader" <<'END'
-loader/tools loader loader/pipeline loader/batch loader/option loader/device loader/image loader/image/pixel loader/order
-loader/shard loader/shard/index loader/shard/file loader/random loader/include base
+loader/tools loader loader/pipeline loader/batch loader/option loader/device loader/device/kernels loader/image
+loader/image/pixel loader/order loader/shard loader/shard/index loader/shard/file loader/random loader/include base
 END
 # Folders that have one header for others, named like the folder.
-faced="loader/pipeline loader/batch loader/option loader/device loader/image loader/image/pixel loader/order loader/shard loader/shard/index
-	loader/shard/file loader/random"
+faced="loader/pipeline loader/batch loader/option loader/device loader/device/kernels loader/image loader/image/pixel
+	loader/order loader/shard loader/shard/index loader/shard/file loader/random"
 
 # wrong FLOORS ROOTS FILE...: lines "FILE: NAME" of includes that run up, lead to another room, or to no file; roots: where
 # names are looked for.

@@ -96,4 +96,16 @@ int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_
 int ps_cuda_error(const struct ps_cuda_driver *driver, ps_cu_result result, struct ps_load_error *err,
         const char *what);
 
+/* Calls work on the context of their thread; the caller's own comes back with leave. Between them the thread
+ * allows everything to streams that are captured to a graph (torch.cuda.graph()): asking for an event or
+ * taking memory would otherwise break the capture of another thread, and fail here. */
+int ps_cuda_context_enter(
+        const struct ps_cuda_driver *driver, ps_cu_context context, struct ps_load_error *err) PS_MUST_USE;
+void ps_cuda_context_leave(const struct ps_cuda_driver *driver);
+
+/* A stream whose work precedes that of streams without a priority (a model's): short copies and kernels that a
+ * step would otherwise delay until the next. The context is entered. */
+ps_cu_result ps_cuda_urgent_stream_new(
+        const struct ps_cuda_driver *driver, ps_cu_stream *ret_stream) PS_MUST_USE;
+
 #endif

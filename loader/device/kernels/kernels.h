@@ -1,4 +1,8 @@
-/* The kernels that a GPU runs for a batch, and how one is launched.
+/* The kernels that a GPU runs for a batch, and how one is launched; the CUDA driver.
+ *
+ *   kernels.c, kernels_image.c                      loaded and launched; the compiled ones
+ *   finish.h, transforms.h, resize_tile.h           what they do, on kernel_code.h; kernels.cu compiles them
+ *   cuda_driver.c                                   the driver, opened; contexts and streams
  *
  * A new kernel: a header with its arguments (one struct, given by value) and what a block of it does, in the
  * form of kernel_code.h; and a row below. nvcc makes an entry ps_kernel_NAME of each row (kernels.cu), and
@@ -14,10 +18,10 @@
 #ifndef PS_DEVICE_KERNELS_H
 #define PS_DEVICE_KERNELS_H
 
-#include "device/finish.h"
-#include "device/kernel_code.h"
-#include "device/resize_tile.h"
-#include "device/transforms.h"
+#include "device/kernels/finish.h"
+#include "device/kernels/kernel_code.h"
+#include "device/kernels/resize_tile.h"
+#include "device/kernels/transforms.h"
 
 /* Name, struct of arguments, bytes of shared memory of a block, what a block does: from `a`, `block`,
  * `shared`. */
@@ -53,7 +57,7 @@ enum ps_kernel {
 };
 
 #ifndef __CUDACC__
-#include "device/cuda_driver.h"
+#include "device/kernels/cuda_driver.h"
 
 struct ps_kernels {
 	const struct ps_cuda_driver *cu;

@@ -1,13 +1,11 @@
 #include "config.h"
 
-#include "device/cuda_driver.h"
+#include "device/kernels/cuda_driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
-
-#include "device/private.h"
 
 static struct {
 	pthread_once_t once;
@@ -95,33 +93,33 @@ int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_
 static _Thread_local uint32_t entered;
 static _Thread_local ps_cu_capture_mode mode_before;
 
-int ps_cuda_enter(struct ps_cuda_device *d, struct ps_load_error *err)
+int ps_cuda_context_enter(const struct ps_cuda_driver *cu, ps_cu_context context, struct ps_load_error *err)
 {
-	ps_cu_result r = d->cu->context_push(d->context);
+	ps_cu_result r = cu->context_push(context);
 
 	if (r != 0)
-		return ps_cuda_error(d->cu, r, err, "cannot use the GPU");
+		return ps_cuda_error(cu, r, err, "cannot use the GPU");
 	if (entered++ == 0) {
 		mode_before = PS_CU_CAPTURE_RELAXED;
-		if (d->cu->capture_mode(&mode_before) != 0)
+		if (cu->capture_mode(&mode_before) != 0)
 			mode_before = PS_CU_CAPTURE_GLOBAL;
 	}
 	return 0;
 }
 
-void ps_cuda_leave(struct ps_cuda_device *d)
+void ps_cuda_context_leave(const struct ps_cuda_driver *cu)
 {
 	ps_cu_context old;
 
 	if (--entered == 0)
-		(void)d->cu->capture_mode(&mode_before);
-	(void)d->cu->context_pop(&old);
+		(void)cu->capture_mode(&mode_before);
+	(void)cu->context_pop(&old);
 }
 
-ps_cu_result ps_cuda_stream_new(struct ps_cuda_device *d, ps_cu_stream *ret_stream)
+ps_cu_result ps_cuda_urgent_stream_new(const struct ps_cuda_driver *cu, ps_cu_stream *ret_stream)
 {
 	int least, greatest; /* the greater, the less the number */
-	ps_cu_result r = d->cu->priorities(&least, &greatest);
+	ps_cu_result r = cu->priorities(&least, &greatest);
 
-	return r == 0 ? d->cu->stream_create_urgent(ret_stream, PS_CU_STREAM_NON_BLOCKING, greatest) : r;
+	return r == 0 ? cu->stream_create_urgent(ret_stream, PS_CU_STREAM_NON_BLOCKING, greatest) : r;
 }

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "device/kernels.h"
+#include "device/kernels/kernels.h"
 
 #include <errno.h>
 #include <limits.h>

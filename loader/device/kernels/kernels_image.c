@@ -1,14 +1,14 @@
 /* The fatbin as a part of the library. */
 #include "config.h"
 
-#include "device/kernels.h"
+#include "device/kernels/kernels.h"
 
 #ifdef HAVE_CUDA_KERNELS
 /* Its path is from the top of the build, where compilers are run. */
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"
         "ps_kernels_fatbin:\n"
-        ".incbin \"loader/device/kernels.fatbin\"\n"
+        ".incbin \"loader/device/kernels/kernels.fatbin\"\n"
         "ps_kernels_fatbin_end:\n"
         ".byte 0\n"
         ".popsection\n");

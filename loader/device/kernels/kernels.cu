@@ -1,5 +1,5 @@
 /* Entries of the kernels of kernels.h for GPUs; what they do is in the headers. */
-#include "device/kernels.h"
+#include "device/kernels/kernels.h"
 
 #pragma nv_diag_suppress 177, 550 /* not every kernel has a use for shared memory */
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "device/kernel_code.h"
+#include "device/kernels/kernel_code.h"
 #include "image/pixel/pixel.h"
 
 #define PS_FINISH_SHARED (PS_KERNEL_THREADS * 48u)

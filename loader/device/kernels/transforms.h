@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "device/kernel_code.h"
+#include "device/kernels/kernel_code.h"
 #include "image/pixel/pixel.h"
 
 struct ps_transform_args {

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "device/kernel_code.h"
+#include "device/kernels/kernel_code.h"
 
 #define PS_TILE_COLUMNS 32u
 #define PS_TILE_LANES (3 * PS_TILE_COLUMNS) /* three planes side by side */
