@@ -103,7 +103,8 @@ static void field_compare(struct ps_buf *out, const char *name, json_t *now, jso
 }
 
 /* A line for each difference, ended by a newline; none: there is none worth a warning. */
-static int drift_find(const char *was_text, const char *now_text, struct ps_buf *out, struct ps_load_error *err)
+static int drift_find(
+        const char *was_text, const char *now_text, struct ps_buf *out, struct ps_load_error *err)
 {
 	json_t *was = json_loads(was_text, 0, NULL), *now = json_loads(now_text, 0, NULL);
 	json_t *fields = json_object_get(now, "fields"), *old = json_object_get(was, "fields"), *v;

@@ -39,8 +39,10 @@ static double probability_of(const struct ps_image_spec *spec, uint32_t op)
 static int unsound(const char *text, struct ps_load_error *err)
 {
 	return ps_load_error_set(err, EINVAL,
-	        "image: groups \"%.100s\": must be apply:PROBABILITY=NAME,NAME... or one:PROBABILITY=NAME,..., with "
-	        "';' between groups, and names of hflip, vflip, affine, jitter, gray, blur, noise, erase, each once",
+	        "image: groups \"%.100s\": must be apply:PROBABILITY=NAME,NAME... or "
+	        "one:PROBABILITY=NAME,..., with "
+	        "';' between groups, and names of hflip, vflip, affine, jitter, gray, blur, noise, erase, "
+	        "each once",
 	        text);
 }
 
@@ -117,7 +119,8 @@ int ps_choice_check(const struct ps_image_spec *spec, struct ps_load_error *err)
 		for (uint32_t op = 0; op < PS_CHOICE_NOPS; op++)
 			if (all->groups[g].ops & 1u << op && !(probability_of(spec, op) > 0))
 				return ps_load_error_set(err, EINVAL,
-				        "image: groups: %s is in a group, but its own probability is 0: set it (1: "
+				        "image: groups: %s is in a group, but its own probability is 0: set "
+				        "it (1: "
 				        "whenever the group is)",
 				        ops[op].name);
 	return 0;
@@ -126,7 +129,8 @@ int ps_choice_check(const struct ps_image_spec *spec, struct ps_load_error *err)
 /* -- The draw ------------------------------------------------------------------------------------------- */
 
 /* Whether it is the one of its group. */
-static bool is_picked(const struct ps_image_spec *spec, uint32_t g, enum ps_choice_op op, const struct ps_rng_key *key)
+static bool is_picked(
+        const struct ps_image_spec *spec, uint32_t g, enum ps_choice_op op, const struct ps_rng_key *key)
 {
 	uint32_t of = spec->transforms.groups.groups[g].ops, last = 0;
 	double sum = 0, at = 0;
