@@ -21,15 +21,15 @@ static struct ps_offload beginning(const struct ps_gpu_decode *g)
 	return (struct ps_offload){.share = (uint32_t)(g->asked * PS_OFFLOAD_ALL + 0.5)};
 }
 
-/* The plan, if it has a field for it. */
-static int fields_check(const struct ps_plan *plan, const char *made_not, struct ps_load_error *err)
+/* The layout, if it has a field for it. */
+static int fields_check(const struct ps_batch_layout *layout, const char *made_not, struct ps_load_error *err)
 {
-	if (!plan)
+	if (!layout)
 		return ps_load_error_set(err, ENODEV,
 		        "gpu_decode: the GPU cannot decode images that it does not finish: %s",
 		        made_not ? made_not : "device_pixels is off");
-	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (ps_decode_offloads(plan, i))
+	for (uint32_t i = 0; i < layout->nfields; i++)
+		if (ps_decode_offloads(layout, i))
 			return 0;
 	return ps_load_error_set(err, ENODEV,
 	        "gpu_decode: no field of images that the GPU can decode: it must have one view, follow no "
@@ -37,27 +37,29 @@ static int fields_check(const struct ps_plan *plan, const char *made_not, struct
 	        "share its member with none, without dct_scale");
 }
 
-static int nvjpeg_open(const struct penstock_options *o, const struct ps_plan *plan, const char *made_not,
-        struct ps_device *device, struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
-        struct ps_load_error *err)
+static int nvjpeg_open(const struct penstock_options *o, const struct ps_batch_layout *layout,
+        const char *made_not, struct ps_device *device, struct ps_nvjpeg **ret_nvjpeg,
+        struct ps_load_error *ret_refused, struct ps_load_error *err)
 {
 	int r;
 
 	if (device->ops != &ps_device_cuda)
 		return ps_load_error_set(err, ENODEV, "gpu_decode: device %s: JPEGs are decoded on cuda only",
 		        device->ops->name);
-	r = fields_check(plan, made_not, err);
+	r = fields_check(layout, made_not, err);
 	return r < 0 ? r : ps_nvjpeg_new(device, o->batch, o->threads, ret_nvjpeg, ret_refused, err);
 }
 
-int ps_gpu_decode_open(const struct penstock_options *o, const struct ps_plan *plan, const char *made_not,
-        struct ps_device *device, struct ps_gpu_decode *ret_gpu, struct ps_load_error *err)
+int ps_gpu_decode_open(const struct penstock_options *o, const struct ps_batch_layout *layout,
+        const char *made_not, struct ps_device *device, struct ps_gpu_decode *ret_gpu,
+        struct ps_load_error *err)
 {
 	struct ps_gpu_decode g = {.asked = o->gpu_decode};
 	int r = 0;
 
 	if (g.asked != 0)
-		r = nvjpeg_open(o, plan, made_not, device, &g.nvjpeg, &g.refused, is_auto(&g) ? &g.why : err);
+		r = nvjpeg_open(
+		        o, layout, made_not, device, &g.nvjpeg, &g.refused, is_auto(&g) ? &g.why : err);
 	if (r < 0 && (!is_auto(&g) || r != -ENODEV)) {
 		if (is_auto(&g))
 			*err = g.why;

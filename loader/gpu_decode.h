@@ -24,9 +24,9 @@ struct ps_gpu_decode {
 	struct ps_load_error refused; /* nvJPEG's libraries that are not used, and why; the text may be "" */
 };
 
-/* plan: with the fields that the device makes; NULL: it makes none, `made_not` (NULL: it was told not to)
+/* layout: with the fields that the device makes; NULL: it makes none, `made_not` (NULL: it was told not to)
  * says why. */
-int ps_gpu_decode_open(const struct penstock_options *options, const struct ps_plan *plan,
+int ps_gpu_decode_open(const struct penstock_options *options, const struct ps_batch_layout *layout,
         const char *made_not, struct ps_device *device, struct ps_gpu_decode *ret_gpu,
         struct ps_load_error *err) PS_MUST_USE;
 void ps_gpu_decode_close(struct ps_gpu_decode *gpu); /* zeroed is allowed */

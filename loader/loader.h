@@ -27,8 +27,8 @@ struct penstock_loader {
 	pid_t pid;
 	struct ps_options options;
 	struct ps_schedule schedule;
-	struct ps_plan *plan;
-	struct ps_plan
+	struct ps_batch_layout *layout;
+	struct ps_batch_layout
 	        *made; /* the same for the pipeline, with fields that the device makes; NULL: it makes none */
 	const char *made_not; /* why it makes none, though it may; NULL: it does, or may not */
 	struct ps_device *device;
@@ -46,7 +46,7 @@ struct penstock_loader {
 	struct ps_load_error why;
 	uint32_t bad_run; /* bad samples behind each other up to the last row delivered */
 
-	struct ps_indexes *indexes;
+	struct ps_shard_indexes *indexes;
 	struct ps_random_access *random_access; /* NULL: not asked for yet */
 	struct ps_planner *planner;  /* NULL: nobody to tell */
 	struct ps_state_print print; /* of shards and options; zero until it is needed */

@@ -52,7 +52,7 @@ static struct penstock_tensor column(const struct penstock_batch *b, size_t at, 
 /* The elements of a field: x, or y (plane 1). */
 static struct penstock_tensor elements(const struct penstock_batch *b, uint32_t i, uint32_t plane)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_late *late = &b->late[i];
 	struct penstock_tensor t =
 	        tensor_at(b, ps_field_is_late(f) ? late->data[plane] : b->at.fields[i].data[plane]);
@@ -78,8 +78,8 @@ static struct penstock_tensor elements(const struct penstock_batch *b, uint32_t 
 
 static struct penstock_tensor mask(const struct penstock_batch *b, uint32_t i)
 {
-	bool late = b->plan->fields[i].form == PS_FORM_LONGEST;
-	uint64_t items = late ? b->late[i].items : b->plan->fields[i].row_items;
+	bool late = b->layout->fields[i].form == PS_FORM_LONGEST;
+	uint64_t items = late ? b->late[i].items : b->layout->fields[i].row_items;
 
 	struct penstock_tensor t = tensor_at(b, late ? b->late[i].mask : b->at.fields[i].mask);
 
@@ -94,18 +94,18 @@ static struct penstock_tensor mask(const struct penstock_batch *b, uint32_t i)
 static bool own_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
 {
 	if (strcmp(name, "__key__") == 0) {
-		*ret_tensor =
-		        column(b, b->late[PS_SLOT_KEYS(b->plan)].data[0], PENSTOCK_U8, b->late[PS_SLOT_KEYS(b->plan)].items);
-		offsets_at(b, ret_tensor, PS_SLOT_KEYS(b->plan));
+		*ret_tensor = column(b, b->late[PS_SLOT_KEYS(b->layout)].data[0], PENSTOCK_U8,
+		        b->late[PS_SLOT_KEYS(b->layout)].items);
+		offsets_at(b, ret_tensor, PS_SLOT_KEYS(b->layout));
 	} else if (strcmp(name, "__valid__") == 0) {
 		*ret_tensor = column(b, b->at.valid, PENSTOCK_U8, b->out_rows);
 	} else if (strcmp(name, "__shard__") == 0) {
 		*ret_tensor = column(b, b->at.shards, PENSTOCK_I64, b->out_rows);
 	} else if (strcmp(name, "__sample__") == 0) {
 		*ret_tensor = column(b, b->at.samples, PENSTOCK_I64, b->out_rows);
-	} else if (b->plan->mixes && strcmp(name, "__mix_lambda__") == 0) {
+	} else if (b->layout->mixes && strcmp(name, "__mix_lambda__") == 0) {
 		*ret_tensor = column(b, b->at.mix_lambda, PENSTOCK_F32, b->out_rows);
-	} else if (b->plan->mixes && strcmp(name, "__mix_row__") == 0) {
+	} else if (b->layout->mixes && strcmp(name, "__mix_row__") == 0) {
 		*ret_tensor = column(b, b->at.mix_row, PENSTOCK_I64, b->out_rows);
 	} else {
 		return false;
@@ -117,8 +117,8 @@ static bool own_field(const struct penstock_batch *b, const char *name, struct p
 static bool companion(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
 {
 	const char *colon = strrchr(name, ':');
-	int i = colon ? ps_plan_lookup(b->plan, name, (size_t)(colon - name)) : -1;
-	const struct ps_plan_field *f = i < 0 ? NULL : &b->plan->fields[i];
+	int i = colon ? ps_layout_lookup(b->layout, name, (size_t)(colon - name)) : -1;
+	const struct ps_layout_field *f = i < 0 ? NULL : &b->layout->fields[i];
 
 	if (!f)
 		return false;
@@ -137,7 +137,7 @@ int penstock_batch_field(const struct penstock_batch *b, const char *name, struc
         struct penstock_error *error)
 {
 	struct ps_load_error err; /* not cleared: where nothing fails, that was most of the time */
-	int i = ps_plan_lookup(b->plan, name, strlen(name));
+	int i = ps_layout_lookup(b->layout, name, strlen(name));
 
 	if (i >= 0) {
 		*ret_tensor = elements(b, (uint32_t)i, 0);
@@ -153,10 +153,10 @@ const char *penstock_batch_name(const struct penstock_batch *b, uint32_t n)
 {
 	static const char *const own[] = {
 	        "__key__", "__valid__", "__shard__", "__sample__", "__mix_lambda__", "__mix_row__"};
-	const size_t nown = PS_ARRAY_LEN(own) - (b->plan->mixes ? 0 : 2);
+	const size_t nown = PS_ARRAY_LEN(own) - (b->layout->mixes ? 0 : 2);
 
-	for (uint32_t i = 0; i < b->plan->nfields; i++) {
-		const struct ps_plan_field *f = &b->plan->fields[i];
+	for (uint32_t i = 0; i < b->layout->nfields; i++) {
+		const struct ps_layout_field *f = &b->layout->fields[i];
 
 		if (n < f->n_tensors)
 			return n == 0 ? f->name : f->companions[n - 1];

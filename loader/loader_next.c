@@ -114,13 +114,13 @@ static int random_access_make(struct penstock_loader *l, struct ps_load_error *e
 	const struct penstock_options *o = &l->options.o;
 
 	return ps_random_access_new(&(struct ps_random_access_options){.shards = l->options.shards.names,
-	                             .nshards = l->schedule.nshards,
-	                             .indexes = l->indexes,
-	                             .plan = l->plan,
-	                             .reading = *ps_pipeline_reading(l->pipeline),
-	                             .seed = o->seed,
-	                             .epoch = o->epoch,
-	                             .max_ragged_nbytes = o->memory_budget / 4},
+	                                    .nshards = l->schedule.nshards,
+	                                    .indexes = l->indexes,
+	                                    .layout = l->layout,
+	                                    .reading = *ps_pipeline_reading(l->pipeline),
+	                                    .seed = o->seed,
+	                                    .epoch = o->epoch,
+	                                    .max_ragged_nbytes = o->memory_budget / 4},
 	        &l->random_access, err);
 }
 

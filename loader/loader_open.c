@@ -32,7 +32,7 @@ static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_loa
 	return 0;
 }
 
-/* The plan of what the pipeline does, when the device is open. */
+/* The layout of what the pipeline does, when the device is open. */
 static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
@@ -45,9 +45,9 @@ static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
 	                                         : ops->cannot_make(l->device);
 	if (l->made_not)
 		return 0;
-	r = ps_plan_new(o, &l->made, err);
+	r = ps_batch_layout_new(o, &l->made, err);
 	if (r == 0)
-		ps_make_plan(l->made, o->gpu_decode != 0);
+		ps_make_layout(l->made, o->gpu_decode != 0);
 	return r;
 }
 
@@ -71,8 +71,8 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.device = l->device;
 	p.nvjpeg = l->gpu.nvjpeg;
 	p.offload = l->gpu.offload;
-	p.plan = l->made ? l->made : l->plan;
-	r = ps_batch_nbytes(p.plan, o->batch, &batch_nbytes, err);
+	p.layout = l->made ? l->made : l->layout;
+	r = ps_batch_nbytes(p.layout, o->batch, &batch_nbytes, err);
 	if (r < 0)
 		return r;
 	r = ps_memory_plan(o, batch_nbytes, ps_order_nactive(l->schedule.order), &m, err);
@@ -86,7 +86,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.source = (enum ps_shard_kind)o->source;
 	p.index_dir = o->index_dir;
 	p.write_index = o->write_index != 0;
-	r = ps_plan_windows(l->plan, o->token_stride, &p.windows, err);
+	r = ps_layout_windows(l->layout, o->token_stride, &p.windows, err);
 	if (r < 0)
 		return r;
 	p.depth = m.depth;
@@ -108,7 +108,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	if (l->budget)
 		p.shared = &l->budget->count;
 	if (o->profile) {
-		l->profile = ps_profile_new(l->plan);
+		l->profile = ps_profile_new(l->layout);
 		if (!l->profile)
 			return ps_load_error_set(err, ENOMEM, "out of memory");
 		p.profile = l->profile;
@@ -180,17 +180,18 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 		return r;
 	if (ps_shard_errors_init(&l->lost, l->options.shards.n) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	l->indexes = ps_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
+	l->indexes = ps_shard_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
 	if (!l->indexes)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = ps_plan_new(o, &l->plan, err);
+	r = ps_batch_layout_new(o, &l->layout, err);
 	if (r == 0)
-		r = ps_plan_windows(l->plan, o->token_stride, &windows, err);
+		r = ps_layout_windows(l->layout, o->token_stride, &windows, err);
 	if (r < 0)
 		return r;
-	ps_indexes_source(l->indexes, (enum ps_shard_kind)o->source, &windows);
+	ps_shard_indexes_source(l->indexes, (enum ps_shard_kind)o->source, &windows);
 	if (o->index == PENSTOCK_INDEX_MAKE)
-		r = ps_index_auto(l->indexes, l->options.shards.names, l->options.shards.n, o->index_dir, err);
+		r = ps_shard_index_auto(
+		        l->indexes, l->options.shards.names, l->options.shards.n, o->index_dir, err);
 	if (r == 0)
 		r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
 	if (r == 0)
@@ -244,13 +245,13 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_device_close(l->device);
 	ps_schedule_fini(&l->schedule);
 	ps_profile_free(l->profile);
-	ps_plan_free(l->plan);
-	ps_plan_free(l->made);
+	ps_batch_layout_free(l->layout);
+	ps_batch_layout_free(l->made);
 	if (l->budget)
 		ps_public_budget_release(l->budget, l->budget_nbytes);
 	ps_public_budget_unref(l->budget);
 	ps_shard_errors_fini(&l->lost);
 	ps_options_fini(&l->options);
-	ps_indexes_free(l->indexes);
+	ps_shard_indexes_free(l->indexes);
 	free(l);
 }

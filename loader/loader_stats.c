@@ -177,7 +177,7 @@ static bool counts_hash(struct penstock_loader *l, uint64_t *ret_samples, uint64
 	for (uint32_t i = 0; i < l->schedule.nshards; i++) {
 		uint64_t n;
 
-		if (ps_indexes_count(l->indexes, i, &n, NULL) < 0)
+		if (ps_shard_indexes_count(l->indexes, i, &n, NULL) < 0)
 			return false;
 		*ret_samples += n;
 		n = htole64(n);

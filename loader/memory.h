@@ -10,8 +10,8 @@
 #include "shard/file/file.h"
 
 struct penstock_budget {
-	struct ps_budget count;    /* of all that loaders hold */
-	struct ps_budget reserved; /* of it what they hold as long as they are open */
+	struct ps_byte_budget count;    /* of all that loaders hold */
+	struct ps_byte_budget reserved; /* of it what they hold as long as they are open */
 	_Atomic uint32_t refs;
 };
 

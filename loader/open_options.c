@@ -93,8 +93,8 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 	char what[32];
 	int r;
 
-	if (n == 0 || n > PS_PLAN_MAX_FIELDS)
-		return ps_load_error_set(err, EINVAL, "%u fields: must be 1 to %d", n, PS_PLAN_MAX_FIELDS);
+	if (n == 0 || n > PS_LAYOUT_MAX_FIELDS)
+		return ps_load_error_set(err, EINVAL, "%u fields: must be 1 to %d", n, PS_LAYOUT_MAX_FIELDS);
 	p->fields = calloc(n, sizeof(*p->fields));
 	if (!p->fields)
 		return ps_load_error_set(err, ENOMEM, "out of memory");

@@ -37,7 +37,7 @@ int ps_random_access_new(
 	for (uint32_t i = 0; i < g->o.nshards && r == 0; i++) {
 		uint64_t n = 0;
 
-		r = ps_indexes_count(g->o.indexes, i, &n, err);
+		r = ps_shard_indexes_count(g->o.indexes, i, &n, err);
 		if (r < 0 && r != -ENOMEM)
 			r = ps_load_error_set(err, ENODATA,
 			        "samples by number need an index of every shard (penstock-loader index): %s",
@@ -46,7 +46,7 @@ int ps_random_access_new(
 		g->ends[i] = sum;
 	}
 	if (r == 0)
-		r = ps_batch_worker_init(&g->worker, g->o.plan, g->o.seed, NULL, err);
+		r = ps_batch_worker_init(&g->worker, g->o.layout, g->o.seed, NULL, err);
 	g->ready = r == 0;
 	if (r < 0) {
 		ps_random_access_free(g);
@@ -73,13 +73,13 @@ static uint64_t total(const struct ps_random_access *g)
 }
 
 /* Reads sample `ordinal` of a shard, which the index says where it begins, and compares it with that. */
-static int place_read(struct ps_random_access *g, uint32_t shard, uint64_t ordinal, struct ps_index *index,
-        struct ps_sample **ret_sample, struct ps_load_error *err)
+static int place_read(struct ps_random_access *g, uint32_t shard, uint64_t ordinal,
+        struct ps_shard_index *index, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	struct ps_shard_options options = g->o.reading;
-	struct ps_index_place place;
+	struct ps_shard_index_place place;
 	struct ps_shard *reader;
-	int r = ps_index_place(index, ordinal, &place, err);
+	int r = ps_shard_index_place(index, ordinal, &place, err);
 
 	if (r < 0)
 		return r;
@@ -98,13 +98,13 @@ static int sample_read(
 {
 	uint32_t shard = ps_shard_of_number(g->ends, g->o.nshards, number);
 	uint64_t ordinal = number - (shard > 0 ? g->ends[shard - 1] : 0);
-	struct ps_index *index;
-	int r = ps_indexes_get(g->o.indexes, shard, &index, err);
+	struct ps_shard_index *index;
+	int r = ps_shard_indexes_get(g->o.indexes, shard, &index, err);
 
 	if (r < 0)
 		return r;
 	r = place_read(g, shard, ordinal, index, ret_sample, err);
-	ps_indexes_put(g->o.indexes, index);
+	ps_shard_indexes_put(g->o.indexes, index);
 	if (r < 0)
 		return r;
 	if (r == 1 && (*ret_sample)->ordinal == ordinal)
@@ -129,7 +129,7 @@ int ps_random_access_read(struct ps_random_access *g, const uint64_t *numbers, u
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = ps_batch_init(b, g->o.plan, ps_device_host(), n, err);
+	r = ps_batch_init(b, g->o.layout, ps_device_host(), n, err);
 	if (r < 0) {
 		free(b);
 		return r;

@@ -1,7 +1,7 @@
 /* Samples by number: read where they lie, and decoded on the calling thread into a batch of their own.
  *
  * Ownership: it belongs to its creator and borrows what it is made of; its batches belong to the
- * caller, and must be given back (ps_random_access_give_back()) before the plan is freed. Threads: one at a time.   Locks:
+ * caller, and must be given back (ps_random_access_give_back()) before the layout is freed. Threads: one at a time.   Locks:
  * none.   Blocks: on the disk, and the processor. Errors: -ENODATA: a shard without index, the text names it;
  * -ERANGE: there is no such sample; -ESTALE: the shard is not as its index says; -ENOMEM. What is wrong with
  * a sample marks its row. */
@@ -15,8 +15,8 @@
 struct ps_random_access_options {
 	char *const *shards;
 	uint32_t nshards;
-	struct ps_indexes *indexes;
-	const struct ps_plan *plan;
+	struct ps_shard_indexes *indexes;
+	const struct ps_batch_layout *layout;
 	struct ps_shard_options reading; /* budget, stop flag and slabs are not used */
 	uint64_t seed, epoch;            /* of random numbers */
 	uint64_t max_ragged_nbytes;

@@ -26,7 +26,7 @@ static int shard_count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard,
 		ps_select_close(view);
 		return r;
 	}
-	r = ps_indexes_count(s->indexes, shard, ret_count, err);
+	r = ps_shard_indexes_count(s->indexes, shard, ret_count, err);
 	return r < 0 && r != -ENOMEM ? ps_load_error_set(err, ENODATA, "%s", err ? err->text : "") : r;
 }
 
@@ -35,7 +35,7 @@ static int counts_find(struct ps_schedule *s, struct ps_load_error *err)
 {
 	for (uint32_t i = 0; i < s->nshards; i++) {
 		uint64_t n;
-		int r = ps_indexes_count(s->indexes, i, &n, err);
+		int r = ps_shard_indexes_count(s->indexes, i, &n, err);
 
 		if (r < 0)
 			return r;
@@ -166,7 +166,7 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 		len = getxattr(s->shards[i], "user.penstock.state", state, sizeof(state) - 1);
 		remote += len > 0 && strncmp(state, "cached", (size_t)len) != 0;
 		nbytes += (uint64_t)st.st_size;
-		samples += ps_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
+		samples += ps_shard_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
 	}
 	mean = samples > 0 && nbytes > samples ? nbytes / samples : 1;
 	if (remote == 0 || o->permute_remote)
@@ -193,7 +193,7 @@ static int numbers_check(struct ps_schedule *s, uint64_t steps, struct ps_load_e
 	if (!s->ends)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < s->nshards; i++) {
-		r = ps_indexes_count(s->indexes, i, &n, err);
+		r = ps_shard_indexes_count(s->indexes, i, &n, err);
 		if (r < 0)
 			return r;
 		sum += n;
@@ -219,8 +219,8 @@ static uint32_t rank_number(const struct penstock_options *o)
 
 /* -- The whole ---------------------------------------------------------------------------------------- */
 
-int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options, struct ps_indexes *indexes,
-        struct ps_load_error *err)
+int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
+        struct ps_shard_indexes *indexes, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &options->o;
 	bool endless = o->steps > 0 && o->repeat == 0 && o->order != PENSTOCK_ORDER_NUMBERS, known = false;
@@ -314,7 +314,7 @@ int ps_schedule_check(struct ps_schedule *s, uint64_t number, struct ps_load_err
 	if (left > 0)
 		return 0;
 	for (uint32_t i = 0; i < s->nshards; i++)
-		all += ps_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
+		all += ps_shard_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
 	if (all == 0)
 		return ps_load_error_set(err, ENODATA,
 		        "no samples: the indexes of all shards count 0 (penstock-loader doctor says why)");

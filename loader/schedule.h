@@ -16,7 +16,7 @@ struct ps_schedule {
 	struct ps_order *order;
 	struct ps_epochs *epochs;
 	struct ps_select *select;   /* NULL: all samples come once */
-	struct ps_indexes *indexes; /* borrowed */
+	struct ps_shard_indexes *indexes; /* borrowed */
 	char *const *shards;
 	uint32_t nshards;
 	uint32_t rank; /* as it is called; order and epochs number the ranks of a node apart */
@@ -28,7 +28,7 @@ struct ps_schedule {
 };
 
 int ps_schedule_make(struct ps_schedule *schedule, const struct ps_options *options,
-        struct ps_indexes *indexes, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_shard_indexes *indexes, struct ps_load_error *err) PS_MUST_USE;
 void ps_schedule_fini(struct ps_schedule *schedule);
 
 /* -ENODATA: lengths are known, and the epoch has no sample on any rank. */

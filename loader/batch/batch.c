@@ -10,7 +10,7 @@
 #include "image/pixel/pixel.h"
 
 /* What late outputs are written to before their place is known. */
-static bool outputs_nbytes(const struct ps_plan_field *f, uint32_t rows, size_t *ret_nbytes)
+static bool outputs_nbytes(const struct ps_layout_field *f, uint32_t rows, size_t *ret_nbytes)
 {
 	*ret_nbytes = 0;
 	return f->kind != PENSTOCK_OUTPUT || !ps_field_is_late(f) ||
@@ -28,26 +28,27 @@ static int no_memory(uint32_t rows, struct ps_load_error *err)
 	return ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", rows);
 }
 
-int ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbytes, struct ps_load_error *err)
+int ps_batch_nbytes(
+        const struct ps_batch_layout *layout, uint32_t rows, size_t *ret_nbytes, struct ps_load_error *err)
 {
 	struct ps_slot_layout l;
-	bool ok = ps_slot_layout_make(plan, rows, &l);
+	bool ok = ps_slot_layout_make(layout, rows, &l);
 	size_t total = l.fixed_nbytes;
 
 	if (!l.fields)
 		return no_memory(rows, err);
 	free(l.fields);
-	for (uint32_t i = 0; ok && i < plan->nfields; i++) {
+	for (uint32_t i = 0; ok && i < layout->nfields; i++) {
 		size_t n;
 
-		ok = outputs_nbytes(&plan->fields[i], rows, &n) && ps_size_add(total, n, &total);
+		ok = outputs_nbytes(&layout->fields[i], rows, &n) && ps_size_add(total, n, &total);
 	}
 	return ok && ps_size_round_up(total, PS_DEVICE_PAGE, ret_nbytes) ? 0 : too_large(rows, err);
 }
 
 static bool fields_init(struct penstock_batch *b)
 {
-	const size_t n = b->plan->nfields;
+	const size_t n = b->layout->nfields;
 
 	b->decoded = calloc(n, sizeof(*b->decoded));
 	b->pieces = calloc(n, sizeof(*b->pieces));
@@ -60,8 +61,8 @@ static bool fields_init(struct penstock_batch *b)
 /* The arrays of rows that late fields need. */
 static bool late_init(struct penstock_batch *b)
 {
-	for (uint32_t i = 0; i < b->plan->nfields; i++) {
-		const struct ps_plan_field *f = &b->plan->fields[i];
+	for (uint32_t i = 0; i < b->layout->nfields; i++) {
+		const struct ps_layout_field *f = &b->layout->fields[i];
 		size_t n;
 
 		if (f->kind == PENSTOCK_BOXES && !(b->boxes[i] = calloc(b->cap, sizeof(*b->boxes[i]))))
@@ -76,14 +77,14 @@ static bool late_init(struct penstock_batch *b)
 	return true;
 }
 
-int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct ps_device *device,
+int ps_batch_init(struct penstock_batch *b, const struct ps_batch_layout *layout, struct ps_device *device,
         uint32_t rows, struct ps_load_error *err)
 {
 	size_t nbytes;
 	int r = 0;
 
-	*b = (struct penstock_batch){.plan = plan, .device = device, .cap = rows};
-	if (!ps_slot_layout_make(plan, rows, &b->at) ||
+	*b = (struct penstock_batch){.layout = layout, .device = device, .cap = rows};
+	if (!ps_slot_layout_make(layout, rows, &b->at) ||
 	        !ps_size_round_up(b->at.fixed_nbytes, PS_DEVICE_PAGE, &nbytes)) {
 		bool fields = b->at.fields != NULL;
 
@@ -106,7 +107,7 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_plan *plan, struct p
 		r = device->ops->mirror_new(device,
 		        &(struct ps_mirror_size){.slot = nbytes,
 		                .made = b->at.made_nbytes,
-		                .scratch = ps_make_scratch(plan, rows)},
+		                .scratch = ps_make_scratch(layout, rows)},
 		        &b->mirror, err);
 	if (r < 0)
 		ps_batch_fini(b);
@@ -137,7 +138,7 @@ void ps_batch_fini(struct penstock_batch *b)
 {
 	if (b->rows)
 		ps_batch_clear(b);
-	for (uint32_t i = 0; b->pieces && b->boxes && b->outputs && i < b->plan->nfields; i++) {
+	for (uint32_t i = 0; b->pieces && b->boxes && b->outputs && i < b->layout->nfields; i++) {
 		free(b->pieces[i]);
 		free(b->boxes[i]);
 		free(b->outputs[i]);
@@ -152,7 +153,7 @@ void ps_batch_fini(struct penstock_batch *b)
 	free(b->sources);
 	free(b->stretches);
 	if (b->budget)
-		ps_budget_give(b->budget, b->grown_nbytes);
+		ps_byte_budget_give(b->budget, b->grown_nbytes);
 	ps_decode_fini(b);
 	free(b->decoded);
 	if (b->mirror) {
@@ -190,13 +191,14 @@ const char *ps_batch_reason(const struct penstock_batch *b, uint32_t row)
 	return "out of memory";
 }
 
-void ps_batch_bytes_drop(const struct ps_plan *plan, struct ps_sample *s, struct ps_sample_field *const *keep)
+void ps_batch_bytes_drop(
+        const struct ps_batch_layout *layout, struct ps_sample *s, struct ps_sample_field *const *keep)
 {
 	for (uint32_t j = 0; j < s->nfields; j++) {
 		struct ps_sample_field *in = &s->fields[j];
 		bool kept = !in->data;
 
-		for (uint32_t i = 0; keep && i < plan->nfields && !kept; i++)
+		for (uint32_t i = 0; keep && i < layout->nfields && !kept; i++)
 			kept = keep[i] == in;
 		if (!kept)
 			ps_sample_drop(s, in);
@@ -218,7 +220,7 @@ bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at)
 }
 
 static bool field_place(
-        const struct ps_plan_field *f, struct ps_slot_layout *l, struct ps_slot_field *ret_field)
+        const struct ps_layout_field *f, struct ps_slot_layout *l, struct ps_slot_field *ret_field)
 {
 	struct ps_slot_field at = {{PS_SLOT_NONE, PS_SLOT_NONE}, PS_SLOT_NONE, PS_SLOT_NONE, PS_SLOT_NONE,
 	        PS_SLOT_NONE, PS_SLOT_NONE};
@@ -242,20 +244,21 @@ static bool field_place(
 	return ok;
 }
 
-bool ps_slot_layout_make(const struct ps_plan *plan, uint32_t rows, struct ps_slot_layout *l)
+bool ps_slot_layout_make(const struct ps_batch_layout *layout, uint32_t rows, struct ps_slot_layout *l)
 {
 	bool ok = true;
 
-	*l = (struct ps_slot_layout){.rows = rows, .fields = calloc((size_t)plan->nfields + 1, sizeof(*l->fields))};
+	*l = (struct ps_slot_layout){
+	        .rows = rows, .fields = calloc((size_t)layout->nfields + 1, sizeof(*l->fields))};
 	ok = l->fields != NULL;
-	for (uint32_t i = 0; i < plan->nfields && ok; i++)
-		ok = field_place(&plan->fields[i], l, &l->fields[i]);
-	if (plan->mixes)
+	for (uint32_t i = 0; i < layout->nfields && ok; i++)
+		ok = field_place(&layout->fields[i], l, &l->fields[i]);
+	if (layout->mixes)
 		ok = ok && ps_slot_place(&l->fixed_nbytes, rows, sizeof(float), &l->mix_lambda) &&
 		     ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->mix_row);
 	return ok &&
 	       ps_slot_place(&l->fixed_nbytes, (size_t)rows + 1, sizeof(uint64_t),
-	               &l->fields[PS_SLOT_KEYS(plan)].offsets) &&
+	               &l->fields[PS_SLOT_KEYS(layout)].offsets) &&
 	       ps_slot_place(&l->fixed_nbytes, rows, 1, &l->valid) &&
 	       ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->shards) &&
 	       ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->samples);

@@ -35,13 +35,13 @@
 
 /* What a batch holds: the fields of the options, checked and made ready for use.
  *
- * Ownership: a plan belongs to its creator and keeps nothing of the options'.
+ * Ownership: a layout belongs to its creator and keeps nothing of the options'.
  * Threads: any, once made.   Locks: none.   Blocks: never.
  * Errors: -EINVAL with a text that names the field; -ENOMEM. */
 
-#define PS_PLAN_MAX_FIELDS PS_SAMPLE_MAX_FIELDS
+#define PS_LAYOUT_MAX_FIELDS PS_SAMPLE_MAX_FIELDS
 #define PS_MISSING_VALUE (-1) /* missing_value, where the caller gave none */
-#define PS_PLAN_MAX_ALTERNATIVES 16
+#define PS_LAYOUT_MAX_ALTERNATIVES 16
 
 /* How the rows of a field lie in a batch. An item is one step of a row's first dimension; a scalar is one. */
 enum ps_form {
@@ -54,14 +54,14 @@ enum ps_form {
 struct ps_field_ops;
 struct ps_piece;
 
-struct ps_plan_field {
+struct ps_layout_field {
 	char *name;          /* as given */
 	char *member;        /* where it is read from, as given; NULL: the name says it */
 	char *names;         /* the alternatives in lower case, each with a zero behind it */
 	uint32_t n_tensors;  /* that the field has in a batch: itself and ... */
 	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, where it has them */
 	uint32_t n_names;
-	uint32_t name_len[PS_PLAN_MAX_ALTERNATIVES];
+	uint32_t name_len[PS_LAYOUT_MAX_ALTERNATIVES];
 	const char *path; /* of a value in a JSON member, in `name` or `member`; NULL: the member itself */
 	enum penstock_kind kind;
 	bool optional;
@@ -97,51 +97,51 @@ struct ps_plan_field {
 };
 
 /* Sized only when all rows of a batch are known. */
-static inline bool ps_field_is_late(const struct ps_plan_field *f)
+static inline bool ps_field_is_late(const struct ps_layout_field *f)
 {
 	return f->form == PS_FORM_RAGGED || f->form == PS_FORM_LONGEST;
 }
 
-static inline bool ps_field_is_padded(const struct ps_plan_field *f)
+static inline bool ps_field_is_padded(const struct ps_layout_field *f)
 {
 	return f->form == PS_FORM_PADDED || f->form == PS_FORM_LONGEST;
 }
 
-struct ps_plan {
+struct ps_batch_layout {
 	penstock_transform transform; /* NULL: none */
 	void *transform_ctx;
 	bool mixes; /* batches are mixed: */
 	struct ps_mix_spec mix;
 	uint64_t seed;
 	uint32_t nfields;
-	struct ps_plan_field fields[PS_PLAN_MAX_FIELDS];
+	struct ps_layout_field fields[PS_LAYOUT_MAX_FIELDS];
 };
 
 /* The fields of the options must be whole structs of this library. */
-int ps_plan_new(const struct penstock_options *options, struct ps_plan **ret_plan,
+int ps_batch_layout_new(const struct penstock_options *options, struct ps_batch_layout **ret_layout,
         struct ps_load_error *err) PS_MUST_USE;
-void ps_plan_free(struct ps_plan *plan); /* NULL is allowed */
+void ps_batch_layout_free(struct ps_batch_layout *layout); /* NULL is allowed */
 
 /* "image"; "?": there is no such kind. */
-const char *ps_plan_kind_name(uint32_t kind);
+const char *ps_layout_kind_name(uint32_t kind);
 
 /* The windows that token streams are cut into for the first field of tokens of a length; none: nbytes 0.
- * `stride` in tokens, 0: as many as the field has. The suffix is borrowed from the plan. */
-int ps_plan_windows(const struct ps_plan *plan, uint64_t stride, struct ps_windows *ret_windows,
+ * `stride` in tokens, 0: as many as the field has. The suffix is borrowed from the layout. */
+int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, struct ps_windows *ret_windows,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* True if some field is read from members of that suffix; `plan` is a struct ps_plan. */
-bool ps_plan_wants(void *plan, const char *suffix, size_t len);
+/* True if some field is read from members of that suffix; `layout` is a struct ps_batch_layout. */
+bool ps_layout_wants(void *layout, const char *suffix, size_t len);
 
 /* The sample's member for a field: its first alternative that is there, or NULL. */
-struct ps_sample_field *ps_plan_find(const struct ps_plan_field *field, struct ps_sample *sample);
+struct ps_sample_field *ps_layout_find(const struct ps_layout_field *field, struct ps_sample *sample);
 
 /* The field that goes by `name` or has it as an alternative: its place, or -1. */
-int ps_plan_lookup(const struct ps_plan *plan, const char *name, size_t len);
+int ps_layout_lookup(const struct ps_batch_layout *layout, const char *name, size_t len);
 
 /* Marks the image fields that are worth it: all that are not sent as they are; with `all` those, too: the GPU
  * may decode them. */
-void ps_make_plan(struct ps_plan *plan, bool all);
+void ps_make_layout(struct ps_batch_layout *layout, bool all);
 
 /* -- Slots ----------------------------------------------------------------------------------------------- */
 
@@ -164,7 +164,8 @@ void ps_make_plan(struct ps_plan *plan, bool all);
 #define PS_SLOT_ALIGN 256 /* a cache line, any vector, and what CUDA gives its own memory */
 #define PS_SLOT_NONE SIZE_MAX
 
-#define PS_SLOT_KEYS(plan) ((plan)->nfields) /* the place of the keys among the late fields: behind all others */
+#define PS_SLOT_KEYS(layout) \
+	((layout)->nfields) /* the place of the keys among the late fields: behind all others */
 
 struct ps_slot_field {
 	size_t data[2]; /* the rows, by plane; PS_SLOT_NONE for late fields */
@@ -177,15 +178,15 @@ struct ps_slot_field {
 
 struct ps_slot_layout {
 	uint32_t rows;
-	struct ps_slot_field *fields; /* of the plan's, and of the keys; the caller frees it */
+	struct ps_slot_field *fields; /* of the layout's, and of the keys; the caller frees it */
 	size_t valid, shards, samples;
-	size_t mix_lambda, mix_row; /* float and int64 each row, where the plan mixes */
+	size_t mix_lambda, mix_row; /* float and int64 each row, where the layout mixes */
 	size_t fixed_nbytes;
 	size_t made_nbytes;
 };
 
 bool ps_slot_layout_make(
-        const struct ps_plan *plan, uint32_t rows, struct ps_slot_layout *ret_layout) PS_MUST_USE;
+        const struct ps_batch_layout *layout, uint32_t rows, struct ps_slot_layout *ret_layout) PS_MUST_USE;
 
 /* Appends an array behind *used. */
 bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at) PS_MUST_USE;
@@ -310,7 +311,7 @@ struct ps_late {
 struct penstock_batch {
 	struct ps_pipeline *pipeline; /* whom to give it back to, NULL: it is the caller's own (get.h); ... */
 	pid_t pid;                    /* ... and in which process */
-	const struct ps_plan *plan;
+	const struct ps_batch_layout *layout;
 	struct ps_device *device;
 	struct ps_mirror *mirror; /* of the slot; NULL: the device is the host */
 	uint8_t *mem;             /* the slot; only ps_batch_finish() moves it */
@@ -318,7 +319,7 @@ struct penstock_batch {
 	struct ps_slot_layout at;
 	uint32_t cap;               /* rows */
 	uint64_t max_ragged_nbytes; /* of all late fields; 0: no limit */
-	struct ps_budget *budget;   /* that late fields count against; NULL: not counted */
+	struct ps_byte_budget *budget; /* that late fields count against; NULL: not counted */
 	struct ps_profile *profile; /* that finished batches are counted in; NULL: none */
 	struct ps_nvjpeg_rows **decoded;      /* images that the GPU decodes; NULL: none are */
 	struct ps_stretch *stretches;         /* what is sent, where some are (copy.c); NULL: all */
@@ -361,8 +362,8 @@ struct penstock_batch {
 
 /* What one decoding thread needs. */
 struct ps_batch_worker {
-	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
-	struct ps_mask_decoder *masks[PS_PLAN_MAX_FIELDS];
+	struct ps_image_decoder *decoders[PS_LAYOUT_MAX_FIELDS];
+	struct ps_mask_decoder *masks[PS_LAYOUT_MAX_FIELDS];
 	struct ps_nvjpeg_worker *nvjpeg; /* decodes on the GPU; NULL: there is none */
 	struct ps_offload_times *times;  /* of both; borrowed; NULL: not measured */
 	uint64_t seed;
@@ -371,20 +372,20 @@ struct ps_batch_worker {
 	struct ps_scratch {
 		uint8_t *p;
 		size_t nbytes;
-	} scratch[PS_PLAN_MAX_FIELDS]; /* by field: its elements before their place is known */
+	} scratch[PS_LAYOUT_MAX_FIELDS]; /* by field: its elements before their place is known */
 };
 
 /* Bytes of one batch, late fields apart. -E2BIG: more than memory can have; -ENOMEM. */
-int ps_batch_nbytes(const struct ps_plan *plan, uint32_t rows, size_t *ret_nbytes, struct ps_load_error *err)
-        PS_MUST_USE;
+int ps_batch_nbytes(const struct ps_batch_layout *layout, uint32_t rows, size_t *ret_nbytes,
+        struct ps_load_error *err) PS_MUST_USE;
 
-int ps_batch_init(struct penstock_batch *batch, const struct ps_plan *plan, struct ps_device *device,
-        uint32_t rows, struct ps_load_error *err) PS_MUST_USE;
+int ps_batch_init(struct penstock_batch *batch, const struct ps_batch_layout *layout,
+        struct ps_device *device, uint32_t rows, struct ps_load_error *err) PS_MUST_USE;
 /* Blocks until copies are over, and what streams of the consumer were given before. */
 void ps_batch_fini(struct penstock_batch *batch);
 
 /* gate: of what images may hold together; NULL: no limit. The worker must stay where it is. */
-int ps_batch_worker_init(struct ps_batch_worker *worker, const struct ps_plan *plan, uint64_t seed,
+int ps_batch_worker_init(struct ps_batch_worker *worker, const struct ps_batch_layout *layout, uint64_t seed,
         struct ps_image_gate *gate, struct ps_load_error *err) PS_MUST_USE;
 void ps_batch_worker_fini(struct ps_batch_worker *worker);
 
@@ -418,7 +419,7 @@ uint64_t ps_batch_items(const struct penstock_batch *batch, uint32_t field, uint
 static inline uint8_t *ps_batch_row(
         const struct penstock_batch *b, uint32_t field, uint32_t plane, uint32_t row)
 {
-	return b->mem + b->at.fields[field].data[plane] + row * b->plan->fields[field].row_nbytes;
+	return b->mem + b->at.fields[field].data[plane] + row * b->layout->fields[field].row_nbytes;
 }
 
 /* -- Images that the GPU decodes ------------------------------------------------------------------------- */
@@ -433,7 +434,7 @@ static inline uint8_t *ps_batch_row(
  * Ownership: rows belong to the batch.   Threads: offer: as ps_batch_decode(); the others one at a time.
  * Errors: -EIO or -ENOMEM with a text: of the device, not of the sample.   Blocks: as nvjpeg.h says. */
 
-bool ps_decode_offloads(const struct ps_plan *plan, uint32_t field);
+bool ps_decode_offloads(const struct ps_batch_layout *layout, uint32_t field);
 
 int ps_decode_init(
         struct penstock_batch *batch, struct ps_nvjpeg *nvjpeg, struct ps_load_error *err) PS_MUST_USE;
@@ -446,12 +447,12 @@ int ps_decode_submit(
 /* What passed through the batches: sizes, means and deviations, labels. For a look at a data set, and to see
  * that one has changed.
  *
- * Ownership: belongs to its creator, and borrows the plan.   Threads: any.   Locks: its own, a leaf.
+ * Ownership: belongs to its creator, and borrows the layout.   Threads: any.   Locks: its own, a leaf.
  * Errors: what cannot be counted for want of memory is left out.   Blocks: never. */
 
 struct ps_profile;
 
-struct ps_profile *ps_profile_new(const struct ps_plan *plan); /* NULL: no memory */
+struct ps_profile *ps_profile_new(const struct ps_batch_layout *layout); /* NULL: no memory */
 void ps_profile_free(struct ps_profile *profile);              /* NULL is allowed */
 
 /* Counts a finished batch, whose samples still know their members' sizes. */

@@ -11,32 +11,32 @@
 #include "image/image.h"
 #include "image/pixel/pixel.h"
 
-static uint32_t views_of(const struct ps_plan_field *f)
+static uint32_t views_of(const struct ps_layout_field *f)
 {
 	return ps_image_views(&f->image);
 }
 
 /* All bits that images of the field may come to have: who follows another one takes its affine step. */
-static uint32_t bits_of(const struct ps_plan *plan, const struct ps_plan_field *f)
+static uint32_t bits_of(const struct ps_batch_layout *layout, const struct ps_layout_field *f)
 {
 	const struct ps_transform_spec *t = &f->image.transforms;
 	const struct ps_transform_spec *leader =
-	        f->leader < 0 ? t : &plan->fields[f->leader].image.transforms;
+	        f->leader < 0 ? t : &layout->fields[f->leader].image.transforms;
 
 	return (leader->affine > 0 ? PS_IMAGE_AFFINE : 0u) |
 	       (t->jitter > 0 || t->gray > 0 ? PS_IMAGE_COLORS : 0u) | (t->blur > 0 ? PS_IMAGE_BLUR : 0u) |
 	       (t->noise > 0 ? PS_IMAGE_NOISE : 0u) | (t->erase > 0 ? PS_IMAGE_ERASE : 0u);
 }
 
-void ps_make_plan(struct ps_plan *plan, bool all)
+void ps_make_layout(struct ps_batch_layout *layout, bool all)
 {
-	for (uint32_t i = 0; i < plan->nfields; i++) {
-		struct ps_plan_field *f = &plan->fields[i];
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		struct ps_layout_field *f = &layout->fields[i];
 
-		if (f->kind != PENSTOCK_IMAGE || (!all && f->dtype == PS_U8 && bits_of(plan, f) == 0))
+		if (f->kind != PENSTOCK_IMAGE || (!all && f->dtype == PS_U8 && bits_of(layout, f) == 0))
 			continue;
 		f->made = true;
-		f->made_what = bits_of(plan, f);
+		f->made_what = bits_of(layout, f);
 		f->made_row_nbytes = f->row_nbytes;
 		f->row_nbytes = (size_t)f->image.out_width * f->image.out_height * 3 * views_of(f);
 	}
@@ -45,12 +45,12 @@ void ps_make_plan(struct ps_plan *plan, bool all)
 static struct ps_image_ops *ops_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
 {
 	return (struct ps_image_ops *)(void *)(b->mem + b->at.fields[i].ops) +
-	       (size_t)row * views_of(&b->plan->fields[i]);
+	       (size_t)row * views_of(&b->layout->fields[i]);
 }
 
 void ps_make_row(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_image_decoder *decoder)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_image_placement at = ps_image_decoder_placement(decoder);
 	struct ps_image_ops *ops;
 
@@ -65,12 +65,12 @@ void ps_make_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t 
 {
 	if (b->at.fields[i].ops != PS_SLOT_NONE)
 		memcpy(ops_of(b, i, to), ops_of(b, i, from),
-		        views_of(&b->plan->fields[i]) * sizeof(struct ps_image_ops));
+		        views_of(&b->layout->fields[i]) * sizeof(struct ps_image_ops));
 }
 
 static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_slot_field *at = &b->at.fields[i];
 	struct ps_make m = {.decoded = b->decoded[i],
 	        .sources = b->sources,
@@ -105,18 +105,18 @@ uint32_t ps_make_tell(const struct penstock_batch *b, struct ps_make *ret_makes)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < b->plan->nfields; i++)
-		if (b->plan->fields[i].made)
+	for (uint32_t i = 0; i < b->layout->nfields; i++)
+		if (b->layout->fields[i].made)
 			ret_makes[n++] = field_tell(b, i);
 	return n;
 }
 
-size_t ps_make_scratch(const struct ps_plan *plan, uint32_t rows)
+size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows)
 {
 	size_t most = 0;
 
-	for (uint32_t i = 0; i < plan->nfields; i++) {
-		const struct ps_plan_field *f = &plan->fields[i];
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		const struct ps_layout_field *f = &layout->fields[i];
 
 		if (f->made)
 			most = PS_MAX(most, ps_make_scratch_nbytes(f->made_what, (uint64_t)rows * views_of(f),
@@ -131,7 +131,7 @@ int ps_send_init(struct penstock_batch *b, struct ps_load_error *err)
 {
 	size_t most = 1; /* each hole has a row of its own, and makes one more of them */
 
-	for (uint32_t i = 0; i < b->plan->nfields; i++)
+	for (uint32_t i = 0; i < b->layout->nfields; i++)
 		most += b->decoded[i] ? b->cap : 0;
 	b->stretches = calloc(most, sizeof(*b->stretches));
 	return b->stretches ? 0 : ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", b->cap);
@@ -153,7 +153,7 @@ static void stretch_add(struct ps_stretch *to, uint32_t *n, size_t from, size_t 
 /* Cuts the holes of field i out of what begins at *from. */
 static void field_cut(const struct penstock_batch *b, uint32_t i, uint32_t *n, size_t *from)
 {
-	const size_t first = b->at.fields[i].data[0], row_nbytes = b->plan->fields[i].row_nbytes;
+	const size_t first = b->at.fields[i].data[0], row_nbytes = b->layout->fields[i].row_nbytes;
 
 	for (uint32_t row = 0, end; row < b->cap; row = end) {
 		bool hole = is_left_out(b, i, row);
@@ -173,7 +173,7 @@ static uint32_t stretches_find(const struct penstock_batch *b)
 	size_t from = 0;
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < b->plan->nfields; i++) /* as they lie in the slot */
+	for (uint32_t i = 0; i < b->layout->nfields; i++) /* as they lie in the slot */
 		if (b->decoded[i])
 			field_cut(b, i, &n, &from);
 	stretch_add(b->stretches, &n, from, b->used);
@@ -188,7 +188,7 @@ int ps_batch_send(struct penstock_batch *b, struct ps_load_error *err)
 
 	if (!b->mirror)
 		return 0;
-	makes = calloc(b->plan->nfields, sizeof(*makes));
+	makes = calloc(b->layout->nfields, sizeof(*makes));
 	if (!makes)
 		return ps_load_error_set(err, ENOMEM, "no memory to send a batch");
 	sending.makes = makes;

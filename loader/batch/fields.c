@@ -27,7 +27,7 @@ static const char *shape_text(const uint64_t *shape, uint32_t ndim, bool any, ch
 	return text;
 }
 
-static int shape_check(const struct ps_plan_field *f, struct ps_npy *npy, struct ps_load_error *err)
+static int shape_check(const struct ps_layout_field *f, struct ps_npy *npy, struct ps_load_error *err)
 {
 	char have[128], want[128];
 	bool same;
@@ -47,7 +47,7 @@ static int shape_check(const struct ps_plan_field *f, struct ps_npy *npy, struct
 
 /* Sees to it that writing the elements will be exact. */
 static int exact_check(
-        const struct ps_plan_field *f, const struct ps_piece *piece, uint64_t n, struct ps_load_error *err)
+        const struct ps_layout_field *f, const struct ps_piece *piece, uint64_t n, struct ps_load_error *err)
 {
 	enum { CHUNK = 256 };
 	uint64_t out[CHUNK];
@@ -68,7 +68,7 @@ static int exact_check(
 	return 0;
 }
 
-static int npy_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+static int npy_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct ps_piece piece;
@@ -93,7 +93,7 @@ static int npy_measure(const struct ps_plan_field *f, const uint8_t *data, size_
 }
 
 /* In the order of C, from an array whose first index runs fastest. */
-static void fortran_write(const struct ps_plan_field *f, const struct ps_piece *piece, uint8_t *dst)
+static void fortran_write(const struct ps_layout_field *f, const struct ps_piece *piece, uint8_t *dst)
 {
 	size_t in = ps_dtype_nbytes(piece->dtype), out = ps_dtype_nbytes(f->dtype);
 	uint64_t at[PENSTOCK_MAX_DIMS - 1] = {0};
@@ -116,7 +116,7 @@ static void fortran_write(const struct ps_plan_field *f, const struct ps_piece *
 }
 
 static void array_write(
-        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+        const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
 {
 	/* y is x, one token later */
 	size_t skip = plane * ps_dtype_nbytes(piece->dtype);
@@ -130,7 +130,7 @@ static void array_write(
 
 const struct ps_field_ops ps_field_npy = {.measure = npy_measure, .write = array_write};
 
-static int tokens_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+static int tokens_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct ps_piece piece = {.data = data,
@@ -219,7 +219,7 @@ static int boxes_text_measure(
 	return 0;
 }
 
-static int boxes_measure(const struct ps_plan_field *f, const uint8_t *data, size_t nbytes,
+static int boxes_measure(const struct ps_layout_field *f, const uint8_t *data, size_t nbytes,
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct ps_npy npy;
@@ -251,7 +251,7 @@ static float number_float(const struct ps_number *v)
 }
 
 static void boxes_write(
-        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+        const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
 {
 	float *to = dst;
 	uint64_t n = piece->items * COORDINATES;
@@ -284,8 +284,8 @@ const struct ps_field_ops ps_field_boxes = {.measure = boxes_measure, .write = b
 /* Fields of values in JSON members. */
 
 /* The field's value; -ENOENT: none, or null. */
-static int value_find(const struct ps_plan_field *f, const uint8_t *data, size_t n, struct ps_json *ret_value,
-        struct ps_load_error *err)
+static int value_find(const struct ps_layout_field *f, const uint8_t *data, size_t n,
+        struct ps_json *ret_value, struct ps_load_error *err)
 {
 	int r = ps_json_find(data, n, f->path, ret_value, err);
 
@@ -311,7 +311,7 @@ static struct ps_piece piece_of(const struct ps_json *v, uint64_t items)
 	return (struct ps_piece){.data = v->p, .nbytes = (size_t)(v->end - v->p), .items = items};
 }
 
-static int json_text_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+static int json_text_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct ps_json v;
@@ -327,7 +327,8 @@ static int json_text_measure(const struct ps_plan_field *f, const uint8_t *data,
 }
 
 /* A string cut short is written to its cut; what is written is at most what the piece's items say. */
-static void text_write(const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+static void text_write(
+        const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
 {
 	struct ps_json v = value_of(piece);
 
@@ -353,7 +354,7 @@ const struct ps_field_ops ps_field_json_text = {
 
 /* Where the elements of an array go, and how many there may be. */
 struct walk {
-	const struct ps_plan_field *field;
+	const struct ps_layout_field *field;
 	uint64_t items; /* of the first dimension, at most */
 	uint8_t *dst;   /* NULL: only checked */
 	struct ps_load_error *err;
@@ -362,7 +363,7 @@ struct walk {
 /* The value as dimensions `dim` and on; ret_n: the items of it. */
 static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t *ret_n)
 {
-	const struct ps_plan_field *f = w->field;
+	const struct ps_layout_field *f = w->field;
 	uint64_t most = dim == 0 ? w->items : UINT64_MAX, n = 0, inner;
 	struct ps_json item = {0};
 
@@ -398,7 +399,7 @@ static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t 
 	return 0;
 }
 
-static int numbers_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+static int numbers_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct walk w = {.field = f, .items = UINT64_MAX, .err = err};
@@ -414,7 +415,7 @@ static int numbers_measure(const struct ps_plan_field *f, const uint8_t *data, s
 }
 
 static void numbers_write(
-        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+        const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
 {
 	struct walk w = {.field = f, .items = f->ndim ? piece->items : 1, .dst = dst};
 	struct ps_json v = value_of(piece);
@@ -430,7 +431,7 @@ const struct ps_field_ops ps_field_json_numbers = {.measure = numbers_measure, .
 
 /* Fields of bytes and texts, and numbers as text. */
 
-static int bytes_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+static int bytes_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	(void)f;
@@ -440,7 +441,7 @@ static int bytes_measure(const struct ps_plan_field *f, const uint8_t *data, siz
 }
 
 static void bytes_write(
-        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+        const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
 {
 	(void)f;
 	(void)plane;
@@ -450,7 +451,7 @@ static void bytes_write(
 
 const struct ps_field_ops ps_field_bytes = {.measure = bytes_measure, .write = bytes_write};
 
-static int text_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+static int text_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	size_t sound = ps_utf8_check(data, n);
@@ -467,7 +468,7 @@ static uint64_t text_cut(const struct ps_piece *piece, uint64_t items)
 
 const struct ps_field_ops ps_field_text = {.measure = text_measure, .write = bytes_write, .cut = text_cut};
 
-static int json_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+static int json_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct ps_json all;
@@ -481,7 +482,7 @@ const struct ps_field_ops ps_field_json = {.measure = json_measure, .write = byt
 /* -- Elements of the field's own type: what a transform wrote ------------------------------------------ */
 
 static void memory_write(
-        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+        const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
 {
 	(void)plane;
 	if (piece->items > 0)
@@ -492,7 +493,7 @@ const struct ps_field_ops ps_field_memory = {.write = memory_write};
 
 /* -- Numbers ------------------------------------------------------------------------------------------- */
 
-bool ps_field_store(const struct ps_plan_field *f, const struct ps_number *v, void *dst)
+bool ps_field_store(const struct ps_layout_field *f, const struct ps_number *v, void *dst)
 {
 	return f->rounds ? ps_number_store_rounded(v, f->dtype, dst) : ps_number_store(v, f->dtype, dst);
 }
@@ -500,14 +501,14 @@ bool ps_field_store(const struct ps_plan_field *f, const struct ps_number *v, vo
 #define TEXT_SHOWN 40u /* bytes of what is no number */
 
 static const char *number_parse(
-        const struct ps_plan_field *f, const uint8_t *data, size_t n, struct ps_number *ret_number)
+        const struct ps_layout_field *f, const uint8_t *data, size_t n, struct ps_number *ret_number)
 {
 	ps_number_trim(&data, &n);
 	return f->kind == PENSTOCK_FLOAT ? ps_number_float(data, n, ret_number)
 	                                 : ps_number_integer(data, n, ret_number);
 }
 
-static int number_measure(const struct ps_plan_field *f, const uint8_t *data, size_t n,
+static int number_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct ps_number v;
@@ -527,7 +528,7 @@ static int number_measure(const struct ps_plan_field *f, const uint8_t *data, si
 }
 
 static void number_write(
-        const struct ps_plan_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
+        const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
 {
 	struct ps_number v;
 

@@ -36,11 +36,11 @@ struct ps_piece {
 };
 
 struct ps_field_ops {
-	int (*measure)(const struct ps_plan_field *field, const uint8_t *data, size_t nbytes,
+	int (*measure)(const struct ps_layout_field *field, const uint8_t *data, size_t nbytes,
 	        struct ps_piece *ret_piece, struct ps_load_error *err);
 	/* Writes piece->items items to dst, for plane 0 or 1. */
 	void (*write)(
-	        const struct ps_plan_field *field, const struct ps_piece *piece, uint32_t plane, void *dst);
+	        const struct ps_layout_field *field, const struct ps_piece *piece, uint32_t plane, void *dst);
 	/* The most items, no more than `items`, that the piece may be cut to; NULL: any number. */
 	uint64_t (*cut)(const struct ps_piece *piece, uint64_t items);
 };
@@ -57,7 +57,7 @@ extern const struct ps_field_ops ps_field_boxes;  /* a .npy or text of n x 4 num
 extern const struct ps_field_ops ps_field_memory; /* elements of the field's own type */
 
 /* What an element of the field must be to hold a value; false: it cannot. */
-bool ps_field_store(const struct ps_plan_field *field, const struct ps_number *number, void *dst);
+bool ps_field_store(const struct ps_layout_field *field, const struct ps_number *number, void *dst);
 
 /* -- JSON ------------------------------------------------------------------------------------------------ */
 

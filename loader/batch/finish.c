@@ -38,7 +38,7 @@ static void row_copy(uint8_t *array, size_t row_nbytes, uint32_t to, uint32_t fr
 /* Field f in place, of a row that another one stands for. */
 static void field_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t from)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_slot_field *at = &b->at.fields[i];
 
 	if (ps_field_is_late(f))
@@ -63,7 +63,7 @@ static void fixed_fill(struct penstock_batch *b)
 		b->mem[b->at.valid + i] = b->sources[i] == i;
 		shards[i] = s->file->shard;
 		samples[i] = (int64_t)s->ordinal;
-		for (uint32_t f = 0; f < b->plan->nfields && b->sources[i] != i; f++)
+		for (uint32_t f = 0; f < b->layout->nfields && b->sources[i] != i; f++)
 			field_repeat(b, f, i, b->sources[i]);
 	}
 }
@@ -79,13 +79,13 @@ static uint64_t items_of(const struct penstock_batch *b, uint32_t i, uint32_t ro
 {
 	if (b->blank)
 		return 0;
-	return i == PS_SLOT_KEYS(b->plan) ? b->rows[row].sample->key_len : b->pieces[i][row].items;
+	return i == PS_SLOT_KEYS(b->layout) ? b->rows[row].sample->key_len : b->pieces[i][row].items;
 }
 
 /* Sizes a field by its rows, and takes a place behind *used. -E2BIG: none that large can be. */
 static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
 {
-	const struct ps_plan_field *f = i == PS_SLOT_KEYS(b->plan) ? NULL : &b->plan->fields[i];
+	const struct ps_layout_field *f = i == PS_SLOT_KEYS(b->layout) ? NULL : &b->layout->fields[i];
 	struct ps_late *late = &b->late[i];
 	uint64_t total = 0, longest = 0;
 	bool ok = true;
@@ -126,7 +126,7 @@ static int slot_grow(struct penstock_batch *b, size_t used, struct ps_load_error
 	if (!mem)
 		return -ENOMEM;
 	if (b->budget)
-		ps_budget_force(b->budget, nbytes - b->mem_nbytes);
+		ps_byte_budget_force(b->budget, nbytes - b->mem_nbytes);
 	b->grown_nbytes += nbytes - b->mem_nbytes;
 	b->mem = mem;
 	b->mem_nbytes = nbytes;
@@ -134,7 +134,7 @@ static int slot_grow(struct penstock_batch *b, size_t used, struct ps_load_error
 }
 
 /* Adds to the numbers of a row how many items stand before it. False: too large for their type. */
-static bool offsets_add(const struct ps_plan_field *f, uint8_t *p, size_t n, uint64_t add)
+static bool offsets_add(const struct ps_layout_field *f, uint8_t *p, size_t n, uint64_t add)
 {
 	size_t size = ps_dtype_nbytes(f->dtype);
 
@@ -150,7 +150,7 @@ static bool offsets_add(const struct ps_plan_field *f, uint8_t *p, size_t n, uin
 
 static int ragged_write(struct penstock_batch *b, uint32_t i)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const uint64_t *offsets = offsets_of(b, i);
 
 	for (uint32_t k = 0; k < b->out_rows; k++) {
@@ -170,7 +170,7 @@ static int ragged_write(struct penstock_batch *b, uint32_t i)
 
 static void longest_write(struct penstock_batch *b, uint32_t i)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_late *late = &b->late[i];
 	int64_t *lengths = (int64_t *)(void *)(b->mem + b->at.fields[i].lengths);
 
@@ -194,22 +194,22 @@ static void longest_write(struct penstock_batch *b, uint32_t i)
 
 static void keys_write(struct penstock_batch *b)
 {
-	const uint64_t *offsets = offsets_of(b, PS_SLOT_KEYS(b->plan));
+	const uint64_t *offsets = offsets_of(b, PS_SLOT_KEYS(b->layout));
 
 	for (uint32_t k = 0; k < b->out_rows && !b->blank; k++) {
 		const struct ps_sample *s = b->rows[b->sources[k]].sample;
 
-		memcpy(b->mem + b->late[PS_SLOT_KEYS(b->plan)].data[0] + offsets[k], s->key, s->key_len);
+		memcpy(b->mem + b->late[PS_SLOT_KEYS(b->layout)].data[0] + offsets[k], s->key, s->key_len);
 	}
 }
 
 static int late_fill(struct penstock_batch *b)
 {
 	size_t used = b->at.fixed_nbytes;
-	int r = late_size(b, PS_SLOT_KEYS(b->plan), &used);
+	int r = late_size(b, PS_SLOT_KEYS(b->layout), &used);
 
-	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++)
-		if (ps_field_is_late(&b->plan->fields[i]))
+	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++)
+		if (ps_field_is_late(&b->layout->fields[i]))
 			r = late_size(b, i, &used);
 	if (r == 0 && b->max_ragged_nbytes &&
 	        used - b->at.fixed_nbytes > b->max_ragged_nbytes + PS_DEVICE_PAGE)
@@ -220,10 +220,10 @@ static int late_fill(struct penstock_batch *b)
 		return r;
 	b->used = used;
 	keys_write(b);
-	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++) {
-		if (b->plan->fields[i].form == PS_FORM_RAGGED)
+	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++) {
+		if (b->layout->fields[i].form == PS_FORM_RAGGED)
 			r = ragged_write(b, i);
-		else if (b->plan->fields[i].form == PS_FORM_LONGEST)
+		else if (b->layout->fields[i].form == PS_FORM_LONGEST)
 			longest_write(b, i);
 	}
 	return r;
@@ -238,7 +238,7 @@ static const char too_large[] =
 /* A blank row of a field in place: padding is padding, and labels say that there are none, if they can. */
 static void blank_put(struct penstock_batch *b, uint32_t i, uint32_t row)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const uint8_t *element = f->form == PS_FORM_PADDED ? f->pad : f->has_missing ? f->missing : NULL;
 
 	for (uint32_t plane = 0; plane < f->planes && element; plane++)
@@ -259,10 +259,10 @@ static void blank_fill(struct penstock_batch *b)
 	for (uint32_t i = 0; i < b->out_rows; i++) {
 		b->sources[i] = 0;
 		shards[i] = samples[i] = -1;
-		for (uint32_t f = 0; f < b->plan->nfields; f++)
+		for (uint32_t f = 0; f < b->layout->nfields; f++)
 			blank_put(b, f, i);
 	}
-	for (uint32_t f = 0; f < b->plan->nfields; f++)
+	for (uint32_t f = 0; f < b->layout->nfields; f++)
 		if (b->pieces[f])
 			b->pieces[f][0] = (struct ps_piece){0};
 }
@@ -327,18 +327,18 @@ void ps_batch_finish(struct penstock_batch *b)
 	if (b->profile && !b->failed)
 		ps_profile_batch(b->profile, b);
 	for (uint32_t i = 0; i < b->nrows; i++)
-		ps_batch_bytes_drop(b->plan, b->rows[i].sample, NULL);
+		ps_batch_bytes_drop(b->layout, b->rows[i].sample, NULL);
 }
 
 /* -- CutMix and MixUp ------------------------------------------------------------------------------------ */
 
-static const struct ps_image_spec *image_of(const struct penstock_batch *b, const struct ps_plan_field *f)
+static const struct ps_image_spec *image_of(const struct penstock_batch *b, const struct ps_layout_field *f)
 {
-	return f->kind == PENSTOCK_IMAGE ? &f->image : &b->plan->fields[f->leader].image;
+	return f->kind == PENSTOCK_IMAGE ? &f->image : &b->layout->fields[f->leader].image;
 }
 
 /* One row of a picture field with its partner's. */
-static void row_mix(const struct penstock_batch *b, const struct ps_plan_field *f, const struct ps_mix *mix,
+static void row_mix(const struct penstock_batch *b, const struct ps_layout_field *f, const struct ps_mix *mix,
         uint8_t *own, const uint8_t *other)
 {
 	const struct ps_image_spec *spec = image_of(b, f);
@@ -358,7 +358,7 @@ static void row_mix(const struct penstock_batch *b, const struct ps_plan_field *
 
 static int field_mix(struct penstock_batch *b, uint32_t i, const struct ps_mix *mix)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	ps_autofree uint8_t *last = malloc(f->row_nbytes + 1);
 
 	if (!last)
@@ -380,7 +380,7 @@ static void label_mix(struct penstock_batch *b, uint32_t i, bool mixed)
 {
 	for (uint32_t row = 0; row < b->out_rows; row++)
 		memcpy(ps_batch_row(b, i, 1, row), ps_batch_row(b, i, 0, mixed ? partner_of(b, row) : row),
-		        b->plan->fields[i].row_nbytes);
+		        b->layout->fields[i].row_nbytes);
 }
 
 /* Of the first image: a box that was cut at an edge is smaller than what was drawn. */
@@ -389,9 +389,9 @@ static float lambda_of(const struct penstock_batch *b, const struct ps_mix *mix)
 	const struct ps_image_spec *spec = NULL;
 	struct ps_mix_box box;
 
-	for (uint32_t i = 0; i < b->plan->nfields && !spec; i++)
-		if (b->plan->fields[i].kind == PENSTOCK_IMAGE)
-			spec = &b->plan->fields[i].image;
+	for (uint32_t i = 0; i < b->layout->nfields && !spec; i++)
+		if (b->layout->fields[i].kind == PENSTOCK_IMAGE)
+			spec = &b->layout->fields[i].image;
 	if (mix->kind != PS_MIX_CUT || !spec)
 		return (float)mix->weight / 65536;
 	box = ps_mix_box_of(mix, spec->out_width, spec->out_height);
@@ -401,15 +401,15 @@ static float lambda_of(const struct penstock_batch *b, const struct ps_mix *mix)
 
 int ps_batch_mix(struct penstock_batch *b)
 {
-	const struct ps_plan *plan = b->plan;
-	const struct ps_rng_key key = {.seed = plan->seed, .epoch = b->epoch, .sample = b->index};
+	const struct ps_batch_layout *layout = b->layout;
+	const struct ps_rng_key key = {.seed = layout->seed, .epoch = b->epoch, .sample = b->index};
 	struct ps_mix mix;
 	float lambda;
 	int r = 0;
 
-	if (!plan->mixes)
+	if (!layout->mixes)
 		return 0;
-	ps_mix_draw(&plan->mix, &key, &mix);
+	ps_mix_draw(&layout->mix, &key, &mix);
 	b->mix = mix;
 	lambda = lambda_of(b, &mix);
 	for (uint32_t row = 0; row < b->out_rows; row++) {
@@ -418,8 +418,8 @@ int ps_batch_mix(struct penstock_batch *b)
 		memcpy(b->mem + b->at.mix_lambda + row * sizeof(lambda), &lambda, sizeof(lambda));
 		memcpy(b->mem + b->at.mix_row + row * sizeof(partner), &partner, sizeof(partner));
 	}
-	for (uint32_t i = 0; i < plan->nfields && r == 0; i++) {
-		const struct ps_plan_field *f = &plan->fields[i];
+	for (uint32_t i = 0; i < layout->nfields && r == 0; i++) {
+		const struct ps_layout_field *f = &layout->fields[i];
 
 		if (f->mixed_label)
 			label_mix(b, i, mix.kind != PS_MIX_NONE);

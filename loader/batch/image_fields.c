@@ -9,10 +9,10 @@
 
 #include "base/clock.h"
 
-int ps_picture_worker_init(
-        struct ps_batch_worker *w, const struct ps_plan *plan, uint32_t i, struct ps_load_error *err)
+int ps_picture_worker_init(struct ps_batch_worker *w, const struct ps_batch_layout *layout, uint32_t i,
+        struct ps_load_error *err)
 {
-	const struct ps_plan_field *f = &plan->fields[i];
+	const struct ps_layout_field *f = &layout->fields[i];
 
 	if (f->kind == PENSTOCK_IMAGE) {
 		struct ps_image_spec spec = f->image;
@@ -39,9 +39,9 @@ int ps_picture_worker_init(
 	return 0;
 }
 
-static bool decodes(const struct ps_plan *plan, uint32_t i, uint32_t j)
+static bool decodes(const struct ps_batch_layout *layout, uint32_t i, uint32_t j)
 {
-	return plan->fields[j].kind == PENSTOCK_IMAGE && plan->fields[j].decoded_by == i;
+	return layout->fields[j].kind == PENSTOCK_IMAGE && layout->fields[j].decoded_by == i;
 }
 
 struct ps_rng_key ps_picture_key(
@@ -61,21 +61,21 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
         struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	const struct ps_rng_key key = ps_picture_key(b, row, w);
-	struct ps_image_decoder *decoders[PS_PLAN_MAX_FIELDS];
-	void *dsts[PS_PLAN_MAX_FIELDS];
+	struct ps_image_decoder *decoders[PS_LAYOUT_MAX_FIELDS];
+	void *dsts[PS_LAYOUT_MAX_FIELDS];
 	uint32_t n = 0;
 	int r = 0;
 
-	for (uint32_t j = i; j < b->plan->nfields; j++) {
-		if (!decodes(b->plan, i, j))
+	for (uint32_t j = i; j < b->layout->nfields; j++) {
+		if (!decodes(b->layout, i, j))
 			continue;
 		decoders[n] = w->decoders[j];
 		dsts[n++] = ps_batch_row(b, j, 0, row);
 	}
 	if (n > 0)
 		r = ps_image_decode_shared(decoders, dsts, n, in->data, (size_t)in->size, &key, err);
-	for (uint32_t j = i; j < b->plan->nfields && r == 0; j++)
-		if (decodes(b->plan, i, j))
+	for (uint32_t j = i; j < b->layout->nfields && r == 0; j++)
+		if (decodes(b->layout, i, j))
 			ps_make_row(b, row, j, w->decoders[j]);
 	return r;
 }
@@ -83,7 +83,7 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
 int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i,
         const struct ps_sample_field *in, struct ps_batch_worker *w, struct ps_load_error *err)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	int r;
 
 	if (f->kind == PENSTOCK_IMAGE) {
@@ -119,7 +119,7 @@ int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 
 void ps_picture_boxes(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_batch_worker *w)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_image_placement p = ps_image_decoder_placement(w->decoders[f->leader]);
 
 	b->boxes[i][row] = ps_boxes_map_of(&p, 0, f->box_shares);
@@ -127,15 +127,15 @@ void ps_picture_boxes(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 
 /* -- Images that the GPU decodes ------------------------------------------------------------------------- */
 
-bool ps_decode_offloads(const struct ps_plan *plan, uint32_t i)
+bool ps_decode_offloads(const struct ps_batch_layout *layout, uint32_t i)
 {
-	const struct ps_plan_field *f = &plan->fields[i];
+	const struct ps_layout_field *f = &layout->fields[i];
 
 	if (f->kind != PENSTOCK_IMAGE || !f->made || f->leader >= 0 || f->decoded_by != i ||
 	        f->image.dct_scale || ps_image_views(&f->image) != 1)
 		return false;
-	for (uint32_t j = 0; j < plan->nfields; j++)
-		if (j != i && plan->fields[j].kind == PENSTOCK_IMAGE && plan->fields[j].decoded_by == i)
+	for (uint32_t j = 0; j < layout->nfields; j++)
+		if (j != i && layout->fields[j].kind == PENSTOCK_IMAGE && layout->fields[j].decoded_by == i)
 			return false;
 	return true;
 }
@@ -144,23 +144,23 @@ int ps_decode_init(struct penstock_batch *b, struct ps_nvjpeg *nvjpeg, struct ps
 {
 	int r = 0;
 
-	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++)
-		if (ps_decode_offloads(b->plan, i))
-			r = ps_nvjpeg_rows_new(nvjpeg, b->cap, b->plan->fields[i].image.out_width,
-			        b->plan->fields[i].image.out_height, &b->decoded[i], err);
+	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++)
+		if (ps_decode_offloads(b->layout, i))
+			r = ps_nvjpeg_rows_new(nvjpeg, b->cap, b->layout->fields[i].image.out_width,
+			        b->layout->fields[i].image.out_height, &b->decoded[i], err);
 	return r < 0 ? r : ps_send_init(b, err);
 }
 
 void ps_decode_clear(struct penstock_batch *b)
 {
-	for (uint32_t i = 0; b->decoded && i < b->plan->nfields; i++)
+	for (uint32_t i = 0; b->decoded && i < b->layout->nfields; i++)
 		if (b->decoded[i])
 			ps_nvjpeg_rows_clear(b->decoded[i]);
 }
 
 void ps_decode_fini(struct penstock_batch *b)
 {
-	for (uint32_t i = 0; b->decoded && i < b->plan->nfields; i++)
+	for (uint32_t i = 0; b->decoded && i < b->layout->nfields; i++)
 		ps_nvjpeg_rows_free(ps_steal_ptr(&b->decoded[i]));
 }
 
@@ -188,7 +188,7 @@ static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const
         struct ps_batch_worker *w)
 {
 	struct ps_row *r = &b->rows[row];
-	struct ps_sample_field in = *ps_plan_find(&b->plan->fields[i], r->sample);
+	struct ps_sample_field in = *ps_layout_find(&b->layout->fields[i], r->sample);
 	struct ps_load_error err = {0};
 	uint64_t begin = ps_clock_mono_ns();
 	int e;
@@ -210,7 +210,7 @@ int ps_decode_submit(struct penstock_batch *b, struct ps_batch_worker *w, struct
 {
 	int r = 0;
 
-	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++) {
+	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++) {
 		const uint8_t *data;
 		size_t nbytes;
 

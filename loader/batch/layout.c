@@ -46,7 +46,7 @@ static int rename_check(const struct penstock_options *o, struct ps_load_error *
 }
 
 /* "jpg;JPEG" to "jpg\0jpeg\0", and "json:a.b" to "json\0" and the path "a.b". */
-static int names_parse(struct ps_plan_field *f, const char *rename, struct ps_load_error *err)
+static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_load_error *err)
 {
 	char *p, *colon;
 
@@ -69,11 +69,11 @@ static int names_parse(struct ps_plan_field *f, const char *rename, struct ps_lo
 		size_t len = strcspn(p, ";");
 		bool more = p[len] == ';';
 
-		if (len == 0 || f->n_names == PS_PLAN_MAX_ALTERNATIVES)
+		if (len == 0 || f->n_names == PS_LAYOUT_MAX_ALTERNATIVES)
 			return ps_load_error_set(err, EINVAL,
 			        "field \"%.100s\": must be 1 to %d suffixes with ';' between them, as "
 			        "jpg;jpeg",
-			        f->name, PS_PLAN_MAX_ALTERNATIVES);
+			        f->name, PS_LAYOUT_MAX_ALTERNATIVES);
 		if (len > 2 && memcmp(p, "__", 2) == 0)
 			return ps_load_error_set(
 			        err, EINVAL, "field \"%.100s\": names with __ are the loader's own", f->name);
@@ -88,7 +88,7 @@ static int names_parse(struct ps_plan_field *f, const char *rename, struct ps_lo
 	}
 }
 
-static int companion_add(struct ps_plan_field *f, const char *what, struct ps_load_error *err)
+static int companion_add(struct ps_layout_field *f, const char *what, struct ps_load_error *err)
 {
 	if (asprintf(&f->companions[f->n_tensors - 1], "%s:%s", f->name, what) < 0) {
 		f->companions[f->n_tensors - 1] = NULL;
@@ -98,7 +98,7 @@ static int companion_add(struct ps_plan_field *f, const char *what, struct ps_lo
 	return 0;
 }
 
-static int companions_make(struct ps_plan_field *f, struct ps_load_error *err)
+static int companions_make(struct ps_layout_field *f, struct ps_load_error *err)
 {
 	int r = 0;
 
@@ -112,26 +112,27 @@ static int companions_make(struct ps_plan_field *f, struct ps_load_error *err)
 	return r;
 }
 
-static int field_make(struct ps_plan_field *f, const struct penstock_field *in, const char *rename,
+static int field_make(struct ps_layout_field *f, const struct penstock_field *in, const char *rename,
         struct ps_load_error *err)
 {
 	int r;
 
 	if (!in->name)
 		return ps_load_error_set(err, EINVAL, "a field without a name");
-	*f = (struct ps_plan_field){.name = strdup(in->name),
+	*f = (struct ps_layout_field){.name = strdup(in->name),
 	        .kind = (enum penstock_kind)in->kind,
 	        .optional = in->optional != 0};
 	f->member = in->member ? strdup(in->member) : NULL;
 	r = f->name && (f->member || !in->member) ? names_parse(f, rename, err)
 	                                          : ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r == 0)
-		r = ps_plan_field_make(f, in, err);
+		r = ps_layout_field_make(f, in, err);
 	return r;
 }
 
 /* Batches are mixed; labels get a second plane. */
-static int mix_plan(struct ps_plan *plan, const struct penstock_options *o, struct ps_load_error *err)
+static int mix_plan(
+        struct ps_batch_layout *layout, const struct penstock_options *o, struct ps_load_error *err)
 {
 	const double alphas[] = {o->mixup_alpha, o->cutmix_alpha};
 
@@ -149,14 +150,14 @@ static int mix_plan(struct ps_plan *plan, const struct penstock_options *o, stru
 	if (o->cutmix_share != 0.5 && !(o->mixup_alpha > 0 && o->cutmix_alpha > 0))
 		return ps_load_error_set(err, EINVAL,
 		        "cutmix_share %g has no effect: add mixup_alpha and cutmix_alpha", o->cutmix_share);
-	plan->mixes = o->mixup_alpha > 0 || o->cutmix_alpha > 0;
-	plan->seed = o->seed;
-	plan->mix = (struct ps_mix_spec){.mixup_alpha = o->mixup_alpha,
+	layout->mixes = o->mixup_alpha > 0 || o->cutmix_alpha > 0;
+	layout->seed = o->seed;
+	layout->mix = (struct ps_mix_spec){.mixup_alpha = o->mixup_alpha,
 	        .cutmix_alpha = o->cutmix_alpha,
 	        .probability = o->mix_probability,
 	        .cutmix_share = o->cutmix_share};
-	for (uint32_t i = 0; i < plan->nfields && plan->mixes; i++) {
-		struct ps_plan_field *f = &plan->fields[i];
+	for (uint32_t i = 0; i < layout->nfields && layout->mixes; i++) {
+		struct ps_layout_field *f = &layout->fields[i];
 
 		f->mixed_label = (f->kind == PENSTOCK_INT64 || f->kind == PENSTOCK_FLOAT) &&
 		                 f->form == PS_FORM_FIXED;
@@ -166,14 +167,14 @@ static int mix_plan(struct ps_plan *plan, const struct penstock_options *o, stru
 }
 
 /* Finds the field that add_offset_of names. */
-static int offset_plan(struct ps_plan *plan, struct ps_plan_field *f, struct ps_load_error *err)
+static int offset_plan(struct ps_batch_layout *layout, struct ps_layout_field *f, struct ps_load_error *err)
 {
-	const struct ps_plan_field *of;
+	const struct ps_layout_field *of;
 
 	if (!f->offset_name)
 		return 0;
-	f->offset_of = ps_plan_lookup(plan, f->offset_name, strlen(f->offset_name));
-	of = f->offset_of < 0 ? NULL : &plan->fields[f->offset_of];
+	f->offset_of = ps_layout_lookup(layout, f->offset_name, strlen(f->offset_name));
+	of = f->offset_of < 0 ? NULL : &layout->fields[f->offset_of];
 	if (!of || of->form != PS_FORM_RAGGED)
 		return ps_load_error_set(err, EINVAL,
 		        "field %.100s: add_offset_of %.100s: must name a ragged field", f->name,
@@ -187,77 +188,78 @@ static int offset_plan(struct ps_plan *plan, struct ps_plan_field *f, struct ps_
 	return 0;
 }
 
-int ps_plan_new(const struct penstock_options *o, struct ps_plan **ret_plan, struct ps_load_error *err)
+int ps_batch_layout_new(
+        const struct penstock_options *o, struct ps_batch_layout **ret_layout, struct ps_load_error *err)
 {
-	struct ps_plan *plan;
+	struct ps_batch_layout *layout;
 	int r;
 
-	if (o->nfields == 0 || o->nfields > PS_PLAN_MAX_FIELDS || !o->fields)
+	if (o->nfields == 0 || o->nfields > PS_LAYOUT_MAX_FIELDS || !o->fields)
 		return ps_load_error_set(
-		        err, EINVAL, "%u fields: must be 1 to %d", o->nfields, PS_PLAN_MAX_FIELDS);
-	plan = calloc(1, sizeof(*plan));
-	if (!plan)
+		        err, EINVAL, "%u fields: must be 1 to %d", o->nfields, PS_LAYOUT_MAX_FIELDS);
+	layout = calloc(1, sizeof(*layout));
+	if (!layout)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	plan->transform = o->transform;
-	plan->transform_ctx = o->transform_ctx;
+	layout->transform = o->transform;
+	layout->transform_ctx = o->transform_ctx;
 	r = rename_check(o, err);
 	if (r < 0) {
-		ps_plan_free(plan);
+		ps_batch_layout_free(layout);
 		return r;
 	}
 	for (uint32_t i = 0; i < o->nfields; i++) {
-		r = field_make(&plan->fields[i], &o->fields[i], o->rename, err);
-		plan->nfields++;
+		r = field_make(&layout->fields[i], &o->fields[i], o->rename, err);
+		layout->nfields++;
 		if (r == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform)
 			r = ps_load_error_set(err, EINVAL,
 			        "field %.100s: an output needs options.transform, which writes it",
-			        plan->fields[i].name);
+			        layout->fields[i].name);
 		for (uint32_t j = 0; j < i && r == 0; j++)
-			if (strcmp(plan->fields[i].name, plan->fields[j].name) == 0)
+			if (strcmp(layout->fields[i].name, layout->fields[j].name) == 0)
 				r = ps_load_error_set(
-				        err, EINVAL, "field %.100s twice", plan->fields[i].name);
+				        err, EINVAL, "field %.100s twice", layout->fields[i].name);
 		if (r < 0) {
-			ps_plan_free(plan);
+			ps_batch_layout_free(layout);
 			return r;
 		}
 	}
-	r = ps_plan_images_join(plan, o->fields, err);
+	r = ps_layout_images_join(layout, o->fields, err);
 	if (r == 0)
-		r = ps_plan_effects_check(plan, o->fields, err);
+		r = ps_layout_effects_check(layout, o->fields, err);
 	if (r == 0)
-		r = mix_plan(plan, o, err);
-	for (uint32_t i = 0; i < plan->nfields && r == 0; i++)
-		r = offset_plan(plan, &plan->fields[i], err);
-	for (uint32_t i = 0; i < plan->nfields && r == 0; i++)
-		r = companions_make(&plan->fields[i], err);
+		r = mix_plan(layout, o, err);
+	for (uint32_t i = 0; i < layout->nfields && r == 0; i++)
+		r = offset_plan(layout, &layout->fields[i], err);
+	for (uint32_t i = 0; i < layout->nfields && r == 0; i++)
+		r = companions_make(&layout->fields[i], err);
 	if (r < 0) {
-		ps_plan_free(plan);
+		ps_batch_layout_free(layout);
 		return r;
 	}
-	*ret_plan = plan;
+	*ret_layout = layout;
 	return 0;
 }
 
-void ps_plan_free(struct ps_plan *plan)
+void ps_batch_layout_free(struct ps_batch_layout *layout)
 {
-	if (!plan)
+	if (!layout)
 		return;
-	for (uint32_t i = 0; i < plan->nfields; i++) {
-		for (size_t k = 0; k < PS_ARRAY_LEN(plan->fields[i].companions); k++)
-			free(plan->fields[i].companions[k]);
-		free(plan->fields[i].names);
-		free(plan->fields[i].member);
-		free(plan->fields[i].name);
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		for (size_t k = 0; k < PS_ARRAY_LEN(layout->fields[i].companions); k++)
+			free(layout->fields[i].companions[k]);
+		free(layout->fields[i].names);
+		free(layout->fields[i].member);
+		free(layout->fields[i].name);
 	}
-	free(plan);
+	free(layout);
 }
 
-int ps_plan_windows(const struct ps_plan *plan, uint64_t stride, struct ps_windows *ret_windows,
+int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, struct ps_windows *ret_windows,
         struct ps_load_error *err)
 {
 	*ret_windows = (struct ps_windows){0};
-	for (uint32_t i = 0; i < plan->nfields; i++) {
-		const struct ps_plan_field *f = &plan->fields[i];
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		const struct ps_layout_field *f = &layout->fields[i];
 		size_t item = ps_dtype_nbytes(f->source_dtype);
 
 		if (f->kind != PENSTOCK_TOKENS || f->shape[0] == 0)
@@ -284,7 +286,7 @@ int ps_plan_windows(const struct ps_plan *plan, uint64_t stride, struct ps_windo
  * of it. */
 struct given {
 	const struct penstock_field *in, *placed;
-	const struct ps_plan_field *f;
+	const struct ps_layout_field *f;
 };
 
 /* -- Conditions ------------------------------------------------------------------------------------------ */
@@ -375,8 +377,9 @@ static bool is_same(const struct ps_option *option, const struct penstock_field 
 static int option_check(const struct ps_option *option, const struct given *g, struct ps_load_error *err)
 {
 	if (!(option->kinds & 1u << g->in->kind))
-		return ps_load_error_set(err, EINVAL, "field %.100s: %s has no effect: %s fields have no such option",
-		        g->f->name, option->name, ps_plan_kind_name(g->in->kind));
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: %s has no effect: %s fields have no such option", g->f->name,
+		        option->name, ps_layout_kind_name(g->in->kind));
 	if (g->placed != g->in && option->placing)
 		return is_same(option, g->in, g->placed)
 		               ? 0
@@ -390,10 +393,11 @@ static int option_check(const struct ps_option *option, const struct given *g, s
 	return 0;
 }
 
-int ps_plan_effects_check(const struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err)
+int ps_layout_effects_check(
+        const struct ps_batch_layout *layout, const struct penstock_field *in, struct ps_load_error *err)
 {
-	for (uint32_t i = 0; i < plan->nfields; i++) {
-		const struct ps_plan_field *f = &plan->fields[i];
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		const struct ps_layout_field *f = &layout->fields[i];
 		struct given g = {.in = &in[i], .placed = &in[f->leader >= 0 ? (uint32_t)f->leader : i], .f = f};
 		struct penstock_field unset;
 

@@ -13,7 +13,7 @@
 
 /* -- Fields by their names ------------------------------------------------------------------------------- */
 
-static bool has_name(const struct ps_plan_field *f, const char *suffix, size_t len)
+static bool has_name(const struct ps_layout_field *f, const char *suffix, size_t len)
 {
 	const char *p = f->names;
 
@@ -23,17 +23,17 @@ static bool has_name(const struct ps_plan_field *f, const char *suffix, size_t l
 	return false;
 }
 
-bool ps_plan_wants(void *ctx, const char *suffix, size_t len)
+bool ps_layout_wants(void *ctx, const char *suffix, size_t len)
 {
-	const struct ps_plan *plan = ctx;
+	const struct ps_batch_layout *layout = ctx;
 
-	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (plan->fields[i].kind != PENSTOCK_OUTPUT && has_name(&plan->fields[i], suffix, len))
+	for (uint32_t i = 0; i < layout->nfields; i++)
+		if (layout->fields[i].kind != PENSTOCK_OUTPUT && has_name(&layout->fields[i], suffix, len))
 			return true;
 	return false;
 }
 
-struct ps_sample_field *ps_plan_find(const struct ps_plan_field *f, struct ps_sample *sample)
+struct ps_sample_field *ps_layout_find(const struct ps_layout_field *f, struct ps_sample *sample)
 {
 	const char *p = f->names;
 
@@ -46,13 +46,13 @@ struct ps_sample_field *ps_plan_find(const struct ps_plan_field *f, struct ps_sa
 	return NULL;
 }
 
-int ps_plan_lookup(const struct ps_plan *plan, const char *name, size_t len)
+int ps_layout_lookup(const struct ps_batch_layout *layout, const char *name, size_t len)
 {
-	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (strlen(plan->fields[i].name) == len && memcmp(plan->fields[i].name, name, len) == 0)
+	for (uint32_t i = 0; i < layout->nfields; i++)
+		if (strlen(layout->fields[i].name) == len && memcmp(layout->fields[i].name, name, len) == 0)
 			return (int)i;
-	for (uint32_t i = 0; i < plan->nfields; i++)
-		if (!plan->fields[i].path && has_name(&plan->fields[i], name, len))
+	for (uint32_t i = 0; i < layout->nfields; i++)
+		if (!layout->fields[i].path && has_name(&layout->fields[i], name, len))
 			return (int)i;
 	return -1;
 }
@@ -86,12 +86,12 @@ void penstock_field_init(struct penstock_field *field, size_t size, const char *
 
 /* -- Shapes and types --------------------------------------------------------------------------------- */
 
-const char *ps_plan_kind_name(uint32_t kind)
+const char *ps_layout_kind_name(uint32_t kind)
 {
 	return kind <= PENSTOCK_OUTPUT ? ps_kind_words[kind] : "?";
 }
 
-static int dtype_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int dtype_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	bool ok = in->dtype < PS_NDTYPES;
 
@@ -106,13 +106,13 @@ static int dtype_plan(struct ps_plan_field *f, const struct penstock_field *in, 
 		        f->kind == PENSTOCK_FLOAT    ? "a float"
 		        : f->kind == PENSTOCK_TOKENS ? "an integer"
 		                                     : "one of penstock_dtype",
-		        ps_plan_kind_name(in->kind));
+		        ps_layout_kind_name(in->kind));
 	return 0;
 }
 
 /* The dimensions of a row; where none are given, one of any size if the kind is `open`. */
 static int shape_plan(
-        struct ps_plan_field *f, const struct penstock_field *in, bool open, struct ps_load_error *err)
+        struct ps_layout_field *f, const struct penstock_field *in, bool open, struct ps_load_error *err)
 {
 	if (in->ndim > PS_ARRAY_LEN(f->shape))
 		return ps_load_error_set(err, EINVAL, "field %.100s: ndim %u: must be 0 to %zu", f->name,
@@ -130,7 +130,7 @@ static int shape_plan(
 }
 
 /* Fields of numbers with a shape. */
-static int array_plan(struct ps_plan_field *f, const struct penstock_field *in,
+static int array_plan(struct ps_layout_field *f, const struct penstock_field *in,
         const struct ps_field_ops *ops, bool open, struct ps_load_error *err)
 {
 	int r = dtype_plan(f, in, err);
@@ -139,7 +139,7 @@ static int array_plan(struct ps_plan_field *f, const struct penstock_field *in,
 	return r == 0 ? shape_plan(f, in, open, err) : r;
 }
 
-static int tokens_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	f->planes = 2;
 	f->source_dtype = (enum ps_dtype)in->source_dtype;
@@ -155,7 +155,7 @@ static int tokens_plan(struct ps_plan_field *f, const struct penstock_field *in,
 }
 
 /* Bytes, and what is told apart by a check alone: one dimension of any size. */
-static int bytes_plan(struct ps_plan_field *f, const struct ps_field_ops *ops)
+static int bytes_plan(struct ps_layout_field *f, const struct ps_field_ops *ops)
 {
 	f->ops = ops;
 	f->dtype = PS_U8;
@@ -164,7 +164,7 @@ static int bytes_plan(struct ps_plan_field *f, const struct ps_field_ops *ops)
 }
 
 /* n x 4 floats. */
-static int boxes_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int boxes_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	f->ops = f->path ? &ps_field_json_numbers : &ps_field_boxes;
 	f->rounds = true;
@@ -182,7 +182,7 @@ static int boxes_plan(struct ps_plan_field *f, const struct penstock_field *in, 
 }
 
 /* Which of the kind's ways is taken, and its element type and shape. */
-static int kind_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int kind_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	if (f->path &&
 	        (in->kind == PENSTOCK_BYTES || in->kind == PENSTOCK_NPY || in->kind == PENSTOCK_TOKENS))
@@ -190,7 +190,7 @@ static int kind_plan(struct ps_plan_field *f, const struct penstock_field *in, s
 		        "field %.100s: a path in JSON is for kinds int64, float, text and json (arrays: json "
 		        "with a "
 		        "dtype and a shape), not for %s",
-		        f->name, ps_plan_kind_name(in->kind));
+		        f->name, ps_layout_kind_name(in->kind));
 	switch (in->kind) {
 	case PENSTOCK_BYTES:
 		return bytes_plan(f, &ps_field_bytes);
@@ -221,7 +221,7 @@ static int kind_plan(struct ps_plan_field *f, const struct penstock_field *in, s
 
 /* -- Rows in a batch ---------------------------------------------------------------------------------- */
 
-static int items_plan(struct ps_plan_field *f, struct ps_load_error *err)
+static int items_plan(struct ps_layout_field *f, struct ps_load_error *err)
 {
 	size_t n = 1;
 
@@ -235,7 +235,7 @@ static int items_plan(struct ps_plan_field *f, struct ps_load_error *err)
 	        err, EINVAL, "field %.100s: shape: an item is larger than memory can be", f->name);
 }
 
-static int form_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int form_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	bool ragged = f->ndim > 0 && f->shape[0] == 0;
 
@@ -283,7 +283,7 @@ static int form_plan(struct ps_plan_field *f, const struct penstock_field *in, s
 	return 0;
 }
 
-static int element_plan(const struct ps_plan_field *f, const char *option, int64_t value,
+static int element_plan(const struct ps_layout_field *f, const char *option, int64_t value,
         uint8_t *ret_element, struct ps_load_error *err)
 {
 	const struct ps_number v = {
@@ -295,7 +295,8 @@ static int element_plan(const struct ps_plan_field *f, const char *option, int64
 	        (intmax_t)value, ps_dtype_name(f->dtype));
 }
 
-static int elements_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int elements_plan(
+        struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	const struct ps_number nan = {.is_float = true, .value = (double)NAN};
 	bool given = f->form == PS_FORM_FIXED && f->kind != PENSTOCK_IMAGE &&
@@ -312,7 +313,8 @@ static int elements_plan(struct ps_plan_field *f, const struct penstock_field *i
 	return r;
 }
 
-int ps_plan_field_make(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+int ps_layout_field_make(
+        struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	int r;
 
@@ -320,7 +322,7 @@ int ps_plan_field_make(struct ps_plan_field *f, const struct penstock_field *in,
 	f->offset_name = in->add_offset_of;
 	f->offset_of = -1;
 	if (in->kind == PENSTOCK_IMAGE || in->kind == PENSTOCK_MASK) {
-		r = ps_plan_image_make(f, in, err);
+		r = ps_layout_image_make(f, in, err);
 	} else {
 		r = kind_plan(f, in, err);
 		if (r == 0)
@@ -387,7 +389,7 @@ static void transforms_plan(struct ps_transform_spec *t, const struct penstock_f
 }
 
 /* Rows of the spec's sizes. */
-static void image_form(struct ps_plan_field *f)
+static void image_form(struct ps_layout_field *f)
 {
 	const struct ps_image_spec *spec = &f->image;
 	uint32_t d = 0;
@@ -406,7 +408,7 @@ static void image_form(struct ps_plan_field *f)
 	f->ndim = d;
 }
 
-static int image_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int image_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	struct ps_image_spec *spec = &f->image;
 	uint32_t longer = PS_MAX(in->image_width, in->image_height);
@@ -461,7 +463,7 @@ static int image_plan(struct ps_plan_field *f, const struct penstock_field *in, 
 }
 
 /* The size is known when its image is. */
-static int mask_plan(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int mask_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	if (in->dtype >= PS_NDTYPES)
 		return ps_load_error_set(err, EINVAL, "field %.100s: unknown dtype %u", f->name, in->dtype);
@@ -476,7 +478,8 @@ static int mask_plan(struct ps_plan_field *f, const struct penstock_field *in, s
 	return r < 0 ? ps_load_error_prefix(err, r, "field %.100s", f->name) : 0;
 }
 
-int ps_plan_image_make(struct ps_plan_field *f, const struct penstock_field *in, struct ps_load_error *err)
+int ps_layout_image_make(
+        struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	if (f->path)
 		return ps_load_error_set(err, EINVAL, "field %.100s: an image has no path", f->name);
@@ -494,33 +497,33 @@ static bool is_follower(const struct penstock_field *in)
 }
 
 /* The place of the image that field i follows; -1: none. */
-static int leader_find(const struct ps_plan *plan, const struct penstock_field *in, uint32_t i)
+static int leader_find(const struct ps_batch_layout *layout, const struct penstock_field *in, uint32_t i)
 {
-	int leader = in->follow ? ps_plan_lookup(plan, in->follow, strlen(in->follow)) : -1;
+	int leader = in->follow ? ps_layout_lookup(layout, in->follow, strlen(in->follow)) : -1;
 
 	for (uint32_t j = 0; j < i && !in->follow && leader < 0; j++)
-		if (plan->fields[j].kind == PENSTOCK_IMAGE)
+		if (layout->fields[j].kind == PENSTOCK_IMAGE)
 			leader = (int)j;
-	if (leader < 0 || leader >= (int)i || plan->fields[leader].kind != PENSTOCK_IMAGE ||
-	        plan->fields[leader].leader >= 0)
+	if (leader < 0 || leader >= (int)i || layout->fields[leader].kind != PENSTOCK_IMAGE ||
+	        layout->fields[leader].leader >= 0)
 		return -1;
 	return leader;
 }
 
-static int follow_plan(
-        struct ps_plan *plan, const struct penstock_field *in, uint32_t i, struct ps_load_error *err)
+static int follow_plan(struct ps_batch_layout *layout, const struct penstock_field *in, uint32_t i,
+        struct ps_load_error *err)
 {
-	struct ps_plan_field *f = &plan->fields[i];
+	struct ps_layout_field *f = &layout->fields[i];
 	const struct ps_image_spec *image;
 
-	f->leader = leader_find(plan, in, i);
+	f->leader = leader_find(layout, in, i);
 	if (f->leader < 0)
 		return ps_load_error_set(err, EINVAL,
 		        "field %.100s: %s%.100s: must follow an image field that stands before it and "
 		        "follows "
 		        "none",
 		        f->name, in->follow ? "follow " : "there is no image", in->follow ? in->follow : "");
-	image = &plan->fields[f->leader].image;
+	image = &layout->fields[f->leader].image;
 	if (f->kind == PENSTOCK_BOXES && image->views > 0)
 		return ps_load_error_set(err, EINVAL,
 		        "field %.100s: boxes can follow an image of one view only, not of %u", f->name,
@@ -543,7 +546,7 @@ static int follow_plan(
 	return 0;
 }
 
-static bool same_member(const struct ps_plan_field *a, const struct ps_plan_field *b)
+static bool same_member(const struct ps_layout_field *a, const struct ps_layout_field *b)
 {
 	const char *p = a->names, *q = b->names;
 
@@ -560,13 +563,13 @@ static bool same_member(const struct ps_plan_field *a, const struct ps_plan_fiel
 
 /* Images of one member are decoded by the first of them; their views are numbered through, so that each has
  * random numbers of its own. */
-static void sharing_plan(struct ps_plan *plan, uint32_t i)
+static void sharing_plan(struct ps_batch_layout *layout, uint32_t i)
 {
-	struct ps_plan_field *f = &plan->fields[i];
+	struct ps_layout_field *f = &layout->fields[i];
 
 	f->decoded_by = i;
 	for (uint32_t j = 0; j < i; j++) {
-		const struct ps_plan_field *other = &plan->fields[j];
+		const struct ps_layout_field *other = &layout->fields[j];
 
 		if (other->kind != PENSTOCK_IMAGE || other->leader >= 0 || !same_member(f, other))
 			continue;
@@ -576,19 +579,20 @@ static void sharing_plan(struct ps_plan *plan, uint32_t i)
 	}
 }
 
-int ps_plan_images_join(struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err)
+int ps_layout_images_join(
+        struct ps_batch_layout *layout, const struct penstock_field *in, struct ps_load_error *err)
 {
-	for (uint32_t i = 0; i < plan->nfields; i++) {
-		plan->fields[i].leader = -1;
-		plan->fields[i].decoded_by = i;
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		layout->fields[i].leader = -1;
+		layout->fields[i].decoded_by = i;
 	}
-	for (uint32_t i = 0; i < plan->nfields; i++) {
+	for (uint32_t i = 0; i < layout->nfields; i++) {
 		int r = 0;
 
 		if (is_follower(&in[i]))
-			r = follow_plan(plan, &in[i], i, err);
+			r = follow_plan(layout, &in[i], i, err);
 		else if (in[i].kind == PENSTOCK_IMAGE)
-			sharing_plan(plan, i);
+			sharing_plan(layout, i);
 		if (r < 0)
 			return r;
 	}

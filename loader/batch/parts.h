@@ -11,7 +11,7 @@
  * they come out of crop, resize and flips, a quarter of f32's bytes, and transforms, mixing, normalising and
  * layout are done behind the copy. The batch's elements are the same, but lie on the device alone.
  *
- *   plan ─ ps_make_plan() ─▶ slot, decoders ─▶ ps_make_row() of each row ─▶ ps_make_tell(), when it is sent
+ *   layout ─ ps_make_layout() ─▶ slot, decoders ─▶ ps_make_row() of each row ─▶ ps_make_tell(), when it is sent
  *
  * Threads: ps_make_row() on different rows at once; else as batch.h.   Errors: none. */
 
@@ -22,11 +22,11 @@ void ps_make_row(
 /* The same for a row that another one stands for. */
 void ps_make_repeat(struct penstock_batch *batch, uint32_t i, uint32_t to, uint32_t from);
 
-/* What the device is to make of a finished batch: returns how many fields; there is room for all of the plan's. */
+/* What the device is to make of a finished batch: returns how many fields; there is room for all of the layout's. */
 uint32_t ps_make_tell(const struct penstock_batch *batch, struct ps_make *ret_makes);
 
 /* Scratch that this takes. */
-size_t ps_make_scratch(const struct ps_plan *plan, uint32_t rows);
+size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
 
 /* -- What is copied -------------------------------------------------------------------------------------- */
 
@@ -77,7 +77,7 @@ void ps_picture_boxes(
         struct penstock_batch *batch, uint32_t row, uint32_t i, const struct ps_batch_worker *worker);
 
 /* Makes the decoders of field i, if it is an image or a mask. */
-int ps_picture_worker_init(struct ps_batch_worker *worker, const struct ps_plan *plan, uint32_t i,
+int ps_picture_worker_init(struct ps_batch_worker *worker, const struct ps_batch_layout *layout, uint32_t i,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* -- CutMix and MixUp ------------------------------------------------------------------------------------ */
@@ -111,24 +111,24 @@ int ps_transform_run(struct penstock_batch *batch, uint32_t row, struct ps_batch
 /* -- Parts of layouts and rows --------------------------------------------------------------------------- */
 
 /* The part of it that makes one field, whose names and kind are set. */
-int ps_plan_field_make(
-        struct ps_plan_field *field, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+int ps_layout_field_make(struct ps_layout_field *field, const struct penstock_field *in,
+        struct ps_load_error *err) PS_MUST_USE;
 
 /* Likewise, of an image or a mask. */
-int ps_plan_image_make(
-        struct ps_plan_field *field, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+int ps_layout_image_make(struct ps_layout_field *field, const struct penstock_field *in,
+        struct ps_load_error *err) PS_MUST_USE;
 
 /* When all fields are made from `in`: who follows whom, who shares a decode. */
-int ps_plan_images_join(
-        struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+int ps_layout_images_join(struct ps_batch_layout *layout, const struct penstock_field *in,
+        struct ps_load_error *err) PS_MUST_USE;
 
 /* Then: refuses what was set and would do nothing, and says what else it needs. */
-int ps_plan_effects_check(
-        const struct ps_plan *plan, const struct penstock_field *in, struct ps_load_error *err) PS_MUST_USE;
+int ps_layout_effects_check(const struct ps_batch_layout *layout, const struct penstock_field *in,
+        struct ps_load_error *err) PS_MUST_USE;
 
-/* Lets go of a sample's bytes but those of the members in `keep`, one a field of the plan; NULL: of all. */
+/* Lets go of a sample's bytes but those of the members in `keep`, one a field of the layout; NULL: of all. */
 void ps_batch_bytes_drop(
-        const struct ps_plan *plan, struct ps_sample *sample, struct ps_sample_field *const *keep);
+        const struct ps_batch_layout *layout, struct ps_sample *sample, struct ps_sample_field *const *keep);
 
 /* A late field's elements of a row in memory of the worker, until it decodes the row's next; NULL: no memory.
  */

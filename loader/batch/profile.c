@@ -36,32 +36,32 @@ struct column {
 };
 
 struct ps_profile {
-	const struct ps_plan *plan;
+	const struct ps_batch_layout *layout;
 	pthread_mutex_t lock; /* all below */
 	uint64_t samples, bad;
-	struct column columns[PS_PLAN_MAX_FIELDS];
+	struct column columns[PS_LAYOUT_MAX_FIELDS];
 };
 
-static bool has_labels(const struct ps_plan_field *f)
+static bool has_labels(const struct ps_layout_field *f)
 {
 	return f->kind == PENSTOCK_INT64 && !ps_dtype_is_float(f->dtype);
 }
 
-static bool has_numbers(const struct ps_plan_field *f)
+static bool has_numbers(const struct ps_layout_field *f)
 {
 	return f->kind != PENSTOCK_IMAGE && f->form == PS_FORM_FIXED && f->ndim == 0;
 }
 
-struct ps_profile *ps_profile_new(const struct ps_plan *plan)
+struct ps_profile *ps_profile_new(const struct ps_batch_layout *layout)
 {
 	struct ps_profile *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return NULL;
-	p->plan = plan;
+	p->layout = layout;
 	pthread_mutex_init(&p->lock, NULL);
-	for (uint32_t i = 0; i < plan->nfields; i++) {
-		if (!has_labels(&plan->fields[i]))
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		if (!has_labels(&layout->fields[i]))
 			continue;
 		p->columns[i].labels = calloc(LABEL_SLOTS, sizeof(struct label));
 		if (!p->columns[i].labels) {
@@ -76,7 +76,7 @@ void ps_profile_free(struct ps_profile *p)
 {
 	if (!p)
 		return;
-	for (uint32_t i = 0; i < p->plan->nfields; i++)
+	for (uint32_t i = 0; i < p->layout->nfields; i++)
 		free(p->columns[i].labels);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
@@ -126,7 +126,7 @@ static void moments_merge(struct moments *m, const struct sums *s)
 	m->n += s->n;
 }
 
-static double number(const struct ps_plan_field *f, const uint8_t *p)
+static double number(const struct ps_layout_field *f, const uint8_t *p)
 {
 	struct ps_number v;
 	float usual;
@@ -140,7 +140,7 @@ static double number(const struct ps_plan_field *f, const uint8_t *p)
 }
 
 /* Of an image with several views, the first. */
-static void image_count(struct column *c, const struct ps_plan_field *f, const uint8_t *row)
+static void image_count(struct column *c, const struct ps_layout_field *f, const uint8_t *row)
 {
 	bool planes = f->image.layout == PS_NCHW;
 	size_t channels = 3, size = ps_dtype_nbytes(f->dtype);
@@ -175,7 +175,7 @@ static void label_count(struct column *c, int64_t value)
 	c->labels[at].n++;
 }
 
-static void number_count(struct column *c, const struct ps_plan_field *f, const uint8_t *p)
+static void number_count(struct column *c, const struct ps_layout_field *f, const uint8_t *p)
 {
 	moments_add(&c->values[0], number(f, p));
 	if (c->labels) {
@@ -187,11 +187,11 @@ static void number_count(struct column *c, const struct ps_plan_field *f, const 
 
 static void row_count(struct ps_profile *p, const struct penstock_batch *b, uint32_t row)
 {
-	for (uint32_t i = 0; i < p->plan->nfields; i++) {
-		const struct ps_plan_field *f = &p->plan->fields[i];
+	for (uint32_t i = 0; i < p->layout->nfields; i++) {
+		const struct ps_layout_field *f = &p->layout->fields[i];
 		struct column *c = &p->columns[i];
 		const struct ps_sample_field *in =
-		        f->kind == PENSTOCK_OUTPUT ? NULL : ps_plan_find(f, b->rows[row].sample);
+		        f->kind == PENSTOCK_OUTPUT ? NULL : ps_layout_find(f, b->rows[row].sample);
 
 		if (in)
 			moments_add(&c->bytes, (double)in->size);
@@ -282,7 +282,7 @@ static void labels_print(FILE *out, const struct column *c)
 	free(sorted);
 }
 
-static void column_print(FILE *out, const struct ps_plan_field *f, const struct column *c)
+static void column_print(FILE *out, const struct ps_layout_field *f, const struct column *c)
 {
 	text_print(out, f->name);
 	fprintf(out, ": {\"dtype\": \"%s\"", ps_dtype_name(f->dtype));
@@ -313,9 +313,9 @@ int ps_profile_json(struct ps_profile *p, char **ret_text, size_t *ret_nbytes, s
 		PS_LOCK_SCOPE(&p->lock);
 		fprintf(out, "{\"version\": 1, \"samples\": %ju, \"bad\": %ju, \"fields\": {",
 		        (uintmax_t)p->samples, (uintmax_t)p->bad);
-		for (uint32_t i = 0; i < p->plan->nfields; i++) {
+		for (uint32_t i = 0; i < p->layout->nfields; i++) {
 			fputs(i ? ", " : "", out);
-			column_print(out, &p->plan->fields[i], &p->columns[i]);
+			column_print(out, &p->layout->fields[i], &p->columns[i]);
 		}
 		fputs("}}\n", out);
 	}

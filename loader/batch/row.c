@@ -14,12 +14,12 @@
 #include "device/device.h"
 #include "random/random.h"
 
-int ps_batch_worker_init(struct ps_batch_worker *w, const struct ps_plan *plan, uint64_t seed,
+int ps_batch_worker_init(struct ps_batch_worker *w, const struct ps_batch_layout *layout, uint64_t seed,
         struct ps_image_gate *gate, struct ps_load_error *err)
 {
 	*w = (struct ps_batch_worker){.seed = seed, .ticket = {.gate = gate}};
-	for (uint32_t i = 0; i < plan->nfields; i++) {
-		if (ps_picture_worker_init(w, plan, i, err) < 0) {
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		if (ps_picture_worker_init(w, layout, i, err) < 0) {
 			ps_batch_worker_fini(w);
 			return -ENOMEM;
 		}
@@ -56,7 +56,7 @@ static uint8_t *scratch(struct ps_batch_worker *w, uint32_t field, size_t nbytes
 const void *ps_batch_late_peek(
         const struct penstock_batch *b, uint32_t i, uint32_t row, struct ps_batch_worker *w)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_piece *piece = &b->pieces[i][row];
 	uint8_t *dst = scratch(w, i, (size_t)piece->items * f->item_nbytes);
 
@@ -67,7 +67,7 @@ const void *ps_batch_late_peek(
 
 uint64_t ps_batch_items(const struct penstock_batch *b, uint32_t i, uint32_t row)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	int64_t n;
 
 	if (ps_field_is_late(f))
@@ -81,7 +81,7 @@ uint64_t ps_batch_items(const struct penstock_batch *b, uint32_t i, uint32_t row
 void ps_batch_piece_write(const struct penstock_batch *b, uint32_t i, uint32_t row,
         const struct ps_piece *piece, uint32_t plane, void *dst)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 
 	f->ops->write(f, piece, plane, dst);
 	if (f->kind == PENSTOCK_BOXES)
@@ -98,7 +98,7 @@ static bool ragged_count(struct penstock_batch *b, uint64_t nbytes)
 }
 
 /* Sees to it that the piece has no more items than it may. */
-static int overflow_apply(const struct ps_plan_field *f, struct ps_piece *piece, struct ps_load_error *err)
+static int overflow_apply(const struct ps_layout_field *f, struct ps_piece *piece, struct ps_load_error *err)
 {
 	if (piece->items <= f->max_items)
 		return 0;
@@ -116,7 +116,7 @@ static int overflow_apply(const struct ps_plan_field *f, struct ps_piece *piece,
 /* Writes a measured piece to its place, or keeps it until that is known. */
 static void piece_put(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_piece *piece)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	size_t rest = (size_t)(f->row_items - piece->items);
 	int64_t n = (int64_t)piece->items;
 
@@ -159,14 +159,14 @@ static void fields_tell(const struct ps_sample *s, char to[static TOLD_NBYTES])
 }
 
 /* Which fields there are when the caller names none; also where he names the same. */
-static const char *defaults_tell(const struct ps_plan *plan)
+static const char *defaults_tell(const struct ps_batch_layout *layout)
 {
 	static const char *const names[] = {"jpg;jpeg", "cls"};
 
 	for (uint32_t i = 0; i < PS_ARRAY_LEN(names); i++) {
-		const struct ps_plan_field *f = &plan->fields[i];
+		const struct ps_layout_field *f = &layout->fields[i];
 
-		if (plan->nfields != PS_ARRAY_LEN(names) ||
+		if (layout->nfields != PS_ARRAY_LEN(names) ||
 		        strcmp(f->member ? f->member : f->name, names[i]) != 0)
 			return "";
 	}
@@ -176,7 +176,7 @@ static const char *defaults_tell(const struct ps_plan *plan)
 /* A field that the sample does not have. */
 static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_load_error *err)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_piece none = {0};
 	char told[TOLD_NBYTES];
 
@@ -184,7 +184,7 @@ static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struc
 		fields_tell(b->rows[row].sample, told);
 		return ps_load_error_set(err, EBADMSG, "has no %s .%.100s; it has %s%s",
 		        f->path ? "value" : "field", f->member ? f->member : f->name, told,
-		        defaults_tell(b->plan));
+		        defaults_tell(b->layout));
 	}
 	piece_put(b, row, i, &none);
 	return 0;
@@ -194,7 +194,7 @@ static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struc
 static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_sample_field *in,
         struct ps_batch_worker *w, struct ps_load_error *err)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	struct ps_sample *s = b->rows[row].sample;
 	struct ps_piece piece;
 	int r;
@@ -229,7 +229,7 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 static int indexes_check(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_batch_worker *w,
         struct ps_load_error *err)
 {
-	const struct ps_plan_field *f = &b->plan->fields[i];
+	const struct ps_layout_field *f = &b->layout->fields[i];
 	uint64_t items = ps_batch_items(b, (uint32_t)f->offset_of, row);
 	size_t n = (size_t)b->pieces[i][row].items * f->item_elements, size = ps_dtype_nbytes(f->dtype);
 	const uint8_t *p = ps_batch_late_peek(b, i, row, w);
@@ -242,7 +242,7 @@ static int indexes_check(struct penstock_batch *b, uint32_t row, uint32_t i, str
 		if (v.negative || v.magnitude >= items)
 			return ps_load_error_set(err, EBADMSG, "%s%ju names none of the %ju items of %.100s",
 			        v.negative ? "-" : "", (uintmax_t)v.magnitude, (uintmax_t)items,
-			        b->plan->fields[f->offset_of].name);
+			        b->layout->fields[f->offset_of].name);
 	}
 	return 0;
 }
@@ -254,32 +254,32 @@ static int row_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wo
 	struct ps_sample *s = b->rows[row].sample;
 	int r = 0;
 
-	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++) {
-		const struct ps_plan_field *f = &b->plan->fields[i];
+	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++) {
+		const struct ps_layout_field *f = &b->layout->fields[i];
 
 		used[i] = NULL;
 		if (f->kind == PENSTOCK_OUTPUT)
 			continue;
-		used[i] = ps_plan_find(f, s);
+		used[i] = ps_layout_find(f, s);
 		r = used[i] ? field_decode(b, row, i, used[i], w, err) : missing_put(b, row, i, err);
 		if (r < 0 && used[i])
 			ps_load_error_prefix(err, r, "field .%.100s", used[i]->suffix);
 	}
-	for (uint32_t i = 0; i < b->plan->nfields && r == 0; i++) {
-		if (b->plan->fields[i].offset_of < 0)
+	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++) {
+		if (b->layout->fields[i].offset_of < 0)
 			continue;
 		r = indexes_check(b, row, i, w, err);
 		if (r < 0)
-			ps_load_error_prefix(err, r, "field .%.100s", b->plan->fields[i].name);
+			ps_load_error_prefix(err, r, "field .%.100s", b->layout->fields[i].name);
 	}
-	if (r == 0 && b->plan->transform)
+	if (r == 0 && b->layout->transform)
 		r = ps_transform_run(b, row, w, err);
 	return r;
 }
 
 void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w)
 {
-	struct ps_sample_field *used[PS_PLAN_MAX_FIELDS];
+	struct ps_sample_field *used[PS_LAYOUT_MAX_FIELDS];
 	struct ps_row *r = &b->rows[row];
 	struct ps_load_error err;
 
@@ -295,10 +295,10 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 			r->reason = strdup(err.text);
 		}
 	}
-	for (uint32_t i = 0; i < b->plan->nfields && !r->bad; i++)
-		if (!ps_field_is_late(&b->plan->fields[i]))
+	for (uint32_t i = 0; i < b->layout->nfields && !r->bad; i++)
+		if (!ps_field_is_late(&b->layout->fields[i]))
 			used[i] = NULL; /* its elements are written */
-	ps_batch_bytes_drop(b->plan, r->sample, r->bad ? NULL : used);
+	ps_batch_bytes_drop(b->layout, r->sample, r->bad ? NULL : used);
 }
 
 /* -- The caller's own step ------------------------------------------------------------------------------- */
@@ -307,13 +307,13 @@ struct penstock_sample {
 	struct penstock_batch *batch;
 	uint32_t row;
 	struct ps_batch_worker *worker;
-	uint64_t items[PS_PLAN_MAX_FIELDS]; /* of outputs that are no fixed shape */
+	uint64_t items[PS_LAYOUT_MAX_FIELDS]; /* of outputs that are no fixed shape */
 	char text[256];
 };
 
 static uint8_t *output_at(const struct penstock_sample *s, uint32_t i)
 {
-	const struct ps_plan_field *f = &s->batch->plan->fields[i];
+	const struct ps_layout_field *f = &s->batch->layout->fields[i];
 
 	if (!ps_field_is_late(f))
 		return ps_batch_row(s->batch, i, 0, s->row);
@@ -323,8 +323,8 @@ static uint8_t *output_at(const struct penstock_sample *s, uint32_t i)
 /* Rows are used again: what the callback leaves out must not be another sample's. */
 static void outputs_begin(struct penstock_sample *s)
 {
-	for (uint32_t i = 0; i < s->batch->plan->nfields; i++) {
-		const struct ps_plan_field *f = &s->batch->plan->fields[i];
+	for (uint32_t i = 0; i < s->batch->layout->nfields; i++) {
+		const struct ps_layout_field *f = &s->batch->layout->fields[i];
 
 		s->items[i] = 0;
 		if (f->kind == PENSTOCK_OUTPUT && f->form == PS_FORM_FIXED)
@@ -335,8 +335,8 @@ static void outputs_begin(struct penstock_sample *s)
 /* Lengths, padding and masks, or pieces for when the batch is whole. */
 static void outputs_end(struct penstock_sample *s)
 {
-	for (uint32_t i = 0; i < s->batch->plan->nfields; i++) {
-		const struct ps_plan_field *f = &s->batch->plan->fields[i];
+	for (uint32_t i = 0; i < s->batch->layout->nfields; i++) {
+		const struct ps_layout_field *f = &s->batch->layout->fields[i];
 		const struct ps_slot_field *at = &s->batch->at.fields[i];
 		uint64_t n = s->items[i];
 
@@ -367,7 +367,7 @@ int ps_transform_run(
 	s.worker = w;
 	s.text[0] = 0;
 	outputs_begin(&s);
-	r = b->plan->transform(b->plan->transform_ctx, &s);
+	r = b->layout->transform(b->layout->transform_ctx, &s);
 	if (r >= 0) {
 		outputs_end(&s);
 		return 0;
@@ -398,13 +398,13 @@ void penstock_sample_info(const struct penstock_sample *s, struct penstock_sampl
 
 static int field_find(const struct penstock_sample *s, const char *name)
 {
-	return ps_plan_lookup(s->batch->plan, name, strlen(name));
+	return ps_layout_lookup(s->batch->layout, name, strlen(name));
 }
 
 int penstock_sample_field(struct penstock_sample *s, const char *name, struct penstock_tensor *ret_tensor)
 {
 	int i = field_find(s, name);
-	const struct ps_plan_field *f = i < 0 ? NULL : &s->batch->plan->fields[i];
+	const struct ps_layout_field *f = i < 0 ? NULL : &s->batch->layout->fields[i];
 	struct penstock_tensor t = {0};
 
 	if (!f || f->kind == PENSTOCK_OUTPUT)
@@ -429,7 +429,7 @@ int penstock_sample_field(struct penstock_sample *s, const char *name, struct pe
 void *penstock_sample_output(struct penstock_sample *s, const char *name, uint64_t *ret_items)
 {
 	int i = field_find(s, name);
-	const struct ps_plan_field *f = i < 0 ? NULL : &s->batch->plan->fields[i];
+	const struct ps_layout_field *f = i < 0 ? NULL : &s->batch->layout->fields[i];
 
 	if (!f || f->kind != PENSTOCK_OUTPUT)
 		return NULL;
@@ -441,7 +441,7 @@ void *penstock_sample_output(struct penstock_sample *s, const char *name, uint64
 int penstock_sample_set_items(struct penstock_sample *s, const char *name, uint64_t items)
 {
 	int i = field_find(s, name);
-	const struct ps_plan_field *f = i < 0 ? NULL : &s->batch->plan->fields[i];
+	const struct ps_layout_field *f = i < 0 ? NULL : &s->batch->layout->fields[i];
 
 	if (!f || f->kind != PENSTOCK_OUTPUT)
 		return -ENOENT;

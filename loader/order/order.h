@@ -592,7 +592,7 @@ struct ps_select_options {
 	uint64_t nlist;
 	uint64_t draws; /* exactly so many in a pass; 0: as above, with a list as many as pass the filter */
 	uint64_t seed;
-	struct ps_indexes *indexes;
+	struct ps_shard_indexes *indexes;
 	uint32_t nshards;
 };
 

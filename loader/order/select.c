@@ -44,7 +44,7 @@ struct ps_select {
 
 struct ps_select_view {
 	struct ps_select *select;
-	struct ps_index *index;
+	struct ps_shard_index *index;
 	uint32_t shard;
 	uint64_t epoch, pass;
 	int weights, balance;
@@ -56,10 +56,10 @@ struct ps_select_view {
 
 /* -- Views -------------------------------------------------------------------------------------------- */
 
-static int column_find(struct ps_index *index, const char *option, const char *name, uint32_t shard,
+static int column_find(struct ps_shard_index *index, const char *option, const char *name, uint32_t shard,
         int *ret_column, struct ps_load_error *err)
 {
-	*ret_column = ps_index_column(index, name);
+	*ret_column = ps_shard_index_column(index, name);
 	if (*ret_column >= 0)
 		return 0;
 	return ps_load_error_set(err, EINVAL,
@@ -93,7 +93,7 @@ int ps_select_open(struct ps_select *s, uint32_t shard, uint64_t epoch, uint64_t
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	*v = (struct ps_select_view){
 	        .select = s, .shard = shard, .epoch = epoch, .pass = pass, .weights = -1, .balance = -1};
-	r = ps_indexes_get(s->o.indexes, shard, &v->index, err);
+	r = ps_shard_indexes_get(s->o.indexes, shard, &v->index, err);
 	if (r < 0 && r != -ENOMEM)
 		r = ps_load_error_set(err, ENODATA,
 		        "filter, weights and balance need an index of every shard: %s", err ? err->text : "");
@@ -120,13 +120,13 @@ void ps_select_close(struct ps_select_view *v)
 	if (!v)
 		return;
 	if (v->index)
-		ps_indexes_put(v->select->o.indexes, v->index);
+		ps_shard_indexes_put(v->select->o.indexes, v->index);
 	free(v);
 }
 
 uint64_t ps_select_samples(const struct ps_select_view *v)
 {
-	return ps_index_samples(v->index);
+	return ps_shard_index_samples(v->index);
 }
 
 /* 1: the filter lets the sample pass. */
@@ -138,7 +138,7 @@ static int passes(struct ps_select_view *v, uint64_t sample, struct ps_load_erro
 	if (!f)
 		return 1;
 	for (uint32_t i = 0; ps_filter_column(f, i); i++) {
-		int r = ps_index_value(v->index, v->columns[i], sample, &values[i], err);
+		int r = ps_shard_index_value(v->index, v->columns[i], sample, &values[i], err);
 
 		if (r < 0)
 			return r;
@@ -208,7 +208,7 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 
 	*ret_weight = 1;
 	if (v->weights >= 0) {
-		r = ps_index_value(v->index, v->weights, sample, &value, err);
+		r = ps_shard_index_value(v->index, v->weights, sample, &value, err);
 		if (r < 0)
 			return r;
 		if (!value.missing && (value.type == PS_COLUMN_TEXT || !(value.number >= 0)))
@@ -220,7 +220,7 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 	if (v->select->o.list)
 		*ret_weight = v->select->o.list[v->select->first[v->shard] + sample];
 	if (v->balance >= 0) {
-		r = ps_index_value(v->index, v->balance, sample, &value, err);
+		r = ps_shard_index_value(v->index, v->balance, sample, &value, err);
 		if (r < 0)
 			return r;
 		*ret_weight *= balance_of(v->select, &value);
@@ -512,7 +512,7 @@ static int classes_count(struct ps_select *s, uint32_t shard, struct ps_load_err
 		r = passes(v, i, err);
 		if (r <= 0)
 			continue;
-		r = ps_index_value(v->index, v->balance, i, &value, err);
+		r = ps_shard_index_value(v->index, v->balance, i, &value, err);
 		if (r == 0 && !value.missing)
 			r = class_add(s, &value, err);
 	}

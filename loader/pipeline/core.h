@@ -162,8 +162,8 @@ struct ps_lane {
 	bool gave;             /* the open shard gave one */
 	struct ps_shard *shard;
 	struct ps_shard_byproduct begun; /* of the shard that rests: of `number`, while `shard` is closed */
-	struct ps_index *check;      /* what the open shard is compared with; NULL: nothing */
-	struct ps_indexes *check_of; /* whose it is */
+	struct ps_shard_index *check;    /* what the open shard is compared with; NULL: nothing */
+	struct ps_shard_indexes *check_of; /* whose it is */
 	struct ps_select_view *view; /* of the open shard; NULL: all samples come once */
 	struct ps_sample *drawn;     /* the sample `ordinal`, of which more copies come */
 	struct ps_open_files *files; /* that `shard` counts in; NULL: nowhere */
@@ -188,7 +188,7 @@ struct ps_lane_source {
 	struct ps_epochs *epochs;
 	char *const *shards; /* paths, by their place in the list */
 	uint32_t nshards;
-	struct ps_indexes *indexes;      /* NULL: not to be asked */
+	struct ps_shard_indexes *indexes; /* NULL: not to be asked */
 	struct ps_select *select;        /* NULL: all samples come once */
 	struct ps_open_files *files;     /* NULL: not counted */
 	struct ps_shard_options options; /* stream.meter is set for each lane */
@@ -263,7 +263,7 @@ enum {
 
 struct ps_pipeline {
 	struct ps_pipeline_options o;
-	struct ps_budget window;
+	struct ps_byte_budget window;
 	struct ps_image_gate gate; /* of what images hold while they are decoded */
 	struct ps_slab_pool slabs;
 	struct ps_lane_source source;

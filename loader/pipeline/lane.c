@@ -309,14 +309,14 @@ static bool shard_count(
 /* Where sample `ordinal` of a shard begins, by its index; 0: it is not known. */
 static uint64_t sample_offset(const struct ps_lane_source *source, uint32_t shard, uint64_t ordinal)
 {
-	struct ps_index_place place = {0};
-	struct ps_index *index;
+	struct ps_shard_index_place place = {0};
+	struct ps_shard_index *index;
 
-	if (!source->indexes || ps_indexes_get(source->indexes, shard, &index, NULL) < 0)
+	if (!source->indexes || ps_shard_indexes_get(source->indexes, shard, &index, NULL) < 0)
 		return 0;
-	if (ps_index_place(index, ordinal, &place, NULL) < 0)
+	if (ps_shard_index_place(index, ordinal, &place, NULL) < 0)
 		place.resume_offset = 0;
-	ps_indexes_put(source->indexes, index);
+	ps_shard_indexes_put(source->indexes, index);
 	return place.resume_offset;
 }
 
@@ -338,11 +338,11 @@ static int shard_find(struct ps_lane *lane, const struct ps_lane_source *source,
 static void check_begin(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, bool asked)
 {
 	if (!source->indexes || !(asked || source->select || (lane->info && lane->info->known)) ||
-	        ps_indexes_get(source->indexes, shard, &lane->check, NULL) < 0)
+	        ps_shard_indexes_get(source->indexes, shard, &lane->check, NULL) < 0)
 		return;
 	lane->check_of = source->indexes;
-	if (ps_index_held(lane->check) > CHECK_MAX_NBYTES)
-		ps_indexes_put(source->indexes, ps_steal_ptr(&lane->check));
+	if (ps_shard_index_held(lane->check) > CHECK_MAX_NBYTES)
+		ps_shard_indexes_put(source->indexes, ps_steal_ptr(&lane->check));
 }
 
 static int shard_open(
@@ -369,7 +369,7 @@ static int shard_open(
 	if (lane->files)
 		atomic_fetch_add(&lane->files->n, 1);
 	if (lane->begun.writer && lane->number != shard)
-		ps_index_writer_free(ps_steal_ptr(&lane->begun.writer));
+		ps_shard_index_writer_free(ps_steal_ptr(&lane->begun.writer));
 	lane->number = shard;
 	lane->gave = lane->ordinal > 0 || lane->copy > 0; /* or so it seems: it may have been closed meanwhile */
 	ps_shard_start_at(lane->shard, lane->ordinal, lane->offset);
@@ -384,9 +384,9 @@ void ps_lane_close(struct ps_lane *lane)
 	if (lane->shard && lane->files)
 		atomic_fetch_sub(&lane->files->n, 1);
 	ps_shard_free(ps_steal_ptr(&lane->shard));
-	ps_index_writer_free(ps_steal_ptr(&lane->begun.writer));
+	ps_shard_index_writer_free(ps_steal_ptr(&lane->begun.writer));
 	if (lane->check)
-		ps_indexes_put(lane->check_of, ps_steal_ptr(&lane->check));
+		ps_shard_indexes_put(lane->check_of, ps_steal_ptr(&lane->check));
 	ps_select_close(ps_steal_ptr(&lane->view));
 	ps_sample_free(ps_steal_ptr(&lane->drawn));
 }
@@ -420,7 +420,8 @@ static int shard_leave(struct ps_lane *lane, const struct ps_lane_source *source
 
 	ps_lane_close(lane);
 	if (lane->info->known && source->indexes &&
-	        ps_indexes_count(source->indexes, lane->number, &count, NULL) == 0 && count != lane->ordinal)
+	        ps_shard_indexes_count(source->indexes, lane->number, &count, NULL) == 0 &&
+	        count != lane->ordinal)
 		return ps_load_error_set(err, ESTALE,
 		        "%s: it holds %ju samples, but its index says %ju; index it again (penstock-loader "
 		        "index)",

@@ -150,8 +150,8 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 	                        .stop = &p->stop,
 	                        .wake_fd = p->wake_fd,
 	                        .budget = &p->window},
-	                .wants = ps_plan_wants,
-	                .wants_ctx = o->plan,
+	                .wants = ps_layout_wants,
+	                .wants_ctx = o->layout,
 	                .budget = &p->window,
 	                .slabs = &p->slabs,
 	                .max_sample_nbytes = o->max_sample_nbytes}};
@@ -160,7 +160,7 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 static int batch_init(struct ps_pipeline *p, struct penstock_batch *b, struct ps_load_error *err)
 {
 	const struct ps_pipeline_options *o = &p->o;
-	int r = ps_batch_init(b, o->plan, o->device, o->rows, err);
+	int r = ps_batch_init(b, o->layout, o->device, o->rows, err);
 
 	if (r == 0 && o->nvjpeg)
 		r = ps_decode_init(b, o->nvjpeg, err);

@@ -11,7 +11,7 @@
  * next ones.
  *
  * Ownership: the pipeline owns batches, lanes and threads; it borrows order, epochs, indexes, shards and
- * plan. Threads: next, wait, delivered, position, restart and free one at a time; release and stats any.
+ * layout. Threads: next, wait, delivered, position, restart and free one at a time; release and stats any.
  * Locks: one, `lock`, over lanes' queues, turns, states of batches and statistics; never held over reading,
  * decoding, or finishing. Errors: 0 or -errno with a text; -EBUSY: all batches are held. Blocks: next() until
  * a batch is finished; restart and free until reads and decodes under way are over. */
@@ -39,11 +39,11 @@ enum ps_blame {
 struct ps_pipeline_options {
 	struct ps_order *order;
 	struct ps_epochs *epochs;
-	struct ps_indexes *indexes; /* NULL: none is asked */
+	struct ps_shard_indexes *indexes; /* NULL: none is asked */
 	struct ps_select *select;   /* NULL: all samples come once */
 	char *const *shards;
 	uint32_t nshards;
-	struct ps_plan *plan;
+	struct ps_batch_layout *layout;
 	enum ps_shard_kind source;
 	struct ps_windows windows; /* of token streams */
 	const char *index_dir;     /* borrowed; NULL: beside the shards */
@@ -52,7 +52,7 @@ struct ps_pipeline_options {
 	struct ps_nvjpeg *nvjpeg; /* that decodes images of batches, borrowed; NULL: the processor decodes all */
 	struct ps_offload offload; /* with it: which of them */
 	uint32_t rows, depth, threads, readers;
-	struct ps_budget *shared;        /* of several loaders; NULL: none */
+	struct ps_byte_budget *shared;   /* of several loaders; NULL: none */
 	struct ps_profile *profile;      /* NULL: not kept */
 	bool tune_threads, tune_readers; /* as many of them as are worth having may run */
 	uint64_t seed;

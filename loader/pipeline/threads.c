@@ -181,7 +181,7 @@ static void *worker_main(void *arg)
 	struct ps_batch_worker w;
 	struct ps_load_error err = {0};
 	uint32_t index;
-	int r = ps_batch_worker_init(&w, p->o.plan, p->o.seed, &p->gate, &err);
+	int r = ps_batch_worker_init(&w, p->o.layout, p->o.seed, &p->gate, &err);
 
 	w.times = &p->times;
 	if (r == 0 && p->o.nvjpeg) {

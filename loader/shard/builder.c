@@ -26,7 +26,7 @@ static void field_free(struct ps_builder *b, struct ps_builder_field *f)
 	if (!f->data || !f->owned)
 		return;
 	if (b->options->budget)
-		ps_budget_give(b->options->budget, f->size);
+		ps_byte_budget_give(b->options->budget, f->size);
 	free(f->data);
 }
 
@@ -121,17 +121,18 @@ static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uin
 	*ret_owned = !*ret_data;
 	if (*ret_data)
 		return 0;
-	if (o->budget && !ps_budget_take(o->budget, size)) {
+	if (o->budget && !ps_byte_budget_take(o->budget, size)) {
 		b->left_out = b->can_read_again;
 		if (b->left_out)
 			return 0;
-		ps_budget_force(o->budget, size); /* it cannot be read again: the window has to hold it */
+		ps_byte_budget_force(
+		        o->budget, size); /* it cannot be read again: the window has to hold it */
 	}
 	*ret_data = size <= SIZE_MAX ? malloc((size_t)size) : NULL;
 	if (*ret_data)
 		return 0;
 	if (o->budget)
-		ps_budget_give(o->budget, size);
+		ps_byte_budget_give(o->budget, size);
 	return -ENOMEM;
 }
 
@@ -188,16 +189,16 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
  * failed. */
 static void index_tell(const struct ps_builder *b)
 {
-	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
 	uint32_t n = b->bad || b->nfields > PS_INDEX_MAX_MEMBERS ? 0 : b->nfields;
 
 	for (uint32_t i = 0; i < n; i++)
-		members[i] =
-		        (struct ps_index_member){.suffix = (const char *)b->names.p + b->fields[i].suffix_at,
-		                .offset = b->fields[i].offset,
-		                .size = b->fields[i].size};
-	(void)!ps_index_writer_add(b->options->index_writer, b->offset, b->bad, (const char *)b->names.p,
-	        b->key_len, members, n);
+		members[i] = (struct ps_shard_index_member){
+		        .suffix = (const char *)b->names.p + b->fields[i].suffix_at,
+		        .offset = b->fields[i].offset,
+		        .size = b->fields[i].size};
+	(void)!ps_shard_index_writer_add(b->options->index_writer, b->offset, b->bad,
+	        (const char *)b->names.p, b->key_len, members, n);
 }
 
 /* Gives the wanted fields to the sample, whose names are those of the builder. */
@@ -270,7 +271,7 @@ int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_of
 	if (sample->slab)
 		ps_slab_share(sample->slab);
 	if (sample->budget && sample->own_nbytes)
-		ps_budget_force(sample->budget, sample->own_nbytes); /* it cannot be left in the file */
+		ps_byte_budget_force(sample->budget, sample->own_nbytes); /* it cannot be left in the file */
 	b->slab_used = b->slab ? ps_slab_used(b->slab) : 0;
 	ps_builder_reset(b);
 	*ret_sample = sample;

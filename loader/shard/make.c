@@ -28,8 +28,8 @@ static bool is_wanted(void *ctx, const char *suffix, size_t len)
 }
 
 /* The columns' values of the sample that the writer has seen last. */
-static int values_take(
-        struct ps_index_writer *w, const struct wanted *wanted, struct ps_sample *s, struct ps_buf *scratch)
+static int values_take(struct ps_shard_index_writer *w, const struct wanted *wanted, struct ps_sample *s,
+        struct ps_buf *scratch)
 {
 	int r = 0;
 
@@ -42,14 +42,14 @@ static int values_take(
 			continue;
 		r = ps_column_spec_value(c, f->data, (size_t)f->size, scratch, &value);
 		if (r == 0)
-			r = ps_index_writer_value(w, (int)i, &value);
+			r = ps_shard_index_writer_value(w, (int)i, &value);
 	}
 	return r;
 }
 
 /* Reads all of the shard into the writer. */
-static int shard_read(const char *path, struct ps_index_writer *w, struct wanted *wanted,
-        struct ps_index_result *res, uint64_t *ret_nbytes, struct ps_load_error *err)
+static int shard_read(const char *path, struct ps_shard_index_writer *w, struct wanted *wanted,
+        struct ps_shard_index_result *res, uint64_t *ret_nbytes, struct ps_load_error *err)
 {
 	struct ps_shard_options options = {.stream = {.buf_nbytes = 256 << 10, .wake_fd = -1},
 	        .wants = is_wanted,
@@ -76,11 +76,11 @@ static int shard_read(const char *path, struct ps_index_writer *w, struct wanted
 }
 
 /* Reads the shard into a writer, which is the caller's; NULL with err filled. */
-static struct ps_index_writer *writer_fill(const char *shard, const struct ps_column_spec *columns,
-        size_t ncolumns, struct ps_index_result *res, uint64_t *ret_plain, struct ps_load_error *err)
+static struct ps_shard_index_writer *writer_fill(const char *shard, const struct ps_column_spec *columns,
+        size_t ncolumns, struct ps_shard_index_result *res, uint64_t *ret_plain, struct ps_load_error *err)
 {
 	struct wanted wanted = {.columns = columns, .n = ncolumns};
-	struct ps_index_writer *w = ps_index_writer_new();
+	struct ps_shard_index_writer *w = ps_shard_index_writer_new();
 	int r = 0;
 
 	if (!w) {
@@ -88,72 +88,73 @@ static struct ps_index_writer *writer_fill(const char *shard, const struct ps_co
 		return NULL;
 	}
 	for (size_t i = 0; i < ncolumns && r >= 0; i++)
-		r = ps_index_writer_column(w, columns[i].name, columns[i].from);
+		r = ps_shard_index_writer_column(w, columns[i].name, columns[i].from);
 	if (r < 0)
 		r = ps_load_error_set(err, -r, "too many columns: at most %d", PS_INDEX_MAX_COLUMNS);
 	else
 		r = shard_read(shard, w, &wanted, res, ret_plain, err);
 	if (r == 0)
 		return w;
-	ps_index_writer_free(w);
+	ps_shard_index_writer_free(w);
 	return NULL;
 }
 
-static int index_write(const char *shard, const char *dir, const struct ps_column_spec *columns, size_t ncolumns,
-        const uint8_t *sha256, struct ps_index_result *ret_result, struct ps_load_error *err)
+static int index_write(const char *shard, const char *dir, const struct ps_column_spec *columns,
+        size_t ncolumns, const uint8_t *sha256, struct ps_shard_index_result *ret_result,
+        struct ps_load_error *err)
 {
 	struct ps_load_error why = {0};
-	struct ps_index_version before;
-	struct ps_index_writer *w;
+	struct ps_shard_index_version before;
+	struct ps_shard_index_writer *w;
 	uint64_t plain = 0;
-	int r = ps_index_version_read(shard, &before, err);
+	int r = ps_shard_index_version_read(shard, &before, err);
 
-	*ret_result = (struct ps_index_result){0};
+	*ret_result = (struct ps_shard_index_result){0};
 	if (r < 0)
 		return r;
 	w = writer_fill(shard, columns, ncolumns, ret_result, &plain, &why);
 	if (!w)
 		return ps_load_error_set(err, why.err ? why.err : EIO, "%s", why.text);
-	ret_result->plain_nbytes = ps_index_writer_plain(w, before.nbytes, plain);
+	ret_result->plain_nbytes = ps_shard_index_writer_plain(w, before.nbytes, plain);
 	if (sha256)
-		ps_index_writer_sha256(w, sha256);
-	r = ps_index_writer_save(w, shard, dir, &before, plain, err);
-	ps_index_writer_free(w);
+		ps_shard_index_writer_sha256(w, sha256);
+	r = ps_shard_index_writer_save(w, shard, dir, &before, plain, err);
+	ps_shard_index_writer_free(w);
 	return r;
 }
 
-int ps_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns, size_t ncolumns,
-        struct ps_index_result *ret_result, struct ps_load_error *err)
+int ps_shard_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns,
+        size_t ncolumns, struct ps_shard_index_result *ret_result, struct ps_load_error *err)
 {
 	return index_write(shard, dir, columns, ncolumns, NULL, ret_result, err);
 }
 
-int ps_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
-        const uint8_t sha256[static 32], struct ps_index_result *ret_result, struct ps_load_error *err)
+int ps_shard_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
+        const uint8_t sha256[static 32], struct ps_shard_index_result *ret_result, struct ps_load_error *err)
 {
 	return index_write(shard, NULL, columns, ncolumns, sha256, ret_result, err);
 }
 
-int ps_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
-        struct ps_index **ret_index, struct ps_load_error *err)
+int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
+        struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
 	struct ps_load_error why = {0};
-	struct ps_index_result res = {0};
-	struct ps_index_version version;
-	struct ps_index_writer *w;
+	struct ps_shard_index_result res = {0};
+	struct ps_shard_index_version version;
+	struct ps_shard_index_writer *w;
 	ps_autofree uint8_t *data = NULL;
 	uint64_t plain = 0;
 	size_t n = 0;
-	int r = ps_index_version_read(shard, &version, err);
+	int r = ps_shard_index_version_read(shard, &version, err);
 
 	if (r < 0)
 		return r;
 	w = writer_fill(shard, columns, ncolumns, &res, &plain, &why);
 	if (!w)
 		return ps_load_error_set(err, why.err ? why.err : EIO, "%s", why.text);
-	r = ps_index_writer_finish(w, version.nbytes, plain, &data, &n, err);
-	ps_index_writer_free(w);
-	return r < 0 ? r : ps_index_open_mem(data, n, ret_index, err);
+	r = ps_shard_index_writer_finish(w, version.nbytes, plain, &data, &n, err);
+	ps_shard_index_writer_free(w);
+	return r < 0 ? r : ps_shard_index_open_mem(data, n, ret_index, err);
 }
 
 /* -- The indexes that a list of shards lacks ------------------------------------------------------------- */
@@ -168,8 +169,8 @@ struct lacking {
 };
 
 /* The shards without a good index. */
-static int lacking_find(
-        struct ps_indexes *xs, char *const *shards, size_t nshards, struct lacking *l, struct ps_load_error *err)
+static int lacking_find(struct ps_shard_indexes *xs, char *const *shards, size_t nshards, struct lacking *l,
+        struct ps_load_error *err)
 {
 	l->n = l->nremote = 0;
 	l->nbytes = l->nremote_bytes = 0;
@@ -177,7 +178,7 @@ static int lacking_find(
 		struct ps_load_error why = {0};
 		struct stat st;
 		uint64_t count;
-		int r = ps_indexes_count(xs, (uint32_t)i, &count, &why);
+		int r = ps_shard_indexes_count(xs, (uint32_t)i, &count, &why);
 
 		if (r == 0)
 			continue;
@@ -187,7 +188,7 @@ static int lacking_find(
 			return ps_load_error_set(err, errno, "%s: cannot open: %s", shards[i], strerror(errno));
 		l->shards[l->n++] = (uint32_t)i;
 		l->nbytes += (uint64_t)st.st_size;
-		if (ps_index_shard_is_here(shards[i]))
+		if (ps_shard_index_shard_is_here(shards[i]))
 			continue;
 		l->nremote++;
 		l->nremote_bytes += (uint64_t)st.st_size;
@@ -203,10 +204,10 @@ static int lacking_make(
 
 	for (size_t i = 0; i < l->n; i++) {
 		const char *shard = shards[l->shards[i]];
-		struct ps_index_result res;
+		struct ps_shard_index_result res;
 		struct stat st;
 		double s, all;
-		int r = ps_index_make(shard, dir, NULL, 0, &res, err);
+		int r = ps_shard_index_make(shard, dir, NULL, 0, &res, err);
 
 		if (r < 0)
 			return ps_load_error_set(err, -r, "index=\"make\": %s%s", err ? err->text : "",
@@ -236,7 +237,7 @@ static char *lock_path(const char *shard, const char *dir)
 	return path;
 }
 
-int ps_index_auto(struct ps_indexes *xs, char *const *shards, size_t nshards, const char *dir,
+int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t nshards, const char *dir,
         struct ps_load_error *err)
 {
 	struct lacking l = {.shards = calloc(nshards + 1, sizeof(*l.shards))};

@@ -97,7 +97,7 @@ static int field_unpack(struct ps_sample *s, struct ps_sample_field *f, struct p
 	}
 	ps_sample_drop(s, f);
 	if (s->budget)
-		ps_budget_force(s->budget, bytes.n);
+		ps_byte_budget_force(s->budget, bytes.n);
 	f->data = bytes.p;
 	f->size = bytes.n;
 	f->owned = true;
@@ -133,7 +133,7 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 		got += (size_t)n;
 	}
 	if (s->budget)
-		ps_budget_force(s->budget, f->size);
+		ps_byte_budget_force(s->budget, f->size);
 	f->data = ps_steal_ptr(&data);
 	f->owned = true;
 	return 0;
@@ -191,7 +191,7 @@ void ps_sample_drop(struct ps_sample *s, struct ps_sample_field *f)
 	if (!data || !f->owned)
 		return;
 	if (s->budget)
-		ps_budget_give(s->budget, f->size);
+		ps_byte_budget_give(s->budget, f->size);
 	free(data);
 }
 
@@ -211,7 +211,7 @@ struct ps_sample *ps_sample_copy(const struct ps_sample *s)
 	copy->nfields = 0;
 	ps_shard_file_ref(copy->file, 1);
 	if (copy->budget)
-		ps_budget_force(copy->budget, nbytes);
+		ps_byte_budget_force(copy->budget, nbytes);
 	copy->key = memcpy(names, s->key, s->names_nbytes);
 	if (s->reason && !(copy->reason = strdup(s->reason)))
 		goto fail;
@@ -229,7 +229,7 @@ struct ps_sample *ps_sample_copy(const struct ps_sample *s)
 		f->owned = true;
 		memcpy(f->data, s->fields[i].data, (size_t)f->size);
 		if (copy->budget)
-			ps_budget_force(copy->budget, f->size);
+			ps_byte_budget_force(copy->budget, f->size);
 	}
 	return copy;
 fail:
@@ -246,7 +246,7 @@ void ps_sample_free(struct ps_sample *s)
 	for (uint32_t i = 0; i < s->nfields; i++)
 		ps_sample_drop(s, &s->fields[i]);
 	if (s->budget && s->own_nbytes)
-		ps_budget_give(s->budget, s->own_nbytes);
+		ps_byte_budget_give(s->budget, s->own_nbytes);
 	ps_shard_file_unref(s->file, 1);
 	free(s->reason);
 	slab = s->slab;
@@ -265,7 +265,7 @@ struct ps_slab {
 	uint32_t in_hand;      /* the maker's: taken ahead, so that not each user costs an atomic operation */
 	uint32_t used;         /* the maker's */
 	struct ps_slab_pool *pool;
-	struct ps_budget *budget;
+	struct ps_byte_budget *budget;
 	struct ps_slab *next; /* the pool's */
 	_Alignas(ALIGN) uint8_t bytes[];
 };
@@ -302,18 +302,18 @@ static struct ps_slab *pool_take(struct ps_slab_pool *pool)
 	return slab;
 }
 
-struct ps_slab *ps_slab_new(struct ps_slab_pool *pool, struct ps_budget *budget)
+struct ps_slab *ps_slab_new(struct ps_slab_pool *pool, struct ps_byte_budget *budget)
 {
 	struct ps_slab *slab;
 
-	if (budget && !ps_budget_take(budget, PS_SLAB_NBYTES))
+	if (budget && !ps_byte_budget_take(budget, PS_SLAB_NBYTES))
 		return NULL;
 	slab = pool ? pool_take(pool) : NULL;
 	if (!slab)
 		slab = malloc(PS_SLAB_NBYTES);
 	if (!slab) {
 		if (budget)
-			ps_budget_give(budget, PS_SLAB_NBYTES);
+			ps_byte_budget_give(budget, PS_SLAB_NBYTES);
 		return NULL;
 	}
 	atomic_init(&slab->refs, 1 + AHEAD);
@@ -358,7 +358,7 @@ static void slab_free(struct ps_slab *slab)
 	struct ps_slab_pool *pool = slab->pool;
 
 	if (slab->budget)
-		ps_budget_give(slab->budget, PS_SLAB_NBYTES);
+		ps_byte_budget_give(slab->budget, PS_SLAB_NBYTES);
 	if (pool) {
 		PS_LOCK_SCOPE(&pool->lock);
 		if (pool->nfree < pool->keep) {

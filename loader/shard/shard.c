@@ -19,17 +19,17 @@
  * Ownership: the caller's, until fini.   Threads: one at a time.   Locks: none.   Blocks: on the disk.
  * Errors: 0 or -errno without a text. */
 struct ps_recovery {
-	struct ps_index *index; /* NULL: none was found */
+	struct ps_shard_index *index; /* NULL: none was found */
 	bool borrowed;
 	int bad;                /* errno of the damage ... */
 	char *reason;           /* ... and its text */
 };
 
 /* Takes an index that is the caller's. */
-static void ps_recovery_use(struct ps_recovery *rec, struct ps_index *index)
+static void ps_recovery_use(struct ps_recovery *rec, struct ps_shard_index *index)
 {
 	if (!rec->borrowed)
-		ps_index_close(rec->index);
+		ps_shard_index_close(rec->index);
 	rec->index = index;
 	rec->borrowed = true;
 }
@@ -37,24 +37,24 @@ static void ps_recovery_use(struct ps_recovery *rec, struct ps_index *index)
 /* Looks for an index that knows the shard as it was before: the caller's if it has one, else one that fits, or
  * that of the same shard when it was longer; it must have sample `ordinal` at `offset`. False: there is none,
  * or no memory. */
-static bool ps_recovery_find(struct ps_recovery *rec, struct ps_index *known, const char *shard, const char *index_dir,
-        uint64_t ordinal, uint64_t offset)
+static bool ps_recovery_find(struct ps_recovery *rec, struct ps_shard_index *known, const char *shard,
+        const char *index_dir, uint64_t ordinal, uint64_t offset)
 {
-	struct ps_index_place place;
+	struct ps_shard_index_place place;
 
 	if (rec->index)
 		return true;
-	if (known && ps_index_place(known, ordinal, &place, NULL) == 0 && place.offset == offset) {
+	if (known && ps_shard_index_place(known, ordinal, &place, NULL) == 0 && place.offset == offset) {
 		ps_recovery_use(rec, known);
 		return true;
 	}
-	if (ps_index_open(shard, index_dir, &rec->index, NULL) < 0 &&
-	        ps_index_open_of_longer(shard, index_dir, &rec->index, NULL) < 0 &&
-	        (!index_dir || ps_index_open(shard, NULL, &rec->index, NULL) < 0))
+	if (ps_shard_index_open(shard, index_dir, &rec->index, NULL) < 0 &&
+	        ps_shard_index_open_of_longer(shard, index_dir, &rec->index, NULL) < 0 &&
+	        (!index_dir || ps_shard_index_open(shard, NULL, &rec->index, NULL) < 0))
 		return false;
-	if (ps_index_place(rec->index, ordinal, &place, NULL) == 0 && place.offset == offset)
+	if (ps_shard_index_place(rec->index, ordinal, &place, NULL) == 0 && place.offset == offset)
 		return true;
-	ps_index_close(ps_steal_ptr(&rec->index));
+	ps_shard_index_close(ps_steal_ptr(&rec->index));
 	return false;
 }
 
@@ -74,7 +74,7 @@ static int ps_recovery_because(struct ps_recovery *rec, int errnum, const char *
 static void ps_recovery_fini(struct ps_recovery *rec)
 {
 	if (!rec->borrowed)
-		ps_index_close(rec->index);
+		ps_shard_index_close(rec->index);
 	free(rec->reason);
 	*rec = (struct ps_recovery){0};
 }
@@ -82,16 +82,16 @@ static void ps_recovery_fini(struct ps_recovery *rec)
 /* True if the shard has a sample of that number. */
 static bool ps_recovery_has(const struct ps_recovery *rec, uint64_t ordinal)
 {
-	return rec->index && ordinal < ps_index_samples(rec->index);
+	return rec->index && ordinal < ps_shard_index_samples(rec->index);
 }
 
 /* True if the builder's open sample has all members that it should have. */
 static bool ps_recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal, const struct ps_builder *b)
 {
-	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
-	struct ps_index_place place;
+	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_place place;
 
-	if (!b->open || b->bad || ps_index_members(rec->index, ordinal, &place, members, NULL) < 0 ||
+	if (!b->open || b->bad || ps_shard_index_members(rec->index, ordinal, &place, members, NULL) < 0 ||
 	        place.bad || place.nmembers == 0 || place.nmembers != b->nfields)
 		return false;
 	for (uint32_t i = 0; i < b->nfields; i++)
@@ -103,21 +103,21 @@ static bool ps_recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal
 /* Where a walk can begin with that sample; 0: nowhere. */
 static uint64_t ps_recovery_offset(const struct ps_recovery *rec, uint64_t ordinal)
 {
-	struct ps_index_place place;
+	struct ps_shard_index_place place;
 
-	return ps_index_place(rec->index, ordinal, &place, NULL) == 0 ? place.resume_offset : 0;
+	return ps_shard_index_place(rec->index, ordinal, &place, NULL) == 0 ? place.resume_offset : 0;
 }
 
 /* Begins that sample as a bad one. */
 static int ps_recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, struct ps_builder *b)
 {
-	struct ps_index_place place = {0};
+	struct ps_shard_index_place place = {0};
 	const char *key = "";
 	size_t len = 0;
 	int r;
 
-	if (ps_index_place(rec->index, ordinal, &place, NULL) < 0 ||
-	        ps_index_key(rec->index, ordinal, &key, &len, NULL) < 0)
+	if (ps_shard_index_place(rec->index, ordinal, &place, NULL) < 0 ||
+	        ps_shard_index_key(rec->index, ordinal, &key, &len, NULL) < 0)
 		key = ""; /* a damaged index: the place in the order is left */
 	r = ps_builder_begin(b, key, len, place.offset);
 	return r < 0 ? r : ps_builder_bad(b, rec->bad, rec->reason);
@@ -131,15 +131,15 @@ struct ps_shard {
 	struct ps_stream *stream;
 	bool started;
 	bool unsound;                      /* it ended for a reason that may not be there the next time */
-	struct ps_index_writer *byproduct; /* options.index_writer, if it is ours */
+	struct ps_shard_index_writer *byproduct; /* options.index_writer, if it is ours */
 	struct ps_recovery recovery;
-	struct ps_index_walk checked;      /* through options.check */
+	struct ps_shard_index_walk checked; /* through options.check */
 	bool has_first;                    /* the first header was read; ... */
 	size_t first_n;
 	uint8_t first[PS_INDEX_FIRST];     /* ... these bytes */
 	int failed;                      /* -errno, while it is not known yet how the shard goes on */
 	uint32_t holes;                  /* samples from the next one on are bad: so many */
-	struct ps_index_version version; /* of what it is told */
+	struct ps_shard_index_version version; /* of what it is told */
 	struct ps_tar *tar;              /* one of these, by its source */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
@@ -189,7 +189,7 @@ void ps_shard_free(struct ps_shard *s)
 	if (!s)
 		return;
 	ps_builder_fini(&s->b);
-	ps_index_writer_free(s->byproduct);
+	ps_shard_index_writer_free(s->byproduct);
 	ps_recovery_fini(&s->recovery);
 	ps_tar_free(s->tar);
 	ps_lines_free(s->lines);
@@ -252,9 +252,9 @@ static int file_keep(struct ps_shard *s)
 static void index_flag(struct ps_shard *s)
 {
 	if (s->stream && ps_stream_is_inflated(s->stream))
-		ps_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_COMPRESSED);
+		ps_shard_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_COMPRESSED);
 	if (s->tar && ps_tar_has_global(s->tar))
-		ps_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_GLOBAL);
+		ps_shard_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_GLOBAL);
 }
 
 /* Makes the open sample one that is given. */
@@ -276,20 +276,21 @@ static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, stru
 static int sample_check(struct ps_shard *s, struct ps_load_error *err)
 {
 	const struct ps_builder *b = &s->b;
-	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
 	uint32_t n = b->nfields > PS_INDEX_MAX_MEMBERS ? 0 : b->nfields;
 	int r = 0;
 
 	if (s->has_first) {
 		s->has_first = false;
-		r = ps_index_check_first(s->options.check, s->first, s->first_n, err);
+		r = ps_shard_index_check_first(s->options.check, s->first, s->first_n, err);
 	}
 	for (uint32_t i = 0; i < n; i++)
-		members[i] = (struct ps_index_member){.suffix = (const char *)b->names.p + b->fields[i].suffix_at,
+		members[i] = (struct ps_shard_index_member){
+		        .suffix = (const char *)b->names.p + b->fields[i].suffix_at,
 		        .offset = b->fields[i].offset,
 		        .size = b->fields[i].size};
 	return r < 0 ? r
-	             : ps_index_check(s->options.check, &s->checked, s->ordinal, b->offset,
+	             : ps_shard_index_check(s->options.check, &s->checked, s->ordinal, b->offset,
 	                       (const char *)b->names.p, b->key_len, members, n, err);
 }
 
@@ -307,9 +308,10 @@ static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
 
 	if (ps_stream_open(s->file->path, &options, &stream, NULL) < 0)
 		return false;
-	replaced = ps_stream_inflate(&stream, NULL) == 0 && ps_stream_peek(stream, PS_INDEX_FIRST, &p, &n, NULL) == 0 &&
-	           ps_index_check_first(s->options.check, p, n, err) == -ESTALE;
-	if (replaced && !ps_index_is_of_lines(s->options.check)) {
+	replaced = ps_stream_inflate(&stream, NULL) == 0 &&
+	           ps_stream_peek(stream, PS_INDEX_FIRST, &p, &n, NULL) == 0 &&
+	           ps_shard_index_check_first(s->options.check, p, n, err) == -ESTALE;
+	if (replaced && !ps_shard_index_is_of_lines(s->options.check)) {
 		tar = ps_tar_new(stream);
 		replaced = tar && ps_tar_next(tar, &m, NULL) == 1;
 	}
@@ -395,7 +397,7 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 	case PS_SHARD_KIND_LINES:
 		s->lines = ps_lines_new(s->file->path, s->stream, o);
 		if (o->index_writer)
-			ps_index_writer_flag(o->index_writer, PS_INDEX_FLAG_LINES);
+			ps_shard_index_writer_flag(o->index_writer, PS_INDEX_FLAG_LINES);
 		break;
 	case PS_SHARD_KIND_TOKENS:
 		if (o->windows.nbytes == 0)
@@ -414,16 +416,16 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
  */
 static void byproduct_begin(struct ps_shard *s)
 {
-	struct ps_index *index;
+	struct ps_shard_index *index;
 
-	if (s->options.index_writer || ps_index_version_read(s->file->path, &s->version, NULL) < 0)
+	if (s->options.index_writer || ps_shard_index_version_read(s->file->path, &s->version, NULL) < 0)
 		return;
-	if (ps_index_open(s->file->path, s->options.index_dir, &index, NULL) == 0 ||
-	        ps_index_open(s->file->path, NULL, &index, NULL) == 0) {
-		ps_index_close(index);
+	if (ps_shard_index_open(s->file->path, s->options.index_dir, &index, NULL) == 0 ||
+	        ps_shard_index_open(s->file->path, NULL, &index, NULL) == 0) {
+		ps_shard_index_close(index);
 		return;
 	}
-	s->byproduct = s->options.index_writer = ps_index_writer_new();
+	s->byproduct = s->options.index_writer = ps_shard_index_writer_new();
 }
 
 void ps_shard_byproduct_take(struct ps_shard *s, struct ps_shard_byproduct *ret_byproduct)
@@ -436,7 +438,7 @@ void ps_shard_byproduct_take(struct ps_shard *s, struct ps_shard_byproduct *ret_
 void ps_shard_byproduct_give(struct ps_shard *s, struct ps_shard_byproduct *byproduct)
 {
 	if (s->start_offset == 0 || s->start_ordinal != byproduct->ordinal) {
-		ps_index_writer_free(ps_steal_ptr(&byproduct->writer));
+		ps_shard_index_writer_free(ps_steal_ptr(&byproduct->writer));
 		return;
 	}
 	s->version = byproduct->version;
@@ -446,9 +448,9 @@ void ps_shard_byproduct_give(struct ps_shard *s, struct ps_shard_byproduct *bypr
 static void byproduct_end(struct ps_shard *s)
 {
 	if (s->byproduct && !s->unsound)
-		(void)!ps_index_writer_save(s->byproduct, s->file->path, s->options.index_dir, &s->version,
-		        ps_shard_offset(s), NULL);
-	ps_index_writer_free(ps_steal_ptr(&s->byproduct));
+		(void)!ps_shard_index_writer_save(s->byproduct, s->file->path, s->options.index_dir,
+		        &s->version, ps_shard_offset(s), NULL);
+	ps_shard_index_writer_free(ps_steal_ptr(&s->byproduct));
 	s->options.index_writer = NULL;
 }
 
@@ -488,7 +490,8 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 	        ps_shard_kind_of(s->options.source, &s->options.windows, s->file->path) != PS_SHARD_KIND_TOKENS)
 		byproduct_begin(s);
 	if (s->options.index_writer && s->has_first)
-		ps_index_writer_first(s->options.index_writer, ps_index_sum(0, s->first, s->first_n));
+		ps_shard_index_writer_first(
+		        s->options.index_writer, ps_shard_index_sum(0, s->first, s->first_n));
 	return reader_make(s, err);
 }
 

@@ -53,7 +53,7 @@ void ps_slab_pool_init(struct ps_slab_pool *pool, uint32_t keep);
 void ps_slab_pool_fini(struct ps_slab_pool *pool);
 
 /* Counts against the budget; NULL: no budget, no pool. */
-struct ps_slab *ps_slab_new(struct ps_slab_pool *pool, struct ps_budget *budget);
+struct ps_slab *ps_slab_new(struct ps_slab_pool *pool, struct ps_byte_budget *budget);
 
 /* n bytes, aligned for any object; NULL: there is no room. */
 void *ps_slab_take(struct ps_slab *slab, size_t n);
@@ -116,7 +116,7 @@ struct ps_sample {
 	struct ps_shard_file *file;
 	struct ps_slab *slab;     /* in which some of it lies; NULL: none */
 	bool in_slab;             /* the sample itself does */
-	struct ps_budget *budget; /* of what the sample and its fields hold, NULL: not counted */
+	struct ps_byte_budget *budget; /* of what the sample and its fields hold, NULL: not counted */
 	uint64_t own_nbytes;      /* of the sample itself, with its names; 0: they are the slab's */
 	uint64_t ordinal;         /* the nth sample of its shard, from 0 */
 	uint64_t offset;          /* of its first header */
@@ -174,17 +174,17 @@ struct ps_shard_options {
 	void *wants_ctx;
 	/* Memory for held bytes. Past it, fields of files that can be read again are left in the file; NULL:
 	 * no limit. */
-	struct ps_budget *budget;
+	struct ps_byte_budget *budget;
 	struct ps_slab_pool *slabs; /* where memory of small samples comes from; NULL: malloc */
 	uint64_t max_sample_nbytes; /* of wanted fields; a larger sample is bad; 0: no limit */
 	const char *index_dir;      /* of write_index; NULL: beside the shard */
 	/* What the samples are compared with; one that differs ends the shard: it and those that the index knows
 	 * behind it are bad, -ESTALE. Borrowed as long as the reader lives; NULL: nothing. */
-	struct ps_index *check;
+	struct ps_shard_index *check;
 	bool recover;     /* where an index tells it, samples behind a damaged place are given, too */
 	bool write_index; /* once the shard was read as a whole, if it has none that is good */
 	bool never_hold;  /* for listing: no bytes at all */
-	struct ps_index_writer
+	struct ps_shard_index_writer
 	        *index_writer; /* is told of every sample before it is given; NULL: nobody is */
 	/* With never_hold: sees each file of a tar (sparse ones and those of no sample, too) before the sample
 	 * that it belongs to is given, and may take its data by ps_tar_read(). What it returns below 0 ends the
@@ -236,8 +236,8 @@ enum ps_shard_rest ps_shard_rest(const struct ps_shard *shard, uint64_t *ret_off
 
 /* The index of write_index, as far as a shard that rests was read. */
 struct ps_shard_byproduct {
-	struct ps_index_writer *writer; /* NULL: there is none */
-	struct ps_index_version version;
+	struct ps_shard_index_writer *writer; /* NULL: there is none */
+	struct ps_shard_index_version version;
 	uint64_t ordinal; /* of the sample that comes next */
 };
 
@@ -265,10 +265,10 @@ void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
 
 #define PS_INDEX_AUTO_S 10
 
-int ps_index_auto(struct ps_indexes *indexes, char *const *shards, size_t nshards, const char *dir,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_auto(struct ps_shard_indexes *indexes, char *const *shards, size_t nshards,
+        const char *dir, struct ps_load_error *err) PS_MUST_USE;
 
-struct ps_index_result {
+struct ps_shard_index_result {
 	uint64_t samples, bad;
 	uint64_t plain_nbytes; /* of the shard decompressed, as far as it could be read */
 	struct ps_load_error first_bad; /* the line that names it, if bad > 0 */
@@ -276,16 +276,17 @@ struct ps_index_result {
 
 /* Reads the shard and writes its index: complete or not at all, to another name first. Damage is no error:
  * what is bad is counted. */
-int ps_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns, size_t ncolumns,
-        struct ps_index_result *ret_result, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns,
+        size_t ncolumns, struct ps_shard_index_result *ret_result, struct ps_load_error *err) PS_MUST_USE;
 
 /* The same beside a shard whose hash is known, which the index keeps. */
-int ps_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
-        const uint8_t sha256[static 32], struct ps_index_result *ret_result, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
+        const uint8_t sha256[static 32], struct ps_shard_index_result *ret_result,
+        struct ps_load_error *err) PS_MUST_USE;
 
 /* The same, and gives it instead of writing it. */
-int ps_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
-        struct ps_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
+        struct ps_shard_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
 
 /* -- Lists of shards ------------------------------------------------------------------------------------- */
 

@@ -54,22 +54,23 @@ static bool is_newer(const char *index, const char *shard)
 static bool is_up_to_date(
         const struct index_options *o, const char *shard, uint64_t *ret_samples, uint64_t *ret_bad)
 {
-	struct ps_index *index;
+	struct ps_shard_index *index;
 	uint64_t first;
 	bool all;
 
-	if (o->force || o->catalogue || ps_index_open(shard, o->dir, &index, NULL) < 0)
+	if (o->force || o->catalogue || ps_shard_index_open(shard, o->dir, &index, NULL) < 0)
 		return false;
-	*ret_samples = ps_index_samples(index);
-	*ret_bad = ps_index_bad(index);
-	all = is_newer(ps_index_path_of(index), shard) && ps_index_first_read(shard, &first, NULL) == 0 &&
-	      first == ps_index_binding(index)->first;
+	*ret_samples = ps_shard_index_samples(index);
+	*ret_bad = ps_shard_index_bad(index);
+	all = is_newer(ps_shard_index_path_of(index), shard) &&
+	      ps_shard_index_first_read(shard, &first, NULL) == 0 &&
+	      first == ps_shard_index_binding(index)->first;
 	for (size_t i = 0; i < o->ncolumns && all; i++) {
-		int column = ps_index_column(index, o->columns[i].name);
+		int column = ps_shard_index_column(index, o->columns[i].name);
 
-		all = column >= 0 && ps_index_column_is(index, column, o->columns[i].from);
+		all = column >= 0 && ps_shard_index_column_is(index, column, o->columns[i].from);
 	}
-	ps_index_close(index);
+	ps_shard_index_close(index);
 	return all;
 }
 
@@ -101,44 +102,46 @@ static int differs(const char *shard, const char *what, struct ps_load_error *er
 }
 
 /* Compares the shard's bytes with the hash that was made of them, 1; 0: nobody made one. */
-static int hash_verify(const char *shard, const struct ps_index *index, const struct ps_catalogue_entry *e,
-        struct ps_load_error *err)
+static int hash_verify(const char *shard, const struct ps_shard_index *index,
+        const struct ps_catalogue_entry *e, struct ps_load_error *err)
 {
-	const uint8_t *want = ps_index_binding(index)->sha256;
+	const uint8_t *want = ps_shard_index_binding(index)->sha256;
 	uint8_t sha256[PS_DIGEST_NBYTES];
 	int r;
 
-	if (!ps_index_sha256_known(want) && !(e && ps_index_sha256_known(e->sha256)))
+	if (!ps_shard_index_sha256_known(want) && !(e && ps_shard_index_sha256_known(e->sha256)))
 		return 0;
 	r = ps_digest_file(shard, sha256, err);
 	if (r < 0)
 		return r;
-	if (e && ps_index_sha256_known(e->sha256) && memcmp(sha256, e->sha256, sizeof(sha256)) != 0)
+	if (e && ps_shard_index_sha256_known(e->sha256) && memcmp(sha256, e->sha256, sizeof(sha256)) != 0)
 		return differs(shard, PS_CATALOGUE_NAME, err);
-	if (!ps_index_sha256_known(want))
+	if (!ps_shard_index_sha256_known(want))
 		return 0;
-	return memcmp(sha256, want, sizeof(sha256)) == 0 ? 1 : differs(shard, ps_index_path_of(index), err);
+	return memcmp(sha256, want, sizeof(sha256)) == 0 ? 1
+	                                                 : differs(shard, ps_shard_index_path_of(index), err);
 }
 
 /* Makes the index again in memory, with its columns. */
-static int content_verify(const char *shard, struct ps_index *index, struct ps_load_error *err)
+static int content_verify(const char *shard, struct ps_shard_index *index, struct ps_load_error *err)
 {
 	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS] = {0};
-	int n = ps_index_ncolumns(index), r = 0, parsed = 0;
-	struct ps_index *now = NULL;
+	int n = ps_shard_index_ncolumns(index), r = 0, parsed = 0;
+	struct ps_shard_index *now = NULL;
 
 	for (; parsed < n && r == 0; parsed++) {
-		ps_autofree char *text = ps_index_column_text(index, parsed);
+		ps_autofree char *text = ps_shard_index_column_text(index, parsed);
 
 		r = text ? ps_column_spec_parse(text, &columns[parsed], err)
-		         : ps_load_error_set(err, EINVAL, "%s: does not say where its columns are from; make it again",
-		                   ps_index_path_of(index));
+		         : ps_load_error_set(err, EINVAL,
+		                   "%s: does not say where its columns are from; make it again",
+		                   ps_shard_index_path_of(index));
 	}
 	if (r == 0)
-		r = ps_index_make_mem(shard, columns, (size_t)n, &now, err);
-	if (r == 0 && !ps_index_equals(index, now))
-		r = differs(shard, ps_index_path_of(index), err);
-	ps_index_close(now);
+		r = ps_shard_index_make_mem(shard, columns, (size_t)n, &now, err);
+	if (r == 0 && !ps_shard_index_equals(index, now))
+		r = differs(shard, ps_shard_index_path_of(index), err);
+	ps_shard_index_close(now);
 	for (int i = 0; i < n; i++)
 		ps_column_spec_fini(&columns[i]);
 	return r;
@@ -175,18 +178,20 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	struct ps_catalogue *catalogue = NULL;
 	const char *slash = strrchr(shard, '/');
 	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
-	struct ps_index *index = NULL;
+	struct ps_shard_index *index = NULL;
 	uint64_t samples = 0, bad = 0;
-	int r = dir ? ps_index_open(shard, o->dir, &index, &err) : ps_load_error_set(&err, ENOMEM, "out of memory");
+	int r = dir ? ps_shard_index_open(shard, o->dir, &index, &err)
+	            : ps_load_error_set(&err, ENOMEM, "out of memory");
 	int c = dir && !o->dir ? ps_catalogue_read(dir, &catalogue, &why) : -ENOENT;
 
 	if (r == 0 && c == 0)
-		e = ps_catalogue_match(catalogue, slash ? slash + 1 : shard, ps_index_binding(index)->nbytes);
+		e = ps_catalogue_match(
+		        catalogue, slash ? slash + 1 : shard, ps_shard_index_binding(index)->nbytes);
 	if (r == 0 && c < 0 && c != -ENOENT)
 		r = ps_load_error_set(&err, -c, "%s", why.text);
 	if (r == 0) {
-		samples = ps_index_samples(index);
-		bad = ps_index_bad(index);
+		samples = ps_shard_index_samples(index);
+		bad = ps_shard_index_bad(index);
 		if (e && e->samples != samples)
 			r = differs(shard, PS_CATALOGUE_NAME, &err);
 	}
@@ -195,9 +200,9 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	if (r == 0)
 		r = content_verify(shard, index, &err);
 	if (r == -ESTALE)
-		remedy_add(o, shard, c == 0, index && ps_index_ncolumns(index) > 0, &err);
+		remedy_add(o, shard, c == 0, index && ps_shard_index_ncolumns(index) > 0, &err);
 	ps_catalogue_free(catalogue);
-	ps_index_close(index);
+	ps_shard_index_close(index);
 	if (r < 0)
 		ps_complain("%s", err.text);
 	if (o->json) {
@@ -258,24 +263,24 @@ static int shard_list(struct listed *l, const char *shard, const struct ps_catal
 
 /* The shard's index with a hash of the shard, and what the catalogue says of it. */
 static int shard_publish(const struct index_options *o, struct listed *l, const char *shard,
-        struct ps_index_result *res, struct ps_load_error *err)
+        struct ps_shard_index_result *res, struct ps_load_error *err)
 {
 	struct ps_catalogue_entry e = {0};
-	struct ps_index *index;
+	struct ps_shard_index *index;
 	int r = ps_digest_file(shard, e.sha256, err);
 
 	if (r == 0)
-		r = ps_index_make_hashed(shard, o->columns, o->ncolumns, e.sha256, res, err);
+		r = ps_shard_index_make_hashed(shard, o->columns, o->ncolumns, e.sha256, res, err);
 	if (r == 0)
-		r = ps_index_open(shard, NULL, &index, err);
+		r = ps_shard_index_open(shard, NULL, &index, err);
 	if (r < 0)
 		return r;
-	e.nbytes = ps_index_binding(index)->nbytes;
+	e.nbytes = ps_shard_index_binding(index)->nbytes;
 	e.plain_nbytes = res->plain_nbytes;
 	e.samples = res->samples;
 	e.bad = res->bad;
-	e.lines = ps_index_is_of_lines(index);
-	ps_index_close(index);
+	e.lines = ps_shard_index_is_of_lines(index);
+	ps_shard_index_close(index);
 	return shard_list(l, shard, &e, err);
 }
 
@@ -283,7 +288,7 @@ static int shard_publish(const struct index_options *o, struct listed *l, const 
 static bool shard_index(struct index_options *o, const char *shard)
 {
 	struct ps_load_error err = {0};
-	struct ps_index_result res = {0};
+	struct ps_shard_index_result res = {0};
 	int r;
 
 	if (is_up_to_date(o, shard, &res.samples, &res.bad)) {
@@ -291,7 +296,7 @@ static bool shard_index(struct index_options *o, const char *shard)
 		return true;
 	}
 	r = o->catalogue ? shard_publish(o, &o->listed, shard, &res, &err)
-	                 : ps_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err);
+	                 : ps_shard_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err);
 	if (r < 0) {
 		ps_complain("%s%s", err.text, o->dir ? "" : "; --dir puts indexes into a folder of your own");
 		return false;

@@ -225,7 +225,7 @@ static int shard_write(
 {
 	const char *slash = strrchr(name, '/');
 	struct ps_catalogue_entry *e;
-	struct ps_index_result res;
+	struct ps_shard_index_result res;
 	struct ps_digest *digest;
 	int r;
 
@@ -239,7 +239,7 @@ static int shard_write(
 		ps_digest_finish(digest, e->sha256);
 	ps_digest_free(digest);
 	if (r == 0)
-		r = ps_index_make_hashed(name, p->o->columns, p->o->ncolumns, e->sha256, &res, err);
+		r = ps_shard_index_make_hashed(name, p->o->columns, p->o->ncolumns, e->sha256, &res, err);
 	if (r < 0)
 		return r;
 	e->name = strdup(slash ? slash + 1 : name);

@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* As the array is, in its own type and in another. */
 static void write_as(const struct ps_npy *npy, enum ps_dtype dtype, const uint8_t *data, size_t size)
 {
-	struct ps_plan_field f = {.dtype = dtype, .ndim = npy->ndim, .item_elements = 1, .planes = 1};
+	struct ps_layout_field f = {.dtype = dtype, .ndim = npy->ndim, .item_elements = 1, .planes = 1};
 	struct ps_piece piece;
 	uint8_t *dst;
 

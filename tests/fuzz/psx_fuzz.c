@@ -27,40 +27,40 @@ static void sums_mend(uint8_t *p, size_t n)
 		uint64_t at = ps_get_u64(entry + 8), len = ps_get_u64(entry + 16);
 
 		if (at <= n && len <= n - at)
-			ps_put_u64(entry + 24, ps_index_sum(0, p + at, (size_t)len));
+			ps_put_u64(entry + 24, ps_shard_index_sum(0, p + at, (size_t)len));
 	}
 	memcpy(p, PS_INDEX_MAGIC, 8);
-	ps_put_u64(p + PS_INDEX_AT_SUM, ps_index_head_sum(p, nsections));
+	ps_put_u64(p + PS_INDEX_AT_SUM, ps_shard_index_head_sum(p, nsections));
 }
 
-static void sample_ask(struct ps_index *x, uint64_t i)
+static void sample_ask(struct ps_shard_index *x, uint64_t i)
 {
-	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
-	struct ps_index_place place;
+	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_place place;
 	struct ps_column_value v;
 	const char *text;
 	size_t len, all = 0;
 
-	if (ps_index_members(x, i, &place, members, NULL) == 0) {
+	if (ps_shard_index_members(x, i, &place, members, NULL) == 0) {
 		assert(place.nmembers <= PS_INDEX_MAX_MEMBERS);
 		for (uint32_t m = 0; m < place.nmembers; m++)
 			all += strlen(members[m].suffix) + (members[m].offset >= place.offset);
 	}
-	if (ps_index_key(x, i, &text, &len, NULL) == 0)
+	if (ps_shard_index_key(x, i, &text, &len, NULL) == 0)
 		for (size_t k = 0; k < len; k++)
 			all += (uint8_t)text[k];
-	for (int c = 0; c < PS_INDEX_MAX_COLUMNS && c < ps_index_ncolumns(x); c++)
-		if (ps_index_value(x, c, i, &v, NULL) == 0 && !v.missing && v.type == PS_COLUMN_TEXT)
+	for (int c = 0; c < PS_INDEX_MAX_COLUMNS && c < ps_shard_index_ncolumns(x); c++)
+		if (ps_shard_index_value(x, c, i, &v, NULL) == 0 && !v.missing && v.type == PS_COLUMN_TEXT)
 			for (size_t k = 0; k < v.text_len; k++)
 				all += (uint8_t)v.text[k];
-	for (int c = 0; c < ps_index_ncolumns(x); c++)
-		all += ps_index_column_is(x, c, "cls");
+	for (int c = 0; c < ps_shard_index_ncolumns(x); c++)
+		all += ps_shard_index_column_is(x, c, "cls");
 	(void)all;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct ps_index *x;
+	struct ps_shard_index *x;
 	uint8_t *copy;
 
 	if (size == 0 || !(copy = malloc(size)))
@@ -68,18 +68,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(copy, data + 1, size - 1);
 	if (data[0] & 1)
 		sums_mend(copy, size - 1);
-	if (ps_index_open_mem(copy, size - 1, &x, NULL) == 0) {
-		uint64_t n = ps_index_samples(x);
-		struct ps_index_walk walk = {0};
+	if (ps_shard_index_open_mem(copy, size - 1, &x, NULL) == 0) {
+		uint64_t n = ps_shard_index_samples(x);
+		struct ps_shard_index_walk walk = {0};
 
-		assert(ps_index_bad(x) <= n);
+		assert(ps_shard_index_bad(x) <= n);
 		for (uint64_t i = 0; i < n && i < 200; i++)
 			sample_ask(x, i);
 		for (uint64_t i = 0; i < n && i < 200; i += 1 + i % 3) /* in steps, and from mark to mark */
-			(void)!ps_index_check(x, &walk, i, 0, "k", 1, NULL, 0, NULL);
+			(void)!ps_shard_index_check(x, &walk, i, 0, "k", 1, NULL, 0, NULL);
 		if (n > 0)
 			sample_ask(x, n - 1);
-		ps_index_close(x);
+		ps_shard_index_close(x);
 	}
 	free(copy);
 	return 0;

@@ -52,7 +52,7 @@ static void sample_check(struct ps_sample *s, const uint8_t *data, size_t size)
 
 static void shard_read(uint8_t *data, size_t size, enum ps_shard_kind source)
 {
-	struct ps_budget budget = {.limit = 1 << 20};
+	struct ps_byte_budget budget = {.limit = 1 << 20};
 	struct ps_shard_options options = {
 	        .stream = {.wake_fd = -1}, .source = source, .budget = &budget, .max_sample_nbytes = 4 << 20};
 	struct ps_stream *stream;

@@ -15,7 +15,7 @@ int shards_make(void **state)
 	(void)state;
 	folder_enter(folder);
 	for (int s = 0; s < SHARDS; s++) {
-		struct ps_index_result result;
+		struct ps_shard_index_result result;
 		struct ps_column_spec columns[2];
 		struct ps_load_error err;
 		struct tar t = {0};
@@ -41,7 +41,7 @@ int shards_make(void **state)
 		tar_save(&t, name);
 		if (ps_column_spec_parse("label=cls", &columns[0], &err) < 0 ||
 		        ps_column_spec_parse("w", &columns[1], &err) < 0 ||
-		        ps_index_make(name, NULL, columns, 2, &result, &err) < 0)
+		        ps_shard_index_make(name, NULL, columns, 2, &result, &err) < 0)
 			fail_msg("%s", err.text);
 		ps_column_spec_fini(&columns[0]);
 		ps_column_spec_fini(&columns[1]);

@@ -30,17 +30,17 @@ static const char *const suffixes[] = {"jpg", "cls", "json"};
 
 static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
 {
-	struct ps_index_writer *w = ps_index_writer_new();
+	struct ps_shard_index_writer *w = ps_shard_index_writer_new();
 	uint64_t at = 0, unit = flags & PS_INDEX_FLAG_LINES ? 1 : 512;
 	int number, text;
 
 	assert_non_null(w);
-	ps_index_writer_flag(w, flags);
-	number = ps_index_writer_column(w, "number", "cls");
-	text = ps_index_writer_column(w, "text", "json:t");
+	ps_shard_index_writer_flag(w, flags);
+	number = ps_shard_index_writer_column(w, "number", "cls");
+	text = ps_shard_index_writer_column(w, "text", "json:t");
 	assert_true(number >= 0 && text >= 0);
 	for (uint64_t i = 0; i < SAMPLES; i++) {
-		struct ps_index_member m[3];
+		struct ps_shard_index_member m[3];
 		uint32_t n = unit == 1 ? 1 : (uint32_t)(i % 3) + 1;
 		uint64_t begin;
 		char key[32];
@@ -49,40 +49,41 @@ static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
 		begin = at;
 		for (uint32_t j = 0; j < n; j++) {
 			at += unit == 1 ? 0 : 512 + 1024 * (i % 2);
-			m[j] = (struct ps_index_member){
+			m[j] = (struct ps_shard_index_member){
 			        .suffix = suffixes[j], .offset = at, .size = size_of(i, j)};
 			at += (m[j].size + unit - 1) / unit * unit;
 		}
 		at += unit == 1;
 		snprintf(key, sizeof(key), "key-%ju", (uintmax_t)i);
 		assert_int_equal(
-		        ps_index_writer_add(w, begin, i == 77, key, strlen(key), m, i == 77 ? 0 : n), 0);
+		        ps_shard_index_writer_add(w, begin, i == 77, key, strlen(key), m, i == 77 ? 0 : n),
+		        0);
 		if (i % 4 > 0)
-			assert_int_equal(ps_index_writer_value(w, number,
+			assert_int_equal(ps_shard_index_writer_value(w, number,
 			                         &(struct ps_column_value){.type = PS_COLUMN_INT,
 			                                 .integer = (int64_t)i * -1000}),
 			        0);
 		assert_int_equal(
-		        ps_index_writer_value(w, text,
+		        ps_shard_index_writer_value(w, text,
 		                &(struct ps_column_value){
 		                        .type = PS_COLUMN_TEXT, .text = key, .text_len = strlen(key) - 1}),
 		        0);
 	}
-	assert_int_equal(ps_index_writer_finish(w, at, at, ret_data, ret_nbytes, NULL), 0);
-	ps_index_writer_free(w);
+	assert_int_equal(ps_shard_index_writer_finish(w, at, at, ret_data, ret_nbytes, NULL), 0);
+	ps_shard_index_writer_free(w);
 }
 
-static void sample_check(struct ps_index *x, uint64_t i)
+static void sample_check(struct ps_shard_index *x, uint64_t i)
 {
-	struct ps_index_member m[PS_INDEX_MAX_MEMBERS];
-	struct ps_index_place place, again;
+	struct ps_shard_index_member m[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_place place, again;
 	struct ps_column_value v;
 	const char *key;
 	char want[32];
 	size_t len;
 
-	assert_int_equal(ps_index_members(x, i, &place, m, NULL), 0);
-	assert_int_equal(ps_index_place(x, i, &again, NULL), 0);
+	assert_int_equal(ps_shard_index_members(x, i, &place, m, NULL), 0);
+	assert_int_equal(ps_shard_index_place(x, i, &again, NULL), 0);
 	assert_memory_equal(&place, &again, sizeof(place));
 	assert_int_equal(place.bad, i == 77);
 	for (uint32_t j = 0; j < place.nmembers; j++) {
@@ -90,33 +91,33 @@ static void sample_check(struct ps_index *x, uint64_t i)
 		assert_int_equal(m[j].size, size_of(i, j));
 	}
 	snprintf(want, sizeof(want), "key-%ju", (uintmax_t)i);
-	assert_int_equal(ps_index_key(x, i, &key, &len, NULL), 0);
+	assert_int_equal(ps_shard_index_key(x, i, &key, &len, NULL), 0);
 	assert_int_equal(len, strlen(want));
 	assert_memory_equal(key, want, len);
-	assert_int_equal(ps_index_value(x, ps_index_column(x, "number"), i, &v, NULL), 0);
+	assert_int_equal(ps_shard_index_value(x, ps_shard_index_column(x, "number"), i, &v, NULL), 0);
 	assert_int_equal(v.missing, i % 4 == 0);
 	if (!v.missing)
 		assert_true(v.integer == (int64_t)i * -1000 && v.number == (double)v.integer);
-	assert_int_equal(ps_index_value(x, ps_index_column(x, "text"), i, &v, NULL), 0);
+	assert_int_equal(ps_shard_index_value(x, ps_shard_index_column(x, "text"), i, &v, NULL), 0);
 	assert_int_equal(v.text_len, strlen(want) - 1);
 	assert_memory_equal(v.text, want, v.text_len);
 }
 
 static void a_sample_before_the_last_one_is_refused(void **state)
 {
-	const struct ps_index_member m = {.suffix = "a", .size = 1};
-	struct ps_index_writer *w = ps_index_writer_new();
+	const struct ps_shard_index_member m = {.suffix = "a", .size = 1};
+	struct ps_shard_index_writer *w = ps_shard_index_writer_new();
 	struct ps_load_error err;
 	uint8_t *data;
 	size_t n;
 
 	(void)state;
 	assert_non_null(w);
-	assert_int_equal(ps_index_writer_add(w, 512, false, "a", 1, &m, 1), 0);
-	assert_int_equal(ps_index_writer_add(w, 0, false, "b", 1, &m, 1), -EINVAL);
-	assert_int_equal(ps_index_writer_finish(w, 2048, 2048, &data, &n, &err), -EINVAL);
+	assert_int_equal(ps_shard_index_writer_add(w, 512, false, "a", 1, &m, 1), 0);
+	assert_int_equal(ps_shard_index_writer_add(w, 0, false, "b", 1, &m, 1), -EINVAL);
+	assert_int_equal(ps_shard_index_writer_finish(w, 2048, 2048, &data, &n, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "its samples cannot be indexed: "));
-	ps_index_writer_free(w);
+	ps_shard_index_writer_free(w);
 }
 
 static void a_catalogue_tells_which_line_is_damaged(void **state)
@@ -131,7 +132,7 @@ static void a_catalogue_tells_which_line_is_damaged(void **state)
 		int n = snprintf(text, sizeof(text), "%s%s", good, i ? bad : "");
 
 		n += snprintf(text + n, sizeof(text) - (size_t)n, "sum %016jx\n",
-		        (uintmax_t)ps_index_sum(0, text, (size_t)n));
+		        (uintmax_t)ps_shard_index_sum(0, text, (size_t)n));
 		assert_int_equal(ps_catalogue_parse("x.psc", text, (size_t)n, &c, &err), i ? -EBADMSG : 0);
 		if (i)
 			assert_non_null(strstr(err.text, "x.psc: damaged, at line 3; fetch it again"));
@@ -144,20 +145,20 @@ static void samples_are_found_by_number(void **state)
 {
 	(void)state;
 	for (uint32_t flags = 0; flags < 4; flags++) {
-		struct ps_index_place place;
-		struct ps_index *x;
+		struct ps_shard_index_place place;
+		struct ps_shard_index *x;
 		uint8_t *data;
 		size_t n;
 
 		file_make(flags, &data, &n);
-		assert_int_equal(ps_index_open_mem(data, n, &x, NULL), 0);
-		assert_int_equal(ps_index_samples(x), SAMPLES);
-		assert_int_equal(ps_index_bad(x), 1);
+		assert_int_equal(ps_shard_index_open_mem(data, n, &x, NULL), 0);
+		assert_int_equal(ps_shard_index_samples(x), SAMPLES);
+		assert_int_equal(ps_shard_index_bad(x), 1);
 		for (uint64_t i = 0; i < SAMPLES; i++)
 			sample_check(x, i * 37 % SAMPLES);
-		assert_int_equal(ps_index_place(x, SAMPLES, &place, NULL), -ERANGE);
-		assert_int_equal(ps_index_column(x, "nosuch"), -1);
-		ps_index_close(x);
+		assert_int_equal(ps_shard_index_place(x, SAMPLES, &place, NULL), -ERANGE);
+		assert_int_equal(ps_shard_index_column(x, "nosuch"), -1);
+		ps_shard_index_close(x);
 		free(data);
 	}
 }
@@ -165,37 +166,37 @@ static void samples_are_found_by_number(void **state)
 /* Any one byte changed: the file is refused, or what it gives is refused, or (padding) it is as it was. */
 static void nothing_of_a_damaged_index_is_given(void **state)
 {
-	struct ps_index_member m[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member m[PS_INDEX_MAX_MEMBERS];
 	uint8_t *data;
 	size_t n;
 
 	(void)state;
 	file_make(0, &data, &n);
 	for (size_t at = 0; at < n; at++) {
-		struct ps_index *x;
+		struct ps_shard_index *x;
 
 		data[at] ^= 0x41;
-		if (ps_index_open_mem(data, n, &x, NULL) == 0) {
+		if (ps_shard_index_open_mem(data, n, &x, NULL) == 0) {
 			for (uint64_t i = 0; i < SAMPLES; i += 50) {
-				struct ps_index_place place;
+				struct ps_shard_index_place place;
 				struct ps_column_value v;
 				const char *key;
 				size_t len;
 
-				if (ps_index_members(x, i, &place, m, NULL) == 0 &&
-				        ps_index_key(x, i, &key, &len, NULL) == 0 &&
-				        ps_index_value(x, 0, i, &v, NULL) == 0 &&
-				        ps_index_value(x, 1, i, &v, NULL) == 0)
+				if (ps_shard_index_members(x, i, &place, m, NULL) == 0 &&
+				        ps_shard_index_key(x, i, &key, &len, NULL) == 0 &&
+				        ps_shard_index_value(x, 0, i, &v, NULL) == 0 &&
+				        ps_shard_index_value(x, 1, i, &v, NULL) == 0)
 					sample_check(x, i);
 			}
-			ps_index_close(x);
+			ps_shard_index_close(x);
 		}
 		data[at] ^= 0x41;
 	}
 	for (size_t len = 0; len < n; len++) {
-		struct ps_index *x;
+		struct ps_shard_index *x;
 
-		assert_true(ps_index_open_mem(data, len, &x, NULL) < 0);
+		assert_true(ps_shard_index_open_mem(data, len, &x, NULL) < 0);
 	}
 	free(data);
 }
@@ -216,22 +217,22 @@ static void shard_make(int i, int samples)
 
 static void an_index_of_the_shard_itself_is_of_no_longer_one(void **state)
 {
-	struct ps_index_result result;
-	struct ps_index *x;
+	struct ps_shard_index_result result;
+	struct ps_shard_index *x;
 	struct ps_load_error err;
 
 	(void)state;
 	shard_make(0, 50);
-	assert_int_equal(ps_index_make("s0.tar", NULL, NULL, 0, &result, &err), 0);
-	assert_int_equal(ps_index_open_of_longer("s0.tar", NULL, &x, &err), -ENOENT);
+	assert_int_equal(ps_shard_index_make("s0.tar", NULL, NULL, 0, &result, &err), 0);
+	assert_int_equal(ps_shard_index_open_of_longer("s0.tar", NULL, &x, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "s0.tar.psx: is of no longer shard"));
 }
 
 /* A shard that was cut short: its index is told from that of others in the folder by how the shard begins. */
 static void the_index_of_a_longer_shard_is_found_in_a_folder(void **state)
 {
-	struct ps_index_result result;
-	struct ps_index *x;
+	struct ps_shard_index_result result;
+	struct ps_shard_index *x;
 	struct ps_load_error err;
 	struct stat st;
 
@@ -239,38 +240,38 @@ static void the_index_of_a_longer_shard_is_found_in_a_folder(void **state)
 	assert_int_equal(mkdir("indexes", 0700), 0);
 	shard_make(0, 50);
 	shard_make(1, 60);
-	assert_int_equal(ps_index_make("s0.tar", "indexes", NULL, 0, &result, &err), 0);
-	assert_int_equal(ps_index_make("s1.tar", "indexes", NULL, 0, &result, &err), 0);
-	assert_int_equal(ps_index_open_of_longer("s0.tar", "indexes", &x, &err), -ENOENT);
+	assert_int_equal(ps_shard_index_make("s0.tar", "indexes", NULL, 0, &result, &err), 0);
+	assert_int_equal(ps_shard_index_make("s1.tar", "indexes", NULL, 0, &result, &err), 0);
+	assert_int_equal(ps_shard_index_open_of_longer("s0.tar", "indexes", &x, &err), -ENOENT);
 	assert_int_equal(stat("s0.tar", &st), 0);
 	assert_int_equal(truncate("s0.tar", st.st_size - 2048), 0);
-	if (ps_index_open_of_longer("s0.tar", "indexes", &x, &err) < 0)
+	if (ps_shard_index_open_of_longer("s0.tar", "indexes", &x, &err) < 0)
 		fail_msg("%s", err.text);
-	assert_int_equal(ps_index_samples(x), 50);
-	ps_index_close(x);
-	assert_int_equal(ps_index_open_of_longer("s0.tar", NULL, &x, &err), -ENOENT);
+	assert_int_equal(ps_shard_index_samples(x), 50);
+	ps_shard_index_close(x);
+	assert_int_equal(ps_shard_index_open_of_longer("s0.tar", NULL, &x, &err), -ENOENT);
 }
 
 /* A walk can begin where the index says. */
 static void a_place_is_where_a_walk_begins(void **state)
 {
-	struct ps_index_result result;
-	struct ps_index *x;
+	struct ps_shard_index_result result;
+	struct ps_shard_index *x;
 
 	(void)state;
 	shard_make(0, 100);
-	assert_int_equal(ps_index_make("s0.tar", NULL, NULL, 0, &result, NULL), 0);
-	assert_int_equal(ps_index_open("s0.tar", NULL, &x, NULL), 0);
+	assert_int_equal(ps_shard_index_make("s0.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_open("s0.tar", NULL, &x, NULL), 0);
 	for (uint64_t i = 0; i < 100; i += 9) {
 		struct ps_shard_options options = {.stream = {.wake_fd = -1}};
 		struct ps_shard *shard = ps_shard_new("s0.tar", 0, &options, NULL);
-		struct ps_index_place place;
+		struct ps_shard_index_place place;
 		struct ps_sample *s;
 		const char *key;
 		size_t len;
 
-		assert_int_equal(ps_index_place(x, i, &place, NULL), 0);
-		assert_int_equal(ps_index_key(x, i, &key, &len, NULL), 0);
+		assert_int_equal(ps_shard_index_place(x, i, &place, NULL), 0);
+		assert_int_equal(ps_shard_index_key(x, i, &key, &len, NULL), 0);
 		ps_shard_start_at(shard, i, place.resume_offset);
 		assert_int_equal(ps_shard_next(shard, &s, NULL), 1);
 		assert_int_equal(s->ordinal, i);
@@ -279,7 +280,7 @@ static void a_place_is_where_a_walk_begins(void **state)
 		ps_sample_free(s);
 		ps_shard_free(shard);
 	}
-	ps_index_close(x);
+	ps_shard_index_close(x);
 }
 
 /* -- Damage ------------------------------------------------------------------------------------------- */
@@ -316,7 +317,7 @@ static void letters_read(bool recover, char letters[static 64])
 
 static void damaged_make(uint64_t at, uint64_t cut)
 {
-	struct ps_index_result result;
+	struct ps_shard_index_result result;
 	struct tar t = {0};
 	struct timespec times[2];
 	struct stat st;
@@ -331,7 +332,7 @@ static void damaged_make(uint64_t at, uint64_t cut)
 	}
 	tar_end(&t);
 	tar_save(&t, "shard.tar");
-	assert_int_equal(ps_index_make("shard.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("shard.tar", NULL, NULL, 0, &result, NULL), 0);
 	assert_int_equal(stat("shard.tar", &st), 0);
 	if (at > 0) {
 		f = fopen("shard.tar", "r+b");
@@ -395,10 +396,10 @@ static void an_index_tells_what_stands_behind_damage(void **state)
 static void replaced_read(int from, bool lines, const char *want)
 {
 	const char *name = lines ? "r.jsonl" : "r.tar";
-	struct ps_index_result result;
+	struct ps_shard_index_result result;
 	char letters[64];
 	struct ps_sample *s;
-	struct ps_index *x;
+	struct ps_shard_index *x;
 	size_t n = 0;
 
 	for (int round = 0; round < 2; round++) {
@@ -423,9 +424,9 @@ static void replaced_read(int from, bool lines, const char *want)
 			tar_save(&t, name);
 		}
 		if (round == 0)
-			assert_int_equal(ps_index_make(name, NULL, NULL, 0, &result, NULL), 0);
+			assert_int_equal(ps_shard_index_make(name, NULL, NULL, 0, &result, NULL), 0);
 	}
-	assert_int_equal(ps_index_open(name, NULL, &x, NULL), 0);
+	assert_int_equal(ps_shard_index_open(name, NULL, &x, NULL), 0);
 	struct ps_shard_options o = {.stream = {.wake_fd = -1}, .check = x};
 	struct ps_shard *shard = ps_shard_new(name, 0, &o, NULL);
 	while (ps_shard_next(shard, &s, NULL) == 1) {
@@ -440,9 +441,9 @@ static void replaced_read(int from, bool lines, const char *want)
 	ps_shard_free(shard);
 	/* the same from the middle, where the index says */
 	for (uint64_t i = 1; i < 10 && !lines; i++) {
-		struct ps_index_place place;
+		struct ps_shard_index_place place;
 
-		assert_int_equal(ps_index_place(x, i, &place, NULL), 0);
+		assert_int_equal(ps_shard_index_place(x, i, &place, NULL), 0);
 		shard = ps_shard_new(name, 0, &o, NULL);
 		ps_shard_start_at(shard, i, place.resume_offset);
 		assert_int_equal(ps_shard_next(shard, &s, NULL), 1);
@@ -450,7 +451,7 @@ static void replaced_read(int from, bool lines, const char *want)
 		ps_sample_free(s);
 		ps_shard_free(shard);
 	}
-	ps_index_close(x);
+	ps_shard_index_close(x);
 }
 
 static void a_replaced_shard_is_stale_where_it_differs(void **state)
@@ -467,25 +468,25 @@ static void a_replaced_shard_is_stale_where_it_differs(void **state)
 /* What begins with another header, and cannot be read where its index says: another shard, no damage. */
 static void no_header_where_the_index_says_is_stale(void **state)
 {
-	struct ps_index_result result;
-	struct ps_index_place place;
+	struct ps_shard_index_result result;
+	struct ps_shard_index_place place;
 	struct tar one = {0}, other = {0};
 	char bytes[3 * 512];
 	struct ps_sample *s;
-	struct ps_index *x;
+	struct ps_shard_index *x;
 
 	(void)state;
 	tar_add_text(&one, "a.txt", "text");
 	tar_add_text(&one, "b.txt", "text");
 	tar_end(&one);
 	tar_save(&one, "r.tar");
-	assert_int_equal(ps_index_make("r.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("r.tar", NULL, NULL, 0, &result, NULL), 0);
 	memset(bytes, 'x', sizeof(bytes));
 	tar_add(&other, "c.txt", bytes, sizeof(bytes));
 	tar_end(&other);
 	tar_save(&other, "r.tar");
-	assert_int_equal(ps_index_open("r.tar", NULL, &x, NULL), 0);
-	assert_int_equal(ps_index_place(x, 1, &place, NULL), 0);
+	assert_int_equal(ps_shard_index_open("r.tar", NULL, &x, NULL), 0);
+	assert_int_equal(ps_shard_index_place(x, 1, &place, NULL), 0);
 	for (int check = 0; check < 2; check++) {
 		struct ps_shard_options o = {.stream = {.wake_fd = -1}, .check = check ? x : NULL};
 		struct ps_shard *shard = ps_shard_new("r.tar", 0, &o, NULL);
@@ -496,7 +497,7 @@ static void no_header_where_the_index_says_is_stale(void **state)
 		ps_sample_free(s);
 		ps_shard_free(shard);
 	}
-	ps_index_close(x);
+	ps_shard_index_close(x);
 }
 
 #define SHARDS (PS_INDEXES_MAX_OPEN + 40)
@@ -527,9 +528,9 @@ static void a_set_keeps_few_open(void **state)
 {
 	static char names[SHARDS][32];
 	char *shards[SHARDS];
-	struct ps_index *held[8];
-	struct ps_indexes *xs;
-	struct ps_index_result result;
+	struct ps_shard_index *held[8];
+	struct ps_shard_indexes *xs;
+	struct ps_shard_index_result result;
 	int before = fds_open();
 	uint64_t count;
 
@@ -539,15 +540,15 @@ static void a_set_keeps_few_open(void **state)
 		snprintf(names[i], sizeof(names[i]), "s%d.tar", i);
 		shards[i] = names[i];
 		if (i != 7)
-			assert_int_equal(ps_index_make(names[i], NULL, NULL, 0, &result, NULL), 0);
+			assert_int_equal(ps_shard_index_make(names[i], NULL, NULL, 0, &result, NULL), 0);
 	}
-	xs = ps_indexes_new(shards, SHARDS, NULL);
+	xs = ps_shard_indexes_new(shards, SHARDS, NULL);
 	for (int i = 0; i < 8; i++)
-		assert_int_equal(ps_indexes_get(xs, (uint32_t)(i % 4), &held[i], NULL), 0);
+		assert_int_equal(ps_shard_indexes_get(xs, (uint32_t)(i % 4), &held[i], NULL), 0);
 	assert_ptr_equal(held[0], held[4]);
 	for (int round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < SHARDS; i++) {
-			int r = ps_indexes_count(xs, i, &count, NULL);
+			int r = ps_shard_indexes_count(xs, i, &count, NULL);
 
 			assert_int_equal(r, i == 7 ? -ENOENT : 0);
 			if (r == 0)
@@ -557,25 +558,25 @@ static void a_set_keeps_few_open(void **state)
 	assert_true(maps_open() <= PS_INDEXES_MAX_OPEN + 4);
 	assert_int_equal(fds_open(), before);
 	for (int i = 0; i < 8; i++) {
-		assert_int_equal(ps_index_samples(held[i]), i % 4 % 5);
-		ps_indexes_put(xs, held[i]);
+		assert_int_equal(ps_shard_index_samples(held[i]), i % 4 % 5);
+		ps_shard_indexes_put(xs, held[i]);
 	}
 	shard_make(3, 9); /* another shard now: what was counted stays, a new set sees it */
-	assert_int_equal(ps_indexes_count(xs, 3, &count, NULL), 0);
+	assert_int_equal(ps_shard_indexes_count(xs, 3, &count, NULL), 0);
 	assert_int_equal(count, 3);
-	ps_indexes_free(xs);
-	xs = ps_indexes_new(shards, SHARDS, NULL);
-	assert_int_equal(ps_indexes_count(xs, 3, &count, NULL), -ESTALE);
-	ps_indexes_free(xs);
+	ps_shard_indexes_free(xs);
+	xs = ps_shard_indexes_new(shards, SHARDS, NULL);
+	assert_int_equal(ps_shard_indexes_count(xs, 3, &count, NULL), -ESTALE);
+	ps_shard_indexes_free(xs);
 }
 
 /* So that all of an epoch is decided by the same, also if a shard is made again meanwhile. */
 static void a_count_that_was_found_stays(void **state)
 {
 	static char names[SHARDS][32];
-	struct ps_index_result result;
-	struct ps_indexes *xs;
-	struct ps_index *index;
+	struct ps_shard_index_result result;
+	struct ps_shard_indexes *xs;
+	struct ps_shard_index *index;
 	char *shards[SHARDS];
 	uint64_t count;
 
@@ -584,19 +585,19 @@ static void a_count_that_was_found_stays(void **state)
 		snprintf(names[i], sizeof(names[i]), "s%d.tar", i);
 		shards[i] = names[i];
 		shard_make(i, 3);
-		assert_int_equal(ps_index_make(names[i], NULL, NULL, 0, &result, NULL), 0);
+		assert_int_equal(ps_shard_index_make(names[i], NULL, NULL, 0, &result, NULL), 0);
 	}
-	xs = ps_indexes_new(shards, SHARDS, NULL);
+	xs = ps_shard_indexes_new(shards, SHARDS, NULL);
 	for (uint32_t i = 0; i < SHARDS; i++) /* the last ones close the first one's index */
-		assert_int_equal(ps_indexes_count(xs, i, &count, NULL), 0);
+		assert_int_equal(ps_shard_indexes_count(xs, i, &count, NULL), 0);
 	shard_make(0, 9);
-	assert_int_equal(ps_index_make(names[0], NULL, NULL, 0, &result, NULL), 0);
-	assert_int_equal(ps_indexes_get(xs, 0, &index, NULL), 0);
-	assert_int_equal(ps_index_samples(index), 9);
-	ps_indexes_put(xs, index);
-	assert_int_equal(ps_indexes_count(xs, 0, &count, NULL), 0);
+	assert_int_equal(ps_shard_index_make(names[0], NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_indexes_get(xs, 0, &index, NULL), 0);
+	assert_int_equal(ps_shard_index_samples(index), 9);
+	ps_shard_indexes_put(xs, index);
+	assert_int_equal(ps_shard_indexes_count(xs, 0, &count, NULL), 0);
 	assert_int_equal(count, 3);
-	ps_indexes_free(xs);
+	ps_shard_indexes_free(xs);
 }
 
 static char folder[64];

@@ -355,7 +355,7 @@ static void a_decoder_counts(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
-		struct ps_budget budget = {.limit = 1 << 30};
+		struct ps_byte_budget budget = {.limit = 1 << 30};
 		struct ps_stream_options options = {.wake_fd = -1, .budget = &budget};
 		size_t least = strncmp(programs[i], "gzip", 4) == 0 ? 32UL << 10 : 128UL << 10, n;
 		struct ps_stream *s;

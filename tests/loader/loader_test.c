@@ -213,7 +213,7 @@ static void empty_tars_are_empty_epochs(void **state)
 static void an_epoch_that_is_known_to_be_empty_is_refused(void **state)
 {
 	static const char *const empty[] = {"empty.tar", "empty.tar"}, *const full[] = {"t-0.tar"};
-	struct ps_index_result result;
+	struct ps_shard_index_result result;
 	struct setting s;
 	struct penstock_loader *l;
 	struct penstock_error e;
@@ -224,8 +224,8 @@ static void an_epoch_that_is_known_to_be_empty_is_refused(void **state)
 	(void)state;
 	tar_end(&t);
 	tar_save(&t, "empty.tar");
-	assert_int_equal(ps_index_make("empty.tar", NULL, NULL, 0, &result, NULL), 0);
-	assert_int_equal(ps_index_make("t-0.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("empty.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("t-0.tar", NULL, NULL, 0, &result, NULL), 0);
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		setting_init(&s);
 		s.o.world = 2;
@@ -283,7 +283,7 @@ static void length_is(const struct penstock_options *o, uint64_t epochs)
 
 static void length_is_known_by_indexes(void **state)
 {
-	struct ps_index_result result;
+	struct ps_shard_index_result result;
 	struct setting s;
 	struct penstock_loader *l;
 	struct penstock_error e;
@@ -300,8 +300,8 @@ static void length_is_known_by_indexes(void **state)
 	penstock_loader_close(l);
 	for (int i = 0; i < SHARDS; i++) {
 		snprintf(name, sizeof(name), "t-%d.tar", i);
-		assert_int_equal(ps_index_make(name, i % 2 ? NULL : ".", NULL, 0, &result, NULL), 0);
-		assert_int_equal(ps_index_make(name, i % 2 ? "." : NULL, NULL, 0, &result, NULL), 0);
+		assert_int_equal(ps_shard_index_make(name, i % 2 ? NULL : ".", NULL, 0, &result, NULL), 0);
+		assert_int_equal(ps_shard_index_make(name, i % 2 ? "." : NULL, NULL, 0, &result, NULL), 0);
 		assert_int_equal(result.samples, PER_SHARD);
 	}
 	for (uint32_t end = 0; end < 3; end++) {

@@ -21,7 +21,7 @@ static int setup(void **state)
 	(void)state;
 	folder_enter(folder);
 	for (int s = 0; s < SHARDS; s++) {
-		struct ps_index_result result;
+		struct ps_shard_index_result result;
 		struct ps_load_error err;
 		struct tar t = {0};
 		char name[64], text[64];
@@ -34,7 +34,7 @@ static int setup(void **state)
 		tar_end(&t);
 		snprintf(name, sizeof(name), "s-%d.tar", s);
 		tar_save(&t, name);
-		assert_int_equal(ps_index_make(name, NULL, NULL, 0, &result, &err), 0);
+		assert_int_equal(ps_shard_index_make(name, NULL, NULL, 0, &result, &err), 0);
 	}
 	return 0;
 }

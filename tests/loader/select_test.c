@@ -33,7 +33,7 @@ static int setup(void **state)
 	folder_enter(folder);
 	for (int s = 0; s < SHARDS; s++) {
 		struct ps_column_spec columns[2];
-		struct ps_index_result result;
+		struct ps_shard_index_result result;
 		struct ps_load_error err;
 		struct tar t = {0};
 		char name[64];
@@ -50,7 +50,7 @@ static int setup(void **state)
 		tar_save(&t, names[s]);
 		assert_int_equal(ps_column_spec_parse("label=cls", &columns[0], &err), 0);
 		assert_int_equal(ps_column_spec_parse("w", &columns[1], &err), 0);
-		assert_int_equal(ps_index_make(names[s], NULL, columns, 2, &result, &err), 0);
+		assert_int_equal(ps_shard_index_make(names[s], NULL, columns, 2, &result, &err), 0);
 		ps_column_spec_fini(&columns[0]);
 		ps_column_spec_fini(&columns[1]);
 	}
@@ -64,7 +64,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct ps_select *select_of(struct ps_indexes *indexes, const double *weights, uint64_t draws)
+static struct ps_select *select_of(struct ps_shard_indexes *indexes, const double *weights, uint64_t draws)
 {
 	struct ps_load_error err = {0};
 	struct ps_select *s;
@@ -113,7 +113,7 @@ static void weights_make(uint32_t n, double *ret_weights)
 static void totals_are_exact_and_shares_are_rounded(void **state)
 {
 	static const uint64_t draws[] = {1, 17, ALL, 5000, 100000};
-	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
 	static double weights[ALL];
 	static int times[ALL];
 
@@ -139,14 +139,14 @@ static void totals_are_exact_and_shares_are_rounded(void **state)
 			ps_select_free(s);
 		}
 	}
-	ps_indexes_free(indexes);
+	ps_shard_indexes_free(indexes);
 }
 
 /* Counting from any copy of any sample on, and passing over any number of draws, agree with going one by
  * one. */
 static void counts_and_skips_agree_with_steps(void **state)
 {
-	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
 	struct ps_load_error err;
 	static double weights[ALL];
 	static int times[ALL];
@@ -192,10 +192,10 @@ static void counts_and_skips_agree_with_steps(void **state)
 		ps_select_close(v);
 	}
 	ps_select_free(s);
-	ps_indexes_free(indexes);
+	ps_shard_indexes_free(indexes);
 }
 
-static struct ps_select *column_select(struct ps_indexes *indexes, bool weights)
+static struct ps_select *column_select(struct ps_shard_indexes *indexes, bool weights)
 {
 	struct ps_load_error err = {0};
 	struct ps_select *s;
@@ -214,7 +214,7 @@ static struct ps_select *column_select(struct ps_indexes *indexes, bool weights)
 /* A sample comes as often as its weight says, by chance, and 65535 times at most. */
 static void weights_of_a_column_are_drawn_anew_in_each_epoch(void **state)
 {
-	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
 	struct ps_select *s = column_select(indexes, true);
 	static int times[2][ALL];
 	struct ps_select_view *v;
@@ -235,13 +235,13 @@ static void weights_of_a_column_are_drawn_anew_in_each_epoch(void **state)
 	}
 	ps_select_close(v);
 	ps_select_free(s);
-	ps_indexes_free(indexes);
+	ps_shard_indexes_free(indexes);
 }
 
 /* Of the smallest class all come, of the others as many. */
 static void balance_leaves_out_of_the_larger_classes(void **state)
 {
-	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
 	struct ps_select *s = column_select(indexes, false);
 	static int times[ALL];
 	int all[2] = {0}, come[2] = {0};
@@ -257,12 +257,12 @@ static void balance_leaves_out_of_the_larger_classes(void **state)
 	assert_int_equal(come[0], all[0]);
 	assert_in_range(come[1], all[0] * 3 / 4, all[0] * 5 / 4);
 	ps_select_free(s);
-	ps_indexes_free(indexes);
+	ps_shard_indexes_free(indexes);
 }
 
 static void independent_draws_have_the_weights_shares(void **state)
 {
-	struct ps_indexes *indexes = ps_indexes_new(shards, SHARDS, NULL);
+	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
 	struct ps_load_error err;
 	static double weights[ALL];
 	static int seen[ALL];
@@ -296,7 +296,7 @@ static void independent_draws_have_the_weights_shares(void **state)
 	}
 	assert_true(classes > 100 && fabs(chi2 - classes) < 6 * sqrt(2.0 * classes));
 	ps_select_free(s);
-	ps_indexes_free(indexes);
+	ps_shard_indexes_free(indexes);
 }
 
 int main(void)

@@ -98,27 +98,27 @@ static void lines_check(struct ps_shard *shard, const char *key, bool json, uint
 
 static void a_line_is_a_sample(void **state)
 {
-	struct ps_index_result result;
-	struct ps_index_place place;
-	struct ps_index *x;
+	struct ps_shard_index_result result;
+	struct ps_shard_index_place place;
+	struct ps_shard_index *x;
 
 	(void)state;
 	lines_write("a.b.txt");
 	lines_write("c.jsonl");
 	lines_check(shard_open("a.b.txt", NULL), "a.b", false, 0);
 	lines_check(shard_open("c.jsonl", NULL), "c", true, 0);
-	assert_int_equal(ps_index_make("c.jsonl", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("c.jsonl", NULL, NULL, 0, &result, NULL), 0);
 	assert_int_equal(result.samples, 5);
-	assert_int_equal(ps_index_open("c.jsonl", NULL, &x, NULL), 0);
-	assert_true(ps_index_is_of_lines(x));
+	assert_int_equal(ps_shard_index_open("c.jsonl", NULL, &x, NULL), 0);
+	assert_true(ps_shard_index_is_of_lines(x));
 	for (uint64_t i = 0; i < 5; i++) {
 		struct ps_shard *shard = shard_open("c.jsonl", NULL);
 
-		assert_int_equal(ps_index_place(x, i, &place, NULL), 0);
+		assert_int_equal(ps_shard_index_place(x, i, &place, NULL), 0);
 		ps_shard_start_at(shard, i, place.resume_offset);
 		lines_check(shard, "c", true, i);
 	}
-	ps_index_close(x);
+	ps_shard_index_close(x);
 	if (system("command -v zstd >/dev/null && zstd -q c.jsonl") == 0)
 		lines_check(shard_open("c.jsonl.zst", NULL), "c", true, 0);
 }
@@ -170,21 +170,21 @@ static void windows_overlap_by_a_token(void **state)
 		                .nbytes = 65 * 2, .stride = strides[i] * 2, .item = 2, .suffix = "tokens"}};
 		uint64_t n = (TOKENS - 65) / strides[i] + 1, count;
 		char *const shards[] = {(char *)(uintptr_t) "t.bin"};
-		struct ps_indexes *xs = ps_indexes_new(shards, 1, NULL);
+		struct ps_shard_indexes *xs = ps_shard_indexes_new(shards, 1, NULL);
 
-		ps_indexes_source(xs, PS_SHARD_KIND_AUTO, &o.windows);
-		assert_int_equal(ps_indexes_count(xs, 0, &count, NULL), 0);
+		ps_shard_indexes_source(xs, PS_SHARD_KIND_AUTO, &o.windows);
+		assert_int_equal(ps_shard_indexes_count(xs, 0, &count, NULL), 0);
 		assert_int_equal(count, n);
 		for (uint64_t from = 0; from < n; from += 1 + n / 3) {
 			struct ps_shard *shard = shard_open("t.bin", &o);
-			struct ps_index_place place;
-			struct ps_index *x;
+			struct ps_shard_index_place place;
+			struct ps_shard_index *x;
 			struct ps_sample *s;
 			uint64_t k = from;
 
-			assert_int_equal(ps_indexes_get(xs, 0, &x, NULL), 0);
-			assert_int_equal(ps_index_place(x, from, &place, NULL), 0);
-			ps_indexes_put(xs, x);
+			assert_int_equal(ps_shard_indexes_get(xs, 0, &x, NULL), 0);
+			assert_int_equal(ps_shard_index_place(x, from, &place, NULL), 0);
+			ps_shard_indexes_put(xs, x);
 			ps_shard_start_at(shard, from, place.resume_offset);
 			for (; ps_shard_next(shard, &s, NULL) == 1; k++) {
 				uint16_t want[65];
@@ -200,7 +200,7 @@ static void windows_overlap_by_a_token(void **state)
 			assert_int_equal(k, n);
 			ps_shard_free(shard);
 		}
-		ps_indexes_free(xs);
+		ps_shard_indexes_free(xs);
 	}
 }
 
@@ -209,15 +209,15 @@ static void half_a_token_is_damage(void **state)
 	struct ps_shard_options o = {
 	        .windows = {.nbytes = 65 * 2, .stride = 400 * 2, .item = 2, .suffix = "tokens"}};
 	char *const shards[] = {(char *)(uintptr_t) "t.bin"};
-	struct ps_indexes *xs = ps_indexes_new(shards, 1, NULL);
+	struct ps_shard_indexes *xs = ps_shard_indexes_new(shards, 1, NULL);
 	struct ps_shard *shard;
 	struct ps_sample *s;
 	uint64_t count, n = 0, bad = 0;
 
 	(void)state;
 	tokens_write("t.bin", 1);
-	ps_indexes_source(xs, PS_SHARD_KIND_TOKENS, &o.windows);
-	assert_int_equal(ps_indexes_count(xs, 0, &count, NULL), 0);
+	ps_shard_indexes_source(xs, PS_SHARD_KIND_TOKENS, &o.windows);
+	assert_int_equal(ps_shard_indexes_count(xs, 0, &count, NULL), 0);
 	shard = shard_open("t.bin", &o);
 	for (; ps_shard_next(shard, &s, NULL) == 1; n++) {
 		bad += s->bad != 0;
@@ -226,7 +226,7 @@ static void half_a_token_is_damage(void **state)
 	assert_int_equal(bad, 1);
 	assert_int_equal(n, count);
 	ps_shard_free(shard);
-	ps_indexes_free(xs);
+	ps_shard_indexes_free(xs);
 }
 
 /* -- Through a loader ---------------------------------------------------------------------------------- */
@@ -325,16 +325,16 @@ static void reading_leaves_an_index_behind(void **state)
 		for (size_t i = 0; i < PS_ARRAY_LEN(shards); i++) {
 			struct penstock_loader *l = loader_open(&o, shards[i]);
 			uint64_t samples = 0, batches, n = samples_count(l);
-			struct ps_index *x;
+			struct ps_shard_index *x;
 			char psx[64];
 
 			assert_int_equal(
 			        penstock_loader_length(l, 0, &samples, &batches, NULL), write ? 0 : -ENODATA);
 			if (write) {
 				assert_int_equal(samples, n);
-				assert_int_equal(ps_index_open(shards[i], NULL, &x, NULL), 0);
-				assert_int_equal(ps_index_bad(x), i == 2);
-				ps_index_close(x);
+				assert_int_equal(ps_shard_index_open(shards[i], NULL, &x, NULL), 0);
+				assert_int_equal(ps_shard_index_bad(x), i == 2);
+				ps_shard_index_close(x);
 				snprintf(psx, sizeof(psx), "%s.psx", shards[i]);
 				unlink(psx);
 			}
@@ -410,25 +410,25 @@ static void shards_whose_index_is_written_are_closed_meanwhile(void **state)
 	print_message("%d descriptors at most, of %d shards\n", most, MANY);
 	assert_true(most <= 64 / 4 + 8); /* a reader has one more, or two */
 	for (int i = 0; i < MANY; i++) {
-		struct ps_index *x, *whole;
-		struct ps_index_place p, q;
+		struct ps_shard_index *x, *whole;
+		struct ps_shard_index_place p, q;
 
 		snprintf(name, sizeof(name), i % 4 == 3 ? "many-%02d.jsonl" : "many-%02d.tar", i);
 		snprintf(psx, sizeof(psx), "%s.psx", name);
-		assert_int_equal(ps_index_open(name, NULL, &x, NULL), 0);
+		assert_int_equal(ps_shard_index_open(name, NULL, &x, NULL), 0);
 		assert_int_equal(unlink(psx), 0);
 		l = loader_open(&o, name); /* alone it is never closed */
 		samples_count(l);
 		penstock_loader_close(l);
-		assert_int_equal(ps_index_open(name, NULL, &whole, NULL), 0);
-		assert_int_equal(ps_index_samples(x), ps_index_samples(whole));
-		for (uint64_t k = 0; k < ps_index_samples(x); k++) {
-			assert_int_equal(ps_index_place(x, k, &p, NULL), 0);
-			assert_int_equal(ps_index_place(whole, k, &q, NULL), 0);
+		assert_int_equal(ps_shard_index_open(name, NULL, &whole, NULL), 0);
+		assert_int_equal(ps_shard_index_samples(x), ps_shard_index_samples(whole));
+		for (uint64_t k = 0; k < ps_shard_index_samples(x); k++) {
+			assert_int_equal(ps_shard_index_place(x, k, &p, NULL), 0);
+			assert_int_equal(ps_shard_index_place(whole, k, &q, NULL), 0);
 			assert_true(p.resume_offset == q.resume_offset);
 		}
-		ps_index_close(x);
-		ps_index_close(whole);
+		ps_shard_index_close(x);
+		ps_shard_index_close(whole);
 		unlink(psx);
 	}
 }

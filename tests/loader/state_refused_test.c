@@ -140,7 +140,7 @@ static void index_all(bool make)
 {
 	for (int i = 0; i < 2 * SHARDS; i++) {
 		struct ps_column_spec column;
-		struct ps_index_result result;
+		struct ps_shard_index_result result;
 		struct ps_load_error err;
 		char name[64], index[80];
 
@@ -150,7 +150,7 @@ static void index_all(bool make)
 		if (!make)
 			continue;
 		if (ps_column_spec_parse("w", &column, &err) < 0 ||
-		        ps_index_make(name, NULL, &column, 1, &result, &err) < 0)
+		        ps_shard_index_make(name, NULL, &column, 1, &result, &err) < 0)
 			fail_msg("%s", err.text);
 		ps_column_spec_fini(&column);
 	}

@@ -212,7 +212,7 @@ static void reads_in_pieces_and_interrupted_give_the_same_batches(void **state)
 static void a_field_that_is_read_again_in_pieces_is_whole(void **state)
 {
 	enum { N = 300001 };
-	struct ps_budget budget = {.limit = 1000};
+	struct ps_byte_budget budget = {.limit = 1000};
 	const struct ps_shard_options options = {.stream = {.wake_fd = -1}, .budget = &budget};
 	struct tar t = {0};
 	struct ps_sample *s;
@@ -264,7 +264,7 @@ static void a_field_that_is_read_again_in_pieces_is_whole(void **state)
 static void memory_that_could_not_be_had_is_not_held(void **state)
 {
 	enum { N = 300001 };
-	struct ps_budget budget = {.limit = 8 << 20};
+	struct ps_byte_budget budget = {.limit = 8 << 20};
 	const struct ps_shard_options options = {.stream = {.wake_fd = -1}, .budget = &budget};
 	struct tar t = {0};
 	struct ps_sample *s;

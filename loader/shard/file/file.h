@@ -25,14 +25,14 @@
 
 /* A count of bytes held, with a limit, and perhaps a parent whose limit it shares with others. Threads: any. */
 
-struct ps_budget {
+struct ps_byte_budget {
 	uint64_t limit;
 	_Atomic uint64_t used;    /* relaxed: a count, it guards nothing else */
-	struct ps_budget *parent; /* counts what this one does; NULL: none. It has no parent itself */
+	struct ps_byte_budget *parent; /* counts what this one does; NULL: none. It has no parent itself */
 };
 
 /* Takes n bytes if they are within this limit alone. */
-static inline bool ps_budget_take_own(struct ps_budget *b, uint64_t n)
+static inline bool ps_byte_budget_take_own(struct ps_byte_budget *b, uint64_t n)
 {
 	uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
 
@@ -45,14 +45,14 @@ static inline bool ps_budget_take_own(struct ps_budget *b, uint64_t n)
 }
 
 /* Takes n bytes whatever the limit: for what must be held to go on at all. */
-static inline void ps_budget_force(struct ps_budget *b, uint64_t n)
+static inline void ps_byte_budget_force(struct ps_byte_budget *b, uint64_t n)
 {
 	atomic_fetch_add_explicit(&b->used, n, memory_order_relaxed);
 	if (b->parent)
 		atomic_fetch_add_explicit(&b->parent->used, n, memory_order_relaxed);
 }
 
-static inline void ps_budget_give(struct ps_budget *b, uint64_t n)
+static inline void ps_byte_budget_give(struct ps_byte_budget *b, uint64_t n)
 {
 	atomic_fetch_sub_explicit(&b->used, n, memory_order_relaxed);
 	if (b->parent)
@@ -60,14 +60,14 @@ static inline void ps_budget_give(struct ps_budget *b, uint64_t n)
 }
 
 /* Takes n bytes if they are within the limits. */
-static inline bool ps_budget_take(struct ps_budget *b, uint64_t n)
+static inline bool ps_byte_budget_take(struct ps_byte_budget *b, uint64_t n)
 {
-	if (b->parent && !ps_budget_take_own(b->parent, n))
+	if (b->parent && !ps_byte_budget_take_own(b->parent, n))
 		return false;
-	if (ps_budget_take_own(b, n))
+	if (ps_byte_budget_take_own(b, n))
 		return true;
 	if (b->parent)
-		ps_budget_give(b->parent, n);
+		ps_byte_budget_give(b->parent, n);
 	return false;
 }
 
@@ -96,7 +96,7 @@ struct ps_stream_options {
 	size_t buf_nbytes;             /* of one read(); put between the two limits above */
 	const atomic_bool *stop;       /* NULL: never stops */
 	int wake_fd;                   /* readable once stop is set; -1: none */
-	struct ps_budget *budget;      /* of what a decompression holds; NULL: not counted */
+	struct ps_byte_budget *budget; /* of what a decompression holds; NULL: not counted */
 	struct ps_stream_meter *meter; /* counted up by the thread that reads; NULL: nobody counts */
 };
 

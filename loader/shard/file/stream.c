@@ -48,7 +48,7 @@ static bool ps_codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], 
 struct ps_inflate;
 
 /* On failure `in` is still the caller's. budget, which outlives it, may be NULL. */
-static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_budget *budget,
+static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
         struct ps_inflate **ret_inflate, struct ps_load_error *err);
 static void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
 
@@ -529,7 +529,7 @@ struct ps_inflate {
 	enum ps_codec codec;
 	bool inside;              /* a frame: the input must not end here */
 	bool any, garbage;        /* a frame has ended; what follows is none */
-	struct ps_budget *budget; /* NULL: not counted */
+	struct ps_byte_budget *budget; /* NULL: not counted */
 	size_t held;              /* and counted */
 	union {
 		ZSTD_DCtx *zstd;
@@ -762,13 +762,13 @@ static void held_count(struct ps_inflate *f)
 		held = lz4_nbytes(f);
 #endif
 	if (held > f->held)
-		ps_budget_force(f->budget, held - f->held);
+		ps_byte_budget_force(f->budget, held - f->held);
 	else if (held < f->held)
-		ps_budget_give(f->budget, f->held - held);
+		ps_byte_budget_give(f->budget, f->held - held);
 	f->held = held;
 }
 
-static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_budget *budget,
+static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
         struct ps_inflate **ret_inflate, struct ps_load_error *err)
 {
 	struct ps_inflate *f = calloc(1, sizeof(*f));
@@ -793,7 +793,7 @@ static void ps_inflate_free(struct ps_inflate *f)
 	if (!f)
 		return;
 	if (f->held > 0)
-		ps_budget_give(f->budget, f->held);
+		ps_byte_budget_give(f->budget, f->held);
 	switch (f->codec) {
 	case PS_CODEC_ZSTD:
 		ZSTD_freeDCtx(f->zstd);

@@ -108,11 +108,11 @@ static int list_make(struct list *l, const char *shard, struct ps_load_error *er
 
 int ps_dali_write(const char *shard, const char *path, uint64_t *ret_samples, struct ps_load_error *err)
 {
-	struct ps_index_version version;
+	struct ps_shard_index_version version;
 	struct ps_buf out = {0};
 	struct list l = {0};
 	char head[64];
-	int r = ps_index_version_read(shard, &version, err);
+	int r = ps_shard_index_version_read(shard, &version, err);
 
 	if (r < 0)
 		return r;
@@ -127,7 +127,7 @@ int ps_dali_write(const char *shard, const char *path, uint64_t *ret_samples, st
 	if (r == 0 && l.text.n > 0)
 		r = ps_buf_add(&out, "\n", 1);
 	if (r == 0)
-		r = ps_index_file_write(path, version.mode, out.p, out.n, err);
+		r = ps_shard_index_file_write(path, version.mode, out.p, out.n, err);
 	*ret_samples = l.samples;
 	ps_buf_fini(&out);
 	ps_buf_fini(&l.text);
@@ -142,7 +142,7 @@ struct import {
 	FILE *f;
 	int shard_fd;
 	uint64_t shard_nbytes;
-	struct ps_index_writer *w;
+	struct ps_shard_index_writer *w;
 	uint64_t end;   /* of what was told by now */
 	uint64_t count; /* samples that are promised ... */
 	uint64_t line;  /* ... and read */
@@ -202,8 +202,8 @@ static void lower(char *text)
 }
 
 /* One member of a line: four words. */
-static int member_parse(struct import *im, char **at, bool probe, struct ps_index_member *m, char **ret_name,
-        struct ps_name_parts *ret_parts, struct ps_load_error *err)
+static int member_parse(struct import *im, char **at, bool probe, struct ps_shard_index_member *m,
+        char **ret_name, struct ps_name_parts *ret_parts, struct ps_load_error *err)
 {
 	char *words[4];
 
@@ -228,7 +228,7 @@ static int member_parse(struct import *im, char **at, bool probe, struct ps_inde
 
 static int sample_import(struct import *im, char *line, struct ps_load_error *err)
 {
-	struct ps_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
 	uint64_t begin = im->end, every = im->count / PROBES + 1;
 	bool probe = im->line % every == 0 || im->line + 1 == im->count;
 	struct ps_name_parts parts, first = {0};
@@ -253,7 +253,7 @@ static int sample_import(struct import *im, char *line, struct ps_load_error *er
 			first = parts;
 		}
 	}
-	if (ps_index_writer_add(im->w, begin, false, key, first.key_len, members, n) < 0)
+	if (ps_shard_index_writer_add(im->w, begin, false, key, first.key_len, members, n) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	return 0;
 }
@@ -306,18 +306,18 @@ static int lines_import(struct import *im, struct ps_load_error *err)
 int ps_dali_import(const char *shard, const char *path, const char *index_dir, uint64_t *ret_samples,
         struct ps_load_error *err)
 {
-	struct ps_index_version version;
+	struct ps_shard_index_version version;
 	struct import im = {.path = path, .shard_fd = -1};
 	uint64_t first = 0;
 	struct stat st;
-	int r = ps_index_version_read(shard, &version, err);
+	int r = ps_shard_index_version_read(shard, &version, err);
 
 	if (r < 0)
 		return r;
 	im.shard_nbytes = version.nbytes;
 	im.f = fopen(path, "re");
 	im.shard_fd = open(shard, O_RDONLY | O_CLOEXEC);
-	im.w = ps_index_writer_new();
+	im.w = ps_shard_index_writer_new();
 	if (!im.f || im.shard_fd < 0 || fstat(fileno(im.f), &st) < 0)
 		r = ps_load_error_set(
 		        err, errno, "%s: cannot read: %s", im.f ? shard : path, strerror(errno));
@@ -329,13 +329,13 @@ int ps_dali_import(const char *shard, const char *path, const char *index_dir, u
 	else
 		r = lines_import(&im, err);
 	if (r == 0)
-		r = ps_index_first_read(shard, &first, err);
+		r = ps_shard_index_first_read(shard, &first, err);
 	if (r == 0)
-		ps_index_writer_first(im.w, first);
+		ps_shard_index_writer_first(im.w, first);
 	if (r == 0)
-		r = ps_index_writer_save(im.w, shard, index_dir, &version, version.nbytes, err);
+		r = ps_shard_index_writer_save(im.w, shard, index_dir, &version, version.nbytes, err);
 	*ret_samples = im.line;
-	ps_index_writer_free(im.w);
+	ps_shard_index_writer_free(im.w);
 	if (im.shard_fd >= 0)
 		close(im.shard_fd);
 	if (im.f)

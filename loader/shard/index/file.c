@@ -16,7 +16,8 @@
 
 #include "shard/file/file.h"
 
-int ps_index_version_read(const char *shard, struct ps_index_version *ret_version, struct ps_load_error *err)
+int ps_shard_index_version_read(
+        const char *shard, struct ps_shard_index_version *ret_version, struct ps_load_error *err)
 {
 	struct stat st;
 
@@ -24,25 +25,26 @@ int ps_index_version_read(const char *shard, struct ps_index_version *ret_versio
 		return ps_load_error_set(err, errno, "%s: cannot open: %s", shard, strerror(errno));
 	if (!S_ISREG(st.st_mode))
 		return ps_load_error_set(err, EINVAL, "%s: only ordinary files can have an index", shard);
-	*ret_version = (struct ps_index_version){.nbytes = (uint64_t)st.st_size,
+	*ret_version = (struct ps_shard_index_version){.nbytes = (uint64_t)st.st_size,
 	        .mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
 	        .mode = st.st_mode};
 	return 0;
 }
 
-bool ps_index_version_same(const struct ps_index_version *a, const struct ps_index_version *b)
+bool ps_shard_index_version_same(
+        const struct ps_shard_index_version *a, const struct ps_shard_index_version *b)
 {
 	return a->nbytes == b->nbytes && a->mtime_ns == b->mtime_ns;
 }
 
-bool ps_index_sha256_known(const uint8_t sha256[static PS_INDEX_SHA256])
+bool ps_shard_index_sha256_known(const uint8_t sha256[static PS_INDEX_SHA256])
 {
 	static const uint8_t zeros[PS_INDEX_SHA256];
 
 	return memcmp(sha256, zeros, PS_INDEX_SHA256) != 0;
 }
 
-bool ps_index_fd_is_remote(int fd)
+bool ps_shard_index_fd_is_remote(int fd)
 {
 	static const uint32_t remote[] = {0x65735546 /* FUSE */, 0x6969 /* NFS */, 0xff534d42 /* CIFS */,
 	        0xfe534d42 /* SMB2 */, 0x0bd00bd0 /* Lustre */, 0x01021997 /* 9p */, 0x00c36400 /* Ceph */,
@@ -57,7 +59,7 @@ bool ps_index_fd_is_remote(int fd)
 	return false;
 }
 
-bool ps_index_shard_is_here(const char *shard)
+bool ps_shard_index_shard_is_here(const char *shard)
 {
 	char state[16];
 	ssize_t n = getxattr(shard, "user.penstock.state", state, sizeof(state));
@@ -66,10 +68,10 @@ bool ps_index_shard_is_here(const char *shard)
 	if (n >= 0)
 		return n == 6 && memcmp(state, "cached", 6) == 0;
 	fd = open(shard, O_PATH | O_CLOEXEC);
-	return fd >= 0 && !ps_index_fd_is_remote(fd);
+	return fd >= 0 && !ps_shard_index_fd_is_remote(fd);
 }
 
-int ps_index_first_read(const char *shard, uint64_t *ret_first, struct ps_load_error *err)
+int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_load_error *err)
 {
 	const struct ps_stream_options options = {.buf_nbytes = PS_STREAM_BUF_MIN, .wake_fd = -1};
 	struct ps_stream *stream;
@@ -82,7 +84,7 @@ int ps_index_first_read(const char *shard, uint64_t *ret_first, struct ps_load_e
 		if (r == 0)
 			r = ps_stream_peek(stream, PS_INDEX_FIRST, &p, &n, err);
 		if (r == 0)
-			*ret_first = ps_index_sum(0, p, n);
+			*ret_first = ps_shard_index_sum(0, p, n);
 		ps_stream_free(stream);
 	}
 	return r < 0 ? ps_load_error_prefix(err, r, "%s", shard) : 0;
@@ -98,7 +100,8 @@ static const char *base_name(const char *path)
 /* What stands behind the base name of a shard, in a folder of indexes. */
 #define TAIL_FORMAT "-%ju-%016jx" PS_INDEX_SUFFIX
 
-char *ps_index_path(const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err)
+char *ps_shard_index_path(
+        const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err)
 {
 	char *path = NULL;
 	int n = dir ? asprintf(&path, "%s/%s" TAIL_FORMAT, dir, base_name(shard), (uintmax_t)nbytes,
@@ -113,7 +116,7 @@ char *ps_index_path(const char *shard, const char *dir, uint64_t nbytes, uint64_
 
 /* -- Folders -------------------------------------------------------------------------------------------- */
 
-struct ps_index_folder {
+struct ps_shard_index_folder {
 	char *dir;
 	char **names; /* sorted by their bytes */
 	size_t n, cap;
@@ -132,7 +135,7 @@ static bool is_index(const char *name)
 	return n > strlen(PS_INDEX_SUFFIX) && strcmp(name + n - strlen(PS_INDEX_SUFFIX), PS_INDEX_SUFFIX) == 0;
 }
 
-static int folder_add(struct ps_index_folder *f, const char *name)
+static int folder_add(struct ps_shard_index_folder *f, const char *name)
 {
 	if (f->n == f->cap) {
 		size_t cap = PS_MAX(f->cap * 2, (size_t)64);
@@ -147,7 +150,7 @@ static int folder_add(struct ps_index_folder *f, const char *name)
 	return f->names[f->n] ? (f->n++, 0) : -ENOMEM;
 }
 
-static int folder_fill(struct ps_index_folder *f, DIR *d)
+static int folder_fill(struct ps_shard_index_folder *f, DIR *d)
 {
 	struct dirent *entry;
 	int r = 0;
@@ -158,9 +161,10 @@ static int folder_fill(struct ps_index_folder *f, DIR *d)
 	return r < 0 ? r : -errno;
 }
 
-int ps_index_folder_read(const char *dir, struct ps_index_folder **ret_folder, struct ps_load_error *err)
+int ps_shard_index_folder_read(
+        const char *dir, struct ps_shard_index_folder **ret_folder, struct ps_load_error *err)
 {
-	struct ps_index_folder *f = calloc(1, sizeof(*f));
+	struct ps_shard_index_folder *f = calloc(1, sizeof(*f));
 	DIR *d = opendir(dir);
 	struct stat st;
 	int r = d ? 0 : -errno;
@@ -176,7 +180,7 @@ int ps_index_folder_read(const char *dir, struct ps_index_folder **ret_folder, s
 	if (d)
 		closedir(d);
 	if (r < 0) {
-		ps_index_folder_free(f);
+		ps_shard_index_folder_free(f);
 		return ps_load_error_set(err, r == -ENOENT ? ENOTDIR : -r, "%s: cannot read the folder of indexes: %s", dir,
 		        strerror(-r));
 	}
@@ -186,7 +190,7 @@ int ps_index_folder_read(const char *dir, struct ps_index_folder **ret_folder, s
 	return 0;
 }
 
-void ps_index_folder_free(struct ps_index_folder *f)
+void ps_shard_index_folder_free(struct ps_shard_index_folder *f)
 {
 	if (!f)
 		return;
@@ -197,7 +201,7 @@ void ps_index_folder_free(struct ps_index_folder *f)
 	free(f);
 }
 
-bool ps_index_folder_is_current(const struct ps_index_folder *f)
+bool ps_shard_index_folder_is_current(const struct ps_shard_index_folder *f)
 {
 	struct stat st;
 
@@ -206,7 +210,7 @@ bool ps_index_folder_is_current(const struct ps_index_folder *f)
 }
 
 /* The first name that is not before this one. */
-static size_t folder_seek(const struct ps_index_folder *f, const char *name)
+static size_t folder_seek(const struct ps_shard_index_folder *f, const char *name)
 {
 	size_t low = 0, high = f->n;
 
@@ -221,7 +225,7 @@ static size_t folder_seek(const struct ps_index_folder *f, const char *name)
 	return low;
 }
 
-static char *folder_path(const struct ps_index_folder *f, const char *name, struct ps_load_error *err)
+static char *folder_path(const struct ps_shard_index_folder *f, const char *name, struct ps_load_error *err)
 {
 	char *path;
 
@@ -233,13 +237,13 @@ static char *folder_path(const struct ps_index_folder *f, const char *name, stru
 
 /* Which of those that fit in name and size has the shard's first header; 0: none. */
 static size_t folder_pick(
-        const struct ps_index_folder *f, size_t at, size_t n, const char *shard, uint64_t nbytes)
+        const struct ps_shard_index_folder *f, size_t at, size_t n, const char *shard, uint64_t nbytes)
 {
 	ps_autofree char *path = NULL;
 	uint64_t first;
 
-	if (!ps_index_shard_is_here(shard) || ps_index_first_read(shard, &first, NULL) < 0 ||
-	        !(path = ps_index_path(shard, f->dir, nbytes, first, NULL)))
+	if (!ps_shard_index_shard_is_here(shard) || ps_shard_index_first_read(shard, &first, NULL) < 0 ||
+	        !(path = ps_shard_index_path(shard, f->dir, nbytes, first, NULL)))
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(f->names[at + i], base_name(path)) == 0)
@@ -247,8 +251,8 @@ static size_t folder_pick(
 	return 0;
 }
 
-char *ps_index_folder_find(
-        const struct ps_index_folder *f, const char *shard, uint64_t nbytes, struct ps_load_error *err)
+char *ps_shard_index_folder_find(
+        const struct ps_shard_index_folder *f, const char *shard, uint64_t nbytes, struct ps_load_error *err)
 {
 	ps_autofree char *prefix = NULL;
 	size_t at, n = 0, len, picked;
@@ -282,8 +286,8 @@ char *ps_index_folder_find(
 	return NULL;
 }
 
-char *ps_index_folder_find_longer(
-        const struct ps_index_folder *f, const char *shard, uint64_t nbytes, uint64_t first)
+char *ps_shard_index_folder_find_longer(
+        const struct ps_shard_index_folder *f, const char *shard, uint64_t nbytes, uint64_t first)
 {
 	ps_autofree char *prefix = NULL;
 	char tail[17 + sizeof(PS_INDEX_SUFFIX)];
@@ -322,7 +326,7 @@ static int all_write(int fd, const uint8_t *p, size_t n)
 	return 0;
 }
 
-int ps_index_file_write(
+int ps_shard_index_file_write(
         const char *path, mode_t mode, const void *data, size_t nbytes, struct ps_load_error *err)
 {
 	ps_autofree char *part = NULL;
@@ -345,7 +349,7 @@ int ps_index_file_write(
 	return 0;
 }
 
-uint64_t ps_index_sum(uint64_t sum, const void *p, size_t n)
+uint64_t ps_shard_index_sum(uint64_t sum, const void *p, size_t n)
 {
 	const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
 	const uint8_t *s = p;

@@ -130,19 +130,20 @@ static inline uint64_t ps_get_u64(const uint8_t *p)
 }
 
 /* The sum of an index's head and table. */
-static inline uint64_t ps_index_head_sum(const uint8_t *p, size_t nsections)
+static inline uint64_t ps_shard_index_head_sum(const uint8_t *p, size_t nsections)
 {
-	uint64_t sum = ps_index_sum(0, p, PS_INDEX_AT_SUM);
+	uint64_t sum = ps_shard_index_sum(0, p, PS_INDEX_AT_SUM);
 
-	return ps_index_sum(sum, p + PS_INDEX_AT_SHA256, PS_INDEX_SHA256 + nsections * PS_INDEX_SECTION);
+	return ps_shard_index_sum(
+	        sum, p + PS_INDEX_AT_SHA256, PS_INDEX_SHA256 + nsections * PS_INDEX_SECTION);
 }
 
-static inline size_t ps_index_pad8(size_t n)
+static inline size_t ps_shard_index_pad8(size_t n)
 {
 	return (n + 7) & ~(size_t)7;
 }
 
-static inline uint64_t ps_index_nmarks(uint64_t samples)
+static inline uint64_t ps_shard_index_nmarks(uint64_t samples)
 {
 	return samples / PS_INDEX_MARK + (samples % PS_INDEX_MARK > 0);
 }
@@ -159,11 +160,11 @@ static inline size_t ps_put_varint(uint8_t *p, uint64_t v)
 }
 
 /* A piece of an index that is read from its front. */
-struct ps_index_bytes {
+struct ps_shard_index_bytes {
 	const uint8_t *p, *end;
 };
 
-static inline bool ps_get_varint(struct ps_index_bytes *b, uint64_t *ret_value)
+static inline bool ps_get_varint(struct ps_shard_index_bytes *b, uint64_t *ret_value)
 {
 	uint64_t v = 0;
 
@@ -182,7 +183,7 @@ static inline bool ps_get_varint(struct ps_index_bytes *b, uint64_t *ret_value)
 }
 
 /* Bytes of a given length. */
-static inline bool ps_get_bytes(struct ps_index_bytes *b, uint64_t n, const uint8_t **ret_p)
+static inline bool ps_get_bytes(struct ps_shard_index_bytes *b, uint64_t n, const uint8_t **ret_p)
 {
 	if (n > (uint64_t)(b->end - b->p))
 		return false;
@@ -202,41 +203,43 @@ static inline bool ps_get_bytes(struct ps_index_bytes *b, uint64_t n, const uint
 
 /* The name of a shard's index, to be freed; NULL with err filled. `dir` NULL: beside the shard; else in that
  * folder, by the shard's base name, size and first header. */
-char *ps_index_path(const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err);
+char *ps_shard_index_path(
+        const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err);
 
 /* -- The indexes in a folder ---------------------------------------------------------------------------- */
 
-struct ps_index_folder;
+struct ps_shard_index_folder;
 
 /* Reads the names that are there. -ENOTDIR: there is no such folder. */
-int ps_index_folder_read(const char *dir, struct ps_index_folder **ret_folder, struct ps_load_error *err) PS_MUST_USE;
-void ps_index_folder_free(struct ps_index_folder *folder); /* NULL is allowed */
+int ps_shard_index_folder_read(
+        const char *dir, struct ps_shard_index_folder **ret_folder, struct ps_load_error *err) PS_MUST_USE;
+void ps_shard_index_folder_free(struct ps_shard_index_folder *folder); /* NULL is allowed */
 
 /* False: something was put into the folder, or taken from it, since it was read. */
-bool ps_index_folder_is_current(const struct ps_index_folder *folder);
+bool ps_shard_index_folder_is_current(const struct ps_shard_index_folder *folder);
 
 /* The path of the index that fits a shard's base name and size, to be freed; NULL with err filled: -ENOENT,
  * none does; -ENOTUNIQ, two do, and which of them it is can be told only by reading the shard, which is not
  * there yet. */
-char *ps_index_folder_find(
-        const struct ps_index_folder *folder, const char *shard, uint64_t nbytes, struct ps_load_error *err);
+char *ps_shard_index_folder_find(const struct ps_shard_index_folder *folder, const char *shard,
+        uint64_t nbytes, struct ps_load_error *err);
 
 /* The path of one of a longer shard of that name that begins with the same header; NULL: there is none. */
-char *ps_index_folder_find_longer(
-        const struct ps_index_folder *folder, const char *shard, uint64_t nbytes, uint64_t first);
+char *ps_shard_index_folder_find_longer(
+        const struct ps_shard_index_folder *folder, const char *shard, uint64_t nbytes, uint64_t first);
 
 /* True if the file is on a file system whose pages come over a network. */
-bool ps_index_fd_is_remote(int fd);
+bool ps_shard_index_fd_is_remote(int fd);
 
 /* Writes the file `path`, readable by those of `mode`. */
-int ps_index_file_write(const char *path, mode_t mode, const void *data, size_t nbytes,
+int ps_shard_index_file_write(const char *path, mode_t mode, const void *data, size_t nbytes,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* -- An open index --------------------------------------------------------------------------------------- */
 
 /* Threads: any; all but a section's state is settled when the index is open. */
 
-struct ps_index_section {
+struct ps_shard_index_section {
 	uint32_t kind, detail;
 	const uint8_t *p;
 	size_t n;
@@ -244,17 +247,17 @@ struct ps_index_section {
 	_Atomic int state; /* 0: not looked at; 1: sound; -1: damaged. Relaxed: looking twice does no harm */
 };
 
-struct ps_index_shape {
+struct ps_shard_index_shape {
 	uint32_t first, n; /* in members */
 };
 
-struct ps_index_shape_member {
+struct ps_shard_index_shape_member {
 	uint64_t lead; /* units */
 	const char *suffix;
 };
 
-struct ps_index_column {
-	const struct ps_index_section *section;
+struct ps_shard_index_column {
+	const struct ps_shard_index_section *section;
 	const char *name;
 	size_t name_len;
 	const char *from; /* NULL: the file does not say */
@@ -265,22 +268,22 @@ struct ps_index_column {
 	const uint8_t *values;
 };
 
-struct ps_index {
+struct ps_shard_index {
 	uint8_t *data;
 	size_t nbytes;
 	bool mapped;
 	char *path;
 	uint64_t count, bad;
 	uint32_t flags;
-	struct ps_index_binding binding;
-	struct ps_index_section sections[PS_INDEX_MAX_SECTIONS];
+	struct ps_shard_index_binding binding;
+	struct ps_shard_index_section sections[PS_INDEX_MAX_SECTIONS];
 	uint32_t nsections;
-	struct ps_index_section *samples, *keys;
-	struct ps_index_shape *shapes;
+	struct ps_shard_index_section *samples, *keys;
+	struct ps_shard_index_shape *shapes;
 	uint32_t nshapes;
-	struct ps_index_shape_member *members;
+	struct ps_shard_index_shape_member *members;
 	struct ps_windows windows; /* nbytes > 0: a token stream; there is no file then */
-	struct ps_index_column columns[PS_INDEX_MAX_COLUMNS];
+	struct ps_shard_index_column columns[PS_INDEX_MAX_COLUMNS];
 	uint32_t ncolumns;
 };
 

@@ -12,18 +12,18 @@
 #define MAX_FILE (UINT64_C(1) << 32)
 
 /* -EBADMSG with the line that names the index. */
-static int ps_index_damaged(const struct ps_index *x, struct ps_load_error *err)
+static int ps_shard_index_damaged(const struct ps_shard_index *x, struct ps_load_error *err)
 {
 	return ps_load_error_set(err, EBADMSG, "%s: damaged, or no index; " PS_INDEX_HINT, x->path);
 }
 
 /* Whether its bytes are those that were written; looked at once, before their first use. */
-static bool ps_index_section_sound(struct ps_index_section *s)
+static bool ps_shard_index_section_sound(struct ps_shard_index_section *s)
 {
 	int state = atomic_load_explicit(&s->state, memory_order_relaxed);
 
 	if (state == 0) {
-		state = ps_index_sum(0, s->p, s->n) == s->sum ? 1 : -1;
+		state = ps_shard_index_sum(0, s->p, s->n) == s->sum ? 1 : -1;
 		atomic_store_explicit(&s->state, state, memory_order_relaxed);
 	}
 	return state > 0;
@@ -47,7 +47,7 @@ static int all_read(int fd, uint8_t *p, size_t n)
 	return 0;
 }
 
-static int data_load(struct ps_index *x, struct ps_load_error *err)
+static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 {
 	ps_autofd int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
@@ -61,10 +61,10 @@ static int data_load(struct ps_index *x, struct ps_load_error *err)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size < PS_INDEX_HEAD || (uint64_t)st.st_size > MAX_FILE)
-		return ps_index_damaged(x, err);
+		return ps_shard_index_damaged(x, err);
 	x->nbytes = (size_t)st.st_size;
 	/* Over a network it is copied: a mapped page that cannot be read is a signal, not an error. */
-	x->mapped = !ps_index_fd_is_remote(fd);
+	x->mapped = !ps_shard_index_fd_is_remote(fd);
 	if (x->mapped) {
 		void *p = mmap(NULL, x->nbytes, PROT_READ, MAP_SHARED, fd, 0);
 
@@ -76,25 +76,25 @@ static int data_load(struct ps_index *x, struct ps_load_error *err)
 		r = x->data ? all_read(fd, x->data, x->nbytes) : -ENOMEM;
 	}
 	if (r == -EBADMSG)
-		return ps_index_damaged(x, err);
+		return ps_shard_index_damaged(x, err);
 	if (r < 0)
 		return ps_load_error_set(err, -r, "%s: cannot read: %s", x->path, strerror(-r));
 	return 0;
 }
 
 /* The table of sections; they lie behind each other. */
-static bool sections_parse(struct ps_index *x, size_t at)
+static bool sections_parse(struct ps_shard_index *x, size_t at)
 {
 	size_t end = at + (size_t)x->nsections * PS_INDEX_SECTION;
 
 	for (uint32_t i = 0; i < x->nsections; i++) {
 		const uint8_t *entry = x->data + at + (size_t)i * PS_INDEX_SECTION;
 		uint64_t begin = ps_get_u64(entry + 8), n = ps_get_u64(entry + 16);
-		struct ps_index_section *s = &x->sections[i];
+		struct ps_shard_index_section *s = &x->sections[i];
 
 		if (begin != end || n > x->nbytes - end)
 			return false;
-		end = ps_index_pad8(end + (size_t)n);
+		end = ps_shard_index_pad8(end + (size_t)n);
 		s->kind = ps_get_u32(entry);
 		s->detail = ps_get_u32(entry + 4);
 		s->p = x->data + begin;
@@ -106,16 +106,16 @@ static bool sections_parse(struct ps_index *x, size_t at)
 	return end == x->nbytes;
 }
 
-static bool shape_parse(
-        struct ps_index *x, struct ps_index_bytes *b, struct ps_index_shape *shape, uint32_t *n)
+static bool shape_parse(struct ps_shard_index *x, struct ps_shard_index_bytes *b,
+        struct ps_shard_index_shape *shape, uint32_t *n)
 {
 	uint64_t members, len;
 
 	if (!ps_get_varint(b, &members) || members == 0 || members > PS_INDEX_MAX_MEMBERS)
 		return false;
-	*shape = (struct ps_index_shape){.first = *n, .n = (uint32_t)members};
+	*shape = (struct ps_shard_index_shape){.first = *n, .n = (uint32_t)members};
 	for (uint64_t i = 0; i < members; i++) {
-		struct ps_index_shape_member *m = &x->members[(*n)++];
+		struct ps_shard_index_shape_member *m = &x->members[(*n)++];
 		const uint8_t *suffix;
 
 		if (!ps_get_varint(b, &m->lead) || m->lead >> 40 || !ps_get_varint(b, &len) ||
@@ -127,32 +127,33 @@ static bool shape_parse(
 	return true;
 }
 
-static int shapes_parse(struct ps_index *x, struct ps_index_section *s, struct ps_load_error *err)
+static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section *s, struct ps_load_error *err)
 {
-	struct ps_index_bytes b = {s->p, s->p + s->n};
+	struct ps_shard_index_bytes b = {s->p, s->p + s->n};
 	uint32_t nmembers = 0;
 	uint64_t n;
 
 	/* a member takes three bytes at least */
-	if (x->shapes || !ps_index_section_sound(s) || !ps_get_varint(&b, &n) || n > PS_INDEX_MAX_SHAPES)
-		return ps_index_damaged(x, err);
+	if (x->shapes || !ps_shard_index_section_sound(s) || !ps_get_varint(&b, &n) ||
+	        n > PS_INDEX_MAX_SHAPES)
+		return ps_shard_index_damaged(x, err);
 	x->shapes = calloc((size_t)n + 1, sizeof(*x->shapes));
 	x->members = calloc(s->n / 3 + 1 + PS_INDEX_MAX_MEMBERS, sizeof(*x->members));
 	if (!x->shapes || !x->members)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint64_t i = 0; i < n; i++)
 		if (!shape_parse(x, &b, &x->shapes[i], &nmembers))
-			return ps_index_damaged(x, err);
+			return ps_shard_index_damaged(x, err);
 	x->nshapes = (uint32_t)n;
-	return b.p == b.end ? 0 : ps_index_damaged(x, err);
+	return b.p == b.end ? 0 : ps_shard_index_damaged(x, err);
 }
 
 /* What the head of a column says; its bytes are looked at when they are first used. */
-static bool column_parse(struct ps_index *x, struct ps_index_section *s)
+static bool column_parse(struct ps_shard_index *x, struct ps_shard_index_section *s)
 {
-	struct ps_index_bytes b = {s->p, s->p + s->n};
-	uint64_t bits = ps_index_pad8((size_t)(x->count / 8 + (x->count % 8 > 0)));
-	struct ps_index_column *c;
+	struct ps_shard_index_bytes b = {s->p, s->p + s->n};
+	uint64_t bits = ps_shard_index_pad8((size_t)(x->count / 8 + (x->count % 8 > 0)));
+	struct ps_shard_index_column *c;
 	const uint8_t *name;
 
 	if (x->ncolumns == PS_INDEX_MAX_COLUMNS)
@@ -161,7 +162,7 @@ static bool column_parse(struct ps_index *x, struct ps_index_section *s)
 	c->section = s;
 	c->type = (enum ps_column_type)(s->detail & 0xff);
 	c->width = s->detail >> 8;
-	if (s->n == 0 || !ps_get_bytes(&b, ps_index_pad8(1u + s->p[0]), &name) ||
+	if (s->n == 0 || !ps_get_bytes(&b, ps_shard_index_pad8(1u + s->p[0]), &name) ||
 	        !ps_get_bytes(&b, bits, &c->present))
 		return false;
 	c->name = (const char *)name + 1;
@@ -184,16 +185,16 @@ static bool column_parse(struct ps_index *x, struct ps_index_section *s)
 	}
 	x->ncolumns++;
 	if (c->type == PS_COLUMN_TEXT)
-		return ps_index_nmarks(x->count) <= (uint64_t)(b.end - b.p) / 8;
+		return ps_shard_index_nmarks(x->count) <= (uint64_t)(b.end - b.p) / 8;
 	return x->count <= (uint64_t)(b.end - b.p) / c->width;
 }
 
 /* Where the columns come from; they stand in front of it. */
-static bool sources_parse(struct ps_index *x, struct ps_index_section *s)
+static bool sources_parse(struct ps_shard_index *x, struct ps_shard_index_section *s)
 {
-	struct ps_index_bytes b = {s->p, s->p + s->n};
+	struct ps_shard_index_bytes b = {s->p, s->p + s->n};
 
-	if (!ps_index_section_sound(s))
+	if (!ps_shard_index_section_sound(s))
 		return false;
 	for (uint32_t i = 0; i < x->ncolumns; i++) {
 		const uint8_t *from;
@@ -207,7 +208,7 @@ static bool sources_parse(struct ps_index *x, struct ps_index_section *s)
 	return b.p == b.end;
 }
 
-static int head_parse(struct ps_index *x, struct ps_load_error *err)
+static int head_parse(struct ps_shard_index *x, struct ps_load_error *err)
 {
 	const uint8_t *h = x->data;
 
@@ -215,19 +216,19 @@ static int head_parse(struct ps_index *x, struct ps_load_error *err)
 		return ps_load_error_set(
 		        err, ESTALE, "%s: of another version of penstock; " PS_INDEX_HINT, x->path);
 	if (x->nbytes < PS_INDEX_HEAD || memcmp(h, PS_INDEX_MAGIC, 8) != 0)
-		return ps_index_damaged(x, err);
+		return ps_shard_index_damaged(x, err);
 	x->nsections = ps_get_u16(h + PS_INDEX_AT_NSECTIONS);
 	if (x->nsections > PS_INDEX_MAX_SECTIONS ||
 	        x->nbytes < PS_INDEX_HEAD + (size_t)x->nsections * PS_INDEX_SECTION ||
-	        ps_index_head_sum(h, x->nsections) != ps_get_u64(h + PS_INDEX_AT_SUM) ||
+	        ps_shard_index_head_sum(h, x->nsections) != ps_get_u64(h + PS_INDEX_AT_SUM) ||
 	        !sections_parse(x, PS_INDEX_HEAD))
-		return ps_index_damaged(x, err);
+		return ps_shard_index_damaged(x, err);
 	x->count = ps_get_u64(h + PS_INDEX_AT_COUNT);
 	x->bad = ps_get_u64(h + PS_INDEX_AT_BAD);
 	x->flags = ps_get_u32(h + PS_INDEX_AT_FLAGS);
 	/* a sample takes two bytes of the file at least, so counts are within what fits in memory */
 	if (x->count > x->nbytes || x->bad > x->count || x->flags & ~(uint32_t)PS_INDEX_FLAGS)
-		return ps_index_damaged(x, err);
+		return ps_shard_index_damaged(x, err);
 	x->binding.nbytes = ps_get_u64(h + PS_INDEX_AT_SIZE);
 	x->binding.plain_nbytes = ps_get_u64(h + PS_INDEX_AT_PLAIN);
 	x->binding.first = ps_get_u64(h + PS_INDEX_AT_FIRST);
@@ -236,17 +237,17 @@ static int head_parse(struct ps_index *x, struct ps_load_error *err)
 }
 
 /* Marks of `width` words each stand in front of a stream. */
-static bool has_marks(const struct ps_index *x, const struct ps_index_section *s, size_t width)
+static bool has_marks(const struct ps_shard_index *x, const struct ps_shard_index_section *s, size_t width)
 {
-	return ps_index_nmarks(x->count) <= s->n / (width * 8);
+	return ps_shard_index_nmarks(x->count) <= s->n / (width * 8);
 }
 
-static int parse(struct ps_index *x, struct ps_load_error *err)
+static int parse(struct ps_shard_index *x, struct ps_load_error *err)
 {
 	int r = head_parse(x, err);
 
 	for (uint32_t i = 0; i < x->nsections && r == 0; i++) {
-		struct ps_index_section *s = &x->sections[i];
+		struct ps_shard_index_section *s = &x->sections[i];
 
 		switch (s->kind) {
 		case PS_INDEX_SHAPES:
@@ -254,31 +255,31 @@ static int parse(struct ps_index *x, struct ps_load_error *err)
 			break;
 		case PS_INDEX_SAMPLES:
 			x->samples = s;
-			r = has_marks(x, s, 2) ? 0 : ps_index_damaged(x, err);
+			r = has_marks(x, s, 2) ? 0 : ps_shard_index_damaged(x, err);
 			break;
 		case PS_INDEX_KEYS:
 			x->keys = s;
-			r = has_marks(x, s, 1) ? 0 : ps_index_damaged(x, err);
+			r = has_marks(x, s, 1) ? 0 : ps_shard_index_damaged(x, err);
 			break;
 		case PS_INDEX_COLUMN:
-			r = column_parse(x, s) ? 0 : ps_index_damaged(x, err);
+			r = column_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
 			break;
 		case PS_INDEX_SOURCES:
-			r = sources_parse(x, s) ? 0 : ps_index_damaged(x, err);
+			r = sources_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
 			break;
 		default: /* of a later version */
 			break;
 		}
 	}
 	if (r == 0 && (!x->samples || !x->keys || !x->shapes))
-		r = ps_index_damaged(x, err);
+		r = ps_shard_index_damaged(x, err);
 	return r;
 }
 
 /* Takes `path`, NULL with err filled. */
-static int file_open(char *path, struct ps_index **ret_index, struct ps_load_error *err)
+static int file_open(char *path, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index *x = path ? calloc(1, sizeof(*x)) : NULL;
+	struct ps_shard_index *x = path ? calloc(1, sizeof(*x)) : NULL;
 	int r;
 
 	if (!x) {
@@ -290,17 +291,17 @@ static int file_open(char *path, struct ps_index **ret_index, struct ps_load_err
 	if (r == 0)
 		r = parse(x, err);
 	if (r < 0) {
-		ps_index_close(x);
+		ps_shard_index_close(x);
 		return r;
 	}
 	*ret_index = x;
 	return 0;
 }
 
-int ps_index_open_file(
-        const char *path, const char *shard, uint64_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
+int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbytes,
+        struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index *x;
+	struct ps_shard_index *x;
 	char *copy = strdup(path);
 	int r = copy ? file_open(copy, &x, err) : ps_load_error_set(err, ENOMEM, "out of memory");
 
@@ -314,7 +315,7 @@ int ps_index_open_file(
 		r = ps_load_error_set(err, ESTALE,
 		        "%s: of a shard of %ju bytes, but %s has %ju: it was changed since; " PS_INDEX_HINT, x->path,
 		        (uintmax_t)x->binding.nbytes, shard, (uintmax_t)nbytes);
-		ps_index_close(x);
+		ps_shard_index_close(x);
 		return r;
 	}
 	*ret_index = x;
@@ -323,7 +324,7 @@ int ps_index_open_file(
 
 /* Beside a shard; of one that is shown decompressed, beside the compressed name. */
 static int beside_open(
-        const char *shard, uint64_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
+        const char *shard, uint64_t nbytes, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
 	static const char *const codings[] = {"", ".zst", ".gz"};
 	struct ps_load_error first = {0};
@@ -336,54 +337,56 @@ static int beside_open(
 			path = NULL;
 			return ps_load_error_set(err, ENOMEM, "out of memory");
 		}
-		r = ps_index_open_file(path, shard, nbytes, ret_index, i == 0 ? &first : err);
+		r = ps_shard_index_open_file(path, shard, nbytes, ret_index, i == 0 ? &first : err);
 	}
 	if (r == -ENOENT || (r < 0 && first.err != ENOENT))
 		return ps_load_error_set(err, first.err, "%s", first.text);
 	return r;
 }
 
-int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
+int ps_shard_index_open(
+        const char *shard, const char *dir, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index_version now;
+	struct ps_shard_index_version now;
 	ps_autofree char *path = NULL;
 	uint64_t first;
-	int r = ps_index_version_read(shard, &now, err);
+	int r = ps_shard_index_version_read(shard, &now, err);
 
 	if (r < 0)
 		return r;
 	if (!dir)
 		return beside_open(shard, now.nbytes, ret_index, err);
-	r = ps_index_first_read(shard, &first, err);
+	r = ps_shard_index_first_read(shard, &first, err);
 	if (r < 0)
 		return r;
-	path = ps_index_path(shard, dir, now.nbytes, first, err);
-	return path ? ps_index_open_file(path, shard, now.nbytes, ret_index, err) : -ENOMEM;
+	path = ps_shard_index_path(shard, dir, now.nbytes, first, err);
+	return path ? ps_shard_index_open_file(path, shard, now.nbytes, ret_index, err) : -ENOMEM;
 }
 
 /* The path of the index of a longer shard, to be freed. */
 static char *longer_path(const char *shard, const char *dir, uint64_t nbytes)
 {
-	struct ps_index_folder *folder;
+	struct ps_shard_index_folder *folder;
 	uint64_t first;
 	char *path;
 
 	if (!dir)
-		return ps_index_path(shard, NULL, 0, 0, NULL);
-	if (ps_index_first_read(shard, &first, NULL) < 0 || ps_index_folder_read(dir, &folder, NULL) < 0)
+		return ps_shard_index_path(shard, NULL, 0, 0, NULL);
+	if (ps_shard_index_first_read(shard, &first, NULL) < 0 ||
+	        ps_shard_index_folder_read(dir, &folder, NULL) < 0)
 		return NULL;
-	path = ps_index_folder_find_longer(folder, shard, nbytes, first);
-	ps_index_folder_free(folder);
+	path = ps_shard_index_folder_find_longer(folder, shard, nbytes, first);
+	ps_shard_index_folder_free(folder);
 	return path;
 }
 
-int ps_index_open_of_longer(
-        const char *shard, const char *dir, struct ps_index **ret_index, struct ps_load_error *err)
+int ps_shard_index_open_of_longer(
+        const char *shard, const char *dir, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index_version now;
-	struct ps_index *x;
+	struct ps_shard_index_version now;
+	struct ps_shard_index *x;
 	char *path;
-	int r = ps_index_version_read(shard, &now, err);
+	int r = ps_shard_index_version_read(shard, &now, err);
 
 	if (r < 0)
 		return r;
@@ -395,16 +398,17 @@ int ps_index_open_of_longer(
 		return r;
 	if (x->binding.nbytes <= now.nbytes) {
 		r = ps_load_error_set(err, ENOENT, "%s: is of no longer shard", x->path);
-		ps_index_close(x);
+		ps_shard_index_close(x);
 		return r;
 	}
 	*ret_index = x;
 	return 0;
 }
 
-int ps_index_open_mem(const void *data, size_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
+int ps_shard_index_open_mem(
+        const void *data, size_t nbytes, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index *x = calloc(1, sizeof(*x));
+	struct ps_shard_index *x = calloc(1, sizeof(*x));
 	int r = -ENOMEM;
 
 	if (x) {
@@ -419,19 +423,19 @@ int ps_index_open_mem(const void *data, size_t nbytes, struct ps_index **ret_ind
 		r = parse(x, err);
 	}
 	if (r < 0) {
-		ps_index_close(x);
+		ps_shard_index_close(x);
 		return r;
 	}
 	*ret_index = x;
 	return 0;
 }
 
-int ps_index_open_windows(const char *shard, const struct ps_windows *windows, struct ps_index **ret_index,
-        struct ps_load_error *err)
+int ps_shard_index_open_windows(const char *shard, const struct ps_windows *windows,
+        struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
-	struct ps_index_version version;
-	struct ps_index *x;
-	int r = ps_index_version_read(shard, &version, err);
+	struct ps_shard_index_version version;
+	struct ps_shard_index *x;
+	int r = ps_shard_index_version_read(shard, &version, err);
 
 	if (r < 0)
 		return r;
@@ -449,7 +453,7 @@ int ps_index_open_windows(const char *shard, const struct ps_windows *windows, s
 	return 0;
 }
 
-void ps_index_close(struct ps_index *x)
+void ps_shard_index_close(struct ps_shard_index *x)
 {
 	if (!x)
 		return;
@@ -463,12 +467,12 @@ void ps_index_close(struct ps_index *x)
 	free(x);
 }
 
-const struct ps_index_binding *ps_index_binding(const struct ps_index *x)
+const struct ps_shard_index_binding *ps_shard_index_binding(const struct ps_shard_index *x)
 {
 	return &x->binding;
 }
 
-const char *ps_index_path_of(const struct ps_index *x)
+const char *ps_shard_index_path_of(const struct ps_shard_index *x)
 {
 	return x->path;
 }
@@ -477,22 +481,22 @@ const char *ps_index_path_of(const struct ps_index *x)
 
 /* -- Samples ------------------------------------------------------------------------------------------- */
 
-bool ps_index_is_of_lines(const struct ps_index *x)
+bool ps_shard_index_is_of_lines(const struct ps_shard_index *x)
 {
 	return x->flags & PS_INDEX_FLAG_LINES;
 }
 
-uint64_t ps_index_samples(const struct ps_index *x)
+uint64_t ps_shard_index_samples(const struct ps_shard_index *x)
 {
 	return x->count;
 }
 
-uint64_t ps_index_bad(const struct ps_index *x)
+uint64_t ps_shard_index_bad(const struct ps_shard_index *x)
 {
 	return x->bad;
 }
 
-static int range_check(const struct ps_index *x, uint64_t sample, struct ps_load_error *err)
+static int range_check(const struct ps_shard_index *x, uint64_t sample, struct ps_load_error *err)
 {
 	if (sample < x->count)
 		return 0;
@@ -502,7 +506,7 @@ static int range_check(const struct ps_index *x, uint64_t sample, struct ps_load
 
 /* The samples of a mark, front to back. Offsets beyond 2^62 are damage, so sums cannot overflow. */
 struct walk {
-	struct ps_index_bytes b;
+	struct ps_shard_index_bytes b;
 	uint64_t end;  /* of the last sample */
 	uint64_t unit; /* bytes */
 };
@@ -518,8 +522,8 @@ static bool advance(uint64_t *at, uint64_t units, uint64_t unit)
 }
 
 /* One sample; its members go to `ret` if that is not NULL. */
-static bool walk_sample(
-        const struct ps_index *x, struct walk *w, struct ps_index_place *place, struct ps_index_member *ret)
+static bool walk_sample(const struct ps_shard_index *x, struct walk *w, struct ps_shard_index_place *place,
+        struct ps_shard_index_member *ret)
 {
 	uint64_t what, units, at;
 
@@ -527,7 +531,7 @@ static bool walk_sample(
 		return false;
 	if ((what & 1) && (!ps_get_varint(&w->b, &units) || !advance(&w->end, units, w->unit)))
 		return false;
-	*place = (struct ps_index_place){.offset = w->end, .bad = what & 2};
+	*place = (struct ps_shard_index_place){.offset = w->end, .bad = what & 2};
 	what >>= 2;
 	if (what > x->nshapes)
 		return false;
@@ -536,13 +540,14 @@ static bool walk_sample(
 	at = w->end;
 	place->nmembers = x->shapes[what - 1].n;
 	for (uint32_t i = 0; i < place->nmembers; i++) {
-		const struct ps_index_shape_member *m = &x->members[x->shapes[what - 1].first + i];
+		const struct ps_shard_index_shape_member *m = &x->members[x->shapes[what - 1].first + i];
 		uint64_t size;
 
 		if (!advance(&at, m->lead, w->unit) || !ps_get_varint(&w->b, &size) || size > OFFSET_MAX)
 			return false;
 		if (ret)
-			ret[i] = (struct ps_index_member){.suffix = m->suffix, .offset = at, .size = size};
+			ret[i] = (struct ps_shard_index_member){
+			        .suffix = m->suffix, .offset = at, .size = size};
 		if (!advance(&at, size / w->unit + (size % w->unit > 0), w->unit))
 			return false;
 	}
@@ -550,10 +555,10 @@ static bool walk_sample(
 	return true;
 }
 
-static struct ps_index_place window_place(
-        const struct ps_index *x, uint64_t sample, struct ps_index_member *ret_members)
+static struct ps_shard_index_place window_place(
+        const struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_member *ret_members)
 {
-	struct ps_index_place place = {.offset = sample * x->windows.stride};
+	struct ps_shard_index_place place = {.offset = sample * x->windows.stride};
 
 	if (x->bad && sample == x->count - 1) {
 		place.bad = true;
@@ -562,16 +567,16 @@ static struct ps_index_place window_place(
 	place.resume_offset = place.offset;
 	place.nmembers = 1;
 	if (ret_members)
-		*ret_members = (struct ps_index_member){
+		*ret_members = (struct ps_shard_index_member){
 		        .suffix = x->windows.suffix, .offset = place.offset, .size = x->windows.nbytes};
 	return place;
 }
 
-static int sample_find(struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place,
-        struct ps_index_member *ret_members, struct ps_load_error *err)
+static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
+        struct ps_shard_index_member *ret_members, struct ps_load_error *err)
 {
 	const uint8_t *mark;
-	struct ps_index_place place = {0};
+	struct ps_shard_index_place place = {0};
 	struct walk w = {.unit = x->flags & PS_INDEX_FLAG_LINES ? 1 : 512};
 	uint64_t at;
 	int r = range_check(x, sample, err);
@@ -582,43 +587,43 @@ static int sample_find(struct ps_index *x, uint64_t sample, struct ps_index_plac
 		*ret_place = window_place(x, sample, ret_members);
 		return 0;
 	}
-	if (!ps_index_section_sound(x->samples))
-		return ps_index_damaged(x, err);
+	if (!ps_shard_index_section_sound(x->samples))
+		return ps_shard_index_damaged(x, err);
 	mark = x->samples->p + sample / PS_INDEX_MARK * 16;
 	w.end = ps_get_u64(mark);
 	at = ps_get_u64(mark + 8);
-	w.b.p = x->samples->p + ps_index_nmarks(x->count) * 16;
+	w.b.p = x->samples->p + ps_shard_index_nmarks(x->count) * 16;
 	w.b.end = x->samples->p + x->samples->n;
 	if (w.end > OFFSET_MAX || at > (uint64_t)(w.b.end - w.b.p))
-		return ps_index_damaged(x, err);
+		return ps_shard_index_damaged(x, err);
 	w.b.p += at;
 	for (uint64_t i = 0; i <= sample % PS_INDEX_MARK; i++)
 		if (!walk_sample(x, &w, &place, i == sample % PS_INDEX_MARK ? ret_members : NULL))
-			return ps_index_damaged(x, err);
+			return ps_shard_index_damaged(x, err);
 	if (!place.bad && !(x->flags & (PS_INDEX_FLAG_GLOBAL | PS_INDEX_FLAG_COMPRESSED)))
 		place.resume_offset = place.offset;
 	*ret_place = place;
 	return 0;
 }
 
-int ps_index_place(
-        struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place, struct ps_load_error *err)
+int ps_shard_index_place(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
+        struct ps_load_error *err)
 {
 	return sample_find(x, sample, ret_place, NULL, err);
 }
 
-int ps_index_members(struct ps_index *x, uint64_t sample, struct ps_index_place *ret_place,
-        struct ps_index_member ret_members[static PS_INDEX_MAX_MEMBERS], struct ps_load_error *err)
+int ps_shard_index_members(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
+        struct ps_shard_index_member ret_members[static PS_INDEX_MAX_MEMBERS], struct ps_load_error *err)
 {
 	return sample_find(x, sample, ret_place, ret_members, err);
 }
 
 /* Text number `sample` of marks and a stream of texts. */
-static bool text_find(const struct ps_index *x, const uint8_t *p, const uint8_t *end, uint64_t sample,
+static bool text_find(const struct ps_shard_index *x, const uint8_t *p, const uint8_t *end, uint64_t sample,
         const char **ret_text, size_t *ret_len)
 {
 	uint64_t at = ps_get_u64(p + sample / PS_INDEX_MARK * 8), len = 0;
-	struct ps_index_bytes b = {p + ps_index_nmarks(x->count) * 8, end};
+	struct ps_shard_index_bytes b = {p + ps_shard_index_nmarks(x->count) * 8, end};
 	const uint8_t *text = NULL;
 
 	if (at > (uint64_t)(b.end - b.p))
@@ -632,8 +637,8 @@ static bool text_find(const struct ps_index *x, const uint8_t *p, const uint8_t 
 	return true;
 }
 
-int ps_index_key(
-        struct ps_index *x, uint64_t sample, const char **ret_key, size_t *ret_len, struct ps_load_error *err)
+int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **ret_key, size_t *ret_len,
+        struct ps_load_error *err)
 {
 	int r = range_check(x, sample, err);
 
@@ -641,27 +646,27 @@ int ps_index_key(
 		return r;
 	if (x->windows.nbytes > 0)
 		return ps_load_error_set(err, ENOENT, "%s: a token stream has no keys", x->path);
-	if (!ps_index_section_sound(x->keys) ||
+	if (!ps_shard_index_section_sound(x->keys) ||
 	        !text_find(x, x->keys->p, x->keys->p + x->keys->n, sample, ret_key, ret_len))
-		return ps_index_damaged(x, err);
+		return ps_shard_index_damaged(x, err);
 	return 0;
 }
 
 /* -- Comparing with the shard --------------------------------------------------------------------------- */
 
 /* Goes to the sample's mark, or stays where the sample before it ended. */
-static bool walk_begin(struct ps_index *x, struct ps_index_walk *w, uint64_t sample, struct walk *at,
-        struct ps_index_bytes *keys)
+static bool walk_begin(struct ps_shard_index *x, struct ps_shard_index_walk *w, uint64_t sample,
+        struct walk *at, struct ps_shard_index_bytes *keys)
 {
 	const uint8_t *marks = x->samples->p + sample / PS_INDEX_MARK * 16;
 	uint64_t place = ps_get_u64(marks + 8), key = ps_get_u64(x->keys->p + sample / PS_INDEX_MARK * 8);
-	const uint8_t *places_begin = x->samples->p + ps_index_nmarks(x->count) * 16;
-	const uint8_t *keys_begin = x->keys->p + ps_index_nmarks(x->count) * 8;
+	const uint8_t *places_begin = x->samples->p + ps_shard_index_nmarks(x->count) * 16;
+	const uint8_t *keys_begin = x->keys->p + ps_shard_index_nmarks(x->count) * 8;
 
 	*at = (struct walk){.b = {w->place, x->samples->p + x->samples->n},
 	        .end = w->end,
 	        .unit = x->flags & PS_INDEX_FLAG_LINES ? 1 : 512};
-	*keys = (struct ps_index_bytes){w->key, x->keys->p + x->keys->n};
+	*keys = (struct ps_shard_index_bytes){w->key, x->keys->p + x->keys->n};
 	if (w->ready && w->next == sample)
 		return true;
 	w->next = sample - sample % PS_INDEX_MARK;
@@ -674,10 +679,11 @@ static bool walk_begin(struct ps_index *x, struct ps_index_walk *w, uint64_t sam
 	return true;
 }
 
-static bool walk_to(struct ps_index *x, struct ps_index_walk *w, uint64_t sample, struct ps_index_place *place,
-        struct ps_index_member *members, const char **ret_key, size_t *ret_len)
+static bool walk_to(struct ps_shard_index *x, struct ps_shard_index_walk *w, uint64_t sample,
+        struct ps_shard_index_place *place, struct ps_shard_index_member *members, const char **ret_key,
+        size_t *ret_len)
 {
-	struct ps_index_bytes keys;
+	struct ps_shard_index_bytes keys;
 	const uint8_t *key = NULL;
 	struct walk at;
 	uint64_t len = 0;
@@ -688,7 +694,7 @@ static bool walk_to(struct ps_index *x, struct ps_index_walk *w, uint64_t sample
 		if (!walk_sample(x, &at, place, members) || !ps_get_varint(&keys, &len) ||
 		        !ps_get_bytes(&keys, len, &key))
 			return false;
-	*w = (struct ps_index_walk){
+	*w = (struct ps_shard_index_walk){
 	        .ready = true, .next = sample + 1, .end = at.end, .place = at.b.p, .key = keys.p};
 	*ret_key = (const char *)key;
 	*ret_len = (size_t)len;
@@ -698,7 +704,8 @@ static bool walk_to(struct ps_index *x, struct ps_index_walk *w, uint64_t sample
 #define STALE_HINT \
 	PS_INDEX_STALE "; fetch its index again, or make it (penstock-loader index --force; --catalogue where there is a SHARDS.psc)"
 
-static bool members_equal(const struct ps_index_member *a, const struct ps_index_member *b, uint32_t n)
+static bool members_equal(
+        const struct ps_shard_index_member *a, const struct ps_shard_index_member *b, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (a[i].offset != b[i].offset || a[i].size != b[i].size || strcmp(a[i].suffix, b[i].suffix) != 0)
@@ -706,11 +713,12 @@ static bool members_equal(const struct ps_index_member *a, const struct ps_index
 	return true;
 }
 
-int ps_index_check(struct ps_index *x, struct ps_index_walk *w, uint64_t sample, uint64_t offset, const char *key,
-        size_t key_len, const struct ps_index_member *members, uint32_t nmembers, struct ps_load_error *err)
+int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w, uint64_t sample,
+        uint64_t offset, const char *key, size_t key_len, const struct ps_shard_index_member *members,
+        uint32_t nmembers, struct ps_load_error *err)
 {
-	struct ps_index_member want[PS_INDEX_MAX_MEMBERS];
-	struct ps_index_place place;
+	struct ps_shard_index_member want[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_place place;
 	const char *want_key;
 	size_t want_len;
 
@@ -719,9 +727,9 @@ int ps_index_check(struct ps_index *x, struct ps_index_walk *w, uint64_t sample,
 	if (sample >= x->count)
 		return ps_load_error_set(err, ESTALE, "has a sample %ju, \"%.*s\", but its index %s counts %ju: " STALE_HINT,
 		        (uintmax_t)sample, (int)PS_MIN(key_len, (size_t)100), key, x->path, (uintmax_t)x->count);
-	if (!ps_index_section_sound(x->samples) || !ps_index_section_sound(x->keys) ||
+	if (!ps_shard_index_section_sound(x->samples) || !ps_shard_index_section_sound(x->keys) ||
 	        !walk_to(x, w, sample, &place, want, &want_key, &want_len))
-		return ps_index_damaged(x, err);
+		return ps_shard_index_damaged(x, err);
 	if (place.bad) /* what could not be read then */
 		return 0;
 	if (place.offset == offset && want_len == key_len && memcmp(want_key, key, key_len) == 0 &&
@@ -735,28 +743,30 @@ int ps_index_check(struct ps_index *x, struct ps_index_walk *w, uint64_t sample,
 	        (int)PS_MIN(want_len, (size_t)100), want_key, (uintmax_t)place.offset, x->path);
 }
 
-int ps_index_check_first(const struct ps_index *x, const uint8_t *p, size_t n, struct ps_load_error *err)
+int ps_shard_index_check_first(
+        const struct ps_shard_index *x, const uint8_t *p, size_t n, struct ps_load_error *err)
 {
-	if (x->windows.nbytes > 0 || ps_index_sum(0, p, n) == x->binding.first)
+	if (x->windows.nbytes > 0 || ps_shard_index_sum(0, p, n) == x->binding.first)
 		return 0;
 	return ps_load_error_set(
 	        err, ESTALE, "its first header is not the one that its index %s is of: " STALE_HINT, x->path);
 }
 
-size_t ps_index_held(const struct ps_index *x)
+size_t ps_shard_index_held(const struct ps_shard_index *x)
 {
 	return x->mapped ? 0 : x->nbytes;
 }
 
-bool ps_index_equals(struct ps_index *a, struct ps_index *b)
+bool ps_shard_index_equals(struct ps_shard_index *a, struct ps_shard_index *b)
 {
 	if (a->count != b->count || a->bad != b->bad || a->flags != b->flags || a->nsections != b->nsections)
 		return false;
 	for (uint32_t i = 0; i < a->nsections; i++) {
-		struct ps_index_section *s = &a->sections[i], *t = &b->sections[i];
+		struct ps_shard_index_section *s = &a->sections[i], *t = &b->sections[i];
 
 		if (s->kind != t->kind || s->detail != t->detail || s->n != t->n ||
-		        !ps_index_section_sound(s) || !ps_index_section_sound(t) || memcmp(s->p, t->p, s->n) != 0)
+		        !ps_shard_index_section_sound(s) || !ps_shard_index_section_sound(t) ||
+		        memcmp(s->p, t->p, s->n) != 0)
 			return false;
 	}
 	return true;
@@ -764,12 +774,12 @@ bool ps_index_equals(struct ps_index *a, struct ps_index *b)
 
 /* -- Columns ------------------------------------------------------------------------------------------- */
 
-int ps_index_ncolumns(const struct ps_index *x)
+int ps_shard_index_ncolumns(const struct ps_shard_index *x)
 {
 	return (int)x->ncolumns;
 }
 
-int ps_index_column(const struct ps_index *x, const char *name)
+int ps_shard_index_column(const struct ps_shard_index *x, const char *name)
 {
 	for (uint32_t i = 0; i < x->ncolumns; i++)
 		if (x->columns[i].name_len == strlen(name) &&
@@ -778,16 +788,16 @@ int ps_index_column(const struct ps_index *x, const char *name)
 	return -1;
 }
 
-bool ps_index_column_is(const struct ps_index *x, int column, const char *from)
+bool ps_shard_index_column_is(const struct ps_shard_index *x, int column, const char *from)
 {
-	const struct ps_index_column *c = &x->columns[column];
+	const struct ps_shard_index_column *c = &x->columns[column];
 
 	return c->from && c->from_len == strlen(from) && memcmp(c->from, from, c->from_len) == 0;
 }
 
-char *ps_index_column_text(const struct ps_index *x, int column)
+char *ps_shard_index_column_text(const struct ps_shard_index *x, int column)
 {
-	const struct ps_index_column *c = &x->columns[column];
+	const struct ps_shard_index_column *c = &x->columns[column];
 	char *text;
 
 	if (!c->from || asprintf(&text, "%.*s=%.*s", (int)c->name_len, c->name, (int)c->from_len, c->from) < 0)
@@ -821,17 +831,17 @@ static double float_get(const uint8_t *p, unsigned width)
 	return width == 4 ? (double)f : d;
 }
 
-int ps_index_value(
-        struct ps_index *x, int column, uint64_t sample, struct ps_column_value *v, struct ps_load_error *err)
+int ps_shard_index_value(struct ps_shard_index *x, int column, uint64_t sample, struct ps_column_value *v,
+        struct ps_load_error *err)
 {
-	const struct ps_index_column *c = &x->columns[column];
-	struct ps_index_section *s = &x->sections[c->section - x->sections];
+	const struct ps_shard_index_column *c = &x->columns[column];
+	struct ps_shard_index_section *s = &x->sections[c->section - x->sections];
 	int r = range_check(x, sample, err);
 
 	if (r < 0)
 		return r;
-	if (!ps_index_section_sound(s))
-		return ps_index_damaged(x, err);
+	if (!ps_shard_index_section_sound(s))
+		return ps_shard_index_damaged(x, err);
 	*v = (struct ps_column_value){
 	        .type = c->type, .missing = !(c->present[sample / 8] >> (sample % 8) & 1)};
 	if (v->missing)
@@ -846,7 +856,7 @@ int ps_index_value(
 		break;
 	case PS_COLUMN_TEXT:
 		if (!text_find(x, c->values, s->p + s->n, sample, &v->text, &v->text_len))
-			return ps_index_damaged(x, err);
+			return ps_shard_index_damaged(x, err);
 		break;
 	}
 	return 0;

@@ -26,20 +26,20 @@
 
 /* The index of a shard: what is known of it without reading it. Made by reading the shard once.
  *
- *   struct ps_indexes *all;                         one for a list of shards, any thread
- *   ps_indexes_count(all, shard, &count, err)       cheap after the first time: counts are kept
- *   ps_indexes_get(all, shard, &index, err)         maps it, or gives the map that is there
- *     ps_index_place(index, i, &place)              where sample i begins; its resume_offset is what
+ *   struct ps_shard_indexes *all;                         one for a list of shards, any thread
+ *   ps_shard_indexes_count(all, shard, &count, err)       cheap after the first time: counts are kept
+ *   ps_shard_indexes_get(all, shard, &index, err)         maps it, or gives the map that is there
+ *     ps_shard_index_place(index, i, &place)              where sample i begins; its resume_offset is what
  *                                                   ps_shard_start_at() takes
- *     ps_index_column(index, "label")               number of a declared column, ps_index_value() reads it
- *   ps_indexes_put(all, index)
+ *     ps_shard_index_column(index, "label")               number of a declared column, ps_shard_index_value() reads it
+ *   ps_shard_indexes_put(all, index)
  *
  * A file NAME.psx beside the shard, or in a folder (there NAME-SIZE-HEADER.psx, HEADER being a sum of the
  * shard's first header, since names repeat). The format is in format.h. A catalogue beside shards
  * (below) has the counts of all of them at once.
  *
  * An index fits a shard of its name and size, wherever that is: opening reads nothing of the shard. While the
- * shard is read, each header is compared with the index (ps_index_check()), so that one that was replaced is
+ * shard is read, each header is compared with the index (ps_shard_index_check()), so that one that was replaced is
  * found where it differs. Counted are the samples that a loader gives, bad ones (holes) included. It never
  * changes an order.
  *
@@ -65,79 +65,80 @@ enum {
 	PS_INDEX_FLAGS = 7,
 };
 
-struct ps_index;
+struct ps_shard_index;
 
 /* The sum of bytes, for accidents, not malice. Continues from `sum`; 0 begins. */
-uint64_t ps_index_sum(uint64_t sum, const void *p, size_t n);
+uint64_t ps_shard_index_sum(uint64_t sum, const void *p, size_t n);
 
 /* -- The shard that an index is of ----------------------------------------------------------------------- */
 
 /* What a shard's file is like now: whether it changes while it is read. */
-struct ps_index_version {
+struct ps_shard_index_version {
 	uint64_t nbytes;
 	int64_t mtime_ns;
 	mode_t mode;
 };
 
 /* -EINVAL: not an ordinary file. */
-int ps_index_version_read(
-        const char *shard, struct ps_index_version *ret_version, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_version_read(
+        const char *shard, struct ps_shard_index_version *ret_version, struct ps_load_error *err) PS_MUST_USE;
 
-bool ps_index_version_same(const struct ps_index_version *a, const struct ps_index_version *b);
+bool ps_shard_index_version_same(
+        const struct ps_shard_index_version *a, const struct ps_shard_index_version *b);
 
 /* What an index is bound to: the shard that it is of. */
-struct ps_index_binding {
+struct ps_shard_index_binding {
 	uint64_t nbytes, plain_nbytes;
 	uint64_t first;                  /* sum of its first header, decompressed */
 	uint8_t sha256[PS_INDEX_SHA256]; /* of all its bytes; zeros: not known */
 };
 
-bool ps_index_sha256_known(const uint8_t sha256[static PS_INDEX_SHA256]);
+bool ps_shard_index_sha256_known(const uint8_t sha256[static PS_INDEX_SHA256]);
 
 /* The sum of a shard's first header, which is read for it. */
-int ps_index_first_read(const char *shard, uint64_t *ret_first, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_load_error *err) PS_MUST_USE;
 
 /* True if reading the shard costs no request: it is no remote file, or a mount has all of it. */
-bool ps_index_shard_is_here(const char *shard);
+bool ps_shard_index_shard_is_here(const char *shard);
 
 /* -- Opening --------------------------------------------------------------------------------------------- */
 
 /* The index of that shard, whose first header is read to find it in a folder. `dir`: NULL: beside the shard
  * (also that of x.tar.zst or x.tar.gz, where x.tar is what a mount shows of it). */
-int ps_index_open(const char *shard, const char *dir, struct ps_index **ret_index,
+int ps_shard_index_open(const char *shard, const char *dir, struct ps_shard_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* The index file `path`, of a shard of `nbytes` bytes. */
-int ps_index_open_file(const char *path, const char *shard, uint64_t nbytes, struct ps_index **ret_index,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbytes,
+        struct ps_shard_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
 
 /* An index that the shard had when it was longer than it is now: of what stood where it was cut. -ENOENT: it
  * is not of a longer one. */
-int ps_index_open_of_longer(const char *shard, const char *dir, struct ps_index **ret_index,
+int ps_shard_index_open_of_longer(const char *shard, const char *dir, struct ps_shard_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* The same of bytes in memory, which are copied; the shard is not looked at. For tests and fuzzing. */
-int ps_index_open_mem(
-        const void *data, size_t nbytes, struct ps_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
-
-/* What an index would say of a token stream, by its size. It knows no keys. */
-int ps_index_open_windows(const char *shard, const struct ps_windows *windows, struct ps_index **ret_index,
+int ps_shard_index_open_mem(const void *data, size_t nbytes, struct ps_shard_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* What shard it is of. */
-const struct ps_index_binding *ps_index_binding(const struct ps_index *index);
+/* What an index would say of a token stream, by its size. It knows no keys. */
+int ps_shard_index_open_windows(const char *shard, const struct ps_windows *windows,
+        struct ps_shard_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
 
-const char *ps_index_path_of(const struct ps_index *index);
+/* What shard it is of. */
+const struct ps_shard_index_binding *ps_shard_index_binding(const struct ps_shard_index *index);
+
+const char *ps_shard_index_path_of(const struct ps_shard_index *index);
 
 /* True if it is of lines, not members. */
-bool ps_index_is_of_lines(const struct ps_index *index);
+bool ps_shard_index_is_of_lines(const struct ps_shard_index *index);
 
-void ps_index_close(struct ps_index *index); /* NULL is allowed */
+void ps_shard_index_close(struct ps_shard_index *index); /* NULL is allowed */
 
-uint64_t ps_index_samples(const struct ps_index *index);
-uint64_t ps_index_bad(const struct ps_index *index); /* of them bad */
+uint64_t ps_shard_index_samples(const struct ps_shard_index *index);
+uint64_t ps_shard_index_bad(const struct ps_shard_index *index); /* of them bad */
 
-struct ps_index_place {
+struct ps_shard_index_place {
 	uint64_t offset;        /* of the sample's first header (line: its first byte), decompressed */
 	uint64_t resume_offset; /* the same where a walk can begin there; 0: only at the shard's beginning */
 	bool bad;
@@ -145,10 +146,10 @@ struct ps_index_place {
 };
 
 /* -ERANGE: there is no such sample; -EBADMSG: damaged. */
-int ps_index_place(struct ps_index *index, uint64_t sample, struct ps_index_place *ret_place,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_place(struct ps_shard_index *index, uint64_t sample,
+        struct ps_shard_index_place *ret_place, struct ps_load_error *err) PS_MUST_USE;
 
-struct ps_index_member {
+struct ps_shard_index_member {
 	const char *suffix; /* lower case, ends with a zero */
 	uint64_t offset;    /* of its data */
 	uint64_t size;
@@ -157,12 +158,13 @@ struct ps_index_member {
 #define PS_INDEX_MAX_MEMBERS 64 /* a sample with more has none in the index */
 
 /* The members of a sample in the order of the shard, all of them or none: ret_place->nmembers. */
-int ps_index_members(struct ps_index *index, uint64_t sample, struct ps_index_place *ret_place,
-        struct ps_index_member ret_members[static PS_INDEX_MAX_MEMBERS],
+int ps_shard_index_members(struct ps_shard_index *index, uint64_t sample,
+        struct ps_shard_index_place *ret_place,
+        struct ps_shard_index_member ret_members[static PS_INDEX_MAX_MEMBERS],
         struct ps_load_error *err) PS_MUST_USE;
 
 /* The sample's key, without a zero at its end; bad ones may have an empty one. */
-int ps_index_key(struct ps_index *index, uint64_t sample, const char **ret_key, size_t *ret_len,
+int ps_shard_index_key(struct ps_shard_index *index, uint64_t sample, const char **ret_key, size_t *ret_len,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* -- Comparing with the shard --------------------------------------------------------------------------- */
@@ -171,7 +173,7 @@ int ps_index_key(struct ps_index *index, uint64_t sample, const char **ret_key, 
 #define PS_INDEX_STALE "the shard was changed since" /* in each text of a difference */
 
 /* How far an index was walked: samples that follow each other are found in one step each. All zeros: nowhere. */
-struct ps_index_walk {
+struct ps_shard_index_walk {
 	bool ready;
 	uint64_t next, end;
 	const uint8_t *place, *key;
@@ -179,18 +181,19 @@ struct ps_index_walk {
 
 /* Compares a sample that was read, sound as it is, with what the index says of it. -ESTALE with a text that
  * does not name the shard: it differs, or the index knows of no such sample. */
-int ps_index_check(struct ps_index *index, struct ps_index_walk *walk, uint64_t sample, uint64_t offset,
-        const char *key, size_t key_len, const struct ps_index_member *members, uint32_t nmembers,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_check(struct ps_shard_index *index, struct ps_shard_index_walk *walk, uint64_t sample,
+        uint64_t offset, const char *key, size_t key_len, const struct ps_shard_index_member *members,
+        uint32_t nmembers, struct ps_load_error *err) PS_MUST_USE;
 
 /* The same of the shard's first bytes, PS_INDEX_FIRST of them or all, decompressed. */
-int ps_index_check_first(const struct ps_index *index, const uint8_t *p, size_t n, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_check_first(const struct ps_shard_index *index, const uint8_t *p, size_t n,
+        struct ps_load_error *err) PS_MUST_USE;
 
 /* Bytes of memory that comparing takes: those of an index that is not mapped. */
-size_t ps_index_held(const struct ps_index *index);
+size_t ps_shard_index_held(const struct ps_shard_index *index);
 
 /* True if both say the same of samples and columns. */
-bool ps_index_equals(struct ps_index *a, struct ps_index *b);
+bool ps_shard_index_equals(struct ps_shard_index *a, struct ps_shard_index *b);
 
 /* -- Columns: values taken from members when the index was made ---------------------------------------- */
 
@@ -209,85 +212,91 @@ struct ps_column_value {
 	size_t text_len;
 };
 
-int ps_index_ncolumns(const struct ps_index *index);
+int ps_shard_index_ncolumns(const struct ps_shard_index *index);
 
 /* The column's number, or -1 if the index has none of that name. */
-int ps_index_column(const struct ps_index *index, const char *name);
+int ps_shard_index_column(const struct ps_shard_index *index, const char *name);
 
 /* True if the column is known to be taken from there, the `from` of a ps_column_spec. */
-bool ps_index_column_is(const struct ps_index *index, int column, const char *from);
+bool ps_shard_index_column_is(const struct ps_shard_index *index, int column, const char *from);
 
 /* "NAME=FROM" of a column, as the command line spells it, to be freed; NULL: the file does not say, or no memory. */
-char *ps_index_column_text(const struct ps_index *index, int column);
+char *ps_shard_index_column_text(const struct ps_shard_index *index, int column);
 
-int ps_index_value(struct ps_index *index, int column, uint64_t sample, struct ps_column_value *ret_value,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_value(struct ps_shard_index *index, int column, uint64_t sample,
+        struct ps_column_value *ret_value, struct ps_load_error *err) PS_MUST_USE;
 
 /* -- The indexes of a list of shards ------------------------------------------------------------------- */
 
-struct ps_indexes;
+struct ps_shard_indexes;
 
 /* Borrows the names and `dir` as long as it lives; opens nothing. NULL: out of memory. */
-struct ps_indexes *ps_indexes_new(char *const *shards, size_t nshards, const char *dir);
+struct ps_shard_indexes *ps_shard_indexes_new(char *const *shards, size_t nshards, const char *dir);
 /* What the shards are, before the first question: of token streams the size says all; an index of lines is
  * none of a tar. */
-void ps_indexes_source(struct ps_indexes *indexes, enum ps_shard_kind source, const struct ps_windows *windows);
-void ps_indexes_free(struct ps_indexes *indexes); /* NULL is allowed; nobody holds one of its indexes */
+void ps_shard_indexes_source(
+        struct ps_shard_indexes *indexes, enum ps_shard_kind source, const struct ps_windows *windows);
+void ps_shard_indexes_free(
+        struct ps_shard_indexes *indexes); /* NULL is allowed; nobody holds one of its indexes */
 
 /* How many samples a shard has: by its index in the folder, else by the catalogue beside it, else by the index
  * beside it. A count that was found stays, so that all of an epoch is decided by the same.
  */
-int ps_indexes_count(struct ps_indexes *indexes, uint32_t shard, uint64_t *ret_count,
+int ps_shard_indexes_count(struct ps_shard_indexes *indexes, uint32_t shard, uint64_t *ret_count,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* -ESTALE: also one that is of another version of the shard than the catalogue. */
-int ps_indexes_get(struct ps_indexes *indexes, uint32_t shard, struct ps_index **ret_index,
+int ps_shard_indexes_get(struct ps_shard_indexes *indexes, uint32_t shard, struct ps_shard_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
-void ps_indexes_put(struct ps_indexes *indexes, struct ps_index *index);
+void ps_shard_indexes_put(struct ps_shard_indexes *indexes, struct ps_shard_index *index);
 
 /* -- Writing an index ------------------------------------------------------------------------------------ */
 
 /* An index being put together in memory, sample by sample, in the order of the shard.
  *
  * Ownership: the writer owns all it was given.   Threads: one at a time.   Locks: none.
- * Blocks: never, but ps_index_writer_save() on the disk.   Errors: 0 or -errno. After -ENOMEM or -EINVAL
+ * Blocks: never, but ps_shard_index_writer_save() on the disk.   Errors: 0 or -errno. After -ENOMEM or -EINVAL
  * (samples that do not follow each other) it stays failed, and save fails the same way. */
 
-struct ps_index_writer;
+struct ps_shard_index_writer;
 
 /* NULL: out of memory. */
-struct ps_index_writer *ps_index_writer_new(void);
-void ps_index_writer_free(struct ps_index_writer *writer); /* NULL is allowed */
+struct ps_shard_index_writer *ps_shard_index_writer_new(void);
+void ps_shard_index_writer_free(struct ps_shard_index_writer *writer); /* NULL is allowed */
 
 /* PS_INDEX_FLAG_...; that of lines before the first sample. */
-void ps_index_writer_flag(struct ps_index_writer *writer, uint32_t flags);
+void ps_shard_index_writer_flag(struct ps_shard_index_writer *writer, uint32_t flags);
 
 /* The sum of the shard's first header, and of all its bytes; what is not told is zeros. */
-void ps_index_writer_first(struct ps_index_writer *writer, uint64_t first);
-void ps_index_writer_sha256(struct ps_index_writer *writer, const uint8_t sha256[static PS_INDEX_SHA256]);
+void ps_shard_index_writer_first(struct ps_shard_index_writer *writer, uint64_t first);
+void ps_shard_index_writer_sha256(
+        struct ps_shard_index_writer *writer, const uint8_t sha256[static PS_INDEX_SHA256]);
 
 /* `members` in the order of the shard. */
-int ps_index_writer_add(struct ps_index_writer *writer, uint64_t offset, bool bad, const char *key,
-        size_t key_len, const struct ps_index_member *members, uint32_t nmembers) PS_MUST_USE;
+int ps_shard_index_writer_add(struct ps_shard_index_writer *writer, uint64_t offset, bool bad,
+        const char *key, size_t key_len, const struct ps_shard_index_member *members,
+        uint32_t nmembers) PS_MUST_USE;
 
 /* Declares a column: its number, or -errno. Before the first sample. `from`: as in a ps_column_spec. */
-int ps_index_writer_column(struct ps_index_writer *writer, const char *name, const char *from) PS_MUST_USE;
+int ps_shard_index_writer_column(
+        struct ps_shard_index_writer *writer, const char *name, const char *from) PS_MUST_USE;
 
 /* The value of the sample added last; without one it is missing. A column that is given integers and floats
  * is one of floats; one that is given a text, too, one of texts. */
-int ps_index_writer_value(
-        struct ps_index_writer *writer, int column, const struct ps_column_value *value) PS_MUST_USE;
+int ps_shard_index_writer_value(
+        struct ps_shard_index_writer *writer, int column, const struct ps_column_value *value) PS_MUST_USE;
 
 /* Bytes of the shard decompressed, of which `read` were read. */
-uint64_t ps_index_writer_plain(const struct ps_index_writer *writer, uint64_t nbytes, uint64_t read);
+uint64_t ps_shard_index_writer_plain(
+        const struct ps_shard_index_writer *writer, uint64_t nbytes, uint64_t read);
 
 /* The file's bytes, to be freed. `nbytes`: of the shard; `read`: of it decompressed. */
-int ps_index_writer_finish(struct ps_index_writer *writer, uint64_t nbytes, uint64_t read,
+int ps_shard_index_writer_finish(struct ps_shard_index_writer *writer, uint64_t nbytes, uint64_t read,
         uint8_t **ret_data, size_t *ret_nbytes, struct ps_load_error *err) PS_MUST_USE;
 
 /* The same, into the shard's index file. -EAGAIN: the shard is no longer of that version. */
-int ps_index_writer_save(struct ps_index_writer *writer, const char *shard, const char *dir,
-        const struct ps_index_version *version, uint64_t read, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_writer_save(struct ps_shard_index_writer *writer, const char *shard, const char *dir,
+        const struct ps_shard_index_version *version, uint64_t read, struct ps_load_error *err) PS_MUST_USE;
 
 /* -- Declarations -------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 struct entry {
 	struct entry *next;
 	uint32_t shard, users;
-	struct ps_index *index;
+	struct ps_shard_index *index;
 };
 
 /* A folder of shards, which may have a catalogue. */
@@ -21,7 +21,7 @@ struct place {
 	struct ps_load_error err;       /* why not */
 };
 
-struct ps_indexes {
+struct ps_shard_indexes {
 	char *const *shards;
 	const char *dir;
 	enum ps_shard_kind source;
@@ -36,27 +36,28 @@ struct ps_indexes {
 	struct place **places;
 	size_t nplaces;
 	size_t last; /* most shards are in the folder of the one before */
-	struct ps_index_folder *folder;
+	struct ps_shard_index_folder *folder;
 };
 
-struct ps_indexes *ps_indexes_new(char *const *shards, size_t nshards, const char *dir)
+struct ps_shard_indexes *ps_shard_indexes_new(char *const *shards, size_t nshards, const char *dir)
 {
-	struct ps_indexes *xs = calloc(1, sizeof(*xs));
+	struct ps_shard_indexes *xs = calloc(1, sizeof(*xs));
 
 	if (!xs)
 		return NULL;
-	*xs = (struct ps_indexes){.shards = shards, .dir = dir};
+	*xs = (struct ps_shard_indexes){.shards = shards, .dir = dir};
 	pthread_mutex_init(&xs->lock, NULL);
 	pthread_mutex_init(&xs->places_lock, NULL);
 	xs->counts = calloc(nshards + 1, sizeof(*xs->counts));
 	if (!xs->counts) {
-		ps_indexes_free(xs);
+		ps_shard_indexes_free(xs);
 		return NULL;
 	}
 	return xs;
 }
 
-void ps_indexes_source(struct ps_indexes *xs, enum ps_shard_kind source, const struct ps_windows *windows)
+void ps_shard_indexes_source(
+        struct ps_shard_indexes *xs, enum ps_shard_kind source, const struct ps_windows *windows)
 {
 	xs->source = source;
 	xs->windows = *windows;
@@ -65,11 +66,11 @@ void ps_indexes_source(struct ps_indexes *xs, enum ps_shard_kind source, const s
 static void entry_free(struct entry *e)
 {
 	if (e)
-		ps_index_close(e->index);
+		ps_shard_index_close(e->index);
 	free(e);
 }
 
-void ps_indexes_free(struct ps_indexes *xs)
+void ps_shard_indexes_free(struct ps_shard_indexes *xs)
 {
 	if (!xs)
 		return;
@@ -85,7 +86,7 @@ void ps_indexes_free(struct ps_indexes *xs)
 		free(xs->places[i]);
 	}
 	free(xs->places);
-	ps_index_folder_free(xs->folder);
+	ps_shard_index_folder_free(xs->folder);
 	free(xs->counts);
 	pthread_mutex_destroy(&xs->lock);
 	pthread_mutex_destroy(&xs->places_lock);
@@ -95,7 +96,7 @@ void ps_indexes_free(struct ps_indexes *xs)
 /* -- The lock must be held below this line ------------------------------------------------------------- */
 
 /* One more user of a shard's entry, which comes to the front; NULL: it is not open. */
-static struct entry *entry_use(struct ps_indexes *xs, uint32_t shard)
+static struct entry *entry_use(struct ps_shard_indexes *xs, uint32_t shard)
 {
 	for (struct entry **p = &xs->open; *p; p = &(*p)->next) {
 		struct entry *e = *p;
@@ -112,7 +113,7 @@ static struct entry *entry_use(struct ps_indexes *xs, uint32_t shard)
 }
 
 /* Takes out the idle one that was used longest ago, if there are too many. */
-static struct entry *surplus_unlink(struct ps_indexes *xs)
+static struct entry *surplus_unlink(struct ps_shard_indexes *xs)
 {
 	struct entry **oldest = NULL, *e;
 
@@ -131,23 +132,24 @@ static struct entry *surplus_unlink(struct ps_indexes *xs)
 
 /* The path of a shard's index in the folder of indexes, to be freed; NULL with err filled. -ENOENT: it
  * has none. */
-static char *folder_path(struct ps_indexes *xs, const char *shard, uint64_t nbytes, struct ps_load_error *err)
+static char *folder_path(
+        struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes, struct ps_load_error *err)
 {
 	char *path;
 
 	PS_LOCK_SCOPE(&xs->places_lock);
-	if (!xs->folder && ps_index_folder_read(xs->dir, &xs->folder, err) < 0)
+	if (!xs->folder && ps_shard_index_folder_read(xs->dir, &xs->folder, err) < 0)
 		return NULL;
-	path = ps_index_folder_find(xs->folder, shard, nbytes, err);
-	if (path || err->err != ENOENT || ps_index_folder_is_current(xs->folder))
+	path = ps_shard_index_folder_find(xs->folder, shard, nbytes, err);
+	if (path || err->err != ENOENT || ps_shard_index_folder_is_current(xs->folder))
 		return path;
-	ps_index_folder_free(ps_steal_ptr(&xs->folder));
-	if (ps_index_folder_read(xs->dir, &xs->folder, err) < 0)
+	ps_shard_index_folder_free(ps_steal_ptr(&xs->folder));
+	if (ps_shard_index_folder_read(xs->dir, &xs->folder, err) < 0)
 		return NULL;
-	return ps_index_folder_find(xs->folder, shard, nbytes, err);
+	return ps_shard_index_folder_find(xs->folder, shard, nbytes, err);
 }
 
-static struct place *place_add(struct ps_indexes *xs, const char *dir, size_t len)
+static struct place *place_add(struct ps_shard_indexes *xs, const char *dir, size_t len)
 {
 	struct place **grown = reallocarray(xs->places, xs->nplaces + 1, sizeof(*grown));
 	struct place *p;
@@ -169,7 +171,7 @@ static struct place *place_add(struct ps_indexes *xs, const char *dir, size_t le
 
 /* What the catalogue of its folder says of a shard: 1, 0: nothing, or there is none. One that cannot be read, or
  * says of another size, is an error. */
-static int catalogue_ask(struct ps_indexes *xs, const char *shard, uint64_t nbytes,
+static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes,
         const struct ps_catalogue_entry **ret_entry, struct ps_load_error *err)
 {
 	const char *slash = strrchr(shard, '/');
@@ -203,42 +205,44 @@ static int catalogue_ask(struct ps_indexes *xs, const char *shard, uint64_t nbyt
 }
 
 /* An index beside the shard must be of the version that the catalogue is of. */
-static int beside_open(
-        struct ps_indexes *xs, const char *shard, uint64_t nbytes, struct ps_index **ret_index, struct ps_load_error *err)
+static int beside_open(struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes,
+        struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
 	const struct ps_catalogue_entry *e;
-	const struct ps_index_binding *b;
-	struct ps_index *index;
+	const struct ps_shard_index_binding *b;
+	struct ps_shard_index *index;
 	int asked = catalogue_ask(xs, shard, nbytes, &e, err), r;
 
 	if (asked < 0)
 		return asked;
-	r = ps_index_open(shard, NULL, &index, err);
+	r = ps_shard_index_open(shard, NULL, &index, err);
 	if (r < 0)
 		return r;
-	b = ps_index_binding(index);
+	b = ps_shard_index_binding(index);
 	if (asked > 0 &&
-	        (ps_index_samples(index) != e->samples ||
-	                (ps_index_sha256_known(b->sha256) && ps_index_sha256_known(e->sha256) &&
+	        (ps_shard_index_samples(index) != e->samples ||
+	                (ps_shard_index_sha256_known(b->sha256) && ps_shard_index_sha256_known(e->sha256) &&
 	                        memcmp(b->sha256, e->sha256, PS_INDEX_SHA256) != 0))) {
 		r = ps_load_error_set(err, ESTALE,
 		        "%s: of another version of the shard than " PS_CATALOGUE_NAME
-		        " beside it; fetch both again, or make them again with penstock-loader index --catalogue",
-		        ps_index_path_of(index));
-		ps_index_close(index);
+		        " beside it; fetch both again, or make them again with penstock-loader index "
+		        "--catalogue",
+		        ps_shard_index_path_of(index));
+		ps_shard_index_close(index);
 		return r;
 	}
 	*ret_index = index;
 	return 0;
 }
 
-static bool is_windows(const struct ps_indexes *xs, const char *shard)
+static bool is_windows(const struct ps_shard_indexes *xs, const char *shard)
 {
 	return ps_shard_kind_of(xs->source, &xs->windows, shard) == PS_SHARD_KIND_TOKENS && xs->windows.nbytes > 0 &&
 	       !ps_shard_is_compressed(shard);
 }
 
-static int source_check(const struct ps_indexes *xs, const char *shard, bool of_lines, struct ps_load_error *err)
+static int source_check(
+        const struct ps_shard_indexes *xs, const char *shard, bool of_lines, struct ps_load_error *err)
 {
 	bool lines = ps_shard_kind_of(xs->source, &xs->windows, shard) == PS_SHARD_KIND_LINES;
 
@@ -248,23 +252,23 @@ static int source_check(const struct ps_indexes *xs, const char *shard, bool of_
 	        err, ESTALE, "%s: its index is of %s", shard, lines ? "a tar, not of lines" : "lines, not of a tar");
 }
 
-static int shard_open(
-        struct ps_indexes *xs, const char *shard, struct ps_index **ret_index, struct ps_load_error *err)
+static int shard_open(struct ps_shard_indexes *xs, const char *shard, struct ps_shard_index **ret_index,
+        struct ps_load_error *err)
 {
 	ps_autofree char *path = NULL;
 	struct ps_load_error why = {0};
-	struct ps_index_version now;
-	struct ps_index *index;
+	struct ps_shard_index_version now;
+	struct ps_shard_index *index;
 	int r;
 
 	if (is_windows(xs, shard))
-		return ps_index_open_windows(shard, &xs->windows, ret_index, err);
-	r = ps_index_version_read(shard, &now, err);
+		return ps_shard_index_open_windows(shard, &xs->windows, ret_index, err);
+	r = ps_shard_index_version_read(shard, &now, err);
 	if (r < 0)
 		return r;
 	path = xs->dir ? folder_path(xs, shard, now.nbytes, &why) : NULL;
 	if (path)
-		r = ps_index_open_file(path, shard, now.nbytes, &index, err);
+		r = ps_shard_index_open_file(path, shard, now.nbytes, &index, err);
 	else if (xs->dir && why.err != ENOENT)
 		return ps_load_error_set(err, why.err, "%s", why.text);
 	else
@@ -273,16 +277,16 @@ static int shard_open(
 		return ps_load_error_set(err, ENOENT, "%s", why.text);
 	if (r < 0)
 		return r;
-	r = source_check(xs, shard, ps_index_is_of_lines(index), err);
+	r = source_check(xs, shard, ps_shard_index_is_of_lines(index), err);
 	if (r < 0)
-		ps_index_close(index);
+		ps_shard_index_close(index);
 	else
 		*ret_index = index;
 	return r;
 }
 
-int ps_indexes_get(
-        struct ps_indexes *xs, uint32_t shard, struct ps_index **ret_index, struct ps_load_error *err)
+int ps_shard_indexes_get(struct ps_shard_indexes *xs, uint32_t shard, struct ps_shard_index **ret_index,
+        struct ps_load_error *err)
 {
 	struct entry *e, *mine;
 	int r;
@@ -312,14 +316,14 @@ int ps_indexes_get(
 	}
 	*ret_index = e ? e->index : mine->index;
 	if (xs->counts[shard] == 0)
-		xs->counts[shard] = ps_index_samples(*ret_index) + 1;
+		xs->counts[shard] = ps_shard_index_samples(*ret_index) + 1;
 	pthread_mutex_unlock(&xs->lock);
 	if (e)
 		entry_free(mine);
 	return 0;
 }
 
-void ps_indexes_put(struct ps_indexes *xs, struct ps_index *index)
+void ps_shard_indexes_put(struct ps_shard_indexes *xs, struct ps_shard_index *index)
 {
 	struct entry *surplus;
 
@@ -333,17 +337,18 @@ void ps_indexes_put(struct ps_indexes *xs, struct ps_index *index)
 }
 
 /* A count without an index: the catalogue's. 1, 0: ask the index. */
-static int count_ask(struct ps_indexes *xs, const char *shard, uint64_t *ret_count, struct ps_load_error *err)
+static int count_ask(
+        struct ps_shard_indexes *xs, const char *shard, uint64_t *ret_count, struct ps_load_error *err)
 {
 	const struct ps_catalogue_entry *e;
 	ps_autofree char *path = NULL;
 	struct ps_load_error why = {0};
-	struct ps_index_version now;
+	struct ps_shard_index_version now;
 	int r;
 
 	if (is_windows(xs, shard))
 		return 0;
-	r = ps_index_version_read(shard, &now, err);
+	r = ps_shard_index_version_read(shard, &now, err);
 	if (r < 0)
 		return r;
 	path = xs->dir ? folder_path(xs, shard, now.nbytes, &why) : NULL;
@@ -360,9 +365,10 @@ static int count_ask(struct ps_indexes *xs, const char *shard, uint64_t *ret_cou
 	return r;
 }
 
-int ps_indexes_count(struct ps_indexes *xs, uint32_t shard, uint64_t *ret_count, struct ps_load_error *err)
+int ps_shard_indexes_count(
+        struct ps_shard_indexes *xs, uint32_t shard, uint64_t *ret_count, struct ps_load_error *err)
 {
-	struct ps_index *x;
+	struct ps_shard_index *x;
 	uint64_t known;
 	int r;
 
@@ -375,14 +381,14 @@ int ps_indexes_count(struct ps_indexes *xs, uint32_t shard, uint64_t *ret_count,
 	}
 	r = count_ask(xs, xs->shards[shard], &known, err);
 	if (r == 0) {
-		r = ps_indexes_get(xs, shard, &x, err);
+		r = ps_shard_indexes_get(xs, shard, &x, err);
 		if (r == 0)
-			ps_indexes_put(xs, x);
+			ps_shard_indexes_put(xs, x);
 	} else if (r > 0) {
 		pthread_mutex_lock(&xs->lock);
 		if (xs->counts[shard] == 0)
 			xs->counts[shard] = known + 1;
 		pthread_mutex_unlock(&xs->lock);
 	}
-	return r < 0 ? r : ps_indexes_count(xs, shard, ret_count, err); /* now it is known */
+	return r < 0 ? r : ps_shard_indexes_count(xs, shard, ret_count, err); /* now it is known */
 }

@@ -17,7 +17,7 @@
 /* -- Columns --------------------------------------------------------------------------------------------- */
 
 /* A column while it is written. */
-struct ps_index_column_writer {
+struct ps_shard_index_column_writer {
 	char *name, *from;
 	uint64_t count;           /* samples */
 	struct ps_buf values;     /* a struct value each */
@@ -36,7 +36,7 @@ struct value {
 	};
 };
 
-static void ps_index_column_fini(struct ps_index_column_writer *c)
+static void ps_shard_index_column_fini(struct ps_shard_index_column_writer *c)
 {
 	free(c->name);
 	free(c->from);
@@ -44,32 +44,33 @@ static void ps_index_column_fini(struct ps_index_column_writer *c)
 	ps_buf_fini(&c->texts);
 }
 
-static int ps_index_column_init(struct ps_index_column_writer *c, const char *name, const char *from)
+static int ps_shard_index_column_init(
+        struct ps_shard_index_column_writer *c, const char *name, const char *from)
 {
-	*c = (struct ps_index_column_writer){0};
+	*c = (struct ps_shard_index_column_writer){0};
 	if (strlen(name) > PS_INDEX_MAX_TEXT)
 		return -ENAMETOOLONG;
 	c->name = strdup(name);
 	c->from = strdup(from);
 	if (c->name && c->from)
 		return 0;
-	ps_index_column_fini(c);
+	ps_shard_index_column_fini(c);
 	return -ENOMEM;
 }
 
 /* One more sample, whose value is missing until it is set. */
-static int ps_index_column_extend(struct ps_index_column_writer *c)
+static int ps_shard_index_column_extend(struct ps_shard_index_column_writer *c)
 {
 	c->count++;
 	return ps_buf_add_zeros(&c->values, sizeof(struct value));
 }
 
-static struct value *value_at(struct ps_index_column_writer *c, uint64_t i)
+static struct value *value_at(struct ps_shard_index_column_writer *c, uint64_t i)
 {
 	return (struct value *)(void *)c->values.p + i;
 }
 
-static int ps_index_column_set(struct ps_index_column_writer *c, const struct ps_column_value *in)
+static int ps_shard_index_column_set(struct ps_shard_index_column_writer *c, const struct ps_column_value *in)
 {
 	struct value *v = value_at(c, c->count - 1);
 
@@ -100,7 +101,7 @@ static double number_of(const struct value *v)
 	return v->type == PS_COLUMN_INT ? (double)v->integer : v->number;
 }
 
-static unsigned width_find(struct ps_index_column_writer *c)
+static unsigned width_find(struct ps_shard_index_column_writer *c)
 {
 	unsigned width = c->has_float ? 4 : 1;
 
@@ -122,9 +123,9 @@ static unsigned width_find(struct ps_index_column_writer *c)
 	return width;
 }
 
-static int column_head_write(struct ps_index_column_writer *c, struct ps_buf *out)
+static int column_head_write(struct ps_shard_index_column_writer *c, struct ps_buf *out)
 {
-	size_t bits = ps_index_pad8((size_t)(c->count / 8 + (c->count % 8 > 0)));
+	size_t bits = ps_shard_index_pad8((size_t)(c->count / 8 + (c->count % 8 > 0)));
 	uint8_t len = (uint8_t)strlen(c->name);
 	size_t at;
 	int r = ps_buf_add(out, &len, 1);
@@ -132,7 +133,7 @@ static int column_head_write(struct ps_index_column_writer *c, struct ps_buf *ou
 	if (r == 0)
 		r = ps_buf_add(out, c->name, len);
 	if (r == 0)
-		r = ps_buf_add_zeros(out, ps_index_pad8(out->n) - out->n);
+		r = ps_buf_add_zeros(out, ps_shard_index_pad8(out->n) - out->n);
 	at = out->n;
 	if (r == 0)
 		r = ps_buf_add_zeros(out, bits);
@@ -142,7 +143,7 @@ static int column_head_write(struct ps_index_column_writer *c, struct ps_buf *ou
 	return r;
 }
 
-static int numbers_write(struct ps_index_column_writer *c, unsigned width, struct ps_buf *out)
+static int numbers_write(struct ps_shard_index_column_writer *c, unsigned width, struct ps_buf *out)
 {
 	int r = 0;
 
@@ -171,7 +172,7 @@ static int numbers_write(struct ps_index_column_writer *c, unsigned width, struc
 }
 
 /* Numbers among texts are written as texts. */
-static size_t text_of(struct ps_index_column_writer *c, const struct value *v, char text[static 256])
+static size_t text_of(struct ps_shard_index_column_writer *c, const struct value *v, char text[static 256])
 {
 	switch (v->type) {
 	case PS_COLUMN_INT:
@@ -186,10 +187,10 @@ static size_t text_of(struct ps_index_column_writer *c, const struct value *v, c
 	}
 }
 
-static int texts_write(struct ps_index_column_writer *c, struct ps_buf *out)
+static int texts_write(struct ps_shard_index_column_writer *c, struct ps_buf *out)
 {
 	size_t marks = out->n, begin;
-	int r = ps_buf_add_zeros(out, (size_t)ps_index_nmarks(c->count) * 8);
+	int r = ps_buf_add_zeros(out, (size_t)ps_shard_index_nmarks(c->count) * 8);
 
 	begin = out->n;
 	for (uint64_t i = 0; i < c->count && r == 0; i++) {
@@ -207,7 +208,8 @@ static int texts_write(struct ps_index_column_writer *c, struct ps_buf *out)
 }
 
 /* Its section and the section's detail. */
-static int ps_index_column_finish(struct ps_index_column_writer *c, struct ps_buf *ret_bytes, uint32_t *ret_detail)
+static int ps_shard_index_column_finish(
+        struct ps_shard_index_column_writer *c, struct ps_buf *ret_bytes, uint32_t *ret_detail)
 {
 	unsigned width = c->has_text ? 0 : width_find(c);
 	int r = column_head_write(c, ret_bytes);
@@ -232,7 +234,7 @@ struct shape {
 	uint64_t sum;
 };
 
-struct ps_index_writer {
+struct ps_shard_index_writer {
 	uint64_t count, bad;
 	uint32_t flags;
 	uint64_t first;
@@ -242,14 +244,14 @@ struct ps_index_writer {
 	struct shape *shapes;
 	uint32_t nshapes;
 	uint32_t last_shape; /* most samples look like the one before */
-	struct ps_index_column_writer columns[PS_INDEX_MAX_COLUMNS];
+	struct ps_shard_index_column_writer columns[PS_INDEX_MAX_COLUMNS];
 	uint32_t ncolumns;
 	int failed;
 };
 
-struct ps_index_writer *ps_index_writer_new(void)
+struct ps_shard_index_writer *ps_shard_index_writer_new(void)
 {
-	struct ps_index_writer *w = calloc(1, sizeof(*w));
+	struct ps_shard_index_writer *w = calloc(1, sizeof(*w));
 
 	if (w)
 		w->shapes = calloc(PS_INDEX_MAX_SHAPES, sizeof(*w->shapes));
@@ -260,12 +262,12 @@ struct ps_index_writer *ps_index_writer_new(void)
 	return w;
 }
 
-void ps_index_writer_free(struct ps_index_writer *w)
+void ps_shard_index_writer_free(struct ps_shard_index_writer *w)
 {
 	if (!w)
 		return;
 	for (uint32_t i = 0; i < w->ncolumns; i++)
-		ps_index_column_fini(&w->columns[i]);
+		ps_shard_index_column_fini(&w->columns[i]);
 	ps_buf_fini(&w->marks);
 	ps_buf_fini(&w->samples);
 	ps_buf_fini(&w->key_marks);
@@ -275,22 +277,23 @@ void ps_index_writer_free(struct ps_index_writer *w)
 	free(w);
 }
 
-void ps_index_writer_flag(struct ps_index_writer *w, uint32_t flags)
+void ps_shard_index_writer_flag(struct ps_shard_index_writer *w, uint32_t flags)
 {
 	w->flags |= flags;
 }
 
-void ps_index_writer_first(struct ps_index_writer *w, uint64_t first)
+void ps_shard_index_writer_first(struct ps_shard_index_writer *w, uint64_t first)
 {
 	w->first = first;
 }
 
-void ps_index_writer_sha256(struct ps_index_writer *w, const uint8_t sha256[static PS_INDEX_SHA256])
+void ps_shard_index_writer_sha256(
+        struct ps_shard_index_writer *w, const uint8_t sha256[static PS_INDEX_SHA256])
 {
 	memcpy(w->sha256, sha256, PS_INDEX_SHA256);
 }
 
-static uint64_t unit_of(const struct ps_index_writer *w)
+static uint64_t unit_of(const struct ps_shard_index_writer *w)
 {
 	return w->flags & PS_INDEX_FLAG_LINES ? 1 : 512;
 }
@@ -300,8 +303,8 @@ static uint64_t unit_of(const struct ps_index_writer *w)
 #define MAX_SHAPE_NBYTES 4096
 
 /* The shape of a sample, as bytes; 0: it cannot be told as one. Sets where the sample ends. */
-static size_t shape_make(const struct ps_index_writer *w, uint64_t offset,
-        const struct ps_index_member *members, uint32_t n, uint8_t p[static MAX_SHAPE_NBYTES],
+static size_t shape_make(const struct ps_shard_index_writer *w, uint64_t offset,
+        const struct ps_shard_index_member *members, uint32_t n, uint8_t p[static MAX_SHAPE_NBYTES],
         uint64_t *ret_end)
 {
 	uint64_t unit = unit_of(w), at = offset;
@@ -309,7 +312,7 @@ static size_t shape_make(const struct ps_index_writer *w, uint64_t offset,
 	bool fits = n > 0 && n <= PS_INDEX_MAX_MEMBERS;
 
 	for (uint32_t i = 0; i < n; i++) {
-		const struct ps_index_member *m = &members[i];
+		const struct ps_shard_index_member *m = &members[i];
 		size_t suffix = strlen(m->suffix);
 
 		fits = fits && m->offset >= at && (m->offset - at) % unit == 0 && suffix < MAX_SHAPE_NBYTES &&
@@ -326,7 +329,8 @@ static size_t shape_make(const struct ps_index_writer *w, uint64_t offset,
 	return fits ? len : 0;
 }
 
-static bool shape_is(const struct ps_index_writer *w, uint32_t i, const uint8_t *p, size_t n, uint64_t sum)
+static bool shape_is(
+        const struct ps_shard_index_writer *w, uint32_t i, const uint8_t *p, size_t n, uint64_t sum)
 {
 	const struct shape *s = &w->shapes[i];
 
@@ -334,9 +338,9 @@ static bool shape_is(const struct ps_index_writer *w, uint32_t i, const uint8_t 
 }
 
 /* The number of a shape from 1 on, a new one if it was not seen yet; 0: there is no room for more. */
-static int shape_number(struct ps_index_writer *w, const uint8_t *p, size_t n, uint32_t *ret_number)
+static int shape_number(struct ps_shard_index_writer *w, const uint8_t *p, size_t n, uint32_t *ret_number)
 {
-	uint64_t sum = ps_index_sum(0, p, n);
+	uint64_t sum = ps_shard_index_sum(0, p, n);
 	uint32_t i = w->last_shape;
 	int r;
 
@@ -361,7 +365,7 @@ static int shape_number(struct ps_index_writer *w, const uint8_t *p, size_t n, u
 
 /* -- Samples ------------------------------------------------------------------------------------------- */
 
-static int marks_add(struct ps_index_writer *w)
+static int marks_add(struct ps_shard_index_writer *w)
 {
 	uint8_t mark[16];
 	int r;
@@ -375,8 +379,8 @@ static int marks_add(struct ps_index_writer *w)
 	return r < 0 ? r : ps_buf_add(&w->key_marks, mark, 8);
 }
 
-static int sample_add(struct ps_index_writer *w, uint64_t offset, bool bad,
-        const struct ps_index_member *members, uint32_t n)
+static int sample_add(struct ps_shard_index_writer *w, uint64_t offset, bool bad,
+        const struct ps_shard_index_member *members, uint32_t n)
 {
 	uint8_t shape[MAX_SHAPE_NBYTES], line[32 + 10 * PS_INDEX_MAX_MEMBERS];
 	uint64_t unit = unit_of(w), end, gap = (offset - w->end) / unit;
@@ -416,8 +420,8 @@ static int text_add(struct ps_buf *out, const char *text, size_t len)
 	return r < 0 ? r : ps_buf_add(out, text, len);
 }
 
-int ps_index_writer_add(struct ps_index_writer *w, uint64_t offset, bool bad, const char *key, size_t key_len,
-        const struct ps_index_member *members, uint32_t n)
+int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, bool bad, const char *key,
+        size_t key_len, const struct ps_shard_index_member *members, uint32_t n)
 {
 	if (w->failed)
 		return w->failed;
@@ -434,25 +438,26 @@ int ps_index_writer_add(struct ps_index_writer *w, uint64_t offset, bool bad, co
 	w->count++;
 	w->bad += bad;
 	for (uint32_t i = 0; i < w->ncolumns && w->failed == 0; i++)
-		w->failed = ps_index_column_extend(&w->columns[i]);
+		w->failed = ps_shard_index_column_extend(&w->columns[i]);
 	return w->failed;
 }
 
-int ps_index_writer_column(struct ps_index_writer *w, const char *name, const char *from)
+int ps_shard_index_writer_column(struct ps_shard_index_writer *w, const char *name, const char *from)
 {
 	int r;
 
 	assert(w->count == 0);
 	if (w->ncolumns == PS_INDEX_MAX_COLUMNS)
 		return -E2BIG;
-	r = ps_index_column_init(&w->columns[w->ncolumns], name, from);
+	r = ps_shard_index_column_init(&w->columns[w->ncolumns], name, from);
 	return r < 0 ? r : (int)w->ncolumns++;
 }
 
-int ps_index_writer_value(struct ps_index_writer *w, int column, const struct ps_column_value *value)
+int ps_shard_index_writer_value(
+        struct ps_shard_index_writer *w, int column, const struct ps_column_value *value)
 {
 	if (!w->failed && !value->missing)
-		w->failed = ps_index_column_set(&w->columns[column], value);
+		w->failed = ps_shard_index_column_set(&w->columns[column], value);
 	return w->failed;
 }
 
@@ -479,12 +484,12 @@ static int section_add(
 	ps_put_u32(entry + 4, detail);
 	ps_put_u64(entry + 8, at);
 	ps_put_u64(entry + 16, n);
-	ps_put_u64(entry + 24, ps_index_sum(0, f->out.p + at, n));
-	r = ps_buf_add(&f->out, zeros, ps_index_pad8(n) - n);
+	ps_put_u64(entry + 24, ps_shard_index_sum(0, f->out.p + at, n));
+	r = ps_buf_add(&f->out, zeros, ps_shard_index_pad8(n) - n);
 	return r < 0 ? r : ps_buf_add(&f->table, entry, sizeof(entry));
 }
 
-static int sources_write(struct ps_index_writer *w, struct file *f)
+static int sources_write(struct ps_shard_index_writer *w, struct file *f)
 {
 	struct ps_buf bytes = {0};
 	int r = 0;
@@ -497,7 +502,7 @@ static int sources_write(struct ps_index_writer *w, struct file *f)
 	return r;
 }
 
-static int sections_write(struct ps_index_writer *w, struct file *f)
+static int sections_write(struct ps_shard_index_writer *w, struct file *f)
 {
 	uint8_t head[10];
 	struct ps_buf nshapes = {.p = head, .n = ps_put_varint(head, w->nshapes)};
@@ -511,7 +516,7 @@ static int sections_write(struct ps_index_writer *w, struct file *f)
 		struct ps_buf bytes = {0};
 		uint32_t detail;
 
-		r = ps_index_column_finish(&w->columns[i], &bytes, &detail);
+		r = ps_shard_index_column_finish(&w->columns[i], &bytes, &detail);
 		if (r == 0)
 			r = section_add(f, PS_INDEX_COLUMN, detail, &bytes, NULL);
 		ps_buf_fini(&bytes);
@@ -519,7 +524,7 @@ static int sections_write(struct ps_index_writer *w, struct file *f)
 	return r == 0 && w->ncolumns > 0 ? sources_write(w, f) : r;
 }
 
-static void head_write(const struct ps_index_writer *w, uint64_t nbytes, uint64_t plain, struct file *f)
+static void head_write(const struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t plain, struct file *f)
 {
 	uint8_t *h = f->out.p;
 
@@ -533,16 +538,16 @@ static void head_write(const struct ps_index_writer *w, uint64_t nbytes, uint64_
 	ps_put_u64(h + PS_INDEX_AT_FIRST, w->first);
 	memcpy(h + PS_INDEX_AT_SHA256, w->sha256, PS_INDEX_SHA256);
 	memcpy(h + PS_INDEX_HEAD, f->table.p, f->table.n);
-	ps_put_u64(h + PS_INDEX_AT_SUM, ps_index_head_sum(h, f->table.n / PS_INDEX_SECTION));
+	ps_put_u64(h + PS_INDEX_AT_SUM, ps_shard_index_head_sum(h, f->table.n / PS_INDEX_SECTION));
 }
 
-uint64_t ps_index_writer_plain(const struct ps_index_writer *w, uint64_t nbytes, uint64_t read)
+uint64_t ps_shard_index_writer_plain(const struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t read)
 {
 	return w->flags & PS_INDEX_FLAG_COMPRESSED ? read : nbytes;
 }
 
-int ps_index_writer_finish(struct ps_index_writer *w, uint64_t nbytes, uint64_t read, uint8_t **ret_data,
-        size_t *ret_nbytes, struct ps_load_error *err)
+int ps_shard_index_writer_finish(struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t read,
+        uint8_t **ret_data, size_t *ret_nbytes, struct ps_load_error *err)
 {
 	size_t head = PS_INDEX_HEAD + (3u + (w->ncolumns > 0) + w->ncolumns) * PS_INDEX_SECTION;
 	struct file f = {0};
@@ -551,7 +556,7 @@ int ps_index_writer_finish(struct ps_index_writer *w, uint64_t nbytes, uint64_t 
 	if (r == 0)
 		r = sections_write(w, &f);
 	if (r == 0) {
-		head_write(w, nbytes, ps_index_writer_plain(w, nbytes, read), &f);
+		head_write(w, nbytes, ps_shard_index_writer_plain(w, nbytes, read), &f);
 		*ret_nbytes = f.out.n;
 		*ret_data = ps_steal_ptr(&f.out.p);
 	}
@@ -564,21 +569,21 @@ int ps_index_writer_finish(struct ps_index_writer *w, uint64_t nbytes, uint64_t 
 	return 0;
 }
 
-int ps_index_writer_save(struct ps_index_writer *w, const char *shard, const char *dir,
-        const struct ps_index_version *v, uint64_t read, struct ps_load_error *err)
+int ps_shard_index_writer_save(struct ps_shard_index_writer *w, const char *shard, const char *dir,
+        const struct ps_shard_index_version *v, uint64_t read, struct ps_load_error *err)
 {
-	ps_autofree char *path = ps_index_path(shard, dir, v->nbytes, w->first, err);
+	ps_autofree char *path = ps_shard_index_path(shard, dir, v->nbytes, w->first, err);
 	ps_autofree uint8_t *data = NULL;
-	struct ps_index_version now;
+	struct ps_shard_index_version now;
 	size_t nbytes = 0;
-	int r = path ? ps_index_version_read(shard, &now, err) : -ENOMEM;
+	int r = path ? ps_shard_index_version_read(shard, &now, err) : -ENOMEM;
 
-	if (r == 0 && !ps_index_version_same(&now, v))
+	if (r == 0 && !ps_shard_index_version_same(&now, v))
 		r = ps_load_error_set(err, EAGAIN, "%s: was changed while it was read; try again", shard);
 	if (r == 0)
-		r = ps_index_writer_finish(w, v->nbytes, read, &data, &nbytes, err);
+		r = ps_shard_index_writer_finish(w, v->nbytes, read, &data, &nbytes, err);
 	if (r == 0)
-		r = ps_index_file_write(path, v->mode, data, nbytes, err);
+		r = ps_shard_index_file_write(path, v->mode, data, nbytes, err);
 	return r;
 }
 
