@@ -15,7 +15,6 @@
 #define SCALE_CHANGE 1.5  /* of a deviation, as a factor */
 #define LABELS_MOVED 0.10 /* share of the samples that would have to change their label */
 
-
 /* Adds a line. Without memory for it it is left out: there are others. */
 static void PS_PRINTF(2, 3) found(struct ps_buf *out, const char *format, ...)
 {
@@ -36,7 +35,8 @@ static double number(const json_t *moments, const char *name)
 	return json_number_value(json_object_get(moments, name));
 }
 
-static void moments_compare(struct ps_buf *out, const char *field, const char *what, const json_t *now, const json_t *was)
+static void moments_compare(
+        struct ps_buf *out, const char *field, const char *what, const json_t *now, const json_t *was)
 {
 	double shift, a = number(now, "std"), b = number(was, "std");
 
@@ -78,7 +78,8 @@ static void labels_compare(struct ps_buf *out, const char *field, json_t *now, j
 			found(out, "field %s: label %s is new", field, key);
 	}
 	json_object_foreach(was, key, v) if (!json_object_get(now, key)) moved += json_number_value(v) / m;
-	chance = sqrt(fmax((double)json_object_size(now), (double)json_object_size(was)) * (1 / n + 1 / m)) / 2;
+	chance = sqrt(fmax((double)json_object_size(now), (double)json_object_size(was)) * (1 / n + 1 / m)) /
+	         2;
 	if (moved / 2 > LABELS_MOVED + chance)
 		found(out, "field %s: %.0f %% of the samples have other labels", field, 50 * moved);
 }
@@ -97,7 +98,8 @@ static void field_compare(struct ps_buf *out, const char *name, json_t *now, jso
 		char what[32];
 
 		snprintf(what, sizeof(what), "channel %zu", i);
-		moments_compare(out, name, what, channel, json_array_get(json_object_get(was, "channels"), i));
+		moments_compare(
+		        out, name, what, channel, json_array_get(json_object_get(was, "channels"), i));
 	}
 	labels_compare(out, name, json_object_get(now, "labels"), json_object_get(was, "labels"));
 }
@@ -127,14 +129,16 @@ static int drift_find(
 	return r;
 }
 
-int penstock_profile_drift(const char *was, const char *now, char *buf, size_t size, struct penstock_error *error)
+int penstock_profile_drift(
+        const char *was, const char *now, char *buf, size_t size, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
 	struct ps_buf lines = {0};
 	int r = drift_find(was, now, &lines, &err);
 
 	if (r == 0 && buf && size <= lines.n)
-		r = ps_load_error_set(&err, ENOBUFS, "the lines have %zu bytes, but there is room for %zu", lines.n + 1, size);
+		r = ps_load_error_set(&err, ENOBUFS, "the lines have %zu bytes, but there is room for %zu",
+		        lines.n + 1, size);
 	if (r == 0) {
 		if (buf && lines.n > 0)
 			memcpy(buf, lines.p, lines.n);

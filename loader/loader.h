@@ -48,8 +48,8 @@ struct penstock_loader {
 
 	struct ps_shard_indexes *indexes;
 	struct ps_random_access *random_access; /* NULL: not asked for yet */
-	struct ps_planner *planner;  /* NULL: nobody to tell */
-	struct ps_state_print print; /* of shards and options; zero until it is needed */
+	struct ps_planner *planner;             /* NULL: nobody to tell */
+	struct ps_state_print print;            /* of shards and options; zero until it is needed */
 
 	_Atomic uint64_t samples, batches, bad, blank; /* relaxed: counts */
 	struct ps_shard_errors lost;

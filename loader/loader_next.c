@@ -178,7 +178,8 @@ static int feed(struct penstock_loader *l, const int64_t *numbers, uint32_t n, s
 	}
 	r = ps_pipeline_feed(l->pipeline, numbers, n, err);
 	if (r >= 0 && n > 0 && l->planner)
-		ps_planner_use(l->planner, ps_pipeline_position(l->pipeline)->epoch, l->schedule.ends, numbers, n);
+		ps_planner_use(
+		        l->planner, ps_pipeline_position(l->pipeline)->epoch, l->schedule.ends, numbers, n);
 	return r;
 }
 
@@ -203,7 +204,8 @@ int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct 
 	return l->failed || ps_pipeline_wait(l->pipeline, timeout_ms);
 }
 
-int penstock_loader_wait_released(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
+int penstock_loader_wait_released(
+        struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
 {
 	struct ps_load_error err;
 	int r;
@@ -225,7 +227,8 @@ static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
 		return r;
 	if (full > l->spare_nbytes)
 		return ps_load_error_set(err, ENOBUFS,
-		        "memory_budget of %ju MiB has no room for another batch of %ju MiB: raise it, or lower "
+		        "memory_budget of %ju MiB has no room for another batch of %ju MiB: raise it, or "
+		        "lower "
 		        "batch or the image size",
 		        (uintmax_t)(l->options.o.memory_budget >> 20), (uintmax_t)((full >> 20) + 1));
 	if (l->budget) {

@@ -212,7 +212,8 @@ static int text_make(struct penstock_loader *l, char **ret_text, size_t *ret_n, 
 	return ps_load_error_set(err, ENOMEM, "out of memory");
 }
 
-int penstock_loader_fingerprint(struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
+int penstock_loader_fingerprint(
+        struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
 	ps_autofree char *text = NULL;
@@ -222,8 +223,8 @@ int penstock_loader_fingerprint(struct penstock_loader *l, char *buf, size_t siz
 	if (r == 0)
 		r = text_make(l, &text, &n, &err);
 	if (r == 0 && buf && size <= n)
-		r = ps_load_error_set(
-		        &err, ENOBUFS, "the fingerprint has %zu bytes, but there is room for %zu", n + 1, size);
+		r = ps_load_error_set(&err, ENOBUFS,
+		        "the fingerprint has %zu bytes, but there is room for %zu", n + 1, size);
 	if (r < 0)
 		return ps_give_error(error, r, &err);
 	if (buf)

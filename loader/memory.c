@@ -91,8 +91,8 @@ static uint32_t open_files_most(const struct penstock_options *o, uint32_t nlane
 int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32_t nlanes,
         struct ps_memory *ret_memory, struct ps_load_error *err)
 {
-	struct ps_memory m = {.depth = o->depth ? o->depth : DEPTH_AUTO,
-	        .open_files = open_files_most(o, nlanes)};
+	struct ps_memory m = {
+	        .depth = o->depth ? o->depth : DEPTH_AUTO, .open_files = open_files_most(o, nlanes)};
 	uint64_t share = o->memory_budget / 8 / m.open_files;
 	uint64_t batches, bufs, all;
 
@@ -107,8 +107,8 @@ int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32
 		        "memory_budget of %ju MiB: %u batches of %ju MiB and %u read buffers need %ju MiB; "
 		        "raise it, or lower "
 		        "batch, depth, the image size or lanes",
-		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes), m.open_files,
-		        (uintmax_t)mib(all));
+		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes),
+		        m.open_files, (uintmax_t)mib(all));
 	m.window_nbytes = o->memory_budget - all;
 	/* Few images need it (progressive, interlaced), but then many at once may. */
 	m.image_nbytes = PS_MIN(m.window_nbytes / 4, IMAGES_MAX);

@@ -128,9 +128,11 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 }
 
 /* Of an integer. */
-static int range_check(const struct ps_option *option, const struct penstock_options *o, struct ps_load_error *err)
+static int range_check(
+        const struct ps_option *option, const struct penstock_options *o, struct ps_load_error *err)
 {
-	uint64_t v = ps_option_number(option, o), least = (uint64_t)option->least, most = ps_option_most(option);
+	uint64_t v = ps_option_number(option, o), least = (uint64_t)option->least,
+	         most = ps_option_most(option);
 
 	if (v == (uint64_t)option->initial || (v >= least && v <= most))
 		return 0;
@@ -232,8 +234,8 @@ static int numbers_make(struct ps_options *p, struct ps_load_error *err)
 		const char *name;
 		bool given;
 	} others[] = {{"filter", o->filter}, {"weights", o->weights || o->sample_weights},
-	        {"balance", o->balance}, {"draws", o->draws > 0},
-	        {"mix", o->nmix > 1}, {"skip", o->skip > 0}, {"take", o->take > 0}, {"repeat", o->repeat > 0}};
+	        {"balance", o->balance}, {"draws", o->draws > 0}, {"mix", o->nmix > 1}, {"skip", o->skip > 0},
+	        {"take", o->take > 0}, {"repeat", o->repeat > 0}};
 
 	if (o->order != PENSTOCK_ORDER_NUMBERS)
 		return o->numbers || o->batch_ends
@@ -242,12 +244,14 @@ static int numbers_make(struct ps_options *p, struct ps_load_error *err)
 	for (size_t i = 0; i < PS_ARRAY_LEN(others); i++)
 		if (others[i].given)
 			return ps_load_error_set(err, EINVAL,
-			        "%s: cannot be had with an order of sample numbers, which decide all; choose the "
+			        "%s: cannot be had with an order of sample numbers, which decide all; choose "
+			        "the "
 			        "numbers by it",
 			        others[i].name);
 	if (!o->numbers)
 		return ps_numbers_feed(o->batch, &p->numbers, err);
-	return ps_numbers_array(o->batch, o->numbers, o->nnumbers, o->batch_ends, o->nbatch_ends, &p->numbers, err);
+	return ps_numbers_array(
+	        o->batch, o->numbers, o->nnumbers, o->batch_ends, o->nbatch_ends, &p->numbers, err);
 }
 
 static int sample_weights_make(struct ps_options *p, struct ps_load_error *err)
@@ -257,14 +261,16 @@ static int sample_weights_make(struct ps_options *p, struct ps_load_error *err)
 	if (o->sample_weights && o->weights)
 		return ps_load_error_set(err, EINVAL, "weights: a column and an array of them; give one");
 	if (o->draws > 0 && !o->sample_weights && !o->weights && !o->balance)
-		return ps_load_error_set(err, EINVAL, "draws: needs weights or balance; steps limits an epoch without");
+		return ps_load_error_set(
+		        err, EINVAL, "draws: needs weights or balance; steps limits an epoch without");
 	if (!o->sample_weights)
 		return 0;
 	if (o->nsample_weights > UINT64_C(1) << 40)
 		return ps_load_error_set(err, EINVAL, "weights: more than 2^40");
 	p->sample_weights = malloc(PS_MAX(o->nsample_weights, UINT64_C(1)) * sizeof(double));
 	if (!p->sample_weights)
-		return ps_load_error_set(err, ENOMEM, "no memory for %ju weights", (uintmax_t)o->nsample_weights);
+		return ps_load_error_set(
+		        err, ENOMEM, "no memory for %ju weights", (uintmax_t)o->nsample_weights);
 	memcpy(p->sample_weights, o->sample_weights, o->nsample_weights * sizeof(double));
 	return 0;
 }

@@ -20,11 +20,11 @@ struct ps_options {
 	        o; /* fields points to `fields`, threads, readers, lanes and window are found; depth may be 0 */
 	struct penstock_field *fields; /* whole structs, with names of their own */
 	struct ps_shard_list shards;
-	char *texts[8];  /* the caller's, copied */
-	double *mix;     /* copied; o.nmix of them */
-	size_t *ends;    /* of the shards of each string: their places in `shards`; o.nmix of them */
-	struct ps_numbers *numbers; /* order NUMBERS */
-	double *sample_weights;     /* copied */
+	char *texts[8]; /* the caller's, copied */
+	double *mix;    /* copied; o.nmix of them */
+	size_t *ends;   /* of the shards of each string: their places in `shards`; o.nmix of them */
+	struct ps_numbers *numbers;      /* order NUMBERS */
+	double *sample_weights;          /* copied */
 	bool tune_threads, tune_readers; /* the caller left their number to us */
 };
 

@@ -14,8 +14,7 @@ struct ps_random_access {
 	uint64_t *ends; /* sums of the shards' counts */
 };
 
-int ps_random_access_new(
-        const struct ps_random_access_options *options, struct ps_random_access **ret_access,
+int ps_random_access_new(const struct ps_random_access_options *options, struct ps_random_access **ret_access,
         struct ps_load_error *err)
 {
 	struct ps_random_access *g = calloc(1, sizeof(*g));

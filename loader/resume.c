@@ -130,7 +130,8 @@ static bool is_regular(const struct ps_schedule *s, const struct ps_state *state
 /* The state tells of all lanes that are this rank's. */
 static bool is_own(const struct ps_schedule *s, const struct ps_state *state, const struct ps_position *at)
 {
-	if (state->known || state->world != ps_epochs_options(s->epochs)->world || state->nlanes != at->nlanes)
+	if (state->known || state->world != ps_epochs_options(s->epochs)->world ||
+	        state->nlanes != at->nlanes)
 		return false;
 	for (uint32_t i = 0; i < at->nlanes; i++)
 		if (!told(state, ps_order_lane(s->order, i)))
@@ -223,7 +224,8 @@ int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state
 	at->batches = state->batches;
 	if (o->numbers && state->world != s->world)
 		return ps_load_error_set(err, ESTALE,
-		        "the state was saved by rank %u of world %u, and order gives each rank its own numbers: this "
+		        "the state was saved by rank %u of world %u, and order gives each rank its own "
+		        "numbers: this "
 		        "is rank %u of world %u; go on with world %u, or begin the next epoch",
 		        state->rank, state->world, s->rank, s->world, state->world);
 	if (state->batches == 0)

@@ -102,9 +102,10 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 	        why.text,
 	        o->order == PENSTOCK_ORDER_PERMUTATION ? ""
 	        : o->order == PENSTOCK_ORDER_NUMBERS   ? PS_INDEX_AUTO_HINT
-	                : PS_INDEX_AUTO_HINT "; or give the number of batches of an epoch (steps= without repeat); or take "
-	                  "end=\"uneven\", with which ranks may differ in batches, and synchronous training "
-	                  "must stop each epoch itself");
+	                                               : PS_INDEX_AUTO_HINT
+	                "; or give the number of batches of an epoch (steps= without repeat); or take "
+	                "end=\"uneven\", with which ranks may differ in batches, and synchronous training "
+	                "must stop each epoch itself");
 }
 
 /* -- Mix ---------------------------------------------------------------------------------------------- */
@@ -231,8 +232,7 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
 	uint32_t rank, world;
 	int r;
 
-	*s = (struct ps_schedule){
-	        .indexes = indexes,
+	*s = (struct ps_schedule){.indexes = indexes,
 	        .shards = options->shards.names,
 	        .nshards = (uint32_t)options->shards.n,
 	        .rank = o->rank,

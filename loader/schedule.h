@@ -15,16 +15,17 @@
 struct ps_schedule {
 	struct ps_order *order;
 	struct ps_epochs *epochs;
-	struct ps_select *select;   /* NULL: all samples come once */
+	struct ps_select *select;         /* NULL: all samples come once */
 	struct ps_shard_indexes *indexes; /* borrowed */
 	char *const *shards;
 	uint32_t nshards;
 	uint32_t rank; /* as it is called; order and epochs number the ranks of a node apart */
-	uint32_t world; /* likewise; numbers that the caller gives are of one rank, and its world is 1 there */
+	uint32_t
+	        world; /* likewise; numbers that the caller gives are of one rank, and its world is 1 there */
 	struct ps_numbers *numbers; /* borrowed; NULL: the order is not of numbers */
 	uint64_t *ends;             /* of the shards, in sample numbers; with `numbers` */
 	struct ps_uses uses;        /* with an array of them */
-	bool counted; /* lengths are known by counts */
+	bool counted;               /* lengths are known by counts */
 };
 
 int ps_schedule_make(struct ps_schedule *schedule, const struct ps_options *options,

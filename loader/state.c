@@ -137,7 +137,8 @@ static bool is_set(const struct ps_option *o, const void *base, const void *defa
 }
 
 /* What came with later versions: nothing where it is the default, so that older states go on. */
-static uint64_t set_hash(uint64_t h, const struct ps_option *options, size_t n, const void *base, const void *defaults)
+static uint64_t set_hash(
+        uint64_t h, const struct ps_option *options, size_t n, const void *base, const void *defaults)
 {
 	for (size_t i = 0; i < n; i++)
 		if (options[i].print == PS_PRINT_IF_SET && is_set(&options[i], base, defaults))
@@ -152,7 +153,8 @@ static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 
 	penstock_field_init(&unset, sizeof(unset), f->name, f->kind);
 	for (size_t i = 0; i < ps_n_field_options && !later; i++)
-		later = ps_field_options[i].print == PS_PRINT_LATER && is_set(&ps_field_options[i], f, &unset);
+		later = ps_field_options[i].print == PS_PRINT_LATER &&
+		        is_set(&ps_field_options[i], f, &unset);
 	h = ps_hash(h, f->name, strlen(f->name) + 1);
 	h = text_hash(hash_u64(h, f->kind), f->member);
 	if (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK || f->kind == PENSTOCK_BOXES) {
@@ -482,7 +484,8 @@ static const char *number_text(int i, uint64_t value, char buf[static 24])
 }
 
 /* Refuses a state with what differs, and what to open the loader with. */
-static int number_refuse(const struct ps_state_print *print, int i, uint64_t theirs, struct ps_load_error *err)
+static int number_refuse(
+        const struct ps_state_print *print, int i, uint64_t theirs, struct ps_load_error *err)
 {
 	char a[24], b[24], with[96];
 
@@ -523,12 +526,14 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 			return number_refuse(print, i, theirs[i], err);
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING] && mine[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
 		return ps_load_error_set(err, ESTALE,
-		        "the state was saved by rank %ju of world %ju with other sample numbers in order; open it with "
+		        "the state was saved by rank %ju of world %ju with other sample numbers in order; "
+		        "open it with "
 		        "those (a rank's numbers and its state belong together), or begin the next epoch",
 		        (uintmax_t)word_get(state, W_RANK), (uintmax_t)word_get(state, W_WORLD));
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
 		return ps_load_error_set(err, ESTALE,
-		        "the state is of a loader with another mix, filter, weights, draws or balance; open it with "
+		        "the state is of a loader with another mix, filter, weights, draws or balance; open "
+		        "it with "
 		        "what it was saved with");
 	if (theirs[P_FIELDS] != mine[P_FIELDS])
 		return ps_load_error_set(err, ESTALE,

@@ -317,13 +317,13 @@ struct penstock_batch {
 	uint8_t *mem;             /* the slot; only ps_batch_finish() moves it */
 	size_t mem_nbytes;
 	struct ps_slot_layout at;
-	uint32_t cap;               /* rows */
-	uint64_t max_ragged_nbytes; /* of all late fields; 0: no limit */
-	struct ps_byte_budget *budget; /* that late fields count against; NULL: not counted */
-	struct ps_profile *profile; /* that finished batches are counted in; NULL: none */
-	struct ps_nvjpeg_rows **decoded;      /* images that the GPU decodes; NULL: none are */
-	struct ps_stretch *stretches;         /* what is sent, where some are (copy.c); NULL: all */
-	uint64_t grown_nbytes;                /* of mem, for late fields: what was counted */
+	uint32_t cap;                    /* rows */
+	uint64_t max_ragged_nbytes;      /* of all late fields; 0: no limit */
+	struct ps_byte_budget *budget;   /* that late fields count against; NULL: not counted */
+	struct ps_profile *profile;      /* that finished batches are counted in; NULL: none */
+	struct ps_nvjpeg_rows **decoded; /* images that the GPU decodes; NULL: none are */
+	struct ps_stretch *stretches;    /* what is sent, where some are (copy.c); NULL: all */
+	uint64_t grown_nbytes;           /* of mem, for late fields: what was counted */
 
 	struct ps_row *rows;
 	/* By field; NULL where a field has none. */
@@ -348,10 +348,10 @@ struct penstock_batch {
 	/* Set by ps_batch_finish(). */
 	uint32_t out_rows;
 	uint32_t nbad;
-	bool blank; /* no row has a good sample */
+	bool blank;           /* no row has a good sample */
 	struct ps_late *late; /* by field, and of the keys */
-	size_t used;       /* bytes of the slot */
-	struct ps_mix mix; /* what was drawn for it, for the fields that the device makes */
+	size_t used;          /* bytes of the slot */
+	struct ps_mix mix;    /* what was drawn for it, for the fields that the device makes */
 	int failed;
 	struct ps_load_error why; /* of failed */
 
@@ -453,7 +453,7 @@ int ps_decode_submit(
 struct ps_profile;
 
 struct ps_profile *ps_profile_new(const struct ps_batch_layout *layout); /* NULL: no memory */
-void ps_profile_free(struct ps_profile *profile);              /* NULL is allowed */
+void ps_profile_free(struct ps_profile *profile);                        /* NULL is allowed */
 
 /* Counts a finished batch, whose samples still know their members' sizes. */
 void ps_profile_batch(struct ps_profile *profile, const struct penstock_batch *batch);

@@ -141,12 +141,13 @@ static int mix_plan(
 			return ps_load_error_set(err, EINVAL, "%s_alpha %g: must be 0 (off), or 0.01 to 100",
 			        i ? "cutmix" : "mixup", alphas[i]);
 	if (!(o->mix_probability >= 0 && o->mix_probability <= 1 && o->cutmix_share >= 0 &&
-	              o->cutmix_share <= 1))
+	            o->cutmix_share <= 1))
 		return ps_load_error_set(err, EINVAL, "mix_probability %g, cutmix_share %g: must be 0 to 1",
 		        o->mix_probability, o->cutmix_share);
 	if (o->mix_probability != 1 && !(o->mixup_alpha > 0) && !(o->cutmix_alpha > 0))
 		return ps_load_error_set(err, EINVAL,
-		        "mix_probability %g has no effect: add mixup_alpha or cutmix_alpha", o->mix_probability);
+		        "mix_probability %g has no effect: add mixup_alpha or cutmix_alpha",
+		        o->mix_probability);
 	if (o->cutmix_share != 0.5 && !(o->mixup_alpha > 0 && o->cutmix_alpha > 0))
 		return ps_load_error_set(err, EINVAL,
 		        "cutmix_share %g has no effect: add mixup_alpha and cutmix_alpha", o->cutmix_share);
@@ -159,8 +160,8 @@ static int mix_plan(
 	for (uint32_t i = 0; i < layout->nfields && layout->mixes; i++) {
 		struct ps_layout_field *f = &layout->fields[i];
 
-		f->mixed_label = (f->kind == PENSTOCK_INT64 || f->kind == PENSTOCK_FLOAT) &&
-		                 f->form == PS_FORM_FIXED;
+		f->mixed_label =
+		        (f->kind == PENSTOCK_INT64 || f->kind == PENSTOCK_FLOAT) && f->form == PS_FORM_FIXED;
 		f->planes += f->mixed_label;
 	}
 	return 0;
@@ -307,13 +308,14 @@ CONDITION(has_blur, g->in->blur > 0)
 CONDITION(has_noise, g->in->noise > 0)
 CONDITION(has_erase, g->in->erase > 0)
 CONDITION(has_levels, has_erase(g) && g->in->erase_fill == PENSTOCK_ERASE_LEVELS)
-CONDITION(has_map, g->in->degrees > 0 || g->in->translate_x > 0 || g->in->translate_y > 0 || g->in->zoom_min > 0 ||
-                           g->in->shear_x > 0 || g->in->shear_y > 0)
-CONDITION(has_colours,
-        g->in->brightness > 0 || g->in->contrast > 0 || g->in->saturation > 0 || g->in->hue > 0)
+CONDITION(has_map, g->in->degrees > 0 || g->in->translate_x > 0 || g->in->translate_y > 0 ||
+                           g->in->zoom_min > 0 || g->in->shear_x > 0 || g->in->shear_y > 0)
+CONDITION(
+        has_colours, g->in->brightness > 0 || g->in->contrast > 0 || g->in->saturation > 0 || g->in->hue > 0)
 CONDITION(has_sigma, g->in->noise_sigma > 0 || g->in->noise_sigma_max > 0)
 CONDITION(takes_mean, g->in->dtype != PENSTOCK_U8 || (has_erase(g) && !has_levels(g)))
-CONDITION(takes_std, g->in->dtype != PENSTOCK_U8 || (has_erase(g) && g->in->erase_fill == PENSTOCK_ERASE_RANDOM))
+CONDITION(takes_std,
+        g->in->dtype != PENSTOCK_U8 || (has_erase(g) && g->in->erase_fill == PENSTOCK_ERASE_RANDOM))
 CONDITION(is_bounded, g->f->max_items != UINT64_MAX)
 CONDITION(is_longest, g->f->form == PS_FORM_LONGEST)
 CONDITION(is_padded, ps_field_is_padded(g->f))
@@ -335,7 +337,8 @@ static bool may_pad(const struct given *g)
 	return p->resize_shorter < PS_MAX(p->image_width, p->image_height);
 }
 
-CONDITION(is_filled, g->placed->affine > 0 || (may_pad(g) && g->placed->padding_mode == PENSTOCK_PADDING_CONSTANT))
+CONDITION(is_filled,
+        g->placed->affine > 0 || (may_pad(g) && g->placed->padding_mode == PENSTOCK_PADDING_CONSTANT))
 
 /* -- What options need ----------------------------------------------------------------------------------- */
 
@@ -344,7 +347,8 @@ static const struct {
 	const char *add; /* else, so that it does */
 } needs[PS_NNEEDS] = {
         [PS_NEEDS_PATH] = {has_path, "name a value in the JSON, as json:boxes"},
-        [PS_NEEDS_ARRAY] = {is_array, "name a value in the JSON, as json:boxes, and its dtype, other than u8"},
+        [PS_NEEDS_ARRAY] = {is_array,
+                "name a value in the JSON, as json:boxes, and its dtype, other than u8"},
         [PS_NEEDS_FIXED] = {is_fixed, "ragged rows are empty where there is no value"},
         [PS_NEEDS_LONGEST] = {is_longest, "add pad_to longest"},
         [PS_NEEDS_BOUND] = {is_bounded, "add max_bytes, or pad_to with a number"},
@@ -369,7 +373,8 @@ static const struct {
         [PS_NEEDS_LEVELS] = {has_levels, "add erase, its probability, and erase_fill levels"},
 };
 
-static bool is_same(const struct ps_option *option, const struct penstock_field *a, const struct penstock_field *b)
+static bool is_same(
+        const struct ps_option *option, const struct penstock_field *a, const struct penstock_field *b)
 {
 	return memcmp((const char *)a + option->at, (const char *)b + option->at, option->nbytes) == 0;
 }
@@ -381,12 +386,12 @@ static int option_check(const struct ps_option *option, const struct given *g, s
 		        "field %.100s: %s has no effect: %s fields have no such option", g->f->name,
 		        option->name, ps_layout_kind_name(g->in->kind));
 	if (g->placed != g->in && option->placing)
-		return is_same(option, g->in, g->placed)
-		               ? 0
-		               : ps_load_error_set(err, EINVAL,
-		                         "field %.100s: %s has no effect: it is that of field %.100s, which this "
-		                         "one follows; set it there",
-		                         g->f->name, option->name, g->placed->name);
+		return is_same(option, g->in, g->placed) ? 0
+		                                         : ps_load_error_set(err, EINVAL,
+		                                                   "field %.100s: %s has no effect: it is "
+		                                                   "that of field %.100s, which this "
+		                                                   "one follows; set it there",
+		                                                   g->f->name, option->name, g->placed->name);
 	if (option->need && !needs[option->need].acts(g))
 		return ps_load_error_set(err, EINVAL, "field %.100s: %s has no effect: %s", g->f->name,
 		        option->name, needs[option->need].add);
@@ -398,7 +403,8 @@ int ps_layout_effects_check(
 {
 	for (uint32_t i = 0; i < layout->nfields; i++) {
 		const struct ps_layout_field *f = &layout->fields[i];
-		struct given g = {.in = &in[i], .placed = &in[f->leader >= 0 ? (uint32_t)f->leader : i], .f = f};
+		struct given g = {
+		        .in = &in[i], .placed = &in[f->leader >= 0 ? (uint32_t)f->leader : i], .f = f};
 		struct penstock_field unset;
 
 		penstock_field_init(&unset, sizeof(unset), in[i].name, in[i].kind);

@@ -176,7 +176,8 @@ static int boxes_plan(struct ps_layout_field *f, const struct penstock_field *in
 	if (in->box_format <= PENSTOCK_BOX_CXCYWH && in->dtype == PENSTOCK_F32 && in->ndim == 0)
 		return 0;
 	return ps_load_error_set(err, EINVAL,
-	        "field %.100s: box_format %u, dtype %u, ndim %u: must be 0 (xyxy), 1 (xywh) or 2 (cxcywh), f32, and "
+	        "field %.100s: box_format %u, dtype %u, ndim %u: must be 0 (xyxy), 1 (xywh) or 2 (cxcywh), "
+	        "f32, and "
 	        "0",
 	        f->name, in->box_format, in->dtype, in->ndim);
 }
@@ -416,7 +417,8 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 	if (in->padding_mode > PENSTOCK_PADDING_SYMMETRIC || in->erase_fill > PENSTOCK_ERASE_LEVELS ||
 	        in->erase_levels > 0xffffff || in->jitter_order > PENSTOCK_JITTER_RANDOM)
 		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: unknown padding_mode, erase_fill, erase_levels or jitter_order", f->name);
+		        "field %.100s: unknown padding_mode, erase_fill, erase_levels or jitter_order",
+		        f->name);
 	if (in->crop > PENSTOCK_CROP_RANDOM_CROP || in->interpolation > PENSTOCK_BICUBIC ||
 	        in->layout > PENSTOCK_NHWC || in->dtype > PENSTOCK_BF16)
 		return ps_load_error_set(err, EINVAL,
@@ -430,7 +432,8 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 	spec->resize_width = in->resize_width;
 	spec->resize_height = in->resize_height;
 	spec->resize_shorter = in->resize_shorter;
-	if (!in->resize_shorter && !in->resize_width && !in->resize_height && in->crop == PENSTOCK_CROP_CENTER)
+	if (!in->resize_shorter && !in->resize_width && !in->resize_height &&
+	        in->crop == PENSTOCK_CROP_CENTER)
 		spec->resize_shorter = PS_MIN(longer + longer / 7, PS_IMAGE_SIDE_MAX);
 	spec->padding_x = in->padding_x;
 	spec->padding_y = in->padding_y;

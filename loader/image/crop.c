@@ -50,7 +50,8 @@ static void random_box(const struct ps_image_spec *spec, struct ps_resize_geomet
 }
 
 /* What the whole image is resized to before it is cropped. */
-static void scale(const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
+static void scale(
+        const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
 {
 	uint64_t shorter = spec->resize_shorter;
 	g->scaled_w = spec->resize_width ? spec->resize_width : width;
@@ -95,7 +96,8 @@ static void random_window(const struct ps_image_spec *spec, struct ps_resize_geo
 	        .x = random_start(key, 3, g->scaled_w, spec->padding_x, spec->out_width),
 	        .y = random_start(key, 2, g->scaled_h, spec->padding_y, spec->out_height),
 	        .mode = spec->padding};
-	if (pad.x >= 0 && pad.y >= 0 && pad.x + pad.width <= g->scaled_w && pad.y + pad.height <= g->scaled_h) {
+	if (pad.x >= 0 && pad.y >= 0 && pad.x + pad.width <= g->scaled_w &&
+	        pad.y + pad.height <= g->scaled_h) {
 		g->window_x = (uint32_t)pad.x;
 		g->window_y = (uint32_t)pad.y;
 		return;
@@ -167,7 +169,7 @@ void ps_pad_window(
 /* One axis of a picture, and the window's part of it. */
 struct axis {
 	enum ps_pad_mode mode;
-	int64_t at;                              /* the picture's first pixel */
+	int64_t at;                             /* the picture's first pixel */
 	uint32_t size, scaled, window, nwindow; /* the window begins at `window` */
 	bool flip;
 };
@@ -195,8 +197,8 @@ static void pixel(size_t nbytes, const uint8_t *row, int64_t at, const uint8_t *
 	memcpy(to, at < 0 ? fill : row + (size_t)at * nbytes, nbytes);
 }
 
-void ps_pad_apply(
-        const struct ps_resize_geometry *g, size_t nbytes, const void *window, const void *fill, void *to_planes)
+void ps_pad_apply(const struct ps_resize_geometry *g, size_t nbytes, const void *window, const void *fill,
+        void *to_planes)
 {
 	const struct ps_pad *p = &g->pad;
 	const struct axis across = {p->mode, p->x, p->width, g->scaled_w, g->window_x, g->window_w, g->flip};
@@ -206,12 +208,14 @@ void ps_pad_apply(
 	inside(&across, &begin, &end);
 	for (uint32_t y = 0; y < p->height; y++, to += p->width * nbytes) {
 		int64_t from = window_of(&down, y);
-		const uint8_t *row = (const uint8_t *)window + (size_t)(from < 0 ? 0 : from) * g->window_w * nbytes;
+		const uint8_t *row =
+		        (const uint8_t *)window + (size_t)(from < 0 ? 0 : from) * g->window_w * nbytes;
 		for (uint32_t x = 0; x < (from < 0 ? p->width : begin); x++)
 			pixel(nbytes, row, from < 0 ? -1 : window_of(&across, x), fill, to + x * nbytes);
 		if (from < 0)
 			continue;
-		memcpy(to + begin * nbytes, row + (size_t)window_of(&across, begin) * nbytes, (end - begin) * nbytes);
+		memcpy(to + begin * nbytes, row + (size_t)window_of(&across, begin) * nbytes,
+		        (end - begin) * nbytes);
 		for (uint32_t x = end; x < p->width; x++)
 			pixel(nbytes, row, window_of(&across, x), fill, to + x * nbytes);
 	}

@@ -271,8 +271,8 @@ static void pack_channel(const struct ps_image_decoder *d, int c, const uint8_t 
 }
 
 /* The window to the whole picture. */
-static void pad(const struct ps_image_decoder *d, const struct ps_resize_geometry *g, struct ps_planes *planes,
-        uint8_t **spare)
+static void pad(const struct ps_image_decoder *d, const struct ps_resize_geometry *g,
+        struct ps_planes *planes, uint8_t **spare)
 {
 	const uint8_t fill = (uint8_t)d->spec.transforms.fill;
 	uint8_t *to = *spare;
@@ -380,12 +380,14 @@ int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t n
 static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
         struct ps_image_outline *ret_outline, struct ps_load_error *err)
 {
-	struct ps_image_outline o = {.plain_jpeg = ps_image_reader_is_plain_jpeg(d->tools->source), .stored = size};
+	struct ps_image_outline o = {
+	        .plain_jpeg = ps_image_reader_is_plain_jpeg(d->tools->source), .stored = size};
 	int rc = views_draw(d, size, key, err);
 	o.plain_jpeg = o.plain_jpeg && d->views[0].geometry.pad.width == 0; /* padding is the processor's */
 	if (rc == 0 && o.plain_jpeg) {
 		d->views[0].geometry.shrunk = 1;
-		if (ps_resize_plan(d->tools->works[0].resize, &d->views[0].geometry, d->spec.interpolation) < 0)
+		if (ps_resize_plan(d->tools->works[0].resize, &d->views[0].geometry, d->spec.interpolation) <
+		        0)
 			return ps_load_error_set(err, ENOMEM, "image: out of memory resizing %u x %u",
 			        size.width, size.height);
 		ps_resize_source(d->tools->works[0].resize, &o.region);

@@ -110,12 +110,13 @@ struct ps_image_size {
 struct ps_image_reader;
 
 /* NULL: no memory. With `orient` images are turned by their EXIF orientation. */
-struct ps_image_reader *ps_image_reader_new(enum ps_pixels pixels, bool orient, const struct ps_image_limits *limits);
+struct ps_image_reader *ps_image_reader_new(
+        enum ps_pixels pixels, bool orient, const struct ps_image_limits *limits);
 void ps_image_reader_free(struct ps_image_reader *s);
 
 /* *ret_size is that of the upright image. */
-int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nbytes, struct ps_image_size *ret_size,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nbytes,
+        struct ps_image_size *ret_size, struct ps_load_error *err) PS_MUST_USE;
 
 /* Between open and start: an image 1/by as wide and high (sizes rounded up), by 1, 2, 4 or 8, if the format
  * can do that at less cost; else nothing. Returns what it will be, 1 for no change: regions and rows are of
@@ -134,9 +135,10 @@ void ps_image_reader_close(struct ps_image_reader *s);
 /* -- What is around an image ----------------------------------------------------------------------------- */
 
 enum ps_pad_mode {
-	PS_PAD_FILL = 0,      /* one level */
-	PS_PAD_EDGE = 1,      /* the pixel at the edge: aaa|abcd|ddd */
-	PS_PAD_REFLECT = 2,   /* mirrored, the edge not repeated: dcb|abcd|cba; again where that is too little */
+	PS_PAD_FILL = 0, /* one level */
+	PS_PAD_EDGE = 1, /* the pixel at the edge: aaa|abcd|ddd */
+	PS_PAD_REFLECT =
+	        2, /* mirrored, the edge not repeated: dcb|abcd|cba; again where that is too little */
 	PS_PAD_SYMMETRIC = 3, /* mirrored, the edge repeated: cba|abcd|dcb */
 };
 
@@ -185,7 +187,8 @@ struct ps_choice_groups {
 };
 
 /* NULL: none. */
-int ps_choice_parse(const char *text, struct ps_choice_groups *ret_groups, struct ps_load_error *err) PS_MUST_USE;
+int ps_choice_parse(
+        const char *text, struct ps_choice_groups *ret_groups, struct ps_load_error *err) PS_MUST_USE;
 
 struct ps_image_spec;
 
@@ -273,16 +276,17 @@ struct ps_transform_spec {
 	uint32_t blur_size;                    /* odd, to 255; 0: a tenth of the width, at least 3 */
 	double blur_sigma_min, blur_sigma_max; /* pixels, 0.01 to 100; both 0: 0.1 to 2 */
 	double noise;
-	double noise_sigma; /* levels, 0 to 255 */
-	double noise_sigma_max;       /* 0: noise_sigma; else drawn from there to here */
-	bool jitter_random;           /* its steps come in a random order */
-	uint32_t blur_size_max;       /* 0: blur_size; else one is drawn from there to here; odd */
+	double noise_sigma;     /* levels, 0 to 255 */
+	double noise_sigma_max; /* 0: noise_sigma; else drawn from there to here */
+	bool jitter_random;     /* its steps come in a random order */
+	uint32_t blur_size_max; /* 0: blur_size; else one is drawn from there to here; odd */
 	double erase;
-	double erase_scale_min, erase_scale_max; /* share of the picture, above 0 to 1; both 0: 0.02 to 0.33 */
+	double erase_scale_min,
+	        erase_scale_max; /* share of the picture, above 0 to 1; both 0: 0.02 to 0.33 */
 	double erase_ratio_min, erase_ratio_max; /* height / width, 0.001 to 1000; both 0: 0.3 to 3.3 */
 	bool erase_random;
-	uint8_t erase_level[3];  /* or the mean, where it is random, ... */
-	double erase_sigma[3];   /* ... and its standard deviation in levels, to 1000 */
+	uint8_t erase_level[3]; /* or the mean, where it is random, ... */
+	double erase_sigma[3];  /* ... and its standard deviation in levels, to 1000 */
 	struct ps_choice_groups groups;
 };
 
@@ -345,7 +349,8 @@ enum ps_crop {
 	PS_CROP_RANDOM_RESIZED = 0, /* as torchvision's RandomResizedCrop */
 	PS_CROP_CENTER = 1,         /* as Resize(resize_shorter), then CenterCrop: for evaluation */
 	PS_CROP_NONE = 2,           /* the whole image, whatever its shape */
-	PS_CROP_RANDOM = 3, /* as Resize (if one is asked for), then RandomCrop with padding, and pad_if_needed */
+	PS_CROP_RANDOM =
+	        3, /* as Resize (if one is asked for), then RandomCrop with padding, and pad_if_needed */
 };
 
 enum ps_interpolation {
@@ -365,7 +370,8 @@ struct ps_image_spec {
 	/* Before PS_CROP_CENTER and PS_CROP_RANDOM: to a size, or the shorter side to this. Both 0: not resized
 	 * (PS_CROP_RANDOM only). Before PS_CROP_CENTER not below out_width, out_height. */
 	uint32_t resize_width, resize_height, resize_shorter;
-	uint32_t padding_x, padding_y; /* PS_CROP_RANDOM only: pixels added on each side; less than the output's */
+	uint32_t padding_x,
+	        padding_y; /* PS_CROP_RANDOM only: pixels added on each side; less than the output's */
 	enum ps_pad_mode padding;
 	double scale_min, scale_max; /* PS_CROP_RANDOM_RESIZED only: share of the image's area, */
 	double ratio_min, ratio_max; /* ... and width / height of the crop */
@@ -381,7 +387,7 @@ struct ps_image_spec {
 	uint32_t views; /* 0 and 1: one */
 	uint32_t first_view; /* the number of the first in keys: what other decoders of the file do not use */
 	struct ps_transform_spec transforms;
-	bool deferred; /* transforms are drawn, and done by somebody else: u8 and NCHW only */
+	bool deferred;       /* transforms are drawn, and done by somebody else: u8 and NCHW only */
 	uint64_t max_pixels; /* larger images are refused by their header; 0: the default above */
 	uint32_t max_scans;  /* of a progressive file; 0: the default above */
 	uint64_t max_memory; /* see format.h; 0: the default above */

@@ -264,8 +264,7 @@ struct ps_boxes_map ps_boxes_map_of(const struct ps_image_placement *placement, 
 		map.m[4] = placement->height;
 	}
 	double zoom_x = (double)g->scaled_w / g->box_w, zoom_y = (double)g->scaled_h / g->box_h;
-	const double crop[6] = {
-	        zoom_x, 0, -zoom_x * g->box_x - left, 0, zoom_y, -zoom_y * g->box_y - top};
+	const double crop[6] = {zoom_x, 0, -zoom_x * g->box_x - left, 0, zoom_y, -zoom_y * g->box_y - top};
 	compose(map.m, crop, map.m);
 	if (g->flip)
 		compose(map.m, (const double[6]){-1, 0, map.width, 0, 1, 0}, map.m);

@@ -106,9 +106,11 @@ void ps_mix_blend(enum ps_dtype dtype, void *own_row, const void *other_row, siz
 		uint16_t *a = own_row;
 		const uint16_t *b = other_row;
 		for (size_t i = 0; i < n && dtype == PS_F16; i++)
-			a[i] = ps_f16_of(ps_pixel_blended(ps_float_of_f16(a[i]), ps_float_of_f16(b[i]), own, rest));
+			a[i] = ps_f16_of(
+			        ps_pixel_blended(ps_float_of_f16(a[i]), ps_float_of_f16(b[i]), own, rest));
 		for (size_t i = 0; i < n && dtype == PS_BF16; i++)
-			a[i] = ps_bf16_of(ps_pixel_blended(ps_float_of_bf16(a[i]), ps_float_of_bf16(b[i]), own, rest));
+			a[i] = ps_bf16_of(
+			        ps_pixel_blended(ps_float_of_bf16(a[i]), ps_float_of_bf16(b[i]), own, rest));
 	}
 }
 

@@ -181,8 +181,8 @@ void ps_pad_window(
 
 /* One plane: the geometry's window, flipped as it says, to the whole picture; elements of 1 or 2 bytes. */
 struct ps_resize_geometry;
-void ps_pad_apply(
-        const struct ps_resize_geometry *geometry, size_t nbytes, const void *window, const void *fill, void *to);
+void ps_pad_apply(const struct ps_resize_geometry *geometry, size_t nbytes, const void *window,
+        const void *fill, void *to);
 
 /* -- Arithmetic that is the same everywhere -------------------------------------------------------------- */
 

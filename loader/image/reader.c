@@ -70,7 +70,8 @@ struct ps_image_reader {
 	size_t turned_cap;
 };
 
-struct ps_image_reader *ps_image_reader_new(enum ps_pixels pixels, bool orient, const struct ps_image_limits *limits)
+struct ps_image_reader *ps_image_reader_new(
+        enum ps_pixels pixels, bool orient, const struct ps_image_limits *limits)
 {
 	struct ps_image_reader *s = calloc(1, sizeof *s);
 	if (!s)
@@ -138,8 +139,8 @@ static int open_as(struct ps_image_reader *s, size_t i, const uint8_t *data, siz
 	return 0;
 }
 
-int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nbytes, struct ps_image_size *ret_size,
-        struct ps_load_error *err)
+int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nbytes,
+        struct ps_image_size *ret_size, struct ps_load_error *err)
 {
 	ps_image_reader_close(s);
 	for (size_t i = 0; i < NFORMATS; i++) {
@@ -164,8 +165,8 @@ bool ps_image_reader_is_plain_jpeg(const struct ps_image_reader *s)
 	return s->format->for_gpu && s->format->for_gpu(s->decoder) && s->orientation == 1;
 }
 
-int ps_image_reader_start(
-        struct ps_image_reader *s, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+int ps_image_reader_start(struct ps_image_reader *s, const struct ps_region *region, size_t slack_nbytes,
+        struct ps_load_error *err)
 {
 	s->region = *region;
 	s->slack_nbytes = slack_nbytes;

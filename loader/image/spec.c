@@ -32,11 +32,13 @@ static int check_size(const struct ps_image_spec *s, struct ps_load_error *err)
 	if (s->padding > PS_PAD_SYMMETRIC)
 		return ps_load_error_set(err, EINVAL, "image: padding_mode %d: unknown", (int)s->padding);
 	if (s->padding_x >= s->out_width || s->padding_y >= s->out_height)
-		return ps_load_error_set(err, EINVAL, "image: padding %u x %u: must be less than the output, %u x %u",
-		        s->padding_x, s->padding_y, s->out_width, s->out_height);
+		return ps_load_error_set(err, EINVAL,
+		        "image: padding %u x %u: must be less than the output, %u x %u", s->padding_x,
+		        s->padding_y, s->out_width, s->out_height);
 	if (s->resize_shorter && (s->resize_width || s->resize_height))
 		return ps_load_error_set(err, EINVAL,
-		        "image: resize_shorter %u has no effect beside resize_width and resize_height: leave one of "
+		        "image: resize_shorter %u has no effect beside resize_width and resize_height: leave "
+		        "one of "
 		        "both out",
 		        s->resize_shorter);
 	if (!s->resize_width != !s->resize_height || s->resize_width > PS_IMAGE_SIDE_MAX ||
@@ -50,7 +52,8 @@ static int check_size(const struct ps_image_spec *s, struct ps_load_error *err)
 		return 0;
 	if (s->resize_width && (s->resize_width < s->out_width || s->resize_height < s->out_height))
 		return ps_load_error_set(err, EINVAL,
-		        "image: resize %u x %u: must not be smaller than the output, %u x %u (a random_crop pads)",
+		        "image: resize %u x %u: must not be smaller than the output, %u x %u (a random_crop "
+		        "pads)",
 		        s->resize_width, s->resize_height, s->out_width, s->out_height);
 	if (s->resize_width)
 		return 0;

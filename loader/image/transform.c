@@ -74,16 +74,20 @@ int ps_transform_check(
 		rc = ps_load_error_set(err, EINVAL, "image: zoom %g to %g: must be 0.01 <= min <= max <= 100",
 		        s->zoom_min, s->zoom_max);
 	if (rc == 0 && s->noise_sigma_max > 0 && !(s->noise_sigma <= s->noise_sigma_max))
-		rc = ps_load_error_set(err, EINVAL, "image: noise_sigma %g to %g: must be 0 <= min <= max <= 255",
-		        s->noise_sigma, s->noise_sigma_max);
+		rc = ps_load_error_set(err, EINVAL,
+		        "image: noise_sigma %g to %g: must be 0 <= min <= max <= 255", s->noise_sigma,
+		        s->noise_sigma_max);
 	if (rc == 0 && !(s->erase_scale_min == 0 && s->erase_scale_max == 0) &&
-	        !(s->erase_scale_min > 0 && s->erase_scale_min <= s->erase_scale_max && s->erase_scale_max <= 1))
-		rc = ps_load_error_set(err, EINVAL, "image: erase_scale %g to %g: must be 0 < min <= max <= 1",
-		        s->erase_scale_min, s->erase_scale_max);
+	        !(s->erase_scale_min > 0 && s->erase_scale_min <= s->erase_scale_max &&
+	                s->erase_scale_max <= 1))
+		rc = ps_load_error_set(err, EINVAL,
+		        "image: erase_scale %g to %g: must be 0 < min <= max <= 1", s->erase_scale_min,
+		        s->erase_scale_max);
 	if (rc == 0 && !(s->erase_ratio_min == 0 && s->erase_ratio_max == 0) &&
 	        !(s->erase_ratio_min >= 1e-3 && s->erase_ratio_min <= s->erase_ratio_max &&
 	                s->erase_ratio_max <= 1e3))
-		rc = ps_load_error_set(err, EINVAL, "image: erase_ratio %g to %g: must be 0.001 <= min <= max <= 1000",
+		rc = ps_load_error_set(err, EINVAL,
+		        "image: erase_ratio %g to %g: must be 0.001 <= min <= max <= 1000",
 		        s->erase_ratio_min, s->erase_ratio_max);
 	return rc < 0 ? rc : check_blur(s, width, height, err);
 }
@@ -129,7 +133,8 @@ static uint32_t draw_factor(const struct ps_rng_key *key, uint32_t index, double
 static uint32_t draw_order(const struct ps_rng_key *key)
 {
 	uint32_t left[PS_JITTER_NSTEPS] = {0, 1, 2, 3}, order = 0;
-	uint32_t r = (uint32_t)ps_rng_below(key, PS_RNG_JITTER, 5, 24), picks[] = {r / 6, r / 2 % 3, r % 2, 0};
+	uint32_t r = (uint32_t)ps_rng_below(key, PS_RNG_JITTER, 5, 24),
+	         picks[] = {r / 6, r / 2 % 3, r % 2, 0};
 	for (uint32_t i = 0; i < PS_JITTER_NSTEPS; i++) {
 		order |= left[picks[i]] << 4 * i;
 		for (uint32_t k = picks[i]; k + 1 < PS_JITTER_NSTEPS; k++)
@@ -138,8 +143,8 @@ static uint32_t draw_order(const struct ps_rng_key *key)
 	return order;
 }
 
-static void draw_blur(
-        const struct ps_transform_spec *s, uint32_t width, const struct ps_rng_key *key, struct ps_transform *t)
+static void draw_blur(const struct ps_transform_spec *s, uint32_t width, const struct ps_rng_key *key,
+        struct ps_transform *t)
 {
 	uint32_t least = blur_size(s, width);
 	bool default_sigma = !(s->blur_sigma_max > 0);
@@ -147,7 +152,8 @@ static void draw_blur(
 	        default_sigma ? 2 : s->blur_sigma_max);
 	t->blur_size = least;
 	if (s->blur_size_max > least)
-		t->blur_size += 2 * (uint32_t)ps_rng_below(key, PS_RNG_BLUR, 2, (s->blur_size_max - least) / 2 + 1);
+		t->blur_size +=
+		        2 * (uint32_t)ps_rng_below(key, PS_RNG_BLUR, 2, (s->blur_size_max - least) / 2 + 1);
 }
 
 void ps_transform_draw(
@@ -213,7 +219,8 @@ void ps_transform_ops(
 {
 	struct ps_image_ops ops = {.what = (t->affine ? PS_IMAGE_AFFINE : 0u) |
 	                                   (t->gray ? PS_IMAGE_GRAY : 0u) | (t->blur ? PS_IMAGE_BLUR : 0u) |
-	                                   (t->noise ? PS_IMAGE_NOISE : 0u) | (t->erase ? PS_IMAGE_ERASE : 0u),
+	                                   (t->noise ? PS_IMAGE_NOISE : 0u) |
+	                                   (t->erase ? PS_IMAGE_ERASE : 0u),
 	        .brightness = t->brightness,
 	        .contrast = t->contrast,
 	        .saturation = t->saturation,
@@ -371,7 +378,8 @@ void ps_color_jitter(
 		switch (t->order >> 4 * i & 15) {
 		case PS_JITTER_BRIGHTNESS:
 			if (spec->brightness > 0)
-				brighten(t->brightness, planes->p, (size_t)planes->width * planes->height * 3);
+				brighten(
+				        t->brightness, planes->p, (size_t)planes->width * planes->height * 3);
 			break;
 		case PS_JITTER_CONTRAST:
 			if (spec->contrast > 0)

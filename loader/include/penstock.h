@@ -281,10 +281,11 @@ struct penstock_field {
 	uint32_t box_shares; /* BOXES: 1: given as shares of the image's sides; 0 (default): in pixels */
 	/* CENTER, RANDOM_CROP: the image is stretched to this size first; both 0 (default): see resize_shorter. */
 	uint32_t resize_width, resize_height;
-	uint32_t padding_x, padding_y; /* RANDOM_CROP: pixels added left and right, above and below; less than the
+	uint32_t padding_x,
+	        padding_y;     /* RANDOM_CROP: pixels added left and right, above and below; less than the
 	                                * result's sides; 0 */
-	uint32_t padding_mode;         /* RANDOM_CROP: enum penstock_padding; CONSTANT */
-	uint32_t jitter_order;         /* enum penstock_jitter_order; FIXED */
+	uint32_t padding_mode; /* RANDOM_CROP: enum penstock_padding; CONSTANT */
+	uint32_t jitter_order; /* enum penstock_jitter_order; FIXED */
 	/* A random odd size of the blur from blur_size (0: 3) to this; 0 (default): blur_size. */
 	uint32_t blur_size_max;
 	double noise_sigma_max; /* a random sigma from noise_sigma to this; 0 (default): noise_sigma */

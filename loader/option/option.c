@@ -11,45 +11,53 @@ const char *const ps_kind_words[] = {
 const char *const ps_dtype_words[] = {
         "u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool", NULL};
 
-#define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
+#define WORDS(...)                \
+	(const char *const[])     \
+	{                         \
+		__VA_ARGS__, NULL \
+	}
 
 /* -- Loaders ---------------------------------------------------------------------------------------------- */
 
-#define OPTION(member, kind, ...)                                                          \
-	{                                                                                  \
-		.name = #member, .type = PS_OPTION_##kind,                                 \
-		.at = offsetof(struct penstock_options, member),                           \
-		.nbytes = sizeof(((struct penstock_options *)0)->member), __VA_ARGS__      \
+#define OPTION(member, kind, ...)                                                                           \
+	{                                                                                                   \
+		.name = #member, .type = PS_OPTION_##kind, .at = offsetof(struct penstock_options, member), \
+		.nbytes = sizeof(((struct penstock_options *)0)->member), __VA_ARGS__                       \
 	}
 
 const struct ps_option ps_loader_options[] = {
-        OPTION(batch, U32, .least = 1, .most = PS_OPTIONS_MAX_BATCH, .initial = 64, .flag = "N", .print = PS_PRINT_OWN,
-                .text = "samples of a batch"),
+        OPTION(batch, U32, .least = 1, .most = PS_OPTIONS_MAX_BATCH, .initial = 64, .flag = "N",
+                .print = PS_PRINT_OWN, .text = "samples of a batch"),
         OPTION(depth, U32, .least = 2, .most = 64, .flag = "N|auto", .print = PS_PRINT_NEVER,
                 .text = "batches in memory", .unset = "auto: 4, fewer if they are large"),
-        OPTION(threads, U32, .least = 1, .most = PS_OPTIONS_MAX_THREADS, .flag = "N|auto", .print = PS_PRINT_NEVER,
-                .text = "decoding threads", .unset = "auto: the CPUs that may be used"),
+        OPTION(threads, U32, .least = 1, .most = PS_OPTIONS_MAX_THREADS, .flag = "N|auto",
+                .print = PS_PRINT_NEVER, .text = "decoding threads",
+                .unset = "auto: the CPUs that may be used"),
         OPTION(readers, U32, .least = 1, .most = 64, .flag = "N|auto", .print = PS_PRINT_NEVER,
                 .text = "reading threads", .unset = "auto: 2 to 8, as threads"),
-        OPTION(memory_budget, U64, .initial = 512 << 20, .flag = "SIZE", .print = PS_PRINT_NEVER, .unit = "bytes",
-                .text = "of batches, read buffers and shuffle window", .unset = "512M"),
+        OPTION(memory_budget, U64, .initial = 512 << 20, .flag = "SIZE", .print = PS_PRINT_NEVER,
+                .unit = "bytes", .text = "of batches, read buffers and shuffle window", .unset = "512M"),
         OPTION(seed, U64, .flag = "S", .print = PS_PRINT_OWN, .text = "of all that is random"),
         OPTION(epoch, U64, .print = PS_PRINT_NEVER, .text = "the first epoch"),
-        OPTION(epochs, U64, .print = PS_PRINT_NEVER, .text = "epochs until the run ends", .unset = "0: no end"),
+        OPTION(epochs, U64, .print = PS_PRINT_NEVER, .text = "epochs until the run ends",
+                .unset = "0: no end"),
         OPTION(order, U32, .words = WORDS("none", "shards", "window", "permutation"),
                 .most = PENSTOCK_ORDER_NUMBERS, .initial = PENSTOCK_ORDER_WINDOW, .flag = PS_FLAG_WORDS,
                 .print = PS_PRINT_OWN, .text = "what is shuffled"),
         OPTION(lanes, U32, .most = 16384, .flag = "N", .print = PS_PRINT_OWN,
-                .text = "sequences of shards read side by side", .unset = "by the global batch and the shards"),
+                .text = "sequences of shards read side by side",
+                .unset = "by the global batch and the shards"),
         OPTION(shuffle_window, U32, .least = 1, .most = 1 << 24, .flag = "N", .print = PS_PRINT_OWN,
-                .text = "samples that are shuffled with each other", .unset = "4096, or 16 global batches if more"),
+                .text = "samples that are shuffled with each other",
+                .unset = "4096, or 16 global batches if more"),
         OPTION(homes, U32, .least = 1, .most = 16384, .flag = "H", .print = PS_PRINT_OWN,
                 .text = "homes of shards, for caches that stay warm", .unset = "1: none"),
         OPTION(end, U32, .words = WORDS("uneven", "drop_last", "pad", "split"), .initial = PENSTOCK_END_SPLIT,
                 .flag = PS_FLAG_WORDS, .print = PS_PRINT_OWN, .text = "of the epoch"),
         OPTION(profile, U32, .most = 1, .print = PS_PRINT_NEVER, .text = "1: what passes is counted"),
-        OPTION(device_pixels, U32, .words = WORDS("auto", "off"), .flag = PS_FLAG_WORDS, .print = PS_PRINT_NEVER,
-                .text = "finish images on the device, or on the CPU", .unset = "auto: the device, if it can"),
+        OPTION(device_pixels, U32, .words = WORDS("auto", "off"), .flag = PS_FLAG_WORDS,
+                .print = PS_PRINT_NEVER, .text = "finish images on the device, or on the CPU",
+                .unset = "auto: the device, if it can"),
         OPTION(on_error, U32, .words = WORDS("fail", "skip"), .flag = PS_FLAG_WORDS, .print = PS_PRINT_NEVER,
                 .text = "what a bad sample does, or a missing shard"),
         OPTION(rank, U32, .flag = "R", .print = PS_PRINT_NEVER, .text = "this process among world"),
@@ -72,24 +80,26 @@ const struct ps_option ps_loader_options[] = {
                 .unset = "0: as the samples make"),
         OPTION(repeat, U64, .most = 0x1p40, .print = PS_PRINT_OWN, .text = "passes of an epoch",
                 .unset = "0: one, or as many as steps take"),
-        OPTION(skip, U64, .most = 0x1p60, .print = PS_PRINT_OWN, .text = "samples left out at an epoch's beginning"),
-        OPTION(take, U64, .most = 0x1p60, .print = PS_PRINT_OWN, .text = "samples of an epoch after those, at most",
-                .unset = "0: all"),
+        OPTION(skip, U64, .most = 0x1p60, .print = PS_PRINT_OWN,
+                .text = "samples left out at an epoch's beginning"),
+        OPTION(take, U64, .most = 0x1p60, .print = PS_PRINT_OWN,
+                .text = "samples of an epoch after those, at most", .unset = "0: all"),
         OPTION(mix_end, U32, .words = WORDS("first", "longest"), .print = PS_PRINT_OWN,
                 .text = "the dataset that a mix ends with: the first that is used up, or the longest"),
-        OPTION(mix, MIX, .print = PS_PRINT_OWN, .text = "weights, above 0, one for each dataset", .unset = ""),
+        OPTION(mix, MIX, .print = PS_PRINT_OWN, .text = "weights, above 0, one for each dataset",
+                .unset = ""),
         OPTION(permute_remote, U32, .print = PS_PRINT_NEVER,
                 .text = "1: samples by number also of shards that are not in their mount's cache yet"),
-        OPTION(mixup_alpha, F64, .least = 0.01, .most = 100, .print = PS_PRINT_OWN, .text = "alpha of MixUp's weights",
-                .unset = "0: off"),
+        OPTION(mixup_alpha, F64, .least = 0.01, .most = 100, .print = PS_PRINT_OWN,
+                .text = "alpha of MixUp's weights", .unset = "0: off"),
         OPTION(cutmix_alpha, F64, .least = 0.01, .most = 100, .print = PS_PRINT_OWN,
                 .text = "alpha of CutMix's weights", .unset = "0: off"),
         OPTION(mix_probability, F64, .most = 1, .initial = 1, .print = PS_PRINT_OWN,
                 .text = "probability that a batch is mixed"),
         OPTION(cutmix_share, F64, .most = 1, .initial = 0.5, .print = PS_PRINT_OWN,
                 .text = "with both alphas: share of mixed batches that take CutMix"),
-        OPTION(budget, BUDGET, .print = PS_PRINT_NEVER,
-                .text = "a limit of memory that loaders share", .unset = "none"),
+        OPTION(budget, BUDGET, .print = PS_PRINT_NEVER, .text = "a limit of memory that loaders share",
+                .unset = "none"),
         OPTION(source, U32, .words = WORDS("auto", "tar", "lines", "tokens"), .print = PS_PRINT_OWN,
                 .text = "what the shards are", .unset = "auto: by their names"),
         OPTION(write_index, U32, .print = PS_PRINT_NEVER,
@@ -97,28 +107,32 @@ const struct ps_option ps_loader_options[] = {
         OPTION(token_stride, U64, .print = PS_PRINT_OWN, .unit = "tokens",
                 .text = "from one window's beginning to the next one's", .unset = "0: a window"),
         OPTION(rename, TEXT, .print = PS_PRINT_OWN,
-                .text = "fields by other names than their members: \"image=jpg;png\"",
-                .unset = ""),
+                .text = "fields by other names than their members: \"image=jpg;png\"", .unset = ""),
         OPTION(filter, TEXT, .print = PS_PRINT_OWN,
-                .text = "which samples come, by columns of the indexes: \"label == 3 && h >= 256\"", .unset = "all"),
-        OPTION(weights, TEXT, .print = PS_PRINT_OWN, .text = "a column: how often a sample comes", .unset = "once"),
-        OPTION(balance, TEXT, .print = PS_PRINT_OWN, .text = "a column whose values come equally often", .unset = ""),
+                .text = "which samples come, by columns of the indexes: \"label == 3 && h >= 256\"",
+                .unset = "all"),
+        OPTION(weights, TEXT, .print = PS_PRINT_OWN, .text = "a column: how often a sample comes",
+                .unset = "once"),
+        OPTION(balance, TEXT, .print = PS_PRINT_OWN, .text = "a column whose values come equally often",
+                .unset = ""),
         OPTION(replacement, U32, .most = 1, .print = PS_PRINT_OWN,
                 .text = "1: weights are how often a sample comes on average; 0: its probability"),
-        OPTION(job, TEXT, .print = PS_PRINT_NEVER, .text = "the run's name for penstock mounts", .unset = "loader"),
-        OPTION(plan_epochs, U32, .print = PS_PRINT_NEVER, .text = "epochs that are announced to penstock mounts",
-                .unset = "0: 8"),
+        OPTION(job, TEXT, .print = PS_PRINT_NEVER, .text = "the run's name for penstock mounts",
+                .unset = "loader"),
+        OPTION(plan_epochs, U32, .print = PS_PRINT_NEVER,
+                .text = "epochs that are announced to penstock mounts", .unset = "0: 8"),
         OPTION(ranks_per_node, U32, .least = 1, .flag = "K", .print = PS_PRINT_NEVER,
                 .text = "of them on one machine; must divide the world", .unset = "1"),
         OPTION(gpu_decode, F64, .flag = "SHARE|auto", .print = PS_PRINT_NEVER,
                 .text = "device cuda: JPEGs that the GPU decodes, 0 to 1"),
         OPTION(index, U32, .words = WORDS("take", "make"), .print = PS_PRINT_NEVER,
                 .text = "what is done about shards without an index"),
-        OPTION(sample_weights, WORDS, .print = PS_PRINT_OWN, .text = "weights of all samples, by number", .unset = ""),
+        OPTION(sample_weights, WORDS, .print = PS_PRINT_OWN, .text = "weights of all samples, by number",
+                .unset = ""),
         OPTION(draws, U64, .most = 0x1p40, .print = PS_PRINT_OWN,
-                .text = "samples that a pass of an epoch draws by weight",
-                .unset = "0: as weights say"),
-        OPTION(numbers, WORDS, .print = PS_PRINT_OWN, .text = "this rank's samples in order, by number", .unset = ""),
+                .text = "samples that a pass of an epoch draws by weight", .unset = "0: as weights say"),
+        OPTION(numbers, WORDS, .print = PS_PRINT_OWN, .text = "this rank's samples in order, by number",
+                .unset = ""),
         OPTION(batch_ends, WORDS, .print = PS_PRINT_OWN, .text = "where batches end in these", .unset = ""),
 };
 const size_t ps_n_loader_options = ARRAY_LEN(ps_loader_options);
@@ -142,21 +156,21 @@ enum {
 	ALL = IMAGE | MASK | NUMBERS | ITEMS,
 };
 
-#define FIELD_AT(member_name, member, kind, of, ...)                                     \
-	{                                                                                \
-		.name = member_name, .type = PS_OPTION_##kind, .kinds = of,              \
-		.at = offsetof(struct penstock_field, member),                           \
-		.nbytes = sizeof(((struct penstock_field *)0)->member), __VA_ARGS__      \
+#define FIELD_AT(member_name, member, kind, of, ...)                                \
+	{                                                                           \
+		.name = member_name, .type = PS_OPTION_##kind, .kinds = of,         \
+		.at = offsetof(struct penstock_field, member),                      \
+		.nbytes = sizeof(((struct penstock_field *)0)->member), __VA_ARGS__ \
 	}
 #define FIELD(member, kind, of, ...) FIELD_AT(#member, member, kind, of, __VA_ARGS__)
 #define PLACING .placing = true
 
 /* All but name and kind, which choose the defaults of the others. */
 const struct ps_option ps_field_options[] = {
-        FIELD(image_width, U32, IMAGE, PLACING, .least = 1, .most = 16384, .initial = 224, .print = PS_PRINT_IMAGE,
-                .unit = "pixels", .text = "width of the result"),
-        FIELD(image_height, U32, IMAGE, PLACING, .least = 1, .most = 16384, .initial = 224, .print = PS_PRINT_IMAGE,
-                .unit = "pixels", .text = "height of the result"),
+        FIELD(image_width, U32, IMAGE, PLACING, .least = 1, .most = 16384, .initial = 224,
+                .print = PS_PRINT_IMAGE, .unit = "pixels", .text = "width of the result"),
+        FIELD(image_height, U32, IMAGE, PLACING, .least = 1, .most = 16384, .initial = 224,
+                .print = PS_PRINT_IMAGE, .unit = "pixels", .text = "height of the result"),
         FIELD(optional, U32, ALL, .print = PS_PRINT_COLUMN, .text = "1: a sample may lack the field"),
         FIELD(missing_value, I64, ALL & ~(IMAGE | FLOAT), .need = PS_NEEDS_FIXED, .initial = -1,
                 .print = PS_PRINT_COLUMN, .text = "of the elements of a row without a value"),
@@ -166,19 +180,20 @@ const struct ps_option ps_field_options[] = {
         FIELD(layout, U32, IMAGE, .words = WORDS("nchw", "nhwc"), .print = PS_PRINT_IMAGE,
                 .text = "order of the dimensions"),
         FIELD(crop, U32, IMAGE, PLACING, .words = WORDS("random", "center", "none", "random_crop"),
-                .print = PS_PRINT_IMAGE, .text = "RandomResizedCrop; Resize and CenterCrop; the whole; RandomCrop"),
+                .print = PS_PRINT_IMAGE,
+                .text = "RandomResizedCrop; Resize and CenterCrop; the whole; RandomCrop"),
         FIELD(interpolation, U32, IMAGE, .need = PS_NEEDS_RESIZE, .words = WORDS("bilinear", "bicubic"),
                 .print = PS_PRINT_IMAGE, .text = "of the resize, antialiased"),
-        FIELD(resize_shorter, U32, IMAGE, PLACING, .need = PS_NEEDS_CROP, .most = 16384, .print = PS_PRINT_IMAGE,
-                .unit = "pixels", .text = "the shorter side before the crop",
+        FIELD(resize_shorter, U32, IMAGE, PLACING, .need = PS_NEEDS_CROP, .most = 16384,
+                .print = PS_PRINT_IMAGE, .unit = "pixels", .text = "the shorter side before the crop",
                 .unset = "0: not resized; crop center: 8/7 of the result"),
         FIELD(scale_min, F64, IMAGE, PLACING, .need = PS_NEEDS_RANDOM, .most = 1, .initial = 0.08,
                 .print = PS_PRINT_IMAGE, .text = "least share of the area"),
         FIELD(scale_max, F64, IMAGE, PLACING, .need = PS_NEEDS_RANDOM, .most = 1, .initial = 1,
                 .print = PS_PRINT_IMAGE, .text = "largest share of the area"),
         FIELD(ratio_min, F64, IMAGE, PLACING, .need = PS_NEEDS_RANDOM, .least = 0.001, .most = 1000,
-                .initial = 3.0 / 4, .print = PS_PRINT_IMAGE,
-                .text = "least width / height of the crop", .unset = "3/4"),
+                .initial = 3.0 / 4, .print = PS_PRINT_IMAGE, .text = "least width / height of the crop",
+                .unset = "3/4"),
         FIELD(ratio_max, F64, IMAGE, PLACING, .need = PS_NEEDS_RANDOM, .least = 0.001, .most = 1000,
                 .initial = 4.0 / 3, .print = PS_PRINT_IMAGE, .text = "largest width / height of the crop",
                 .unset = "4/3"),
@@ -202,24 +217,27 @@ const struct ps_option ps_field_options[] = {
                 .print = PS_PRINT_COLUMN, .text = "what becomes of a longer row"),
         FIELD(pad_value, I64, ITEMS, .need = PS_NEEDS_PADDING, .print = PS_PRINT_COLUMN,
                 .text = "of the elements of padding"),
-        FIELD(max_bytes, U64, ITEMS | NUMBERS, .print = PS_PRINT_COLUMN, .unit = "bytes", .text = "of a ragged row",
-                .unset = "0: no limit"),
+        FIELD(max_bytes, U64, ITEMS | NUMBERS, .print = PS_PRINT_COLUMN, .unit = "bytes",
+                .text = "of a ragged row", .unset = "0: no limit"),
         FIELD(add_offset_of, TEXT, ITEMS | NUMBERS, .print = PS_PRINT_OWN,
                 .text = "a ragged field whose items the numbers of this one count in the batch", .unset = ""),
-        FIELD(source_dtype, U32, TOKENS, .words = ps_dtype_words, .initial = PENSTOCK_U16, .print = PS_PRINT_COLUMN,
-                .text = "of tokens in raw members: u16 | u32 | i32 | i64", .unset = "u16"),
+        FIELD(source_dtype, U32, TOKENS, .words = ps_dtype_words, .initial = PENSTOCK_U16,
+                .print = PS_PRINT_COLUMN, .text = "of tokens in raw members: u16 | u32 | i32 | i64",
+                .unset = "u16"),
         FIELD(orient, U32, IMAGE | MASK, .print = PS_PRINT_PICTURE, .text = "1: turned as EXIF says"),
-        FIELD(member, TEXT, ALL, .print = PS_PRINT_OWN,
-                .text = "the member that it is read from", .unset = "its name's"),
+        FIELD(member, TEXT, ALL, .print = PS_PRINT_OWN, .text = "the member that it is read from",
+                .unset = "its name's"),
         FIELD(follow, TEXT, IMAGE | MASK | BOXES, .print = PS_PRINT_PICTURE,
-                .text = "the image field whose crop, flips and map it shares", .unset = "masks and boxes: the first"),
-        FIELD(views, U32, IMAGE, PLACING, .most = 64, .print = PS_PRINT_PICTURE, .text = "pictures made of one decode",
-                .unset = "0: one, without a dimension"),
+                .text = "the image field whose crop, flips and map it shares",
+                .unset = "masks and boxes: the first"),
+        FIELD(views, U32, IMAGE, PLACING, .most = 64, .print = PS_PRINT_PICTURE,
+                .text = "pictures made of one decode", .unset = "0: one, without a dimension"),
         FIELD(dct_scale, U32, IMAGE, PLACING, .need = PS_NEEDS_RESIZE, .print = PS_PRINT_PICTURE,
                 .text = "1: large JPEGs are decoded at 1/2, 1/4 or 1/8"),
         FIELD(max_memory, U64, IMAGE | MASK, .print = PS_PRINT_PICTURE, .unit = "bytes",
                 .text = "that an image may need to be decoded", .unset = "256 MiB"),
-        FIELD(max_scans, U32, IMAGE, .print = PS_PRINT_PICTURE, .text = "of a progressive JPEG", .unset = "100"),
+        FIELD(max_scans, U32, IMAGE, .print = PS_PRINT_PICTURE, .text = "of a progressive JPEG",
+                .unset = "100"),
         FIELD(fill, U32, IMAGE | MASK, .need = PS_NEEDS_OUTSIDE, .most = 255, .print = PS_PRINT_PICTURE,
                 .text = "level of what lies outside of the image"),
         FIELD(vflip, F64, IMAGE, PLACING, .most = 1, .print = PS_PRINT_PICTURE,
@@ -251,7 +269,8 @@ const struct ps_option ps_field_options[] = {
         FIELD(hue, F64, IMAGE, .need = PS_NEEDS_JITTER, .most = 0.5, .print = PS_PRINT_PICTURE,
                 .text = "turned by up to this share of the circle each way"),
         FIELD(gray, F64, IMAGE, .most = 1, .print = PS_PRINT_PICTURE, .text = "probability of losing colour"),
-        FIELD(blur, F64, IMAGE, .most = 1, .print = PS_PRINT_PICTURE, .text = "probability of a Gaussian blur"),
+        FIELD(blur, F64, IMAGE, .most = 1, .print = PS_PRINT_PICTURE,
+                .text = "probability of a Gaussian blur"),
         FIELD(blur_sigma_min, F64, IMAGE, .need = PS_NEEDS_BLUR, .least = 0.01, .most = 100,
                 .print = PS_PRINT_PICTURE, .unit = "pixels", .text = "least sigma", .unset = "0.1"),
         FIELD(blur_sigma_max, F64, IMAGE, .need = PS_NEEDS_BLUR, .least = 0.01, .most = 100,
@@ -260,26 +279,29 @@ const struct ps_option ps_field_options[] = {
                 .text = "probability of Gaussian noise"),
         FIELD(noise_sigma, F64, IMAGE, .need = PS_NEEDS_NOISE, .most = 255, .print = PS_PRINT_PICTURE,
                 .unit = "levels", .text = "its standard deviation"),
-        FIELD(blur_size, U32, IMAGE, .need = PS_NEEDS_BLUR, .least = 1, .most = 255, .print = PS_PRINT_PICTURE,
-                .text = "weights of the blur each way, odd", .unset = "a tenth of the width"),
+        FIELD(blur_size, U32, IMAGE, .need = PS_NEEDS_BLUR, .least = 1, .most = 255,
+                .print = PS_PRINT_PICTURE, .text = "weights of the blur each way, odd",
+                .unset = "a tenth of the width"),
         FIELD(box_format, U32, BOXES, .words = WORDS("xyxy", "xywh", "cxcywh"), .print = PS_PRINT_PICTURE,
                 .text = "how boxes are given"),
         FIELD(box_shares, U32, BOXES, .print = PS_PRINT_PICTURE,
                 .text = "1: given as shares of the image's sides; 0: in pixels"),
-        FIELD(resize_width, U32, IMAGE, PLACING, .need = PS_NEEDS_CROP, .most = 16384, .print = PS_PRINT_LATER,
-                .unit = "pixels", .text = "size before the crop", .unset = "0: see resize_shorter"),
-        FIELD(resize_height, U32, IMAGE, PLACING, .need = PS_NEEDS_CROP, .most = 16384, .print = PS_PRINT_LATER,
-                .unit = "pixels", .text = "size before the crop", .unset = "0: see resize_shorter"),
-        FIELD(padding_x, U32, IMAGE, PLACING, .need = PS_NEEDS_RANDOM_CROP, .unit = "pixels", .print = PS_PRINT_LATER,
-                .text = "added left and right, less than the width"),
-        FIELD(padding_y, U32, IMAGE, PLACING, .need = PS_NEEDS_RANDOM_CROP, .unit = "pixels", .print = PS_PRINT_LATER,
-                .text = "added above and below, less than the height"),
+        FIELD(resize_width, U32, IMAGE, PLACING, .need = PS_NEEDS_CROP, .most = 16384,
+                .print = PS_PRINT_LATER, .unit = "pixels", .text = "size before the crop",
+                .unset = "0: see resize_shorter"),
+        FIELD(resize_height, U32, IMAGE, PLACING, .need = PS_NEEDS_CROP, .most = 16384,
+                .print = PS_PRINT_LATER, .unit = "pixels", .text = "size before the crop",
+                .unset = "0: see resize_shorter"),
+        FIELD(padding_x, U32, IMAGE, PLACING, .need = PS_NEEDS_RANDOM_CROP, .unit = "pixels",
+                .print = PS_PRINT_LATER, .text = "added left and right, less than the width"),
+        FIELD(padding_y, U32, IMAGE, PLACING, .need = PS_NEEDS_RANDOM_CROP, .unit = "pixels",
+                .print = PS_PRINT_LATER, .text = "added above and below, less than the height"),
         FIELD(padding_mode, U32, IMAGE, PLACING, .need = PS_NEEDS_PADDED_CROP, .print = PS_PRINT_LATER,
                 .words = WORDS("constant", "edge", "reflect", "symmetric"), .text = "what padding shows"),
         FIELD(jitter_order, U32, IMAGE, .need = PS_NEEDS_JITTER, .words = WORDS("fixed", "random"),
                 .print = PS_PRINT_LATER, .text = "of the jitter's steps"),
-        FIELD(blur_size_max, U32, IMAGE, .need = PS_NEEDS_BLUR, .least = 1, .most = 255, .print = PS_PRINT_LATER,
-                .text = "the largest blur_size of a range", .unset = "blur_size"),
+        FIELD(blur_size_max, U32, IMAGE, .need = PS_NEEDS_BLUR, .least = 1, .most = 255,
+                .print = PS_PRINT_LATER, .text = "the largest blur_size of a range", .unset = "blur_size"),
         FIELD(noise_sigma_max, F64, IMAGE, .need = PS_NEEDS_NOISE, .most = 255, .print = PS_PRINT_LATER,
                 .unit = "levels", .text = "the largest noise_sigma of a range", .unset = "noise_sigma"),
         FIELD(erase, F64, IMAGE, .most = 1, .print = PS_PRINT_LATER,
@@ -297,13 +319,15 @@ const struct ps_option ps_field_options[] = {
         FIELD(erase_levels, U32, IMAGE, .need = PS_NEEDS_LEVELS, .most = 0xffffff, .print = PS_PRINT_LATER,
                 .text = "0xRRGGBB"),
         FIELD(groups, TEXT, IMAGE, .print = PS_PRINT_LATER,
-                .text = "operations under one probability: \"one:0.5=blur,noise\"", .unset = "each on its own"),
+                .text = "operations under one probability: \"one:0.5=blur,noise\"",
+                .unset = "each on its own"),
 };
 const size_t ps_n_field_options = ARRAY_LEN(ps_field_options);
 
 /* -- Use of a row ----------------------------------------------------------------------------------------- */
 
-static const struct ps_option *find(const struct ps_option *options, size_t n_options, const char *name, size_t n)
+static const struct ps_option *find(
+        const struct ps_option *options, size_t n_options, const char *name, size_t n)
 {
 	for (size_t i = 0; i < n_options; i++)
 		if (strlen(options[i].name) == n && memcmp(options[i].name, name, n) == 0)
@@ -401,8 +425,8 @@ static void describe(const struct ps_option *o, const char *range, char *buf, si
 	const char *unset = o->unset ? o->unset : o->words ? o->words[(size_t)o->initial] : number;
 
 	snprintf(number, sizeof(number), "%.15g", o->initial);
-	snprintf(buf, size, "%s%s%s%s%s%s", o->text, *range ? o->words ? ": " : ", " : "", range, *unset ? " (" : "",
-	        unset, *unset ? ")" : "");
+	snprintf(buf, size, "%s%s%s%s%s%s", o->text, *range ? o->words ? ": " : ", " : "", range,
+	        *unset ? " (" : "", unset, *unset ? ")" : "");
 }
 
 void ps_option_describe(const struct ps_option *o, char *buf, size_t size)

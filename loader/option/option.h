@@ -78,26 +78,29 @@ enum ps_need {
 enum ps_option_print {
 	PS_PRINT_IF_SET = 0, /* by name and value, where it is not the default: so older states go on */
 	/* As states of the first versions have it: */
-	PS_PRINT_OWN = 1,      /* state.c has code for it */
-	PS_PRINT_IMAGE = 2,    /* of images: these numbers, then these reals, then these texts, and so for the next: */
-	PS_PRINT_COLUMN = 4,   /* of what is no image */
-	PS_PRINT_PICTURE = 8,  /* of images, masks and boxes */
-	PS_PRINT_LATER = 16,   /* likewise; none of them where none is set */
-	PS_PRINT_NEVER = 32,   /* batches do not depend on it */
+	PS_PRINT_OWN = 1, /* state.c has code for it */
+	PS_PRINT_IMAGE =
+	        2, /* of images: these numbers, then these reals, then these texts, and so for the next: */
+	PS_PRINT_COLUMN = 4,  /* of what is no image */
+	PS_PRINT_PICTURE = 8, /* of images, masks and boxes */
+	PS_PRINT_LATER = 16,  /* likewise; none of them where none is set */
+	PS_PRINT_NEVER = 32,  /* batches do not depend on it */
 };
 
 struct ps_option {
 	const char *name; /* of the member; in Python; with '-' for '_' as a flag */
 	enum ps_option_type type;
-	size_t at, nbytes; /* in its struct */
+	size_t at, nbytes;        /* in its struct */
 	const char *const *words; /* of the numbers 0, 1, ...; NULL: it is a number */
-	double least, most; /* of numbers; most 0: no limit but the type's. The default is allowed in any case. */
+	double least,
+	        most; /* of numbers; most 0: no limit but the type's. The default is allowed in any case. */
 	double initial;
 	const char *unit;  /* of the range; may stand alone */
 	const char *text;  /* what it is */
 	const char *unset; /* what the default means; NULL: `initial` says it; "": nothing to say */
-	const char *flag;  /* the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: its words; NULL: no flag */
-	uint32_t print;    /* PS_PRINT_* */
+	const char
+	        *flag; /* the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: its words; NULL: no flag */
+	uint32_t print; /* PS_PRINT_* */
 	/* Of fields: */
 	uint32_t kinds; /* that have it: bits 1 << enum penstock_kind */
 	bool placing;   /* of an image that follows another one it is that one's */

@@ -18,10 +18,11 @@ typedef unsigned __int128 u128;
 
 struct window {
 	uint64_t number;
-	uint64_t used;                   /* 0: nothing is in it */
-	struct ps_dealt *rows, *by_lane; /* in the order of steps and positions; of lanes and places in them */
-	uint32_t *begins;                /* of the steps in `rows`, and behind the last */
-	struct ps_mark *from, *to;       /* of each set: before its first step, behind its last */
+	uint64_t used; /* 0: nothing is in it */
+	struct ps_dealt *rows,
+	        *by_lane;          /* in the order of steps and positions; of lanes and places in them */
+	uint32_t *begins;          /* of the steps in `rows`, and behind the last */
+	struct ps_mark *from, *to; /* of each set: before its first step, behind its last */
 };
 
 /* How many rows of a step a lane has, and what becomes of them. */
@@ -40,11 +41,11 @@ struct ps_deal {
 	struct ps_deal_options o;
 	struct ps_lane_set *sets;
 	uint32_t nlanes;
-	uint64_t regular; /* steps before the first one that is not */
-	uint64_t nsteps;  /* of the rank that has most */
-	uint32_t steps;   /* of a window */
+	uint64_t regular;                     /* steps before the first one that is not */
+	uint64_t nsteps;                      /* of the rank that has most */
+	uint32_t steps;                       /* of a window */
 	struct ps_mark *begin, *middle, *end; /* of each set: of the epoch, of what is not regular */
-	pthread_mutex_t lock; /* all below */
+	pthread_mutex_t lock;                 /* all below */
 	struct ps_turns turns;
 	uint64_t clock;
 	struct window windows[WINDOWS];
@@ -305,8 +306,8 @@ static uint64_t regular_steps(const struct ps_deal *d)
 
 static void marks_find(struct ps_deal *d)
 {
-	uint64_t middle = d->regular >= d->nsteps ? d->o.end
-	                                          : d->o.begin + ps_steps_begin(&d->o.steps, d->regular);
+	uint64_t middle =
+	        d->regular >= d->nsteps ? d->o.end : d->o.begin + ps_steps_begin(&d->o.steps, d->regular);
 	struct {
 		uint64_t at;
 		struct ps_mark *marks;
@@ -392,8 +393,8 @@ int ps_deal_step(struct ps_deal *d, uint64_t step, struct ps_dealt *ret_rows)
 
 		p += (d->o.rank + s->world - own) % s->world;
 		for (uint32_t i = 0; i < n; i++, p += s->world)
-			ret_rows[i] = (struct ps_dealt){
-			        .lane = (uint32_t)(p % d->nlanes), .index = p / d->nlanes};
+			ret_rows[i] =
+			        (struct ps_dealt){.lane = (uint32_t)(p % d->nlanes), .index = p / d->nlanes};
 		return 0;
 	}
 	step -= d->regular;

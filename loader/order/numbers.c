@@ -29,17 +29,19 @@ static int ends_check(const struct ps_numbers *a, struct ps_load_error *err)
 
 	for (uint64_t i = 0; i < a->nends; i++) {
 		if (a->ends[i] <= last)
-			return ps_load_error_set(err, EINVAL, "order: batch %ju has no numbers; leave it out",
-			        (uintmax_t)i);
+			return ps_load_error_set(
+			        err, EINVAL, "order: batch %ju has no numbers; leave it out", (uintmax_t)i);
 		if (a->ends[i] - last > a->batch)
 			return ps_load_error_set(err, EINVAL,
-			        "order: batch %ju has %ju numbers, but batches have %u rows at most; raise batch",
+			        "order: batch %ju has %ju numbers, but batches have %u rows at most; raise "
+			        "batch",
 			        (uintmax_t)i, (uintmax_t)(a->ends[i] - last), a->batch);
 		last = a->ends[i];
 	}
 	if (last != a->n)
-		return ps_load_error_set(err, EINVAL, "order: its batches hold %ju numbers, but there are %ju",
-		        (uintmax_t)last, (uintmax_t)a->n);
+		return ps_load_error_set(err, EINVAL,
+		        "order: its batches hold %ju numbers, but there are %ju", (uintmax_t)last,
+		        (uintmax_t)a->n);
 	return 0;
 }
 
@@ -120,8 +122,8 @@ bool ps_numbers_is_feed(const struct ps_numbers *a)
 static int number_refuse(int64_t number, uint64_t place, uint64_t samples, struct ps_load_error *err)
 {
 	if (samples == 0)
-		return ps_load_error_set(err, ERANGE, "order: sample %jd, but the shards hold no samples",
-		        (intmax_t)number);
+		return ps_load_error_set(
+		        err, ERANGE, "order: sample %jd, but the shards hold no samples", (intmax_t)number);
 	return ps_load_error_set(err, ERANGE,
 	        "order: its number %ju is sample %jd, but the shards hold %ju samples: numbers are 0 to %ju",
 	        (uintmax_t)place, (intmax_t)number, (uintmax_t)samples, (uintmax_t)samples - 1);
@@ -155,7 +157,8 @@ int ps_numbers_uses(const struct ps_numbers *a, uint64_t places, const uint64_t 
         struct ps_uses *ret_uses)
 {
 	ps_autofree uint32_t *at = calloc(nshards, sizeof(*at)); /* its place among the uses, from 1 on */
-	struct ps_uses u = {.shards = malloc(nshards * sizeof(*u.shards)), .over = malloc(nshards * sizeof(*u.over))};
+	struct ps_uses u = {
+	        .shards = malloc(nshards * sizeof(*u.shards)), .over = malloc(nshards * sizeof(*u.over))};
 
 	if (!at || !u.shards || !u.over) {
 		ps_uses_fini(&u);
@@ -260,7 +263,8 @@ int ps_numbers_give(struct ps_numbers *f, uint64_t delivered, const int64_t *val
 		return ps_load_error_set(err, EBUSY, "feed: %u batches are ahead; take one first", f->depth);
 	if (n > f->batch)
 		return ps_load_error_set(err, EINVAL,
-		        "order: a batch of %u numbers, but batches have %u rows at most; raise batch", n, f->batch);
+		        "order: a batch of %u numbers, but batches have %u rows at most; raise batch", n,
+		        f->batch);
 	for (uint32_t i = 0; i < n; i++)
 		if ((uint64_t)values[i] >= f->samples)
 			return number_refuse(values[i], i, f->samples, err);

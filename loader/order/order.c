@@ -20,7 +20,7 @@ struct ps_order {
 	uint32_t all_lanes;        /* of all ranks */
 	uint32_t nlanes;           /* of this one */
 	uint32_t block_len;
-	uint32_t cuts; /* of what would be block 0: the blocks from `cuts + 1` on are long */
+	uint32_t cuts;        /* of what would be block 0: the blocks from `cuts + 1` on are long */
 	pthread_mutex_t lock; /* tables, clock */
 	struct {
 		uint64_t epoch, pass;
@@ -423,8 +423,8 @@ int ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, 
 }
 
 /* Permutes the samples of one block. */
-static int samples_permute(
-        const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block, uint32_t n, struct ps_order_sample *v)
+static int samples_permute(const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block,
+        uint32_t n, struct ps_order_sample *v)
 {
 	ps_autofree uint32_t *from = malloc(n * sizeof(*from));
 	ps_autofree struct ps_order_sample *was = malloc(n * sizeof(*was));

@@ -341,7 +341,7 @@ struct ps_deal_options {
 	const uint64_t *lengths; /* of the lanes */
 	const struct ps_sequence *sequence;
 	struct ps_steps steps;
-	uint64_t begin, end;  /* canonical positions that are given: `end` is behind the last, or PS_ENDLESS */
+	uint64_t begin, end; /* canonical positions that are given: `end` is behind the last, or PS_ENDLESS */
 	uint32_t rank, nodes; /* this is rank of steps.world; nodes divides that */
 };
 
@@ -398,12 +398,12 @@ struct ps_numbers {
 	uint64_t nends;
 	uint64_t hash; /* of an array */
 
-	uint32_t depth;  /* of a feed; 0: an array */
-	uint32_t *sizes; /* of its last batches */
+	uint32_t depth;   /* of a feed; 0: an array */
+	uint32_t *sizes;  /* of its last batches */
 	uint64_t samples; /* numbers are below; a feed's are compared with it as they come */
-	uint64_t epoch;  /* that is fed */
-	uint64_t fed;    /* steps of it, also those that a resumed run does not ask for */
-	bool over;       /* no more come in this epoch */
+	uint64_t epoch;   /* that is fed */
+	uint64_t fed;     /* steps of it, also those that a resumed run does not ask for */
+	bool over;        /* no more come in this epoch */
 };
 
 /* An array: `ends` are those of its batches, or NULL. */
@@ -607,8 +607,8 @@ void ps_select_free(struct ps_select *select); /* NULL is allowed */
 bool ps_select_is_exact(const struct ps_select *select);
 
 /* Of an exact one: the sample of draw n of an epoch, by its weight alone. */
-int ps_select_draw(struct ps_select *select, uint64_t epoch, uint64_t n, uint32_t *ret_shard, uint64_t *ret_sample,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_select_draw(struct ps_select *select, uint64_t epoch, uint64_t n, uint32_t *ret_shard,
+        uint64_t *ret_sample, struct ps_load_error *err) PS_MUST_USE;
 
 struct ps_select_view;
 
@@ -711,7 +711,7 @@ static inline void ps_position_take(
  * until a write under way is over. */
 
 #define PS_PLANNER_EPOCHS 8
-#define PS_PLANNER_BEAT_S 15 /* a quarter of what a mount waits for */
+#define PS_PLANNER_BEAT_S 15        /* a quarter of what a mount waits for */
 #define PS_PLANNER_MAX_FILES 100000 /* of an epoch; more are left out */
 
 struct ps_planner_options {
@@ -721,7 +721,7 @@ struct ps_planner_options {
 	const char *job; /* copied */
 	uint32_t rank, world;
 	uint64_t epoch, end_epoch;
-	uint32_t epochs; /* that are told at once */
+	uint32_t epochs;            /* that are told at once */
 	const struct ps_uses *uses; /* borrowed: of an array of sample numbers, and ... */
 	uint32_t batch;             /* ... the places of a batch; NULL: by lanes */
 	bool fed;                   /* the files are those that ps_planner_use() names */
@@ -737,7 +737,8 @@ void ps_planner_free(struct ps_planner *planner); /* NULL is allowed */
 void ps_planner_at(struct ps_planner *planner, const struct ps_position *position);
 
 /* Sample numbers of an epoch were fed, in shards that end at these numbers. By the thread that calls ps_planner_at(). */
-void ps_planner_use(struct ps_planner *planner, uint64_t epoch, const uint64_t *ends, const int64_t *numbers, uint32_t n);
+void ps_planner_use(
+        struct ps_planner *planner, uint64_t epoch, const uint64_t *ends, const int64_t *numbers, uint32_t n);
 
 /* For tests: the texts above, to be freed; NULL: out of memory. `root`: of the mount, with a slash at its
  * end. */

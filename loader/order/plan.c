@@ -30,7 +30,8 @@ struct ps_planner {
 	pthread_cond_t wake;
 	bool stop;
 	uint64_t epoch, files_done;
-	struct ps_uses used; /* of what was fed of an epoch; `over` is 1 of a shard that is among them, by its number */
+	struct ps_uses
+	        used; /* of what was fed of an epoch; `over` is 1 of a shard that is among them, by its number */
 	uint64_t used_epoch;
 };
 
@@ -73,7 +74,8 @@ static char *text_end(FILE *out, char **text)
 }
 
 /* Prints a shard's file, if it is on the mount. */
-static void file_print(FILE *out, const struct ps_planner_options *o, const char *root, uint32_t shard, uint32_t *n)
+static void file_print(
+        FILE *out, const struct ps_planner_options *o, const char *root, uint32_t shard, uint32_t *n)
 {
 	const char *name = o->shards[shard];
 
@@ -347,7 +349,9 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
 		p->used.shards = calloc(PS_MAX(o->nshards, 1u), sizeof(*p->used.shards));
 		p->used.over = calloc(PS_MAX(o->nshards, 1u), sizeof(*p->used.over));
 	}
-	p->fd = o->nshards > 0 && p->job && (!o->fed || (p->used.shards && p->used.over)) ? plan_open(o->shards[0], &p->root, &p->by_ioctl) : -1;
+	p->fd = o->nshards > 0 && p->job && (!o->fed || (p->used.shards && p->used.over))
+	                ? plan_open(o->shards[0], &p->root, &p->by_ioctl)
+	                : -1;
 	if (p->fd < 0 || thread_start(p) < 0) {
 		planner_free(p);
 		return NULL;
@@ -374,13 +378,15 @@ void ps_planner_at(struct ps_planner *p, const struct ps_position *at)
 	if (p->o.uses)
 		done = ps_uses_over(p->o.uses, at->batches * p->o.batch);
 	for (uint32_t i = 0; i < at->nlanes && !p->o.uses; i++)
-		done += at->lanes[i].k == PS_PLACE_UNKNOWN || !ps_order_owns(p->o.order, i) ? 0 : at->lanes[i].k;
+		done += at->lanes[i].k == PS_PLACE_UNKNOWN || !ps_order_owns(p->o.order, i) ? 0
+		                                                                            : at->lanes[i].k;
 	PS_LOCK_SCOPE(&p->lock);
 	p->epoch = at->epoch;
 	p->files_done = done;
 }
 
-void ps_planner_use(struct ps_planner *p, uint64_t epoch, const uint64_t *ends, const int64_t *numbers, uint32_t n)
+void ps_planner_use(
+        struct ps_planner *p, uint64_t epoch, const uint64_t *ends, const int64_t *numbers, uint32_t n)
 {
 	PS_LOCK_SCOPE(&p->lock);
 	if (p->used_epoch != epoch) {

@@ -34,10 +34,10 @@ struct ps_select {
 	uint64_t samples, least; /* in all classes; in the smallest */
 	/* Of an exact number of draws: */
 	bool exact;
-	int scale;       /* a weight w is the integer w * 2^scale */
+	int scale; /* a weight w is the integer w * 2^scale */
 	uint64_t draws;
-	u128 sum;        /* of all weights */
-	uint64_t *first; /* of each shard: its first sample among all, and behind the last */
+	u128 sum;          /* of all weights */
+	uint64_t *first;   /* of each shard: its first sample among all, and behind the last */
 	uint64_t *mark_of; /* its first mark; behind the last: `sum` */
 	u128 *marks;       /* sums of the weights before each MARK-th sample of a shard */
 };
@@ -49,9 +49,9 @@ struct ps_select_view {
 	uint64_t epoch, pass;
 	int weights, balance;
 	int columns[PS_FILTER_MAX_COLUMNS]; /* of the filter */
-	u128 offset;     /* V */
-	uint64_t at;     /* a sample, and ... */
-	u128 before;     /* ... the weights of all before it */
+	u128 offset;                        /* V */
+	uint64_t at;                        /* a sample, and ... */
+	u128 before;                        /* ... the weights of all before it */
 };
 
 /* -- Views -------------------------------------------------------------------------------------------- */
@@ -231,7 +231,8 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 /* -- An exact number of draws ------------------------------------------------------------------------------ */
 
 /* The weight of a sample; 0: the filter lets it not pass. */
-static int weight_exact(struct ps_select_view *v, uint64_t sample, uint64_t *ret_weight, struct ps_load_error *err)
+static int weight_exact(
+        struct ps_select_view *v, uint64_t sample, uint64_t *ret_weight, struct ps_load_error *err)
 {
 	double w;
 	int r = passes(v, sample, err);
@@ -332,11 +333,13 @@ static int count_exact(struct ps_select_view *v, uint64_t sample, uint32_t copy,
 		r = sample_go(v, sample, err);
 	if (times < 0 || r < 0)
 		return PS_MIN(times, r);
-	*ret_count = draws_before(v, shard_end(v)) - draws_before(v, v->before) - PS_MIN(copy, (uint32_t)times);
+	*ret_count =
+	        draws_before(v, shard_end(v)) - draws_before(v, v->before) - PS_MIN(copy, (uint32_t)times);
 	return 0;
 }
 
-static int skip_exact(struct ps_select_view *v, uint64_t *sample, uint32_t *copy, uint64_t n, struct ps_load_error *err)
+static int skip_exact(
+        struct ps_select_view *v, uint64_t *sample, uint32_t *copy, uint64_t n, struct ps_load_error *err)
 {
 	uint64_t to;
 	int r;
@@ -540,7 +543,8 @@ static int bits_of(uint64_t n)
 }
 
 /* The largest weight of all samples, how many pass the filter, and where each shard's samples and marks begin. */
-static int weights_look(struct ps_select *s, double *ret_most, uint64_t *ret_passed, struct ps_load_error *err)
+static int weights_look(
+        struct ps_select *s, double *ret_most, uint64_t *ret_passed, struct ps_load_error *err)
 {
 	uint64_t samples = 0, marks = 0;
 	int r = 0;
@@ -566,7 +570,8 @@ static int weights_look(struct ps_select *s, double *ret_most, uint64_t *ret_pas
 			r = weight_of(v, k, &w, err);
 			if (r == 0 && !(w >= 0 && w <= 1e300))
 				r = ps_load_error_set(err, EINVAL,
-				        "weights: sample %ju has the weight %g; they must be numbers from 0 on",
+				        "weights: sample %ju has the weight %g; they must be numbers from 0 "
+				        "on",
 				        (uintmax_t)(samples + k), w);
 			*ret_most = PS_MAX(*ret_most, w);
 			++*ret_passed;
@@ -579,7 +584,8 @@ static int weights_look(struct ps_select *s, double *ret_most, uint64_t *ret_pas
 	s->first[s->o.nshards] = samples;
 	s->mark_of[s->o.nshards] = marks;
 	if (r == 0 && s->o.list && s->o.nlist != samples)
-		return ps_load_error_set(err, EINVAL, "weights: there are %ju of them, but the shards hold %ju samples",
+		return ps_load_error_set(err, EINVAL,
+		        "weights: there are %ju of them, but the shards hold %ju samples",
 		        (uintmax_t)s->o.nlist, (uintmax_t)samples);
 	if (r == 0 && !(*ret_most > 0))
 		return ps_load_error_set(err, EINVAL,
@@ -640,7 +646,8 @@ static int exact_make(struct ps_select *s, struct ps_load_error *err)
 	s->marks = ps_steal_ptr(&marks);
 	if (s->draws * (u128)ldexp(most, s->scale) / s->sum >= PS_SELECT_MAX_TIMES)
 		return ps_load_error_set(err, EINVAL,
-		        "weights: the sample of the weight %g would come more than %d times in an epoch of %ju draws; "
+		        "weights: the sample of the weight %g would come more than %d times in an epoch of "
+		        "%ju draws; "
 		        "lower it, or draws",
 		        most, PS_SELECT_MAX_TIMES, (uintmax_t)s->draws);
 	return 0;

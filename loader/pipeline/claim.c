@@ -181,8 +181,8 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 		if (!batch_open(p))
 			return PS_NO_ROOM;
 		if (step_deal(p) < 0) {
-			ps_pipeline_fail(p, -ENOMEM,
-			        &(struct ps_load_error){.err = ENOMEM, .text = "out of memory"});
+			ps_pipeline_fail(
+			        p, -ENOMEM, &(struct ps_load_error){.err = ENOMEM, .text = "out of memory"});
 			return PS_NO_INPUT;
 		}
 	}
@@ -489,8 +489,9 @@ static struct ps_lane *turn_starves(const struct ps_pipeline *p)
 	const struct ps_dealt *row = ps_row_due(p);
 	struct ps_lane *lane = &p->lanes[row ? row->lane : p->turns.lane];
 
-	return lane->waits && lane->nqueued == 0 && lane->epoch == p->claim_epoch && !waits_for_feed(p, lane) ? lane
-	                                                                                                     : NULL;
+	return lane->waits && lane->nqueued == 0 && lane->epoch == p->claim_epoch && !waits_for_feed(p, lane)
+	               ? lane
+	               : NULL;
 }
 
 bool ps_due_any(const struct ps_pipeline *p)

@@ -161,12 +161,12 @@ struct ps_lane {
 	uint64_t barren;       /* shards that gave no sample, behind each other */
 	bool gave;             /* the open shard gave one */
 	struct ps_shard *shard;
-	struct ps_shard_byproduct begun; /* of the shard that rests: of `number`, while `shard` is closed */
-	struct ps_shard_index *check;    /* what the open shard is compared with; NULL: nothing */
+	struct ps_shard_byproduct begun;   /* of the shard that rests: of `number`, while `shard` is closed */
+	struct ps_shard_index *check;      /* what the open shard is compared with; NULL: nothing */
 	struct ps_shard_indexes *check_of; /* whose it is */
-	struct ps_select_view *view; /* of the open shard; NULL: all samples come once */
-	struct ps_sample *drawn;     /* the sample `ordinal`, of which more copies come */
-	struct ps_open_files *files; /* that `shard` counts in; NULL: nowhere */
+	struct ps_select_view *view;       /* of the open shard; NULL: all samples come once */
+	struct ps_sample *drawn;           /* the sample `ordinal`, of which more copies come */
+	struct ps_open_files *files;       /* that `shard` counts in; NULL: nowhere */
 	struct ps_stream_meter meter;
 
 	/* Guarded by the pipeline's lock. */
@@ -189,9 +189,9 @@ struct ps_lane_source {
 	char *const *shards; /* paths, by their place in the list */
 	uint32_t nshards;
 	struct ps_shard_indexes *indexes; /* NULL: not to be asked */
-	struct ps_select *select;        /* NULL: all samples come once */
-	struct ps_open_files *files;     /* NULL: not counted */
-	struct ps_shard_options options; /* stream.meter is set for each lane */
+	struct ps_select *select;         /* NULL: all samples come once */
+	struct ps_open_files *files;      /* NULL: not counted */
+	struct ps_shard_options options;  /* stream.meter is set for each lane */
 };
 
 /* Puts a lane at the beginning of an epoch; frees what it held. `hint`: a place to begin reading at, at or
@@ -231,7 +231,8 @@ void ps_lane_close(struct ps_lane *lane);
 
 /* Closes the lane's shard, if more are open than may be, and goes on later where it stands. A shard that can only be
  * read on stays open. */
-int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err) PS_MUST_USE;
+int ps_lane_rest(
+        struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err) PS_MUST_USE;
 
 /* Moves to the sample `at` of the epoch, at or behind lane->at: over whole shards where counts are known,
  * else by walking. At the end of the lane's epoch it stops there. */
@@ -282,13 +283,14 @@ struct ps_pipeline {
 	pthread_mutex_t lock; /* all below */
 	pthread_cond_t work;  /* workers: a block was queued, a batch became free, an epoch was delivered */
 	pthread_cond_t room;  /* readers: a lane's queue became shorter */
-	pthread_cond_t ready; /* the consumer: a batch is finished, or free after all were held, an epoch has ended, something failed */
+	pthread_cond_t
+	        ready; /* the consumer: a batch is finished, or free after all were held, an epoch has ended, something failed */
 	struct ps_lane *lanes;
 	uint32_t nlanes;
 	const struct ps_lane_set *sets; /* the order's */
 	uint32_t nsets;
-	uint32_t ahead; /* most blocks queued for a lane */
-	bool known;     /* the lengths of lanes are */
+	uint32_t ahead;          /* most blocks queued for a lane */
+	bool known;              /* the lengths of lanes are */
 	struct ps_numbers *feed; /* the epochs'; NULL: nothing is fed */
 	struct {
 		uint32_t *lanes; /* heaps (due.c) */
@@ -297,11 +299,11 @@ struct ps_pipeline {
 	struct ps_turns turns; /* of the row claimed next; of several ranks' rows: of the step's first */
 	/* The rows of `filling`, where ranks share lanes: */
 	struct ps_dealt *dealt;
-	uint32_t dealt_at; /* the next one */
+	uint32_t dealt_at;         /* the next one */
 	struct ps_epoch *claiming; /* of claim_epoch; NULL: to be asked for */
 	bool asking;               /* a worker does */
 	struct penstock_batch **batches;
-	uint32_t nbatches; /* `depth`, and those that were added */
+	uint32_t nbatches;              /* `depth`, and those that were added */
 	struct penstock_batch *filling; /* rows are claimed in it; NULL: none yet */
 	uint64_t claim_epoch;           /* of the rows claimed next */
 	uint64_t claim_seq;             /* of the next batch to be filled */
@@ -389,7 +391,7 @@ int ps_due_init(struct ps_pipeline *pipeline) PS_MUST_USE; /* -1: no memory */
 void ps_due_fini(struct ps_pipeline *pipeline);
 void ps_due_clear(struct ps_pipeline *pipeline);
 void ps_due_put(struct ps_pipeline *pipeline, struct ps_lane *lane);
-bool ps_due_any(const struct ps_pipeline *pipeline);          /* one of them is to be read now */
+bool ps_due_any(const struct ps_pipeline *pipeline);       /* one of them is to be read now */
 struct ps_lane *ps_due_take(struct ps_pipeline *pipeline); /* that one, or NULL */
 
 /* A block that nothing more is taken from: the first of a lane's queue. */

@@ -52,8 +52,8 @@ static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 		round = PS_MAX(round, from); /* of those that have not ended, or one less */
 	}
 	if (rows > 0)
-		ps_turns_set_lane(&p->turns, p->position.turn,
-		        ps_epochs_options(p->o.epochs)->skip + rows, round);
+		ps_turns_set_lane(
+		        &p->turns, p->position.turn, ps_epochs_options(p->o.epochs)->skip + rows, round);
 }
 
 /* Puts everything at p->position; no thread of ours runs, but held batches may be released meanwhile. They
@@ -278,7 +278,8 @@ static int pipeline_init(
 	if (p->wake_fd < 0)
 		return ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
 	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->threads || !p->dealt ||
-	        ps_turns_init(&p->turns, p->sets, p->nsets) < 0 || ps_due_init(p) < 0 || ps_position_init(&p->position, p->nlanes) < 0)
+	        ps_turns_init(&p->turns, p->sets, p->nsets) < 0 || ps_due_init(p) < 0 ||
+	        ps_position_init(&p->position, p->nlanes) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	return batches_init(p, err);
 }
@@ -341,7 +342,8 @@ void ps_pipeline_free(struct ps_pipeline *p)
 void ps_pipeline_abandon(struct ps_pipeline *p)
 {
 	for (uint32_t i = 0; i < p->nbatches; i++)
-		ps_host_free(p->batches[i]->mem, p->batches[i]->mem_nbytes); /* no driver works behind a fork */
+		ps_host_free(
+		        p->batches[i]->mem, p->batches[i]->mem_nbytes); /* no driver works behind a fork */
 	close(p->wake_fd);
 }
 
@@ -436,7 +438,8 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 	PS_LOCK_SCOPE(&p->lock);
 	if (all_held(p) && !p->failed && p->deliver_epoch != p->o.end_epoch && !epoch_is_over(p))
 		return ps_load_error_set(err, EBUSY,
-		        "all %u batches are held: release one before asking for the next, add one (penstock_loader_add_batch), "
+		        "all %u batches are held: release one before asking for the next, add one "
+		        "(penstock_loader_add_batch), "
 		        "or open with a larger depth",
 		        p->nbatches);
 	struct penstock_batch *b;

@@ -40,7 +40,7 @@ struct ps_pipeline_options {
 	struct ps_order *order;
 	struct ps_epochs *epochs;
 	struct ps_shard_indexes *indexes; /* NULL: none is asked */
-	struct ps_select *select;   /* NULL: all samples come once */
+	struct ps_select *select;         /* NULL: all samples come once */
 	char *const *shards;
 	uint32_t nshards;
 	struct ps_batch_layout *layout;
@@ -49,7 +49,8 @@ struct ps_pipeline_options {
 	const char *index_dir;     /* borrowed; NULL: beside the shards */
 	bool write_index;
 	struct ps_device *device; /* borrowed */
-	struct ps_nvjpeg *nvjpeg; /* that decodes images of batches, borrowed; NULL: the processor decodes all */
+	struct ps_nvjpeg
+	        *nvjpeg; /* that decodes images of batches, borrowed; NULL: the processor decodes all */
 	struct ps_offload offload; /* with it: which of them */
 	uint32_t rows, depth, threads, readers;
 	struct ps_byte_budget *shared;   /* of several loaders; NULL: none */
@@ -97,7 +98,8 @@ uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *pipeline);
 
 /* Another batch beside those that there are. Its bytes are taken from the window's own limit, not from `shared`.
  * Threads: as next(). */
-int ps_pipeline_add_batch(struct ps_pipeline *pipeline, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
+int ps_pipeline_add_batch(
+        struct ps_pipeline *pipeline, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
 
 /* The caller has the batch that next() gave: the position moves behind it. */
 void ps_pipeline_delivered(struct ps_pipeline *pipeline, const struct penstock_batch *batch);

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 
-
 PyObject *batch_new(struct loader_object *loader, struct open_loader *open, struct penstock_batch *batch)
 {
 	PyTypeObject *type = (PyTypeObject *)loader->state->batch_type;
@@ -188,8 +187,8 @@ static PyObject *batch_release(PyObject *self, PyObject *unused)
 	(void)unused;
 	size_t ntensors = b->held ? atomic_load(&b->held->refs) - 1 : 0;
 	if (ntensors)
-		return PyErr_Format(PyExc_BufferError,
-		        "release(): %zu tensors of this batch are still in use", ntensors);
+		return PyErr_Format(
+		        PyExc_BufferError, "release(): %zu tensors of this batch are still in use", ntensors);
 	give_back(b);
 	Py_RETURN_NONE;
 }

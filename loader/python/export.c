@@ -33,9 +33,9 @@ struct export
 		struct dl_managed legacy;
 		struct dl_managed_versioned versioned;
 	} u;
-	struct held_batch *held;    /* NULL: ... */
-	void *copy;                 /* ... it has memory of its own */
-	int64_t numbers[];          /* shape, strides */
+	struct held_batch *held; /* NULL: ... */
+	void *copy;              /* ... it has memory of its own */
+	int64_t numbers[];       /* shape, strides */
 };
 
 /* Consumers call it on any thread, with or without the GIL, under their locks, and after the interpreter is gone: nothing

@@ -103,9 +103,11 @@ static int raise_held(struct loader_object *l, const struct held_summary *s, str
 	struct penstock_error full;
 
 	PyOS_snprintf(full.text, sizeof(full.text),
-	        "all %zu batches are held, the oldest (batch %llu of epoch %llu) by %zu tensors, arrays or Batch objects; keep "
+	        "all %zu batches are held, the oldest (batch %llu of epoch %llu) by %zu tensors, arrays or "
+	        "Batch objects; keep "
 	        "copies (copy=True), or let go of what is not needed; %s",
-	        s->nbatches, (unsigned long long)s->index, (unsigned long long)s->epoch, s->noldest, error->text);
+	        s->nbatches, (unsigned long long)s->index, (unsigned long long)s->epoch, s->noldest,
+	        error->text);
 	raise_error(l->state, -EBUSY, &full);
 	return -1;
 }
@@ -505,7 +507,8 @@ static PyMethodDef loader_methods[] = {
         {"next", loader_next, METH_NOARGS, "The next Batch, or None at the end of an epoch."},
         {"set_epoch", loader_set_epoch, METH_O, "Goes to the beginning of an epoch."},
         {"get", loader_get, METH_O, "get(numbers): a Batch of these samples."},
-        {"feed", loader_feed, METH_O, "feed(numbers): the next batch's sample numbers, as bytes of int64; b\"\": the end."},
+        {"feed", loader_feed, METH_O,
+                "feed(numbers): the next batch's sample numbers, as bytes of int64; b\"\": the end."},
         {"length", loader_length, METH_O, "length(epoch): (samples, batches) of this rank."},
         {"state_save", loader_state_save, METH_NOARGS, "Where the loader stands, as bytes."},
         {"state_load", loader_state_load, METH_O, "Goes to where a state was saved."},

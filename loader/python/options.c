@@ -138,7 +138,8 @@ static bool shape_set(struct penstock_field *field, const struct ps_option *m, P
 }
 
 /* mix and nmix of the options; `keep` holds the numbers. */
-static bool mix_set(struct penstock_options *options, const struct ps_option *m, PyObject *value, PyObject *keep)
+static bool mix_set(
+        struct penstock_options *options, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
 	Py_ssize_t n = PySequence_Size(value);
 	PyObject *bytes = n < 0 ? NULL : PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(double));
@@ -240,8 +241,10 @@ static PyObject *member_like(const char *name, bool is_field)
 	PyObject *names = PyList_New(0), *difflib = PyImport_ImportModule("difflib");
 	PyObject *like = NULL, *ret = NULL;
 
-	for (size_t i = 0; names && difflib && i < (is_field ? ps_n_field_options : ps_n_loader_options); i++) {
-		PyObject *text = PyUnicode_FromString((is_field ? ps_field_options : ps_loader_options)[i].name);
+	for (size_t i = 0; names && difflib && i < (is_field ? ps_n_field_options : ps_n_loader_options);
+	        i++) {
+		PyObject *text =
+		        PyUnicode_FromString((is_field ? ps_field_options : ps_loader_options)[i].name);
 
 		if (!text || PyList_Append(names, text) < 0)
 			Py_CLEAR(names);
@@ -299,7 +302,8 @@ static bool dict_set(char *base, PyObject *dict, PyObject *keep, bool is_field)
 
 static bool field_parse(struct penstock_field *field, PyObject *dict, PyObject *keep)
 {
-	static const struct ps_option kind_member = {.name = "kind", .type = PS_OPTION_U32, .words = ps_kind_words};
+	static const struct ps_option kind_member = {
+	        .name = "kind", .type = PS_OPTION_U32, .words = ps_kind_words};
 	PyObject *name = PyDict_Check(dict) ? PyDict_GetItemString(dict, "name") : NULL;
 	PyObject *kind = name ? PyDict_GetItemString(dict, "kind") : NULL;
 	uint32_t kind_number = 0;

@@ -52,10 +52,10 @@ enum ps_rng_op {
 	PS_RNG_GRAY = 21,
 	PS_RNG_BLUR = 22,
 	PS_RNG_NOISE = 23,
-	PS_RNG_MIX = 24, /* CutMix and MixUp, above samples: see batch/parts.h */
+	PS_RNG_MIX = 24,    /* CutMix and MixUp, above samples: see batch/parts.h */
 	PS_RNG_ENGINE = 25, /* which engine decodes a sample, in all epochs: see batch/batch.h */
 	PS_RNG_ERASE = 26,
-	PS_RNG_GROUP = 27, /* see image/image.h */
+	PS_RNG_GROUP = 27,     /* see image/image.h */
 	PS_RNG_TRANSFORM = 64, /* what the caller's transform is given */
 };
 

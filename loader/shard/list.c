@@ -272,7 +272,8 @@ static int product(struct ps_shard_list *names, const struct ps_shard_list *item
 		for (size_t j = 0; j < items->n; j++) {
 			char *name;
 			int len = asprintf(&name, "%s%s", names->names[i], items->names[j]);
-			int r = ps_shard_list_take(&out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+			int r = ps_shard_list_take(
+			        &out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
 
 			if (r < 0)
 				return r;
@@ -284,7 +285,8 @@ static int product(struct ps_shard_list *names, const struct ps_shard_list *item
 	return 0;
 }
 
-static int product_literal(struct ps_shard_list *names, const char *p, const char *end, struct ps_load_error *err)
+static int product_literal(
+        struct ps_shard_list *names, const char *p, const char *end, struct ps_load_error *err)
 {
 	ps_autolist struct ps_shard_list one = {0};
 	int r;
@@ -559,7 +561,8 @@ static int folder_refuse(
         const char *folder, const char *slash, const struct contents *in, struct ps_load_error *err)
 {
 	if (in->foreign)
-		return ps_load_error_set(err, ENOENT, "%s: no shards in this folder; it has %s", folder, in->foreign);
+		return ps_load_error_set(
+		        err, ENOENT, "%s: no shards in this folder; it has %s", folder, in->foreign);
 	if (in->below && holds_files(folder, slash, in->below))
 		return ps_load_error_set(err, ENOENT,
 		        "%s: a folder of class folders ('%s' is one), not of shards; make shards of it once: "

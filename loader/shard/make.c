@@ -185,7 +185,8 @@ static int lacking_find(struct ps_shard_indexes *xs, char *const *shards, size_t
 		if (r != -ENOENT && r != -ESTALE && r != -EBADMSG)
 			return ps_load_error_set(err, -r, "%s", why.text);
 		if (stat(shards[i], &st) < 0)
-			return ps_load_error_set(err, errno, "%s: cannot open: %s", shards[i], strerror(errno));
+			return ps_load_error_set(
+			        err, errno, "%s: cannot open: %s", shards[i], strerror(errno));
 		l->shards[l->n++] = (uint32_t)i;
 		l->nbytes += (uint64_t)st.st_size;
 		if (ps_shard_index_shard_is_here(shards[i]))
@@ -217,8 +218,10 @@ static int lacking_make(
 		all = done > 0 ? s / (double)done * (double)l->nbytes : 0;
 		if (all > PS_INDEX_AUTO_S && i + 1 < l->n)
 			return ps_load_error_set(err, EINVAL,
-			        "index=\"make\": walking over the %zu shards without an index, %.1f GB, would take about %.0f s, "
-			        "more than %d (%zu are made by now); make them once by penstock-loader index%s",
+			        "index=\"make\": walking over the %zu shards without an index, %.1f GB, "
+			        "would take about %.0f s, "
+			        "more than %d (%zu are made by now); make them once by penstock-loader "
+			        "index%s",
 			        l->n, (double)l->nbytes / 1e9, all, PS_INDEX_AUTO_S, i + 1,
 			        dir ? " --dir, and the same index_dir" : "");
 	}
@@ -247,26 +250,33 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 	int r;
 
 	if (dir && mkdir(dir, 0777) < 0 && errno != EEXIST)
-		return ps_load_error_set(err, errno, "index_dir %s: cannot make it: %s", dir, strerror(errno));
-	r = all ? lacking_find(xs, shards, nshards, &l, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_load_error_set(
+		        err, errno, "index_dir %s: cannot make it: %s", dir, strerror(errno));
+	r = all ? lacking_find(xs, shards, nshards, &l, err)
+	        : ps_load_error_set(err, ENOMEM, "out of memory");
 	if (r < 0 || l.n == 0)
 		return r;
 	if (l.nremote > 0)
 		return ps_load_error_set(err, EINVAL,
-		        "index=\"make\": %zu of %zu shards have no index and are not local, nor in the cache of their mount: "
-		        "walking over them could fetch %.1f MB, %.1f s at 100 MB/s; take the indexes of who published them (pack "
-		        "--index), warm the mount (penstock warm), or make them once by penstock-loader index --dir",
-		        l.nremote, nshards, (double)l.nremote_bytes / 1e6, (double)l.nremote_bytes / REMOTE_RATE);
+		        "index=\"make\": %zu of %zu shards have no index and are not local, nor in the cache "
+		        "of their mount: "
+		        "walking over them could fetch %.1f MB, %.1f s at 100 MB/s; take the indexes of who "
+		        "published them (pack "
+		        "--index), warm the mount (penstock warm), or make them once by penstock-loader "
+		        "index --dir",
+		        l.nremote, nshards, (double)l.nremote_bytes / 1e6,
+		        (double)l.nremote_bytes / REMOTE_RATE);
 	path = lock_path(shards[l.shards[0]], dir);
 	if (!path)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (fd < 0)
-		return ps_load_error_set(err, errno, "index=\"make\": %s: cannot write: %s%s", path, strerror(errno),
-		        dir ? "" : "; index_dir puts indexes into a folder of your own");
+		return ps_load_error_set(err, errno, "index=\"make\": %s: cannot write: %s%s", path,
+		        strerror(errno), dir ? "" : "; index_dir puts indexes into a folder of your own");
 	while (flock(fd, LOCK_EX) < 0)
 		if (errno != EINTR)
-			return ps_load_error_set(err, errno, "index=\"make\": %s: cannot lock: %s", path, strerror(errno));
+			return ps_load_error_set(
+			        err, errno, "index=\"make\": %s: cannot lock: %s", path, strerror(errno));
 	r = lacking_find(xs, shards, nshards, &l, err); /* another process may have made them */
 	if (r == 0)
 		r = lacking_make(&l, shards, dir, err);

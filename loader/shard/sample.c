@@ -48,8 +48,8 @@ int ps_shard_file_keep(struct ps_shard_file *file, int fd)
 
 	if (file->fd >= 0 || file->again)
 		return 0;
-	if (atomic_fetch_add_explicit(&nkept, 1, memory_order_relaxed) >= kept_most() && fstat(fd, &was) == 0 &&
-	        S_ISREG(was.st_mode)) {
+	if (atomic_fetch_add_explicit(&nkept, 1, memory_order_relaxed) >= kept_most() &&
+	        fstat(fd, &was) == 0 && S_ISREG(was.st_mode)) {
 		file->was = was;
 		file->again = true;
 	} else {
@@ -70,10 +70,12 @@ static int file_open(const struct ps_shard_file *file, int *ret_own, struct ps_l
 		return file->fd;
 	*ret_own = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (*ret_own < 0 || fstat(*ret_own, &is) < 0)
-		return ps_load_error_set(err, errno, "%s: cannot open again: %s", file->path, strerror(errno));
+		return ps_load_error_set(
+		        err, errno, "%s: cannot open again: %s", file->path, strerror(errno));
 	if (is.st_dev != was->st_dev || is.st_ino != was->st_ino || is.st_size != was->st_size ||
 	        is.st_mtim.tv_sec != was->st_mtim.tv_sec || is.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
-		return ps_load_error_set(err, ESTALE, "%s: the shard was replaced while it was read", file->path);
+		return ps_load_error_set(
+		        err, ESTALE, "%s: the shard was replaced while it was read", file->path);
 	return *ret_own;
 }
 

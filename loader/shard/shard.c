@@ -21,8 +21,8 @@
 struct ps_recovery {
 	struct ps_shard_index *index; /* NULL: none was found */
 	bool borrowed;
-	int bad;                /* errno of the damage ... */
-	char *reason;           /* ... and its text */
+	int bad;      /* errno of the damage ... */
+	char *reason; /* ... and its text */
 };
 
 /* Takes an index that is the caller's. */
@@ -130,17 +130,17 @@ struct ps_shard {
 	struct ps_shard_file *file;
 	struct ps_stream *stream;
 	bool started;
-	bool unsound;                      /* it ended for a reason that may not be there the next time */
+	bool unsound; /* it ended for a reason that may not be there the next time */
 	struct ps_shard_index_writer *byproduct; /* options.index_writer, if it is ours */
 	struct ps_recovery recovery;
 	struct ps_shard_index_walk checked; /* through options.check */
-	bool has_first;                    /* the first header was read; ... */
+	bool has_first;                     /* the first header was read; ... */
 	size_t first_n;
-	uint8_t first[PS_INDEX_FIRST];     /* ... these bytes */
-	int failed;                      /* -errno, while it is not known yet how the shard goes on */
-	uint32_t holes;                  /* samples from the next one on are bad: so many */
+	uint8_t first[PS_INDEX_FIRST];         /* ... these bytes */
+	int failed;                            /* -errno, while it is not known yet how the shard goes on */
+	uint32_t holes;                        /* samples from the next one on are bad: so many */
 	struct ps_shard_index_version version; /* of what it is told */
-	struct ps_tar *tar;              /* one of these, by its source */
+	struct ps_tar *tar;                    /* one of these, by its source */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
 	uint64_t ordinal;
@@ -375,8 +375,8 @@ void ps_shard_hold(struct ps_shard *s, bool hold)
 enum ps_shard_rest ps_shard_rest(const struct ps_shard *s, uint64_t *ret_offset)
 {
 	if (!s->started || s->failed || s->holes > 0 || s->recovery.index ||
-	        s->options.index_writer != s->byproduct ||
-	        ps_stream_fd(s->stream) < 0 || (s->tar && ps_tar_has_global(s->tar)))
+	        s->options.index_writer != s->byproduct || ps_stream_fd(s->stream) < 0 ||
+	        (s->tar && ps_tar_has_global(s->tar)))
 		return PS_SHARD_GOES;
 	if (s->ended)
 		return PS_SHARD_OVER;
@@ -487,7 +487,8 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 		s->has_first = true;
 	}
 	if (s->options.write_index && s->start_ordinal == 0 &&
-	        ps_shard_kind_of(s->options.source, &s->options.windows, s->file->path) != PS_SHARD_KIND_TOKENS)
+	        ps_shard_kind_of(s->options.source, &s->options.windows, s->file->path) !=
+	                PS_SHARD_KIND_TOKENS)
 		byproduct_begin(s);
 	if (s->options.index_writer && s->has_first)
 		ps_shard_index_writer_first(

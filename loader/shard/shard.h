@@ -86,7 +86,7 @@ void ps_slab_put(struct ps_slab *slab);    /* NULL is allowed */
 /* A shard's file as long as somebody needs it. */
 struct ps_shard_file {
 	_Atomic uint32_t refs;
-	int fd;           /* for pread; -1: it is not kept open, `again` says whether `path` is opened for each read */
+	int fd; /* for pread; -1: it is not kept open, `again` says whether `path` is opened for each read */
 	bool again;
 	struct stat was;  /* again: what `path` was; another file is refused */
 	uint32_t shard;   /* its place in the list of shards */
@@ -114,16 +114,16 @@ struct ps_sample_field {
 
 struct ps_sample {
 	struct ps_shard_file *file;
-	struct ps_slab *slab;     /* in which some of it lies; NULL: none */
-	bool in_slab;             /* the sample itself does */
+	struct ps_slab *slab;          /* in which some of it lies; NULL: none */
+	bool in_slab;                  /* the sample itself does */
 	struct ps_byte_budget *budget; /* of what the sample and its fields hold, NULL: not counted */
-	uint64_t own_nbytes;      /* of the sample itself, with its names; 0: they are the slab's */
-	uint64_t ordinal;         /* the nth sample of its shard, from 0 */
-	uint64_t offset;          /* of its first header */
-	uint64_t resume_offset;   /* the same where a walk can begin there; 0: it cannot */
-	uint64_t wanted_nbytes;   /* of the fields that were asked for, held or not */
-	const char *key;          /* then the suffixes of all members, each with a zero behind it */
-	char *reason;             /* why it is bad; with bad 0 NULL */
+	uint64_t own_nbytes;           /* of the sample itself, with its names; 0: they are the slab's */
+	uint64_t ordinal;              /* the nth sample of its shard, from 0 */
+	uint64_t offset;               /* of its first header */
+	uint64_t resume_offset;        /* the same where a walk can begin there; 0: it cannot */
+	uint64_t wanted_nbytes;        /* of the fields that were asked for, held or not */
+	const char *key;               /* then the suffixes of all members, each with a zero behind it */
+	char *reason;                  /* why it is bad; with bad 0 NULL */
 	uint32_t key_len, names_nbytes;
 	int bad;          /* errno, positive; 0: sound */
 	uint32_t nfields; /* that were asked for */
@@ -270,7 +270,7 @@ int ps_shard_index_auto(struct ps_shard_indexes *indexes, char *const *shards, s
 
 struct ps_shard_index_result {
 	uint64_t samples, bad;
-	uint64_t plain_nbytes; /* of the shard decompressed, as far as it could be read */
+	uint64_t plain_nbytes;          /* of the shard decompressed, as far as it could be read */
 	struct ps_load_error first_bad; /* the line that names it, if bad > 0 */
 };
 
@@ -328,8 +328,10 @@ int ps_shard_list_add_text(struct ps_shard_list *list, const char *text, size_t 
         struct ps_load_error *err) PS_MUST_USE;
 
 /* Appends one name of `len` bytes, as it is. take() takes it over, whatever comes of it; NULL: -ENOMEM. */
-int ps_shard_list_push(struct ps_shard_list *list, const char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
-int ps_shard_list_take(struct ps_shard_list *list, char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_list_push(
+        struct ps_shard_list *list, const char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_list_take(
+        struct ps_shard_list *list, char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
 
 /* Shortens the list to its first n names. */
 void ps_shard_list_cut(struct ps_shard_list *list, size_t n);

@@ -82,7 +82,8 @@ static bool crop_take(void *ctx, char *value)
 
 	if (!ps_arg_choice("--crop", value, crops, 4, &o->image.crop))
 		return false;
-	o->image.hflip = o->image.crop == PENSTOCK_CROP_CENTER || o->image.crop == PENSTOCK_CROP_NONE ? 0 : 0.5;
+	o->image.hflip =
+	        o->image.crop == PENSTOCK_CROP_CENTER || o->image.crop == PENSTOCK_CROP_NONE ? 0 : 0.5;
 	return o->image_set = true;
 }
 
@@ -131,8 +132,8 @@ static bool list_has_room(const char *option, uint32_t n)
 	return false;
 }
 
-static bool list_take(const char *option, uint64_t most, char *rest, uint32_t values[static PS_BENCH_MAX_SWEEP],
-        uint32_t *ret_n)
+static bool list_take(const char *option, uint64_t most, char *rest,
+        uint32_t values[static PS_BENCH_MAX_SWEEP], uint32_t *ret_n)
 {
 	char *word;
 
@@ -182,7 +183,8 @@ static bool sweep_device_take(void *ctx, char *rest)
 
 static const struct ps_flag flags[] = {
         {.name = "batch"},
-        {"image", PS_FLAG_CALL, 0, "N", "width and height of the images made, pixels (224)", .take = image_take},
+        {"image", PS_FLAG_CALL, 0, "N", "width and height of the images made, pixels (224)",
+                .take = image_take},
         {"epochs", PS_FLAG_U64, AT(loader.epochs), "N", "epochs to run (2)", 1, PS_BENCH_MAX_EPOCHS},
         {.name = "threads"},
         {.name = "readers"},
@@ -195,7 +197,8 @@ static const struct ps_flag flags[] = {
         {.name = "device-pixels"},
         {"dtype", PS_FLAG_CALL, 0, "f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)",
                 .take = dtype_take},
-        {"layout", PS_FLAG_CALL, 0, "nchw|nhwc", "order of the images' dimensions (nchw)", .take = layout_take},
+        {"layout", PS_FLAG_CALL, 0, "nchw|nhwc", "order of the images' dimensions (nchw)",
+                .take = layout_take},
         {"crop", PS_FLAG_CALL, 0, "random|center|none|random_crop",
                 "RandomResizedCrop and flip; Resize and CenterCrop; the whole; RandomCrop and flip (random)",
                 .take = crop_take},
@@ -218,12 +221,14 @@ static const struct ps_flag flags[] = {
         {"step-ms", PS_FLAG_CALL, 0, "MS",
                 "the consumer works so long on each batch: sleeps, or multiplies matrices on the GPU",
                 .take = step_take},
-        {"seconds", PS_FLAG_CALL, 0, "N", "end a run after so many seconds (0: with its epochs)", .take = seconds_take},
+        {"seconds", PS_FLAG_CALL, 0, "N", "end a run after so many seconds (0: with its epochs)",
+                .take = seconds_take},
         {"sweep", PS_FLAG_SET, AT(sweep), .text = "run threads x batches x devices, and say which are best"},
         {"sweep-threads", PS_FLAG_CALL, 0, "LIST", "1,2,4 ... (powers of two up to the CPUs)",
                 .take = sweep_threads_take},
         {"sweep-batch", PS_FLAG_CALL, 0, "LIST", "64,256 ... (32,64,128,256)", .take = sweep_batch_take},
-        {"sweep-device", PS_FLAG_CALL, 0, "LIST", "cpu,cuda ... (what --device says)", .take = sweep_device_take},
+        {"sweep-device", PS_FLAG_CALL, 0, "LIST", "cpu,cuda ... (what --device says)",
+                .take = sweep_device_take},
         {"plot", PS_FLAG_TEXT, AT(plot), "FILE", "sweep: draw it as SVG"},
         {"profile", PS_FLAG_TEXT, AT(profile), "FILE", "write what the data is like, as JSON"},
         {"profile-against", PS_FLAG_TEXT, AT(profile_against), "FILE",

@@ -52,7 +52,7 @@ struct ps_bench_result {
 	bool has_idle;       /* there was a step; `idle` is of the whole run */
 	struct ps_bench_idle idle;
 	char lost_first[512]; /* of the whole run: "PATH: reason" of the first shard lost */
-	char *profile; /* of the whole run, if asked for; the caller frees it */
+	char *profile;        /* of the whole run, if asked for; the caller frees it */
 };
 
 /* Takes "NAME=KIND[:DTYPE]", a field instead of the usual ones. False: complained. */

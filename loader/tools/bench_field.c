@@ -85,7 +85,8 @@ bool ps_bench_fields_finish(struct ps_bench_options *o)
 	}
 	if (any || !o->image_set)
 		return true;
-	ps_complain("--image, --crop, --dtype, --layout and --image-option have no effect: no --field is an image; add "
+	ps_complain("--image, --crop, --dtype, --layout and --image-option have no effect: no --field is an "
+	            "image; add "
 	            "one, as --field jpg=image");
 	return false;
 }
@@ -117,8 +118,8 @@ static bool member_set(struct penstock_field *f, const struct ps_option *o, cons
 /* Not what the command line has options of its own for, and not names of other fields. */
 static bool is_offered(const struct ps_option *o)
 {
-	static const char *const others[] = {"image_width", "image_height", "dtype", "layout", "crop", "optional",
-	        "member", "follow"};
+	static const char *const others[] = {
+	        "image_width", "image_height", "dtype", "layout", "crop", "optional", "member", "follow"};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(others); i++)
 		if (strcmp(o->name, others[i]) == 0)
@@ -142,7 +143,8 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text)
 		ps_complain("--image-option %s: must be a number", text);
 		return false;
 	}
-	ps_complain("--image-option %s: no such option of images; libpenstock(3) names them, as jitter, erase, groups",
+	ps_complain("--image-option %s: no such option of images; libpenstock(3) names them, as jitter, "
+	            "erase, groups",
 	        text);
 	return false;
 }

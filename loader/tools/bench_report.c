@@ -249,7 +249,8 @@ static char *file_read(const char *path)
 
 	/* A profile has no byte 0, so this is all of it. */
 	if (!in || getdelim(&text, &cap, 0, in) < 0) {
-		ps_complain("--profile-against %s: %s", path, in && !ferror(in) ? "is empty" : strerror(errno));
+		ps_complain(
+		        "--profile-against %s: %s", path, in && !ferror(in) ? "is empty" : strerror(errno));
 		free(text);
 		text = NULL;
 	}

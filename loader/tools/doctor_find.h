@@ -40,11 +40,11 @@ struct ps_chart_member {
 	char *name;
 	size_t name_len, key_len; /* key_len 0: it belongs to no sample */
 	uint64_t offset, size;    /* of its data in the (decompressed) tar */
-	uint64_t order; /* place in the tar; in a chart that is made, members stand as they should */
-	uint64_t place; /* the same among members of samples */
+	uint64_t order;  /* place in the tar; in a chart that is made, members stand as they should */
+	uint64_t place;  /* the same among members of samples */
 	uint64_t sample; /* offset of the sample that a loader puts it into; UINT64_MAX: none */
-	uint32_t crc;   /* of its data, to tell duplicates */
-	bool drop;      /* an exact duplicate, or of the sample that is lost */
+	uint32_t crc;    /* of its data, to tell duplicates */
+	bool drop;       /* an exact duplicate, or of the sample that is lost */
 	bool progressive;
 	bool sparse;
 	char *refused; /* why the sample that begins here is bad; NULL: it is not, or another member begins it */

@@ -44,8 +44,8 @@ static void json_member(const char *name, const char *text)
 }
 
 /* One check's outcome. `mend`: a command, "" where there is none, or nothing to mend. */
-static void PS_PRINTF(5, 6)
-        found(struct machine *m, const char *check, enum state state, const char *mend, const char *format, ...)
+static void PS_PRINTF(5, 6) found(
+        struct machine *m, const char *check, enum state state, const char *mend, const char *format, ...)
 {
 	static const char *const words[] = {"ok", "hinders", "unknown"}, *const marks[] = {"ok", "!!", "??"};
 	char text[256];
@@ -56,8 +56,8 @@ static void PS_PRINTF(5, 6)
 	va_end(args);
 	m->hinders += state == HINDERS;
 	if (m->json) {
-		printf("%s{\"check\": \"%s\", \"state\": \"%s\"", m->n++ > 0 ? ",\n  " : "{\"machine\": [\n  ", check,
-		        words[state]);
+		printf("%s{\"check\": \"%s\", \"state\": \"%s\"",
+		        m->n++ > 0 ? ",\n  " : "{\"machine\": [\n  ", check, words[state]);
 		json_member("found", text);
 		json_member("mend", state == HINDERS ? mend : "");
 		putchar('}');
@@ -110,7 +110,8 @@ static void locked_memory(struct machine *m)
 		found(m, "memlock", OK, "", "unlimited");
 	else
 		found(m, "memlock", r.rlim_cur >= MEMLOCK_MIN ? OK : HINDERS,
-		        "ulimit -l unlimited    (as root; lasting: LimitMEMLOCK=infinity of the unit; docker run --ulimit "
+		        "ulimit -l unlimited    (as root; lasting: LimitMEMLOCK=infinity of the unit; docker "
+		        "run --ulimit "
 		        "memlock=-1)",
 		        "%.2f MiB may be locked; what CUDA locks is not counted, RDMA wants unlimited",
 		        (double)r.rlim_cur / (1 << 20));
@@ -127,9 +128,11 @@ static void shared_memory(struct machine *m)
 	}
 	nbytes = (double)fs.f_blocks * (double)fs.f_frsize;
 	found(m, "shm", nbytes >= (double)SHM_MIN ? OK : HINDERS,
-	        "mount -o remount,size=16G /dev/shm    (as root; docker run --shm-size=16g; Kubernetes: an emptyDir of "
+	        "mount -o remount,size=16G /dev/shm    (as root; docker run --shm-size=16g; Kubernetes: an "
+	        "emptyDir of "
 	        "medium Memory)",
-	        "/dev/shm has %.2f GiB; workers of a torch DataLoader hand batches over there", nbytes / (1 << 30));
+	        "/dev/shm has %.2f GiB; workers of a torch DataLoader hand batches over there",
+	        nbytes / (1 << 30));
 }
 
 /* -- Kernel --------------------------------------------------------------------------------------------- */
@@ -147,13 +150,20 @@ static void passthrough(struct machine *m)
 		found(m, "passthrough", HINDERS, "modprobe fuse    (as root; docker run --device /dev/fuse)",
 		        "there is no /dev/fuse, so nothing can be mounted");
 	else if (major < 6 || (major == 6 && minor < 9))
-		found(m, "passthrough", HINDERS, "install a kernel of 6.9 or later (Debian 12: linux-image-amd64 of bookworm-backports)",
-		        "kernel %s: cached files are read through the daemon, the kernel does it itself from 6.9 on", u.release);
+		found(m, "passthrough", HINDERS,
+		        "install a kernel of 6.9 or later (Debian 12: linux-image-amd64 of "
+		        "bookworm-backports)",
+		        "kernel %s: cached files are read through the daemon, the kernel does it itself from "
+		        "6.9 on",
+		        u.release);
 	else if (geteuid() != 0)
 		found(m, "passthrough", OK, "",
-		        "kernel %s has it, for mounts that root makes (-o allow_other); penstock status says if one uses it", u.release);
+		        "kernel %s has it, for mounts that root makes (-o allow_other); penstock status says "
+		        "if one uses it",
+		        u.release);
 	else
-		found(m, "passthrough", OK, "", "kernel %s has it; penstock status says if a mount uses it", u.release);
+		found(m, "passthrough", OK, "", "kernel %s has it; penstock status says if a mount uses it",
+		        u.release);
 }
 
 static void huge_pages(struct machine *m)
@@ -208,7 +218,8 @@ static void numa(struct machine *m)
 		found(m, "numa", UNKNOWN, "", "this kernel tells nothing of NUMA nodes");
 	else
 		found(m, "numa", nodes > 1 && ours > 1 ? HINDERS : OK,
-		        "numactl --cpunodebind=0 --membind=0 COMMAND    (the node of the rank's GPU: nvidia-smi topo -m)",
+		        "numactl --cpunodebind=0 --membind=0 COMMAND    (the node of the rank's GPU: "
+		        "nvidia-smi topo -m)",
 		        "%u node%s with processors, this process runs on %u", nodes, ps_plural(nodes), ours);
 }
 
@@ -230,7 +241,8 @@ static void read_ahead(struct machine *m, const char *folder)
 	char line[32];
 	unsigned long kib;
 
-	if (stat(folder, &st) < 0 || asprintf(&path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev), minor(st.st_dev)) < 0) {
+	if (stat(folder, &st) < 0 || asprintf(&path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev),
+	                                     minor(st.st_dev)) < 0) {
 		path = NULL;
 		return;
 	}
@@ -241,7 +253,8 @@ static void read_ahead(struct machine *m, const char *folder)
 	kib = strtoul(line, NULL, 10);
 	if (asprintf(&mend, "echo 1024 >%s    (as root)", path) < 0)
 		mend = NULL;
-	found(m, "read-ahead", kib >= READ_AHEAD_MIN_KIB ? OK : HINDERS, mend ? mend : "", "%lu KiB for %s", kib, folder);
+	found(m, "read-ahead", kib >= READ_AHEAD_MIN_KIB ? OK : HINDERS, mend ? mend : "", "%lu KiB for %s",
+	        kib, folder);
 }
 
 /* Bytes a second of writing and then reading a file of its own, past the page cache where that can be. False: errno. */
@@ -258,13 +271,15 @@ static bool disk_try(const char *folder, double *ret_write, double *ret_read)
 		return false;
 	}
 	for (size_t i = 0; i < DISK_BUF; i++)
-		buf[i] = (uint8_t)(i * UINT64_C(0x9e3779b97f4a7c15) >> 32); /* no zeros, which a disk may leave out */
+		buf[i] = (uint8_t)(i * UINT64_C(0x9e3779b97f4a7c15) >>
+		                   32); /* no zeros, which a disk may leave out */
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	(void)unlink(path);
 	(void)fcntl(fd, F_SETFL, O_DIRECT);
-	for (begin = ps_clock_mono_ns(); n < DISK_NBYTES && ps_clock_mono_ns() - begin < DISK_NS; n += DISK_BUF)
+	for (begin = ps_clock_mono_ns(); n < DISK_NBYTES && ps_clock_mono_ns() - begin < DISK_NS;
+	        n += DISK_BUF)
 		if (pwrite(fd, buf, DISK_BUF, (off_t)n) != (ssize_t)DISK_BUF)
 			return false;
 	if (fdatasync(fd) < 0)
@@ -289,10 +304,12 @@ static void disk(struct machine *m, const char *folder)
 
 	errno = 0;
 	if (!disk_try(folder, &wrote, &read))
-		found(m, "disk", UNKNOWN, "", "%s cannot be measured: %s; name a folder that you may write to", folder,
+		found(m, "disk", UNKNOWN, "",
+		        "%s cannot be measured: %s; name a folder that you may write to", folder,
 		        strerror(errno ? errno : EIO));
 	else
-		found(m, "disk", read >= DISK_MIN ? OK : HINDERS, "penstock mount ... --cache-dir FOLDER    (one on an NVMe disk)",
+		found(m, "disk", read >= DISK_MIN ? OK : HINDERS,
+		        "penstock mount ... --cache-dir FOLDER    (one on an NVMe disk)",
 		        "%s: %.2f GB/s read, %.2f GB/s written", folder, read / 1e9, wrote / 1e9);
 }
 

@@ -47,7 +47,7 @@ static bool is_newer(const char *index, const char *shard)
 
 	return stat(index, &a) == 0 && stat(shard, &b) == 0 &&
 	       (a.st_mtim.tv_sec != b.st_mtim.tv_sec ? a.st_mtim.tv_sec > b.st_mtim.tv_sec
-	                                            : a.st_mtim.tv_nsec >= b.st_mtim.tv_nsec);
+	                                             : a.st_mtim.tv_nsec >= b.st_mtim.tv_nsec);
 }
 
 /* True if there is a good index that has all that was asked for, taken from where it was asked for. */
@@ -97,8 +97,8 @@ static bool shard_dali(const struct index_options *o, const char *shard)
 
 static int differs(const char *shard, const char *what, struct ps_load_error *err)
 {
-	return ps_load_error_set(err, ESTALE,
-	        "%s: is not the shard that %s is of: one of them was changed", shard, what);
+	return ps_load_error_set(
+	        err, ESTALE, "%s: is not the shard that %s is of: one of them was changed", shard, what);
 }
 
 /* Compares the shard's bytes with the hash that was made of them, 1; 0: nobody made one. */
@@ -148,27 +148,34 @@ static int content_verify(const char *shard, struct ps_shard_index *index, struc
 }
 
 /* What mends it. On a mount nothing can be written beside the shards, and the mount may show what its origin had before. */
-static void remedy_add(const struct index_options *o, const char *shard, bool listed, bool has_columns, struct ps_load_error *err)
+static void remedy_add(const struct index_options *o, const char *shard, bool listed, bool has_columns,
+        struct ps_load_error *err)
 {
-	const char *hint = strstr(err->text, "; " PS_INDEX_HINT), *columns = has_columns ? " --column ..." : "";
+	const char *hint = strstr(err->text, "; " PS_INDEX_HINT),
+	           *columns = has_columns ? " --column ..." : "";
 	int n = hint ? (int)(hint - err->text) : (int)strlen(err->text);
 	bool mounted = ps_path_is_on_mount(shard);
 	char text[sizeof err->text];
 
 	snprintf(text, sizeof text, "%.*s", n, err->text);
 	if (o->dir)
-		ps_load_error_set(err, ESTALE, "%s; make the index again: penstock-loader index --force --dir %s%s %s%s", text,
+		ps_load_error_set(err, ESTALE,
+		        "%s; make the index again: penstock-loader index --force --dir %s%s %s%s", text,
 		        o->dir, columns, shard,
-		        mounted ? "; if the mount has an old shard: penstock evict, or mount with a shorter --revalidate" : "");
+		        mounted ? "; if the mount has an old shard: penstock evict, or mount with a shorter "
+		                  "--revalidate"
+		                : "");
 	else if (mounted)
 		ps_load_error_set(err, ESTALE,
-		        "%s; if the mount has an old one of them: penstock evict, or mount with a shorter --revalidate; if its "
+		        "%s; if the mount has an old one of them: penstock evict, or mount with a shorter "
+		        "--revalidate; if its "
 		        "origin has, make them again there: penstock-loader index --catalogue%s",
 		        text, columns);
 	else
 		ps_load_error_set(err, ESTALE,
-		        "%s; fetch the shard again, or make what is of it again: penstock-loader index --%s%s %s", text,
-		        listed ? "catalogue" : "force", columns, shard);
+		        "%s; fetch the shard again, or make what is of it again: penstock-loader index "
+		        "--%s%s %s",
+		        text, listed ? "catalogue" : "force", columns, shard);
 }
 
 static bool shard_verify(const struct index_options *o, const char *shard)
@@ -208,8 +215,8 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	if (o->json) {
 		printf("{\"shard\": ");
 		ps_json_print(stdout, shard);
-		printf(", \"samples\": %ju, \"bad\": %ju, \"verified\": %s}\n", (uintmax_t)samples, (uintmax_t)bad,
-		        r < 0 ? "false" : "true");
+		printf(", \"samples\": %ju, \"bad\": %ju, \"verified\": %s}\n", (uintmax_t)samples,
+		        (uintmax_t)bad, r < 0 ? "false" : "true");
 	} else if (r >= 0) {
 		ps_plain_print(stdout, shard);
 		printf("\t%ju sample%s, verified\n", (uintmax_t)samples, ps_plural(samples));
@@ -233,8 +240,8 @@ static int listed_write(struct listed *l, struct ps_load_error *err)
 }
 
 /* Lists a shard; what is listed of another folder is written first. */
-static int shard_list(struct listed *l, const char *shard, const struct ps_catalogue_entry *e,
-        struct ps_load_error *err)
+static int shard_list(
+        struct listed *l, const char *shard, const struct ps_catalogue_entry *e, struct ps_load_error *err)
 {
 	const char *slash = strrchr(shard, '/');
 	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
@@ -329,7 +336,8 @@ static const struct ps_flag flags[] = {
                 .take = column_take},
         {"catalogue", PS_FLAG_SET, offsetof(struct index_options, catalogue),
                 .text = "for a publisher: also a hash of each whole shard, and SHARDS.psc beside them"},
-        {"dali", PS_FLAG_SET, offsetof(struct index_options, dali), .text = "write DALI's index instead, NAME.idx"},
+        {"dali", PS_FLAG_SET, offsetof(struct index_options, dali),
+                .text = "write DALI's index instead, NAME.idx"},
         {"force", PS_FLAG_SET, offsetof(struct index_options, force),
                 .text = "make them anew, also those that are up to date"},
         {"from-dali", PS_FLAG_SET, offsetof(struct index_options, from_dali),
@@ -367,12 +375,13 @@ int ps_cmd_index(int argc, char **argv)
 		return PS_EXIT_USAGE;
 	}
 	if ((o.verify || o.catalogue) && (o.dali || o.from_dali || o.force || (o.verify && o.ncolumns > 0))) {
-		ps_complain("--%s goes with neither --dali, --from-dali%s nor --force", o.verify ? "verify" : "catalogue",
-		        o.verify ? ", --column" : "");
+		ps_complain("--%s goes with neither --dali, --from-dali%s nor --force",
+		        o.verify ? "verify" : "catalogue", o.verify ? ", --column" : "");
 		return PS_EXIT_USAGE;
 	}
 	if (o.catalogue && (o.dir || o.verify)) {
-		ps_complain("--catalogue writes beside the shards; leave out %s", o.dir ? "--dir" : "--verify");
+		ps_complain(
+		        "--catalogue writes beside the shards; leave out %s", o.dir ? "--dir" : "--verify");
 		return PS_EXIT_USAGE;
 	}
 	r = ps_shards_take(argc, argv, &shards);
@@ -383,7 +392,7 @@ int ps_cmd_index(int argc, char **argv)
 		return PS_EXIT_FAILED;
 	}
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
-		sound = (o.verify                 ? shard_verify(&o, shards.names[i])
+		sound = (o.verify                       ? shard_verify(&o, shards.names[i])
 		                : o.dali || o.from_dali ? shard_dali(&o, shards.names[i])
 		                                        : shard_index(&o, shards.names[i])) &&
 		        sound;

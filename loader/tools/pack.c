@@ -92,7 +92,8 @@ static uint8_t *file_read(const struct ps_pack_file *f, struct ps_load_error *er
 	if (fd < 0)
 		ps_load_error_set(err, errno, "%s: %s", f->path, strerror(errno));
 	else if (!bytes)
-		ps_load_error_set(err, ENOMEM, "%s: no memory for its %ju bytes", f->path, (uintmax_t)f->size);
+		ps_load_error_set(
+		        err, ENOMEM, "%s: no memory for its %ju bytes", f->path, (uintmax_t)f->size);
 	while (bytes) {
 		/* One more than is left, to see a file that has grown. */
 		ssize_t n = read(fd, bytes + at, (size_t)(f->size + 1 - at));
@@ -328,7 +329,8 @@ static bool classes_write(const struct pack_options *o, const struct ps_pack_lis
 static bool catalogue_write(struct pack *p)
 {
 	const char *slash = strrchr(p->o->out, '/');
-	ps_autofree char *dir = strndup(p->o->out, slash ? (size_t)(slash - p->o->out) + (slash == p->o->out) : 0);
+	ps_autofree char *dir =
+	        strndup(p->o->out, slash ? (size_t)(slash - p->o->out) + (slash == p->o->out) : 0);
 	struct ps_load_error err = {0};
 	int r = dir ? ps_catalogue_update(dir, p->entries, p->njobs, &err)
 	            : ps_load_error_set(&err, ENOMEM, "out of memory");
@@ -436,7 +438,8 @@ static bool format_take(void *ctx, char *value)
 static const struct ps_flag flags[] = {
         {"classes", PS_FLAG_SET, AT(classes),
                 .text = "each folder in SOURCE is a class: adds its number as .cls, writes CLASSES.txt"},
-        {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE", "bytes of a shard before compression, as 256M [1G]"},
+        {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE",
+                "bytes of a shard before compression, as 256M [1G]"},
         {"max-count", PS_FLAG_U64, AT(max_count), "N", "samples of a shard [no limit]", 1, UINT64_MAX},
         {"shuffle", PS_FLAG_CALL, 0, "SEED", "put the samples into a random order, the same for each SEED",
                 .take = shuffle_take},
@@ -444,15 +447,17 @@ static const struct ps_flag flags[] = {
                 PS_TAR_OUT_MAX_LEVEL},
         {"index", PS_FLAG_SET, AT(index),
                 .text = "write each shard's index beside it, and a catalogue of all, SHARDS.psc"},
-        {"column", PS_FLAG_CALL, 0, "NAME=SUFFIX[:PATH]", "with --index: keep a value of each sample, as index does",
-                .take = column_take},
+        {"column", PS_FLAG_CALL, 0, "NAME=SUFFIX[:PATH]",
+                "with --index: keep a value of each sample, as index does", .take = column_take},
         {"resize", PS_FLAG_U32, AT(recode.resize), "N",
                 "shrink images whose shorter side is longer than N pixels to that", 1, PS_IMAGE_SIDE_MAX},
         {"to", PS_FLAG_CALL, 0, "jpeg|webp", "convert images (PNG: with --images), and change their suffix",
                 .take = format_take},
-        {"quality", PS_FLAG_U32, AT(recode.quality), "N", "of images that are written anew, 1 to 100 [90]", 1, 100},
+        {"quality", PS_FLAG_U32, AT(recode.quality), "N", "of images that are written anew, 1 to 100 [90]", 1,
+                100},
         {"images", PS_FLAG_TEXT, AT(recode.images), "SUFFIXES", "which members are images [jpg;jpeg;webp]"},
-        {"threads", PS_FLAG_U64, AT(threads), "N", "shards that are written at once [the processors]", 1, MAX_THREADS},
+        {"threads", PS_FLAG_U64, AT(threads), "N", "shards that are written at once [the processors]", 1,
+                MAX_THREADS},
         {"force", PS_FLAG_SET, AT(force), .text = "write over shards that are there"},
         {"json", PS_FLAG_SET, AT(json), .text = "a JSON object a line for each shard, and one for all"},
 };
@@ -475,8 +480,7 @@ int ps_cmd_pack(int argc, char **argv)
 	        "  penstock-loader pack --resize 256 --to webp photos/ 'small-%06d.tar'\n"
 	        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n",
 	        flags, PS_ARRAY_LEN(flags), 0};
-	__attribute__((cleanup(options_fini))) struct pack_options o = {
-	        .max_size = MAX_SIZE_DEFAULT,
+	__attribute__((cleanup(options_fini))) struct pack_options o = {.max_size = MAX_SIZE_DEFAULT,
 	        .max_count = UINT64_MAX,
 	        .recode = {.quality = 90, .images = "jpg;jpeg;webp"}};
 	__attribute__((cleanup(ps_pack_fini))) struct ps_pack_list list = {0};

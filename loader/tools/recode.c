@@ -54,8 +54,10 @@ char *ps_recode_name(const struct ps_recode *o, const char *name, size_t len)
 
 	if (o->to == PS_RECODE_SAME || is_one_of(suffix, len - (size_t)(suffix - name), fits))
 		return strndup(name, len);
-	return asprintf(&to, "%.*s%s", (int)(suffix - name), name, o->to == PS_RECODE_JPEG ? "jpg" : "webp") < 0 ? NULL
-	                                                                                                     : to;
+	return asprintf(&to, "%.*s%s", (int)(suffix - name), name, o->to == PS_RECODE_JPEG ? "jpg" : "webp") <
+	                       0
+	               ? NULL
+	               : to;
 }
 
 /* -- Encoding ------------------------------------------------------------------------------------------- */
@@ -146,13 +148,15 @@ static enum ps_recode_format format_of(const uint8_t *p, size_t n)
 }
 
 /* Of the upright image. */
-static int size_of(const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size, struct ps_load_error *err)
+static int size_of(
+        const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size, struct ps_load_error *err)
 {
 	const struct ps_image_limits limits = {.max_pixels = PS_IMAGE_MAX_PIXELS_DEFAULT,
 	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
 	        .max_memory = PS_IMAGE_MAX_MEMORY_DEFAULT};
 	struct ps_image_reader *s = ps_image_reader_new(PS_PIXELS_RGB, true, &limits);
-	int r = s ? ps_image_reader_open(s, data, nbytes, ret_size, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+	int r = s ? ps_image_reader_open(s, data, nbytes, ret_size, err)
+	          : ps_load_error_set(err, ENOMEM, "out of memory");
 
 	ps_image_reader_free(s);
 	return r;
@@ -206,7 +210,8 @@ int ps_recode_image(const struct ps_recode *o, const uint8_t *data, size_t nbyte
 		return 0;
 	if (to == PS_RECODE_SAME)
 		return ps_load_error_set(err, EINVAL,
-		        "neither JPEG nor WebP, and no other format is written: --to jpeg or --to webp converts it");
+		        "neither JPEG nor WebP, and no other format is written: --to jpeg or --to webp "
+		        "converts it");
 	rgb = pixels_make(data, nbytes, small, err);
 	if (!rgb)
 		return err->err ? -err->err : -ENOMEM;

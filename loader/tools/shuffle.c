@@ -18,15 +18,15 @@
 /* How the default order deals an epoch to many ranks, by the order's own code and the shards' counts alone: nothing is
  * read, and no rank runs. */
 struct ps_ranks_quality {
-	double shards;        /* different ones in a batch of rank 0, on average ... */
+	double shards;         /* different ones in a batch of rank 0, on average ... */
 	uint32_t shards_whole; /* ... and at least in a full one, while no lane has ended; 0: there is none */
-	double overlap;     /* share of them that the batch before has, too; below 0: no batch follows another */
-	double distance;    /* mean way of rank 0's samples from their place in the list, as a share of a permutation's */
+	double overlap; /* share of them that the batch before has, too; below 0: no batch follows another */
+	double distance; /* mean way of rank 0's samples from their place in the list, as a share of a permutation's */
 	double correlation; /* of the samples' times in this epoch and in the next */
 	double opens;       /* ranks that read of a shard, on average */
 	uint32_t lanes, window;
 	uint64_t samples; /* of the epoch */
-	uint64_t held; /* of them rank 0 holds so many to shuffle them */
+	uint64_t held;    /* of them rank 0 holds so many to shuffle them */
 };
 
 struct rank {
@@ -43,7 +43,8 @@ struct map {
 	uint64_t n;
 };
 
-static int count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_load_error *err)
+static int count(
+        void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_load_error *err)
 {
 	(void)epoch;
 	(void)pass;
@@ -60,8 +61,8 @@ static void rank_close(struct rank *r)
 	*r = (struct rank){0};
 }
 
-static int rank_open(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards, uint32_t rank,
-        uint64_t epoch, struct rank *ret, struct ps_load_error *err)
+static int rank_open(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
+        uint32_t rank, uint64_t epoch, struct rank *ret, struct ps_load_error *err)
 {
 	uint64_t global = (uint64_t)o->batch * o->world;
 	uint32_t lanes = o->lanes ? o->lanes : ps_order_lanes_auto(global, nshards);
@@ -70,19 +71,19 @@ static int rank_open(const struct penstock_options *o, const uint32_t *counts, u
 
 	if (!o->lanes && o->homes > 1 && lanes >= o->homes)
 		lanes -= lanes % o->homes;
-	*ret = (struct rank){.order = ps_order_new(
-	                             &(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
-	                                     .nshards = nshards,
-	                                     .window = o->shuffle_window ? o->shuffle_window
-	                                                                 : ps_order_window_auto(global),
-	                                     .lanes = lanes,
-	                                     .rank = rank,
-	                                     .world = o->world,
-	                                     .seed = o->seed,
-	                                     .repeat = 1,
-	                                     .shared = true,
-	                                     .homes = o->homes},
-	                             err)};
+	*ret = (struct rank){
+	        .order = ps_order_new(&(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
+	                                      .nshards = nshards,
+	                                      .window = o->shuffle_window ? o->shuffle_window
+	                                                                  : ps_order_window_auto(global),
+	                                      .lanes = lanes,
+	                                      .rank = rank,
+	                                      .world = o->world,
+	                                      .seed = o->seed,
+	                                      .repeat = 1,
+	                                      .shared = true,
+	                                      .homes = o->homes},
+	                err)};
 	if (!ret->order)
 		return -err->err;
 	ret->epochs = ps_epochs_new(&(struct ps_epochs_options){.order = ret->order,
@@ -114,7 +115,8 @@ static void map_free(struct map *map)
 	*map = (struct map){0};
 }
 
-static int map_make(const struct rank *rank, uint64_t epoch, const uint32_t *counts, uint32_t nshards, struct map *map)
+static int map_make(
+        const struct rank *rank, uint64_t epoch, const uint32_t *counts, uint32_t nshards, struct map *map)
 {
 	uint32_t nlanes = ps_order_nlanes(rank->order);
 	int r = 0;
@@ -139,8 +141,8 @@ static int map_make(const struct rank *rank, uint64_t epoch, const uint32_t *cou
 }
 
 /* The position of each sample, by its place in the list. */
-static int times_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards, uint64_t epoch,
-        uint64_t *ret_times, struct ps_load_error *err)
+static int times_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
+        uint64_t epoch, uint64_t *ret_times, struct ps_load_error *err)
 {
 	const struct ps_lane_set *sets;
 	struct ps_turns turns = {0};
@@ -169,8 +171,8 @@ static int times_find(const struct penstock_options *o, const uint32_t *counts, 
 	return r < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
 }
 
-static int correlation_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards, uint64_t n,
-        double *ret, struct ps_load_error *err)
+static int correlation_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
+        uint64_t n, double *ret, struct ps_load_error *err)
 {
 	uint64_t *times = calloc(PS_MAX(n, UINT64_C(1)), 2 * sizeof(*times));
 	double squares = 0, count_of = (double)n;
@@ -272,7 +274,8 @@ static int batches_look(const struct penstock_options *o, const struct rank *ran
 }
 
 /* Counts the shards that a rank reads of. */
-static int opens_count(const struct rank *rank, const struct map *map, uint32_t number, uint32_t *seen, uint64_t *opens)
+static int opens_count(
+        const struct rank *rank, const struct map *map, uint32_t number, uint32_t *seen, uint64_t *opens)
 {
 	const struct ps_steps *steps = &rank->epoch->steps;
 	ps_autofree struct ps_dealt *rows = malloc(steps->batch * sizeof(*rows));
@@ -313,7 +316,8 @@ static int ps_ranks_look(const struct penstock_options *o, const uint32_t *count
 			q.lanes = ps_order_nlanes(rank.order);
 			q.window = ps_order_block_len(rank.order) * q.lanes;
 			for (uint32_t l = 0; l < q.lanes; l += o->world)
-				q.held += PS_MIN((uint64_t)ps_order_block_len(rank.order), rank.epoch->lengths[l]);
+				q.held += PS_MIN(
+				        (uint64_t)ps_order_block_len(rank.order), rank.epoch->lengths[l]);
 			r = map_make(&rank, 0, counts, nshards, &map);
 			if (r == 0)
 				r = batches_look(o, &rank, &map, &q);
@@ -521,7 +525,8 @@ static uint32_t *counts_simulate(const struct many *m)
 }
 
 /* Counts the samples of the shards by reading them. */
-static uint32_t *counts_read(const struct penstock_options *options, char **names, size_t n, uint32_t *ret_nshards)
+static uint32_t *counts_read(
+        const struct penstock_options *options, char **names, size_t n, uint32_t *ret_nshards)
 {
 	struct penstock_options o = *options;
 	struct penstock_error error = {0};
@@ -540,7 +545,9 @@ static uint32_t *counts_read(const struct penstock_options *options, char **name
 			counts[p.v[i] >> 40]++;
 	}
 	if (!counts)
-		ps_loader_complain("", error.text[0] ? error.text : p.n == 0 ? "no samples" : "out of memory");
+		ps_loader_complain("", error.text[0] ? error.text
+		                       : p.n == 0    ? "no samples"
+		                                     : "out of memory");
 	free(p.v);
 	return counts;
 }
@@ -549,7 +556,8 @@ static uint32_t *counts_read(const struct penstock_options *options, char **name
  * same time in every epoch. */
 #define SHARDS_A_RANK 32u
 
-static void many_print(const struct penstock_options *o, const struct ps_ranks_quality *q, uint32_t nshards, bool json)
+static void many_print(
+        const struct penstock_options *o, const struct ps_ranks_quality *q, uint32_t nshards, bool json)
 {
 	uint64_t global = (uint64_t)o->batch * o->world, advised = (uint64_t)SHARDS_A_RANK * o->world;
 	const char *none = json ? "null" : "-";
@@ -571,14 +579,18 @@ static void many_print(const struct penstock_options *o, const struct ps_ranks_q
 	              "a sample's time in two epochs, correlated %10.3f\n"
 	              "ranks that read of a shard                %10.2f\n"
 	              "samples that a rank holds to shuffle      %10ju\n",
-	        o->world, q->lanes, q->window, q->shards, least[0] ? least : none, overlap[0] ? overlap : none,
-	        q->distance, q->correlation, q->opens, (uintmax_t)q->held, nshards, (uintmax_t)advised);
+	        o->world, q->lanes, q->window, q->shards, least[0] ? least : none,
+	        overlap[0] ? overlap : none, q->distance, q->correlation, q->opens, (uintmax_t)q->held,
+	        nshards, (uintmax_t)advised);
 	if (!json && nshards < advised && o->world > 1)
-		printf("%u shards are fewer than %u a rank: batches are of few shards, or samples come at about the same "
-		       "time in every epoch; with %ju shards (smaller ones of the same samples) they do not\n",
+		printf("%u shards are fewer than %u a rank: batches are of few shards, or samples come at "
+		       "about the same "
+		       "time in every epoch; with %ju shards (smaller ones of the same samples) they do "
+		       "not\n",
 		        nshards, SHARDS_A_RANK, (uintmax_t)advised);
 	if (!json && q->samples < global)
-		printf("%ju samples are less than a global batch of %ju: no batch is full; take a smaller --batch\n",
+		printf("%ju samples are less than a global batch of %ju: no batch is full; take a smaller "
+		       "--batch\n",
 		        (uintmax_t)q->samples, (uintmax_t)global);
 }
 

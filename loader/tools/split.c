@@ -234,7 +234,8 @@ static void split_free(struct split **ps)
 #define AT(member) offsetof(struct split, member)
 
 static const struct ps_flag flags[] = {
-        {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE", "bytes of a shard before compression, as 256M [1G]"},
+        {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE",
+                "bytes of a shard before compression, as 256M [1G]"},
         {"max-count", PS_FLAG_U64, AT(max_count), "N", "samples of a shard [no limit]", 1, UINT64_MAX},
         {"parts", PS_FLAG_U64, AT(parts), "N", "deal the samples in turn to N shards, whatever their size", 1,
                 MAX_PARTS},

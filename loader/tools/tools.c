@@ -204,7 +204,8 @@ static void flag_help(const struct ps_flag *flag)
 		snprintf(head + n, sizeof(head) - n, " %s", o->flag);
 	else
 		for (size_t i = 0; o && o->words[i] && n < sizeof(head); i++)
-			n += (size_t)snprintf(head + n, sizeof(head) - n, "%c%s", i > 0 ? '|' : ' ', o->words[i]);
+			n += (size_t)snprintf(
+			        head + n, sizeof(head) - n, "%c%s", i > 0 ? '|' : ' ', o->words[i]);
 	if (o && !flag->text)
 		ps_option_help(o, text, sizeof(text));
 	printf("  %-24s %s\n", head, flag->text ? flag->text : text);
@@ -404,7 +405,8 @@ bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n)
 	(*n)++;
 	for (size_t i = 0; i + 1 < *n; i++)
 		if (strcmp(columns[i].name, columns[*n - 1].name) == 0) {
-			ps_complain("--column %s: there is a column of that name already; give each a name of its own",
+			ps_complain("--column %s: there is a column of that name already; give each a name "
+			            "of its own",
 			        text);
 			return false;
 		}

@@ -47,8 +47,8 @@ void ps_loader_complain(const char *prefix, const char *text);
 enum ps_flag_kind {
 	PS_FLAG_LOADER, /* the loader's option of that name (option/option.h), which has what is not said here */
 	PS_FLAG_SET,    /* bool; it takes no value */
-	PS_FLAG_TEXT,   /* const char *, borrowed from argv */
-	PS_FLAG_U32,    /* or int; least to most */
+	PS_FLAG_TEXT, /* const char *, borrowed from argv */
+	PS_FLAG_U32,  /* or int; least to most */
 	PS_FLAG_U64,
 	PS_FLAG_BYTES, /* uint64_t, as ps_arg_bytes() */
 	PS_FLAG_CALL,  /* take() */
@@ -58,7 +58,7 @@ enum ps_flag_kind {
 struct ps_flag {
 	const char *name; /* "max-size" */
 	enum ps_flag_kind kind;
-	size_t at; /* in the command's struct */
+	size_t at;              /* in the command's struct */
 	const char *arg, *text; /* "SIZE", "bytes of a shard ..." */
 	uint64_t least, most;
 	bool (*take)(void *ctx, char *value); /* complains and returns false */
@@ -126,7 +126,8 @@ void ps_digest_finish(struct ps_digest *digest, uint8_t ret_sha256[static PS_DIG
 void ps_digest_free(struct ps_digest *digest); /* NULL is allowed */
 
 /* Of a whole file. */
-int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_load_error *err) PS_MUST_USE;
+int ps_digest_file(
+        const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_load_error *err) PS_MUST_USE;
 
 /* -- Progress -------------------------------------------------------------------------------------------- */
 
@@ -142,7 +143,8 @@ struct ps_tool_progress {
 	double began, drawn;
 };
 
-void ps_tool_progress_begin(struct ps_tool_progress *progress, const char *what, const char *unit, uint64_t total);
+void ps_tool_progress_begin(
+        struct ps_tool_progress *progress, const char *what, const char *unit, uint64_t total);
 void ps_tool_progress_add(struct ps_tool_progress *progress, uint64_t units, uint64_t nbytes);
 void ps_tool_progress_wipe(struct ps_tool_progress *progress); /* so that lines can be printed */
 void ps_tool_progress_end(struct ps_tool_progress *progress);  /* wipes it, too */

@@ -226,8 +226,8 @@ PS_BOTH void ps_colors_block(const struct ps_transform_args *args, uint32_t bloc
 	PS_TOGETHER();
 	PS_THREADS(t)
 	{
-		const struct ps_colors k = {
-		        ops->what, ops->brightness, ops->contrast, ops->saturation, ops->order, ops->turn, *mean};
+		const struct ps_colors k = {ops->what, ops->brightness, ops->contrast, ops->saturation,
+		        ops->order, ops->turn, *mean};
 
 		for (uint32_t r = 0; r < PS_TRANSFORM_ROUNDS; r++) {
 			uint32_t at = begin + (r * PS_KERNEL_THREADS + t) * 4;

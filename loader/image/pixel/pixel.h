@@ -70,12 +70,12 @@ struct ps_image_ops {
 	int32_t turn;                              /* of the hue */
 	int32_t noise;                             /* F(sigma / 147.8, 16) */
 	uint64_t noise_key;
-	uint64_t gray_sum;                    /* 0; kernels sum up gray values here */
+	uint64_t gray_sum; /* 0; kernels sum up gray values here */
 	struct ps_erase erase;
-	int64_t map[6];                       /* the affine's a, b, c, d, e, f */
-	uint32_t reach;                       /* of the blur: weights to each side of the middle one */
-	uint32_t fill;                        /* level of what the affine step brings from outside */
-	uint32_t order;                       /* of the jitter's steps */
+	int64_t map[6]; /* the affine's a, b, c, d, e, f */
+	uint32_t reach; /* of the blur: weights to each side of the middle one */
+	uint32_t fill;  /* level of what the affine step brings from outside */
+	uint32_t order; /* of the jitter's steps */
 	uint32_t unused;
 	int16_t blur[PS_IMAGE_REACH_MAX + 1]; /* from the middle outwards */
 };

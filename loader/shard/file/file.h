@@ -27,7 +27,7 @@
 
 struct ps_byte_budget {
 	uint64_t limit;
-	_Atomic uint64_t used;    /* relaxed: a count, it guards nothing else */
+	_Atomic uint64_t used;         /* relaxed: a count, it guards nothing else */
 	struct ps_byte_budget *parent; /* counts what this one does; NULL: none. It has no parent itself */
 };
 
@@ -209,7 +209,8 @@ struct ps_windows {
 };
 
 /* AUTO made one of the others. */
-enum ps_shard_kind ps_shard_kind_of(enum ps_shard_kind asked, const struct ps_windows *windows, const char *path);
+enum ps_shard_kind ps_shard_kind_of(
+        enum ps_shard_kind asked, const struct ps_windows *windows, const char *path);
 
 /* By its name: the size of such a file says nothing of what is in it. */
 bool ps_shard_is_compressed(const char *path);

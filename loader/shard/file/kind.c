@@ -25,7 +25,8 @@ static size_t plain_len(const char *path)
 	return n;
 }
 
-enum ps_shard_kind ps_shard_kind_of(enum ps_shard_kind asked, const struct ps_windows *windows, const char *path)
+enum ps_shard_kind ps_shard_kind_of(
+        enum ps_shard_kind asked, const struct ps_windows *windows, const char *path)
 {
 	size_t n = plain_len(path);
 

@@ -53,8 +53,8 @@ static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_b
 static void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
 
 /* Up to n bytes; *ret_got 0: the end. */
-static int ps_inflate_read(struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got,
-        struct ps_load_error *err);
+static int ps_inflate_read(
+        struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err);
 
 /* True if it failed because what follows its last frame is none. */
 static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
@@ -527,10 +527,10 @@ struct step {
 struct ps_inflate {
 	struct ps_stream *in;
 	enum ps_codec codec;
-	bool inside;              /* a frame: the input must not end here */
-	bool any, garbage;        /* a frame has ended; what follows is none */
+	bool inside;                   /* a frame: the input must not end here */
+	bool any, garbage;             /* a frame has ended; what follows is none */
 	struct ps_byte_budget *budget; /* NULL: not counted */
-	size_t held;              /* and counted */
+	size_t held;                   /* and counted */
 	union {
 		ZSTD_DCtx *zstd;
 #ifdef HAVE_LISAL
@@ -852,7 +852,8 @@ static bool ps_inflate_has_garbage(const struct ps_inflate *f)
 	return f->garbage;
 }
 
-static int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err)
+static int ps_inflate_read(
+        struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err)
 {
 	struct step s = {.out = dst, .out_n = n};
 

@@ -87,7 +87,8 @@ static int no_header(const struct ps_tar *t, const uint8_t *p, size_t n, struct 
 	if (foreign)
 		return ps_load_error_set(err, EBADMSG, "%s", foreign);
 	return damaged(0,
-	        ps_stream_is_inflated(t->stream) ? "no tar header" : "no tar header, nor gzip, zstd or lz4 data",
+	        ps_stream_is_inflated(t->stream) ? "no tar header"
+	                                         : "no tar header, nor gzip, zstd or lz4 data",
 	        err);
 }
 
@@ -490,7 +491,9 @@ int ps_tar_read(struct ps_tar *t, void *dst, struct ps_load_error *err)
 /* -- Files that are no shards ---------------------------------------------------------------------------- */
 
 #define PACK "`penstock-loader pack` makes shards of files"
-#define AS_IT_IS " as it is, on a mount, too; for this loader write each sample's values as members of a shard; " PACK
+#define AS_IT_IS                                                                                  \
+	" as it is, on a mount, too; for this loader write each sample's values as members of a " \
+	"shard; " PACK
 
 static const struct {
 	uint8_t offset, len;
@@ -505,20 +508,27 @@ static const struct {
         {0, 4, "PK\3\4", ".npz .zip ",
                 "a ZIP or .npz file" PS_FOREIGN_MARK "numpy.load() or zipfile read it" AS_IT_IS},
         {16, 4, "\xde\xc0\xef\xbe", ".mdb .lmdb ",
-                "an LMDB database" PS_FOREIGN_MARK "lmdb.open(FOLDER, readonly=True, lock=False) reads it" AS_IT_IS},
+                "an LMDB database" PS_FOREIGN_MARK
+                "lmdb.open(FOLDER, readonly=True, lock=False) reads it" AS_IT_IS},
         {0, 4, "PAR1", ".parquet ",
-                "a Parquet file" PS_FOREIGN_MARK
-                "pyarrow reads it as it is, on a mount, too; if it names files, write their paths (and keys and "
-                "labels) into a list for `penstock-loader pack @LIST`; if it holds them, write them as members of a "
+                "a Parquet file" PS_FOREIGN_MARK "pyarrow reads it as it is, on a mount, too; if it names "
+                                                 "files, write their paths (and keys and "
+                "labels) into a list for `penstock-loader pack @LIST`; if it holds them, write them as "
+                "members of a "
                 "shard"},
         {0, 6, "ARROW1", ".arrow .feather ", "an Arrow file" PS_FOREIGN_MARK "pyarrow reads it" AS_IT_IS},
         {0, 6, "SQLite", ".sqlite .db ", "an SQLite database" PS_FOREIGN_MARK "sqlite3 reads it" AS_IT_IS},
-        {0, 6, "\xfd" "7zXZ", ".xz ",
-                "xz data" PS_FOREIGN_MARK "shards are compressed by zstd, gzip or lz4: xz -dc FILE | zstd -o FILE.zst"},
+        {0, 6,
+                "\xfd"
+                "7zXZ",
+                ".xz ",
+                "xz data" PS_FOREIGN_MARK
+                "shards are compressed by zstd, gzip or lz4: xz -dc FILE | zstd -o FILE.zst"},
         {0, 3, "BZh", ".bz2 ",
                 "bzip2 data" PS_FOREIGN_MARK
                 "shards are compressed by zstd, gzip or lz4: bzip2 -dc FILE | zstd -o FILE.zst"},
-        {0, 3, "\xff\xd8\xff", ".jpg .jpeg ", "a picture" PS_FOREIGN_MARK PACK ", `pack --classes` of class folders"},
+        {0, 3, "\xff\xd8\xff", ".jpg .jpeg ",
+                "a picture" PS_FOREIGN_MARK PACK ", `pack --classes` of class folders"},
         {0, 4, "\x89PNG", ".png ", "a picture" PS_FOREIGN_MARK PACK ", `pack --classes` of class folders"},
         {8, 4, "WEBP", ".webp ", "a picture" PS_FOREIGN_MARK PACK ", `pack --classes` of class folders"},
 };

@@ -75,7 +75,8 @@ static bool line_parse(char *line, struct ps_catalogue_entry *e)
 {
 	*e = (struct ps_catalogue_entry){0};
 	if (!word_take(&line, "- ")) {
-		if (strnlen(line, 65) < 65 || line[64] != ' ' || !hex_parse(line, e->sha256, sizeof(e->sha256)))
+		if (strnlen(line, 65) < 65 || line[64] != ' ' ||
+		        !hex_parse(line, e->sha256, sizeof(e->sha256)))
 			return false;
 		line += 65;
 	}
@@ -98,7 +99,8 @@ static bool sum_check(const char *text, size_t n, size_t *ret_end)
 	uint8_t want[8];
 	uint64_t sum = 0;
 
-	if (n < 21 || text[n - 1] != '\n' || memcmp(text + n - 21, "sum ", 4) != 0 || !hex_parse(text + n - 17, want, 8))
+	if (n < 21 || text[n - 1] != '\n' || memcmp(text + n - 21, "sum ", 4) != 0 ||
+	        !hex_parse(text + n - 17, want, 8))
 		return false;
 	for (size_t i = 0; i < 8; i++)
 		sum = sum << 8 | want[i];
@@ -133,8 +135,8 @@ static int lines_parse(struct ps_catalogue *c, char *text, size_t end, struct ps
 }
 
 /* Takes `text`, which has a byte behind its n. */
-static int text_parse(
-        const char *path, char *text, size_t n, struct ps_catalogue **ret_catalogue, struct ps_load_error *err)
+static int text_parse(const char *path, char *text, size_t n, struct ps_catalogue **ret_catalogue,
+        struct ps_load_error *err)
 {
 	struct ps_catalogue *c = calloc(1, sizeof(*c));
 	size_t end, head = strlen(MAGIC FORMAT "\n");
@@ -149,7 +151,8 @@ static int text_parse(
 	if (n > strlen(MAGIC) && memcmp(text, MAGIC, strlen(MAGIC)) == 0 &&
 	        (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0))
 		r = ps_load_error_set(err, ESTALE, "%s: of another version of penstock; " HINT, path);
-	else if (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0 || !sum_check(text, n, &end) || end < head)
+	else if (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0 || !sum_check(text, n, &end) ||
+	         end < head)
 		r = ps_load_error_set(err, EBADMSG, "%s: damaged, or no catalogue; " HINT, path);
 	else
 		r = lines_parse(c, text + head, end - head, err);
@@ -260,7 +263,8 @@ const struct ps_catalogue_entry *ps_catalogue_match(
 
 static int entry_compare(const void *a, const void *b)
 {
-	return strcmp(((const struct ps_catalogue_entry *)a)->name, ((const struct ps_catalogue_entry *)b)->name);
+	return strcmp(
+	        ((const struct ps_catalogue_entry *)a)->name, ((const struct ps_catalogue_entry *)b)->name);
 }
 
 static int entry_write(struct ps_buf *out, const struct ps_catalogue_entry *e)
@@ -271,8 +275,9 @@ static int entry_write(struct ps_buf *out, const struct ps_catalogue_entry *e)
 
 	for (size_t i = 0; i < PS_INDEX_SHA256 && ps_shard_index_sha256_known(e->sha256); i++)
 		snprintf(hex + 2 * i, 3, "%02x", e->sha256[i]);
-	n = asprintf(&line, "%s %ju %ju %ju %ju %s %s\n", hex, (uintmax_t)e->nbytes, (uintmax_t)e->plain_nbytes,
-	        (uintmax_t)e->samples, (uintmax_t)e->bad, e->lines ? "lines" : "tar", e->name);
+	n = asprintf(&line, "%s %ju %ju %ju %ju %s %s\n", hex, (uintmax_t)e->nbytes,
+	        (uintmax_t)e->plain_nbytes, (uintmax_t)e->samples, (uintmax_t)e->bad,
+	        e->lines ? "lines" : "tar", e->name);
 	if (n < 0) {
 		line = NULL;
 		return -ENOMEM;
@@ -301,7 +306,9 @@ static int merge(struct ps_buf *out, const char *dir, const struct ps_catalogue 
 	int r = ps_buf_add(out, MAGIC FORMAT "\n", strlen(MAGIC FORMAT "\n"));
 
 	while (r == 0 && (i < n || (old && o < old->n))) {
-		int order = i == n ? -1 : !old || o == old->n ? 1 : strcmp(old->entries[o].name, entries[i].name);
+		int order = i == n                ? -1
+		            : !old || o == old->n ? 1
+		                                  : strcmp(old->entries[o].name, entries[i].name);
 
 		if (order < 0) {
 			if (is_there(dir, &old->entries[o]))
@@ -314,7 +321,8 @@ static int merge(struct ps_buf *out, const char *dir, const struct ps_catalogue 
 	return r;
 }
 
-int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, size_t n, struct ps_load_error *err)
+int ps_catalogue_update(
+        const char *dir, struct ps_catalogue_entry *entries, size_t n, struct ps_load_error *err)
 {
 	ps_autofree char *path = NULL;
 	struct ps_catalogue *old = NULL;
@@ -325,8 +333,8 @@ int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, siz
 
 	for (size_t i = 0; i < n; i++)
 		if (!name_fits(entries[i].name))
-			return ps_load_error_set(
-			        err, EINVAL, "%s: a catalogue cannot hold this name; rename the shard", entries[i].name);
+			return ps_load_error_set(err, EINVAL,
+			        "%s: a catalogue cannot hold this name; rename the shard", entries[i].name);
 	if (asprintf(&path, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "") < 0) {
 		path = NULL;
 		return ps_load_error_set(err, ENOMEM, "out of memory");

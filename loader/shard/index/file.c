@@ -132,7 +132,8 @@ static bool is_index(const char *name)
 {
 	size_t n = strlen(name);
 
-	return n > strlen(PS_INDEX_SUFFIX) && strcmp(name + n - strlen(PS_INDEX_SUFFIX), PS_INDEX_SUFFIX) == 0;
+	return n > strlen(PS_INDEX_SUFFIX) &&
+	       strcmp(name + n - strlen(PS_INDEX_SUFFIX), PS_INDEX_SUFFIX) == 0;
 }
 
 static int folder_add(struct ps_shard_index_folder *f, const char *name)
@@ -181,8 +182,8 @@ int ps_shard_index_folder_read(
 		closedir(d);
 	if (r < 0) {
 		ps_shard_index_folder_free(f);
-		return ps_load_error_set(err, r == -ENOENT ? ENOTDIR : -r, "%s: cannot read the folder of indexes: %s", dir,
-		        strerror(-r));
+		return ps_load_error_set(err, r == -ENOENT ? ENOTDIR : -r,
+		        "%s: cannot read the folder of indexes: %s", dir, strerror(-r));
 	}
 	if (f->n > 0)
 		qsort(f->names, f->n, sizeof(*f->names), name_compare);
@@ -280,7 +281,8 @@ char *ps_shard_index_folder_find(
 	if (picked > 0)
 		return folder_path(f, f->names[picked - 1], err);
 	ps_load_error_set(err, ENOTUNIQ,
-	        "%s: two indexes in %s fit its name and size, %s and %s; give each dataset a folder of its own, "
+	        "%s: two indexes in %s fit its name and size, %s and %s; give each dataset a folder of its "
+	        "own, "
 	        "or remove the one that is of other data",
 	        shard, f->dir, f->names[at], f->names[at + 1]);
 	return NULL;

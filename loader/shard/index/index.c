@@ -55,7 +55,8 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 
 	if (fd < 0 && errno == ENOENT)
 		return ps_load_error_set(err, ENOENT,
-		        "%s: no such index, and no catalogue names the shard; make it with penstock-loader index (of "
+		        "%s: no such index, and no catalogue names the shard; make it with penstock-loader "
+		        "index (of "
 		        "read-only shards with --dir DIR, and index_dir here)",
 		        x->path);
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -313,8 +314,8 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 		x->flags &= ~(uint32_t)PS_INDEX_FLAG_COMPRESSED;
 	} else if (x->binding.nbytes != nbytes) {
 		r = ps_load_error_set(err, ESTALE,
-		        "%s: of a shard of %ju bytes, but %s has %ju: it was changed since; " PS_INDEX_HINT, x->path,
-		        (uintmax_t)x->binding.nbytes, shard, (uintmax_t)nbytes);
+		        "%s: of a shard of %ju bytes, but %s has %ju: it was changed since; " PS_INDEX_HINT,
+		        x->path, (uintmax_t)x->binding.nbytes, shard, (uintmax_t)nbytes);
 		ps_shard_index_close(x);
 		return r;
 	}
@@ -701,14 +702,16 @@ static bool walk_to(struct ps_shard_index *x, struct ps_shard_index_walk *w, uin
 	return true;
 }
 
-#define STALE_HINT \
-	PS_INDEX_STALE "; fetch its index again, or make it (penstock-loader index --force; --catalogue where there is a SHARDS.psc)"
+#define STALE_HINT                                                                                        \
+	PS_INDEX_STALE "; fetch its index again, or make it (penstock-loader index --force; --catalogue " \
+	               "where there is a SHARDS.psc)"
 
 static bool members_equal(
         const struct ps_shard_index_member *a, const struct ps_shard_index_member *b, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		if (a[i].offset != b[i].offset || a[i].size != b[i].size || strcmp(a[i].suffix, b[i].suffix) != 0)
+		if (a[i].offset != b[i].offset || a[i].size != b[i].size ||
+		        strcmp(a[i].suffix, b[i].suffix) != 0)
 			return false;
 	return true;
 }
@@ -725,8 +728,10 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 	if (x->windows.nbytes > 0)
 		return 0; /* its size says all */
 	if (sample >= x->count)
-		return ps_load_error_set(err, ESTALE, "has a sample %ju, \"%.*s\", but its index %s counts %ju: " STALE_HINT,
-		        (uintmax_t)sample, (int)PS_MIN(key_len, (size_t)100), key, x->path, (uintmax_t)x->count);
+		return ps_load_error_set(err, ESTALE,
+		        "has a sample %ju, \"%.*s\", but its index %s counts %ju: " STALE_HINT,
+		        (uintmax_t)sample, (int)PS_MIN(key_len, (size_t)100), key, x->path,
+		        (uintmax_t)x->count);
 	if (!ps_shard_index_section_sound(x->samples) || !ps_shard_index_section_sound(x->keys) ||
 	        !walk_to(x, w, sample, &place, want, &want_key, &want_len))
 		return ps_shard_index_damaged(x, err);
@@ -737,7 +742,8 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 	                (place.nmembers == nmembers && members_equal(want, members, nmembers))))
 		return 0;
 	return ps_load_error_set(err, ESTALE,
-	        "sample %ju is \"%.*s\" at offset %ju, and not \"%.*s\" at %ju with its members, as its index %s "
+	        "sample %ju is \"%.*s\" at offset %ju, and not \"%.*s\" at %ju with its members, as its "
+	        "index %s "
 	        "says: " STALE_HINT,
 	        (uintmax_t)sample, (int)PS_MIN(key_len, (size_t)100), key, (uintmax_t)offset,
 	        (int)PS_MIN(want_len, (size_t)100), want_key, (uintmax_t)place.offset, x->path);
@@ -800,7 +806,8 @@ char *ps_shard_index_column_text(const struct ps_shard_index *x, int column)
 	const struct ps_shard_index_column *c = &x->columns[column];
 	char *text;
 
-	if (!c->from || asprintf(&text, "%.*s=%.*s", (int)c->name_len, c->name, (int)c->from_len, c->from) < 0)
+	if (!c->from ||
+	        asprintf(&text, "%.*s=%.*s", (int)c->name_len, c->name, (int)c->from_len, c->from) < 0)
 		return NULL;
 	return text;
 }

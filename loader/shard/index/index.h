@@ -56,7 +56,7 @@
 #define PS_INDEXES_MAX_OPEN 256 /* maps of a set that nobody holds; more: the oldest is closed */
 
 #define PS_INDEX_SHA256 32
-#define PS_INDEX_FIRST 512       /* bytes of the shard that the head has a sum of */
+#define PS_INDEX_FIRST 512 /* bytes of the shard that the head has a sum of */
 
 enum {
 	PS_INDEX_FLAG_GLOBAL = 1,     /* a global pax header: a walk has to begin at the beginning */
@@ -170,7 +170,7 @@ int ps_shard_index_key(struct ps_shard_index *index, uint64_t sample, const char
 /* -- Comparing with the shard --------------------------------------------------------------------------- */
 
 #define PS_INDEX_HINT "make it anew by penstock-loader index" /* ends each text of an index that is no good */
-#define PS_INDEX_STALE "the shard was changed since" /* in each text of a difference */
+#define PS_INDEX_STALE "the shard was changed since"          /* in each text of a difference */
 
 /* How far an index was walked: samples that follow each other are found in one step each. All zeros: nowhere. */
 struct ps_shard_index_walk {
@@ -376,8 +376,8 @@ void ps_catalogue_free(struct ps_catalogue *catalogue); /* NULL is allowed */
 /* Puts entries (which it sorts) into the folder's catalogue: those of the same names are replaced, those whose
  * shards are not there any more, with that size, are dropped. One process at a time: the folder is locked (flock). -EINVAL: a name that a
  * catalogue cannot hold. */
-int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, size_t n,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_catalogue_update(
+        const char *dir, struct ps_catalogue_entry *entries, size_t n, struct ps_load_error *err) PS_MUST_USE;
 
 /* -- DALI's indexes -------------------------------------------------------------------------------------- */
 

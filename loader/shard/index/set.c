@@ -197,7 +197,8 @@ static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_
 		return 0;
 	if (e->nbytes != nbytes && e->plain_nbytes != nbytes)
 		return ps_load_error_set(err, ESTALE,
-		        "%s: has %ju bytes, but its catalogue %s says %ju: the shard was changed since; fetch or make the "
+		        "%s: has %ju bytes, but its catalogue %s says %ju: the shard was changed since; "
+		        "fetch or make the "
 		        "catalogue again (penstock-loader index --catalogue)",
 		        shard, (uintmax_t)nbytes, p->catalogue->path, (uintmax_t)e->nbytes);
 	*ret_entry = e;
@@ -237,8 +238,8 @@ static int beside_open(struct ps_shard_indexes *xs, const char *shard, uint64_t 
 
 static bool is_windows(const struct ps_shard_indexes *xs, const char *shard)
 {
-	return ps_shard_kind_of(xs->source, &xs->windows, shard) == PS_SHARD_KIND_TOKENS && xs->windows.nbytes > 0 &&
-	       !ps_shard_is_compressed(shard);
+	return ps_shard_kind_of(xs->source, &xs->windows, shard) == PS_SHARD_KIND_TOKENS &&
+	       xs->windows.nbytes > 0 && !ps_shard_is_compressed(shard);
 }
 
 static int source_check(
@@ -248,8 +249,8 @@ static int source_check(
 
 	if (lines == of_lines)
 		return 0;
-	return ps_load_error_set(
-	        err, ESTALE, "%s: its index is of %s", shard, lines ? "a tar, not of lines" : "lines, not of a tar");
+	return ps_load_error_set(err, ESTALE, "%s: its index is of %s", shard,
+	        lines ? "a tar, not of lines" : "lines, not of a tar");
 }
 
 static int shard_open(struct ps_shard_indexes *xs, const char *shard, struct ps_shard_index **ret_index,
