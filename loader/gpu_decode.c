@@ -124,7 +124,7 @@ int ps_gpu_decode_resume(const struct ps_gpu_decode *g, const struct ps_state *s
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of another version of nvJPEG or another kind of GPU (%ju, this is "
 		        "%ju), which gives "
-		        "other pixels; begin the epoch anew",
+		        "other pixels; begin the epoch again",
 		        (uintmax_t)state->decoder, (uintmax_t)ps_nvjpeg_print(g->nvjpeg));
 	*ret_offload = *theirs;
 	return 0;

@@ -24,7 +24,7 @@ struct ps_gpu_decode {
 	struct ps_load_error refused; /* nvJPEG's libraries that are not used, and why; the text may be "" */
 };
 
-/* layout: with the fields that the device makes; NULL: it makes none, `made_not` (NULL: it was told not to)
+/* layout: with the fields that the device makes; NULL: it makes none, `made_not` (NULL: the options say so)
  * says why. */
 int ps_gpu_decode_open(const struct penstock_options *options, const struct ps_batch_layout *layout,
         const char *made_not, struct ps_device *device, struct ps_gpu_decode *ret_gpu,

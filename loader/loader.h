@@ -3,7 +3,7 @@
  *   loader_open.c    made and closed
  *   loader_next.c    batches: next, by number; where the epoch stands, how long it is
  *   loader_state.c   states, written and read
- *   loader_stats.c   what it tells of itself
+ *   loader_stats.c   what it reports of itself
  *
  * Ownership, threads: as penstock.h says.   Locks: none of its own. */
 #ifndef PS_LOADER_H
@@ -44,11 +44,11 @@ struct penstock_loader {
 	/* The calling thread's (next, set_epoch). */
 	int failed;
 	struct ps_load_error why;
-	uint32_t bad_run; /* bad samples behind each other up to the last row delivered */
+	uint32_t bad_run; /* consecutive bad samples up to the last row delivered */
 
 	struct ps_shard_indexes *indexes;
 	struct ps_random_access *random_access; /* NULL: not asked for yet */
-	struct ps_planner *planner;             /* NULL: nobody to tell */
+	struct ps_planner *planner;             /* NULL: no mount takes plans */
 	struct ps_state_print print;            /* of shards and options; zero until it is needed */
 
 	_Atomic uint64_t samples, batches, bad, blank; /* relaxed: counts */

@@ -14,7 +14,7 @@ static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_lo
 	return ps_sample_error_set(err, b->rows[row].sample, ps_batch_reason(b, row));
 }
 
-/* Puts what to do about a shard that cannot be read behind the text. */
+/* Appends to the text what to do about a shard that cannot be read. */
 static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
 	const char *hint = ps_shard_error_hint(b->rows[row].sample->file->path, b->rows[row].bad);
@@ -38,7 +38,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 		if (strstr(err->text, PS_FOREIGN_MARK))
 			return -EBADMSG; /* no shard: its text says what to do */
 		return ps_load_error_set(err, EBADMSG,
-		        "%s; mend the shard, or pass over such samples by on_error skip", err->text);
+		        "%s; repair the shard, or pass over such samples by on_error skip", err->text);
 	}
 	if (b->nbad == 0 && b->nrows > 0)
 		l->bad_run = 0; /* without a look at each row */

@@ -149,7 +149,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 	return r;
 }
 
-/* NULL where there is nobody to tell, or no memory for it: a run does not need it. */
+/* NULL where no mount takes plans, or there is no memory for it: a run does not need it. */
 static struct ps_planner *planner_make(struct penstock_loader *l)
 {
 	const struct penstock_options *o = &l->options.o;

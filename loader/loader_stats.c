@@ -1,4 +1,4 @@
-/* What a loader tells of itself. */
+/* What a loader reports of itself. */
 #include "config.h"
 
 #include "loader.h"
@@ -167,7 +167,7 @@ int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, s
 	return (int)n;
 }
 
-/* -- Fingerprints: what an experiment's log needs to tell whether two runs had the same data -------------- */
+/* -- Fingerprints: by which an experiment's log shows whether two runs had the same data -------------- */
 
 /* Samples and a hash of each shard's count, by indexes or catalogue. False: not all are known. */
 static bool counts_hash(struct penstock_loader *l, uint64_t *ret_samples, uint64_t *ret_hash)

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-/* Whether a state tells of this lane. */
+/* Whether a state has this lane. */
 static bool is_told(const struct ps_schedule *s, const struct ps_position *at, uint32_t lane)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
@@ -51,8 +51,8 @@ int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, u
 	return 0;
 }
 
-/* What a state tells of a lane, or NULL. */
-static const struct ps_lane_position *told(const struct ps_state *state, uint32_t lane)
+/* What a state has of a lane, or NULL. */
+static const struct ps_lane_position *saved(const struct ps_state *state, uint32_t lane)
 {
 	uint32_t low = 0, high = state->nlanes;
 
@@ -102,7 +102,7 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 		        state->rank, state->world, o->world, state->world);
 	ps_epoch_unref(epoch);
 	for (uint32_t i = 0; i < at->nlanes && r == 0; i++) {
-		const struct ps_lane_position *l = told(state, ps_order_lane(s->order, i));
+		const struct ps_lane_position *l = saved(state, ps_order_lane(s->order, i));
 
 		if (l)
 			at->lanes[i] = *l;
@@ -112,7 +112,7 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 	return r;
 }
 
-/* Every lane that the state tells has given what it gives while none has ended. */
+/* Every lane of the state has given what it gives while none has ended. */
 static bool is_regular(const struct ps_schedule *s, const struct ps_state *state)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
@@ -127,14 +127,14 @@ static bool is_regular(const struct ps_schedule *s, const struct ps_state *state
 	return state->nlanes > 0;
 }
 
-/* The state tells of all lanes that are this rank's. */
+/* The state has all lanes of this rank. */
 static bool is_own(const struct ps_schedule *s, const struct ps_state *state, const struct ps_position *at)
 {
 	if (state->known || state->world != ps_epochs_options(s->epochs)->world ||
 	        state->nlanes != at->nlanes)
 		return false;
 	for (uint32_t i = 0; i < at->nlanes; i++)
-		if (!told(state, ps_order_lane(s->order, i)))
+		if (!saved(state, ps_order_lane(s->order, i)))
 			return false;
 	return true;
 }
@@ -147,24 +147,24 @@ static int resume_own(const struct ps_schedule *s, const struct ps_state *state,
 		return ps_load_error_set(err, EINVAL, "the state is damaged");
 	at->turn = state->turn;
 	for (uint32_t i = 0; i < at->nlanes; i++) {
-		at->lanes[i] = *told(state, ps_order_lane(s->order, i));
+		at->lanes[i] = *saved(state, ps_order_lane(s->order, i));
 	}
 	return 0;
 }
 
-/* Where a lane stands of which `taken` samples were given; from the place `told` on, if that is before it. */
-static void lane_position(const struct ps_order *order, uint64_t taken, const struct ps_lane_position *told,
+/* Where a lane stands of which `taken` samples were given; from the place `saved` on, if that is before it. */
+static void lane_position(const struct ps_order *order, uint64_t taken, const struct ps_lane_position *saved,
         struct ps_lane_position *ret)
 {
 	uint64_t block = ps_order_block_of(order, taken), begin = ps_order_block_begin(order, block);
 
 	*ret = (struct ps_lane_position){
 	        .block = block, .k = PS_PLACE_UNKNOWN, .taken = (uint32_t)(taken - begin)};
-	if (!told)
+	if (!saved)
 		return;
-	begin = ps_order_block_begin(order, told->block);
+	begin = ps_order_block_begin(order, saved->block);
 	if (begin <= taken && taken - begin <= UINT32_MAX) {
-		*ret = *told;
+		*ret = *saved;
 		ret->taken = (uint32_t)(taken - begin);
 	}
 }
@@ -191,7 +191,7 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 	at->turn = (uint32_t)(rows % at->nlanes);
 	for (uint32_t i = 0; i < at->nlanes; i++) {
 		uint64_t taken = taken_of(rows, i, at->nlanes);
-		const struct ps_lane_position *l = told(state, ps_order_lane(s->order, i));
+		const struct ps_lane_position *l = saved(state, ps_order_lane(s->order, i));
 
 		lane_position(s->order, taken, l, &at->lanes[i]);
 	}

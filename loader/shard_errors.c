@@ -70,7 +70,7 @@ int ps_shard_errors_get(struct ps_shard_errors *l, uint64_t n, struct penstock_l
 const char *ps_shard_error_hint(const char *shard, int errnum)
 {
 	if (errnum == ENOTCONN)
-		return "the mount is gone: mount it anew";
+		return "the mount is gone: mount it again";
 	if (errnum == ESTALE)
 		return "begin the epoch again to read the new version: set_epoch(), or a new loader";
 	if (ps_path_is_on_mount(shard))
@@ -94,7 +94,7 @@ struct search {
 	uint32_t first; /* that is missing */
 };
 
-/* Names that follow each other in the list and lie in one folder. */
+/* Names that follow each other in the list and are in one folder. */
 struct run {
 	uint32_t from, to;
 	size_t folder; /* bytes of the folder's name in each, with its slash; 0: they have none */
@@ -162,7 +162,7 @@ static void names_look(struct search *s, const struct run *run)
 
 struct place {
 	uint32_t hash;
-	uint32_t number; /* of a shard, + 1; 0: nobody's */
+	uint32_t number; /* of a shard, + 1; 0: no shard's */
 };
 
 static uint32_t hash(const char *name)
@@ -189,7 +189,7 @@ static struct place *place_of(
 }
 
 /* Ticks off what a listing of the folder has; the rest is looked for by name. A listing is left where it has
- * much that nobody asked for. */
+ * much that was not asked for. */
 static int folder_look(struct search *s, const struct run *run, const char *folder)
 {
 	uint32_t n = run->to - run->from, size = 1, seen = 0;
@@ -251,7 +251,7 @@ static int run_look(struct search *s, const struct run *run)
 	return 0;
 }
 
-static int tell(const struct search *s, struct ps_load_error *err)
+static int missing_report(const struct search *s, struct ps_load_error *err)
 {
 	const char *name = s->shards[s->first], *hint = ps_shard_error_hint(name, ENOENT);
 
@@ -276,5 +276,5 @@ int ps_shards_missing_check(struct ps_order *order, const struct ps_position *at
 	}
 	if (r < 0)
 		return ps_load_error_set(err, -r, "out of memory");
-	return s.nmissing > 0 ? tell(&s, err) : 0;
+	return s.nmissing > 0 ? missing_report(&s, err) : 0;
 }

@@ -27,7 +27,7 @@ struct ps_shard_errors {
 int ps_shard_errors_init(struct ps_shard_errors *lost, size_t nshards) PS_MUST_USE;
 void ps_shard_errors_fini(struct ps_shard_errors *lost); /* also of one that is all zeros */
 
-/* Notes the shards that bad rows of the batch tell of, each once. */
+/* Notes the shards of the batch's bad rows, each once. */
 void ps_shard_errors_note(struct ps_shard_errors *lost, const struct penstock_batch *batch);
 
 uint64_t ps_shard_errors_count(struct ps_shard_errors *lost);
@@ -51,7 +51,7 @@ const char *ps_shard_error_hint(const char *shard, int errnum);
  *
  * Threads: any.   Ownership: borrows all.   Blocks: on the disk.   Errors: -ENOENT with a text that names the
  * first in the list's order; -ENOMEM. */
-#define PS_MISSING_LIST 512 /* names of one folder: from so many on it is listed */
+#define PS_MISSING_LIST 512 /* names of one folder: with this many or more it is listed */
 #define PS_MISSING_FREE 1024
 #define PS_MISSING_MS 1000
 

@@ -43,7 +43,7 @@ enum {
 /* The state's words. */
 enum {
 	W_MAGIC,
-	W_SUM, /* of all words behind it */
+	W_SUM, /* of all words after it */
 	W_PRINT,
 	W_EPOCH = W_PRINT + PS_STATE_NPRINT,
 	W_BATCHES,
@@ -257,7 +257,7 @@ static size_t common_find(const struct ps_shard_list *list, const char *cwd, cha
 	return n;
 }
 
-/* A hash of the shortest ends of the names, in whole parts, that tell all of them apart: the same list under
+/* A hash of the shortest ends of the names, in whole parts, that distinguish all of them: the same list under
  * another mount point, or spelled in another way, has the same one. */
 static int shards_hash(const struct ps_shard_list *list, uint64_t *ret_hash)
 {
@@ -542,12 +542,12 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of another version of the library or of libjpeg-turbo (%016jx, this is "
 		        "%016jx), "
-		        "which makes other batches; begin the epoch anew",
+		        "which makes other batches; begin the epoch again",
 		        (uintmax_t)theirs[P_VERSIONS], (uintmax_t)mine[P_VERSIONS]);
 	return 0;
 }
 
-/* The words behind the print, if they can be of a state. */
+/* The words after the print, if they can be of a state. */
 static bool words_read(const void *state, size_t nbytes, struct ps_state *s)
 {
 	uint64_t nlanes = word_get(state, W_NLANES);

@@ -1,6 +1,6 @@
 /* The state of a run as bytes: where it stands, and a print of all that its order and its pixels come from.
  *
- *   64-bit words, little endian: the head (see state.c), then eight a lane that is told, then, where a GPU
+ *   64-bit words, little endian: the head (see state.c), then eight for each lane it has, then, where a GPU
  *   decodes, four of that
  *
  * The print is kept as separate words, so that a state which does not fit is refused with what differs. Rank
@@ -35,7 +35,7 @@ struct ps_state_lane {
 struct ps_state {
 	uint64_t epoch;
 	uint64_t batches; /* of the epoch that were delivered, on each rank */
-	uint32_t bad_run; /* bad samples behind each other */
+	uint32_t bad_run; /* consecutive bad samples */
 	uint32_t turn;    /* where lengths were not known: the place among the rank's lanes of the next */
 	uint32_t rank, world;
 	bool known; /* lengths were */

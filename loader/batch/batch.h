@@ -43,11 +43,11 @@
 #define PS_MISSING_VALUE (-1) /* missing_value, where the caller gave none */
 #define PS_LAYOUT_MAX_ALTERNATIVES 16
 
-/* How the rows of a field lie in a batch. An item is one step of a row's first dimension; a scalar is one. */
+/* How the rows of a field are stored in a batch. An item is one step of a row's first dimension; a scalar is one. */
 enum ps_form {
 	PS_FORM_FIXED,   /* each row has the same items, in place */
 	PS_FORM_PADDED,  /* each row has room for pad_to items, in place */
-	PS_FORM_RAGGED,  /* rows behind each other, with offsets; sized when the batch is whole */
+	PS_FORM_RAGGED,  /* rows one after the other, with offsets; sized when the batch is whole */
 	PS_FORM_LONGEST, /* rows padded to the longest; sized when the batch is whole */
 };
 
@@ -57,7 +57,7 @@ struct ps_piece;
 struct ps_layout_field {
 	char *name;          /* as given */
 	char *member;        /* where it is read from, as given; NULL: the name says it */
-	char *names;         /* the alternatives in lower case, each with a zero behind it */
+	char *names;         /* the alternatives in lower case, each with a zero after it */
 	uint32_t n_tensors;  /* that the field has in a batch: itself and ... */
 	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, where it has them */
 	uint32_t n_names;
@@ -145,18 +145,18 @@ void ps_make_layout(struct ps_batch_layout *layout, bool all);
 
 /* -- Slots ----------------------------------------------------------------------------------------------- */
 
-/* Where the parts of a batch lie in its one piece of memory (its slot).
+/* Where the parts of a batch are in its one piece of memory (its slot).
  *
  *   0                                                      fixed_nbytes                     used
  *   | field 0 | ... | field n | offsets and ids            | late field | ... | late field | room |
  *
  * Each array begins at a multiple of PS_SLOT_ALIGN and holds its rows without gaps. Fields in place come in
- * the order of the options, each with its second plane (NAME:y), lengths and mask behind it. Late fields
+ * the order of the options, each with its second plane (NAME:y), lengths and mask after it. Late fields
  * (ragged, or padded to the longest row) follow when the batch is whole and their sizes are known; the memory
  * grows for them and stays so. One copy of [0, used) takes a whole batch to a device, where the same places
  * hold; copy.c says which parts need not go.
  *
- * A field that the device makes (device/device.h) has u8 planes here, a struct ps_image_ops of each image behind them,
+ * A field that the device makes (device/device.h) has u8 planes here, a struct ps_image_ops of each image after them,
  * and its elements on the device alone, `made` bytes into what the mirror has for that.
  *
  * Threads: any; a layout does not change.   Errors: false: larger than memory can be, or no memory. */
@@ -165,7 +165,7 @@ void ps_make_layout(struct ps_batch_layout *layout, bool all);
 #define PS_SLOT_NONE SIZE_MAX
 
 #define PS_SLOT_KEYS(layout) \
-	((layout)->nfields) /* the place of the keys among the late fields: behind all others */
+	((layout)->nfields) /* the place of the keys among the late fields: after all others */
 
 struct ps_slot_field {
 	size_t data[2]; /* the rows, by plane; PS_SLOT_NONE for late fields */
@@ -188,7 +188,7 @@ struct ps_slot_layout {
 bool ps_slot_layout_make(
         const struct ps_batch_layout *layout, uint32_t rows, struct ps_slot_layout *ret_layout) PS_MUST_USE;
 
-/* Appends an array behind *used. */
+/* Appends an array after *used. */
 bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at) PS_MUST_USE;
 
 /* -- Which samples a GPU decodes ------------------------------------------------------------------------- */
@@ -259,7 +259,7 @@ uint32_t ps_offload_balance(const struct ps_offload_costs *costs, uint32_t threa
 #define PS_OFFLOAD_MOST 64u /* ... and where an engine had no rows by then, it gets none */
 #define PS_OFFLOAD_ROWS 64u /* of each engine, that a cost is known by */
 
-/* Freezes it if enough is known after so many batches; it is tuning. (epoch, batch): of the next one that
+/* Freezes it if enough is known after that many batches; it is tuning. (epoch, batch): of the next one that
  * begins. */
 void ps_offload_settle(struct ps_offload *offload, uint64_t nbatches, const struct ps_offload_costs *costs,
         uint32_t threads, uint64_t epoch, uint64_t batch);

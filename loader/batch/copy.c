@@ -173,7 +173,7 @@ static uint32_t stretches_find(const struct penstock_batch *b)
 	size_t from = 0;
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < b->layout->nfields; i++) /* as they lie in the slot */
+	for (uint32_t i = 0; i < b->layout->nfields; i++) /* in the slot's order */
 		if (b->decoded[i])
 			field_cut(b, i, &n, &from);
 	stretch_add(b->stretches, &n, from, b->used);

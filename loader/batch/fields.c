@@ -172,7 +172,7 @@ const struct ps_field_ops ps_field_tokens = {.measure = tokens_measure, .write =
 /* -- Boxes ----------------------------------------------------------------------------------------------- */
 
 /* Boxes as members: a .npy of n x 4, or text: numbers with white space or commas between, four a box. Where
- * they come to lie in the picture is image/image.h's. */
+ * they end up in the picture is image/image.h's. */
 
 #define TEXT PS_NDTYPES /* a piece's dtype, where it is no array */
 #define COORDINATES 4u
@@ -182,7 +182,7 @@ static bool is_between(uint8_t c)
 	return c == ' ' || c == ',' || (c >= '\t' && c <= '\r');
 }
 
-/* The next number's bytes; 0 behind the last. */
+/* The next number's bytes; 0 after the last. */
 static size_t word_next(const uint8_t **p, const uint8_t *end)
 {
 	size_t n = 0;
@@ -498,7 +498,7 @@ bool ps_field_store(const struct ps_layout_field *f, const struct ps_number *v, 
 	return f->rounds ? ps_number_store_rounded(v, f->dtype, dst) : ps_number_store(v, f->dtype, dst);
 }
 
-#define TEXT_SHOWN 40u /* bytes of what is no number */
+#define TEXT_SHOWN 40u /* bytes of what is not a number */
 
 static const char *number_parse(
         const struct ps_layout_field *f, const uint8_t *data, size_t n, struct ps_number *ret_number)

@@ -32,7 +32,7 @@ struct ps_piece {
 	enum ps_dtype dtype;
 	bool swapped;
 	bool fortran;    /* the first index runs fastest, ... */
-	uint64_t stride; /* ... over so many items */
+	uint64_t stride; /* ... over this many items */
 };
 
 struct ps_field_ops {
@@ -100,7 +100,7 @@ size_t ps_json_string(const struct ps_json *string, uint8_t *dst, size_t most);
 /* A number's value, or 0 and 1 for a boolean. NULL, or what is wrong. */
 PS_MUST_USE const char *ps_json_number(const struct ps_json *value, struct ps_number *ret_number);
 
-/* The items of an array: begin with the array and *item zero. False behind the last. */
+/* The items of an array: begin with the array and *item zero. False after the last. */
 bool ps_json_next(const struct ps_json *array, struct ps_json *item);
 
 #endif

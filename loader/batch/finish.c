@@ -82,7 +82,7 @@ static uint64_t items_of(const struct penstock_batch *b, uint32_t i, uint32_t ro
 	return i == PS_SLOT_KEYS(b->layout) ? b->rows[row].sample->key_len : b->pieces[i][row].items;
 }
 
-/* Sizes a field by its rows, and takes a place behind *used. -E2BIG: none that large can be. */
+/* Sizes a field by its rows, and takes a place after *used. -E2BIG: none that large can be. */
 static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
 {
 	const struct ps_layout_field *f = i == PS_SLOT_KEYS(b->layout) ? NULL : &b->layout->fields[i];

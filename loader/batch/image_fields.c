@@ -56,7 +56,7 @@ struct ps_rng_key ps_picture_key(
 	        .draw = s->draw};
 }
 
-/* An image, and those of the same member behind it. */
+/* An image, and those of the same member after it. */
 static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
         struct ps_batch_worker *w, struct ps_load_error *err)
 {

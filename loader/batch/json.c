@@ -64,7 +64,7 @@ static int32_t hex4(const uint8_t *p, const uint8_t *end)
 	return v;
 }
 
-/* The character of the escape behind a backslash at *p, which moves behind it; -1: no such escape. */
+/* The character of the escape after a backslash at *p, which moves past it; -1: no such escape. */
 static int32_t escape_take(const uint8_t **p, const uint8_t *end)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -375,7 +375,7 @@ int ps_json_find(
 
 	(void)take(&s, "\xef\xbb\xbf"); /* a byte order mark, as Python passes over it */
 	if (value_scan(&s, path ? path : "") && s.p < s.end)
-		(void)wrong(&s, "something stands behind the value");
+		(void)wrong(&s, "something stands after the value");
 	if (s.wrong)
 		return ps_load_error_set(
 		        err, EBADMSG, "not JSON: at byte %zu: %s", (size_t)(s.p - s.begin), s.wrong);

@@ -60,7 +60,7 @@ static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_
 		*colon = 0;
 		if (!ps_json_path_ok(f->path))
 			return ps_load_error_set(err, EINVAL,
-			        "field \"%.100s\": behind the ':' must be names and places with dots "
+			        "field \"%.100s\": after the ':' must be names and places with dots "
 			        "between, "
 			        "as json:meta.size.0, of fewer than %d bytes",
 			        f->name, PS_JSON_MAX_PATH);

@@ -154,7 +154,7 @@ static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *i
 	return array_plan(f, in, &ps_field_tokens, true, err);
 }
 
-/* Bytes, and what is told apart by a check alone: one dimension of any size. */
+/* Bytes, and what differs from them by a check alone: one dimension of any size. */
 static int bytes_plan(struct ps_layout_field *f, const struct ps_field_ops *ops)
 {
 	f->ops = ops;

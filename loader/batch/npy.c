@@ -208,7 +208,7 @@ int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct
 		        (uintmax_t)npy.count, ps_dtype_nbytes(npy.dtype), nbytes);
 	if (all < nbytes)
 		return ps_load_error_set(
-		        err, EBADMSG, "an npy file with %zu bytes behind its array", nbytes - all);
+		        err, EBADMSG, "an npy file with %zu bytes after its array", nbytes - all);
 	*ret_npy = npy;
 	return 0;
 }

@@ -9,7 +9,7 @@
 
 /* Image fields that the device finishes (device/device.h), where it can: a row of the slot is then u8 planes as
  * they come out of crop, resize and flips, a quarter of f32's bytes, and transforms, mixing, normalising and
- * layout are done behind the copy. The batch's elements are the same, but lie on the device alone.
+ * layout are done after the copy. The batch's elements are the same, but are on the device alone.
  *
  *   layout ─ ps_make_layout() ─▶ slot, decoders ─▶ ps_make_row() of each row ─▶ ps_make_tell(), when it is sent
  *
@@ -38,7 +38,7 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
  *            copied                                 copied
  *
  * Left out are rows whose image the GPU decodes (batch.h), by the row that each one's image comes from, and
- * rows beyond the batch's last in such a field. Their pixels come behind the copies, on the same stream, so
+ * rows beyond the batch's last in such a field. Their pixels come after the copies, on the same stream, so
  * no copy can overwrite them.
  *
  * Ownership: a batch has the memory for its stretches.   Threads: as ps_batch_send().   Blocks: never. */
@@ -91,7 +91,7 @@ int ps_picture_worker_init(struct ps_batch_worker *worker, const struct ps_batch
  * "__mix_row__" (int64: the row that has the other one), and of each int64 or float field in place NAME:mix,
  * the other row's.
  *
- * Of fields that the device makes batch->mix tells it what to do.
+ * Of fields that the device makes batch->mix says what it does.
  *
  * Threads: one at a time, on a batch whose rows are all there.   Errors: -ENOMEM. */
 
@@ -101,7 +101,7 @@ int ps_batch_mix(struct penstock_batch *batch) PS_MUST_USE;
 
 /* The caller's own step: options.transform, called for each sound row on the thread that decoded it.
  *
- * Ownership: a penstock_sample lives on the worker's stack for the call; its outputs lie in the batch.
+ * Ownership: a penstock_sample lives on the worker's stack for the call; its outputs are in the batch.
  * Threads: the callback runs on all decoding threads at once.   Locks: none are held.
  * Errors: what the callback returns makes the row bad (-ENOMEM: fails the batch); with a text. */
 

@@ -142,20 +142,20 @@ static void piece_put(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 	memset(b->mem + b->at.fields[i].mask + row * f->row_items + piece->items, 0, rest);
 }
 
-#define TOLD_NBYTES 200 /* of the names of a sample's fields */
+#define LISTED_NBYTES 200 /* of the names of a sample's fields */
 
 /* "jpg, cls": all that the sample has, as far as there is room. */
-static void fields_tell(const struct ps_sample *s, char to[static TOLD_NBYTES])
+static void fields_list(const struct ps_sample *s, char to[static LISTED_NBYTES])
 {
 	const char *end = s->key + s->names_nbytes;
 	size_t n = 0;
 
 	to[0] = 0;
-	for (const char *p = s->key + s->key_len + 1; p < end && n < TOLD_NBYTES; p += strlen(p) + 1)
+	for (const char *p = s->key + s->key_len + 1; p < end && n < LISTED_NBYTES; p += strlen(p) + 1)
 		if (*p)
-			n += (size_t)snprintf(to + n, TOLD_NBYTES - n, "%s.%s", n > 0 ? ", " : "", p);
-	if (n >= TOLD_NBYTES)
-		memcpy(to + TOLD_NBYTES - 4, "...", 4);
+			n += (size_t)snprintf(to + n, LISTED_NBYTES - n, "%s.%s", n > 0 ? ", " : "", p);
+	if (n >= LISTED_NBYTES)
+		memcpy(to + LISTED_NBYTES - 4, "...", 4);
 }
 
 /* Which fields there are when the caller names none; also where he names the same. */
@@ -178,12 +178,12 @@ static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struc
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_piece none = {0};
-	char told[TOLD_NBYTES];
+	char listed[LISTED_NBYTES];
 
 	if (!f->optional) {
-		fields_tell(b->rows[row].sample, told);
+		fields_list(b->rows[row].sample, listed);
 		return ps_load_error_set(err, EBADMSG, "has no %s .%.100s; it has %s%s",
-		        f->path ? "value" : "field", f->member ? f->member : f->name, told,
+		        f->path ? "value" : "field", f->member ? f->member : f->name, listed,
 		        defaults_tell(b->layout));
 	}
 	piece_put(b, row, i, &none);

@@ -204,11 +204,11 @@ const struct ps_device_ops ps_device_cuda = {
 
 /* -- Mirrors --------------------------------------------------------------------------------------------- */
 
-/* Memory of the GPU for batches, the copies that fill it, and the kernels behind them. */
+/* Memory of the GPU for batches, the copies that fill it, and the kernels after them. */
 
 #define MEMORY_ALIGN (2UL << 20) /* the driver gives device memory by these */
 
-/* A stream that uses the mirror, and the event behind what it was given. */
+/* A stream that uses the mirror, and the event after what it was given. */
 struct user {
 	void *stream;
 	ps_cu_event left; /* made when the place is first taken, and kept */
@@ -231,7 +231,7 @@ static struct cuda_mirror *mirror_of(struct ps_mirror *m)
 	return PS_CONTAINER_OF(m, struct cuda_mirror, base);
 }
 
-/* Frees its memory once nobody works on it; the context is entered. */
+/* Frees its memory once no stream works on it; the context is entered. */
 static void memory_give(struct ps_cuda_device *d, struct cuda_mirror *m)
 {
 	for (uint32_t i = 0; i < m->nusers; i++)
@@ -365,8 +365,8 @@ static ps_cu_result slot_copy(struct ps_cuda_device *d, struct cuda_mirror *m, c
 	return r;
 }
 
-/* A batch's copies and kernels stand behind each other: no other's come between, and scratch is its own; and
- * what another decoder put into the mirror comes behind the copies. */
+/* A batch's copies and kernels follow one another: no other's come between, and scratch is its own; and
+ * what another decoder put into the mirror comes after the copies. */
 static ps_cu_result batch_give(
         struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_sending *sending)
 {

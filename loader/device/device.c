@@ -47,10 +47,10 @@ struct ps_device *ps_device_host(void)
 	return cpu();
 }
 
-/* Those with a number behind their name. */
+/* Those with a number after their name. */
 static const struct ps_device_ops *const numbered[] = {&ps_device_cuda, &ps_device_fake};
 
-/* The number behind `kind` in `name`, 0 if there is none; -1: it is not of that kind. */
+/* The number after `kind` in `name`, 0 if there is none; -1: it is not of that kind. */
 static int64_t ordinal_of(const char *name, const char *kind)
 {
 	size_t len = strlen(kind);

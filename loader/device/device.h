@@ -27,7 +27,7 @@
 /* -- Fields that a device makes -------------------------------------------------------------------------- */
 
 /* Fields of images that the device finishes: what the slot brings are planes of bytes and a table of what was
- * drawn for each image; kernels behind the copy make the batch's elements of them, in memory of the mirror's
+ * drawn for each image; kernels after the copy make the batch's elements of them, in memory of the mirror's
  * own.
  *
  *   slot's copy: u8 planes, ops ─▶ affine ─▶ colours ─▶ blur ─▶ noise ─▶ erase ─▶ mix, normalise, lay out ─▶ mirror's
@@ -84,7 +84,7 @@ static inline size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uin
  *            └─ the slot may be written again once arrived() says so
  *
  * send() gives the copy to the device and returns. use() makes a stream of the consumer's wait for it;
- * leave() marks what the streams have to do until then, and the next send() comes behind that: nobody waits
+ * leave() marks what the streams have to do until then, and the next send() comes after that: no thread waits
  * on the processor.
  *
  * Ownership: a device belongs to its opener, who frees memory and mirrors before.
@@ -206,7 +206,7 @@ void ps_host_prefer_node(void *p, size_t nbytes, int node);
  *                         └─▶ neither: the caller decodes      │                                         ▲
  *   once all rows are there:                                   ▼                                         │
  *      ps_nvjpeg_submit() ────────────────────────▶ one batched decode and one resize ───────────────────┘
- *   behind the batch's copy:
+ *   after the batch's copy:
  *      ps_nvjpeg_place() ──▶ from the planes to the rows' places in the batch
  *
  * Who decodes a file is a function of the file, what is cut out of it, the library and the GPU: not of time.
@@ -237,7 +237,7 @@ uint64_t ps_nvjpeg_print(const struct ps_nvjpeg *nvjpeg);
 const char *ps_nvjpeg_path(const struct ps_nvjpeg *nvjpeg);
 
 struct ps_nvjpeg_stats {
-	uint64_t hardware, hybrid, refused; /* images: decoded so, and those that it was asked for in vain */
+	uint64_t hardware, hybrid, refused; /* images: decoded so, and those that the engine refused */
 	uint64_t timed;                     /* images of hardware whose time ... */
 	double seconds;                     /* ... on the GPU is known */
 };
@@ -259,12 +259,12 @@ int ps_nvjpeg_take(struct ps_nvjpeg_worker *worker, struct ps_nvjpeg_rows *rows,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* All rows were offered: gives the engine what was kept for it. Images that it refuses after all are decoded
- * by the caller: ps_nvjpeg_refused() tells them. */
+ * by the caller: ps_nvjpeg_refused() lists them. */
 int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err) PS_MUST_USE;
 bool ps_nvjpeg_refused(
         const struct ps_nvjpeg_rows *rows, uint32_t row, const uint8_t **ret_data, size_t *ret_nbytes);
 
-/* The row's image comes from the GPU: nobody else need bring its pixels. Once submitted it stays so. */
+/* The row's image comes from the GPU: no other decoder need bring its pixels. Once submitted it stays so. */
 bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row);
 
 /* Forgets the rows, also those that were not placed; waits for work on those. */

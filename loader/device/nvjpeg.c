@@ -23,7 +23,7 @@ ps_cu_result ps_nvj_scratch_reserve(
 	if (nbytes <= s->nbytes)
 		return 0;
 	if (s->p) {
-		r = cu->stream_sync(stream); /* nobody else works there */
+		r = cu->stream_sync(stream); /* no other thread works there */
 		(void)cu->memory_free(s->p);
 	}
 	*s = (struct ps_nvj_scratch){0};
@@ -125,7 +125,7 @@ static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: the GPU has no memory for decoding");
 }
 
-/* An engine that is broken is none: threads and GPU decode together then. *refused tells of it. */
+/* An engine that is broken is none: threads and GPU decode together then. *refused says so. */
 static int engine_check(struct ps_nvjpeg *n, struct ps_load_error *refused, struct ps_load_error *err)
 {
 	struct ps_load_error broken;
@@ -358,7 +358,7 @@ ps_cu_result ps_nvj_wait_workers(struct ps_nvjpeg *n, ps_cu_stream stream)
 
 /* -- The memory of a batch's rows ------------------------------------------------------------------------ */
 
-/* The memory of a batch's rows: files, what is told of each image, results. */
+/* The memory of a batch's rows: files, each image's parameters, results. */
 
 #define ALIGN 64u
 
@@ -405,7 +405,7 @@ int ps_nvjpeg_rows_new(struct ps_nvjpeg *n, uint32_t nrows, uint32_t width, uint
 	rows->entries = calloc(nrows, sizeof(*rows->entries));
 	rows->sheet = n->device->ops->alloc(n->device, rows->sheet_nbytes, err);
 	if (!rows->entries || !rows->sheet)
-		r = ps_load_error_set(err, ENOMEM, "no memory for what the GPU is told of a batch");
+		r = ps_load_error_set(err, ENOMEM, "no memory for a batch's parameters");
 	else
 		r = ps_cuda_enter(n->cuda, err);
 	if (r == 0) {
@@ -518,7 +518,7 @@ const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, s
 	return p;
 }
 
-/* -- What the resize is told ---------------------------------------------------------------------------- */
+/* -- Parameters of the resize --------------------------------------------------------------------------- */
 
 /* Writes an axis to the sheet at *at, as the device will see it. */
 static struct ps_tile_axis axis_put(

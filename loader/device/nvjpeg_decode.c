@@ -34,7 +34,7 @@ static struct ps_tile_image *piece_of(struct ps_nvjpeg_rows *rows, const struct 
 }
 
 /* What a row comes to: where memory is short the batch fails, since another decoder would give other pixels.
- * All else says something about the file; or the device is lost, which the batch's copy will tell. */
+ * All else says something about the file; or the device is lost, which the batch's copy will report. */
 static int taken(ps_nvj_status status, struct ps_load_error *err)
 {
 	if (status == PS_NVJ_ALLOCATOR_FAILURE)
@@ -161,7 +161,7 @@ int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint
 {
 	int r;
 
-	if (!outline->plain_jpeg || ps_cuda_enter(w->n->cuda, NULL) < 0) /* a lost device: the copy tells */
+	if (!outline->plain_jpeg || ps_cuda_enter(w->n->cuda, NULL) < 0) /* a lost device: the copy reports it */
 		return 0;
 	r = row_take(w, rows, row, data, nbytes, outline, err);
 	ps_cuda_leave(w->n->cuda);
@@ -241,7 +241,7 @@ static ps_cu_result part_decode(struct ps_nvjpeg *n, const struct ps_nvj_turn *t
 	return 0;
 }
 
-/* What the library and the resize are told of the images of a part; returns how many. */
+/* The parameters of the library and of the resize for the images of a part; returns how many. */
 static uint32_t part_list(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, struct ps_nvjpeg_rows *rows,
         uint32_t from, uint32_t to, struct ps_tile_image *images)
 {

@@ -15,7 +15,7 @@
 
 static const char *const sonames[] = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11"};
 
-/* Folders, as glob(3) takes them; behind a variable of the environment where one is named, behind each part
+/* Folders, as glob(3) takes them; after a variable of the environment where one is named, after each part
  * of it where that is a list. */
 static const struct place {
 	const char *variable, *folder;
@@ -37,7 +37,7 @@ static const struct place {
 };
 
 /* Where packages have it: those of CUDA 13 share one folder, those of CUDA 12 and 11 have one each, and
- * torchvision brings its own under a name with a hash. As glob(3) takes it, with the number behind "so." to
+ * torchvision brings its own under a name with a hash. As glob(3) takes it, with the number after "so." to
  * come. */
 static const char *const in_libraries[] = {"libnvjpeg.so.", NULL};
 static const char *const in_packages[] = {

@@ -14,14 +14,14 @@
 /* What the two halves of the CUDA device share: cuda.c has the device and host memory, cuda_mirror.c the
  * device's memory, copies and kernels. Private to them.
  *
- * Locks: a mirror's, then one of the device's; all are leaves to everybody else. */
+ * Locks: a mirror's, then one of the device's; both are leaves to all other code. */
 
 struct ps_cuda_device {
 	struct ps_device base;
 	const struct ps_cuda_driver *cu;
 	ps_cu_device device;
 	ps_cu_context context;
-	ps_cu_stream stream; /* of copies, and of the kernels behind them */
+	ps_cu_stream stream; /* of copies, and of the kernels after them */
 	int node;            /* -1: not known */
 	struct ps_kernels kernels;
 	bool has_kernels;
@@ -78,7 +78,7 @@ struct ps_make_places {
 	uint8_t *slot, *made, *scratch;
 };
 
-/* Gives the kernels of one field to the stream, behind what it has. */
+/* Gives the kernels of one field to the stream, after what it has. */
 ps_cu_result ps_make_launch(const struct ps_kernels *kernels, const struct ps_make *make,
         const struct ps_make_places *places, ps_cu_stream stream) PS_MUST_USE;
 
@@ -107,7 +107,7 @@ struct ps_nvj_scratch {
 struct ps_nvj_turn {
 	ps_nvj_state state; /* of batched decodes */
 	struct ps_nvj_scratch scratch;
-	ps_cu_event read; /* behind what reads the scratch */
+	ps_cu_event read; /* after what reads the scratch */
 };
 
 struct ps_nvjpeg {
@@ -149,7 +149,7 @@ struct ps_nvjpeg_worker {
 	ps_nvj_pinned pinned[PS_NVJ_TURNS];
 	uint32_t turn;
 	ps_cu_stream stream;
-	ps_cu_event last; /* behind all that the stream was given */
+	ps_cu_event last; /* after all that the stream was given */
 	struct ps_nvj_scratch scratch;
 };
 
@@ -166,7 +166,7 @@ struct ps_nvj_entry {
 	size_t nbytes;
 	uint32_t width, height; /* of the whole image */
 	struct ps_region region;
-	size_t sheet; /* where its struct ps_tile_image stands, weights behind it */
+	size_t sheet; /* where its struct ps_tile_image stands, weights after it */
 };
 
 /* Memory for files, page-locked. */

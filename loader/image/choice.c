@@ -46,7 +46,7 @@ static int unsound(const char *text, struct ps_load_error *err)
 	        text);
 }
 
-/* The operation whose name stands at *p; behind it then. */
+/* The operation whose name stands at *p, which moves past it. */
 static uint32_t op_parse(const char **p)
 {
 	size_t n = strcspn(*p, ",;");
@@ -59,7 +59,7 @@ static uint32_t op_parse(const char **p)
 	return PS_CHOICE_NOPS;
 }
 
-/* Digits and a point, whatever the locale; *p is behind them then. */
+/* Digits and a point, whatever the locale; *p moves past them. */
 static bool decimal_parse(const char **p, double *ret_value)
 {
 	uint64_t digits = 0, power = 1;
@@ -79,7 +79,7 @@ static bool decimal_parse(const char **p, double *ret_value)
 	return any;
 }
 
-/* One group; *p is behind it then. */
+/* One group; *p moves past it. */
 static bool group_parse(const char **p, uint32_t *taken, struct ps_choice_group *g)
 {
 	g->one = !strncmp(*p, "one:", 4);

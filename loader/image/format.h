@@ -34,7 +34,7 @@ struct ps_format {
 	/* See ps_image_reader_shrink(). NULL: the format cannot. */
 	void (*shrink)(void *f, uint32_t by);
 
-	/* slack_nbytes behind the end of each row will be readable; their values do not matter. */
+	/* slack_nbytes after the end of each row will be readable; their values do not matter. */
 	int (*start)(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err);
 
 	/* The next rows, valid until the next call. Not to be called when all have been taken. */

@@ -7,7 +7,7 @@
 
 /* An entry of `look`, by the next PEEK bits:
  *
- *   bits 0-5    how many bits it takes: the code, and the number behind it where WHOLE
+ *   bits 0-5    how many bits it takes: the code, and the number after it where WHOLE
  *        6      WHOLE: the number is in bits 16-31
  *        8-11   zeros before it (AC)
  *        12-15  else: how many bits the number has
@@ -109,7 +109,7 @@ static __attribute__((noinline)) void refill_slowly(struct reader *r)
 	}
 }
 
-/* At least 56 bits. The reader's address goes to nobody else, so it stays in registers. */
+/* At least 56 bits. The reader's address is taken nowhere, so it stays in registers. */
 static inline __attribute__((always_inline)) void refill(struct reader *r)
 {
 	uint64_t bytes;

@@ -13,12 +13,12 @@
  * times as fast as libjpeg-turbo's, since a code and its number mostly come from one look into a table, and
  * eight bytes at once where none of them is 0xff.
  *
- * It takes libjpeg's checked tables and the scan as it lies in memory, and fills blocks as libjpeg would, to
+ * It takes libjpeg's checked tables and the scan as it is in memory, and fills blocks as libjpeg would, to
  * the bit; but a bad code is always seen, which the library mostly takes for a zero. Single scans without
  * restart markers only; the rest is left to the library.
  *
  * Ownership: the caller's struct, which borrows the bytes.   Threads: one at a time.   Blocks: never.
- * Errors: told by enum ps_huffman_end; sound so far means that no padding was taken for data. */
+ * Errors: as enum ps_huffman_end says; sound so far means that no padding was taken for data. */
 
 #define PS_HUFFMAN_PEEK 10  /* bits that one look takes */
 #define PS_HUFFMAN_TABLES 8 /* 0 to 3 for DC, 4 to 7 for AC */
@@ -44,7 +44,7 @@ struct ps_huffman {
 
 	const uint8_t *p, *end;
 	uint64_t buffer; /* the next bits, first ones highest */
-	int nbits;       /* of them; what lies behind is right, or 0 */
+	int nbits;       /* of them; what follows is right, or 0 */
 	int npadding;    /* of nbits, the last ones, that stand for what is missing */
 
 	uint32_t nblocks; /* of an MCU: */
@@ -76,7 +76,7 @@ enum ps_huffman_end ps_huffman_mcu(struct ps_huffman *h, int16_t *const *blocks)
  * library decodes everything itself. So it does in a build without that header or with --disable-jpeg-entropy.
  *
  * Threads: a decoder by one at a time; the rest by any.   Blocks: the first call on that check, below 1 ms.
- * Errors: those of a scan are told through libjpeg's own warnings. */
+ * Errors: those of a scan are libjpeg's own warnings. */
 
 /* Between jpeg_start_decompress() and the first row: has the image's MCUs read by `h`, which must last as
  * long as the image; cinfo->client_data will point at it. False: the library goes on by itself. */

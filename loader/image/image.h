@@ -387,7 +387,7 @@ struct ps_image_spec {
 	uint32_t views; /* 0 and 1: one */
 	uint32_t first_view; /* the number of the first in keys: what other decoders of the file do not use */
 	struct ps_transform_spec transforms;
-	bool deferred;       /* transforms are drawn, and done by somebody else: u8 and NCHW only */
+	bool deferred;       /* transforms are drawn, and done by the caller: u8 and NCHW only */
 	uint64_t max_pixels; /* larger images are refused by their header; 0: the default above */
 	uint32_t max_scans;  /* of a progressive file; 0: the default above */
 	uint64_t max_memory; /* see format.h; 0: the default above */
@@ -457,7 +457,7 @@ struct ps_image_view {
 /* Image files to pixels in place: decode what the crop shows, resize, flip, transform, normalise, straight
  * into the caller's memory (a sample's place in a batch slot).
  *
- * Formats, told by the first bytes: JPEG (below), PNG, WebP, PGM and PPM (png.c, webp.c, pnm.c); the latter
+ * Formats, known by the first bytes: JPEG (below), PNG, WebP, PGM and PPM (png.c, webp.c, pnm.c); the latter
  * two where the build has their libraries.
  * Order of operations, which is fixed: EXIF orientation, crop and resize and flips (picture.h),
  * affine, jitter, gray, blur, noise, erase (above), normalise (picture.h).
@@ -498,7 +498,7 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
  * of the size of the one it follows (the text says which); -ENOMEM. A decoder stays usable after any error.
  *
  * Truncation and damage are errors wherever they are seen: a file without its end always, damage inside the
- * compressed pixels if it lies in or above the crop (what lies below is not decoded). */
+ * compressed pixels if it is in or above the crop (what is below is not decoded). */
 int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
         const struct ps_rng_key *key, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
@@ -513,7 +513,7 @@ void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3]
 /* What decoding an image would do, for devices that decode themselves. */
 struct ps_image_outline {
 	bool plain_jpeg; /* a JPEG of YCbCr or gray that need not be turned, and a crop inside of it; of others
-	                  * nothing else is told */
+	                  * nothing else is known */
 	struct ps_image_size stored;
 	struct ps_region region; /* of it, that has a weight in the result */
 	struct ps_resize_tables
@@ -521,8 +521,8 @@ struct ps_image_outline {
 };
 
 /* Reads the head of a file and draws what ps_image_decode() would, of a decoder that makes one view and
- * follows nobody; the placement is that of this image from now on, for those that follow. Errors as there, as
- * far as the head tells. */
+ * follows no other; the placement is that of this image from now on, for those that follow. Errors as there, as
+ * far as the head says. */
 int ps_image_sketch(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
         const struct ps_rng_key *key, struct ps_image_outline *ret_outline,
         struct ps_load_error *err) PS_MUST_USE;
@@ -624,7 +624,7 @@ struct ps_mix {
 };
 
 struct ps_mix_box {
-	uint32_t x0, y0, x1, y1; /* x1, y1 behind the last */
+	uint32_t x0, y0, x1, y1; /* x1, y1 after the last */
 };
 
 void ps_mix_draw(const struct ps_mix_spec *spec, const struct ps_rng_key *key, struct ps_mix *ret_mix);

@@ -22,7 +22,7 @@
 #define OTHER_MEMORY (16 << 20) /* bytes that libjpeg may take besides coefficients: tables, a few rows */
 
 /* libjpeg-turbo writes rows that start at a multiple of 32 around the cache (non-temporal stores), and the
- * resize then waits for memory, up to 17 % of the whole. So rows start 8 bytes behind such a multiple. */
+ * resize then waits for memory, up to 17 % of the whole. So rows start 8 bytes after such a multiple. */
 #define ROW_ALIGN 32u
 #define ROW_SHIFT 8u
 
@@ -45,7 +45,7 @@ struct ps_jpeg {
 	uint32_t rows_left;
 	size_t slack_nbytes;
 
-	uint8_t *pixels; /* ROWS rows of stride bytes, behind ROW_SHIFT bytes */
+	uint8_t *pixels; /* ROWS rows of stride bytes, after ROW_SHIFT bytes */
 	size_t cap, stride;
 	size_t lead_nbytes; /* from a decoded row's start to the region's */
 	uint32_t nrows;     /* decoded by the last step */

@@ -50,7 +50,7 @@ static const struct ps_huffman_table *table(j_decompress_ptr c, struct ps_huffma
 /* The library's start of the pass has checked the tables. */
 static bool replace(j_decompress_ptr c, struct ps_huffman *h)
 {
-	/* A lossless scan, which libjpeg-turbo 3 decodes, has another decoder behind `entropy`; its Ss is 1
+	/* A lossless scan, which libjpeg-turbo 3 decodes, points `entropy` to another decoder; its Ss is 1
 	 * to 7. */
 	if (c->Ss != 0 || c->Se != DCTSIZE2 - 1 || c->progressive_mode || c->arith_code ||
 	        c->restart_interval > 0 || jpeg_has_multiple_scans(c) || c->blocks_in_MCU > PS_HUFFMAN_BLOCKS)

@@ -280,7 +280,7 @@ struct ps_boxes_map ps_boxes_map_of(const struct ps_image_placement *placement, 
 
 static double cut(double v, double most)
 {
-	return fmin(fmax(v, 0), most); /* what is no number becomes 0 */
+	return fmin(fmax(v, 0), most); /* NaN becomes 0 */
 }
 
 static void place(const struct ps_boxes_map *map, const double box[4], float *ret)

@@ -38,7 +38,7 @@
  *   scale[c] = (float)(1 / (255 * (double)std[c])), bias[c] = (float)(-(double)mean[c] / (double)std[c])
  *   f16 and bf16 are that f32 rounded to the nearest, halves to even (beyond 65504 f16 is infinite).
  *
- * Use: ps_resize_plan(), then ps_resize_source() tells which pixels to feed; ps_resize_begin(); then each row
+ * Use: ps_resize_plan(), then ps_resize_source() gives the pixels to feed; ps_resize_begin(); then each row
  * of that region, top down, to ps_resize_row(). The last one completes the last output row.
  *
  * Ownership: a ps_resize belongs to its creator and keeps its buffers from plan to plan; rows and dst are
@@ -75,7 +75,7 @@ int ps_resize_plan(struct ps_resize *r, const struct ps_resize_geometry *geometr
 /* Source pixels that have a weight: the only ones that must be fed. Of the shrunken source. */
 void ps_resize_source(const struct ps_resize *r, struct ps_region *ret_region);
 
-/* Bytes behind a fed row's end that must be readable; their values do not matter. */
+/* Bytes after a fed row's end that must be readable; their values do not matter. */
 size_t ps_resize_slack(const struct ps_resize *r);
 
 /* Starts an image: the next row fed is the region's first. The sink is copied, its dst is not. */

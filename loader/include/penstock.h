@@ -36,7 +36,7 @@
  *   penstock_loader_close()       gives the memory back and touches no thread
  *   penstock_loader_*() else      fail with -ECHILD
  *   penstock_batch_release()      does nothing
- *   penstock_batch_use(), _sync() fail with -ECHILD where batches lie on a device
+ *   penstock_batch_use(), _sync() fail with -ECHILD where batches are on a device
  * and a batch that was held, in host memory, may be looked at.
  *
  * Errors: 0 or a positive result, or a negative errno with a line of text for a person in *error (NULL: no
@@ -72,7 +72,7 @@ struct penstock_error {
 /* How a field's bytes become part of a batch. */
 enum penstock_kind {
 	/* a JPEG, PNG, WebP, PGM or PPM, cropped and resized: rows of image_height x image_width x 3; with
-	 * `views` there are so many of them in a row */
+	 * `views` there are that many of them in a row */
 	PENSTOCK_IMAGE = 0,
 	PENSTOCK_INT64 = 1, /* an integer in decimal digits, as in .cls files: one int64 a row */
 	PENSTOCK_BYTES = 2, /* as they are (txt, json, anything): values and offsets */
@@ -177,7 +177,7 @@ enum penstock_overflow {
  * another kind, noise_sigma without noise, scale_min with another crop; the text says what it needs. */
 struct penstock_field {
 	size_t size; /* set by init: lets libraries of other versions read the struct */
-	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". Behind a
+	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". After a
 	 * ':' the path of a value in a JSON member: "json:meta.height", "json:boxes.0" (kinds INT64, FLOAT,
 	 * TEXT, JSON, TOKENS and NPY; a dot within a name as "\\."). */
 	const char *name;
@@ -215,7 +215,7 @@ struct penstock_field {
 	 * NPY, TOKENS, and OUTPUT with pad_to or max_bytes, {0}. A scalar NPY counts as {1}. */
 	uint32_t ndim;
 	/* Ragged fields (BYTES, TEXT, JSON texts; the above with shape[0] = 0). 0 (default): values and
-	 * offsets, one row behind the other. N: each row padded to N items. PENSTOCK_PAD_LONGEST: to the
+	 * offsets, one row after the other. N: each row padded to N items. PENSTOCK_PAD_LONGEST: to the
 	 * longest row of the batch. Padded fields come with NAME:lengths (int64, a row's items) and NAME:mask
 	 * (bool, rows x items, 1 where an item is). */
 	uint32_t pad_to;
@@ -264,7 +264,7 @@ struct penstock_field {
 	double translate_y; /* ... and of the height */
 	double zoom_min;    /* enlarged by zoom_min..zoom_max, 0.01 to 100; both 0: 1 */
 	double zoom_max;
-	double shear_x, shear_y;               /* by up to so many degrees each way, 0 to 80 */
+	double shear_x, shear_y;               /* by up to this many degrees each way, 0 to 80 */
 	double jitter;                         /* probability of a colour jitter, in the order of these: */
 	double brightness;                     /* times 1 - b .. 1 + b, 0 to 7 */
 	double contrast;                       /* likewise, about the mean gray */
@@ -339,7 +339,7 @@ enum penstock_mix_end {
 };
 
 /* Shards that are no tars. Their samples have one member each, and as key the file's name (without what
- * stands behind its last dot) and the sample's number: "train-007-12". */
+ * stands after its last dot) and the sample's number: "train-007-12". */
 enum penstock_source {
 	/* By the name, without .zst, .gz or .lz4 at its end: .jsonl and .txt are lines; .bin are tokens, if a
 	 * field is of kind TOKENS; all else tars. */
@@ -408,7 +408,7 @@ struct penstock_options {
 	/* The order: a pure function of these and of the shards' contents. */
 	uint64_t seed;   /* 0 */
 	uint64_t epoch;  /* the first epoch; 0 */
-	uint64_t epochs; /* after so many next() gives 0 for ever; 0 (default): no end */
+	uint64_t epochs; /* after this many next() gives 0 for ever; 0 (default): no end */
 	uint32_t order;  /* enum penstock_order; PENSTOCK_ORDER_WINDOW */
 	/* Samples that are shuffled with each other, over all ranks; 1 to 2^24; 0 (default): 4096, or 16 global
 	 * batches where that is more. Shared out to the lanes: each shuffles blocks of its share, with 64 lanes
@@ -416,7 +416,7 @@ struct penstock_options {
 	 * and eight times as many), so that its first batch does not wait for a whole window; not with
 	 * `bucket`. */
 	uint32_t shuffle_window;
-	/* The epoch is read as so many interleaved sequences of shards; 1 to 16384; 0 (default): by the global
+	/* The epoch is read as this many interleaved sequences of shards; 1 to 16384; 0 (default): by the global
 	 * batch G (that, or its first multiple from 64 on) and the shards: G where there are at least 2 G
 	 * shards, else half of G, 64 at least, and no more than there are shards; of a list with compressed
 	 * shards, which stay open, at most 256 (or the world). So a rank's batch of b samples is
@@ -441,7 +441,7 @@ struct penstock_options {
 	const char *device;
 
 	/* Folder of the shards' indexes (`penstock-loader index --dir`); where it has none of a shard, and with NULL
-	 * (default): beside the shards, where a catalogue (`pack --index`) may tell counts of all. Indexes tell counts;
+	 * (default): beside the shards, where a catalogue (`pack --index`) may have counts of all. Indexes have counts;
 	 * they never change an order. */
 	const char *index_dir;
 
@@ -465,21 +465,21 @@ struct penstock_options {
 	uint32_t global_batch;
 	/* Length buckets, at most 256: the samples of a window that are given side by side are of about the
 	 * same length (bytes of the fields wanted): each lane's share of shuffle_window is sorted and cut
-	 * into so many runs, which come in the same order in all lanes. So shuffle_window / bucket samples
-	 * behind each other are alike; let that be a multiple of global_batch. 0 (default), 1: none. order
+	 * into this many runs, which come in the same order in all lanes. So shuffle_window / bucket samples
+	 * after each other are alike; let that be a multiple of global_batch. 0 (default), 1: none. order
 	 * WINDOW only. */
 	uint32_t bucket;
 	/* Batches of an epoch on each rank. The shards are read again as often as that takes (each lane for
 	 * itself), or `repeat` times at most. 0 (default): as many as the samples make. */
 	uint64_t steps;
-	uint64_t repeat;  /* each sample comes so many times an epoch, in `repeat` passes; 0 (default): see
+	uint64_t repeat;  /* each sample comes this many times an epoch, in `repeat` passes; 0 (default): see
 	                     steps */
 	uint64_t skip;    /* samples of the epoch's order that are left out at its beginning; 0 */
-	uint64_t take;    /* samples that the epoch has behind them, at most; 0 (default): all */
+	uint64_t take;    /* samples that the epoch has after them, at most; 0 (default): all */
 	uint32_t mix_end; /* enum penstock_mix_end; FIRST */
 	uint32_t nmix;
 	/* Several datasets: weights, one for each string of `shards` given to open, whose shards are a
-	 * dataset. So many of each of their samples come in any stretch of the order, one more or less.
+	 * dataset. That many of each of their samples come in any stretch of the order, one more or less.
 	 * `nmix` is their number; NULL (default): all strings are one dataset. With world > 1 counts or
 	 * `steps` are needed. */
 	const double *mix;
@@ -507,7 +507,7 @@ struct penstock_options {
 
 	/* What the shards are: enum penstock_source; AUTO. */
 	uint32_t source;
-	/* 1: a shard that is read from its beginning to its end leaves its index behind (in index_dir, or
+	/* 1: a shard that is read from its beginning to its end writes its index (in index_dir, or
 	 * beside it), where it has none that is up to date; a folder that cannot be written to is no error. 0
 	 * (default).
 	 */
@@ -527,12 +527,12 @@ struct penstock_options {
 	const char *filter;
 	/* How often: a column of weights, from 0 on (a missing one is 0), and a column whose values are to
 	 * come equally often. With `replacement` a sample of weight w comes w times on average, its copies
-	 * behind each other in the window; without (0, default) it comes with probability w, once at most.
+	 * one after the other in the window; without (0, default) it comes with probability w, once at most.
 	 * Without replacement `balance` thins all classes to the smallest. NULL (default): each once. */
 	const char *weights, *balance;
 	uint32_t replacement;
 
-	/* Where shards lie on a penstock mount, it is told (through .penstock/plan there) which of them come
+	/* Where shards are on a penstock mount, the mount receives (through .penstock/plan there) which of them come
 	 * in this epoch and in the next ones, plan_epochs in all (0 (default): 8; UINT32_MAX: nothing is
 	 * told), and how far the run is; `job` names it, the same on all ranks (NULL (default): "loader"). */
 	const char *job;
@@ -567,7 +567,7 @@ struct penstock_options {
 	 * machine have the lanes l with the same l mod (world / ranks_per_node), and what a rank has too much goes
 	 * to others of its machine first. */
 	uint32_t ranks_per_node;
-	/* Orders WINDOW and SHARDS: 0 (default), 1: each epoch deals all shards anew. H: the seed gives each shard
+	/* Orders WINDOW and SHARDS: 0 (default), 1: each epoch deals all shards again. H: the seed gives each shard
 	 * one of H homes for the whole run, and each epoch deals a home's shards to the lanes l with l mod H = home
 	 * only; H must divide the lanes. So where the number of machines (or of ranks) divides H, each
 	 * reads the same shards in every epoch, and its cache stays warm; but it never sees the others' samples,
@@ -592,7 +592,7 @@ struct penstock_options {
 	/* How many samples a pass of an epoch draws, exactly, over all ranks: with sample_weights 0 (default) is as many as
 	 * the filter lets pass; with a column of `weights`, or `balance`, 0 is what `replacement` says. A sample of weight w
 	 * comes draws * w / (sum of all weights) times, rounded up or down (systematic resampling: one random offset
-	 * an epoch and pass), its copies behind each other in its place of the order; at most 65535 times. With order
+	 * an epoch and pass), its copies one after the other in its place of the order; at most 65535 times. With order
 	 * PERMUTATION each draw is independent of all others instead. The same for any world. */
 	uint64_t draws;
 };
@@ -646,10 +646,10 @@ int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
 
 /* 1: penstock_loader_next() would answer at once (also with an error, or the end of the epoch); 0: not after
- * so many milliseconds. For callers that must look after other things meanwhile, as Python after Ctrl-C. */
+ * that many milliseconds. For callers that must look after other things meanwhile, as Python after Ctrl-C. */
 int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
 
-/* While the caller holds all batches: until one is released on another thread, or so many milliseconds. 1: not all are held;
+/* While the caller holds all batches: until one is released on another thread, or that many milliseconds. 1: not all are held;
  * 0: all still are. */
 int penstock_loader_wait_released(
         struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
@@ -665,9 +665,9 @@ int penstock_loader_add_batch(struct penstock_loader *loader, struct penstock_er
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);
 
 /* Order NUMBERS without `numbers`: the samples of the epoch's next batch, 1 to `batch` of them, copied; n 0: the epoch
- * ends behind the batches before. 1: there is room for another batch; 0: `depth` batches are ahead of the one that
+ * ends after the batches before. 1: there is room for another batch; 0: `depth` batches are ahead of the one that
  * next() gave last, or the epoch was ended. Called by the thread that calls next(); after open, set_epoch, state_load and the
- * end of an epoch nothing is fed (after state_load feed what comes behind the batches that were delivered). next() is -EAGAIN
+ * end of an epoch nothing is fed (after state_load feed what comes after the batches that were delivered). next() is -EAGAIN
  * where all that was fed was delivered. -EBUSY: there was no room; -ERANGE: no such sample. Blocks: never. */
 int penstock_loader_feed(
         struct penstock_loader *loader, const int64_t *numbers, uint32_t n, struct penstock_error *error);
@@ -689,7 +689,7 @@ int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint6
 int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct penstock_error *error);
 
-/* Writes where the loader stands, behind the last batch that penstock_loader_next() gave (batches that were
+/* Writes where the loader stands, after the last batch that penstock_loader_next() gave (batches that were
  * read ahead do not count), as bytes for any machine: 216 (32 more with gpu_decode), and 64 a lane of this
  * rank (where lengths are known: that gave a row; none with order permutation). Returns how many; with `buf`
  * NULL only how many are enough for any state of this loader.
@@ -705,7 +705,7 @@ int penstock_loader_state_save(
  * The state of any rank will do, and of another world, if global_batch (and lanes) are the same: every rank
  * goes on with its part of the next global batch. Where the shards have no index, other ranks' lanes are
  * found by walking over the headers of what they have given; and with end UNEVEN that is refused once lanes
- * have begun to end, when only a rank's own state can tell.
+ * have begun to end, when only a rank's own state says where it stands.
  *
  * The shards may be stored elsewhere: a state is bound to how many they are, to their order, and to the
  * shortest ends of their paths that distinguish all of them (0.tar and 1.tar of any folder; a/0.tar and
@@ -746,14 +746,14 @@ struct penstock_tensor {
 	uint64_t nbytes;
 	/* Ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i + 1]). Else NULL. */
 	const uint64_t *offsets;
-	/* The same elements and positions in host memory, as long as the batch is held: where batches lie on
+	/* The same elements and positions in host memory, as long as the batch is held: where batches are on
 	 * a device that is the slot they were copied from (NULL: images that were finished there, see
 	 * options.device_pixels), else `data` itself. Since 0.2. */
 	const void *host;
 	const uint64_t *host_offsets;
 	uint32_t memory;      /* enum penstock_memory: where data and offsets are */
 	int32_t device;       /* the number of the device there */
-	uint64_t reserved[1]; /* 0; room for what a later library tells, as in the structs below */
+	uint64_t reserved[1]; /* 0; room for what a later library reports, as in the structs below */
 };
 
 struct penstock_batch_info {
@@ -761,7 +761,7 @@ struct penstock_batch_info {
 	uint64_t index; /* of the batch in its epoch, on this rank */
 	uint32_t rows;
 	uint32_t bad; /* rows whose sample was bad; padding is not counted */
-	/* All tensors of a batch lie in one piece of memory, each at a multiple of 256 bytes from its
+	/* All tensors of a batch are in one piece of memory, each at a multiple of 256 bytes from its
 	 * beginning: one copy of it takes the whole batch elsewhere (but for those without `host`, which lie
 	 * beside it). Since 0.2. */
 	const void *slot;
@@ -784,7 +784,7 @@ int penstock_batch_field(const struct penstock_batch *batch, const char *name,
         struct penstock_tensor *ret_tensor, struct penstock_error *error);
 
 /* The name of the nth tensor of a batch (from 0; the same for all batches of a loader): each field with what
- * belongs to it, then the four above; NULL: there are not so many. Valid as long as the loader. Since 0.2. */
+ * belongs to it, then the four above; NULL: there are fewer. Valid as long as the loader. Since 0.2. */
 const char *penstock_batch_name(const struct penstock_batch *batch, uint32_t n);
 
 struct penstock_bad {
@@ -796,7 +796,7 @@ struct penstock_bad {
 	uint64_t reserved[4];
 };
 
-/* The nth bad sample of the batch, n < info.bad. -ENOENT: there are not so many. */
+/* The nth bad sample of the batch, n < info.bad. -ENOENT: there are fewer. */
 int penstock_batch_bad(const struct penstock_batch *batch, uint32_t n, struct penstock_bad *ret_bad);
 
 /* Gives the batch back to its loader. NULL is allowed. */
@@ -813,14 +813,14 @@ void penstock_batch_release(struct penstock_batch *batch);
  *   penstock_batch_release(batch);
  *
  * What was given to the stream before the release still finds the batch there: its memory is written again
- * only behind that. Batches held by nobody are released with their loader, which waits for such work. */
+ * only after that. Batches without a holder are released with their loader, which waits for such work. */
 
 /* Makes what is given to `stream` (a CUstream or cudaStream_t; NULL: the legacy default stream) from now on
  * wait until the batch has arrived. Nothing to do, and no error, where batches stay in host memory. -EIO: the
  * device; the text says what. Any thread. Blocks: never. */
 int penstock_batch_use(struct penstock_batch *batch, void *stream, struct penstock_error *error);
 
-/* The event that tells that the batch has arrived (a CUevent), for those who wait on it themselves; the
+/* The event that marks the batch's arrival (a CUevent), for callers that wait on it themselves; the
  * batch's own, until it is released. NULL: there is none, it is there. */
 void *penstock_batch_event(const struct penstock_batch *batch);
 
@@ -926,30 +926,30 @@ int penstock_loader_stats(struct penstock_loader *loader, struct penstock_stats 
 
 /* A shard that could not be opened, or not be read to its end, because of what stores it: its file is gone,
  * or a mount, disk or origin did not answer. What it would have given is missing from the epoch; a row or
- * more tell of it as bad samples. Since 0.2. */
+ * more report it as bad samples. Since 0.2. */
 struct penstock_lost {
 	const char *shard; /* valid as long as the loader, as is the other text */
 	const char *reason;
 	uint64_t reserved[4];
 };
 
-#define PENSTOCK_LOST_KEPT 64 /* that are told of; stats.shards_lost counts all */
+#define PENSTOCK_LOST_KEPT 64 /* that are listed; stats.shards_lost counts all */
 
-/* The nth shard lost, in the order of the batches that next() gave. -ENOENT: there are not so many; -ECHILD.
+/* The nth shard lost, in the order of the batches that next() gave. -ENOENT: there are fewer; -ECHILD.
  * Any thread. */
 int penstock_loader_lost(struct penstock_loader *loader, uint64_t n, struct penstock_lost *ret_lost);
 
 /* Of a loader with options.profile: the batches made so far, as JSON: for each field bytes or items of a
  * row, images' means and deviations by channel (of values 0 to 1 as they came out of the crop), numbers'
  * range, mean, deviation, and how often each came (of integers, the first 4096 different ones). Returns how
- * many bytes that is without the zero behind it; with `buf` NULL that is all it does. -ENOBUFS: `size` is not
+ * many bytes that is without the zero after it; with `buf` NULL that is all it does. -ENOBUFS: `size` is not
  * more (it may have grown since); -ENODATA: opened without options.profile. */
 int penstock_loader_profile(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 
 /* What differs between two such profiles, `was` and `now`: a line for each difference that is worth a warning
  * (labels that are new or moved, means and deviations), ended by a newline. Returns how many bytes that is
- * without the zero behind it, 0: nothing differs; with `buf` NULL that is all it does. -EINVAL: no profile;
+ * without the zero after it, 0: nothing differs; with `buf` NULL that is all it does. -EINVAL: no profile;
  * -ENOBUFS. Any thread. Since 0.3. */
 int penstock_profile_drift(
         const char *was, const char *now, char *buf, size_t size, struct penstock_error *error);
@@ -958,7 +958,7 @@ int penstock_profile_drift(
  * the order's options, fields and their transforms (transform_version too), the same for any number of ranks
  * with the same global batch; these one by one; and `samples` and `counts` (a hash), null where not all shards
  * have an index. Reads no shard. Equal digests and counts: equal batches, as long as the shards are the same. Returns
- * how many bytes that is without the zero behind it; with `buf` NULL that is all it does. -ENOBUFS. Since 0.3. */
+ * how many bytes that is without the zero after it; with `buf` NULL that is all it does. -ENOBUFS. Since 0.3. */
 int penstock_loader_fingerprint(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 

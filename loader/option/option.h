@@ -112,7 +112,7 @@ struct ps_option {
 extern const struct ps_option ps_loader_options[], ps_field_options[];
 extern const size_t ps_n_loader_options, ps_n_field_options;
 
-extern const char *const ps_kind_words[];  /* of enum penstock_kind, NULL behind them */
+extern const char *const ps_kind_words[];  /* of enum penstock_kind, NULL after them */
 extern const char *const ps_dtype_words[]; /* of enum penstock_dtype */
 
 /* A loader's option, or a field's; NULL: there is none of that name, of `n` bytes. */
@@ -131,7 +131,7 @@ uint64_t ps_option_most(const struct ps_option *option);
 /* The word for a number; NULL: there is none. */
 const char *ps_option_word(const struct ps_option *option, uint64_t number);
 
-/* "1 to 65536"; "a | b"; "": there is none to tell. Cut to size, as the next one. */
+/* "1 to 65536"; "a | b"; "": there is none. Cut to size, as the next one. */
 void ps_option_range(const struct ps_option *option, char *buf, size_t size);
 
 /* What it is, its range and default, as a line of help: "samples of a batch, 1 to 65536 (64)". */

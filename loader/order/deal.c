@@ -11,7 +11,7 @@ typedef unsigned __int128 u128;
 /* Readers are a block ahead of the claims, in one window or the next ones. */
 #define WINDOWS 8
 
-/* A window has so many rows of this rank, steps, and turns of all ranks at most, but a step at least. */
+/* A window has this many rows of this rank, steps, and turns of all ranks at most, but a step at least. */
 #define WINDOW_ROWS 4096
 #define WINDOW_STEPS 32
 #define WINDOW_TURNS (1u << 17)
@@ -21,8 +21,8 @@ struct window {
 	uint64_t used; /* 0: nothing is in it */
 	struct ps_dealt *rows,
 	        *by_lane;          /* in the order of steps and positions; of lanes and places in them */
-	uint32_t *begins;          /* of the steps in `rows`, and behind the last */
-	struct ps_mark *from, *to; /* of each set: before its first step, behind its last */
+	uint32_t *begins;          /* of the steps in `rows`, and after the last */
+	struct ps_mark *from, *to; /* of each set: before its first step, after its last */
 };
 
 /* How many rows of a step a lane has, and what becomes of them. */
@@ -110,7 +110,7 @@ static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, s
 		common->from += d->lack[i] - PS_MIN(d->over[i], d->lack[i]);
 }
 
-/* From what a node has left over to its place among what all have left over behind that. */
+/* From what a node has left over to its place among what all have left over after that. */
 static void excess_number(struct ps_deal *d)
 {
 	uint64_t sum = 0;

@@ -27,7 +27,7 @@ struct ps_filter;
 int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_load_error *err) PS_MUST_USE;
 void ps_filter_free(struct ps_filter *filter); /* NULL is allowed */
 
-/* The columns that it asks for: their names, by their place; NULL behind the last. */
+/* The columns that it asks for: their names, by their place; NULL after the last. */
 const char *ps_filter_column(const struct ps_filter *filter, uint32_t n);
 
 /* 1 or 0 for the values of its columns; -EINVAL: a number is compared with a text. */

@@ -68,7 +68,7 @@ void ps_sequence_free(struct ps_sequence *sequence); /* NULL is allowed */
 /* Samples up to the end: PS_ENDLESS if there is none. */
 uint64_t ps_sequence_total(const struct ps_sequence *sequence);
 
-/* Where the index-th sample of a lane stands; index < its length. It may be behind the end. */
+/* Where the index-th sample of a lane stands; index < its length. It may be after the end. */
 uint64_t ps_sequence_position(const struct ps_sequence *sequence, uint32_t lane, uint64_t index);
 
 /* -- In turn ------------------------------------------------------------------------------------------ */
@@ -101,7 +101,7 @@ void ps_turns_advance(struct ps_turns *turns);
 /* As n times advance(), at the cost of the lanes that end meanwhile. Lengths must be known. */
 void ps_turns_skip(struct ps_turns *turns, uint64_t n);
 
-/* The lane whose turn it is has ended: behind its sample `index`, which was given, or before it. */
+/* The lane whose turn it is has ended: after its sample `index`, which was given, or before it. */
 void ps_turns_finish(struct ps_turns *turns, bool given);
 
 /* The turn of a lane comes now, in a sequence of one set, about in that round; for going on somewhere in an epoch
@@ -112,7 +112,7 @@ void ps_turns_set_lane(struct ps_turns *turns, uint32_t lane, uint64_t position,
 uint64_t ps_turns_before(const struct ps_turns *turns, uint32_t lane);
 
 /* A place between two turns of a set: all of its lanes have given their samples before `round`, those below
- * `lane` that of `round`, too, as far as they have so many. */
+ * `lane` that of `round`, too, as far as they have that many. */
 struct ps_mark {
 	uint64_t round; /* PS_ENDLESS: all have ended */
 	uint32_t lane;
@@ -142,8 +142,8 @@ uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);
  *   DROP_LAST   F full; R samples are not given
  *   PAD         F full, then R, each rank's batch filled up with rows that are not valid
  *   SPLIT       F full, then R, dealt so that every rank has one more batch; where R < world, the last full
- *               step gives `world` of its samples to the one behind it, so that nobody's is empty. With
- *               batch 1, or less samples than ranks, that cannot be: who has none gets one row, not valid.
+ *               step gives `world` of its samples to the one after it, so that no rank's is empty. With
+ *               batch 1, or less samples than ranks, that cannot be: a rank without one gets one row, not valid.
  *
  * So sizes differ by at most one, and each sample comes once.
  * Ownership: none.   Threads: any.   Locks: none.   Blocks: never. */
@@ -158,7 +158,7 @@ struct ps_steps {
 /* Steps of a rank's epoch. */
 uint64_t ps_steps_count(const struct ps_steps *steps, uint32_t rank);
 
-/* The first position of a step, and that behind its last; step < ps_steps_count() of any rank, or one more.
+/* The first position of a step, and that after its last; step < ps_steps_count() of any rank, or one more.
  */
 uint64_t ps_steps_begin(const struct ps_steps *steps, uint64_t step);
 
@@ -208,7 +208,7 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  * nothing else: no thread, no index, no memory limit.
  *
  * Ownership: an order belongs to its creator.   Threads: any.
- * Locks: its own, around the tables of permuted shards; calls nobody with it held.
+ * Locks: its own, around the tables of permuted shards; calls no other code with it held.
  * Errors: 0 or -errno.   Blocks: on the processor only. */
 
 #define PS_ORDER_MAX_LANES 16384
@@ -250,7 +250,7 @@ struct ps_order_options {
 	uint32_t homes; /* divides the lanes of each set; 0 or 1: none */
 };
 
-/* How many lanes, and samples of a window, where nobody says: by the global batch and the shards alone, so that
+/* How many lanes, and samples of a window, where the caller does not say: by the global batch and the shards alone, so that
  * they are the same for any number of ranks. */
 uint32_t ps_order_lanes_auto(uint64_t global_batch, uint64_t nshards);
 uint32_t ps_order_window_auto(uint64_t global_batch);
@@ -292,7 +292,7 @@ uint64_t ps_order_block_begin(const struct ps_order *order, uint64_t block);
 /* The block that holds the index-th sample of a lane. */
 uint64_t ps_order_block_of(const struct ps_order *order, uint64_t index);
 
-/* The k-th shard (its place in the list) of a lane, and in which pass: 1, or 0 behind the last. -ENOMEM. */
+/* The k-th shard (its place in the list) of a lane, and in which pass: 1, or 0 after the last. -ENOMEM. */
 int ps_order_shard(struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t k, uint32_t *ret_shard,
         uint64_t *ret_pass) PS_MUST_USE;
 
@@ -341,7 +341,7 @@ struct ps_deal_options {
 	const uint64_t *lengths; /* of the lanes */
 	const struct ps_sequence *sequence;
 	struct ps_steps steps;
-	uint64_t begin, end; /* canonical positions that are given: `end` is behind the last, or PS_ENDLESS */
+	uint64_t begin, end; /* canonical positions that are given: `end` is after the last, or PS_ENDLESS */
 	uint32_t rank, nodes; /* this is rank of steps.world; nodes divides that */
 };
 
@@ -384,7 +384,7 @@ int ps_deal_wanted(
  *   number         9 2 2 7   5 1 - -   3 8 ...
  *
  * A feed keeps `depth` batches: batch s is overwritten by s + depth, which is taken once s was delivered
- * (pipeline/pipeline.h). So whoever was told under the pipeline's lock that a step was fed may look at its numbers
+ * (pipeline/pipeline.h). A thread that learnt under the pipeline's lock that a step was fed may look at its numbers
  * without it, until that batch is delivered.
  *
  * Ownership: copies what it is given.   Threads: an array any; a feed as above.   Locks: none; of a feed `epoch`, `fed`
@@ -423,7 +423,7 @@ int ps_numbers_check(struct ps_numbers *numbers, uint64_t samples, struct ps_loa
 /* The shards that an array's first `places` places need, by their first use. */
 struct ps_uses {
 	uint32_t *shards;
-	uint64_t *over; /* the first i + 1 of them are over behind so many places */
+	uint64_t *over; /* the first i + 1 of them are over after that many places */
 	uint32_t n;
 };
 
@@ -432,7 +432,7 @@ int ps_numbers_uses(const struct ps_numbers *numbers, uint64_t places, const uin
         struct ps_uses *ret_uses) PS_MUST_USE;
 void ps_uses_fini(struct ps_uses *uses);
 
-/* How many of them, from the first on, are over behind so many places. */
+/* How many of them, from the first on, are over after that many places. */
 uint32_t ps_uses_over(const struct ps_uses *uses, uint64_t places);
 
 /* Which shard holds a sample; `ends` as above, and the number is below the last. */
@@ -463,7 +463,7 @@ void ps_numbers_begin(struct ps_numbers *numbers, uint64_t epoch, uint64_t steps
 
 /* What is known of an epoch before it is read: the lanes' lengths, and so whose position is whose.
  *
- * Known, where all lengths can be told: every shard has an index, or the shards are read again and again
+ * Known, where all lengths can be computed: every shard has an index, or the shards are read again and again
  * (repeat PS_ENDLESS) and the number of steps ends the epoch. Then ranks share lanes by position, and claim
  * and fill by arithmetic alone. Unknown: ends are found as they come.
  *
@@ -481,7 +481,7 @@ struct ps_counts_ops {
 struct ps_epochs_options {
 	struct ps_order *order;
 	enum ps_order_mode mode;
-	bool known;      /* lengths can be told; else the next are not used */
+	bool known;      /* lengths can be computed; else the next are not used */
 	bool longest;    /* a mix ends with the set that lasts longest; else with the first to end */
 	uint64_t repeat; /* as the order's */
 	struct ps_counts_ops counts; /* count NULL: none is needed */
@@ -549,7 +549,7 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
 
 /* Which samples come, and how often: a filter, and weights, by the columns of the indexes.
  *
- * A sample that passes the filter is drawn so many times, one behind the other, in its place of the lane:
+ * A sample that passes the filter is drawn that many times, one after the other, in its place of the lane:
  *
  *   with replacement       floor(w + u)
  *   without                1 if u < w, else 0
@@ -576,7 +576,7 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
  *
  * ps_select_draw() draws independently instead, for orders that take samples from anywhere.
  *
- * Ownership: a selection belongs to its creator and borrows the indexes. A view belongs to whoever opened it.
+ * Ownership: a selection belongs to its creator and borrows the indexes. A view belongs to its opener.
  * Threads: a selection any, once made; a view one at a time.   Locks: none of its own.
  * Blocks: making, with `balance`, on all indexes; opening and testing on pages of an index.
  * Errors: -EINVAL: no such column, a negative weight, a wrong filter; -ENODATA: a shard without index;
@@ -590,7 +590,7 @@ struct ps_select_options {
 	bool replacement;
 	const double *list; /* weights of all samples; borrowed; NULL: none */
 	uint64_t nlist;
-	uint64_t draws; /* exactly so many in a pass; 0: as above, with a list as many as pass the filter */
+	uint64_t draws; /* exactly this many in a pass; 0: as above, with a list as many as pass the filter */
 	uint64_t seed;
 	struct ps_shard_indexes *indexes;
 	uint32_t nshards;
@@ -681,29 +681,29 @@ static inline void ps_position_take(
 
 /* -- The plan that a mount is given ---------------------------------------------------------------------- */
 
-/* The plan: which shards a run will read, told to the penstock mount that they lie on, so that it can fetch
+/* The plan: which shards a run will read, announced to the penstock mount that they are on, so that it can fetch
  * what comes and keep what comes again.
  *
- * Written to MOUNT/.penstock/plan, or, where the mount is read-only to the kernel as well, told by ioctl on a
+ * Written to MOUNT/.penstock/plan, or, where the mount is read-only to the kernel as well, sent by ioctl on a
  * descriptor of it that is open for reading (fs/fuse/ioctl.h has that). JSON lines:
  *
  *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
  *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}
  *
- * A plan line replaces what was told before for the same job, rank and epoch: the files below the mount that
+ * A plan line replaces what was announced before for the same job, rank and epoch: the files below the mount that
  * the rank reads, in about the order in which it needs them. A position line says how many of the epoch's
  * files it is through with. A reader ignores lines and members that it does not know. Epochs before that of a
  * rank's position are over.
  *
  * Where the order is of sample numbers, the files are those that the numbers are in, by first use: of an array the same in
- * each epoch, and through with as the numbers are; of a feed those of what was fed so far, told again (at most once a
- * second) where more files came, and none through with, since nobody knows what comes.
+ * each epoch, and through with as the numbers are; of a feed those of what was fed so far, announced again (at most once a
+ * second) where more files came, and none through with, since what comes is not known.
  *
- * Written by a thread of its own: at the start the epochs that can be named (8 unless told otherwise), one
+ * Written by a thread of its own: at the start the epochs that can be named (8 by default), one
  * more at the beginning of each epoch, and the position, where it has changed, at most once a second, else every
  * PS_PLANNER_BEAT_S seconds: who pauses for a validation goes on afterwards, so the plan holds as long as the loader
- * lives. A mount that has forgotten (ESTALE: the process was stopped for long) is told anew. Where
- * the shards lie on no such mount, or it takes no plans, nothing is written, and there is no thread.
+ * lives. A mount that has forgotten (ESTALE: the process was stopped for long) is sent the plan again. Where
+ * the shards are on no such mount, or it takes no plans, nothing is written, and there is no thread.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
  * Threads: ps_planner_at() one at a time, beside the planner's own.   Locks: its own, a leaf.
@@ -721,7 +721,7 @@ struct ps_planner_options {
 	const char *job; /* copied */
 	uint32_t rank, world;
 	uint64_t epoch, end_epoch;
-	uint32_t epochs;            /* that are told at once */
+	uint32_t epochs;            /* that are announced at once */
 	const struct ps_uses *uses; /* borrowed: of an array of sample numbers, and ... */
 	uint32_t batch;             /* ... the places of a batch; NULL: by lanes */
 	bool fed;                   /* the files are those that ps_planner_use() names */
@@ -729,7 +729,7 @@ struct ps_planner_options {
 
 struct ps_planner;
 
-/* NULL: there is nobody to tell, or no memory. */
+/* NULL: no mount takes plans, or no memory. */
 struct ps_planner *ps_planner_new(const struct ps_planner_options *options);
 void ps_planner_free(struct ps_planner *planner); /* NULL is allowed */
 

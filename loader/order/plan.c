@@ -153,8 +153,8 @@ static int tell_by_ioctl(const struct ps_planner *p, const char *text, size_t le
 	return r;
 }
 
-/* Tells a text, and frees it. -ESTALE: the mount has forgotten what it was told. */
-static int tell(const struct ps_planner *p, char *text)
+/* Sends a text, and frees it. -ESTALE: the mount has forgotten what was sent before. */
+static int plan_send(const struct ps_planner *p, char *text)
 {
 	size_t len = text ? strlen(text) : 0;
 	ssize_t n;
@@ -173,26 +173,26 @@ static int tell(const struct ps_planner *p, char *text)
 }
 
 /* What is refused as too much is left out: fewer epochs are a plan, too. */
-static int epochs_tell(const struct ps_planner *p, uint64_t epoch, uint64_t *told)
+static int epochs_announce(const struct ps_planner *p, uint64_t epoch, uint64_t *announced)
 {
 	int r = 0;
 
-	for (; r == 0 && *told < p->o.end_epoch && *told - epoch < p->o.epochs; ++*told)
-		r = tell(p, ps_plan_text(&p->o, p->root, *told));
+	for (; r == 0 && *announced < p->o.end_epoch && *announced - epoch < p->o.epochs; ++*announced)
+		r = plan_send(p, ps_plan_text(&p->o, p->root, *announced));
 	return r == -ENOSPC || r == -E2BIG ? 0 : r;
 }
 
 /* All that is due at this place. */
-static int place_tell(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *told)
+static int place_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
 {
 	int r;
 
-	*told = *told < epoch || *told - epoch > p->o.epochs ? epoch : *told; /* it went elsewhere */
-	r = epochs_tell(p, epoch, told);
-	return r < 0 ? r : tell(p, ps_plan_position_text(&p->o, epoch, done));
+	*announced = *announced < epoch || *announced - epoch > p->o.epochs ? epoch : *announced; /* it went elsewhere */
+	r = epochs_announce(p, epoch, announced);
+	return r < 0 ? r : plan_send(p, ps_plan_position_text(&p->o, epoch, done));
 }
 
-/* Tells the files of what was fed; none: nothing was. */
+/* Announces the files of what was fed; none: nothing was. */
 static int used_tell(const struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
 {
 	struct ps_planner_options o = p->o;
@@ -201,10 +201,10 @@ static int used_tell(const struct ps_planner *p, const struct ps_uses *used, uin
 	if (used->n == 0)
 		return 0;
 	o.uses = used;
-	r = tell(p, ps_plan_text(&o, p->root, epoch));
+	r = plan_send(p, ps_plan_text(&o, p->root, epoch));
 	if (r == -ENOSPC || r == -E2BIG)
 		r = 0;
-	return r < 0 ? r : tell(p, ps_plan_position_text(&o, epoch, 0));
+	return r < 0 ? r : plan_send(p, ps_plan_position_text(&o, epoch, 0));
 }
 
 /* The planner of a feed: as planner_main(). */
@@ -245,7 +245,7 @@ static void *planner_fed_main(void *arg)
 static void *planner_main(void *arg)
 {
 	struct ps_planner *p = arg;
-	uint64_t told = p->o.epoch, epoch = UINT64_MAX, done = 0;
+	uint64_t announced = p->o.epoch, epoch = UINT64_MAX, done = 0;
 	unsigned quiet_s = 0;
 	int r = 0;
 
@@ -259,10 +259,10 @@ static void *planner_main(void *arg)
 		pthread_mutex_unlock(&p->lock);
 		if (due) {
 			quiet_s = 0;
-			r = place_tell(p, epoch, done, &told);
+			r = place_announce(p, epoch, done, &announced);
 			if (r == -ESTALE) {
-				told = epoch;
-				r = place_tell(p, epoch, done, &told);
+				announced = epoch;
+				r = place_announce(p, epoch, done, &announced);
 			}
 		}
 		clock_gettime(CLOCK_MONOTONIC, &until);
@@ -275,7 +275,7 @@ static void *planner_main(void *arg)
 	return NULL;
 }
 
-/* The root of the file system that a shard lies on, as the shard's name spells it, if it is a mount that
+/* The root of the file system that a shard is on, as the shard's name spells it, if it is a mount that
  * takes plans: the descriptor of its plan. */
 static int plan_open(const char *shard, char **ret_root, bool *ret_by_ioctl)
 {

@@ -37,8 +37,8 @@ struct ps_select {
 	int scale; /* a weight w is the integer w * 2^scale */
 	uint64_t draws;
 	u128 sum;          /* of all weights */
-	uint64_t *first;   /* of each shard: its first sample among all, and behind the last */
-	uint64_t *mark_of; /* its first mark; behind the last: `sum` */
+	uint64_t *first;   /* of each shard: its first sample among all, and after the last */
+	uint64_t *mark_of; /* its first mark; after the last: `sum` */
 	u128 *marks;       /* sums of the weights before each MARK-th sample of a shard */
 };
 
@@ -213,7 +213,7 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 			return r;
 		if (!value.missing && (value.type == PS_COLUMN_TEXT || !(value.number >= 0)))
 			return ps_load_error_set(err, EINVAL,
-			        "weights: sample %ju of shard %u has a weight that is no number from 0 on",
+			        "weights: sample %ju of shard %u has a weight that is not a number from 0 on",
 			        (uintmax_t)sample, v->shard);
 		*ret_weight = value.missing ? 0 : value.number;
 	}
@@ -287,7 +287,7 @@ static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct 
 	uint64_t low = s->mark_of[v->shard], high = s->mark_of[v->shard + 1] - 1, first = low, w;
 	int r;
 
-	while (low < high) { /* the last mark that is not behind it */
+	while (low < high) { /* the last mark that is not after it */
 		uint64_t mid = low + (high - low + 1) / 2;
 
 		if ((by_draws ? draws_before(v, s->marks[mid]) : s->marks[mid]) <= point)
@@ -377,7 +377,7 @@ int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *re
 	struct ps_select_view *v;
 	int r;
 
-	while (low < high) { /* the last shard that does not begin behind it */
+	while (low < high) { /* the last shard that does not begin after it */
 		uint32_t mid = low + (high - low + 1) / 2;
 
 		if (s->marks[s->mark_of[mid]] <= point)

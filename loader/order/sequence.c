@@ -392,7 +392,7 @@ static uint64_t rest(const struct ps_steps *s)
 	return s->samples == PS_ENDLESS ? 0 : s->samples % global(s);
 }
 
-/* The last full step gives samples to the one behind it. */
+/* The last full step gives samples to the one after it. */
 static bool borrows(const struct ps_steps *s)
 {
 	return s->end == PENSTOCK_END_SPLIT && s->batch > 1 && s->samples != PS_ENDLESS &&

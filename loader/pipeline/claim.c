@@ -294,7 +294,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 	enum ps_claim c;
 
 	if (!lanes_pass(p, &c)) {
-		/* The epoch ended behind rows that are all decoded: only to be finished. */
+		/* The epoch ended after rows that are all decoded: only to be finished. */
 		if (c == PS_CLAIMED && filling && filling->closed && filling->ndone == filling->nrows)
 			*u = (struct ps_unit){.batch = filling};
 		return c;
@@ -335,11 +335,11 @@ enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 
 /* -- Which lane is read next ----------------------------------------------------------------------------- */
 
-/* Which lane is read next: lanes that nobody reads wait in heaps, one for each set and for odd and even epochs,
+/* Which lane is read next: lanes that no thread reads wait in heaps, one for each set and for odd and even epochs,
  * by epoch, by the round in which their next block is needed, and by their place in that round. Rounds of
- * different sets do not compare; but a set that is behind its turns comes first.
+ * different sets do not compare; but a set that is late for its turns comes first.
  *
- * All of it is called with the pipeline's lock held; a lane's own members are read while nobody serves it. */
+ * All of it is called with the pipeline's lock held; a lane's own members are read while no thread serves it. */
 
 static uint32_t set_of(const struct ps_pipeline *p, uint32_t lane)
 {
@@ -483,7 +483,7 @@ static int64_t heap_due(const struct ps_pipeline *p)
 	return best;
 }
 
-/* The lane whose turn it is, if it waits behind others that have enough: a state that was not ours may say so. */
+/* The lane whose turn it is, if it waits after others that have enough: a state that was not ours may say so. */
 static struct ps_lane *turn_starves(const struct ps_pipeline *p)
 {
 	const struct ps_dealt *row = ps_row_due(p);
@@ -508,7 +508,7 @@ static struct ps_lane *take(struct ps_pipeline *p, uint32_t *heap, uint32_t *n, 
 	heap[i] = heap[--*n];
 	if (i == 0)
 		down(p, heap, *n);
-	else if (i < *n) /* rare: all of it anew */
+	else if (i < *n) /* rare: all of it again */
 		for (uint32_t k = 1; k < *n; k++)
 			up(p, heap, k);
 	return lane;

@@ -85,7 +85,7 @@ void ps_cost_learn(struct ps_cost *c, uint32_t rows, uint64_t nbytes, uint64_t n
 
 #define IDLE_MUCH 0.5   /* a stage that waits more has threads too many */
 #define IDLE_LITTLE 0.1 /* one that waits less is at its limit */
-#define STARVED 0.05    /* the one behind it waits */
+#define STARVED 0.05    /* the next stage waits */
 #define ROOM 1.25       /* what is kept beyond the threads that were busy */
 
 uint32_t ps_tune_next(const struct ps_tune *t, const struct ps_usage *u)

@@ -82,7 +82,7 @@ static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now
  * Threads and locks: guarded by the pipeline's lock.   Blocks: never. */
 
 #define PS_UNIT_NS 50000     /* a unit is closed once its rows are expected to take this long ... */
-#define PS_UNIT_MAX_ROWS 256 /* ... or has so many */
+#define PS_UNIT_MAX_ROWS 256 /* ... or has this many */
 
 /* The cost of a row grows with its bytes, but is not nothing without any. */
 #define PS_ROW_WEIGHT 512
@@ -93,16 +93,16 @@ struct ps_cost {
 
 void ps_cost_init(struct ps_cost *cost);
 
-/* True if a unit of so many rows and bytes is large enough. */
+/* True if a unit of that many rows and bytes is large enough. */
 bool ps_cost_is_unit(const struct ps_cost *cost, uint32_t rows, uint64_t nbytes);
 
-/* Rows of so many bytes took ns. */
+/* Rows of that many bytes took ns. */
 void ps_cost_learn(struct ps_cost *cost, uint32_t rows, uint64_t nbytes, uint64_t ns);
 
 /* How a stage's threads spent a span of time. */
 struct ps_usage {
 	double idle;    /* share in which they waited for the other stages */
-	double starved; /* share in which the stage behind it waited for them */
+	double starved; /* share in which the next stage waited for them */
 };
 
 struct ps_tune {
@@ -112,7 +112,7 @@ struct ps_tune {
 };
 
 /* How many may run from now on: fewer when they mostly wait, as many as they keep busy; more while the stage
- * behind them waits and they do not. */
+ * after them waits and they do not. */
 uint32_t ps_tune_next(const struct ps_tune *tune, const struct ps_usage *usage);
 
 /* -- Lanes ----------------------------------------------------------------------------------------------- */
@@ -124,7 +124,7 @@ uint32_t ps_tune_next(const struct ps_tune *tune, const struct ps_usage *usage);
  *
  * Lengths not known: the last block of an epoch says so (it may be empty), and the next one begins the next
  * epoch. Lengths known: ps_lane_seek() says by arithmetic which block is the next that holds a sample of this
- * rank, and moves on to the next epoch behind the last; a block that holds none is never read. Places of
+ * rank, and moves on to the next epoch after the last; a block that holds none is never read. Places of
  * samples that are not wanted, of other ranks or delivered before a resume, hold NULL.
  *
  * Ownership: a lane owns its open shard and its queued blocks; a block owns its samples that were not taken
@@ -154,11 +154,11 @@ struct ps_lane {
 	uint64_t pass;         /* ... in which pass of them */
 	uint32_t number;       /* that shard's place in the list, if `shard` is open */
 	uint64_t ordinal;      /* in the shard; ... */
-	uint64_t copy;         /* ... so many copies of it were given */
+	uint64_t copy;         /* ... this many copies of it were given */
 	uint64_t offset;       /* of that sample, where it is known; else 0 */
 	uint64_t nbytes;       /* that the shard's file must have, as the state says; 0: any */
 	uint64_t from;         /* samples before this place are not wanted any more */
-	uint64_t barren;       /* shards that gave no sample, behind each other */
+	uint64_t empty;        /* consecutive shards that gave no sample */
 	bool gave;             /* the open shard gave one */
 	struct ps_shard *shard;
 	struct ps_shard_byproduct begun;   /* of the shard that rests: of `number`, while `shard` is closed */
@@ -172,7 +172,7 @@ struct ps_lane {
 	/* Guarded by the pipeline's lock. */
 	struct ps_block *head, *tail;
 	uint32_t nqueued;
-	bool waits;    /* to be read (due.c); else somebody reads it, or it has ended */
+	bool waits;    /* to be read (claim.c); else a thread reads it, or it has ended */
 	bool sought;   /* lengths known: `next` is where a block begins that is to be read */
 	uint64_t next; /* no sample before this place is to be read */
 };
@@ -223,7 +223,7 @@ void ps_block_free(struct ps_block *block); /* NULL is allowed */
 int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
         struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
 
-/* A walk over so many samples costs less than finding a place and opening the file there. */
+/* A walk over this many samples costs less than finding a place and opening the file there. */
 #define PS_LANE_WALK_MAX 16
 
 /* Closes what is open of the lane's shard; where it stands remains. */
@@ -234,14 +234,14 @@ void ps_lane_close(struct ps_lane *lane);
 int ps_lane_rest(
         struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err) PS_MUST_USE;
 
-/* Moves to the sample `at` of the epoch, at or behind lane->at: over whole shards where counts are known,
+/* Moves to the sample `at` of the epoch, at or after lane->at: over whole shards where counts are known,
  * else by walking. At the end of the lane's epoch it stops there. */
 int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* -- The pipeline ---------------------------------------------------------------------------------------- */
 
-/* The pipeline's own data: what its files share, and nobody else may see.
+/* The pipeline's own data: what its files share, and no other folder sees.
  *
  *   pipeline.c   made, restarted, freed; the consumer's side
  *   threads.c    readers that fill lanes, workers that decode what they claimed
@@ -275,9 +275,9 @@ struct ps_pipeline {
 	pthread_t *threads;
 	uint32_t nthreads;
 
-	struct ps_position position; /* the consumer's: behind what was delivered */
-	/* Where lengths are not known: the lanes' places behind what an epoch skips at its beginning, by epoch & 1.
-	 * All of it is skipped before the first row is claimed, so nobody writes them once a batch is delivered. */
+	struct ps_position position; /* the consumer's: after what was delivered */
+	/* Where lengths are not known: the lanes' places after what an epoch skips at its beginning, by epoch & 1.
+	 * All of it is skipped before the first row is claimed, so no thread writes them once a batch is delivered. */
 	struct ps_lane_position *skipped[2];
 
 	pthread_mutex_t lock; /* all below */
@@ -293,7 +293,7 @@ struct ps_pipeline {
 	bool known;              /* the lengths of lanes are */
 	struct ps_numbers *feed; /* the epochs'; NULL: nothing is fed */
 	struct {
-		uint32_t *lanes; /* heaps (due.c) */
+		uint32_t *lanes; /* heaps (claim.c) */
 		uint32_t *n;     /* lanes in each */
 	} due;
 	struct ps_turns turns; /* of the row claimed next; of several ranks' rows: of the step's first */
@@ -310,7 +310,7 @@ struct ps_pipeline {
 	uint64_t epoch_seq;             /* of the first batch of claim_epoch */
 	struct {
 		bool known;
-		uint64_t seq; /* behind the epoch's last batch */
+		uint64_t seq; /* after the epoch's last batch */
 	} ends[2];            /* of the epochs that were claimed but not delivered, by epoch & 1 */
 	uint64_t deliver_epoch, deliver_seq;
 	uint64_t first_seq; /* of deliver_epoch */
@@ -386,7 +386,7 @@ void ps_epoch_begin(struct ps_pipeline *pipeline, struct ps_epoch *epoch);
 /* The row claimed next, where ranks share lanes; NULL: no batch is being filled, or they do not. */
 const struct ps_dealt *ps_row_due(const struct ps_pipeline *pipeline);
 
-/* Lanes that nobody reads, or has in hand to read: all but those that have ended. */
+/* Lanes that no thread reads or is about to read: all but those that have ended. */
 int ps_due_init(struct ps_pipeline *pipeline) PS_MUST_USE; /* -1: no memory */
 void ps_due_fini(struct ps_pipeline *pipeline);
 void ps_due_clear(struct ps_pipeline *pipeline);

@@ -14,7 +14,7 @@ void ps_block_free(struct ps_block *block)
 	free(block);
 }
 
-/* Behind the lane's last sample of an epoch. */
+/* After the lane's last sample of an epoch. */
 static void epoch_leave(struct ps_lane *lane)
 {
 	lane->epoch++;
@@ -167,7 +167,7 @@ static uint64_t size_known(const struct ps_lane *lane)
 	return size > 0 ? (uint64_t)size : 0;
 }
 
-/* So many samples of a block, from its `at` on, that are not held: all of the rest, or more than it costs to find
+/* How many samples of a block, from its `at` on, are not held: all of the rest, or more than it costs to find
  * a place. 0: the next one is to be read. */
 static uint32_t run_unheld(const struct filling *f, uint32_t at)
 {
@@ -178,7 +178,7 @@ static uint32_t run_unheld(const struct filling *f, uint32_t at)
 	return at + n == f->n || n > PS_LANE_WALK_MAX ? n : 0;
 }
 
-/* Reads the samples of a block, and none behind the last that is held. 1; 0: the lane's epoch is over with what was
+/* Reads the samples of a block, and none after the last that is held. 1; 0: the lane's epoch is over with what was
  * read. */
 static int block_read(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_block *block,
         const struct filling *f, struct ps_load_error *err)
@@ -251,7 +251,7 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 	if (block->last && lane->from > lane->at)
 		return ps_load_error_set(err, ESTALE,
 		        "a lane holds fewer samples than the state says: the shards are others now, or other "
-		        "ranks' lanes had begun to end when it was saved; begin the epoch anew");
+		        "ranks' lanes had begun to end when it was saved; begin the epoch again");
 	if (block_permute(lane, source, block, &f) < 0)
 		return ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
 	while (block->at < block->n && !block->samples[block->at])
@@ -320,7 +320,7 @@ static uint64_t sample_offset(const struct ps_lane_source *source, uint32_t shar
 	return place.resume_offset;
 }
 
-/* Which shard is the lane's next: 1, or 0 behind the last. */
+/* Which shard is the lane's next: 1, or 0 after the last. */
 static int shard_find(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t *ret_shard,
         struct ps_load_error *err)
 {
@@ -392,20 +392,20 @@ void ps_lane_close(struct ps_lane *lane)
 	ps_sample_free(ps_steal_ptr(&lane->drawn));
 }
 
-/* So many shards behind each other that give nothing are all that there is, where shards are repeated. */
-static uint64_t barren_most(const struct ps_lane_source *source)
+/* Where shards are repeated: after this many consecutive shards without a sample all of them have none. */
+static uint64_t empty_most(const struct ps_lane_source *source)
 {
 	return 1000 + 4 * (uint64_t)source->nshards;
 }
 
-/* Goes on to the lane's next shard; `number` is the one that is left behind. */
+/* Goes on to the lane's next shard; `number` is the one that it leaves. */
 static int shard_pass_on(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t number,
-        bool barren, struct ps_load_error *err)
+        bool empty, struct ps_load_error *err)
 {
-	lane->barren = barren ? lane->barren + 1 : 0;
+	lane->empty = empty ? lane->empty + 1 : 0;
 	lane->k++;
 	lane->ordinal = lane->offset = lane->copy = lane->nbytes = 0;
-	if (lane->barren <= barren_most(source) || !lane->info->known ||
+	if (lane->empty <= empty_most(source) || !lane->info->known ||
 	        lane->info->lengths[lane->index] != PS_ENDLESS)
 		return 0;
 	return ps_load_error_set(err, ENODATA,
@@ -673,11 +673,11 @@ static int shard_pass(
 	if (left > at - lane->at)
 		r = shard_go(lane, source, shard, at - lane->at, err);
 	else {
-		bool barren = left == 0 && lane->ordinal == 0;
+		bool empty = left == 0 && lane->ordinal == 0;
 
 		ps_lane_close(lane);
 		lane->at += left;
-		r = shard_pass_on(lane, source, shard, barren, err);
+		r = shard_pass_on(lane, source, shard, empty, err);
 	}
 	return r < 0 ? r : 1;
 }

@@ -343,7 +343,7 @@ void ps_pipeline_abandon(struct ps_pipeline *p)
 {
 	for (uint32_t i = 0; i < p->nbatches; i++)
 		ps_host_free(
-		        p->batches[i]->mem, p->batches[i]->mem_nbytes); /* no driver works behind a fork */
+		        p->batches[i]->mem, p->batches[i]->mem_nbytes); /* no driver works after a fork */
 	close(p->wake_fd);
 }
 
@@ -514,7 +514,7 @@ bool ps_pipeline_wait_released(struct ps_pipeline *p, uint32_t timeout_ms)
 
 void ps_pipeline_delivered(struct ps_pipeline *p, const struct penstock_batch *b)
 {
-	/* A lane that gave nothing but what is skipped has no row that tells where it stands. */
+	/* A lane that gave nothing but what is skipped has no row that shows where it stands. */
 	if (!p->known && p->position.batches == 0)
 		memcpy(p->position.lanes, p->skipped[b->epoch & 1], p->nlanes * sizeof(*p->position.lanes));
 	for (uint32_t i = 0; i < b->nrows; i++)

@@ -101,10 +101,10 @@ uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *pipeline);
 int ps_pipeline_add_batch(
         struct ps_pipeline *pipeline, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
 
-/* The caller has the batch that next() gave: the position moves behind it. */
+/* The caller has the batch that next() gave: the position moves past it. */
 void ps_pipeline_delivered(struct ps_pipeline *pipeline, const struct penstock_batch *batch);
 
-/* Behind all that was delivered. Borrowed until the next call of next(), delivered() or restart(). */
+/* After all that was delivered. Borrowed until the next call of next(), delivered() or restart(). */
 const struct ps_position *ps_pipeline_position(const struct ps_pipeline *pipeline);
 
 /* True if next() would give the first batch of that epoch, and nothing was fed. */

@@ -229,7 +229,7 @@ static void read_count(struct ps_pipeline *p, uint64_t epoch, uint64_t nbytes)
 	p->read_of[epoch & 3].epoch = epoch;
 }
 
-/* Moves a lane behind holes of a feed: of a step that was claimed they are all that is left, and its numbers may be
+/* Moves a lane past holes of a feed: of a claimed step they are all that is left, and its numbers may be
  * overwritten. False: it is where nothing was fed yet. The lock is held, so no step is delivered meanwhile. */
 static bool feed_holes_pass(struct ps_pipeline *p, struct ps_lane *lane)
 {

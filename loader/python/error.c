@@ -26,7 +26,7 @@ static PyObject *exception_new(
 
 int errors_init(PyObject *module, struct module_state *s)
 {
-	s->error = exception_new(module, "Error", "What libpenstock reports; `errno` tells its kind.",
+	s->error = exception_new(module, "Error", "What libpenstock reports; `errno` is its kind.",
 	        PyExc_RuntimeError, NULL);
 	if (!s->error)
 		return -1;

@@ -26,7 +26,7 @@ const char *dtype_name(uint32_t dtype)
 	return dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : NULL;
 }
 
-/* One allocation for either structure, and the shape and strides behind it. */
+/* One allocation for either structure, and the shape and strides after it. */
 struct export
 {
 	union {
@@ -60,7 +60,7 @@ static void delete_versioned(struct dl_managed_versioned *m)
 	export_free(m->ctx);
 }
 
-/* A capsule that nobody consumed. */
+/* A capsule that was not consumed. */
 static void capsule_free(PyObject *capsule)
 {
 	const char *name = PyCapsule_GetName(capsule);
@@ -76,7 +76,7 @@ static void capsule_free(PyObject *capsule)
 	}
 }
 
-/* With nobody's memory yet. NULL: raised. */
+/* Without memory yet. NULL: raised. */
 static struct export *export_make(const struct dl_tensor *of, bool versioned, uint64_t flags)
 {
 	size_t n = (size_t)of->ndim;

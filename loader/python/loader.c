@@ -125,7 +125,7 @@ static int warn_added(const struct held_summary *s)
 	return done ? 0 : -1;
 }
 
-/* All batches are held. Waits as long as holds become fewer, then makes another batch. A wait that was in vain is half as
+/* All batches are held. Waits as long as holds become fewer, then makes another batch. A wait without effect is half as
  * long the next time: what is kept looks like what a framework is about to let go. 0: next() can go on; -1: an
  * exception. */
 static int held_wait(struct loader_object *l, struct open_loader *o)
@@ -391,7 +391,7 @@ static PyObject *stage_dict(const struct penstock_stage *stage)
 	        "waiting_output", stage->waiting_output);
 }
 
-/* (shard, reason) of each shard lost that is told of. */
+/* (shard, reason) of each shard lost that is listed. */
 static PyObject *lost_list(struct open_loader *o)
 {
 	PyObject *list = PyList_New(0);

@@ -33,7 +33,7 @@ static PyMethodDef functions[] = {
         {"profile_drift", profile_drift, METH_VARARGS,
                 "profile_drift(was, now): a line for each difference."},
         {"version", version, METH_NOARGS, "The version of libpenstock."},
-        {"budget_new", budget_new, METH_O, "A budget of so many bytes, for the option budget."},
+        {"budget_new", budget_new, METH_O, "A budget of that many bytes, for the option budget."},
         {"budget_used", budget_used, METH_O, "What is taken from it."},
         {"option_names", options_names, METH_NOARGS,
                 "(options, field options): names, each with the words that it takes (or None) and what it "

@@ -158,7 +158,7 @@ static bool mix_set(
 	return ok;
 }
 
-/* An array of 8-byte words, as bytes of this machine, that `keep` holds; how many is the member behind it. */
+/* An array of 8-byte words, as bytes of this machine, that `keep` holds; how many is the member after it. */
 static bool words_set(char *to, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
 	const void **array = (const void **)(void *)to;

@@ -183,7 +183,7 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 	bool host;
 	if (!device_choose(t, device, &host)) {
 		if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))
-			PyErr_Format(PyExc_BufferError, "__dlpack__: this tensor lies on device (%u, %d)",
+			PyErr_Format(PyExc_BufferError, "__dlpack__: this tensor is on device (%u, %d)",
 			        (unsigned)t->memory, (int)t->device);
 		return NULL;
 	}
@@ -301,7 +301,7 @@ static PyObject *tensor_repr(PyObject *self)
 	return text;
 }
 
-/* For those who know no DLPack. Nothing tells which stream they will use: the legacy default one waits. */
+/* For consumers without DLPack. Which stream they will use is not known: the legacy default one waits. */
 static PyObject *tensor_cuda_array_interface(PyObject *self, void *unused)
 {
 	struct tensor_object *t = (struct tensor_object *)self;
@@ -310,7 +310,7 @@ static PyObject *tensor_cuda_array_interface(PyObject *self, void *unused)
 	(void)unused;
 	if (t->memory != PENSTOCK_MEMORY_CUDA || !type)
 		return PyErr_Format(PyExc_AttributeError, "__cuda_array_interface__: the tensor %s",
-		        type ? "lies in host memory" : "has a dtype that it does not know");
+		        type ? "is in host memory" : "has a dtype that it does not know");
 	if (!stream_wait(t, Py_None))
 		return NULL;
 	PyObject *shape = shape_tuple(t), *strides = shape ? strides_tuple(t) : NULL;
@@ -328,7 +328,7 @@ static PyMethodDef tensor_methods[] = {
                 "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
                 "a copy unless copy is True, which host memory alone can be. On a GPU, stream 2 is this "
                 "thread's own default stream (release the batch on this "
-                "thread, too), and with -1 nobody waits: neither for the copy nor, at the release, for you."},
+                "thread, too), and with -1 nothing waits: neither for the copy nor, at the release, for you."},
         {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS,
                 "(1, 0): host memory; (2, N): the Nth NVIDIA GPU."},
         {"permute", tensor_permute, METH_VARARGS,

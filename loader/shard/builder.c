@@ -15,7 +15,7 @@
 
 void ps_builder_init(struct ps_builder *b, const struct ps_shard_options *options, struct ps_shard_file *file)
 {
-	/* not its fields: a page each of zeros that nobody looks at */
+	/* not its fields: a page each of zeros that no code reads */
 	memset(b, 0, offsetof(struct ps_builder, fields));
 	b->options = options;
 	b->file = file;
@@ -105,7 +105,7 @@ static bool is_taken(const struct ps_builder *b, const char *suffix, size_t len)
 
 #define PACKED_LEN (sizeof(PS_UNPACK_SUFFIX) - 1)
 
-/* True if nobody wants "json.zst", but "json". */
+/* True if no field wants "json.zst", but "json". */
 static bool is_packed(const struct ps_shard_options *o, const char *name, size_t len)
 {
 	return len > PACKED_LEN && memcmp(name + len - PACKED_LEN, PS_UNPACK_SUFFIX, PACKED_LEN) == 0 &&
@@ -185,7 +185,7 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 
 /* -- Finishing ----------------------------------------------------------------------------------------- */
 
-/* Tells the index of the sample. What cannot be indexed costs the index, not the sample: the writer stays
+/* Reports the sample to the index. What cannot be indexed costs the index, not the sample: the writer stays
  * failed. */
 static void index_tell(const struct ps_builder *b)
 {

@@ -9,7 +9,7 @@
  *
  *   ps_builder_begin(), [ps_builder_field() and its bytes are read]..., ps_builder_finish()
  *
- * Small samples lie in slabs (shard/shard.h) with their names and bytes; what does not fit there, or beyond
+ * Small samples are in slabs (shard/shard.h) with their names and bytes; what does not fit there, or beyond
  * the budget, has memory of its own, or stays in the file.
  *
  * Ownership: a builder belongs to its reader, and borrows options and file; samples are the caller's.
@@ -41,7 +41,7 @@ struct ps_builder {
 	char *reason;
 	uint64_t offset;
 	uint64_t held;       /* bytes of wanted fields */
-	struct ps_buf names; /* key, then a suffix a field, each with a zero behind it */
+	struct ps_buf names; /* key, then a suffix a field, each with a zero after it */
 	size_t key_len;
 	uint32_t nfields, nwanted;
 	struct ps_builder_field fields[PS_SAMPLE_MAX_FIELDS];
@@ -58,7 +58,7 @@ int ps_builder_begin(
         struct ps_builder *builder, const char *key, size_t key_len, uint64_t offset) PS_MUST_USE;
 
 /* A field's head, its name lowered. Sets where its `size` bytes are to be put, NULL: nowhere. `hold` false:
- * nobody will see the sample. */
+ * no caller will see the sample. */
 int ps_builder_field(struct ps_builder *builder, const char *suffix, size_t suffix_len, uint64_t offset,
         uint64_t size, bool hold, uint8_t **ret_data) PS_MUST_USE;
 

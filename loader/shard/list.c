@@ -344,7 +344,7 @@ static int pattern_expand(
 	return r;
 }
 
-/* Takes each backslash off the character behind it; one at the very end stays. */
+/* Takes each backslash off the character after it; one at the very end stays. */
 static size_t unescape(char *s)
 {
 	char *out = s;
@@ -492,7 +492,7 @@ static bool is_folder(const char *name)
 	return stat(name, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Not a URL with a query: whoever opens it says more. */
+/* Not a URL with a query: the one that opens it says more. */
 static bool is_wild(const char *name)
 {
 	return strpbrk(name, WILD) && !strstr(name, "://") && access(name, F_OK) < 0;

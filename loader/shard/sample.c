@@ -23,7 +23,7 @@ static _Atomic uint64_t nkept; /* files of all loaders: descriptors are the proc
 
 void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n)
 {
-	/* acq_rel: whoever frees it sees all that others did with it */
+	/* acq_rel: the thread that frees it sees all that others did with it */
 	if (n == 0 || atomic_fetch_sub_explicit(&file->refs, n, memory_order_acq_rel) != n)
 		return;
 	if (file->fd >= 0) {
@@ -375,7 +375,7 @@ static void slab_free(struct ps_slab *slab)
 
 static void refs_drop(struct ps_slab *slab, uint32_t n)
 {
-	/* acq_rel: whoever frees it sees all that others did with it */
+	/* acq_rel: the thread that frees it sees all that others did with it */
 	if (atomic_fetch_sub_explicit(&slab->refs, n, memory_order_acq_rel) == n)
 		slab_free(slab);
 }

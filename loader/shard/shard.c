@@ -11,9 +11,9 @@
 #include "shard/file/file.h"
 #include "shard/index/index.h"
 
-/* -- Samples behind damage ------------------------------------------------------------------------------- */
+/* -- Samples after damage ------------------------------------------------------------------------------- */
 
-/* What an index tells of the samples behind a damaged place of a shard: a walk cannot know how many there
+/* What an index says of the samples after a damaged place of a shard: a walk cannot know how many there
  * were.
  *
  * Ownership: the caller's, until fini.   Threads: one at a time.   Locks: none.   Blocks: on the disk.
@@ -138,15 +138,15 @@ struct ps_shard {
 	size_t first_n;
 	uint8_t first[PS_INDEX_FIRST];         /* ... these bytes */
 	int failed;                            /* -errno, while it is not known yet how the shard goes on */
-	uint32_t holes;                        /* samples from the next one on are bad: so many */
-	struct ps_shard_index_version version; /* of what it is told */
+	uint32_t holes;                        /* how many samples from the next one on are bad */
+	struct ps_shard_index_version version; /* of what it receives */
 	struct ps_tar *tar;                    /* one of these, by its source */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
 	uint64_t ordinal;
 	uint64_t start_ordinal, start_offset; /* samples before this one are not given */
 	bool ended;                           /* nothing more to read */
-	bool garbage;                         /* stands behind the end of the tar */
+	bool garbage;                         /* stands after the end of the tar */
 	bool has_pending;                     /* a member that begins the next sample */
 	struct ps_tar_member pending;
 	struct ps_name_parts pending_parts;
@@ -346,12 +346,12 @@ static int shard_fail(struct ps_shard *s, int r, struct ps_load_error *why, stru
 			return -ENOMEM;
 		if (ps_recovery_has(&s->recovery, s->ordinal + 1) &&
 		        ps_recovery_is_whole(&s->recovery, s->ordinal, b)) {
-			s->holes = 1; /* what was damaged is the one behind it */
+			s->holes = 1; /* what was damaged is the one after it */
 			return 0;
 		}
 	}
 	b->dropped = false;
-	/* The caller begins behind samples that are not there any more: it hears of it in the first one's
+	/* If the requested start is after samples that were lost, the loss is reported in the first one's
 	 * place. */
 	if (!s->recovery.index)
 		s->ordinal = PS_MAX(s->ordinal, s->start_ordinal);
@@ -412,7 +412,7 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 	return s->tar || s->lines || s->tokens ? 0 : -ENOMEM;
 }
 
-/* An index that comes of reading is welcome, but nobody waits for it: what goes wrong with it leaves it out.
+/* An index that comes of reading is welcome, but no caller waits for it: what goes wrong with it leaves it out.
  */
 static void byproduct_begin(struct ps_shard *s)
 {
@@ -521,7 +521,7 @@ static int member_next(
 	}
 }
 
-/* The tar has ended. What compressed it may have its checksum behind: it is part of what was read, so a wrong
+/* The tar has ended. Compressed data may have a checksum after it, which is part of what was read, so a wrong
  * one makes the last sample bad. */
 static int shard_end(struct ps_shard *s, struct ps_load_error *err)
 {
@@ -565,7 +565,7 @@ static int group_read(struct ps_shard *s, struct ps_load_error *err)
 	}
 }
 
-/* Begins anew at the next sample. False: it cannot be read. */
+/* Begins again at the next sample. False: it cannot be read. */
 static bool reopen(struct ps_shard *s)
 {
 	uint64_t offset = ps_recovery_offset(&s->recovery, s->ordinal);
@@ -583,7 +583,7 @@ static bool reopen(struct ps_shard *s)
 	return ok && reader_make(s, NULL) == 0;
 }
 
-/* Reading has failed: goes on behind that, if it is known what stands there. */
+/* Reading has failed: goes on after that, if it is known what stands there. */
 static void recover(struct ps_shard *s)
 {
 	if (s->holes > 0 || !ps_recovery_has(&s->recovery, s->ordinal))
@@ -595,7 +595,7 @@ static void recover(struct ps_shard *s)
 	s->unsound = true; /* an index that comes of this would know less than the one there is */
 }
 
-/* The next hole, into the builder; none behind the last sample. */
+/* The next hole, into the builder; none after the last sample. */
 static int hole_make(struct ps_shard *s)
 {
 	if (!ps_recovery_has(&s->recovery, s->ordinal)) {
@@ -637,7 +637,7 @@ static int sample_make(struct ps_shard *s, struct ps_load_error *err)
 	if (s->holes > 0)
 		return hole_make(s);
 	if (s->ended) {
-		s->failed = 0; /* and there is nothing that is known behind it */
+		s->failed = 0; /* and there is nothing that is known after it */
 		return 0;
 	}
 	r = s->started ? 0 : shard_start(s, &why);

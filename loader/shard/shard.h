@@ -3,7 +3,7 @@
  * From the top down; each file uses those below it:
  *
  *   make.c       reads a shard to make its index
- *   shard.c      a shard's samples, front to back, and what an index tells of those behind damage
+ *   shard.c      a shard's samples, front to back, and what an index says of those after damage
  *   builder.c    a sample put together of members, lines or tokens
  *   sample.c     samples, and the slabs that small ones are in
  *   index/       what is known of shards without reading them
@@ -41,7 +41,7 @@
 
 struct ps_slab;
 
-/* Slabs that nobody uses, kept for the next one who asks: fresh memory costs more than what is put into it.
+/* Unused slabs, kept for the next sample: fresh memory costs more than what is put into it.
  */
 struct ps_slab_pool {
 	pthread_mutex_t lock; /* all below */
@@ -74,7 +74,7 @@ void ps_slab_put(struct ps_slab *slab);    /* NULL is allowed */
  *
  * A member's key is its path up to the first dot of its last component, its suffix what follows that dot in
  * lower case. Members without such a dot, and those whose path begins with a component __LIKE_THIS__, belong
- * to no sample. Members of one key that stand behind each other are a sample; a key that comes back later is
+ * to no sample. Consecutive members of one key are a sample; a key that comes back later is
  * another sample.
  *
  * Ownership: a sample owns its memory and a reference to its file; free it on any thread.
@@ -83,7 +83,7 @@ void ps_slab_put(struct ps_slab *slab);    /* NULL is allowed */
 
 #define PS_SAMPLE_MAX_FIELDS 1024 /* a sample with more is bad */
 
-/* A shard's file as long as somebody needs it. */
+/* A shard's file as long as a sample needs it. */
 struct ps_shard_file {
 	_Atomic uint32_t refs;
 	int fd; /* for pread; -1: it is not kept open, `again` says whether `path` is opened for each read */
@@ -122,7 +122,7 @@ struct ps_sample {
 	uint64_t offset;               /* of its first header */
 	uint64_t resume_offset;        /* the same where a walk can begin there; 0: it cannot */
 	uint64_t wanted_nbytes;        /* of the fields that were asked for, held or not */
-	const char *key;               /* then the suffixes of all members, each with a zero behind it */
+	const char *key;               /* then the suffixes of all members, each with a zero after it */
 	char *reason;                  /* why it is bad; with bad 0 NULL */
 	uint32_t key_len, names_nbytes;
 	int bad;          /* errno, positive; 0: sound */
@@ -146,7 +146,7 @@ void ps_sample_drop(struct ps_sample *sample, struct ps_sample_field *field);
  * ends. */
 int ps_sample_error_set(struct ps_load_error *err, const struct ps_sample *sample, const char *reason);
 
-/* True if an errno of a bad sample tells of storage that did not give its shard, not of what the shard holds. */
+/* True if an errno of a bad sample means that storage did not give its shard, not what the shard holds. */
 bool ps_errno_is_lost(int errnum);
 
 /* A copy with memory of its own, or NULL: out of memory. */
@@ -161,7 +161,7 @@ void ps_sample_free(struct ps_sample *sample);
  *
  * Ownership: a reader belongs to its creator; samples belong to the caller. The path is borrowed until the
  * last sample is gone. Threads: one at a time; samples may be freed elsewhere.   Locks: none. Errors: what is
- * wrong with a shard comes as a bad sample, in its place, and ends the shard if nothing behind it can be
+ * wrong with a shard comes as a bad sample, in its place, and ends the shard if nothing after it can be
  * trusted: a sample is whole or bad, never shorter than it was written. Only -ECANCELED and what this process
  * lacks (-ENOMEM, -EMFILE, -ENFILE) are errors: they say nothing of the shard. Blocks: as the stream does. */
 
@@ -179,16 +179,16 @@ struct ps_shard_options {
 	uint64_t max_sample_nbytes; /* of wanted fields; a larger sample is bad; 0: no limit */
 	const char *index_dir;      /* of write_index; NULL: beside the shard */
 	/* What the samples are compared with; one that differs ends the shard: it and those that the index knows
-	 * behind it are bad, -ESTALE. Borrowed as long as the reader lives; NULL: nothing. */
+	 * after it are bad, -ESTALE. Borrowed as long as the reader lives; NULL: nothing. */
 	struct ps_shard_index *check;
-	bool recover;     /* where an index tells it, samples behind a damaged place are given, too */
+	bool recover;     /* where an index says how many, samples after a damaged place are given, too */
 	bool write_index; /* once the shard was read as a whole, if it has none that is good */
 	bool never_hold;  /* for listing: no bytes at all */
 	struct ps_shard_index_writer
-	        *index_writer; /* is told of every sample before it is given; NULL: nobody is */
+	        *index_writer; /* receives every sample before it is given; NULL: none does */
 	/* With never_hold: sees each file of a tar (sparse ones and those of no sample, too) before the sample
 	 * that it belongs to is given, and may take its data by ps_tar_read(). What it returns below 0 ends the
-	 * shard, as damage there does. NULL: nobody looks. */
+	 * shard, as damage there does. NULL: not looked for. */
 	int (*on_member)(
 	        void *ctx, struct ps_tar *tar, const struct ps_tar_member *member, struct ps_load_error *err);
 	void *on_member_ctx;
@@ -231,7 +231,7 @@ enum ps_shard_rest {
 	PS_SHARD_OVER,  /* ps_shard_next() would give 0 */
 };
 
-/* Whether the shard may be closed behind the sample that was given last. */
+/* Whether the shard may be closed after the sample that was given last. */
 enum ps_shard_rest ps_shard_rest(const struct ps_shard *shard, uint64_t *ret_offset);
 
 /* The index of write_index, as far as a shard that rests was read. */
@@ -242,7 +242,7 @@ struct ps_shard_byproduct {
 };
 
 /* Takes it from a shard that rests, to be given to the reader that goes on there before it begins; one that begins
- * elsewhere frees it. Whoever has it frees the writer. */
+ * elsewhere frees it. Its owner frees the writer. */
 void ps_shard_byproduct_take(struct ps_shard *shard, struct ps_shard_byproduct *ret_byproduct);
 void ps_shard_byproduct_give(struct ps_shard *shard, struct ps_shard_byproduct *byproduct);
 

@@ -221,7 +221,7 @@ static const struct ps_flag flags[] = {
         {"step-ms", PS_FLAG_CALL, 0, "MS",
                 "the consumer works so long on each batch: sleeps, or multiplies matrices on the GPU",
                 .take = step_take},
-        {"seconds", PS_FLAG_CALL, 0, "N", "end a run after so many seconds (0: with its epochs)",
+        {"seconds", PS_FLAG_CALL, 0, "N", "end a run after that many seconds (0: with its epochs)",
                 .take = seconds_take},
         {"sweep", PS_FLAG_SET, AT(sweep), .text = "run threads x batches x devices, and say which are best"},
         {"sweep-threads", PS_FLAG_CALL, 0, "LIST", "1,2,4 ... (powers of two up to the CPUs)",

@@ -16,7 +16,7 @@
 /* What the command line asked for. */
 struct ps_bench_options {
 	struct penstock_options loader;
-	struct penstock_field fields[PS_BENCH_MAX_FIELDS]; /* jpg;jpeg and cls, unless told otherwise */
+	struct penstock_field fields[PS_BENCH_MAX_FIELDS]; /* jpg;jpeg and cls, by default */
 	char names[PS_BENCH_MAX_FIELDS][128];              /* of fields that were named */
 	struct penstock_field image; /* what image fields are to be, whatever they are called */
 	bool image_set;              /* something was said of it */

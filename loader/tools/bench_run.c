@@ -120,7 +120,7 @@ struct consumer {
 	double until;   /* 0: with the epochs */
 	float *next_us; /* what each next() took, in a ring */
 	uint64_t nnext;
-	uint64_t nlost; /* shards that were told of */
+	uint64_t nlost; /* shards that were reported */
 	uint64_t total; /* samples of the epoch; 0: not known */
 };
 
@@ -244,7 +244,7 @@ static void next_judge(struct consumer *c, struct ps_bench_result *result)
 	result->next_p99_us = ps_bench_quantile(c->next_us + skip, n - skip, 0.99);
 }
 
-/* What is told of the whole run. */
+/* What is reported of the whole run. */
 static int all_judge(struct consumer *c, const struct ps_bench_options *o, const struct mark *start,
         const struct mark *end, struct ps_bench_result *ret_all, struct penstock_error *error)
 {

@@ -4,7 +4,7 @@
  *   cuda   multiplies matrices on a stream of its own that waits for the batch, some steps ahead of the GPU,
  *          as a training loop does; timed by events
  *
- * A step is cut in three, by the clock of whoever computes (the GPU's, where there is one):
+ * A step is cut in three, by the clock of the processor that computes (the GPU's, where there is one):
  *
  *   end of the last step ── gap ──▶ asked ── copy ──▶ begin ── busy ──▶ end
  *
@@ -66,7 +66,7 @@ int ps_bench_step_take(
 int ps_bench_step_end(
         struct ps_bench_step *step, struct ps_bench_idle *ret_idle, struct penstock_error *error);
 
-/* Bottleneck and advice anew, by what the consumer lost. */
+/* Bottleneck and advice again, by what the consumer lost. */
 void ps_bench_step_judge(const struct ps_bench_idle *idle, struct penstock_stats *stats);
 
 /* -- For the kinds of steps ----------------------------------------------------------------------------- */

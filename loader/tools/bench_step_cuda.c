@@ -155,7 +155,7 @@ static int gemm_drain(struct ps_bench_step *step, struct penstock_error *error)
 
 /* -- Making one; the context is entered ----------------------------------------------------------------- */
 
-/* How long so many products take, the least of three times. */
+/* How long that many products take, the least of three times. */
 static ps_cu_result time_take(struct gemm *g, uint32_t nlaunches, float *ret_ms)
 {
 	const struct marks *m = &g->marks[0];

@@ -143,7 +143,7 @@ static void cat_fini(struct cat *c)
 static const struct ps_flag flags[] = {
         {"key", PS_FLAG_TEXT, offsetof(struct cat_options, key), "KEY", "only the samples of that key"},
         {"field", PS_FLAG_TEXT, offsetof(struct cat_options, field), "SUFFIX",
-                "the bytes of that field, one sample's behind the other's, instead of a tar"},
+                "the bytes of that field, one sample's after the other's, instead of a tar"},
         {"lines", PS_FLAG_SET, offsetof(struct cat_options, lines),
                 .text = "with --field: end each with a newline, unless it has one"},
 };

@@ -324,7 +324,7 @@ static const struct ps_flag flags[] = {
                 "write sound shards of the same names into DIR, also those that were sound"},
         {"json", PS_FLAG_SET, offsetof(struct doctor, json), .text = "a JSON object a line for each shard"},
         {"machine", PS_FLAG_SET, offsetof(struct doctor, machine),
-                .text = "look at this machine, and FOLDER's disk [.]: what hinders here, and what mends it"},
+                .text = "look at this machine, and FOLDER's disk [.]: what hinders here, and its remedy"},
 };
 
 int ps_cmd_doctor(int argc, char **argv)

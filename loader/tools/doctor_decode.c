@@ -13,7 +13,7 @@
 #define SIDE 32 /* pixels of what images become: they are decoded in full whatever it is */
 
 static const struct {
-	const char *ends; /* behind the last dot of a suffix */
+	const char *ends; /* after the last dot of a suffix */
 	uint32_t kind;
 } kinds[] = {
         {"jpg", PENSTOCK_IMAGE}, {"jpeg", PENSTOCK_IMAGE}, {"png", PENSTOCK_IMAGE}, {"webp", PENSTOCK_IMAGE},

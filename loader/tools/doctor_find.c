@@ -190,7 +190,7 @@ static int by_order(const void *pa, const void *pb)
 }
 
 /* In a run of one key, in the order of the tar: what comes twice. A loader takes PS_SAMPLE_MAX_FIELDS members
- * at most, so nobody misses what lies far beyond. Returns how many those are. */
+ * at most, so what is far beyond is not missed. Returns how many those are. */
 static size_t duplicates_find(struct ps_chart *c, const struct run *run)
 {
 	struct ps_chart_member *m = &c->members[run->first];

@@ -21,7 +21,7 @@ enum ps_finding_kind {
 	PS_FOUND_UNDECODABLE, /* a field does not decode; only where that was tried */
 	PS_FOUND_SCATTERED,   /* members of one key are not consecutive */
 	PS_FOUND_DUPLICATE,   /* a member comes twice with the same bytes */
-	PS_FOUND_CLASH,       /* ... with other bytes: which is right cannot be told */
+	PS_FOUND_CLASH,       /* ... with other bytes: which is right is not known */
 	PS_FOUND_PROGRESSIVE, /* JPEGs that decode three times slower than they need */
 	PS_FOUND_BLOAT,       /* headers that a reader does not need */
 	PS_FOUND_MISSING,     /* a sample lacks a field that most have */
@@ -43,7 +43,7 @@ struct ps_chart_member {
 	uint64_t order;  /* place in the tar; in a chart that is made, members stand as they should */
 	uint64_t place;  /* the same among members of samples */
 	uint64_t sample; /* offset of the sample that a loader puts it into; UINT64_MAX: none */
-	uint32_t crc;    /* of its data, to tell duplicates */
+	uint32_t crc;    /* of its data, to find duplicates */
 	bool drop;       /* an exact duplicate, or of the sample that is lost */
 	bool progressive;
 	bool sparse;

@@ -221,7 +221,7 @@ int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *re
 	} else if (t->errors.no_memory) {
 		r = -ENOMEM;
 	}
-	/* When it failed midway, libjpeg has not told yet where it moved the bytes to. */
+	/* When it failed midway, libjpeg has not reported yet where it moved the bytes to. */
 	if (t->bytes)
 		t->out.dest->term_destination(&t->out);
 	if (t->out_made)

@@ -171,7 +171,7 @@ static void huge_pages(struct machine *m)
 	char line[128];
 
 	if (!line_read("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof(line)))
-		found(m, "huge-pages", UNKNOWN, "", "this kernel tells nothing of transparent huge pages");
+		found(m, "huge-pages", UNKNOWN, "", "this kernel reports nothing of transparent huge pages");
 	else
 		found(m, "huge-pages", strstr(line, "[never]") ? HINDERS : OK,
 		        "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled    (as root)", "%s", line);
@@ -215,7 +215,7 @@ static void numa(struct machine *m)
 	if (d)
 		closedir(d);
 	if (nodes == 0 || !known)
-		found(m, "numa", UNKNOWN, "", "this kernel tells nothing of NUMA nodes");
+		found(m, "numa", UNKNOWN, "", "this kernel reports nothing of NUMA nodes");
 	else
 		found(m, "numa", nodes > 1 && ours > 1 ? HINDERS : OK,
 		        "numactl --cpunodebind=0 --membind=0 COMMAND    (the node of the rank's GPU: "
@@ -247,7 +247,7 @@ static void read_ahead(struct machine *m, const char *folder)
 		return;
 	}
 	if (!line_read(path, line, sizeof(line))) {
-		found(m, "read-ahead", UNKNOWN, "", "the file system of %s tells none", folder);
+		found(m, "read-ahead", UNKNOWN, "", "the file system of %s reports none", folder);
 		return;
 	}
 	kib = strtoul(line, NULL, 10);

@@ -1,5 +1,5 @@
 /* A shard as its samples stand in it: runs of members with one key, names and bytes as they are. For programs
- * that write them anew; a loader reads shards by shard/shard.h.
+ * that write them again; a loader reads shards by shard/shard.h.
  *
  * Ownership: the reader owns the group that it gave until the next call.
  * Threads: one at a time.   Blocks: on the disk.
@@ -29,7 +29,7 @@ struct ps_group {
 	size_t key_len;
 	struct ps_group_member *members;
 	size_t n, cap;
-	uint64_t tar_nbytes; /* written anew */
+	uint64_t tar_nbytes; /* written again */
 };
 
 struct ps_groups;

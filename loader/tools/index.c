@@ -40,7 +40,7 @@ static void line_print(
 	printf("\t%ju sample%s%s\n", (uintmax_t)samples, ps_plural(samples), made ? "" : ", up to date");
 }
 
-/* The index was made of what the shard is now, as far as times tell: make's rule. */
+/* The index was made of what the shard is now, as far as times show: make's rule. */
 static bool is_newer(const char *index, const char *shard)
 {
 	struct stat a, b;
@@ -101,7 +101,7 @@ static int differs(const char *shard, const char *what, struct ps_load_error *er
 	        err, ESTALE, "%s: is not the shard that %s is of: one of them was changed", shard, what);
 }
 
-/* Compares the shard's bytes with the hash that was made of them, 1; 0: nobody made one. */
+/* Compares the shard's bytes with the hash that was made of them, 1; 0: there is none. */
 static int hash_verify(const char *shard, const struct ps_shard_index *index,
         const struct ps_catalogue_entry *e, struct ps_load_error *err)
 {
@@ -147,7 +147,7 @@ static int content_verify(const char *shard, struct ps_shard_index *index, struc
 	return r;
 }
 
-/* What mends it. On a mount nothing can be written beside the shards, and the mount may show what its origin had before. */
+/* The remedy. On a mount nothing can be written beside the shards, and the mount may show what its origin had before. */
 static void remedy_add(const struct index_options *o, const char *shard, bool listed, bool has_columns,
         struct ps_load_error *err)
 {
@@ -339,7 +339,7 @@ static const struct ps_flag flags[] = {
         {"dali", PS_FLAG_SET, offsetof(struct index_options, dali),
                 .text = "write DALI's index instead, NAME.idx"},
         {"force", PS_FLAG_SET, offsetof(struct index_options, force),
-                .text = "make them anew, also those that are up to date"},
+                .text = "make them again, also those that are up to date"},
         {"from-dali", PS_FLAG_SET, offsetof(struct index_options, from_dali),
                 .text = "make them of DALI's, NAME.idx beside the shard, without reading the shard"},
         {"verify", PS_FLAG_SET, offsetof(struct index_options, verify),

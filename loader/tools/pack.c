@@ -136,7 +136,7 @@ static int image_copy(
 	return r;
 }
 
-/* Suffixes that tell the format that images will have. */
+/* Suffixes that show the format that images will have. */
 static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, struct ps_load_error *err)
 {
 	for (size_t i = 0; i < l->nfiles && o->to != PS_RECODE_SAME; i++) {
@@ -193,7 +193,7 @@ static void bytes_digest(void *ctx, const void *p, size_t n)
 	ps_digest_add(ctx, p, n);
 }
 
-/* Writes the samples of a job into a shard. `digest` NULL: nobody wants it. */
+/* Writes the samples of a job into a shard. `digest` NULL: not wanted. */
 static int samples_write(struct pack *p, const struct job *job, const char *name, struct ps_digest *digest,
         uint64_t *ret_nbytes, struct ps_load_error *err)
 {
@@ -453,7 +453,7 @@ static const struct ps_flag flags[] = {
                 "shrink images whose shorter side is longer than N pixels to that", 1, PS_IMAGE_SIDE_MAX},
         {"to", PS_FLAG_CALL, 0, "jpeg|webp", "convert images (PNG: with --images), and change their suffix",
                 .take = format_take},
-        {"quality", PS_FLAG_U32, AT(recode.quality), "N", "of images that are written anew, 1 to 100 [90]", 1,
+        {"quality", PS_FLAG_U32, AT(recode.quality), "N", "of images that are encoded again, 1 to 100 [90]", 1,
                 100},
         {"images", PS_FLAG_TEXT, AT(recode.images), "SUFFIXES", "which members are images [jpg;jpeg;webp]"},
         {"threads", PS_FLAG_U64, AT(threads), "N", "shards that are written at once [the processors]", 1,

@@ -129,7 +129,7 @@ int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, str
 		}
 		if (e->fts_level == 0 && e->fts_info == FTS_F)
 			r = ps_load_error_set(err, ENOTDIR,
-			        "%s: is no folder; a list of files is named as @%s", folder, folder);
+			        "%s: is not a folder; a list of files is named as @%s", folder, folder);
 		else
 			r = entry_take(l, fts, e, strlen(folder), classes, err);
 	}
@@ -180,7 +180,7 @@ static int line_take(
 		if (errno != 0 || *end || number < 0) {
 			free(full);
 			return ps_load_error_set(err, EINVAL,
-			        "%s: line %zu: label \"%s\" is no number from 0 on", list, n, label);
+			        "%s: line %zu: label \"%s\" is not a number from 0 on", list, n, label);
 		}
 	}
 	int e = stat(full, &st) < 0 ? errno : S_ISREG(st.st_mode) ? 0 : EINVAL;

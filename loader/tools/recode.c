@@ -23,7 +23,7 @@ bool ps_recode_acts(const struct ps_recode *o)
 
 /* -- Names ---------------------------------------------------------------------------------------------- */
 
-/* What stands behind the last dot. */
+/* What stands after the last dot. */
 static const char *last_suffix(const char *name, size_t len)
 {
 	const char *dot = memrchr(name, '.', len);

@@ -26,7 +26,7 @@ struct ps_ranks_quality {
 	double opens;       /* ranks that read of a shard, on average */
 	uint32_t lanes, window;
 	uint64_t samples; /* of the epoch */
-	uint64_t held;    /* of them rank 0 holds so many to shuffle them */
+	uint64_t held;    /* of them rank 0 holds this many to shuffle them */
 };
 
 struct rank {
@@ -35,7 +35,7 @@ struct rank {
 	struct ps_epoch *epoch;
 };
 
-/* Every lane's samples, one lane behind the other, and how many samples the shards before each have. */
+/* Every lane's samples, one lane after the other, and how many samples the shards before each have. */
 struct map {
 	struct ps_order_sample *v;
 	uint64_t *begins;
@@ -641,7 +641,7 @@ static const struct ps_flag flags[] = {
         {.name = "shuffle-window"},
         {.name = "lanes"},
         {.name = "batch"},
-        {"world", PS_FLAG_CALL, 0, "W", "how the epoch is dealt to so many ranks, of which none is run",
+        {"world", PS_FLAG_CALL, 0, "W", "how the epoch is dealt to that many ranks, of which none is run",
                 .take = world_take},
         {.name = "ranks-per-node", .text = "with --world: ranks of a machine (1)"},
         {.name = "homes", .text = "with --world: homes of shards, for caches that stay warm (1: none)"},

@@ -130,7 +130,7 @@ static bool complain_ambiguous(const char *word, const struct option *longs)
 	return true;
 }
 
-/* word: as it was given; shown: what of it is told. */
+/* word: as it was given; shown: what of it is printed. */
 static void complain_unknown(const char *word, const char *shown, int shown_len, const struct option *longs)
 {
 	size_t dashes = strspn(word, "-"), len = strcspn(word, "=");

@@ -98,7 +98,7 @@ bool ps_arg_choice(
  * Errors: -errno with a text that names it. */
 int ps_folder_make(const char *path, struct ps_load_error *err) PS_MUST_USE;
 
-/* Adds the words behind the options to a list; PS_EXIT_OK if there is a shard, else complains. */
+/* Adds the words after the options to a list; PS_EXIT_OK if there is a shard, else complains. */
 int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards);
 
 /* "s" but for 1: "%ju shard%s". */
@@ -131,9 +131,9 @@ int ps_digest_file(
 
 /* -- Progress -------------------------------------------------------------------------------------------- */
 
-/* A line on stderr that tells how far long work has come; only where stderr is a terminal.
+/* A line on stderr that shows how far long work has come; only where stderr is a terminal.
  *
- * Threads: any may count; the line is redrawn by whoever finds it old. */
+ * Threads: any may count; the line is redrawn by the thread that finds it old. */
 struct ps_tool_progress {
 	bool shown;
 	const char *what, *unit; /* "pack", "shards" */

@@ -142,7 +142,7 @@ def bench_counts_skipped_samples():
     assert b"\nbatches without a good sample: 2 (" in r.stdout, r.stdout
     r = tap.run("bench", "--epochs", "1", "bad.tar")
     tap.equal(r.returncode, 1)
-    assert re.fullmatch(rb'penstock-loader bench: bad.tar: sample "a" at offset 0: .*; mend the shard, .*\n', r.stderr), r.stderr
+    assert re.fullmatch(rb'penstock-loader bench: bad.tar: sample "a" at offset 0: .*; repair the shard, .*\n', r.stderr), r.stderr
 
 
 @tap.test

@@ -178,7 +178,7 @@ static void heads_of_arrays_are_taken_or_refused_by_their_words(void **state)
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", 11,
 	                "a truncated npy file: its array has 6 elements"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", 13,
-	                "an npy file with 1 bytes behind its array"},
+	                "an npy file with 1 bytes after its array"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 0,
 	                "beyond 64 bits"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (9223372036854775808,), }", 0,

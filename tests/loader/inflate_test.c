@@ -295,7 +295,7 @@ static void what_follows_the_last_frame_is_damage(void **state)
 			struct result res = memory_check(&f, f.n - less);
 
 			assert_int_equal(res.bad, 1);
-			assert_non_null(strstr(res.why.text, "garbage behind the end"));
+			assert_non_null(strstr(res.why.text, "garbage after the end"));
 		}
 		free(f.data);
 	}

@@ -346,7 +346,7 @@ static void a_missing_field_is_told_beside_those_that_are_there(void **state)
 	o.fields = &f;
 	o.nfields = 1;
 	assert_int_equal(first_failure(&o, "other.tar", &e), -EBADMSG);
-	assert_non_null(strstr(e.text, "has no field .txt; it has .png, .json; mend"));
+	assert_non_null(strstr(e.text, "has no field .txt; it has .png, .json; repair"));
 	for (int i = 0; i < 100; i++) {
 		snprintf(name, sizeof(name), "a.suffix-%d", i);
 		tar_add_text(&t, name, "");

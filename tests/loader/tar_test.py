@@ -184,7 +184,7 @@ def hostile_pax():
     check_damaged(header(b"l", 1 << 20, type=b"L") + bytes(2 << 20), "16 KiB")
     check_damaged(header(b"l", 1 << 20, type=b"K") + bytes(2 << 20), "16 KiB")
     check_damaged(pax([record(b"size", b"999999999999999999")]) + behind, "truncated")
-    check_damaged(pax([record(b"path", b"a.jpg")]) + END, "the archive ends behind an extended header")
+    check_damaged(pax([record(b"path", b"a.jpg")]) + END, "the archive ends after an extended header")
 
 
 @tap.test

@@ -252,7 +252,7 @@ def pack_refuses_what_it_cannot_do():
     r = tool("pack", "@-", "out-%d.tar", code=1, input=b"in/class0/00.jpg\nin/class0\n")
     assert b"line 2: in/class0: is no ordinary file" in r.stderr, r.stderr
     r = tool("pack", "@-", "out-%d.tar", code=1, input=b"in/class0/00.jpg\tk\t-1\n")
-    assert b'line 1: label "-1" is no number from 0 on' in r.stderr, r.stderr
+    assert b'line 1: label "-1" is not a number from 0 on' in r.stderr, r.stderr
     with open("list.txt", "w") as f:
         f.write("in/class0/00.jpg\tk\nin/class0/03.jpg\tk\n")
     r = tool("pack", "@list.txt", "out-%d.tar", code=1)
@@ -464,7 +464,7 @@ def doctor_sees_garbage_behind_compressed_shards():
             f.write(tap.read(name) + b"garbage")
         tap.equal(findings("bad-" + name, code=1)[0].get("truncated"), 1, name)
         r = tool("bench", "--field", "json=bytes", "--epochs", "1", "bad-" + name, code=1)
-        assert b"garbage behind the end" in r.stderr, r.stderr
+        assert b"garbage after the end" in r.stderr, r.stderr
         findings("bad-" + name, fix="fixed")
         fixed = "fixed/bad-" + (name[:-3] if name.endswith("gz") else name)
         tap.equal(len(tap.ls(fixed)[0]), SAMPLES, "none is lost")

@@ -31,7 +31,7 @@ PS_BOTH uint32_t ps_finish_unit_pixels(enum ps_dtype dtype)
 	return dtype == PS_U8 ? 16u : dtype == PS_F32 ? 4u : 8u;
 }
 
-/* Units a thread, where channels are planes: so many loads are under way at once. */
+/* Units a thread, where channels are planes: this many loads are in flight at once. */
 PS_BOTH uint32_t ps_finish_rounds(enum ps_dtype dtype)
 {
 	return dtype == PS_U8 ? 1u : dtype == PS_F32 ? 4u : 2u;

@@ -15,10 +15,10 @@
  *
  * A kernel is a function of a block's number. What its threads do one beside the other stands in
  * PS_THREADS(t) { ... }; between two of these PS_TOGETHER(): all threads are through with the first. What is
- * known from one to the next lies in `shared`; nothing else does. A block that has nothing to do returns
+ * known from one to the next is in `shared`; nothing else does. A block that has nothing to do returns
  * outside of PS_THREADS.
  *
- * Arithmetic is that of the CPU's code, to the bit: nvcc is told not to contract (-fmad=false), and headers
+ * Arithmetic is that of the CPU's code, to the bit: nvcc is called so that it does not contract (-fmad=false), and headers
  * that both include mark their functions PS_BOTH (base/dtype.h). */
 
 #define PS_KERNEL_THREADS 256u /* of each block of each kernel */
@@ -75,7 +75,7 @@ PS_BOTH uint8_t ps_words_byte(const uint32_t *words, uint32_t i)
 /* -- Images ---------------------------------------------------------------------------------------------- */
 
 /* The images of a field, as kernels see them. An image is one view of a row; its pixels are three planes of
- * bytes, image behind image. */
+ * bytes, image after image. */
 
 struct ps_images {
 	uint8_t *planes; /* as they were copied; steps but the first work in place */

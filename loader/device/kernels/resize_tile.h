@@ -2,9 +2,9 @@
  * processor's own weights, which are sent along; so it is the same to the bit.
  *
  * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as their source rows fit in shared
- * memory. It resizes these rows across, into shared memory, then down from there. Weights behind an output's
+ * memory. It resizes these rows across, into shared memory, then down from there. Weights after an output's
  * own are 0, and what they meet does not matter, but must be readable: sources have PS_TILE_SLACK bytes
- * behind their end, and begin in memory that is aligned to 4. */
+ * after their end, and begin in memory that is aligned to 4. */
 #ifndef PS_DEVICE_RESIZE_TILE_H
 #define PS_DEVICE_RESIZE_TILE_H
 
@@ -85,7 +85,7 @@ PS_BOTH uint32_t ps_tile_word(const uint8_t *aligned)
 }
 
 /* Some source rows of one column across, all channels: weights are loaded once for all, pixels by words.
- * `rows` are aligned; the image's begin `lead` bytes behind. */
+ * `rows` are aligned; the image's begin `lead` bytes later. */
 PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const rows[PS_TILE_ACROSS],
         uint32_t lead, uint32_t column, int32_t sums[PS_TILE_ACROSS][3])
 {
@@ -221,7 +221,7 @@ PS_BOTH void ps_tile_block(const struct ps_tile_args *a, uint32_t block, void *s
 		uint32_t span = ps_tile_span(im->v.first, im->v.taps, y, n);
 
 		if (span > im->nrows - base)
-			span = im->nrows - base; /* weights behind it are 0 */
+			span = im->nrows - base; /* weights after it are 0 */
 		PS_TOGETHER();
 		ps_tile_fill(im, x, a->width, base, span, shared);
 		PS_TOGETHER();

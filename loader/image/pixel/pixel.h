@@ -159,7 +159,7 @@ PS_BOTH uint8_t ps_pixel_from_gray(uint32_t factor, int32_t gray, int32_t v)
  * largest and one the smallest; the one between grows on even edges and falls on odd ones. */
 #define PS_PIXEL_CORNER 65536
 
-/* reciprocal: F(1 / (most - least), 24). Tells the edge, and what the middle channel becomes. */
+/* reciprocal: F(1 / (most - least), 24). Gives the edge, and what the middle channel becomes. */
 PS_BOTH uint32_t ps_pixel_turned(uint32_t r, uint32_t g, uint32_t b, uint32_t most, uint32_t least,
         uint32_t reciprocal, int32_t turn, uint8_t *ret_middle)
 {

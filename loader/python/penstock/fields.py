@@ -56,7 +56,7 @@ def Image(
     crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (resized, then the middle), "random_crop"
           (RandomCrop: resized if `resize` is given, then a part at random), "none" (the whole image, stretched).
     resize: before "center" or "random_crop": (height, width), or a number: the shorter side (`resize_shorter` is that,
-          too). "center" has 8/7 of the size unless told.
+          too). "center" has 8/7 of the size by default.
     padding: of "random_crop": pixels added on each side, or (left and right, above and below); images that are too
           small get more. padding_mode="constant" (level `fill`), "edge", "reflect" or "symmetric".
     hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.

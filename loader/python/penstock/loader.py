@@ -228,7 +228,7 @@ class Batch(Dict[str, Any]):
 
     Beside the fields, and not iterated over: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that
     repeats another, as of a bad sample or padding), "__shard__" and "__sample__" (i64: where each sample
-    stands). epoch, index, rows, bad and valid are numbers; bad_samples() tells which and why. Where no sample
+    stands). epoch, index, rows, bad and valid are numbers; bad_samples() lists which and why. Where no sample
     of a batch is good (on_error="skip"), or none is left for this rank, its rows are blank: zeros, `missing_value` in
     optional integer fields, and "__valid__" 0, so that a loss weighted by it is not touched.
 
@@ -360,7 +360,7 @@ def _bytes_of_size(value: Any) -> Any:
     try:
         return int(float(text if factor == 1 else text[:-1]) * factor)
     except (OverflowError, ValueError):
-        raise ValueError("%r is no size: 512M, 2GiB and 1000000 are" % value) from None
+        raise ValueError("%r is not a size: 512M, 2GiB and 1000000 are" % value) from None
 
 
 def _state_of(state: Mapping[str, Any], transform_version: Union[int, str]) -> Tuple[bytes, int]:
@@ -474,7 +474,7 @@ class Loader:
         their suffix. By default an image "jpg" and an optional integer "cls".
     format: what tensors come as: "torch", "numpy", "jax", "cupy", or None for penstock.Tensor, which all of
         them take through DLPack. No bytes are copied (but to a device).
-    copy: True: tensors are the caller's own. False: they lie in the loader's memory, which is used again once
+    copy: True: tensors are the caller's own. False: they are in the loader's memory, which is used again once
         they are gone. While all `depth` batches (default 4) are held the next one waits for a moment, and then takes
         memory for one more, with one warning; BatchesHeldError is raised when memory_budget is used up.
     columns: names; batches come as tuples of these fields instead of dicts.
@@ -508,7 +508,7 @@ class Loader:
       An array (list, range, NumPy array, tensor) of numbers, or of batches of numbers (list of lists, two dimensions): the
         same in each epoch; 8 bytes a number. Its hash is in the state, which another array, rank or world is refused.
       An iterable, as torch's RandomSampler, WeightedRandomSampler, DistributedSampler or a batch_sampler, of numbers or of
-        batches of numbers: iterated anew in each epoch, after its set_epoch(epoch), if it (or its .sampler) has that. The
+        batches of numbers: iterated again in each epoch, after its set_epoch(epoch), if it (or its .sampler) has that. The
         thread that asks for batches takes `depth` batches ahead from it at most; what it raises is raised when its turn
         comes. A batch of numbers has `batch` rows at most, by default its batch_size. state_dict() has its own state, if
         it (or its iterator) has state_dict() and load_state_dict(); else as many batches are skipped, and if they are

@@ -125,8 +125,8 @@ class Feed:
     All of it happens in the thread that asks for batches, before it waits for the next one: the iterable is
     never touched by a thread of the library. What it raises is raised once the batches before it were given.
 
-    `_ahead` has what was fed and not delivered: the words of each batch, and the state of the sampler behind
-    it, if it tells one. So a state is that of the last batch delivered.
+    `_ahead` has what was fed and not delivered: the words of each batch, and the state of the sampler after
+    it, if it has one. So a state is that of the last batch delivered.
     """
 
     def __init__(self, order: Any, batch: int, *, drop_last: bool, steps: int, rank: int, world: int) -> None:
@@ -145,7 +145,7 @@ class Feed:
         self._done = True
         self._epoch = self._pulled = 0
         self._batches = self._hash = 0  # delivered, of this iteration; and what they held
-        self._state: Any = None  # the sampler's, behind the last batch delivered
+        self._state: Any = None  # the sampler's, after the last batch delivered
         self._resume: Optional[MappingABC[str, Any]] = None
         self._told: Optional[MappingABC[str, Any]] = None  # the state until a batch is delivered; None: state() makes it
 
@@ -240,7 +240,7 @@ class Feed:
             self._batches = self._hash = 0
         if resume and resume.get("of") == "sampler":
             self._order.load_state_dict(copy.deepcopy(resume["sampler"]))
-            if resume["batches"] == 0 or self._used_up:  # where it is told its own place, that is the end of an epoch
+            if resume["batches"] == 0 or self._used_up:  # where it has its own place, that is the end of an epoch
                 for _ in self._order:  # or else it is as it was
                     self._order.load_state_dict(copy.deepcopy(resume["sampler"]))
                     break
@@ -269,7 +269,7 @@ class Feed:
                 resume["hash"] != self._hash and all(resume[k] == self._who[k] for k in self._who)):
             raise _penstock.StateError(
                 "order: its first %d batches are other numbers than when the state was saved, so that it cannot go on "
-                "behind them: seed it by the epoch (set_epoch), or give it state_dict() and load_state_dict()" % batches)
+                "after them: seed it by the epoch (set_epoch), or give it state_dict() and load_state_dict()" % batches)
 
     def next(self) -> Any:
         """As _penstock.Loader.next()."""
@@ -306,7 +306,7 @@ class Feed:
         return min(n, batches * self._batch), batches
 
     def state(self) -> Dict[str, Any]:
-        """Plain types, but for what the sampler itself tells."""
+        """Plain types, but for what the sampler itself gives."""
         told = self._told if self._resume is None else self._resume
         if told is not None:
             return dict(told)  # nothing was delivered since

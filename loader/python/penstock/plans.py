@@ -17,7 +17,7 @@ _MOST = 100_000
 
 
 class Plan:
-    """What a mount was told; it lasts until close(), or the end of a `with`. See plan()."""
+    """A plan that a mount has; it lasts until close(), or the end of a `with`. See plan()."""
 
     def __init__(self, mount: Path, files: Sequence[Path], *, job: Optional[str] = None, rank: int = 0,
                  world: int = 1, epoch: int = 0) -> None:
@@ -124,10 +124,10 @@ class Plan:
 
 
 def plan(mount: Path, files: Sequence[Path], **options: Any) -> Plan:
-    """Tells a penstock mount which of its files will be read, in which order, so that they are fetched ahead and stay
+    """Announces to a penstock mount which of its files will be read, in which order, so that they are fetched ahead and stay
     cached until they were read. `files`: paths, absolute, from the mount or from the current folder. For programs that know their list, as
     WebDataset's shards of an epoch; not for a shuffling DataLoader, whose workers open files in an order of their own;
-    penstock.Loader tells its plans itself.
+    penstock.Loader announces its plans itself.
 
         with penstock.plan("/mnt/train", shards) as plan:
             for sample in webdataset.WebDataset(shards, shardshuffle=False): ...

@@ -41,7 +41,7 @@ def rank_and_world(environ: Optional[Mapping[str, str]] = None) -> Tuple[int, in
             rank, world = -1, 0
         if not 0 <= rank < world:
             raise ValueError(
-                "%s=%s and %s=%s name no rank: mend them, or pass rank= and world="
+                "%s=%s and %s=%s name no rank: correct them, or pass rank= and world="
                 % (rank_name, environ[rank_name], world_name, environ[world_name])
             )
         return rank, world

@@ -80,7 +80,7 @@ static inline bool ps_byte_budget_take(struct ps_byte_budget *b, uint64_t n)
  * Threads: one at a time.   Locks: none.
  * Errors: 0 or -errno. -ENODATA: the file ended before the bytes asked for (no text; the caller knows what it
  * was looking for). -ECANCELED: the stop flag was raised. Others come with a text that does not name the
- * file. Blocks: on the disk or the network behind the file. Waiting for a pipe ends when the stop flag is
+ * file. Blocks: on the disk or the file's network. Waiting for a pipe ends when the stop flag is
  * raised and the wake descriptor becomes readable; a read of an ordinary file cannot be interrupted. */
 
 #define PS_STREAM_BUF_MIN (64UL << 10) /* also the most that ps_stream_peek() can show */
@@ -97,7 +97,7 @@ struct ps_stream_options {
 	const atomic_bool *stop;       /* NULL: never stops */
 	int wake_fd;                   /* readable once stop is set; -1: none */
 	struct ps_byte_budget *budget; /* of what a decompression holds; NULL: not counted */
-	struct ps_stream_meter *meter; /* counted up by the thread that reads; NULL: nobody counts */
+	struct ps_stream_meter *meter; /* counted up by the thread that reads; NULL: not counted */
 };
 
 struct ps_stream;
@@ -143,7 +143,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err) PS_M
 /* True if it is decompressed while it is read. */
 bool ps_stream_is_inflated(const struct ps_stream *stream);
 
-/* Reads what stands behind the end of a tar in compressed data, up to 1 MiB: their checksum is there.
+/* Reads what stands after the end of a tar in compressed data, up to 1 MiB: their checksum is there.
  * -EBADMSG: it does not fit, or something else follows: *ret_garbage. */
 int ps_stream_drain(struct ps_stream *stream, bool *ret_garbage, struct ps_load_error *err) PS_MUST_USE;
 
@@ -218,13 +218,13 @@ bool ps_shard_is_compressed(const char *path);
 /* ".json" of lines that are JSON, ".txt" of others; without the dot. */
 const char *ps_shard_line_suffix(const char *path);
 
-/* "train-007" and '-', of /data/train-007.jsonl.zst: what a sample's number is put behind. */
+/* "train-007" and '-', of /data/train-007.jsonl.zst: what a sample's number is put after. */
 int ps_shard_key(const char *path, struct ps_buf *ret_base) PS_MUST_USE;
 
-/* The key of sample number `ordinal`; what stood behind the first base_len bytes is gone. */
+/* The key of sample number `ordinal`; what stood after the first base_len bytes is gone. */
 int ps_shard_key_number(struct ps_buf *key, size_t base_len, uint64_t ordinal) PS_MUST_USE;
 
-/* How many windows so many bytes make. */
+/* How many windows that many bytes make. */
 uint64_t ps_tokens_count(const struct ps_windows *windows, uint64_t nbytes);
 
 /* -- Members --------------------------------------------------------------------------------------------- */
@@ -281,7 +281,7 @@ void ps_tar_free(struct ps_tar *tar);
 /* 1 and the next member, whatever is left of the last one skipped; 0 at the end of the archive. */
 int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_load_error *err) PS_MUST_USE;
 
-/* True if a global pax header was read that says something about the members behind it: these cannot be read
+/* True if a global pax header was read that says something about the members after it: these cannot be read
  * from the middle of the archive. */
 bool ps_tar_has_global(const struct ps_tar *tar);
 
@@ -344,7 +344,7 @@ uint64_t ps_tar_out_member_nbytes(size_t name_len, const char *name, uint64_t si
  * NULL. */
 int ps_tar_out_finish(struct ps_tar_out *out, uint64_t *ret_nbytes, struct ps_load_error *err) PS_MUST_USE;
 
-/* Leaves nothing behind. NULL is allowed. */
+/* Removes what was written. NULL is allowed. */
 void ps_tar_out_abort(struct ps_tar_out *out);
 
 #endif

@@ -31,15 +31,15 @@
 /* Decompression of a shard while it is read: zstd and lz4 (any frames, skippable ones passed over; lz4's legacy
  * format is refused by name), gzip (any members).
  *
- * What is bad in the data is found where it is: cut data, a wrong checksum, bytes behind the last frame. A
- * checksum stands behind what it guards, though, so bytes may have been given before it is known to be wrong.
+ * What is bad in the data is found where it is: cut data, a wrong checksum, bytes after the last frame. A
+ * checksum stands after what it guards, though, so bytes may have been given before it is known to be wrong.
  *
  * Memory, counted where there is a budget: zstd: the frame's window (2 to 8 MiB usually; more than
  * PS_INFLATE_MAX_WINDOW is refused), gzip 0.1 MiB, lz4 up to 8 MiB. Ownership: an inflater owns its input.
  * Threads: one at a time.   Locks: none. Blocks: as the input does.   Errors: -EBADMSG: damaged or cut;
  * -EFBIG: the window; -ENOSYS: this library was built without that format; else what the input says. */
 #define PS_INFLATE_MAX_WINDOW_LOG 27 /* 128 MiB: what `zstd -d` takes, too */
-#define PS_INFLATE_MAGIC 4           /* bytes that tell the format ... */
+#define PS_INFLATE_MAGIC 4           /* bytes that show the format ... */
 #define PS_INFLATE_SKIPPABLE 8       /* ... and those of a skippable frame's head */
 
 /* Whether a skippable frame begins with these, and how many bytes it has with its head. */
@@ -60,13 +60,13 @@ static int ps_inflate_read(
 static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
 
 /* Ends of large fields are read straight into their place from this size on, and with them what stands
- * behind, for the next headers: a call a field is cheaper than a copy of its bytes. As much as was taken of
+ * after, for the next headers: a call a field is cheaper than a copy of its bytes. As much as was taken of
  * it the last time: the head of the next large field would have to be copied. */
 #define DIRECT_READ_MIN (32UL << 10)
-#define BEHIND_MIN 1024UL
-#define BEHIND_MAX (8UL << 10)
+#define AFTER_MIN 1024UL
+#define AFTER_MAX (8UL << 10)
 
-/* What nobody wants is passed over by seeking from this size on, and then so much is read at first, as at the
+/* What no field wants is passed over by seeking from this size on, and then so much is read at first, as at the
  * start: the next may be passed over, or be a large field, too. */
 #define SEEK_MIN (256UL << 10)
 #define READ_AFTER_SEEK PS_STREAM_BUF_MIN
@@ -78,7 +78,7 @@ struct ps_stream {
 	bool seekable;              /* an ordinary file: pread works, its size is known */
 	bool eof;
 	bool sought;     /* or as much was passed over, or it is the start; nothing was read since */
-	size_t behind;   /* bytes to read behind a large field */
+	size_t after;   /* bytes to read after a large field */
 	int64_t size;    /* of the file when it was opened; -1: not an ordinary one */
 	char *path;      /* until something was read; NULL: not an ordinary file */
 	uint64_t offset; /* of buf[beg] in the file */
@@ -109,7 +109,7 @@ static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
 	return -ECANCELED;
 }
 
-/* The file changed where it comes from (a mount's origin, NFS) between its opening and the first read: nobody has a byte of it,
+/* The file changed where it comes from (a mount's origin, NFS) between its opening and the first read: no reader has a byte of it,
  * so the version of now is as good as if it had been opened a moment later. Once. */
 static bool open_again(struct ps_stream *s)
 {
@@ -127,11 +127,11 @@ static bool open_again(struct ps_stream *s)
 }
 
 /* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. What does not fit
- * in dst any more goes to `behind`, up to nbehind bytes; a pipe gives none. */
-static int file_read(struct ps_stream *s, void *dst, size_t n, void *behind, size_t nbehind, uint64_t at,
+ * in dst any more goes to `after`, up to nafter bytes; a pipe gives none. */
+static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size_t nafter, uint64_t at,
         size_t *ret_got, struct ps_load_error *err)
 {
-	struct iovec parts[2] = {{.iov_base = dst, .iov_len = n}, {.iov_base = behind, .iov_len = nbehind}};
+	struct iovec parts[2] = {{.iov_base = dst, .iov_len = n}, {.iov_base = after, .iov_len = nafter}};
 	ssize_t got;
 
 	for (;;) {
@@ -143,7 +143,7 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *behind, siz
 			if (r < 0)
 				return r;
 		}
-		got = s->seekable ? preadv(s->fd, parts, nbehind > 0 ? 2 : 1, (off_t)at)
+		got = s->seekable ? preadv(s->fd, parts, nafter > 0 ? 2 : 1, (off_t)at)
 		                  : read(s->fd, dst, n);
 		if (got >= 0)
 			break;
@@ -159,7 +159,7 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *behind, siz
 }
 
 /* The same with its time; the input of a decompression leaves the count of bytes to that. */
-static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *behind, size_t nbehind,
+static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *after, size_t nafter,
         uint64_t at, size_t *ret_got, struct ps_load_error *err)
 {
 	struct ps_stream_meter *m = s->options.meter;
@@ -167,10 +167,10 @@ static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *beh
 	int r;
 
 	if (!m)
-		return file_read(s, dst, n, behind, nbehind, at, ret_got, err);
+		return file_read(s, dst, n, after, nafter, at, ret_got, err);
 	wall = ps_clock_ns(CLOCK_MONOTONIC);
 	cpu = ps_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	r = file_read(s, dst, n, behind, nbehind, at, ret_got, err);
+	r = file_read(s, dst, n, after, nafter, at, ret_got, err);
 	wall = ps_clock_ns(CLOCK_MONOTONIC) - wall;
 	cpu = ps_clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	m->nbytes += r == 0 && !s->is_input ? *ret_got : 0;
@@ -218,7 +218,7 @@ bool ps_path_is_on_mount(const char *shard)
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
         struct ps_load_error *err)
 {
-	/* Not blocking, so that a pipe nobody writes to yet cannot hold us where no stop flag reaches. */
+	/* Not blocking, so that a pipe without a writer cannot hold us where no stop flag reaches. */
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct ps_stream *s;
 	struct stat st;
@@ -250,7 +250,7 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 	if (s->seekable)
 		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	s->sought = s->seekable;
-	s->behind = BEHIND_MAX;
+	s->after = AFTER_MAX;
 	s->fd = ps_steal_fd(&fd);
 	*ret_stream = s;
 	return 0;
@@ -323,12 +323,12 @@ void ps_stream_take(struct ps_stream *s, size_t n)
 	s->offset += n;
 }
 
-/* Reads up to n bytes into their place, with an empty buffer, which gets what stands behind them. */
+/* Reads up to n bytes into their place, with an empty buffer, which gets what stands after them. */
 static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err)
 {
 	bool file = s->seekable && !s->inflate;
 	size_t got;
-	int r = file ? file_read_metered(s, dst, n, s->buf, s->behind, s->offset, &got, err)
+	int r = file ? file_read_metered(s, dst, n, s->buf, s->after, s->offset, &got, err)
 	             : read_some(s, dst, n, s->offset, &got, err);
 
 	if (r < 0)
@@ -341,13 +341,13 @@ static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got
 	return 0;
 }
 
-/* A large field begins: what is left in the buffer was read behind the last one in vain. */
+/* A large field begins: what is left in the buffer was read after the last one for nothing. */
 static void behind_learn(struct ps_stream *s)
 {
 	if (s->beg == s->end)
-		s->behind = BEHIND_MAX; /* it may have been too little */
-	else if (s->end <= BEHIND_MAX)
-		s->behind = PS_MAX(s->beg, BEHIND_MIN);
+		s->after = AFTER_MAX; /* it may have been too little */
+	else if (s->end <= AFTER_MAX)
+		s->after = PS_MAX(s->beg, AFTER_MIN);
 }
 
 int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_error *err)
@@ -637,7 +637,7 @@ static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error 
 	if (!f->inside) {
 		size_t zeros = 0;
 
-		while (zeros < s->in_n && s->in[zeros] == 0) /* what tapes and block devices leave behind */
+		while (zeros < s->in_n && s->in[zeros] == 0) /* padding of tapes and block devices */
 			zeros++;
 		if (zeros > 0) {
 			s->taken = zeros;
@@ -686,7 +686,7 @@ static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_load_error *
 	return 0;
 }
 
-/* The library does not tell: two blocks, and what its output may refer back to. */
+/* The library does not say: two blocks, and what its output may refer back to. */
 static size_t lz4_nbytes(const struct ps_inflate *f)
 {
 	static const size_t blocks[] = {[LZ4F_max64KB] = 64UL << 10,
@@ -708,7 +708,7 @@ static size_t lz4_nbytes(const struct ps_inflate *f)
 static int unsupported(enum ps_codec codec, const char *library, struct ps_load_error *err)
 {
 	return ps_load_error_set(err, ENOSYS,
-	        "is compressed by %s, which this build cannot read: install %s and build it anew",
+	        "is compressed by %s, which this build cannot read: install %s and build it again",
 	        names[codec], library);
 }
 
@@ -872,8 +872,8 @@ static int ps_inflate_read(
 			return legacy_refuse(err);
 		if (f->garbage)
 			return ps_load_error_set(err, EBADMSG,
-			        "garbage behind the end of the %s data, at byte %ju of the file; write it "
-			        "anew without",
+			        "garbage after the end of the %s data, at byte %ju of the file; write it "
+			        "again without",
 			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
 		s.taken = 0;
 		s.ended = false;

@@ -40,7 +40,7 @@ struct ps_tar {
 	uint64_t size; /* of the current member's data */
 	bool ended;
 	int failed;        /* -errno that ended the walk */
-	struct pax global; /* from g headers, for all members behind them */
+	struct pax global; /* from g headers, for all members after them */
 	struct pax local;  /* from x headers, for the next member */
 	bool has_long_name;
 	size_t name_len;
@@ -197,7 +197,7 @@ static const char *pax_apply(
 		pax->sparse = pax->sparse || is_name;
 	} else if (key_is(key, klen, "size")) {
 		if (vlen > 0 && !decimal_parse(value, vlen, &pax->size))
-			return "a pax size that is no number";
+			return "a pax size that is not a number";
 		pax->has_size = vlen > 0;
 	} else if (klen >= sizeof(sparse) - 1 && memcmp(key, sparse, sizeof(sparse) - 1) == 0) {
 		pax->sparse = true;
@@ -280,7 +280,7 @@ static void name_append(struct ps_tar *t, const void *p, size_t n)
 	t->name[t->name_len] = 0;
 }
 
-/* A GNU long name: the name with a zero behind it, as the data of a member of its own. */
+/* A GNU long name: the name with a zero after it, as the data of a member of its own. */
 static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
 {
 	int r;
@@ -317,7 +317,7 @@ static void name_choose(struct ps_tar *t, const uint8_t *h)
 
 /* -- Members ------------------------------------------------------------------------------------------ */
 
-/* Skips the sparse maps behind an old GNU sparse header. */
+/* Skips the sparse maps after an old GNU sparse header. */
 static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_load_error *err)
 {
 	while (more) {
@@ -392,11 +392,11 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 			       : n == 0 ? ps_load_error_set(err, EBADMSG, "an empty file, not a tar")
 			                : no_header(t, h, n, err);
 		if (h[0] == 0 && h[OFF_CHKSUM] == 0 && memcmp(h, h + 1, PS_TAR_BLOCK - 1) == 0)
-			return extended ? damaged(at, "the archive ends behind an extended header", err) : 0;
+			return extended ? damaged(at, "the archive ends after an extended header", err) : 0;
 		if (!checksum_fits(h))
 			return at ? damaged(at, "bad header checksum", err) : no_header(t, h, n, err);
 		if (!number_parse(h + OFF_SIZE, LEN_SIZE, &size) || size > INT64_MAX - PS_TAR_BLOCK)
-			return damaged(at, "a size that is no number", err);
+			return damaged(at, "a size that is not a number", err);
 		type = (char)h[OFF_TYPE]; /* h is gone once its block is taken */
 		switch (type) {
 		case 'x':
@@ -498,7 +498,7 @@ int ps_tar_read(struct ps_tar *t, void *dst, struct ps_load_error *err)
 static const struct {
 	uint8_t offset, len;
 	const char *magic;
-	const char *suffixes; /* a space behind each */
+	const char *suffixes; /* a space after each */
 	const char *text;
 } kinds[] = {
         {0, 8, "\x89HDF\r\n\x1a\n", ".h5 .hdf5 ", "an HDF5 file" PS_FOREIGN_MARK "h5py reads it" AS_IT_IS},

@@ -25,11 +25,11 @@ struct ps_tar_out {
 	bool own_fd;
 	char *path, *tmp; /* tmp: NULL for the caller's descriptor */
 	uint64_t left;    /* of the member's data */
-	uint32_t pad;     /* behind it */
+	uint32_t pad;     /* after it */
 	uint8_t *buf;     /* on its way to the disk, or to zstd */
 	size_t buf_n, buf_cap;
 	uint64_t file_nbytes;
-	void (*on_bytes)(void *ctx, const void *p, size_t n); /* NULL: nobody looks */
+	void (*on_bytes)(void *ctx, const void *p, size_t n); /* NULL: none */
 	void *on_bytes_ctx;
 
 	ZSTD_CCtx *zstd; /* NULL: not compressed */

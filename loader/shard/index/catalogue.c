@@ -37,7 +37,7 @@ static bool hex_parse(const char *s, uint8_t *p, size_t n)
 	return true;
 }
 
-/* A decimal number without leading zeros, and the space behind it. */
+/* A decimal number without leading zeros, and the space after it. */
 static bool number_take(char **at, uint64_t *ret)
 {
 	uint64_t v = 0;
@@ -134,7 +134,7 @@ static int lines_parse(struct ps_catalogue *c, char *text, size_t end, struct ps
 	return 0;
 }
 
-/* Takes `text`, which has a byte behind its n. */
+/* Takes `text`, which has a byte after its n. */
 static int text_parse(const char *path, char *text, size_t n, struct ps_catalogue **ret_catalogue,
         struct ps_load_error *err)
 {
@@ -339,7 +339,7 @@ int ps_catalogue_update(
 		path = NULL;
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	}
-	/* The folder itself is what two packs into it lock: no file is left behind. */
+	/* The folder itself is what two packs into it lock: no file remains. */
 	fd = open(dir[0] ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || flock(fd, LOCK_EX) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot lock its folder: %s", path, strerror(errno));

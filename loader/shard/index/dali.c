@@ -143,7 +143,7 @@ struct import {
 	int shard_fd;
 	uint64_t shard_nbytes;
 	struct ps_shard_index_writer *w;
-	uint64_t end;   /* of what was told by now */
+	uint64_t end;   /* of what was read so far */
 	uint64_t count; /* samples that are promised ... */
 	uint64_t line;  /* ... and read */
 };
@@ -213,10 +213,10 @@ static int member_parse(struct import *im, char **at, bool probe, struct ps_shar
 			return damaged(im, "not four words a member (only format v1.2 is read)", err);
 	}
 	if (!number_parse(words[1], &m->offset) || !number_parse(words[2], &m->size))
-		return damaged(im, "a number is no number", err);
+		return damaged(im, "a field is not a number", err);
 	if (m->offset % BLOCK != 0 || m->offset < im->end + BLOCK || m->offset > im->shard_nbytes ||
 	        m->size > im->shard_nbytes - m->offset)
-		return damaged(im, "a member that is not behind the last one, or not in the shard", err);
+		return damaged(im, "a member that is not after the last one, or not in the shard", err);
 	if (!ps_name_split(words[3], strlen(words[3]), ret_parts) || strcmp(ret_parts->suffix, words[0]) != 0)
 		return damaged(im, "a member whose name is not of its suffix, or is of no sample", err);
 	im->end = m->offset + (m->size + BLOCK - 1) / BLOCK * BLOCK;
@@ -266,11 +266,11 @@ static int ends_check(const struct import *im, struct ps_load_error *err)
 
 	if (pread(im->shard_fd, block, BLOCK, 0) != BLOCK || block[156] == 'g')
 		return ps_load_error_set(err, EINVAL,
-		        "%s: its shard has global headers, of which it does not tell; use penstock-loader "
+		        "%s: its shard has global headers, which it does not list; use penstock-loader "
 		        "index",
 		        im->path);
 	if (pread(im->shard_fd, block, BLOCK, (off_t)im->end) != BLOCK || memcmp(block, zeros, BLOCK) != 0)
-		return damaged(im, "the shard does not end behind the last member", err);
+		return damaged(im, "the shard does not end after the last member", err);
 	return 0;
 }
 

@@ -97,7 +97,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* What stands behind the base name of a shard, in a folder of indexes. */
+/* What stands after the base name of a shard, in a folder of indexes. */
 #define TAIL_FORMAT "-%ju-%016jx" PS_INDEX_SUFFIX
 
 char *ps_shard_index_path(

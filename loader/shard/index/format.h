@@ -11,16 +11,16 @@
  *   44  u16  sections       46  u16  0
  *   48  u64  sum of the shard's first 512 bytes (all, if it is shorter), decompressed: its first header
  *   56  u64  sum of bytes 0 to 55 and 64 to 95, and the table
- *   64  SHA-256 of the shard as it is stored; zeros: whoever made the index did not read all of it
+ *   64  SHA-256 of the shard as it is stored; zeros: the index's maker did not read all of it
  *   96  the table, 32 bytes a section: u32 kind, u32 detail, u64 at, u64 bytes, u64 sum
  *
- * Sections. A text is a varint, its length, and so many bytes. A unit is 512 bytes in a tar, 1 in lines.
+ * Sections. A text is a varint, its length, and that many bytes. A unit is 512 bytes in a tar, 1 in lines.
  *
  * SHAPES   what samples look like: varint number of shapes, then each of them:
  *            varint number of members, then each of them:
  *              varint units from the end of what precedes (the sample's begin; then the last member's padded
  *                end) to its data
- *              text, its suffix, and a zero behind it
+ *              text, its suffix, and a zero after it
  *          Shape 0 is not in the table: it says that nothing is known of the members.
  *
  * SAMPLES  a mark for each 64 samples, then the stream that the marks lead into:
@@ -31,7 +31,7 @@
  *            with has_gap: varint units from the last sample's end to this one's begin
  *            shape 0: varint units of the sample that are known
  *            other shapes: varint bytes of each member
- *          In shards of lines each sample has a byte behind it, the line's end.
+ *          In shards of lines each sample has a byte after it, the line's end.
  *          A sample of image and class takes 6 bytes with all its members. Where samples would take more than
  *          15.5 on average, the longest ones get shape 0.
  *
@@ -43,7 +43,7 @@
  *            numbers: values of `width` bytes, integers signed, floats IEEE
  *            texts: marks and texts as in KEYS
  *
- * SOURCES  behind the columns: a text for each, where its values come from, as "json:meta.height"; older files
+ * SOURCES  after the columns: a text for each, where its values come from, as "json:meta.height"; older files
  *          and those without columns have no such section
  */
 #ifndef PS_SHARD_INDEX_FORMAT_H
@@ -64,7 +64,7 @@
 #define PS_INDEX_SECTION 32      /* an entry of the table */
 #define PS_INDEX_MARK 64         /* samples from mark to mark */
 #define PS_INDEX_MAX_SECTIONS 68 /* four, and the columns */
-#define PS_INDEX_MAX_SHAPES 1024 /* further ones are not told apart: shape 0 */
+#define PS_INDEX_MAX_SHAPES 1024 /* further ones are not distinguished: shape 0 */
 #define PS_INDEX_MAX_TEXT 255    /* of a column's value, and of its name */
 
 enum {
@@ -219,7 +219,7 @@ void ps_shard_index_folder_free(struct ps_shard_index_folder *folder); /* NULL i
 bool ps_shard_index_folder_is_current(const struct ps_shard_index_folder *folder);
 
 /* The path of the index that fits a shard's base name and size, to be freed; NULL with err filled: -ENOENT,
- * none does; -ENOTUNIQ, two do, and which of them it is can be told only by reading the shard, which is not
+ * none does; -ENOTUNIQ, two do, and which of them it is shows only when the shard is read, which is not
  * there yet. */
 char *ps_shard_index_folder_find(const struct ps_shard_index_folder *folder, const char *shard,
         uint64_t nbytes, struct ps_load_error *err);

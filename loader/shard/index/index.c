@@ -83,7 +83,7 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 	return 0;
 }
 
-/* The table of sections; they lie behind each other. */
+/* The table of sections; they follow one another. */
 static bool sections_parse(struct ps_shard_index *x, size_t at)
 {
 	size_t end = at + (size_t)x->nsections * PS_INDEX_SECTION;

@@ -43,8 +43,8 @@
  * found where it differs. Counted are the samples that a loader gives, bad ones (holes) included. It never
  * changes an order.
  *
- * Ownership: an index belongs to whoever opened it; what it returns points into it. One of a set is borrowed
- * between get and put, and the set keeps at most PS_INDEXES_MAX_OPEN that nobody holds.
+ * Ownership: an index belongs to its opener; what it returns points into it. One of a set is borrowed
+ * between get and put, and the set keeps at most PS_INDEXES_MAX_OPEN without a holder.
  * Threads: any, but close and free.   Locks: that of a set, a leaf; not held over the disk.
  * Blocks: open, count and get on the disk; the others on page faults of a mapped file.
  * Errors: 0 or -errno with a text. -ENOENT: no index; -ESTALE: of an earlier version of the shard, or of this
@@ -53,7 +53,7 @@
 
 #define PS_INDEX_SUFFIX ".psx"
 #define PS_INDEX_MAX_COLUMNS 64
-#define PS_INDEXES_MAX_OPEN 256 /* maps of a set that nobody holds; more: the oldest is closed */
+#define PS_INDEXES_MAX_OPEN 256 /* maps of a set without a holder; more: the oldest is closed */
 
 #define PS_INDEX_SHA256 32
 #define PS_INDEX_FIRST 512 /* bytes of the shard that the head has a sum of */
@@ -169,7 +169,7 @@ int ps_shard_index_key(struct ps_shard_index *index, uint64_t sample, const char
 
 /* -- Comparing with the shard --------------------------------------------------------------------------- */
 
-#define PS_INDEX_HINT "make it anew by penstock-loader index" /* ends each text of an index that is no good */
+#define PS_INDEX_HINT "make it again by penstock-loader index" /* ends each text of an index that is no good */
 #define PS_INDEX_STALE "the shard was changed since"          /* in each text of a difference */
 
 /* How far an index was walked: samples that follow each other are found in one step each. All zeros: nowhere. */
@@ -237,7 +237,7 @@ struct ps_shard_indexes *ps_shard_indexes_new(char *const *shards, size_t nshard
 void ps_shard_indexes_source(
         struct ps_shard_indexes *indexes, enum ps_shard_kind source, const struct ps_windows *windows);
 void ps_shard_indexes_free(
-        struct ps_shard_indexes *indexes); /* NULL is allowed; nobody holds one of its indexes */
+        struct ps_shard_indexes *indexes); /* NULL is allowed; none of its indexes is held */
 
 /* How many samples a shard has: by its index in the folder, else by the catalogue beside it, else by the index
  * beside it. A count that was found stays, so that all of an epoch is decided by the same.
@@ -267,7 +267,7 @@ void ps_shard_index_writer_free(struct ps_shard_index_writer *writer); /* NULL i
 /* PS_INDEX_FLAG_...; that of lines before the first sample. */
 void ps_shard_index_writer_flag(struct ps_shard_index_writer *writer, uint32_t flags);
 
-/* The sum of the shard's first header, and of all its bytes; what is not told is zeros. */
+/* The sum of the shard's first header, and of all its bytes; what is not known is zeros. */
 void ps_shard_index_writer_first(struct ps_shard_index_writer *writer, uint64_t first);
 void ps_shard_index_writer_sha256(
         struct ps_shard_index_writer *writer, const uint8_t sha256[static PS_INDEX_SHA256]);
@@ -306,7 +306,7 @@ int ps_shard_index_writer_save(struct ps_shard_index_writer *writer, const char 
 struct ps_column_spec {
 	char *name, *suffix;
 	char *from; /* "suffix" or "suffix:path": what an index keeps of where a column comes from */
-	char *path; /* inside of JSON, its steps with zeros between and two behind; NULL: the member's text */
+	char *path; /* inside of JSON, its steps with zeros between and two after; NULL: the member's text */
 };
 
 /* -EINVAL with a text. */
@@ -322,7 +322,7 @@ int ps_column_spec_value(const struct ps_column_spec *spec, const uint8_t *data,
 /* -- Catalogues ------------------------------------------------------------------------------------------ */
 
 /* The catalogue of the shards in a folder, as who made them uploads it beside them: how many samples each
- * holds. One file tells the length of an epoch, so none of their indexes has to be fetched for that.
+ * holds. One file has the length of an epoch, so none of their indexes has to be fetched for that.
  *
  * A text file, SHARDS.psc:
  *
@@ -386,7 +386,7 @@ int ps_catalogue_update(
  *
  * They do not say of which version of the shard they are, so one is believed only where it is not older than
  * the shard, its members fill the shard to its end, and the headers of some samples say what it says; and
- * only to make an index of ours, which then tells when the shard was changed.
+ * only to make an index of ours, which then shows when the shard was changed.
  *
  * Ownership: none.   Threads: any.   Locks: none.   Blocks: on the disk.
  * Errors: 0 or -errno with a text. -ENOENT: no such index; -ESTALE: of an earlier version of the shard;

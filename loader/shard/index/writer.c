@@ -302,7 +302,7 @@ static uint64_t unit_of(const struct ps_shard_index_writer *w)
 
 #define MAX_SHAPE_NBYTES 4096
 
-/* The shape of a sample, as bytes; 0: it cannot be told as one. Sets where the sample ends. */
+/* The shape of a sample, as bytes; 0: it cannot be given as one. Sets where the sample ends. */
 static size_t shape_make(const struct ps_shard_index_writer *w, uint64_t offset,
         const struct ps_shard_index_member *members, uint32_t n, uint8_t p[static MAX_SHAPE_NBYTES],
         uint64_t *ret_end)
@@ -605,7 +605,7 @@ int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, stru
 	s.name = strndup(text, name_len);
 	s.suffix = strndup(from, suffix_len);
 	s.from = strdup(from);
-	/* one more zero behind the last step */
+	/* one more zero after the last step */
 	s.path = colon ? calloc(1, strlen(colon + 1) + 2) : NULL;
 	if (!s.name || !s.suffix || !s.from || (colon && !s.path)) {
 		ps_column_spec_fini(&s);
