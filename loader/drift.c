@@ -61,8 +61,9 @@ static double sum(json_t *labels)
 	return n;
 }
 
-/* Half the sum of differences of shares: how many samples have moved. Of two draws from the same labels some have, too: on
- * average at most sqrt(labels * (1/n + 1/m)) / 2, and a profile may end in the middle of an epoch. */
+/* Half the sum of differences of shares: how many samples have moved. Of two draws from the same labels some
+ * have, too: on average at most sqrt(labels * (1/n + 1/m)) / 2, and a profile may end in the middle of an
+ * epoch. */
 static void labels_compare(struct ps_buf *out, const char *field, json_t *now, json_t *was)
 {
 	double n = sum(now), m = sum(was), moved = 0, chance;

@@ -9,7 +9,8 @@
 #include "base/size.h"
 #include "shard/shard.h"
 
-/* -- The budget that loaders share ------------------------------------------------------------------------ */
+/* -- The budget that loaders share
+ * ------------------------------------------------------------------------ */
 
 struct penstock_budget *penstock_budget_new(uint64_t nbytes)
 {
@@ -64,7 +65,8 @@ void ps_public_budget_unref(struct penstock_budget *b)
 		free(b);
 }
 
-/* -- How a loader's budget is shared out ------------------------------------------------------------------ */
+/* -- How a loader's budget is shared out
+ * ------------------------------------------------------------------ */
 
 #define DEPTH_AUTO 4
 #define BUF_NBYTES (1UL << 20)
@@ -76,8 +78,8 @@ static uint64_t mib(uint64_t n)
 	return (n >> 20) + ((n & ((1 << 20) - 1)) != 0);
 }
 
-/* Shards that stay open: those that the rank reads side by side, as far as its descriptors and an eighth of the
- * budget for read buffers go. */
+/* Shards that stay open: those that the rank reads side by side, as far as its descriptors and an eighth of
+ * the budget for read buffers go. */
 static uint32_t open_files_most(const struct penstock_options *o, uint32_t nlanes)
 {
 	uint64_t most = o->memory_budget / 8 / PS_STREAM_BUF_MIN;

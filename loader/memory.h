@@ -1,7 +1,7 @@
 /* Memory of loaders: the public budget that several share, and how one loader's is shared out.
  *
- * Ownership: references to a budget are counted; its maker has one, each loader another. It is a count with a limit.
- * Threads: any. */
+ * Ownership: references to a budget are counted; its maker has one, each loader another. It is a count with a
+ * limit. Threads: any. */
 #ifndef PS_MEMORY_H
 #define PS_MEMORY_H
 
@@ -24,7 +24,8 @@ void ps_public_budget_release(struct penstock_budget *budget, uint64_t nbytes);
 struct penstock_budget *ps_public_budget_ref(struct penstock_budget *budget); /* NULL is allowed, and given */
 void ps_public_budget_unref(struct penstock_budget *budget);                  /* NULL is allowed */
 
-/* -- How a loader's budget is shared out ------------------------------------------------------------------ */
+/* -- How a loader's budget is shared out
+ * ------------------------------------------------------------------ */
 
 struct ps_memory {
 	uint32_t depth;

@@ -66,8 +66,8 @@ static int texts_copy(struct ps_options *p, struct ps_load_error *err)
 	return ok ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }
 
-/* A newer program's struct is read as the kernel reads one (copy_struct_from_user()): what this library does not
- * know must be zero, since it cannot do what else would be asked for. */
+/* A newer program's struct is read as the kernel reads one (copy_struct_from_user()): what this library does
+ * not know must be zero, since it cannot do what else would be asked for. */
 static int unknown_check(
         const char *what, const void *p, size_t size, size_t known, struct ps_load_error *err)
 {

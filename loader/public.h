@@ -33,7 +33,8 @@ static inline int ps_opener_check(pid_t opener, struct ps_load_error *err)
 	        (int)opener);
 }
 
-/* Bottleneck and advice again, of stats whose times were changed (differences, as of one epoch). Any thread. */
+/* Bottleneck and advice again, of stats whose times were changed (differences, as of one epoch). Any
+ * thread. */
 void ps_stats_judge(struct penstock_stats *stats);
 
 /* Bytes that were read of the epoch's shards; of the last epochs, else 0. Any thread. */

@@ -1,10 +1,10 @@
 /* Samples by number: read where they lie, and decoded on the calling thread into a batch of their own.
  *
  * Ownership: it belongs to its creator and borrows what it is made of; its batches belong to the
- * caller, and must be given back (ps_random_access_give_back()) before the layout is freed. Threads: one at a time.   Locks:
- * none.   Blocks: on the disk, and the processor. Errors: -ENODATA: a shard without index, the text names it;
- * -ERANGE: there is no such sample; -ESTALE: the shard is not as its index says; -ENOMEM. What is wrong with
- * a sample marks its row. */
+ * caller, and must be given back (ps_random_access_give_back()) before the layout is freed. Threads: one at a
+ * time.   Locks: none.   Blocks: on the disk, and the processor. Errors: -ENODATA: a shard without index, the
+ * text names it; -ERANGE: there is no such sample; -ESTALE: the shard is not as its index says; -ENOMEM. What
+ * is wrong with a sample marks its row. */
 #ifndef PS_RANDOM_ACCESS_H
 #define PS_RANDOM_ACCESS_H
 

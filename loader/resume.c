@@ -152,7 +152,8 @@ static int resume_own(const struct ps_schedule *s, const struct ps_state *state,
 	return 0;
 }
 
-/* Where a lane stands of which `taken` samples were given; from the place `saved` on, if that is before it. */
+/* Where a lane stands of which `taken` samples were given; from the place `saved` on, if that is before
+ * it. */
 static void lane_position(const struct ps_order *order, uint64_t taken, const struct ps_lane_position *saved,
         struct ps_lane_position *ret)
 {

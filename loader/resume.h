@@ -4,8 +4,8 @@
  * sequence. Where the lanes' lengths are known, p says how many samples of each lane come before it. Where
  * they are not, that is arithmetic as long as no lane has ended, and a state says of each of its rank's
  * lanes how far it was, so that it is found out if one has. Places of lanes (shard, offset) that a state
- * has spare the search, with counts, too; the others are found by the indexes' counts, or by walking over the headers of the
- * shards before.
+ * has spare the search, with counts, too; the others are found by the indexes' counts, or by walking over the
+ * headers of the shards before.
  *
  * A rank alone that does without counts takes them for a state of ranks that had them, and has them from then
  * on.
@@ -22,8 +22,8 @@
 #include "schedule.h"
 #include "state.h"
 
-/* Lanes that a state of this place has: where lengths are known, those that gave a row; none where they are not
- * read front to back (permutation). */
+/* Lanes that a state of this place has: where lengths are known, those that gave a row; none where they are
+ * not read front to back (permutation). */
 uint32_t ps_resume_nlanes(const struct ps_schedule *schedule, const struct ps_position *position);
 uint32_t ps_resume_most(const struct ps_schedule *schedule); /* of any place */
 

@@ -82,7 +82,8 @@ const char *ps_shard_error_hint(const char *shard, int errnum)
 	return "check the path, and the disk or share it is on";
 }
 
-/* == Shards that are not there ============================================================================ */
+/* == Shards that are not there
+ * ============================================================================ */
 
 struct search {
 	char *const *shards;

@@ -47,13 +47,14 @@ struct ps_state {
 };
 
 /* Makes the print of options that are whole; does nothing if it was made already. Reads all shard names: of
- * the list it has the count, and the shortest ends of the names that distinguish them, so that a run may go on
- * where the same files are stored elsewhere. That they are the same files, the sizes say of the shards that a
- * state's lanes stand in, when those are opened. */
+ * the list it has the count, and the shortest ends of the names that distinguish them, so that a run may go
+ * on where the same files are stored elsewhere. That they are the same files, the sizes say of the shards
+ * that a state's lanes stand in, when those are opened. */
 int ps_state_print_make(struct ps_state_print *print, const struct ps_options *options,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Prints the words as members of a JSON object, with their names; NULL: prints nothing. Returns a hash of all. */
+/* Prints the words as members of a JSON object, with their names; NULL: prints nothing. Returns a hash of
+ * all. */
 uint64_t ps_state_print_show(const struct ps_state_print *print, FILE *out);
 
 size_t ps_state_nbytes(uint32_t nlanes, bool decodes);

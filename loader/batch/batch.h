@@ -43,7 +43,8 @@
 #define PS_MISSING_VALUE (-1) /* missing_value, where the caller gave none */
 #define PS_LAYOUT_MAX_ALTERNATIVES 16
 
-/* How the rows of a field are stored in a batch. An item is one step of a row's first dimension; a scalar is one. */
+/* How the rows of a field are stored in a batch. An item is one step of a row's first dimension; a scalar is
+ * one. */
 enum ps_form {
 	PS_FORM_FIXED,   /* each row has the same items, in place */
 	PS_FORM_PADDED,  /* each row has room for pad_to items, in place */
@@ -74,7 +75,8 @@ struct ps_layout_field {
 	int leader;          /* the image field that it follows; -1: none */
 	uint32_t decoded_by; /* images: the field whose decode it shares; itself */
 	bool mixed_label;    /* plane 1 is the label of the row that it is mixed with */
-	bool made; /* an image that the device finishes (device/device.h): a row in place is u8 planes, and ... */
+	/* an image that the device finishes (device/device.h): a row in place is u8 planes, and ... */
+	bool made;
 	size_t made_row_nbytes;     /* ... this large on the device */
 	uint32_t made_what;         /* the PS_IMAGE_ bits that its images may have; 0: they need no ops */
 	enum ps_dtype dtype;        /* of the elements ... */
@@ -156,8 +158,8 @@ void ps_make_layout(struct ps_batch_layout *layout, bool all);
  * grows for them and stays so. One copy of [0, used) takes a whole batch to a device, where the same places
  * hold; copy.c says which parts need not go.
  *
- * A field that the device makes (device/device.h) has u8 planes here, a struct ps_image_ops of each image after them,
- * and its elements on the device alone, `made` bytes into what the mirror has for that.
+ * A field that the device makes (device/device.h) has u8 planes here, a struct ps_image_ops of each image
+ * after them, and its elements on the device alone, `made` bytes into what the mirror has for that.
  *
  * Threads: any; a layout does not change.   Errors: false: larger than memory can be, or no memory. */
 
@@ -279,8 +281,8 @@ void ps_offload_settle(struct ps_offload *offload, uint64_t nbatches, const stru
  *
  * Ownership: a batch owns its memory and the samples of its rows, which it keeps (without their bytes) for
  * keys and error texts until ps_batch_clear(). Threads: ps_batch_decode() on different rows at once; else one
- * at a time.   Locks: none. Errors: a bad sample is no error of ps_batch_decode(): it marks the row. Blocks: on the processor, and on the disk for
- * samples that are not held. */
+ * at a time.   Locks: none. Errors: a bad sample is no error of ps_batch_decode(): it marks the row. Blocks:
+ * on the processor, and on the disk for samples that are not held. */
 
 enum ps_batch_state {
 	PS_BATCH_FREE,

@@ -283,8 +283,8 @@ int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, str
 
 /* Options that would do nothing are refused: who sets one expects something of it. */
 
-/* A field as it was given, the one that says how it is placed (itself, or the one that it follows), and what was made
- * of it. */
+/* A field as it was given, the one that says how it is placed (itself, or the one that it follows), and what
+ * was made of it. */
 struct given {
 	const struct penstock_field *in, *placed;
 	const struct ps_layout_field *f;

@@ -7,9 +7,9 @@
 
 /* -- Fields that the device finishes --------------------------------------------------------------------- */
 
-/* Image fields that the device finishes (device/device.h), where it can: a row of the slot is then u8 planes as
- * they come out of crop, resize and flips, a quarter of f32's bytes, and transforms, mixing, normalising and
- * layout are done after the copy. The batch's elements are the same, but are on the device alone.
+/* Image fields that the device finishes (device/device.h), where it can: a row of the slot is then u8 planes
+ * as they come out of crop, resize and flips, a quarter of f32's bytes, and transforms, mixing, normalising
+ * and layout are done after the copy. The batch's elements are the same, but are on the device alone.
  *
  *   layout ─ ps_make_layout() ─▶ slot, decoders ─▶ ps_make_row() of each row ─▶ ps_make_tell(), when it is sent
  *
@@ -22,7 +22,8 @@ void ps_make_row(
 /* The same for a row that another one stands for. */
 void ps_make_repeat(struct penstock_batch *batch, uint32_t i, uint32_t to, uint32_t from);
 
-/* What the device is to make of a finished batch: returns how many fields; there is room for all of the layout's. */
+/* What the device is to make of a finished batch: returns how many fields; there is room for all of the
+ * layout's. */
 uint32_t ps_make_tell(const struct penstock_batch *batch, struct ps_make *ret_makes);
 
 /* Scratch that this takes. */

@@ -1,4 +1,5 @@
-/* Where batches are: in host memory, or on a device that they are sent to, which may decode and finish images.
+/* Where batches are: in host memory, or on a device that they are sent to, which may decode and finish
+ * images.
  *
  * From the top down; each file uses those below it:
  *
@@ -75,9 +76,9 @@ static inline size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uin
 
 /* -- Devices --------------------------------------------------------------------------------------------- */
 
-/* Where batches lie. A slot (batch/batch.h) is host memory that decoding writes to; on a device with memory of
- * its own each slot has a mirror there, to which the slot is sent: in one copy, or the stretches of it that
- * are needed. The same places hold in both.
+/* Where batches lie. A slot (batch/batch.h) is host memory that decoding writes to; on a device with memory
+ * of its own each slot has a mirror there, to which the slot is sent: in one copy, or the stretches of it
+ * that are needed. The same places hold in both.
  *
  *   alloc, mirror_new                            once a batch of the pipeline
  *   send ──▶ use(stream)... ──▶ leave ──▶ send   of each batch that comes to lie there
@@ -90,8 +91,8 @@ static inline size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uin
  * Ownership: a device belongs to its opener, who frees memory and mirrors before.
  * Threads: any; one mirror: send, leave and mirror_free one at a time, use beside use.   Locks: a mirror's
  * own, a leaf.   Errors: 0 or -errno with a text; -ENODEV: there is no such device; -ENOMEM; -EIO: it is
- * lost, or refuses.   Blocks: wait and mirror_free until copies are over; the rest on driver and kernel only.
- */
+ * lost, or refuses.   Blocks: wait and mirror_free until copies are over; the rest on driver and kernel
+ * only. */
 
 #define PS_DEVICE_PAGE 4096 /* what alloc aligns to, at least */
 

@@ -161,7 +161,8 @@ int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint
 {
 	int r;
 
-	if (!outline->plain_jpeg || ps_cuda_enter(w->n->cuda, NULL) < 0) /* a lost device: the copy reports it */
+	/* Of a lost device the copy reports it. */
+	if (!outline->plain_jpeg || ps_cuda_enter(w->n->cuda, NULL) < 0)
 		return 0;
 	r = row_take(w, rows, row, data, nbytes, outline, err);
 	ps_cuda_leave(w->n->cuda);

@@ -72,8 +72,9 @@ enum ps_huffman_end ps_huffman_mcu(struct ps_huffman *h, int16_t *const *blocks)
  * Debian and others install), for single scans of Huffman codes without restart markers.
  *
  * The header is private by definition, so the library that is loaded is tried first, once a process: three
- * built-in files (gray, 4:2:0, 4:4:4) are decoded both ways. If pixels differ, ours fails or is not called, the
- * library decodes everything itself. So it does in a build without that header or with --disable-jpeg-entropy.
+ * built-in files (gray, 4:2:0, 4:4:4) are decoded both ways. If pixels differ, ours fails or is not called,
+ * the library decodes everything itself. So it does in a build without that header or with
+ * --disable-jpeg-entropy.
  *
  * Threads: a decoder by one at a time; the rest by any.   Blocks: the first call on that check, below 1 ms.
  * Errors: those of a scan are libjpeg's own warnings. */

@@ -152,8 +152,8 @@ struct ps_pad {
 
 /* Which operations happen to an image: each by a probability of its own, or in a group with others.
  *
- * An operation without a group happens if PS_RNG_<op>, index 0, unit < its probability. Of a group g (they are counted
- * from 0):
+ * An operation without a group happens if PS_RNG_<op>, index 0, unit < its probability. Of a group g (they
+ * are counted from 0):
  *   apply   nothing happens unless PS_RNG_GROUP, index g, unit < the group's probability; then each operation as it
  *           would without: torchvision's RandomApply
  *   one     likewise; then one happens: that in whose share PS_RNG_GROUP, index 64 + g, unit falls, where shares are as
@@ -199,11 +199,12 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
 
 /* -- Operations ------------------------------------------------------------------------------------------ */
 
-/* What may follow crop, resize and flip, in this order and no other: affine, jitter, gray, blur, noise, erase.
+/* What may follow crop, resize and flip, in this order and no other: affine, jitter, gray, blur, noise,
+ * erase.
  *
- * Each has a probability, and may be in a group (choice.h). It works on the finished u8 pixels and rounds to u8 once.
- * Its arithmetic is integers, defined here, so that every processor gives the same bits. Normalising comes after the
- * last.
+ * Each has a probability, and may be in a group (choice.h). It works on the finished u8 pixels and rounds to
+ * u8 once. Its arithmetic is integers, defined here, so that every processor gives the same bits. Normalising
+ * comes after the last.
  *
  * [n] is the index of a number drawn for it under PS_RNG_<op>, uniform() in the range given.
  * F(x, n) = floor(x * 2^n + 0.5).
@@ -221,7 +222,8 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *
  * Gray value, as PIL:  L = (19595 r + 38470 g + 7471 b + 32768) >> 16
  *
- * Jitter, as torchvision's ColorJitter, in this order, or with jitter_random in one of the 24; k = F(factor, 12):
+ * Jitter, as torchvision's ColorJitter, in this order, or with jitter_random in one of the 24; k = F(factor,
+ * 12):
  *   factors    max(0, 1 - s) .. 1 + s:  [1] brightness, [2] contrast, [3] saturation;  [4] turn -h .. h
  *   brightness clamp((k v + 2048) >> 12)
  *   contrast   clamp((k v + (4096 - k) m + 2048) >> 12),  m = mean of all L, rounded
@@ -249,7 +251,8 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *   bytes      Philox, key u64 [1], counter {i, 0, 0, 0}: value 4i + j takes those of word j
  *   value      number (c * height + y) * width + x
  *
- * Erase, as torchvision's RandomErasing: up to ten times draw an area [4t + 1] (erase_scale, share of the picture's)
+ * Erase, as torchvision's RandomErasing: up to ten times draw an area [4t + 1] (erase_scale, share of the
+ * picture's)
  *   and a ratio [4t + 2] (erase_ratio, uniform in its logarithm), height = round(sqrt(area * ratio)), width =
  *   round(sqrt(area / ratio)), halves to even; the first of both less than the picture's is placed uniformly: top
  *   below(height' - height + 1) [4t + 3], left likewise [4t + 4]; else nothing is erased.
@@ -367,8 +370,8 @@ enum ps_interpolation {
 struct ps_image_spec {
 	uint32_t out_width, out_height;
 	enum ps_crop crop;
-	/* Before PS_CROP_CENTER and PS_CROP_RANDOM: to a size, or the shorter side to this. Both 0: not resized
-	 * (PS_CROP_RANDOM only). Before PS_CROP_CENTER not below out_width, out_height. */
+	/* Before PS_CROP_CENTER and PS_CROP_RANDOM: to a size, or the shorter side to this. Both 0: not
+	 * resized (PS_CROP_RANDOM only). Before PS_CROP_CENTER not below out_width, out_height. */
 	uint32_t resize_width, resize_height, resize_shorter;
 	uint32_t padding_x,
 	        padding_y; /* PS_CROP_RANDOM only: pixels added on each side; less than the output's */
@@ -488,8 +491,8 @@ struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, 
 void ps_image_decoder_free(struct ps_image_decoder *decoder);
 
 /* From now on crops and maps are those of the leader's last image, whose views and output size must be the
- * decoder's own. Where their limits are the same, too, it gives its memory back and works in the leader's. The
- * leader must outlive the decoder's last decode. */
+ * decoder's own. Where their limits are the same, too, it gives its memory back and works in the leader's.
+ * The leader must outlive the decoder's last decode. */
 void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_image_decoder *leader);
 
 /* Decodes one image into dst (ps_image_nbytes() bytes, any alignment that its element type takes).
@@ -521,8 +524,8 @@ struct ps_image_outline {
 };
 
 /* Reads the head of a file and draws what ps_image_decode() would, of a decoder that makes one view and
- * follows no other; the placement is that of this image from now on, for those that follow. Errors as there, as
- * far as the head says. */
+ * follows no other; the placement is that of this image from now on, for those that follow. Errors as there,
+ * as far as the head says. */
 int ps_image_sketch(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
         const struct ps_rng_key *key, struct ps_image_outline *ret_outline,
         struct ps_load_error *err) PS_MUST_USE;
@@ -662,13 +665,14 @@ void ps_mix_paste(const struct ps_mix_box *box, void *own, const void *other, ui
  *
  * The contract of ps_format_jpeg is in format.h. */
 
-/* Of the library that is loaded, whatever header this was compiled with: a hash of its messages, with its version
- * and the years of its copyright, of pixels that it makes, and of whose entropy decoder runs (huffman.h: ours
- * refuses damage that the library's does not see). Another one may give other pixels. Any thread; the first call
- * decodes a few small files. */
+/* Of the library that is loaded, whatever header this was compiled with: a hash of its messages, with its
+ * version and the years of its copyright, of pixels that it makes, and of whose entropy decoder runs
+ * (huffman.h: ours refuses damage that the library's does not see). Another one may give other pixels. Any
+ * thread; the first call decodes a few small files. */
 uint32_t ps_jpeg_version(void);
 
-/* What decodes entropy: "penstock", or "libjpeg: " and why (jpeg_entropy.h). Static text; as ps_jpeg_version(). */
+/* What decodes entropy: "penstock", or "libjpeg: " and why (jpeg_entropy.h). Static text; as
+ * ps_jpeg_version(). */
 const char *ps_jpeg_decoder(void);
 
 /* For comparison: a decoder made by ps_format_jpeg leaves entropy decoding to libjpeg, or (the default) does

@@ -82,8 +82,8 @@ static bool replace(j_decompress_ptr c, struct ps_huffman *h)
 
 /* -- The check ---------------------------------------------------------------------------------------- */
 
-/* Three small files of random coefficients, made for this check: gray, 4:2:0, 4:4:4. Their tables have codes of
- * 1 to 16 bits; there are stuffed bytes, runs of 16 zeros, and blocks that end without an end-of-block. */
+/* Three small files of random coefficients, made for this check: gray, 4:2:0, 4:4:4. Their tables have codes
+ * of 1 to 16 bits; there are stuffed bytes, runs of 16 zeros, and blocks that end without an end-of-block. */
 static const uint8_t tables[] = {0xff, 0xd8, 0xff, 0xdb, 0, 0x43, 0, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14,
         0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14,
         0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14, 0x14,

@@ -152,7 +152,8 @@ extern const struct ps_resize_kernels ps_resize_neon;
  * PS_CROP_CENTER is Resize(resize_shorter) and CenterCrop: the longer side becomes
  *   floor(resize_shorter * long / short), the offsets round((scaled - out) / 2), halves to even.
  *   With resize_width and resize_height the image is stretched to that instead.
- * PS_CROP_RANDOM is Resize, if one is asked for, and RandomCrop: each side gets `padding`, then, where that is smaller
+ * PS_CROP_RANDOM is Resize, if one is asked for, and RandomCrop: each side gets `padding`, then, where that
+ * is smaller
  *   than the output, as much again as is missing; the top is below(height - out + 1) under PS_RNG_CROP, index 2, the
  *   left edge likewise, index 3. What lies outside of the image is that of pad.h.
  * Flips: as choice.h says, hflip and vflip.
@@ -167,15 +168,14 @@ void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint3
 
 /* What is around an image, for crops that reach over its edges: as numpy.pad and torchvision's Pad have it.
  *
- * Column i of a picture shows column ps_pad_source(mode, pad.x + i, width) of the scaled image, rows likewise; the
- * flips come after.
- * Threads: any.   Errors: none.   Blocks: never. */
+ * Column i of a picture shows column ps_pad_source(mode, pad.x + i, width) of the scaled image, rows
+ * likewise; the flips come after. Threads: any.   Errors: none.   Blocks: never. */
 
 /* Which of n pixels stands at `at`; -1: the fill. */
 int64_t ps_pad_source(enum ps_pad_mode mode, int64_t at, uint32_t n);
 
-/* Narrows what is needed of one axis: the picture's `size` pixels from `at` on show no others than *ret_first and the
- * *ret_n from there on. Some of them must lie inside. */
+/* Narrows what is needed of one axis: the picture's `size` pixels from `at` on show no others than *ret_first
+ * and the *ret_n from there on. Some of them must lie inside. */
 void ps_pad_window(
         enum ps_pad_mode mode, int64_t at, uint32_t size, uint32_t n, uint32_t *ret_first, uint32_t *ret_n);
 

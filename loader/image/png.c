@@ -3,8 +3,8 @@
  * colour profiles are not applied. A bad checksum of pixels, or an end before IEND, is damage; other
  * chunks are not looked at (but eXIf, where orientation is wanted).
  *
- * What libpng calls benign is tolerated: bytes after the compressed pixels, more rows than the image has, a palette
- * or tRNS where none belongs. But for the stream of pixels that goes no further. */
+ * What libpng calls benign is tolerated: bytes after the compressed pixels, more rows than the image has, a
+ * palette or tRNS where none belongs. But for the stream of pixels that goes no further. */
 #include "config.h"
 
 #include "image/format.h"

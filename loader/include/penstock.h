@@ -28,9 +28,11 @@
  * fields are copied by penstock_loader_open(). Lifetime of a batch: from penstock_loader_next() until
  * penstock_batch_release() or penstock_loader_close(), whichever is first; tensors point into it. Batches are
  * reused: there are `depth` of them, and holding all makes penstock_loader_next() fail with -EBUSY; it never
- * waits for its own caller. penstock_loader_wait_released() does, and penstock_loader_add_batch() makes one more. Threads: any functions on different loaders. On one loader, one thread at a time
- * in penstock_loader_next(), _wait(), _wait_released(), _add_batch(), _set_epoch(), _state_save(), _state_load(), _length() and _close();
- * penstock_batch_*() and penstock_loader_stats() on any thread. Loader threads block all signals.
+ * waits for its own caller. penstock_loader_wait_released() does, and penstock_loader_add_batch() makes one
+ * more. Threads: any functions on different loaders. On one loader, one thread at a time in
+ * penstock_loader_next(), _wait(), _wait_released(), _add_batch(), _set_epoch(), _state_save(),
+ * _state_load(), _length() and _close(); penstock_batch_*() and penstock_loader_stats() on any thread. Loader
+ * threads block all signals.
  *
  * Fork: a loader works in the process that opened it. In another one
  *   penstock_loader_close()       gives the memory back and touches no thread
@@ -123,9 +125,9 @@ enum penstock_crop {
 	PENSTOCK_CROP_CENTER = 1,
 	/* the whole image, stretched to the size */
 	PENSTOCK_CROP_NONE = 2,
-	/* RandomCrop: a part of image_width x image_height pixels, at random, of the image as it is, or resized to
-	 * resize_width x resize_height, or its shorter side to resize_shorter; with padding around, more where it is
-	 * smaller than the part */
+	/* RandomCrop: a part of image_width x image_height pixels, at random, of the image as it is, or
+	 * resized to resize_width x resize_height, or its shorter side to resize_shorter; with padding
+	 * around, more where it is smaller than the part */
 	PENSTOCK_CROP_RANDOM_CROP = 3,
 };
 
@@ -173,8 +175,8 @@ enum penstock_overflow {
 #define PENSTOCK_MAX_DIMS 8
 
 /* One field of a batch. Fill by penstock_field_init(), then change. Defaults are those of both crops; the
- * members below `kind` are for images where nothing else is said. What would do nothing is refused: a member of
- * another kind, noise_sigma without noise, scale_min with another crop; the text says what it needs. */
+ * members below `kind` are for images where nothing else is said. What would do nothing is refused: a member
+ * of another kind, noise_sigma without noise, scale_min with another crop; the text says what it needs. */
 struct penstock_field {
 	size_t size; /* set by init: lets libraries of other versions read the struct */
 	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". After a
@@ -191,8 +193,8 @@ struct penstock_field {
 	uint32_t layout;        /* PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
 	uint32_t crop;          /* enum penstock_crop; PENSTOCK_CROP_RANDOM */
 	uint32_t interpolation; /* enum penstock_interpolation; PENSTOCK_BILINEAR */
-	/* CROP_CENTER: pixels; 0 (default): 8/7 of the longer side of the result, so 256 for 224. CROP_RANDOM_CROP:
-	 * likewise; 0 (default): the image is not resized. */
+	/* CROP_CENTER: pixels; 0 (default): 8/7 of the longer side of the result, so 256 for 224.
+	 * CROP_RANDOM_CROP: likewise; 0 (default): the image is not resized. */
 	uint32_t resize_shorter;
 	double scale_min, scale_max; /* CROP_RANDOM: share of the image's area; 0.08, 1 */
 	double ratio_min, ratio_max; /* CROP_RANDOM: width / height; 3/4, 4/3 */
@@ -279,7 +281,8 @@ struct penstock_field {
 
 	uint32_t box_format; /* BOXES: enum penstock_box_format; XYXY */
 	uint32_t box_shares; /* BOXES: 1: given as shares of the image's sides; 0 (default): in pixels */
-	/* CENTER, RANDOM_CROP: the image is stretched to this size first; both 0 (default): see resize_shorter. */
+	/* CENTER, RANDOM_CROP: the image is stretched to this size first; both 0 (default): see
+	 * resize_shorter. */
 	uint32_t resize_width, resize_height;
 	uint32_t padding_x,
 	        padding_y;     /* RANDOM_CROP: pixels added left and right, above and below; less than the
@@ -289,17 +292,18 @@ struct penstock_field {
 	/* A random odd size of the blur from blur_size (0: 3) to this; 0 (default): blur_size. */
 	uint32_t blur_size_max;
 	double noise_sigma_max; /* a random sigma from noise_sigma to this; 0 (default): noise_sigma */
-	/* After the noise: probability of writing over a rectangle, as torchvision's RandomErasing. Boxes and masks
-	 * stay as they are. */
+	/* After the noise: probability of writing over a rectangle, as torchvision's RandomErasing. Boxes and
+	 * masks stay as they are. */
 	double erase;
 	double erase_scale_min, erase_scale_max; /* its share of the picture; both 0: 0.02 to 0.33 */
 	double erase_ratio_min, erase_ratio_max; /* its height / width, 0.001 to 1000; both 0: 0.3 to 3.3 */
 	uint32_t erase_fill;                     /* enum penstock_erase_fill; MEAN */
 	uint32_t erase_levels;                   /* ERASE_LEVELS: 0xRRGGBB */
-	/* Operations under one probability, as "apply:0.8=jitter,gray;one:0.5=blur,noise": apply (RandomApply):
-	 * nothing of the group happens, or each by its own probability; one (OneOf): none, or one of them, by their
-	 * probabilities' shares. Names: hflip, vflip, affine, jitter, gray, blur, noise, erase, each in one group at
-	 * most. The order in which they are done stays. NULL (default): each on its own. */
+	/* Operations under one probability, as "apply:0.8=jitter,gray;one:0.5=blur,noise": apply
+	 * (RandomApply): nothing of the group happens, or each by its own probability; one (OneOf): none, or
+	 * one of them, by their probabilities' shares. Names: hflip, vflip, affine, jitter, gray, blur,
+	 * noise, erase, each in one group at most. The order in which they are done stays. NULL (default):
+	 * each on its own. */
 	const char *groups;
 };
 
@@ -310,8 +314,8 @@ enum penstock_order {
 	/* All samples shuffled with all others, each read where it lies. Every shard needs an index, and
 	 * should be a file that is read from anywhere at no cost (see permute_remote). */
 	PENSTOCK_ORDER_PERMUTATION = 3,
-	/* The sample numbers of `numbers`, or those that penstock_loader_feed() gives; otherwise as PERMUTATION.
-	 * They are this rank's alone: no world splits them. */
+	/* The sample numbers of `numbers`, or those that penstock_loader_feed() gives; otherwise as
+	 * PERMUTATION. They are this rank's alone: no world splits them. */
 	PENSTOCK_ORDER_NUMBERS = 4,
 };
 
@@ -319,8 +323,8 @@ enum penstock_order {
  * (`penstock-loader index`), or `steps`; without, penstock_loader_open() refuses them. */
 enum penstock_end {
 	/* Every sample once. The last batch is as short as it comes, and ranks may have different numbers of
-	 * batches: synchronous training (DDP) hangs at the end of the epoch, unless it stops each epoch after a
-	 * number of steps of its own. */
+	 * batches: synchronous training (DDP) hangs at the end of the epoch, unless it stops each epoch after
+	 * a number of steps of its own. */
 	PENSTOCK_END_UNEVEN = 0,
 	/* Samples that do not fill a global batch are left out: less than global_batch of an epoch. */
 	PENSTOCK_END_DROP_LAST = 1,
@@ -410,23 +414,23 @@ struct penstock_options {
 	uint64_t epoch;  /* the first epoch; 0 */
 	uint64_t epochs; /* after this many next() gives 0 for ever; 0 (default): no end */
 	uint32_t order;  /* enum penstock_order; PENSTOCK_ORDER_WINDOW */
-	/* Samples that are shuffled with each other, over all ranks; 1 to 2^24; 0 (default): 4096, or 16 global
-	 * batches where that is more. Shared out to the lanes: each shuffles blocks of its share, with 64 lanes
-	 * 64 samples. An epoch begins with shorter blocks (a sixteenth of it, then as many again, twice, four
-	 * and eight times as many), so that its first batch does not wait for a whole window; not with
-	 * `bucket`. */
+	/* Samples that are shuffled with each other, over all ranks; 1 to 2^24; 0 (default): 4096, or 16
+	 * global batches where that is more. Shared out to the lanes: each shuffles blocks of its share, with
+	 * 64 lanes 64 samples. An epoch begins with shorter blocks (a sixteenth of it, then as many again,
+	 * twice, four and eight times as many), so that its first batch does not wait for a whole window; not
+	 * with `bucket`. */
 	uint32_t shuffle_window;
-	/* The epoch is read as this many interleaved sequences of shards; 1 to 16384; 0 (default): by the global
-	 * batch G (that, or its first multiple from 64 on) and the shards: G where there are at least 2 G
-	 * shards, else half of G, 64 at least, and no more than there are shards; of a list with compressed
-	 * shards, which stay open, at most 256 (or the world). So a rank's batch of b samples is
+	/* The epoch is read as this many interleaved sequences of shards; 1 to 16384; 0 (default): by the
+	 * global batch G (that, or its first multiple from 64 on) and the shards: G where there are at least
+	 * 2 G shards, else half of G, 64 at least, and no more than there are shards; of a list with
+	 * compressed shards, which stay open, at most 256 (or the world). So a rank's batch of b samples is
 	 * of b shards, or of b / 2, or of all that the rank reads (shards / world), wherever lanes go on. The
-	 * same lanes, seed and global batch give the same samples in each global batch for any world.
-	 * Lane l is at home with rank l mod world: of a global batch each rank has the samples of its own lanes,
-	 * as far as they do not exceed its share; what exceeds it goes to ranks that lack samples, of the same
-	 * node first. Where lengths are not known (end UNEVEN without `steps`), a rank always keeps to its own
-	 * lanes, so that ranks go apart once the first lane has ended (at once, where world does not divide the
-	 * lanes); there must be as many lanes and shards as ranks then. */
+	 * same lanes, seed and global batch give the same samples in each global batch for any world. Lane l
+	 * is at home with rank l mod world: of a global batch each rank has the samples of its own lanes, as
+	 * far as they do not exceed its share; what exceeds it goes to ranks that lack samples, of the same
+	 * node first. Where lengths are not known (end UNEVEN without `steps`), a rank always keeps to its
+	 * own lanes, so that ranks go apart once the first lane has ended (at once, where world does not
+	 * divide the lanes); there must be as many lanes and shards as ranks then. */
 	uint32_t lanes;
 	uint32_t rank, world; /* this is rank (from 0) of world ranks; 0 of 1 */
 	uint32_t end;         /* enum penstock_end; PENSTOCK_END_SPLIT */
@@ -440,9 +444,9 @@ struct penstock_options {
 	 * penstock_batch_use(). The driver is opened when it is asked for: -ENODEV where there is none. */
 	const char *device;
 
-	/* Folder of the shards' indexes (`penstock-loader index --dir`); where it has none of a shard, and with NULL
-	 * (default): beside the shards, where a catalogue (`pack --index`) may have counts of all. Indexes have counts;
-	 * they never change an order. */
+	/* Folder of the shards' indexes (`penstock-loader index --dir`); where it has none of a shard, and
+	 * with NULL (default): beside the shards, where a catalogue (`pack --index`) may have counts of all.
+	 * Indexes have counts; they never change an order. */
 	const char *index_dir;
 
 	/* Begin where a state was saved, as penstock_loader_state_load() does, and with its errors; so
@@ -484,8 +488,9 @@ struct penstock_options {
 	 * `steps` are needed. */
 	const double *mix;
 
-	/* PERMUTATION, NUMBERS: 1: also where shards are not resident (on a penstock mount, not yet in its cache):
-	 * every sample fetches a block of its own from the origin then. 0 (default): that is refused. */
+	/* PERMUTATION, NUMBERS: 1: also where shards are not resident (on a penstock mount, not yet in its
+	 * cache): every sample fetches a block of its own from the origin then. 0 (default): that is
+	 * refused. */
 	uint32_t permute_remote;
 	/* 1: count what passes, for penstock_loader_profile(). Costs less than a hundredth. 0 (default): not.
 	 */
@@ -532,9 +537,10 @@ struct penstock_options {
 	const char *weights, *balance;
 	uint32_t replacement;
 
-	/* Where shards are on a penstock mount, the mount receives (through .penstock/plan there) which of them come
-	 * in this epoch and in the next ones, plan_epochs in all (0 (default): 8; UINT32_MAX: nothing is
-	 * told), and how far the run is; `job` names it, the same on all ranks (NULL (default): "loader"). */
+	/* Where shards are on a penstock mount, the mount receives (through .penstock/plan there) which of
+	 * them come in this epoch and in the next ones, plan_epochs in all (0 (default): 8; UINT32_MAX:
+	 * nothing is told), and how far the run is; `job` names it, the same on all ranks (NULL (default):
+	 * "loader"). */
 	const char *job;
 	uint32_t plan_epochs;
 
@@ -562,47 +568,49 @@ struct penstock_options {
 	/* What is done about shards without an index: enum penstock_index; TAKE. */
 	uint32_t index;
 
-	/* Ranks that run on one machine and have consecutive numbers; must divide world; 0 (default), 1: each is
-	 * taken for a machine of its own. Which samples a global batch has does not depend on it: the ranks of a
-	 * machine have the lanes l with the same l mod (world / ranks_per_node), and what a rank has too much goes
-	 * to others of its machine first. */
+	/* Ranks that run on one machine and have consecutive numbers; must divide world; 0 (default), 1: each
+	 * is taken for a machine of its own. Which samples a global batch has does not depend on it: the
+	 * ranks of a machine have the lanes l with the same l mod (world / ranks_per_node), and what a rank
+	 * has too much goes to others of its machine first. */
 	uint32_t ranks_per_node;
-	/* Orders WINDOW and SHARDS: 0 (default), 1: each epoch deals all shards again. H: the seed gives each shard
-	 * one of H homes for the whole run, and each epoch deals a home's shards to the lanes l with l mod H = home
-	 * only; H must divide the lanes. So where the number of machines (or of ranks) divides H, each
-	 * reads the same shards in every epoch, and its cache stays warm; but it never sees the others' samples,
-	 * and shards of different homes never share a lane. */
+	/* Orders WINDOW and SHARDS: 0 (default), 1: each epoch deals all shards again. H: the seed gives each
+	 * shard one of H homes for the whole run, and each epoch deals a home's shards to the lanes l with l
+	 * mod H = home only; H must divide the lanes. So where the number of machines (or of ranks) divides
+	 * H, each reads the same shards in every epoch, and its cache stays warm; but it never sees the
+	 * others' samples, and shards of different homes never share a lane. */
 	uint32_t homes;
 
-	/* Order NUMBERS: the samples of each epoch, by their place in the list of shards (as penstock_loader_get()
-	 * counts), in the order in which this rank gets them; they may repeat. Copied: 8 bytes a number. Not with
-	 * filter, weights, balance, mix, skip, take and repeat; `steps` ends an epoch early. A state has a hash of
-	 * them, and belongs to this rank and world. `batch_ends`: where each batch ends in `numbers` (of as many as
-	 * `batch` at most), given as it is whatever `end` says; NULL (default): runs of `batch`. `numbers` NULL
-	 * (default): penstock_loader_feed() gives them. */
+	/* Order NUMBERS: the samples of each epoch, by their place in the list of shards (as
+	 * penstock_loader_get() counts), in the order in which this rank gets them; they may repeat. Copied:
+	 * 8 bytes a number. Not with filter, weights, balance, mix, skip, take and repeat; `steps` ends an
+	 * epoch early. A state has a hash of them, and belongs to this rank and world. `batch_ends`: where
+	 * each batch ends in `numbers` (of as many as `batch` at most), given as it is whatever `end` says;
+	 * NULL (default): runs of `batch`. `numbers` NULL (default): penstock_loader_feed() gives them. */
 	const int64_t *numbers;
 	uint64_t nnumbers;
 	const uint64_t *batch_ends;
 	uint64_t nbatch_ends;
 
-	/* Weights of all samples, by their place in the list of shards, instead of the column `weights`. Copied: 8 bytes
-	 * a sample. NULL (default): none. Every shard needs an index. */
+	/* Weights of all samples, by their place in the list of shards, instead of the column `weights`.
+	 * Copied: 8 bytes a sample. NULL (default): none. Every shard needs an index. */
 	const double *sample_weights;
 	uint64_t nsample_weights;
-	/* How many samples a pass of an epoch draws, exactly, over all ranks: with sample_weights 0 (default) is as many as
-	 * the filter lets pass; with a column of `weights`, or `balance`, 0 is what `replacement` says. A sample of weight w
-	 * comes draws * w / (sum of all weights) times, rounded up or down (systematic resampling: one random offset
-	 * an epoch and pass), its copies one after the other in its place of the order; at most 65535 times. With order
-	 * PERMUTATION each draw is independent of all others instead. The same for any world. */
+	/* How many samples a pass of an epoch draws, exactly, over all ranks: with sample_weights 0 (default)
+	 * is as many as the filter lets pass; with a column of `weights`, or `balance`, 0 is what
+	 * `replacement` says. A sample of weight w comes draws * w / (sum of all weights) times, rounded up
+	 * or down (systematic resampling: one random offset an epoch and pass), its copies one after the
+	 * other in its place of the order; at most 65535 times. With order PERMUTATION each draw is
+	 * independent of all others instead. The same for any world. */
 	uint64_t draws;
 };
 
 enum penstock_index {
 	/* Indexes and catalogues that are there are taken. */
 	PENSTOCK_INDEX_TAKE,
-	/* Those that lack are made at open, in index_dir or beside the shards, if all these shards are local or in the
-	 * cache of their mount, and that takes less than 10 s by estimate; else open fails (-EINVAL) and says how much there
-	 * is to read, and how long that takes. One process makes them in a folder, the others wait. */
+	/* Those that lack are made at open, in index_dir or beside the shards, if all these shards are local
+	 * or in the cache of their mount, and that takes less than 10 s by estimate; else open fails
+	 * (-EINVAL) and says how much there is to read, and how long that takes. One process makes them in a
+	 * folder, the others wait. */
 	PENSTOCK_INDEX_MAKE,
 };
 
@@ -626,22 +634,22 @@ void penstock_field_init(struct penstock_field *field, size_t size, const char *
 struct penstock_loader;
 struct penstock_batch;
 
-/* Expands the shard patterns (brace expansion as WebDataset's, "a::b", "@list.txt"; wildcards, and a folder for
- * the tar shards in it, in the order of their names' bytes), allocates all batches, and starts reading.
- * Blocks: on reading @lists and folders, and on looking for the shards: about a second at most.
- * -EINVAL: options; -ENOMEM: the memory; -E2BIG: the budget is too small, the list too long, or a member set
- * that only a newer library knows (a larger struct with zeros there is read); -ENODEV: the device; -ENODATA:
- * lengths are known (from indexes), and the epoch has no sample on any rank; -ENOENT: nothing matches a
- * pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which are looked for; the others are
- * found to be missing when they are read). */
+/* Expands the shard patterns (brace expansion as WebDataset's, "a::b", "@list.txt"; wildcards, and a folder
+ * for the tar shards in it, in the order of their names' bytes), allocates all batches, and starts reading.
+ * Blocks: on reading @lists and folders, and on looking for the shards: about a second at most. -EINVAL:
+ * options; -ENOMEM: the memory; -E2BIG: the budget is too small, the list too long, or a member set that only
+ * a newer library knows (a larger struct with zeros there is read); -ENODEV: the device; -ENODATA: lengths
+ * are known (from indexes), and the epoch has no sample on any rank; -ENOENT: nothing matches a pattern, or a
+ * shard is not there (on_error FAIL; libpenstock(3) says which are looked for; the others are found to be
+ * missing when they are read). */
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error);
 
 /* 1: the next batch, which the caller holds now. 0: the epoch is over; the next call begins the one after it.
  * -EBUSY: the caller holds all batches. -EBADMSG: a bad sample (on_error FAIL), or more
- * than max_bad in a row (SKIP). -ESTALE: the same, of a shard that was replaced since it was indexed or opened.
- * After an error but -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks: until a batch is ready: on disk,
- * network and decoding. */
+ * than max_bad in a row (SKIP). -ESTALE: the same, of a shard that was replaced since it was indexed or
+ * opened. After an error but -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks:
+ * until a batch is ready: on disk, network and decoding. */
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
 
@@ -649,14 +657,14 @@ int penstock_loader_next(
  * that many milliseconds. For callers that must look after other things meanwhile, as Python after Ctrl-C. */
 int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
 
-/* While the caller holds all batches: until one is released on another thread, or that many milliseconds. 1: not all are held;
- * 0: all still are. */
+/* While the caller holds all batches: until one is released on another thread, or that many milliseconds. 1:
+ * not all are held; 0: all still are. */
 int penstock_loader_wait_released(
         struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
 
-/* Makes another batch beside those that there are, for a caller that holds them all; it is there until close. Its memory
- * counts in memory_budget (and `budget`): it is taken from what samples on their way may fill, half of that at most.
- * -ENOBUFS: there is no room for it. */
+/* Makes another batch beside those that there are, for a caller that holds them all; it is there until close.
+ * Its memory counts in memory_budget (and `budget`): it is taken from what samples on their way may fill,
+ * half of that at most. -ENOBUFS: there is no room for it. */
 int penstock_loader_add_batch(struct penstock_loader *loader, struct penstock_error *error);
 
 /* Goes to the beginning of an epoch, also of one that was resumed. Cheap if that is where the loader stands;
@@ -664,11 +672,12 @@ int penstock_loader_add_batch(struct penstock_loader *loader, struct penstock_er
  * way are done. */
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);
 
-/* Order NUMBERS without `numbers`: the samples of the epoch's next batch, 1 to `batch` of them, copied; n 0: the epoch
- * ends after the batches before. 1: there is room for another batch; 0: `depth` batches are ahead of the one that
- * next() gave last, or the epoch was ended. Called by the thread that calls next(); after open, set_epoch, state_load and the
- * end of an epoch nothing is fed (after state_load feed what comes after the batches that were delivered). next() is -EAGAIN
- * where all that was fed was delivered. -EBUSY: there was no room; -ERANGE: no such sample. Blocks: never. */
+/* Order NUMBERS without `numbers`: the samples of the epoch's next batch, 1 to `batch` of them, copied; n 0:
+ * the epoch ends after the batches before. 1: there is room for another batch; 0: `depth` batches are ahead
+ * of the one that next() gave last, or the epoch was ended. Called by the thread that calls next(); after
+ * open, set_epoch, state_load and the end of an epoch nothing is fed (after state_load feed what comes after
+ * the batches that were delivered). next() is -EAGAIN where all that was fed was delivered. -EBUSY: there was
+ * no room; -ERANGE: no such sample. Blocks: never. */
 int penstock_loader_feed(
         struct penstock_loader *loader, const int64_t *numbers, uint32_t n, struct penstock_error *error);
 
@@ -954,11 +963,12 @@ int penstock_loader_profile(
 int penstock_profile_drift(
         const char *was, const char *now, char *buf, size_t size, struct penstock_error *error);
 
-/* What a run's data and order come from, as JSON, for an experiment's log: `digest`, a hash of the shards' names,
- * the order's options, fields and their transforms (transform_version too), the same for any number of ranks
- * with the same global batch; these one by one; and `samples` and `counts` (a hash), null where not all shards
- * have an index. Reads no shard. Equal digests and counts: equal batches, as long as the shards are the same. Returns
- * how many bytes that is without the zero after it; with `buf` NULL that is all it does. -ENOBUFS. Since 0.3. */
+/* What a run's data and order come from, as JSON, for an experiment's log: `digest`, a hash of the shards'
+ * names, the order's options, fields and their transforms (transform_version too), the same for any number of
+ * ranks with the same global batch; these one by one; and `samples` and `counts` (a hash), null where not all
+ * shards have an index. Reads no shard. Equal digests and counts: equal batches, as long as the shards are
+ * the same. Returns how many bytes that is without the zero after it; with `buf` NULL that is all it does.
+ * -ENOBUFS. Since 0.3. */
 int penstock_loader_fingerprint(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 

@@ -1,8 +1,8 @@
 /* Every option of a loader and of its fields, once: the members of penstock_options and penstock_field.
  *
- * A row says what an option is called, which type, range, unit and default it has, which kinds of field have it and
- * what it needs to have an effect, whether a state depends on it, and how --help, Python's help and the manual put it.
- * Consumers of the table:
+ * A row says what an option is called, which type, range, unit and default it has, which kinds of field have
+ * it and what it needs to have an effect, whether a state depends on it, and how --help, Python's help and
+ * the manual put it. Consumers of the table:
  *
  *   open_options.c       defaults (penstock_options_init()), ranges of integers
  *   batch/               defaults (penstock_field_init()); options without an effect are refused, enum ps_need
@@ -10,11 +10,13 @@
  *   tools/               flags of penstock-loader, "--image-option"; flags in the texts of errors
  *   python/options.c     keywords of Loader() and Field(), their words, help(penstock.Loader.options)
  *
- * Ranges of reals, and what depends on other options, are checked where the option is used; tests/loader/options_test.c
- * holds the table against that code, tests/scripts/options.sh against the pages and tests.
+ * Ranges of reals, and what depends on other options, are checked where the option is used;
+ * tests/loader/options_test.c holds the table against that code, tests/scripts/options.sh against the pages
+ * and tests.
  *
- * To add an option: a member at the end of its struct in penstock.h, a row at the end of its table, the code that uses
- * it, a line in libpenstock(3), a test. Rows stay in their order: that of states (PS_PRINT_*) and of checks.
+ * To add an option: a member at the end of its struct in penstock.h, a row at the end of its table, the code
+ * that uses it, a line in libpenstock(3), a test. Rows stay in their order: that of states (PS_PRINT_*) and
+ * of checks.
  *
  * Includes penstock.h alone: the Python module, which sees the public library only, has a copy of its own.
  * Threads: any.   Ownership: all is static. */

@@ -104,8 +104,8 @@ void ps_turns_skip(struct ps_turns *turns, uint64_t n);
 /* The lane whose turn it is has ended: after its sample `index`, which was given, or before it. */
 void ps_turns_finish(struct ps_turns *turns, bool given);
 
-/* The turn of a lane comes now, in a sequence of one set, about in that round; for going on somewhere in an epoch
- * whose lengths are not known. */
+/* The turn of a lane comes now, in a sequence of one set, about in that round; for going on somewhere in an
+ * epoch whose lengths are not known. */
 void ps_turns_set_lane(struct ps_turns *turns, uint32_t lane, uint64_t position, uint64_t round);
 
 /* How many samples of a lane come before the turn that it is; lengths must be known. */
@@ -134,9 +134,9 @@ uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);
 
 /* An epoch cut into steps: how many samples each rank's batch of each step holds.
  *
- * A step is one global batch: G = batch * world positions of the canonical sequence, of which each rank has as
- * many, the lower ones one more where that is not even (which they are, order/order.h says). Of M positions
- * F = floor(M / G) steps are full, R are left:
+ * A step is one global batch: G = batch * world positions of the canonical sequence, of which each rank has
+ * as many, the lower ones one more where that is not even (which they are, order/order.h says). Of M
+ * positions F = floor(M / G) steps are full, R are left:
  *
  *   UNEVEN      F full, then R; ranks without a sample of these have a step less
  *   DROP_LAST   F full; R samples are not given
@@ -185,10 +185,11 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  * those that have shards) is permuted in itself (Fisher-Yates, keyed by seed, epoch, lane and block).
  * Without sample shuffle a block is only a unit of work: its samples keep their order.
  *
- * A block must be there as a whole before its first sample can be given, and so the window of all lanes before
- * the first batch, which costs a far origin a second. So the first blocks are short: what would be block 0, of
- * n samples, is cut at n/16, n/8, n/4 and n/2 (rounded down; at less places where n is below 16, and at none
- * where samples are sorted by length, below). The first batch then waits for a sixteenth of the window.
+ * A block must be there as a whole before its first sample can be given, and so the window of all lanes
+ * before the first batch, which costs a far origin a second. So the first blocks are short: what would be
+ * block 0, of n samples, is cut at n/16, n/8, n/4 and n/2 (rounded down; at less places where n is below 16,
+ * and at none where samples are sorted by length, below). The first batch then waits for a sixteenth of the
+ * window.
  *
  * With `bucket` b > 1 the samples of a block are sorted by length, shorter first, ties as they were read; the
  * sorted block is cut into b runs; the runs change places by a permutation that all lanes share (keyed by
@@ -196,8 +197,9 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  * of about the same length, and batches of different lengths come in any order.
  *
  * Homes: with H > 1 a permutation of the set's shards that is keyed by the seed alone gives each a place, and
- * so a home: the place mod H. The shards of a home are permuted among its places only, in each epoch and pass.
- * H divides the lanes, so a home's shards are dealt to the lanes that are its number mod H, in all epochs.
+ * so a home: the place mod H. The shards of a home are permuted among its places only, in each epoch and
+ * pass. H divides the lanes, so a home's shards are dealt to the lanes that are its number mod H, in all
+ * epochs.
  *
  * Ranks: rank r of W has the rows of each step that order/order.h gives it (shared): those of the lanes that
  * are r mod W first. That needs the lanes' lengths. Where they are not known before they are read, a rank has
@@ -250,8 +252,8 @@ struct ps_order_options {
 	uint32_t homes; /* divides the lanes of each set; 0 or 1: none */
 };
 
-/* How many lanes, and samples of a window, where the caller does not say: by the global batch and the shards alone, so that
- * they are the same for any number of ranks. */
+/* How many lanes, and samples of a window, where the caller does not say: by the global batch and the shards
+ * alone, so that they are the same for any number of ranks. */
 uint32_t ps_order_lanes_auto(uint64_t global_batch, uint64_t nshards);
 uint32_t ps_order_window_auto(uint64_t global_batch);
 
@@ -309,8 +311,8 @@ struct ps_order_sample {
 	uint32_t ordinal;
 };
 
-/* All samples of a lane's epoch in their order, from the counts of all shards alone; for looking at orders: not with
- * `bucket` or PS_ENDLESS. ret_samples: room for all of them. -ENOMEM. */
+/* All samples of a lane's epoch in their order, from the counts of all shards alone; for looking at orders:
+ * not with `bucket` or PS_ENDLESS. ret_samples: room for all of them. -ENOMEM. */
 int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, const uint32_t *counts,
         struct ps_order_sample *ret_samples, uint64_t *ret_n) PS_MUST_USE;
 
@@ -318,18 +320,18 @@ int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, cons
 
 /* Who gets a row: the rows of each step of an epoch, dealt to the ranks home-first.
  *
- * A step is a stretch of the canonical sequence (order/order.h), which also says how many of its rows each rank
- * has. Lane l is at home with rank l mod W, and rank v is on node v mod N.
+ * A step is a stretch of the canonical sequence (order/order.h), which also says how many of its rows each
+ * rank has. Lane l is at home with rank l mod W, and rank v is on node v mod N.
  *
  *   1. A rank keeps the rows of its own lanes, lowest lanes first, up to its share.
  *   2. What is left over on a node, by lane and place in it, goes to the ranks of that node that have less than
  *      their share, by rank: the i-th row to the i-th gap.
  *   3. What is left over then, by node, goes to the gaps that are left, by node, likewise.
  *
- * A rank's rows are in the order of their positions. While all lanes of a single set go on, and W divides their
- * number and that of the step's rows, each rank has exactly its own lanes: such steps, at the beginning of an
- * epoch, are regular, and dealt by arithmetic. Others are dealt one by one, by walking over all rows of the step;
- * this rank's part of some hundred steps is kept ("a window").
+ * A rank's rows are in the order of their positions. While all lanes of a single set go on, and W divides
+ * their number and that of the step's rows, each rank has exactly its own lanes: such steps, at the beginning
+ * of an epoch, are regular, and dealt by arithmetic. Others are dealt one by one, by walking over all rows of
+ * the step; this rank's part of some hundred steps is kept ("a window").
  *
  * Ownership: a deal belongs to its creator, and borrows lengths and sequence.
  * Threads: any.   Locks: its own, a leaf, over the dealing of a window (G turns a step).
@@ -375,20 +377,21 @@ int ps_deal_wanted(
 
 /* Sample numbers that the caller gives as the order: all at once (an array), or batch by batch (a feed).
  *
- * They are this rank's, in the order in which it gets them, and are cut into batches: an array into runs of `batch`
- * numbers, or where the caller says; a feed as it is fed. Step s has the places [s * batch, (s + 1) * batch), of which
- * it uses as many as it has numbers: the others are holes. So a place is arithmetic for batches of any length, and
- * resuming at a step needs no search.
+ * They are this rank's, in the order in which it gets them, and are cut into batches: an array into runs of
+ * `batch` numbers, or where the caller says; a feed as it is fed. Step s has the places [s * batch, (s + 1) *
+ * batch), of which it uses as many as it has numbers: the others are holes. So a place is arithmetic for
+ * batches of any length, and resuming at a step needs no search.
  *
  *   place          0 1 2 3   4 5 6 7   8 9 ...        batches of 4, 2 and 4 numbers, `batch` 4: the holes are 6 and 7
  *   number         9 2 2 7   5 1 - -   3 8 ...
  *
  * A feed keeps `depth` batches: batch s is overwritten by s + depth, which is taken once s was delivered
- * (pipeline/pipeline.h). A thread that learnt under the pipeline's lock that a step was fed may look at its numbers
- * without it, until that batch is delivered.
+ * (pipeline/pipeline.h). A thread that learnt under the pipeline's lock that a step was fed may look at its
+ * numbers without it, until that batch is delivered.
  *
- * Ownership: copies what it is given.   Threads: an array any; a feed as above.   Locks: none; of a feed `epoch`, `fed`
- * and `over` are guarded by the pipeline's.   Errors: -EINVAL, -ERANGE, -ENOMEM with a text.   Blocks: never. */
+ * Ownership: copies what it is given.   Threads: an array any; a feed as above.   Locks: none; of a feed
+ * `epoch`, `fed` and `over` are guarded by the pipeline's.   Errors: -EINVAL, -ERANGE, -ENOMEM with a text.
+ * Blocks: never. */
 
 struct ps_numbers {
 	uint32_t batch;  /* numbers of a step at most */
@@ -452,7 +455,8 @@ int64_t ps_numbers_at(const struct ps_numbers *numbers, uint64_t place);
 
 /* -- A feed: the pipeline's lock must be held below this line ------------------------------------------- */
 
-/* The next step of the epoch; n 0: there is none. `delivered`: steps that were. -EBUSY: `depth` batches are ahead. */
+/* The next step of the epoch; n 0: there is none. `delivered`: steps that were. -EBUSY: `depth` batches are
+ * ahead. */
 int ps_numbers_give(struct ps_numbers *numbers, uint64_t delivered, const int64_t *values, uint32_t n,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -564,11 +568,12 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
  *
  * Nothing is kept but a count a class, and any stretch of the order can be made again.
  *
- * With a list of weights, or `draws` N, the number of draws is exact (systematic resampling): the weights are scaled to
- * integers w_i (by a power of two: the largest has up to 62 bits), C_i is the sum of those before sample i in the list of
- * shards, S that of all, V a number below S that is keyed by seed, epoch and pass. Sample i comes T(C_i + w_i) - T(C_i)
- * times, T(C) = floor((N C + V) / S). T(0) is 0 and T(S) is N, so N are drawn in all, and each sample N w_i / S times,
- * rounded up or down. All of it is integer arithmetic in 128 bits. Kept are the sums C of each 256th sample.
+ * With a list of weights, or `draws` N, the number of draws is exact (systematic resampling): the weights are
+ * scaled to integers w_i (by a power of two: the largest has up to 62 bits), C_i is the sum of those before
+ * sample i in the list of shards, S that of all, V a number below S that is keyed by seed, epoch and pass.
+ * Sample i comes T(C_i + w_i) - T(C_i) times, T(C) = floor((N C + V) / S). T(0) is 0 and T(S) is N, so N are
+ * drawn in all, and each sample N w_i / S times, rounded up or down. All of it is integer arithmetic in 128
+ * bits. Kept are the sums C of each 256th sample.
  *
  *   weights   1    3      0  2        N = 3, S = 6: a sample comes once for each mark that stands in its part,
  *           |---|---------||------|   marks are S / N apart, and V says where the first is
@@ -681,8 +686,8 @@ static inline void ps_position_take(
 
 /* -- The plan that a mount is given ---------------------------------------------------------------------- */
 
-/* The plan: which shards a run will read, announced to the penstock mount that they are on, so that it can fetch
- * what comes and keep what comes again.
+/* The plan: which shards a run will read, announced to the penstock mount that they are on, so that it can
+ * fetch what comes and keep what comes again.
  *
  * Written to MOUNT/.penstock/plan, or, where the mount is read-only to the kernel as well, sent by ioctl on a
  * descriptor of it that is open for reading (fs/fuse/ioctl.h has that). JSON lines:
@@ -690,20 +695,22 @@ static inline void ps_position_take(
  *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
  *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}
  *
- * A plan line replaces what was announced before for the same job, rank and epoch: the files below the mount that
- * the rank reads, in about the order in which it needs them. A position line says how many of the epoch's
- * files it is through with. A reader ignores lines and members that it does not know. Epochs before that of a
- * rank's position are over.
+ * A plan line replaces what was announced before for the same job, rank and epoch: the files below the mount
+ * that the rank reads, in about the order in which it needs them. A position line says how many of the
+ * epoch's files it is through with. A reader ignores lines and members that it does not know. Epochs before
+ * that of a rank's position are over.
  *
- * Where the order is of sample numbers, the files are those that the numbers are in, by first use: of an array the same in
- * each epoch, and through with as the numbers are; of a feed those of what was fed so far, announced again (at most once a
- * second) where more files came, and none through with, since what comes is not known.
+ * Where the order is of sample numbers, the files are those that the numbers are in, by first use: of an
+ * array the same in each epoch, and through with as the numbers are; of a feed those of what was fed so far,
+ * announced again (at most once a second) where more files came, and none through with, since what comes is
+ * not known.
  *
  * Written by a thread of its own: at the start the epochs that can be named (8 by default), one
- * more at the beginning of each epoch, and the position, where it has changed, at most once a second, else every
- * PS_PLANNER_BEAT_S seconds: who pauses for a validation goes on afterwards, so the plan holds as long as the loader
- * lives. A mount that has forgotten (ESTALE: the process was stopped for long) is sent the plan again. Where
- * the shards are on no such mount, or it takes no plans, nothing is written, and there is no thread.
+ * more at the beginning of each epoch, and the position, where it has changed, at most once a second, else
+ * every PS_PLANNER_BEAT_S seconds: who pauses for a validation goes on afterwards, so the plan holds as long
+ * as the loader lives. A mount that has forgotten (ESTALE: the process was stopped for long) is sent the plan
+ * again. Where the shards are on no such mount, or it takes no plans, nothing is written, and there is no
+ * thread.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
  * Threads: ps_planner_at() one at a time, beside the planner's own.   Locks: its own, a leaf.
@@ -736,7 +743,8 @@ void ps_planner_free(struct ps_planner *planner); /* NULL is allowed */
 /* The run is there now. Cheap: for each batch. */
 void ps_planner_at(struct ps_planner *planner, const struct ps_position *position);
 
-/* Sample numbers of an epoch were fed, in shards that end at these numbers. By the thread that calls ps_planner_at(). */
+/* Sample numbers of an epoch were fed, in shards that end at these numbers. By the thread that calls
+ * ps_planner_at(). */
 void ps_planner_use(
         struct ps_planner *planner, uint64_t epoch, const uint64_t *ends, const int64_t *numbers, uint32_t n);
 

@@ -31,7 +31,8 @@ struct ps_planner {
 	bool stop;
 	uint64_t epoch, files_done;
 	struct ps_uses
-	        used; /* of what was fed of an epoch; `over` is 1 of a shard that is among them, by its number */
+	        /* of what was fed of an epoch; `over` is 1 of a shard that is among them, by its number */
+	        used;
 	uint64_t used_epoch;
 };
 
@@ -187,7 +188,8 @@ static int place_announce(const struct ps_planner *p, uint64_t epoch, uint64_t d
 {
 	int r;
 
-	*announced = *announced < epoch || *announced - epoch > p->o.epochs ? epoch : *announced; /* it went elsewhere */
+	/* it went elsewhere */
+	*announced = *announced < epoch || *announced - epoch > p->o.epochs ? epoch : *announced;
 	r = epochs_announce(p, epoch, announced);
 	return r < 0 ? r : plan_send(p, ps_plan_position_text(&p->o, epoch, done));
 }

@@ -228,7 +228,8 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 	return 0;
 }
 
-/* -- An exact number of draws ------------------------------------------------------------------------------ */
+/* -- An exact number of draws
+ * ------------------------------------------------------------------------------ */
 
 /* The weight of a sample; 0: the filter lets it not pass. */
 static int weight_exact(
@@ -279,8 +280,8 @@ static int sample_go(struct ps_select_view *v, uint64_t sample, struct ps_load_e
 	return r < 0 ? r : 0;
 }
 
-/* Goes to the sample that a point of the sums is in, which is in the shard: not after `point` for draws that are
- * counted, or for the point itself. */
+/* Goes to the sample that a point of the sums is in, which is in the shard: not after `point` for draws that
+ * are counted, or for the point itself. */
 static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct ps_load_error *err)
 {
 	const struct ps_select *s = v->select;
@@ -395,7 +396,8 @@ int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *re
 	return r;
 }
 
-/* -- Times ------------------------------------------------------------------------------------------------- */
+/* -- Times
+ * ------------------------------------------------------------------------------------------------- */
 
 int ps_select_times(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
 {
@@ -542,7 +544,8 @@ static int bits_of(uint64_t n)
 	return n > 0 ? 64 - __builtin_clzll(n) : 0;
 }
 
-/* The largest weight of all samples, how many pass the filter, and where each shard's samples and marks begin. */
+/* The largest weight of all samples, how many pass the filter, and where each shard's samples and marks
+ * begin. */
 static int weights_look(
         struct ps_select *s, double *ret_most, uint64_t *ret_passed, struct ps_load_error *err)
 {

@@ -335,11 +335,12 @@ enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 
 /* -- Which lane is read next ----------------------------------------------------------------------------- */
 
-/* Which lane is read next: lanes that no thread reads wait in heaps, one for each set and for odd and even epochs,
- * by epoch, by the round in which their next block is needed, and by their place in that round. Rounds of
- * different sets do not compare; but a set that is late for its turns comes first.
+/* Which lane is read next: lanes that no thread reads wait in heaps, one for each set and for odd and even
+ * epochs, by epoch, by the round in which their next block is needed, and by their place in that round.
+ * Rounds of different sets do not compare; but a set that is late for its turns comes first.
  *
- * All of it is called with the pipeline's lock held; a lane's own members are read while no thread serves it. */
+ * All of it is called with the pipeline's lock held; a lane's own members are read while no thread serves
+ * it. */
 
 static uint32_t set_of(const struct ps_pipeline *p, uint32_t lane)
 {
@@ -429,8 +430,8 @@ static uint64_t round_of(const struct ps_pipeline *p, uint32_t set)
 	return ps_turns_round(&p->turns, p->sets[set].first);
 }
 
-/* The next blocks of a lane that begin up to this round may be read now. In a shuffled order the second block is
- * read once the first is half used: earlier would hold twice the window. */
+/* The next blocks of a lane that begin up to this round may be read now. In a shuffled order the second block
+ * is read once the first is half used: earlier would hold twice the window. */
 static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *lane, uint32_t set)
 {
 	uint32_t len = ps_order_block_len(p->o.order);
@@ -441,8 +442,8 @@ static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *l
 	return ps_epochs_options(p->o.epochs)->skip / p->nlanes + reach;
 }
 
-/* The lane's next sample is one of a step that is not fed yet. A single set, whose lanes never end: a position is
- * arithmetic. */
+/* The lane's next sample is one of a step that is not fed yet. A single set, whose lanes never end: a
+ * position is arithmetic. */
 static bool waits_for_feed(const struct ps_pipeline *p, const struct ps_lane *lane)
 {
 	return p->feed && !ps_feed_has(p, lane->epoch, lane->next * p->nlanes + lane->index);
@@ -483,7 +484,8 @@ static int64_t heap_due(const struct ps_pipeline *p)
 	return best;
 }
 
-/* The lane whose turn it is, if it waits after others that have enough: a state that was not ours may say so. */
+/* The lane whose turn it is, if it waits after others that have enough: a state that was not ours may say
+ * so. */
 static struct ps_lane *turn_starves(const struct ps_pipeline *p)
 {
 	const struct ps_dealt *row = ps_row_due(p);

@@ -229,8 +229,8 @@ int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool
 /* Closes what is open of the lane's shard; where it stands remains. */
 void ps_lane_close(struct ps_lane *lane);
 
-/* Closes the lane's shard, if more are open than may be, and goes on later where it stands. A shard that can only be
- * read on stays open. */
+/* Closes the lane's shard, if more are open than may be, and goes on later where it stands. A shard that can
+ * only be read on stays open. */
 int ps_lane_rest(
         struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err) PS_MUST_USE;
 
@@ -276,15 +276,18 @@ struct ps_pipeline {
 	uint32_t nthreads;
 
 	struct ps_position position; /* the consumer's: after what was delivered */
-	/* Where lengths are not known: the lanes' places after what an epoch skips at its beginning, by epoch & 1.
-	 * All of it is skipped before the first row is claimed, so no thread writes them once a batch is delivered. */
+	/* Where lengths are not known: the lanes' places after what an epoch skips at its beginning, by epoch
+	 * & 1. All of it is skipped before the first row is claimed, so no thread writes them once a batch is
+	 * delivered. */
 	struct ps_lane_position *skipped[2];
 
 	pthread_mutex_t lock; /* all below */
 	pthread_cond_t work;  /* workers: a block was queued, a batch became free, an epoch was delivered */
 	pthread_cond_t room;  /* readers: a lane's queue became shorter */
 	pthread_cond_t
-	        ready; /* the consumer: a batch is finished, or free after all were held, an epoch has ended, something failed */
+	        /* the consumer: a batch is finished, or free after all were held, an epoch has ended,
+	         * something failed */
+	        ready;
 	struct ps_lane *lanes;
 	uint32_t nlanes;
 	const struct ps_lane_set *sets; /* the order's */
@@ -359,8 +362,8 @@ void ps_pipeline_fail(struct ps_pipeline *pipeline, int r, const struct ps_load_
 /* The batch is free again. */
 void ps_batch_give(struct ps_pipeline *pipeline, struct penstock_batch *batch);
 
-/* A run of rows of one batch, for one worker. Without rows (n 0) it says that the batch is closed and all of its
- * rows are decoded, so that this worker is the one to finish it. */
+/* A run of rows of one batch, for one worker. Without rows (n 0) it says that the batch is closed and all of
+ * its rows are decoded, so that this worker is the one to finish it. */
 struct ps_unit {
 	struct penstock_batch *batch;
 	uint32_t first, n;

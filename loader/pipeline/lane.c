@@ -178,8 +178,8 @@ static uint32_t run_unheld(const struct filling *f, uint32_t at)
 	return at + n == f->n || n > PS_LANE_WALK_MAX ? n : 0;
 }
 
-/* Reads the samples of a block, and none after the last that is held. 1; 0: the lane's epoch is over with what was
- * read. */
+/* Reads the samples of a block, and none after the last that is held. 1; 0: the lane's epoch is over with
+ * what was read. */
 static int block_read(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_block *block,
         const struct filling *f, struct ps_load_error *err)
 {

@@ -82,8 +82,9 @@ int ps_pipeline_restart(struct ps_pipeline *pipeline, const struct ps_position *
 int ps_pipeline_next(struct ps_pipeline *pipeline, struct penstock_batch **ret_batch,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Feeds a step of the epoch that is delivered (order/order.h), or, with n 0, its end: 1: there is room for another;
- * 0: not before a batch was given. The order must be a feed; next() is -EAGAIN where it waited for a step to be fed. */
+/* Feeds a step of the epoch that is delivered (order/order.h), or, with n 0, its end: 1: there is room for
+ * another; 0: not before a batch was given. The order must be a feed; next() is -EAGAIN where it waited for a
+ * step to be fed. */
 int ps_pipeline_feed(struct ps_pipeline *pipeline, const int64_t *numbers, uint32_t n,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -96,8 +97,8 @@ bool ps_pipeline_wait_released(struct ps_pipeline *pipeline, uint32_t timeout_ms
 /* Of the largest batch that is held, late fields with it. */
 uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *pipeline);
 
-/* Another batch beside those that there are. Its bytes are taken from the window's own limit, not from `shared`.
- * Threads: as next(). */
+/* Another batch beside those that there are. Its bytes are taken from the window's own limit, not from
+ * `shared`. Threads: as next(). */
 int ps_pipeline_add_batch(
         struct ps_pipeline *pipeline, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
 

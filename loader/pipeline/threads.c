@@ -230,7 +230,8 @@ static void read_count(struct ps_pipeline *p, uint64_t epoch, uint64_t nbytes)
 }
 
 /* Moves a lane past holes of a feed: of a claimed step they are all that is left, and its numbers may be
- * overwritten. False: it is where nothing was fed yet. The lock is held, so no step is delivered meanwhile. */
+ * overwritten. False: it is where nothing was fed yet. The lock is held, so no step is delivered
+ * meanwhile. */
 static bool feed_holes_pass(struct ps_pipeline *p, struct ps_lane *lane)
 {
 	uint64_t claimed = p->claim_seq - p->epoch_seq - (p->filling ? 1 : 0);
@@ -246,8 +247,9 @@ static bool feed_holes_pass(struct ps_pipeline *p, struct ps_lane *lane)
 	}
 }
 
-/* Seeks or fills one block of a lane that was taken; the lock is let go meanwhile. Its epoch may have been closed before all
- * its samples came: then it goes on with the next, and a block of the old one is dropped. */
+/* Seeks or fills one block of a lane that was taken; the lock is let go meanwhile. Its epoch may have been
+ * closed before all its samples came: then it goes on with the next, and a block of the old one is
+ * dropped. */
 static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 {
 	struct ps_load_error err = {0};

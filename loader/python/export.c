@@ -38,8 +38,8 @@ struct export
 	int64_t numbers[];       /* shape, strides */
 };
 
-/* Consumers call it on any thread, with or without the GIL, under their locks, and after the interpreter is gone: nothing
- * here is Python's. */
+/* Consumers call it on any thread, with or without the GIL, under their locks, and after the interpreter is
+ * gone: nothing here is Python's. */
 static void export_free(struct export *e)
 {
 	struct open_loader *last = e->held ? held_unref(e->held) : NULL;

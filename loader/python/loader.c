@@ -125,9 +125,9 @@ static int warn_added(const struct held_summary *s)
 	return done ? 0 : -1;
 }
 
-/* All batches are held. Waits as long as holds become fewer, then makes another batch. A wait without effect is half as
- * long the next time: what is kept looks like what a framework is about to let go. 0: next() can go on; -1: an
- * exception. */
+/* All batches are held. Waits as long as holds become fewer, then makes another batch. A wait without effect
+ * is half as long the next time: what is kept looks like what a framework is about to let go. 0: next() can
+ * go on; -1: an exception. */
 static int held_wait(struct loader_object *l, struct open_loader *o)
 {
 	struct penstock_error error = {0};

@@ -1,11 +1,12 @@
 /* The parts of the extension module penstock._penstock, a thin skin over penstock.h.
  *
- * Lifetime: a Batch, its Tensors, and what consumers took through DLPack hold the batch, which is released with the last
- * hold; what was taken through NumPy's array interface keeps the Tensor. A loader is closed once close() was called, or its
- * object is gone, and all its batches are released. Holds are counted beside Python's objects, without the GIL: frameworks
- * let go on threads of their own, under their own locks, and while the interpreter ends. Threads: the GIL is let go while the
- * library blocks; a second thread in the same Loader is refused. Errors: a Python exception that carries the
- * library's text; see error.c for which. */
+ * Lifetime: a Batch, its Tensors, and what consumers took through DLPack hold the batch, which is released
+ * with the last hold; what was taken through NumPy's array interface keeps the Tensor. A loader is closed
+ * once close() was called, or its object is gone, and all its batches are released. Holds are counted beside
+ * Python's objects, without the GIL: frameworks let go on threads of their own, under their own locks, and
+ * while the interpreter ends. Threads: the GIL is let go while the library blocks; a second thread in the
+ * same Loader is refused. Errors: a Python exception that carries the library's text; see error.c for
+ * which. */
 #ifndef PS_PYTHON_MODULE_H
 #define PS_PYTHON_MODULE_H
 
@@ -51,7 +52,8 @@ PyObject *options_names(PyObject *module, PyObject *unused);
 PyObject *budget_new(PyObject *module, PyObject *nbytes);
 PyObject *budget_used(PyObject *module, PyObject *capsule);
 
-/* held.c: a library's loader as long as something refers to it, and its batches that are held. Threads: any. */
+/* held.c: a library's loader as long as something refers to it, and its batches that are held. Threads:
+ * any. */
 struct open_loader {
 	struct penstock_loader *loader;
 	pid_t pid;             /* that opened it */
@@ -87,7 +89,8 @@ struct held_summary {
 };
 void held_summary(struct open_loader *open, struct held_summary *ret_summary);
 
-/* As held_unref() and open_loader_unref(), of a thread with the GIL, which is let go while a loader is closed. */
+/* As held_unref() and open_loader_unref(), of a thread with the GIL, which is let go while a loader is
+ * closed. */
 void let_go(struct held_batch *held);
 void let_go_loader(struct open_loader *open);
 
@@ -127,7 +130,8 @@ struct tensor_object {
 extern PyType_Spec tensor_spec;
 PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *tensor);
 
-/* -- Exports ----------------------------------------------------------------------------------------------- */
+/* -- Exports
+ * ----------------------------------------------------------------------------------------------- */
 
 /* Memory of a batch as DLPack's capsules, which a consumer keeps as long as it likes.
  *

@@ -28,8 +28,8 @@
  * Errors: -ENOENT where nothing is found, the errno of reading a folder, or -ENOMEM, -E2BIG. */
 #define PS_LIST_SUFFIXES ".tar", ".tar.zst", ".tar.gz", ".tgz", ".tar.lz4"
 
-/* Puts what is found in the place of each name from `from` on that stands for files; a folder only where it is the
- * only name. On error the list ends at `from`. */
+/* Puts what is found in the place of each name from `from` on that stands for files; a folder only where it
+ * is the only name. On error the list ends at `from`. */
 static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_load_error *err);
 
 #define ps_autolist __attribute__((cleanup(ps_shard_list_fini)))

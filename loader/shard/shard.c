@@ -34,9 +34,9 @@ static void ps_recovery_use(struct ps_recovery *rec, struct ps_shard_index *inde
 	rec->borrowed = true;
 }
 
-/* Looks for an index that knows the shard as it was before: the caller's if it has one, else one that fits, or
- * that of the same shard when it was longer; it must have sample `ordinal` at `offset`. False: there is none,
- * or no memory. */
+/* Looks for an index that knows the shard as it was before: the caller's if it has one, else one that fits,
+ * or that of the same shard when it was longer; it must have sample `ordinal` at `offset`. False: there is
+ * none, or no memory. */
 static bool ps_recovery_find(struct ps_recovery *rec, struct ps_shard_index *known, const char *shard,
         const char *index_dir, uint64_t ordinal, uint64_t offset)
 {
@@ -412,8 +412,8 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 	return s->tar || s->lines || s->tokens ? 0 : -ENOMEM;
 }
 
-/* An index that comes of reading is welcome, but no caller waits for it: what goes wrong with it leaves it out.
- */
+/* An index that comes of reading is welcome, but no caller waits for it: what goes wrong with it leaves it
+ * out. */
 static void byproduct_begin(struct ps_shard *s)
 {
 	struct ps_shard_index *index;

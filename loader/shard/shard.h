@@ -97,9 +97,9 @@ struct ps_shard_file {
 void ps_shard_file_ref(struct ps_shard_file *file, uint32_t n);
 void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n);
 
-/* Sees to it that samples can be read from the file later, which is open as `fd`. It is kept open while less than a
- * quarter of the process's descriptors is; beyond that an ordinary file is opened again by its path. -1: errno. By the
- * file's one reader, before a sample that needs it is given. */
+/* Sees to it that samples can be read from the file later, which is open as `fd`. It is kept open while less
+ * than a quarter of the process's descriptors is; beyond that an ordinary file is opened again by its path.
+ * -1: errno. By the file's one reader, before a sample that needs it is given. */
 int ps_shard_file_keep(struct ps_shard_file *file, int fd) PS_MUST_USE;
 
 struct ps_sample_field {
@@ -178,17 +178,17 @@ struct ps_shard_options {
 	struct ps_slab_pool *slabs; /* where memory of small samples comes from; NULL: malloc */
 	uint64_t max_sample_nbytes; /* of wanted fields; a larger sample is bad; 0: no limit */
 	const char *index_dir;      /* of write_index; NULL: beside the shard */
-	/* What the samples are compared with; one that differs ends the shard: it and those that the index knows
-	 * after it are bad, -ESTALE. Borrowed as long as the reader lives; NULL: nothing. */
+	/* What the samples are compared with; one that differs ends the shard: it and those that the index
+	 * knows after it are bad, -ESTALE. Borrowed as long as the reader lives; NULL: nothing. */
 	struct ps_shard_index *check;
 	bool recover;     /* where an index says how many, samples after a damaged place are given, too */
 	bool write_index; /* once the shard was read as a whole, if it has none that is good */
 	bool never_hold;  /* for listing: no bytes at all */
 	struct ps_shard_index_writer
 	        *index_writer; /* receives every sample before it is given; NULL: none does */
-	/* With never_hold: sees each file of a tar (sparse ones and those of no sample, too) before the sample
-	 * that it belongs to is given, and may take its data by ps_tar_read(). What it returns below 0 ends the
-	 * shard, as damage there does. NULL: not looked for. */
+	/* With never_hold: sees each file of a tar (sparse ones and those of no sample, too) before the
+	 * sample that it belongs to is given, and may take its data by ps_tar_read(). What it returns below 0
+	 * ends the shard, as damage there does. NULL: not looked for. */
 	int (*on_member)(
 	        void *ctx, struct ps_tar *tar, const struct ps_tar_member *member, struct ps_load_error *err);
 	void *on_member_ctx;
@@ -241,8 +241,8 @@ struct ps_shard_byproduct {
 	uint64_t ordinal; /* of the sample that comes next */
 };
 
-/* Takes it from a shard that rests, to be given to the reader that goes on there before it begins; one that begins
- * elsewhere frees it. Its owner frees the writer. */
+/* Takes it from a shard that rests, to be given to the reader that goes on there before it begins; one that
+ * begins elsewhere frees it. Its owner frees the writer. */
 void ps_shard_byproduct_take(struct ps_shard *shard, struct ps_shard_byproduct *ret_byproduct);
 void ps_shard_byproduct_give(struct ps_shard *shard, struct ps_shard_byproduct *byproduct);
 
@@ -252,13 +252,14 @@ void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
 
 /* index="make": makes the indexes that a list of shards lacks, where that is quick.
  *
- * A shard is walked over only if reading it costs no request: it is local, or its mount has all of it. The walk ends when
- * the whole of it would take more than PS_INDEX_AUTO_S by what it took so far; what was made stays. One process at a time in
- * a folder: the others wait for it and find what it made.
+ * A shard is walked over only if reading it costs no request: it is local, or its mount has all of it. The
+ * walk ends when the whole of it would take more than PS_INDEX_AUTO_S by what it took so far; what was made
+ * stays. One process at a time in a folder: the others wait for it and find what it made.
  *
  * Ownership: borrows all.   Threads: any.   Locks: a lock file in the folder of the indexes.
  * Blocks: on the disk, up to about PS_INDEX_AUTO_S, or as long as another process makes them.
- * Errors: -EINVAL with a text that says what there would be to read and how long it would take; others of the disk. */
+ * Errors: -EINVAL with a text that says what there would be to read and how long it would take; others of the
+ * disk. */
 
 /* What a text says where an index is missing, of those who can ask for it; the programs cannot. */
 #define PS_INDEX_AUTO_HINT "; or have short ones made here (index=\"make\")"

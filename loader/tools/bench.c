@@ -314,8 +314,8 @@ int ps_cmd_bench(int argc, char **argv)
 	int r;
 
 #ifdef __GLIBC__
-	/* Otherwise each thread keeps the largest coefficients that it ever had. A program that uses the library
-	 * may do the same (libpenstock(3)). */
+	/* Otherwise each thread keeps the largest coefficients that it ever had. A program that uses the
+	 * library may do the same (libpenstock(3)). */
 	mallopt(M_MMAP_THRESHOLD, 4 << 20);
 #endif
 	penstock_options_init(&o.loader, sizeof(o.loader));

@@ -97,7 +97,8 @@ bool ps_bench_plot(const char *path, const struct ps_bench_point *points, size_t
 
 /* -- Profiles ----------------------------------------------------------------------------------------- */
 
-/* Writes the profile, and warns on stderr of what differs from the other one: PS_EXIT_DRIFT then. The exit status. */
+/* Writes the profile, and warns on stderr of what differs from the other one: PS_EXIT_DRIFT then. The exit
+ * status. */
 int ps_bench_profile(const struct ps_bench_options *options, const char *profile);
 
 #define PS_BENCH_MAX_EPOCHS 10000

@@ -213,8 +213,8 @@ int ps_chart_decode(
 	if (c->samples == 0)
 		return r;
 	empty_find(c);
-	/* A loader wants an image in all samples. One that is not is decoded by itself, and samples without it
-	 * are passed over. */
+	/* A loader wants an image in all samples. One that is not is decoded by itself, and samples without
+	 * it are passed over. */
 	for (size_t i = 0; i < c->nfields && r == 0; i++) {
 		const struct ps_chart_field *field = &c->fields[i];
 

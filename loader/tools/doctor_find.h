@@ -1,6 +1,6 @@
-/* What is wrong with a shard, and in which order its members should stand: one pass of the loader's own reader
- * (shard/shard.h), in memory of a few bytes a member. What that reader calls a bad sample is a finding that is an
- * error, so that the verdict is a loader's.
+/* What is wrong with a shard, and in which order its members should stand: one pass of the loader's own
+ * reader (shard/shard.h), in memory of a few bytes a member. What that reader calls a bad sample is a finding
+ * that is an error, so that the verdict is a loader's.
  *
  * Ownership: the chart owns its texts.   Threads: one at a time.   Blocks: on the disk.
  * Errors: -errno with a text, where the shard cannot be read at all; damage is a finding. */
@@ -47,7 +47,8 @@ struct ps_chart_member {
 	bool drop;       /* an exact duplicate, or of the sample that is lost */
 	bool progressive;
 	bool sparse;
-	char *refused; /* why the sample that begins here is bad; NULL: it is not, or another member begins it */
+	/* why the sample that begins here is bad; NULL: it is not, or another member begins it */
+	char *refused;
 };
 
 /* A field of samples, whatever the case of its suffix. */
@@ -76,8 +77,8 @@ struct ps_chart {
 int ps_chart_make(const char *path, struct ps_chart *chart, struct ps_tool_progress *progress,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Decodes the fields whose suffix says what they are, by a loader on all its threads, and adds what it finds to
- * the chart. */
+/* Decodes the fields whose suffix says what they are, by a loader on all its threads, and adds what it finds
+ * to the chart. */
 int ps_chart_decode(const char *path, struct ps_chart *chart, struct ps_tool_progress *progress,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -94,10 +95,12 @@ void ps_chart_fini(struct ps_chart *chart);
 /* doctor --machine: what of this machine stands in the way of a loader.
  *
  * Ownership: none.   Threads: the main one.   Blocks: on the folder's disk, about two seconds. */
-/* Looks, prints; the exit status: PS_EXIT_FAILED if something stands in the way. `folder`: whose disk is measured. */
+/* Looks, prints; the exit status: PS_EXIT_FAILED if something stands in the way. `folder`: whose disk is
+ * measured. */
 int ps_doctor_machine(const char *folder, bool json);
 
-/* -- JPEGs ------------------------------------------------------------------------------------------------- */
+/* -- JPEGs
+ * ------------------------------------------------------------------------------------------------- */
 
 /* By its markers. */
 bool ps_jpeg_is_progressive(const uint8_t *data, size_t n);

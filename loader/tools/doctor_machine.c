@@ -257,7 +257,8 @@ static void read_ahead(struct machine *m, const char *folder)
 	        kib, folder);
 }
 
-/* Bytes a second of writing and then reading a file of its own, past the page cache where that can be. False: errno. */
+/* Bytes a second of writing and then reading a file of its own, past the page cache where that can be. False:
+ * errno. */
 static bool disk_try(const char *folder, double *ret_write, double *ret_read)
 {
 	ps_autofree char *path = NULL;

@@ -147,7 +147,8 @@ static int content_verify(const char *shard, struct ps_shard_index *index, struc
 	return r;
 }
 
-/* The remedy. On a mount nothing can be written beside the shards, and the mount may show what its origin had before. */
+/* The remedy. On a mount nothing can be written beside the shards, and the mount may show what its origin had
+ * before. */
 static void remedy_add(const struct index_options *o, const char *shard, bool listed, bool has_columns,
         struct ps_load_error *err)
 {

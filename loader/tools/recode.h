@@ -1,8 +1,8 @@
 /* pack: images made smaller, or of another format, on their way into a shard.
  *
- * Pixels are those that the loader makes of the file (bilinear, antialiased, as torchvision's Resize), turned as its
- * EXIF says; metadata is left out. The same file, options and libraries give the same bytes. What need not change is kept as
- * it is: an image that is small enough and of the right format.
+ * Pixels are those that the loader makes of the file (bilinear, antialiased, as torchvision's Resize), turned
+ * as its EXIF says; metadata is left out. The same file, options and libraries give the same bytes. What need
+ * not change is kept as it is: an image that is small enough and of the right format.
  *
  * Ownership: results are the caller's, from malloc().   Threads: any.   Blocks: on the processor.
  * Errors: -EBADMSG (cannot be decoded), -EINVAL (cannot become what is asked for), -ENOMEM; with a text. */

@@ -13,15 +13,17 @@
 #include "penstock.h"
 #include "random/random.h"
 
-/* -- Many ranks ------------------------------------------------------------------------------------------- */
+/* -- Many ranks
+ * ------------------------------------------------------------------------------------------- */
 
-/* How the default order deals an epoch to many ranks, by the order's own code and the shards' counts alone: nothing is
- * read, and no rank runs. */
+/* How the default order deals an epoch to many ranks, by the order's own code and the shards' counts alone:
+ * nothing is read, and no rank runs. */
 struct ps_ranks_quality {
 	double shards;         /* different ones in a batch of rank 0, on average ... */
 	uint32_t shards_whole; /* ... and at least in a full one, while no lane has ended; 0: there is none */
 	double overlap; /* share of them that the batch before has, too; below 0: no batch follows another */
-	double distance; /* mean way of rank 0's samples from their place in the list, as a share of a permutation's */
+	/* mean way of rank 0's samples from their place in the list, as a share of a permutation's */
+	double distance;
 	double correlation; /* of the samples' times in this epoch and in the next */
 	double opens;       /* ranks that read of a shard, on average */
 	uint32_t lanes, window;
@@ -295,8 +297,8 @@ static int opens_count(
 	return 0;
 }
 
-/* `o`: order, batch, world, seed, lanes, shuffle_window, ranks_per_node, homes. -ENOMEM, or what the order refuses,
- * with a text. */
+/* `o`: order, batch, world, seed, lanes, shuffle_window, ranks_per_node, homes. -ENOMEM, or what the order
+ * refuses, with a text. */
 static int ps_ranks_look(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
         struct ps_ranks_quality *ret, struct ps_load_error *err)
 {
@@ -337,7 +339,8 @@ static int ps_ranks_look(const struct penstock_options *o, const uint32_t *count
 	return r;
 }
 
-/* -- One loader ------------------------------------------------------------------------------------------- */
+/* -- One loader
+ * ------------------------------------------------------------------------------------------- */
 
 struct quality {
 	double neighbours;  /* share of samples whose next one is a neighbour in the list, too */
@@ -552,8 +555,8 @@ static uint32_t *counts_read(
 	return counts;
 }
 
-/* With fewer shards of each rank its batches are of few shards, or each lane is of few and a sample comes at about the
- * same time in every epoch. */
+/* With fewer shards of each rank its batches are of few shards, or each lane is of few and a sample comes at
+ * about the same time in every epoch. */
 #define SHARDS_A_RANK 32u
 
 static void many_print(

@@ -45,7 +45,8 @@ void ps_loader_complain(const char *prefix, const char *text);
 /* -- Options of a command ------------------------------------------------------------------------------- */
 
 enum ps_flag_kind {
-	PS_FLAG_LOADER, /* the loader's option of that name (option/option.h), which has what is not said here */
+	/* the loader's option of that name (option/option.h), which has what is not said here */
+	PS_FLAG_LOADER,
 	PS_FLAG_SET,    /* bool; it takes no value */
 	PS_FLAG_TEXT, /* const char *, borrowed from argv */
 	PS_FLAG_U32,  /* or int; least to most */
@@ -73,8 +74,8 @@ struct ps_flags {
 	size_t loader_at; /* of the penstock_options in the command's struct */
 };
 
-/* Reads the options into the command's struct; arguments are argv[optind..] then. An exit code (after --help, or a
- * complaint), or -1: go on. */
+/* Reads the options into the command's struct; arguments are argv[optind..] then. An exit code (after --help,
+ * or a complaint), or -1: go on. */
 int ps_flags_read(const struct ps_flags *flags, void *ctx, int argc, char **argv);
 
 /* -- Values ---------------------------------------------------------------------------------------------- */
@@ -94,8 +95,8 @@ bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n);
 bool ps_arg_choice(
         const char *option, const char *text, const char *const *names, size_t n, uint32_t *ret_place);
 
-/* Makes a directory if there is none. Only the last component: a path on a disk that is not mounted is an error.
- * Errors: -errno with a text that names it. */
+/* Makes a directory if there is none. Only the last component: a path on a disk that is not mounted is an
+ * error. Errors: -errno with a text that names it. */
 int ps_folder_make(const char *path, struct ps_load_error *err) PS_MUST_USE;
 
 /* Adds the words after the options to a list; PS_EXIT_OK if there is a shard, else complains. */

@@ -103,8 +103,8 @@ int ps_cuda_context_enter(
         const struct ps_cuda_driver *driver, ps_cu_context context, struct ps_load_error *err) PS_MUST_USE;
 void ps_cuda_context_leave(const struct ps_cuda_driver *driver);
 
-/* A stream whose work precedes that of streams without a priority (a model's): short copies and kernels that a
- * step would otherwise delay until the next. The context is entered. */
+/* A stream whose work precedes that of streams without a priority (a model's): short copies and kernels that
+ * a step would otherwise delay until the next. The context is entered. */
 ps_cu_result ps_cuda_urgent_stream_new(
         const struct ps_cuda_driver *driver, ps_cu_stream *ret_stream) PS_MUST_USE;
 

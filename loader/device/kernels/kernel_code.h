@@ -18,8 +18,8 @@
  * known from one to the next is in `shared`; nothing else does. A block that has nothing to do returns
  * outside of PS_THREADS.
  *
- * Arithmetic is that of the CPU's code, to the bit: nvcc is called so that it does not contract (-fmad=false), and headers
- * that both include mark their functions PS_BOTH (base/dtype.h). */
+ * Arithmetic is that of the CPU's code, to the bit: nvcc is called so that it does not contract
+ * (-fmad=false), and headers that both include mark their functions PS_BOTH (base/dtype.h). */
 
 #define PS_KERNEL_THREADS 256u /* of each block of each kernel */
 
@@ -95,8 +95,8 @@ PS_BOTH uint8_t *ps_image_planes(const struct ps_images *a, uint32_t image)
 
 /* -- A product of matrices ------------------------------------------------------------------------------- */
 
-/* A product of two square matrices of f32: work for a GPU that stands for a model's (bench --step-ms). Each thread
- * makes four by four elements; both matrices are read by rows, the first one transposed. */
+/* A product of two square matrices of f32: work for a GPU that stands for a model's (bench --step-ms). Each
+ * thread makes four by four elements; both matrices are read by rows, the first one transposed. */
 
 #define PS_GEMM_TILE 64u /* rows and columns that a block makes */
 

@@ -24,8 +24,8 @@ enum ps_mix_kind {
 /* -- What is done to an image ---------------------------------------------------------------------------- */
 
 /* What is to be done to one image after crop, resize and flips, drawn and reckoned ready for who does it: a
- * device's kernels (device/kernels/kernel_code.h). Sent to it as it lies here, so its form is that of both compilers.
- * Steps come in the order of transform.h, which has their arithmetic. Threads: any. */
+ * device's kernels (device/kernels/kernel_code.h). Sent to it as it lies here, so its form is that of both
+ * compilers. Steps come in the order of transform.h, which has their arithmetic. Threads: any. */
 
 enum {
 	PS_IMAGE_AFFINE = 1 << 0,

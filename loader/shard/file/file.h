@@ -23,7 +23,8 @@
 
 /* -- Budgets --------------------------------------------------------------------------------------------- */
 
-/* A count of bytes held, with a limit, and perhaps a parent whose limit it shares with others. Threads: any. */
+/* A count of bytes held, with a limit, and perhaps a parent whose limit it shares with others. Threads:
+ * any. */
 
 struct ps_byte_budget {
 	uint64_t limit;
@@ -105,8 +106,8 @@ struct ps_stream;
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* What to do about a path that names no file: a URL, or a command as WebDataset writes it ("pipe:..."). NULL: it may
- * be a file's. */
+/* What to do about a path that names no file: a URL, or a command as WebDataset writes it ("pipe:..."). NULL:
+ * it may be a file's. */
 const char *ps_stream_path_hint(const char *path);
 
 /* Whether a file is, or would be, of a FUSE mount. One that has died answers nothing but ENOTCONN. */
@@ -165,8 +166,8 @@ enum ps_codec {
 	PS_CODEC_LZ4_LEGACY, /* ps_inflate_new() refuses it */
 };
 
-/* By the first n bytes of a file. zstd and lz4 share the magic of skippable frames: what follows those decides, and
- * here they count as zstd. */
+/* By the first n bytes of a file. zstd and lz4 share the magic of skippable frames: what follows those
+ * decides, and here they count as zstd. */
 enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
 
 /* -- Members that are compressed by themselves ----------------------------------------------------------- */
@@ -243,9 +244,9 @@ bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts
 
 /* A walk over the members of a tar file, front to back, in bounded memory.
  *
- * Reads v7, ustar (with its prefix field), GNU (long names, base-256 numbers) and pax (path, size and the name of a
- * sparse file, per file and global). One block of zeros ends the archive; a file that stops before it is truncated, since a
- * tar cut between two members looks like a shorter one otherwise.
+ * Reads v7, ustar (with its prefix field), GNU (long names, base-256 numbers) and pax (path, size and the
+ * name of a sparse file, per file and global). One block of zeros ends the archive; a file that stops before
+ * it is truncated, since a tar cut between two members looks like a shorter one otherwise.
  *
  * Ownership: borrows the stream; a member's name is valid until the next call.
  * Threads: one at a time.   Locks: none.
@@ -290,8 +291,8 @@ int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUS
 
 /* -- Files that are no shards ---------------------------------------------------------------------------- */
 
-/* Files that are given for shards and are none: what they are, by their first bytes or by a name, and what to do
- * with them. Threads: any.   Errors: none.   Blocks: never. */
+/* Files that are given for shards and are none: what they are, by their first bytes or by a name, and what to
+ * do with them. Threads: any.   Errors: none.   Blocks: never. */
 
 #define PS_FOREIGN_MARK ", not a tar: " /* in all such texts */
 

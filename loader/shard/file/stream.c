@@ -28,8 +28,8 @@
 #include "base/error.h"
 
 #define FUSE_SUPER 0x65735546
-/* Decompression of a shard while it is read: zstd and lz4 (any frames, skippable ones passed over; lz4's legacy
- * format is refused by name), gzip (any members).
+/* Decompression of a shard while it is read: zstd and lz4 (any frames, skippable ones passed over; lz4's
+ * legacy format is refused by name), gzip (any members).
  *
  * What is bad in the data is found where it is: cut data, a wrong checksum, bytes after the last frame. A
  * checksum stands after what it guards, though, so bytes may have been given before it is known to be wrong.
@@ -66,8 +66,8 @@ static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
 #define AFTER_MIN 1024UL
 #define AFTER_MAX (8UL << 10)
 
-/* What no field wants is passed over by seeking from this size on, and then so much is read at first, as at the
- * start: the next may be passed over, or be a large field, too. */
+/* What no field wants is passed over by seeking from this size on, and then so much is read at first, as at
+ * the start: the next may be passed over, or be a large field, too. */
 #define SEEK_MIN (256UL << 10)
 #define READ_AFTER_SEEK PS_STREAM_BUF_MIN
 
@@ -109,8 +109,8 @@ static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
 	return -ECANCELED;
 }
 
-/* The file changed where it comes from (a mount's origin, NFS) between its opening and the first read: no reader has a byte of it,
- * so the version of now is as good as if it had been opened a moment later. Once. */
+/* The file changed where it comes from (a mount's origin, NFS) between its opening and the first read: no
+ * reader has a byte of it, so the version of now is as good as if it had been opened a moment later. Once. */
 static bool open_again(struct ps_stream *s)
 {
 	ps_autofree char *path = ps_steal_ptr(&s->path);

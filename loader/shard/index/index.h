@@ -39,9 +39,9 @@
  * (below) has the counts of all of them at once.
  *
  * An index fits a shard of its name and size, wherever that is: opening reads nothing of the shard. While the
- * shard is read, each header is compared with the index (ps_shard_index_check()), so that one that was replaced is
- * found where it differs. Counted are the samples that a loader gives, bad ones (holes) included. It never
- * changes an order.
+ * shard is read, each header is compared with the index (ps_shard_index_check()), so that one that was
+ * replaced is found where it differs. Counted are the samples that a loader gives, bad ones (holes) included.
+ * It never changes an order.
  *
  * Ownership: an index belongs to its opener; what it returns points into it. One of a set is borrowed
  * between get and put, and the set keeps at most PS_INDEXES_MAX_OPEN without a holder.
@@ -169,10 +169,12 @@ int ps_shard_index_key(struct ps_shard_index *index, uint64_t sample, const char
 
 /* -- Comparing with the shard --------------------------------------------------------------------------- */
 
-#define PS_INDEX_HINT "make it again by penstock-loader index" /* ends each text of an index that is no good */
+/* Ends each text of an index that is no good. */
+#define PS_INDEX_HINT "make it again by penstock-loader index"
 #define PS_INDEX_STALE "the shard was changed since"          /* in each text of a difference */
 
-/* How far an index was walked: samples that follow each other are found in one step each. All zeros: nowhere. */
+/* How far an index was walked: samples that follow each other are found in one step each. All zeros:
+ * nowhere. */
 struct ps_shard_index_walk {
 	bool ready;
 	uint64_t next, end;
@@ -220,7 +222,8 @@ int ps_shard_index_column(const struct ps_shard_index *index, const char *name);
 /* True if the column is known to be taken from there, the `from` of a ps_column_spec. */
 bool ps_shard_index_column_is(const struct ps_shard_index *index, int column, const char *from);
 
-/* "NAME=FROM" of a column, as the command line spells it, to be freed; NULL: the file does not say, or no memory. */
+/* "NAME=FROM" of a column, as the command line spells it, to be freed; NULL: the file does not say, or no
+ * memory. */
 char *ps_shard_index_column_text(const struct ps_shard_index *index, int column);
 
 int ps_shard_index_value(struct ps_shard_index *index, int column, uint64_t sample,
@@ -239,9 +242,8 @@ void ps_shard_indexes_source(
 void ps_shard_indexes_free(
         struct ps_shard_indexes *indexes); /* NULL is allowed; none of its indexes is held */
 
-/* How many samples a shard has: by its index in the folder, else by the catalogue beside it, else by the index
- * beside it. A count that was found stays, so that all of an epoch is decided by the same.
- */
+/* How many samples a shard has: by its index in the folder, else by the catalogue beside it, else by the
+ * index beside it. A count that was found stays, so that all of an epoch is decided by the same. */
 int ps_shard_indexes_count(struct ps_shard_indexes *indexes, uint32_t shard, uint64_t *ret_count,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -255,8 +257,8 @@ void ps_shard_indexes_put(struct ps_shard_indexes *indexes, struct ps_shard_inde
 /* An index being put together in memory, sample by sample, in the order of the shard.
  *
  * Ownership: the writer owns all it was given.   Threads: one at a time.   Locks: none.
- * Blocks: never, but ps_shard_index_writer_save() on the disk.   Errors: 0 or -errno. After -ENOMEM or -EINVAL
- * (samples that do not follow each other) it stays failed, and save fails the same way. */
+ * Blocks: never, but ps_shard_index_writer_save() on the disk.   Errors: 0 or -errno. After -ENOMEM or
+ * -EINVAL (samples that do not follow each other) it stays failed, and save fails the same way. */
 
 struct ps_shard_index_writer;
 
@@ -373,9 +375,9 @@ const struct ps_catalogue_entry *ps_catalogue_match(
 
 void ps_catalogue_free(struct ps_catalogue *catalogue); /* NULL is allowed */
 
-/* Puts entries (which it sorts) into the folder's catalogue: those of the same names are replaced, those whose
- * shards are not there any more, with that size, are dropped. One process at a time: the folder is locked (flock). -EINVAL: a name that a
- * catalogue cannot hold. */
+/* Puts entries (which it sorts) into the folder's catalogue: those of the same names are replaced, those
+ * whose shards are not there any more, with that size, are dropped. One process at a time: the folder is
+ * locked (flock). -EINVAL: a name that a catalogue cannot hold. */
 int ps_catalogue_update(
         const char *dir, struct ps_catalogue_entry *entries, size_t n, struct ps_load_error *err) PS_MUST_USE;
 

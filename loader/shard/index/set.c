@@ -169,8 +169,8 @@ static struct place *place_add(struct ps_shard_indexes *xs, const char *dir, siz
 	return p;
 }
 
-/* What the catalogue of its folder says of a shard: 1, 0: nothing, or there is none. One that cannot be read, or
- * says of another size, is an error. */
+/* What the catalogue of its folder says of a shard: 1, 0: nothing, or there is none. One that cannot be read,
+ * or says of another size, is an error. */
 static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes,
         const struct ps_catalogue_entry **ret_entry, struct ps_load_error *err)
 {
