@@ -1,13 +1,11 @@
+/* Decompressing origins, one for each (origin, decoded object): their object, what the index remembers of
+ * them, and the gets of plain bytes that wait. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/size.h"
 #include "decompress/decompress_private.h"
-
-/* Origins of plain bytes ----------------------------------------------------------------------------- */
-
-/* Inflaters: one for each (origin, decoded object), as they come and go, and what the index keeps of them. */
 
 #define VIEW "decoded"
 
@@ -49,67 +47,67 @@ void ps_decompress_forget(
 	ps_index_batch_del_view(batch, &id);
 }
 
-static int load(struct ps_decompressing *inflater)
+static int load(struct ps_decompressing *shard)
 {
-	struct ps_index *index = ps_store_index(inflater->inflate->store);
+	struct ps_index *index = ps_store_index(shard->stage->store);
 	ps_autostrbuf struct ps_strbuf bytes = {0};
 	struct ps_view_row row;
-	int rc = ps_index_get_view(index, &inflater->id, &row);
+	int rc = ps_index_get_view(index, &shard->id, &row);
 
 	if (rc < 0)
 		return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
-	inflater->size = row.size;
-	inflater->declared = row.declared;
-	inflater->nodes_below = row.nodes_below;
-	if (ps_index_get_frames(index, &inflater->id, &bytes) == 0 &&
-	        ps_frame_map_decode(bytes.s, bytes.len, &inflater->map) == 0)
-		inflater->nsaved = inflater->map.n;
+	shard->size = row.size;
+	shard->declared = row.declared;
+	shard->nodes_below = row.nodes_below;
+	if (ps_index_get_frames(index, &shard->id, &bytes) == 0 &&
+	        ps_frame_map_decode(bytes.s, bytes.len, &shard->map) == 0)
+		shard->nsaved = shard->map.n;
 	return 0;
 }
 
-static void save(struct ps_decompressing *inflater, const struct ps_view_row *row)
+static void save(struct ps_decompressing *shard, const struct ps_view_row *row)
 {
-	struct ps_decompress *inflate = inflater->inflate;
+	struct ps_decompress *stage = shard->stage;
 	struct ps_index_batch *batch = ps_index_batch_new();
 	ps_autostrbuf struct ps_strbuf bytes = {0};
 
-	if (inflater->map.n > inflater->nsaved)
-		ps_frame_map_encode(&inflater->map, &bytes);
-	inflater->nsaved = inflater->map.n;
-	ps_index_batch_put_view(batch, &inflater->id, row);
+	if (shard->map.n > shard->nsaved)
+		ps_frame_map_encode(&shard->map, &bytes);
+	shard->nsaved = shard->map.n;
+	ps_index_batch_put_view(batch, &shard->id, row);
 	if (bytes.len && !bytes.failed)
-		ps_index_batch_put_frames(batch, &inflater->id, bytes.s, bytes.len);
-	pthread_mutex_unlock(&inflate->lock);
-	/* Not only while it is open: finding it out again may take decoding all of it. */
-	if (ps_index_batch_commit_or_keep(ps_store_index(inflate->store), batch) < 0)
-		ps_log_warning("index: %s: what was found out of it cannot be kept", inflater->url);
-	pthread_mutex_lock(&inflate->lock);
+		ps_index_batch_put_frames(batch, &shard->id, bytes.s, bytes.len);
+	pthread_mutex_unlock(&stage->lock);
+	/* Remembered even if the index refuses it: finding the size again may take decoding all of it. */
+	if (ps_index_batch_commit_or_keep(ps_store_index(stage->store), batch) < 0)
+		ps_log_warning("index: %s: what was found out of it cannot be kept", shard->url);
+	pthread_mutex_lock(&stage->lock);
 }
 
-void ps_decompressing_save(struct ps_decompressing *inflater)
+void ps_decompressing_save(struct ps_decompressing *shard)
 {
 	const struct ps_view_row row = {
-	        .size = inflater->size, .declared = inflater->declared, .nodes_below = inflater->nodes_below};
+	        .size = shard->size, .declared = shard->declared, .nodes_below = shard->nodes_below};
 
-	save(inflater, &row);
+	save(shard, &row);
 }
 
-void ps_decompressing_save_disproved(struct ps_decompressing *inflater)
+void ps_decompressing_save_disproved(struct ps_decompressing *shard)
 {
-	const struct ps_view_row row = {.size = PS_SIZE_UNKNOWN, .nodes_below = inflater->nodes_below};
+	const struct ps_view_row row = {.size = PS_SIZE_UNKNOWN, .nodes_below = shard->nodes_below};
 
-	inflater->disproved = true;
-	save(inflater, &row);
+	shard->disproved = true;
+	save(shard, &row);
 }
 
-/* Inflaters -------------------------------------------------------------------------------------- */
+/* Origins ----------------------------------------------------------------------------------------- */
 
 static void origin_ref(struct ps_origin *origin)
 {
-	struct ps_decompressing *inflater = (struct ps_decompressing *)origin;
+	struct ps_decompressing *shard = (struct ps_decompressing *)origin;
 
-	PS_LOCK_SCOPE(&inflater->inflate->lock);
-	ps_decompressing_ref(inflater);
+	PS_LOCK_SCOPE(&shard->stage->lock);
+	ps_decompressing_ref(shard);
 }
 
 static void origin_unref(struct ps_origin *origin)
@@ -117,162 +115,159 @@ static void origin_unref(struct ps_origin *origin)
 	ps_decompressing_put((struct ps_decompressing *)origin);
 }
 
-/* not held: ps_origin_ops */
-static void ps_decompressing_cancel(struct ps_origin *origin, struct ps_origin_get *get);
+static void origin_get(struct ps_origin *origin, struct ps_origin_get *get);
+static void origin_cancel(struct ps_origin *origin, struct ps_origin_get *get);
 
-/* not held: ps_origin_ops */
-static void ps_decompressing_get_bytes(struct ps_origin *origin, struct ps_origin_get *get);
-
-static const struct ps_origin_ops inflater_ops = {
-        .name = "inflate",
-        .get = ps_decompressing_get_bytes,
-        .cancel = ps_decompressing_cancel,
+static const struct ps_origin_ops shard_ops = {
+        .name = "decompress",
+        .get = origin_get,
+        .cancel = origin_cancel,
         .ref = origin_ref,
         .unref = origin_unref,
 };
 
-void ps_decompressing_ref(struct ps_decompressing *inflater)
+void ps_decompressing_ref(struct ps_decompressing *shard)
 {
-	inflater->refs++;
+	shard->refs++;
 }
 
-struct ps_object *ps_decompressing_hold(struct ps_decompressing *inflater)
+struct ps_object *ps_decompressing_hold(struct ps_decompressing *shard)
 {
-	return inflater->object ? ps_object_ref(inflater->object) : NULL;
+	return shard->object ? ps_object_ref(shard->object) : NULL;
 }
 
-void ps_decompressing_proved(struct ps_decompressing *inflater, const struct ps_origin_get *get)
+void ps_decompressing_proved(struct ps_decompressing *shard, const struct ps_origin_get *get)
 {
-	struct ps_origin *base = inflater->base;
+	struct ps_origin *base = shard->base;
 
 	if (base->proved && get->nbytes_done > 0)
-		base->proved(base->proved_arg, inflater->url, &inflater->source, get->work.key_expires_s);
+		base->proved(base->proved_arg, shard->url, &shard->source, get->work.key_expires_s);
 }
 
-static void inflater_free(struct ps_decompressing *inflater)
+static void shard_free(struct ps_decompressing *shard)
 {
-	if (!inflater)
+	if (!shard)
 		return;
-	ps_object_put(inflater->object);
-	ps_frame_map_fini(&inflater->map);
-	ps_headers_free(inflater);
-	free(inflater->url);
-	free(inflater->object_url);
-	free(inflater);
+	ps_object_put(shard->object);
+	ps_frame_map_fini(&shard->map);
+	free(shard->url);
+	free(shard->object_url);
+	free(shard);
 }
 
-void ps_decompressing_unref(struct ps_decompressing *inflater)
+void ps_decompressing_unref(struct ps_decompressing *shard)
 {
-	struct ps_decompress *inflate = inflater->inflate;
+	struct ps_decompress *stage = shard->stage;
 
-	if (--inflater->refs > 0)
+	if (--shard->refs > 0)
 		return;
-	/* Still on the list: a drain waits until the object is back, too. Nobody gets it any more. */
-	pthread_mutex_unlock(&inflate->lock);
-	ps_object_put(ps_steal_ptr(&inflater->object));
-	pthread_mutex_lock(&inflate->lock);
-	ps_list_remove(&inflater->link);
-	pthread_cond_broadcast(&inflate->gone);
-	inflater_free(inflater);
+	/* It stays on the list until the object is put, since a drain waits for that, too. find() skips
+	 * it. */
+	pthread_mutex_unlock(&stage->lock);
+	ps_object_put(ps_steal_ptr(&shard->object));
+	pthread_mutex_lock(&stage->lock);
+	ps_list_remove(&shard->link);
+	pthread_cond_broadcast(&stage->gone);
+	shard_free(shard);
 }
 
-void ps_decompressing_put(struct ps_decompressing *inflater)
+void ps_decompressing_put(struct ps_decompressing *shard)
 {
-	if (!inflater)
+	if (!shard)
 		return;
-	PS_LOCK_SCOPE(&inflater->inflate->lock);
-	ps_decompressing_unref(inflater);
+	PS_LOCK_SCOPE(&shard->stage->lock);
+	ps_decompressing_unref(shard);
 }
 
-uint64_t ps_decompressing_known_size(struct ps_decompressing *inflater)
+uint64_t ps_decompressing_known_size(struct ps_decompressing *shard)
 {
-	PS_LOCK_SCOPE(&inflater->inflate->lock);
-	return inflater->size;
+	PS_LOCK_SCOPE(&shard->stage->lock);
+	return shard->size;
 }
 
-struct ps_origin *ps_decompressing_as_origin(struct ps_decompressing *inflater)
+struct ps_origin *ps_decompressing_as_origin(struct ps_decompressing *shard)
 {
-	return &inflater->origin;
+	return &shard->origin;
 }
 
 /* The lock is held. */
 static struct ps_decompressing *find(
-        struct ps_decompress *inflate, const struct ps_origin *base, const struct ps_id *id)
+        struct ps_decompress *stage, const struct ps_origin *base, const struct ps_id *id)
 {
-	for (struct ps_list *l = inflate->inflaters.next; l != &inflate->inflaters; l = l->next) {
-		struct ps_decompressing *inflater = PS_CONTAINER_OF(l, struct ps_decompressing, link);
+	for (struct ps_list *l = stage->shards.next; l != &stage->shards; l = l->next) {
+		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
 
-		if (inflater->refs > 0 && !inflater->disproved && inflater->base == base &&
-		        memcmp(&inflater->id, id, sizeof *id) == 0)
-			return inflater;
+		if (shard->refs > 0 && !shard->disproved && shard->base == base &&
+		        memcmp(&shard->id, id, sizeof *id) == 0)
+			return shard;
 	}
 	return NULL;
 }
 
-static struct ps_decompressing *inflater_new(struct ps_decompress *inflate, struct ps_origin *base, const char *url,
-        const char *name, const struct ps_remote *source, enum ps_coding coding)
+static struct ps_decompressing *shard_new(struct ps_decompress *stage, struct ps_origin *base,
+        const char *url, const char *name, const struct ps_remote *source, enum ps_coding coding)
 {
-	struct ps_decompressing *inflater = calloc(1, sizeof *inflater);
+	struct ps_decompressing *shard = calloc(1, sizeof *shard);
 
-	if (!inflater)
+	if (!shard)
 		return NULL;
-	inflater->origin = (struct ps_origin){.ops = &inflater_ops, .base = base};
-	inflater->inflate = inflate;
-	inflater->base = base;
-	inflater->refs = 1;
-	inflater->coding = coding;
-	inflater->source = inflater->expect = *source;
-	inflater->size = PS_SIZE_UNKNOWN;
-	inflater->url = strdup(url);
-	/* No URL of an origin has a fragment, so this is nobody else's. */
-	if (asprintf(&inflater->object_url, "%s#%s", url, name) < 0)
-		inflater->object_url = NULL;
-	struct ps_list *lists[] = {
-	        &inflater->link, &inflater->work_link, &inflater->parts, &inflater->decompressors};
+	shard->origin = (struct ps_origin){.ops = &shard_ops, .base = base};
+	shard->stage = stage;
+	shard->base = base;
+	shard->refs = 1;
+	shard->coding = coding;
+	shard->source = shard->expect = *source;
+	shard->size = PS_SIZE_UNKNOWN;
+	shard->url = strdup(url);
+	/* No URL of an origin has a fragment, so no other object has this one. */
+	if (asprintf(&shard->object_url, "%s#%s", url, name) < 0)
+		shard->object_url = NULL;
+	struct ps_list *lists[] = {&shard->link, &shard->work_link, &shard->gets, &shard->decompressors};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
-	id_of(route_of(base), url, source, &inflater->id);
-	if (inflater->url && inflater->object_url)
-		return inflater;
-	inflater_free(inflater);
+	id_of(route_of(base), url, source, &shard->id);
+	if (shard->url && shard->object_url)
+		return shard;
+	shard_free(shard);
 	return NULL;
 }
 
-int ps_decompressing_get(struct ps_decompress *inflate, struct ps_origin *base, const char *url, const char *name,
-        const struct ps_remote *source, enum ps_coding coding, struct ps_decompressing **ret)
+int ps_decompressing_get(struct ps_decompress *stage, struct ps_origin *base, const char *url,
+        const char *name, const struct ps_remote *source, enum ps_coding coding,
+        struct ps_decompressing **ret)
 {
-	struct ps_decompressing *made = inflater_new(inflate, base, url, name, source, coding);
+	struct ps_decompressing *made = shard_new(stage, base, url, name, source, coding);
 	int rc = made ? load(made) : -ENOMEM;
 
 	if (rc < 0) {
-		inflater_free(made);
+		shard_free(made);
 		return rc;
 	}
-	pthread_mutex_lock(&inflate->lock);
-	ps_decompress_take_memory(inflate);
-	struct ps_decompressing *found = find(inflate, base, &made->id);
+	pthread_mutex_lock(&stage->lock);
+	ps_decompress_take_memory(stage);
+	struct ps_decompressing *found = find(stage, base, &made->id);
 	if (found) {
 		found->refs++;
 	} else {
-		ps_list_append(&inflate->inflaters, &made->link);
+		ps_list_append(&stage->shards, &made->link);
 		found = ps_steal_ptr(&made);
 	}
-	pthread_mutex_unlock(&inflate->lock);
-	inflater_free(made);
+	pthread_mutex_unlock(&stage->lock);
+	shard_free(made);
 	*ret = found;
 	return 0;
 }
 
-/* The decoded object, of the size that was found out. One of another length was made to find out the size,
- * by another dataset or by us, and could not be cut to it: it makes way. */
-static int get_object(struct ps_decompressing *inflater, const struct ps_id *id, uint64_t size, uint32_t dataset,
+/* The decoded object, of the size that was found. One of another length was made to find the size, here or by
+ * another dataset, and could not be cut to it: it is retired. */
+static int get_object(struct ps_decompressing *shard, const struct ps_id *id, uint64_t size, uint32_t dataset,
         bool opened, struct ps_object **ret)
 {
 	struct ps_object *object;
 
 	for (int attempt = 0; attempt < 3; attempt++) {
-		int rc = ps_object_get_view(inflater->inflate->store, inflater->object_url, &inflater->source,
-		        id, size, dataset, opened, &object);
+		int rc = ps_object_get_view(shard->stage->store, shard->object_url, &shard->source, id, size,
+		        dataset, opened, &object);
 		if (rc == 0 && ps_object_size(object) == size)
 			*ret = object;
 		if (rc < 0 || ps_object_size(object) == size)
@@ -285,121 +280,123 @@ static int get_object(struct ps_decompressing *inflater, const struct ps_id *id,
 	return -EAGAIN;
 }
 
-int ps_decompressing_object(struct ps_decompressing *inflater, uint32_t dataset, bool opened, struct ps_object **ret)
+int ps_decompressing_object(
+        struct ps_decompressing *shard, uint32_t dataset, bool opened, struct ps_object **ret)
 {
-	struct ps_decompress *inflate = inflater->inflate;
-	struct ps_id id = inflater->id;
+	struct ps_decompress *stage = shard->stage;
+	struct ps_id id = shard->id;
 	char view[64 + PS_ID_HEX_LEN];
 	uint64_t size;
 	{
-		PS_LOCK_SCOPE(&inflate->lock);
-		size = inflater->size;
+		PS_LOCK_SCOPE(&stage->lock);
+		size = shard->size;
 		/* A declared size may turn out wrong: the object of another size is then another object. */
-		if (inflater->declared) {
-			snprintf(view, sizeof view, VIEW "%s %llu", route_of(inflater->base), (unsigned long long)size);
-			ps_object_id(inflater->url, &inflater->source, view, &id);
+		if (shard->declared) {
+			snprintf(view, sizeof view, VIEW "%s %llu", route_of(shard->base),
+			        (unsigned long long)size);
+			ps_object_id(shard->url, &shard->source, view, &id);
 		}
 	}
-	int rc = get_object(inflater, &id, size, dataset, opened, ret);
+	int rc = get_object(shard, &id, size, dataset, opened, ret);
 	if (rc < 0)
 		return rc;
-	/* An evicted one lives on with those who have it open; what is decoded from now on goes into the new
+	/* Readers that have an evicted object open still read it; what is decoded from now on goes to the new
 	 * one. */
 	struct ps_object *spare = ps_object_ref(*ret);
 	{
-		PS_LOCK_SCOPE(&inflate->lock);
-		struct ps_object *old = inflater->object;
+		PS_LOCK_SCOPE(&stage->lock);
+		struct ps_object *old = shard->object;
 
-		inflater->caches = inflater->caches && old == spare;
-		inflater->object = spare;
+		shard->caches = shard->caches && old == spare;
+		shard->object = spare;
 		spare = old;
-		if (!inflater->expect.etag[0])
-			ps_object_learned_etag(*ret, inflater->expect.etag);
+		if (!shard->expect.etag[0])
+			ps_object_learned_etag(*ret, shard->expect.etag);
 	}
 	ps_object_put(spare);
 	return 0;
 }
 
-/* Gets that wait ------------------------------------------------------------------------------------- */
+/* Gets that wait ---------------------------------------------------------------------------------- */
 
-/* Gets that wait for plain bytes: what of each is in place, and who is told of it. Unpackers bring bytes in
- * any order (several frames are decoded at once), the engine hears of them in order. */
+/* Decompressors bring the bytes of a get in any order, since several frames are decoded at once; the engine
+ * receives them in order. */
 
-static void ps_decompressing_get_bytes(struct ps_origin *origin, struct ps_origin_get *get)
+static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
-	struct ps_decompressing *inflater = (struct ps_decompressing *)origin;
-	struct ps_part *part = calloc(1, sizeof *part);
+	struct ps_decompressing *shard = (struct ps_decompressing *)origin;
+	struct ps_waiting_get *waiting = calloc(1, sizeof *waiting);
 
 	get->nbytes_done = 0;
 	get->wire_nbytes = get->first_byte_ns = 0;
 	get->seen = PS_REMOTE_UNKNOWN;
 	get->priv = NULL;
-	if (!part) {
-		/* Handing over cannot fail, and done() must not come from in here. */
-		PS_LOCK_SCOPE(&inflater->inflate->lock);
-		ps_decompressing_ref(inflater);
-		get->work.request = inflater->refused;
-		inflater->refused = get;
-		ps_decompressing_wake(inflater);
+	if (!waiting) {
+		/* A get cannot fail here, and done() must not be called from here. */
+		PS_LOCK_SCOPE(&shard->stage->lock);
+		ps_decompressing_ref(shard);
+		get->work.request = shard->refused;
+		shard->refused = get;
+		ps_decompressing_wake(shard);
 		return;
 	}
-	part->get = get;
-	part->submitted_ns = ps_clock_mono_ns();
-	PS_LOCK_SCOPE(&inflater->inflate->lock);
-	get->priv = part;
-	if (!inflater->expect.etag[0])
-		memcpy(inflater->expect.etag, get->expect.etag, sizeof inflater->expect.etag);
-	if (inflater->aborted)
-		ps_error_set(&part->err, ECANCELED, "cancelled");
-	ps_decompressing_ref(inflater); /* until it was answered */
-	ps_list_append(&inflater->parts, &part->link);
-	ps_decompressing_wake(inflater);
+	waiting->get = get;
+	waiting->submitted_ns = ps_clock_mono_ns();
+	PS_LOCK_SCOPE(&shard->stage->lock);
+	get->priv = waiting;
+	if (!shard->expect.etag[0])
+		memcpy(shard->expect.etag, get->expect.etag, sizeof shard->expect.etag);
+	if (shard->aborted)
+		ps_error_set(&waiting->err, ECANCELED, "cancelled");
+	ps_decompressing_ref(shard); /* until done() has returned */
+	ps_list_append(&shard->gets, &waiting->link);
+	ps_decompressing_wake(shard);
 }
 
-static void ps_decompressing_cancel(struct ps_origin *origin, struct ps_origin_get *get)
+static void origin_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
-	struct ps_decompressing *inflater = (struct ps_decompressing *)origin;
+	struct ps_decompressing *shard = (struct ps_decompressing *)origin;
 
-	PS_LOCK_SCOPE(&inflater->inflate->lock);
-	struct ps_part *part = get->priv;
-	if (!part || part->err.err)
+	PS_LOCK_SCOPE(&shard->stage->lock);
+	struct ps_waiting_get *waiting = get->priv;
+	if (!waiting || waiting->err.err)
 		return;
-	ps_error_set(&part->err, ECANCELED, "cancelled");
-	ps_decompressing_wake(inflater);
+	ps_error_set(&waiting->err, ECANCELED, "cancelled");
+	ps_decompressing_wake(shard);
 }
 
-bool ps_part_gap(const struct ps_part *part, uint64_t from, struct ps_range *ret)
+bool ps_waiting_get_gap(const struct ps_waiting_get *waiting, uint64_t from, struct ps_range *ret)
 {
-	uint64_t at = PS_MAX(from, part->get->offset), end = part->get->offset + part->get->nbytes;
+	uint64_t at = PS_MAX(from, waiting->get->offset), end = waiting->get->offset + waiting->get->nbytes;
 	unsigned i = 0;
 
-	if (part->err.err)
+	if (waiting->err.err)
 		return false;
-	for (; i < part->nhave && part->have[i].from <= at; i++)
-		at = PS_MAX(at, part->have[i].end);
+	for (; i < waiting->nhave && waiting->have[i].from <= at; i++)
+		at = PS_MAX(at, waiting->have[i].end);
 	if (at >= end)
 		return false;
-	*ret = (struct ps_range){.from = at, .end = i < part->nhave ? part->have[i].from : end};
+	*ret = (struct ps_range){.from = at, .end = i < waiting->nhave ? waiting->have[i].from : end};
 	return true;
 }
 
-/* False: there are too many ranges to remember this one. */
-static bool note(struct ps_part *part, uint64_t from, uint64_t end)
+/* False: there are too many ranges to add this one. */
+static bool note(struct ps_waiting_get *waiting, uint64_t from, uint64_t end)
 {
 	unsigned i = 0, n;
 
-	while (i < part->nhave && part->have[i].end < from)
+	while (i < waiting->nhave && waiting->have[i].end < from)
 		i++;
 	/* [i, n) touch the new one. */
-	for (n = i; n < part->nhave && part->have[n].from <= end; n++) {
-		from = PS_MIN(from, part->have[n].from);
-		end = PS_MAX(end, part->have[n].end);
+	for (n = i; n < waiting->nhave && waiting->have[n].from <= end; n++) {
+		from = PS_MIN(from, waiting->have[n].from);
+		end = PS_MAX(end, waiting->have[n].end);
 	}
-	if (n == i && part->nhave == PS_PART_RANGES)
+	if (n == i && waiting->nhave == PS_WAITING_GET_RANGES)
 		return false;
-	memmove(&part->have[i + 1], &part->have[n], (part->nhave - n) * sizeof *part->have);
-	part->nhave += 1 - (n - i);
-	part->have[i] = (struct ps_range){.from = from, .end = end};
+	memmove(&waiting->have[i + 1], &waiting->have[n], (waiting->nhave - n) * sizeof *waiting->have);
+	waiting->nhave += 1 - (n - i);
+	waiting->have[i] = (struct ps_range){.from = from, .end = end};
 	return true;
 }
 
@@ -417,110 +414,111 @@ static void copy_in(struct ps_origin_get *get, uint64_t from, uint64_t end, cons
 	}
 }
 
-bool ps_part_give(struct ps_part *part, uint64_t from, uint64_t end, const uint8_t *data)
+bool ps_waiting_get_copy(struct ps_waiting_get *waiting, uint64_t from, uint64_t end, const uint8_t *data)
 {
 	struct ps_range gap;
 	uint64_t at = from;
 	bool gave = false;
 
-	while (at < end && ps_part_gap(part, at, &gap) && gap.from < end) {
+	while (at < end && ps_waiting_get_gap(waiting, at, &gap) && gap.from < end) {
 		gap.end = PS_MIN(gap.end, end);
-		if (!note(part, gap.from, gap.end))
+		if (!note(waiting, gap.from, gap.end))
 			break;
-		copy_in(part->get, gap.from, gap.end, data + (gap.from - from));
-		if (!part->first_ns)
-			part->first_ns = ps_clock_mono_ns();
+		copy_in(waiting->get, gap.from, gap.end, data + (gap.from - from));
+		if (!waiting->first_ns)
+			waiting->first_ns = ps_clock_mono_ns();
 		gave = true;
 		at = gap.end;
 	}
 	return gave;
 }
 
-void ps_parts_fail(struct ps_decompressing *inflater, uint64_t from, uint64_t end, const struct ps_error *err)
+void ps_waiting_gets_fail(
+        struct ps_decompressing *shard, uint64_t from, uint64_t end, const struct ps_error *err)
 {
 	struct ps_range gap;
 
-	for (struct ps_list *l = inflater->parts.next; l != &inflater->parts; l = l->next) {
-		struct ps_part *part = PS_CONTAINER_OF(l, struct ps_part, link);
+	for (struct ps_list *l = shard->gets.next; l != &shard->gets; l = l->next) {
+		struct ps_waiting_get *waiting = PS_CONTAINER_OF(l, struct ps_waiting_get, link);
 
-		if (ps_part_gap(part, from, &gap) && gap.from < end)
-			part->err = *err;
+		if (ps_waiting_get_gap(waiting, from, &gap) && gap.from < end)
+			waiting->err = *err;
 	}
 }
 
 /* Bytes of its beginning that are there. */
-static size_t part_prefix(const struct ps_part *part)
+static size_t bytes_in_place(const struct ps_waiting_get *waiting)
 {
-	if (!part->nhave || part->have[0].from > part->get->offset)
+	if (!waiting->nhave || waiting->have[0].from > waiting->get->offset)
 		return 0;
-	return (size_t)(part->have[0].end - part->get->offset);
+	return (size_t)(waiting->have[0].end - waiting->get->offset);
 }
 
-static bool has_news(const struct ps_part *part)
+static bool has_news(const struct ps_waiting_get *waiting)
 {
-	return !part->telling && (part->err.err || part_prefix(part) > part->told);
+	return !waiting->reporting && (waiting->err.err || bytes_in_place(waiting) > waiting->reported);
 }
 
-static void tell(struct ps_decompressing *inflater, struct ps_part *part)
+static void report(struct ps_decompressing *shard, struct ps_waiting_get *waiting)
 {
-	struct ps_decompress *inflate = inflater->inflate;
-	struct ps_origin_get *get = part->get;
-	size_t prefix = part_prefix(part);
-	bool ends = part->err.err || prefix == get->nbytes;
-	struct ps_error err = part->err;
+	struct ps_decompress *stage = shard->stage;
+	struct ps_origin_get *get = waiting->get;
+	size_t prefix = bytes_in_place(waiting);
+	bool ends = waiting->err.err || prefix == get->nbytes;
+	struct ps_error err = waiting->err;
 
 	if (prefix == get->nbytes)
 		err = (struct ps_error){0};
-	part->telling = true;
-	part->told = prefix;
-	memcpy(get->seen.etag, inflater->expect.etag, sizeof get->seen.etag);
-	get->first_byte_ns = part->first_ns ? part->first_ns - part->submitted_ns : 0;
+	waiting->reporting = true;
+	waiting->reported = prefix;
+	memcpy(get->seen.etag, shard->expect.etag, sizeof get->seen.etag);
+	get->first_byte_ns = waiting->first_ns ? waiting->first_ns - waiting->submitted_ns : 0;
 	if (ends) {
-		ps_list_remove(&part->link);
+		ps_list_remove(&waiting->link);
 		get->nbytes_done = prefix;
 		get->priv = NULL;
 	}
-	pthread_mutex_unlock(&inflate->lock);
+	pthread_mutex_unlock(&stage->lock);
 	if (!ends) {
 		get->progress(get, prefix);
 	} else {
 		get->done(get, &err);
-		free(part);
+		free(waiting);
 	}
-	pthread_mutex_lock(&inflate->lock);
+	pthread_mutex_lock(&stage->lock);
 	if (ends)
-		ps_decompressing_unref(inflater); /* the caller has another */
+		ps_decompressing_unref(shard); /* the caller has another reference */
 	else
-		part->telling = false;
+		waiting->reporting = false;
 }
 
-static void refuse(struct ps_decompressing *inflater)
+static void refuse(struct ps_decompressing *shard)
 {
 	const struct ps_error none = {.err = ENOMEM, .text = "out of memory"};
-	struct ps_origin_get *get = inflater->refused;
+	struct ps_origin_get *get = shard->refused;
 
-	inflater->refused = get->work.request;
-	pthread_mutex_unlock(&inflater->inflate->lock);
+	shard->refused = get->work.request;
+	pthread_mutex_unlock(&shard->stage->lock);
 	get->done(get, &none);
-	pthread_mutex_lock(&inflater->inflate->lock);
-	ps_decompressing_unref(inflater);
+	pthread_mutex_lock(&shard->stage->lock);
+	ps_decompressing_unref(shard);
 }
 
-void ps_parts_settle(struct ps_decompressing *inflater)
+void ps_waiting_gets_answer(struct ps_decompressing *shard)
 {
-	while (inflater->refused)
-		refuse(inflater);
+	while (shard->refused)
+		refuse(shard);
 	for (;;) {
-		struct ps_part *news = NULL;
+		struct ps_waiting_get *news = NULL;
 
-		for (struct ps_list *l = inflater->parts.next; l != &inflater->parts && !news; l = l->next) {
-			struct ps_part *part = PS_CONTAINER_OF(l, struct ps_part, link);
+		for (struct ps_list *l = shard->gets.next; l != &shard->gets && !news; l = l->next) {
+			struct ps_waiting_get *waiting = PS_CONTAINER_OF(l, struct ps_waiting_get, link);
 
-			if (has_news(part))
-				news = part;
+			if (has_news(waiting))
+				news = waiting;
 		}
 		if (!news)
 			return;
-		tell(inflater, news);
+		report(shard, news);
 	}
 }

@@ -51,7 +51,7 @@ enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_ta
 	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++) {
 		size_t suffix = strlen(known[i].suffix), inner = strlen(known[i].inner);
 
-		/* Something must be left of the name, or it is a hidden file by accident. */
+		/* Without a rest the shown name would be a hidden file's. */
 		if (len <= suffix + inner || strcasecmp(name + len - suffix, known[i].suffix) != 0 ||
 		        strncasecmp(name + len - suffix - inner, known[i].inner, inner) != 0 ||
 		        name[len - suffix - inner - 1] == '/')
@@ -301,7 +301,7 @@ static uint32_t le24(const uint8_t *p)
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
 }
 
-/* Is there so much of the file from here on? */
+/* Does the file have this many bytes from here on? */
 static bool fits(const struct ps_frame_walk *walk, uint64_t nbytes)
 {
 	return nbytes <= walk->file_nbytes - walk->at;
@@ -404,7 +404,7 @@ void ps_frame_walk_fini(struct ps_frame_walk *walk)
 /* Decoders ------------------------------------------------------------------------------------------- */
 
 #define ZSTD_OVERHEAD_NBYTES (512 * UINT64_C(1024)) /* beside the window */
-#define LZ4_NBYTES (9 * PS_MIB) /* two blocks of 4 MiB, and the window */
+#define LZ4_NBYTES (9 * PS_MIB)                     /* two blocks of 4 MiB, and the window */
 #define WINDOW_LOG_MAX 31                           /* what the memory allows is decided before */
 /* ZSTD_d_stableOutBuffer by its name in the library's stable header; a library that does not know it decodes
  * all frames through a window. */
@@ -419,7 +419,7 @@ enum state {
 	STATE_HEADER,  /* head[] has some of it */
 	STATE_BODY,
 	STATE_SKIP,
-	STATE_PADDING, /* zeros behind a gzip file */
+	STATE_PADDING, /* zeros after a gzip file */
 };
 
 struct ps_decoder {
@@ -562,10 +562,10 @@ static int zstd_body(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 	d->plain += *ret_out;
 	if (ZSTD_isError(rc))
 		return ps_error_set(err, EBADMSG, "damaged: %s", ZSTD_getErrorName(rc));
-	/* Of one that goes on past what it tells there is no need to see the end. */
+	/* One that holds more than its header declares fails before its end. */
 	if (d->frame.content_nbytes != UINT64_MAX &&
 	        (d->plain > d->frame.content_nbytes || (rc == 0 && d->plain < d->frame.content_nbytes)))
-		return ps_error_set(err, EBADMSG, "its header tells of %llu bytes, it holds %llu%s",
+		return ps_error_set(err, EBADMSG, "its header declares %llu bytes, it holds %llu%s",
 		        (unsigned long long)d->frame.content_nbytes, (unsigned long long)d->plain,
 		        rc != 0 ? " at least" : "");
 	if (rc != 0)
@@ -606,7 +606,7 @@ static int gzip_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 		d->state = d->any && in[0] == 0 ? STATE_PADDING : STATE_BODY;
 		if (d->state == STATE_BODY && (in[0] != 0x1f || (nin > 1 && in[1] != 0x8b)))
 			return ps_error_set(
-			        err, EBADMSG, d->any ? "garbage behind its end" : "not in the gzip format");
+			        err, EBADMSG, d->any ? "garbage after its end" : "not in the gzip format");
 		d->frame = (struct ps_frame_header){.content_nbytes = UINT64_MAX, .checksum = true};
 		if (d->state == STATE_BODY) {
 			*ret_event = PS_DECODE_HEADER;
@@ -616,7 +616,7 @@ static int gzip_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 	if (d->state == STATE_PADDING) {
 		for (; *ret_in < nin; (*ret_in)++)
 			if (in[*ret_in] != 0)
-				return ps_error_set(err, EBADMSG, "garbage behind its end");
+				return ps_error_set(err, EBADMSG, "garbage after its end");
 		return 0;
 	}
 	if (d->state != STATE_BODY)
@@ -633,7 +633,7 @@ static int gzip_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 		return ps_error_set(err, EBADMSG, "damaged: its checksum does not fit");
 	if (rc < 0 || rc == ISAL_NEED_DICT)
 		return ps_error_set(err, EBADMSG,
-		        d->any ? "damaged, or garbage behind its end: not as gzip has it"
+		        d->any ? "damaged, or garbage after its end: not as gzip has it"
 		               : "damaged: not as gzip has it");
 	if (d->gzip->block_state == ISAL_BLOCK_FINISH) {
 		*ret_event = PS_DECODE_END;
@@ -660,10 +660,13 @@ static int lz4_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_t
 	*ret_in = gave;
 	*ret_out = room;
 	d->plain += room;
-	if (LZ4F_isError(rc))
+	if (LZ4F_isError(rc)) {
+		bool garbage = d->any && d->plain == 0;
+
 		return ps_error_set(err, EBADMSG, "%s: %s",
-		        d->any && d->plain == 0 ? "garbage behind its end" : "damaged, or not in the lz4 frame format",
+		        garbage ? "garbage after its end" : "damaged, or not in the lz4 frame format",
 		        LZ4F_getErrorName(rc));
+	}
 	if (rc == 0) {
 		*ret_event = PS_DECODE_END;
 		begin(d);
@@ -677,5 +680,7 @@ int ps_decoder_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_t
 {
 	*ret_in = *ret_out = 0;
 	*ret_event = PS_DECODE_MORE;
-	return (d->zstd ? zstd_step : d->lz4 ? lz4_step : gzip_step)(d, in, nin, out, nout, ret_in, ret_out, ret_event, err);
+	return (d->zstd  ? zstd_step
+	        : d->lz4 ? lz4_step
+	                 : gzip_step)(d, in, nin, out, nout, ret_in, ret_out, ret_event, err);
 }

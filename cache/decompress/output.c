@@ -1,3 +1,5 @@
+/* Plain bytes of a decompressor, to the gets that wait and to the data file, so that no frame is decoded
+ * twice. Only its thread changes the buffer; others read it, under the lock, while it does not run. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -5,16 +7,16 @@
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 
-/* Writes beside decoding ----------------------------------------------------------------------------- */
+/* Writes beside decoding --------------------------------------------------------------------------- */
 
 /* Blocks that are written while the next ones are decoded: for the disk a block takes as long as for the
- * decoder. Written by whatever thread of the stage has nothing else to do; with as many on their way as there
- * may be, by the one that decoded it. */
+ * decoder. An idle thread of the stage writes them; with PS_WRITES_MAX on their way, the decompressor's
+ * own. */
 
 struct ps_write {
-	struct ps_list link;          /* inflate->writes, until a thread takes it */
-	struct ps_decompressing *inflater; /* a reference */
-	struct ps_object *object;     /* a reference */
+	struct ps_list link;            /* stage->writes, until a thread takes it */
+	struct ps_decompressing *shard; /* a reference */
+	struct ps_object *object;       /* a reference */
 	uint64_t block;
 	uint8_t *data;
 };
@@ -27,140 +29,135 @@ static void write_free(struct ps_write *write)
 }
 
 /* The lock is held. NULL: not now. */
-static struct ps_write *write_take(struct ps_decompress *inflate)
+static struct ps_write *write_take(struct ps_decompress *stage)
 {
 	struct ps_write *write = NULL;
 
-	if (inflate->nwrites == PS_WRITES_MAX)
+	if (stage->nwrites == PS_WRITES_MAX)
 		return NULL;
-	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->free_writes) && !write; i++)
-		write = ps_steal_ptr(&inflate->free_writes[i]);
+	for (size_t i = 0; i < PS_ARRAY_LEN(stage->free_writes) && !write; i++)
+		write = ps_steal_ptr(&stage->free_writes[i]);
 	if (!write && (write = calloc(1, sizeof *write)) &&
 	        posix_memalign((void **)&write->data, 4096, PS_BLOCK_SIZE) != 0) {
 		free(write);
 		write = NULL;
 	}
-	inflate->nwrites += write != NULL;
+	stage->nwrites += write != NULL;
 	return write;
 }
 
 /* The lock is held. */
-static void write_put(struct ps_decompress *inflate, struct ps_write *write)
+static void write_put(struct ps_decompress *stage, struct ps_write *write)
 {
 	size_t i = 0;
 
-	while (inflate->free_writes[i])
+	while (stage->free_writes[i])
 		i++; /* there are never more of them than places */
-	inflate->free_writes[i] = write;
-	inflate->nwrites--;
+	stage->free_writes[i] = write;
+	stage->nwrites--;
 }
 
-/* Has a block written from a copy, soon. False: not now, the caller does it. A failure makes the inflater
- * cache no more. Lock not held. */
-static bool ps_write_later(
-        struct ps_decompressing *inflater, struct ps_object *object, uint64_t block, const uint8_t *data)
+/* Queues a block to be written from a copy. False: not now, the caller writes it. After a failure the cache
+ * takes no more of the shard. The lock is not held. */
+static bool write_later(
+        struct ps_decompressing *shard, struct ps_object *object, uint64_t block, const uint8_t *data)
 {
-	struct ps_decompress *inflate = inflater->inflate;
+	struct ps_decompress *stage = shard->stage;
 	struct ps_write *write;
 	{
-		PS_LOCK_SCOPE(&inflate->lock);
-		write = write_take(inflate);
+		PS_LOCK_SCOPE(&stage->lock);
+		write = write_take(stage);
 		if (!write)
 			return false;
-		inflater->nwrites++;
-		ps_decompressing_ref(inflater);
+		shard->nwrites++;
+		ps_decompressing_ref(shard);
 	}
-	write->inflater = inflater;
+	write->shard = shard;
 	write->object = ps_object_ref(object);
 	write->block = block;
 	ps_list_init(&write->link);
 	memcpy(write->data, data, PS_BLOCK_SIZE);
-	PS_LOCK_SCOPE(&inflate->lock);
-	ps_list_append(&inflate->writes, &write->link);
-	pthread_cond_signal(&inflate->cond);
+	PS_LOCK_SCOPE(&stage->lock);
+	ps_list_append(&stage->writes, &write->link);
+	pthread_cond_signal(&stage->cond);
 	return true;
 }
 
-void ps_write_run(struct ps_decompress *inflate, struct ps_list *link)
+void ps_write_run(struct ps_decompress *stage, struct ps_list *link)
 {
 	struct ps_write *write = PS_CONTAINER_OF(link, struct ps_write, link);
-	struct ps_decompressing *inflater = write->inflater;
+	struct ps_decompressing *shard = write->shard;
 
 	ps_list_remove(link);
-	pthread_mutex_unlock(&inflate->lock);
-	int rc = inflater->caches ? ps_object_write_block(write->object, write->block, write->data) : 0;
+	pthread_mutex_unlock(&stage->lock);
+	int rc = shard->caches ? ps_object_write_block(write->object, write->block, write->data) : 0;
 	ps_object_put(ps_steal_ptr(&write->object));
-	pthread_mutex_lock(&inflate->lock);
+	pthread_mutex_lock(&stage->lock);
 	if (rc < 0)
-		inflater->caches = false; /* the store has told why */
-	write_put(inflate, write);
-	if (--inflater->nwrites == 0)
-		pthread_cond_broadcast(&inflate->written);
-	ps_decompressing_unref(inflater);
+		shard->caches = false; /* the store has logged why */
+	write_put(stage, write);
+	if (--shard->nwrites == 0)
+		pthread_cond_broadcast(&stage->written);
+	ps_decompressing_unref(shard);
 }
 
 /* The lock is held. */
-static struct ps_list *find_write(const struct ps_decompressing *inflater)
+static struct ps_list *find_write(const struct ps_decompressing *shard)
 {
-	const struct ps_list *writes = &inflater->inflate->writes;
+	const struct ps_list *writes = &shard->stage->writes;
 
 	for (struct ps_list *l = writes->next; l != writes; l = l->next)
-		if (PS_CONTAINER_OF(l, struct ps_write, link)->inflater == inflater)
+		if (PS_CONTAINER_OF(l, struct ps_write, link)->shard == shard)
 			return l;
 	return NULL;
 }
 
-void ps_writes_wait(struct ps_decompressing *inflater)
+void ps_writes_wait(struct ps_decompressing *shard)
 {
-	struct ps_decompress *inflate = inflater->inflate;
+	struct ps_decompress *stage = shard->stage;
 	struct ps_list *link;
 
-	PS_LOCK_SCOPE(&inflate->lock);
-	while (inflater->nwrites > 0)
-		if ((link = find_write(inflater)))
-			ps_write_run(inflate, link);
+	PS_LOCK_SCOPE(&stage->lock);
+	while (shard->nwrites > 0)
+		if ((link = find_write(shard)))
+			ps_write_run(stage, link);
 		else
-			pthread_cond_wait(&inflate->written, &inflate->lock);
+			pthread_cond_wait(&stage->written, &stage->lock);
 }
 
-void ps_writes_fini(struct ps_decompress *inflate)
+void ps_writes_fini(struct ps_decompress *stage)
 {
-	for (size_t i = 0; i < PS_ARRAY_LEN(inflate->free_writes); i++)
-		write_free(inflate->free_writes[i]);
+	for (size_t i = 0; i < PS_ARRAY_LEN(stage->free_writes); i++)
+		write_free(stage->free_writes[i]);
 }
 
-/* Plain bytes ---------------------------------------------------------------------------------------- */
-
-/* Where plain bytes go: to the gets that wait for them, and what nobody asked for to the disk, so that no
- * frame is decoded twice. Called by the decompressor's thread, which alone changes the buffer; others read it
- * under the lock while the decompressor does not run. */
+/* The buffer --------------------------------------------------------------------------------------- */
 
 void ps_out_deliver(struct ps_decompressor *decompressor)
 {
-	struct ps_decompressing *inflater = decompressor->inflater;
+	struct ps_decompressing *shard = decompressor->shard;
 	struct ps_out *out = &decompressor->out;
 	uint64_t from = PS_MAX(out->from, out->base);
 
-	PS_LOCK_SCOPE(&inflater->inflate->lock);
 	if (from >= out->safe)
 		return;
-	for (struct ps_list *l = inflater->parts.next; l != &inflater->parts; l = l->next) {
-		struct ps_part *part = PS_CONTAINER_OF(l, struct ps_part, link);
+	for (struct ps_list *l = shard->gets.next; l != &shard->gets; l = l->next) {
+		struct ps_waiting_get *waiting = PS_CONTAINER_OF(l, struct ps_waiting_get, link);
 
-		if (!ps_part_give(part, from, out->safe, out->data + (from - out->base)))
+		if (!ps_waiting_get_copy(waiting, from, out->safe, out->data + (from - out->base)))
 			continue;
 		/* A get ends where its last chunk does, or the file. */
-		uint64_t lo = PS_MAX(part->get->offset, out->base),
-		         hi = part->get->offset + part->get->nbytes;
+		uint64_t lo = PS_MAX(waiting->get->offset, out->base),
+		         hi = waiting->get->offset + waiting->get->nbytes;
 		for (uint64_t c = (lo + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE;
 		        c * PS_CHUNK_SIZE < PS_MIN(hi, out->safe); c++)
 			if ((c + 1) * PS_CHUNK_SIZE <= out->safe || hi <= out->safe)
 				out->given[c - out->base / PS_CHUNK_SIZE] = 1;
 	}
-	ps_parts_settle(inflater);
+	ps_waiting_gets_answer(shard);
 }
 
-/* The store has it, or somebody else writes it. */
+/* The store has it, or a get took it, and the engine writes it. */
 static bool is_taken(const struct ps_decompressor *decompressor, struct ps_object *object, uint64_t chunk)
 {
 	const struct ps_out *out = &decompressor->out;
@@ -170,7 +167,8 @@ static bool is_taken(const struct ps_decompressor *decompressor, struct ps_objec
 }
 
 /* Chunks [first, end), all whole (or the file's last). */
-static int write_chunks(struct ps_decompressor *decompressor, struct ps_object *object, uint64_t first, uint64_t end)
+static int write_chunks(
+        struct ps_decompressor *decompressor, struct ps_object *object, uint64_t first, uint64_t end)
 {
 	const struct ps_out *out = &decompressor->out;
 	int rc = 0;
@@ -188,7 +186,7 @@ static int write_chunks(struct ps_decompressor *decompressor, struct ps_object *
 		const uint8_t *data = out->data + (first * PS_CHUNK_SIZE - out->base);
 		bool whole = at == 0 && stop - first == PS_BLOCK_CHUNKS;
 		if (whole && decompressor->sizes &&
-		        ps_write_later(decompressor->inflater, object, first / PS_BLOCK_CHUNKS, data))
+		        write_later(decompressor->shard, object, first / PS_BLOCK_CHUNKS, data))
 			rc = 0;
 		else if (whole)
 			rc = ps_object_write_block(object, first / PS_BLOCK_CHUNKS, data);
@@ -200,49 +198,47 @@ static int write_chunks(struct ps_decompressor *decompressor, struct ps_object *
 	return rc;
 }
 
-int ps_out_flush(struct ps_decompressor *decompressor, bool all)
+void ps_out_flush(struct ps_decompressor *decompressor, bool all)
 {
-	struct ps_decompressing *inflater = decompressor->inflater;
+	struct ps_decompressing *shard = decompressor->shard;
 	struct ps_out *out = &decompressor->out;
 	/* While the end of the file is not known, only what is certain not to be its last block. */
 	uint64_t unit = decompressor->sizes ? PS_BLOCK_SIZE : PS_CHUNK_SIZE;
-	uint64_t end =
-	        decompressor->sizes && out->safe > 0 ? (out->safe - 1) / unit * unit : out->safe / unit * unit;
+	uint64_t end = (decompressor->sizes && out->safe > 0 ? out->safe - 1 : out->safe) / unit * unit;
 	uint64_t from = PS_MAX(out->flushed, out->base);
 	struct ps_object *object;
 	int rc = 0;
 
 	{
-		PS_LOCK_SCOPE(&inflater->inflate->lock);
-		object = inflater->caches ? ps_decompressing_hold(inflater) : NULL;
+		PS_LOCK_SCOPE(&shard->stage->lock);
+		object = shard->caches ? ps_decompressing_hold(shard) : NULL;
 	}
 	if (all && !decompressor->sizes && out->safe == decompressor->size)
 		end = out->safe;
 	if (object && from < end)
-		rc = write_chunks(
-		        decompressor, object, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
+		rc = write_chunks(decompressor, object, from / PS_CHUNK_SIZE,
+		        (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
 	ps_object_put(object);
-	PS_LOCK_SCOPE(&inflater->inflate->lock);
+	PS_LOCK_SCOPE(&shard->stage->lock);
 	if (rc < 0)
-		inflater->caches = false; /* the store has told why; who reads goes on reading */
+		shard->caches = false; /* the store has logged why; gets are answered as before */
 	out->flushed = PS_MAX(out->flushed, end);
-	uint64_t keep = out->safe / PS_BLOCK_SIZE * PS_BLOCK_SIZE;
-	if (decompressor->sizes && keep == out->safe && keep > out->base)
-		keep -= PS_BLOCK_SIZE;
-	if (keep <= out->base)
-		return 0;
-	uint64_t gone = PS_MIN(keep, out->pos) - out->base;
+	uint64_t base = out->safe / PS_BLOCK_SIZE * PS_BLOCK_SIZE;
+	if (decompressor->sizes && base == out->safe && base > out->base)
+		base -= PS_BLOCK_SIZE; /* perhaps the last block, which is written when the size is known */
+	if (base <= out->base)
+		return;
+	uint64_t gone = PS_MIN(base, out->pos) - out->base;
 	memmove(out->data, out->data + gone, out->pos - out->base - gone);
 	size_t nchunks = gone / PS_CHUNK_SIZE, have = out->cap / PS_CHUNK_SIZE;
 	memmove(out->given, out->given + nchunks, have - nchunks);
 	memset(out->given + have - nchunks, 0, nchunks);
 	out->base += gone;
-	return 0;
 }
 
 int ps_out_grow(struct ps_decompressor *decompressor, uint64_t nbytes)
 {
-	struct ps_decompress *inflate = decompressor->inflater->inflate;
+	struct ps_decompress *stage = decompressor->shard->stage;
 	struct ps_out *out = &decompressor->out;
 	uint64_t need = (out->pos - out->base + nbytes + PS_OUT_NBYTES - 1) / PS_OUT_NBYTES * PS_OUT_NBYTES;
 	uint8_t *data;
@@ -250,10 +246,10 @@ int ps_out_grow(struct ps_decompressor *decompressor, uint64_t nbytes)
 	if (need <= out->cap)
 		return 0;
 	{
-		PS_LOCK_SCOPE(&inflate->lock);
+		PS_LOCK_SCOPE(&stage->lock);
 		if (!ps_decompressor_reserve(decompressor, need - out->cap))
 			return -EAGAIN;
-		data = ps_spare_take(inflate, need);
+		data = ps_spare_take(stage, need);
 	}
 	uint8_t *given = calloc(need / PS_CHUNK_SIZE, 1);
 	if (!data && posix_memalign((void **)&data, 4096, need) != 0)
@@ -261,15 +257,15 @@ int ps_out_grow(struct ps_decompressor *decompressor, uint64_t nbytes)
 	if (!given || !data) {
 		free(given);
 		free(data);
-		PS_LOCK_SCOPE(&inflate->lock);
-		ps_decompress_release(inflate, need - out->cap);
+		PS_LOCK_SCOPE(&stage->lock);
+		ps_decompress_release(stage, need - out->cap);
 		decompressor->charge -= need - out->cap;
 		return -ENOMEM;
 	}
-	PS_LOCK_SCOPE(&inflate->lock);
+	PS_LOCK_SCOPE(&stage->lock);
 	memcpy(data, out->data, out->pos - out->base);
 	memcpy(given, out->given, out->cap / PS_CHUNK_SIZE);
-	ps_spare_put(inflate, out->data, out->cap);
+	ps_spare_put(stage, out->data, out->cap);
 	free(out->given);
 	out->data = data;
 	out->given = given;

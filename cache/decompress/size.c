@@ -1,3 +1,5 @@
+/* The size of what a shard holds, found once for all waiters: by headers where they have it, else by decoding
+ * everything. stage.c makes the steps. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,146 +9,220 @@
 #include "decompress/decompress_private.h"
 #include "decompress/frame.h"
 
-/* By headers ----------------------------------------------------------------------------------------- */
+/* Waiters ---------------------------------------------------------------------------------------- */
 
-/* How long it is what a shard holds, as far as headers tell: those of a small file, the seek table at the
- * end, the header of the only frame; and of a file on this machine those of all its frames and blocks, from
- * one to the next: reading it twice costs little there, and decoding it ahead of the first read costs much.
- */
+/* The lock is held, and dropped meanwhile. */
+static void answer(struct ps_decompressing *shard, struct ps_size_waiter *waiters, int errnum, uint64_t size,
+        const char *text)
+{
+	struct ps_decompress *stage = shard->stage;
 
-#define HEAD_NBYTES \
-	(144 * UINT64_C(1024)) /* a whole block of 128 KiB that could not be compressed, and its headers */
+	while (waiters) {
+		struct ps_size_waiter *next = waiters->next;
+
+		stage->nwaiters--;
+		pthread_mutex_unlock(&stage->lock);
+		waiters->fn(waiters->arg, errnum, size, text);
+		free(waiters);
+		pthread_mutex_lock(&stage->lock);
+		ps_decompressing_unref(shard);
+		waiters = next;
+	}
+}
+
+static void answer_all(struct ps_decompressing *shard, int errnum, const char *text)
+{
+	shard->sizing = PS_SIZING_NO;
+	answer(shard, ps_steal_ptr(&shard->waiters), errnum, shard->size, text);
+}
+
+void ps_size_fail(struct ps_decompressing *shard, const struct ps_error *err)
+{
+	bool is_origins = err->err == EAGAIN || err->err == EPROTO || err->err == EHOSTUNREACH;
+
+	answer_all(shard, is_origins ? EIO : err->err, err->text);
+}
+
+void ps_decompressing_size(struct ps_decompressing *shard, ps_decompress_size_fn fn, void *arg)
+{
+	struct ps_decompress *stage = shard->stage;
+	struct ps_size_waiter *waiter = calloc(1, sizeof *waiter);
+	struct ps_error err = {0};
+	uint64_t size, now = ps_clock_mono_ns();
+	{
+		PS_LOCK_SCOPE(&stage->lock);
+		size = shard->size;
+		if (!waiter)
+			ps_error_set(&err, ENOMEM, "out of memory");
+		else if (shard->aborted)
+			ps_error_set(&err, ECANCELED, "cancelled");
+		else if (size == PS_SIZE_UNKNOWN && shard->bad.err && now < shard->bad_until_ns)
+			err = shard->bad;
+		if (size == PS_SIZE_UNKNOWN && !err.err) {
+			*waiter = (struct ps_size_waiter){.next = shard->waiters,
+			        .fn = fn,
+			        .arg = arg,
+			        .expires_ns = now + ps_fill_timeout_ns(stage->fill)};
+			shard->waiters = waiter;
+			ps_decompress_watch(stage, &stage->nwaiters);
+			ps_decompressing_ref(shard);
+			if (shard->sizing == PS_SIZING_NO)
+				shard->sizing = shard->coding == PS_CODING_ZSTD && !shard->nodes_below
+				                        ? PS_SIZING_HEADERS
+				                        : PS_SIZING_ALL;
+			ps_decompressing_wake(shard);
+			return;
+		}
+	}
+	free(waiter);
+	fn(arg, err.err, size, err.text);
+}
+
+bool ps_decompressing_damaged(struct ps_decompressing *shard)
+{
+	PS_LOCK_SCOPE(&shard->stage->lock);
+	return shard->bad.err && ps_clock_mono_ns() < shard->bad_until_ns;
+}
+
+/* Takes one waiter whose time is up. */
+static struct ps_size_waiter *take_expired(struct ps_decompressing *shard, uint64_t now_ns)
+{
+	for (struct ps_size_waiter **w = &shard->waiters; *w; w = &(*w)->next) {
+		struct ps_size_waiter *expired = *w;
+
+		if (now_ns < expired->expires_ns)
+			continue;
+		*w = expired->next;
+		expired->next = NULL;
+		return expired;
+	}
+	return NULL;
+}
+
+/* By headers: requests ---------------------------------------------------------------------------- */
+
+/* Headers of a small file; the seek table at the end; the header of the only frame. Of a file on this
+ * machine the headers of all frames and blocks are walked over: reading twice costs little there, and
+ * decoding ahead of the first read costs much. */
+
+/* A whole block of 128 KiB that could not be compressed, and its headers. */
+#define HEAD_NBYTES (144 * UINT64_C(1024))
 #define TABLE_MAX_NBYTES (16 * PS_MIB)
 #define ATTEMPTS 5                    /* further ones, of an origin that breaks the protocol */
 #define RETRY_NS (300 * PS_NS_PER_MS) /* before the first of them; doubled for each that follows, */
-#define RETRY_MAX_DOUBLED 5u          /* but no more often */
+#define RETRY_MAX_DOUBLED 5u          /* up to this many times */
 
 enum step { STEP_HEAD, STEP_FOOTER, STEP_TABLE, STEP_WALK };
 
-struct ps_sizing {
+struct ps_headers {
 	struct ps_origin_get get; /* first */
 	struct iovec iov;
-	struct ps_decompressing *inflater;
+	struct ps_decompressing *shard; /* a reference */
 	enum step step;
-	bool pending, done;
+	bool pending;
 	bool walks, waits; /* has one of PS_WALKS_MAX places; waits for one */
 	struct ps_error err;
 	unsigned attempts;
-	uint64_t retry_ns;
+	uint64_t retry_ns;    /* the step is requested again then; 0: no */
 	uint8_t *head, *data; /* data: of this step */
 	size_t nhead, cap;    /* cap: data's */
 	struct ps_frame_walk walk;
 };
 
-static void sizing_done(struct ps_origin_get *get, const struct ps_error *err)
+static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 {
-	struct ps_sizing *sizing = (struct ps_sizing *)get;
-	struct ps_decompressing *inflater = sizing->inflater;
-	struct ps_decompress *inflate = inflater->inflate;
+	struct ps_headers *headers = (struct ps_headers *)get;
+	struct ps_decompressing *shard = headers->shard;
+	struct ps_decompress *stage = shard->stage;
 
-	ps_fill_count_bytes(inflate->fill, get->wire_nbytes);
-	ps_fill_count_request(inflate->fill, err->err && err->err != ECANCELED);
-	ps_fill_count_answer(inflate->fill, get->first_byte_ns);
-	ps_decompressing_proved(inflater, get);
-	PS_LOCK_SCOPE(&inflate->lock);
-	sizing->err = *err;
-	sizing->pending = false;
-	sizing->done = true;
-	if (!inflater->expect.etag[0])
-		memcpy(inflater->expect.etag, get->seen.etag, sizeof inflater->expect.etag);
-	ps_decompressing_wake(inflater);
-	ps_decompressing_unref(inflater); /* the work queue has one */
+	ps_fill_count_bytes(stage->fill, get->wire_nbytes);
+	ps_fill_count_request(stage->fill, err->err && err->err != ECANCELED);
+	ps_fill_count_answer(stage->fill, get->first_byte_ns);
+	ps_decompressing_proved(shard, get);
+	PS_LOCK_SCOPE(&stage->lock);
+	headers->err = *err;
+	headers->pending = false;
+	if (!shard->expect.etag[0])
+		memcpy(shard->expect.etag, get->seen.etag, sizeof shard->expect.etag);
+	ps_decompressing_wake(shard);
 }
 
-static void sizing_progress(struct ps_origin_get *get, size_t nbytes_so_far)
+static void on_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
 	(void)get;
 	(void)nbytes_so_far;
 }
 
-static int submit(struct ps_sizing *sizing, enum step step, uint64_t offset, uint64_t nbytes)
+/* False: out of memory. True: the lock was dropped, and `headers` may be gone. */
+static bool request(struct ps_headers *headers, enum step step, uint64_t offset, uint64_t nbytes)
 {
-	struct ps_decompressing *inflater = sizing->inflater;
+	struct ps_decompressing *shard = headers->shard;
 
-	if (!sizing->data || sizing->cap < nbytes) {
-		free(sizing->data);
-		sizing->cap = nbytes;
-		sizing->data = malloc(nbytes);
+	if (!headers->data || headers->cap < nbytes) {
+		free(headers->data);
+		headers->cap = nbytes;
+		headers->data = malloc(nbytes);
 	}
-	if (!sizing->data)
-		return -ENOMEM;
-	sizing->step = step;
-	sizing->done = false;
-	sizing->pending = true;
-	sizing->iov = (struct iovec){.iov_base = sizing->data, .iov_len = nbytes};
-	memset(&sizing->get, 0, sizeof sizing->get);
-	sizing->get.url = inflater->url;
-	sizing->get.expect = inflater->expect;
-	sizing->get.offset = offset;
-	sizing->get.nbytes = nbytes;
-	sizing->get.iov = &sizing->iov;
-	sizing->get.niov = 1;
-	sizing->get.progress = sizing_progress;
-	sizing->get.done = sizing_done;
-	ps_decompressing_ref(inflater);
-	inflater->base->ops->get(inflater->base, &sizing->get);
-	return 0;
+	if (!headers->data)
+		return false;
+	headers->step = step;
+	headers->pending = true;
+	headers->iov = (struct iovec){.iov_base = headers->data, .iov_len = nbytes};
+	headers->get = (struct ps_origin_get){.url = shard->url,
+	        .expect = shard->expect,
+	        .offset = offset,
+	        .nbytes = nbytes,
+	        .iov = &headers->iov,
+	        .niov = 1,
+	        .progress = on_progress,
+	        .done = on_done};
+	pthread_mutex_unlock(&shard->stage->lock);
+	shard->base->ops->get(shard->base, &headers->get);
+	pthread_mutex_lock(&shard->stage->lock);
+	if (shard->aborted)
+		ps_size_cancel(shard); /* an abort meanwhile may have come before the request */
+	return true;
 }
 
-static void wake_next_walk(struct ps_decompress *inflate)
+void ps_size_cancel(struct ps_decompressing *shard)
 {
-	for (struct ps_list *l = inflate->inflaters.next; l != &inflate->inflaters; l = l->next) {
-		struct ps_decompressing *inflater = PS_CONTAINER_OF(l, struct ps_decompressing, link);
+	if (shard->headers && shard->headers->pending)
+		shard->base->ops->cancel(shard->base, &shard->headers->get);
+}
 
-		if (inflater->refs > 0 && inflater->headers && inflater->headers->waits) {
-			ps_decompressing_wake(inflater);
+static void wake_next_walk(struct ps_decompress *stage)
+{
+	for (struct ps_list *l = stage->shards.next; l != &stage->shards; l = l->next) {
+		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
+
+		if (shard->headers && shard->headers->waits) {
+			ps_decompressing_wake(shard);
 			return;
 		}
 	}
 }
 
-void ps_headers_free(struct ps_decompressing *inflater)
+/* Nothing is pending; the caller has a reference of the shard. */
+static void headers_free(struct ps_decompressing *shard)
 {
-	struct ps_sizing *sizing = inflater->headers;
+	struct ps_headers *headers = ps_steal_ptr(&shard->headers);
 
-	if (!sizing || sizing->pending)
-		return;
-	inflater->headers = NULL;
-	if (sizing->walks)
-		inflater->inflate->nwalks--;
-	if (sizing->walks || sizing->waits)
-		wake_next_walk(inflater->inflate);
-	ps_frame_walk_fini(&sizing->walk);
-	free(sizing->head);
-	free(sizing->data);
-	free(sizing);
+	if (headers->walks)
+		shard->stage->nwalks--;
+	if (headers->walks || headers->waits)
+		wake_next_walk(shard->stage);
+	ps_frame_walk_fini(&headers->walk);
+	free(headers->head);
+	free(headers->data);
+	free(headers);
+	ps_decompressing_unref(shard);
 }
 
-void ps_headers_cancel(struct ps_decompressing *inflater)
-{
-	struct ps_sizing *sizing = inflater->headers;
+/* By headers: what they declare ------------------------------------------------------------------- */
 
-	if (sizing && sizing->pending)
-		inflater->base->ops->cancel(inflater->base, &sizing->get);
-}
-
-/* Goes on with what has come; drops the lock for the index. Either it is answered in the end, or what is left
- * to do is PS_SIZING_ALL. */
-static void ps_headers_tick(struct ps_decompressing *inflater, uint64_t now_ns)
-{
-	struct ps_sizing *sizing = inflater->headers;
-
-	if (!sizing || !sizing->retry_ns || now_ns < sizing->retry_ns)
-		return;
-	sizing->retry_ns = 0;
-	ps_decompressing_wake(inflater);
-}
-
-/* What they tell --------------------------------------------------------------------------------- */
-
-/* The size that the only frame's header declares; PS_SIZE_UNKNOWN: it is not declared, or the file is longer
- * than such a frame is likely to be. That it is the only one shows for certain at its end, before whose last
- * bytes are handed out. */
+/* The size that the only frame's header declares; PS_SIZE_UNKNOWN: it declares none, or the file is
+ * longer than such a frame is likely to be. That it is the only one is certain at its end, before the
+ * last bytes are handed out. */
 static uint64_t judge_head(const uint8_t *head, size_t nhead, uint64_t file_nbytes)
 {
 	struct ps_decoder *decoder = ps_decoder_new(PS_CODING_ZSTD);
@@ -167,10 +243,10 @@ static uint64_t judge_head(const uint8_t *head, size_t nhead, uint64_t file_nbyt
 			content = frame->content_nbytes;
 			body = at;
 			if (ps_decoder_nbytes(decoder) > 256 * PS_MIB)
-				break; /* not worth it here */
+				break; /* too much memory for a guess */
 		}
 		if (event == PS_DECODE_END && !frame->skippable) {
-			content = PS_SIZE_UNKNOWN; /* and something follows: another frame, mostly */
+			content = PS_SIZE_UNKNOWN; /* what follows is another frame, mostly */
 			break;
 		}
 		if (!used && !made && event == PS_DECODE_MORE)
@@ -184,407 +260,317 @@ static uint64_t judge_head(const uint8_t *head, size_t nhead, uint64_t file_nbyt
 }
 
 /* Drops the lock for the index. */
-static void found(struct ps_decompressing *inflater, uint64_t size, bool declared)
+static void found(struct ps_decompressing *shard, uint64_t size, bool declared)
 {
-	inflater->size = size;
-	inflater->declared = declared;
-	inflater->sizing = PS_SIZING_NO;
-	ps_headers_free(inflater);
-	ps_decompressing_save(inflater);
-	ps_size_answer(inflater, 0, "");
+	shard->size = size;
+	shard->declared = declared;
+	shard->sizing = PS_SIZING_NO;
+	headers_free(shard);
+	ps_decompressing_save(shard);
+	answer_all(shard, 0, "");
 }
 
-/* As `look` returns. */
-static bool walk(struct ps_sizing *sizing, const uint8_t *bytes, size_t n, uint64_t offset)
+/* As look() returns. */
+static bool walk(struct ps_headers *headers, const uint8_t *bytes, size_t n, uint64_t offset)
 {
-	struct ps_decompressing *inflater = sizing->inflater;
-	int rc = ps_frame_walk_step(&sizing->walk, bytes, n, offset);
-	uint64_t at = sizing->walk.at;
+	struct ps_decompressing *shard = headers->shard;
+	int rc = ps_frame_walk_step(&headers->walk, bytes, n, offset);
+	uint64_t at = headers->walk.at, plain = headers->walk.plain;
 
 	if (rc == -EAGAIN)
-		return submit(sizing, STEP_WALK, at, PS_MIN(PS_WALK_NBYTES, inflater->source.size - at)) == 0;
-	if (rc < 0 || sizing->walk.plain > PS_OBJECT_MAX_NBYTES)
-		return false; /* whatever is wrong with it, decoding it tells */
-	ps_frame_map_fini(&inflater->map);
-	inflater->map = sizing->walk.map;
-	sizing->walk.map = (struct ps_frame_map){0};
-	found(inflater, sizing->walk.plain, false);
+		return request(headers, STEP_WALK, at, PS_MIN(PS_WALK_NBYTES, shard->source.size - at));
+	if (rc < 0 || plain > PS_OBJECT_MAX_NBYTES)
+		return false; /* decoding finds what is wrong with it */
+	ps_frame_map_fini(&shard->map);
+	shard->map = headers->walk.map;
+	headers->walk.map = (struct ps_frame_map){0};
+	found(shard, plain, false);
 	return true;
 }
 
-static bool begin_walk(struct ps_sizing *sizing)
+static bool begin_walk(struct ps_headers *headers)
 {
-	struct ps_decompress *inflate = sizing->inflater->inflate;
-	uint64_t size = sizing->inflater->source.size;
+	struct ps_decompress *stage = headers->shard->stage;
+	uint64_t size = headers->shard->source.size;
 
-	ps_frame_walk_fini(&sizing->walk);
-	sizing->walk = (struct ps_frame_walk){.file_nbytes = size};
-	if (sizing->nhead == size)
-		return walk(sizing, sizing->head, sizing->nhead, 0);
+	ps_frame_walk_fini(&headers->walk);
+	headers->walk = (struct ps_frame_walk){.file_nbytes = size};
+	if (headers->nhead == size)
+		return walk(headers, headers->head, headers->nhead, 0);
 	/* A thousand shards may be looked up at once. */
-	free(ps_steal_ptr(&sizing->head));
-	sizing->waits = inflate->nwalks == PS_WALKS_MAX;
-	if (sizing->waits)
+	free(ps_steal_ptr(&headers->head));
+	headers->waits = stage->nwalks == PS_WALKS_MAX;
+	if (headers->waits)
 		return true;
-	sizing->walks = true;
-	inflate->nwalks++;
-	return submit(sizing, STEP_WALK, 0, PS_MIN(PS_WALK_NBYTES, size)) == 0;
+	headers->walks = true;
+	stage->nwalks++;
+	return request(headers, STEP_WALK, 0, PS_MIN(PS_WALK_NBYTES, size));
 }
 
-static bool take_seek_table(struct ps_decompressing *inflater, const struct ps_sizing *sizing)
+static bool take_seek_table(struct ps_headers *headers)
 {
-	struct ps_frame_map *map = &inflater->map;
+	struct ps_decompressing *shard = headers->shard;
+	struct ps_frame_map *map = &shard->map;
 
-	if (ps_seek_table_parse(sizing->data, sizing->get.nbytes, inflater->source.size, map) < 0)
+	if (ps_seek_table_parse(headers->data, headers->get.nbytes, shard->source.size, map) < 0)
 		return false;
 	if (map->points[map->n - 1].plain > PS_OBJECT_MAX_NBYTES) {
 		ps_frame_map_fini(map);
 		return false;
 	}
-	found(inflater, map->points[map->n - 1].plain, false);
+	found(shard, map->points[map->n - 1].plain, false);
 	return true;
 }
 
-/* What this step's bytes tell; true: asked for more, or the size is known. False: the headers do not tell it.
- */
-static bool look(struct ps_decompressing *inflater, struct ps_sizing *sizing)
+/* Looks at this step's bytes. True: more were requested, or the size is known; `headers` may be gone.
+ * False: the headers do not have the size. */
+static bool look(struct ps_headers *headers)
 {
-	uint64_t size = inflater->source.size;
-	uint64_t table;
+	struct ps_decompressing *shard = headers->shard;
+	uint64_t size = shard->source.size, table;
 
-	switch (sizing->step) {
+	switch (headers->step) {
 	case STEP_HEAD:
-		sizing->nhead = sizing->get.nbytes;
-		sizing->head = ps_steal_ptr(&sizing->data);
-		if (sizing->nhead == size)
-			return begin_walk(sizing);
-		return submit(sizing, STEP_FOOTER, size - PS_SEEK_FOOTER_NBYTES, PS_SEEK_FOOTER_NBYTES) == 0;
+		headers->nhead = headers->get.nbytes;
+		headers->head = ps_steal_ptr(&headers->data);
+		if (headers->nhead == size)
+			return begin_walk(headers);
+		return request(headers, STEP_FOOTER, size - PS_SEEK_FOOTER_NBYTES, PS_SEEK_FOOTER_NBYTES);
 	case STEP_FOOTER:
-		table = ps_seek_footer_parse(sizing->data, size);
+		table = ps_seek_footer_parse(headers->data, size);
 		if (table && table <= TABLE_MAX_NBYTES)
-			return submit(sizing, STEP_TABLE, size - table, table) == 0;
-		size = judge_head(sizing->head, sizing->nhead, size);
+			return request(headers, STEP_TABLE, size - table, table);
+		size = judge_head(headers->head, headers->nhead, size);
 		if (size == PS_SIZE_UNKNOWN)
-			return inflater->base->local && begin_walk(sizing);
-		found(inflater, size, true);
+			return shard->base->local && begin_walk(headers);
+		found(shard, size, true);
 		return true;
 	case STEP_TABLE:
-		if (!take_seek_table(inflater, sizing)) {
-			ps_log_warning("inflate: %s: its seek table does not fit it, and is not used",
-			        inflater->url);
-			return inflater->base->local && begin_walk(sizing);
-		}
-		return true;
+		if (take_seek_table(headers))
+			return true;
+		ps_log_warning("decompress: %s: its seek table does not fit it, and is not used", shard->url);
+		return shard->base->local && begin_walk(headers);
 	case STEP_WALK:
-		return walk(sizing, sizing->data, sizing->get.nbytes, sizing->get.offset);
+		return walk(headers, headers->data, headers->get.nbytes, headers->get.offset);
 	}
 	return false;
 }
 
-/* The origin ----------------------------------------------------------------------------------------- */
+/* By headers: steps ------------------------------------------------------------------------------- */
 
-/* Decoding has to tell. */
-static void give_up(struct ps_decompressing *inflater)
+/* The size has to be found by decoding. */
+static void give_up(struct ps_decompressing *shard)
 {
-	ps_headers_free(inflater);
-	inflater->sizing = PS_SIZING_ALL;
+	if (shard->headers)
+		headers_free(shard);
+	shard->sizing = PS_SIZING_ALL;
 }
 
-static void begin(struct ps_decompressing *inflater)
+static void begin(struct ps_decompressing *shard)
 {
-	uint64_t size = inflater->source.size;
-	struct ps_sizing *sizing = calloc(1, sizeof *sizing);
+	uint64_t size = shard->source.size;
+	struct ps_headers *headers = size ? calloc(1, sizeof *headers) : NULL;
 
-	if (!sizing || size == 0) {
-		free(sizing);
-		inflater->sizing = PS_SIZING_ALL;
+	if (headers) {
+		headers->shard = shard;
+		shard->headers = headers;
+		ps_decompressing_ref(shard);
+	}
+	if (!headers || !request(headers, STEP_HEAD, 0, PS_MIN(HEAD_NBYTES, size)))
+		give_up(shard);
+}
+
+/* Answers the waiters, if no further attempt makes sense. */
+static void retry_or_fail(struct ps_decompressing *shard, uint64_t now_ns)
+{
+	struct ps_headers *headers = shard->headers;
+	struct ps_error err = headers->err;
+
+	if (err.retryable && shard->waiters && (headers->attempts < ATTEMPTS || err.err != EPROTO)) {
+		headers->retry_ns = now_ns + (RETRY_NS << PS_MIN(headers->attempts, RETRY_MAX_DOUBLED));
+		headers->attempts++;
 		return;
 	}
-	sizing->inflater = inflater;
-	inflater->headers = sizing;
-	if (submit(sizing, STEP_HEAD, 0, PS_MIN(HEAD_NBYTES, size)) < 0)
-		give_up(inflater);
+	headers_free(shard);
+	ps_log_warning("decompress: %s: %s", shard->url, err.text);
+	ps_size_fail(shard, &err);
 }
 
-/* The same again, after a while. */
-static void again(struct ps_decompressing *inflater, struct ps_sizing *sizing)
+/* Goes on with what has come. In the end the waiters are answered, or what is left to do is
+ * PS_SIZING_ALL. The lock is held, and dropped meanwhile. */
+static void headers_step(struct ps_decompressing *shard)
 {
-	if (sizing->done) {
-		sizing->done = false;
-		sizing->retry_ns =
-		        ps_clock_mono_ns() + (RETRY_NS << PS_MIN(sizing->attempts, RETRY_MAX_DOUBLED));
-		sizing->attempts++;
-	} else if (submit(sizing, sizing->step, sizing->get.offset, sizing->get.nbytes) < 0) {
-		give_up(inflater);
-	}
-}
+	struct ps_headers *headers = shard->headers;
+	uint64_t now_ns = ps_clock_mono_ns();
 
-/* As for reads: while somebody waits, until his time is up. */
-static bool may_try_again(const struct ps_decompressing *inflater, const struct ps_sizing *sizing)
-{
-	return sizing->err.retryable &&
-	       (sizing->attempts < ATTEMPTS || (inflater->waiters && sizing->err.err != EPROTO));
-}
-
-static void fail(struct ps_decompressing *inflater, const struct ps_error *of)
-{
-	struct ps_error err = *of; /* what it is in is freed */
-
-	ps_headers_free(inflater);
-	ps_log_warning("inflate: %s: %s", inflater->url, err.text);
-	ps_size_answer(inflater,
-	        err.err == EAGAIN || err.err == EPROTO || err.err == EHOSTUNREACH ? EIO : err.err, err.text);
-}
-
-/* Goes on with what has come; drops the lock for the index. Either it is answered in the end, or what is left
- * to do is PS_SIZING_ALL. */
-static void ps_headers_step(struct ps_decompressing *inflater)
-{
-	struct ps_sizing *sizing = inflater->headers;
-
-	if (!sizing) {
-		begin(inflater);
+	if (!headers) {
+		begin(shard);
+	} else if (headers->pending) {
 		return;
-	}
-	if (sizing->pending || sizing->retry_ns)
-		return;
-	if (sizing->waits) {
-		if (!begin_walk(sizing))
-			give_up(inflater);
-		return;
-	}
-	if (!sizing->done || (sizing->err.err && may_try_again(inflater, sizing))) {
-		again(inflater, sizing);
-		return;
-	}
-	if (sizing->err.err) {
-		fail(inflater, &sizing->err);
-		return;
-	}
-	sizing->attempts = 0;
-	if (!look(inflater, sizing))
-		give_up(inflater);
-}
-
-/* By decoding ---------------------------------------------------------------------------------------- */
-
-/* How long it is what a shard holds, found out once for all who ask. What headers do not tell (gzip, zstd
- * from a pipe, many frames without a table at an origin across a network) takes decoding all of it, which
- * goes into the cache on the way: the file has its size at the end, and by then all of its bytes. */
-
-/* Waiters ---------------------------------------------------------------------------------------- */
-
-/* The lock is held, and dropped meanwhile. */
-static void answer(
-        struct ps_decompressing *inflater, struct ps_waiter *waiters, int errnum, uint64_t size, const char *text)
-{
-	struct ps_decompress *inflate = inflater->inflate;
-
-	while (waiters) {
-		struct ps_waiter *next = waiters->next;
-
-		inflate->nwaiters--;
-		pthread_mutex_unlock(&inflate->lock);
-		waiters->fn(waiters->arg, errnum, size, text);
-		free(waiters);
-		pthread_mutex_lock(&inflate->lock);
-		ps_decompressing_unref(inflater);
-		waiters = next;
-	}
-}
-
-void ps_size_answer(struct ps_decompressing *inflater, int errnum, const char *text)
-{
-	inflater->sizing = PS_SIZING_NO;
-	answer(inflater, ps_steal_ptr(&inflater->waiters), errnum, inflater->size, text);
-}
-
-void ps_decompressing_size(struct ps_decompressing *inflater, ps_decompress_size_fn fn, void *arg)
-{
-	struct ps_decompress *inflate = inflater->inflate;
-	struct ps_waiter *waiter = calloc(1, sizeof *waiter);
-	struct ps_error err = {0};
-	uint64_t size, now = ps_clock_mono_ns();
-	{
-		PS_LOCK_SCOPE(&inflate->lock);
-		size = inflater->size;
-		if (!waiter)
-			ps_error_set(&err, ENOMEM, "out of memory");
-		else if (inflater->aborted)
-			ps_error_set(&err, ECANCELED, "cancelled");
-		else if (size == PS_SIZE_UNKNOWN && inflater->bad.err && now < inflater->bad_until_ns)
-			err = inflater->bad;
-		if (size == PS_SIZE_UNKNOWN && !err.err) {
-			*waiter = (struct ps_waiter){.next = inflater->waiters,
-			        .fn = fn,
-			        .arg = arg,
-			        .expires_ns = now + ps_fill_timeout_ns(inflate->fill)};
-			inflater->waiters = waiter;
-			ps_decompress_watch(inflate, &inflate->nwaiters);
-			ps_decompressing_ref(inflater);
-			if (inflater->sizing == PS_SIZING_NO)
-				inflater->sizing =
-				        inflater->coding == PS_CODING_ZSTD && !inflater->nodes_below
-				                ? PS_SIZING_HEADERS
-				                : PS_SIZING_ALL;
-			ps_decompressing_wake(inflater);
+	} else if (headers->retry_ns && shard->waiters) {
+		if (now_ns < headers->retry_ns)
 			return;
-		}
+		headers->retry_ns = 0;
+		if (!request(headers, headers->step, headers->get.offset, headers->get.nbytes))
+			give_up(shard);
+	} else if (headers->err.err) {
+		retry_or_fail(shard, now_ns);
+	} else {
+		headers->attempts = 0;
+		if (!(headers->waits ? begin_walk(headers) : look(headers)))
+			give_up(shard);
 	}
-	free(waiter);
-	fn(arg, err.err, size, err.text);
 }
 
-bool ps_decompressing_damaged(struct ps_decompressing *inflater)
+/* An attempt is due, or no reader waits for it any more. */
+static bool retry_is_due(const struct ps_decompressing *shard, uint64_t now_ns)
 {
-	PS_LOCK_SCOPE(&inflater->inflate->lock);
-	return inflater->bad.err && ps_clock_mono_ns() < inflater->bad_until_ns;
+	const struct ps_headers *headers = shard->headers;
+
+	return headers && headers->retry_ns && (now_ns >= headers->retry_ns || !shard->waiters);
 }
 
-/* Takes one waiter whose time is up. */
-static struct ps_waiter *take_expired(struct ps_decompressing *inflater, uint64_t now_ns)
+void ps_size_expire(struct ps_decompress *stage, uint64_t now_ns)
 {
-	for (struct ps_waiter **w = &inflater->waiters; *w; w = &(*w)->next) {
-		struct ps_waiter *expired = *w;
-
-		if (now_ns < expired->expires_ns)
-			continue;
-		*w = expired->next;
-		expired->next = NULL;
-		return expired;
-	}
-	return NULL;
-}
-
-void ps_size_expire(struct ps_decompress *inflate, uint64_t now_ns)
-{
-	const struct ps_list *head = &inflate->inflaters;
+	const struct ps_list *head = &stage->shards;
 
 	for (const struct ps_list *l = head->next; l != head;) {
-		struct ps_decompressing *inflater = PS_CONTAINER_OF(l, struct ps_decompressing, link);
-		struct ps_waiter *expired = take_expired(inflater, now_ns);
+		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
+		struct ps_size_waiter *expired = take_expired(shard, now_ns);
 
-		ps_headers_tick(inflater, now_ns);
+		if (retry_is_due(shard, now_ns))
+			ps_decompressing_wake(shard);
 		l = l->next;
 		if (!expired)
 			continue;
-		answer(inflater, expired, ETIMEDOUT, PS_SIZE_UNKNOWN,
+		answer(shard, expired, ETIMEDOUT, PS_SIZE_UNKNOWN,
 		        "its size is not known yet: it is being decompressed; ask again");
 		l = head->next; /* the list may be another one by now */
 	}
 }
 
-/* All of it -------------------------------------------------------------------------------------- */
+/* By decoding ------------------------------------------------------------------------------------- */
 
-static bool has_sizing_decompressor(const struct ps_decompressing *inflater)
+/* What headers do not have (gzip, zstd from a pipe, many frames without a table at an origin across a
+ * network) takes decoding everything, into the cache: at the end the file has its size, and all of its
+ * bytes. */
+
+static bool has_sizing_decompressor(const struct ps_decompressing *shard)
 {
-	for (const struct ps_list *l = inflater->decompressors.next; l != &inflater->decompressors; l = l->next)
+	for (const struct ps_list *l = shard->decompressors.next; l != &shard->decompressors; l = l->next)
 		if (PS_CONTAINER_OF(l, struct ps_decompressor, link)->sizes &&
 		        PS_CONTAINER_OF(l, struct ps_decompressor, link)->state != PS_DECOMPRESSOR_ENDING)
 			return true;
 	return false;
 }
 
-/* A file whose end is not known yet, for what is decoded on the way. The lock is dropped meanwhile. */
-static void open_provisional(struct ps_decompressing *inflater)
+/* A file whose end is not known yet, for what is decoded. The lock is dropped meanwhile. */
+static void open_provisional(struct ps_decompressing *shard)
 {
-	struct ps_decompress *inflate = inflater->inflate;
+	struct ps_decompress *stage = shard->stage;
 	struct ps_object *object = NULL;
 
-	if (inflater->object)
+	if (shard->object)
 		return;
-	inflater->sizing = PS_SIZING_OPENS;
-	pthread_mutex_unlock(&inflate->lock);
-	int rc = ps_object_get_unsized(
-	        inflate->store, inflater->object_url, &inflater->source, &inflater->id, &object);
+	shard->sizing = PS_SIZING_OPENS;
+	pthread_mutex_unlock(&stage->lock);
+	int rc = ps_object_get_unsized(stage->store, shard->object_url, &shard->source, &shard->id, &object);
 	bool takes = rc == 0 && ps_object_admit(object) == 0;
-	pthread_mutex_lock(&inflate->lock);
-	inflater->object = object;
-	inflater->caches = takes;
-	inflater->sizing = PS_SIZING_ALL;
+	pthread_mutex_lock(&stage->lock);
+	shard->object = object;
+	shard->caches = takes;
+	shard->sizing = PS_SIZING_ALL;
 }
 
-static void decode_all(struct ps_decompressing *inflater)
+/* True: a place or memory is lacking. */
+static bool decode_all(struct ps_decompressing *shard)
 {
-	struct ps_decompress *inflate = inflater->inflate;
-
-	if (has_sizing_decompressor(inflater))
-		return;
-	open_provisional(inflater);
-	if (inflater->aborted || has_sizing_decompressor(inflater))
-		return;
-	if (inflater->map.n == 0)
-		ps_frame_map_add(&inflater->map, 0, 0);
+	if (has_sizing_decompressor(shard))
+		return false;
+	open_provisional(shard);
+	if (shard->aborted || has_sizing_decompressor(shard))
+		return false;
+	if (shard->map.n == 0)
+		ps_frame_map_add(&shard->map, 0, 0);
 	struct ps_decompressor *decompressor =
-	        ps_decompressor_new(inflater, (struct ps_frame_point){0}, inflater->source.size, UINT64_MAX);
-	if (decompressor)
-		decompressor->sizes = true; /* before a thread takes it: the lock is held */
-	else if (inflate->ndecompressors > 0)
-		ps_decompress_make_room(inflate, NULL);
-	else
-		ps_size_answer(inflater, ENOMEM, "out of memory"); /* nobody will give any back */
-}
-
-void ps_size_step(struct ps_decompressing *inflater)
-{
-	if (inflater->aborted) {
-		ps_headers_free(inflater);
-		ps_size_answer(inflater, ECANCELED, "cancelled");
-		return;
+	        ps_decompressor_new(shard, (struct ps_frame_point){0}, shard->source.size, UINT64_MAX);
+	if (decompressor) {
+		decompressor->sizes = true; /* no thread has it yet: the lock is held */
+		return false;
 	}
-	if (inflater->sizing == PS_SIZING_HEADERS)
-		ps_headers_step(inflater);
-	if (inflater->sizing == PS_SIZING_ALL)
-		decode_all(inflater);
+	if (shard->stage->ndecompressors > 0)
+		return true;
+	answer_all(shard, ENOMEM, "out of memory"); /* no decompressor will free any */
+	return false;
 }
 
-/* The last block was kept back until its length was known. */
+bool ps_size_step(struct ps_decompressing *shard)
+{
+	if (shard->aborted) {
+		if (shard->headers && !shard->headers->pending)
+			headers_free(shard);
+		answer_all(shard, ECANCELED, "cancelled");
+		return false;
+	}
+	if (shard->sizing == PS_SIZING_HEADERS)
+		headers_step(shard);
+	return shard->sizing == PS_SIZING_ALL && decode_all(shard);
+}
+
+/* The last block was not written before its length was known. The lock is not held. */
 static void write_tail(struct ps_decompressor *decompressor)
 {
-	struct ps_decompressing *inflater = decompressor->inflater;
+	struct ps_decompressing *shard = decompressor->shard;
 	const struct ps_out *out = &decompressor->out;
 	uint64_t block = (out->pos - 1) / PS_BLOCK_SIZE;
 	struct ps_object *object;
 
-	if (ps_decompressing_object(inflater, 0, false, &object) < 0)
+	if (ps_decompressing_object(shard, 0, false, &object) < 0)
 		return;
 	if (ps_object_admit(object) == 0 && block * PS_BLOCK_SIZE >= out->base &&
 	        ps_object_write_block(object, block, out->data + (block * PS_BLOCK_SIZE - out->base)) < 0)
-		ps_log_debug("inflate: %s: its end is not cached", inflater->url);
+		ps_log_debug("decompress: %s: its end is not cached", shard->url);
 	ps_object_put(object);
 }
 
-int ps_size_found(struct ps_decompressor *decompressor)
+/* The object gets its size. False: the cache does not have the shard. The lock is not held. */
+static bool object_ends(struct ps_decompressing *shard, struct ps_object *object, uint64_t size)
 {
-	struct ps_decompressing *inflater = decompressor->inflater;
-	struct ps_decompress *inflate = inflater->inflate;
-	uint64_t size = decompressor->out.pos;
-	struct ps_object *object;
+	bool caches = object && size > 0 && shard->caches;
 
-	(void)ps_out_flush(decompressor, false);
-	ps_writes_wait(inflater);
-	{
-		PS_LOCK_SCOPE(&inflate->lock);
-		object = ps_steal_ptr(&inflater->object);
-	}
-	bool caches = object && inflater->caches;
-	/* An object that cannot be made as long as the shard turned out to be is of no use to anybody. */
-	if (object && (size == 0 || (!caches && ps_object_size(object) != size)) &&
+	/* An object that cannot be made as long as the shard is of no use. */
+	if (object && !caches && (size == 0 || ps_object_size(object) != size) &&
 	        ps_object_retire(object) < 0)
-		ps_log_debug("inflate: %s: what was decoded to learn its size stays", inflater->url);
+		ps_log_debug("decompress: %s: what was decoded to find its size stays", shard->url);
 	ps_object_put(object);
-	if (caches && size > 0 && ps_store_set_size(inflate->store, &inflater->id, size) < 0)
+	if (caches && ps_store_set_size(shard->stage->store, &shard->id, size) < 0)
 		ps_log_warning(
-		        "inflate: %s: what was decoded to learn its size cannot be kept", inflater->url);
-	{
-		PS_LOCK_SCOPE(&inflate->lock);
-		inflater->size = size;
-		inflater->declared = false;
-		inflater->caches = false; /* asked again for the file as it is now */
-	}
-	if (caches && size > 0)
+		        "decompress: %s: what was decoded to find its size cannot be kept", shard->url);
+	return caches;
+}
+
+void ps_size_decoded(struct ps_decompressor *decompressor)
+{
+	struct ps_decompressing *shard = decompressor->shard;
+	struct ps_decompress *stage = shard->stage;
+	uint64_t size = decompressor->out.pos;
+
+	pthread_mutex_unlock(&stage->lock);
+	ps_out_flush(decompressor, false);
+	ps_writes_wait(shard);
+	pthread_mutex_lock(&stage->lock);
+	struct ps_object *object = ps_steal_ptr(&shard->object);
+	pthread_mutex_unlock(&stage->lock);
+	bool caches = object_ends(shard, object, size);
+	pthread_mutex_lock(&stage->lock);
+	shard->size = size;
+	shard->declared = false;
+	shard->caches = false; /* decided again, of the file as it is now */
+	if (caches) {
+		pthread_mutex_unlock(&stage->lock);
 		write_tail(decompressor);
-	PS_LOCK_SCOPE(&inflate->lock);
-	ps_decompressing_save(inflater);
-	return 0;
+		pthread_mutex_lock(&stage->lock);
+	}
+	ps_decompressing_save(shard);
+	answer_all(shard, 0, "");
 }

@@ -148,7 +148,7 @@ static void gzip_files_end_where_they_may(void **state)
 		assert_int_equal(may_end, n == N || n >= 2 * N);
 	}
 	assert_int_equal(gunzip(file, sizeof file, &may_end, &err), -EBADMSG);
-	assert_non_null(strstr(err.text, "garbage behind its end"));
+	assert_non_null(strstr(err.text, "garbage after its end"));
 	file[N - 8] ^= 1;
 	assert_int_equal(gunzip(file, N, &may_end, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "checksum"));
@@ -157,11 +157,11 @@ static void gzip_files_end_where_they_may(void **state)
 /* Unpackers bring bytes in any order, and some of them twice. */
 static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 {
-	enum { OFFSET = 1000, FIRST = 100, N = 4 * PS_PART_RANGES + FIRST };
+	enum { OFFSET = 1000, FIRST = 100, N = 4 * PS_WAITING_GET_RANGES + FIRST };
 	uint8_t plain[OFFSET + N + 100], got[N], other[OFFSET + N + 100] = {0};
 	struct iovec iov[] = {{got, FIRST}, {got + FIRST, N - FIRST}};
 	struct ps_origin_get get = {.offset = OFFSET, .nbytes = N, .iov = iov, .niov = 2};
-	struct ps_part part = {.get = &get};
+	struct ps_waiting_get waiting = {.get = &get};
 	struct ps_range gap;
 
 	(void)state;
@@ -169,25 +169,26 @@ static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 		plain[i] = (uint8_t)(i * 7 + i / 200 + 1);
 	memset(got, 0, sizeof got);
 	/* Over the end of the first buffer; what comes again, with other bytes, changes nothing. */
-	assert_true(ps_part_give(&part, OFFSET + 90, OFFSET + 130, plain + OFFSET + 90));
-	assert_true(ps_part_give(&part, OFFSET + 80, OFFSET + 90, plain + OFFSET + 80));
-	assert_false(ps_part_give(&part, OFFSET + 80, OFFSET + 130, other));
+	assert_true(ps_waiting_get_copy(&waiting, OFFSET + 90, OFFSET + 130, plain + OFFSET + 90));
+	assert_true(ps_waiting_get_copy(&waiting, OFFSET + 80, OFFSET + 90, plain + OFFSET + 80));
+	assert_false(ps_waiting_get_copy(&waiting, OFFSET + 80, OFFSET + 130, other));
 	memcpy(other + OFFSET + 70, plain + OFFSET + 70, 10);
-	assert_true(ps_part_give(&part, OFFSET + 70, OFFSET + 130, other + OFFSET + 70));
+	assert_true(ps_waiting_get_copy(&waiting, OFFSET + 70, OFFSET + 130, other + OFFSET + 70));
 	assert_memory_equal(got + 70, plain + OFFSET + 70, 60);
-	assert_int_equal(part.nhave, 1);
-	assert_true(ps_part_gap(&part, 0, &gap));
+	assert_int_equal(waiting.nhave, 1);
+	assert_true(ps_waiting_get_gap(&waiting, 0, &gap));
 	assert_int_equal(gap.from, OFFSET);
 	assert_int_equal(gap.end, OFFSET + 70);
 	/* As many ranges as there is room for, and what comes beyond that is asked for again. */
-	for (size_t i = 0; i < PS_PART_RANGES + 4; i++) {
+	for (size_t i = 0; i < PS_WAITING_GET_RANGES + 4; i++) {
 		uint64_t at = OFFSET + 140 + 3 * i;
 
-		assert_int_equal(ps_part_give(&part, at, at + 1, plain + at), i + 1 < PS_PART_RANGES);
+		assert_int_equal(ps_waiting_get_copy(&waiting, at, at + 1, plain + at),
+		        i + 1 < PS_WAITING_GET_RANGES);
 	}
-	assert_int_equal(part.nhave, PS_PART_RANGES);
-	assert_true(ps_part_give(&part, 0, sizeof plain, plain));
-	assert_false(ps_part_gap(&part, 0, &gap));
+	assert_int_equal(waiting.nhave, PS_WAITING_GET_RANGES);
+	assert_true(ps_waiting_get_copy(&waiting, 0, sizeof plain, plain));
+	assert_false(ps_waiting_get_gap(&waiting, 0, &gap));
 	assert_memory_equal(got, plain + OFFSET, N);
 }
 

@@ -1,5 +1,5 @@
-/* The inflating stage's threads, places and memory: each waiter has its turn. Over an origin of
- * shards that are longer than anything, which answers from a thread of its own. */
+/* The decompressing stage: its threads, places and memory, what it hands out, caches and remembers. Over an
+ * origin of shards of any length, which answers from a thread of its own. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -9,8 +9,10 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -32,7 +34,7 @@ struct shard {
 
 struct shard_origin {
 	struct ps_origin origin; /* first */
-	struct ps_decompress *inflate;
+	struct ps_decompress *stage;
 	struct shard *shards;
 	size_t nshards;
 	pthread_t thread;
@@ -40,10 +42,11 @@ struct shard_origin {
 	pthread_cond_t cond;
 	struct ps_origin_get *first, **last; /* chained by work.request */
 	bool stop;
-	unsigned nfailures; /* so many gets fail first, of the kind that passes */
-	unsigned ncut;      /* so many answers then end in their middle, without an error */
-	const char *etag;   /* that answers tell; NULL: the one that is expected */
-	/* NULL, or called: with the stage's lock held; before a get is answered. */
+	unsigned nfailures; /* this many gets of nbytes_hit fail first, in a way that may be retried */
+	unsigned ncut;      /* this many of them then end in their middle, without an error */
+	size_t nbytes_hit;  /* 0: any */
+	const char *etag;   /* of answers; NULL: the one that is expected */
+	/* NULL, or called: when a get is submitted; before it is answered. */
 	void (*asked)(struct shard_origin *o, const struct ps_origin_get *get);
 	void (*serves)(struct shard_origin *o, const struct ps_origin_get *get);
 	void *arg;
@@ -62,7 +65,8 @@ static void serve(struct shard_origin *o, struct ps_origin_get *get)
 	const struct shard *shard = shard_of(o, get->url);
 	uint8_t *to = get->iov[0].iov_base;
 
-	if (o->nfailures > 0) {
+	bool hit = o->nbytes_hit == 0 || get->nbytes == o->nbytes_hit;
+	if (hit && o->nfailures > 0) {
 		o->nfailures--;
 		get->done(get, &(struct ps_error){.err = EIO, .retryable = true, .text = "busy"});
 		return;
@@ -72,8 +76,9 @@ static void serve(struct shard_origin *o, struct ps_origin_get *get)
 	get->seen = get->expect;
 	if (o->etag)
 		snprintf(get->seen.etag, sizeof get->seen.etag, "%s", o->etag);
-	size_t nbytes = o->ncut > 0 ? get->nbytes / 2 : get->nbytes;
-	o->ncut -= o->ncut > 0;
+	bool cut = hit && o->ncut > 0;
+	size_t nbytes = cut ? get->nbytes / 2 : get->nbytes;
+	o->ncut -= cut;
 	for (size_t at = 0; at < nbytes;) {
 		size_t stop = PS_MIN(at + STEP_NBYTES, nbytes);
 
@@ -108,7 +113,6 @@ static void *origin_main(void *arg)
 	}
 }
 
-/* The stage's lock is held. */
 static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct shard_origin *o = (struct shard_origin *)origin;
@@ -116,7 +120,7 @@ static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 	uint64_t none = 0;
 
 	atomic_compare_exchange_strong(
-	        &shard->decoded_by_first_get, &none, atomic_load(&o->inflate->plain_bytes));
+	        &shard->decoded_by_first_get, &none, atomic_load(&o->stage->plain_bytes));
 	if (o->asked)
 		o->asked(o, get);
 	PS_LOCK_SCOPE(&o->lock);
@@ -138,7 +142,7 @@ static const struct ps_origin_ops ops = {.name = "shards", .get = origin_get, .c
 struct stage {
 	struct ps_store *store;
 	struct ps_fill *fill;
-	struct ps_decompress *inflate;
+	struct ps_decompress *stage;
 	struct shard_origin origin;
 	unsigned nthreads;
 };
@@ -152,10 +156,10 @@ static void stage_start(struct stage *s, const char *dir, uint64_t cache_nbytes,
 	alarm(HANG_S);
 	*s = (struct stage){.store = test_store_open(dir, cache_nbytes, NULL)};
 	assert_int_equal(ps_fill_new(&fill, &s->fill), 0);
-	assert_int_equal(ps_decompress_new(s->store, s->fill, &s->inflate), 0);
-	s->nthreads = s->inflate->nthreads;
+	assert_int_equal(ps_decompress_new(s->store, s->fill, &s->stage), 0);
+	s->nthreads = s->stage->nthreads;
 	s->origin = (struct shard_origin){
-	        .origin.ops = &ops, .inflate = s->inflate, .shards = shards, .nshards = nshards};
+	        .origin.ops = &ops, .stage = s->stage, .shards = shards, .nshards = nshards};
 	s->origin.last = &s->origin.first;
 	pthread_mutex_init(&s->origin.lock, NULL);
 	pthread_cond_init(&s->origin.cond, NULL);
@@ -164,15 +168,15 @@ static void stage_start(struct stage *s, const char *dir, uint64_t cache_nbytes,
 
 static void stage_stop(struct stage *s)
 {
-	ps_decompress_abort(s->inflate, &s->origin.origin);
-	ps_decompress_drain(s->inflate, &s->origin.origin);
+	ps_decompress_abort(s->stage, &s->origin.origin);
+	ps_decompress_drain(s->stage, &s->origin.origin);
 	{
 		PS_LOCK_SCOPE(&s->origin.lock);
 		s->origin.stop = true;
 		pthread_cond_signal(&s->origin.cond);
 	}
 	pthread_join(s->origin.thread, NULL);
-	ps_decompress_free(s->inflate);
+	ps_decompress_free(s->stage);
 	ps_fill_free(s->fill);
 	ps_store_close(s->store);
 	alarm(0);
@@ -181,7 +185,8 @@ static void stage_stop(struct stage *s)
 /* Frames ----------------------------------------------------------------------------------------- */
 
 /* Appends a frame; without a size in its header unless `sized`. */
-static void add_frame(struct ps_strbuf *to, const void *plain, size_t n, int window_log, bool sized)
+static void add_frame_with(
+        struct ps_strbuf *to, const void *plain, size_t n, int window_log, bool sized, bool checksum)
 {
 	ZSTD_CCtx *cctx = ZSTD_createCCtx();
 	size_t cap = ZSTD_compressBound(n) + 64;
@@ -192,6 +197,7 @@ static void add_frame(struct ps_strbuf *to, const void *plain, size_t n, int win
 	assert_non_null(cctx);
 	assert_non_null(packed);
 	ZSTD_CCtx_setParameter(cctx, ZSTD_c_compressionLevel, 1);
+	ZSTD_CCtx_setParameter(cctx, ZSTD_c_checksumFlag, checksum);
 	if (window_log)
 		ZSTD_CCtx_setParameter(cctx, ZSTD_c_windowLog, window_log);
 	if (sized)
@@ -204,6 +210,11 @@ static void add_frame(struct ps_strbuf *to, const void *plain, size_t n, int win
 	assert_int_equal(ZSTD_compressStream2(cctx, &out, &in, ZSTD_e_end), 0);
 	ps_strbuf_addn(to, packed, out.pos);
 	ZSTD_freeCCtx(cctx);
+}
+
+static void add_frame(struct ps_strbuf *to, const void *plain, size_t n, int window_log, bool sized)
+{
+	add_frame_with(to, plain, n, window_log, sized, false);
 }
 
 static void fill_zeros(struct shard *shard)
@@ -257,15 +268,15 @@ static int wait_for(struct answer *a)
 	return a->errnum;
 }
 
-static struct ps_decompressing *inflater_of(struct stage *s, const struct shard *shard)
+static struct ps_decompressing *decompressing_of(struct stage *s, const struct shard *shard)
 {
 	const struct ps_remote source = {.size = shard->size, .mtime_s = 1, .etag = "\"v1\""};
-	struct ps_decompressing *inflater = NULL;
+	struct ps_decompressing *decompressing = NULL;
 
-	assert_int_equal(ps_decompressing_get(s->inflate, &s->origin.origin, shard->url, "x.tar", &source,
-	                         PS_CODING_ZSTD, &inflater),
+	assert_int_equal(ps_decompressing_get(s->stage, &s->origin.origin, shard->url, "x.tar", &source,
+	                         PS_CODING_ZSTD, &decompressing),
 	        0);
-	return inflater;
+	return decompressing;
 }
 
 struct one_get {
@@ -288,9 +299,9 @@ static void get_done(struct ps_origin_get *get, const struct ps_error *err)
 
 /* Asks for a chunk. */
 static int try_chunk(
-        struct ps_decompressing *inflater, const struct shard *shard, uint64_t offset, struct one_get *one)
+        struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset, struct one_get *one)
 {
-	struct ps_origin *origin = ps_decompressing_as_origin(inflater);
+	struct ps_origin *origin = ps_decompressing_as_origin(decompressing);
 
 	*one = (struct one_get){.answer = ANSWER};
 	one->iov = (struct iovec){.iov_base = one->data, .iov_len = sizeof one->data};
@@ -306,11 +317,11 @@ static int try_chunk(
 }
 
 /* The same, and checks it. */
-static void get_chunk(struct ps_decompressing *inflater, const struct shard *shard, uint64_t offset)
+static void get_chunk(struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset)
 {
 	struct one_get one;
 
-	assert_int_equal(try_chunk(inflater, shard, offset, &one), 0);
+	assert_int_equal(try_chunk(decompressing, shard, offset, &one), 0);
 	for (size_t i = 0; i < sizeof one.data; i++)
 		assert_int_equal(one.data[i], byte_at(offset + i));
 }
@@ -323,7 +334,7 @@ static void who_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
 	static const char *const urls[ALL] = {"0", "1", "2", "3", "4", "5", "6", "7", "short"};
 	struct shard shards[ALL] = {0};
 	struct answer answers[ALL];
-	struct ps_decompressing *inflaters[ALL];
+	struct ps_decompressing *all_decompressing[ALL];
 	struct stage s;
 
 	for (size_t i = 0; i < ALL; i++) {
@@ -337,14 +348,14 @@ static void who_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
 	stage_start(&s, *state, 128 * PS_MIB, 192 * PS_MIB, shards, ALL);
 
 	for (unsigned i = 0; i < s.nthreads; i++) {
-		inflaters[i] = inflater_of(&s, &shards[i]);
-		ps_decompressing_size(inflaters[i], sized, &answers[i]);
+		all_decompressing[i] = decompressing_of(&s, &shards[i]);
+		ps_decompressing_size(all_decompressing[i], sized, &answers[i]);
 	}
-	while (atomic_load(&s.inflate->plain_bytes) < s.nthreads * PS_MIB)
+	while (atomic_load(&s.stage->plain_bytes) < s.nthreads * PS_MIB)
 		sched_yield();
-	struct ps_decompressing *comes = inflater_of(&s, &shards[LONG]);
+	struct ps_decompressing *comes = decompressing_of(&s, &shards[LONG]);
 	ps_decompressing_size(comes, sized, &answers[LONG]);
-	uint64_t before = atomic_load(&s.inflate->plain_bytes);
+	uint64_t before = atomic_load(&s.stage->plain_bytes);
 	assert_int_equal(wait_for(&answers[LONG]), EIO);
 	/* Each thread decodes what makes its turn, and what it is at. */
 	uint64_t turned = atomic_load(&shards[LONG].decoded_by_first_get);
@@ -354,7 +365,7 @@ static void who_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
 	ps_decompressing_put(comes);
 	for (unsigned i = 0; i < s.nthreads; i++) {
 		assert_int_equal(wait_for(&answers[i]), EFBIG); /* more than the cache */
-		ps_decompressing_put(inflaters[i]);
+		ps_decompressing_put(all_decompressing[i]);
 	}
 	stage_stop(&s);
 	for (size_t i = 0; i < ALL; i++)
@@ -363,7 +374,7 @@ static void who_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
 
 /* Each get begins where none can have got to that came before; those that idle by then take all places. Were
  * they waited for, it would take longer than HANG_S. */
-static void idle_unpackers_make_place_at_once(void **state)
+static void idle_decompressors_make_place_at_once(void **state)
 {
 	const uint64_t nbytes = 20 * PS_MIB;
 	ps_autofree uint8_t *plain = malloc(nbytes);
@@ -376,21 +387,21 @@ static void idle_unpackers_make_place_at_once(void **state)
 	add_frame(&shard.unit, plain, nbytes, 0, true);
 	shard.size = shard.unit.len;
 	stage_start(&s, *state, 8 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
 	for (int round = 0; round < 20; round++)
 		for (uint64_t at = nbytes; at > 0; at -= 4 * PS_MIB)
-			get_chunk(inflater, &shard, at - 4 * PS_MIB);
-	ps_decompressing_put(inflater);
+			get_chunk(decompressing, &shard, at - 4 * PS_MIB);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
 
 /* With as little memory as there can be: the first frame's bytes are asked for far ahead, since they are
  * waited for, and the second one wants the largest window that is allowed. */
-static void the_only_unpacker_never_waits_for_memory(void **state)
+static void the_only_decompressor_never_waits_for_memory(void **state)
 {
 	const size_t nbytes = 12 * PS_MIB;
 	ps_autofree uint8_t *plain = malloc(nbytes);
@@ -409,11 +420,11 @@ static void the_only_unpacker_never_waits_for_memory(void **state)
 	}
 	shard.size = shard.unit.len;
 	stage_start(&s, *state, PS_GIB, 24 * PS_MIB, &shard, 1);
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, 8 * nbytes);
-	ps_decompressing_put(inflater);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -447,12 +458,12 @@ static uint64_t decoded_for_size(const char *dir, bool local, bool sized_frames)
 	fill_frames(&shard, nbytes, 700001, sized_frames);
 	stage_start(&s, dir, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.origin.local = local;
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
-	uint64_t decoded = atomic_load(&s.inflate->plain_bytes);
-	ps_decompressing_put(inflater);
+	uint64_t decoded = atomic_load(&s.stage->plain_bytes);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 	return decoded;
@@ -522,18 +533,18 @@ static void a_frame_that_does_not_begin_is_an_error(void **state)
 	memset(shard.unit.s + at[FRAMES / 2], 'x', 4);
 	memset(shard.unit.s + at[FRAMES - 1], 'x', 4);
 	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, FRAMES * FRAME);
 	assert_int_equal(
-	        try_chunk(inflater, &shard, (uint64_t)FRAMES / 2 * FRAME + PS_CHUNK_SIZE, &one), EIO);
-	get_chunk(inflater, &shard, (uint64_t)(FRAMES / 2 - 1) * FRAME);
-	get_chunk(inflater, &shard, (uint64_t)(FRAMES / 2 + 1) * FRAME);
-	assert_int_equal(try_chunk(inflater, &shard, (uint64_t)(FRAMES - 1) * FRAME, &one), EIO);
+	        try_chunk(decompressing, &shard, (uint64_t)FRAMES / 2 * FRAME + PS_CHUNK_SIZE, &one), EIO);
+	get_chunk(decompressing, &shard, (uint64_t)(FRAMES / 2 - 1) * FRAME);
+	get_chunk(decompressing, &shard, (uint64_t)(FRAMES / 2 + 1) * FRAME);
+	assert_int_equal(try_chunk(decompressing, &shard, (uint64_t)(FRAMES - 1) * FRAME, &one), EIO);
 	/* What follows its end is not asked for; were it, it would be an error, too. */
-	assert_int_equal(try_chunk(inflater, &shard, (uint64_t)FRAMES * FRAME, &one), EIO);
-	ps_decompressing_put(inflater);
+	assert_int_equal(try_chunk(decompressing, &shard, (uint64_t)FRAMES * FRAME, &one), EIO);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -550,12 +561,12 @@ static void a_table_of_more_than_can_be_is_not_used(void **state)
 	_Static_assert(FRAMES * (uint64_t)UINT32_MAX > PS_OBJECT_MAX_NBYTES, "");
 	fill_seekable(&shard, FRAME, UINT32_MAX, FRAMES, at);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, FRAMES * FRAME);
-	get_chunk(inflater, &shard, 0);
-	ps_decompressing_put(inflater);
+	get_chunk(decompressing, &shard, 0);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -572,18 +583,18 @@ static void headers_are_asked_for_again(void **state)
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.origin.local = true;
 	s.origin.nfailures = 4;
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
-	assert_int_equal(atomic_load(&s.inflate->plain_bytes), 0);
-	ps_decompressing_put(inflater);
+	assert_int_equal(atomic_load(&s.stage->plain_bytes), 0);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* An answer that failed or ended early is asked for again from where it got to. */
-static void answers_that_end_early_are_gone_on_with(void **state)
+/* An answer that failed or ended early is requested again from where decoding has got to. */
+static void size_of_origin_that_falters(const char *dir, unsigned nfailures, unsigned ncut)
 {
 	const uint64_t nbytes = 20 * PS_MIB + 17;
 	struct shard shard = {.url = "frames"};
@@ -591,17 +602,29 @@ static void answers_that_end_early_are_gone_on_with(void **state)
 	struct stage s;
 
 	fill_frames(&shard, nbytes, 700001, true);
-	assert_true(shard.size > 2 * PS_PIECE_NBYTES);
-	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	s.origin.nfailures = 1;
-	s.origin.ncut = 2;
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	assert_true(shard.size > 4 * PS_PIECE_NBYTES);
+	stage_start(&s, dir, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.nbytes_hit = PS_PIECE_NBYTES; /* not headers */
+	s.origin.nfailures = nfailures;
+	s.origin.ncut = ncut;
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
-	ps_decompressing_put(inflater);
+	assert_int_equal(s.origin.nfailures + s.origin.ncut, 0);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
+}
+
+static void pieces_that_fail_are_requested_again(void **state)
+{
+	size_of_origin_that_falters(*state, 2, 0);
+}
+
+static void pieces_that_end_early_are_requested_again(void **state)
+{
+	size_of_origin_that_falters(*state, 0, 2);
 }
 
 static void bytes_of_another_version_are_not_decoded(void **state)
@@ -613,10 +636,10 @@ static void bytes_of_another_version_are_not_decoded(void **state)
 	fill_frames(&shard, 3 * PS_MIB, 700001, true);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.etag = "\"v2\"";
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), ESTALE);
-	ps_decompressing_put(inflater);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -632,10 +655,10 @@ static void a_window_that_memory_never_holds_is_an_error(void **state)
 	add_frame(&shard.unit, plain, PS_MIB, 27, false);
 	shard.size = shard.unit.len;
 	stage_start(&s, *state, 64 * PS_MIB, 24 * PS_MIB, &shard, 1);
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), EFBIG);
-	ps_decompressing_put(inflater);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -661,19 +684,19 @@ static void what_was_handed_out_of_a_damaged_frame_is_not_kept(void **state)
 	shard.size = shard.unit.len;
 	memset(shard.unit.s + shard.size * 3 / 4, 0xff, 300000); /* headers of blocks, too */
 	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0); /* its header tells it */
-	assert_int_equal(ps_decompressing_object(inflater, 0, true, &object), 0);
-	assert_int_equal(try_chunk(inflater, &shard, 0, &one), 0);
+	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
+	assert_int_equal(try_chunk(decompressing, &shard, 0, &one), 0);
 	assert_memory_equal(one.data, plain, PS_CHUNK_SIZE);
-	assert_int_equal(try_chunk(inflater, &shard, nbytes - PS_CHUNK_SIZE, &one), EIO);
+	assert_int_equal(try_chunk(decompressing, &shard, nbytes - PS_CHUNK_SIZE, &one), EIO);
 	ps_object_put(object);
-	assert_int_equal(ps_decompressing_object(inflater, 0, true, &object), 0);
+	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
 	for (uint64_t block = 0; block < nbytes / PS_BLOCK_SIZE; block++)
 		assert_int_equal(ps_object_chunks(object, block), 0);
 	ps_object_put(object);
-	ps_decompressing_put(inflater);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -685,11 +708,11 @@ static void take_all_memory(struct shard_origin *o, const struct ps_origin_get *
 
 	if (*taken || get->offset < PS_PIECE_NBYTES)
 		return;
-	while (atomic_load(&o->inflate->plain_bytes) < 4 * PS_MIB)
+	while (atomic_load(&o->stage->plain_bytes) < 4 * PS_MIB)
 		sched_yield();
-	PS_LOCK_SCOPE(&o->inflate->lock);
-	*taken = o->inflate->limit - o->inflate->used;
-	o->inflate->used += *taken;
+	PS_LOCK_SCOPE(&o->stage->lock);
+	*taken = o->stage->limit - o->stage->used;
+	o->stage->used += *taken;
 }
 
 static void the_end_of_the_only_frame_takes_no_memory(void **state)
@@ -710,20 +733,20 @@ static void the_end_of_the_only_frame_takes_no_memory(void **state)
 	shard.size = shard.unit.len;
 	assert_true(shard.size > 2 * PS_PIECE_NBYTES);
 	stage_start(&s, *state, 8 * PS_MIB, 24 * PS_MIB, &shard, 1);
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
-	assert_true(inflater->declared);
+	assert_true(decompressing->declared);
 	s.origin.arg = &taken;
 	s.origin.serves = take_all_memory;
-	assert_int_equal(try_chunk(inflater, &shard, nbytes - PS_CHUNK_SIZE, &one), 0);
+	assert_int_equal(try_chunk(decompressing, &shard, nbytes - PS_CHUNK_SIZE, &one), 0);
 	assert_memory_equal(one.data, plain + nbytes - PS_CHUNK_SIZE, PS_CHUNK_SIZE);
 	assert_true(taken > 0);
 	{
-		PS_LOCK_SCOPE(&s.inflate->lock);
-		ps_decompress_release(s.inflate, taken);
+		PS_LOCK_SCOPE(&s.stage->lock);
+		ps_decompress_release(s.stage, taken);
 	}
-	ps_decompressing_put(inflater);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -731,13 +754,16 @@ static void the_end_of_the_only_frame_takes_no_memory(void **state)
 /* A disk that refuses, and a reader that looks at the object just then. */
 static void keep_unsized(struct shard_origin *o, const struct ps_origin_get *get)
 {
-	struct ps_decompressing *inflater = PS_CONTAINER_OF(o->inflate->inflaters.next, struct ps_decompressing, link);
 	struct ps_object **object = o->arg;
 
-	if (*object || get->offset < PS_PIECE_NBYTES || !inflater->object)
+	PS_LOCK_SCOPE(&o->stage->lock);
+	struct ps_decompressing *decompressing =
+	        PS_CONTAINER_OF(o->stage->shards.next, struct ps_decompressing, link);
+
+	if (*object || get->offset < PS_PIECE_NBYTES || !decompressing->object)
 		return;
-	*object = ps_decompressing_hold(inflater);
-	inflater->caches = false;
+	*object = ps_decompressing_hold(decompressing);
+	decompressing->caches = false;
 }
 
 static void what_was_decoded_for_a_size_is_not_the_file(void **state)
@@ -752,17 +778,17 @@ static void what_was_decoded_for_a_size_is_not_the_file(void **state)
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.arg = &unsized;
 	s.origin.asked = keep_unsized;
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
 	assert_non_null(unsized);
 	assert_int_not_equal(ps_object_size(unsized), nbytes);
-	assert_int_equal(ps_decompressing_object(inflater, 0, true, &object), 0);
+	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
 	assert_int_equal(ps_object_size(object), nbytes);
 	ps_object_put(object);
 	ps_object_put(unsized);
-	ps_decompressing_put(inflater);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -779,12 +805,12 @@ static void a_size_is_kept_while_the_index_takes_nothing(void **state)
 	fill_frames(&shard, nbytes, 700001, false);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	ps_kv_refuse(ps_store_index(s.store)->kv, -ENOSPC);
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
-	const struct ps_remote source = inflater->source;
-	ps_decompressing_size(inflater, sized, &answer);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	const struct ps_remote source = decompressing->source;
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
-	ps_decompressing_put(inflater);
+	ps_decompressing_put(decompressing);
 	assert_int_equal(ps_decompress_known_size(s.store, "", shard.url, &source, &nodes_below), nbytes);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
@@ -803,16 +829,16 @@ static void who_is_still_at_it_gives_way(void **state)
 	fill_frames(&shard, nbytes, 700001, true);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.origin.local = true; /* walked over */
-	struct ps_decompressing *inflater = inflater_of(&s, &shard);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
 	assert_int_equal(
-	        ps_object_get_unsized(s.store, inflater->object_url, &source, &inflater->id, &unsized), 0);
-	ps_decompressing_size(inflater, sized, &answer);
+	        ps_object_get_unsized(s.store, decompressing->object_url, &source, &decompressing->id, &unsized), 0);
+	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
-	assert_int_equal(ps_decompressing_object(inflater, 0, true, &object), 0);
+	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
 	assert_int_equal(ps_object_size(object), nbytes);
 	ps_object_put(unsized);
 	ps_object_put(object);
-	ps_decompressing_put(inflater);
+	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
@@ -822,8 +848,8 @@ static void count_walks(struct shard_origin *o, const struct ps_origin_get *get)
 	unsigned *most = o->arg;
 
 	(void)get;
-	PS_LOCK_SCOPE(&o->inflate->lock);
-	*most = PS_MAX(*most, o->inflate->nwalks);
+	PS_LOCK_SCOPE(&o->stage->lock);
+	*most = PS_MAX(*most, o->stage->nwalks);
 }
 
 static void walks_wait_for_each_other(void **state)
@@ -833,7 +859,7 @@ static void walks_wait_for_each_other(void **state)
 	const uint64_t nbytes = 10 * PS_MIB + 17;
 	struct shard shards[ALL] = {0};
 	struct answer answers[ALL];
-	struct ps_decompressing *inflaters[ALL];
+	struct ps_decompressing *all_decompressing[ALL];
 	unsigned most = 0;
 	struct stage s;
 
@@ -849,34 +875,314 @@ static void walks_wait_for_each_other(void **state)
 	s.origin.arg = &most;
 	s.origin.serves = count_walks;
 	for (size_t i = 0; i < ALL; i++) {
-		inflaters[i] = inflater_of(&s, &shards[i]);
-		ps_decompressing_size(inflaters[i], sized, &answers[i]);
+		all_decompressing[i] = decompressing_of(&s, &shards[i]);
+		ps_decompressing_size(all_decompressing[i], sized, &answers[i]);
 	}
 	for (size_t i = 0; i < ALL; i++) {
 		assert_int_equal(wait_for(&answers[i]), 0);
 		assert_int_equal(answers[i].size, nbytes);
-		ps_decompressing_put(inflaters[i]);
+		ps_decompressing_put(all_decompressing[i]);
 	}
 	assert_in_range(most, 1, PS_WALKS_MAX);
-	assert_int_equal(atomic_load(&s.inflate->plain_bytes), 0);
+	assert_int_equal(atomic_load(&s.stage->plain_bytes), 0);
 	stage_stop(&s);
 	ps_strbuf_fini(&shards[0].unit);
+}
+
+/* What the cache gets ------------------------------------------------------------------------------ */
+
+/* Stands before ps_object_write_block(). */
+static struct {
+	_Atomic bool refuses;     /* all */
+	_Atomic unsigned ncalls;  /* begun */
+	_Atomic unsigned ndone;   /* have returned */
+	_Atomic unsigned nawaits; /* the first call returns after this many others; 0: at once */
+} writes;
+
+int __real_ps_object_write_block(struct ps_object *object, uint64_t block, const uint8_t *data);
+int __wrap_ps_object_write_block(struct ps_object *object, uint64_t block, const uint8_t *data);
+int __wrap_ps_object_write_block(struct ps_object *object, uint64_t block, const uint8_t *data)
+{
+	unsigned call = atomic_fetch_add(&writes.ncalls, 1), nawaits = atomic_load(&writes.nawaits);
+
+	if (atomic_load(&writes.refuses))
+		return -ENOSPC;
+	if (nawaits && call == 0) {
+		for (int i = 0; i < 1000 && atomic_load(&writes.ndone) < nawaits; i++)
+			usleep(10000);
+		usleep(100000); /* the decompressor's thread, which has no more to write, waits by then */
+	}
+	int rc = __real_ps_object_write_block(object, block, data);
+	atomic_fetch_add(&writes.ndone, 1);
+	return rc;
+}
+
+static void reset_writes(void)
+{
+	writes.refuses = false;
+	writes.ncalls = writes.ndone = writes.nawaits = 0;
+}
+
+/* Decodes `nbytes` of frames, the last one without a size, for the size. */
+static void find_size_by_decoding(
+        const char *dir, uint64_t nbytes, void (*check)(struct ps_decompressing *decompressing, uint64_t nbytes))
+{
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	fill_frames(&shard, nbytes, 700001, false);
+	stage_start(&s, dir, 128 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, nbytes);
+	if (check)
+		check(decompressing, nbytes);
+	ps_decompressing_put(decompressing);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+static void all_is_cached(struct ps_decompressing *decompressing, uint64_t nbytes)
+{
+	struct ps_object *object;
+
+	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
+	for (uint64_t block = 0; block * PS_BLOCK_SIZE < nbytes; block++) {
+		uint64_t nchunks = (PS_MIN(PS_BLOCK_SIZE, nbytes - block * PS_BLOCK_SIZE) + PS_CHUNK_SIZE - 1) /
+		                   PS_CHUNK_SIZE;
+
+		assert_int_equal(ps_object_chunks(object, block), (1u << nchunks) - 1);
+	}
+	ps_object_put(object);
+}
+
+/* Also the last block, whose length is known at the end only, and is that of a block or less. */
+static void what_is_decoded_for_a_size_is_cached_to_its_end(void **state)
+{
+	char dir[PATH_MAX];
+
+	reset_writes();
+	snprintf(dir, sizeof dir, "%s/whole", (const char *)*state);
+	assert_int_equal(mkdir(dir, 0700), 0);
+	find_size_by_decoding(dir, 6 * PS_BLOCK_SIZE, all_is_cached);
+	snprintf(dir, sizeof dir, "%s/less", (const char *)*state);
+	assert_int_equal(mkdir(dir, 0700), 0);
+	find_size_by_decoding(dir, 6 * PS_BLOCK_SIZE + 17, all_is_cached);
+}
+
+/* The first block is on its way to the disk longer than decoding takes. */
+static void a_size_waits_for_the_last_write(void **state)
+{
+	reset_writes();
+	writes.nawaits = 19;
+	find_size_by_decoding(*state, 20 * PS_BLOCK_SIZE + 17, all_is_cached);
+	assert_int_equal(writes.ncalls, 21);
+}
+
+/* Those that are on their way are refused, too. */
+static void a_disk_that_refuses_is_not_asked_again(void **state)
+{
+	reset_writes();
+	writes.refuses = true;
+	find_size_by_decoding(*state, 30 * PS_BLOCK_SIZE + 17, NULL);
+	assert_in_range(writes.ncalls, 1, PS_WRITES_MAX + 1);
+	reset_writes();
+}
+
+/* The engine writes what a get took; everything else is written while decoding goes on. */
+static void what_no_get_took_is_cached(void **state)
+{
+	enum { TAKEN = 20 }; /* in the upper half of the buffer */
+	const size_t nbytes = 24 * PS_MIB;
+	ps_autofree uint8_t *plain = malloc(nbytes);
+	struct shard shard = {.url = "one"};
+	struct answer answer = ANSWER;
+	struct ps_object *object;
+	struct one_get one;
+	uint64_t x = 1;
+	struct stage s;
+
+	reset_writes();
+	for (size_t i = 0; i < nbytes; i++) {
+		x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		plain[i] = (uint8_t)(x >> 56);
+	}
+	add_frame(&shard.unit, plain, nbytes, 17, true);
+	shard.size = shard.unit.len;
+	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
+	assert_int_equal(try_chunk(decompressing, &shard, (uint64_t)TAKEN * PS_CHUNK_SIZE, &one), 0);
+	assert_memory_equal(one.data, plain + (size_t)TAKEN * PS_CHUNK_SIZE, PS_CHUNK_SIZE);
+	for (bool ended = false; !ended; usleep(1000)) {
+		PS_LOCK_SCOPE(&s.stage->lock);
+		ended = s.stage->ndecompressors == 0;
+	}
+	for (uint64_t chunk = 0; chunk < nbytes / PS_CHUNK_SIZE; chunk++)
+		assert_int_equal(
+		        ps_object_chunks(object, chunk / PS_BLOCK_CHUNKS) >> chunk % PS_BLOCK_CHUNKS & 1,
+		        chunk != TAKEN);
+	ps_object_put(object);
+	ps_decompressing_put(decompressing);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* What is handed out -------------------------------------------------------------------------------- */
+
+/* A frame that is too large to be held back, without its checksum: until it has come, the last bytes may be
+ * wrong. */
+static void the_last_chunk_of_a_frame_waits_for_its_end(void **state)
+{
+	const size_t nbytes = 24 * PS_MIB;
+	ps_autofree uint8_t *plain = malloc(nbytes);
+	struct shard shard = {.url = "cut"};
+	struct one_get one;
+	struct stage s;
+
+	reset_writes();
+	for (size_t i = 0; i < nbytes; i++)
+		plain[i] = byte_at(i);
+	add_frame_with(&shard.unit, plain, nbytes, 17, true, true);
+	shard.size = shard.unit.len - 1;
+	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	decompressing->size = nbytes; /* found before */
+	get_chunk(decompressing, &shard, nbytes - 2 * PS_CHUNK_SIZE);
+	assert_int_equal(try_chunk(decompressing, &shard, nbytes - PS_CHUNK_SIZE, &one), EIO);
+	ps_decompressing_put(decompressing);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* The index remembers a size of this version, and the origin now has less under the same ETag. */
+static void a_shard_that_holds_less_than_is_known_is_an_error(void **state)
+{
+	const uint64_t nbytes = 4 * PS_CHUNK_SIZE;
+	struct shard shard = {.url = "less"};
+	struct answer answer = ANSWER;
+	struct ps_view_row row = {.size = nbytes + PS_CHUNK_SIZE};
+	struct one_get one;
+	struct stage s;
+
+	reset_writes();
+	fill_frames(&shard, nbytes, 2 * PS_CHUNK_SIZE, false);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	struct ps_index_batch *batch = ps_index_batch_new();
+	ps_index_batch_put_view(batch, &decompressing->id, &row);
+	assert_int_equal(ps_index_batch_commit(ps_store_index(s.store), batch), 0);
+	ps_decompressing_put(decompressing);
+	decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, nbytes + PS_CHUNK_SIZE);
+	assert_int_equal(try_chunk(decompressing, &shard, nbytes, &one), EIO);
+	ps_decompressing_put(decompressing);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* Gets that wait, by themselves --------------------------------------------------------------------- */
+
+struct alone {
+	struct ps_decompress stage;
+	struct ps_decompressing decompressing;
+	struct ps_waiting_get *waiting;
+	struct ps_origin_get get;
+	struct iovec iov;
+	uint8_t data[2 * PS_CHUNK_SIZE];
+	unsigned nprogress, ndone;
+	int errnum;
+};
+
+static void alone_progress(struct ps_origin_get *get, size_t nbytes_so_far)
+{
+	struct alone *a = PS_CONTAINER_OF(get, struct alone, get);
+	static const uint8_t zeros[PS_CHUNK_SIZE];
+
+	assert_int_equal(nbytes_so_far, PS_CHUNK_SIZE);
+	a->nprogress++;
+	/* The rest comes meanwhile, from another decompressor. */
+	PS_LOCK_SCOPE(&a->stage.lock);
+	assert_true(ps_waiting_get_copy(a->waiting, PS_CHUNK_SIZE, 2 * PS_CHUNK_SIZE, zeros));
+	ps_waiting_gets_answer(&a->decompressing);
+	assert_int_equal(a->ndone, 0);
+}
+
+static void alone_done(struct ps_origin_get *get, const struct ps_error *err)
+{
+	struct alone *a = PS_CONTAINER_OF(get, struct alone, get);
+
+	a->ndone++;
+	a->errnum = err->err;
+	assert_int_equal(get->nbytes_done, sizeof a->data);
+}
+
+static void alone_init(struct alone *a)
+{
+	*a = (struct alone){.iov = {.iov_base = a->data, .iov_len = sizeof a->data}};
+	a->get = (struct ps_origin_get){
+	        .nbytes = sizeof a->data, .iov = &a->iov, .niov = 1, .progress = alone_progress, .done = alone_done};
+	pthread_mutex_init(&a->stage.lock, NULL);
+	a->decompressing = (struct ps_decompressing){.stage = &a->stage, .refs = 2};
+	ps_list_init(&a->decompressing.gets);
+	a->waiting = calloc(1, sizeof *a->waiting);
+	assert_non_null(a->waiting);
+	a->waiting->get = &a->get;
+	ps_list_append(&a->decompressing.gets, &a->waiting->link);
+}
+
+static void one_thread_at_a_time_answers_a_get(void **state)
+{
+	static const uint8_t zeros[PS_CHUNK_SIZE];
+	static struct alone a;
+
+	(void)state;
+	alone_init(&a);
+	PS_LOCK_SCOPE(&a.stage.lock);
+	assert_true(ps_waiting_get_copy(a.waiting, 0, PS_CHUNK_SIZE, zeros));
+	ps_waiting_gets_answer(&a.decompressing);
+	assert_int_equal(a.nprogress, 1);
+	assert_int_equal(a.ndone, 1);
+	assert_int_equal(a.errnum, 0);
+	assert_int_equal(a.decompressing.refs, 1);
+}
+
+/* Cancelled, or its decompressor failed further on, after its last byte had come. */
+static void a_get_that_has_all_its_bytes_succeeds(void **state)
+{
+	static const uint8_t zeros[2 * PS_CHUNK_SIZE];
+	static struct alone a;
+
+	(void)state;
+	alone_init(&a);
+	PS_LOCK_SCOPE(&a.stage.lock);
+	assert_true(ps_waiting_get_copy(a.waiting, 0, sizeof zeros, zeros));
+	ps_error_set(&a.waiting->err, ECANCELED, "cancelled");
+	ps_waiting_gets_answer(&a.decompressing);
+	assert_int_equal(a.ndone, 1);
+	assert_int_equal(a.errnum, 0);
 }
 
 /* Of a stage that is 8 MiB, two are used, and pieces have the others. */
 static void spare_buffers_do_not_take_the_room_of_pieces(void **state)
 {
-	static struct ps_decompress inflate = {.limit = 8 * PS_MIB, .used = 2 * PS_MIB, .nfree_pieces = 12};
+	static struct ps_decompress stage = {.limit = 8 * PS_MIB, .used = 2 * PS_MIB, .nfree_pieces = 12};
 
 	(void)state;
-	ps_spare_put(&inflate, malloc(PS_OUT_NBYTES), PS_OUT_NBYTES);
-	assert_int_equal(inflate.spare_nbytes, 0);
-	inflate.nfree_pieces = 8;
-	ps_spare_put(&inflate, malloc(PS_OUT_NBYTES), PS_OUT_NBYTES);
-	assert_int_equal(inflate.spare_nbytes, PS_OUT_NBYTES);
-	inflate.nfree_pieces = 0;
-	ps_spares_drop(&inflate, 0);
-	assert_int_equal(inflate.spare_nbytes, 0);
+	ps_spare_put(&stage, malloc(PS_OUT_NBYTES), PS_OUT_NBYTES);
+	assert_int_equal(stage.spare_nbytes, 0);
+	stage.nfree_pieces = 8;
+	ps_spare_put(&stage, malloc(PS_OUT_NBYTES), PS_OUT_NBYTES);
+	assert_int_equal(stage.spare_nbytes, PS_OUT_NBYTES);
+	stage.nfree_pieces = 0;
+	ps_spares_drop(&stage, 0);
+	assert_int_equal(stage.spare_nbytes, 0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
@@ -885,15 +1191,16 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(who_comes_while_every_thread_decodes_has_a_turn_soon),
-	        TEST(idle_unpackers_make_place_at_once),
-	        TEST(the_only_unpacker_never_waits_for_memory),
+	        TEST(idle_decompressors_make_place_at_once),
+	        TEST(the_only_decompressor_never_waits_for_memory),
 	        TEST(frames_nearby_are_walked_over),
 	        TEST(frames_across_a_network_come_once),
 	        TEST(a_frame_that_does_not_tell_is_decoded),
 	        TEST(a_frame_that_does_not_begin_is_an_error),
 	        TEST(a_table_of_more_than_can_be_is_not_used),
 	        TEST(headers_are_asked_for_again),
-	        TEST(answers_that_end_early_are_gone_on_with),
+	        TEST(pieces_that_fail_are_requested_again),
+	        TEST(pieces_that_end_early_are_requested_again),
 	        TEST(bytes_of_another_version_are_not_decoded),
 	        TEST(a_window_that_memory_never_holds_is_an_error),
 	        TEST(what_was_handed_out_of_a_damaged_frame_is_not_kept),
@@ -902,8 +1209,16 @@ int main(void)
 	        TEST(a_size_is_kept_while_the_index_takes_nothing),
 	        TEST(who_is_still_at_it_gives_way),
 	        TEST(walks_wait_for_each_other),
+	        TEST(what_is_decoded_for_a_size_is_cached_to_its_end),
+	        TEST(a_size_waits_for_the_last_write),
+	        TEST(a_disk_that_refuses_is_not_asked_again),
+	        TEST(what_no_get_took_is_cached),
+	        TEST(the_last_chunk_of_a_frame_waits_for_its_end),
+	        TEST(a_shard_that_holds_less_than_is_known_is_an_error),
+	        cmocka_unit_test(one_thread_at_a_time_answers_a_get),
+	        cmocka_unit_test(a_get_that_has_all_its_bytes_succeeds),
 	        cmocka_unit_test(spare_buffers_do_not_take_the_room_of_pieces),
 	};
 
-	return cmocka_run_group_tests_name("inflate", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("decompress", tests, NULL, NULL);
 }

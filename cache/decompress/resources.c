@@ -1,0 +1,170 @@
+/* What all decompressors share: memory, spare buffers, and the queues that the threads serve. */
+#include <stdlib.h>
+
+#include "base/size.h"
+#include "base/thread.h"
+#include "decompress/decompress_private.h"
+
+/* Memory ------------------------------------------------------------------------------------------ */
+
+void ps_decompress_take_memory(struct ps_decompress *stage)
+{
+	struct ps_budget *budget = ps_fill_budget(stage->fill);
+
+	if (stage->limit)
+		return;
+	uint64_t least = 4 * PS_DECOMPRESSOR_NBYTES;
+	stage->limit = PS_MAX(ps_budget_limit_bytes(budget) / 3, least);
+	ps_budget_give_up(
+	        budget, stage->limit + PS_WRITES_MAX * PS_BLOCK_SIZE + PS_WALKS_MAX * PS_WALK_NBYTES);
+	stage->max_decompressors = (unsigned)PS_MIN(
+	        PS_MAX(stage->limit / 2 / PS_DECOMPRESSOR_NBYTES, UINT64_C(1)), 2 * stage->nthreads + 2);
+}
+
+static uint64_t held(const struct ps_decompress *stage)
+{
+	return stage->used + stage->spare_nbytes + stage->nfree_pieces * PS_PIECE_NBYTES;
+}
+
+bool ps_decompress_reserve(struct ps_decompress *stage, uint64_t nbytes)
+{
+	if (stage->used + nbytes > stage->limit)
+		return false;
+	stage->used += nbytes;
+	if (held(stage) > stage->limit)
+		ps_spares_drop(stage, 0);
+	return true;
+}
+
+void ps_decompress_release(struct ps_decompress *stage, uint64_t nbytes)
+{
+	stage->used -= nbytes;
+}
+
+bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbytes)
+{
+	struct ps_decompress *stage = decompressor->shard->stage;
+
+	/* Half of the memory at most: the other half is left for windows, so the last decompressor that waits
+	 * for one gets it. */
+	if (decompressor->charge - decompressor->window + nbytes > stage->limit / 2 ||
+	        !ps_decompress_reserve(stage, nbytes))
+		return false;
+	decompressor->charge += nbytes;
+	return true;
+}
+
+/* Spare buffers ----------------------------------------------------------------------------------- */
+
+uint8_t *ps_spare_take(struct ps_decompress *stage, size_t cap)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(stage->spares); i++) {
+		struct ps_spare *spare = &stage->spares[i];
+
+		if (spare->data && spare->cap == cap) {
+			stage->spare_nbytes -= cap;
+			return ps_steal_ptr(&spare->data);
+		}
+	}
+	return NULL;
+}
+
+void ps_spare_put(struct ps_decompress *stage, uint8_t *data, size_t cap)
+{
+	struct ps_spare *place = NULL;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(stage->spares) && !place; i++)
+		if (!stage->spares[i].data)
+			place = &stage->spares[i];
+	if (!data || !place || held(stage) + cap > stage->limit) {
+		free(data);
+		return;
+	}
+	*place = (struct ps_spare){.data = data, .cap = cap};
+	stage->spare_nbytes += cap;
+}
+
+struct ps_packed_piece *ps_piece_take(struct ps_decompress *stage)
+{
+	struct ps_packed_piece *piece = stage->free_pieces;
+
+	if (piece) {
+		stage->free_pieces = piece->next_free;
+		stage->nfree_pieces--;
+		return piece;
+	}
+	piece = calloc(1, sizeof *piece);
+	if (piece && !(piece->data = malloc(PS_PIECE_NBYTES))) {
+		free(piece);
+		return NULL;
+	}
+	return piece;
+}
+
+void ps_piece_put(struct ps_decompress *stage, struct ps_packed_piece *piece)
+{
+	piece->next_free = stage->free_pieces;
+	stage->free_pieces = piece;
+	stage->nfree_pieces++;
+}
+
+void ps_spares_drop(struct ps_decompress *stage, size_t most)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(stage->spares); i++) {
+		struct ps_spare *spare = &stage->spares[i];
+
+		if (!spare->data || spare->cap <= most)
+			continue;
+		stage->spare_nbytes -= spare->cap;
+		free(ps_steal_ptr(&spare->data));
+	}
+	while (most < PS_PIECE_NBYTES && stage->free_pieces) {
+		struct ps_packed_piece *piece = ps_piece_take(stage);
+
+		free(piece->data);
+		free(piece);
+	}
+}
+
+/* Queues ------------------------------------------------------------------------------------------ */
+
+void ps_decompress_watch(struct ps_decompress *stage, unsigned *count)
+{
+	/* Threads sleep without a limit while there is nothing to watch. All are woken: the one that is
+	 * signalled for other work may decode for long. */
+	if (stage->ndecompressors + stage->nwaiters == 0) {
+		stage->next_tick_ns = ps_clock_mono_ns() + PS_DECOMPRESS_TICK_NS;
+		pthread_cond_broadcast(&stage->cond);
+	}
+	(*count)++;
+}
+
+bool ps_decompress_is_due(const struct ps_decompress *stage)
+{
+	return stage->stopping || !ps_list_empty(&stage->work) || !ps_list_empty(&stage->ready) ||
+	       ps_clock_mono_ns() >= stage->next_tick_ns;
+}
+
+void ps_decompressing_wake(struct ps_decompressing *shard)
+{
+	struct ps_decompress *stage = shard->stage;
+
+	/* Without references it is being freed, although it may still be in the list. */
+	if (shard->refs == 0 || !ps_list_empty(&shard->work_link))
+		return;
+	shard->refs++;
+	ps_list_append(&stage->work, &shard->work_link);
+	pthread_cond_signal(&stage->cond);
+}
+
+void ps_decompressor_wake(struct ps_decompressor *decompressor)
+{
+	struct ps_decompress *stage = decompressor->shard->stage;
+
+	if (decompressor->state == PS_DECOMPRESSOR_READY || decompressor->state == PS_DECOMPRESSOR_RUNNING ||
+	        decompressor->state == PS_DECOMPRESSOR_ENDING)
+		return;
+	decompressor->state = PS_DECOMPRESSOR_READY;
+	ps_list_append(&stage->ready, &decompressor->ready_link);
+	pthread_cond_signal(&stage->cond);
+}
