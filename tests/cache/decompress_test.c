@@ -42,6 +42,8 @@ struct shard_origin {
 	pthread_cond_t cond;
 	struct ps_origin_get *first, **last; /* chained by work.request */
 	bool stop;
+	bool answers_first; /* a get returns after it was answered */
+	unsigned nserved;
 	unsigned nfailures; /* this many gets of nbytes_hit fail first, in a way that may be retried */
 	unsigned ncut;      /* this many of them then end in their middle, without an error */
 	size_t nbytes_hit;  /* 0: any */
@@ -65,14 +67,14 @@ static void serve(struct shard_origin *o, struct ps_origin_get *get)
 	const struct shard *shard = shard_of(o, get->url);
 	uint8_t *to = get->iov[0].iov_base;
 
+	if (o->serves)
+		o->serves(o, get);
 	bool hit = o->nbytes_hit == 0 || get->nbytes == o->nbytes_hit;
 	if (hit && o->nfailures > 0) {
 		o->nfailures--;
 		get->done(get, &(struct ps_error){.err = EIO, .retryable = true, .text = "busy"});
 		return;
 	}
-	if (o->serves)
-		o->serves(o, get);
 	get->seen = get->expect;
 	if (o->etag)
 		snprintf(get->seen.etag, sizeof get->seen.etag, "%s", o->etag);
@@ -110,6 +112,9 @@ static void *origin_main(void *arg)
 		if (!get)
 			return NULL;
 		serve(o, get);
+		PS_LOCK_SCOPE(&o->lock);
+		o->nserved++;
+		pthread_cond_broadcast(&o->cond);
 	}
 }
 
@@ -127,7 +132,10 @@ static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 	get->work.request = NULL;
 	*o->last = get;
 	o->last = (struct ps_origin_get **)&get->work.request;
-	pthread_cond_signal(&o->cond);
+	pthread_cond_broadcast(&o->cond);
+	unsigned nserved = o->nserved;
+	while (o->answers_first && o->nserved == nserved)
+		pthread_cond_wait(&o->cond, &o->lock);
 }
 
 /* What was asked for comes, sooner or later. */
@@ -147,11 +155,13 @@ struct stage {
 	unsigned nthreads;
 };
 
+static unsigned timeout_ms = 2 * HANG_S * 1000; /* of lookups */
+
 static void stage_start(struct stage *s, const char *dir, uint64_t cache_nbytes, uint64_t memory_nbytes,
         struct shard *shards, size_t nshards)
 {
 	struct ps_fill_options fill = {
-	        .memory_bytes = memory_nbytes, .max_connections = 4, .timeout_ms = 2 * HANG_S * 1000};
+	        .memory_bytes = memory_nbytes, .max_connections = 4, .timeout_ms = timeout_ms};
 
 	alarm(HANG_S);
 	*s = (struct stage){.store = test_store_open(dir, cache_nbytes, NULL)};
@@ -283,6 +293,7 @@ struct one_get {
 	struct ps_origin_get get; /* first */
 	struct iovec iov;
 	uint8_t data[PS_CHUNK_SIZE];
+	struct ps_error err;
 	struct answer answer;
 };
 
@@ -294,12 +305,15 @@ static void get_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 
 static void get_done(struct ps_origin_get *get, const struct ps_error *err)
 {
-	answered(&((struct one_get *)get)->answer, err->err, 0);
+	struct one_get *one = (struct one_get *)get;
+
+	one->err = *err;
+	answered(&one->answer, err->err, 0);
 }
 
 /* Asks for a chunk. */
-static int try_chunk(
-        struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset, struct one_get *one)
+static int try_chunk(struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset,
+        struct one_get *one)
 {
 	struct ps_origin *origin = ps_decompressing_as_origin(decompressing);
 
@@ -328,7 +342,7 @@ static void get_chunk(struct ps_decompressing *decompressing, const struct shard
 
 /* Tests ------------------------------------------------------------------------------------------ */
 
-static void who_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
+static void a_shard_that_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
 {
 	enum { LONG = 8, ALL = LONG + 1 };
 	static const char *const urls[ALL] = {"0", "1", "2", "3", "4", "5", "6", "7", "short"};
@@ -400,7 +414,7 @@ static void idle_decompressors_make_place_at_once(void **state)
 }
 
 /* With as little memory as there can be: the first frame's bytes are asked for far ahead, since they are
- * waited for, and the second one wants the largest window that is allowed. */
+ * waited for, and the second one needs the largest window that is allowed. */
 static void the_only_decompressor_never_waits_for_memory(void **state)
 {
 	const size_t nbytes = 12 * PS_MIB;
@@ -479,7 +493,7 @@ static void frames_across_a_network_come_once(void **state)
 	assert_int_equal(decoded_for_size(*state, false, true), 20 * PS_MIB + 17);
 }
 
-static void a_frame_that_does_not_tell_is_decoded(void **state)
+static void a_frame_that_declares_no_size_is_decoded(void **state)
 {
 	assert_int_equal(decoded_for_size(*state, true, false), 20 * PS_MIB + 17);
 }
@@ -493,10 +507,10 @@ static void add_le32(struct ps_strbuf *to, uint32_t v)
 	}
 }
 
-/* Frames with a seek table, which declares that each holds `told`; where the magic number of each should
+/* Frames with a seek table, which declares that each holds `declared`; where the magic number of each should
  * be. */
 static void fill_seekable(
-        struct shard *shard, uint32_t frame, uint32_t told, uint32_t nframes, size_t *ret_at)
+        struct shard *shard, uint32_t frame, uint32_t declared, uint32_t nframes, size_t *ret_at)
 {
 	ps_autofree uint8_t *plain = malloc(frame);
 	ps_autostrbuf struct ps_strbuf table = {0};
@@ -507,7 +521,7 @@ static void fill_seekable(
 		ret_at[n] = shard->unit.len;
 		add_frame(&shard->unit, plain, frame, 0, true);
 		add_le32(&table, (uint32_t)(shard->unit.len - ret_at[n]));
-		add_le32(&table, told);
+		add_le32(&table, declared);
 	}
 	add_le32(&shard->unit, 0x184D2A5E);
 	add_le32(&shard->unit, (uint32_t)table.len + 9);
@@ -627,6 +641,109 @@ static void pieces_that_end_early_are_requested_again(void **state)
 	size_of_origin_that_falters(*state, 0, 2);
 }
 
+/* While the lock is dropped for a request, its bytes come, and wake no one: the thread has to look again. */
+static void an_answer_before_the_request_returns_is_seen(void **state)
+{
+	const uint64_t nbytes = 20 * PS_MIB + 17;
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	fill_frames(&shard, nbytes, 700001, true);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.answers_first = true;
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, nbytes);
+	ps_decompressing_put(decompressing);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* The only decompressor, in its state; NULL: there is none. The lock is held. */
+static const struct ps_decompressor *the_decompressor(const struct ps_decompress *stage)
+{
+	const struct ps_list *head =
+	        &PS_CONTAINER_OF(stage->shards.next, struct ps_decompressing, link)->decompressors;
+
+	return ps_list_empty(head) ? NULL : PS_CONTAINER_OF(head->next, struct ps_decompressor, link);
+}
+
+static void wait_for_state(struct ps_decompress *stage, enum ps_decompressor_state state)
+{
+	for (bool there = false; !there; usleep(1000)) {
+		PS_LOCK_SCOPE(&stage->lock);
+		const struct ps_decompressor *decompressor = the_decompressor(stage);
+		there = decompressor && decompressor->state == state;
+	}
+}
+
+/* The first piece fails when others are on their way; the second one is answered after an abort. */
+static void abort_at_second_piece(struct shard_origin *o, const struct ps_origin_get *get)
+{
+	bool *awaited = o->arg;
+
+	if (get->nbytes != PS_PIECE_NBYTES || get->offset > PS_PIECE_NBYTES)
+		return;
+	wait_for_state(o->stage, get->offset ? PS_DECOMPRESSOR_RETRY : PS_DECOMPRESSOR_INPUT);
+	if (get->offset == 0)
+		return;
+	ps_decompress_abort(o->stage, &o->origin);
+	wait_for_state(o->stage, PS_DECOMPRESSOR_ENDING);
+	PS_LOCK_SCOPE(&o->stage->lock);
+	*awaited = o->stage->nfree_pieces == 0 && the_decompressor(o->stage)->npending > 0;
+}
+
+static void an_abort_between_attempts_waits_for_pieces(void **state)
+{
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	bool awaited = false;
+	struct stage s;
+
+	fill_frames(&shard, 20 * PS_MIB, 700001, true);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.nbytes_hit = PS_PIECE_NBYTES;
+	s.origin.nfailures = 1;
+	s.origin.serves = abort_at_second_piece;
+	s.origin.arg = &awaited;
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), ECANCELED);
+	ps_decompressing_put(decompressing);
+	stage_stop(&s);
+	assert_true(awaited);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* It ends by itself, without a further attempt. */
+static void headers_that_no_reader_waits_for_are_not_asked_for_again(void **state)
+{
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct stage s;
+	bool gone = false;
+
+	fill_frames(&shard, 2 * PS_MIB + 17, 700001, true);
+	timeout_ms = 1500; /* between the third and the fourth attempt */
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	timeout_ms = 2 * HANG_S * 1000;
+	s.origin.nfailures = 1000;
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), ETIMEDOUT);
+	ps_decompressing_put(decompressing);
+	for (int i = 0; i < 500 && !gone; i++, usleep(10000)) {
+		PS_LOCK_SCOPE(&s.stage->lock);
+		gone = ps_list_empty(&s.stage->shards);
+	}
+	assert_true(gone);
+	assert_in_range(s.origin.nfailures, 1000 - 3, 1000 - 1);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
 static void bytes_of_another_version_are_not_decoded(void **state)
 {
 	struct shard shard = {.url = "frames"};
@@ -663,8 +780,8 @@ static void a_window_that_memory_never_holds_is_an_error(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* A frame that is too large to be held back, and is damaged at its end: what was handed out of it may be wrong,
- * too. */
+/* A frame that is too large to be held back, and is damaged at its end: what was handed out of it may be
+ * wrong, too. */
 static void what_was_handed_out_of_a_damaged_frame_is_not_kept(void **state)
 {
 	const size_t nbytes = 24 * PS_MIB;
@@ -686,7 +803,7 @@ static void what_was_handed_out_of_a_damaged_frame_is_not_kept(void **state)
 	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
 	ps_decompressing_size(decompressing, sized, &answer);
-	assert_int_equal(wait_for(&answer), 0); /* its header tells it */
+	assert_int_equal(wait_for(&answer), 0); /* its header declares it */
 	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
 	assert_int_equal(try_chunk(decompressing, &shard, 0, &one), 0);
 	assert_memory_equal(one.data, plain, PS_CHUNK_SIZE);
@@ -752,7 +869,7 @@ static void the_end_of_the_only_frame_takes_no_memory(void **state)
 }
 
 /* A disk that refuses, and a reader that looks at the object just then. */
-static void keep_unsized(struct shard_origin *o, const struct ps_origin_get *get)
+static void hold_unsized(struct shard_origin *o, const struct ps_origin_get *get)
 {
 	struct ps_object **object = o->arg;
 
@@ -777,7 +894,7 @@ static void what_was_decoded_for_a_size_is_not_the_file(void **state)
 	fill_frames(&shard, nbytes, 700001, true);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.arg = &unsized;
-	s.origin.asked = keep_unsized;
+	s.origin.asked = hold_unsized;
 	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
 	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
@@ -817,7 +934,7 @@ static void a_size_is_kept_while_the_index_takes_nothing(void **state)
 }
 
 /* Another dataset still decodes it for the size: a file of its own. */
-static void who_is_still_at_it_gives_way(void **state)
+static void a_dataset_that_still_decodes_for_the_size_gives_way(void **state)
 {
 	const uint64_t nbytes = 20 * PS_MIB + 17;
 	const struct ps_remote source = {.mtime_s = 1, .etag = "\"v1\""};
@@ -830,8 +947,9 @@ static void who_is_still_at_it_gives_way(void **state)
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	s.origin.origin.local = true; /* walked over */
 	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
-	assert_int_equal(
-	        ps_object_get_unsized(s.store, decompressing->object_url, &source, &decompressing->id, &unsized), 0);
+	assert_int_equal(ps_object_get_unsized(
+	                         s.store, decompressing->object_url, &source, &decompressing->id, &unsized),
+	        0);
 	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
@@ -924,8 +1042,8 @@ static void reset_writes(void)
 }
 
 /* Decodes `nbytes` of frames, the last one without a size, for the size. */
-static void find_size_by_decoding(
-        const char *dir, uint64_t nbytes, void (*check)(struct ps_decompressing *decompressing, uint64_t nbytes))
+static void find_size_by_decoding(const char *dir, uint64_t nbytes,
+        void (*check)(struct ps_decompressing *decompressing, uint64_t nbytes))
 {
 	struct shard shard = {.url = "frames"};
 	struct answer answer = ANSWER;
@@ -950,8 +1068,9 @@ static void all_is_cached(struct ps_decompressing *decompressing, uint64_t nbyte
 
 	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
 	for (uint64_t block = 0; block * PS_BLOCK_SIZE < nbytes; block++) {
-		uint64_t nchunks = (PS_MIN(PS_BLOCK_SIZE, nbytes - block * PS_BLOCK_SIZE) + PS_CHUNK_SIZE - 1) /
-		                   PS_CHUNK_SIZE;
+		uint64_t nchunks =
+		        (PS_MIN(PS_BLOCK_SIZE, nbytes - block * PS_BLOCK_SIZE) + PS_CHUNK_SIZE - 1) /
+		        PS_CHUNK_SIZE;
 
 		assert_int_equal(ps_object_chunks(object, block), (1u << nchunks) - 1);
 	}
@@ -1082,6 +1201,7 @@ static void a_shard_that_holds_less_than_is_known_is_an_error(void **state)
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes + PS_CHUNK_SIZE);
 	assert_int_equal(try_chunk(decompressing, &shard, nbytes, &one), EIO);
+	assert_non_null(strstr(one.err.text, "holds less than its headers declare"));
 	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
@@ -1126,8 +1246,11 @@ static void alone_done(struct ps_origin_get *get, const struct ps_error *err)
 static void alone_init(struct alone *a)
 {
 	*a = (struct alone){.iov = {.iov_base = a->data, .iov_len = sizeof a->data}};
-	a->get = (struct ps_origin_get){
-	        .nbytes = sizeof a->data, .iov = &a->iov, .niov = 1, .progress = alone_progress, .done = alone_done};
+	a->get = (struct ps_origin_get){.nbytes = sizeof a->data,
+	        .iov = &a->iov,
+	        .niov = 1,
+	        .progress = alone_progress,
+	        .done = alone_done};
 	pthread_mutex_init(&a->stage.lock, NULL);
 	a->decompressing = (struct ps_decompressing){.stage = &a->stage, .refs = 2};
 	ps_list_init(&a->decompressing.gets);
@@ -1190,24 +1313,27 @@ static void spare_buffers_do_not_take_the_room_of_pieces(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(who_comes_while_every_thread_decodes_has_a_turn_soon),
+	        TEST(a_shard_that_comes_while_every_thread_decodes_has_a_turn_soon),
 	        TEST(idle_decompressors_make_place_at_once),
 	        TEST(the_only_decompressor_never_waits_for_memory),
 	        TEST(frames_nearby_are_walked_over),
 	        TEST(frames_across_a_network_come_once),
-	        TEST(a_frame_that_does_not_tell_is_decoded),
+	        TEST(a_frame_that_declares_no_size_is_decoded),
 	        TEST(a_frame_that_does_not_begin_is_an_error),
 	        TEST(a_table_of_more_than_can_be_is_not_used),
 	        TEST(headers_are_asked_for_again),
 	        TEST(pieces_that_fail_are_requested_again),
 	        TEST(pieces_that_end_early_are_requested_again),
+	        TEST(an_answer_before_the_request_returns_is_seen),
+	        TEST(an_abort_between_attempts_waits_for_pieces),
+	        TEST(headers_that_no_reader_waits_for_are_not_asked_for_again),
 	        TEST(bytes_of_another_version_are_not_decoded),
 	        TEST(a_window_that_memory_never_holds_is_an_error),
 	        TEST(what_was_handed_out_of_a_damaged_frame_is_not_kept),
 	        TEST(the_end_of_the_only_frame_takes_no_memory),
 	        TEST(what_was_decoded_for_a_size_is_not_the_file),
 	        TEST(a_size_is_kept_while_the_index_takes_nothing),
-	        TEST(who_is_still_at_it_gives_way),
+	        TEST(a_dataset_that_still_decodes_for_the_size_gives_way),
 	        TEST(walks_wait_for_each_other),
 	        TEST(what_is_decoded_for_a_size_is_cached_to_its_end),
 	        TEST(a_size_waits_for_the_last_write),

@@ -154,7 +154,7 @@ static void gzip_files_end_where_they_may(void **state)
 	assert_non_null(strstr(err.text, "checksum"));
 }
 
-/* Unpackers bring bytes in any order, and some of them twice. */
+/* Decompressors bring bytes in any order, and some of them twice. */
 static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 {
 	enum { OFFSET = 1000, FIRST = 100, N = 4 * PS_WAITING_GET_RANGES + FIRST };
@@ -246,7 +246,7 @@ static void maps(void **state)
 	for (uint64_t i = 0; i < 1000; i++)
 		ps_frame_map_add(&map, i * 12345, i * i * 1000003);
 	assert_int_equal(map.n, 1000);
-	ps_frame_map_add(&map, 999 * 12345, 0); /* behind no other: left out */
+	ps_frame_map_add(&map, 999 * 12345, 0); /* not after the others: left out */
 	assert_int_equal(map.n, 1000);
 	ps_frame_map_encode(&map, &bytes);
 	assert_int_equal(ps_frame_map_decode(bytes.s, bytes.len, &back), 0);

@@ -71,13 +71,13 @@ for reason in "not-gzip.tar.gz: .*not in the gzip format" "short.tar.gz: .*not i
 done
 check "the log says what is wrong with the bomb" grep -q 'bomb.tar.zst: .*more than the cache' \
 	"$T/penstock.log"
-check "who asks for a reason gets it" grep \
+check "the attribute has the reason" grep \
 	-q 'damaged' <<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/one-flipped.tar")"
 equal "what cannot be decoded is shown without a size" 0 "$(stat -c %s "$MNT/not-gzip.tar")"
 rc=0
 penstock warm "$MNT" not-gzip.tar >"$T/warm" 2>&1 || rc=$?
 check "and cannot be warmed" [ "$rc" -ne 0 ]
-check "which tells the reason" grep -qi "not-gzip.tar: .*gzip" "$T/warm"
+check "and the reason is reported" grep -qi "not-gzip.tar: .*gzip" "$T/warm"
 check_not "not just the error" grep -q "Input/output error" "$T/warm"
 check "status has the last one" grep -q 'when decoded' <<<"$(stats .origin.last_error)"
 check "others are served" cmp "$MNT/good.tar" "$T/plain/one.tar"

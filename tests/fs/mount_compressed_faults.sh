@@ -88,6 +88,6 @@ rm "$T/began"
 wait "$reader" || true
 equal "it reads the old version, and then ESTALE" right "$(cat "$T/reader")"
 is_new() { cmp "$MNT/f.tar" "$T/new"; }
-check "who opens it now reads the new one" wait_until 60 is_new
+check "a new open reads the new one" wait_until 60 is_new
 umount_penstock
 check "and what is cached is right" penstock verify --cache-dir "$CACHE"

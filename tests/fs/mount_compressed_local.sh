@@ -7,7 +7,7 @@ requires mount zstd
 "$python" "$top_srcdir/tests/fs/make_compressed.py" "$T/www" "$T/plain"
 sha_manifest "$T/plain" >"$T/manifest"
 check "mounts" mount_penstock "$T/www/"
-equal "a shard of many frames tells its size" "$(stat -c %s "$T/plain/frames.tar")" \
+equal "a shard of many frames shows its size" "$(stat -c %s "$T/plain/frames.tar")" \
 	"$(stat -c %s "$MNT/frames.tar")"
 equal "without being decoded" 0 "$(stats .inflate.plain_bytes)"
 equal "all sizes are right" "$(cd "$T/plain" && stat -c '%n %s' -- *)" "$(cd "$MNT" && stat -c '%n %s' -- *)"

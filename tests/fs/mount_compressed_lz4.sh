@@ -16,17 +16,17 @@ lz4 -qc --content-size "$T/plain/shard-000000.tar" >"$T/www/sized.tar.lz4"
 { head -c 900000 "$T/www/one.tar.lz4"; printf 'damage'; tail -c +900007 \
 	"$T/www/one.tar.lz4"; } >"$T/www/damaged.tar.lz4"
 head -c 1000000 "$T/www/one.tar.lz4" >"$T/www/cut.tar.lz4"
-{ cat "$T/www/one.tar.lz4"; echo garbage; } >"$T/www/behind.tar.lz4"
+{ cat "$T/www/one.tar.lz4"; echo garbage; } >"$T/www/garbage.tar.lz4"
 echo '{}' | lz4 -qc >"$T/www/x.json.lz4"
 start_nginx
 check "mounts" mount_penstock "$ORIGIN/"
-equal "names" "behind.tar cut.tar damaged.tar frames.tar one.tar sized.tar x.json.lz4" \
+equal "names" "cut.tar damaged.tar frames.tar garbage.tar one.tar sized.tar x.json.lz4" \
 	"$(cd "$MNT" && echo *)"
 for name in one sized frames; do
 	equal "$name: its size" "$(stat -c %s "$T/plain/shard-000000.tar")" "$(stat -c %s "$MNT/$name.tar")"
 	check "$name: its bytes" cmp "$MNT/$name.tar" "$T/plain/shard-000000.tar"
 done
 equal "the encoding" lz4 "$(getfattr --absolute-names --only-values -n user.penstock.encoding "$MNT/one.tar")"
-for name in damaged cut behind; do
+for name in damaged cut garbage; do
 	check_not "$name: is refused" cmp "$MNT/$name.tar" "$T/plain/shard-000000.tar"
 done

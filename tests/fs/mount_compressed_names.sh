@@ -13,7 +13,7 @@ zstd -qc "$T/one" >"$T/www/only.tar.zst"
 check "mounts" mount_penstock "$T/www/" --revalidate open
 check "a file that is there keeps its name" cmp "$MNT/both.tar" "$T/www/both.tar"
 check "and the compressed one is shown as it is" cmp "$MNT/both.tar.zst" "$T/www/both.tar.zst"
-check "which the log tells" grep -q 'both.tar.*: shown as it is' "$T/penstock.log"
+check "which the log says" grep -q 'both.tar.*: shown as it is' "$T/penstock.log"
 equal "two compressed ones: one is shown as what it holds" 2 "$(find "$MNT/sub" -type f | wc -l)"
 check "whichever" cmp "$MNT/sub/both.tar" "$T/one"
 check "others are not concerned" cmp "$MNT/only.tar" "$T/one"

@@ -13,8 +13,8 @@ loader/tools loader loader/pipeline loader/batch loader/option loader/device loa
 loader/image/pixel loader/order loader/shard loader/shard/index loader/shard/file loader/random loader/include base
 END
 # Folders that have one header for others, named like the folder.
-faced="loader/pipeline loader/batch loader/option loader/device loader/device/kernels loader/image loader/image/pixel
-	loader/order loader/shard loader/shard/index loader/shard/file loader/random"
+faced="cache/decompress loader/pipeline loader/batch loader/option loader/device loader/device/kernels loader/image
+	loader/image/pixel loader/order loader/shard loader/shard/index loader/shard/file loader/random"
 
 # wrong FLOORS ROOTS FILE...: lines "FILE: NAME" of includes that run up, lead to another room, or to no file; roots: where
 # names are looked for.
@@ -63,6 +63,7 @@ mapfile -t loader < <(find loader -name '*.[ch]' -not -path 'loader/python/*' -n
 check "there are files to look at" test "${#base[@]}" -gt 20 -a "${#cache[@]}" -gt 100 -a "${#fs[@]}" -gt 50 -a "${#loader[@]}" -gt 100
 equal "base/ includes base/ alone" "" "$(wrong floors "" "${base[@]}")"
 equal "no folder of cache/ includes one above it" "" "$(wrong floors cache "${cache[@]}")"
+equal "cache/decompress/ has one header for others" "" "$(private cache "${cache[@]}" "${fs[@]}")"
 equal "no folder of fs/ includes one above it" "" "$(wrong floors "fs cache" "${fs[@]}")"
 # Of each folder of fs/ the others see one header.
 equal "folders of fs/ have one header for others" "daemon/daemon.h fuse/fuse.h options/options.h" "$(
@@ -77,6 +78,10 @@ equal "other folders include public.h and penstock.h of the loader's top" "penst
 	printf '%s\n' "${loader[@]}" | grep '/.*/' | xargs grep -hoE '^#include "[a-z_]+\.h"' | cut -d '"' -f 2 |
 		grep -v '^config\.h$' | sort -u | paste -s -d ' '
 )"
+if [[ -e .git && -x $top_builddir/penstock ]]; then # by the calls of the objects
+	equal "no files call each other in a circle" "circles of files: 0" \
+		"$(scripts/rooms "$top_builddir" | grep '^circles of files' | cut -d , -f 1)"
+fi
 
 sed 's/^#include "base\/url.h"/&\n#include "cache.h"/' cache/http/request_redirect.c >"$T/request_redirect.c"
 mkdir -p "$T/cache/http"
