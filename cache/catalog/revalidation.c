@@ -687,10 +687,8 @@ static size_t take_children(
 	if (ps_index_children_open(ds->index, dir, &it) < 0)
 		return 0;
 	if (*after)
-		ps_index_children_seek(it, *after);
+		ps_index_children_seek_after(it, *after);
 	while (n < SWEEP_AT_ONCE && ps_index_children_next(it, &name, &ret[n])) {
-		if (*after && strcmp(name, *after) == 0)
-			continue;
 		if (++n == SWEEP_AT_ONCE) {
 			free(*after);
 			*after = strdup(name);

@@ -218,8 +218,8 @@ int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch 
 struct ps_index_children;
 int ps_index_children_open(
         struct ps_index *index, uint64_t parent, struct ps_index_children **ret) PS_MUST_USE;
-/* Before the first next: begins with this name, or the first after it. */
-void ps_index_children_seek(struct ps_index_children *it, const char *name);
+/* Before the first next: begins after this name, which need not be there. */
+void ps_index_children_seek_after(struct ps_index_children *it, const char *name);
 /* False: the end, or an error (status). */
 bool ps_index_children_next(struct ps_index_children *it, const char **ret_name, uint64_t *ret_node);
 int ps_index_children_status(const struct ps_index_children *it) PS_MUST_USE; /* 0, -EIO, -ENOMEM */

@@ -204,6 +204,8 @@ void ps_index_key_meta(struct ps_index_key *key, const char *name);
 void ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id);
 void ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node);
 void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name);
+/* The first key after that: no name has a NUL. */
+void ps_index_key_after_child(struct ps_index_key *key, uint64_t parent, const char *name);
 void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent);
 
 /* The big-endian number that so many bytes of a key are. */

@@ -575,6 +575,12 @@ void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *n
 	add(key, name, strlen(name));
 }
 
+void ps_index_key_after_child(struct ps_index_key *key, uint64_t parent, const char *name)
+{
+	ps_index_key_child(key, parent, name);
+	add(key, "", 1);
+}
+
 void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent)
 {
 	ps_index_key_id(key, 'B', id);

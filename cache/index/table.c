@@ -394,11 +394,11 @@ int ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_in
 	return e;
 }
 
-void ps_index_children_seek(struct ps_index_children *it, const char *name)
+void ps_index_children_seek_after(struct ps_index_children *it, const char *name)
 {
 	struct ps_index_key key;
 
-	ps_index_key_child(&key, it->parent, name);
+	ps_index_key_after_child(&key, it->parent, name);
 	ps_kv_iter_seek(it->it, key.bytes, key.n);
 }
 

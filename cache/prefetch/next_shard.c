@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/size.h"
@@ -79,9 +78,9 @@ static void find_siblings(struct ps_dataset *ds, const struct ps_node_row *row, 
 	*ret = (struct opened){.node = row->node};
 	if (ps_index_children_open(ds->index, row->parent, &it) < 0)
 		return;
-	ps_index_children_seek(it, row->name);
+	ps_index_children_seek_after(it, row->name);
 	while (n < PS_NEXT_SHARD_SIBLINGS && ps_index_children_next(it, &name, &ret->after[n]))
-		n += strcmp(name, row->name) != 0;
+		n++;
 	if (n < PS_NEXT_SHARD_SIBLINGS)
 		ret->after[n] = 0;
 	ps_index_children_close(it);
