@@ -189,6 +189,13 @@ static int find_files(
 
 /* Lines ------------------------------------------------------------------------------------------ */
 
+static bool is_blank(const char *text, size_t len)
+{
+	while (len > 0 && memchr(" \t\r", text[len - 1], 3))
+		len--;
+	return len == 0;
+}
+
 static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 {
 	double now_s = (double)ps_clock_real_ms() / 1000;
@@ -196,7 +203,7 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 	struct ps_plan_line line;
 	size_t n;
 
-	if (strspn(text, " \t\r") == len)
+	if (is_blank(text, len))
 		return 0;
 	ps_plans_expire(feed->plans, now_s);
 	int e = memchr(text, 0, len) ? -EINVAL : ps_plan_line_parse(text, len, &line);
@@ -220,12 +227,12 @@ static int add(struct ps_plan_feed *feed, const char *text, size_t n)
 {
 	int e = 0;
 
-	if (feed->skipping)
+	if (feed->skipping || n == 0)
 		return 0;
-	if (feed->len + n >= LINE_MAX_NBYTES)
+	if (feed->len + n > LINE_MAX_NBYTES)
 		e = -E2BIG;
-	else if (feed->len + n >= feed->cap)
-		e = set_cap(feed, PS_MIN(PS_MAX(2 * feed->cap, feed->len + n + 1), (size_t)LINE_MAX_NBYTES));
+	else if (feed->len + n > feed->cap)
+		e = set_cap(feed, PS_MIN(PS_MAX(2 * feed->cap, feed->len + n), (size_t)LINE_MAX_NBYTES));
 	if (e < 0) {
 		feed->skipping = true;
 		return e;
@@ -239,10 +246,8 @@ static int end_line(struct ps_plan_feed *feed)
 {
 	int e = 0;
 
-	if (!feed->skipping && feed->len > 0) {
-		feed->line[feed->len] = 0;
+	if (!feed->skipping && feed->len > 0)
 		e = take_line(feed, feed->line, feed->len);
-	}
 	feed->skipping = false;
 	feed->len = 0;
 	if (feed->cap > LINE_KEPT_NBYTES)
