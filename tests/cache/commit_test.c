@@ -293,6 +293,39 @@ static void an_object_is_made_again_after_its_file_has_gone(void **state)
 	assert_false(early);
 }
 
+/* The same of one that a start has only read the row of. */
+static void an_object_that_nobody_had_is_made_again_after_its_file_has_gone(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, "lru");
+	struct ps_object *o = test_object(store, 0, SIZE);
+	pthread_t evicting, making;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, SECOND), 0);
+	watched_id = id_of(o);
+	ps_object_put(o);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, "lru");
+	unlink_held = 1;
+	assert_int_equal(pthread_create(&evicting, NULL, evict_all, store), 0);
+	wait_unlink_held();
+	assert_int_equal(pthread_create(&making, NULL, make_again, store), 0);
+	bool early = ends_within(making, 200);
+	release_unlink();
+	if (!early)
+		assert_int_equal(pthread_join(making, NULL), 0);
+	assert_int_equal(pthread_join(evicting, NULL), 0);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, "lru");
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
+	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_ABSENT);
+	assert_true(test_right(o, 0));
+	ps_object_put(o);
+	ps_store_close(store);
+	assert_false(early);
+}
+
 struct filling {
 	struct ps_store *store;
 	unsigned object;
@@ -342,6 +375,7 @@ static void what_is_on_its_way_out_is_room_for_who_waits(void **state)
 /* A batch that is refused -------------------------------------------------------------------------- */
 
 static _Atomic int refuse_next;
+static _Atomic bool refuse_all;
 
 void __real_rocksdb_write(
         rocksdb_t *db, const rocksdb_writeoptions_t *options, rocksdb_writebatch_t *b, char **text);
@@ -350,7 +384,7 @@ void __wrap_rocksdb_write(
 void __wrap_rocksdb_write(
         rocksdb_t *db, const rocksdb_writeoptions_t *options, rocksdb_writebatch_t *b, char **text)
 {
-	if (atomic_exchange(&refuse_next, 0) == 0)
+	if (!refuse_all && atomic_exchange(&refuse_next, 0) == 0)
 		__real_rocksdb_write(db, options, b, text);
 	else if (asprintf(text, "IO error: While appending to file: %s", strerror(EIO)) < 0)
 		abort();
@@ -413,6 +447,42 @@ static void rows_that_could_not_be_deleted_are_before_the_object_is_made_again(v
 	ps_store_close(store);
 }
 
+/* Who had the object while the disk refused has none of its place afterwards: its file would have rows of the one before. */
+static void an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 0, SIZE);
+	int e = -EIO;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(ps_store_commit(store), 0);
+	refuse_all = true;
+	(void)ps_object_evict(o, NULL);
+	ps_object_put(o);
+	o = test_object(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_admit(o), -ENOSPC);
+	refuse_all = false;
+	for (int i = 0; i < 200 && (e = ps_store_commit(store)) < 0; i++)
+		usleep(20000);
+	assert_int_equal(e, 0);
+	(void)(ps_object_admit(o) == 0 && test_write(o, SECOND) == 0); /* it may stay without a place */
+	ps_object_put(o);
+	o = test_object(store, 0, SIZE);
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, SECOND), 0);
+	ps_object_put(o);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, NULL);
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_PRESENT);
+	assert_true(test_right(o, SECOND));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
 /* A row that is damaged ----------------------------------------------------------------------------- */
 
 static void damage_object_row(const char *dir, const struct ps_id *id)
@@ -470,8 +540,10 @@ int main(void)
 	        TEST(a_hole_has_no_row_that_a_batch_under_way_puts_back),
 	        TEST(rows_go_before_the_file_that_they_vouch_for),
 	        TEST(an_object_is_made_again_after_its_file_has_gone),
+	        TEST(an_object_that_nobody_had_is_made_again_after_its_file_has_gone),
 	        TEST(what_is_on_its_way_out_is_room_for_who_waits),
 	        TEST(rows_that_could_not_be_deleted_are_before_the_object_is_made_again),
+	        TEST(an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes),
 	        TEST(what_a_refused_batch_told_is_told_again_by_the_next),
 	        TEST(a_damaged_row_takes_those_of_its_extents_with_it),
 	};

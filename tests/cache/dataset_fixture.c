@@ -1,6 +1,6 @@
 #include "tests/cache/dataset_fixture.h"
 
-struct ps_names_origin *next_origin;
+struct ps_names_origin *next_origin, *origin_after_next;
 
 int __wrap_ps_origin_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err);
@@ -9,10 +9,12 @@ int __wrap_ps_origin_open(const char *source, const struct ps_origin_options *op
 {
 	(void)source, (void)options, (void)err;
 	*ret = &next_origin->origin;
+	if (origin_after_next)
+		next_origin = ps_steal_ptr(&origin_after_next);
 	return 0;
 }
 
-static int setup_limited(void **state, uint64_t limit_bytes)
+static int setup_with(void **state, uint64_t limit_bytes, uint64_t timeout_ms)
 {
 	struct fixture *f = calloc(1, sizeof *f);
 	char path[4096];
@@ -25,7 +27,7 @@ static int setup_limited(void **state, uint64_t limit_bytes)
 	                                           .min_free_bytes = 1,
 	                                           .checksum_retry_ms = 300},
 	        .memory_bytes = 32 * TEST_MIB,
-	        .timeout_ms = TIMEOUT_MS};
+	        .timeout_ms = timeout_ms};
 	if (ps_cache_open(&options, &f->cache, &f->err) < 0)
 		return -1;
 	f->origin = next_origin = ps_names_origin_new();
@@ -43,13 +45,18 @@ int attach(struct fixture *f)
 
 int setup(void **state)
 {
-	return setup_limited(state, 1024 * TEST_MIB);
+	return setup_with(state, 1024 * TEST_MIB, TIMEOUT_MS);
+}
+
+int setup_patient(void **state)
+{
+	return setup_with(state, 1024 * TEST_MIB, PATIENT_MS);
 }
 
 /* Files of more than that are cached by extents. */
 int setup_small(void **state)
 {
-	return setup_limited(state, 16 * TEST_MIB);
+	return setup_with(state, 16 * TEST_MIB, TIMEOUT_MS);
 }
 
 /* The origin goes with its dataset; the next has the same names. */
@@ -115,6 +122,12 @@ int wait_for(struct answer *a)
 	return a->errnum;
 }
 
+bool is_answered(struct answer *a)
+{
+	PS_LOCK_SCOPE(&a->lock);
+	return a->done;
+}
+
 static void answered(struct answer *a, int errnum)
 {
 	PS_LOCK_SCOPE(&a->lock);
@@ -123,7 +136,7 @@ static void answered(struct answer *a, int errnum)
 	pthread_cond_signal(&a->cond);
 }
 
-static void attr_done(void *arg, int errnum, const struct ps_attr *attr)
+void attr_done(void *arg, int errnum, const struct ps_attr *attr)
 {
 	struct answer *a = arg;
 
@@ -147,7 +160,58 @@ int lookup(struct fixture *f, const char *name, struct ps_attr *ret)
 	return lookup_in(f, ps_dataset_root(f->dataset), name, ret);
 }
 
-static void open_done(void *arg, int errnum, struct ps_handle *handle)
+int getattr(struct fixture *f, uint64_t node, struct ps_attr *ret)
+{
+	struct answer a = ANSWER_INIT;
+
+	ps_dataset_getattr(f->dataset, node, attr_done, &a);
+	int errnum = wait_for(&a);
+	*ret = a.attr;
+	return errnum;
+}
+
+void row_of(struct fixture *f, const char *name, struct ps_node_row *ret)
+{
+	struct ps_attr attr;
+
+	assert_int_equal(lookup(f, name, &attr), 0);
+	assert_int_equal(ps_index_get_node(ps_store_index(ps_cache_store(f->cache)), attr.node, ret), 0);
+}
+
+static void refreshed(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result)
+{
+	struct refreshing *r = PS_CONTAINER_OF(refresh, struct refreshing, refresh);
+
+	r->result = *result;
+	answered(&r->answer, errnum);
+}
+
+void refresh_begin(struct refreshing *r, struct ps_watch *watch)
+{
+	*r = (struct refreshing){.refresh = {.watch = watch, .done = refreshed}, .answer = ANSWER_INIT};
+	ps_dataset_refresh(&r->refresh);
+}
+
+static void not_told(void *arg, uint64_t parent, const char *name)
+{
+	(void)arg, (void)parent, (void)name;
+}
+
+int refresh(struct fixture *f, struct ps_refreshed *ret)
+{
+	struct ps_watch watch = {.dataset = f->dataset, .changed = not_told};
+	struct refreshing r;
+
+	ps_dataset_watch(&watch);
+	refresh_begin(&r, &watch);
+	int errnum = wait_for(&r.answer);
+	ps_dataset_unwatch(&watch);
+	if (ret)
+		*ret = r.result;
+	return errnum;
+}
+
+void open_done(void *arg, int errnum, struct ps_handle *handle)
 {
 	struct answer *a = arg;
 

@@ -115,6 +115,49 @@ static void without_the_origin_the_stored_listing_serves(void **state)
 	close_handle(f, handle);
 }
 
+/* Refused is the origin's word, too: unlike silence. */
+static void who_may_not_list_any_more_is_shown_nothing(void **state)
+{
+	static const struct {
+		int errnum, rc;
+	} rows[] = {{EACCES, -EACCES}, {ENOENT, -ENOENT}, {EHOSTUNREACH, 0}, {EIO, 0}};
+	struct fixture *f = *state;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		assert_int_equal(attach(f), 0);
+		detach(f);
+		atomic_store(&f->origin->list_fails_at, 0);
+		atomic_store(&f->origin->list_errno, rows[i].errnum);
+		if (rows[i].rc < 0) {
+			assert_int_equal(attach_fails(f), rows[i].rc);
+		} else {
+			assert_int_equal(attach(f), 0);
+			detach(f);
+		}
+	}
+}
+
+/* It fails at once, with what the origin said. */
+static void a_lookup_does_not_wait_for_an_attempt_that_comes_too_late(void **state)
+{
+	struct fixture *f = *state;
+	char text[PS_ERROR_TEXT_LEN];
+	struct ps_attr attr;
+
+	atomic_store(&f->origin->list_sizes, false);
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* never told */
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* all were asked for */
+	atomic_store(&f->origin->head_errno, EHOSTUNREACH);
+	atomic_store(&f->origin->head_retry_after_ms, 3600 * 1000);
+	uint64_t start = ps_clock_mono_ns();
+	assert_int_equal(lookup(f, "b", &attr), EIO);
+	assert_true((ps_clock_mono_ns() - start) / PS_NS_PER_MS < TIMEOUT_MS);
+}
+
 static void lookups_time_out_while_a_listing_stalls(void **state)
 {
 	struct fixture *f = *state;
@@ -219,6 +262,168 @@ static void a_sweep_holds_nothing_of_the_index(void **state)
 	if (ps_index_reopen(index, &err) < 0)
 		fail_msg("%s", err.text);
 	detach(f);
+}
+
+/* A program may go back to where it was, and to the beginning after it has seen the end. */
+static void a_folder_is_read_again_from_anywhere(void **state)
+{
+	static const struct {
+		uint64_t pos;
+		const char *name; /* NULL: the end */
+	} steps[] = {{0, "a"}, {1, "b"}, {2, "c"}, {1, "b"}, {2, "c"}, {0, "a"}, {2, "c"}, {3, NULL}, {3, NULL}, {7, NULL},
+	        {2, "c"}, {3, NULL}, {0, "a"}, {1, "b"}};
+	struct fixture *f = *state;
+	struct ps_attr attr;
+	struct ps_dir *dir;
+	const char *name;
+
+	for (int i = 0; i < 3; i++)
+		ps_names_origin_set(f->origin, (const char *[]){"c", "a", "b"}[i], SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(ps_dir_open(f->dataset, ps_dataset_root(f->dataset), &dir), 0);
+	for (size_t i = 0; i < PS_ARRAY_LEN(steps); i++) {
+		assert_int_equal(ps_dir_read(dir, steps[i].pos, true, &name, &attr), steps[i].name != NULL);
+		if (steps[i].name)
+			assert_string_equal(name, steps[i].name);
+	}
+	ps_dir_close(dir);
+}
+
+/* Listing again ----------------------------------------------------------------------------------- */
+
+static int64_t next_listing_in_s(struct fixture *f)
+{
+	json_t *stats = ps_dataset_stats(f->dataset);
+	int64_t at_s = json_integer_value(json_object_get(stats, "next_listing_at"));
+
+	json_decref(stats);
+	return at_s - ps_clock_real_s();
+}
+
+static void count_change(void *arg, uint64_t parent, const char *name)
+{
+	(void)parent, (void)name;
+	atomic_fetch_add((_Atomic unsigned *)arg, 1);
+}
+
+/* Twice as late after each failure but the first, up to an hour; at random a tenth sooner. */
+static void an_origin_that_fails_is_listed_less_and_less_often(void **state)
+{
+	static const int64_t next_s[] = {300, 300, 600, 1200, 2400, 3600, 3600};
+	struct fixture *f = *state;
+	_Atomic unsigned nchanges = 0;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	struct ps_watch watch = {
+	        .dataset = f->dataset, .changed = count_change, .arg = (void *)&nchanges, .refresh_ms = 300 * 1000};
+	ps_dataset_watch(&watch);
+	for (size_t i = 0; i < PS_ARRAY_LEN(next_s); i++) {
+		assert_in_range(next_listing_in_s(f), next_s[i] * 9 / 10 - 2, next_s[i] + 1);
+		atomic_store(&f->origin->list_fails_at, 0);
+		assert_int_equal(refresh(f, NULL), EHOSTUNREACH);
+	}
+	atomic_store(&f->origin->list_fails_at, -1);
+	assert_int_equal(refresh(f, NULL), 0);
+	assert_in_range(next_listing_in_s(f), 268, 301);
+	ps_dataset_unwatch(&watch);
+	assert_int_equal(nchanges, 0);
+}
+
+static struct fixture *stalling;
+static void (*refreshed)(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result);
+
+/* The next listing is to be seen while it runs. */
+static void stall_the_next(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result)
+{
+	atomic_store(&stalling->origin->list_stalls, true);
+	refreshed(refresh, errnum, result);
+}
+
+/* What it asks for may have come after the listing under way had passed its place. */
+static void a_refresh_is_answered_by_a_listing_that_began_after_it(void **state)
+{
+	struct fixture *f = stalling = *state;
+	struct refreshing first, second, third;
+	_Atomic unsigned nchanges = 0;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	struct ps_watch watch = {.dataset = f->dataset, .changed = count_change, .arg = (void *)&nchanges};
+	ps_dataset_watch(&watch);
+	unsigned nlists = atomic_load(&f->origin->nlists);
+	atomic_store(&f->origin->list_stalls, true);
+	refresh_begin(&first, &watch);
+	refreshed = first.refresh.done;
+	first.refresh.done = stall_the_next;
+	while (atomic_load(&f->origin->nlists) < nlists + 1)
+		usleep(1000);
+	refresh_begin(&second, &watch);
+	refresh_begin(&third, &watch);
+	atomic_store(&f->origin->list_stalls, false);
+	assert_int_equal(wait_for(&first.answer), 0);
+	while (atomic_load(&f->origin->nlists) < nlists + 2)
+		usleep(1000);
+	assert_false(is_answered(&second.answer));
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	atomic_store(&f->origin->list_stalls, false);
+	assert_int_equal(wait_for(&second.answer), 0);
+	assert_int_equal(second.result.nadded, 1);
+	assert_int_equal(wait_for(&third.answer), 0); /* they share one */
+	assert_int_equal(atomic_load(&f->origin->nlists), nlists + 2);
+	assert_int_equal(nchanges, 1);
+	ps_dataset_unwatch(&watch);
+}
+
+static void who_comes_later_hears_of_later_changes_alone(void **state)
+{
+	struct fixture *f = *state;
+	_Atomic unsigned nfirst = 0, nsecond = 0;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	struct ps_watch first = {.dataset = f->dataset, .changed = count_change, .arg = (void *)&nfirst};
+	struct ps_watch second = {.dataset = f->dataset, .changed = count_change, .arg = (void *)&nsecond};
+	ps_dataset_watch(&first);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	assert_int_equal(refresh(f, NULL), 0);
+	assert_int_equal(nfirst, 1);
+	ps_dataset_watch(&second);
+	assert_int_equal(refresh(f, NULL), 0);
+	assert_int_equal(nsecond, 0);
+	ps_names_origin_set(f->origin, "c", SIZE, 1);
+	assert_int_equal(refresh(f, NULL), 0);
+	assert_int_equal(nfirst, 2);
+	assert_int_equal(nsecond, 1);
+	ps_dataset_unwatch(&first);
+	ps_dataset_unwatch(&second);
+}
+
+/* They are among what was changed, of which the old versions are deleted at the end. */
+static void names_that_a_later_listing_found_are_there_at_the_next_mount(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_refreshed result;
+	struct ps_attr before, after, old;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	ps_names_origin_set(f->origin, "c", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "c", &old), 0);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	ps_names_origin_set(f->origin, "c", SIZE, 2);
+	assert_int_equal(refresh(f, &result), 0);
+	assert_int_equal(result.nfiles, 3);
+	assert_int_equal(result.nadded, 1);
+	assert_int_equal(result.nvanished, 0);
+	assert_int_equal(lookup(f, "b", &before), 0);
+	assert_int_equal(getattr(f, old.node, &after), 0); /* who has its number may still ask */
+	detach(f);
+	atomic_store(&f->origin->list_fails_at, 0);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "b", &after), 0);
+	assert_int_equal(after.node, before.node);
+	assert_int_equal(getattr(f, old.node, &after), ESTALE);
 }
 
 /* Shared ------------------------------------------------------------------------------------------ */
@@ -330,10 +535,17 @@ int main(void)
 	        TEST(an_empty_listing_takes_no_names_away),
 	        TEST(a_listing_that_fails_half_way_takes_no_names_away),
 	        TEST(without_the_origin_the_stored_listing_serves),
+	        TEST(who_may_not_list_any_more_is_shown_nothing),
+	        TEST(a_lookup_does_not_wait_for_an_attempt_that_comes_too_late),
 	        TEST(lookups_time_out_while_a_listing_stalls),
 	        TEST(detaching_ends_a_sweep_that_stalls),
 	        TEST(a_sweep_asks_for_each),
 	        TEST(a_sweep_holds_nothing_of_the_index),
+	        TEST(a_folder_is_read_again_from_anywhere),
+	        TEST(an_origin_that_fails_is_listed_less_and_less_often),
+	        TEST(a_refresh_is_answered_by_a_listing_that_began_after_it),
+	        TEST(who_comes_later_hears_of_later_changes_alone),
+	        TEST(names_that_a_later_listing_found_are_there_at_the_next_mount),
 	        TEST(two_attaches_of_a_source_share_a_dataset),
 	        TEST(who_attaches_meanwhile_waits_for_the_same),
 	        TEST(an_attach_that_nobody_wants_ends),

@@ -1,6 +1,8 @@
 /* Datasets over an origin of a few names: versions that listings, HEADs and reads find. */
 #include <errno.h>
 
+#include "base/clock.h"
+#include "catalog/catalog_private.h"
 #include "tests/cache/dataset_fixture.h"
 #include "tests/faults.h"
 
@@ -292,7 +294,111 @@ static void a_listing_does_not_bring_an_older_version_back(void **state)
 	assert_int_equal(attr.mtime_s, 2);
 }
 
+/* A HEAD that is older than a listing ------------------------------------------------------------- */
+
+static uint64_t doubt(struct fixture *f, const char *name)
+{
+	struct ps_attr attr;
+
+	assert_int_equal(lookup(f, name, &attr), 0);
+	ps_dataset_doubt(f->dataset, attr.node);
+	return attr.node;
+}
+
+static void a_head_does_not_bring_an_older_version_back(void **state)
+{
+	struct fixture *f = *state;
+	struct answer late = ANSWER_INIT;
+	struct ps_attr attr;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	(void)doubt(f, "a");
+	atomic_store(&f->origin->heads_stall, true);
+	ps_dataset_lookup(f->dataset, ps_dataset_root(f->dataset), "a", attr_done, &late);
+	ps_names_origin_set(f->origin, "a", SIZE, 3);
+	assert_int_equal(refresh(f, NULL), 0);
+	/* Its answer was written down before. */
+	ps_names_origin_set(f->origin, "a", SIZE, 2);
+	atomic_store(&f->origin->heads_stall, false);
+	assert_int_equal(wait_for(&late), 0);
+	assert_int_equal(late.attr.mtime_s, 3);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(attr.mtime_s, 3);
+	assert_int_equal(attr.node, late.attr.node);
+}
+
+/* So long an open waits for the word on a version that is known; on one that is not, as long as its reader waits. */
+static void a_known_version_is_waited_for_five_seconds(void **state)
+{
+	struct fixture *f = *state;
+	struct answer known = ANSWER_INIT, unknown = ANSWER_INIT;
+	char text[PS_ERROR_TEXT_LEN];
+
+	atomic_store(&f->origin->list_sizes, false);
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* never told */
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* all were asked for */
+	uint64_t node = doubt(f, "a");
+	atomic_store(&f->origin->heads_stall, true);
+	ps_dataset_lookup(f->dataset, ps_dataset_root(f->dataset), "b", attr_done, &unknown);
+	uint64_t before_ns = ps_clock_mono_ns();
+	ps_dataset_lookup(f->dataset, ps_dataset_root(f->dataset), "a", attr_done, &known);
+	uint64_t after_ns = ps_clock_mono_ns();
+	(void)ps_revalidate_tick(f->dataset, before_ns + 4999 * PS_NS_PER_MS);
+	assert_false(is_answered(&known));
+	(void)ps_revalidate_tick(f->dataset, after_ns + 5001 * PS_NS_PER_MS);
+	assert_true(is_answered(&known));
+	assert_int_equal(wait_for(&known), 0);
+	assert_int_equal(known.attr.node, node);
+	(void)ps_revalidate_tick(f->dataset, before_ns + (PATIENT_MS - 2000) * PS_NS_PER_MS);
+	assert_false(is_answered(&unknown));
+	(void)ps_revalidate_tick(f->dataset, after_ns + (PATIENT_MS + 1) * PS_NS_PER_MS);
+	assert_true(is_answered(&unknown));
+	assert_int_equal(wait_for(&unknown), ETIMEDOUT);
+}
+
+/* Two who meet data that are not what they were need one new node, not two. */
+static void a_name_is_renewed_by_its_present_node_alone(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_node_row row;
+	struct ps_attr first, second;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	row_of(f, "a", &row);
+	assert_int_equal(ps_dataset_renew(f->dataset, &row), 0);
+	assert_int_equal(lookup(f, "a", &first), 0);
+	assert_int_not_equal(first.node, row.node);
+	assert_int_equal(ps_dataset_renew(f->dataset, &row), -ESTALE);
+	assert_int_equal(lookup(f, "a", &second), 0);
+	assert_int_equal(second.node, first.node);
+	ps_node_row_fini(&row);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+/* The last listing may have been a moment ago, and by a clock that was a little ahead since. */
+static void what_an_earlier_mount_listed_confirms_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr attr;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	faults_step_clock(1);
+	assert_int_equal(attach(f), 0);
+	detach(f);
+	faults_step_clock(0);
+	ps_names_origin_set(f->origin, "a", SIZE, 2);
+	atomic_store(&f->origin->list_stalls, true);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(attr.mtime_s, 2);
+	faults_end();
+}
 
 /* A machine without a battery that finds its time server late: what was confirmed by the clock that was wrong
  * is asked for once more, and not at every open until the right one has caught up. */
@@ -407,6 +513,12 @@ int main(void)
 	        TEST(a_name_found_gone_by_a_read_is_gone),
 	        TEST(a_file_becomes_a_directory_and_a_file_again),
 	        TEST(a_listing_does_not_bring_an_older_version_back),
+	        cmocka_unit_test_setup_teardown(
+	                a_head_does_not_bring_an_older_version_back, setup_patient, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_known_version_is_waited_for_five_seconds, setup_patient, teardown),
+	        TEST(a_name_is_renewed_by_its_present_node_alone),
+	        TEST(what_an_earlier_mount_listed_confirms_nothing),
 	        cmocka_unit_test_setup_teardown(
 	                of_what_is_not_cached_an_open_asks_sooner, setup, teardown),
 	        cmocka_unit_test_setup_teardown(

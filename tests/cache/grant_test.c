@@ -159,26 +159,6 @@ static void without_an_answer_an_old_grant_holds_and_no_other(void **state)
 	end(f);
 }
 
-static void answered(struct answer *a, int errnum)
-{
-	PS_LOCK_SCOPE(&a->lock);
-	a->errnum = errnum;
-	a->done = true;
-	pthread_cond_signal(&a->cond);
-}
-
-static void attr_done(void *arg, int errnum, const struct ps_attr *attr)
-{
-	(void)attr;
-	answered(arg, errnum);
-}
-
-static void open_done(void *arg, int errnum, struct ps_handle *handle)
-{
-	((struct answer *)arg)->handle = handle;
-	answered(arg, errnum);
-}
-
 /* A lookup has asked for the version alone; its answer is being written down when an open comes that needs a
  * grant. */
 static void an_open_that_joins_a_lookup_gets_its_grant(void **state)
@@ -207,19 +187,6 @@ static void an_open_that_joins_a_lookup_gets_its_grant(void **state)
 	end(f);
 }
 
-struct refresh {
-	struct ps_refresh refresh;
-	struct answer answer;
-};
-
-static void refreshed(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result)
-{
-	(void)result;
-	answered(&PS_CONTAINER_OF(refresh, struct refresh, refresh)->answer, errnum);
-}
-
-#define REFRESH_INIT(w) {.refresh = {.watch = (w), .done = refreshed}, .answer = ANSWER_INIT}
-
 static void not_told(void *arg, uint64_t parent, const char *name)
 {
 	(void)arg, (void)parent, (void)name;
@@ -243,13 +210,13 @@ static void nobody_waits_for_a_listing_of_who_has_ended(void **state)
 	assert_int_equal(ps_dataset_missing(f->dataset, 5000, NULL, text), 0);
 
 	struct ps_watch watch = {.dataset = other, .changed = not_told};
-	struct refresh first = REFRESH_INIT(&watch), second = REFRESH_INIT(&watch);
+	struct refreshing first, second;
 	ps_dataset_watch(&watch);
 	atomic_store(&o->list_stalls, true);
-	ps_dataset_refresh(&first.refresh);
+	refresh_begin(&first, &watch);
 	while (atomic_load(&o->nlists) < 2)
 		usleep(1000);
-	ps_dataset_refresh(&second.refresh);
+	refresh_begin(&second, &watch);
 	ps_dataset_unwatch(&watch);
 	assert_int_equal(wait_for(&first.answer), ECANCELED);
 	assert_int_equal(wait_for(&second.answer), ECANCELED);
@@ -355,6 +322,123 @@ static void a_grant_is_one_access_s_until_its_key_ends(void **state)
 	faults_end();
 }
 
+/* The other access opens the file, and again, which is answered so; the grant that is left. */
+static enum ps_grant grant_after(struct fixture *f, int errnum, int status)
+{
+	struct ps_handle *handle;
+	struct ps_node_row row;
+
+	attach_other(f);
+	assert_int_equal(open_as_other(f, &handle), 0);
+	close_handle(f, handle);
+	usleep(2000); /* the grants' time is a millisecond */
+	atomic_store(&other_origin->get_status, status);
+	atomic_store(&other_origin->get_errno, errnum);
+	if (open_as_other(f, &handle) == 0)
+		close_handle(f, handle);
+	assert_int_equal(atomic_load(&other_origin->ngets), 2);
+	as_other(f);
+	row_of(f, "a", &row);
+	enum ps_grant grant = ps_grant_of_row(f->dataset, &row);
+	as_mine(f);
+	ps_node_row_fini(&row);
+	ps_dataset_detach(other);
+	return grant;
+}
+
+/* What the origin answers to a request takes a grant away; that it does not get to answering it does not. */
+static void a_refusal_takes_a_grant_and_a_hiccup_does_not(void **state)
+{
+	static const struct {
+		int errnum, status;
+		enum ps_grant left;
+	} rows[] = {
+	        {EHOSTUNREACH, 0, PS_GRANT_OLD},
+	        {EIO, 500, PS_GRANT_OLD},
+	        {EIO, 503, PS_GRANT_OLD},
+	        {EIO, 429, PS_GRANT_OLD},
+	        {EIO, 425, PS_GRANT_OLD},
+	        {EIO, 408, PS_GRANT_OLD},
+	        {EAGAIN, 400, PS_GRANT_OLD}, /* credentials that are being renewed */
+	        {EACCES, 403, PS_GRANT_NONE},
+	        {EACCES, 0, PS_GRANT_NONE},
+	        {EIO, 400, PS_GRANT_NONE},
+	        {EIO, 499, PS_GRANT_NONE},
+	        {EIO, 302, PS_GRANT_NONE},
+	};
+	struct fixture *f = *state;
+	struct ps_handle *handle;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	cache_all(open_as_mine(f));
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++)
+		if (grant_after(f, rows[i].errnum, rows[i].status) != rows[i].left)
+			fail_msg("%d, status %d", rows[i].errnum, rows[i].status);
+	/* Without a grant nothing is handed out while the origin is silent. */
+	attach_other(f);
+	atomic_store(&other_origin->get_errno, EHOSTUNREACH);
+	assert_int_equal(open_as_other(f, &handle), EACCES);
+	end(f);
+}
+
+/* It was asked for of a version, of which a listing has made another meanwhile. */
+static void a_grant_is_of_the_version_that_was_asked_for(void **state)
+{
+	struct fixture *f = *state;
+	struct answer opened = ANSWER_INIT;
+	struct ps_node_row row;
+
+	begin(f);
+	cache_all(open_as_mine(f));
+	as_other(f);
+	row_of(f, "a", &row);
+	atomic_store(&other_origin->gets_stall, true);
+	ps_handle_open(other, row.node, open_done, &opened);
+	ps_node_row_fini(&row);
+	ps_names_origin_set(other_origin, "a", SIZE, 2);
+	assert_int_equal(refresh(f, NULL), 0);
+	ps_names_origin_set(other_origin, "a", SIZE, 1);
+	atomic_store(&other_origin->gets_stall, false);
+	assert_int_equal(wait_for(&opened), ESTALE);
+	row_of(f, "a", &row);
+	assert_int_equal(row.remote.mtime_s, 2);
+	assert_int_equal(ps_grant_of_row(f->dataset, &row), PS_GRANT_NONE);
+	ps_node_row_fini(&row);
+	as_mine(f);
+	end(f);
+}
+
+/* Names and sizes alike, and other objects: what one lists is not shown to the other. */
+static void a_bucket_of_another_tenant_is_known_by_its_versions(void **state)
+{
+	static const struct {
+		const char *source;
+		uint64_t version;
+		bool shared;
+	} rows[] = {{"s3://one/", 1, true}, {"s3://two/", 2, false}};
+	struct fixture *f = *state;
+	const struct ps_dataset_options options = {.origin = {.no_sign_request = true, .endpoint = "http://store:1"}},
+	                                others = {.origin = {.endpoint = "http://store:1"}};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		ps_names_origin_set(f->origin, "a", SIZE, 1);
+		ps_names_origin_set(f->origin, "b", SIZE, 1);
+		assert_int_equal(ps_dataset_attach(f->cache, rows[i].source, &others, &f->dataset, &f->err), 0);
+		next_origin = ps_names_origin_new();
+		ps_names_origin_set(next_origin, "a", SIZE, rows[i].version);
+		ps_names_origin_set(next_origin, "b", SIZE, rows[i].version);
+		if (!rows[i].shared) { /* it is asked again for names of its own */
+			origin_after_next = ps_names_origin_new();
+			memcpy(origin_after_next->entries, next_origin->entries, sizeof next_origin->entries);
+		}
+		assert_int_equal(ps_dataset_attach(f->cache, rows[i].source, &options, &other, &f->err), 0);
+		assert_int_equal(other->catalog == f->dataset->catalog, rows[i].shared);
+		ps_dataset_detach(other);
+		detach(f);
+	}
+}
+
 static void who_is_refused_loses_a_grant_and_no_other_does(void **state)
 {
 	struct fixture *f = *state;
@@ -445,6 +529,12 @@ int main(void)
 	                a_grant_outlives_a_node_of_the_same_version, setup, teardown),
 	        cmocka_unit_test_setup_teardown(a_grant_is_one_access_s_until_its_key_ends, setup, teardown),
 	        cmocka_unit_test_setup_teardown(who_is_refused_loses_a_grant_and_no_other_does, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_refusal_takes_a_grant_and_a_hiccup_does_not, setup_short, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_grant_is_of_the_version_that_was_asked_for, setup_patient, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_bucket_of_another_tenant_is_known_by_its_versions, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
 	        cmocka_unit_test_setup_teardown(

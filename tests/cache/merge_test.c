@@ -5,6 +5,16 @@
 
 #define MANY 10000
 
+/* A walk of the index that fails, as that of a damaged one does. */
+static _Atomic bool walks_fail;
+
+int __real_ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_index_children **ret);
+int __wrap_ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_index_children **ret);
+int __wrap_ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_index_children **ret)
+{
+	return atomic_load(&walks_fail) ? -EIO : __real_ps_index_children_open(index, parent, ret);
+}
+
 /* What stats say of the files, once the listing is over. */
 static unsigned listed_files(struct fixture *f)
 {
@@ -38,8 +48,22 @@ static void shows(struct fixture *f, uint64_t dir_node, const char *names)
 	assert_string_equal(text, names);
 }
 
+/* The node of a name of the root, as its folder has it. */
+static uint64_t node_of(struct fixture *f, const char *name)
+{
+	struct ps_attr attr;
+	struct ps_dir *dir;
+	const char *found = "";
+
+	assert_int_equal(ps_dir_open(f->dataset, ps_dataset_root(f->dataset), &dir), 0);
+	for (uint64_t pos = 0; strcmp(found, name) != 0; pos++)
+		assert_int_equal(ps_dir_read(dir, pos, false, &found, &attr), 1);
+	ps_dir_close(dir);
+	return attr.node;
+}
+
 /* A file with the name that a shard's contents would have keeps it, whichever is listed first; the shard is
- * shown as it is. */
+ * shown as it is. A listing that shows nothing new gives nobody another number. */
 static void a_shard_gives_way(void **state)
 {
 	static const struct {
@@ -55,6 +79,7 @@ static void a_shard_gives_way(void **state)
 	struct fixture *f = *state;
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		uint64_t plain = 0, packed = 0;
 		struct ps_attr attr;
 
 		ps_names_origin_set(f->origin, rows[i].first, 1000, 1);
@@ -64,6 +89,10 @@ static void a_shard_gives_way(void **state)
 			assert_int_equal(attach(f), 0);
 			assert_int_equal(listed_files(f), 2);
 			shows(f, ps_dataset_root(f->dataset), rows[i].shown);
+			const char *other = strstr(rows[i].shown, ".gz") ? "s.tar.gz" : "s.tgz";
+			assert_true(!again || (node_of(f, "s.tar") == plain && node_of(f, other) == packed));
+			plain = node_of(f, "s.tar");
+			packed = node_of(f, other);
 			if (strchr(rows[i].shown, '/')) {
 				assert_int_equal(lookup(f, "s.tar", &attr), 0);
 				assert_true(attr.is_dir);
@@ -111,6 +140,74 @@ static void all_files_may_move(void **state)
 		detach(f);
 		atomic_store(&f->origin->list_many, MANY);
 	}
+}
+
+/* Of two shards that would be shown by one name the second is shown as it is, also when thousands of others have come
+ * in between and all of them have moved: what was listed is looked up among those. */
+static void a_name_is_taken_however_many_have_moved(void **state)
+{
+	struct fixture *f = *state;
+	char last[32];
+
+	snprintf(last, sizeof last, "many/%07d.tgz", MANY - 1);
+	for (int i = 0; i < 2; i++) {
+		ps_names_origin_set(f->origin, last, 1000, 1);
+		atomic_store(&f->origin->list_many, MANY);
+		atomic_store(&f->origin->list_elsewhere, i);
+		assert_int_equal(attach(f), 0);
+		assert_int_equal(listed_files(f), MANY + 1);
+		struct ps_attr dir, attr;
+		assert_int_equal(lookup(f, "many", &dir), 0);
+		snprintf(last, sizeof last, "%07d.tar.gz", MANY - 1);
+		assert_int_equal(lookup_in(f, dir.node, last, &attr), 0);
+		snprintf(last, sizeof last, "many/%07d.tgz", MANY - 1);
+		detach(f);
+	}
+}
+
+/* Names that are gone would count as confirmed by it. */
+static void a_listing_whose_end_fails_has_failed(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr attr;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	ps_names_origin_set(f->origin, "b", PS_SIZE_UNKNOWN, 1);
+	atomic_store(&walks_fail, true);
+	int errnum = refresh(f, NULL);
+	atomic_store(&walks_fail, false);
+	assert_int_equal(errnum, EIO);
+	assert_int_equal(lookup(f, "b", &attr), 0);
+	assert_int_equal(refresh(f, NULL), 0);
+	assert_int_equal(lookup(f, "b", &attr), ENOENT);
+}
+
+/* The origin has shown it since that listing began. */
+static void a_file_that_a_listing_missed_and_a_head_found_stays(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr before, after;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	ps_names_origin_set(f->origin, "c", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	detach(f);
+	atomic_store(&f->origin->list_stalls, true);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "b", &before), 0);
+	assert_int_equal(atomic_load(&f->origin->nheads), 1);
+	{
+		PS_LOCK_SCOPE(&f->origin->lock);
+		f->origin->entries[1].unlisted = f->origin->entries[2].unlisted = true;
+	}
+	atomic_store(&f->origin->list_stalls, false);
+	assert_int_equal(listed_files(f), 1);
+	assert_int_equal(lookup(f, "b", &after), 0);
+	assert_int_equal(after.node, before.node);
+	assert_int_equal(lookup(f, "c", &after), ENOENT); /* nobody has asked for that one */
 }
 
 /* A size alone says too little of the version: two of one size would be one. */
@@ -177,6 +274,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        TEST(a_shard_gives_way),
 	        TEST(all_files_may_move),
+	        TEST(a_name_is_taken_however_many_have_moved),
+	        TEST(a_listing_whose_end_fails_has_failed),
+	        TEST(a_file_that_a_listing_missed_and_a_head_found_stays),
 	        TEST(a_size_without_a_date_or_an_etag_is_asked_for),
 	        TEST(a_listing_that_tells_no_version_confirms_none),
 	        TEST(a_folder_that_could_not_be_read_keeps_its_names),

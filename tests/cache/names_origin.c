@@ -95,7 +95,7 @@ static int names_list(
 		} else if (i > TEST_NAMES) {
 			e = one_of_many(i - TEST_NAMES - 1);
 		}
-		if (!e.path[0])
+		if (!e.path[0] || e.unlisted)
 			continue;
 		snprintf(url, sizeof url, "http://names/%s%s",
 		        atomic_load(&o->list_elsewhere) ? "elsewhere/" : "", e.path);
@@ -168,10 +168,12 @@ static bool serve(struct ps_names_origin *o, struct job *job, bool cancelled)
 	else if (job->head && head_errno)
 		ps_error_set(&err, head_errno, "as the test wants");
 	err.retryable = err.err == head_errno;
+	err.retry_after_ms = err.err ? atomic_load(&o->head_retry_after_ms) : 0;
 	int get_errno = cancelled || !job->get ? 0 : atomic_load(&o->get_errno);
 	if (get_errno) {
 		ps_error_set(&err, get_errno, "as the test wants");
-		err.http_status = get_errno == EACCES ? 403 : 0;
+		int status = atomic_load(&o->get_status);
+		err.http_status = status ? status : get_errno == EACCES ? 403 : 0;
 	}
 	if (job->get) {
 		job->get->nbytes_done = job->get->wire_nbytes = 0;

@@ -21,6 +21,7 @@ struct ps_names_origin {
 		uint64_t size;
 		bool gone; /* listed, but not there */
 		bool unread; /* a folder, which could not be listed */
+		bool unlisted; /* there, but no listing shows it */
 		char checksum[PS_CHECKSUM_LEN]; /* that the listing tells */
 		unsigned rewritten; /* other bytes and another ETag, but size and time as before */
 	} entries[TEST_NAMES];
@@ -38,7 +39,9 @@ struct ps_names_origin {
 	_Atomic int list_errno;     /* with this */
 	_Atomic bool heads_stall;   /* until false, or abort */
 	_Atomic int head_errno;     /* of every HEAD; 0: none. retryable */
-	_Atomic int get_errno;      /* of every get; 0: none. EACCES: as a 403, else without an answer */
+	_Atomic unsigned head_retry_after_ms; /* that it asks for then */
+	_Atomic int get_errno;      /* of every get; 0: none. EACCES: as a 403, else without an answer, or: */
+	_Atomic int get_status;     /* the HTTP status of that; 0: as above */
 	_Atomic unsigned nheads, ngets, nlists;
 	unsigned nserved; /* its thread's */
 	void *impl;

@@ -17,6 +17,7 @@
 #include "credentials/key_source.h"
 #include "credentials/credentials.h"
 #include "http/http.h"
+#include "tests/faults.h"
 
 #define MAX_NBYTES 2048
 
@@ -81,6 +82,25 @@ static void a_file_is_read_whole(void **state)
 	assert_int_equal(n, sizeof text);
 	assert_memory_equal(read, text, n);
 	assert_int_equal(read[n], '\0');
+}
+
+/* As the kernel gives it, and signals come between. */
+static void a_file_that_comes_in_pieces_is_read_whole(void **state)
+{
+	char text[MAX_NBYTES];
+	ps_autosecret char *read = NULL;
+	size_t n = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof text; i++)
+		text[i] = (char)('a' + i % 26);
+	write_file(text, sizeof text, 0600);
+	faults_trickle(true);
+	int rc = ps_secret_file_read(path, &kind, &read, &n, NULL);
+	faults_end();
+	assert_int_equal(rc, 0);
+	assert_int_equal(n, sizeof text);
+	assert_memory_equal(read, text, n);
 }
 
 static void files_that_tell_no_size_are_read(void **state)
@@ -313,6 +333,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_file_is_read_whole),
+	        cmocka_unit_test(a_file_that_comes_in_pieces_is_read_whole),
 	        cmocka_unit_test(files_that_tell_no_size_are_read),
 	        cmocka_unit_test(whom_it_belongs_to_is_told),
 	        cmocka_unit_test(a_key_that_another_library_reads_is_told_of),

@@ -1,0 +1,265 @@
+/* Lines of plans as a loader writes them, cut anywhere: what is found of their names, and what is refused without harm. */
+#include <errno.h>
+
+#include "policy/policy.h"
+#include "prefetch/prefetch.h"
+#include "tests/cache/dataset_fixture.h"
+
+#define LINE_MAX_NBYTES (16 * TEST_MIB)
+#define GUARD 64
+
+/* Memory of a line, with bytes after it that must stay. */
+static _Thread_local bool guarding; /* of this thread: that of the feed */
+static uint8_t *guarded;
+static size_t guarded_nbytes;
+
+void *__real_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n)
+{
+	if (!guarding)
+		return __real_realloc(p, n);
+	guarded = __real_realloc(p, n + GUARD);
+	guarded_nbytes = n;
+	memset(guarded + n, 0xa5, GUARD);
+	return guarded;
+}
+
+static struct ps_plan_feed *feed;
+
+static int setup_feed(void **state)
+{
+	int rc = setup(state);
+	struct fixture *f = *state;
+
+	if (rc < 0)
+		return rc;
+	ps_names_origin_set(f->origin, "a", 0, 1);
+	ps_names_origin_set(f->origin, "d/b", 0, 1);
+	rc = attach(f);
+	if (rc < 0)
+		return rc;
+	const struct ps_plan_source sources[] = {{"", f->dataset}};
+	return ps_plan_feed_new(sources, 1, false, &feed);
+}
+
+static int teardown_feed(void **state)
+{
+	ps_plan_feed_free(ps_steal_ptr(&feed));
+	return teardown(state);
+}
+
+static int64_t told(struct fixture *f, const char *what)
+{
+	json_t *stats = ps_plans_stats(ps_store_plans(ps_cache_store(f->cache)), 0);
+	json_t *rank = json_array_get(json_object_get(stats, "ranks"), 0);
+	json_t *value = json_object_get(stats, what);
+	int64_t n = json_integer_value(value ? value : json_object_get(rank, what));
+
+	json_decref(stats);
+	return n;
+}
+
+static int tell(const char *text)
+{
+	return ps_plan_feed_write(feed, text, strlen(text));
+}
+
+/* A line that names one file; its epoch says when. */
+static int tell_name(const char *name)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_strbuf_addf(&b, "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 1, \"files\": [\"%s\"]}\n", name);
+	return tell(ps_strbuf_peek(&b));
+}
+
+/* Names ------------------------------------------------------------------------------------------ */
+
+static void names_that_there_are_are_found_and_others_do_no_harm(void **state)
+{
+	static const struct {
+		const char *before;
+		size_t nlong; /* so many letters */
+		const char *after;
+		int nfound;
+	} rows[] = {
+	        {"a", 0, "", 1},
+	        {"d/b", 0, "", 1},
+	        {"b", 0, "", 0},
+	        {"d/a", 0, "", 0},
+	        {"d", 0, "/", 0},
+	        {"", 0, "", 0},
+	        {"/a", 0, "", 0},
+	        {"d//b", 0, "", 1},
+	        {"a/b", 0, "", 0},
+	        {"", 255, "", 0},
+	        {"", 256, "", 0},
+	        {"", 100000, "", 0},
+	        {"d/", 100000, "", 0},
+	        {"", 255, "/b", 0},
+	        {"", 256, "/b", 0},
+	        {"", 4000, "/b", 0},
+	        {"", 4096, "/b", 0},
+	        {"", 100000, "/b", 0},
+	        {"d/b", 0, "", 1}, /* and goes on */
+	};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		ps_autostrbuf struct ps_strbuf name = {0};
+
+		ps_strbuf_add(&name, rows[i].before);
+		for (size_t k = 0; k < rows[i].nlong; k++)
+			ps_strbuf_addn(&name, "x", 1);
+		ps_strbuf_add(&name, rows[i].after);
+		assert_int_equal(tell_name(ps_strbuf_peek(&name)), 0);
+		if (told(f, "files") != rows[i].nfound)
+			fail_msg("row %zu", i);
+	}
+}
+
+/* Two of a mount, each in a folder of its own. */
+static void a_name_is_its_folder_s(void **state)
+{
+	static const struct {
+		const char *name;
+		int nfound;
+	} rows[] = {{"x/a", 1}, {"xy/a", 1}, {"a", 0}, {"y/a", 0}, {"xa", 0}, {"x", 0}, {"x/d/b", 1}, {"xy/d/b", 1},
+	        {"x/x/a", 0}, {"xyz/a", 0}};
+	struct fixture *f = *state;
+	const struct ps_plan_source sources[] = {{"x", f->dataset}, {"xy", f->dataset}};
+
+	ps_plan_feed_free(feed);
+	assert_int_equal(ps_plan_feed_new(sources, 2, false, &feed), 0);
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		assert_int_equal(tell_name(rows[i].name), 0);
+		if (told(f, "files") != rows[i].nfound)
+			fail_msg("%s", rows[i].name);
+	}
+}
+
+/* Lines ------------------------------------------------------------------------------------------ */
+
+static void lines_are_cut_anywhere(void **state)
+{
+	static const char text[] = "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 1, \"files\": "
+	                           "[\"a\", \"d/b\", \"none\"]}\n\n \t\r\n{\"penstock_other\": 1}\n";
+	struct fixture *f = *state;
+
+	for (size_t piece = 1; piece < sizeof text; piece += piece < 8 ? 1 : 13) {
+		for (size_t at = 0; at < sizeof text - 1; at += piece)
+			assert_int_equal(ps_plan_feed_write(feed, text + at, PS_MIN(piece, sizeof text - 1 - at)), 0);
+		assert_int_equal(told(f, "files"), 2);
+		ps_plan_feed_free(feed);
+		assert_int_equal(told(f, "active"), 0);
+		assert_int_equal(told(f, "memory_bytes"), 0);
+		const struct ps_plan_source sources[] = {{"", f->dataset}};
+		assert_int_equal(ps_plan_feed_new(sources, 1, false, &feed), 0);
+	}
+}
+
+static void after_a_line_that_is_refused_the_next_is_taken(void **state)
+{
+	static const char *const bad[] = {"hello\n", "{\"penstock_plan\": 1}\n", "\x01\n", "{}}\n"};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(bad); i++) {
+		assert_int_equal(tell(bad[i]), -EINVAL);
+		assert_int_equal(tell_name(i % 2 ? "a" : "none"), 0);
+		assert_int_equal(told(f, "files"), i % 2);
+	}
+	assert_int_equal(ps_plan_feed_write(feed, "{\0}\n", 4), -EINVAL);
+	assert_int_equal(ps_plan_feed_write(feed, "\0\n", 2), -EINVAL);
+	assert_int_equal(tell_name("d/b"), 0);
+}
+
+/* It takes no more memory than the longest line there may be, and the rest of it is passed over. */
+static void a_line_without_an_end_is_refused_once(void **state)
+{
+	struct fixture *f = *state;
+	char *piece = malloc(TEST_MIB);
+
+	memset(piece, 'x', TEST_MIB);
+	for (unsigned i = 1; i <= 20; i++) {
+		int e = ps_plan_feed_write(feed, piece, TEST_MIB);
+
+		assert_int_equal(e, i == LINE_MAX_NBYTES / TEST_MIB + 1 ? -E2BIG : 0);
+		assert_in_range(told(f, "memory_bytes"), TEST_MIB, LINE_MAX_NBYTES);
+	}
+	free(piece);
+	assert_int_equal(tell("{}\n"), 0); /* its end */
+	assert_int_equal(told(f, "memory_bytes"), 0);
+	assert_int_equal(tell_name("a"), 0);
+	assert_int_equal(told(f, "files"), 1);
+}
+
+static void a_line_keeps_to_its_memory(void **state)
+{
+	static const uint8_t untouched[GUARD] = {[0 ... GUARD - 1] = 0xa5};
+	bool right = true;
+
+	(void)state;
+	for (size_t first = 1; first < 40; first++) {
+		int e = 0;
+
+		guarding = true;
+		for (size_t n = 0; n < 100 && e == 0; n += n ? 1 : first) {
+			e = n ? tell("x") : ps_plan_feed_write(feed, "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy", first);
+			right = right && memcmp(guarded + guarded_nbytes, untouched, GUARD) == 0;
+		}
+		int end = tell("\n");
+		right = right && memcmp(guarded + guarded_nbytes, untouched, GUARD) == 0;
+		guarding = false;
+		assert_int_equal(e, 0);
+		assert_int_equal(end, -EINVAL);
+		assert_true(right);
+		struct ps_plan_source source = {"", ((struct fixture *)*state)->dataset};
+		ps_plan_feed_free(feed);
+		assert_int_equal(ps_plan_feed_new(&source, 1, false, &feed), 0);
+	}
+}
+
+/* Who may only read the mount has a part of the memory. */
+static void a_stranger_s_line_is_bounded_by_his_share(void **state)
+{
+	struct fixture *f = *state;
+	const struct ps_plan_source source = {"", f->dataset};
+	struct ps_plan_feed *feeds[4] = {0};
+	char *piece = malloc(TEST_MIB);
+	unsigned nrefused = 0;
+
+	memset(piece, 'x', TEST_MIB);
+	for (size_t i = 0; i < PS_ARRAY_LEN(feeds); i++) {
+		assert_int_equal(ps_plan_feed_new(&source, 1, true, &feeds[i]), 0);
+		for (unsigned k = 0; k < 12; k++) {
+			int e = ps_plan_feed_write(feeds[i], piece, TEST_MIB);
+
+			assert_true(e == 0 || e == -ENOSPC);
+			nrefused += e != 0;
+		}
+		assert_true((uint64_t)told(f, "memory_bytes") <= PS_PLANS_MAX_NBYTES / PS_PLANS_STRANGERS_SHARE);
+	}
+	assert_true(nrefused >= 2);
+	free(piece);
+	for (size_t i = 0; i < PS_ARRAY_LEN(feeds); i++)
+		ps_plan_feed_free(feeds[i]);
+	assert_int_equal(told(f, "memory_bytes"), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_feed, teardown_feed)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(names_that_there_are_are_found_and_others_do_no_harm),
+	        TEST(a_name_is_its_folder_s),
+	        TEST(lines_are_cut_anywhere),
+	        TEST(after_a_line_that_is_refused_the_next_is_taken),
+	        TEST(a_line_without_an_end_is_refused_once),
+	        TEST(a_line_keeps_to_its_memory),
+	        TEST(a_stranger_s_line_is_bounded_by_his_share),
+	};
+
+	return cmocka_run_group_tests_name("plan-feed", tests, NULL, NULL);
+}
