@@ -719,9 +719,9 @@ static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, ui
 	}
 	ps_index_batch_del_child(m->batch, parent, name);
 	m->nbatched++;
-	if (rc == 0)
-		rc = ps_merge_commit_full(m);
-	return rc == -ENOENT ? 0 : rc;
+	if (rc == -ENOENT || rc == -EBADMSG) /* the row is of no use: the name goes all the same */
+		rc = 0;
+	return rc == 0 ? ps_merge_commit_full(m) : rc;
 }
 
 static int ps_merge_remove_children(struct ps_merge *m, uint64_t dir, int depth)
