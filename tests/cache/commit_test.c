@@ -93,6 +93,11 @@ static void *evict_all(void *arg)
 	return ps_store_evict(arg, NULL, 0, &nobjects, &nbytes) == 0 ? arg : NULL;
 }
 
+static void *admit(void *arg)
+{
+	return ps_object_admit(arg) == 0 ? arg : NULL;
+}
+
 static bool ends_within(pthread_t thread, unsigned ms)
 {
 	struct timespec end;
@@ -372,6 +377,45 @@ static void what_is_on_its_way_out_is_room_for_who_waits(void **state)
 	ps_store_close(store);
 }
 
+static void wait_evicted(struct ps_store *store, uint64_t n)
+{
+	for (int i = 0; i < 1000 && test_stat(store, "evicted_objects") < n; i++)
+		usleep(1000);
+}
+
+/* And one that needs more displaces the rest of it alone. */
+static void who_needs_more_than_is_on_its_way_out_displaces_the_rest(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 12 * TEST_MIB, "lru");
+	struct filling first = {store, 4, 0};
+	pthread_t filling, admitting;
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct ps_object *o = test_object(store, i, 3 * TEST_MIB);
+
+		assert_int_equal(test_write_all(o), 0);
+		if (i == 0)
+			watched_id = id_of(o);
+		ps_object_put(o);
+	}
+	struct ps_object *large = test_object(store, 5, 4 * TEST_MIB);
+	unlink_held = 1;
+	assert_int_equal(pthread_create(&filling, NULL, fill, &first), 0);
+	wait_unlink_held();
+	assert_int_equal(pthread_create(&admitting, NULL, admit, large), 0);
+	wait_evicted(store, 2);
+	bool early = ends_within(admitting, 200);
+	uint64_t nevicted = test_stat(store, "evicted_objects");
+	release_unlink();
+	if (!early)
+		assert_int_equal(pthread_join(admitting, NULL), 0);
+	assert_int_equal(pthread_join(filling, NULL), 0);
+	ps_object_put(large);
+	ps_store_close(store);
+	assert_false(early);
+	assert_int_equal(nevicted, 2);
+}
+
 /* A batch that is refused -------------------------------------------------------------------------- */
 
 static _Atomic int refuse_next;
@@ -447,7 +491,8 @@ static void rows_that_could_not_be_deleted_are_before_the_object_is_made_again(v
 	ps_store_close(store);
 }
 
-/* Who had the object while the disk refused has none of its place afterwards: its file would have rows of the one before. */
+/* Who had the object while the disk refused has no place for it afterwards: its file would have rows of the one
+ * before. */
 static void an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -481,6 +526,199 @@ static void an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes(vo
 	assert_true(test_right(o, SECOND));
 	ps_object_put(o);
 	ps_store_close(store);
+}
+
+/* The row would vouch for the hole. */
+static void an_extent_whose_row_could_not_be_deleted_stays(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
+	struct ps_object *o = test_object(store, 0, SIZE);
+	int e = -EIO;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(test_write(o, SECOND), 0);
+	assert_int_equal(ps_store_commit(store), 0);
+	refuse_all = true;
+	(void)ps_object_evict(o, NULL);
+	refuse_all = false;
+	for (int i = 0; i < 200 && (e = ps_store_commit(store)) < 0; i++)
+		usleep(20000);
+	assert_int_equal(e, 0);
+	ps_object_put(o);
+	ps_store_close(store);
+	store = test_store_open(*state, 96 * TEST_MIB, "lru");
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
+	assert_true(test_right(o, 0) && test_right(o, SECOND));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+/* What was evicted before it was checked is not waited for. */
+static void a_file_is_complete_though_parts_went_unchecked(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
+	struct ps_object *o = test_object(store, 0, SIZE);
+
+	assert_int_equal(test_write_all(o), 0);
+	ps_object_put(o);
+	ps_store_close(store);
+	test_cut_the_power(*state);
+	store = test_store_open(*state, 96 * TEST_MIB, "lru");
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_UNVERIFIED);
+	assert_int_equal(ps_object_evict(o, NULL), 0);
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
+	assert_int_equal(test_write_all(o), 0);
+	assert_true(ps_object_complete(o));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+/* What was put while the disk took nothing is there until it is written, also if the first try at that fails. */
+static void what_is_kept_stays_until_it_is_written(void **state)
+{
+	enum { FOLDER = 2000, NODE = 2001 };
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_index *index = ps_store_index(store);
+	struct ps_index_batch *batch = ps_index_batch_new();
+	uint64_t node = 0;
+	int e = -EIO;
+
+	refuse_all = true;
+	ps_index_batch_put_child(batch, FOLDER, "a", NODE);
+	assert_int_equal(ps_index_batch_commit_or_keep(index, batch), 0);
+	assert_int_not_equal(ps_index_reopen(index, NULL), 0);
+	assert_int_equal(ps_index_get_child(index, FOLDER, "a", &node), 0);
+	refuse_all = false;
+	for (int i = 0; i < 200 && (e = ps_index_reopen(index, NULL)) < 0; i++)
+		usleep(20000);
+	assert_int_equal(e, 0);
+	assert_int_equal(ps_index_get_child(index, FOLDER, "a", &node), 0);
+	ps_store_close(store);
+	store = test_store_open(*state, 0, NULL);
+	assert_int_equal(ps_index_get_child(ps_store_index(store), FOLDER, "a", &node), 0);
+	assert_int_equal(node, NODE);
+	ps_store_close(store);
+}
+
+/* To the disk --------------------------------------------------------------------------------------- */
+
+static _Atomic ino_t synced_ino; /* of the data file that was synced last */
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) == 0)
+		synced_ino = st.st_ino;
+	return __real_fdatasync(fd);
+}
+
+/* A power cut costs the last seconds, not all that was written in this run. */
+static void what_the_index_names_is_synced_by_itself(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 0, SIZE);
+	struct stat st;
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, 0), 0);
+	assert_int_equal(fstat(ps_object_fd(o), &st), 0);
+	assert_int_equal(ps_store_commit(store), 0);
+	for (int i = 0; i < 1000 && synced_ino != st.st_ino; i++)
+		usleep(10000);
+	assert_int_equal(synced_ino, st.st_ino);
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+/* Rows of extents ----------------------------------------------------------------------------------- */
+
+static void write_one(struct ps_store *store, uint64_t block)
+{
+	struct ps_object *o = test_object(store, 0, SIZE);
+
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(test_write(o, block), 0);
+	ps_object_put(o);
+}
+
+/* After a restart block 0 is there, and right, and SECOND is not. */
+static void only_the_first_is_there(struct ps_store *store)
+{
+	struct ps_object *o = test_object_look(store, 0, SIZE);
+
+	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
+	assert_int_equal(ps_object_block(o, SECOND), PS_BLOCK_ABSENT);
+	assert_true(test_right(o, 0));
+	ps_object_put(o);
+	ps_store_close(store);
+}
+
+/* Whichever was written first: left behind, they would vouch for the holes of the file made next. */
+static void an_evicted_file_takes_the_rows_of_all_extents_with_it(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
+	uint64_t nobjects, nbytes;
+
+	write_one(store, SECOND);
+	write_one(store, 0);
+	assert_int_equal(ps_store_evict(store, NULL, 0, &nobjects, &nbytes), 0);
+	assert_int_equal(nobjects, 1);
+	write_one(store, 0);
+	ps_store_close(store);
+	only_the_first_is_there(test_store_open(*state, 96 * TEST_MIB, "lru"));
+}
+
+static void a_lost_file_takes_the_rows_of_all_extents_with_it(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	struct ps_object *o = test_object(store, 0, SIZE);
+	char path[4096];
+
+	test_data_path(o, *state, path, sizeof path);
+	ps_object_put(o);
+	write_one(store, SECOND);
+	ps_store_close(store);
+	assert_int_equal(unlink(path), 0);
+	store = test_store_open(*state, 0, NULL);
+	write_one(store, 0);
+	ps_store_close(store);
+	only_the_first_is_there(test_store_open(*state, 0, NULL));
+}
+
+/* A start punches out what no row names, and nothing beside it. */
+static void what_no_row_names_is_punched_and_nothing_beside_it(void **state)
+{
+	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
+	struct ps_object *o = test_object(store, 0, SIZE);
+	char path[4096], *bytes = malloc(TEST_MIB);
+
+	test_fill(o, 1, bytes);
+	assert_int_equal(ps_object_admit(o), 0);
+	assert_int_equal(ps_object_write_chunks(o, 1, 0, 2, bytes), 0);
+	assert_int_equal(test_write(o, 3), 0);
+	test_data_path(o, *state, path, sizeof path);
+	ps_object_put(o);
+	ps_store_close(store);
+	int fd = open(path, O_WRONLY);
+	for (unsigned b = 0; b < 5; b += 2) /* 0, 2, 4: nobody knows of these */
+		assert_int_equal(pwrite(fd, bytes, TEST_MIB, (off_t)(b * TEST_MIB)), TEST_MIB);
+	close(fd);
+	store = test_store_open(*state, 96 * TEST_MIB, "lru");
+	assert_in_range(test_on_disk(*state), TEST_MIB + TEST_MIB / 8, TEST_MIB + TEST_MIB / 4);
+	o = test_object_look(store, 0, SIZE);
+	assert_int_equal(ps_object_verify_block(o, 1, bytes), 0);
+	assert_int_equal(ps_object_verify_block(o, 3, bytes), 0);
+	assert_int_equal(ps_object_block(o, 1), PS_BLOCK_PARTIAL);
+	assert_int_equal(ps_object_block(o, 3), PS_BLOCK_PRESENT);
+	ps_object_put(o);
+	ps_store_close(store);
+	free(bytes);
 }
 
 /* A row that is damaged ----------------------------------------------------------------------------- */
@@ -542,9 +780,17 @@ int main(void)
 	        TEST(an_object_is_made_again_after_its_file_has_gone),
 	        TEST(an_object_that_nobody_had_is_made_again_after_its_file_has_gone),
 	        TEST(what_is_on_its_way_out_is_room_for_who_waits),
+	        TEST(who_needs_more_than_is_on_its_way_out_displaces_the_rest),
 	        TEST(rows_that_could_not_be_deleted_are_before_the_object_is_made_again),
 	        TEST(an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes),
+	        TEST(an_extent_whose_row_could_not_be_deleted_stays),
+	        TEST(a_file_is_complete_though_parts_went_unchecked),
 	        TEST(what_a_refused_batch_told_is_told_again_by_the_next),
+	        TEST(what_is_kept_stays_until_it_is_written),
+	        TEST(what_the_index_names_is_synced_by_itself),
+	        TEST(an_evicted_file_takes_the_rows_of_all_extents_with_it),
+	        TEST(a_lost_file_takes_the_rows_of_all_extents_with_it),
+	        TEST(what_no_row_names_is_punched_and_nothing_beside_it),
 	        TEST(a_damaged_row_takes_those_of_its_extents_with_it),
 	};
 

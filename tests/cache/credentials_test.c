@@ -938,6 +938,17 @@ static void a_user_of_gcloud(void **state)
 	fails(t, "no client_secret in it: run gcloud auth application-default login", "");
 	set(t, "GOOGLE_APPLICATION_CREDENTIALS", "%s/nowhere.json", cloud.dir);
 	fails(t, "nowhere.json", "GOOGLE_APPLICATION_CREDENTIALS");
+	/* One that is given on the command line comes before all that the environment has. */
+	char path[512];
+	snprintf(path, sizeof path, "%s/given.json", cloud.dir);
+	ps_cloud_put(&cloud, "given.json",
+	        "{\"type\": \"authorized_user\", \"client_id\": \"a\", \"client_secret\": \"hush&\", "
+	        "\"refresh_token\": \"1//hush\"}");
+	set(t, "GS_ACCESS_KEY_ID", "GOOGown");
+	set(t, "GS_SECRET_ACCESS_KEY", "hush");
+	comes(t, "GOOGown");
+	t->options.google_file = path;
+	comes(t, "ya29.");
 }
 
 static void hmac_keys_for_google(void **state)

@@ -136,6 +136,12 @@ static void who_may_not_list_any_more_is_shown_nothing(void **state)
 			detach(f);
 		}
 	}
+	/* Nor while the origin is silent after that. */
+	for (size_t i = 0; i < 2; i++) {
+		atomic_store(&f->origin->list_fails_at, 0);
+		atomic_store(&f->origin->list_errno, i ? EHOSTUNREACH : EACCES);
+		assert_int_equal(attach_fails(f), i ? -EHOSTUNREACH : -EACCES);
+	}
 }
 
 /* It fails at once, with what the origin said. */
@@ -270,8 +276,8 @@ static void a_folder_is_read_again_from_anywhere(void **state)
 	static const struct {
 		uint64_t pos;
 		const char *name; /* NULL: the end */
-	} steps[] = {{0, "a"}, {1, "b"}, {2, "c"}, {1, "b"}, {2, "c"}, {0, "a"}, {2, "c"}, {3, NULL}, {3, NULL}, {7, NULL},
-	        {2, "c"}, {3, NULL}, {0, "a"}, {1, "b"}};
+	} steps[] = {{0, "a"}, {1, "b"}, {2, "c"}, {1, "b"}, {2, "c"}, {0, "a"}, {2, "c"}, {3, NULL},
+	        {3, NULL}, {7, NULL}, {2, "c"}, {3, NULL}, {0, "a"}, {1, "b"}};
 	struct fixture *f = *state;
 	struct ps_attr attr;
 	struct ps_dir *dir;
@@ -315,8 +321,10 @@ static void an_origin_that_fails_is_listed_less_and_less_often(void **state)
 
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	assert_int_equal(attach(f), 0);
-	struct ps_watch watch = {
-	        .dataset = f->dataset, .changed = count_change, .arg = (void *)&nchanges, .refresh_ms = 300 * 1000};
+	struct ps_watch watch = {.dataset = f->dataset,
+	        .changed = count_change,
+	        .arg = (void *)&nchanges,
+	        .refresh_ms = 300 * 1000};
 	ps_dataset_watch(&watch);
 	for (size_t i = 0; i < PS_ARRAY_LEN(next_s); i++) {
 		assert_in_range(next_listing_in_s(f), next_s[i] * 9 / 10 - 2, next_s[i] + 1);
@@ -397,6 +405,21 @@ static void who_comes_later_hears_of_later_changes_alone(void **state)
 	assert_int_equal(nsecond, 1);
 	ps_dataset_unwatch(&first);
 	ps_dataset_unwatch(&second);
+}
+
+static void of_many_changes_each_is_told(void **state)
+{
+	struct fixture *f = *state;
+	_Atomic unsigned nchanges = 0;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	struct ps_watch watch = {.dataset = f->dataset, .changed = count_change, .arg = (void *)&nchanges};
+	ps_dataset_watch(&watch);
+	atomic_store(&f->origin->list_many, 200);
+	assert_int_equal(refresh(f, NULL), 0);
+	assert_int_equal(nchanges, 201); /* and their folder */
+	ps_dataset_unwatch(&watch);
 }
 
 /* They are among what was changed, of which the old versions are deleted at the end. */
@@ -545,6 +568,7 @@ int main(void)
 	        TEST(an_origin_that_fails_is_listed_less_and_less_often),
 	        TEST(a_refresh_is_answered_by_a_listing_that_began_after_it),
 	        TEST(who_comes_later_hears_of_later_changes_alone),
+	        TEST(of_many_changes_each_is_told),
 	        TEST(names_that_a_later_listing_found_are_there_at_the_next_mount),
 	        TEST(two_attaches_of_a_source_share_a_dataset),
 	        TEST(who_attaches_meanwhile_waits_for_the_same),

@@ -328,7 +328,8 @@ static void a_head_does_not_bring_an_older_version_back(void **state)
 	assert_int_equal(attr.node, late.attr.node);
 }
 
-/* So long an open waits for the word on a version that is known; on one that is not, as long as its reader waits. */
+/* So long an open waits for the word on a version that is known; on one that is not, as long as its reader
+ * waits. */
 static void a_known_version_is_waited_for_five_seconds(void **state)
 {
 	struct fixture *f = *state;
@@ -358,6 +359,32 @@ static void a_known_version_is_waited_for_five_seconds(void **state)
 	(void)ps_revalidate_tick(f->dataset, after_ns + (PATIENT_MS + 1) * PS_NS_PER_MS);
 	assert_true(is_answered(&unknown));
 	assert_int_equal(wait_for(&unknown), ETIMEDOUT);
+}
+
+/* Where one object cannot be asked about, others are, and that one again after a while. */
+static void one_object_s_error_is_not_another_s(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr attr;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	(void)doubt(f, "a");
+	(void)doubt(f, "b");
+	ps_names_origin_set(f->origin, "a", SIZE, 2);
+	ps_names_origin_set(f->origin, "b", SIZE, 2);
+	atomic_store(&f->origin->head_status, 500);
+	atomic_store(&f->origin->head_errno, EIO);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(attr.mtime_s, 1); /* as it is known */
+	atomic_store(&f->origin->head_errno, 0);
+	unsigned nheads = atomic_load(&f->origin->nheads);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(attr.mtime_s, 1);
+	assert_int_equal(atomic_load(&f->origin->nheads), nheads);
+	assert_int_equal(lookup(f, "b", &attr), 0);
+	assert_int_equal(attr.mtime_s, 2);
 }
 
 /* Two who meet data that are not what they were need one new node, not two. */
@@ -517,6 +544,7 @@ int main(void)
 	                a_head_does_not_bring_an_older_version_back, setup_patient, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_known_version_is_waited_for_five_seconds, setup_patient, teardown),
+	        TEST(one_object_s_error_is_not_another_s),
 	        TEST(a_name_is_renewed_by_its_present_node_alone),
 	        TEST(what_an_earlier_mount_listed_confirms_nothing),
 	        cmocka_unit_test_setup_teardown(

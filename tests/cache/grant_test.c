@@ -192,20 +192,83 @@ static void not_told(void *arg, uint64_t parent, const char *name)
 	(void)arg, (void)parent, (void)name;
 }
 
+/* Two accounts mount one bucket: its names are common. */
+static const struct ps_dataset_options unsigned_options = {.origin = {.no_sign_request = true}};
+
+static void *attach_other_account(void *arg)
+{
+	struct fixture *f = arg;
+	struct ps_error err = {0};
+	struct ps_dataset *dataset = NULL;
+
+	return ps_dataset_attach(f->cache, "s3://names/", &unsigned_options, &dataset, &err) < 0 ? NULL : dataset;
+}
+
+/* However long the listing takes that is to show that the other may list it, too. */
+static void names_are_shown_to_who_has_been_shown_them(void **state)
+{
+	struct fixture *f = *state;
+	const struct ps_dataset_options others = {0};
+	struct timespec end;
+	pthread_t thread;
+	void *got = NULL;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(ps_dataset_attach(f->cache, "s3://names/", &others, &f->dataset, &f->err), 0);
+	struct ps_names_origin *o = next_origin = ps_names_origin_new();
+	memcpy(o->entries, f->origin->entries, sizeof o->entries);
+	atomic_store(&o->list_stalls, true);
+	assert_int_equal(pthread_create(&thread, NULL, attach_other_account, f), 0);
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += 1; /* one with a grant waits PS_ATTACH_WAIT_MS */
+	bool early = pthread_timedjoin_np(thread, &got, &end) == 0;
+	atomic_store(&o->list_stalls, false);
+	if (!early)
+		pthread_join(thread, &got);
+	next_origin = f->origin;
+	assert_non_null(got);
+	ps_dataset_detach(got);
+	assert_false(early);
+}
+
+static void a_refresh_lists_for_the_account_that_asked(void **state)
+{
+	struct fixture *f = *state;
+	const struct ps_dataset_options others = {0};
+	struct ps_attr attr;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(ps_dataset_attach(f->cache, "s3://names/", &others, &f->dataset, &f->err), 0);
+	struct ps_names_origin *o = next_origin = ps_names_origin_new();
+	memcpy(o->entries, f->origin->entries, sizeof o->entries);
+	other = attach_other_account(f);
+	next_origin = f->origin;
+	assert_non_null(other);
+	assert_ptr_equal(other->catalog, f->dataset->catalog);
+	assert_int_equal(refresh(f, NULL), 0);
+	ps_names_origin_set(o, "b", SIZE, 1); /* since */
+	as_other(f);
+	assert_int_equal(refresh(f, NULL), 0);
+	assert_int_equal(lookup(f, "b", &attr), 0);
+	as_mine(f);
+	ps_dataset_detach(other);
+}
+
 /* Names of a bucket are common. A dataset that ends before a requested listing leaves nothing to wait
  * for. */
 static void nobody_waits_for_a_listing_of_who_has_ended(void **state)
 {
 	struct fixture *f = *state;
-	const struct ps_dataset_options options = {.origin = {.no_sign_request = true}}, others = {0};
+	const struct ps_dataset_options others = {0};
 	char text[PS_ERROR_TEXT_LEN];
 
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	assert_int_equal(ps_dataset_attach(f->cache, "s3://names/", &others, &f->dataset, &f->err), 0);
 	struct ps_names_origin *o = next_origin = ps_names_origin_new();
 	memcpy(o->entries, f->origin->entries, sizeof o->entries);
-	assert_int_equal(ps_dataset_attach(f->cache, "s3://names/", &options, &other, &f->err), 0);
+	other = attach_other_account(f);
 	next_origin = f->origin;
+	assert_non_null(other);
 	assert_ptr_equal(other->catalog, f->dataset->catalog);
 	assert_int_equal(ps_dataset_missing(f->dataset, 5000, NULL, text), 0);
 
@@ -274,6 +337,12 @@ static void a_grant_outlives_a_node_of_the_same_version(void **state)
 	detach(f);
 	assert_int_equal(attach(f), 0);
 	assert_int_equal(grant_of_a(f, &row), PS_GRANT_NONE);
+	row.remote.mtime_s = 1;
+	strcpy(row.remote.etag, "\"1\"");
+	assert_int_equal(ps_grant_of_row(f->dataset, &row), PS_GRANT_VALID);
+	detach(f);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(ps_grant_of_row(f->dataset, &row), PS_GRANT_NONE);
 	ps_node_row_fini(&row);
 }
 
@@ -418,13 +487,15 @@ static void a_bucket_of_another_tenant_is_known_by_its_versions(void **state)
 		bool shared;
 	} rows[] = {{"s3://one/", 1, true}, {"s3://two/", 2, false}};
 	struct fixture *f = *state;
-	const struct ps_dataset_options options = {.origin = {.no_sign_request = true, .endpoint = "http://store:1"}},
-	                                others = {.origin = {.endpoint = "http://store:1"}};
+	const struct ps_dataset_options options = {.origin = {.no_sign_request = true, .endpoint = "http://s:1"}},
+	                                others = {.origin = {.endpoint = "http://s:1"}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		const char *source = rows[i].source;
+
 		ps_names_origin_set(f->origin, "a", SIZE, 1);
 		ps_names_origin_set(f->origin, "b", SIZE, 1);
-		assert_int_equal(ps_dataset_attach(f->cache, rows[i].source, &others, &f->dataset, &f->err), 0);
+		assert_int_equal(ps_dataset_attach(f->cache, source, &others, &f->dataset, &f->err), 0);
 		next_origin = ps_names_origin_new();
 		ps_names_origin_set(next_origin, "a", SIZE, rows[i].version);
 		ps_names_origin_set(next_origin, "b", SIZE, rows[i].version);
@@ -432,7 +503,7 @@ static void a_bucket_of_another_tenant_is_known_by_its_versions(void **state)
 			origin_after_next = ps_names_origin_new();
 			memcpy(origin_after_next->entries, next_origin->entries, sizeof next_origin->entries);
 		}
-		assert_int_equal(ps_dataset_attach(f->cache, rows[i].source, &options, &other, &f->err), 0);
+		assert_int_equal(ps_dataset_attach(f->cache, source, &options, &other, &f->err), 0);
 		assert_int_equal(other->catalog == f->dataset->catalog, rows[i].shared);
 		ps_dataset_detach(other);
 		detach(f);
@@ -535,6 +606,10 @@ int main(void)
 	                a_grant_is_of_the_version_that_was_asked_for, setup_patient, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_bucket_of_another_tenant_is_known_by_its_versions, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                names_are_shown_to_who_has_been_shown_them, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_refresh_lists_for_the_account_that_asked, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
 	        cmocka_unit_test_setup_teardown(

@@ -142,8 +142,8 @@ static void all_files_may_move(void **state)
 	}
 }
 
-/* Of two shards that would be shown by one name the second is shown as it is, also when thousands of others have come
- * in between and all of them have moved: what was listed is looked up among those. */
+/* Of two shards that would be shown by one name the second is shown as it is, also when thousands of others have
+ * come in between and all of them have moved: what was listed is looked up among those. */
 static void a_name_is_taken_however_many_have_moved(void **state)
 {
 	struct fixture *f = *state;
@@ -243,6 +243,57 @@ static void a_listing_that_tells_no_version_confirms_none(void **state)
 	assert_int_equal(atomic_load(&f->origin->nheads), 1);
 }
 
+/* Nor does it confirm what a HEAD has found for an earlier mount. */
+static void a_listing_that_tells_no_version_confirms_no_earlier_head(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr attr;
+
+	atomic_store(&f->origin->list_sizes, false);
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(attr.mtime_s, 1);
+	detach(f);
+	ps_names_origin_set(f->origin, "a", SIZE, 2);
+	assert_int_equal(attach(f), 0);
+	assert_int_equal(listed_files(f), 1);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(attr.mtime_s, 2);
+}
+
+static void damage(struct fixture *f, uint64_t node)
+{
+	struct ps_index *index = ps_store_index(ps_cache_store(f->cache));
+	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_index_key key;
+
+	ps_index_key_node(&key, 'N', node);
+	ps_kv_batch_put(batch, key.bytes, key.n, "?", 1);
+	assert_int_equal(ps_kv_write(index->kv, batch), 0);
+	ps_kv_batch_free(batch);
+}
+
+/* Of a name that is still there, of one that is gone, and of a folder. */
+static void a_listing_heals_damaged_rows(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr attr;
+
+	for (int i = 0; i < 4; i++)
+		ps_names_origin_set(f->origin, (const char *[]){"a", "b", "c", "d/e"}[i], SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	for (int i = 1; i < 4; i++)
+		damage(f, node_of(f, (const char *[]){"a", "b", "c", "d"}[i]));
+	ps_names_origin_set(f->origin, "c", PS_SIZE_UNKNOWN, 1);
+	assert_int_equal(refresh(f, NULL), 0);
+	shows(f, ps_dataset_root(f->dataset), "a b d/ ");
+	assert_int_equal(lookup(f, "b", &attr), 0);
+	assert_int_equal(lookup(f, "c", &attr), ENOENT);
+	assert_int_equal(lookup(f, "d", &attr), 0);
+	shows(f, attr.node, "e ");
+}
+
 /* What may not be listed for a while has not gone. */
 static void a_folder_that_could_not_be_read_keeps_its_names(void **state)
 {
@@ -279,6 +330,8 @@ int main(void)
 	        TEST(a_file_that_a_listing_missed_and_a_head_found_stays),
 	        TEST(a_size_without_a_date_or_an_etag_is_asked_for),
 	        TEST(a_listing_that_tells_no_version_confirms_none),
+	        TEST(a_listing_that_tells_no_version_confirms_no_earlier_head),
+	        TEST(a_listing_heals_damaged_rows),
 	        TEST(a_folder_that_could_not_be_read_keeps_its_names),
 	};
 

@@ -168,6 +168,7 @@ static bool serve(struct ps_names_origin *o, struct job *job, bool cancelled)
 	else if (job->head && head_errno)
 		ps_error_set(&err, head_errno, "as the test wants");
 	err.retryable = err.err == head_errno;
+	err.http_status = err.err == head_errno ? atomic_load(&o->head_status) : 0;
 	err.retry_after_ms = err.err ? atomic_load(&o->head_retry_after_ms) : 0;
 	int get_errno = cancelled || !job->get ? 0 : atomic_load(&o->get_errno);
 	if (get_errno) {

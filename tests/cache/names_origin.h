@@ -40,6 +40,7 @@ struct ps_names_origin {
 	_Atomic bool heads_stall;   /* until false, or abort */
 	_Atomic int head_errno;     /* of every HEAD; 0: none. retryable */
 	_Atomic unsigned head_retry_after_ms; /* that it asks for then */
+	_Atomic int head_status;    /* the HTTP status of that; 0: none has answered */
 	_Atomic int get_errno;      /* of every get; 0: none. EACCES: as a 403, else without an answer, or: */
 	_Atomic int get_status;     /* the HTTP status of that; 0: as above */
 	_Atomic unsigned nheads, ngets, nlists;

@@ -1,4 +1,5 @@
-/* Lines of plans as a loader writes them, cut anywhere: what is found of their names, and what is refused without harm. */
+/* Lines of plans as a loader writes them, cut anywhere: what is found of their names and fetched, and what is refused
+ * without harm. */
 #include <errno.h>
 
 #include "policy/policy.h"
@@ -70,7 +71,8 @@ static int tell_name(const char *name)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 
-	ps_strbuf_addf(&b, "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 1, \"files\": [\"%s\"]}\n", name);
+	ps_strbuf_addf(&b, "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 1, ");
+	ps_strbuf_addf(&b, "\"files\": [\"%s\"]}\n", name);
 	return tell(ps_strbuf_peek(&b));
 }
 
@@ -85,6 +87,8 @@ static void names_that_there_are_are_found_and_others_do_no_harm(void **state)
 		int nfound;
 	} rows[] = {
 	        {"a", 0, "", 1},
+	        {"d/b", 0, "", 1},
+	        {"x/b", 0, "", 0},
 	        {"d/b", 0, "", 1},
 	        {"b", 0, "", 0},
 	        {"d/a", 0, "", 0},
@@ -125,8 +129,8 @@ static void a_name_is_its_folder_s(void **state)
 	static const struct {
 		const char *name;
 		int nfound;
-	} rows[] = {{"x/a", 1}, {"xy/a", 1}, {"a", 0}, {"y/a", 0}, {"xa", 0}, {"x", 0}, {"x/d/b", 1}, {"xy/d/b", 1},
-	        {"x/x/a", 0}, {"xyz/a", 0}};
+	} rows[] = {{"x/a", 1}, {"xy/a", 1}, {"a", 0}, {"y/a", 0}, {"xa", 0}, {"x", 0}, {"x/d/b", 1},
+	        {"xy/d/b", 1}, {"x/x/a", 0}, {"xyz/a", 0}};
 	struct fixture *f = *state;
 	const struct ps_plan_source sources[] = {{"x", f->dataset}, {"xy", f->dataset}};
 
@@ -143,13 +147,17 @@ static void a_name_is_its_folder_s(void **state)
 
 static void lines_are_cut_anywhere(void **state)
 {
-	static const char text[] = "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 1, \"files\": "
-	                           "[\"a\", \"d/b\", \"none\"]}\n\n \t\r\n{\"penstock_other\": 1}\n";
+	static const char text[] = "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 1, "
+	                           "\"files\": [\"a\", \"d/b\", \"none\"]}\n"
+	                           "\n \t\r\n{\"penstock_other\": 1}\n";
 	struct fixture *f = *state;
 
 	for (size_t piece = 1; piece < sizeof text; piece += piece < 8 ? 1 : 13) {
-		for (size_t at = 0; at < sizeof text - 1; at += piece)
-			assert_int_equal(ps_plan_feed_write(feed, text + at, PS_MIN(piece, sizeof text - 1 - at)), 0);
+		for (size_t at = 0; at < sizeof text - 1; at += piece) {
+			size_t n = PS_MIN(piece, sizeof text - 1 - at);
+
+			assert_int_equal(ps_plan_feed_write(feed, text + at, n), 0);
+		}
 		assert_int_equal(told(f, "files"), 2);
 		ps_plan_feed_free(feed);
 		assert_int_equal(told(f, "active"), 0);
@@ -197,6 +205,7 @@ static void a_line_without_an_end_is_refused_once(void **state)
 static void a_line_keeps_to_its_memory(void **state)
 {
 	static const uint8_t untouched[GUARD] = {[0 ... GUARD - 1] = 0xa5};
+	static const char many[] = "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy";
 	bool right = true;
 
 	(void)state;
@@ -205,7 +214,7 @@ static void a_line_keeps_to_its_memory(void **state)
 
 		guarding = true;
 		for (size_t n = 0; n < 100 && e == 0; n += n ? 1 : first) {
-			e = n ? tell("x") : ps_plan_feed_write(feed, "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy", first);
+			e = n ? tell("x") : ps_plan_feed_write(feed, many, first);
 			right = right && memcmp(guarded + guarded_nbytes, untouched, GUARD) == 0;
 		}
 		int end = tell("\n");
@@ -238,13 +247,76 @@ static void a_stranger_s_line_is_bounded_by_his_share(void **state)
 			assert_true(e == 0 || e == -ENOSPC);
 			nrefused += e != 0;
 		}
-		assert_true((uint64_t)told(f, "memory_bytes") <= PS_PLANS_MAX_NBYTES / PS_PLANS_STRANGERS_SHARE);
+		assert_in_range(told(f, "memory_bytes"), 0, PS_PLANS_MAX_NBYTES / PS_PLANS_STRANGERS_SHARE);
 	}
 	assert_true(nrefused >= 2);
 	free(piece);
 	for (size_t i = 0; i < PS_ARRAY_LEN(feeds); i++)
 		ps_plan_feed_free(feeds[i]);
 	assert_int_equal(told(f, "memory_bytes"), 0);
+}
+
+/* What is fetched -------------------------------------------------------------------------------- */
+
+static bool is_cached(struct fixture *f, uint64_t node)
+{
+	struct ps_node_info info = {0};
+
+	assert_int_equal(ps_node_info_get(f->dataset, node, &info), 0);
+	bool cached = strcmp(info.state, "cached") == 0;
+	ps_node_info_fini(&info);
+	return cached;
+}
+
+/* Its head, its last block, and what lies between. */
+static void a_planned_file_is_fetched_whole(void **state)
+{
+	static const uint64_t sizes[] = {1, TEST_MIB, 2 * TEST_MIB, 2 * TEST_MIB + 1, 3 * TEST_MIB, 9 * TEST_MIB + 5};
+	struct fixture *f = *state;
+	struct ps_attr attrs[PS_ARRAY_LEN(sizes)];
+	ps_autostrbuf struct ps_strbuf names = {0};
+	char name[8];
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
+		snprintf(name, sizeof name, "f%zu", i);
+		ps_names_origin_set(f->origin, name, sizes[i], 1);
+		ps_strbuf_addf(&names, "%s%s", i ? "\", \"" : "", name);
+	}
+	assert_int_equal(refresh(f, NULL), 0);
+	assert_int_equal(tell_name(ps_strbuf_peek(&names)), 0);
+	assert_int_equal(told(f, "files"), PS_ARRAY_LEN(sizes));
+	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
+		snprintf(name, sizeof name, "f%zu", i);
+		assert_int_equal(lookup(f, name, &attrs[i]), 0);
+		for (int k = 0; k < 1000 && !is_cached(f, attrs[i].node); k++)
+			usleep(10000);
+		if (!is_cached(f, attrs[i].node))
+			fail_msg("of %llu bytes", (unsigned long long)sizes[i]);
+	}
+}
+
+/* What an earlier mount knew of a file may be old: one byte is asked for at most. */
+static void a_planned_version_is_confirmed_before_it_is_fetched(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_attr attr;
+
+	ps_plan_feed_free(feed);
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(refresh(f, NULL), 0);
+	detach(f);
+	ps_names_origin_set(f->origin, "a", SIZE, 2);
+	atomic_store(&f->origin->list_stalls, true);
+	assert_int_equal(attach(f), 0);
+	const struct ps_plan_source source = {"", f->dataset};
+	assert_int_equal(ps_plan_feed_new(&source, 1, false, &feed), 0);
+	assert_int_equal(tell_name("a"), 0);
+	for (int k = 0; k < 1000 && atomic_load(&f->origin->nheads) == 0; k++)
+		usleep(10000);
+	assert_int_equal(atomic_load(&f->origin->nheads), 1);
+	assert_in_range(atomic_load(&f->origin->ngets), 0, 1);
+	assert_int_equal(lookup(f, "a", &attr), 0);
+	assert_int_equal(attr.mtime_s, 2);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_feed, teardown_feed)
@@ -259,6 +331,8 @@ int main(void)
 	        TEST(a_line_without_an_end_is_refused_once),
 	        TEST(a_line_keeps_to_its_memory),
 	        TEST(a_stranger_s_line_is_bounded_by_his_share),
+	        TEST(a_planned_file_is_fetched_whole),
+	        TEST(a_planned_version_is_confirmed_before_it_is_fetched),
 	};
 
 	return cmocka_run_group_tests_name("plan-feed", tests, NULL, NULL);

@@ -329,9 +329,37 @@ static void copy(const char *path)
 	assert_int_equal(system(command), 0);
 }
 
+/* As if the process had been killed: in the same boot, and no stop was noted. */
+static void kill_it(const char *path)
+{
+	struct ps_index *index = NULL;
+	char dir[4096];
+
+	snprintf(dir, sizeof dir, "%.*s/index", (int)(strstr(path, "/data/") - path), path);
+	assert_int_equal(ps_index_open(dir, &index, NULL), 0);
+	ps_index_close(index);
+}
+
+static void kill_it_and_copy(const char *path)
+{
+	kill_it(path);
+	copy(path);
+}
+
 static void an_untouched_file_keeps_its_blocks(void **state)
 {
 	assert_int_equal(block_after(*state, leave), PS_BLOCK_PRESENT);
+}
+
+static void after_a_kill_an_untouched_file_keeps_its_blocks(void **state)
+{
+	assert_int_equal(block_after(*state, kill_it), PS_BLOCK_PRESENT);
+}
+
+/* Newer times are ours then, another inode is not. */
+static void after_a_kill_a_copied_file_is_checked(void **state)
+{
+	assert_int_equal(block_after(*state, kill_it_and_copy), PS_BLOCK_UNVERIFIED);
 }
 
 static void a_deleted_file_loses_its_blocks(void **state)
@@ -493,6 +521,8 @@ int main(void)
 	        TEST(of_damaged_indexes_the_two_newest_are_kept),
 	        TEST(only_what_is_named_like_a_data_file_is_cleaned_up),
 	        TEST(an_untouched_file_keeps_its_blocks),
+	        TEST(after_a_kill_an_untouched_file_keeps_its_blocks),
+	        TEST(after_a_kill_a_copied_file_is_checked),
 	        TEST(a_deleted_file_loses_its_blocks),
 	        TEST(a_cut_file_loses_its_blocks),
 	        TEST(an_older_file_is_checked),
