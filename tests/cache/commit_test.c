@@ -491,8 +491,8 @@ static void rows_that_could_not_be_deleted_are_before_the_object_is_made_again(v
 	ps_store_close(store);
 }
 
-/* Who had the object while the disk refused has no place for it afterwards: its file would have rows of the one
- * before. */
+/* Who had the object while the disk refused has no place for it afterwards: its file would have rows of the
+ * one before. */
 static void an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -576,7 +576,7 @@ static void a_file_is_complete_though_parts_went_unchecked(void **state)
 	ps_store_close(store);
 }
 
-/* What was put while the disk took nothing is there until it is written, also if the first try at that fails. */
+/* What was put while the disk took nothing is there until it is written, also if the first try fails. */
 static void what_is_kept_stays_until_it_is_written(void **state)
 {
 	enum { FOLDER = 2000, NODE = 2001 };

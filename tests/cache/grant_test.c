@@ -201,7 +201,9 @@ static void *attach_other_account(void *arg)
 	struct ps_error err = {0};
 	struct ps_dataset *dataset = NULL;
 
-	return ps_dataset_attach(f->cache, "s3://names/", &unsigned_options, &dataset, &err) < 0 ? NULL : dataset;
+	if (ps_dataset_attach(f->cache, "s3://names/", &unsigned_options, &dataset, &err) < 0)
+		return NULL;
+	return dataset;
 }
 
 /* However long the listing takes that is to show that the other may list it, too. */
@@ -487,8 +489,10 @@ static void a_bucket_of_another_tenant_is_known_by_its_versions(void **state)
 		bool shared;
 	} rows[] = {{"s3://one/", 1, true}, {"s3://two/", 2, false}};
 	struct fixture *f = *state;
-	const struct ps_dataset_options options = {.origin = {.no_sign_request = true, .endpoint = "http://s:1"}},
-	                                others = {.origin = {.endpoint = "http://s:1"}};
+	const struct ps_dataset_options others = {.origin = {.endpoint = "http://store:1"}};
+	struct ps_dataset_options options = others;
+
+	options.origin.no_sign_request = true;
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
 		const char *source = rows[i].source;

@@ -142,8 +142,8 @@ static void all_files_may_move(void **state)
 	}
 }
 
-/* Of two shards that would be shown by one name the second is shown as it is, also when thousands of others have
- * come in between and all of them have moved: what was listed is looked up among those. */
+/* Of two shards that would be shown by one name the second is shown as it is, also when thousands of others
+ * have come in between and all of them have moved: what was listed is looked up among those. */
 static void a_name_is_taken_however_many_have_moved(void **state)
 {
 	struct fixture *f = *state;

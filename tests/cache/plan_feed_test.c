@@ -1,5 +1,5 @@
-/* Lines of plans as a loader writes them, cut anywhere: what is found of their names and fetched, and what is refused
- * without harm. */
+/* Lines of plans as a loader writes them, cut anywhere: what is found of their names and fetched, and what is
+ * refused without harm. */
 #include <errno.h>
 
 #include "policy/policy.h"
@@ -271,7 +271,8 @@ static bool is_cached(struct fixture *f, uint64_t node)
 /* Its head, its last block, and what lies between. */
 static void a_planned_file_is_fetched_whole(void **state)
 {
-	static const uint64_t sizes[] = {1, TEST_MIB, 2 * TEST_MIB, 2 * TEST_MIB + 1, 3 * TEST_MIB, 9 * TEST_MIB + 5};
+	static const uint64_t sizes[] = {1, TEST_MIB, 2 * TEST_MIB, 2 * TEST_MIB + 1, 3 * TEST_MIB,
+	        9 * TEST_MIB + 5};
 	struct fixture *f = *state;
 	struct ps_attr attrs[PS_ARRAY_LEN(sizes)];
 	ps_autostrbuf struct ps_strbuf names = {0};
