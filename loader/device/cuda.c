@@ -134,12 +134,10 @@ static void memory_unlock(struct ps_cuda_device *d, void *p)
 static void *cuda_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err)
 {
 	struct ps_cuda_device *d = ps_cuda_of(device);
-	void *p = ps_host_alloc(nbytes);
+	void *p = ps_host_slot_alloc(device, nbytes, err);
 
-	if (!p) {
-		ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
+	if (!p)
 		return NULL;
-	}
 	ps_host_prefer_node(p, nbytes, d->node);
 	if (memory_lock(d, p, nbytes, err) < 0) {
 		ps_host_free(p, nbytes);
@@ -152,19 +150,6 @@ static void cuda_free(struct ps_device *device, void *p, size_t nbytes)
 {
 	memory_unlock(ps_cuda_of(device), p);
 	ps_host_free(p, nbytes);
-}
-
-/* Locked memory cannot move. */
-static void *cuda_resize(
-        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err)
-{
-	void *larger = cuda_alloc(device, new_nbytes, err);
-
-	if (!larger)
-		return NULL;
-	memcpy(larger, p, PS_MIN(old_nbytes, new_nbytes));
-	cuda_free(device, p, old_nbytes);
-	return larger;
 }
 
 static void cuda_copies(struct ps_device *device, struct ps_device_copies *ret_copies)
@@ -188,7 +173,7 @@ const struct ps_device_ops ps_device_cuda = {
         .open = cuda_open,
         .close = cuda_close,
         .alloc = cuda_alloc,
-        .resize = cuda_resize,
+        .resize = ps_host_slot_copy, /* locked memory cannot move */
         .free = cuda_free,
         .mirror_new = ps_cuda_mirror_new,
         .mirror_free = ps_cuda_mirror_free,

@@ -7,16 +7,6 @@
 
 #include "image/pixel/pixel.h"
 
-static void *cpu_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err)
-{
-	void *p = ps_host_alloc(nbytes);
-
-	(void)device;
-	if (!p)
-		ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
-	return p;
-}
-
 static void *cpu_resize(
         struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err)
 {
@@ -27,16 +17,15 @@ static void *cpu_resize(
 	return p;
 }
 
-static void cpu_free(struct ps_device *device, void *p, size_t nbytes)
-{
-	(void)device;
-	ps_host_free(p, nbytes);
-}
-
 static struct ps_device *cpu(void)
 {
 	static const struct ps_device_ops ops = {
-	        .name = "cpu", .type = 1, .alloc = cpu_alloc, .resize = cpu_resize, .free = cpu_free};
+	        .name = "cpu",
+	        .type = 1,
+	        .alloc = ps_host_slot_alloc,
+	        .resize = cpu_resize,
+	        .free = ps_host_slot_free,
+	};
 	static struct ps_device device = {.ops = &ops};
 
 	return &device;

@@ -192,6 +192,13 @@ void *ps_host_alloc(size_t nbytes);
 void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes);
 void ps_host_free(void *p, size_t nbytes);
 
+/* alloc and free of devices without memory of their own, and resize of those whose memory cannot move: to other
+ * memory of the device's alloc. */
+void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err);
+void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes);
+void *ps_host_slot_copy(
+        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err);
+
 /* Asks for pages of that NUMA node, for those that were not touched yet. No error: it is a wish. */
 void ps_host_prefer_node(void *p, size_t nbytes, int node);
 

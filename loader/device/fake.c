@@ -319,35 +319,6 @@ static void fake_close(struct ps_device *device)
 		pthread_join(the.thread, NULL);
 }
 
-static void *fake_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err)
-{
-	void *p = ps_host_alloc(nbytes);
-
-	(void)device;
-	if (!p)
-		ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
-	return p;
-}
-
-static void fake_free(struct ps_device *device, void *p, size_t nbytes)
-{
-	(void)device;
-	ps_host_free(p, nbytes);
-}
-
-/* Always elsewhere, as locked memory is. */
-static void *fake_resize(
-        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err)
-{
-	void *larger = fake_alloc(device, new_nbytes, err);
-
-	if (!larger)
-		return NULL;
-	memcpy(larger, p, PS_MIN(old_nbytes, new_nbytes));
-	fake_free(device, p, old_nbytes);
-	return larger;
-}
-
 static struct fake_mirror *mirror_of(struct ps_mirror *m)
 {
 	return PS_CONTAINER_OF(m, struct fake_mirror, base);
@@ -517,9 +488,9 @@ const struct ps_device_ops ps_device_fake = {
         .type = 1, /* what takes its tensors sees host memory */
         .open = fake_open,
         .close = fake_close,
-        .alloc = fake_alloc,
-        .resize = fake_resize,
-        .free = fake_free,
+        .alloc = ps_host_slot_alloc,
+        .resize = ps_host_slot_copy,
+        .free = ps_host_slot_free,
         .mirror_new = fake_mirror_new,
         .mirror_free = fake_mirror_free,
         .send = fake_send,

@@ -2,6 +2,7 @@
 
 #include "device/device.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -60,4 +61,32 @@ void ps_host_prefer_node(void *p, size_t nbytes, int node)
 #else
 	(void)p, (void)nbytes;
 #endif
+}
+
+void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err)
+{
+	void *p = ps_host_alloc(nbytes);
+
+	(void)device;
+	if (!p)
+		ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
+	return p;
+}
+
+void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes)
+{
+	(void)device;
+	ps_host_free(p, nbytes);
+}
+
+void *ps_host_slot_copy(
+        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err)
+{
+	void *larger = device->ops->alloc(device, new_nbytes, err);
+
+	if (!larger)
+		return NULL;
+	memcpy(larger, p, PS_MIN(old_nbytes, new_nbytes));
+	device->ops->free(device, p, old_nbytes);
+	return larger;
 }

@@ -195,7 +195,7 @@ static int place_announce(const struct ps_planner *p, uint64_t epoch, uint64_t d
 }
 
 /* Announces the files of what was fed; none: nothing was. */
-static int used_tell(const struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
+static int used_announce(const struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
 {
 	struct ps_planner_options o = p->o;
 	int r;
@@ -230,9 +230,9 @@ static void *planner_fed_main(void *arg)
 		pthread_mutex_unlock(&p->lock);
 		if (due) {
 			quiet_s = 0;
-			r = used_tell(p, &used, epoch);
+			r = used_announce(p, &used, epoch);
 			if (r == -ESTALE)
-				r = used_tell(p, &used, epoch);
+				r = used_announce(p, &used, epoch);
 		}
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_sec++;

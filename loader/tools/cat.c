@@ -63,8 +63,9 @@ static int field_write(struct cat *c, const struct ps_group *g, struct ps_load_e
 	return 0;
 }
 
-static int group_take(struct cat *c, const struct ps_group *g, struct ps_load_error *err)
+static int group_take(void *ctx, const struct ps_group *g, struct ps_load_error *err)
 {
+	struct cat *c = ctx;
 	const char *key = c->o->key;
 
 	if (key && (!g->key || strlen(key) != g->key_len || memcmp(key, g->key, g->key_len) != 0))
@@ -74,23 +75,6 @@ static int group_take(struct cat *c, const struct ps_group *g, struct ps_load_er
 		return g->key ? field_write(c, g, err) : 0;
 	c->found++;
 	return ps_group_write(g, c->out, err);
-}
-
-static int shard_take(struct cat *c, const char *path, struct ps_load_error *err)
-{
-	struct ps_groups *groups;
-	const struct ps_group *g;
-	int r = ps_groups_open(path, &groups, err);
-
-	if (r < 0)
-		return r;
-	while ((r = ps_groups_next(groups, &g, err)) == 1) {
-		r = group_take(c, g, err);
-		if (r < 0)
-			break;
-	}
-	ps_groups_close(groups);
-	return r;
 }
 
 /* Nothing was found of what was asked for. */
@@ -116,7 +100,7 @@ static int cat_run(struct cat *c, const struct ps_shard_list *shards)
 	int r = c->o->field ? 0 : ps_tar_out_fd(STDOUT_FILENO, "standard output", 0, &c->out, &err);
 
 	for (size_t i = 0; i < shards->n && r == 0; i++)
-		r = shard_take(c, shards->names[i], &err);
+		r = ps_groups_read(shards->names[i], group_take, c, &err);
 	if (r == 0 && c->out && (c->found > 0 || !c->o->key)) {
 		r = ps_tar_out_finish(c->out, NULL, &err);
 		if (r == 0)

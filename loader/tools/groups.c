@@ -8,8 +8,8 @@
 #include "shard/file/file.h"
 #include "shard/shard.h"
 
-struct ps_groups {
-	char *path;
+struct groups {
+	const char *path;
 	struct ps_stream *stream;
 	struct ps_tar *tar;
 	struct ps_group group;
@@ -33,45 +33,8 @@ static void group_clear(struct ps_group *g)
 	g->tar_nbytes = 0;
 }
 
-int ps_groups_open(const char *path, struct ps_groups **ret_groups, struct ps_load_error *err)
-{
-	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
-	struct ps_groups *g = calloc(1, sizeof(*g));
-	int r;
-
-	if (!g || !(g->path = strdup(path))) {
-		free(g);
-		return ps_load_error_set(err, ENOMEM, "out of memory");
-	}
-	r = ps_stream_open(path, &options, &g->stream, err);
-	if (r == 0)
-		r = ps_stream_inflate(&g->stream, err);
-	if (r == 0 && !(g->tar = ps_tar_new(g->stream)))
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r < 0) {
-		ps_load_error_prefix(err, r, "%s", path);
-		ps_groups_close(g);
-		return r;
-	}
-	*ret_groups = g;
-	return 0;
-}
-
-void ps_groups_close(struct ps_groups *g)
-{
-	if (!g)
-		return;
-	group_clear(&g->group);
-	free(g->group.members);
-	member_fini(&g->ahead);
-	ps_tar_free(g->tar);
-	ps_stream_free(g->stream);
-	free(g->path);
-	free(g);
-}
-
 /* 1 and the next ordinary file with its bytes, 0 at the end. */
-static int member_read(struct ps_groups *g, struct ps_group_member *m, struct ps_load_error *err)
+static int member_read(struct groups *g, struct ps_group_member *m, struct ps_load_error *err)
 {
 	struct ps_tar_member t;
 	int r;
@@ -133,7 +96,8 @@ static size_t key_of(struct ps_group_member *m)
 	return parts.key_len;
 }
 
-int ps_groups_next(struct ps_groups *g, const struct ps_group **ret_group, struct ps_load_error *err)
+/* 1 and the next group, 0 at the end of the shard. */
+static int groups_next(struct groups *g, const struct ps_group **ret_group, struct ps_load_error *err)
 {
 	int r = 1;
 
@@ -170,6 +134,46 @@ int ps_groups_next(struct ps_groups *g, const struct ps_group **ret_group, struc
 		return r;
 	}
 	return g->group.n > 0;
+}
+
+static int groups_init(struct groups *g, struct ps_load_error *err)
+{
+	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
+	int r = ps_stream_open(g->path, &options, &g->stream, err);
+
+	if (r == 0)
+		r = ps_stream_inflate(&g->stream, err);
+	if (r == 0 && !(g->tar = ps_tar_new(g->stream)))
+		r = ps_load_error_set(err, ENOMEM, "out of memory");
+	if (r < 0)
+		ps_load_error_prefix(err, r, "%s", g->path);
+	return r;
+}
+
+static void groups_fini(struct groups *g)
+{
+	group_clear(&g->group);
+	free(g->group.members);
+	member_fini(&g->ahead);
+	ps_tar_free(g->tar);
+	ps_stream_free(g->stream);
+}
+
+int ps_groups_read(const char *path, int (*take)(void *ctx, const struct ps_group *group, struct ps_load_error *err),
+        void *ctx, struct ps_load_error *err)
+{
+	struct groups g = {.path = path};
+	const struct ps_group *group;
+	int r = groups_init(&g, err);
+
+	while (r == 0) {
+		r = groups_next(&g, &group, err);
+		if (r <= 0)
+			break;
+		r = take(ctx, group, err);
+	}
+	groups_fini(&g);
+	return r;
 }
 
 int ps_group_write(const struct ps_group *g, struct ps_tar_out *out, struct ps_load_error *err)

@@ -1,7 +1,7 @@
-/* A shard as its samples stand in it: runs of members with one key, names and bytes as they are. For programs
- * that write them again; a loader reads shards by shard/shard.h.
+/* A shard's samples in their order: runs of members with one key, names and bytes unchanged. For programs that
+ * write them again; a loader reads shards by shard/shard.h.
  *
- * Ownership: the reader owns the group that it gave until the next call.
+ * Ownership: a group is lent for one call.
  * Threads: one at a time.   Blocks: on the disk.
  * Errors: -EBADMSG: damaged or truncated; -E2BIG: a sample larger than PS_GROUP_MAX_NBYTES; others as the
  * stream's. The text names shard and offset. What was given before is whole. */
@@ -32,14 +32,10 @@ struct ps_group {
 	uint64_t tar_nbytes; /* written again */
 };
 
-struct ps_groups;
-
-int ps_groups_open(const char *path, struct ps_groups **ret_groups, struct ps_load_error *err) PS_MUST_USE;
-void ps_groups_close(struct ps_groups *groups); /* NULL is allowed */
-
-/* 1 and the next group, 0 at the end of the shard. Folders and links are passed over. */
-int ps_groups_next(
-        struct ps_groups *groups, const struct ps_group **ret_group, struct ps_load_error *err) PS_MUST_USE;
+/* Calls `take` with each group of the shard until it returns a negative errno, which is returned. Folders and links
+ * are passed over. */
+int ps_groups_read(const char *path, int (*take)(void *ctx, const struct ps_group *group, struct ps_load_error *err),
+        void *ctx, struct ps_load_error *err) PS_MUST_USE;
 
 /* Writes all members of a group. */
 int ps_group_write(

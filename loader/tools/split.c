@@ -89,8 +89,10 @@ static struct sink *sink_choose(struct split *s, const struct ps_group *g)
 	return &s->sinks[s->nsinks - 1];
 }
 
-static int group_take(struct split *s, const struct ps_group *g, struct ps_load_error *err)
+static int group_take(void *ctx, const struct ps_group *g, struct ps_load_error *err)
 {
+	struct split *s = ctx;
+
 	if (!g->key)
 		return 0; /* describes the shard that it was in */
 	struct sink *sink = sink_choose(s, g);
@@ -110,23 +112,6 @@ static int group_take(struct split *s, const struct ps_group *g, struct ps_load_
 	return r;
 }
 
-static int shard_take(struct split *s, const char *path, struct ps_load_error *err)
-{
-	struct ps_groups *groups;
-	const struct ps_group *g;
-	int r = ps_groups_open(path, &groups, err);
-
-	if (r < 0)
-		return r;
-	while ((r = ps_groups_next(groups, &g, err)) == 1) {
-		r = group_take(s, g, err);
-		if (r < 0)
-			break;
-	}
-	ps_groups_close(groups);
-	return r;
-}
-
 static int split_run(struct split *s, const struct ps_shard_list *shards)
 {
 	struct ps_load_error err = {0};
@@ -134,7 +119,7 @@ static int split_run(struct split *s, const struct ps_shard_list *shards)
 
 	ps_tool_progress_begin(&s->progress, "split", "shards", 0);
 	for (size_t i = 0; i < shards->n && r == 0; i++)
-		r = shard_take(s, shards->names[i], &err);
+		r = ps_groups_read(shards->names[i], group_take, s, &err);
 	for (size_t i = 0; i < s->nsinks && r == 0; i++)
 		r = sink_close(s, &s->sinks[i], &err);
 	ps_tool_progress_end(&s->progress);
