@@ -10,12 +10,13 @@
 #include "base/buf.h"
 #include "public.h"
 
-/* What is worth a warning. A batch of a thousand rows stays below all of these by chance. */
+/* Differences that are worth a warning. By chance alone a batch of a thousand rows stays below all of
+ * them. */
 #define MEAN_SHIFT 0.25   /* of a mean, in deviations */
 #define SCALE_CHANGE 1.5  /* of a deviation, as a factor */
 #define LABELS_MOVED 0.10 /* share of the samples that would have to change their label */
 
-/* Adds a line. Without memory for it it is left out: there are others. */
+/* Adds a line; without memory the line is left out. */
 static void PS_PRINTF(2, 3) found(struct ps_buf *out, const char *format, ...)
 {
 	char line[512];
@@ -61,8 +62,8 @@ static double sum(json_t *labels)
 	return n;
 }
 
-/* Half the sum of differences of shares: how many samples have moved. Of two draws from the same labels some
- * have, too: on average at most sqrt(labels * (1/n + 1/m)) / 2, and a profile may end in the middle of an
+/* Half the sum of differences of shares: the share of samples that moved. Two draws from the same labels
+ * differ, too: on average at most sqrt(labels * (1/n + 1/m)) / 2, and a profile may end in the middle of an
  * epoch. */
 static void labels_compare(struct ps_buf *out, const char *field, json_t *now, json_t *was)
 {

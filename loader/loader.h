@@ -28,8 +28,8 @@ struct penstock_loader {
 	struct ps_options options;
 	struct ps_schedule schedule;
 	struct ps_batch_layout *layout;
-	struct ps_batch_layout
-	        *made; /* the same for the pipeline, with fields that the device makes; NULL: it makes none */
+	/* the same for the pipeline, with fields that the device makes; NULL: it makes none */
+	struct ps_batch_layout *made;
 	const char *made_not; /* why it makes none, though it may; NULL: it does, or may not */
 	struct ps_device *device;
 	struct ps_gpu_decode gpu;

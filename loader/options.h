@@ -16,9 +16,8 @@
 #include "shard/shard.h"
 
 struct ps_options {
-	struct penstock_options
-	        /* fields points to `fields`, threads, readers, lanes and window are found; depth may be 0 */
-	        o;
+	/* fields points to `fields`, threads, readers, lanes and window are found; depth may be 0 */
+	struct penstock_options o;
 	struct penstock_field *fields; /* whole structs, with names of their own */
 	struct ps_shard_list shards;
 	char *texts[8]; /* the caller's, copied */

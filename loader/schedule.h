@@ -20,8 +20,8 @@ struct ps_schedule {
 	char *const *shards;
 	uint32_t nshards;
 	uint32_t rank; /* as it is called; order and epochs number the ranks of a node apart */
-	uint32_t
-	        world; /* likewise; numbers that the caller gives are of one rank, and its world is 1 there */
+	/* likewise; numbers that the caller gives are of one rank, and its world is 1 there */
+	uint32_t world;
 	struct ps_numbers *numbers; /* borrowed; NULL: the order is not of numbers */
 	uint64_t *ends;             /* of the shards, in sample numbers; with `numbers` */
 	struct ps_uses uses;        /* with an array of them */

@@ -14,7 +14,7 @@
 #define MAGIC UINT64_C(0x3554415453534550) /* "PESSTAT5": the last is the version */
 #define MAGIC_NAME(magic) ((magic) << 8)
 
-/* Raise these when the same options give another order (order.h, random.h) or other pixels (image/). */
+/* To be raised when the same options give another order (order.h, random.h) or other pixels (image/). */
 #define ORDER_VERSION 3
 #define PIXELS_VERSION 2
 
@@ -136,7 +136,7 @@ static bool is_set(const struct ps_option *o, const void *base, const void *defa
 	return memcmp((const char *)base + o->at, (const char *)defaults + o->at, o->nbytes) != 0;
 }
 
-/* What came with later versions: nothing where it is the default, so that older states go on. */
+/* Options of later versions add nothing where they have their default, so that older states remain valid. */
 static uint64_t set_hash(
         uint64_t h, const struct ps_option *options, size_t n, const void *base, const void *defaults)
 {
@@ -284,7 +284,7 @@ static int shards_hash(const struct ps_shard_list *list, uint64_t *ret_hash)
 
 /* -- The print ---------------------------------------------------------------------------------------- */
 
-/* What there is of sampling beside plain numbers. */
+/* The options of sampling that are not plain numbers. */
 static uint64_t sampling_hash(const struct ps_options *options)
 {
 	const char *const texts[] = {options->o.filter, options->o.weights, options->o.balance};

@@ -10,7 +10,7 @@
  *   layout.c         the fields of the options, checked: which rows and elements they have
  *   layout_field.c   one of them: its defaults, its names
  *   fields.c         how a member's bytes become elements; json.c and npy.c read them
- *   offload.c        which samples a GPU decodes
+ *   gpu_share.c      which samples a GPU decodes
  *   profile.c        sizes and means of what passed through
  *
  * Ownership, threads, locks, errors, blocking: as each section says. */
@@ -311,7 +311,8 @@ struct ps_late {
 };
 
 struct penstock_batch {
-	struct ps_pipeline *pipeline; /* whom to give it back to, NULL: it is the caller's own (get.h); ... */
+	/* that it is given back to; NULL: the caller's own (random_access.h); ... */
+	struct ps_pipeline *pipeline;
 	pid_t pid;                    /* ... and in which process */
 	const struct ps_batch_layout *layout;
 	struct ps_device *device;
@@ -434,7 +435,8 @@ static inline uint8_t *ps_batch_row(
  * the share's business (above). What the GPU does not take, now or at the end, the worker decodes itself.
  *
  * Ownership: rows belong to the batch.   Threads: offer: as ps_batch_decode(); the others one at a time.
- * Errors: -EIO or -ENOMEM with a text: of the device, not of the sample.   Blocks: as nvjpeg.h says. */
+ * Errors: -EIO or -ENOMEM with a text: of the device, not of the sample.   Blocks: as device/device.h
+ * says. */
 
 bool ps_decode_offloads(const struct ps_batch_layout *layout, uint32_t field);
 

@@ -16,7 +16,7 @@ static uint32_t views_of(const struct ps_layout_field *f)
 	return ps_image_views(&f->image);
 }
 
-/* All bits that images of the field may come to have: who follows another one takes its affine step. */
+/* All bits that images of the field may have. A field that follows another one takes its affine step. */
 static uint32_t bits_of(const struct ps_batch_layout *layout, const struct ps_layout_field *f)
 {
 	const struct ps_transform_spec *t = &f->image.transforms;

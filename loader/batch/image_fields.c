@@ -183,7 +183,7 @@ int ps_decode_offer(struct penstock_batch *b, uint32_t row, uint32_t i, const st
 	return r;
 }
 
-/* A row that the GPU did not want after all. */
+/* A row that the GPU refused after it was submitted. */
 static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const uint8_t *data, size_t nbytes,
         struct ps_batch_worker *w)
 {

@@ -19,7 +19,7 @@
 void ps_make_row(
         struct penstock_batch *batch, uint32_t row, uint32_t i, const struct ps_image_decoder *decoder);
 
-/* The same for a row that another one stands for. */
+/* The same for a row that is replaced by another one. */
 void ps_make_repeat(struct penstock_batch *batch, uint32_t i, uint32_t to, uint32_t from);
 
 /* What the device is to make of a finished batch: returns how many fields; there is room for all of the
@@ -44,8 +44,8 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
  *
  * Ownership: a batch has the memory for its stretches.   Threads: as ps_batch_send().   Blocks: never. */
 
-/* Less than this is copied with what lies around it: a copy of its own costs the device and the driver a few
- * microseconds, in which a bus moves as much. */
+/* A shorter stretch is copied together with its neighbours: a copy of its own costs the device and the driver
+ * a few microseconds, in which a bus moves as much. */
 #define PS_SEND_GAP (32UL << 10)
 
 /* Of a batch some of whose fields have images that the GPU decodes. -ENOMEM. */
@@ -61,9 +61,9 @@ int ps_send_init(struct penstock_batch *batch, struct ps_load_error *err) PS_MUS
 struct ps_rng_key ps_picture_key(
         const struct penstock_batch *batch, uint32_t row, const struct ps_batch_worker *worker);
 
-/* Decodes field i, an image or a mask, from its member's bytes. Of fields that share a member's image the one
- * that decodes it does so for all of them; for the others nothing is left to do. Fields come in their order.
- */
+/* Decodes field i, an image or a mask, from its member's bytes. Where fields share a member's image, the
+ * field that decodes it does so for all of them, and the others have nothing to do. Fields come in their
+ * order. */
 int ps_picture_decode(struct penstock_batch *batch, uint32_t row, uint32_t i,
         const struct ps_sample_field *member, struct ps_batch_worker *worker,
         struct ps_load_error *err) PS_MUST_USE;
@@ -119,15 +119,15 @@ int ps_layout_field_make(struct ps_layout_field *field, const struct penstock_fi
 int ps_layout_image_make(struct ps_layout_field *field, const struct penstock_field *in,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* When all fields are made from `in`: who follows whom, who shares a decode. */
+/* When all fields are made from `in`: which follow which, and which share a decode. */
 int ps_layout_images_join(struct ps_batch_layout *layout, const struct penstock_field *in,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Then: refuses what was set and would do nothing, and says what else it needs. */
+/* Then: refuses options that would have no effect, and names what they need. */
 int ps_layout_effects_check(const struct ps_batch_layout *layout, const struct penstock_field *in,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Lets go of a sample's bytes but those of the members in `keep`, one a field of the layout; NULL: of all. */
+/* Frees a sample's bytes but those of the members in `keep`, one a field of the layout; NULL: of all. */
 void ps_batch_bytes_drop(
         const struct ps_batch_layout *layout, struct ps_sample *sample, struct ps_sample_field *const *keep);
 
@@ -136,7 +136,7 @@ void ps_batch_bytes_drop(
 const void *ps_batch_late_peek(const struct penstock_batch *batch, uint32_t field, uint32_t row,
         struct ps_batch_worker *worker) PS_MUST_USE;
 
-/* Writes a piece of row `row` to dst: boxes where its image's crop puts them. */
+/* Writes a piece of row `row` to dst; boxes in the coordinates of its image's crop. */
 void ps_batch_piece_write(const struct penstock_batch *batch, uint32_t field, uint32_t row,
         const struct ps_piece *piece, uint32_t plane, void *dst);
 

@@ -9,8 +9,8 @@
 
 #include "base/number.h"
 
-/* Values of an image that are looked at, a channel: with their cache misses, less than a hundredth of what
- * decoding it takes. */
+/* Values of an image that are counted, a channel: with their cache misses less than 1 % of the time of
+ * decoding it. */
 #define PIXELS 64
 
 #define MAX_LABELS 4096
@@ -84,7 +84,7 @@ void ps_profile_free(struct ps_profile *p)
 
 /* -- Counting ----------------------------------------------------------------------------------------- */
 
-/* Welford's way: no two large sums are subtracted. */
+/* Welford's algorithm: no two large sums are subtracted. */
 static void moments_add(struct moments *m, double v)
 {
 	double d = v - m->mean;
@@ -100,7 +100,7 @@ static void moments_add(struct moments *m, double v)
 	m->m2 += d * (v - m->mean);
 }
 
-/* A few values of about the same size: their sums lose nothing, and need no division each. */
+/* For a few values of about the same size sums lose nothing, and need no division each. */
 struct sums {
 	uint64_t n;
 	double sum, squares, min, max;

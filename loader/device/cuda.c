@@ -14,7 +14,7 @@
 
 /* -- Device and host memory ---------------------------------------------------------------------------- */
 
-/* The NUMA node that the device hangs on, -1 if there are none. */
+/* The NUMA node of the device, -1 if there are none. */
 static int node_find(struct ps_cuda_device *d)
 {
 	char id[32] = "", path[96];
@@ -191,7 +191,7 @@ const struct ps_device_ops ps_device_cuda = {
 
 /* Memory of the GPU for batches, the copies that fill it, and the kernels after them. */
 
-#define MEMORY_ALIGN (2UL << 20) /* the driver gives device memory by these */
+#define MEMORY_ALIGN (2UL << 20) /* the unit in which the driver allocates device memory */
 
 /* A stream that uses the mirror, and the event after what it was given. */
 struct user {
@@ -350,8 +350,8 @@ static ps_cu_result slot_copy(struct ps_cuda_device *d, struct cuda_mirror *m, c
 	return r;
 }
 
-/* A batch's copies and kernels follow one another: no other's come between, and scratch is its own; and
- * what another decoder put into the mirror comes after the copies. */
+/* A batch's copies and kernels are contiguous in the stream: no other batch's come between, and scratch is
+ * its own. Pixels of another decoder enter the mirror after the copies. */
 static ps_cu_result batch_give(
         struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_sending *sending)
 {
@@ -453,7 +453,8 @@ int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)
 
 	if (e < 0)
 		return e;
-	r = d->cu->event_sync(m->sent); /* without the lock: others may ask for it, and wait on streams */
+	/* without the lock: other threads may ask for the mirror and wait on streams */
+	r = d->cu->event_sync(m->sent);
 	ps_cuda_leave(d);
 	if (r != 0)
 		return ps_cuda_error(d->cu, r, err, "a copy to the GPU failed");

@@ -27,14 +27,13 @@
 
 /* -- Fields that a device makes -------------------------------------------------------------------------- */
 
-/* Fields of images that the device finishes: what the slot brings are planes of bytes and a table of what was
- * drawn for each image; kernels after the copy make the batch's elements of them, in memory of the mirror's
- * own.
+/* Fields of images that the device finishes. The slot has planes of bytes and a table of each image's random
+ * draws. After the copy kernels make the batch's elements of them, in memory of the mirror's own.
  *
  *   slot's copy: u8 planes, ops ─▶ affine ─▶ colours ─▶ blur ─▶ noise ─▶ erase ─▶ mix, normalise, lay out ─▶ mirror's
  * `made` └─ images that have it, and kernels only where an image has it ─┘
  *
- * Elements are those that the processor would have made, to the bit.
+ * The elements are bit for bit those of the processor.
  *
  * Threads: any.   Blocks: never.   Errors: of the driver. */
 
@@ -43,8 +42,8 @@
 struct ps_nvjpeg_rows;
 
 struct ps_make {
-	struct ps_nvjpeg_rows
-	        *decoded;        /* images that are put among the planes first (nvjpeg.h); NULL: none */
+	/* images that are put among the planes first (ps_nvjpeg_place()); NULL: none */
+	struct ps_nvjpeg_rows *decoded;
 	const uint32_t *sources; /* with it: the row that each image comes from */
 	size_t planes;           /* in the slot: three planes of bytes an image */
 	size_t ops;    /* in the slot: struct ps_image_ops of each; PS_MAKE_NO_OPS: nothing is done to any */
@@ -54,7 +53,7 @@ struct ps_make {
 	uint32_t nviews; /* images of a row */
 	enum ps_dtype dtype;
 	enum ps_layout layout;
-	float scale[3], bias[3]; /* as resize.h has them; 0: all elements are 0 */
+	float scale[3], bias[3]; /* as image/picture.h has them; 0: all elements are 0 */
 	enum ps_mix_kind mix;
 	uint32_t weight;
 	uint32_t box[4]; /* x0, y0, x1, y1 */
@@ -76,17 +75,17 @@ static inline size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uin
 
 /* -- Devices --------------------------------------------------------------------------------------------- */
 
-/* Where batches lie. A slot (batch/batch.h) is host memory that decoding writes to; on a device with memory
+/* Memory of batches. A slot (batch/batch.h) is host memory that decoding writes to; on a device with memory
  * of its own each slot has a mirror there, to which the slot is sent: in one copy, or the stretches of it
  * that are needed. The same places hold in both.
  *
  *   alloc, mirror_new                            once a batch of the pipeline
- *   send ──▶ use(stream)... ──▶ leave ──▶ send   of each batch that comes to lie there
+ *   send ──▶ use(stream)... ──▶ leave ──▶ send   of each batch that uses the memory
  *            └─ the slot may be written again once arrived() says so
  *
- * send() gives the copy to the device and returns. use() makes a stream of the consumer's wait for it;
- * leave() marks what the streams have to do until then, and the next send() comes after that: no thread waits
- * on the processor.
+ * send() starts the copy and returns. use() makes a stream of the consumer wait for the copy. leave() marks
+ * the end of the streams' work on the batch, and the next send() waits for that mark on the device: no thread
+ * of the processor waits.
  *
  * Ownership: a device belongs to its opener, who frees memory and mirrors before.
  * Threads: any; one mirror: send, leave and mirror_free one at a time, use beside use.   Locks: a mirror's
@@ -122,8 +121,8 @@ struct ps_stretch {
 struct ps_sending {
 	const void *slot;
 	size_t nbytes; /* that the mirror is to have room for: stretches end before */
-	const struct ps_stretch
-	        *stretches; /* to be copied: at least one, none empty, apart from each other */
+	/* to be copied: at least one, none empty, apart from each other */
+	const struct ps_stretch *stretches;
 	uint32_t nstretches;
 	uint32_t nmakes; /* fields to be made of the copy */
 	const struct ps_make *makes;
@@ -164,12 +163,12 @@ struct ps_device_ops {
 	/* The event that the last send records, as the device's interface has it; NULL: none. */
 	void *(*event)(struct ps_mirror *mirror);
 	void (*copies)(struct ps_device *device, struct ps_device_copies *ret_copies);
-	/* NULL: it makes fields of images (make.h); else why it does not, a text. The function may be NULL:
+	/* NULL: it makes fields of images; else the reason why not, a text. The function may be NULL:
 	 * it cannot. */
 	const char *(*cannot_make)(struct ps_device *device);
 };
 
-/* Whether there is such a kind of device at all, be it here or not: cpu, cuda, cuda:1. */
+/* Whether the name is that of a kind of device, present or not: cpu, cuda, cuda:1. */
 bool ps_device_is_named(const char *name);
 
 /* "cpu" (NULL means it too), "cuda", "cuda:N". */
@@ -192,20 +191,20 @@ void *ps_host_alloc(size_t nbytes);
 void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes);
 void ps_host_free(void *p, size_t nbytes);
 
-/* alloc and free of devices without memory of their own, and resize of those whose memory cannot move: to other
- * memory of the device's alloc. */
+/* alloc and free of devices without memory of their own, and resize of those whose memory cannot move: to
+ * other memory of the device's alloc. */
 void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err);
 void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes);
 void *ps_host_slot_copy(
         struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err);
 
-/* Asks for pages of that NUMA node, for those that were not touched yet. No error: it is a wish. */
+/* Asks that untouched pages come from that NUMA node. A wish: there is no error. */
 void ps_host_prefer_node(void *p, size_t nbytes, int node);
 
 /* -- JPEG files decoded by a GPU ------------------------------------------------------------------------- */
 
-/* JPEG files decoded by a GPU, cropped and resized there: what ps_image_sketch() drew comes out as planes of
- * bytes on the device, in the arithmetic of image/picture.h; only the decoder's own pixels are others than
+/* JPEG files decoded by a GPU, cropped and resized there: what ps_image_sketch() drew becomes planes of
+ * bytes on the device, in the arithmetic of image/picture.h. Only the decoder's pixels differ from
  * libjpeg-turbo's.
  *
  *   worker, a row at a time:
@@ -217,7 +216,7 @@ void ps_host_prefer_node(void *p, size_t nbytes, int node);
  *   after the batch's copy:
  *      ps_nvjpeg_place() ──▶ from the planes to the rows' places in the batch
  *
- * Who decodes a file is a function of the file, what is cut out of it, the library and the GPU: not of time.
+ * Which decoder takes a file depends on the file, the crop, the library and the GPU: never on time.
  *
  * Ownership: rows and workers are freed before their ps_nvjpeg, and that before its device.
  * Threads: take: any, each with its own worker and row; the others: one at a time for the same rows.
@@ -238,7 +237,7 @@ int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_wo
         struct ps_load_error *err) PS_MUST_USE;
 void ps_nvjpeg_free(struct ps_nvjpeg *nvjpeg); /* NULL is allowed */
 
-/* A number of library and engines: with another one pixels may be others. */
+/* A number for library and engines: where it differs, pixels may differ. */
 uint64_t ps_nvjpeg_print(const struct ps_nvjpeg *nvjpeg);
 
 /* The library's file. Valid for ever. */
@@ -272,7 +271,7 @@ int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err) PS_
 bool ps_nvjpeg_refused(
         const struct ps_nvjpeg_rows *rows, uint32_t row, const uint8_t **ret_data, size_t *ret_nbytes);
 
-/* The row's image comes from the GPU: no other decoder need bring its pixels. Once submitted it stays so. */
+/* True: the row's image comes from the GPU, and no other decoder is needed. Once submitted it stays so. */
 bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row);
 
 /* Forgets the rows, also those that were not placed; waits for work on those. */
@@ -280,9 +279,8 @@ void ps_nvjpeg_rows_clear(struct ps_nvjpeg_rows *rows);
 
 /* -- A device for tests ---------------------------------------------------------------------------------- */
 
-/* A device for tests: host memory as another's, and a thread that does what streams were given late, and as
- * far as their order allows in any order. What is wrong with waiting shows: a copy is done when its turn
- * comes, not when it was asked for.
+/* A device for tests: host memory stands for the device's, and a thread executes the streams late, in any
+ * order that the streams allow. A missing wait shows: a copy is done at its turn, not when it was asked for.
  *
  * Each mirror has a stream of its own for its copies, so that they arrive in any order: on real devices only
  * some of that can happen.
@@ -301,8 +299,8 @@ void ps_fake_stream_free(struct ps_fake_stream *stream);
 int ps_fake_stream_call(struct ps_fake_stream *stream, void (*fn)(void *arg), void *arg);
 void ps_fake_stream_sync(struct ps_fake_stream *stream);
 
-/* From now on until the last device is closed everything fails with -EIO, and nothing that was given is done;
- * waiting ends. */
+/* From now on, until the last device is closed, every call fails with -EIO, pending work is dropped and waits
+ * end. */
 void ps_fake_lose(void);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#define DELAY_US 300 /* that each thing takes at most */
+#define DELAY_US 300 /* the longest delay of a job */
 
 enum what { COPY, RECORD, WAIT, CALL };
 
@@ -274,7 +274,7 @@ void ps_fake_lose(void)
 	PS_LOCK_SCOPE(&the.lock);
 	the.lost = true;
 	pthread_cond_broadcast(&the.changed);
-	/* From now on nothing touches memory, which is given back without waiting for streams. */
+	/* From now on no job touches memory, which is freed without waiting for streams. */
 	while (is_busy())
 		pthread_cond_wait(&the.changed, &the.lock);
 }
@@ -324,7 +324,7 @@ static struct fake_mirror *mirror_of(struct ps_mirror *m)
 	return PS_CONTAINER_OF(m, struct fake_mirror, base);
 }
 
-/* All that was given to its streams is over, or lost. */
+/* Waits until all work of its streams is done, or lost. */
 static void users_sync(struct fake_mirror *m)
 {
 	for (uint32_t i = 0; i < m->nusers; i++)
@@ -372,7 +372,7 @@ static int fake_mirror_new(struct ps_device *device, const struct ps_mirror_size
 	return 0;
 }
 
-/* What is to be made is left out: it says that it cannot. */
+/* Makes no fields: cannot_make is NULL. */
 static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err)
 {
 	struct fake_mirror *m = mirror_of(mirror);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PS_NVJPEG_TRIED 32 /* beyond, a library that is found twice is tried twice */
+#define PS_NVJPEG_TRIED 32 /* beyond this number a library that is found twice is tried twice */
 
 static const char *const sonames[] = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11"};
 
@@ -153,7 +153,7 @@ static void refuse(struct search *s, const char *path, const char *why)
 	ps_load_error_set(s->refused, ENODEV, "%s%s%s: %s", s->refused->text, first ? "" : "; ", path, why);
 }
 
-/* A file that is there and cannot be opened; one that is not there is no candidate. */
+/* A file that exists and cannot be opened. A missing one is not a candidate. */
 static void refuse_unopened(struct search *s, const char *name)
 {
 	const char *why = dlerror();
@@ -177,7 +177,7 @@ static bool was_tried(struct search *s, void *handle)
 	return false;
 }
 
-/* True: the search is over. Refused libraries stay open, too: some have begun to use the driver. */
+/* True: the search is over. Refused libraries stay open as well: some already use the driver. */
 static bool candidate_try(struct search *s, const char *name, int flags)
 {
 	void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | flags);

@@ -11,10 +11,7 @@
 
 /* -- The CUDA device ------------------------------------------------------------------------------------- */
 
-/* What the two halves of the CUDA device share: cuda.c has the device and host memory, cuda_mirror.c the
- * device's memory, copies and kernels. Private to them.
- *
- * Locks: a mirror's, then one of the device's; both are leaves to all other code. */
+/* Locks: a mirror's, then one of the device's; both are leaves to all other code. */
 
 struct ps_cuda_device {
 	struct ps_device base;
@@ -48,7 +45,7 @@ static inline void ps_cuda_leave(struct ps_cuda_device *d)
 	ps_cuda_context_leave(d->cu);
 }
 
-/* The device's functions of cuda_mirror.c, as device.h has them. */
+/* The device's functions for mirrors, as device.h has them. */
 int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
         struct ps_mirror **ret_mirror, struct ps_load_error *err);
 void ps_cuda_mirror_free(struct ps_mirror *mirror);
@@ -68,7 +65,7 @@ ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *source
 
 /* -- Making fields --------------------------------------------------------------------------------------- */
 
-/* make.h on an NVIDIA GPU: which kernels a field takes. The context is entered.
+/* Fields made on an NVIDIA GPU: which kernels a field takes. The context is entered.
  *
  * Threads: those of a stream one at a time: they share its scratch.   Errors: of the driver.   Blocks: never.
  */

@@ -23,7 +23,7 @@ static void fallback_box(
 		h = rint(w / spec->ratio_min);
 	else if (ratio > spec->ratio_max)
 		w = rint(h * spec->ratio_max);
-	/* A ratio far from 1 on an image of a few pixels: at least one of them. */
+	/* With a ratio far from 1 on an image of a few pixels: at least one pixel. */
 	g->box_w = (uint32_t)fmin(fmax(w, 1), width);
 	g->box_h = (uint32_t)fmin(fmax(h, 1), height);
 	g->box_x = (width - g->box_w) / 2;
@@ -75,7 +75,7 @@ static void center_window(
 	g->window_y = (uint32_t)rint((g->scaled_h - spec->out_height) / 2.0);
 }
 
-/* Where `out` pixels begin, in those of the scaled image. */
+/* The first of `out` pixels, in those of the scaled image. */
 static int64_t random_start(
         const struct ps_rng_key *key, uint32_t index, uint32_t scaled, uint32_t padding, uint32_t out)
 {

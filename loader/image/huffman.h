@@ -9,16 +9,16 @@
 
 #include <jpeglib.h>
 
-/* The entropy decoder of sequential Huffman JPEGs: two thirds of the time of a decode, and here 1.5 to 2
- * times as fast as libjpeg-turbo's, since a code and its number mostly come from one look into a table, and
- * eight bytes at once where none of them is 0xff.
+/* The entropy decoder of sequential Huffman JPEGs. Entropy decoding takes two thirds of a decode; this one is
+ * 1.5 to 2 times as fast as libjpeg-turbo's. One look into a table mostly gives both a code and its number,
+ * and eight bytes are read at once where none of them is 0xff.
  *
  * It takes libjpeg's checked tables and the scan as it is in memory, and fills blocks as libjpeg would, to
- * the bit; but a bad code is always seen, which the library mostly takes for a zero. Single scans without
- * restart markers only; the rest is left to the library.
+ * the bit. But it reports every bad code, where the library mostly decodes a zero. It takes single scans
+ * without restart markers; others are left to the library.
  *
  * Ownership: the caller's struct, which borrows the bytes.   Threads: one at a time.   Blocks: never.
- * Errors: as enum ps_huffman_end says; sound so far means that no padding was taken for data. */
+ * Errors: as enum ps_huffman_end says; what was decoded before an error used no padding as data. */
 
 #define PS_HUFFMAN_PEEK 10  /* bits that one look takes */
 #define PS_HUFFMAN_TABLES 8 /* 0 to 3 for DC, 4 to 7 for AC */
@@ -55,8 +55,8 @@ struct ps_huffman {
 	int32_t last_dc[PS_HUFFMAN_COMPONENTS];
 };
 
-/* Sees to it that a table is made of these: bits[n] codes of n bits (1 to 16), their values in order; no more
- * than 256 of them, no code of ones alone. */
+/* Makes the table, unless it was made of the same: bits[n] codes of n bits (1 to 16), their values in order;
+ * no more than 256 of them, no code of ones alone. */
 void ps_huffman_table_make(
         struct ps_huffman *h, uint32_t table, const uint8_t bits[17], const uint8_t *values);
 

@@ -10,15 +10,15 @@
 
 #define SHRINK_MOST 8u
 
-/* What a view needs while its image passes by. */
+/* A view's state while its image is decoded. */
 struct work {
 	struct ps_resize *resize;
 	struct ps_region region; /* of the source, that it wants */
 	uint8_t *planes;         /* u8 pixels, where transforms follow; else rows go to dst at once */
 };
 
-/* What is used while an image is decoded: a leader and those that follow it have one set of them, so that a
- * sample of hundreds of images takes the memory of one. */
+/* Memory for decoding an image. A leader and its followers share one set, so that a sample of hundreds of
+ * images takes the memory of one. */
 struct tools {
 	struct ps_image_reader *source;
 	uint32_t nworks;
@@ -191,7 +191,7 @@ static bool transforms_here(const struct ps_image_decoder *d, const struct ps_tr
 	return !d->spec.deferred && ps_transform_acts(t);
 }
 
-/* The resize does not make all of the view by itself. */
+/* Whether the view needs steps beside the resize. */
 static bool has_planes(const struct ps_image_decoder *d, const struct ps_image_view *view)
 {
 	return view->geometry.pad.width > 0 || transforms_here(d, &view->transform);
@@ -316,7 +316,7 @@ static void feed(struct ps_image_decoder *const *decoders, uint32_t n, const str
 	}
 }
 
-/* The region's rows, as they are decoded, through the resizes while they are in the cache. */
+/* Passes the region's rows through the resizes as they are decoded, while they are in the CPU's cache. */
 static int stream_rows(struct ps_image_decoder *const *decoders, uint32_t n, const struct ps_region *all,
         struct ps_load_error *err)
 {

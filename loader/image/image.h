@@ -79,8 +79,8 @@ struct ps_image_limits {
 	uint32_t max_scans;  /* of a progressive JPEG */
 	uint64_t max_memory; /* bytes that one image may need beyond a few rows: a progressive JPEG's
 	                      * coefficients, an interlaced PNG, a WebP, an image that must be turned */
-	struct ps_image_ticket
-	        *ticket; /* that such memory is taken by, until the image is done; NULL: none */
+	/* that such memory is taken by, until the image is done; NULL: none */
+	struct ps_image_ticket *ticket;
 };
 
 /* As stored; never empty. */
@@ -154,10 +154,11 @@ struct ps_pad {
  *
  * An operation without a group happens if PS_RNG_<op>, index 0, unit < its probability. Of a group g (they
  * are counted from 0):
- *   apply   nothing happens unless PS_RNG_GROUP, index g, unit < the group's probability; then each operation as it
- *           would without: torchvision's RandomApply
- *   one     likewise; then one happens: that in whose share PS_RNG_GROUP, index 64 + g, unit falls, where shares are as
- *           the operations' probabilities are to each other, in the order below: Albumentations' OneOf
+ *   apply   nothing happens unless PS_RNG_GROUP, index g, unit < the group's probability; then each
+ *           operation as it would without: torchvision's RandomApply
+ *   one     likewise; then one happens: that in whose share PS_RNG_GROUP, index 64 + g, unit falls, where
+ *           shares are as the operations' probabilities are to each other, in the order below:
+ *           Albumentations' OneOf
  * The order in which they are done is fixed all the same (below).
  *
  * Groups as text: KIND:PROBABILITY=NAME,NAME...;...  as "apply:0.8=jitter,gray;one:0.5=blur,noise".
@@ -202,7 +203,7 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
 /* What may follow crop, resize and flip, in this order and no other: affine, jitter, gray, blur, noise,
  * erase.
  *
- * Each has a probability, and may be in a group (choice.h). It works on the finished u8 pixels and rounds to
+ * Each has a probability, and may be in a group (see above). It works on the finished u8 pixels and rounds to
  * u8 once. Its arithmetic is integers, defined here, so that every processor gives the same bits. Normalising
  * comes after the last.
  *
@@ -233,8 +234,8 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *              moved by F(6 turn, 16). Largest and smallest values stay; the middle channel becomes
  *              min + (((max - min) * fraction + 32768) >> 16), on odd edges with 65536 - fraction.
  *   A step whose strength is 0 is left out.
- *   order      r = below(24) [5]: the (r / 6)th of the four, the (r / 2 % 3)th of the other three, the (r % 2)th
- *              of the other two, and the last
+ *   order      r = below(24) [5]: the (r / 6)th of the four, the (r / 2 % 3)th of the other three,
+ *              the (r % 2)th of the other two, and the last
  *
  * Gray: all three channels become L.
  *
@@ -252,12 +253,11 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *   value      number (c * height + y) * width + x
  *
  * Erase, as torchvision's RandomErasing: up to ten times draw an area [4t + 1] (erase_scale, share of the
- * picture's)
- *   and a ratio [4t + 2] (erase_ratio, uniform in its logarithm), height = round(sqrt(area * ratio)), width =
- *   round(sqrt(area / ratio)), halves to even; the first of both less than the picture's is placed uniformly: top
- *   below(height' - height + 1) [4t + 3], left likewise [4t + 4]; else nothing is erased.
- *   fill       a level of each channel, or as noise of key u64 [64] and a sigma of each channel about its mean
- *              level: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
+ *   picture's) and a ratio [4t + 2] (erase_ratio, uniform in its logarithm), height = round(sqrt(area * ratio)),
+ *   width = round(sqrt(area / ratio)), halves to even; the first of both less than the picture's is placed
+ *   uniformly: top below(height' - height + 1) [4t + 3], left likewise [4t + 4]; else nothing is erased.
+ *   fill       a level of each channel, or as noise of key u64 [64] and a sigma of each channel about its
+ *              mean level: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
  *
  * Threads: any, on different images.   Errors: with a text.   Blocks: never. */
 
@@ -383,7 +383,7 @@ struct ps_image_spec {
 	enum ps_interpolation interpolation;
 	enum ps_dtype dtype; /* PS_U8, PS_F32, PS_F16 or PS_BF16 */
 	enum ps_layout layout;
-	float mean[3], std[3]; /* not for PS_U8: (value / 255 - mean) / std, in the form of resize.h */
+	float mean[3], std[3]; /* not for PS_U8: (value / 255 - mean) / std, in the form of picture.h */
 	bool orient;           /* as EXIF says; else as stored, as in torchvision's default loader */
 	bool dct_scale; /* a JPEG that is shrunk to half or less is decoded at 1/2, 1/4 or 1/8: other pixels
 	                 */
@@ -419,7 +419,7 @@ struct ps_resize_geometry {
 	uint32_t window_w, window_h;         /* ... before the flip */
 	bool flip;                           /* left to right */
 	bool flip_v;                         /* upside down */
-	struct ps_pad pad; /* what is around the window in the picture: not the resize's (pad.h) */
+	struct ps_pad pad; /* what is around the window in the picture: not the resize's (picture.h) */
 	uint32_t shrunk; /* the source is given 1 / shrunk as wide and high, sizes rounded up; 0 and 1: as is
 	                  */
 };
@@ -443,7 +443,7 @@ struct ps_resize_axis {
  * shifts by h->bits - fraction and clamps to 255 << fraction, the vertical one shifts by v->bits + fraction.
  * Rows of a flip_v come last first. */
 struct ps_resize_tables {
-	const struct ps_resize_axis *h, *v; /* resize_axis.h */
+	const struct ps_resize_axis *h, *v; /* picture.h */
 	int fraction;
 	bool flip_v;
 };
@@ -466,7 +466,7 @@ struct ps_image_view {
  * affine, jitter, gray, blur, noise, erase (above), normalise (picture.h).
  * Views: one decode may give several pictures of its own random choices each, side by side in dst; several
  * decoders may share a decode (ps_image_decode_shared); a decoder that follows another one places its image
- * as that one placed its own (frames; see mask.h and boxes.h for labels).
+ * as that one placed its own (frames of a clip, and labels: see below).
  *
  * Ownership: a decoder belongs to its creator, who keeps nothing of the spec's; the file's bytes and dst are
  *   borrowed for the call. A decoder keeps its buffers between calls.
@@ -519,8 +519,8 @@ struct ps_image_outline {
 	                  * nothing else is known */
 	struct ps_image_size stored;
 	struct ps_region region; /* of it, that has a weight in the result */
-	struct ps_resize_tables
-	        resize; /* from the region to the result; borrowed until the decoder's next call */
+	/* from the region to the result; borrowed until the decoder's next call */
+	struct ps_resize_tables resize;
 };
 
 /* Reads the head of a file and draws what ps_image_decode() would, of a decoder that makes one view and
@@ -538,7 +538,7 @@ struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decod
  * output pixel taking one label: that of the source pixel under its centre.
  *
  *   output column i (before the flip) of a box of `box` pixels made into `scaled`:
- *     box_x + floor((2 * (window_x + i) + 1) * box / (2 * scaled)),  rows likewise; affine as in transform.h
+ *     box_x + floor((2 * (window_x + i) + 1) * box / (2 * scaled)),  rows likewise; affine as above
  *
  * What a crop shows outside of the image is padded as the image is, with `fill` for its level.
  *
@@ -671,7 +671,7 @@ void ps_mix_paste(const struct ps_mix_box *box, void *own, const void *other, ui
  * thread; the first call decodes a few small files. */
 uint32_t ps_jpeg_version(void);
 
-/* What decodes entropy: "penstock", or "libjpeg: " and why (jpeg_entropy.h). Static text; as
+/* What decodes entropy: "penstock", or "libjpeg: " and why (huffman.h). Static text; as
  * ps_jpeg_version(). */
 const char *ps_jpeg_decoder(void);
 

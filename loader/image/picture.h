@@ -88,7 +88,7 @@ void ps_resize_tables(const struct ps_resize *r, struct ps_resize_tables *ret_ta
 
 /* -- The weights of an axis ------------------------------------------------------------------------------ */
 
-/* The weights of one axis of a resize, in fixed point: resize.h defines them. Private to resize*.c, and
+/* The weights of one axis of a resize, in fixed point, as defined above. Private to resize*.c, and
  * to devices that resize themselves (ps_resize_tables()).
  * Ownership: the caller's struct, zeroed before the first plan; its arrays are kept from plan to plan.
  * Threads: one at a time.   Errors: 0 or -ENOMEM.   Blocks: never. */
@@ -153,10 +153,10 @@ extern const struct ps_resize_kernels ps_resize_neon;
  *   floor(resize_shorter * long / short), the offsets round((scaled - out) / 2), halves to even.
  *   With resize_width and resize_height the image is stretched to that instead.
  * PS_CROP_RANDOM is Resize, if one is asked for, and RandomCrop: each side gets `padding`, then, where that
- * is smaller
- *   than the output, as much again as is missing; the top is below(height - out + 1) under PS_RNG_CROP, index 2, the
- *   left edge likewise, index 3. What lies outside of the image is that of pad.h.
- * Flips: as choice.h says, hflip and vflip.
+ *   is smaller than the output, as much again as is missing; the top is below(height - out + 1) under
+ *   PS_RNG_CROP, index 2, the
+ *   left edge likewise, index 3. What lies outside of the image is that of the padding, below.
+ * Flips: as image.h says, hflip and vflip.
  * exp and log are those of transform.c.
  * Threads: any.   Errors: none.   Blocks: never. */
 

@@ -308,7 +308,7 @@ static int reserve_all(struct ps_resize_axis *axis)
 	return reserve(&axis->exact, &axis->cap_exact, total, sizeof *axis->exact);
 }
 
-/* Weights of one output, as resize.h defines them; returns the largest by amount. */
+/* Weights of one output, as picture.h defines them; returns the largest by amount. */
 static double exact_weights(const struct filter *filter, const struct ps_resize_window *w, uint32_t output,
         uint32_t *ret_first, uint32_t *ret_count, double *ret_weights)
 {

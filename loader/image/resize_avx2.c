@@ -1,4 +1,4 @@
-/* The definition of resize.h for AVX2; the rest of the library needs no such processor.
+/* The definition of picture.h for AVX2; the rest of the library needs no such processor.
  *
  * Horizontal: eight outputs at a time. A register holds two of them, columns j and j + 4, a lane each, so
  * that packing to 16 bits and one permutation bring the eight into order. One 16-byte load per output covers

@@ -1,4 +1,4 @@
-/* The definition of resize.h for 64-bit ARM, whose processors all have NEON.
+/* The definition of picture.h for 64-bit ARM, whose processors all have NEON.
  *
  * Horizontal: four outputs at a time. One 16-byte load covers four taps; a byte shuffle puts r g b 0 of each
  * tap into four 16-bit places, and four multiply-adds with one weight each do them. A transposition brings

@@ -1,4 +1,4 @@
-/* The definition of resize.h in plain C. */
+/* The definition of picture.h in plain C. */
 #include "base/dtype.h"
 #include "image/picture.h"
 #include "image/pixel/pixel.h"

@@ -250,7 +250,7 @@ void ps_transform_ops(
 
 /* -- Affine ---------------------------------------------------------------------------------------------- */
 
-/* The affine part of transform.h. */
+/* The affine part of image.h. */
 
 #define ONE (INT64_C(1) << 32)
 
@@ -310,7 +310,7 @@ void ps_affine_labels(const struct ps_affine *map, const uint16_t *from, uint32_
 
 /* -- Colours --------------------------------------------------------------------------------------------- */
 
-/* The colours of transform.h. Loops over planes of bytes, which compilers turn into vectors. */
+/* The colours of image.h. Loops over planes of bytes, which compilers turn into vectors. */
 
 static void brighten(uint32_t factor, uint8_t *p, size_t n)
 {
@@ -406,7 +406,7 @@ void ps_color_gray(const struct ps_planes *planes)
 
 /* -- Blur and noise -------------------------------------------------------------------------------------- */
 
-/* The blur and the noise of transform.h. */
+/* The blur and the noise of image.h. */
 
 #define ONE14 16384
 #define PAIR 2
@@ -540,7 +540,7 @@ void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *pl
 
 /* -- Erase ----------------------------------------------------------------------------------------------- */
 
-/* The erasing of transform.h. */
+/* The erasing of image.h. */
 
 #define TRIES 10u
 #define DRAWS_PER_TRY 4u

@@ -914,8 +914,8 @@ struct penstock_stats {
 	double gpu_share;
 	double gpu_images_per_second, cpu_images_per_second;
 	char gpu_decode_why[160];
-	uint64_t
-	        shards_lost; /* that could not be opened or read, each counted once: penstock_loader_lost() */
+	/* that could not be opened or read, each counted once: penstock_loader_lost() */
+	uint64_t shards_lost;
 	/* The file of the nvJPEG that decodes ("": none), and those that were found but cannot be used here,
 	 * each with its reason. */
 	char gpu_library[256], gpu_refused[512];

@@ -5,7 +5,8 @@
  * the manual put it. Consumers of the table:
  *
  *   open_options.c       defaults (penstock_options_init()), ranges of integers
- *   batch/               defaults (penstock_field_init()); options without an effect are refused, enum ps_need
+ *   batch/               defaults (penstock_field_init()); options without an effect are refused, enum
+ *                        ps_need
  *   state.c              what a state compares
  *   tools/               flags of penstock-loader, "--image-option"; flags in the texts of errors
  *   python/options.c     keywords of Loader() and Field(), their words, help(penstock.Loader.options)
@@ -100,8 +101,8 @@ struct ps_option {
 	const char *unit;  /* of the range; may stand alone */
 	const char *text;  /* what it is */
 	const char *unset; /* what the default means; NULL: `initial` says it; "": nothing to say */
-	const char
-	        *flag; /* the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: its words; NULL: no flag */
+	/* the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: its words; NULL: no flag */
+	const char *flag;
 	uint32_t print; /* PS_PRINT_* */
 	/* Of fields: */
 	uint32_t kinds; /* that have it: bits 1 << enum penstock_kind */

@@ -143,7 +143,8 @@ uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);
  *   PAD         F full, then R, each rank's batch filled up with rows that are not valid
  *   SPLIT       F full, then R, dealt so that every rank has one more batch; where R < world, the last full
  *               step gives `world` of its samples to the one after it, so that no rank's is empty. With
- *               batch 1, or less samples than ranks, that cannot be: a rank without one gets one row, not valid.
+ *               batch 1, or less samples than ranks, that cannot be: a rank without one gets one row, not
+ *               valid.
  *
  * So sizes differ by at most one, and each sample comes once.
  * Ownership: none.   Threads: any.   Locks: none.   Blocks: never. */
@@ -324,8 +325,8 @@ int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, cons
  * rank has. Lane l is at home with rank l mod W, and rank v is on node v mod N.
  *
  *   1. A rank keeps the rows of its own lanes, lowest lanes first, up to its share.
- *   2. What is left over on a node, by lane and place in it, goes to the ranks of that node that have less than
- *      their share, by rank: the i-th row to the i-th gap.
+ *   2. What is left over on a node, by lane and place in it, goes to the ranks of that node that have less
+ *      than their share, by rank: the i-th row to the i-th gap.
  *   3. What is left over then, by node, goes to the gaps that are left, by node, likewise.
  *
  * A rank's rows are in the order of their positions. While all lanes of a single set go on, and W divides
@@ -382,7 +383,8 @@ int ps_deal_wanted(
  * batch), of which it uses as many as it has numbers: the others are holes. So a place is arithmetic for
  * batches of any length, and resuming at a step needs no search.
  *
- *   place          0 1 2 3   4 5 6 7   8 9 ...        batches of 4, 2 and 4 numbers, `batch` 4: the holes are 6 and 7
+ *   place          0 1 2 3   4 5 6 7   8 9 ...        batches of 4, 2 and 4 numbers, `batch` 4: the holes
+ *                  are 6 and 7
  *   number         9 2 2 7   5 1 - -   3 8 ...
  *
  * A feed keeps `depth` batches: batch s is overwritten by s + depth, which is taken once s was delivered
@@ -575,7 +577,7 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
  * drawn in all, and each sample N w_i / S times, rounded up or down. All of it is integer arithmetic in 128
  * bits. Kept are the sums C of each 256th sample.
  *
- *   weights   1    3      0  2        N = 3, S = 6: a sample comes once for each mark that stands in its part,
+ *   weights   1    3      0  2        N = 3, S = 6: a sample comes once for each mark in its part,
  *           |---|---------||------|   marks are S / N apart, and V says where the first is
  *               ^      ^      ^
  *
@@ -690,7 +692,7 @@ static inline void ps_position_take(
  * fetch what comes and keep what comes again.
  *
  * Written to MOUNT/.penstock/plan, or, where the mount is read-only to the kernel as well, sent by ioctl on a
- * descriptor of it that is open for reading (fs/fuse/ioctl.h has that). JSON lines:
+ * descriptor of it that is open for reading (fs/fuse/fuse.h has that). JSON lines:
  *
  *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
  *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}

@@ -12,7 +12,7 @@
 #include <sys/xattr.h>
 #include <time.h>
 
-/* A copy of fs/fuse/ioctl.h's: the loader knows files only, and builds without the mount. */
+/* A copy of fs/fuse/fuse.h's: the loader knows files only, and builds without the mount. */
 struct plan_text {
 	uint32_t nbytes;
 	char text[8184];
@@ -30,9 +30,8 @@ struct ps_planner {
 	pthread_cond_t wake;
 	bool stop;
 	uint64_t epoch, files_done;
-	struct ps_uses
-	        /* of what was fed of an epoch; `over` is 1 of a shard that is among them, by its number */
-	        used;
+	/* of what was fed of an epoch; `over` is 1 of a shard that is among them, by its number */
+	struct ps_uses used;
 	uint64_t used_epoch;
 };
 

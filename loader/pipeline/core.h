@@ -13,9 +13,9 @@
 #include "shard/index/index.h"
 #include "shard/shard.h"
 
-/* -- Who waits for whom ---------------------------------------------------------------------------------- */
+/* -- Waits of stages ------------------------------------------------------------------------------------- */
 
-/* Who waits for whom: the time that a stage's threads wait, and what for.
+/* The time that a stage's threads wait, and what for.
  *
  * Threads and locks: guarded by the pipeline's lock, as the waiting itself is. */
 
@@ -74,17 +74,17 @@ static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now
 	return stage->nthreads * now - stage->began_ns;
 }
 
-/* -- What is learnt of the run --------------------------------------------------------------------------- */
+/* -- Tuning ---------------------------------------------------------------------------------------------- */
 
-/* What the pipeline learns while it runs: how long rows take, so that a unit of work is 50 to 100 us; and how
- * many threads of a stage are worth having, where the caller left that to us.
+/* Measurements that the pipeline adapts to: the time of a row, so that a unit of work takes 50 to 100 us; and
+ * the number of threads of a stage, where the caller left that to us.
  *
  * Threads and locks: guarded by the pipeline's lock.   Blocks: never. */
 
 #define PS_UNIT_NS 50000     /* a unit is closed once its rows are expected to take this long ... */
 #define PS_UNIT_MAX_ROWS 256 /* ... or has this many */
 
-/* The cost of a row grows with its bytes, but is not nothing without any. */
+/* The cost of a row grows with its bytes, from a constant on. */
 #define PS_ROW_WEIGHT 512
 
 struct ps_cost {
@@ -111,16 +111,16 @@ struct ps_tune {
 	uint32_t now;         /* that may run */
 };
 
-/* How many may run from now on: fewer when they mostly wait, as many as they keep busy; more while the stage
- * after them waits and they do not. */
+/* How many threads may run from now on: fewer when they mostly wait, more while they are busy and the next
+ * stage waits for them. */
 uint32_t ps_tune_next(const struct ps_tune *tune, const struct ps_usage *usage);
 
 /* -- Lanes ----------------------------------------------------------------------------------------------- */
 
 /* A lane: a sequence of shards, read as blocks of samples.
  *
- * A reader thread fills one block of a lane at a time (ps_lane_fill()); the queue of filled blocks, and who
- * may fill, are the pipeline's, under its lock. A lane runs on from epoch to epoch.
+ * A reader thread fills one block of a lane at a time (ps_lane_fill()); the queue of filled blocks, and which
+ * thread may fill, are the pipeline's, under its lock. A lane runs on from epoch to epoch.
  *
  * Lengths not known: the last block of an epoch says so (it may be empty), and the next one begins the next
  * epoch. Lengths known: ps_lane_seek() says by arithmetic which block is the next that holds a sample of this
@@ -163,7 +163,7 @@ struct ps_lane {
 	struct ps_shard *shard;
 	struct ps_shard_byproduct begun;   /* of the shard that rests: of `number`, while `shard` is closed */
 	struct ps_shard_index *check;      /* what the open shard is compared with; NULL: nothing */
-	struct ps_shard_indexes *check_of; /* whose it is */
+	struct ps_shard_indexes *check_of; /* the set that has it */
 	struct ps_select_view *view;       /* of the open shard; NULL: all samples come once */
 	struct ps_sample *drawn;           /* the sample `ordinal`, of which more copies come */
 	struct ps_open_files *files;       /* that `shard` counts in; NULL: nowhere */
@@ -229,7 +229,7 @@ int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool
 /* Closes what is open of the lane's shard; where it stands remains. */
 void ps_lane_close(struct ps_lane *lane);
 
-/* Closes the lane's shard, if more are open than may be, and goes on later where it stands. A shard that can
+/* Closes the lane's shard if too many are open, and continues later at the same place. A shard that can
  * only be read on stays open. */
 int ps_lane_rest(
         struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err) PS_MUST_USE;
@@ -284,10 +284,9 @@ struct ps_pipeline {
 	pthread_mutex_t lock; /* all below */
 	pthread_cond_t work;  /* workers: a block was queued, a batch became free, an epoch was delivered */
 	pthread_cond_t room;  /* readers: a lane's queue became shorter */
-	pthread_cond_t
-	        /* the consumer: a batch is finished, or free after all were held, an epoch has ended,
-	         * something failed */
-	        ready;
+	/* the consumer: a batch is finished, or free after all were held, an epoch has ended, something
+	 * failed */
+	pthread_cond_t ready;
 	struct ps_lane *lanes;
 	uint32_t nlanes;
 	const struct ps_lane_set *sets; /* the order's */

@@ -49,8 +49,8 @@ struct ps_pipeline_options {
 	const char *index_dir;     /* borrowed; NULL: beside the shards */
 	bool write_index;
 	struct ps_device *device; /* borrowed */
-	struct ps_nvjpeg
-	        *nvjpeg; /* that decodes images of batches, borrowed; NULL: the processor decodes all */
+	/* that decodes images of batches, borrowed; NULL: the processor decodes all */
+	struct ps_nvjpeg *nvjpeg;
 	struct ps_offload offload; /* with it: which of them */
 	uint32_t rows, depth, threads, readers;
 	struct ps_byte_budget *shared;   /* of several loaders; NULL: none */

@@ -18,7 +18,8 @@
 
 /* Names of a shard list that stand for files which are looked for: wildcards and folders.
  *
- *   data/t*.tar   what glob(7) matches; hidden files only where the pattern has their dot. A file that has the
+ *   data/t*.tar   what glob(7) matches; hidden files only where the pattern has their dot. A file that has
+ *                 the
  *                 name as it is written is meant itself
  *   data          a folder: the files in it whose names end as those of tar shards do (PS_LIST_SUFFIXES)
  *

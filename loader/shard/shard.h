@@ -184,8 +184,8 @@ struct ps_shard_options {
 	bool recover;     /* where an index says how many, samples after a damaged place are given, too */
 	bool write_index; /* once the shard was read as a whole, if it has none that is good */
 	bool never_hold;  /* for listing: no bytes at all */
-	struct ps_shard_index_writer
-	        *index_writer; /* receives every sample before it is given; NULL: none does */
+	/* receives every sample before it is given; NULL: none does */
+	struct ps_shard_index_writer *index_writer;
 	/* With never_hold: sees each file of a tar (sparse ones and those of no sample, too) before the
 	 * sample that it belongs to is given, and may take its data by ps_tar_read(). What it returns below 0
 	 * ends the shard, as damage there does. NULL: not looked for. */

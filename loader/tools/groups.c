@@ -159,8 +159,9 @@ static void groups_fini(struct groups *g)
 	ps_stream_free(g->stream);
 }
 
-int ps_groups_read(const char *path, int (*take)(void *ctx, const struct ps_group *group, struct ps_load_error *err),
-        void *ctx, struct ps_load_error *err)
+int ps_groups_read(const char *path,
+        int (*take)(void *ctx, const struct ps_group *group, struct ps_load_error *err), void *ctx,
+        struct ps_load_error *err)
 {
 	struct groups g = {.path = path};
 	const struct ps_group *group;

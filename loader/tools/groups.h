@@ -1,5 +1,5 @@
-/* A shard's samples in their order: runs of members with one key, names and bytes unchanged. For programs that
- * write them again; a loader reads shards by shard/shard.h.
+/* A shard's samples in their order: runs of members with one key, names and bytes unchanged. For programs
+ * that write them again; a loader reads shards by shard/shard.h.
  *
  * Ownership: a group is lent for one call.
  * Threads: one at a time.   Blocks: on the disk.
@@ -32,10 +32,11 @@ struct ps_group {
 	uint64_t tar_nbytes; /* written again */
 };
 
-/* Calls `take` with each group of the shard until it returns a negative errno, which is returned. Folders and links
- * are passed over. */
-int ps_groups_read(const char *path, int (*take)(void *ctx, const struct ps_group *group, struct ps_load_error *err),
-        void *ctx, struct ps_load_error *err) PS_MUST_USE;
+/* Calls `take` with each group of the shard until it returns a negative errno, which is returned. Folders and
+ * links are passed over. */
+int ps_groups_read(const char *path,
+        int (*take)(void *ctx, const struct ps_group *group, struct ps_load_error *err), void *ctx,
+        struct ps_load_error *err) PS_MUST_USE;
 
 /* Writes all members of a group. */
 int ps_group_write(

@@ -35,8 +35,8 @@ int ps_cmd_split(int argc, char **argv);
 /* Names the command in the lines of the functions below. Borrowed. */
 void ps_command_begin(const char *command);
 
-/* One line on stderr: "penstock-loader COMMAND: TEXT", control characters as '?': names in shards are not
- * trusted. */
+/* One line on stderr: "penstock-loader COMMAND: TEXT". Control characters become '?', as names in shards are
+ * not trusted. */
 void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
 
 /* The same of a text of the library: options that it names become the flags that set them. */

@@ -1,9 +1,9 @@
 /* The last step of an image field: u8 planes to the batch's elements. Mixes, normalises, and lays out in one
- * pass: image/image.h and resize.h have the arithmetic.
+ * pass: image/image.h and image/picture.h have the arithmetic.
  *
- * A unit is what makes 16 bytes of a channel. Each thread takes units that lie PS_KERNEL_THREADS apart, so
- * that a warp's loads and stores are contiguous; where channels lie side by side, the three of a unit pass
- * through shared memory for that. Images whose planes are no multiple of a unit go element by element. */
+ * A unit makes 16 bytes of a channel. A thread's units are PS_KERNEL_THREADS apart, so that a warp's loads
+ * and stores are contiguous. Where channels alternate (NHWC), the three of a unit pass through shared memory
+ * for that. Images whose planes are not a multiple of a unit are done element by element. */
 #ifndef PS_DEVICE_FINISH_H
 #define PS_DEVICE_FINISH_H
 

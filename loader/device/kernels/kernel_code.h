@@ -1,4 +1,4 @@
-/* What kernels are written in, and what several of them share. */
+/* The language of kernels, and code that several of them share. */
 #ifndef PS_DEVICE_KERNEL_CODE_H
 #define PS_DEVICE_KERNEL_CODE_H
 
@@ -10,11 +10,11 @@
 #include "base/dtype.h"
 #include "image/pixel/pixel.h"
 
-/* What code of kernels is written in, so that it stands once: nvcc compiles it for GPUs (kernels.cu), and a C
+/* The language of kernels, so that their code exists once: nvcc compiles it for GPUs (kernels.cu), a C
  * compiler for tests, where the same lines run over host memory (tests/loader/mock_cuda.c).
  *
- * A kernel is a function of a block's number. What its threads do one beside the other stands in
- * PS_THREADS(t) { ... }; between two of these PS_TOGETHER(): all threads are through with the first. What is
+ * A kernel is a function of a block's number. The work of its threads, side by side, is in
+ * PS_THREADS(t) { ... }; PS_TOGETHER() between two of these is a barrier. What is
  * known from one to the next is in `shared`; nothing else does. A block that has nothing to do returns
  * outside of PS_THREADS.
  *

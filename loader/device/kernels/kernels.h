@@ -13,8 +13,8 @@
  * Without nvcc there is none. The file that PENSTOCK_CUDA_KERNELS in the environment names, if it is not
  * empty, is taken instead.
  *
- * Ownership: kernels belong to who loads them.   Threads: any.   Blocks: loading, on the driver's compiler.
- * The context must be the calling thread's.   Errors: of the driver; loading has a text. */
+ * Ownership: kernels belong to the caller that loads them.   Threads: any.   Blocks: loading, on the driver's
+ * compiler. The context must be the calling thread's.   Errors: of the driver; loading has a text. */
 #ifndef PS_DEVICE_KERNELS_H
 #define PS_DEVICE_KERNELS_H
 
@@ -70,7 +70,7 @@ int ps_kernels_load(const struct ps_cuda_driver *driver, struct ps_kernels *ret_
         struct ps_load_error *err) PS_MUST_USE;
 void ps_kernels_unload(struct ps_kernels *kernels); /* what was not loaded is allowed, zeroed */
 
-/* Gives `nblocks` blocks (0: nothing) to the stream; `args` is the kernel's struct, and copied. */
+/* Launches `nblocks` blocks (0: none) on the stream; `args` is the kernel's struct, which is copied. */
 ps_cu_result ps_kernel_launch(const struct ps_kernels *kernels, enum ps_kernel which, uint64_t nblocks,
         const void *args, ps_cu_stream stream) PS_MUST_USE;
 

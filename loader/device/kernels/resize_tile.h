@@ -1,9 +1,9 @@
 /* Crop and resize of decoded images to planes of bytes: the arithmetic of image/picture.h, from the
  * processor's own weights, which are sent along; so it is the same to the bit.
  *
- * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as their source rows fit in shared
- * memory. It resizes these rows across, into shared memory, then down from there. Weights after an output's
- * own are 0, and what they meet does not matter, but must be readable: sources have PS_TILE_SLACK bytes
+ * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as its source rows fit in shared memory.
+ * It resizes these rows across, into shared memory, then down from there. Weights after an output's own are
+ * 0: the bytes that they multiply do not matter, but must be readable. So sources have PS_TILE_SLACK bytes
  * after their end, and begin in memory that is aligned to 4. */
 #ifndef PS_DEVICE_RESIZE_TILE_H
 #define PS_DEVICE_RESIZE_TILE_H
@@ -19,7 +19,7 @@
 #define PS_TILE_SHARED (PS_TILE_SOURCES * PS_TILE_LANES * 2)
 #define PS_TILE_ACROSS 2u                        /* source rows that a thread resizes across at once */
 #define PS_TILE_TAPS_MAX 32u                     /* weights of an output; a multiple of 4 */
-#define PS_TILE_SLACK (3 * PS_TILE_TAPS_MAX + 4) /* they are read by words */
+#define PS_TILE_SLACK (3 * PS_TILE_TAPS_MAX + 4) /* pixels are read by words */
 
 /* One axis: of output i, the weights [i * taps] to [i * taps + taps) for the sources from first[i] on. */
 struct ps_tile_axis {
@@ -64,8 +64,8 @@ PS_BOTH uint32_t ps_tile_span(const uint32_t *first, uint32_t taps, uint32_t y, 
 	return first[y + n - 1] + taps - first[y];
 }
 
-/* Rows of an image's tiles, so that the source rows of each fit; `height` outputs, whose sources never go
- * back. */
+/* The height of an image's tiles, so that the source rows of each fit. Sources of the `height` outputs never
+ * go back. */
 PS_BOTH uint32_t ps_tile_rows(const uint32_t *first, uint32_t taps, uint32_t height)
 {
 	uint32_t rows = PS_TILE_HEIGHT;

@@ -25,7 +25,7 @@ enum ps_mix_kind {
 
 /* What is to be done to one image after crop, resize and flips, drawn and reckoned ready for who does it: a
  * device's kernels (device/kernels/kernel_code.h). Sent to it as it lies here, so its form is that of both
- * compilers. Steps come in the order of transform.h, which has their arithmetic. Threads: any. */
+ * compilers. Steps come in the order of image/image.h, which has their arithmetic. Threads: any. */
 
 enum {
 	PS_IMAGE_AFFINE = 1 << 0,
@@ -109,7 +109,7 @@ PS_BOTH uint8_t ps_pixel_blended_u8(uint32_t a, uint32_t b, uint32_t weight)
 	return (uint8_t)((weight * a + (65536u - weight) * b + 32768u) >> 16);
 }
 
-/* -- transform.h: affine -------------------------------------------------------------------------------- */
+/* -- Affine ---------------------------------------------------------------------------------------------- */
 
 /* Two neighbours on an axis, and the weight of the second in 1024ths. */
 struct ps_pixel_between {
@@ -136,7 +136,7 @@ PS_BOTH uint8_t ps_pixel_sampled(
 	return (uint8_t)((top * (1024 - y.fraction) + bottom * y.fraction + (1u << 19)) >> 20);
 }
 
-/* -- transform.h: colours ------------------------------------------------------------------------------- */
+/* -- Colours --------------------------------------------------------------------------------------------- */
 
 PS_BOTH uint8_t ps_pixel_gray(uint8_t r, uint8_t g, uint8_t b)
 {
@@ -184,7 +184,7 @@ PS_BOTH uint32_t ps_pixel_reciprocal(uint32_t d)
 	return ((1u << 24) + d / 2) / d;
 }
 
-/* -- transform.h: blur and noise ------------------------------------------------------------------------ */
+/* -- Blur and noise -------------------------------------------------------------------------------------- */
 
 /* Mirrored at the edges, the edge itself not repeated. */
 PS_BOTH uint32_t ps_pixel_mirrored(int64_t at, uint32_t size)

@@ -11,7 +11,7 @@ from typing import Any, List, Optional, Sequence, Union
 Path = Union[str, "os.PathLike[str]"]
 
 _TEXT = 8184
-_IOC_PLAN = 1 << 30 | (4 + _TEXT) << 16 | 0xD7 << 8 | 6  # fs/fuse/ioctl.h
+_IOC_PLAN = 1 << 30 | (4 + _TEXT) << 16 | 0xD7 << 8 | 6  # fs/fuse/fuse.h
 _BEAT_S = 15  # the mount drops a plan after 60 s of silence
 _MOST = 100_000
 
