@@ -1,11 +1,11 @@
-/* Whether the GPU decodes JPEGs, and which share of them: what options, the machine and a state say together.
+/* Whether the GPU decodes JPEGs, and which share of them: by the options, the machine and a state.
  *
  *   gpu_decode   the machine can           it cannot
  *   0            the processor does         the same
  *   a number     that share                 refused, -ENODEV
  *   auto         tuned, then frozen         the processor does; `why` has the reason
  *
- * A state goes on with the share that it has, or is refused where this loader would make other pixels.
+ * A state keeps its share, or is refused where this loader would make other pixels.
  *
  * Ownership: the caller's struct; the device must outlive it.   Threads: one at a time.
  * Errors: with a text.   Blocks: on the start of the library. */
@@ -31,7 +31,7 @@ int ps_gpu_decode_open(const struct penstock_options *options, const struct ps_b
         struct ps_load_error *err) PS_MUST_USE;
 void ps_gpu_decode_close(struct ps_gpu_decode *gpu); /* zeroed is allowed */
 
-/* Adds to a state what it must say; `offload` is the one in force. */
+/* Adds the share to a state; `offload` is the one in force. */
 void ps_gpu_decode_save(
         const struct ps_gpu_decode *gpu, const struct ps_offload *offload, struct ps_state *state);
 

@@ -1,7 +1,7 @@
 /* What the files of a loader share:
  *
- *   loader_open.c    made and closed
- *   loader_next.c    batches: next, by number; where the epoch stands, how long it is
+ *   loader_open.c    opening and closing
+ *   loader_next.c    batches: next and by number; an epoch's position and length
  *   loader_state.c   states, written and read
  *   loader_stats.c   what it reports of itself
  *

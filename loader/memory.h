@@ -1,7 +1,6 @@
-/* Memory of loaders: the public budget that several share, and how one loader's is shared out.
+/* Memory of loaders: the public budget that several share, and how one loader divides its own.
  *
- * Ownership: references to a budget are counted; its maker has one, each loader another. It is a count with a
- * limit. Threads: any. */
+ * Ownership: references to a budget are counted; its creator has one, each loader another. Threads: any. */
 #ifndef PS_MEMORY_H
 #define PS_MEMORY_H
 
@@ -11,12 +10,12 @@
 
 struct penstock_budget {
 	struct ps_byte_budget count;    /* of all that loaders hold */
-	struct ps_byte_budget reserved; /* of it what they hold as long as they are open */
+	struct ps_byte_budget reserved; /* the part that they hold as long as they are open */
 	_Atomic uint32_t refs;
 };
 
-/* Takes what a loader holds as long as it is open. Windows of others may have filled the rest: they give way
- * as their samples are delivered. -E2BIG with a text: what is reserved alone would be beyond the limit. */
+/* Takes what a loader holds as long as it is open. If windows of others have filled the rest, they shrink as
+ * their samples are delivered. -E2BIG with a text: the reserved bytes alone would exceed the limit. */
 int ps_public_budget_reserve(
         struct penstock_budget *budget, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
 void ps_public_budget_release(struct penstock_budget *budget, uint64_t nbytes);
@@ -24,8 +23,7 @@ void ps_public_budget_release(struct penstock_budget *budget, uint64_t nbytes);
 struct penstock_budget *ps_public_budget_ref(struct penstock_budget *budget); /* NULL is allowed, and given */
 void ps_public_budget_unref(struct penstock_budget *budget);                  /* NULL is allowed */
 
-/* -- How a loader's budget is shared out
- * ------------------------------------------------------------------ */
+/* -- How a loader's budget is shared out -------------------------------------------------------------- */
 
 struct ps_memory {
 	uint32_t depth;

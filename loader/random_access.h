@@ -1,4 +1,4 @@
-/* Samples by number: read where they lie, and decoded on the calling thread into a batch of their own.
+/* Samples by number: read at their place, and decoded on the calling thread into a batch of their own.
  *
  * Ownership: it belongs to its creator and borrows what it is made of; its batches belong to the
  * caller, and must be given back (ps_random_access_give_back()) before the layout is freed. Threads: one at a

@@ -1,5 +1,5 @@
-/* What decides the order of a run, made from the options: the order, what is known of its epochs, and so what
- * can be promised. Says what cannot.
+/* All that decides the order of a run, made from the options: the order, and what is known of its epochs.
+ * Options that cannot be kept are refused.
  *
  * Ownership: a schedule belongs to its creator; it borrows options and indexes.
  * Threads: any, once made.   Locks: none of its own.   Blocks: make and length on reading indexes.
@@ -19,7 +19,7 @@ struct ps_schedule {
 	struct ps_shard_indexes *indexes; /* borrowed */
 	char *const *shards;
 	uint32_t nshards;
-	uint32_t rank; /* as it is called; order and epochs number the ranks of a node apart */
+	uint32_t rank; /* the caller's; order and epochs number the ranks of a node apart */
 	/* likewise; numbers that the caller gives are of one rank, and its world is 1 there */
 	uint32_t world;
 	struct ps_numbers *numbers; /* borrowed; NULL: the order is not of numbers */

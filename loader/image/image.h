@@ -253,11 +253,11 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *   value      number (c * height + y) * width + x
  *
  * Erase, as torchvision's RandomErasing: up to ten times draw an area [4t + 1] (erase_scale, share of the
- *   picture's) and a ratio [4t + 2] (erase_ratio, uniform in its logarithm), height = round(sqrt(area * ratio)),
- *   width = round(sqrt(area / ratio)), halves to even; the first of both less than the picture's is placed
+ *   picture's) and a ratio [4t + 2] (erase_ratio, uniform in its logarithm), height = round(sqrt(area *
+ *   ratio)), width = round(sqrt(area / ratio)), halves to even; the first of both less than the picture's is placed
  *   uniformly: top below(height' - height + 1) [4t + 3], left likewise [4t + 4]; else nothing is erased.
  *   fill       a level of each channel, or as noise of key u64 [64] and a sigma of each channel about its
- *              mean level: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
+ *              mean; level: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
  *
  * Threads: any, on different images.   Errors: with a text.   Blocks: never. */
 

@@ -70,8 +70,7 @@ static uint64_t before(const struct ps_deal *d, const struct ps_mark *marks, uin
 	return ps_mark_before(&marks[set_of(d, lane)], lane, d->o.lengths[lane]);
 }
 
-/* -- A step that is not regular
- * --------------------------------------------------------------------------- */
+/* -- A step that is not regular ----------------------------------------------------------------------- */
 
 /* Counts what is left over and what lacks, by node, and what each lane's rank keeps of it. */
 static void shares_find(struct ps_deal *d, uint64_t step)
@@ -169,8 +168,7 @@ static uint32_t step_deal(struct ps_deal *d, uint64_t step, struct ps_dealt *ret
 	return mine;
 }
 
-/* -- Windows
- * ---------------------------------------------------------------------------------------------- */
+/* -- Windows ------------------------------------------------------------------------------------------ */
 
 static int compare(const void *a, const void *b)
 {
@@ -283,8 +281,7 @@ static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index
 	return window_get(d, (step - d->regular) / d->steps);
 }
 
-/* -- An epoch
- * --------------------------------------------------------------------------------------------- */
+/* -- An epoch ----------------------------------------------------------------------------------------- */
 
 /* How many steps from the first one on have rows of lanes that all go on, and give each rank its own. */
 static uint64_t regular_steps(const struct ps_deal *d)

@@ -4,14 +4,14 @@
  *
  *   epoch.c      what is known of an epoch before it is read
  *   plan.c       the plan that a mount is given
- *   deal.c       whose rows are whose
+ *   deal.c       which rank has which rows
  *   order.c      the shards of a lane, the samples of a block; where a run stands
- *   sequence.c   which lane's turn it is; which rows are a step's
+ *   sequence.c   which lane is next; which rows are in a step
  *   select.c     which samples come, and how often: filters, weights, classes
  *   filter.c     an expression over the columns of an index
  *   numbers.c    sample numbers that the caller gives as the order
  *
- * select.c and filter.c read columns of indexes (shard/index/index.h); what is drawn is random/random.h's.
+ * select.c and filter.c read columns of indexes (shard/index/index.h); random numbers are random/random.h's.
  * Ownership, threads, locks, errors, blocking: as each section says. */
 #ifndef PS_ORDER_ORDER_H
 #define PS_ORDER_ORDER_H
@@ -95,20 +95,20 @@ void ps_turns_fini(struct ps_turns *turns);
 /* A new epoch. NULL: no length is known. */
 void ps_turns_reset(struct ps_turns *turns, const uint64_t *lengths);
 
-/* The sample whose turn it was was given. */
+/* The sample of this turn was given. */
 void ps_turns_advance(struct ps_turns *turns);
 
-/* As n times advance(), at the cost of the lanes that end meanwhile. Lengths must be known. */
+/* The same as n calls of advance(), in the time of the lanes that end meanwhile. Lengths must be known. */
 void ps_turns_skip(struct ps_turns *turns, uint64_t n);
 
-/* The lane whose turn it is has ended: after its sample `index`, which was given, or before it. */
+/* The current lane has ended: after its sample `index`, which was given, or before it. */
 void ps_turns_finish(struct ps_turns *turns, bool given);
 
-/* The turn of a lane comes now, in a sequence of one set, about in that round; for going on somewhere in an
- * epoch whose lengths are not known. */
+/* Makes it a lane's turn, in a sequence of one set, in about that round: to continue within an epoch whose
+ * lengths are not known. */
 void ps_turns_set_lane(struct ps_turns *turns, uint32_t lane, uint64_t position, uint64_t round);
 
-/* How many samples of a lane come before the turn that it is; lengths must be known. */
+/* How many samples of a lane come before the current turn; lengths must be known. */
 uint64_t ps_turns_before(const struct ps_turns *turns, uint32_t lane);
 
 /* A place between two turns of a set: all of its lanes have given their samples before `round`, those below
@@ -118,7 +118,7 @@ struct ps_mark {
 	uint32_t lane;
 };
 
-/* Before the turn that it is, of each set. */
+/* The marks before the current turn, of each set. */
 void ps_turns_mark(const struct ps_turns *turns, struct ps_mark *ret_marks);
 
 /* Samples of a lane of the mark's set before it. */
@@ -135,7 +135,7 @@ uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);
 /* An epoch cut into steps: how many samples each rank's batch of each step holds.
  *
  * A step is one global batch: G = batch * world positions of the canonical sequence, of which each rank has
- * as many, the lower ones one more where that is not even (which they are, order/order.h says). Of M
+ * the same number, lower ranks one more where that is not even (which rows they are: see deals, below). Of M
  * positions F = floor(M / G) steps are full, R are left:
  *
  *   UNEVEN      F full, then R; ranks without a sample of these have a step less
@@ -176,7 +176,7 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  * The shards of a set (all, or those of one dataset of a mix) are permuted (Fisher-Yates, numbers keyed by
  * seed, epoch, pass and set) and dealt to the set's lanes: lane l reads the shards at the permuted places l,
  * l + lanes, l + 2 * lanes ... one after the other, then those of its next pass. Lanes give samples in turn
- * (order/order.h): that is the canonical sequence of the epoch, the same for every world.
+ * (above): that is the canonical sequence of the epoch, the same for every world.
  *
  *   lane 0   | block 0 | block 1 | ...
  *   lane 1   | block 0 | block 1 | ...
@@ -186,9 +186,9 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  * those that have shards) is permuted in itself (Fisher-Yates, keyed by seed, epoch, lane and block).
  * Without sample shuffle a block is only a unit of work: its samples keep their order.
  *
- * A block must be there as a whole before its first sample can be given, and so the window of all lanes
- * before the first batch, which costs a far origin a second. So the first blocks are short: what would be
- * block 0, of n samples, is cut at n/16, n/8, n/4 and n/2 (rounded down; at less places where n is below 16,
+ * A block must be complete before its first sample can be given, and so must the window of all lanes before
+ * the first batch. From a distant origin that takes a second. So the first blocks are short: block 0, of n
+ * samples, is cut at n/16, n/8, n/4 and n/2 (rounded down; at less places where n is below 16,
  * and at none where samples are sorted by length, below). The first batch then waits for a sixteenth of the
  * window.
  *
@@ -202,7 +202,7 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  * pass. H divides the lanes, so a home's shards are dealt to the lanes that are its number mod H, in all
  * epochs.
  *
- * Ranks: rank r of W has the rows of each step that order/order.h gives it (shared): those of the lanes that
+ * Ranks: rank r of W has the rows of each step that its deal gives it (shared): those of the lanes that
  * are r mod W first. That needs the lanes' lengths. Where they are not known before they are read, a rank has
  * the lanes that are r mod W, and gives their samples in turn (not shared): the same, as long as no lane has
  * ended and W divides the lanes; after that each rank goes on with its own.
@@ -223,7 +223,7 @@ enum ps_order_mode {
 	PS_ORDER_SHARDS = 1,      /* shards permuted */
 	PS_ORDER_WINDOW = 2,      /* and blocks of samples */
 	PS_ORDER_PERMUTATION = 3, /* all samples (random/random.h); position p is of lane p mod lanes */
-	PS_ORDER_NUMBERS = 4,     /* the caller's (order/order.h), likewise; a block is one sample */
+	PS_ORDER_NUMBERS = 4,     /* the caller's (below), likewise; a block is one sample */
 };
 
 /* Lanes read samples wherever they are, not shards front to back. */
@@ -246,7 +246,7 @@ struct ps_order_options {
 	uint32_t rank, world;
 	uint64_t seed;
 	uint64_t repeat;                 /* passes over the shards; 0: one; PS_ENDLESS */
-	bool shared;                     /* ranks share lanes (order/order.h) */
+	bool shared;                     /* ranks share lanes */
 	uint32_t bucket;                 /* runs of a block that is sorted by length; 0 or 1: not sorted */
 	const struct ps_order_set *sets; /* one after the other, all shards; NULL: all are one; copied */
 	uint32_t nsets;
@@ -317,12 +317,12 @@ struct ps_order_sample {
 int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, const uint32_t *counts,
         struct ps_order_sample *ret_samples, uint64_t *ret_n) PS_MUST_USE;
 
-/* -- Whose rows are whose -------------------------------------------------------------------------------- */
+/* -- Deals: which rank has which rows -------------------------------------------------------------------- */
 
-/* Who gets a row: the rows of each step of an epoch, dealt to the ranks home-first.
+/* The rows of each step of an epoch, dealt to the ranks, home first.
  *
- * A step is a stretch of the canonical sequence (order/order.h), which also says how many of its rows each
- * rank has. Lane l is at home with rank l mod W, and rank v is on node v mod N.
+ * A step is a stretch of the canonical sequence; struct ps_steps says how many of its rows each rank
+ * has. Lane l is at home with rank l mod W, and rank v is on node v mod N.
  *
  *   1. A rank keeps the rows of its own lanes, lowest lanes first, up to its share.
  *   2. What is left over on a node, by lane and place in it, goes to the ranks of that node that have less
@@ -467,7 +467,7 @@ void ps_numbers_begin(struct ps_numbers *numbers, uint64_t epoch, uint64_t steps
 
 /* -- Epochs ---------------------------------------------------------------------------------------------- */
 
-/* What is known of an epoch before it is read: the lanes' lengths, and so whose position is whose.
+/* What is known of an epoch before it is read: the lanes' lengths, and with them each rank's positions.
  *
  * Known, where all lengths can be computed: every shard has an index, or the shards are read again and again
  * (repeat PS_ENDLESS) and the number of steps ends the epoch. Then ranks share lanes by position, and claim
@@ -496,7 +496,7 @@ struct ps_epochs_options {
 	uint64_t skip, take; /* positions that are not given, and then given; PS_ENDLESS */
 	uint64_t steps;      /* at most; PS_ENDLESS */
 	uint32_t batch, rank, world;
-	uint32_t nodes; /* that the ranks are on, rank v on node v mod nodes (order/order.h); 0: one each */
+	uint32_t nodes; /* that the ranks are on, rank v on node v mod nodes; 0: one each */
 	enum penstock_end end;
 	struct ps_numbers *numbers; /* borrowed; mode NUMBERS */
 };
@@ -509,7 +509,7 @@ struct ps_epoch {
 	struct ps_steps steps; /* positions are counted from `skip`; of a rank for itself, if not known */
 	uint64_t begin, end;   /* canonical positions that are given; known only */
 	uint32_t rank, world;  /* which of them are meant; known only */
-	struct ps_deal *deal;  /* whose rows are whose; known only, and not of ps_epochs_count() */
+	struct ps_deal *deal;  /* known only, and not of ps_epochs_count() */
 	struct ps_permutation permutation;
 	const struct ps_numbers *numbers; /* mode NUMBERS */
 	uint64_t *ends; /* of shards in the permuted numbers: sums of counts; modes PERMUTATION and NUMBERS */
@@ -544,7 +544,7 @@ int ps_epochs_length(struct ps_epochs *epochs, uint64_t epoch, uint64_t *ret_sam
 /* Rows of this rank in a step; of a feed, one that was fed. */
 uint32_t ps_epoch_rows(const struct ps_epoch *epoch, uint64_t step);
 
-/* No sample stands at a position before the epoch's end (order/order.h). */
+/* No sample is at a position before the epoch's end. */
 bool ps_epoch_is_hole(const struct ps_epoch *epoch, uint64_t position);
 
 /* Which sample stands at a position of an epoch of mode PERMUTATION or NUMBERS. */
@@ -553,7 +553,7 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
 
 /* -- Which samples come, and how often ------------------------------------------------------------------- */
 
-/* Which samples come, and how often: a filter, and weights, by the columns of the indexes.
+/* Which samples come, and how often: a filter, and weights, by columns of the indexes.
  *
  * A sample that passes the filter is drawn that many times, one after the other, in its place of the lane:
  *
@@ -564,8 +564,8 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
  * comes w times on average. w is the product of
  *
  *   weights    the value of this column; 1 without such a column, 0 for a sample that has no value
- *   balance    what makes all classes of this column come equally often. With replacement n / (c * m), for n
- *              samples in c classes and a sample of a class of m; without, least m of all classes / m.
+ *   balance    a weight by which all classes of this column come equally often. With replacement
+ *              n / (c * m), for n samples in c classes and a sample of a class of m; without, least m of all classes / m.
  *              0 for a sample that has no value
  *
  * Nothing is kept but a count a class, and any stretch of the order can be made again.
@@ -590,7 +590,7 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
  * -ENOMEM. */
 
 #define PS_SELECT_MAX_CLASSES 1000000
-#define PS_SELECT_MAX_TIMES 65535 /* a sample is drawn at most so often */
+#define PS_SELECT_MAX_TIMES 65535 /* a sample is drawn at most this often */
 
 struct ps_select_options {
 	const char *filter, *weights, *balance; /* NULL: none */
@@ -646,7 +646,7 @@ int ps_select_skip(struct ps_select_view *view, uint64_t *sample, uint32_t *copy
  * before them. Whose turn it is follows from the last row; which lanes have ended is found again, since they
  * give no more samples.
  *
- * Where the lanes' lengths are known (order/order.h), the number of batches says all; the lanes' places only
+ * Where the lanes' lengths are known, the number of batches says all; the lanes' places only
  * spare the search for them.
  *
  * Ownership: a position owns its lanes.   Threads: one at a time.   Locks: none.   Blocks: never. */
@@ -709,10 +709,10 @@ static inline void ps_position_take(
  *
  * Written by a thread of its own: at the start the epochs that can be named (8 by default), one
  * more at the beginning of each epoch, and the position, where it has changed, at most once a second, else
- * every PS_PLANNER_BEAT_S seconds: who pauses for a validation goes on afterwards, so the plan holds as long
- * as the loader lives. A mount that has forgotten (ESTALE: the process was stopped for long) is sent the plan
- * again. Where the shards are on no such mount, or it takes no plans, nothing is written, and there is no
- * thread.
+ * every PS_PLANNER_BEAT_S seconds: a run that pauses for a validation continues afterwards, so the plan is
+ * kept as long as the loader lives. A mount that has forgotten (ESTALE: the process was stopped for long) is
+ * sent the plan again. Where the shards are on no such mount, or it takes no plans, nothing is written, and
+ * there is no thread.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
  * Threads: ps_planner_at() one at a time, beside the planner's own.   Locks: its own, a leaf.

@@ -228,8 +228,7 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 	return 0;
 }
 
-/* -- An exact number of draws
- * ------------------------------------------------------------------------------ */
+/* -- An exact number of draws ------------------------------------------------------------------------- */
 
 /* The weight of a sample; 0: the filter lets it not pass. */
 static int weight_exact(
@@ -396,8 +395,7 @@ int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *re
 	return r;
 }
 
-/* -- Times
- * ------------------------------------------------------------------------------------------------- */
+/* -- Times -------------------------------------------------------------------------------------------- */
 
 int ps_select_times(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
 {

@@ -130,8 +130,7 @@ struct tensor_object {
 extern PyType_Spec tensor_spec;
 PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *tensor);
 
-/* -- Exports
- * ----------------------------------------------------------------------------------------------- */
+/* -- Exports ------------------------------------------------------------------------------------------ */
 
 /* Memory of a batch as DLPack's capsules, which a consumer keeps as long as it likes.
  *

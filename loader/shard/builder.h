@@ -23,13 +23,13 @@ struct ps_builder_field {
 	uint8_t *data;
 	bool owned; /* data is not in the slab */
 	bool wanted;
-	bool packed; /* by what its suffix says, and wanted as what it is without that */
+	bool packed; /* its suffix says so, and a field wants it decompressed */
 };
 
 struct ps_builder {
 	const struct ps_shard_options *options;
 	struct ps_shard_file *file;
-	uint32_t file_refs; /* in hand: taken ahead, so that not each sample costs an atomic operation */
+	uint32_t file_refs; /* taken ahead, so that not each sample costs an atomic operation */
 	struct ps_slab *slab;
 	size_t slab_used;    /* before the open sample */
 	bool can_read_again; /* what is left in the file */
@@ -93,9 +93,9 @@ int ps_lines_next(struct ps_lines *lines, struct ps_builder *builder, uint64_t o
 
 /* -- Windows of tokens ----------------------------------------------------------------------------------- */
 
-/* Windows of a token stream as samples: a file of nothing but tokens, cut every `stride` bytes; what is left
- * at its end and makes no window is left out. A sample has one member; its key is the file's name and its
- * number.
+/* Windows of a token stream as samples: a file of nothing but tokens, cut every `stride` bytes; a rest at
+ * its end that is shorter than a window is left out. A sample has one member; its key is the file's name and
+ * its number.
  *
  * Ownership: borrows stream and builder.   Threads: one at a time.   Locks: none.   Blocks: as the stream
  * does. Errors: 0 or -errno; -EBADMSG: the file does not hold whole tokens. */

@@ -118,7 +118,7 @@ static int ps_recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, str
 
 	if (ps_shard_index_place(rec->index, ordinal, &place, NULL) < 0 ||
 	        ps_shard_index_key(rec->index, ordinal, &key, &len, NULL) < 0)
-		key = ""; /* a damaged index: the place in the order is left */
+		key = ""; /* a damaged index: only the place in the order remains */
 	r = ps_builder_begin(b, key, len, place.offset);
 	return r < 0 ? r : ps_builder_bad(b, rec->bad, rec->reason);
 }
@@ -130,7 +130,7 @@ struct ps_shard {
 	struct ps_shard_file *file;
 	struct ps_stream *stream;
 	bool started;
-	bool unsound; /* it ended for a reason that may not be there the next time */
+	bool unsound; /* it ended for a reason that may be gone the next time */
 	struct ps_shard_index_writer *byproduct; /* options.index_writer, if it is ours */
 	struct ps_recovery recovery;
 	struct ps_shard_index_walk checked; /* through options.check */

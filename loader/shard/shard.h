@@ -41,8 +41,7 @@
 
 struct ps_slab;
 
-/* Unused slabs, kept for the next sample: fresh memory costs more than what is put into it.
- */
+/* Unused slabs, kept for the next sample: fresh memory costs more than filling it. */
 struct ps_slab_pool {
 	pthread_mutex_t lock; /* all below */
 	struct ps_slab *free;
@@ -74,8 +73,8 @@ void ps_slab_put(struct ps_slab *slab);    /* NULL is allowed */
  *
  * A member's key is its path up to the first dot of its last component, its suffix what follows that dot in
  * lower case. Members without such a dot, and those whose path begins with a component __LIKE_THIS__, belong
- * to no sample. Consecutive members of one key are a sample; a key that comes back later is
- * another sample.
+ * to no sample. Consecutive members of one key are a sample; a key that comes back
+ * later begins another one.
  *
  * Ownership: a sample owns its memory and a reference to its file; free it on any thread.
  * Threads: one at a time for one sample; any for different ones.
@@ -93,13 +92,13 @@ struct ps_shard_file {
 	const char *path; /* borrowed from that list */
 };
 
-/* n references more, or less; the file is closed with the last one. */
+/* Adds, or drops, n references; the file is closed with the last one. */
 void ps_shard_file_ref(struct ps_shard_file *file, uint32_t n);
 void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n);
 
-/* Sees to it that samples can be read from the file later, which is open as `fd`. It is kept open while less
- * than a quarter of the process's descriptors is; beyond that an ordinary file is opened again by its path.
- * -1: errno. By the file's one reader, before a sample that needs it is given. */
+/* Prepares the file, open as `fd`, so that samples can be read from it later. It is kept open while the
+ * process uses less than a quarter of its descriptors; beyond that an ordinary file is opened again by its
+ * path. -1: errno. Called by the file's only reader, before a sample that needs it is given. */
 int ps_shard_file_keep(struct ps_shard_file *file, int fd) PS_MUST_USE;
 
 struct ps_sample_field {
@@ -109,12 +108,12 @@ struct ps_sample_field {
 	uint8_t *data; /* NULL: not held; read it with ps_sample_load() */
 	uint32_t suffix_len;
 	bool owned;  /* data is memory of its own, else of the sample's slab */
-	bool packed; /* the member is zstd data; ps_sample_load() makes of them what the field is */
+	bool packed; /* the member is zstd data; ps_sample_load() decompresses them */
 };
 
 struct ps_sample {
 	struct ps_shard_file *file;
-	struct ps_slab *slab;          /* in which some of it lies; NULL: none */
+	struct ps_slab *slab;          /* that has a part of it; NULL: none */
 	bool in_slab;                  /* the sample itself does */
 	struct ps_byte_budget *budget; /* of what the sample and its fields hold, NULL: not counted */
 	uint64_t own_nbytes;           /* of the sample itself, with its names; 0: they are the slab's */
@@ -139,7 +138,7 @@ struct ps_sample_field *ps_sample_find(struct ps_sample *sample, const char *suf
 int ps_sample_load(
         struct ps_sample *sample, struct ps_sample_field *field, struct ps_load_error *err) PS_MUST_USE;
 
-/* Lets go of a field's bytes. */
+/* Frees a field's bytes. */
 void ps_sample_drop(struct ps_sample *sample, struct ps_sample_field *field);
 
 /* Sets -EBADMSG with the line that names a bad sample: shard, key, offset, reason. Long names keep their
@@ -169,7 +168,8 @@ struct ps_shard_options {
 	struct ps_stream_options stream;
 	enum ps_shard_kind source;
 	struct ps_windows windows; /* of token streams */
-	/* Which fields' bytes the samples shall hold; NULL: all. Called on the reading thread. */
+	/* Whether samples hold the bytes of a field of that suffix; NULL: all. Called on the reading
+	 * thread. */
 	bool (*wants)(void *ctx, const char *suffix, size_t len);
 	void *wants_ctx;
 	/* Memory for held bytes. Past it, fields of files that can be read again are left in the file; NULL:
@@ -226,7 +226,7 @@ uint64_t ps_shard_offset(const struct ps_shard *shard);
 int64_t ps_shard_size(const struct ps_shard *shard);
 
 enum ps_shard_rest {
-	PS_SHARD_GOES,  /* it can only be read on, or has not begun */
+	PS_SHARD_GOES,  /* it can only be read further, or was not begun */
 	PS_SHARD_RESTS, /* a new reader may begin with the next sample at *ret_offset (ps_shard_start_at()) */
 	PS_SHARD_OVER,  /* ps_shard_next() would give 0 */
 };
@@ -261,7 +261,7 @@ void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
  * Errors: -EINVAL with a text that says what there would be to read and how long it would take; others of the
  * disk. */
 
-/* What a text says where an index is missing, of those who can ask for it; the programs cannot. */
+/* The hint where an index is missing, for callers that have the option; the programs have not. */
 #define PS_INDEX_AUTO_HINT "; or have short ones made here (index=\"make\")"
 
 #define PS_INDEX_AUTO_S 10
@@ -328,7 +328,7 @@ int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps
 int ps_shard_list_add_text(struct ps_shard_list *list, const char *text, size_t len, const char *name,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Appends one name of `len` bytes, as it is. take() takes it over, whatever comes of it; NULL: -ENOMEM. */
+/* Appends one name of `len` bytes, as it is. take() owns it, also when it fails; NULL: -ENOMEM. */
 int ps_shard_list_push(
         struct ps_shard_list *list, const char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
 int ps_shard_list_take(

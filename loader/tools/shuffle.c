@@ -13,8 +13,7 @@
 #include "penstock.h"
 #include "random/random.h"
 
-/* -- Many ranks
- * ------------------------------------------------------------------------------------------- */
+/* -- Many ranks ---------------------------------------------------------------------------------------- */
 
 /* How the default order deals an epoch to many ranks, by the order's own code and the shards' counts alone:
  * nothing is read, and no rank runs. */
@@ -339,8 +338,7 @@ static int ps_ranks_look(const struct penstock_options *o, const uint32_t *count
 	return r;
 }
 
-/* -- One loader
- * ------------------------------------------------------------------------------------------- */
+/* -- One loader --------------------------------------------------------------------------------------- */
 
 struct quality {
 	double neighbours;  /* share of samples whose next one is a neighbour in the list, too */

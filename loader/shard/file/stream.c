@@ -31,8 +31,8 @@
 /* Decompression of a shard while it is read: zstd and lz4 (any frames, skippable ones passed over; lz4's
  * legacy format is refused by name), gzip (any members).
  *
- * What is bad in the data is found where it is: cut data, a wrong checksum, bytes after the last frame. A
- * checksum stands after what it guards, though, so bytes may have been given before it is known to be wrong.
+ * Damage is reported at its place: cut data, a wrong checksum, bytes after the last frame. As a checksum
+ * follows the data that it guards, bytes may have been given before it is found to be wrong.
  *
  * Memory, counted where there is a budget: zstd: the frame's window (2 to 8 MiB usually; more than
  * PS_INFLATE_MAX_WINDOW is refused), gzip 0.1 MiB, lz4 up to 8 MiB. Ownership: an inflater owns its input.
@@ -56,24 +56,25 @@ static void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
 static int ps_inflate_read(
         struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err);
 
-/* True if it failed because what follows its last frame is none. */
+/* True if it failed because no frame follows its last one. */
 static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
 
-/* Ends of large fields are read straight into their place from this size on, and with them what stands
- * after, for the next headers: a call a field is cheaper than a copy of its bytes. As much as was taken of
- * it the last time: the head of the next large field would have to be copied. */
+/* Ends of large fields of this size and more are read straight into their place, together with some bytes
+ * that follow, for the next headers: one call for each field is cheaper than a copy of its bytes. The number
+ * of bytes that follow is what was used the last time: more would have to be copied, as the head of the next
+ * field. */
 #define DIRECT_READ_MIN (32UL << 10)
 #define AFTER_MIN 1024UL
 #define AFTER_MAX (8UL << 10)
 
-/* What no field wants is passed over by seeking from this size on, and then so much is read at first, as at
- * the start: the next may be passed over, or be a large field, too. */
+/* Unwanted bytes are passed over by seeking from this size on. The first read after that is of this size,
+ * too, as at the start: what follows may be unwanted as well, or a large field. */
 #define SEEK_MIN (256UL << 10)
 #define READ_AFTER_SEEK PS_STREAM_BUF_MIN
 
 struct ps_stream {
 	struct ps_inflate *inflate; /* where the bytes come from instead of fd; NULL: nowhere else */
-	bool is_input;              /* of an inflater: what it makes of the bytes is counted, not they */
+	bool is_input;              /* of a decompressor: the decompressed bytes are counted, not these */
 	int fd;                     /* -1: memory */
 	bool seekable;              /* an ordinary file: pread works, its size is known */
 	bool eof;
@@ -92,7 +93,7 @@ static bool stopped(const struct ps_stream *s)
 	return s->options.stop && atomic_load_explicit(s->options.stop, memory_order_relaxed);
 }
 
-/* Waits until a pipe has something to say or the stop flag is raised. */
+/* Waits until a pipe is readable or the stop flag is raised. */
 static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
 {
 	struct pollfd fds[2] = {
@@ -158,7 +159,7 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size
 	return 0;
 }
 
-/* The same with its time; the input of a decompression leaves the count of bytes to that. */
+/* The same, and counts its time, and its bytes where they are not the input of a decompression. */
 static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *after, size_t nafter,
         uint64_t at, size_t *ret_got, struct ps_load_error *err)
 {
@@ -447,7 +448,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	}
 	codec = ps_codec_detect(p, n);
 	if (codec == PS_CODEC_NONE && passed)
-		codec = PS_CODEC_ZSTD; /* which says what is wrong, if it is not the end */
+		codec = PS_CODEC_ZSTD; /* whose decoder reports what is wrong, if it is not the end */
 	if (codec == PS_CODEC_NONE)
 		return 0;
 	s = calloc(1, sizeof(*s));
