@@ -253,9 +253,10 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *   value      number (c * height + y) * width + x
  *
  * Erase, as torchvision's RandomErasing: up to ten times draw an area [4t + 1] (erase_scale, share of the
- *   picture's) and a ratio [4t + 2] (erase_ratio, uniform in its logarithm), height = round(sqrt(area *
- *   ratio)), width = round(sqrt(area / ratio)), halves to even; the first of both less than the picture's is placed
- *   uniformly: top below(height' - height + 1) [4t + 3], left likewise [4t + 4]; else nothing is erased.
+ *   picture's) and a ratio [4t + 2] (erase_ratio, uniform in its logarithm).
+ *   height = round(sqrt(area * ratio)), width = round(sqrt(area / ratio)), halves to even. The first of both less
+ *   than the picture's is placed uniformly: top below(height' - height + 1) [4t + 3], left likewise [4t + 4].
+ *   If there is none, nothing is erased.
  *   fill       a level of each channel, or as noise of key u64 [64] and a sigma of each channel about its
  *              mean; level: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
  *
@@ -515,8 +516,9 @@ void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3]
 
 /* What decoding an image would do, for devices that decode themselves. */
 struct ps_image_outline {
-	bool plain_jpeg; /* a JPEG of YCbCr or gray that need not be turned, and a crop inside of it; of others
-	                  * nothing else is known */
+	/* a JPEG of YCbCr or gray that need not be turned, and a crop inside of it; of others nothing else is
+	 * known */
+	bool plain_jpeg;
 	struct ps_image_size stored;
 	struct ps_region region; /* of it, that has a weight in the result */
 	/* from the region to the result; borrowed until the decoder's next call */

@@ -399,14 +399,14 @@ struct penstock_options {
 	uint32_t readers; /* that read shards; 1 to 64; 0 (default): as threads, but 2 to 8 */
 
 	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields of
-	 * one batch may have half of it / depth. Samples that do not
-	 * fit are read again from their file when their turn comes (those of pipes and of compressed shards
-	 * cannot: they are held, whatever the budget; a smaller shuffle_window holds fewer): 4096 of 110 kB
-	 * are 430 MiB (what decompresses a shard counts, too); beside 4 batches of 64 x 3 x 224 x 224 floats
-	 * (149 MiB) and 64 read buffers (64 MiB) about two thirds of them are held. Images that need much
-	 * memory while they are decoded (progressive, interlaced) have up to a quarter of what the batches
-	 * leave, 64 MiB at most, and wait for each other. The process stays within the budget and 64 MiB: the
-	 * decoders' own memory, a few MiB a thread, comes on top. */
+	 * one batch may have half of it / depth. Samples that do not fit are read again from their file at
+	 * their turn. Those of pipes and of compressed shards cannot be read again: they are held, whatever
+	 * the budget; a smaller shuffle_window holds fewer. Example: 4096 samples of 110 kB are 430 MiB
+	 * (memory of decompressors counts, too); beside 4 batches of 64 x 3 x 224 x 224 floats (149 MiB) and
+	 * 64 read buffers (64 MiB) about two thirds of them are held. Images that need much memory while they
+	 * are decoded (progressive, interlaced) have up to a quarter of what the batches leave, 64 MiB at
+	 * most, and wait for each other. The process stays within the budget and 64 MiB, apart from the
+	 * decoders' own memory, a few MiB a thread. */
 	uint64_t memory_budget;
 
 	/* The order: a pure function of these and of the shards' contents. */
@@ -438,7 +438,7 @@ struct penstock_options {
 	uint32_t on_error; /* enum penstock_on_error; PENSTOCK_FAIL */
 	uint32_t max_bad;  /* SKIP: more bad samples than this in a row end the run; 100 */
 
-	/* Where batches lie. NULL or "cpu": page-aligned memory of this process. "cuda", "cuda:N": memory of
+	/* Memory of batches. NULL or "cpu": page-aligned memory of this process. "cuda", "cuda:N": memory of
 	 * that NVIDIA GPU, in its primary context, which CUDA's runtime and torch use, too; each batch is
 	 * filled in page-locked host memory (within memory_budget) and copied from there; see
 	 * penstock_batch_use(). The driver is opened when it is asked for: -ENODEV where there is none. */
@@ -483,17 +483,17 @@ struct penstock_options {
 	uint32_t mix_end; /* enum penstock_mix_end; FIRST */
 	uint32_t nmix;
 	/* Several datasets: weights, one for each string of `shards` given to open, whose shards are a
-	 * dataset. That many of each of their samples come in any stretch of the order, one more or less.
-	 * `nmix` is their number; NULL (default): all strings are one dataset. With world > 1 counts or
-	 * `steps` are needed. */
+	 * dataset. In any stretch of the order each dataset has samples in proportion to its weight, one more
+	 * or less. `nmix` is the number of weights; NULL (default): all strings are one dataset. With
+	 * world > 1 counts or `steps` are needed. */
 	const double *mix;
 
 	/* PERMUTATION, NUMBERS: 1: also where shards are not resident (on a penstock mount, not yet in its
 	 * cache): every sample fetches a block of its own from the origin then. 0 (default): that is
 	 * refused. */
 	uint32_t permute_remote;
-	/* 1: count what passes, for penstock_loader_profile(). Costs less than a hundredth. 0 (default): not.
-	 */
+	/* 1: samples are counted for penstock_loader_profile(), which costs less than 1 %. 0 (default):
+	 * not. */
 	uint32_t profile;
 	/* MixUp and CutMix of finished batches, each row with the one before it: the alphas of their weights,
 	 * 0 (default): off, else 0.01 to 100. Every image field is mixed, masks follow CutMix. Batches then
@@ -513,9 +513,8 @@ struct penstock_options {
 	/* What the shards are: enum penstock_source; AUTO. */
 	uint32_t source;
 	/* 1: a shard that is read from its beginning to its end writes its index (in index_dir, or
-	 * beside it), where it has none that is up to date; a folder that cannot be written to is no error. 0
-	 * (default).
-	 */
+	 * beside it), where it has none that is up to date; a folder that cannot be written to is not an
+	 * error. 0 (default): not. */
 	uint32_t write_index;
 	/* Token streams: tokens from one window's beginning to the next one's; 0 (default): as many as the
 	 * field has, so that each token but the first is once a target. */
@@ -527,8 +526,8 @@ struct penstock_options {
 
 	/* Which samples come, by the columns of the shards' indexes (`penstock-loader index --column`). A
 	 * filter: "label == 3 && (h >= 256 || kind != 'gray')"; comparisons of a column with a number or a
-	 * text, with
-	 * && || ! and parentheses; false where the sample has no such value. NULL (default): all. */
+	 * text, with && || ! and parentheses; false where the sample has no such value. NULL (default):
+	 * all. */
 	const char *filter;
 	/* How often: a column of weights, from 0 on (a missing one is 0), and a column whose values are to
 	 * come equally often. With `replacement` a sample of weight w comes w times on average, its copies
@@ -539,12 +538,12 @@ struct penstock_options {
 
 	/* Where shards are on a penstock mount, the mount receives (through .penstock/plan there) which of
 	 * them come in this epoch and in the next ones, plan_epochs in all (0 (default): 8; UINT32_MAX:
-	 * nothing is told), and how far the run is; `job` names it, the same on all ranks (NULL (default):
+	 * nothing is sent), and how far the run is; `job` names it, the same on all ranks (NULL (default):
 	 * "loader"). */
 	const char *job;
 	uint32_t plan_epochs;
 
-	/* Who finishes images (transforms, MixUp and CutMix, normalising, layout): enum
+	/* What finishes images (transforms, MixUp and CutMix, normalising, layout): enum
 	 * penstock_device_pixels; AUTO: the device, if it can and if that saves bytes or work: images of f32,
 	 * f16 and bf16 are sent as bytes, and come out the same to the bit. Such tensors are on the device
 	 * alone (`host` is NULL). */
@@ -553,14 +552,13 @@ struct penstock_options {
 	/* Device cuda: the share of JPEGs that the GPU decodes (nvJPEG: its engine for JPEG where it has one,
 	 * else the processor's threads and the GPU together), 0 to 1; PENSTOCK_GPU_DECODE_AUTO: the share
 	 * with which both are busy, found in the first batches and frozen then, or 0 where there is no
-	 * nvJPEG. A sample's hash decides who decodes it, so runs repeat themselves for any number of threads
-	 * and ranks; a state keeps the share. The GPU's pixels are not quite those of other
-	 * runs, which are the same everywhere; libpenstock(3) says how far off they may be. Images that it
-	 * does not take are decoded by the processor one by one. Damage inside compressed pixels may go
-	 * unnoticed on the GPU, so which samples are bad can differ with the share. Takes page-locked memory
-	 * beside memory_budget, 128 KiB and more a row of each batch of `depth`. 0 (default): the processor
-	 * decodes all. -ENODEV: a share, and no nvJPEG.
-	 */
+	 * nvJPEG. A sample's hash decides which of them decodes it, so runs are the same for any number of
+	 * threads and ranks; a state keeps the share. The GPU's pixels differ slightly from those of the
+	 * processor, which are the same everywhere; libpenstock(3) has the bounds. Images that it does not
+	 * take are decoded by the processor one by one. The GPU may miss damage inside compressed pixels, so
+	 * which samples are bad can differ with the share. Takes page-locked memory beside memory_budget, 128
+	 * KiB and more for each row of each batch of `depth`. 0 (default): the processor decodes all.
+	 * -ENODEV: a share, and no nvJPEG. */
 	double gpu_decode;
 
 	/* -- From here on: since 0.3. -- */
@@ -570,8 +568,8 @@ struct penstock_options {
 
 	/* Ranks that run on one machine and have consecutive numbers; must divide world; 0 (default), 1: each
 	 * is taken for a machine of its own. Which samples a global batch has does not depend on it: the
-	 * ranks of a machine have the lanes l with the same l mod (world / ranks_per_node), and what a rank
-	 * has too much goes to others of its machine first. */
+	 * ranks of a machine have the lanes l with the same l mod (world / ranks_per_node), and a rank's
+	 * surplus goes to others of its machine first. */
 	uint32_t ranks_per_node;
 	/* Orders WINDOW and SHARDS: 0 (default), 1: each epoch deals all shards again. H: the seed gives each
 	 * shard one of H homes for the whole run, and each epoch deals a home's shards to the lanes l with l
@@ -607,7 +605,7 @@ struct penstock_options {
 enum penstock_index {
 	/* Indexes and catalogues that are there are taken. */
 	PENSTOCK_INDEX_TAKE,
-	/* Those that lack are made at open, in index_dir or beside the shards, if all these shards are local
+	/* Missing ones are made at open, in index_dir or beside the shards, if all these shards are local
 	 * or in the cache of their mount, and that takes less than 10 s by estimate; else open fails
 	 * (-EINVAL) and says how much there is to read, and how long that takes. One process makes them in a
 	 * folder, the others wait. */
@@ -646,9 +644,9 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
         struct penstock_loader **ret_loader, struct penstock_error *error);
 
 /* 1: the next batch, which the caller holds now. 0: the epoch is over; the next call begins the one after it.
- * -EBUSY: the caller holds all batches. -EBADMSG: a bad sample (on_error FAIL), or more
- * than max_bad in a row (SKIP). -ESTALE: the same, of a shard that was replaced since it was indexed or
- * opened. After an error but -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks:
+ * -EBUSY: the caller holds all batches. -EBADMSG: a bad sample (on_error FAIL), or more than
+ * max_bad in a row (SKIP). -ESTALE: the same, of a shard that was replaced since it was indexed or opened.
+ * After an error other than -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks:
  * until a batch is ready: on disk, network and decoding. */
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
@@ -662,9 +660,9 @@ int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, st
 int penstock_loader_wait_released(
         struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
 
-/* Makes another batch beside those that there are, for a caller that holds them all; it is there until close.
- * Its memory counts in memory_budget (and `budget`): it is taken from what samples on their way may fill,
- * half of that at most. -ENOBUFS: there is no room for it. */
+/* Makes another batch, for a caller that holds all of them; it remains until close. Its memory counts in
+ * memory_budget (and `budget`): it is taken from the memory for samples that are read ahead, half of that at
+ * most. -ENOBUFS: there is no room for it. */
 int penstock_loader_add_batch(struct penstock_loader *loader, struct penstock_error *error);
 
 /* Goes to the beginning of an epoch, also of one that was resumed. Cheap if that is where the loader stands;
@@ -692,9 +690,9 @@ int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint6
  * Reads and decodes them on the calling thread into a batch of n rows, row k being numbers[k]; n is 1 to
  * 65536. Random numbers are those of the epoch that the loader was opened with. The batch is not one of
  * `depth`; it must be given back before the loader is closed. Runs beside the loader's own threads, one call
- * at a time, not beside other calls that one thread may make. -ENODATA: a shard has no index, the text names
- * it; -ERANGE: there is no such sample; -EBADMSG: a bad sample (on_error FAIL). Blocks: on
- * disk and decoding. Since 0.2. */
+ * at a time, and not beside calls that are limited to one thread. -ENODATA: a shard has no index, the text
+ * names it; -ERANGE: there is no such sample; -EBADMSG: a bad sample (on_error FAIL). Blocks: on disk and
+ * decoding. Since 0.2. */
 int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct penstock_error *error);
 
@@ -771,8 +769,8 @@ struct penstock_batch_info {
 	uint32_t rows;
 	uint32_t bad; /* rows whose sample was bad; padding is not counted */
 	/* All tensors of a batch are in one piece of memory, each at a multiple of 256 bytes from its
-	 * beginning: one copy of it takes the whole batch elsewhere (but for those without `host`, which lie
-	 * beside it). Since 0.2. */
+	 * beginning: one copy of it takes the whole batch elsewhere (except those without `host`, which are
+	 * apart from it). Since 0.2. */
 	const void *slot;
 	uint64_t slot_nbytes;
 	uint32_t valid; /* rows whose __valid__ is 1; 0: a blank batch, see PENSTOCK_SKIP. Since 0.2. */
@@ -821,16 +819,17 @@ void penstock_batch_release(struct penstock_batch *batch);
  *   ... give kernels that read the tensors to `stream` ...
  *   penstock_batch_release(batch);
  *
- * What was given to the stream before the release still finds the batch there: its memory is written again
- * only after that. Batches without a holder are released with their loader, which waits for such work. */
+ * Work that was given to the stream before the release still finds the batch: its memory is written again
+ * only after that work. Batches without a holder are released with their loader, which waits for such
+ * work. */
 
-/* Makes what is given to `stream` (a CUstream or cudaStream_t; NULL: the legacy default stream) from now on
- * wait until the batch has arrived. Nothing to do, and no error, where batches stay in host memory. -EIO: the
- * device; the text says what. Any thread. Blocks: never. */
+/* Makes later work on `stream` (a CUstream or cudaStream_t; NULL: the legacy default stream) wait until the
+ * batch has arrived. Where batches stay in host memory it does nothing, without an error. -EIO: the device;
+ * the text says what. Any thread. Blocks: never. */
 int penstock_batch_use(struct penstock_batch *batch, void *stream, struct penstock_error *error);
 
 /* The event that marks the batch's arrival (a CUevent), for callers that wait on it themselves; the
- * batch's own, until it is released. NULL: there is none, it is there. */
+ * batch's own, until it is released. NULL: none is needed, the batch has arrived. */
 void *penstock_batch_event(const struct penstock_batch *batch);
 
 /* Waits on the processor until the batch has arrived. -EIO: the device. */
@@ -903,7 +902,7 @@ struct penstock_stats {
 	 */
 	uint64_t copied_bytes;
 	double copy_seconds;
-	/* Who finishes images: "cpu" or the device's kind; "cpu: " and why, where options.device_pixels is
+	/* What finishes images: "cpu" or the device's kind; "cpu: " and why, where options.device_pixels is
 	 * AUTO and the device cannot. */
 	char pixels[192];
 	/* options.gpu_decode: images that the GPU decoded (by its engine, and together with threads here) and
@@ -933,9 +932,9 @@ struct penstock_stats {
 int penstock_loader_stats(struct penstock_loader *loader, struct penstock_stats *ret_stats, size_t size,
         struct penstock_error *error);
 
-/* A shard that could not be opened, or not be read to its end, because of what stores it: its file is gone,
- * or a mount, disk or origin did not answer. What it would have given is missing from the epoch; a row or
- * more report it as bad samples. Since 0.2. */
+/* A shard that could not be opened, or not be read to its end, because of its storage: the file is gone,
+ * or a mount, disk or origin did not answer. Its samples are missing from the epoch; one row or more report
+ * it as bad samples. Since 0.2. */
 struct penstock_lost {
 	const char *shard; /* valid as long as the loader, as is the other text */
 	const char *reason;

@@ -565,8 +565,8 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
  *
  *   weights    the value of this column; 1 without such a column, 0 for a sample that has no value
  *   balance    a weight by which all classes of this column come equally often. With replacement
- *              n / (c * m), for n samples in c classes and a sample of a class of m; without, least m of all classes / m.
- *              0 for a sample that has no value
+ *              n / (c * m), for n samples in c classes and a sample of a class of m; without,
+ *              least m of all classes / m. 0 for a sample that has no value
  *
  * Nothing is kept but a count a class, and any stretch of the order can be made again.
  *

@@ -328,7 +328,8 @@ static PyMethodDef tensor_methods[] = {
                 "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
                 "a copy unless copy is True, which host memory alone can be. On a GPU, stream 2 is this "
                 "thread's own default stream (release the batch on this "
-                "thread, too), and with -1 nothing waits: neither for the copy nor, at the release, for you."},
+                "thread, too), and with -1 nothing waits: neither for the copy nor, at the release, for "
+                "you."},
         {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS,
                 "(1, 0): host memory; (2, N): the Nth NVIDIA GPU."},
         {"permute", tensor_permute, METH_VARARGS,

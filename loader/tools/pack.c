@@ -453,7 +453,7 @@ static const struct ps_flag flags[] = {
                 "shrink images whose shorter side is longer than N pixels to that", 1, PS_IMAGE_SIDE_MAX},
         {"to", PS_FLAG_CALL, 0, "jpeg|webp", "convert images (PNG: with --images), and change their suffix",
                 .take = format_take},
-        {"quality", PS_FLAG_U32, AT(recode.quality), "N", "of images that are encoded again, 1 to 100 [90]", 1,
+        {"quality", PS_FLAG_U32, AT(recode.quality), "N", "of images that are recoded, 1 to 100 [90]", 1,
                 100},
         {"images", PS_FLAG_TEXT, AT(recode.images), "SUFFIXES", "which members are images [jpg;jpeg;webp]"},
         {"threads", PS_FLAG_U64, AT(threads), "N", "shards that are written at once [the processors]", 1,
