@@ -275,7 +275,7 @@ static int sample_weights_make(struct ps_options *p, struct ps_load_error *err)
 	return 0;
 }
 
-/* The weights of the datasets, and which shards are whose. */
+/* The weights of the datasets, and their shards. */
 static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *err)
 {
 	uint32_t n = p->o.nmix;

@@ -281,7 +281,7 @@ int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, str
 
 /* -- Options without effect ------------------------------------------------------------------------------ */
 
-/* Options that would do nothing are refused: who sets one expects something of it. */
+/* Options without effect are refused: the caller expects an effect. */
 
 /* A field as it was given, the one that says how it is placed (itself, or the one that it follows), and what
  * was made of it. */

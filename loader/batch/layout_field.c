@@ -491,7 +491,7 @@ int ps_layout_image_make(
 	return in->kind == PENSTOCK_IMAGE ? image_plan(f, in, err) : mask_plan(f, in, err);
 }
 
-/* -- Who follows whom, and who shares a decode ---------------------------------------------------------- */
+/* -- Fields that follow another one, or share its decode ------------------------------------------------ */
 
 static bool is_follower(const struct penstock_field *in)
 {

@@ -3,7 +3,7 @@
  *
  * From the top down; each file uses those below it:
  *
- *   nvjpeg.c, nvjpeg_decode.c        JPEG files decoded by a GPU: rows and trial; who decodes, and how
+ *   nvjpeg.c, nvjpeg_decode.c        JPEG files decoded by a GPU: rows and trial; which decoder, and how
  *   nvjpeg_library.c                 the library, looked for and opened
  *   cuda.c                           an NVIDIA GPU: memory, mirrors, fields made there
  *   kernels/                         the kernels, loaded and launched; the driver, opened
@@ -59,8 +59,8 @@ struct ps_make {
 	uint32_t box[4]; /* x0, y0, x1, y1 */
 };
 
-/* Scratch that a field needs whose images have those bits: first room for those that the affine step moves,
- * then for what is between the blur's passes. */
+/* Scratch of a field whose images have those bits: first memory for images that the affine step moves, then
+ * for the values between the blur's passes. */
 static inline size_t ps_make_moved_nbytes(uint32_t what, uint64_t nimages, uint32_t width, uint32_t height)
 {
 	return what & PS_IMAGE_AFFINE ? ((size_t)nimages * 3 * width * height + 255) & ~(size_t)255 : 0;
@@ -87,7 +87,7 @@ static inline size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uin
  * the end of the streams' work on the batch, and the next send() waits for that mark on the device: no thread
  * of the processor waits.
  *
- * Ownership: a device belongs to its opener, who frees memory and mirrors before.
+ * Ownership: a device belongs to its opener, which frees memory and mirrors before.
  * Threads: any; one mirror: send, leave and mirror_free one at a time, use beside use.   Locks: a mirror's
  * own, a leaf.   Errors: 0 or -errno with a text; -ENODEV: there is no such device; -ENOMEM; -EIO: it is
  * lost, or refuses.   Blocks: wait and mirror_free until copies are over; the rest on driver and kernel

@@ -81,8 +81,8 @@ ps_cu_result ps_make_launch(const struct ps_kernels *kernels, const struct ps_ma
 
 /* -- JPEG decoders --------------------------------------------------------------------------------------- */
 
-/* What nvjpeg.c (made and freed; the memory of a batch's rows; the trial) and nvjpeg_decode.c (who decodes,
- * and how) share. */
+/* What nvjpeg.c (made and freed; the memory of a batch's rows; the trial) and nvjpeg_decode.c (which
+ * decoder, and how) share. */
 
 #define PS_NVJ_IMAGE_MAX (256UL << 20)   /* bytes of pixels; larger images are the processor's */
 #define PS_NVJ_SCRATCH (64UL << 20)      /* of a turn of the engine's: its pixels, at first ... */
@@ -90,7 +90,7 @@ ps_cu_result ps_make_launch(const struct ps_kernels *kernels, const struct ps_ma
 #define PS_NVJ_FILES (128UL << 10)       /* of a row's file, where memory for files is taken */
 #define PS_NVJ_PITCH 64u                 /* rows of pixels begin at multiples of this */
 #define PS_NVJ_TURNS 2u
-#define PS_NVJ_ENGINE_TURNS 3u /* so that who gives a batch seldom waits */
+#define PS_NVJ_ENGINE_TURNS 3u /* so that the thread that submits a batch seldom waits */
 
 /* Device memory for pixels. */
 struct ps_nvj_scratch {

@@ -336,8 +336,8 @@ void ps_transform_apply(const struct ps_transform *transform, const struct ps_tr
 #define PS_BLUR_SIZE_MAX 255u
 #define PS_BLUR_REACH_MAX (PS_BLUR_SIZE_MAX / 2)
 
-/* For who does it himself: a, b, c, d, e, f of the source's coordinates; the blur's weights from the middle
- * outwards, how many follow the middle one; the noise's factor; all of a transform. */
+/* For a device that does it itself: a, b, c, d, e, f of the source's coordinates; the blur's weights from the
+ * middle outwards, how many follow the middle one; the noise's factor; all of a transform. */
 void ps_affine_fixed(const struct ps_affine *map, int64_t ret_fixed[static 6]);
 uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1]);
 int32_t ps_noise_factor(double sigma);

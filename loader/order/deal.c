@@ -25,7 +25,7 @@ struct window {
 	struct ps_mark *from, *to; /* of each set: before its first step, after its last */
 };
 
-/* How many rows of a step a lane has, and what becomes of them. */
+/* How many rows of a step a lane has, and which rank gets them. */
 struct share {
 	uint32_t count;
 	uint32_t keep;   /* the first ones, for the lane's own rank */
@@ -44,7 +44,7 @@ struct ps_deal {
 	uint64_t regular;                     /* steps before the first one that is not */
 	uint64_t nsteps;                      /* of the rank that has most */
 	uint32_t steps;                       /* of a window */
-	struct ps_mark *begin, *middle, *end; /* of each set: of the epoch, of what is not regular */
+	struct ps_mark *begin, *middle, *end; /* of each set: of the epoch, of the irregular steps */
 	pthread_mutex_t lock;                 /* all below */
 	struct ps_turns turns;
 	uint64_t clock;
@@ -72,7 +72,7 @@ static uint64_t before(const struct ps_deal *d, const struct ps_mark *marks, uin
 
 /* -- A step that is not regular ----------------------------------------------------------------------- */
 
-/* Counts what is left over and what lacks, by node, and what each lane's rank keeps of it. */
+/* Counts surplus and gaps by node, and the rows that each lane's rank keeps. */
 static void shares_find(struct ps_deal *d, uint64_t step)
 {
 	const struct ps_steps *s = &d->o.steps;
@@ -95,7 +95,7 @@ static void shares_find(struct ps_deal *d, uint64_t step)
 		d->lack[v % nodes] += ps_steps_rows(s, step, v) - d->have[v];
 }
 
-/* This rank's gaps: among what is left over on its node, and among what is left over then. */
+/* This rank's gaps: among the surplus of its node, and among what is left of all surplus. */
 static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, struct gap *common)
 {
 	uint32_t me = d->o.rank, nodes = d->o.nodes, node = me % nodes;
@@ -110,7 +110,7 @@ static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, s
 		common->from += d->lack[i] - PS_MIN(d->over[i], d->lack[i]);
 }
 
-/* From what a node has left over to its place among what all have left over after that. */
+/* From a place in a node's surplus to its place in what is left of all surplus. */
 static void excess_number(struct ps_deal *d)
 {
 	uint64_t sum = 0;
@@ -264,7 +264,7 @@ static struct window *window_get(struct ps_deal *d, uint64_t number)
 	return oldest;
 }
 
-/* The window of a lane's sample that is of no regular step. */
+/* The window of a lane's sample that is in an irregular step. */
 static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index)
 {
 	const struct ps_steps *s = &d->o.steps;

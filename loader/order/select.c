@@ -187,7 +187,7 @@ static size_t class_find(const struct ps_select *s, const struct class *c, bool 
 	return low;
 }
 
-/* What balances the class that a value is of; 0: it is of none. */
+/* The balancing weight of a value's class; 0: it has none. */
 static double balance_of(const struct ps_select *s, const struct ps_column_value *v)
 {
 	struct class c = class_of(v);
@@ -230,7 +230,7 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 
 /* -- An exact number of draws ------------------------------------------------------------------------- */
 
-/* The weight of a sample; 0: the filter lets it not pass. */
+/* The weight of a sample; 0: it does not pass the filter. */
 static int weight_exact(
         struct ps_select_view *v, uint64_t sample, uint64_t *ret_weight, struct ps_load_error *err)
 {
@@ -654,7 +654,7 @@ static int exact_make(struct ps_select *s, struct ps_load_error *err)
 	return 0;
 }
 
-/* A wrong column is better found now than by the first reader. */
+/* Finds a wrong column now, before the first reader does. */
 static int first_try(struct ps_select *s, struct ps_load_error *err)
 {
 	struct ps_select_view *v;

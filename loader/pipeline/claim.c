@@ -136,7 +136,7 @@ static bool unit_full(const struct ps_pipeline *p, const struct ps_unit *u)
 
 /* -- Lengths are known: rows by arithmetic -------------------------------------------------------------- */
 
-/* Takes the sample whose turn it is. False: it has not been read yet. */
+/* Takes the sample of this turn. False: it has not been read yet. */
 static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 {
 	const struct ps_dealt *due = ps_row_due(p);
@@ -200,7 +200,7 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 
 /* -- Lengths are not known: ends are found -------------------------------------------------------------- */
 
-/* The lane whose turn it is has ended. False if the epoch ended with it. */
+/* The lane of this turn has ended. False if the epoch ended with it. */
 static bool lane_finish(struct ps_pipeline *p, bool given)
 {
 	ps_turns_finish(&p->turns, given);
@@ -210,7 +210,7 @@ static bool lane_finish(struct ps_pipeline *p, bool given)
 	return false;
 }
 
-/* Makes the block's next sample none of the epoch's. */
+/* Leaves the block's next sample out of the epoch. */
 static void sample_skip(struct ps_pipeline *p, struct ps_block *block)
 {
 	struct ps_lane_position *at = &p->skipped[p->claim_epoch & 1][p->turns.lane];
@@ -221,7 +221,7 @@ static void sample_skip(struct ps_pipeline *p, struct ps_block *block)
 	at->taken = block->at;
 }
 
-/* What the epoch takes was claimed, also by the run that this one goes on from. */
+/* All samples of `take` were claimed, those of a resumed run included. */
 static bool all_is_taken(const struct ps_pipeline *p)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(p->o.epochs);
@@ -230,7 +230,7 @@ static bool all_is_taken(const struct ps_pipeline *p)
 	return o->take == 0 || (at >= o->skip && at - o->skip >= o->take);
 }
 
-/* Takes the sample whose turn it is, for the next row or, before `skip`, for none. False if the epoch ended
+/* Takes the sample of this turn, for the next row or, before `skip`, for none. False if the epoch ended
  * with it. */
 static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 {
@@ -260,8 +260,8 @@ static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 	return true;
 }
 
-/* Passes over lanes that ended without another sample. False: nothing can be claimed, *ret says why; it is
- * CLAIMED where the epoch ended. */
+/* Passes over lanes that ended without another sample. False: nothing can be claimed, *ret has the reason;
+ * CLAIMED: the epoch ended. */
 static bool lanes_pass(struct ps_pipeline *p, enum ps_claim *ret)
 {
 	for (;;) {
@@ -294,7 +294,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 	enum ps_claim c;
 
 	if (!lanes_pass(p, &c)) {
-		/* The epoch ended after rows that are all decoded: only to be finished. */
+		/* The epoch ended, and all rows are decoded: the batch needs only to be finished. */
 		if (c == PS_CLAIMED && filling && filling->closed && filling->ndone == filling->nrows)
 			*u = (struct ps_unit){.batch = filling};
 		return c;
@@ -307,7 +307,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 			break;
 	}
 	if (u->n == 0)
-		u->batch = NULL; /* all of them stood before `skip` */
+		u->batch = NULL; /* all of them were before `skip` */
 	if (ps_due_any(p))
 		pthread_cond_signal(&p->room);
 	return PS_CLAIMED;
@@ -484,8 +484,7 @@ static int64_t heap_due(const struct ps_pipeline *p)
 	return best;
 }
 
-/* The lane whose turn it is, if it waits after others that have enough: a state that was not ours may say
- * so. */
+/* The lane of this turn, if it waits after others that have enough: another rank's state may cause that. */
 static struct ps_lane *turn_starves(const struct ps_pipeline *p)
 {
 	const struct ps_dealt *row = ps_row_due(p);

@@ -245,7 +245,7 @@ int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64
  *
  *   pipeline.c   made, restarted, freed; the consumer's side
  *   threads.c    readers that fill lanes, workers that decode what they claimed
- *   claim.c      which rows come next, and whose turn it is; which lane is read next
+ *   claim.c      which rows come next, of which lane; which lane is read next
  *   lane.c       a lane's shards, read as blocks of samples
  *   core.c       failures, times of stages, how many threads are worth having
  *

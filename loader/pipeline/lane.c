@@ -94,7 +94,7 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 
 /* -- One block ---------------------------------------------------------------------------------------- */
 
-/* What a block is filled with, and how its samples change places. */
+/* The samples of a block, and their permutation. */
 struct filling {
 	uint32_t n;     /* samples it is to have */
 	uint32_t *from; /* place i gets the from[i]-th sample that is read */
@@ -329,12 +329,12 @@ static int shard_find(struct ps_lane *lane, const struct ps_lane_source *source,
 	return r < 0 ? ps_load_error_set(err, -r, "no memory for the order of the shards") : r;
 }
 
-/* An index that is a copy in memory is held by each lane; a larger one is not: then the count is compared,
- * at the shard's end, and no header. */
+/* Each lane holds an index that is a copy in memory, up to this size. Of a larger one only the count is
+ * compared, at the shard's end. */
 #define CHECK_MAX_NBYTES (4UL << 20)
 
-/* Where an index decided what is read of a shard, the shard is compared with it. One that cannot be had now
- * is none: the counts are compared in any case. */
+/* Where an index decided what is read of a shard, the shard is compared with it. If it cannot be opened now,
+ * only the counts are compared. */
 static void check_begin(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, bool asked)
 {
 	if (!source->indexes || !(asked || source->select || (lane->info && lane->info->known)) ||
@@ -398,7 +398,7 @@ static uint64_t empty_most(const struct ps_lane_source *source)
 	return 1000 + 4 * (uint64_t)source->nshards;
 }
 
-/* Goes on to the lane's next shard; `number` is the one that it leaves. */
+/* Moves to the lane's next shard; `number` is the one that it leaves. */
 static int shard_pass_on(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t number,
         bool empty, struct ps_load_error *err)
 {
@@ -458,8 +458,8 @@ int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, stru
 	}
 }
 
-/* How often the sample `ordinal` of the open shard comes. One that the index does not know comes once:
- * reading it says what is wrong. */
+/* How often the sample `ordinal` of the open shard comes. A sample that the index lacks comes once: reading
+ * it reports what is wrong. */
 static int times_find(struct ps_lane *lane, struct ps_load_error *err)
 {
 	if (!lane->view || lane->ordinal >= ps_select_samples(lane->view))
@@ -467,8 +467,8 @@ static int times_find(struct ps_lane *lane, struct ps_load_error *err)
 	return ps_select_times(lane->view, lane->ordinal, err);
 }
 
-/* The sample `ordinal` of the open shard: 1, or 0 at its end. The first that is read after a resume says
- * whether the shard is the one that the state is of. */
+/* The sample `ordinal` of the open shard: 1, or 0 at its end. The first one read after a resume shows
+ * whether the shard is that of the state. */
 static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps_sample **ret_sample,
         struct ps_load_error *err)
 {
@@ -490,7 +490,7 @@ static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps
 	        path, (uintmax_t)size, (uintmax_t)nbytes);
 }
 
-/* The copy that comes next of a sample that comes `times` times; it was read for the first one of them. */
+/* The next copy of a sample that comes `times` times; it was read for the first copy. */
 static int drawing_give(struct ps_lane *lane, const char *path, uint32_t times, bool hold,
         struct ps_sample **ret_sample, struct ps_load_error *err)
 {
@@ -565,7 +565,7 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
 		        "index)",
 		        source->shards[shard]);
 	}
-	/* a sample that comes again is drawn again: where it stands says for which time */
+	/* a sample that comes again has new random numbers: its place gives the draw */
 	(*ret_sample)->draw = may_repeat ? (uint32_t)position : (uint32_t)lane->pass << 16 | copy;
 	return 1;
 }

@@ -191,7 +191,7 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 		return PyErr_Format(PyExc_ValueError, "__dlpack__: a tensor in host memory has no stream");
 	if (!host && copy == Py_True)
 		return PyErr_Format(
-		        PyExc_BufferError, "__dlpack__: copies on a GPU are made by the one who takes it");
+		        PyExc_BufferError, "__dlpack__: copies on a GPU are made by the consumer");
 	if (host ? !host_check(t) : !stream_wait(t, stream))
 		return NULL;
 	long major = 0, minor = 0;

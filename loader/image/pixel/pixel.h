@@ -23,7 +23,7 @@ enum ps_mix_kind {
 
 /* -- What is done to an image ---------------------------------------------------------------------------- */
 
-/* What is to be done to one image after crop, resize and flips, drawn and reckoned ready for who does it: a
+/* The operations on one image after crop, resize and flips, drawn and computed for their executor: a
  * device's kernels (device/kernels/kernel_code.h). Sent to it as it lies here, so its form is that of both
  * compilers. Steps come in the order of image/image.h, which has their arithmetic. Threads: any. */
 
