@@ -43,9 +43,9 @@ static void json_member(const char *name, const char *text)
 		printf("null");
 }
 
-/* One check's outcome. `mend`: a command, "" where there is none, or nothing to mend. */
+/* One check's outcome. `remedy`: a command; "": there is none, or no need. */
 static void PS_PRINTF(5, 6) found(
-        struct machine *m, const char *check, enum state state, const char *mend, const char *format, ...)
+        struct machine *m, const char *check, enum state state, const char *remedy, const char *format, ...)
 {
 	static const char *const words[] = {"ok", "hinders", "unknown"}, *const marks[] = {"ok", "!!", "??"};
 	char text[256];
@@ -59,13 +59,13 @@ static void PS_PRINTF(5, 6) found(
 		printf("%s{\"check\": \"%s\", \"state\": \"%s\"",
 		        m->n++ > 0 ? ",\n  " : "{\"machine\": [\n  ", check, words[state]);
 		json_member("found", text);
-		json_member("mend", state == HINDERS ? mend : "");
+		json_member("mend", state == HINDERS ? remedy : "");
 		putchar('}');
 		return;
 	}
 	printf("%s  %-12s %s\n", marks[state], check, text);
-	if (state == HINDERS && mend[0])
-		printf("%18s%s\n", "", mend);
+	if (state == HINDERS && remedy[0])
+		printf("%18s%s\n", "", remedy);
 }
 
 /* The first line of a file of /proc or /sys. */
@@ -86,16 +86,16 @@ static bool line_read(const char *path, char *line, int size)
 static void open_files(struct machine *m)
 {
 	struct rlimit r;
-	char mend[128];
+	char remedy[128];
 
 	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
 		return;
-	snprintf(mend, sizeof(mend),
+	snprintf(remedy, sizeof(remedy),
 	        r.rlim_max >= NOFILE_MIN ? "ulimit -n %ju"
 	                                 : "ulimit -n 65536    (as root; lasting: LimitNOFILE= of the unit, "
 	                                   "/etc/security/limits.conf)",
 	        (uintmax_t)PS_MIN(r.rlim_max, (rlim_t)65536));
-	found(m, "open-files", r.rlim_cur >= NOFILE_MIN ? OK : HINDERS, mend,
+	found(m, "open-files", r.rlim_cur >= NOFILE_MIN ? OK : HINDERS, remedy,
 	        "%ju at once, at most %ju; %u are enough for many lanes and workers", (uintmax_t)r.rlim_cur,
 	        (uintmax_t)r.rlim_max, NOFILE_MIN);
 }
@@ -236,7 +236,7 @@ static void governor(struct machine *m)
 
 static void read_ahead(struct machine *m, const char *folder)
 {
-	ps_autofree char *path = NULL, *mend = NULL;
+	ps_autofree char *path = NULL, *remedy = NULL;
 	struct stat st;
 	char line[32];
 	unsigned long kib;
@@ -251,9 +251,9 @@ static void read_ahead(struct machine *m, const char *folder)
 		return;
 	}
 	kib = strtoul(line, NULL, 10);
-	if (asprintf(&mend, "echo 1024 >%s    (as root)", path) < 0)
-		mend = NULL;
-	found(m, "read-ahead", kib >= READ_AHEAD_MIN_KIB ? OK : HINDERS, mend ? mend : "", "%lu KiB for %s",
+	if (asprintf(&remedy, "echo 1024 >%s    (as root)", path) < 0)
+		remedy = NULL;
+	found(m, "read-ahead", kib >= READ_AHEAD_MIN_KIB ? OK : HINDERS, remedy ? remedy : "", "%lu KiB for %s",
 	        kib, folder);
 }
 
