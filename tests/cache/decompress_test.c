@@ -413,6 +413,57 @@ static void idle_decompressors_make_place_at_once(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
+/* With as little memory as there can be, `nidle` decompressors of a shard that the cache does not take are idle;
+ * then the size of another one is sought. Both have windows of that size. */
+static void a_lookup_finds_room(const char *dir, unsigned nidle, int window_log)
+{
+	const uint64_t nbytes = 20 * PS_MIB;
+	ps_autofree uint8_t *plain = malloc(nbytes);
+	struct shard shards[] = {{.url = "idle"}, {.url = "other"}};
+	struct ps_decompressing *decompressing[PS_ARRAY_LEN(shards)];
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	for (uint64_t i = 0; i < nbytes; i++)
+		plain[i] = byte_at(i);
+	add_frame(&shards[0].unit, plain, nbytes, window_log, true);
+	add_frame(&shards[1].unit, plain, PS_MIB, window_log, false);
+	for (size_t i = 0; i < PS_ARRAY_LEN(shards); i++)
+		shards[i].size = shards[i].unit.len;
+	stage_start(&s, dir, 8 * PS_MIB, 24 * PS_MIB, shards, PS_ARRAY_LEN(shards));
+	for (size_t i = 0; i < PS_ARRAY_LEN(shards); i++)
+		decompressing[i] = decompressing_of(&s, &shards[i]);
+	ps_decompressing_size(decompressing[0], sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	for (unsigned i = 0; i < nidle; i++)
+		get_chunk(decompressing[0], &shards[0], (16 - 4 * i) * PS_MIB);
+	{
+		PS_LOCK_SCOPE(&s.stage->lock);
+		assert_int_equal(s.stage->ndecompressors, nidle);
+	}
+	uint64_t begun_ns = ps_clock_mono_ns();
+	ps_decompressing_size(decompressing[1], sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, PS_MIB);
+	assert_true(ps_clock_mono_ns() - begun_ns < PS_DECOMPRESS_IDLE_NS - PS_NS_PER_S);
+	for (size_t i = 0; i < PS_ARRAY_LEN(shards); i++)
+		ps_decompressing_put(decompressing[i]);
+	stage_stop(&s);
+	for (size_t i = 0; i < PS_ARRAY_LEN(shards); i++)
+		ps_strbuf_fini(&shards[i].unit);
+}
+
+static void idle_decompressors_make_place_for_a_lookup(void **state)
+{
+	a_lookup_finds_room(*state, 2, 17);
+}
+
+/* 3 MiB and the window: there is a place for two, but no memory. */
+static void an_idle_decompressor_gives_its_window_to_another(void **state)
+{
+	a_lookup_finds_room(*state, 1, 22);
+}
+
 /* With as little memory as there can be: the first frame's bytes are asked for far ahead, since they are
  * waited for, and the second one needs the largest window that is allowed. */
 static void the_only_decompressor_never_waits_for_memory(void **state)
@@ -1315,6 +1366,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 	        TEST(a_shard_that_comes_while_every_thread_decodes_has_a_turn_soon),
 	        TEST(idle_decompressors_make_place_at_once),
+	        TEST(idle_decompressors_make_place_for_a_lookup),
+	        TEST(an_idle_decompressor_gives_its_window_to_another),
 	        TEST(the_only_decompressor_never_waits_for_memory),
 	        TEST(frames_nearby_are_walked_over),
 	        TEST(frames_across_a_network_come_once),
