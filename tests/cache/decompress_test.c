@@ -413,8 +413,8 @@ static void idle_decompressors_make_place_at_once(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* With as little memory as there can be, `nidle` decompressors of a shard that the cache does not take are idle;
- * then the size of another one is sought. Both have windows of that size. */
+/* With as little memory as there can be, `nidle` decompressors of a shard that the cache does not take are
+ * idle; then the size of another one is sought. Both have windows of that size. */
 static void a_lookup_finds_room(const char *dir, unsigned nidle, int window_log)
 {
 	const uint64_t nbytes = 20 * PS_MIB;
