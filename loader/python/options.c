@@ -225,13 +225,41 @@ static bool member_set(char *base, const struct ps_option *m, PyObject *value, P
 	return false;
 }
 
-/* What other loaders call an option, which no spelling leads to. */
-static const char *const elsewhere[][2] = {{"num_workers", "\"threads\""}, {"workers", "\"threads\""},
-        {"num_threads", "\"threads\""}, {"prefetch_factor", "\"depth\""}, {"world_size", "\"world\""},
-        {"shuffle", "\"order\""}, {"shuffle_buffer", "\"shuffle_window\""},
-        {"drop_last", "end=\"drop_last\""}};
+/* What torch's DataLoader, WebDataset and DALI call an option, where no spelling leads to ours; and what is said. */
+static const char *const elsewhere[][2] = {
+        {"batch_size", "did you mean \"batch\"?"},
+        {"num_workers", "did you mean \"threads\"?"},
+        {"workers", "did you mean \"threads\"?"},
+        {"num_threads", "did you mean \"threads\"?"},
+        {"prefetch_factor", "did you mean \"depth\"?"},
+        {"prefetch_queue_depth", "did you mean \"depth\"?"},
+        {"world_size", "did you mean \"world\"?"},
+        {"num_shards", "did you mean \"world\"?"},
+        {"shard_id", "did you mean \"rank\"?"},
+        {"shuffle", "did you mean \"order\"? Batches are shuffled by default; order=\"none\" does not"},
+        {"shardshuffle", "did you mean \"order\"? Shards are shuffled by default; order=\"none\" does not"},
+        {"shuffle_buffer", "did you mean \"shuffle_window\"?"},
+        {"initial_fill", "did you mean \"shuffle_window\"?"},
+        {"drop_last", "did you mean end=\"drop_last\"?"},
+        {"sampler", "did you mean \"order\"? It takes a sampler"},
+        {"batch_sampler", "did you mean \"order\"? It takes a batch sampler"},
+        {"resampled", "did you mean \"replacement\"? With weights=, or repeat= for passes of an epoch"},
+        {"generator", "did you mean \"seed\"?"},
+        {"collate_fn", "did you mean \"transform\"? It gets the batch, which C has put together"},
+        {"handler", "did you mean on_error=\"skip\"?"},
+        {"empty_check", "a list without samples is an error at the first batch"},
+        {"nodesplitter", "ranks share the samples by rank= and world=, which launchers set by default"},
+        {"workersplitter", "there are no worker processes: \"threads\" share one loader"},
+        {"worker_init_fn", "there are no worker processes: \"threads\" share one loader"},
+        {"persistent_workers", "there are no worker processes: \"threads\" live as long as the loader"},
+        {"multiprocessing_context", "there are no worker processes: \"threads\" share one loader"},
+        {"timeout", "there are no worker processes to wait for; of slow storage the mount's --timeout is"},
+        {"pin_memory", "with device=\"cuda\" batches go through pinned memory by themselves"},
+        {"pin_memory_device", "did you mean \"device\"?"},
+        {"cache_dir", "a cache is the mount's: penstock mount --cache-dir"},
+};
 
-/* The member whose name is most like this one, a str in quotes; None: none is; NULL with an error set. */
+/* The member whose name is most like this one, as a question; None: none is; NULL with an error set. */
 static PyObject *member_like(const char *name, bool is_field)
 {
 	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++)
@@ -253,7 +281,7 @@ static PyObject *member_like(const char *name, bool is_field)
 	if (names && difflib)
 		like = PyObject_CallMethod(difflib, "get_close_matches", "sOi", name, names, 1);
 	if (like && PyList_Check(like)) {
-		ret = PyList_Size(like) > 0 ? PyUnicode_FromFormat("\"%U\"", PyList_GetItem(like, 0))
+		ret = PyList_Size(like) > 0 ? PyUnicode_FromFormat("did you mean \"%U\"?", PyList_GetItem(like, 0))
 		                            : Py_NewRef(Py_None);
 	}
 	Py_XDECREF(like);
@@ -268,7 +296,7 @@ static void member_refuse(const char *name, bool is_field)
 	PyObject *like = member_like(name, is_field);
 
 	if (like && like != Py_None)
-		PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"; did you mean %U?", kind, name, like);
+		PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"; %U", kind, name, like);
 	else if (like)
 		PyErr_Format(PyExc_TypeError,
 		        "there is no %s \"%s\"; help(penstock.Loader.options) lists them", kind, name);
@@ -414,9 +442,49 @@ PyObject *budget_used(PyObject *module, PyObject *capsule)
 	return budget ? PyLong_FromUnsignedLongLong(penstock_budget_used(budget)) : NULL;
 }
 
-/* By name: words (None: it is a number or a text), and what it is. */
+/* The kinds of field that have an option, a tuple of their words. */
+static PyObject *kinds_of(const struct ps_option *option)
+{
+	PyObject *list = PyList_New(0);
+
+	for (size_t i = 0; list && ps_kind_words[i]; i++) {
+		PyObject *word = option->kinds & 1u << i ? PyUnicode_FromString(ps_kind_words[i]) : Py_NewRef(Py_None);
+
+		if (!word || (word != Py_None && PyList_Append(list, word) < 0))
+			Py_CLEAR(list);
+		Py_XDECREF(word);
+	}
+	PyObject *tuple = list ? PyList_AsTuple(list) : NULL;
+	Py_XDECREF(list);
+	return tuple;
+}
+
+/* What Python shows as the default: None where that is a rule, or nothing. */
+static PyObject *default_of(const struct ps_option *option)
+{
+	if (option->unset)
+		return Py_NewRef(Py_None);
+	if (option->words)
+		return PyUnicode_FromString(option->words[(size_t)option->initial]);
+	switch (option->type) {
+	case PS_OPTION_U32:
+	case PS_OPTION_U64:
+	case PS_OPTION_I64:
+		return PyLong_FromLongLong((long long)option->initial);
+	case PS_OPTION_F64:
+		return PyFloat_FromDouble(option->initial);
+	default:
+		return Py_NewRef(Py_None);
+	}
+}
+
+/* By name: a tuple of words (None: it has none), type, default, kinds of field, and what it is. */
 static PyObject *names_of(const struct ps_option *options, size_t n)
 {
+	static const char *const types[] = {[PS_OPTION_U32] = "int", [PS_OPTION_U64] = "int",
+	        [PS_OPTION_I64] = "int", [PS_OPTION_F64] = "float", [PS_OPTION_F32X3] = "floats",
+	        [PS_OPTION_TEXT] = "str", [PS_OPTION_SHAPE] = "ints", [PS_OPTION_MIX] = "floats",
+	        [PS_OPTION_WORDS] = "bytes", [PS_OPTION_BLOB] = "bytes", [PS_OPTION_BUDGET] = "Budget"};
 	PyObject *dict = PyDict_New();
 	char text[512];
 
@@ -431,7 +499,9 @@ static PyObject *names_of(const struct ps_option *options, size_t n)
 			Py_XDECREF(word);
 		}
 		ps_option_describe(&options[i], text, sizeof(text));
-		entry = words ? Py_BuildValue("(Ns)", words, text) : NULL;
+		entry = words ? Py_BuildValue("(NsNNs)", words, types[options[i].type], default_of(&options[i]),
+		                        kinds_of(&options[i]), text)
+		              : NULL;
 		if (!entry || PyDict_SetItemString(dict, options[i].name, entry) < 0)
 			Py_CLEAR(dict);
 		Py_XDECREF(entry);

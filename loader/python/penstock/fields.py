@@ -1,7 +1,15 @@
 """What a batch holds: each field is read from the members of one suffix."""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Tuple, Union
+
+from .keywords import OF_FIELD, PAIRS, keywords
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._keywords import (ArrayOptions, BoxesOptions, BytesOptions, FloatOptions, ImageOptions, IntOptions, JsonOptions,
+                            MaskOptions, TextOptions, TokensOptions)
 
 
 class Field:
@@ -32,6 +40,7 @@ class Field:
         return "penstock.Field(%r, %r%s)" % (self.name, self.kind, rest)
 
 
+@keywords(OF_FIELD, "image", lines=False)
 def Image(
     name: str = "jpg;jpeg",
     size: Union[int, Tuple[int, int]] = 224,
@@ -48,7 +57,7 @@ def Image(
     layout: str = "nchw",
     mean: Union[float, Sequence[float]] = (0.485, 0.456, 0.406),
     std: Union[float, Sequence[float]] = (0.229, 0.224, 0.225),
-    **options: Any,
+    **more_options: Unpack[ImageOptions],
 ) -> Field:
     """An image, cropped, resized, flipped and normalised.
 
@@ -102,6 +111,7 @@ def Image(
       erase_fill        "mean" (of the field: 0 once normalised), "random" (noise of its mean and std), a level or (r, g, b)
     groups              operations under one probability: [RandomApply(...), OneOf(...)]
     """
+    options: Dict[str, Any] = dict(more_options)
     height, width = (size, size) if isinstance(size, int) else size
     if hflip is None and not options.get("follow"):
         hflip = 0.5 if crop in ("random", "random_crop") else 0.0
@@ -154,19 +164,9 @@ def _group(kind: str, operations: Sequence[str], p: float) -> str:
     return "%s:%.12f=%s" % (kind, p, ",".join(operations))
 
 
-_PAIRS = {  # what may be given as (min, max): the names of both
-    "noise_sigma": ("noise_sigma", "noise_sigma_max"),
-    "blur_size": ("blur_size", "blur_size_max"),
-    "blur_sigma": ("blur_sigma_min", "blur_sigma_max"),
-    "zoom": ("zoom_min", "zoom_max"),
-    "erase_scale": ("erase_scale_min", "erase_scale_max"),
-    "erase_ratio": ("erase_ratio_min", "erase_ratio_max"),
-}
-
-
 def _ranges(options: Dict[str, Any]) -> None:
     """Pairs, levels and groups as the options that they stand for."""
-    for name, (low, high) in _PAIRS.items():
+    for name, (low, high) in PAIRS.items():
         value = options.get(name)
         if isinstance(value, (tuple, list)):
             options.pop(name)
@@ -185,12 +185,14 @@ def _ranges(options: Dict[str, Any]) -> None:
         options["groups"] = ";".join(groups)
 
 
-def Mask(name: str = "seg.png", *, follow: Optional[str] = None, dtype: str = "i64", **options: Any) -> Field:
+@keywords(OF_FIELD, "mask")
+def Mask(name: str = "seg.png", *, follow: Optional[str] = None, dtype: str = "i64", **options: Unpack[MaskOptions]) -> Field:
     """A label image that follows an image field (by default the first one): the same crop, resize and flips, each
     pixel one label."""
     return Field(name, "mask", follow=follow, dtype=dtype, **options)
 
 
+@keywords(OF_FIELD, "boxes")
 def Boxes(
     name: str,
     *,
@@ -198,7 +200,7 @@ def Boxes(
     box_format: str = "xyxy",
     pad_to: Union[None, int, str] = None,
     optional: bool = False,
-    **options: Any,
+    **options: Unpack[BoxesOptions],
 ) -> Field:
     """n x 4 floats, x0 y0 x1 y1 in pixels of the image field that they follow, from a .npy, a JSON value
     ("json:boxes") or text; box_format "xyxy", "xywh" (COCO) or "cxcywh" (YOLO); box_shares=1: given as shares of
@@ -207,8 +209,9 @@ def Boxes(
         name, "boxes", follow=follow, box_format=box_format, pad_to=_pad(pad_to), optional=int(optional), **options)
 
 
+@keywords(OF_FIELD, "int64")
 def Int(
-    name: str = "cls", *, dtype: str = "i64", optional: bool = False, missing_value: int = -1, **options: Any
+    name: str = "cls", *, dtype: str = "i64", optional: bool = False, missing_value: int = -1, **options: Unpack[IntOptions]
 ) -> Field:
     """A number in decimal digits, as in .cls files, or at a path of a JSON member: Int("json:meta.height").
 
@@ -217,22 +220,26 @@ def Int(
     return Field(name, "int64", dtype=dtype, optional=int(optional), missing_value=missing_value, **options)
 
 
-def Float(name: str, *, dtype: str = "f32", optional: bool = False, **options: Any) -> Field:
+@keywords(OF_FIELD, "float")
+def Float(name: str, *, dtype: str = "f32", optional: bool = False, **options: Unpack[FloatOptions]) -> Field:
     """A number as text, or at a path of a JSON member, rounded to `dtype`. optional: a sample without it has
     not-a-number."""
     return Field(name, "float", dtype=dtype, optional=int(optional), **options)
 
 
-def Bytes(name: str, *, optional: bool = False, pad_to: Union[None, int, str] = None, **options: Any) -> Field:
+@keywords(OF_FIELD, "bytes")
+def Bytes(name: str, *, optional: bool = False, pad_to: Union[None, int, str] = None, **options: Unpack[BytesOptions]) -> Field:
     """Bytes as they are, of any length: Ragged, or with pad_to (a length, or "longest") a u8 tensor."""
     return Field(name, "bytes", optional=int(optional), pad_to=_pad(pad_to), **options)
 
 
-def Text(name: str = "txt", *, optional: bool = False, **options: Any) -> Field:
+@keywords(OF_FIELD, "text")
+def Text(name: str = "txt", *, optional: bool = False, **options: Unpack[TextOptions]) -> Field:
     """UTF-8, handed out as str; also a string at a path of a JSON member: Text("json:caption")."""
     return Field(name, "text", optional=int(optional), **options)
 
 
+@keywords(OF_FIELD, "npy")
 def Array(
     name: str = "npy",
     shape: Sequence[int] = (0,),
@@ -240,13 +247,14 @@ def Array(
     *,
     optional: bool = False,
     pad_to: Union[None, int, str] = None,
-    **options: Any,
+    **options: Unpack[ArrayOptions],
 ) -> Field:
     """A .npy member whose array has this shape. A first dimension of 0 is as long as each sample has it: Ragged,
     or with pad_to (items, or "longest") a padded tensor with NAME:mask and NAME:lengths beside it."""
     return Field(name, "npy", shape=tuple(shape), dtype=dtype, optional=int(optional), pad_to=_pad(pad_to), **options)
 
 
+@keywords(OF_FIELD, "json")
 def Json(
     name: str = "json",
     *,
@@ -254,7 +262,7 @@ def Json(
     shape: Optional[Sequence[int]] = None,
     optional: bool = False,
     pad_to: Union[None, int, str] = None,
-    **options: Any,
+    **options: Unpack[JsonOptions],
 ) -> Field:
     """A checked JSON member as text, or what stands at a path: Json("json:boxes", dtype="f32", shape=(0, 4))."""
     return Field(
@@ -268,7 +276,8 @@ def Json(
     )
 
 
-def Tokens(name: str, length: int, *, dtype: str = "i64", source_dtype: str = "u16", **options: Any) -> Field:
+@keywords(OF_FIELD, "tokens")
+def Tokens(name: str, length: int, *, dtype: str = "i64", source_dtype: str = "u16", **options: Unpack[TokensOptions]) -> Field:
     """length + 1 tokens: NAME is the first `length` of them, NAME:y the last."""
     return Field(name, "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype, **options)
 
@@ -279,3 +288,8 @@ def _pad(pad_to: Union[None, int, str]) -> Optional[int]:
     if pad_to is not None and not isinstance(pad_to, int):
         raise ValueError('pad_to: %r is neither a number nor "longest"' % (pad_to,))
     return pad_to
+
+
+KINDS: Dict[str, Callable[..., Field]] = {
+    "image": Image, "mask": Mask, "boxes": Boxes, "int64": Int, "float": Float, "bytes": Bytes, "text": Text,
+    "npy": Array, "json": Json, "tokens": Tokens}

@@ -12,16 +12,21 @@ import sys
 import warnings
 import weakref
 from collections.abc import Mapping as MappingABC
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from . import _penstock, nvjpeg
 from . import order as _order
 from .fields import Field, Image, Int
+from .keywords import OF_FIELD, OF_LOADER, keywords
 from .rank import rank_and_world, ranks_per_node
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._keywords import LoaderOptions
 
 Path = Union[str, "os.PathLike[str]"]
 
-_OPTIONS, _FIELD_OPTIONS = _penstock.option_names()
 _STATE_VERSION = 1
 _LOST_LINES = 16
 _LONGEST = 0xFFFFFFFF  # PENSTOCK_PAD_LONGEST
@@ -153,8 +158,9 @@ def _to_torch(tensor: Any, copy: bool) -> Any:
 def _torch_import() -> Tuple[Callable[[Any], Any], bool, Callable[[Any], Any]]:
     """torch's from_dlpack(), whether it knows DLPack's bool, as 2.0 and later do, and what from_dlpack() gives a capsule
     to."""
-    import torch
+    import torch as imported
 
+    torch: Any = imported  # whose types do not tell of all that it exports
     return (torch.from_dlpack, int(torch.__version__.split(".")[0]) >= 2,
             getattr(torch._C, "_from_dlpack", torch.from_dlpack))
 
@@ -206,7 +212,7 @@ def _profiler_look() -> bool:
     """Whether torch's profiler records; sees to it that this is asked for little from now on, once torch is there."""
     global _profiler, _profiler_asks
     autograd = getattr(sys.modules.get("torch"), "autograd", None)
-    profiler = getattr(autograd, "profiler", None)
+    profiler: Any = getattr(autograd, "profiler", None)
     if hasattr(profiler, "_is_profiler_enabled"):
         _profiler, _profiler_asks = profiler, None
         return bool(profiler._is_profiler_enabled)
@@ -247,7 +253,7 @@ class Batch(Dict[str, Any]):
 
     @classmethod
     def _of(cls, loader: "Loader", raw: "_penstock.Batch") -> "Batch":
-        batch = _dict_new(cls)
+        batch: Batch = _dict_new(cls)
         batch._loader = loader
         batch._raw = raw
         if loader._plain is None or not raw.fill(batch, loader._plain, loader._take):
@@ -490,9 +496,7 @@ class Loader:
         quite the processor's.
     order: "window" (default), "shards", "none", "permutation" (all samples with all others); or sample numbers, counted
         from 0 through the list of shards, as get() does: see SAMPLERS.
-    options: all other options of penstock.h by their names: threads, seed, shuffle_window, lanes,
-        end="drop_last", on_error="skip", memory_budget="512M", index_dir, ...; help(penstock.Loader.options) lists
-        them.
+    All other options have a line each under __init__() below.
 
     With world > 1 all ranks have the same number of batches (end="split"), so that DDP and other synchronous training
     never wait for a rank that is done. That takes the number of samples of each shard, from its index
@@ -525,6 +529,7 @@ class Loader:
     make its own. Threads: one at a time.
     """
 
+    @keywords(OF_LOADER)
     def __init__(
         self,
         shards: Union[Path, Sequence[Path]],
@@ -540,8 +545,10 @@ class Loader:
         rank: Optional[int] = None,
         world: Optional[int] = None,
         state: Optional[Mapping[str, Any]] = None,
-        **options: Any,
+        **more_options: Unpack[LoaderOptions],
     ) -> None:
+        """What the class's help does not explain:"""
+        options: Dict[str, Any] = dict(more_options)
         if format not in _FORMATS:
             raise ValueError("format: %r is none of %s" % (format, ", ".join(map(repr, _FORMATS))))
         if (rank is None) != (world is None):
@@ -628,9 +635,9 @@ class Loader:
     options = property(
         lambda self: dict(self._options),
         doc="The options that were given. There are:\n\n"
-        + "\n".join("  %s: %s" % (k, text) for k, (_, text) in sorted(_OPTIONS.items()) if k not in _OF_ORDER)
+        + "\n".join("  %s: %s" % (k, row[-1]) for k, row in sorted(OF_LOADER.items()) if k not in _OF_ORDER)
         + "\n\nand for each field:\n\n"
-        + "\n".join("  %s: %s" % (k, text) for k, (_, text) in sorted(_FIELD_OPTIONS.items())),
+        + "\n".join("  %s: %s" % (k, row[-1]) for k, row in sorted(OF_FIELD.items())),
     )
 
     # -- Epochs -------------------------------------------------------------------------------------------

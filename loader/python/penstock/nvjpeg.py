@@ -4,7 +4,7 @@ import glob
 import os
 import sys
 
-_loaded = []  # what was loaded stays
+_loaded: "list[ctypes.CDLL]" = []  # what was loaded stays
 _VERSIONS = ("13", "12", "11")
 _PLACES = ("nvidia/*/lib/libnvjpeg.so.", "torchvision.libs/libnvjpeg*.so.")
 

@@ -221,7 +221,7 @@ class Feed:
 
     def _set_epoch(self) -> None:
         for what in (self._order, getattr(self._order, "sampler", None)):
-            if hasattr(what, "set_epoch"):
+            if what is not None and hasattr(what, "set_epoch"):
                 what.set_epoch(self._epoch)
                 break
 
@@ -248,7 +248,8 @@ class Feed:
                 self._set_epoch()  # the state may have had the one before
         self._iterator = iter(self._order)
         if resume and resume.get("of") == "iterator":
-            self._iterator.load_state_dict(copy.deepcopy(resume["sampler"]))  # type: ignore[attr-defined]
+            theirs: Any = self._iterator
+            theirs.load_state_dict(copy.deepcopy(resume["sampler"]))
         if resume:
             self._skip(resume)
         self._told = told

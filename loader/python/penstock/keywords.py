@@ -1,0 +1,117 @@
+"""The keywords of Loader() and of the kinds of field, for help(), editors and type checkers, from libpenstock's table.
+
+    python3 -c 'import penstock.keywords as k; k.print_stub()' >_keywords.pyi
+
+makes what type checkers read, when the table has changed.
+"""
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, TypeVar
+
+from . import _penstock
+
+_Row = Tuple[Optional[List[str]], str, Any, Tuple[str, ...], str]  # words, type, default, kinds of field, what it is
+_Shown = TypeVar("_Shown", bound=Callable[..., Any])
+
+OF_LOADER: Dict[str, _Row]
+OF_FIELD: Dict[str, _Row]
+OF_LOADER, OF_FIELD = _penstock.option_names()
+
+# Two of the table that may be given as one, (least, largest).
+PAIRS = {
+    "noise_sigma": ("noise_sigma", "noise_sigma_max"),
+    "blur_size": ("blur_size", "blur_size_max"),
+    "blur_sigma": ("blur_sigma_min", "blur_sigma_max"),
+    "zoom": ("zoom_min", "zoom_max"),
+    "erase_scale": ("erase_scale_min", "erase_scale_max"),
+    "erase_ratio": ("erase_ratio_min", "erase_ratio_max"),
+}
+# Where Python takes more than the table says.
+_TYPES = {
+    "memory_budget": "Union[int, str]",
+    "order": 'Union[Literal["none", "shards", "window", "permutation"], Iterable[int], Iterable[Sequence[int]]]',
+    "weights": "Union[str, Iterable[float]]",
+    "gpu_decode": 'Union[float, Literal["auto"]]',
+    "index_dir": 'Union[str, os.PathLike[str]]',
+    "groups": "Union[str, Sequence[str]]",
+    "erase_fill": 'Union[Literal["mean", "random"], int, Tuple[int, int, int]]',
+    "floats": "Union[float, Sequence[float]]",
+    "ints": "Sequence[int]",
+    "mix": "Sequence[float]",
+}
+# Given in another way: by the name of a field, the size of an image, order= and weights=.
+_NOT_SHOWN = {
+    "image_width", "image_height", "scale_min", "scale_max", "ratio_min", "ratio_max", "resize_width", "resize_height",
+    "padding_x", "padding_y", "erase_levels", "member", "rename", "numbers", "batch_ends", "sample_weights",
+}
+
+
+class Keyword(NamedTuple):
+    name: str
+    type: str
+    default: Any  # None: a rule, which `text` has
+    text: str
+
+
+def _own(function: Callable[..., Any]) -> Set[str]:
+    code = function.__code__
+    return set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
+def more_of(function: Callable[..., Any], table: Dict[str, _Row], kind: Optional[str] = None) -> List[Keyword]:
+    """What it takes as **options: rows of the table (of a kind of field, by its word in penstock.h) that it does not name."""
+    hidden = _NOT_SHOWN | _own(function) | {name for pair in PAIRS.values() for name in pair} - set(PAIRS)
+    if kind == "tokens":
+        hidden.add("shape")  # its length
+    found: List[Keyword] = []
+    for name, (words, simple, default, kinds, text) in table.items():
+        if name in hidden or (kind and kind not in kinds):
+            continue
+        annotation = _TYPES.get(name) or _TYPES.get(simple, simple)
+        if words and name not in _TYPES:
+            annotation = "Literal[%s]" % ", ".join('"%s"' % word for word in words)
+        if name in PAIRS:
+            annotation = "Union[%s, Tuple[%s, %s]]" % (simple, simple, simple)
+        found.append(Keyword(name, annotation if default is not None else "Optional[%s]" % annotation, default, text))
+    for name, (low, high) in PAIRS.items():
+        if name not in table and low in table and (not kind or kind in table[low][3]):
+            found.append(Keyword(name, "Union[None, float, Tuple[float, float]]", None,
+                                 "%s; %s" % (table[low][4], table[high][4])))
+    return sorted(found)
+
+
+def keywords(table: Dict[str, _Row], kind: Optional[str] = None, lines: bool = True) -> Callable[[_Shown], _Shown]:
+    """Decorates a function that takes them as **options: its signature names each and, with `lines`, its help tells of
+    each."""
+
+    def show(function: _Shown) -> _Shown:
+        more = more_of(function, table, kind)
+        signature = inspect.signature(function)
+        parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        parameters += [inspect.Parameter(k.name, inspect.Parameter.KEYWORD_ONLY, default=k.default, annotation=k.type)
+                       for k in more]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__doc__ = function.__doc__ or ""
+        if lines and more:
+            function.__doc__ += "\n\n" + "\n".join("    %s: %s" % (k.name, k.text) for k in more)
+        return function
+
+    return show
+
+
+def print_stub() -> None:
+    from . import fields, loader
+
+    text = '"""Made of the table of options by penstock.keywords, for type checkers: never imported."""\n'
+    text += "import os\nfrom typing import Iterable, Literal, Optional, Sequence, Tuple, TypedDict, Union\n\n"
+    text += "from .loader import Budget\n"
+    shown: List[Tuple[str, Callable[..., Any], Dict[str, _Row], Optional[str]]]
+    shown = [("Loader", loader.Loader.__init__, OF_LOADER, None)]
+    shown += [(function.__name__, function, OF_FIELD, kind) for kind, function in fields.KINDS.items()]
+    for name, function, table, kind in shown:
+        text += "\nclass %sOptions(TypedDict, total=False):\n" % name
+        for keyword in more_of(function, table, kind):
+            text += '    %s: %s\n    """%s"""\n' % (keyword.name, keyword.type, keyword.text.replace('"', "'"))
+    sys.stdout.write(text)
