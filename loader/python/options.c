@@ -225,7 +225,7 @@ static bool member_set(char *base, const struct ps_option *m, PyObject *value, P
 	return false;
 }
 
-/* What torch's DataLoader, WebDataset and DALI call an option, where no spelling leads to ours; and what is said. */
+/* Words of torch's DataLoader, WebDataset and DALI that no spelling leads from to ours, and the answers. */
 static const char *const elsewhere[][2] = {
         {"batch_size", "did you mean \"batch\"?"},
         {"num_workers", "did you mean \"threads\"?"},
@@ -280,10 +280,10 @@ static PyObject *member_like(const char *name, bool is_field)
 	}
 	if (names && difflib)
 		like = PyObject_CallMethod(difflib, "get_close_matches", "sOi", name, names, 1);
-	if (like && PyList_Check(like)) {
-		ret = PyList_Size(like) > 0 ? PyUnicode_FromFormat("did you mean \"%U\"?", PyList_GetItem(like, 0))
-		                            : Py_NewRef(Py_None);
-	}
+	if (like && PyList_Check(like) && PyList_Size(like) > 0)
+		ret = PyUnicode_FromFormat("did you mean \"%U\"?", PyList_GetItem(like, 0));
+	else if (like)
+		ret = Py_NewRef(Py_None);
 	Py_XDECREF(like);
 	Py_XDECREF(names);
 	Py_XDECREF(difflib);
@@ -448,9 +448,11 @@ static PyObject *kinds_of(const struct ps_option *option)
 	PyObject *list = PyList_New(0);
 
 	for (size_t i = 0; list && ps_kind_words[i]; i++) {
-		PyObject *word = option->kinds & 1u << i ? PyUnicode_FromString(ps_kind_words[i]) : Py_NewRef(Py_None);
+		if (!(option->kinds & 1u << i))
+			continue;
+		PyObject *word = PyUnicode_FromString(ps_kind_words[i]);
 
-		if (!word || (word != Py_None && PyList_Append(list, word) < 0))
+		if (!word || PyList_Append(list, word) < 0)
 			Py_CLEAR(list);
 		Py_XDECREF(word);
 	}
@@ -499,9 +501,11 @@ static PyObject *names_of(const struct ps_option *options, size_t n)
 			Py_XDECREF(word);
 		}
 		ps_option_describe(&options[i], text, sizeof(text));
-		entry = words ? Py_BuildValue("(NsNNs)", words, types[options[i].type], default_of(&options[i]),
-		                        kinds_of(&options[i]), text)
-		              : NULL;
+		PyObject *initial = default_of(&options[i]), *kinds = kinds_of(&options[i]);
+
+		const char *type = types[options[i].type];
+
+		entry = words ? Py_BuildValue("(NsNNs)", words, type, initial, kinds, text) : NULL;
 		if (!entry || PyDict_SetItemString(dict, options[i].name, entry) < 0)
 			Py_CLEAR(dict);
 		Py_XDECREF(entry);

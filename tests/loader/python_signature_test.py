@@ -1,5 +1,6 @@
 """What help(), editors and type checkers see of the keywords of Loader() and of fields; what other loaders' words are
 answered."""
+
 from python_fixture import loader, shards, tap  # or SKIP
 
 import contextlib
@@ -12,7 +13,9 @@ import penstock.keywords
 
 
 def defaults(function):
-    return {p.name: p.default for p in inspect.signature(function).parameters.values() if p.default is not p.empty}
+    return {
+        p.name: p.default for p in inspect.signature(function).parameters.values() if p.default is not p.empty
+    }
 
 
 @tap.test
@@ -21,7 +24,10 @@ def the_signature_has_every_option_of_the_table_and_its_default():
     hidden = {"numbers", "batch_ends", "sample_weights", "rename"}  # order=, weights=, the names of fields
     tap.equal(sorted(set(penstock.keywords.OF_LOADER) - names - hidden), [])
     found = defaults(penstock.Loader)
-    tap.equal([found[k] for k in ("order", "end", "max_bad", "cutmix_share", "threads")], ["window", "split", 100, 0.5, None])
+    tap.equal(
+        [found[k] for k in ("order", "end", "max_bad", "cutmix_share", "threads")],
+        ["window", "split", 100, 0.5, None],
+    )
     for name in found:
         assert name in penstock.Loader.__doc__ + penstock.Loader.__init__.__doc__, name
 
@@ -29,14 +35,29 @@ def the_signature_has_every_option_of_the_table_and_its_default():
 @tap.test
 def every_default_that_is_shown_is_the_default():
     pattern = shards(2)
-    with loader(pattern) as plain, penstock.Loader(pattern, **{**defaults(penstock.Loader), "batch": 4, "fields": {
-            "image": penstock.Image("jpg", size=32), "label": penstock.Int("cls"), "text": penstock.Bytes("txt")}}) as explicit:
+    with loader(pattern) as plain, penstock.Loader(
+        pattern,
+        **{
+            **defaults(penstock.Loader),
+            "batch": 4,
+            "fields": {
+                "image": penstock.Image("jpg", size=32),
+                "label": penstock.Int("cls"),
+                "text": penstock.Bytes("txt"),
+            },
+        }
+    ) as explicit:
         tap.equal(explicit.fingerprint(), plain.fingerprint())
 
 
 @tap.test
 def fields_with_every_default_given_are_those_without():
-    more = {"Tokens": {"name": "bin", "length": 8}, "Float": {"name": "txt"}, "Bytes": {"name": "txt"}, "Boxes": {"name": "npy"}}
+    more = {
+        "Tokens": {"name": "bin", "length": 8},
+        "Float": {"name": "txt"},
+        "Bytes": {"name": "txt"},
+        "Boxes": {"name": "npy"},
+    }
     pattern = shards(1)
     for kind, function in penstock.fields.KINDS.items():
         given = more.get(function.__name__, {})
@@ -49,8 +70,20 @@ def fields_with_every_default_given_are_those_without():
 @tap.test
 def keywords_that_are_shown_are_taken():
     pattern = shards(1)
-    for field in (penstock.Image(blur=1, blur_sigma=(0.5, 2), blur_size=3, affine=1, zoom=1.5, erase=1, erase_scale=0.1, erase_fill=7),
-                  penstock.Int(missing_value=3, optional=True), penstock.Bytes("txt", pad_to=100, overflow="truncate")):
+    for field in (
+        penstock.Image(
+            blur=1,
+            blur_sigma=(0.5, 2),
+            blur_size=3,
+            affine=1,
+            zoom=1.5,
+            erase=1,
+            erase_scale=0.1,
+            erase_fill=7,
+        ),
+        penstock.Int(missing_value=3, optional=True),
+        penstock.Bytes("txt", pad_to=100, overflow="truncate"),
+    ):
         loader(pattern, fields=[field]).close()
 
 
@@ -60,23 +93,43 @@ def the_stub_of_type_checkers_is_made_of_the_table():
     with contextlib.redirect_stdout(text):
         penstock.keywords.print_stub()
     with open(os.path.join(tap.SRC, "loader/python/penstock/_keywords.pyi")) as file:
-        tap.equal(file.read(), text.getvalue(), "make it anew: penstock.keywords says how")
+        tap.equal(file.read(), text.getvalue(), "penstock.keywords says how to make it")
 
 
 @tap.test
 def the_words_of_other_loaders_are_answered():
     pattern = shards(1)
     answers = {
-        "batch_size": 'did you mean "batch"?', "num_workers": 'did you mean "threads"?', "workers": "threads",
-        "num_threads": "threads", "prefetch_factor": "depth", "prefetch_queue_depth": "depth", "world_size": "world",
-        "num_shards": "world", "shard_id": "rank", "shuffle": 'order="none" does not', "shardshuffle": "order",
-        "shuffle_buffer": "shuffle_window", "initial_fill": "shuffle_window", "drop_last": 'end="drop_last"',
-        "sampler": "It takes a sampler", "batch_sampler": "It takes a batch sampler", "resampled": "replacement",
-        "generator": "seed", "collate_fn": "transform", "handler": 'on_error="skip"', "empty_check": "is an error",
-        "nodesplitter": "rank= and world=", "workersplitter": "no worker processes",
-        "worker_init_fn": "no worker processes", "persistent_workers": "no worker processes",
-        "multiprocessing_context": "no worker processes", "timeout": "--timeout", "pin_memory": "by themselves",
-        "pin_memory_device": "device", "cache_dir": "--cache-dir",
+        "batch_size": 'did you mean "batch"?',
+        "num_workers": 'did you mean "threads"?',
+        "workers": "threads",
+        "num_threads": "threads",
+        "prefetch_factor": "depth",
+        "prefetch_queue_depth": "depth",
+        "world_size": "world",
+        "num_shards": "world",
+        "shard_id": "rank",
+        "shuffle": 'order="none" does not',
+        "shardshuffle": "order",
+        "shuffle_buffer": "shuffle_window",
+        "initial_fill": "shuffle_window",
+        "drop_last": 'end="drop_last"',
+        "sampler": "It takes a sampler",
+        "batch_sampler": "It takes a batch sampler",
+        "resampled": "replacement",
+        "generator": "seed",
+        "collate_fn": "transform",
+        "handler": 'on_error="skip"',
+        "empty_check": "is an error",
+        "nodesplitter": "rank= and world=",
+        "workersplitter": "no worker processes",
+        "worker_init_fn": "no worker processes",
+        "persistent_workers": "no worker processes",
+        "multiprocessing_context": "no worker processes",
+        "timeout": "--timeout",
+        "pin_memory": "by themselves",
+        "pin_memory_device": "device",
+        "cache_dir": "--cache-dir",
     }
     for word, answer in answers.items():
         try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The package and a user's program under mypy and pyright, both strict: what is right passes, what is not is found.
+# The package and a user's program under strict mypy and pyright: right ones pass, errors are found.
 . "$(dirname "$0")/../lib.sh"
 long || skip_all "its packages take long to get: scripts/check --all runs it"
 pip_python types mypy 'pyright[nodejs]' numpy typing_extensions
@@ -12,14 +12,16 @@ cat >right.py <<'PY'
 # pyright: strict
 import penstock
 
-loader = penstock.Loader("a.tar", batch=4, fields={"x": penstock.Image("jpg", 64, blur=0.5, blur_sigma=(0.1, 2))},
-                         format="torch", threads=3, end="drop_last", memory_budget="512M", device=None)
+fields = {"x": penstock.Image("jpg", 64, blur=0.5, blur_sigma=(0.1, 2))}
+loader = penstock.Loader("a.tar", batch=4, fields=fields, format="torch", threads=3, end="drop_last",
+                         memory_budget="512M", device=None)
 for epoch in range(2):
     for batch in loader:
         print(batch["x"].shape, epoch)
 loader.load_state_dict(loader.state_dict())
 print(loader.peek(), loader.element_spec, loader.stats(), penstock.Budget("2G").used)
-with penstock.Loader(["a.tar"], fields=[penstock.Tokens("bin", 1024), penstock.Int(missing_value=7)], order=[1, 2, 3]) as other:
+more = [penstock.Tokens("bin", 1024), penstock.Int(missing_value=7)]
+with penstock.Loader(["a.tar"], fields=more, order=[1, 2, 3]) as other:
     print(len(other))
 PY
 cat >wrong.py <<'PY'
@@ -33,9 +35,10 @@ penstock.Int("cls", max_bytes="a")
 PY
 wrong="3 4 5 6 7 "
 check "mypy: a right program" "$python" -m mypy --strict --follow-imports silent right.py
+wrong_lines() { sed -nE 's/.*wrong.py:([0-9]+):.*error.*/\1/p' | sort -u | tr '\n' ' '; }
 equal "mypy: each line of a wrong one" "$wrong" \
-	"$("$python" -m mypy --strict --follow-imports silent wrong.py | sed -nE 's/^wrong.py:([0-9]+): error.*/\1/p' | sort -u | tr '\n' ' ')"
-check "mypy: the package" "$python" -m mypy --strict --disable-error-code import-not-found --allow-subclassing-any -p penstock
+	"$("$python" -m mypy --strict --follow-imports silent wrong.py | wrong_lines)"
+check "mypy: the package" "$python" -m mypy --strict --disable-error-code import-not-found \
+	--allow-subclassing-any -p penstock
 check "pyright: a right program" "$python" -m pyright right.py
-equal "pyright: each line of a wrong one" "$wrong" \
-	"$("$python" -m pyright wrong.py | sed -nE 's/.*wrong.py:([0-9]+):[0-9]+ - error.*/\1/p' | sort -u | tr '\n' ' ')"
+equal "pyright: each line of a wrong one" "$wrong" "$("$python" -m pyright wrong.py | wrong_lines)"

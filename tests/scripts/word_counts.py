@@ -57,7 +57,7 @@ def rows():
 
 def hits(pattern, text, path=""):
     if pattern == LONG:  # of C and shell
-        return 0 if path.endswith(".py") or text.startswith("#!/usr/bin/python3") else sum(len(line.expandtabs(8)) > COLUMNS for line in text.split("\n"))
+        return 0 if path.endswith((".py", ".pyi")) or text.startswith("#!/usr/bin/python3") else sum(len(line.expandtabs(8)) > COLUMNS for line in text.split("\n"))
     return len(re.findall(pattern, text, re.IGNORECASE))
 
 

@@ -8,8 +8,8 @@ from .keywords import OF_FIELD, PAIRS, keywords
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._keywords import (ArrayOptions, BoxesOptions, BytesOptions, FloatOptions, ImageOptions, IntOptions, JsonOptions,
-                            MaskOptions, TextOptions, TokensOptions)
+    from ._keywords import (ArrayOptions, BoxesOptions, BytesOptions, FloatOptions, ImageOptions)
+    from ._keywords import (IntOptions, JsonOptions, MaskOptions, TextOptions, TokensOptions)
 
 
 class Field:
@@ -186,7 +186,9 @@ def _ranges(options: Dict[str, Any]) -> None:
 
 
 @keywords(OF_FIELD, "mask")
-def Mask(name: str = "seg.png", *, follow: Optional[str] = None, dtype: str = "i64", **options: Unpack[MaskOptions]) -> Field:
+def Mask(
+    name: str = "seg.png", *, follow: Optional[str] = None, dtype: str = "i64", **options: Unpack[MaskOptions],
+) -> Field:
     """A label image that follows an image field (by default the first one): the same crop, resize and flips, each
     pixel one label."""
     return Field(name, "mask", follow=follow, dtype=dtype, **options)
@@ -211,7 +213,8 @@ def Boxes(
 
 @keywords(OF_FIELD, "int64")
 def Int(
-    name: str = "cls", *, dtype: str = "i64", optional: bool = False, missing_value: int = -1, **options: Unpack[IntOptions]
+    name: str = "cls", *, dtype: str = "i64", optional: bool = False, missing_value: int = -1,
+    **options: Unpack[IntOptions],
 ) -> Field:
     """A number in decimal digits, as in .cls files, or at a path of a JSON member: Int("json:meta.height").
 
@@ -228,7 +231,9 @@ def Float(name: str, *, dtype: str = "f32", optional: bool = False, **options: U
 
 
 @keywords(OF_FIELD, "bytes")
-def Bytes(name: str, *, optional: bool = False, pad_to: Union[None, int, str] = None, **options: Unpack[BytesOptions]) -> Field:
+def Bytes(
+    name: str, *, optional: bool = False, pad_to: Union[None, int, str] = None, **options: Unpack[BytesOptions],
+) -> Field:
     """Bytes as they are, of any length: Ragged, or with pad_to (a length, or "longest") a u8 tensor."""
     return Field(name, "bytes", optional=int(optional), pad_to=_pad(pad_to), **options)
 
@@ -277,7 +282,9 @@ def Json(
 
 
 @keywords(OF_FIELD, "tokens")
-def Tokens(name: str, length: int, *, dtype: str = "i64", source_dtype: str = "u16", **options: Unpack[TokensOptions]) -> Field:
+def Tokens(
+    name: str, length: int, *, dtype: str = "i64", source_dtype: str = "u16", **options: Unpack[TokensOptions],
+) -> Field:
     """length + 1 tokens: NAME is the first `length` of them, NAME:y the last."""
     return Field(name, "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype, **options)
 

@@ -4,6 +4,7 @@
 
 makes what type checkers read, when the table has changed.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -12,7 +13,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, 
 
 from . import _penstock
 
-_Row = Tuple[Optional[List[str]], str, Any, Tuple[str, ...], str]  # words, type, default, kinds of field, what it is
+_Row = Tuple[
+    Optional[List[str]], str, Any, Tuple[str, ...], str
+]  # words, type, default, kinds of field, what it is
 _Shown = TypeVar("_Shown", bound=Callable[..., Any])
 
 OF_LOADER: Dict[str, _Row]
@@ -34,7 +37,7 @@ _TYPES = {
     "order": 'Union[Literal["none", "shards", "window", "permutation"], Iterable[int], Iterable[Sequence[int]]]',
     "weights": "Union[str, Iterable[float]]",
     "gpu_decode": 'Union[float, Literal["auto"]]',
-    "index_dir": 'Union[str, os.PathLike[str]]',
+    "index_dir": "Union[str, os.PathLike[str]]",
     "groups": "Union[str, Sequence[str]]",
     "erase_fill": 'Union[Literal["mean", "random"], int, Tuple[int, int, int]]',
     "floats": "Union[float, Sequence[float]]",
@@ -43,8 +46,22 @@ _TYPES = {
 }
 # Given in another way: by the name of a field, the size of an image, order= and weights=.
 _NOT_SHOWN = {
-    "image_width", "image_height", "scale_min", "scale_max", "ratio_min", "ratio_max", "resize_width", "resize_height",
-    "padding_x", "padding_y", "erase_levels", "member", "rename", "numbers", "batch_ends", "sample_weights",
+    "image_width",
+    "image_height",
+    "scale_min",
+    "scale_max",
+    "ratio_min",
+    "ratio_max",
+    "resize_width",
+    "resize_height",
+    "padding_x",
+    "padding_y",
+    "erase_levels",
+    "member",
+    "rename",
+    "numbers",
+    "batch_ends",
+    "sample_weights",
 }
 
 
@@ -60,7 +77,9 @@ def _own(function: Callable[..., Any]) -> Set[str]:
     return set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def more_of(function: Callable[..., Any], table: Dict[str, _Row], kind: Optional[str] = None) -> List[Keyword]:
+def more_of(
+    function: Callable[..., Any], table: Dict[str, _Row], kind: Optional[str] = None
+) -> List[Keyword]:
     """What it takes as **options: rows of the table (of a kind of field, by its word in penstock.h) that it does not name."""
     hidden = _NOT_SHOWN | _own(function) | {name for pair in PAIRS.values() for name in pair} - set(PAIRS)
     if kind == "tokens":
@@ -74,24 +93,36 @@ def more_of(function: Callable[..., Any], table: Dict[str, _Row], kind: Optional
             annotation = "Literal[%s]" % ", ".join('"%s"' % word for word in words)
         if name in PAIRS:
             annotation = "Union[%s, Tuple[%s, %s]]" % (simple, simple, simple)
-        found.append(Keyword(name, annotation if default is not None else "Optional[%s]" % annotation, default, text))
+        found.append(
+            Keyword(name, annotation if default is not None else "Optional[%s]" % annotation, default, text)
+        )
     for name, (low, high) in PAIRS.items():
         if name not in table and low in table and (not kind or kind in table[low][3]):
-            found.append(Keyword(name, "Union[None, float, Tuple[float, float]]", None,
-                                 "%s; %s" % (table[low][4], table[high][4])))
+            found.append(
+                Keyword(
+                    name,
+                    "Union[None, float, Tuple[float, float]]",
+                    None,
+                    "%s; %s" % (table[low][4], table[high][4]),
+                )
+            )
     return sorted(found)
 
 
-def keywords(table: Dict[str, _Row], kind: Optional[str] = None, lines: bool = True) -> Callable[[_Shown], _Shown]:
-    """Decorates a function that takes them as **options: its signature names each and, with `lines`, its help tells of
-    each."""
+def keywords(
+    table: Dict[str, _Row], kind: Optional[str] = None, lines: bool = True
+) -> Callable[[_Shown], _Shown]:
+    """Decorates a function that takes them as **options: its signature names each and, with `lines`, its help
+    has a line for each."""
 
     def show(function: _Shown) -> _Shown:
         more = more_of(function, table, kind)
         signature = inspect.signature(function)
         parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        parameters += [inspect.Parameter(k.name, inspect.Parameter.KEYWORD_ONLY, default=k.default, annotation=k.type)
-                       for k in more]
+        parameters += [
+            inspect.Parameter(k.name, inspect.Parameter.KEYWORD_ONLY, default=k.default, annotation=k.type)
+            for k in more
+        ]
         function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__doc__ = function.__doc__ or ""
         if lines and more:
@@ -113,5 +144,9 @@ def print_stub() -> None:
     for name, function, table, kind in shown:
         text += "\nclass %sOptions(TypedDict, total=False):\n" % name
         for keyword in more_of(function, table, kind):
-            text += '    %s: %s\n    """%s"""\n' % (keyword.name, keyword.type, keyword.text.replace('"', "'"))
+            text += '    %s: %s\n    """%s"""\n' % (
+                keyword.name,
+                keyword.type,
+                keyword.text.replace('"', "'"),
+            )
     sys.stdout.write(text)

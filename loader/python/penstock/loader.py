@@ -160,7 +160,7 @@ def _torch_import() -> Tuple[Callable[[Any], Any], bool, Callable[[Any], Any]]:
     to."""
     import torch as imported
 
-    torch: Any = imported  # whose types do not tell of all that it exports
+    torch: Any = imported  # its types lack some of what it exports
     return (torch.from_dlpack, int(torch.__version__.split(".")[0]) >= 2,
             getattr(torch._C, "_from_dlpack", torch.from_dlpack))
 
