@@ -123,6 +123,32 @@ static void names_that_there_are_are_found_and_others_do_no_harm(void **state)
 	}
 }
 
+/* Below the folder that a mount shows it in, a file may lie deeper than any program can name. */
+static void a_folder_deeper_than_a_path_is_passed_over(void **state)
+{
+	enum { DEPTH = 40, FIRST_NODE = 1000000 };
+	struct fixture *f = *state;
+	struct ps_index_batch *batch = ps_index_batch_new();
+	ps_autostrbuf struct ps_strbuf path = {0};
+	uint64_t parent = ps_dataset_root(f->dataset);
+	char name[256];
+
+	memset(name, 'x', sizeof name - 1);
+	name[sizeof name - 1] = '\0';
+	for (uint64_t i = 0; i < DEPTH; i++) {
+		ps_index_batch_put_child(batch, parent, name, FIRST_NODE + i);
+		ps_strbuf_addf(&path, "%s/", name);
+		parent = FIRST_NODE + i;
+	}
+	ps_index_batch_put_child(batch, parent, "b", FIRST_NODE + DEPTH);
+	assert_int_equal(ps_index_batch_commit(ps_store_index(ps_cache_store(f->cache)), batch), 0);
+	ps_strbuf_add(&path, "b");
+	assert_int_equal(tell_name(ps_strbuf_peek(&path)), 0);
+	assert_int_equal(told(f, "files"), 0);
+	assert_int_equal(tell_name("d/b"), 0);
+	assert_int_equal(told(f, "files"), 1);
+}
+
 /* Two of a mount, each in a folder of its own. */
 static void a_name_is_its_folder_s(void **state)
 {
@@ -326,6 +352,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        TEST(names_that_there_are_are_found_and_others_do_no_harm),
+	        TEST(a_folder_deeper_than_a_path_is_passed_over),
 	        TEST(a_name_is_its_folder_s),
 	        TEST(lines_are_cut_anywhere),
 	        TEST(after_a_line_that_is_refused_the_next_is_taken),
