@@ -1,7 +1,8 @@
 /* Credentials: keys for S3, Google and the Hub, where they come from, and signatures made with them.
  *
  * Files, from the top: credentials.c (the order of sources; a provider and its thread), google.c, aws.c (containers, EC2,
- * commands, sso, profiles), sts.c, profile.c, context.c (environment and files); hub_token.c and sigv4.c stand alone.
+ * commands, sso, profiles), sts.c, profile.c, key_source.c (what all of them use: environment, files, keys);
+ * hub_token.c and sigv4.c stand alone.
  * key_source.h is the folder's own. Ownership, threads and errors: each section; no text holds a secret. */
 #ifndef PS_CREDENTIALS_CREDENTIALS_H
 #define PS_CREDENTIALS_CREDENTIALS_H

@@ -1,4 +1,4 @@
-#include "http/request.h"
+#include "http/http.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "http/request.h"
+#include "http/http.h"
 
 #include <ctype.h>
 #include <errno.h>

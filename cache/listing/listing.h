@@ -1,7 +1,8 @@
 /* Listings: what servers and manifests say of the objects of a source, and which of these names are shown.
  *
- * Files, from the top: listing.c (HTML and JSON of web servers) uses json_array.c; names.c (names on their way to the mount)
- * uses patterns.c (--include, --exclude, globs); manifest.c and xml.c (buckets) use none of them. No network.
+ * Files, from the top: listing.c (JSON of web servers) uses html.c and json_array.c; names.c (names on their way to the
+ * mount) uses patterns.c (--include, --exclude, globs); manifest.c and bucket_xml.c (S3, Azure) use none of them.
+ * No network.
  * Ownership, threads and errors: each section. */
 #ifndef PS_LISTING_LISTING_H
 #define PS_LISTING_LISTING_H

@@ -1,4 +1,4 @@
-/* The two kinds of listings, inside: listing.c tells which it is. */
+/* The two kinds of web listings: HTML in html.c, JSON in listing.c, which recognizes the kind. */
 #ifndef PS_LISTING_LISTING_PRIVATE_H
 #define PS_LISTING_LISTING_PRIVATE_H
 
@@ -26,6 +26,7 @@ struct ps_listing {
 };
 
 int ps_listing_html_init(struct ps_listing *l) PS_MUST_USE;
+void ps_listing_html_fini(struct ps_listing *l);
 int ps_listing_html_feed(
         struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used) PS_MUST_USE;
 

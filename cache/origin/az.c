@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "credentials/credentials.h"
-#include "http/request.h"
+#include "http/http.h"
 #include "origin/bucket_private.h"
 #include "origin/origin_private.h"
 

@@ -9,7 +9,7 @@
 #include "base/url.h"
 #include "base/error.h"
 #include "credentials/credentials.h"
-#include "http/request.h"
+#include "http/http.h"
 #include "origin/origin.h"
 #include "origin/origin_private.h"
 
@@ -102,7 +102,7 @@ enum ps_s3_remedy ps_s3_refusal_judge(
 
 /* S3: requests --------------------------------------------------------------------------------------- */
 
-/* What makes an HTTP request one to an S3 store: a dialect of http/request.h.
+/* What makes an HTTP request one to an S3 store: a dialect of http/http.h.
  *
  * Objects are known by the URLs of base/url.h; each attempt is addressed and signed anew, with the key, the
  * region and the clock that are right then. What a refusal can teach (another region, another clock, newer

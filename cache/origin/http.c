@@ -6,7 +6,6 @@
 #include "base/secret.h"
 #include "base/url.h"
 #include "http/http.h"
-#include "http/request.h"
 #include "listing/listing.h"
 #include "origin/origin_private.h"
 

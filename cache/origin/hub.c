@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/url.h"
 #include "credentials/credentials.h"
-#include "http/request.h"
+#include "http/http.h"
 #include "listing/listing.h"
 #include "origin/origin_private.h"
 #include "origin/hub_private.h"

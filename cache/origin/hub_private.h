@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/strbuf.h"
-#include "http/request.h"
+#include "http/http.h"
 #include "origin/origin.h"
 
 /* Sources -------------------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
  * single attempts: retries, single flight and deadlines belong to fetch/. It alone decides what is retryable.
  * A fault, a delay or a trace for a test is an origin that wraps an origin.
  *
- * Files, from the top: origin.c (opening, and who asks), one or more a kind (file.c; http.c; s3.c, s3_request.c, s3_store.c;
- * az.c; hub.c, hub_get.c, hub_source.c), http_get.c (ranges and HEADs by HTTP), source.c. origin_private.h,
+ * Files, from the top: origin.c (opening; which access and route an origin has), one or more a kind (file.c; http.c;
+ * s3.c, s3_request.c, s3_endpoint.c, also for gs; az.c; hub.c, hub_get.c, hub_source.c), http_get.c (ranges and HEADs by HTTP), source.c. origin_private.h,
  * bucket_private.h and hub_private.h are the folder's own.
  *
  * Ownership: an origin belongs to whoever opened it. close ends what is still in flight (ECANCELED) and

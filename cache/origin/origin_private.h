@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/packed.h"
-#include "http/request.h"
+#include "http/http.h"
 #include "listing/listing.h"
 #include "origin/origin.h"
 

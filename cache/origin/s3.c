@@ -7,7 +7,7 @@
 #include "base/secret.h"
 #include "base/log.h"
 #include "base/url.h"
-#include "http/request.h"
+#include "http/http.h"
 #include "listing/listing.h"
 #include "origin/origin_private.h"
 #include "origin/bucket_private.h"

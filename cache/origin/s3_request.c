@@ -432,7 +432,7 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	struct target target;
 
 	if (response->status < 300 || response->status == 412 || response->status == 416)
-		return false; /* no refusal, or one that http/request.h knows all about */
+		return false; /* no refusal, or one that http/http.h knows all about */
 	if (parse_target(rq->url, &target, NULL))
 		return false;
 	ps_s3_refusal_parse(ps_strbuf_peek(&rq->refusal), rq->refusal.len, &refusal);

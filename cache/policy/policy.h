@@ -1,7 +1,7 @@
 /* What is evicted, and what the plans of loaders say of it. Pure: no disk, no network, the caller's clock.
  *
- * Files, from the top: policy.c (the policies, the choice of victims) uses inuse.c (which datasets are in use) and plans.c
- * (plans of all ranks); plan_text.c (a line of a plan) uses none of them. policy_private.h is the folder's own. */
+ * Files, from the top: eviction_policy.c (the policies, the choice of victims) uses datasets_in_use.c and plans.c (plans
+ * of all ranks); plan_text.c (a line of a plan) uses none of them. policy_private.h is the folder's own. */
 #ifndef PS_POLICY_POLICY_H
 #define PS_POLICY_POLICY_H
 

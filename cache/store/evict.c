@@ -1,4 +1,4 @@
-/* Evicts objects and extents. Which ones, the eviction policy decides (policy/policy.c). */
+/* Evicts objects and extents. Which ones, the eviction policy decides (policy/eviction_policy.c). */
 #include "store/store_private.h"
 
 #include <errno.h>

@@ -40,7 +40,10 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 
-/* The hidden folder .penstock/ of a mount: not in the listing of the root, but there for who asks by name.
+/* The document of .penstock/stats; the caller owns it. owner: as for ps_virtual_text(). NULL: out of memory. */
+json_t *ps_stats_document(struct ps_fs *fs, bool owner);
+
+/* The hidden folder .penstock/ of a mount: not listed in the root, but found by name.
  *
  *   .penstock/stats           JSON, as `penstock status --json` prints it (penstock(1) lists the fields)
  *   .penstock/metrics         the mount's numbers for Prometheus

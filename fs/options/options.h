@@ -1,10 +1,10 @@
-/* The options of all commands, once: a table with a row for each (options.c), from which come the parser, -o lists
- * and fstab, --help and so completion, the keys of penstock.conf(5), what is passed on to the daemon and what fits
+/* The options of all commands, once: a table with a row for each (option_table.c), from which come the parser,
+ * -o lists and fstab, --help and so completion, the keys of penstock.conf(5), what is passed on to the daemon and what fits
  * which kind of source. tests/fs/options_test.c compares it with the pages.
  *
  * An option is known as --name VALUE, --name=VALUE, -l VALUE and, where its command takes -o, as -o name=VALUE; "-"
- * and "_" are the same. Ladder: settings.c (what the cache wants of it), command_line.c (arguments, lists), options.c
- * (the table).
+ * and "_" are the same. Files, from the top: options_to_cache.c (defaults that depend on the machine; the structs that
+ * the cache takes), command_line.c (arguments, lists), option_table.c.
  *
  * Ownership: ps_mount_options_init() ... ps_mount_options_fini(); values are copied into the struct. Threads: one.
  * Errors: -errno and a text for a person. */

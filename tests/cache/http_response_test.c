@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "http/request.h"
+#include "http/http.h"
 
 #define SIZE 1000
 #define OFFSET 100

@@ -16,7 +16,7 @@
 #include "listing/listing.h"
 #include "origin/hub_private.h"
 #include "credentials/credentials.h"
-#include "http/request.h"
+#include "http/http.h"
 
 static void sources_are_taken_apart(void **state)
 {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/request.h"
+#include "http/http.h"
 #include "origin/origin.h"
 #include "origin/origin_private.h"
 #include "base/url.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/request.h"
+#include "http/http.h"
 #include "origin/origin.h"
 #include "base/url.h"
 

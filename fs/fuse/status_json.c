@@ -1,3 +1,4 @@
+/* The document of `penstock status --json` and .penstock/stats: what a mount and its daemon report. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,8 +8,6 @@
 #include "config.h"
 #include "fuse/ops.h"
 #include "index/index.h"
-
-/* What a mount reports of itself ------------------------------------------------------------------- */
 
 /* Handles by mode, ever and now. */
 static json_t *modes(const struct ps_openmode_table *table)
@@ -98,7 +97,7 @@ static void leave_out_others(json_t *doc)
 		json_object_del(json_object_get(doc, theirs[i].part), theirs[i].name);
 }
 
-static json_t *document(struct ps_fs *fs, bool owner)
+json_t *ps_stats_document(struct ps_fs *fs, bool owner)
 {
 	json_t *doc = ps_stats_daemon(fs->cache, fs->mounts(fs->mounts_arg));
 
@@ -115,11 +114,6 @@ static json_t *document(struct ps_fs *fs, bool owner)
 	return doc;
 }
 
-static char *stats_json(struct ps_fs *fs, bool owner)
-{
-	return ps_stats_text(document(fs, owner));
-}
-
 char *ps_stats_text(json_t *doc)
 {
 	ps_autofree char *text = json_dumps(doc, JSON_ENCODE_ANY | JSON_INDENT(2) | JSON_REAL_PRECISION(9));
@@ -130,95 +124,4 @@ char *ps_stats_text(json_t *doc)
 		return NULL;
 	ps_strbuf_addf(&b, "%s\n", text);
 	return ps_strbuf_take(&b);
-}
-
-static char *stats_plans(struct ps_fs *fs, bool owner)
-{
-	json_t *doc = document(fs, owner), *plans = json_incref(json_object_get(doc, "plans"));
-
-	json_decref(doc);
-	return ps_stats_text(plans);
-}
-
-static char *metrics(struct ps_fs *fs, bool owner, unsigned parts)
-{
-	json_t *docs = json_pack("[o]", document(fs, owner));
-	char *text = ps_metrics_text(docs, parts, NULL);
-
-	json_decref(docs);
-	return text;
-}
-
-static char *stats_metrics(struct ps_fs *fs, bool owner)
-{
-	return metrics(fs, owner, PS_METRICS_MOUNT);
-}
-
-static char *stats_cache_metrics(struct ps_fs *fs, bool owner)
-{
-	return metrics(fs, owner, PS_METRICS_CACHE);
-}
-
-/* The folder --------------------------------------------------------------------------------------- */
-
-enum { INO_DIR = 2, INO_STATS, INO_METRICS, INO_CACHE_METRICS, INO_PLAN };
-_Static_assert(INO_PLAN < PS_NODE_FIRST, "virtual nodes lie below the cache's");
-
-static const struct {
-	const char *name;
-	fuse_ino_t ino;
-	char *(*text)(struct ps_fs *fs, bool owner);
-} files[] = {
-        {"stats", INO_STATS, stats_json},
-        {"metrics", INO_METRICS, stats_metrics},
-        {"cache_metrics", INO_CACHE_METRICS, stats_cache_metrics},
-        {"plan", INO_PLAN, stats_plans},
-};
-
-bool ps_virtual_is(fuse_ino_t ino)
-{
-	return ino >= INO_DIR && ino <= INO_PLAN;
-}
-
-bool ps_virtual_is_plan(fuse_ino_t ino)
-{
-	return ino == INO_PLAN;
-}
-
-fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name)
-{
-	if (parent == FUSE_ROOT_ID)
-		return strcmp(name, ".penstock") == 0 ? INO_DIR : 0;
-	for (size_t i = 0; parent == INO_DIR && i < PS_ARRAY_LEN(files); i++)
-		if (strcmp(name, files[i].name) == 0)
-			return files[i].ino;
-	return 0;
-}
-
-void ps_virtual_attr(fuse_ino_t ino, struct ps_attr *ret)
-{
-	*ret = (struct ps_attr){.node = ino, .ino = ino, .is_dir = ino == INO_DIR || ino == FUSE_ROOT_ID, .complete_attr = true};
-}
-
-const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino)
-{
-	if (pos >= PS_ARRAY_LEN(files))
-		return NULL;
-	*ret_ino = files[pos].ino;
-	return files[pos].name;
-}
-
-int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, bool owner, char **ret_text, size_t *ret_len)
-{
-	for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
-		if (files[i].ino != ino)
-			continue;
-		char *text = files[i].text(fs, owner);
-		if (!text)
-			return -ENOMEM;
-		*ret_text = text;
-		*ret_len = strlen(text);
-		return 0;
-	}
-	return -ENOENT;
 }

@@ -1,3 +1,4 @@
+/* Pages of a bucket: ListObjectsV2 and ListObjectVersions of S3, List Blobs of Azure. */
 #include "listing/listing.h"
 
 #include <ctype.h>
