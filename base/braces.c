@@ -91,7 +91,7 @@ static int add_text(struct parser *p, struct ps_braces *b, const char *s, size_t
 
 /* Ranges ------------------------------------------------------------------------------------------- */
 
-/* -?digits at *s; moves *s behind. 1: a number, 0: none, -ERANGE. */
+/* -?digits at *s; moves *s past them. 1: a number, 0: none, -ERANGE. */
 static int take_int(const char **s, const char *end, int64_t *ret)
 {
 	const char *c = *s;
@@ -346,11 +346,11 @@ static void add_part_text(const struct part *part, uint64_t i, struct ps_strbuf 
 
 void ps_braces_add(const struct ps_braces *b, uint64_t i, struct ps_strbuf *out)
 {
-	uint64_t behind = b->count;
+	uint64_t following = b->count;
 
 	for (const struct part *part = b->first; part; part = part->next) {
-		behind /= part->count;
-		add_part_text(part, i / behind, out);
-		i %= behind;
+		following /= part->count;
+		add_part_text(part, i / following, out);
+		i %= following;
 	}
 }

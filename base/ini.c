@@ -38,7 +38,7 @@ static int take_section(struct parser *p, char *line)
 	*end = '\0';
 	const char *after = trim(end + 1), *name = trim(line + 1);
 	if (*after && *after != '#' && *after != ';')
-		return bad(p, "text behind a section's name");
+		return bad(p, "text after a section's name");
 	if (!*name || strlen(name) >= sizeof(p->section))
 		return bad(p, "a section's name is empty or too long");
 	memcpy(p->section, name, strlen(name) + 1);

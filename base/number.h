@@ -45,7 +45,7 @@ bool ps_dtype_is_float(enum ps_dtype dtype);
 /* Arrays from one element type to another, exactly or not at all: a value that the other type does not have
  * stops the conversion. Threads: any.   Locks: none.   Blocks: never. */
 
-/* Converts n elements; src may lie at any address, dst as its type wants. Returns how many were converted:
+/* Converts n elements; src may be at any address, dst as its type wants. Returns how many were converted:
  * n, or the place of the first that is not exact. */
 PS_MUST_USE size_t ps_convert(
         enum ps_dtype from, bool swapped, const void *src, enum ps_dtype to, void *dst, size_t n);

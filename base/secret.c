@@ -45,25 +45,25 @@ static bool is_news(const struct stat *st)
 		dev_t dev;
 		ino_t ino;
 		mode_t mode;
-	} told[MAX];
-	static unsigned ntold;
+	} seen[MAX];
+	static unsigned nseen;
 
 	PS_LOCK_SCOPE(&lock);
-	for (unsigned i = 0; i < ntold; i++)
-		if (told[i].dev == st->st_dev && told[i].ino == st->st_ino && told[i].mode == st->st_mode)
+	for (unsigned i = 0; i < nseen; i++)
+		if (seen[i].dev == st->st_dev && seen[i].ino == st->st_ino && seen[i].mode == st->st_mode)
 			return false;
-	if (ntold == MAX)
+	if (nseen == MAX)
 		return false;
-	told[ntold].dev = st->st_dev;
-	told[ntold].ino = st->st_ino;
-	told[ntold++].mode = st->st_mode;
+	seen[nseen].dev = st->st_dev;
+	seen[nseen].ino = st->st_ino;
+	seen[nseen++].mode = st->st_mode;
 	return true;
 }
 
 static void warn(const char *path, const char *what, const struct stat *st)
 {
 	if ((st->st_mode & (S_IROTH | S_IWOTH)) && is_news(st))
-		ps_log_warning("%s%s%s: everybody on this machine may %s it: chmod o-rwx would end that",
+		ps_log_warning("%s%s%s: every user of this machine may %s it: chmod o-rwx ends that",
 		        what ? what : "", what ? " " : "", path, st->st_mode & S_IROTH ? "read" : "write");
 }
 
@@ -87,7 +87,7 @@ static int check(
 	return 0;
 }
 
-/* Up to max bytes; a buffer of its full size from the start, as one that grows leaves copies behind. */
+/* Up to max bytes; a buffer of its full size from the start, as one that grows leaves copies. */
 static ssize_t read_all(int fd, char *text, size_t max)
 {
 	size_t n = 0;

@@ -23,7 +23,7 @@ void ps_cleanup_secret(char **secret);
 struct ps_secret_file {
 	const char *what;  /* stands before the path in messages: "token file"; NULL: nothing does */
 	size_t max_nbytes; /* a multiple of 1024; longer is -EFBIG */
-	bool is_shared; /* usually readable by everybody, and no warning is due: a token that a cluster lays
+	bool is_shared; /* usually readable by every user, without a warning: a token that a cluster lays
 	                   down */
 	bool may_be_pipe; /* a shell's <(command) */
 };

@@ -8,7 +8,7 @@
 
 #define KNOWN_MAX 64 /* longer ones are not compared */
 #define PREFIX_LEAST 4 /* letters that say what is meant, if only one word begins alike */
-#define PREFIX_RANK 9 /* behind all slips */
+#define PREFIX_RANK 9 /* after all slips */
 
 static bool same(char a, char b)
 {

@@ -456,7 +456,7 @@ bool ps_s3_url_is_azure(const char *text)
 	return strncasecmp(text, "az://", 5) == 0;
 }
 
-/* Behind the scheme, up to the "/" before the key. */
+/* After the scheme, up to the "/" before the key. */
 static size_t bucket_len(const char *url)
 {
 	size_t n = strcspn(url + 5, "/");
@@ -560,7 +560,7 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 			return ps_error_set(err, EINVAL, "%s: not of the form az://ACCOUNT/CONTAINER/PREFIX/",
 			        ps_url_redact(text, safe));
 	} else if (!is_bucket(bucket, nbucket))
-		return ps_error_set(err, EINVAL, "%s: \"%.*s\" is no name of a bucket (%s://BUCKET/PREFIX/)",
+		return ps_error_set(err, EINVAL, "%s: \"%.*s\" is not the name of a bucket (%s://BUCKET/PREFIX/)",
 		        ps_url_redact(text, safe), (int)PS_MIN(nbucket, 64u), bucket, u.scheme);
 	const char *key = bucket + nbucket + (bucket[nbucket] == '/');
 	size_t nkey = strlen(key);

@@ -1,6 +1,6 @@
 /* The cache as fs/ sees it: attach a dataset, look up names, open, read. Knows nothing of FUSE.
  *
- * Ownership: a dataset belongs to its cache, handles to whoever opened them; close handles, then detach, then
+ * Ownership: a dataset belongs to its cache, handles to their openers; close handles, then detach, then
  * close. Threads: everything from any thread, but ps_cache_open and ps_cache_close. Blocking: a call that
  * takes a callback never blocks on the network; it calls back once, before it returns or later from a thread
  * of the cache, with no lock held. The callback must not block for long. Calls without a callback say what

@@ -55,7 +55,7 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, bool
 
 /* A reader met another ETag than the one that was learned with the first bytes, and yet the origin confirms size and time:
  * to the index it is the same version. Or it met other first bytes, where those are the version, and what came beside them is
- * of nobody knows which. So that bytes of both are never mixed, not in the kernel's pages either, the
+ * of an unknown one. So that bytes of both are never mixed, not in the kernel's pages either, the
  * name gets another node (hence ESTALE: it is looked up again), and then the object goes. In this order: whoever gets
  * the old object by the new node finds its file doubted, whoever gets the next object by the old node finds that
  * superseded. Older handles keep the old object, of which nothing more is fetched. */
@@ -95,8 +95,8 @@ static bool is_superseded(struct ps_dataset *ds, uint64_t node)
 	return superseded;
 }
 
-/* May this access have what is cached of the file? 0: as *ret_granted tells; nothing is cached then, and its first own
- * request tells. -EAGAIN: the origin is to be asked. -EACCES: it was, and has not shown that. */
+/* May this access have what is cached of the file? 0: see *ret_granted; if that is false nothing is cached, and its first
+ * own request decides. -EAGAIN: the origin is to be asked. -EACCES: it was, and has not shown that. */
 static int check_grant(struct ps_dataset *ds, const struct ps_node_row *row, bool was_asked, bool *ret_granted)
 {
 	enum ps_grant grant = ps_grant_of_row(ds, row);
@@ -238,7 +238,7 @@ static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, p
 		ps_revalidate_grant(ds, row, open_confirmed, open);
 }
 
-/* A compressed shard, of which a lookup has not told the size yet. */
+/* A compressed shard, whose size no lookup has found yet. */
 static void open_asking(
         struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
 {

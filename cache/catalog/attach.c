@@ -86,7 +86,7 @@ static int none_found(struct ps_dataset *ds, struct ps_error *err)
 	        ds->filter ? " that --include and --exclude would show" : "");
 }
 
-/* May this access list the source? One page tells. Where it may be another bucket, that it is the same, too: -EREMCHG. */
+/* May this access list the source? One page shows it. Where it may be another bucket, that it is the same, too: -EREMCHG. */
 static int list_page(struct ps_dataset *ds, struct ps_error *err)
 {
 	struct listing listing = {.dataset = ds, .compares = ds->compares && !atomic_load(&ds->shown_names)};
@@ -201,7 +201,7 @@ static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first
 	return rc;
 }
 
-/* Returns how many names are missing or not known of. *ret_done: nobody asks for more of them. */
+/* Returns how many names are missing or not known of. *ret_done: no more of them are asked for. */
 static uint64_t missing_now(struct ps_catalog *catalog, bool *ret_done, char ret[static PS_ERROR_TEXT_LEN])
 {
 	PS_LOCK_SCOPE(&catalog->lock);
@@ -291,7 +291,7 @@ static void end_refreshes(struct ps_dataset *ds, int errnum)
 	ps_refreshes_end(&ended, errnum, &result);
 }
 
-/* When it is time to list again though nobody asks; UINT64_MAX: never. The dataset's lock is held. What another dataset of the
+/* When it is time to list again without a request; UINT64_MAX: never. The dataset's lock is held. What another dataset of the
  * catalog has listed counts. */
 static uint64_t due_ns(const struct ps_dataset *ds)
 {
@@ -451,7 +451,7 @@ static void *prober_main(void *arg)
 
 /* Attach ----------------------------------------------------------------------------------------- */
 
-/* With the store's salt, so that what is written down tells nothing of credentials. */
+/* With the store's salt, so that what is stored says nothing of credentials. */
 static void keyed(struct ps_store *store, const struct ps_id *digest, struct ps_id *ret)
 {
 	char hex[PS_ID_HEX_LEN + 1];
@@ -577,7 +577,7 @@ static void first_checked(void *arg, int errnum, const struct ps_attr *attr)
 	pthread_cond_broadcast(&check->dataset->cond);
 }
 
-/* A source that nothing has confirmed yet (braces, a manifest): one file tells whether it is there at all. */
+/* A source that nothing has confirmed yet (braces, a manifest): one file shows whether it is there at all. */
 static int check_first(
         struct ps_dataset *ds, uint64_t node, const _Atomic bool *cancelled, struct ps_error *err)
 {

@@ -186,7 +186,7 @@ static bool was_renewed(struct ps_catalog *catalog, const struct ps_node_row *ol
 	return file && ps_id_cmp(&a, &b) == 0;
 }
 
-/* At this point nobody can ask for an old version by its number any more: kernel and handles are gone. */
+/* From here on no reader can name an old version by its number: kernel and handles are gone. */
 static void delete_retired(struct ps_catalog *catalog)
 {
 	struct ps_index_batch *batch = NULL;
@@ -271,14 +271,14 @@ bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *
 
 /* Watches --------------------------------------------------------------------------------------- */
 
-/* Those from *told on, as far as there is room. */
-static size_t changed_since(struct ps_catalog *catalog, size_t told, uint64_t ret[static CHANGED_BATCH])
+/* Those from *nreported on, as far as there is room. */
+static size_t changed_since(struct ps_catalog *catalog, size_t nreported, uint64_t ret[static CHANGED_BATCH])
 {
 	PS_LOCK_SCOPE(&catalog->names_lock);
-	size_t n = PS_MIN(catalog->nchanged - told, (size_t)CHANGED_BATCH);
+	size_t n = PS_MIN(catalog->nchanged - nreported, (size_t)CHANGED_BATCH);
 
 	if (n > 0)
-		memcpy(ret, catalog->changed + told, n * sizeof *ret);
+		memcpy(ret, catalog->changed + nreported, n * sizeof *ret);
 	return n;
 }
 
@@ -456,7 +456,7 @@ static unsigned get(struct ps_dataset *ds, const struct ps_id *of, struct ps_gra
 	return find(ds, ret);
 }
 
-/* A time in the future is of a clock that went back: it tells nothing. */
+/* A time in the future comes from a clock that was set back: it counts as unknown. */
 static bool is_within(int64_t given_ms, uint64_t ms)
 {
 	int64_t now_ms = ps_clock_real_ms();

@@ -25,7 +25,7 @@ struct ps_dataset_options {
 	bool raw; /* compressed shards are shown as they are, not as what they hold */
 	const char *const *include, *const *exclude; /* which files are shown: listing/listing.h; NULL-terminated, or NULL */
 	const _Atomic bool *cancelled; /* set: the attach ends soon, with ECANCELED; NULL: it cannot be */
-	/* Now and then while the attach waits for a listing, by its thread: so many files so far. NULL: nobody asks. */
+	/* Now and then while the attach waits for a listing, by its thread: the number of files so far. NULL: no calls. */
 	void (*listed)(void *arg, const char *source, uint64_t nfiles);
 	void *listed_arg;
 };
@@ -58,7 +58,7 @@ json_t *ps_dataset_stats(struct ps_dataset *dataset);
 
 /* Listing again ------------------------------------------------------------------------------------ */
 
-/* Hears of names that other nodes stand for, that are new, or that are gone: after a listing, in the index already.
+/* Receives the names that have another node, are new, or are gone: after a listing, once the index has them.
  * The caller's until unwatch. */
 struct ps_watch {
 	struct ps_dataset *dataset;
@@ -67,7 +67,7 @@ struct ps_watch {
 	void *arg;
 	/* The source is listed again when the last complete listing is so old (at random up to a tenth less); of several watches
 	 * of the same names the smallest counts. Listings that fail are repeated later and later, up to an hour if this is less.
-	 * 0: it is listed when somebody asks. */
+	 * 0: it is listed on request alone. */
 	uint64_t refresh_ms;
 	struct { /* the cache's */
 		struct ps_list link;
@@ -128,7 +128,7 @@ struct ps_attr {
 	int64_t mtime_s;
 };
 
-/* May need a HEAD when the listing told no size; all waiters of one name share it. */
+/* May need a HEAD if the listing gave no size; all waiters of one name share it. */
 typedef void (*ps_attr_fn)(void *arg, int errnum, const struct ps_attr *attr);
 void ps_dataset_lookup(
         struct ps_dataset *dataset, uint64_t parent, const char *name, ps_attr_fn fn, void *arg);

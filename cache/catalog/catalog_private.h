@@ -8,7 +8,7 @@
 struct ps_dataset_id {
 	struct ps_id catalog, access;
 	bool anonymous;
-	/* A store that is nobody's but its site's may have a bucket of this name for each of its tenants: who is shown other
+	/* A site's own store may have a bucket of this name for each of its tenants: who is shown other
 	 * names than those of the catalog (-EREMCHG of a listing) has one of its own. */
 	bool may_be_another;
 	struct ps_id own_catalog;
@@ -29,7 +29,7 @@ void ps_dataset_free(struct ps_dataset *dataset);
 int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source,
         struct ps_catalog **ret) PS_MUST_USE;
 void ps_catalog_put(struct ps_catalog *catalog);
-/* A time that tells nothing, as the clock of the day has gone back since. */
+/* A time without meaning: the clock of the day was set back since. */
 bool ps_catalog_is_ahead(int64_t when_ms, int64_t now_ms);
 /* attached_ms, which goes back with the clock: nothing would be confirmed until it has caught up. With the lock. */
 int64_t ps_catalog_attached(struct ps_catalog *catalog, int64_t now_ms);
@@ -37,7 +37,7 @@ int64_t ps_catalog_attached(struct ps_catalog *catalog, int64_t now_ms);
 bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed);
 /* How many listings of all of it have begun; with `joins`, one that is under way does not count. */
 uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins);
-/* True: the caller lists the whole of it, and then calls end. False: *ret_listed, one that began after so many was
+/* True: the caller lists the whole of it, and then calls end. False: *ret_listed, one that began after that many was
  * complete; or another dataset is at it. */
 bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed);
 /* Reports to the watches what has changed, complete or not. Blocks on the index and on the watches. */
@@ -46,7 +46,7 @@ void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
  * is held. */
 void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node);
 
-/* What the origin has told of a file, now or earlier: the first one without a version is logged. */
+/* What the origin said of a file, now or earlier: the first file without a version is logged. */
 void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote);
 
 /* A new listing: what was missing of the one before does not count. */
@@ -96,7 +96,7 @@ void ps_grant_revoke(struct ps_dataset *dataset, const struct ps_id *of);
 /* A listing on its way into the index: names get nodes, changed versions get new ones, vanished names go.
  *
  * Rows are committed in batches as the listing comes, so a listing of a million names needs little memory: 8
- * bytes a name to tell at the end which are gone, and the directories. A HEAD that was answered while the
+ * bytes a name to know at the end which are gone, and the directories. A HEAD that was answered while the
  * listing ran is believed before it: the listing may have been written down earlier.
  *
  * Threads: one. Locks: names_lock of the dataset, for each name. Blocks: on the index. */

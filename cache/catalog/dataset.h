@@ -5,7 +5,7 @@
  * folders), revalidation.c (HEADs), listing_merge.c, view.c (what a file shows), catalog.c (names of a source, grants).
  *
  * A dataset has two threads. One lists the source, merges the listing into the index (listing_merge.c) and asks for
- * sizes the listing did not tell (a sweep of HEADs); a listing may take minutes, so another one keeps time
+ * sizes the listing did not give (a sweep of HEADs); a listing may take minutes, so another one keeps time
  * for probes: HEADs on behalf of lookups and opens.
  *
  * Names and access are two things. A catalog is the names of a source, with their versions: rows of the index, shared by
@@ -16,13 +16,13 @@
  *   mount ─▶ dataset (catalog, access): origin, probes, read-ahead ─▶ catalog: names, versions
  *   mount ─▶ dataset (same catalog, other access) ──────────────────────┘
  *
- * When a version counts as confirmed: by a listing that told size and version, or by a HEAD, since this
+ * When a version counts as confirmed: by a listing that gave size and version, or by a HEAD, since this
  * attach and (for an open) within the revalidation time. A read that meets another version, or none, makes it
  * doubtful: the next open asks.
  *
  * Locks: cache.lock, dataset.lock and catalog.lock are leaves. catalog.names_lock is held over "read the row, decide,
  * commit" so that a listing and a HEAD cannot both give a name its next version; it is held over writes to the index, never
- * over the network. What a listing has in its batch is committed by whoever decides next (ps_merge_flush()).
+ * over the network. What a listing has in its batch is committed by the next one to decide (ps_merge_flush()).
  */
 #ifndef PS_CATALOG_DATASET_H
 #define PS_CATALOG_DATASET_H
@@ -36,7 +36,7 @@
 #include "index/index.h"
 
 #define PS_DATASET_ERRORS 64 /* last failures kept for user.penstock.error */
-#define PS_DATASET_MISSING 8 /* names told of those that are missing */
+#define PS_DATASET_MISSING 8 /* names reported of those that are missing */
 #define PS_DATASET_UNANSWERED \
 	256 /* objects whose revalidation failed; one that shares a place is asked again */
 
@@ -73,8 +73,8 @@ struct ps_catalog {
 	pthread_mutex_t names_lock; /* protects the index rows of this catalog, and: */
 	bool loaded;
 	struct ps_merge *merge; /* the listing under way, or NULL */
-	/* Nodes superseded since it was loaded, and those that a later listing made: what watches are told of, in this
-	 * order. What is superseded is deleted when nobody can name it. */
+	/* Nodes superseded since it was loaded, and those that a later listing made: reported to watches in
+	 * this order. A superseded node is deleted once no handle and no kernel names it. */
 	uint64_t *changed;
 	size_t nchanged, changed_cap;
 
@@ -90,7 +90,7 @@ struct ps_catalog {
 	_Atomic uint64_t listed_ns; /* when that ended; monotonic */
 	struct ps_list watches;
 	pthread_cond_t watch_cond; /* no callback of a watch is under way any more */
-	unsigned nsweeping; /* datasets that list, or ask for what a listing did not tell */
+	unsigned nsweeping; /* datasets that list, or ask for what a listing did not give */
 	uint64_t nunknown;  /* names that they got no answer for */
 	uint64_t nmissing;  /* names of the list that the origin does not have; the first of them, in order: */
 	char *missing[PS_DATASET_MISSING];
@@ -136,7 +136,7 @@ struct ps_dataset {
 	uint16_t jitter; /* of the next one's time */
 	bool listing_ok; /* the last that ended */
 	struct ps_error listing_error;
-	uint64_t first_unsized; /* a node of the listing whose size it did not tell; 0: none */
+	uint64_t first_unsized; /* a node of the listing without a size in it; 0: none */
 	struct ps_list probes;  /* under way, or waiting for another attempt */
 	unsigned nprobes;       /* on the list, and being ended */
 	unsigned nsweep;        /* of them on behalf of the sweep */
@@ -180,24 +180,24 @@ bool ps_dataset_settled(struct ps_dataset *dataset, const struct ps_node_row *ro
 #define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing said */
 /* From now on the version of this node needs confirming. Blocks on the index. */
 void ps_dataset_doubt(struct ps_dataset *dataset, uint64_t node);
-/* Gives the name a new node of the same version, so that nobody takes the kernel's pages of the old one for it.
+/* Gives the name a new node of the same version, so that the kernel's pages of the old one are not taken for it.
  * -ESTALE: another node stands for the name already. Blocks on the index. */
 int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) PS_MUST_USE;
 
 /* revalidation.c */
 /* Asks the origin for size and version of a file row, as ps_revalidate() (catalog_private.h) does, in a way that gives a
  * grant if this access may read the file, and takes it if the origin says anything else: by a GET of one byte where a HEAD
- * tells nothing of that. */
+ * says nothing of that. */
 void ps_revalidate_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
-/* The same for nobody, now and then; before an open wants to have it. */
+/* The same without a waiter, ahead of an open that will want it. */
 void ps_revalidate_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* Asks for nobody, as an open would, whether the version of a planned file still is the origin's: few at once, and not while
+/* Asks without a waiter, as an open would, whether the version of a planned file still is the origin's: few at once, and not while
  * the origin does not answer. Blocks on the index. */
 void ps_revalidate_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Grants --------------------------------------------------------------------------------------------- */
 
 /* Grants: that an access may read an object version (or list a catalog), as the origin has shown by an answer of 2xx under its
- * credentials. What is in the cache is handed out to who has one; a listing grants no bytes.
+ * credentials. Cached bytes are served to accesses that have one; a listing grants no bytes.
  *
  *            2xx                        --grant-ttl is over, or the credential's own time
  *   NONE ─────────▶ VALID ◀──────────────────────────────────────────────▶ OLD

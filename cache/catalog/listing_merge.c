@@ -13,7 +13,7 @@
 
 #define PS_MERGE_BATCHED_BITS 65536
 
-/* A compressed shard whose shown name is another file's, of which the listing has not told yet. */
+/* A compressed shard whose shown name is another file's, which the listing has not reached yet. */
 struct ps_merge_later {
 	struct ps_merge_later *next;
 	uint64_t parent;
@@ -40,7 +40,7 @@ struct ps_merge {
 	uint64_t nadded, nvanished; /* files */
 	uint64_t first_number; /* nodes made since this merge began have higher ones */
 	int64_t begun_ms;
-	int failed; /* a commit, by whomever */
+	int failed; /* of a commit, by any thread */
 	uint8_t batched[PS_MERGE_BATCHED_BITS /
 	                8]; /* hashes of the names that the batch has, and the index not yet */
 	struct ps_merge_later *later;
@@ -301,11 +301,11 @@ static bool row_still_right(const struct ps_merge *m, const struct ps_node_row *
 	if (row->remote.size != PS_SIZE_UNKNOWN && row->checked_ms >= m->begun_ms)
 		return true; /* the origin said so since */
 	if (listed->remote.size == PS_SIZE_UNKNOWN)
-		return true; /* the listing does not tell; a HEAD will */
+		return true; /* the listing does not say; a HEAD will */
 	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
 }
 
-/* Without a date or an ETag a size tells too little of the version: it counts as if the listing had told
+/* Without a date or an ETag a size says too little of the version: it counts as if the listing had given
  * nothing. */
 static struct ps_remote usable(const struct ps_remote *remote)
 {
@@ -317,7 +317,7 @@ static struct ps_remote usable(const struct ps_remote *remote)
 	return none;
 }
 
-/* The listing tells the checksum of a version that the index knows already. */
+/* The listing gives the checksum of a version that the index knows already. */
 static bool take_checksum(struct ps_node_row *row, const struct ps_listed *listed)
 {
 	const char *sum = listed->remote.checksum;
@@ -339,7 +339,7 @@ static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, 
 
 	note_batched(m, parent, name);
 	if (old && row_still_right(m, old, listed, coding)) {
-		/* 0: the listing confirms the node from now on. A listing that told no version confirms
+		/* 0: the listing confirms the node from now on. A listing without a version confirms
 		 * none. */
 		int64_t checked_ms = old->checked_ms >= m->begun_ms ? old->checked_ms
 		                     : unsized && !old->checked_ms  ? PS_CHECKED_DOUBTFUL
@@ -539,7 +539,7 @@ static void free_later(struct ps_merge_later *later)
 
 #define TAIL 1024 /* of seen nodes that are not sorted yet */
 
-/* Sorts the tail into the rest, from behind. Without memory for that all of it stays a tail, which takes time
+/* Sorts the tail into the rest, from the end. Without memory for that all of it stays a tail, which takes time
  * only. */
 static void sort_seen(struct ps_merge *m)
 {

@@ -15,7 +15,7 @@
 #define COLD_AGE_MS 60000
 #define COLD_MIN_NBYTES (UINT64_C(4) << 20)
 
-/* When the origin told this version last. */
+/* When the origin last gave this version. */
 static int64_t confirmed_ms(struct ps_dataset *ds, const struct ps_node_row *row)
 {
 	if (row->checked_ms != 0)
@@ -173,7 +173,7 @@ void ps_dataset_lookup(struct ps_dataset *ds, uint64_t parent, const char *name,
 	if (rc == 0 && ps_view_disproved(ds, &row)) {
 		rc = ps_dataset_renew(ds, &row);
 		ps_node_row_fini(&row);
-		/* Somebody else was faster: the name has another node already. */
+		/* Another thread was faster: the name has another node already. */
 		if (rc == 0 || rc == -ESTALE)
 			rc = get_named(ds, parent, name, &row);
 	}
@@ -271,7 +271,7 @@ struct ps_dir {
 	uint64_t child;
 };
 
-/* While a snapshot is held, an index that a full disk has broken cannot be opened anew. So who keeps a
+/* While a snapshot is held, an index that a full disk has broken cannot be opened again. So a reader that keeps a
  * folder open that has been read to its end keeps no snapshot. */
 static void drop(struct ps_dir *dir)
 {
@@ -325,7 +325,7 @@ static int step(struct ps_dir *dir)
 	return rc;
 }
 
-/* Makes the iterator stand on the entry at `pos`, or at the end. Going back begins anew, over new
+/* Makes the iterator stand on the entry at `pos`, or at the end. Going back begins again, over new
  * snapshots; so does going on after an error. */
 static int seek(struct ps_dir *dir, uint64_t pos)
 {

@@ -1,5 +1,5 @@
 /* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node; or GETs of
- * one byte, which also tell whether the file may be read.
+ * one byte, which also show whether the file may be read.
  *
  *   HEAD ──the version is the known one, and a grant is wanted that HEADs do not give──▶ GET of one byte
  *     ▲                                                                                  │
@@ -28,12 +28,12 @@ static void ps_offline_begin(struct ps_dataset *dataset);
 static void ps_offline_over(struct ps_dataset *dataset);
 /* Revalidation of a node failed. */
 static void ps_offline_note(struct ps_dataset *dataset, uint64_t node, const struct ps_error *err);
-/* A node of which nothing is known cannot be had: who asks within PS_FILL_FAILED_MS is told the same at once. The kernel
+/* A node of which nothing is known cannot be had: requests within PS_FILL_FAILED_MS get the same answer at once. The kernel
  * lets lookups of one name wait for one another, and each would wait as long again. */
 static void ps_offline_failed(struct ps_dataset *dataset, uint64_t node, int errnum);
 /* The same, or 0. */
 static int ps_offline_errnum(struct ps_dataset *dataset, uint64_t node);
-/* Is it vain to ask about this node now? *ret_ask: not for the caller to wait for, but it is time to ask. */
+/* Is there no point in asking for this node now? *ret_ask: it is time to ask, but the caller need not wait. */
 static bool ps_offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_ask);
 
 #define PROBE_BACKOFF_FIRST_MS 200
@@ -121,14 +121,14 @@ static void probe_submit(struct probe *probe)
 	ds->origin->ops->head(ds->origin, &probe->head);
 }
 
-/* Takes the probe off the list and tells its waiters. No lock held. */
+/* Takes the probe off the list and answers its waiters. No lock held. */
 static void probe_end(struct probe *probe, int errnum, const struct ps_attr *attr)
 {
 	struct ps_dataset *ds = probe->dataset;
 	struct probe_waiter *waiters;
 	{
 		PS_LOCK_SCOPE(&ds->lock);
-		ps_list_remove(&probe->link); /* nobody joins it any more */
+		ps_list_remove(&probe->link); /* no waiter joins it any more */
 		waiters = ps_steal_ptr(&probe->waiters);
 	}
 	while (waiters) {
@@ -150,7 +150,7 @@ static void probe_end(struct probe *probe, int errnum, const struct ps_attr *att
 	pthread_cond_broadcast(&ds->cond);
 }
 
-/* What a HEAD told, but for the checksum that the list gave, where that still holds. */
+/* What a HEAD said, but for the checksum that the list gave, where that still holds. */
 static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, bool same, bool keep_sum)
 {
 	struct ps_remote old = row->remote;
@@ -223,7 +223,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	return rc == 0 && gone ? -ENOENT : rc;
 }
 
-/* A name that only a list told of: the origin has never confirmed it. */
+/* A name that comes from a list alone: the origin has never confirmed it. */
 static void note_missing(struct ps_catalog *catalog, const char *name)
 {
 	char *copy = strdup(name);
@@ -358,8 +358,8 @@ static void answered(struct probe *probe, const struct ps_origin_head *head, con
 		return;
 	}
 	if (!err->err && head->seen.size == PS_SIZE_UNKNOWN) {
-		ps_log_warning("head: %s: the origin does not tell its size", probe->row.url);
-		ps_dataset_note_error(ds, probe->row.node, "the origin does not tell its size");
+		ps_log_warning("head: %s: the origin gives no size of it", probe->row.url);
+		ps_dataset_note_error(ds, probe->row.node, "the origin gives no size of it");
 		probe_end(probe, EIO, NULL);
 		return;
 	}
@@ -404,11 +404,11 @@ static void head_done(struct ps_origin_head *head, const struct ps_error *err)
 static void byte_done(struct ps_origin_get *get, const struct ps_error *err)
 {
 	struct probe *probe = PS_CONTAINER_OF(get, struct probe, get);
-	struct ps_error told = *err;
+	struct ps_error outcome = *err;
 
 	if (err->err == ESTALE && ++probe->turns >= PROBE_TURNS) {
-		ps_error_set(&told, EIO, "HEAD and GET of it are answered with different versions");
-		told.http_status = err->http_status ? err->http_status : 412;
+		ps_error_set(&outcome, EIO, "HEAD and GET of it are answered with different versions");
+		outcome.http_status = err->http_status ? err->http_status : 412;
 	} else if (err->err == ESTALE) {
 		/* What is there now? */
 		ps_fill_count_request(probe->dataset->cache->fill, false);
@@ -416,13 +416,13 @@ static void byte_done(struct ps_origin_get *get, const struct ps_error *err)
 		probe_submit(probe);
 		return;
 	}
-	/* From who ignores ranges the whole comes: of the right version it tells as much. */
+	/* A server that ignores ranges sends the whole file: of the right version that proves as much. */
 	if (err->err == EPROTO && err->http_status == 200 && get->seen.size == probe->row.remote.size &&
 	        ps_remote_same_version(&probe->row.remote, &get->seen))
-		told = (struct ps_error){0};
+		outcome = (struct ps_error){0};
 	probe->head.seen = get->seen;
 	probe->head.seen.size = probe->row.remote.size; /* it was asked for this version */
-	answered(probe, &probe->head, &told, get->work.key_expires_s);
+	answered(probe, &probe->head, &outcome, get->work.key_expires_s);
 }
 
 /* Joins a probe of this node or starts one. Returns false if there is no memory. */
@@ -454,7 +454,7 @@ static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, st
 		probe->at_origin = true;
 		probe->for_sweep = for_sweep;
 		probe->for_grant = for_grant;
-		/* Where the first bytes are the version, one of them tells nothing of that. */
+		/* Where the first bytes are the version, one of them says nothing of that. */
 		probe->by_get = for_grant && ds->origin->proved && !ds->origin->heads_prove && row_sized(row) &&
 		                row->remote.size > 0 && !ps_remote_is_marked(&row->remote);
 		probe->expires_ns = ps_clock_mono_ns() + ps_fill_timeout_ns(ds->cache->fill);
@@ -543,7 +543,7 @@ void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row
 {
 	bool ask;
 
-	/* What is in doubt is begun anew by an open, which has to see that it is. */
+	/* What is in doubt is asked again by an open, which has to know that it is. */
 	if (row->checked_ms == PS_CHECKED_DOUBTFUL)
 		return;
 	{
@@ -560,7 +560,7 @@ void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row
 	(void)probe_begin(ds, row, NULL, false, ps_grant_of_row(ds, row) != PS_GRANT_VALID);
 }
 
-/* The same for nobody: one of the sweep's (nsweep). */
+/* The same without a waiter: one of the sweep's (nsweep). */
 static void ps_revalidate_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
 {
 	(void)probe_begin(ds, row, NULL, true, false);
@@ -575,7 +575,7 @@ static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
 	return ps_steal_ptr(&probe->waiters);
 }
 
-/* The readers get the version that is known, or hear that none is. No lock is held: the size of a
+/* The readers get the version that is known, or learn that none is. No lock is held: the size of a
  * compressed shard is looked up in the index. */
 static void answer_expired(
         struct ps_dataset *ds, struct probe_waiter *expired, const struct ps_node_row *row, int errnum)
@@ -663,7 +663,7 @@ void ps_revalidate_drain(struct ps_dataset *ds)
 	}
 }
 
-/* The sweep: sizes that a listing did not tell are asked for, file by file, before anybody wants them. */
+/* The sweep: sizes that a listing did not give are asked for, file by file, before any reader wants them. */
 
 #define SWEEP_CONCURRENCY 16
 #define SWEEP_AT_ONCE 256 /* names that are taken from the index together */

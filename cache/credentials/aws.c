@@ -209,7 +209,7 @@ static int get_role(const struct asking *a, char **ret, struct ps_error *err)
 	if (answer.status == 404)
 		return ps_error_set(err, EACCES, "instance metadata: this instance has no role");
 	if (answer.status != 200)
-		return ps_key_fail_status(&answer, "instance metadata", "the role is not told", err);
+		return ps_key_fail_status(&answer, "instance metadata", "the role is not given", err);
 	size_t n = strcspn(answer.body, "\r\n");
 	if (!n || n > ROLE_MAX_LEN ||
 	        strspn(answer.body, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+=,.@_-") <
@@ -236,7 +236,7 @@ static int load(struct asking *a, struct ps_key **ret, struct ps_error *err)
 		return rc;
 	if (answer.status != 200)
 		return ps_key_fail_status(
-		        &answer, "instance metadata", "the role's credentials are not told", err);
+		        &answer, "instance metadata", "the role's credentials are not given", err);
 	rc = ps_key_from_json(answer.body, answer.nbytes, &shape, ret, err);
 	return rc ? ps_error_prefix(err, rc, "instance metadata") : 0;
 }
@@ -679,7 +679,7 @@ int ps_key_from_profile(struct ps_key_context *x, struct ps_key **ret, struct ps
 
 	if (rc)
 		return rc;
-	/* Nobody asked for "default": it need not have any. */
+	/* "default" was not asked for: it need not have any. */
 	if (!chosen) {
 		rc = ps_profiles_have(&all, name) ? from_section(&chain, name, ret, err) : -ENOENT;
 		return rc && rc != -ENOENT ? ps_error_prefix(err, rc, "profile %s", name) : rc;

@@ -29,7 +29,7 @@ static int first_of(const ps_key_load *sources, size_t n, struct ps_key_context 
 	return rc;
 }
 
-/* What the last one said of its absence is told, too. */
+/* What the last one said of its absence is reported, too. */
 static int none(struct ps_error *err, const char *where)
 {
 	char why[200];
@@ -40,7 +40,7 @@ static int none(struct ps_error *err, const char *where)
 	        *why ? " (" : "", why, *why ? ")" : "");
 }
 
-/* All sources of a kind, until one is in charge. -EACCES: none is; the text tells where was looked. err is
+/* All sources of a kind, until one is in charge. -EACCES: none is; the text lists the places that were tried. err is
  * not NULL. */
 static int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
@@ -55,7 +55,7 @@ static int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct
 	                 "web identity, a container or an instance");
 }
 
-/* All sources of a kind, until one is in charge. -EACCES: none is; the text tells where was looked. err is
+/* All sources of a kind, until one is in charge. -EACCES: none is; the text lists the places that were tried. err is
  * not NULL. */
 static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
@@ -82,12 +82,12 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
 /* The life of a key at hand:
  *
  *   state                        what happens next
- *   NOTHING                      somebody wants a key: ASKING
+ *   NOTHING                      a key is wanted: ASKING
  *   ASKING                       loaded: VALID. Failed: FAILED
- *   FAILED                       somebody wants a key: ASKING
+ *   FAILED                       a key is wanted: ASKING
  *   VALID                        a quarter of an hour is left of its time, or it was refused: REFRESHING.
  *                                One that does not expire (`expires_s` 0) stays until it is refused
- *   REFRESHING, the old in use   loaded: VALID. Failed: once more after a backoff, or when somebody wants a
+ *   REFRESHING, the old in use   loaded: VALID. Failed: once more after a backoff, or when one wants a
  *                                key; from the old one's end on there is none meanwhile */
 struct ps_credentials {
 	ps_key_load load;
@@ -120,7 +120,7 @@ static uint32_t noise(void)
 	return n % 1000;
 }
 
-/* When to ask for the next key, in milliseconds from now. A server that still tells the old one is asked
+/* When to ask for the next key, in milliseconds from now. A server that still gives the old one is asked
  * again when half of what is left is over. */
 static uint64_t refresh_ms(const struct ps_key *key)
 {
@@ -155,7 +155,7 @@ static bool same_key(const struct ps_key *a, const struct ps_key *b)
 	       a->expires_s == b->expires_s;
 }
 
-/* Takes what a load brought; with the lock held. Whoever is refused with the key at hand compares pointers:
+/* Takes what a load brought; with the lock held. A request that is refused with the key at hand compares pointers:
  * so the same key again is no new one. */
 static void take(struct ps_credentials *c, struct ps_key **key, const struct ps_error *err)
 {
@@ -171,8 +171,8 @@ static void take(struct ps_credentials *c, struct ps_key **key, const struct ps_
 	pthread_cond_broadcast(&c->cond);
 }
 
-/* What a load has brought, for the log. A failure that leaves no key is told by whoever wanted one. */
-static void tell(const struct ps_key *key, bool has_old, const struct ps_error *err)
+/* What a load has brought, for the log. A failure that leaves no key is reported by the request that wanted one. */
+static void log_load(const struct ps_key *key, bool has_old, const struct ps_error *err)
 {
 	char life[40] = "";
 
@@ -228,8 +228,8 @@ static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 		take(c, &key, &err);
 	}
 	if (rc || fresh)
-		tell(fresh, has_old, &err);
-	/* Nobody uses a key that there never was: whoever wants one brings the next load about. */
+		log_load(fresh, has_old, &err);
+	/* Without a key there is no user of it: the next request for one starts the next load. */
 	return rc && !had_any ? UINT64_MAX : due_ms;
 }
 
@@ -384,7 +384,7 @@ int ps_credentials_wait(struct ps_credentials *c, const _Atomic bool *stop, stru
 	for (;;) {
 		ps_autokey struct ps_key *key = NULL;
 		int rc = get(c, &key, err);
-		/* A load that was tried and failed is the answer: whoever waits may try again himself. */
+		/* A load that was tried and failed is the answer: a waiter may try again. */
 		if (!rc || c->nloads != nloads || !(c->asking || c->wanted))
 			return rc;
 		if (stop && atomic_load(stop))

@@ -20,7 +20,7 @@
 
 /* Credentials for s3:// and gs://: where they come from, and how they are kept fresh.
  *
- * A provider hands out keys: reference-counted snapshots that never change. Whoever signs a request takes
+ * A provider hands out keys: reference-counted snapshots that never change. The signer of a request takes
  * one, signs, and lets it go; a key that was handed out stays readable while a newer one takes its place. A
  * provider that must ask someone (a metadata server, a command, STS) does so on a thread of its own, well
  * before the key at hand expires.
@@ -98,7 +98,7 @@ int ps_credentials_wait(struct ps_credentials *c, const _Atomic bool *stop, stru
 #define PS_CREDENTIALS_PAUSE_MS 5000
 bool ps_credentials_refused(struct ps_credentials *c, const struct ps_key *key);
 
-/* The region that the profile names, for those whom nobody told one: NULL if none does. Reads files, once.
+/* The region that the profile names, for a source without one: NULL if none does. Reads files, once.
  * The caller frees it. */
 char *ps_credentials_region(struct ps_credentials *c);
 
@@ -157,7 +157,7 @@ struct ps_sigv4_keys {
 	unsigned next;
 	struct ps_sigv4_derived {
 		struct ps_key
-		        *key; /* a reference, so that the pointer tells it from all others; NULL: free */
+		        *key; /* a reference, so that the pointer differs from all others; NULL: free */
 		char day[9];
 		char region[PS_SIGV4_REGION_LEN], service[8];
 		uint8_t bytes[PS_SIGV4_KEY_LEN];
@@ -184,7 +184,7 @@ int ps_sigv4_keys_get(struct ps_sigv4_keys *keys, struct ps_key *key, const stru
 int ps_hf_token_find(
         const char *const *env, const char *file, char **ret, struct ps_error *err) PS_MUST_USE;
 
-/* An endpoint as HF_ENDPOINT tells it (NULL or "": the usual one), canonical, without "/" at its end. -EINVAL: no http or
+/* An endpoint as in HF_ENDPOINT (NULL or "": the usual one), canonical, without "/" at its end. -EINVAL: no http or
  * https URL. */
 int ps_hf_endpoint_parse(const char *text, char **ret, struct ps_error *err) PS_MUST_USE;
 

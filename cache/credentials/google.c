@@ -31,7 +31,7 @@
 struct ps_google_jwt {
 	const char *email;       /* who */
 	const char *private_key; /* PEM, RSA */
-	const char *key_id;      /* NULL: not told */
+	const char *key_id;      /* NULL: not given */
 	const char *audience;    /* the server that will be asked */
 	int64_t now_s;
 };
@@ -273,7 +273,7 @@ int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struc
 	/* Google's begin so: who uses them with tools of AWS has them there. */
 	if (aws && strncmp(aws, "GOOG", 4) == 0)
 		return ps_key_from_env(x, ret, err);
-	/* A file of credentials that somebody names comes before one that lies around. */
+	/* A file of credentials that is named comes before one in a usual place. */
 	return ps_key_env(x, "GOOGLE_APPLICATION_CREDENTIALS") ? -ENOENT : from_boto(x, ret, err);
 }
 

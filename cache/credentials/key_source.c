@@ -171,7 +171,7 @@ int ps_key_checked(const char *access_key, const char *secret, const char *sessi
 	return 0;
 }
 
-/* Keys as metadata servers, commands and SSO tell them: a JSON object. */
+/* Keys as metadata servers, commands and SSO give them: a JSON object. */
 
 static void wipe(json_t *j)
 {

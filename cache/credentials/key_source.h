@@ -9,10 +9,10 @@
 
 /* Sources -------------------------------------------------------------------------------------------- */
 
-/* Where keys come from: the sources behind credentials.h, and what they look at.
+/* Where keys come from: the sources of credentials.h, and what they look at.
  *
  * A source is asked by the provider's thread, one at a time; it may block on files and the network, within
- * its own limits, and ends soon once context->stop is set. What it reads it reads anew each time: files
+ * its own limits, and ends soon once context->stop is set. It reads everything again each time: files
  * rotate.
  *
  * Ownership: the context is the provider's; a key that was loaded is the caller's. Threads: the provider's.
@@ -28,7 +28,7 @@ struct ps_key_context {
 	char *region;                 /* NULL: as environment and profile say */
 	char *ca_file;                /* of servers that the user names */
 	char *google_file;            /* --gs-credentials */
-	struct ps_http_access access; /* proxies and CA of whoever mounts */
+	struct ps_http_access access; /* proxies and CA of the mounting process */
 	bool metadata_answered;       /* once: from then on its silence is a failure, not an absence */
 	_Atomic bool stop;
 };
@@ -56,7 +56,7 @@ struct ps_key_shape {
 	const char *object, *access_key, *secret, *token, *expires;
 	int version; /* what "Version" must be; 0: anything */
 };
-/* -EPROTO: not such an answer; the text tells which member is missing. */
+/* -EPROTO: not such an answer; the text names the missing member. */
 int ps_key_from_json(const char *text, size_t nbytes, const struct ps_key_shape *shape, struct ps_key **ret,
         struct ps_error *err) PS_MUST_USE;
 /* A key of these strings, once it is sure that they can go into a header. -EPROTO. */
@@ -135,7 +135,7 @@ int ps_profiles_read(
 void ps_profiles_fini(struct ps_profiles *all);
 #define ps_autoprofiles __attribute__((cleanup(ps_profiles_fini)))
 
-/* --profile, $AWS_PROFILE, $AWS_DEFAULT_PROFILE or "default". ret_chosen: somebody named it. */
+/* --profile, $AWS_PROFILE, $AWS_DEFAULT_PROFILE or "default". ret_chosen: it was named. */
 const char *ps_profile_name(const struct ps_key_context *x, bool *ret_chosen);
 
 /* Is there such a section in either file? */

@@ -123,7 +123,7 @@ static void add_pair(struct ps_strbuf *b, const char *name, const char *value)
 	ps_url_encode_strict(value, strlen(value), false, b);
 }
 
-/* The form, of a size that no growing buffer leaves copies behind. */
+/* The form, of its full size from the start: a buffer that grows leaves copies. */
 static char *compose(const struct ps_sts_role *role)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};

@@ -24,7 +24,7 @@
 
 /* How requests of a client get to their host: proxies, trusted certificates, our own certificate.
  *
- * The environment is that of whoever mounts: http_proxy, https_proxy, all_proxy and no_proxy (also in capitals, but for
+ * The environment is that of the mounting process: http_proxy, https_proxy, all_proxy and no_proxy (also in capitals, but for
  * HTTP_PROXY, which a CGI's client could set), CURL_CA_BUNDLE, SSL_CERT_FILE and SSL_CERT_DIR.
  *
  * Ownership: its client's. Threads: constant after init. Blocks: init on disk. Errors: -errno and a text without secrets. */
@@ -38,10 +38,10 @@ struct ps_http_options {
 	const char *ca_file;       /* PEM bundle instead of the system's */
 	const char *client_cert, *client_key; /* files, shown to the source's own host only; the key may be in the first */
 	const char *client_key_password_file;
-	const char *proxy;         /* a URL, secret; "none"; NULL: the environment tells, see above */
-	const char *netrc_file;    /* "": none; NULL: the environment tells; for http and https alone, see http/http.h */
+	const char *proxy;         /* a URL, secret; "none"; NULL: from the environment, see above */
+	const char *netrc_file;    /* "": none; NULL: from the environment; for http and https alone, see below */
 	bool insecure;             /* do not verify TLS; logged once as a warning */
-	/* The environment of whoever mounts, "NAME=value", NULL-terminated; secret. NULL: the process's own.
+	/* The environment of the mounting process, "NAME=value", NULL-terminated; secret. NULL: the process's own.
 	 * Ask by ps_env_get(), never by getenv(): a daemon mounts for others, too. */
 	const char *const *env;
 	unsigned max_connections; /* requests at once, HEADs too; 0: no limit */
@@ -85,7 +85,7 @@ int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *u
 /* True: there is an entry with a login; "login:password" is added to ret. */
 bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_strbuf *ret);
 
-/* From options->netrc_file (it must be readable; "" is no file), else of the environment $NETRC or ~/.netrc.
+/* From options->netrc_file (it must be readable; "": none), else of the environment $NETRC or ~/.netrc.
  * *ret NULL: nothing is known of the host; else for ps_secret_free(). */
 int ps_netrc_user_password(const struct ps_http_options *options, const char *host, char **ret,
         struct ps_error *err) PS_MUST_USE;
@@ -98,7 +98,7 @@ int ps_netrc_user_password(const struct ps_http_options *options, const char *ho
  * Ownership: a transfer belongs to its submitter, who keeps it alive until done().
  * Threads: submit and cancel from any thread. begin, end, done and curl's callbacks of one transfer come from
  * one thread of the engine, with no lock held. A CURL handle is touched by that thread alone. Locks: one,
- * over the queues; nobody is called with it held. Blocking: submit and cancel never (the first submits start
+ * over the queues; nothing is called with it held. Blocking: submit and cancel never (the first submits start
  * threads); free waits until every transfer has ended, which it brings about by cancelling them. */
 
 #define PS_TRANSFER_MAX_THREADS 4 /* also no more than there are cores */
@@ -117,7 +117,7 @@ struct ps_transfer_ops {
 	 * (a redirect); not after -ECANCELED. False: done() follows. The response's facts are to be read from
 	 * curl here. */
 	bool (*end)(struct ps_transfer *t, void *curl, int rc);
-	/* The transfer is its owner's again: it may be freed or submitted anew. */
+	/* The transfer is its owner's again: it may be freed or submitted again. */
 	void (*done)(struct ps_transfer *t);
 };
 
@@ -147,7 +147,7 @@ struct ps_transfer_work {
 	bool refused;
 };
 
-/* Starts the first thread. name is at most 11 characters, shown by ps and top. max: so many transfers at once, the
+/* Starts the first thread. name is at most 11 characters, shown by ps and top. max: transfers at once; the
  * others wait in the order of their submission; 0: no limit. */
 int ps_transfers_new(
         const char *name, unsigned max, struct ps_transfers **ret, struct ps_error *err) PS_MUST_USE;
@@ -162,11 +162,11 @@ void ps_transfer_cancel(struct ps_transfers *all, struct ps_transfer *t);
 /* As cancel, of every transfer that there is and will be. */
 void ps_transfers_abort(struct ps_transfers *all);
 
-/* Something came: the stall clock starts anew. From curl's callbacks only. */
+/* Something came: the stall clock starts again. From curl's callbacks only. */
 void ps_transfer_touch(struct ps_transfer *t);
 
 /* flush() comes as soon as the thread has nothing more at hand, or has gone round PS_TRANSFER_ROUNDS times: what
- * comes in small pieces is told of in larger ones. Not if end() comes first. From curl's callbacks only. */
+ * comes in small pieces is reported in larger ones. Not if end() comes first. From curl's callbacks only. */
 #define PS_TRANSFER_ROUNDS 8
 void ps_transfer_later(struct ps_transfer *t);
 
@@ -216,7 +216,7 @@ void ps_answer_fini(struct ps_answer *answer);
 
 struct ps_http_response {
 	int status;              /* 0: no status line yet */
-	uint64_t content_length; /* PS_SIZE_UNKNOWN if not told */
+	uint64_t content_length; /* PS_SIZE_UNKNOWN if not given */
 	bool has_range;          /* a well-formed Content-Range; range_nbytes 0: "bytes * / total" */
 	uint64_t range_first, range_nbytes, range_total; /* total PS_SIZE_UNKNOWN: "*" */
 	bool bad_range;                                  /* a Content-Range that does not parse */
@@ -224,10 +224,10 @@ struct ps_http_response {
 	bool multipart;                                  /* Content-Type: multipart/byteranges */
 	bool html;                                       /* Content-Type: text/html */
 	bool is_json;                                    /* Content-Type: application/json */
-	int64_t mtime_s;                                 /* -1: not told */
-	int64_t date_s;                                  /* -1: not told */
-	int64_t retry_at_s;                              /* Retry-After as a date, -1: not told */
-	int64_t retry_after_s;                           /* Retry-After as seconds, -1: not told */
+	int64_t mtime_s;                                 /* -1: not given */
+	int64_t date_s;                                  /* -1: not given */
+	int64_t retry_at_s;                              /* Retry-After as a date, -1: not given */
+	int64_t retry_after_s;                           /* Retry-After as seconds, -1: not given */
 	char etag[PS_ETAG_LEN];
 
 	/* What a model and dataset hub says beyond that: of the file that a redirect leads to (X-Linked-Size,
@@ -240,13 +240,13 @@ struct ps_http_response {
 	int64_t limit_left, limit_reset_s;
 
 	/* What an S3 store says. */
-	char checksum[PS_CHECKSUM_LEN]; /* x-amz-checksum-*, of the whole object; "": not told */
+	char checksum[PS_CHECKSUM_LEN]; /* x-amz-checksum-*, of the whole object; "": not given */
 	bool checksum_of_parts;         /* it is none, but one of the parts' checksums */
 	bool checksum_is_google; /* of the stored object as a whole, also in answer to a range */
-	char bucket_region[64];         /* x-amz-bucket-region; "": not told */
+	char bucket_region[64];         /* x-amz-bucket-region; "": not given */
 };
 
-/* One line of header, with or without its line end. A status line starts everything anew. */
+/* One line of header, with or without its line end. A status line resets everything. */
 void ps_http_response_line(struct ps_http_response *r, const char *line, size_t n);
 
 /* The size of the whole object, from Content-Range or Content-Length. */
@@ -274,9 +274,9 @@ bool ps_etag_is_strong(const char *etag);
 
 /* Redirects ------------------------------------------------------------------------------------------ */
 
-/* Where URLs were redirected to, for a while: a dataset behind a redirect to a CDN else pays a round trip, and a request
+/* Where URLs were redirected to, for a while: otherwise a dataset whose URLs redirect to a CDN pays a round trip, and a request
  * that the hub counts, for each range. What comes from a remembered place is checked against the expected version like
- * everything; a place that refuses is forgotten, and the URL is asked anew.
+ * everything; a place that refuses is forgotten, and the URL is asked again.
  *
  * Ownership: a table is its client's. Threads: any. Locks: one, a leaf. Blocks: never. Bounded: PS_REDIRECTS places; a
  * new one takes the place of another. Targets may be signed, and so are secrets. */
@@ -327,11 +327,11 @@ struct ps_http_client {
 	pthread_rwlock_t signatures_lock;
 	void *signatures; /* tree: URL without → signature parameters */
 	struct ps_redirects redirects;
-	_Atomic bool versionless; /* the last HEAD told neither ETag nor Last-Modified */
+	_Atomic bool versionless; /* the last HEAD gave neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
 	bool patient; /* pages wait for as long as the server asks to, not for as long as a person would */
 	/* Sees the header of every response, redirects too, after accept() has judged it: to learn from it, or to
-	 * tell rq->error in better words. Called by the transfer's thread. NULL: nobody looks. */
+	 * put rq->error in better words. Called by the transfer's thread. NULL: not called. */
 	void (*look)(void *arg, struct ps_http_request *rq);
 	void *look_arg;
 	/* Objects may be stored with a Content-Encoding, and are wanted as they are stored. */
@@ -347,7 +347,7 @@ struct ps_http_dialect {
 	/* Before each attempt: where it goes (*ret_url, to free()) and, by ps_http_request_header(), with which
 	 * headers. 0 or -errno with rq->error. */
 	int (*address)(void *arg, struct ps_http_request *rq, char **ret_url);
-	/* The attempt was answered, and failed: rq->error tells how and may be made clearer. True: once more, at
+	/* The attempt was answered, and failed: rq->error says how and may be made clearer. True: once more, at
 	 * once. */
 	bool (*refused)(void *arg, struct ps_http_request *rq);
 	/* The request ends: gives rq->key back. NULL: there never is one. */
@@ -370,8 +370,8 @@ struct ps_http_kind {
 	/* Some body, after accept() returned 0. 0, or -errno with rq->error: the transfer ends. */
 	int (*body)(struct ps_http_request *rq, const char *bytes, size_t n);
 	/* After ps_transfer_later(). */
-	void (*tell)(struct ps_http_request *rq);
-	/* The attempt is over, rq->error tells how. True: another request is to follow (rq was changed). */
+	void (*report)(struct ps_http_request *rq);
+	/* The attempt is over, rq->error says how. True: another request is to follow (rq was changed). */
 	bool (*again)(struct ps_http_request *rq);
 	/* The end is settled: copy out of rq what is wanted. NULL: nothing is. */
 	void (*finish)(struct ps_http_request *rq);
@@ -399,7 +399,7 @@ struct ps_http_request {
 	unsigned redirects;
 	uint64_t mark_crc; /* of a HEAD's object without versions: of its first bytes so far, ... */
 	size_t mark_left;  /* ... and how many are still to come */
-	size_t untold_nbytes; /* of the body, since the caller was last told */
+	size_t untold_nbytes; /* of the body, since the last report to the caller */
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;
 	char curl_text[CURL_ERROR_SIZE];
@@ -444,7 +444,7 @@ void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work);
  * Ownership: a page is made by start and freed by free, which ends it first if need be.
  * Threads: the one that started it. Blocks: start never, wait on the network. */
 
-/* A retryable error is one after so many tries, or when so much time has passed: a person waits for the
+/* A retryable error is final after these many tries, or after this time: a person waits for the
  * mount. */
 #define PS_PAGE_MAX_TRIES 6
 #define PS_PAGE_UNREACHABLE_TRIES 3 /* of a host that is not there: most likely a mistyped one */

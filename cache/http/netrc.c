@@ -73,7 +73,7 @@ static void skip_macro(struct scan *scan)
 	}
 }
 
-/* The word behind "login" and its like, whatever it is: of other machines' entries, too, it may be one of ours. */
+/* The word after "login" and its like, even if it is a keyword; also in entries of other machines. */
 static void take_value(struct scan *scan, struct ps_strbuf *ret)
 {
 	if (!next(scan) || !ret)

@@ -186,7 +186,7 @@ static bool is_stopped(const _Atomic bool *stop)
 	return stop && atomic_load(stop);
 }
 
-/* Until done; cancels when told to stop. */
+/* Until done; cancels when *stop is set. */
 static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
 {
 	bool cancelled = false;
@@ -230,9 +230,9 @@ static bool worth_another(const struct ps_http_page *page, unsigned tries)
 	unsigned max = page->error.err == EHOSTUNREACH ? PS_PAGE_UNREACHABLE_TRIES : PS_PAGE_MAX_TRIES;
 
 	/* A server that says when to come back is there. */
-	bool told = page->client->patient && page->error.retry_after_ms;
+	bool named = page->client->patient && page->error.retry_after_ms;
 	return page->error.err && page->error.retryable && tries < max &&
-	       (told || ps_clock_mono_ns() - page->started_ns < PS_PAGE_MAX_MS * PS_NS_PER_MS);
+	       (named || ps_clock_mono_ns() - page->started_ns < PS_PAGE_MAX_MS * PS_NS_PER_MS);
 }
 
 int ps_http_page_wait(

@@ -530,7 +530,7 @@ static void flush(struct ps_transfer *t)
 	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
 	struct ps_http_request *rq = work->request;
 
-	rq->kind->tell(rq);
+	rq->kind->report(rq);
 }
 
 /* The end ----------------------------------------------------------------------------------------- */
@@ -576,7 +576,7 @@ static void judge_curl(struct ps_http_request *rq, int code)
 	rq->error.http_status = rq->header_done ? rq->response.status : 0;
 }
 
-/* A proxy that would not connect us has said why, and curl does not tell that from a broken connection. */
+/* A proxy that would not connect us has said why, and curl reports it like a broken connection. */
 static void judge_proxy(struct ps_http_request *rq, CURL *curl)
 {
 	long status = 0;

@@ -342,7 +342,7 @@ int ps_http_response_status(
 	return rc;
 }
 
-/* A lie: a proxy on the way may tell another story next time. */
+/* A lie: a proxy on the way may answer otherwise next time. */
 static int lie(struct ps_error *err, const struct ps_http_response *r, const char *what)
 {
 	int rc = ps_error_set(err, EPROTO, "HTTP %d: %s", r->status, what);
@@ -396,7 +396,7 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 	if (r->encoded)
 		return lie(err, r, "a Content-Encoding, though identity was asked for");
 	ps_http_response_remote(r, &seen);
-	/* A 200 whose size differs is told as a new version, not as a lie about ranges: it may well be one.
+	/* A 200 whose size differs is reported as a new version, not as a lie about ranges: it may well be one.
 	 */
 	if (!ps_remote_same_version(expect, &seen)) {
 		rc = ps_error_set(err, ESTALE, "the object has changed at the origin");

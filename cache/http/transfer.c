@@ -58,7 +58,7 @@ struct ps_transfer_thread {
 	struct ps_loop loop;
 	struct ps_list queued;
 	bool any_cancelled;
-	unsigned nbusy, most_busy; /* queued and active; now, and ever: so many connections may be open */
+	unsigned nbusy, most_busy; /* queued and active; now, and ever: as many connections may be open */
 
 	struct ps_list active;
 	struct ps_list later; /* to be flushed */
@@ -322,7 +322,7 @@ static int thread_start(struct ps_transfers *all)
 	return 0;
 }
 
-/* A connection that is open saves a round trip or two, and is past its slow start; then, who has less to do. */
+/* A connection that is open saves a round trip or two, and is past its slow start; then, the thread with less to do. */
 static bool better(const struct ps_transfer_thread *a, const struct ps_transfer_thread *b)
 {
 	bool a_open = a->nbusy < a->most_busy, b_open = b->nbusy < b->most_busy;
@@ -464,7 +464,7 @@ void ps_transfers_free(struct ps_transfers *all)
 
 #define EVENTS 64
 
-/* Curl says what it wants to know of a socket. Level-triggered: what a read leaves behind is told again. */
+/* Curl says what it wants to know of a socket. Level-triggered: what a read leaves is reported again. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
 {
 	struct ps_loop *loop = arg;
@@ -566,7 +566,7 @@ static int ps_loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idl
 	for (int i = 0; i < n && !rc; i++)
 		rc = take_event(loop, &events[i]);
 	if (!rc && loop->timer_ns <= ps_clock_mono_ns()) {
-		loop->timer_ns = UINT64_MAX; /* one-shot: curl may set it anew in here */
+		loop->timer_ns = UINT64_MAX; /* one-shot: curl may set it again in here */
 		rc = act(loop, CURL_SOCKET_TIMEOUT, 0);
 		*ret_idle = false;
 	}

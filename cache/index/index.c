@@ -12,7 +12,7 @@
 #include "base/size.h"
 #include "index/index_private.h"
 
-/* Numbers are taken from the index so many at a time; a kill wastes the rest of the chunk. After a power cut
+/* Numbers are taken from the index in chunks; a kill wastes the rest of the chunk. After a power cut
  * the log may have lost a reservation, but then also every row written after it. */
 #define NUMBER_CHUNK 65536
 #define DATASET_FIRST 1
@@ -100,7 +100,7 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 	return 0;
 }
 
-/* The end of a chunk that nobody ever got a number from. */
+/* The end of a chunk from which no number was ever taken. */
 static int load_numbers(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t first)
 {
 	uint64_t end = first;

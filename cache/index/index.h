@@ -81,7 +81,7 @@ struct ps_object_row {
 	uint64_t data_ino;     /* its inode: another one (a copied directory) makes the blocks unverified */
 	bool by_extent;        /* the file was never passed through: holes may be punched into it */
 	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none; "" */
-	char checksum[PS_CHECKSUM_LEN]; /* of all of it, as the origin told; "" */
+	char checksum[PS_CHECKSUM_LEN]; /* of all of it, as the origin gave it; "" */
 	bool sum_matched;               /* and that it is */
 };
 
@@ -140,7 +140,7 @@ bool ps_index_was_clean(const struct ps_index *index); /* data was synced, then 
 bool ps_index_same_boot(const struct ps_index *index); /* readers of a killed process may still be there */
 int ps_index_mark_clean(struct ps_index *index) PS_MUST_USE;
 
-/* RocksDB refuses every write after one has failed, until it is opened anew: this does that, if it has to and
+/* RocksDB refuses every write after one has failed, until it is opened again: this does that, if it has to and
  * the disk has room. -EBUSY while directory iterators are open; any error: still refusing, try again later;
  * what was written is still read. Calls of other threads wait meanwhile. */
 int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
@@ -148,7 +148,7 @@ int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
 /* All batches so far are on the disk itself. */
 int ps_index_sync(struct ps_index *index) PS_MUST_USE;
 
-/* fn is called, with nothing held, after a batch of whomever was refused (e: -errno): somebody has to reopen. Set before
+/* fn is called, with nothing held, after a batch was refused (e: -errno): the index has to be opened again. Set before
  * others use the index. */
 void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg, int e), void *arg);
 
@@ -233,7 +233,7 @@ int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_
 void ps_index_nodes_close(struct ps_index_nodes *it);
 
 /* Every object row, in id order, over a snapshot. The row is borrowed during fn; a non-zero return ends the
- * walk. bad, if not NULL, hears of rows that do not parse. */
+ * walk. bad, if not NULL, receives the rows that do not parse. */
 int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const struct ps_object_row *row),
         void (*bad)(void *arg, const struct ps_id *id), void *arg) PS_MUST_USE;
 /* Every pin row; one that does not parse is left out (and logged). The row is borrowed during fn. */

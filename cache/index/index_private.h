@@ -16,7 +16,7 @@
 /* Sorted keys and values on disk: the little of RocksDB that the index needs. The files of this name alone
  * include rocksdb/c.h.
  *
- * Ownership: a kv belongs to whoever opened it; close iterators and free batches first.
+ * Ownership: a kv belongs to its opener; close iterators and free batches first.
  * Threads: any, but open and close; a batch or an iterator one at a time.
  * Locks: a read-write lock that only ps_kv_reopen() takes for writing; writers wait for one another.
  * Errors: 0 or -errno; failures of writing and reading are logged with RocksDB's text, of writing once until
@@ -37,11 +37,11 @@ void ps_kv_close(struct ps_kv *kv);
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
 
 /* Reads every key from `from` on and below `to` ("": to the end), and its value; RocksDB looks at their
- * checksums: 0, or -EIO if some of it is damaged. Who meets with damage later is told -EIO, and the next
+ * checksums: 0, or -EIO if some of it is damaged. A call that meets damage later returns -EIO, and the next
  * ps_kv_open() fails. */
 int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err) PS_MUST_USE;
 
-/* What its sorted files take, but for those that nobody needs any more. A compaction writes at most as much again, and no
+/* What its sorted files take, but for those that are not needed any more. A compaction writes at most as much again, and no
  * more than PS_KV_COMPACTION_NBYTES, before it deletes what it has read. */
 uint64_t ps_kv_live_nbytes(struct ps_kv *kv);
 #define PS_KV_COMPACTION_NBYTES ((uint64_t)256 << 20)
@@ -135,7 +135,7 @@ int ps_overlay_range(struct ps_overlay *overlay, const void *from, size_t nfrom,
         struct ps_overlay_rows *ret) PS_MUST_USE;
 size_t ps_overlay_nbytes(struct ps_overlay *overlay);
 bool ps_overlay_is_empty(const struct ps_overlay *overlay);
-/* Each of them. Nobody adds meanwhile. */
+/* Each of them. No row is added meanwhile. */
 void ps_overlay_each(
         struct ps_overlay *overlay, void (*fn)(void *arg, const struct ps_overlay_row *row), void *arg);
 void ps_overlay_clear(struct ps_overlay *overlay);
@@ -153,7 +153,7 @@ int ps_overlay_compare(const void *a, size_t na, const void *b, size_t nb);
  * written (a cut or overlong value, another format, an impossible number), or -ENOMEM. *ret is untouched on
  * error. Ids are not in the values: decoders take them from the key. */
 
-/* Longer strings are refused on reading: nobody writes them. */
+/* Longer strings are refused on reading: none are written. */
 #define PS_ROW_STRING_MAX_LEN 65536
 
 void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b);
@@ -208,7 +208,7 @@ void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *n
 void ps_index_key_after_child(struct ps_index_key *key, uint64_t parent, const char *name);
 void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent);
 
-/* The big-endian number that so many bytes of a key are. */
+/* The big-endian number in n bytes of a key. */
 uint64_t ps_index_key_number(const uint8_t *bytes, int nbytes);
 
 /* Logs which row is damaged if err is -EBADMSG; the rest of the index is fine. Returns err. */
@@ -233,7 +233,7 @@ struct ps_index {
 	bool was_clean, same_boot, kept;
 	struct ps_stop_row stop; /* as it stands in the index since open */
 
-	/* Over next and end, also while more are reserved: whoever waits wants exactly that. */
+	/* Over next and end, also while more are reserved: a waiter wants exactly that. */
 	pthread_mutex_t numbers_lock;
 	struct ps_index_numbers nodes, datasets;
 };

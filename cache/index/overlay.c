@@ -9,7 +9,7 @@
 
 #define ROW_COST 128 /* of memory besides its bytes */
 
-/* The rows lie in one sorted array: thirty thousand pointers, of which a new row moves a quarter of a
+/* The rows are one sorted array: thirty thousand pointers, of which a new row moves a quarter of a
  * megabyte at most. Nothing but adding can run out of memory, and that asks for all of it before it changes
  * anything. */
 struct ps_overlay {

@@ -34,18 +34,18 @@ struct ps_kv {
 	_Atomic unsigned niterators;
 
 	pthread_mutex_t write_lock; /* within open_lock; over a write, and: */
-	int broken;                 /* RocksDB refused a write: -errno, until it is opened anew */
-	bool told;                  /* of the failure that goes on */
+	int broken;                 /* RocksDB refused a write: -errno, until it is opened again */
+	bool logged;                /* of the failure that goes on */
 	struct ps_overlay *kept;    /* what was refused; added to and cleared under write_lock */
 };
 
-/* The C API tells of errors in text alone. What is the system's fault must not be taken for damage: a damaged
+/* The C API reports errors as text alone. What is the system's fault must not be taken for damage: a damaged
  * index is moved aside. A positive errno. */
 static int ps_kv_errno(const char *text);
 /* Logs a status text and frees it; marks the index as damaged if it says so. -errno. */
 static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);
 
-/* Would the disk take so many bytes? RocksDB is asked only then: what it was refused once it does not forget.
+/* Would the disk take that many bytes? RocksDB is asked only then: what it was refused once it does not forget.
  * 0, -ENOSPC or -EROFS. */
 static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes);
 /* Not all that refuses is to be seen by statvfs: a quota, a file system that has become read-only by itself.
@@ -81,8 +81,8 @@ enum { INFO_LOG_WARN = 2, RECOVER_POINT_IN_TIME = 2 }; /* RocksDB's own numbers:
 static void set_options(struct ps_kv *kv)
 {
 	rocksdb_block_based_options_set_block_cache(kv->table, kv->cache);
-	/* Indexes and filters lie in the cache, too, so that memory is bounded; in partitions, for one of a
-	 * million names is larger than the cache, and would be read anew for each name. */
+	/* Indexes and filters are in the cache, too, so that memory is bounded; in partitions, for one of a
+	 * million names is larger than the cache, and would be read again for each name. */
 	rocksdb_block_based_options_set_cache_index_and_filter_blocks(kv->table, 1);
 	rocksdb_block_based_options_set_cache_index_and_filter_blocks_with_high_priority(kv->table, 1);
 	rocksdb_block_based_options_set_index_type(
@@ -205,7 +205,7 @@ int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 	if (kv->db && !kv->broken) {
 		e = 0;
 	} else if (kv->niterators > 0) {
-		e = ps_error_set(err, EBUSY, "index %s: somebody is reading a directory", kv->name);
+		e = ps_error_set(err, EBUSY, "index %s: a directory is being read", kv->name);
 	} else {
 		if (kv->db)
 			rocksdb_close(kv->db);
@@ -343,7 +343,7 @@ static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes)
 	struct statvfs st;
 
 	if (statvfs(kv->dir, &st) < 0)
-		return 0; /* the write will tell */
+		return 0; /* the write will report it */
 	if (st.f_flag & ST_RDONLY)
 		return -EROFS;
 	/* RocksDB writes in the background, too: a memtable and its map. */
@@ -448,9 +448,9 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 		return kv->broken;
 	int e = writes ? ps_kv_check_room(kv, nbytes) : 0;
 	if (e < 0) {
-		if (!kv->told)
+		if (!kv->logged)
 			ps_log_error("index write: %s: %s", kv->name, strerror(-e));
-		kv->told = true;
+		kv->logged = true;
 		return e;
 	}
 	if (writes)
@@ -458,13 +458,13 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 	else
 		rocksdb_flush_wal(kv->db, 1, &text);
 	if (text) {
-		int told = ps_kv_told(kv, writes ? "index write" : "index sync", text);
+		int reported = ps_kv_told(kv, writes ? "index write" : "index sync", text);
 
-		/* -ENOMEM of a batch means that it was never tried: the index is not opened anew for that. */
-		kv->broken = told == -ENOMEM ? -EIO : told;
-		kv->told = true;
+		/* -ENOMEM of a batch means that it was never tried: the index is not opened again for that. */
+		kv->broken = reported == -ENOMEM ? -EIO : reported;
+		kv->logged = true;
 	} else {
-		kv->told = false;
+		kv->logged = false;
 	}
 	return kv->broken;
 }
@@ -486,7 +486,7 @@ static int write_kept(struct ps_kv *kv)
 		return 0;
 	if (!kv->db || kv->broken)
 		return kv->broken ? kv->broken : -EIO;
-	/* Before all of it is put together, for each row anew. */
+	/* Before all of it is put together, again for each row. */
 	int e = ps_kv_check_room(kv, ps_overlay_nbytes(kv->kept));
 	if (e < 0)
 		return e;

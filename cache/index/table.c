@@ -12,7 +12,7 @@ struct ps_index_batch {
 	bool failed, unasked;
 };
 
-/* A search costs about as much as so many steps. */
+/* A search costs about as much as this many steps. */
 #define NODES_MAX_STEPS 8
 
 struct ps_index_nodes {

@@ -13,10 +13,10 @@
 #include "listing/listing_private.h"
 
 /* A tolerant scanner, no HTML parser: it looks for <a ... href=...> wherever it stands, and at the text
- * behind. */
+ * after it. */
 
-/* A link is looked at only when so much stands behind it, or the end of the page: its tag, and what nginx
- * puts behind. A longer tag than that is none. */
+/* A link is looked at only when this much follows it, or the end of the page: its tag, and what nginx
+ * puts after it. A longer tag than that is none. */
 #define LINK_ROOM ((size_t)64 << 10)
 
 /* Text ------------------------------------------------------------------------------------------- */
@@ -86,9 +86,9 @@ static void add_unescaped(const char *s, size_t n, struct ps_strbuf *out)
 	}
 }
 
-/* nginx puts "  02-Jan-2026 03:04      123456" behind a link; without K, M or G at the end the size is exact.
+/* nginx puts "  02-Jan-2026 03:04      123456" after a link; without K, M or G at the end the size is exact.
  */
-static uint64_t size_behind(const char *s, const char *end)
+static uint64_t size_after(const char *s, const char *end)
 {
 	static const char shape[] = "dd-aaa-dddd dd:dd";
 	uint64_t v = 0;
@@ -253,14 +253,14 @@ static int take_link(struct ps_listing *l, const char *tag, const char *close)
 		return scan->href.failed || scan->decoded.failed ? -ENOMEM : 0;
 	entry.name = scan->decoded.s;
 	/* The text of the link ends at the next tag, which is </a>. */
-	const char *behind = close < scan->end ? memchr(close, '<', (size_t)(scan->end - close)) : NULL;
-	entry.is_dir |= behind && is_tag(behind, scan->end, "</a") && ends_in_slash(close + 1, behind);
-	if (!entry.is_dir && behind && is_tag(behind, scan->end, "</a") && scan->end - behind > 4)
-		entry.remote.size = size_behind(behind + 4, scan->end);
+	const char *next_tag = close < scan->end ? memchr(close, '<', (size_t)(scan->end - close)) : NULL;
+	entry.is_dir |= next_tag && is_tag(next_tag, scan->end, "</a") && ends_in_slash(close + 1, next_tag);
+	if (!entry.is_dir && next_tag && is_tag(next_tag, scan->end, "</a") && scan->end - next_tag > 4)
+		entry.remote.size = size_after(next_tag + 4, scan->end);
 	return l->fn(l->arg, &entry);
 }
 
-/* Goes on behind `what`, which may come in another window only, or lie across its beginning. */
+/* Goes on after `what`, which may come in another window only, or lie across its beginning. */
 static void skip_to(struct ps_listing_html *scan, const char *what)
 {
 	const char *found = after(scan->s, scan->end, what);

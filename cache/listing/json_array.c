@@ -26,7 +26,7 @@ static int bad(const struct ps_json_array *a, size_t at, const char *why)
 	        a->err, EPROTO, "%s: JSON, at byte %llu: %s", a->what, (unsigned long long)(a->at + at), why);
 }
 
-/* Behind the object at text[i]; 0: it does not end in the window, or is none. */
+/* The place after the object at text[i]; 0: it does not end in the window, or is none. */
 static size_t object_end(const char *text, size_t i, size_t n)
 {
 	bool quoted = false;

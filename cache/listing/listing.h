@@ -50,7 +50,7 @@ bool ps_listing_filter_enters(struct ps_listing_filter *filter, const char *dir)
 /* The file is only there for others: a catalogue of the shards beside it. */
 bool ps_listing_filter_is_catalogue(const char *path);
 
-/* All of a listing has been asked of it: from now on ps_listing_filter_unmatched() tells. */
+/* All of a listing has been asked of it: from now on ps_listing_filter_unmatched() answers. */
 void ps_listing_filter_listed(struct ps_listing_filter *filter);
 /* The ith pattern as it was given, includes first; NULL: there are no more (also of filter NULL). *ret_unmatched: no name of a
  * whole listing matched it. */
@@ -76,10 +76,10 @@ struct ps_listed {
 	const char *path; /* below the mount's root, already checked by ps_path_check(): "train/0001.tar" */
 	const char
 	        *url; /* without credentials or signatures (the origin remembers those); for get and head */
-	struct ps_remote remote; /* what the listing told; size unknown: a head is needed */
+	struct ps_remote remote; /* what the listing gave; size unknown: a head is needed */
 	/* "sha256:HEX" and the like (base/checksum.h); NULL: remote.checksum has it, or there is none. */
 	const char *checksum;
-	/* The origin did not show what lies at this path, or below it: what is known of that stays. Nothing else is set. */
+	/* The origin did not show what is at this path, or below it: what is known of that stays. Nothing else is set. */
 	bool unread;
 };
 
@@ -90,7 +90,7 @@ typedef int (*ps_list_fn)(void *arg, const struct ps_listed *listed);
 #define PS_LIST_SKIPS_LOGGED 64
 struct ps_lister {
 	struct ps_listing_filter *filter; /* NULL: all is shown. Borrowed */
-	bool quiet; /* nobody asked for the listing: what was skipped by an earlier one, too, is not logged again */
+	bool quiet; /* the listing was not asked for: what was skipped by an earlier one, too, is not logged again */
 	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes; with the above the lister's */
 	unsigned nskips_logged;
 };
@@ -109,7 +109,7 @@ struct ps_names {
 	struct ps_error *err;
 	uint64_t nfiles;
 
-	uint64_t *table; /* hashes of paths, the lowest bit tells a file from a directory; 0: free */
+	uint64_t *table; /* hashes of paths, the lowest bit distinguishes files and directories; 0: free */
 	uint64_t nused, nslots;
 	struct ps_strbuf last_dir; /* whose parents are known to be in the table */
 	unsigned nwarnings;
@@ -124,7 +124,7 @@ void ps_names_fini(struct ps_names *names); /* logs how many warnings were not *
 /* 0: handed on, or skipped. -errno with *names->err: the listing is over. */
 int ps_names_add(struct ps_names *names, const struct ps_listed *listed) PS_MUST_USE;
 
-/* What lies at the path ("/" at its end or not) could not be listed, and stays as it is known; logs why. As ps_names_add(). */
+/* What is at the path ("/" at its end or not) could not be listed, and stays as it is known; logs why. As ps_names_add(). */
 int ps_names_unread(struct ps_names *names, const char *path, const char *why) PS_MUST_USE;
 /* False: nothing below this folder is shown. dir ends in "/". */
 bool ps_names_enters(const struct ps_names *names, const char *dir);
@@ -181,7 +181,7 @@ uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first);
 /* Directory listings of web servers, taken apart: the HTML of nginx, Apache, lighttpd, caddy, Python's
  * http.server and rclone serve; the JSON of nginx (autoindex_format json) and caddy.
  *
- * Sizes and times are told only where they are exact: JSON's, and in nginx's HTML a size in bytes; a rounded
+ * Sizes and times are given only where they are exact: JSON's, and in nginx's HTML a size in bytes; a rounded
  * one is unknown.
  *
  * The text comes window by window, for a page of a million names takes a hundred megabytes.

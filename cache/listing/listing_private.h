@@ -11,7 +11,7 @@ struct ps_listing_html {
 	struct ps_strbuf authority; /* of the page: "https://host:port" */
 	struct ps_strbuf dir;       /* of the page: decoded path up to the last "/" */
 	struct ps_strbuf href, decoded;
-	bool more; /* text behind end */
+	bool more; /* text follows end */
 };
 
 struct ps_listing {

@@ -190,6 +190,6 @@ int ps_manifest_parse(
 		return -ENOMEM;
 	int rc = ps_packed_each(text, ps_manifest_feed, m);
 	ps_manifest_free(m);
-	/* ps_packed_each() itself tells nothing. */
+	/* ps_packed_each() itself reports nothing. */
 	return rc == -ENOMEM ? ps_error_set(err, ENOMEM, "out of memory") : rc;
 }

@@ -353,7 +353,7 @@ static bool matches_any(const struct names *names, const char *path)
 	}
 }
 
-/* All patterns are tried until each has matched once: which never do is told. */
+/* All patterns are tried until each has matched once: which never do is reported. */
 static bool matches(struct list *list, const char *path)
 {
 	bool any = false;

@@ -161,7 +161,7 @@ char *ps_az_endpoint(const char *canonical, const struct ps_origin_options *opti
 	char *root = NULL;
 
 	if (!account || read_environment(options, &given) < 0 || find_root(account, &given, options, &root, NULL) < 0)
-		return NULL; /* whoever opens the origin says what is wrong */
+		return NULL; /* opening the origin reports what is wrong */
 	return root;
 }
 
@@ -640,7 +640,7 @@ static void judge_status(int status, struct ps_error *err)
 		ps_error_set(err, EACCES,
 		        "HTTP %d: permission denied; check the credentials, or give --no-sign-request for a public container",
 		        status);
-	else if (status == 404) /* of a HEAD nothing more is told */
+	else if (status == 404) /* a HEAD says nothing more */
 		ps_error_set(err, ENOENT, "not found (404): there is no such blob, or no container of that name");
 	else if (status >= 300 && status < 400)
 		ps_error_set(err, EPROTO, "HTTP %d: a redirect, which is not followed; check --endpoint", status);

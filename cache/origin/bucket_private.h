@@ -60,7 +60,7 @@ bool ps_s3_store_learn(struct ps_s3_store *store, const char *bucket, const char
 /* S3: temporary redirects ---------------------------------------------------------------------------- */
 
 /* Where a store's temporary redirect (307 with a Location) leads, as Amazon's do while a new bucket's name
- * spreads: the same request, signed anew for that host. Credentials are for the store alone: what leads to
+ * spreads: the same request, signed again for that host. Credentials are for the store alone: what leads to
  * another is not followed.
  *
  * Ownership: the caller's. Threads: any. Blocks: never. */
@@ -104,7 +104,7 @@ enum ps_s3_remedy ps_s3_refusal_judge(
 
 /* What makes an HTTP request one to an S3 store: a dialect of http/http.h.
  *
- * Objects are known by the URLs of base/url.h; each attempt is addressed and signed anew, with the key, the
+ * Objects are known by the URLs of base/url.h; each attempt is addressed and signed again, with the key, the
  * region and the clock that are right then. What a refusal can teach (another region, another clock, newer
  * credentials) is learned, and the request sent once more. */
 
@@ -160,7 +160,7 @@ struct ps_az_store {
 	_Atomic int64_t clock_off_s; /* the store's clock is ahead of ours by so much */
 };
 
-/* What tells stores apart, as `identity`; the caller frees it. NULL: the public cloud. */
+/* What distinguishes stores, as `identity`; the caller frees it. NULL: the public cloud. */
 char *ps_az_endpoint(const char *canonical, const struct ps_origin_options *options);
 
 #endif

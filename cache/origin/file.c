@@ -94,7 +94,7 @@ static int fail(struct ps_error *err, int errnum, const char *path)
 	return rc;
 }
 
-/* Opens and tells the version. The file descriptor, or -errno. */
+/* Opens and finds the version. The file descriptor, or -errno. */
 static int open_file(const char *url, struct ps_remote *seen, struct ps_error *err)
 {
 	ps_autofree char *path = NULL;
@@ -146,7 +146,7 @@ static bool is_cancelled(struct ps_file *file, struct ps_transfer_work *work)
 	return work->transfer.cancelled || file->aborted;
 }
 
-/* The bytes are told of only after the version was found unchanged behind them. */
+/* The bytes are reported only after the version was found unchanged once more. */
 static int read_part(struct ps_origin_get *get, int fd, struct ps_error *err)
 {
 	struct iovec iov[READ_MAX_IOV];
@@ -384,7 +384,7 @@ static int take_file(struct walk *walk, const struct stat *st)
 	return ps_names_add(walk->names, &listed);
 }
 
-/* What cannot be looked at stays as it is known, as behind a web server's 403; a link to nowhere, or what has gone since the
+/* What cannot be looked at stays as it is known, as after a web server's 403; a link to nowhere, or what has gone since the
  * folder was read, is not there. */
 static int not_seen(struct walk *walk, int errnum)
 {

@@ -338,7 +338,7 @@ static bool has_authorization(const struct ps_origin_options *options, const str
 	return options->http.user_password || u->user;
 }
 
-/* Who gives no credentials may have them in .netrc. */
+/* Without other credentials those of .netrc are used. */
 static int init_client(struct ps_http *http, const struct ps_origin_options *options, struct ps_error *err)
 {
 	struct ps_origin_options mine = *options;

@@ -62,7 +62,7 @@ static int get_accept(struct ps_http_request *rq)
 	return ps_http_get_check_range(rq, &get->expect);
 }
 
-/* How much of the get's beginning tells whether it is of the version expected; 0: nothing does. */
+/* How much of the get's beginning shows whether it is of the version expected; 0: nothing does. */
 static size_t marked_nbytes(const struct ps_origin_get *get)
 {
 	size_t n = (size_t)PS_MIN((uint64_t)PS_MARKED_NBYTES, get->expect.size);
@@ -85,7 +85,7 @@ static bool has_mark(const struct ps_origin_get *get, size_t nbytes)
 	return strcmp(seen.etag, get->expect.etag) == 0;
 }
 
-/* Copies to the place behind what has come so far. The vectors are few (a vector a block), so the search is
+/* Copies to the place after what has come so far. The vectors are few (a vector a block), so the search is
  * short. */
 static void scatter(const struct ps_origin_get *get, const char *bytes, size_t n)
 {
@@ -106,12 +106,12 @@ static void scatter(const struct ps_origin_get *get, const char *bytes, size_t n
 	}
 }
 
-void ps_http_get_tell(struct ps_http_request *rq)
+void ps_http_get_report(struct ps_http_request *rq)
 {
 	struct ps_origin_get *get = get_of(rq->work);
 
 	if (!rq->untold_nbytes)
-		return; /* told of since it was put off */
+		return; /* reported since it was put off */
 	rq->untold_nbytes = 0;
 	if (get->progress)
 		get->progress(get, get->nbytes_done);
@@ -142,7 +142,7 @@ int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 	}
 	rq->untold_nbytes += n;
 	if (rq->untold_nbytes >= TELL_NBYTES)
-		ps_http_get_tell(rq);
+		ps_http_get_report(rq);
 	else
 		ps_transfer_later(&rq->work->transfer);
 	return 0;
@@ -153,7 +153,7 @@ void ps_http_get_finish(struct ps_http_request *rq)
 	struct ps_origin_get *get = get_of(rq->work);
 
 	if (rq->untold_nbytes)
-		ps_http_get_tell(rq);
+		ps_http_get_report(rq);
 	if (get->nbytes_done < marked_nbytes(get))
 		get->nbytes_done = 0; /* not known to be right */
 	get->wire_nbytes = rq->wire_nbytes;
@@ -179,7 +179,7 @@ static bool ask_anew(struct ps_http_request *rq)
 		return false;
 	ps_redirects_forget(&rq->client->redirects, get->url);
 	if (!rq->header_done || status < 400 || status >= 500 || status == 429)
-		return false; /* tried again by whoever asked */
+		return false; /* tried again by the caller */
 	free(ps_steal_ptr(&rq->url));
 	rq->remembered = false;
 	rq->redirects = 0;
@@ -199,7 +199,7 @@ bool ps_http_get_again(struct ps_http_request *rq)
 		rq->error.http_status = rq->response.status;
 		return false;
 	}
-	ps_http_get_tell(rq);
+	ps_http_get_report(rq);
 	rq->range_first = rq->range_last + 1;
 	rq->range_last = get->offset + get->nbytes - 1;
 	return true;
@@ -223,7 +223,7 @@ static const struct ps_http_kind get_kind = {
         .prepare = get_prepare,
         .accept = get_accept,
         .body = ps_http_get_body,
-        .tell = ps_http_get_tell,
+        .report = ps_http_get_report,
         .again = get_again,
         .finish = get_finish,
         .done = get_done,
@@ -278,7 +278,7 @@ static void warn_of_page(struct ps_http_request *rq)
 		        ps_url_redact(rq->url, safe));
 }
 
-/* So many bytes of the answer make a mark; 0: there is none to make. */
+/* How many bytes of the answer make a mark; 0: there is none to make. */
 static size_t mark_nbytes(const struct ps_http_request *rq, const struct ps_remote *seen)
 {
 	const struct ps_http_response *r = &rq->response;
@@ -321,7 +321,7 @@ static int head_body(struct ps_http_request *rq, const char *bytes, size_t n)
 	return 0;
 }
 
-/* The answer told the size. Without a version the first bytes are asked for, unless they were. */
+/* The answer gave the size. Without a version the first bytes are asked for, unless they were. */
 static bool again_for_mark(struct ps_http_request *rq)
 {
 	struct ps_origin_head *head = head_of(rq->work);
@@ -340,15 +340,15 @@ static bool again_for_mark(struct ps_http_request *rq)
 	return true;
 }
 
-/* A server that refuses HEAD, or whose answer tells no size, is asked for the first byte. (403: a URL signed
+/* A server that refuses HEAD, or whose answer gives no size, is asked for the first byte. (403: a URL signed
  * for GET is refused so.) */
 static bool head_again(struct ps_http_request *rq)
 {
 	struct ps_origin_head *head = head_of(rq->work);
 	int status = rq->response.status;
-	bool told = !rq->error.err && head->seen.size != PS_SIZE_UNKNOWN;
+	bool known = !rq->error.err && head->seen.size != PS_SIZE_UNKNOWN;
 
-	if (told)
+	if (known)
 		return again_for_mark(rq);
 	/* And of a refused HEAD there is no document that says why. */
 	bool unclear = rq->client->dialect && status >= 300 && status < 500 && status != 404;
@@ -359,7 +359,7 @@ static bool head_again(struct ps_http_request *rq)
 		return true;
 	}
 	if (!rq->error.err)
-		ps_error_set(&rq->error, EPROTO, "the server does not tell the size; a folder's URL ends with /");
+		ps_error_set(&rq->error, EPROTO, "the server gives no size; a folder's URL ends with /");
 	return false;
 }
 

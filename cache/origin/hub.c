@@ -43,17 +43,17 @@ static int out_of_memory(struct ps_names *names)
 static int wait_turn(struct ps_hf *hf, struct ps_names *names)
 {
 	uint32_t wait_ms;
-	bool told = false;
+	bool logged = false;
 
 	while ((wait_ms = ps_hf_limit_take(&hf->limit, PS_HF_API, ps_clock_mono_ns()))) {
 		int rc = ps_names_stopped(names);
 
 		if (rc)
 			return rc;
-		if (!told && wait_ms > 1000)
+		if (!logged && wait_ms > 1000)
 			ps_log_info("list: %s: waiting %u s, as the Hub's limit of requests is used up",
 			        hf->source.canonical, wait_ms / 1000);
-		told = true;
+		logged = true;
 		nanosleep(&(struct timespec){.tv_nsec = (long)(STOP_LOOK_MS * PS_NS_PER_MS)}, NULL);
 	}
 	return 0;
@@ -98,7 +98,7 @@ static int find_commit(struct ps_hf *hf, struct ps_names *names, char ret[static
 	if (sha && ps_hf_is_commit(sha))
 		memcpy(ret, sha, 41);
 	else
-		rc = ps_error_set(names->err, EPROTO, "%s: does not tell the commit: is that a Hugging Face Hub?", url);
+		rc = ps_error_set(names->err, EPROTO, "%s: gives no commit: is that a Hugging Face Hub?", url);
 	json_decref(j);
 	ps_http_page_free(page);
 	return rc;
@@ -131,7 +131,7 @@ static int take_entry(void *arg, const json_t *j)
 		return 0;
 	bool is_sha256 = is_hex(oid, 64);
 	if ((!is_sha256 && !is_hex(oid, 40)) || !json_is_integer(size) || json_integer_value(size) < 0) {
-		ps_names_warn(tree->names, path, "skipped: the listing tells no size or no oid");
+		ps_names_warn(tree->names, path, "skipped: the listing gives no size or no oid");
 		return 0;
 	}
 	ps_autofree char *url = ps_hf_url_object(&tree->hf->source, tree->hf->endpoint, path);

@@ -25,7 +25,7 @@ void ps_hf_limit_fini(struct ps_hf_limit *limit)
 
 #define MAX_RESET_S (24 * 3600) /* whatever a server says */
 
-/* A second more than told: the reset is rounded. */
+/* A second more than given: the reset is rounded. */
 static uint32_t wait_ms(const struct ps_hf_window *w, uint64_t now_ns)
 {
 	return (uint32_t)((w->until_ns - now_ns) / PS_NS_PER_MS + 1000);
@@ -63,7 +63,7 @@ uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t 
 
 		if (strcmp(class, names[i]) != 0)
 			continue;
-		/* Answers overtake each other: within a window the least that was told counts. */
+		/* Answers overtake each other: within a window the least that was given counts. */
 		bool same = w->until_ns && until_ns < w->until_ns + 5 * PS_NS_PER_S;
 		w->left = refused ? 0 : same && w->left < left ? w->left : left;
 		if (!same)
@@ -183,7 +183,7 @@ static void take_answer(struct ps_http_request *rq)
 
 	ps_hf_file_answer(&rq->response, &head->seen);
 	if (head->seen.size == PS_SIZE_UNKNOWN) {
-		ps_error_set(&rq->error, EPROTO, "HTTP %d: the server does not tell the size", rq->response.status);
+		ps_error_set(&rq->error, EPROTO, "HTTP %d: the server gives no size", rq->response.status);
 		rq->error.retryable = true;
 	}
 }
@@ -245,7 +245,7 @@ void ps_hf_head(struct ps_origin *o, struct ps_origin_head *head)
  *
  *             first get                answered                refused, by the target asked for first
  *   (nothing) ─────────▶ asking ──────────────────▶ known ──────────────────────────────────────▶ asking
- *                          │ failed: all that wait are told     │ nobody uses it, and too many do so
+ *                          │ failed: all waiters are answered   │ unused, and too many are
  *                          └────────▶ (unknown, idle)           └────────▶ (nothing)
  */
 struct ps_hf_place {
@@ -542,7 +542,7 @@ static int get_prepare(struct ps_http_request *rq)
 		if (place->target)
 			rq->url = strdup(place->target);
 		else
-			rq->work->refused = true; /* meanwhile, somebody else */
+			rq->work->refused = true; /* meanwhile, another get */
 	}
 	if (!rq->url)
 		return ps_error_set(&rq->error, rq->work->refused ? EACCES : ENOMEM, "%s: cannot be asked", get->url);
@@ -622,7 +622,7 @@ static const struct ps_http_kind get_kind = {
         .prepare = get_prepare,
         .accept = get_accept,
         .body = ps_http_get_body,
-        .tell = ps_http_get_tell,
+        .report = ps_http_get_report,
         .again = ps_http_get_again,
         .finish = ps_http_get_finish,
         .done = get_done,
@@ -643,7 +643,7 @@ void ps_hf_get(struct ps_origin *o, struct ps_origin_get *get)
 	if (place)
 		hand_over(hf, place, get);
 	else
-		submit(hf, get); /* which tells that there is no memory */
+		submit(hf, get); /* which reports that there is no memory */
 }
 
 /* One that waits is handed to the engine as a cancelled one: done() comes from there. */

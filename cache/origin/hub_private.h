@@ -40,7 +40,7 @@ void ps_hf_source_fini(struct ps_hf_source *s);
 /* A full commit id: what it names never changes. */
 bool ps_hf_is_commit(const char *rev);
 
-/* {endpoint}/api/datasets/OWNER/NAME/revision/REV: tells the commit of a branch or tag. */
+/* {endpoint}/api/datasets/OWNER/NAME/revision/REV: gives the commit of a branch or tag. */
 char *ps_hf_url_revision(const struct ps_hf_source *s, const char *endpoint);
 /* ../tree/REV[/PATH]: what is below a folder ("" is all). */
 char *ps_hf_url_tree(const struct ps_hf_source *s, const char *endpoint, const char *rev, const char *path,
@@ -57,8 +57,8 @@ char *ps_hf_path_of_object(const struct ps_hf_source *s, const char *url);
 
 /* Limits --------------------------------------------------------------------------------------------- */
 
-/* The Hub's limits: so many requests of a class ("api" for listings, "resolvers" for files) in a window of some minutes.
- * Each answer tells how many are left and when the window ends; what is under way meanwhile is counted here, so that the
+/* The Hub's limits: a number of requests of a class ("api" for listings, "resolvers" for files) in a window of some minutes.
+ * Each answer says how many are left and when the window ends; what is under way meanwhile is counted here, so that the
  * limit is kept and not run into.
  *
  * Ownership: an origin's. Threads: any. Locks: one, a leaf. Blocks: never. */
@@ -77,7 +77,7 @@ struct ps_hf_limit {
 void ps_hf_limit_init(struct ps_hf_limit *limit);
 void ps_hf_limit_fini(struct ps_hf_limit *limit);
 
-/* 0: a request may go out now, and is counted. Else it may in so many milliseconds. */
+/* 0: a request may go out now, and is counted. Else the milliseconds until it may. */
 uint32_t ps_hf_limit_take(struct ps_hf_limit *limit, enum ps_hf_class class, uint64_t now_ns);
 /* One that went out has been answered, or not. */
 void ps_hf_limit_put(struct ps_hf_limit *limit, enum ps_hf_class class);
@@ -89,11 +89,11 @@ uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t 
 
 /* The Hub's origin inside: what hub.c, hub.c, hub_get.c and hub_get.c share.
  *
- * Locks: hf.lock is held over ps_http_submit() and ps_http_cancel(), which take the transfer engine's; nobody is called
+ * Locks: hf.lock is held over ps_http_submit() and ps_http_cancel(), which take the transfer engine's; nothing is called
  * back with it held. */
 
-#define PS_HF_COMMITS 8   /* of a branch that moves, the last so many are remembered */
-#define PS_HF_PLACES 2048 /* files whose place is remembered while nobody reads them */
+#define PS_HF_COMMITS 8   /* of a branch that moves, this many are remembered */
+#define PS_HF_PLACES 2048 /* files whose place is remembered while no reader has them */
 
 struct ps_hf_place;
 
@@ -109,7 +109,7 @@ struct ps_hf {
 	char commits[PS_HF_COMMITS][41]; /* of listings of this origin, the newest first */
 	unsigned ncommits;
 	struct ps_hf_place *places; /* by URL and version */
-	struct ps_list idle;        /* of them, those that nobody uses, the longest unused first */
+	struct ps_list idle;        /* of them, those that are unused, the longest unused first */
 	unsigned nidle;
 	bool closing;
 };
@@ -120,7 +120,7 @@ void ps_hf_note_commit(struct ps_hf *hf, const char *commit);
 
 /* hub.c */
 
-/* hub_get.c: HEAD of a file at the Hub. It tells the version, and leads to the place where the bytes are. */
+/* hub_get.c: HEAD of a file at the Hub. It gives the version, and leads to the place where the bytes are. */
 /* What the answer, redirect or not, says of the file. */
 void ps_hf_head(struct ps_origin *o, struct ps_origin_head *head);
 

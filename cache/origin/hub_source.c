@@ -124,7 +124,7 @@ static char *canonical(const struct ps_hf_source *s)
 	return ps_strbuf_take(&b);
 }
 
-/* "[datasets/|models/]OWNER/NAME" at *s, which is moved behind it. */
+/* "[datasets/|models/]OWNER/NAME" at *s, which is moved past it. */
 static int take_repo(const char **s, struct ps_hf_source *ret, struct ps_error *err)
 {
 	static const char *const others[] = {"spaces", "buckets", "kernels"};
@@ -162,7 +162,7 @@ static int take_rev(const char **s, struct ps_hf_source *ret, struct ps_error *e
 		return out_of_memory(err);
 	if (!ret->rev || !is_rev(ret->rev))
 		return ps_error_set(err, EINVAL,
-		        "hf://...%.200s: behind @ comes a branch, a tag or a commit (a / in it as %%2F)", *s);
+		        "hf://...%.200s: after @ comes a branch, a tag or a commit (a / in it as %%2F)", *s);
 	*s += 1 + n;
 	return 0;
 }

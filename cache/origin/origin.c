@@ -225,12 +225,12 @@ static int add_hub(struct digest *d, const struct ps_origin_options *options)
 
 	add(d, "token", token);
 	add(d, "hub", ps_env_get(options->http.env, "HF_ENDPOINT"));
-	return rc == -ENOMEM ? rc : 0; /* whoever opens the origin says what is wrong */
+	return rc == -ENOMEM ? rc : 0; /* opening the origin reports what is wrong */
 }
 
 static const char *const proxies[] = {"http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY="};
 
-/* Whoever asks it: user and password left out. */
+/* The same for every access: user and password left out. */
 static void add_proxy(struct digest *d, const char *proxy)
 {
 	const char *at = strrchr(proxy, '@'), *scheme = strstr(proxy, "://");
@@ -311,7 +311,7 @@ static bool has_file(const char *path)
 	return path && access(path, F_OK) == 0;
 }
 
-/* Nothing that tells one from another goes to the origin. What might hold a secret counts as one: any header, a query, a list of
+/* No request to the origin differs by its sender. What might hold a secret counts as one: any header, a query, a list of
  * URLs, a netrc file. */
 static bool is_anonymous(const char *source, const char *canonical, const struct ps_origin_options *options)
 {
@@ -334,7 +334,7 @@ static bool is_anonymous(const char *source, const char *canonical, const struct
 	return !own.failed && !has_file(own.s);
 }
 
-/* "s3://bucket", "s3://bucket/dir/": whoever may list them is shown the same names. */
+/* "s3://bucket", "s3://bucket/dir/": every access that may list them sees the same names. */
 static bool is_bucket_listing(const char *canonical)
 {
 	return ps_s3_url_is(canonical) && !strchr(canonical, '?') && !strchr(canonical, '{') &&

@@ -1,6 +1,6 @@
 /* Origins: where the bytes of a dataset live. One table of functions a kind (http, file, hf).
  *
- * An origin lists the objects of a source, tells size and version of one, and reads ranges of one. It makes
+ * An origin lists the objects of a source, finds size and version of one, and reads ranges of one. It makes
  * single attempts: retries, single flight and deadlines belong to fetch/. It alone decides what is retryable.
  * A fault, a delay or a trace for a test is an origin that wraps an origin.
  *
@@ -8,7 +8,7 @@
  * s3.c, s3_request.c, s3_endpoint.c, also for gs; az.c; hub.c, hub_get.c, hub_source.c), http_get.c (ranges and HEADs by HTTP), source.c. origin_private.h,
  * bucket_private.h and hub_private.h are the folder's own.
  *
- * Ownership: an origin belongs to whoever opened it. close ends what is still in flight (ECANCELED) and
+ * Ownership: an origin belongs to its opener. close ends what is still in flight (ECANCELED) and
  * returns when every done has; not to be called from inside done or progress. Threads: head, get and cancel
  * from any thread, never block on network or disk; progress and done are called from the origin's own
  * threads, never from inside head, get or cancel, with none of its locks held, and must not block for long.
@@ -95,7 +95,7 @@ struct ps_origin_ops {
 	 * origin does not answer. Lists are ended by their stop flag. */
 	void (*abort)(struct ps_origin *o);
 	void (*close)(struct ps_origin *o);
-	/* Of an origin that stands on another one and is counted: whoever keeps a pointer to it between calls. NULL:
+	/* Of an origin that stands on another one and is counted: one reference for each pointer kept between calls. NULL:
 	 * it lives until it is closed. */
 	void (*ref)(struct ps_origin *o);
 	void (*unref)(struct ps_origin *o);
@@ -105,10 +105,10 @@ struct ps_origin_ops {
 struct ps_origin {
 	const struct ps_origin_ops *ops;
 	struct ps_origin *base; /* that it stands on: what ends all work of the base ends its work, too. NULL: none */
-	bool local;             /* its bytes lie on this machine, or as near: reading them twice costs little */
+	bool local;             /* its bytes are on this machine, or as near: reading them twice costs little */
 	bool heads_tell_sums;   /* of objects, and gets do not */
 	/* May this origin's requests read what it answers 2xx about? So cached bytes are handed out to who asks by it: a get
-	 * tells in any case, a HEAD where it needs the same right. proved NULL: anyone may read all of it. Called by whoever
+	 * proves it in any case, a HEAD where it needs the same right. proved NULL: anyone may read all of it. Called by the one that
 	 * gets the answer, with no lock held, before its bytes are used. */
 	void (*proved)(void *arg, const char *url, const struct ps_remote *version, int64_t key_expires_s);
 	void *proved_arg;
@@ -118,7 +118,7 @@ struct ps_origin {
 	struct ps_lister lister; /* of its listings */
 	bool heads_prove;
 	bool proves_all; /* what may be read of one object may be read of all */
-	_Atomic unsigned sumless_heads; /* behind each other, that told none; whoever asks for sums counts */
+	_Atomic unsigned sumless_heads; /* one after another that gave none; counted by the one that asks for sums */
 };
 
 /* How buckets of an S3 store are addressed. */
@@ -131,7 +131,7 @@ enum ps_s3_addressing {
 /* How to talk to an origin; all borrowed during ps_origin_open() only. Zero means the default. */
 struct ps_origin_options {
 	struct ps_http_options http;
-	const char *hf_token_file; /* the Hugging Face Hub's; NULL: the environment tells, see credentials/credentials.h */
+	const char *hf_token_file; /* the Hugging Face Hub's; NULL: from the environment, see credentials/credentials.h */
 
 	/* Stores with buckets. */
 	const char *endpoint; /* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */
@@ -170,11 +170,11 @@ char *ps_source_canonical(const char *source, struct ps_error *err);
 /* Unkeyed digests of secrets: only keyed ones (ps_store_fingerprint()) may be written down. */
 struct ps_identity {
 	struct ps_id access;
-	struct ps_id names;  /* what a listing depends on beside the source: whoever has the same may share its names */
-	bool names_for_all;  /* these are the same whoever asks: a bucket's listing */
+	struct ps_id names;  /* what a listing depends on beside the source: sources with the same may share its names */
+	bool names_for_all;  /* these are the same for every access: a bucket's listing */
 	bool has_endpoint;   /* of a store that was named: its tenants may have buckets of the same name */
 	struct ps_id route;  /* proxy and trusted CAs: by another one another server may answer for a host */
-	bool anonymous;      /* no credentials at all, and the usual route: whoever asks is answered so */
+	bool anonymous;      /* no credentials at all, and the usual route: every access gets the same answers */
 	bool has_route;      /* not the usual one: no proxy, the system's CAs */
 };
 

@@ -35,7 +35,7 @@ struct ps_origin_source {
 	enum ps_source_origin origin;
 	bool is_pattern; /* there are braces that expand */
 	char *url;       /* the URL as written, whole, with its secrets; NULL for a local manifest */
-	char *sas;   /* of az://, the shared access signature that was written behind it; secret; NULL: none */
+	char *sas;   /* of az://, the shared access signature that was written after it; secret; NULL: none */
 	char *first; /* the first URL that it stands for, with its secrets: whose host may see credentials */
 	char *canonical; /* without them */
 	struct ps_packed text; /* a local manifest's, which is not empty; else it is */
@@ -60,11 +60,11 @@ int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error
  *
  * Two passes: what all names share is cut off, and that is known only after the last one. */
 
-/* Told of every URL with signature parameters of its own. -errno ends it. */
+/* Receives every URL with signature parameters of its own. -errno ends it. */
 typedef int (*ps_sign_fn)(void *arg, const char *url, const char *signature);
 
 /* text: the manifest's, of a source of that kind; else NULL. An entry that is another origin's business (a
- * file in a list of URLs) is an error; what is wrong with a manifest is told with its name and the line. */
+ * file in a list of URLs) is an error; what is wrong with a manifest is reported with its name and the line. */
 int ps_source_expand(const struct ps_origin_source *source, const struct ps_packed *text, ps_sign_fn sign,
         void *sign_arg,
         struct ps_names *names) PS_MUST_USE;
@@ -76,7 +76,7 @@ int ps_source_expand(const struct ps_origin_source *source, const struct ps_pack
 void ps_http_get(struct ps_http_client *c, struct ps_origin_get *get);
 /* What other kinds that fetch a ps_origin_get (the rq's work is embedded in one) do likewise. */
 int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n);
-void ps_http_get_tell(struct ps_http_request *rq);
+void ps_http_get_report(struct ps_http_request *rq);
 void ps_http_get_finish(struct ps_http_request *rq);
 /* accept() of a response to [range_first, range_last]; if it gives only the beginning, range_last becomes its end. */
 int ps_http_get_check_range(struct ps_http_request *rq, const struct ps_remote *expect);
@@ -109,7 +109,7 @@ int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_sourc
 
 /* The origin of file:// sources and local directories: NFS, Lustre, a slow disk.
  *
- * A file's version is size, mtime (ns) and inode, told as a strong ETag, and compared before and after each
+ * A file's version is size, mtime (ns) and inode, given as a strong ETag, and compared before and after each
  * read. A file that is written to in place within the file system's clock tick of the read may escape it.
  *
  * Blocking: reads run on a few own threads; one that hangs in a dead NFS mount holds its thread, and close,
@@ -146,8 +146,8 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 /* The origin of hf:// sources: repositories of the Hugging Face Hub (or of a server that speaks its protocol, HF_ENDPOINT).
  *
  * A listing turns the branch into its commit, once, and lists that: a mount shows one state of the repository. An object's
- * version is its oid (of LFS the SHA-256, else git's), told by the listing and by HEAD in X-Linked-Etag; the CDN's ETag is
- * another. The token goes to the endpoint alone, over redirects too. The limits that the Hub tells are kept. */
+ * version is its oid (of LFS the SHA-256, else git's), given by the listing and by HEAD in X-Linked-Etag; the CDN's ETag is
+ * another. The token goes to the endpoint alone, over redirects too. The Hub's limits are kept. */
 int ps_hf_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err) PS_MUST_USE;
 

@@ -35,7 +35,7 @@ static int out_of_memory(struct ps_names *names)
 
 /* Pages ------------------------------------------------------------------------------------------- */
 
-/* The page behind `after` (NULL: the first), asked for as bucket_private.h says. */
+/* The page that follows `after` (NULL: the first), asked for as bucket_private.h says. */
 static struct ps_http_page *ask(struct walk *walk, const struct ps_s3_page *after)
 {
 	struct ps_sigv4_pair pairs[6];
@@ -209,7 +209,7 @@ static int list_prefix(struct walk *walk)
 	return rc;
 }
 
-/* One name without a slash behind it: an object if there is one of that key, else a prefix whose slash was
+/* One name without a slash at its end: an object if there is one of that key, else a prefix whose slash was
  * left out. Who may read but not list is believed to mean an object. */
 static int list_name(struct walk *walk, const struct ps_origin_source *source)
 {
@@ -450,7 +450,7 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 	s3->client.accept_encoding = scheme->accept_encoding;
 	s3->client.dialect = &ps_s3_dialect;
 	s3->client.dialect_arg = &s3->signer;
-	s3->origin.heads_tell_sums = strcmp(scheme->name, "s3") == 0; /* Google's tell them with any answer */
+	s3->origin.heads_tell_sums = strcmp(scheme->name, "s3") == 0; /* Google's give them with any answer */
 	s3->origin.heads_prove = true; /* both need s3:GetObject */
 	s3->source.endpoint = s3->signer.store.identity;
 	return 0;

@@ -74,7 +74,7 @@ static const struct row {
                 "there is no bucket of that name; check it, and --endpoint"},
         {"NoSuchKey", ENOENT, false, PS_S3_NO_REMEDY, "there is no such object"},
         {"NoSuchVersion", ENOENT, false, PS_S3_NO_REMEDY, "there is no such version of the object"},
-        {"InvalidBucketName", EINVAL, false, PS_S3_NO_REMEDY, "that is no name of a bucket"},
+        {"InvalidBucketName", EINVAL, false, PS_S3_NO_REMEDY, "that is not the name of a bucket"},
         {"PreconditionFailed", ESTALE, false, PS_S3_NO_REMEDY, "the object has changed at the origin"},
         {"PermanentRedirect", EIO, false, PS_S3_OTHER_REGION, "the bucket is elsewhere"},
         {"TemporaryRedirect", EIO, true, PS_S3_OTHER_REGION, "the bucket is elsewhere, for now"},
@@ -362,14 +362,14 @@ static bool take_new_key(struct ps_http_request *rq, struct ps_s3_signer *signer
 		return false;
 	if (ps_credentials_get(signer->credentials, &now, NULL) == 0 && now && now != rq->key)
 		return true;
-	/* Whoever asked comes back when it may be there. */
+	/* The caller asks again when it may be there. */
 	rq->error.err = EAGAIN;
 	rq->error.retryable = true;
 	rq->error.retry_after_ms = PS_MAX(rq->error.retry_after_ms, REFRESH_WAIT_MS);
 	return false;
 }
 
-/* A 307 that tells no region: there, this once. */
+/* A 307 without a region: there, this once. */
 static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer, const char *bucket)
 {
 	char safe[PS_URL_TEXT_LEN];

@@ -56,7 +56,7 @@ static char *file_url(const char *path)
 	return ps_strbuf_take(&b);
 }
 
-/* The authority of a pattern may hold braces, which is no URL yet: the rest is made canonical behind a
+/* The authority of a pattern may hold braces, which is no URL yet: the rest is made canonical after a
  * stand-in. */
 static int canonical_pattern(const char *text, char **ret, struct ps_error *err)
 {

@@ -251,7 +251,7 @@ const struct ps_policy_ops ps_policy_lru = {
 /* What the current epochs still use stays; what is no longer in use (policy_private.h) goes, oldest first.
  *
  * If what is not in use does not suffice, nothing goes and the new object is streamed: of a dataset twice the
- * cache, the half that came first hits in every epoch, whatever the order, and a dataset that nobody opens
+ * cache, the half that came first hits in every epoch, whatever the order, and a dataset that is not opened
  * any more makes room. */
 
 static void scan_opened(
@@ -285,7 +285,7 @@ const struct ps_policy_ops ps_policy_scan = {
 
 /* plan ----------------------------------------------------------------------------------------------- */
 
-/* What loaders have told (policy.h) decides where they have, what is in use (policy_private.h) where they have not.
+/* What loaders have announced (policy.h) decides where they have, what is in use (policy_private.h) where they have not.
  *
  *   the object is                         it is needed
  *   named by a plan                       when the first plan that names it says

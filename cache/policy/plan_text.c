@@ -62,7 +62,7 @@ static char *put_utf8(char *out, uint32_t c)
 	return out;
 }
 
-/* Behind "\u"; a pair of surrogates is one character. */
+/* After "\u"; a pair of surrogates is one character. */
 static bool unicode(struct text *t, char **out)
 {
 	uint32_t c, low;
@@ -145,7 +145,7 @@ static bool word(struct text *t)
 	return t->at > begin;
 }
 
-/* Passes over a value of whatever kind. Commas and colons are not counted: it is nobody's we know. */
+/* Passes over a value of whatever kind. Commas and colons are not counted: no known member has it. */
 static bool skip(struct text *t)
 {
 	unsigned depth = 0;

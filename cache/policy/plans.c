@@ -33,7 +33,7 @@ struct ps_plan_rank {
 	uint64_t serial;        /* its slot, and how often that was used */
 	uint64_t files_done;
 	struct ps_list epochs;
-	bool out_of_order; /* an epoch was told after a later one */
+	bool out_of_order; /* an epoch was announced after a later one */
 	double heard_s;
 	/* Its pace: when it was last seen to advance, and through how many files of all it was then. */
 	double moved_s, file_s;
@@ -44,14 +44,14 @@ struct ps_planned_file {
 	struct ps_id id;
 	uint64_t node;                    /* 0: free */
 	uint64_t last;                    /* serial of the rank that named it last */
-	struct ps_plan_use *uses, **tail; /* as they were told; the list and where it ends */
+	struct ps_plan_use *uses, **tail; /* as they were announced; the list and where it ends */
 	struct ps_plan_epoch *first; /* of uses, so that asking needs one look at memory less; NULL: none */
 	uint64_t named_in;           /* serial of the last epoch that named it */
 	uint32_t dataset;
 	bool named; /* the id is known */
 };
 
-/* Open addressing; a slot is 0 or the file's place + 1. Nothing is removed but by making it anew. */
+/* Open addressing; a slot is 0 or the file's place + 1. Nothing is removed but by building it again. */
 struct ps_plan_table {
 	uint32_t *slots;
 	size_t cap; /* a power of two */
@@ -67,9 +67,9 @@ struct ps_planned_files {
 struct ps_plans {
 	pthread_mutex_t lock; /* all below */
 	struct ps_plan_rank *ranks[PS_PLANS_MAX_RANKS];
-	unsigned nranks, nstrangers;
+	unsigned nranks, nother_users;
 	uint64_t serials;
-	uint64_t nbytes, strangers_nbytes; /* of epochs */
+	uint64_t nbytes, other_users_nbytes; /* of epochs */
 	struct ps_planned_files files;
 	uint64_t foreseen_opens, foreseen_hits, unforeseen_opens, expired, refused;
 };
@@ -101,7 +101,7 @@ static void ps_planned_files_sweep(
         struct ps_planned_files *files, bool (*gone)(const void *arg, uint64_t serial), const void *arg);
 
 #define FILE_UNKNOWN_S \
-	1.0 /* the pace of a rank that was not seen to advance yet; tells its own uses apart only */
+	1.0 /* the pace of a rank that was not seen to advance yet; orders its own uses only */
 #define PACE_WEIGHT 0.3
 struct ps_plans *ps_plans_new(void)
 {
@@ -163,8 +163,8 @@ static void epoch_free(struct ps_plans *plans, struct ps_plan_epoch *epoch)
 		ps_plan_use_end(plans, &epoch->uses[i]);
 	ps_list_remove(&epoch->link);
 	plans->nbytes -= epoch->nbytes;
-	if (epoch->rank->teller.stranger)
-		plans->strangers_nbytes -= epoch->nbytes;
+	if (epoch->rank->teller.other_user)
+		plans->other_users_nbytes -= epoch->nbytes;
 	free(epoch);
 }
 
@@ -223,7 +223,7 @@ static int rank_make(struct ps_plans *plans, const struct ps_plan_teller *teller
 	while (slot < PS_PLANS_MAX_RANKS && plans->ranks[slot])
 		slot++;
 	if (slot == PS_PLANS_MAX_RANKS ||
-	        (teller->stranger && plans->nstrangers >= PS_PLANS_MAX_RANKS / PS_PLANS_STRANGERS_SHARE))
+	        (teller->other_user && plans->nother_users >= PS_PLANS_MAX_RANKS / PS_PLANS_OTHER_USERS_SHARE))
 		return -ENOSPC;
 	struct ps_plan_rank *rank = calloc(1, sizeof *rank);
 	if (!rank)
@@ -233,7 +233,7 @@ static int rank_make(struct ps_plans *plans, const struct ps_plan_teller *teller
 	ps_list_init(&rank->epochs);
 	plans->ranks[slot] = rank;
 	plans->nranks++;
-	plans->nstrangers += teller->stranger;
+	plans->nother_users += teller->other_user;
 	*ret = rank;
 	return 0;
 }
@@ -244,7 +244,7 @@ static void rank_free(struct ps_plans *plans, struct ps_plan_rank *rank)
 		epoch_free(plans, ps_plan_epoch_of(rank->epochs.next));
 	plans->ranks[rank->serial % PS_PLANS_MAX_RANKS] = NULL;
 	plans->nranks--;
-	plans->nstrangers -= rank->teller.stranger;
+	plans->nother_users -= rank->teller.other_user;
 	free(rank);
 }
 
@@ -296,8 +296,8 @@ static size_t count_new(struct ps_plans *plans, const struct ps_plan_file *files
 
 static bool has_room(const struct ps_plans *plans, const struct ps_plan_teller *teller, uint64_t nbytes)
 {
-	if (teller->stranger &&
-	        plans->strangers_nbytes + nbytes > PS_PLANS_MAX_NBYTES / PS_PLANS_STRANGERS_SHARE)
+	if (teller->other_user &&
+	        plans->other_users_nbytes + nbytes > PS_PLANS_MAX_NBYTES / PS_PLANS_OTHER_USERS_SHARE)
 		return false;
 	return plans->nbytes + nbytes <= PS_PLANS_MAX_NBYTES;
 }
@@ -313,8 +313,8 @@ static void fill_epoch(struct ps_plans *plans, struct ps_plan_epoch *epoch, cons
 	}
 }
 
-/* What was told of the same epoch, is replaced; and what of it is over, is. */
-static int tell(struct ps_plans *plans, struct ps_plan_rank *rank, const struct ps_plan_who *who,
+/* What was announced of the same epoch, is replaced; and what of it is over, is. */
+static int announce(struct ps_plans *plans, struct ps_plan_rank *rank, const struct ps_plan_who *who,
         const struct ps_plan_file *files, size_t n, double now_s)
 {
 	struct ps_list *place = epoch_place(rank, who->epoch);
@@ -341,8 +341,8 @@ static int tell(struct ps_plans *plans, struct ps_plan_rank *rank, const struct 
 	rank->out_of_order |= place != &rank->epochs;
 	ps_list_append(place, &epoch->link);
 	plans->nbytes += nbytes;
-	if (rank->teller.stranger)
-		plans->strangers_nbytes += nbytes;
+	if (rank->teller.other_user)
+		plans->other_users_nbytes += nbytes;
 	epoch->serial = ++plans->serials;
 	fill_epoch(plans, epoch, files);
 	if (who->epoch == rank->who.epoch)
@@ -394,7 +394,7 @@ int ps_plans_tell(struct ps_plans *plans, const struct ps_plan_teller *teller, c
 	int e = rank ? 0 : rank_make(plans, teller, who, now_s, &rank);
 
 	if (e == 0)
-		e = tell(plans, rank, who, files, n, now_s);
+		e = announce(plans, rank, who, files, n, now_s);
 	plans->refused += e < 0;
 	if (rank && ps_list_empty(&rank->epochs))
 		rank_free(plans, rank);
@@ -410,7 +410,7 @@ int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *telle
 	if (!rank)
 		return -ESTALE;
 	if (who->epoch <
-	        rank->who.epoch) { /* it went back, as a resumed run does: what is over must be told anew */
+	        rank->who.epoch) { /* it went back, as a resumed run does: what is over must be announced again */
 		rank_free(plans, rank);
 		ps_planned_files_sweep(&plans->files, rank_gone, plans);
 		return -ESTALE;
@@ -456,8 +456,8 @@ int ps_plans_charge(struct ps_plans *plans, const struct ps_plan_teller *teller,
 		return -ENOSPC;
 	}
 	plans->nbytes += (uint64_t)nbytes;
-	if (teller->stranger)
-		plans->strangers_nbytes += (uint64_t)nbytes;
+	if (teller->other_user)
+		plans->other_users_nbytes += (uint64_t)nbytes;
 	return 0;
 }
 
@@ -798,7 +798,7 @@ enum ps_policy_need ps_plans_need(struct ps_plans *plans, const struct ps_id *ob
 	return need;
 }
 
-/* The nth file of the rank that is still to be opened; false: it has told of no more. */
+/* The nth file of the rank that is still to be opened; false: it has announced no more. */
 static bool upcoming(
         struct ps_plan_epoch **epoch, uint32_t *place, const struct ps_list *end, uint32_t *ret_file)
 {
@@ -833,7 +833,7 @@ size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nod
 		at[nat].place = at[nat].epoch->first;
 		at[nat++].end = &rank->epochs;
 	}
-	/* Of each rank in turn: nobody's next file waits for another's tenth. */
+	/* Of each rank in turn: no rank's next file waits for another's tenth. */
 	for (bool more = true; more && n < max && nlooks < LOOKS_MAX;) {
 		more = false;
 		for (size_t i = 0; i < nat && n < max; i++) {

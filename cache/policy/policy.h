@@ -15,7 +15,7 @@
 
 /* Policies ------------------------------------------------------------------------------------------- */
 
-/* Which object goes when room is needed. Pure decisions over a table of what is cached: no disk, no clock of
+/* Which object is evicted first. Pure decisions over a table of what is cached: no disk, no clock of
  * its own, so the simulator and the tests run the real code.
  *
  * Ownership: the policy owns its copies; plans are borrowed. Threads: one at a time (the store's lock).
@@ -29,11 +29,11 @@ struct ps_plans;
 struct ps_policy_item {
 	struct ps_id id; /* of the item; a part's differs from its object's */
 	uint32_t dataset;
-	uint32_t part; /* 0: the whole object; n: its part n - 1, and ps_policy_object_id() tells of which */
+	uint32_t part; /* 0: the whole object; n: its part n - 1, and ps_policy_object_id() says of which */
 	uint64_t nbytes;  /* allocated, or reserved if that is more */
 	int64_t opened_s; /* last open */
 	uint64_t seq;     /* orders opens, each item has another; need not survive a restart */
-	bool busy;        /* somebody holds it: must not be chosen */
+	bool busy;        /* in use: must not be chosen */
 };
 
 /* Parts have ids of their own: their object's, xor the part. Does it and undoes it. */
@@ -44,7 +44,7 @@ struct ps_policy_query {
 	size_t n;
 	uint64_t need_nbytes;   /* more than 0 */
 	int64_t now_s;          /* since 1970, as opened_s */
-	const struct ps_id *id; /* the object that wants in; NULL: room is needed whoever for */
+	const struct ps_id *id; /* the object that wants in; NULL: room for any */
 	uint32_t dataset;       /* of it */
 };
 
@@ -77,18 +77,18 @@ size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims);
 
 /* The plans that loaders have published: which objects will be needed, and about when.
  *
- *   rank    one rank of one run, as one open descriptor (a feed) tells of it; dropped with the feed, or
+ *   rank    one rank of one run, as one open descriptor (a feed) announces it; dropped with the feed, or
  *           after PS_PLANS_SILENT_S of silence
  *   epoch   of a rank: its files in about the order of need, each of them a use
  *   file    what a plan names: a node of a dataset, and the object that this node shows
  *
  * A use is over when the run's position is past it, or when its object was opened while the run was about
- * there (positions come once a second, short epochs pass in less). When a use is needed is told by its epoch,
+ * there (positions come once a second, short epochs pass in less). When a use is needed follows from its epoch,
  * not by its place in there: of what is needed in one epoch the cache can keep only so much, and all choices
  * give the same number of hits; one that ignores the place spreads them, and the misses, evenly over the
  * epoch, where "the nearest first" would serve one half of it from the cache and the other from the origin.
  *
- * Whoever may read the mount may tell plans, so all is bounded: ranks, epochs, files, and memory, of which
+ * Every user that may read the mount may announce plans, so all is bounded: ranks, epochs, files, and memory, of which
  * who is neither the mount's owner nor root has a quarter at most.
  *
  * Ownership: the store's. Threads: any. Locks: one, a leaf below the store's. Blocks: never.
@@ -99,7 +99,7 @@ size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims);
 #define PS_PLANS_MAX_EPOCHS 64    /* of a rank */
 #define PS_PLANS_MAX_FILES 100000 /* of an epoch */
 #define PS_PLANS_MAX_NBYTES (UINT64_C(128) << 20)
-#define PS_PLANS_STRANGERS_SHARE 4 /* of ranks and bytes: one in so many */
+#define PS_PLANS_OTHER_USERS_SHARE 4 /* of ranks and bytes: one in this many */
 #define PS_PLANS_JOB_LEN 64
 
 struct ps_plans *ps_plans_new(void); /* NULL: out of memory */
@@ -109,7 +109,7 @@ void ps_plans_free(struct ps_plans *plans);
 
 struct ps_plan_teller {
 	uint64_t feed; /* unique in this run of the daemon */
-	bool stranger; /* neither the mount's owner nor root */
+	bool other_user; /* neither the mount's owner nor root */
 	/* Of which its files may be; borrowed until the feed is dropped. */
 	const uint32_t *datasets;
 	size_t ndatasets;
@@ -125,19 +125,19 @@ struct ps_plan_file {
 	struct ps_id id; /* of the object; all zero: not known yet */
 };
 
-/* The files of an epoch, which replace what was told of it before. -E2BIG: too many epochs or files;
- * -ENOSPC: too many ranks, or bytes; -ENOMEM. What was told before stays, then. */
+/* The files of an epoch, which replace what was announced of it before. -E2BIG: too many epochs or files;
+ * -ENOSPC: too many ranks, or bytes; -ENOMEM. What was announced before stays, then. */
 int ps_plans_tell(struct ps_plans *plans, const struct ps_plan_teller *teller, const struct ps_plan_who *who,
         const struct ps_plan_file *files, size_t n, double now_s) PS_MUST_USE;
-/* The rank is in who->epoch and through with so many of its files. Also a sign of life. -ESTALE: there is no
- * such rank (any more): it has to be told anew. */
+/* The rank is in who->epoch and through with this many of its files. Also a sign of life. -ESTALE: there is no
+ * such rank (any more): it has to be announced again. */
 int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *teller,
         const struct ps_plan_who *who, uint64_t files_done, double now_s) PS_MUST_USE;
 void ps_plans_drop_feed(struct ps_plans *plans, uint64_t feed);
 /* Drops who was silent for too long. */
 void ps_plans_expire(struct ps_plans *plans, double now_s);
 
-/* Counts memory that a feed needs for what is not told yet (nbytes < 0: it does no longer). -ENOSPC. */
+/* Counts memory that a feed needs for what is not announced yet (nbytes < 0: it does no longer). -ENOSPC. */
 int ps_plans_charge(struct ps_plans *plans, const struct ps_plan_teller *teller, int64_t nbytes) PS_MUST_USE;
 
 /* Files whose object is not known yet, from *cursor on (0 at first); and what it turned out to be. */
@@ -147,7 +147,7 @@ void ps_plans_name(struct ps_plans *plans, const struct ps_plan_file *file);
 
 /* Asking ----------------------------------------------------------------------------------------- */
 
-/* Does any rank that tells plans read from this dataset? */
+/* Does any rank that announces plans read from this dataset? */
 bool ps_plans_any(struct ps_plans *plans, uint32_t dataset);
 
 /* An object was opened; it was cached, at least in part. */
@@ -164,7 +164,7 @@ struct ps_plan_need {
 };
 enum ps_policy_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret);
 
-/* The next files of the dataset that nobody has opened yet, of each rank, in about the order of need. */
+/* The next files of the dataset that are not opened yet, of each rank, in about the order of need. */
 size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nodes, size_t max);
 
 /* {"ranks": [{"job", "rank", "world", "epoch", "files_done", "epochs", "files", "age_seconds"}], "active",
@@ -174,7 +174,7 @@ json_t *ps_plans_stats(struct ps_plans *plans, double now_s);
 
 /* Plans as text -------------------------------------------------------------------------------------- */
 
-/* A line of what a loader tells: JSON, as `man penstock-mount` has it under PLANS.
+/* A line of what a loader announces: JSON, as `man penstock-mount` has it under PLANS.
  *
  *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
  *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}
@@ -193,7 +193,7 @@ struct ps_plan_line {
 	enum ps_plan_line_kind kind;
 	struct ps_plan_who who;
 	uint64_t files_done;
-	/* Names, each ended by NUL, one behind the other: in the text that was parsed. */
+	/* Names, each ended by NUL, one after the other: in the text that was parsed. */
 	const char *files;
 	size_t nfiles;
 };

@@ -8,7 +8,7 @@
 
 /* What is in use ------------------------------------------------------------------------------------- */
 
-/* Which datasets are in use, as their opens tell.
+/* Which datasets are in use, by their opens.
  *
  * In use is what was opened within the last PS_INUSE_EPOCHS epoch times of its dataset, or within
  * PS_INUSE_UNKNOWN_S where none is known yet.
@@ -46,7 +46,7 @@ void ps_inuse_times(const struct ps_inuse *inuse, uint32_t dataset, struct ps_in
  *
  * Each item has a rank (policies differ in it), and those that may go form a heap: n to make it, log n for
  * each taken. Beyond PS_VICTIMS_EXACT items the heap is kept from one choice to the next, so that a choice
- * does not look at every item: what is taken from it is ranked anew, and put back if it has come to be worth
+ * does not look at every item: what is taken from it is ranked again, and put back if it has come to be worth
  * more. What came, or became worth less, since the heap was made is seen when it is made again: after a
  * second (six of 100,000 items), or when a sixteenth of it was used. That nothing may go is remembered as
  * long. RESULTS.md has what that costs.

@@ -29,7 +29,7 @@ struct ps_plan_feed {
 	uint64_t folder_node;
 };
 
-int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool stranger, struct ps_plan_feed **ret)
+int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool other_user, struct ps_plan_feed **ret)
 {
 	static _Atomic uint64_t feeds;
 	struct ps_plans *plans = ps_store_plans(sources[0].dataset->cache->store);
@@ -52,7 +52,7 @@ int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool strang
 		feed->datasets[i] = sources[i].dataset->catalog->row.number;
 	}
 	feed->teller = (struct ps_plan_teller){.feed = atomic_fetch_add(&feeds, 1) + 1,
-	        .stranger = stranger,
+	        .other_user = other_user,
 	        .datasets = feed->datasets,
 	        .ndatasets = n};
 	*ret = feed;

@@ -134,9 +134,9 @@ struct ps_plan_source {
 	const char *name; /* borrowed as long as the feed */
 	struct ps_dataset *dataset;
 };
-/* n > 0, of one cache. stranger: neither the mount's owner nor root; may tell less. -EOPNOTSUPP: the policy follows no
+/* n > 0, of one cache. other_user: neither the mount's owner nor root; may tell less. -EOPNOTSUPP: the policy follows no
  * plans. */
-int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool stranger,
+int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool other_user,
         struct ps_plan_feed **ret) PS_MUST_USE;
 /* The next bytes of its lines, cut anywhere; one call at a time. All lines in them are taken, and the first error is
  * returned: -EINVAL: a line is not of the form; -E2BIG: a line, or the files or epochs of a rank; -ENOSPC: too much

@@ -163,7 +163,7 @@ int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
 
 	if (!object->by_extent)
 		return evict_whole(object, false, ret_nbytes);
-	/* In place: whoever has it open goes on caching. */
+	/* In place: its readers go on caching. */
 	int e = ps_extents_evict(object, &nbytes);
 	if (e == 0 && ret_nbytes)
 		*ret_nbytes = nbytes;
@@ -234,7 +234,7 @@ int ps_object_pass_fd(struct ps_object *object)
 #define WAIT_TICK_NS (20 * PS_NS_PER_MS)
 #define WAIT_MAX_NS (20 * PS_NS_PER_S) /* for who looks at every object: verify, evict */
 
-/* The entry, of which nothing is in memory and nothing leaves; nobody may load, evict or convert it until
+/* The entry, of which nothing is in memory and nothing leaves; no thread may load, evict or convert it until
  * let_go(). */
 static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bool *ret_pinned)
 {

@@ -29,7 +29,7 @@ static void reservation_used(struct ps_object *object, uint64_t nbytes)
 	object->store->unwritten -= used;
 }
 
-/* The disk refused: the caller streams, and so do the next ones, until room is asked for anew. */
+/* The disk refused: the caller streams, and so do the next ones, until room is asked for again. */
 static int write_failed(struct ps_object *object, uint64_t offset, int e)
 {
 	struct ps_store *store = object->store;
@@ -183,7 +183,7 @@ static void log_bad(struct ps_object *object, uint64_t block, const char *why)
 	bool first = object->ndropped++ == 0;
 
 	ps_log(first ? PS_LOG_WARNING : PS_LOG_DEBUG, "verify: %s: block %llu: %s; it is fetched again%s",
-	        object->url, (unsigned long long)block, why, first ? " (more of this file are not told)" : "");
+	        object->url, (unsigned long long)block, why, first ? " (more of this file are not logged)" : "");
 }
 
 /* The chunks of `set` that are not what was written. */
@@ -257,7 +257,7 @@ static int drop_block(
 	bool dropped = false;
 
 	pthread_mutex_lock(&object->lock);
-	/* Written anew while we read: what we saw is no more. */
+	/* Written again while we read: what we saw is no more. */
 	if (extent->present & ps_block_bit(block) && extent->crc[block % PS_EXTENT_BLOCKS] == crc) {
 		dropped = true;
 		if (extent->unverified & ps_block_bit(block))

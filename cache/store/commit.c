@@ -192,7 +192,7 @@ static void take_queue(struct ps_store *store, struct ps_list *list)
 	}
 }
 
-/* store->lock held. Gives the objects of a batch back: to nobody, or to the queue. */
+/* store->lock held. Drops the objects of a batch, or puts them back on the queue. */
 static void return_batch(struct ps_list *list, bool failed)
 {
 	while (!ps_list_empty(list)) {
@@ -305,7 +305,7 @@ static int commit_locked(struct ps_store *store)
 	if (e == 0 && was_failed)
 		e = ps_index_reopen(store->index, &err);
 	if (e == 0)
-		e = ps_tombs_clear(store);
+		e = ps_deleted_entries_clear(store);
 	if (e == 0)
 		e = write_batch(store, &list);
 	if (e < 0)
@@ -357,7 +357,7 @@ static void *commit_thread(void *arg)
 		else if (now < due)
 			ps_cond_wait_until(&store->committer.wake, &store->lock, due);
 		else
-			(void)commit_locked(store); /* has told, and set the time of the next try */
+			(void)commit_locked(store); /* logs errors, and sets the time of the next try */
 	}
 	pthread_mutex_unlock(&store->lock);
 	return NULL;

@@ -179,7 +179,7 @@ static int each_in(int data_fd, const char *name,
 
 		errno = 0;
 		const struct dirent *d = e == 0 ? readdir(dir) : NULL;
-		/* Errors are told: a file that was passed over would count as lost. */
+		/* Errors are returned: a file that was passed over would count as lost. */
 		if (!d)
 			return e ? e : -errno;
 		if (ps_id_parse(d->d_name, &id) < 0 || d->d_name[0] != name[0] || d->d_name[1] != name[1])

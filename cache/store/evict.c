@@ -39,7 +39,7 @@ int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
 {
 	int errnum = atomic_load(&store->disk_errnum);
 
-	/* Nobody may have asked it for anything since. */
+	/* It may not have been asked for anything since. */
 	if (errnum == ENOSPC && !atomic_load(&store->index_failed) && has_room(store)) {
 		ps_disk_took(store);
 		errnum = 0;
@@ -144,7 +144,7 @@ static struct ps_extent_out *ps_extent_out_begin(struct ps_store *store, struct 
 	return out;
 }
 
-/* Waits until nobody reads or writes the extent, and no batch is about to put its row back. */
+/* Waits until no thread reads or writes the extent, and no batch is about to put its row back. */
 static void wait_for_holders(struct ps_store *store, const struct ps_extent_out *out)
 {
 	struct ps_object *object = out->object;
@@ -177,7 +177,7 @@ static int punch(struct ps_store *store, const struct ps_extent_out *out)
 }
 
 /* The row of an object that is not in memory says what it has and when the file was changed last. A row that
- * is behind only makes the next load check the other blocks. */
+ * is late only makes the next load check the other blocks. */
 static void put_row_after(struct ps_store *store, const struct ps_extent_out *out)
 {
 	const struct ps_charge *c = &out->entry->charges[out->extent];
@@ -204,10 +204,10 @@ static void put_row_after(struct ps_store *store, const struct ps_extent_out *ou
 	ps_object_row_fini(&row);
 	ps_index_batch_unasked(batch); /* it comes of making room */
 	if (ps_index_batch_commit(store->index, batch) < 0)
-		ps_log_debug("evict: the row of an object is behind its file");
+		ps_log_debug("evict: the row of an object is older than its file");
 }
 
-/* The blocks are gone: nobody looks for them in memory either. */
+/* The blocks are gone: no reader looks for them in memory either. */
 static void forget_blocks(struct ps_object *object, struct ps_extent *extent, uint32_t number)
 {
 	uint64_t first = (uint64_t)number * PS_EXTENT_BLOCKS;
@@ -264,7 +264,7 @@ static void settle(struct ps_store *store, struct ps_extent_out *out, int e)
 		ps_commit_queue_locked(object, 0);
 }
 
-/* store->lock held. An entry without extents, whose object nobody has: row and file go. */
+/* store->lock held. An entry without extents, whose object is not in use: row and file are deleted. */
 static struct ps_leaving *last_of(struct ps_store *store, struct ps_entry *entry)
 {
 	const struct ps_object *object = entry->object;
@@ -283,12 +283,12 @@ static void ps_extent_out_finish(struct ps_store *store, struct ps_extent_out *l
 
 		if (e < 0)
 			ps_log_error("evict: %s: extent %u of %s: %s", store->dir, out->extent,
-			        out->object ? out->object->url : "an object that nobody has open",
+			        out->object ? out->object->url : "an object that is not open",
 			        strerror(-e));
 		pthread_mutex_lock(&store->lock);
 		settle(store, out, e);
 		/* Looked up before our reference of the object goes, since the lock is dropped over that:
-		 * from now on nobody else keeps the entry. */
+		 * from now on no other thread keeps the entry. */
 		struct ps_leaving *last = last_of(store, out->entry);
 		if (out->object)
 			ps_object_unref_locked(out->object);
@@ -380,8 +380,8 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 	store->leaving_nbytes -= nbytes;
 	HASH_DELETE(hh, store->leaving, leaving);
 	if (leaving->rows_left) {
-		leaving->next = store->tombs;
-		store->tombs = leaving;
+		leaving->next = store->deleted_entries;
+		store->deleted_entries = leaving;
 		ps_commit_retry_locked(store);
 	} else {
 		free(leaving);
@@ -398,15 +398,15 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 		store->held_nbytes += nbytes;
 		ps_commit_unqueue_locked(object);
 		ps_sync_unqueue_locked(object);
-		/* used_nbytes goes down when the entry is freed. The lock may be dropped for that: whoever
-		 * gets the id then must see that there is a tomb. */
+		/* used_nbytes goes down when the entry is freed. The lock may be dropped for that: a thread that
+		 * gets the id then must see that there is a deleted entry. */
 		ps_object_unref_locked(object);
 	} else {
 		store->used_nbytes -= nbytes;
 	}
 }
 
-/* Nobody waits for an unlink: it takes the lock of the file, which a read by the kernel holds while it
+/* No thread waits for an unlink: it takes the lock of the file, which a read by the kernel holds while it
  * brings in the pages that it reads into; and those may be of a mapped file that this very process serves. */
 static bool unlink_later(struct ps_store *store, const struct ps_leaving *leaving)
 {
@@ -418,7 +418,7 @@ void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
 {
 	wait_for_commit(store, list);
 	/* Rows first: a file without a row is rubbish that the next start deletes, but a row whose file is
-	 * made anew would vouch for blocks that are not there. */
+	 * made again would vouch for blocks that are not there. */
 	struct ps_index_batch *batch = ps_index_batch_new();
 	for (const struct ps_leaving *l = list; l; l = l->next)
 		ps_index_batch_del_object(batch, &l->id, l->nrows);
@@ -442,10 +442,10 @@ void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
 	pthread_cond_broadcast(&store->changed);
 }
 
-bool ps_tomb_find(struct ps_store *store, const struct ps_id *id)
+bool ps_deleted_entry_find(struct ps_store *store, const struct ps_id *id)
 {
-	for (const struct ps_leaving *tomb = store->tombs; tomb; tomb = tomb->next)
-		if (ps_id_cmp(&tomb->id, id) == 0)
+	for (const struct ps_leaving *deleted = store->deleted_entries; deleted; deleted = deleted->next)
+		if (ps_id_cmp(&deleted->id, id) == 0)
 			return true;
 	for (const struct ps_object *named = store->named; named; named = named->next_named)
 		if (ps_id_cmp(&named->id, id) == 0)
@@ -453,14 +453,14 @@ bool ps_tomb_find(struct ps_store *store, const struct ps_id *id)
 	return false;
 }
 
-int ps_tombs_clear(struct ps_store *store)
+int ps_deleted_entries_clear(struct ps_store *store)
 {
 	pthread_mutex_lock(&store->lock);
-	struct ps_index_batch *batch = store->tombs ? ps_index_batch_new() : NULL;
-	bool any = store->tombs;
-	for (struct ps_leaving *tomb = store->tombs; tomb; tomb = tomb->next) {
-		tomb->in_batch = true;
-		ps_index_batch_del_object(batch, &tomb->id, tomb->nrows);
+	struct ps_index_batch *batch = store->deleted_entries ? ps_index_batch_new() : NULL;
+	bool any = store->deleted_entries;
+	for (struct ps_leaving *deleted = store->deleted_entries; deleted; deleted = deleted->next) {
+		deleted->in_batch = true;
+		ps_index_batch_del_object(batch, &deleted->id, deleted->nrows);
 	}
 	pthread_mutex_unlock(&store->lock);
 	if (!any)
@@ -469,13 +469,13 @@ int ps_tombs_clear(struct ps_store *store)
 	if (e < 0)
 		return e;
 	PS_LOCK_SCOPE(&store->lock);
-	for (struct ps_leaving **p = &store->tombs; *p;) {
-		struct ps_leaving *tomb = *p;
-		if (tomb->in_batch) {
-			*p = tomb->next;
-			free(tomb);
+	for (struct ps_leaving **p = &store->deleted_entries; *p;) {
+		struct ps_leaving *deleted = *p;
+		if (deleted->in_batch) {
+			*p = deleted->next;
+			free(deleted);
 		} else {
-			p = &tomb->next; /* came since: its own batch next time */
+			p = &deleted->next; /* came since: its own batch next time */
 		}
 	}
 	return 0;
@@ -518,7 +518,7 @@ static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t exten
 }
 
 /* Under store->lock. Victims for need_nbytes, on their way out; those whom the policy would give up for the object
- * that wants in (NULL: none), or whoever is the oldest. False: what may go does not suffice. */
+ * that wants in (NULL: none), or the oldest waiter. False: what may go does not suffice. */
 static bool choose(struct ps_store *store, bool by_policy, const struct ps_object *object,
         uint64_t need_nbytes, struct going *going)
 {
@@ -556,7 +556,7 @@ static void finish(struct ps_store *store, struct going *going)
 		ps_leaving_finish(store, going->files);
 }
 
-/* What statvfs leaves above the floor, or UINT64_MAX if it does not tell. */
+/* What statvfs leaves above the floor, or UINT64_MAX if it fails. */
 static uint64_t disk_room(const struct ps_store *store)
 {
 	struct statvfs st;
@@ -693,7 +693,7 @@ void ps_room_settle(struct ps_object *object)
 		return;
 	pthread_mutex_lock(&store->lock);
 	struct ps_leaving *leaving = NULL;
-	/* Somebody took it again meanwhile: it stays admitted. */
+	/* It was taken again meanwhile: it stays admitted. */
 	if (object->users == 0 && object->state == PS_OBJECT_READY && object->entry) {
 		struct ps_entry *entry = object->entry;
 
@@ -724,7 +724,7 @@ static void unpin_all(struct ps_store *store)
 void ps_room_trim(struct ps_store *store)
 {
 	const struct ps_wish nothing = {0};
-	bool again = true, told = false;
+	bool again = true, logged = false;
 
 	while (again) {
 		struct going going;
@@ -733,9 +733,9 @@ void ps_room_trim(struct ps_store *store)
 		uint64_t need = shortfall(store, &nothing, UINT64_MAX);
 		again = need > 0 && (choose(store, true, NULL, need, &going) ||
 		                            choose(store, false, NULL, need, &going));
-		if (need > 0 && !again && !told) {
+		if (need > 0 && !again && !logged) {
 			unpin_all(store);
-			told = true;
+			logged = true;
 			again = choose(store, false, NULL, need, &going);
 		}
 		pthread_mutex_unlock(&store->lock);

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/size.h"
 
-#define USE_SAVED_S 60 /* so often the index hears that an extent is in use */
+#define USE_SAVED_S 60 /* how often the index records that an extent is in use */
 
 static uint16_t all_chunks(uint64_t size, uint64_t block)
 {
@@ -107,7 +107,7 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 
 void ps_extent_release(struct ps_object *object, struct ps_extent *extent)
 {
-	/* Either we see that it is leaving, or who wants it out sees that nobody holds it any more. Where
+	/* Either we see that it is leaving, or the thread that evicts it sees that it is not held any more. Where
 	 * the object is cached as a whole the hold means nothing; it ends in the same way all the same,
 	 * because the object may have changed its kind meanwhile. */
 	if (atomic_fetch_sub(&extent->nholds, 1) != 1 || !extent->leaving)
@@ -168,7 +168,7 @@ static bool hold_noted(struct ps_object *object, uint32_t first, uint32_t last, 
 
 		if (!extent || extent->used_s != now_s)
 			return false;
-		/* Whoever looks for its blocks after this either sees that it is leaving, and so none, or is seen by the
+		/* A reader that looks for its blocks after this either sees that it is leaving, and so none, or is seen by the
 		 * thread that evicts it, which waits. */
 		atomic_fetch_add(&extent->nholds, 1);
 		hold->extents[i - first] = extent;
@@ -206,7 +206,7 @@ void ps_object_release(struct ps_hold *hold)
 
 /* Room ------------------------------------------------------------------------------------------- */
 
-/* store->lock held, and dropped while somebody else must finish. 1: the chunks have their room. */
+/* store->lock held, and dropped while another thread must finish. 1: the chunks have their room. */
 static int take_known(struct ps_object *object, struct ps_extent *extent, uint64_t block, uint16_t set)
 {
 	struct ps_store *store = object->store;

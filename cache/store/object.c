@@ -11,7 +11,7 @@
 
 /* From its row --------------------------------------------------------------------------------------- */
 
-/* What the index and the data file tell of an object when it is taken into memory. */
+/* What the index and the data file say of an object when it is taken into memory. */
 
 struct loading {
 	struct ps_object *object;
@@ -61,7 +61,7 @@ static void forget_blocks(struct ps_object *object)
 	object->npresent = object->nunverified = object->partial_nbytes = 0;
 }
 
-/* Is it the file, in the state, that the row tells of? */
+/* Is it the file, in the state, that the row describes? */
 static bool same_file(const struct ps_store *store, const struct ps_object_row *row, const struct stat *st)
 {
 	int64_t mtime_ns = ps_datafile_mtime_ns(st);
@@ -126,7 +126,7 @@ static int load_blocks(struct ps_object *object)
 	return 0;
 }
 
-/* The object is LOADING and its id held by us, so nobody makes the file meanwhile. */
+/* The object is LOADING and its id held by us, so no other thread makes the file meanwhile. */
 static void drop_entry(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -146,16 +146,16 @@ static void drop_entry(struct ps_object *object)
 		ps_leaving_finish(store, leaving);
 }
 
-/* Fills a LOADING object, whose id nobody else can use meanwhile, and makes it READY, with nothing in it if
+/* Fills a LOADING object, whose id no other thread can use meanwhile, and makes it READY, with nothing in it if
  * row or file are of no use. Without store->lock. Blocks on the index and on the disk. */
 static void ps_object_load(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 
 	pthread_mutex_lock(&store->lock);
-	bool tomb = ps_tomb_find(store, &object->id);
+	bool deleted = ps_deleted_entry_find(store, &object->id);
 	pthread_mutex_unlock(&store->lock);
-	int e = tomb ? -EIO : load_blocks(object);
+	int e = deleted ? -EIO : load_blocks(object);
 	if (e == -EUCLEAN)
 		drop_entry(object);
 	else if (e < 0)
@@ -261,7 +261,7 @@ static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id
 			return object;
 		}
 		HASH_FIND(hh, store->leaving, id, sizeof *id, leaving);
-		/* Extents that leave a file which nobody has open must be gone before its rows are read. */
+		/* Extents that leave a file that is not open must be gone before its rows are read. */
 		const struct ps_entry *entry = ps_quota_find(store, id);
 		if (!object && !leaving && !(entry && entry->nleaving > 0))
 			return NULL;

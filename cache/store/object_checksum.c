@@ -90,7 +90,7 @@ static int sum_block(struct ps_object *object, uint64_t block, void *buf, struct
 	return e;
 }
 
-/* 0 or -EBADMSG, and what its bytes come to; other errors: it cannot be told. */
+/* 0 or -EBADMSG, and what its bytes come to; other errors: it is unknown. */
 static int sum_object(struct ps_object *object, const char *expected, char ret_seen[static PS_CHECKSUM_LEN])
 {
 	ps_autofree void *buf = malloc(PS_BLOCK_SIZE);
@@ -115,7 +115,7 @@ static void matched(struct ps_object *object, const char *expected)
 {
 	PS_LOCK_SCOPE(&object->store->lock);
 
-	/* Unless another one was told, or a block went, while we read. */
+	/* Unless another one was given, or a block was evicted, while we read. */
 	if (strcmp(object->checksum, expected) != 0 || !ps_object_complete(object))
 		return;
 	object->sum_matched = true;

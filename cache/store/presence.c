@@ -7,7 +7,7 @@
  *
  * Two bits: present, unverified. Readers look without the lock, at present first. Dropping a bad block clears
  * present and leaves unverified; a new write clears unverified and then sets present, both after its pwrite
- * returned. So whoever sees present and not unverified has the right bytes in the file, whatever happened in
+ * returned. So a thread that sees present and not unverified has the right bytes in the file, whatever happened in
  * between. */
 #include "store/store_private.h"
 
@@ -98,7 +98,7 @@ struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block)
  * one the block's CRC is joined from theirs: from then on it is a block like all others.
  *
  * `unverified` of a partial block means all of its chunks. Readers look without the lock, and here at
- * unverified first, then at the chunks: bad chunks go before the bit is cleared, so whoever sees it cleared
+ * unverified first, then at the chunks: bad chunks go before the bit is cleared, so a thread that sees it cleared
  * sees them gone. */
 
 _Static_assert(PS_ROW_CHUNKS == PS_BLOCK_CHUNKS, "rows and blocks");
@@ -212,7 +212,7 @@ void ps_chunks_whole(struct ps_object *object, struct ps_extent *extent, uint64_
 
 	if (!there || extent->present & ps_block_bit(block))
 		return;
-	/* The records of chunks stay: who has just seen that the block is not present finds its chunks.
+	/* The records of chunks stay: a thread that has just seen the block as absent finds its chunks.
 	 * They count with the block from now on. */
 	object->partial_nbytes -= ps_chunks_nbytes(object, block, there);
 	atomic_store_explicit(

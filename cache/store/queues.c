@@ -1,4 +1,4 @@
-/* Objects that wait for a thread of the store (whose rows are behind, whose file is not synced, which are to be checked or
+/* Objects that wait for a thread of the store (whose rows are to be written, whose file is not synced, which are to be checked or
  * compared), and the last reference to one. All with store->lock held. */
 #include "store/store_private.h"
 

@@ -31,7 +31,7 @@ static int table_grow(struct ps_store *store)
 	return 0;
 }
 
-/* Where the item that tells of this place is remembered. */
+/* Where the item of this place is remembered. */
 static uint32_t *slot_of(const struct ps_place *place)
 {
 	return place->entry->charges ? &place->entry->charges[place->extent].slot : &place->entry->slot;
@@ -43,7 +43,7 @@ static struct ps_policy_item *item_add(struct ps_store *store, struct ps_entry *
 		return NULL;
 	struct ps_place place = {.entry = entry, .extent = extent};
 	struct ps_policy_item item = {.id = entry->id, .seq = store->open_seq++};
-	/* The policy knows an extent by a number of its own; ids are hashes, so this one is nobody else's. */
+	/* The policy knows an extent by a number of its own; ids are hashes, so this one is unique. */
 	item.part = entry->charges ? extent + 1 : 0;
 	ps_policy_part_id(&item.id, item.part);
 	*slot_of(&place) = (uint32_t)store->nitems;

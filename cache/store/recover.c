@@ -152,7 +152,7 @@ static int last_extent(void *arg, uint32_t extent, const struct ps_extent_row *r
 	return 0;
 }
 
-/* The rows of its extents go with it: left behind, they would vouch for blocks of the file that is made
+/* The rows of its extents go with it: left there, they would vouch for blocks of the file that is made
  * next under this id. How many there are only the damaged row knew. */
 static void drop_bad_row(void *arg, const struct ps_id *id)
 {
@@ -200,7 +200,7 @@ int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *er
 {
 	struct recovery r = {.store = store, .deletions = ps_index_batch_new()};
 
-	pthread_mutex_lock(&store->lock); /* nobody else is there yet */
+	pthread_mutex_lock(&store->lock); /* no other thread is there yet */
 	int e = ps_index_each_object(store->index, add_row, drop_bad_row, &r);
 	if (e == 0 && r.failed)
 		e = -EIO;

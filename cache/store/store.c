@@ -34,7 +34,7 @@ static int set_limits(struct ps_store *store, const struct ps_store_options *opt
 	store->limit_nbytes = options->limit_bytes    ? options->limit_bytes
 	                      : options->folder_bytes ? options->folder_bytes
 	                                              : disk / 100 * DEFAULT_LIMIT_PERCENT;
-	/* Who verifies and evicts was not told the limit, and leaves the reserve as it is. */
+	/* A process that verifies or evicts does not know the limit, and leaves the reserve as it is. */
 	store->is_small = store->counts_folder &&
 	                  (options->must_exist || PS_MIN(store->limit_nbytes, disk) < SMALL_NBYTES);
 	store->reserve_nbytes = options->must_exist ? 0
@@ -149,10 +149,10 @@ static struct ps_store *store_new(void)
 static void store_free(struct ps_store *store)
 {
 	ps_index_close(store->index);
-	while (store->tombs) {
-		struct ps_leaving *tomb = store->tombs;
-		store->tombs = tomb->next;
-		free(tomb);
+	while (store->deleted_entries) {
+		struct ps_leaving *deleted = store->deleted_entries;
+		store->deleted_entries = deleted->next;
+		free(deleted);
 	}
 	ps_object_checksum_free(store);
 	ps_pins_free(store);
@@ -179,7 +179,7 @@ static void store_free(struct ps_store *store)
 	free(store);
 }
 
-/* A batch of the store or of a dataset was refused, and so will be all others until the index is opened anew.
+/* A batch of the store or of a dataset was refused, and so will be all others until the index is opened again.
  */
 static void index_failed(void *arg, int e)
 {
@@ -320,7 +320,7 @@ void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_
 	unsigned char digest[EVP_MAX_MD_SIZE];
 	unsigned n = 0;
 
-	/* Only allocation can fail, and credentials that we cannot tell apart must not be taken for the same.
+	/* Only allocation can fail, and credentials that cannot be distinguished must not be taken for the same.
 	 */
 	if (!HMAC(EVP_sha256(), store->salt, sizeof store->salt, (const unsigned char *)secret,
 	            strlen(secret), digest, &n))

@@ -10,7 +10,7 @@
  *   DIR/data/ab/abcdef.. sparse files named by object id, offsets equal to the object's own
  *
  * Ownership: objects are reference-counted; a handle's object stays readable (its fd open) though evicted.
- * Threads: any, but open and close.   Locks: store.lock, then object.lock; nobody is called with either held.
+ * Threads: any, but open and close.   Locks: store.lock, then object.lock; nothing is called with either held.
  * Errors: 0 or -errno. -EILSEQ: a block failed its checksum and was dropped. -ENOSPC, -EDQUOT, -EROFS: the
  * disk does not take it; the caller streams. Durability: data first (pwrite), index second (batched, at most
  * PS_STORE_COMMIT_MS later, or by ps_store_commit()). No fsync on any read or fill path: a thread
@@ -60,11 +60,11 @@ int ps_store_open(
 void ps_store_close(struct ps_store *store);
 
 struct ps_index *ps_store_index(struct ps_store *store);
-/* What loaders have told; NULL if the policy does not follow it. Below the store's lock. */
+/* What loaders have announced; NULL if the policy does not follow it. Below the store's lock. */
 struct ps_plans *ps_store_plans(struct ps_store *store);
 uint64_t ps_store_limit(const struct ps_store *store);
 const char *ps_store_dir(const struct ps_store *store);
-/* HMAC of `secret` under the directory's salt: tells credentials apart without storing them. */
+/* HMAC of `secret` under the directory's salt: distinguishes credentials without storing them. */
 void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_id *ret_id);
 
 /* Objects ---------------------------------------------------------------------------------------- */
@@ -77,7 +77,7 @@ void ps_object_id(const char *url, const struct ps_remote *remote, const char *v
  * block is written). remote->size must be known (-EINVAL) and at most PS_OBJECT_MAX_NBYTES (-EFBIG). Counts
  * as an open of `dataset` for the policy if `opened`, and then has blocks that are not verified checked in the
  * background. Blocks on the index and, the first time, on stat of the data file, whose size must be the object's,
- * else its blocks are dropped, and whose inode and times must be those that the index tells, else they are not
+ * else its blocks are dropped, and whose inode and times must be those of the index, else they are not
  * verified. */
 int ps_object_get(struct ps_store *store, const char *url, const struct ps_remote *remote, uint32_t dataset,
         bool opened, struct ps_object **ret) PS_MUST_USE;
@@ -90,7 +90,7 @@ int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_
  * ps_store_set_size() cuts it. -ENOTSUP: there can be no such file here. */
 int ps_object_get_unsized(struct ps_store *store, const char *url, const struct ps_remote *source,
         const struct ps_id *id, struct ps_object **ret) PS_MUST_USE;
-/* The view of ps_object_get_unsized() turned out to be so long. Nobody holds the object; who only looks at
+/* The view of ps_object_get_unsized() turned out to be so long. No thread holds the object; one that only looks at
  * it is waited for. Blocks on disk and index. */
 int ps_store_set_size(struct ps_store *store, const struct ps_id *id, uint64_t size) PS_MUST_USE;
 struct ps_object *ps_object_ref(struct ps_object *object);
@@ -117,7 +117,7 @@ int ps_object_fd(
 
 /* A large object (one that takes more than a quarter of the limit) is cached and evicted by extents of 64
  * blocks, and others as a whole. While one is held, its extents may be evicted: who reads its descriptor by
- * what ps_object_block() told holds the range, from before asking until the bytes are read; PS_BLOCK_PRESENT
+ * the answer of ps_object_block() holds for the range, from before asking until the bytes are read; PS_BLOCK_PRESENT
  * is true so long. Of other objects (and of one converted by ps_object_pass_fd()) it holds nothing. A hold
  * keeps the object alive. Blocks never. -ENOMEM.
  */
@@ -140,7 +140,7 @@ void ps_object_release(struct ps_hold *hold);
  * while the object is held. -1: the file is not complete, or is still compared with its origin's checksum,
  * or is a large one that is not pinned (a large file that was passed through is evicted as a whole from
  * then on). Blocks on the index the first time for a large one. If the object is evicted while it is held,
- * the file keeps its name until the last put, and whoever gets the object meanwhile is streamed: to unlink
+ * the file keeps its name until the last put, and a reader that gets the object meanwhile is streamed: to unlink
  * the file would wait for reads of the kernel's, and these may wait for us. */
 int ps_object_pass_fd(struct ps_object *object);
 
@@ -161,8 +161,8 @@ void ps_object_learned_etag(struct ps_object *object, char ret[static PS_ETAG_LE
 void ps_object_learn_etag(struct ps_object *object, const char *etag);
 
 /* What the origin says that the object's bytes sum up to, in a form of base/checksum.h (others are ignored): compared
- * when all of it is here, by a thread of the store. `sure`: in place of another one that was told before, and then it
- * is compared anew. Kept with the object. Blocks never. */
+ * when all of it is here, by a thread of the store. `sure`: in place of another one that was given before, and then it
+ * is compared again. Kept with the object. Blocks never. */
 void ps_object_expect(struct ps_object *object, const char *checksum, bool sure);
 enum ps_sum { PS_SUM_NONE, PS_SUM_PENDING, PS_SUM_MATCHED, PS_SUM_CORRUPT };
 enum ps_sum ps_object_sum(struct ps_object *object);
@@ -177,7 +177,7 @@ struct ps_refusal {
 };
 bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret);
 
-/* Room for the whole object under quota and floor, evicting by policy what nobody has open. 0: blocks may be
+/* Room for the whole object under quota and floor, evicting by policy what is not open. 0: blocks may be
  * written until the object is put or evicted; -ENOSPC: stream it without the disk. Both are remembered, the
  * refusal for PS_STORE_REFUSED_MS: cheap when repeated. Blocks on creating the file and on unlinking others.
  * A large object is always admitted: each of its blocks takes its room when it is written.
@@ -220,9 +220,9 @@ int ps_store_commit(struct ps_store *store);
 struct ps_verify_result {
 	uint64_t objects, blocks, nbytes;   /* checked */
 	uint64_t bad_blocks, missing_files; /* dropped from the index */
-	uint64_t bad_objects;               /* whose origin told another checksum; dropped */
+	uint64_t bad_objects;               /* whose origin gave another checksum; dropped */
 };
-/* Every cached block against its checksum, and whole objects against the one that their origin told, where that has not
+/* Every cached block against its checksum, and whole objects against the one that their origin gave, where that has not
  * been done; bad ones are dropped. progress may be NULL. Blocks on disk for
  * long; `stop` ends it with -ECANCELED. */
 int ps_store_verify(struct ps_store *store,
@@ -234,7 +234,7 @@ int ps_store_verify(struct ps_store *store,
 int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, bool pin, uint64_t *ret_objects,
         uint64_t *ret_nbytes);
 
-/* Tells of every pinned URL that matches as ps_store_evict() has it, in their order: its size (what it takes
+/* Reports every pinned URL that matches as ps_store_evict() has it, in their order: its size (what it takes
  * of the disk, if nothing of it is known but that), and the bytes of that version which are in the cache. fn
  * returns 0 to go on. Blocks on disk. */
 int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n,

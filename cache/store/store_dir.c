@@ -288,7 +288,7 @@ int ps_store_dir_salt(int dir_fd, const char *path, uint8_t *ret_salt, size_t nb
 		return ps_error_set(err, (int)-n, "cache directory %s: salt: %s", path, strerror((int)-n));
 	if (n >= 0)
 		ps_log_warning(
-		        "store: %s: the salt was damaged; datasets with credentials are listed anew", path);
+		        "store: %s: the salt was damaged; datasets with credentials are listed again", path);
 	if (getrandom(ret_salt, nbytes, 0) != (ssize_t)nbytes)
 		return ps_error_set(err, EIO, "cache directory %s: no random bytes for the salt", path);
 	int e = write_whole(dir_fd, "salt", ret_salt, nbytes);

@@ -6,7 +6,7 @@
  *   item     what the quota counts and the policy chooses from: a whole data file, or an extent of one that is
  *            cached by extents (see Extents)
  *   entry    one a data file, for every object that has one: its items
- *   object   one that somebody holds (or that waits for the index): its blocks, its descriptor
+ *   object   one that is held (or that waits for the index): its blocks, its descriptor
  *
  * Life of an object (under store->lock):
  *
@@ -58,10 +58,10 @@ struct ps_entry {
 	uint32_t nrows;            /* extents from this one on never had a row in the index: to be deleted with it */
 	struct ps_charge *charges; /* one an extent; NULL: the file is cached as a whole */
 	uint32_t ncharged;         /* extents with an item */
-	unsigned nleaving;        /* of them on their way out: nobody may load, evict or convert the object */
+	unsigned nleaving;        /* of them on their way out: no thread may load, evict or convert the object */
 	bool seen;                /* by the recovery's walk over data/ */
 	bool pinned;              /* never chosen */
-	struct ps_object *object; /* NULL: nobody holds it */
+	struct ps_object *object; /* NULL: not held */
 };
 
 /* Where an item belongs. */
@@ -71,7 +71,7 @@ struct ps_place {
 	bool leaving; /* of an extent */
 };
 
-/* An entry on its way out. If its rows cannot be deleted, it stays as a tomb: no file of that name may be
+/* An entry on its way out. If its rows cannot be deleted, it stays as a deleted entry: no file of that name may be
  * made until they are, for they would vouch for blocks that are not there. */
 struct ps_leaving {
 	UT_hash_handle hh;
@@ -79,9 +79,9 @@ struct ps_leaving {
 	uint64_t nbytes;
 	uint32_t nrows;
 	struct ps_object *object; /* holds a ref, or NULL */
-	struct ps_leaving *next;  /* of those that one thread evicts together; of the tombs */
-	bool rows_left;           /* becomes a tomb */
-	bool in_batch;            /* a tomb that is being deleted */
+	struct ps_leaving *next;  /* of those that one thread evicts together; of the deleted entries */
+	bool rows_left;           /* becomes a deleted entry */
+	bool in_batch;            /* its rows are being deleted */
 	bool named;               /* the object's last holder unlinks its file */
 };
 
@@ -94,7 +94,7 @@ struct ps_extent {
 	_Atomic uint32_t nholds;
 	_Atomic bool leaving;           /* nothing of it counts as present; set under store->lock */
 	_Atomic int64_t used_s;         /* when its use was last noted */
-	int64_t saved_used_s;           /* as far as its row tells, or will; store->lock */
+	int64_t saved_used_s;           /* as far as its row says, or will; store->lock */
 	bool dirty;                     /* object->lock */
 	uint32_t crc[PS_EXTENT_BLOCKS]; /* object->lock */
 };
@@ -124,7 +124,7 @@ struct ps_object {
 	bool passed;          /* the kernel may read the file by itself */
 	bool named;           /* evicted, and its file is unlinked when the last holder goes; on store->named */
 	struct ps_object *next_named;
-	bool unsure;        /* blocks came unverified from the index, and nobody has asked for a check yet */
+	bool unsure;        /* blocks came unverified from the index, and no check was asked for yet */
 	bool row_by_extent; /* the index may say so: it must not before the file is passed through */
 	struct ps_entry *entry; /* NULL: no file, or on its way out */
 	uint64_t charge;        /* what it still occupies after eviction */
@@ -133,7 +133,7 @@ struct ps_object {
 	int64_t created_s, opened_s;
 
 	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none */
-	char checksum[PS_CHECKSUM_LEN]; /* that the origin told; "" */
+	char checksum[PS_CHECKSUM_LEN]; /* that the origin gave; "" */
 	bool sum_matched;
 	bool sum_queued; /* which holds a ref */
 	struct ps_list sum_link;
@@ -164,7 +164,7 @@ struct ps_store {
 	bool counts_folder; /* the limit is of all that is in the folder; else of data files alone */
 	bool is_small;
 	uint64_t reserve_nbytes;
-	uint64_t whole_nbytes; /* what data files could have when it was opened: tells which are large */
+	uint64_t whole_nbytes; /* what data files could have when it was opened: shows which are large */
 	const struct ps_policy_ops *policy_ops;
 	bool set_aside;    /* the index was damaged: this start is an empty one, as was said */
 	struct ps_plans *plans;
@@ -177,7 +177,7 @@ struct ps_store {
 	struct ps_object *objects;
 	struct ps_entry *entries;
 	struct ps_leaving *leaving;
-	struct ps_leaving *tombs; /* seldom any */
+	struct ps_leaving *deleted_entries; /* seldom any */
 	struct ps_object *named;  /* the same */
 	struct ps_policy *policy;
 	struct ps_policy_item *items; /* dense; places[i] says whose items[i] is */
@@ -191,7 +191,7 @@ struct ps_store {
 	uint64_t evicted_objects, evicted_extents, evicted_nbytes;
 	struct ps_pin *pins;
 	uint64_t pinned_nbytes;
-	bool pins_dirty; /* a row of theirs is behind */
+	bool pins_dirty; /* a row of theirs is to be written */
 
 	/* What the disk takes; index_nbytes and index_allocated_nbytes are written under lock, too */
 	pthread_mutex_t index_lock;
@@ -203,7 +203,7 @@ struct ps_store {
 	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
 	struct ps_log_rate no_file_rate, refusal_rate;
 	_Atomic bool index_failed; /* the last commit failed: nothing new is admitted until one succeeds */
-	bool failed_since; /* the commit that is under way began: a batch of somebody else was refused */
+	bool failed_since; /* the commit that is under way began: another batch was refused */
 
 	/* What the disk takes */
 	_Atomic int disk_errnum; /* 0: it takes data */
@@ -223,7 +223,7 @@ struct ps_store {
 	/* commit.c */
 	struct ps_worker committer;
 	bool commit_running;
-	bool told_of_refusal; /* the index's, in the log; whoever runs the commit */
+	bool told_of_refusal; /* the index's, in the log; by the thread that commits */
 	struct ps_list dirty; /* of struct ps_object.dirty_link */
 	uint64_t ndirty_blocks;
 	uint64_t dirty_since_ns, retry_at_ns;
@@ -309,7 +309,7 @@ int ps_store_dir_salt(
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err) PS_MUST_USE;
 
 /* A file of nbytes that is given up when the index, which writes when it is opened, finds the disk full; made when there
- * is room for it and as much again, and anew if it has another size; 0: left as it is. */
+ * is room for it and as much again, and again if it has another size; 0: left as it is. */
 #define PS_RESERVE_NBYTES (UINT64_C(16) << 20)
 #define PS_RESERVE_SMALL_NBYTES (UINT64_C(4) << 20)
 void ps_store_dir_reserve(int dir_fd, uint64_t nbytes);
@@ -328,16 +328,16 @@ uint64_t ps_store_dir_measure(int dir_fd, int data_fd, uint64_t reserve_nbytes, 
  * Errors: 0 or -errno. Durability: page cache only. Blocks: on disk. */
 
 /* A new file of `size` bytes, all hole. One of that name that is there already is a leftover: it is unlinked,
- * never cut (somebody may still be reading it). */
+ * never cut (it may still be read). */
 int ps_datafile_create(int data_fd, const struct ps_id *id, uint64_t size, int *ret_fd) PS_MUST_USE;
 /* For reading and writing; only for reading on a read-only file system (*ret_writable). -ENOENT. */
 int ps_datafile_open(int data_fd, const struct ps_id *id, int *ret_fd, bool *ret_writable) PS_MUST_USE;
 /* A second descriptor, for writing past the page cache: a cold stream then neither fills memory with what its
- * reader has already nor makes the kernel write back behind it (measured: 0.13 CPU s/GB against 0.37, and 2.6
+ * reader has already nor makes the kernel write back after it (measured: 0.13 CPU s/GB against 0.37, and 2.6
  * where the pages are fresh). -1 where the file system cannot. */
 int ps_datafile_open_direct(int data_fd, const struct ps_id *id);
 /* While blocks are missing, the kernel must not read ahead into holes: pages of zeros beside a block that a
- * direct write fills are stale after it if somebody holds them at that moment. Whole files are read ahead as
+ * direct write fills are stale after it if they are held at that moment. Whole files are read ahead as
  * usual. */
 void ps_datafile_read_ahead(int fd, bool whole);
 int ps_datafile_unlink(int data_fd, const struct ps_id *id); /* 0 also if it is not there */
@@ -355,7 +355,7 @@ bool ps_datafile_can_punch(int data_fd);
 int64_t ps_datafile_mtime_ns(const struct stat *st);
 int64_t ps_datafile_ctime_ns(const struct stat *st);
 
-/* Every data file. Whatever else lies in data/ is none of ours: left out and left alone. A non-zero return of
+/* Every data file. Other files in data/ are left out and left alone. A non-zero return of
  * fn ends the walk. fn may unlink. */
 int ps_datafile_each(int data_fd, int (*fn)(void *arg, const struct ps_id *id, const struct stat *st),
         void *arg) PS_MUST_USE;
@@ -393,7 +393,7 @@ struct ps_extent_chunks {
 
 struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block); /* takes object->lock */
 void ps_extent_free(struct ps_extent *extent);                              /* NULL is fine */
-/* The extent's row is behind. */
+/* The extent's row is to be written. */
 void ps_object_dirty_extent(struct ps_object *object, uint32_t extent);
 
 /* Bytes of the block that are there, checked or not. */
@@ -431,31 +431,31 @@ void ps_chunks_drop(struct ps_object *object, struct ps_extent *extent, uint64_t
  *
  * Each block takes its room when it is written; the policy sees an extent as it sees a file: its "opens" are
  * its uses, noted once a second. Evicting an extent deletes its row, then punches a hole into the data file.
- * Whoever may look at the bytes meanwhile holds the extent:
+ * A thread that may look at the bytes meanwhile holds the extent:
  *
  *   reader, verifier   hold, look if the block is present, read, release
  *   writer             take (room, and a hold), write, present, release
  *   eviction           leaving (none of its blocks is present from now on, none is written), wait until
- *                      nobody holds it and no batch with its row is under way, delete the row, punch, gone
+ *                      it is not held and no batch with its row is under way, delete the row, punch, gone
  *
  * A hole in a file that the kernel reads by itself gives zeros to its readers, silently: so a file that was
  * ever passed through is cached as a whole from then on, and evicted by unlinking (ps_object_pass_fd()). The
  * object's row remembers: readers outlive a killed daemon, but no reboot.
  *
- * A kill between row and hole leaves bytes that no row tells of; the next start punches them out.
+ * A kill between row and hole leaves bytes that no row describes; the next start punches them out.
  *
  * Threads: any. Locks: takes store->lock, then object->lock; neither over disk or index. */
 
 #define PS_EXTENT_NBYTES (PS_EXTENT_BLOCKS * PS_BLOCK_SIZE)
 
-/* Is a file of so many bytes cached by extents? Not one that has a single extent and fits: by that there is
+/* Is a file of this size cached by extents? Not one that has a single extent and fits: by that there is
  * nothing to gain, and it could not be passed through. */
 bool ps_extents_apply(const struct ps_store *store, uint64_t size);
 
 /* Of the file system's map of a file, the share of one extent at most. */
 #define PS_EXTENT_MAP_NBYTES UINT64_C(16384)
 
-/* At the start, store->lock held: the item of an extent, charged with what its row tells. */
+/* At the start, store->lock held: the item of an extent, charged with what its row says. */
 int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct ps_object_row *object,
         uint32_t extent, const struct ps_extent_row *row) PS_MUST_USE;
 
@@ -473,7 +473,7 @@ uint64_t ps_chunks_disk_nbytes(uint64_t size, uint64_t block, uint16_t set);
 struct ps_extent_out {
 	struct ps_entry *entry; /* stays while entry->nleaving > 0 */
 	struct ps_object
-	        *object; /* holds a ref, or NULL: nobody has it open, and nobody can until we are done */
+	        *object; /* holds a ref, or NULL: not open, and cannot be opened until we are done */
 	uint32_t extent;
 	uint64_t nbytes;
 	struct ps_extent_out *next;
@@ -487,13 +487,13 @@ int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry) PS_
 
 /* Checksums of objects ------------------------------------------------------------------------------- */
 
-/* Checksums of whole objects that their origin told: compared once all blocks are there, by a thread of low priority,
+/* Checksums of whole objects that their origin gave: compared once all blocks are there, by a thread of low priority,
  * so that no read waits for it; an object that has one is not passed through before it has matched.
  *
  *                complete                 equal
  *   (unknown) ──────────────▶ queued ───────────────▶ matched (in its row; until a block is dropped)
  *       ▲                        │ unequal
- *       └── another is told      ▼
+ *       └── another is given     ▼
  *                             corrupt: retired, its holders' reads fail, nothing of its id is fetched for a while,
  *                             longer each time: PS_SUM_RETRY_MS, doubled up to PS_SUM_RETRY_MAX_MS
  *
@@ -517,7 +517,7 @@ void ps_object_checksum_free(struct ps_store *store);
 
 /* What the disk takes -------------------------------------------------------------------------------- */
 
-/* Whether the disk takes data: what a write, a reservation or the index last heard of it; and what the folder takes
+/* Whether the disk takes data: what a write, a reservation or the index last said of it; and what the folder takes
  * besides data files, where the limit is the folder's.
  *
  * That is the index for the most part, which grows with each name, and writes files twice before it deletes what it read.
@@ -553,11 +553,11 @@ uint64_t ps_store_data_limit(const struct ps_store *store);
  *
  * Threads: any. Locks: takes store->lock, never over disk. Blocks: on the index and on unlink. */
 
-/* What somebody wants room for. */
+/* What room is wanted for. */
 struct ps_wish {
 	uint64_t add;       /* not yet counted by the quota */
 	uint64_t unwritten; /* not yet on disk, and not yet in store->unwritten */
-	const struct ps_object *object; /* whose data it is for; NULL: nobody's */
+	const struct ps_object *object; /* whose data it is for; NULL: no object's */
 	bool pinned;        /* may drive out what is in use, but not open */
 };
 /* A try at it: rounds of look (without the lock) and try (with it). */
@@ -586,23 +586,23 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 /* Deletes rows, unlinks files, gives the room back. Without store->lock. */
 void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list);
 
-/* Evicts what nobody holds until the limit holds, whether in use or not, and pinned last: when it was lowered
+/* Evicts what is not held until the limit holds, whether in use or not, and pinned last: when it was lowered
  * between two runs. */
 void ps_room_trim(struct ps_store *store);
 
 /* Is this the id of an evicted object whose rows or file are still there? Who gets it then is streamed.
  * store->lock held. */
-bool ps_tomb_find(struct ps_store *store, const struct ps_id *id);
+bool ps_deleted_entry_find(struct ps_store *store, const struct ps_id *id);
 /* Tries again to delete those rows. One thread at a time (the one that commits). Without store->lock. */
-int ps_tombs_clear(struct ps_store *store);
+int ps_deleted_entries_clear(struct ps_store *store);
 
 /* Commits -------------------------------------------------------------------------------------------- */
 
-/* The queue of objects whose rows are behind: a thread writes them to the index, a batch every
+/* The queue of objects whose rows are to be written: a thread writes them to the index, a batch every
  * PS_STORE_COMMIT_MS or sooner when much has come together.
  *
  * When the index takes no more (a full disk), store->index_failed stops admissions, the queue waits, and the
- * thread tries again every few seconds, opening the index anew; what is on the queue stays in memory until
+ * thread tries again every few seconds, opening the index again; what is on the queue stays in memory until
  * then.
  *
  * Threads: any. Locks: takes store->lock, then object->lock, neither over the index. */
@@ -611,18 +611,18 @@ int ps_commit_start(struct ps_store *store) PS_MUST_USE;
 /* Writes what is left and ends the thread. 0: the index has everything. */
 int ps_commit_stop(struct ps_store *store) PS_MUST_USE;
 
-/* The object's rows are behind by so many blocks (0: the object row alone). store->lock held. */
+/* The object's rows lack nblocks new blocks (0: the object row alone is to be written). store->lock held. */
 void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks);
 
-/* Is no row behind? store->lock held. */
+/* Is no row to be written? store->lock held. */
 bool ps_commit_idle_locked(const struct ps_store *store);
-#define PS_STORE_BATCH_BLOCKS 512 /* so many new blocks do not wait for the time to pass */
+#define PS_STORE_BATCH_BLOCKS 512 /* this many new blocks do not wait for the time to pass */
 /* An object with `dirty` set that no batch has. store->lock held. */
 void ps_commit_append_locked(struct ps_object *object);
 /* Is all in the index? store->lock held. */
 bool ps_commit_done_locked(const struct ps_store *store);
 
-/* A pin's row is behind. store->lock held. */
+/* A pin's row is to be written. store->lock held. */
 void ps_commit_pins_locked(struct ps_store *store);
 
 /* Takes an evicted object off the queue, so that nothing but its holders keeps its bytes. store->lock held,
@@ -636,7 +636,7 @@ void ps_commit_retry_locked(struct ps_store *store);
 
 /* Brings what the index names to the disk itself, in the background, so that a power cut costs seconds: a
  * thread syncs the data files that were written to, then the index's log, PS_STORE_SYNC_MS after the first
- * batch that is not yet safe. Nobody waits for it, and what it has not reached is found by checksum
+ * batch that is not yet safe. No thread waits for it, and what it has not reached is found by checksum
  * (blocks.c).
  *
  * Threads: any. Locks: takes store->lock, not over the disk. */
@@ -654,7 +654,7 @@ void ps_sync_unqueue_locked(struct ps_object *object);
 
 /* Checks in the background --------------------------------------------------------------------------- */
 
-/* Checks what came unverified from the index, in the background, once somebody has opened the object: its
+/* Checks what came unverified from the index, in the background, once the object was opened: its
  * readers are served by the daemon meanwhile, which checks the blocks they ask for first, and who opens it
  * afterwards gets it passed through.
  *
@@ -682,7 +682,7 @@ struct ps_pin {
 	UT_hash_handle hh;
 	struct ps_pin_row row;
 	bool deleted;   /* goes when its row has gone */
-	bool dirty;     /* the row is behind */
+	bool dirty;     /* the row is to be written */
 	bool collected; /* the batch under way has it */
 };
 

@@ -18,7 +18,7 @@ struct mount {
 	struct ps_mount_options options;
 	struct ps_mount_request request;
 	struct ps_daemonize daemonize;
-	char *unnamed; /* why the first argument is no name of penstock.conf(5); NULL: it cannot be one */
+	char *unnamed; /* why the first argument is not a name in penstock.conf(5); NULL: it cannot be one */
 	bool logs; /* the log is open */
 };
 

@@ -10,7 +10,7 @@
  *   val.header-file = /etc/penstock/val.header
  *
  * Keys are the options of the table (options/options.h), with yes or no for those without a value, and source,
- * mountpoint and auto. A secret may stand in the file only if nobody else can read that; NAME-file names a file that
+ * mountpoint and auto. A secret may stand in the file only if no other user can read that; NAME-file names a file that
  * holds it.
  *
  * Ownership: a struct ps_conf is the caller's until ps_conf_fini(), which wipes it. Threads: one.

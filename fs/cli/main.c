@@ -23,7 +23,7 @@ static const struct {
         {"verify", ps_cmd_verify, "check every cached block against its checksum"},
         {"evict", ps_cmd_evict, "drop files from the cache"},
         {"pin", ps_cmd_pin, "keep files in the cache"},
-        {"unpin", ps_cmd_unpin, "let pinned files go when room is needed"},
+        {"unpin", ps_cmd_unpin, "let pinned files be evicted again"},
 };
 
 static void usage(FILE *out)

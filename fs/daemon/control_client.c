@@ -173,7 +173,7 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 	if (rc < 0)
 		return rc;
 	rc = ask(sock, request);
-	if (rc == 0 || rc == -EPIPE) /* who is refused may find the door shut, and yet a word behind it */
+	if (rc == 0 || rc == -EPIPE) /* a refused client may find the connection closed, with the reason still to be read */
 		rc = expect(sock, "prepared", -1, &message, err);
 	if (rc == -EPIPE) {
 		*err = (struct ps_error){0}; /* it was on its way out when we came */
@@ -187,7 +187,7 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 		if (strcmp(message.v[i].name, "warning") == 0)
 			ps_cli_fail("mount", 0, "warning: %s", message.v[i].value);
 	const char *device = ps_control_get(&message, "device");
-	/* From here on a signal would leave a mount behind that no daemon serves. */
+	/* From here on a signal would leave a mount that no daemon serves. */
 	block_signals(&unblocked);
 	rc = hand_over(sock, request, options, device ? device : "penstock", &id, err);
 	ps_given_fini(&message);

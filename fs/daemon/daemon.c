@@ -165,7 +165,7 @@ static bool any_mounts(struct ps_daemon *d, bool kick)
 	return !ps_list_empty(&d->mounts);
 }
 
-/* Somebody may have files open. They get ENOTCONN: an order to stop is not to wait for them. */
+/* Files may be open. Their readers get ENOTCONN: an order to stop does not wait for them. */
 static void stop(struct ps_daemon *d)
 {
 	struct place *places = NULL;

@@ -173,7 +173,7 @@ const struct ps_fs_source *ps_fs_source(const struct ps_fs *fs, fuse_ino_t ino)
 {
 	size_t i = ps_node_number(ino) >> PS_SOURCE_SHIFT;
 
-	return &fs->sources[i < fs->nsources ? i : 0]; /* the kernel names what it was told */
+	return &fs->sources[i < fs->nsources ? i : 0]; /* the kernel names what it was given */
 }
 
 uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino)

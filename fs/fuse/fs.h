@@ -29,7 +29,7 @@
 #include "fuse/passthrough.h"
 #include "fuse/requests_in_flight.h"
 
-/* The kernel may keep what it was told: a node never changes, and OPEN answers ESTALE once it is superseded.
+/* The kernel may keep what it was given: a node never changes, and OPEN answers ESTALE once it is superseded.
  */
 #define PS_FS_TIMEOUT_S 1e6
 /* A name that is not there may appear with the next listing. */

@@ -287,7 +287,7 @@ static void add_row(
 	}
 }
 
-/* What is no number, in labels of a series that is always 1. */
+/* What is not a number, in labels of a series that is always 1. */
 static void add_info(
         struct ps_strbuf *b, const char *name, const char *help, const char *key, const struct subjects *all)
 {

@@ -332,11 +332,11 @@ struct plan_op {
 	fuse_req_t req;
 	struct ps_fs *fs;
 	struct ps_open *open;
-	bool stranger;
+	bool other_user;
 	struct ps_ioc_text text;
 };
 
-static int feed_new(struct ps_fs *fs, bool stranger, struct ps_plan_feed **ret)
+static int feed_new(struct ps_fs *fs, bool other_user, struct ps_plan_feed **ret)
 {
 	struct ps_plan_source *sources = calloc(fs->nsources, sizeof(*sources));
 	int rc = sources ? 0 : -ENOMEM;
@@ -344,7 +344,7 @@ static int feed_new(struct ps_fs *fs, bool stranger, struct ps_plan_feed **ret)
 	for (size_t i = 0; sources && i < fs->nsources; i++)
 		sources[i] = (struct ps_plan_source){fs->sources[i].name, fs->sources[i].dataset};
 	if (rc == 0)
-		rc = ps_plan_feed_new(sources, fs->nsources, stranger, ret);
+		rc = ps_plan_feed_new(sources, fs->nsources, other_user, ret);
 	free(sources);
 	return rc;
 }
@@ -355,7 +355,7 @@ static void run_plan(struct ps_job *job)
 	int rc = 0;
 
 	if (!op->open->feed)
-		rc = feed_new(op->fs, op->stranger, &op->open->feed);
+		rc = feed_new(op->fs, op->other_user, &op->open->feed);
 	if (rc == 0)
 		rc = ps_plan_feed_write(op->open->feed, op->text.text, op->text.nbytes);
 	if (rc < 0)
@@ -376,7 +376,7 @@ static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, siz
 	        .req = req,
 	        .fs = ps_op_fs(req),
 	        .open = open,
-	        .stranger = !ps_op_is_owner(req)};
+	        .other_user = !ps_op_is_owner(req)};
 	memcpy(&op->text, in, sizeof(op->text));
 	if (op->text.nbytes > sizeof(op->text.text)) {
 		free(op);

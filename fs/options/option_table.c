@@ -345,7 +345,7 @@ int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_er
 #define CALL(fn, what) PS_OPT_CALL, .call = (fn), .arg = (what)
 #define WORD(name, words) PS_OPT_WORD, FIELD(name), .arg = (words)
 
-/* Who has it, and what it is for. */
+/* Which commands have it, and what it is for. */
 #define COMMANDS(bits) .scope = PS_SCOPE_COMMAND, .commands = (bits)
 #define DAEMON .scope = PS_SCOPE_DAEMON, .commands = PS_CMD_MOUNT | PS_CMD_WARM
 #define SOURCE .scope = PS_SCOPE_SOURCE, .commands = PS_CMD_MOUNT | PS_CMD_WARM

@@ -273,7 +273,7 @@ static void a_stranger_s_line_is_bounded_by_his_share(void **state)
 			assert_true(e == 0 || e == -ENOSPC);
 			nrefused += e != 0;
 		}
-		assert_in_range(told(f, "memory_bytes"), 0, PS_PLANS_MAX_NBYTES / PS_PLANS_STRANGERS_SHARE);
+		assert_in_range(told(f, "memory_bytes"), 0, PS_PLANS_MAX_NBYTES / PS_PLANS_OTHER_USERS_SHARE);
 	}
 	assert_true(nrefused >= 2);
 	free(piece);

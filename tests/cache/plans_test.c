@@ -278,7 +278,8 @@ static void a_file_without_an_object_gets_it_later(void **state)
 
 static void what_is_told_is_bounded(void **state)
 {
-	struct ps_plan_teller stranger = {.feed = 3, .stranger = true, .datasets = datasets, .ndatasets = 1};
+	struct ps_plan_teller other_user = {
+	        .feed = 3, .other_user = true, .datasets = datasets, .ndatasets = 1};
 	struct ps_plan_who who = who_of(0);
 	struct ps_plan_file file = file_of(0);
 	unsigned n = 0;
@@ -288,21 +289,21 @@ static void what_is_told_is_bounded(void **state)
 	for (uint64_t epoch = 0; epoch < PS_PLANS_MAX_EPOCHS; epoch++)
 		assert_int_equal(tell(&owner, epoch, 0, 1, 100), 0);
 	assert_int_equal(tell(&owner, PS_PLANS_MAX_EPOCHS, 0, 1, 100), -E2BIG);
-	for (; ps_plans_tell(plans, &stranger, &who, &file, 1, 100) == 0; n++)
+	for (; ps_plans_tell(plans, &other_user, &who, &file, 1, 100) == 0; n++)
 		who.rank++;
-	assert_int_equal(n, PS_PLANS_MAX_RANKS / PS_PLANS_STRANGERS_SHARE);
-	ps_plans_drop_feed(plans, stranger.feed);
+	assert_int_equal(n, PS_PLANS_MAX_RANKS / PS_PLANS_OTHER_USERS_SHARE);
+	ps_plans_drop_feed(plans, other_user.feed);
 	for (n = 0; ps_plans_tell(plans, &other, &who, &file, 1, 100) == 0; n++)
 		who.rank++;
 	assert_int_equal(n, PS_PLANS_MAX_RANKS - 1);
 	ps_plans_drop_feed(plans, other.feed);
-	for (n = 0; tell(&stranger, n, n * PS_PLANS_MAX_FILES, PS_PLANS_MAX_FILES, 100) == 0; n++)
+	for (n = 0; tell(&other_user, n, n * PS_PLANS_MAX_FILES, PS_PLANS_MAX_FILES, 100) == 0; n++)
 		assert_true(n < 20);
 	assert_true(counted("memory_bytes") <=
-	            (json_int_t)(PS_PLANS_MAX_NBYTES / PS_PLANS_STRANGERS_SHARE) + (1 << 20));
-	assert_int_equal(ps_plans_charge(plans, &stranger, PS_PLANS_MAX_NBYTES / 4), -ENOSPC);
+	            (json_int_t)(PS_PLANS_MAX_NBYTES / PS_PLANS_OTHER_USERS_SHARE) + (1 << 20));
+	assert_int_equal(ps_plans_charge(plans, &other_user, PS_PLANS_MAX_NBYTES / 4), -ENOSPC);
 	assert_int_equal(tell(&other, 0, 0, 100, 100), 0); /* others are not kept from it */
-	ps_plans_drop_feed(plans, stranger.feed);
+	ps_plans_drop_feed(plans, other_user.feed);
 	ps_plans_drop_feed(plans, other.feed);
 	/* All together take no more than so much. */
 	json_int_t used = counted("memory_bytes");

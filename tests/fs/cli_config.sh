@@ -54,7 +54,8 @@ check_not "what is to be mounted by hand is not" is_mounted "$T/m3"
 check "once more changes nothing" penstock mount --all
 equal "each is there once" 2 "$(penstock status --cache-dir "$CACHE" --json | jq '.mounts | length')"
 check_not "no secret is in the log" grep -q "pass:word\|secret" "$T/penstock.log"
-check "but who may read the file of one" grep -q "warning: $T/user: everybody on this machine may read it" "$T/penstock.log"
+check "but who may read the file of one" \
+	grep -q "warning: $T/user: every user of this machine may read it" "$T/penstock.log"
 chmod 600 "$T/user" "$T/headers"
 check "by name" penstock mount by-hand
 check "it serves, too" cmp "$T/m3/l.bin" "$T/src/l.bin"

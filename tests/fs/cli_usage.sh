@@ -77,7 +77,7 @@ bad 2 "stderr" mount "$T/src/" "$T/empty" --log stderr
 bad 2 "scheme|gopher" mount gopher://host/ "$T/empty"
 bad 2 "empty source: give a URL, a directory or @list.txt" mount "" "$T/empty"
 bad 2 "several sources need names: train=SOURCE val=SOURCE MOUNTPOINT" mount a="$T/src/" "$T/src/" "$T/empty"
-bad 2 "hf://.*@a\*b: behind @ comes a branch, a tag or a commit" mount 'hf://a/b@a*b' "$T/empty"
+bad 2 "hf://.*@a\*b: after @ comes a branch, a tag or a commit" mount 'hf://a/b@a*b' "$T/empty"
 bad 2 "hf://.../x/../y: not a path within a repository" mount 'hf://a/b/x/../y' "$T/empty"
 bad 2 "hf://...: too long" mount "hf://a/b/$(printf '%70000s' '' | tr ' ' x)" "$T/empty"
 bad 1 "gs://: versions cannot be pinned there; leave --pin-versions out" mount gs://b/ "$T/empty" \

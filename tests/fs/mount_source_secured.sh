@@ -45,7 +45,8 @@ check_not "which nobody else can read: no warning" grep -qF "$T/headers" "$T/pen
 chmod 644 "$T/headers"
 CACHE=$T/cache-open check "headers of a file that all may read" mount_penstock "$ORIGIN/token/" \
 	--header-file "$T/headers"
-check "the log warns of it" grep -q "warning: option header-file: $T/headers: everybody on this machine may read it" \
+check "the log warns of it" \
+	grep -q "warning: option header-file: $T/headers: every user of this machine may read it" \
 	"$T/penstock.log"
 umount_penstock
 

@@ -15,19 +15,19 @@ refused() {
 }
 
 for size in abc 0 -1 1x 1e9 inf "" 0.0g; do
-	refused "--size: '$size' is no size such as 500m or 2g" demo --build-dir "$T/build" --no-setup \
+	refused "--size: '$size' is not a size such as 500m or 2g" demo --build-dir "$T/build" --no-setup \
 		--size "$size"
 done
 refused "--size needs a size" demo --no-setup --size
 refused "unknown option --frobnicate" demo --frobnicate
-refused "--images: there is no folder '$T/none'" demo --images "$T/none"
+refused "--images: '$T/none' is not a folder" demo --images "$T/none"
 check_not "nothing is built" test -e "$T/build"
 
 for size in abc 0 1x 1e9 inf ""; do
-	refused "--size: '$size' is no size such as 500m or 2g" make-dataset "$T/made" --size "$size"
+	refused "--size: '$size' is not a size such as 500m or 2g" make-dataset "$T/made" --size "$size"
 done
-refused "--shard-size: '0' is no size such as 500m or 2g" make-dataset "$T/made" --shard-size 0
-refused "--images: there is no folder '$T/none'" make-dataset "$T/made" --images "$T/none"
+refused "--shard-size: '0' is not a size such as 500m or 2g" make-dataset "$T/made" --shard-size 0
+refused "--images: '$T/none' is not a folder" make-dataset "$T/made" --images "$T/none"
 check_not "nothing is made" test -e "$T/made"
 
 refused "unknown option --frobnicate" bare-root --frobnicate
