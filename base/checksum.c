@@ -112,7 +112,8 @@ void ps_checksum_update(struct ps_checksum *sum, const void *bytes, size_t n)
 		while (n > 0) { /* the library takes an int */
 			size_t part = PS_MIN(n, (size_t)1 << 30);
 
-			sum->crc = crc32_iscsi((unsigned char *)(uintptr_t)bytes, (int)part, (uint32_t)sum->crc);
+			sum->crc =
+			        crc32_iscsi((unsigned char *)(uintptr_t)bytes, (int)part, (uint32_t)sum->crc);
 			bytes = (const char *)bytes + part;
 			n -= part;
 		}

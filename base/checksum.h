@@ -1,15 +1,15 @@
-/* Checksums: of whole objects, as origins and manifests report them, "ALGORITHM:HEX" in lower case; and the CRCs of
- * blocks and parts.
+/* Checksums: of whole objects, as origins and manifests report them, "ALGORITHM:HEX" in lower case; and the
+ * CRCs of blocks and parts.
  *
  *   md5 sha1 sha256 sha512      of the bytes
  *   crc32 crc32c crc64nvme      the value, most significant digit first
  *   gitblob                     sha1 of "blob SIZE\0" and the bytes, as git names a file
  *
- * A checksum of parts (S3's "-N", composite ones) says nothing of the whole: a caller that meets one does not pass it
- * on.
+ * A checksum of parts (S3's "-N", composite ones) says nothing of the whole: a caller that meets one does not
+ * pass it on.
  *
- * Ownership: a struct ps_checksum is the caller's memory; every init that succeeded is ended by a fini. Threads: one a
- * struct. Blocks: never. */
+ * Ownership: a struct ps_checksum is the caller's memory; every init that succeeded is ended by a fini.
+ * Threads: one a struct. Blocks: never. */
 #ifndef PS_BASE_CHECKSUM_H
 #define PS_BASE_CHECKSUM_H
 
@@ -23,7 +23,8 @@
 
 /* A word from outside in the form above, made lower-case: false if it is none. */
 bool ps_checksum_parse(const char *word, char ret[static PS_CHECKSUM_LEN]);
-/* "ALGORITHM:" and the digits of raw bytes, as base64 headers decode to; false: another length than it has. */
+/* "ALGORITHM:" and the digits of raw bytes, as base64 headers decode to; false: another length than it
+ * has. */
 bool ps_checksum_from_raw(
         const char *algorithm, const uint8_t *raw, size_t n, char ret[static PS_CHECKSUM_LEN]);
 
@@ -47,8 +48,8 @@ uint32_t ps_crc32c(const void *bytes, size_t nbytes);
  * not be read again. */
 uint32_t ps_crc32c_join(uint32_t a, uint32_t b, size_t nbytes_b);
 
-/* CRC-64/NVME, which S3 keeps of what was uploaded in parts: of the bytes that `crc` is of (0: none), followed by
- * these. */
+/* CRC-64/NVME, which S3 keeps of what was uploaded in parts: of the bytes that `crc` is of (0: none),
+ * followed by these. */
 uint64_t ps_crc64nvme(uint64_t crc, const void *bytes, size_t nbytes);
 
 #endif

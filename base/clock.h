@@ -26,7 +26,8 @@ static inline uint64_t ps_clock_mono_ns(void)
 int64_t ps_clock_real_s(void);
 int64_t ps_clock_real_ms(void);
 
-/* "2026-01-02T03:04:05.678+01:00", "2026-01-02T03:04:05Z" to seconds since the epoch; -1 for what is no such time. */
+/* "2026-01-02T03:04:05.678+01:00", "2026-01-02T03:04:05Z" to seconds since the epoch; -1 for what is no such
+ * time. */
 int64_t ps_clock_parse_rfc3339(const char *text);
 
 /* The kernel's boot id (36 characters and NUL), or "" where /proc does not have it: two equal non-empty ids

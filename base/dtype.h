@@ -1,5 +1,5 @@
-/* Element types and memory layouts of what is written into a batch, and floats of 16 bits. The types' numbers are stored
- * (resume state, JSON): new ones are added at the end. Threads: any. Errors: none. */
+/* Element types and memory layouts of what is written into a batch, and floats of 16 bits. The types' numbers
+ * are stored (resume state, JSON): new ones are added at the end. Threads: any. Errors: none. */
 #ifndef PS_BASE_DTYPE_H
 #define PS_BASE_DTYPE_H
 
@@ -67,8 +67,8 @@ static inline size_t ps_dtype_nbytes(enum ps_dtype dtype)
 /* "u8", "f32", ...; "?" for a number that is no dtype. */
 static inline const char *ps_dtype_name(enum ps_dtype dtype)
 {
-	static const char *const names[] = {"u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16",
-	        "u32", "u64", "i8", "i16", "bool"};
+	static const char *const names[] = {
+	        "u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool"};
 	return (size_t)dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "?";
 }
 

@@ -1,4 +1,5 @@
-/* Hashes: 128-bit identities, and FNV-1a where collisions by intent are no concern. Threads: any. Blocks: never. */
+/* Hashes: 128-bit identities, and FNV-1a where collisions by intent are no concern. Threads: any. Blocks:
+ * never. */
 #ifndef PS_BASE_HASH_H
 #define PS_BASE_HASH_H
 
@@ -23,7 +24,8 @@ int ps_id_parse(const char *hex, struct ps_id *ret_id);
 
 int ps_id_cmp(const struct ps_id *a, const struct ps_id *b);
 
-/* FNV-1a of 64 bits: finds accidental change, and names that must stay the same; no defence against intent. */
+/* FNV-1a of 64 bits: finds accidental change, and names that must stay the same; no defence against
+ * intent. */
 #define PS_HASH_BEGIN UINT64_C(0xcbf29ce484222325)
 
 /* Goes on from h. */

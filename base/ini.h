@@ -1,7 +1,7 @@
 /* Files of the AWS kind: "[section]" lines, "key = value" lines below them, "#" or ";" starts a comment line.
  * An indented line belongs to the key above it: "s3 =" followed by "  endpoint_url = x" is the key
- * "s3.endpoint_url"; below a key with a value it is passed over. Keys are reported in lower case, values without
- * blanks at their ends; a byte order mark and CRLF are taken.
+ * "s3.endpoint_url"; below a key with a value it is passed over. Keys are reported in lower case, values
+ * without blanks at their ends; a byte order mark and CRLF are taken.
  *
  * Ownership: the text is the caller's; what fn is given is borrowed for the call. Threads: any. Blocks:
  * never. Errors: -EINVAL with the line's number, never its text (it may be a secret); what fn returned. */

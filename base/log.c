@@ -93,8 +93,8 @@ int ps_log_reopen(void)
 	return rc;
 }
 
-/* A reader of the log who does not read (a pipe, a stopped terminal) must not stop who logs: lines are lost then, and
- * that is said once he reads again. */
+/* A reader of the log who does not read (a pipe, a stopped terminal) must not stop who logs: lines are lost
+ * then, and that is said once he reads again. */
 static void write_line(const char *line, size_t n)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -108,7 +108,8 @@ static void write_line(const char *line, size_t n)
 	}
 	if (lost) {
 		char note[80];
-		int m = snprintf(note, sizeof(note), "penstock: warning: %lu lines of this log are lost\n", lost);
+		int m = snprintf(
+		        note, sizeof(note), "penstock: warning: %lu lines of this log are lost\n", lost);
 
 		lost = 0;
 		if (write(logger.fd, note, (size_t)m) < 0)

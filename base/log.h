@@ -31,7 +31,8 @@ int ps_log_level_parse(const char *word, enum ps_log_level *ret_level);
 
 void ps_log(enum ps_log_level level, const char *fmt, ...) PS_PRINTF(2, 3);
 
-/* For what may fail a thousand times a second: a line each PS_LOG_RATE_S seconds, with the number of those left out.
+/* For what may fail a thousand times a second: a line each PS_LOG_RATE_S seconds, with the number of those
+ * left out.
  * True: log one now. Zero at first; any thread. */
 #define PS_LOG_RATE_S 10
 struct ps_log_rate {

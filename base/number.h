@@ -1,4 +1,5 @@
-/* Numbers and arrays of them: from text, from one element type to another. Exact, unless a function says otherwise.
+/* Numbers and arrays of them: from text, from one element type to another. Exact, unless a function says
+ * otherwise.
  *
  * Threads: any.   Locks: none.   Blocks: never.   Independent of the program's locale. */
 #ifndef PS_BASE_NUMBER_H
@@ -31,8 +32,8 @@ void ps_number_trim(const uint8_t **p, size_t *n);
 /* Writes the number as one element. False: it cannot be held exactly, and dst is untouched. */
 PS_MUST_USE bool ps_number_store(const struct ps_number *number, enum ps_dtype dtype, void *dst);
 
-/* The same, but floats are rounded to the nearest that the type has. False: the type is an integer and does not have the
- * number. */
+/* The same, but floats are rounded to the nearest that the type has. False: the type is an integer and does
+ * not have the number. */
 PS_MUST_USE bool ps_number_store_rounded(const struct ps_number *number, enum ps_dtype dtype, void *dst);
 
 /* Reads one element, at any alignment; `swapped`: its bytes stand in the other order than this machine's. */

@@ -1,5 +1,5 @@
-/* The block function of Philox4x32-10 (loader/random/random.h), for loops of the processor and kernels of GPUs: replaces
- * counter by its image. Threads: any. */
+/* The block function of Philox4x32-10 (loader/random/random.h), for loops of the processor and kernels of
+ * GPUs: replaces counter by its image. Threads: any. */
 #ifndef PS_BASE_PHILOX_H
 #define PS_BASE_PHILOX_H
 

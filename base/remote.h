@@ -18,8 +18,8 @@ struct ps_remote {
 	uint64_t size;
 	int64_t mtime_s; /* Last-Modified, seconds since the epoch */
 	char etag[PS_ETAG_LEN];
-	/* Of the whole object's bytes, "sha256:HEX" (the forms of base/checksum.h; others are ignored). Compared when
-	 * the object is complete. No part of the version. */
+	/* Of the whole object's bytes, "sha256:HEX" (the forms of base/checksum.h; others are ignored).
+	 * Compared when the object is complete. No part of the version. */
 	char checksum[PS_CHECKSUM_LEN];
 };
 #define PS_REMOTE_UNKNOWN ((struct ps_remote){.size = PS_SIZE_UNKNOWN, .mtime_s = -1})
@@ -31,8 +31,8 @@ bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remot
 /* Neither ETag nor Last-Modified: the origin gives no versions. */
 bool ps_remote_versionless(const struct ps_remote *remote);
 
-/* Of such an object etag holds a mark of ours, never sent to anyone: a checksum of its first bytes, which a head finds
- * out. A get that covers them all compares them before it reports any: ESTALE. */
+/* Of such an object etag holds a mark of ours, never sent to anyone: a checksum of its first bytes, which a
+ * head finds out. A get that covers them all compares them before it reports any: ESTALE. */
 #define PS_MARKED_NBYTES ((size_t)64 * 1024) /* or all, if it has fewer */
 bool ps_remote_is_marked(const struct ps_remote *remote);
 void ps_remote_mark(struct ps_remote *remote, uint64_t crc64nvme);

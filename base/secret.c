@@ -101,8 +101,7 @@ static ssize_t read_all(int fd, char *text, size_t max)
 int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, char **ret, size_t *ret_nbytes,
         struct ps_error *err)
 {
-	ps_autofd int fd =
-	        open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (kind->may_be_pipe ? 0 : O_NONBLOCK));
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (kind->may_be_pipe ? 0 : O_NONBLOCK));
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)

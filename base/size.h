@@ -1,4 +1,5 @@
-/* Sizes: units, arithmetic that is checked, and sizes, shares and times as people write and read them. Threads: any. */
+/* Sizes: units, arithmetic that is checked, and sizes, shares and times as people write and read them.
+ * Threads: any. */
 #ifndef PS_BASE_SIZE_H
 #define PS_BASE_SIZE_H
 

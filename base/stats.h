@@ -1,5 +1,5 @@
-/* What statistics are made of: histograms of latencies, the time in which at least one of several waits, and strings of
- * the system as JSON takes them.
+/* What statistics are made of: histograms of latencies, the time in which at least one of several waits, and
+ * strings of the system as JSON takes them.
  *
  * Ownership: the caller's memory; a histogram of zeros is empty. Threads: any. Blocks: never. */
 #ifndef PS_BASE_STATS_H
@@ -16,8 +16,8 @@ struct ps_histogram {
 	_Atomic uint64_t counts[PS_HISTOGRAM_BUCKETS], sum_ns;
 };
 void ps_histogram_add(struct ps_histogram *histogram, uint64_t ns);
-/* As Prometheus counts: {"buckets": {"0.0001": N, ..., "+Inf": N}, "sum": SECONDS, "count": N}, each bucket with all
- * below it. */
+/* As Prometheus counts: {"buckets": {"0.0001": N, ..., "+Inf": N}, "sum": SECONDS, "count": N}, each bucket
+ * with all below it. */
 json_t *ps_histogram_json(const struct ps_histogram *histogram);
 
 /* Overlapping waits count once: ten readers that wait the same second have waited one second. */
@@ -33,8 +33,9 @@ void ps_waits_end(struct ps_waits *waits, uint64_t now_ns);
 /* The time so far, and how many wait now. */
 uint64_t ps_waits_ns(struct ps_waits *waits, unsigned *ret_n);
 
-/* The text; of one that is not UTF-8, with U+FFFD for each byte that is not ASCII: paths and names are bytes, JSON
- * takes UTF-8 only, and a document with one other string could not be written at all. NULL: out of memory. */
+/* The text; of one that is not UTF-8, with U+FFFD for each byte that is not ASCII: paths and names are bytes,
+ * JSON takes UTF-8 only, and a document with one other string could not be written at all. NULL: out of
+ * memory. */
 json_t *ps_json_lossy(const char *text);
 
 #endif

@@ -6,16 +6,17 @@
 
 #include "base/cleanup.h"
 
-#define KNOWN_MAX 64 /* longer ones are not compared */
+#define KNOWN_MAX 64   /* longer ones are not compared */
 #define PREFIX_LEAST 4 /* letters that say what is meant, if only one word begins alike */
-#define PREFIX_RANK 9 /* after all slips */
+#define PREFIX_RANK 9  /* after all slips */
 
 static bool same(char a, char b)
 {
 	return strncasecmp(&a, &b, 1) == 0 || (strchr("-_", a) && strchr("-_", b));
 }
 
-/* Slips: a letter too many, too few or changed, or two neighbours that changed places. Case, "-" and "_" are no slip. */
+/* Slips: a letter too many, too few or changed, or two neighbours that changed places. Case, "-" and "_" are
+ * no slip. */
 static unsigned distance(const char *word, size_t len, const char *known, size_t nknown)
 {
 	unsigned rows[3][KNOWN_MAX];

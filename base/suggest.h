@@ -1,5 +1,5 @@
-/* What a word that is none of the known ones was most likely meant as: a slip or two of the fingers away, or their
- * beginning. Nothing is better than a wild guess.
+/* What a word that is none of the known ones was most likely meant as: a slip or two of the fingers away, or
+ * their beginning. Nothing is better than a wild guess.
  *
  *   struct ps_guess guess = {.word = word, .len = strlen(word)};
  *   for each known word: ps_guess_offer(&guess, known);

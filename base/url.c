@@ -448,7 +448,8 @@ void ps_url_encode_strict(const char *bytes, size_t n, bool keep_slash, struct p
 
 bool ps_s3_url_is(const char *text)
 {
-	return strncasecmp(text, "s3://", 5) == 0 || strncasecmp(text, "gs://", 5) == 0 || ps_s3_url_is_azure(text);
+	return strncasecmp(text, "s3://", 5) == 0 || strncasecmp(text, "gs://", 5) == 0 ||
+	       ps_s3_url_is_azure(text);
 }
 
 bool ps_s3_url_is_azure(const char *text)
@@ -495,7 +496,8 @@ static char *decode(const char *text, size_t n)
 /* ACCOUNT/CONTAINER, as Azure lets them be called; $root and $web are containers, too. */
 static bool is_container(const char *name, size_t n)
 {
-	size_t account = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789"), rest = n - PS_MIN(account + 1, n);
+	size_t account = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789"),
+	       rest = n - PS_MIN(account + 1, n);
 	const char *container = name + account + 1;
 
 	if (account == 0 || account > 24 || rest == 0 || rest > 63 || name[account] != '/')
@@ -560,7 +562,8 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 			return ps_error_set(err, EINVAL, "%s: not of the form az://ACCOUNT/CONTAINER/PREFIX/",
 			        ps_url_redact(text, safe));
 	} else if (!is_bucket(bucket, nbucket))
-		return ps_error_set(err, EINVAL, "%s: \"%.*s\" is not the name of a bucket (%s://BUCKET/PREFIX/)",
+		return ps_error_set(err, EINVAL,
+		        "%s: \"%.*s\" is not the name of a bucket (%s://BUCKET/PREFIX/)",
 		        ps_url_redact(text, safe), (int)PS_MIN(nbucket, 64u), bucket, u.scheme);
 	const char *key = bucket + nbucket + (bucket[nbucket] == '/');
 	size_t nkey = strlen(key);

@@ -1,5 +1,5 @@
-/* URLs: taken apart, put together, made canonical, made fit for a log. First those of http, https and file, then
- * those of objects in buckets.
+/* URLs: taken apart, put together, made canonical, made fit for a log. First those of http, https and file,
+ * then those of objects in buckets.
  *
  * A URL is canonical when scheme and host are lower-case, a default port, dot segments, user:password@, the
  * fragment and all signature-like query parameters are gone, and what must be percent-encoded is.
@@ -43,9 +43,9 @@ char *ps_url_authority(const struct ps_url *u);
 /* Is a host, as ps_url_parse() leaves it, this machine, whatever answers for names? */
 bool ps_url_is_loopback(const char *host);
 
-/* A URL or a relative reference with blanks and bytes beyond ASCII percent-encoded, but for the authority. libcurl
- * 8 refuses blanks; libcurl 7 encodes them like this (lower-case digits; "+" for a blank of the query), and
- * cached objects are known by such URLs. All else is as it was. NULL: out of memory. */
+/* A URL or a relative reference with blanks and bytes beyond ASCII percent-encoded, but for the authority.
+ * libcurl 8 refuses blanks; libcurl 7 encodes them like this (lower-case digits; "+" for a blank of the
+ * query), and cached objects are known by such URLs. All else is as it was. NULL: out of memory. */
 char *ps_url_escape_raw(const char *text);
 
 /* rel, absolute or relative to base, as a browser would; not canonical. */
@@ -68,13 +68,15 @@ void ps_url_encode(const char *bytes, size_t n, bool keep_slash, struct ps_strbu
 /* All but unreserved characters, and "/" if keep_slash: as AWS's signatures want it. */
 void ps_url_encode_strict(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out);
 
-/* Buckets: s3://BUCKET/KEY, gs://BUCKET/KEY and az://ACCOUNT/CONTAINER/KEY, whose bucket is "ACCOUNT/CONTAINER".
+/* Buckets: s3://BUCKET/KEY, gs://BUCKET/KEY and az://ACCOUNT/CONTAINER/KEY, whose bucket is
+ * "ACCOUNT/CONTAINER".
  *
  *   s3://bucket/dir/a%20b.tar?versionId=VERSION&endpoint=https%3A//minio:9000
  *
  * %XX stands for a byte, as in any URL; everything else is the key's own, also "+", "#", "&", "//" and "..".
- * A "?" is the key's, too, unless versionId= or endpoint= follows it. endpoint distinguishes objects of equally named
- * buckets of two stores apart; it is put there by the origin, and no part of what users write. */
+ * A "?" is the key's, too, unless versionId= or endpoint= follows it. endpoint distinguishes objects of
+ * equally named buckets of two stores apart; it is put there by the origin, and no part of what users
+ * write. */
 #define PS_S3_KEY_MAX_LEN 4096 /* stores take 1,024 bytes */
 
 struct ps_s3_url {

@@ -34,13 +34,13 @@ struct ps_handle;
 struct ps_cache_options {
 	struct ps_store_options store;
 	uint64_t memory_bytes; /* for data in flight; 0: the smaller of 512 MiB and 1/8 of the cgroup's limit
-	                        */
+	                      */
 	unsigned max_connections; /* to one origin, at most; 0: 64 */
 	uint64_t max_bytes_per_s; /* from all origins; 0: no limit */
 	uint64_t timeout_ms;      /* a read or lookup fails at most so long after it was issued; 0: 60 s */
-	/* How long credentials may read an object's cached bytes after the origin has answered them; then it is
-	 * asked again. Without credentials it is asked only when the version is confirmed, if that is later.
-	 * 0: 15 min; PS_GRANT_TTL_OPEN_MS: at each open. */
+	/* How long credentials may read an object's cached bytes after the origin has answered them; then it
+	 * is asked again. Without credentials it is asked only when the version is confirmed, if that is
+	 * later. 0: 15 min; PS_GRANT_TTL_OPEN_MS: at each open. */
 	uint64_t grant_ttl_ms;
 };
 
@@ -51,8 +51,9 @@ int ps_cache_open(
 void ps_cache_close(struct ps_cache *cache);
 struct ps_store *ps_cache_store(struct ps_cache *cache);
 
-/* {"started_at", "cache": ps_store_stats(), "memory", "origin": ps_fill_origin_stats(), "reads": ps_read_stats_json() of all reads with
- * "fetched_bytes" and "hit_bytes", "inflate", "plans"}; the caller owns it. Blocks never. */
+/* {"started_at", "cache": ps_store_stats(), "memory", "origin": ps_fill_origin_stats(), "reads":
+ * ps_read_stats_json() of all reads with "fetched_bytes" and "hit_bytes", "inflate", "plans"}; the caller
+ * owns it. Blocks never. */
 json_t *ps_cache_stats(struct ps_cache *cache);
 
 /* Files ------------------------------------------------------------------------------------------ */
@@ -65,12 +66,12 @@ void ps_handle_close(struct ps_handle *handle);
 
 uint64_t ps_handle_size(const struct ps_handle *handle);
 
-/* Answers a read whose bytes are all in memory or on disk: calls fn before it returns, with segments like those of
- * ps_read.done, and allocates nothing. The handle may be closed once fn was called. False: nothing has happened, and
- * ps_handle_read() is to be called. Counted in `stats` (or NULL) before fn. */
+/* Answers a read whose bytes are all in memory or on disk: calls fn before it returns, with segments like
+ * those of ps_read.done, and allocates nothing. The handle may be closed once fn was called. False: nothing
+ * has happened, and ps_handle_read() is to be called. Counted in `stats` (or NULL) before fn. */
 typedef void (*ps_hit_fn)(void *arg, const struct ps_segment *segs, size_t nsegs);
-bool ps_handle_try_read(struct ps_handle *handle, uint64_t offset, size_t nbytes, struct ps_read_stats *stats, ps_hit_fn fn,
-        void *arg) PS_MUST_USE;
+bool ps_handle_try_read(struct ps_handle *handle, uint64_t offset, size_t nbytes, struct ps_read_stats *stats,
+        ps_hit_fn fn, void *arg) PS_MUST_USE;
 
 /* Answers now or later, by read->done. */
 void ps_handle_read(struct ps_read *read);
@@ -78,19 +79,21 @@ void ps_handle_read(struct ps_read *read);
  * answered. The read must be alive: the caller's own lock keeps `done` from returning meanwhile. */
 void ps_read_cancel(struct ps_read *read);
 
-/* The descriptor of the file's data file if it is complete and verified, else -1; borrowed while the handle is open. */
+/* The descriptor of the file's data file if it is complete and verified, else -1; borrowed while the handle
+ * is open. */
 int ps_handle_complete_fd(struct ps_handle *handle);
 
 /* Whose descriptor that is; borrowed while the handle is open. */
 struct ps_object *ps_handle_object(struct ps_handle *handle);
 
-/* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). -ENOSPC: the cache
- * has no room for the file, nothing is fetched; remembered for PS_STORE_REFUSED_MS. Blocks on disk. */
+/* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). -ENOSPC: the
+ * cache has no room for the file, nothing is fetched; remembered for PS_STORE_REFUSED_MS. Blocks on disk. */
 int ps_handle_warm(struct ps_handle *handle) PS_MUST_USE;
-/* Drops the file's data from the cache, unless it is pinned. Open readers keep what they have. Blocks on disk. */
+/* Drops the file's data from the cache, unless it is pinned. Open readers keep what they have. Blocks on
+ * disk. */
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes);
-/* Keeps the file's data in the cache, whatever the policy: ps_object_pin(). *ret_nbytes: what that reserves, 0 if it was
- * pinned already. Block on the index. */
+/* Keeps the file's data in the cache, whatever the policy: ps_object_pin(). *ret_nbytes: what that reserves,
+ * 0 if it was pinned already. Block on the index. */
 int ps_handle_pin(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;
 int ps_handle_unpin(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;
 int ps_handle_pin_nbytes(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;

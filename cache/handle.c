@@ -31,7 +31,8 @@ static void handle_put(struct ps_handle *handle)
 
 /* Opening ---------------------------------------------------------------------------------------- */
 
-static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, bool granted, struct ps_handle **ret)
+static int handle_new(
+        struct ps_dataset *ds, const struct ps_node_row *row, bool granted, struct ps_handle **ret)
 {
 	struct ps_handle *handle = calloc(1, sizeof *handle);
 
@@ -53,12 +54,13 @@ static int handle_new(struct ps_dataset *ds, const struct ps_node_row *row, bool
 	return 0;
 }
 
-/* A reader met another ETag than the one that was learned with the first bytes, and yet the origin confirms size and time:
- * to the index it is the same version. Or it met other first bytes, where those are the version, and what came beside them is
- * of an unknown one. So that bytes of both are never mixed, not in the kernel's pages either, the
- * name gets another node (hence ESTALE: it is looked up again), and then the object goes. In this order: whoever gets
- * the old object by the new node finds its file doubted, whoever gets the next object by the old node finds that
- * superseded. Older handles keep the old object, of which nothing more is fetched. */
+/* A reader met another ETag than the one that was learned with the first bytes, and yet the origin confirms
+ * size and time: to the index it is the same version. Or it met other first bytes, where those are the
+ * version, and what came beside them is of an unknown one. So that bytes of both are never mixed, not in the
+ * kernel's pages either, the name gets another node (hence ESTALE: it is looked up again), and then the
+ * object goes. In this order: whoever gets the old object by the new node finds its file doubted, whoever
+ * gets the next object by the old node finds that superseded. Older handles keep the old object, of which
+ * nothing more is fetched. */
 static int begin_anew(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle *handle)
 {
 	char etag[PS_ETAG_LEN];
@@ -95,9 +97,11 @@ static bool is_superseded(struct ps_dataset *ds, uint64_t node)
 	return superseded;
 }
 
-/* May this access have what is cached of the file? 0: see *ret_granted; if that is false nothing is cached, and its first
- * own request decides. -EAGAIN: the origin is to be asked. -EACCES: it was, and has not shown that. */
-static int check_grant(struct ps_dataset *ds, const struct ps_node_row *row, bool was_asked, bool *ret_granted)
+/* May this access have what is cached of the file? 0: see *ret_granted; if that is false nothing is cached,
+ * and its first own request decides. -EAGAIN: the origin is to be asked. -EACCES: it was, and has not shown
+ * that. */
+static int check_grant(
+        struct ps_dataset *ds, const struct ps_node_row *row, bool was_asked, bool *ret_granted)
 {
 	enum ps_grant grant = ps_grant_of_row(ds, row);
 
@@ -116,13 +120,14 @@ static int check_grant(struct ps_dataset *ds, const struct ps_node_row *row, boo
 
 /* What was asked on behalf of an open. */
 struct asked {
-	bool version; /* the origin has confirmed it just now */
-	bool size;    /* of what a compressed shard holds */
+	bool version;  /* the origin has confirmed it just now */
+	bool size;     /* of what a compressed shard holds */
 	bool doubtful; /* because a reader had met another version */
 };
 
 static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg);
-static void open_asking(struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg);
+static void open_asking(
+        struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg);
 
 static void open_row(
         struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
@@ -153,7 +158,8 @@ static void open_row(
 		fn(arg, -rc, NULL);
 		return;
 	}
-	/* Allowed to an earlier reader who still has it open: what comes into the cache meanwhile is not for this one. */
+	/* Allowed to an earlier reader who still has it open: what comes into the cache meanwhile is not for
+	 * this one. */
 	bool lent = !granted && ps_fill_file_allowed(handle->file) && ds->origin->proved;
 	if (lent && asked.version) {
 		handle_put(handle);
@@ -287,8 +293,8 @@ uint64_t ps_handle_size(const struct ps_handle *handle)
 
 /* Reading ---------------------------------------------------------------------------------------- */
 
-bool ps_handle_try_read(
-        struct ps_handle *handle, uint64_t offset, size_t nbytes, struct ps_read_stats *stats, ps_hit_fn fn, void *arg)
+bool ps_handle_try_read(struct ps_handle *handle, uint64_t offset, size_t nbytes, struct ps_read_stats *stats,
+        ps_hit_fn fn, void *arg)
 {
 	struct ps_read_bytes bytes;
 

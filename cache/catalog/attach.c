@@ -17,10 +17,10 @@
 #include "base/url.h"
 
 #define WAIT_MS 50
-#define MISSING_NAMED 3 /* in one line of text */
+#define MISSING_NAMED 3                                /* in one line of text */
 #define REFRESH_BACKOFF_MAX_MS (3600 * UINT64_C(1000)) /* or the interval, if that is longer */
 #define REFRESH_JITTER 10 /* up to this part of the interval earlier: a cluster does not list together */
-#define COMPARED 64     /* names of a page, with those that another access has listed */
+#define COMPARED 64       /* names of a page, with those that another access has listed */
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
 /* The thread ------------------------------------------------------------------------------------- */
@@ -86,7 +86,8 @@ static int none_found(struct ps_dataset *ds, struct ps_error *err)
 	        ds->filter ? " that --include and --exclude would show" : "");
 }
 
-/* May this access list the source? One page shows it. Where it may be another bucket, that it is the same, too: -EREMCHG. */
+/* May this access list the source? One page shows it. Where it may be another bucket, that it is the same,
+ * too: -EREMCHG. */
 static int list_page(struct ps_dataset *ds, struct ps_error *err)
 {
 	struct listing listing = {.dataset = ds, .compares = ds->compares && !atomic_load(&ds->shown_names)};
@@ -98,11 +99,14 @@ static int list_page(struct ps_dataset *ds, struct ps_error *err)
 		return 0;
 	}
 	if (listing.any)
-		return ps_error_set(err, EREMCHG, "%s: it shows these credentials other names than those it showed others: "
-		        "these are kept apart", ds->catalog->row.source);
+		return ps_error_set(err, EREMCHG,
+		        "%s: it shows these credentials other names than those it showed others: "
+		        "these are kept apart",
+		        ds->catalog->row.source);
 	if (rc == 0)
 		return none_found(ds, err);
-	return err->err ? -err->err : ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
+	return err->err ? -err->err
+	                : ps_error_set(err, -rc, "listing %s: %s", ds->catalog->row.source, strerror(-rc));
 }
 
 bool ps_dataset_unmatched(const struct ps_dataset *ds, char ret_text[static PS_ERROR_TEXT_LEN])
@@ -113,7 +117,8 @@ bool ps_dataset_unmatched(const struct ps_dataset *ds, char ret_text[static PS_E
 
 	for (size_t i = 0; (pattern = ps_listing_filter_pattern(ds->filter, i, &exclude, &unmatched)); i++)
 		if (unmatched)
-			ps_strbuf_addf(&b, "%s--%s '%s'", b.len ? ", " : "", exclude ? "exclude" : "include", pattern);
+			ps_strbuf_addf(&b, "%s--%s '%s'", b.len ? ", " : "", exclude ? "exclude" : "include",
+			        pattern);
 	if (b.len == 0)
 		return false;
 	snprintf(ret_text, PS_ERROR_TEXT_LEN, "matches no file of the source: %.*s", PS_ERROR_TEXT_LEN - 100,
@@ -155,7 +160,8 @@ static int list_whole(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret
 	}
 	if (rc == -EDQUOT)
 		ps_error_set(err, EDQUOT,
-		        "%s: the index of its names needs more room than --cache-size leaves it; mount with a larger one",
+		        "%s: the index of its names needs more room than --cache-size leaves it; mount with "
+		        "a larger one",
 		        ds->catalog->row.source);
 	ps_merge_free(listing.merge);
 	return rc;
@@ -169,7 +175,8 @@ static bool is_listed(struct ps_dataset *ds)
 	return listed_ms != 0;
 }
 
-/* As a whole, unless another dataset of the catalog has done that since it was asked for: then a page of it. */
+/* As a whole, unless another dataset of the catalog has done that since it was asked for: then a page of
+ * it. */
 static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first_unsized)
 {
 	bool listed, has_page = false;
@@ -291,8 +298,8 @@ static void end_refreshes(struct ps_dataset *ds, int errnum)
 	ps_refreshes_end(&ended, errnum, &result);
 }
 
-/* When it is time to list again without a request; UINT64_MAX: never. The dataset's lock is held. What another dataset of the
- * catalog has listed counts. */
+/* When it is time to list again without a request; UINT64_MAX: never. The dataset's lock is held. What
+ * another dataset of the catalog has listed counts. */
 static uint64_t due_ns(const struct ps_dataset *ds)
 {
 	uint64_t ms = ds->refresh_ms, listed_ns = atomic_load(&ds->catalog->listed_ns);
@@ -371,7 +378,8 @@ static bool begin_listing(struct ps_dataset *ds, bool *ret_asked)
 	return !atomic_load(&ds->stop);
 }
 
-/* A failure that goes on is logged once. The text may hold a time or an address: it may differ without being another. */
+/* A failure that goes on is logged once. The text may hold a time or an address: it may differ without being
+ * another. */
 static void log_listing(struct ps_dataset *ds, int rc, const struct ps_error *err)
 {
 	const struct ps_error *last = &ds->listing_error; /* only this thread writes it */
@@ -492,7 +500,8 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 		ps_id_hex(&route, ret->route);
 	}
 	ps_id_hex(&names, hex);
-	ps_id_of_strings((const char *[]){"dataset", canonical, hex, options->raw ? "raw" : ""}, 4, &ret->catalog);
+	ps_id_of_strings(
+	        (const char *[]){"dataset", canonical, hex, options->raw ? "raw" : ""}, 4, &ret->catalog);
 	add_patterns(&ret->catalog, "include", options->include);
 	add_patterns(&ret->catalog, "exclude", options->exclude);
 	ret->may_be_another = identity.names_for_all && identity.has_endpoint;
@@ -514,12 +523,14 @@ static void forget(struct ps_dataset *ds)
 	free(ds);
 }
 
-/* Waits for the listing of this number: for ever if there is no stored one, or none that this access may be shown. */
-static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored, const struct ps_dataset_options *options,
-        uint64_t *ret_first_unsized, struct ps_error *err)
+/* Waits for the listing of this number: for ever if there is no stored one, or none that this access may be
+ * shown. */
+static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored,
+        const struct ps_dataset_options *options, uint64_t *ret_first_unsized, struct ps_error *err)
 {
 	int64_t listed_ms;
-	uint64_t wait_ms = listed_files(ds, &listed_ms) < PS_ATTACH_MANY ? PS_ATTACH_WAIT_MS : PS_ATTACH_WAIT_MANY_MS;
+	uint64_t wait_ms =
+	        listed_files(ds, &listed_ms) < PS_ATTACH_MANY ? PS_ATTACH_WAIT_MS : PS_ATTACH_WAIT_MANY_MS;
 
 	PS_LOCK_SCOPE(&ds->lock);
 	uint64_t until_ns = ps_clock_mono_ns() + wait_ms * PS_NS_PER_MS;
@@ -529,10 +540,12 @@ static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored, con
 		wait_a_while(ds);
 		if (options->listed) {
 			pthread_mutex_unlock(&ds->lock);
-			options->listed(options->listed_arg, ds->catalog->row.source, atomic_load(&ds->nlisted));
+			options->listed(
+			        options->listed_arg, ds->catalog->row.source, atomic_load(&ds->nlisted));
 			pthread_mutex_lock(&ds->lock);
 		}
-		if (stored && atomic_load(&ds->shown_names) && ds->ended < number && ps_clock_mono_ns() >= until_ns) {
+		if (stored && atomic_load(&ds->shown_names) && ds->ended < number &&
+		        ps_clock_mono_ns() >= until_ns) {
 			ps_log_info("list: %s: using the stored listing while the new one is on its way",
 			        ds->catalog->row.source);
 			return 0;
@@ -546,7 +559,8 @@ static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored, con
 	if (no_answer && !atomic_load(&ds->shown_names)) {
 		if (err) {
 			*err = ds->listing_error;
-			ps_error_prefix(err, -err->err, "these credentials have not listed it before, and now");
+			ps_error_prefix(
+			        err, -err->err, "these credentials have not listed it before, and now");
 		}
 		return -ds->listing_error.err;
 	}
@@ -601,7 +615,8 @@ static int check_first(
 		done = check.done;
 	}
 	if (aborted)
-		check.errnum = ECANCELED; /* whatever it found: the dataset's origin is good for nothing any more */
+		check.errnum =
+		        ECANCELED; /* whatever it found: the dataset's origin is good for nothing any more */
 	if (check.errnum) {
 		const char *why = strerror(check.errnum);
 
@@ -609,10 +624,10 @@ static int check_first(
 			why = "not found at the origin (404); wildcards do not work here: write {000..127} "
 			      "braces, or the folder's URL with a / at its end";
 		else if (check.errnum == ENOENT)
-			why = strncmp(row.url, "file:", 5) == 0
-			              ? "there is no such file or folder"
+			why = strncmp(row.url, "file:", 5) == 0 ? "there is no such file or folder"
 			      : strncmp(row.url, "az:", 3) == 0
-			              ? "not found at the origin (404): there is no such blob, or no container of that name"
+			              ? "not found at the origin (404): there is no such blob, or no "
+			                "container of that name"
 			              : "not found at the origin (404); check the URL";
 		else if (aborted)
 			why = "interrupted";
@@ -662,8 +677,9 @@ static int start_threads(struct ps_dataset *ds)
 	return rc;
 }
 
-int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
-        const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err)
+int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical,
+        const struct ps_dataset_id *id, const struct ps_dataset_options *options, struct ps_dataset **ret,
+        struct ps_error *err)
 {
 	struct ps_dataset *ds = calloc(1, sizeof *ds);
 	uint64_t first_unsized = 0;
@@ -807,7 +823,8 @@ static json_t *next_listing(const struct ps_dataset *ds)
 
 	if (due == UINT64_MAX)
 		return json_null();
-	return json_integer(ps_clock_real_s() + (json_int_t)((due > now_ns ? due - now_ns : 0) / PS_NS_PER_S));
+	return json_integer(
+	        ps_clock_real_s() + (json_int_t)((due > now_ns ? due - now_ns : 0) / PS_NS_PER_S));
 }
 
 json_t *ps_dataset_stats(struct ps_dataset *ds)
@@ -826,14 +843,12 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	}
 
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "include", include, "exclude",
-	        exclude, "unmatched", unmatched, "source",
-	        ps_json_lossy(ds->catalog->row.source), "files", (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at",
+	return json_pack("{s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "include", include,
+	        "exclude", exclude, "unmatched", unmatched, "source", ps_json_lossy(ds->catalog->row.source),
+	        "files", (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at",
 	        (json_int_t)(listed_ms / 1000), "next_listing_at", next_listing(ds), "refresh_seconds",
-	        (json_int_t)(ds->refresh_ms / 1000), "listing",
-	        (int)(ds->ended < ds->asked), "listing_error",
+	        (json_int_t)(ds->refresh_ms / 1000), "listing", (int)(ds->ended < ds->asked), "listing_error",
 	        ps_json_lossy(ds->ended > 0 && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
-	        (int)atomic_load(&ds->offline), "opens",
-	        (json_int_t)atomic_load(&ds->nopens), "missing", (json_int_t)nmissing, "missing_names", names,
-	        "versionless", (int)ps_dataset_versionless(ds));
+	        (int)atomic_load(&ds->offline), "opens", (json_int_t)atomic_load(&ds->nopens), "missing",
+	        (json_int_t)nmissing, "missing_names", names, "versionless", (int)ps_dataset_versionless(ds));
 }

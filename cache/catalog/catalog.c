@@ -8,8 +8,8 @@
 
 /* Catalogs ------------------------------------------------------------------------------------------- */
 
-/* Catalogs by their id: the names of a source, shared by all datasets that list the same. Two of them over the same rows of
- * the index would each believe that no other gives a name its next version. */
+/* Catalogs by their id: the names of a source, shared by all datasets that list the same. Two of them over
+ * the same rows of the index would each believe that no other gives a name its next version. */
 
 #define RETIRED_BATCH 2000
 #define CHANGED_BATCH 64
@@ -72,7 +72,8 @@ static int load(struct ps_catalog *catalog, const char *source)
 	}
 	/* An earlier listing is never as new as this attach, not within one millisecond either. */
 	int64_t now_ms = ps_clock_real_ms(), listed_ms = catalog->row.listed_ms;
-	catalog->attached_ms = ps_catalog_is_ahead(listed_ms, now_ms) ? now_ms : PS_MAX(now_ms, listed_ms + 1);
+	catalog->attached_ms =
+	        ps_catalog_is_ahead(listed_ms, now_ms) ? now_ms : PS_MAX(now_ms, listed_ms + 1);
 	catalog->loaded = true;
 	return 0;
 }
@@ -101,7 +102,8 @@ static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_d
 	return catalog;
 }
 
-int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source, struct ps_catalog **ret)
+int ps_catalog_get(
+        struct ps_cache *cache, const struct ps_dataset_id *id, const char *source, struct ps_catalog **ret)
 {
 	struct ps_catalog *catalog;
 	{
@@ -258,7 +260,8 @@ uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins)
 	return catalog->nbegun - (joins && catalog->lister);
 }
 
-bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed)
+bool ps_catalog_list_begin(
+        struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed)
 {
 	PS_LOCK_SCOPE(&catalog->lock);
 	*ret_listed = catalog->nlisted > since;
@@ -288,7 +291,8 @@ static void report(struct ps_catalog *catalog, struct ps_watch *watch)
 	uint64_t nodes[CHANGED_BATCH];
 	size_t n;
 
-	while (!atomic_load(&watch->priv.ending) && (n = changed_since(catalog, watch->priv.ntold, nodes)) > 0) {
+	while (!atomic_load(&watch->priv.ending) &&
+	        (n = changed_since(catalog, watch->priv.ntold, nodes)) > 0) {
 		for (size_t i = 0; i < n && !atomic_load(&watch->priv.ending); i++) {
 			struct ps_node_row row;
 
@@ -343,7 +347,8 @@ static void note_refresh(struct ps_dataset *ds)
 		for (struct ps_list *l = catalog->watches.next; l != &catalog->watches; l = l->next) {
 			const struct ps_watch *watch = PS_CONTAINER_OF(l, struct ps_watch, priv.link);
 
-			if (watch->dataset == ds && watch->refresh_ms && (!least || watch->refresh_ms < least))
+			if (watch->dataset == ds && watch->refresh_ms &&
+			        (!least || watch->refresh_ms < least))
 				least = watch->refresh_ms;
 		}
 	}
@@ -464,8 +469,8 @@ static bool is_within(int64_t given_ms, uint64_t ms)
 	return given_ms <= now_ms && (uint64_t)(now_ms - given_ms) < ms;
 }
 
-/* Without credentials there is no right that could be taken from one and left to others: when a version is confirmed is early
- * enough to learn that an object is public no more. */
+/* Without credentials there is no right that could be taken from one and left to others: when a version is
+ * confirmed is early enough to learn that an object is public no more. */
 static uint64_t ttl_ms(const struct ps_dataset *ds)
 {
 	uint64_t ms = ds->cache->grant_ttl_ms;

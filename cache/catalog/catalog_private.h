@@ -18,10 +18,12 @@ struct ps_dataset_id {
 /* attach.c: what ps_dataset_attach() does the first time, and ps_dataset_detach() the last */
 int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
         const struct ps_dataset_options *options, struct ps_dataset_id *ret) PS_MUST_USE;
-int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
-        const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
+int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical,
+        const struct ps_dataset_id *id, const struct ps_dataset_options *options, struct ps_dataset **ret,
+        struct ps_error *err) PS_MUST_USE;
 /* For one more mount: lists again, or joins the listing under way, and waits for it as an attach does. */
-int ps_dataset_rejoin(struct ps_dataset *dataset, const struct ps_dataset_options *options, struct ps_error *err) PS_MUST_USE;
+int ps_dataset_rejoin(struct ps_dataset *dataset, const struct ps_dataset_options *options,
+        struct ps_error *err) PS_MUST_USE;
 void ps_dataset_free(struct ps_dataset *dataset);
 
 /* catalog.c */
@@ -31,19 +33,21 @@ int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const
 void ps_catalog_put(struct ps_catalog *catalog);
 /* A time without meaning: the clock of the day was set back since. */
 bool ps_catalog_is_ahead(int64_t when_ms, int64_t now_ms);
-/* attached_ms, which goes back with the clock: nothing would be confirmed until it has caught up. With the lock. */
+/* attached_ms, which goes back with the clock: nothing would be confirmed until it has caught up. With the
+ * lock. */
 int64_t ps_catalog_attached(struct ps_catalog *catalog, int64_t now_ms);
 /* Does it have this file, in this very version? Blocks on the index. */
 bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed);
 /* How many listings of all of it have begun; with `joins`, one that is under way does not count. */
 uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins);
-/* True: the caller lists the whole of it, and then calls end. False: *ret_listed, one that began after that many was
- * complete; or another dataset is at it. */
-bool ps_catalog_list_begin(struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed);
+/* True: the caller lists the whole of it, and then calls end. False: *ret_listed, one that began after that
+ * many was complete; or another dataset is at it. */
+bool ps_catalog_list_begin(
+        struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed);
 /* Reports to the watches what has changed, complete or not. Blocks on the index and on the watches. */
 void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
-/* The node has been superseded: its row is deleted with the catalog's last dataset. Or it stands for a new name. names_lock
- * is held. */
+/* The node has been superseded: its row is deleted with the catalog's last dataset. Or it stands for a new
+ * name. names_lock is held. */
 void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node);
 
 /* What the origin said of a file, now or earlier: the first file without a version is logged. */
@@ -81,8 +85,8 @@ void ps_revalidate_sizes(struct ps_dataset *dataset);
 /* catalog.c: grants */
 /* What a grant is of. */
 void ps_grant_id_of_names(const struct ps_catalog *catalog, struct ps_id *ret);
-void ps_grant_id_of_file(
-        const struct ps_dataset *dataset, const char *url, const struct ps_remote *version, struct ps_id *ret);
+void ps_grant_id_of_file(const struct ps_dataset *dataset, const char *url, const struct ps_remote *version,
+        struct ps_id *ret);
 /* For ps_origin.proved; arg is the dataset. */
 void ps_grant_proved(void *arg, const char *url, const struct ps_remote *version, int64_t key_expires_s);
 

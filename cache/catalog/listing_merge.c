@@ -36,9 +36,9 @@ struct ps_merge {
 	size_t nseen, seen_cap;
 	size_t nsorted; /* the first of them, in order already */
 	uint64_t nfiles, first_unsized;
-	bool relists;                /* names are known: what is new is reported */
+	bool relists;               /* names are known: what is new is reported */
 	uint64_t nadded, nvanished; /* files */
-	uint64_t first_number; /* nodes made since this merge began have higher ones */
+	uint64_t first_number;      /* nodes made since this merge began have higher ones */
 	int64_t begun_ms;
 	int failed; /* of a commit, by any thread */
 	uint8_t batched[PS_MERGE_BATCHED_BITS /
@@ -53,14 +53,14 @@ static int ps_merge_commit_full(struct ps_merge *m) PS_MUST_USE;
 static int ps_merge_get_named(
         struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret) PS_MUST_USE;
 /* Gives the name what is listed; old: what ps_merge_get_named() found, or NULL. */
-static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
-        enum ps_coding coding, struct ps_node_row *old) PS_MUST_USE;
+static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name,
+        const struct ps_listed *listed, enum ps_coding coding, struct ps_node_row *old) PS_MUST_USE;
 static void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row);
 
 /* Names of compressed shards. */
 /* Under what name and as what a listed file is shown; `last`: the listing is over. */
-static int ps_merge_named(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
-        bool last) PS_MUST_USE;
+static int ps_merge_named(struct ps_merge *m, uint64_t parent, const char *name,
+        const struct ps_listed *listed, bool last) PS_MUST_USE;
 /* Something else has the name by which this node was shown: a shard of this listing is shown as it is. */
 static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view) PS_MUST_USE;
 static int ps_merge_compare(const void *a, const void *b); /* nodes, for qsort() and bsearch() */
@@ -330,8 +330,8 @@ static bool take_checksum(struct ps_node_row *row, const struct ps_listed *liste
 	return true;
 }
 
-static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
-        enum ps_coding coding, struct ps_node_row *old)
+static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name,
+        const struct ps_listed *listed, enum ps_coding coding, struct ps_node_row *old)
 {
 	uint64_t node = old ? old->node : 0;
 	int rc = 0;
@@ -426,7 +426,8 @@ static int find_path(struct ps_merge *m, const char *path, struct ps_node_row *r
 	}
 }
 
-/* What lies there was not shown: all that is known of it counts as listed. Only folders that were listed lose names. */
+/* What lies there was not shown: all that is known of it counts as listed. Only folders that were listed lose
+ * names. */
 static int keep_path(struct ps_merge *m, const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -539,8 +540,8 @@ static void free_later(struct ps_merge_later *later)
 
 #define TAIL 1024 /* of seen nodes that are not sorted yet */
 
-/* Sorts the tail into the rest, from the end. Without memory for that all of it stays a tail, which takes time
- * only. */
+/* Sorts the tail into the rest, from the end. Without memory for that all of it stays a tail, which takes
+ * time only. */
 static void sort_seen(struct ps_merge *m)
 {
 	size_t nsorted = m->nsorted, ntail = m->nseen - nsorted, to = m->nseen;
@@ -588,10 +589,11 @@ static int merge_as_it_is(
 /* The name under which a compressed shard is listed, by its URL, of which a view is shown as `shown`. */
 static char *listed_name(const char *shown, const char *url, enum ps_coding coding)
 {
-	static const char *const shorts[] = {"", ".tzst", ".tgz", ".lz4"},
-	                         *const longs[] = {"", ".zst", ".gz", ".lz4"};
+	static const char *const shorts[] = {"", ".tzst", ".tgz", ".lz4"}, *const longs[] = {
+	                                                                           "", ".zst", ".gz", ".lz4"};
 	size_t len = strcspn(url, "?"), n = strlen(shorts[coding]), stem = strlen(shown) - strlen(".tar");
-	bool is_short = coding != PS_CODING_LZ4 && len > n && strncasecmp(url + len - n, shorts[coding], n) == 0;
+	bool is_short =
+	        coding != PS_CODING_LZ4 && len > n && strncasecmp(url + len - n, shorts[coding], n) == 0;
 	char *name;
 
 	if (asprintf(&name, "%.*s%s", (int)(is_short ? stem : strlen(shown)), shown,

@@ -8,10 +8,11 @@
 
 /* Names and nodes ------------------------------------------------------------------------------------ */
 
-/* The attributes of a name or node: from the index if it has them and they are recent enough, else from the origin. */
+/* The attributes of a name or node: from the index if it has them and they are recent enough, else from the
+ * origin. */
 
-/* An open that has to go to the origin anyway revalidates the version if it was confirmed longer ago than this, and the
- * file is so large that another round trip does not count. */
+/* An open that has to go to the origin anyway revalidates the version if it was confirmed longer ago than
+ * this, and the file is so large that another round trip does not count. */
 #define COLD_AGE_MS 60000
 #define COLD_MIN_NBYTES (UINT64_C(4) << 20)
 
@@ -20,7 +21,8 @@ static int64_t confirmed_ms(struct ps_dataset *ds, const struct ps_node_row *row
 {
 	if (row->checked_ms != 0)
 		return row->checked_ms;
-	PS_LOCK_SCOPE(&ds->catalog->lock); /* the version came from the listing, and each listing confirms it */
+	/* the version came from the listing, and each listing confirms it */
+	PS_LOCK_SCOPE(&ds->catalog->lock);
 	return ds->catalog->row.listed_ms;
 }
 
@@ -271,8 +273,8 @@ struct ps_dir {
 	uint64_t child;
 };
 
-/* While a snapshot is held, an index that a full disk has broken cannot be opened again. So a reader that keeps a
- * folder open that has been read to its end keeps no snapshot. */
+/* While a snapshot is held, an index that a full disk has broken cannot be opened again. So a reader that
+ * keeps a folder open that has been read to its end keeps no snapshot. */
 static void drop(struct ps_dir *dir)
 {
 	ps_index_children_close(ps_steal_ptr(&dir->it));

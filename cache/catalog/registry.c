@@ -27,8 +27,8 @@ static struct ps_attached *find(
 	return NULL;
 }
 
-/* One more reference of an attached one (*ret_waited: the attach was under way); else *ret_new is a place for the caller to attach it. Waits while
- * another attaches or detaches it. */
+/* One more reference of an attached one (*ret_waited: the attach was under way); else *ret_new is a place for
+ * the caller to attach it. Waits while another attaches or detaches it. */
 static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _Atomic bool *cancelled,
         struct ps_attached **ret_new, struct ps_dataset **ret, bool *ret_waited)
 {
@@ -68,8 +68,9 @@ static void publish(struct ps_cache *cache, struct ps_attached *a, struct ps_dat
 	pthread_cond_broadcast(&cache->cond);
 }
 
-static int attach(struct ps_cache *cache, const char *source, const char *canonical, const struct ps_dataset_id *id,
-        const struct ps_dataset_options *options, struct ps_dataset **ret, struct ps_error *err)
+static int attach(struct ps_cache *cache, const char *source, const char *canonical,
+        const struct ps_dataset_id *id, const struct ps_dataset_options *options, struct ps_dataset **ret,
+        struct ps_error *err)
 {
 	struct ps_attached *new = NULL;
 	struct ps_dataset *dataset = NULL;

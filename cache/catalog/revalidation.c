@@ -1,5 +1,5 @@
-/* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node; or GETs of
- * one byte, which also show whether the file may be read.
+/* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node;
+ * or GETs of one byte, which also show whether the file may be read.
  *
  *   HEAD ──the version is the known one, and a grant is wanted that HEADs do not give──▶ GET of one byte
  *     ▲                                                                                  │
@@ -14,33 +14,36 @@
 #include "base/thread.h"
 #include "catalog/catalog_private.h"
 
-/* What becomes of revalidation when the origin does not answer: versions that are known are taken as they are.
+/* What becomes of revalidation when the origin does not answer: versions that are known are taken as they
+ * are.
  *
  *            no answer to a HEAD: connect, DNS, TLS, stall
  *   online ────────────────────────────────────────────────────▶ offline: opens do not wait; one of them asks, in the
  *      ▲                                                             │    background, after 1 s, 2 s, .. 30 s
  *      └──────────────── an HTTP answer, whatever it says ───────────┘
  *
- * An HTTP error of one object (500, 429) says nothing of others: that object alone is not asked about for a while.
+ * An HTTP error of one object (500, 429) says nothing of others: that object alone is not asked about for a
+ * while.
  *
  * Threads: any. Locks: dataset.lock, as a leaf. Blocks: never. */
 static void ps_offline_begin(struct ps_dataset *dataset);
 static void ps_offline_over(struct ps_dataset *dataset);
 /* Revalidation of a node failed. */
 static void ps_offline_note(struct ps_dataset *dataset, uint64_t node, const struct ps_error *err);
-/* A node of which nothing is known cannot be had: requests within PS_FILL_FAILED_MS get the same answer at once. The kernel
- * lets lookups of one name wait for one another, and each would wait as long again. */
+/* A node of which nothing is known cannot be had: requests within PS_FILL_FAILED_MS get the same answer at
+ * once. The kernel lets lookups of one name wait for one another, and each would wait as long again. */
 static void ps_offline_failed(struct ps_dataset *dataset, uint64_t node, int errnum);
 /* The same, or 0. */
 static int ps_offline_errnum(struct ps_dataset *dataset, uint64_t node);
-/* Is there no point in asking for this node now? *ret_ask: it is time to ask, but the caller need not wait. */
+/* Is there no point in asking for this node now? *ret_ask: it is time to ask, but the caller need not
+ * wait. */
 static bool ps_offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_ask);
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
-#define PROBE_TURNS 2 /* between HEADs that confirm the version and GETs that find another */
-#define ASK_AHEAD_MS 30000 /* a grant or version of one file is asked for ahead no sooner again */
-#define AHEAD_CONCURRENCY 16 /* under way, the sweep's aside, with which no version is asked for ahead */
+#define PROBE_TURNS 2           /* between HEADs that confirm the version and GETs that find another */
+#define ASK_AHEAD_MS 30000      /* a grant or version of one file is asked for ahead no sooner again */
+#define AHEAD_CONCURRENCY 16    /* under way, the sweep's aside, with which no version is asked for ahead */
 #define REVALIDATE_WAIT_MS 5000 /* so long an open waits for the word on a version that is known */
 
 struct probe_waiter {
@@ -61,7 +64,7 @@ struct probe {
 	bool at_origin; /* head is under way; else waits until retry_ns */
 	bool for_sweep;
 	bool for_grant;
-	bool ends; /* what comes now and wants a grant is too late for this one */
+	bool ends;   /* what comes now and wants a grant is too late for this one */
 	bool by_get; /* the next attempt; the thread's that has the probe */
 	unsigned attempts, turns;
 	uint64_t retry_ns, expires_ns;
@@ -249,8 +252,8 @@ static bool probe_retry(struct probe *probe, const struct ps_error *err)
 	if (!err->retryable || atomic_load(&ds->stop))
 		return false;
 	PS_LOCK_SCOPE(&ds->lock);
-	/* What is known need not be confirmed. A grant needs an answer, if one is to be had: busy is none, nor are credentials
-	 * that are on their way. */
+	/* What is known need not be confirmed. A grant needs an answer, if one is to be had: busy is none,
+	 * nor are credentials that are on their way. */
 	if (row_sized(&probe->row) && !(probe->for_grant && err->err == EAGAIN && probe->waiters))
 		return false;
 	for (unsigned i = 0; i < probe->attempts && ms < PROBE_BACKOFF_MAX_MS; i++)
@@ -284,8 +287,9 @@ static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
 	return true;
 }
 
-/* No condition can be sent with requests for it: nothing more of it is fetched, or an open file would become a
- * mix. Nor is what came kept for the day when the old version is back: the last of it may be of the new one. */
+/* No condition can be sent with requests for it: nothing more of it is fetched, or an open file would become
+ * a mix. Nor is what came kept for the day when the old version is back: the last of it may be of the new
+ * one. */
 static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 {
 	struct ps_object *object;
@@ -303,8 +307,8 @@ static bool is_refusal(const struct ps_error *err)
 {
 	int status = err->http_status;
 
-	return err->err == EACCES ||
-	       (status > 0 && status < 500 && status != 408 && status != 425 && status != 429 && err->err != EAGAIN);
+	return err->err == EACCES || (status > 0 && status < 500 && status != 408 && status != 425 &&
+	                                     status != 429 && err->err != EAGAIN);
 }
 
 /* False: nobody does, nor joins any more who would. */
@@ -320,7 +324,8 @@ static void answered(struct probe *probe, const struct ps_origin_head *head, con
 {
 	struct ps_dataset *ds = probe->dataset;
 	/* A mark is made of bytes that a GET has brought. */
-	bool proves = ds->origin->proved && (probe->by_get || ds->origin->heads_prove || ps_remote_is_marked(&head->seen));
+	bool proves = ds->origin->proved &&
+	              (probe->by_get || ds->origin->heads_prove || ps_remote_is_marked(&head->seen));
 	bool known = row_sized(&probe->row);
 	struct ps_node_row row;
 	struct ps_attr attr;
@@ -426,8 +431,8 @@ static void byte_done(struct ps_origin_get *get, const struct ps_error *err)
 }
 
 /* Joins a probe of this node or starts one. Returns false if there is no memory. */
-static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, struct probe_waiter *waiter, bool for_sweep,
-        bool for_grant)
+static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, struct probe_waiter *waiter,
+        bool for_sweep, bool for_grant)
 {
 	struct probe *probe = NULL;
 	{
@@ -455,8 +460,8 @@ static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, st
 		probe->for_sweep = for_sweep;
 		probe->for_grant = for_grant;
 		/* Where the first bytes are the version, one of them says nothing of that. */
-		probe->by_get = for_grant && ds->origin->proved && !ds->origin->heads_prove && row_sized(row) &&
-		                row->remote.size > 0 && !ps_remote_is_marked(&row->remote);
+		probe->by_get = for_grant && ds->origin->proved && !ds->origin->heads_prove &&
+		                row_sized(row) && row->remote.size > 0 && !ps_remote_is_marked(&row->remote);
 		probe->expires_ns = ps_clock_mono_ns() + ps_fill_timeout_ns(ds->cache->fill);
 		probe->answer_ns = probe->expires_ns;
 		if (row_sized(row))
@@ -470,7 +475,8 @@ static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, st
 	return true;
 }
 
-static void probe_for(struct ps_dataset *ds, const struct ps_node_row *row, bool for_grant, ps_attr_fn fn, void *arg)
+static void probe_for(
+        struct ps_dataset *ds, const struct ps_node_row *row, bool for_grant, ps_attr_fn fn, void *arg)
 {
 	struct ps_attr attr;
 
@@ -732,7 +738,8 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 			PS_LOCK_SCOPE(&ds->lock);
 			full = ds->nsweep >= SWEEP_CONCURRENCY;
 			if (full)
-				ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + 100 * PS_NS_PER_MS);
+				ps_cond_wait_until(
+				        &ds->cond, &ds->lock, ps_clock_mono_ns() + 100 * PS_NS_PER_MS);
 		}
 		if (!is_over(ds))
 			ps_revalidate_unasked(ds, &row);
@@ -756,7 +763,8 @@ static void ps_offline_begin(struct ps_dataset *ds)
 
 	atomic_store(&ds->offline_ask_ns, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
 	if (!atomic_exchange(&ds->offline, true))
-		ps_log_warning("origin: %s: it does not answer; versions are taken as they are known", ds->catalog->row.source);
+		ps_log_warning("origin: %s: it does not answer; versions are taken as they are known",
+		        ds->catalog->row.source);
 }
 
 static void ps_offline_over(struct ps_dataset *ds)

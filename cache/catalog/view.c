@@ -22,7 +22,8 @@ uint64_t ps_view_size(struct ps_dataset *ds, const struct ps_node_row *row)
 
 	if (!row->coding || row->remote.size == PS_SIZE_UNKNOWN)
 		return row->remote.size;
-	uint64_t size = ps_decompress_known_size(ds->cache->store, ds->catalog->route, row->url, &row->remote, &below);
+	uint64_t size = ps_decompress_known_size(
+	        ds->cache->store, ds->catalog->route, row->url, &row->remote, &below);
 	return row->node < below ? PS_SIZE_UNKNOWN : size;
 }
 
@@ -64,7 +65,8 @@ int ps_view_object(struct ps_dataset *ds, const struct ps_node_row *row, bool op
 	int rc;
 
 	if (!row->coding && !ds->catalog->route[0])
-		return ps_object_get(ds->cache->store, row->url, &row->remote, ds->catalog->row.number, opened, ret);
+		return ps_object_get(
+		        ds->cache->store, row->url, &row->remote, ds->catalog->row.number, opened, ret);
 	if (!row->coding) {
 		ps_view_raw_id(ds, row, &id);
 		rc = ps_object_get_view(ds->cache->store, row->url, &row->remote, &id, row->remote.size,

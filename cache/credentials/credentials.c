@@ -40,8 +40,8 @@ static int none(struct ps_error *err, const char *where)
 	        *why ? " (" : "", why, *why ? ")" : "");
 }
 
-/* All sources of a kind, until one is in charge. -EACCES: none is; the text lists the places that were tried. err is
- * not NULL. */
+/* All sources of a kind, until one is in charge. -EACCES: none is; the text lists the places that were tried.
+ * err is not NULL. */
 static int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	static const ps_key_load sources[] = {ps_key_from_env, ps_key_from_profile, ps_key_from_web_identity,
@@ -55,8 +55,8 @@ static int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct
 	                 "web identity, a container or an instance");
 }
 
-/* All sources of a kind, until one is in charge. -EACCES: none is; the text lists the places that were tried. err is
- * not NULL. */
+/* All sources of a kind, until one is in charge. -EACCES: none is; the text lists the places that were tried.
+ * err is not NULL. */
 static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	static const ps_key_load sources[] = {
@@ -71,9 +71,9 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
 
 /* Providers ------------------------------------------------------------------------------------------ */
 
-#define AHEAD_S                                                                                             \
+#define AHEAD_S \
 	(15 * 60) /* a key that expires is replaced so long before, but not before half of its life is over \
-	           */
+	         */
 #define NAP_MS 60000u /* keys expire by the clock of the day, which may be set meanwhile */
 #define BACKOFF_FIRST_MS 1000u
 #define BACKOFF_MAX_MS 60000u
@@ -155,8 +155,8 @@ static bool same_key(const struct ps_key *a, const struct ps_key *b)
 	       a->expires_s == b->expires_s;
 }
 
-/* Takes what a load brought; with the lock held. A request that is refused with the key at hand compares pointers:
- * so the same key again is no new one. */
+/* Takes what a load brought; with the lock held. A request that is refused with the key at hand compares
+ * pointers: so the same key again is no new one. */
 static void take(struct ps_credentials *c, struct ps_key **key, const struct ps_error *err)
 {
 	c->error = *err;
@@ -171,7 +171,8 @@ static void take(struct ps_credentials *c, struct ps_key **key, const struct ps_
 	pthread_cond_broadcast(&c->cond);
 }
 
-/* What a load has brought, for the log. A failure that leaves no key is reported by the request that wanted one. */
+/* What a load has brought, for the log. A failure that leaves no key is reported by the request that wanted
+ * one. */
 static void log_load(const struct ps_key *key, bool has_old, const struct ps_error *err)
 {
 	char life[40] = "";
@@ -209,7 +210,8 @@ static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 		char end[32], now[32];
 
 		rc = ps_error_set(&err, EACCES,
-		        "the credentials that were found (%s) have expired: they ended at %s, and this machine's clock "
+		        "the credentials that were found (%s) have expired: they ended at %s, and this "
+		        "machine's clock "
 		        "says %s",
 		        key->access_key ? key->access_key : "a token", utc(key->expires_s, end),
 		        utc(ps_clock_real_s(), now));

@@ -1,8 +1,8 @@
 /* Credentials: keys for S3, Google and the Hub, where they come from, and signatures made with them.
  *
- * Files, from the top: credentials.c (the order of sources; a provider and its thread), google.c, aws.c (containers, EC2,
- * commands, sso, profiles), sts.c, profile.c, key_source.c (what all of them use: environment, files, keys);
- * hub_token.c and sigv4.c stand alone.
+ * Files, from the top: credentials.c (the order of sources; a provider and its thread), google.c, aws.c
+ * (containers, EC2, commands, sso, profiles), sts.c, profile.c, key_source.c (what all of them use:
+ * environment, files, keys); hub_token.c and sigv4.c stand alone.
  * key_source.h is the folder's own. Ownership, threads and errors: each section; no text holds a secret. */
 #ifndef PS_CREDENTIALS_CREDENTIALS_H
 #define PS_CREDENTIALS_CREDENTIALS_H
@@ -71,8 +71,8 @@ struct ps_credentials_options {
 };
 
 #define PS_CREDENTIALS_FILE_MAX_NBYTES (1u << 20)
-/* Where a path that the environment names leads: "~/x" below $HOME, "x" below cwd, if that is not NULL. NULL: out of memory.
- * The caller frees it. */
+/* Where a path that the environment names leads: "~/x" below $HOME, "x" below cwd, if that is not NULL. NULL:
+ * out of memory. The caller frees it. */
 char *ps_credentials_path(const char *const *env, const char *cwd, const char *path);
 
 struct ps_credentials;
@@ -156,8 +156,7 @@ struct ps_sigv4_keys {
 	pthread_mutex_t lock;
 	unsigned next;
 	struct ps_sigv4_derived {
-		struct ps_key
-		        *key; /* a reference, so that the pointer differs from all others; NULL: free */
+		struct ps_key *key; /* a reference, so that the pointer differs from all others; NULL: free */
 		char day[9];
 		char region[PS_SIGV4_REGION_LEN], service[8];
 		uint8_t bytes[PS_SIGV4_KEY_LEN];
@@ -179,13 +178,12 @@ int ps_sigv4_keys_get(struct ps_sigv4_keys *keys, struct ps_key *key, const stru
 #define PS_HF_TOKEN_MAX_NBYTES 4096
 
 /* file, if given (then it must be readable); else HF_TOKEN, HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH,
- * $HF_HOME/token, $XDG_CACHE_HOME/huggingface/token or ~/.cache/huggingface/token. *ret NULL: there is none. -EINVAL:
- * what is there is no token. */
-int ps_hf_token_find(
-        const char *const *env, const char *file, char **ret, struct ps_error *err) PS_MUST_USE;
+ * $HF_HOME/token, $XDG_CACHE_HOME/huggingface/token or ~/.cache/huggingface/token. *ret NULL: there is none.
+ * -EINVAL: what is there is no token. */
+int ps_hf_token_find(const char *const *env, const char *file, char **ret, struct ps_error *err) PS_MUST_USE;
 
-/* An endpoint as in HF_ENDPOINT (NULL or "": the usual one), canonical, without "/" at its end. -EINVAL: no http or
- * https URL. */
+/* An endpoint as in HF_ENDPOINT (NULL or "": the usual one), canonical, without "/" at its end. -EINVAL: no
+ * http or https URL. */
 int ps_hf_endpoint_parse(const char *text, char **ret, struct ps_error *err) PS_MUST_USE;
 
 #endif

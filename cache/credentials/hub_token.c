@@ -83,7 +83,8 @@ int ps_hf_token_find(const char *const *env, const char *file, char **ret, struc
 
 		if (!path)
 			return out_of_memory(err);
-		/* A user who has not logged in has none; another user's token may be unreadable, which is no error. */
+		/* A user who has not logged in has none; another user's token may be unreadable, which is no
+		 * error. */
 		if (access(path, R_OK) == 0)
 			rc = read_file(path, &token, err);
 	}

@@ -19,7 +19,6 @@
  * Locks: none. Errors: -ENOENT: nothing says that this source is to be used; others: it is, and failed. Texts
  * name files, variables and servers, never a value that could be a secret. */
 
-
 /* What the user's shell said when the mount was asked for. */
 struct ps_key_context {
 	char **env;                   /* a copy, NULL-terminated */

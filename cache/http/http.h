@@ -1,9 +1,9 @@
-/* The HTTP client: options and the way to a host, users and passwords, the engine that carries transfers, a small
- * blocking call; and for origins: requests over that engine, what responses say, whole small bodies.
+/* The HTTP client: options and the way to a host, users and passwords, the engine that carries transfers, a
+ * small blocking call; and for origins: requests over that engine, what responses say, whole small bodies.
  *
- * Files, from the top: page.c and request_redirect.c (clients, requests, redirects) use response.c and transfer.c;
- * blocking_call.c uses proxy_tls.c; netrc.c stands alone. Nothing here knows whose credentials a request has.
- * Ownership, threads and errors: each section; no text holds a secret. */
+ * Files, from the top: page.c and request_redirect.c (clients, requests, redirects) use response.c and
+ * transfer.c; blocking_call.c uses proxy_tls.c; netrc.c stands alone. Nothing here knows whose credentials a
+ * request has. Ownership, threads and errors: each section; no text holds a secret. */
 #ifndef PS_HTTP_HTTP_H
 #define PS_HTTP_HTTP_H
 
@@ -24,31 +24,36 @@
 
 /* How requests of a client get to their host: proxies, trusted certificates, our own certificate.
  *
- * The environment is that of the mounting process: http_proxy, https_proxy, all_proxy and no_proxy (also in capitals, but for
- * HTTP_PROXY, which a CGI's client could set), CURL_CA_BUNDLE, SSL_CERT_FILE and SSL_CERT_DIR.
+ * The environment is that of the mounting process: http_proxy, https_proxy, all_proxy and no_proxy (also in
+ * capitals, but for HTTP_PROXY, which a CGI's client could set), CURL_CA_BUNDLE, SSL_CERT_FILE and
+ * SSL_CERT_DIR.
  *
- * Ownership: its client's. Threads: constant after init. Blocks: init on disk. Errors: -errno and a text without secrets. */
+ * Ownership: its client's. Threads: constant after init. Blocks: init on disk. Errors: -errno and a text
+ * without secrets. */
 
 /* How to talk to a server; all borrowed during ps_http_client_init() only. Zero means the default. */
 struct ps_http_options {
-	const char *const
-	        *headers; /* "Name: value", NULL-terminated; secret; sent to the source's own host only */
+	/* "Name: value", NULL-terminated; secret; sent to the source's own host only */
+	const char *const *headers;
 	const char *user_password; /* "user:password" for basic auth; secret; overrides user:password@ in the
 	                              URL */
 	const char *ca_file;       /* PEM bundle instead of the system's */
-	const char *client_cert, *client_key; /* files, shown to the source's own host only; the key may be in the first */
+	/* files, shown to the source's own host only; the key may be in the first */
+	const char *client_cert, *client_key;
 	const char *client_key_password_file;
-	const char *proxy;         /* a URL, secret; "none"; NULL: from the environment, see above */
-	const char *netrc_file;    /* "": none; NULL: from the environment; for http and https alone, see below */
-	bool insecure;             /* do not verify TLS; logged once as a warning */
-	/* The environment of the mounting process, "NAME=value", NULL-terminated; secret. NULL: the process's own.
-	 * Ask by ps_env_get(), never by getenv(): a daemon mounts for others, too. */
+	const char *proxy; /* a URL, secret; "none"; NULL: from the environment, see above */
+	/* "": none; NULL: from the environment; for http and https alone, see below */
+	const char *netrc_file;
+	bool insecure; /* do not verify TLS; logged once as a warning */
+	/* The environment of the mounting process, "NAME=value", NULL-terminated; secret. NULL: the process's
+	 * own. Ask by ps_env_get(), never by getenv(): a daemon mounts for others, too. */
 	const char *const *env;
-	unsigned max_connections; /* requests at once, HEADs too; 0: no limit */
+	unsigned max_connections;    /* requests at once, HEADs too; 0: no limit */
 	uint64_t connect_timeout_ms; /* 10 s */
 	uint64_t stall_timeout_ms;   /* an attempt without a byte for so long fails with ETIMEDOUT; 15 s */
-	uint64_t reader_timeout_ms;  /* how long readers wait: gets and heads stall after a third of it, if that is less (but
-	                                not less than a second), so that there is time for another attempt; 0: no matter */
+	/* how long readers wait: gets and heads stall after a third of it, if that is less (but not less than
+	 * a second), so that there is time for another attempt; 0: no matter */
+	uint64_t reader_timeout_ms;
 };
 
 struct ps_http_access {
@@ -75,10 +80,11 @@ int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *u
  *
  *   machine data.example.org login me password "a b\"c"      default login anonymous password x
  *
- * The first entry that names the host, or "default", is the one; tokens may be quoted, "#" starts a comment where a token
- * could start, macros and accounts are skipped.
+ * The first entry that names the host, or "default", is the one; tokens may be quoted, "#" starts a comment
+ * where a token could start, macros and accounts are skipped.
  *
- * Ownership: the caller's; what is found is secret. Threads: any. Blocks: ps_netrc_user_password() on disk. */
+ * Ownership: the caller's; what is found is secret. Threads: any. Blocks: ps_netrc_user_password() on
+ * disk. */
 
 #define PS_NETRC_MAX_NBYTES 65536
 
@@ -133,8 +139,8 @@ struct ps_transfer {
 	bool busy, cancelled;
 };
 
-/* A transfer and what an origin keeps beside it: its own part of a get and a head (origin.h), so that handing one over cannot
- * fail. */
+/* A transfer and what an origin keeps beside it: its own part of a get and a head (origin.h), so that handing
+ * one over cannot fail. */
 struct ps_transfer_work {
 	struct ps_transfer transfer;
 	void *owner;
@@ -142,7 +148,8 @@ struct ps_transfer_work {
 	void *request;
 	uint64_t submitted_ns;
 	int rc; /* of one that ended before it began */
-	int64_t key_expires_s; /* of the credential that the answer was given to; 0: none, or it does not expire */
+	/* of the credential that the answer was given to; 0: none, or it does not expire */
+	int64_t key_expires_s;
 	unsigned turn; /* what an origin counts for itself, from one submission to the next */
 	bool refused;
 };
@@ -165,8 +172,9 @@ void ps_transfers_abort(struct ps_transfers *all);
 /* Something came: the stall clock starts again. From curl's callbacks only. */
 void ps_transfer_touch(struct ps_transfer *t);
 
-/* flush() comes as soon as the thread has nothing more at hand, or has gone round PS_TRANSFER_ROUNDS times: what
- * comes in small pieces is reported in larger ones. Not if end() comes first. From curl's callbacks only. */
+/* flush() comes as soon as the thread has nothing more at hand, or has gone round PS_TRANSFER_ROUNDS times:
+ * what comes in small pieces is reported in larger ones. Not if end() comes first. From curl's callbacks
+ * only. */
 #define PS_TRANSFER_ROUNDS 8
 void ps_transfer_later(struct ps_transfer *t);
 
@@ -185,12 +193,12 @@ void ps_transfer_later(struct ps_transfer *t);
 
 struct ps_http_call {
 	const char *method;
-	const char *url;                              /* http or https */
+	const char *url;                                   /* http or https */
 	const char *headers[PS_HTTP_CALL_MAX_HEADERS + 1]; /* "Name: value"; NULL ends them */
-	const char *body;                             /* NULL: none */
+	const char *body;                                  /* NULL: none */
 	uint64_t timeout_ms;
-	const struct ps_http_access
-	        *access;     /* proxies and CA; NULL: a metadata server of this machine, asked directly */
+	/* proxies and CA; NULL: a metadata server of this machine, asked directly */
+	const struct ps_http_access *access;
 	const char *ca_file; /* instead of what access says; NULL: as it says */
 	const _Atomic bool *stop;
 };
@@ -201,7 +209,8 @@ struct ps_answer {
 	size_t nbytes;
 };
 
-int ps_http_call_run(const struct ps_http_call *call, struct ps_answer *ret, struct ps_error *err) PS_MUST_USE;
+int ps_http_call_run(
+        const struct ps_http_call *call, struct ps_answer *ret, struct ps_error *err) PS_MUST_USE;
 void ps_answer_fini(struct ps_answer *answer);
 
 #define ps_autoanswer __attribute__((cleanup(ps_answer_fini)))
@@ -242,7 +251,7 @@ struct ps_http_response {
 	/* What an S3 store says. */
 	char checksum[PS_CHECKSUM_LEN]; /* x-amz-checksum-*, of the whole object; "": not given */
 	bool checksum_of_parts;         /* it is none, but one of the parts' checksums */
-	bool checksum_is_google; /* of the stored object as a whole, also in answer to a range */
+	bool checksum_is_google;        /* of the stored object as a whole, also in answer to a range */
 	char bucket_region[64];         /* x-amz-bucket-region; "": not given */
 };
 
@@ -260,12 +269,12 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 int ps_http_response_status(
         const struct ps_http_response *r, const struct ps_remote *expect, struct ps_error *err);
 
-/* A server may answer with the beginning of a range (RFC 9110, 15.3.7), and some CDNs do: the rest is requested
- * again. One that gives less than this where more was requested would cost too many requests. */
+/* A server may answer with the beginning of a range (RFC 9110, 15.3.7), and some CDNs do: the rest is
+ * requested again. One that gives less than this where more was requested would cost too many requests. */
 #define PS_HTTP_SHORT_NBYTES ((size_t)64 * 1024)
 
-/* May body bytes of this response be taken for [offset, offset + nbytes) of the version `expect`, or, if range_nbytes
- * is less, for its beginning? 0, or -errno with the story. */
+/* May body bytes of this response be taken for [offset, offset + nbytes) of the version `expect`, or, if
+ * range_nbytes is less, for its beginning? 0, or -errno with the story. */
 int ps_http_response_check_range(const struct ps_http_response *r, const struct ps_remote *expect,
         uint64_t offset, uint64_t nbytes, struct ps_error *err);
 
@@ -274,12 +283,13 @@ bool ps_etag_is_strong(const char *etag);
 
 /* Redirects ------------------------------------------------------------------------------------------ */
 
-/* Where URLs were redirected to, for a while: otherwise a dataset whose URLs redirect to a CDN pays a round trip, and a request
- * that the hub counts, for each range. What comes from a remembered place is checked against the expected version like
- * everything; a place that refuses is forgotten, and the URL is asked again.
+/* Where URLs were redirected to, for a while: otherwise a dataset whose URLs redirect to a CDN pays a round
+ * trip, and a request that the hub counts, for each range. What comes from a remembered place is checked
+ * against the expected version like everything; a place that refuses is forgotten, and the URL is asked
+ * again.
  *
- * Ownership: a table is its client's. Threads: any. Locks: one, a leaf. Blocks: never. Bounded: PS_REDIRECTS places; a
- * new one takes the place of another. Targets may be signed, and so are secrets. */
+ * Ownership: a table is its client's. Threads: any. Locks: one, a leaf. Blocks: never. Bounded: PS_REDIRECTS
+ * places; a new one takes the place of another. Targets may be signed, and so are secrets. */
 
 #define PS_REDIRECTS 256
 #define PS_REDIRECT_MS 60000 /* signed URLs live for minutes at least */
@@ -330,25 +340,26 @@ struct ps_http_client {
 	_Atomic bool versionless; /* the last HEAD gave neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
 	bool patient; /* pages wait for as long as the server asks to, not for as long as a person would */
-	/* Sees the header of every response, redirects too, after accept() has judged it: to learn from it, or to
-	 * put rq->error in better words. Called by the transfer's thread. NULL: not called. */
+	/* Sees the header of every response, redirects too, after accept() has judged it: to learn from it,
+	 * or to put rq->error in better words. Called by the transfer's thread. NULL: not called. */
 	void (*look)(void *arg, struct ps_http_request *rq);
 	void *look_arg;
 	/* Objects may be stored with a Content-Encoding, and are wanted as they are stored. */
 	bool as_stored;
-	const char *accept_encoding; /* for objects; NULL: "identity" */
+	const char *accept_encoding;           /* for objects; NULL: "identity" */
 	const struct ps_http_dialect *dialect; /* NULL: plain HTTP */
 	void *dialect_arg;
 };
 
-/* What makes the requests to one kind of store different from plain HTTP. rq->url is then a name of the dialect's own,
- * redirects are refusals, and the body of a refusal is kept. Both are called by the transfer's thread. */
+/* What makes the requests to one kind of store different from plain HTTP. rq->url is then a name of the
+ * dialect's own, redirects are refusals, and the body of a refusal is kept. Both are called by the transfer's
+ * thread. */
 struct ps_http_dialect {
-	/* Before each attempt: where it goes (*ret_url, to free()) and, by ps_http_request_header(), with which
-	 * headers. 0 or -errno with rq->error. */
+	/* Before each attempt: where it goes (*ret_url, to free()) and, by ps_http_request_header(), with
+	 * which headers. 0 or -errno with rq->error. */
 	int (*address)(void *arg, struct ps_http_request *rq, char **ret_url);
-	/* The attempt was answered, and failed: rq->error says how and may be made clearer. True: once more, at
-	 * once. */
+	/* The attempt was answered, and failed: rq->error says how and may be made clearer. True: once more,
+	 * at once. */
 	bool (*refused)(void *arg, struct ps_http_request *rq);
 	/* The request ends: gives rq->key back. NULL: there never is one. */
 	void (*forget)(struct ps_http_request *rq);
@@ -362,7 +373,8 @@ struct ps_http_kind {
 	int (*prepare)(struct ps_http_request *rq);
 	/* A line of header, of whatever response. NULL: of no interest. */
 	void (*line)(struct ps_http_request *rq, const char *line, size_t n);
-	/* A redirect that would be followed. True: it is not, the redirect was all we wanted. NULL: all are. */
+	/* A redirect that would be followed. True: it is not, the redirect was all we wanted. NULL: all
+	 * are. */
 	bool (*redirected)(struct ps_http_request *rq, const char *location);
 	/* The header is complete and no redirect. 0: the body may come. -errno with rq->error: it is thrown
 	 * away. */
@@ -383,9 +395,9 @@ struct ps_http_request {
 	struct ps_http_client *client;
 	const struct ps_http_kind *kind;
 	struct ps_transfer_work *work;
-	char *url; /* of this attempt: a redirect changes it */
+	char *url;       /* of this attempt: a redirect changes it */
 	bool remembered; /* it is where an earlier request was redirected to */
-	bool head; /* a HEAD now; kinds may fall back to GET */
+	bool head;       /* a HEAD now; kinds may fall back to GET */
 	bool ranged;
 	bool fresh; /* not over a connection that was used before */
 	uint64_t range_first, range_last;
@@ -397,8 +409,8 @@ struct ps_http_request {
 	struct ps_error error; /* verdict of accept() or body() */
 	bool header_done;
 	unsigned redirects;
-	uint64_t mark_crc; /* of a HEAD's object without versions: of its first bytes so far, ... */
-	size_t mark_left;  /* ... and how many are still to come */
+	uint64_t mark_crc;    /* of a HEAD's object without versions: of its first bytes so far, ... */
+	size_t mark_left;     /* ... and how many are still to come */
 	size_t untold_nbytes; /* of the body, since the last report to the caller */
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;
@@ -411,7 +423,8 @@ struct ps_http_request {
 	unsigned remedies;        /* the dialect's: what was tried already */
 	char *location;           /* of a refusal that is a redirect, absolute; NULL: none */
 	char *elsewhere;          /* the dialect's: where it asks now instead; NULL: as always */
-	char *away;               /* another host that it was sent to, which may see nothing of ours; NULL: none */
+	/* another host that it was sent to, which may see nothing of ours; NULL: none */
+	char *away;
 };
 
 /* From the source's URL and the caller's options; checks the header options. */
@@ -429,10 +442,11 @@ bool ps_http_client_owns(const struct ps_http_client *c, const char *url);
 /* Adds "Name: value" to the attempt that is being set up. -ENOMEM. */
 int ps_http_request_header(struct ps_http_request *rq, const char *header) PS_MUST_USE;
 
-/* The condition that is sent with the attempt, which a dialect may have to sign: its name and value. False: none is. */
+/* The condition that is sent with the attempt, which a dialect may have to sign: its name and value. False:
+ * none is. */
 #define PS_HTTP_CONDITION_LEN (PS_ETAG_LEN + 8)
-bool ps_http_request_condition(
-        const struct ps_http_request *rq, const char **ret_name, char ret_value[static PS_HTTP_CONDITION_LEN]);
+bool ps_http_request_condition(const struct ps_http_request *rq, const char **ret_name,
+        char ret_value[static PS_HTTP_CONDITION_LEN]);
 
 void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_transfer_work *work);
 void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work);
@@ -463,7 +477,7 @@ struct ps_page_body {
 	const char *text; /* NULL: see packed */
 	size_t nbytes;
 	const struct ps_packed *packed; /* NULL: see text */
-	const char *url; /* after redirects */
+	const char *url;                /* after redirects */
 	bool is_json;
 	const char *next; /* Link: <...>; rel="next", as it stands; NULL: the last page, or the only one */
 };

@@ -93,8 +93,9 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 			found = ours && login.len;
 			if (!found)
 				ps_strbuf_reset(&password); /* of an entry without a login */
-			ours = !found && (is(&scan, "default") ||
-			                         (next(&scan) && strcasecmp(ps_strbuf_peek(&scan.token), host) == 0));
+			ours = !found &&
+			       (is(&scan, "default") ||
+			               (next(&scan) && strcasecmp(ps_strbuf_peek(&scan.token), host) == 0));
 		} else if (is(&scan, "macdef")) {
 			skip_macro(&scan);
 		} else if (is(&scan, "login")) {

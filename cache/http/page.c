@@ -66,7 +66,8 @@ static void page_line(struct ps_http_request *rq, const char *line, size_t n)
 			return;
 		const char *comma = memchr(close, ',', (size_t)(end - close));
 		line = comma ? comma : end;
-		if (!memmem(close, (size_t)(line - close), "rel=\"next\"", 10) || close - url > PS_URL_MAX_LEN)
+		if (!memmem(close, (size_t)(line - close), "rel=\"next\"", 10) ||
+		        close - url > PS_URL_MAX_LEN)
 			continue;
 		free(page->next);
 		page->next = strndup(url + 1, (size_t)(close - url - 1));
@@ -109,7 +110,8 @@ static int page_body(struct ps_http_request *rq, const char *bytes, size_t n)
 		ps_packed_add(&page->packed, bytes, n);
 	else
 		ps_strbuf_addn(&page->body, bytes, n);
-	return page->body.failed || page->packed.failed ? ps_error_set(&rq->error, ENOMEM, "out of memory") : 0;
+	return page->body.failed || page->packed.failed ? ps_error_set(&rq->error, ENOMEM, "out of memory")
+	                                                : 0;
 }
 
 static void page_finish(struct ps_http_request *rq)
@@ -199,8 +201,8 @@ static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
 			ps_http_cancel(page->client, &page->work);
 			pthread_mutex_lock(&page->lock);
 		} else {
-			ps_cond_wait_until(&page->cond, &page->lock,
-			        ps_clock_mono_ns() + STOP_LOOK_MS * PS_NS_PER_MS);
+			ps_cond_wait_until(
+			        &page->cond, &page->lock, ps_clock_mono_ns() + STOP_LOOK_MS * PS_NS_PER_MS);
 		}
 	}
 	pthread_mutex_unlock(&page->lock);
@@ -215,7 +217,8 @@ static void back_off(
 
 	if (getrandom(&random, sizeof random, GRND_NONBLOCK) == sizeof random)
 		ms -= ms / 2 * random / 65536;
-	ms = PS_MAX(ms, page->client->patient ? err->retry_after_ms : PS_MIN(err->retry_after_ms, BACKOFF_MAX_MS));
+	ms = PS_MAX(ms,
+	        page->client->patient ? err->retry_after_ms : PS_MIN(err->retry_after_ms, BACKOFF_MAX_MS));
 	if (ms > BACKOFF_MAX_MS)
 		ps_log_info("list: %s: going on in %llu s", err->text, (unsigned long long)(ms / 1000));
 	for (uint64_t waited = 0; waited < ms && !is_stopped(stop); waited += STOP_LOOK_MS) {
@@ -253,7 +256,8 @@ int ps_http_page_wait(
 			*err = page->error;
 		/* A web server says so of a folder without an index, too. */
 		if (err && err->http_status == 403 && !page->client->dialect)
-			ps_error_set(err, err->err, "%s; or this server does not list folders: give a pattern "
+			ps_error_set(err, err->err,
+			        "%s; or this server does not list folders: give a pattern "
 			        "(name-{000..127}.tar) or a manifest",
 			        page->error.text);
 		return -page->error.err;

@@ -69,8 +69,9 @@ static int check_proxy(const char *text, const char *what, struct ps_error *err)
 		        (strlen(schemes[i]) != n || strncasecmp(schemes[i], text, n) != 0))
 			i++;
 		if (i == PS_ARRAY_LEN(schemes))
-			return ps_error_set(err, EINVAL, "%s %s: no proxy of a kind that is known (http, https, socks5h)",
-			        what, ps_url_redact(text, safe));
+			return ps_error_set(err, EINVAL,
+			        "%s %s: no proxy of a kind that is known (http, https, socks5h)", what,
+			        ps_url_redact(text, safe));
 		text = after + 3;
 	}
 	for (const char *p = text; *p; p++)

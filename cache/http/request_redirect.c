@@ -184,8 +184,8 @@ static int take_credentials(
 	return c->user && c->password ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-static int init_parts(struct ps_http_client *c, const char *source_url,
-        const struct ps_http_options *options, struct ps_error *err)
+static int init_parts(struct ps_http_client *c, const char *source_url, const struct ps_http_options *options,
+        struct ps_error *err)
 {
 	ps_autourl struct ps_url u = {0};
 	int rc = ps_url_parse(source_url, &u, err);
@@ -360,8 +360,8 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 	rq->wire_nbytes += n;
 	if (rq->error.err || rq->wanted_enough || is_redirect(rq)) {
 		if (rq->client->dialect && rq->error.err)
-			ps_strbuf_addn(&rq->refusal, bytes,
-			        PS_MIN(n, PS_HTTP_REFUSAL_MAX_NBYTES - rq->refusal.len));
+			ps_strbuf_addn(
+			        &rq->refusal, bytes, PS_MIN(n, PS_HTTP_REFUSAL_MAX_NBYTES - rq->refusal.len));
 		rq->thrown_nbytes += n;
 		if (rq->thrown_nbytes > DRAIN_NBYTES || (rq->response.content_length != PS_SIZE_UNKNOWN &&
 		                                                rq->response.content_length > DRAIN_NBYTES))
@@ -400,9 +400,9 @@ bool ps_http_request_condition(
 		                  months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
 
 		*ret_name = "If-Unmodified-Since";
-		snprintf(ret_value, PS_HTTP_CONDITION_LEN, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday,
-		        tm.tm_mday, months + 3 * tm.tm_mon, tm.tm_year + 1900, tm.tm_hour, tm.tm_min,
-		        tm.tm_sec);
+		snprintf(ret_value, PS_HTTP_CONDITION_LEN, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT",
+		        days + 3 * tm.tm_wday, tm.tm_mday, months + 3 * tm.tm_mon, tm.tm_year + 1900,
+		        tm.tm_hour, tm.tm_min, tm.tm_sec);
 	} else {
 		return false;
 	}
@@ -548,11 +548,12 @@ static const struct curl_row {
         {CURLE_PEER_FAILED_VERIFICATION, EHOSTUNREACH, false,
                 "give the CA that signed it by --cacert, if you trust it"},
         {CURLE_SSL_CACERT_BADFILE, EHOSTUNREACH, false, "the CA file must hold PEM certificates"},
-        {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false, "the client's certificate, its key, or the key's password"},
+        {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false,
+                "the client's certificate, its key, or the key's password"},
         {CURLE_COULDNT_RESOLVE_PROXY, EHOSTUNREACH, true, "the proxy of --proxy, or of the environment"},
         {CURLE_URL_MALFORMAT, EINVAL, false, NULL},
-        /* HTTP/0.9, as bytes look that a longer body than announced has left on the connection: the URL's own scheme
-         * was checked before. */
+        /* HTTP/0.9, as bytes look that a longer body than announced has left on the connection: the URL's own
+         * scheme was checked before. */
         {CURLE_UNSUPPORTED_PROTOCOL, EPROTO, true, "not an HTTP server?"},
         {CURLE_WEIRD_SERVER_REPLY, EPROTO, true, "not an HTTP server?"},
         {CURLE_OUT_OF_MEMORY, EIO, true, "or the server's header is too long"},
@@ -581,8 +582,8 @@ static void judge_proxy(struct ps_http_request *rq, CURL *curl)
 {
 	long status = 0;
 
-	if (!curl || rq->header_done || curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &status) != CURLE_OK ||
-	        status < 300)
+	if (!curl || rq->header_done ||
+	        curl_easy_getinfo(curl, CURLINFO_HTTP_CONNECTCODE, &status) != CURLE_OK || status < 300)
 		return;
 	bool refused = status == 401 || status == 403 || status == 407;
 	ps_error_set(&rq->error, refused ? EACCES : EHOSTUNREACH, "HTTP %ld from the proxy: %s", status,
@@ -599,8 +600,8 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 	if (rc == -ECANCELED) {
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
 	} else if (rc == -ETIMEDOUT) {
-		ps_error_set(
-		        &rq->error, ETIMEDOUT, "no byte came for %.1f s", (double)rq->work->transfer.stall_ns / 1e9);
+		ps_error_set(&rq->error, ETIMEDOUT, "no byte came for %.1f s",
+		        (double)rq->work->transfer.stall_ns / 1e9);
 		rq->error.http_status = rq->header_done ? rq->response.status : 0;
 		rq->error.retryable = true;
 	} else if (rc < 0) {

@@ -143,7 +143,8 @@ static void take_hub_header(struct ps_http_response *r, const char *name, const 
 	}
 }
 
-/* x-amz-checksum-sha256 and its like: base64 of the bytes. One of parts ends in "-" and their number, and is none. */
+/* x-amz-checksum-sha256 and its like: base64 of the bytes. One of parts ends in "-" and their number, and is
+ * none. */
 static void take_store_header(struct ps_http_response *r, const char *name, const char *value)
 {
 	static const char *const known[] = {"sha256", "crc64nvme", "crc32c", "crc32", "sha1"};
@@ -396,7 +397,8 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 	if (r->encoded)
 		return lie(err, r, "a Content-Encoding, though identity was asked for");
 	ps_http_response_remote(r, &seen);
-	/* A 200 whose size differs is reported as a new version, not as a lie about ranges: it may well be one.
+	/* A 200 whose size differs is reported as a new version, not as a lie about ranges: it may well be
+	 * one.
 	 */
 	if (!ps_remote_same_version(expect, &seen)) {
 		rc = ps_error_set(err, ESTALE, "the object has changed at the origin");

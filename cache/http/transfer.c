@@ -34,8 +34,8 @@ struct ps_loop {
 static int ps_loop_init(struct ps_loop *loop) PS_MUST_USE;
 /* No handle is in the multi any more. */
 static void ps_loop_fini(struct ps_loop *loop);
-/* Lets curl do what there is to do, after waiting for it until deadline_ns (monotonic; 0: not at all) or a wake.
- * *ret_idle: there was nothing. -EIO: curl failed, and says so in the log. */
+/* Lets curl do what there is to do, after waiting for it until deadline_ns (monotonic; 0: not at all) or a
+ * wake. *ret_idle: there was nothing. -EIO: curl failed, and says so in the log. */
 static int ps_loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idle) PS_MUST_USE;
 /* Ends the wait under way, or the next. */
 static void ps_loop_wake(struct ps_loop *loop);
@@ -278,7 +278,8 @@ static void *thread_main(void *arg)
 	while (take_orders(th)) {
 		/* With something to flush, or with what the last round has brought: only a look. */
 		uint64_t sleep_ms = ps_list_empty(&th->active) ? IDLE_POLL_MS : TICK_MS;
-		uint64_t deadline = ps_list_empty(&th->later) ? ps_clock_mono_ns() + sleep_ms * PS_NS_PER_MS : 0;
+		uint64_t deadline =
+		        ps_list_empty(&th->later) ? ps_clock_mono_ns() + sleep_ms * PS_NS_PER_MS : 0;
 		bool idle = true;
 
 		if (ps_loop_run(&th->loop, deadline, &idle) < 0)
@@ -322,7 +323,8 @@ static int thread_start(struct ps_transfers *all)
 	return 0;
 }
 
-/* A connection that is open saves a round trip or two, and is past its slow start; then, the thread with less to do. */
+/* A connection that is open saves a round trip or two, and is past its slow start; then, the thread with less
+ * to do. */
 static bool better(const struct ps_transfer_thread *a, const struct ps_transfer_thread *b)
 {
 	bool a_open = a->nbusy < a->most_busy, b_open = b->nbusy < b->most_busy;
@@ -330,7 +332,8 @@ static bool better(const struct ps_transfer_thread *a, const struct ps_transfer_
 	return a_open != b_open ? a_open : a->nbusy < b->nbusy;
 }
 
-/* The best thread for another transfer; one more is started when all have some. That it may fail is no matter.
+/* The best thread for another transfer; one more is started when all have some. That it may fail is no
+ * matter.
  */
 static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
 {
@@ -491,7 +494,8 @@ static int on_timer(CURLM *multi, long timeout_ms, void *arg)
 	struct ps_loop *loop = arg;
 
 	(void)multi;
-	loop->timer_ns = timeout_ms < 0 ? UINT64_MAX : ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS;
+	loop->timer_ns =
+	        timeout_ms < 0 ? UINT64_MAX : ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS;
 	return 0;
 }
 
@@ -557,7 +561,8 @@ static int take_event(struct ps_loop *loop, const struct epoll_event *ev)
 static int ps_loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idle)
 {
 	struct epoll_event events[EVENTS];
-	uint64_t now = ps_clock_mono_ns(), until = deadline_ns < loop->timer_ns ? deadline_ns : loop->timer_ns;
+	uint64_t now = ps_clock_mono_ns(),
+	         until = deadline_ns < loop->timer_ns ? deadline_ns : loop->timer_ns;
 	uint64_t wait_ms = until > now ? (until - now + PS_NS_PER_MS - 1) / PS_NS_PER_MS : 0;
 	int n = epoll_wait(loop->epoll, events, EVENTS, wait_ms > INT_MAX ? INT_MAX : (int)wait_ms);
 	int rc = n < 0 && errno != EINTR ? -errno : 0;

@@ -290,8 +290,8 @@ uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, si
 	uint64_t live = ps_kv_live_nbytes(index->kv);
 	uint64_t compacting = live + PS_MIN(live, PS_KV_COMPACTION_NBYTES);
 
-	/* A log file set aside for the next memtable (a tenth longer), and two memtables sorted while their log files are
-	 * still there; what is written goes to a log first, and once more when it is sorted. */
+	/* A log file set aside for the next memtable (a tenth longer), and two memtables sorted while their
+	 * log files are still there; what is written goes to a log first, and once more when it is sorted. */
 	return 4 * (uint64_t)index->memtable_nbytes + 2 * (uint64_t)nbytes +
 	       (compacting > sorted_nbytes ? compacting - sorted_nbytes : 0);
 }

@@ -1,7 +1,8 @@
 /* The index: what the cache directory holds and what the datasets list. Rows and numbers over sorted keys.
  *
- * Files, from the top: table.c (get, put, walk), index.c (opening, the schema, numbers), rocksdb.c (which alone knows RocksDB),
- * overlay.c (rows that a full disk does not take), rows.c (values and keys). index_private.h is the folder's own.
+ * Files, from the top: table.c (get, put, walk), index.c (opening, the schema, numbers), rocksdb.c (which
+ * alone knows RocksDB), overlay.c (rows that a full disk does not take), rows.c (values and keys).
+ * index_private.h is the folder's own.
  *
  * Keys (numbers big-endian, so that they sort):
  *   'M' name                     meta: schema, next node and dataset numbers, how the last run stopped
@@ -61,8 +62,10 @@ struct ps_node_row {
 	uint64_t generation; /* the last listing that had it */
 	int64_t checked_ms;  /* when the origin last confirmed the version; 0: never */
 	struct ps_remote remote;
-	uint8_t coding;   /* enum ps_coding: what is shown is what the shard holds; remote is of the shard. 0: as it is */
-	bool sum_of_name; /* remote.checksum is of a list that knew no version: it holds for the next one, too */
+	/* enum ps_coding: what is shown is what the shard holds; remote is of the shard. 0: as it is */
+	uint8_t coding;
+	/* remote.checksum is of a list that knew no version: it holds for the next one, too */
+	bool sum_of_name;
 	char *name;
 	char *url; /* NULL for a directory */
 };
@@ -104,8 +107,8 @@ struct ps_extent_row {
 
 /* Of a version of a compressed shard; its id is that of the decoded object. */
 struct ps_view_row {
-	uint64_t size; /* of what it holds; PS_SIZE_UNKNOWN: not found out yet */
-	bool declared; /* by the first frame's header alone */
+	uint64_t size;        /* of what it holds; PS_SIZE_UNKNOWN: not found out yet */
+	bool declared;        /* by the first frame's header alone */
 	uint64_t nodes_below; /* nodes of lower numbers showed another size, which turned out wrong */
 };
 
@@ -129,7 +132,8 @@ void ps_pin_row_fini(struct ps_pin_row *row);
 int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
 /* The same for a small disk or quota: it takes less room, and more writing. */
 int ps_index_open_small(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
-/* What it may take of the disk beyond what is there when nothing more is written but nbytes: while it sorts and compacts. */
+/* What it may take of the disk beyond what is there when nothing more is written but nbytes: while it sorts
+ * and compacts. */
 uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, size_t nbytes);
 /* What may be written between two looks at its folder. */
 size_t ps_index_slack_nbytes(struct ps_index *index);
@@ -140,20 +144,20 @@ bool ps_index_was_clean(const struct ps_index *index); /* data was synced, then 
 bool ps_index_same_boot(const struct ps_index *index); /* readers of a killed process may still be there */
 int ps_index_mark_clean(struct ps_index *index) PS_MUST_USE;
 
-/* RocksDB refuses every write after one has failed, until it is opened again: this does that, if it has to and
- * the disk has room. -EBUSY while directory iterators are open; any error: still refusing, try again later;
- * what was written is still read. Calls of other threads wait meanwhile. */
+/* RocksDB refuses every write after one has failed, until it is opened again: this does that, if it has to
+ * and the disk has room. -EBUSY while directory iterators are open; any error: still refusing, try again
+ * later; what was written is still read. Calls of other threads wait meanwhile. */
 int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
 
 /* All batches so far are on the disk itself. */
 int ps_index_sync(struct ps_index *index) PS_MUST_USE;
 
-/* fn is called, with nothing held, after a batch was refused (e: -errno): the index has to be opened again. Set before
- * others use the index. */
+/* fn is called, with nothing held, after a batch was refused (e: -errno): the index has to be opened again.
+ * Set before others use the index. */
 void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg, int e), void *arg);
 
-/* room is asked, with nothing held, before a batch that puts rows of nbytes is written: 0, or -errno and it is not. Not for
- * batches that are ps_index_batch_unasked(). Set before others use the index. */
+/* room is asked, with nothing held, before a batch that puts rows of nbytes is written: 0, or -errno and it
+ * is not. Not for batches that are ps_index_batch_unasked(). Set before others use the index. */
 void ps_index_on_growth(struct ps_index *index, int (*room)(void *arg, size_t nbytes), void *arg);
 
 /* A number never given out before, also over restarts and kills. */
@@ -170,7 +174,8 @@ int ps_index_get_object(
 int ps_index_get_extent(struct ps_index *index, const struct ps_id *id, uint32_t extent,
         struct ps_extent_row *ret) PS_MUST_USE;
 int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret) PS_MUST_USE;
-int ps_index_get_grants(struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret) PS_MUST_USE;
+int ps_index_get_grants(
+        struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret) PS_MUST_USE;
 struct ps_strbuf;
 /* Appends to *ret what ps_index_batch_put_frames() was given. */
 int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret) PS_MUST_USE;
@@ -210,8 +215,8 @@ void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id 
 void ps_index_batch_unasked(struct ps_index_batch *batch);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 /* The same for what must be known even while the disk takes nothing: it is kept in memory then, within bounds
- * (index/index_private.h), and written with the next batch that is taken. What is read, and walks that begin later,
- * see it all the same. */
+ * (index/index_private.h), and written with the next batch that is taken. What is read, and walks that begin
+ * later, see it all the same. */
 int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 
 /* Directory contents in name order, over a snapshot taken at open. `name` is borrowed until the next call. */

@@ -30,7 +30,8 @@ struct ps_kv_iter;
 /* Created if missing (the parent must exist). -EIO: it is there and damaged. -EBUSY: another process has it.
  * Others
  * (-ENOSPC, -EACCES, -EMFILE...) are the system's. */
-#define PS_KV_MEMTABLE_NBYTES ((size_t)4 << 20) /* as a rule; what is written is on disk twice until so much is sorted */
+#define PS_KV_MEMTABLE_NBYTES \
+	((size_t)4 << 20) /* as a rule; what is written is on disk twice until so much is sorted */
 int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, struct ps_error *err) PS_MUST_USE;
 void ps_kv_close(struct ps_kv *kv);
 /* After a failed write: see ps_index_reopen(). What can be read meanwhile stays readable. */
@@ -41,8 +42,8 @@ int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
  * ps_kv_open() fails. */
 int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err) PS_MUST_USE;
 
-/* What its sorted files take, but for those that are not needed any more. A compaction writes at most as much again, and no
- * more than PS_KV_COMPACTION_NBYTES, before it deletes what it has read. */
+/* What its sorted files take, but for those that are not needed any more. A compaction writes at most as much
+ * again, and no more than PS_KV_COMPACTION_NBYTES, before it deletes what it has read. */
 uint64_t ps_kv_live_nbytes(struct ps_kv *kv);
 #define PS_KV_COMPACTION_NBYTES ((uint64_t)256 << 20)
 
@@ -63,9 +64,10 @@ void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey);
 int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
 /* The same, but what the disk does not take (-ENOSPC, -EDQUOT, -EROFS, -EIO) is kept in memory and read from
  * there, also by iterators, until a later write or ps_kv_write_kept() finds that it is taken; a kill loses
- * it. refused < 0: it is kept, as if the disk had said so. *ret_refused: what it said of that which is kept. An error: there is
- * too much of it, or no memory; then nothing has changed. */
-int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused) PS_MUST_USE;
+ * it. refused < 0: it is kept, as if the disk had said so. *ret_refused: what it said of that which is kept.
+ * An error: there is too much of it, or no memory; then nothing has changed. */
+int ps_kv_write_or_keep(
+        struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused) PS_MUST_USE;
 /* What it puts; 0: it only deletes. */
 size_t ps_kv_batch_nput(const struct ps_kv_batch *batch);
 /* Writes what is kept, if there is any. */

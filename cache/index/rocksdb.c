@@ -22,7 +22,7 @@
 
 struct ps_kv {
 	size_t memtable_nbytes; /* constant */
-	char *dir, *name; /* name: for messages, where dir is a descriptor's in /proc */
+	char *dir, *name;       /* name: for messages, where dir is a descriptor's in /proc */
 	rocksdb_options_t *options;
 	rocksdb_block_based_table_options_t *table;
 	rocksdb_cache_t *cache;
@@ -45,8 +45,8 @@ static int ps_kv_errno(const char *text);
 /* Logs a status text and frees it; marks the index as damaged if it says so. -errno. */
 static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);
 
-/* Would the disk take that many bytes? RocksDB is asked only then: what it was refused once it does not forget.
- * 0, -ENOSPC or -EROFS. */
+/* Would the disk take that many bytes? RocksDB is asked only then: what it was refused once it does not
+ * forget. 0, -ENOSPC or -EROFS. */
 static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes);
 /* Not all that refuses is to be seen by statvfs: a quota, a file system that has become read-only by itself.
  */
@@ -177,7 +177,8 @@ int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, stru
 	kv->write = rocksdb_writeoptions_create();
 	kv->kept = ps_overlay_new();
 	int e = -ENOMEM;
-	if (kv->kept && kv->dir && kv->name && kv->options && kv->table && kv->cache && kv->read && kv->write) {
+	if (kv->kept && kv->dir && kv->name && kv->options && kv->table && kv->cache && kv->read &&
+	        kv->write) {
 		set_options(kv);
 		e = ps_kv_is_marked_damaged(dir)
 		            ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", kv->name)
@@ -460,7 +461,8 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 	if (text) {
 		int reported = ps_kv_told(kv, writes ? "index write" : "index sync", text);
 
-		/* -ENOMEM of a batch means that it was never tried: the index is not opened again for that. */
+		/* -ENOMEM of a batch means that it was never tried: the index is not opened again for
+		 * that. */
 		kv->broken = reported == -ENOMEM ? -EIO : reported;
 		kv->logged = true;
 	} else {

@@ -1,4 +1,5 @@
-/* The rows of the index, each by one list of its fields: what writes them and what reads them are the same code. */
+/* The rows of the index, each by one list of its fields: what writes them and what reads them are the same
+ * code. */
 #include "index/index_private.h"
 
 #include <errno.h>
@@ -190,8 +191,8 @@ static void write_row(struct ps_strbuf *b, void (*fields)(struct fields *f, void
 }
 
 /* row: with what is not in the value; copied to *ret if all is well. */
-static int read_row(const void *bytes, size_t n, void (*fields)(struct fields *f, void *row), void *row, size_t nbytes,
-        void *ret)
+static int read_row(const void *bytes, size_t n, void (*fields)(struct fields *f, void *row), void *row,
+        size_t nbytes, void *ret)
 {
 	struct fields f = {.p = bytes, .left = n};
 
@@ -240,8 +241,9 @@ static unsigned node_flags(const struct ps_node_row *row)
 {
 	bool sum = row->remote.checksum[0];
 
-	return (row->superseded ? FLAG_SUPERSEDED : 0) | (row->url ? FLAG_URL : 0) | (sum ? FLAG_CHECKSUM : 0) |
-	       (sum && row->sum_of_name ? FLAG_SUM_OF_NAME : 0) | ((unsigned)row->coding << CODING_SHIFT);
+	return (row->superseded ? FLAG_SUPERSEDED : 0) | (row->url ? FLAG_URL : 0) |
+	       (sum ? FLAG_CHECKSUM : 0) | (sum && row->sum_of_name ? FLAG_SUM_OF_NAME : 0) |
+	       ((unsigned)row->coding << CODING_SHIFT);
 }
 
 static void take_node_flags(struct fields *f, unsigned kind, unsigned flags, struct ps_node_row *row)

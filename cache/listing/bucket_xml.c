@@ -56,7 +56,8 @@ static int page_end(void *arg, const char *path, const char *text)
 	else if (strcmp(name, "NextMarker") == 0 && strncmp(path, "Enum", 4) == 0) {
 		page->truncated = *text != '\0';
 		return keep(&page->token, text);
-	} else if (strcmp(name, "Contents/Key") == 0 || strcmp(name, "Version/Key") == 0 || strcmp(name, "Blobs/Blob/Name") == 0)
+	} else if (strcmp(name, "Contents/Key") == 0 || strcmp(name, "Version/Key") == 0 ||
+	           strcmp(name, "Blobs/Blob/Name") == 0)
 		page->nkeys++;
 	else if (strcmp(name, "NextContinuationToken") == 0)
 		return keep(&page->token, text);
@@ -145,7 +146,8 @@ static void object_begin(void *arg, const char *path)
 	struct objects *o = arg;
 	const char *name = below_root(path);
 
-	if (!name || (strcmp(name, "Contents") != 0 && strcmp(name, "Version") != 0 && strcmp(name, "Blobs/Blob") != 0))
+	if (!name || (strcmp(name, "Contents") != 0 && strcmp(name, "Version") != 0 &&
+	                     strcmp(name, "Blobs/Blob") != 0))
 		return;
 	ps_strbuf_reset(&o->key);
 	ps_strbuf_reset(&o->version);
@@ -170,7 +172,8 @@ static int hand_on(struct objects *o)
 	return o->rc;
 }
 
-/* What Azure says of a blob: "Name", "Properties/Etag" ... Where blobs have folders, these are listed, too. */
+/* What Azure says of a blob: "Name", "Properties/Etag" ... Where blobs have folders, these are listed,
+ * too. */
 static void take_blob_part(struct objects *o, const char *part, const char *text)
 {
 	if (strcmp(part, "Name") == 0) {

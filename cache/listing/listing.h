@@ -1,8 +1,8 @@
 /* Listings: what servers and manifests say of the objects of a source, and which of these names are shown.
  *
- * Files, from the top: listing.c (JSON of web servers) uses html.c and json_array.c; names.c (names on their way to the
- * mount) uses patterns.c (--include, --exclude, globs); manifest.c and bucket_xml.c (S3, Azure) use none of them.
- * No network.
+ * Files, from the top: listing.c (JSON of web servers) uses html.c and json_array.c; names.c (names on their
+ * way to the mount) uses patterns.c (--include, --exclude, globs); manifest.c and bucket_xml.c (S3, Azure)
+ * use none of them. No network.
  * Ownership, threads and errors: each section. */
 #ifndef PS_LISTING_LISTING_H
 #define PS_LISTING_LISTING_H
@@ -22,14 +22,14 @@
 
 /* Which files of a listing are shown: --include and --exclude, the same for every kind of source.
  *
- * A pattern is compared with a file's path below its source and with its last part, as the origin calls it ("a/x.tar.zst"),
- * and so with each folder above the file: it means all below a folder that it matches. "*" and "?" also stand for "/",
- * "[...]" is a set, braces are those of braces.h. Shown is what matches an include, or anything if there is none, and no
- * exclude. Indexes go with what they are of: NAME.psx with NAME; SHARDS.psc is shown where an include could match its
- * neighbours.
+ * A pattern is compared with a file's path below its source and with its last part, as the origin calls it
+ * ("a/x.tar.zst"), and so with each folder above the file: it means all below a folder that it matches. "*"
+ * and "?" also stand for "/", "[...]" is a set, braces are those of braces.h. Shown is what matches an
+ * include, or anything if there is none, and no exclude. Indexes go with what they are of: NAME.psx with
+ * NAME; SHARDS.psc is shown where an include could match its neighbours.
  *
- * Ownership: ps_listing_filter_new() ... ps_listing_filter_free(). Threads: any; it notes what has matched, nothing else
- * changes.
+ * Ownership: ps_listing_filter_new() ... ps_listing_filter_free(). Threads: any; it notes what has matched,
+ * nothing else changes.
  * Blocks: never. */
 
 #define PS_LISTING_FILTER_MAX_NAMES 1000000 /* that the braces of one pattern stand for */
@@ -37,9 +37,10 @@
 
 struct ps_listing_filter;
 
-/* NULL-terminated lists, or NULL. *ret is NULL if both are empty: all is shown. -EINVAL, -E2BIG, -ENOMEM with the pattern. */
-int ps_listing_filter_new(const char *const *include, const char *const *exclude, struct ps_listing_filter **ret,
-        struct ps_error *err) PS_MUST_USE;
+/* NULL-terminated lists, or NULL. *ret is NULL if both are empty: all is shown. -EINVAL, -E2BIG, -ENOMEM with
+ * the pattern. */
+int ps_listing_filter_new(const char *const *include, const char *const *exclude,
+        struct ps_listing_filter **ret, struct ps_error *err) PS_MUST_USE;
 void ps_listing_filter_free(struct ps_listing_filter *filter);
 
 /* filter NULL: all is. */
@@ -52,10 +53,10 @@ bool ps_listing_filter_is_catalogue(const char *path);
 
 /* All of a listing has been asked of it: from now on ps_listing_filter_unmatched() answers. */
 void ps_listing_filter_listed(struct ps_listing_filter *filter);
-/* The ith pattern as it was given, includes first; NULL: there are no more (also of filter NULL). *ret_unmatched: no name of a
- * whole listing matched it. */
-const char *ps_listing_filter_pattern(const struct ps_listing_filter *filter, size_t i, bool *ret_exclude,
-        bool *ret_unmatched);
+/* The ith pattern as it was given, includes first; NULL: there are no more (also of filter NULL).
+ * *ret_unmatched: no name of a whole listing matched it. */
+const char *ps_listing_filter_pattern(
+        const struct ps_listing_filter *filter, size_t i, bool *ret_exclude, bool *ret_unmatched);
 
 /* Names ---------------------------------------------------------------------------------------------- */
 
@@ -74,12 +75,13 @@ const char *ps_listing_filter_pattern(const struct ps_listing_filter *filter, si
 /* One object of a listing. The strings are borrowed for the duration of the call. */
 struct ps_listed {
 	const char *path; /* below the mount's root, already checked by ps_path_check(): "train/0001.tar" */
-	const char
-	        *url; /* without credentials or signatures (the origin remembers those); for get and head */
+	/* without credentials or signatures (the origin remembers those); for get and head */
+	const char *url;
 	struct ps_remote remote; /* what the listing gave; size unknown: a head is needed */
 	/* "sha256:HEX" and the like (base/checksum.h); NULL: remote.checksum has it, or there is none. */
 	const char *checksum;
-	/* The origin did not show what is at this path, or below it: what is known of that stays. Nothing else is set. */
+	/* The origin did not show what is at this path, or below it: what is known of that stays. Nothing
+	 * else is set. */
 	bool unread;
 };
 
@@ -90,7 +92,8 @@ typedef int (*ps_list_fn)(void *arg, const struct ps_listed *listed);
 #define PS_LIST_SKIPS_LOGGED 64
 struct ps_lister {
 	struct ps_listing_filter *filter; /* NULL: all is shown. Borrowed */
-	bool quiet; /* the listing was not asked for: what was skipped by an earlier one, too, is not logged again */
+	/* the listing was not asked for: what was skipped by an earlier one, too, is not logged again */
+	bool quiet;
 	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes; with the above the lister's */
 	unsigned nskips_logged;
 };
@@ -124,7 +127,8 @@ void ps_names_fini(struct ps_names *names); /* logs how many warnings were not *
 /* 0: handed on, or skipped. -errno with *names->err: the listing is over. */
 int ps_names_add(struct ps_names *names, const struct ps_listed *listed) PS_MUST_USE;
 
-/* What is at the path ("/" at its end or not) could not be listed, and stays as it is known; logs why. As ps_names_add(). */
+/* What is at the path ("/" at its end or not) could not be listed, and stays as it is known; logs why. As
+ * ps_names_add(). */
 int ps_names_unread(struct ps_names *names, const char *path, const char *why) PS_MUST_USE;
 /* False: nothing below this folder is shown. dir ends in "/". */
 bool ps_names_enters(const struct ps_names *names, const char *dir);
@@ -153,10 +157,11 @@ void ps_common_prefix_fini(struct ps_common_prefix *common);
 
 /* Patterns of a source ------------------------------------------------------------------------------- */
 
-/* Patterns over the paths of a listing: "*" and "?" stay within a part, "[...]" is a set, a part of "**" stands for any
- * number of parts, braces as in braces.h. "[*]" is a "*".
+/* Patterns over the paths of a listing: "*" and "?" stay within a part, "[...]" is a set, a part of "**"
+ * stands for any number of parts, braces as in braces.h. "[*]" is a "*".
  *
- * Ownership: ps_glob_new() ... ps_glob_free(). Threads: one. Blocks: never. Errors: -EINVAL, -E2BIG, -ENOMEM. */
+ * Ownership: ps_glob_new() ... ps_glob_free(). Threads: one. Blocks: never. Errors: -EINVAL, -E2BIG,
+ * -ENOMEM. */
 
 struct ps_glob;
 
@@ -172,8 +177,8 @@ bool ps_glob_is_deep(const struct ps_glob *glob);
 
 bool ps_glob_match(struct ps_glob *glob, const char *path);
 
-/* Names that the braces spell out and that have not been matched, and the first of them in ret (NULL if none); to
- * free(). */
+/* Names that the braces spell out and that have not been matched, and the first of them in ret (NULL if
+ * none); to free(). */
 uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first);
 
 /* Listings of web servers ---------------------------------------------------------------------------- */
@@ -210,7 +215,8 @@ int ps_listing_feed(void *listing, const char *text, size_t n, bool more, size_t
 /* JSON arrays ---------------------------------------------------------------------------------------- */
 
 /* An array of JSON objects, one at a time: jansson holds a whole document in memory, some ten times its text.
- * So the array is walked by hand, and each object parsed by itself. One that is not UTF-8 is skipped, with a warning.
+ * So the array is walked by hand, and each object parsed by itself. One that is not UTF-8 is skipped, with a
+ * warning.
  *
  * Ownership: an object is borrowed for the call. Threads: any. Blocks: never. */
 

@@ -80,7 +80,8 @@ static bool was_logged(struct ps_lister *l, const char *what, const char *why)
 
 void ps_names_warn(struct ps_names *names, const char *what, const char *why)
 {
-	if (!names->quiet && names->nwarnings++ < PS_NAMES_MAX_WARNINGS && !was_logged(names->lister, what, why))
+	if (!names->quiet && names->nwarnings++ < PS_NAMES_MAX_WARNINGS &&
+	        !was_logged(names->lister, what, why))
 		ps_log_warning("list: %.300s: %s", what, why);
 }
 

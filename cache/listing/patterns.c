@@ -127,8 +127,8 @@ static bool part_matches(const char *pattern, size_t npattern, const char *part,
 	return p && s && fnmatch(p, s, FNM_PERIOD | FNM_NOESCAPE) == 0;
 }
 
-/* The parts of both from the left. After "**" any rest of the path may do: `back` is where to go on if this one does
- * not, and only the last "**" need be remembered. */
+/* The parts of both from the left. After "**" any rest of the path may do: `back` is where to go on if this
+ * one does not, and only the last "**" need be remembered. */
 static bool wild_matches(const char *pattern, const char *path)
 {
 	const char *back_pattern = NULL, *back_path = NULL;
@@ -216,7 +216,8 @@ static int compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int filter_take(struct names *names, const struct ps_braces *braces, const char *pattern, struct ps_error *err)
+static int filter_take(
+        struct names *names, const struct ps_braces *braces, const char *pattern, struct ps_error *err)
 {
 	uint64_t n = ps_braces_count(braces);
 
@@ -250,7 +251,8 @@ static int add(struct list *list, const char *pattern, struct ps_error *err)
 	struct ps_braces *braces = NULL;
 
 	if (!*pattern || *pattern == '/')
-		return ps_error_set(err, EINVAL, "pattern '%s': paths begin below the source, without a slash", pattern);
+		return ps_error_set(
+		        err, EINVAL, "pattern '%s': paths begin below the source, without a slash", pattern);
 	ps_autofree char *bare = strdup(pattern);
 	size_t len = strlen(pattern);
 	if (!bare)
@@ -297,8 +299,8 @@ static void list_fini(struct list *list)
 	free(list->v);
 }
 
-int ps_listing_filter_new(
-        const char *const *include, const char *const *exclude, struct ps_listing_filter **ret, struct ps_error *err)
+int ps_listing_filter_new(const char *const *include, const char *const *exclude,
+        struct ps_listing_filter **ret, struct ps_error *err)
 {
 	struct ps_listing_filter *filter = calloc(1, sizeof *filter);
 
@@ -448,8 +450,8 @@ void ps_listing_filter_listed(struct ps_listing_filter *filter)
 		atomic_store(&filter->listed, true);
 }
 
-const char *ps_listing_filter_pattern(const struct ps_listing_filter *filter, size_t i, bool *ret_exclude,
-        bool *ret_unmatched)
+const char *ps_listing_filter_pattern(
+        const struct ps_listing_filter *filter, size_t i, bool *ret_exclude, bool *ret_unmatched)
 {
 	if (!filter || i >= filter->include.n + filter->exclude.n)
 		return NULL;

@@ -24,7 +24,8 @@
 #define SAS_FILE_MAX_NBYTES 8192
 /* The emulators' account; not secret. */
 #define EMULATOR "devstoreaccount1"
-#define EMULATOR_KEY "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+#define EMULATOR_KEY \
+	"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 /* What the environment says. Strings are secret. */
 struct given {
@@ -49,9 +50,9 @@ static int take_part(struct given *g, const char *part, size_t n)
 	const struct {
 		const char *name;
 		char **to;
-	} names[] = {{"AccountName=", &g->account}, {"AccountKey=", &g->key}, {"SharedAccessSignature=", &g->sas},
-	        {"BlobEndpoint=", &g->endpoint}, {"EndpointSuffix=", &g->suffix},
-	        {"DefaultEndpointsProtocol=", &g->protocol}};
+	} names[] = {{"AccountName=", &g->account}, {"AccountKey=", &g->key},
+	        {"SharedAccessSignature=", &g->sas}, {"BlobEndpoint=", &g->endpoint},
+	        {"EndpointSuffix=", &g->suffix}, {"DefaultEndpointsProtocol=", &g->protocol}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
 		size_t len = strlen(names[i].name);
@@ -119,7 +120,8 @@ static int own_root(const char *account, const char *endpoint, char **ret, struc
 	if (rc)
 		return ps_error_prefix(err, rc, "endpoint");
 	if (strncmp(u.scheme, "http", 4) != 0 || u.user || u.query || u.signature)
-		return ps_error_set(err, EINVAL, "endpoint %s: not of the form https://HOST[:PORT]", ps_url_redact(endpoint, safe));
+		return ps_error_set(err, EINVAL, "endpoint %s: not of the form https://HOST[:PORT]",
+		        ps_url_redact(endpoint, safe));
 	size_t npath = strlen(u.path);
 	while (npath && u.path[npath - 1] == '/')
 		u.path[--npath] = '\0';
@@ -136,8 +138,8 @@ static int own_root(const char *account, const char *endpoint, char **ret, struc
 }
 
 /* *ret is NULL for the public cloud. */
-static int find_root(const char *account, const struct given *given, const struct ps_origin_options *options, char **ret,
-        struct ps_error *err)
+static int find_root(const char *account, const struct given *given, const struct ps_origin_options *options,
+        char **ret, struct ps_error *err)
 {
 	bool ours = !given->account || strcmp(given->account, account) == 0;
 	struct ps_strbuf b = {0};
@@ -149,7 +151,8 @@ static int find_root(const char *account, const struct given *given, const struc
 		return own_root(account, given->endpoint, ret, err);
 	if (!given->suffix || strcmp(given->suffix, "core.windows.net") == 0)
 		return 0;
-	ps_strbuf_addf(&b, "%s://%s.blob.%s", given->protocol ? given->protocol : "https", account, given->suffix);
+	ps_strbuf_addf(
+	        &b, "%s://%s.blob.%s", given->protocol ? given->protocol : "https", account, given->suffix);
 	ps_autofree char *endpoint = ps_strbuf_take(&b);
 	return endpoint ? own_root(account, endpoint, ret, err) : ps_error_set(err, ENOMEM, "out of memory");
 }
@@ -160,7 +163,8 @@ char *ps_az_endpoint(const char *canonical, const struct ps_origin_options *opti
 	ps_autofree char *account = account_of(canonical);
 	char *root = NULL;
 
-	if (!account || read_environment(options, &given) < 0 || find_root(account, &given, options, &root, NULL) < 0)
+	if (!account || read_environment(options, &given) < 0 ||
+	        find_root(account, &given, options, &root, NULL) < 0)
 		return NULL; /* opening the origin reports what is wrong */
 	return root;
 }
@@ -215,13 +219,14 @@ static int take_key(struct ps_az_store *store, const char *text, struct ps_error
 		n = 0;
 	int len = n ? EVP_DecodeBlock(store->key, (const unsigned char *)text, (int)n) : -1;
 	if (len < (int)pad)
-		return ps_error_set(err, EINVAL, "the account key of %s is not one: it is base64", store->account);
+		return ps_error_set(
+		        err, EINVAL, "the account key of %s is not one: it is base64", store->account);
 	store->nkey = (size_t)len - pad;
 	return 0;
 }
 
-static int find_right(struct ps_az_store *store, const struct ps_origin_source *source, const struct given *given,
-        const struct ps_origin_options *options, struct ps_error *err)
+static int find_right(struct ps_az_store *store, const struct ps_origin_source *source,
+        const struct given *given, const struct ps_origin_options *options, struct ps_error *err)
 {
 	if (options->no_sign_request)
 		return 0;
@@ -231,7 +236,8 @@ static int find_right(struct ps_az_store *store, const struct ps_origin_source *
 		return take_file(store, options->az_sas_file, err);
 	if ((given->key || given->sas) && given->account && strcmp(given->account, store->account) != 0)
 		return ps_error_set(err, EACCES,
-		        "az://%s: the credentials of the environment are for the account %.24s; give --az-sas-file, or "
+		        "az://%s: the credentials of the environment are for the account %.24s; give "
+		        "--az-sas-file, or "
 		        "--no-sign-request for a public container",
 		        store->account, given->account);
 	if (given->key)
@@ -239,14 +245,14 @@ static int find_right(struct ps_az_store *store, const struct ps_origin_source *
 	if (given->sas)
 		return take_sas(store, given->sas, err);
 	return ps_error_set(err, EACCES,
-	        "az://%s: no credentials: set AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, give "
+	        "az://%s: no credentials: set AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or "
+	        "AZURE_STORAGE_CONNECTION_STRING, give "
 	        "--az-sas-file, or --no-sign-request for a public container",
 	        store->account);
 }
 
 static int ps_az_store_init(struct ps_az_store *store, const struct ps_origin_source *source,
-        const struct ps_origin_options *options,
-        struct ps_error *err)
+        const struct ps_origin_options *options, struct ps_error *err)
 {
 	autogiven given = {0};
 
@@ -377,14 +383,15 @@ static const struct ps_origin_ops az_ops = {
 static int check_headers(const struct ps_origin_options *options, struct ps_error *err)
 {
 	for (const char *const *h = options->http.headers; h && *h; h++)
-		if (strncasecmp(*h, "x-ms-", 5) == 0 || strncasecmp(*h, "content-", 8) == 0 || strncasecmp(*h, "date:", 5) == 0)
+		if (strncasecmp(*h, "x-ms-", 5) == 0 || strncasecmp(*h, "content-", 8) == 0 ||
+		        strncasecmp(*h, "date:", 5) == 0)
 			return ps_error_set(err, EINVAL, "header option: %.*s is set by the mount itself",
 			        (int)strcspn(*h, ":"), *h);
 	return 0;
 }
 
-int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *options, struct ps_origin **ret,
-        struct ps_error *err)
+int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *options,
+        struct ps_origin **ret, struct ps_error *err)
 {
 	struct ps_az *az = calloc(1, sizeof *az);
 	int rc;
@@ -458,8 +465,9 @@ static void http_date(int64_t now_s, char ret[static DATE_LEN])
 	struct tm tm = {0};
 
 	gmtime_r(&t, &tm);
-	snprintf(ret, DATE_LEN, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday, tm.tm_mday % 32,
-	        months + 3 * tm.tm_mon, (tm.tm_year + 1900) % 10000, tm.tm_hour % 24, tm.tm_min % 60, tm.tm_sec % 61);
+	snprintf(ret, DATE_LEN, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday,
+	        tm.tm_mday % 32, months + 3 * tm.tm_mon, (tm.tm_year + 1900) % 10000, tm.tm_hour % 24,
+	        tm.tm_min % 60, tm.tm_sec % 61);
 }
 
 static void add_decoded(struct ps_strbuf *out, const char *text, size_t n)
@@ -477,7 +485,8 @@ static void add_decoded(struct ps_strbuf *out, const char *text, size_t n)
 	}
 }
 
-/* "/account/path", then each parameter, "\nname:value" as they are in order: ps_sigv4_query() has put them so. */
+/* "/account/path", then each parameter, "\nname:value" as they are in order: ps_sigv4_query() has put them
+ * so. */
 static void add_resource(struct ps_strbuf *out, const char *account, const char *path, const char *query)
 {
 	ps_strbuf_addf(out, "/%s%s", account, path);
@@ -493,8 +502,8 @@ static void add_resource(struct ps_strbuf *out, const char *account, const char 
 }
 
 /* The version 2015-02-21 and later of SharedKey: a length of nothing is empty. */
-static void string_to_sign(const struct ps_http_request *rq, const struct ps_az_store *store, const char *date,
-        const char *path, const char *query, struct ps_strbuf *out)
+static void string_to_sign(const struct ps_http_request *rq, const struct ps_az_store *store,
+        const char *date, const char *path, const char *query, struct ps_strbuf *out)
 {
 	char condition[PS_HTTP_CONDITION_LEN], range[64] = "";
 	const char *name = "";
@@ -523,16 +532,16 @@ static int send_header(struct ps_http_request *rq, const char *name, const char 
 	return rc ? out_of_memory(rq) : 0;
 }
 
-static int authorize(struct ps_http_request *rq, const struct ps_az_store *store, const char *date, const char *path,
-        const char *query)
+static int authorize(struct ps_http_request *rq, const struct ps_az_store *store, const char *date,
+        const char *path, const char *query)
 {
 	unsigned char mac[EVP_MAX_MD_SIZE], text[EVP_MAX_MD_SIZE * 2];
 	ps_autostrbuf struct ps_strbuf to_sign = {0}, value = {0};
 	unsigned n = 0;
 
 	string_to_sign(rq, store, date, path, query, &to_sign);
-	if (to_sign.failed || !HMAC(EVP_sha256(), store->key, (int)store->nkey, (const unsigned char *)to_sign.s,
-	                              to_sign.len, mac, &n))
+	if (to_sign.failed || !HMAC(EVP_sha256(), store->key, (int)store->nkey,
+	                              (const unsigned char *)to_sign.s, to_sign.len, mac, &n))
 		return out_of_memory(rq);
 	EVP_EncodeBlock(text, mac, (int)n);
 	ps_strbuf_addf(&value, "SharedKey %s:%s", store->account, (const char *)text);
@@ -562,8 +571,8 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	size_t naccount = (size_t)(container - target.url.bucket) - 1;
 	/* A list of one account's may not have what is for it sent to another's. */
 	if (strlen(store->account) != naccount || strncmp(store->account, target.url.bucket, naccount) != 0)
-		rc = ps_error_set(&rq->error, EACCES, "a blob of another account than %s, whose credentials these are",
-		        store->account);
+		rc = ps_error_set(&rq->error, EACCES,
+		        "a blob of another account than %s, whose credentials these are", store->account);
 	if (rc == 0 && !(sas = ps_az_store_sas(store, &rc)) && rc < 0)
 		rc = out_of_memory(rq);
 	http_date(ps_clock_real_s() + atomic_load(&store->clock_off_s), date);
@@ -605,14 +614,18 @@ static const struct row {
 	const char *text;
 } rows[] = {
         {"AuthenticationFailed", EACCES, false,
-                "permission denied: the account key does not belong to the account, the shared access signature has "
+                "permission denied: the account key does not belong to the account, the shared access "
+                "signature has "
                 "expired or is not right, or a clock is wrong"},
         {"AuthorizationFailure", EACCES, false,
-                "permission denied: the account's firewall or the shared access signature does not let this request in"},
+                "permission denied: the account's firewall or the shared access signature does not let this "
+                "request in"},
         {"AuthorizationPermissionMismatch", EACCES, false,
-                "permission denied: the shared access signature lacks a permission (reading needs r, listing l)"},
+                "permission denied: the shared access signature lacks a permission (reading needs r, listing "
+                "l)"},
         {"AuthorizationResourceTypeMismatch", EACCES, false,
-                "permission denied: the shared access signature is not for that kind of resource (listing needs the "
+                "permission denied: the shared access signature is not for that kind of resource (listing "
+                "needs the "
                 "container)"},
         {"AuthorizationServiceMismatch", EACCES, false,
                 "permission denied: the shared access signature is not for blobs"},
@@ -623,8 +636,10 @@ static const struct row {
         {"InsufficientAccountPermissions", EACCES, false, "permission denied: the account may not do this"},
         {"AccountIsDisabled", EACCES, false, "permission denied: the account is disabled"},
         {"NoAuthenticationInformation", EACCES, false, "permission denied: credentials are needed"},
-        {"PublicAccessNotPermitted", EACCES, false, "permission denied: the account has no public containers"},
-        {"KeyBasedAuthenticationNotPermitted", EACCES, false, "permission denied: the account takes no account keys"},
+        {"PublicAccessNotPermitted", EACCES, false,
+                "permission denied: the account has no public containers"},
+        {"KeyBasedAuthenticationNotPermitted", EACCES, false,
+                "permission denied: the account takes no account keys"},
         {"BlobArchived", EACCES, false, "permission denied: the blob is archived; restore it first"},
         {"ResourceNotFound", ENOENT, false, "there is no such container or blob, or it is not public"},
         {"ContainerNotFound", ENOENT, false, "there is no container of that name"},
@@ -638,12 +653,15 @@ static void judge_status(int status, struct ps_error *err)
 {
 	if (status == 401 || status == 403)
 		ps_error_set(err, EACCES,
-		        "HTTP %d: permission denied; check the credentials, or give --no-sign-request for a public container",
+		        "HTTP %d: permission denied; check the credentials, or give --no-sign-request for a "
+		        "public container",
 		        status);
 	else if (status == 404) /* a HEAD says nothing more */
-		ps_error_set(err, ENOENT, "not found (404): there is no such blob, or no container of that name");
+		ps_error_set(
+		        err, ENOENT, "not found (404): there is no such blob, or no container of that name");
 	else if (status >= 300 && status < 400)
-		ps_error_set(err, EPROTO, "HTTP %d: a redirect, which is not followed; check --endpoint", status);
+		ps_error_set(
+		        err, EPROTO, "HTTP %d: a redirect, which is not followed; check --endpoint", status);
 }
 
 /* The message is not shown: it may repeat what was signed. */
@@ -679,7 +697,8 @@ static bool set_clock(struct ps_az_store *store, struct ps_http_request *rq)
 		return false;
 	rq->remedies |= OTHER_CLOCK;
 	atomic_store(&store->clock_off_s, off);
-	ps_log_warning("origin: this machine's clock is %lld s off the store's; requests are signed with the store's",
+	ps_log_warning("origin: this machine's clock is %lld s off the store's; requests are signed with the "
+	               "store's",
 	        (long long)-off);
 	return true;
 }

@@ -26,7 +26,7 @@ struct ps_s3_store {
 	char *scheme, *host; /* of the endpoint, host with its port; host NULL: Amazon's, by region */
 	char *base;          /* a path that the endpoint has before the bucket: "" or "/x" */
 	char *identity; /* scheme://host/base of an endpoint of the user's own, for objects' URLs; NULL: none
-	                 */
+	               */
 	bool virtual_hosts;               /* bucket.host where the bucket's name allows it */
 	char region[PS_SIGV4_REGION_LEN]; /* where no other was learned */
 
@@ -137,14 +137,16 @@ int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, struct ps_credenti
 
 /* Azure: the storage account ------------------------------------------------------------------------- */
 
-/* Which storage account, where it is, and by which right it is read: an account key (SharedKey), a shared access signature (SAS),
- * or nothing.
+/* Which storage account, where it is, and by which right it is read: an account key (SharedKey), a shared
+ * access signature (SAS), or nothing.
  *
- * The first of these that there is: --no-sign-request; the SAS of the source; --az-sas-file; AZURE_STORAGE_CONNECTION_STRING;
- * AZURE_STORAGE_KEY; AZURE_STORAGE_SAS_TOKEN. The last three count for the account that they, or AZURE_STORAGE_ACCOUNT, name.
+ * The first of these that there is: --no-sign-request; the SAS of the source; --az-sas-file;
+ * AZURE_STORAGE_CONNECTION_STRING; AZURE_STORAGE_KEY; AZURE_STORAGE_SAS_TOKEN. The last three count for the
+ * account that they, or AZURE_STORAGE_ACCOUNT, name.
  *
- * Ownership: the caller's memory, init ... fini. Threads: any, after init. Locks: one, over the SAS, for a copy; the file is read
- * without it. Blocks: init and refused on disk. Errors: -EINVAL, -EACCES with what to do; no text holds a secret. */
+ * Ownership: the caller's memory, init ... fini. Threads: any, after init. Locks: one, over the SAS, for a
+ * copy; the file is read without it. Blocks: init and refused on disk. Errors: -EINVAL, -EACCES with what to
+ * do; no text holds a secret. */
 
 #define PS_AZ_KEY_MAX_LEN 256 /* decoded; accounts have 64 bytes */
 
@@ -153,10 +155,10 @@ struct ps_az_store {
 	char *root;     /* scheme://host[:port], and a path where the account is not in the host's name */
 	char *identity; /* the same if it is not Azure's public cloud, for objects' URLs; else NULL */
 	unsigned char key[PS_AZ_KEY_MAX_LEN]; /* secret */
-	size_t nkey; /* 0: none */
+	size_t nkey;                          /* 0: none */
 	char *sas_file;
 	pthread_mutex_t lock;
-	char *sas; /* secret; NULL: none */
+	char *sas;                   /* secret; NULL: none */
 	_Atomic int64_t clock_off_s; /* the store's clock is ahead of ours by so much */
 };
 

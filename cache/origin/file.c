@@ -21,7 +21,6 @@
 
 #define PS_FILE_MAX_THREADS 8
 
-
 /* The objects of a file source; see struct ps_origin_ops.list. */
 static int ps_file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
@@ -384,8 +383,8 @@ static int take_file(struct walk *walk, const struct stat *st)
 	return ps_names_add(walk->names, &listed);
 }
 
-/* What cannot be looked at stays as it is known, as after a web server's 403; a link to nowhere, or what has gone since the
- * folder was read, is not there. */
+/* What cannot be looked at stays as it is known, as after a web server's 403; a link to nowhere, or what has
+ * gone since the folder was read, is not there. */
 static int not_seen(struct walk *walk, int errnum)
 {
 	if (errnum != ENOENT && errnum != ENOTDIR && errnum != ELOOP)

@@ -193,8 +193,7 @@ static int sign_own(void *arg, const char *url, const char *signature)
 }
 
 static int ps_http_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_origin_source *source,
-        ps_list_fn fn,
-        void *arg, const _Atomic bool *stop, struct ps_error *err)
+        ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_names names;
 	struct ps_error mine = {0};
@@ -357,8 +356,8 @@ static int init_client(struct ps_http *http, const struct ps_origin_options *opt
 	return rc;
 }
 
-int ps_http_open(struct ps_origin_source *source, const struct ps_origin_options *options, struct ps_origin **ret,
-        struct ps_error *err)
+int ps_http_open(struct ps_origin_source *source, const struct ps_origin_options *options,
+        struct ps_origin **ret, struct ps_error *err)
 {
 	struct ps_http *http = calloc(1, sizeof *http);
 

@@ -261,7 +261,8 @@ static int head_prepare(struct ps_http_request *rq)
 	return take_url(rq, head_of(rq->work)->url);
 }
 
-/* A folder that a listing shows as a file, or a page for logging in. Once an origin: it may be so on purpose. */
+/* A folder that a listing shows as a file, or a page for logging in. Once an origin: it may be so on
+ * purpose. */
 static void warn_of_page(struct ps_http_request *rq)
 {
 	static const char *const pages[] = {".html", ".htm", ".xhtml", ".php"};
@@ -271,10 +272,12 @@ static void warn_of_page(struct ps_http_request *rq)
 	if (!rq->response.html || (rq->response.status != 200 && rq->response.status != 206))
 		return;
 	for (size_t i = 0; i < PS_ARRAY_LEN(pages); i++)
-		if (n >= strlen(pages[i]) && strncasecmp(rq->url + n - strlen(pages[i]), pages[i], strlen(pages[i])) == 0)
+		if (n >= strlen(pages[i]) &&
+		        strncasecmp(rq->url + n - strlen(pages[i]), pages[i], strlen(pages[i])) == 0)
 			return;
 	if (!atomic_exchange(&rq->client->warned_of_page, true))
-		ps_log_warning("%s: the server sends a page (text/html): is it a folder, or does it want a login?",
+		ps_log_warning(
+		        "%s: the server sends a page (text/html): is it a folder, or does it want a login?",
 		        ps_url_redact(rq->url, safe));
 }
 
@@ -352,7 +355,8 @@ static bool head_again(struct ps_http_request *rq)
 		return again_for_mark(rq);
 	/* And of a refused HEAD there is no document that says why. */
 	bool unclear = rq->client->dialect && status >= 300 && status < 500 && status != 404;
-	if (rq->head && (!rq->error.err || unclear || status == 403 || status == 405 || status == 500 || status == 501)) {
+	if (rq->head && (!rq->error.err || unclear || status == 403 || status == 405 || status == 500 ||
+	                        status == 501)) {
 		rq->head = false;
 		rq->ranged = true;
 		rq->range_first = rq->range_last = 0;

@@ -18,7 +18,8 @@
 
 /* Listing -------------------------------------------------------------------------------------------- */
 
-/* Listing: a revision to its commit, the commit's tree page by page, each file to a name below what was asked for. */
+/* Listing: a revision to its commit, the commit's tree page by page, each file to a name below what was asked
+ * for. */
 
 #define STOP_LOOK_MS 50
 #define MAX_PAGES 100000 /* of a thousand entries each; more is a loop */
@@ -98,7 +99,8 @@ static int find_commit(struct ps_hf *hf, struct ps_names *names, char ret[static
 	if (sha && ps_hf_is_commit(sha))
 		memcpy(ret, sha, 41);
 	else
-		rc = ps_error_set(names->err, EPROTO, "%s: gives no commit: is that a Hugging Face Hub?", url);
+		rc = ps_error_set(
+		        names->err, EPROTO, "%s: gives no commit: is that a Hugging Face Hub?", url);
 	json_decref(j);
 	ps_http_page_free(page);
 	return rc;
@@ -159,8 +161,8 @@ static int take_next(struct ps_hf *hf, struct ps_names *names, const char *link,
 		return rc;
 	bool away = !ps_http_client_owns(&hf->client, next), same = strcmp(next, *url) == 0;
 	if (away || same)
-		rc = ps_error_set(names->err, EPROTO, "%s: the next page would be %s", ps_url_redact(*url, safe),
-		        same ? "the same one" : "on another host: refused");
+		rc = ps_error_set(names->err, EPROTO, "%s: the next page would be %s",
+		        ps_url_redact(*url, safe), same ? "the same one" : "on another host: refused");
 	free(*url);
 	*url = next;
 	return rc;
@@ -240,12 +242,14 @@ static int list_pattern(struct tree *tree, const char *commit)
 	ps_autofree char *first = NULL;
 	uint64_t n = ps_glob_unmatched(tree->glob, &first);
 	if (n)
-		ps_log_warning("list: %s: %llu of the names that the braces stand for are not there, the first is %.300s",
+		ps_log_warning("list: %s: %llu of the names that the braces stand for are not there, the "
+		               "first is %.300s",
 		        tree->hf->source.canonical, (unsigned long long)n, first ? first : "?");
 	return 0;
 }
 
-static int ps_hf_list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
+static int ps_hf_list(
+        struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_hf *hf = ps_hf_of(o);
 	struct ps_error mine = {0};
@@ -279,24 +283,27 @@ static void explain(struct ps_hf *hf, const struct ps_http_response *r, struct p
 
 	if (strcmp(code, "GatedRepo") == 0 && hf->has_token)
 		ps_error_set(err, EACCES,
-		        "HTTP %d: a gated repository: ask for access at %s with the account of your token", r->status,
-		        where);
+		        "HTTP %d: a gated repository: ask for access at %s with the account of your token",
+		        r->status, where);
 	else if (strcmp(code, "GatedRepo") == 0)
 		ps_error_set(err, EACCES,
-		        "HTTP %d: a gated repository: ask for access at %s, then log in (hf auth login, HF_TOKEN or "
+		        "HTTP %d: a gated repository: ask for access at %s, then log in (hf auth login, "
+		        "HF_TOKEN or "
 		        "--hf-token-file)",
 		        r->status, where);
 	else if (r->status == 401 && hf->has_token)
 		ps_error_set(err, EACCES,
-		        "HTTP 401: the Hub does not take your token, or %s is not there or not for you", where);
+		        "HTTP 401: the Hub does not take your token, or %s is not there or not for you",
+		        where);
 	else if (r->status == 401)
 		ps_error_set(err, EACCES,
-		        "HTTP 401: %s is not there, or is private: check the name, or log in (hf auth login, HF_TOKEN or "
+		        "HTTP 401: %s is not there, or is private: check the name, or log in (hf auth login, "
+		        "HF_TOKEN or "
 		        "--hf-token-file)",
 		        where);
 	else if (r->status == 403)
-		ps_error_set(err, EACCES, "HTTP 403: your token may not read %s: give it the permission, or another",
-		        where);
+		ps_error_set(err, EACCES,
+		        "HTTP 403: your token may not read %s: give it the permission, or another", where);
 	else if (strcmp(code, "RevisionNotFound") == 0)
 		ps_error_set(err, ENOENT, "HTTP %d: no branch, tag or commit \"%.100s\" in %s", r->status,
 		        hf->source.rev, where);
@@ -390,7 +397,7 @@ static int init_client(struct ps_hf *hf, const struct ps_origin_options *options
 	headers[n] = NULL;
 	mine.http.headers = headers;
 	rc = token.failed ? ps_error_set(err, ENOMEM, "out of memory")
-	                      : ps_http_client_init(&hf->client, hf->endpoint, &mine.http, err);
+	                  : ps_http_client_init(&hf->client, hf->endpoint, &mine.http, err);
 	if (token.s)
 		explicit_bzero(token.s, token.len);
 	return rc;

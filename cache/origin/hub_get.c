@@ -50,8 +50,8 @@ void ps_hf_limit_put(struct ps_hf_limit *limit, enum ps_hf_class class)
 	limit->windows[class].inflight--;
 }
 
-uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t left, int64_t reset_s, bool refused,
-        uint64_t now_ns)
+uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t left, int64_t reset_s,
+        bool refused, uint64_t now_ns)
 {
 	static const char *const names[PS_HF_CLASSES] = {"api", "resolvers"};
 	reset_s = PS_MIN(PS_MAX(reset_s, 0), MAX_RESET_S);
@@ -75,8 +75,8 @@ uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t 
 
 /* Commits ----------------------------------------------------------------------------------------- */
 
-/* The n-th revision to ask for a file: the commits that were listed, or, while there are none, the source's own. False:
- * no more. */
+/* The n-th revision to ask for a file: the commits that were listed, or, while there are none, the source's
+ * own. False: no more. */
 static bool ps_hf_revision(struct ps_hf *hf, unsigned n, char ret[static 256])
 {
 	PS_LOCK_SCOPE(&hf->lock);
@@ -104,7 +104,8 @@ void ps_hf_note_commit(struct ps_hf *hf, const char *commit)
 
 /* HEAD of a file ------------------------------------------------------------------------------------- */
 
-/* The request for url's n-th revision goes into rq->url. -errno with rq->error, also when the limit is used up. */
+/* The request for url's n-th revision goes into rq->url. -errno with rq->error, also when the limit is used
+ * up. */
 static int ps_hf_file_ask(struct ps_http_request *rq, const char *url, unsigned n)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);
@@ -396,8 +397,7 @@ static int ask_prepare(struct ps_http_request *rq)
 {
 	struct ps_hf_place *place = place_of(rq->work);
 	int rc = ps_hf_file_ask(rq, place->url, place->nth);
-	uint32_t wait_ms =
-	        rc ? 0 : ps_hf_limit_take(&place->hf->limit, PS_HF_RESOLVERS, ps_clock_mono_ns());
+	uint32_t wait_ms = rc ? 0 : ps_hf_limit_take(&place->hf->limit, PS_HF_RESOLVERS, ps_clock_mono_ns());
 
 	rq->work->turn = !rc && !wait_ms;
 	if (rc || !wait_ms)
@@ -545,7 +545,8 @@ static int get_prepare(struct ps_http_request *rq)
 			rq->work->refused = true; /* meanwhile, another get */
 	}
 	if (!rq->url)
-		return ps_error_set(&rq->error, rq->work->refused ? EACCES : ENOMEM, "%s: cannot be asked", get->url);
+		return ps_error_set(
+		        &rq->error, rq->work->refused ? EACCES : ENOMEM, "%s: cannot be asked", get->url);
 	rq->redirects = 1; /* complete in itself */
 	rq->fresh = get->fresh;
 	rq->ranged = true;
@@ -569,7 +570,8 @@ static int check_etag(struct ps_http_request *rq)
 	if (strcmp(place->cdn_etag, etag) == 0)
 		return 0;
 	place->cdn_etag[0] = '\0';
-	ps_error_set(&rq->error, EPROTO, "HTTP %d: the CDN has another file there than before", rq->response.status);
+	ps_error_set(&rq->error, EPROTO, "HTTP %d: the CDN has another file there than before",
+	        rq->response.status);
 	rq->error.retryable = true;
 	rq->work->refused = true;
 	return -EPROTO;

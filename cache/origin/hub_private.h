@@ -17,12 +17,14 @@
  *   hf://datasets/OWNER/NAME[@REV][/PATH]     a dataset repository; hf://OWNER/NAME for short
  *   hf://models/OWNER/NAME[@REV][/PATH]       a model repository
  *
- * REV is a branch (main, if none is given), a tag or a commit; a "/" in it is written %2F, but for refs/convert/NAME and
- * refs/pr/N, which are known. PATH is a folder, a file, or a pattern of braces and globs (see listing.h); it is not
- * percent-encoded. An object's URL names repository and path, not the revision: its version is the file's oid, so that a
- * file that a new commit has not touched is the same object.
+ * REV is a branch (main, if none is given), a tag or a commit; a "/" in it is written %2F, but for
+ * refs/convert/NAME and refs/pr/N, which are known. PATH is a folder, a file, or a pattern of braces and
+ * globs (see listing.h); it is not percent-encoded. An object's URL names repository and path, not the
+ * revision: its version is the file's oid, so that a file that a new commit has not touched is the same
+ * object.
  *
- * Ownership: the caller's; strings handed out are to free(). Threads: any. Blocks: never. Errors: -EINVAL, -ENOMEM. */
+ * Ownership: the caller's; strings handed out are to free(). Threads: any. Blocks: never. Errors: -EINVAL,
+ * -ENOMEM. */
 
 struct ps_hf_source {
 	bool is_model;
@@ -46,7 +48,8 @@ char *ps_hf_url_revision(const struct ps_hf_source *s, const char *endpoint);
 char *ps_hf_url_tree(const struct ps_hf_source *s, const char *endpoint, const char *rev, const char *path,
         bool recursive);
 /* {endpoint}/datasets/OWNER/NAME/resolve/REV/PATH */
-char *ps_hf_url_resolve(const struct ps_hf_source *s, const char *endpoint, const char *rev, const char *path);
+char *ps_hf_url_resolve(
+        const struct ps_hf_source *s, const char *endpoint, const char *rev, const char *path);
 /* {endpoint}/datasets/OWNER/NAME: for people. */
 char *ps_hf_url_page(const struct ps_hf_source *s, const char *endpoint);
 
@@ -57,9 +60,9 @@ char *ps_hf_path_of_object(const struct ps_hf_source *s, const char *url);
 
 /* Limits --------------------------------------------------------------------------------------------- */
 
-/* The Hub's limits: a number of requests of a class ("api" for listings, "resolvers" for files) in a window of some minutes.
- * Each answer says how many are left and when the window ends; what is under way meanwhile is counted here, so that the
- * limit is kept and not run into.
+/* The Hub's limits: a number of requests of a class ("api" for listings, "resolvers" for files) in a window
+ * of some minutes. Each answer says how many are left and when the window ends; what is under way meanwhile
+ * is counted here, so that the limit is kept and not run into.
  *
  * Ownership: an origin's. Threads: any. Locks: one, a leaf. Blocks: never. */
 
@@ -81,16 +84,17 @@ void ps_hf_limit_fini(struct ps_hf_limit *limit);
 uint32_t ps_hf_limit_take(struct ps_hf_limit *limit, enum ps_hf_class class, uint64_t now_ns);
 /* One that went out has been answered, or not. */
 void ps_hf_limit_put(struct ps_hf_limit *limit, enum ps_hf_class class);
-/* An answer's RateLimit; refused: it was a 429. Milliseconds after which one may ask again, 0 if one may now. */
-uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t left, int64_t reset_s, bool refused,
-        uint64_t now_ns);
+/* An answer's RateLimit; refused: it was a 429. Milliseconds after which one may ask again, 0 if one may
+ * now. */
+uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t left, int64_t reset_s,
+        bool refused, uint64_t now_ns);
 
 /* The origin ----------------------------------------------------------------------------------------- */
 
 /* The Hub's origin inside: what hub.c, hub.c, hub_get.c and hub_get.c share.
  *
- * Locks: hf.lock is held over ps_http_submit() and ps_http_cancel(), which take the transfer engine's; nothing is called
- * back with it held. */
+ * Locks: hf.lock is held over ps_http_submit() and ps_http_cancel(), which take the transfer engine's;
+ * nothing is called back with it held. */
 
 #define PS_HF_COMMITS 8   /* of a branch that moves, this many are remembered */
 #define PS_HF_PLACES 2048 /* files whose place is remembered while no reader has them */
@@ -105,7 +109,7 @@ struct ps_hf {
 	bool has_token;
 	struct ps_hf_limit limit;
 
-	pthread_mutex_t lock; /* protects what follows */
+	pthread_mutex_t lock;            /* protects what follows */
 	char commits[PS_HF_COMMITS][41]; /* of listings of this origin, the newest first */
 	unsigned ncommits;
 	struct ps_hf_place *places; /* by URL and version */
@@ -124,7 +128,8 @@ void ps_hf_note_commit(struct ps_hf *hf, const char *commit);
 /* What the answer, redirect or not, says of the file. */
 void ps_hf_head(struct ps_origin *o, struct ps_origin_head *head);
 
-/* hub_get.c: ranges, from the place where the bytes are. Who wants a file whose place is not known waits until one
+/* hub_get.c: ranges, from the place where the bytes are. Who wants a file whose place is not known waits
+ * until one
  * request  * has asked for it. A place that refuses is forgotten, and asked for once more. */
 void ps_hf_get(struct ps_origin *o, struct ps_origin_get *get);
 void ps_hf_cancel(struct ps_origin *o, struct ps_origin_get *get);

@@ -85,7 +85,8 @@ static bool is_rev(const char *rev)
 	for (const char *p = rev; *p; p++)
 		if ((unsigned char)*p <= ' ' || *p == 0x7f || strchr("~^:?*[\\%", *p))
 			return false;
-	return rev[0] && rev[0] != '/' && rev[strlen(rev) - 1] != '/' && !strstr(rev, "..") && !strstr(rev, "//");
+	return rev[0] && rev[0] != '/' && rev[strlen(rev) - 1] != '/' && !strstr(rev, "..") &&
+	       !strstr(rev, "//");
 }
 
 /* A folder may end in "/"; parts may not be empty, "." or "..". */
@@ -134,7 +135,8 @@ static int take_repo(const char **s, struct ps_hf_source *ret, struct ps_error *
 	for (size_t i = 0; i < PS_ARRAY_LEN(others); i++)
 		if (first == strlen(others[i]) && strncmp(p, others[i], first) == 0)
 			return ps_error_set(err, EINVAL,
-			        "hf://%s/...: only datasets and models can be mounted: hf://datasets/OWNER/NAME, "
+			        "hf://%s/...: only datasets and models can be mounted: "
+			        "hf://datasets/OWNER/NAME, "
 			        "hf://models/OWNER/NAME",
 			        others[i]);
 	ret->is_model = first == 6 && strncmp(p, "models", 6) == 0;
@@ -179,7 +181,8 @@ static int take_path(const char *s, struct ps_hf_source *ret, struct ps_error *e
 		return out_of_memory(err);
 	ret->is_pattern = ps_glob_is_pattern(ret->path);
 	if (ret->is_pattern && is_folder)
-		return ps_error_set(err, EINVAL, "hf://.../%.200s: a pattern names files, not folders: end it in /**", s);
+		return ps_error_set(
+		        err, EINVAL, "hf://.../%.200s: a pattern names files, not folders: end it in /**", s);
 	return 0;
 }
 

@@ -117,7 +117,8 @@ static const char *const *env_of(const struct ps_origin_options *options)
 	return options->http.env ? options->http.env : (const char *const *)environ;
 }
 
-static void add_env(struct digest *d, const struct ps_origin_options *options, const char *const *prefixes, size_t n)
+static void add_env(
+        struct digest *d, const struct ps_origin_options *options, const char *const *prefixes, size_t n)
 {
 	for (const char *const *v = env_of(options); v && *v; v++)
 		for (size_t i = 0; i < n; i++)
@@ -127,7 +128,8 @@ static void add_env(struct digest *d, const struct ps_origin_options *options, c
 			}
 }
 
-/* Path and bytes. ret_runs, if not NULL: does it name what is found out at another place (a command, a file of a token)? */
+/* Path and bytes. ret_runs, if not NULL: does it name what is found out at another place (a command, a file
+ * of a token)? */
 static int add_file(struct digest *d, const char *path, bool *ret_runs)
 {
 	struct stat st;
@@ -161,7 +163,8 @@ static int add_key_file(
         struct digest *d, const struct whose *x, const char *variable, const char *usual, bool *ret_runs)
 {
 	const char *named = variable ? ps_env_get(x->env, variable) : NULL;
-	ps_autofree char *path = named || usual ? ps_credentials_path(x->env, x->cwd, named ? named : usual) : NULL;
+	ps_autofree char *path =
+	        named || usual ? ps_credentials_path(x->env, x->cwd, named ? named : usual) : NULL;
 
 	return named || usual ? add_file(d, path, ret_runs) : 0;
 }
@@ -169,10 +172,11 @@ static int add_key_file(
 /* Keys of stores with buckets: the sources of credentials.c. */
 static int add_keys(struct digest *d, const struct ps_origin_options *options)
 {
-	static const char *const names[] = {"AWS_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_", "BOTO_CONFIG=", "NO_GCE_CHECK=",
-	        "STORAGE_EMULATOR_HOST=", "HOME="};
+	static const char *const names[] = {"AWS_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_",
+	        "BOTO_CONFIG=", "NO_GCE_CHECK=", "STORAGE_EMULATOR_HOST=", "HOME="};
 	static const char *const all[] = {""};
-	static const char *const tokens[] = {"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"};
+	static const char *const tokens[] = {
+	        "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"};
 	const char *pwd = options->http.env ? ps_env_get(options->http.env, "PWD") : NULL;
 	ps_autofree char *cwd = pwd ? strdup(pwd) : getcwd(NULL, 0);
 	struct whose x = {.env = env_of(options), .cwd = cwd};
@@ -208,7 +212,8 @@ static int add_keys(struct digest *d, const struct ps_origin_options *options)
 
 static int add_netrc(struct digest *d, const struct ps_origin_options *options)
 {
-	const char *file = options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
+	const char *file =
+	        options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
 	const char *home = ps_env_get(options->http.env, "HOME");
 	ps_autostrbuf struct ps_strbuf path = {0};
 
@@ -228,7 +233,8 @@ static int add_hub(struct digest *d, const struct ps_origin_options *options)
 	return rc == -ENOMEM ? rc : 0; /* opening the origin reports what is wrong */
 }
 
-static const char *const proxies[] = {"http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY="};
+static const char *const proxies[] = {
+        "http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY="};
 
 /* The same for every access: user and password left out. */
 static void add_proxy(struct digest *d, const char *proxy)
@@ -311,16 +317,18 @@ static bool has_file(const char *path)
 	return path && access(path, F_OK) == 0;
 }
 
-/* No request to the origin differs by its sender. What might hold a secret counts as one: any header, a query, a list of
- * URLs, a netrc file. */
+/* No request to the origin differs by its sender. What might hold a secret counts as one: any header, a
+ * query, a list of URLs, a netrc file. */
 static bool is_anonymous(const char *source, const char *canonical, const struct ps_origin_options *options)
 {
-	const char *netrc = options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
+	const char *netrc =
+	        options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
 	const char *home = ps_env_get(options->http.env, "HOME");
 	ps_autostrbuf struct ps_strbuf own = {0};
 	size_t n = strlen(canonical);
 
-	if ((options->http.headers && options->http.headers[0]) || options->http.client_cert || options->http.proxy)
+	if ((options->http.headers && options->http.headers[0]) || options->http.client_cert ||
+	        options->http.proxy)
 		return false;
 	if (ps_s3_url_is(canonical))
 		return options->no_sign_request;

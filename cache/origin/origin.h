@@ -4,9 +4,10 @@
  * single attempts: retries, single flight and deadlines belong to fetch/. It alone decides what is retryable.
  * A fault, a delay or a trace for a test is an origin that wraps an origin.
  *
- * Files, from the top: origin.c (opening; which access and route an origin has), one or more a kind (file.c; http.c;
- * s3.c, s3_request.c, s3_endpoint.c, also for gs; az.c; hub.c, hub_get.c, hub_source.c), http_get.c (ranges and HEADs by HTTP), source.c. origin_private.h,
- * bucket_private.h and hub_private.h are the folder's own.
+ * Files, from the top: origin.c (opening; which access and route an origin has), one or more a kind (file.c;
+ * http.c; s3.c, s3_request.c, s3_endpoint.c, also for gs; az.c; hub.c, hub_get.c, hub_source.c), http_get.c
+ * (ranges and HEADs by HTTP), source.c. origin_private.h, bucket_private.h and hub_private.h are the folder's
+ * own.
  *
  * Ownership: an origin belongs to its opener. close ends what is still in flight (ECANCELED) and
  * returns when every done has; not to be called from inside done or progress. Threads: head, get and cancel
@@ -48,7 +49,8 @@ struct ps_origin_get {
 	size_t nbytes;     /* > 0, offset + nbytes <= expect.size */
 	struct iovec *iov; /* where the bytes go; lengths sum up to nbytes; the origin does not change it */
 	int niov;
-	bool fresh; /* over a new connection: the last attempt got no answer, and other open ones may be as dead */
+	/* over a new connection: the last attempt got no answer, and other open ones may be as dead */
+	bool fresh;
 	/* Bytes [0, nbytes_so_far) of the range are in place; called as they arrive, in order, from one
 	 * thread, only after status, Content-Range and version of the response were found right. */
 	void (*progress)(struct ps_origin_get *get, size_t nbytes_so_far);
@@ -95,8 +97,8 @@ struct ps_origin_ops {
 	 * origin does not answer. Lists are ended by their stop flag. */
 	void (*abort)(struct ps_origin *o);
 	void (*close)(struct ps_origin *o);
-	/* Of an origin that stands on another one and is counted: one reference for each pointer kept between calls. NULL:
-	 * it lives until it is closed. */
+	/* Of an origin that stands on another one and is counted: one reference for each pointer kept between
+	 * calls. NULL: it lives until it is closed. */
 	void (*ref)(struct ps_origin *o);
 	void (*unref)(struct ps_origin *o);
 };
@@ -104,21 +106,26 @@ struct ps_origin_ops {
 /* The head of every origin's private struct. */
 struct ps_origin {
 	const struct ps_origin_ops *ops;
-	struct ps_origin *base; /* that it stands on: what ends all work of the base ends its work, too. NULL: none */
-	bool local;             /* its bytes are on this machine, or as near: reading them twice costs little */
-	bool heads_tell_sums;   /* of objects, and gets do not */
-	/* May this origin's requests read what it answers 2xx about? So cached bytes are handed out to who asks by it: a get
-	 * proves it in any case, a HEAD where it needs the same right. proved NULL: anyone may read all of it. Called by the one that
-	 * gets the answer, with no lock held, before its bytes are used. */
+	/* that it stands on: what ends all work of the base ends its work, too. NULL: none */
+	struct ps_origin *base;
+	/* its bytes are on this machine, or as near: reading them twice costs little */
+	bool local;
+	bool heads_tell_sums; /* of objects, and gets do not */
+	/* May this origin's requests read what it answers 2xx about? So cached bytes are handed out to who
+	 * asks by it: a get proves it in any case, a HEAD where it needs the same right. proved NULL: anyone
+	 * may read all of it. Called by the one that gets the answer, with no lock held, before its bytes are
+	 * used. */
 	void (*proved)(void *arg, const char *url, const struct ps_remote *version, int64_t key_expires_s);
 	void *proved_arg;
-	/* How it is reached, where that is not the usual way: through a proxy, or with other trusted CAs, another server may answer
-	 * for a URL. So such objects are others in the cache. NULL: the usual way. Borrowed. */
+	/* How it is reached, where that is not the usual way: through a proxy, or with other trusted CAs,
+	 * another server may answer for a URL. So such objects are others in the cache. NULL: the usual way.
+	 * Borrowed. */
 	const char *route;
 	struct ps_lister lister; /* of its listings */
 	bool heads_prove;
 	bool proves_all; /* what may be read of one object may be read of all */
-	_Atomic unsigned sumless_heads; /* one after another that gave none; counted by the one that asks for sums */
+	/* one after another that gave none; counted by the one that asks for sums */
+	_Atomic unsigned sumless_heads;
 };
 
 /* How buckets of an S3 store are addressed. */
@@ -131,18 +138,20 @@ enum ps_s3_addressing {
 /* How to talk to an origin; all borrowed during ps_origin_open() only. Zero means the default. */
 struct ps_origin_options {
 	struct ps_http_options http;
-	const char *hf_token_file; /* the Hugging Face Hub's; NULL: from the environment, see credentials/credentials.h */
+	/* the Hugging Face Hub's; NULL: from the environment, see credentials/credentials.h */
+	const char *hf_token_file;
 
 	/* Stores with buckets. */
-	const char *endpoint; /* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */
-	const char *region;   /* NULL: as the environment and the profile say, else learned from the store */
-	const char *profile;  /* of the AWS configuration files; NULL: $AWS_PROFILE */
+	/* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */
+	const char *endpoint;
+	const char *region;  /* NULL: as the environment and the profile say, else learned from the store */
+	const char *profile; /* of the AWS configuration files; NULL: $AWS_PROFILE */
 	const char *gs_credentials; /* a JSON file of Google's; NULL: as the environment says */
-	const char *az_sas_file; /* a shared access signature of Azure's; NULL: as the environment says */
-	bool no_sign_request; /* anonymous */
-	bool follow_redirects; /* of an S3 store, to other hosts: without credentials */
-	bool request_payer;   /* we pay for what we read, not the bucket's owner */
-	bool pin_versions;    /* list the objects' versions, and read each as it was then */
+	const char *az_sas_file;    /* a shared access signature of Azure's; NULL: as the environment says */
+	bool no_sign_request;       /* anonymous */
+	bool follow_redirects;      /* of an S3 store, to other hosts: without credentials */
+	bool request_payer;         /* we pay for what we read, not the bucket's owner */
+	bool pin_versions;          /* list the objects' versions, and read each as it was then */
 	enum ps_s3_addressing addressing;
 };
 
@@ -158,24 +167,27 @@ char *ps_source_canonical(const char *source, struct ps_error *err);
 
 /* Who asks, and by which way ------------------------------------------------------------------------- */
 
-/* Who asks an origin, and by which way: what of source, options, environment and files decides that, as digests.
+/* Who asks an origin, and by which way: what of source, options, environment and files decides that, as
+ * digests.
  *
- * Two mounts with the same access send the same requests with the same credentials. More is taken in than may count (the
- * whole of a profile file, say): another digest costs an access of its own, a wrong one would lend out credentials. What a
- * role's or a container's token is at the moment is no part of it, where it is read from is: such credentials renew
- * themselves.
+ * Two mounts with the same access send the same requests with the same credentials. More is taken in than may
+ * count (the whole of a profile file, say): another digest costs an access of its own, a wrong one would lend
+ * out credentials. What a role's or a container's token is at the moment is no part of it, where it is read
+ * from is: such credentials renew themselves.
  *
  * Ownership: the caller's. Threads: any. Blocks: on disk, for files of credentials. */
 
 /* Unkeyed digests of secrets: only keyed ones (ps_store_fingerprint()) may be written down. */
 struct ps_identity {
 	struct ps_id access;
-	struct ps_id names;  /* what a listing depends on beside the source: sources with the same may share its names */
-	bool names_for_all;  /* these are the same for every access: a bucket's listing */
-	bool has_endpoint;   /* of a store that was named: its tenants may have buckets of the same name */
-	struct ps_id route;  /* proxy and trusted CAs: by another one another server may answer for a host */
-	bool anonymous;      /* no credentials at all, and the usual route: every access gets the same answers */
-	bool has_route;      /* not the usual one: no proxy, the system's CAs */
+	/* what a listing depends on beside the source: sources with the same may share its names */
+	struct ps_id names;
+	bool names_for_all; /* these are the same for every access: a bucket's listing */
+	bool has_endpoint;  /* of a store that was named: its tenants may have buckets of the same name */
+	struct ps_id route; /* proxy and trusted CAs: by another one another server may answer for a host */
+	/* no credentials at all, and the usual route: every access gets the same answers */
+	bool anonymous;
+	bool has_route; /* not the usual one: no proxy, the system's CAs */
 };
 
 /* canonical: ps_source_canonical(source). -ENOMEM. */

@@ -72,8 +72,8 @@ static struct ps_http_page *ask(struct walk *walk, const struct ps_s3_page *afte
 	return b.failed ? NULL : ps_http_page_start(walk->client, b.s, PS_S3_PAGE_MAX_NBYTES);
 }
 
-/* In a bucket "a" and "a/b" may both be objects; in the mount "a" cannot be a file and a folder. What is listed first,
- * "a", keeps its name; the folder becomes "a%00", which no key can be. */
+/* In a bucket "a" and "a/b" may both be objects; in the mount "a" cannot be a file and a folder. What is
+ * listed first, "a", keeps its name; the folder becomes "a%00", which no key can be. */
 static void keep_apart(struct walk *walk, const char *path)
 {
 	const char *name = strrchr(path, '/');
@@ -133,7 +133,8 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-/* Does the page lead on to where the one before did? A store that ignores what it is asked would be listed for ever. */
+/* Does the page lead on to where the one before did? A store that ignores what it is asked would be listed
+ * for ever. */
 static bool leads_nowhere(const struct ps_s3_page *before, const struct ps_s3_page *page)
 {
 	return page->truncated && same_text(before->token, page->token) &&
@@ -157,7 +158,8 @@ static int take_page(struct walk *walk, struct ps_http_page **page, struct ps_s3
 		return rc;
 	if (leads_nowhere(at, &seen))
 		rc = ps_error_set(names->err, EPROTO, "the store lists the same page again and again");
-	else if (seen.truncated && (!walk->only || (walk->azure && seen.nkeys == 0)) && !(next = ask(walk, &seen)))
+	else if (seen.truncated && (!walk->only || (walk->azure && seen.nkeys == 0)) &&
+	         !(next = ask(walk, &seen)))
 		rc = out_of_memory(names);
 	if (rc == 0)
 		rc = ps_s3_page_objects(
@@ -293,11 +295,13 @@ static struct ps_s3 *s3_of(struct ps_origin *o)
 	return PS_CONTAINER_OF(o, struct ps_s3, origin);
 }
 
-static int s3_list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
+static int s3_list(
+        struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_s3 *s3 = s3_of(o);
 
-	return ps_s3_list(o, &s3->client, s3->signer.credentials, &s3->source, s3->pin_versions, fn, arg, stop, err);
+	return ps_s3_list(
+	        o, &s3->client, s3->signer.credentials, &s3->source, s3->pin_versions, fn, arg, stop, err);
 }
 
 static void head(struct ps_origin *o, struct ps_origin_head *h)
@@ -451,13 +455,13 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 	s3->client.dialect = &ps_s3_dialect;
 	s3->client.dialect_arg = &s3->signer;
 	s3->origin.heads_tell_sums = strcmp(scheme->name, "s3") == 0; /* Google's give them with any answer */
-	s3->origin.heads_prove = true; /* both need s3:GetObject */
+	s3->origin.heads_prove = true;                                /* both need s3:GetObject */
 	s3->source.endpoint = s3->signer.store.identity;
 	return 0;
 }
 
-int ps_s3_open(struct ps_origin_source *source, const struct ps_origin_options *options, struct ps_origin **ret,
-        struct ps_error *err)
+int ps_s3_open(struct ps_origin_source *source, const struct ps_origin_options *options,
+        struct ps_origin **ret, struct ps_error *err)
 {
 	struct ps_s3 *s3 = calloc(1, sizeof *s3);
 

@@ -285,7 +285,8 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	if (rc == 0)
 		rc = take_key(rq, signer);
 	if (rc == 0 && rq->elsewhere)
-		rc = ps_s3_temporary_redirect(&signer->store, target.url.bucket, rq->elsewhere, &place, &query);
+		rc = ps_s3_temporary_redirect(
+		        &signer->store, target.url.bucket, rq->elsewhere, &place, &query);
 	else if (rc == 0)
 		rc = ps_s3_store_place(&signer->store, target.url.bucket, target.url.key, &place);
 	if (rc == -ENOMEM)
@@ -380,7 +381,8 @@ static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer
 	ps_s3_place_fini(&place);
 	if (rc == -EACCES) {
 		ps_error_set(&rq->error, EPROTO,
-		        "HTTP 307: redirected to %s, which is not of this store: not followed without --follow-redirects",
+		        "HTTP 307: redirected to %s, which is not of this store: not followed without "
+		        "--follow-redirects",
 		        ps_url_redact(rq->location, safe));
 		return false;
 	}
@@ -389,12 +391,15 @@ static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer
 	return true;
 }
 
-/* A store that hands its objects out through other hosts: they get the request as it was, its range and its condition, and
- * nothing that says who asks. The next attempt begins at the store again. */
+/* A store that hands its objects out through other hosts: they get the request as it was, its range and its
+ * condition, and nothing that says who asks. The next attempt begins at the store again. */
 static bool go_away(struct ps_http_request *rq, const struct ps_s3_signer *signer)
 {
 	const char *to = rq->location;
-	bool from_https = strncmp(rq->away ? rq->away : signer->store.scheme ? signer->store.scheme : "https", "https", 5) == 0;
+	bool from_https = strncmp(rq->away               ? rq->away
+	                          : signer->store.scheme ? signer->store.scheme
+	                                                 : "https",
+	                          "https", 5) == 0;
 	bool is_https = to && strncmp(to, "https://", 8) == 0;
 
 	if (!to) {
@@ -403,11 +408,13 @@ static bool go_away(struct ps_http_request *rq, const struct ps_s3_signer *signe
 		return false;
 	}
 	if ((!is_https && strncmp(to, "http://", 7) != 0) || ps_url_has_user(to)) {
-		ps_error_set(&rq->error, EPROTO, "HTTP %d: redirected to what is no http or https URL", rq->response.status);
+		ps_error_set(&rq->error, EPROTO, "HTTP %d: redirected to what is no http or https URL",
+		        rq->response.status);
 		return false;
 	}
 	if (from_https && !is_https) {
-		ps_error_set(&rq->error, EPROTO, "HTTP %d: redirected from https to http: refused", rq->response.status);
+		ps_error_set(&rq->error, EPROTO, "HTTP %d: redirected from https to http: refused",
+		        rq->response.status);
 		return false;
 	}
 	if (++rq->redirects > PS_HTTP_MAX_REDIRECTS) {

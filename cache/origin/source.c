@@ -314,10 +314,12 @@ static int parse(const char *text, struct ps_origin_source *s, struct ps_error *
 	if (ps_s3_url_is(text))
 		return parse_s3_source(text, s, err);
 	if (strstr(text, "://"))
-		return ps_error_set(err, EINVAL, "%s: unknown scheme; known are https, http, s3, gs, az, hf and file",
+		return ps_error_set(err, EINVAL,
+		        "%s: unknown scheme; known are https, http, s3, gs, az, hf and file",
 		        ps_url_redact(text, safe));
 	return ps_error_set(err, EINVAL,
-	        "%s: neither a URL (https://..., s3://..., gs://..., az://..., hf://..., file:///...), a folder "
+	        "%s: neither a URL (https://..., s3://..., gs://..., az://..., hf://..., file:///...), a "
+	        "folder "
 	        "(/dir, ./dir) nor @list.txt",
 	        ps_url_redact(text, safe));
 }
@@ -441,7 +443,8 @@ static int take(void *arg, const struct ps_manifest_entry *entry)
 	}
 	if (!x->second)
 		return note(x);
-	return hand_on(x, u.signature, url, ps_common_prefix_below(&x->common, ps_strbuf_peek(&x->key)), entry);
+	return hand_on(
+	        x, u.signature, url, ps_common_prefix_below(&x->common, ps_strbuf_peek(&x->key)), entry);
 }
 
 static int expand_braces(struct expansion *x)
@@ -474,8 +477,7 @@ static int expand_manifest(struct expansion *x, const struct ps_packed *text)
 }
 
 int ps_source_expand(const struct ps_origin_source *source, const struct ps_packed *text, ps_sign_fn sign,
-        void *sign_arg,
-        struct ps_names *names)
+        void *sign_arg, struct ps_names *names)
 {
 	struct expansion x = {.source = source, .names = names, .sign = sign, .sign_arg = sign_arg};
 	int rc = 0;

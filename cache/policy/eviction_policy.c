@@ -132,8 +132,8 @@ static size_t take(struct ps_victims *v, const struct ps_policy_query *q, ps_ran
 }
 
 /* As ps_policy_ops.choose(); only items whose `when` is above later_than are chosen. */
-static size_t ps_victims_choose(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_fn rank, void *arg,
-        double later_than, size_t *victims)
+static size_t ps_victims_choose(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_fn rank,
+        void *arg, double later_than, size_t *victims)
 {
 	if (is_recent(v, q)) {
 		if (q->need_nbytes >= v->refused_nbytes && later_than >= v->refused_later_than)
@@ -285,7 +285,8 @@ const struct ps_policy_ops ps_policy_scan = {
 
 /* plan ----------------------------------------------------------------------------------------------- */
 
-/* What loaders have announced (policy.h) decides where they have, what is in use (policy_private.h) where they have not.
+/* What loaders have announced (policy.h) decides where they have, what is in use (policy_private.h) where
+ * they have not.
  *
  *   the object is                         it is needed
  *   named by a plan                       when the first plan that names it says
@@ -306,7 +307,8 @@ static void plan_opened(
 		ps_plans_opened(policy->plans, id, previous_s != 0);
 }
 
-static enum ps_policy_need need_of(struct ps_policy *policy, const struct ps_id *object, struct ps_plan_need *ret)
+static enum ps_policy_need need_of(
+        struct ps_policy *policy, const struct ps_id *object, struct ps_plan_need *ret)
 {
 	return policy->plans ? ps_plans_need(policy->plans, object, ret) : PS_NEED_UNKNOWN;
 }

@@ -100,8 +100,7 @@ static void ps_planned_files_name(
 static void ps_planned_files_sweep(
         struct ps_planned_files *files, bool (*gone)(const void *arg, uint64_t serial), const void *arg);
 
-#define FILE_UNKNOWN_S \
-	1.0 /* the pace of a rank that was not seen to advance yet; orders its own uses only */
+#define FILE_UNKNOWN_S 1.0 /* the pace of a rank that was not seen to advance yet; orders its own uses only */
 #define PACE_WEIGHT 0.3
 struct ps_plans *ps_plans_new(void)
 {
@@ -223,7 +222,8 @@ static int rank_make(struct ps_plans *plans, const struct ps_plan_teller *teller
 	while (slot < PS_PLANS_MAX_RANKS && plans->ranks[slot])
 		slot++;
 	if (slot == PS_PLANS_MAX_RANKS ||
-	        (teller->other_user && plans->nother_users >= PS_PLANS_MAX_RANKS / PS_PLANS_OTHER_USERS_SHARE))
+	        (teller->other_user &&
+	                plans->nother_users >= PS_PLANS_MAX_RANKS / PS_PLANS_OTHER_USERS_SHARE))
 		return -ENOSPC;
 	struct ps_plan_rank *rank = calloc(1, sizeof *rank);
 	if (!rank)
@@ -409,8 +409,8 @@ int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *telle
 
 	if (!rank)
 		return -ESTALE;
-	if (who->epoch <
-	        rank->who.epoch) { /* it went back, as a resumed run does: what is over must be announced again */
+	if (who->epoch < rank->who.epoch) {
+		/* It went back, as a resumed run does: what is over must be announced again. */
 		rank_free(plans, rank);
 		ps_planned_files_sweep(&plans->files, rank_gone, plans);
 		return -ESTALE;
@@ -613,7 +613,8 @@ static struct ps_planned_file *ps_planned_files_by_id(
 	}
 }
 
-static void ps_planned_files_name(struct ps_planned_files *f, struct ps_planned_file *file, const struct ps_id *id)
+static void ps_planned_files_name(
+        struct ps_planned_files *f, struct ps_planned_file *file, const struct ps_id *id)
 {
 	if (file->named || ps_id_cmp(id, &no_id) == 0)
 		return; /* a node shows one object for ever */
@@ -775,7 +776,8 @@ static void sooner(const struct ps_plan_epoch *epoch, struct ps_plan_need *ret)
 		*ret = (struct ps_plan_need){.when_s = epoch->mid_s, .margin_s = epoch->margin_s};
 }
 
-enum ps_policy_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret)
+enum ps_policy_need ps_plans_need(
+        struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret)
 {
 	PS_LOCK_SCOPE(&plans->lock);
 	enum ps_policy_need need = PS_NEED_UNKNOWN;
@@ -857,8 +859,8 @@ static json_t *rank_stats(const struct ps_plan_rank *rank, double now_s)
 		nepochs++;
 		nfiles += ps_plan_epoch_of(l)->nuses;
 	}
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", ps_json_lossy(rank->who.job), "rank",
-	        (json_int_t)rank->who.rank, "world", (json_int_t)rank->who.world, "epoch",
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", ps_json_lossy(rank->who.job),
+	        "rank", (json_int_t)rank->who.rank, "world", (json_int_t)rank->who.world, "epoch",
 	        (json_int_t)rank->who.epoch, "files_done", (json_int_t)rank->files_done, "epochs", nepochs,
 	        "files", nfiles, "age_seconds", PS_MAX(now_s - rank->heard_s, 0.0));
 }

@@ -1,7 +1,8 @@
 /* What is evicted, and what the plans of loaders say of it. Pure: no disk, no network, the caller's clock.
  *
- * Files, from the top: eviction_policy.c (the policies, the choice of victims) uses datasets_in_use.c and plans.c (plans
- * of all ranks); plan_text.c (a line of a plan) uses none of them. policy_private.h is the folder's own. */
+ * Files, from the top: eviction_policy.c (the policies, the choice of victims) uses datasets_in_use.c and
+ * plans.c (plans of all ranks); plan_text.c (a line of a plan) uses none of them. policy_private.h is the
+ * folder's own. */
 #ifndef PS_POLICY_POLICY_H
 #define PS_POLICY_POLICY_H
 
@@ -29,8 +30,8 @@ struct ps_plans;
 struct ps_policy_item {
 	struct ps_id id; /* of the item; a part's differs from its object's */
 	uint32_t dataset;
-	uint32_t part; /* 0: the whole object; n: its part n - 1, and ps_policy_object_id() says of which */
-	uint64_t nbytes;  /* allocated, or reserved if that is more */
+	uint32_t part;   /* 0: the whole object; n: its part n - 1, and ps_policy_object_id() says of which */
+	uint64_t nbytes; /* allocated, or reserved if that is more */
 	int64_t opened_s; /* last open */
 	uint64_t seq;     /* orders opens, each item has another; need not survive a restart */
 	bool busy;        /* in use: must not be chosen */
@@ -83,13 +84,14 @@ size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims);
  *   file    what a plan names: a node of a dataset, and the object that this node shows
  *
  * A use is over when the run's position is past it, or when its object was opened while the run was about
- * there (positions come once a second, short epochs pass in less). When a use is needed follows from its epoch,
- * not by its place in there: of what is needed in one epoch the cache can keep only so much, and all choices
- * give the same number of hits; one that ignores the place spreads them, and the misses, evenly over the
- * epoch, where "the nearest first" would serve one half of it from the cache and the other from the origin.
+ * there (positions come once a second, short epochs pass in less). When a use is needed follows from its
+ * epoch, not by its place in there: of what is needed in one epoch the cache can keep only so much, and all
+ * choices give the same number of hits; one that ignores the place spreads them, and the misses, evenly over
+ * the epoch, where "the nearest first" would serve one half of it from the cache and the other from the
+ * origin.
  *
- * Every user that may read the mount may announce plans, so all is bounded: ranks, epochs, files, and memory, of which
- * who is neither the mount's owner nor root has a quarter at most.
+ * Every user that may read the mount may announce plans, so all is bounded: ranks, epochs, files, and memory,
+ * of which who is neither the mount's owner nor root has a quarter at most.
  *
  * Ownership: the store's. Threads: any. Locks: one, a leaf below the store's. Blocks: never.
  * Clock: seconds since 1970, given by the caller. */
@@ -108,7 +110,7 @@ void ps_plans_free(struct ps_plans *plans);
 /* Telling ---------------------------------------------------------------------------------------- */
 
 struct ps_plan_teller {
-	uint64_t feed; /* unique in this run of the daemon */
+	uint64_t feed;   /* unique in this run of the daemon */
 	bool other_user; /* neither the mount's owner nor root */
 	/* Of which its files may be; borrowed until the feed is dropped. */
 	const uint32_t *datasets;
@@ -129,8 +131,8 @@ struct ps_plan_file {
  * -ENOSPC: too many ranks, or bytes; -ENOMEM. What was announced before stays, then. */
 int ps_plans_tell(struct ps_plans *plans, const struct ps_plan_teller *teller, const struct ps_plan_who *who,
         const struct ps_plan_file *files, size_t n, double now_s) PS_MUST_USE;
-/* The rank is in who->epoch and through with this many of its files. Also a sign of life. -ESTALE: there is no
- * such rank (any more): it has to be announced again. */
+/* The rank is in who->epoch and through with this many of its files. Also a sign of life. -ESTALE: there is
+ * no such rank (any more): it has to be announced again. */
 int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *teller,
         const struct ps_plan_who *who, uint64_t files_done, double now_s) PS_MUST_USE;
 void ps_plans_drop_feed(struct ps_plans *plans, uint64_t feed);
@@ -162,7 +164,8 @@ struct ps_plan_need {
 	double when_s;   /* about */
 	double margin_s; /* what is needed less than so much later is not worth less */
 };
-enum ps_policy_need ps_plans_need(struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret);
+enum ps_policy_need ps_plans_need(
+        struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret);
 
 /* The next files of the dataset that are not opened yet, of each rank, in about the order of need. */
 size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nodes, size_t max);

@@ -183,7 +183,8 @@ static void log_bad(struct ps_object *object, uint64_t block, const char *why)
 	bool first = object->ndropped++ == 0;
 
 	ps_log(first ? PS_LOG_WARNING : PS_LOG_DEBUG, "verify: %s: block %llu: %s; it is fetched again%s",
-	        object->url, (unsigned long long)block, why, first ? " (more of this file are not logged)" : "");
+	        object->url, (unsigned long long)block, why,
+	        first ? " (more of this file are not logged)" : "");
 }
 
 /* The chunks of `set` that are not what was written. */

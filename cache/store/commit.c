@@ -144,8 +144,9 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 		struct ps_extent *extent = object->extents[i];
 		if (!extent || !extent->dirty || extent->leaving)
 			continue;
-		struct ps_extent_row extent_row = {
-		        .present = extent->present, .unverified = extent->unverified, .used_s = extent->used_s};
+		struct ps_extent_row extent_row = {.present = extent->present,
+		        .unverified = extent->unverified,
+		        .used_s = extent->used_s};
 		memcpy(extent_row.crc, extent->crc, sizeof extent_row.crc);
 		ps_chunks_store(extent, &extent_row);
 		ps_index_batch_put_extent(store->index, batch, &object->id, i, &extent_row);
@@ -341,7 +342,8 @@ static uint64_t due_ns(const struct ps_store *store)
 		return store->retry_at_ns;
 	if (store->ndirty_blocks >= PS_STORE_BATCH_BLOCKS)
 		return 0;
-	return ps_commit_idle_locked(store) ? UINT64_MAX : store->dirty_since_ns + PS_STORE_COMMIT_MS * PS_NS_PER_MS;
+	return ps_commit_idle_locked(store) ? UINT64_MAX
+	                                    : store->dirty_since_ns + PS_STORE_COMMIT_MS * PS_NS_PER_MS;
 }
 
 static void *commit_thread(void *arg)

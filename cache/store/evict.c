@@ -111,14 +111,16 @@ uint64_t ps_store_reachable(struct ps_store *store)
 	PS_LOCK_SCOPE(&store->lock);
 	uint64_t there = store->used_nbytes - PS_MIN(store->used_nbytes, atomic_load(&store->unwritten)) +
 	                 store->index_allocated_nbytes;
-	return room.disk > store->limit_nbytes ? store->limit_nbytes : PS_MIN(store->limit_nbytes, there + room.disk);
+	return room.disk > store->limit_nbytes ? store->limit_nbytes
+	                                       : PS_MIN(store->limit_nbytes, there + room.disk);
 }
 
 /* Eviction of extents -------------------------------------------------------------------------------- */
 
 /* An extent that has an item and is not leaving, of an object that is READY or not in memory. store->lock
  * held. NULL: out of memory. The caller then passes it, or a list of such, to ps_extent_out_finish(). */
-static struct ps_extent_out *ps_extent_out_begin(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
+static struct ps_extent_out *ps_extent_out_begin(
+        struct ps_store *store, struct ps_entry *entry, uint32_t extent)
 {
 	struct ps_extent_out *out = calloc(1, sizeof *out);
 	struct ps_policy_item *item = ps_quota_extent(store, entry, extent);
@@ -283,8 +285,7 @@ static void ps_extent_out_finish(struct ps_store *store, struct ps_extent_out *l
 
 		if (e < 0)
 			ps_log_error("evict: %s: extent %u of %s: %s", store->dir, out->extent,
-			        out->object ? out->object->url : "an object that is not open",
-			        strerror(-e));
+			        out->object ? out->object->url : "an object that is not open", strerror(-e));
 		pthread_mutex_lock(&store->lock);
 		settle(store, out, e);
 		/* Looked up before our reference of the object goes, since the lock is dropped over that:
@@ -398,8 +399,8 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 		store->held_nbytes += nbytes;
 		ps_commit_unqueue_locked(object);
 		ps_sync_unqueue_locked(object);
-		/* used_nbytes goes down when the entry is freed. The lock may be dropped for that: a thread that
-		 * gets the id then must see that there is a deleted entry. */
+		/* used_nbytes goes down when the entry is freed. The lock may be dropped for that: a thread
+		 * that gets the id then must see that there is a deleted entry. */
 		ps_object_unref_locked(object);
 	} else {
 		store->used_nbytes -= nbytes;
@@ -517,8 +518,8 @@ static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t exten
 	going->files = leaving;
 }
 
-/* Under store->lock. Victims for need_nbytes, on their way out; those whom the policy would give up for the object
- * that wants in (NULL: none), or the oldest waiter. False: what may go does not suffice. */
+/* Under store->lock. Victims for need_nbytes, on their way out; those whom the policy would give up for the
+ * object that wants in (NULL: none), or the oldest waiter. False: what may go does not suffice. */
 static bool choose(struct ps_store *store, bool by_policy, const struct ps_object *object,
         uint64_t need_nbytes, struct going *going)
 {
@@ -633,7 +634,8 @@ static struct ps_wish wish_of(const struct ps_object *object)
 	uint64_t full = ps_object_full_charge(object);
 	uint64_t written = object->npresent * PS_BLOCK_SIZE + object->partial_nbytes;
 	uint64_t have = object->entry ? ps_quota_item(object->store, object->entry)->nbytes : 0;
-	struct ps_wish wish = {.object = object, .add = full > have ? full - have : 0,
+	struct ps_wish wish = {.object = object,
+	        .add = full > have ? full - have : 0,
 	        .unwritten = full > written ? full - written : 0,
 	        .pinned = ps_pin_holds(object)};
 
@@ -731,8 +733,8 @@ void ps_room_trim(struct ps_store *store)
 
 		pthread_mutex_lock(&store->lock);
 		uint64_t need = shortfall(store, &nothing, UINT64_MAX);
-		again = need > 0 && (choose(store, true, NULL, need, &going) ||
-		                            choose(store, false, NULL, need, &going));
+		again = need > 0 &&
+		        (choose(store, true, NULL, need, &going) || choose(store, false, NULL, need, &going));
 		if (need > 0 && !again && !logged) {
 			unpin_all(store);
 			logged = true;

@@ -107,8 +107,8 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 
 void ps_extent_release(struct ps_object *object, struct ps_extent *extent)
 {
-	/* Either we see that it is leaving, or the thread that evicts it sees that it is not held any more. Where
-	 * the object is cached as a whole the hold means nothing; it ends in the same way all the same,
+	/* Either we see that it is leaving, or the thread that evicts it sees that it is not held any more.
+	 * Where the object is cached as a whole the hold means nothing; it ends in the same way all the same,
 	 * because the object may have changed its kind meanwhile. */
 	if (atomic_fetch_sub(&extent->nholds, 1) != 1 || !extent->leaving)
 		return;
@@ -117,8 +117,8 @@ void ps_extent_release(struct ps_object *object, struct ps_extent *extent)
 }
 
 /* The extents that a range touches. False: it touches too many, or more than there are. */
-static bool find_extents(
-        const struct ps_object *object, uint64_t offset, uint64_t nbytes, uint32_t *ret_first, uint32_t *ret_last)
+static bool find_extents(const struct ps_object *object, uint64_t offset, uint64_t nbytes,
+        uint32_t *ret_first, uint32_t *ret_last)
 {
 	*ret_first = (uint32_t)(offset / PS_EXTENT_NBYTES);
 	*ret_last = (uint32_t)((offset + nbytes - 1) / PS_EXTENT_NBYTES);
@@ -168,8 +168,8 @@ static bool hold_noted(struct ps_object *object, uint32_t first, uint32_t last, 
 
 		if (!extent || extent->used_s != now_s)
 			return false;
-		/* A reader that looks for its blocks after this either sees that it is leaving, and so none, or is seen by the
-		 * thread that evicts it, which waits. */
+		/* A reader that looks for its blocks after this either sees that it is leaving, and so none,
+		 * or is seen by the thread that evicts it, which waits. */
 		atomic_fetch_add(&extent->nholds, 1);
 		hold->extents[i - first] = extent;
 	}

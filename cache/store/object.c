@@ -146,8 +146,8 @@ static void drop_entry(struct ps_object *object)
 		ps_leaving_finish(store, leaving);
 }
 
-/* Fills a LOADING object, whose id no other thread can use meanwhile, and makes it READY, with nothing in it if
- * row or file are of no use. Without store->lock. Blocks on the index and on the disk. */
+/* Fills a LOADING object, whose id no other thread can use meanwhile, and makes it READY, with nothing in it
+ * if row or file are of no use. Without store->lock. Blocks on the index and on the disk. */
 static void ps_object_load(struct ps_object *object)
 {
 	struct ps_store *store = object->store;

@@ -146,7 +146,8 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 		        "its data have %s, the origin or its list says %s; dropped", seen, expected);
 	}
 	pthread_mutex_unlock(&store->lock);
-	ps_log_error("checksum: %s: its data have %s, the origin or its list says %s; dropped, and not fetched for %llu s",
+	ps_log_error("checksum: %s: its data have %s, the origin or its list says %s; dropped, and not "
+	             "fetched for %llu s",
 	        object->url, seen, expected, (unsigned long long)s);
 	if (ps_object_retire(object) < 0)
 		ps_log_error("checksum: %s: cannot be dropped: out of memory", object->url);

@@ -7,8 +7,8 @@
  *
  * Two bits: present, unverified. Readers look without the lock, at present first. Dropping a bad block clears
  * present and leaves unverified; a new write clears unverified and then sets present, both after its pwrite
- * returned. So a thread that sees present and not unverified has the right bytes in the file, whatever happened in
- * between. */
+ * returned. So a thread that sees present and not unverified has the right bytes in the file, whatever
+ * happened in between. */
 #include "store/store_private.h"
 
 #include <errno.h>
@@ -98,8 +98,8 @@ struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block)
  * one the block's CRC is joined from theirs: from then on it is a block like all others.
  *
  * `unverified` of a partial block means all of its chunks. Readers look without the lock, and here at
- * unverified first, then at the chunks: bad chunks go before the bit is cleared, so a thread that sees it cleared
- * sees them gone. */
+ * unverified first, then at the chunks: bad chunks go before the bit is cleared, so a thread that sees it
+ * cleared sees them gone. */
 
 _Static_assert(PS_ROW_CHUNKS == PS_BLOCK_CHUNKS, "rows and blocks");
 

@@ -1,5 +1,5 @@
-/* Objects that wait for a thread of the store (whose rows are to be written, whose file is not synced, which are to be checked or
- * compared), and the last reference to one. All with store->lock held. */
+/* Objects that wait for a thread of the store (whose rows are to be written, whose file is not synced, which
+ * are to be checked or compared), and the last reference to one. All with store->lock held. */
 #include "store/store_private.h"
 
 #include <stdlib.h>
@@ -154,7 +154,8 @@ void ps_check_queue_locked(struct ps_object *object)
 static bool start_thread(struct ps_store *store)
 {
 	if (!store->summer_started && !store->sums_stop)
-		store->summer_started = ps_thread_start(&store->summer, "checksum", store->sum_main, store) == 0;
+		store->summer_started =
+		        ps_thread_start(&store->summer, "checksum", store->sum_main, store) == 0;
 	return store->summer_started;
 }
 

@@ -97,9 +97,11 @@ static int count_index(struct ps_store *store, struct ps_error *err)
 	if (!store->counts_folder)
 		return 0;
 	return ps_error_set(err, EINVAL,
-	        "cache directory %s: of its %s the index and its reserve need %s, which leaves too little for data; give it "
+	        "cache directory %s: of its %s the index and its reserve need %s, which leaves too little "
+	        "for data; give it "
 	        "a larger --cache-size",
-	        store->dir, ps_size_format(store->limit_nbytes, limit), ps_size_format(store->index_nbytes, index));
+	        store->dir, ps_size_format(store->limit_nbytes, limit),
+	        ps_size_format(store->index_nbytes, index));
 }
 
 static int open_index_and_recover(struct ps_store *store, struct ps_error *err)
@@ -179,7 +181,8 @@ static void store_free(struct ps_store *store)
 	free(store);
 }
 
-/* A batch of the store or of a dataset was refused, and so will be all others until the index is opened again.
+/* A batch of the store or of a dataset was refused, and so will be all others until the index is opened
+ * again.
  */
 static void index_failed(void *arg, int e)
 {
@@ -241,9 +244,12 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 	}
 	if (e == -ENOSPC || e == -EDQUOT)
 		ps_error_set(err, -e,
-		        "cache directory %s: %s: the cache cannot be opened without %llu MiB for its index; make room on that "
+		        "cache directory %s: %s: the cache cannot be opened without %llu MiB for its index; "
+		        "make room on that "
 		        "disk, or name another directory",
-		        options->dir, strerror(-e), (unsigned long long)((store->is_small ? PS_RESERVE_SMALL_NBYTES : PS_RESERVE_NBYTES) / PS_MIB));
+		        options->dir, strerror(-e),
+		        (unsigned long long)((store->is_small ? PS_RESERVE_SMALL_NBYTES : PS_RESERVE_NBYTES) /
+		                             PS_MIB));
 	if (e < 0) {
 		if (store->committer.started)
 			(void)stop_threads(store);
@@ -320,7 +326,8 @@ void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_
 	unsigned char digest[EVP_MAX_MD_SIZE];
 	unsigned n = 0;
 
-	/* Only allocation can fail, and credentials that cannot be distinguished must not be taken for the same.
+	/* Only allocation can fail, and credentials that cannot be distinguished must not be taken for the
+	 * same.
 	 */
 	if (!HMAC(EVP_sha256(), store->salt, sizeof store->salt, (const unsigned char *)secret,
 	            strlen(secret), digest, &n))
@@ -337,12 +344,12 @@ json_t *ps_store_stats(struct ps_store *store)
 	PS_LOCK_SCOPE(&store->lock);
 	uint64_t reserved_nbytes = reserved(store);
 	/* A path need not be UTF-8. */
-	return json_pack(
-	        "{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b}",
-	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes, "used_bytes",
-	        (json_int_t)(store->used_nbytes - reserved_nbytes), "index_bytes",
-	        (json_int_t)store->index_allocated_nbytes, "reachable_bytes", (json_int_t)reachable, "reserved_bytes",
-	        (json_int_t)reserved_nbytes, "min_free_bytes",
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+	                 "s:I, s:I, s:s, s:I, s:b}",
+	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes,
+	        "used_bytes", (json_int_t)(store->used_nbytes - reserved_nbytes), "index_bytes",
+	        (json_int_t)store->index_allocated_nbytes, "reachable_bytes", (json_int_t)reachable,
+	        "reserved_bytes", (json_int_t)reserved_nbytes, "min_free_bytes",
 	        (json_int_t)store->min_free_nbytes, "objects", (json_int_t)HASH_COUNT(store->entries),
 	        "policy", store->policy_ops->name, "evicted_objects", (json_int_t)store->evicted_objects,
 	        "evicted_extents", (json_int_t)store->evicted_extents, "evicted_bytes",

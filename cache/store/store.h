@@ -13,8 +13,8 @@
  * Threads: any, but open and close.   Locks: store.lock, then object.lock; nothing is called with either held.
  * Errors: 0 or -errno. -EILSEQ: a block failed its checksum and was dropped. -ENOSPC, -EDQUOT, -EROFS: the
  * disk does not take it; the caller streams. Durability: data first (pwrite), index second (batched, at most
- * PS_STORE_COMMIT_MS later, or by ps_store_commit()). No fsync on any read or fill path: a thread
- * syncs PS_STORE_SYNC_MS (commit.c) later. After a power cut blocks come back as PS_BLOCK_UNVERIFIED; after a kill
+ * PS_STORE_COMMIT_MS later, or by ps_store_commit()). No fsync on any read or fill path: a thread syncs
+ * PS_STORE_SYNC_MS (commit.c) later. After a power cut blocks come back as PS_BLOCK_UNVERIFIED; after a kill
  * in the same boot, or a clean stop (ps_store_close() did syncfs), as present. */
 #ifndef PS_STORE_STORE_H
 #define PS_STORE_STORE_H
@@ -41,17 +41,19 @@ struct ps_object;
 struct ps_plans;
 
 struct ps_store_options {
-	const char *dir;         /* created 0700 if missing; its parent must exist; see ps_store_dir_find() */
-	uint64_t limit_bytes;    /* allocated bytes of data files never exceed it; 0: the limit is folder_bytes */
+	const char *dir; /* created 0700 if missing; its parent must exist; see ps_store_dir_find() */
+	/* allocated bytes of data files never exceed it; 0: the limit is folder_bytes */
+	uint64_t limit_bytes;
 	uint64_t folder_bytes;   /* allocated bytes of all in dir never exceed it; 0: 80 % of the disk */
 	uint64_t min_free_bytes; /* nor is the disk filled past this floor; 0: the smaller of 1 GiB and 5 % */
 	const char *policy;      /* "plan" (default, NULL), "scan", "lru" */
 	uint64_t checksum_retry_ms; /* before what did not match its checksum is fetched again; 0: 60 s */
-	bool must_exist;         /* for verify and evict: -ENOENT instead of creating */
+	bool must_exist;            /* for verify and evict: -ENOENT instead of creating */
 };
 
-/* The modes of the index's files are the umask's to set. -EINVAL: no data fits beside the index. -EBUSY: served by another process (its pid in the text). -EPERM: the folder is
- * another user's. -ENOTEMPTY: not empty and no marker. -EPROTO:
+/* The modes of the index's files are the umask's to set. -EINVAL: no data fits beside the index. -EBUSY:
+ * served by another process (its pid in the text). -EPERM: the folder is another user's. -ENOTEMPTY: not
+ * empty and no marker. -EPROTO:
  * written by a newer version. An index that will not open is moved aside (index.broken-1), data files without
  * an index deleted, one warning logged. Blocks on disk. */
 int ps_store_open(
@@ -75,29 +77,32 @@ void ps_object_id(const char *url, const struct ps_remote *remote, const char *v
 
 /* The object, loaded from the index or made in memory (no file until it is admitted, no row until the first
  * block is written). remote->size must be known (-EINVAL) and at most PS_OBJECT_MAX_NBYTES (-EFBIG). Counts
- * as an open of `dataset` for the policy if `opened`, and then has blocks that are not verified checked in the
- * background. Blocks on the index and, the first time, on stat of the data file, whose size must be the object's,
- * else its blocks are dropped, and whose inode and times must be those of the index, else they are not
- * verified. */
+ * as an open of `dataset` for the policy if `opened`, and then has blocks that are not verified checked in
+ * the background. Blocks on the index and, the first time, on stat of the data file, whose size must be the
+ * object's, else its blocks are dropped, and whose inode and times must be those of the index, else they are
+ * not verified. */
 int ps_object_get(struct ps_store *store, const char *url, const struct ps_remote *remote, uint32_t dataset,
         bool opened, struct ps_object **ret) PS_MUST_USE;
 #define PS_OBJECT_MAX_NBYTES (UINT64_C(1) << 44)
-/* The same of another view of what is at `url`: `source` is the version at the origin, `id` and `size` are the view's. */
+/* The same of another view of what is at `url`: `source` is the version at the origin, `id` and `size` are
+ * the view's. */
 int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_remote *source,
-        const struct ps_id *id, uint64_t size, uint32_t dataset, bool opened, struct ps_object **ret) PS_MUST_USE;
+        const struct ps_id *id, uint64_t size, uint32_t dataset, bool opened,
+        struct ps_object **ret) PS_MUST_USE;
 /* A view whose size is not known yet: an object that is longer than the view can be, cached by extents. It
  * is written block by block up to where the view ends, but for the last block; then it is put, and
  * ps_store_set_size() cuts it. -ENOTSUP: there can be no such file here. */
 int ps_object_get_unsized(struct ps_store *store, const char *url, const struct ps_remote *source,
         const struct ps_id *id, struct ps_object **ret) PS_MUST_USE;
-/* The view of ps_object_get_unsized() turned out to be so long. No thread holds the object; one that only looks at
- * it is waited for. Blocks on disk and index. */
+/* The view of ps_object_get_unsized() turned out to be so long. No thread holds the object; one that only
+ * looks at it is waited for. Blocks on disk and index. */
 int ps_store_set_size(struct ps_store *store, const struct ps_id *id, uint64_t size) PS_MUST_USE;
 struct ps_object *ps_object_ref(struct ps_object *object);
 void ps_object_put(struct ps_object *object);
 
 const char *ps_object_url(const struct ps_object *object);
-const struct ps_id *ps_object_key(const struct ps_object *object); /* what ps_object_id() made, or a view did */
+/* what ps_object_id() made, or a view did */
+const struct ps_id *ps_object_key(const struct ps_object *object);
 const struct ps_remote *ps_object_remote(const struct ps_object *object);
 uint64_t ps_object_size(const struct ps_object *object);
 uint64_t ps_object_nblocks(const struct ps_object *object);
@@ -117,9 +122,9 @@ int ps_object_fd(
 
 /* A large object (one that takes more than a quarter of the limit) is cached and evicted by extents of 64
  * blocks, and others as a whole. While one is held, its extents may be evicted: who reads its descriptor by
- * the answer of ps_object_block() holds for the range, from before asking until the bytes are read; PS_BLOCK_PRESENT
- * is true so long. Of other objects (and of one converted by ps_object_pass_fd()) it holds nothing. A hold
- * keeps the object alive. Blocks never. -ENOMEM.
+ * the answer of ps_object_block() holds for the range, from before asking until the bytes are read;
+ * PS_BLOCK_PRESENT is true so long. Of other objects (and of one converted by ps_object_pass_fd()) it holds
+ * nothing. A hold keeps the object alive. Blocks never. -ENOMEM.
  */
 struct ps_extent;
 struct ps_hold {
@@ -130,17 +135,17 @@ struct ps_hold {
 /* At most 64 MiB. */
 int ps_object_hold(
         struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret) PS_MUST_USE;
-/* The same while the caller keeps the object until the release. Takes no lock of the store, but once a second for
- * each extent. */
+/* The same while the caller keeps the object until the release. Takes no lock of the store, but once a second
+ * for each extent. */
 int ps_object_hold_borrowed(
         struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret) PS_MUST_USE;
 void ps_object_release(struct ps_hold *hold);
 
 /* The descriptor of a complete, verified data file for the kernel to read by itself from now on; borrowed
- * while the object is held. -1: the file is not complete, or is still compared with its origin's checksum,
- * or is a large one that is not pinned (a large file that was passed through is evicted as a whole from
- * then on). Blocks on the index the first time for a large one. If the object is evicted while it is held,
- * the file keeps its name until the last put, and a reader that gets the object meanwhile is streamed: to unlink
+ * while the object is held. -1: the file is not complete, or is still compared with its origin's checksum, or
+ * is a large one that is not pinned (a large file that was passed through is evicted as a whole from then
+ * on). Blocks on the index the first time for a large one. If the object is evicted while it is held, the
+ * file keeps its name until the last put, and a reader that gets the object meanwhile is streamed: to unlink
  * the file would wait for reads of the kernel's, and these may wait for us. */
 int ps_object_pass_fd(struct ps_object *object);
 
@@ -160,16 +165,16 @@ uint64_t ps_object_pin_nbytes(struct ps_object *object);
 void ps_object_learned_etag(struct ps_object *object, char ret[static PS_ETAG_LEN]);
 void ps_object_learn_etag(struct ps_object *object, const char *etag);
 
-/* What the origin says that the object's bytes sum up to, in a form of base/checksum.h (others are ignored): compared
- * when all of it is here, by a thread of the store. `sure`: in place of another one that was given before, and then it
- * is compared again. Kept with the object. Blocks never. */
+/* What the origin says that the object's bytes sum up to, in a form of base/checksum.h (others are ignored):
+ * compared when all of it is here, by a thread of the store. `sure`: in place of another one that was given
+ * before, and then it is compared again. Kept with the object. Blocks never. */
 void ps_object_expect(struct ps_object *object, const char *checksum, bool sure);
 enum ps_sum { PS_SUM_NONE, PS_SUM_PENDING, PS_SUM_MATCHED, PS_SUM_CORRUPT };
 enum ps_sum ps_object_sum(struct ps_object *object);
 /* Its bytes did not match, it was dropped: nothing of it may be read any more. Blocks never. */
 bool ps_object_corrupt(const struct ps_object *object);
-/* Data of this id did not match their checksum. now: they are not to be fetched again yet. Nodes of numbers below
- * nodes_below may stand for such bytes in the kernel. False: not that we know. Blocks never. */
+/* Data of this id did not match their checksum. now: they are not to be fetched again yet. Nodes of numbers
+ * below nodes_below may stand for such bytes in the kernel. False: not that we know. Blocks never. */
 struct ps_refusal {
 	bool now;
 	uint64_t nodes_below;
@@ -184,10 +189,11 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret);
  */
 #define PS_STORE_REFUSED_MS 1000
 int ps_object_admit(struct ps_object *object) PS_MUST_USE;
-/* Was it evicted or retired? Nothing of it will be written any more, and its room is free once it is put. Blocks never. */
+/* Was it evicted or retired? Nothing of it will be written any more, and its room is free once it is put.
+ * Blocks never. */
 bool ps_object_gone(struct ps_object *object);
-/* What the limit is, how much is stored, and how much more is reserved: for what is being fetched and, where the limit is
- * the folder's, by the index. Blocks never. */
+/* What the limit is, how much is stored, and how much more is reserved: for what is being fetched and, where
+ * the limit is the folder's, by the index. Blocks never. */
 void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes,
         uint64_t *ret_reserved_nbytes);
 /* Of the limit, what is there and what the disk has room for. Blocks on statvfs. */
@@ -209,7 +215,8 @@ int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf) 
  * gets of the same id start empty. Of a large object the extents go at once. *ret_nbytes: what it occupied.
  */
 int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes);
-/* The same as a whole, however it is cached: what is fetched from now on under its id never comes to who holds it. */
+/* The same as a whole, however it is cached: what is fetched from now on under its id never comes to who
+ * holds it. */
 int ps_object_retire(struct ps_object *object) PS_MUST_USE;
 
 /* Makes everything written so far part of the index. Blocks on disk. */
@@ -222,9 +229,9 @@ struct ps_verify_result {
 	uint64_t bad_blocks, missing_files; /* dropped from the index */
 	uint64_t bad_objects;               /* whose origin gave another checksum; dropped */
 };
-/* Every cached block against its checksum, and whole objects against the one that their origin gave, where that has not
- * been done; bad ones are dropped. progress may be NULL. Blocks on disk for
- * long; `stop` ends it with -ECANCELED. */
+/* Every cached block against its checksum, and whole objects against the one that their origin gave, where
+ * that has not been done; bad ones are dropped. progress may be NULL. Blocks on disk for long; `stop` ends it
+ * with -ECANCELED. */
 int ps_store_verify(struct ps_store *store,
         void (*progress)(void *arg, uint64_t done_nbytes, uint64_t total_nbytes), void *arg,
         const _Atomic bool *stop, struct ps_verify_result *ret);
@@ -247,20 +254,22 @@ int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n
 int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, uint64_t *ret_objects,
         uint64_t *ret_nbytes);
 
-/* {"dir","limit_bytes","used_bytes": by data,"index_bytes": by the index and all else; 0 where the limit is of data,
- *  "reachable_bytes": of the limit, what the disk has room for,"reserved_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
- *  "evicted_extents","pinned_objects","pinned_bytes","write_errors","crc_errors","checksum_errors",
- *  "held_bytes": evicted and still open, "synced": all of it is safe from a power cut}; the caller owns it. Blocks
- * never. */
+/* {"dir","limit_bytes","used_bytes": by data,"index_bytes": by the index and all else; 0 where the limit is
+ * of data, "reachable_bytes": of the limit, what the disk has room
+ * for,"reserved_bytes","min_free_bytes","objects","policy","evicted_objects","evicted_bytes",
+ * "evicted_extents","pinned_objects","pinned_bytes","write_errors","crc_errors","checksum_errors",
+ * "held_bytes": evicted and still open, "synced": all of it is safe from a power cut}; the caller owns it.
+ * Blocks never. */
 json_t *ps_store_stats(struct ps_store *store);
 
 /* The directory ----------------------------------------------------------------------------------------- */
 
-/* Which folder holds the cache of `dir`, opened: `dir`, if it is ours alone to write to; else penstock-UID in it, for what
- * others may write to they may also fill with links and files of their own. make: what is not there is made, but for the
- * folders above `dir`. Refused with -EPERM: what belongs to neither us nor root (also where we are root), and a
- * penstock-UID that is not ours alone. -ENOENT. *ret_path is absolute, malloced; for messages, as who may rename folders
- * above may put another in its place. */
-int ps_store_dir_find(const char *dir, bool make, int *ret_fd, char **ret_path, struct ps_error *err) PS_MUST_USE;
+/* Which folder holds the cache of `dir`, opened: `dir`, if it is ours alone to write to; else penstock-UID in
+ * it, for what others may write to they may also fill with links and files of their own. make: what is not
+ * there is made, but for the folders above `dir`. Refused with -EPERM: what belongs to neither us nor root
+ * (also where we are root), and a penstock-UID that is not ours alone. -ENOENT. *ret_path is absolute,
+ * malloced; for messages, as who may rename folders above may put another in its place. */
+int ps_store_dir_find(
+        const char *dir, bool make, int *ret_fd, char **ret_path, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -109,7 +109,8 @@ static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 			        "directory",
 			        path);
 		if (n == -ENOENT)
-			return e < 0 ? ps_error_set(err, -e, "cache directory %s: %s", path, strerror(-e)) : -ENOENT;
+			return e < 0 ? ps_error_set(err, -e, "cache directory %s: %s", path, strerror(-e))
+			             : -ENOENT;
 	}
 	if (n < 0)
 		return ps_error_set(
@@ -126,7 +127,8 @@ static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 		        path, format, PS_MARKER_FORMAT);
 	if (format < PS_MARKER_FORMAT)
 		return ps_error_set(err, EPROTO,
-		        "cache directory %s: written by a version before 0.3.0, whose format is not read any more: remove it "
+		        "cache directory %s: written by a version before 0.3.0, whose format is not read any "
+		        "more: remove it "
 		        "(rm -r), and it is filled again, or name another directory",
 		        path);
 	return 0;
@@ -165,7 +167,8 @@ static int open_dir(const char *dir, bool make, struct ps_error *err)
 
 	if (lstat(dir, &st) == 0 && S_ISLNK(st.st_mode) && st.st_uid != 0 && st.st_uid != geteuid())
 		return ps_error_set(err, EPERM,
-		        "cache directory %s: is a link that another user made (uid %u); name another directory",
+		        "cache directory %s: is a link that another user made (uid %u); name another "
+		        "directory",
 		        dir, (unsigned)st.st_uid);
 	int fd = open(dir, flags);
 	if (fd < 0 && errno == ENOENT && make) {
@@ -191,10 +194,12 @@ int ps_store_dir_sub(int dir_fd, const char *path, const char *name, struct ps_e
 		return ps_error_set(err, errno, "cache directory %s/%s: %s", path, name, strerror(errno));
 	if (st.st_uid != geteuid())
 		return ps_error_set(err, EPERM,
-		        "cache directory %s/%s: belongs to another user (uid %u); remove it, or name another directory",
+		        "cache directory %s/%s: belongs to another user (uid %u); remove it, or name another "
+		        "directory",
 		        path, name, (unsigned)st.st_uid);
 	if (st.st_mode & 077 && fchmod(fd, 0700) < 0 && errno != EROFS)
-		return ps_error_set(err, errno, "cache directory %s/%s: chmod: %s", path, name, strerror(errno));
+		return ps_error_set(
+		        err, errno, "cache directory %s/%s: chmod: %s", path, name, strerror(errno));
 	return ps_steal_fd(&fd);
 }
 
@@ -226,7 +231,8 @@ int ps_store_dir_find(const char *dir, bool make, int *ret_fd, char **ret_path, 
 		return ps_error_set(err, errno, "cache directory %s: %s", dir, strerror(errno));
 	if (st.st_uid != 0 && st.st_uid != geteuid())
 		return ps_error_set(err, EPERM,
-		        "cache directory %s: belongs to another user (uid %u); choose another --cache-dir, or run "
+		        "cache directory %s: belongs to another user (uid %u); choose another --cache-dir, "
+		        "or run "
 		        "this as that user",
 		        path, (unsigned)st.st_uid);
 	if (!(st.st_mode & (S_IWGRP | S_IWOTH))) {
@@ -345,9 +351,11 @@ int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)
 	if ((renameat(dir_fd, BROKEN_NAME "1", dir_fd, BROKEN_NAME "2") < 0 && errno != ENOENT) ||
 	        renameat(dir_fd, "index", dir_fd, BROKEN_NAME "1") < 0)
 		return ps_error_set(err, errno,
-		        "cache directory %s: index: cannot be moved aside: %s; remove its " BROKEN_NAME "* folders", path,
-		        strerror(errno));
-	ps_log_warning("store: %s: the index was damaged (%s); it is now " BROKEN_NAME "1, and the cache starts empty",
+		        "cache directory %s: index: cannot be moved aside: %s; remove its " BROKEN_NAME
+		        "* folders",
+		        path, strerror(errno));
+	ps_log_warning("store: %s: the index was damaged (%s); it is now " BROKEN_NAME
+	               "1, and the cache starts empty",
 	        path, err->text);
 	return 0;
 }
@@ -404,7 +412,8 @@ static void measure_in(int dir_fd, int depth, struct usage *u)
 			u->nbytes += reserve ? 0 : nbytes;
 			u->sorted_nbytes += dot && strcmp(dot, ".sst") == 0 ? nbytes : 0;
 		} else if (depth < BROKEN_DEPTH && !(depth == 0 && strcmp(d->d_name, "data") == 0)) {
-			ps_autofd int sub = openat(fd, d->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+			ps_autofd int sub =
+			        openat(fd, d->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 			if (sub >= 0)
 				measure_in(sub, depth + 1, u);
 		}
@@ -421,8 +430,9 @@ uint64_t ps_store_dir_measure(int dir_fd, int data_fd, uint64_t reserve_nbytes, 
 	measure_in(dir_fd, 0, &u);
 	for (unsigned i = 0; i < DATA_FOLDERS; i++) {
 		snprintf(name, sizeof name, "%02x", i);
-		u.nbytes += fstatat(data_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)st.st_blocks * 512
-		                                                                 : FOLDER_NBYTES;
+		u.nbytes += fstatat(data_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0
+		                    ? (uint64_t)st.st_blocks * 512
+		                    : FOLDER_NBYTES;
 	}
 	u.nbytes += fstat(data_fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
 	*ret_sorted_nbytes = u.sorted_nbytes;

@@ -1,7 +1,7 @@
-/* What the files of the store share. They are a ladder, each uses those after it: store.c, recover.c, verify.c,
- * object_checksum.c, admission.c, blocks.c (bytes), extent.c, object.c (get, put, load), pins.c, commit.c (rows and syncs),
- * evict.c (room), queues.c (objects that wait for a thread; the last reference), presence.c (what is there), quota.c;
- * datafile.c and store_dir.c. Three kinds of record:
+/* What the files of the store share. They are a ladder, each uses those after it: store.c, recover.c,
+ * verify.c, object_checksum.c, admission.c, blocks.c (bytes), extent.c, object.c (get, put, load), pins.c,
+ * commit.c (rows and syncs), evict.c (room), queues.c (objects that wait for a thread; the last reference),
+ * presence.c (what is there), quota.c; datafile.c and store_dir.c. Three kinds of record:
  *
  *   item     what the quota counts and the policy chooses from: a whole data file, or an extent of one that is
  *            cached by extents (see Extents)
@@ -53,12 +53,14 @@ struct ps_charge {
 struct ps_entry {
 	UT_hash_handle hh;
 	struct ps_id id;
-	uint32_t slot;             /* of the item of the whole file; PS_NO_SLOT: by extents */
+	uint32_t slot; /* of the item of the whole file; PS_NO_SLOT: by extents */
 	uint32_t nextents;
-	uint32_t nrows;            /* extents from this one on never had a row in the index: to be deleted with it */
+	/* extents from this one on never had a row in the index: to be deleted with it */
+	uint32_t nrows;
 	struct ps_charge *charges; /* one an extent; NULL: the file is cached as a whole */
 	uint32_t ncharged;         /* extents with an item */
-	unsigned nleaving;        /* of them on their way out: no thread may load, evict or convert the object */
+	/* of them on their way out: no thread may load, evict or convert the object */
+	unsigned nleaving;
 	bool seen;                /* by the recovery's walk over data/ */
 	bool pinned;              /* never chosen */
 	struct ps_object *object; /* NULL: not held */
@@ -71,8 +73,8 @@ struct ps_place {
 	bool leaving; /* of an extent */
 };
 
-/* An entry on its way out. If its rows cannot be deleted, it stays as a deleted entry: no file of that name may be
- * made until they are, for they would vouch for blocks that are not there. */
+/* An entry on its way out. If its rows cannot be deleted, it stays as a deleted entry: no file of that name
+ * may be made until they are, for they would vouch for blocks that are not there. */
 struct ps_leaving {
 	UT_hash_handle hh;
 	struct ps_id id;
@@ -122,10 +124,11 @@ struct ps_object {
 	bool no_disk;         /* the index or the file could not be read: stream it */
 	bool failed;          /* a write failed, and that was logged */
 	bool passed;          /* the kernel may read the file by itself */
-	bool named;           /* evicted, and its file is unlinked when the last holder goes; on store->named */
+	/* evicted, and its file is unlinked when the last holder goes; on store->named */
+	bool named;
 	struct ps_object *next_named;
-	bool unsure;        /* blocks came unverified from the index, and no check was asked for yet */
-	bool row_by_extent; /* the index may say so: it must not before the file is passed through */
+	bool unsure;            /* blocks came unverified from the index, and no check was asked for yet */
+	bool row_by_extent;     /* the index may say so: it must not before the file is passed through */
 	struct ps_entry *entry; /* NULL: no file, or on its way out */
 	uint64_t charge;        /* what it still occupies after eviction */
 	uint64_t refused_until_ns;
@@ -140,7 +143,7 @@ struct ps_object {
 
 	_Atomic bool by_extent; /* goes false when the file may have been passed through, and stays so */
 	_Atomic bool admitted;
-	_Atomic bool corrupt; /* stays so */
+	_Atomic bool corrupt;       /* stays so */
 	_Atomic bool unsynced;      /* bytes were written since the file was synced */
 	_Atomic uint64_t unwritten; /* of what was reserved for it; also in store->unwritten */
 	_Atomic uint64_t npresent, nunverified;
@@ -166,19 +169,19 @@ struct ps_store {
 	uint64_t reserve_nbytes;
 	uint64_t whole_nbytes; /* what data files could have when it was opened: shows which are large */
 	const struct ps_policy_ops *policy_ops;
-	bool set_aside;    /* the index was damaged: this start is an empty one, as was said */
+	bool set_aside; /* the index was damaged: this start is an empty one, as was said */
 	struct ps_plans *plans;
 	bool exact_mtimes; /* the last stop left every row with its file's mtime */
 	bool can_punch;    /* the file system makes holes */
 
 	pthread_mutex_t lock; /* all below, unless it says atomic */
-	pthread_cond_t
-	        changed; /* an object loaded, evicted, committed, admitted; room came free; a commit ended */
+	/* an object loaded, evicted, committed, admitted; room came free; a commit ended */
+	pthread_cond_t changed;
 	struct ps_object *objects;
 	struct ps_entry *entries;
 	struct ps_leaving *leaving;
 	struct ps_leaving *deleted_entries; /* seldom any */
-	struct ps_object *named;  /* the same */
+	struct ps_object *named;            /* the same */
 	struct ps_policy *policy;
 	struct ps_policy_item *items; /* dense; places[i] says whose items[i] is */
 	struct ps_place *places;
@@ -195,7 +198,8 @@ struct ps_store {
 
 	/* What the disk takes; index_nbytes and index_allocated_nbytes are written under lock, too */
 	pthread_mutex_t index_lock;
-	_Atomic uint64_t index_nbytes;           /* counted: what is there besides data files, and what may come */
+	/* counted: what is there besides data files, and what may come */
+	_Atomic uint64_t index_nbytes;
 	_Atomic uint64_t index_allocated_nbytes; /* what is there */
 	_Atomic uint64_t index_slack_nbytes;     /* may be written before the next look */
 
@@ -203,7 +207,7 @@ struct ps_store {
 	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
 	struct ps_log_rate no_file_rate, refusal_rate;
 	_Atomic bool index_failed; /* the last commit failed: nothing new is admitted until one succeeds */
-	bool failed_since; /* the commit that is under way began: another batch was refused */
+	bool failed_since;         /* the commit that is under way began: another batch was refused */
 
 	/* What the disk takes */
 	_Atomic int disk_errnum; /* 0: it takes data */
@@ -242,8 +246,8 @@ struct ps_store {
 
 /* object.c */
 
-/* What counts as the size of one whose size is not known: more than a quarter of any quota, and little enough for the map of
- * its extents and for ext4. */
+/* What counts as the size of one whose size is not known: more than a quarter of any quota, and little enough
+ * for the map of its extents and for ext4. */
 #define PS_OBJECT_UNSIZED_NBYTES (UINT64_C(1) << 43)
 
 /* As ps_object_get(), for an object that has a row; -ENOENT if it has none. Not an open. */
@@ -308,16 +312,17 @@ int ps_store_dir_salt(
  * index.broken-2; older ones are removed. */
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err) PS_MUST_USE;
 
-/* A file of nbytes that is given up when the index, which writes when it is opened, finds the disk full; made when there
- * is room for it and as much again, and again if it has another size; 0: left as it is. */
+/* A file of nbytes that is given up when the index, which writes when it is opened, finds the disk full; made
+ * when there is room for it and as much again, and again if it has another size; 0: left as it is. */
 #define PS_RESERVE_NBYTES (UINT64_C(16) << 20)
 #define PS_RESERVE_SMALL_NBYTES (UINT64_C(4) << 20)
 void ps_store_dir_reserve(int dir_fd, uint64_t nbytes);
 /* False: there was none. */
 bool ps_store_dir_give_up_reserve(int dir_fd);
 
-/* What the directory takes of the disk besides data files, with the folders that these will be in and a reserve of
- * reserve_nbytes, be they there or not. *ret_sorted_nbytes: the index's sorted files (*.sst) among it. */
+/* What the directory takes of the disk besides data files, with the folders that these will be in and a
+ * reserve of reserve_nbytes, be they there or not. *ret_sorted_nbytes: the index's sorted files (*.sst) among
+ * it. */
 uint64_t ps_store_dir_measure(int dir_fd, int data_fd, uint64_t reserve_nbytes, uint64_t *ret_sorted_nbytes);
 
 /* Data files ----------------------------------------------------------------------------------------- */
@@ -471,9 +476,8 @@ uint64_t ps_chunks_disk_nbytes(uint64_t size, uint64_t block, uint16_t set);
 
 /* evict.c: an extent on its way out. */
 struct ps_extent_out {
-	struct ps_entry *entry; /* stays while entry->nleaving > 0 */
-	struct ps_object
-	        *object; /* holds a ref, or NULL: not open, and cannot be opened until we are done */
+	struct ps_entry *entry;   /* stays while entry->nleaving > 0 */
+	struct ps_object *object; /* holds a ref, or NULL: not open, and cannot be opened until we are done */
 	uint32_t extent;
 	uint64_t nbytes;
 	struct ps_extent_out *next;
@@ -487,8 +491,8 @@ int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry) PS_
 
 /* Checksums of objects ------------------------------------------------------------------------------- */
 
-/* Checksums of whole objects that their origin gave: compared once all blocks are there, by a thread of low priority,
- * so that no read waits for it; an object that has one is not passed through before it has matched.
+/* Checksums of whole objects that their origin gave: compared once all blocks are there, by a thread of low
+ * priority, so that no read waits for it; an object that has one is not passed through before it has matched.
  *
  *                complete                 equal
  *   (unknown) ──────────────▶ queued ───────────────▶ matched (in its row; until a block is dropped)
@@ -507,8 +511,8 @@ int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry) PS_
 
 /* Blocks of the object came or went: is there something to compare? store->lock held. */
 void ps_object_checksum_look(struct ps_object *object);
-/* Compares now, if the object is complete and has not matched yet: 0, also if there is nothing to compare; -EBADMSG: it
- * is corrupt, and retired. Blocks on disk. */
+/* Compares now, if the object is complete and has not matched yet: 0, also if there is nothing to compare;
+ * -EBADMSG: it is corrupt, and retired. Blocks on disk. */
 int ps_object_checksum_check(struct ps_object *object);
 void ps_object_checksum_init(struct ps_store *store);
 /* Ends the thread; what is queued is compared when it is loaded again. */
@@ -517,11 +521,12 @@ void ps_object_checksum_free(struct ps_store *store);
 
 /* What the disk takes -------------------------------------------------------------------------------- */
 
-/* Whether the disk takes data: what a write, a reservation or the index last said of it; and what the folder takes
- * besides data files, where the limit is the folder's.
+/* Whether the disk takes data: what a write, a reservation or the index last said of it; and what the folder
+ * takes besides data files, where the limit is the folder's.
  *
- * That is the index for the most part, which grows with each name, and writes files twice before it deletes what it read.
- * What it may come to is counted by the quota before it is written (index_nbytes), and data is evicted for it.
+ * That is the index for the most part, which grows with each name, and writes files twice before it deletes
+ * what it read. What it may come to is counted by the quota before it is written (index_nbytes), and data is
+ * evicted for it.
  *
  * Threads: any. Locks: index_lock, over a look at the folder and evictions; then store.lock. */
 
@@ -529,12 +534,13 @@ void ps_object_checksum_free(struct ps_store *store);
 void ps_disk_refused(struct ps_store *store, int e, uint64_t wanted_nbytes);
 /* It did. */
 void ps_disk_took(struct ps_store *store);
-/* 0, or the errno, and since when in seconds since 1970. Looks at the disk: what was full may have room by now. */
+/* 0, or the errno, and since when in seconds since 1970. Looks at the disk: what was full may have room by
+ * now. */
 int ps_disk_error(struct ps_store *store, int64_t *ret_since_s);
 
-/* Counts what the folder takes and its index may come to. To be called once before others use the store, and before each
- * commit, but with no object marked as committing: evictions wait for those. -EDQUOT: the limit does not allow for it,
- * whatever may be evicted. Blocks on disk. */
+/* Counts what the folder takes and its index may come to. To be called once before others use the store, and
+ * before each commit, but with no object marked as committing: evictions wait for those. -EDQUOT: the limit
+ * does not allow for it, whatever may be evicted. Blocks on disk. */
 int ps_folder_look(struct ps_store *store) PS_MUST_USE;
 /* For ps_index_on_growth(). */
 int ps_folder_room(void *store, size_t nbytes) PS_MUST_USE;
@@ -555,10 +561,10 @@ uint64_t ps_store_data_limit(const struct ps_store *store);
 
 /* What room is wanted for. */
 struct ps_wish {
-	uint64_t add;       /* not yet counted by the quota */
-	uint64_t unwritten; /* not yet on disk, and not yet in store->unwritten */
+	uint64_t add;                   /* not yet counted by the quota */
+	uint64_t unwritten;             /* not yet on disk, and not yet in store->unwritten */
 	const struct ps_object *object; /* whose data it is for; NULL: no object's */
-	bool pinned;        /* may drive out what is in use, but not open */
+	bool pinned;                    /* may drive out what is in use, but not open */
 };
 /* A try at it: rounds of look (without the lock) and try (with it). */
 struct ps_room {

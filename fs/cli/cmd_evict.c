@@ -57,8 +57,7 @@ static int print(const struct evict *e)
 {
 	char size[PS_SIZE_TEXT_LEN];
 
-	printf("%s dropped, %s", PS_COUNTED(e->nfiles, "file"),
-	        ps_size_format(e->nbytes, size));
+	printf("%s dropped, %s", PS_COUNTED(e->nfiles, "file"), ps_size_format(e->nbytes, size));
 	if (e->npinned > 0)
 		printf("; %llu pinned %s", (unsigned long long)e->npinned,
 		        e->npinned == 1 ? "one stays" : "ones stay");

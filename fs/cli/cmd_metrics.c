@@ -15,7 +15,8 @@ static const struct ps_opts opts = {
         .about = "Prints the numbers of all penstock mounts of this node for Prometheus: each daemon's once, "
                  "each\n"
                  "mount's once, and penstock_up of each mount, which is 0 where its daemon does not answer.",
-        .words = {{"cache-dir", "of the daemon that serves this cache, whatever namespaces its mounts are in"}},
+        .words = {{"cache-dir",
+                "of the daemon that serves this cache, whatever namespaces its mounts are in"}},
 };
 
 /* The document of the same daemon among those that came before, or NULL. */

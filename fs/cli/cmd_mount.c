@@ -10,7 +10,8 @@
 #include "cli/conf_file.h"
 #include "daemon/daemon.h"
 
-/* How long a cache may be locked by a daemon that cannot be joined: one that starts or ends at this moment. */
+/* How long a cache may be locked by a daemon that cannot be joined: one that starts or ends at this
+ * moment. */
 #define BUSY_MS 10000
 #define RETRY_MS 20
 
@@ -19,7 +20,7 @@ struct mount {
 	struct ps_mount_request request;
 	struct ps_daemonize daemonize;
 	char *unnamed; /* why the first argument is not a name in penstock.conf(5); NULL: it cannot be one */
-	bool logs; /* the log is open */
+	bool logs;     /* the log is open */
 };
 
 static const struct ps_opts opts = {
@@ -29,7 +30,8 @@ static const struct ps_opts opts = {
         .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
                  "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
                  "@FILE),\n"
-                 "s3://BUCKET/PREFIX/, az://ACCOUNT/CONTAINER/PREFIX/, hf://datasets/OWNER/NAME, file:///DIR/ or /DIR/.\n"
+                 "s3://BUCKET/PREFIX/, az://ACCOUNT/CONTAINER/PREFIX/, hf://datasets/OWNER/NAME, "
+                 "file:///DIR/ or /DIR/.\n"
                  "Several, as NAME=SOURCE, get a folder each.\n"
                  "NAME: a mount of penstock.conf(5). See penstock-mount(1).",
         .lists = true,
@@ -76,14 +78,16 @@ static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 	return rc < 0 ? rc : ps_daemon_run(&options, ret_exit, err);
 }
 
-/* Joins the daemon of the cache, or becomes it; so does any other process that tries the same at this moment. */
+/* Joins the daemon of the cache, or becomes it; so does any other process that tries the same at this
+ * moment. */
 static int join_or_serve(struct mount *m, int *ret_exit, struct ps_error *err)
 {
 	uint64_t until_ns = ps_clock_mono_ns() + BUSY_MS * PS_NS_PER_MS;
 
 	for (;;) {
 		*err = (struct ps_error){0};
-		ps_daemonize_tie(&m->daemonize, true); /* a client ends together with the process that wants the mount */
+		/* a client ends together with the process that wants the mount */
+		ps_daemonize_tie(&m->daemonize, true);
 		int rc = join(m, err);
 		ps_daemonize_tie(&m->daemonize, false);
 
@@ -161,11 +165,13 @@ static int mount_section(struct mount *m, const struct ps_conf *conf, const stru
 	if (ps_conf_apply(conf, section, &m->options, &m->request, &found, &err) < 0)
 		return refuse(&err);
 	ps_autofree char *where = found.mountpoint;
-	if (ps_options_check_sources(&m->options.given, ngiven, m->request.sources, m->request.nsources, &err) < 0)
+	if (ps_options_check_sources(
+	            &m->options.given, ngiven, m->request.sources, m->request.nsources, &err) < 0)
 		return refuse(&err);
 	if (!mountpoint && !where)
-		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s:%u: [%s] has no mountpoint; name one: penstock mount %s "
-		                                           "MOUNTPOINT",
+		return ps_cli_fail("mount", PS_EXIT_USAGE,
+		        "%s:%u: [%s] has no mountpoint; name one: penstock mount %s "
+		        "MOUNTPOINT",
 		        conf->path, section->line, section->name, section->name);
 	return run(m, mountpoint ? mountpoint : where);
 }
@@ -178,8 +184,8 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 
 	if (!ps_conf_is_name(name)) {
 		if (must)
-			*ret_code = ps_cli_fail(
-			        "mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
+			*ret_code = ps_cli_fail("mount", PS_EXIT_USAGE,
+			        "too few arguments; usage: penstock mount %s", opts.usage);
 		return must;
 	}
 	int rc = ps_conf_read(m->options.config, &conf, &err);
@@ -189,13 +195,15 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 	}
 	if (rc == -ENOENT && !m->options.config && !getenv("PENSTOCK_CONFIG"))
 		ps_error_set(&err, ENOENT,
-		        "there is no mount named %s: no penstock.conf in ~/.config or /etc; to mount a source: "
+		        "there is no mount named %s: no penstock.conf in ~/.config or /etc; to mount a "
+		        "source: "
 		        "penstock mount SOURCE MOUNTPOINT",
 		        name);
 	else if (rc == -ENOENT)
 		ps_error_prefix(&err, rc, "there is no mount named %s", name);
 	if (rc < 0) {
-		*ret_code = ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
+		*ret_code =
+		        ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
 		return true;
 	}
 	const struct ps_conf_section *section = ps_conf_find(&conf, name);
@@ -217,7 +225,8 @@ static int refuse_source(const struct mount *m, const struct ps_error *err)
 {
 	if (!m->unnamed || err->err == ENOMEM)
 		return refuse(err);
-	return ps_cli_fail("mount", PS_EXIT_USAGE, "%s, nor a mount of penstock.conf(5): %s", err->text, m->unnamed);
+	return ps_cli_fail(
+	        "mount", PS_EXIT_USAGE, "%s, nor a mount of penstock.conf(5): %s", err->text, m->unnamed);
 }
 
 static bool is_mounted(const char *mountpoint)
@@ -226,7 +235,8 @@ static bool is_mounted(const char *mountpoint)
 	ps_autofree char *path = NULL;
 	json_t *stats = NULL;
 
-	if (!mountpoint || ps_mounts_resolve(mountpoint, &path, NULL) < 0 || ps_mounts_read(NULL, false, &mounts) < 0)
+	if (!mountpoint || ps_mounts_resolve(mountpoint, &path, NULL) < 0 ||
+	        ps_mounts_read(NULL, false, &mounts) < 0)
 		return false;
 	const struct ps_mount_info *info = ps_mounts_find(&mounts, path);
 	bool alive = info && ps_mounts_stats(info, PS_TIMED_TIMEOUT_MS, &stats) == 0;
@@ -263,7 +273,8 @@ static int mount_all(struct mount *m)
 	int code = PS_EXIT_OK;
 
 	if (m->options.given.n > 1 + (m->options.config != NULL))
-		return ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no options but --config; write them to [defaults]");
+		return ps_cli_fail("mount", PS_EXIT_USAGE,
+		        "--all takes no options but --config; write them to [defaults]");
 	int rc = ps_conf_read(m->options.config, &conf, &err);
 	if (rc < 0)
 		return ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
@@ -300,17 +311,18 @@ static int mount_with(struct mount *m, char **args, int nargs)
 	if (m->options.all)
 		return nargs ? ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no arguments") : mount_all(m);
 	if (nargs < 1)
-		return ps_cli_fail("mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
+		return ps_cli_fail(
+		        "mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
 	if (nargs <= 2 && mount_by_name(m, args[0], nargs == 2 ? args[1] : NULL, nargs == 1, &code))
 		return code;
 	for (int i = 0; nargs > 2 && i < nargs - 1; i++)
 		if (!ps_source_has_name(args[i], &n))
 			return ps_cli_fail("mount", PS_EXIT_USAGE,
-			        "too many arguments; several sources need names: train=SOURCE val=SOURCE MOUNTPOINT");
+			        "too many arguments; several sources need names: train=SOURCE val=SOURCE "
+			        "MOUNTPOINT");
 	if (nargs > 1 && strstr(args[nargs - 1], "://"))
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
-		        "the MOUNTPOINT comes last, after the sources; usage: penstock mount %s",
-		        opts.usage);
+		        "the MOUNTPOINT comes last, after the sources; usage: penstock mount %s", opts.usage);
 	/* A source that makes no sense is reported before anything is touched. */
 	for (int i = 0; rc == 0 && i < nargs - 1; i++) {
 		rc = add_source(m, args[i], &err);
@@ -377,8 +389,8 @@ int ps_cmd_mount_helper(int argc, char **argv)
 	}
 	nargs = argc - optind;
 	if (!code && nargs != 2)
-		code = ps_cli_fail(
-		        "mount", PS_EXIT_USAGE, "usage: mount.penstock SOURCE|NAME MOUNTPOINT [-o OPTION,...]");
+		code = ps_cli_fail("mount", PS_EXIT_USAGE,
+		        "usage: mount.penstock SOURCE|NAME MOUNTPOINT [-o OPTION,...]");
 	if (!code && !fake)
 		code = mount_with(&m, argv + optind, nargs);
 	mount_fini(&m);

@@ -99,8 +99,7 @@ static int print(const struct pin *p)
 {
 	char size[PS_SIZE_TEXT_LEN];
 
-	printf("%s %sned, %s\n", PS_COUNTED(p->nfiles, "file"), p->command,
-	        ps_size_format(p->nbytes, size));
+	printf("%s %sned, %s\n", PS_COUNTED(p->nfiles, "file"), p->command, ps_size_format(p->nbytes, size));
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
@@ -111,7 +110,8 @@ static int check_room(struct pin *p, const struct ps_mount_info *info)
 	int rc = ps_mounts_stats(info, STATS_TIMEOUT_MS, &stats);
 
 	if (rc < 0)
-		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(rc));
+		return ps_cli_fail(
+		        p->command, PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(rc));
 	const json_t *cache = json_object_get(stats, "cache");
 	uint64_t limit = (uint64_t)json_integer_value(json_object_get(cache, "limit_bytes"));
 	uint64_t pinned = (uint64_t)json_integer_value(json_object_get(cache, "pinned_bytes"));
@@ -214,7 +214,8 @@ struct list {
 	const char *mountpoint; /* of the walk under way */
 	json_t *files;          /* with --json, else NULL */
 	uint64_t nfiles, nbytes, cached_nbytes;
-	uint64_t most; /* pinned files that the cache of this mount has; none is left to be looked for after them */
+	/* pinned files that the cache of this mount has; none is left to be looked for after them */
+	uint64_t most;
 	uint64_t found;
 };
 
@@ -229,13 +230,14 @@ static int add(struct list *l, const char *path, const char *url, uint64_t nbyte
 	if (!l->files) {
 		if (cached_nbytes < nbytes)
 			snprintf(state, sizeof(state), "%.0f %%", share < 99 ? share : 99);
-		printf("%9s  %6s  %s%s%s\n", ps_size_format(nbytes, size), state, path ? l->mountpoint : "", path ? "/" : "",
-		        path ? path : url);
+		printf("%9s  %6s  %s%s%s\n", ps_size_format(nbytes, size), state, path ? l->mountpoint : "",
+		        path ? "/" : "", path ? path : url);
 		return 0;
 	}
 	json_t *file = json_pack("{s:o, s:o, s:o, s:I, s:I}", "mountpoint",
-	        path ? ps_json_lossy(l->mountpoint) : json_null(), "path", path ? ps_json_lossy(path) : json_null(), "url",
-	        ps_json_lossy(url), "bytes", (json_int_t)nbytes, "cached_bytes", (json_int_t)cached_nbytes);
+	        path ? ps_json_lossy(l->mountpoint) : json_null(), "path",
+	        path ? ps_json_lossy(path) : json_null(), "url", ps_json_lossy(url), "bytes",
+	        (json_int_t)nbytes, "cached_bytes", (json_int_t)cached_nbytes);
 	return json_array_append_new(l->files, file) < 0 ? -ENOMEM : 0;
 }
 
@@ -245,8 +247,8 @@ static int finish(struct list *l, int code)
 	char size[PS_SIZE_TEXT_LEN], cached[PS_SIZE_TEXT_LEN];
 
 	if (l->files) {
-		json_t *doc = json_pack("{s:O, s:I, s:I}", "files", l->files, "bytes", (json_int_t)l->nbytes, "cached_bytes",
-		        (json_int_t)l->cached_nbytes);
+		json_t *doc = json_pack("{s:O, s:I, s:I}", "files", l->files, "bytes", (json_int_t)l->nbytes,
+		        "cached_bytes", (json_int_t)l->cached_nbytes);
 
 		if (!doc || json_dumpf(doc, stdout, JSON_COMPACT) < 0 || putchar('\n') == EOF)
 			code = PS_EXIT_FAILED;
@@ -256,8 +258,7 @@ static int finish(struct list *l, int code)
 		puts("nothing is pinned");
 	} else {
 		printf("%s pinned, %s, of which %s are in the cache\n", PS_COUNTED(l->nfiles, "file"),
-		        ps_size_format(l->nbytes, size),
-		        ps_size_format(l->cached_nbytes, cached));
+		        ps_size_format(l->nbytes, size), ps_size_format(l->cached_nbytes, cached));
 	}
 	return fflush(stdout) ? PS_EXIT_FAILED : code;
 }
@@ -304,7 +305,8 @@ static int pinned_files(const struct ps_mount_info *info, uint64_t *ret)
 	int rc = ps_mounts_stats(info, STATS_TIMEOUT_MS, &stats);
 
 	if (rc == 0)
-		*ret = (uint64_t)json_integer_value(json_object_get(json_object_get(stats, "cache"), "pinned_objects"));
+		*ret = (uint64_t)json_integer_value(
+		        json_object_get(json_object_get(stats, "cache"), "pinned_objects"));
 	json_decref(stats);
 	return rc;
 }
@@ -328,7 +330,8 @@ static int ps_pin_list_mount(const char *arg, const char *const *globs, size_t n
 	const struct ps_mount_info *info = NULL;
 	struct ps_error err = {0};
 	struct ps_mounts mounts;
-	int code = PS_EXIT_OK, rc = arg ? ps_mounts_lookup(arg, &mounts, &info, &err) : ps_mounts_read(NULL, false, &mounts);
+	int code = PS_EXIT_OK,
+	    rc = arg ? ps_mounts_lookup(arg, &mounts, &info, &err) : ps_mounts_read(NULL, false, &mounts);
 
 	if (rc < 0) {
 		json_decref(l.files);

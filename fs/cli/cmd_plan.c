@@ -22,9 +22,12 @@ static const struct ps_opts opts = {
         .command = "plan",
         .id = PS_CMD_PLAN,
         .usage = "MOUNTPOINT [OPTION...] <LIST",
-        .about = "Announces the files that a program is going to read, a path a line and in that order: they are fetched\n"
-                 "ahead of it, and kept until it has read them. Lasts until the command is ended (kill, Ctrl-C).\n\n"
-                 "    penstock plan /mnt/train <epoch-3.txt & plan=$!; python3 train.py epoch-3.txt; kill $plan",
+        .about = "Announces the files that a program is going to read, a path a line and in that order: they "
+                 "are fetched\n"
+                 "ahead of it, and kept until it has read them. Lasts until the command is ended (kill, "
+                 "Ctrl-C).\n\n"
+                 "    penstock plan /mnt/train <epoch-3.txt & plan=$!; python3 train.py epoch-3.txt; kill "
+                 "$plan",
 };
 
 /* Where lines of the plan are written. */
@@ -37,8 +40,8 @@ struct sender {
 static int refuse(const struct sender *t, int errnum)
 {
 	if (errnum == ENOTTY)
-		return ps_cli_fail("plan", PS_EXIT_FAILED, "%s: its --policy follows no plans; mount it with --policy plan",
-		        t->where);
+		return ps_cli_fail("plan", PS_EXIT_FAILED,
+		        "%s: its --policy follows no plans; mount it with --policy plan", t->where);
 	if (errnum == ENOSPC)
 		return ps_cli_fail("plan", PS_EXIT_FAILED,
 		        "%s: its plans take all the memory there is for plans (penstock status lists them)",
@@ -69,14 +72,14 @@ static int send_line(const struct sender *t, json_t *line)
 
 static int send_files(const struct sender *t, json_t *files)
 {
-	return send_line(t, json_pack("{s:i, s:O, s:i, s:i, s:i, s:O}", "penstock_plan", 1, "job", t->job, "rank", 0, "world",
-	                       1, "epoch", 0, "files", files));
+	return send_line(t, json_pack("{s:i, s:O, s:i, s:i, s:i, s:O}", "penstock_plan", 1, "job", t->job,
+	                            "rank", 0, "world", 1, "epoch", 0, "files", files));
 }
 
 static int send_position(const struct sender *t)
 {
-	return send_line(t, json_pack("{s:i, s:O, s:i, s:i, s:i}", "penstock_position", 1, "job", t->job, "rank", 0, "epoch",
-	                       0, "files_done", 0));
+	return send_line(t, json_pack("{s:i, s:O, s:i, s:i, s:i}", "penstock_position", 1, "job", t->job,
+	                            "rank", 0, "epoch", 0, "files_done", 0));
 }
 
 struct names {
@@ -89,7 +92,8 @@ static const char *below(const char *path, const char *where)
 {
 	size_t len = strlen(where);
 
-	return strncmp(path, where, len) == 0 && path[len] == '/' ? path + len + strspn(path + len, "/") : NULL;
+	return strncmp(path, where, len) == 0 && path[len] == '/' ? path + len + strspn(path + len, "/")
+	                                                          : NULL;
 }
 
 static bool is_file(int root, const char *name)
@@ -174,21 +178,26 @@ static int plan(const struct ps_mount_info *info, const struct ps_mount_options 
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGHUP);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
-	e = root < 0 || fd < 0 ? errno : !files || !t.job ? EINVAL : -list_read(&names, files, root, info->mountpoint);
+	e = root < 0 || fd < 0 ? errno
+	    : !files || !t.job ? EINVAL
+	                       : -list_read(&names, files, root, info->mountpoint);
 	if (e)
 		code = refuse(&t, e);
 	if (code == PS_EXIT_OK && names.nbad > 0)
 		code = ps_cli_fail("plan", PS_EXIT_FAILED,
-		        "%zu of %zu names are not files of %s, the first: %s; paths are absolute, or from %s, or from the "
+		        "%zu of %zu names are not files of %s, the first: %s; paths are absolute, or from "
+		        "%s, or from the "
 		        "current folder",
 		        names.nbad, names.nbad + names.nover + json_array_size(files), info->mountpoint,
 		        names.first_bad ? names.first_bad : "", info->mountpoint);
 	if (names.nover > 0)
-		ps_cli_fail("plan", 0, "only the first %u files are announced, %zu are not", FILES_MAX, names.nover);
+		ps_cli_fail("plan", 0, "only the first %u files are announced, %zu are not", FILES_MAX,
+		        names.nover);
 	if (!e && json_array_size(files) > 0) {
 		e = send_files(&t, files);
 		if (!e) {
-			printf("%s announced to %s\n", PS_COUNTED(json_array_size(files), "file"), info->mountpoint);
+			printf("%s announced to %s\n", PS_COUNTED(json_array_size(files), "file"),
+			        info->mountpoint);
 			(void)fflush(stdout);
 			e = hold(&t, files, &signals);
 		}

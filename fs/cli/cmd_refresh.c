@@ -15,9 +15,12 @@ static const struct ps_opts opts = {
         .command = "refresh",
         .id = PS_CMD_REFRESH,
         .usage = "MOUNTPOINT",
-        .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no longer has\n"
-                 "vanish. Open files are read on. New contents of a known file are shown where the listing has versions\n"
-                 "(buckets, the Hub, folders, JSON); elsewhere by --revalidate, or at once after penstock evict.\n"
+        .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no "
+                 "longer has\n"
+                 "vanish. Open files are read on. New contents of a known file are shown where the listing "
+                 "has versions\n"
+                 "(buckets, the Hub, folders, JSON); elsewhere by --revalidate, or at once after penstock "
+                 "evict.\n"
                  "Without it a mount shows the names that it was made with.",
 };
 
@@ -43,14 +46,16 @@ static int refuse(const struct ps_mount_info *info, int errnum)
 		return ps_cli_fail("refresh", PS_EXIT_FAILED,
 		        "%s: only root and the owner of the mount may do this", where);
 	if (errnum == EINTR)
-		return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: interrupted; the listing continues", where);
+		return ps_cli_fail(
+		        "refresh", PS_EXIT_FAILED, "%s: interrupted; the listing continues", where);
 	if (errnum == ENOTTY)
 		return ps_cli_fail("refresh", PS_EXIT_FAILED,
-		        "%s: its daemon is of an older version, which lists a source once; unmount and mount again",
+		        "%s: its daemon is of an older version, which lists a source once; unmount and mount "
+		        "again",
 		        where);
 	ps_autofree char *why = listing_error(info);
-	return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: the listing failed, no name is taken away: %s", where,
-	        why ? why : strerror(errnum));
+	return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: the listing failed, no name is taken away: %s",
+	        where, why ? why : strerror(errnum));
 }
 
 /* Pages of web servers and lists have names alone, as a rule; buckets, the Hub and folders also versions. */
@@ -61,7 +66,8 @@ static bool may_lack_versions(const char *sources)
 		size_t word = strcspn(one, " "), name = strcspn(one, "=:/@");
 		const char *source = name < word && one[name] == '=' ? one + name + 1 : one;
 
-		if (*source == '@' || strncmp(source, "http://", 7) == 0 || strncmp(source, "https://", 8) == 0)
+		if (*source == '@' || strncmp(source, "http://", 7) == 0 ||
+		        strncmp(source, "https://", 8) == 0)
 			return true;
 	}
 	return false;
@@ -79,7 +85,8 @@ static int refresh(const struct ps_mount_info *info)
 	printf("%s listed, %llu new, %llu gone\n", PS_COUNTED(r.nfiles, "file"), (unsigned long long)r.nadded,
 	        (unsigned long long)r.nvanished);
 	if (may_lack_versions(info->source))
-		puts("where the listing has no versions, new contents of a known name show after --revalidate, or penstock "
+		puts("where the listing has no versions, new contents of a known name show after "
+		     "--revalidate, or penstock "
 		     "evict");
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

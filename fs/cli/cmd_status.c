@@ -21,7 +21,8 @@ static const struct ps_opts opts = {
         .id = PS_CMD_STATUS,
         .usage = "[MOUNTPOINT] [OPTION...]",
         .about = "Shows what a mount, or every penstock mount, is doing. Exit code 1 if one does not answer.",
-        .words = {{"cache-dir", "of the daemon that serves this cache, whatever namespaces its mounts are in"}},
+        .words = {{"cache-dir",
+                "of the daemon that serves this cache, whatever namespaces its mounts are in"}},
 };
 
 /* What the last round saw of a mount, for rates. */
@@ -71,8 +72,13 @@ static const char *again(const json_t *then, char buf[static 48])
 
 	buf[0] = '\0';
 	if (json_is_integer(then))
-		snprintf(buf, 48, ", again in %lld %s", (long long)(s < 120 ? s : s < 7200 ? s / 60 : s / 3600),
-		        s < 120 ? "s" : s < 7200 ? "min" : "h");
+		snprintf(buf, 48, ", again in %lld %s",
+		        (long long)(s < 120    ? s
+		                    : s < 7200 ? s / 60
+		                               : s / 3600),
+		        s < 120    ? "s"
+		        : s < 7200 ? "min"
+		                   : "h");
 	return buf;
 }
 
@@ -91,7 +97,8 @@ static void print_rates(const json_t *doc, const json_t *mount, struct seen *las
 	double s = (double)(now.at_ns - last->at_ns) / (double)PS_NS_PER_S;
 
 	if (last->at_ns && s > 0)
-		printf("  now       %s/s from the origin, %s/s through the daemon, %.1f opens/s served by the "
+		printf("  now       %s/s from the origin, %s/s through the daemon, %.1f opens/s served by "
+		       "the "
 		       "kernel\n",
 		        size((json_int_t)((double)(now.origin_bytes - last->origin_bytes) / s), a),
 		        size((json_int_t)((double)(now.read_bytes - last->read_bytes) / s), b),
@@ -117,7 +124,8 @@ static void print_missing(const json_t *mount)
 
 	if (n == 0)
 		return;
-	printf("  missing   %s of the list %s not at the origin: ", PS_COUNTED(n, "file"), n == 1 ? "is" : "are");
+	printf("  missing   %s of the list %s not at the origin: ", PS_COUNTED(n, "file"),
+	        n == 1 ? "is" : "are");
 	json_array_foreach(names, i, name) printf("%s%s", i ? ", " : "", json_string_value(name));
 	puts((size_t)n > json_array_size(names) ? ", ..." : "");
 }
@@ -130,7 +138,8 @@ static void print_disk(const json_t *doc)
 
 	if (*text(cache, "disk_error"))
 		printf("  disk      takes no data (first seen %s): %s: %s; what is not cached is streamed\n",
-		        ago(number(doc, "cache", "disk_error_at"), when), text(cache, "disk_error"), text(cache, "dir"));
+		        ago(number(doc, "cache", "disk_error_at"), when), text(cache, "disk_error"),
+		        text(cache, "dir"));
 }
 
 static void print_pinned(const json_t *doc)
@@ -146,20 +155,22 @@ static void print_pinned(const json_t *doc)
 static void print_plans(const json_t *doc)
 {
 	const json_t *plans = json_object_get(doc, "plans"), *rank;
-	json_int_t opens = number(doc, "plans", "foreseen_opens"), hits = number(doc, "plans", "foreseen_hits");
+	json_int_t opens = number(doc, "plans", "foreseen_opens"),
+	           hits = number(doc, "plans", "foreseen_hits");
 	size_t i;
 
-	json_array_foreach(json_object_get(plans, "ranks"), i, rank) printf(
-	        "  plan      %s, rank %lld of %lld: epoch %lld, %s done; %s announced, last report %.0f s ago\n",
-	        text(rank, "job"), (long long)json_integer_value(json_object_get(rank, "rank")),
-	        (long long)json_integer_value(json_object_get(rank, "world")),
-	        (long long)json_integer_value(json_object_get(rank, "epoch")),
-	        PS_COUNTED(json_integer_value(json_object_get(rank, "files_done")), "file"),
-	        PS_COUNTED(json_integer_value(json_object_get(rank, "epochs")), "epoch"),
-	        json_number_value(json_object_get(rank, "age_seconds")));
+	json_array_foreach(json_object_get(plans, "ranks"), i, rank)
+	        printf("  plan      %s, rank %lld of %lld: epoch %lld, %s done; %s announced, last report "
+	               "%.0f s ago\n",
+	                text(rank, "job"), (long long)json_integer_value(json_object_get(rank, "rank")),
+	                (long long)json_integer_value(json_object_get(rank, "world")),
+	                (long long)json_integer_value(json_object_get(rank, "epoch")),
+	                PS_COUNTED(json_integer_value(json_object_get(rank, "files_done")), "file"),
+	                PS_COUNTED(json_integer_value(json_object_get(rank, "epochs")), "epoch"),
+	                json_number_value(json_object_get(rank, "age_seconds")));
 	if (opens > 0)
-		printf("  planned   %s, %lld of files that were cached at least in part\n", PS_COUNTED(opens, "open"),
-		        (long long)hits);
+		printf("  planned   %s, %lld of files that were cached at least in part\n",
+		        PS_COUNTED(opens, "open"), (long long)hits);
 }
 
 static void print_trouble(const json_t *mount, const json_t *doc)
@@ -173,7 +184,8 @@ static void print_trouble(const json_t *mount, const json_t *doc)
 	if (*error)
 		printf("  failure   %s: %s\n", ago(number(doc, "origin", "last_error_at"), when), error);
 	if (n > 0)
-		printf("  checksums mismatches: %lld, dropped; user.penstock.error of a file says why\n", (long long)n);
+		printf("  checksums mismatches: %lld, dropped; user.penstock.error of a file says why\n",
+		        (long long)n);
 }
 
 /* Since cache, origin and plans are of all of them. */
@@ -207,7 +219,8 @@ static void print_reads(const json_t *mount)
 	if (nbytes > 0)
 		printf(", %.1f %% without waiting",
 		        100 * (double)number(mount, "reads", "ready_bytes") / (double)nbytes);
-	printf("; waited %.1f s, %lld waiting now\n", json_number_value(json_object_get(reads, "stalled_seconds")),
+	printf("; waited %.1f s, %lld waiting now\n",
+	        json_number_value(json_object_get(reads, "stalled_seconds")),
 	        (long long)json_integer_value(json_object_get(reads, "waiting")));
 }
 
@@ -236,9 +249,7 @@ static bool has(const json_t *array, const char *text)
 	const json_t *value;
 	size_t i;
 
-	json_array_foreach(array, i, value)
-		if (strcmp(json_string_value(value), text) == 0)
-			return true;
+	json_array_foreach(array, i, value) if (strcmp(json_string_value(value), text) == 0) return true;
 	return false;
 }
 
@@ -252,12 +263,14 @@ static void print_patterns(const json_t *source)
 	size_t i;
 
 	for (size_t l = 0; l < PS_ARRAY_LEN(lists); l++) {
-		json_array_foreach(json_object_get(source, lists[l]), i, value) {
+		json_array_foreach(json_object_get(source, lists[l]), i, value)
+		{
 			const char *pattern = json_string_value(value);
 
-			printf("%s%s%s --%s '%s'%s", any ? "," : "  patterns ", any || !*name ? "" : " ", any ? "" : name,
-			        lists[l], pattern,
-			        has(json_object_get(source, "unmatched"), pattern) ? " (matches nothing)" : "");
+			printf("%s%s%s --%s '%s'%s", any ? "," : "  patterns ", any || !*name ? "" : " ",
+			        any ? "" : name, lists[l], pattern,
+			        has(json_object_get(source, "unmatched"), pattern) ? " (matches nothing)"
+			                                                           : "");
 			any = true;
 		}
 	}
@@ -277,11 +290,11 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	        ago(json_integer_value(json_object_get(mount, "listed_at")), when),
 	        again(json_object_get(mount, "next_listing_at"), next),
 	        PS_COUNTED(json_integer_value(json_object_get(mount, "opens")), "time"),
-	        *text(mount, "listing_error") ? "; listing again failed: " : "", text(mount, "listing_error"));
+	        *text(mount, "listing_error") ? "; listing again failed: " : "",
+	        text(mount, "listing_error"));
 	print_missing(mount);
 	print_patterns(mount);
-	json_array_foreach(json_object_get(mount, "sources"), i, source)
-		print_patterns(source);
+	json_array_foreach(json_object_get(mount, "sources"), i, source) print_patterns(source);
 	if (json_is_true(json_object_get(mount, "versionless")))
 		puts("  versions  none: the server sends neither ETag nor Last-Modified");
 	print_reads(mount);
@@ -318,14 +331,15 @@ static struct seen *seen_of(struct seen seen[static SEEN_MAX], unsigned dev_mino
 }
 
 /* One mount in the form asked for; false if it did not answer. With --json its document goes to *ret_doc. */
-static bool show(const struct status *s, const struct ps_mount_info *info, const struct ps_mount_answer *answer,
-        struct seen seen[static SEEN_MAX], json_t **ret_doc)
+static bool show(const struct status *s, const struct ps_mount_info *info,
+        const struct ps_mount_answer *answer, struct seen seen[static SEEN_MAX], json_t **ret_doc)
 {
 	if (answer->rc < 0) {
-		ps_cli_fail("status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(answer->rc));
+		ps_cli_fail(
+		        "status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(answer->rc));
 		if (s->options.json)
-			*ret_doc = json_pack("{s:o,s:s}", "mountpoint", ps_json_lossy(info->mountpoint), "error",
-			        ps_mounts_why_not(answer->rc));
+			*ret_doc = json_pack("{s:o,s:s}", "mountpoint", ps_json_lossy(info->mountpoint),
+			        "error", ps_mounts_why_not(answer->rc));
 		return false;
 	}
 	if (s->options.json) {
@@ -339,7 +353,8 @@ static bool show(const struct status *s, const struct ps_mount_info *info, const
 
 static int print_json(const struct status *s, json_t *doc)
 {
-	int rc = json_dumpf(doc, stdout, JSON_REAL_PRECISION(9) | (s->options.watch ? JSON_COMPACT : JSON_INDENT(2)));
+	int rc = json_dumpf(
+	        doc, stdout, JSON_REAL_PRECISION(9) | (s->options.watch ? JSON_COMPACT : JSON_INDENT(2)));
 
 	json_decref(doc);
 	return putchar('\n') == EOF || fflush(stdout) || rc ? PS_EXIT_FAILED : PS_EXIT_OK;
@@ -422,7 +437,7 @@ static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
 	if (asked.these.n == 0 && !s->options.json)
 		puts("no penstock mounts");
 	if (s->options.json && print_json(s, s->mountpoint ? json_incref(json_array_get(list, 0))
-	                                           : json_pack("{s:O}", "daemons", list)))
+	                                                   : json_pack("{s:O}", "daemons", list)))
 		code = PS_EXIT_FAILED;
 	json_decref(list);
 	forget(&asked);
@@ -438,11 +453,12 @@ static const char *const level_names[] = {"ok", "warning", "critical", "unknown"
 #define RECENT_S 300 /* failures that are older are over */
 
 /* Adds to what is wrong. state: "offline", "full", "degraded", "down", "unknown". */
-static void note(json_t *found, const char *mountpoint, enum level level, const char *state, const char *reason)
+static void note(
+        json_t *found, const char *mountpoint, enum level level, const char *state, const char *reason)
 {
-	json_array_append_new(found, json_pack("{s:o, s:s, s:s, s:o}", "mountpoint", ps_json_lossy(mountpoint),
-	                                     "level", level_names[level], "state", state, "reason",
-	                                     ps_json_lossy(reason)));
+	json_array_append_new(
+	        found, json_pack("{s:o, s:s, s:s, s:o}", "mountpoint", ps_json_lossy(mountpoint), "level",
+	                       level_names[level], "state", state, "reason", ps_json_lossy(reason)));
 }
 
 static bool is_full(const char *disk_error)
@@ -491,8 +507,9 @@ static size_t judge_all(const struct status *s, json_t *found)
 		return i;
 	}
 	if (ask(s, &asked, &err) < 0) {
-		note(found, s->mountpoint ? s->mountpoint : "", s->mountpoint ? LEVEL_CRITICAL : LEVEL_UNKNOWN,
-		        s->mountpoint ? "down" : "unknown", err.text);
+		note(found, s->mountpoint ? s->mountpoint : "",
+		        s->mountpoint ? LEVEL_CRITICAL : LEVEL_UNKNOWN, s->mountpoint ? "down" : "unknown",
+		        err.text);
 		return 0;
 	}
 	for (i = 0; i < asked.these.n; i++) {
@@ -520,8 +537,7 @@ static enum level worst_of(const json_t *found)
 	const json_t *one;
 	size_t i;
 
-	for (size_t k = 0; k < PS_ARRAY_LEN(order); k++)
-	{
+	for (size_t k = 0; k < PS_ARRAY_LEN(order); k++) {
 		json_array_foreach(found, i, one)
 		{
 			if (strcmp(text(one, "level"), level_names[order[k]]) == 0)
@@ -547,8 +563,9 @@ static int check(const struct status *s)
 	bool failed = false;
 
 	if (s->options.json) {
-		failed = print_json(s, json_pack("{s:s, s:i, s:I, s:O}", "level", level_names[level], "exit_code",
-		                               (int)level, "mounts", (json_int_t)n, "problems", found));
+		failed = print_json(
+		        s, json_pack("{s:s, s:i, s:I, s:O}", "level", level_names[level], "exit_code",
+		                   (int)level, "mounts", (json_int_t)n, "problems", found));
 	} else {
 		printf("penstock %s: ", level_names[level]);
 		if (level == LEVEL_OK)

@@ -33,7 +33,8 @@ static const struct ps_opts opts = {
         .command = "umount",
         .id = PS_CMD_UMOUNT,
         .usage = "[OPTION...] MOUNTPOINT|NAME",
-        .about = "Unmounts a penstock mount, and waits until its daemon has released it; after the last one, the cache.\n"
+        .about = "Unmounts a penstock mount, and waits until its daemon has released it; after the last one, "
+                 "the cache.\n"
                  "NAME: a mount of penstock.conf(5).",
         .words = {{"all", "what of penstock.conf(5) is mounted"},
                 {"config", "where NAME is looked up: see penstock mount --help"}},
@@ -49,9 +50,10 @@ static int left_ms(const struct umount *u, int at_most)
 
 /* Who keeps it busy -------------------------------------------------------------------------------- */
 
-/* A process with a file of the mount open, mapped, or as its folder, root or program. The mount's daemon is never
- * asked: links in /proc are examined without their file system (AT_STATX_DONT_SYNC). Processes that the caller may
- * not look into are missed; the caller itself is left out. */
+/* A process with a file of the mount open, mapped, or as its folder, root or program. The mount's daemon is
+ * never
+ * asked: links in /proc are examined without their file system (AT_STATX_DONT_SYNC). Processes that the
+ * caller may not look into are missed; the caller itself is left out. */
 struct process {
 	pid_t pid;
 	char comm[32];
@@ -164,8 +166,8 @@ static size_t busy_find(const struct ps_mount_info *mount, struct process proces
 	return n;
 }
 
-/* Is the mount in use by no process that can be seen, or by penstock itself? Then a df or a status looks at it just
- * now. */
+/* Is the mount in use by no process that can be seen, or by penstock itself? Then a df or a status looks at
+ * it just now. */
 static bool passing_by(const struct ps_mount_info *info)
 {
 	struct process processes[PROCESSES_MAX];
@@ -229,7 +231,8 @@ static void abort_connection(const struct ps_mount_info *info)
 
 static int call_umount(const struct umount *u, const struct ps_mount_info *info)
 {
-	int flags = UMOUNT_NOFOLLOW | (u->options.lazy || u->options.force ? MNT_DETACH : 0) | (u->options.force ? MNT_FORCE : 0);
+	int flags = UMOUNT_NOFOLLOW | (u->options.lazy || u->options.force ? MNT_DETACH : 0) |
+	            (u->options.force ? MNT_FORCE : 0);
 
 	if (u->options.force && info->dev_major == 0)
 		abort_connection(info);
@@ -269,22 +272,24 @@ static void server_fini(struct server *s)
 }
 
 /* Waits until the daemon has let go of the mount and, if that was its last, of the cache. */
-static int await_server(const struct umount *u, const struct ps_mount_info *info, const struct server *s,
-        const char *arg)
+static int await_server(
+        const struct umount *u, const struct ps_mount_info *info, const struct server *s, const char *arg)
 {
 	const dev_t dev = makedev(info->dev_major, info->dev_minor);
 	struct ps_error err = {0};
 	unsigned others = 0;
 
 	/* It may be out of our reach, in another mount namespace: then its end is all that can be seen. */
-	int rc = s->cache_dir ? ps_control_await_end(s->cache_dir, dev, left_ms(u, TOTAL_MS), &others, &err) : -ENOENT;
+	int rc = s->cache_dir ? ps_control_await_end(s->cache_dir, dev, left_ms(u, TOTAL_MS), &others, &err)
+	                      : -ENOENT;
 	bool waits = s->fd >= 0 && (rc == 0 ? others == 0 : s->nmounts <= 1);
 	struct pollfd p = {.fd = s->fd, .events = POLLIN};
 
 	if (rc != -ETIMEDOUT && (!waits || poll(&p, 1, left_ms(u, TOTAL_MS)) > 0))
 		return PS_EXIT_OK;
 	return ps_cli_fail("umount", PS_EXIT_FAILED,
-	        "%s is unmounted, but its daemon (pid %d) still %s; a container may still have the mount (another "
+	        "%s is unmounted, but its daemon (pid %d) still %s; a container may still have the mount "
+	        "(another "
 	        "mount namespace)",
 	        arg, (int)s->pid, s->nmounts > 1 ? "serves it" : "holds the cache");
 }
@@ -356,7 +361,8 @@ static int run_all(struct umount *u)
 	if (ps_conf_read(u->options.config, &conf, &err) < 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED, "%s", err.text);
 	for (size_t i = conf.n; i-- > 0;) {
-		ps_autofree char *where = ps_conf_is_mount(&conf.v[i]) ? mountpoint_of(&conf, &conf.v[i]) : NULL;
+		ps_autofree char *where =
+		        ps_conf_is_mount(&conf.v[i]) ? mountpoint_of(&conf, &conf.v[i]) : NULL;
 		ps_autofree char *path = NULL;
 
 		if (!where || ps_mounts_resolve(where, &path, NULL) < 0 || !ps_mounts_id(path).dev)

@@ -43,9 +43,10 @@ static int print(const struct ps_mount_options *o, const struct ps_verify_result
 		        (unsigned long long)r->nbytes, (unsigned long long)r->bad_blocks,
 		        (unsigned long long)r->missing_files, (unsigned long long)r->bad_objects);
 	else
-		printf("%s, %s, %s checked: %s, %s, %s (by the origin's checksum)%s\n", PS_COUNTED(r->objects, "object"),
-		        PS_COUNTED(r->blocks, "block"), PS_COUNTED(r->nbytes, "byte"),
-		        PS_COUNTED(r->bad_blocks, "bad block"), PS_COUNTED(r->missing_files, "missing file"),
+		printf("%s, %s, %s checked: %s, %s, %s (by the origin's checksum)%s\n",
+		        PS_COUNTED(r->objects, "object"), PS_COUNTED(r->blocks, "block"),
+		        PS_COUNTED(r->nbytes, "byte"), PS_COUNTED(r->bad_blocks, "bad block"),
+		        PS_COUNTED(r->missing_files, "missing file"),
 		        PS_COUNTED(r->bad_objects, "bad object"),
 		        bad ? "; dropped, to be fetched again" : "");
 	return fflush(stdout) || bad ? PS_EXIT_FAILED : PS_EXIT_OK;

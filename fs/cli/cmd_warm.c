@@ -28,8 +28,8 @@ static char *path_of(const struct mounted *m, const struct ps_warm_item *item)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 
-	ps_strbuf_addf(&b, "%s/%s", strcmp(m->info->mountpoint, "/") == 0 ? "" : m->info->mountpoint,
-	        item->path);
+	ps_strbuf_addf(
+	        &b, "%s/%s", strcmp(m->info->mountpoint, "/") == 0 ? "" : m->info->mountpoint, item->path);
 	return ps_strbuf_take(&b);
 }
 
@@ -372,10 +372,12 @@ static int check_no_source(const struct ps_given *given, const char *mountpoint,
 	const char *option = NULL;
 
 	for (size_t i = 0; i < given->n; i++)
-		if (ps_options_find(given->v[i].name) && (!option || strcmp(given->v[i].name, "header-file") == 0))
+		if (ps_options_find(given->v[i].name) &&
+		        (!option || strcmp(given->v[i].name, "header-file") == 0))
 			option = given->v[i].name;
 	return option ? ps_error_set(err, EINVAL,
-	                        "option %s: it is for a SOURCE, and %s is a mount, which has its own; leave it out",
+	                        "option %s: it is for a SOURCE, and %s is a mount, which has its own; leave "
+	                        "it out",
 	                        option, mountpoint)
 	              : 0;
 }
@@ -410,7 +412,8 @@ static int run(struct warm *w, char **argv, int nargs)
 	if (rc == 0)
 		rc = ps_mount_options_finish(&w->mount, &err);
 	if (rc < 0)
-		return ps_cli_fail("warm", err.err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err.text);
+		return ps_cli_fail(
+		        "warm", err.err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err.text);
 	return warm_source(w->request.sources[0].source, globs, nglobs, &w->mount, &w->options);
 }
 

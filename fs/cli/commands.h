@@ -1,4 +1,5 @@
-/* The commands: each takes its own argv (argv[0] is its name) and returns an exit code of options/options.h. */
+/* The commands: each takes its own argv (argv[0] is its name) and returns an exit code of
+ * options/options.h. */
 #ifndef PS_CLI_COMMANDS_H
 #define PS_CLI_COMMANDS_H
 

@@ -294,7 +294,8 @@ static const struct ps_opt *find_option(const char *key, bool *ret_file)
 	size_t n = strlen(key), tail = sizeof(suffix); /* with the dash before it */
 	const struct ps_opt *opt = ps_options_find(key);
 
-	*ret_file = !opt && n > tail && strchr("-_", key[n - tail]) && strcmp(key + n - tail + 1, suffix) == 0;
+	*ret_file =
+	        !opt && n > tail && strchr("-_", key[n - tail]) && strcmp(key + n - tail + 1, suffix) == 0;
 	for (const struct ps_opt *o = ps_options; *ret_file && o->name; o++)
 		if (o->scope != PS_SCOPE_COMMAND && o->flags & PS_OPT_SECRET && ps_opt_is(o, key, n - tail))
 			return o;

@@ -9,9 +9,9 @@
  *   source.val = s3://bucket/val/
  *   val.header-file = /etc/penstock/val.header
  *
- * Keys are the options of the table (options/options.h), with yes or no for those without a value, and source,
- * mountpoint and auto. A secret may stand in the file only if no other user can read that; NAME-file names a file that
- * holds it.
+ * Keys are the options of the table (options/options.h), with yes or no for those without a value, and
+ * source, mountpoint and auto. A secret may stand in the file only if no other user can read that; NAME-file
+ * names a file that holds it.
  *
  * Ownership: a struct ps_conf is the caller's until ps_conf_fini(), which wipes it. Threads: one.
  * Errors: -errno and a text that begins with FILE:LINE, without the value, which may be secret. */
@@ -64,9 +64,10 @@ struct ps_conf_mount {
 	bool automatic;   /* mount -a mounts it */
 };
 
-/* Options of [defaults] and of the section go to *o, but for those that are in o->given already (the command line
- * comes first), its sources to *request. The caller frees ret->mountpoint. */
-int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *section, struct ps_mount_options *o,
-        struct ps_mount_request *request, struct ps_conf_mount *ret, struct ps_error *err) PS_MUST_USE;
+/* Options of [defaults] and of the section go to *o, but for those that are in o->given already (the command
+ * line comes first), its sources to *request. The caller frees ret->mountpoint. */
+int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *section,
+        struct ps_mount_options *o, struct ps_mount_request *request, struct ps_conf_mount *ret,
+        struct ps_error *err) PS_MUST_USE;
 
 #endif

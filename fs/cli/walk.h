@@ -17,8 +17,8 @@ typedef int (*ps_walk_fn)(void *arg, const char *path, uint64_t size);
 int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
         struct ps_error *err) PS_MUST_USE;
 
-/* Has the file this value of user.penstock.NAME? Unlike an open that asks nothing of the origin, and is counted
- * nowhere. */
+/* Has the file this value of user.penstock.NAME? Unlike an open that asks nothing of the origin, and is
+ * counted nowhere. */
 bool ps_walk_is(const char *file, const char *name, const char *value);
 
 /* For other ways to walk: ENOENT and a text of the first glob that is not marked as used. */

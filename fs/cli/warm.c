@@ -13,8 +13,8 @@
 #define POLL_MS 100
 /* A request that failed for good leaves no trace but the lack of progress; it is repeated. */
 #define AGAIN_NS (10 * PS_NS_PER_S)
-/* A file with a known error and no progress for FAILED_NS has failed; without an error the cache may just be slow.
- * Where readers give up sooner (--timeout), so does this, if no other file makes progress either. */
+/* A file with a known error and no progress for FAILED_NS has failed; without an error the cache may just be
+ * slow. Where readers give up sooner (--timeout), so does this, if no other file makes progress either. */
 #define FAILED_NS (25 * PS_NS_PER_S)
 #define FAILED_LEAST_NS (3 * PS_NS_PER_S)
 #define STUCK_NS (120 * PS_NS_PER_S)
@@ -30,9 +30,9 @@ struct run {
 	uint64_t patience_ns; /* with a file that has an error, while there is no progress */
 	uint64_t came_ns;     /* of the last progress of any file */
 	size_t next, active, failed;
-	size_t nfinal; /* of those that failed: another attempt would, too */
-	bool refused;          /* a file for lack of room, at least once */
-	size_t timeouts;       /* files that failed after a long wait, since the last progress */
+	size_t nfinal;   /* of those that failed: another attempt would, too */
+	bool refused;    /* a file for lack of room, at least once */
+	size_t timeouts; /* files that failed after a long wait, since the last progress */
 };
 
 int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node)
@@ -65,8 +65,8 @@ static void list_fini(const struct ps_warm_target *target, struct ps_warm_list *
 /* What no time changes: access, the name at the origin. */
 static bool is_final(int errnum, const char *why)
 {
-	return errnum == EACCES || errnum == ENOENT || strstr(why, "HTTP 401") ||
-	       strstr(why, "HTTP 403") || strstr(why, "HTTP 404") || strstr(why, "HTTP 410");
+	return errnum == EACCES || errnum == ENOENT || strstr(why, "HTTP 401") || strstr(why, "HTTP 403") ||
+	       strstr(why, "HTTP 404") || strstr(why, "HTTP 410");
 }
 
 static void fail(struct run *r, struct ps_warm_item *item, int errnum, const char *why)
@@ -104,10 +104,12 @@ static char *no_room(const struct ps_warm_target *target)
 	if (error && *error && dir) {
 		ps_strbuf_addf(&b, "%s: %s", error, dir);
 		if (floor > 1)
-			ps_strbuf_addf(&b, ", where %s stay free (--min-free)", ps_size_format((uint64_t)floor, size));
+			ps_strbuf_addf(&b, ", where %s stay free (--min-free)",
+			        ps_size_format((uint64_t)floor, size));
 	} else {
-		ps_strbuf_add(&b, "no room in the cache; give it more (--cache-size, --min-free), evict, or close what "
-		                  "was evicted while open (held_bytes in penstock status --json)");
+		ps_strbuf_add(&b,
+		        "no room in the cache; give it more (--cache-size, --min-free), evict, or close what "
+		        "was evicted while open (held_bytes in penstock status --json)");
 	}
 	json_decref(stats);
 	return ps_strbuf_take(&b);
@@ -278,8 +280,8 @@ static int conclude(struct run *r, uint64_t had)
 		ps_cli_fail("warm", PS_EXIT_FAILED, "and %s failed",
 		        PS_COUNTED(r->failed - FAILURES_TOLD, "more file"));
 	if (gone)
-		ps_cli_fail("warm", PS_EXIT_FAILED,
-		        "%s had to make room for others: the cache is too small", PS_COUNTED(gone, "file"));
+		ps_cli_fail("warm", PS_EXIT_FAILED, "%s had to make room for others: the cache is too small",
+		        PS_COUNTED(gone, "file"));
 	size_t done = r->list.n - r->failed - gone - untried;
 	if (!r->options->quiet)
 		printf("%s, %s in the cache, %s of it fetched now\n", PS_COUNTED(done, "file"),

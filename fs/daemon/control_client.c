@@ -27,7 +27,8 @@ static int expect(int sock, const char *word, int timeout_ms, struct ps_given *r
 		        "it serves first, or use the same version",
 		        (unsigned)protocol, PS_CONTROL_PROTOCOL);
 	if (rc == -EPIPE)
-		return ps_error_set(err, EPIPE, "the daemon that serves this cache has died, or has no memory (see its log)");
+		return ps_error_set(err, EPIPE,
+		        "the daemon that serves this cache has died, or has no memory (see its log)");
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
 	const char *said = ps_control_get(ret, PS_DO), *text = ps_control_get(ret, "text");
@@ -77,8 +78,9 @@ static const char *id_text(struct ps_mount_id id, char buf[static 48])
 }
 
 /* From "prepared": mounts, hands the descriptor over, and sees the mount answer. */
-static int hand_over(int sock, const struct ps_mount_request *request, const struct ps_control_mount_options *options,
-        const char *device, struct ps_mount_id *ret_id, struct ps_error *err)
+static int hand_over(int sock, const struct ps_mount_request *request,
+        const struct ps_control_mount_options *options, const char *device, struct ps_mount_id *ret_id,
+        struct ps_error *err)
 {
 	const char *mountpoint = request->mountpoint;
 	struct ps_given message = {0};
@@ -106,7 +108,8 @@ static int hand_over(int sock, const struct ps_mount_request *request, const str
 	if (rc == 0 && !ps_mount_id_same(id, ps_mounts_id(mountpoint)))
 		rc = ps_error_set(err, EIO, "the mount on %s was unmounted at once", mountpoint);
 	if (rc == 0 && (rc = say(sock, "answers", NULL, NULL, -1)) < 0)
-		ps_error_set(err, -rc, "the daemon that serves this cache has died, or has no memory (see its log)");
+		ps_error_set(err, -rc,
+		        "the daemon that serves this cache has died, or has no memory (see its log)");
 	if (rc < 0)
 		ps_mountfd_detach(mountpoint, id);
 	return rc;
@@ -122,8 +125,8 @@ static void on_signal(int signo)
 }
 
 /* Until the daemon says that the mount is gone. Signals are blocked but while it waits. */
-static int stay(int sock, const struct ps_mount_request *request, struct ps_mount_id id, const sigset_t *unblocked,
-        struct ps_error *err)
+static int stay(int sock, const struct ps_mount_request *request, struct ps_mount_id id,
+        const sigset_t *unblocked, struct ps_error *err)
 {
 	struct ps_given message = {0};
 	bool detached = false;
@@ -173,7 +176,8 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 	if (rc < 0)
 		return rc;
 	rc = ask(sock, request);
-	if (rc == 0 || rc == -EPIPE) /* a refused client may find the connection closed, with the reason still to be read */
+	/* a refused client may find the connection closed, with the reason still to be read */
+	if (rc == 0 || rc == -EPIPE)
 		rc = expect(sock, "prepared", -1, &message, err);
 	if (rc == -EPIPE) {
 		*err = (struct ps_error){0}; /* it was on its way out when we came */
@@ -239,8 +243,8 @@ int ps_control_await_end(
 {
 	struct ps_given message = {0};
 	char text[48];
-	int rc = question(cache_dir, "wait", "mount", id_text((struct ps_mount_id){.dev = dev}, text), "ended",
-	        timeout_ms, &message, err);
+	int rc = question(cache_dir, "wait", "mount", id_text((struct ps_mount_id){.dev = dev}, text),
+	        "ended", timeout_ms, &message, err);
 
 	if (rc < 0)
 		return rc;

@@ -145,7 +145,8 @@ static int hand_over(struct client *c, struct ps_mount *m, struct ps_error *err)
 	if (rc == 0 && fd < 0)
 		rc = -EPROTO;
 	if (rc < 0)
-		return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
+		return ps_error_set(
+		        err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
 	rc = ps_daemon_start_mount(c->daemon, m, ps_steal_fd(&fd), id, err);
 	if (rc < 0)
 		return rc;
@@ -303,7 +304,8 @@ void ps_client_accept(struct ps_daemon *d)
 	struct client *c = sock >= 0 ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c) {
-		/* Without descriptors or memory it stays in the queue, and poll() would say so again at once. */
+		/* Without descriptors or memory it stays in the queue, and poll() would say so again at
+		 * once. */
 		if (sock >= 0 || (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED))
 			poll(NULL, 0, KICK_MS);
 		return;

@@ -220,8 +220,9 @@ static void main_loop(struct ps_daemon *d)
 		{
 			PS_LOCK_SCOPE(&d->lock);
 			/* The parent that was ended, and clients that went away while they wait. */
-			p[2] = (struct pollfd){
-			        .fd = d->reported || atomic_load(&d->first_cancelled) ? -1 : d->daemonize->pipe};
+			p[2] = (struct pollfd){.fd = d->reported || atomic_load(&d->first_cancelled)
+			                                     ? -1
+			                                     : d->daemonize->pipe};
 			n += ps_clients_poll(d, p + POLL_FIXED);
 		}
 		p[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
@@ -250,8 +251,8 @@ static void report_reach(const struct ps_daemon *d)
 
 	if (reachable >= limit)
 		return;
-	snprintf(text, sizeof(text), "cache %.300s: the limit is %s, but the disk has room for %s", ps_store_dir(store),
-	        ps_size_format(limit, a), ps_size_format(reachable, b));
+	snprintf(text, sizeof(text), "cache %.300s: the limit is %s, but the disk has room for %s",
+	        ps_store_dir(store), ps_size_format(limit, a), ps_size_format(reachable, b));
 	ps_log(exact ? PS_LOG_WARNING : PS_LOG_INFO, "%s", text);
 	if (exact && d->daemonize->background)
 		ps_cli_fail("mount", 0, "warning: %s", text);
@@ -285,8 +286,8 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 
 static void close_all(struct ps_daemon *d)
 {
-	/* The socket before the lock of the cache: a new daemon's must not be taken away. A client that has connected
-	 * and got no answer finds it closed, and tries again. */
+	/* The socket before the lock of the cache: a new daemon's must not be taken away. A client that has
+	 * connected and got no answer finds it closed, and tries again. */
 	if (d->listen_fd >= 0) {
 		ps_control_remove(d->options->cache_dir);
 		close(d->listen_fd);

@@ -1,9 +1,9 @@
-/* Mounts and the daemons that serve them: what commands do with mounts that are there, what they ask for, and serving
- * it.
+/* Mounts and the daemons that serve them: what commands do with mounts that are there, what they ask for, and
+ * serving it.
  *
- * Ladder of the folder: daemon (main loop, signals, the cache), control_server, mount (one and all); control_client;
- * request, mountpoint, mounts, control_protocol; daemonize, timed_call, thread_group. daemon_private.h is for these
- * files alone.
+ * Ladder of the folder: daemon (main loop, signals, the cache), control_server, mount (one and all);
+ * control_client; request, mountpoint, mounts, control_protocol; daemonize, timed_call, thread_group.
+ * daemon_private.h is for these files alone.
  *
  * Errors: -errno and a text that says what to do, unless a function says otherwise. */
 #ifndef PS_DAEMON_DAEMON_H
@@ -33,8 +33,8 @@
  * timeout_ms. */
 int ps_timed_run(int (*fn)(void *arg, int out), void *arg, int timeout_ms, char **ret_text) PS_MUST_USE;
 
-/* Several at once, all within timeout_ms. The caller fills fn and arg, finds rc, and takes each text, which frees the
- * call. */
+/* Several at once, all within timeout_ms. The caller fills fn and arg, finds rc, and takes each text, which
+ * frees the call. */
 struct ps_timed_call {
 	int (*fn)(void *arg, int out);
 	void *arg;
@@ -66,7 +66,7 @@ struct ps_mount_info {
 	unsigned long long mnt_id;
 	unsigned dev_major, dev_minor;
 	char *mountpoint, *fstype, *source; /* unescaped */
-	uid_t uid; /* whose mount it is; (uid_t)-1: not said */
+	uid_t uid;                          /* whose mount it is; (uid_t)-1: not said */
 	gid_t gid;
 };
 
@@ -81,11 +81,12 @@ void ps_mounts_fini(struct ps_mounts *mounts);
 /* The topmost mount on exactly this path, or NULL. */
 const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const char *path);
 
-/* What distinguishes a mount from those before and after it on the same path: their device numbers may be equal,
- * for the kernel uses a number again. All 0: there is no penstock mount. */
+/* What distinguishes a mount from those before and after it on the same path: their device numbers may be
+ * equal, for the kernel uses a number again. All 0: there is no penstock mount. */
 struct ps_mount_id {
 	dev_t dev;
-	uint64_t number; /* unique while the machine runs from Linux 6.8 on; before, one of the mounts there are */
+	/* unique while the machine runs from Linux 6.8 on; before, one of the mounts there are */
+	uint64_t number;
 };
 
 static inline bool ps_mount_id_same(struct ps_mount_id a, struct ps_mount_id b)
@@ -95,7 +96,8 @@ static inline bool ps_mount_id_same(struct ps_mount_id a, struct ps_mount_id b)
 
 /* Of the penstock mount on exactly this path. */
 struct ps_mount_id ps_mounts_id(const char *mountpoint);
-/* The number of the mount that an O_PATH descriptor of its root belongs to; 0: it cannot be known. Asks no daemon. */
+/* The number of the mount that an O_PATH descriptor of its root belongs to; 0: it cannot be known. Asks no
+ * daemon. */
 uint64_t ps_mounts_number(int fd);
 
 /* "\040" and the like to bytes, in place. */
@@ -105,15 +107,16 @@ void ps_mounts_unescape(char *s);
  * which may be a wedged mount. The caller frees it. */
 int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err) PS_MUST_USE;
 
-/* resolve, read and find in one: -EINVAL (-ENOENT) and a text when `arg` is no penstock mount. On success the caller
- * frees *ret (ps_mounts_fini) and *ret_info points into it. */
+/* resolve, read and find in one: -EINVAL (-ENOENT) and a text when `arg` is no penstock mount. On success the
+ * caller frees *ret (ps_mounts_fini) and *ret_info points into it. */
 int ps_mounts_lookup(const char *arg, struct ps_mounts *ret, const struct ps_mount_info **ret_info,
         struct ps_error *err) PS_MUST_USE;
 
-/* The mount's own .penstock/stats, also of another user's if we are root. Asks the daemon: -ETIMEDOUT, -ENOTCONN. */
+/* The mount's own .penstock/stats, also of another user's if we are root. Asks the daemon: -ETIMEDOUT,
+ * -ENOTCONN. */
 int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret) PS_MUST_USE;
-/* Of all mounts within timeout_ms: an array of mounts->n, the caller's to free; a document where rc is 0. NULL: out of
- * memory. */
+/* Of all mounts within timeout_ms: an array of mounts->n, the caller's to free; a document where rc is 0.
+ * NULL: out of memory. */
 struct ps_mount_answer {
 	int rc;
 	json_t *doc;
@@ -144,11 +147,12 @@ int ps_mountpoint_apart(
 
 /* The request for a mount -------------------------------------------------------------------------- */
 
-/* What is asked of a daemon: one mount, with its sources, options and the environment its credentials come from.
+/* What is asked of a daemon: one mount, with its sources, options and the environment its credentials come
+ * from.
  *
- * The asking process resolves what only it can: paths are absolute, names of users are numbers, files of headers are
- * read. A local source is sent with device and inode, since the daemon may live in another mount namespace, where
- * the same path is another folder.
+ * The asking process resolves what only it can: paths are absolute, names of users are numbers, files of
+ * headers are read. A local source is sent with device and inode, since the daemon may live in another mount
+ * namespace, where the same path is another folder.
  *
  * Ownership: the request's own; secret, wiped by fini. Threads: one. Errors: -errno and a text. */
 #define PS_SOURCES_MAX 256 /* of one mount: eight bits of a node id (fs.h) */
@@ -170,8 +174,8 @@ struct ps_mount_request {
 
 void ps_request_fini(struct ps_mount_request *request);
 /* name is a folder's, or "". The source is made absolute, and must make sense. */
-int ps_request_add_source(
-        struct ps_mount_request *request, const char *name, const char *source, struct ps_error *err) PS_MUST_USE;
+int ps_request_add_source(struct ps_mount_request *request, const char *name, const char *source,
+        struct ps_error *err) PS_MUST_USE;
 /* The options of the mount and the environment, from what was parsed and finished. */
 int ps_request_take_options(
         struct ps_mount_request *request, const struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
@@ -184,7 +188,8 @@ int ps_request_check(const struct ps_mount_request *request, struct ps_error *er
 bool ps_source_has_name(const char *arg, size_t *ret_name_len);
 
 int ps_request_encode(const struct ps_mount_request *request, struct ps_given *ret) PS_MUST_USE;
-int ps_request_decode(const struct ps_given *message, struct ps_mount_request *ret, struct ps_error *err) PS_MUST_USE;
+int ps_request_decode(
+        const struct ps_given *message, struct ps_mount_request *ret, struct ps_error *err) PS_MUST_USE;
 
 /* Is a local source here what it is to who asked? */
 int ps_request_same_place(const struct ps_source_request *source, struct ps_error *err) PS_MUST_USE;
@@ -193,24 +198,24 @@ int ps_request_same_place(const struct ps_source_request *source, struct ps_erro
 int ps_request_options(const struct ps_mount_request *request, const struct ps_source_request *source,
         struct ps_mount_options *ret, struct ps_error *err) PS_MUST_USE;
 
-/* Options that mean nothing to the sources they were given with are most likely a mistake, and one that shows late:
- * -EINVAL and a text if the option is for another kind of source than all of these. */
-int ps_option_check_sources(const struct ps_opt *opt, const struct ps_source_request *sources, size_t nsources,
-        struct ps_error *err) PS_MUST_USE;
-/* The same of the first ngiven of given. */
-int ps_options_check_sources(const struct ps_given *given, size_t ngiven, const struct ps_source_request *sources,
+/* Options that mean nothing to the sources they were given with are most likely a mistake, and one that shows
+ * late: -EINVAL and a text if the option is for another kind of source than all of these. */
+int ps_option_check_sources(const struct ps_opt *opt, const struct ps_source_request *sources,
         size_t nsources, struct ps_error *err) PS_MUST_USE;
+/* The same of the first ngiven of given. */
+int ps_options_check_sources(const struct ps_given *given, size_t ngiven,
+        const struct ps_source_request *sources, size_t nsources, struct ps_error *err) PS_MUST_USE;
 
 /* The client of the control socket ----------------------------------------------------------------- */
 
-/* Joining the daemon that serves a cache directory: this process mounts, in its own mount namespace and with its own
- * privileges, and the daemon serves. See daemon.h for the words that are exchanged.
+/* Joining the daemon that serves a cache directory: this process mounts, in its own mount namespace and with
+ * its own privileges, and the daemon serves. See daemon.h for the words that are exchanged.
  *
  * Threads: one. Blocks: as long as the daemon lists the sources; with `stay`, as long as the mount is there.
  * Errors: -errno and a text. */
 struct ps_control_mount_options {
 	bool allow_other;
-	bool stay; /* until the mount is gone; SIGTERM, SIGINT and SIGHUP take it away */
+	bool stay;                /* until the mount is gone; SIGTERM, SIGINT and SIGHUP take it away */
 	void (*ready)(void *arg); /* the mount answers */
 	void *arg;
 };
@@ -219,13 +224,13 @@ struct ps_control_mount_options {
 int ps_control_mount(const char *cache_dir, const struct ps_mount_request *request,
         const struct ps_control_mount_options *options, struct ps_error *err) PS_MUST_USE;
 
-/* What the daemon reports of all its mounts (ps_stats_daemon()); the caller owns it. -ENOENT, and a text: no daemon
- * serves the cache. */
+/* What the daemon reports of all its mounts (ps_stats_daemon()); the caller owns it. -ENOENT, and a text: no
+ * daemon serves the cache. */
 int ps_control_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err) PS_MUST_USE;
 
 /* Waits until the daemon serves nothing on this device any more. *ret_left: mounts that it still has. */
-int ps_control_await_end(
-        const char *cache_dir, dev_t dev, int timeout_ms, unsigned *ret_left, struct ps_error *err) PS_MUST_USE;
+int ps_control_await_end(const char *cache_dir, dev_t dev, int timeout_ms, unsigned *ret_left,
+        struct ps_error *err) PS_MUST_USE;
 
 /* Into the background ------------------------------------------------------------------------------ */
 
@@ -239,9 +244,9 @@ int ps_control_await_end(
  * Descriptors that were passed on to us (a pipe's end, a lock) stay open until then, as a source may be
  * named by one, and not longer: a daemon would hold them for days.
  *
- * The child leaves session and process group at once: it may come to serve others than who started it, whom a ^C
- * for that one does not concern. In the foreground (background false) there is no parent; ready and failed then
- * report to systemd and stderr.
+ * The child leaves session and process group at once: it may come to serve others than who started it, whom a
+ * ^C for that one does not concern. In the foreground (background false) there is no parent; ready and failed
+ * then report to systemd and stderr.
  *
  * Threads: start before any is made; ready or failed from any, once. */
 #define PS_DAEMONIZE_INHERITED 256 /* more stay open */
@@ -253,8 +258,8 @@ struct ps_daemonize {
 	unsigned ninherited;
 };
 
-int ps_daemonize_start(
-        struct ps_daemonize *daemonize, const char *command, bool background, struct ps_error *err) PS_MUST_USE;
+int ps_daemonize_start(struct ps_daemonize *daemonize, const char *command, bool background,
+        struct ps_error *err) PS_MUST_USE;
 /* From now on the child is ended together with its parent (by SIGTERM), or not any more. One thread only. */
 void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied);
 bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize);
@@ -267,20 +272,21 @@ int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, con
 /* What a daemon lets go of before it serves, and what is kept out of a core file.
  *
  * Threads: before any is made. Blocks: never. */
-/* Root's daemon keeps the capabilities to mount, to unmount and to pass files through, and those to use a cache and a
- * source that belong to others; it drops the rest, for what it starts, too. Nothing for other users. */
+/* Root's daemon keeps the capabilities to mount, to unmount and to pass files through, and those to use a
+ * cache and a source that belong to others; it drops the rest, for what it starts, too. Nothing for other
+ * users. */
 void ps_privileges_drop(void);
 
 /* A core file of this process is to hold no memory of it, and so no credentials. Inherited by forks;
  * /proc/PID/coredump_filter takes it back. */
 void ps_privileges_no_core(void);
 
-/* Leaving the control group that the daemon was started in: when a job, a login session or a unit of systemd ends, all
- * processes of its group are killed, and mounts of others would go with them.
+/* Leaving the control group that the daemon was started in: when a job, a login session or a unit of systemd
+ * ends, all processes of its group are killed, and mounts of others would go with them.
  *
- * Root's daemon goes to the group /penstock of the cgroup2 hierarchy; a user's to a group beside the others of the
- * user's own service manager, where it was started below that. Elsewhere, and in a container, it stays: the kernel
- * does not let it go. The caller's log says so.
+ * Root's daemon goes to the group /penstock of the cgroup2 hierarchy; a user's to a group beside the others
+ * of the user's own service manager, where it was started below that. Elsewhere, and in a container, it
+ * stays: the kernel does not let it go. The caller's log says so.
  *
  * Threads: any; it moves all of the process. Blocks: on the kernel. */
 void ps_cgroup_leave(void);
@@ -293,12 +299,12 @@ void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room);
 struct ps_daemon_options {
 	const struct ps_mount_options *options; /* cache_dir is set; log and cache are as it says */
 	struct ps_mount_request *request;       /* the first mount's; taken over */
-	struct ps_daemonize *daemonize;               /* gets the first mount's success or failure */
+	struct ps_daemonize *daemonize;         /* gets the first mount's success or failure */
 };
 
 /* Serves until the last mount is gone; then the cache is closed. Returns an exit code: of the first mount's
- * failure, too, though others may have been served meanwhile. -EBUSY: another process has the cache (nothing is
- * taken over, nothing reported); other failures to open it are reported. */
+ * failure, too, though others may have been served meanwhile. -EBUSY: another process has the cache (nothing
+ * is taken over, nothing reported); other failures to open it are reported. */
 int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -22,8 +22,8 @@
  *
  * Any step may be answered do=error with a text. A client that is gone before "answers" leaves nothing.
  *
- * Threads: run is called from the main thread, before there are others; it gets the signals: SIGTERM and SIGINT
- * detach all mounts and end all sessions, open files or not; SIGHUP opens the log again.
+ * Threads: run is called from the main thread, before there are others; it gets the signals: SIGTERM and
+ * SIGINT detach all mounts and end all sessions, open files or not; SIGHUP opens the log again.
  * Locks: daemon.lock, over lists only. Errors: -errno and a text. */
 #ifndef PS_DAEMON_DAEMON_PRIVATE_H
 #define PS_DAEMON_DAEMON_PRIVATE_H
@@ -45,8 +45,8 @@
 
 /* A group of threads ------------------------------------------------------------------------------- */
 
-/* Detached threads whose end can be awaited, all at once. A thread that has announced its end still frees what
- * belongs to it; without the wait, an exit could take away what it needs for that.
+/* Detached threads whose end can be awaited, all at once. A thread that has announced its end still frees
+ * what belongs to it; without the wait, an exit could take away what it needs for that.
  *
  * Each joins the one that went before it, and the last is joined by ps_thread_group_join().
  *
@@ -73,9 +73,9 @@ void ps_thread_group_join(struct ps_thread_group *threads);
 
 /* The control socket of a cache directory: how other processes find the daemon that serves it.
  *
- * DIR/control, mode 0600 in a folder that is 0700. The daemon binds it once it holds the lock of the cache, so a
- * socket without one is a dead daemon's. Both ends look whom they talk to: only the same user and root are let in,
- * and only they are sent credentials. Paths longer than a socket's name may be are no obstacle.
+ * DIR/control, mode 0600 in a folder that is 0700. The daemon binds it once it holds the lock of the cache,
+ * so a socket without one is a dead daemon's. Both ends look whom they talk to: only the same user and root
+ * are let in, and only they are sent credentials. Paths longer than a socket's name may be are no obstacle.
  *
  * Threads: any. Blocks: never for long. Errors: -errno and a text. */
 /* Takes the place of a dead daemon's socket. The caller holds the lock of the cache. */
@@ -92,10 +92,12 @@ bool ps_control_trusts(int sock, struct ucred *ret_peer);
  *
  *   8 bytes "penstock" | protocol, 4 bytes | n, 4 bytes | n bytes: NAME\0 VALUE\0 NAME\0 VALUE\0 ...
  *
- * The numbers are the machine's own: both ends are on it. The first 16 bytes never change; the protocol's number
- * decides what the rest means. Any byte but NUL may stand in a value: paths and headers are no text in any code.
+ * The numbers are the machine's own: both ends are on it. The first 16 bytes never change; the protocol's
+ * number decides what the rest means. Any byte but NUL may stand in a value: paths and headers are no text in
+ * any code.
  *
- * Ownership: a message and its strings belong to the caller (ps_given_fini()); it may hold secrets. Threads: any.
+ * Ownership: a message and its strings belong to the caller (ps_given_fini()); it may hold secrets. Threads:
+ * any.
  * Blocks: receive for at most timeout_ms (-1: no limit), send for at most PS_CONTROL_SEND_MS.
  * Errors: -EPIPE the other end is gone; -ETIMEDOUT; -EPROTO not of this form, or too long; -EPROTONOSUPPORT
  * another protocol, its number in *ret_protocol. */
@@ -107,7 +109,8 @@ bool ps_control_trusts(int sock, struct ucred *ret_peer);
 /* fd -1: none. */
 int ps_control_send(int sock, const struct ps_given *message, int fd) PS_MUST_USE;
 /* *ret_fd: the descriptor that came with it, or -1; NULL: none is taken. */
-int ps_control_receive(int sock, int timeout_ms, struct ps_given *ret, int *ret_fd, uint32_t *ret_protocol) PS_MUST_USE;
+int ps_control_receive(
+        int sock, int timeout_ms, struct ps_given *ret, int *ret_fd, uint32_t *ret_protocol) PS_MUST_USE;
 
 /* The body of a message; -EPROTO, -ENOMEM. */
 int ps_control_decode(const char *bytes, size_t nbytes, struct ps_given *ret) PS_MUST_USE;
@@ -132,8 +135,8 @@ struct ps_mountfd_options {
  * mount goes when it is unmounted. */
 int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, struct ps_error *err) PS_MUST_USE;
 
-/* Detaches what is mounted there if it is this mount; another one that is there meanwhile stays (-ENOENT). Open
- * files stay open. */
+/* Detaches what is mounted there if it is this mount; another one that is there meanwhile stays (-ENOENT).
+ * Open files stay open. */
 int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id);
 
 /* One mount ---------------------------------------------------------------------------------------- */
@@ -154,11 +157,11 @@ struct ps_mount {
 	struct ps_fs_source *sources;
 	size_t nsources;
 	struct ps_given warnings; /* for who asked for the mount */
-	char *device; /* what is shown as the mount's device: sources without secrets */
+	char *device;             /* what is shown as the mount's device: sources without secrets */
 	struct ps_fs *fs;
 	struct ps_session session;
-	struct ps_mount_id id; /* once started; all 0: unknown */
-	bool here;   /* in our own mount namespace: we may detach it */
+	struct ps_mount_id id;    /* once started; all 0: unknown */
+	bool here;                /* in our own mount namespace: we may detach it */
 	struct ps_daemon *daemon; /* once started */
 };
 
@@ -203,8 +206,8 @@ struct ps_daemon {
 /* All mounts, that one first; NULL: in their order. */
 json_t *ps_daemon_mounts(struct ps_daemon *daemon, struct ps_mount *first);
 /* Serves a descriptor, which it takes over. */
-int ps_daemon_start_mount(
-        struct ps_daemon *daemon, struct ps_mount *mount, int fd, struct ps_mount_id id, struct ps_error *err) PS_MUST_USE;
+int ps_daemon_start_mount(struct ps_daemon *daemon, struct ps_mount *mount, int fd, struct ps_mount_id id,
+        struct ps_error *err) PS_MUST_USE;
 /* Waits until the mount's session is over, if it was started, and frees it. */
 void ps_daemon_end_mount(struct ps_daemon *daemon, struct ps_mount *mount);
 /* Waits until nothing is served on this device, and returns how many mounts there are then. */

@@ -56,7 +56,8 @@ static void note_inherited(struct ps_daemonize *daemonize)
 {
 	DIR *dir = opendir("/proc/self/fd");
 
-	for (const struct dirent *d; dir && daemonize->ninherited < PS_DAEMONIZE_INHERITED && (d = readdir(dir));) {
+	for (const struct dirent *d;
+	        dir && daemonize->ninherited < PS_DAEMONIZE_INHERITED && (d = readdir(dir));) {
 		int fd = atoi(d->d_name), flags = fcntl(fd, F_GETFD);
 
 		if (fd > STDERR_FILENO && flags >= 0 && !(flags & FD_CLOEXEC))
@@ -66,7 +67,8 @@ static void note_inherited(struct ps_daemonize *daemonize)
 		closedir(dir);
 }
 
-int ps_daemonize_start(struct ps_daemonize *daemonize, const char *command, bool background, struct ps_error *err)
+int ps_daemonize_start(
+        struct ps_daemonize *daemonize, const char *command, bool background, struct ps_error *err)
 {
 	int ends[2];
 
@@ -145,7 +147,8 @@ static void let_go(struct ps_daemonize *daemonize, const char *word, size_t nbyt
 	while (daemonize->ninherited > 0)
 		close(daemonize->inherited[--daemonize->ninherited]);
 	if (daemonize->pipe >= 0 && write(daemonize->pipe, word, nbytes) < 0) {
-		/* The parent was killed: no process is left to report to, and a mount is there all the same. */
+		/* The parent was killed: no process is left to report to, and a mount is there all the
+		 * same. */
 	}
 	if (daemonize->pipe >= 0)
 		close(daemonize->pipe);

@@ -33,16 +33,18 @@ static void free_all(struct ps_mount *m)
 	free(m);
 }
 
-/* Names of a list that are not at the origin. The mounting process gets a warning if that turns out soon, the log in
- * any case. */
+/* Names of a list that are not at the origin. The mounting process gets a warning if that turns out soon, the
+ * log in any case. */
 static int look_for_missing(struct ps_mount *m, size_t i, const _Atomic bool *cancelled, struct ps_error *err)
 {
 	bool fail = m->options[i].missing == PS_MISSING_FAIL;
 	char text[PS_ERROR_TEXT_LEN];
-	int n = ps_dataset_missing(m->sources[i].dataset, fail ? UINT64_MAX : MISSING_WAIT_MS, cancelled, text);
+	int n = ps_dataset_missing(
+	        m->sources[i].dataset, fail ? UINT64_MAX : MISSING_WAIT_MS, cancelled, text);
 
 	if (n == -ECANCELED)
-		return ps_error_set(err, ECANCELED, "%s: interrupted", ps_dataset_source(m->sources[i].dataset));
+		return ps_error_set(
+		        err, ECANCELED, "%s: interrupted", ps_dataset_source(m->sources[i].dataset));
 	if (n > 0 && fail)
 		return ps_error_set(err, ENOENT, "%s: %s", ps_dataset_source(m->sources[i].dataset), text);
 	return n > 0 ? ps_given_add(&m->warnings, "warning", text, err) : 0;
@@ -141,7 +143,8 @@ int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const
 	if (rc == 0 && !(m->device = device_text(m)))
 		rc = ps_error_set(err, ENOMEM, "out of memory");
 	if (rc == 0)
-		m->fs = ps_fs_new(cache, m->sources, m->nsources, m->options, m->request.mountpoint, all_mounts, m);
+		m->fs = ps_fs_new(
+		        cache, m->sources, m->nsources, m->options, m->request.mountpoint, all_mounts, m);
 	if (rc == 0 && !m->fs)
 		rc = ps_error_set(err, ENOMEM, "out of memory");
 	if (rc < 0) {
@@ -184,7 +187,8 @@ void ps_mount_free(struct ps_mount *m)
 /* Of several sources the first that is due counts, and the one that was listed longest ago. */
 static bool is_time(const char *key)
 {
-	return strcmp(key, "listed_at") == 0 || strcmp(key, "next_listing_at") == 0 || strcmp(key, "refresh_seconds") == 0;
+	return strcmp(key, "listed_at") == 0 || strcmp(key, "next_listing_at") == 0 ||
+	       strcmp(key, "refresh_seconds") == 0;
 }
 
 /* They are a source's own. */

@@ -327,8 +327,8 @@ int ps_request_options(const struct ps_mount_request *r, const struct ps_source_
 	return rc;
 }
 
-int ps_option_check_sources(const struct ps_opt *opt, const struct ps_source_request *sources, size_t nsources,
-        struct ps_error *err)
+int ps_option_check_sources(const struct ps_opt *opt, const struct ps_source_request *sources,
+        size_t nsources, struct ps_error *err)
 {
 	const char *texts[PS_SOURCES_MAX];
 
@@ -337,8 +337,8 @@ int ps_option_check_sources(const struct ps_opt *opt, const struct ps_source_req
 	return ps_option_check_kinds(opt, texts, nsources, err);
 }
 
-int ps_options_check_sources(const struct ps_given *given, size_t ngiven, const struct ps_source_request *sources,
-        size_t nsources, struct ps_error *err)
+int ps_options_check_sources(const struct ps_given *given, size_t ngiven,
+        const struct ps_source_request *sources, size_t nsources, struct ps_error *err)
 {
 	int rc = 0;
 

@@ -216,7 +216,8 @@ int ps_mounts_lookup(
 	if (info)
 		rc = ps_error_set(err, EINVAL, "%s: a mount of type %s, not of penstock", arg, info->fstype);
 	else if (ps_timed_stat(path, PS_TIMED_TIMEOUT_MS, &mode) == -ENOENT)
-		rc = ps_error_set(err, ENOENT, "%s: there is no such folder (penstock status lists the mounts)", arg);
+		rc = ps_error_set(
+		        err, ENOENT, "%s: there is no such folder (penstock status lists the mounts)", arg);
 	else
 		rc = ps_error_set(err, EINVAL, "%s: not a penstock mount (penstock status lists them)", arg);
 	ps_mounts_fini(ret);
@@ -336,7 +337,8 @@ char *ps_mounts_of_cache(const char *cache_dir)
 	ps_autofree char *real = NULL;
 	ps_autofd int fd = -1;
 
-	if (ps_store_dir_find(cache_dir, false, &fd, &real, NULL) < 0 || ps_mounts_read(NULL, false, &mounts) < 0)
+	if (ps_store_dir_find(cache_dir, false, &fd, &real, NULL) < 0 ||
+	        ps_mounts_read(NULL, false, &mounts) < 0)
 		return NULL;
 	for (size_t i = 0; i < mounts.n && !found; i++) {
 		json_t *stats = NULL;

@@ -146,14 +146,15 @@ static int refuse_device(struct ps_error *err, int errnum)
 	struct stat st;
 
 	if (errnum == EPERM || stat(device, &st) < 0)
-		return ps_error_set(err, errnum, "%s: %s; a container needs --device %s --cap-add SYS_ADMIN", device,
-		        strerror(errnum), device);
+		return ps_error_set(err, errnum, "%s: %s; a container needs --device %s --cap-add SYS_ADMIN",
+		        device, strerror(errnum), device);
 	if ((st.st_mode & 060) == 060 && st.st_gid != 0)
 		group = getgrgid(st.st_gid);
 	if (group)
 		snprintf(join, sizeof(join), "join its group (usermod -aG %.32s USER), ", group->gr_name);
-	return ps_error_set(err, errnum, "%s: %s (mode %04o): %shave root open it to all (chmod 0666 %s), or mount as root",
-	        device, strerror(errnum), (unsigned)(st.st_mode & 0777), join, device);
+	return ps_error_set(err, errnum,
+	        "%s: %s (mode %04o): %shave root open it to all (chmod 0666 %s), or mount as root", device,
+	        strerror(errnum), (unsigned)(st.st_mode & 0777), join, device);
 }
 
 static int open_device(struct ps_error *err)
@@ -179,7 +180,8 @@ static int mount_directly(const struct ps_mountfd_options *o, int *ret_fd, struc
 		return fd;
 	snprintf(data, sizeof(data),
 	        "fd=%d,rootmode=40000,user_id=%u,group_id=%u,default_permissions,max_read=%u%s", fd,
-	        (unsigned)geteuid(), (unsigned)getegid(), PS_FS_READ_NBYTES, o->allow_other ? ",allow_other" : "");
+	        (unsigned)geteuid(), (unsigned)getegid(), PS_FS_READ_NBYTES,
+	        o->allow_other ? ",allow_other" : "");
 	if (mount(o->source, o->mountpoint, "fuse.penstock", MS_RDONLY | MS_NOSUID | MS_NODEV, data) < 0)
 		return ps_error_set(err, errno, "mount on %s: %s", o->mountpoint, strerror(errno));
 	*ret_fd = ps_steal_fd(&fd);
@@ -293,9 +295,8 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 	char words[256] = "";
 	int sockets[2], fd = -1;
 
-	ps_strbuf_addf(&b,
-	        "ro,nosuid,nodev,default_permissions,max_read=%u,subtype=penstock%s,fsname=", PS_FS_READ_NBYTES,
-	        o->allow_other ? ",allow_other" : "");
+	ps_strbuf_addf(&b, "ro,nosuid,nodev,default_permissions,max_read=%u,subtype=penstock%s,fsname=",
+	        PS_FS_READ_NBYTES, o->allow_other ? ",allow_other" : "");
 	add_escaped(&b, o->source);
 	ps_autofree char *options = ps_strbuf_take(&b);
 	if (!options)

@@ -28,7 +28,8 @@ enum ps_access_pattern_kind ps_access_pattern_guess(const struct ps_access_patte
 	int kind = known(pattern, tid);
 
 	return kind >= 0 ? (enum ps_access_pattern_kind)kind
-	                 : (enum ps_access_pattern_kind)atomic_load_explicit(&pattern->latest, memory_order_relaxed);
+	                 : (enum ps_access_pattern_kind)atomic_load_explicit(
+	                           &pattern->latest, memory_order_relaxed);
 }
 
 static void learn(struct ps_access_pattern *pattern, pid_t tid, enum ps_access_pattern_kind kind)
@@ -58,8 +59,8 @@ void ps_access_pattern_direct_read(
 	                         : PS_READS_LARGE);
 }
 
-void ps_access_pattern_cached_read(
-        struct ps_access_pattern *pattern, struct ps_handle_reads *seen, size_t nbytes, size_t read_ahead_nbytes)
+void ps_access_pattern_cached_read(struct ps_access_pattern *pattern, struct ps_handle_reads *seen,
+        size_t nbytes, size_t read_ahead_nbytes)
 {
 	if (atomic_fetch_add_explicit(&seen->nreads, 1, memory_order_relaxed) != 0)
 		return;

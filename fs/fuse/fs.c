@@ -7,7 +7,8 @@
 #include "base/clock.h"
 
 struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
-        const struct ps_mount_options *options, const char *mountpoint, json_t *(*mounts)(void *arg), void *mounts_arg)
+        const struct ps_mount_options *options, const char *mountpoint, json_t *(*mounts)(void *arg),
+        void *mounts_arg)
 {
 	struct ps_fs *fs = aligned_alloc(_Alignof(struct ps_fs), sizeof(*fs));
 
@@ -58,7 +59,8 @@ static bool begin_notifying(struct ps_fs *fs)
 	return !fs->hushed;
 }
 
-/* Negative entries, too. The kernel takes the folder's lock: a LOOKUP that was answered before is over then. */
+/* Negative entries, too. The kernel takes the folder's lock: a LOOKUP that was answered before is over
+ * then. */
 static void name_changed(void *arg, uint64_t parent, const char *name)
 {
 	struct ps_fs_source *source = arg;
@@ -199,8 +201,8 @@ void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret)
 	        .node = source->root, .ino = source->root, .is_dir = true, .complete_attr = true};
 }
 
-void ps_fs_stat(
-        const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct stat *ret)
+void ps_fs_stat(const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
+        struct stat *ret)
 {
 	const struct ps_mount_options *o = fs->options;
 

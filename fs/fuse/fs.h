@@ -1,19 +1,21 @@
 /* One mount as the FUSE callbacks see it: what it shows, how, and what is open in it.
  *
- * Node ids: FUSE's root 1 stands for the root node of the only source or, where sources have names, for a folder
- * of these; 2 to PS_NODE_FIRST - 1 are the virtual files (virtual.h); all others are the cache's own, each naming
- * one version of one object for ever, so there is no table of names here and nothing to forget.
+ * Node ids: FUSE's root 1 stands for the root node of the only source or, where sources have names, for a
+ * folder of these; 2 to PS_NODE_FIRST - 1 are the virtual files (virtual.h); all others are the cache's own,
+ * each naming one version of one object for ever, so there is no table of names here and nothing to forget.
  *
  *   63        48 47          40 39                    0
  *   |  alias    |  source      |  number of the node  |     alias: openmode.h; source: whose node it is
  *
- * ps_fs_node() and ps_fs_ino() know. Ownership: a ps_fs belongs to the mount that made it; open files belong to the
- * kernel until it releases them, and what it never released is closed by ps_fs_close_all(). Threads: any, but new,
+ * ps_fs_node() and ps_fs_ino() know. Ownership: a ps_fs belongs to the mount that made it; open files belong
+ * to the kernel until it releases them, and what it never released is closed by ps_fs_close_all(). Threads:
+ * any, but new,
  * free, watch, unwatch and close_all.   Locks: fs.lock covers the list of open files, and what of notifications is
  * said below.
  *
- * Notifications (names that changed) are written by the datasets' threads. The kernel holds one up while a LOOKUP in
- * the same folder waits for us, so the loop serves until it is done: ps_fs_hush() before the loop is ended. */
+ * Notifications (names that changed) are written by the datasets' threads. The kernel holds one up while a
+ * LOOKUP in the same folder waits for us, so the loop serves until it is done: ps_fs_hush() before the loop
+ * is ended. */
 #ifndef PS_FUSE_FS_H
 #define PS_FUSE_FS_H
 
@@ -46,9 +48,9 @@ struct ps_open {
 	bool in_mode;             /* counted in fs.openmodes, as: */
 	enum ps_open_mode mode;
 	struct ps_handle_reads reads;
-	struct ps_dir *dir;       /* PS_OPEN_DIR; NULL for a virtual folder */
-	pthread_mutex_t reader;   /* of a folder or a virtual file, one at a time; freeing waits for it */
-	char *text;               /* PS_OPEN_VIRTUAL */
+	struct ps_dir *dir;     /* PS_OPEN_DIR; NULL for a virtual folder */
+	pthread_mutex_t reader; /* of a folder or a virtual file, one at a time; freeing waits for it */
+	char *text;             /* PS_OPEN_VIRTUAL */
 	size_t text_len;
 	struct ps_plan_feed *feed; /* of .penstock/plan, once something was written to it; fs.background's */
 };
@@ -103,8 +105,8 @@ fuse_ino_t ps_fs_ino(struct ps_fs *fs, const struct ps_fs_source *source, uint64
 /* The root folder of a source. */
 void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret);
 /* source NULL: of a virtual node. */
-void ps_fs_stat(
-        const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct stat *ret);
+void ps_fs_stat(const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
+        struct stat *ret);
 /* What the kernel gets for an errno of the cache. */
 int ps_fs_errno(int errnum);
 

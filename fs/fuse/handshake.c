@@ -18,8 +18,8 @@ void ps_handshake_init_op(struct ps_handshake *hs, struct fuse_conn_info *conn)
 	bool passthrough = hs->want_passthrough && (conn->capable & FUSE_CAP_PASSTHROUGH);
 	bool direct_mmap = conn->capable & FUSE_CAP_DIRECT_IO_ALLOW_MMAP;
 
-	conn->want |= (passthrough ? FUSE_CAP_PASSTHROUGH : 0) |
-	              (direct_mmap ? FUSE_CAP_DIRECT_IO_ALLOW_MMAP : 0);
+	conn->want |=
+	        (passthrough ? FUSE_CAP_PASSTHROUGH : 0) | (direct_mmap ? FUSE_CAP_DIRECT_IO_ALLOW_MMAP : 0);
 	conn->max_backing_stack_depth = hs->stacked;
 	atomic_store(&hs->passthrough, passthrough);
 	atomic_store(&hs->direct_mmap, direct_mmap);
@@ -27,7 +27,8 @@ void ps_handshake_init_op(struct ps_handshake *hs, struct fuse_conn_info *conn)
 
 #else
 
-/* The kernel's ABI (linux/fuse.h, protocol 7.40), as far as it is needed: the headers of Debian 12 are older. */
+/* The kernel's ABI (linux/fuse.h, protocol 7.40), as far as it is needed: the headers of Debian 12 are
+ * older. */
 
 struct kernel_in_header {
 	uint32_t len, opcode;
@@ -69,7 +70,8 @@ static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 	ssize_t n = read(fd, buf, len);
 	const struct kernel_in_header *header = buf;
 
-	if (n < (ssize_t)(sizeof(*header) + sizeof(struct kernel_init_in)) || header->opcode != KERNEL_OP_INIT)
+	if (n < (ssize_t)(sizeof(*header) + sizeof(struct kernel_init_in)) ||
+	        header->opcode != KERNEL_OP_INIT)
 		return n;
 	const struct kernel_init_in *init = (const void *)(header + 1);
 	uint32_t offer = init->flags & KERNEL_INIT_EXT ? init->flags2 : 0;
@@ -96,8 +98,8 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 		return writev(fd, iov, count);
 	}
 	memcpy(&init, iov[1].iov_base, sizeof(init));
-	/* This libfuse knows the flag and does not send it; without it a lookup that waits for the origin holds up
-	 * everything in its folder. */
+	/* This libfuse knows the flag and does not send it; without it a lookup that waits for the origin
+	 * holds up everything in its folder. */
 	if (atomic_load(&hs->parallel_dirops))
 		init.flags |= KERNEL_PARALLEL_DIROPS;
 	if (atomic_load(&hs->direct_mmap)) {

@@ -1,5 +1,5 @@
-/* What is agreed with the kernel when a session begins (INIT), beyond what libfuse 3.14 knows of: passthrough,
- * shared mappings of files that were opened for direct I/O, and lookups in one folder at once.
+/* What is agreed with the kernel when a session begins (INIT), beyond what libfuse 3.14 knows of:
+ * passthrough, shared mappings of files that were opened for direct I/O, and lookups in one folder at once.
  *
  * libfuse >= 3.17 has both in its own API. With an older one its I/O functions are ours for the exchange: the
  * kernel's offer is read, and the answer completed, on their way through.
@@ -34,8 +34,8 @@ struct ps_handshake {
 	_Atomic uint64_t init_unique; /* of the INIT being answered; 0 before and after */
 };
 
-/* Call after fuse_session_mount(). -ENOTSUP: this libfuse cannot be looked over the shoulder, and nothing will
- * be agreed; the mount works without. */
+/* Call after fuse_session_mount(). -ENOTSUP: this libfuse cannot be looked over the shoulder, and nothing
+ * will be agreed; the mount works without. */
 int ps_handshake_install(struct ps_handshake *hs, struct fuse_session *session);
 
 /* For the init callback. */

@@ -1,10 +1,10 @@
 /* How a file is opened: through the page cache and the daemon, straight through the daemon, or passed through
  * to its data file.
  *
- * What the kernel wants (tried on 6.18; fs/fuse/iomode.c): an inode is in one of two modes while any handle of
- * it lives: cached (a cached handle, or a shared mapping of a direct one) or passed (handles that name one
- * backing file). A handle of the other mode is answered EIO. A direct handle fits beside both, but a mapping of
- * it fails with ENODEV while the inode is passed; the daemon sees no mapping, so it takes each direct
+ * What the kernel wants (tried on 6.18; fs/fuse/iomode.c): an inode is in one of two modes while any handle
+ * of it lives: cached (a cached handle, or a shared mapping of a direct one) or passed (handles that name one
+ * backing file). A handle of the other mode is answered EIO. A direct handle fits beside both, but a mapping
+ * of it fails with ENODEV while the inode is passed; the daemon sees no mapping, so it takes each direct
  * handle for mapped. What does not fit gets an inode of its own: an *alias*, another node id of the same
  * version with the same st_ino.
  *
@@ -16,12 +16,12 @@
  *   passed              passed, same backing id    passed, same id (***)   passed, same id (***)
  *
  *   (*) Cached where the kernel does not allow a shared mapping of a direct handle, for those who read in small
- * pieces or map (access_pattern.h), and beside a direct handle that is mapped: each new mapping of a direct handle
- * empties the inode's page cache, and waits for all READs into it, deaf to signals.
+ * pieces or map (access_pattern.h), and beside a direct handle that is mapped: each new mapping of a direct
+ * handle empties the inode's page cache, and waits for all READs into it, deaf to signals.
  *   (**) OPEN answers ESTALE; the kernel looks the name up again, is given the alias, and opens that: an alias
  * that is passed already, or one without handles. The old handles and mappings stay as they are. Not for an
- * OPEN that may be the second of one open(2), after an ESTALE: a third is not tried, and the program would see
- * the error. It is opened as a cached one.
+ * OPEN that may be the second of one open(2), after an ESTALE: a third is not tried, and the program would
+ * see the error. It is opened as a cached one.
  *   (***) The object was evicted while passed through: its unlinked file is whole, its bytes are right. The
  * file goes with the last handle.
  *
@@ -29,11 +29,11 @@
  * last mapping is gone and the inode's mode is given up: so this table never believes a node freer than the
  * kernel does. The backing id is closed with the last passed handle.
  *
- * An alias lives in the high bits of a node id. Nothing of it is stored: with the mount the kernel forgets its
- * inodes, and while it is mounted every alias of a node is as good as another.
+ * An alias lives in the high bits of a node id. Nothing of it is stored: with the mount the kernel forgets
+ * its inodes, and while it is mounted every alias of a node is as good as another.
  *
- * Ownership: the table is part of a ps_fs. Threads: any. Locks: one, a leaf, held over the ioctl that makes or
- * closes a backing id, which touches no disk. */
+ * Ownership: the table is part of a ps_fs. Threads: any. Locks: one, a leaf, held over the ioctl that makes
+ * or closes a backing id, which touches no disk. */
 #ifndef PS_FUSE_OPENMODE_H
 #define PS_FUSE_OPENMODE_H
 
@@ -83,15 +83,16 @@ struct ps_openmode_wish {
 	pid_t tid;       /* who opens; 0: unknown */
 	int complete_fd; /* the data file, if it is complete, verified, and may be passed through; else -1 */
 	bool direct;     /* direct rather than cached, if it is not passed through */
-	struct ps_keep keep; /* of complete_fd, until its backing id is closed; put at once if there is none */
+	/* of complete_fd, until its backing id is closed; put at once if there is none */
+	struct ps_keep keep;
 };
 
 /* One more handle of wish->ino, counted in *ret_mode. *ret_backing_id is set for PS_MODE_PASSED.
  * -ESTALE: nothing is counted, answer so. -ENOMEM. */
 int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_req_t req,
         const struct ps_openmode_wish *wish, enum ps_open_mode *ret_mode, int *ret_backing_id);
-void ps_openmode_leave(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino,
-        enum ps_open_mode mode);
+void ps_openmode_leave(
+        struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino, enum ps_open_mode mode);
 
 /* A direct handle of this node id is mapped: the kernel wants pages of it. */
 void ps_openmode_mapped(struct ps_openmode_table *table, fuse_ino_t ino);

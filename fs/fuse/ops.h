@@ -24,9 +24,11 @@ static inline struct ps_open *ps_op_open(const struct fuse_file_info *fi)
 bool ps_op_is_owner(fuse_req_t req);
 
 /* What the kernel gets of a node. */
-void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct fuse_entry_param *ret);
+void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
+        struct fuse_entry_param *ret);
 
-/* Answers an open of a folder or a virtual file; what is opened is a copy of `like`, whose contents it takes over. */
+/* Answers an open of a folder or a virtual file; what is opened is a copy of `like`, whose contents it takes
+ * over. */
 void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like);
 
 void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
@@ -40,7 +42,8 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 
-/* The document of .penstock/stats; the caller owns it. owner: as for ps_virtual_text(). NULL: out of memory. */
+/* The document of .penstock/stats; the caller owns it. owner: as for ps_virtual_text(). NULL: out of
+ * memory. */
 json_t *ps_stats_document(struct ps_fs *fs, bool owner);
 
 /* The hidden folder .penstock/ of a mount: not listed in the root, but found by name.
@@ -60,8 +63,8 @@ fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name);
 void ps_virtual_attr(fuse_ino_t ino, struct ps_attr *ret);
 /* The entry of .penstock/ at this position, or NULL past the end. */
 const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino);
-/* The text of a file; the caller frees it. owner: for root or the mount's owner, with what else the daemon serves; for
- * others nothing is named but this mount. -ENOMEM. */
+/* The text of a file; the caller frees it. owner: for root or the mount's owner, with what else the daemon
+ * serves; for others nothing is named but this mount. -ENOMEM. */
 int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, bool owner, char **ret_text, size_t *ret_len);
 
 #endif

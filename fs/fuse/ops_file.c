@@ -279,8 +279,8 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 		return;
 	}
 	note_read(fs, open, size, (uint64_t)off, fi);
-	if (ps_handle_try_read(
-	            open->handle, (uint64_t)off, PS_MIN(size, PS_READ_MAX_NBYTES), &fs->reads, reply_hit, req))
+	if (ps_handle_try_read(open->handle, (uint64_t)off, PS_MIN(size, PS_READ_MAX_NBYTES), &fs->reads,
+	            reply_hit, req))
 		return;
 	struct read_op *op = malloc(sizeof(*op));
 	if (!op) {

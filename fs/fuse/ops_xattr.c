@@ -83,7 +83,8 @@ void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
 	struct ps_node_info info = {0};
 	char number[24], text[PS_ERROR_TEXT_LEN];
 
-	/* ls -l asks for a security label and an ACL of each file, until the answer is that there never are any. */
+	/* ls -l asks for a security label and an ACL of each file, until the answer is that there never are
+	 * any. */
 	if (strncmp(name, "user.", 5) != 0) {
 		fuse_reply_err(req, EOPNOTSUPP);
 		return;
@@ -92,9 +93,9 @@ void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
 		fuse_reply_err(req, ENODATA);
 		return;
 	}
-	int rc = ps_fs_is_top(fs, ino) ? 0
-	                               : ps_node_info_get(ps_fs_source(fs, ino)->dataset,
-	                                         ps_fs_node(fs, ino), &info);
+	int rc = ps_fs_is_top(fs, ino)
+	                 ? 0
+	                 : ps_node_info_get(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), &info);
 	if (rc < 0) {
 		fuse_reply_err(req, ps_fs_errno(-rc));
 		return;

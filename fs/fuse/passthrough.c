@@ -10,7 +10,8 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
-/* The kernel's ABI (linux/fuse.h, protocol 7.40), as far as it is needed: the headers of Debian 12 are older. */
+/* The kernel's ABI (linux/fuse.h, protocol 7.40), as far as it is needed: the headers of Debian 12 are
+ * older. */
 
 struct kernel_backing_map {
 	int32_t fd;

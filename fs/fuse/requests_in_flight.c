@@ -53,8 +53,8 @@ static void unref(struct ps_inflight *p)
 }
 
 /* Cancels or answers; the lock is held, and the caller has a reference of its own. A callback from inside
- * cancel_fn answers without disarming: no other thread can be in interrupted() then, since the kernel interrupts
- * a request once, and the loop has ended when ps_inflight_cancel_all() runs. */
+ * cancel_fn answers without disarming: no other thread can be in interrupted() then, since the kernel
+ * interrupts a request once, and the loop has ended when ps_inflight_cancel_all() runs. */
 static void interrupt_locked(struct ps_inflight *p, bool *ret_answer)
 {
 	*ret_answer = false;

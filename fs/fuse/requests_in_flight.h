@@ -63,10 +63,11 @@ void ps_inflight_issued(struct ps_inflight *inflight);
 bool ps_inflight_claim(struct ps_inflight *inflight);
 void ps_inflight_put(struct ps_inflight *inflight);
 
-/* A thread for requests that wait for the cache's disk longer than a FUSE worker should: admission of a file, which may
- * unlink others, and eviction.
+/* A thread for requests that wait for the cache's disk longer than a FUSE worker should: admission of a file,
+ * which may unlink others, and eviction.
  *
- * Ownership: part of a ps_fs; a job belongs to its run function, which frees it. Jobs run one after another, in order.
+ * Ownership: part of a ps_fs; a job belongs to its run function, which frees it. Jobs run one after another,
+ * in order.
  * Threads: add from any; start and stop from the session's. Locks: one, a leaf. */
 struct ps_job {
 	struct ps_list link;

@@ -40,8 +40,8 @@ void ps_stats_mount_ends(const struct ps_fs *fs)
 		atomic_store(&kernel_has_read, true);
 }
 
-/* The share of hits in what was read; null before the first read, and as soon as the kernel has read a file by itself:
- * how much it reads is not known, and what is left for the daemon to read are the misses. */
+/* The share of hits in what was read; null before the first read, and as soon as the kernel has read a file
+ * by itself: how much it reads is not known, and what is left for the daemon to read are the misses. */
 static json_t *hit_ratio(const json_t *doc)
 {
 	const json_t *reads = json_object_get(doc, "reads"), *mount;
@@ -56,7 +56,8 @@ static json_t *hit_ratio(const json_t *doc)
 		if (json_integer_value(json_object_get(passed, "opens")) > 0)
 			return json_null();
 	}
-	return bytes > 0 && !atomic_load(&kernel_has_read) ? json_real((double)hits / (double)bytes) : json_null();
+	return bytes > 0 && !atomic_load(&kernel_has_read) ? json_real((double)hits / (double)bytes)
+	                                                   : json_null();
 }
 
 void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)

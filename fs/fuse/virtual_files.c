@@ -73,7 +73,10 @@ fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name)
 
 void ps_virtual_attr(fuse_ino_t ino, struct ps_attr *ret)
 {
-	*ret = (struct ps_attr){.node = ino, .ino = ino, .is_dir = ino == INO_DIR || ino == FUSE_ROOT_ID, .complete_attr = true};
+	*ret = (struct ps_attr){.node = ino,
+	        .ino = ino,
+	        .is_dir = ino == INO_DIR || ino == FUSE_ROOT_ID,
+	        .complete_attr = true};
 }
 
 const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino)

@@ -61,8 +61,9 @@ static int set_number(void *to, const struct ps_opt *opt, const char *value, str
 	}
 	bool too_little = n < PS_MAX(opt->least, 1) && !(n == 0 && opt->flags & PS_OPT_ZERO);
 	if (rc == 0 && too_little && opt->kind == PS_OPT_SIZE && opt->least)
-		return ps_error_set(err, EINVAL, "option %s: '%s' is too little to work with; the least is %s", opt->name,
-		        value, ps_size_format(opt->least, least));
+		return ps_error_set(err, EINVAL,
+		        "option %s: '%s' is too little to work with; the least is %s", opt->name, value,
+		        ps_size_format(opt->least, least));
 	if (rc < 0 || too_little || opt->kind == PS_OPT_MODE || (opt->most && n > opt->most))
 		return ps_error_set(err, EINVAL, "option %s: '%s' is not %s", opt->name, value, form_of(opt));
 	if (opt->kind == PS_OPT_COUNT)
@@ -89,7 +90,8 @@ static int set_word(unsigned *to, const struct ps_opt *opt, const char *value, s
 		if (!word[len])
 			break;
 	}
-	return ps_error_set(err, EINVAL, "option %s: '%s' is none of %s", opt->name, value, ps_strbuf_peek(&all));
+	return ps_error_set(
+	        err, EINVAL, "option %s: '%s' is none of %s", opt->name, value, ps_strbuf_peek(&all));
 }
 
 static int set_field(
@@ -112,7 +114,8 @@ static int set_field(
 	if (opt->kind != PS_OPT_STRING && opt->kind != PS_OPT_PATH)
 		return set_number(field(o, opt), opt, value, err);
 	if (!*value)
-		return ps_error_set(err, EINVAL, "option %s needs %s, not an empty text", opt->name, opt->arg);
+		return ps_error_set(
+		        err, EINVAL, "option %s needs %s, not an empty text", opt->name, opt->arg);
 	char *copy = opt->kind == PS_OPT_PATH ? ps_path_absolute(value) : strdup(value);
 	if (!copy)
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -131,7 +134,8 @@ static int set_option(
 
 	if (rc < 0)
 		return rc;
-	return ps_given_add(&o->given, opt->name, opt->kind == PS_OPT_PATH ? *(char **)field(o, opt) : value, err);
+	return ps_given_add(
+	        &o->given, opt->name, opt->kind == PS_OPT_PATH ? *(char **)field(o, opt) : value, err);
 }
 
 int ps_options_set(struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err)
@@ -286,8 +290,8 @@ static int unknown_option(const struct ps_opts *opts, const char *arg, struct ps
 }
 
 /* One option at argv[*i]; steps *i over a value in the next argument. */
-static int parse_one(
-        const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int *i, struct ps_error *err)
+static int parse_one(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int *i,
+        struct ps_error *err)
 {
 	char *arg = argv[*i], *value = NULL;
 	const struct ps_opt *opt;
@@ -329,8 +333,8 @@ static int parse_one(
 	return rc;
 }
 
-int ps_opts_parse(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int *ret_nargs,
-        struct ps_error *err)
+int ps_opts_parse(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv,
+        int *ret_nargs, struct ps_error *err)
 {
 	int nargs = 0;
 
@@ -370,8 +374,9 @@ static void print_help(const struct ps_opts *opts)
 			continue;
 		if (opt->letter)
 			snprintf(letter, sizeof(letter), "-%c, ", opt->letter);
-		snprintf(left, sizeof(left), opt->flags & PS_OPT_OPTIONAL ? "%s--%s[=%s]" : "%s--%s%s%s", letter, opt->name,
-		        opt->flags & PS_OPT_OPTIONAL ? opt->arg : (opt->arg ? " " : ""), opt->arg ? opt->arg : "");
+		snprintf(left, sizeof(left), opt->flags & PS_OPT_OPTIONAL ? "%s--%s[=%s]" : "%s--%s%s%s",
+		        letter, opt->name, opt->flags & PS_OPT_OPTIONAL ? opt->arg : (opt->arg ? " " : ""),
+		        opt->arg ? opt->arg : "");
 		printf("  %-28s %s", left, help_of(opts, opt));
 		if (opt->def)
 			printf(" [%s]", opt->def);
@@ -382,8 +387,8 @@ static void print_help(const struct ps_opts *opts)
 	printf("  %-28s %s\n", "-h, --help", "print this");
 }
 
-bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int min, int max,
-        int *ret_nargs, int *ret_exit)
+bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int min,
+        int max, int *ret_nargs, int *ret_exit)
 {
 	struct ps_error err = {0};
 
@@ -396,7 +401,8 @@ bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int ar
 	}
 	*ret_exit = PS_EXIT_USAGE;
 	if (ps_opts_parse(opts, o, argc, argv, ret_nargs, &err) < 0) {
-		*ret_exit = ps_cli_fail(opts->command, err.err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err.text);
+		*ret_exit = ps_cli_fail(
+		        opts->command, err.err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err.text);
 		return false;
 	}
 	if (*ret_nargs < min || (max >= 0 && *ret_nargs > max)) {

@@ -127,8 +127,9 @@ static int set_cache_size(struct ps_mount_options *o, const char *value, struct 
 		        "option cache-size: '%s' is neither a size such as 200G nor a share such as 80%%",
 		        value);
 	if (!strchr(value, '%') && nbytes < LEAST_CACHE)
-		return ps_error_set(err, EINVAL, "option cache-size: '%s' is too little to work with; the least is %s",
-		        value, ps_size_format(LEAST_CACHE, least));
+		return ps_error_set(err, EINVAL,
+		        "option cache-size: '%s' is too little to work with; the least is %s", value,
+		        ps_size_format(LEAST_CACHE, least));
 	free(o->cache_size);
 	o->cache_size = strdup(value);
 	return o->cache_size ? 0 : ps_error_set(err, ENOMEM, "out of memory");
@@ -180,7 +181,8 @@ static int set_grant_ttl(struct ps_mount_options *o, const char *value, struct p
 	if (strcmp(value, "open") == 0)
 		o->grant_ttl_ms = PS_GRANT_TTL_OPEN_MS;
 	else if (ps_time_parse(value, &o->grant_ttl_ms) < 0 || o->grant_ttl_ms == 0)
-		return ps_error_set(err, EINVAL, "option grant-ttl: '%s' is neither 'open' nor a time such as 15m", value);
+		return ps_error_set(err, EINVAL,
+		        "option grant-ttl: '%s' is neither 'open' nor a time such as 15m", value);
 	return 0;
 }
 
@@ -333,7 +335,8 @@ int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_er
 {
 	o->watch = true;
 	o->watch_ms = WATCH_DEFAULT_MS;
-	if (value && (ps_time_parse(value, &o->watch_ms) < 0 || o->watch_ms < WATCH_LEAST_MS || o->watch_ms > INT32_MAX))
+	if (value && (ps_time_parse(value, &o->watch_ms) < 0 || o->watch_ms < WATCH_LEAST_MS ||
+	                     o->watch_ms > INT32_MAX))
 		return ps_error_set(err, EINVAL, "option watch: '%s' is not a time such as 2s", value);
 	return 0;
 }
@@ -351,9 +354,9 @@ int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_er
 #define SOURCE .scope = PS_SCOPE_SOURCE, .commands = PS_CMD_MOUNT | PS_CMD_WARM
 #define SOURCE_OF(which) SOURCE, .kinds = PS_KIND_##which
 #define MOUNT .scope = PS_SCOPE_MOUNT, .commands = PS_CMD_MOUNT
-#define CACHE_COMMANDS \
-	(PS_CMD_MOUNT | PS_CMD_WARM | PS_CMD_STATUS | PS_CMD_METRICS | PS_CMD_VERIFY | PS_CMD_EVICT | PS_CMD_PIN | \
-	        PS_CMD_UNPIN)
+#define CACHE_COMMANDS                                                                                \
+	(PS_CMD_MOUNT | PS_CMD_WARM | PS_CMD_STATUS | PS_CMD_METRICS | PS_CMD_VERIFY | PS_CMD_EVICT | \
+	        PS_CMD_PIN | PS_CMD_UNPIN)
 
 /* In the order of --help. */
 const struct ps_opt ps_options[] = {
@@ -365,16 +368,17 @@ const struct ps_opt ps_options[] = {
                 .help = "mount all that penstock.conf(5) names"},
         {"config", 0, PATH(config, "FILE"), COMMANDS(PS_CMD_MOUNT | PS_CMD_UMOUNT),
                 .help = "instead of ~/.config/penstock.conf, /etc/penstock.conf"},
-        {"jobs", 'j', PS_OPT_COUNT, FIELD(jobs), COMMANDS(PS_CMD_WARM), .arg = "N", .most = COUNT_MAX, .def = "8",
-                .flags = PS_OPT_CLI_ONLY, .help = "files at a time"},
-        {"quiet", 'q', FLAG(quiet), COMMANDS(PS_CMD_WARM), .flags = PS_OPT_CLI_ONLY, .help = "no progress bar, no summary"},
+        {"jobs", 'j', PS_OPT_COUNT, FIELD(jobs), COMMANDS(PS_CMD_WARM), .arg = "N", .most = COUNT_MAX,
+                .def = "8", .flags = PS_OPT_CLI_ONLY, .help = "files at a time"},
+        {"quiet", 'q', FLAG(quiet), COMMANDS(PS_CMD_WARM), .flags = PS_OPT_CLI_ONLY,
+                .help = "no progress bar, no summary"},
         {"job", 0, STRING(job, "NAME"), COMMANDS(PS_CMD_PLAN),
                 .help = "the plan's name in penstock status; plan-PID by default"},
         {"list", 0, FLAG(list), COMMANDS(PS_CMD_PIN),
                 .help = "pin nothing, list what is pinned; of all mounts where none is named"},
         {"json", 0, FLAG(json), COMMANDS(PS_CMD_STATUS | PS_CMD_VERIFY | PS_CMD_PIN), .help = "print JSON"},
-        {"watch", 'w', CALL(ps_options_watch, "SECONDS"), COMMANDS(PS_CMD_STATUS), .def = "2", .flags = PS_OPT_OPTIONAL,
-                .help = "again and again, with rates"},
+        {"watch", 'w', CALL(ps_options_watch, "SECONDS"), COMMANDS(PS_CMD_STATUS), .def = "2",
+                .flags = PS_OPT_OPTIONAL, .help = "again and again, with rates"},
         {"check", 0, FLAG(check), COMMANDS(PS_CMD_STATUS),
                 .help = "one line for monitoring; exit code 0 ok, 1 warning, 2 critical, 3 unknown"},
 
@@ -384,7 +388,8 @@ const struct ps_opt ps_options[] = {
                 .help = "most bytes in it: 200G, 80%"},
         {"min-free", 0, CALL(set_min_free, "SIZE"), DAEMON, .def = "1G, at most 5%",
                 .help = "keep this much of the disk free"},
-        {"policy", 0, CALL(set_policy, "plan|scan|lru"), DAEMON, .def = "plan", .help = "the eviction policy"},
+        {"policy", 0, CALL(set_policy, "plan|scan|lru"), DAEMON, .def = "plan",
+                .help = "the eviction policy"},
         {"memory", 0, PS_OPT_SIZE, FIELD(memory), DAEMON, .arg = "SIZE", .least = LEAST_MEMORY,
                 .form = "a size such as 512M", .def = "512M, at most 1/8 of the cgroup's limit",
                 .help = "data in flight"},
@@ -394,21 +399,24 @@ const struct ps_opt ps_options[] = {
                 .help = "how long a version counts as current"},
         {"grant-ttl", 0, CALL(set_grant_ttl, "TIME|open"), DAEMON, .def = "15m",
                 .help = "how long the origin's word that one may read holds"},
-        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), DAEMON, .arg = "N", .most = COUNT_MAX, .def = "64",
-                .help = "most connections to one origin"},
-        {"max-bandwidth", 0, PS_OPT_SIZE, FIELD(max_bandwidth), DAEMON, .arg = "SIZE", .least = LEAST_BANDWIDTH,
-                .flags = PS_OPT_ZERO, .form = "a size such as 100M (bytes a second)", .def = "no limit",
+        {"max-connections", 0, PS_OPT_COUNT, FIELD(max_connections), DAEMON, .arg = "N", .most = COUNT_MAX,
+                .def = "64", .help = "most connections to one origin"},
+        {"max-bandwidth", 0, PS_OPT_SIZE, FIELD(max_bandwidth), DAEMON, .arg = "SIZE",
+                .least = LEAST_BANDWIDTH, .flags = PS_OPT_ZERO,
+                .form = "a size such as 100M (bytes a second)", .def = "no limit",
                 .help = "bytes a second from all origins"},
-        {"header", 0, CALL(add_header, "'NAME: VALUE'"), SOURCE_OF(REMOTE), .flags = PS_OPT_SECRET | PS_OPT_AGAIN,
-                .help = "send this HTTP header; may be given again"},
+        {"header", 0, CALL(add_header, "'NAME: VALUE'"), SOURCE_OF(REMOTE),
+                .flags = PS_OPT_SECRET | PS_OPT_AGAIN, .help = "send this HTTP header; may be given again"},
         {"header-file", 0, CALL(add_header_file, "FILE"), SOURCE_OF(REMOTE), .flags = PS_OPT_LOCAL,
                 .help = "send the HTTP headers in FILE, one a line"},
         {"user", 0, CALL(set_user, "NAME:PASSWORD"), SOURCE_OF(REMOTE), .flags = PS_OPT_SECRET,
                 .help = "basic authentication; or set PENSTOCK_USER_PASSWORD"},
-        {"cacert", 0, PATH(cacert, "FILE"), SOURCE_OF(REMOTE), .help = "trust these certificates instead of the system's"},
+        {"cacert", 0, PATH(cacert, "FILE"), SOURCE_OF(REMOTE),
+                .help = "trust these certificates instead of the system's"},
         {"client-cert", 0, PATH(client_cert, "FILE"), SOURCE_OF(REMOTE),
                 .help = "certificate to show to the origin, PEM or PKCS#12 (.p12)"},
-        {"client-key", 0, PATH(client_key, "FILE"), SOURCE_OF(REMOTE), .def = "in the same file", .help = "its key"},
+        {"client-key", 0, PATH(client_key, "FILE"), SOURCE_OF(REMOTE), .def = "in the same file",
+                .help = "its key"},
         {"client-key-password-file", 0, PATH(client_key_password_file, "FILE"), SOURCE_OF(REMOTE),
                 .help = "the password of that key"},
         {"proxy", 0, STRING(proxy, "URL|none"), SOURCE_OF(REMOTE), .flags = PS_OPT_SECRET,
@@ -424,14 +432,16 @@ const struct ps_opt ps_options[] = {
                 .help = "of the bucket"},
         {"profile", 0, STRING(profile, "NAME"), SOURCE_OF(BUCKETS), .def = "AWS_PROFILE",
                 .help = "of ~/.aws/credentials and config"},
-        {"gs-credentials", 0, PATH(gs_credentials, "FILE"), SOURCE_OF(GS), .def = "GOOGLE_APPLICATION_CREDENTIALS",
-                .help = "JSON key of a service account or user"},
+        {"gs-credentials", 0, PATH(gs_credentials, "FILE"), SOURCE_OF(GS),
+                .def = "GOOGLE_APPLICATION_CREDENTIALS", .help = "JSON key of a service account or user"},
         {"az-sas-file", 0, PATH(az_sas_file, "FILE"), SOURCE_OF(AZ), .def = "AZURE_STORAGE_SAS_TOKEN",
                 .help = "shared access signature for az://"},
-        {"no-sign-request", 0, FLAG(no_sign_request), SOURCE_OF(STORES), .help = "a public bucket: use no credentials"},
+        {"no-sign-request", 0, FLAG(no_sign_request), SOURCE_OF(STORES),
+                .help = "a public bucket: use no credentials"},
         {"follow-redirects", 0, FLAG(follow_redirects), SOURCE_OF(S3),
                 .help = "follow an S3 store's redirects to other hosts, without credentials"},
-        {"request-payer", 0, FLAG(request_payer), SOURCE_OF(BUCKETS), .help = "pay for what is read of another's bucket"},
+        {"request-payer", 0, FLAG(request_payer), SOURCE_OF(BUCKETS),
+                .help = "pay for what is read of another's bucket"},
         {"addressing-style", 0, WORD(addressing, "auto|path|virtual"), SOURCE_OF(BUCKETS), .def = "auto",
                 .help = "buckets by path, or as virtual hosts"},
         {"pin-versions", 0, FLAG(pin_versions), SOURCE_OF(BUCKETS),
@@ -442,8 +452,10 @@ const struct ps_opt ps_options[] = {
                 .help = "do not show these files; may be given again"},
         {"raw", 0, FLAG(raw), SOURCE, .help = "show x.tar.zst, .gz and .lz4 as they are, not as x.tar"},
 
-        {"uid", 0, CALL(set_uid, "USER"), MOUNT, .flags = PS_OPT_LOCAL, .def = "you", .help = "owner of all files"},
-        {"gid", 0, CALL(set_gid, "GROUP"), MOUNT, .flags = PS_OPT_LOCAL, .def = "yours", .help = "group of all files"},
+        {"uid", 0, CALL(set_uid, "USER"), MOUNT, .flags = PS_OPT_LOCAL, .def = "you",
+                .help = "owner of all files"},
+        {"gid", 0, CALL(set_gid, "GROUP"), MOUNT, .flags = PS_OPT_LOCAL, .def = "yours",
+                .help = "group of all files"},
         {"file-mode", 0, PS_OPT_MODE, FIELD(file_mode), MOUNT, .arg = "MODE", .def = "0444",
                 .help = "permissions of files"},
         {"dir-mode", 0, PS_OPT_MODE, FIELD(dir_mode), MOUNT, .arg = "MODE", .def = "0555",
@@ -506,9 +518,9 @@ static const char *kinds_text(unsigned kinds)
 	static const struct {
 		unsigned kinds;
 		const char *text;
-	} texts[] = {{PS_KIND_BUCKETS, "buckets (s3://, gs://)"}, {PS_KIND_STORES, "buckets (s3://, gs://, az://)"},
-	        {PS_KIND_AZ, "az:// sources"}, {PS_KIND_S3, "s3:// sources"}, {PS_KIND_GS, "gs:// sources"},
-	        {PS_KIND_HF, "hf:// sources"}};
+	} texts[] = {{PS_KIND_BUCKETS, "buckets (s3://, gs://)"},
+	        {PS_KIND_STORES, "buckets (s3://, gs://, az://)"}, {PS_KIND_AZ, "az:// sources"},
+	        {PS_KIND_S3, "s3:// sources"}, {PS_KIND_GS, "gs:// sources"}, {PS_KIND_HF, "hf:// sources"}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
 		if (texts[i].kinds == kinds)
@@ -516,7 +528,8 @@ static const char *kinds_text(unsigned kinds)
 	return "sources that are not local";
 }
 
-int ps_option_check_kinds(const struct ps_opt *opt, const char *const *sources, size_t nsources, struct ps_error *err)
+int ps_option_check_kinds(
+        const struct ps_opt *opt, const char *const *sources, size_t nsources, struct ps_error *err)
 {
 	unsigned kinds = 0;
 
@@ -527,9 +540,9 @@ int ps_option_check_kinds(const struct ps_opt *opt, const char *const *sources, 
 	ps_autofree char *safe = nsources ? ps_source_canonical(sources[0], NULL) : NULL;
 	const char *first = safe ? safe : "the source";
 	if (nsources == 1)
-		return ps_error_set(err, EINVAL, "option %s: it is for %s, which %.200s is not; leave it out", opt->name,
-		        kinds_text(opt->kinds), first);
+		return ps_error_set(err, EINVAL, "option %s: it is for %s, which %.200s is not; leave it out",
+		        opt->name, kinds_text(opt->kinds), first);
 	return ps_error_set(err, EINVAL,
-	        "option %s: it is for %s, which none of %zu sources is (%.200s, ...); leave it out", opt->name,
-	        kinds_text(opt->kinds), nsources, first);
+	        "option %s: it is for %s, which none of %zu sources is (%.200s, ...); leave it out",
+	        opt->name, kinds_text(opt->kinds), nsources, first);
 }

@@ -1,12 +1,13 @@
-/* The options of all commands, once: a table with a row for each (option_table.c), from which come the parser,
- * -o lists and fstab, --help and so completion, the keys of penstock.conf(5), what is passed on to the daemon and what fits
- * which kind of source. tests/fs/options_test.c compares it with the pages.
+/* The options of all commands, once: a table with a row for each (option_table.c), from which come the
+ * parser, -o lists and fstab, --help and so completion, the keys of penstock.conf(5), what is passed on to
+ * the daemon and what fits which kind of source. tests/fs/options_test.c compares it with the pages.
  *
- * An option is known as --name VALUE, --name=VALUE, -l VALUE and, where its command takes -o, as -o name=VALUE; "-"
- * and "_" are the same. Files, from the top: options_to_cache.c (defaults that depend on the machine; the structs that
- * the cache takes), command_line.c (arguments, lists), option_table.c.
+ * An option is known as --name VALUE, --name=VALUE, -l VALUE and, where its command takes -o, as -o
+ * name=VALUE; "-" and "_" are the same. Files, from the top: options_to_cache.c (defaults that depend on the
+ * machine; the structs that the cache takes), command_line.c (arguments, lists), option_table.c.
  *
- * Ownership: ps_mount_options_init() ... ps_mount_options_fini(); values are copied into the struct. Threads: one.
+ * Ownership: ps_mount_options_init() ... ps_mount_options_fini(); values are copied into the struct. Threads:
+ * one.
  * Errors: -errno and a text for a person. */
 #ifndef PS_OPTIONS_OPTIONS_H
 #define PS_OPTIONS_OPTIONS_H
@@ -94,17 +95,19 @@ struct ps_opt {
 	enum ps_opt_kind kind;
 	enum ps_opt_scope scope;
 	unsigned commands, flags;
-	unsigned kinds;        /* of source that it is for; 0: any */
-	size_t offset;         /* of the field in struct ps_mount_options */
-	uint64_t least, most;  /* of a number; 0: 1, no limit */
-	const char *arg, *def; /* as --help and the page name the value, and what it is without the option; or NULL */
+	unsigned kinds;       /* of source that it is for; 0: any */
+	size_t offset;        /* of the field in struct ps_mount_options */
+	uint64_t least, most; /* of a number; 0: 1, no limit */
+	/* as --help and the page name the value, and what it is without the option; or NULL */
+	const char *arg, *def;
 	const char *help;
 	const char *form; /* what a value is that is none: "a size such as 512M"; NULL: as the kind says */
-	int (*call)(struct ps_mount_options *o, const char *value, struct ps_error *err); /* value NULL: none was given */
+	/* value NULL: none was given */
+	int (*call)(struct ps_mount_options *o, const char *value, struct ps_error *err);
 };
 extern const struct ps_opt ps_options[];
-/* The option of this name, "-" and "_" being one, which a mount can be given: any scope but PS_SCOPE_COMMAND. Or
- * NULL. */
+/* The option of this name, "-" and "_" being one, which a mount can be given: any scope but PS_SCOPE_COMMAND.
+ * Or NULL. */
 const struct ps_opt *ps_options_find(const char *name);
 bool ps_opt_is(const struct ps_opt *opt, const char *name, size_t len);
 
@@ -165,7 +168,7 @@ struct ps_mount_options {
 	char *config, *job;
 	/* What was given; ps_mount_options_finish() adds what the environment says. */
 	struct ps_given given;
-	char **env;   /* what origins may ask for of this process's environment, "NAME=value", NULL-terminated */
+	char **env; /* what origins may ask for of this process's environment, "NAME=value", NULL-terminated */
 	bool lenient; /* called as mount.penstock: "rw" is mount(8)'s own default and means nothing */
 };
 
@@ -177,19 +180,21 @@ void ps_mount_options_fini(struct ps_mount_options *o);
 int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_error *err);
 
 /* Sets one that ps_options_find() finds, as if it stood in a -o list. A flag takes the value NULL. */
-int ps_options_set(struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err) PS_MUST_USE;
+int ps_options_set(
+        struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err) PS_MUST_USE;
 
-/* -EINVAL and a text, with the option and the source, if the option is for another kind of source than all of these.
- * A list (@FILE) may name any. Blocks: never. */
-int ps_option_check_kinds(const struct ps_opt *opt, const char *const *sources, size_t nsources, struct ps_error *err)
-        PS_MUST_USE;
+/* -EINVAL and a text, with the option and the source, if the option is for another kind of source than all of
+ * these. A list (@FILE) may name any. Blocks: never. */
+int ps_option_check_kinds(const struct ps_opt *opt, const char *const *sources, size_t nsources,
+        struct ps_error *err) PS_MUST_USE;
 
 /* Takes what the environment says (PENSTOCK_USER_PASSWORD; o->env), and checks what no single option can. */
 int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
 
 /* The default cache directory, if none was given; the folders above it are made. */
 int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
-/* Wipes what of this process's environment is secret, for a process that stays: origins ask in o->env. One thread. */
+/* Wipes what of this process's environment is secret, for a process that stays: origins ask in o->env. One
+ * thread. */
 void ps_environment_forget(void);
 
 /* The options as the cache wants them; pointers into *o. The default cache directory is made, and a share of
@@ -224,17 +229,17 @@ struct ps_opts {
 };
 
 /* Reads argv[1..), moving what is no option to argv[1..*ret_nargs]. */
-int ps_opts_parse(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int *ret_nargs,
-        struct ps_error *err) PS_MUST_USE;
+int ps_opts_parse(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv,
+        int *ret_nargs, struct ps_error *err) PS_MUST_USE;
 /* One "name=VALUE,name,..." list; "\," is a comma and "\\" a backslash within a value. */
-int ps_opts_parse_list(
-        const struct ps_opts *opts, struct ps_mount_options *o, const char *list, struct ps_error *err) PS_MUST_USE;
+int ps_opts_parse_list(const struct ps_opts *opts, struct ps_mount_options *o, const char *list,
+        struct ps_error *err) PS_MUST_USE;
 bool ps_opts_list_has_secret(const struct ps_opts *opts, const char *list);
 
 /* The usual beginning of a command: parses; prints help (returns false, *ret_exit 0) or the error (false, 2);
  * checks that there are min to max arguments. */
-bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int min, int max,
-        int *ret_nargs, int *ret_exit);
+bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int min,
+        int max, int *ret_nargs, int *ret_exit);
 
 /* "penstock COMMAND: text" on stderr, one line whatever the text holds; returns `code`. */
 int ps_cli_fail(const char *command, int code, const char *fmt, ...) PS_PRINTF(3, 4);

@@ -69,8 +69,8 @@ static int disk_size(const char *path, uint64_t *ret_nbytes)
 /* What origins and libcurl may want to know of the mounting user. */
 static bool of_interest(const char *variable)
 {
-	static const char *const prefixes[] = {"AWS_", "AZURE_STORAGE_", "GOOGLE_", "CLOUDSDK_", "GS_", "GCE_", "HF_",
-	        "HUGGING", "HOME=", "XDG_", "NETRC=", "SSL_CERT_",
+	static const char *const prefixes[] = {"AWS_", "AZURE_STORAGE_", "GOOGLE_", "CLOUDSDK_", "GS_",
+	        "GCE_", "HF_", "HUGGING", "HOME=", "XDG_", "NETRC=", "SSL_CERT_",
 	        "CURL_CA_BUNDLE=", "http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY=",
 	        "no_proxy=", "NO_PROXY=", "PENSTOCK_", "PATH=",
 	        /* And what the commands of AWS profiles run with. */
@@ -122,8 +122,8 @@ void ps_environment_forget(void)
 {
 	static const char *const names[] = {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
 	        "AWS_CONTAINER_AUTHORIZATION_TOKEN", "GS_SECRET_ACCESS_KEY", "HF_TOKEN",
-	        "HUGGING_FACE_HUB_TOKEN", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CONNECTION_STRING",
-	        "VAULT_TOKEN", "OP_SERVICE_ACCOUNT_TOKEN",
+	        "HUGGING_FACE_HUB_TOKEN", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN",
+	        "AZURE_STORAGE_CONNECTION_STRING", "VAULT_TOKEN", "OP_SERVICE_ACCOUNT_TOKEN",
 	        /* May have a password in them. Origins have a copy. */
 	        "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
 
