@@ -65,8 +65,8 @@ equal "base/ includes base/ alone" "" "$(wrong floors "" "${base[@]}")"
 equal "no folder of cache/ includes one above it" "" "$(wrong floors cache "${cache[@]}")"
 equal "cache/decompress/ has one header for others" "" "$(private cache "${cache[@]}" "${fs[@]}")"
 equal "no folder of fs/ includes one above it" "" "$(wrong floors "fs cache" "${fs[@]}")"
-# second FILE...: lines "FILE: HEADER" of includes of a header of another folder of cache/ that is not named like that folder.
-# catalog/ has two on purpose: catalog.h for fs/, dataset.h for what starts and reads files inside cache/.
+# second FILE...: lines "FILE: HEADER" of includes of another folder's header not named like that folder.
+# catalog/ has two on purpose: catalog.h for fs/, dataset.h for what starts and reads files in cache/.
 second() {
 	awk '
 		/^[ \t]*#[ \t]*include[ \t]*"/ {
@@ -78,7 +78,8 @@ second() {
 		}' "$@"
 }
 # fetch/ has more, which are to become one.
-equal "folders of cache/ have one header for others" "" "$(second "${cache[@]}" | grep -v ': fetch/\(fill\|fill_private\|read\)\.h$' || true)"
+equal "folders of cache/ have one header for others" "" "$(second "${cache[@]}" |
+	grep -v ': fetch/\(fill\|fill_private\|read\)\.h$' || true)"
 # Of each folder of fs/ the others see one header.
 equal "folders of fs/ have one header for others" "daemon/daemon.h fuse/fuse.h options/options.h" "$(
 	for folder in cli daemon fuse options; do
@@ -104,7 +105,8 @@ mkdir -p "$T/cache/http"
 cp "$T/request_redirect.c" "$T/cache/http/"
 touch "$T/cache/cache.h"
 cd "$T"
-equal "one that does is found" "cache/http/request_redirect.c: cache.h" "$(wrong floors cache cache/http/request_redirect.c | grep ': cache\.h$')"
+equal "one that does is found" "cache/http/request_redirect.c: cache.h" \
+	"$(wrong floors cache cache/http/request_redirect.c | grep ': cache\.h$')"
 mkdir -p cache/index
 printf '#include "%s"\n' http/http.h http/proxy_tls.h index/index_private.h base/hash.h >cache/index/a.c
 equal "a second header for others is found" "cache/index/a.c: http/proxy_tls.h" "$(second cache/index/a.c)"
