@@ -298,9 +298,9 @@ static uint64_t regular_steps(const struct ps_deal *d)
 		return s->most;
 	to = (u128)least * d->nlanes;
 	full = to > d->o.begin ? (uint64_t)PS_MIN((to - d->o.begin) / global, (u128)PS_ENDLESS) : 0;
-	/* The last full step may be shorter than the others. */
+	/* The last of them may have a row less of each rank: what it has is dealt in the same way. */
 	if (s->samples != PS_ENDLESS)
-		full = PS_MIN(full, s->samples / global - (s->samples >= global));
+		full = PS_MIN(full, s->samples / global);
 	return PS_MIN(full, s->most);
 }
 

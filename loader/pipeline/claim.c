@@ -8,6 +8,29 @@
 
 /* All of it is called with the pipeline's lock held. */
 
+/* The lane whose block holds the row that is claimed next. */
+static uint32_t lane_due(const struct ps_pipeline *p)
+{
+	const struct ps_dealt *row = ps_row_due(p);
+
+	return row ? row->lane : p->turns.lane;
+}
+
+void ps_block_push(struct ps_pipeline *p, struct ps_lane *lane, struct ps_block *block)
+{
+	if (block->epoch < p->claim_epoch) {
+		ps_block_free(block);
+		return;
+	}
+	if (lane->tail)
+		lane->tail->next = block;
+	else
+		lane->head = block;
+	lane->tail = block;
+	if (lane->nqueued++ == 0 && lane->index == lane_due(p))
+		pthread_cond_broadcast(&p->work);
+}
+
 void ps_block_pop(struct ps_pipeline *p, struct ps_lane *lane)
 {
 	struct ps_block *block = lane->head;
@@ -84,6 +107,8 @@ void ps_epoch_begin(struct ps_pipeline *p, struct ps_epoch *epoch)
 	ps_turns_reset(&p->turns, epoch->lengths);
 	if (epoch->known)
 		ps_turns_skip(&p->turns, epoch->begin);
+	pthread_cond_broadcast(&p->work);
+	pthread_cond_broadcast(&p->room);
 }
 
 /* No more rows come in this epoch: closes the batch that is being filled, whose rows may all be decoded
@@ -487,8 +512,7 @@ static int64_t heap_due(const struct ps_pipeline *p)
 /* The lane of this turn, if it waits after others that have enough: another rank's state may cause that. */
 static struct ps_lane *turn_starves(const struct ps_pipeline *p)
 {
-	const struct ps_dealt *row = ps_row_due(p);
-	struct ps_lane *lane = &p->lanes[row ? row->lane : p->turns.lane];
+	struct ps_lane *lane = &p->lanes[lane_due(p)];
 
 	return lane->waits && lane->nqueued == 0 && lane->epoch == p->claim_epoch && !waits_for_feed(p, lane)
 	               ? lane

@@ -382,7 +382,7 @@ static inline bool ps_feed_has(const struct ps_pipeline *p, uint64_t epoch, uint
 	return p->feed->epoch == epoch && position / p->feed->batch < p->feed->fed;
 }
 
-/* Takes over what is known of claim_epoch. */
+/* Takes over what is known of claim_epoch, and wakes those that waited for it. */
 void ps_epoch_begin(struct ps_pipeline *pipeline, struct ps_epoch *epoch);
 
 /* The row claimed next, where ranks share lanes; NULL: no batch is being filled, or they do not. */
@@ -395,6 +395,9 @@ void ps_due_clear(struct ps_pipeline *pipeline);
 void ps_due_put(struct ps_pipeline *pipeline, struct ps_lane *lane);
 bool ps_due_any(const struct ps_pipeline *pipeline);       /* one of them is to be read now */
 struct ps_lane *ps_due_take(struct ps_pipeline *pipeline); /* that one, or NULL */
+
+/* Queues a block that was read; one of an epoch that was closed meanwhile is dropped. */
+void ps_block_push(struct ps_pipeline *pipeline, struct ps_lane *lane, struct ps_block *block);
 
 /* A block that nothing more is taken from: the first of a lane's queue. */
 void ps_block_pop(struct ps_pipeline *pipeline, struct ps_lane *lane);

@@ -558,13 +558,11 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
 	ps_lane_close(lane);
 	if (r < 0)
 		return r;
-	if (r == 0 || (*ret_sample)->ordinal != lane->ordinal) {
-		ps_sample_free(ps_steal_ptr(ret_sample));
+	if (r == 0)
 		return ps_load_error_set(err, ESTALE,
 		        "%s: it holds fewer samples than its index says; index it again (penstock-loader "
 		        "index)",
 		        source->shards[shard]);
-	}
 	/* a sample that comes again has new random numbers: its place gives the draw */
 	(*ret_sample)->draw = may_repeat ? (uint32_t)position : (uint32_t)lane->pass << 16 | copy;
 	return 1;

@@ -16,16 +16,6 @@
 
 /* -- The lock must be held below this line ------------------------------------------------------------ */
 
-static void block_push(struct ps_lane *lane, struct ps_block *block)
-{
-	if (lane->tail)
-		lane->tail->next = block;
-	else
-		lane->head = block;
-	lane->tail = block;
-	lane->nqueued++;
-}
-
 /* Of rows that are all decoded; the lock is not held. */
 static int batch_make(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_load_error *err)
 {
@@ -148,8 +138,6 @@ static void epoch_ask(struct ps_pipeline *p)
 		ps_pipeline_fail(p, r, &err);
 	else
 		ps_epoch_begin(p, epoch);
-	pthread_cond_broadcast(&p->work);
-	pthread_cond_broadcast(&p->room);
 }
 
 /* Decodes what was claimed; the lock is let go meanwhile. */
@@ -257,7 +245,6 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	bool seek = p->known && !lane->sought;
 	bool leave = lane->epoch < p->claim_epoch;
 	uint64_t epoch = p->claim_epoch, reads = lane->epoch, next = 0;
-	const struct ps_dealt *due;
 	int r = 0;
 
 	if (p->feed && seek && !leave && !feed_holes_pass(p, lane)) {
@@ -284,17 +271,10 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 			ps_pipeline_fail(p, r, &err);
 		return;
 	}
-	if (block && block->epoch >= p->claim_epoch)
-		block_push(lane, block);
-	else
-		ps_block_free(ps_steal_ptr(&block));
+	if (block)
+		ps_block_push(p, lane, block);
 	if (lane->epoch != p->o.end_epoch)
 		ps_due_put(p, lane);
-	if (!block)
-		return;
-	due = ps_row_due(p);
-	if (lane->index == (due ? due->lane : p->turns.lane) && lane->nqueued == 1)
-		pthread_cond_broadcast(&p->work);
 }
 
 static void *reader_main(void *arg)

@@ -19,21 +19,21 @@ static struct ps_sample *sample_new(void)
 }
 
 /* Queues a block of n samples for the first lane. */
-static void block_queue(struct ps_pipeline *p, uint32_t n)
+static void block_of_epoch(struct ps_pipeline *p, uint64_t epoch, uint32_t n)
 {
 	struct ps_block *block = calloc(1, sizeof(*block) + n * sizeof(struct ps_sample *));
-	struct ps_lane *lane = &p->lanes[0];
 
 	assert_non_null(block);
 	block->n = block->left = n;
+	block->epoch = epoch;
 	for (uint32_t i = 0; i < n; i++)
 		block->samples[i] = sample_new();
-	if (lane->tail)
-		lane->tail->next = block;
-	else
-		lane->head = block;
-	lane->tail = block;
-	lane->nqueued++;
+	ps_block_push(p, &p->lanes[0], block);
+}
+
+static void block_queue(struct ps_pipeline *p, uint32_t n)
+{
+	block_of_epoch(p, 0, n);
 }
 
 struct fixture {
@@ -63,6 +63,8 @@ static void fixture_init(struct fixture *f, uint64_t skip)
 	        .batch = BATCH,
 	        .world = 1});
 	assert_non_null(p->o.epochs);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->room, NULL);
 	pthread_cond_init(&p->ready, NULL);
 	ps_cost_init(&p->cost);
@@ -92,6 +94,8 @@ static void fixture_fini(struct fixture *f)
 	ps_turns_fini(&p->turns);
 	ps_epochs_free(p->o.epochs);
 	ps_order_free(p->o.order);
+	pthread_mutex_destroy(&p->lock);
+	pthread_cond_destroy(&p->work);
 	pthread_cond_destroy(&p->room);
 	pthread_cond_destroy(&p->ready);
 }
@@ -173,6 +177,86 @@ static void the_end_of_an_epoch_waits_for_that_of_the_one_before_the_last(void *
 	fixture_fini(&f);
 }
 
+/* A reader may be in the middle of a block while its epoch is closed, by take= or steps=. */
+static void a_block_of_an_epoch_that_was_closed_is_dropped(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	fixture_init(&f, 0);
+	f.p.claim_epoch = 1;
+	block_of_epoch(&f.p, 0, 2);
+	assert_null(f.lane.head);
+	assert_int_equal(f.lane.nqueued, 0);
+	block_of_epoch(&f.p, 1, 2); /* it may be the next one, which is read ahead */
+	block_of_epoch(&f.p, 2, 2);
+	assert_int_equal(f.lane.nqueued, 2);
+	assert_int_equal(f.lane.head->epoch, 1);
+	fixture_fini(&f);
+}
+
+struct sleeper {
+	struct ps_pipeline *p;
+	pthread_t thread;
+	bool asleep;
+	int r;
+};
+
+/* A worker that found nothing to claim. */
+static void *sleeper_main(void *arg)
+{
+	struct sleeper *s = arg;
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 5;
+	pthread_mutex_lock(&s->p->lock);
+	s->asleep = true;
+	s->r = pthread_cond_timedwait(&s->p->work, &s->p->lock, &until);
+	pthread_mutex_unlock(&s->p->lock);
+	return NULL;
+}
+
+/* Returns with the pipeline's lock, once it sleeps. */
+static void sleeper_begin(struct sleeper *s, struct ps_pipeline *p)
+{
+	*s = (struct sleeper){.p = p};
+	assert_int_equal(pthread_create(&s->thread, NULL, sleeper_main, s), 0);
+	for (;;) {
+		pthread_mutex_lock(&p->lock);
+		if (s->asleep)
+			return;
+		pthread_mutex_unlock(&p->lock);
+		usleep(1000);
+	}
+}
+
+/* Gives the lock back. */
+static void sleeper_is_woken(struct sleeper *s)
+{
+	pthread_mutex_unlock(&s->p->lock);
+	pthread_join(s->thread, NULL);
+	assert_int_equal(s->r, 0);
+}
+
+static void workers_are_woken_by_the_epoch_and_the_block_that_they_wait_for(void **state)
+{
+	struct fixture f;
+	struct sleeper s;
+	struct ps_epoch *epoch;
+
+	(void)state;
+	fixture_init(&f, 0);
+	sleeper_begin(&s, &f.p);
+	block_queue(&f.p, 1);
+	sleeper_is_woken(&s);
+	epoch = ps_steal_ptr(&f.p.claiming); /* one of them asks for it; the others wait */
+	sleeper_begin(&s, &f.p);
+	ps_epoch_begin(&f.p, epoch);
+	sleeper_is_woken(&s);
+	fixture_fini(&f);
+}
+
 #define LANES 7
 
 /* What is needed first is read first, and nothing that is not needed yet. */
@@ -232,6 +316,8 @@ int main(void)
 	        cmocka_unit_test(what_is_passed_over_is_no_unit),
 	        cmocka_unit_test(a_row_waits_for_its_own_block),
 	        cmocka_unit_test(the_end_of_an_epoch_waits_for_that_of_the_one_before_the_last),
+	        cmocka_unit_test(a_block_of_an_epoch_that_was_closed_is_dropped),
+	        cmocka_unit_test(workers_are_woken_by_the_epoch_and_the_block_that_they_wait_for),
 	        cmocka_unit_test(lanes_are_read_as_they_are_needed),
 	};
 

@@ -284,6 +284,94 @@ static void places_are_those_of_a_walk(void **state)
 	}
 }
 
+/* The turns are where so many steps lead from the beginning, or both are over. */
+static void turns_same(const struct ps_turns *walked, const struct ps_turns *skipped)
+{
+	assert_int_equal(walked->over, skipped->over);
+	if (walked->over)
+		return;
+	assert_int_equal(walked->position, skipped->position);
+	assert_int_equal(walked->lane, skipped->lane);
+	assert_int_equal(walked->index, skipped->index);
+}
+
+static void a_skip_is_as_many_steps_also_beyond_the_end(void **state)
+{
+	static const struct {
+		struct ps_lane_set sets[3];
+		uint32_t nsets;
+		uint64_t lengths[6];
+	} rows[] = {
+	        {{{.n = 3, .weight = 1}}, 1, {4, 0, 7}},
+	        {{{.n = 1, .weight = 1}, {.first = 1, .n = 1, .weight = 1}}, 2, {1, 100}},
+	        {{{.n = 1, .weight = 1}, {.first = 1, .n = 2, .weight = 1000}}, 2, {1, 3000, 2500}},
+	        {{{.n = 2, .weight = 5}, {.first = 2, .n = 1, .weight = 2}, {.first = 3, .n = 3, .weight = 90}}, 3,
+	                {20, 30, 4, 100, 900, 333}},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_turns walked, skipped;
+		uint64_t n = 0;
+
+		assert_int_equal(ps_turns_init(&walked, rows[i].sets, rows[i].nsets), 0);
+		assert_int_equal(ps_turns_init(&skipped, rows[i].sets, rows[i].nsets), 0);
+		ps_turns_reset(&walked, rows[i].lengths);
+		for (uint64_t over = 0; over < 3000; over += walked.over ? 7 : 0) {
+			ps_turns_reset(&skipped, rows[i].lengths);
+			ps_turns_skip(&skipped, n / 3); /* in two parts, or in one */
+			ps_turns_skip(&skipped, n - n / 3);
+			turns_same(&walked, &skipped);
+			ps_turns_reset(&skipped, rows[i].lengths);
+			ps_turns_skip(&skipped, n);
+			turns_same(&walked, &skipped);
+			n += walked.over ? 7 : 1;
+			ps_turns_advance(&walked);
+		}
+		ps_turns_fini(&walked);
+		ps_turns_fini(&skipped);
+	}
+}
+
+/* Lanes whose ends are found take the turns that lanes of known lengths take, in the same rounds. */
+static void ends_that_are_found_change_no_turn(void **state)
+{
+	static const uint64_t lengths[][4] = {{5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4},
+	        {7, 7, 7, 7}, {0, 2, 0, 1}};
+	const struct ps_lane_set set = {.n = 4, .weight = 1};
+
+	(void)state;
+	for (size_t i = 0; i < 2 * PS_ARRAY_LEN(lengths); i++) {
+		const uint64_t *of = lengths[i / 2];
+		bool at_once = i % 2; /* the end is known with the last sample, or when there is no other */
+		uint64_t given[4] = {0};
+		struct ps_turns known, found;
+
+		assert_int_equal(ps_turns_init(&known, &set, 1), 0);
+		assert_int_equal(ps_turns_init(&found, &set, 1), 0);
+		ps_turns_reset(&known, of);
+		ps_turns_reset(&found, NULL);
+		for (;;) {
+			while (!found.over && given[found.lane] == of[found.lane])
+				ps_turns_finish(&found, false);
+			assert_int_equal(found.over, known.over);
+			if (known.over)
+				break;
+			assert_int_equal(found.lane, known.lane);
+			assert_int_equal(found.index, known.index);
+			assert_int_equal(found.position, known.position);
+			assert_int_equal(ps_turns_round(&found, 0), known.index);
+			ps_turns_advance(&known);
+			if (++given[found.lane] == of[found.lane] && at_once)
+				ps_turns_finish(&found, true);
+			else
+				ps_turns_advance(&found);
+		}
+		ps_turns_fini(&known);
+		ps_turns_fini(&found);
+	}
+}
+
 /* Of two datasets of one weight, however large it is, each second sample; steps of more rows than 2^32. */
 static void large_numbers_do_not_overflow(void **state)
 {
@@ -424,6 +512,8 @@ int main(void)
 	        cmocka_unit_test(each_world_has_the_same_steps_and_each_sample_once),
 	        cmocka_unit_test(what_is_left_is_shared_out),
 	        cmocka_unit_test(places_are_those_of_a_walk),
+	        cmocka_unit_test(a_skip_is_as_many_steps_also_beyond_the_end),
+	        cmocka_unit_test(ends_that_are_found_change_no_turn),
 	        cmocka_unit_test(large_numbers_do_not_overflow),
 	        cmocka_unit_test(a_batch_is_of_many_shards),
 	        cmocka_unit_test(few_ranks_read_a_shard),

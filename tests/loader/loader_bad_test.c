@@ -2,11 +2,13 @@
  */
 #include "config.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "loader_fixture.h"
+#include "shard/shard.h"
 
 /* A shard of six samples, of which 1 and 4 cannot be decoded. */
 static void bad_shard_make(const char *path)
@@ -459,6 +461,78 @@ static void ragged_fields_take_no_more_memory_than_they_may(void **state)
 	assert_int_equal(first_failure(&s.o, "ragged.tar", &e), 0);
 }
 
+/* The tar ends where its index has another sample, and nothing else shows that it was written to. */
+static void a_sample_that_is_gone_is_an_error_in_any_order(void **state)
+{
+	static const uint32_t orders[] = {PENSTOCK_ORDER_PERMUTATION, PENSTOCK_ORDER_NONE};
+	static const uint8_t zeros[1024];
+	struct ps_shard_index_result result;
+	struct setting s;
+	struct tar t = {0};
+	struct stat st;
+	struct penstock_error e;
+	off_t end = 0;
+	int fd;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		end = (off_t)t.len;
+		sample_add(&t, 0, i);
+	}
+	tar_end(&t);
+	tar_save(&t, "gone.tar");
+	assert_int_equal(stat("gone.tar", &st), 0);
+	assert_int_equal(ps_shard_index_make("gone.tar", NULL, NULL, 0, &result, NULL), 0);
+	fd = open("gone.tar", O_WRONLY | O_CLOEXEC);
+	assert_int_equal(pwrite(fd, zeros, sizeof(zeros), end), sizeof(zeros));
+	assert_int_equal(futimens(fd, (struct timespec[2]){st.st_atim, st.st_mtim}), 0);
+	close(fd);
+	for (size_t i = 0; i < PS_ARRAY_LEN(orders); i++) {
+		setting_init(&s);
+		s.o.order = orders[i];
+		s.o.steps = 4; /* counts are asked then */
+		s.o.batch = 1;
+		s.o.lanes = 1;
+		assert_int_equal(first_failure(&s.o, "gone.tar", &e), -ESTALE);
+		assert_non_null(strstr(e.text, "gone.tar: it holds "));
+		assert_non_null(strstr(e.text, "index it again"));
+	}
+	assert_int_equal(unlink("gone.tar.psx"), 0);
+}
+
+/* A shard is repeated as often as steps= needs it, but not if it gives nothing. */
+static void shards_are_repeated_unless_they_are_empty(void **state)
+{
+	enum { STEPS = 1500 }; /* more than the empty shards, one after the other, that are taken for all there are */
+	static const char *const one[] = {"one.tar"};
+	struct setting s;
+	struct tar t = {0};
+	struct penstock_error e;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	int n = 0;
+
+	(void)state;
+	tar_add_text(&t, "a.txt", "text");
+	tar_end(&t);
+	tar_save(&t, one[0]);
+	tar_end(&t);
+	tar_save(&t, "none.tar");
+	setting_init(&s);
+	s.o.fields = &s.f[2];
+	s.o.nfields = 1;
+	s.o.batch = 1;
+	s.o.lanes = 1;
+	s.o.steps = STEPS;
+	l = open_ok(&s.o, one, 1);
+	for (; penstock_loader_next(l, &b, &e) == 1; n++)
+		penstock_batch_release(b);
+	penstock_loader_close(l);
+	assert_int_equal(n, STEPS);
+	assert_int_equal(first_failure(&s.o, "none.tar", &e), -ENODATA);
+	assert_non_null(strstr(e.text, "none.tar and the other shards of its lane give no sample"));
+}
+
 static void want_of_descriptors_is_no_fault_of_the_shards(void **state)
 {
 	struct setting s;
@@ -511,6 +585,8 @@ int main(void)
 	        cmocka_unit_test(a_folder_is_no_shard),
 	        cmocka_unit_test(a_sample_larger_than_the_budget_is_bad),
 	        cmocka_unit_test(ragged_fields_take_no_more_memory_than_they_may),
+	        cmocka_unit_test(a_sample_that_is_gone_is_an_error_in_any_order),
+	        cmocka_unit_test(shards_are_repeated_unless_they_are_empty),
 	        cmocka_unit_test(want_of_descriptors_is_no_fault_of_the_shards),
 	        cmocka_unit_test(errors_name_the_end_of_a_long_path),
 	};

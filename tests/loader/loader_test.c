@@ -191,6 +191,36 @@ static void set_epoch_begins_that_epoch(void **state)
 	penstock_loader_close(l);
 }
 
+/* Bytes read by two epochs, the second of which has begun by itself or also by set_epoch(). */
+static uint64_t bytes_of_two(bool set)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_stats stats;
+
+	setting_init(&s);
+	s.o.epochs = 2;
+	l = open_ok(&s.o, pattern, 1);
+	while (penstock_loader_next(l, &b, NULL) == 1)
+		penstock_batch_release(b);
+	assert_int_equal(penstock_loader_wait(l, 60000, NULL), 1); /* some of the next one was read */
+	if (set)
+		assert_int_equal(penstock_loader_set_epoch(l, 1, NULL), 0);
+	while (penstock_loader_next(l, &b, NULL) == 1)
+		penstock_batch_release(b);
+	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+	assert_int_equal(stats.samples, 2 * SHARDS * PER_SHARD);
+	penstock_loader_close(l);
+	return stats.bytes_read;
+}
+
+static void set_epoch_of_the_epoch_that_comes_anyway_keeps_what_was_read(void **state)
+{
+	(void)state;
+	assert_int_equal(bytes_of_two(true), bytes_of_two(false));
+}
+
 static void empty_tars_are_empty_epochs(void **state)
 {
 	static const char *const shards[] = {"empty.tar"};
@@ -391,6 +421,37 @@ static void pipes_are_read_and_closing_does_not_wait_for_them(void **state)
 	penstock_loader_close(l);
 }
 
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Also of a loader that was begun again: what stopped its readers then is taken back. */
+static void waiting_for_a_pipe_costs_no_time_of_a_processor(void **state)
+{
+	static const char *const shards[] = {"silent"};
+	struct setting s;
+	struct penstock_loader *l;
+	uint64_t start, used;
+
+	(void)state;
+	setting_init(&s);
+	s.o.epochs = 0;
+	assert_int_equal(mkfifo("silent", 0600), 0);
+	l = open_ok(&s.o, shards, 1);
+	assert_int_equal(penstock_loader_set_epoch(l, 3, NULL), 0);
+	start = now_ns(CLOCK_MONOTONIC);
+	used = now_ns(CLOCK_PROCESS_CPUTIME_ID);
+	while (now_ns(CLOCK_MONOTONIC) - start < 500000000u) {
+		usleep(20000);
+		assert_true(now_ns(CLOCK_PROCESS_CPUTIME_ID) - used < 100000000u);
+	}
+	penstock_loader_close(l);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -401,10 +462,12 @@ int main(void)
 	        cmocka_unit_test(end_modes_do_what_they_say),
 	        cmocka_unit_test(an_epoch_that_is_known_to_be_empty_is_refused),
 	        cmocka_unit_test(set_epoch_begins_that_epoch),
+	        cmocka_unit_test(set_epoch_of_the_epoch_that_comes_anyway_keeps_what_was_read),
 	        cmocka_unit_test(empty_tars_are_empty_epochs),
 	        cmocka_unit_test(length_is_known_by_indexes),
 	        cmocka_unit_test(optional_fields_may_be_missing),
 	        cmocka_unit_test(pipes_are_read_and_closing_does_not_wait_for_them),
+	        cmocka_unit_test(waiting_for_a_pipe_costs_no_time_of_a_processor),
 	};
 
 	return cmocka_run_group_tests_name("loader", tests, shards_make, shards_remove);

@@ -127,6 +127,96 @@ static void batches_are_added_while_all_are_held(void **state)
 	penstock_loader_close(l);
 }
 
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* No other batch comes then, which would end the wait, too. */
+static void the_release_of_the_last_batches_ends_a_wait_for_it(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *held[2], *b;
+	pthread_t thread;
+	double start;
+	int r;
+
+	(void)state;
+	setting_init(&s);
+	s.o.depth = 2;
+	s.o.batch = SHARDS * PER_SHARD / 2;
+	l = open_ok(&s.o, pattern, 1);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(penstock_loader_next(l, &held[i], NULL), 1);
+	while ((r = penstock_loader_next(l, &b, NULL)) == -EBUSY) /* until the end is known */
+		usleep(1000);
+	assert_int_equal(r, 0);
+	start = seconds();
+	assert_int_equal(pthread_create(&thread, NULL, release_late, held[0]), 0);
+	assert_int_equal(penstock_loader_wait_released(l, 20000, NULL), 1);
+	assert_true(seconds() - start < 10);
+	pthread_join(thread, NULL);
+	penstock_loader_close(l);
+}
+
+static int transform_waits(void *gate, struct penstock_sample *sample)
+{
+	(void)sample;
+	pthread_mutex_lock(gate);
+	pthread_mutex_unlock(gate);
+	return 0;
+}
+
+static void a_wait_ends_with_its_time(void **state)
+{
+	pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+	struct setting s;
+	struct penstock_loader *l;
+
+	(void)state;
+	setting_init(&s);
+	s.o.transform = transform_waits;
+	s.o.transform_ctx = &gate;
+	pthread_mutex_lock(&gate);
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(penstock_loader_wait(l, 0, NULL), 0);
+	assert_int_equal(penstock_loader_wait(l, 30, NULL), 0);
+	pthread_mutex_unlock(&gate);
+	assert_int_equal(penstock_loader_wait(l, 60000, NULL), 1);
+	penstock_loader_close(l);
+}
+
+/* Where the caller does not say how many threads, those that mostly wait are put aside. */
+static void a_loader_with_idle_threads_can_be_closed(void **state)
+{
+	double start = seconds();
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_stats stats;
+	uint32_t most = 0;
+
+	(void)state;
+	setting_init(&s);
+	s.o.threads = 0;
+	s.o.epochs = 0;
+	l = open_ok(&s.o, pattern, 1);
+	do { /* a machine of one processor has none to put aside */
+		if (penstock_loader_next(l, &b, NULL) == 1)
+			penstock_batch_release(b);
+		usleep(20000);
+		assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+		most = most > stats.stages[1].threads ? most : stats.stages[1].threads;
+	} while (stats.stages[1].threads == most && seconds() - start < 3);
+	assert_true(most == 1 || stats.stages[1].threads < most);
+	usleep(20000);
+	penstock_loader_close(l);
+}
+
 static void closing_at_any_moment_neither_hangs_nor_leaks(void **state)
 {
 	(void)state;
@@ -263,6 +353,9 @@ int main(void)
 	        cmocka_unit_test(holding_all_batches_fails_and_never_hangs),
 	        cmocka_unit_test(no_thread_of_a_loader_takes_signals),
 	        cmocka_unit_test(batches_are_added_while_all_are_held),
+	        cmocka_unit_test(the_release_of_the_last_batches_ends_a_wait_for_it),
+	        cmocka_unit_test(a_wait_ends_with_its_time),
+	        cmocka_unit_test(a_loader_with_idle_threads_can_be_closed),
 	        cmocka_unit_test(closing_at_any_moment_neither_hangs_nor_leaks),
 	        cmocka_unit_test(a_forked_child_gets_errors_and_can_close),
 	        cmocka_unit_test(statistics_and_release_may_come_at_any_moment),

@@ -238,6 +238,45 @@ static void weights_of_a_column_are_drawn_anew_in_each_epoch(void **state)
 	ps_shard_indexes_free(indexes);
 }
 
+/* An index may come from anywhere: what it has for weights is no more trusted than a member of a shard. */
+static void weights_that_are_no_weights_are_refused(void **state)
+{
+	static const double wrong[] = {(double)NAN, -1, -1e-300};
+	char *const shard[] = {(char *)(uintptr_t) "wrong.tar"};
+	struct tar t = {0};
+
+	(void)state;
+	tar_add_text(&t, "0.txt", "");
+	tar_end(&t);
+	tar_save(&t, *shard);
+	for (size_t i = 0; i < PS_ARRAY_LEN(wrong); i++) {
+		const struct ps_column_value value = {.type = PS_COLUMN_FLOAT, .number = wrong[i]};
+		struct ps_shard_indexes *indexes = ps_shard_indexes_new(shard, 1, NULL);
+		struct ps_shard_index_writer *w = ps_shard_index_writer_new();
+		struct ps_shard_index_version version;
+		struct ps_load_error err = {0};
+		struct ps_select *s;
+		int column;
+
+		assert_true(indexes && w);
+		column = ps_shard_index_writer_column(w, "w", "w");
+		assert_true(column >= 0);
+		assert_int_equal(ps_shard_index_writer_add(w, 0, false, "0", 1, NULL, 0), 0);
+		assert_int_equal(ps_shard_index_writer_value(w, column, &value), 0);
+		assert_int_equal(ps_shard_index_version_read(*shard, &version, NULL), 0);
+		assert_int_equal(ps_shard_index_writer_save(w, *shard, NULL, &version, 1024, NULL), 0);
+		ps_shard_index_writer_free(w);
+		assert_int_equal(ps_select_new(&(struct ps_select_options){.weights = "w",
+		                                       .replacement = true,
+		                                       .indexes = indexes,
+		                                       .nshards = 1},
+		                         &s, &err),
+		        -EINVAL);
+		assert_non_null(strstr(err.text, "sample 0 of shard 0 has a weight that is no number"));
+		ps_shard_indexes_free(indexes);
+	}
+}
+
 /* Of the smallest class all come, of the others as many. */
 static void balance_leaves_out_of_the_larger_classes(void **state)
 {
@@ -305,6 +344,7 @@ int main(void)
 	        cmocka_unit_test(totals_are_exact_and_shares_are_rounded),
 	        cmocka_unit_test(counts_and_skips_agree_with_steps),
 	        cmocka_unit_test(weights_of_a_column_are_drawn_anew_in_each_epoch),
+	        cmocka_unit_test(weights_that_are_no_weights_are_refused),
 	        cmocka_unit_test(balance_leaves_out_of_the_larger_classes),
 	        cmocka_unit_test(independent_draws_have_the_weights_shares),
 	};

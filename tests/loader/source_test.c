@@ -433,6 +433,55 @@ static void shards_whose_index_is_written_are_closed_meanwhile(void **state)
 	}
 }
 
+/* One that is closed meanwhile is another one when it is opened again. */
+static void a_shard_that_is_replaced_while_it_is_closed_is_refused(void **state)
+{
+	const char *const shards[] = {"many-*.tar"};
+	struct penstock_options o;
+	struct penstock_field f;
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	struct rlimit was, few;
+	char name[64];
+	int r;
+
+	(void)state;
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "many-%02d.tar", i);
+		tar_write(name, "txt", 30);
+	}
+	penstock_options_init(&o, sizeof(o));
+	penstock_field_init(&f, sizeof(f), "txt", PENSTOCK_BYTES);
+	o.fields = &f;
+	o.nfields = 1;
+	o.epochs = 1;
+	o.batch = 8;
+	o.lanes = MANY;
+	o.shuffle_window = MANY;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	few = was;
+	few.rlim_cur = 64;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	assert_int_equal(penstock_loader_open(&o, shards, 1, &l, &e), 0);
+	for (int i = 0; i < MANY / 8; i++) { /* a sample of each */
+		assert_int_equal(penstock_loader_next(l, &b, &e), 1);
+		penstock_batch_release(b);
+	}
+	tar_write("other", "txt", 31);
+	for (int i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "many-%02d.tar", i);
+		assert_int_equal(unlink(name), 0);
+		assert_int_equal(link("other", name), 0);
+	}
+	while ((r = penstock_loader_next(l, &b, &e)) == 1)
+		penstock_batch_release(b);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_int_equal(r, -ESTALE);
+	assert_non_null(strstr(e.text, "bytes, but had"));
+	penstock_loader_close(l);
+}
+
 static void a_field_may_have_another_name(void **state)
 {
 	static const char *const wrong[] = {"nosuch=jpg", "picture", "=jpg", "picture=jpg x"};
@@ -628,6 +677,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(a_packed_member_is_unpacked, enter, leave),
 	        cmocka_unit_test_setup_teardown(
 	                shards_whose_index_is_written_are_closed_meanwhile, enter, leave),
+	        cmocka_unit_test_setup_teardown(
+	                a_shard_that_is_replaced_while_it_is_closed_is_refused, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_field_may_have_another_name, enter, leave),
 	};
 

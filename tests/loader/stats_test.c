@@ -1,7 +1,7 @@
 /* What a loader reports of its work and of the data, and what it shares with other loaders. */
 #include "config.h"
 
-#include "penstock.h"
+#include "loader.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -269,6 +269,28 @@ static void an_older_callers_statistics_are_not_overrun(void **state)
 	penstock_loader_close(l);
 }
 
+/* Of the epochs that were read last the bytes of each are known. */
+static void bytes_are_counted_by_epoch(void **state)
+{
+	enum { EPOCHS = 7 };
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_stats stats;
+
+	(void)state;
+	setting_init(&s);
+	s.o.epochs = EPOCHS;
+	l = open_ok(&s.o, shards, 1);
+	for (int i = 0; i < EPOCHS; i++)
+		run(l);
+	assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+	assert_int_equal(stats.reread, 0);
+	for (uint64_t epoch = EPOCHS - 4; epoch < EPOCHS; epoch++)
+		assert_int_equal(ps_pipeline_epoch_nbytes(l->pipeline, epoch), stats.bytes_read / EPOCHS);
+	assert_int_equal(ps_pipeline_epoch_nbytes(l->pipeline, EPOCHS - 5), 0);
+	penstock_loader_close(l);
+}
+
 static void loaders_share_a_budget(void **state)
 {
 	struct penstock_budget *budget = penstock_budget_new(12 << 20);
@@ -333,6 +355,7 @@ int main(void)
 	        cmocka_unit_test(without_the_option_there_is_no_profile),
 	        cmocka_unit_test(what_the_consumer_waits_for_sums_to_its_wait),
 	        cmocka_unit_test(an_older_callers_statistics_are_not_overrun),
+	        cmocka_unit_test(bytes_are_counted_by_epoch),
 	        cmocka_unit_test(loaders_share_a_budget),
 	        cmocka_unit_test(what_was_taken_is_given_back),
 	};
