@@ -152,6 +152,8 @@ static void steps_note(const struct run *r, uint32_t *step_of, uint64_t n, const
 				mine[at] = true;
 			}
 		}
+		rank_close(&rank); /* what was dealt is not known to the readers yet */
+		rank_open(r, i, &rank);
 		for (uint32_t l = 0; l < ps_order_nlanes(rank.order); l++) {
 			uint32_t len = (uint32_t)(map->begins[l + 1] - map->begins[l]), to;
 
