@@ -154,13 +154,13 @@ void ps_batch_fini(struct penstock_batch *b)
 	free(b->stretches);
 	if (b->budget)
 		ps_byte_budget_give(b->budget, b->grown_nbytes);
-	ps_decode_fini(b);
-	free(b->decoded);
 	if (b->mirror) {
 		if (b->state == PS_BATCH_HELD)
 			(void)b->device->ops->leave(b->mirror, NULL);
-		b->device->ops->mirror_free(b->mirror);
+		b->device->ops->mirror_free(b->mirror); /* waits for the copy: it reads what was decoded */
 	}
+	ps_decode_fini(b);
+	free(b->decoded);
 	if (b->mem)
 		b->device->ops->free(b->device, b->mem, b->mem_nbytes);
 	*b = (struct penstock_batch){0};

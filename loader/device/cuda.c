@@ -402,6 +402,8 @@ int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, str
 	m->nusers = 0;
 	if (r == 0)
 		r = batch_give(d, m, sending);
+	if (r != 0)
+		(void)cu->stream_sync(d->stream); /* of what was given the memory may be freed now */
 	ps_cuda_leave(d);
 	if (r != 0)
 		return ps_cuda_error(cu, r, err,

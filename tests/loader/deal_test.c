@@ -307,8 +307,8 @@ static void a_skip_is_as_many_steps_also_beyond_the_end(void **state)
 	        {{{.n = 3, .weight = 1}}, 1, {4, 0, 7}},
 	        {{{.n = 1, .weight = 1}, {.first = 1, .n = 1, .weight = 1}}, 2, {1, 100}},
 	        {{{.n = 1, .weight = 1}, {.first = 1, .n = 2, .weight = 1000}}, 2, {1, 3000, 2500}},
-	        {{{.n = 2, .weight = 5}, {.first = 2, .n = 1, .weight = 2}, {.first = 3, .n = 3, .weight = 90}}, 3,
-	                {20, 30, 4, 100, 900, 333}},
+	        {{{.n = 2, .weight = 5}, {.first = 2, .n = 1, .weight = 2},
+	                 {.first = 3, .n = 3, .weight = 90}}, 3, {20, 30, 4, 100, 900, 333}},
 	};
 
 	(void)state;

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "device/device.h"
@@ -363,14 +364,29 @@ static void going_elsewhere_in_the_middle(void **state)
 /* A device that is lost ends in an error that stays, and hangs no thread. */
 static void a_lost_device_is_an_error(void **state)
 {
+	static const struct ps_mirror_size small = {.slot = PS_DEVICE_PAGE};
+	static const struct ps_stretch all = {0, PS_DEVICE_PAGE};
+	struct ps_sending sending = {.nbytes = PS_DEVICE_PAGE, .stretches = &all, .nstretches = 1};
 	struct penstock_loader *l = loader_open(on.device, 3, 2);
+	struct ps_load_error err;
+	struct ps_device *d;
+	struct ps_mirror *m;
+	void *slot;
 	struct penstock_batch *b, *held;
 	struct penstock_error e;
 	int r = 1;
 
 	(void)state;
 	held = next(l);
+	assert_int_equal(ps_device_open(on.device, &d, NULL), 0);
+	assert_non_null(slot = d->ops->alloc(d, PS_DEVICE_PAGE, NULL));
+	assert_int_equal(d->ops->mirror_new(d, &small, &m, NULL), 0);
+	sending.slot = slot;
+	assert_int_equal(d->ops->send(m, &sending, NULL), 0);
 	on.lose();
+	assert_int_equal(d->ops->arrived(m, &err), -EIO); /* it never will */
+	d->ops->mirror_free(m);
+	d->ops->free(d, slot, PS_DEVICE_PAGE);
 	for (int i = 0; i < 20 && r == 1; i++) {
 		r = penstock_loader_next(l, &b, &e);
 		if (r == 1)
@@ -384,6 +400,62 @@ static void a_lost_device_is_an_error(void **state)
 	assert_int_equal(penstock_batch_sync(held, &e), -EIO);
 	penstock_batch_release(held);
 	penstock_loader_close(l);
+	ps_device_close(d);
+}
+
+static void gate_wait(void *arg)
+{
+	while (!atomic_load((atomic_bool *)arg))
+		usleep(1000);
+}
+
+static void *lose_main(void *arg)
+{
+	on.lose();
+	return arg;
+}
+
+/* Nothing is sent any more when the device is lost, and the last batch was released before it had arrived. */
+static void a_device_that_is_lost_under_the_last_batch_is_an_error(void **state)
+{
+	struct penstock_loader *l;
+	struct penstock_batch *held[2], *b;
+	struct penstock_error e;
+	atomic_bool open = false;
+	pthread_t thread;
+	void *stream;
+	int n = 0, r;
+
+	(void)state;
+	if (strcmp(on.device, "fake") != 0) /* a driver stays lost */
+		return;
+	l = loader_open(on.device, 2, 2);
+	stream = on.stream_new();
+	while (n < 3 * SHARDS * PER_SHARD / 8 - 3) {
+		b = next(l);
+		n += b != NULL;
+		if (b)
+			penstock_batch_release(b);
+	}
+	for (int i = 0; i < 2; i++) { /* so that the last one has no place yet */
+		assert_non_null(held[i] = next(l));
+		assert_int_equal(penstock_batch_sync(held[i], &e), 0);
+	}
+	assert_int_equal(ps_fake_stream_call(stream, gate_wait, &open), 0);
+	penstock_batch_release(held[0]);
+	assert_non_null(b = next(l));
+	penstock_batch_release(b);
+	assert_int_equal(pthread_create(&thread, NULL, lose_main, NULL), 0);
+	while (penstock_batch_sync(held[1], &e) == 0)
+		usleep(1000);
+	atomic_store(&open, true);
+	pthread_join(thread, NULL);
+	for (int i = 0; i < 5000 && (r = penstock_loader_next(l, &b, &e)) == 0; i++)
+		usleep(1000);
+	assert_int_equal(r, -EIO);
+	penstock_batch_release(held[1]);
+	penstock_loader_close(l);
+	on.stream_free(stream);
 }
 
 static void *run_one(void *arg)
@@ -533,6 +605,41 @@ static void stretches_alone_are_copied(void **state)
 	free(seen);
 }
 
+static void a_batch_that_has_grown_has_a_larger_mirror(void **state)
+{
+	enum { LARGE = 5 << 20 };
+	static const struct ps_mirror_size small = {.slot = PS_DEVICE_PAGE};
+	static const struct ps_stretch all = {0, LARGE};
+	struct ps_sending sending = {.nbytes = LARGE, .stretches = &all, .nstretches = 1};
+	struct ps_device *d;
+	struct ps_mirror *m;
+	uint8_t *slot, *seen = malloc(LARGE);
+	void *stream;
+
+	(void)state;
+	assert_non_null(seen);
+	assert_int_equal(ps_device_open(on.device, &d, NULL), 0);
+	slot = d->ops->alloc(d, LARGE, NULL);
+	assert_non_null(slot);
+	for (size_t i = 0; i < LARGE; i++)
+		slot[i] = (uint8_t)(i * 7 + i / 256);
+	assert_int_equal(d->ops->mirror_new(d, &small, &m, NULL), 0);
+	stream = on.stream_new();
+	sending.slot = slot;
+	assert_int_equal(d->ops->send(m, &sending, NULL), 0);
+	assert_true(m->nbytes >= LARGE);
+	assert_int_equal(d->ops->use(m, stream, NULL), 0);
+	on.copy_out(stream, seen, m->data, LARGE);
+	on.sync(stream);
+	assert_memory_equal(seen, slot, LARGE);
+	assert_int_equal(d->ops->wait(m, NULL), 0);
+	on.stream_free(stream);
+	d->ops->mirror_free(m);
+	d->ops->free(d, slot, LARGE);
+	ps_device_close(d);
+	free(seen);
+}
+
 /* The copies' streams go before the consumer's. */
 static void copies_are_urgent(void **state)
 {
@@ -559,7 +666,9 @@ int main(void)
 	        cmocka_unit_test(all_held_is_said), cmocka_unit_test(closing_in_the_middle),
 	        cmocka_unit_test(going_elsewhere_in_the_middle), cmocka_unit_test(loaders_share_a_device),
 	        cmocka_unit_test(a_graph_is_captured_meanwhile), cmocka_unit_test(stretches_alone_are_copied),
+	        cmocka_unit_test(a_batch_that_has_grown_has_a_larger_mirror),
 	        cmocka_unit_test(copies_are_urgent), cmocka_unit_test(devices_have_names),
+	        cmocka_unit_test(a_device_that_is_lost_under_the_last_batch_is_an_error),
 	        /* The last two, of a stand-in alone: */
 	        cmocka_unit_test(nothing_is_left),
 	        cmocka_unit_test(a_lost_device_is_an_error), /* the last: a driver's stays so */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "batch/batch.h"
 #include "batches.h"
 
 static void padding_comes_with_lengths_and_a_mask(void **state)
@@ -288,6 +289,22 @@ static void options_that_make_no_sense_are_refused(void **state)
 #undef REFUSED
 }
 
+static void places_beyond_all_memory_are_refused(void **state)
+{
+	static const struct {
+		size_t used, n, nbytes;
+	} rows[] = {{0, SIZE_MAX / 2, 4}, {0, (size_t)1 << 32, (size_t)1 << 32}, {64, SIZE_MAX - 64, 1},
+	        {SIZE_MAX, 1, 1}, {0, (size_t)PTRDIFF_MAX + 1, 1}};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		size_t used = rows[i].used, at = 7;
+
+		assert_false(ps_slot_place(&used, rows[i].n, rows[i].nbytes, &at));
+		assert_true(used == rows[i].used && at == 7);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -297,6 +314,7 @@ int main(void)
 	        cmocka_unit_test(a_transform_fills_outputs),
 	        cmocka_unit_test(a_batch_is_one_piece_of_memory),
 	        cmocka_unit_test(options_that_make_no_sense_are_refused),
+	        cmocka_unit_test(places_beyond_all_memory_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("fields-batch", tests, setup, teardown);

@@ -503,7 +503,7 @@ static void a_sample_that_is_gone_is_an_error_in_any_order(void **state)
 /* A shard is repeated as often as steps= needs it, but not if it gives nothing. */
 static void shards_are_repeated_unless_they_are_empty(void **state)
 {
-	enum { STEPS = 1500 }; /* more than the empty shards, one after the other, that are taken for all there are */
+	enum { STEPS = 1500 }; /* a thousand empty shards, one after the other, are taken for all there are */
 	static const char *const one[] = {"one.tar"};
 	struct setting s;
 	struct tar t = {0};

@@ -3,6 +3,7 @@
  * that were never destroyed are found, as a driver would or could find them. */
 #include "config.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "../../loader/device/fake.c"
@@ -20,6 +21,7 @@ enum {
 	HOST_MEMORY_ALREADY_REGISTERED = 712,
 	STREAM_CAPTURE_UNSUPPORTED = 900,
 	NOT_FOUND = 500,
+	LAUNCH_OUT_OF_RESOURCES = 701,
 	UNSPECIFIED_LAUNCH_FAILURE = 719,
 };
 
@@ -30,6 +32,7 @@ enum {
 static struct ps_device *engine; /* keeps the fake's thread running */
 static _Atomic long nobjects;    /* streams, events, pieces of memory, locked ranges, retained contexts */
 static _Atomic long nurgent;
+static _Atomic uint64_t largest; /* piece of device memory */
 static _Thread_local uint32_t depth;
 static _Thread_local ps_cu_capture_mode mode;
 static _Atomic bool capturing; /* another thread does, to a graph */
@@ -91,6 +94,68 @@ static bool overlaps(struct range **list, const char *p, size_t nbytes)
 	return false;
 }
 
+/* A copy from the host, and the sum of what it is to copy: a driver may read that until it has done so. */
+struct copy_job {
+	void *to;
+	const void *from;
+	size_t nbytes;
+	uint64_t sum;
+};
+
+static uint64_t sum_of(const uint8_t *p, size_t n)
+{
+	uint64_t h = 0, word;
+
+	for (; n >= sizeof(word); p += sizeof(word), n -= sizeof(word)) {
+		memcpy(&word, p, sizeof(word));
+		h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+		h ^= h >> 29;
+	}
+	for (; n > 0; p++, n--)
+		h = (h ^ *p) * UINT64_C(0x100000001b3);
+	return h;
+}
+
+static void copy_do(void *arg)
+{
+	const struct copy_job *c = arg;
+
+	memcpy(c->to, c->from, c->nbytes);
+	if (sum_of(c->to, c->nbytes) == c->sum)
+		return;
+	fprintf(stderr, "mock driver: memory was changed that a stream had yet to read\n");
+	abort();
+}
+
+/* NULL: it is none. */
+static const struct copy_job *copy_of(const struct job *j)
+{
+	return j->what == CALL && j->fn == copy_do ? j->arg : NULL;
+}
+
+/* What a stream has yet to write to must not be given back. */
+static void must_not_be_written(const char *p)
+{
+	size_t nbytes = 0;
+
+	pthread_mutex_lock(&ranges_lock);
+	for (const struct range *r = pieces; r; r = r->next)
+		if (r->from == p)
+			nbytes = r->nbytes;
+	pthread_mutex_unlock(&ranges_lock);
+	PS_LOCK_SCOPE(&the.lock);
+	for (const struct ps_fake_stream *s = the.streams; s && !the.lost; s = s->next)
+		for (const struct job *j = s->head; j; j = j->next) {
+			const struct copy_job *c = copy_of(j);
+
+			if (c && (const char *)c->to < p + nbytes && p < (const char *)c->to + c->nbytes) {
+				fprintf(stderr,
+				        "mock driver: memory is freed that a stream has yet to write to\n");
+				abort();
+			}
+		}
+}
+
 /* What a stream has yet to read must stay locked: a driver need not wait. */
 static void must_not_be_read(const char *p)
 {
@@ -103,16 +168,37 @@ static void must_not_be_read(const char *p)
 	pthread_mutex_unlock(&ranges_lock);
 	PS_LOCK_SCOPE(&the.lock);
 	for (const struct ps_fake_stream *s = the.streams; s && !the.lost; s = s->next)
-		for (const struct job *j = s->head; j; j = j->next)
-			if (j->what == COPY && (const char *)j->from < p + nbytes &&
-			        p < (const char *)j->from + j->nbytes) {
+		for (const struct job *j = s->head; j; j = j->next) {
+			const struct copy_job *c = copy_of(j);
+
+			if (c && (const char *)c->from < p + nbytes &&
+			        p < (const char *)c->from + c->nbytes) {
 				fprintf(stderr,
 				        "mock driver: memory is unlocked that a stream has yet to read\n");
 				abort();
 			}
+		}
 }
 
-/* Beside each piece of memory and each event, whatever uses it when it goes. */
+/* Until no stream comes to the event any more: a driver counts. */
+static void event_unused(const struct event *event)
+{
+	PS_LOCK_SCOPE(&the.lock);
+	for (struct ps_fake_stream *s = the.streams; s;) {
+		const struct job *j = s->head;
+
+		while (j && j->event != event)
+			j = j->next;
+		if (j) {
+			pthread_cond_wait(&the.changed, &the.lock);
+			s = the.streams;
+		} else {
+			s = s->next;
+		}
+	}
+}
+
+/* Until nothing is left that may use a module's code. */
 static void all_sync(void)
 {
 	PS_LOCK_SCOPE(&the.lock);
@@ -169,6 +255,7 @@ EXPORT long mock_cuda_leaks(void);
 EXPORT void mock_cuda_capture(int on);
 EXPORT long mock_cuda_urgent(void);
 EXPORT void mock_cuda_copied_to(const void *p, uint64_t *ret_nbytes, uint64_t *ret_ncopies);
+EXPORT uint64_t mock_cuda_largest(void);
 
 void mock_cuda_lose(void)
 {
@@ -201,6 +288,12 @@ long mock_cuda_leaks(void)
 long mock_cuda_urgent(void)
 {
 	return nurgent;
+}
+
+/* The largest piece of device memory that was asked for since the last call. */
+uint64_t mock_cuda_largest(void)
+{
+	return atomic_exchange(&largest, 0);
 }
 
 /* What was copied from the host to the piece of device memory that has p, since the last call. */
@@ -381,7 +474,7 @@ ps_cu_result event_destroy_mock(ps_cu_event event)
 {
 	if (depth == 0)
 		return INVALID_CONTEXT;
-	all_sync(); /* streams may still come to it: a driver counts */
+	event_unused((const struct event *)(void *)event);
 	free(event);
 	nobjects--;
 	return 0;
@@ -435,6 +528,8 @@ ps_cu_result memory_alloc_mock(ps_cu_pointer *ret_pointer, size_t nbytes)
 	USABLE();
 	if (nbytes == 0)
 		return INVALID_VALUE;
+	if (nbytes > largest)
+		largest = nbytes;
 	if (posix_memalign(&p, DEVICE_ALIGN, nbytes) != 0)
 		p = NULL;
 	if (p && mock_ptx_wanted())
@@ -451,6 +546,7 @@ ps_cu_result memory_free_mock(ps_cu_pointer pointer)
 {
 	if (depth == 0)
 		return INVALID_CONTEXT;
+	must_not_be_written((const char *)(uintptr_t)pointer);
 	if (!range_remove(&pieces, (void *)(uintptr_t)pointer))
 		return INVALID_VALUE;
 	free((void *)(uintptr_t)pointer); /* not waiting for streams: the loader must have */
@@ -489,7 +585,18 @@ ps_cu_result copy_to_device_mock(ps_cu_pointer to, const void *from, size_t nbyt
 	pthread_mutex_unlock(&ranges_lock);
 	if (!piece)
 		return INVALID_VALUE;
-	return copy((void *)(uintptr_t)to, from, nbytes, stream);
+	struct ps_fake_stream *s = stream_of(stream);
+	struct copy_job *c = malloc(sizeof(*c));
+	if (!s || !c) {
+		free(c);
+		return PS_CU_OUT_OF_MEMORY;
+	}
+	*c = (struct copy_job){(void *)(uintptr_t)to, from, nbytes, sum_of(from, nbytes)};
+	PS_LOCK_SCOPE(&the.lock);
+	if (job_give(s, &(struct job){.what = CALL, .fn = copy_do, .arg = c, .owns = true}) == 0)
+		return 0;
+	free(c);
+	return PS_CU_OUT_OF_MEMORY;
 }
 
 ps_cu_result cuMemcpyDtoHAsync_v2(void *to, ps_cu_pointer from, size_t n, ps_cu_stream stream)
@@ -588,7 +695,13 @@ static void launch_do(void *arg)
 }
 
 EXPORT void mock_cuda_refuse_kernels(int refuse);
-static _Atomic int refuse_kernels;
+EXPORT void mock_cuda_fail_launches(int fail);
+static _Atomic int refuse_kernels, fail_launches;
+
+void mock_cuda_fail_launches(int fail)
+{
+	fail_launches = fail;
+}
 
 void mock_cuda_refuse_kernels(int refuse)
 {
@@ -658,6 +771,8 @@ ps_cu_result launch_mock(ps_cu_function function, unsigned grid_x, unsigned grid
 	if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != PS_KERNEL_THREADS || block_y != 1 ||
 	        block_z != 1 || shared_nbytes != 0 || extra || !args)
 		return INVALID_VALUE;
+	if (fail_launches)
+		return LAUNCH_OUT_OF_RESOURCES;
 	s = stream_of(stream);
 	l = malloc(sizeof(*l) + f->kernel->args_nbytes);
 	if (!s || !l) {

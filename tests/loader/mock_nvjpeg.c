@@ -36,11 +36,13 @@ static struct {
 	_Atomic int fail_batches; /* so many batched decodes of several images fail */
 	_Atomic int refuse;  /* the engine fails on files whose length is a multiple of it; -1: no memory */
 	_Atomic int lighter; /* added to each pixel */
+	_Atomic int wider, higher; /* than it is: the size that it finds in a file */
 	_Atomic long objects, engine, hybrid;
 } the;
 
 EXPORT void mock_nvjpeg_set(int no_hardware, int no_flags, int refuse, int lighter);
 EXPORT void mock_nvjpeg_fail_batches(int n);
+EXPORT void mock_nvjpeg_misread(int wider, int higher);
 EXPORT long mock_nvjpeg_leaks(void);
 EXPORT long mock_nvjpeg_count(int hybrid);
 
@@ -55,6 +57,12 @@ void mock_nvjpeg_set(int no_hardware, int no_flags, int refuse, int lighter)
 void mock_nvjpeg_fail_batches(int n)
 {
 	the.fail_batches = n;
+}
+
+void mock_nvjpeg_misread(int wider, int higher)
+{
+	the.wider = wider;
+	the.higher = higher;
 }
 
 long mock_nvjpeg_leaks(void)
@@ -412,8 +420,8 @@ ps_nvj_status stream_parse_mock(ps_nvj_handle handle, const unsigned char *data,
 
 ps_nvj_status stream_size_mock(ps_nvj_stream file, unsigned *ret_width, unsigned *ret_height)
 {
-	*ret_width = ((struct file *)(void *)file)->width;
-	*ret_height = ((struct file *)(void *)file)->height;
+	*ret_width = ((struct file *)(void *)file)->width + (unsigned)the.wider;
+	*ret_height = ((struct file *)(void *)file)->height + (unsigned)the.higher;
 	return 0;
 }
 

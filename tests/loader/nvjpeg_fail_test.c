@@ -72,10 +72,77 @@ static void work_under_way_is_waited_for(void **state)
 	}
 }
 
+/* All of the loader's threads rest: it has no batch that is not held. */
+static struct penstock_loader *loader_at_rest(const struct setting *s, struct penstock_batch *held[2])
+{
+	struct penstock_loader *l = loader_open(s);
+
+	for (int i = 0; i < 2; i++) {
+		int r = penstock_loader_next(l, &held[i], NULL);
+
+		if (r == 0) /* the end of an epoch */
+			r = penstock_loader_next(l, &held[i], NULL);
+		assert_int_equal(r, 1);
+		assert_int_equal(penstock_batch_sync(held[i], NULL), 0);
+	}
+	return l;
+}
+
+/* What was given before the error is done before the memory is given back. */
+static void an_error_in_the_middle_of_a_batch_leaves_nothing_under_way(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *held[2], *b;
+	struct penstock_error e;
+	int r;
+
+	(void)state;
+	setting_init(&s, "photos.tar", "cuda", 1);
+	s.o.epochs = 0;
+	s.o.depth = 2;
+	s.o.threads = 1;
+	l = loader_at_rest(&s, held);
+	gpu_hold(300);
+	gpu.fail_launches(1);
+	penstock_batch_release(held[0]);
+	while ((r = penstock_loader_next(l, &b, &e)) == 0)
+		;
+	assert_int_equal(r, -EIO);
+	penstock_loader_close(l);
+}
+
+/* Rows of a last batch that is dropped may still be decoded when the next epoch's come to their places. */
+static void a_dropped_batch_is_waited_for_before_it_is_filled_again(void **state)
+{
+	struct setting s;
+	struct penstock_loader *l;
+	struct penstock_batch *held[2];
+	struct record r = {0};
+
+	(void)state;
+	gpu.set(1, 0, 0, 0);
+	setting_init(&s, "photos.tar", "cuda", 1);
+	s.o.epochs = 0;
+	s.o.depth = 2;
+	s.o.take = BATCH + 1;
+	s.o.end = PENSTOCK_END_DROP_LAST;
+	l = loader_at_rest(&s, held);
+	gpu_hold(300);
+	for (int i = 0; i < 2; i++)
+		penstock_batch_release(held[i]);
+	for (int i = 0; i < 4; i++)
+		(void)batch_record(l, NULL, &r);
+	penstock_loader_close(l);
+	free(r.p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest with_mocks[] = {
 	        TEST(without_memory_a_run_fails), TEST(work_under_way_is_waited_for),
+	        TEST(an_error_in_the_middle_of_a_batch_leaves_nothing_under_way),
+	        TEST(a_dropped_batch_is_waited_for_before_it_is_filled_again),
 	        TEST(a_lost_device_ends_in_an_error), /* the last: it stays lost */
 	};
 	int failed = 0;

@@ -34,7 +34,11 @@ void gpu_open(void)
 	symbol(driver, "mock_cuda_lose", &gpu.lose);
 	symbol(driver, "mock_cuda_leaks", &gpu.leaks);
 	symbol(driver, "mock_cuda_copied_to", &gpu.copied_to);
+	symbol(driver, "mock_cuda_fail_launches", &gpu.fail_launches);
+	symbol(driver, "mock_cuda_call", &gpu.call);
+	symbol(driver, "mock_cuda_largest", &gpu.largest);
 	symbol(library, "mock_nvjpeg_set", &gpu.set);
+	symbol(library, "mock_nvjpeg_misread", &gpu.misread);
 	symbol(library, "mock_nvjpeg_fail_batches", &gpu.fail_batches);
 	symbol(library, "mock_nvjpeg_leaks", &gpu.nvjpeg_leaks);
 }
@@ -49,6 +53,24 @@ void from_device(void *to, const void *from, size_t n)
 	assert_int_equal(gpu.cu->context_pop(&old), 0);
 }
 
+static void sleep_do(void *arg)
+{
+	usleep(*(unsigned *)arg * 1000);
+}
+
+void gpu_hold(unsigned ms)
+{
+	unsigned *arg = malloc(sizeof(*arg));
+	ps_cu_context old;
+
+	assert_non_null(arg);
+	*arg = ms;
+	assert_int_equal(gpu.cu->context_push(gpu.context), 0);
+	assert_int_equal(gpu.call(NULL, sleep_do, arg), 0);
+	assert_int_equal(gpu.cu->context_pop(&old), 0);
+	usleep(20000); /* until they stand */
+}
+
 int mocks_reset(void **state)
 {
 	(void)state;
@@ -56,6 +78,10 @@ int mocks_reset(void **state)
 		gpu.set(0, 0, 0, 0);
 	if (gpu.fail_batches)
 		gpu.fail_batches(0);
+	if (gpu.fail_launches)
+		gpu.fail_launches(0);
+	if (gpu.misread)
+		gpu.misread(0, 0);
 	return 0;
 }
 
@@ -160,18 +186,49 @@ static void odd_shard(void)
 	tar_save(&tar, "odd.tar");
 }
 
-static void photo_shard(void)
+static void photo_shards(void)
 {
 	struct photo photos[MAX_PHOTOS];
 	int n = photos_load(photos);
 
-	nadded = 0;
-	for (int i = 0; i < 6 * n; i++)
-		add_sample(photos[i % n].data, photos[i % n].len);
-	tar_end(&tar);
-	tar_save(&tar, "photos.tar");
+	for (int unlabelled = 0; unlabelled < 2; unlabelled++) {
+		nadded = 0;
+		for (int i = 0; i < 6 * n; i++) {
+			add("jpg", photos[i % n].data, photos[i % n].len);
+			if (unlabelled && i % 3 == 1)
+				add("cls", "none", 4);
+			else
+				add("cls", "5", 1);
+			nadded++;
+		}
+		tar_end(&tar);
+		tar_save(&tar, unlabelled ? "unlabelled.tar" : "photos.tar");
+	}
 	for (int i = 0; i < n; i++)
 		free(photos[i].data);
+}
+
+void jpegs_write(const char *shard, const struct fixture_jpeg *kind, uint32_t n)
+{
+	nadded = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		size_t nbytes = (size_t)kind->width * kind->height;
+		uint8_t *pixels, *file;
+
+		if (kind->in != JCS_GRAYSCALE) {
+			add_made(*kind, i);
+			continue;
+		}
+		pixels = malloc(nbytes);
+		assert_non_null(pixels);
+		memset(pixels, (int)(20 + i * 30), nbytes);
+		file = fixture_encode(kind, pixels, &nbytes);
+		add_sample(file, nbytes);
+		free(file);
+		free(pixels);
+	}
+	tar_end(&tar);
+	tar_save(&tar, shard);
 }
 
 /* Pictures with masks and boxes. */
@@ -200,7 +257,7 @@ int shards_make(void **state)
 	(void)state;
 	folder_enter(folder);
 	odd_shard();
-	photo_shard();
+	photo_shards();
 	labelled_shard();
 	return 0;
 }

@@ -28,12 +28,24 @@ extern struct gpu {
 	void (*copied_to)(const void *p, uint64_t *ret_nbytes, uint64_t *ret_ncopies);
 	void (*set)(int no_hardware, int no_flags, int refuse, int lighter);
 	void (*fail_batches)(int n);
+	void (*fail_launches)(int fail);
+	void (*misread)(int wider, int higher);
+	int (*call)(ps_cu_stream stream, void (*fn)(void *arg), void *arg);
+	uint64_t (*largest)(void);
 	long (*nvjpeg_leaks)(void);
 } gpu;
 
 void gpu_open(void);
 
-/* Shards odd.tar, photos.tar and labelled.tar in a folder of their own; for a group. */
+/* Keeps all streams from going on for so long; the mocks' alone. */
+void gpu_hold(unsigned ms);
+
+/* A shard of n JPEGs, each with a .cls; of the grey ones each has one level. */
+struct fixture_jpeg;
+void jpegs_write(const char *shard, const struct fixture_jpeg *kind, uint32_t n);
+
+/* Shards odd.tar, photos.tar, unlabelled.tar (photos of which each third has no number in .cls) and
+ * labelled.tar in a folder of their own; for a group. */
 int shards_make(void **state);
 int shards_remove(void **state);
 

@@ -5,6 +5,7 @@
 
 #include "batch/batch.h"
 #include "nvjpeg_fixture.h"
+#include "tests/loader/image_fixture.h"
 
 /* What libpenstock(3) promises of a real GPU: levels of 255 between its pixels and the processor's, behind a
  * resize. */
@@ -140,6 +141,145 @@ static void refused_images_are_the_processors(void **state)
 	assert_true(st.gpu_engine_images > 5 && st.cpu_images > 15);
 }
 
+/* A bad row has the picture of the next good one, whoever decoded the two. */
+static void bad_rows_have_the_pictures_that_they_repeat(void **state)
+{
+	struct penstock_stats st;
+	struct setting s;
+
+	(void)state;
+	setting_init(&s, "unlabelled.tar", "cuda", 0.5);
+	s.o.epochs = 2;
+	as_on_the_processor(&s, &st);
+	assert_true(st.gpu_engine_images > 10 && st.cpu_images > 10 && st.bad > 10);
+}
+
+/* Files that the library takes for larger or smaller than they are. */
+static void files_that_are_understood_differently_are_the_processors(void **state)
+{
+	static const int by[][2] = {{8, 0}, {0, 8}, {-1, 0}, {0, -1}};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(by); i++) {
+		struct penstock_stats st;
+		struct setting s;
+
+		gpu.misread(by[i][0], by[i][1]);
+		setting_init(&s, "labelled.tar", "cuda", 1);
+		s.o.nfields = 1;
+		as_on_the_processor(&s, &st);
+		assert_int_equal(st.gpu_engine_images + st.gpu_hybrid_images, 0);
+		assert_true(st.cpu_images > 10);
+	}
+}
+
+/* Whatever is shrunk to so little that a pixel has more weights than the kernel's sheet has room for. */
+static void pictures_that_are_shrunk_far_are_the_processors(void **state)
+{
+	static const struct fixture_jpeg kinds[] = {
+	        {.width = 4000, .height = 60, .in = JCS_RGB, .stored = JCS_YCbCr},
+	        {.width = 60, .height = 4000, .in = JCS_RGB, .stored = JCS_YCbCr},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(kinds); i++) {
+		struct penstock_stats st;
+		struct setting s;
+
+		jpegs_write("shrunk.tar", &kinds[i], BATCH);
+		setting_init(&s, "shrunk.tar", "cuda", 1);
+		s.f[0].crop = PENSTOCK_CROP_NONE;
+		as_on_the_processor(&s, &st);
+		assert_int_equal(st.gpu_engine_images + st.gpu_hybrid_images, 0);
+		assert_int_equal(st.cpu_images, BATCH);
+	}
+}
+
+/* More bytes than the memory for a batch's files has at first. */
+static void large_files_have_room_of_their_own(void **state)
+{
+	static const struct fixture_jpeg kind = {.width = 500,
+	        .height = 400,
+	        .in = JCS_RGB,
+	        .stored = JCS_YCbCr,
+	        .h = 1,
+	        .v = 1,
+	        .quality = 100};
+	struct penstock_stats st;
+	struct setting s;
+
+	(void)state;
+	jpegs_write("heavy.tar", &kind, 2 * BATCH);
+	setting_init(&s, "heavy.tar", "cuda", 1);
+	s.o.epochs = 2;
+	as_on_the_processor(&s, &st);
+	assert_int_equal(st.gpu_engine_images, 4 * BATCH);
+}
+
+/* Of large pictures a batch is decoded in parts, and one beyond all measure by the processor. */
+static void pictures_take_no_more_memory_than_they_may(void **state)
+{
+	enum { MEASURE = 256 << 20 };
+	static const struct fixture_jpeg kinds[] = {
+	        {.width = 5200, .height = 5200, .in = JCS_GRAYSCALE, .stored = JCS_GRAYSCALE},
+	        {.width = 9700, .height = 9400, .in = JCS_GRAYSCALE, .stored = JCS_GRAYSCALE},
+	};
+	struct penstock_stats st;
+	struct setting s;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		jpegs_write("large.tar", &kinds[i], i ? 1 : 4);
+		setting_init(&s, "large.tar", "cuda", 1);
+		s.f[0].crop = PENSTOCK_CROP_NONE;
+		s.f[0].image_width = s.f[0].image_height = 640;
+		s.o.batch = 4;
+		s.o.depth = 2;
+		(void)gpu.largest();
+		as_on_the_processor(&s, &st);
+		assert_true(gpu.largest() <= MEASURE + MEASURE / 2 + (1 << 20)); /* it grows by half more */
+		assert_int_equal(st.gpu_engine_images, i ? 0 : 4);
+		assert_int_equal(st.cpu_images, i ? 1 : 0);
+	}
+}
+
+#define TURNS 8 /* batches that are given to the engine one after the other, before it has done one */
+
+/* Pixels stay where they are until they were read, however many batches are given meanwhile. */
+static void a_late_gpu_finds_each_batchs_pixels(void **state)
+{
+	struct record want = {0}, got = {0};
+	struct penstock_batch *held[TURNS];
+	struct penstock_loader *l;
+	struct penstock_tensor t;
+	struct setting s;
+
+	(void)state;
+	for (int on_gpu = 0; on_gpu < 2; on_gpu++) {
+		struct record *r = on_gpu ? &got : &want;
+
+		setting_init(&s, "photos.tar", on_gpu ? "cuda" : "cpu", on_gpu);
+		s.o.batch = 4;
+		s.o.depth = TURNS;
+		s.o.epochs = 0;
+		l = loader_open(&s);
+		for (int i = 0; i < TURNS; i++) {
+			assert_int_equal(penstock_loader_next(l, &held[i], NULL), 1);
+			assert_int_equal(penstock_batch_sync(held[i], NULL), 0);
+			assert_int_equal(penstock_batch_field(held[i], "jpg", &t, NULL), 0);
+			record_add(r, &t);
+		}
+		if (on_gpu)
+			gpu_hold(400);
+		for (int i = 0; i < TURNS; i++)
+			penstock_batch_release(held[i]);
+		for (int i = 0; i < TURNS; i++)
+			assert_true(batch_record(l, "jpg", r));
+		penstock_loader_close(l);
+	}
+	same(&want, &got);
+}
+
 /* The sample's place decides, not the batch, the epoch, the world or the threads. */
 static void a_samples_hash_decides(void **state)
 {
@@ -266,6 +406,12 @@ int main(void)
 	        TEST(masks_and_boxes_follow),
 	        TEST(batches_without_a_good_row_are_blank),
 	        TEST(refused_images_are_the_processors),
+	        TEST(bad_rows_have_the_pictures_that_they_repeat),
+	        TEST(files_that_are_understood_differently_are_the_processors),
+	        TEST(pictures_that_are_shrunk_far_are_the_processors),
+	        TEST(large_files_have_room_of_their_own),
+	        TEST(pictures_take_no_more_memory_than_they_may),
+	        TEST(a_late_gpu_finds_each_batchs_pixels),
 	        TEST(a_samples_hash_decides),
 	};
 	int failed = 0;
