@@ -253,6 +253,7 @@ static void maps(void **state)
 	assert_int_equal(back.n, 1000);
 	assert_false(back.whole);
 	assert_memory_equal(back.points, map.points, 1000 * sizeof *map.points);
+	ps_frame_map_fini(&back);
 	/* The first point is 0, 0; then cut in the middle of one, a number without an end, and one beyond all
 	 * numbers. */
 	static const uint8_t half[] = {1, 0, 0, 0, 5, 3}, endless[] = {1, 0, 0, 0, 0x80, 0x80, 0x80, 0x80,
