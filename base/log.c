@@ -38,17 +38,6 @@ static bool opened;
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 static const int level_priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG};
 
-int ps_log_level_parse(const char *word, enum ps_log_level *ret_level)
-{
-	for (size_t i = 0; i < PS_ARRAY_LEN(level_names); i++) {
-		if (strcmp(word, level_names[i]) == 0) {
-			*ret_level = (enum ps_log_level)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
-}
-
 int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err)
 {
 	if (strcmp(target, "syslog") == 0) {

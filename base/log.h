@@ -26,9 +26,6 @@ const char *ps_log_early(unsigned i);
  * -errno: the old one stays in use. */
 int ps_log_reopen(void);
 
-/* "error", "warning", "info", "debug"; -EINVAL for another word. */
-int ps_log_level_parse(const char *word, enum ps_log_level *ret_level);
-
 void ps_log(enum ps_log_level level, const char *fmt, ...) PS_PRINTF(2, 3);
 
 /* For what may fail a thousand times a second: a line each PS_LOG_RATE_S seconds, with the number of those

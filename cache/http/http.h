@@ -379,7 +379,8 @@ struct ps_http_kind {
 	/* The header is complete and no redirect. 0: the body may come. -errno with rq->error: it is thrown
 	 * away. */
 	int (*accept)(struct ps_http_request *rq);
-	/* Some body, after accept() returned 0. 0, or -errno with rq->error: the transfer ends. */
+	/* Some body, after accept() returned 0. 0, or -errno with rq->error: the transfer ends.
+	 * NULL: accept() always sets wanted_enough. */
 	int (*body)(struct ps_http_request *rq, const char *bytes, size_t n);
 	/* After ps_transfer_later(). */
 	void (*report)(struct ps_http_request *rq);

@@ -207,12 +207,6 @@ static int head_accept(struct ps_http_request *rq)
 	return -rq->error.err;
 }
 
-static int head_body(struct ps_http_request *rq, const char *bytes, size_t n)
-{
-	(void)rq, (void)bytes, (void)n;
-	return 0;
-}
-
 static void head_done(struct ps_transfer_work *work, const struct ps_error *err)
 {
 	struct ps_origin_head *head = head_of(work);
@@ -229,7 +223,6 @@ static const struct ps_http_kind head_kind = {
         .prepare = head_prepare,
         .redirected = head_redirected,
         .accept = head_accept,
-        .body = head_body,
         .done = head_done,
 };
 
@@ -443,12 +436,6 @@ static int ask_accept(struct ps_http_request *rq)
 	return -rq->error.err;
 }
 
-static int ask_body(struct ps_http_request *rq, const char *bytes, size_t n)
-{
-	(void)rq, (void)bytes, (void)n;
-	return 0;
-}
-
 /* A reader of what an earlier listing showed is served from that commit. */
 static bool ask_again(struct ps_http_request *rq)
 {
@@ -521,7 +508,6 @@ static const struct ps_http_kind ask_kind = {
         .prepare = ask_prepare,
         .redirected = ask_redirected,
         .accept = ask_accept,
-        .body = ask_body,
         .again = ask_again,
         .done = ask_done,
 };
