@@ -244,20 +244,47 @@ static void no_damage_of_the_index_gives_wrong_bytes_or_keeps_it_from_starting(v
 	try(*state, "has a flipped bit", "MANIFEST", flip_in_middle, false, false);
 }
 
-/* Damage that a run meets with is left for the next start to see to, by a mark. */
-static void an_index_that_was_marked_as_damaged_is_set_aside(void **state)
+static unsigned nodes_that_cannot_be_read(struct ps_store *store)
 {
-	char cache[300], mark[330], broken[330], log[300];
+	unsigned n = 0;
 
-	snprintf(cache, sizeof cache, "%s/cache", (char *)*state);
-	snprintf(mark, sizeof mark, "%s/index/DAMAGED", cache);
-	snprintf(broken, sizeof broken, "%s/index.broken-1", cache);
+	for (unsigned i = 0; i < NNODES; i++) {
+		struct ps_node_row row;
+		int e = ps_index_get_node(ps_store_index(store), 2000 + i, &row);
+
+		if (e == 0)
+			ps_node_row_fini(&row);
+		n += e == -EIO;
+	}
+	return n;
+}
+
+static int flip_each(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	size_t n = strlen(path);
+
+	(void)st, (void)ftw;
+	if (type == FTW_F && n > 4 && strcmp(path + n - 4, ".sst") == 0)
+		flip_in_middle(path);
+	return 0;
+}
+
+/* Damage that a run meets with is left for the next start to see to, by a mark. */
+static void an_index_that_is_damaged_while_it_is_open_is_set_aside_later(void **state)
+{
+	char index[300], mark[330], broken[330], log[300];
+
+	snprintf(index, sizeof index, "%s/cache/index", (char *)*state);
+	snprintf(mark, sizeof mark, "%s/DAMAGED", index);
+	snprintf(broken, sizeof broken, "%s/cache/index.broken-1", (char *)*state);
 	snprintf(log, sizeof log, "%s/log", (char *)*state);
 	assert_int_equal(ps_log_open(log, PS_LOG_WARNING, "test", NULL), 0);
 	make(*state);
-	FILE *f = fopen(mark, "w");
-	assert_non_null(f);
-	fclose(f);
+	struct ps_store *store = test_store_open(*state, 0, NULL);
+	assert_int_equal(nftw(index, flip_each, 16, FTW_PHYS), 0);
+	assert_in_range(nodes_that_cannot_be_read(store), 1, NNODES);
+	assert_int_equal(access(mark, F_OK), 0);
+	ps_store_close(store);
 	assert_int_equal(truncate(log, 0), 0);
 	unsigned n = use(*state);
 	assert_int_equal(nlines(log), 1);
@@ -273,7 +300,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(no_damage_of_the_index_gives_wrong_bytes_or_keeps_it_from_starting),
-	        TEST(an_index_that_was_marked_as_damaged_is_set_aside),
+	        TEST(an_index_that_is_damaged_while_it_is_open_is_set_aside_later),
 	};
 
 	return cmocka_run_group_tests_name("damage", tests, NULL, NULL);

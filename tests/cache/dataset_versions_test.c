@@ -406,6 +406,39 @@ static void a_name_is_renewed_by_its_present_node_alone(void **state)
 	ps_node_row_fini(&row);
 }
 
+/* While a file of unknown size is asked for, a listing says that the name is another file, of unknown size,
+ * too. */
+static void a_name_that_moves_while_it_is_asked_for_is_asked_for_again(void **state)
+{
+	struct fixture *f = *state;
+	struct answer asked = ANSWER_INIT;
+
+	atomic_store(&f->origin->list_sizes, false);
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	detach(f);
+	atomic_store(&f->origin->heads_stall, true);
+	ps_names_origin_set(f->origin, "b", SIZE, 1);
+	assert_int_equal(attach(f), 0);
+	while (atomic_load(&f->origin->nheads) < 1) /* it is listed */
+		usleep(1000);
+	detach(f);
+	atomic_store(&f->origin->heads_stall, true);
+	atomic_store(&f->origin->list_stalls, true);
+	assert_int_equal(attach(f), 0);
+	ps_dataset_lookup(f->dataset, ps_dataset_root(f->dataset), "b", attr_done, &asked);
+	while (atomic_load(&f->origin->nheads) < 1)
+		usleep(1000);
+	atomic_store(&f->origin->list_elsewhere, true);
+	atomic_store(&f->origin->list_stalls, false);
+	while (atomic_load(&f->origin->nheads) < 3) /* both have moved, and are asked for */
+		usleep(1000);
+	ps_names_origin_set(f->origin, "elsewhere/b", SIZE + 1, 2);
+	atomic_store(&f->origin->heads_stall, false);
+	assert_int_equal(wait_for(&asked), 0);
+	assert_int_equal(asked.attr.size, SIZE + 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 /* The last listing may have been a moment ago, and by a clock that was a little ahead since. */
@@ -540,6 +573,7 @@ int main(void)
 	        TEST(a_name_found_gone_by_a_read_is_gone),
 	        TEST(a_file_becomes_a_directory_and_a_file_again),
 	        TEST(a_listing_does_not_bring_an_older_version_back),
+	        TEST(a_name_that_moves_while_it_is_asked_for_is_asked_for_again),
 	        cmocka_unit_test_setup_teardown(
 	                a_head_does_not_bring_an_older_version_back, setup_patient, teardown),
 	        cmocka_unit_test_setup_teardown(

@@ -45,6 +45,7 @@ struct shard_origin {
 	bool answers_first; /* a get returns after it was answered */
 	unsigned nserved;
 	unsigned nfailures; /* this many gets of nbytes_hit fail first, in a way that may be retried */
+	int refuses;        /* errno of every get, which is not to be retried; 0: none is refused */
 	unsigned ncut;      /* this many of them then end in their middle, without an error */
 	size_t nbytes_hit;  /* 0: any */
 	const char *etag;   /* of answers; NULL: the one that is expected */
@@ -73,6 +74,10 @@ static void serve(struct shard_origin *o, struct ps_origin_get *get)
 	if (hit && o->nfailures > 0) {
 		o->nfailures--;
 		get->done(get, &(struct ps_error){.err = EIO, .retryable = true, .text = "busy"});
+		return;
+	}
+	if (o->refuses) {
+		get->done(get, &(struct ps_error){.err = o->refuses, .text = "refused"});
 		return;
 	}
 	get->seen = get->expect;
@@ -311,8 +316,7 @@ static void get_done(struct ps_origin_get *get, const struct ps_error *err)
 	answered(&one->answer, err->err, 0);
 }
 
-/* Asks for a chunk. */
-static int try_chunk(struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset,
+static void begin_chunk(struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset,
         struct one_get *one)
 {
 	struct ps_origin *origin = ps_decompressing_as_origin(decompressing);
@@ -327,6 +331,13 @@ static int try_chunk(struct ps_decompressing *decompressing, const struct shard 
 	        .progress = get_progress,
 	        .done = get_done};
 	origin->ops->get(origin, &one->get);
+}
+
+/* Asks for a chunk. */
+static int try_chunk(struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset,
+        struct one_get *one)
+{
+	begin_chunk(decompressing, shard, offset, one);
 	return wait_for(&one->answer);
 }
 
@@ -494,6 +505,39 @@ static void the_only_decompressor_never_waits_for_memory(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
+/* Four, of which one has the room for its window. */
+static void windows_wait_for_each_other(void **state)
+{
+	enum { ALL = 4 };
+	static const char *const urls[ALL] = {"0", "1", "2", "3"};
+	const size_t nbytes = 12 * PS_MIB;
+	ps_autofree uint8_t *plain = calloc(1, nbytes);
+	struct shard shards[ALL] = {0};
+	struct answer answers[ALL];
+	struct ps_decompressing *decompressing[ALL];
+	struct stage s;
+
+	add_frame(&shards[0].unit, plain, nbytes, 22, false);
+	shards[0].size = shards[0].unit.len;
+	for (size_t i = 0; i < ALL; i++) {
+		shards[i] = shards[0];
+		shards[i].url = urls[i];
+		answers[i] = (struct answer)ANSWER;
+	}
+	stage_start(&s, *state, PS_GIB, 24 * PS_MIB, shards, ALL);
+	for (size_t i = 0; i < ALL; i++) {
+		decompressing[i] = decompressing_of(&s, &shards[i]);
+		ps_decompressing_size(decompressing[i], sized, &answers[i]);
+	}
+	for (size_t i = 0; i < ALL; i++) {
+		assert_int_equal(wait_for(&answers[i]), 0);
+		assert_int_equal(answers[i].size, nbytes);
+		ps_decompressing_put(decompressing[i]);
+	}
+	stage_stop(&s);
+	ps_strbuf_fini(&shards[0].unit);
+}
+
 /* Frames of `nbytes` together, each of `frame`; the last one from a pipe unless `sized`. */
 static void fill_frames(struct shard *shard, uint64_t nbytes, size_t frame, bool sized)
 {
@@ -653,6 +697,68 @@ static void headers_are_asked_for_again(void **state)
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
 	assert_int_equal(atomic_load(&s.stage->plain_bytes), 0);
+	ps_decompressing_put(decompressing);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+/* And not of an origin that refuses them for good. */
+static void headers_that_are_refused_are_an_error(void **state)
+{
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	struct stage s;
+
+	fill_frames(&shard, 2 * PS_MIB, 700001, true);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.refuses = EACCES;
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), EACCES);
+	s.origin.refuses = EHOSTUNREACH;
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), EIO);
+	s.origin.refuses = 0;
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	assert_int_equal(answer.size, 2 * PS_MIB);
+	ps_decompressing_put(decompressing);
+	stage_stop(&s);
+	ps_strbuf_fini(&shard.unit);
+}
+
+static void wait_until_let(struct shard_origin *o, const struct ps_origin_get *get)
+{
+	_Atomic bool *let = o->arg;
+
+	(void)get;
+	while (!atomic_load(let))
+		usleep(1000);
+}
+
+static void what_is_cancelled_ends_before_the_origin_answers(void **state)
+{
+	struct shard shard = {.url = "frames"};
+	struct answer answer = ANSWER;
+	_Atomic bool let = false;
+	struct one_get one;
+	struct stage s;
+
+	fill_frames(&shard, 2 * PS_MIB, 700001, true);
+	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+	s.origin.origin.local = true;
+	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
+	ps_decompressing_size(decompressing, sized, &answer);
+	assert_int_equal(wait_for(&answer), 0);
+	struct ps_origin *origin = ps_decompressing_as_origin(decompressing);
+	s.origin.arg = &let;
+	s.origin.serves = wait_until_let;
+	begin_chunk(decompressing, &shard, 0, &one);
+	origin->ops->cancel(origin, &one.get);
+	assert_int_equal(wait_for(&one.answer), ECANCELED);
+	atomic_store(&let, true);
+	assert_int_equal(try_chunk(decompressing, &shard, 0, &one), 0);
+	origin->ops->cancel(origin, &one.get); /* which came too late */
 	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
@@ -1369,12 +1475,15 @@ int main(void)
 	        TEST(idle_decompressors_make_place_for_a_lookup),
 	        TEST(an_idle_decompressor_gives_its_window_to_another),
 	        TEST(the_only_decompressor_never_waits_for_memory),
+	        TEST(windows_wait_for_each_other),
 	        TEST(frames_nearby_are_walked_over),
 	        TEST(frames_across_a_network_come_once),
 	        TEST(a_frame_that_declares_no_size_is_decoded),
 	        TEST(a_frame_that_does_not_begin_is_an_error),
 	        TEST(a_table_of_more_than_can_be_is_not_used),
 	        TEST(headers_are_asked_for_again),
+	        TEST(headers_that_are_refused_are_an_error),
+	        TEST(what_is_cancelled_ends_before_the_origin_answers),
 	        TEST(pieces_that_fail_are_requested_again),
 	        TEST(pieces_that_end_early_are_requested_again),
 	        TEST(an_answer_before_the_request_returns_is_seen),

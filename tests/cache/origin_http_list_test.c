@@ -94,6 +94,21 @@ static void manifest_is_fetched_and_read(void **state)
 	assert_non_null(strstr(err.text, "/lists/bad.txt: line 2"));
 }
 
+/* By its Content-Length already. */
+static void manifest_of_more_than_can_be_is_refused(void **state)
+{
+	struct names names = {0};
+	struct ps_error err = {0};
+	char path[128];
+
+	(void)state;
+	snprintf(path, sizeof path, "%s/www/lists/huge.txt", server.dir);
+	assert_int_equal(truncate(path, (512 << 20) + 1), 0);
+	assert_int_equal(list("/lists/huge.txt", NULL, &names, &err), -EFBIG);
+	assert_non_null(strstr(err.text, "longer than 536870912 bytes"));
+	assert_int_equal(names.n, 0);
+}
+
 static void stopped_listing_ends_soon(void **state)
 {
 	struct ps_origin *o = open_origin(server.http, "/silent/", NULL);
@@ -116,6 +131,7 @@ static void put_trees(void)
 	ps_web_server_put(&server, "index/index.html", "no markup here", 14);
 	const char *list_text = "# shards\none.tar 11\r\n\nsub/two-{0,1}.tar\none.tar 11\n";
 	ps_web_server_put(&server, "lists/list.txt", list_text, strlen(list_text));
+	ps_web_server_put(&server, "lists/huge.txt", "", 0);
 	ps_web_server_put(&server, "lists/bad.txt", "one.tar\ntwo.tar twelve\n", 23);
 }
 
@@ -126,6 +142,7 @@ int main(void)
 	        cmocka_unit_test(listed_urls_are_readable),
 	        cmocka_unit_test(listing_that_is_none_is_refused),
 	        cmocka_unit_test(manifest_is_fetched_and_read),
+	        cmocka_unit_test(manifest_of_more_than_can_be_is_refused),
 	        cmocka_unit_test(stopped_listing_ends_soon),
 	};
 
