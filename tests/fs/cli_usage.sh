@@ -109,6 +109,7 @@ bad 1 "not a penstock mount" umount --force "$T/empty"
 
 bad 1 "not a penstock mount" status "$T/empty"
 bad 2 "watch" status --watch=never
+bad 2 "option watch: '0.01' is not a time" status --watch 0.01
 bad 2 "too many" status "$T/empty" "$T/full"
 bad 2 "unknown option" status --xml
 

@@ -173,6 +173,11 @@ equal "a daemon of another version is not joined" "1 1" \
 	"$rc $(grep -c "another version (protocol 7" "$T/out")"
 wait "$other" || true
 
+# A daemon that cannot be joined: its socket has been moved away.
+mv "$CACHE/control" "$T/control"
+penstock mount "$ORIGIN/" "$T/m9" --cache-dir "$CACHE" >"$T/out.m9" 2>&1 &
+moved=$!
+
 # A path longer than a socket's address may be, and all at once, as systemd mounts what fstab says.
 long=$T/$(printf 'x%.0s' {1..120})
 mounting=()
@@ -188,6 +193,11 @@ equal "one serves them all" 6 "$(penstock status --cache-dir "$long" --json | jq
 for i in {1..6}; do
 	check "mount $i goes" penstock umount "$T/m$i"
 done
+rc=0
+wait "$moved" || rc=$?
+equal "a mount of its cache fails, and names the process and its mount" "1 1" \
+	"$rc $(grep -c "$CACHE: in use by process $pid; .* (it serves $MNT)" "$T/out.m9")"
+mv "$T/control" "$CACHE/control"
 check "the first one, too" penstock umount "$MNT"
 check "both caches are free" penstock verify --cache-dir "$long"
 check "the other, too" penstock verify --cache-dir "$CACHE"

@@ -54,3 +54,17 @@ check "it can once the CDN gives it" wait_until 20 cmp -s "$MNT/same.tar" "$new/
 tell shift x
 check "a CDN that calls a file otherwise is no other file" cmp "$MNT/changed.tar" "$new/changed.tar"
 umount_penstock
+
+# What the CDN has not answered ends with the mount.
+rm -rf "$CACHE"
+mount_penstock hf://acme/shards
+tell hold 3000000
+cat "$MNT/same.tar" >/dev/null &
+reader=$!
+waits() { (($(stats .reads.waiting) > 0)); }
+check "a read waits for the CDN" wait_until 20 waits
+kill "$reader"
+wait "$reader" || true
+start=$SECONDS
+check "the mount ends when its reader has gone" umount_penstock
+at_most "and waits for no answer" 10 $((SECONDS - start))

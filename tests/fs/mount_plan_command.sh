@@ -30,6 +30,12 @@ equal "and nothing else" remote "$(state 10)"
 equal "it is shown" "mine 3" "$(plans '.ranks[0] | "\(.job) \(.files)"')"
 equal "bad names are told" "penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar; paths are absolute, or from $MNT, or from the current folder" "$(cat "$T/plan.err")"
 equal "... and how many were taken" "3 files announced to $MNT" "$(cat "$T/plan.out")"
+young() { jq -e '.ranks[0].age_seconds < 1' "$MNT/.penstock/plan"; }
+old() { jq -e '.ranks[0].age_seconds > 1' "$MNT/.penstock/plan"; }
+check "nothing is heard of it for a while" wait_until 20 old
+kill -STOP "$plan"
+kill -CONT "$plan"
+check "until it says that it is still there, as after a stop" wait_until 10 young
 kill "$plan"
 rc=0
 wait "$plan" || rc=$?
@@ -57,6 +63,16 @@ equal "an empty list" "1 penstock plan: standard input names no file" "$rc $(cat
 rc=0
 penstock plan "$T" </dev/null 2>"$T/plan.err" || rc=$?
 equal "no mount" 1 "$rc"
+MNT=$T/lru
+CACHE=$T/cache-lru
+mount_penstock "$ORIGIN/" --policy lru
+rc=0
+penstock plan "$MNT" <<<sub/10.tar 2>"$T/plan.err" || rc=$?
+equal "a mount that follows no plans" \
+	"1 penstock plan: $MNT: its --policy follows no plans; mount it with --policy plan" \
+	"$rc $(cat "$T/plan.err")"
+umount_penstock
+MNT=$T/mnt
 
 has_penstock_python || {
 	skip "from Python" "$no_python"

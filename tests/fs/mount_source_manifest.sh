@@ -28,3 +28,14 @@ echo "$ORIGIN/train/shard-000001.tar $(stat -c %s "$T/www/train/shard-000001.tar
 CACHE=$T/cache3
 mount_penstock "@$T/sized.txt"
 check "a size in the manifest" cmp "$(find "$MNT" -name shard-000001.tar)" "$T/www/train/shard-000001.tar"
+umount_penstock
+
+# A manifest tells no versions: that a file has changed is seen when it is opened.
+CACHE=$T/cache2
+random_file "$T/www/train/shard-000002.tar" 60000 other
+check "warm with a file that has changed since it was looked at" timeout 60 penstock warm "@$T/local.txt" \
+	--cache-dir "$CACHE" --revalidate open
+origin_forget
+mount_penstock "@$T/local.txt"
+check "fetches what it is now" cmp "$(find "$MNT" -name shard-000002.tar)" "$T/www/train/shard-000002.tar"
+equal "all of it" 0 "$(grep -c 'GET /train/shard-000002' "$T/nginx/access.log" || true)"

@@ -36,4 +36,6 @@ for file in metrics cache_metrics; do
 	check "$file parses" "$python" "$(dirname "$0")/metrics_check.py" "$MNT/.penstock/$file"
 done
 equal "the folder is not listed" "" "$(find "$MNT" -maxdepth 1 -name '.penstock*')"
+equal "but has its own" "cache_metrics metrics plan stats" \
+	"$(find "$MNT/.penstock" -mindepth 1 -printf '%f\n' | sort | xargs)"
 check_not "and not writable" bash -c "echo x >'$MNT/.penstock/stats'"

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -220,6 +222,30 @@ static void test_values_outside_of_the_range_are_refused(void **state)
 	ps_mount_options_fini(&o);
 }
 
+static void test_a_cache_that_the_environment_names_gets_the_folders_above(void **state)
+{
+	char top[] = "/tmp/penstock-options-XXXXXX", above[64], cache[80];
+	struct ps_mount_options o;
+	struct ps_error err = {0};
+	struct stat st;
+
+	(void)state;
+	assert_non_null(mkdtemp(top));
+	snprintf(above, sizeof above, "%s/above", top);
+	snprintf(cache, sizeof cache, "%s/cache", above);
+	setenv("PENSTOCK_CACHE_DIR", cache, 1);
+	ps_mount_options_init(&o);
+	assert_int_equal(ps_mount_options_cache_dir(&o, &err), 0);
+	unsetenv("PENSTOCK_CACHE_DIR");
+	assert_string_equal(o.cache_dir, cache);
+	assert_int_equal(stat(above, &st), 0);
+	assert_int_equal(st.st_mode, S_IFDIR | 0700);
+	assert_int_equal(stat(cache, &st), -1); /* whoever opens it makes it */
+	ps_mount_options_fini(&o);
+	assert_int_equal(rmdir(above), 0);
+	assert_int_equal(rmdir(top), 0);
+}
+
 static void test_want_of_memory_is_no_fault_of_the_configuration(void **state)
 {
 	static const char text[] = "[defaults]\ncache-dir = /c\nmax-connections = 3\n"
@@ -260,6 +286,7 @@ int main(void)
 	        cmocka_unit_test(test_names_and_letters_are_of_one_option_in_a_command),
 	        cmocka_unit_test(test_defaults_are_what_holds_without_the_option),
 	        cmocka_unit_test(test_values_outside_of_the_range_are_refused),
+	        cmocka_unit_test(test_a_cache_that_the_environment_names_gets_the_folders_above),
 	        cmocka_unit_test(test_want_of_memory_is_no_fault_of_the_configuration),
 	};
 
