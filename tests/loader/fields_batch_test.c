@@ -305,6 +305,21 @@ static void places_beyond_all_memory_are_refused(void **state)
 	}
 }
 
+static void a_batch_larger_than_memory_can_be_is_refused(void **state)
+{
+	struct penstock_loader *l;
+	struct penstock_error e;
+	struct setting s;
+
+	(void)state;
+	field_set(setting_init(&s, 1), "x", PENSTOCK_NPY);
+	s.f[0].ndim = 2;
+	s.f[0].shape[0] = s.f[0].shape[1] = UINT64_C(1) << 30;
+	s.o.batch = 64;
+	assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &l, &e), -E2BIG);
+	assert_string_equal(e.text, "a batch of 64 rows is larger than memory can be");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -315,6 +330,7 @@ int main(void)
 	        cmocka_unit_test(a_batch_is_one_piece_of_memory),
 	        cmocka_unit_test(options_that_make_no_sense_are_refused),
 	        cmocka_unit_test(places_beyond_all_memory_are_refused),
+	        cmocka_unit_test(a_batch_larger_than_memory_can_be_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("fields-batch", tests, setup, teardown);

@@ -154,7 +154,9 @@ def a_tensor_alone_keeps_its_batch():
     raises(BufferError, batch.release)
     tap.equal((held[0].tolist(), label.tolist()), ([4, 5, 6, 7], [8, 9, 10, 11]))
     del label
+    tap.equal(batch.synchronize(), None)  # what is in host memory has arrived
     batch.release()
+    raises(ValueError, batch.synchronize)
     tap.equal(load.stats()["added_batches"], 0)
 
 

@@ -63,6 +63,7 @@ def torch_numpy_and_dlpack_see_the_same_memory():
     tap.equal(batch["image"].shape, (4, 3, 32, 32))
     tap.equal((batch["image"].dtype, batch["label"].dtype), ("f32", "i64"))
     tap.equal(batch["image"].nbytes, 4 * 3 * 32 * 32 * 4)
+    tap.equal(repr(batch["image"]), "penstock.Tensor(shape=(4, 3, 32, 32), dtype=f32)")
     array, tensor = numpy.asarray(batch["image"]), torch.from_dlpack(batch["image"])
     tap.equal(array.__array_interface__["data"][0], tensor.data_ptr())
     assert tensor.dtype == torch.float32 and tensor.is_contiguous() and -3 < float(tensor.mean()) < 3
