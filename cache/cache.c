@@ -94,6 +94,6 @@ json_t *ps_cache_stats(struct ps_cache *cache)
 
 	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "started_at", (json_int_t)cache->opened_s, "plans",
 	        announced, "cache", ps_store_stats(cache->store), "memory",
-	        ps_budget_stats(ps_fill_budget(cache->fill)), "origin", ps_fill_origin_stats(cache->fill),
+	        ps_fill_memory_stats(cache->fill), "origin", ps_fill_origin_stats(cache->fill),
 	        "reads", ps_fill_read_stats(cache->fill), "inflate", ps_decompress_stats(cache->inflate));
 }

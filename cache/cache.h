@@ -24,7 +24,7 @@
 
 #include "base/error.h"
 #include "catalog/catalog.h"
-#include "fetch/read.h"
+#include "fetch/fill.h"
 #include "prefetch/prefetch.h"
 #include "store/store.h"
 

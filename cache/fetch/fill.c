@@ -496,9 +496,19 @@ unsigned ps_fill_max_connections(const struct ps_fill *fill)
 	return fill->concurrency.max;
 }
 
-struct ps_budget *ps_fill_budget(struct ps_fill *fill)
+uint64_t ps_fill_memory_bytes(const struct ps_fill *fill)
 {
-	return fill->budget;
+	return ps_budget_limit_bytes(fill->budget);
+}
+
+void ps_fill_give_up_memory(struct ps_fill *fill, uint64_t nbytes)
+{
+	ps_budget_give_up(fill->budget, nbytes);
+}
+
+json_t *ps_fill_memory_stats(struct ps_fill *fill)
+{
+	return ps_budget_stats(fill->budget);
 }
 
 /* Requests of this origin end: those that wait for another attempt fail, the others are cancelled. */

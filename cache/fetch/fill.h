@@ -13,13 +13,82 @@
 #ifndef PS_FETCH_FILL_H
 #define PS_FETCH_FILL_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
 #include "base/list.h"
-#include "fetch/budget.h"
-#include "fetch/read.h"
+#include "base/stats.h"
 #include "origin/origin.h"
+#include "store/store.h"
 
 struct ps_fill;
 struct ps_fill_file;
+struct ps_buf;
+struct ps_handle;
+
+/* Reads ------------------------------------------------------------------------------------------ */
+
+/* Bytes in memory (data) or in a file (data NULL: fd at pos). */
+struct ps_segment {
+	const void *data;
+	int fd;
+	uint64_t pos;
+	size_t nbytes;
+};
+#define PS_READ_MAX_NBYTES (UINT64_C(1) << 20)
+#define PS_READ_MAX_SEGMENTS 17 /* each chunk that it touches may be in memory or in the file */
+
+/* The bytes of one read: where they are, and what keeps them there. Not initialised: only the first nsegs count. */
+struct ps_read_bytes {
+	size_t nsegs;
+	struct ps_segment segs[PS_READ_MAX_SEGMENTS];
+	struct ps_buf *bufs[PS_READ_MAX_SEGMENTS]; /* the memory of a segment, or NULL */
+	struct ps_hold hold;                       /* of the segments in the file */
+};
+
+/* What the reads around a read look like; decides how much more than its own bytes is worth fetching. */
+enum ps_access {
+	PS_ACCESS_STREAM, /* the next of a sequence, or the head of the file: what follows is wanted, too */
+	PS_ACCESS_RANDOM, /* nothing near it was read lately: its own bytes are all that is known to be wanted */
+};
+
+/* What became of reads: of all, or of those of one mount. */
+struct ps_read_stats {
+	_Atomic uint64_t bytes, ready_bytes; /* answered; of these, without waiting */
+	struct ps_waits waits;
+	struct ps_histogram latency; /* of all but cancelled ones */
+};
+void ps_read_stats_init(struct ps_read_stats *stats);
+void ps_read_stats_fini(struct ps_read_stats *stats);
+/* {"bytes", "ready_bytes", "stalled_seconds": in which a read waited, "waiting", "latency_seconds": ps_histogram_json()};
+ * the caller owns it. */
+json_t *ps_read_stats_json(struct ps_read_stats *stats);
+
+/* One read; the caller owns it, fills the first part and keeps it until done. */
+struct ps_read {
+	struct ps_handle *handle;
+	uint64_t offset;
+	size_t nbytes; /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
+	struct ps_read_stats *stats; /* counted here, too, before done; NULL: only with all others */
+	/* Once, as soon as the bytes are there, from whatever source. The segments are valid during the call
+	 * only. nsegs 0 with errnum 0: at or past the end of the file. The read may be freed inside. */
+	void (*done)(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs);
+
+	struct { /* the cache's; under the file's lock while it waits */
+		struct ps_list link;
+		enum ps_access access; /* set before ps_fill_read() */
+		bool waiting;
+		bool waited; /* or still does */
+		int errnum;
+		uint64_t issued_ns, expires_ns;
+		struct ps_read_bytes bytes;
+	} priv;
+};
+
+/* The engine ------------------------------------------------------------------------------------- */
 
 struct ps_fill_options {
 	uint64_t memory_bytes;    /* 0: ps_budget_default_bytes() */
@@ -40,7 +109,13 @@ void ps_fill_free(struct ps_fill *fill);
 uint64_t ps_fill_timeout_ns(const struct ps_fill *fill);
 unsigned ps_fill_connections(const struct ps_fill *fill); /* transfers at once that are worth it now */
 unsigned ps_fill_max_connections(const struct ps_fill *fill);
-struct ps_budget *ps_fill_budget(struct ps_fill *fill);
+/* The memory for data in flight: its size; it becomes smaller, because another part of the cache uses nbytes of it;
+ * {"limit_bytes", "used_bytes", "peak_bytes"}. */
+uint64_t ps_fill_memory_bytes(const struct ps_fill *fill);
+void ps_fill_give_up_memory(struct ps_fill *fill, uint64_t nbytes);
+json_t *ps_fill_memory_stats(struct ps_fill *fill);
+
+/* Files ------------------------------------------------------------------------------------------ */
 
 /* The file of (object, origin), shared by all who ask for the same pair. Takes a reference of the object; the
  * origin must live until ps_fill_drain(). -EIO: its data did not match their checksum lately. */
@@ -67,6 +142,13 @@ void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
  * nothing failed. */
 void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
         char *ret_text, size_t cap);
+
+/* Something of the caller's that all users of the file share, reference-counted: `make` is called for the first
+ * reference, with the file's lock held (it must not call the engine). -ENOMEM: it returned NULL. */
+int ps_fill_file_share(
+        struct ps_fill_file *file, void *(*make)(struct ps_fill_file *file), void **ret) PS_MUST_USE;
+/* Takes a reference back. The last one: returns it, for the caller to free. NULL: others are left. */
+void *ps_fill_file_unshare(struct ps_fill_file *file) PS_MUST_USE;
 
 /* The bytes of a read, if all of them are in memory or on disk now: counted, with `stats` (or NULL) as in struct
  * ps_read, and valid until ps_fill_found_put(). Nothing is made or queued for it. False: the read has to wait, or

@@ -64,8 +64,10 @@ uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now
 	const struct ps_slot *slot = ps_slot_find(file, block, now_ns);
 	enum ps_block_state state = ps_file_block(file, block);
 
-	if (state == PS_BLOCK_PRESENT || state == PS_BLOCK_UNVERIFIED ||
-	        (slot && slot->place == PS_PLACE_VERIFY))
+	if (state == PS_BLOCK_PRESENT || (slot && slot->place == PS_PLACE_VERIFY))
+		return 0;
+	/* It is checked, as a whole; where its buffer is in use, and may be for long, what is read of it is fetched. */
+	if (state == PS_BLOCK_UNVERIFIED && (!slot || ps_slot_is_idle(slot)))
 		return 0;
 	uint16_t missing = ps_chunks_of_block(file, block) & (uint16_t)~ps_file_chunks(file, block);
 	return slot ? missing & (uint16_t) ~(slot->flight | slot->whole | slot->failed) : missing;
@@ -395,6 +397,24 @@ void ps_fill_file_allow(struct ps_fill_file *file)
 bool ps_fill_file_allowed(struct ps_fill_file *file)
 {
 	return atomic_load(&file->allowed);
+}
+
+int ps_fill_file_share(struct ps_fill_file *file, void *(*make)(struct ps_fill_file *file), void **ret)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	if (!file->shared)
+		file->shared = make(file);
+	if (!file->shared)
+		return -ENOMEM;
+	file->nshared++;
+	*ret = file->shared;
+	return 0;
+}
+
+void *ps_fill_file_unshare(struct ps_fill_file *file)
+{
+	PS_LOCK_SCOPE(&file->lock);
+	return --file->nshared > 0 ? NULL : ps_steal_ptr(&file->shared);
 }
 
 struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file)

@@ -30,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "fetch/budget.h"
 #include "fetch/concurrency.h"
 #include "fetch/fill.h"
 
@@ -105,7 +106,8 @@ struct ps_fill_file {
 	pthread_mutex_t lock;           /* protects what follows */
 	struct ps_slot **slots;         /* one pointer a block */
 	struct ps_list waiters;         /* of ps_read.priv.link */
-	struct ps_readahead *readahead; /* of its handles; NULL: none has one */
+	void *shared;                   /* ps_fill_file_share(); NULL: no reference is left */
+	unsigned nshared;               /* references of it */
 	struct ps_remote remote;        /* with the ETag of the first response, where the listing had none */
 	bool changed, doubted;
 	bool sum_asked; /* or found to need no asking */
@@ -274,6 +276,11 @@ struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block);
 void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
 /* The block's slot, without failures whose time is over; NULL: none. */
 struct ps_slot *ps_slot_find(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
+/* Its place may become VERIFY: it has nothing but failures, which a check makes void. */
+static inline bool ps_slot_is_idle(const struct ps_slot *slot)
+{
+	return slot->place == PS_PLACE_NONE && !slot->buf && !slot->flight;
+}
 /* The chunks that a run may claim: neither there, nor in flight, nor failed just now. */
 uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
 /* To be called when chunks are no longer in flight, or the disk is through with the slot, which may be gone

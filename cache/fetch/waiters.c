@@ -56,7 +56,8 @@ struct lookup {
 	uint64_t offset, end;
 	struct ps_read_bytes *bytes;
 	bool borrows; /* the caller keeps the object as long as the bytes */
-	int errnum;   /* of PIECE_FAILED */
+	enum piece piece; /* the first that is missing; or PIECE_FAILED, if any has failed */
+	int errnum;       /* of PIECE_FAILED */
 };
 
 /* Why a chunk that a read needs is not there. */
@@ -78,31 +79,34 @@ static enum piece why_not(struct ps_fill_file *file, struct lookup *look, uint64
 	return PIECE_FAILED;
 }
 
-/* The part of the range that is in `block`: from memory as far as it is there, else from disk. */
-static enum piece gather_block(
-        struct ps_fill_file *file, struct lookup *look, uint64_t block, uint64_t now_ns)
+/* The part of the range that is in `block`: from memory as far as it is there, else from disk. Where a chunk is
+ * missing, the following ones are examined too: one that has failed fails the read at once. */
+static void gather_block(struct ps_fill_file *file, struct lookup *look, uint64_t block, uint64_t now_ns)
 {
 	uint64_t base = block * PS_BLOCK_SIZE, at = PS_MAX(look->offset, base);
 	uint64_t end = PS_MIN(look->end, base + PS_BLOCK_SIZE);
 	struct ps_slot *slot = ps_slot_find(file, block, now_ns);
 	uint16_t stored = ps_file_chunks(file, block);
 
-	while (at < end) {
+	for (uint64_t stop; at < end && look->piece != PIECE_FAILED; at = stop) {
 		unsigned c = (unsigned)((at - base) / PS_CHUNK_SIZE);
-		uint64_t start = base + c * PS_CHUNK_SIZE, stop = PS_MIN(end, start + PS_CHUNK_SIZE);
+		uint64_t start = base + c * PS_CHUNK_SIZE;
 
-		if (slot && slot->have[c] >= stop - start)
+		stop = PS_MIN(end, start + PS_CHUNK_SIZE);
+		if (slot && slot->have[c] >= stop - start) {
 			add_segment(file, look->bytes, slot->buf, at, stop - at);
-		else if (stored >> c & 1)
+		} else if (stored >> c & 1) {
 			add_segment(file, look->bytes, NULL, at, stop - at);
-		else
-			return why_not(file, look, block, (uint16_t)(1u << c));
-		at = stop;
+		} else {
+			enum piece piece = why_not(file, look, block, (uint16_t)(1u << c));
+
+			if (look->piece == PIECE_READY || piece == PIECE_FAILED)
+				look->piece = piece;
+		}
 	}
-	return PIECE_READY;
 }
 
-/* All bytes of the range, or the first reason why not: then it holds nothing. The file's lock is held. */
+/* All bytes of the range, or why not: then it holds nothing. The file's lock is held. */
 static enum piece gather(struct ps_fill_file *file, struct lookup *look, uint64_t now_ns)
 {
 	uint64_t last = (look->end - 1) / PS_BLOCK_SIZE;
@@ -110,6 +114,7 @@ static enum piece gather(struct ps_fill_file *file, struct lookup *look, uint64_
 	look->bytes->nsegs = 0;
 	look->bytes->hold = (struct ps_hold){0};
 	look->errnum = 0;
+	look->piece = PIECE_READY;
 	if (ps_object_corrupt(file->object)) {
 		look->errnum = EIO;
 		return PIECE_FAILED;
@@ -122,15 +127,11 @@ static enum piece gather(struct ps_fill_file *file, struct lookup *look, uint64_
 		look->errnum = -rc;
 		return PIECE_FAILED;
 	}
-	for (uint64_t b = look->offset / PS_BLOCK_SIZE; b <= last; b++) {
-		enum piece piece = gather_block(file, look, b, now_ns);
-
-		if (piece != PIECE_READY) {
-			drop_bytes(look->bytes);
-			return piece;
-		}
-	}
-	return PIECE_READY;
+	for (uint64_t b = look->offset / PS_BLOCK_SIZE; b <= last; b++)
+		gather_block(file, look, b, now_ns);
+	if (look->piece != PIECE_READY)
+		drop_bytes(look->bytes);
+	return look->piece;
 }
 
 static enum piece gather_read(struct ps_fill_file *file, struct ps_read *read, uint64_t now_ns)
@@ -219,10 +220,10 @@ static void find_needs(
 			from = PS_MIN(from, b * PS_BLOCK_CHUNKS + (unsigned)__builtin_ctz(missing));
 			end = b * PS_BLOCK_CHUNKS + 32 - (unsigned)__builtin_clz(missing);
 		}
-		if (!file->slots[b] && ps_file_block(file, b) == PS_BLOCK_UNVERIFIED) {
-			struct ps_slot *slot = ps_slot_new(file, b);
+		if (ps_file_block(file, b) == PS_BLOCK_UNVERIFIED) {
+			struct ps_slot *slot = file->slots[b] ? file->slots[b] : ps_slot_new(file, b);
 
-			if (!slot)
+			if (!slot || !ps_slot_is_idle(slot))
 				continue;
 			slot->place = PS_PLACE_VERIFY;
 			ps_list_append(&outcome->disk, &slot->link);
@@ -234,7 +235,7 @@ static void find_needs(
 		end = (last + 1) * PS_BLOCK_CHUNKS;
 	if (end && !file->changed)
 		ps_outcome_demand(outcome, from, end);
-	else if (!verifies) /* the store has changed since, the block's slot is in the way of its check, or no more is fetched */
+	else if (!verifies) /* the store has changed since, there is no memory, or no more is fetched */
 		outcome->again = true;
 }
 

@@ -185,7 +185,7 @@ static uint64_t start_begin(struct ps_next_shard *seq, struct ps_fill_file *file
 static void expect(struct ps_next_shard *seq, const struct opened *opened, unsigned stride, unsigned eighths)
 {
 	struct ps_fill *fill = seq->dataset->cache->fill;
-	uint64_t room = ps_budget_limit_bytes(ps_fill_budget(fill)) / 2;
+	uint64_t room = ps_fill_memory_bytes(fill) / 2;
 
 	for (unsigned i = stride - 1; i < PS_NEXT_SHARD_SIBLINGS && opened->after[i] && eighths; i += stride) {
 		struct ps_fill_file *file = ps_planned_file(seq->dataset, opened->after[i], false);

@@ -160,7 +160,7 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 	ps_want_init(&b->head, file, PS_WANT_NEXT);
 	ps_want_init(&b->rest, file, PS_WANT_NEXT);
 	if (ps_object_admit(object) < 0 || !ps_object_fits(object)) {
-		uint64_t room = ps_budget_limit_bytes(ps_fill_budget(fill)) / 8 / PS_BLOCK_SIZE;
+		uint64_t room = ps_fill_memory_bytes(fill) / 8 / PS_BLOCK_SIZE;
 
 		b->to_memory = true;
 		b->nbytes = 0;

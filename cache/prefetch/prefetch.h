@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "base/cleanup.h"
-#include "fetch/read.h"
+#include "fetch/fill.h"
 
 /* Read-ahead of one file ----------------------------------------------------------------------------- */
 

@@ -1,9 +1,10 @@
 #include "prefetch/prefetch.h"
 
-#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
 
 #include "base/size.h"
-#include "fetch/fill_private.h"
+#include "fetch/fill.h"
 
 #define WINDOW_FIRST (4 * PS_MIB)
 #define WINDOW_MIDDLE (1 * PS_MIB) /* of one that began elsewhere: two reads in a row may be one record */
@@ -33,14 +34,13 @@ struct stream {
 
 struct ps_readahead {
 	struct ps_fill_file *file;
-	unsigned refs;        /* the file's lock */
 	pthread_mutex_t lock; /* protects what follows */
 	uint64_t clock;
 	unsigned strangers;
 	struct stream streams[PS_STREAMS];
 };
 
-static struct ps_readahead *readahead_new(struct ps_fill_file *file)
+static void *readahead_new(struct ps_fill_file *file)
 {
 	struct ps_readahead *ra = calloc(1, sizeof *ra);
 
@@ -57,25 +57,18 @@ static struct ps_readahead *readahead_new(struct ps_fill_file *file)
 
 int ps_readahead_get(struct ps_fill_file *file, struct ps_readahead **ret)
 {
-	PS_LOCK_SCOPE(&file->lock);
-	if (!file->readahead)
-		file->readahead = readahead_new(file);
-	if (!file->readahead)
-		return -ENOMEM;
-	file->readahead->refs++;
-	*ret = file->readahead;
-	return 0;
+	void *ra;
+	int rc = ps_fill_file_share(file, readahead_new, &ra);
+
+	if (rc == 0)
+		*ret = ra;
+	return rc;
 }
 
 void ps_readahead_put(struct ps_readahead *ra)
 {
-	struct ps_fill_file *file = ra->file;
-	{
-		PS_LOCK_SCOPE(&file->lock);
-		if (--ra->refs > 0)
-			return;
-		file->readahead = NULL;
-	}
+	if (!ps_fill_file_unshare(ra->file))
+		return;
 	for (int i = 0; i < PS_STREAMS; i++)
 		ps_want_cancel(&ra->streams[i].want);
 	pthread_mutex_destroy(&ra->lock);
@@ -135,7 +128,7 @@ static struct stream *oldest_stream(struct ps_readahead *ra)
  * read for as many reads as there are places do not count. */
 static uint64_t window_max(const struct ps_readahead *ra)
 {
-	uint64_t share = ps_budget_limit_bytes(ps_fill_budget(ps_fill_file_engine(ra->file))) / 2;
+	uint64_t share = ps_fill_memory_bytes(ps_fill_file_engine(ra->file)) / 2;
 	unsigned live = 0;
 
 	for (int i = 0; i < PS_STREAMS; i++)

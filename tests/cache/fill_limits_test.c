@@ -43,7 +43,7 @@ static void readers_of_a_thousand_files_share_a_little_memory(void **state)
 	}
 	for (unsigned i = 0; i < NFILES; i++)
 		ps_readahead_put(ras[i]);
-	json_t *stats = ps_budget_stats(ps_fill_budget(f->fill));
+	json_t *stats = ps_fill_memory_stats(f->fill);
 	assert_true(json_integer_value(json_object_get(stats, "peak_bytes")) <= 16 * (json_int_t)PS_MIB);
 	json_decref(stats);
 	for (unsigned i = 0; i < NFILES; i++)

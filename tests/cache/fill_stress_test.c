@@ -196,7 +196,7 @@ static void all_is_well(struct stress *s)
 	stats = ps_fill_read_stats(s->f->fill);
 	assert_int_equal(json_integer_value(json_object_get(stats, "waiting")), 0);
 	json_decref(stats);
-	stats = ps_budget_stats(ps_fill_budget(s->f->fill));
+	stats = ps_fill_memory_stats(s->f->fill);
 	assert_true(json_integer_value(json_object_get(stats, "peak_bytes")) <=
 	            json_integer_value(json_object_get(stats, "limit_bytes")));
 	json_decref(stats);

@@ -19,6 +19,14 @@ static int setup_tiny_cache(void **state)
 	return 0;
 }
 
+/* No reader's time is ever up. */
+static int setup_patient(void **state)
+{
+	alarm(600);
+	*state = fixture_new(&(struct fixture_options){.timeout_ms = 3600000});
+	return 0;
+}
+
 static int setup_paced(void **state)
 {
 	*state = fixture_new(&(struct fixture_options){.max_bytes_per_s = 100 * PS_MIB});
@@ -376,22 +384,44 @@ static void who_waits_for_a_version_that_is_doubted_is_answered(void **state)
 		end(&blocked[i]);
 }
 
+/* Some requests wait for another attempt, and all of these could begin it now if they had a connection. */
+static bool retries_are_due(struct ps_fill *fill)
+{
+	uint64_t now = ps_clock_mono_ns();
+
+	PS_LOCK_SCOPE(&fill->lock);
+	for (struct ps_list *l = fill->retries.next; l != &fill->retries; l = l->next)
+		if (PS_CONTAINER_OF(l, struct ps_run, link)->retry_ns > now)
+			return false;
+	return !ps_list_empty(&fill->retries);
+}
+
 static void retries_take_no_more_connections_than_there_are(void **state)
 {
 	struct fixture *f = *state;
-	static struct waited w[30];
+	struct ps_fill_file *files[4] = {f->file};
+	static struct waited w[40];
 
+	/* One file alone does not come to more than three quarters of them. */
+	for (unsigned i = 1; i < PS_ARRAY_LEN(files); i++)
+		files[i] = another_file(f, (const char *[]){"", "http://h/1", "http://h/2", "http://h/3"}[i]);
 	atomic_store(&f->origin->fail_errno, EIO);
 	atomic_store(&f->origin->fail_retryable, true);
 	atomic_store(&f->origin->fail_next, 14);
 	atomic_store(&f->origin->stall_after, 0);
 	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
-		begin(f, &w[i], i * PS_MIB, 4096);
-	usleep(600000);
+		begin_of(f, files[i % 4], &w[i], PS_ACCESS_RANDOM, i / 4 * 2 * PS_MIB, 4096);
+	while (atomic_load(&f->origin->nactive) < 8 || !retries_are_due(f->fill))
+		usleep(1000);
+	ps_fill_pump(f->fill);
+	assert_int_equal(atomic_load(&f->origin->nactive), 8);
 	atomic_store(&f->origin->released, true);
 	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
 		assert_int_equal(end(&w[i]), 0);
-	assert_true(atomic_load(&f->origin->max_active) <= 8);
+	assert_int_equal(atomic_load(&f->origin->max_active), 8);
+	for (unsigned i = 1; i < PS_ARRAY_LEN(files); i++)
+		ps_fill_file_put(files[i]);
+	alarm(0);
 }
 
 static void warming_again_and_again_queues_it_once(void **state)
@@ -575,7 +605,8 @@ int main(void)
 	        TEST(a_stalled_file_leaves_connections_to_others),
 	        TEST(what_came_another_way_answers_who_waits_for_it),
 	        TEST(who_waits_for_a_version_that_is_doubted_is_answered),
-	        TEST(retries_take_no_more_connections_than_there_are),
+	        cmocka_unit_test_setup_teardown(
+	                retries_take_no_more_connections_than_there_are, setup_patient, fixture_teardown),
 	        TEST(warming_again_and_again_queues_it_once),
 	        TEST(nothing_is_fetched_ahead_of_a_file_that_is_refused),
 	        cmocka_unit_test_setup_teardown(

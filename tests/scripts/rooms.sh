@@ -86,6 +86,9 @@ equal "folders of fs/ have one header for others" "daemon/daemon.h fuse/fuse.h o
 		grep -hoE "^#include \"$folder/[a-z_]+\.h\"" "${fs[@]/#fs\/$folder\/*/\/dev\/null}" || true
 	done | cut -d '"' -f 2 | sort -u | paste -s -d ' '
 )"
+equal "other folders include fill.h of cache/fetch" "fetch/fill.h" \
+	"$(printf '%s\n' "${cache[@]}" "${fs[@]}" | grep -v '^cache/fetch/' |
+		xargs grep -hoE '^#include "fetch/[a-z_]+\.h"' | cut -d '"' -f 2 | sort -u)"
 equal "no folder of the loader includes one above it" "" "$(wrong loader "loader loader/include" "${loader[@]}")"
 equal "folders of the loader have one header for others" "" "$(private loader "${loader[@]}")"
 # Of loader/ itself, and of loader/include/.
