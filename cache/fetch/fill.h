@@ -109,7 +109,7 @@ void ps_fill_free(struct ps_fill *fill);
 uint64_t ps_fill_timeout_ns(const struct ps_fill *fill);
 unsigned ps_fill_connections(const struct ps_fill *fill); /* transfers at once that are worth it now */
 unsigned ps_fill_max_connections(const struct ps_fill *fill);
-/* The memory for data in flight: its size; it becomes smaller, because another part of the cache uses nbytes of it;
+/* The memory for data in flight. give_up: another part of the cache uses nbytes of it from now on. stats:
  * {"limit_bytes", "used_bytes", "peak_bytes"}. */
 uint64_t ps_fill_memory_bytes(const struct ps_fill *fill);
 void ps_fill_give_up_memory(struct ps_fill *fill, uint64_t nbytes);
@@ -143,8 +143,8 @@ void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
 void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
         char *ret_text, size_t cap);
 
-/* Something of the caller's that all users of the file share, reference-counted: `make` is called for the first
- * reference, with the file's lock held (it must not call the engine). -ENOMEM: it returned NULL. */
+/* An object of the caller's that all users of the file share, with a count of references: `make` is called
+ * for the first one, with the file's lock held (it must not call the engine). -ENOMEM: it returned NULL. */
 int ps_fill_file_share(
         struct ps_fill_file *file, void *(*make)(struct ps_fill_file *file), void **ret) PS_MUST_USE;
 /* Takes a reference back. The last one: returns it, for the caller to free. NULL: others are left. */

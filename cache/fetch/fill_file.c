@@ -66,7 +66,8 @@ uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now
 
 	if (state == PS_BLOCK_PRESENT || (slot && slot->place == PS_PLACE_VERIFY))
 		return 0;
-	/* It is checked, as a whole; where its buffer is in use, and may be for long, what is read of it is fetched. */
+	/* It is checked as a whole, but not while its buffer is in use. That may be long: what a reader needs is
+	 * fetched then. */
 	if (state == PS_BLOCK_UNVERIFIED && (!slot || ps_slot_is_idle(slot)))
 		return 0;
 	uint16_t missing = ps_chunks_of_block(file, block) & (uint16_t)~ps_file_chunks(file, block);

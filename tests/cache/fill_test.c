@@ -411,8 +411,10 @@ static void retries_take_no_more_connections_than_there_are(void **state)
 	atomic_store(&f->origin->stall_after, 0);
 	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
 		begin_of(f, files[i % 4], &w[i], PS_ACCESS_RANDOM, i / 4 * 2 * PS_MIB, 4096);
-	while (atomic_load(&f->origin->nactive) < 8 || !retries_are_due(f->fill))
+	while (atomic_load(&f->origin->nactive) < 8 || !retries_are_due(f->fill)) {
+		assert_in_range(atomic_load(&f->origin->max_active), 1, 8);
 		usleep(1000);
+	}
 	ps_fill_pump(f->fill);
 	assert_int_equal(atomic_load(&f->origin->nactive), 8);
 	atomic_store(&f->origin->released, true);
