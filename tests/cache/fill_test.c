@@ -411,19 +411,17 @@ static void retries_take_no_more_connections_than_there_are(void **state)
 	atomic_store(&f->origin->stall_after, 0);
 	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
 		begin_of(f, files[i % 4], &w[i], PS_ACCESS_RANDOM, i / 4 * 2 * PS_MIB, 4096);
-	while (atomic_load(&f->origin->nactive) < 8 || !retries_are_due(f->fill)) {
-		assert_in_range(atomic_load(&f->origin->max_active), 1, 8);
+	while (atomic_load(&f->origin->max_active) <= 8 &&
+	        (atomic_load(&f->origin->nactive) < 8 || !retries_are_due(f->fill)))
 		usleep(1000);
-	}
 	ps_fill_pump(f->fill);
-	assert_int_equal(atomic_load(&f->origin->nactive), 8);
 	atomic_store(&f->origin->released, true);
 	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
 		assert_int_equal(end(&w[i]), 0);
-	assert_int_equal(atomic_load(&f->origin->max_active), 8);
 	for (unsigned i = 1; i < PS_ARRAY_LEN(files); i++)
 		ps_fill_file_put(files[i]);
 	alarm(0);
+	assert_int_equal(atomic_load(&f->origin->max_active), 8);
 }
 
 static void warming_again_and_again_queues_it_once(void **state)
