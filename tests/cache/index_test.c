@@ -464,6 +464,7 @@ static void a_schema_of_zero_counts_as_damage(void **state)
 	assert_int_equal(ps_index_set_schema(index, 0), 0);
 	ps_index_close(index);
 	assert_int_equal(ps_index_open(*state, &index, &err), -EIO);
+	assert_non_null(strstr(err.text, "index: schema 0 is none"));
 }
 
 static void rows_without_a_schema_count_as_damage(void **state)

@@ -158,7 +158,7 @@ echo "[x]" >"$T/wrong.conf"
 chmod 666 "$T/wrong.conf"
 rc=0
 penstock mount x --config "$T/wrong.conf" >"$T/out" 2>&1 || rc=$?
-equal "one that everybody may write" "1 1" "$rc $(grep -c "chmod o-w" "$T/out")"
+equal "one that everybody may write" "1 1" "$rc $(grep -c "world-writable; chmod o-w it first" "$T/out")"
 rc=0
 penstock mount x --config "$T/none.conf" >"$T/out" 2>&1 || rc=$?
 equal "one that is not there" "1 1" "$rc $(grep -c "there is no mount named x: .*none.conf: No such file" "$T/out")"

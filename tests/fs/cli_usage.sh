@@ -73,7 +73,7 @@ for command in mount warm; do
 done
 bad 2 "profile.*none of 2 sources is \(https://127.0.0.1/" mount a=https://127.0.0.1/ b="$T/src/" "$T/empty" \
 	--profile me
-bad 2 "stderr" mount "$T/src/" "$T/empty" --log stderr
+bad 2 "option log: a daemon has no stderr; add -f, or name a file" mount "$T/src/" "$T/empty" --log stderr
 bad 2 "scheme|gopher" mount gopher://host/ "$T/empty"
 bad 2 "empty source: give a URL, a directory or @list.txt" mount "" "$T/empty"
 bad 2 "several sources need names: train=SOURCE val=SOURCE MOUNTPOINT" mount a="$T/src/" "$T/src/" "$T/empty"
