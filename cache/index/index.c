@@ -91,8 +91,8 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 		return ps_error_set(err, e == -EBADMSG ? EIO : -e, "index: the schema number cannot be read");
 	if (schema > PS_INDEX_SCHEMA)
 		return ps_error_set(err, EPROTO,
-		        "the index has schema %llu, this program knows %d: use a newer penstock, or another cache "
-		        "directory",
+		        "the index has schema %llu, this program knows %d: use a newer penstock, "
+		        "or another cache directory",
 		        (unsigned long long)schema, PS_INDEX_SCHEMA);
 	if (schema < PS_INDEX_SCHEMA)
 		return ps_error_set(err, EIO, "index: schema %llu is none", (unsigned long long)schema);
