@@ -93,7 +93,7 @@ json_t *ps_cache_stats(struct ps_cache *cache)
 	json_t *announced = plans ? ps_plans_stats(plans, (double)ps_clock_real_ms() / 1000) : json_null();
 
 	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "started_at", (json_int_t)cache->opened_s, "plans",
-	        announced, "cache", ps_store_stats(cache->store), "memory",
-	        ps_fill_memory_stats(cache->fill), "origin", ps_fill_origin_stats(cache->fill),
-	        "reads", ps_fill_read_stats(cache->fill), "inflate", ps_decompress_stats(cache->inflate));
+	        announced, "cache", ps_store_stats(cache->store), "memory", ps_fill_memory_stats(cache->fill),
+	        "origin", ps_fill_origin_stats(cache->fill), "reads", ps_fill_read_stats(cache->fill),
+	        "inflate", ps_decompress_stats(cache->inflate));
 }

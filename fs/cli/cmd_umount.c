@@ -229,6 +229,20 @@ static void abort_connection(const struct ps_mount_info *info)
 		return; /* umount2(MNT_FORCE) aborts too, where it is permitted */
 }
 
+/* Another one has unmounted it since it was looked up. */
+static bool is_gone(const struct ps_mount_info *info)
+{
+	struct ps_mounts now;
+	bool found = false;
+
+	if (ps_mounts_read(NULL, true, &now) < 0)
+		return false;
+	for (size_t i = 0; i < now.n && !found; i++)
+		found = now.v[i].mnt_id == info->mnt_id;
+	ps_mounts_fini(&now);
+	return !found;
+}
+
 static int call_umount(const struct umount *u, const struct ps_mount_info *info)
 {
 	int flags = UMOUNT_NOFOLLOW | (u->options.lazy || u->options.force ? MNT_DETACH : 0) |
@@ -237,6 +251,8 @@ static int call_umount(const struct umount *u, const struct ps_mount_info *info)
 	if (u->options.force && info->dev_major == 0)
 		abort_connection(info);
 	int rc = ps_timed_umount(info->mountpoint, flags, left_ms(u, CALL_TIMEOUT_MS));
+	if (rc == -EINVAL && is_gone(info))
+		return 0;
 	return rc == -EPERM ? umount_by_helper(u, info->mountpoint) : rc;
 }
 
