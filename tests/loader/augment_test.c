@@ -178,6 +178,18 @@ static void geometry_is_always_inside(void **state)
 	}
 }
 
+static void padding_mirrors_with_or_without_the_edge(void **state)
+{
+	static const int64_t symmetric[] = {2, 2, 1, 0, 0, 1, 2, 2, 1, 0, 0};
+	static const int64_t reflect[] = {0, 1, 2, 1, 0, 1, 2, 1, 0, 1, 2};
+
+	(void)state;
+	for (int i = 0; i < 11; i++) {
+		assert_int_equal(ps_pad_source(PS_PAD_SYMMETRIC, i - 4, 3), symmetric[i]);
+		assert_int_equal(ps_pad_source(PS_PAD_REFLECT, i - 4, 3), reflect[i]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -186,6 +198,7 @@ int main(void)
 	        cmocka_unit_test(flip_probability_is_kept_at_its_ends),
 	        cmocka_unit_test(centre_crop_is_torchvisions),
 	        cmocka_unit_test(geometry_is_always_inside),
+	        cmocka_unit_test(padding_mirrors_with_or_without_the_edge),
 	};
 	return cmocka_run_group_tests_name("augment", tests, NULL, NULL);
 }

@@ -79,12 +79,14 @@ static void samples_come_by_number(void **state)
 	(void)state;
 	penstock_options_init(&o, sizeof(o));
 	o.on_error = PENSTOCK_SKIP;
+	o.epoch = 5;
 	struct penstock_loader *l = open_with(&o, &e);
 	assert_non_null(l);
 	assert_int_equal(penstock_loader_next(l, &next, &e), 1); /* beside the others */
 	assert_int_equal(penstock_loader_get(l, numbers, 5, &b, &e), 0);
 	penstock_batch_info(b, &info);
 	assert_int_equal(info.rows, 5);
+	assert_int_equal(info.epoch, 5); /* of which random choices are made */
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(labels(b)[i], numbers[i]);
 	penstock_batch_release(b);

@@ -148,6 +148,12 @@ static void shards_by_first_use(void **state)
 	assert_int_equal(u.n, 2);
 	ps_uses_fini(&u);
 	ps_numbers_free(a);
+	assert_int_equal(ps_numbers_array(2, (const int64_t[]){0, 12, 0}, 3, NULL, 0, &a, &err), 0);
+	assert_int_equal(ps_numbers_uses(a, UINT64_MAX, ends, 4, &u), 0);
+	assert_int_equal(ps_uses_over(&u, 2), 0); /* the first shard is used after the second one is over */
+	assert_int_equal(ps_uses_over(&u, 3), 2);
+	ps_uses_fini(&u);
+	ps_numbers_free(a);
 }
 
 static void a_feed_keeps_its_last_batches(void **state)
@@ -246,6 +252,33 @@ static void an_array_is_copied_and_may_repeat(void **state)
 	penstock_loader_close(l);
 	assert_null(open_with(&o, &e));
 	assert_int_equal(e.code, ERANGE);
+}
+
+static void a_state_behind_the_last_batch_goes_on_with_the_end(void **state)
+{
+	struct penstock_options o;
+	struct penstock_error e;
+	uint8_t saved[8192];
+
+	(void)state;
+	penstock_options_init(&o, sizeof(o));
+	o.batch = 2;
+	o.epochs = 1;
+	o.numbers = (const int64_t[]){20, 0, 7};
+	o.nnumbers = 3;
+	struct penstock_loader *l = open_with(&o, &e);
+	assert_non_null(l);
+	expect(l, (int64_t[]){20, 0}, 2);
+	expect(l, (int64_t[]){7}, 1);
+	int n = penstock_loader_state_save(l, saved, sizeof(saved), &e);
+	assert_true(n > 0);
+	penstock_loader_close(l);
+	l = open_with(&o, &e);
+	assert_non_null(l);
+	if (penstock_loader_state_load(l, saved, (size_t)n, &e) < 0)
+		fail_msg("%s", e.text);
+	expect(l, NULL, 0);
+	penstock_loader_close(l);
 }
 
 static void batches_are_fed(void **state)
@@ -404,6 +437,7 @@ int main(void)
 	        cmocka_unit_test(shards_by_first_use),
 	        cmocka_unit_test(a_feed_keeps_its_last_batches),
 	        cmocka_unit_test(an_array_is_copied_and_may_repeat),
+	        cmocka_unit_test(a_state_behind_the_last_batch_goes_on_with_the_end),
 	        cmocka_unit_test(batches_are_fed),
 	        cmocka_unit_test(a_feed_of_any_lengths),
 	        cmocka_unit_test(steps_end_a_feed),

@@ -233,6 +233,11 @@ static void weights_of_a_column_are_drawn_anew_in_each_epoch(void **state)
 		assert_int_equal(ps_select_count(v, LARGE, copy, &left, &err), 0);
 		assert_int_equal(left, all - copy);
 	}
+	uint64_t sample = LARGE;
+	uint32_t copy = 100;
+	assert_int_equal(ps_select_skip(v, &sample, &copy, 50, &err), 0);
+	assert_int_equal(sample, LARGE);
+	assert_int_equal(copy, 150);
 	ps_select_close(v);
 	ps_select_free(s);
 	ps_shard_indexes_free(indexes);

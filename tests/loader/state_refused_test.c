@@ -7,6 +7,8 @@
 #include <endian.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "make_tar.h"
 
@@ -279,6 +281,64 @@ static void a_number_of_batches_that_cannot_be_is_damage(void **state)
 	}
 }
 
+/* Words that have a right sum, but that no loader saves. */
+static void words_that_cannot_be_are_damage(void **state)
+{
+	enum {
+		EPOCH = 2 + PS_STATE_NPRINT,
+		TURN = EPOCH + 3,
+		LANES = EPOCH + 8,
+		BLOCK = LANES + 1,
+		COPY = LANES + 6,
+	};
+	static const struct {
+		size_t at;
+		uint64_t value;
+	} words[] = {{EPOCH, UINT64_MAX}, {TURN, SHARDS}, {BLOCK, PS_STATE_MAX_BATCHES}, {COPY, UINT16_MAX + 1}};
+	struct setting s;
+	uint64_t was;
+	size_t n;
+
+	(void)state;
+	setting_init(&s, 0, 1); /* a lane for each shard */
+	n = save_after(&s, even, 2);
+	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++) {
+		memcpy(&was, bytes + 8 * words[i].at, sizeof was);
+		memcpy(bytes + 8 * words[i].at, &(uint64_t){htole64(words[i].value)}, sizeof was);
+		sum_again(n);
+		refused(&s, even, n, EINVAL, "the state is damaged");
+		memcpy(bytes + 8 * words[i].at, &was, sizeof was);
+	}
+	sum_again(n);
+	taken(&s, even, n);
+}
+
+/* The end of a folder's name does not make it another's. */
+static void folders_are_told_by_their_whole_names(void **state)
+{
+	static const char *const ours[] = {"a/x.tar::ab/x.tar"}, *const theirs[] = {"c/x.tar::cb/x.tar"},
+	                        *const all[] = {"a", "ab", "c", "cb"};
+	struct setting s;
+	char to[32];
+	size_t n;
+
+	(void)state;
+	setting_init(&s, 0, 1);
+	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
+		assert_int_equal(mkdir(all[i], 0755), 0);
+		snprintf(to, sizeof to, "%s/x.tar", all[i]);
+		assert_int_equal(link("s-0.tar", to), 0);
+	}
+	n = save_after(&s, ours, 1);
+	taken(&s, ours, n);
+	refused(&s, theirs, n, ESTALE, "other names");
+	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
+		snprintf(to, sizeof to, "%s/x.tar", all[i]);
+		assert_int_equal(unlink(to), 0);
+		assert_int_equal(rmdir(all[i]), 0);
+	}
+}
+
 /* The state stands in the middle of each shard. */
 static void a_shard_that_was_replaced_since_is_told(void **state)
 {
@@ -447,6 +507,8 @@ int main(void)
 	        cmocka_unit_test(counts_that_came_or_went_are_refused),
 	        cmocka_unit_test(a_rank_outside_of_its_world_is_damage),
 	        cmocka_unit_test(a_number_of_batches_that_cannot_be_is_damage),
+	        cmocka_unit_test(words_that_cannot_be_are_damage),
+	        cmocka_unit_test(folders_are_told_by_their_whole_names),
 	        cmocka_unit_test(a_state_of_another_version_is_refused),
 	        cmocka_unit_test(a_shard_that_was_replaced_since_is_told),
 	        cmocka_unit_test(states_are_of_each_option_of_the_fields),
