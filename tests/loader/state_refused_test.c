@@ -294,7 +294,8 @@ static void words_that_cannot_be_are_damage(void **state)
 	static const struct {
 		size_t at;
 		uint64_t value;
-	} words[] = {{EPOCH, UINT64_MAX}, {TURN, SHARDS}, {BLOCK, PS_STATE_MAX_BATCHES}, {COPY, UINT16_MAX + 1}};
+	} words[] = {
+	        {EPOCH, UINT64_MAX}, {TURN, SHARDS}, {BLOCK, PS_STATE_MAX_BATCHES}, {COPY, UINT16_MAX + 1}};
 	struct setting s;
 	uint64_t was;
 	size_t n;
