@@ -85,12 +85,14 @@ def python_package(exit_code=0):
     os.environ["PYTHONPATH"] = folder + os.pathsep + os.environ.get("PYTHONPATH", "")  # for children
 
 
-def python_environment(name, modules, packages):
-    """Goes on in a Python environment, kept between runs, that has `packages` by pip beside Debian's; SKIP where
-    they cannot be had."""
+def python_environment(name, modules, packages, required=True):
+    """Goes on in a Python environment, kept between runs, that has `packages` by pip beside Debian's; where they cannot
+    be had SKIP, or unless `required` as it is."""
     venv = os.path.join(BUILD, "tests-cache", name)
     if os.environ.get("PENSTOCK_TEST_VENV") != name:
         if os.environ.get("PENSTOCK_TEST_QUICK") == "1":
+            if not required:
+                return
             skip_all("slow, left out by --quick")
         os.makedirs(os.path.dirname(venv), exist_ok=True)
         ready = os.path.join(venv, "ready")
@@ -105,6 +107,8 @@ def python_environment(name, modules, packages):
                     subprocess.run([python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check",
                                     "--no-deps", *packages], check=True, capture_output=True, timeout=200, env=clean_environment())
                 except (subprocess.SubprocessError, OSError) as e:
+                    if not required:
+                        return
                     skip_all("%s cannot be had: %s" % (", ".join(modules), str(e)[-200:].replace("\n", " ")))
                 open(ready, "w").close()
         os.execve(venv + "/bin/python", [venv + "/bin/python", *sys.argv],

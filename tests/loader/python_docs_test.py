@@ -1,0 +1,249 @@
+#!/usr/bin/python3
+"""Runs each ```python block of docs/python/*.md: the blocks of a page one after the other, as in a notebook.
+
+A page's blocks share names and a folder, which holds:
+
+    train/shard-{000000..000003}.tar   8 samples each, with indexes: jpg, cls (0 to 2), txt, json (caption, boxes, size),
+                                       npy (3 x 4 f32), seq.npy (n x 2 f32), seg.png (levels 0 to 2), bin (65 u16 tokens)
+    val/shard-000000.tar               the same, without an index
+    photos/CLASS/*.jpg                 classes bird and boat
+    photos.parquet                     columns image (struct of bytes and path) and label; where pyarrow is there
+
+A block that imports a package that is not installed is skipped, and so are later blocks that use its names. What a
+block prints must be what a ```text block right after it shows. A comment before a block says more:
+
+    <!-- test: skip WHY -->            it is not run, only compiled
+    <!-- test: file train.py -->       it is a file of the page's folder
+    <!-- test: torchrun 2 -->          it is run by that many processes, as torchrun does
+    <!-- test: shell -->               of a ```sh block: it is run, with penstock-loader and this Python found
+
+Arguments name the pages to run: python_docs_test.py tutorial.md."""
+import ast
+import contextlib
+import glob
+import importlib.util
+import io
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import types
+
+import tap
+
+tap.python_environment("docs", [], [
+    "jax==0.4.38", "jaxlib==0.4.38", "ml_dtypes==0.5.1", "opt_einsum==3.4.0", "scipy==1.15.3", "webdataset", "braceexpand",
+    "pyyaml", "pyarrow==18.1.0"], required=False)
+tap.python_package()
+
+DOCS = os.path.join(tap.SRC, "docs/python")
+BLOCK = re.compile(r"^(?:<!-- test: (?P<how>[^\n]*?) -->\n+)?```(?P<language>python|sh)\n(?P<code>.*?)^```\n"
+                   r"(?:\n*```text\n(?P<shows>.*?)^```\n)?", re.M | re.S)
+
+
+def data_make():
+    """The folder of a page."""
+    import numpy
+    from PIL import Image
+
+    os.makedirs("train")
+    os.makedirs("val")
+    for s in range(5):
+        files = []
+        for i in range(8):
+            n, photo = 8 * s + i, tap.read(tap.PHOTOS[(8 * s + i) % len(tap.PHOTOS)])
+            width, height = Image.open(io.BytesIO(photo)).size
+            png, one, seq = io.BytesIO(), io.BytesIO(), io.BytesIO()
+            Image.fromarray(numpy.full((height, width), n % 3, "u1")).save(png, "png")
+            numpy.save(one, numpy.full((3, 4), n, "f4"))
+            numpy.save(seq, numpy.full((1 + n % 5, 2), n, "f4"))
+            key = "%06d" % n
+            files += [(key + ".jpg", photo), (key + ".cls", b"%d" % (n % 3)), (key + ".txt", b"photograph %d" % n),
+                      (key + ".json", b'{"caption": "photograph %d", "boxes": [[10, 20, 110, 120]%s], "size": [%d, %d]}'
+                       % (n, b", [0, 0, 50, 60]" * (n % 2), width, height)),
+                      (key + ".npy", one.getvalue()), (key + ".seq.npy", seq.getvalue()), (key + ".seg.png", png.getvalue()),
+                      (key + ".bin", struct.pack("<65H", *(range(n, n + 65))))]
+        tap.make_tar("train/shard-%06d.tar" % s if s < 4 else "val/shard-000000.tar", files)
+    assert tap.run("index", *sorted(glob.glob("train/*.tar"))).returncode == 0
+    for i, photo in enumerate(tap.PHOTOS[:6]):
+        os.makedirs("photos/%s" % ("bird", "boat")[i % 2], exist_ok=True)
+        shutil.copy(photo, "photos/%s/%d.jpg" % (("bird", "boat")[i % 2], i))
+    if importlib.util.find_spec("pyarrow"):
+        import pyarrow
+        import pyarrow.parquet
+        rows = [{"image": {"bytes": tap.read(p), "path": os.path.basename(p)}, "label": i % 2} for i, p in enumerate(tap.PHOTOS[:6])]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), "photos.parquet")
+
+
+class Page:
+    def __init__(self, path):
+        self.name = os.path.basename(path)
+        self.text = tap.read(path).decode()
+        self.folder = None
+        # A module of its own, so that what a block defines can be pickled.
+        self.module = types.ModuleType("page")
+        self.lost = {}  # names that a skipped block would have bound, and why
+
+    def blocks(self):
+        for m in BLOCK.finditer(self.text):
+            yield self.text.count("\n", 0, m.start("code")), m
+
+    def enter(self):
+        if self.folder is None:
+            self.folder = tempfile.mkdtemp(prefix="penstock-docs-")
+            os.chdir(self.folder)
+            data_make()
+        os.chdir(self.folder)
+        sys.modules["page"] = self.module
+
+
+
+def lacking(tree):
+    """Packages that the code imports and that are not installed."""
+    names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    return sorted(n for n in {name.split(".")[0] for name in names} - {"penstock"} if importlib.util.find_spec(n) is None)
+
+
+def run_block(page, line, m):
+    how, _, argument = (m["how"] or "run").partition(" ")
+    code, shows = m["code"], m["shows"]
+    page.enter()
+    where = "docs/python/" + page.name
+    if m["language"] == "sh":
+        have = run_command(["bash", "-euc", code])
+        return tap.equal(have, have if shows is None else shows, where)
+    tree = ast.parse("\n" * line + code, where)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    why = argument if how == "skip" else "needs " + ", ".join(lacking(tree)) if lacking(tree) else next(
+        (page.lost[name] for name in sorted(used) if name in page.lost), None)
+    if why:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                page.lost[node.id] = why
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                page.lost[node.name] = why
+        raise tap.Skip(why)
+    if how in ("file", "torchrun"):
+        name = argument if how == "file" else "torchrun.py"
+        with open(name, "w") as f:
+            f.write(code)
+        have = "" if how == "file" else run_ranks(int(argument), name)
+    else:
+        assert how == "run", "%s:%d: no such directive: %s" % (where, line, how)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(tree, where, "exec"), page.module.__dict__)
+        have = printed.getvalue()
+    tap.equal(have, have if shows is None else shows, "%s:%d" % (where, line))
+
+
+def run_ranks(n, script):
+    """What rank 0 prints. (Debian 12's torchrun does not start on its Python.)"""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    ranks = [subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, "RANK": str(i), "LOCAL_RANK": str(i), "WORLD_SIZE": str(n),
+                                   "LOCAL_WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+             for i in range(n)]
+    try:
+        said = [p.communicate(timeout=300)[0] for p in ranks]
+    finally:
+        for p in ranks:
+            p.kill()
+    assert all(p.returncode == 0 for p in ranks), [s[-3000:] for s in said]
+    return said[0]
+
+
+def run_command(command):
+    """What it prints."""
+    bins = [os.path.abspath(tap.BUILD), os.path.dirname(sys.executable)]
+    r = subprocess.run(command, capture_output=True, text=True, timeout=300,
+                       env={**os.environ, "PATH": os.pathsep.join([*bins, os.environ["PATH"]])})
+    assert r.returncode == 0, (r.returncode, r.stdout[-1000:], r.stderr[-3000:])
+    return r.stdout
+
+
+def page_add(path):
+    page = Page(path)
+    for line, m in page.blocks():
+        if m["language"] == "python" or m["how"] == "shell":
+            function = lambda page=page, line=line, m=m: run_block(page, line, m)
+            function.__name__ = "docs_%s_line_%d" % (page.name[:-3], line + 1)
+            tap.test(function)
+    return page
+
+
+@tap.test
+def docs_blocks_can_fail():
+    tap.write("a.md", b"""text
+
+```python
+x = 1
+print(x)
+```
+
+```text
+1
+```
+
+```python
+assert x == 2
+```
+
+<!-- test: torchrun 2 -->
+```python
+import os
+assert os.environ["WORLD_SIZE"] == "2"
+```
+
+```python
+import nosuchpackage
+y = 3
+```
+
+```python
+print(y)
+```
+
+```python
+print("a")
+```
+```text
+b
+```
+
+<!-- test: shell -->
+```sh
+penstock-loader ls train/shard-000000.tar | wc -l
+test -e nosuch
+```
+""")
+    page, results = Page("a.md"), []
+    for line, m in page.blocks():
+        try:
+            run_block(page, line, m)
+            results.append("ok")
+        except tap.Skip as e:
+            results.append(str(e))
+        except AssertionError:
+            results.append("failed")
+    shutil.rmtree(page.folder)
+    tap.equal(results, ["ok", "failed", "ok", "needs nosuchpackage", "needs nosuchpackage", "failed", "failed"])
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:]
+    pages = [page_add(path) for path in sorted(glob.glob(os.path.join(DOCS, "*.md"))) if not wanted or os.path.basename(path) in wanted]
+    assert len(pages) == len(wanted) if wanted else pages, "no page of that name in docs/python"
+    try:
+        tap.main()
+    finally:
+        for page in pages:
+            if page.folder:
+                shutil.rmtree(page.folder, ignore_errors=True)
