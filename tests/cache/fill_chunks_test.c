@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,23 +110,49 @@ static void records_of_a_few_reads_in_a_row_make_no_stream(void **state)
 	fixture_free(f);
 }
 
-static void a_stream_fetches_only_what_random_readers_left(void **state)
+/* What the origin was asked for, without hedged requests: of a request that is late (on a busy machine any
+ * may be) a part is requested twice. */
+static uint64_t fetched_nbytes(struct fixture *f)
 {
-	struct fixture *f = *state;
+	return atomic_load(&f->origin->nbytes) - atomic_load(&f->origin->fresh_nbytes);
+}
+
+/* `late`: so many requests of the stream are late. */
+static void stream_after_random_readers(struct fixture *f, int late)
+{
 	struct ps_verify_result verified;
 
 	for (uint64_t b = 0; b < 40; b++)
 		assert_int_equal(read_random(f, b * PS_MIB + (b * 5 % 13 + 2) * CHUNK, 2 * CHUNK), 0);
-	assert_int_equal(atomic_load(&f->origin->nbytes), 80 * CHUNK);
+	assert_int_equal(fetched_nbytes(f), 80 * CHUNK);
 	settle(f, 80 * CHUNK);
-	for (uint64_t at = 0; at < f->nbytes; at += PS_MIB)
+	for (uint64_t at = 0; at < f->nbytes; at += PS_MIB) {
+		if (at == 39 * PS_MIB) /* its first request is for two chunks: less than 1 % of all bytes */
+			atomic_store(&f->origin->stall_next, late);
 		assert_int_equal(read_once(f, at, PS_MIB), 0);
-	assert_int_equal(atomic_load(&f->origin->nbytes), f->nbytes);
+	}
+	print_message("# %" PRIu64 " bytes by hedged requests\n", atomic_load(&f->origin->fresh_nbytes));
+	assert_int_equal(fetched_nbytes(f), f->nbytes);
 	settle(f, f->nbytes);
 	assert_true(ps_object_complete(f->object));
 	assert_int_equal(ps_store_verify(f->store, NULL, NULL, NULL, &verified), 0);
 	assert_int_equal(verified.blocks, 41);
 	assert_int_equal(verified.bad_blocks, 0);
+}
+
+static void a_stream_fetches_only_what_random_readers_left(void **state)
+{
+	stream_after_random_readers(*state, 0);
+}
+
+static void a_stream_whose_request_is_late_fetches_only_that_twice(void **state)
+{
+	struct fixture *f = fixture_new(&(struct fixture_options){.timeout_ms = 60000});
+
+	(void)state;
+	stream_after_random_readers(f, 1);
+	assert_true(atomic_load(&f->origin->fresh_nbytes) > 0);
+	fixture_free(f);
 }
 
 static void what_is_there_is_not_fetched_again(void **state)
@@ -338,6 +365,7 @@ int main(void)
 	        cmocka_unit_test(the_first_200_random_reads_of_a_gigabyte_cost_little_more),
 	        cmocka_unit_test(records_of_a_few_reads_in_a_row_make_no_stream),
 	        TEST(a_stream_fetches_only_what_random_readers_left),
+	        cmocka_unit_test(a_stream_whose_request_is_late_fetches_only_that_twice),
 	        TEST(what_is_there_is_not_fetched_again),
 	        TEST(two_readers_of_a_chunk_cost_one_request),
 	        TEST(a_reader_is_answered_in_the_middle_of_a_chunk),

@@ -156,6 +156,7 @@ static void pattern_get(struct ps_origin *origin, struct ps_origin_get *get)
 		;
 	atomic_fetch_add(&o->ngets, 1);
 	atomic_fetch_add(&o->nbytes, get->nbytes);
+	atomic_fetch_add(&o->fresh_nbytes, get->fresh ? get->nbytes : 0);
 	job->get = get;
 	PS_LOCK_SCOPE(&impl->lock);
 	get->priv = job;
