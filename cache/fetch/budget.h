@@ -3,11 +3,10 @@
  * A demand read may take the last buffer; read-ahead and warming leave a reserve for it. Nothing here ever
  * waits: who gets nothing tries again when the callback says that a buffer came back. Buffers are kept for
  * reuse while there is traffic (touching fresh pages costs more than the copy into them), and given back to
- * the system when idle. Two lie in a huge page, where the system has some: with small pages faults and pinning for
- * the disk took a third of a cold read's CPU.
+ * the system when idle. Two lie in a huge page, where the system has some: with small pages faults and
+ * pinning for the disk took a third of a cold read's CPU.
  *
- * Ownership: a buffer belongs to whoever holds a reference. Threads: any. Locks: one, a leaf. Blocks: never.
- */
+ * Ownership: a buffer belongs to whoever holds a reference. Threads: any. Locks: one, a leaf. Blocks: never. */
 #ifndef PS_FETCH_BUDGET_H
 #define PS_FETCH_BUDGET_H
 

@@ -6,10 +6,10 @@
  * while. An answer of 429 or 503 halves the number and forbids steps for longer. An origin that limits each
  * connection (object stores do) so gets many, a loopback or a saturated line few.
  *
- * Where it begins depends on how far away the origin is, which its first answer tells: a near one (loopback, a
- * local network) fills the line with PS_CONCURRENCY_NEAR connections, and more only cost; a far one needs many
- * from the start. What somebody waits for may always use PS_CONCURRENCY_START: such requests are few, and must not
- * queue behind some that stall.
+ * Where it begins depends on how far away the origin is, which its first answer tells: a near one (loopback,
+ * a local network) fills the line with PS_CONCURRENCY_NEAR connections, and more only cost; a far one needs
+ * many from the start. What somebody waits for may always use PS_CONCURRENCY_START: such requests are few,
+ * and must not queue behind some that stall.
  *
  *   state    when every connection is in use                              else
  *   steady   after the hold: another half, settling                       stays
@@ -40,7 +40,7 @@ struct ps_concurrency {
 	unsigned limit;  /* transfers at once, 1 to max; read by the caller */
 	unsigned demand; /* of what somebody waits for; at least limit */
 	unsigned max;
-	bool placed; /* near, far, or between */
+	bool placed;     /* near, far, or between */
 	unsigned before; /* the step that is being tried */
 	enum { PS_STEADY, PS_SETTLING, PS_MEASURING } state;
 	uint64_t since_ns, since_bytes; /* of the period */

@@ -22,8 +22,8 @@ bool ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned 
 	PS_LOCK_SCOPE(&fill->lock);
 	if (want->file->draining)
 		return false;
-	/* The beginning of a want that is queued does not move: a read at the end of the file would move it past
-	 * the want's end, and blocks that the file does not have would be asked for. */
+	/* The beginning of a want that is queued does not move: a read at the end of the file would move
+	 * it past the want's end, and blocks that the file does not have would be asked for. */
 	if (!want->queued)
 		want->next = PS_MAX(want->next, from);
 	want->end = PS_MAX(want->end, end);
@@ -72,8 +72,8 @@ static size_t take_vain(struct ps_fill *fill, enum ps_want_class cls, struct ps_
 	return n;
 }
 
-/* Wants of evicted files are dropped: they would wait for memory whose holders wait in turn for the room that the
- * evicted files still take. */
+/* Wants of evicted files are dropped: they would wait for memory whose holders wait in turn for the room
+ * that the evicted files still take. */
 void ps_want_drop_vain(struct ps_fill *fill)
 {
 	struct ps_fill_file *unref[64];
@@ -121,8 +121,8 @@ void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 		return;
 	}
 	if (!want && file->spare.queued) {
-		/* No memory for a second one either: of what is between them only that is requested for which a reader
-		 * waits, a stretch at a time. */
+		/* No memory for a second one either: of what is between them only that is requested for
+		 * which a reader waits, a stretch at a time. */
 		file->spare.next = PS_MIN(file->spare.next, from);
 		file->spare.end = PS_MAX(file->spare.end, end);
 		return;

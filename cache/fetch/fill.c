@@ -1,5 +1,6 @@
-/* The engine: what follows from what happened. Origins, the disk threads, the timer and readers call in here; the files
- * below return what an event has brought about, and here it is carried out and more is started, in one place.
+/* The engine: what follows from what happened. Origins, the disk threads, the timer and readers call in here;
+ * the files below return what an event has brought about, and here it is carried out and more is started, in
+ * one place.
  *
  * The ladder, from the top down; each file uses those below it, none calls up:
  *
@@ -31,8 +32,8 @@
 
 /* What follows ------------------------------------------------------------------------------------ */
 
-/* Carries out what an event has brought about; the caller has a reference of the file. True: something is demanded, and
- * the pump has to start it. No lock held. */
+/* Carries out what an event has brought about; the caller has a reference of the file. True: something is
+ * demanded, and the pump has to start it. No lock held. */
 static bool carry_out(struct ps_fill_file *file, struct ps_outcome *outcome)
 {
 	ps_waiters_answer(file->fill, &outcome->ready);
@@ -118,7 +119,8 @@ static void end_callback(struct ps_fill *fill)
 		pthread_cond_broadcast(&fill->files_cond);
 }
 
-/* The run's place among the active is free; what its end says of the origin. Returns whether its file is draining. */
+/* The run's place among the active is free; what its end says of the origin. Returns whether its file is
+ * draining. */
 static bool take_off(struct ps_run *run, int errnum)
 {
 	struct ps_fill *fill = run->file->fill;
@@ -224,8 +226,8 @@ void ps_fill_warm(struct ps_fill_file *file)
 
 /* The timer --------------------------------------------------------------------------------------- */
 
-/* The files with a reader whose time is up, or that are to be looked at, each with a reference; what is beyond cap
- * stays due. */
+/* The files with a reader whose time is up, or that are to be looked at, each with a reference; what is
+ * beyond cap stays due. */
 static size_t find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_fill_file **ret, size_t cap)
 {
 	uint64_t next = UINT64_MAX;
@@ -284,7 +286,8 @@ static bool attend(struct ps_fill_file *file, uint64_t now_ns)
 
 		ps_fill_file_error(file, error, sizeof error);
 		ps_fill_note_error(file->fill, error);
-		ps_log_warning("read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object), offset, error);
+		ps_log_warning(
+		        "read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object), offset, error);
 	}
 	return carry_out(file, &outcome);
 }
@@ -402,7 +405,8 @@ static int start_threads(struct ps_fill *fill)
 
 		if (posix_memalign(scratch, 4096, PS_BLOCK_SIZE) != 0)
 			return -ENOMEM;
-		int rc = ps_thread_start(&fill->disk_threads[fill->ndisk_threads], "fill-disk", disk_main, fill);
+		int rc = ps_thread_start(
+		        &fill->disk_threads[fill->ndisk_threads], "fill-disk", disk_main, fill);
 		if (rc < 0) {
 			free(ps_steal_ptr(scratch));
 			return rc;
@@ -444,11 +448,13 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	        options->max_connections ? options->max_connections : PS_FILL_CONNECTIONS);
 	atomic_init(&fill->connections, fill->concurrency.limit);
 	atomic_init(&fill->expires_ns, UINT64_MAX);
-	fill->events = (struct ps_fill_events){.progress = on_progress, .done = on_done, .hedge_done = on_hedge_done};
+	fill->events = (struct ps_fill_events){
+	        .progress = on_progress, .done = on_done, .hedge_done = on_hedge_done};
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
-	struct ps_list *lists[] = {&fill->files, &fill->wants[0], &fill->wants[1], &fill->wants[2], &fill->wants[3],
-	        &fill->running, &fill->retries, &fill->hedges, &fill->tails, &fill->disk_queue, &fill->kept, &fill->held};
+	struct ps_list *lists[] = {&fill->files, &fill->wants[0], &fill->wants[1], &fill->wants[2],
+	        &fill->wants[3], &fill->running, &fill->retries, &fill->hedges, &fill->tails,
+	        &fill->disk_queue, &fill->kept, &fill->held};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);

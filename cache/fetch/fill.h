@@ -41,7 +41,8 @@ struct ps_segment {
 #define PS_READ_MAX_NBYTES (UINT64_C(1) << 20)
 #define PS_READ_MAX_SEGMENTS 17 /* each chunk that it touches may be in memory or in the file */
 
-/* The bytes of one read: where they are, and what keeps them there. Not initialised: only the first nsegs count. */
+/* The bytes of one read: where they are, and what keeps them there. Not initialised: only the first nsegs
+ * count. */
 struct ps_read_bytes {
 	size_t nsegs;
 	struct ps_segment segs[PS_READ_MAX_SEGMENTS];
@@ -63,15 +64,15 @@ struct ps_read_stats {
 };
 void ps_read_stats_init(struct ps_read_stats *stats);
 void ps_read_stats_fini(struct ps_read_stats *stats);
-/* {"bytes", "ready_bytes", "stalled_seconds": in which a read waited, "waiting", "latency_seconds": ps_histogram_json()};
- * the caller owns it. */
+/* {"bytes", "ready_bytes", "stalled_seconds": in which a read waited, "waiting", "latency_seconds":
+ * ps_histogram_json()}; the caller owns it. */
 json_t *ps_read_stats_json(struct ps_read_stats *stats);
 
 /* One read; the caller owns it, fills the first part and keeps it until done. */
 struct ps_read {
 	struct ps_handle *handle;
 	uint64_t offset;
-	size_t nbytes; /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
+	size_t nbytes;               /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
 	struct ps_read_stats *stats; /* counted here, too, before done; NULL: only with all others */
 	/* Once, as soon as the bytes are there, from whatever source. The segments are valid during the call
 	 * only. nsegs 0 with errnum 0: at or past the end of the file. The read may be freed inside. */
@@ -123,14 +124,15 @@ int ps_fill_file_get(struct ps_fill *fill, struct ps_object *object, struct ps_o
         struct ps_fill_file **ret) PS_MUST_USE;
 void ps_fill_file_put(struct ps_fill_file *file);
 struct ps_object *ps_fill_file_object(struct ps_fill_file *file);
-/* What the cache holds of the object may be used for this file's readers: its origin's credentials may read it. Else that is
- * so from the first answer of the origin on; until then all of it counts as missing. An origin without `proved` needs none of
- * this. */
+/* What the cache holds of the object may be used for this file's readers: its origin's credentials may
+ * read it. Else that is so from the first answer of the origin on; until then all of it counts as missing.
+ * An origin without `proved` needs none of this. */
 void ps_fill_file_allow(struct ps_fill_file *file);
 bool ps_fill_file_allowed(struct ps_fill_file *file);
 struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file);
-/* A transfer found another version at the origin, or nothing: what stands for the name has to be asked before
- * the file is opened again. doubt() says so; trust() takes it back: the origin has confirmed the version since. */
+/* A transfer found another version at the origin, or nothing: what stands for the name has to be asked
+ * before the file is opened again. doubt() says so; trust() takes it back: the origin has confirmed the
+ * version since. */
 bool ps_fill_file_doubted(struct ps_fill_file *file);
 void ps_fill_file_doubt(struct ps_fill_file *file);
 void ps_fill_file_trust(struct ps_fill_file *file);
@@ -138,10 +140,10 @@ void ps_fill_file_trust(struct ps_fill_file *file);
 void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object);
 /* The text of the last failure, "" if none; cap is the buffer's size. */
 void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
-/* The same for an object that somebody has open through this origin, or one that stands on it; untouched if nobody has, or
- * nothing failed. */
-void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
-        char *ret_text, size_t cap);
+/* The same for an object that somebody has open through this origin, or one that stands on it; untouched
+ * if nobody has, or nothing failed. */
+void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object,
+        const struct ps_origin *origin, char *ret_text, size_t cap);
 
 /* An object of the caller's that all users of the file share, with a count of references: `make` is called
  * for the first one, with the file's lock held (it must not call the engine). -ENOMEM: it returned NULL. */
@@ -150,9 +152,10 @@ int ps_fill_file_share(
 /* Takes a reference back. The last one: returns it, for the caller to free. NULL: others are left. */
 void *ps_fill_file_unshare(struct ps_fill_file *file) PS_MUST_USE;
 
-/* The bytes of a read, if all of them are in memory or on disk now: counted, with `stats` (or NULL) as in struct
- * ps_read, and valid until ps_fill_found_put(). Nothing is made or queued for it. False: the read has to wait, or
- * fails; nothing has happened. nbytes has been cut at the end of the file and is not 0; the file outlives the put. */
+/* The bytes of a read, if all of them are in memory or on disk now: counted, with `stats` (or NULL) as in
+ * struct ps_read, and valid until ps_fill_found_put(). Nothing is made or queued for it. False: the read
+ * has to wait, or fails; nothing has happened. nbytes has been cut at the end of the file and is not 0;
+ * the file outlives the put. */
 bool ps_fill_find(struct ps_fill_file *file, uint64_t offset, size_t nbytes, struct ps_read_stats *stats,
         struct ps_read_bytes *ret) PS_MUST_USE;
 void ps_fill_found_put(struct ps_read_bytes *bytes);
@@ -210,8 +213,9 @@ void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes);
 void ps_fill_note_error(struct ps_fill *fill, const char *text);
 
 /* {"bytes", "requests", "errors", "retries", "hedged_requests", "hedged_bytes", "connections",
- * "timeout_seconds", "latency_seconds", "last_error", "last_error_at"} and ps_read_stats_json() of all reads with
- * {"fetched_bytes": what reads and read-ahead have fetched, as readers see it, "hit_bytes": the rest of "bytes"} */
+ * "timeout_seconds", "latency_seconds", "last_error", "last_error_at"} and ps_read_stats_json() of all
+ * reads with {"fetched_bytes": what reads and read-ahead have fetched, as readers see it, "hit_bytes": the
+ * rest of "bytes"} */
 json_t *ps_fill_origin_stats(struct ps_fill *fill);
 json_t *ps_fill_read_stats(struct ps_fill *fill);
 

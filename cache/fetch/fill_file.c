@@ -1,10 +1,10 @@
-/* One file: the engine's view of an object through one origin. Who refers to it, its blocks in memory, and what is
- * known of its failures.
+/* One file: the engine's view of an object through one origin. Who refers to it, its blocks in memory, and
+ * what is known of its failures.
  *
- * A block buffer (struct ps_slot) tells what of a block is in memory or on its way, chunk by chunk. Blocks that stay in
- * memory after the disk threads: KEPT ones are on disk, but a reader is on its way to them, and the disk has enough
- * to do with writing; HELD ones the disk did not take, and it is asked again every second. Both go when memory is
- * needed. */
+ * A block buffer (struct ps_slot) tells what of a block is in memory or on its way, chunk by chunk. Blocks
+ * that stay in memory after the disk threads: KEPT ones are on disk, but a reader is on its way to them,
+ * and the disk has enough to do with writing; HELD ones the disk did not take, and it is asked again every
+ * second. Both go when memory is needed. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -66,8 +66,8 @@ uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now
 
 	if (state == PS_BLOCK_PRESENT || (slot && slot->place == PS_PLACE_VERIFY))
 		return 0;
-	/* It is checked as a whole, but not while its buffer is in use. That may be long: what a reader needs is
-	 * fetched then. */
+	/* It is checked as a whole, but not while its buffer is in use. That may be long: what a reader
+	 * needs is fetched then. */
 	if (state == PS_BLOCK_UNVERIFIED && (!slot || ps_slot_is_idle(slot)))
 		return 0;
 	uint16_t missing = ps_chunks_of_block(file, block) & (uint16_t)~ps_file_chunks(file, block);
@@ -478,8 +478,8 @@ void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object)
 	pthread_cond_signal(&fill->timer_cond);
 }
 
-void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
-        char *ret_text, size_t cap)
+void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object,
+        const struct ps_origin *origin, char *ret_text, size_t cap)
 {
 	PS_LOCK_SCOPE(&fill->lock);
 	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {

@@ -45,7 +45,8 @@
 enum ps_slot_place { PS_PLACE_NONE, PS_PLACE_DISK, PS_PLACE_KEPT, PS_PLACE_HELD, PS_PLACE_VERIFY };
 
 struct ps_slot {
-	/* fill->disk_queue, kept or held: the engine's lock; on its way there, ps_outcome.disk: its thread's */
+	/* fill->disk_queue, kept or held: the engine's lock; on its way there, ps_outcome.disk: its
+	 * thread's */
 	struct ps_list link;
 	struct ps_fill_file *file;
 	uint64_t block;
@@ -65,7 +66,7 @@ struct ps_slot {
 };
 
 struct ps_run {
-	struct ps_origin_get get;         /* first: done() gets back to the run from it */
+	struct ps_origin_get get;  /* first: done() gets back to the run from it */
 	struct ps_list link;       /* fill->running or fill->retries; the engine's lock */
 	struct ps_fill_file *file; /* a reference */
 	uint64_t first;            /* chunk */
@@ -92,25 +93,26 @@ struct ps_fill_file {
 	struct ps_list link; /* fill->files; the engine's lock */
 	/* the engine's lock: */
 	unsigned refs;
-	unsigned nparked;    /* of these: slots in DISK, HELD or VERIFY */
-	unsigned nruns;      /* at the origin, or waiting for another attempt */
-	unsigned ndemands;   /* queued wants of that class */
-	struct ps_want warm; /* all of it; queued by ps_fill_warm() */
+	unsigned nparked;     /* of these: slots in DISK, HELD or VERIFY */
+	unsigned nruns;       /* at the origin, or waiting for another attempt */
+	unsigned ndemands;    /* queued wants of that class */
+	struct ps_want warm;  /* all of it; queued by ps_fill_warm() */
 	struct ps_want spare; /* a demand for which there was no memory */
-	unsigned nyields;    /* runs that gave way since one brought something */
+	unsigned nyields;     /* runs that gave way since one brought something */
 	bool draining;
 
 	_Atomic bool allowed; /* the store's bytes are for its readers, too; never taken back */
-	_Atomic bool look;    /* all its waiters are to be looked at by the timer; fill->look says that there is one */
+	_Atomic bool
+	        look; /* all its waiters are to be looked at by the timer; fill->look says that there is one */
 
-	pthread_mutex_t lock;           /* protects what follows */
-	struct ps_slot **slots;         /* one pointer a block */
-	struct ps_list waiters;         /* of ps_read.priv.link */
-	void *shared;                   /* ps_fill_file_share(); NULL: no reference is left */
-	unsigned nshared;               /* references of it */
-	struct ps_remote remote;        /* with the ETag of the first response, where the listing had none */
+	pthread_mutex_t lock;    /* protects what follows */
+	struct ps_slot **slots;  /* one pointer a block */
+	struct ps_list waiters;  /* of ps_read.priv.link */
+	void *shared;            /* ps_fill_file_share(); NULL: no reference is left */
+	unsigned nshared;        /* references of it */
+	struct ps_remote remote; /* with the ETag of the first response, where the listing had none */
 	bool changed, doubted;
-	bool sum_asked; /* or found to need no asking */
+	bool sum_asked;            /* or found to need no asking */
 	uint64_t refused_until_ns; /* nothing is fetched that nobody waits for */
 	uint64_t told_ns;          /* of the last warning in the log */
 	char error[PS_ERROR_TEXT_LEN];
@@ -140,13 +142,13 @@ struct ps_fill {
 	struct ps_list disk_queue, kept, held; /* of ps_slot */
 	size_t nkept, nheld, ndisk_busy;
 	uint64_t held_retry_ns; /* of what is held */
-	unsigned nending; /* transfers whose done has not returned */
+	unsigned nending;       /* transfers whose done has not returned */
 	struct ps_concurrency concurrency;
-	unsigned active;        /* transfers at the origins */
-	unsigned nbusy_files;   /* with runs */
-	uint64_t first_byte_ns; /* from a request to its first byte, smoothed; 0: not known */
-	uint64_t next_start_ns; /* max_bytes_per_s */
-	bool paced;             /* something waits for it */
+	unsigned active;                    /* transfers at the origins */
+	unsigned nbusy_files;               /* with runs */
+	uint64_t first_byte_ns;             /* from a request to its first byte, smoothed; 0: not known */
+	uint64_t next_start_ns;             /* max_bytes_per_s */
+	bool paced;                         /* something waits for it */
 	char last_error[PS_ERROR_TEXT_LEN]; /* of a read or lookup that failed; "" */
 	int64_t last_error_s;
 	bool stopping;
@@ -322,8 +324,8 @@ void ps_want_drop_of_origin(struct ps_fill *fill, struct ps_origin *origin);
 bool ps_want_is_vain(enum ps_want_class cls, struct ps_fill_file *file);
 
 /* waiters.c */
-/* A read that cannot be answered now joins the file's waiters: true, *outcome has what it needs. Else it is in
- * outcome->ready. No lock held. */
+/* A read that cannot be answered now joins the file's waiters: true, *outcome has what it needs. Else it
+ * is in outcome->ready. No lock held. */
 bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome);
 /* It leaves with ECANCELED, if it is still there. No lock held. */
 void ps_waiters_cancel(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome);
@@ -334,8 +336,9 @@ uint64_t ps_waiters_first_expiry_ns(struct ps_fill_file *file);
 /* A reader's time is up then: the timer is to look at the files then at the latest. Any lock held. */
 void ps_waiters_expire_at(struct ps_fill *fill, uint64_t ns);
 /* Below: the file's lock is held. ----------------------------------------------------------------- */
-/* Looks at the readers that touch bytes [from, end), after something that they may wait for has ended: those that
- * can be answered (or failed) leave the file, and what others lack and nobody fetches is to be demanded. */
+/* Looks at the readers that touch bytes [from, end), after something that they may wait for has ended:
+ * those that can be answered (or failed) leave the file, and what others lack and nobody fetches is to be
+ * demanded. */
 void ps_waiters_look(struct ps_fill_file *file, uint64_t from, uint64_t end, struct ps_outcome *outcome);
 /* Readers whose time is up leave, with ETIMEDOUT. True: that is to be logged, *ret_offset tells of which. */
 bool ps_waiters_expire(
@@ -352,8 +355,8 @@ bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end);
 void ps_writeback_queue(struct ps_fill *fill, struct ps_list *slots);
 /* The next slot for a disk thread; waits for one. NULL: the engine stops, and all is written. */
 struct ps_slot *ps_writeback_next(struct ps_fill *fill);
-/* Writes or checks it; scratch: a block, aligned for the disk. Returns the file, with the slot's reference of it for
- * the caller; NULL: the slot is held, and keeps its reference. Blocks on the disk. */
+/* Writes or checks it; scratch: a block, aligned for the disk. Returns the file, with the slot's reference
+ * of it for the caller; NULL: the slot is held, and keeps its reference. Blocks on the disk. */
 struct ps_fill_file *ps_writeback_do(
         struct ps_fill *fill, struct ps_slot *slot, void *scratch, struct ps_outcome *outcome) PS_MUST_USE;
 
@@ -367,25 +370,26 @@ struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t 
 void ps_run_count(struct ps_fill_file *file, int more);
 void ps_run_submit(struct ps_run *run);
 void ps_run_free(struct ps_run *run);
-/* Bytes [0, filled) of the run are in place: readers are to be answered, blocks of which nothing more comes go to
- * the disk. */
+/* Bytes [0, filled) of the run are in place: readers are to be answered, blocks of which nothing more
+ * comes go to the disk. */
 void ps_run_advance(struct ps_run *run, size_t filled, struct ps_outcome *outcome);
 void ps_run_check_version(struct ps_run *run);
 /* So many bytes of this attempt have come: what is new of them counts as the origin's. */
 void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes);
 /* The same of a response beside the run's. */
 bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen);
-/* An attempt has ended; gives_way: it was cancelled in favour of another one. True: the run is over, the caller frees
- * it. False: it waits for another attempt, which may have begun already. */
-bool ps_run_end(
-        struct ps_run *run, const struct ps_error *err, bool gives_way, struct ps_outcome *outcome) PS_MUST_USE;
+/* An attempt has ended; gives_way: it was cancelled in favour of another one. True: the run is over, the
+ * caller frees it. False: it waits for another attempt, which may have begun already. */
+bool ps_run_end(struct ps_run *run, const struct ps_error *err, bool gives_way,
+        struct ps_outcome *outcome) PS_MUST_USE;
 /* What has not come of it cannot be had. */
 void ps_run_fail(struct ps_run *run, const struct ps_error *err, struct ps_outcome *outcome);
 
 /* hedge.c */
 /* Asks once more for what one request is late with; for the timer. No lock held. */
 void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns);
-/* A hedge has ended (fill->events.hedge_done). Counts in nending, which the caller takes back. No lock held. */
+/* A hedge has ended (fill->events.hedge_done). Counts in nending, which the caller takes back. No lock
+ * held. */
 struct ps_fill *ps_hedge_end(struct ps_origin_get *get, const struct ps_error *err) PS_MUST_USE;
 /* Of a run that has ended: its hedge is cancelled, or (if it was faster) returned. No lock held. */
 struct ps_hedge *ps_hedge_take(struct ps_run *run) PS_MUST_USE;
@@ -397,13 +401,13 @@ void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
 void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin); /* NULL: all */
 
 /* schedule.c: no lock held */
-/* Takes the next piece of work off the queues, as far as connections, memory and bandwidth allow; its place among the
- * active is taken. *ret_unref: a file to put, or NULL. */
+/* Takes the next piece of work off the queues, as far as connections, memory and bandwidth allow; its
+ * place among the active is taken. *ret_unref: a file to put, or NULL. */
 bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *turn, struct ps_fill_file **ret_unref);
 /* Turns what of it is missing into runs: the caller submits turn->runs, and puts turn->file. */
 void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *turn, struct ps_outcome *outcome);
-/* A retry that is due, for the caller to submit; NULL: none, or no connection; *ret_next_ns: when to ask again, or
- * UINT64_MAX. */
+/* A retry that is due, for the caller to submit; NULL: none, or no connection; *ret_next_ns: when to ask
+ * again, or UINT64_MAX. */
 struct ps_run *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t *ret_next_ns);
 /* Looks whether more or fewer transfers at once are worth it; for the timer. */
 void ps_schedule_adapt(struct ps_fill *fill, uint64_t now_ns);

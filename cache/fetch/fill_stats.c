@@ -31,15 +31,16 @@ json_t *ps_fill_origin_stats(struct ps_fill *fill)
 	PS_LOCK_SCOPE(&fill->lock);
 
 	/* A name in it need not be UTF-8. */
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:f,s:o,s:o,s:I}", "bytes", (json_int_t)atomic_load(&fill->origin_bytes),
-	        "requests", (json_int_t)atomic_load(&fill->origin_requests), "errors",
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:f,s:o,s:o,s:I}", "bytes",
+	        (json_int_t)atomic_load(&fill->origin_bytes), "requests",
+	        (json_int_t)atomic_load(&fill->origin_requests), "errors",
 	        (json_int_t)atomic_load(&fill->origin_errors), "retries",
 	        (json_int_t)atomic_load(&fill->origin_retries), "hedged_requests",
 	        (json_int_t)atomic_load(&fill->hedged_requests), "hedged_bytes",
 	        (json_int_t)atomic_load(&fill->hedged_bytes), "connections",
-	        (int)atomic_load(&fill->connections), "timeout_seconds", (double)fill->timeout_ns / PS_NS_PER_S,
-	        "latency_seconds", ps_histogram_json(&fill->origin_latency),
-	        "last_error", ps_json_lossy(fill->last_error),
+	        (int)atomic_load(&fill->connections), "timeout_seconds",
+	        (double)fill->timeout_ns / PS_NS_PER_S, "latency_seconds",
+	        ps_histogram_json(&fill->origin_latency), "last_error", ps_json_lossy(fill->last_error),
 	        "last_error_at", (json_int_t)fill->last_error_s);
 }
 
@@ -49,7 +50,8 @@ json_t *ps_fill_read_stats(struct ps_fill *fill)
 	uint64_t bytes = atomic_load(&fill->reads.bytes), fetched = atomic_load(&fill->fetched_bytes);
 
 	json_object_set_new(doc, "fetched_bytes", json_integer((json_int_t)fetched));
-	json_object_set_new(doc, "hit_bytes", json_integer((json_int_t)(bytes > fetched ? bytes - fetched : 0)));
+	json_object_set_new(
+	        doc, "hit_bytes", json_integer((json_int_t)(bytes > fetched ? bytes - fetched : 0)));
 	return doc;
 }
 
@@ -69,8 +71,8 @@ json_t *ps_read_stats_json(struct ps_read_stats *stats)
 	unsigned waiting;
 	uint64_t stalled_ns = ps_waits_ns(&stats->waits, &waiting);
 
-	return json_pack("{s:I,s:I,s:f,s:I,s:o}", "bytes", (json_int_t)atomic_load(&stats->bytes), "ready_bytes",
-	        (json_int_t)atomic_load(&stats->ready_bytes), "stalled_seconds",
+	return json_pack("{s:I,s:I,s:f,s:I,s:o}", "bytes", (json_int_t)atomic_load(&stats->bytes),
+	        "ready_bytes", (json_int_t)atomic_load(&stats->ready_bytes), "stalled_seconds",
 	        (double)stalled_ns / (double)PS_NS_PER_S, "waiting", (json_int_t)waiting, "latency_seconds",
 	        ps_histogram_json(&stats->latency));
 }

@@ -1,14 +1,15 @@
-/* The slow tail: one request of many that an origin leaves without an answer for far longer than others (a dead
- * connection, a sick server behind a balancer). While a reader waits for it, the same bytes are asked for once more, over a
- * new connection; who is first serves, the other is cancelled.
+/* The slow tail: one request of many that an origin leaves without an answer for far longer than others (a
+ * dead connection, a sick server behind a balancer). While a reader waits for it, the same bytes are asked
+ * for once more, over a new connection; who is first serves, the other is cancelled.
  *
  *   run stalls, a reader waits ──▶ hedge under way ──its bytes are all there──▶ run cancelled ──run ends──▶ its buffers get
  *                                        │                                                           what it lacked
  *                                        └──run ends by itself──▶ hedge cancelled, thrown away
  *
- * The hedge has a buffer of its own: two transfers never write to the same memory. Only where it is the tail: most
- * requests of the origin were answered sooner, and few are late now. At most one byte of a hundred that came from the
- * origins is asked for twice, and none for a while after an origin has asked to wait. */
+ * The hedge has a buffer of its own: two transfers never write to the same memory. Only where it is the
+ * tail: most requests of the origin were answered sooner, and few are late now. At most one byte of a
+ * hundred that came from the origins is asked for twice, and none for a while after an origin has asked to
+ * wait. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -24,8 +25,8 @@
 #define TAIL_MAX 128u
 
 struct ps_hedge {
-	struct ps_origin_get get; /* first: done() gets back to the hedge from it */
-	struct ps_list link; /* fill->hedges; the engine's lock */
+	struct ps_origin_get get;  /* first: done() gets back to the hedge from it */
+	struct ps_list link;       /* fill->hedges; the engine's lock */
 	struct ps_fill_file *file; /* a reference */
 	struct ps_run *run;        /* NULL: it has ended; the engine's lock */
 	bool ready;                /* all bytes are in buf, run is being cancelled; the engine's lock */
@@ -78,8 +79,8 @@ static uint64_t p95_ns(const uint64_t *ns, size_t n)
 
 void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns)
 {
-	/* An origin that stands on another one (an inflater) computes its answers: asking twice does not help. It may
-	 * also be gone before its tail would be forgotten. */
+	/* An origin that stands on another one (an inflater) computes its answers: asking twice does not
+	 * help. It may also be gone before its tail would be forgotten. */
 	struct ps_tail *tail = origin->base ? NULL : tail_of(fill, origin, true);
 
 	if (!tail)
@@ -111,7 +112,8 @@ static bool is_late(struct ps_fill *fill, const struct ps_run *run, uint64_t now
 	return tail && touched < now_ns && now_ns - touched > tail->late_ns;
 }
 
-/* What a reader needs from where the run stands on, if a buffer has room for it: 0 if nobody waits for just that. */
+/* What a reader needs from where the run stands on, if a buffer has room for it: 0 if nobody waits for
+ * just that. */
 static size_t needed_nbytes(struct ps_run *run, uint64_t *ret_from, struct ps_remote *ret_expect)
 {
 	struct ps_fill_file *file = run->file;
@@ -285,7 +287,8 @@ void ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run, struct ps_outcome 
 	/* Its transfer has ended: nobody else writes there. */
 	for (uint64_t part; won && at < end; at += part) {
 		part = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE) - at;
-		memcpy(run->bufs[at / PS_BLOCK_SIZE - run->first / PS_BLOCK_CHUNKS]->data + at % PS_BLOCK_SIZE,
+		memcpy(run->bufs[at / PS_BLOCK_SIZE - run->first / PS_BLOCK_CHUNKS]->data +
+		                at % PS_BLOCK_SIZE,
 		        hedge->buf->data + (at - hedge->from), part);
 	}
 	if (won)

@@ -1,6 +1,7 @@
-/* Range requests (runs) for contiguous missing chunks, from the claim to the end: handing the request to the origin,
- * what becomes of the bytes as they come, further attempts after a backoff, and what becomes of chunks that cannot be
- * had. What an event brings about is returned (struct ps_outcome): the engine carries it out. */
+/* Range requests (runs) for contiguous missing chunks, from the claim to the end: handing the request to
+ * the origin, what becomes of the bytes as they come, further attempts after a backoff, and what becomes
+ * of chunks that cannot be had. What an event brings about is returned (struct ps_outcome): the engine
+ * carries it out. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -30,8 +31,8 @@
  * or with one that has none, there is nothing to compare, as with any other object. Not of small objects: of
  * those a HEAD each would be most of the requests. Nor where a store has none to tell. */
 struct ask {
-	struct ps_origin_head head;       /* first: done() gets back to the ask from it */
-	struct ps_fill_file *file; /* a reference */
+	struct ps_origin_head head; /* first: done() gets back to the ask from it */
+	struct ps_fill_file *file;  /* a reference */
 	struct ps_remote expect;
 };
 
@@ -270,7 +271,8 @@ void ps_run_check_version(struct ps_run *run)
 	struct ps_origin *origin = run->file->origin;
 	if (run->other_version || !origin->proved)
 		return;
-	origin->proved(origin->proved_arg, run->get.url, ps_object_remote(run->file->object), run->get.work.key_expires_s);
+	origin->proved(origin->proved_arg, run->get.url, ps_object_remote(run->file->object),
+	        run->get.work.key_expires_s);
 	ps_fill_file_allow(run->file);
 }
 
@@ -292,8 +294,8 @@ static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 	for (unsigned i = 1; i < attempts && ms < BACKOFF_MAX_MS; i++)
 		ms *= 2;
 	ms = PS_MAX(PS_MIN(ms, BACKOFF_MAX_MS), retry_after_ms);
-	/* Jitter: many clients that failed together must not come back together. It is added, so that nobody comes
-	 * before the time that the server asked for. */
+	/* Jitter: many clients that failed together must not come back together. It is added, so that
+	 * nobody comes before the time that the server asked for. */
 	if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) != sizeof noise)
 		noise = (uint32_t)ps_clock_mono_ns();
 	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
@@ -361,7 +363,8 @@ static void give_up_block(
 	ps_slot_settle(slot, &outcome->disk);
 }
 
-/* The same of all of it; what did come goes to the disk. Whole chunks are left alone: they are no longer this run's. */
+/* The same of all of it; what did come goes to the disk. Whole chunks are left alone: they are no longer
+ * this run's. */
 static void give_up(struct ps_run *run, int errnum, uint64_t until_ns, struct ps_outcome *outcome)
 {
 	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes;
@@ -389,8 +392,8 @@ void ps_run_fail(struct ps_run *run, const struct ps_error *err, struct ps_outco
 			file->changed = true;
 		if (err->err == ESTALE || err->err == ENOENT)
 			file->doubted = true;
-		/* The origin refuses this object. For a while only what readers wait for is asked for: read-ahead
-		 * and warming would be refused again and again. */
+		/* The origin refuses this object. For a while only what readers wait for is asked for:
+		 * read-ahead and warming would be refused again and again. */
 		if (err->err == ENOENT || err->err == EACCES)
 			file->refused_until_ns = until;
 		if (err->err == EAGAIN)
@@ -422,7 +425,8 @@ bool ps_run_end(struct ps_run *run, const struct ps_error *err, bool gives_way, 
 
 		PS_LOCK_SCOPE(&run->file->lock);
 		if (ps_fill_has_waiter(run->file, from, end))
-			ps_outcome_demand(outcome, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
+			ps_outcome_demand(
+			        outcome, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
 		give_up(run, 0, 0, outcome);
 		return true;
 	}

@@ -1,10 +1,10 @@
 /* The schedule: which want is served next, with how much memory and over how many connections. */
 #include "fetch/fill_private.h"
 
-#define WAIT_NS (300 * PS_NS_PER_MS)     /* of a demand, before a run has to go for it */
-#define PATIENCE_NS (400 * PS_NS_PER_MS) /* with a run, at least */
-#define PATIENCE_FIRST_BYTES 4           /* times what the origin mostly takes to answer */
-#define PATIENCE_DOUBLINGS 5             /* a file whose runs have gone in vain gets more and more */
+#define WAIT_NS (300 * PS_NS_PER_MS)      /* of a demand, before a run has to go for it */
+#define PATIENCE_NS (400 * PS_NS_PER_MS)  /* with a run, at least */
+#define PATIENCE_FIRST_BYTES 4            /* times what the origin mostly takes to answer */
+#define PATIENCE_DOUBLINGS 5              /* a file whose runs have gone in vain gets more and more */
 #define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* a due one for which there is no connection */
 
 /* What of the turn's chunks may be claimed, block by block. */
@@ -75,8 +75,8 @@ void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcom
 	{
 		PS_LOCK_SCOPE(&t->file->lock);
 		nruns = claim_runs(t, now, t->runs);
-		/* The demand is over. What it was for may have come another way (the store has other writers) or have
-		 * failed with the file, or is demanded again. */
+		/* The demand is over. What it was for may have come another way (the store has other
+		 * writers) or have failed with the file, or is demanded again. */
 		if (t->cls == PS_WANT_DEMAND)
 			ps_waiters_look(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE, outcome);
 	}
@@ -114,10 +114,10 @@ static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
 	return fill->active < limit - spare;
 }
 
-/* Room for another run of this file? One that stalls keeps what it has for long, and would collect the places
- * of all others one by one. So each file has its share, and the last quarter of all is for files that have
- * less than that. One of which a run had to give way (pre-emption) does not get into that quarter until something
- * comes of it. The engine's lock is held. */
+/* Room for another run of this file? One that stalls keeps what it has for long, and would collect the
+ * places of all others one by one. So each file has its share, and the last quarter of all is for files
+ * that have less than that. One of which a run had to give way (pre-emption) does not get into that
+ * quarter until something comes of it. The engine's lock is held. */
 static bool file_may_start(
         const struct ps_fill *fill, const struct ps_fill_file *file, enum ps_want_class cls)
 {
@@ -163,8 +163,8 @@ static enum ps_budget_class budget_class(const struct ps_want *want)
 {
 	if (want->cls == PS_WANT_DEMAND && want->file->nyields == 0)
 		return PS_BUDGET_DEMAND;
-	/* A file that had to give way does not get the last memory either: its next run, if it stalls, too, would
-	 * hold it for long. */
+	/* A file that had to give way does not get the last memory either: its next run, if it stalls,
+	 * too, would hold it for long. */
 	return want->cls == PS_WANT_WARM ? PS_BUDGET_LATER : PS_BUDGET_AHEAD;
 }
 
@@ -254,17 +254,19 @@ struct ps_run *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t
 			fill->active++;
 			return run;
 		}
-		/* One that is due but finds no connection is looked at again when a run ends (ps_fill_pump()),
-		 * and at the next tick. */
-		*ret_next_ns = PS_MIN(*ret_next_ns, run->retry_ns > now_ns ? run->retry_ns : now_ns + RETRY_TICK_NS);
+		/* One that is due but finds no connection is looked at again when a run ends
+		 * (ps_fill_pump()), and at the next tick. */
+		*ret_next_ns =
+		        PS_MIN(*ret_next_ns, run->retry_ns > now_ns ? run->retry_ns : now_ns + RETRY_TICK_NS);
 	}
 	return NULL;
 }
 
 /* Pre-emption ------------------------------------------------------------------------------------ */
 
-/* Readers of one file must not starve because others, that stall, hold the connections or the memory. A run from which
- * nothing came for long gives up its place to a file that has none; its own readers are queued again. */
+/* Readers of one file must not starve because others, that stall, hold the connections or the memory. A
+ * run from which nothing came for long gives up its place to a file that has none; its own readers are
+ * queued again. */
 
 /* For how long nothing may come of the file's runs. The engine's lock is held in all of these. */
 static uint64_t patience_ns(const struct ps_fill *fill, const struct ps_fill_file *file)

@@ -24,14 +24,15 @@ bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end)
 enum piece { PIECE_READY, PIECE_WAIT, PIECE_ABSENT, PIECE_UNVERIFIED, PIECE_FAILED };
 
 /* Memory of buf, or (NULL) the data file at pos. */
-static void add_segment(
-        struct ps_fill_file *file, struct ps_read_bytes *bytes, struct ps_buf *buf, uint64_t pos, size_t nbytes)
+static void add_segment(struct ps_fill_file *file, struct ps_read_bytes *bytes, struct ps_buf *buf,
+        uint64_t pos, size_t nbytes)
 {
 	size_t n = bytes->nsegs;
 	struct ps_segment *last = n ? &bytes->segs[n - 1] : NULL;
 	const uint8_t *data = buf ? buf->data + pos % PS_BLOCK_SIZE : NULL;
 
-	/* Bytes that follow those of the last segment follow them in the same memory, or the same file, too. */
+	/* Bytes that follow those of the last segment follow them in the same memory, or the same file,
+	 * too. */
 	if (last && bytes->bufs[n - 1] == buf) {
 		last->nbytes += nbytes;
 		return;
@@ -55,7 +56,7 @@ static void drop_bytes(struct ps_read_bytes *bytes)
 struct lookup {
 	uint64_t offset, end;
 	struct ps_read_bytes *bytes;
-	bool borrows; /* the caller keeps the object as long as the bytes */
+	bool borrows;     /* the caller keeps the object as long as the bytes */
 	enum piece piece; /* the first that is missing; or PIECE_FAILED, if any has failed */
 	int errnum;       /* of PIECE_FAILED */
 };
@@ -79,8 +80,8 @@ static enum piece why_not(struct ps_fill_file *file, struct lookup *look, uint64
 	return PIECE_FAILED;
 }
 
-/* The part of the range that is in `block`: from memory as far as it is there, else from disk. Where a chunk is
- * missing, the following ones are examined too: one that has failed fails the read at once. */
+/* The part of the range that is in `block`: from memory as far as it is there, else from disk. Where a
+ * chunk is missing, the following ones are examined too: one that has failed fails the read at once. */
 static void gather_block(struct ps_fill_file *file, struct lookup *look, uint64_t block, uint64_t now_ns)
 {
 	uint64_t base = block * PS_BLOCK_SIZE, at = PS_MAX(look->offset, base);
@@ -121,8 +122,9 @@ static enum piece gather(struct ps_fill_file *file, struct lookup *look, uint64_
 	}
 	/* From now on until it is answered nothing that is found on disk goes away. */
 	uint64_t nbytes = look->end - look->offset;
-	int rc = look->borrows ? ps_object_hold_borrowed(file->object, look->offset, nbytes, &look->bytes->hold)
-	                       : ps_object_hold(file->object, look->offset, nbytes, &look->bytes->hold);
+	int rc = look->borrows
+	                 ? ps_object_hold_borrowed(file->object, look->offset, nbytes, &look->bytes->hold)
+	                 : ps_object_hold(file->object, look->offset, nbytes, &look->bytes->hold);
 	if (rc < 0) {
 		look->errnum = -rc;
 		return PIECE_FAILED;
@@ -202,7 +204,8 @@ void ps_fill_found_put(struct ps_read_bytes *bytes)
  *   a demand that is queued               it is turned into requests, or found to be needless: schedule.c
  *   a block in VERIFY                     it is checked: writeback.c
  *
- * What else changes for readers is told by ps_fill_look_later() (the file is allowed, or doubted), or watched. */
+ * What else changes for readers is told by ps_fill_look_later() (the file is allowed, or doubted), or
+ * watched. */
 
 /* What has to be done for a read that is not there. The file's lock is held. */
 static void find_needs(
@@ -284,8 +287,8 @@ void ps_waiters_cancel_all(struct ps_fill_file *file, struct ps_outcome *outcome
 	}
 }
 
-/* What a decompressing origin decodes beyond what it was asked for goes straight to the store, and tells nobody: while
- * a reader waits for a file of one, it is looked at once a tick. */
+/* What a decompressing origin decodes beyond what it was asked for goes straight to the store, and tells
+ * nobody: while a reader waits for a file of one, it is looked at once a tick. */
 void ps_waiters_watch(struct ps_fill_file *file)
 {
 	if (!file->origin->base || atomic_exchange(&file->look, true))
@@ -378,7 +381,8 @@ static void timed_out(struct ps_fill_file *file)
 	snprintf(file->error + n, room, "%.*s", (int)(room - 1), why);
 }
 
-bool ps_waiters_expire(struct ps_fill_file *file, uint64_t now_ns, struct ps_outcome *outcome, uint64_t *ret_offset)
+bool ps_waiters_expire(
+        struct ps_fill_file *file, uint64_t now_ns, struct ps_outcome *outcome, uint64_t *ret_offset)
 {
 	bool any = false, tell = false;
 

@@ -164,7 +164,8 @@ static struct start *start_new(const struct ps_next_shard *seq, struct ps_fill_f
 
 /* Asks for so many eighths of the file to be fetched, and returns how many bytes that is. Takes over the
  * reference. */
-static uint64_t start_begin(struct ps_next_shard *seq, struct ps_fill_file *file, uint64_t node, unsigned eighths)
+static uint64_t start_begin(
+        struct ps_next_shard *seq, struct ps_fill_file *file, uint64_t node, unsigned eighths)
 {
 	uint64_t nblocks = ps_object_nblocks(ps_fill_file_object(file));
 	uint64_t end = PS_MAX(nblocks * eighths / EIGHTHS, 1u);
@@ -187,7 +188,8 @@ static void expect(struct ps_next_shard *seq, const struct opened *opened, unsig
 	struct ps_fill *fill = seq->dataset->cache->fill;
 	uint64_t room = ps_fill_memory_bytes(fill) / 2;
 
-	for (unsigned i = stride - 1; i < PS_NEXT_SHARD_SIBLINGS && opened->after[i] && eighths; i += stride) {
+	for (unsigned i = stride - 1; i < PS_NEXT_SHARD_SIBLINGS && opened->after[i] && eighths;
+	        i += stride) {
 		struct ps_fill_file *file = ps_planned_file(seq->dataset, opened->after[i], false);
 		unsigned part = PS_MIN(eighths, EIGHTHS);
 

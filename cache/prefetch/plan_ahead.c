@@ -9,8 +9,8 @@
 #include "catalog/dataset.h"
 #include "policy/policy.h"
 
-/* What a plan names may be fetched so long after its version was confirmed, even if each open asks: else the answer to
- * what is asked ahead would be too old before anybody looks at it. */
+/* What a plan names may be fetched so long after its version was confirmed, even if each open asks: else
+ * the answer to what is asked ahead would be too old before anybody looks at it. */
 #define PLANNED_AGE_MS UINT64_C(5000)
 
 #define LOOK_EVERY_MS 100 /* at most */
@@ -107,7 +107,8 @@ static bool has_share(const struct ps_plan_ahead *a, uint64_t nbytes)
 		lying += a->begun[i]->nbytes;
 		nlying += a->begun[i]->nbytes > 0;
 	}
-	return nlying < 2 || lying + nbytes <= limit / PS_PLAN_AHEAD_SHARE || used + reserved + nbytes <= limit;
+	return nlying < 2 || lying + nbytes <= limit / PS_PLAN_AHEAD_SHARE ||
+	       used + reserved + nbytes <= limit;
 }
 
 struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool planned)
@@ -120,8 +121,8 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool 
 	if (ps_index_get_node(ds->index, node, &row) < 0)
 		return NULL;
 	bool fresh = ps_dataset_confirmed(ds, &row, max_age_ms);
-	if (row.kind == PS_NODE_FILE && !row.superseded && row.remote.size != PS_SIZE_UNKNOWN && (fresh || planned) &&
-	        ps_view_object(ds, &row, false, &object) < 0)
+	if (row.kind == PS_NODE_FILE && !row.superseded && row.remote.size != PS_SIZE_UNKNOWN &&
+	        (fresh || planned) && ps_view_object(ds, &row, false, &object) < 0)
 		object = NULL;
 	if (object && !fresh) {
 		if (!ps_object_complete(object))

@@ -29,7 +29,8 @@ struct ps_plan_feed {
 	uint64_t folder_node;
 };
 
-int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool other_user, struct ps_plan_feed **ret)
+int ps_plan_feed_new(
+        const struct ps_plan_source *sources, size_t n, bool other_user, struct ps_plan_feed **ret)
 {
 	static _Atomic uint64_t feeds;
 	struct ps_plans *plans = ps_store_plans(sources[0].dataset->cache->store);

@@ -1,7 +1,8 @@
-/* Prefetch: what is fetched before it is asked for, within a file, from file to file, and by the plans of loaders.
+/* Prefetch: what is fetched before it is asked for, within a file, from file to file, and by the plans of
+ * loaders.
  *
- * Files, from the top: plan_feed.c (lines of plans) and next_shard.c use plan_ahead.c (planned files); readahead.c stands
- * alone. Ownership, threads, locks: each section. */
+ * Files, from the top: plan_feed.c (lines of plans) and next_shard.c use plan_ahead.c (planned files);
+ * readahead.c stands alone. Ownership, threads, locks: each section. */
 #ifndef PS_PREFETCH_PREFETCH_H
 #define PS_PREFETCH_PREFETCH_H
 
@@ -55,18 +56,20 @@ bool ps_readahead_hit(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
 
 /* The order in which a dataset's shards are opened, and the start of the next before anybody asks for it.
  *
- * A shard that is passed through shows no reads, and one that is fetched shows its end too late: only OPEN tells in
- * time. Who opens N and then the shard `stride` names after it (1 for one reader or for workers that take turns, more
- * where ranks deal the shards out) is expected to go on so, and what comes next is wanted at a low priority.
+ * A shard that is passed through shows no reads, and one that is fetched shows its end too late: only OPEN
+ * tells in time. Who opens N and then the shard `stride` names after it (1 for one reader or for workers that
+ * take turns, more where ranks deal the shards out) is expected to go on so, and what comes next is wanted at
+ * a low priority.
  *
  * How much is paid in advance is earned: an eighth of the next shard at first, doubled by each that is opened
- * indeed, up to PS_NEXT_SHARD_AHEAD whole shards and half of the memory budget in all; back to an eighth when one was
- * begun in vain, so that what is wasted stays below what was of use. Of a shuffled order some shards follow each other
- * by chance: each vain start is followed by a pause, twice as long as the last (16 to 4,096 opens). Whatever the order,
- * a single opened shard starts nothing. Where loaders have told plans, nothing is guessed (prefetch.h).
+ * indeed, up to PS_NEXT_SHARD_AHEAD whole shards and half of the memory budget in all; back to an eighth when
+ * one was begun in vain, so that what is wasted stays below what was of use. Of a shuffled order some shards
+ * follow each other by chance: each vain start is followed by a pause, twice as long as the last (16 to 4,096
+ * opens). Whatever the order, a single opened shard starts nothing. Where loaders have told plans, nothing is
+ * guessed (prefetch.h).
  *
- * Ownership: the dataset's. Threads: any. Locks: one, before the engine's. Blocks: on the index, and on stat of a
- * data file; never on the network. */
+ * Ownership: the dataset's. Threads: any. Locks: one, before the engine's. Blocks: on the index, and on
+ * stat of a data file; never on the network. */
 
 struct ps_dataset;
 struct ps_node_row;
@@ -93,11 +96,11 @@ void ps_next_shard_forget(struct ps_next_shard *seq, uint64_t node);
  *
  * Of the files that the ranks of a dataset will open next, PS_PLAN_AHEAD_FILES are looked at, in order of
  * need; those that are not all there are fetched at the priority of what is expected, after all that anybody
- * waits for. First comes the head of each: a loader interleaves many shards, and needs the beginning of all of
- * them for its first batch. Then PS_PLAN_AHEAD_AT_ONCE at a time are fetched whole. What lies fetched and was
- * not opened yet takes a sixteenth of the cache at most (two files at least), since what is needed later had
- * to go for it, but free room may be filled. Of a file that the cache does not admit, only the head is fetched,
- * to memory, and that for the next PS_PLAN_AHEAD_TO_MEMORY files only.
+ * waits for. First comes the head of each: a loader interleaves many shards, and needs the beginning of all
+ * of them for its first batch. Then PS_PLAN_AHEAD_AT_ONCE at a time are fetched whole. What lies fetched and
+ * was not opened yet takes a sixteenth of the cache at most (two files at least), since what is needed later
+ * had to go for it, but free room may be filled. Of a file that the cache does not admit, only the head is
+ * fetched, to memory, and that for the next PS_PLAN_AHEAD_TO_MEMORY files only.
  *
  * Ownership: the dataset's. Threads: any; has one of its own from the first plan on. Locks: one, a leaf.
  * Blocks: free on the disk, the others never. */
@@ -109,9 +112,9 @@ void ps_next_shard_forget(struct ps_next_shard *seq, uint64_t node);
 
 struct ps_plan_ahead;
 
-/* The file behind a node that is worth starting, with a reference; NULL: there is none, or it is all there, or its version
- * is to be confirmed first. Of one that is `planned` the origin is asked for that; it is to be tried again. Blocks on the
- * index and on stat. */
+/* The file behind a node that is worth starting, with a reference; NULL: there is none, or it is all
+ * there, or its version is to be confirmed first. Of one that is `planned` the origin is asked for that;
+ * it is to be tried again. Blocks on the index and on stat. */
 struct ps_fill_file *ps_planned_file(struct ps_dataset *dataset, uint64_t node, bool planned);
 int ps_plan_ahead_new(struct ps_dataset *dataset, struct ps_plan_ahead **ret) PS_MUST_USE;
 /* Takes back what was begun; before ps_fill_drain(). NULL is allowed. */
@@ -123,24 +126,25 @@ bool ps_plan_ahead_opened(struct ps_plan_ahead *ahead);
 
 /* Plans, line by line -------------------------------------------------------------------------------- */
 
-/* Plans, line by line. Part of the cache's facade: what cache.h says of ownership, threads, blocking and errors holds here,
- * too. */
+/* Plans, line by line. Part of the cache's facade: what cache.h says of ownership, threads, blocking and
+ * errors holds here, too. */
 
-/* What a loader tells of the files it will read; policy/policy.h has the form. A feed is one teller; what it told
- * is dropped with it, or when it was silent for PS_PLANS_SILENT_S. */
+/* What a loader tells of the files it will read; policy/policy.h has the form. A feed is one teller; what
+ * it told is dropped with it, or when it was silent for PS_PLANS_SILENT_S. */
 struct ps_plan_feed;
 /* Where its names lie: a folder of the mount, or "" where the mount shows one dataset. */
 struct ps_plan_source {
 	const char *name; /* borrowed as long as the feed */
 	struct ps_dataset *dataset;
 };
-/* n > 0, of one cache. other_user: neither the mount's owner nor root; may tell less. -EOPNOTSUPP: the policy follows no
- * plans. */
+/* n > 0, of one cache. other_user: neither the mount's owner nor root; may tell less. -EOPNOTSUPP: the
+ * policy follows no plans. */
 int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool other_user,
         struct ps_plan_feed **ret) PS_MUST_USE;
-/* The next bytes of its lines, cut anywhere; one call at a time. All lines in them are taken, and the first error is
- * returned: -EINVAL: a line is not of the form; -E2BIG: a line, or the files or epochs of a rank; -ENOSPC: too much
- * is told by all; -ESTALE: a position of a rank that was dropped: tell it anew. Blocks on the index. */
+/* The next bytes of its lines, cut anywhere; one call at a time. All lines in them are taken, and the
+ * first error is returned: -EINVAL: a line is not of the form; -E2BIG: a line, or the files or epochs of a
+ * rank; -ENOSPC: too much is told by all; -ESTALE: a position of a rank that was dropped: tell it anew.
+ * Blocks on the index. */
 int ps_plan_feed_write(struct ps_plan_feed *feed, const char *text, size_t n) PS_MUST_USE;
 void ps_plan_feed_free(struct ps_plan_feed *feed);
 

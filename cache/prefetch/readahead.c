@@ -185,8 +185,8 @@ static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 	uint64_t step = PS_MAX(
 	        s->window / PS_BLOCK_SIZE / ps_fill_connections(ps_fill_file_engine(ra->file)), STEP_MIN);
 
-	/* In steps, so that requests are long; but at once when the reader has caught up. With the lock held: the stream
-	 * given to another place meanwhile, the want would reach from there to here. */
+	/* In steps, so that requests are long; but at once when the reader has caught up. With the lock
+	 * held: the stream given to another place meanwhile, the want would reach from there to here. */
 	if (target <= s->wanted || (target - s->wanted < step && s->wanted > from))
 		return false;
 	from = PS_MAX(s->wanted, from);

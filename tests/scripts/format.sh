@@ -7,7 +7,7 @@ cd "$top_srcdir"
 [[ $(clang-format --version 2>/dev/null) == *"version 14."* ]] ||
 	skip_all "clang-format 14, that of Debian 12, is not installed"
 rooms=(base fs cache)
-rooms+=(cache/{catalog,credentials,http,index,listing,origin,policy,store})
+rooms+=(cache/{catalog,credentials,fetch,http,index,listing,origin,policy,prefetch,store})
 for room in "${rooms[@]}"; do
 	depth=(-maxdepth 1)
 	[[ $room != fs ]] || depth=()
