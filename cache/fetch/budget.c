@@ -15,14 +15,14 @@
 struct ps_arena {
 	uint8_t *data;
 	unsigned nfree;
-	struct ps_buf bufs[ARENA_BUFS];
+	struct ps_block_memory bufs[ARENA_BUFS];
 };
 
 struct ps_budget {
 	_Atomic size_t limit; /* buffers; goes down under the lock */
 	pthread_mutex_t lock; /* protects what follows */
 	size_t used, peak;
-	struct ps_buf *free; /* with memory, unused */
+	struct ps_block_memory *free; /* with memory, unused */
 };
 
 struct ps_budget *ps_budget_new(uint64_t nbytes)
@@ -69,7 +69,7 @@ static bool add_arena(struct ps_budget *budget)
 		return false;
 	}
 	for (unsigned i = ARENA_BUFS; i-- > 0;) {
-		arena->bufs[i] = (struct ps_buf){.data = arena->data + i * PS_BLOCK_SIZE,
+		arena->bufs[i] = (struct ps_block_memory){.data = arena->data + i * PS_BLOCK_SIZE,
 		        .budget = budget,
 		        .arena = arena,
 		        .next_free = budget->free};
@@ -150,7 +150,8 @@ uint64_t ps_budget_limit_bytes(const struct ps_budget *budget)
 	return budget->limit * PS_BLOCK_SIZE;
 }
 
-size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t n, struct ps_buf **ret)
+size_t ps_budget_take(
+        struct ps_budget *budget, enum ps_budget_class cls, size_t n, struct ps_block_memory **ret)
 {
 	size_t taken = 0;
 
@@ -159,7 +160,7 @@ size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t
 	while (taken < n && budget->used < limit) {
 		if (!budget->free && !add_arena(budget))
 			break;
-		struct ps_buf *buf = budget->free;
+		struct ps_block_memory *buf = budget->free;
 
 		budget->free = buf->next_free;
 		buf->arena->nfree--;
@@ -171,13 +172,13 @@ size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t
 	return taken;
 }
 
-struct ps_buf *ps_buf_ref(struct ps_buf *buf)
+struct ps_block_memory *ps_block_memory_ref(struct ps_block_memory *buf)
 {
 	atomic_fetch_add(&buf->refs, 1);
 	return buf;
 }
 
-void ps_buf_unref(struct ps_buf *buf)
+void ps_block_memory_unref(struct ps_block_memory *buf)
 {
 	if (!buf || atomic_fetch_sub(&buf->refs, 1) != 1)
 		return;
@@ -191,12 +192,12 @@ void ps_buf_unref(struct ps_buf *buf)
 
 void ps_budget_trim(struct ps_budget *budget)
 {
-	struct ps_buf *unused = NULL;
+	struct ps_block_memory *unused = NULL;
 
 	{
 		PS_LOCK_SCOPE(&budget->lock);
-		for (struct ps_buf **at = &budget->free; *at;) {
-			struct ps_buf *buf = *at;
+		for (struct ps_block_memory **at = &budget->free; *at;) {
+			struct ps_block_memory *buf = *at;
 
 			if (buf->arena->nfree < ARENA_BUFS) { /* the other one is in use */
 				at = &buf->next_free;
@@ -210,7 +211,7 @@ void ps_budget_trim(struct ps_budget *budget)
 		}
 	}
 	while (unused) {
-		struct ps_buf *next = unused->next_free;
+		struct ps_block_memory *next = unused->next_free;
 
 		arena_free(unused->arena);
 		unused = next;

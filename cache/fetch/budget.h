@@ -6,7 +6,8 @@
  * the system when idle. Two lie in a huge page, where the system has some: with small pages faults and
  * pinning for the disk took a third of a cold read's CPU.
  *
- * Ownership: a buffer belongs to whoever holds a reference. Threads: any. Locks: one, a leaf. Blocks: never. */
+ * Ownership: a buffer belongs to whoever holds a reference. Threads: any. Locks: one, a leaf. Blocks:
+ * never. */
 #ifndef PS_FETCH_BUDGET_H
 #define PS_FETCH_BUDGET_H
 
@@ -21,12 +22,12 @@
 struct ps_budget;
 struct ps_arena;
 
-struct ps_buf {
+struct ps_block_memory {
 	uint8_t *data; /* PS_BLOCK_SIZE bytes */
 	atomic_uint refs;
 	struct ps_budget *budget;
 	struct ps_arena *arena; /* that data lies in */
-	struct ps_buf *next_free;
+	struct ps_block_memory *next_free;
 };
 
 enum ps_budget_class {
@@ -45,9 +46,10 @@ uint64_t ps_budget_default_bytes(void);
 uint64_t ps_budget_limit_bytes(const struct ps_budget *budget);
 
 /* Takes up to n buffers into ret[]; returns how many (0: none now). Each comes with one reference. */
-size_t ps_budget_take(struct ps_budget *budget, enum ps_budget_class cls, size_t n, struct ps_buf **ret);
-struct ps_buf *ps_buf_ref(struct ps_buf *buf);
-void ps_buf_unref(struct ps_buf *buf);
+size_t ps_budget_take(
+        struct ps_budget *budget, enum ps_budget_class cls, size_t n, struct ps_block_memory **ret);
+struct ps_block_memory *ps_block_memory_ref(struct ps_block_memory *buf);
+void ps_block_memory_unref(struct ps_block_memory *buf);
 
 /* So much less from now on: somebody else uses it. What is out comes back first. */
 void ps_budget_give_up(struct ps_budget *budget, uint64_t nbytes);

@@ -26,7 +26,7 @@
 
 struct ps_fill;
 struct ps_fill_file;
-struct ps_buf;
+struct ps_block_memory;
 struct ps_handle;
 
 /* Reads ------------------------------------------------------------------------------------------ */
@@ -46,8 +46,8 @@ struct ps_segment {
 struct ps_read_bytes {
 	size_t nsegs;
 	struct ps_segment segs[PS_READ_MAX_SEGMENTS];
-	struct ps_buf *bufs[PS_READ_MAX_SEGMENTS]; /* the memory of a segment, or NULL */
-	struct ps_hold hold;                       /* of the segments in the file */
+	struct ps_block_memory *bufs[PS_READ_MAX_SEGMENTS]; /* the memory of a segment, or NULL */
+	struct ps_hold hold;                                /* of the segments in the file */
 };
 
 /* What the reads around a read look like; decides how much more than its own bytes is worth fetching. */

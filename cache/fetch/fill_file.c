@@ -33,15 +33,15 @@ struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block)
 void ps_slot_free(struct ps_slot *slot)
 {
 	slot->file->slots[slot->block] = NULL;
-	ps_buf_unref(slot->buf);
+	ps_block_memory_unref(slot->memory);
 	free(slot);
 }
 
 /* Nothing of it is in memory any more. */
 static void drop_memory(struct ps_slot *slot)
 {
-	ps_buf_unref(slot->buf);
-	slot->buf = NULL;
+	ps_block_memory_unref(slot->memory);
+	slot->memory = NULL;
 	slot->whole = slot->stored = 0;
 	memset(slot->have, 0, sizeof slot->have);
 }
@@ -53,7 +53,7 @@ struct ps_slot *ps_slot_find(struct ps_fill_file *file, uint64_t block, uint64_t
 	if (!slot || !slot->failed || slot->failed_until_ns > now_ns)
 		return slot;
 	slot->failed = 0;
-	if (slot->buf || slot->place != PS_PLACE_NONE)
+	if (slot->memory || slot->place != PS_PLACE_NONE)
 		return slot;
 	ps_slot_free(slot);
 	return NULL;

@@ -52,12 +52,12 @@ struct ps_slot {
 	uint64_t block;
 	/* the file's lock: */
 	enum ps_slot_place place;
-	struct ps_buf *buf; /* NULL: VERIFY, or only failed */
-	uint16_t flight;    /* chunks that runs have claimed and that are not whole yet */
-	uint16_t whole;     /* all of the chunk is in buf */
-	uint16_t stored;    /* of these, and the store has it */
-	uint16_t failed;    /* answer with errnum until then; may be in flight after a reader's timeout */
-	uint32_t have[PS_BLOCK_CHUNKS]; /* bytes from each chunk's beginning that are in buf */
+	struct ps_block_memory *memory; /* NULL: VERIFY, or only failed */
+	uint16_t flight;                /* chunks that runs have claimed and that are not whole yet */
+	uint16_t whole;                 /* all of the chunk is in memory */
+	uint16_t stored;                /* of these, and the store has it */
+	uint16_t failed; /* answer with errnum until then; may be in flight after a reader's timeout */
+	uint32_t have[PS_BLOCK_CHUNKS]; /* bytes from each chunk's beginning that are in its memory */
 	uint64_t failed_until_ns;
 	int errnum;
 	bool read;        /* to its end */
@@ -82,7 +82,7 @@ struct ps_run {
 	bool checked, other_version; /* of this attempt's response */
 	struct ps_hedge *hedge;      /* the engine's lock */
 	unsigned nbufs;              /* a block each */
-	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
+	struct ps_block_memory *bufs[PS_RUN_MAX_BLOCKS];
 	struct iovec iov[PS_RUN_MAX_BLOCKS];
 };
 
@@ -217,7 +217,7 @@ struct ps_turn {
 	size_t nused;       /* the first of them, which runs have taken */
 	bool stuck;         /* no memory for a run, or for a block's slot */
 	unsigned nruns;     /* to be submitted */
-	struct ps_buf *bufs[PS_RUN_MAX_BLOCKS];
+	struct ps_block_memory *bufs[PS_RUN_MAX_BLOCKS];
 	struct ps_run *runs[PS_TURN_MAX_RUNS];
 };
 
@@ -281,7 +281,7 @@ struct ps_slot *ps_slot_find(struct ps_fill_file *file, uint64_t block, uint64_t
 /* Its place may become VERIFY: it has nothing but failures, which a check makes void. */
 static inline bool ps_slot_is_idle(const struct ps_slot *slot)
 {
-	return slot->place == PS_PLACE_NONE && !slot->buf && !slot->flight;
+	return slot->place == PS_PLACE_NONE && !slot->memory && !slot->flight;
 }
 /* The chunks that a run may claim: neither there, nor in flight, nor failed just now. */
 uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
@@ -364,8 +364,8 @@ struct ps_fill_file *ps_writeback_do(
 /* A run over chunks [first, end), which nobody else has in flight or in memory; it may come out shorter.
  * Takes *nused of the buffers, one for each block that has none. NULL: out of memory, or of buffers. The
  * file's lock is held. */
-struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_buf **bufs,
-        size_t nbufs, size_t *nused);
+struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end,
+        struct ps_block_memory **bufs, size_t nbufs, size_t *nused);
 /* Runs of the file more or less. The engine's lock is held. */
 void ps_run_count(struct ps_fill_file *file, int more);
 void ps_run_submit(struct ps_run *run);

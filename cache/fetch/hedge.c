@@ -29,9 +29,9 @@ struct ps_hedge {
 	struct ps_list link;       /* fill->hedges; the engine's lock */
 	struct ps_fill_file *file; /* a reference */
 	struct ps_run *run;        /* NULL: it has ended; the engine's lock */
-	bool ready;                /* all bytes are in buf, run is being cancelled; the engine's lock */
-	uint64_t from;             /* in the file */
-	struct ps_buf *buf;
+	bool ready;    /* all bytes are in its memory, run is being cancelled; the engine's lock */
+	uint64_t from; /* in the file */
+	struct ps_block_memory *memory;
 	struct iovec iov;
 };
 
@@ -154,14 +154,14 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_run *run)
 	struct ps_hedge *hedge = calloc(1, sizeof *hedge);
 	if (!hedge)
 		return NULL;
-	if (ps_budget_take(fill->budget, PS_BUDGET_AHEAD, 1, &hedge->buf) == 0) {
+	if (ps_budget_take(fill->budget, PS_BUDGET_AHEAD, 1, &hedge->memory) == 0) {
 		free(hedge);
 		return NULL;
 	}
 	hedge->run = run;
 	hedge->file = run->file;
 	hedge->from = from;
-	hedge->iov = (struct iovec){.iov_base = hedge->buf->data, .iov_len = nbytes};
+	hedge->iov = (struct iovec){.iov_base = hedge->memory->data, .iov_len = nbytes};
 	hedge->get = (struct ps_origin_get){.url = ps_object_url(run->file->object),
 	        .expect = expect,
 	        .offset = from,
@@ -217,7 +217,7 @@ void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 
 static void hedge_free(struct ps_hedge *hedge)
 {
-	ps_buf_unref(hedge->buf);
+	ps_block_memory_unref(hedge->memory);
 	ps_fill_file_put(hedge->file);
 	free(hedge);
 }
@@ -289,7 +289,7 @@ void ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run, struct ps_outcome 
 		part = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE) - at;
 		memcpy(run->bufs[at / PS_BLOCK_SIZE - run->first / PS_BLOCK_CHUNKS]->data +
 		                at % PS_BLOCK_SIZE,
-		        hedge->buf->data + (at - hedge->from), part);
+		        hedge->memory->data + (at - hedge->from), part);
 	}
 	if (won)
 		ps_run_advance(run, end - ps_run_offset(run), outcome);

@@ -132,29 +132,30 @@ void ps_run_free(struct ps_run *run)
 		ps_run_count(run->file, -1);
 	}
 	for (unsigned i = 0; i < run->nbufs; i++)
-		ps_buf_unref(run->bufs[i]);
+		ps_block_memory_unref(run->bufs[i]);
 	ps_fill_file_put(run->file);
 	free(run);
 }
 
 /* The block's slot with a buffer; *unused is taken if it had none. NULL: there is nothing to take. */
-static struct ps_slot *slot_with_buffer(struct ps_fill_file *file, uint64_t block, struct ps_buf **unused)
+static struct ps_slot *slot_with_buffer(
+        struct ps_fill_file *file, uint64_t block, struct ps_block_memory **unused)
 {
 	struct ps_slot *slot = file->slots[block];
 
-	if (slot && slot->buf)
+	if (slot && slot->memory)
 		return slot;
 	if (!*unused)
 		return NULL;
 	if (!slot)
 		slot = ps_slot_new(file, block);
 	if (slot)
-		slot->buf = ps_steal_ptr(unused);
+		slot->memory = ps_steal_ptr(unused);
 	return slot;
 }
 
-struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end, struct ps_buf **bufs,
-        size_t nbufs, size_t *nused)
+struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end,
+        struct ps_block_memory **bufs, size_t nbufs, size_t *nused)
 {
 	struct ps_run *run = calloc(1, sizeof *run);
 	struct ps_slot *slot = NULL;
@@ -169,7 +170,8 @@ struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t 
 	ps_list_init(&run->link);
 	for (uint64_t c = first; c < end; c++) {
 		if (!slot || c % PS_BLOCK_CHUNKS == 0) {
-			struct ps_buf *none = NULL, **unused = *nused < nbufs ? &bufs[*nused] : &none;
+			struct ps_block_memory *none = NULL,
+			                       **unused = *nused < nbufs ? &bufs[*nused] : &none;
 			bool had_one = !*unused;
 
 			slot = run->nbufs < PS_RUN_MAX_BLOCKS
@@ -178,7 +180,7 @@ struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t 
 			*nused += !had_one && !*unused;
 			if (!slot)
 				break;
-			run->bufs[run->nbufs++] = ps_buf_ref(slot->buf);
+			run->bufs[run->nbufs++] = ps_block_memory_ref(slot->memory);
 		}
 		slot->flight |= (uint16_t)(1u << c % PS_BLOCK_CHUNKS);
 		run->nchunks++;

@@ -81,7 +81,7 @@ void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcom
 			ps_waiters_look(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE, outcome);
 	}
 	for (size_t i = t->nused; i < t->nbufs; i++)
-		ps_buf_unref(t->bufs[i]);
+		ps_block_memory_unref(t->bufs[i]);
 	for (unsigned i = 0; i < nruns; i++)
 		nbytes += t->runs[i]->nbytes;
 	PS_LOCK_SCOPE(&fill->lock);

@@ -24,7 +24,7 @@ bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end)
 enum piece { PIECE_READY, PIECE_WAIT, PIECE_ABSENT, PIECE_UNVERIFIED, PIECE_FAILED };
 
 /* Memory of buf, or (NULL) the data file at pos. */
-static void add_segment(struct ps_fill_file *file, struct ps_read_bytes *bytes, struct ps_buf *buf,
+static void add_segment(struct ps_fill_file *file, struct ps_read_bytes *bytes, struct ps_block_memory *buf,
         uint64_t pos, size_t nbytes)
 {
 	size_t n = bytes->nsegs;
@@ -37,7 +37,7 @@ static void add_segment(struct ps_fill_file *file, struct ps_read_bytes *bytes, 
 		last->nbytes += nbytes;
 		return;
 	}
-	bytes->bufs[n] = buf ? ps_buf_ref(buf) : NULL;
+	bytes->bufs[n] = buf ? ps_block_memory_ref(buf) : NULL;
 	bytes->segs[bytes->nsegs++] = (struct ps_segment){.data = data,
 	        .fd = buf ? -1 : ps_object_fd(file->object),
 	        .pos = buf ? 0 : pos,
@@ -47,7 +47,7 @@ static void add_segment(struct ps_fill_file *file, struct ps_read_bytes *bytes, 
 static void drop_bytes(struct ps_read_bytes *bytes)
 {
 	for (size_t i = 0; i < bytes->nsegs; i++)
-		ps_buf_unref(bytes->bufs[i]);
+		ps_block_memory_unref(bytes->bufs[i]);
 	bytes->nsegs = 0;
 	ps_object_release(&bytes->hold);
 }
@@ -95,7 +95,7 @@ static void gather_block(struct ps_fill_file *file, struct lookup *look, uint64_
 
 		stop = PS_MIN(end, start + PS_CHUNK_SIZE);
 		if (slot && slot->have[c] >= stop - start) {
-			add_segment(file, look->bytes, slot->buf, at, stop - at);
+			add_segment(file, look->bytes, slot->memory, at, stop - at);
 		} else if (stored >> c & 1) {
 			add_segment(file, look->bytes, NULL, at, stop - at);
 		} else {

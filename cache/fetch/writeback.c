@@ -6,7 +6,7 @@
 #include <errno.h>
 
 /* Writes the given chunks: the block as one if that is all of it, else what of it came. */
-static int write_chunks(struct ps_slot *slot, const struct ps_buf *buf, uint16_t set)
+static int write_chunks(struct ps_slot *slot, const struct ps_block_memory *buf, uint16_t set)
 {
 	struct ps_object *object = slot->file->object;
 	int rc = ps_object_admit(object);
@@ -28,7 +28,7 @@ static int write_chunks(struct ps_slot *slot, const struct ps_buf *buf, uint16_t
 static bool write_slot(struct ps_fill *fill, struct ps_slot *slot)
 {
 	struct ps_fill_file *file = slot->file;
-	struct ps_buf *buf = slot->buf; /* stays while the slot is here */
+	struct ps_block_memory *buf = slot->memory; /* stays while the slot is here */
 	struct ps_list again;
 	bool whole = false;
 	uint16_t set;
@@ -97,7 +97,7 @@ struct ps_fill_file *ps_writeback_do(
 	bool referenced = true;
 
 	/* A slot stays in its place once it is queued here. */
-	if (slot->buf)
+	if (slot->memory)
 		referenced = write_slot(fill, slot);
 	else
 		verify_block(slot, scratch, outcome);

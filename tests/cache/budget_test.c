@@ -13,7 +13,7 @@
 
 #define NBLOCKS 33 /* no multiple of anything */
 
-static void is_all(const struct ps_buf *buf, uint8_t value)
+static void is_all(const struct ps_block_memory *buf, uint8_t value)
 {
 	assert_int_equal((uintptr_t)buf->data % 4096, 0);
 	assert_int_equal(buf->data[0], value);
@@ -23,7 +23,7 @@ static void is_all(const struct ps_buf *buf, uint8_t value)
 static void buffers_are_apart_whatever_is_given_back(void **state)
 {
 	struct ps_budget *budget = ps_budget_new(NBLOCKS * PS_BLOCK_SIZE);
-	struct ps_buf *bufs[NBLOCKS + 1];
+	struct ps_block_memory *bufs[NBLOCKS + 1];
 
 	(void)state;
 	assert_non_null(budget);
@@ -35,7 +35,7 @@ static void buffers_are_apart_whatever_is_given_back(void **state)
 		/* Another part of them each round, so that neighbours are in use and not. */
 		for (unsigned i = 0; i < NBLOCKS; i++)
 			if (i * 7 % 5 > round)
-				ps_buf_unref(bufs[i]);
+				ps_block_memory_unref(bufs[i]);
 		ps_budget_trim(budget);
 		for (unsigned i = 0; i < NBLOCKS; i++)
 			if (i * 7 % 5 <= round)
@@ -46,14 +46,14 @@ static void buffers_are_apart_whatever_is_given_back(void **state)
 		assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 1, bufs + NBLOCKS), 0);
 	}
 	for (unsigned i = 0; i < NBLOCKS; i++)
-		ps_buf_unref(bufs[i]);
+		ps_block_memory_unref(bufs[i]);
 	ps_budget_free(budget);
 }
 
 static void a_reserve_is_left(void **state)
 {
 	struct ps_budget *budget = ps_budget_new(32 * PS_BLOCK_SIZE);
-	struct ps_buf *bufs[32];
+	struct ps_block_memory *bufs[32];
 
 	(void)state;
 	assert_int_equal(ps_budget_take(budget, PS_BUDGET_LATER, 32, bufs), 16);
@@ -61,25 +61,25 @@ static void a_reserve_is_left(void **state)
 	assert_int_equal(ps_budget_take(budget, PS_BUDGET_AHEAD, 16, bufs + 16), 8);
 	assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 16, bufs + 24), 8);
 	for (unsigned i = 0; i < 32; i++)
-		ps_buf_unref(bufs[i]);
+		ps_block_memory_unref(bufs[i]);
 	ps_budget_free(budget);
 }
 
 static void who_else_holds_a_buffer_keeps_it(void **state)
 {
 	struct ps_budget *budget = ps_budget_new(PS_BUDGET_MIN_BLOCKS * PS_BLOCK_SIZE);
-	struct ps_buf *bufs[PS_BUDGET_MIN_BLOCKS + 1];
+	struct ps_block_memory *bufs[PS_BUDGET_MIN_BLOCKS + 1];
 
 	(void)state;
 	assert_int_equal(
 	        ps_budget_take(budget, PS_BUDGET_DEMAND, PS_BUDGET_MIN_BLOCKS, bufs), PS_BUDGET_MIN_BLOCKS);
-	struct ps_buf *again = ps_buf_ref(bufs[3]);
-	ps_buf_unref(bufs[3]);
+	struct ps_block_memory *again = ps_block_memory_ref(bufs[3]);
+	ps_block_memory_unref(bufs[3]);
 	assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 1, bufs + PS_BUDGET_MIN_BLOCKS), 0);
-	ps_buf_unref(again);
+	ps_block_memory_unref(again);
 	assert_int_equal(ps_budget_take(budget, PS_BUDGET_DEMAND, 1, &bufs[3]), 1);
 	for (unsigned i = 0; i < PS_BUDGET_MIN_BLOCKS; i++)
-		ps_buf_unref(bufs[i]);
+		ps_block_memory_unref(bufs[i]);
 	ps_budget_free(budget);
 }
 
