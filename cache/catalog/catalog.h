@@ -47,6 +47,11 @@ struct ps_dataset_options {
 int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
 void ps_dataset_detach(struct ps_dataset *dataset);
+/* The same text for sources that an attach would share: equal names, equal access. -EINVAL, -ENOMEM and a
+ * text. Reads files of credentials; asks no origin. */
+#define PS_DATASET_KEY_LEN 65
+int ps_dataset_key(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
+        char ret[static PS_DATASET_KEY_LEN], struct ps_error *err) PS_MUST_USE;
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);

@@ -131,6 +131,24 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	return attach(cache, source, canonical, &id, options, ret, err);
 }
 
+_Static_assert(PS_DATASET_KEY_LEN == 2 * PS_ID_HEX_LEN + 1, "a catalog and an access");
+
+int ps_dataset_key(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
+        char ret[static PS_DATASET_KEY_LEN], struct ps_error *err)
+{
+	ps_autofree char *canonical = ps_source_canonical(source, err);
+	struct ps_dataset_id id;
+
+	if (!canonical)
+		return err && err->err ? -err->err : -EINVAL;
+	int rc = ps_dataset_id(cache->store, canonical, source, options, &id);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "%s: %s", canonical, strerror(-rc));
+	ps_id_hex(&id.catalog, ret);
+	ps_id_hex(&id.access, ret + PS_ID_HEX_LEN);
+	return 0;
+}
+
 void ps_dataset_detach(struct ps_dataset *dataset)
 {
 	struct ps_attached *last = NULL;

@@ -1,7 +1,9 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
@@ -56,10 +58,46 @@ static void name_server(struct ps_error *err, const char *cache_dir)
 	ps_error_set(err, EBUSY, "%.300s (it serves %s)", old, mountpoint);
 }
 
+static int check_places(struct mount *m, struct ps_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < m->request.nsources; i++)
+		rc = ps_mountpoint_apart(
+		        m->request.mountpoint, m->request.sources[i].source, m->options.cache_dir, err);
+	return rc;
+}
+
+/* A folder for the mount of an owner, once it is known that there is none to join. Its lock is let go of
+ * with all descriptors that were inherited: as soon as the mount is there. */
+static int make_place(void *arg, struct ps_error *err)
+{
+	struct mount *m = arg;
+	int lock_fd;
+
+	if (m->request.mountpoint)
+		return 0;
+	ps_autofree char *canonical = ps_source_canonical(m->request.sources[0].source, err);
+	if (!canonical)
+		return -err->err;
+	int rc = ps_mountpoint_make(canonical, &m->request.mountpoint, &lock_fd, err);
+	if (rc < 0)
+		return rc;
+	ps_daemonize_let_go_of(&m->daemonize, lock_fd);
+	return check_places(m, err);
+}
+
+static int owner_of(const struct mount *m)
+{
+	return m->options.owner ? (int)m->options.owner : -1;
+}
+
 static int join(struct mount *m, struct ps_error *err)
 {
-	const struct ps_control_mount_options options = {.allow_other = m->options.allow_other,
+	const struct ps_control_mount_options options = {.owner = owner_of(m),
+	        .allow_other = m->options.allow_other,
 	        .stay = m->options.foreground,
+	        .place = make_place,
 	        .ready = mount_ready,
 	        .arg = m};
 
@@ -68,8 +106,10 @@ static int join(struct mount *m, struct ps_error *err)
 
 static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 {
-	const struct ps_daemon_options options = {
-	        .options = &m->options, .request = &m->request, .daemonize = &m->daemonize};
+	const struct ps_daemon_options options = {.options = &m->options,
+	        .request = &m->request,
+	        .daemonize = &m->daemonize,
+	        .owner = owner_of(m)};
 	const char *log = m->options.log ? m->options.log : m->options.foreground ? "stderr" : "syslog";
 	int rc = m->logs ? 0 : ps_log_open(log, m->options.log_level, "penstock", err);
 
@@ -91,7 +131,7 @@ static int join_or_serve(struct mount *m, int *ret_exit, struct ps_error *err)
 		int rc = join(m, err);
 		ps_daemonize_tie(&m->daemonize, false);
 
-		if (rc != -ENOENT || err->err)
+		if (rc != -ENOENT || err->err || (rc = make_place(m, err)) < 0)
 			return rc;
 		rc = serve(m, ret_exit, err);
 		if (rc != -EBUSY)
@@ -116,35 +156,27 @@ static int add_source(struct mount *m, char *arg, struct ps_error *err)
 	return ps_request_add_source(&m->request, name, named ? arg + n + 1 : arg, err);
 }
 
-static int check_places(struct mount *m, struct ps_error *err)
-{
-	int rc = 0;
-
-	for (size_t i = 0; rc == 0 && i < m->request.nsources; i++)
-		rc = ps_mountpoint_apart(
-		        m->request.mountpoint, m->request.sources[i].source, m->options.cache_dir, err);
-	return rc;
-}
-
 /* Says why; want of memory is no fault of the usage. */
 static int refuse(const struct ps_error *err)
 {
 	return ps_cli_fail("mount", err->err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err->text);
 }
 
-/* With the sources in the request. */
+/* With the sources in the request. mountpoint NULL: it has an owner. */
 static int run(struct mount *m, const char *mountpoint)
 {
 	struct ps_error err = {0};
-	int code = PS_EXIT_OK;
+	int code = PS_EXIT_OK, rc;
 
 	ps_privileges_no_core();
 	if (ps_mount_options_finish(&m->options, &err) < 0 ||
 	        ps_request_take_options(&m->request, &m->options, &err) < 0 ||
 	        ps_request_check(&m->request, &err) < 0)
 		return refuse(&err);
-	if (ps_mountpoint_check(mountpoint, m->options.nonempty, &m->request.mountpoint, &err) < 0 ||
-	        ps_mount_options_cache_dir(&m->options, &err) < 0 || check_places(m, &err) < 0)
+	rc = mountpoint ? ps_mountpoint_check(mountpoint, m->options.nonempty, &m->request.mountpoint, &err)
+	                : ps_request_take_view(&m->request, &err);
+	if (rc < 0 || ps_mount_options_cache_dir(&m->options, &err) < 0 ||
+	        (mountpoint && check_places(m, &err) < 0))
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
 	if (ps_daemonize_start(&m->daemonize, "mount", !m->options.foreground, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
@@ -301,15 +333,52 @@ static int mount_all(struct mount *m)
 	return code;
 }
 
+/* The first nargs are sources. One that makes no sense is reported before anything is touched. */
+static int run_sources(struct mount *m, char **args, int nargs, const char *mountpoint)
+{
+	struct ps_error err = {0};
+	int rc = 0;
+
+	for (int i = 0; rc == 0 && i < nargs; i++) {
+		rc = add_source(m, args[i], &err);
+		ps_source_wipe(args[i]);
+	}
+	if (rc < 0)
+		return refuse_source(m, &err);
+	rc = ps_options_check_sources(
+	        &m->options.given, m->options.given.n, m->request.sources, m->request.nsources, &err);
+	return rc < 0 ? refuse(&err) : run(m, mountpoint);
+}
+
+/* args: SOURCE... An owner that is no socket would never be seen to end. */
+static int mount_owned(struct mount *m, char **args, int nargs)
+{
+	int fd = (int)m->options.owner, domain = 0;
+	socklen_t len = sizeof(domain);
+
+	if (nargs < 1)
+		return ps_cli_fail("mount", PS_EXIT_USAGE,
+		        "too few arguments; usage: penstock mount --owner FD SOURCE...");
+	if (m->options.foreground || m->options.nonempty)
+		return ps_cli_fail(
+		        "mount", PS_EXIT_USAGE, "--owner goes neither with -f nor with --nonempty");
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 || domain != AF_UNIX ||
+	        fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+		return ps_cli_fail("mount", PS_EXIT_USAGE,
+		        "option owner: descriptor %d is not one end of a socketpair", fd);
+	return run_sources(m, args, nargs, NULL);
+}
+
 /* args: SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT]. */
 static int mount_with(struct mount *m, char **args, int nargs)
 {
-	struct ps_error err = {0};
 	size_t n;
-	int rc = 0, code = PS_EXIT_USAGE;
+	int code = PS_EXIT_USAGE;
 
 	if (m->options.all)
 		return nargs ? ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no arguments") : mount_all(m);
+	if (m->options.owner)
+		return mount_owned(m, args, nargs);
 	if (nargs < 1)
 		return ps_cli_fail(
 		        "mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
@@ -323,16 +392,7 @@ static int mount_with(struct mount *m, char **args, int nargs)
 	if (nargs > 1 && strstr(args[nargs - 1], "://"))
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
 		        "the MOUNTPOINT comes last, after the sources; usage: penstock mount %s", opts.usage);
-	/* A source that makes no sense is reported before anything is touched. */
-	for (int i = 0; rc == 0 && i < nargs - 1; i++) {
-		rc = add_source(m, args[i], &err);
-		ps_source_wipe(args[i]);
-	}
-	if (rc < 0)
-		return refuse_source(m, &err);
-	rc = ps_options_check_sources(
-	        &m->options.given, m->options.given.n, m->request.sources, m->request.nsources, &err);
-	return rc < 0 ? refuse(&err) : run(m, args[nargs - 1]);
+	return run_sources(m, args, nargs - 1, args[nargs - 1]);
 }
 
 static void mount_fini(struct mount *m)

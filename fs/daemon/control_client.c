@@ -14,8 +14,9 @@
 
 #define WORD_MS 60000 /* for what a daemon can say at once; its machine may be busy */
 
-/* What the daemon says next, which must be this word. */
-static int expect(int sock, const char *word, int timeout_ms, struct ps_given *ret, struct ps_error *err)
+/* What the daemon says next, which must be this word, or the other. */
+static int expect_either(int sock, const char *word, const char *other, int timeout_ms, struct ps_given *ret,
+        struct ps_error *err)
 {
 	uint32_t protocol = 0;
 	int rc = ps_control_receive(sock, timeout_ms, ret, NULL, &protocol);
@@ -32,7 +33,7 @@ static int expect(int sock, const char *word, int timeout_ms, struct ps_given *r
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
 	const char *said = ps_control_get(ret, PS_DO), *text = ps_control_get(ret, "text");
-	if (said && strcmp(said, word) == 0)
+	if (said && (strcmp(said, word) == 0 || strcmp(said, other) == 0))
 		return 0;
 	if (said && text && strcmp(said, "error") == 0)
 		rc = ps_error_set(err, EIO, "%s", text);
@@ -41,6 +42,11 @@ static int expect(int sock, const char *word, int timeout_ms, struct ps_given *r
 		        said ? said : "", word);
 	ps_given_fini(ret);
 	return rc;
+}
+
+static int expect(int sock, const char *word, int timeout_ms, struct ps_given *ret, struct ps_error *err)
+{
+	return expect_either(sock, word, word, timeout_ms, ret, err);
 }
 
 static int say(int sock, const char *word, const char *name, const char *value, int fd)
@@ -56,17 +62,17 @@ static int say(int sock, const char *word, const char *name, const char *value, 
 	return rc;
 }
 
-static int ask(int sock, const struct ps_mount_request *request)
+static int ask(int sock, const struct ps_mount_request *request, int owner)
 {
 	struct ps_given message = {0};
-	int rc = ps_given_add(&message, PS_DO, "mount", NULL);
+	int rc = ps_given_add(&message, PS_DO, owner >= 0 ? "own" : "mount", NULL);
 
 	if (rc == 0)
 		rc = ps_request_encode(request, &message);
 	for (unsigned i = 0; rc == 0 && ps_log_early(i); i++)
 		rc = ps_given_add(&message, PS_WARNED, ps_log_early(i), NULL);
 	if (rc == 0)
-		rc = ps_control_send(sock, &message, -1);
+		rc = ps_control_send(sock, &message, owner);
 	ps_given_fini(&message);
 	return rc;
 }
@@ -175,8 +181,22 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 
 	if (rc < 0)
 		return rc;
-	rc = ask(sock, request);
+	rc = ask(sock, request, options->owner);
 	/* a refused client may find the connection closed, with the reason still to be read */
+	if ((rc == 0 || rc == -EPIPE) && options->owner >= 0) {
+		rc = expect_either(sock, "where", "joined", -1, &message, err);
+		bool joined = rc == 0 && strcmp(ps_control_get(&message, PS_DO), "joined") == 0;
+
+		ps_given_fini(&message);
+		if (joined) {
+			options->ready(options->arg);
+			return 0;
+		}
+		if (rc == 0 && (rc = options->place(options->arg, err)) < 0)
+			return rc;
+		if (rc == 0)
+			rc = say(sock, "here", "mountpoint", request->mountpoint, -1);
+	}
 	if (rc == 0 || rc == -EPIPE)
 		rc = expect(sock, "prepared", -1, &message, err);
 	if (rc == -EPIPE) {

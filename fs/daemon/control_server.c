@@ -20,6 +20,7 @@ struct client {
 	struct ps_list link; /* daemon.clients */
 	struct ps_daemon *daemon;
 	int sock;
+	int owner;      /* of the mount that it asks for, until that has it; -1: none */
 	bool attaching; /* nothing is read from it now, but it matters whether it is there; daemon.lock */
 	_Atomic bool cancelled; /* it went away, or the daemon stops */
 };
@@ -163,16 +164,72 @@ static int hand_over(struct client *c, struct ps_mount *m, struct ps_error *err)
 	return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
 }
 
-static void serve_mount(struct client *c, const struct ps_given *message)
+/* With an owner: *ret_joined, the mount that is there already, or *ret_new, with a mountpoint in the
+ * request. The owner's end ends the wait, too. */
+static int enter(struct client *c, struct ps_mount_request *request, struct ps_owned **ret_new,
+        char **ret_joined, struct ps_error *err)
+{
+	struct ps_given message = {0};
+
+	set_attaching(c, true);
+	int rc = ps_owned_enter(c->daemon, request, &c->owner, &c->cancelled, ret_new, ret_joined, err);
+	set_attaching(c, false);
+	if (rc < 0 || *ret_joined)
+		return rc;
+	rc = say(c, "where", NULL, NULL);
+	if (rc == 0)
+		rc = expect(c, "here", WORD_MS, &message, NULL);
+	const char *where = rc == 0 ? ps_control_get(&message, "mountpoint") : NULL;
+	if (rc == 0 && (!where || where[0] != '/'))
+		rc = -EPROTO;
+	if (rc == 0) {
+		free(request->mountpoint);
+		request->mountpoint = strdup(where);
+		rc = request->mountpoint ? 0 : -ENOMEM;
+	}
+	ps_given_fini(&message);
+	return rc < 0 ? ps_error_set(err, -rc,
+	                        rc == -ENOMEM ? "out of memory" : "the process that mounts went away")
+	              : 0;
+}
+
+/* The mount answers. Without its owner it ends at once. */
+static int serves_owner(struct client *c, struct ps_owned *owned, struct ps_mount *m, struct ps_error *err)
+{
+	int rc = ps_owned_serves(c->daemon, owned, m, &c->owner, err);
+
+	while (rc < 0 && !atomic_load(&m->session.ended)) {
+		ps_session_kick(&m->session);
+		poll(NULL, 0, KICK_MS);
+	}
+	return rc;
+}
+
+static void serve_mount(struct client *c, const struct ps_given *message, bool for_owner)
 {
 	struct ps_mount_request request = {0};
 	struct ps_error err = {0};
 	struct ps_mount *m = NULL;
+	struct ps_owned *owned = NULL;
+	ps_autofree char *joined = NULL;
 	int rc = ps_request_decode(message, &request, &err);
 
+	/* A mountpoint is there unless a view is. */
+	if (rc == 0 && for_owner != (request.view[0] != '\0'))
+		rc = ps_error_set(&err, EPROTO, "the request makes no sense");
 	for (size_t i = 0; rc == 0 && i < message->n; i++)
 		if (strcmp(message->v[i].name, PS_WARNED) == 0)
 			ps_log_warning("%s", message->v[i].value);
+	if (rc == 0 && for_owner)
+		rc = enter(c, &request, &owned, &joined, &err);
+	if (joined) {
+		ps_request_fini(&request);
+		if (say(c, "joined", NULL, NULL) < 0)
+			ps_log_debug("control: a client went away");
+		return;
+	}
+	if (rc < 0)
+		ps_request_fini(&request);
 	if (rc == 0) {
 		set_attaching(c, true);
 		rc = ps_mount_new(c->daemon->cache, &request, &c->cancelled, &m, &err);
@@ -180,6 +237,10 @@ static void serve_mount(struct client *c, const struct ps_given *message)
 	}
 	if (rc == 0)
 		rc = hand_over(c, m, &err);
+	if (rc < 0)
+		ps_owned_failed(c->daemon, owned);
+	else if (owned)
+		rc = serves_owner(c, owned, m, &err);
 	if (rc == 0) {
 		ps_session_answers(&m->session);
 		ps_log_info("mount: %s on %s%s", m->device, m->request.mountpoint,
@@ -244,7 +305,7 @@ static void serve(struct client *c)
 		             "to mount");
 		return;
 	}
-	int rc = ps_control_receive(c->sock, WORD_MS, &message, NULL, &protocol);
+	int rc = ps_control_receive(c->sock, WORD_MS, &message, &c->owner, &protocol);
 	if (rc == -EPROTONOSUPPORT)
 		refuse_protocol(c, protocol);
 	else if (rc < 0 && rc != -EPIPE)
@@ -253,7 +314,9 @@ static void serve(struct client *c)
 		return;
 	const char *word = ps_control_get(&message, PS_DO);
 	if (word && strcmp(word, "mount") == 0)
-		serve_mount(c, &message);
+		serve_mount(c, &message, false);
+	else if (word && strcmp(word, "own") == 0 && c->owner >= 0)
+		serve_mount(c, &message, true);
 	else if (word && strcmp(word, "status") == 0)
 		serve_status(c);
 	else if (word && strcmp(word, "wait") == 0)
@@ -293,6 +356,8 @@ static void *guest_main(void *arg)
 		d->nclients--;
 	}
 	hang_up(c->sock);
+	if (c->owner >= 0)
+		close(c->owner);
 	free(c);
 	ps_daemon_thread_ends(d);
 	return NULL;
@@ -310,7 +375,7 @@ void ps_client_accept(struct ps_daemon *d)
 			poll(NULL, 0, KICK_MS);
 		return;
 	}
-	*c = (struct client){.daemon = d, .sock = sock};
+	*c = (struct client){.daemon = d, .sock = sock, .owner = -1};
 	{
 		PS_LOCK_SCOPE(&d->lock);
 		if (d->nclients >= PS_CLIENTS_MAX || d->stopping) {
@@ -341,15 +406,18 @@ void ps_clients_cancel(struct ps_daemon *d)
 	}
 }
 
-size_t ps_clients_poll(struct ps_daemon *d, struct pollfd p[static PS_CLIENTS_MAX])
+size_t ps_clients_poll(struct ps_daemon *d, struct pollfd p[static 2 * PS_CLIENTS_MAX])
 {
 	size_t n = 0;
 
 	for (struct ps_list *l = d->clients.next; l != &d->clients; l = l->next) {
 		const struct client *c = PS_CONTAINER_OF(l, struct client, link);
 
-		if (c->attaching && !atomic_load(&c->cancelled))
-			p[n++] = (struct pollfd){.fd = c->sock, .events = POLLRDHUP};
+		if (!c->attaching || atomic_load(&c->cancelled))
+			continue;
+		p[n++] = (struct pollfd){.fd = c->sock, .events = POLLRDHUP};
+		if (c->owner >= 0)
+			p[n++] = (struct pollfd){.fd = c->owner, .events = POLLRDHUP};
 	}
 	return n;
 }
@@ -365,7 +433,7 @@ void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 
 			/* It may have been closed meanwhile, and its number be another's: that one is asked
 			 * again. */
-			if (c->sock == p[i].fd && c->attaching)
+			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd))
 				atomic_store(&c->cancelled, true);
 		}
 	}

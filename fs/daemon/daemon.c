@@ -6,12 +6,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "base/thread.h"
 #include "daemon/daemon_private.h"
 #include "fuse/fuse.h"
 
@@ -65,6 +67,14 @@ static int see_it_answer(const struct ps_mount *m, struct ps_error *err)
 	return 0;
 }
 
+static void end_session(struct ps_mount *m)
+{
+	while (!atomic_load(&m->session.ended)) {
+		ps_session_kick(&m->session);
+		poll(NULL, 0, KICK_MS);
+	}
+}
+
 static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *err)
 {
 	const char *mountpoint = m->request.mountpoint;
@@ -87,10 +97,7 @@ static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *
 	rc = see_it_answer(m, err);
 	if (rc < 0) {
 		ps_mountfd_detach(mountpoint, id);
-		while (!atomic_load(&m->session.ended)) {
-			ps_session_kick(&m->session);
-			poll(NULL, 0, KICK_MS);
-		}
+		end_session(m);
 	}
 	return rc;
 }
@@ -100,22 +107,37 @@ static void *first_main(void *arg)
 	struct ps_daemon *d = arg;
 	struct ps_error err = {0};
 	struct ps_mount *m = NULL;
+	struct ps_owned *owned = NULL;
+	ps_autofree char *joined = NULL;
+	int rc = 0;
 
 	pthread_setname_np(pthread_self(), "mount");
-	int rc = ps_mount_new(d->cache, d->first, &d->first_cancelled, &m, &err);
+	if (d->first_owner >= 0)
+		rc = ps_owned_enter(d, d->first, &d->first_owner, &d->first_cancelled, &owned, &joined, &err);
+	if (rc < 0 || joined)
+		ps_request_fini(d->first);
+	else
+		rc = ps_mount_new(d->cache, d->first, &d->first_cancelled, &m, &err);
 	/* The log says so, too: in the foreground that may be the same. */
-	for (size_t i = 0; rc == 0 && d->daemonize->background && i < m->warnings.n; i++)
+	for (size_t i = 0; rc == 0 && m && d->daemonize->background && i < m->warnings.n; i++)
 		ps_cli_fail("mount", 0, "warning: %s", m->warnings.v[i].value);
-	if (rc == 0)
+	if (rc == 0 && m)
 		rc = mount_here(d, m, &err);
-	if (rc == 0) {
+	if (rc < 0) {
+		ps_owned_failed(d, owned);
+	} else if (owned) {
+		rc = ps_owned_serves(d, owned, m, &d->first_owner, &err);
+		if (rc < 0)
+			end_session(m);
+	}
+	if (rc == 0 && m) {
 		ps_session_answers(&m->session);
 		ps_log_info("mount: %s on %s", m->device, m->request.mountpoint);
-		if (d->daemonize->background)
-			ps_cgroup_leave();
-	} else {
-		ps_log_error("mount: %s", err.text);
 	}
+	if (rc < 0)
+		ps_log_error("mount: %s", err.text);
+	else if (d->daemonize->background)
+		ps_cgroup_leave();
 	{
 		/* The main thread watches the pipe to the parent until the parent knows the outcome. */
 		PS_LOCK_SCOPE(&d->lock);
@@ -204,11 +226,11 @@ static void heed_signals(struct ps_daemon *d)
 
 /* The main thread ---------------------------------------------------------------------------------- */
 
-#define POLL_FIXED 3
+#define POLL_FIXED 5
 
 static void main_loop(struct ps_daemon *d)
 {
-	struct pollfd p[POLL_FIXED + PS_CLIENTS_MAX];
+	struct pollfd p[POLL_FIXED + 2 * PS_CLIENTS_MAX];
 	uint64_t count;
 
 	for (;;) {
@@ -219,21 +241,24 @@ static void main_loop(struct ps_daemon *d)
 		}
 		{
 			PS_LOCK_SCOPE(&d->lock);
-			/* The parent that was ended, and clients that went away while they wait. */
-			p[2] = (struct pollfd){.fd = d->reported || atomic_load(&d->first_cancelled)
-			                                     ? -1
-			                                     : d->daemonize->pipe};
+			/* The parent or owner that was ended, and clients that went away while they wait. */
+			bool waits = !d->reported && !atomic_load(&d->first_cancelled);
+			p[2] = (struct pollfd){.fd = waits ? d->daemonize->pipe : -1};
+			p[3] = (struct pollfd){.fd = waits ? d->first_owner : -1, .events = POLLRDHUP};
 			n += ps_clients_poll(d, p + POLL_FIXED);
 		}
 		p[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
 		p[1] = (struct pollfd){.fd = d->listen_fd, .events = POLLIN};
+		p[4] = (struct pollfd){.fd = d->owners_fd, .events = POLLIN};
 		if (poll(p, n, -1) < 0 && errno != EINTR)
 			return;
 		if (p[0].revents && read(d->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
 			return;
 		heed_signals(d);
-		if (p[2].fd >= 0 && p[2].revents)
+		if ((p[2].fd >= 0 && p[2].revents) || p[3].revents & (POLLRDHUP | POLLHUP | POLLERR))
 			atomic_store(&d->first_cancelled, true);
+		if (p[4].revents)
+			ps_owners_left(d);
 		ps_clients_gone(d, p + POLL_FIXED, n - POLL_FIXED);
 		if (p[1].revents)
 			ps_client_accept(d);
@@ -275,7 +300,8 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 		return rc;
 	report_reach(d);
 	d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (d->wake_fd < 0)
+	d->owners_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (d->wake_fd < 0 || d->owners_fd < 0)
 		rc = ps_error_set(err, errno, "eventfd: %s", strerror(errno));
 	if (rc == 0)
 		rc = ps_control_listen(d->options->cache_dir, &d->listen_fd, err);
@@ -303,12 +329,15 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	        .first = options->request,
 	        .daemonize = options->daemonize,
 	        .listen_fd = -1,
-	        .wake_fd = -1};
+	        .wake_fd = -1,
+	        .owners_fd = -1,
+	        .first_owner = options->owner};
 
 	pthread_mutex_init(&d.lock, NULL);
-	pthread_cond_init(&d.ended, NULL);
+	ps_cond_init(&d.ended);
 	ps_list_init(&d.mounts);
 	ps_list_init(&d.clients);
+	ps_list_init(&d.owned);
 	ps_thread_group_init(&d.threads);
 	int rc = open_all(&d, err);
 	if (rc == 0 && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
@@ -322,6 +351,10 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 		_exit(PS_EXIT_FAILED);
 	if (d.wake_fd >= 0)
 		close(d.wake_fd);
+	if (d.owners_fd >= 0)
+		close(d.owners_fd);
+	if (rc == 0 && d.first_owner >= 0)
+		close(d.first_owner);
 	ps_thread_group_fini(&d.threads);
 	pthread_cond_destroy(&d.ended);
 	pthread_mutex_destroy(&d.lock);

@@ -1,7 +1,7 @@
 /* Mounts and the daemons that serve them: what commands do with mounts that are there, what they ask for, and
  * serving it.
  *
- * Ladder of the folder: daemon (main loop, signals, the cache), control_server, mount (one and all);
+ * Ladder of the folder: daemon (main loop, signals, the cache), control_server, mount (one and all), owners;
  * control_client; request, mountpoint, mounts, control_protocol; daemonize, timed_call, thread_group.
  * daemon_private.h is for these files alone.
  *
@@ -140,6 +140,12 @@ char *ps_mounts_of_cache(const char *cache_dir);
 /* *ret_path: the folder's real path; the caller frees it. */
 int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct ps_error *err) PS_MUST_USE;
 
+/* A folder for a mount of this source (its canonical form): $TMPDIR/penstock-UID/NAME, of which only we may
+ * make others. The same source gets the same one, unless a mount is there. *ret_path is the caller's to
+ * free; *ret_lock_fd keeps other processes off until it is closed, which is once the mount is there. */
+int ps_mountpoint_make(
+        const char *source, char **ret_path, int *ret_lock_fd, struct ps_error *err) PS_MUST_USE;
+
 /* A mount within its own source would list itself for ever; a cache below its mount would be hidden by it.
  * `source` is absolute if it is local; cache_dir need not exist. */
 int ps_mountpoint_apart(
@@ -165,9 +171,10 @@ struct ps_source_request {
 };
 
 struct ps_mount_request {
-	char *mountpoint;
+	char *mountpoint; /* NULL: of an owner's, not chosen yet */
 	struct ps_given given;
-	char **env; /* "NAME=value", NULL-terminated; never NULL */
+	char **env;    /* "NAME=value", NULL-terminated; never NULL */
+	char view[96]; /* of a mount for owners: how its process sees the file system; else "" */
 	struct ps_source_request *sources;
 	size_t nsources;
 };
@@ -179,6 +186,8 @@ int ps_request_add_source(struct ps_mount_request *request, const char *name, co
 /* The options of the mount and the environment, from what was parsed and finished. */
 int ps_request_take_options(
         struct ps_mount_request *request, const struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
+/* The mount is for owners that see the file system as this process does. */
+int ps_request_take_view(struct ps_mount_request *request, struct ps_error *err) PS_MUST_USE;
 /* Options of one source alone. */
 int ps_request_give_source(struct ps_source_request *source, const struct ps_mount_options *o) PS_MUST_USE;
 /* Names that are equal, secrets that would be sent to the hosts of all sources. */
@@ -214,9 +223,12 @@ int ps_options_check_sources(const struct ps_given *given, size_t ngiven,
  * Threads: one. Blocks: as long as the daemon lists the sources; with `stay`, as long as the mount is there.
  * Errors: -errno and a text. */
 struct ps_control_mount_options {
+	int owner; /* of the mount: a socket, borrowed; -1: none */
 	bool allow_other;
-	bool stay;                /* until the mount is gone; SIGTERM, SIGINT and SIGHUP take it away */
-	void (*ready)(void *arg); /* the mount answers */
+	bool stay; /* until the mount is gone; SIGTERM, SIGINT and SIGHUP take it away */
+	/* With an owner: there is no mount to join, and the request needs a mountpoint. */
+	int (*place)(void *arg, struct ps_error *err);
+	void (*ready)(void *arg); /* the mount answers, or was joined */
 	void *arg;
 };
 
@@ -260,6 +272,8 @@ struct ps_daemonize {
 
 int ps_daemonize_start(struct ps_daemonize *daemonize, const char *command, bool background,
         struct ps_error *err) PS_MUST_USE;
+/* One more that is closed when the outcome is known. */
+void ps_daemonize_let_go_of(struct ps_daemonize *daemonize, int fd);
 /* From now on the child is ended together with its parent (by SIGTERM), or not any more. One thread only. */
 void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied);
 bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize);
@@ -300,6 +314,7 @@ struct ps_daemon_options {
 	const struct ps_mount_options *options; /* cache_dir is set; log and cache are as it says */
 	struct ps_mount_request *request;       /* the first mount's; taken over */
 	struct ps_daemonize *daemonize;         /* gets the first mount's success or failure */
+	int owner;                              /* of the first mount: a socket, taken over; -1: none */
 };
 
 /* Serves until the last mount is gone; then the cache is closed. Returns an exit code: of the first mount's

@@ -20,6 +20,10 @@
  *        │ do=ended, when it is gone     │
  *        │◀──────────────────────────────┤
  *
+ * do=own in place of mount comes with the socket of an owner, and without a mountpoint. Answered do=joined,
+ * there is such a mount already, which the owner has joined. Else do=where is answered by do=here,
+ * mountpoint, and it goes on as above.
+ *
  * Any step may be answered do=error with a text. A client that is gone before "answers" leaves nothing.
  *
  * Threads: run is called from the main thread, before there are others; it gets the signals: SIGTERM and
@@ -162,6 +166,7 @@ struct ps_mount {
 	struct ps_session session;
 	struct ps_mount_id id;    /* once started; all 0: unknown */
 	bool here;                /* in our own mount namespace: we may detach it */
+	struct ps_owned *owned;   /* NULL: it has no owners, and stays until it is unmounted; daemon.lock */
 	struct ps_daemon *daemon; /* once started */
 };
 
@@ -187,13 +192,16 @@ struct ps_daemon {
 	struct ps_mount_request *first;
 	struct ps_daemonize *daemonize;
 	struct ps_cache *cache;
-	int wake_fd, listen_fd;
+	int wake_fd, listen_fd, owners_fd;
+	int first_owner; /* of the first mount: main thread and its own, until it is there; -1: none */
 	_Atomic bool first_cancelled;
 	_Atomic bool leaked; /* a mount could not be freed, so the cache cannot be closed */
 
 	pthread_mutex_t lock;  /* what follows; mounts on the list are not freed while it is held */
-	pthread_cond_t ended;  /* a mount has */
+	pthread_cond_t ended;  /* a mount has, or an owned one is there */
 	struct ps_list mounts; /* those that are served, in order */
+	struct ps_list owned;  /* mounts that processes may join: owners.c */
+	uint64_t owner_id;     /* of the newest owner */
 	struct ps_list clients;
 	unsigned nclients;
 	bool stopping, reported; /* reported: the parent knows the outcome, from the first mount's thread */
@@ -218,13 +226,35 @@ void ps_daemon_thread_ends(struct ps_daemon *daemon);
 /* The main thread looks at everything again. */
 void ps_daemon_wake(struct ps_daemon *daemon);
 
+/* owners.c: mounts that last as long as their owners, sockets whose other ends processes have */
+struct ps_owned;
+/* Joins the mount that such a request has made, which takes *owner over: *ret_mountpoint, the caller's to
+ * free. Or there is none: *ret_new, and the caller makes it, then calls serves or failed. Blocks while
+ * another thread makes it, or *cancelled. */
+int ps_owned_enter(struct ps_daemon *daemon, const struct ps_mount_request *request, int *owner,
+        const _Atomic bool *cancelled, struct ps_owned **ret_new, char **ret_mountpoint,
+        struct ps_error *err) PS_MUST_USE;
+/* owned may be NULL. */
+void ps_owned_failed(struct ps_daemon *daemon, struct ps_owned *owned);
+/* The mount answers; takes *owner over. On failure it is as failed. */
+int ps_owned_serves(struct ps_daemon *daemon, struct ps_owned *owned, struct ps_mount *mount, int *owner,
+        struct ps_error *err) PS_MUST_USE;
+/* Owners that have left, by the main thread: mounts without one are unmounted. Blocks on fusermount3, where
+ * that is needed. */
+void ps_owners_left(struct ps_daemon *daemon);
+/* The two below need the daemon's lock held. ------------------------------------------------------- */
+/* The mount has ended: closes its owners' sockets. */
+void ps_owned_end(struct ps_daemon *daemon, struct ps_mount *mount);
+size_t ps_owned_count(const struct ps_mount *mount);
+/* -------------------------------------------------------------------------------------------------- */
+
 /* control_server.c */
 void ps_client_accept(struct ps_daemon *daemon);
 /* The two below need the daemon's lock held. ------------------------------------------------------- */
 /* Ends what clients wait for. */
 void ps_clients_cancel(struct ps_daemon *daemon);
 /* Fills p with those whose going away matters now; returns how many. */
-size_t ps_clients_poll(struct ps_daemon *daemon, struct pollfd p[static PS_CLIENTS_MAX]);
+size_t ps_clients_poll(struct ps_daemon *daemon, struct pollfd p[static 2 * PS_CLIENTS_MAX]);
 /* -------------------------------------------------------------------------------------------------- */
 void ps_clients_gone(struct ps_daemon *daemon, const struct pollfd *p, size_t n);
 

@@ -97,6 +97,12 @@ int ps_daemonize_start(
 	return 0;
 }
 
+void ps_daemonize_let_go_of(struct ps_daemonize *daemonize, int fd)
+{
+	if (daemonize->ninherited < PS_DAEMONIZE_INHERITED)
+		daemonize->inherited[daemonize->ninherited++] = fd;
+}
+
 void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied)
 {
 	if (daemonize->pipe < 0)

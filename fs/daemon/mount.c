@@ -39,8 +39,9 @@ static int look_for_missing(struct ps_mount *m, size_t i, const _Atomic bool *ca
 {
 	bool fail = m->options[i].missing == PS_MISSING_FAIL;
 	char text[PS_ERROR_TEXT_LEN];
-	int n = ps_dataset_missing(
-	        m->sources[i].dataset, fail ? UINT64_MAX : MISSING_WAIT_MS, cancelled, text);
+	/* An owner is a program that waits for its first batch. */
+	uint64_t wait_ms = fail ? UINT64_MAX : m->request.view[0] ? 0 : MISSING_WAIT_MS;
+	int n = ps_dataset_missing(m->sources[i].dataset, wait_ms, cancelled, text);
 
 	if (n == -ECANCELED)
 		return ps_error_set(
@@ -238,6 +239,8 @@ json_t *ps_mount_json(struct ps_mount *m)
 		json_array_append_new(sources, one);
 	}
 	json_object_set_new(doc, "source", ps_json_lossy(m->device));
+	if (m->owned)
+		json_object_set_new(doc, "owners", json_integer((json_int_t)ps_owned_count(m)));
 	snprintf(device, sizeof(device), "%u:%u", major(m->session.dev), minor(m->session.dev));
 	json_object_set_new(doc, "device", json_string(device));
 	if (named)
@@ -298,6 +301,7 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 	{
 		PS_LOCK_SCOPE(&d->lock);
 		ps_list_remove(&m->link);
+		ps_owned_end(d, m);
 	}
 	int rc = ps_mount_finish(m);
 	if (rc == -EDEADLK) {

@@ -14,6 +14,7 @@
 #define W_OPTION "option"
 #define W_FLAG "flag"
 #define W_ENV "env"
+#define W_VIEW "view"
 #define W_NAME "name"
 #define W_SOURCE "source"
 #define W_IDENTITY "identity"
@@ -168,6 +169,17 @@ int ps_request_take_options(
 	return rc < 0 ? ps_error_set(err, -rc, "out of memory") : 0;
 }
 
+int ps_request_take_view(struct ps_mount_request *r, struct ps_error *err)
+{
+	struct stat namespace, root;
+
+	if (stat("/proc/self/ns/mnt", &namespace) < 0 || stat("/", &root) < 0)
+		return ps_error_set(err, errno, "/proc/self/ns/mnt: %s", strerror(errno));
+	snprintf(r->view, sizeof(r->view), "%llu %llu:%llu", (unsigned long long)namespace.st_ino,
+	        (unsigned long long)root.st_dev, (unsigned long long)root.st_ino);
+	return 0;
+}
+
 /* "https://host:port", "s3://bucket": to whom the credentials of a source go. */
 static size_t authority_len(const char *source)
 {
@@ -229,7 +241,8 @@ static int encode_given(const struct ps_given *given, struct ps_given *to)
 
 int ps_request_encode(const struct ps_mount_request *r, struct ps_given *ret)
 {
-	int rc = ps_given_add(ret, W_MOUNTPOINT, r->mountpoint, NULL);
+	int rc = r->view[0] ? ps_given_add(ret, W_VIEW, r->view, NULL)
+	                    : ps_given_add(ret, W_MOUNTPOINT, r->mountpoint, NULL);
 
 	if (rc == 0)
 		rc = encode_given(&r->given, ret);
@@ -272,6 +285,8 @@ static int decode_pair(struct ps_mount_request *r, struct ps_source_request **s,
 {
 	if (strcmp(name, W_MOUNTPOINT) == 0)
 		return value[0] == '/' ? replace(&r->mountpoint, value) : -EPROTO;
+	if (strcmp(name, W_VIEW) == 0)
+		snprintf(r->view, sizeof(r->view), "%s", value);
 	if (strcmp(name, W_ENV) == 0)
 		return add_env(r, (*nenv)++, value);
 	if (strcmp(name, W_OPTION) == 0 || strcmp(name, W_FLAG) == 0)
@@ -299,7 +314,7 @@ int ps_request_decode(const struct ps_given *message, struct ps_mount_request *r
 
 	for (size_t i = 0; rc == 0 && i < message->n; i++)
 		rc = decode_pair(&r, &s, &nenv, message->v[i].name, message->v[i].value);
-	if (rc == 0 && (!r.mountpoint || r.nsources == 0))
+	if (rc == 0 && ((!r.mountpoint && !r.view[0]) || r.nsources == 0))
 		rc = -EPROTO;
 	for (size_t i = 0; rc == 0 && i < r.nsources; i++)
 		rc = r.sources[i].source ? 0 : -EPROTO;

@@ -1,5 +1,6 @@
 #include "daemon/daemon_private.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,11 +9,13 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "base/hash.h"
 #include "base/strbuf.h"
 #include "options/options.h"
 
@@ -103,6 +106,128 @@ int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct 
 		free(*ret_path);
 		*ret_path = NULL;
 	}
+	return rc;
+}
+
+/* Mountpoints of owners ---------------------------------------------------------------------------- */
+
+#define PLACES_MAX 64 /* mounts of one source at a time: by other credentials, or of no use any more */
+#define NAME_MAX_NBYTES 40
+
+/* $TMPDIR/penstock-UID: a name that any user could take first, so the folder must be ours. */
+static int open_base(char **ret_path, struct ps_error *err)
+{
+	const char *tmp = getenv("TMPDIR");
+	ps_autofree char *top = realpath(tmp && tmp[0] == '/' ? tmp : "/tmp", NULL);
+	struct stat st;
+
+	if (!top)
+		return ps_error_set(
+		        err, errno, "%s: %s; set TMPDIR to a folder", tmp ? tmp : "/tmp", strerror(errno));
+	ps_autofree char *path = NULL;
+	if (asprintf(&path, "%s/penstock-%u", top, (unsigned)geteuid()) < 0)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return ps_error_set(err, errno, "%s: cannot be made: %s; set TMPDIR to another folder", path,
+		        strerror(errno));
+	ps_autofd int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return ps_error_set(
+		        err, errno, "%s: %s; set TMPDIR to another folder", path, strerror(errno));
+	if (st.st_uid != geteuid() || st.st_mode & 022)
+		return ps_error_set(err, EPERM, "%s: %s; remove it, or set TMPDIR to another folder", path,
+		        st.st_uid != geteuid() ? "belongs to another user" : "other users may write to it");
+	*ret_path = ps_steal_ptr(&path);
+	return ps_steal_fd(&fd);
+}
+
+/* "https://host/a/train/x-{000..127}.tar" to "train-x-000..127.tar-1a2b3c4d": for people, and a part of the
+ * hash for the difference. */
+static void name_place(const char *source, char ret[static NAME_MAX_NBYTES + 16])
+{
+	struct ps_id id;
+	char hex[PS_ID_HEX_LEN + 1];
+	size_t n = 0, len = strlen(source);
+	const char *from = source + len;
+
+	for (int slashes = 0; from > source && len - (size_t)(from - source) < NAME_MAX_NBYTES; from--)
+		if (from[-1] == '/' && ++slashes == 2)
+			break;
+	for (; *from; from++) {
+		bool plain = isalnum((unsigned char)*from) || (strchr("._", *from) && n > 0);
+
+		if (plain)
+			ret[n++] = *from;
+		else if (n > 0 && ret[n - 1] != '-')
+			ret[n++] = '-';
+	}
+	ps_id_of_strings(&source, 1, &id);
+	ps_id_hex(&id, hex);
+	snprintf(ret + n, 16, "%s%.8s", n == 0 || ret[n - 1] == '-' ? "" : "-", hex);
+}
+
+/* The nth place, if no process is about to mount there: 0, or -EBUSY. *ret_lock_fd is the folder itself,
+ * below what is mounted there. */
+static int lock_place(int base_fd, const char *path, int *ret_lock_fd, struct ps_error *err)
+{
+	const char *name = strrchr(path, '/') + 1;
+	struct ps_mounts mounts;
+
+	if (mkdirat(base_fd, name, 0700) < 0 && errno != EEXIST)
+		return ps_error_set(err, errno, "%s: cannot be made: %s", path, strerror(errno));
+	/* A mount is not opened: it may not answer. */
+	int rc = ps_mounts_read(NULL, true, &mounts);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));
+	const struct ps_mount_info *info = ps_mounts_find(&mounts, path);
+	json_t *stats = NULL;
+	if (info)
+		rc = ps_mounts_stats(info, PS_TIMED_TIMEOUT_MS, &stats);
+	json_decref(stats);
+	/* Its daemon died. */
+	if (info && (rc == -ENOTCONN || rc == -ECONNABORTED))
+		rc = ps_mountfd_detach(path, ps_mounts_id(path));
+	else if (info)
+		rc = -EBUSY;
+	ps_mounts_fini(&mounts);
+	if (rc < 0)
+		return -EBUSY;
+	ps_autofd int fd = openat(base_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return ps_error_set(err, errno, "%s: %s", path, strerror(errno));
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return -EBUSY;
+	/* Mounted between the look and the lock? Then what was opened is that mount's root. */
+	struct ps_mount_id id = ps_mounts_id(path);
+	if (id.dev)
+		return -EBUSY;
+	*ret_lock_fd = ps_steal_fd(&fd);
+	return 0;
+}
+
+int ps_mountpoint_make(const char *source, char **ret_path, int *ret_lock_fd, struct ps_error *err)
+{
+	ps_autofree char *base = NULL;
+	ps_autofd int base_fd = open_base(&base, err);
+	char name[NAME_MAX_NBYTES + 16];
+	int rc = -EBUSY;
+
+	if (base_fd < 0)
+		return base_fd;
+	name_place(source, name);
+	for (unsigned i = 1; i <= PLACES_MAX && rc == -EBUSY; i++) {
+		ps_autofree char *path = NULL;
+
+		if ((i == 1 ? asprintf(&path, "%s/%s", base, name)
+		            : asprintf(&path, "%s/%s-%u", base, name, i)) < 0)
+			return ps_error_set(err, ENOMEM, "out of memory");
+		rc = lock_place(base_fd, path, ret_lock_fd, err);
+		if (rc == 0)
+			*ret_path = ps_steal_ptr(&path);
+	}
+	if (rc == -EBUSY && !err->err)
+		ps_error_set(err, EBUSY, "%s/%s: all %d mounts of this source are in use; unmount one", base,
+		        name, PLACES_MAX);
 	return rc;
 }
 

@@ -166,6 +166,7 @@ struct ps_mount_options {
 	unsigned jobs;
 	uint64_t watch_ms;
 	char *config, *job;
+	unsigned owner; /* of mount: a descriptor; 0: none */
 	/* What was given; ps_mount_options_finish() adds what the environment says. */
 	struct ps_given given;
 	char **env; /* what origins may ask for of this process's environment, "NAME=value", NULL-terminated */

@@ -2,13 +2,19 @@
 #include "options/options.h"
 
 #include <errno.h>
+#include <ftw.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 
 #include "base/size.h"
 #include "base/strbuf.h"
+
+#define OWNERS_PERCENT 20
+#define LEAST_FOR_OWNERS (64 * PS_MIB)
 
 char *ps_cache_dir_default(struct ps_error *err)
 {
@@ -47,23 +53,95 @@ static void make_parents(const char *path)
 	}
 }
 
-/* The size of the disk that holds, or will hold, `path`. */
-static int disk_size(const char *path, uint64_t *ret_nbytes)
+/* The file system that holds, or will hold, `path`. */
+static int disk_of(const char *path, struct statfs *ret)
 {
 	ps_autofree char *copy = strdup(path);
-	struct statvfs vfs;
 
-	while (copy && statvfs(copy, &vfs) < 0) {
+	while (copy && statfs(copy, ret) < 0) {
 		char *slash = strrchr(copy, '/');
 
 		if (errno != ENOENT || !slash || slash == copy)
 			return -errno;
 		*slash = '\0';
 	}
-	if (!copy)
-		return -ENOMEM;
-	return __builtin_mul_overflow((uint64_t)vfs.f_blocks, (uint64_t)vfs.f_frsize, ret_nbytes) ? -EOVERFLOW
-	                                                                                          : 0;
+	return copy ? 0 : -ENOMEM;
+}
+
+/* Its size. */
+static int disk_size(const char *path, uint64_t *ret_nbytes)
+{
+	struct statfs fs;
+	int rc = disk_of(path, &fs);
+
+	if (rc == 0 && __builtin_mul_overflow((uint64_t)fs.f_blocks, (uint64_t)fs.f_frsize, ret_nbytes))
+		rc = -EOVERFLOW;
+	return rc;
+}
+
+/* Where a program that names no folder should not keep gigabytes, and why. NULL: this is a disk. */
+static const char *no_disk(const struct statfs *fs)
+{
+	static const struct {
+		uint32_t magic;
+		const char *what;
+	} kinds[] = {{NFS_SUPER_MAGIC, "on NFS"}, {TMPFS_MAGIC, "in memory (tmpfs)"},
+	        {RAMFS_MAGIC, "in memory (ramfs)"}, {SMB_SUPER_MAGIC, "on a file server (SMB)"},
+	        {CIFS_SUPER_MAGIC, "on a file server (CIFS)"}, {SMB2_SUPER_MAGIC, "on a file server (SMB)"},
+	        {CEPH_SUPER_MAGIC, "on Ceph"}, {AFS_SUPER_MAGIC, "on AFS"}, {0x0bd00bd0, "on Lustre"},
+	        {0x47504653, "on GPFS"}, {0x19830326, "on BeeGFS"}};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(kinds); i++)
+		if ((uint32_t)fs->f_type == kinds[i].magic)
+			return kinds[i].what;
+	return NULL;
+}
+
+static _Thread_local uint64_t walked_nbytes;
+
+static int walked(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+	(void)path, (void)kind, (void)where;
+	walked_nbytes += (uint64_t)st->st_blocks * 512;
+	return 0;
+}
+
+/* Of a mount with owners, whose program asked for no size: a share of what is free, with what the cache has
+ * taken of that. */
+static int size_for_owners(const char *dir, uint64_t *ret_nbytes, struct ps_error *err)
+{
+	struct statfs fs;
+	int rc = disk_of(dir, &fs);
+
+	if (rc < 0)
+		return ps_error_set(err, -rc, "cache %s: %s", dir, strerror(-rc));
+	walked_nbytes = 0;
+	nftw(dir, walked, 16, FTW_PHYS | FTW_MOUNT);
+	uint64_t nbytes =
+	        ((uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize + walked_nbytes) / 100 * OWNERS_PERCENT;
+	if (nbytes < LEAST_FOR_OWNERS) {
+		char text[PS_SIZE_TEXT_LEN];
+
+		return ps_error_set(err, ENOSPC,
+		        "cache %s: %d %% of what is free on its disk is %s, too little; name another folder "
+		        "(PENSTOCK_CACHE_DIR, or cache_dir), or give a cache size",
+		        dir, OWNERS_PERCENT, ps_size_format(nbytes, text));
+	}
+	*ret_nbytes = nbytes;
+	return 0;
+}
+
+static int check_disk_for_owners(const char *dir, struct ps_error *err)
+{
+	struct statfs fs;
+	const char *what = disk_of(dir, &fs) == 0 ? no_disk(&fs) : NULL;
+
+	return what ? ps_error_set(err, EINVAL,
+	                      "cache %s: it would be %s; name a folder on a local disk (PENSTOCK_CACHE_DIR, "
+	                      "or "
+	                      "cache_dir)",
+	                      dir, what)
+	            : 0;
 }
 
 /* What origins and libcurl may want to know of the mounting user. */
@@ -170,6 +248,14 @@ int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *
 
 	if (ps_mount_options_cache_dir(o, err) < 0)
 		return -err->err;
+	if (o->owner && check_disk_for_owners(o->cache_dir, err) < 0)
+		return -err->err;
+	if (o->owner && !o->cache_size) {
+		int rc = size_for_owners(o->cache_dir, &limit, err);
+
+		if (rc < 0)
+			return rc;
+	}
 	if (o->cache_size) {
 		uint64_t disk = 0;
 		int rc = disk_size(o->cache_dir, &disk);

@@ -1,0 +1,301 @@
+/* Mounts that are there for processes, their owners: joined by all that ask for the same, unmounted when
+ * the last one is gone.
+ *
+ *   owned     mount       owners    state
+ *   listed    NULL        none      being mounted, by one thread; others that ask for the same wait for it
+ *   listed    a mount     some      served; more may join
+ *   unlisted  a mount     none      detached; the same asked for again is another mount, at another place
+ *   freed                           the mount has ended, or there never was one
+ *
+ * An owner is a socket whose other end the process has, with its forks: the kernel closes that with the
+ * last of them, however they end. All changes are made with the daemon's lock held, so a last owner that goes
+ * and one that joins come one after the other. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "base/strbuf.h"
+#include "base/thread.h"
+#include "daemon/daemon_private.h"
+
+#define LOOK_MS 50 /* how often a thread that waits looks whether it is still wanted */
+#define EVENTS_MAX 64
+
+struct owner {
+	struct ps_list link; /* ps_owned.owners */
+	uint64_t id;         /* never used again, as a descriptor's number would be */
+	int fd;
+};
+
+struct ps_owned {
+	struct ps_list link; /* daemon.owned */
+	char *key;           /* secret */
+	struct ps_mount *mount;
+	struct ps_list owners;
+	size_t nowners;
+};
+
+/* Equal for requests that one mount can serve: the same view of the file system, names, data, credentials
+ * and options of the mount. */
+static int key_of(struct ps_cache *cache, const struct ps_mount_request *r, char **ret, struct ps_error *err)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+	int rc = 0;
+
+	ps_strbuf_add(&b, r->view);
+	for (size_t i = 0; i < r->given.n; i++) {
+		const struct ps_opt *opt = ps_options_find(r->given.v[i].name);
+
+		if (opt && opt->scope != PS_SCOPE_DAEMON)
+			ps_strbuf_addf(
+			        &b, "\n%s=%s", opt->name, r->given.v[i].value ? r->given.v[i].value : "");
+	}
+	for (size_t i = 0; rc == 0 && i < r->nsources; i++) {
+		struct ps_dataset_options options;
+		struct ps_mount_options o;
+		char key[PS_DATASET_KEY_LEN];
+
+		rc = ps_request_options(r, &r->sources[i], &o, err);
+		if (rc == 0)
+			rc = ps_request_same_place(&r->sources[i], err);
+		if (rc == 0) {
+			ps_mount_options_dataset(&o, &options);
+			options.origin.http.env = (const char *const *)r->env;
+			rc = ps_dataset_key(cache, r->sources[i].source, &options, key, err);
+		}
+		ps_mount_options_fini(&o);
+		if (rc == 0)
+			ps_strbuf_addf(&b, "\n%s %s", r->sources[i].name, key);
+	}
+	bool failed = b.failed;
+	*ret = rc == 0 && !failed ? strdup(ps_strbuf_peek(&b)) : NULL;
+	if (b.s)
+		explicit_bzero(b.s, b.len);
+	if (rc < 0)
+		return rc;
+	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+}
+
+/* The owner learns where the mount is, and is watched from now on. A descriptor that cannot be watched
+ * (-EPERM) is a file's: it would be an owner for ever. The lock is held. */
+static int add_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
+{
+	const char *where = owned->mount->request.mountpoint;
+	struct owner *o = calloc(1, sizeof *o);
+
+	if (!o)
+		return -ENOMEM;
+	*o = (struct owner){.id = ++d->owner_id, .fd = *fd};
+	struct epoll_event event = {.events = EPOLLRDHUP, .data.u64 = o->id};
+	if (send(*fd, where, strlen(where) + 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EPIPE &&
+	        errno != ECONNRESET) {
+		int rc = -errno;
+
+		free(o);
+		return rc;
+	}
+	if (epoll_ctl(d->owners_fd, EPOLL_CTL_ADD, *fd, &event) < 0) {
+		int rc = -errno;
+
+		free(o);
+		return rc;
+	}
+	ps_steal_fd(fd);
+	ps_list_append(&owned->owners, &o->link);
+	owned->nowners++;
+	return 0;
+}
+
+/* The lock is held. */
+static void remove_owner(struct ps_daemon *d, struct ps_owned *owned, struct owner *o)
+{
+	epoll_ctl(d->owners_fd, EPOLL_CTL_DEL, o->fd, NULL);
+	close(o->fd);
+	ps_list_remove(&o->link);
+	owned->nowners--;
+	free(o);
+}
+
+static struct ps_owned *find(struct ps_daemon *d, const char *key)
+{
+	for (struct ps_list *l = d->owned.next; l != &d->owned; l = l->next) {
+		struct ps_owned *owned = PS_CONTAINER_OF(l, struct ps_owned, link);
+
+		if (strcmp(owned->key, key) == 0)
+			return owned;
+	}
+	return NULL;
+}
+
+/* Frees the key, too. */
+static struct ps_owned *owned_new(char *key)
+{
+	struct ps_owned *owned = key ? calloc(1, sizeof *owned) : NULL;
+
+	if (!owned) {
+		ps_secret_free(key);
+		return NULL;
+	}
+	owned->key = key;
+	ps_list_init(&owned->link);
+	ps_list_init(&owned->owners);
+	return owned;
+}
+
+static void owned_free(struct ps_owned *owned)
+{
+	ps_list_remove(&owned->link);
+	ps_secret_free(owned->key);
+	free(owned);
+}
+
+int ps_owned_enter(struct ps_daemon *d, const struct ps_mount_request *request, int *owner,
+        const _Atomic bool *cancelled, struct ps_owned **ret_new, char **ret_mountpoint, struct ps_error *err)
+{
+	char *key = NULL;
+	int rc = key_of(d->cache, request, &key, err);
+
+	if (rc < 0)
+		return rc;
+	PS_LOCK_SCOPE(&d->lock);
+	struct ps_owned *found;
+	while ((found = find(d, key)) && (!found->mount || atomic_load(&found->mount->session.ended)) &&
+	        !atomic_load(cancelled) && !d->stopping)
+		ps_cond_wait_until(&d->ended, &d->lock, ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS);
+	if (atomic_load(cancelled) || d->stopping) {
+		ps_secret_free(key);
+		return ps_error_set(err, ECANCELED, d->stopping ? "the daemon is stopping" : "interrupted");
+	}
+	if (found) {
+		ps_secret_free(key);
+		*ret_mountpoint = strdup(found->mount->request.mountpoint);
+		rc = *ret_mountpoint ? add_owner(d, found, owner) : -ENOMEM;
+		if (rc == 0)
+			return 0;
+		free(*ret_mountpoint);
+		*ret_mountpoint = NULL;
+		return ps_error_set(err, -rc, "option owner: %s", strerror(-rc));
+	}
+	struct ps_owned *owned = owned_new(key);
+	if (!owned)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	ps_list_append(&d->owned, &owned->link);
+	*ret_new = owned;
+	return 0;
+}
+
+void ps_owned_failed(struct ps_daemon *d, struct ps_owned *owned)
+{
+	if (!owned)
+		return;
+	PS_LOCK_SCOPE(&d->lock);
+	owned_free(owned);
+	pthread_cond_broadcast(&d->ended);
+}
+
+int ps_owned_serves(
+        struct ps_daemon *d, struct ps_owned *owned, struct ps_mount *m, int *owner, struct ps_error *err)
+{
+	PS_LOCK_SCOPE(&d->lock);
+	owned->mount = m;
+	int rc = add_owner(d, owned, owner);
+	if (rc == 0)
+		m->owned = owned;
+	else
+		owned_free(owned);
+	pthread_cond_broadcast(&d->ended);
+	return rc < 0 ? ps_error_set(err, -rc, "option owner: %s", strerror(-rc)) : 0;
+}
+
+void ps_owned_end(struct ps_daemon *d, struct ps_mount *m)
+{
+	struct ps_owned *owned = ps_steal_ptr(&m->owned);
+
+	if (!owned)
+		return;
+	while (!ps_list_empty(&owned->owners))
+		remove_owner(d, owned, PS_CONTAINER_OF(owned->owners.next, struct owner, link));
+	owned_free(owned);
+}
+
+size_t ps_owned_count(const struct ps_mount *m)
+{
+	return m->owned ? m->owned->nowners : 0;
+}
+
+/* A mount to detach. */
+struct place {
+	char *mountpoint;
+	struct ps_mount_id id;
+};
+
+/* The last owner has gone: no process joins the mount any more. In our own mount namespace it is detached,
+ * with the lock released; elsewhere its session can only be ended. The lock is held. */
+static struct place orphan(struct ps_owned *owned)
+{
+	struct ps_mount *m = owned->mount;
+	struct place place = {m->here ? strdup(m->request.mountpoint) : NULL, m->id};
+
+	ps_list_remove(&owned->link);
+	ps_log_info("mount: %s: its last owner is gone", m->request.mountpoint);
+	if (!place.mountpoint)
+		ps_session_kick(&m->session);
+	return place;
+}
+
+/* The lock is held. */
+static struct place owner_left(struct ps_daemon *d, uint64_t id)
+{
+	for (struct ps_list *l = d->owned.next; l != &d->owned; l = l->next) {
+		struct ps_owned *owned = PS_CONTAINER_OF(l, struct ps_owned, link);
+
+		for (struct ps_list *k = owned->owners.next; k != &owned->owners; k = k->next) {
+			struct owner *o = PS_CONTAINER_OF(k, struct owner, link);
+
+			if (o->id != id)
+				continue;
+			remove_owner(d, owned, o);
+			return owned->nowners ? (struct place){0} : orphan(owned);
+		}
+	}
+	return (struct place){0}; /* its mount has ended meanwhile */
+}
+
+/* One that cannot be unmounted: reads of it fail from now on. */
+static void end_session(struct ps_daemon *d, struct ps_mount_id id)
+{
+	PS_LOCK_SCOPE(&d->lock);
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
+		struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+
+		if (ps_mount_id_same(m->id, id))
+			ps_session_kick(&m->session);
+	}
+}
+
+void ps_owners_left(struct ps_daemon *d)
+{
+	struct epoll_event events[EVENTS_MAX];
+	int n = epoll_wait(d->owners_fd, events, EVENTS_MAX, 0);
+
+	for (int i = 0; i < n; i++) {
+		struct place place;
+
+		pthread_mutex_lock(&d->lock);
+		place = owner_left(d, events[i].data.u64);
+		pthread_mutex_unlock(&d->lock);
+		if (!place.mountpoint)
+			continue;
+		int rc = ps_mountfd_detach(place.mountpoint, place.id);
+		if (rc < 0 && rc != -ENOENT) {
+			ps_log_warning("mount: %s: cannot be unmounted: %s", place.mountpoint, strerror(-rc));
+			end_session(d, place.id);
+		}
+		free(place.mountpoint);
+	}
+}

@@ -1,0 +1,259 @@
+#!/usr/bin/env bash
+# Mounts with owners: processes join them, and however these end, the last one's end unmounts.
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx jq
+
+mkdir -p "$T/www" "$T/tmp"
+export TMPDIR=$T/tmp PENSTOCK_CACHE_DIR=$CACHE
+[[ $(stat -f -c %T "$T") != tmpfs ]] || skip_all "$T is in memory, where no cache of an owner's mount may be"
+for i in 0 1 2; do random_file "$T/www/x-$i.tar" 300000; done
+start_nginx
+export SOURCE="$ORIGIN/x-{0..2}.tar"
+BASE=$T/tmp/penstock-$EUID
+
+# own NAME [mount|fork] ARGUMENT...: an owner in the background; where NAME: its mountpoint, once it has one.
+declare -A owner
+own() {
+	rm -f "$T/$1"
+	"$python" "$top_srcdir/tests/fs/owner.py" "$T/$1" "${@:2}" &
+	owner[$1]=$!
+}
+where() {
+	wait_until 30 test -s "$T/$1" || true
+	head -n 1 "$T/$1"
+}
+end() {
+	kill -"$1" "${owner[$2]}"
+	wait "${owner[$2]}" 2>/dev/null || true
+}
+nmounts() { ps_mounts_below "$T/tmp" | wc -l; }
+are_mounted() { (($(nmounts) == $1)); }
+status() { penstock status --cache-dir "$CACHE" --json; }
+owners() { status | jq -r '[.mounts[].owners] | join(" ")'; }
+have_owners() { [[ $(owners) == "$1" ]]; }
+reads() { cmp "$1/x-1.tar" "$T/www/x-1.tar"; }
+
+# Eight ranks start at once, where no daemon is yet.
+for i in 1 2 3 4 5 6 7 8; do own "rank$i" mount "$SOURCE"; done
+for i in 1 2 3 4 5 6 7 8; do where "rank$i" >/dev/null; done
+all_places() { for i in 1 2 3 4 5 6 7 8; do where "rank$i"; done | sort -u | wc -l; }
+equal "eight that start at once have one mount" 1 "$(all_places)"
+at=$(where rank1)
+check "which is in a folder of its user's alone" test "$(stat -c %a "$BASE") $(dirname "$at")" = "700 $BASE"
+equal "and is the only one" 1 "$(nmounts)"
+equal "it counts them" 8 "$(owners)"
+check "and reads" reads "$at"
+daemon=$(daemon_pid)
+for i in 1 2 3 4 5 6 7; do end KILL "rank$i"; done
+check "seven that are killed count no more" wait_until 10 have_owners 1
+check "the mount stays for the last one" reads "$at"
+exec 7<"$at/x-2.tar"
+end KILL rank8
+check "whose end unmounts, however it came" wait_until 10 are_mounted 0
+check "an open file stays readable" cmp - "$T/www/x-2.tar" <&7
+exec 7<&-
+check "the daemon ends, too" wait_until 10 test ! -e "/proc/$daemon"
+
+# A fork owns it, too.
+own parent fork "$SOURCE"
+at=$(where parent)
+child=$(sed -n 2p "$T/parent")
+end KILL parent
+sleep 0.3
+check "a fork of a dead owner keeps the mount" reads "$at"
+kill -KILL "$child"
+check "until it is dead, too" wait_until 10 are_mounted 0
+
+# Whose credentials, or options, differ.
+own one mount "$SOURCE" --header "X-Token: one"
+one=$(where one)
+own two mount "$SOURCE" --header "X-Token: two"
+two=$(where two)
+own like_one mount "$SOURCE" --header "X-Token: one"
+own refreshed mount "$SOURCE" --header "X-Token: one" --refresh 1h
+check_not "other credentials have another mount" test "$one" = "$two"
+equal "the same join" "$one" "$(where like_one)"
+check_not "other options of the mount have another one" test "$one" = "$(where refreshed)"
+where refreshed >/dev/null
+equal "the counts are of each" "1 1 2" "$(owners | tr ' ' '\n' | sort | xargs)"
+own sized mount "$SOURCE" --header "X-Token: one" --cache-size 1G
+equal "options of the cache are no difference" "$one" "$(where sized)"
+for who in one two like_one refreshed sized; do end KILL "$who"; done
+check "all are gone with their owners" wait_until 10 are_mounted 0
+
+# An owner that leaves while another joins.
+failed=0
+n=$(long && echo 150 || echo 25)
+wait_until 10 no_daemon
+for ((i = 0; i < n; i++)); do
+	own "a$i" mount "$SOURCE"
+	where "a$i" >/dev/null
+	own "b$i" mount "$SOURCE"
+	sleep "0.0$((RANDOM % 50))"
+	end KILL "a$i"
+	if ! reads "$(where "b$i")"; then
+		failed=$((failed + 1))
+		sed 's/^/# /' "$T/b$i"
+	fi
+	((i % 3)) || end KILL "b$i" # else some joins find a mount with owners
+	if ((i % 3 == 2)); then
+		end KILL "b$i"
+		end KILL "b$((i - 1))"
+	fi
+done
+equal "who joins while the last one leaves has a mount" 0 "$failed"
+for ((i = 0; i < n; i++)); do kill -KILL "${owner[b$i]}" 2>/dev/null || true; done
+check "none is left" wait_until 10 are_mounted 0
+at_most "they used few folders again and again" 12 "$(find "$BASE" -mindepth 1 -maxdepth 1 | wc -l)"
+
+# Unmounted by hand.
+own by_hand mount "$SOURCE"
+at=$(where by_hand)
+check "it can be unmounted by hand" penstock umount "$at"
+check "its owner sees that" wait_until 10 grep -qx ended "$T/by_hand"
+own again mount "$SOURCE"
+check "and the next is mounted in its place" reads "$(where again)"
+equal "at the same path" "$at" "$(where again)"
+
+# A daemon that is killed.
+kill -KILL "$(daemon_pid)"
+check "an owner sees the end of its daemon" wait_until 10 grep -qx ended "$T/again"
+check_not "which leaves a dead mount" reads "$at"
+own next mount "$SOURCE"
+equal "that the next one clears away" "$at" "$(where next)"
+check "it reads" reads "$at"
+kill -TERM "$(daemon_pid)"
+check "a daemon that is told to stop tells its owners" wait_until 10 grep -qx ended "$T/next"
+for who in by_hand again next; do end KILL "$who"; done
+own last mount "$SOURCE"
+where last >/dev/null
+kill -KILL "$(daemon_pid)" "${owner[last]}"
+own after mount "$SOURCE"
+check "after daemon and owner were killed the next one mounts" reads "$(where after)"
+end KILL after
+check "and unmounts" wait_until 10 are_mounted 0
+
+# Owners that die before there is a mount. The proxy holds requests back until $T/open is there.
+"$python" - "$T/proxy.port" "$T/open" "${ORIGIN##*:}" <<'PY' &
+import os, socket, sys, threading, time
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(64)
+open(sys.argv[1], "w").write(str(s.getsockname()[1]))
+def pump(a, b):
+    try:
+        while data := a.recv(65536): b.sendall(data)
+        b.shutdown(socket.SHUT_WR)
+    except OSError: pass # the other side has ended
+def serve(c):
+    while not os.path.exists(sys.argv[2]): time.sleep(0.02)
+    o = socket.create_connection(("127.0.0.1", int(sys.argv[3])))
+    threading.Thread(target=pump, args=(c, o), daemon=True).start(); pump(o, c)
+while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+PY
+proxy=$!
+wait_until 10 test -s "$T/proxy.port"
+held="http://127.0.0.1:$(<"$T/proxy.port")/"
+listings() {
+	local pid
+	pid=$(cat "$CACHE/lock")
+	[[ $(cat "/proc/$pid/task/"*/comm | grep -c '^dataset$') == "$1" ]]
+}
+wait_until 10 no_daemon
+own first mount "$held"
+check "the first one waits for a listing" wait_until 20 listings 1
+end KILL first
+check "it is called off with its owner" wait_until 10 no_daemon
+own other mount "$SOURCE"
+where other >/dev/null
+own maker mount "$held"
+check "another one waits for it" wait_until 20 listings 1
+own waiting mount "$held"
+sleep 0.5
+check_not "a second one waits for the first" test -e "$T/waiting" -o -e "$T/maker"
+end KILL maker
+sleep 0.3
+touch "$T/open"
+check "and takes its place when that is killed" reads "$(where waiting)"
+equal "with a mount of its own" 1 "$(owners | cut -d ' ' -f 2)"
+for who in other waiting; do end KILL "$who"; done
+check "these end, too" wait_until 10 are_mounted 0
+kill "$proxy"
+
+# What is refused.
+refused() {
+	local out rc=0
+	out=$(penstock mount "${@:2}" 2>&1) || rc=$?
+	[[ $rc == [12] && $out == *"$1"* ]] || { echo "$rc: $out" && return 1; }
+}
+exec 9</dev/null
+check "an owner that is no socket" refused "not one end of a socketpair" --owner 9 "$SOURCE"
+exec 9<&-
+check "one that is not open" refused "not one end of a socketpair" --owner 99 "$SOURCE"
+check "no source" refused "too few arguments" --owner 9
+check "the foreground" refused "goes neither with" --owner 9 -f "$SOURCE"
+chmod 777 "$BASE"
+own unsafe mount "$SOURCE"
+check "a folder that others may write to" grep -q "other users may write to it" <(where unsafe)
+chmod 700 "$BASE"
+
+# The share of the disk.
+own sized mount "$SOURCE"
+where sized >/dev/null
+free=$(df -B1 --output=avail "$CACHE" | tail -n 1)
+at_most "the cache may take a fifth of what is free" "$((free / 5 + free / 100 + 33554432))" \
+	"$(status | jq '.cache.limit_bytes')"
+end KILL sized
+check "it ends" wait_until 10 no_daemon
+
+((EUID == 0)) || exit 0
+mkdir "$T/ram"
+if mount -t tmpfs none "$T/ram"; then
+	PENSTOCK_CACHE_DIR=$T/ram/cache own memory mount "$SOURCE"
+	check "a cache in memory is refused" \
+		grep -q "would be in memory (tmpfs); name a folder on a local disk" <(where memory)
+	umount "$T/ram"
+fi
+
+# Another mount namespace has a mount of its own, which ends with its owner.
+if unshare -m --propagation private true 2>/dev/null; then
+	own out mount "$SOURCE"
+	at=$(where out)
+	rm -f "$T/in"
+	unshare -m --propagation private "$python" "$top_srcdir/tests/fs/owner.py" "$T/in" mount "$SOURCE" &
+	inside=$!
+	check "another namespace mounts" test -n "$(where in)"
+	equal "the mount is another one" "1 1" "$(owners)"
+	kill -KILL "$inside"
+	check "it ends with its owner" wait_until 10 have_owners 1
+	check "this one goes on" reads "$at"
+	end KILL out
+	check "and ends with its own" wait_until 10 are_mounted 0
+fi
+
+# Another user of the node.
+command -v setpriv >/dev/null || exit 0
+chmod 755 "$T"
+chmod 1777 "$T/tmp"
+mkdir -m 777 "$T/nobody"
+as_nobody() {
+	setpriv --reuid=65534 --regid=65534 --clear-groups -- \
+		env HOME="$T/nobody" PENSTOCK_CACHE_DIR="$T/nobody/cache" "$@"
+}
+own mine mount "$SOURCE"
+at=$(where mine)
+mkdir "$T/tmp/penstock-65534"
+as_nobody "$python" "$top_srcdir/tests/fs/owner.py" "$T/nobody/theirs" mount "$SOURCE" || true
+check "a folder that another user made first is refused" grep -q "belongs to another user" "$T/nobody/theirs"
+rmdir "$T/tmp/penstock-65534"
+if [[ -w /dev/fuse ]] && command -v fusermount3 >/dev/null && [[ $(stat -c %a /dev/fuse) == 666 ]]; then
+	rm -f "$T/nobody/theirs"
+	as_nobody "$python" "$top_srcdir/tests/fs/owner.py" "$T/nobody/theirs" mount "$SOURCE" &
+	theirs=$!
+	wait_until 30 test -s "$T/nobody/theirs" || true
+	equal "another user has another mount" "$T/tmp/penstock-65534" \
+		"$(dirname "$(head -n 1 "$T/nobody/theirs")")"
+	check_not "and does not see ours" as_nobody ls "$at"
+	kill -KILL "$(pgrep -P "$theirs" || echo "$theirs")"
+	check "it ends by fusermount3" wait_until 10 are_mounted 1
+fi
+end KILL mine
+check "the last one ends" wait_until 10 are_mounted 0
