@@ -406,7 +406,7 @@ def wrong_arguments_are_named():
         (lambda: next(iter(loader(pattern)))["nothing"], KeyError, "nothing"),
         (lambda: type(next(iter(loader(pattern)))["image"])(), TypeError, ""),
         (lambda: loader("missing.tar"), FileNotFoundError, "missing.tar"),
-        (lambda: loader("https://127.0.0.1/x.tar"), FileNotFoundError, "it is a URL: mount it"),
+        (lambda: loader("https://127.0.0.1/x.tar"), penstock.MountError, "https://127.0.0.1"),
         (lambda: next(iter(loader(pattern, fields={"picture": penstock.Int("txtt")}))), penstock.BadSampleError,
          "has no field .txtt; it has .jpg, .cls, .txt;"),
     ]

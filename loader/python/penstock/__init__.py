@@ -28,6 +28,7 @@ from .fields import Array, Boxes, Bytes, Field, Float, Image, Int, Json, Mask, O
 from .loader import Batch, Budget, Loader, Ragged, Spec
 from .plans import Plan, plan
 from .rank import rank_and_world
+from .remote import Mount, MountError, mount
 
 __version__ = version()
 __all__ = [
@@ -46,6 +47,8 @@ __all__ = [
     "Json",
     "Loader",
     "Mask",
+    "Mount",
+    "MountError",
     "OneOf",
     "Plan",
     "Ragged",
@@ -57,6 +60,7 @@ __all__ = [
     "Text",
     "Tokens",
     "UnknownLengthError",
+    "mount",
     "plan",
     "rank_and_world",
     "version",

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Mapping as MappingABC
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-from . import _penstock, nvjpeg
+from . import _penstock, nvjpeg, remote
 from . import order as _order
 from .fields import Field, Image, Int
 from .keywords import OF_FIELD, OF_LOADER, keywords
@@ -470,11 +470,23 @@ def _missing_of(shards: Sequence[Path]) -> List[str]:
     return list(texts.values())
 
 
+def _needs_indexes(options: Mapping[str, Any]) -> bool:
+    """Of shards that have none the loader would refuse these."""
+    if options.get("index_dir"):
+        return False
+    counted = int(options.get("world") or 1) > 1 and options.get("end") not in ("uneven", 0)
+    counted = counted and not options.get("steps")
+    ordered = options.get("order") not in (None, "window", "shards", "none")
+    return counted or ordered or any(options.get(name) is not None for name in ("filter", "weights", "balance"))
+
+
 class Loader:
     """Batches from WebDataset shards; iterating over it once is one epoch.
 
     shards: a path, folder or pattern, or several (with mix=[...] each is a dataset, and these are their weights):
         "/data/train-{000000..001281}.tar", "/data/train-*.tar", "/data/train", "a.tar::b.tar", "@list.txt".
+        Or URLs (s3://, gs://, az://, hf://, https://), which the program `penstock` mounts for as long as the
+        loader is there: "s3://bucket/train/{000000..001281}.tar", "s3://bucket/train/". See penstock.mount().
     batch: rows of a batch on this rank; by default 64, or as many as the batches of `order` have.
     fields: a dict of names to penstock.Field (Image(), Int(), Bytes(), ...), or a list of fields, called by
         their suffix. By default an image "jpg" and an optional integer "cls".
@@ -491,6 +503,7 @@ class Loader:
         epoch; what differs is a warning, once, and in drift() and stats()["drift"].
     rank, world: this process's share; by default those of torch.distributed or of the launcher's environment
         (see rank_and_world()); then ranks_per_node is LOCAL_WORLD_SIZE, too.
+    mount: options of penstock.mount() for shards that are URLs, as {"endpoint": "https://minio.example.org"}.
     state: a state_dict() to begin with, so that nothing is read of the epoch's beginning.
     gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". Its pixels are not
         quite the processor's.
@@ -545,6 +558,7 @@ class Loader:
         rank: Optional[int] = None,
         world: Optional[int] = None,
         state: Optional[Mapping[str, Any]] = None,
+        mount: Optional[Mapping[str, Any]] = None,
         **more_options: Unpack[LoaderOptions],
     ) -> None:
         """What the class's help does not explain:"""
@@ -601,7 +615,8 @@ class Loader:
         self._options = {"batch": 64 if batch is None else batch, "rank": rank, "world": world, **options}
         self._arguments = {
             "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform,
-            "transform_version": transform_version, "profile_against": None if self._was is None else json.loads(self._was)}
+            "transform_version": transform_version, "mount": mount,
+            "profile_against": None if self._was is None else json.loads(self._was)}
         self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells, and ...
         self._plain: Any = None  # ... which of them Batch.fill() can take for `_take`; None: it is not used
         self._take: Any = None
@@ -623,13 +638,14 @@ class Loader:
             more["state"], self._next_epoch = _state_of(state, transform_version)
             if self._feed:
                 self._feed.go(self._feed.read(state.get("order")))
+        paths, self._mounts = remote.local(self._shards, mount or {}, _needs_indexes(self._options))
         self._raw = _penstock.Loader(
-            self._shards, {**self._options, **more}, [field.as_dict(name) for name, field in self._fields.items()])
+            paths, {**self._options, **more}, [field.as_dict(name) for name, field in self._fields.items()])
         self._raw_next = self._raw.next
         if self._feed:
             self._feed.attach(self._raw)
             self._raw_next = self._next_fed
-        for text in _missing_of(self._shards):
+        for text in _missing_of(paths):
             warnings.warn(text, stacklevel=2)
 
     options = property(
@@ -871,8 +887,10 @@ class Loader:
         return profile
 
     def close(self) -> None:
-        """Ends the threads and frees the memory as soon as no tensor of it is in use."""
+        """Ends the threads and frees the memory as soon as no tensor of it is in use. Lets go of mounts."""
         self._raw.close()
+        for mount in self._mounts:
+            mount.close()
 
     def __enter__(self) -> "Loader":
         return self

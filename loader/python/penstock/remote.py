@@ -1,0 +1,235 @@
+"""Remote shards: mounts that last as long as a program uses them, made by the program `penstock`."""
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
+
+from . import _penstock
+
+Path = Union[str, "os.PathLike[str]"]
+
+_URL = r"(?:https?|s3|gs|az|hf)://"
+_IS_FILE = re.compile(r"\.(tar|tzst|tgz|jsonl|ndjson|json|bin)(\.(zst|gz|lz4))?$", re.IGNORECASE)
+_SHOWN_AS_TAR = re.compile(r"\.(tar\.(zst|gz|lz4)|tzst|tgz)(?=$|[,}])", re.IGNORECASE)
+_CAP_SYS_ADMIN = 21
+_REMEDY = (
+    "In a container: docker run --device /dev/fuse --cap-add SYS_ADMIN --security-opt apparmor=unconfined "
+    "(Kubernetes: privileged: true). Or mount on the host and hand the folder in: `penstock mount '%s' "
+    '/data/train` there, docker run -v /data/train:/data/train:ro,rslave, and penstock.Loader("/data/train")'
+)
+
+
+class MountError(_penstock.Error):
+    """A source cannot be mounted here: what is missing, and what to do."""
+
+
+class Mount:
+    """A source as a folder of this node, read-only. See mount().
+
+    It stays as long as this object is open, or one of the same source in another process or in a forked child:
+    close(), the end of a `with`, and the end of the process, however that comes, let go of it. Open files stay
+    readable.
+    """
+
+    path: str
+
+    def __init__(self, path: str, owner: socket.socket) -> None:
+        self.path = path
+        self._owner = owner
+
+    def close(self) -> None:
+        """Lets go of the mount. The last one unmounts it, a moment later."""
+        self._owner.close()
+
+    def __enter__(self) -> "Mount":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return "penstock.Mount(%r%s)" % (self.path, ", closed" if self._owner.fileno() < 0 else "")
+
+
+def mount(
+    source: Union[Path, Mapping[str, Path]],
+    *,
+    cache_dir: Optional[Path] = None,
+    cache_size: Union[None, str, int] = None,
+    endpoint: Optional[str] = None,
+    profile: Optional[str] = None,
+    no_sign_request: bool = False,
+    header: Union[None, str, Sequence[str]] = None,
+    **options: Any,
+) -> Mount:
+    """Mounts a source (a URL of https, s3, gs, az or hf, with braces, or of a folder; or a dict of names to
+    several, which get a folder each) until the end of the `with`, or of the process:
+
+        with penstock.mount("s3://bucket/train/") as folder:
+            print(os.listdir(folder))
+
+    All processes of a node that mount the same source with the same credentials and options share one mount,
+    whose last one unmounts it. It needs the program `penstock`, /dev/fuse, and for users other than root
+    fusermount3 (package fuse3).
+
+    cache_dir: where data is kept; by default PENSTOCK_CACHE_DIR, else ~/.cache/penstock (XDG_CACHE_HOME; for
+        root /var/cache/penstock). On a local disk: NFS and tmpfs are refused.
+    cache_size: its limit, as "200G" or "50%" (of the disk); by default 20 % of what is free there.
+    endpoint, profile, no_sign_request: of buckets. Credentials are found where the clouds' own tools find
+        them.
+    header: "Name: value", or several, sent with each request.
+    Other options are those of `penstock mount` (--max-connections as max_connections=), where True is for one
+    without a value. Options of the cache hold for a cache that is not in use yet.
+
+    Raises MountError with what is missing, and what to do."""
+    several = source if isinstance(source, Mapping) else {"": source}
+    for one in several.values():
+        refuse_pipe(one)
+    texts = [("%s=" % name if name else "") + os.fspath(one) for name, one in several.items()]
+    command = [_program(texts[0]), "mount"]
+    _check_fuse(texts[0])
+    given = {"cache_dir": cache_dir, "cache_size": cache_size, "endpoint": endpoint, "profile": profile,
+             "no_sign_request": no_sign_request, **options}
+    arguments: List[str] = []
+    for name, values in given.items():
+        for value in values if isinstance(values, (list, tuple)) else [values]:
+            if value is None or value is False:
+                continue
+            text = os.fspath(value) if isinstance(value, os.PathLike) else value
+            arguments.append("--" + name.replace("_", "-") + ("" if value is True else "=%s" % text))
+    headers = [header] if isinstance(header, str) else list(header or ())
+    return _run(command, arguments, texts, headers)
+
+
+def _run(command: List[str], arguments: List[str], sources: List[str], headers: List[str]) -> Mount:
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs, tempfile.TemporaryFile() as file:
+            passed = [theirs.fileno()]
+            if headers:  # where `ps` does not show them
+                file.write("\n".join(headers).encode())
+                file.seek(0)
+                passed.append(file.fileno())
+                arguments = [*arguments, "--header-file=/dev/fd/%d" % file.fileno()]
+            process = subprocess.Popen(
+                [*command, "--owner=%d" % theirs.fileno(), *arguments, "--", *sources], pass_fds=passed,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            text = process.communicate()[1].decode(errors="replace")
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        lines = [line.replace("penstock mount: ", "", 1) for line in text.splitlines() if line]
+        if process.returncode:
+            raise MountError("\n".join(lines) or "penstock mount ended with %d" % process.returncode)
+        for line in lines:
+            warnings.warn(line.replace("warning: ", "", 1), stacklevel=3)
+        path = b""
+        while not path.endswith(b"\0"):
+            more = ours.recv(4096)
+            if not more:
+                raise MountError("%s: its daemon ended at once (see the system's log)" % sources[0])
+            path += more
+        return Mount(os.fsdecode(path[:-1]), ours)
+    except BaseException:
+        ours.close()
+        raise
+
+
+def refuse_pipe(shards: Path) -> None:
+    """WebDataset's way to read from stores."""
+    if not isinstance(shards, str) or not shards.startswith("pipe:"):
+        return
+    found = re.search(_URL + r"[^\s'\"]+", shards)
+    raise ValueError("%r: pipe: is not read: a program's output cannot be read from its middle; give %s" % (
+        shards, "the URL itself: %r" % found.group() if found
+        else "a URL (s3://, gs://, az://, hf://, https://), or files"))
+
+
+def _fail(text: str, source: str) -> NoReturn:
+    raise MountError("%s cannot be mounted: %s. %s" % (source, text, _REMEDY % source))
+
+
+def _program(source: str) -> str:
+    more = os.path.join(sys.prefix, "bin") + ":/usr/local/bin:/usr/bin"
+    return shutil.which("penstock") or shutil.which("penstock", path=more) or _fail(
+        "the program `penstock` is not in the PATH (install Penstock with its mount: the Python package "
+        "alone reads local files)", source)
+
+
+def _status(name: str) -> int:
+    """A line of this process's status, a number in hexadecimal."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        return next((int(line.split()[1], 16) for line in file if line.startswith(name + ":")), -1)
+
+
+def _check_fuse(source: str) -> None:
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        _fail("there is no /dev/fuse (load it: modprobe fuse)", source)
+    except OSError as e:
+        _fail("/dev/fuse: %s" % os.strerror(e.errno or 0), source)
+    if os.geteuid() == 0:
+        if not _status("CapEff") >> _CAP_SYS_ADMIN & 1:
+            _fail("mounting is not permitted here (no CAP_SYS_ADMIN)", source)
+    elif not shutil.which("fusermount3"):
+        _fail("fusermount3 is not installed (package fuse3), which users other than root need", source)
+    elif _status("NoNewPrivs") == 1:
+        _fail("no_new_privs is set, so fusermount3 may not mount", source)
+
+
+def _is_remote(shards: str) -> bool:
+    return re.match(_URL, shards, re.IGNORECASE) is not None
+
+
+def _below(url: str) -> str:
+    """Where in the mount of this URL its shards are; "": they are all that is in it."""
+    path = re.split(r"[?#]" if url[:4].lower() == "http" else "#", url, maxsplit=1)[0]
+    plain = re.split(r"[{*?\[]", path, maxsplit=1)[0]
+    slash = plain.rfind("/", path.index("://") + 3)
+    rest = path[slash + 1 :] if slash > 0 else ""
+    if path.endswith("/") or not (plain != path or _IS_FILE.search(rest)):  # a folder, or a list of URLs
+        return ""
+    return _SHOWN_AS_TAR.sub(".tar", rest)
+
+
+def local(
+    shards: Sequence[Path], options: Mapping[str, Any], indexes: bool
+) -> Tuple[List[Path], List[Mount]]:
+    """The paths of shards, those of URLs in mounts, and these. indexes: they are needed."""
+    mounts: Dict[str, Mount] = {}
+    paths: List[Path] = []
+
+    def place(part: str) -> str:
+        if not _is_remote(part):
+            return part
+        below = _below(part)
+        source = part + "{,.psx}" if indexes and below and "?" not in part else part
+        if source not in mounts:
+            mounts[source] = mount(source, **options)
+        return os.path.join(mounts[source].path, below)
+
+    try:
+        for given in shards:
+            refuse_pipe(given)
+            paths.append("::".join(map(place, given.split("::"))) if isinstance(given, str) else given)
+    except BaseException:
+        for one in mounts.values():
+            one.close()
+        raise
+    return paths, list(mounts.values())
