@@ -971,6 +971,37 @@ int penstock_profile_drift(
 int penstock_loader_fingerprint(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 
+/* -- Writing shards ------------------------------------------------------------------------------------ */
+
+/* A tar as penstock-loader pack writes it: the same members give the same bytes. With a level it is
+ * compressed, in zstd's seekable format.
+ *
+ *   open, add ..., finish | abort
+ *
+ * The file is written beside its name, PATH.tmp-PID, and gets that name in _finish(), once it is whole and on
+ * the disk. Threads: one at a time for one writer. Blocks on the disk. Since 0.3. */
+struct penstock_shard_writer;
+
+/* level: 1 to 19; 0: not compressed. */
+int penstock_shard_writer_open(const char *path, int level, struct penstock_shard_writer **ret_writer,
+        struct penstock_error *error);
+
+/* Adds a file KEY.SUFFIX. The files of one key that follow each other are a sample. -EINVAL: another name;
+ * nothing was written. After other errors only _abort() is left to call. */
+int penstock_shard_writer_add(struct penstock_shard_writer *writer, const char *name, const void *data,
+        size_t nbytes, struct penstock_error *error);
+
+/* Bytes that such a file takes in the tar, its headers and padding included. */
+uint64_t penstock_shard_writer_member_nbytes(const char *name, uint64_t nbytes);
+
+/* Ends the shard and, with `index` not 0, writes its index beside it, as `penstock-loader index` does. Frees
+ * the writer, also when it fails. */
+int penstock_shard_writer_finish(
+        struct penstock_shard_writer *writer, int index, struct penstock_error *error);
+
+/* Removes what was written. NULL is allowed. */
+void penstock_shard_writer_abort(struct penstock_shard_writer *writer);
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

@@ -32,6 +32,8 @@ static PyObject *profile_drift(PyObject *module, PyObject *args)
 static PyMethodDef functions[] = {
         {"profile_drift", profile_drift, METH_VARARGS,
                 "profile_drift(was, now): a line for each difference."},
+        {"member_nbytes", member_nbytes, METH_VARARGS,
+                "member_nbytes(name, nbytes): what such a file takes in a tar."},
         {"version", version, METH_NOARGS, "The version of libpenstock."},
         {"budget_new", budget_new, METH_O, "A budget of that many bytes, for the option budget."},
         {"budget_used", budget_used, METH_O, "What is taken from it."},
@@ -69,7 +71,9 @@ PyMODINIT_FUNC PyInit__penstock(void)
 	state->loader_type = type_add(module, "Loader", &loader_spec);
 	state->batch_type = type_add(module, "Batch", &batch_spec);
 	state->tensor_type = type_add(module, "Tensor", &tensor_spec);
-	if (state->loader_type && state->batch_type && state->tensor_type && errors_init(module, state) == 0)
+	state->writer_type = type_add(module, "Shard", &writer_spec);
+	if (state->loader_type && state->batch_type && state->tensor_type && state->writer_type &&
+	        errors_init(module, state) == 0)
 		return module;
 	Py_DECREF(module);
 	return NULL;

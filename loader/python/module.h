@@ -21,7 +21,7 @@
 #include "penstock.h"
 
 struct module_state {
-	PyObject *loader_type, *batch_type, *tensor_type;
+	PyObject *loader_type, *batch_type, *tensor_type, *writer_type;
 	PyObject *error, *bad_sample, *busy, *stale, *changed, *unknown_length;
 };
 
@@ -129,6 +129,10 @@ struct tensor_object {
 };
 extern PyType_Spec tensor_spec;
 PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *tensor);
+
+/* writer.c */
+extern PyType_Spec writer_spec;
+PyObject *member_nbytes(PyObject *module, PyObject *args);
 
 /* -- Exports ------------------------------------------------------------------------------------------ */
 

@@ -29,6 +29,7 @@ from .loader import Batch, Budget, Loader, Ragged, Spec
 from .plans import Plan, plan
 from .rank import rank_and_world
 from .remote import Mount, MountError, mount
+from .writer import ShardWriter
 
 __version__ = version()
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "Ragged",
     "RandomApply",
     "ShardChangedError",
+    "ShardWriter",
     "Spec",
     "StateError",
     "Tensor",

@@ -3,7 +3,7 @@
  *
  *   stream.c    a file read once, in big pieces, decompressed if it is compressed
  *   tar.c       a walk over a tar's members, on a stream
- *   tar_out.c   a tar as it is written; the programs alone have it
+ *   tar_out.c   a tar as it is written
  *   kind.c      by a file's name: tar, lines or tokens; by a member's name: its sample
  *
  * None knows of samples or indexes. tar.c and tar_out.c use stream.c; kind.c uses none.

@@ -1,0 +1,131 @@
+/* A shard that is written: what penstock.ShardWriter is made of. */
+#include "module.h"
+
+struct writer_object {
+	PyObject_HEAD struct module_state *state;
+	struct penstock_shard_writer *writer; /* NULL: finished, aborted, or a thread is in it */
+};
+
+static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	struct module_state *state = PyType_GetModuleState(type);
+	struct penstock_error error = {0};
+	struct writer_object *w;
+	PyObject *path = NULL;
+	int level, r;
+
+	(void)kwargs;
+	if (!state || !PyArg_ParseTuple(args, "O&i", PyUnicode_FSConverter, &path, &level))
+		return NULL;
+	w = (struct writer_object *)PyType_GenericAlloc(type, 0);
+	if (!w) {
+		Py_DECREF(path);
+		return NULL;
+	}
+	w->state = state;
+	r = penstock_shard_writer_open(PyBytes_AsString(path), level, &w->writer, &error);
+	Py_DECREF(path);
+	if (r == 0)
+		return (PyObject *)w;
+	Py_DECREF(w);
+	return raise_error(state, r, &error);
+}
+
+static void writer_dealloc(PyObject *self)
+{
+	PyTypeObject *type = Py_TYPE(self);
+
+	penstock_shard_writer_abort(((struct writer_object *)self)->writer);
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+/* The writer, which the caller alone has until it puts it back. */
+static struct penstock_shard_writer *writer_take(struct writer_object *w)
+{
+	struct penstock_shard_writer *writer = w->writer;
+
+	w->writer = NULL;
+	if (!writer)
+		PyErr_SetString(PyExc_ValueError, "this shard is finished, or another thread writes it");
+	return writer;
+}
+
+static PyObject *writer_add(PyObject *self, PyObject *args)
+{
+	struct writer_object *w = (struct writer_object *)self;
+	struct penstock_shard_writer *writer;
+	struct penstock_error error = {0};
+	Py_ssize_t n;
+	const char *name, *data;
+	int r;
+
+	if (!PyArg_ParseTuple(args, "sy#", &name, &data, &n) || !(writer = writer_take(w)))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS;
+	r = penstock_shard_writer_add(writer, name, data, (size_t)n, &error);
+	Py_END_ALLOW_THREADS;
+	w->writer = writer;
+	if (r < 0)
+		return raise_error(w->state, r, &error);
+	Py_RETURN_NONE;
+}
+
+static PyObject *writer_finish(PyObject *self, PyObject *args)
+{
+	struct writer_object *w = (struct writer_object *)self;
+	struct penstock_shard_writer *writer;
+	struct penstock_error error = {0};
+	int index, r;
+
+	if (!PyArg_ParseTuple(args, "p", &index) || !(writer = writer_take(w)))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS;
+	r = penstock_shard_writer_finish(writer, index, &error);
+	Py_END_ALLOW_THREADS;
+	if (r < 0)
+		return raise_error(w->state, r, &error);
+	Py_RETURN_NONE;
+}
+
+static PyObject *writer_abort(PyObject *self, PyObject *unused)
+{
+	struct writer_object *w = (struct writer_object *)self;
+	struct penstock_shard_writer *writer = w->writer;
+
+	(void)unused;
+	w->writer = NULL;
+	penstock_shard_writer_abort(writer);
+	Py_RETURN_NONE;
+}
+
+PyObject *member_nbytes(PyObject *module, PyObject *args)
+{
+	unsigned long long n;
+	const char *name;
+
+	(void)module;
+	if (!PyArg_ParseTuple(args, "sK", &name, &n))
+		return NULL;
+	return PyLong_FromUnsignedLongLong(penstock_shard_writer_member_nbytes(name, n));
+}
+
+static PyMethodDef writer_methods[] = {
+        {"add", writer_add, METH_VARARGS, "add(name, data): one more file."},
+        {"finish", writer_finish, METH_VARARGS, "finish(index): ends it and gives it its name."},
+        {"abort", writer_abort, METH_NOARGS, "Removes what was written."},
+        {NULL, NULL, 0, NULL},
+};
+
+static char type_doc[] = "Shard(path, level): one shard of penstock.ShardWriter.";
+
+static PyType_Slot writer_slots[] = {
+        {Py_tp_new, writer_new},
+        {Py_tp_dealloc, writer_dealloc},
+        {Py_tp_methods, writer_methods},
+        {Py_tp_doc, type_doc},
+        {0, NULL},
+};
+
+PyType_Spec writer_spec = {
+        "penstock._penstock.Shard", sizeof(struct writer_object), 0, Py_TPFLAGS_DEFAULT, writer_slots};
