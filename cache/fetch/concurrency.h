@@ -1,7 +1,7 @@
 /* How many transfers at once are worth it: more while they bring more bytes, fewer when the origin asks for
  * it.
  *
- * Hill climbing. While every connection is in use and more is wanted, another half is added; if that brings
+ * Hill climbing. While every connection is in use and more is demanded, another half is added; if that brings
  * at least PS_CONCURRENCY_GAIN more, it goes on, else the step is taken back and nothing is tried for a
  * while. An answer of 429 or 503 halves the number and forbids steps for longer. An origin that limits each
  * connection (object stores do) so gets many, a loopback or a saturated line few.

@@ -5,7 +5,7 @@
  * The ladder, from the top down; each file uses those below it, none calls up:
  *
  *   fill.c             the engine: events, the pump, the timer, draining
- *   schedule.c         which want is served next, with how much memory and over how many connections; pre-emption
+ *   schedule.c         which demand is served next, with how much memory and how many connections; pre-emption
  *   hedge.c            what is asked for twice
  *   request_retry.c    requests, from the claim to the end: progress, retries, failures
  *   writeback.c        what the disk threads do
@@ -50,8 +50,9 @@ static uint64_t start_retries(struct ps_fill *fill)
 {
 	uint64_t next_ns;
 
-	for (struct ps_run *run; (run = ps_schedule_retry(fill, ps_clock_mono_ns(), &next_ns));)
-		ps_run_submit(run);
+	for (struct ps_range_request *request;
+	        (request = ps_schedule_retry(fill, ps_clock_mono_ns(), &next_ns));)
+		ps_range_request_submit(request);
 	return next_ns;
 }
 
@@ -68,8 +69,8 @@ void ps_fill_pump(struct ps_fill *fill)
 		if (more) {
 			ps_outcome_init(&outcome);
 			ps_schedule_claim(fill, &turn, &outcome);
-			for (unsigned i = 0; i < turn.nruns; i++)
-				ps_run_submit(turn.runs[i]);
+			for (unsigned i = 0; i < turn.nrequests; i++)
+				ps_range_request_submit(turn.requests[i]);
 			(void)carry_out(turn.file, &outcome);
 			more = !turn.stuck; /* else the timer goes on with what is demanded again */
 			ps_fill_file_put(turn.file);
@@ -81,14 +82,15 @@ void ps_fill_pump(struct ps_fill *fill)
 /* Events of origins; no lock held ------------------------------------------------------------------ */
 
 /* The first answer tells how far away the origin is. True: more connections may be used now. */
-static bool learn_distance(struct ps_run *run, uint64_t first_byte_ns)
+static bool learn_distance(struct ps_range_request *request, uint64_t first_byte_ns)
 {
-	struct ps_fill *fill = run->file->fill;
+	struct ps_fill *fill = request->file->fill;
 
 	PS_LOCK_SCOPE(&fill->lock);
 	unsigned before = fill->concurrency.limit;
 
-	ps_hedge_answered(fill, run->file->origin, ps_clock_mono_ns() - atomic_load(&run->touched_ns));
+	ps_hedge_answered(
+	        fill, request->file->origin, ps_clock_mono_ns() - atomic_load(&request->touched_ns));
 	ps_concurrency_first_byte(&fill->concurrency, first_byte_ns);
 	atomic_store(&fill->connections, fill->concurrency.limit);
 	return fill->concurrency.limit > before;
@@ -96,19 +98,19 @@ static bool learn_distance(struct ps_run *run, uint64_t first_byte_ns)
 
 static void on_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
-	struct ps_run *run = (struct ps_run *)get;
-	bool more = !run->checked && learn_distance(run, get->first_byte_ns);
+	struct ps_range_request *request = (struct ps_range_request *)get;
+	bool more = !request->checked && learn_distance(request, get->first_byte_ns);
 	struct ps_outcome outcome;
 
 	/* What is decoded here came from the base's origin, and was counted then. */
-	if (!run->file->origin->base)
-		ps_run_count_bytes(run, nbytes_so_far);
-	ps_run_check_version(run);
+	if (!request->file->origin->base)
+		ps_range_request_count_bytes(request, nbytes_so_far);
+	ps_range_request_check_version(request);
 	ps_outcome_init(&outcome);
-	if (!run->other_version)
-		ps_run_advance(run, run->base + nbytes_so_far, &outcome);
-	if (carry_out(run->file, &outcome) || more)
-		ps_fill_pump(run->file->fill);
+	if (!request->other_version)
+		ps_range_request_advance(request, request->base + nbytes_so_far, &outcome);
+	if (carry_out(request->file, &outcome) || more)
+		ps_fill_pump(request->file->fill);
 }
 
 /* Last in a callback: ps_fill_drain() may return, and the engine go, once no thread is in one. */
@@ -119,68 +121,70 @@ static void end_callback(struct ps_fill *fill)
 		pthread_cond_broadcast(&fill->files_cond);
 }
 
-/* The run's place among the active is free; what its end says of the origin. Returns whether its file is
+/* The request's place among the active is free; what its end says of the origin. Returns whether its file is
  * draining. */
-static bool take_off(struct ps_run *run, int errnum)
+static bool take_off(struct ps_range_request *request, int errnum)
 {
-	struct ps_fill *fill = run->file->fill;
-	const struct ps_origin_get *get = &run->get;
+	struct ps_fill *fill = request->file->fill;
+	const struct ps_origin_get *get = &request->get;
 
 	PS_LOCK_SCOPE(&fill->lock);
-	ps_list_remove(&run->link);
+	ps_list_remove(&request->link);
 	fill->active--;
 	fill->nending++;
 	if (get->first_byte_ns)
 		fill->first_byte_ns = fill->first_byte_ns ? (7 * fill->first_byte_ns + get->first_byte_ns) / 8
 		                                          : get->first_byte_ns;
 	if (get->nbytes_done > 0)
-		run->file->nyields = 0;
+		request->file->npreempted = 0;
 	if (errnum == EAGAIN) {
 		fill->pushback_ns = ps_clock_mono_ns();
 		ps_concurrency_pushback(&fill->concurrency, fill->pushback_ns);
 	}
-	return run->file->draining;
+	return request->file->draining;
 }
 
 static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 {
-	struct ps_run *run = (struct ps_run *)get;
-	struct ps_fill *fill = run->file->fill;
+	struct ps_range_request *request = (struct ps_range_request *)get;
+	struct ps_fill *fill = request->file->fill;
 	struct ps_error ended = *err;
 	struct ps_outcome outcome;
 
-	struct ps_hedge *hedge = ps_hedge_take(run);
+	struct ps_hedge *hedge = ps_hedge_take(request);
 	ps_outcome_init(&outcome);
 	if (get->nbytes_done > 0)
-		ps_run_check_version(run);
-	if (run->other_version)
+		ps_range_request_check_version(request);
+	if (request->other_version)
 		ps_error_set(&ended, ESTALE, "%s: the origin has another version", get->url);
 	else
-		ps_run_advance(run, run->base + get->nbytes_done, &outcome);
-	/* A hedge that is whole has cancelled the run, also where the run came as far by itself meanwhile. */
+		ps_range_request_advance(request, request->base + get->nbytes_done, &outcome);
+	/* A hedge that is whole has cancelled the request, also where the request came as far by itself
+	 * meanwhile. */
 	bool hedged = hedge;
 	if (hedge)
-		ps_hedge_use(hedge, run, &outcome);
-	(void)carry_out(run->file, &outcome);
-	ps_run_count_bytes(run, get->wire_nbytes);
+		ps_hedge_use(hedge, request, &outcome);
+	(void)carry_out(request->file, &outcome);
+	ps_range_request_count_bytes(request, get->wire_nbytes);
 	/* Where it is decoded here, its origin answers others. */
-	if (!run->file->origin->base)
+	if (!request->file->origin->base)
 		ps_fill_count_answer(fill, get->first_byte_ns);
-	if (run->filled == run->nbytes) {
-		/* Whole, and so no longer this run's: that the end was a cancel, a stall or a byte too much
-		 * changes nothing. */
+	if (request->filled == request->nbytes) {
+		/* Whole, and so no longer this request's: that the end was a cancel, a stall or a byte too
+		 * much changes nothing. */
 		ended = (struct ps_error){0};
 	} else if (!ended.err) {
-		ps_error_set(&ended, EPROTO, "the origin ended %zu bytes early", run->nbytes - run->filled);
+		ps_error_set(&ended, EPROTO, "the origin ended %zu bytes early",
+		        request->nbytes - request->filled);
 		ended.retryable = true;
 	}
-	bool draining = take_off(run, ended.err);
-	bool gives_way = (run->yields || hedged) && ended.err == ECANCELED && !draining;
+	bool draining = take_off(request, ended.err);
+	bool gives_way = (request->preempted || hedged) && ended.err == ECANCELED && !draining;
 	ps_outcome_init(&outcome);
 	/* One that is to be tried again is no longer ours. */
-	if (ps_run_end(run, &ended, gives_way, &outcome)) {
-		(void)carry_out(run->file, &outcome);
-		ps_run_free(run);
+	if (ps_range_request_end(request, &ended, gives_way, &outcome)) {
+		(void)carry_out(request->file, &outcome);
+		ps_range_request_free(request);
 	}
 	ps_fill_pump(fill);
 	end_callback(fill);
@@ -220,7 +224,7 @@ void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read)
 
 void ps_fill_warm(struct ps_fill_file *file)
 {
-	if (ps_want_warm(file))
+	if (ps_demand_warm(file))
 		ps_fill_pump(file->fill);
 }
 
@@ -311,10 +315,10 @@ static void attend_to_due(struct ps_fill *fill, uint64_t now_ns)
 /* Also what the disk did not take goes: a reader that comes back after so long asks for it again. */
 static void give_memory_back(struct ps_fill *fill)
 {
-	ps_keep_drop_held(fill, NULL);
+	ps_retained_drop_held(fill, NULL);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		ps_keep_drop(fill, NULL);
+		ps_retained_drop(fill, NULL);
 	}
 	ps_budget_trim(fill->budget);
 }
@@ -332,11 +336,11 @@ static bool tick(struct ps_fill *fill, uint64_t now, bool *ret_busy)
 	ps_schedule_make_room(fill, now);
 	if (busy)
 		ps_hedge_look(fill, now);
-	ps_keep_drop_stale(fill, now);
+	ps_retained_drop_stale(fill, now);
 	/* Nothing that anybody asked for: idle is idle. */
-	bool retried = ps_keep_retry_held(fill, now);
+	bool retried = ps_retained_retry_held(fill, now);
 	if (retried)
-		ps_want_drop_vain(fill);
+		ps_demand_drop_vain(fill);
 	uint64_t due = start_retries(fill);
 	PS_LOCK_SCOPE(&fill->lock);
 	if (fill->stopping)
@@ -383,11 +387,11 @@ static void *disk_main(void *arg)
 		for (unsigned i = 0; i < PS_DISK_THREADS && !scratch; i++)
 			scratch = ps_steal_ptr(&fill->disk_scratch[i]);
 	}
-	for (struct ps_slot *slot; (slot = ps_writeback_next(fill));) {
+	for (struct ps_block_buffer *buffer; (buffer = ps_writeback_next(fill));) {
 		struct ps_outcome outcome;
 
 		ps_outcome_init(&outcome);
-		struct ps_fill_file *file = ps_writeback_do(fill, slot, scratch, &outcome);
+		struct ps_fill_file *file = ps_writeback_do(fill, buffer, scratch, &outcome);
 		if (file) {
 			(void)carry_out(file, &outcome);
 			ps_fill_file_put(file);
@@ -452,9 +456,9 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	        .progress = on_progress, .done = on_done, .hedge_done = on_hedge_done};
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
-	struct ps_list *lists[] = {&fill->files, &fill->wants[0], &fill->wants[1], &fill->wants[2],
-	        &fill->wants[3], &fill->running, &fill->retries, &fill->hedges, &fill->tails,
-	        &fill->disk_queue, &fill->kept, &fill->held};
+	struct ps_list *lists[] = {&fill->files, &fill->demands[0], &fill->demands[1], &fill->demands[2],
+	        &fill->demands[3], &fill->running, &fill->retries, &fill->hedges, &fill->tails,
+	        &fill->disk_queue, &fill->retained, &fill->held};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);
@@ -527,33 +531,33 @@ static void cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 	{
 		PS_LOCK_SCOPE(&fill->lock);
 		for (struct ps_list *l = fill->retries.next, *next; l != &fill->retries; l = next) {
-			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+			struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
 
 			next = l->next;
-			if (!ps_origin_is(run->file->origin, origin))
+			if (!ps_origin_is(request->file->origin, origin))
 				continue;
 			ps_list_remove(l);
 			ps_list_append(&ended, l);
 		}
-		/* cancel() neither blocks nor calls back from here; a run cannot end under us while the lock
-		 * that on_done() needs is held. */
+		/* cancel() neither blocks nor calls back from here; a request cannot end under us while
+		 * the lock that on_done() needs is held. */
 		ps_hedge_cancel_all(fill, origin);
 		for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
-			struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+			struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
 
-			if (ps_origin_is(run->file->origin, origin))
-				run->file->origin->ops->cancel(run->file->origin, &run->get);
+			if (ps_origin_is(request->file->origin, origin))
+				request->file->origin->ops->cancel(request->file->origin, &request->get);
 		}
 	}
 	while (!ps_list_empty(&ended)) {
-		struct ps_run *run = PS_CONTAINER_OF(ended.next, struct ps_run, link);
+		struct ps_range_request *request = PS_CONTAINER_OF(ended.next, struct ps_range_request, link);
 		struct ps_outcome outcome;
 
-		ps_list_remove(&run->link);
+		ps_list_remove(&request->link);
 		ps_outcome_init(&outcome);
-		ps_run_fail(run, &cancelled, &outcome);
-		(void)carry_out(run->file, &outcome);
-		ps_run_free(run);
+		ps_range_request_fail(request, &cancelled, &outcome);
+		(void)carry_out(request->file, &outcome);
+		ps_range_request_free(request);
 	}
 }
 
@@ -584,12 +588,12 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 		}
 	}
 	ps_waiters_answer(fill, &outcome.ready);
-	ps_want_drop_of_origin(fill, origin);
+	ps_demand_drop_of_origin(fill, origin);
 	for (;;) {
-		/* Again and again, until none is left: a run that was claimed but not submitted yet is not
-		 * reached by a cancel. */
+		/* Again and again, until none is left: a request that was claimed but not submitted yet is
+		 * not reached by a cancel. */
 		cancel_all(fill, origin);
-		ps_keep_drop_held(fill, origin);
+		ps_retained_drop_held(fill, origin);
 		PS_LOCK_SCOPE(&fill->lock);
 		if (is_drained(fill, origin)) {
 			ps_hedge_forget(fill, origin);

@@ -1,15 +1,17 @@
-/* The fill engine: wanted ranges of objects become transfers, transfers become answers and cached blocks.
+/* The fill engine: demands for ranges of objects become transfers, transfers become answers and cached
+ * blocks.
  *
- * Single flight: each chunk of a file is fetched by at most one request at a time, whoever wants it. A stream
- * fetches whole blocks, a random reader the chunks that it reads. A reader is answered from memory as soon as
- * its own bytes have arrived, not when the request ends or the disk has them. Retries, deadlines, memory and
- * the number of connections are bounded here. docs/design/fetch.md has the states of a block.
+ * Single flight: each chunk of a file is fetched by at most one request at a time, whatever readers there
+ * are. A stream fetches whole blocks, a random reader the chunks that it reads. A reader is answered from
+ * memory as soon as its own bytes have arrived, not when the request ends or the disk has them. Retries,
+ * deadlines, memory and the number of connections are bounded here. docs/design/fetch.md has the states of a
+ * block.
  *
  * Ownership: files are reference-counted; a file is the engine's view of one object through one origin.
- * Threads: everything from any thread, but new and free. The engine has a timer and a few disk threads of its
- * own. Locks: engine, then file, then those of the store and the budget. No lock is held while an origin, the
- * disk, or a caller's `done` is called. Blocks: never on network or disk, but ps_fill_drain() and
- * ps_fill_free(). */
+ * Threads: everything from any thread, but new and free. The engine has a timer and a few disk threads of
+ * its own. Locks: engine, then file, then those of the store and the budget. No lock is held while an
+ * origin, the disk, or a caller's `done` is called. Blocks: never on network or disk, but ps_fill_drain()
+ * and ps_fill_free(). */
 #ifndef PS_FETCH_FILL_H
 #define PS_FETCH_FILL_H
 
@@ -52,8 +54,8 @@ struct ps_read_bytes {
 
 /* What the reads around a read look like; decides how much more than its own bytes is worth fetching. */
 enum ps_access {
-	PS_ACCESS_STREAM, /* the next of a sequence, or the head of the file: what follows is wanted, too */
-	PS_ACCESS_RANDOM, /* nothing near it was read lately: its own bytes are all that is known to be wanted */
+	PS_ACCESS_STREAM, /* the next of a sequence, or the head of the file: what follows is needed, too */
+	PS_ACCESS_RANDOM, /* nothing near it was read lately: only its own bytes are known to be needed */
 };
 
 /* What became of reads: of all, or of those of one mount. */
@@ -165,41 +167,42 @@ void ps_fill_found_put(struct ps_read_bytes *bytes);
 bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read);
 void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
 
-/* A range that is wanted though nobody waits for it. Initialise once; the engine keeps a reference of the
- * file while the want is queued. extend() takes blocks, moves the end forward (never back) and queues what is
- * new: true if ps_fill_pump() has to start it; cancel() takes it off the queue, and afterwards its memory may
- * go. */
-enum ps_want_class {
-	PS_WANT_DEMAND, /* somebody waits */
-	PS_WANT_AHEAD,  /* a reader's window */
-	PS_WANT_NEXT,   /* of a file that is expected to be opened */
-	PS_WANT_WARM,
-	PS_WANT_CLASSES
+/* A range that is to be fetched though no reader waits for it. Initialise once; the engine keeps a
+ * reference of the file while the demand is queued. extend() takes blocks, moves the end forward (never
+ * back) and queues what is new: true if ps_fill_pump() has to start it; cancel() takes it off the queue,
+ * and afterwards its memory may go. */
+enum ps_demand_class {
+	PS_DEMAND_READ,  /* a reader waits */
+	PS_DEMAND_AHEAD, /* a reader's window */
+	PS_DEMAND_NEXT,  /* of a file that is expected to be opened */
+	PS_DEMAND_WARM,
+	PS_DEMAND_CLASSES
 };
-struct ps_want {
+struct ps_demand {
 	struct ps_list link; /* all under the engine's lock */
 	struct ps_fill_file *file;
-	uint64_t next, end;  /* chunks */
-	unsigned run_blocks; /* length of one request, at most */
+	uint64_t next, end;      /* chunks */
+	unsigned request_blocks; /* length of one request, at most */
 	uint64_t queued_ns;
-	enum ps_want_class cls;
+	enum ps_demand_class cls;
 	bool queued, on_heap;
 };
-static inline void ps_want_init(struct ps_want *want, struct ps_fill_file *file, enum ps_want_class cls)
+static inline void ps_demand_init(
+        struct ps_demand *demand, struct ps_fill_file *file, enum ps_demand_class cls)
 {
-	*want = (struct ps_want){.file = file, .cls = cls};
-	ps_list_init(&want->link);
+	*demand = (struct ps_demand){.file = file, .cls = cls};
+	ps_list_init(&demand->link);
 }
-bool ps_want_extend(struct ps_want *want, uint64_t from, uint64_t end, unsigned run_blocks);
-void ps_want_cancel(struct ps_want *want);
-/* Starts requests for what is wanted, as far as connections, memory and bandwidth allow. */
+bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, unsigned request_blocks);
+void ps_demand_cancel(struct ps_demand *demand);
+/* Starts requests for what is demanded, as far as connections, memory and bandwidth allow. */
 void ps_fill_pump(struct ps_fill *fill);
 /* Fetches all that is missing at the lowest priority, without an owner; once, however often it is asked for.
  */
 void ps_fill_warm(struct ps_fill_file *file);
 
-/* Forgets wants, ends transfers of this origin and waits until nothing refers to it. Readers that still wait
- * are answered ECANCELED. Blocks until transfers have ended and what arrived is written. */
+/* Forgets demands, ends transfers of this origin and waits until nothing refers to it. Readers that still
+ * wait are answered ECANCELED. Blocks until transfers have ended and what arrived is written. */
 void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin);
 
 /* Counts a request that was made beside the engine (a HEAD) in ps_fill_origin_stats(). */

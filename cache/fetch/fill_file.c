@@ -1,10 +1,10 @@
 /* One file: the engine's view of an object through one origin. Who refers to it, its blocks in memory, and
  * what is known of its failures.
  *
- * A block buffer (struct ps_slot) tells what of a block is in memory or on its way, chunk by chunk. Blocks
- * that stay in memory after the disk threads: KEPT ones are on disk, but a reader is on its way to them,
- * and the disk has enough to do with writing; HELD ones the disk did not take, and it is asked again every
- * second. Both go when memory is needed. */
+ * A block buffer (struct ps_block_buffer) tells what of a block is in memory or on its way, chunk by
+ * chunk. Blocks that stay in memory after the disk threads: RETAINED ones are on disk, but a reader is on
+ * its way to them, and the disk has enough to do with writing; HELD ones the disk did not take, and it is
+ * asked again every second. Both go when memory is needed. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -17,180 +17,181 @@
 
 /* Block buffers; the file's lock is held in all ------------------------------------------------------- */
 
-struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block)
+struct ps_block_buffer *ps_block_buffer_new(struct ps_fill_file *file, uint64_t block)
 {
-	struct ps_slot *slot = calloc(1, sizeof *slot);
+	struct ps_block_buffer *buffer = calloc(1, sizeof *buffer);
 
-	if (!slot)
+	if (!buffer)
 		return NULL;
-	slot->file = file;
-	slot->block = block;
-	ps_list_init(&slot->link);
-	file->slots[block] = slot;
-	return slot;
+	buffer->file = file;
+	buffer->block = block;
+	ps_list_init(&buffer->link);
+	file->buffers[block] = buffer;
+	return buffer;
 }
 
-void ps_slot_free(struct ps_slot *slot)
+void ps_block_buffer_free(struct ps_block_buffer *buffer)
 {
-	slot->file->slots[slot->block] = NULL;
-	ps_block_memory_unref(slot->memory);
-	free(slot);
+	buffer->file->buffers[buffer->block] = NULL;
+	ps_block_memory_unref(buffer->memory);
+	free(buffer);
 }
 
 /* Nothing of it is in memory any more. */
-static void drop_memory(struct ps_slot *slot)
+static void drop_memory(struct ps_block_buffer *buffer)
 {
-	ps_block_memory_unref(slot->memory);
-	slot->memory = NULL;
-	slot->whole = slot->stored = 0;
-	memset(slot->have, 0, sizeof slot->have);
+	ps_block_memory_unref(buffer->memory);
+	buffer->memory = NULL;
+	buffer->whole = buffer->stored = 0;
+	memset(buffer->have, 0, sizeof buffer->have);
 }
 
-struct ps_slot *ps_slot_find(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
+struct ps_block_buffer *ps_block_buffer_find(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
 {
-	struct ps_slot *slot = file->slots[block];
+	struct ps_block_buffer *buffer = file->buffers[block];
 
-	if (!slot || !slot->failed || slot->failed_until_ns > now_ns)
-		return slot;
-	slot->failed = 0;
-	if (slot->memory || slot->place != PS_PLACE_NONE)
-		return slot;
-	ps_slot_free(slot);
+	if (!buffer || !buffer->failed || buffer->failed_until_ns > now_ns)
+		return buffer;
+	buffer->failed = 0;
+	if (buffer->memory || buffer->place != PS_PLACE_NONE)
+		return buffer;
+	ps_block_buffer_free(buffer);
 	return NULL;
 }
 
-uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
+uint16_t ps_block_buffer_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
 {
-	const struct ps_slot *slot = ps_slot_find(file, block, now_ns);
+	const struct ps_block_buffer *buffer = ps_block_buffer_find(file, block, now_ns);
 	enum ps_block_state state = ps_file_block(file, block);
 
-	if (state == PS_BLOCK_PRESENT || (slot && slot->place == PS_PLACE_VERIFY))
+	if (state == PS_BLOCK_PRESENT || (buffer && buffer->place == PS_PLACE_VERIFY))
 		return 0;
 	/* It is checked as a whole, but not while its buffer is in use. That may be long: what a reader
 	 * needs is fetched then. */
-	if (state == PS_BLOCK_UNVERIFIED && (!slot || ps_slot_is_idle(slot)))
+	if (state == PS_BLOCK_UNVERIFIED && (!buffer || ps_block_buffer_is_idle(buffer)))
 		return 0;
 	uint16_t missing = ps_chunks_of_block(file, block) & (uint16_t)~ps_file_chunks(file, block);
-	return slot ? missing & (uint16_t) ~(slot->flight | slot->whole | slot->failed) : missing;
+	return buffer ? missing & (uint16_t) ~(buffer->flight | buffer->whole | buffer->failed) : missing;
 }
 
-void ps_slot_settle(struct ps_slot *slot, struct ps_list *disk)
+void ps_block_buffer_settle(struct ps_block_buffer *buffer, struct ps_list *disk)
 {
 	/* In another place it is looked at again when the disk threads are through with it. */
-	if (slot->flight || slot->place != PS_PLACE_NONE)
+	if (buffer->flight || buffer->place != PS_PLACE_NONE)
 		return;
-	if (slot->whole & ~slot->stored) {
-		slot->place = PS_PLACE_DISK;
-		ps_list_append(disk, &slot->link);
-	} else if (slot->failed) {
-		drop_memory(slot);
+	if (buffer->whole & ~buffer->stored) {
+		buffer->place = PS_PLACE_DISK;
+		ps_list_append(disk, &buffer->link);
+	} else if (buffer->failed) {
+		drop_memory(buffer);
 	} else {
-		ps_slot_free(slot);
+		ps_block_buffer_free(buffer);
 	}
 }
 
 /* A request that failed part of the way, or whose end nobody waited for, leaves `have` in the middle of a
  * chunk; the next one begins that chunk anew. */
-void ps_slot_release(struct ps_slot *slot, unsigned chunk)
+void ps_block_buffer_release(struct ps_block_buffer *buffer, unsigned chunk)
 {
-	slot->flight &= (uint16_t) ~(1u << chunk);
-	slot->have[chunk] = 0;
+	buffer->flight &= (uint16_t) ~(1u << chunk);
+	buffer->have[chunk] = 0;
 }
 
-void ps_slot_fail(struct ps_slot *slot, uint16_t chunks, int errnum, uint64_t until_ns)
+void ps_block_buffer_fail(struct ps_block_buffer *buffer, uint16_t chunks, int errnum, uint64_t until_ns)
 {
-	slot->failed |= chunks;
-	slot->errnum = errnum;
-	slot->failed_until_ns = until_ns;
+	buffer->failed |= chunks;
+	buffer->errnum = errnum;
+	buffer->failed_until_ns = until_ns;
 }
 
 /* Retained blocks ---------------------------------------------------------------------------------- */
 
 /* A kept block has no reference of its file: it goes with the last one. The engine's lock is held, the file's
  * taken below it. */
-static void drop_kept(struct ps_fill *fill, struct ps_slot *slot)
+static void drop_retained(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
-	struct ps_fill_file *file = slot->file;
+	struct ps_fill_file *file = buffer->file;
 
-	ps_list_remove(&slot->link);
-	fill->nkept--;
+	ps_list_remove(&buffer->link);
+	fill->nretained--;
 	PS_LOCK_SCOPE(&file->lock);
-	ps_slot_free(slot);
+	ps_block_buffer_free(buffer);
 }
 
-void ps_keep_drop(struct ps_fill *fill, struct ps_fill_file *file)
+void ps_retained_drop(struct ps_fill *fill, struct ps_fill_file *file)
 {
-	for (struct ps_list *l = fill->kept.next, *next; l != &fill->kept; l = next) {
-		struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
+	for (struct ps_list *l = fill->retained.next, *next; l != &fill->retained; l = next) {
+		struct ps_block_buffer *buffer = PS_CONTAINER_OF(l, struct ps_block_buffer, link);
 
 		next = l->next;
-		if (!file || slot->file == file)
-			drop_kept(fill, slot);
+		if (!file || buffer->file == file)
+			drop_retained(fill, buffer);
 	}
 }
 
-static bool was_read(struct ps_slot *slot)
+static bool was_read(struct ps_block_buffer *buffer)
 {
-	PS_LOCK_SCOPE(&slot->file->lock);
-	return slot->read;
+	PS_LOCK_SCOPE(&buffer->file->lock);
+	return buffer->read;
 }
 
-void ps_keep_drop_stale(struct ps_fill *fill, uint64_t now_ns)
+void ps_retained_drop_stale(struct ps_fill *fill, uint64_t now_ns)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	while (!ps_list_empty(&fill->kept)) {
-		struct ps_slot *slot = PS_CONTAINER_OF(fill->kept.next, struct ps_slot, link);
+	while (!ps_list_empty(&fill->retained)) {
+		struct ps_block_buffer *buffer =
+		        PS_CONTAINER_OF(fill->retained.next, struct ps_block_buffer, link);
 
-		if (now_ns < slot->kept_ns + STALE_NS)
+		if (now_ns < buffer->retained_ns + STALE_NS)
 			return;
-		drop_kept(fill, slot);
+		drop_retained(fill, buffer);
 	}
 }
 
 /* No more than a stream's window: half of the budget. Beyond that the newest goes, which its reader reaches
  * last: the oldest is the one that it needs next. */
-void ps_keep_written(struct ps_fill *fill, struct ps_slot *slot)
+void ps_retain_written(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
-	uint64_t max_kept = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
+	uint64_t max_retained = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
 
 	PS_LOCK_SCOPE(&fill->lock);
-	slot->kept_ns = ps_clock_mono_ns();
-	ps_list_append(&fill->kept, &slot->link);
-	fill->nkept++;
-	for (struct ps_list *l = fill->kept.next, *next; l != &fill->kept; l = next) {
-		struct ps_slot *old = PS_CONTAINER_OF(l, struct ps_slot, link);
+	buffer->retained_ns = ps_clock_mono_ns();
+	ps_list_append(&fill->retained, &buffer->link);
+	fill->nretained++;
+	for (struct ps_list *l = fill->retained.next, *next; l != &fill->retained; l = next) {
+		struct ps_block_buffer *old = PS_CONTAINER_OF(l, struct ps_block_buffer, link);
 
 		next = l->next;
-		if (was_read(old) || (old == slot && (fill->nkept > max_kept || !old->awaited)))
-			drop_kept(fill, old);
+		if (was_read(old) || (old == buffer && (fill->nretained > max_retained || !old->awaited)))
+			drop_retained(fill, old);
 	}
 }
 
 /* Takes a block off the list of those that are held; its memory goes, unless more of it is in flight: then
- * the disk is asked again when that is over. The engine's lock is held; the slot's reference is the caller's.
- */
-static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_slot *slot)
+ * the disk is asked again when that is over. The engine's lock is held; the buffer's reference is the
+ * caller's. */
+static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
-	struct ps_fill_file *file = slot->file;
+	struct ps_fill_file *file = buffer->file;
 
-	ps_list_remove(&slot->link);
+	ps_list_remove(&buffer->link);
 	fill->nheld--;
 	file->nparked--;
 	PS_LOCK_SCOPE(&file->lock);
-	if (slot->flight)
-		slot->place = PS_PLACE_NONE;
+	if (buffer->flight)
+		buffer->place = PS_PLACE_NONE;
 	else
-		ps_slot_free(slot);
+		ps_block_buffer_free(buffer);
 	return file;
 }
 
-bool ps_keep_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
+bool ps_retained_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 {
 	*ret_unref = NULL;
-	if (!ps_list_empty(&fill->kept))
-		drop_kept(fill, PS_CONTAINER_OF(fill->kept.prev, struct ps_slot, link));
+	if (!ps_list_empty(&fill->retained))
+		drop_retained(fill, PS_CONTAINER_OF(fill->retained.prev, struct ps_block_buffer, link));
 	else if (!ps_list_empty(&fill->held))
-		*ret_unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
+		*ret_unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_block_buffer, link));
 	else
 		return false;
 	return true;
@@ -204,18 +205,18 @@ static bool is_vain(struct ps_fill_file *file)
 }
 
 /* Half of the budget at most: the rest is for what still comes. */
-void ps_keep_held(struct ps_fill *fill, struct ps_slot *slot)
+void ps_retain_held(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	uint64_t max_held = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
 	struct ps_fill_file *unref;
 	bool full;
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		ps_list_append(&fill->held, &slot->link);
+		ps_list_append(&fill->held, &buffer->link);
 		fill->nheld++;
-		if (slot->file->draining)
+		if (buffer->file->draining)
 			pthread_cond_broadcast(&fill->files_cond);
-		unref = is_vain(slot->file) ? drop_held(fill, slot) : NULL;
+		unref = is_vain(buffer->file) ? drop_held(fill, buffer) : NULL;
 	}
 	do {
 		ps_fill_file_put(unref);
@@ -223,11 +224,12 @@ void ps_keep_held(struct ps_fill *fill, struct ps_slot *slot)
 		PS_LOCK_SCOPE(&fill->lock);
 		full = fill->nheld > max_held;
 		if (full)
-			unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_slot, link));
+			unref = drop_held(
+			        fill, PS_CONTAINER_OF(fill->held.next, struct ps_block_buffer, link));
 	} while (full);
 }
 
-bool ps_keep_retry_held(struct ps_fill *fill, uint64_t now_ns)
+bool ps_retained_retry_held(struct ps_fill *fill, uint64_t now_ns)
 {
 	bool any = false;
 
@@ -236,18 +238,18 @@ bool ps_keep_retry_held(struct ps_fill *fill, uint64_t now_ns)
 		return false;
 	fill->held_retry_ns = now_ns + RETRY_NS;
 	for (struct ps_list *l = fill->held.next, *next; l != &fill->held; l = next) {
-		struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
+		struct ps_block_buffer *buffer = PS_CONTAINER_OF(l, struct ps_block_buffer, link);
 
 		next = l->next;
-		if (slot->file->draining)
+		if (buffer->file->draining)
 			continue;
-		ps_list_remove(&slot->link);
+		ps_list_remove(&buffer->link);
 		fill->nheld--;
 		{
-			PS_LOCK_SCOPE(&slot->file->lock);
-			slot->place = PS_PLACE_DISK;
+			PS_LOCK_SCOPE(&buffer->file->lock);
+			buffer->place = PS_PLACE_DISK;
 		}
-		ps_list_append(&fill->disk_queue, &slot->link); /* with its reference of the file */
+		ps_list_append(&fill->disk_queue, &buffer->link); /* with its reference of the file */
 		any = true;
 	}
 	if (any)
@@ -255,18 +257,19 @@ bool ps_keep_retry_held(struct ps_fill *fill, uint64_t now_ns)
 	return any;
 }
 
-void ps_keep_drop_held(struct ps_fill *fill, struct ps_origin *origin)
+void ps_retained_drop_held(struct ps_fill *fill, struct ps_origin *origin)
 {
 	for (;;) {
 		struct ps_fill_file *file = NULL;
 		{
 			PS_LOCK_SCOPE(&fill->lock);
 			for (struct ps_list *l = fill->held.next; l != &fill->held && !file; l = l->next) {
-				struct ps_slot *slot = PS_CONTAINER_OF(l, struct ps_slot, link);
+				struct ps_block_buffer *buffer =
+				        PS_CONTAINER_OF(l, struct ps_block_buffer, link);
 
-				if (origin && !ps_origin_is(slot->file->origin, origin))
+				if (origin && !ps_origin_is(buffer->file->origin, origin))
 					continue;
-				file = drop_held(fill, slot);
+				file = drop_held(fill, buffer);
 				break;
 			}
 		}
@@ -287,10 +290,10 @@ int ps_fill_file_get(
 	if (ps_object_refusal(object, &refusal) && refusal.now)
 		return -EIO;
 	struct ps_fill_file *file = calloc(1, sizeof *file);
-	struct ps_slot **slots = calloc(nblocks ? nblocks : 1, sizeof *slots);
-	if (!file || !slots) {
+	struct ps_block_buffer **buffers = calloc(nblocks ? nblocks : 1, sizeof *buffers);
+	if (!file || !buffers) {
 		free(file);
-		free(slots);
+		free(buffers);
 		return -ENOMEM;
 	}
 	{
@@ -310,15 +313,15 @@ int ps_fill_file_get(
 		file->origin = origin;
 		atomic_init(&file->allowed, !(origin->base ? origin->base : origin)->proved);
 		file->refs = 1;
-		file->slots = slots;
+		file->buffers = buffers;
 		if (origin->ops->ref)
 			origin->ops->ref(origin);
 		file->remote = *ps_object_remote(object);
 		if (!file->remote.etag[0])
 			ps_object_learned_etag(object, file->remote.etag);
 		ps_list_init(&file->waiters);
-		ps_want_init(&file->warm, file, PS_WANT_WARM);
-		ps_want_init(&file->spare, file, PS_WANT_DEMAND);
+		ps_demand_init(&file->warm, file, PS_DEMAND_WARM);
+		ps_demand_init(&file->spare, file, PS_DEMAND_READ);
 		pthread_mutex_init(&file->lock, NULL);
 		ps_list_append(&fill->files, &file->link);
 	}
@@ -326,7 +329,7 @@ int ps_fill_file_get(
 	return 0;
 found:
 	free(file);
-	free(slots);
+	free(buffers);
 	return 0;
 }
 
@@ -350,7 +353,7 @@ void ps_fill_file_put(struct ps_fill_file *file)
 		PS_LOCK_SCOPE(&fill->lock);
 		if (--file->refs > 0)
 			return;
-		ps_keep_drop(fill, file);
+		ps_retained_drop(fill, file);
 	}
 	/* With no reference nobody can get it again, but it stays on the list until the store has its object
 	 * back: that is what ps_fill_drain() waits for. */
@@ -361,10 +364,10 @@ void ps_fill_file_put(struct ps_fill_file *file)
 		pthread_cond_broadcast(&fill->files_cond);
 	}
 	for (uint64_t b = 0; b < nblocks; b++)
-		if (file->slots[b])
-			ps_slot_free(file->slots[b]); /* of these, only failed ones are left */
+		if (file->buffers[b])
+			ps_block_buffer_free(file->buffers[b]); /* of these, only failed ones are left */
 	pthread_mutex_destroy(&file->lock);
-	free(file->slots);
+	free(file->buffers);
 	free(file);
 	if (unref)
 		unref(origin);

@@ -1,28 +1,29 @@
 /* What the files of the fill engine share; fill.c has their ladder.
  *
- * A chunk (64 KiB) of a block, as the block's slot tells:
+ * A chunk (64 KiB) of a block, by its block's buffer:
  *
- *                      claimed by a run               arrived
- *   missing (no bit) ───────────────▶ in `flight` ───────────▶ in `whole` ──written──▶ in `stored`, or no slot:
- *          ▲   ▲                          │                        │                   the store has it
- *          │   │ nobody waits             │ attempts used up       │ the disk does not take it
- *          │   └──────────────────────────┤                        ▼
- *          │  after PS_FILL_FAILED_MS     ▼ somebody waits    slot HELD ──▶ missing when memory is needed
+ *                   claimed by a request            arrived
+ *   missing (no bit) ───────────────▶ in `flight` ────────▶ in `whole` ──written──▶ in `stored`, or no buffer:
+ *          ▲   ▲                          │                     │                   the store has it
+ *          │   │ no waiter                │ attempts used up    │ the disk does not take it
+ *          │   └──────────────────────────┤                     ▼
+ *          │  after PS_FILL_FAILED_MS     ▼ a reader waits  buffer HELD ──▶ missing when memory is needed
  *          └───────────────────────── in `failed`
  *
- * A slot as a whole is in one place:
+ * A buffer as a whole is in one place:
  *
- *   NONE ──nothing in flight, chunks not stored──▶ DISK (queued, or being written) ──▶ NONE, or no slot
- *     │                                             ▲  │ more came meanwhile     ├──▶ HELD ──▶ no slot
- *     │                                             ├──┘                         └──▶ KEPT ──▶ no slot
+ *   NONE ──nothing in flight, chunks not stored──▶ DISK (queued, or being written) ──▶ NONE, or no buffer
+ *     │                                             ▲  │ more came meanwhile     ├──▶ HELD ──▶ no buffer
+ *     │                                             ├──┘                         └──▶ RETAINED ──▶ no buffer
  *     │                                             └── HELD, every second
- *     └──(a block that is unverified has no chunks)──▶ VERIFY ──▶ no slot
+ *     └──(a block that is unverified has no chunks)──▶ VERIFY ──▶ no buffer
  *
- * A whole block that was written is KEPT for readers who are behind, until one has read it to its end or
+ * A whole block that was written is RETAINED for readers that follow, until one has read it to its end or
  * memory is needed. Readers are served from the buffer as far as it is filled, also in the middle of a chunk
  * (`have`).
  *
- * References of the file: each handle, queued want, run, and slot in DISK, HELD or VERIFY holds one. */
+ * References of the file: each handle, queued demand, request, and buffer in DISK, HELD or VERIFY holds
+ * one. */
 #ifndef PS_FETCH_FILL_PRIVATE_H
 #define PS_FETCH_FILL_PRIVATE_H
 
@@ -34,56 +35,56 @@
 #include "fetch/concurrency.h"
 #include "fetch/fill.h"
 
-#define PS_RUN_MAX_BLOCKS 16
+#define PS_REQUEST_MAX_BLOCKS 16
 #define PS_DISK_THREADS 2
 
-#define PS_RUN_MAX_CHUNKS (PS_RUN_MAX_BLOCKS * PS_BLOCK_CHUNKS)
-/* Chunks between two that wait, which nobody wants yet: fetched with them they cost less than another
+#define PS_REQUEST_MAX_CHUNKS (PS_REQUEST_MAX_BLOCKS * PS_BLOCK_CHUNKS)
+/* Chunks between two that wait, which no reader needs yet: fetched with them they cost less than another
  * request. */
-#define PS_RUN_BRIDGE_CHUNKS 1
+#define PS_REQUEST_BRIDGE_CHUNKS 1
 
-enum ps_slot_place { PS_PLACE_NONE, PS_PLACE_DISK, PS_PLACE_KEPT, PS_PLACE_HELD, PS_PLACE_VERIFY };
+enum ps_buffer_place { PS_PLACE_NONE, PS_PLACE_DISK, PS_PLACE_RETAINED, PS_PLACE_HELD, PS_PLACE_VERIFY };
 
-struct ps_slot {
-	/* fill->disk_queue, kept or held: the engine's lock; on its way there, ps_outcome.disk: its
+struct ps_block_buffer {
+	/* fill->disk_queue, retained or held: the engine's lock; on its way there, ps_outcome.disk: its
 	 * thread's */
 	struct ps_list link;
 	struct ps_fill_file *file;
 	uint64_t block;
 	/* the file's lock: */
-	enum ps_slot_place place;
+	enum ps_buffer_place place;
 	struct ps_block_memory *memory; /* NULL: VERIFY, or only failed */
-	uint16_t flight;                /* chunks that runs have claimed and that are not whole yet */
+	uint16_t flight;                /* chunks that requests have claimed and that are not whole yet */
 	uint16_t whole;                 /* all of the chunk is in memory */
 	uint16_t stored;                /* of these, and the store has it */
 	uint16_t failed; /* answer with errnum until then; may be in flight after a reader's timeout */
 	uint32_t have[PS_BLOCK_CHUNKS]; /* bytes from each chunk's beginning that are in its memory */
 	uint64_t failed_until_ns;
 	int errnum;
-	bool read;        /* to its end */
-	bool awaited;     /* fetched for a reader, not only for the cache */
-	uint64_t kept_ns; /* since when it is KEPT; the engine's lock */
+	bool read;            /* to its end */
+	bool awaited;         /* fetched for a reader, not only for the cache */
+	uint64_t retained_ns; /* since when it is RETAINED; the engine's lock */
 };
 
-struct ps_run {
-	struct ps_origin_get get;  /* first: done() gets back to the run from it */
+struct ps_range_request {
+	struct ps_origin_get get;  /* first: done() gets back to the request from it */
 	struct ps_list link;       /* fill->running or fill->retries; the engine's lock */
 	struct ps_fill_file *file; /* a reference */
 	uint64_t first;            /* chunk */
 	unsigned nchunks;
-	size_t nbytes;     /* of the whole run */
+	size_t nbytes;     /* of the whole request */
 	size_t base;       /* bytes that earlier attempts have brought */
 	size_t filled;     /* bytes in place, base included */
 	uint64_t counted;  /* of this attempt's bytes, in fill->origin_bytes */
 	unsigned attempts; /* since the last progress */
 	uint64_t started_ns, retry_ns;
 	_Atomic uint64_t touched_ns; /* submitted, or something came */
-	bool yields;                 /* is being cancelled for another file; the engine's lock */
+	bool preempted;              /* is being cancelled for another file; the engine's lock */
 	bool checked, other_version; /* of this attempt's response */
 	struct ps_hedge *hedge;      /* the engine's lock */
 	unsigned nbufs;              /* a block each */
-	struct ps_block_memory *bufs[PS_RUN_MAX_BLOCKS];
-	struct iovec iov[PS_RUN_MAX_BLOCKS];
+	struct ps_block_memory *bufs[PS_REQUEST_MAX_BLOCKS];
+	struct iovec iov[PS_REQUEST_MAX_BLOCKS];
 };
 
 struct ps_fill_file {
@@ -93,27 +94,27 @@ struct ps_fill_file {
 	struct ps_list link; /* fill->files; the engine's lock */
 	/* the engine's lock: */
 	unsigned refs;
-	unsigned nparked;     /* of these: slots in DISK, HELD or VERIFY */
-	unsigned nruns;       /* at the origin, or waiting for another attempt */
-	unsigned ndemands;    /* queued wants of that class */
-	struct ps_want warm;  /* all of it; queued by ps_fill_warm() */
-	struct ps_want spare; /* a demand for which there was no memory */
-	unsigned nyields;     /* runs that gave way since one brought something */
+	unsigned nparked;       /* of these: buffers in DISK, HELD or VERIFY */
+	unsigned nrequests;     /* at the origin, or waiting for another attempt */
+	unsigned ndemands;      /* queued demands of that class */
+	struct ps_demand warm;  /* all of it; queued by ps_fill_warm() */
+	struct ps_demand spare; /* a demand for which there was no memory */
+	unsigned npreempted;    /* requests that gave way since one brought something */
 	bool draining;
 
 	_Atomic bool allowed; /* the store's bytes are for its readers, too; never taken back */
-	_Atomic bool
-	        look; /* all its waiters are to be looked at by the timer; fill->look says that there is one */
+	/* All its waiters are to be looked at by the timer; fill->look says that there is one. */
+	_Atomic bool look;
 
-	pthread_mutex_t lock;    /* protects what follows */
-	struct ps_slot **slots;  /* one pointer a block */
-	struct ps_list waiters;  /* of ps_read.priv.link */
-	void *shared;            /* ps_fill_file_share(); NULL: no reference is left */
-	unsigned nshared;        /* references of it */
+	pthread_mutex_t lock;             /* protects what follows */
+	struct ps_block_buffer **buffers; /* one pointer a block */
+	struct ps_list waiters;           /* of ps_read.priv.link */
+	void *shared;                     /* ps_fill_file_share(); NULL: no reference is left */
+	unsigned nshared;                 /* references of it */
 	struct ps_remote remote; /* with the ETag of the first response, where the listing had none */
 	bool changed, doubted;
 	bool sum_asked;            /* or found to need no asking */
-	uint64_t refused_until_ns; /* nothing is fetched that nobody waits for */
+	uint64_t refused_until_ns; /* nothing is fetched that no waiter    for */
 	uint64_t told_ns;          /* of the last warning in the log */
 	char error[PS_ERROR_TEXT_LEN];
 	char attempt[PS_ERROR_TEXT_LEN]; /* why the last attempt that will be repeated failed; "" after a
@@ -135,17 +136,17 @@ struct ps_fill {
 
 	pthread_mutex_t lock; /* protects what follows */
 	struct ps_list files;
-	struct ps_list wants[PS_WANT_CLASSES];
-	struct ps_list running, retries;       /* of ps_run */
-	struct ps_list hedges, tails;          /* hedge.c */
-	uint64_t pushback_ns;                  /* when an origin last asked to wait; 0: never */
-	struct ps_list disk_queue, kept, held; /* of ps_slot */
-	size_t nkept, nheld, ndisk_busy;
+	struct ps_list demands[PS_DEMAND_CLASSES];
+	struct ps_list running, retries;           /* of ps_range_request */
+	struct ps_list hedges, tails;              /* hedge.c */
+	uint64_t pushback_ns;                      /* when an origin last asked to wait; 0: never */
+	struct ps_list disk_queue, retained, held; /* of ps_block_buffer */
+	size_t nretained, nheld, ndisk_busy;
 	uint64_t held_retry_ns; /* of what is held */
 	unsigned nending;       /* transfers whose done has not returned */
 	struct ps_concurrency concurrency;
 	unsigned active;                    /* transfers at the origins */
-	unsigned nbusy_files;               /* with runs */
+	unsigned nbusy_files;               /* with requests */
 	uint64_t first_byte_ns;             /* from a request to its first byte, smoothed; 0: not known */
 	uint64_t next_start_ns;             /* max_bytes_per_s */
 	bool paced;                         /* something waits for it */
@@ -178,7 +179,7 @@ struct ps_fill {
 #define PS_OUTCOME_RANGES 8
 struct ps_outcome {
 	struct ps_list ready; /* reads to be answered, by priv.link */
-	struct ps_list disk;  /* slots for the disk threads */
+	struct ps_list disk;  /* buffers for the disk threads */
 	unsigned nmissing;
 	struct {
 		uint64_t from, end; /* chunks that a reader lacks and nobody fetches */
@@ -208,22 +209,22 @@ static inline void ps_outcome_demand(struct ps_outcome *outcome, uint64_t from, 
 }
 
 /* What is taken off the queues at once. */
-#define PS_TURN_MAX_RUNS (PS_RUN_MAX_CHUNKS / 2)
+#define PS_TURN_MAX_REQUESTS (PS_REQUEST_MAX_CHUNKS / 2)
 struct ps_turn {
 	struct ps_fill_file *file; /* a reference */
-	enum ps_want_class cls;
+	enum ps_demand_class cls;
 	uint64_t from, end; /* chunks */
 	size_t nbufs;       /* one for each block of it, at most */
-	size_t nused;       /* the first of them, which runs have taken */
-	bool stuck;         /* no memory for a run, or for a block's slot */
-	unsigned nruns;     /* to be submitted */
-	struct ps_block_memory *bufs[PS_RUN_MAX_BLOCKS];
-	struct ps_run *runs[PS_TURN_MAX_RUNS];
+	size_t nused;       /* the first of them, which requests have taken */
+	bool stuck;         /* no memory for a request, or for a block's buffer */
+	unsigned nrequests; /* to be submitted */
+	struct ps_block_memory *bufs[PS_REQUEST_MAX_BLOCKS];
+	struct ps_range_request *requests[PS_TURN_MAX_REQUESTS];
 };
 
-static inline uint64_t ps_run_offset(const struct ps_run *run)
+static inline uint64_t ps_range_request_offset(const struct ps_range_request *request)
 {
-	return run->first * PS_CHUNK_SIZE;
+	return request->first * PS_CHUNK_SIZE;
 }
 
 /* The chunks of a block that [from, end) of the file touches. */
@@ -274,54 +275,54 @@ void ps_fill_look_later(struct ps_fill_file *file);
 /* Below: the file's lock is held. */
 /* May a failure of this file go to the log? One a while does. */
 bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns);
-struct ps_slot *ps_slot_new(struct ps_fill_file *file, uint64_t block);
-void ps_slot_free(struct ps_slot *slot); /* forgets it in the file; unrefs its buffer */
-/* The block's slot, without failures whose time is over; NULL: none. */
-struct ps_slot *ps_slot_find(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
+struct ps_block_buffer *ps_block_buffer_new(struct ps_fill_file *file, uint64_t block);
+void ps_block_buffer_free(struct ps_block_buffer *buffer); /* forgets it in the file; unrefs its memory */
+/* The block's buffer, without failures whose time is over; NULL: none. */
+struct ps_block_buffer *ps_block_buffer_find(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
 /* Its place may become VERIFY: it has nothing but failures, which a check makes void. */
-static inline bool ps_slot_is_idle(const struct ps_slot *slot)
+static inline bool ps_block_buffer_is_idle(const struct ps_block_buffer *buffer)
 {
-	return slot->place == PS_PLACE_NONE && !slot->memory && !slot->flight;
+	return buffer->place == PS_PLACE_NONE && !buffer->memory && !buffer->flight;
 }
-/* The chunks that a run may claim: neither there, nor in flight, nor failed just now. */
-uint16_t ps_slot_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
-/* To be called when chunks are no longer in flight, or the disk is through with the slot, which may be gone
+/* The chunks that a request may claim: neither there, nor in flight, nor failed just now. */
+uint16_t ps_block_buffer_missing(struct ps_fill_file *file, uint64_t block, uint64_t now_ns);
+/* To be called when chunks are no longer in flight, or the disk is through with the buffer, which may be gone
  * afterwards. What is to be written is appended to `disk`, for ps_writeback_queue(). */
-void ps_slot_settle(struct ps_slot *slot, struct ps_list *disk);
+void ps_block_buffer_settle(struct ps_block_buffer *buffer, struct ps_list *disk);
 /* A claim is given up. */
-void ps_slot_release(struct ps_slot *slot, unsigned chunk);
-void ps_slot_fail(struct ps_slot *slot, uint16_t chunks, int errnum, uint64_t until_ns);
+void ps_block_buffer_release(struct ps_block_buffer *buffer, unsigned chunk);
+void ps_block_buffer_fail(struct ps_block_buffer *buffer, uint16_t chunks, int errnum, uint64_t until_ns);
 /* Retained blocks. */
-/* Of a block that is on disk now, whose place is KEPT; the caller has a reference of the file. No lock held.
- */
-void ps_keep_written(struct ps_fill *fill, struct ps_slot *slot);
-/* Of one that the disk did not take; the slot's reference of the file goes with it. No lock held. */
-void ps_keep_held(struct ps_fill *fill, struct ps_slot *slot);
+/* Of a block that is on disk now, whose place is RETAINED; the caller has a reference of the file. No lock
+ * held. */
+void ps_retain_written(struct ps_fill *fill, struct ps_block_buffer *buffer);
+/* Of one that the disk did not take; the buffer's reference of the file goes with it. No lock held. */
+void ps_retain_held(struct ps_fill *fill, struct ps_block_buffer *buffer);
 /* Drops kept blocks: of this file, or (NULL) of all. The engine's lock is held. */
-void ps_keep_drop(struct ps_fill *fill, struct ps_fill_file *file);
+void ps_retained_drop(struct ps_fill *fill, struct ps_fill_file *file);
 /* Those that nobody came for; for the timer. No lock held. */
-void ps_keep_drop_stale(struct ps_fill *fill, uint64_t now_ns);
+void ps_retained_drop_stale(struct ps_fill *fill, uint64_t now_ns);
 /* Frees the memory of one block, kept or held; the engine's lock is held. False if there is none. */
-bool ps_keep_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
+bool ps_retained_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref);
 /* Asks the disk again for those that are held, once a second; true: it has. For the timer. No lock held. */
-bool ps_keep_retry_held(struct ps_fill *fill, uint64_t now_ns);
+bool ps_retained_retry_held(struct ps_fill *fill, uint64_t now_ns);
 /* Drops held blocks of this origin, or (NULL) of all. No lock held. */
-void ps_keep_drop_held(struct ps_fill *fill, struct ps_origin *origin);
+void ps_retained_drop_held(struct ps_fill *fill, struct ps_origin *origin);
 
 /* demand_queue.c */
-/* A reader waits for chunks [from, end), at most PS_RUN_MAX_CHUNKS; joined with what is queued beside them.
- * No lock held. */
+/* A reader waits for chunks [from, end), at most PS_REQUEST_MAX_CHUNKS; joined with what is queued beside
+ * them. No lock held. */
 void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end);
-/* Wants all of the file, for the cache. True: it was queued. No lock held. */
-bool ps_want_warm(struct ps_fill_file *file);
-/* Takes a want off its queue; its reference of the file is the caller's from now on, and the want is gone if
- * it was on the heap. The engine's lock is held. */
-void ps_want_unqueue(struct ps_want *want);
-/* Drops wants of what is to be in the cache, and was evicted; all of an origin. No lock held. */
-void ps_want_drop_vain(struct ps_fill *fill);
-void ps_want_drop_of_origin(struct ps_fill *fill, struct ps_origin *origin);
-/* Is it wanted only to be in the cache, which does not take it any more? */
-bool ps_want_is_vain(enum ps_want_class cls, struct ps_fill_file *file);
+/* Demands all of the file, for the cache. True: it was queued. No lock held. */
+bool ps_demand_warm(struct ps_fill_file *file);
+/* Takes a demand off its queue; its reference of the file is the caller's from now on, and the demand is
+ * gone if it was on the heap. The engine's lock is held. */
+void ps_demand_unqueue(struct ps_demand *demand);
+/* Drops demands of what is to be in the cache, and was evicted; all of an origin. No lock held. */
+void ps_demand_drop_vain(struct ps_fill *fill);
+void ps_demand_drop_of_origin(struct ps_fill *fill, struct ps_origin *origin);
+/* Is it only to be in the cache, which does not take it any more? */
+bool ps_demand_is_vain(enum ps_demand_class cls, struct ps_fill_file *file);
 
 /* waiters.c */
 /* A read that cannot be answered now joins the file's waiters: true, *outcome has what it needs. Else it
@@ -351,39 +352,40 @@ void ps_waiters_watch(struct ps_fill_file *file);
 bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end);
 
 /* writeback.c: no lock held */
-/* Of all slots of the list; takes a reference of the file for each. */
-void ps_writeback_queue(struct ps_fill *fill, struct ps_list *slots);
-/* The next slot for a disk thread; waits for one. NULL: the engine stops, and all is written. */
-struct ps_slot *ps_writeback_next(struct ps_fill *fill);
-/* Writes or checks it; scratch: a block, aligned for the disk. Returns the file, with the slot's reference
- * of it for the caller; NULL: the slot is held, and keeps its reference. Blocks on the disk. */
-struct ps_fill_file *ps_writeback_do(
-        struct ps_fill *fill, struct ps_slot *slot, void *scratch, struct ps_outcome *outcome) PS_MUST_USE;
+/* Of all buffers of the list; takes a reference of the file for each. */
+void ps_writeback_queue(struct ps_fill *fill, struct ps_list *buffers);
+/* The next buffer for a disk thread; waits for one. NULL: the engine stops, and all is written. */
+struct ps_block_buffer *ps_writeback_next(struct ps_fill *fill);
+/* Writes or checks it; scratch: a block, aligned for the disk. Returns the file, with the buffer's reference
+ * of it for the caller; NULL: the buffer is held, and keeps its reference. Blocks on the disk. */
+struct ps_fill_file *ps_writeback_do(struct ps_fill *fill, struct ps_block_buffer *buffer, void *scratch,
+        struct ps_outcome *outcome) PS_MUST_USE;
 
 /* request_retry.c: no lock held unless it says so */
-/* A run over chunks [first, end), which nobody else has in flight or in memory; it may come out shorter.
+/* A request over chunks [first, end), which nobody else has in flight or in memory; it may come out shorter.
  * Takes *nused of the buffers, one for each block that has none. NULL: out of memory, or of buffers. The
  * file's lock is held. */
-struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end,
+struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint64_t first, uint64_t end,
         struct ps_block_memory **bufs, size_t nbufs, size_t *nused);
 /* Runs of the file more or less. The engine's lock is held. */
-void ps_run_count(struct ps_fill_file *file, int more);
-void ps_run_submit(struct ps_run *run);
-void ps_run_free(struct ps_run *run);
-/* Bytes [0, filled) of the run are in place: readers are to be answered, blocks of which nothing more
+void ps_range_request_count(struct ps_fill_file *file, int more);
+void ps_range_request_submit(struct ps_range_request *request);
+void ps_range_request_free(struct ps_range_request *request);
+/* Bytes [0, filled) of the request are in place: readers are to be answered, blocks of which nothing more
  * comes go to the disk. */
-void ps_run_advance(struct ps_run *run, size_t filled, struct ps_outcome *outcome);
-void ps_run_check_version(struct ps_run *run);
+void ps_range_request_advance(struct ps_range_request *request, size_t filled, struct ps_outcome *outcome);
+void ps_range_request_check_version(struct ps_range_request *request);
 /* So many bytes of this attempt have come: what is new of them counts as the origin's. */
-void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes);
-/* The same of a response beside the run's. */
-bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen);
-/* An attempt has ended; gives_way: it was cancelled in favour of another one. True: the run is over, the
+void ps_range_request_count_bytes(struct ps_range_request *request, uint64_t nbytes);
+/* The same of a response beside the request's. */
+bool ps_range_request_same_version(struct ps_fill_file *file, const struct ps_remote *seen);
+/* An attempt has ended; gives_way: it was cancelled in favour of another one. True: the request is over, the
  * caller frees it. False: it waits for another attempt, which may have begun already. */
-bool ps_run_end(struct ps_run *run, const struct ps_error *err, bool gives_way,
+bool ps_range_request_end(struct ps_range_request *request, const struct ps_error *err, bool gives_way,
         struct ps_outcome *outcome) PS_MUST_USE;
 /* What has not come of it cannot be had. */
-void ps_run_fail(struct ps_run *run, const struct ps_error *err, struct ps_outcome *outcome);
+void ps_range_request_fail(
+        struct ps_range_request *request, const struct ps_error *err, struct ps_outcome *outcome);
 
 /* hedge.c */
 /* Asks once more for what one request is late with; for the timer. No lock held. */
@@ -391,10 +393,10 @@ void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns);
 /* A hedge has ended (fill->events.hedge_done). Counts in nending, which the caller takes back. No lock
  * held. */
 struct ps_fill *ps_hedge_end(struct ps_origin_get *get, const struct ps_error *err) PS_MUST_USE;
-/* Of a run that has ended: its hedge is cancelled, or (if it was faster) returned. No lock held. */
-struct ps_hedge *ps_hedge_take(struct ps_run *run) PS_MUST_USE;
-/* The run gets what it lacks of the hedge's bytes; frees the hedge. No lock held. */
-void ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run, struct ps_outcome *outcome);
+/* Of a request that has ended: its hedge is cancelled, or (if it was faster) returned. No lock held. */
+struct ps_hedge *ps_hedge_take(struct ps_range_request *request) PS_MUST_USE;
+/* The request gets what it lacks of the hedge's bytes; frees the hedge. No lock held. */
+void ps_hedge_use(struct ps_hedge *hedge, struct ps_range_request *request, struct ps_outcome *outcome);
 /* Below: the engine's lock is held. A first byte of this origin came after so long. */
 void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns);
 void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin);
@@ -404,14 +406,14 @@ void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin); /* NULL: a
 /* Takes the next piece of work off the queues, as far as connections, memory and bandwidth allow; its
  * place among the active is taken. *ret_unref: a file to put, or NULL. */
 bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *turn, struct ps_fill_file **ret_unref);
-/* Turns what of it is missing into runs: the caller submits turn->runs, and puts turn->file. */
+/* Turns what of it is missing into requests: the caller submits turn->requests, and puts turn->file. */
 void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *turn, struct ps_outcome *outcome);
 /* A retry that is due, for the caller to submit; NULL: none, or no connection; *ret_next_ns: when to ask
  * again, or UINT64_MAX. */
-struct ps_run *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t *ret_next_ns);
+struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t *ret_next_ns);
 /* Looks whether more or fewer transfers at once are worth it; for the timer. */
 void ps_schedule_adapt(struct ps_fill *fill, uint64_t now_ns);
-/* Cancels runs that stall for files that have none and wait; for the timer. */
+/* Cancels requests that stall for files that have none and wait; for the timer. */
 void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns);
 
 #endif

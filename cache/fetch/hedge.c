@@ -2,9 +2,9 @@
  * dead connection, a sick server behind a balancer). While a reader waits for it, the same bytes are asked
  * for once more, over a new connection; who is first serves, the other is cancelled.
  *
- *   run stalls, a reader waits ──▶ hedge under way ──its bytes are all there──▶ run cancelled ──run ends──▶ its buffers get
- *                                        │                                                           what it lacked
- *                                        └──run ends by itself──▶ hedge cancelled, thrown away
+ * a request is late ──▶ hedge under way ──its bytes are there──▶ request cancelled ──it ends──▶ gets the bytes
+ *                            │                                                                 that it lacks
+ *                            └──request ends by itself──▶ hedge cancelled, thrown away
  *
  * The hedge has a buffer of its own: two transfers never write to the same memory. Only where it is the
  * tail: most requests of the origin were answered sooner, and few are late now. At most one byte of a
@@ -25,11 +25,11 @@
 #define TAIL_MAX 128u
 
 struct ps_hedge {
-	struct ps_origin_get get;  /* first: done() gets back to the hedge from it */
-	struct ps_list link;       /* fill->hedges; the engine's lock */
-	struct ps_fill_file *file; /* a reference */
-	struct ps_run *run;        /* NULL: it has ended; the engine's lock */
-	bool ready;    /* all bytes are in its memory, run is being cancelled; the engine's lock */
+	struct ps_origin_get get;         /* first: done() gets back to the hedge from it */
+	struct ps_list link;              /* fill->hedges; the engine's lock */
+	struct ps_fill_file *file;        /* a reference */
+	struct ps_range_request *request; /* NULL: it has ended; the engine's lock */
+	bool ready;    /* all bytes are in its memory, request is being cancelled; the engine's lock */
 	uint64_t from; /* in the file */
 	struct ps_block_memory *memory;
 	struct iovec iov;
@@ -104,22 +104,24 @@ void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin)
 	}
 }
 
-static bool is_late(struct ps_fill *fill, const struct ps_run *run, uint64_t now_ns)
+static bool is_late(struct ps_fill *fill, const struct ps_range_request *request, uint64_t now_ns)
 {
-	const struct ps_tail *tail = tail_of(fill, run->file->origin, false);
-	uint64_t touched = atomic_load(&run->touched_ns);
+	const struct ps_tail *tail = tail_of(fill, request->file->origin, false);
+	uint64_t touched = atomic_load(&request->touched_ns);
 
 	return tail && touched < now_ns && now_ns - touched > tail->late_ns;
 }
 
-/* What a reader needs from where the run stands on, if a buffer has room for it: 0 if nobody waits for
- * just that. */
-static size_t needed_nbytes(struct ps_run *run, uint64_t *ret_from, struct ps_remote *ret_expect)
+/* What a reader needs from where the request stands on, if a block's memory has room for it: 0 if nobody
+ * waits for just that. */
+static size_t needed_nbytes(
+        struct ps_range_request *request, uint64_t *ret_from, struct ps_remote *ret_expect)
 {
-	struct ps_fill_file *file = run->file;
+	struct ps_fill_file *file = request->file;
 
 	PS_LOCK_SCOPE(&file->lock);
-	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes, need = 0;
+	uint64_t from = ps_range_request_offset(request) + request->filled,
+	         end = ps_range_request_offset(request) + request->nbytes, need = 0;
 	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
 		const struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
 		uint64_t stop = PS_MIN(read->offset + read->nbytes, end);
@@ -143,11 +145,11 @@ static void hedge_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 	(void)get, (void)nbytes_so_far;
 }
 
-static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_run *run)
+static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_range_request *request)
 {
 	struct ps_remote expect;
 	uint64_t from;
-	size_t nbytes = needed_nbytes(run, &from, &expect);
+	size_t nbytes = needed_nbytes(request, &from, &expect);
 
 	if (nbytes == 0 || !affords(fill, nbytes))
 		return NULL;
@@ -158,11 +160,11 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_run *run)
 		free(hedge);
 		return NULL;
 	}
-	hedge->run = run;
-	hedge->file = run->file;
+	hedge->request = request;
+	hedge->file = request->file;
 	hedge->from = from;
 	hedge->iov = (struct iovec){.iov_base = hedge->memory->data, .iov_len = nbytes};
-	hedge->get = (struct ps_origin_get){.url = ps_object_url(run->file->object),
+	hedge->get = (struct ps_origin_get){.url = ps_object_url(request->file->object),
 	        .expect = expect,
 	        .offset = from,
 	        .nbytes = nbytes,
@@ -172,7 +174,7 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_run *run)
 	        .progress = hedge_progress,
 	        .done = fill->events.hedge_done};
 	hedge->file->refs++;
-	run->hedge = hedge;
+	request->hedge = hedge;
 	ps_list_append(&fill->hedges, &hedge->link);
 	fill->active++;
 	atomic_fetch_add(&fill->origin_requests, 1);
@@ -181,7 +183,7 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_run *run)
 	return hedge;
 }
 
-/* The first run that is late while few others are. */
+/* The first request that is late while few others are. */
 static struct ps_hedge *find_late(struct ps_fill *fill, uint64_t now_ns)
 {
 	struct ps_hedge *hedge = NULL;
@@ -191,14 +193,15 @@ static struct ps_hedge *find_late(struct ps_fill *fill, uint64_t now_ns)
 	        (fill->pushback_ns && now_ns - fill->pushback_ns < HEDGE_PUSHBACK_NS))
 		return NULL;
 	for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next)
-		nlate += is_late(fill, PS_CONTAINER_OF(l, struct ps_run, link), now_ns);
+		nlate += is_late(fill, PS_CONTAINER_OF(l, struct ps_range_request, link), now_ns);
 	if (nlate > PS_MAX(fill->active / HEDGE_LATE_SHARE, 1u))
 		return NULL;
 	for (struct ps_list *l = fill->running.next; l != &fill->running && !hedge; l = l->next) {
-		struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
 
-		if (!run->hedge && !run->yields && !run->file->draining && is_late(fill, run, now_ns))
-			hedge = hedge_new(fill, run);
+		if (!request->hedge && !request->preempted && !request->file->draining &&
+		        is_late(fill, request, now_ns))
+			hedge = hedge_new(fill, request);
 	}
 	return hedge;
 }
@@ -229,8 +232,8 @@ void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns)
 		PS_LOCK_SCOPE(&fill->lock);
 		hedge = find_late(fill, now_ns);
 	}
-	/* The run may end right now, before this is submitted: ps_hedge_take() then cancels in vain and takes
-	 * hedge->run away, and ps_hedge_end() throws away what comes. */
+	/* The request may end right now, before this is submitted: ps_hedge_take() then cancels in vain
+	 * and takes hedge->request away, and ps_hedge_end() throws away what comes. */
 	if (hedge)
 		hedge->file->origin->ops->get(hedge->file->origin, &hedge->get);
 }
@@ -239,7 +242,8 @@ struct ps_fill *ps_hedge_end(struct ps_origin_get *get, const struct ps_error *e
 {
 	struct ps_hedge *hedge = (struct ps_hedge *)get;
 	struct ps_fill *fill = hedge->file->fill;
-	bool whole = get->nbytes_done == get->nbytes && ps_run_same_version(hedge->file, &get->seen);
+	bool whole =
+	        get->nbytes_done == get->nbytes && ps_range_request_same_version(hedge->file, &get->seen);
 	bool kept = false;
 
 	atomic_fetch_add(&fill->origin_bytes, get->wire_nbytes);
@@ -247,18 +251,18 @@ struct ps_fill *ps_hedge_end(struct ps_origin_get *get, const struct ps_error *e
 	atomic_fetch_sub(&fill->hedged_bytes, get->nbytes);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		struct ps_run *run = hedge->run;
+		struct ps_range_request *request = hedge->request;
 
 		ps_list_remove(&hedge->link);
 		fill->active--;
 		fill->nending++;
 		if (err->err == EAGAIN)
 			fill->pushback_ns = ps_clock_mono_ns();
-		if (run && whole) {
+		if (request && whole) {
 			hedge->ready = kept = true;
-			run->file->origin->ops->cancel(run->file->origin, &run->get);
-		} else if (run) {
-			run->hedge = NULL;
+			request->file->origin->ops->cancel(request->file->origin, &request->get);
+		} else if (request) {
+			request->hedge = NULL;
 		}
 	}
 	if (!kept)
@@ -266,32 +270,33 @@ struct ps_fill *ps_hedge_end(struct ps_origin_get *get, const struct ps_error *e
 	return fill;
 }
 
-struct ps_hedge *ps_hedge_take(struct ps_run *run)
+struct ps_hedge *ps_hedge_take(struct ps_range_request *request)
 {
-	struct ps_fill *fill = run->file->fill;
+	struct ps_fill *fill = request->file->fill;
 
 	PS_LOCK_SCOPE(&fill->lock);
-	struct ps_hedge *hedge = ps_steal_ptr(&run->hedge);
+	struct ps_hedge *hedge = ps_steal_ptr(&request->hedge);
 	if (!hedge || hedge->ready)
 		return hedge;
-	hedge->run = NULL;
-	run->file->origin->ops->cancel(run->file->origin, &hedge->get);
+	hedge->request = NULL;
+	request->file->origin->ops->cancel(request->file->origin, &hedge->get);
 	return NULL;
 }
 
-void ps_hedge_use(struct ps_hedge *hedge, struct ps_run *run, struct ps_outcome *outcome)
+void ps_hedge_use(struct ps_hedge *hedge, struct ps_range_request *request, struct ps_outcome *outcome)
 {
-	uint64_t at = ps_run_offset(run) + run->filled, end = hedge->from + hedge->get.nbytes;
-	bool won = at < end && !run->other_version;
+	uint64_t at = ps_range_request_offset(request) + request->filled,
+	         end = hedge->from + hedge->get.nbytes;
+	bool won = at < end && !request->other_version;
 
 	/* Its transfer has ended: nobody else writes there. */
 	for (uint64_t part; won && at < end; at += part) {
 		part = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE) - at;
-		memcpy(run->bufs[at / PS_BLOCK_SIZE - run->first / PS_BLOCK_CHUNKS]->data +
+		memcpy(request->bufs[at / PS_BLOCK_SIZE - request->first / PS_BLOCK_CHUNKS]->data +
 		                at % PS_BLOCK_SIZE,
 		        hedge->memory->data + (at - hedge->from), part);
 	}
 	if (won)
-		ps_run_advance(run, end - ps_run_offset(run), outcome);
+		ps_range_request_advance(request, end - ps_range_request_offset(request), outcome);
 	hedge_free(hedge);
 }

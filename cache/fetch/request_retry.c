@@ -1,4 +1,4 @@
-/* Range requests (runs) for contiguous missing chunks, from the claim to the end: handing the request to
+/* Range requests for contiguous missing chunks, from the claim to the end: handing the request to
  * the origin, what becomes of the bytes as they come, further attempts after a backoff, and what becomes
  * of chunks that cannot be had. What an event brings about is returned (struct ps_outcome): the engine
  * carries it out. */
@@ -16,9 +16,9 @@
 #define ASK_IN_VAIN 8 /* HEADs behind each other without a checksum: the store has none */
 
 /* Without progress. While somebody waits they go on until his time is up, unless the answers are lies. */
-#define RUN_LIES_ATTEMPTS 8
-#define RUN_AHEAD_ATTEMPTS 4 /* while nobody waits */
-#define RUN_UNRANGED_ATTEMPTS \
+#define REQUEST_LIES_ATTEMPTS 8
+#define REQUEST_AHEAD_ATTEMPTS 4 /* while nobody waits */
+#define REQUEST_UNRANGED_ATTEMPTS \
 	3 /* a whole body in answer to a range: one of several servers may do that, mostly all do */
 #define REFUSED_MAX_MS 60000u /* of a Retry-After, for what nobody waits for */
 #define BACKOFF_FIRST_MS 100
@@ -74,133 +74,134 @@ static void ask_checksum(struct ps_fill_file *file)
 
 /* Starting --------------------------------------------------------------------------------------- */
 
-static void set_iovecs(struct ps_run *run)
+static void set_iovecs(struct ps_range_request *request)
 {
-	uint64_t from = ps_run_offset(run) + run->base, end = ps_run_offset(run) + run->nbytes;
-	uint64_t block = run->first / PS_BLOCK_CHUNKS;
+	uint64_t from = ps_range_request_offset(request) + request->base,
+	         end = ps_range_request_offset(request) + request->nbytes;
+	uint64_t block = request->first / PS_BLOCK_CHUNKS;
 
-	run->get.niov = 0;
-	for (unsigned i = 0; i < run->nbufs; i++) {
+	request->get.niov = 0;
+	for (unsigned i = 0; i < request->nbufs; i++) {
 		uint64_t start = (block + i) * PS_BLOCK_SIZE;
 		uint64_t lo = PS_MAX(from, start), hi = PS_MIN(end, start + PS_BLOCK_SIZE);
 
 		if (lo < hi)
-			run->iov[run->get.niov++] = (struct iovec){
-			        .iov_base = run->bufs[i]->data + (lo - start), .iov_len = hi - lo};
+			request->iov[request->get.niov++] = (struct iovec){
+			        .iov_base = request->bufs[i]->data + (lo - start), .iov_len = hi - lo};
 	}
 }
 
-void ps_run_submit(struct ps_run *run)
+void ps_range_request_submit(struct ps_range_request *request)
 {
-	struct ps_fill_file *file = run->file;
+	struct ps_fill_file *file = request->file;
 	bool sum_asked;
 
-	run->get.url = ps_object_url(file->object);
-	run->get.offset = ps_run_offset(run) + run->base;
-	run->get.nbytes = run->nbytes - run->base;
-	run->get.progress = file->fill->events.progress;
-	run->get.done = file->fill->events.done;
-	run->checked = run->other_version = false;
-	run->counted = 0;
-	run->get.iov = run->iov;
-	set_iovecs(run);
+	request->get.url = ps_object_url(file->object);
+	request->get.offset = ps_range_request_offset(request) + request->base;
+	request->get.nbytes = request->nbytes - request->base;
+	request->get.progress = file->fill->events.progress;
+	request->get.done = file->fill->events.done;
+	request->checked = request->other_version = false;
+	request->counted = 0;
+	request->get.iov = request->iov;
+	set_iovecs(request);
 	{
 		PS_LOCK_SCOPE(&file->lock);
-		run->get.expect = file->remote;
+		request->get.expect = file->remote;
 		sum_asked = file->sum_asked;
 		file->sum_asked = true;
 	}
 	if (!sum_asked)
 		ask_checksum(file);
-	atomic_store(&run->touched_ns, ps_clock_mono_ns());
+	atomic_store(&request->touched_ns, ps_clock_mono_ns());
 	atomic_fetch_add(&file->fill->origin_requests, 1);
-	file->origin->ops->get(file->origin, &run->get);
+	file->origin->ops->get(file->origin, &request->get);
 }
 
-void ps_run_count(struct ps_fill_file *file, int more)
+void ps_range_request_count(struct ps_fill_file *file, int more)
 {
-	bool was_busy = file->nruns > 0;
+	bool was_busy = file->nrequests > 0;
 
-	file->nruns += (unsigned)more;
-	file->fill->nbusy_files += (unsigned)(file->nruns > 0) - (unsigned)was_busy;
+	file->nrequests += (unsigned)more;
+	file->fill->nbusy_files += (unsigned)(file->nrequests > 0) - (unsigned)was_busy;
 }
 
-void ps_run_free(struct ps_run *run)
+void ps_range_request_free(struct ps_range_request *request)
 {
 	{
-		PS_LOCK_SCOPE(&run->file->fill->lock);
-		ps_run_count(run->file, -1);
+		PS_LOCK_SCOPE(&request->file->fill->lock);
+		ps_range_request_count(request->file, -1);
 	}
-	for (unsigned i = 0; i < run->nbufs; i++)
-		ps_block_memory_unref(run->bufs[i]);
-	ps_fill_file_put(run->file);
-	free(run);
+	for (unsigned i = 0; i < request->nbufs; i++)
+		ps_block_memory_unref(request->bufs[i]);
+	ps_fill_file_put(request->file);
+	free(request);
 }
 
-/* The block's slot with a buffer; *unused is taken if it had none. NULL: there is nothing to take. */
-static struct ps_slot *slot_with_buffer(
+/* The block's buffer with memory; *unused is taken if it had none. NULL: there is nothing to take. */
+static struct ps_block_buffer *buffer_with_memory(
         struct ps_fill_file *file, uint64_t block, struct ps_block_memory **unused)
 {
-	struct ps_slot *slot = file->slots[block];
+	struct ps_block_buffer *buffer = file->buffers[block];
 
-	if (slot && slot->memory)
-		return slot;
+	if (buffer && buffer->memory)
+		return buffer;
 	if (!*unused)
 		return NULL;
-	if (!slot)
-		slot = ps_slot_new(file, block);
-	if (slot)
-		slot->memory = ps_steal_ptr(unused);
-	return slot;
+	if (!buffer)
+		buffer = ps_block_buffer_new(file, block);
+	if (buffer)
+		buffer->memory = ps_steal_ptr(unused);
+	return buffer;
 }
 
-struct ps_run *ps_run_claim(struct ps_fill_file *file, uint64_t first, uint64_t end,
+struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint64_t first, uint64_t end,
         struct ps_block_memory **bufs, size_t nbufs, size_t *nused)
 {
-	struct ps_run *run = calloc(1, sizeof *run);
-	struct ps_slot *slot = NULL;
+	struct ps_range_request *request = calloc(1, sizeof *request);
+	struct ps_block_buffer *buffer = NULL;
 
 	*nused = 0;
-	if (!run)
+	if (!request)
 		return NULL;
-	run->file = file;
-	run->first = first;
-	run->started_ns = ps_clock_mono_ns();
-	atomic_init(&run->touched_ns, run->started_ns); /* it is not late before it is submitted */
-	ps_list_init(&run->link);
+	request->file = file;
+	request->first = first;
+	request->started_ns = ps_clock_mono_ns();
+	atomic_init(&request->touched_ns, request->started_ns); /* it is not late before it is submitted */
+	ps_list_init(&request->link);
 	for (uint64_t c = first; c < end; c++) {
-		if (!slot || c % PS_BLOCK_CHUNKS == 0) {
+		if (!buffer || c % PS_BLOCK_CHUNKS == 0) {
 			struct ps_block_memory *none = NULL,
 			                       **unused = *nused < nbufs ? &bufs[*nused] : &none;
 			bool had_one = !*unused;
 
-			slot = run->nbufs < PS_RUN_MAX_BLOCKS
-			               ? slot_with_buffer(file, c / PS_BLOCK_CHUNKS, unused)
-			               : NULL;
+			buffer = request->nbufs < PS_REQUEST_MAX_BLOCKS
+			                 ? buffer_with_memory(file, c / PS_BLOCK_CHUNKS, unused)
+			                 : NULL;
 			*nused += !had_one && !*unused;
-			if (!slot)
+			if (!buffer)
 				break;
-			run->bufs[run->nbufs++] = ps_block_memory_ref(slot->memory);
+			request->bufs[request->nbufs++] = ps_block_memory_ref(buffer->memory);
 		}
-		slot->flight |= (uint16_t)(1u << c % PS_BLOCK_CHUNKS);
-		run->nchunks++;
+		buffer->flight |= (uint16_t)(1u << c % PS_BLOCK_CHUNKS);
+		request->nchunks++;
 	}
-	if (run->nchunks == 0) {
-		free(run);
+	if (request->nchunks == 0) {
+		free(request);
 		return NULL;
 	}
-	run->nbytes = PS_MIN((first + run->nchunks) * PS_CHUNK_SIZE, ps_object_size(file->object)) -
-	              first * PS_CHUNK_SIZE;
-	return run;
+	request->nbytes = PS_MIN((first + request->nchunks) * PS_CHUNK_SIZE, ps_object_size(file->object)) -
+	                  first * PS_CHUNK_SIZE;
+	return request;
 }
 
 /* Progress --------------------------------------------------------------------------------------- */
 
-/* Bytes [from, end) of the file, all of the slot's block, are in its buffer. */
-static void slot_arrived(struct ps_slot *slot, uint64_t from, uint64_t end)
+/* Bytes [from, end) of the file, all of the buffer's block, are in its memory. */
+static void buffer_arrived(struct ps_block_buffer *buffer, uint64_t from, uint64_t end)
 {
-	uint64_t base = slot->block * PS_BLOCK_SIZE;
-	uint64_t size = ps_object_size(slot->file->object);
+	uint64_t base = buffer->block * PS_BLOCK_SIZE;
+	uint64_t size = ps_object_size(buffer->file->object);
 
 	for (uint64_t at = from; at < end;) {
 		unsigned c = (unsigned)((at - base) / PS_CHUNK_SIZE);
@@ -208,44 +209,45 @@ static void slot_arrived(struct ps_slot *slot, uint64_t from, uint64_t end)
 		uint16_t bit = (uint16_t)(1u << c);
 
 		at = PS_MIN(end, stop);
-		slot->have[c] = (uint32_t)(at - start);
+		buffer->have[c] = (uint32_t)(at - start);
 		if (at < stop)
 			break;
-		slot->flight &= (uint16_t)~bit;
-		slot->failed &= (uint16_t)~bit;
-		slot->whole |= bit;
+		buffer->flight &= (uint16_t)~bit;
+		buffer->failed &= (uint16_t)~bit;
+		buffer->whole |= bit;
 	}
 }
 
-void ps_run_advance(struct ps_run *run, size_t filled, struct ps_outcome *outcome)
+void ps_range_request_advance(struct ps_range_request *request, size_t filled, struct ps_outcome *outcome)
 {
-	struct ps_fill_file *file = run->file;
-	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + filled;
+	struct ps_fill_file *file = request->file;
+	uint64_t from = ps_range_request_offset(request) + request->filled,
+	         end = ps_range_request_offset(request) + filled;
 
-	if (filled <= run->filled)
+	if (filled <= request->filled)
 		return;
-	atomic_fetch_add(&file->fill->arrived_bytes, filled - run->filled);
-	atomic_store(&run->touched_ns, ps_clock_mono_ns());
+	atomic_fetch_add(&file->fill->arrived_bytes, filled - request->filled);
+	atomic_store(&request->touched_ns, ps_clock_mono_ns());
 	PS_LOCK_SCOPE(&file->lock);
 	for (uint64_t at = from; at < end;) {
-		struct ps_slot *slot = file->slots[at / PS_BLOCK_SIZE];
+		struct ps_block_buffer *buffer = file->buffers[at / PS_BLOCK_SIZE];
 		uint64_t stop = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE);
 
-		slot_arrived(slot, at, stop);
-		if (slot->awaited)
+		buffer_arrived(buffer, at, stop);
+		if (buffer->awaited)
 			atomic_fetch_add(&file->fill->fetched_bytes, stop - at);
 		at = stop;
 	}
-	/* Before the slots may go. */
+	/* Before the buffers may go. */
 	ps_waiters_look(file, from, end, outcome);
 	for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
-		ps_slot_settle(file->slots[b], &outcome->disk);
-	run->filled = filled;
+		ps_block_buffer_settle(file->buffers[b], &outcome->disk);
+	request->filled = filled;
 }
 
 /* Where the listing told no ETag, the first response of all does. Those that were under way with it could not
  * ask for it, so they are compared here, before anything of them is used. */
-bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen)
+bool ps_range_request_same_version(struct ps_fill_file *file, const struct ps_remote *seen)
 {
 	{
 		PS_LOCK_SCOPE(&file->lock);
@@ -263,27 +265,27 @@ bool ps_run_same_version(struct ps_fill_file *file, const struct ps_remote *seen
 	return true;
 }
 
-void ps_run_check_version(struct ps_run *run)
+void ps_range_request_check_version(struct ps_range_request *request)
 {
-	if (run->checked)
+	if (request->checked)
 		return;
-	run->checked = true;
-	run->other_version = !ps_run_same_version(run->file, &run->get.seen);
+	request->checked = true;
+	request->other_version = !ps_range_request_same_version(request->file, &request->get.seen);
 	/* Of an inflater's answers those of its base tell: it may answer from the cache. */
-	struct ps_origin *origin = run->file->origin;
-	if (run->other_version || !origin->proved)
+	struct ps_origin *origin = request->file->origin;
+	if (request->other_version || !origin->proved)
 		return;
-	origin->proved(origin->proved_arg, run->get.url, ps_object_remote(run->file->object),
-	        run->get.work.key_expires_s);
-	ps_fill_file_allow(run->file);
+	origin->proved(origin->proved_arg, request->get.url, ps_object_remote(request->file->object),
+	        request->get.work.key_expires_s);
+	ps_fill_file_allow(request->file);
 }
 
-void ps_run_count_bytes(struct ps_run *run, uint64_t nbytes)
+void ps_range_request_count_bytes(struct ps_range_request *request, uint64_t nbytes)
 {
-	if (nbytes <= run->counted)
+	if (nbytes <= request->counted)
 		return;
-	ps_fill_count_bytes(run->file->fill, nbytes - run->counted);
-	run->counted = nbytes;
+	ps_fill_count_bytes(request->file->fill, nbytes - request->counted);
+	request->counted = nbytes;
 }
 
 /* Ending ----------------------------------------------------------------------------------------- */
@@ -303,87 +305,94 @@ static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
 }
 
-static bool run_has_waiter(struct ps_run *run)
+static bool request_has_waiter(struct ps_range_request *request)
 {
-	PS_LOCK_SCOPE(&run->file->lock);
-	return ps_fill_has_waiter(run->file, ps_run_offset(run), ps_run_offset(run) + run->nbytes);
+	PS_LOCK_SCOPE(&request->file->lock);
+	return ps_fill_has_waiter(request->file, ps_range_request_offset(request),
+	        ps_range_request_offset(request) + request->nbytes);
 }
 
-/* Puts a failed run on the list of retries, if another attempt is worth it. */
-static bool run_retry(struct ps_run *run, const struct ps_error *err)
+/* Puts a failed request on the list of retries, if another attempt is worth it. */
+static bool request_retry(struct ps_range_request *request, const struct ps_error *err)
 {
-	struct ps_fill *fill = run->file->fill;
-	bool waited = run_has_waiter(run);
+	struct ps_fill *fill = request->file->fill;
+	bool waited = request_has_waiter(request);
 
 	if (!err->retryable)
 		return false;
-	run->attempts = run->filled > run->base ? 1 : run->attempts + 1;
-	run->base = run->filled;
-	run->get.fresh = err->err == ETIMEDOUT || !err->http_status;
-	run->get.priv = NULL; /* cancel() may come before the next submission */
-	unsigned most = !waited ? RUN_AHEAD_ATTEMPTS : err->err == EPROTO ? RUN_LIES_ATTEMPTS : UINT_MAX;
+	request->attempts = request->filled > request->base ? 1 : request->attempts + 1;
+	request->base = request->filled;
+	request->get.fresh = err->err == ETIMEDOUT || !err->http_status;
+	request->get.priv = NULL; /* cancel() may come before the next submission */
+	unsigned most = !waited              ? REQUEST_AHEAD_ATTEMPTS
+	                : err->err == EPROTO ? REQUEST_LIES_ATTEMPTS
+	                                     : UINT_MAX;
 
 	if (err->err == EPROTO && err->http_status == 200)
-		most = RUN_UNRANGED_ATTEMPTS;
+		most = REQUEST_UNRANGED_ATTEMPTS;
 	/* Longer than any reader waits: who comes later must not wait for this one either. */
 	if (err->retry_after_ms * PS_NS_PER_MS > fill->timeout_ns)
 		most = 0;
-	if (run->attempts > most)
+	if (request->attempts > most)
 		return false;
-	run->retry_ns = ps_clock_mono_ns() + backoff_ns(run->attempts, err->retry_after_ms);
+	request->retry_ns = ps_clock_mono_ns() + backoff_ns(request->attempts, err->retry_after_ms);
 	{
-		PS_LOCK_SCOPE(&run->file->lock);
-		snprintf(run->file->attempt, sizeof run->file->attempt, "%s", err->text);
+		PS_LOCK_SCOPE(&request->file->lock);
+		snprintf(request->file->attempt, sizeof request->file->attempt, "%s", err->text);
 	}
 	PS_LOCK_SCOPE(&fill->lock);
-	if (run->file->draining)
+	if (request->file->draining)
 		return false;
 	atomic_fetch_add(&fill->origin_retries, 1);
-	ps_list_append(&fill->retries, &run->link);
+	ps_list_append(&fill->retries, &request->link);
 	pthread_cond_signal(&fill->timer_cond);
 	return true;
 }
 
-/* Gives up what of the run's part of a block has not come: failed for those who wait, forgotten otherwise.
- * The file's lock is held. */
-static void give_up_block(
-        struct ps_run *run, uint64_t block, int errnum, uint64_t until_ns, struct ps_outcome *outcome)
+/* Gives up what of the request's part of a block has not come: failed for those who wait, forgotten
+ * otherwise. The file's lock is held. */
+static void give_up_block(struct ps_range_request *request, uint64_t block, int errnum, uint64_t until_ns,
+        struct ps_outcome *outcome)
 {
-	struct ps_slot *slot = run->file->slots[block];
-	uint64_t end = ps_run_offset(run) + run->nbytes;
-	uint16_t mine = ps_chunks_touched(block, ps_run_offset(run) + run->filled, end);
+	struct ps_block_buffer *buffer = request->file->buffers[block];
+	uint64_t end = ps_range_request_offset(request) + request->nbytes;
+	uint16_t mine = ps_chunks_touched(block, ps_range_request_offset(request) + request->filled, end);
 
 	for (unsigned c = 0; c < PS_BLOCK_CHUNKS; c++) {
 		uint64_t start = block * PS_BLOCK_SIZE + c * PS_CHUNK_SIZE;
 
 		if (!(mine >> c & 1))
 			continue;
-		ps_slot_release(slot, c);
-		if (errnum && ps_fill_has_waiter(run->file, start, PS_MIN(start + PS_CHUNK_SIZE, end)))
-			ps_slot_fail(slot, (uint16_t)(1u << c), errnum, until_ns);
+		ps_block_buffer_release(buffer, c);
+		if (errnum && ps_fill_has_waiter(request->file, start, PS_MIN(start + PS_CHUNK_SIZE, end)))
+			ps_block_buffer_fail(buffer, (uint16_t)(1u << c), errnum, until_ns);
 	}
-	ps_slot_settle(slot, &outcome->disk);
+	ps_block_buffer_settle(buffer, &outcome->disk);
 }
 
 /* The same of all of it; what did come goes to the disk. Whole chunks are left alone: they are no longer
- * this run's. */
-static void give_up(struct ps_run *run, int errnum, uint64_t until_ns, struct ps_outcome *outcome)
+ * this request's. */
+static void give_up(
+        struct ps_range_request *request, int errnum, uint64_t until_ns, struct ps_outcome *outcome)
 {
-	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes;
+	uint64_t from = ps_range_request_offset(request) + request->filled,
+	         end = ps_range_request_offset(request) + request->nbytes;
 
 	for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
-		give_up_block(run, b, errnum, until_ns, outcome);
-	if (run->file->changed) /* all who wait for what is not requested yet fail with it */
-		ps_waiters_look(run->file, 0, UINT64_MAX, outcome);
+		give_up_block(request, b, errnum, until_ns, outcome);
+	if (request->file->changed) /* all who wait for what is not requested yet fail with it */
+		ps_waiters_look(request->file, 0, UINT64_MAX, outcome);
 	else
-		ps_waiters_look(run->file, from, end, outcome);
+		ps_waiters_look(request->file, from, end, outcome);
 }
 
-void ps_run_fail(struct ps_run *run, const struct ps_error *err, struct ps_outcome *outcome)
+void ps_range_request_fail(
+        struct ps_range_request *request, const struct ps_error *err, struct ps_outcome *outcome)
 {
-	struct ps_fill_file *file = run->file;
+	struct ps_fill_file *file = request->file;
 	uint64_t now = ps_clock_mono_ns(), until = now + PS_FILL_FAILED_MS * PS_NS_PER_MS;
-	uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes;
+	uint64_t from = ps_range_request_offset(request) + request->filled,
+	         end = ps_range_request_offset(request) + request->nbytes;
 	bool tell;
 	int errnum = err->err == EAGAIN || err->err == EPROTO || err->err == EHOSTUNREACH ? EIO : err->err;
 
@@ -403,7 +412,7 @@ void ps_run_fail(struct ps_run *run, const struct ps_error *err, struct ps_outco
 			                                       (uint64_t)PS_FILL_FAILED_MS) *
 			                                       PS_NS_PER_MS;
 		tell = err->err != ECANCELED && ps_fill_may_tell(file, now);
-		give_up(run, errnum, until, outcome);
+		give_up(request, errnum, until, outcome);
 	}
 	if (err->err != ECANCELED)
 		ps_fill_note_error(file->fill, err->text);
@@ -412,31 +421,33 @@ void ps_run_fail(struct ps_run *run, const struct ps_error *err, struct ps_outco
 		        from, end - 1, err->text);
 }
 
-bool ps_run_end(struct ps_run *run, const struct ps_error *err, bool gives_way, struct ps_outcome *outcome)
+bool ps_range_request_end(struct ps_range_request *request, const struct ps_error *err, bool gives_way,
+        struct ps_outcome *outcome)
 {
-	struct ps_fill *fill = run->file->fill;
+	struct ps_fill *fill = request->file->fill;
 
 	if (!err->err) {
-		PS_LOCK_SCOPE(&run->file->lock);
-		run->file->attempt[0] = '\0';
+		PS_LOCK_SCOPE(&request->file->lock);
+		request->file->attempt[0] = '\0';
 		return true;
 	}
 	if (gives_way) {
-		/* What came stays. The rest is wanted again, all of it, if a reader waits for any of it. */
-		uint64_t from = ps_run_offset(run) + run->filled, end = ps_run_offset(run) + run->nbytes;
+		/* What came stays. The rest is demanded again, all of it, if a reader waits for any of it. */
+		uint64_t from = ps_range_request_offset(request) + request->filled,
+		         end = ps_range_request_offset(request) + request->nbytes;
 
-		PS_LOCK_SCOPE(&run->file->lock);
-		if (ps_fill_has_waiter(run->file, from, end))
+		PS_LOCK_SCOPE(&request->file->lock);
+		if (ps_fill_has_waiter(request->file, from, end))
 			ps_outcome_demand(
 			        outcome, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
-		give_up(run, 0, 0, outcome);
+		give_up(request, 0, 0, outcome);
 		return true;
 	}
 	if (err->err != ECANCELED)
 		atomic_fetch_add(&fill->origin_errors, 1);
-	ps_log_debug("fetch: %s: attempt failed: %s", ps_object_url(run->file->object), err->text);
-	if (run_retry(run, err))
+	ps_log_debug("fetch: %s: attempt failed: %s", ps_object_url(request->file->object), err->text);
+	if (request_retry(request, err))
 		return false;
-	ps_run_fail(run, err, outcome);
+	ps_range_request_fail(request, err, outcome);
 	return true;
 }

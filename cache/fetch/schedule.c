@@ -1,23 +1,23 @@
-/* The schedule: which want is served next, with how much memory and over how many connections. */
+/* The schedule: which demand is served next, with how much memory and over how many connections. */
 #include "fetch/fill_private.h"
 
-#define WAIT_NS (300 * PS_NS_PER_MS)      /* of a demand, before a run has to go for it */
-#define PATIENCE_NS (400 * PS_NS_PER_MS)  /* with a run, at least */
+#define WAIT_NS (300 * PS_NS_PER_MS)      /* of a demand, before a request has to go for it */
+#define PATIENCE_NS (400 * PS_NS_PER_MS)  /* with a request, at least */
 #define PATIENCE_FIRST_BYTES 4            /* times what the origin mostly takes to answer */
-#define PATIENCE_DOUBLINGS 5              /* a file whose runs have gone in vain gets more and more */
+#define PATIENCE_DOUBLINGS 5              /* a file whose requests were pre-empted gets more and more */
 #define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* a due one for which there is no connection */
 
 /* What of the turn's chunks may be claimed, block by block. */
 struct claimable {
 	uint64_t block;
-	uint16_t missing[PS_RUN_MAX_BLOCKS];
+	uint16_t missing[PS_REQUEST_MAX_BLOCKS];
 };
 
 static void find_claimable(const struct ps_turn *t, uint64_t now_ns, struct claimable *ret)
 {
 	ret->block = t->from / PS_BLOCK_CHUNKS;
 	for (uint64_t b = ret->block; b * PS_BLOCK_CHUNKS < t->end; b++)
-		ret->missing[b - ret->block] = ps_slot_missing(t->file, b, now_ns);
+		ret->missing[b - ret->block] = ps_block_buffer_missing(t->file, b, now_ns);
 }
 
 static bool is_missing(const struct claimable *c, uint64_t chunk)
@@ -26,23 +26,23 @@ static bool is_missing(const struct claimable *c, uint64_t chunk)
 }
 
 /* How many transfers at once work of this class may come to. The engine's lock is held. */
-static unsigned limit_of(const struct ps_fill *fill, enum ps_want_class cls)
+static unsigned limit_of(const struct ps_fill *fill, enum ps_demand_class cls)
 {
-	return cls == PS_WANT_DEMAND ? fill->concurrency.demand : fill->concurrency.limit;
+	return cls == PS_DEMAND_READ ? fill->concurrency.demand : fill->concurrency.limit;
 }
 
-/* Turns what of the turn is missing into runs, at most PS_TURN_MAX_RUNS. The file's lock is held. */
-static unsigned claim_runs(struct ps_turn *t, uint64_t now_ns, struct ps_run **runs)
+/* Turns what of the turn is missing into requests, at most PS_TURN_MAX_REQUESTS. The file's lock is held. */
+static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_range_request **requests)
 {
 	struct claimable claimable;
 	unsigned n = 0;
 	size_t more;
 
-	if (ps_want_is_vain(t->cls, t->file))
+	if (ps_demand_is_vain(t->cls, t->file))
 		return 0;
-	if (t->file->changed || (t->cls != PS_WANT_DEMAND && now_ns < t->file->refused_until_ns))
+	if (t->file->changed || (t->cls != PS_DEMAND_READ && now_ns < t->file->refused_until_ns))
 		return 0;
-	if (t->cls == PS_WANT_DEMAND &&
+	if (t->cls == PS_DEMAND_READ &&
 	        !ps_fill_has_waiter(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE))
 		return 0; /* it gave up meanwhile, or has all */
 	find_claimable(t, now_ns, &claimable);
@@ -52,16 +52,16 @@ static unsigned claim_runs(struct ps_turn *t, uint64_t now_ns, struct ps_run **r
 		uint64_t stop = c + 1;
 		while (stop < t->end && is_missing(&claimable, stop))
 			stop++;
-		struct ps_run *run =
-		        ps_run_claim(t->file, c, stop, t->bufs + t->nused, t->nbufs - t->nused, &more);
+		struct ps_range_request *request = ps_range_request_claim(
+		        t->file, c, stop, t->bufs + t->nused, t->nbufs - t->nused, &more);
 
 		t->nused += more;
-		if (run)
-			runs[n++] = run;
-		t->stuck = t->stuck || !run || run->nchunks < stop - c;
-		for (uint64_t b = c / PS_BLOCK_CHUNKS; run && b * PS_BLOCK_CHUNKS < stop; b++)
-			if (t->cls != PS_WANT_WARM && t->file->slots[b])
-				t->file->slots[b]->awaited = true;
+		if (request)
+			requests[n++] = request;
+		t->stuck = t->stuck || !request || request->nchunks < stop - c;
+		for (uint64_t b = c / PS_BLOCK_CHUNKS; request && b * PS_BLOCK_CHUNKS < stop; b++)
+			if (t->cls != PS_DEMAND_WARM && t->file->buffers[b])
+				t->file->buffers[b]->awaited = true;
 		c = stop - 1;
 	}
 	return n;
@@ -70,33 +70,34 @@ static unsigned claim_runs(struct ps_turn *t, uint64_t now_ns, struct ps_run **r
 void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcome *outcome)
 {
 	uint64_t now = ps_clock_mono_ns(), nbytes = 0;
-	unsigned nruns;
+	unsigned nrequests;
 
 	{
 		PS_LOCK_SCOPE(&t->file->lock);
-		nruns = claim_runs(t, now, t->runs);
+		nrequests = claim_requests(t, now, t->requests);
 		/* The demand is over. What it was for may have come another way (the store has other
 		 * writers) or have failed with the file, or is demanded again. */
-		if (t->cls == PS_WANT_DEMAND)
+		if (t->cls == PS_DEMAND_READ)
 			ps_waiters_look(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE, outcome);
 	}
 	for (size_t i = t->nused; i < t->nbufs; i++)
 		ps_block_memory_unref(t->bufs[i]);
-	for (unsigned i = 0; i < nruns; i++)
-		nbytes += t->runs[i]->nbytes;
+	for (unsigned i = 0; i < nrequests; i++)
+		nbytes += t->requests[i]->nbytes;
 	PS_LOCK_SCOPE(&fill->lock);
-	t->file->refs += nruns;
-	ps_run_count(t->file, (int)nruns - 1);
+	t->file->refs += nrequests;
+	ps_range_request_count(t->file, (int)nrequests - 1);
 	fill->active--;
-	for (; t->nruns < nruns && (t->nruns == 0 || fill->active < limit_of(fill, t->cls)); t->nruns++) {
+	for (; t->nrequests < nrequests && (t->nrequests == 0 || fill->active < limit_of(fill, t->cls));
+	        t->nrequests++) {
 		fill->active++;
-		ps_list_append(&fill->running, &t->runs[t->nruns]->link);
+		ps_list_append(&fill->running, &t->requests[t->nrequests]->link);
 	}
 	/* A stretch with holes may have become more requests than there are connections: what is left over
 	 * waits among the retries. */
-	for (unsigned i = t->nruns; i < nruns; i++) {
-		t->runs[i]->retry_ns = now;
-		ps_list_append(&fill->retries, &t->runs[i]->link);
+	for (unsigned i = t->nrequests; i < nrequests; i++) {
+		t->requests[i]->retry_ns = now;
+		ps_list_append(&fill->retries, &t->requests[i]->link);
 	}
 	if (fill->max_bytes_per_s)
 		fill->next_start_ns =
@@ -105,91 +106,93 @@ void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcom
 
 /* Room for another transfer of this class? Demand keeps some connections to itself. The engine's lock is
  * held. */
-static bool may_start(const struct ps_fill *fill, enum ps_want_class cls)
+static bool may_start(const struct ps_fill *fill, enum ps_demand_class cls)
 {
-	unsigned limit = limit_of(fill, cls), spare = cls == PS_WANT_DEMAND ? 0 : PS_MAX(1u, limit / 8);
+	unsigned limit = limit_of(fill, cls), spare = cls == PS_DEMAND_READ ? 0 : PS_MAX(1u, limit / 8);
 
 	if (limit <= spare)
 		spare = limit - 1;
 	return fill->active < limit - spare;
 }
 
-/* Room for another run of this file? One that stalls keeps what it has for long, and would collect the
+/* Room for another request of this file? One that stalls keeps what it has for long, and would collect the
  * places of all others one by one. So each file has its share, and the last quarter of all is for files
- * that have less than that. One of which a run had to give way (pre-emption) does not get into that
+ * that have less than that. One of which a request had to give way (pre-emption) does not get into that
  * quarter until something comes of it. The engine's lock is held. */
 static bool file_may_start(
-        const struct ps_fill *fill, const struct ps_fill_file *file, enum ps_want_class cls)
+        const struct ps_fill *fill, const struct ps_fill_file *file, enum ps_demand_class cls)
 {
-	unsigned max = limit_of(fill, cls), nfiles = fill->nbusy_files + (file->nruns == 0);
+	unsigned max = limit_of(fill, cls), nfiles = fill->nbusy_files + (file->nrequests == 0);
 	unsigned share = PS_MIN(PS_MAX(max / nfiles, 1u), max - max / 4);
 
 	if (fill->active < max - max / 4)
-		return file->nruns < max - max / 4;
-	return file->nruns < share && file->nyields == 0;
+		return file->nrequests < max - max / 4;
+	return file->nrequests < share && file->npreempted == 0;
 }
 
 void ps_schedule_adapt(struct ps_fill *fill, uint64_t now_ns)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	bool wanted = false;
+	bool demanded = false;
 
-	for (size_t cls = 0; cls < PS_ARRAY_LEN(fill->wants); cls++)
-		wanted = wanted || !ps_list_empty(&fill->wants[cls]);
+	for (size_t cls = 0; cls < PS_ARRAY_LEN(fill->demands); cls++)
+		demanded = demanded || !ps_list_empty(&fill->demands[cls]);
 	/* A single file may take three quarters. */
 	ps_concurrency_tick(&fill->concurrency, now_ns, atomic_load(&fill->arrived_bytes),
-	        wanted && fill->active >= fill->concurrency.limit * 5 / 8);
+	        demanded && fill->active >= fill->concurrency.limit * 5 / 8);
 	atomic_store(&fill->connections, fill->concurrency.limit);
 }
 
-/* The want of a queue whose file has room and the fewest runs; of these, the first. The engine's lock is
- * held. */
-static struct ps_want *first_want(struct ps_fill *fill, enum ps_want_class cls)
+/* The demand of a queue whose file has room and the fewest requests; of these, the first. The engine's
+ * lock is held. */
+static struct ps_demand *first_demand(struct ps_fill *fill, enum ps_demand_class cls)
 {
-	struct ps_want *best = NULL;
+	struct ps_demand *best = NULL;
 
-	for (struct ps_list *l = fill->wants[cls].next; l != &fill->wants[cls]; l = l->next) {
-		struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
+	for (struct ps_list *l = fill->demands[cls].next; l != &fill->demands[cls]; l = l->next) {
+		struct ps_demand *demand = PS_CONTAINER_OF(l, struct ps_demand, link);
 
-		if (file_may_start(fill, want->file, cls) && (!best || want->file->nruns < best->file->nruns))
-			best = want;
-		if (best && best->file->nruns == 0)
+		if (file_may_start(fill, demand->file, cls) &&
+		        (!best || demand->file->nrequests < best->file->nrequests))
+			best = demand;
+		if (best && best->file->nrequests == 0)
 			break;
 	}
 	return best;
 }
 
-static enum ps_budget_class budget_class(const struct ps_want *want)
+static enum ps_budget_class budget_class(const struct ps_demand *demand)
 {
-	if (want->cls == PS_WANT_DEMAND && want->file->nyields == 0)
+	if (demand->cls == PS_DEMAND_READ && demand->file->npreempted == 0)
 		return PS_BUDGET_DEMAND;
-	/* A file that had to give way does not get the last memory either: its next run, if it stalls,
+	/* A file that had to give way does not get the last memory either: its next request, if it stalls,
 	 * too, would hold it for long. */
-	return want->cls == PS_WANT_WARM ? PS_BUDGET_LATER : PS_BUDGET_AHEAD;
+	return demand->cls == PS_DEMAND_WARM ? PS_BUDGET_LATER : PS_BUDGET_AHEAD;
 }
 
-/* Takes memory for a want, and what of it the turn is to fetch with that; drops held blocks for a reader that
- * waits. False: none is to be had. The engine's lock is held. */
+/* Takes memory for a demand, and what of it the turn is to fetch with that; drops held blocks for a reader
+ * that waits. False: none is to be had. The engine's lock is held. */
 static bool take_turn(
-        struct ps_fill *fill, struct ps_want *want, struct ps_turn *t, struct ps_fill_file **ret_unref)
+        struct ps_fill *fill, struct ps_demand *demand, struct ps_turn *t, struct ps_fill_file **ret_unref)
 {
-	uint64_t first = want->next / PS_BLOCK_CHUNKS;
-	uint64_t end = (want->end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS;
-	size_t n = PS_MIN(end - first, PS_MIN(PS_MAX(want->run_blocks, 1u), (unsigned)PS_RUN_MAX_BLOCKS));
-	enum ps_budget_class cls = budget_class(want);
+	uint64_t first = demand->next / PS_BLOCK_CHUNKS;
+	uint64_t end = (demand->end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS;
+	size_t n = PS_MIN(
+	        end - first, PS_MIN(PS_MAX(demand->request_blocks, 1u), (unsigned)PS_REQUEST_MAX_BLOCKS));
+	enum ps_budget_class cls = budget_class(demand);
 
 	t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
-	if (t->nbufs == 0 && want->cls == PS_WANT_DEMAND && ps_keep_reclaim(fill, ret_unref))
+	if (t->nbufs == 0 && demand->cls == PS_DEMAND_READ && ps_retained_reclaim(fill, ret_unref))
 		t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
 	if (t->nbufs == 0)
 		return false;
 	t->nused = 0;
-	t->nruns = 0;
+	t->nrequests = 0;
 	t->stuck = false;
-	t->file = want->file;
-	t->cls = want->cls;
-	t->from = want->next;
-	t->end = want->next = PS_MIN(want->end, (first + t->nbufs) * PS_BLOCK_CHUNKS);
+	t->file = demand->file;
+	t->cls = demand->cls;
+	t->from = demand->next;
+	t->end = demand->next = PS_MIN(demand->end, (first + t->nbufs) * PS_BLOCK_CHUNKS);
 	return true;
 }
 
@@ -201,30 +204,30 @@ bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *t, struct ps_fill_fi
 	if (fill->stopping)
 		return false;
 	if (fill->max_bytes_per_s && fill->next_start_ns > ps_clock_mono_ns()) {
-		for (size_t i = 0; i < PS_ARRAY_LEN(fill->wants); i++)
-			fill->paced = fill->paced || !ps_list_empty(&fill->wants[i]);
+		for (size_t i = 0; i < PS_ARRAY_LEN(fill->demands); i++)
+			fill->paced = fill->paced || !ps_list_empty(&fill->demands[i]);
 		if (fill->paced)
 			pthread_cond_signal(&fill->timer_cond);
 		return false;
 	}
-	for (int cls = PS_WANT_DEMAND; cls <= PS_WANT_WARM; cls++) {
-		if (ps_list_empty(&fill->wants[cls]))
+	for (int cls = PS_DEMAND_READ; cls <= PS_DEMAND_WARM; cls++) {
+		if (ps_list_empty(&fill->demands[cls]))
 			continue;
-		if (!may_start(fill, (enum ps_want_class)cls))
+		if (!may_start(fill, (enum ps_demand_class)cls))
 			return false;
-		struct ps_want *want = first_want(fill, (enum ps_want_class)cls);
-		if (!want)
+		struct ps_demand *demand = first_demand(fill, (enum ps_demand_class)cls);
+		if (!demand)
 			continue;
-		if (!take_turn(fill, want, t, ret_unref))
+		if (!take_turn(fill, demand, t, ret_unref))
 			return false;
-		if (want->next < want->end) {
-			ps_list_remove(&want->link);
-			ps_list_append(&fill->wants[cls], &want->link); /* files take turns */
+		if (demand->next < demand->end) {
+			ps_list_remove(&demand->link);
+			ps_list_append(&fill->demands[cls], &demand->link); /* files take turns */
 			t->file->refs++;
 		} else {
-			ps_want_unqueue(want); /* the turn takes over its reference */
+			ps_demand_unqueue(demand); /* the turn takes over its reference */
 		}
-		ps_run_count(t->file, 1);
+		ps_range_request_count(t->file, 1);
 		fill->active++;
 		return true;
 	}
@@ -232,32 +235,32 @@ bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *t, struct ps_fill_fi
 }
 
 /* The engine's lock is held. */
-static bool may_retry(const struct ps_fill *fill, const struct ps_run *run)
+static bool may_retry(const struct ps_fill *fill, const struct ps_range_request *request)
 {
-	unsigned max = limit_of(fill, PS_WANT_DEMAND);
+	unsigned max = limit_of(fill, PS_DEMAND_READ);
 
-	return fill->active < (run->file->nyields ? max - max / 4 : max);
+	return fill->active < (request->file->npreempted ? max - max / 4 : max);
 }
 
-struct ps_run *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t *ret_next_ns)
+struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 	PS_LOCK_SCOPE(&fill->lock);
 	*ret_next_ns = UINT64_MAX;
 	for (struct ps_list *l = fill->retries.next; l != &fill->retries; l = l->next) {
-		struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
 
-		if (run->retry_ns <= now_ns && may_retry(fill, run)) {
-			run->yields = false;
-			atomic_store(&run->touched_ns, now_ns);
+		if (request->retry_ns <= now_ns && may_retry(fill, request)) {
+			request->preempted = false;
+			atomic_store(&request->touched_ns, now_ns);
 			ps_list_remove(l);
 			ps_list_append(&fill->running, l);
 			fill->active++;
-			return run;
+			return request;
 		}
-		/* One that is due but finds no connection is looked at again when a run ends
+		/* One that is due but finds no connection is looked at again when a request ends
 		 * (ps_fill_pump()), and at the next tick. */
-		*ret_next_ns =
-		        PS_MIN(*ret_next_ns, run->retry_ns > now_ns ? run->retry_ns : now_ns + RETRY_TICK_NS);
+		*ret_next_ns = PS_MIN(*ret_next_ns,
+		        request->retry_ns > now_ns ? request->retry_ns : now_ns + RETRY_TICK_NS);
 	}
 	return NULL;
 }
@@ -265,36 +268,36 @@ struct ps_run *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t
 /* Pre-emption ------------------------------------------------------------------------------------ */
 
 /* Readers of one file must not starve because others, that stall, hold the connections or the memory. A
- * run from which nothing came for long gives up its place to a file that has none; its own readers are
+ * request from which nothing came for long gives up its place to a file that has none; its own readers are
  * queued again. */
 
-/* For how long nothing may come of the file's runs. The engine's lock is held in all of these. */
+/* For how long nothing may come of the file's requests. The engine's lock is held in all of these. */
 static uint64_t patience_ns(const struct ps_fill *fill, const struct ps_fill_file *file)
 {
 	uint64_t ns = PS_MAX(PATIENCE_NS, PATIENCE_FIRST_BYTES * fill->first_byte_ns);
 
-	return ns << PS_MIN(file->nyields, (unsigned)PATIENCE_DOUBLINGS);
+	return ns << PS_MIN(file->npreempted, (unsigned)PATIENCE_DOUBLINGS);
 }
 
-/* Demands of files that have waited without a single run; at most cap are counted. */
+/* Demands of files that have waited without a single request; at most cap are counted. */
 static unsigned count_starving(const struct ps_fill *fill, uint64_t now_ns, unsigned cap)
 {
-	const struct ps_list *queue = &fill->wants[PS_WANT_DEMAND];
+	const struct ps_list *queue = &fill->demands[PS_DEMAND_READ];
 	unsigned n = 0;
 
 	for (const struct ps_list *l = queue->next; l != queue && n < cap; l = l->next) {
-		const struct ps_want *want = PS_CONTAINER_OF(l, struct ps_want, link);
+		const struct ps_demand *demand = PS_CONTAINER_OF(l, struct ps_demand, link);
 
-		n += want->file->nruns == 0 && now_ns - want->queued_ns > WAIT_NS;
+		n += demand->file->nrequests == 0 && now_ns - demand->queued_ns > WAIT_NS;
 	}
 	return n;
 }
 
-static bool has_stalled(const struct ps_fill *fill, struct ps_run *run, uint64_t now_ns)
+static bool has_stalled(const struct ps_fill *fill, struct ps_range_request *request, uint64_t now_ns)
 {
-	uint64_t touched = atomic_load(&run->touched_ns);
+	uint64_t touched = atomic_load(&request->touched_ns);
 
-	return !run->yields && touched < now_ns && now_ns - touched > patience_ns(fill, run->file);
+	return !request->preempted && touched < now_ns && now_ns - touched > patience_ns(fill, request->file);
 }
 
 void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns)
@@ -304,14 +307,14 @@ void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns)
 
 	/* The longest running come first. cancel() neither blocks nor calls back from here. */
 	for (struct ps_list *l = fill->running.next; starving && l != &fill->running; l = l->next) {
-		struct ps_run *run = PS_CONTAINER_OF(l, struct ps_run, link);
+		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
 
-		starving -= run->yields; /* on its way */
-		if (!starving || !has_stalled(fill, run, now_ns))
+		starving -= request->preempted; /* on its way */
+		if (!starving || !has_stalled(fill, request, now_ns))
 			continue;
-		run->yields = true;
-		run->file->nyields++;
-		run->file->origin->ops->cancel(run->file->origin, &run->get);
+		request->preempted = true;
+		request->file->npreempted++;
+		request->file->origin->ops->cancel(request->file->origin, &request->get);
 		starving--;
 	}
 }

@@ -64,13 +64,13 @@ struct lookup {
 /* Why a chunk that a read needs is not there. */
 static enum piece why_not(struct ps_fill_file *file, struct lookup *look, uint64_t block, uint16_t bit)
 {
-	const struct ps_slot *slot = file->slots[block];
+	const struct ps_block_buffer *buffer = file->buffers[block];
 
-	if (slot && slot->failed & bit) {
-		look->errnum = slot->errnum;
+	if (buffer && buffer->failed & bit) {
+		look->errnum = buffer->errnum;
 		return PIECE_FAILED;
 	}
-	if (slot && (slot->flight & bit || slot->place == PS_PLACE_VERIFY))
+	if (buffer && (buffer->flight & bit || buffer->place == PS_PLACE_VERIFY))
 		return PIECE_WAIT;
 	if (ps_file_block(file, block) == PS_BLOCK_UNVERIFIED)
 		return PIECE_UNVERIFIED;
@@ -86,7 +86,7 @@ static void gather_block(struct ps_fill_file *file, struct lookup *look, uint64_
 {
 	uint64_t base = block * PS_BLOCK_SIZE, at = PS_MAX(look->offset, base);
 	uint64_t end = PS_MIN(look->end, base + PS_BLOCK_SIZE);
-	struct ps_slot *slot = ps_slot_find(file, block, now_ns);
+	struct ps_block_buffer *buffer = ps_block_buffer_find(file, block, now_ns);
 	uint16_t stored = ps_file_chunks(file, block);
 
 	for (uint64_t stop; at < end && look->piece != PIECE_FAILED; at = stop) {
@@ -94,8 +94,8 @@ static void gather_block(struct ps_fill_file *file, struct lookup *look, uint64_
 		uint64_t start = base + c * PS_CHUNK_SIZE;
 
 		stop = PS_MIN(end, start + PS_CHUNK_SIZE);
-		if (slot && slot->have[c] >= stop - start) {
-			add_segment(file, look->bytes, slot->memory, at, stop - at);
+		if (buffer && buffer->have[c] >= stop - start) {
+			add_segment(file, look->bytes, buffer->memory, at, stop - at);
 		} else if (stored >> c & 1) {
 			add_segment(file, look->bytes, NULL, at, stop - at);
 		} else {
@@ -153,8 +153,8 @@ static void note_read(struct ps_fill_file *file, uint64_t offset, uint64_t end)
 	uint64_t past = end == size ? (end + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE : end / PS_BLOCK_SIZE;
 
 	for (uint64_t b = offset / PS_BLOCK_SIZE; b < past; b++)
-		if (file->slots[b])
-			file->slots[b]->read = true;
+		if (file->buffers[b])
+			file->buffers[b]->read = true;
 }
 
 void ps_waiters_answer(struct ps_fill *fill, struct ps_list *reads)
@@ -216,7 +216,7 @@ static void find_needs(
 	bool verifies = false;
 
 	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b <= last; b++) {
-		uint16_t missing = ps_slot_missing(file, b, now_ns) &
+		uint16_t missing = ps_block_buffer_missing(file, b, now_ns) &
 		                   ps_chunks_touched(b, read->offset, read->offset + read->nbytes);
 
 		if (missing) {
@@ -224,16 +224,17 @@ static void find_needs(
 			end = b * PS_BLOCK_CHUNKS + 32 - (unsigned)__builtin_clz(missing);
 		}
 		if (ps_file_block(file, b) == PS_BLOCK_UNVERIFIED) {
-			struct ps_slot *slot = file->slots[b] ? file->slots[b] : ps_slot_new(file, b);
+			struct ps_block_buffer *buffer =
+			        file->buffers[b] ? file->buffers[b] : ps_block_buffer_new(file, b);
 
-			if (!slot || !ps_slot_is_idle(slot))
+			if (!buffer || !ps_block_buffer_is_idle(buffer))
 				continue;
-			slot->place = PS_PLACE_VERIFY;
-			ps_list_append(&outcome->disk, &slot->link);
+			buffer->place = PS_PLACE_VERIFY;
+			ps_list_append(&outcome->disk, &buffer->link);
 			verifies = true;
 		}
 	}
-	/* What follows in the block is wanted next, and costs no request of its own. */
+	/* What follows in the block is demanded next, and costs no request of its own. */
 	if (end && read->priv.access == PS_ACCESS_STREAM)
 		end = (last + 1) * PS_BLOCK_CHUNKS;
 	if (end && !file->changed)
@@ -353,13 +354,14 @@ static void mark_failed(struct ps_fill_file *file, const struct ps_read *read, u
 	uint64_t end = read->offset + read->nbytes;
 
 	for (uint64_t b = read->offset / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++) {
-		uint16_t missing = ps_slot_missing(file, b, now_ns);
-		struct ps_slot *slot = file->slots[b];
+		uint16_t missing = ps_block_buffer_missing(file, b, now_ns);
+		struct ps_block_buffer *buffer = file->buffers[b];
 
-		if (!slot && missing)
-			slot = ps_slot_new(file, b);
-		if (slot)
-			ps_slot_fail(slot, (missing | slot->flight) & ps_chunks_touched(b, read->offset, end),
+		if (!buffer && missing)
+			buffer = ps_block_buffer_new(file, b);
+		if (buffer)
+			ps_block_buffer_fail(buffer,
+			        (missing | buffer->flight) & ps_chunks_touched(b, read->offset, end),
 			        ETIMEDOUT, now_ns + PS_FILL_FAILED_MS * PS_NS_PER_MS);
 	}
 }

@@ -6,29 +6,30 @@
 #include <errno.h>
 
 /* Writes the given chunks: the block as one if that is all of it, else what of it came. */
-static int write_chunks(struct ps_slot *slot, const struct ps_block_memory *buf, uint16_t set)
+static int write_chunks(struct ps_block_buffer *buffer, const struct ps_block_memory *buf, uint16_t set)
 {
-	struct ps_object *object = slot->file->object;
+	struct ps_object *object = buffer->file->object;
 	int rc = ps_object_admit(object);
 
-	if (rc == 0 && set == ps_chunks_of_block(slot->file, slot->block))
-		return ps_object_write_block(object, slot->block, buf->data);
+	if (rc == 0 && set == ps_chunks_of_block(buffer->file, buffer->block))
+		return ps_object_write_block(object, buffer->block, buf->data);
 	for (unsigned c = 0, n; rc == 0 && c < PS_BLOCK_CHUNKS; c += n) {
 		for (n = 0; c + n < PS_BLOCK_CHUNKS && set >> (c + n) & 1; n++)
 			;
 		if (n > 0)
-			rc = ps_object_write_chunks(object, slot->block, c, n, buf->data + c * PS_CHUNK_SIZE);
+			rc = ps_object_write_chunks(
+			        object, buffer->block, c, n, buf->data + c * PS_CHUNK_SIZE);
 		else
 			n = 1;
 	}
 	return rc;
 }
 
-/* False: the slot is held, and with it its reference of the file. */
-static bool write_slot(struct ps_fill *fill, struct ps_slot *slot)
+/* False: the buffer is held, and with it its reference of the file. */
+static bool write_buffer(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
-	struct ps_fill_file *file = slot->file;
-	struct ps_block_memory *buf = slot->memory; /* stays while the slot is here */
+	struct ps_fill_file *file = buffer->file;
+	struct ps_block_memory *buf = buffer->memory; /* stays while the buffer is here */
 	struct ps_list again;
 	bool whole = false;
 	uint16_t set;
@@ -36,39 +37,40 @@ static bool write_slot(struct ps_fill *fill, struct ps_slot *slot)
 	ps_list_init(&again);
 	{
 		PS_LOCK_SCOPE(&file->lock);
-		set = slot->whole & (uint16_t)~slot->stored;
+		set = buffer->whole & (uint16_t)~buffer->stored;
 	}
-	int rc = write_chunks(slot, buf, set);
+	int rc = write_chunks(buffer, buf, set);
 	{
 		PS_LOCK_SCOPE(&file->lock);
 		if (rc == 0) {
-			slot->stored |= set;
-			whole = slot->stored == ps_chunks_of_block(file, slot->block);
-			slot->place = whole ? PS_PLACE_KEPT : PS_PLACE_NONE;
-			ps_slot_settle(slot, &again); /* more came meanwhile; else it is gone, or in flight */
+			buffer->stored |= set;
+			whole = buffer->stored == ps_chunks_of_block(file, buffer->block);
+			buffer->place = whole ? PS_PLACE_RETAINED : PS_PLACE_NONE;
+			ps_block_buffer_settle(
+			        buffer, &again); /* more came meanwhile; else it is gone, or in flight */
 		} else {
-			slot->place = PS_PLACE_HELD;
+			buffer->place = PS_PLACE_HELD;
 		}
 	}
 	if (rc < 0) {
-		ps_keep_held(fill, slot);
+		ps_retain_held(fill, buffer);
 		return false;
 	}
 	if (whole)
-		ps_keep_written(fill, slot);
+		ps_retain_written(fill, buffer);
 	ps_writeback_queue(fill, &again);
 	return true;
 }
 
-static void verify_block(struct ps_slot *slot, void *scratch, struct ps_outcome *outcome)
+static void verify_block(struct ps_block_buffer *buffer, void *scratch, struct ps_outcome *outcome)
 {
-	struct ps_fill_file *file = slot->file;
-	uint64_t block = slot->block;
+	struct ps_fill_file *file = buffer->file;
+	uint64_t block = buffer->block;
 
 	int rc = ps_object_verify_block(file->object, block, scratch);
 	{
 		PS_LOCK_SCOPE(&file->lock);
-		ps_slot_free(slot);
+		ps_block_buffer_free(buffer);
 		ps_waiters_look(file, block * PS_BLOCK_SIZE, (block + 1) * PS_BLOCK_SIZE, outcome);
 	}
 	if (rc < 0) /* the store has told why */
@@ -76,31 +78,31 @@ static void verify_block(struct ps_slot *slot, void *scratch, struct ps_outcome 
 		        ps_object_url(file->object), (unsigned long long)block);
 }
 
-struct ps_slot *ps_writeback_next(struct ps_fill *fill)
+struct ps_block_buffer *ps_writeback_next(struct ps_fill *fill)
 {
 	PS_LOCK_SCOPE(&fill->lock);
 	while (ps_list_empty(&fill->disk_queue) && !fill->stopping)
 		pthread_cond_wait(&fill->disk_cond, &fill->lock);
 	if (ps_list_empty(&fill->disk_queue))
 		return NULL;
-	struct ps_slot *slot = PS_CONTAINER_OF(fill->disk_queue.next, struct ps_slot, link);
+	struct ps_block_buffer *buffer = PS_CONTAINER_OF(fill->disk_queue.next, struct ps_block_buffer, link);
 
-	ps_list_remove(&slot->link);
+	ps_list_remove(&buffer->link);
 	fill->ndisk_busy++;
-	return slot;
+	return buffer;
 }
 
 struct ps_fill_file *ps_writeback_do(
-        struct ps_fill *fill, struct ps_slot *slot, void *scratch, struct ps_outcome *outcome)
+        struct ps_fill *fill, struct ps_block_buffer *buffer, void *scratch, struct ps_outcome *outcome)
 {
-	struct ps_fill_file *file = slot->file;
+	struct ps_fill_file *file = buffer->file;
 	bool referenced = true;
 
-	/* A slot stays in its place once it is queued here. */
-	if (slot->memory)
-		referenced = write_slot(fill, slot);
+	/* A buffer stays in its place once it is queued here. */
+	if (buffer->memory)
+		referenced = write_buffer(fill, buffer);
 	else
-		verify_block(slot, scratch, outcome);
+		verify_block(buffer, scratch, outcome);
 	PS_LOCK_SCOPE(&fill->lock);
 	fill->ndisk_busy--;
 	if (referenced)
@@ -108,17 +110,17 @@ struct ps_fill_file *ps_writeback_do(
 	return referenced ? file : NULL;
 }
 
-void ps_writeback_queue(struct ps_fill *fill, struct ps_list *slots)
+void ps_writeback_queue(struct ps_fill *fill, struct ps_list *buffers)
 {
-	if (ps_list_empty(slots))
+	if (ps_list_empty(buffers))
 		return;
 	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = slots->next; l != slots; l = l->next) {
-		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_slot, link)->file;
+	for (struct ps_list *l = buffers->next; l != buffers; l = l->next) {
+		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_block_buffer, link)->file;
 
 		file->refs++;
 		file->nparked++;
 		pthread_cond_signal(&fill->disk_cond);
 	}
-	ps_list_splice(&fill->disk_queue, slots);
+	ps_list_splice(&fill->disk_queue, buffers);
 }

@@ -8,7 +8,7 @@
 #include "catalog/dataset.h"
 
 #define EIGHTHS 8
-#define RUN_BLOCKS 4
+#define REQUEST_BLOCKS 4
 #define PAUSE_MIN 16u
 #define PAUSE_MAX 4096u
 
@@ -19,7 +19,7 @@ struct opened {
 
 /* A shard that is expected. */
 struct start {
-	struct ps_want want;
+	struct ps_demand demand;
 	struct ps_fill_file *file; /* a reference */
 	uint64_t node;
 	uint64_t opens; /* seq->opens when it was begun */
@@ -49,12 +49,12 @@ int ps_next_shard_new(struct ps_dataset *dataset, struct ps_next_shard **ret)
 	return 0;
 }
 
-/* The want goes before the file. */
+/* The demand goes before the file. */
 static void start_free(struct start *start)
 {
 	if (!start)
 		return;
-	ps_want_cancel(&start->want);
+	ps_demand_cancel(&start->demand);
 	ps_fill_file_put(start->file);
 	free(start);
 }
@@ -156,7 +156,7 @@ static struct start *start_new(const struct ps_next_shard *seq, struct ps_fill_f
 	if (!start)
 		return NULL;
 	*start = (struct start){.file = file, .node = node, .opens = seq->opens};
-	ps_want_init(&start->want, file, PS_WANT_NEXT);
+	ps_demand_init(&start->demand, file, PS_DEMAND_NEXT);
 	return start;
 }
 
@@ -176,7 +176,7 @@ static uint64_t start_begin(
 		if (place && !*place && (*place = start_new(seq, file, node)))
 			file = NULL;
 		if (place && *place)
-			ps_want_extend(&(*place)->want, 0, end, RUN_BLOCKS);
+			ps_demand_extend(&(*place)->demand, 0, end, REQUEST_BLOCKS);
 	}
 	ps_fill_file_put(file);
 	return end * PS_BLOCK_SIZE;

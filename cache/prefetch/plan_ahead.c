@@ -15,18 +15,18 @@
 
 #define LOOK_EVERY_MS 100 /* at most */
 #define IDLE_MS 1000
-#define RUN_BLOCKS 8
+#define REQUEST_BLOCKS 8
 #define HEAD_BLOCKS 2
 #define NAMES_AT_ONCE 64
 
 /* A file that was begun and has not been opened yet. */
 struct begun {
 	uint64_t node;
-	struct ps_want head, rest;
+	struct ps_demand head, rest;
 	struct ps_fill_file *file; /* a reference while it is fetched; NULL: it is all there */
 	uint64_t nbytes;           /* that it takes of the cache */
 	bool to_memory;            /* not admitted: there is no rest */
-	bool has_rest;             /* it is wanted, too */
+	bool has_rest;             /* it is demanded, too */
 	bool seen;                 /* in this look */
 };
 
@@ -49,13 +49,13 @@ static double now_s(void)
 	return (double)ps_clock_real_ms() / 1000;
 }
 
-/* The wants go before the file. */
+/* The demands go before the file. */
 static void stop_fetching(struct begun *b)
 {
 	if (!b->file)
 		return;
-	ps_want_cancel(&b->head);
-	ps_want_cancel(&b->rest);
+	ps_demand_cancel(&b->head);
+	ps_demand_cancel(&b->rest);
 	ps_fill_file_put(ps_steal_ptr(&b->file));
 }
 
@@ -142,7 +142,7 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool 
 	return file;
 }
 
-/* Wants the head of a file. False: nothing more is to be begun in this look. */
+/* Demands the head of a file. False: nothing more is to be begun in this look. */
 static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
@@ -158,8 +158,8 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 		return false;
 	}
 	*b = (struct begun){.node = node, .file = file, .nbytes = nbytes};
-	ps_want_init(&b->head, file, PS_WANT_NEXT);
-	ps_want_init(&b->rest, file, PS_WANT_NEXT);
+	ps_demand_init(&b->head, file, PS_DEMAND_NEXT);
+	ps_demand_init(&b->rest, file, PS_DEMAND_NEXT);
 	if (ps_object_admit(object) < 0 || !ps_object_fits(object)) {
 		uint64_t room = ps_fill_memory_bytes(fill) / 8 / PS_BLOCK_SIZE;
 
@@ -172,14 +172,14 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 		}
 	}
 	a->begun[a->nbegun++] = b;
-	ps_want_extend(&b->head, 0, nblocks, RUN_BLOCKS);
+	ps_demand_extend(&b->head, 0, nblocks, REQUEST_BLOCKS);
 	return true;
 }
 
-static void want_rest(struct begun *b)
+static void demand_rest(struct begun *b)
 {
 	b->has_rest = true;
-	ps_want_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, RUN_BLOCKS);
+	ps_demand_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, REQUEST_BLOCKS);
 }
 
 static void look(struct ps_plan_ahead *a)
@@ -201,7 +201,7 @@ static void look(struct ps_plan_ahead *a)
 
 		if (!b->file || b->to_memory || b->has_rest)
 			continue;
-		want_rest(b);
+		demand_rest(b);
 		nwhole++;
 	}
 	ps_fill_pump(a->dataset->cache->fill);
@@ -251,7 +251,7 @@ static void wait_for_news(struct ps_plan_ahead *a, uint64_t looked_ns)
 	        &a->wake, &a->lock, looked_ns + (a->look ? LOOK_EVERY_MS : IDLE_MS) * PS_NS_PER_MS);
 }
 
-static void *run(void *arg)
+static void *plan_ahead_main(void *arg)
 {
 	struct ps_plan_ahead *a = arg;
 	uint64_t looked_ns = 0;
@@ -316,7 +316,7 @@ void ps_plan_ahead_told(struct ps_plan_ahead *a)
 	atomic_store(&a->any, true);
 	PS_LOCK_SCOPE(&a->lock);
 	if (!a->started && !a->stopping) {
-		a->started = ps_thread_start(&a->thread, "dataset-plan", run, a) == 0;
+		a->started = ps_thread_start(&a->thread, "dataset-plan", plan_ahead_main, a) == 0;
 		if (!a->started)
 			ps_log_warning("plan: %s: no thread to fetch ahead", ps_dataset_source(a->dataset));
 	}

@@ -24,12 +24,12 @@
 #define RUN_PROVES (1 * PS_MIB)
 
 struct stream {
-	struct ps_want want; /* first block not asked for yet .. */
-	uint64_t next;       /* offset where the next read is expected; UINT64_MAX: unused */
-	uint64_t window;     /* bytes; 0: a candidate */
-	uint64_t wanted;     /* blocks below it have been asked for */
-	uint64_t used;       /* by the clock */
-	uint64_t start;      /* offset of its first read */
+	struct ps_demand demand; /* first block not asked for yet .. */
+	uint64_t next;           /* offset where the next read is expected; UINT64_MAX: unused */
+	uint64_t window;         /* bytes; 0: a candidate */
+	uint64_t demanded;       /* blocks below it have been asked for */
+	uint64_t used;           /* by the clock */
+	uint64_t start;          /* offset of its first read */
 };
 
 struct ps_readahead {
@@ -50,7 +50,7 @@ static void *readahead_new(struct ps_fill_file *file)
 	pthread_mutex_init(&ra->lock, NULL);
 	for (int i = 0; i < PS_STREAMS; i++) {
 		ra->streams[i].next = UINT64_MAX;
-		ps_want_init(&ra->streams[i].want, file, PS_WANT_AHEAD);
+		ps_demand_init(&ra->streams[i].demand, file, PS_DEMAND_AHEAD);
 	}
 	return ra;
 }
@@ -70,7 +70,7 @@ void ps_readahead_put(struct ps_readahead *ra)
 	if (!ps_fill_file_unshare(ra->file))
 		return;
 	for (int i = 0; i < PS_STREAMS; i++)
-		ps_want_cancel(&ra->streams[i].want);
+		ps_demand_cancel(&ra->streams[i].demand);
 	pthread_mutex_destroy(&ra->lock);
 	free(ra);
 }
@@ -120,7 +120,7 @@ static struct stream *oldest_stream(struct ps_readahead *ra)
 		if (ra->streams[i].used < oldest->used)
 			oldest = &ra->streams[i];
 	}
-	ps_want_cancel(&oldest->want);
+	ps_demand_cancel(&oldest->demand);
 	return oldest;
 }
 
@@ -142,7 +142,7 @@ static struct stream *begin_stream(struct ps_readahead *ra, uint64_t offset, uin
 
 	s->window = offset == 0 && !is_random(ra) ? WINDOW_FIRST : 0;
 	s->next = offset + nbytes;
-	s->wanted = 0;
+	s->demanded = 0;
 	s->start = offset;
 	if (offset)
 		ra->strangers = PS_MIN(ra->strangers + 1, STRANGERS_MAX);
@@ -173,7 +173,7 @@ static struct stream *saw(struct ps_readahead *ra, uint64_t offset, uint64_t nby
 	return s;
 }
 
-/* Wants what the stream's window has come to cover. True: ps_fill_pump() has to start it. */
+/* Demands what the stream's window has come to cover. True: ps_fill_pump() has to start it. */
 static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 {
 	if (!s->window)
@@ -186,12 +186,12 @@ static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 	        s->window / PS_BLOCK_SIZE / ps_fill_connections(ps_fill_file_engine(ra->file)), STEP_MIN);
 
 	/* In steps, so that requests are long; but at once when the reader has caught up. With the lock
-	 * held: the stream given to another place meanwhile, the want would reach from there to here. */
-	if (target <= s->wanted || (target - s->wanted < step && s->wanted > from))
+	 * held: the stream given to another place meanwhile, the demand would reach from there to here. */
+	if (target <= s->demanded || (target - s->demanded < step && s->demanded > from))
 		return false;
-	from = PS_MAX(s->wanted, from);
-	s->wanted = target;
-	return from < target && ps_want_extend(&s->want, from, target, (unsigned)step);
+	from = PS_MAX(s->demanded, from);
+	s->demanded = target;
+	return from < target && ps_demand_extend(&s->demand, from, target, (unsigned)step);
 }
 
 /* The functions above need ra->lock held ----------------------------------------------------------- */

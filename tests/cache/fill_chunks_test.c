@@ -305,11 +305,11 @@ static void after_a_power_cut_a_part_is_served_only_if_it_is_right(void **state)
 /* A read of an unverified block whose buffer waits for the disk. Returns how much the origin gave for it. */
 static uint64_t read_with_held_buffer(struct fixture *f)
 {
-	struct ps_slot *held;
+	struct ps_block_buffer *held;
 	struct ps_list disk;
 	{
 		PS_LOCK_SCOPE(&f->file->lock);
-		held = ps_slot_new(f->file, 3);
+		held = ps_block_buffer_new(f->file, 3);
 		assert_non_null(held);
 		held->place = PS_PLACE_HELD;
 	}
@@ -318,7 +318,7 @@ static uint64_t read_with_held_buffer(struct fixture *f)
 	{
 		PS_LOCK_SCOPE(&f->file->lock);
 		held->place = PS_PLACE_NONE;
-		ps_slot_settle(held, &disk);
+		ps_block_buffer_settle(held, &disk);
 	}
 	ps_writeback_queue(f->fill, &disk);
 	return atomic_load(&f->origin->nbytes);

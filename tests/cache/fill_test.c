@@ -391,7 +391,7 @@ static bool retries_are_due(struct ps_fill *fill)
 
 	PS_LOCK_SCOPE(&fill->lock);
 	for (struct ps_list *l = fill->retries.next; l != &fill->retries; l = l->next)
-		if (PS_CONTAINER_OF(l, struct ps_run, link)->retry_ns > now)
+		if (PS_CONTAINER_OF(l, struct ps_range_request, link)->retry_ns > now)
 			return false;
 	return !ps_list_empty(&fill->retries);
 }
