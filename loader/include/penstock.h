@@ -59,7 +59,7 @@ extern "C" {
 #define PENSTOCK_VERSION_MINOR 2
 #define PENSTOCK_VERSION_PATCH 0
 
-/* "0.2.0": of the library that runs, which may be newer than this header. */
+/* "0.3.0": of the library that runs, which may be newer than this header. */
 const char *penstock_version(void);
 
 #define PENSTOCK_ERROR_TEXT_LEN 1024

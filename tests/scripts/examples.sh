@@ -19,6 +19,7 @@ penstock plan /tmp/train <list	lasts until it is ended; tests/fs/mount_plan_comm
 scripts/demo	a build of its own; the continuous integration runs it
 scripts/check	runs this test
 scripts/setup-debian --build-only	installs packages
+scripts/deb packages/ && sudo apt install ./packages/*.deb	installs; scripts/deb --test
 ./bootstrap && ./configure && make && sudo make install && sudo ldconfig	installs
 sudo ln -s /usr/local/sbin/mount.penstock /sbin/	changes /sbin
 penstock status --watch	runs until it is interrupted

@@ -43,6 +43,15 @@ for function in $functions; do
 done
 equal "and no others" "$(cat "$T/header")" "$(cat "$T/page")"
 
+version=$(sed -nE 's/^AC_INIT\(\[penstock\], \[([^]]*)\].*/\1/p' "$top_srcdir/configure.ac")
+for page in "$man"/*.[135]; do
+	check "$(basename "$page") is of this version" grep -q "^\.TH.*\"penstock $version\"" "$page"
+done
+equal "so is the Python package" "version = \"$version\"" \
+	"$(grep '^version' "$top_srcdir/loader/python/pyproject.toml")"
+equal "so are Debian's packages" "$version" \
+	"$(sed -nE '1s/.*\((.*)-[0-9]+\).*/\1/p' "$top_srcdir/debian/changelog")"
+
 # Nothing was ever taken away: each version of the map but the first one raised both.
 versions=$(grep -c '^PENSTOCK_' "$top_srcdir/loader/libpenstock.map")
 equal "the library's -version-info goes with its versions of functions" \

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# tests/packages/deb.sh DIR: installs the packages in DIR on this system, uses them, upgrades, removes and
+# purges them. Only for a root that may be thrown away: scripts/deb --test makes one.
+set -euo pipefail
+
+[[ -d /share ]] || {
+	echo "deb.sh: run me by scripts/deb --test: I install and remove packages" >&2
+	exit 2
+}
+packages=$1
+export DEBIAN_FRONTEND=noninteractive
+work=$(mktemp -d)
+passed=0 failed=0
+# check WHAT COMMAND...
+check() {
+	local what=$1
+	shift
+	if "$@" >"$work/out" 2>&1; then
+		passed=$((passed + 1)) && echo "ok - $what"
+	else
+		failed=$((failed + 1)) && echo "not ok - $what: $*" && sed 's/^/# /' "$work/out"
+	fi
+}
+apt() {
+	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@"
+}
+# mounts: how many there are.
+mounts() {
+	findmnt -lno TARGET -t fuse.penstock | wc -l
+}
+
+# The same packages as an older version.
+mkdir "$work/old"
+for deb in "$packages"/*.deb; do
+	dpkg-deb -R "$deb" "$work/tree"
+	sed -i -E 's/^(Version: .*-)[0-9]+$/\10/; s/(= [0-9.]+-)[0-9]+/\10/' "$work/tree/DEBIAN/control"
+	dpkg-deb -b "$work/tree" "$work/old/" >"$work/out"
+	rm -r "$work/tree"
+done
+apt update >"$work/out" 2>&1
+apt install nginx-light python3-numpy fuse3 >"$work/out" 2>&1
+
+check "packages install" apt install "$work"/old/*.deb
+check "no compiler came with them" bash -c '! command -v cc'
+check "programs run" bash -c 'penstock --version && penstock-loader --version'
+check "/etc/penstock is for root alone" test "$(stat -c %a:%U /etc/penstock)" = 750:root
+check "penstock.conf is a conffile" grep -q /etc/penstock.conf <(dpkg-query -W -f '${Conffiles}' penstock)
+check "its comments alone are a sound file" penstock mount --all
+check "completion" bash -c '. /usr/share/bash-completion/completions/penstock && complete -p penstock'
+check "the unit is where systemd looks" test -e /lib/systemd/system/penstock@.service
+check "pkg-config would find the library" test -e /usr/lib/"$(uname -m)-linux-gnu"/pkgconfig/libpenstock.pc
+
+mkdir "$work/in" "$work/served" "$work/mnt"
+for i in {0..63}; do
+	head -c 20000 /dev/urandom >"$work/in/$i.bin"
+	echo "$i" >"$work/in/$i.cls"
+done
+check "penstock-loader makes shards" penstock-loader pack "$work/in" "$work/served/x-%06d.tar" --max-count 16
+cat >"$work/nginx.conf" <<-END
+	pid $work/nginx.pid;
+	error_log $work/error.log;
+	events {}
+	http {
+		access_log off;
+		server { listen 127.0.0.1:8765; root $work/served; autoindex on; }
+	}
+END
+chmod 755 "$work"
+nginx -c "$work/nginx.conf"
+
+check "mount -t penstock finds its helper" mount -t penstock http://127.0.0.1:8765/ "$work/mnt"
+check "what is read is right" diff -r "$work/served" "$work/mnt" -x .penstock
+cat >"$work/load.py" <<-'END'
+	import sys
+	import penstock
+	loader = penstock.Loader(sys.argv[1] + "/*.tar", batch=8, format="numpy",
+	                         fields={"bin": penstock.Bytes("bin"), "cls": penstock.Int("cls")})
+	seen = sorted(int(c) for batch in loader for c in batch["cls"])
+	assert seen == list(range(64)), seen
+END
+check "Debian's Python loads from the mount" /usr/bin/python3 "$work/load.py" "$work/mnt"
+
+exec 7<"$work/mnt/x-000000.tar"
+head -c 1000 <&7 >"$work/head"
+pid=$({ grep -slx 'Name:[[:space:]]penstock' /proc/[0-9]*/status || true; } | head -n 1 | tr -dc 0-9)
+check "an upgrade" apt install "$packages"/*.deb
+cp "$work/out" "$work/upgrade"
+check "says that daemons that run stay the older version" grep -q 'stay the older version' "$work/upgrade"
+check "it left the daemon alone" test -d "/proc/$pid"
+cat <&7 >>"$work/head"
+check "a reader went on through it" cmp "$work/head" "$work/served/x-000000.tar"
+echo "# mine" >>/etc/penstock.conf
+
+check "libraries stay without the mount" apt remove penstock
+check "removing unmounts" test "$(mounts)" = 0
+check "a reader that had a file open read it to the end" bash -c "tail -c +1 <&7 >/dev/null"
+exec 7<&-
+check "a changed configuration stays" grep -q '# mine' /etc/penstock.conf
+check "the loader works on" /usr/bin/python3 "$work/load.py" "$work/served"
+check "purge" apt purge penstock penstock-loader libpenstock0 libpenstock-dev python3-penstock
+check "purging leaves nothing" bash -c '! find /etc /var/cache /usr/lib/python3 -name "penstock*" | grep .'
+nginx -c "$work/nginx.conf" -s quit
+rm -rf "$work"
+echo "$passed passed, $failed failed"
+((failed == 0))
