@@ -371,6 +371,65 @@ def help_and_manual_have_units_and_ranges_of_all_options_of_images():
 
 
 @tap.test
+def an_iterator_of_which_nothing_was_taken_uses_up_nothing():
+    pattern = shards()
+    want = [labels(load) for load in [loader(pattern)] for _ in range(2)]
+    load = loader(pattern)
+    for _ in range(3):
+        iter(load)
+    seen = labels(load)
+    iter(load)
+    tap.equal([seen, labels(load)], want)
+    assert tap.run("index", "t-0.tar", "t-1.tar", "t-2.tar").returncode == 0
+    for order in ("window", [3, 1, 4, 15, 9, 2, 6, 5], torch.utils.data.SequentialSampler(range(20))):
+        first = loader(pattern, order=order)
+        steps = iter(first)
+        had = labels([next(steps)])
+        again = loader(pattern, order=order, state=first.state_dict())
+        iter(again)
+        iter(again)
+        tap.equal(had + labels(again), labels(loader(pattern, order=order)), repr(order))
+
+
+@tap.test
+def batches_go_to_a_device_and_hold_nothing_then():
+    fields = {"x": penstock.Image("jpg", size=8), "n": penstock.Int("cls"), "t": penstock.Text("txt")}
+    load = loader(fields=fields, format="torch", depth=2)
+    moved = [batch.to("meta", non_blocking=True) for batch in load]
+    tap.equal([(b["x"].device.type, b["t"].values.device.type) for b in moved], [("meta", "meta")] * len(moved))
+    tap.equal([b.index for b in moved], list(range(len(moved))))
+    want = [(list(b["__key__"]), list(b["t"]), b.rows, b.valid) for b in loader(fields=fields, format="torch", copy=True)]
+    tap.equal([(list(b["__key__"]), list(b["t"]), b.rows, b.valid) for b in moved], want)
+    tap.equal((moved[0]["__valid__"].device.type, moved[0]["__sample__"].shape), ("meta", (4,)))
+    tap.equal((type(moved[0]), moved[0].bad_samples()), (penstock.Batch, []))
+    moved[0].synchronize()
+    moved[0].release()
+    tap.equal(dict(moved[0]), {})
+    rebuilt = penstock.Batch(moved[1])
+    assert "meta" not in repr(rebuilt) and "x (4, 3, 8, 8)" in repr(rebuilt), rebuilt
+    batch = next(iter(loader(fields=fields, format="torch")))
+    assert batch.to("cpu") is batch and penstock.Batch(batch).to("meta")["x"].device.type == "meta"
+    assert batch.to("cpu")["x"].data_ptr() == batch["x"].data_ptr()
+    plain = next(iter(loader(format="numpy")))
+    assert plain.to("cuda:0") is plain if torch.cuda.is_available() else plain.to("cpu") is plain
+
+
+@tap.test
+def batches_are_pinned_where_cuda_is():
+    batch = next(iter(loader(format="torch")))
+    if not torch.cuda.is_available():
+        assert batch.pin_memory() is batch
+    there, pin = torch.cuda.is_available, torch.Tensor.pin_memory
+    torch.cuda.is_available, torch.Tensor.pin_memory = lambda: True, lambda tensor: tensor.clone()
+    try:
+        pinned = batch.pin_memory()
+    finally:
+        torch.cuda.is_available, torch.Tensor.pin_memory = there, pin
+    assert all(pinned[k].data_ptr() != batch[k].data_ptr() and (pinned[k] == batch[k]).all() for k in ("image", "label"))
+    tap.equal([pinned["text"][i] for i in range(4)], [batch["text"][i] for i in range(4)])
+
+
+@tap.test
 def wrong_arguments_are_named():
     pattern = shards(1)
     cases = [

@@ -85,15 +85,17 @@ def python_package(exit_code=0):
     os.environ["PYTHONPATH"] = folder + os.pathsep + os.environ.get("PYTHONPATH", "")  # for children
 
 
-def python_environment(name, modules, packages, required=True):
+def python_environment(name, modules, packages, required=True, dependencies=False):
     """Goes on in a Python environment, kept between runs, that has `packages` by pip beside Debian's; where they cannot
-    be had SKIP, or unless `required` as it is."""
+    be had SKIP, or unless `required` as it is. With their dependencies, gigabytes may be, by `scripts/check --all` alone."""
     venv = os.path.join(BUILD, "tests-cache", name)
     if os.environ.get("PENSTOCK_TEST_VENV") != name:
         if os.environ.get("PENSTOCK_TEST_QUICK") == "1":
             if not required:
                 return
             skip_all("slow, left out by --quick")
+        if dependencies and os.environ.get("PENSTOCK_TEST_LONG") != "1":
+            skip_all("its packages take long to get: scripts/check --all runs it")
         os.makedirs(os.path.dirname(venv), exist_ok=True)
         ready = os.path.join(venv, "ready")
         with open(venv + ".lock", "w") as lock:
@@ -105,7 +107,8 @@ def python_environment(name, modules, packages, required=True):
                     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", venv],
                                    check=True, capture_output=True, timeout=60, env=clean_environment())
                     subprocess.run([python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check",
-                                    "--no-deps", *packages], check=True, capture_output=True, timeout=200, env=clean_environment())
+                                    *([] if dependencies else ["--no-deps"]), *packages], check=True,
+                                   capture_output=True, timeout=900 if dependencies else 200, env=clean_environment())
                 except (subprocess.SubprocessError, OSError) as e:
                     if not required:
                         return

@@ -80,6 +80,21 @@ class Ragged:
         data = self._raw.tobytes(start, stop)
         return data.decode() if self._kind == "text" else data
 
+    def to(self, device: Any, non_blocking: bool = False) -> "Ragged":
+        """A copy on this device (of torch), or this one if it is there."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "Ragged":
+        """A copy in pinned memory (of torch)."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, function: "Callable[[Any], Any]") -> "Ragged":
+        values = function(self.values)
+        if values is self.values:
+            return self
+        raw = self._raw if isinstance(self._raw, _Own) else _Own(self._raw, self._kind)
+        return Ragged(values, function(self.offsets), (raw, self._at), self._kind)
+
     def _rows(self) -> Any:
         """What can be sliced: values, or NumPy's view of it."""
         if type(self.values).__module__.partition(".")[0] not in ("jax", "jaxlib", "penstock"):
@@ -152,6 +167,16 @@ def _to_torch(tensor: Any, copy: bool) -> Any:
 
         t = torch.from_numpy(_to_numpy(tensor, False))
     return t.clone() if copy else t
+
+
+def _torch_device(device: Any) -> Any:
+    """With the index that tensors there have."""
+    import torch
+
+    where = torch.device(device)
+    if where.type == "cuda" and where.index is None:
+        where = torch.device("cuda", torch.cuda.current_device())
+    return where
 
 
 @functools.lru_cache(maxsize=None)
@@ -228,6 +253,19 @@ _profiler_asks: Optional[Callable[[], bool]] = _profiler_look  # ... function to
 _dict_new: Callable[..., Any] = dict.__new__
 
 
+class _Copy(NamedTuple):
+    """What is left of a batch whose tensors were copied elsewhere."""
+
+    epoch: int
+    index: int
+    rows: int
+    bad: int
+    valid: int
+
+    def release(self) -> None:
+        pass
+
+
 class Batch(Dict[str, Any]):
     """A batch: a dict of field names to tensors of the loader's format, or Ragged. What belongs to a field has
     its name and more: "tokens:y", "text:mask", "text:lengths".
@@ -295,6 +333,50 @@ class Batch(Dict[str, Any]):
         self.clear()
         self._raw.release()
 
+    def to(self, device: Any, non_blocking: bool = False) -> "Batch":
+        """A copy with all tensors (torch's) on this device, which holds no memory of the loader, or this one if they
+        are there or are not torch's. What belongs to every batch ("__valid__" ...) and the numbers go with it. From memory that is not
+        pinned the copy is made before this returns, whatever non_blocking is: see pin_memory()."""
+        where = _torch_device(device)
+        return self._map(lambda tensor: tensor.to(where, non_blocking=non_blocking), where)
+
+    def pin_memory(self) -> "Batch":
+        """A copy in pinned memory of torch's own, from which to(device, non_blocking=True) copies while the program
+        goes on. Without CUDA this batch. DataLoader(pin_memory=True) calls it. (device="cuda" needs neither: its
+        batches are sent while others are decoded.)"""
+        import torch
+
+        here = self._any_tensor()
+        if not torch.cuda.is_available() or here is None or here.device.type != "cpu":
+            return self
+        return self._map(lambda tensor: tensor.pin_memory(), None)
+
+    def _any_tensor(self) -> Any:
+        tensors = (value.values if isinstance(value, Ragged) else value for value in self.values())
+        return next((tensor for tensor in tensors if hasattr(tensor, "pin_memory")), None)
+
+    def _map(self, function: Callable[[Any], Any], where: Any) -> "Batch":
+        here = self._any_tensor()
+        if here is None or here.device == where:
+            return self
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, Ragged):
+                return value._map(function)
+            return function(value) if hasattr(value, "pin_memory") else value
+
+        fields = {name: moved(value) for name, value in self.items()}
+        if not hasattr(self, "_raw"):  # a framework rebuilt it
+            return Batch(fields)
+        batch: Batch = _dict_new(type(self))
+        batch._loader = self._loader
+        copy: Any = _Copy(self.epoch, self.index, self.rows, self.bad, self.valid)
+        batch._raw = copy
+        batch._bad = self.bad_samples() if self.bad else []
+        batch._kept = {name: moved(self[name]) for name in _OF_EVERY_BATCH}
+        batch.update(fields)
+        return batch
+
     def record_stream(self, stream: Any) -> None:
         """Another stream (torch's, CuPy's, or its address) that works with the batch: what it is given from now on
         waits for the batch, and the batch's memory for what it was given before the release. Nothing with copy=True:
@@ -330,7 +412,8 @@ class Batch(Dict[str, Any]):
         return dict, (dict(self),)
 
     def __repr__(self) -> str:
-        return "penstock.Batch(epoch %d, index %d: %s)" % (self.epoch, self.index, ", ".join(
+        which = "epoch %d, index %d: " % (self.epoch, self.index) if hasattr(self, "_raw") else ""  # rebuilt
+        return "penstock.Batch(%s%s)" % (which, ", ".join(
             "%s %r" % (name, value) if isinstance(value, Ragged) or not hasattr(value, "shape")
             else "%s %s %s" % (name, tuple(value.shape), str(value.dtype).replace("torch.", "")) for name, value in self.items()))
 
@@ -476,7 +559,8 @@ def _needs_indexes(options: Mapping[str, Any]) -> bool:
         return False
     counted = int(options.get("world") or 1) > 1 and options.get("end") not in ("uneven", 0)
     counted = counted and not options.get("steps")
-    ordered = options.get("order") not in (None, "window", "shards", "none")
+    order = options.get("order")
+    ordered = _order.is_numbers(order) or (isinstance(order, str) and order == "permutation")
     return counted or ordered or any(options.get(name) is not None for name in ("filter", "weights", "balance"))
 
 
@@ -660,15 +744,18 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """The rest of the epoch where the loader was just made, resumed or set; else the one after the last
-        that was begun."""
-        if not self._fresh:
+        that a batch was taken of. (Lightning calls iter() once only to see whether that works.)"""
+        untouched = not self._fresh and self._taken() == 0
+        if untouched:
+            self._next_epoch = self._current
+        elif not self._fresh:
             self._warn_left()
             self._raw.set_epoch(self._next_epoch)
         self._fresh = False
         self._over = False
         self._began = self._raw.stats()["batches"]
         self._newest = object()
-        if self._feed:
+        if self._feed and not untouched:
             self._feed.begin(self._next_epoch)
         epoch = _Epoch(self)
         self._current = self._next_epoch
@@ -676,8 +763,12 @@ class Loader:
         self._running = weakref.ref(epoch)
         return epoch
 
+    def _taken(self) -> Optional[int]:
+        """Batches of the epoch under way; None: there is none."""
+        return None if self._over else self._raw.stats()["batches"] - self._began
+
     def _warn_left(self) -> None:
-        if not self._over and self._raw.stats()["batches"] == self._began + 1:
+        if self._taken() == 1:
             self._warn_once("left", "epoch %d was left after one batch, and epoch %d begins; peek() and element_spec show what "
                             "batches hold, and use up nothing" % (self._current, self._next_epoch))
 
@@ -794,6 +885,18 @@ class Loader:
             self._warn_once("empty", "epoch %d had no batch on this rank: the shards hold no samples, or (end=\"drop_last\") "
                             "too few for a global batch; penstock-loader ls shows what is in them" % self._current)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or the one that the next iterator gives."""
+        return self._next_epoch if self._fresh else self._current
+
+    @property
+    def dataset(self) -> Any:
+        """Hugging Face's Trainer and Accelerate look for a DataLoader's when they skip what a run has had."""
+        raise AttributeError(
+            "to skip the beginning of an epoch (resume_from_checkpoint, skip_first_batches) a DataLoader is needed: "
+            "torch.utils.data.DataLoader(penstock.torch.Dataset(loader), batch_size=None)")
+
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
         self._raw.set_epoch(epoch)
@@ -838,7 +941,7 @@ class Loader:
         torch.save(), JSON, or torchdata."""
         state = {
             "version": _STATE_VERSION,
-            "epoch": self._next_epoch if self._fresh else self._current,
+            "epoch": self.epoch,
             "state": base64.b64encode(self._raw.state_save()).decode("ascii"),
             "transform_version": self._transform_version,
         }
