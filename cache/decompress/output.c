@@ -91,6 +91,8 @@ void ps_write_run(struct ps_decompress *stage, struct ps_list *link)
 	ps_list_remove(link);
 	pthread_mutex_unlock(&stage->lock);
 	int rc = shard->caches ? ps_object_write_block(write->object, write->block, write->data) : 0;
+	ps_fill_stored(
+	        stage->fill, write->object, write->block * PS_BLOCK_SIZE, (write->block + 1) * PS_BLOCK_SIZE);
 	ps_object_put(ps_steal_ptr(&write->object));
 	pthread_mutex_lock(&stage->lock);
 	if (rc < 0)
@@ -193,6 +195,8 @@ static int write_chunks(
 		else
 			rc = ps_object_write_chunks(
 			        object, first / PS_BLOCK_CHUNKS, at, (unsigned)(stop - first), data);
+		ps_fill_stored(decompressor->shard->stage->fill, object, first * PS_CHUNK_SIZE,
+		        stop * PS_CHUNK_SIZE);
 		first = stop;
 	}
 	return rc;

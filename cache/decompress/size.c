@@ -530,6 +530,7 @@ static void write_tail(struct ps_decompressor *decompressor)
 	if (ps_object_admit(object) == 0 && block * PS_BLOCK_SIZE >= out->base &&
 	        ps_object_write_block(object, block, out->data + (block * PS_BLOCK_SIZE - out->base)) < 0)
 		ps_log_debug("decompress: %s: its end is not cached", shard->url);
+	ps_fill_stored(shard->stage->fill, object, block * PS_BLOCK_SIZE, UINT64_MAX);
 	ps_object_put(object);
 }
 

@@ -27,8 +27,8 @@
 #define DRAIN_TICK_NS (50 * PS_NS_PER_MS)
 #define TIMER_BUSY_NS (50 * PS_NS_PER_MS) /* how late a deadline may be noticed */
 #define TIMER_IDLE_NS PS_NS_PER_S
+#define STORED_MAX_FILES 8 /* of one object: a file for each of its origins */
 #define TRIM_AFTER_NS (30 * PS_NS_PER_S)
-#define DUE_PER_TICK 64
 
 /* What follows ------------------------------------------------------------------------------------ */
 
@@ -228,45 +228,60 @@ void ps_fill_warm(struct ps_fill_file *file)
 		ps_fill_pump(file->fill);
 }
 
-/* The timer --------------------------------------------------------------------------------------- */
-
-/* The files with a reader whose time is up, or that are to be looked at, each with a reference; what is
- * beyond cap stays due. */
-static size_t find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_fill_file **ret, size_t cap)
+/* True: the pump has to start something. */
+static bool look_at_stored(struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
-	uint64_t next = UINT64_MAX;
-	bool more = false;
+	struct ps_outcome outcome;
+
+	ps_outcome_init(&outcome);
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		ps_waiters_look(file, from, end, &outcome);
+	}
+	return carry_out(file, &outcome);
+}
+
+void ps_fill_stored(struct ps_fill *fill, const struct ps_object *object, uint64_t from, uint64_t end)
+{
+	struct ps_fill_file *files[STORED_MAX_FILES];
+	bool demanded = false;
 	size_t n = 0;
-
-	/* Before the files are looked at: a reader that begins to wait after that lowers it again. */
-	atomic_store(&fill->look, false);
-	atomic_store(&fill->expires_ns, UINT64_MAX);
-	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
-		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
-
-		if (file->refs == 0)
-			continue; /* on its way out; no handle, no reader */
-		uint64_t expires_ns = ps_waiters_first_expiry_ns(file);
-		bool look = atomic_load(&file->look);
-		next = PS_MIN(next, expires_ns);
-		if (expires_ns > now_ns && !look)
-			continue;
-		more = more || (look && n == cap);
-		if (n < cap) {
-			file->refs++;
-			ret[n++] = file;
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		for (struct ps_fill_file *f = ps_fill_file_first(fill, object); f; f = ps_fill_file_next(f)) {
+			if (f->refs == 0 || n == PS_ARRAY_LEN(files))
+				continue;
+			f->refs++;
+			files[n++] = f;
 		}
 	}
-	if (more)
-		atomic_store(&fill->look, true);
-	/* To the end: those beyond cap come first the next time. */
 	for (size_t i = 0; i < n; i++) {
-		ps_list_remove(&ret[i]->link);
-		ps_list_append(&fill->files, &ret[i]->link);
+		demanded = look_at_stored(files[i], from, end) || demanded;
+		ps_fill_file_put(files[i]);
 	}
-	ps_waiters_expire_at(fill, next); /* of those that are due now as well: once too early costs little */
-	return n;
+	if (demanded)
+		ps_fill_pump(fill);
+}
+
+/* The timer --------------------------------------------------------------------------------------- */
+
+/* The files with a reader whose time is up, or that are to be looked at, each with a reference. */
+static void find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_list *ret)
+{
+	struct ps_tree_item *first;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	PS_LOCK_SCOPE(&fill->due_lock);
+	while ((first = ps_tree_first(&fill->due)) && first->key <= now_ns) {
+		struct ps_fill_file *file = PS_CONTAINER_OF(first, struct ps_fill_file, due);
+
+		ps_tree_remove(&fill->due, first);
+		if (file->refs == 0)
+			continue; /* on its way out; no handle, no reader */
+		file->refs++;
+		ps_list_append(ret, &file->due_link);
+	}
+	atomic_store(&fill->due_ns, first ? first->key : UINT64_MAX);
 }
 
 /* True: the pump has to start something. */
@@ -283,7 +298,7 @@ static bool attend(struct ps_fill_file *file, uint64_t now_ns)
 		if (look)
 			ps_waiters_look(file, 0, UINT64_MAX, &outcome);
 		if (!ps_list_empty(&file->waiters))
-			ps_waiters_watch(file);
+			(void)ps_fill_file_due(file, ps_waiters_first_expiry_ns(file));
 	}
 	if (tell) {
 		char error[PS_ERROR_TEXT_LEN];
@@ -298,15 +313,19 @@ static bool attend(struct ps_fill_file *file, uint64_t now_ns)
 
 static void attend_to_due(struct ps_fill *fill, uint64_t now_ns)
 {
-	struct ps_fill_file *due[DUE_PER_TICK];
-
-	if (atomic_load(&fill->expires_ns) > now_ns && !atomic_load(&fill->look))
-		return;
-	size_t n = find_due(fill, now_ns, due, PS_ARRAY_LEN(due));
 	bool demanded = false;
-	for (size_t i = 0; i < n; i++) {
-		demanded = attend(due[i], now_ns) || demanded;
-		ps_fill_file_put(due[i]);
+	struct ps_list due;
+
+	if (atomic_load(&fill->due_ns) > now_ns)
+		return;
+	ps_list_init(&due);
+	find_due(fill, now_ns, &due);
+	while (!ps_list_empty(&due)) {
+		struct ps_fill_file *file = PS_CONTAINER_OF(due.next, struct ps_fill_file, due_link);
+
+		ps_list_remove(&file->due_link);
+		demanded = attend(file, now_ns) || demanded;
+		ps_fill_file_put(file);
 	}
 	if (demanded)
 		ps_fill_pump(fill);
@@ -348,8 +367,8 @@ static bool tick(struct ps_fill *fill, uint64_t now, bool *ret_busy)
 	busy = busy || fill->active || (!retried && (fill->ndisk_busy || !ps_list_empty(&fill->disk_queue)));
 	uint64_t wake = PS_MIN(now + (busy ? TIMER_BUSY_NS : TIMER_IDLE_NS), due);
 
-	if (atomic_load(&fill->look) && !busy)
-		wake = now;
+	if (!busy)
+		wake = PS_MIN(wake, atomic_load(&fill->due_ns));
 	if (fill->paced)
 		wake = PS_MIN(wake, fill->next_start_ns);
 	fill->paced = false;
@@ -451,17 +470,18 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	ps_concurrency_init(&fill->concurrency,
 	        options->max_connections ? options->max_connections : PS_FILL_CONNECTIONS);
 	atomic_init(&fill->connections, fill->concurrency.limit);
-	atomic_init(&fill->expires_ns, UINT64_MAX);
+	atomic_init(&fill->due_ns, UINT64_MAX);
 	fill->events = (struct ps_fill_events){
 	        .progress = on_progress, .done = on_done, .hedge_done = on_hedge_done};
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
-	struct ps_list *lists[] = {&fill->files, &fill->demands[0], &fill->demands[1], &fill->demands[2],
-	        &fill->demands[3], &fill->running, &fill->retries, &fill->hedges, &fill->tails,
-	        &fill->disk_queue, &fill->retained, &fill->held};
+	struct ps_list *lists[] = {&fill->demands[0], &fill->demands[1], &fill->demands[2], &fill->demands[3],
+	        &fill->running, &fill->retries, &fill->hedges, &fill->tails, &fill->disk_queue,
+	        &fill->retained, &fill->held};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);
+	pthread_mutex_init(&fill->due_lock, NULL);
 	ps_read_stats_init(&fill->reads);
 	ps_cond_init(&fill->disk_cond);
 	ps_cond_init(&fill->timer_cond);
@@ -487,6 +507,7 @@ void ps_fill_free(struct ps_fill *fill)
 	pthread_cond_destroy(&fill->files_cond);
 	ps_read_stats_fini(&fill->reads);
 	pthread_mutex_destroy(&fill->lock);
+	pthread_mutex_destroy(&fill->due_lock);
 	ps_budget_free(fill->budget);
 	free(fill);
 }
@@ -564,8 +585,8 @@ static void cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 /* No file of the origin is left. The engine's lock is held. */
 static bool is_drained(struct ps_fill *fill, struct ps_origin *origin)
 {
-	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next)
-		if (ps_origin_is(PS_CONTAINER_OF(l, struct ps_fill_file, link)->origin, origin))
+	for (struct ps_tree_item *i = ps_tree_first(&fill->files); i; i = ps_tree_next(i))
+		if (ps_origin_is(PS_CONTAINER_OF(i, struct ps_fill_file, place)->origin, origin))
 			return false;
 	return fill->nending == 0;
 }
@@ -577,8 +598,8 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 	ps_outcome_init(&outcome);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
-			struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
+		for (struct ps_tree_item *i = ps_tree_first(&fill->files); i; i = ps_tree_next(i)) {
+			struct ps_fill_file *file = PS_CONTAINER_OF(i, struct ps_fill_file, place);
 
 			if (!ps_origin_is(file->origin, origin))
 				continue;

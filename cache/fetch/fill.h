@@ -23,6 +23,7 @@
 
 #include "base/list.h"
 #include "base/stats.h"
+#include "base/tree.h"
 #include "origin/origin.h"
 #include "store/store.h"
 
@@ -82,7 +83,8 @@ struct ps_read {
 
 	struct { /* the cache's; under the file's lock while it waits */
 		struct ps_list link;
-		enum ps_access access; /* set before ps_fill_read() */
+		struct ps_tree_item place; /* among those that wait, by offset */
+		enum ps_access access;     /* set before ps_fill_read() */
 		bool waiting;
 		bool waited; /* or still does */
 		int errnum;
@@ -200,6 +202,11 @@ void ps_fill_pump(struct ps_fill *fill);
 /* Fetches all that is missing at the lowest priority, without an owner; once, however often it is asked for.
  */
 void ps_fill_warm(struct ps_fill_file *file);
+
+/* Bytes [from, end) of an object were written to the store by another thread than the engine's: readers
+ * that wait for them are answered. Blocks on nothing; the caller holds no lock that an origin or a
+ * reader's `done` takes. */
+void ps_fill_stored(struct ps_fill *fill, const struct ps_object *object, uint64_t from, uint64_t end);
 
 /* Forgets demands, ends transfers of this origin and waits until nothing refers to it. Readers that still
  * wait are answered ECANCELED. Blocks until transfers have ended and what arrived is written. */

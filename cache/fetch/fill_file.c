@@ -281,6 +281,22 @@ void ps_retained_drop_held(struct ps_fill *fill, struct ps_origin *origin)
 
 /* Files ------------------------------------------------------------------------------------------ */
 
+static struct ps_fill_file *of_object(struct ps_tree_item *item, const struct ps_object *object)
+{
+	return item && item->key == (uintptr_t)object ? PS_CONTAINER_OF(item, struct ps_fill_file, place)
+	                                              : NULL;
+}
+
+struct ps_fill_file *ps_fill_file_first(const struct ps_fill *fill, const struct ps_object *object)
+{
+	return of_object(ps_tree_from(&fill->files, (uintptr_t)object), object);
+}
+
+struct ps_fill_file *ps_fill_file_next(const struct ps_fill_file *file)
+{
+	return of_object(ps_tree_next(&file->place), file->object);
+}
+
 int ps_fill_file_get(
         struct ps_fill *fill, struct ps_object *object, struct ps_origin *origin, struct ps_fill_file **ret)
 {
@@ -298,11 +314,9 @@ int ps_fill_file_get(
 	}
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
-			struct ps_fill_file *old = PS_CONTAINER_OF(l, struct ps_fill_file, link);
-
-			if (old->refs > 0 && old->object == object && old->origin == origin &&
-			        !old->draining) {
+		for (struct ps_fill_file *old = ps_fill_file_first(fill, object); old;
+		        old = ps_fill_file_next(old)) {
+			if (old->refs > 0 && old->origin == origin && !old->draining) {
 				old->refs++;
 				*ret = old;
 				goto found;
@@ -323,7 +337,8 @@ int ps_fill_file_get(
 		ps_demand_init(&file->warm, file, PS_DEMAND_WARM);
 		ps_demand_init(&file->spare, file, PS_DEMAND_READ);
 		pthread_mutex_init(&file->lock, NULL);
-		ps_list_append(&fill->files, &file->link);
+		ps_list_init(&file->due_link);
+		ps_tree_insert(&fill->files, &file->place, (uintptr_t)object);
 	}
 	*ret = file;
 	return 0;
@@ -360,8 +375,10 @@ void ps_fill_file_put(struct ps_fill_file *file)
 	ps_object_put(file->object);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		ps_list_remove(&file->link);
+		ps_tree_remove(&fill->files, &file->place);
 		pthread_cond_broadcast(&fill->files_cond);
+		PS_LOCK_SCOPE(&fill->due_lock);
+		ps_tree_remove(&fill->due, &file->due);
 	}
 	for (uint64_t b = 0; b < nblocks; b++)
 		if (file->buffers[b])
@@ -375,15 +392,34 @@ void ps_fill_file_put(struct ps_fill_file *file)
 
 /* What is known of it ------------------------------------------------------------------------------ */
 
+bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns)
+{
+	struct ps_fill *fill = file->fill;
+
+	PS_LOCK_SCOPE(&fill->due_lock);
+	if (ps_tree_has(&file->due) && file->due.key <= ns)
+		return false;
+	ps_tree_remove(&fill->due, &file->due);
+	ps_tree_insert(&fill->due, &file->due, ns);
+	atomic_store(&fill->due_ns, ps_tree_first(&fill->due)->key);
+	return true;
+}
+
+/* The engine's lock is held. */
+static void look_now(struct ps_fill_file *file)
+{
+	atomic_store(&file->look, true);
+	/* Else the timer is about to look, or does so at its next tick. */
+	if (ps_fill_file_due(file, 0))
+		pthread_cond_signal(&file->fill->timer_cond);
+}
+
 void ps_fill_look_later(struct ps_fill_file *file)
 {
 	struct ps_fill *fill = file->fill;
 
 	PS_LOCK_SCOPE(&fill->lock);
-	atomic_store(&file->look, true);
-	/* Else the timer is about to look, or does so at its next tick. */
-	if (!atomic_exchange(&fill->look, true))
-		pthread_cond_signal(&fill->timer_cond);
+	look_now(file);
 }
 
 struct ps_object *ps_fill_file_object(struct ps_fill_file *file)
@@ -469,26 +505,20 @@ void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap)
 void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
-		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
-
-		if (file->object != object)
-			continue;
+	for (struct ps_fill_file *file = ps_fill_file_first(fill, object); file;
+	        file = ps_fill_file_next(file)) {
 		doubt(file);
-		atomic_store(&file->look, true);
-		atomic_store(&fill->look, true);
+		look_now(file);
 	}
-	pthread_cond_signal(&fill->timer_cond);
 }
 
 void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object,
         const struct ps_origin *origin, char *ret_text, size_t cap)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = fill->files.next; l != &fill->files; l = l->next) {
-		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_fill_file, link);
-
-		if (file->object != object || !ps_origin_is(file->origin, origin))
+	for (struct ps_fill_file *file = ps_fill_file_first(fill, object); file;
+	        file = ps_fill_file_next(file)) {
+		if (!ps_origin_is(file->origin, origin))
 			continue;
 		PS_LOCK_SCOPE(&file->lock);
 		if (file->error[0])

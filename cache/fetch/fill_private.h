@@ -91,7 +91,9 @@ struct ps_fill_file {
 	struct ps_fill *fill;
 	struct ps_object *object;
 	struct ps_origin *origin;
-	struct ps_list link; /* fill->files; the engine's lock */
+	struct ps_tree_item place; /* fill->files; the engine's lock */
+	struct ps_tree_item due;   /* fill->due; fill->due_lock */
+	struct ps_list due_link;   /* of the timer, which has a reference while it uses it */
 	/* the engine's lock: */
 	unsigned refs;
 	unsigned nparked;       /* of these: buffers in DISK, HELD or VERIFY */
@@ -103,11 +105,12 @@ struct ps_fill_file {
 	bool draining;
 
 	_Atomic bool allowed; /* the store's bytes are for its readers, too; never taken back */
-	/* All its waiters are to be looked at by the timer; fill->look says that there is one. */
+	/* All its waiters are to be looked at by the timer. */
 	_Atomic bool look;
 
 	pthread_mutex_t lock;             /* protects what follows */
 	struct ps_block_buffer **buffers; /* one pointer a block */
+	struct ps_tree waiters_by_offset; /* of ps_read.priv.place */
 	struct ps_list waiters;           /* of ps_read.priv.link */
 	void *shared;                     /* ps_fill_file_share(); NULL: no reference is left */
 	unsigned nshared;                 /* references of it */
@@ -135,7 +138,7 @@ struct ps_fill {
 	uint64_t timeout_ns;
 
 	pthread_mutex_t lock; /* protects what follows */
-	struct ps_list files;
+	struct ps_tree files; /* of ps_fill_file.place, by the address of their object */
 	struct ps_list demands[PS_DEMAND_CLASSES];
 	struct ps_list running, retries;           /* of ps_range_request */
 	struct ps_list hedges, tails;              /* hedge.c */
@@ -162,8 +165,9 @@ struct ps_fill {
 	unsigned ndisk_threads;
 	bool timer_started;
 
-	_Atomic bool look;           /* a file is to be looked at by the timer */
-	_Atomic uint64_t expires_ns; /* no reader's time is up before; UINT64_MAX: none waits */
+	pthread_mutex_t due_lock; /* a leaf: below those of the engine and of files */
+	struct ps_tree due; /* of ps_fill_file.due, by when the timer is to look at the file at the latest */
+	_Atomic uint64_t due_ns; /* of the first of them; UINT64_MAX: there is none */
 
 	/* counters for stats; relaxed order is enough, nothing is inferred from them */
 	_Atomic unsigned connections; /* a copy of concurrency.limit */
@@ -270,6 +274,13 @@ void ps_fill_count_hit(struct ps_fill *fill, struct ps_read_stats *stats, size_t
 
 /* fill_file.c */
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
+/* The timer is to look at the file then at the latest. True: it was not to do so as soon. Any lock held
+ * but due_lock. */
+bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns);
+/* The files of an object, in a row; NULL: no more. Also such as are on their way out. The engine's lock is
+ * held. */
+struct ps_fill_file *ps_fill_file_first(const struct ps_fill *fill, const struct ps_object *object);
+struct ps_fill_file *ps_fill_file_next(const struct ps_fill_file *file);
 /* The timer looks at all waiters of the file, at once. No lock of a file or of the engine held. */
 void ps_fill_look_later(struct ps_fill_file *file);
 /* Below: the file's lock is held. */
@@ -332,10 +343,6 @@ bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_
 void ps_waiters_cancel(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome);
 /* Answers reads chained by priv.link, each with priv.errnum or its bytes. No lock held. */
 void ps_waiters_answer(struct ps_fill *fill, struct ps_list *reads);
-/* When the first reader of the file has waited long enough; UINT64_MAX: none waits. No file's lock held. */
-uint64_t ps_waiters_first_expiry_ns(struct ps_fill_file *file);
-/* A reader's time is up then: the timer is to look at the files then at the latest. Any lock held. */
-void ps_waiters_expire_at(struct ps_fill *fill, uint64_t ns);
 /* Below: the file's lock is held. ----------------------------------------------------------------- */
 /* Looks at the readers that touch bytes [from, end), after something that they may wait for has ended:
  * those that can be answered (or failed) leave the file, and what others lack and nobody fetches is to be
@@ -346,10 +353,11 @@ bool ps_waiters_expire(
         struct ps_fill_file *file, uint64_t now_ns, struct ps_outcome *outcome, uint64_t *ret_offset);
 /* All readers leave, with ECANCELED. */
 void ps_waiters_cancel_all(struct ps_fill_file *file, struct ps_outcome *outcome);
-/* A reader waits: where the store has other writers, the timer looks at the file at its next tick. */
-void ps_waiters_watch(struct ps_fill_file *file);
-/* Does a reader wait for any of bytes [from, end)? */
-bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end);
+/* When the first reader has waited long enough; UINT64_MAX: none waits. */
+uint64_t ps_waiters_first_expiry_ns(const struct ps_fill_file *file);
+/* The first reader, by offset, that waits for any of bytes [from, end); the next one; NULL: there is none. */
+struct ps_read *ps_waiters_first(const struct ps_fill_file *file, uint64_t from, uint64_t end);
+struct ps_read *ps_waiters_next(const struct ps_read *read, uint64_t from, uint64_t end);
 
 /* writeback.c: no lock held */
 /* Of all buffers of the list; takes a reference of the file for each. */

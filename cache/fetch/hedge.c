@@ -122,11 +122,11 @@ static size_t needed_nbytes(
 	PS_LOCK_SCOPE(&file->lock);
 	uint64_t from = ps_range_request_offset(request) + request->filled,
 	         end = ps_range_request_offset(request) + request->nbytes, need = 0;
-	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
-		const struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
+	for (struct ps_read *read = ps_waiters_first(file, from, end); read;
+	        read = ps_waiters_next(read, from, end)) {
 		uint64_t stop = PS_MIN(read->offset + read->nbytes, end);
 
-		if (read->offset < end && from < stop && stop - from <= PS_BLOCK_SIZE)
+		if (stop - from <= PS_BLOCK_SIZE)
 			need = PS_MAX(need, stop - from);
 	}
 	*ret_from = from;

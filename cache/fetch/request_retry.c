@@ -308,7 +308,7 @@ static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 static bool request_has_waiter(struct ps_range_request *request)
 {
 	PS_LOCK_SCOPE(&request->file->lock);
-	return ps_fill_has_waiter(request->file, ps_range_request_offset(request),
+	return ps_waiters_first(request->file, ps_range_request_offset(request),
 	        ps_range_request_offset(request) + request->nbytes);
 }
 
@@ -364,7 +364,7 @@ static void give_up_block(struct ps_range_request *request, uint64_t block, int 
 		if (!(mine >> c & 1))
 			continue;
 		ps_block_buffer_release(buffer, c);
-		if (errnum && ps_fill_has_waiter(request->file, start, PS_MIN(start + PS_CHUNK_SIZE, end)))
+		if (errnum && ps_waiters_first(request->file, start, PS_MIN(start + PS_CHUNK_SIZE, end)))
 			ps_block_buffer_fail(buffer, (uint16_t)(1u << c), errnum, until_ns);
 	}
 	ps_block_buffer_settle(buffer, &outcome->disk);
@@ -437,7 +437,7 @@ bool ps_range_request_end(struct ps_range_request *request, const struct ps_erro
 		         end = ps_range_request_offset(request) + request->nbytes;
 
 		PS_LOCK_SCOPE(&request->file->lock);
-		if (ps_fill_has_waiter(request->file, from, end))
+		if (ps_waiters_first(request->file, from, end))
 			ps_outcome_demand(
 			        outcome, from / PS_CHUNK_SIZE, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE);
 		give_up(request, 0, 0, outcome);

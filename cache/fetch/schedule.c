@@ -43,7 +43,7 @@ static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_ran
 	if (t->file->changed || (t->cls != PS_DEMAND_READ && now_ns < t->file->refused_until_ns))
 		return 0;
 	if (t->cls == PS_DEMAND_READ &&
-	        !ps_fill_has_waiter(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE))
+	        !ps_waiters_first(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE))
 		return 0; /* it gave up meanwhile, or has all */
 	find_claimable(t, now_ns, &claimable);
 	for (uint64_t c = t->from; c < t->end; c++) {

@@ -8,15 +8,29 @@
 
 #define READ_MAX_BLOCKS 2 /* that PS_READ_MAX_NBYTES touch */
 
-bool ps_fill_has_waiter(struct ps_fill_file *file, uint64_t from, uint64_t end)
+/* The first from `item` on that touches the range. */
+static struct ps_read *first_touching(struct ps_tree_item *item, uint64_t from, uint64_t end)
 {
-	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
-		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
+	for (; item && item->key < end; item = ps_tree_next(item)) {
+		struct ps_read *read = PS_CONTAINER_OF(item, struct ps_read, priv.place);
 
-		if (read->offset < end && from < read->offset + read->nbytes)
-			return true;
+		if (from < read->offset + read->nbytes)
+			return read;
 	}
-	return false;
+	return NULL;
+}
+
+struct ps_read *ps_waiters_first(const struct ps_fill_file *file, uint64_t from, uint64_t end)
+{
+	/* One that begins sooner is too short to reach the range. */
+	uint64_t soonest = from - PS_MIN(from, PS_READ_MAX_NBYTES);
+
+	return first_touching(ps_tree_from(&file->waiters_by_offset, soonest), from, end);
+}
+
+struct ps_read *ps_waiters_next(const struct ps_read *read, uint64_t from, uint64_t end)
+{
+	return first_touching(ps_tree_next(&read->priv.place), from, end);
 }
 
 /* Reads ------------------------------------------------------------------------------------------ */
@@ -204,8 +218,9 @@ void ps_fill_found_put(struct ps_read_bytes *bytes)
  *   a demand that is queued               it is turned into requests, or found to be needless: schedule.c
  *   a block in VERIFY                     it is checked: writeback.c
  *
- * What else changes for readers is told by ps_fill_look_later() (the file is allowed, or doubted), or
- * watched. */
+ *   bytes that others write to the store  ps_fill_stored() reports them
+ *
+ * What else changes for readers (the file is allowed, or doubted) is reported by ps_fill_look_later(). */
 
 /* What has to be done for a read that is not there. The file's lock is held. */
 static void find_needs(
@@ -243,9 +258,10 @@ static void find_needs(
 		outcome->again = true;
 }
 
-static void leave(struct ps_read *read, struct ps_outcome *outcome)
+static void leave(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome)
 {
 	read->priv.waiting = false;
+	ps_tree_remove(&file->waiters_by_offset, &read->priv.place);
 	ps_list_remove(&read->priv.link);
 	ps_list_append(&outcome->ready, &read->priv.link);
 }
@@ -254,19 +270,15 @@ void ps_waiters_look(struct ps_fill_file *file, uint64_t from, uint64_t end, str
 {
 	uint64_t now = ps_list_empty(&file->waiters) ? 0 : ps_clock_mono_ns();
 
-	for (struct ps_list *l = file->waiters.next, *next; l != &file->waiters; l = next) {
-		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
-
-		next = l->next;
-		if (read->offset >= end || read->offset + read->nbytes <= from)
-			continue;
+	for (struct ps_read *read = ps_waiters_first(file, from, end), *next; read; read = next) {
+		next = ps_waiters_next(read, from, end);
 		switch (gather_read(file, read, now)) {
 		case PIECE_READY:
 			note_read(file, read->offset, read->offset + read->nbytes);
-			leave(read, outcome);
+			leave(file, read, outcome);
 			break;
 		case PIECE_FAILED:
-			leave(read, outcome);
+			leave(file, read, outcome);
 			break;
 		case PIECE_ABSENT:
 		case PIECE_UNVERIFIED:
@@ -284,27 +296,8 @@ void ps_waiters_cancel_all(struct ps_fill_file *file, struct ps_outcome *outcome
 		struct ps_read *read = PS_CONTAINER_OF(file->waiters.next, struct ps_read, priv.link);
 
 		read->priv.errnum = ECANCELED;
-		leave(read, outcome);
+		leave(file, read, outcome);
 	}
-}
-
-/* What a decompressing origin decodes beyond what it was asked for goes straight to the store, and tells
- * nobody: while a reader waits for a file of one, it is looked at once a tick. */
-void ps_waiters_watch(struct ps_fill_file *file)
-{
-	if (!file->origin->base || atomic_exchange(&file->look, true))
-		return;
-	if (!atomic_exchange(&file->fill->look, true))
-		pthread_cond_signal(&file->fill->timer_cond);
-}
-
-/* The timer notices it within a tick: a time that is up sooner than all others need not wake it. */
-void ps_waiters_expire_at(struct ps_fill *fill, uint64_t ns)
-{
-	uint64_t before = atomic_load(&fill->expires_ns);
-
-	while (ns < before && !atomic_compare_exchange_weak(&fill->expires_ns, &before, ns))
-		;
 }
 
 /* Reading ---------------------------------------------------------------------------------------- */
@@ -316,6 +309,7 @@ bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_
 	read->priv.issued_ns = ps_clock_mono_ns();
 	read->priv.expires_ns = read->priv.issued_ns + fill->timeout_ns;
 	ps_list_init(&read->priv.link);
+	read->priv.place = (struct ps_tree_item){0};
 	PS_LOCK_SCOPE(&file->lock);
 	enum piece piece = gather_read(file, read, read->priv.issued_ns);
 	bool waits = piece != PIECE_READY && piece != PIECE_FAILED;
@@ -331,9 +325,11 @@ bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_
 	find_needs(file, read, read->priv.issued_ns, outcome);
 	/* A part of it may be on its way already. */
 	outcome->again = outcome->again && piece != PIECE_WAIT;
+	/* The others' time is up sooner; the timer notices it within a tick, and need not be woken. */
+	if (ps_list_empty(&file->waiters))
+		(void)ps_fill_file_due(file, read->priv.expires_ns);
 	ps_list_append(&file->waiters, &read->priv.link);
-	ps_waiters_expire_at(fill, read->priv.expires_ns);
-	ps_waiters_watch(file);
+	ps_tree_insert(&file->waiters_by_offset, &read->priv.place, read->offset);
 	return true;
 }
 
@@ -343,7 +339,7 @@ void ps_waiters_cancel(struct ps_fill_file *file, struct ps_read *read, struct p
 	if (!read->priv.waiting)
 		return;
 	read->priv.errnum = ECANCELED;
-	leave(read, outcome);
+	leave(file, read, outcome);
 }
 
 /* Deadlines -------------------------------------------------------------------------------------- */
@@ -386,34 +382,34 @@ static void timed_out(struct ps_fill_file *file)
 bool ps_waiters_expire(
         struct ps_fill_file *file, uint64_t now_ns, struct ps_outcome *outcome, uint64_t *ret_offset)
 {
-	bool any = false, tell = false;
+	bool tell = false;
 
-	for (struct ps_list *l = file->waiters.next, *next; l != &file->waiters; l = next) {
-		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
+	/* They came in the order in which their time is up. */
+	while (!ps_list_empty(&file->waiters)) {
+		struct ps_read *read = PS_CONTAINER_OF(file->waiters.next, struct ps_read, priv.link);
+		uint64_t from = read->offset / PS_CHUNK_SIZE * PS_CHUNK_SIZE,
+		         end = read->offset + read->nbytes;
 
-		next = l->next;
 		if (read->priv.expires_ns > now_ns)
-			continue;
-		any = true;
+			break;
 		read->priv.errnum = ETIMEDOUT;
-		leave(read, outcome);
+		leave(file, read, outcome);
 		timed_out(file);
 		mark_failed(file, read, now_ns);
 		if (ps_fill_may_tell(file, now_ns)) {
 			tell = true;
 			*ret_offset = read->offset;
 		}
+		/* What it gave up on fails those that wait for it, too. */
+		ps_waiters_look(
+		        file, from, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE * PS_CHUNK_SIZE, outcome);
 	}
-	/* What one gave up on fails those that wait for it, too. */
-	if (any)
-		ps_waiters_look(file, 0, UINT64_MAX, outcome);
 	return tell;
 }
 
 /* They wait in the order in which they came, and all of them for as long. */
-uint64_t ps_waiters_first_expiry_ns(struct ps_fill_file *file)
+uint64_t ps_waiters_first_expiry_ns(const struct ps_fill_file *file)
 {
-	PS_LOCK_SCOPE(&file->lock);
 	return ps_list_empty(&file->waiters)
 	               ? UINT64_MAX
 	               : PS_CONTAINER_OF(file->waiters.next, struct ps_read, priv.link)->priv.expires_ns;

@@ -370,6 +370,29 @@ static void what_came_another_way_answers_who_waits_for_it(void **state)
 	assert_int_equal(atomic_load(&f->origin->ngets), NBLOCKED - 1);
 }
 
+/* As a decompressing origin does with what it decodes beyond the range that it was asked for. */
+static void what_is_reported_as_stored_is_looked_at_at_once(void **state)
+{
+	struct fixture *f = *state;
+	static struct waited blocked[NBLOCKED];
+	static uint8_t block[PS_BLOCK_SIZE] __attribute__((aligned(4096)));
+
+	begin_blocked(f, blocked);
+	for (unsigned i = 0; i < PS_MIB; i++)
+		block[i] = ps_pattern_byte((NBLOCKED - 1) * PS_MIB + i);
+	assert_int_equal(ps_object_admit(f->object), 0);
+	assert_int_equal(ps_object_write_block(f->object, NBLOCKED - 1, block), 0);
+	/* The one before. */
+	ps_fill_stored(f->fill, f->object, (NBLOCKED - 2) * PS_MIB, (NBLOCKED - 1) * PS_MIB);
+	assert_false(blocked[NBLOCKED - 1].done);
+	ps_fill_stored(f->fill, f->object, (NBLOCKED - 1) * PS_MIB, NBLOCKED * PS_MIB);
+	assert_true(blocked[NBLOCKED - 1].done);
+	assert_true(blocked[NBLOCKED - 1].right);
+	release(f);
+	for (unsigned i = 0; i < NBLOCKED; i++)
+		assert_int_equal(end(&blocked[i]), 0);
+}
+
 static void who_waits_for_a_version_that_is_doubted_is_answered(void **state)
 {
 	struct fixture *f = *state;
@@ -604,6 +627,7 @@ int main(void)
 	        TEST(warming_brings_the_whole_file),
 	        TEST(a_stalled_file_leaves_connections_to_others),
 	        TEST(what_came_another_way_answers_who_waits_for_it),
+	        TEST(what_is_reported_as_stored_is_looked_at_at_once),
 	        TEST(who_waits_for_a_version_that_is_doubted_is_answered),
 	        cmocka_unit_test_setup_teardown(
 	                retries_take_no_more_connections_than_there_are, setup_patient, fixture_teardown),
