@@ -22,7 +22,7 @@
 #define BUF_NBYTES (1UL << 20)
 
 struct pack_options {
-	const char *source, *out;
+	const char *source, *out, *from;
 	bool classes, shuffle, index, force, json;
 	uint64_t max_size, max_count, seed, threads;
 	int level;
@@ -400,6 +400,45 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	return PS_EXIT_OK;
 }
 
+/* Rows of Parquet files, which Python reads; the shards come from the same code. Gives only an exit code. */
+static int parquet_exec(const struct pack_options *o, int n, char **words)
+{
+	static const char code[] = "import sys\n"
+	                           "try:\n"
+	                           "    from penstock.parquet import main\n"
+	                           "except ImportError as e:\n"
+	                           "    sys.exit('penstock-loader pack: --from needs the Python package "
+	                           "penstock, which %s does not '\n"
+	                           "             'have (%s): install its wheel there, or name another Python "
+	                           "by PENSTOCK_PYTHON'\n"
+	                           "             % (sys.executable, e))\n"
+	                           "sys.exit(main())\n";
+	const char *python = getenv("PENSTOCK_PYTHON") ?: "python3";
+	char size[24], count[24], level[24];
+	const char *fixed[] = {python, "-c", code, "--from", o->from, "--max-size", size, "--max-count",
+	        count, o->index ? "--index" : NULL, o->force ? "--force" : NULL, o->json ? "--json" : NULL,
+	        o->level ? "--zstd" : NULL, o->level ? level : NULL, "--"};
+	const char **all = calloc(PS_ARRAY_LEN(fixed) + (size_t)n + 1, sizeof(*all));
+	size_t at = 0;
+
+	if (!all) {
+		ps_complain("out of memory");
+		return PS_EXIT_FAILED;
+	}
+	snprintf(size, sizeof(size), "%ju", (uintmax_t)o->max_size);
+	snprintf(count, sizeof(count), "%ju", (uintmax_t)o->max_count);
+	snprintf(level, sizeof(level), "%d", o->level);
+	for (size_t i = 0; i < PS_ARRAY_LEN(fixed); i++)
+		if (fixed[i])
+			all[at++] = fixed[i];
+	for (int i = 0; i < n; i++)
+		all[at++] = words[i];
+	execvp(python, (char **)all);
+	ps_complain("--from needs Python: %s: %s", python, strerror(errno));
+	free(all);
+	return PS_EXIT_FAILED;
+}
+
 static void options_fini(struct pack_options *o)
 {
 	for (size_t i = 0; i < o->ncolumns; i++)
@@ -438,6 +477,8 @@ static bool format_take(void *ctx, char *value)
 static const struct ps_flag flags[] = {
         {"classes", PS_FLAG_SET, AT(classes),
                 .text = "each folder in SOURCE is a class: adds its number as .cls, writes CLASSES.txt"},
+        {"from", PS_FLAG_TEXT, AT(from), "FILE",
+                "rows of Parquet: FILE, a folder or a pattern; then COLUMN[=SUFFIX]... OUT follow"},
         {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE",
                 "bytes of a shard before compression, as 256M [1G]"},
         {"max-count", PS_FLAG_U64, AT(max_count), "N", "samples of a shard [no limit]", 1, UINT64_MAX},
@@ -465,7 +506,8 @@ static const struct ps_flag flags[] = {
 int ps_cmd_pack(int argc, char **argv)
 {
 	static const struct ps_flags command = {
-	        "Usage: penstock-loader pack [OPTION...] SOURCE OUT\n\n"
+	        "Usage: penstock-loader pack [OPTION...] SOURCE OUT\n"
+	        "       penstock-loader pack --from FILE [OPTION...] COLUMN[=SUFFIX]... OUT\n\n"
 	        "Writes files into shards. SOURCE is a folder, whose files with one "
 	        "path up to the first "
 	        "dot\nof their name are a sample, or @LIST: a file a line, "
@@ -478,6 +520,7 @@ int ps_cmd_pack(int argc, char **argv)
 	        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "
 	        "'train-%06d.tar'\n"
 	        "  penstock-loader pack --resize 256 --to webp photos/ 'small-%06d.tar'\n"
+	        "  penstock-loader pack --from 'data/*.parquet' image.bytes label 'train-%06d.tar'\n"
 	        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n",
 	        flags, PS_ARRAY_LEN(flags), 0};
 	__attribute__((cleanup(options_fini))) struct pack_options o = {.max_size = MAX_SIZE_DEFAULT,
@@ -488,14 +531,26 @@ int ps_cmd_pack(int argc, char **argv)
 
 	if (r >= 0)
 		return r;
-	if (argc - optind != 2) {
+	if (o.from ? argc - optind < 2 : argc - optind != 2) {
+		if (o.from) {
+			ps_complain("--from needs columns and a name for the shards, as --from x.parquet "
+			            "image.bytes label 'train-%%06d.tar'");
+			return PS_EXIT_USAGE;
+		}
 		ps_complain("needs a source and a name for the shards (see penstock-loader pack --help)");
 		return PS_EXIT_USAGE;
 	}
 	o.source = argv[optind];
-	o.out = argv[optind + 1];
+	o.out = argv[argc - 1];
 	if (!ps_out_pattern_check(o.out) || !ps_out_level(o.out, o.level, &o.level))
 		return PS_EXIT_USAGE;
+	if (o.from && (o.classes || o.shuffle || o.ncolumns > 0 || o.threads || ps_recode_acts(&o.recode))) {
+		ps_complain("--from goes with --max-size, --max-count, --zstd, --index, --force and --json "
+		            "alone");
+		return PS_EXIT_USAGE;
+	}
+	if (o.from)
+		return parquet_exec(&o, argc - optind, argv + optind);
 	if (o.classes && o.source[0] == '@') {
 		ps_complain("--classes goes with a folder; a list names labels itself");
 		return PS_EXIT_USAGE;

@@ -156,8 +156,8 @@ class ShardWriter:
             raise FileExistsError("%s is there already; overwrite=True replaces it, start_shard=%d goes on after it"
                                   % (name, self.shard + 1))
         folder = os.path.dirname(name)
-        if folder:
-            os.makedirs(folder, exist_ok=True)
+        if folder and not os.path.isdir(folder):
+            os.mkdir(folder)  # not those above it, which may be on a disk that is not mounted
         self._shard = _penstock.Shard(name, self._level)
         self.fname = name
         self.shard += 1
