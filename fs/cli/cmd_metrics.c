@@ -1,7 +1,11 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/stats.h"
 #include "cli/commands.h"
@@ -109,6 +113,33 @@ static int of_cache(const char *cache_dir, json_t *docs)
 	return PS_EXIT_OK;
 }
 
+/* A reader of the file, as node_exporter at any time, has the old text or the new one, never a part. */
+static int replace_file(const char *path, const char *text)
+{
+	ps_autofree char *part = NULL;
+	int fd = asprintf(&part, "%s.XXXXXX", path) < 0 ? -1 : mkostemp(part, O_CLOEXEC), failed;
+	FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+
+	if (fd < 0)
+		return ps_cli_fail("metrics", PS_EXIT_FAILED, "%s: %s", path, strerror(errno));
+	failed = !file || fputs(text, file) < 0 || fchmod(fd, 0644) ? errno : 0;
+	if (file ? fclose(file) : close(fd))
+		failed = failed ? failed : errno;
+	if (!failed && rename(part, path))
+		failed = errno;
+	if (!failed)
+		return PS_EXIT_OK;
+	unlink(part);
+	return ps_cli_fail("metrics", PS_EXIT_FAILED, "%s: %s", path, strerror(failed));
+}
+
+static int print(const char *text)
+{
+	if (fputs(text, stdout) >= 0 && !fflush(stdout))
+		return PS_EXIT_OK;
+	return ps_cli_fail("metrics", PS_EXIT_FAILED, "output: %s", strerror(errno));
+}
+
 int ps_cmd_metrics(int argc, char **argv)
 {
 	struct ps_mount_options o = {0};
@@ -121,8 +152,8 @@ int ps_cmd_metrics(int argc, char **argv)
 		        code ? NULL : ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up);
 		if (!code && !text)
 			code = ps_cli_fail("metrics", PS_EXIT_FAILED, "out of memory");
-		if (!code && (fputs(text, stdout) < 0 || fflush(stdout)))
-			code = ps_cli_fail("metrics", PS_EXIT_FAILED, "output: %s", strerror(errno));
+		if (!code)
+			code = o.output ? replace_file(o.output, text) : print(text);
 	}
 	ps_mount_options_fini(&o);
 	json_decref(docs);

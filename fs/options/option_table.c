@@ -377,6 +377,8 @@ const struct ps_opt ps_options[] = {
         {"list", 0, FLAG(list), COMMANDS(PS_CMD_PIN),
                 .help = "pin nothing, list what is pinned; of all mounts where none is named"},
         {"json", 0, FLAG(json), COMMANDS(PS_CMD_STATUS | PS_CMD_VERIFY | PS_CMD_PIN), .help = "print JSON"},
+        {"output", 0, PATH(output, "FILE"), COMMANDS(PS_CMD_METRICS),
+                .help = "replace this file at once, as node_exporter's textfile collector needs it"},
         {"watch", 'w', CALL(ps_options_watch, "SECONDS"), COMMANDS(PS_CMD_STATUS), .def = "2",
                 .flags = PS_OPT_OPTIONAL, .help = "again and again, with rates"},
         {"check", 0, FLAG(check), COMMANDS(PS_CMD_STATUS),

@@ -165,7 +165,7 @@ struct ps_mount_options {
 	bool all, json, list, watch, check, lazy, force, quiet;
 	unsigned jobs;
 	uint64_t watch_ms;
-	char *config, *job;
+	char *config, *job, *output;
 	unsigned owner; /* of mount: a descriptor; 0: none */
 	/* What was given; ps_mount_options_finish() adds what the environment says. */
 	struct ps_given given;

@@ -19,6 +19,6 @@ for script in "${scripts[@]}"; do
 	equal "$script" "" "$(cat "$T/${script//\//+}")"
 done
 for script in scripts/*; do
-	[[ -x $script ]] || continue
+	[[ -f $script && -x $script ]] || continue
 	check "$script --help" bash -c "'$script' --help </dev/null | grep -q Usage"
 done
