@@ -3,14 +3,121 @@
 
 #define WARM_REQUEST_BLOCKS 8
 
+/* A queue's key: pre-empted or not, then the number of requests. */
+#define PREEMPTED_KEY (UINT64_C(1) << 32)
+
+static uint64_t key_of(const struct ps_fill_file *file)
+{
+	return (file->npreempted ? PREEMPTED_KEY : 0) + file->nrequests;
+}
+
+static void take_place(struct ps_file_demands *demands, enum ps_demand_class cls)
+{
+	demands->since_ns = ps_clock_mono_ns();
+	ps_tree_insert(&demands->file->fill->queues[cls], &demands->place, key_of(demands->file));
+}
+
+void ps_demand_requeue(struct ps_fill_file *file)
+{
+	for (int cls = 0; cls < PS_DEMAND_CLASSES; cls++) {
+		struct ps_file_demands *demands = &file->demands[cls];
+
+		if (!ps_tree_has(&demands->place) || demands->place.key == key_of(file))
+			continue;
+		ps_tree_remove(&file->fill->queues[cls], &demands->place);
+		take_place(demands, (enum ps_demand_class)cls);
+	}
+}
+
+/* With a reference of the file, which is the demand's. */
+static void enqueue(struct ps_demand *demand)
+{
+	struct ps_fill_file *file = demand->file;
+	struct ps_file_demands *demands = &file->demands[demand->cls];
+
+	demand->queued = true;
+	file->refs++;
+	ps_list_append(&demands->demands, &demand->link);
+	if (demand->cls == PS_DEMAND_READ) {
+		file->nread_demands++;
+		ps_tree_insert(&file->read_demands, &demand->place, demand->next);
+	}
+	if (!ps_tree_has(&demands->place))
+		take_place(demands, demand->cls);
+}
+
 void ps_demand_unqueue(struct ps_demand *demand)
 {
+	struct ps_fill_file *file = demand->file;
+	struct ps_file_demands *demands = &file->demands[demand->cls];
+
 	ps_list_remove(&demand->link);
 	demand->queued = false;
-	if (demand->cls == PS_DEMAND_READ)
-		demand->file->ndemands--;
+	if (demand->cls == PS_DEMAND_READ) {
+		file->nread_demands--;
+		ps_tree_remove(&file->read_demands, &demand->place);
+	}
+	if (ps_list_empty(&demands->demands))
+		ps_tree_remove(&file->fill->queues[demand->cls], &demands->place);
 	if (demand->on_heap)
 		free(demand);
+}
+
+/* The first chunk of a queued demand. */
+static void set_next(struct ps_demand *demand, uint64_t next)
+{
+	if (demand->cls == PS_DEMAND_READ && demand->next != next) {
+		ps_tree_remove(&demand->file->read_demands, &demand->place);
+		ps_tree_insert(&demand->file->read_demands, &demand->place, next);
+	}
+	demand->next = next;
+}
+
+void ps_demand_take(struct ps_demand *demand, uint64_t next)
+{
+	if (next >= demand->end) {
+		demand->next = next;
+		ps_demand_unqueue(demand); /* the turn takes over its reference */
+		return;
+	}
+	set_next(demand, next);
+	ps_list_remove(&demand->link);
+	ps_list_append(&demand->file->demands[demand->cls].demands, &demand->link);
+	demand->file->refs++;
+}
+
+static struct ps_fill_file *file_of(const struct ps_tree_item *place)
+{
+	return place ? PS_CONTAINER_OF(place, struct ps_file_demands, place)->file : NULL;
+}
+
+struct ps_fill_file *ps_demand_first_file(
+        const struct ps_fill *fill, enum ps_demand_class cls, bool preempted)
+{
+	struct ps_fill_file *file = file_of(ps_tree_from(&fill->queues[cls], preempted ? PREEMPTED_KEY : 0));
+
+	return file && !preempted && file->npreempted ? NULL : file;
+}
+
+unsigned ps_demand_count_starving(const struct ps_fill *fill, uint64_t since_ns, unsigned cap)
+{
+	const uint64_t none[] = {0, PREEMPTED_KEY}; /* no request */
+	unsigned n = 0;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(none); i++) {
+		const struct ps_tree_item *item = ps_tree_from(&fill->queues[PS_DEMAND_READ], none[i]);
+
+		/* Those that came later come later. */
+		for (; item && item->key == none[i] && n < cap; item = ps_tree_next(item)) {
+			const struct ps_file_demands *demands =
+			        PS_CONTAINER_OF(item, struct ps_file_demands, place);
+
+			if (demands->since_ns > since_ns)
+				break;
+			n += demands->file->nread_demands;
+		}
+	}
+	return PS_MIN(n, cap);
 }
 
 bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, unsigned request_blocks)
@@ -30,9 +137,7 @@ bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, uns
 	demand->request_blocks = request_blocks;
 	if (demand->queued || demand->next >= demand->end)
 		return false;
-	demand->queued = true;
-	demand->file->refs++;
-	ps_list_append(&fill->demands[demand->cls], &demand->link);
+	enqueue(demand);
 	return true;
 }
 
@@ -54,21 +159,31 @@ bool ps_demand_is_vain(enum ps_demand_class cls, struct ps_fill_file *file)
 	return cls >= PS_DEMAND_NEXT && ps_object_gone(file->object);
 }
 
-/* Returns what they referred to, for a put without the lock. */
+/* All of a file's, at most cap; what they referred to is returned for a put without the lock. */
+static size_t take_all(
+        struct ps_fill_file *file, enum ps_demand_class cls, struct ps_fill_file **ret, size_t cap)
+{
+	const struct ps_list *demands = &file->demands[cls].demands;
+	size_t n = 0;
+
+	for (; n < cap && !ps_list_empty(demands); n++) {
+		ret[n] = file;
+		ps_demand_unqueue(PS_CONTAINER_OF(demands->next, struct ps_demand, link));
+	}
+	return n;
+}
+
 static size_t take_vain(struct ps_fill *fill, enum ps_demand_class cls, struct ps_fill_file **ret, size_t cap)
 {
 	size_t n = 0;
 
 	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = fill->demands[cls].next, *next; l != &fill->demands[cls] && n < cap;
-	        l = next) {
-		struct ps_demand *demand = PS_CONTAINER_OF(l, struct ps_demand, link);
+	for (struct ps_tree_item *item = ps_tree_first(&fill->queues[cls]), *next; item; item = next) {
+		struct ps_fill_file *file = file_of(item);
 
-		next = l->next;
-		if (!ps_demand_is_vain(cls, demand->file))
-			continue;
-		ret[n++] = demand->file;
-		ps_demand_unqueue(demand);
+		next = ps_tree_next(item);
+		if (ps_demand_is_vain(cls, file))
+			n += take_all(file, cls, ret + n, cap - n);
 	}
 	return n;
 }
@@ -93,19 +208,18 @@ void ps_demand_drop_vain(struct ps_fill *fill)
  * held. */
 static bool join_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
-	struct ps_list *queue = &file->fill->demands[PS_DEMAND_READ];
+	/* One that begins sooner is too short to come near. */
+	uint64_t soonest = from - PS_MIN(from, (uint64_t)PS_REQUEST_MAX_CHUNKS + PS_REQUEST_BRIDGE_CHUNKS);
 
-	for (struct ps_list *l = queue->prev; file->ndemands && l != queue; l = l->prev) {
-		struct ps_demand *demand = PS_CONTAINER_OF(l, struct ps_demand, link);
+	for (struct ps_tree_item *item = ps_tree_from(&file->read_demands, soonest);
+	        item && item->key <= end + PS_REQUEST_BRIDGE_CHUNKS; item = ps_tree_next(item)) {
+		struct ps_demand *demand = PS_CONTAINER_OF(item, struct ps_demand, place);
 		uint64_t first = PS_MIN(from, demand->next), last = PS_MAX(end, demand->end);
 
-		if (demand->file != file)
-			continue;
 		if (from > demand->end + PS_REQUEST_BRIDGE_CHUNKS ||
-		        demand->next > end + PS_REQUEST_BRIDGE_CHUNKS ||
 		        (last - 1) / PS_BLOCK_CHUNKS - first / PS_BLOCK_CHUNKS >= PS_REQUEST_MAX_BLOCKS)
 			continue;
-		demand->next = first;
+		set_next(demand, first);
 		demand->end = last;
 		return true;
 	}
@@ -125,7 +239,7 @@ void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 	if (!demand && file->spare.queued) {
 		/* No memory for a second one either: of what is between them only that is requested for
 		 * which a reader waits, a stretch at a time. */
-		file->spare.next = PS_MIN(file->spare.next, from);
+		set_next(&file->spare, PS_MIN(file->spare.next, from));
 		file->spare.end = PS_MAX(file->spare.end, end);
 		return;
 	}
@@ -136,11 +250,7 @@ void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 	demand->end = end;
 	demand->request_blocks = PS_REQUEST_MAX_BLOCKS;
 	demand->on_heap = on_heap;
-	demand->queued = true;
-	demand->queued_ns = ps_clock_mono_ns();
-	file->refs++;
-	file->ndemands++;
-	ps_list_append(&file->fill->demands[PS_DEMAND_READ], &demand->link);
+	enqueue(demand);
 }
 
 bool ps_demand_warm(struct ps_fill_file *file)
@@ -152,9 +262,7 @@ bool ps_demand_warm(struct ps_fill_file *file)
 	file->warm.request_blocks = WARM_REQUEST_BLOCKS;
 	if (file->draining || file->warm.queued || file->warm.end == 0)
 		return false;
-	file->warm.queued = true;
-	file->refs++;
-	ps_list_append(&file->fill->demands[PS_DEMAND_WARM], &file->warm.link);
+	enqueue(&file->warm);
 	return true;
 }
 
@@ -165,16 +273,14 @@ static size_t take_of_origin(
 	size_t n = 0;
 
 	PS_LOCK_SCOPE(&fill->lock);
-	for (size_t c = 0; c < PS_ARRAY_LEN(fill->demands); c++) {
-		for (struct ps_list *l = fill->demands[c].next, *next; l != &fill->demands[c] && n < cap;
-		        l = next) {
-			struct ps_demand *demand = PS_CONTAINER_OF(l, struct ps_demand, link);
+	for (int cls = 0; cls < PS_DEMAND_CLASSES; cls++) {
+		for (struct ps_tree_item *item = ps_tree_first(&fill->queues[cls]), *next; item;
+		        item = next) {
+			struct ps_fill_file *file = file_of(item);
 
-			next = l->next;
-			if (!ps_origin_is(demand->file->origin, origin))
-				continue;
-			ret[n++] = demand->file;
-			ps_demand_unqueue(demand);
+			next = ps_tree_next(item);
+			if (ps_origin_is(file->origin, origin))
+				n += take_all(file, (enum ps_demand_class)cls, ret + n, cap - n);
 		}
 	}
 	return n;

@@ -135,8 +135,10 @@ static bool take_off(struct ps_range_request *request, int errnum)
 	if (get->first_byte_ns)
 		fill->first_byte_ns = fill->first_byte_ns ? (7 * fill->first_byte_ns + get->first_byte_ns) / 8
 		                                          : get->first_byte_ns;
-	if (get->nbytes_done > 0)
+	if (get->nbytes_done > 0) {
 		request->file->npreempted = 0;
+		ps_demand_requeue(request->file);
+	}
 	if (errnum == EAGAIN) {
 		fill->pushback_ns = ps_clock_mono_ns();
 		ps_concurrency_pushback(&fill->concurrency, fill->pushback_ns);
@@ -475,9 +477,8 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	        .progress = on_progress, .done = on_done, .hedge_done = on_hedge_done};
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
-	struct ps_list *lists[] = {&fill->demands[0], &fill->demands[1], &fill->demands[2], &fill->demands[3],
-	        &fill->running, &fill->retries, &fill->hedges, &fill->tails, &fill->disk_queue,
-	        &fill->retained, &fill->held};
+	struct ps_list *lists[] = {&fill->running, &fill->retries, &fill->hedges, &fill->tails,
+	        &fill->disk_queue, &fill->retained, &fill->held};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);

@@ -181,11 +181,11 @@ enum ps_demand_class {
 	PS_DEMAND_CLASSES
 };
 struct ps_demand {
-	struct ps_list link; /* all under the engine's lock */
+	struct ps_list link;       /* all under the engine's lock */
+	struct ps_tree_item place; /* among its file's of readers, by `next` */
 	struct ps_fill_file *file;
 	uint64_t next, end;      /* chunks */
 	unsigned request_blocks; /* length of one request, at most */
-	uint64_t queued_ns;
 	enum ps_demand_class cls;
 	bool queued, on_heap;
 };

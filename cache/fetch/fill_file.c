@@ -334,6 +334,10 @@ int ps_fill_file_get(
 		if (!file->remote.etag[0])
 			ps_object_learned_etag(object, file->remote.etag);
 		ps_list_init(&file->waiters);
+		for (int cls = 0; cls < PS_DEMAND_CLASSES; cls++) {
+			file->demands[cls].file = file;
+			ps_list_init(&file->demands[cls].demands);
+		}
 		ps_demand_init(&file->warm, file, PS_DEMAND_WARM);
 		ps_demand_init(&file->spare, file, PS_DEMAND_READ);
 		pthread_mutex_init(&file->lock, NULL);

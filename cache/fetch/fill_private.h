@@ -87,6 +87,14 @@ struct ps_range_request {
 	struct iovec iov[PS_REQUEST_MAX_BLOCKS];
 };
 
+/* A file's demands of one class. The engine's lock. */
+struct ps_file_demands {
+	struct ps_fill_file *file;
+	struct ps_tree_item place; /* in fill->queues; none: there are no demands */
+	uint64_t since_ns;         /* that place */
+	struct ps_list demands;    /* of ps_demand.link, as they came */
+};
+
 struct ps_fill_file {
 	struct ps_fill *fill;
 	struct ps_object *object;
@@ -96,9 +104,11 @@ struct ps_fill_file {
 	struct ps_list due_link;   /* of the timer, which has a reference while it uses it */
 	/* the engine's lock: */
 	unsigned refs;
-	unsigned nparked;       /* of these: buffers in DISK, HELD or VERIFY */
-	unsigned nrequests;     /* at the origin, or waiting for another attempt */
-	unsigned ndemands;      /* queued demands of that class */
+	unsigned nparked;   /* of these: buffers in DISK, HELD or VERIFY */
+	unsigned nrequests; /* at the origin, or waiting for another attempt */
+	struct ps_file_demands demands[PS_DEMAND_CLASSES];
+	struct ps_tree read_demands; /* those of readers, by their first chunk */
+	unsigned nread_demands;
 	struct ps_demand warm;  /* all of it; queued by ps_fill_warm() */
 	struct ps_demand spare; /* a demand for which there was no memory */
 	unsigned npreempted;    /* requests that gave way since one brought something */
@@ -139,7 +149,9 @@ struct ps_fill {
 
 	pthread_mutex_t lock; /* protects what follows */
 	struct ps_tree files; /* of ps_fill_file.place, by the address of their object */
-	struct ps_list demands[PS_DEMAND_CLASSES];
+	/* Files with demands, by class. First those of which no request was pre-empted; of these, and of the
+	 * others, first those with the fewest requests; of these, they take turns. */
+	struct ps_tree queues[PS_DEMAND_CLASSES];  /* of ps_file_demands.place */
 	struct ps_list running, retries;           /* of ps_range_request */
 	struct ps_list hedges, tails;              /* hedge.c */
 	uint64_t pushback_ns;                      /* when an origin last asked to wait; 0: never */
@@ -329,6 +341,18 @@ bool ps_demand_warm(struct ps_fill_file *file);
 /* Takes a demand off its queue; its reference of the file is the caller's from now on, and the demand is
  * gone if it was on the heap. The engine's lock is held. */
 void ps_demand_unqueue(struct ps_demand *demand);
+/* A file's place in the queues follows its requests and pre-emptions: to be called after a change of
+ * either. The engine's lock is held. */
+void ps_demand_requeue(struct ps_fill_file *file);
+/* The file that is first, of those with or without pre-emptions; NULL: none is. The engine's lock is held. */
+struct ps_fill_file *ps_demand_first_file(
+        const struct ps_fill *fill, enum ps_demand_class cls, bool preempted);
+/* Readers' demands of files that have had no request for so long; `cap` at most are counted. The engine's
+ * lock is held. */
+unsigned ps_demand_count_starving(const struct ps_fill *fill, uint64_t since_ns, unsigned cap);
+/* A turn takes chunks up to `next` off a demand: what is left is queued after the others of its file, and
+ * the turn gets a reference of the file. The engine's lock is held. */
+void ps_demand_take(struct ps_demand *demand, uint64_t next);
 /* Drops demands of what is to be in the cache, and was evicted; all of an origin. No lock held. */
 void ps_demand_drop_vain(struct ps_fill *fill);
 void ps_demand_drop_of_origin(struct ps_fill *fill, struct ps_origin *origin);

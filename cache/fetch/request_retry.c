@@ -124,6 +124,7 @@ void ps_range_request_count(struct ps_fill_file *file, int more)
 
 	file->nrequests += (unsigned)more;
 	file->fill->nbusy_files += (unsigned)(file->nrequests > 0) - (unsigned)was_busy;
+	ps_demand_requeue(file);
 }
 
 void ps_range_request_free(struct ps_range_request *request)

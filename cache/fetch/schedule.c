@@ -135,30 +135,28 @@ void ps_schedule_adapt(struct ps_fill *fill, uint64_t now_ns)
 	PS_LOCK_SCOPE(&fill->lock);
 	bool demanded = false;
 
-	for (size_t cls = 0; cls < PS_ARRAY_LEN(fill->demands); cls++)
-		demanded = demanded || !ps_list_empty(&fill->demands[cls]);
+	for (size_t cls = 0; cls < PS_ARRAY_LEN(fill->queues); cls++)
+		demanded = demanded || !ps_tree_empty(&fill->queues[cls]);
 	/* A single file may take three quarters. */
 	ps_concurrency_tick(&fill->concurrency, now_ns, atomic_load(&fill->arrived_bytes),
 	        demanded && fill->active >= fill->concurrency.limit * 5 / 8);
 	atomic_store(&fill->connections, fill->concurrency.limit);
 }
 
-/* The demand of a queue whose file has room and the fewest requests; of these, the first. The engine's
- * lock is held. */
-static struct ps_demand *first_demand(struct ps_fill *fill, enum ps_demand_class cls)
+/* The oldest demand of the file that has room and the fewest requests. With few places left no file that
+ * was pre-empted has room. The engine's lock is held. */
+static struct ps_demand *first_demand(const struct ps_fill *fill, enum ps_demand_class cls)
 {
-	struct ps_demand *best = NULL;
+	struct ps_fill_file *file = ps_demand_first_file(fill, cls, false);
+	struct ps_fill_file *preempted = ps_demand_first_file(fill, cls, true);
 
-	for (struct ps_list *l = fill->demands[cls].next; l != &fill->demands[cls]; l = l->next) {
-		struct ps_demand *demand = PS_CONTAINER_OF(l, struct ps_demand, link);
-
-		if (file_may_start(fill, demand->file, cls) &&
-		        (!best || demand->file->nrequests < best->file->nrequests))
-			best = demand;
-		if (best && best->file->nrequests == 0)
-			break;
-	}
-	return best;
+	if (preempted && (!file || preempted->nrequests < file->nrequests) &&
+	        file_may_start(fill, preempted, cls))
+		file = preempted;
+	/* None with more requests has room where this one has not. */
+	if (!file || !file_may_start(fill, file, cls))
+		return NULL;
+	return PS_CONTAINER_OF(file->demands[cls].demands.next, struct ps_demand, link);
 }
 
 static enum ps_budget_class budget_class(const struct ps_demand *demand)
@@ -192,7 +190,8 @@ static bool take_turn(
 	t->file = demand->file;
 	t->cls = demand->cls;
 	t->from = demand->next;
-	t->end = demand->next = PS_MIN(demand->end, (first + t->nbufs) * PS_BLOCK_CHUNKS);
+	t->end = PS_MIN(demand->end, (first + t->nbufs) * PS_BLOCK_CHUNKS);
+	ps_demand_take(demand, t->end);
 	return true;
 }
 
@@ -204,14 +203,14 @@ bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *t, struct ps_fill_fi
 	if (fill->stopping)
 		return false;
 	if (fill->max_bytes_per_s && fill->next_start_ns > ps_clock_mono_ns()) {
-		for (size_t i = 0; i < PS_ARRAY_LEN(fill->demands); i++)
-			fill->paced = fill->paced || !ps_list_empty(&fill->demands[i]);
+		for (size_t i = 0; i < PS_ARRAY_LEN(fill->queues); i++)
+			fill->paced = fill->paced || !ps_tree_empty(&fill->queues[i]);
 		if (fill->paced)
 			pthread_cond_signal(&fill->timer_cond);
 		return false;
 	}
 	for (int cls = PS_DEMAND_READ; cls <= PS_DEMAND_WARM; cls++) {
-		if (ps_list_empty(&fill->demands[cls]))
+		if (ps_tree_empty(&fill->queues[cls]))
 			continue;
 		if (!may_start(fill, (enum ps_demand_class)cls))
 			return false;
@@ -220,13 +219,6 @@ bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *t, struct ps_fill_fi
 			continue;
 		if (!take_turn(fill, demand, t, ret_unref))
 			return false;
-		if (demand->next < demand->end) {
-			ps_list_remove(&demand->link);
-			ps_list_append(&fill->demands[cls], &demand->link); /* files take turns */
-			t->file->refs++;
-		} else {
-			ps_demand_unqueue(demand); /* the turn takes over its reference */
-		}
 		ps_range_request_count(t->file, 1);
 		fill->active++;
 		return true;
@@ -279,20 +271,6 @@ static uint64_t patience_ns(const struct ps_fill *fill, const struct ps_fill_fil
 	return ns << PS_MIN(file->npreempted, (unsigned)PATIENCE_DOUBLINGS);
 }
 
-/* Demands of files that have waited without a single request; at most cap are counted. */
-static unsigned count_starving(const struct ps_fill *fill, uint64_t now_ns, unsigned cap)
-{
-	const struct ps_list *queue = &fill->demands[PS_DEMAND_READ];
-	unsigned n = 0;
-
-	for (const struct ps_list *l = queue->next; l != queue && n < cap; l = l->next) {
-		const struct ps_demand *demand = PS_CONTAINER_OF(l, struct ps_demand, link);
-
-		n += demand->file->nrequests == 0 && now_ns - demand->queued_ns > WAIT_NS;
-	}
-	return n;
-}
-
 static bool has_stalled(const struct ps_fill *fill, struct ps_range_request *request, uint64_t now_ns)
 {
 	uint64_t touched = atomic_load(&request->touched_ns);
@@ -303,7 +281,7 @@ static bool has_stalled(const struct ps_fill *fill, struct ps_range_request *req
 void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	unsigned starving = count_starving(fill, now_ns, fill->concurrency.demand);
+	unsigned starving = ps_demand_count_starving(fill, now_ns - WAIT_NS, fill->concurrency.demand);
 
 	/* The longest running come first. cancel() neither blocks nor calls back from here. */
 	for (struct ps_list *l = fill->running.next; starving && l != &fill->running; l = l->next) {
@@ -314,6 +292,7 @@ void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns)
 			continue;
 		request->preempted = true;
 		request->file->npreempted++;
+		ps_demand_requeue(request->file);
 		request->file->origin->ops->cancel(request->file->origin, &request->get);
 		starving--;
 	}

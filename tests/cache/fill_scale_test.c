@@ -11,7 +11,7 @@
 #include "tests/cache/fill_fixture.h"
 
 #define NMORE 16
-#define GROWS 4 /* a cost that is linear grows 16 times */
+#define GROWS 3 /* a cost that is linear grows 16 times */
 #define NQUEUED 8192
 #define PIECE 4096 /* as bytes come from far away */
 
