@@ -398,7 +398,8 @@ def batches_go_to_a_device_and_hold_nothing_then():
     moved = [batch.to("meta", non_blocking=True) for batch in load]
     tap.equal([(b["x"].device.type, b["t"].values.device.type) for b in moved], [("meta", "meta")] * len(moved))
     tap.equal([b.index for b in moved], list(range(len(moved))))
-    want = [(list(b["__key__"]), list(b["t"]), b.rows, b.valid) for b in loader(fields=fields, format="torch", copy=True)]
+    here = loader(fields=fields, format="torch", copy=True)
+    want = [(list(b["__key__"]), list(b["t"]), b.rows, b.valid) for b in here]
     tap.equal([(list(b["__key__"]), list(b["t"]), b.rows, b.valid) for b in moved], want)
     tap.equal((moved[0]["__valid__"].device.type, moved[0]["__sample__"].shape), ("meta", (4,)))
     tap.equal((type(moved[0]), moved[0].bad_samples()), (penstock.Batch, []))
@@ -425,7 +426,8 @@ def batches_are_pinned_where_cuda_is():
         pinned = batch.pin_memory()
     finally:
         torch.cuda.is_available, torch.Tensor.pin_memory = there, pin
-    assert all(pinned[k].data_ptr() != batch[k].data_ptr() and (pinned[k] == batch[k]).all() for k in ("image", "label"))
+    for name in ("image", "label"):
+        assert pinned[name].data_ptr() != batch[name].data_ptr() and (pinned[name] == batch[name]).all(), name
     tap.equal([pinned["text"][i] for i in range(4)], [batch["text"][i] for i in range(4)])
 
 

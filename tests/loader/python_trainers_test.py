@@ -1,16 +1,19 @@
 #!/usr/bin/python3
-"""Runs that end in the middle of an epoch and go on: Hugging Face's Trainer, torchdata's StatefulDataLoader, Lightning
-and Accelerate, in the versions that the package index has today."""
+"""Runs that end in the middle of an epoch and go on: Hugging Face's Trainer, torchdata's StatefulDataLoader,
+Lightning and Accelerate, in the versions that the package index has today."""
 import os
+import subprocess
+import sys
 
 import tap
 
 tap.python_environment("trainers", ["torch", "torchdata", "transformers", "accelerate", "lightning"],
-                       ["torch", "numpy", "torchdata", "transformers", "accelerate", "lightning"], dependencies=True)
+                       ["torch", "numpy", "pillow", "torchdata", "transformers", "accelerate", "lightning"],
+                       dependencies=True)
 tap.python_package()
 
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", WANDB_DISABLED="true", CUDA_VISIBLE_DEVICES="",
-                  TOKENIZERS_PARALLELISM="false")
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", WANDB_DISABLED="true", TOKENIZERS_PARALLELISM="false",
+                  CUDA_VISIBLE_DEVICES="")
 
 import torch
 from torch.utils.data import DataLoader
@@ -119,11 +122,11 @@ def trainer(model, **arguments):
 
     class Fed(Trainer):
         def get_train_dataloader(self):
-            # As Trainer does with its own: it tells a prepared one alone which epoch it is.
+            # As Trainer does with its own: only a prepared one learns which epoch it is.
             return self.accelerator.prepare(DataLoader(penstock.torch.Dataset(loader()), batch_size=None))
 
-    return Fed(model, TrainingArguments("out", num_train_epochs=3, use_cpu=True, report_to=[], disable_tqdm=True,
-                                        logging_strategy="no", **arguments))
+    arguments.update(num_train_epochs=3, use_cpu=True, report_to=[], disable_tqdm=True, logging_strategy="no")
+    return Fed(model, TrainingArguments("out", **arguments))
 
 
 @tap.test
@@ -226,6 +229,14 @@ def lightning_resumes_a_stateful_dataloader_in_any_epoch():
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     check_lightning(lambda: StatefulDataLoader(penstock.torch.Dataset(loader()), batch_size=None))
+
+
+@tap.test
+def the_page_for_users_runs():
+    runner = os.path.join(os.path.abspath(os.path.dirname(tap.__file__)), "python_docs_test.py")
+    r = subprocess.run([sys.executable, runner, "trainers.md"], capture_output=True, text=True, timeout=300,
+                       env={**os.environ, "PENSTOCK_TEST_VENV": "docs"})
+    tap.equal((r.returncode, "SKIP" in r.stdout), (0, False), r.stdout + r.stderr[-2000:])
 
 
 if __name__ == "__main__":

@@ -86,8 +86,9 @@ def python_package(exit_code=0):
 
 
 def python_environment(name, modules, packages, required=True, dependencies=False):
-    """Goes on in a Python environment, kept between runs, that has `packages` by pip beside Debian's; where they cannot
-    be had SKIP, or unless `required` as it is. With their dependencies, gigabytes may be, by `scripts/check --all` alone."""
+    """Goes on in a Python environment, kept between runs, that has `packages` by pip beside Debian's; where they
+    cannot be had SKIP, or unless `required` as it is. With `dependencies`, which may be gigabytes, nothing of Debian's
+    is there, and only `scripts/check --all` gets them."""
     venv = os.path.join(BUILD, "tests-cache", name)
     if os.environ.get("PENSTOCK_TEST_VENV") != name:
         if os.environ.get("PENSTOCK_TEST_QUICK") == "1":
@@ -104,9 +105,11 @@ def python_environment(name, modules, packages, required=True, dependencies=Fals
                 shutil.rmtree(venv, ignore_errors=True)
                 try:
                     python = venv + "/bin/python"
-                    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", venv],
+                    subprocess.run([sys.executable, "-m", "venv", "--without-pip",
+                                    *([] if dependencies else ["--system-site-packages"]), venv],
                                    check=True, capture_output=True, timeout=60, env=clean_environment())
-                    subprocess.run([python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check",
+                    pip = [sys.executable, "-m", "pip", "--python", python]
+                    subprocess.run([*pip, "install", "-q", "--no-compile", "--disable-pip-version-check",
                                     *([] if dependencies else ["--no-deps"]), *packages], check=True,
                                    capture_output=True, timeout=900 if dependencies else 200, env=clean_environment())
                 except (subprocess.SubprocessError, OSError) as e:
