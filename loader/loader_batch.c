@@ -120,7 +120,7 @@ static bool companion(const struct penstock_batch *b, const char *name, struct p
 	int i = colon ? ps_layout_lookup(b->layout, name, (size_t)(colon - name)) : -1;
 	const struct ps_layout_field *f = i < 0 ? NULL : &b->layout->fields[i];
 
-	if (!f)
+	if (!f || f->hidden)
 		return false;
 	if (strcmp(colon, f->mixed_label ? ":mix" : ":y") == 0 && f->planes > 1)
 		*ret_tensor = elements(b, (uint32_t)i, 1);
@@ -139,7 +139,7 @@ int penstock_batch_field(const struct penstock_batch *b, const char *name, struc
 	struct ps_load_error err; /* not cleared: where nothing fails, that was most of the time */
 	int i = ps_layout_lookup(b->layout, name, strlen(name));
 
-	if (i >= 0) {
+	if (i >= 0 && !b->layout->fields[i].hidden) {
 		*ret_tensor = elements(b, (uint32_t)i, 0);
 		return 0;
 	}

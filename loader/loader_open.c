@@ -41,8 +41,9 @@ static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
 
 	if (!ops->mirror_new || !ops->cannot_make || o->device_pixels == PENSTOCK_PIXELS_OFF)
 		return 0;
-	l->made_not = o->transform || o->profile ? "a transform or a profile looks at them"
-	                                         : ops->cannot_make(l->device);
+	l->made_not = o->transform || o->transform_unit || o->profile
+	                      ? "a transform or a profile looks at them"
+	                      : ops->cannot_make(l->device);
 	if (l->made_not)
 		return 0;
 	r = ps_batch_layout_new(o, &l->made, err);

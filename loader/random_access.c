@@ -149,6 +149,7 @@ int ps_random_access_read(struct ps_random_access *g, const uint64_t *numbers, u
 		ps_random_access_give_back(b);
 		return r;
 	}
+	ps_batch_transform(b, 0, b->nrows, &g->worker);
 	ps_batch_finish(b);
 	*ret_batch = b;
 	return 0;

@@ -66,6 +66,7 @@ struct ps_layout_field {
 	const char *path; /* of a value in a JSON member, in `name` or `member`; NULL: the member itself */
 	enum penstock_kind kind;
 	bool optional;
+	bool hidden;                    /* the transform's alone */
 	bool rounds;                    /* floats are rounded, not exact */
 	const struct ps_field_ops *ops; /* NULL: images and outputs */
 	struct ps_image_spec image;     /* PENSTOCK_IMAGE */
@@ -110,7 +111,9 @@ static inline bool ps_field_is_padded(const struct ps_layout_field *f)
 }
 
 struct ps_batch_layout {
-	penstock_transform transform; /* NULL: none */
+	penstock_transform transform;           /* NULL: none; ... */
+	penstock_transform_unit transform_unit; /* ... likewise, of a unit of rows */
+	void (*transform_leave)(void *ctx);
 	void *transform_ctx;
 	bool mixes; /* batches are mixed: */
 	struct ps_mix_spec mix;
@@ -294,6 +297,7 @@ enum ps_batch_state {
 
 /* What `bad` of a row says of the whole batch: it fails, whatever on_error is. */
 #define PS_ROW_OVERFLOWS EOVERFLOW
+#define PS_ROW_CANCELS ECANCELED /* by the caller's transform */
 
 struct ps_row {
 	struct ps_sample *sample;
@@ -313,7 +317,7 @@ struct ps_late {
 struct penstock_batch {
 	/* that it is given back to; NULL: the caller's own (random_access.h); ... */
 	struct ps_pipeline *pipeline;
-	pid_t pid;                    /* ... and in which process */
+	pid_t pid; /* ... and in which process */
 	const struct ps_batch_layout *layout;
 	struct ps_device *device;
 	struct ps_mirror *mirror; /* of the slot; NULL: the device is the host */
@@ -370,8 +374,11 @@ struct ps_batch_worker {
 	struct ps_nvjpeg_worker *nvjpeg; /* decodes on the GPU; NULL: there is none */
 	struct ps_offload_times *times;  /* of both; borrowed; NULL: not measured */
 	uint64_t seed;
-	uint64_t reread;               /* samples whose bytes were read again */
-	struct ps_image_ticket ticket; /* of the image under way */
+	uint64_t reread;                /* samples whose bytes were read again */
+	struct ps_image_ticket ticket;  /* of the image under way */
+	struct ps_transform_call *call; /* of transforms; NULL: none was made yet */
+	const struct ps_batch_layout *layout;
+	bool called; /* transform_unit was */
 	struct ps_scratch {
 		uint8_t *p;
 		size_t nbytes;
@@ -394,6 +401,11 @@ void ps_batch_worker_fini(struct ps_batch_worker *worker);
 
 /* Writes row `row` from rows[row].sample, or marks it bad. */
 void ps_batch_decode(struct penstock_batch *batch, uint32_t row, struct ps_batch_worker *worker);
+
+/* Then, where the layout has a transform of units: for n rows from `first` on. Blocks: as the caller's
+ * function does. */
+void ps_batch_transform(
+        struct penstock_batch *batch, uint32_t first, uint32_t n, struct ps_batch_worker *worker);
 
 /* Fills bad and padded rows, late fields and ids. On failure batch->failed and why are set, and out_rows is
  * 0. */

@@ -41,7 +41,7 @@ static void field_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_slot_field *at = &b->at.fields[i];
 
-	if (ps_field_is_late(f))
+	if (ps_field_is_late(f) || f->hidden)
 		return;
 	for (uint32_t plane = 0; plane < f->planes; plane++)
 		row_copy(b->mem + at->data[plane], f->row_nbytes, to, from);
@@ -209,7 +209,7 @@ static int late_fill(struct penstock_batch *b)
 	int r = late_size(b, PS_SLOT_KEYS(b->layout), &used);
 
 	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++)
-		if (ps_field_is_late(&b->layout->fields[i]))
+		if (ps_field_is_late(&b->layout->fields[i]) && !b->layout->fields[i].hidden)
 			r = late_size(b, i, &used);
 	if (r == 0 && b->max_ragged_nbytes &&
 	        used - b->at.fixed_nbytes > b->max_ragged_nbytes + PS_DEVICE_PAGE)
@@ -221,6 +221,8 @@ static int late_fill(struct penstock_batch *b)
 	b->used = used;
 	keys_write(b);
 	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++) {
+		if (b->layout->fields[i].hidden)
+			continue;
 		if (b->layout->fields[i].form == PS_FORM_RAGGED)
 			r = ragged_write(b, i);
 		else if (b->layout->fields[i].form == PS_FORM_LONGEST)
@@ -296,6 +298,10 @@ static void rows_judge(struct penstock_batch *b)
 	for (uint32_t i = 0; i < b->nrows; i++) {
 		if (b->rows[i].bad == ENOMEM)
 			fail(b, ENOMEM, "no memory to decode a sample");
+		if (b->rows[i].bad == PS_ROW_CANCELS && !b->failed) {
+			ps_load_error_set(&b->why, ECANCELED, "%s", ps_batch_reason(b, i));
+			fail(b, ECANCELED, NULL);
+		}
 		if (b->rows[i].bad == PS_ROW_OVERFLOWS && !b->failed) {
 			ps_sample_error_set(&b->why, b->rows[i].sample, ps_batch_reason(b, i));
 			b->why.err = E2BIG;

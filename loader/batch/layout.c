@@ -121,7 +121,8 @@ static int field_make(struct ps_layout_field *f, const struct penstock_field *in
 		return ps_load_error_set(err, EINVAL, "a field without a name");
 	*f = (struct ps_layout_field){.name = strdup(in->name),
 	        .kind = (enum penstock_kind)in->kind,
-	        .optional = in->optional != 0};
+	        .optional = in->optional != 0,
+	        .hidden = in->hidden != 0};
 	f->member = in->member ? strdup(in->member) : NULL;
 	r = f->name && (f->member || !in->member) ? names_parse(f, rename, err)
 	                                          : ps_load_error_set(err, ENOMEM, "out of memory");
@@ -176,9 +177,9 @@ static int offset_plan(struct ps_batch_layout *layout, struct ps_layout_field *f
 		return 0;
 	f->offset_of = ps_layout_lookup(layout, f->offset_name, strlen(f->offset_name));
 	of = f->offset_of < 0 ? NULL : &layout->fields[f->offset_of];
-	if (!of || of->form != PS_FORM_RAGGED)
+	if (!of || of->form != PS_FORM_RAGGED || of->hidden)
 		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: add_offset_of %.100s: must name a ragged field", f->name,
+		        "field %.100s: add_offset_of %.100s: must name a ragged field of batches", f->name,
 		        f->offset_name);
 	if (f->form != PS_FORM_RAGGED || ps_dtype_is_float(f->dtype) || f->dtype == PS_BOOL ||
 	        ps_dtype_nbytes(f->dtype) < 4 || f->planes > 1)
@@ -203,7 +204,12 @@ int ps_batch_layout_new(
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	layout->transform = o->transform;
 	layout->transform_ctx = o->transform_ctx;
+	layout->transform_unit = o->transform_unit;
+	layout->transform_leave = o->transform_leave;
 	r = rename_check(o, err);
+	if (r == 0 && o->transform && o->transform_unit)
+		r = ps_load_error_set(err, EINVAL,
+		        "transform and transform_unit: one of them takes the place of the other");
 	if (r < 0) {
 		ps_batch_layout_free(layout);
 		return r;
@@ -211,7 +217,7 @@ int ps_batch_layout_new(
 	for (uint32_t i = 0; i < o->nfields; i++) {
 		r = field_make(&layout->fields[i], &o->fields[i], o->rename, err);
 		layout->nfields++;
-		if (r == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform)
+		if (r == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform && !o->transform_unit)
 			r = ps_load_error_set(err, EINVAL,
 			        "field %.100s: an output needs options.transform, which writes it",
 			        layout->fields[i].name);
@@ -232,7 +238,7 @@ int ps_batch_layout_new(
 	for (uint32_t i = 0; i < layout->nfields && r == 0; i++)
 		r = offset_plan(layout, &layout->fields[i], err);
 	for (uint32_t i = 0; i < layout->nfields && r == 0; i++)
-		r = companions_make(&layout->fields[i], err);
+		r = layout->fields[i].hidden ? 0 : companions_make(&layout->fields[i], err);
 	if (r < 0) {
 		ps_batch_layout_free(layout);
 		return r;

@@ -106,6 +106,8 @@ int ps_batch_mix(struct penstock_batch *batch) PS_MUST_USE;
  * Threads: the callback runs on all decoding threads at once.   Locks: none are held.
  * Errors: what the callback returns makes the row bad (-ENOMEM: fails the batch); with a text. */
 
+#define PS_CALL_ROWS 256 /* of a unit */
+
 int ps_transform_run(struct penstock_batch *batch, uint32_t row, struct ps_batch_worker *worker,
         struct ps_load_error *err) PS_MUST_USE;
 

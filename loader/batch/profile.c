@@ -193,6 +193,8 @@ static void row_count(struct ps_profile *p, const struct penstock_batch *b, uint
 		const struct ps_sample_field *in =
 		        f->kind == PENSTOCK_OUTPUT ? NULL : ps_layout_find(f, b->rows[row].sample);
 
+		if (f->hidden)
+			continue;
 		if (in)
 			moments_add(&c->bytes, (double)in->size);
 		if (f->form != PS_FORM_FIXED)

@@ -17,7 +17,7 @@
 int ps_batch_worker_init(struct ps_batch_worker *w, const struct ps_batch_layout *layout, uint64_t seed,
         struct ps_image_gate *gate, struct ps_load_error *err)
 {
-	*w = (struct ps_batch_worker){.seed = seed, .ticket = {.gate = gate}};
+	*w = (struct ps_batch_worker){.seed = seed, .ticket = {.gate = gate}, .layout = layout};
 	for (uint32_t i = 0; i < layout->nfields; i++) {
 		if (ps_picture_worker_init(w, layout, i, err) < 0) {
 			ps_batch_worker_fini(w);
@@ -29,6 +29,9 @@ int ps_batch_worker_init(struct ps_batch_worker *w, const struct ps_batch_layout
 
 void ps_batch_worker_fini(struct ps_batch_worker *w)
 {
+	if (w->called && w->layout->transform_leave)
+		w->layout->transform_leave(w->layout->transform_ctx);
+	free(w->call);
 	ps_nvjpeg_worker_free(w->nvjpeg);
 	for (uint32_t i = 0; i < PS_ARRAY_LEN(w->decoders); i++) {
 		ps_image_decoder_free(w->decoders[i]);
@@ -306,9 +309,17 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 struct penstock_sample {
 	struct penstock_batch *batch;
 	uint32_t row;
+	bool bad; /* penstock_sample_fail() */
 	struct ps_batch_worker *worker;
-	uint64_t items[PS_LAYOUT_MAX_FIELDS]; /* of outputs that are no fixed shape */
+	uint64_t *items; /* of outputs that are no fixed shape, by field */
 	char text[256];
+};
+
+/* Room for one unit: samples, what points to them, and their items. */
+struct ps_transform_call {
+	struct penstock_sample *list[PS_CALL_ROWS];
+	struct penstock_sample samples[PS_CALL_ROWS];
+	uint64_t items[];
 };
 
 static uint8_t *output_at(const struct penstock_sample *s, uint32_t i)
@@ -356,25 +367,115 @@ static void outputs_end(struct penstock_sample *s)
 	}
 }
 
+static struct ps_transform_call *call_get(struct ps_batch_worker *w)
+{
+	if (!w->call)
+		w->call = malloc(sizeof(*w->call) +
+		                 (size_t)PS_CALL_ROWS * w->layout->nfields * sizeof(*w->call->items));
+	return w->call;
+}
+
+static struct penstock_sample *sample_begin(
+        struct ps_batch_worker *w, uint32_t i, struct penstock_batch *b, uint32_t row)
+{
+	struct penstock_sample *s = &w->call->samples[i];
+
+	s->batch = b;
+	s->row = row;
+	s->bad = false;
+	s->worker = w;
+	s->items = w->call->items + (size_t)i * w->layout->nfields;
+	s->text[0] = 0;
+	outputs_begin(s);
+	return s;
+}
+
 int ps_transform_run(
         struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w, struct ps_load_error *err)
 {
-	struct penstock_sample s;
+	struct penstock_sample *s;
 	int r;
 
-	s.batch = b;
-	s.row = row;
-	s.worker = w;
-	s.text[0] = 0;
-	outputs_begin(&s);
-	r = b->layout->transform(b->layout->transform_ctx, &s);
+	if (!call_get(w))
+		return ps_load_error_set(err, ENOMEM, "no memory for a transform");
+	s = sample_begin(w, 0, b, row);
+	r = b->layout->transform(b->layout->transform_ctx, s);
 	if (r >= 0) {
-		outputs_end(&s);
+		outputs_end(s);
 		return 0;
 	}
 	ps_load_error_set(
-	        err, r == -ENOMEM ? ENOMEM : EBADMSG, "transform: %s", s.text[0] ? s.text : strerror(-r));
+	        err, r == -ENOMEM ? ENOMEM : EBADMSG, "transform: %s", s->text[0] ? s->text : strerror(-r));
 	return -err->err;
+}
+
+static void row_refuse(struct penstock_batch *b, uint32_t row, int errnum, const char *text)
+{
+	b->rows[row].bad = errnum;
+	b->rows[row].reason = strdup(text);
+}
+
+/* Bytes that the transform alone wanted. */
+static void hidden_drop(struct penstock_batch *b, uint32_t row)
+{
+	struct ps_sample_field *keep[PS_LAYOUT_MAX_FIELDS];
+	struct ps_sample *s = b->rows[row].sample;
+
+	for (uint32_t i = 0; i < b->layout->nfields; i++) {
+		const struct ps_layout_field *f = &b->layout->fields[i];
+		bool late = ps_field_is_late(f) && f->kind != PENSTOCK_OUTPUT;
+		struct ps_sample_field *in = late ? ps_layout_find(f, s) : NULL;
+
+		keep[i] = f->hidden ? NULL : in;
+		if (!in || !f->hidden)
+			continue;
+		b->pieces[i][row] = (struct ps_piece){0};
+		atomic_fetch_sub_explicit(&b->ragged_nbytes, in->size, memory_order_relaxed);
+	}
+	ps_batch_bytes_drop(b->layout, s, b->rows[row].bad ? NULL : keep);
+}
+
+static void unit_transform(struct penstock_batch *b, uint32_t first, uint32_t n, struct ps_batch_worker *w)
+{
+	struct ps_transform_call *call = w->call;
+	uint32_t count = 0;
+	int r;
+
+	for (uint32_t row = first; row < first + n; row++)
+		if (!b->rows[row].bad) {
+			call->list[count] = sample_begin(w, count, b, row);
+			count++;
+		}
+	if (count == 0)
+		return;
+	w->called = true;
+	r = b->layout->transform_unit(b->layout->transform_ctx, call->list, count);
+	for (uint32_t i = 0; i < count; i++) {
+		struct penstock_sample *s = &call->samples[i];
+
+		if (r < 0)
+			row_refuse(b, s->row, r == -ENOMEM ? ENOMEM : PS_ROW_CANCELS,
+			        call->samples[0].text[0] ? call->samples[0].text : strerror(-r));
+		else if (s->bad)
+			row_refuse(b, s->row, EBADMSG, s->text);
+		else
+			outputs_end(s);
+		hidden_drop(b, s->row);
+	}
+}
+
+void ps_batch_transform(struct penstock_batch *b, uint32_t first, uint32_t n, struct ps_batch_worker *w)
+{
+	if (!b->layout->transform_unit)
+		return;
+	if (!call_get(w)) {
+		for (uint32_t i = 0; i < n; i++)
+			if (!b->rows[first + i].bad)
+				row_refuse(b, first + i, ENOMEM, "out of memory");
+		return;
+	}
+	for (uint32_t at = 0; at < n; at += PS_CALL_ROWS)
+		unit_transform(b, first + at, PS_MIN(n - at, (uint32_t)PS_CALL_ROWS), w);
 }
 
 /* -- What the callback may call ------------------------------------------------------------------------ */
@@ -431,7 +532,7 @@ void *penstock_sample_output(struct penstock_sample *s, const char *name, uint64
 	int i = field_find(s, name);
 	const struct ps_layout_field *f = i < 0 ? NULL : &s->batch->layout->fields[i];
 
-	if (!f || f->kind != PENSTOCK_OUTPUT)
+	if (!f || (f->kind != PENSTOCK_OUTPUT && (f->form != PS_FORM_FIXED || f->planes > 1)))
 		return NULL;
 	if (ret_items)
 		*ret_items = f->form == PS_FORM_FIXED ? f->row_items : f->max_items;
@@ -453,6 +554,7 @@ int penstock_sample_set_items(struct penstock_sample *s, const char *name, uint6
 
 int penstock_sample_fail(struct penstock_sample *s, const char *text)
 {
+	s->bad = true;
 	snprintf(s->text, sizeof(s->text), "%s", text);
 	return -EBADMSG;
 }

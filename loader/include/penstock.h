@@ -305,6 +305,8 @@ struct penstock_field {
 	 * noise, erase, each in one group at most. The order in which they are done stays. NULL (default):
 	 * each on its own. */
 	const char *groups;
+	/* 1: for transforms alone: the field is no part of batches. 0 (default): it is. */
+	uint32_t hidden;
 };
 
 enum penstock_order {
@@ -380,6 +382,13 @@ struct penstock_sample;
  * loader, and must be a pure function of the sample if batches are to be the same for any number of threads.
  */
 typedef int (*penstock_transform)(void *ctx, struct penstock_sample *sample);
+
+/* The same for the sound samples of a unit of rows at once: for callers to whom each call is dear, as an
+ * interpreter with a lock. Samples that penstock_sample_fail() names are bad. Returns 0, or a negative errno:
+ * the batch fails in its turn, whatever on_error is (-ENOMEM; all else is reported as -ECANCELED, with the
+ * text that the first sample was failed with). May block, but not for the thread that calls the loader. Since
+ * 0.3. */
+typedef int (*penstock_transform_unit)(void *ctx, struct penstock_sample *const *samples, uint32_t n);
 
 /* Fill by penstock_options_init(), then change. */
 struct penstock_options {
@@ -600,6 +609,13 @@ struct penstock_options {
 	 * other in its place of the order; at most 65535 times. With order PERMUTATION each draw is
 	 * independent of all others instead. The same for any world. */
 	uint64_t draws;
+
+	/* In place of `transform`: takes a unit of rows a call, 1 to 256 of one batch, which took some
+	 * milliseconds to decode. It gets transform_ctx, too. NULL (default): none. */
+	penstock_transform_unit transform_unit;
+	/* Called by each decoding thread that ends, after its last call of transform_unit; no loader function
+	 * may be called. NULL (default): nothing is. */
+	void (*transform_leave)(void *ctx);
 };
 
 enum penstock_index {
@@ -851,19 +867,21 @@ void penstock_sample_info(const struct penstock_sample *sample, struct penstock_
 
 /* A field of the sample as it will be in the batch, without the dimension of rows: of shape [] for a number,
  * [3, height, width] for an image, [items, ...] for ragged and padded fields (no padding, no added offsets).
+ * Elements of ragged fields are there until the next call for the same field, of any sample of a unit.
  * -ENOENT: no such field, or an output; -ENOMEM. */
 int penstock_sample_field(
         struct penstock_sample *sample, const char *name, struct penstock_tensor *ret_tensor);
 
-/* Where to write an output's row; room for *ret_items items (NULL: not asked). A fixed shape is zeroed
- * before. NULL: no field of kind OUTPUT goes by that name. */
+/* Where to write an output's row, or, of a fixed shape, any field's, which it is in place of; room for
+ * *ret_items items (NULL: not asked). An output's fixed shape is zeroed before. NULL: no such field goes by
+ * that name. */
 void *penstock_sample_output(struct penstock_sample *sample, const char *name, uint64_t *ret_items);
 
 /* How many items of a ragged or padded output were written; 0 until it is said. -ENOENT; -EINVAL: more than
  * there is room for. */
 int penstock_sample_set_items(struct penstock_sample *sample, const char *name, uint64_t items);
 
-/* Says why the sample is bad, in 255 bytes at most; returns -EBADMSG, for `return`. */
+/* Says why the sample is bad, in 255 bytes at most; returns -EBADMSG, which a penstock_transform returns. */
 int penstock_sample_fail(struct penstock_sample *sample, const char *text);
 
 /* -- Statistics --------------------------------------------------------------------------------------- */

@@ -321,6 +321,7 @@ const struct ps_option ps_field_options[] = {
         FIELD(groups, TEXT, IMAGE, .print = PS_PRINT_LATER,
                 .text = "operations under one probability: \"one:0.5=blur,noise\"",
                 .unset = "each on its own"),
+        FIELD(hidden, U32, ALL, .text = "1: no part of batches, but of what a transform or map sees"),
 };
 const size_t ps_n_field_options = ARRAY_LEN(ps_field_options);
 

@@ -58,7 +58,17 @@ void ps_batch_give(struct ps_pipeline *p, struct penstock_batch *b)
 
 void ps_cost_init(struct ps_cost *c)
 {
-	c->ns_per_weight = COST_BEGIN;
+	*c = (struct ps_cost){
+	        .ns_per_weight = COST_BEGIN, .unit_ns = PS_UNIT_NS, .unit_rows = PS_UNIT_MAX_ROWS};
+}
+
+void ps_cost_init_calls(struct ps_cost *c, uint32_t rows, uint32_t depth, uint32_t threads)
+{
+	uint64_t share = (uint64_t)rows * depth / 2 / PS_MAX(threads, 1u);
+
+	ps_cost_init(c);
+	c->unit_ns = PS_UNIT_CALL_NS;
+	c->unit_rows = (uint32_t)PS_MIN(PS_MAX(share, UINT64_C(1)), (uint64_t)PS_UNIT_MAX_ROWS);
 }
 
 static double weight(uint32_t rows, uint64_t nbytes)
@@ -68,7 +78,7 @@ static double weight(uint32_t rows, uint64_t nbytes)
 
 bool ps_cost_is_unit(const struct ps_cost *c, uint32_t rows, uint64_t nbytes)
 {
-	return rows >= PS_UNIT_MAX_ROWS || weight(rows, nbytes) * c->ns_per_weight >= PS_UNIT_NS;
+	return rows >= c->unit_rows || weight(rows, nbytes) * c->ns_per_weight >= c->unit_ns;
 }
 
 void ps_cost_learn(struct ps_cost *c, uint32_t rows, uint64_t nbytes, uint64_t ns)

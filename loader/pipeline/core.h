@@ -84,14 +84,23 @@ static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now
 #define PS_UNIT_NS 50000     /* a unit is closed once its rows are expected to take this long ... */
 #define PS_UNIT_MAX_ROWS 256 /* ... or has this many */
 
+/* With a transform of units each call is dear (an interpreter's lock that its consumer holds is let go after
+ * 5 ms), so they are longer: but no thread shall wait for rows that another one keeps. */
+#define PS_UNIT_CALL_NS 20000000
+
 /* The cost of a row grows with its bytes, from a constant on. */
 #define PS_ROW_WEIGHT 512
 
 struct ps_cost {
 	double ns_per_weight; /* a mean of the last units; begin with ps_cost_init() */
+	double unit_ns;
+	uint32_t unit_rows;
 };
 
 void ps_cost_init(struct ps_cost *cost);
+
+/* Units of a transform: long, but of a share of what all batches hold. */
+void ps_cost_init_calls(struct ps_cost *cost, uint32_t rows, uint32_t depth, uint32_t threads);
 
 /* True if a unit of that many rows and bytes is large enough. */
 bool ps_cost_is_unit(const struct ps_cost *cost, uint32_t rows, uint64_t nbytes);

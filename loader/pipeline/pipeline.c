@@ -251,7 +251,10 @@ static int pipeline_init(
 	ps_slab_pool_init(&p->slabs, KEEP_SLABS);
 	locks_init(p);
 	ps_image_gate_init(&p->gate, o->image_nbytes);
-	ps_cost_init(&p->cost);
+	if (o->layout->transform_unit)
+		ps_cost_init_calls(&p->cost, o->rows, o->depth, o->threads);
+	else
+		ps_cost_init(&p->cost);
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	p->sets = ps_order_sets(o->order, &p->nsets);
 	p->nlanes = ps_order_nlanes(o->order);

@@ -151,7 +151,9 @@ static void unit_run(struct ps_pipeline *p, const struct ps_unit *u, struct ps_b
 	for (uint32_t i = 0; i < u->n; i++)
 		ps_batch_decode(u->batch, u->first + i, w);
 	ps_range_end();
+	/* A transform waits for others, which says nothing of the rows. */
 	begin = ps_clock_mono_ns() - begin;
+	ps_batch_transform(u->batch, u->first, u->n, w);
 	pthread_mutex_lock(&p->lock);
 	ps_cost_learn(&p->cost, u->n, u->nbytes, begin);
 	u->batch->ndone += u->n;
@@ -204,7 +206,9 @@ static void *worker_main(void *arg)
 		unit_run(p, &u, &w);
 	}
 	ps_stage_leave(&p->stages[PS_STAGE_DECODE]);
+	pthread_mutex_unlock(&p->lock); /* transform_leave() may block */
 	ps_batch_worker_fini(&w);
+	pthread_mutex_lock(&p->lock);
 	return NULL;
 }
 

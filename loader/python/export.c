@@ -45,7 +45,7 @@ static void export_free(struct export *e)
 	struct open_loader *last = e->held ? held_unref(e->held) : NULL;
 
 	if (last)
-		open_loader_close(last);
+		open_loader_end(last);
 	free(e->copy);
 	free(e);
 }

@@ -3,13 +3,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct open_loader *open_loader_new(struct penstock_loader *loader)
+struct open_loader *open_loader_new(struct penstock_loader *loader, struct map *map)
 {
 	struct open_loader *o = calloc(1, sizeof(*o));
 
 	if (!o)
 		return NULL;
 	o->loader = loader;
+	o->map = map;
 	o->pid = getpid();
 	atomic_init(&o->refs, 1);
 	pthread_mutex_init(&o->lock, NULL);
@@ -26,6 +27,14 @@ void open_loader_close(struct open_loader *o)
 	penstock_loader_close(o->loader);
 	pthread_mutex_destroy(&o->lock);
 	free(o);
+}
+
+void open_loader_end(struct open_loader *o)
+{
+	if (o->map)
+		map_close_apart(o);
+	else
+		open_loader_close(o);
 }
 
 struct held_batch *held_new(struct open_loader *o, struct penstock_batch *batch)
@@ -100,7 +109,7 @@ void let_go_loader(struct open_loader *o)
 	if (!open_loader_unref(o))
 		return;
 	Py_BEGIN_ALLOW_THREADS
-	open_loader_close(o);
+	open_loader_end(o);
 	Py_END_ALLOW_THREADS
 }
 
@@ -111,6 +120,6 @@ void let_go(struct held_batch *h)
 	if (!last)
 		return;
 	Py_BEGIN_ALLOW_THREADS
-	open_loader_close(last);
+	open_loader_end(last);
 	Py_END_ALLOW_THREADS
 }

@@ -20,6 +20,10 @@ static struct open_loader *enter(struct loader_object *l)
 		                                    "time call it, or give each its own");
 		return NULL;
 	}
+	if (l->open->map && map_is_inside(l->open->map)) {
+		PyErr_SetString(PyExc_RuntimeError, "a map cannot call its own loader, which waits for it");
+		return NULL;
+	}
 	l->busy = true;
 	atomic_fetch_add(&l->open->refs, 1);
 	return l->open;
@@ -34,42 +38,66 @@ static void leave(struct loader_object *l, struct open_loader *o)
 static void close_now(struct loader_object *l)
 {
 	struct open_loader *o = l->open;
+	PyObject *run = l->run;
 
 	l->open = NULL;
+	l->run = NULL;
+	if (o && o->map)
+		map_stop(o->map);
 	if (o)
 		let_go_loader(o);
+	Py_XDECREF(run);
 }
 
 static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	PyObject *shards, *options, *fields;
+	PyObject *shards, *options, *fields, *run = Py_None;
+	struct map *map = NULL;
 	struct parsed_options parsed;
 	struct penstock_error error = {0};
 	struct penstock_loader *loader = NULL;
 	int r;
 
 	if (kwargs && PyDict_Size(kwargs) > 0)
-		return PyErr_Format(PyExc_TypeError, "Loader(shards, options, fields) takes no keywords");
-	if (!PyArg_ParseTuple(args, "OOO:Loader", &shards, &options, &fields) ||
+		return PyErr_Format(PyExc_TypeError, "Loader(shards, options, fields, map): no keywords");
+	struct module_state *state = PyType_GetModuleState(type);
+	if (!state || !PyArg_ParseTuple(args, "OOO|O:Loader", &shards, &options, &fields, &run) ||
 	        !options_parse(&parsed, shards, options, fields))
 		return NULL;
+	if (run != Py_None) {
+		map = map_new(run, parsed.fields, parsed.options.nfields);
+		if (!map) {
+			options_free(&parsed);
+			return NULL;
+		}
+		map->unit_type = state->unit_type;
+		parsed.options.transform_unit = map_call;
+		parsed.options.transform_leave = map_leave;
+		parsed.options.transform_ctx = map;
+	}
 	Py_BEGIN_ALLOW_THREADS
 	r = penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
 	Py_END_ALLOW_THREADS
 	bool pinned = parsed.options.device && strncmp(parsed.options.device, "cuda", 4) == 0;
 	options_free(&parsed);
-	struct module_state *state = PyType_GetModuleState(type);
+	if (r < 0 && map)
+		map_unref(map);
 	if (r < 0)
-		return state ? raise_error(state, r, &error) : NULL;
-	struct loader_object *l = state ? (struct loader_object *)PyType_GenericAlloc(type, 0) : NULL;
+		return raise_error(state, r, &error);
+	struct loader_object *l = (struct loader_object *)PyType_GenericAlloc(type, 0);
 	if (l)
-		l->open = open_loader_new(loader);
+		l->open = open_loader_new(loader, map);
 	if (!l || !l->open) {
+		Py_BEGIN_ALLOW_THREADS
 		penstock_loader_close(loader);
+		Py_END_ALLOW_THREADS
+		if (map)
+			map_unref(map);
 		Py_XDECREF((PyObject *)l);
 		return PyErr_NoMemory();
 	}
 	l->state = state;
+	l->run = map ? Py_NewRef(run) : NULL;
 	l->pinned = pinned;
 	l->patience_ms = SIGNAL_CHECK_MS;
 	return (PyObject *)l;
@@ -80,9 +108,24 @@ static void loader_dealloc(PyObject *self)
 	struct loader_object *l = (struct loader_object *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
+	PyObject_GC_UnTrack(self);
 	close_now(l);
-	PyObject_Free(self);
+	PyObject_GC_Del(self);
 	Py_DECREF(type);
+}
+
+/* A map may refer to its own loader. */
+static int loader_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(((struct loader_object *)self)->run);
+	return 0;
+}
+
+static int loader_clear(PyObject *self)
+{
+	close_now((struct loader_object *)self);
+	return 0;
 }
 
 /* Makes another batch; of those that are dear to make several, as far as there is room. *ret_n: how many. */
@@ -498,9 +541,20 @@ static PyObject *loader_fingerprint(PyObject *self, PyObject *unused)
 
 static PyObject *loader_close(PyObject *self, PyObject *unused)
 {
+	struct loader_object *l = (struct loader_object *)self;
+	struct map *map = l->open ? l->open->map : NULL;
+	bool last = map && atomic_load(&l->open->refs) == 1;
+	int r = 0;
+
 	(void)unused;
-	close_now((struct loader_object *)self);
-	Py_RETURN_NONE;
+	if (map)
+		atomic_fetch_add(&map->refs, 1);
+	close_now(l);
+	if (last && !map_is_inside(NULL))
+		r = map_wait_closed(map);
+	if (map)
+		map_unref(map);
+	return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyMethodDef loader_methods[] = {
@@ -519,15 +573,17 @@ static PyMethodDef loader_methods[] = {
         {NULL, NULL, 0, NULL},
 };
 
-static char type_doc[] = "Loader(shards, options, fields): see penstock.Loader.";
+static char type_doc[] = "Loader(shards, options, fields[, map]): see penstock.Loader.";
 
 static PyType_Slot loader_slots[] = {
         {Py_tp_new, loader_new},
         {Py_tp_dealloc, loader_dealloc},
+        {Py_tp_traverse, loader_traverse},
+        {Py_tp_clear, loader_clear},
         {Py_tp_methods, loader_methods},
         {Py_tp_doc, type_doc},
         {0, NULL},
 };
 
-PyType_Spec loader_spec = {
-        "penstock._penstock.Loader", sizeof(struct loader_object), 0, Py_TPFLAGS_DEFAULT, loader_slots};
+PyType_Spec loader_spec = {"penstock._penstock.Loader", sizeof(struct loader_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, loader_slots};

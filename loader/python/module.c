@@ -1,5 +1,7 @@
 #include "module.h"
 
+#include <errno.h>
+
 static PyObject *version(PyObject *module, PyObject *unused)
 {
 	(void)module, (void)unused;
@@ -36,6 +38,7 @@ static PyMethodDef functions[] = {
                 "member_nbytes(name, nbytes): what such a file takes in a tar."},
         {"version", version, METH_NOARGS, "The version of libpenstock."},
         {"budget_new", budget_new, METH_O, "A budget of that many bytes, for the option budget."},
+        {"maps_finish", maps_finish, METH_NOARGS, "No map is called any more; waits for those under way."},
         {"budget_used", budget_used, METH_O, "What is taken from it."},
         {"option_names", options_names, METH_NOARGS,
                 "(options, field options): names, each with the words that it takes (or None) and what it "
@@ -72,8 +75,9 @@ PyMODINIT_FUNC PyInit__penstock(void)
 	state->batch_type = type_add(module, "Batch", &batch_spec);
 	state->tensor_type = type_add(module, "Tensor", &tensor_spec);
 	state->writer_type = type_add(module, "Shard", &writer_spec);
+	state->unit_type = type_add(module, "Unit", &unit_spec);
 	if (state->loader_type && state->batch_type && state->tensor_type && state->writer_type &&
-	        errors_init(module, state) == 0)
+	        state->unit_type && errors_init(module, state) == 0)
 		return module;
 	Py_DECREF(module);
 	return NULL;

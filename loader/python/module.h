@@ -21,7 +21,7 @@
 #include "penstock.h"
 
 struct module_state {
-	PyObject *loader_type, *batch_type, *tensor_type, *writer_type;
+	PyObject *loader_type, *batch_type, *tensor_type, *writer_type, *unit_type;
 	PyObject *error, *bad_sample, *busy, *stale, *changed, *unknown_length;
 };
 
@@ -56,18 +56,21 @@ PyObject *budget_used(PyObject *module, PyObject *capsule);
  * any. */
 struct open_loader {
 	struct penstock_loader *loader;
+	struct map *map;       /* its own reference; NULL: no Python runs in the loader's threads */
 	pid_t pid;             /* that opened it */
 	_Atomic size_t refs;   /* of the Loader, of calls under way, one of each batch */
 	_Atomic size_t nholds; /* of all batches together */
 	pthread_mutex_t lock;  /* of the list: */
 	struct held_batch *held;
 };
-/* Takes the loader; NULL: no memory. */
-struct open_loader *open_loader_new(struct penstock_loader *loader);
+/* Takes the loader, and, unless it fails, the map; NULL: no memory. */
+struct open_loader *open_loader_new(struct penstock_loader *loader, struct map *map);
 /* True: that was the last, and the caller closes it. */
 bool open_loader_unref(struct open_loader *open);
-/* Blocks until reads and decodes under way are over. */
+/* Blocks until reads, decodes and maps under way are over. */
 void open_loader_close(struct open_loader *open);
+/* After the last unref, on any thread: now, or with a map, which may need what this thread holds, apart. */
+void open_loader_end(struct open_loader *open);
 
 struct held_batch {
 	struct penstock_batch *batch;
@@ -94,10 +97,51 @@ void held_summary(struct open_loader *open, struct held_summary *ret_summary);
 void let_go(struct held_batch *held);
 void let_go_loader(struct open_loader *open);
 
+/* map.c: Python code that the loader's threads call for each unit of rows.
+ *
+ *   map_call()     running++ ─▶ finalising? ─▶ GIL ─▶ run? ─▶ its code ─▶ GIL let go ─▶ running--
+ *   map_stop()     run = NULL: no further calls; a call under way goes on
+ *   maps_finish()  finalising = true for all, then waits for running == 0: later no thread asks for the GIL
+ *
+ * Ownership: counted: the open loader's, and one of a close() that waits. `run` is the Loader's reference,
+ * which the garbage collector sees there. Threads: any; map_call() and map_leave() without the GIL. Locks:
+ * `lock` over `run` alone. The GIL is never asked for under a lock. Blocks: map_call() on the GIL. */
+struct map_output {
+	char name[128];
+	size_t item_nbytes; /* of a row where its shape is fixed */
+	bool ragged;
+};
+struct map {
+	pthread_mutex_t lock; /* over: */
+	PyObject *run;        /* NULL: stopped */
+	PyObject *unit_type;
+	_Atomic uint32_t running;
+	atomic_bool finalising, closed;
+	_Atomic size_t refs;
+	pid_t pid;
+	struct map *next, **link; /* of all maps; link NULL: in no list */
+	size_t noutputs;
+	struct map_output outputs[];
+};
+struct map *map_new(PyObject *run, const struct penstock_field *fields, size_t nfields); /* NULL: raised */
+void map_unref(struct map *map);
+void map_stop(struct map *map);
+/* This thread runs it; NULL: or any. */
+bool map_is_inside(const struct map *map);
+int map_call(void *map, struct penstock_sample *const *samples, uint32_t n);
+void map_leave(void *map);
+/* Closes it on a thread of its own. */
+void map_close_apart(struct open_loader *open);
+/* Until it is closed, or 5 s with a warning. -1: an exception. */
+int map_wait_closed(struct map *map);
+PyObject *maps_finish(PyObject *module, PyObject *unused);
+extern PyType_Spec unit_spec;
+
 /* loader.c */
 struct loader_object {
 	PyObject_HEAD struct module_state *state;
 	struct open_loader *open; /* NULL: closed */
+	PyObject *run;            /* of its map */
 	bool busy;                /* a thread is in it, with the GIL let go */
 	bool pinned;              /* batches are dear to make */
 	uint32_t patience_ms;     /* of next() while all batches are held */

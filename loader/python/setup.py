@@ -40,9 +40,9 @@ FLAGS["include_dirs"] += [os.path.join(HERE, ".."), os.path.join(HERE, "../inclu
 
 setup(ext_modules=[Extension(
     "penstock._penstock",
-    sources=[name + ".c" for name in ("batch", "error", "export", "held", "loader", "module", "options", "tensor", "writer", "../option/option")],
+    sources=[name + ".c" for name in ("batch", "error", "export", "held", "loader", "map", "module", "options", "tensor", "writer", "../option/option")],
     depends=["module.h", "dlpack.h", "../option/option.h"],
-    define_macros=[("Py_LIMITED_API", "0x030A0000")],
+    define_macros=[("Py_LIMITED_API", "0x030B0000")],
     py_limited_api=True,
     libraries=["penstock"],
     **FLAGS)])

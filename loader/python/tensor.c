@@ -14,7 +14,7 @@ PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *o
 	struct tensor_object *t = (struct tensor_object *)PyType_GenericAlloc(type, 0);
 	if (!t)
 		return NULL;
-	Py_INCREF(batch);
+	Py_INCREF((PyObject *)batch);
 	t->batch = batch;
 	t->held = held_ref(batch->held);
 	t->data = of->data;

@@ -60,6 +60,8 @@ def fields_with_every_default_given_are_those_without():
     }
     pattern = shards(1)
     for kind, function in penstock.fields.KINDS.items():
+        if kind == "output":
+            continue  # of maps
         given = more.get(function.__name__, {})
         beside = [] if kind in ("image", "tokens") else [penstock.Image("jpg")]
         with loader(pattern, fields=[*beside, function(**given)]) as plain:

@@ -485,7 +485,7 @@ def every_option_of_the_header_is_known_here():
     header = open(os.path.join(tap.SRC, "loader/include/penstock.h")).read()
     header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     # C's own: sizes, lists, and what Python has other ways for.
-    own = {"size", "name", "kind", "ndim", "fields", "nfields", "state_nbytes", "transform", "transform_ctx",
+    own = {"size", "name", "kind", "ndim", "fields", "nfields", "state_nbytes", "transform", "transform_ctx", "transform_unit",
            "nmix", "nnumbers", "nbatch_ends", "nsample_weights"}
     for struct, known in zip(("penstock_options", "penstock_field"), penstock._penstock.option_names()):
         body = re.search(r"struct %s \{(.*?)\n\};" % struct, header, re.S).group(1)

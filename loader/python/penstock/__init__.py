@@ -24,7 +24,7 @@ from ._penstock import (
     UnknownLengthError,
     version,
 )
-from .fields import Array, Boxes, Bytes, Field, Float, Image, Int, Json, Mask, OneOf, RandomApply, Text, Tokens
+from .fields import Array, Boxes, Bytes, Field, Float, Image, Int, Json, Mask, OneOf, Output, RandomApply, Text, Tokens
 from .loader import Batch, Budget, Loader, Ragged, Spec
 from .plans import Plan, plan
 from .rank import rank_and_world
@@ -51,6 +51,7 @@ __all__ = [
     "Mount",
     "MountError",
     "OneOf",
+    "Output",
     "Plan",
     "Ragged",
     "RandomApply",

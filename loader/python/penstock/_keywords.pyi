@@ -129,6 +129,8 @@ class ImageOptions(TypedDict, total=False):
     """probability of losing colour, 0 to 1 (0)"""
     groups: Optional[Union[str, Sequence[str]]]
     """operations under one probability: 'one:0.5=blur,noise' (each on its own)"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     hue: float
     """turned by up to this share of the circle each way, 0 to 0.5 (0)"""
     jitter: float
@@ -171,6 +173,8 @@ class ImageOptions(TypedDict, total=False):
 class MaskOptions(TypedDict, total=False):
     fill: int
     """level of what lies outside of the image, 0 to 255 (0)"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     max_memory: Optional[int]
     """that an image may need to be decoded, bytes (256 MiB)"""
     max_pixels: Optional[int]
@@ -189,6 +193,8 @@ class BoxesOptions(TypedDict, total=False):
     """1: given as shares of the image's sides; 0: in pixels (0)"""
     dtype: Optional[Literal["u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool"]]
     """type of the elements: u8 | f32 | f16 | bf16 | i32 | i64 | f64 | u16 | u32 | u64 | i8 | i16 | bool (f32; integers and labels: i64; JSON texts: u8)"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
@@ -205,6 +211,8 @@ class BoxesOptions(TypedDict, total=False):
 class IntOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     pad_to: Optional[int]
@@ -213,6 +221,8 @@ class IntOptions(TypedDict, total=False):
 class FloatOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     pad_to: Optional[int]
@@ -221,6 +231,8 @@ class FloatOptions(TypedDict, total=False):
 class BytesOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
@@ -235,6 +247,8 @@ class BytesOptions(TypedDict, total=False):
 class TextOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
@@ -251,6 +265,8 @@ class TextOptions(TypedDict, total=False):
 class ArrayOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
@@ -265,6 +281,8 @@ class ArrayOptions(TypedDict, total=False):
 class JsonOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
@@ -279,6 +297,8 @@ class JsonOptions(TypedDict, total=False):
 class TokensOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
@@ -291,5 +311,21 @@ class TokensOptions(TypedDict, total=False):
     """the longest row is padded to a multiple of this (1)"""
     pad_to: Optional[int]
     """rows are padded to this length, items (0: they are ragged)"""
+    pad_value: int
+    """of the elements of padding (0)"""
+
+class OutputOptions(TypedDict, total=False):
+    add_offset_of: Optional[str]
+    """a ragged field whose items the numbers of this one count in the batch"""
+    hidden: int
+    """1: no part of batches, but of what a transform or map sees (0)"""
+    missing_value: int
+    """of the elements of a row without a value (-1)"""
+    optional: int
+    """1: a sample may lack the field (0)"""
+    overflow: Literal["error", "bad", "truncate"]
+    """what becomes of a longer row: error | bad | truncate (error)"""
+    pad_multiple: Optional[int]
+    """the longest row is padded to a multiple of this (1)"""
     pad_value: int
     """of the elements of padding (0)"""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._keywords import (ArrayOptions, BoxesOptions, BytesOptions, FloatOptions, ImageOptions)
-    from ._keywords import (IntOptions, JsonOptions, MaskOptions, TextOptions, TokensOptions)
+    from ._keywords import (IntOptions, JsonOptions, MaskOptions, OutputOptions, TextOptions, TokensOptions)
 
 
 class Field:
@@ -31,7 +31,7 @@ class Field:
     def as_dict(self, name: str) -> Dict[str, Any]:
         """What _penstock.Loader takes; `name`: what the field is called in a batch."""
         more: Dict[str, Any] = {"layout": "nhwc"} if self.channels_last else {}
-        if name != self.name:
+        if name != self.name and self.kind != "output":
             more["member"] = self.name
         return {"name": name, "kind": self.kind, **self.options, **more}
 
@@ -110,6 +110,7 @@ def Image(
       erase_ratio       its height / width, (min, max), 0.001 to 1000; (0.3, 3.3)
       erase_fill        "mean" (of the field: 0 once normalised), "random" (noise of its mean and std), a level or (r, g, b)
     groups              operations under one probability: [RandomApply(...), OneOf(...)]
+    hidden              1: for Loader(map=) alone, and no part of batches; 0
     """
     options: Dict[str, Any] = dict(more_options)
     height, width = (size, size) if isinstance(size, int) else size
@@ -289,6 +290,20 @@ def Tokens(
     return Field(name, "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype, **options)
 
 
+@keywords(OF_FIELD, "output")
+def Output(
+    shape: Sequence[int] = (),
+    dtype: str = "f32",
+    *,
+    max_bytes: Optional[int] = None,
+    pad_to: Union[None, int, str] = None,
+    **options: Unpack[OutputOptions],
+) -> Field:
+    """What a map returns, in Loader(outputs={"name": Output((512,))}): its shape and dtype. A first dimension of 0 is as long
+    as each sample has it, up to max_bytes: Ragged, or with pad_to padded, as an Array."""
+    return Field("", "output", shape=tuple(shape) or None, dtype=dtype, max_bytes=max_bytes, pad_to=_pad(pad_to), **options)
+
+
 def _pad(pad_to: Union[None, int, str]) -> Optional[int]:
     if pad_to == "longest":
         return 0xFFFFFFFF  # PENSTOCK_PAD_LONGEST
@@ -299,4 +314,4 @@ def _pad(pad_to: Union[None, int, str]) -> Optional[int]:
 
 KINDS: Dict[str, Callable[..., Field]] = {
     "image": Image, "mask": Mask, "boxes": Boxes, "int64": Int, "float": Float, "bytes": Bytes, "text": Text,
-    "npy": Array, "json": Json, "tokens": Tokens}
+    "npy": Array, "json": Json, "tokens": Tokens, "output": Output}

@@ -15,6 +15,7 @@ from collections.abc import Mapping as MappingABC
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from . import _penstock, nvjpeg, remote
+from . import map as _map
 from . import order as _order
 from .fields import Field, Image, Int
 from .keywords import OF_FIELD, OF_LOADER, keywords
@@ -303,7 +304,7 @@ class Batch(Dict[str, Any]):
     def _let_go(self) -> None:
         """All is copied: keeps what may still be asked for, and gives the memory back."""
         self._kept = {name: self._make(name) for name in _OF_EVERY_BATCH}
-        self._bad = self._raw.bad_samples() if self._raw.bad else []
+        self._bad = self.bad_samples() if self._raw.bad else []
         try:
             self._raw.release()
         except BufferError:  # a framework lets go a little later, on a thread of its own
@@ -313,6 +314,12 @@ class Batch(Dict[str, Any]):
         loader = self._loader
         if self._raw.bad:
             loader._tell_bad(self._raw)
+            if loader._map:
+                self._bad = self._raw.bad_samples()
+                for bad in self._bad:
+                    failure = loader._map.take(bad["shard"], bad["key"])
+                    if failure:
+                        bad["traceback"] = failure.text
         for name in loader._names or loader._learn(self._raw):
             if self.get(name) is None:
                 self[name] = self._make(name)
@@ -325,8 +332,8 @@ class Batch(Dict[str, Any]):
         lambda self: self._raw.valid, doc="Rows that are valid: neither bad nor padding. 0: the batch is blank.")
 
     def bad_samples(self) -> List[Dict[str, Any]]:
-        """A dict (row, shard, key, offset, reason) for each bad sample."""
-        return self._raw.bad_samples() if self._kept is None else list(self._bad)
+        """A dict (row, shard, key, offset, reason) for each bad sample; of one that a map refused with its traceback."""
+        return list(self._bad) if hasattr(self, "_bad") else self._raw.bad_samples()
 
     def release(self) -> None:
         """Gives the memory back now. Tensors that were taken from it must be gone."""
@@ -452,7 +459,9 @@ def _bytes_of_size(value: Any) -> Any:
         raise ValueError("%r is not a size: 512M, 2GiB and 1000000 are" % value) from None
 
 
-def _state_of(state: Mapping[str, Any], transform_version: Union[int, str]) -> Tuple[bytes, int]:
+def _state_of(
+    state: Mapping[str, Any], transform_version: Union[int, str], map_version: Union[None, int, str]
+) -> Tuple[bytes, int]:
     """What state_dict() holds: libpenstock's state, and the epoch. Of a text libpenstock knows a hash alone."""
     if not isinstance(state, MappingABC) or state.get("version") != _STATE_VERSION:
         raise _penstock.StateError("this is no state of a penstock.Loader, or of a newer one")
@@ -460,6 +469,10 @@ def _state_of(state: Mapping[str, Any], transform_version: Union[int, str]) -> T
     if theirs != transform_version:
         raise _penstock.StateError("the state is of a loader with transform_version %r, but this one has %r; open it with the "
                                    "transform that it was saved with" % (theirs, transform_version))
+    theirs = state.get("map_version", map_version)
+    if theirs != map_version:
+        raise _penstock.StateError("the state is of a loader with %s, but this one has %s; open it with the map that it was saved "
+                                   "with" % tuple("no map" if v is None else "map_version %r" % v for v in (theirs, map_version)))
     try:
         return base64.b64decode(state["state"], validate=True), int(state["epoch"])
     except (KeyError, TypeError, ValueError) as e:
@@ -583,6 +596,20 @@ class Loader:
     transform: a callable that gets each batch (or tuple) and returns what is handed out.
     transform_version: a number or text that belongs to it: change it with what the callable does. It is in the fingerprint,
         and a state saved with another one is refused.
+    map: a function that gets each sample on the loader's threads, before batches are put together: a dict of its decoded
+        fields (NumPy arrays, numbers, str, bytes), and as a second argument, if it has one, a numpy.random.Generator of the
+        sample's own. It changes the dict, or returns another: fields of a fixed shape are taken from it, and `outputs`.
+        Fields with hidden=1 are for it alone. What it draws from that generator is the same for any number of threads and
+        after a resume. What it raises makes the sample bad.
+    map_factory: makes such a function for each thread; its set_random_seed(), as Albumentations' pipelines have, is called
+        for each sample.
+    map_serial: such a function of which one call runs at a time, with Python's, NumPy's and torch's global generators
+        seeded for each sample, as torchvision's v2 transforms need them.
+    decode: functions by fields, or by suffixes of members: decode={"pth": f} gets the bytes, and what it returns is the
+        sample's value.
+    outputs: a dict of names to Output(shape, dtype): what the map returns beside fields, or in place of them.
+    map_version: as transform_version, of the map and of decode.
+    collate: a callable that gets a list of the rows, a dict each, and returns what is handed out.
     profile_against: a profile (a dict of profile(), or its JSON file) that the data is compared with at the end of each
         epoch; what differs is a warning, once, and in drift() and stats()["drift"].
     rank, world: this process's share; by default those of torch.distributed or of the launcher's environment
@@ -638,6 +665,13 @@ class Loader:
         columns: Optional[Sequence[str]] = None,
         transform: Optional[Callable[[Any], Any]] = None,
         transform_version: Union[int, str] = 0,
+        map: Optional[Callable[..., Any]] = None,
+        map_factory: Optional[Callable[[], Callable[..., Any]]] = None,
+        map_serial: Optional[Callable[..., Any]] = None,
+        decode: Optional[Mapping[str, Callable[..., Any]]] = None,
+        outputs: Optional[Mapping[str, Field]] = None,
+        map_version: Union[int, str] = 0,
+        collate: Optional[Callable[[List[Dict[str, Any]]], Any]] = None,
         profile_against: Union[None, Path, Mapping[str, Any]] = None,
         rank: Optional[int] = None,
         world: Optional[int] = None,
@@ -648,7 +682,7 @@ class Loader:
         """What the class's help does not explain:"""
         options: Dict[str, Any] = dict(more_options)
         if format not in _FORMATS:
-            raise ValueError("format: %r is none of %s" % (format, ", ".join(map(repr, _FORMATS))))
+            raise ValueError("format: %r is none of %s" % (format, ", ".join(repr(f) for f in _FORMATS)))
         if (rank is None) != (world is None):
             raise ValueError("rank and world belong together: pass both, or neither")
         if rank is None:
@@ -662,16 +696,33 @@ class Loader:
         self._convert = _FORMATS[format]
         self._copy = copy
         self._columns = tuple(columns) if columns is not None else None
+        self._map: Optional[_map.Map] = None
+        if outputs and not (map or map_factory or map_serial or decode):
+            raise ValueError("outputs: there is no map that returns them")
+        if map or map_factory or map_serial or decode:
+            self._map = _map.Map(map, map_factory, map_serial, decode or {}, _map.inputs_of(self._fields, decode or {}), outputs or {})
+            self._map_version: Union[None, int, str] = map_version
+        else:
+            self._map_version = None
+            if map_version:
+                raise ValueError("map_version: there is no map")
+            for name, field in self._fields.items():
+                if _map.is_hidden(field):
+                    raise ValueError("field %s: hidden has no effect: there is no map that sees it" % name)
+        if collate and columns is not None:
+            raise ValueError("collate gets dicts of all fields: leave columns out")
+        self._collate = collate
         for name in self._columns or ():
-            if name.split(":")[0] not in self._fields and not name.startswith("__"):
+            if name.split(":")[0] not in {**self._fields, **(outputs or {})} and not name.startswith("__"):
                 raise ValueError("columns: there is no field %r, only %s" % (name, ", ".join(self._fields)))
         self._transform = transform
         self._transform_version = transform_version
         self._shards: List[Path] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
         if "memory_budget" in options:
             options["memory_budget"] = _bytes_of_size(options["memory_budget"])
-        if transform_version:
-            options["transform_version"] = _number_of(transform_version)
+        if transform_version or map_version:
+            options["transform_version"] = _number_of(
+                "%s, map %s" % (transform_version, map_version) if map_version else transform_version)
         self._was: Optional[str] = None
         if profile_against is not None:
             options["profile"] = 1
@@ -699,7 +750,8 @@ class Loader:
         self._options = {"batch": 64 if batch is None else batch, "rank": rank, "world": world, **options}
         self._arguments = {
             "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform,
-            "transform_version": transform_version, "mount": mount,
+            "transform_version": transform_version, "mount": mount, "map": map, "map_factory": map_factory,
+            "map_serial": map_serial, "decode": decode, "outputs": outputs, "map_version": map_version, "collate": collate,
             "profile_against": None if self._was is None else json.loads(self._was)}
         self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells, and ...
         self._plain: Any = None  # ... which of them Batch.fill() can take for `_take`; None: it is not used
@@ -719,16 +771,19 @@ class Loader:
             if options["gpu_decode"] == "auto":
                 more["gpu_decode"] = -1.0
         if state is not None:
-            more["state"], self._next_epoch = _state_of(state, transform_version)
+            more["state"], self._next_epoch = _state_of(state, transform_version, self._map_version)
             if self._feed:
                 self._feed.go(self._feed.read(state.get("order")))
         paths, self._mounts = remote.local(self._shards, mount or {}, _needs_indexes(self._options))
         self._raw = _penstock.Loader(
-            paths, {**self._options, **more}, [field.as_dict(name) for name, field in self._fields.items()])
+            paths, {**self._options, **more},
+            self._map.fields() if self._map else [field.as_dict(name) for name, field in self._fields.items()], self._map)
         self._raw_next = self._raw.next
         if self._feed:
             self._feed.attach(self._raw)
             self._raw_next = self._next_fed
+        if self._map:
+            self._raw_next = functools.partial(self._explained, self._raw_next)
         for text in _missing_of(paths):
             warnings.warn(text, stacklevel=2)
 
@@ -814,7 +869,7 @@ class Loader:
                     self._raw.set_epoch(self._next_epoch)
                 except ValueError:  # that was the last one
                     return None
-            raw = self._raw.next()
+            raw = self._explained(self._raw.next) if self._map else self._raw.next()
             self._began += raw is not None  # it does not count as one that was handed out
             return raw
         finally:
@@ -839,6 +894,17 @@ class Loader:
         self._plain = tuple(plain)
         return self._names
 
+    def _explained(self, call: Callable[..., Any], *args: Any) -> Any:
+        """What the library raises of a map, with what the map raised."""
+        assert self._map is not None
+        try:
+            return call(*args)
+        except (_penstock.Error, MemoryError) as error:
+            explained = self._map.explain(error)
+            if explained is error:
+                raise
+        raise explained
+
     def _next_fed(self) -> Any:
         assert self._feed is not None
         try:
@@ -858,6 +924,8 @@ class Loader:
         batch: Any = Batch._of(self, raw)
         if self._columns is not None:
             batch = tuple(batch[name] for name in self._columns)
+        if self._collate:
+            batch = _map.collated(self._collate, batch)
         return self._transform(batch) if self._transform else batch
 
     def _warn_once(self, what: str, text: str) -> None:
@@ -932,7 +1000,8 @@ class Loader:
     def get(self, numbers: Sequence[int]) -> Any:
         """A batch of the samples with these numbers, counted from 0 through the list of shards, whatever the order
         is. Needs an index of each shard. Samples are decoded here and now, beside the epoch under way."""
-        return self._hand_out(self._raw.get(numbers))
+        raw = self._explained(self._raw.get, numbers) if self._map else self._raw.get(numbers)
+        return self._hand_out(raw)
 
     # -- State --------------------------------------------------------------------------------------------
 
@@ -944,13 +1013,16 @@ class Loader:
             "epoch": self.epoch,
             "state": base64.b64encode(self._raw.state_save()).decode("ascii"),
             "transform_version": self._transform_version,
+            "map_version": self._map_version,
         }
         return {**state, "order": self._feed.state()} if self._feed else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes to where a state was saved; the next iterator gives the rest of that epoch."""
-        raw, epoch = _state_of(state, self._transform_version)
+        raw, epoch = _state_of(state, self._transform_version, self._map_version)
         resume = self._feed.read(state.get("order")) if self._feed else None
+        if self._map:
+            self._map.forget()
         self._raw.state_load(raw)
         if self._feed:
             self._feed.go(resume)

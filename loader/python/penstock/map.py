@@ -1,0 +1,351 @@
+"""A Python function for each sample, on the loader's threads, before batches are put together."""
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import os
+import random
+import sys
+import threading
+import traceback
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from . import _penstock
+from .fields import Bytes, Field
+
+_DTYPES = {"u8": "u1", "i8": "i1", "u16": "u2", "i16": "i2", "u32": "u4", "i32": "i4", "u64": "u8", "i64": "i8",
+           "f16": "f2", "f32": "f4", "f64": "f8", "bool": "?"}
+_KEPT = 64  # failures with their frames
+_MOST = 65536
+
+Function = Callable[..., Any]
+
+_serial = threading.RLock()  # over the global generators, of all loaders; a map may call another loader
+
+
+class Failure(NamedTuple):
+    error: BaseException
+    text: str  # the traceback
+
+
+def is_hidden(field: Field) -> bool:
+    return bool(field.options.get("hidden"))
+
+
+def _takes_rng(function: Function) -> bool:
+    """Whether it has a second parameter that must be given, or is called rng."""
+    try:
+        parameters = [p for p in inspect.signature(function).parameters.values()
+                      if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    except (TypeError, ValueError):  # no Python code
+        return False
+    return len(parameters) > 1 and (parameters[1].name == "rng" or parameters[1].default is inspect.Parameter.empty)
+
+
+def _by_keywords(compose: Function) -> Function:
+    """Albumentations' pipelines take a sample's fields as keywords."""
+    return lambda sample: compose(**sample)
+
+
+class _Own(threading.local):
+    """What a thread has of its own: its function, generators, arrays that are used again."""
+
+    def __init__(self) -> None:
+        self.function: Optional[Function] = None
+        self.reseed: Optional[Function] = None
+        self.takes_rng = False
+        self.arrays: Dict[str, Any] = {}
+        self.rng: Any = None
+        self.key: Any = None
+
+
+def _references(arrays: Dict[str, Any], name: str) -> int:
+    return sys.getrefcount(arrays[name])
+
+
+class _Globals:
+    """The global generators of Python, NumPy and torch: seeded for a sample, and put back after a unit."""
+
+    def __init__(self) -> None:
+        self._numpy = sys.modules.get("numpy")
+        torch = sys.modules.get("torch")
+        self._torch = getattr(torch, "default_generator", None)
+
+    def __enter__(self) -> "_Globals":
+        self._state = random.getstate()
+        self._numpy_state = self._numpy.random.get_state() if self._numpy else None
+        self._torch_state = self._torch.get_state() if self._torch else None
+        return self
+
+    def seed(self, number: int) -> None:
+        random.seed(number)
+        if self._numpy:
+            self._numpy.random.seed(number & 0xFFFFFFFF)
+        if self._torch:
+            self._torch.manual_seed(number & 0x7FFFFFFFFFFFFFFF)
+
+    def __exit__(self, *exc: Any) -> None:
+        random.setstate(self._state)
+        if self._numpy:
+            self._numpy.random.set_state(self._numpy_state)
+        if self._torch:
+            self._torch.set_state(self._torch_state)
+
+
+class Map:
+    """What _penstock.Loader calls for each unit of rows.
+
+    One of function, factory (makes one for each thread) and serial (one call at a time), or none of them where there is
+    `decode` alone. inputs: fields by the names that functions see, with the names that they have in the library; outputs:
+    the declared ones. Threads: any number at once.
+    """
+
+    def __init__(self, function: Optional[Function], factory: Optional[Callable[[], Function]], serial: Optional[Function],
+                 decode: Mapping[str, Function], fields: Mapping[str, Field], outputs: Mapping[str, Field]) -> None:
+        import numpy
+
+        given = [f for f in (function, factory, serial) if f is not None]
+        if len(given) > 1:
+            raise ValueError("map, map_factory and map_serial: one of them takes the place of the others")
+        for f in [*given, *decode.values()]:
+            if not callable(f):
+                raise TypeError("map, map_factory, map_serial and decode take functions, not %r" % (f,))
+        self._numpy = numpy
+        self._function = function or serial or (None if factory else self._identity)
+        self._factory = factory
+        self._decode = dict(decode)
+        self._takes_rng = bool(given) and not factory and _takes_rng(given[0])
+        self._serial = serial is not None
+        self._lock = threading.Lock()  # over `failures` alone
+        self._own = _Own()
+        # what functions see, and what the library calls it: an output of that name takes an input's place in batches
+        self.inputs: Dict[str, Tuple[str, Field]] = {}
+        for name, field in fields.items():
+            self.inputs[name] = (name + "@in" if name in outputs else name, field)
+        self._outputs = dict(outputs)
+        for name, field in self._outputs.items():
+            if field.options.get("dtype", "f32") not in _DTYPES:
+                raise ValueError("outputs: %s: NumPy has no dtype %r; take f32" % (name, field.options["dtype"]))
+        self.failures: Dict[Tuple[str, str], Failure] = {}
+        self.fatal: Optional[BaseException] = None
+        probe = {"": numpy.empty(1)}
+        self._unshared = _references(probe, "")
+        atexit.unregister(_penstock.maps_finish)
+        atexit.register(_penstock.maps_finish)  # before what was registered until now
+
+    @staticmethod
+    def _identity(sample: Any) -> Any:
+        return sample
+
+    def fields(self) -> List[Dict[str, Any]]:
+        """What _penstock.Loader takes."""
+        seen_as = {name: inside for name, (inside, _) in self.inputs.items()}
+        found = []
+        for name, (inside, field) in self.inputs.items():
+            entry = field.as_dict(inside)
+            entry.setdefault("member", field.name)
+            if inside != name:
+                entry["hidden"] = 1
+            for option in ("follow", "add_offset_of"):
+                if entry.get(option) in seen_as:
+                    entry[option] = seen_as[entry[option]]
+            found.append(entry)
+        return found + [field.as_dict(name) for name, field in self._outputs.items()]
+
+    # -- A unit -------------------------------------------------------------------------------------------
+
+    def __call__(self, unit: "_penstock.Unit") -> bool:
+        """False: the batch is to fail."""
+        try:
+            if self._serial:
+                with _serial, _Globals() as generators:
+                    self._run(unit, generators)
+            else:
+                self._run(unit, None)
+            return True
+        except BaseException as error:  # never a bad sample; next() raises it
+            with self._lock:
+                self.fatal = self.fatal or error
+            return False
+
+    def _prepare(self) -> Function:
+        own = self._own
+        if own.function is None:
+            function = self._factory() if self._factory else self._function
+            assert function is not None
+            own.reseed = getattr(function, "set_random_seed", None) if self._factory else None
+            own.takes_rng = _takes_rng(function) if self._factory else self._takes_rng
+            if type(function).__module__.partition(".")[0] == "albumentations":
+                function = _by_keywords(function)
+            own.function = function
+        return own.function
+
+    def _run(self, unit: "_penstock.Unit", generators: Optional[_Globals]) -> None:
+        function = self._prepare()
+        own = self._own
+        for i in range(len(unit)):
+            # Nothing of a sample before this one is referred to, or arrays could not be used again.
+            failed = self._sample(unit, i, function, own, generators)
+            if failed is not None:
+                self._keep(unit, i, failed)
+
+    def _sample(self, unit: "_penstock.Unit", i: int, function: Function, own: _Own,
+                generators: Optional[_Globals]) -> Optional[Exception]:
+        try:
+            seed = unit.info(i)[5] if own.takes_rng or own.reseed or generators else 0
+            if own.reseed:
+                own.reseed(seed & 0x7FFFFFFF)
+            if generators:
+                generators.seed(seed)
+            sample = self._read(unit, i, own)
+            result = function(sample, self._rng(own, seed)) if own.takes_rng else function(sample)
+            self._write(unit, i, sample if result is None else result)
+            return None
+        except MemoryError:
+            raise
+        except Exception as error:
+            return error
+
+    def _rng(self, own: _Own, seed: int) -> Any:
+        """NumPy's Philox, from the beginning of the sample's own stream."""
+        numpy = self._numpy
+        if own.rng is None or sys.getrefcount(own.rng) > 2:
+            own.key = numpy.random.Philox(key=0)
+            own.rng = numpy.random.Generator(own.key)
+        state = own.key.state
+        state["state"] = {"counter": numpy.zeros(4, numpy.uint64), "key": numpy.array([seed, 0], numpy.uint64)}
+        state.update(buffer_pos=4, has_uint32=0, uinteger=0)
+        own.key.state = state
+        return own.rng
+
+    def _array(self, own: _Own, name: str, dtype: str, shape: Tuple[int, ...]) -> Any:
+        """One that nothing else refers to: the thread's, unless a map kept it."""
+        array = own.arrays.get(name)
+        if array is not None:
+            fits = array.shape == shape and array.dtype == _DTYPES[dtype] and array.flags.c_contiguous and array.flags.writeable
+            del array
+            if fits and _references(own.arrays, name) == self._unshared:
+                return own.arrays[name]
+        array = own.arrays[name] = self._numpy.empty(shape, _DTYPES[dtype])
+        return array
+
+    def _read(self, unit: "_penstock.Unit", i: int, own: _Own) -> Dict[str, Any]:
+        sample: Dict[str, Any] = {}
+        for name, (inside, field) in self.inputs.items():
+            dtype, shape = unit.look(i, inside)
+            if field.kind in ("bytes", "text") or (field.kind == "json" and dtype == "u8"):
+                data = unit.bytes(i, inside)
+                sample[name] = data if field.kind == "bytes" else data.decode()
+                if name in self._decode:
+                    sample[name] = self._decode[name](sample[name])
+                continue
+            if dtype not in _DTYPES:
+                raise TypeError("field %s is %s, which NumPy does not have: give it dtype f32, and an output" % (name, dtype))
+            if shape:
+                sample[name] = self._array(own, name, dtype, shape)
+                unit.read(i, inside, sample[name])
+            else:
+                sample[name] = self._numpy.frombuffer(unit.bytes(i, inside), _DTYPES[dtype])[0].item()
+        return sample
+
+    def _write(self, unit: "_penstock.Unit", i: int, result: Any) -> None:
+        if not isinstance(result, Mapping):
+            raise TypeError("a map returns a dict of fields, not %s" % type(result).__name__)
+        for name, field in self._outputs.items():
+            if name not in result:
+                raise KeyError("the map returned no %r, which outputs= declares" % name)
+            shape = tuple(field.options.get("shape") or ())
+            ragged = bool(shape and shape[0] == 0)
+            value = self._value(name, result[name], field.options.get("dtype", "f32"), shape[1:] if ragged else shape, ragged)
+            room = unit.write(i, name, value)
+            if room is not None:
+                raise ValueError("%s: %d items, and there is room for %d (max_bytes or pad_to of its Output)"
+                                 % (name, len(value), room))
+        for name, (inside, field) in self.inputs.items():
+            if name in self._outputs or name not in result or field.kind not in ("image", "mask", "int64", "float", "npy", "tokens"):
+                continue
+            dtype, shape = unit.look(i, inside)
+            if is_hidden(field) or field.kind == "tokens" or (field.kind == "npy" and field.options.get("shape", (0,))[:1] == (0,)):
+                continue
+            unit.write(i, inside, self._value(name, result[name], dtype, shape, False))
+
+    def _value(self, name: str, value: Any, dtype: str, shape: Tuple[int, ...], ragged: bool) -> Any:
+        """As an array of the declared dtype and shape."""
+        numpy = self._numpy
+        want = numpy.dtype(_DTYPES[dtype])
+        if isinstance(value, str):
+            value = value.encode()
+        array = numpy.frombuffer(value, "u1") if isinstance(value, (bytes, bytearray, memoryview)) else numpy.asarray(value)
+        if array.dtype != want:
+            # a list or a number is of no type of its own: it must be exact
+            if not numpy.can_cast(array.dtype, want, "same_kind"):
+                cast = array.astype(want) if array.dtype.kind in "biuf" else None
+                if cast is None or isinstance(value, numpy.ndarray) or not numpy.array_equal(cast, array):
+                    raise TypeError("%s is of dtype %s, and was declared as %s" % (name, array.dtype, dtype))
+            array = array.astype(want)
+        have = array.shape[1:] if ragged and array.ndim > 0 else array.shape
+        if have != shape or (ragged and array.ndim == 0):
+            raise ValueError("%s has the shape %r, and was declared as %r"
+                             % (name, array.shape, (0, *shape) if ragged else shape))
+        return numpy.ascontiguousarray(array)
+
+    # -- What failed --------------------------------------------------------------------------------------
+
+    def _keep(self, unit: "_penstock.Unit", i: int, error: Exception) -> None:
+        key, shard = unit.info(i)[:2]
+        where = ""
+        own = os.path.abspath(__file__)
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.abspath(f.filename) != own]
+        if frames:
+            where = " (%s:%s, in %s)" % (os.path.basename(frames[-1].filename), frames[-1].lineno, frames[-1].name)
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        with self._lock:
+            if len(self.failures) >= _KEPT:
+                traceback.clear_frames(error.__traceback__)  # what they refer to may be large
+            if len(self.failures) >= _MOST:
+                del self.failures[next(iter(self.failures))]  # of batches that were never handed out
+            self.failures[shard, key] = Failure(error, text)
+        line = " ".join(str(error).split()) or "no text"
+        unit.fail(i, ("map: %s: %s" % (type(error).__name__, line)).encode()[: 250 - len(where.encode())].decode(errors="ignore") + where)
+
+    def take(self, shard: str, key: str) -> Optional[Failure]:
+        with self._lock:
+            return self.failures.pop((shard, key), None)
+
+    def forget(self) -> None:
+        """The loader goes elsewhere: what failed ahead of it comes again, or never."""
+        with self._lock:
+            self.failures.clear()
+            self.fatal = None
+
+    def explain(self, error: BaseException) -> BaseException:
+        """What to raise in place of the library's error."""
+        with self._lock:
+            fatal, self.fatal = self.fatal, None
+            if fatal is not None and getattr(error, "errno", None) not in (None, 125):  # ECANCELED
+                self.fatal, fatal = fatal, None
+            found = [] if fatal else [k for k in self.failures if '"%s"' % k[1] in str(error) and k[0] in str(error)]
+            failure = self.failures.pop(found[0]) if found else None
+        if fatal is not None:
+            return fatal
+        if failure is not None:
+            error.__cause__ = failure.error
+        return error
+
+
+def collated(function: Callable[[List[Dict[str, Any]]], Any], batch: Mapping[str, Any]) -> Any:
+    """What the function makes of a batch's rows, as torch's collate_fn gets them."""
+    rows = len(batch["__key__"])
+    return function([{name: value[row] for name, value in batch.items()} for row in range(rows)])
+
+
+def inputs_of(fields: Mapping[str, Field], decode: Mapping[str, Function]) -> Dict[str, Field]:
+    """With the members that are decoded: bytes that functions alone see."""
+    found = dict(fields)
+    for name in decode:
+        if name not in found:
+            found[name] = Bytes(name, hidden=1)
+        elif found[name].kind not in ("bytes", "text"):
+            raise ValueError("decode: field %r must be Bytes or Text" % name)
+    return found
