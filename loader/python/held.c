@@ -29,12 +29,35 @@ void open_loader_close(struct open_loader *o)
 	free(o);
 }
 
+static void *close_main(void *arg)
+{
+	struct open_loader *o = arg;
+	struct map *m = o->map;
+
+	open_loader_close(o);
+	map_closed(m);
+	return NULL;
+}
+
+/* With a map none of them joins the loader's threads: the thread that lets go may be in the map, have the GIL, or
+ * hold a lock that the map waits for. */
 void open_loader_end(struct open_loader *o)
 {
-	if (o->map)
-		map_close_apart(o);
-	else
+	pthread_attr_t detached;
+	pthread_t thread;
+
+	if (!o->map) {
 		open_loader_close(o);
+		return;
+	}
+	if (o->pid != getpid()) { /* forked: there is nothing to wait for */
+		close_main(o);
+		return;
+	}
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	(void)!pthread_create(&thread, &detached, close_main, o); /* else it stays open: that harms less */
+	pthread_attr_destroy(&detached);
 }
 
 struct held_batch *held_new(struct open_loader *o, struct penstock_batch *batch)

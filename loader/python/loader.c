@@ -122,6 +122,15 @@ static int loader_traverse(PyObject *self, visitproc visit, void *arg)
 	return 0;
 }
 
+/* Before the collector takes anything of the map away. */
+static void loader_finalize(PyObject *self)
+{
+	struct loader_object *l = (struct loader_object *)self;
+
+	if (l->open && l->open->map)
+		map_stop(l->open->map);
+}
+
 static int loader_clear(PyObject *self)
 {
 	close_now((struct loader_object *)self);
@@ -580,6 +589,7 @@ static PyType_Slot loader_slots[] = {
         {Py_tp_dealloc, loader_dealloc},
         {Py_tp_traverse, loader_traverse},
         {Py_tp_clear, loader_clear},
+        {Py_tp_finalize, loader_finalize},
         {Py_tp_methods, loader_methods},
         {Py_tp_doc, type_doc},
         {0, NULL},

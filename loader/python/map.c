@@ -361,32 +361,10 @@ void map_leave(void *ctx)
 
 /* -- Ends --------------------------------------------------------------------------------------------- */
 
-static void *close_main(void *arg)
+void map_closed(struct map *m)
 {
-	struct open_loader *o = arg;
-	struct map *m = o->map;
-
-	open_loader_close(o);
 	atomic_store(&m->closed, true);
 	map_unref(m);
-	return NULL;
-}
-
-/* The thread that lets go may be in the map, have the GIL, or hold a lock that the map waits for: so none of
- * them joins the loader's threads. */
-void map_close_apart(struct open_loader *o)
-{
-	pthread_attr_t detached;
-	pthread_t thread;
-
-	if (o->map->pid != getpid()) { /* forked: there is nothing to wait for */
-		close_main(o);
-		return;
-	}
-	pthread_attr_init(&detached);
-	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	(void)!pthread_create(&thread, &detached, close_main, o); /* else it stays open: that harms less */
-	pthread_attr_destroy(&detached);
 }
 
 #define WAIT_MS 10

@@ -130,8 +130,8 @@ void map_stop(struct map *map);
 bool map_is_inside(const struct map *map);
 int map_call(void *map, struct penstock_sample *const *samples, uint32_t n);
 void map_leave(void *map);
-/* Closes it on a thread of its own. */
-void map_close_apart(struct open_loader *open);
+/* Its loader is closed: the end of that one's reference. */
+void map_closed(struct map *map);
 /* Until it is closed, or 5 s with a warning. -1: an exception. */
 int map_wait_closed(struct map *map);
 PyObject *maps_finish(PyObject *module, PyObject *unused);
