@@ -1,10 +1,26 @@
 #include "module.h"
 
+#include "option/option.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+static const uint8_t sizes[] = {[PENSTOCK_U8] = 1,
+        [PENSTOCK_F32] = 4,
+        [PENSTOCK_F16] = 2,
+        [PENSTOCK_BF16] = 2,
+        [PENSTOCK_I32] = 4,
+        [PENSTOCK_I64] = 8,
+        [PENSTOCK_F64] = 8,
+        [PENSTOCK_U16] = 2,
+        [PENSTOCK_U32] = 4,
+        [PENSTOCK_U64] = 8,
+        [PENSTOCK_I8] = 1,
+        [PENSTOCK_I16] = 2,
+        [PENSTOCK_BOOL] = 1};
 
 /* What a decoding thread keeps of Python: a thread state of its own from its first call until it ends, so
  * that threading.local() keeps what a map put there. */
@@ -32,10 +48,10 @@ struct map *map_new(PyObject *run, const struct penstock_field *fields, size_t n
 		const struct penstock_field *f = &fields[i];
 		struct map_output *o = &m->outputs[m->noutputs];
 
-		if (f->kind != PENSTOCK_OUTPUT)
-			continue;
+		if (f->kind != PENSTOCK_OUTPUT || f->dtype > PENSTOCK_BOOL)
+			continue; /* or the library refuses it */
 		PyOS_snprintf(o->name, sizeof(o->name), "%s", f->name);
-		o->item_nbytes = dtypes[f->dtype].dl.bits / 8;
+		o->item_nbytes = sizes[f->dtype];
 		o->ragged = f->ndim > 0 ? f->shape[0] == 0 : f->pad_to || f->max_bytes;
 		for (uint32_t d = o->ragged; d < f->ndim; d++)
 			o->item_nbytes *= (size_t)f->shape[d];
@@ -128,7 +144,7 @@ static PyObject *unit_look(PyObject *self, PyObject *args)
 	PyObject *shape = PyTuple_New((Py_ssize_t)t.ndim);
 	for (uint32_t d = 0; shape && d < t.ndim; d++)
 		PyTuple_SetItem(shape, (Py_ssize_t)d, PyLong_FromUnsignedLongLong(t.shape[d]));
-	return shape ? Py_BuildValue("(sN)", dtype_name(t.dtype), shape) : NULL;
+	return shape ? Py_BuildValue("(sN)", ps_dtype_words[t.dtype], shape) : NULL;
 }
 
 static PyObject *unit_bytes(PyObject *self, PyObject *args)
