@@ -205,6 +205,14 @@ static int serves_owner(struct client *c, struct ps_owned *owned, struct ps_moun
 	return rc;
 }
 
+/* What failed may have failed because it went away. */
+static bool peer_is_there(const struct client *c)
+{
+	struct pollfd p[] = {{.fd = c->sock, .events = POLLRDHUP}, {.fd = c->owner, .events = POLLRDHUP}};
+
+	return poll(p, PS_ARRAY_LEN(p), 0) <= 0;
+}
+
 static void serve_mount(struct client *c, const struct ps_given *message, bool for_owner)
 {
 	struct ps_mount_request request = {0};
@@ -238,7 +246,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 	if (rc == 0)
 		rc = hand_over(c, m, &err);
 	if (rc < 0)
-		ps_owned_failed(c->daemon, owned);
+		ps_owned_failed(c->daemon, owned, &err, atomic_load(&c->cancelled) || !peer_is_there(c));
 	else if (owned)
 		rc = serves_owner(c, owned, m, &err);
 	if (rc == 0) {

@@ -124,7 +124,7 @@ static void *first_main(void *arg)
 	if (rc == 0 && m)
 		rc = mount_here(d, m, &err);
 	if (rc < 0) {
-		ps_owned_failed(d, owned);
+		ps_owned_failed(d, owned, &err, atomic_load(&d->first_cancelled));
 	} else if (owned) {
 		rc = ps_owned_serves(d, owned, m, &d->first_owner, &err);
 		if (rc < 0)

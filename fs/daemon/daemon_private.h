@@ -234,8 +234,10 @@ struct ps_owned;
 int ps_owned_enter(struct ps_daemon *daemon, const struct ps_mount_request *request, int *owner,
         const _Atomic bool *cancelled, struct ps_owned **ret_new, char **ret_mountpoint,
         struct ps_error *err) PS_MUST_USE;
-/* owned may be NULL. */
-void ps_owned_failed(struct ps_daemon *daemon, struct ps_owned *owned);
+/* Those that wait for it fail, too, with this error, or (called_off: its process ended) try by themselves.
+ * owned may be NULL. */
+void ps_owned_failed(
+        struct ps_daemon *daemon, struct ps_owned *owned, const struct ps_error *err, bool called_off);
 /* The mount answers; takes *owner over. On failure it is as failed. */
 int ps_owned_serves(struct ps_daemon *daemon, struct ps_owned *owned, struct ps_mount *mount, int *owner,
         struct ps_error *err) PS_MUST_USE;

@@ -5,7 +5,8 @@
  *   listed    NULL        none      being mounted, by one thread; others that ask for the same wait for it
  *   listed    a mount     some      served; more may join
  *   unlisted  a mount     none      detached; the same asked for again is another mount, at another place
- *   freed                           the mount has ended, or there never was one
+ *   unlisted  NULL        none      the mount could not be made; those that wait for it take the error along
+ *   freed                           the mount has ended, or no thread waits for it
  *
  * An owner is a socket whose other end the process has, with its forks: the kernel closes that with the
  * last of them, however they end. All changes are made with the daemon's lock held, so a last owner that goes
@@ -38,6 +39,9 @@ struct ps_owned {
 	struct ps_mount *mount;
 	struct ps_list owners;
 	size_t nowners;
+	unsigned nwaiters; /* for `mount`, or `failed` */
+	bool failed;
+	struct ps_error error; /* then; none: it was called off, which is no reason for others */
 };
 
 /* Equal for requests that one mount can serve: the same view of the file system, names, data, credentials
@@ -147,11 +151,28 @@ static struct ps_owned *owned_new(char *key)
 	return owned;
 }
 
+/* The last waiter of a failed one frees it. */
 static void owned_free(struct ps_owned *owned)
 {
 	ps_list_remove(&owned->link);
+	if (owned->nwaiters)
+		return;
 	ps_secret_free(owned->key);
 	free(owned);
+}
+
+/* It is being made: until there is something to look at again. Its maker's error, if that failed. The lock is
+ * held. */
+static int await_maker(struct ps_daemon *d, struct ps_owned *owned, struct ps_error *err)
+{
+	owned->nwaiters++;
+	ps_cond_wait_until(&d->ended, &d->lock, ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS);
+	owned->nwaiters--;
+	if (!owned->failed)
+		return 0;
+	*err = owned->error;
+	owned_free(owned);
+	return -err->err;
 }
 
 int ps_owned_enter(struct ps_daemon *d, const struct ps_mount_request *request, int *owner,
@@ -163,10 +184,15 @@ int ps_owned_enter(struct ps_daemon *d, const struct ps_mount_request *request, 
 	if (rc < 0)
 		return rc;
 	PS_LOCK_SCOPE(&d->lock);
-	struct ps_owned *found;
-	while ((found = find(d, key)) && (!found->mount || atomic_load(&found->mount->session.ended)) &&
-	        !atomic_load(cancelled) && !d->stopping)
-		ps_cond_wait_until(&d->ended, &d->lock, ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS);
+	struct ps_owned *found = NULL;
+	while (rc == 0 && (found = find(d, key)) &&
+	        (!found->mount || atomic_load(&found->mount->session.ended)) && !atomic_load(cancelled) &&
+	        !d->stopping)
+		rc = await_maker(d, found, err);
+	if (rc < 0) {
+		ps_secret_free(key);
+		return rc;
+	}
 	if (atomic_load(cancelled) || d->stopping) {
 		ps_secret_free(key);
 		return ps_error_set(err, ECANCELED, d->stopping ? "the daemon is stopping" : "interrupted");
@@ -189,13 +215,23 @@ int ps_owned_enter(struct ps_daemon *d, const struct ps_mount_request *request, 
 	return 0;
 }
 
-void ps_owned_failed(struct ps_daemon *d, struct ps_owned *owned)
+/* The lock is held. */
+static void fail(struct ps_daemon *d, struct ps_owned *owned, const struct ps_error *err, bool called_off)
+{
+	owned->mount = NULL;
+	owned->failed = true;
+	if (!called_off)
+		owned->error = *err;
+	owned_free(owned);
+	pthread_cond_broadcast(&d->ended);
+}
+
+void ps_owned_failed(struct ps_daemon *d, struct ps_owned *owned, const struct ps_error *err, bool called_off)
 {
 	if (!owned)
 		return;
 	PS_LOCK_SCOPE(&d->lock);
-	owned_free(owned);
-	pthread_cond_broadcast(&d->ended);
+	fail(d, owned, err, called_off);
 }
 
 int ps_owned_serves(
@@ -204,12 +240,14 @@ int ps_owned_serves(
 	PS_LOCK_SCOPE(&d->lock);
 	owned->mount = m;
 	int rc = add_owner(d, owned, owner);
-	if (rc == 0)
-		m->owned = owned;
-	else
-		owned_free(owned);
+	if (rc < 0) {
+		ps_error_set(err, -rc, "option owner: %s", strerror(-rc));
+		fail(d, owned, err, true); /* another one's socket may do */
+		return rc;
+	}
+	m->owned = owned;
 	pthread_cond_broadcast(&d->ended);
-	return rc < 0 ? ps_error_set(err, -rc, "option owner: %s", strerror(-rc)) : 0;
+	return 0;
 }
 
 void ps_owned_end(struct ps_daemon *d, struct ps_mount *m)

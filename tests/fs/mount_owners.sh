@@ -178,6 +178,31 @@ for who in other waiting; do end KILL "$who"; done
 check "these end, too" wait_until 10 are_mounted 0
 kill "$proxy"
 
+# A source that cannot be mounted, asked for by several: the origin answers after a second, and once.
+"$python" - "$T/refusing.port" "$T/asked" <<'PY' &
+import http.server, sys, time
+class Refuses(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        with open(sys.argv[2], "a") as f: f.write(self.path + "\n")
+        time.sleep(1)
+        self.send_error(403)
+    do_HEAD = do_GET
+    def log_message(self, *a): pass
+s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses)
+open(sys.argv[1], "w").write(str(s.server_port))
+s.serve_forever()
+PY
+refusing=$!
+wait_until 10 test -s "$T/refusing.port"
+own other mount "$SOURCE"
+where other >/dev/null
+for i in 1 2 3 4; do own "refused$i" mount "http://127.0.0.1:$(<"$T/refusing.port")/x/"; done
+for i in 1 2 3 4; do where "refused$i"; done >"$T/refusals"
+equal "all that wait for a mount get its error" 4 "$(grep -c "the origin refuses access" "$T/refusals")"
+equal "of one attempt" 1 "$(wc -l <"$T/asked")"
+kill "$refusing"
+end KILL other
+
 # What is refused.
 refused() {
 	local out rc=0

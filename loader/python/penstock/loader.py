@@ -254,14 +254,12 @@ _profiler_asks: Optional[Callable[[], bool]] = _profiler_look  # ... function to
 _dict_new: Callable[..., Any] = dict.__new__
 
 
-class _Copy(NamedTuple):
+class _Copy:
     """What is left of a batch whose tensors were copied elsewhere."""
 
-    epoch: int
-    index: int
-    rows: int
-    bad: int
-    valid: int
+    def __init__(self, batch: "Batch") -> None:
+        self.epoch, self.index = batch.epoch, batch.index
+        self.rows, self.bad, self.valid = batch.rows, batch.bad, batch.valid
 
     def release(self) -> None:
         pass
@@ -377,7 +375,7 @@ class Batch(Dict[str, Any]):
             return Batch(fields)
         batch: Batch = _dict_new(type(self))
         batch._loader = self._loader
-        copy: Any = _Copy(self.epoch, self.index, self.rows, self.bad, self.valid)
+        copy: Any = _Copy(self)
         batch._raw = copy
         batch._bad = self.bad_samples() if self.bad else []
         batch._kept = {name: moved(self[name]) for name in _OF_EVERY_BATCH}
@@ -760,7 +758,7 @@ class Loader:
         self._running: Callable[[], Optional[_Epoch]] = lambda: None
         self._began = 0  # batches before it
         self._over = True  # it came to its end
-        self._next_epoch = int(options.get("epoch") or 0)
+        self._next_epoch = self._current = int(options.get("epoch") or 0)
         self._told = 0  # shards lost
         self._warned: Set[str] = set()
         self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+import weakref
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 from . import _penstock
@@ -40,13 +41,13 @@ class Mount:
 
     path: str
 
-    def __init__(self, path: str, owner: socket.socket) -> None:
+    def __init__(self, path: str, owner: int) -> None:
         self.path = path
-        self._owner = owner
+        self._end = weakref.finalize(self, os.close, owner)
 
     def close(self) -> None:
         """Lets go of the mount. The last one unmounts it, a moment later."""
-        self._owner.close()
+        self._end()
 
     def __enter__(self) -> "Mount":
         return self
@@ -61,7 +62,7 @@ class Mount:
         return self.path
 
     def __repr__(self) -> str:
-        return "penstock.Mount(%r%s)" % (self.path, ", closed" if self._owner.fileno() < 0 else "")
+        return "penstock.Mount(%r%s)" % (self.path, "" if self._end.alive else ", closed")
 
 
 def mount(
@@ -144,7 +145,7 @@ def _run(command: List[str], arguments: List[str], sources: List[str], headers: 
             if not more:
                 raise MountError("%s: its daemon ended at once (see the system's log)" % sources[0])
             path += more
-        return Mount(os.fsdecode(path[:-1]), ours)
+        return Mount(os.fsdecode(path[:-1]), ours.detach())
     except BaseException:
         ours.close()
         raise
