@@ -477,12 +477,13 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	        .progress = on_progress, .done = on_done, .hedge_done = on_hedge_done};
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
-	struct ps_list *lists[] = {&fill->running, &fill->retries, &fill->hedges, &fill->tails,
+	struct ps_list *lists[] = {&fill->running, &fill->read_retained, &fill->hedges, &fill->tails,
 	        &fill->disk_queue, &fill->retained, &fill->held};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);
 	pthread_mutex_init(&fill->due_lock, NULL);
+	pthread_mutex_init(&fill->read_lock, NULL);
 	ps_read_stats_init(&fill->reads);
 	ps_cond_init(&fill->disk_cond);
 	ps_cond_init(&fill->timer_cond);
@@ -509,6 +510,7 @@ void ps_fill_free(struct ps_fill *fill)
 	ps_read_stats_fini(&fill->reads);
 	pthread_mutex_destroy(&fill->lock);
 	pthread_mutex_destroy(&fill->due_lock);
+	pthread_mutex_destroy(&fill->read_lock);
 	ps_budget_free(fill->budget);
 	free(fill);
 }
@@ -552,14 +554,14 @@ static void cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 	ps_list_init(&ended);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		for (struct ps_list *l = fill->retries.next, *next; l != &fill->retries; l = next) {
-			struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
+		for (struct ps_tree_item *i = ps_tree_first(&fill->retries), *next; i; i = next) {
+			struct ps_range_request *request = PS_CONTAINER_OF(i, struct ps_range_request, retry);
 
-			next = l->next;
+			next = ps_tree_next(i);
 			if (!ps_origin_is(request->file->origin, origin))
 				continue;
-			ps_list_remove(l);
-			ps_list_append(&ended, l);
+			ps_tree_remove(&fill->retries, i);
+			ps_list_append(&ended, &request->link);
 		}
 		/* cancel() neither blocks nor calls back from here; a request cannot end under us while
 		 * the lock that on_done() needs is held. */

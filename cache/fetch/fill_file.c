@@ -26,6 +26,7 @@ struct ps_block_buffer *ps_block_buffer_new(struct ps_fill_file *file, uint64_t 
 	buffer->file = file;
 	buffer->block = block;
 	ps_list_init(&buffer->link);
+	ps_list_init(&buffer->read_link);
 	file->buffers[block] = buffer;
 	return buffer;
 }
@@ -106,15 +107,20 @@ void ps_block_buffer_fail(struct ps_block_buffer *buffer, uint16_t chunks, int e
 
 /* Retained blocks ---------------------------------------------------------------------------------- */
 
-/* A kept block has no reference of its file: it goes with the last one. The engine's lock is held, the file's
- * taken below it. */
+/* A retained block has no reference of its file: it is dropped with the last one. The engine's lock is
+ * held, the file's taken below it. */
 static void drop_retained(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	struct ps_fill_file *file = buffer->file;
 
 	ps_list_remove(&buffer->link);
 	fill->nretained--;
+	file->nretained--;
 	PS_LOCK_SCOPE(&file->lock);
+	{
+		PS_LOCK_SCOPE(&fill->read_lock);
+		ps_list_remove(&buffer->read_link);
+	}
 	ps_block_buffer_free(buffer);
 }
 
@@ -124,15 +130,38 @@ void ps_retained_drop(struct ps_fill *fill, struct ps_fill_file *file)
 		struct ps_block_buffer *buffer = PS_CONTAINER_OF(l, struct ps_block_buffer, link);
 
 		next = l->next;
+		if (file && !file->nretained)
+			return;
 		if (!file || buffer->file == file)
 			drop_retained(fill, buffer);
 	}
 }
 
-static bool was_read(struct ps_block_buffer *buffer)
+void ps_block_buffer_was_read(struct ps_block_buffer *buffer)
 {
-	PS_LOCK_SCOPE(&buffer->file->lock);
-	return buffer->read;
+	struct ps_fill *fill = buffer->file->fill;
+
+	if (buffer->read)
+		return;
+	buffer->read = true;
+	PS_LOCK_SCOPE(&fill->read_lock);
+	if (buffer->retained)
+		ps_list_append(&fill->read_retained, &buffer->read_link);
+}
+
+/* A block that was read to its end; false: there is none. The engine's lock is held. */
+static bool drop_read(struct ps_fill *fill)
+{
+	struct ps_block_buffer *buffer = NULL;
+	{
+		PS_LOCK_SCOPE(&fill->read_lock);
+		if (!ps_list_empty(&fill->read_retained))
+			buffer = PS_CONTAINER_OF(fill->read_retained.next, struct ps_block_buffer, read_link);
+	}
+	if (buffer)
+		drop_retained(
+		        fill, buffer); /* by threads that hold the engine's lock alone: it is still there */
+	return buffer;
 }
 
 void ps_retained_drop_stale(struct ps_fill *fill, uint64_t now_ns)
@@ -155,16 +184,20 @@ void ps_retain_written(struct ps_fill *fill, struct ps_block_buffer *buffer)
 	uint64_t max_retained = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
 
 	PS_LOCK_SCOPE(&fill->lock);
+	while (drop_read(fill))
+		;
+	{
+		PS_LOCK_SCOPE(&buffer->file->lock);
+		buffer->retained = !buffer->read && buffer->awaited && fill->nretained < max_retained;
+		if (!buffer->retained) {
+			ps_block_buffer_free(buffer);
+			return;
+		}
+	}
 	buffer->retained_ns = ps_clock_mono_ns();
 	ps_list_append(&fill->retained, &buffer->link);
 	fill->nretained++;
-	for (struct ps_list *l = fill->retained.next, *next; l != &fill->retained; l = next) {
-		struct ps_block_buffer *old = PS_CONTAINER_OF(l, struct ps_block_buffer, link);
-
-		next = l->next;
-		if (was_read(old) || (old == buffer && (fill->nretained > max_retained || !old->awaited)))
-			drop_retained(fill, old);
-	}
+	buffer->file->nretained++;
 }
 
 /* Takes a block off the list of those that are held; its memory goes, unless more of it is in flight: then
@@ -188,6 +221,8 @@ static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_block_buff
 bool ps_retained_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 {
 	*ret_unref = NULL;
+	if (drop_read(fill))
+		return true;
 	if (!ps_list_empty(&fill->retained))
 		drop_retained(fill, PS_CONTAINER_OF(fill->retained.prev, struct ps_block_buffer, link));
 	else if (!ps_list_empty(&fill->held))

@@ -61,9 +61,11 @@ struct ps_block_buffer {
 	uint32_t have[PS_BLOCK_CHUNKS]; /* bytes from each chunk's beginning that are in its memory */
 	uint64_t failed_until_ns;
 	int errnum;
-	bool read;            /* to its end */
-	bool awaited;         /* fetched for a reader, not only for the cache */
-	uint64_t retained_ns; /* since when it is RETAINED; the engine's lock */
+	bool read;                /* to its end */
+	bool retained;            /* is in fill->retained */
+	struct ps_list read_link; /* fill->read_retained */
+	bool awaited;             /* fetched for a reader, not only for the cache */
+	uint64_t retained_ns;     /* since when it is RETAINED; the engine's lock */
 };
 
 struct ps_range_request {
@@ -72,11 +74,12 @@ struct ps_range_request {
 	struct ps_fill_file *file; /* a reference */
 	uint64_t first;            /* chunk */
 	unsigned nchunks;
-	size_t nbytes;     /* of the whole request */
-	size_t base;       /* bytes that earlier attempts have brought */
-	size_t filled;     /* bytes in place, base included */
-	uint64_t counted;  /* of this attempt's bytes, in fill->origin_bytes */
-	unsigned attempts; /* since the last progress */
+	size_t nbytes;             /* of the whole request */
+	size_t base;               /* bytes that earlier attempts have brought */
+	size_t filled;             /* bytes in place, base included */
+	uint64_t counted;          /* of this attempt's bytes, in fill->origin_bytes */
+	struct ps_tree_item retry; /* fill->retries */
+	unsigned attempts;         /* since the last progress */
 	uint64_t started_ns, retry_ns;
 	_Atomic uint64_t touched_ns; /* submitted, or something came */
 	bool preempted;              /* is being cancelled for another file; the engine's lock */
@@ -109,6 +112,7 @@ struct ps_fill_file {
 	struct ps_file_demands demands[PS_DEMAND_CLASSES];
 	struct ps_tree read_demands; /* those of readers, by their first chunk */
 	unsigned nread_demands;
+	unsigned nretained;     /* blocks */
 	struct ps_demand warm;  /* all of it; queued by ps_fill_warm() */
 	struct ps_demand spare; /* a demand for which there was no memory */
 	unsigned npreempted;    /* requests that gave way since one brought something */
@@ -152,10 +156,13 @@ struct ps_fill {
 	/* Files with demands, by class. First those of which no request was pre-empted; of these, and of the
 	 * others, first those with the fewest requests; of these, they take turns. */
 	struct ps_tree queues[PS_DEMAND_CLASSES];  /* of ps_file_demands.place */
-	struct ps_list running, retries;           /* of ps_range_request */
+	struct ps_list running;                    /* of ps_range_request */
+	struct ps_tree retries;                    /* of ps_range_request.retry, by retry_ns */
 	struct ps_list hedges, tails;              /* hedge.c */
 	uint64_t pushback_ns;                      /* when an origin last asked to wait; 0: never */
 	struct ps_list disk_queue, retained, held; /* of ps_block_buffer */
+	pthread_mutex_t read_lock;                 /* a leaf */
+	struct ps_list read_retained;              /* of those that are retained: read to their end */
 	size_t nretained, nheld, ndisk_busy;
 	uint64_t held_retry_ns; /* of what is held */
 	unsigned nending;       /* transfers whose done has not returned */
@@ -315,6 +322,8 @@ void ps_block_buffer_settle(struct ps_block_buffer *buffer, struct ps_list *disk
 /* A claim is given up. */
 void ps_block_buffer_release(struct ps_block_buffer *buffer, unsigned chunk);
 void ps_block_buffer_fail(struct ps_block_buffer *buffer, uint16_t chunks, int errnum, uint64_t until_ns);
+/* A reader takes the block to its end, and no memory is needed for it any more. */
+void ps_block_buffer_was_read(struct ps_block_buffer *buffer);
 /* Retained blocks. */
 /* Of a block that is on disk now, whose place is RETAINED; the caller has a reference of the file. No lock
  * held. */

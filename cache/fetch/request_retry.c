@@ -345,7 +345,7 @@ static bool request_retry(struct ps_range_request *request, const struct ps_erro
 	if (request->file->draining)
 		return false;
 	atomic_fetch_add(&fill->origin_retries, 1);
-	ps_list_append(&fill->retries, &request->link);
+	ps_tree_insert(&fill->retries, &request->retry, request->retry_ns);
 	pthread_cond_signal(&fill->timer_cond);
 	return true;
 }

@@ -97,7 +97,7 @@ void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcom
 	 * waits among the retries. */
 	for (unsigned i = t->nrequests; i < nrequests; i++) {
 		t->requests[i]->retry_ns = now;
-		ps_list_append(&fill->retries, &t->requests[i]->link);
+		ps_tree_insert(&fill->retries, &t->requests[i]->retry, now);
 	}
 	if (fill->max_bytes_per_s)
 		fill->next_start_ns =
@@ -226,33 +226,32 @@ bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *t, struct ps_fill_fi
 	return false;
 }
 
-/* The engine's lock is held. */
-static bool may_retry(const struct ps_fill *fill, const struct ps_range_request *request)
-{
-	unsigned max = limit_of(fill, PS_DEMAND_READ);
-
-	return fill->active < (request->file->npreempted ? max - max / 4 : max);
-}
-
 struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	*ret_next_ns = UINT64_MAX;
-	for (struct ps_list *l = fill->retries.next; l != &fill->retries; l = l->next) {
-		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
+	unsigned max = limit_of(fill, PS_DEMAND_READ);
 
-		if (request->retry_ns <= now_ns && may_retry(fill, request)) {
+	*ret_next_ns = UINT64_MAX;
+	for (struct ps_tree_item *item = ps_tree_first(&fill->retries); item; item = ps_tree_next(item)) {
+		struct ps_range_request *request = PS_CONTAINER_OF(item, struct ps_range_request, retry);
+
+		if (request->retry_ns > now_ns) {
+			*ret_next_ns = PS_MIN(*ret_next_ns, request->retry_ns);
+			break;
+		}
+		if (fill->active < (request->file->npreempted ? max - max / 4 : max)) {
 			request->preempted = false;
 			atomic_store(&request->touched_ns, now_ns);
-			ps_list_remove(l);
-			ps_list_append(&fill->running, l);
+			ps_tree_remove(&fill->retries, item);
+			ps_list_append(&fill->running, &request->link);
 			fill->active++;
 			return request;
 		}
 		/* One that is due but finds no connection is looked at again when a request ends
 		 * (ps_fill_pump()), and at the next tick. */
-		*ret_next_ns = PS_MIN(*ret_next_ns,
-		        request->retry_ns > now_ns ? request->retry_ns : now_ns + RETRY_TICK_NS);
+		*ret_next_ns = now_ns + RETRY_TICK_NS;
+		if (fill->active >= max)
+			break;
 	}
 	return NULL;
 }

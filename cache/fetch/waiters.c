@@ -160,7 +160,7 @@ static enum piece gather_read(struct ps_fill_file *file, struct ps_read *read, u
 	return piece;
 }
 
-/* Blocks that the read takes to their end need not be kept for it. */
+/* Blocks that the read takes to their end need not be retained for it. */
 static void note_read(struct ps_fill_file *file, uint64_t offset, uint64_t end)
 {
 	uint64_t size = ps_object_size(file->object);
@@ -168,7 +168,7 @@ static void note_read(struct ps_fill_file *file, uint64_t offset, uint64_t end)
 
 	for (uint64_t b = offset / PS_BLOCK_SIZE; b < past; b++)
 		if (file->buffers[b])
-			file->buffers[b]->read = true;
+			ps_block_buffer_was_read(file->buffers[b]);
 }
 
 void ps_waiters_answer(struct ps_fill *fill, struct ps_list *reads)

@@ -407,16 +407,51 @@ static void who_waits_for_a_version_that_is_doubted_is_answered(void **state)
 		end(&blocked[i]);
 }
 
+static void wait_for_retained(struct fixture *f, size_t n)
+{
+	size_t seen = n + 1;
+
+	for (int i = 0; i < 1000 && seen != n; i++) {
+		usleep(5000);
+		PS_LOCK_SCOPE(&f->fill->lock);
+		seen = f->fill->nretained;
+	}
+	assert_int_equal(seen, n);
+}
+
+static void blocks_are_retained_until_they_are_read_to_their_end(void **state)
+{
+	struct fixture *f = *state;
+	struct ps_read_bytes bytes;
+
+	for (uint64_t b = 0; b < 6; b++)
+		assert_int_equal(read_once(f, b * PS_MIB, 4096), 0);
+	wait_for_retained(f, 6);
+	for (uint64_t b = 0; b < 6; b += 2) { /* twice: it counts once */
+		for (int i = 0; i < 2; i++) {
+			assert_true(ps_fill_find(f->file, b * PS_MIB, PS_MIB, NULL, &bytes));
+			assert_non_null(bytes.segs[0].data);
+			ps_fill_found_put(&bytes);
+		}
+	}
+	/* With the next one that is written they are dropped. */
+	assert_int_equal(read_once(f, 10 * PS_MIB, PS_MIB), 0);
+	wait_for_retained(f, 3);
+	assert_true(ps_fill_find(f->file, PS_MIB, PS_MIB, NULL, &bytes));
+	assert_non_null(bytes.segs[0].data);
+	ps_fill_found_put(&bytes);
+}
+
 /* Some requests wait for another attempt, and all of these could begin it now if they had a connection. */
 static bool retries_are_due(struct ps_fill *fill)
 {
 	uint64_t now = ps_clock_mono_ns();
 
 	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = fill->retries.next; l != &fill->retries; l = l->next)
-		if (PS_CONTAINER_OF(l, struct ps_range_request, link)->retry_ns > now)
+	for (struct ps_tree_item *i = ps_tree_first(&fill->retries); i; i = ps_tree_next(i))
+		if (i->key > now)
 			return false;
-	return !ps_list_empty(&fill->retries);
+	return !ps_tree_empty(&fill->retries);
 }
 
 static void retries_take_no_more_connections_than_there_are(void **state)
@@ -626,6 +661,7 @@ int main(void)
 	        TEST(random_reads_fetch_only_their_blocks),
 	        TEST(warming_brings_the_whole_file),
 	        TEST(a_stalled_file_leaves_connections_to_others),
+	        TEST(blocks_are_retained_until_they_are_read_to_their_end),
 	        TEST(what_came_another_way_answers_who_waits_for_it),
 	        TEST(what_is_reported_as_stored_is_looked_at_at_once),
 	        TEST(who_waits_for_a_version_that_is_doubted_is_answered),
