@@ -46,7 +46,7 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 	int rc = ps_store_open(&options->store, &cache->store, err);
 	if (rc == 0) {
 		rc = ps_fill_new(&fill, &cache->fill);
-		if (rc == 0 && (rc = ps_decompress_new(cache->store, cache->fill, &cache->inflate)) < 0)
+		if (rc == 0 && (rc = ps_decompress_new(cache->store, cache->fill, &cache->decompress)) < 0)
 			ps_fill_free(cache->fill);
 		if (rc < 0) {
 			ps_error_set(err, -rc, "cannot start the fetch engine: %s", strerror(-rc));
@@ -73,7 +73,7 @@ void ps_cache_close(struct ps_cache *cache)
 {
 	if (!cache)
 		return;
-	ps_decompress_free(cache->inflate);
+	ps_decompress_free(cache->decompress);
 	ps_fill_free(cache->fill);
 	ps_store_close(cache->store);
 	pthread_mutex_destroy(&cache->lock);
@@ -95,5 +95,5 @@ json_t *ps_cache_stats(struct ps_cache *cache)
 	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "started_at", (json_int_t)cache->opened_s, "plans",
 	        announced, "cache", ps_store_stats(cache->store), "memory", ps_fill_memory_stats(cache->fill),
 	        "origin", ps_fill_origin_stats(cache->fill), "reads", ps_fill_read_stats(cache->fill),
-	        "inflate", ps_decompress_stats(cache->inflate));
+	        "inflate", ps_decompress_stats(cache->decompress));
 }

@@ -777,9 +777,9 @@ void ps_dataset_free(struct ps_dataset *ds)
 	ds->cache->prefetch->stop_plans(ds);
 	ps_revalidate_drain(ds); /* the sweep or a plan may have begun one more */
 	ds->cache->prefetch->stop(ds);
-	ps_decompress_abort(ds->cache->inflate, ds->origin);
+	ps_decompress_abort(ds->cache->decompress, ds->origin);
 	ps_fill_drain(ds->cache->fill, ds->origin);
-	ps_decompress_drain(ds->cache->inflate, ds->origin);
+	ps_decompress_drain(ds->cache->decompress, ds->origin);
 	ds->origin->ops->close(ds->origin);
 	forget(ds);
 }

@@ -59,7 +59,7 @@ struct ps_cache {
 	const struct ps_prefetch_ops *prefetch;
 	struct ps_store *store;
 	struct ps_fill *fill;
-	struct ps_decompress *inflate;
+	struct ps_decompress *decompress;
 	int64_t opened_s;
 	uint64_t grant_ttl_ms;
 	pthread_mutex_t lock;        /* what follows */

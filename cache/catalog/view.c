@@ -52,15 +52,16 @@ bool ps_view_disproved(struct ps_dataset *ds, const struct ps_node_row *row)
 	return row->node < below;
 }
 
-static int get_inflater(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_decompressing **ret)
+static int get_decompressing(
+        struct ps_dataset *ds, const struct ps_node_row *row, struct ps_decompressing **ret)
 {
-	return ps_decompressing_get(ds->cache->inflate, ds->origin, row->url, row->name, &row->remote,
+	return ps_decompressing_get(ds->cache->decompress, ds->origin, row->url, row->name, &row->remote,
 	        (enum ps_coding)row->coding, ret);
 }
 
 int ps_view_object(struct ps_dataset *ds, const struct ps_node_row *row, bool opened, struct ps_object **ret)
 {
-	struct ps_decompressing *inflater;
+	struct ps_decompressing *decompressing;
 	struct ps_id id;
 	int rc;
 
@@ -75,13 +76,13 @@ int ps_view_object(struct ps_dataset *ds, const struct ps_node_row *row, bool op
 			ps_object_expect(*ret, row->remote.checksum, true);
 		return rc;
 	}
-	rc = get_inflater(ds, row, &inflater);
+	rc = get_decompressing(ds, row, &decompressing);
 	if (rc < 0)
 		return rc;
-	rc = ps_decompressing_known_size(inflater) == PS_SIZE_UNKNOWN
+	rc = ps_decompressing_known_size(decompressing) == PS_SIZE_UNKNOWN
 	             ? -EAGAIN
-	             : ps_decompressing_object(inflater, ds->catalog->row.number, opened, ret);
-	ps_decompressing_put(inflater);
+	             : ps_decompressing_object(decompressing, ds->catalog->row.number, opened, ret);
+	ps_decompressing_put(decompressing);
 	return rc;
 }
 
@@ -99,20 +100,20 @@ uint64_t ps_view_cached_nbytes(struct ps_dataset *ds, const struct ps_node_row *
 int ps_view_file(struct ps_dataset *ds, const struct ps_node_row *row, bool opened, bool granted,
         struct ps_fill_file **ret)
 {
-	struct ps_decompressing *inflater = NULL;
+	struct ps_decompressing *decompressing = NULL;
 	struct ps_origin *origin = ds->origin;
 	struct ps_object *object;
-	int rc = row->coding ? get_inflater(ds, row, &inflater) : 0;
+	int rc = row->coding ? get_decompressing(ds, row, &decompressing) : 0;
 
 	if (rc == 0)
 		rc = ps_view_object(ds, row, opened, &object);
-	if (inflater)
-		origin = ps_decompressing_as_origin(inflater);
+	if (decompressing)
+		origin = ps_decompressing_as_origin(decompressing);
 	if (rc == 0) {
 		rc = ps_fill_file_get(ds->cache->fill, object, origin, ret);
 		ps_object_put(object); /* the file keeps it */
 	}
-	ps_decompressing_put(inflater); /* this as well */
+	ps_decompressing_put(decompressing); /* this as well */
 	if (rc == 0 && granted)
 		ps_fill_file_allow(*ret);
 	return rc;
@@ -122,7 +123,7 @@ int ps_view_file(struct ps_dataset *ds, const struct ps_node_row *row, bool open
 
 struct question {
 	struct ps_dataset *dataset;
-	struct ps_decompressing *inflater;
+	struct ps_decompressing *decompressing;
 	uint64_t node;
 	bool shows; /* also what cannot be decoded */
 	ps_attr_fn fn;
@@ -139,7 +140,7 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 		ps_dataset_note_error(q->dataset, q->node, text);
 		ps_fill_note_error(q->dataset->cache->fill, text);
 	}
-	bool damaged = errnum && q->shows && ps_decompressing_damaged(q->inflater);
+	bool damaged = errnum && q->shows && ps_decompressing_damaged(q->decompressing);
 	if (!errnum || damaged)
 		errnum = -ps_index_get_node(q->dataset->index, q->node, &row);
 	if (!errnum) {
@@ -149,14 +150,14 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 	}
 	q->fn(q->arg, errnum == ENOENT ? ESTALE : errnum, errnum ? NULL : &attr);
 	ps_node_row_fini(&row);
-	ps_decompressing_put(q->inflater);
+	ps_decompressing_put(q->decompressing);
 	free(q);
 }
 
 static void ask(struct ps_dataset *ds, const struct ps_node_row *row, bool shows, ps_attr_fn fn, void *arg)
 {
 	struct question *q = calloc(1, sizeof *q);
-	int rc = q ? get_inflater(ds, row, &q->inflater) : -ENOMEM;
+	int rc = q ? get_decompressing(ds, row, &q->decompressing) : -ENOMEM;
 
 	if (rc < 0) {
 		free(q);
@@ -168,7 +169,7 @@ static void ask(struct ps_dataset *ds, const struct ps_node_row *row, bool shows
 	q->shows = shows;
 	q->fn = fn;
 	q->arg = arg;
-	ps_decompressing_size(q->inflater, sized, q);
+	ps_decompressing_size(q->decompressing, sized, q);
 }
 
 void ps_view_ask(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)

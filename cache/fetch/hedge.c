@@ -79,7 +79,7 @@ static uint64_t p95_ns(const uint64_t *ns, size_t n)
 
 void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns)
 {
-	/* An origin that stands on another one (an inflater) computes its answers: asking twice does not
+	/* An origin that stands on another one (a decompressing one) computes its answers: asking twice does not
 	 * help. It may also be gone before its tail would be forgotten. */
 	struct ps_tail *tail = origin->base ? NULL : tail_of(fill, origin, true);
 

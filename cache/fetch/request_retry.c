@@ -272,7 +272,7 @@ void ps_range_request_check_version(struct ps_range_request *request)
 		return;
 	request->checked = true;
 	request->other_version = !ps_range_request_same_version(request->file, &request->get.seen);
-	/* Of an inflater's answers those of its base tell: it may answer from the cache. */
+	/* Of a decompressing origin's answers those of its base tell: it may answer from the cache. */
 	struct ps_origin *origin = request->file->origin;
 	if (request->other_version || !origin->proved)
 		return;
