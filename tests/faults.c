@@ -197,7 +197,7 @@ ssize_t __wrap_preadv(int fd, const struct iovec *parts, int nparts, off_t at)
                                                                                               \
 		if (fails(kind) || (part.iov_len && !(part.iov_len = some_of(part.iov_len)))) \
 			return -1;                                                            \
-		if (!faults->trickles)                                                                \
+		if (!faults->trickles)                                                        \
 			return __real_##name(fd, msg, flags);                                 \
 		some.msg_iov = &part;                                                         \
 		ssize_t n = __real_##name(fd, &some, flags);                                  \

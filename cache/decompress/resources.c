@@ -13,8 +13,8 @@ void ps_decompress_take_memory(struct ps_decompress *stage)
 		return;
 	uint64_t least = 4 * PS_DECOMPRESSOR_NBYTES;
 	stage->limit = PS_MAX(ps_fill_memory_bytes(stage->fill) / 3, least);
-	ps_fill_give_up_memory(stage->fill,
-	        stage->limit + PS_WRITES_MAX * PS_BLOCK_SIZE + PS_WALKS_MAX * PS_WALK_NBYTES);
+	ps_fill_give_up_memory(
+	        stage->fill, stage->limit + PS_WRITES_MAX * PS_BLOCK_SIZE + PS_WALKS_MAX * PS_WALK_NBYTES);
 	stage->max_decompressors = (unsigned)PS_MIN(
 	        PS_MAX(stage->limit / 2 / PS_DECOMPRESSOR_NBYTES, UINT64_C(1)), 2 * stage->nthreads + 2);
 }

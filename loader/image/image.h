@@ -391,10 +391,10 @@ struct ps_image_spec {
 	uint32_t views; /* 0 and 1: one */
 	uint32_t first_view; /* the number of the first in keys: what other decoders of the file do not use */
 	struct ps_transform_spec transforms;
-	bool deferred;       /* transforms are drawn, and done by the caller: u8 and NCHW only */
-	uint64_t max_pixels; /* larger images are refused by their header; 0: the default above */
-	uint32_t max_scans;  /* of a progressive file; 0: the default above */
-	uint64_t max_memory; /* see format.h; 0: the default above */
+	bool deferred;                  /* transforms are drawn, and done by the caller: u8 and NCHW only */
+	uint64_t max_pixels;            /* larger images are refused by their header; 0: the default above */
+	uint32_t max_scans;             /* of a progressive file; 0: the default above */
+	uint64_t max_memory;            /* see format.h; 0: the default above */
 	struct ps_image_ticket *ticket; /* see format.h; borrowed by decoders */
 };
 

@@ -1001,8 +1001,8 @@ int penstock_loader_fingerprint(
 struct penstock_shard_writer;
 
 /* level: 1 to 19; 0: not compressed. */
-int penstock_shard_writer_open(const char *path, int level, struct penstock_shard_writer **ret_writer,
-        struct penstock_error *error);
+int penstock_shard_writer_open(
+        const char *path, int level, struct penstock_shard_writer **ret_writer, struct penstock_error *error);
 
 /* Adds a file KEY.SUFFIX. The files of one key that follow each other are a sample. -EINVAL: another name;
  * nothing was written. After other errors only _abort() is left to call. */

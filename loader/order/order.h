@@ -344,7 +344,7 @@ struct ps_deal_options {
 	const uint64_t *lengths; /* of the lanes */
 	const struct ps_sequence *sequence;
 	struct ps_steps steps;
-	uint64_t begin, end; /* canonical positions that are given: `end` is after the last, or PS_ENDLESS */
+	uint64_t begin, end;  /* canonical positions that are given: `end` is after the last, or PS_ENDLESS */
 	uint32_t rank, nodes; /* this is rank of steps.world; nodes divides that */
 };
 

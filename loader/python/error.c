@@ -26,8 +26,8 @@ static PyObject *exception_new(
 
 int errors_init(PyObject *module, struct module_state *s)
 {
-	s->error = exception_new(module, "Error", "What libpenstock reports; `errno` is its kind.",
-	        PyExc_RuntimeError, NULL);
+	s->error = exception_new(
+	        module, "Error", "What libpenstock reports; `errno` is its kind.", PyExc_RuntimeError, NULL);
 	if (!s->error)
 		return -1;
 	s->bad_sample = exception_new(module, "BadSampleError",

@@ -483,10 +483,17 @@ static PyObject *default_of(const struct ps_option *option)
 /* By name: a tuple of words (None: it has none), type, default, kinds of field, and what it is. */
 static PyObject *names_of(const struct ps_option *options, size_t n)
 {
-	static const char *const types[] = {[PS_OPTION_U32] = "int", [PS_OPTION_U64] = "int",
-	        [PS_OPTION_I64] = "int", [PS_OPTION_F64] = "float", [PS_OPTION_F32X3] = "floats",
-	        [PS_OPTION_TEXT] = "str", [PS_OPTION_SHAPE] = "ints", [PS_OPTION_MIX] = "floats",
-	        [PS_OPTION_WORDS] = "bytes", [PS_OPTION_BLOB] = "bytes", [PS_OPTION_BUDGET] = "Budget"};
+	static const char *const types[] = {[PS_OPTION_U32] = "int",
+	        [PS_OPTION_U64] = "int",
+	        [PS_OPTION_I64] = "int",
+	        [PS_OPTION_F64] = "float",
+	        [PS_OPTION_F32X3] = "floats",
+	        [PS_OPTION_TEXT] = "str",
+	        [PS_OPTION_SHAPE] = "ints",
+	        [PS_OPTION_MIX] = "floats",
+	        [PS_OPTION_WORDS] = "bytes",
+	        [PS_OPTION_BLOB] = "bytes",
+	        [PS_OPTION_BUDGET] = "Budget"};
 	PyObject *dict = PyDict_New();
 	char text[512];
 

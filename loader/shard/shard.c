@@ -130,7 +130,7 @@ struct ps_shard {
 	struct ps_shard_file *file;
 	struct ps_stream *stream;
 	bool started;
-	bool unsound; /* it ended for a reason that may be gone the next time */
+	bool unsound;                            /* it ended for a reason that may be gone the next time */
 	struct ps_shard_index_writer *byproduct; /* options.index_writer, if it is ours */
 	struct ps_recovery recovery;
 	struct ps_shard_index_walk checked; /* through options.check */

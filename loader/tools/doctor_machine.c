@@ -253,8 +253,8 @@ static void read_ahead(struct machine *m, const char *folder)
 	kib = strtoul(line, NULL, 10);
 	if (asprintf(&remedy, "echo 1024 >%s    (as root)", path) < 0)
 		remedy = NULL;
-	found(m, "read-ahead", kib >= READ_AHEAD_MIN_KIB ? OK : HINDERS, remedy ? remedy : "", "%lu KiB for %s",
-	        kib, folder);
+	found(m, "read-ahead", kib >= READ_AHEAD_MIN_KIB ? OK : HINDERS, remedy ? remedy : "",
+	        "%lu KiB for %s", kib, folder);
 }
 
 /* Bytes a second of writing and then reading a file of its own, past the page cache where that can be. False:

@@ -47,7 +47,7 @@ void ps_loader_complain(const char *prefix, const char *text);
 enum ps_flag_kind {
 	/* the loader's option of that name (option/option.h), which has what is not said here */
 	PS_FLAG_LOADER,
-	PS_FLAG_SET,    /* bool; it takes no value */
+	PS_FLAG_SET,  /* bool; it takes no value */
 	PS_FLAG_TEXT, /* const char *, borrowed from argv */
 	PS_FLAG_U32,  /* or int; least to most */
 	PS_FLAG_U64,

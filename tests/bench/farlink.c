@@ -25,8 +25,8 @@
 #define TICK_MS 4
 #define PIPE_NBYTES (1 << 20)
 #define SPLICE_NBYTES (512 << 10)
-#define BURST_NS 12000000.0   /* tokens saved up while the other side was not ready */
-#define FIRST_WINDOW 14600.0  /* what a Linux server sends before the first acknowledgement */
+#define BURST_NS 12000000.0  /* tokens saved up while the other side was not ready */
+#define FIRST_WINDOW 14600.0 /* what a Linux server sends before the first acknowledgement */
 #define EVENTS 64
 
 struct part { /* bytes on their way to the server */
@@ -297,7 +297,8 @@ static int listen_anywhere(void)
 static void usage(FILE *f)
 {
 	fputs("Usage: farlink [--rtt-ms N] [--rate BYTES] ADDRESS PORT\n\n"
-	      "Forwards connections on loopback (the port is printed) to ADDRESS PORT (IPv4), as over a far link:\n"
+	      "Forwards connections on loopback (the port is printed) to ADDRESS PORT (IPv4), as over a far "
+	      "link:\n"
 	      "  --rtt-ms N     round trip time [40]\n"
 	      "  --rate BYTES   a second, a connection; 0: no limit [50000000]\n",
 	        f);

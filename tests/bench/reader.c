@@ -100,8 +100,10 @@ static int child(const struct job *job, int to)
 static void usage(FILE *f)
 {
 	fputs("Usage: reader [--block BYTES] [--readers N] [--random COUNT] [--seed N] FILE...\n\n"
-	      "N processes read all files from the beginning to the end, or at COUNT random places of each (every\n"
-	      "reader at others). Prints {\"bytes\", \"seconds\", \"cpu_seconds\", \"first_byte_seconds\"}.\n",
+	      "N processes read all files from the beginning to the end, or at COUNT random places of each "
+	      "(every\n"
+	      "reader at others). Prints {\"bytes\", \"seconds\", \"cpu_seconds\", "
+	      "\"first_byte_seconds\"}.\n",
 	        f);
 }
 

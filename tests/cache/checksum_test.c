@@ -17,7 +17,8 @@ static const char *const known[] = {
         "md5:25f9e794323b453885f5181f1b624d0b",
         "sha1:f7c3bc1d808e04732adf679965ccc34ca7ae3441",
         "sha256:15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
-        "sha512:d9e6762dd1c8eaf6d61b3c6192fc408d4d6d5f1176d0c29169bc24e71c3f274ad27fcd5811b313d681f7e55ec02d73d499c9"
+        "sha512:"
+        "d9e6762dd1c8eaf6d61b3c6192fc408d4d6d5f1176d0c29169bc24e71c3f274ad27fcd5811b313d681f7e55ec02d73d499c9"
         "5455b6b5bb503acf574fba8ffe85",
         "gitblob:e2e107ac61ac259b87c544f6e7a4eb03422c6c21",
         "crc32:cbf43926",

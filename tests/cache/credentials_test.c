@@ -267,7 +267,7 @@ static void what_a_profile_lacks_is_told(void **state)
 	        {"{\"Version\": 1, \"message\": \"log in again\"}", "the answer says: log in again"},
 	        {"{\"Version\": 1}", "the answer has no AccessKeyId"},
 	        {"{\"Version\": 1, \"AccessKeyId\": \"K\"}", "the answer has no SecretAccessKey"},
-#define KEY_UNTIL(end)                                                                          \
+#define KEY_UNTIL(end) \
 	"{\"Version\": 1, \"AccessKeyId\": \"K\", \"SecretAccessKey\": \"hush\", \"Expiration\": " end "}"
 	        {KEY_UNTIL("true"), "Expiration is no time"},
 	        {KEY_UNTIL("0"), "Expiration is no time"},
@@ -481,10 +481,14 @@ static void roles_are_assumed_with_the_keys_of_another_profile(void **state)
 	        "other\n"
 	        "[profile env]\nrole_arn = arn:aws:iam::1:role/x\ncredential_source = "
 	        "Environment\nexternal_id = ext=1\n"
-	        "[profile 1]\nrole_arn = r\nsource_profile = 2\n[profile 2]\nrole_arn = r\nsource_profile = 3\n"
-	        "[profile 3]\nrole_arn = r\nsource_profile = 4\n[profile 4]\nrole_arn = r\nsource_profile = 5\n"
-	        "[profile 5]\nrole_arn = r\nsource_profile = 6\n[profile 6]\nrole_arn = r\nsource_profile = 7\n"
-	        "[profile 7]\nrole_arn = r\nsource_profile = 8\n[profile 8]\nrole_arn = r\nsource_profile = 9\n"
+	        "[profile 1]\nrole_arn = r\nsource_profile = 2\n[profile 2]\nrole_arn = r\nsource_profile = "
+	        "3\n"
+	        "[profile 3]\nrole_arn = r\nsource_profile = 4\n[profile 4]\nrole_arn = r\nsource_profile = "
+	        "5\n"
+	        "[profile 5]\nrole_arn = r\nsource_profile = 6\n[profile 6]\nrole_arn = r\nsource_profile = "
+	        "7\n"
+	        "[profile 7]\nrole_arn = r\nsource_profile = 8\n[profile 8]\nrole_arn = r\nsource_profile = "
+	        "9\n"
 	        "[profile 9]\nrole_arn = r\nsource_profile = missing\n");
 	t->options.profile = "one";
 	comes(t, "ASIASTS");
@@ -929,7 +933,8 @@ static void a_user_of_gcloud(void **state)
 	comes(t, "ya29.");
 	ps_cloud_put(&cloud, "application_default_credentials.json", "{\"type\": \"external_account\"}");
 	fails(t,
-	        "credentials of type external_account are not supported; service_account and authorized_user are",
+	        "credentials of type external_account are not supported; service_account and authorized_user "
+	        "are",
 	        "");
 	ps_cloud_put(&cloud, "application_default_credentials.json", "hush {");
 	fails(t, "not a JSON file of Google credentials", "application_default_credentials.json");

@@ -35,7 +35,7 @@ extern struct ps_names_origin *next_origin, *origin_after_next;
 
 /* *state is the fixture. */
 int setup(void **state);
-int setup_small(void **state); /* so small a cache that files of 20 MiB are cached by extents */
+int setup_small(void **state);   /* so small a cache that files of 20 MiB are cached by extents */
 int setup_patient(void **state); /* its readers wait PATIENT_MS, not TIMEOUT_MS */
 int teardown(void **state);
 

@@ -581,12 +581,10 @@ int main(void)
 	        TEST(one_object_s_error_is_not_another_s),
 	        TEST(a_name_is_renewed_by_its_present_node_alone),
 	        TEST(what_an_earlier_mount_listed_confirms_nothing),
-	        cmocka_unit_test_setup_teardown(
-	                of_what_is_not_cached_an_open_asks_sooner, setup, teardown),
+	        cmocka_unit_test_setup_teardown(of_what_is_not_cached_an_open_asks_sooner, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_clock_that_went_back_between_mounts_costs_one_question, setup, teardown),
-	        cmocka_unit_test_setup_teardown(
-	                a_clock_that_goes_back_costs_one_question, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_clock_that_goes_back_costs_one_question, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_clock_that_goes_forward_costs_one_question, setup, teardown),
 	};

@@ -395,7 +395,8 @@ static void *crowd_member(void *arg)
 
 			rng = rng * 1103515245 + 12345;
 			uint64_t b = (rng >> 12) % NBLOCKS;
-			if ((b % 2 ? ps_object_hold_borrowed : ps_object_hold)(o, b * MIB, MIB / 2, &hold) < 0)
+			if ((b % 2 ? ps_object_hold_borrowed : ps_object_hold)(o, b * MIB, MIB / 2, &hold) <
+			        0)
 				c->wrong = true;
 			bool present = there(o, b);
 			if (present && !test_right(o, b))

@@ -229,8 +229,10 @@ static void stress(const struct fixture_options *options, bool answers)
 static void with_room_for_all_on_disk(void **state)
 {
 	(void)state;
-	stress(&(struct fixture_options){
-	        .file_nbytes = FILE_NBYTES, .memory_bytes = 16 * PS_MIB, .timeout_ms = 2000}, false);
+	stress(
+	        &(struct fixture_options){
+	                .file_nbytes = FILE_NBYTES, .memory_bytes = 16 * PS_MIB, .timeout_ms = 2000},
+	        false);
 }
 
 /* A reader that is woken by nothing would wait until its time is up: none does. */
@@ -238,20 +240,22 @@ static void of_an_origin_that_answers_nobody_waits_in_vain(void **state)
 {
 	(void)state;
 	stress(&(struct fixture_options){.file_nbytes = FILE_NBYTES,
-	        .memory_bytes = 16 * PS_MIB,
-	        .cache_bytes = 14 * PS_MIB,
-	        .max_connections = 2,
-	        .timeout_ms = 60000}, true);
+	               .memory_bytes = 16 * PS_MIB,
+	               .cache_bytes = 14 * PS_MIB,
+	               .max_connections = 2,
+	               .timeout_ms = 60000},
+	        true);
 }
 
 static void with_room_for_two_of_eight_on_disk(void **state)
 {
 	(void)state;
 	stress(&(struct fixture_options){.file_nbytes = FILE_NBYTES,
-	        .memory_bytes = 16 * PS_MIB,
-	        .cache_bytes = 14 * PS_MIB,
-	        .max_connections = 3,
-	        .timeout_ms = 2000}, false);
+	               .memory_bytes = 16 * PS_MIB,
+	               .cache_bytes = 14 * PS_MIB,
+	               .max_connections = 3,
+	               .timeout_ms = 2000},
+	        false);
 }
 
 int main(void)

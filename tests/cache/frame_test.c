@@ -183,8 +183,8 @@ static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 	for (size_t i = 0; i < PS_WAITING_GET_RANGES + 4; i++) {
 		uint64_t at = OFFSET + 140 + 3 * i;
 
-		assert_int_equal(ps_waiting_get_copy(&waiting, at, at + 1, plain + at),
-		        i + 1 < PS_WAITING_GET_RANGES);
+		assert_int_equal(
+		        ps_waiting_get_copy(&waiting, at, at + 1, plain + at), i + 1 < PS_WAITING_GET_RANGES);
 	}
 	assert_int_equal(waiting.nhave, PS_WAITING_GET_RANGES);
 	assert_true(ps_waiting_get_copy(&waiting, 0, sizeof plain, plain));

@@ -596,30 +596,25 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(who_is_refused_is_handed_nothing, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_file_that_was_opened_cold_waits_for_an_answer_of_its_own, setup, teardown),
-	        cmocka_unit_test_setup_teardown(
-	                an_open_that_joins_a_lookup_gets_its_grant, setup, teardown),
+	        cmocka_unit_test_setup_teardown(an_open_that_joins_a_lookup_gets_its_grant, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                an_origin_that_contradicts_itself_is_not_asked_without_end, setup, teardown),
-	        cmocka_unit_test_setup_teardown(
-	                a_grant_outlives_a_node_of_the_same_version, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_grant_outlives_a_node_of_the_same_version, setup, teardown),
 	        cmocka_unit_test_setup_teardown(a_grant_is_one_access_s_until_its_key_ends, setup, teardown),
-	        cmocka_unit_test_setup_teardown(who_is_refused_loses_a_grant_and_no_other_does, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                who_is_refused_loses_a_grant_and_no_other_does, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_refusal_takes_a_grant_and_a_hiccup_does_not, setup_short, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_grant_is_of_the_version_that_was_asked_for, setup_patient, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                a_bucket_of_another_tenant_is_known_by_its_versions, setup, teardown),
-	        cmocka_unit_test_setup_teardown(
-	                names_are_shown_to_who_has_been_shown_them, setup, teardown),
-	        cmocka_unit_test_setup_teardown(
-	                a_refresh_lists_for_the_account_that_asked, setup, teardown),
-	        cmocka_unit_test_setup_teardown(
-	                nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
+	        cmocka_unit_test_setup_teardown(names_are_shown_to_who_has_been_shown_them, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_refresh_lists_for_the_account_that_asked, setup, teardown),
+	        cmocka_unit_test_setup_teardown(nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
 	                without_an_answer_an_old_grant_holds_and_no_other, setup_short, teardown),
-	        cmocka_unit_test_setup_teardown(
-	                a_grant_does_not_live_by_a_clock_that_steps, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_grant_does_not_live_by_a_clock_that_steps, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("grant", tests, NULL, NULL);

@@ -69,8 +69,7 @@ static void beginnings_of_a_range(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
-		const char *lines[] = {
-		        "HTTP/1.1 206 Partial", "ETag: \"v1\"", rows[i].range, rows[i].nbytes};
+		const char *lines[] = {"HTTP/1.1 206 Partial", "ETag: \"v1\"", rows[i].range, rows[i].nbytes};
 		struct ps_http_response r = {0};
 		struct ps_error err = {0};
 

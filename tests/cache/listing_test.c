@@ -53,10 +53,12 @@ static const struct {
                 "<tr><td><a href=\"q&amp;a.tar\">q&amp;a.tar</a></td></tr></table>",
                 "one.tar q&a.tar "},
         {"aiohttp, folders without a slash",
-                "<h1>Index of /.</h1>\n<ul>\n<li><a href=\"/d/np\">np/</a></li>\n<li><a href=\"/d/a.npy\">a.npy</a></li>\n</ul>",
+                "<h1>Index of /.</h1>\n<ul>\n<li><a href=\"/d/np\">np/</a></li>\n<li><a "
+                "href=\"/d/a.npy\">a.npy</a></li>\n</ul>",
                 "np/ a.npy "},
         {"JSON with names that are not UTF-8",
-                "[{\"name\":\"a.tar\",\"type\":\"file\",\"size\":1}, {\"name\":\"b\xe4}{\\\"\\\\\",\"type\":\"file\",\"x\":{},\"size\":2},"
+                "[{\"name\":\"a.tar\",\"type\":\"file\",\"size\":1}, "
+                "{\"name\":\"b\xe4}{\\\"\\\\\",\"type\":\"file\",\"x\":{},\"size\":2},"
                 "{\"name\":\"c\xff\"},{\"name\":\"d.tar\",\"type\":\"file\",\"size\":4}]",
                 "a.tar=1 d.tar=4 "},
         {"lighttpd",

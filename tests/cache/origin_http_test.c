@@ -35,8 +35,8 @@ static void range_is_read_into_its_vectors(void **state)
 
 static void good_though_odd_answers_are_read(void **state)
 {
-	static const char *const paths[] = {"/nolength/object.bin", "/gz/object.bin",
-	        "/redir/object.bin", "/redirother/object.bin", "/nohead/object.bin"};
+	static const char *const paths[] = {"/nolength/object.bin", "/gz/object.bin", "/redir/object.bin",
+	        "/redirother/object.bin", "/nohead/object.bin"};
 	struct call c;
 
 	(void)state;

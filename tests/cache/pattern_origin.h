@@ -12,10 +12,10 @@
 struct ps_pattern_origin {
 	struct ps_origin origin; /* first */
 	_Atomic unsigned ngets;
-	_Atomic uint64_t nbytes; /* requested */
+	_Atomic uint64_t nbytes;       /* requested */
 	_Atomic uint64_t fresh_nbytes; /* of these, over a new connection: by hedged requests and retries */
-	_Atomic int fail_next;   /* so many gets fail ... */
-	_Atomic int fail_errno;  /* ... with this */
+	_Atomic int fail_next;         /* so many gets fail ... */
+	_Atomic int fail_errno;        /* ... with this */
 	_Atomic bool fail_retryable;
 	_Atomic size_t fail_after; /* ... after so many bytes */
 	_Atomic size_t

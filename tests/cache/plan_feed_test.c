@@ -86,27 +86,11 @@ static void names_that_there_are_are_found_and_others_do_no_harm(void **state)
 		const char *after;
 		int nfound;
 	} rows[] = {
-	        {"a", 0, "", 1},
-	        {"d/b", 0, "", 1},
-	        {"x/b", 0, "", 0},
-	        {"d/b", 0, "", 1},
-	        {"b", 0, "", 0},
-	        {"d/a", 0, "", 0},
-	        {"d", 0, "/", 0},
-	        {"", 0, "", 0},
-	        {"/a", 0, "", 0},
-	        {"d//b", 0, "", 1},
-	        {"a/b", 0, "", 0},
-	        {"", 255, "", 0},
-	        {"", 256, "", 0},
-	        {"", 100000, "", 0},
-	        {"d/", 100000, "", 0},
-	        {"", 255, "/b", 0},
-	        {"", 256, "/b", 0},
-	        {"", 4000, "/b", 0},
-	        {"", 4096, "/b", 0},
-	        {"", 100000, "/b", 0},
-	        {"d/b", 0, "", 1}, /* and goes on */
+	        {"a", 0, "", 1}, {"d/b", 0, "", 1}, {"x/b", 0, "", 0}, {"d/b", 0, "", 1}, {"b", 0, "", 0},
+	        {"d/a", 0, "", 0}, {"d", 0, "/", 0}, {"", 0, "", 0}, {"/a", 0, "", 0}, {"d//b", 0, "", 1},
+	        {"a/b", 0, "", 0}, {"", 255, "", 0}, {"", 256, "", 0}, {"", 100000, "", 0},
+	        {"d/", 100000, "", 0}, {"", 255, "/b", 0}, {"", 256, "/b", 0}, {"", 4000, "/b", 0},
+	        {"", 4096, "/b", 0}, {"", 100000, "/b", 0}, {"d/b", 0, "", 1}, /* and goes on */
 	};
 	struct fixture *f = *state;
 
@@ -297,8 +281,8 @@ static bool is_cached(struct fixture *f, uint64_t node)
 /* Its head, its last block, and what lies between. */
 static void a_planned_file_is_fetched_whole(void **state)
 {
-	static const uint64_t sizes[] = {1, TEST_MIB, 2 * TEST_MIB, 2 * TEST_MIB + 1, 3 * TEST_MIB,
-	        9 * TEST_MIB + 5};
+	static const uint64_t sizes[] = {
+	        1, TEST_MIB, 2 * TEST_MIB, 2 * TEST_MIB + 1, 3 * TEST_MIB, 9 * TEST_MIB + 5};
 	struct fixture *f = *state;
 	struct ps_attr attrs[PS_ARRAY_LEN(sizes)];
 	ps_autostrbuf struct ps_strbuf names = {0};

@@ -40,7 +40,8 @@ static void test_lists_set_every_kind(void **state)
 	(void)state;
 	assert_int_equal(
 	        parse_list("cache-dir=/c,cache-size=80%,policy=lru,min-free=2G,memory=64M,timeout=500ms,"
-	                   "revalidate=never,grant-ttl=5m,max-bandwidth=1M,max-connections=3,insecure,uid=7,gid=8,"
+	                   "revalidate=never,grant-ttl=5m,max-bandwidth=1M,max-connections=3,insecure,uid=7,"
+	                   "gid=8,"
 	                   "file-mode=0440,dir-mode=550,allow_other,nonempty,log=/l,log-level=debug",
 	                &o, &err),
 	        0);

@@ -108,8 +108,8 @@ static void agrees_to_what_is_offered_and_wanted(void **state)
 	        {true, 0, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, true, true},
 	        {true, 1, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, true, true},
 	        {false, 0, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, false, true},
-	        {true, 0, INIT_EXT, ALLOW_MMAP, false, true},   /* Linux 6.6 */
-	        {true, 0, INIT_EXT, 0, false, false},           /* 6.1 */
+	        {true, 0, INIT_EXT, ALLOW_MMAP, false, true}, /* Linux 6.6 */
+	        {true, 0, INIT_EXT, 0, false, false},         /* 6.1 */
 	        {true, 0, INIT_EXT | PARALLEL_DIROPS, 0, false, false},
 	        {true, 0, 0, ALLOW_MMAP | PASSTHROUGH, false, false}, /* flags2 is not there */
 	};

@@ -14,14 +14,14 @@
 #include "daemon/daemon.h"
 #include "fuse/fuse.h"
 
-static const char mountinfo[] =
-        "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
-        "\n"
-        "garbage\n"
-        "40 22 0:50 / /mnt/a\\040b ro,nosuid - fuse.penstock https://host/x\\054y/ ro,user_id=1000,group_id=100\n"
-        "41 22 0:51 / /mnt/c ro shared:2 master:1 - fuse.sshfs me@host: rw\n"
-        "42 22 0:52 / /mnt/d ro - fuse.penstock first ro\n"
-        "43 42 0:53 / /mnt/d ro - fuse.penstock second ro\n";
+static const char mountinfo[] = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+                                "\n"
+                                "garbage\n"
+                                "40 22 0:50 / /mnt/a\\040b ro,nosuid - fuse.penstock https://host/x\\054y/ "
+                                "ro,user_id=1000,group_id=100\n"
+                                "41 22 0:51 / /mnt/c ro shared:2 master:1 - fuse.sshfs me@host: rw\n"
+                                "42 22 0:52 / /mnt/d ro - fuse.penstock first ro\n"
+                                "43 42 0:53 / /mnt/d ro - fuse.penstock second ro\n";
 
 static void write_mountinfo(char path[static 32])
 {

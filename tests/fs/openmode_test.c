@@ -182,7 +182,7 @@ static void the_table(void **state)
 		active = true;
 		if (rows[i].held)
 			holder = open_name(f,
-			        rows[i].holder == PS_MODE_PASSED  ? COMPLETE(7)
+			        rows[i].holder == PS_MODE_PASSED   ? COMPLETE(7)
 			        : rows[i].holder == PS_MODE_DIRECT ? COLD_DIRECT(7)
 			                                           : COLD_CACHED(7),
 			        rows[i].holder);

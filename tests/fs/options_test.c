@@ -79,7 +79,8 @@ static bool page_has_head(const struct page *page, const char *head)
 	for (size_t i = 1; i < page->n; i++) {
 		const char *at = strcmp(page->lines[i - 1], ".TP") == 0 ? strstr(page->lines[i], head) : NULL;
 
-		if (at && (at == page->lines[i] || at[-1] == ' ') && (!at[strlen(head)] || at[strlen(head)] == ','))
+		if (at && (at == page->lines[i] || at[-1] == ' ') &&
+		        (!at[strlen(head)] || at[strlen(head)] == ','))
 			return true;
 	}
 	return false;
@@ -97,13 +98,17 @@ static void test_pages_have_each_option_with_its_default(void **state)
 		char head[256];
 		bool may_lack = opt->flags & PS_OPT_OPTIONAL;
 
-		snprintf(head, sizeof(head), "--%s%s%s%s%s%s%s", opt->name, may_lack ? "[=" : opt->arg ? " " : "",
-		        opt->arg ? opt->arg : "", may_lack ? "]" : "", opt->def ? " [" : "", opt->def ? opt->def : "",
-		        opt->def ? "]" : "");
+		snprintf(head, sizeof(head), "--%s%s%s%s%s%s%s", opt->name,
+		        may_lack   ? "[="
+		        : opt->arg ? " "
+		                   : "",
+		        opt->arg ? opt->arg : "", may_lack ? "]" : "", opt->def ? " [" : "",
+		        opt->def ? opt->def : "", opt->def ? "]" : "");
 		if (opt->commands & mount && !page_has_head(&of_mount, head))
 			fail_msg("penstock-mount.1 lacks: %s", head);
 		/* warm's page refers to that of mount for what both have. */
-		if (opt->commands & ~(mount | PS_CMD_WARM * (opt->commands & mount)) && !page_has_head(&of_others, head))
+		if (opt->commands & ~(mount | PS_CMD_WARM * (opt->commands & mount)) &&
+		        !page_has_head(&of_others, head))
 			fail_msg("penstock.1 lacks: %s", head);
 	}
 	page_fini(&of_mount);
@@ -132,12 +137,13 @@ static void test_the_configurations_page_has_each_key_with_its_default(void **st
 		nkeys++;
 		/* Quotes are the shell's. */
 		int len = (int)strlen(arg) - 2 * (arg[0] == '\'');
-		snprintf(line, sizeof(line), "%s = %.*s%s%s%s", opt->name, len, arg + (arg[0] == '\''), def ? "  [" : "",
-		        def ? def : "", def ? "]" : "");
+		snprintf(line, sizeof(line), "%s = %.*s%s%s%s", opt->name, len, arg + (arg[0] == '\''),
+		        def ? "  [" : "", def ? def : "", def ? "]" : "");
 		for (size_t i = 0; i < page.n; i++) {
 			if (page.lines[i][0] == '.' && page.lines[i][1] == 'S')
 				section = page.lines[i];
-			found |= strcmp(page.lines[i], line) == 0 && strcmp(section, sections[opt->scope]) == 0;
+			found |= strcmp(page.lines[i], line) == 0 &&
+			         strcmp(section, sections[opt->scope]) == 0;
 		}
 		if (!found)
 			fail_msg("penstock.conf.5 lacks in '%s': %s", sections[opt->scope], line);
@@ -193,15 +199,19 @@ static void test_values_outside_of_the_range_are_refused(void **state)
 	static const struct {
 		const char *name, *value, *text;
 	} rows[] = {
-	        {"memory", "1023K", "option memory: '1023K' is too little to work with; the least is 1.0 MiB"},
+	        {"memory", "1023K",
+	                "option memory: '1023K' is too little to work with; the least is 1.0 MiB"},
 	        {"memory", "0", "option memory: '0' is too little to work with; the least is 1.0 MiB"},
 	        {"memory", "x", "option memory: 'x' is not a size such as 512M"},
-	        {"max-bandwidth", "1K", "option max-bandwidth: '1K' is too little to work with; the least is 64.0 KiB"},
-	        {"refresh", "999ms", "option refresh: '999ms' is not a time of a second or more, such as 10m"},
+	        {"max-bandwidth", "1K",
+	                "option max-bandwidth: '1K' is too little to work with; the least is 64.0 KiB"},
+	        {"refresh", "999ms",
+	                "option refresh: '999ms' is not a time of a second or more, such as 10m"},
 	        {"cold-reads", "warm", "option cold-reads: 'warm' is none of auto, direct, cached"},
 	        {"missing", "", "option missing: '' is none of fail, warn"},
 	        {"missing", "fail|warn", "option missing: 'fail|warn' is none of fail, warn"},
-	        {"max-connections", "65537", "option max-connections: '65537' is not a whole number from 1 to 65536"},
+	        {"max-connections", "65537",
+	                "option max-connections: '65537' is not a whole number from 1 to 65536"},
 	        {"foreground", NULL, "unknown option 'foreground'"},
 	};
 	struct ps_mount_options o;
@@ -248,10 +258,11 @@ static void test_a_cache_that_the_environment_names_gets_the_folders_above(void 
 
 static void test_want_of_memory_is_no_fault_of_the_configuration(void **state)
 {
-	static const char text[] = "[defaults]\ncache-dir = /c\nmax-connections = 3\n"
-	                           "[pets]\nmountpoint = /data/pets\nsource.train = https://127.0.0.1/train/\n"
-	                           "source.val = s3://bucket/val/\nval.region = here\nval.header = A: b\n"
-	                           "policy = lru\nlog = /l\ninclude = *.tar\nuid = 7\nallow_other = yes\n";
+	static const char text[] =
+	        "[defaults]\ncache-dir = /c\nmax-connections = 3\n"
+	        "[pets]\nmountpoint = /data/pets\nsource.train = https://127.0.0.1/train/\n"
+	        "source.val = s3://bucket/val/\nval.region = here\nval.header = A: b\n"
+	        "policy = lru\nlog = /l\ninclude = *.tar\nuid = 7\nallow_other = yes\n";
 	struct ps_conf conf = {0};
 	bool hit = true;
 

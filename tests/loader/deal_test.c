@@ -113,8 +113,8 @@ static void map_make(const struct run *r, const struct rank *rank, struct map *m
 	map->begins = calloc(nlanes + 1, sizeof(*map->begins));
 	assert_true(map->v && map->begins);
 	for (uint32_t l = 0; l < nlanes; l++) {
-		assert_int_equal(ps_order_samples(
-		                         rank->order, r->epoch, l, r->counts, map->v + map->begins[l], &n),
+		assert_int_equal(
+		        ps_order_samples(rank->order, r->epoch, l, r->counts, map->v + map->begins[l], &n),
 		        0);
 		map->begins[l + 1] = map->begins[l] + n;
 	}
@@ -267,8 +267,8 @@ static void what_is_left_is_shared_out(void **state)
 /* Places of samples among lanes that take turns, by walking. */
 static void places_are_those_of_a_walk(void **state)
 {
-	static const uint64_t lengths[][4] = {{5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4},
-	        {7, 7, 7, 7}};
+	static const uint64_t lengths[][4] = {
+	        {5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4}, {7, 7, 7, 7}};
 	const struct ps_lane_set set = {.n = 4, .weight = 1};
 	struct ps_sequence *s;
 
@@ -308,7 +308,8 @@ static void a_skip_is_as_many_steps_also_beyond_the_end(void **state)
 	        {{{.n = 1, .weight = 1}, {.first = 1, .n = 1, .weight = 1}}, 2, {1, 100}},
 	        {{{.n = 1, .weight = 1}, {.first = 1, .n = 2, .weight = 1000}}, 2, {1, 3000, 2500}},
 	        {{{.n = 2, .weight = 5}, {.first = 2, .n = 1, .weight = 2},
-	                 {.first = 3, .n = 3, .weight = 90}}, 3, {20, 30, 4, 100, 900, 333}},
+	                 {.first = 3, .n = 3, .weight = 90}},
+	                3, {20, 30, 4, 100, 900, 333}},
 	};
 
 	(void)state;
@@ -338,8 +339,8 @@ static void a_skip_is_as_many_steps_also_beyond_the_end(void **state)
 /* Lanes whose ends are found take the turns that lanes of known lengths take, in the same rounds. */
 static void ends_that_are_found_change_no_turn(void **state)
 {
-	static const uint64_t lengths[][4] = {{5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4},
-	        {7, 7, 7, 7}, {0, 2, 0, 1}};
+	static const uint64_t lengths[][4] = {
+	        {5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4}, {7, 7, 7, 7}, {0, 2, 0, 1}};
 	const struct ps_lane_set set = {.n = 4, .weight = 1};
 
 	(void)state;

@@ -32,12 +32,12 @@ static int opens(const struct setting *s, struct penstock_error *error)
 		opens(&s, ret_error);                                          \
 	})
 
-#define REFUSED_OF(kind, change, what, why)                                                        \
-	do {                                                                                       \
-		struct penstock_error e = {0};                                                     \
+#define REFUSED_OF(kind, change, what, why)                                                         \
+	do {                                                                                        \
+		struct penstock_error e = {0};                                                      \
 		if (OPENS(kind, change, &e) != -EINVAL || !strstr(e.text, what " has no effect") || \
-		        !strstr(e.text, why))                                                      \
-			fail_msg("%s: %d, %s", #change, e.code, e.text);                           \
+		        !strstr(e.text, why))                                                       \
+			fail_msg("%s: %d, %s", #change, e.code, e.text);                            \
 	} while (0)
 #define REFUSED(change, what, why) REFUSED_OF(PENSTOCK_IMAGE, change, what, why)
 
@@ -138,8 +138,7 @@ static void bytes_are_not_normalised(void **state)
 static void a_field_that_follows_is_placed_as_the_other(void **state)
 {
 	(void)state;
-#define NEXT(change)                                                                   \
-	(f = field_add(&s, "next.ppm", PENSTOCK_IMAGE), f->follow = "ppm", change)
+#define NEXT(change) (f = field_add(&s, "next.ppm", PENSTOCK_IMAGE), f->follow = "ppm", change)
 	REFUSED(NEXT(f->crop = PENSTOCK_CROP_CENTER), "field next.ppm: crop", "is that of field ppm");
 	REFUSED(NEXT(f->hflip = 0), "hflip", "is that of field ppm, which this one follows; set it there");
 	REFUSED(NEXT((f->affine = 1, f->degrees = 9)), "affine", "is that of field ppm");

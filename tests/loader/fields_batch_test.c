@@ -65,7 +65,7 @@ static void values_that_are_too_long(void **state)
 	struct penstock_error e;
 
 	(void)state;
-	member_text(&t, 0, "txt", "okay"); /* as many as may be */
+	member_text(&t, 0, "txt", "okay");        /* as many as may be */
 	member_text(&t, 1, "txt", "abc\xc3\xa9"); /* cut at 4 bytes, half of the last character would stay */
 	shard_end(&t);
 	for (int form = 0; form < 2; form++) {

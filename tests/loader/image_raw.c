@@ -139,7 +139,8 @@ static int pad(const double *x, const struct ps_planes *planes)
 		/* As the resize hands it out: flipped. */
 		for (uint32_t y = 0; y < g.window_h; y++)
 			for (uint32_t i = 0; i < g.window_w; i++)
-				*at++ = plane[(g.window_y + (g.flip_v ? g.window_h - 1 - y : y)) * planes->width +
+				*at++ = plane[(g.window_y + (g.flip_v ? g.window_h - 1 - y : y)) *
+				                      planes->width +
 				              g.window_x + (g.flip ? g.window_w - 1 - i : i)];
 		ps_pad_apply(&g, 1, window, &fill, to + c * n);
 	}

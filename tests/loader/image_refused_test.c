@@ -144,8 +144,10 @@ static void labels_and_limits(void **state)
 	} coloured[] = {
 	        {TEXT("P6 1 1 255\n012"), "PNM: "},
 	        {TEXT("\x89PNG\r\n\x1a\n"
-	              "\000\000\000\015\111\110\104\122\000\000\000\001\000\000\000\001\010\002\000\000\000\220"
-	              "\167\123\336\000\000\000\014\111\104\101\124\170\234\143\110\114\112\006\000\002\116\001"
+	              "\000\000\000\015\111\110\104\122\000\000\000\001\000\000\000\001\010\002\000\000\000"
+	              "\220"
+	              "\167\123\336\000\000\000\014\111\104\101\124\170\234\143\110\114\112\006\000\002\116"
+	              "\001"
 	              "\047\300\141\236\031\000\000\000\000\111\105\116\104\256\102\140\202"),
 	                "PNG: labels must be gray or of a palette, not RGB or with alpha"},
 	        {TEXT("RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0\x2f\0\0\0\x10\x07\x10\x11\x11\x88\x88\xfe\7\0"),
@@ -170,7 +172,8 @@ static void labels_and_limits(void **state)
 		int r = i ? ps_image_reader_open(s, coloured[i - 1].data, coloured[i - 1].nbytes, &size, &err)
 		          : ps_image_reader_open(s, data, nbytes, &size, &err);
 		if (r == 0)
-			r = ps_image_reader_start(s, &(struct ps_region){0, 0, size.width, size.height}, 0, &err);
+			r = ps_image_reader_start(
+			        s, &(struct ps_region){0, 0, size.width, size.height}, 0, &err);
 		struct ps_image_rows rows;
 		if (r == 0)
 			r = ps_image_reader_rows(s, &rows, &err);

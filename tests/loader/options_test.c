@@ -87,7 +87,8 @@ static void a_state_is_of_each_option_that_batches_depend_on(void **state)
 	plain = print_of(&o, "none");
 	for (size_t i = 0; i < ps_n_loader_options; i++) {
 		const struct ps_option *option = &ps_loader_options[i];
-		bool never = option->print == PS_PRINT_NEVER || strcmp(option->name, "mix_end") == 0; /* of a mix */
+		bool never = option->print == PS_PRINT_NEVER ||
+		             strcmp(option->name, "mix_end") == 0; /* of a mix */
 		uint64_t print;
 
 		if (option->type > PS_OPTION_SHAPE)
@@ -136,7 +137,8 @@ static void a_state_is_of_each_option_of_the_fields(void **state)
 			if (option->print != PS_PRINT_IF_SET)
 				all = hash_u64(all, print);
 			/* An image is refused if it is optional; the first states were not of a mask's max_pixels. */
-			if (print == plain && !(kind == PENSTOCK_IMAGE && strcmp(option->name, "optional") == 0) &&
+			if (print == plain &&
+			        !(kind == PENSTOCK_IMAGE && strcmp(option->name, "optional") == 0) &&
 			        !(kind == PENSTOCK_MASK && strcmp(option->name, "max_pixels") == 0))
 				fail_msg("%s of %s: a state is not of it", option->name, ps_kind_words[kind]);
 		}
@@ -165,7 +167,8 @@ static void what_is_beyond_a_range_is_refused(void **state)
 		const struct ps_option *o = &ps_loader_options[i];
 		double most = o->type == PS_OPTION_F64 ? o->most : (double)ps_option_most(o);
 
-		if (o->type > PS_OPTION_F64 || most == 0 || most >= (o->type == PS_OPTION_U32 ? UINT32_MAX : 0x1p63))
+		if (o->type > PS_OPTION_F64 || most == 0 ||
+		        most >= (o->type == PS_OPTION_U32 ? UINT32_MAX : 0x1p63))
 			continue;
 		setting_init(&s);
 		set(o, &s.o, most * 1.0625 + 1);
@@ -176,7 +179,8 @@ static void what_is_beyond_a_range_is_refused(void **state)
 	for (size_t i = 0; i < ps_n_field_options; i++) {
 		const struct ps_option *o = &ps_field_options[i];
 
-		if (!(o->kinds & 1u << PENSTOCK_IMAGE) || o->words || o->most == 0 || o->type == PS_OPTION_F32X3)
+		if (!(o->kinds & 1u << PENSTOCK_IMAGE) || o->words || o->most == 0 ||
+		        o->type == PS_OPTION_F32X3)
 			continue;
 		setting_init(&s);
 		penstock_field_init(&s.f[0], sizeof(s.f[0]), "jpg", PENSTOCK_IMAGE);
@@ -195,9 +199,10 @@ static void limits_and_words_are_those_of_the_code(void **state)
 		const char *name;
 		uint32_t last;
 	} words[] = {{"order", PENSTOCK_ORDER_PERMUTATION}, {"end", PENSTOCK_END_SPLIT},
-	        {"mix_end", PENSTOCK_MIX_LONGEST}, {"source", PENSTOCK_SOURCE_TOKENS}, {"index", PENSTOCK_INDEX_MAKE},
-	        {"device_pixels", PENSTOCK_PIXELS_OFF}, {"on_error", PENSTOCK_SKIP}, {"dtype", PENSTOCK_BOOL},
-	        {"layout", PENSTOCK_NHWC}, {"crop", PENSTOCK_CROP_RANDOM_CROP}, {"interpolation", PENSTOCK_BICUBIC},
+	        {"mix_end", PENSTOCK_MIX_LONGEST}, {"source", PENSTOCK_SOURCE_TOKENS},
+	        {"index", PENSTOCK_INDEX_MAKE}, {"device_pixels", PENSTOCK_PIXELS_OFF},
+	        {"on_error", PENSTOCK_SKIP}, {"dtype", PENSTOCK_BOOL}, {"layout", PENSTOCK_NHWC},
+	        {"crop", PENSTOCK_CROP_RANDOM_CROP}, {"interpolation", PENSTOCK_BICUBIC},
 	        {"overflow", PENSTOCK_OVERFLOW_TRUNCATE}, {"source_dtype", PENSTOCK_BOOL},
 	        {"box_format", PENSTOCK_BOX_CXCYWH}, {"padding_mode", PENSTOCK_PADDING_SYMMETRIC},
 	        {"jitter_order", PENSTOCK_JITTER_RANDOM}, {"erase_fill", PENSTOCK_ERASE_LEVELS}};
@@ -233,7 +238,8 @@ static void help_has_range_and_default(void **state)
 	char text[128];
 
 	(void)state;
-#define DESCRIBED(option, want) (ps_option_describe(option, text, sizeof(text)), assert_string_equal(text, want))
+#define DESCRIBED(option, want) \
+	(ps_option_describe(option, text, sizeof(text)), assert_string_equal(text, want))
 	DESCRIBED(OPTION("batch"), "samples of a batch, 1 to 65536 (64)");
 	DESCRIBED(OPTION("steps"), "batches of an epoch, 0 to 2^40 (0: as the samples make)");
 	DESCRIBED(OPTION("on_error"), "what a bad sample does, or a missing shard: fail | skip (fail)");
@@ -265,7 +271,8 @@ static void the_page_has_a_line_of_each(void **state)
 		ps_option_describe(&ps_loader_options[i], text, sizeof(text));
 		snprintf(line, sizeof(line), "\n\\fI%s\\fR\tT{\n", ps_loader_options[i].name);
 		for (const char *p = text; *p; p++)
-			snprintf(line + strlen(line), sizeof(line) - strlen(line), *p == '-' ? "\\-" : "%c", *p);
+			snprintf(line + strlen(line), sizeof(line) - strlen(line), *p == '-' ? "\\-" : "%c",
+			        *p);
 		if (strstr(page, strcat(line, "\nT}\n")))
 			continue;
 		all = false;

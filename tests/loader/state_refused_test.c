@@ -318,7 +318,7 @@ static void words_that_cannot_be_are_damage(void **state)
 static void folders_are_told_by_their_whole_names(void **state)
 {
 	static const char *const ours[] = {"a/x.tar::ab/x.tar"}, *const theirs[] = {"c/x.tar::cb/x.tar"},
-	                        *const all[] = {"a", "ab", "c", "cb"};
+	                         *const all[] = {"a", "ab", "c", "cb"};
 	struct setting s;
 	char to[32];
 	size_t n;

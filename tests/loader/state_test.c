@@ -445,7 +445,7 @@ static void shards_that_became_shorter_are_an_error(void **state)
 	s.o.nfields = 1;
 	s.o.on_error = PENSTOCK_FAIL;
 	run_whole(&run, &s.o, shards, 1);
-	for (size_t samples = 20; samples <= 26; samples += 6) { /* the block begins at the 25th */
+	for (size_t samples = 20; samples <= 26; samples += 6) {            /* the block begins at the 25th */
 		memset(t.data + samples * 1024, 0, t.len - samples * 1024); /* sound, and of the same size */
 		file_write("shrunk.tar", t.data, t.len);
 		l = open_ok(&s.o, shards, 1);

@@ -204,11 +204,13 @@ static void each_order_of_the_jitter(void **state)
 	(void)state;
 	for (uint32_t s = 0; s < 3; s++) {
 		for (uint32_t from = 0; from < 24; from += NIMAGES) {
-			struct ps_transform_args a = {.images = images_new(sizes[s].width, sizes[s].height, true)};
+			struct ps_transform_args a = {
+			        .images = images_new(sizes[s].width, sizes[s].height, true)};
 
 			for (uint32_t i = 0; i < NIMAGES; i++) {
 				struct ps_image_ops *ops = &a.images.ops[i];
-				uint32_t left[] = {0, 1, 2, 3}, r = from + i, picks[] = {r / 6, r / 2 % 3, r % 2, 0};
+				uint32_t left[] = {0, 1, 2, 3}, r = from + i,
+				         picks[] = {r / 6, r / 2 % 3, r % 2, 0};
 
 				ops->what |= PS_IMAGE_CONTRAST | (random_word() & PS_IMAGE_COLORS);
 				ops->brightness = 2048 + random_word() % 4096;
@@ -217,7 +219,8 @@ static void each_order_of_the_jitter(void **state)
 				ops->turn = (int32_t)(random_word() % 200000) - 100000;
 				for (uint32_t k = 0; k < 4; k++) {
 					ops->order |= left[picks[k]] << 4 * k;
-					memmove(&left[picks[k]], &left[picks[k] + 1], last[picks[k]] * sizeof(*left));
+					memmove(&left[picks[k]], &left[picks[k] + 1],
+					        last[picks[k]] * sizeof(*left));
 				}
 			}
 			same("ps_kernel_gray", &a, NIMAGES * ps_transform_blocks(a.images.npixels));

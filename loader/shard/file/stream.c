@@ -79,7 +79,7 @@ struct ps_stream {
 	bool seekable;              /* an ordinary file: pread works, its size is known */
 	bool eof;
 	bool sought;     /* or as much was passed over, or it is the start; nothing was read since */
-	size_t after;   /* bytes to read after a large field */
+	size_t after;    /* bytes to read after a large field */
 	int64_t size;    /* of the file when it was opened; -1: not an ordinary one */
 	char *path;      /* until something was read; NULL: not an ordinary file */
 	uint64_t offset; /* of buf[beg] in the file */
@@ -144,8 +144,7 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size
 			if (r < 0)
 				return r;
 		}
-		got = s->seekable ? preadv(s->fd, parts, nafter > 0 ? 2 : 1, (off_t)at)
-		                  : read(s->fd, dst, n);
+		got = s->seekable ? preadv(s->fd, parts, nafter > 0 ? 2 : 1, (off_t)at) : read(s->fd, dst, n);
 		if (got >= 0)
 			break;
 		int e = errno;

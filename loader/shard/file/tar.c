@@ -512,7 +512,7 @@ static const struct {
                 "lmdb.open(FOLDER, readonly=True, lock=False) reads it" AS_IT_IS},
         {0, 4, "PAR1", ".parquet ",
                 "a Parquet file" PS_FOREIGN_MARK "pyarrow reads it as it is, on a mount, too; if it names "
-                                                 "files, write their paths (and keys and "
+                "files, write their paths (and keys and "
                 "labels) into a list for `penstock-loader pack @LIST`; if it holds them, write them as "
                 "members of a "
                 "shard"},

@@ -171,7 +171,7 @@ int ps_shard_index_key(struct ps_shard_index *index, uint64_t sample, const char
 
 /* Ends each text of an index that is no good. */
 #define PS_INDEX_HINT "make it again by penstock-loader index"
-#define PS_INDEX_STALE "the shard was changed since"          /* in each text of a difference */
+#define PS_INDEX_STALE "the shard was changed since" /* in each text of a difference */
 
 /* How far an index was walked: samples that follow each other are found in one step each. All zeros:
  * nowhere. */
