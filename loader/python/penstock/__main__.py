@@ -15,6 +15,9 @@ _PACKAGES = ("numpy", "torch", "torchvision", "jax", "cupy", "tensorflow", "ligh
              "pyarrow", "pillow", "opencv-python")
 
 
+_OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "penstock-loader")  # of a wheel
+
+
 def _version(package: str) -> Optional[str]:
     try:
         return metadata.version(package)
@@ -23,7 +26,7 @@ def _version(package: str) -> Optional[str]:
 
 
 def _program(name: str) -> str:
-    path = shutil.which(name)
+    path = shutil.which(name) or (_OWN if name == "penstock-loader" and os.path.exists(_OWN) else None)
     if path is None:
         return "not found in PATH"
     try:
@@ -96,8 +99,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def program() -> None:
     """penstock-loader, of a wheel."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "penstock-loader")
-    os.execv(path, [path, *sys.argv[1:]])
+    os.execv(_OWN, [_OWN, *sys.argv[1:]])
 
 
 if __name__ == "__main__":
