@@ -412,7 +412,7 @@ void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node)
 		uint64_t *changed = realloc(catalog->changed, cap * sizeof *changed);
 
 		if (!changed)
-			return; /* its row stays: some bytes on disk; and the kernel learns of it by ESTALE alone */
+			return; /* its row stays: some bytes on disk; the kernel learns of it by ESTALE alone */
 		catalog->changed = changed;
 		catalog->changed_cap = cap;
 	}

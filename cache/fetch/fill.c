@@ -5,7 +5,7 @@
  * The ladder, from the top down; each file uses those below it, none calls up:
  *
  *   fill.c             the engine: events, the pump, the timer, draining
- *   schedule.c         which demand is served next, with how much memory and how many connections; pre-emption
+ *   schedule.c         which demand is served next, with how much memory, how many connections; pre-emption
  *   hedge.c            what is asked for twice
  *   request_retry.c    requests, from the claim to the end: progress, retries, failures
  *   writeback.c        what the disk threads do

@@ -33,8 +33,8 @@ static int setup_paced(void **state)
 	return 0;
 }
 
-/* The origin gave so many bytes. On a machine that is very busy a request may come late, and be hedged: at most
- * a block is asked for twice then. */
+/* The origin gave so many bytes. On a machine that is very busy a request may come late, and be hedged: at
+ * most a block is asked for twice then. */
 static void assert_origin_gave(const struct fixture *f, uint64_t nbytes)
 {
 	uint64_t hedged = atomic_load(&f->fill->hedged_requests), gave = atomic_load(&f->origin->nbytes);

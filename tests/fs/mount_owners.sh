@@ -198,7 +198,7 @@ own other mount "$SOURCE"
 where other >/dev/null
 for i in 1 2 3 4; do own "refused$i" mount "http://127.0.0.1:$(<"$T/refusing.port")/x/"; done
 for i in 1 2 3 4; do where "refused$i"; done >"$T/refusals"
-equal "all that wait for a mount get its error" 4 "$(grep -c "the origin refuses access" "$T/refusals")"
+equal "all that wait for a mount get its error" 4 "$(grep -c "HTTP 403: forbidden" "$T/refusals")"
 equal "of one attempt" 1 "$(wc -l <"$T/asked")"
 kill "$refusing"
 end KILL other

@@ -24,7 +24,7 @@ struct page {
 	size_t n;
 };
 
-/* As it is shown: without fonts, escapes resolved; the arguments of .B with blanks between them, those of .BR without. */
+/* As shown: without fonts, escapes resolved; the arguments of .B with blanks between, those of .BR without. */
 static char *shown(const char *line)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};

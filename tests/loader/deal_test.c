@@ -222,8 +222,8 @@ static void each_world_has_the_same_steps_and_each_sample_once(void **state)
 	}
 }
 
-/* Each sample comes once; steps of ranks that share out what is left, and batches that are larger than what is
- * dealt at a time. */
+/* Each sample comes once; steps of ranks that share out what is left, and batches larger than what is dealt
+ * at a time. */
 static void what_is_left_is_shared_out(void **state)
 {
 	static const uint32_t batches[] = {2, 3, 8, 5000};

@@ -105,7 +105,6 @@ class Page:
         sys.modules["page"] = self.module
 
 
-
 def lacking(tree):
     """Packages that the code imports and that are not installed."""
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
@@ -182,6 +181,7 @@ def page_add(path):
         if m["language"] == "python" or m["how"] == "shell":
             function = lambda page=page, line=line, m=m: run_block(page, line, m)
             function.__name__ = "docs_%s_line_%d" % (page.name[:-3], line + 1)
+            function.in_place = True  # a loader of an earlier block may be reading its files meanwhile
             tap.test(function)
     return page
 

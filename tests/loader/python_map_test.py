@@ -501,7 +501,7 @@ before = time.monotonic()
 try:
     next(rest)
 except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - before < 2)
+    print("interrupted", time.monotonic() - before < 2, flush=True)
 os._exit(0)
 """))
     tap.equal(ran.stdout, "interrupted True\n", ran.stderr)

@@ -27,7 +27,7 @@ class Skip(Exception):
 
 
 def test(function):
-    """A test: it passes unless it raises."""
+    """A test: it passes unless it raises. In a folder of its own, unless it has the attribute `in_place`."""
     _tests.append(function)
     return function
 
@@ -40,10 +40,11 @@ def main():
         if not name.startswith("loader-"):
             name = "loader-%s-%s" % (os.path.basename(sys.argv[0]).split("_")[0], name)
         try:
-            with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder, contextlib.ExitStack() as stack:
-                old = os.getcwd()
-                os.chdir(folder)
-                stack.callback(os.chdir, old)
+            with contextlib.ExitStack() as stack:
+                if not getattr(function, "in_place", False):
+                    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-test-"))
+                    stack.callback(os.chdir, os.getcwd())
+                    os.chdir(folder)
                 function()
             print("ok %d - %s" % (i, name))
         except Skip as e:

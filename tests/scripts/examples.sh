@@ -22,6 +22,7 @@ scripts/setup-debian --build-only	installs packages
 scripts/deb packages/ && sudo apt install ./packages/*.deb	installs; scripts/deb --test
 ./bootstrap && ./configure && make && sudo make install && sudo ldconfig	installs
 sudo ln -s /usr/local/sbin/mount.penstock /sbin/	changes /sbin
+penstock-loader pack --from 'data/*.parquet' image.bytes label 'train-%06d.tar'	needs pyarrow; tests/loader/python_parquet_test.py
 penstock status --watch	runs until it is interrupted
 penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'	needs a GPU
 ROWS
@@ -190,7 +191,10 @@ for program in penstock penstock-loader; do
 		run_example "$program --help" "$command"
 	done 3< <({
 		"$program" --help
-		for name in $("$program" --help | sed -nE '/^Commands:/,/^$/s/^  ([a-z][a-z-]+) +[a-z].*/\1/p'); do "$program" "$name" --help; done
+		for name in $("$program" --help | sed -nE '/^Commands:/,/^$/s/^  ([a-z][a-z-]+) +[a-z].*/\1/p'); do
+			echo
+			"$program" "$name" --help
+		done
 	} | sed -n '/^Examples:/,/^$/p' | grep '^  ' | joined)
 done
 equal "every exception is of a command that is shown" "$(cut -f 1 "$T/exceptions" | sort -u)" \
