@@ -496,7 +496,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), sum(len(b["label"]) for 
 def ctrl_c_ends_a_wait_for_a_map():
     shards()
     ran = child(OPEN.replace("time.sleep(0.002)", "time.sleep(0 if sample['label'] < 0 else 3)").replace("batch = next(rest)", """
-threading.Timer(0.3, os.kill, (os.getpid(), 2)).start()
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in what a shell runs in the background
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 before = time.monotonic()
 try:
     next(rest)

@@ -84,12 +84,12 @@ counted() {
 	"$T/ci/.ci/run" >"$T/out" 2>&1 || rc=$?
 	echo "$(tail -n 1 "$T/out"); $rc"
 }
-equal "both are counted" "5 passed, 0 failed, 1 skipped; 0" \
+equal "the bare root's tests are counted" "2 passed, 0 failed, 1 skipped; 0" \
 	"$(counted 'echo 2 passed, 0 failed, 1 skipped' 'echo 3 passed, 0 failed')"
-equal "a failure in the bare root is one" "3 passed, 1 failed, 0 skipped; 1" \
-	"$(counted 'echo 0 passed, 1 failed; exit 1' 'echo 3 passed, 0 failed')"
-equal "so is an end without a count" "2 passed, 1 failed, 0 skipped; 1" \
-	"$(counted 'echo 2 passed, 0 failed' 'echo killed; exit 137')"
-equal "no bare root is a skipped test" "3 passed, 0 failed, 1 skipped; 0" \
+equal "and their failures" "5 passed, 1 failed, 0 skipped; 1" \
+	"$(counted 'echo 5 passed, 1 failed; exit 1' 'echo 3 passed, 0 failed')"
+equal "an end without a count is a failure" "0 passed, 1 failed, 0 skipped; 1" \
+	"$(counted 'echo killed; exit 137' 'echo 3 passed, 0 failed')"
+equal "without a bare root, a skipped test, they run here" "3 passed, 0 failed, 1 skipped; 0" \
 	"$(counted 'exit 77' 'echo 3 passed, 0 failed')"
 check "which is said aloud" grep -q '^SKIPPED  SKIPPED  SKIPPED' "$T/out"

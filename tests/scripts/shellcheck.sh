@@ -10,7 +10,7 @@ candidates=(scripts/* .ci/run bootstrap)
 # The tests' own take half a minute of a processor.
 ! long || candidates+=(tests/*.sh tests/*/*.sh)
 for script in "${candidates[@]}"; do
-	! head -n 1 "$script" | grep -Eq '^#.*(bash|sh)' || scripts+=("$script")
+	[[ -d $script ]] || ! head -n 1 "$script" | grep -Eq '^#.*(bash|sh)' || scripts+=("$script")
 done
 # shellcheck disable=SC2016 # the inner shell's
 printf '%s\0' "${scripts[@]}" | xargs -0 -P "$(nproc)" -I{} sh -c \
