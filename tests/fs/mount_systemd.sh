@@ -51,7 +51,7 @@ inside bash -c "exec 7<'$T/mnt/1.bin' && touch '$T/opened' && until [[ -e '$T/re
 reader=$!
 wait_until 30 test -e "$T/opened" || die "a file can be opened"
 
-inside kill -KILL "$(unit MainPID)"
+inside bash -c "kill -KILL $(unit MainPID)"
 check "killed, it is started again" wait_until 60 active 1
 check "and serves" inside cmp "$T/mnt/2.bin" "$T/www/2.bin"
 touch "$T/read"

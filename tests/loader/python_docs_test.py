@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Runs each ```python block of docs/python/*.md: the blocks of a page one after the other, as in a notebook.
+"""Runs each ```python block of docs/python/ and docs/guides/: those of a page one after the other, as in a notebook.
 
 A page's blocks share names and a folder, which holds:
 
@@ -43,7 +43,7 @@ tap.python_environment("docs", [], [
     "pyyaml", "pyarrow==18.1.0"], required=False)
 tap.python_package()
 
-DOCS = os.path.join(tap.SRC, "docs/python")
+DOCS = os.path.join(tap.SRC, "docs")
 ORIGIN = os.environ.get("PENSTOCK_DOCS_ORIGIN")  # for https://data.example.org
 BLOCK = re.compile(r"^(?:<!-- test: (?P<how>[^\n]*?) -->\n+)?```(?P<language>python|sh)\n(?P<code>.*?)^```\n"
                    r"(?:\n*```text\n(?P<shows>.*?)^```\n)?", re.M | re.S)
@@ -86,6 +86,7 @@ def data_make():
 class Page:
     def __init__(self, path):
         self.name = os.path.basename(path)
+        self.where = os.path.relpath(path, tap.SRC)
         self.text = tap.read(path).decode()
         self.folder = None
         # A module of its own, so that what a block defines can be pickled.
@@ -119,7 +120,7 @@ def run_block(page, line, m):
         raise tap.Skip("tests/fs/mount_python_docs.sh runs this page")
     code = code.replace("https://data.example.org", ORIGIN or "")
     page.enter()
-    where = "docs/python/" + page.name
+    where = page.where
     if m["language"] == "sh":
         have = run_command(["bash", "-euc", code])
         return tap.equal(have, have if shows is None else shows, where)
@@ -246,8 +247,9 @@ test -e nosuch
 
 if __name__ == "__main__":
     wanted = sys.argv[1:]
-    pages = [page_add(path) for path in sorted(glob.glob(os.path.join(DOCS, "*.md"))) if not wanted or os.path.basename(path) in wanted]
-    assert len(pages) == len(wanted) if wanted else pages, "no page of that name in docs/python"
+    found = sorted(glob.glob(os.path.join(DOCS, "python/*.md")) + glob.glob(os.path.join(DOCS, "guides/*.md")))
+    pages = [page_add(path) for path in found if not wanted or os.path.basename(path) in wanted]
+    assert len(pages) == len(wanted) if wanted else pages, "no page of that name"
     try:
         tap.main()
     finally:

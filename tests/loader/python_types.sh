@@ -38,7 +38,8 @@ check "mypy: a right program" "$python" -m mypy --strict --follow-imports silent
 wrong_lines() { sed -nE 's/.*wrong.py:([0-9]+):.*error.*/\1/p' | sort -u | tr '\n' ' '; }
 equal "mypy: each line of a wrong one" "$wrong" \
 	"$("$python" -m mypy --strict --follow-imports silent wrong.py | wrong_lines)"
-check "mypy: the package" "$python" -m mypy --strict --disable-error-code import-not-found --disable-error-code import-untyped \
+check "mypy: the package" "$python" -m mypy --strict --disable-error-code import-not-found \
+	--disable-error-code import-untyped \
 	--allow-subclassing-any -p penstock
 check "pyright: a right program" "$python" -m pyright right.py
 equal "pyright: each line of a wrong one" "$wrong" "$("$python" -m pyright wrong.py | wrong_lines)"

@@ -90,6 +90,6 @@ equal "and their failures" "5 passed, 1 failed, 0 skipped; 1" \
 	"$(counted 'echo 5 passed, 1 failed; exit 1' 'echo 3 passed, 0 failed')"
 equal "an end without a count is a failure" "0 passed, 1 failed, 0 skipped; 1" \
 	"$(counted 'echo killed; exit 137' 'echo 3 passed, 0 failed')"
-equal "without a bare root, a skipped test, they run here" "3 passed, 0 failed, 1 skipped; 0" \
+equal "without a bare root, a skipped test, they run here" "6 passed, 0 failed, 1 skipped; 0" \
 	"$(counted 'exit 77' 'echo 3 passed, 0 failed')"
 check "which is said aloud" grep -q '^SKIPPED  SKIPPED  SKIPPED' "$T/out"

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 cd "$top_srcdir"
 
-pages=(*.md docs/*.md docs/design/*.md docs/python/*.md tests/README.md)
+pages=(*.md docs/*.md docs/design/*.md docs/python/*.md docs/guides/*.md tests/README.md)
 at_least "there are pages" 20 "${#pages[@]}"
 
 # Links to files and to headings, as GitHub names those.

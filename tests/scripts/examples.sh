@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every command that README.md, the EXAMPLES of the pages and --help show runs as printed, against servers on
-# loopback that stand for those it names. A command that cannot run here has a row in `exceptions`, with the
-# reason.
+# Every command that README.md, docs/guides/, the EXAMPLES of the pages and --help show runs as printed,
+# against servers on loopback that stand for those it names. A command that cannot run here has a row in
+# `exceptions`, with the reason.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-400}
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
@@ -15,15 +15,14 @@ done < <(ps_mounts_below "")
 
 # COMMAND <tab> REASON
 cat >"$T/exceptions" <<'ROWS'
-penstock plan /tmp/train <list	lasts until it is ended; tests/fs/mount_plan_command.sh
+penstock plan /data/train </tmp/epoch-1	lasts until it is ended; tests/fs/mount_plan_command.sh
 scripts/demo	a build of its own; the continuous integration runs it
 scripts/check	runs this test
 scripts/setup-debian --build-only	installs packages
 scripts/deb packages/ && sudo apt install ./packages/*.deb	installs; scripts/deb --test
 ./bootstrap && ./configure && make && sudo make install && sudo ldconfig	installs
 sudo ln -s /usr/local/sbin/mount.penstock /sbin/	changes /sbin
-penstock-loader pack --from 'data/*.parquet' image.bytes label 'train-%06d.tar'	needs pyarrow; tests/loader/python_parquet_test.py
-penstock status --watch	runs until it is interrupted
+penstock-loader pack --from 'data/*.parquet' image.bytes label 'train-%06d.tar'	needs pyarrow; python_parquet_test
 penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'	needs a GPU
 ROWS
 
@@ -59,19 +58,19 @@ sys.stdout.write(re.sub(parts, lambda m: places[m[0]], sys.stdin.read()))' <(pla
 # Commands as they are printed: a line each, comments and the ends of lines that go on taken away.
 joined() { sed -e ':a' -e '/[\\|]$/{N;s/ *\\\n */ /;s/|\n */| /;ta}' | sed -E 's/ +# .*//; s/^ +//; /^$/d'; }
 roff() { sed -E 's/\\\(aq/'"'"'/g; s/\\e/\\/g; s/\\-/-/g'; }
-# Indented blocks, but those of Python and of penstock.conf, which are run below; and `penstock COMMAND
-# ARGUMENT...`.
-readme_commands() {
-	awk '!/^    / {block = 0; n = split($0, part, "`")
-		for (i = 2; i <= n; i += 2) if (part[i] ~ /^penstock(-loader)? [a-z-]+ ./) print part[i]
-		next}
-	!block {block = 1; other = /^    (import |dataset = |\[)/}
-	!other' "$top_srcdir/README.md" | joined
+# Indented blocks, but those of Python, of penstock.conf, and with output.
+block_commands() {
+	awk '/^```/ {fence = !fence} fence || !/^    / {block = 0; next}
+	!block {block = 1; other = /^    (import |dataset = |\[|\$ )/}
+	!other' "$1" | joined
 }
-page_examples() { awk '/^\.SH/ {on = /EXAMPLE/} on && /^\.nf/ {text = 1; next} /^\.fi/ {text = 0} on && text' "$1" | roff | joined | grep -v '^#'; }
-block() { # BEGINNING [FILE]: README's indented block with a line that begins so
+page_examples() {
+	awk '/^\.SH/ {on = /EXAMPLE/} on && /^\.nf/ {text = 1; next} /^\.fi/ {text = 0} on && text' "$1" | roff | joined |
+		grep -v '^#'
+}
+block() { # BEGINNING FILE: the indented block with a line that begins so
 	awk -v begin="$1" '/^    / {text = text substr($0, 5) "\n"; if (index($0, "    " begin) == 1) found = 1; next}
-		{if (found) exit; text = ""} END {printf "%s", text}' "$top_srcdir/README.md"
+		{if (found) exit; text = ""} END {printf "%s", text}' "$top_srcdir/$2"
 }
 
 # -- What the examples speak of ------------------------------------------------------------------------------
@@ -139,12 +138,20 @@ run_example() {
 		return
 	fi
 	[[ $command != *"penstock mount"* ]] || unmount_all
-	[[ $where == README* && $command != *" pack "* ]] || fresh
+	[[ $where == *.md && $command != *" pack "* ]] || fresh
 	if [[ $command == *"doctor --machine"* ]]; then # exit status 1: the machine is slow, or small
 		check "$where: $command" grep -q 'written$' <(bash -c "$(here <<<"$command")" || true)
 		return
 	fi
 	check "$where: $command" bash -c "cd '$T/run' && $(here <<<"$command")"
+}
+# run_shown WHERE LINE: a line of fstab as mount(8) calls the command, or a command.
+run_shown() {
+	if [[ $2 =~ ^([^ ]+)\ (/[^ ]+)\ penstock\ ([^ ]+)\ 0\ 0$ ]]; then
+		run_example "$1" "penstock mount ${BASH_REMATCH[1]} ${BASH_REMATCH[2]} -o ${BASH_REMATCH[3]}"
+	else
+		run_example "$@"
+	fi
 }
 fresh() {
 	rm -rf "$T/run"
@@ -154,16 +161,27 @@ fresh() {
 fresh
 {
 	cat "$T/defaults"
-	block "[imagenet]" | here
+	block "[imagenet]" docs/guides/mount.md | here
 } >"$PENSTOCK_CONFIG"
-readme_commands >"$T/commands"
-at_least "README has commands" 20 "$(wc -l <"$T/commands")"
-while IFS= read -r command <&3; do
-	[[ $command != "penstock-loader "*"/tmp/train" ]] || { is_mounted "$T/tmp/train" ||
-		penstock mount "$T/www/val/" "$T/tmp/train"; }
-	run_example README "$command"
-done 3<"$T/commands"
-unmount_all
+cp "$PENSTOCK_CONFIG" "$T/conf"
+for page in README.md $(cd "$top_srcdir" && echo docs/guides/*.md); do
+	cp "$T/conf" "$PENSTOCK_CONFIG"
+	block_commands "$top_srcdir/$page" >"$T/commands"
+	[[ $page != README.md ]] || at_least "README has commands" 12 "$(wc -l <"$T/commands")"
+	while IFS= read -r command <&3; do
+		case $command in
+		*mount* | mkdir*) ;;
+		penstock*/tmp/train* | "penstock status"*)
+			is_mounted "$T/tmp/train" || {
+				mkdir -p "$T/tmp/train"
+				penstock mount "$T/www/val/" "$T/tmp/train"
+			}
+			;;
+		esac
+		run_shown "$page" "$command"
+	done 3<"$T/commands"
+	unmount_all
+done
 
 page_examples "$top_srcdir/man/penstock.conf.5" >"$T/conf5"
 grep -v ' penstock ' "$T/conf5" | here >"$PENSTOCK_CONFIG"
@@ -175,13 +193,7 @@ unmount_all
 for page in penstock penstock-mount penstock-loader penstock.conf; do
 	page=$(echo "$top_srcdir/man/$page".[1-9])
 	while IFS= read -r command <&3; do
-		if [[ $command =~ ^([^ ]+)\ (/[^ ]+)\ penstock\ ([^ ]+)\ 0\ 0$ ]]; \
-			then # of fstab, as mount(8) calls it
-			run_example "${page##*/}" \
-				"penstock mount ${BASH_REMATCH[1]} ${BASH_REMATCH[2]} -o ${BASH_REMATCH[3]}"
-		elif [[ $page != *.conf.5 ]]; then
-			run_example "${page##*/}" "$command"
-		fi
+		[[ $page == *.conf.5 && $command != *" 0 0" ]] || run_shown "${page##*/}" "$command"
 	done 3< <(page_examples "$page")
 done
 unmount_all
@@ -203,16 +215,16 @@ equal "every exception is of a command that is shown" "$(cut -f 1 "$T/exceptions
 # README's loop of Penstock's own loader; WebDataset's is run by mount_program_webdataset.sh.
 module=$top_builddir/loader/python/.libs/_penstock.so
 if [[ ! -e $module ]] || ! "$python" -c 'import torch' 2>/dev/null || sanitized "$module"; then
-	skip "README: its Python" "needs the module without sanitizers, and torch"
+	skip "README.md: its Python" "needs the module without sanitizers, and torch"
 else
 	mkdir -p "$T/python/penstock"
 	ln -s "$module" "$top_srcdir"/loader/python/penstock/*.py "$T/python/penstock/"
 	penstock mount "$ORIGIN/val/" "$T/tmp/train"
 	{
 		echo 'import torch; train = lambda image, label: print(tuple(image.shape), label.tolist())'
-		block "import penstock" | here | sed 's/range(90)/range(2)/'
+		block "import penstock" README.md | here | sed 's/range(90)/range(2)/'
 	} >"$T/readme.py"
-	check "README: its Python" env PYTHONPATH="$T/python" bash \
+	check "README.md: its Python" env PYTHONPATH="$T/python" bash \
 		-c "cd '$T/run' && '$python' '$T/readme.py' >'$T/readme.out'"
 	equal "two epochs of four samples" "(4, 3, 224, 224) [7, 7, 7, 7]" "$(sort -u "$T/readme.out")"
 fi
