@@ -334,6 +334,8 @@ static bool may_pad(const struct given *g)
 {
 	const struct penstock_field *p = g->placed;
 
+	if (p->crop == PENSTOCK_CROP_LETTERBOX)
+		return true;
 	if (p->crop != PENSTOCK_CROP_RANDOM_CROP)
 		return false;
 	if (p->padding_x || p->padding_y || (!p->resize_width && !p->resize_shorter))
@@ -363,8 +365,10 @@ static const struct {
         [PS_NEEDS_RANDOM_CROP] = {is_random_crop, "take crop random_crop"},
         [PS_NEEDS_CROP] = {is_sized, "take crop center or random_crop"},
         [PS_NEEDS_RESIZE] = {is_resized, "add a resize before the random_crop"},
-        [PS_NEEDS_PADDED_CROP] = {may_pad, "take crop random_crop, with padding or without a resize"},
-        [PS_NEEDS_OUTSIDE] = {is_filled, "add affine, or a random_crop that is padded with a constant"},
+        [PS_NEEDS_PADDED_CROP] = {may_pad,
+                "take crop letterbox, or random_crop with padding or without a resize"},
+        [PS_NEEDS_OUTSIDE] = {is_filled,
+                "add affine, or take crop letterbox or random_crop, padded with a constant"},
         [PS_NEEDS_MEAN] = {takes_mean, "u8 is not normalised; take dtype f32, f16 or bf16"},
         [PS_NEEDS_STD] = {takes_std, "u8 is not normalised; take dtype f32, f16 or bf16"},
         [PS_NEEDS_AFFINE] = {has_affine, "add affine, its probability"},

@@ -419,7 +419,7 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 		return ps_load_error_set(err, EINVAL,
 		        "field %.100s: unknown padding_mode, erase_fill, erase_levels or jitter_order",
 		        f->name);
-	if (in->crop > PENSTOCK_CROP_RANDOM_CROP || in->interpolation > PENSTOCK_BICUBIC ||
+	if (in->crop > PENSTOCK_CROP_LETTERBOX || in->interpolation > PENSTOCK_BICUBIC ||
 	        in->layout > PENSTOCK_NHWC || in->dtype > PENSTOCK_BF16)
 		return ps_load_error_set(err, EINVAL,
 		        "field %.100s: unknown crop, interpolation, layout or dtype (images are u8, f32, f16 "

@@ -107,6 +107,30 @@ static void random_window(const struct ps_image_spec *spec, struct ps_resize_geo
 	ps_pad_window(pad.mode, pad.y, pad.height, g->scaled_h, &g->window_y, &g->window_h);
 }
 
+/* side * out / full, to the nearest; halves up. */
+static uint32_t in_proportion(uint32_t side, uint32_t out, uint32_t full)
+{
+	return (uint32_t)PS_MAX((2 * (uint64_t)side * out + full) / (2 * (uint64_t)full), 1u);
+}
+
+static void letterbox(
+        const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
+{
+	if ((uint64_t)width * spec->out_height >= (uint64_t)height * spec->out_width)
+		g->scaled_h = in_proportion(height, spec->out_width, width);
+	else
+		g->scaled_w = in_proportion(width, spec->out_height, height);
+	g->window_w = g->scaled_w;
+	g->window_h = g->scaled_h;
+	if (g->scaled_w == spec->out_width && g->scaled_h == spec->out_height)
+		return;
+	g->pad = (struct ps_pad){.width = spec->out_width,
+	        .height = spec->out_height,
+	        .x = -(int64_t)((spec->out_width - g->scaled_w) / 2),
+	        .y = -(int64_t)((spec->out_height - g->scaled_h) / 2),
+	        .mode = spec->padding};
+}
+
 void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint32_t height,
         const struct ps_rng_key *key, struct ps_resize_geometry *ret_geometry)
 {
@@ -129,6 +153,9 @@ void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint3
 		break;
 	case PS_CROP_RANDOM:
 		random_window(spec, &g, width, height, key);
+		break;
+	case PS_CROP_LETTERBOX:
+		letterbox(spec, &g, width, height);
 		break;
 	case PS_CROP_NONE:
 		break;

@@ -254,8 +254,8 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *
  * Erase, as torchvision's RandomErasing: up to ten times draw an area [4t + 1] (erase_scale, share of the
  *   picture's) and a ratio [4t + 2] (erase_ratio, uniform in its logarithm).
- *   height = round(sqrt(area * ratio)), width = round(sqrt(area / ratio)), halves to even. The first of both less
- *   than the picture's is placed uniformly: top below(height' - height + 1) [4t + 3], left likewise [4t + 4].
+ *   height = round(sqrt(area * ratio)), width = round(sqrt(area / ratio)), halves to even. The first of both
+ *   less than the picture's is placed uniformly: top below(height' - height + 1) [4t + 3], left likewise [4t + 4].
  *   If there is none, nothing is erased.
  *   fill       a level of each channel, or as noise of key u64 [64] and a sigma of each channel about its
  *              mean; level: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
@@ -355,6 +355,7 @@ enum ps_crop {
 	PS_CROP_NONE = 2,           /* the whole image, whatever its shape */
 	PS_CROP_RANDOM =
 	        3, /* as Resize (if one is asked for), then RandomCrop with padding, and pad_if_needed */
+	PS_CROP_LETTERBOX = 4, /* resized to fit within the output, then padded to it */
 };
 
 enum ps_interpolation {

@@ -156,6 +156,9 @@ extern const struct ps_resize_kernels ps_resize_neon;
  *   is smaller than the output, as much again as is missing; the top is below(height - out + 1) under
  *   PS_RNG_CROP, index 2, the
  *   left edge likewise, index 3. What lies outside of the image is that of the padding, below.
+ * PS_CROP_LETTERBOX resizes the image by min(out_width / width, out_height / height), smaller or larger; the
+ *   other side is floor(side * scale + 1/2), at least 1. (out - scaled) / 2 pixels, rounded down, are left of
+ *   it and above, the rest right and below.
  * Flips: as image.h says, hflip and vflip.
  * exp and log are those of transform.c.
  * Threads: any.   Errors: none.   Blocks: never. */

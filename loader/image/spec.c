@@ -109,7 +109,7 @@ static int check_format(const struct ps_image_spec *s, struct ps_load_error *err
 int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *err)
 {
 	if (spec->crop != PS_CROP_RANDOM_RESIZED && spec->crop != PS_CROP_CENTER &&
-	        spec->crop != PS_CROP_NONE && spec->crop != PS_CROP_RANDOM)
+	        spec->crop != PS_CROP_NONE && spec->crop != PS_CROP_RANDOM && spec->crop != PS_CROP_LETTERBOX)
 		return ps_load_error_set(err, EINVAL, "image: crop %d: unknown", (int)spec->crop);
 	if (spec->interpolation != PS_BILINEAR && spec->interpolation != PS_BICUBIC)
 		return ps_load_error_set(err, EINVAL, "image: interpolation %d: must be bilinear or bicubic",

@@ -129,9 +129,12 @@ enum penstock_crop {
 	 * resized to resize_width x resize_height, or its shorter side to resize_shorter; with padding
 	 * around, more where it is smaller than the part */
 	PENSTOCK_CROP_RANDOM_CROP = 3,
+	/* the whole image in its shape, as large as fits into the size, in the middle, with padding around:
+	 * round(short * size / long), halves up; of an odd rest the pixel more is right and below */
+	PENSTOCK_CROP_LETTERBOX = 4,
 };
 
-/* What a RANDOM_CROP shows outside of the image. */
+/* What a RANDOM_CROP or LETTERBOX shows outside of the image. */
 enum penstock_padding {
 	PENSTOCK_PADDING_CONSTANT = 0,  /* `fill` (of a MASK: its own) */
 	PENSTOCK_PADDING_EDGE = 1,      /* the pixels at the edge: aaa|abcd|ddd */

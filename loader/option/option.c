@@ -179,9 +179,11 @@ const struct ps_option ps_field_options[] = {
                 .unset = "f32; integers and labels: i64; JSON texts: u8"),
         FIELD(layout, U32, IMAGE, .words = WORDS("nchw", "nhwc"), .print = PS_PRINT_IMAGE,
                 .text = "order of the dimensions"),
-        FIELD(crop, U32, IMAGE, PLACING, .words = WORDS("random", "center", "none", "random_crop"),
+        FIELD(crop, U32, IMAGE, PLACING,
+                .words = WORDS("random", "center", "none", "random_crop", "letterbox"),
                 .print = PS_PRINT_IMAGE,
-                .text = "RandomResizedCrop; Resize and CenterCrop; the whole; RandomCrop"),
+                .text = "RandomResizedCrop; Resize and CenterCrop; the whole, stretched; RandomCrop; the "
+                        "whole, padded"),
         FIELD(interpolation, U32, IMAGE, .need = PS_NEEDS_RESIZE, .words = WORDS("bilinear", "bicubic"),
                 .print = PS_PRINT_IMAGE, .text = "of the resize, antialiased"),
         FIELD(resize_shorter, U32, IMAGE, PLACING, .need = PS_NEEDS_CROP, .most = 16384,

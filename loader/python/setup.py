@@ -45,4 +45,8 @@ setup(ext_modules=[Extension(
     define_macros=[("Py_LIMITED_API", "0x030B0000")],
     py_limited_api=True,
     libraries=["penstock"],
-    **FLAGS)])
+    **FLAGS)],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    # The program is in a wheel that scripts/wheel made, and not in what pip makes beside an installed libpenstock.
+    entry_points={"console_scripts": ["penstock-loader = penstock.__main__:program"] * os.path.exists(
+        os.path.join(HERE, "penstock/bin/penstock-loader"))})

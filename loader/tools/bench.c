@@ -77,13 +77,13 @@ static bool layout_take(void *ctx, char *value)
 
 static bool crop_take(void *ctx, char *value)
 {
-	static const char *const crops[] = {"random", "center", "none", "random_crop"};
+	static const char *const crops[] = {"random", "center", "none", "random_crop", "letterbox"};
 	struct ps_bench_options *o = ctx;
 
-	if (!ps_arg_choice("--crop", value, crops, 4, &o->image.crop))
+	if (!ps_arg_choice("--crop", value, crops, PS_ARRAY_LEN(crops), &o->image.crop))
 		return false;
 	o->image.hflip =
-	        o->image.crop == PENSTOCK_CROP_CENTER || o->image.crop == PENSTOCK_CROP_NONE ? 0 : 0.5;
+	        o->image.crop == PENSTOCK_CROP_RANDOM || o->image.crop == PENSTOCK_CROP_RANDOM_CROP ? 0.5 : 0;
 	return o->image_set = true;
 }
 
@@ -199,8 +199,10 @@ static const struct ps_flag flags[] = {
                 .take = dtype_take},
         {"layout", PS_FLAG_CALL, 0, "nchw|nhwc", "order of the images' dimensions (nchw)",
                 .take = layout_take},
-        {"crop", PS_FLAG_CALL, 0, "random|center|none|random_crop",
-                "RandomResizedCrop and flip; Resize and CenterCrop; the whole; RandomCrop and flip (random)",
+        {"crop", PS_FLAG_CALL, 0, "random|center|none|random_crop|letterbox",
+                "RandomResizedCrop and flip; Resize and CenterCrop; the whole; RandomCrop and flip; the "
+                "whole, "
+                "padded (random)",
                 .take = crop_take},
         {"image-option", PS_FLAG_CALL, 0, "NAME=VALUE",
                 "what else is done to the image, as penstock.h names it: jitter=0.8; may come again",

@@ -100,6 +100,33 @@ static void area_and_ratio_are_spread_as_asked(void **state)
 	assert_in_range(flips, N / 2 - 500, N / 2 + 500);
 }
 
+static void letterbox_fits_in_the_middle(void **state)
+{
+	/* image, output, size of the image in it, left and upper edge */
+	static const uint32_t cases[][8] = {{640, 480, 224, 224, 224, 168, 0, 28},
+	        {480, 640, 224, 224, 168, 224, 28, 0}, {100, 100, 224, 224, 224, 224, 0, 0},
+	        {2, 1000, 32, 64, 1, 64, 15, 0}, {1000, 3, 32, 64, 32, 1, 0, 31}, {1, 1, 7, 4, 4, 4, 1, 0},
+	        {3, 2, 5, 5, 5, 3, 0, 1}, {4, 1, 2, 2, 2, 1, 0, 0}, {16, 5, 8, 8, 8, 3, 0, 2}};
+	struct ps_rng_key key = nth(0);
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		const uint32_t *c = cases[i];
+		struct ps_image_spec spec = ps_image_spec_imagenet(224);
+		struct ps_resize_geometry g;
+
+		spec.crop = PS_CROP_LETTERBOX;
+		spec.out_width = c[2];
+		spec.out_height = c[3];
+		ps_augment_geometry(&spec, c[0], c[1], &key, &g);
+		assert_true(g.box_x == 0 && g.box_y == 0 && g.box_w == c[0] && g.box_h == c[1]);
+		assert_true(g.scaled_w == c[4] && g.scaled_h == c[5]);
+		assert_true(g.window_w == c[4] && g.window_h == c[5] && g.window_x == 0 && g.window_y == 0);
+		assert_true(g.pad.x == -(int64_t)c[6] && g.pad.y == -(int64_t)c[7]);
+		assert_true(g.pad.width == (c[4] == c[2] && c[5] == c[3] ? 0 : c[2]));
+	}
+}
+
 static void flip_probability_is_kept_at_its_ends(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(8);
@@ -194,6 +221,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(random_crop_is_torchvisions),
+	        cmocka_unit_test(letterbox_fits_in_the_middle),
 	        cmocka_unit_test(area_and_ratio_are_spread_as_asked),
 	        cmocka_unit_test(flip_probability_is_kept_at_its_ends),
 	        cmocka_unit_test(centre_crop_is_torchvisions),

@@ -304,7 +304,7 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--threads", "many", "t-0.tar"], 2, "--threads"),
     (["bench", "--dtype", "f64", "t-0.tar"], 2, "u8|f32|f16|bf16"),
     (["bench", "--layout", "chw", "t-0.tar"], 2, "nchw|nhwc"),
-    (["bench", "--crop", "left", "t-0.tar"], 2, "random|center|none|random_crop"),
+    (["bench", "--crop", "left", "t-0.tar"], 2, "random|center|none|random_crop|letterbox"),
     (["bench", "--image-option", "jitter", "t-0.tar"], 2, "must be NAME=VALUE"),
     (["bench", "--image-option", "jitter=x", "t-0.tar"], 2, "must be a number"),
     (["bench", "--image-option", "jiter=1", "t-0.tar"], 2, "no such option of images"),

@@ -103,7 +103,7 @@ static void places_are_of_their_crop(void **state)
 	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->resize_shorter = 99));
 	REFUSED(f->padding_x = 4, "padding_x", "take crop random_crop");
 	REFUSED((f->crop = PENSTOCK_CROP_CENTER, f->padding_y = 4), "padding_y", "take crop random_crop");
-	REFUSED(f->padding_mode = PENSTOCK_PADDING_EDGE, "padding_mode", "take crop random_crop");
+	REFUSED(f->padding_mode = PENSTOCK_PADDING_EDGE, "padding_mode", "take crop letterbox");
 	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE,
 	                f->resize_shorter = OUT_W),
 	        "padding_mode", "with padding or without a resize");
@@ -112,10 +112,13 @@ static void places_are_of_their_crop(void **state)
 	        f->resize_shorter = OUT_W, f->padding_x = 1));
 	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE,
 	        f->resize_shorter = OUT_W - 1)); /* smaller than the crop */
-	REFUSED(f->fill = 9, "fill", "add affine, or a random_crop that is padded");
+	REFUSED(f->fill = 9, "fill", "add affine, or take crop letterbox or random_crop, padded");
 	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->padding_mode = PENSTOCK_PADDING_EDGE, f->fill = 9),
 	        "fill", "with a constant");
 	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->fill = 9));
+	TAKEN((f->crop = PENSTOCK_CROP_LETTERBOX, f->fill = 9, f->interpolation = PENSTOCK_BICUBIC));
+	TAKEN((f->crop = PENSTOCK_CROP_LETTERBOX, f->padding_mode = PENSTOCK_PADDING_EDGE));
+	REFUSED((f->crop = PENSTOCK_CROP_LETTERBOX, f->padding_x = 4), "padding_x", "take crop random_crop");
 	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->interpolation = PENSTOCK_BICUBIC), "interpolation",
 	        "resize");
 	REFUSED((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->dct_scale = 1), "dct_scale", "resize");

@@ -146,9 +146,15 @@ static void masks_show_what_their_pictures_show(void **state)
 }
 
 /* A random crop, whose window reaches over the edges: of the image as it is, resized, and resized to less
- * than the window. */
+ * than the window; and a letterbox. */
 static void crop_beyond_edges(struct penstock_field *f, uint32_t way, uint32_t mode)
 {
+	if (way == 3) {
+		f->crop = PENSTOCK_CROP_LETTERBOX;
+		f->padding_mode = mode;
+		f->hflip = f->vflip = 0.5;
+		return;
+	}
 	f->crop = PENSTOCK_CROP_RANDOM_CROP;
 	f->padding_x = 40;
 	f->padding_y = 30;
@@ -164,7 +170,7 @@ static void crop_beyond_edges(struct penstock_field *f, uint32_t way, uint32_t m
 static void masks_are_padded_as_their_pictures(void **state)
 {
 	(void)state;
-	for (uint32_t i = 0; i < 3 * 4; i++) {
+	for (uint32_t i = 0; i < 4 * 4; i++) {
 		struct setting s;
 		size_t n, m, checked = 0;
 		uint8_t *rgb, *mask;
@@ -208,7 +214,8 @@ static void check_box(const float *box, const uint8_t *mask, size_t *checked)
 	++*checked;
 }
 
-static void boxes_are_checked(bool padded)
+/* way: of crop_beyond_edges(), or -1: inside. */
+static void boxes_are_checked(int way)
 {
 	struct setting s;
 	size_t n, m, k, checked = 0;
@@ -216,8 +223,9 @@ static void boxes_are_checked(bool padded)
 	float *text, *json;
 
 	setting_init(&s);
-	if (padded)
-		crop_beyond_edges(field_add(&s, "ppm", PENSTOCK_IMAGE), 1, PENSTOCK_PADDING_CONSTANT);
+	if (way >= 0)
+		crop_beyond_edges(
+		        field_add(&s, "ppm", PENSTOCK_IMAGE), (uint32_t)way, PENSTOCK_PADDING_CONSTANT);
 	else
 		place_everywhere(field_add(&s, "ppm", PENSTOCK_IMAGE));
 	s.f[0].erase = 0.5; /* is none of their business */
@@ -240,7 +248,7 @@ static void boxes_are_checked(bool padded)
 			            text[i * 8 + 4 + (size_t)c] <= (c % 2 ? OUT_H : OUT_W));
 		}
 	}
-	assert_true(checked > SAMPLES / (padded ? 12 : 4));
+	assert_true(checked > SAMPLES / (way >= 0 ? 12 : 4));
 	free(mask);
 	free(text);
 	free(json);
@@ -249,8 +257,9 @@ static void boxes_are_checked(bool padded)
 static void boxes_stay_around_what_they_were_around(void **state)
 {
 	(void)state;
-	boxes_are_checked(false);
-	boxes_are_checked(true);
+	boxes_are_checked(-1);
+	boxes_are_checked(1);
+	boxes_are_checked(3);
 }
 
 static void frames_share_crop_and_flip(void **state)

@@ -169,6 +169,21 @@ def random_crop_is_a_part_of_the_padded_image():
 
 
 @tap.test
+def a_letterbox_is_pils_resize_and_padding():
+    for shape in (90, 70), (70, 90), (30, 20), (64, 48):
+        arrays = pictures(shape)
+        scale = min(64 / shape[0], 48 / shape[1])
+        width, height = (max(1, int(side * scale + 0.5)) for side in shape)
+        left, above = (64 - width) // 2, (48 - height) // 2
+        around = ((above, 48 - height - above), (left, 64 - width - left), (0, 0))
+        for mode, more in ("constant", {"constant_values": 114}), ("edge", {}):
+            options = dict(fill=114) if mode == "constant" else dict(padding_mode=mode)
+            for picture, got in zip(arrays, u8(size=(48, 64), crop="letterbox", **options)):
+                small = numpy.asarray(PIL.Image.fromarray(picture).resize((width, height), PIL.Image.BILINEAR)).astype(int)
+                assert abs(numpy.pad(small, around, mode, **more) - got).max() <= 1, (shape, mode)
+
+
+@tap.test
 def resize_before_a_crop_is_pils():
     arrays = pictures((90, 70))
     for resize, size in ((48, (61, 48)), ((40, 50), (50, 40))):  # the shorter side, height and width

@@ -19,6 +19,7 @@ penstock plan /data/train </tmp/epoch-1	lasts until it is ended; tests/fs/mount_
 scripts/demo	a build of its own; the continuous integration runs it
 scripts/check	runs this test
 scripts/setup-debian --build-only	installs packages
+scripts/wheel wheel/ && pip install wheel/penstock-*.whl	needs a package index; scripts/wheel --test
 scripts/deb packages/ && sudo apt install ./packages/*.deb	installs; scripts/deb --test
 ./bootstrap && ./configure && make && sudo make install && sudo ldconfig	installs
 sudo ln -s /usr/local/sbin/mount.penstock /sbin/	changes /sbin

@@ -63,11 +63,12 @@ def Image(
 
     size: of the result, one side or (height, width).
     crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (resized, then the middle), "random_crop"
-          (RandomCrop: resized if `resize` is given, then a part at random), "none" (the whole image, stretched).
+          (RandomCrop: resized if `resize` is given, then a part at random), "none" (the whole image, stretched),
+          "letterbox" (the whole image in its shape, as large as fits, in the middle of padding).
     resize: before "center" or "random_crop": (height, width), or a number: the shorter side (`resize_shorter` is that,
           too). "center" has 8/7 of the size by default.
     padding: of "random_crop": pixels added on each side, or (left and right, above and below); images that are too
-          small get more. padding_mode="constant" (level `fill`), "edge", "reflect" or "symmetric".
+          small get more. padding_mode="constant" (level `fill`), "edge", "reflect" or "symmetric", also of "letterbox".
     hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.
     layout: "nchw", "nhwc", or "channels_last": NCHW to look at and NHWC in memory, as torch's convolutions like it.
     interpolation: of the resize: "bilinear" or "bicubic", antialiased.

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# tests/packages/wheel.sh DIR: installs the wheel in DIR into new venvs on this system, and uses it. Only for
+# a root that may be thrown away: scripts/wheel --test makes one.
+set -euo pipefail
+
+[[ -d /share ]] || {
+	echo "wheel.sh: run me by scripts/wheel --test: I install packages" >&2
+	exit 2
+}
+wheel=$(echo "$1"/penstock-*.whl)
+export DEBIAN_FRONTEND=noninteractive
+work=$(mktemp -d)
+passed=0 failed=0
+# check WHAT COMMAND...
+check() {
+	local what=$1
+	shift
+	if "$@" >"$work/out" 2>&1; then
+		passed=$((passed + 1)) && echo "ok - $what"
+	else
+		failed=$((failed + 1)) && echo "not ok - $what: $*" && sed 's/^/# /' "$work/out"
+	fi
+}
+apt() {
+	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@" >"$work/apt" 2>&1 ||
+		{ cat "$work/apt" && exit 1; }
+}
+apt update
+apt install python3-venv ca-certificates
+
+cat >"$work/load.py" <<'PY'
+"""load.py [MODULE...]: the modules are imported before and after penstock, whose pixels stay the same."""
+import glob, hashlib, importlib, io, sys, tarfile
+order = sys.argv[1:]
+for name in order[:len(order) // 2 + 1]:
+    importlib.import_module(name)
+import penstock
+for name in order[len(order) // 2 + 1:]:
+    importlib.import_module(name)
+photos = sorted(glob.glob("/penstock/tests/data/photos/*.jpg"))
+with tarfile.open("a.tar", "w") as tar:
+    for i, photo in enumerate(photos):
+        data = open(photo, "rb").read()
+        for name, data in (("%03d.jpg" % i, data), ("%03d.cls" % i, b"%d" % i)):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+fields = {"image": penstock.Image("jpg", size=224), "label": penstock.Int("cls")}
+loader = penstock.Loader("a.tar", batch=8, seed=3, format="numpy", fields=fields, end="uneven")
+print(hashlib.sha256(b"".join(batch["image"].tobytes() for batch in loader)).hexdigest(), len(photos))
+PY
+cd "$work"
+
+check "no compiler is here" bash -c '! command -v cc'
+python3 -m venv "$work/venv"
+check "it installs" "$work/venv/bin/pip" install -q "$wheel" numpy
+check "python -m penstock" "$work/venv/bin/python" -m penstock
+check "it loads photographs" "$work/venv/bin/python" load.py
+pixels=$(cat "$work/out")
+check "all of them" grep -q " $(find /penstock/tests/data/photos -name '*.jpg' | wc -l)$" <<<"$pixels"
+check "penstock-loader runs" "$work/venv/bin/penstock-loader" bench --epochs 1 a.tar
+check "penstock-loader says its version" "$work/venv/bin/penstock-loader" --version
+cat >"$work/remote.py" <<'PY'
+import penstock
+try:
+    penstock.Loader("https://127.0.0.1:9/a.tar")
+except penstock.Error as e:
+    assert "penstock" in str(e), e
+    print(e)
+else:
+    raise SystemExit("no error")
+PY
+check "a URL without the mount's program is a clear error" "$work/venv/bin/python" remote.py
+cat "$work/out"
+
+site=$(echo "$work"/venv/lib/python3*/site-packages)
+exported() {
+	"$work/venv/bin/python" -c "import ctypes, sys; getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])" \
+		"$site"/penstock.libs/libpenstock-*.so* "$1"
+}
+check "libpenstock exports its own symbols" exported penstock_loader_open
+hidden() { ! exported jpeg_CreateDecompress; }
+check "and none of libjpeg" hidden
+missing=
+for path in "$site"/penstock.libs/*.so*; do
+	name=$(basename "$path")
+	[[ $name != libpenstock-* ]] || continue
+	stem=${name%%-????????.so*}
+	notice=$(awk -v so="$stem.so" 'index($1, so) == 1 {print $2; exit}' "$site/penstock/licenses/INDEX")
+	[[ $notice && -s $site/penstock/licenses/$notice ]] || missing+="$name "
+done
+check "each bundled library has its notice (missing: ${missing:-none})" test -z "$missing"
+for notice in libjpeg-turbo penstock; do
+	check "the notice of $notice" test -s "$site/penstock/licenses/$notice"
+done
+
+check "Pillow and OpenCV install" "$work/venv/bin/pip" install -q pillow opencv-python-headless
+same() { [[ $("$work/$1/bin/python" load.py "${@:2}") == "$pixels" ]]; }
+check "before Pillow and OpenCV" same venv
+check "between them" same venv PIL.Image cv2
+check "after them" same venv PIL.Image cv2 json
+apt install python3-torch python3-torchvision
+python3 -m venv --system-site-packages "$work/beside"
+check "beside Debian's torch" "$work/beside/bin/pip" install -q "$wheel"
+check "with torch and torchvision" same beside torch torchvision
+echo "$passed passed, $failed failed"
+((failed == 0))
