@@ -360,6 +360,40 @@ size_t ps_convert(enum ps_dtype from, bool swapped, const void *src, enum ps_dty
 	return n;
 }
 
+static bool store_in_range(const struct ps_number *v, enum ps_dtype t, void *dst)
+{
+	if (!ps_number_store_rounded(v, t, dst))
+		return false;
+	return isfinite(ps_number_load(t, false, dst).value) || (v->is_float && !isfinite(v->value));
+}
+
+size_t ps_convert_rounded(
+        enum ps_dtype from, bool swapped, const void *src, enum ps_dtype to, void *dst, size_t n)
+{
+	const uint8_t *in = src;
+	uint16_t *halves = dst;
+	float f;
+
+	if (from == to || !ps_dtype_is_float(to))
+		return ps_convert(from, swapped, src, to, dst, n);
+	if (from != PS_F32 || swapped || (to != PS_F16 && to != PS_BF16)) {
+		for (size_t i = 0; i < n; i++) {
+			struct ps_number v = ps_number_load(from, swapped, in + i * ps_dtype_nbytes(from));
+
+			if (!store_in_range(&v, to, (uint8_t *)dst + i * ps_dtype_nbytes(to)))
+				return i;
+		}
+		return n;
+	}
+	for (size_t i = 0; i < n; i++) {
+		memcpy(&f, in + i * sizeof(f), sizeof(f));
+		halves[i] = to == PS_F16 ? ps_f16_of(f) : ps_bf16_of(f);
+		if (isfinite(f) && (halves[i] & 0x7fff) == (to == PS_F16 ? 0x7c00 : 0x7f80))
+			return i;
+	}
+	return n;
+}
+
 void ps_fill(enum ps_dtype dtype, const void *value, void *dst, size_t n)
 {
 	size_t size = ps_dtype_nbytes(dtype);

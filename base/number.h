@@ -51,6 +51,10 @@ bool ps_dtype_is_float(enum ps_dtype dtype);
 PS_MUST_USE size_t ps_convert(
         enum ps_dtype from, bool swapped, const void *src, enum ps_dtype to, void *dst, size_t n);
 
+/* The same, but into floats to the nearest, ties to even: a finite number beyond the type's range stops it. */
+PS_MUST_USE size_t ps_convert_rounded(
+        enum ps_dtype from, bool swapped, const void *src, enum ps_dtype to, void *dst, size_t n);
+
 /* Writes the element at `value` n times. */
 void ps_fill(enum ps_dtype dtype, const void *value, void *dst, size_t n);
 

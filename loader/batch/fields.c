@@ -37,16 +37,24 @@ static int shape_check(const struct ps_layout_field *f, struct ps_npy *npy, stru
 		npy->shape[0] = 1;
 	}
 	same = npy->ndim == f->ndim;
-	for (uint32_t i = 0; i < f->ndim && same; i++)
-		same = npy->shape[i] == f->shape[i] || (i == 0 && f->shape[0] == 0);
-	if (same)
+	for (uint32_t i = 1; i < f->ndim && same; i++)
+		same = npy->shape[i] == f->shape[i];
+	if (same && (npy->shape[0] == f->shape[0] || f->shape[0] == 0))
 		return 0;
-	return ps_load_error_set(err, EBADMSG, "an array of shape %s where the field has %s",
-	        shape_text(npy->shape, npy->ndim, false, have), shape_text(f->shape, f->ndim, true, want));
+	return ps_load_error_set(err, EBADMSG, "an array of shape %s where the field has %s%s",
+	        shape_text(npy->shape, npy->ndim, false, have), shape_text(f->shape, f->ndim, true, want),
+	        same ? "; a first dimension of 0 takes any length" : "");
 }
 
-/* Sees to it that writing the elements will be exact. */
-static int exact_check(
+static size_t convert(const struct ps_layout_field *f, const struct ps_piece *piece, const uint8_t *src,
+        void *dst, size_t n)
+{
+	return f->rounds ? ps_convert_rounded(piece->dtype, piece->swapped, src, f->dtype, dst, n)
+	                 : ps_convert(piece->dtype, piece->swapped, src, f->dtype, dst, n);
+}
+
+/* Sees to it that writing the elements will be exact, or (rounded) within the type's range. */
+static int elements_check(
         const struct ps_layout_field *f, const struct ps_piece *piece, uint64_t n, struct ps_load_error *err)
 {
 	enum { CHUNK = 256 };
@@ -57,13 +65,17 @@ static int exact_check(
 		return 0;
 	for (uint64_t i = 0; i < n; i += CHUNK) {
 		size_t k = (size_t)PS_MIN(n - i, (uint64_t)CHUNK);
-		size_t done =
-		        ps_convert(piece->dtype, piece->swapped, piece->data + i * size, f->dtype, out, k);
+		size_t done = convert(f, piece, piece->data + i * size, out, k);
 
 		if (done < k)
 			return ps_load_error_set(err, EBADMSG,
-			        "its element %ju, a %s, has no exact value in %s; ask for another dtype",
-			        (uintmax_t)(i + done), ps_dtype_name(piece->dtype), ps_dtype_name(f->dtype));
+			        "its element %ju, a %s, %s in %s; ask for another dtype%s",
+			        (uintmax_t)(i + done), ps_dtype_name(piece->dtype),
+			        f->rounds ? "has no finite value" : "has no exact value",
+			        ps_dtype_name(f->dtype),
+			        f->rounds || f->kind != PENSTOCK_NPY || !ps_dtype_is_float(f->dtype)
+			                ? ""
+			                : ", or for rounding nearest");
 	}
 	return 0;
 }
@@ -86,7 +98,7 @@ static int npy_measure(const struct ps_layout_field *f, const uint8_t *data, siz
 	        .swapped = npy.swapped,
 	        .fortran = npy.fortran,
 	        .stride = npy.shape[0]};
-	r = exact_check(f, &piece, npy.count, err);
+	r = elements_check(f, &piece, npy.count, err);
 	if (r == 0)
 		*ret_piece = piece;
 	return r;
@@ -105,7 +117,7 @@ static void fortran_write(const struct ps_layout_field *f, const struct ps_piece
 			src += at[d] * stride;
 			stride *= d == 0 ? piece->stride : f->shape[d];
 		}
-		(void)!ps_convert(piece->dtype, piece->swapped, piece->data + src * in, f->dtype, dst, 1);
+		(void)!convert(f, piece, piece->data + src * in, dst, 1);
 		dst += out;
 		for (uint32_t d = f->ndim; d-- > 0;) {
 			if (++at[d] < (d == 0 ? piece->items : f->shape[d]))
@@ -124,8 +136,7 @@ static void array_write(
 	if (piece->fortran)
 		fortran_write(f, piece, dst);
 	else
-		(void)!ps_convert(piece->dtype, piece->swapped, piece->data + skip, f->dtype, dst,
-		        (size_t)piece->items * f->item_elements);
+		(void)!convert(f, piece, piece->data + skip, dst, (size_t)piece->items * f->item_elements);
 }
 
 const struct ps_field_ops ps_field_npy = {.measure = npy_measure, .write = array_write};
@@ -161,7 +172,7 @@ static int tokens_measure(const struct ps_layout_field *f, const uint8_t *data, 
 		return ps_load_error_set(err, EBADMSG, "%ju tokens where %s%ju must be", (uintmax_t)tokens,
 		        f->shape[0] ? "" : "at least ", (uintmax_t)f->shape[0] + 1);
 	piece.items = tokens - 1;
-	r = exact_check(f, &piece, tokens, err);
+	r = elements_check(f, &piece, tokens, err);
 	if (r == 0)
 		*ret_piece = piece;
 	return r;

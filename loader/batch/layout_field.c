@@ -209,6 +209,10 @@ static int kind_plan(struct ps_layout_field *f, const struct penstock_field *in,
 		f->ops = f->path ? &ps_field_json_numbers : &ps_field_number;
 		return dtype_plan(f, in, err);
 	case PENSTOCK_NPY:
+		if (in->rounding > PENSTOCK_ROUNDING_NEAREST)
+			return ps_load_error_set(
+			        err, EINVAL, "field %.100s: unknown rounding %u", f->name, in->rounding);
+		f->rounds = in->rounding == PENSTOCK_ROUNDING_NEAREST;
 		return array_plan(f, in, &ps_field_npy, true, err);
 	case PENSTOCK_TOKENS:
 		return tokens_plan(f, in, err);

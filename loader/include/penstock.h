@@ -177,6 +177,12 @@ enum penstock_overflow {
 
 #define PENSTOCK_MAX_DIMS 8
 
+/* What becomes of a number that a float type does not have. */
+enum penstock_rounding {
+	PENSTOCK_ROUNDING_EXACT = 0,   /* the sample is bad */
+	PENSTOCK_ROUNDING_NEAREST = 1, /* the nearest one, ties to even; beyond the type's range it is bad */
+};
+
 /* One field of a batch. Fill by penstock_field_init(), then change. Defaults are those of both crops; the
  * members below `kind` are for images where nothing else is said. What would do nothing is refused: a member
  * of another kind, noise_sigma without noise, scale_min with another crop; the text says what it needs. */
@@ -191,7 +197,7 @@ struct penstock_field {
 	uint32_t image_width, image_height; /* pixels, 1 to 16384; 224 */
 	/* Of the elements. Images: U8, F32 (default), F16 or BF16. INT64: any (I64). FLOAT: a float (F32).
 	 * NPY: any (F32). JSON with a path: any (U8: texts). TOKENS: an integer (I64). OUTPUT: any (F32).
-	 * Numbers are converted exactly or the sample is bad; only FLOAT rounds. */
+	 * Numbers are converted exactly or the sample is bad; only FLOAT and JSON round, NPY if asked to. */
 	uint32_t dtype;
 	uint32_t layout;        /* PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
 	uint32_t crop;          /* enum penstock_crop; PENSTOCK_CROP_RANDOM */
@@ -310,6 +316,7 @@ struct penstock_field {
 	const char *groups;
 	/* 1: for transforms alone: the field is no part of batches. 0 (default): it is. */
 	uint32_t hidden;
+	uint32_t rounding; /* NPY with a float dtype: enum penstock_rounding; EXACT */
 };
 
 enum penstock_order {

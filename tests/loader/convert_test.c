@@ -139,15 +139,47 @@ static void check_one(enum ps_dtype from, bool swapped, enum ps_dtype to, uint64
 	        value_of(to, (const uint8_t *)dst) == 0 && value_of(to, (const uint8_t *)dst + 2 * out) == 0);
 }
 
+/* Rounded into floats: what ps_number_store_rounded() makes of it, but no finite number becomes infinite. */
+static void check_rounded(enum ps_dtype from, bool swapped, enum ps_dtype to, uint64_t bits)
+{
+	size_t in = ps_dtype_nbytes(from), out = ps_dtype_nbytes(to);
+	uint8_t plain[8], src[8], want[8] = {0};
+	uint64_t dst = 0;
+
+	for (size_t i = 0; i < in; i++)
+		src[swapped ? in - 1 - i : i] = plain[i] = (uint8_t)(bits >> 8 * i);
+	long double x = value_of(from, plain);
+	struct ps_number number = ps_number_load(from, false, plain);
+	bool stored = ps_number_store_rounded(&number, to, want);
+	size_t n = ps_convert_rounded(from, swapped, src, to, &dst, 1);
+
+	if (!ps_dtype_is_float(to)) {
+		assert_true(n == (fits(x, to) ? 1u : 0u));
+		return;
+	}
+	assert_true(stored);
+	if (isfinite(x) && !isfinite(value_of(to, want))) {
+		assert_int_equal(n, 0);
+		return;
+	}
+	assert_int_equal(n, 1);
+	if (memcmp(&dst, want, out) != 0 && !(isnan(x) && isnan(value_of(to, (const uint8_t *)&dst))))
+		fail_msg("%s%s to %s of %#jx", swapped ? "swapped " : "", ps_dtype_name(from),
+		        ps_dtype_name(to), (uintmax_t)bits);
+}
+
 static void every_type_into_every_other_in_either_byte_order(void **state)
 {
 	(void)state;
 	for (int from = 0; from < PS_NDTYPES; from++)
 		for (int to = 0; to < PS_NDTYPES; to++)
 			for (size_t i = 0; i < PS_ARRAY_LEN(patterns); i++)
-				for (int swapped = 0; swapped < 2; swapped++)
+				for (int swapped = 0; swapped < 2; swapped++) {
 					check_one(
 					        (enum ps_dtype)from, swapped, (enum ps_dtype)to, patterns[i]);
+					check_rounded(
+					        (enum ps_dtype)from, swapped, (enum ps_dtype)to, patterns[i]);
+				}
 }
 
 static void minus_zero_is_zero_where_no_sign_is_allowed(void **state)

@@ -144,9 +144,23 @@ static void arrays_of_a_shape(void **state)
 	member_npy(&t, 0, "npy", "<f4", false, "(3, 2)", c, sizeof(c));
 	shard_end(&t);
 	bad_because(&s.o, "an array of shape (3, 2) where the field has (2, 3)");
+	member_npy(&t, 0, "npy", "<f4", false, "(1, 3)", c, 12);
+	shard_end(&t);
+	bad_because(&s.o, "an array of shape (1, 3) where the field has (2, 3); a first dimension of 0 takes "
+	                  "any length");
 	member_npy(&t, 0, "npy", "<f8", false, "(2, 3)", (double[]){1, 2, 3, 4, 5, 0.1}, 48);
 	shard_end(&t);
-	bad_because(&s.o, "element 5, a f64, has no exact value in f32");
+	bad_because(&s.o, "element 5, a f64, has no exact value in f32; ask for another dtype, or for "
+	                  "rounding nearest");
+	s.f[0].rounding = PENSTOCK_ROUNDING_NEAREST;
+	l = open_ok(&s.o, pattern, 1);
+	a = tensor(next_ok(l), "npy");
+	HOLDS(a, float, 1, 2, 3, 4, 5, 0.1f);
+	penstock_loader_close(l);
+	member_npy(&t, 0, "npy", "<f8", false, "(2, 3)", (double[]){1, 2, 3, 4, 5, 1e300}, 48);
+	shard_end(&t);
+	bad_because(&s.o, "element 5, a f64, has no finite value in f32");
+	s.f[0].rounding = PENSTOCK_ROUNDING_EXACT;
 	member_npy(&t, 0, "npy", "<f4", false, "(2, 3)", c, sizeof(c) - 1);
 	shard_end(&t);
 	bad_because(&s.o, "truncated");

@@ -205,7 +205,8 @@ static void limits_and_words_are_those_of_the_code(void **state)
 	        {"crop", PENSTOCK_CROP_LETTERBOX}, {"interpolation", PENSTOCK_BICUBIC},
 	        {"overflow", PENSTOCK_OVERFLOW_TRUNCATE}, {"source_dtype", PENSTOCK_BOOL},
 	        {"box_format", PENSTOCK_BOX_CXCYWH}, {"padding_mode", PENSTOCK_PADDING_SYMMETRIC},
-	        {"jitter_order", PENSTOCK_JITTER_RANDOM}, {"erase_fill", PENSTOCK_ERASE_LEVELS}};
+	        {"jitter_order", PENSTOCK_JITTER_RANDOM}, {"erase_fill", PENSTOCK_ERASE_LEVELS},
+	        {"rounding", PENSTOCK_ROUNDING_NEAREST}};
 	size_t n = 0;
 
 	(void)state;

@@ -57,6 +57,7 @@ def fields_with_every_default_given_are_those_without():
         "Float": {"name": "txt"},
         "Bytes": {"name": "txt"},
         "Boxes": {"name": "npy"},
+        "Array": {"shape": (0,)},
     }
     pattern = shards(1)
     for kind, function in penstock.fields.KINDS.items():

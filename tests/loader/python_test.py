@@ -168,6 +168,83 @@ def random_crop_is_a_part_of_the_padded_image():
         assert (got == 7).any() and (got != 7).sum() >= 24 * 20 * 3 * 0.9, (got != 7).sum()
 
 
+def npy_tar(name, arrays, suffix="npy"):
+    files = []
+    for i, array in enumerate(arrays):
+        data = io.BytesIO()
+        if isinstance(array, bytes):
+            data.write(array)
+        else:
+            numpy.save(data, array)
+        files.append(("%02d.%s" % (i, suffix), data.getvalue()))
+    tap.make_tar(name, files)
+
+
+@tap.test
+def an_array_has_the_shape_of_the_first_sound_sample():
+    npy_tar("n-0.tar", [b"\x93NUMPY\1\0", numpy.ones((2, 3), "f4"), numpy.ones((2, 3), "f4")])
+    npy_tar("n-1.tar", [numpy.full((2, 3), 7, "f4"), numpy.ones((5,), "f4")])
+
+    def made(shards=("n-0.tar", "n-1.tar"), **options):
+        field = options.pop("field", penstock.Array("npy"))
+        return penstock.Loader(list(shards), fields={"x": field}, batch=1, order="none", on_error="skip", format="numpy", **options)
+
+    for rank in range(2):  # all look at the first shard
+        load = made(rank=rank, world=2, end="uneven")
+        tap.equal(load.element_spec["x"].shape, (1, 2, 3))
+        good = [batch["x"].shape for batch in load if batch.valid]
+        assert good and set(good) == {(1, 2, 3)}, good
+    state = load.state_dict()
+    tap.equal(state["shapes"], {"x": [2, 3]})
+    json.dumps(state)
+    os.rename("n-0.tar", "away.tar")  # the state has it: nothing is looked for
+    tap.make_tar("n-0.tar", [("00.txt", b"no array")])
+    tap.equal(made(rank=1, world=2, end="uneven", state=state).state_dict()["shapes"], {"x": [2, 3]})
+    try:
+        made()
+        raise AssertionError("no shape was found")
+    except ValueError as e:
+        assert "field x: no sample of the first shard has an array" in str(e) and "Array('npy', (3, 4))" in str(e), e
+    os.rename("away.tar", "n-0.tar")
+    again = pickle.loads(pickle.dumps(made()))
+    tap.equal(again.element_spec["x"].shape, (1, 2, 3))
+    tap.equal(made(field=penstock.Array("npy", pad_to=6), shards=["n-1.tar"]).state_dict().get("shapes"), None)
+    try:
+        next(iter(penstock.Loader("n-0.tar", fields={"x": penstock.Array("npy", (4, 3))}, batch=1, order="none", skip=1)))
+        raise AssertionError("another shape was taken")
+    except penstock.BadSampleError as e:
+        assert "a first dimension of 0 takes any length" in str(e), e
+    seen = []
+    load = penstock.Loader("n-1.tar", fields={"x": penstock.Array("npy")}, batch=1, order="none", on_error="skip", format="numpy",
+                           map=lambda sample: seen.append(sample["x"].shape))
+    list(load)
+    tap.equal(set(seen), {(2, 3)})
+    npy_tar("s.tar", [numpy.float32(3)])
+    tap.equal(next(iter(penstock.Loader("s.tar", fields=[penstock.Array("npy")], batch=1, format="numpy")))["npy"].shape, (1, 1))
+
+
+@tap.test
+def floats_are_rounded_to_the_nearest_if_asked():
+    wide = numpy.random.default_rng(3).normal(size=(4, 50)).astype("f4")
+    npy_tar("f.tar", [wide, numpy.array([[1e6]] * 200, "f4").reshape(4, 50)])
+
+    def made(**options):
+        return penstock.Loader("f.tar", fields={"x": penstock.Array("npy", (4, 50), **options)}, batch=1, order="none",
+                               format="torch")
+
+    got = next(iter(made(dtype="f16", rounding="nearest")))["x"]
+    assert (got[0].numpy() == wide.astype("f2")).all()
+    got = next(iter(made(dtype="bf16", rounding="nearest")))["x"]
+    assert torch.equal(got[0], torch.from_numpy(wide).to(torch.bfloat16))
+    for options, why in ((dict(dtype="f16"), "no exact value in f16; ask for another dtype, or for rounding nearest"),
+                         (dict(dtype="f16", rounding="nearest"), "its element 0, a f32, has no finite value in f16")):
+        try:
+            list(made(**options))
+            raise AssertionError(options)
+        except penstock.BadSampleError as e:
+            assert why in str(e), e
+
+
 @tap.test
 def a_letterbox_is_pils_resize_and_padding():
     for shape in (90, 70), (70, 90), (30, 20), (64, 48):
@@ -372,7 +449,7 @@ def length_is_known_with_an_index_only():
 @tap.test
 def help_and_manual_have_units_and_ranges_of_all_options_of_images():
     other_kinds = {"optional", "missing_value", "shape", "pad_to", "pad_multiple", "overflow", "pad_value", "max_bytes",
-                   "add_offset_of", "source_dtype", "member", "box_format", "box_shares"}
+                   "add_offset_of", "source_dtype", "member", "box_format", "box_shares", "rounding"}
     words = {"dtype", "layout", "crop", "interpolation", "follow", "orient", "dct_scale", "padding_mode", "groups"}
     # What Python calls them where it takes two in one.
     pairs = {"image": "size", "padding_x": "padding", "padding_y": "padding", "erase_levels": "erase_fill",

@@ -277,6 +277,8 @@ class ArrayOptions(TypedDict, total=False):
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
     """of the elements of padding (0)"""
+    rounding: Literal["exact", "nearest"]
+    """of numbers that a float dtype does not have: such a sample is bad, or the nearest: exact | nearest (exact)"""
 
 class JsonOptions(TypedDict, total=False):
     add_offset_of: Optional[str]

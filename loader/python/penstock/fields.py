@@ -22,6 +22,10 @@ class Field:
         self.name = name
         self.kind = kind
         self.options = {k: v for k, v in options.items() if v is not None}
+        self.inferred = False  # the shape is that of the first sample
+
+    def with_shape(self, shape: Sequence[int]) -> "Field":
+        return Field(self.name, self.kind, **{**self.options, "shape": tuple(shape)})
 
     @property
     def channels_last(self) -> bool:
@@ -246,10 +250,13 @@ def Text(name: str = "txt", *, optional: bool = False, **options: Unpack[TextOpt
     return Field(name, "text", optional=int(optional), **options)
 
 
+_OF_RAGGED = ("max_bytes", "overflow", "add_offset_of", "pad_multiple", "pad_value")
+
+
 @keywords(OF_FIELD, "npy")
 def Array(
     name: str = "npy",
-    shape: Sequence[int] = (0,),
+    shape: Optional[Sequence[int]] = None,
     dtype: str = "f32",
     *,
     optional: bool = False,
@@ -257,8 +264,14 @@ def Array(
     **options: Unpack[ArrayOptions],
 ) -> Field:
     """A .npy member whose array has this shape. A first dimension of 0 is as long as each sample has it: Ragged,
-    or with pad_to (items, or "longest") a padded tensor with NAME:mask and NAME:lengths beside it."""
-    return Field(name, "npy", shape=tuple(shape), dtype=dtype, optional=int(optional), pad_to=_pad(pad_to), **options)
+    or with pad_to (items, or "longest") a padded tensor with NAME:mask and NAME:lengths beside it. Without a shape it is
+    that of the first sound sample of the first shard, on all ranks, and in the state; with pad_to, max_bytes and
+    other options of ragged rows it is (0,)."""
+    ragged = pad_to is not None or any(name in options for name in _OF_RAGGED)
+    field = Field(name, "npy", shape=(0,) if shape is None else tuple(shape), dtype=dtype, optional=int(optional),
+                  pad_to=_pad(pad_to), **options)
+    field.inferred = shape is None and not ragged
+    return field
 
 
 @keywords(OF_FIELD, "json")

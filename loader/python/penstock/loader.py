@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from . import _penstock, nvjpeg, remote
 from . import map as _map
 from . import order as _order
+from . import shapes as _shapes
 from .fields import Field, Image, Int
 from .keywords import OF_FIELD, OF_LOADER, keywords
 from .rank import rank_and_world, ranks_per_node
@@ -686,7 +687,18 @@ class Loader:
         if rank is None:
             rank, world = rank_and_world()
             options.setdefault("ranks_per_node", ranks_per_node(world))
+        self._shards: List[Path] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
+        if "memory_budget" in options:
+            options["memory_budget"] = _bytes_of_size(options["memory_budget"])
         self._fields = _fields_of(fields)
+        given, paths = self._fields, None
+        self._shapes: Dict[str, Tuple[int, ...]] = {}
+        if any(field.inferred for field in given.values()):
+            paths, self._mounts = remote.local(self._shards, mount or {}, _needs_indexes({**options, "rank": rank, "world": world}))
+            known = state.get("shapes", {}) if isinstance(state, MappingABC) else {}
+            self._shapes = _shapes.inferred(paths, given, options, known)
+            self._fields = {name: field.with_shape(self._shapes[name]) if field.inferred else field
+                            for name, field in given.items()}
         self._channels_last = {name for name, field in self._fields.items() if field.channels_last}
         self._kinds = {name: field.kind for name, field in self._fields.items() if field.kind in ("text", "bytes")}
         self._kinds.update({name: "bytes" for name, field in self._fields.items() if field.kind == "json"
@@ -715,9 +727,6 @@ class Loader:
                 raise ValueError("columns: there is no field %r, only %s" % (name, ", ".join(self._fields)))
         self._transform = transform
         self._transform_version = transform_version
-        self._shards: List[Path] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
-        if "memory_budget" in options:
-            options["memory_budget"] = _bytes_of_size(options["memory_budget"])
         if transform_version or map_version:
             options["transform_version"] = _number_of(
                 "%s, map %s" % (transform_version, map_version) if map_version else transform_version)
@@ -747,7 +756,7 @@ class Loader:
             more.update(weights=None, sample_weights=_order.weights_of(options["weights"]))
         self._options = {"batch": 64 if batch is None else batch, "rank": rank, "world": world, **options}
         self._arguments = {
-            "fields": self._fields, "format": format, "copy": copy, "columns": columns, "transform": transform,
+            "fields": given, "format": format, "copy": copy, "columns": columns, "transform": transform,
             "transform_version": transform_version, "mount": mount, "map": map, "map_factory": map_factory,
             "map_serial": map_serial, "decode": decode, "outputs": outputs, "map_version": map_version, "collate": collate,
             "profile_against": None if self._was is None else json.loads(self._was)}
@@ -772,7 +781,8 @@ class Loader:
             more["state"], self._next_epoch = _state_of(state, transform_version, self._map_version)
             if self._feed:
                 self._feed.go(self._feed.read(state.get("order")))
-        paths, self._mounts = remote.local(self._shards, mount or {}, _needs_indexes(self._options))
+        if paths is None:
+            paths, self._mounts = remote.local(self._shards, mount or {}, _needs_indexes(self._options))
         self._raw = _penstock.Loader(
             paths, {**self._options, **more},
             self._map.fields() if self._map else [field.as_dict(name) for name, field in self._fields.items()], self._map)
@@ -1013,6 +1023,8 @@ class Loader:
             "transform_version": self._transform_version,
             "map_version": self._map_version,
         }
+        if self._shapes:
+            state["shapes"] = {name: list(shape) for name, shape in self._shapes.items()}
         return {**state, "order": self._feed.state()} if self._feed else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
