@@ -2,12 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <paths.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/uio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,13 +18,18 @@
 #include "base/clock.h"
 
 #define LOG_LINE_LEN 2048 /* longer messages are cut */
-#define PATIENCE_MS 20    /* with a reader whose pipe is full */
+#define PATIENCE_MS 20    /* with a reader whose pipe or queue is full */
+
+static const struct sockaddr_un journal = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
+static const char *instead; /* text; NULL: the log is where it was asked to be */
+static const struct sockaddr_un syslogd = {.sun_family = AF_UNIX, .sun_path = _PATH_LOG};
 
 /* Set once by ps_log_open() before threads start; read-only afterwards. */
 static struct {
 	enum ps_log_level level;
-	int fd;
-	bool to_syslog;
+	enum { TO_FD, TO_SYSLOG, TO_JOURNAL, TO_NOTHING } to;
+	int fd; /* not of syslog */
+	const char *ident;
 	char *path; /* of the log file, or NULL */
 	bool stamp; /* a terminal's or a pipe's reader has its own clock; a file has none */
 } logger = {.level = PS_LOG_WARNING, .fd = STDERR_FILENO};
@@ -38,27 +46,120 @@ static bool opened;
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 static const int level_priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG};
 
+/* A socket of either type. */
+static bool listens(const struct sockaddr_un *addr)
+{
+	static const int types[] = {SOCK_DGRAM, SOCK_STREAM};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(types); i++) {
+		ps_autofd int fd = socket(AF_UNIX, types[i] | SOCK_CLOEXEC, 0);
+
+		if (fd >= 0 && connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The journal itself, because syslog's protocol has no fields. */
+static bool open_journal(void)
+{
+	const struct timeval patience = {.tv_usec = PATIENCE_MS * 1000};
+	int fd = listens(&journal) ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+
+	if (fd < 0)
+		return false;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	logger.fd = fd;
+	logger.to = TO_JOURNAL;
+	return true;
+}
+
+/* As systemd announces it to those whose stderr it has connected with the journal. */
+static bool stderr_is_journal(void)
+{
+	const char *announced = getenv("JOURNAL_STREAM");
+	char own[48];
+	struct stat st;
+
+	if (!announced || fstat(STDERR_FILENO, &st) < 0)
+		return false;
+	snprintf(own, sizeof(own), "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+	return strcmp(announced, own) == 0;
+}
+
+/* A daemon must not hold the stderr that it was given: a pipe's reader would wait for its end for ever. The
+ * one that process 1 of a container has, too, lasts as long as the container, which keeps what is written
+ * there. */
+static int open_container_log(void)
+{
+	struct stat own, first;
+
+	if (fstat(STDERR_FILENO, &own) < 0 || stat("/proc/1/fd/2", &first) < 0 ||
+	        own.st_dev != first.st_dev || own.st_ino != first.st_ino ||
+	        (S_ISCHR(own.st_mode) && !isatty(STDERR_FILENO)))
+		return -1;
+	return fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+}
+
+static void open_syslog(void)
+{
+	int fd;
+
+	if (open_journal())
+		return;
+	if (listens(&syslogd)) {
+		openlog(logger.ident, LOG_PID | LOG_NDELAY, LOG_DAEMON);
+		logger.to = TO_SYSLOG;
+	} else if ((fd = open_container_log()) >= 0) {
+		instead = "no syslog listens on " _PATH_LOG
+		          ": the log goes to stderr; --log FILE writes a file";
+		logger.fd = fd;
+	} else {
+		instead = "no syslog listens on " _PATH_LOG
+		          ": there is no log; give --log FILE, or mount with -f, which logs to stderr";
+		logger.to = TO_NOTHING;
+	}
+}
+
+const char *ps_log_instead(void)
+{
+	return instead;
+}
+
+static int open_file(const char *path, struct ps_error *err)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+
+	if (fd < 0)
+		return ps_error_set(err, errno, "log file %s: %s", path, strerror(errno));
+	if (logger.path) { /* the log was opened before */
+		close(logger.fd);
+		free(logger.path);
+	}
+	logger.fd = fd;
+	logger.stamp = true;
+	logger.path = strdup(path); /* without memory it cannot be opened again, no more */
+	return 0;
+}
+
 int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err)
 {
-	if (strcmp(target, "syslog") == 0) {
-		openlog(ident, LOG_PID | LOG_NDELAY, LOG_DAEMON);
-		logger.to_syslog = true;
-	} else if (strcmp(target, "stderr") != 0) {
-		int fd = open(target, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+	bool repeat;
+	int rc = 0;
 
-		if (fd < 0)
-			return ps_error_set(err, errno, "log file %s: %s", target, strerror(errno));
-		if (logger.path) { /* the log was opened before */
-			close(logger.fd);
-			free(logger.path);
-		}
-		logger.fd = fd;
-		logger.stamp = true;
-		logger.path = strdup(target); /* without memory it cannot be opened again, no more */
-	}
+	logger.ident = ident;
+	if (strcmp(target, "syslog") == 0)
+		open_syslog();
+	else if (strcmp(target, "stderr") != 0)
+		rc = open_file(target, err);
+	else if (stderr_is_journal())
+		open_journal();
+	if (rc < 0)
+		return rc;
 	logger.level = level;
 	opened = true;
-	for (unsigned i = 0; i < nearly && strcmp(target, "stderr") != 0; i++)
+	repeat = logger.to != TO_FD || logger.path; /* they were written to stderr */
+	for (unsigned i = 0; i < nearly && repeat; i++)
 		ps_log(early[i].level, "%s", early[i].text);
 	nearly = 0;
 	return 0;
@@ -82,73 +183,107 @@ int ps_log_reopen(void)
 	return rc;
 }
 
-/* A reader of the log who does not read (a pipe, a stopped terminal) must not stop who logs: lines are lost
- * then, and that is said once he reads again. */
-static void write_line(const char *line, size_t n)
+/* The length of the first part of "call: object: reason", or 0. */
+static int part_of(const char *text)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static unsigned long lost;
+	const char *end = strstr(text, ": ");
 
-	PS_LOCK_SCOPE(&lock);
-	struct pollfd to = {.fd = logger.fd, .events = POLLOUT};
-	if (poll(&to, 1, lost ? 0 : PATIENCE_MS) == 0) {
-		lost++;
-		return;
-	}
-	if (lost) {
-		char note[80];
-		int m = snprintf(
-		        note, sizeof(note), "penstock: warning: %lu lines of this log are lost\n", lost);
-
-		lost = 0;
-		if (write(logger.fd, note, (size_t)m) < 0)
-			return;
-	}
-	if (write(logger.fd, line, n) < 0) {
-		/* There is no other place for the message. */
-	}
+	return end ? (int)(end - text) : 0;
 }
 
-void ps_log(enum ps_log_level level, const char *fmt, ...)
+static bool to_journal(enum ps_log_level level, const char *text, bool wait)
 {
-	char line[LOG_LINE_LEN];
-	size_t n = 0;
-	va_list ap;
+	char entry[2 * LOG_LINE_LEN + 256];
+	int call = part_of(text), object, n;
 
-	if (level > logger.level)
-		return;
-	if (!opened) {
-		PS_LOCK_SCOPE(&early_lock);
-		va_start(ap, fmt);
-		if (nearly < PS_ARRAY_LEN(early)) {
-			vsnprintf(early[nearly].text, sizeof(early[0].text), fmt, ap);
-			early[nearly++].level = level;
-		}
-		va_end(ap);
-	}
-	va_start(ap, fmt);
-	if (logger.to_syslog) {
-		vsyslog(level_priorities[level], fmt, ap);
-		va_end(ap);
-		return;
-	}
+	if (call != (int)strcspn(text, " :")) /* a sentence */
+		call = 0;
+	object = call ? part_of(text + call + 2) : 0;
+	n = snprintf(entry, sizeof(entry),
+	        "PRIORITY=%d\nSYSLOG_FACILITY=%d\nSYSLOG_IDENTIFIER=%s\nSYSLOG_PID=%d\n",
+	        level_priorities[level], LOG_DAEMON >> 3, logger.ident, (int)getpid());
+	if (call)
+		n += snprintf(entry + n, sizeof(entry) - (size_t)n, "PENSTOCK_CALL=%.*s\n", call, text);
+	if (object)
+		n += snprintf(entry + n, sizeof(entry) - (size_t)n, "PENSTOCK_OBJECT=%.*s\n", object,
+		        text + call + 2);
+	n += snprintf(entry + n, sizeof(entry) - (size_t)n, "MESSAGE=%s\n", text);
+	return sendto(logger.fd, entry, (size_t)n, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT),
+	               (const struct sockaddr *)&journal, sizeof(journal)) >= 0;
+}
+
+static bool to_fd(enum ps_log_level level, const char *text, bool wait)
+{
+	struct pollfd to = {.fd = logger.fd, .events = POLLOUT};
+	char line[LOG_LINE_LEN + 64];
+	size_t n = 0;
+
+	if (poll(&to, 1, wait ? PATIENCE_MS : 0) == 0)
+		return false;
 	if (logger.stamp) {
 		time_t now = time(NULL);
 		struct tm tm;
 
 		n = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S%z ", localtime_r(&now, &tm));
 	}
-	n += (size_t)snprintf(line + n, sizeof(line) - n, "penstock: %s: ", level_names[level]);
-	int m = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
+	n += (size_t)snprintf(line + n, sizeof(line) - n, "penstock: %s: %s\n", level_names[level], text);
+	if (write(logger.fd, line, n) < 0) {
+		/* There is no other place for the message. */
+	}
+	return true;
+}
+
+/* A reader of the log who does not read (a pipe, a stopped terminal, a busy journal) must not stop who logs:
+ * lines are lost then, and that is said once he reads again. */
+static void write_line(enum ps_log_level level, const char *text)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static unsigned long lost;
+	bool (*const put)(enum ps_log_level, const char *, bool) =
+	        logger.to == TO_JOURNAL ? to_journal : to_fd;
+	char note[80];
+
+	PS_LOCK_SCOPE(&lock);
+	if (lost) {
+		snprintf(note, sizeof(note), "%lu lines of this log are lost", lost);
+		if (!put(PS_LOG_WARNING, note, false)) {
+			lost++;
+			return;
+		}
+		lost = 0;
+	}
+	if (!put(level, text, true))
+		lost++;
+}
+
+void ps_log(enum ps_log_level level, const char *fmt, ...)
+{
+	char text[LOG_LINE_LEN] = "";
+	va_list ap;
+
+	if (level > logger.level)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (m > 0)
-		n += PS_MIN((size_t)m, sizeof(line) - n - 2);
 	/* A name from an origin may hold a newline; it must not be able to forge a line of the log. */
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
-			line[i] = '?';
-	line[n++] = '\n';
-	write_line(line, n);
+	for (char *p = text; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	if (!opened) {
+		PS_LOCK_SCOPE(&early_lock);
+		if (nearly < PS_ARRAY_LEN(early)) {
+			snprintf(early[nearly].text, sizeof(early[0].text), "%.*s",
+			        (int)sizeof(early[0].text) - 1, text);
+			early[nearly++].level = level;
+		}
+	}
+	if (logger.to == TO_NOTHING)
+		return;
+	if (logger.to == TO_SYSLOG)
+		syslog(level_priorities[level], "%s", text);
+	else
+		write_line(level, text);
 }
 
 bool ps_log_rate_pass(struct ps_log_rate *rate, unsigned *ret_left_out)

@@ -1,4 +1,4 @@
-/* The program's log: one line a message, to stderr, syslog or a file.
+/* The program's log: one line a message, to stderr, the journal or syslog, or a file.
  *
  * Form of a message: "call: object: reason". Logged once, where the cause is known. Never a secret.
  * Threads: any; lines are not torn. Blocks: on the target's write only. Before ps_log_open() messages of
@@ -16,10 +16,17 @@
 enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
 
 /* target: "stderr", "syslog", or an absolute path (opened for append, 0600). Called once, before threads
- * are started. ident is the name shown to syslog. */
+ * are started. ident is the name shown to syslog; it is kept.
+ *
+ * syslog is the journal of systemd where there is one, and so is a stderr that systemd has connected with it:
+ * entries have PENSTOCK_CALL and PENSTOCK_OBJECT. Where neither listens, as in a container, lines go to the
+ * stderr that process 1 has, too, else nowhere. */
 int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err);
 
-/* The message number i of those; NULL: there are no more. */
+/* What of that has happened, for the user, or NULL. */
+const char *ps_log_instead(void);
+
+/* The message number i of those before; NULL: there are no more. */
 const char *ps_log_early(unsigned i);
 
 /* Opens the log file again, after it was moved away; nothing if the log is not a file. Any thread.

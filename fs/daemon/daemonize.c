@@ -163,6 +163,8 @@ static void let_go(struct ps_daemonize *daemonize, const char *word, size_t nbyt
 
 void ps_daemonize_ready(struct ps_daemonize *daemonize)
 {
+	if (daemonize->background && ps_log_instead())
+		fprintf(stderr, "penstock: %s\n", ps_log_instead());
 	if (daemonize->background)
 		let_go(daemonize, &ok_byte, 1);
 	else
