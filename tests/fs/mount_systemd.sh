@@ -14,7 +14,8 @@ done
 start_nginx
 sed -e "s#@bindir@#$top_builddir#" -e "s#^EnvironmentFile=.*#EnvironmentFile=$T/%i.conf\nPassEnvironment=PS_TEST_DIR TSAN_OPTIONS ASAN_OPTIONS UBSAN_OPTIONS#" \
 	"$top_srcdir/scripts/penstock@.service.in" >"$T/units/penstock@.service"
-cp /lib/systemd/system/{sysinit,basic,shutdown,umount,final}.target "$T/units/" 2>/dev/null ||
+cp /lib/systemd/system/{sysinit,basic,shutdown,umount,final,sockets}.target \
+	/lib/systemd/system/systemd-journald{.service,.socket,-dev-log.socket} "$T/units/" 2>/dev/null ||
 	skip_all "systemd's units are not where Debian has them"
 printf '[Unit]\nRequires=penstock@t.service\n' >"$T/units/test.target"
 cat >"$T/t.conf" <<CONF
@@ -25,7 +26,8 @@ CONF
 # The mounts of tests that run beside this one are not kept alive by copies of them.
 cat >"$T/init.sh" <<INIT
 awk '\$3 ~ /^fuse/ {print \$2}' /proc/self/mounts | xargs -r -n 1 umount -l
-mount -t proc proc /proc && mount -t tmpfs tmpfs /run && mount --bind $T/empty /etc/systemd/system &&
+mount -t proc proc /proc && mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journald.conf.d &&
+	printf '[Journal]\nStorage=volatile\n' >/run/systemd/journald.conf.d/t.conf && mount --bind $T/empty /etc/systemd/system &&
 	mount --bind $T/units /lib/systemd/system || exit 9
 container=test exec $systemd --system --unit=test.target --log-target=console --show-status=no
 INIT
@@ -64,4 +66,17 @@ fi
 check "it stops" inside systemctl stop penstock@t.service
 equal "at once and well" "inactive success" "$(unit ActiveState) $(unit Result)"
 check_not "nothing is mounted then" inside mountpoint -q "$T/mnt"
+
+sed -i 's/--log [^ ]*//' "$T/t.conf"
+inside systemctl start systemd-journald.service penstock@t.service || true
+if inside test -S /run/systemd/journal/socket; then
+	inside systemctl stop penstock@t.service
+	logged() {
+		inside journalctl -q -o cat -u penstock@t PRIORITY=6 PENSTOCK_CALL=mount PENSTOCK_OBJECT="$T/mnt" |
+			grep -x "mount: $T/mnt: unmounted"
+	}
+	check "its log is in the journal, with priorities and fields" wait_until 20 logged
+else
+	skip "its log is in the journal" "journald does not run here"
+fi
 kill -KILL "$outer" 2>/dev/null || true
