@@ -27,7 +27,8 @@ CONF
 cat >"$T/init.sh" <<INIT
 awk '\$3 ~ /^fuse/ {print \$2}' /proc/self/mounts | xargs -r -n 1 umount -l
 mount -t proc proc /proc && mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journald.conf.d &&
-	printf '[Journal]\nStorage=volatile\n' >/run/systemd/journald.conf.d/t.conf && mount --bind $T/empty /etc/systemd/system &&
+	printf '[Journal]\nStorage=volatile\n' >/run/systemd/journald.conf.d/t.conf &&
+	mount --bind $T/empty /etc/systemd/system &&
 	mount --bind $T/units /lib/systemd/system || exit 9
 container=test exec $systemd --system --unit=test.target --log-target=console --show-status=no
 INIT
@@ -72,8 +73,8 @@ inside systemctl start systemd-journald.service penstock@t.service || true
 if inside test -S /run/systemd/journal/socket; then
 	inside systemctl stop penstock@t.service
 	logged() {
-		inside journalctl -q -o cat -u penstock@t PRIORITY=6 PENSTOCK_CALL=mount PENSTOCK_OBJECT="$T/mnt" |
-			grep -x "mount: $T/mnt: unmounted"
+		inside journalctl -q -o cat -u penstock@t PRIORITY=6 PENSTOCK_CALL=mount \
+			PENSTOCK_OBJECT="$T/mnt" | grep -x "mount: $T/mnt: unmounted"
 	}
 	check "its log is in the journal, with priorities and fields" wait_until 20 logged
 else
