@@ -9,6 +9,7 @@
 #include "base/stats.h"
 #include "base/size.h"
 #include "cli/commands.h"
+#include "cli/live.h"
 #include "daemon/daemon.h"
 
 struct status {
@@ -444,6 +445,54 @@ static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
 	return fflush(stdout) ? PS_EXIT_FAILED : code;
 }
 
+/* The mount to its daemon's others; other documents of the daemon say the same. */
+static void add_live(json_t *list, json_t *doc, json_t *mount)
+{
+	json_t *pid = json_object_get(doc, "pid"), *one;
+	size_t i;
+
+	json_array_foreach(list, i, one)
+	{
+		if (json_equal(json_object_get(json_object_get(one, "doc"), "pid"), pid)) {
+			json_array_append(json_object_get(one, "mounts"), mount);
+			return;
+		}
+	}
+	json_array_append_new(list, json_pack("{s:O, s:[O]}", "doc", doc, "mounts", mount));
+}
+
+static int live_round(void *arg, json_t *list, struct ps_error *err)
+{
+	const struct status *s = arg;
+	struct asked asked;
+	json_t *doc, *mount;
+	size_t i;
+	int rc;
+
+	if (s->options.cache_dir) {
+		rc = ps_control_status(s->options.cache_dir, PS_TIMED_TIMEOUT_MS, &doc, err);
+		if (rc < 0)
+			return rc;
+		json_array_foreach(json_object_get(doc, "mounts"), i, mount) add_live(list, doc, mount);
+		json_decref(doc);
+		return 0;
+	}
+	rc = ask(s, &asked, err);
+	if (rc < 0)
+		return rc;
+	for (i = 0; i < asked.these.n; i++) {
+		doc = asked.answers[i].doc;
+		if (asked.answers[i].rc == 0)
+			add_live(list, doc, json_array_get(json_object_get(doc, "mounts"), 0));
+		else
+			json_array_append_new(list, json_pack("{s:o, s:s}", "mountpoint",
+			                                    ps_json_lossy(asked.these.v[i].mountpoint),
+			                                    "error", ps_mounts_why_not(asked.answers[i].rc)));
+	}
+	forget(&asked);
+	return 0;
+}
+
 /* For monitoring ----------------------------------------------------------------------------------- */
 
 /* Exit codes as Nagios and its like know them. */
@@ -611,13 +660,16 @@ static int take_arguments(struct status *s, char **args, int nargs)
 	return PS_EXIT_OK;
 }
 
-static int run(const struct status *s)
+static int run(struct status *s)
 {
 	struct seen seen[SEEN_MAX] = {0};
+	struct ps_error err = {0};
 
+	if (s->options.watch && !s->options.json && ps_live_possible())
+		return ps_live_run(s->options.watch_ms, live_round, s, &err) < 0
+		               ? ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text)
+		               : PS_EXIT_OK;
 	for (;;) {
-		if (s->options.watch && !s->options.json && isatty(STDOUT_FILENO))
-			fputs("\033[H\033[J", stdout);
 		int code = s->options.cache_dir ? cache_round(s, seen) : one_round(s, seen);
 		if (!s->options.watch || ferror(stdout))
 			return code;
