@@ -19,7 +19,8 @@ check_not "no line is wider, no picture higher than the window" grep '^!' "$T/sc
 rate='[0-9.]+ [KM]iB/s +[▁▂▃▄▅▆▇█]+  at most [0-9.]+ [KM]iB/s'
 for what in "origin +$rate" "readers +$rate" 'hits +[0-9.]+ % +[ ▁▂▃▄▅▆▇█]+' \
 	'cache +[0-9.]+ % +\[#*\.+\] [0-9.]+ MiB of 100.0 MiB, [123] objects?' \
-	'reads +(-|slowest [0-9.]+ m?s, p99 [0-9.]+ m?s, p50 [0-9.]+ m?s)' "$MNT: 3 files, 1 open, [0-9]+ waiting"; do
+	'reads +(-|slowest [0-9.]+ m?s, p99 [0-9.]+ m?s, p50 [0-9.]+ m?s)' \
+	"$MNT: 3 files, 1 open, [0-9]+ waiting"; do
 	check "it shows ${what%% *}" env LC_ALL=C.UTF-8 grep -Eqx "  $what" <(picture 24x80 | sed 's/ *$//')
 done
 equal "a smaller window has fewer lines" "10 5" "$(picture 10x40 | wc -l) $(picture 5x20 | wc -l)"

@@ -1,7 +1,7 @@
 """Runs a command on a terminal of its own and prints what it draws, as a user would see it.
 
-terminal.py ROWSxCOLUMNS[,ROWSxCOLUMNS...] KEY COMMAND...: of each size, which the window is given in turn, the
-third picture; then the key is pressed. Each picture is the lines of the screen, headed by "== ROWSxCOLUMNS".
+terminal.py ROWSxCOLUMNS[,ROWSxCOLUMNS...] KEY COMMAND...: of each size, which the window is given in turn,
+the third picture; then the key is pressed. Each picture is the lines of the screen, headed by "== ROWSxCOLUMNS".
 The last line says "exit CODE", and whether the terminal is as it was."""
 import fcntl
 import os
@@ -70,4 +70,5 @@ if status is None:
 if select.select([master], [], [], 0.05)[0]:
     text += os.read(master, 65536).decode(errors="replace")
 restored = text.rstrip().endswith("\033[?25h\033[?1049l") and termios.tcgetattr(slave) == before
-print("exit", os.waitstatus_to_exitcode(status) if status is not None else "never", "as it was" if restored else repr(text[-200:]))
+code = os.waitstatus_to_exitcode(status) if status is not None else "never"
+print("exit", code, "as it was" if restored else repr(text[-200:]))
