@@ -18,6 +18,7 @@ int ps_cmd_refresh(int argc, char **argv);
 int ps_cmd_evict(int argc, char **argv);
 int ps_cmd_pin(int argc, char **argv);
 int ps_cmd_unpin(int argc, char **argv);
+int ps_cmd_report(int argc, char **argv);
 
 /* For commands that work on a cache directory themselves: opens it, or reports why not (naming the mount that
  * serves it) and returns the exit code. */

@@ -24,6 +24,7 @@ static const struct {
         {"evict", ps_cmd_evict, "drop files from the cache"},
         {"pin", ps_cmd_pin, "keep files in the cache"},
         {"unpin", ps_cmd_unpin, "let pinned files be evicted again"},
+        {"report", ps_cmd_report, "collect what a report of a fault needs, without secrets"},
 };
 
 static void usage(FILE *out)

@@ -73,6 +73,7 @@ enum {
 	PS_CMD_EVICT = 256,
 	PS_CMD_PIN = 512,
 	PS_CMD_UNPIN = 1024,
+	PS_CMD_REPORT = 2048,
 };
 
 /* Kinds of source, as bits of ps_opt.kinds. */

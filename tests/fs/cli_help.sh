@@ -5,7 +5,7 @@ requires penstock
 
 man=$top_srcdir/man
 commands=$(penstock --help | awk '/^Commands:/ {on = 1; next} /^Options:/ {on = 0} on && $1 ~ /^[a-z]/ {print $1}')
-equal "the commands" "mount umount warm plan status refresh metrics verify evict pin unpin" \
+equal "the commands" "mount umount warm plan status refresh metrics verify evict pin unpin report" \
 	"$(tr "\n" " " <<<"$commands" | sed "s/ $//")"
 
 # Long options that a page names at the head of a paragraph, in the section (.SS) of a command or in all of
@@ -23,7 +23,7 @@ help_options() {
 
 equal "mount: the page has the options of --help" "$(help_options mount)" \
 	"$(page_options "$man/penstock-mount.1" "")"
-for command in umount plan status refresh metrics verify evict pin unpin; do
+for command in umount plan status refresh metrics verify evict pin unpin report; do
 	equal "$command: the page has the options of --help" \
 		"$(help_options "$command" | grep -v -- --help || true)" \
 		"$(page_options "$man/penstock.1" "$command")"
