@@ -85,7 +85,7 @@ static uint8_t *compress(const struct ps_strbuf *tar, size_t *ret_n)
 {
 	size_t room = tar->len + tar->len / 8 + 4096;
 	uint8_t *out = malloc(room);
-	struct isal_zstream s;
+	struct isal_zstream s = {0};
 
 	if (!out)
 		return NULL;

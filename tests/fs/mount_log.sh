@@ -59,7 +59,7 @@ else
 		"$(sed 's/or mount with -f, .*//' "$T/stderr")"
 	# A container: process 1 has the stderr that its manager keeps.
 	printf '%s\n' "penstock mount '$T/data' '$MNT' --cache-dir '$CACHE'" "penstock umount '$MNT'" \
-		'sleep 0.3' >"$T/container.sh"
+		"until grep -q unmounted $T/stderr; do sleep 0.05; done" >"$T/container.sh"
 	unshare --pid --fork --kill-child --mount --propagation private --mount-proc \
 		bash "$T/container.sh" 2>"$T/stderr"
 	check "in a container lines go to its stderr" \

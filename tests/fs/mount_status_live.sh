@@ -5,9 +5,9 @@ requires mount jq
 
 mkdir -p "$T/data"
 for i in 1 2 3; do
-	random_file "$T/data/$i.tar" 3000000 "$i"
+	random_file "$T/data/$i.tar" 16000000 "$i"
 done
-mount_penstock "$T/data" --cache-size 100M --no-passthrough --max-bandwidth 4M
+mount_penstock "$T/data" --cache-size 100M --no-passthrough --max-bandwidth 16M
 on_terminal() { "$python" "$top_srcdir/tests/fs/terminal.py" "$@" >"$T/screens" 2>&1; }
 picture() { sed -n "/^== $1\$/,/^==\\|^exit/p" "$T/screens" | grep -v '^==\|^exit'; }
 
@@ -16,8 +16,8 @@ reader=$!
 on_terminal 24x80,10x40,5x20 q penstock status --watch=0.1 "$MNT" || fail "a terminal" "$(cat "$T/screens")"
 equal "q ends it, and the terminal is as it was" "exit 0 as it was" "$(tail -n 1 "$T/screens")"
 check_not "no line is wider, no picture higher than the window" grep '^!' "$T/screens"
-rate='[0-9.]+ [KM]iB/s +[▁▂▃▄▅▆▇█]+  at most [0-9.]+ [KM]iB/s'
-for what in "origin +$rate" "readers +$rate" 'hits +[0-9.]+ % +[ ▁▂▃▄▅▆▇█]+' \
+rate='[0-9.]+ (B|[KM]iB)/s +[▁▂▃▄▅▆▇█]+  at most [0-9.]+ [KM]iB/s'
+for what in "origin +$rate" "readers +$rate" 'hits +(-|[0-9.]+ %) +[ ▁▂▃▄▅▆▇█]+' \
 	'cache +[0-9.]+ % +\[#*\.+\] [0-9.]+ MiB of 100.0 MiB, [123] objects?' \
 	'reads +(-|slowest [0-9.]+ m?s, p99 [0-9.]+ m?s, p50 [0-9.]+ m?s)' \
 	"$MNT: 3 files, 1 open, [0-9]+ waiting"; do
@@ -25,7 +25,8 @@ for what in "origin +$rate" "readers +$rate" 'hits +[0-9.]+ % +[ ▁▂▃▄▅
 done
 equal "a smaller window has fewer lines" "10 5" "$(picture 10x40 | wc -l) $(picture 5x20 | wc -l)"
 check "and says how many there are" grep -Eqx '\.\.\. [0-9]+ more lines' <(picture 5x20)
-wait "$reader"
+kill "$reader"
+wait "$reader" || true
 
 on_terminal 24x80 '\x03' penstock status --watch=0.1 --cache-dir "$CACHE" || true
 equal "so does Ctrl-C" "exit 0 as it was" "$(tail -n 1 "$T/screens")"
