@@ -99,6 +99,12 @@ same() { [[ $("$work/$1/bin/python" load.py "${@:2}") == "$pixels" ]]; }
 check "before Pillow and OpenCV" same venv
 check "between them" same venv PIL.Image cv2
 check "after them" same venv PIL.Image cv2 json
+tutorial() {
+	awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' \
+		/penstock/docs/python/tutorial.md >tutorial.py
+	"$work/venv/bin/python" tutorial.py | grep -x '300 colours/train-000002.tar'
+}
+check "the tutorial's first block" tutorial
 apt install python3-torch python3-torchvision
 python3 -m venv --system-site-packages "$work/beside"
 check "beside Debian's torch" "$work/beside/bin/pip" install -q "$wheel"
