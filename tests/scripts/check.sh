@@ -44,6 +44,8 @@ equal "and so are failures" "1: 1 passed, 1 failed, 1 skipped" "$(checked FAIL)"
 check "by their names" grep -q 'FAIL: tests/two 1 - c' "$T/out"
 equal "what fails runs again, alone" "0: 2 passed, 0 failed, 1 skipped" "$(checked ONCE)"
 check "and is listed if it passes then" grep -qx '  tests/two' "$T/out"
+checked ONCE --tests tests/two >"$T/last"
+check_not "--tests is passed on: what passes with it alone is not run again" grep -q 'run again' "$T/out"
 checked PASS -j 3 >"$T/last"
 equal "by default nothing is repeated and nothing left out, and three tests run for each -j" \
 	"LONG= QUICK= -j9" \
