@@ -8,12 +8,28 @@
 
 #include "base/clock.h"
 #include "batch/batch.h"
+#include "image/image.h"
 #include "shard/shard.h"
 #include "shard_errors.h"
 
 const char *penstock_version(void)
 {
 	return PACKAGE_VERSION;
+}
+
+static char libraries[256];
+
+static void libraries_find(void)
+{
+	ps_image_libraries(libraries, sizeof(libraries));
+}
+
+const char *penstock_libraries(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, libraries_find);
+	return libraries;
 }
 
 /* Takes what batches and buffers need from the budget that is shared. */

@@ -118,6 +118,9 @@ void ps_image_reader_free(struct ps_image_reader *s);
 int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nbytes,
         struct ps_image_size *ret_size, struct ps_load_error *err) PS_MUST_USE;
 
+/* The libraries of the formats with their versions, a comma between them. */
+void ps_image_libraries(char *buf, size_t n);
+
 /* Between open and start: an image 1/by as wide and high (sizes rounded up), by 1, 2, 4 or 8, if the format
  * can do that at less cost; else nothing. Returns what it will be, 1 for no change: regions and rows are of
  * that size from now on. */

@@ -431,8 +431,20 @@ static const uint8_t *jpeg_exif(const uint8_t *data, size_t nbytes, size_t *ret_
 	return NULL;
 }
 
+static void jpeg_library(char *buf, size_t n)
+{
+#ifdef LIBJPEG_TURBO_VERSION
+#define TEXT(x) #x
+#define TEXT_OF(x) TEXT(x)
+	snprintf(buf, n, "libjpeg-turbo " TEXT_OF(LIBJPEG_TURBO_VERSION) " (compiled with)");
+#else
+	snprintf(buf, n, "libjpeg %d (compiled with)", JPEG_LIB_VERSION);
+#endif
+}
+
 const struct ps_format ps_format_jpeg = {
         .name = "JPEG",
+        .library = jpeg_library,
         .make = jpeg_make,
         .free = jpeg_free,
         .open = jpeg_open,

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -290,8 +291,14 @@ static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_er
 	return 0;
 }
 
+static void png_library(char *buf, size_t n)
+{
+	snprintf(buf, n, "libpng %s", png_get_libpng_ver(NULL));
+}
+
 const struct ps_format ps_format_png = {
         .name = "PNG",
+        .library = png_library,
         .make = image_make,
         .free = image_free,
         .open = image_open,

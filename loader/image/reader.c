@@ -3,6 +3,7 @@
 #include "image/image.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -52,6 +53,20 @@ static const struct known formats[] = {
 };
 
 #define NFORMATS PS_ARRAY_LEN(formats)
+
+void ps_image_libraries(char *buf, size_t n)
+{
+	char one[64];
+
+	*buf = '\0';
+	for (size_t i = 0; i < NFORMATS; i++) {
+		if (!formats[i].format || !formats[i].format->library)
+			continue;
+		formats[i].format->library(one, sizeof one);
+		size_t at = strlen(buf);
+		snprintf(buf + at, n - at, "%s%s", at ? ", " : "", one);
+	}
+}
 
 struct ps_image_reader {
 	enum ps_pixels pixels;

@@ -7,6 +7,7 @@
 #ifdef HAVE_WEBP
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,8 +169,16 @@ static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_er
 	return 0;
 }
 
+static void webp_library(char *buf, size_t n)
+{
+	int v = WebPGetDecoderVersion();
+
+	snprintf(buf, n, "libwebp %d.%d.%d", v >> 16, v >> 8 & 0xff, v & 0xff);
+}
+
 const struct ps_format ps_format_webp = {
         .name = "WebP",
+        .library = webp_library,
         .make = image_make,
         .free = image_free,
         .open = image_open,

@@ -56,11 +56,15 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 #define PENSTOCK_VERSION_MAJOR 0
-#define PENSTOCK_VERSION_MINOR 2
+#define PENSTOCK_VERSION_MINOR 3
 #define PENSTOCK_VERSION_PATCH 0
 
 /* "0.3.0": of the library that runs, which may be newer than this header. */
 const char *penstock_version(void);
+
+/* What decodes images, with versions: "libjpeg-turbo 2.1.5 (compiled with), libpng 1.6.39". Any thread. Since
+ * 0.3. */
+const char *penstock_libraries(void);
 
 #define PENSTOCK_ERROR_TEXT_LEN 1024
 

@@ -8,6 +8,12 @@ static PyObject *version(PyObject *module, PyObject *unused)
 	return PyUnicode_FromString(penstock_version());
 }
 
+static PyObject *libraries(PyObject *module, PyObject *unused)
+{
+	(void)module, (void)unused;
+	return PyUnicode_FromString(penstock_libraries());
+}
+
 /* What differs between two profiles, as lines. */
 static PyObject *profile_drift(PyObject *module, PyObject *args)
 {
@@ -37,6 +43,7 @@ static PyMethodDef functions[] = {
         {"member_nbytes", member_nbytes, METH_VARARGS,
                 "member_nbytes(name, nbytes): what such a file takes in a tar."},
         {"version", version, METH_NOARGS, "The version of libpenstock."},
+        {"libraries", libraries, METH_NOARGS, "What decodes images, with versions."},
         {"budget_new", budget_new, METH_O, "A budget of that many bytes, for the option budget."},
         {"maps_finish", maps_finish, METH_NOARGS, "No map is called any more; waits for those under way."},
         {"budget_used", budget_used, METH_O, "What is taken from it."},

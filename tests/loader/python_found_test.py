@@ -34,6 +34,7 @@ def found_versions_and_programs():
     tap.equal(r.returncode, 0, r.stderr)
     said = json.loads(r.stdout)
     tap.equal(said["penstock"].split(",")[0], penstock.version())
+    assert said["libraries"].startswith("libjpeg"), said
     tap.equal(said["penstock (program)"], os.path.abspath("bin/penstock") + " (penstock 7.8.9)")
     tap.equal(said["penstock-loader"], os.path.abspath("bin/penstock-loader") + " (one)")
     assert said["fusermount3"].startswith("not found in PATH"), said

@@ -67,7 +67,8 @@ def found() -> Dict[str, Any]:
     try:
         import penstock
 
-        said = {"penstock": "%s, %s" % (penstock.__version__, os.path.dirname(penstock.__file__)), **said}
+        said = {"penstock": "%s, %s" % (penstock.__version__, os.path.dirname(penstock.__file__)),
+                "libraries": penstock._penstock.libraries(), **said}
     except ImportError as e:
         said = {"penstock": "cannot be imported: %s" % e, **said}
     said["system"] = "%s, %s" % (platform.platform(), " ".join(platform.libc_ver()))
