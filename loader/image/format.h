@@ -45,8 +45,8 @@ struct ps_format {
 	/* Between open and start: whether GPUs' decoders know the colours: YCbCr or gray. NULL: never. */
 	bool (*for_gpu)(const void *f);
 
-	/* Its library and the version that runs: "libpng 1.6.39"; of libjpeg-turbo, which does not say that, the
-	 * one that this was compiled with. NULL: it has none. */
+	/* Its library and the version that runs: "libpng 1.6.39"; of libjpeg-turbo, which does not say that,
+	 * the one that this was compiled with. NULL: it has none. */
 	void (*library)(char *buf, size_t n);
 
 	/* The TIFF structure of the file's EXIF data, or NULL; needs no decoder. */

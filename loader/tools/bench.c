@@ -201,8 +201,7 @@ static const struct ps_flag flags[] = {
                 .take = layout_take},
         {"crop", PS_FLAG_CALL, 0, "random|center|none|random_crop|letterbox",
                 "RandomResizedCrop and flip; Resize and CenterCrop; the whole; RandomCrop and flip; the "
-                "whole, "
-                "padded (random)",
+                "whole, padded (random)",
                 .take = crop_take},
         {"image-option", PS_FLAG_CALL, 0, "NAME=VALUE",
                 "what else is done to the image, as penstock.h names it: jitter=0.8; may come again",

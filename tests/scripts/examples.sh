@@ -66,8 +66,8 @@ block_commands() {
 	!other' "$1" | joined
 }
 page_examples() {
-	awk '/^\.SH/ {on = /EXAMPLE/} on && /^\.nf/ {text = 1; next} /^\.fi/ {text = 0} on && text' "$1" | roff | joined |
-		grep -v '^#'
+	awk '/^\.SH/ {on = /EXAMPLE/} on && /^\.nf/ {text = 1; next} /^\.fi/ {text = 0} on && text' "$1" |
+		roff | joined | grep -v '^#'
 }
 block() { # BEGINNING FILE: the indented block with a line that begins so
 	awk -v begin="$1" '/^    / {text = text substr($0, 5) "\n"; if (index($0, "    " begin) == 1) found = 1; next}

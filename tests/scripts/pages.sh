@@ -49,8 +49,8 @@ for page in "$man"/*.[135]; do
 done
 equal "so is the Python package" "version = \"$version\"" \
 	"$(grep '^version' "$top_srcdir/loader/python/pyproject.toml")"
-equal "so is penstock.h" "$version" \
-	"$(sed -nE 's/^#define PENSTOCK_VERSION_[A-Z]+ ([0-9]+)$/\1/p' "$top_srcdir/loader/include/penstock.h" | paste -sd .)"
+parts=$(sed -nE 's/^#define PENSTOCK_VERSION_[A-Z]+ ([0-9]+)$/\1/p' "$top_srcdir/loader/include/penstock.h")
+equal "so is penstock.h" "$version" "$(paste -sd . <<<"$parts")"
 equal "so are Debian's packages" "$version" \
 	"$(sed -nE '1s/.*\((.*)-[0-9]+\).*/\1/p' "$top_srcdir/debian/changelog")"
 
