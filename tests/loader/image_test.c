@@ -491,7 +491,7 @@ static void unsound_specs_are_refused_by_name(void **state)
 	WRONG("output size", s.out_width = 0);
 	WRONG("output size", s.out_height = 0);
 	WRONG("output size", s.out_width = PS_IMAGE_SIDE_MAX + 1);
-	WRONG("crop", s.crop = 4);
+	WRONG("crop", s.crop = PS_CROP_LETTERBOX + 1);
 	WRONG("resize_shorter", s.crop = PS_CROP_CENTER; s.resize_shorter = 223);
 	WRONG("resize_shorter", s.crop = PS_CROP_CENTER; s.resize_shorter = PS_IMAGE_SIDE_MAX + 1);
 	WRONG("scale", s.scale_min = 0);
