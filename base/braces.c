@@ -89,7 +89,7 @@ static int add_text(struct parser *p, struct ps_braces *b, const char *s, size_t
 	return n ? add_part(p, b, &(struct part){.kind = TEXT, .count = 1, .text = s, .nbytes = n}) : 0;
 }
 
-/* Ranges ------------------------------------------------------------------------------------------- */
+/* Ranges ------------------------------------------------------------------------------------------------- */
 
 /* -?digits at *s; moves *s past them. 1: a number, 0: none, -ERANGE. */
 static int take_int(const char **s, const char *end, int64_t *ret)
@@ -186,7 +186,7 @@ static int parse_range(const char *s, size_t n, struct part *part)
 	return rc ? rc : 1;
 }
 
-/* Choices ------------------------------------------------------------------------------------------ */
+/* Choices ------------------------------------------------------------------------------------------------ */
 
 /* 1: [s, s+n) has a comma outside of inner braces; part is then a choice. */
 static int parse_choice(struct parser *p, const char *s, size_t n, int depth, struct part *part)
@@ -299,7 +299,7 @@ int ps_braces_parse(const char *text, uint64_t max, struct ps_braces **ret, stru
 	return parse_pattern(&p, text, strlen(text), 0, ret);
 }
 
-/* Expanding ---------------------------------------------------------------------------------------- */
+/* Expanding ---------------------------------------------------------------------------------------------- */
 
 uint64_t ps_braces_count(const struct ps_braces *b)
 {

@@ -147,7 +147,7 @@ void ps_checksum_fini(struct ps_checksum *sum)
 	sum->evp = NULL;
 }
 
-/* CRCs by themselves ------------------------------------------------------------------------------- */
+/* CRCs by themselves ------------------------------------------------------------------------------------- */
 
 /* Polynomials over GF(2) modulo Castagnoli's, bit 31 being the coefficient of x^0. */
 #define CASTAGNOLI 0x82f63b78u

@@ -100,7 +100,7 @@ const char *ps_number_float(const uint8_t *p, size_t n, struct ps_number *ret_nu
 	return NULL;
 }
 
-/* -- Elements -------------------------------------------------------------------------------------- */
+/* Elements ----------------------------------------------------------------------------------------------- */
 
 bool ps_dtype_is_float(enum ps_dtype t)
 {
@@ -293,7 +293,7 @@ bool ps_number_store_rounded(const struct ps_number *v, enum ps_dtype t, void *d
 	return true;
 }
 
-/* -- Arrays ---------------------------------------------------------------------------------------- */
+/* Arrays ------------------------------------------------------------------------------------------------- */
 
 /* The conversions that are always exact and that data sets are full of; the rest goes one by one. */
 #define WIDEN(from, to)                                                     \

@@ -41,7 +41,7 @@ struct ps_number ps_number_load(enum ps_dtype dtype, bool swapped, const void *s
 
 bool ps_dtype_is_float(enum ps_dtype dtype);
 
-/* -- Arrays ---------------------------------------------------------------------------------------- */
+/* Arrays ------------------------------------------------------------------------------------------------- */
 
 /* Arrays from one element type to another, exactly or not at all: a value that the other type does not have
  * stops the conversion. Threads: any.   Locks: none.   Blocks: never. */

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
-/* In memory ---------------------------------------------------------------------------------------- */
+/* In memory ---------------------------------------------------------------------------------------------- */
 
 void ps_secret_free(char *secret)
 {
@@ -27,7 +27,7 @@ void ps_cleanup_secret(char **secret)
 	ps_secret_free(*secret);
 }
 
-/* Files of them ------------------------------------------------------------------------------------ */
+/* Files of them ------------------------------------------------------------------------------------------ */
 
 static int fail(const char *path, const struct ps_secret_file *kind, int errnum, const char *why,
         struct ps_error *err)
@@ -164,7 +164,7 @@ int ps_secret_token(const char *text, char **ret)
 	return 0;
 }
 
-/* Environments ------------------------------------------------------------------------------------- */
+/* Environments ------------------------------------------------------------------------------------------- */
 
 const char *ps_env_get(const char *const *env, const char *name)
 {

@@ -19,11 +19,11 @@ static inline int ps_thread_start(pthread_t *ret, const char *name, void *(*fn)(
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int e = pthread_create(ret, NULL, fn, arg);
+	int rc = pthread_create(ret, NULL, fn, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (e == 0)
+	if (rc == 0)
 		pthread_setname_np(*ret, name);
-	return -e;
+	return -rc;
 }
 
 /* A condition that goes by the monotonic clock, for ps_cond_wait_until(). */
@@ -68,10 +68,10 @@ static inline void ps_worker_fini(struct ps_worker *worker)
 static inline int ps_worker_start(
         struct ps_worker *worker, const char *name, void *(*fn)(void *arg), void *arg)
 {
-	int e = ps_thread_start(&worker->thread, name, fn, arg);
+	int rc = ps_thread_start(&worker->thread, name, fn, arg);
 
-	worker->started = e == 0;
-	return e;
+	worker->started = rc == 0;
+	return rc;
 }
 
 /* Until it has ended; nothing if it was not started. lock: what protects `stopping`, not held. */

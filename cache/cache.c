@@ -39,7 +39,7 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 	        .max_bytes_per_s = options->max_bytes_per_s,
 	        .timeout_ms = options->timeout_ms,
 	};
-	struct ps_cache *cache = calloc(1, sizeof *cache);
+	struct ps_cache *cache = calloc(1, sizeof(*cache));
 
 	if (!cache)
 		return ps_error_set(err, ENOMEM, "out of memory");

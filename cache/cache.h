@@ -56,7 +56,7 @@ struct ps_store *ps_cache_store(struct ps_cache *cache);
  * owns it. Blocks never. */
 json_t *ps_cache_stats(struct ps_cache *cache);
 
-/* Files ------------------------------------------------------------------------------------------ */
+/* Files -------------------------------------------------------------------------------------------------- */
 
 /* errnum ESTALE: another version stands for the name now. The handle is then NULL. */
 typedef void (*ps_open_fn)(void *arg, int errnum, struct ps_handle *handle);

@@ -29,12 +29,12 @@ static void handle_put(struct ps_handle *handle)
 	free(handle);
 }
 
-/* Opening ---------------------------------------------------------------------------------------- */
+/* Opening ------------------------------------------------------------------------------------------------ */
 
 static int handle_new(
         struct ps_dataset *ds, const struct ps_node_row *row, bool granted, struct ps_handle **ret)
 {
-	struct ps_handle *handle = calloc(1, sizeof *handle);
+	struct ps_handle *handle = calloc(1, sizeof(*handle));
 
 	if (!handle)
 		return -ENOMEM;
@@ -225,7 +225,7 @@ static void open_confirmed(void *arg, int errnum, const struct ps_attr *attr)
 static struct pending_open *pending_open_new(
         struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
 {
-	struct pending_open *open = calloc(1, sizeof *open);
+	struct pending_open *open = calloc(1, sizeof(*open));
 
 	if (!open)
 		fn(arg, ENOMEM, NULL);
@@ -277,7 +277,7 @@ void ps_handle_close(struct ps_handle *handle)
 
 	if (!handle)
 		return;
-	ps_fill_file_error(handle->file, error, sizeof error);
+	ps_fill_file_error(handle->file, error, sizeof(error));
 	if (error[0])
 		ps_dataset_note_error(handle->dataset, handle->node, error);
 	/* Before the file goes, which alone knows. */
@@ -291,7 +291,7 @@ uint64_t ps_handle_size(const struct ps_handle *handle)
 	return handle->size;
 }
 
-/* Reading ---------------------------------------------------------------------------------------- */
+/* Reading ------------------------------------------------------------------------------------------------ */
 
 bool ps_handle_try_read(struct ps_handle *handle, uint64_t offset, size_t nbytes, struct ps_read_stats *stats,
         ps_hit_fn fn, void *arg)

@@ -113,13 +113,14 @@ static int drift_find(
 	json_t *was = json_loads(was_text, 0, NULL), *now = json_loads(now_text, 0, NULL);
 	json_t *fields = json_object_get(now, "fields"), *old = json_object_get(was, "fields"), *v;
 	const char *name;
-	int r = 0;
+	int rc = 0;
 
 	if (!json_is_object(fields) || !json_is_object(old))
-		r = ps_load_error_set(err, EINVAL, "no profile; make one by penstock-loader bench --profile");
+		rc = ps_load_error_set(
+		        err, EINVAL, "no profile; make one by penstock-loader bench --profile");
 	json_object_foreach(fields, name, v)
 	{
-		if (r < 0)
+		if (rc < 0)
 			break;
 		if (json_object_get(old, name))
 			field_compare(out, name, v, json_object_get(old, name));
@@ -128,7 +129,7 @@ static int drift_find(
 	}
 	json_decref(was);
 	json_decref(now);
-	return r;
+	return rc;
 }
 
 int penstock_profile_drift(
@@ -136,18 +137,18 @@ int penstock_profile_drift(
 {
 	struct ps_load_error err = {0};
 	struct ps_buf lines = {0};
-	int r = drift_find(was, now, &lines, &err);
+	int rc = drift_find(was, now, &lines, &err);
 
-	if (r == 0 && buf && size <= lines.n)
-		r = ps_load_error_set(&err, ENOBUFS, "the lines have %zu bytes, but there is room for %zu",
+	if (rc == 0 && buf && size <= lines.n)
+		rc = ps_load_error_set(&err, ENOBUFS, "the lines have %zu bytes, but there is room for %zu",
 		        lines.n + 1, size);
-	if (r == 0) {
+	if (rc == 0) {
 		if (buf && lines.n > 0)
 			memcpy(buf, lines.p, lines.n);
 		if (buf)
 			buf[lines.n] = 0;
-		r = (int)lines.n;
+		rc = (int)lines.n;
 	}
 	ps_buf_fini(&lines);
-	return r < 0 ? ps_give_error(error, r, &err) : r;
+	return rc < 0 ? ps_give_error(error, rc, &err) : rc;
 }

@@ -41,13 +41,13 @@ static int nvjpeg_open(const struct penstock_options *o, const struct ps_batch_l
         const char *made_not, struct ps_device *device, struct ps_nvjpeg **ret_nvjpeg,
         struct ps_load_error *ret_refused, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	if (device->ops != &ps_device_cuda)
 		return ps_load_error_set(err, ENODEV, "gpu_decode: device %s: JPEGs are decoded on cuda only",
 		        device->ops->name);
-	r = fields_check(layout, made_not, err);
-	return r < 0 ? r : ps_nvjpeg_new(device, o->batch, o->threads, ret_nvjpeg, ret_refused, err);
+	rc = fields_check(layout, made_not, err);
+	return rc < 0 ? rc : ps_nvjpeg_new(device, o->batch, o->threads, ret_nvjpeg, ret_refused, err);
 }
 
 int ps_gpu_decode_open(const struct penstock_options *o, const struct ps_batch_layout *layout,
@@ -55,15 +55,15 @@ int ps_gpu_decode_open(const struct penstock_options *o, const struct ps_batch_l
         struct ps_load_error *err)
 {
 	struct ps_gpu_decode g = {.asked = o->gpu_decode};
-	int r = 0;
+	int rc = 0;
 
 	if (g.asked != 0)
-		r = nvjpeg_open(
+		rc = nvjpeg_open(
 		        o, layout, made_not, device, &g.nvjpeg, &g.refused, is_auto(&g) ? &g.why : err);
-	if (r < 0 && (!is_auto(&g) || r != -ENODEV)) {
+	if (rc < 0 && (!is_auto(&g) || rc != -ENODEV)) {
 		if (is_auto(&g))
 			*err = g.why;
-		return r;
+		return rc;
 	}
 	g.offload = beginning(&g);
 	*ret_gpu = g;

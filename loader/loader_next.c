@@ -60,16 +60,16 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, struct ps_load_error *err)
 {
 	struct penstock_batch *b;
-	int r = ps_opener_check(l->pid, err);
+	int rc = ps_opener_check(l->pid, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (l->failed) {
 		*err = l->why;
 		return l->failed;
 	}
-	r = ps_pipeline_next(l->pipeline, &b, err);
-	if (r == 1) {
+	rc = ps_pipeline_next(l->pipeline, &b, err);
+	if (rc == 1) {
 		int e;
 
 		if (b->nbad > 0)
@@ -88,25 +88,25 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 			return 1;
 		}
 		ps_pipeline_release(b);
-		r = e;
+		rc = e;
 	}
-	if (r < 0 && r != -EBUSY && r != -EAGAIN) {
-		l->failed = r;
+	if (rc < 0 && rc != -EBUSY && rc != -EAGAIN) {
+		l->failed = rc;
 		l->why = *err;
 	}
-	return r;
+	return rc;
 }
 
 int penstock_loader_next(
         struct penstock_loader *l, struct penstock_batch **ret_batch, struct penstock_error *error)
 {
 	struct ps_load_error err;
-	int r;
+	int rc;
 
 	PS_RANGE_SCOPE("next");
 	ps_load_error_clear(&err);
-	r = next(l, ret_batch, &err);
-	return r < 0 ? ps_give_error(error, r, &err) : r;
+	rc = next(l, ret_batch, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : rc;
 }
 
 static int random_access_make(struct penstock_loader *l, struct ps_load_error *err)
@@ -128,79 +128,79 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct ps_load_error *err)
 {
 	struct penstock_batch *b;
-	int r = ps_opener_check(l->pid, err);
+	int rc = ps_opener_check(l->pid, err);
 
-	if (r == 0 && (n == 0 || n > PS_OPTIONS_MAX_BATCH))
-		r = ps_load_error_set(
+	if (rc == 0 && (n == 0 || n > PS_OPTIONS_MAX_BATCH))
+		rc = ps_load_error_set(
 		        err, EINVAL, "get of %u samples: must be 1 to %u", n, PS_OPTIONS_MAX_BATCH);
-	if (r == 0 && !l->random_access)
-		r = random_access_make(l, err);
-	if (r == 0)
-		r = ps_random_access_read(l->random_access, numbers, n, &b, err);
-	if (r < 0)
-		return r;
+	if (rc == 0 && !l->random_access)
+		rc = random_access_make(l, err);
+	if (rc == 0)
+		rc = ps_random_access_read(l->random_access, numbers, n, &b, err);
+	if (rc < 0)
+		return rc;
 	ps_shard_errors_note(&l->lost, b);
 	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed) {
-		r = bad_sample(b, b->bad_rows[0], err);
+		rc = bad_sample(b, b->bad_rows[0], err);
 		if (b->rows[b->bad_rows[0]].lost)
-			r = lost_sample(b, b->bad_rows[0], err);
+			rc = lost_sample(b, b->bad_rows[0], err);
 	} else if (b->failed) {
 		*err = b->why;
-		r = b->failed;
+		rc = b->failed;
 	}
-	if (r < 0)
+	if (rc < 0)
 		ps_random_access_give_back(b);
 	else
 		*ret_batch = b;
-	return r;
+	return rc;
 }
 
 int penstock_loader_get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = get(l, numbers, n, ret_batch, &err);
+	int rc = get(l, numbers, n, ret_batch, &err);
 
-	return r < 0 ? ps_give_error(error, r, &err) : 0;
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }
 
 static int feed(struct penstock_loader *l, const int64_t *numbers, uint32_t n, struct ps_load_error *err)
 {
-	int r = ps_opener_check(l->pid, err);
+	int rc = ps_opener_check(l->pid, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (!l->options.numbers || !ps_numbers_is_feed(l->options.numbers))
 		return ps_load_error_set(err, EINVAL, "feed: only with order NUMBERS, and without numbers");
 	if (l->failed) {
 		*err = l->why;
 		return l->failed;
 	}
-	r = ps_pipeline_feed(l->pipeline, numbers, n, err);
-	if (r >= 0 && n > 0 && l->planner)
+	rc = ps_pipeline_feed(l->pipeline, numbers, n, err);
+	if (rc >= 0 && n > 0 && l->planner)
 		ps_planner_use(
 		        l->planner, ps_pipeline_position(l->pipeline)->epoch, l->schedule.ends, numbers, n);
-	return r;
+	return rc;
 }
 
 int penstock_loader_feed(
         struct penstock_loader *l, const int64_t *numbers, uint32_t n, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = feed(l, numbers, n, &err);
+	int rc = feed(l, numbers, n, &err);
 
-	return r < 0 ? ps_give_error(error, r, &err) : r;
+	return rc < 0 ? ps_give_error(error, rc, &err) : rc;
 }
 
 int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
 {
 	struct ps_load_error err;
-	int r;
+	int rc;
 
 	ps_load_error_clear(&err);
-	r = ps_opener_check(l->pid, &err);
-	if (r < 0)
-		return ps_give_error(error, r, &err);
+	rc = ps_opener_check(l->pid, &err);
+	if (rc < 0)
+		return ps_give_error(error, rc, &err);
 	return l->failed || ps_pipeline_wait(l->pipeline, timeout_ms);
 }
 
@@ -208,11 +208,11 @@ int penstock_loader_wait_released(
         struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
 {
 	struct ps_load_error err;
-	int r;
+	int rc;
 
 	ps_load_error_clear(&err);
-	r = ps_opener_check(l->pid, &err);
-	return r < 0 ? ps_give_error(error, r, &err) : ps_pipeline_wait_released(l->pipeline, timeout_ms);
+	rc = ps_opener_check(l->pid, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : ps_pipeline_wait_released(l->pipeline, timeout_ms);
 }
 
 /* Reserves a further batch's memory and makes it. */
@@ -221,10 +221,10 @@ static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
 	uint64_t nbytes = l->batch_nbytes;
 	/* It may become as large as the others. */
 	uint64_t full = PS_MAX(nbytes, ps_pipeline_held_nbytes(l->pipeline));
-	int r = ps_opener_check(l->pid, err);
+	int rc = ps_opener_check(l->pid, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (full > l->spare_nbytes)
 		return ps_load_error_set(err, ENOBUFS,
 		        "memory_budget of %ju MiB has no room for another batch of %ju MiB: raise it, or "
@@ -232,15 +232,15 @@ static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
 		        "batch or the image size",
 		        (uintmax_t)(l->options.o.memory_budget >> 20), (uintmax_t)((full >> 20) + 1));
 	if (l->budget) {
-		r = ps_public_budget_reserve(l->budget, nbytes, err);
-		if (r < 0)
+		rc = ps_public_budget_reserve(l->budget, nbytes, err);
+		if (rc < 0)
 			return ps_load_error_set(err, ENOBUFS, "%s", err->text);
 	}
-	r = ps_pipeline_add_batch(l->pipeline, nbytes, err);
-	if (r < 0) {
+	rc = ps_pipeline_add_batch(l->pipeline, nbytes, err);
+	if (rc < 0) {
 		if (l->budget)
 			ps_public_budget_release(l->budget, nbytes);
-		return r;
+		return rc;
 	}
 	if (l->budget)
 		l->budget_nbytes += nbytes;
@@ -251,40 +251,40 @@ static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
 int penstock_loader_add_batch(struct penstock_loader *l, struct penstock_error *error)
 {
 	struct ps_load_error err;
-	int r;
+	int rc;
 
 	ps_load_error_clear(&err);
-	r = batch_add(l, &err);
-	return r < 0 ? ps_give_error(error, r, &err) : 0;
+	rc = batch_add(l, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }
 
 int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
 	const struct penstock_options *o = &l->options.o;
-	int r = ps_opener_check(l->pid, &err);
+	int rc = ps_opener_check(l->pid, &err);
 
-	if (r == 0 &&
+	if (rc == 0 &&
 	        (epoch == UINT64_MAX || (o->epochs && (epoch < o->epoch || epoch - o->epoch >= o->epochs))))
-		r = ps_load_error_set(&err, EINVAL,
+		rc = ps_load_error_set(&err, EINVAL,
 		        "epoch %ju: outside of the epochs that were asked for (from %ju, %ju of them)",
 		        (uintmax_t)epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
-	if (r == 0 && (l->failed || !ps_pipeline_stands_at(l->pipeline, epoch))) {
-		r = ps_pipeline_restart(l->pipeline, &(struct ps_position){.epoch = epoch}, &err);
-		l->failed = r;
+	if (rc == 0 && (l->failed || !ps_pipeline_stands_at(l->pipeline, epoch))) {
+		rc = ps_pipeline_restart(l->pipeline, &(struct ps_position){.epoch = epoch}, &err);
+		l->failed = rc;
 		l->why = err;
 		l->bad_run = 0;
 	}
-	return r < 0 ? ps_give_error(error, r, &err) : 0;
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }
 
 int penstock_loader_length(struct penstock_loader *l, uint64_t epoch, uint64_t *ret_samples,
         uint64_t *ret_batches, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = ps_opener_check(l->pid, &err);
+	int rc = ps_opener_check(l->pid, &err);
 
-	if (r == 0)
-		r = ps_schedule_length(&l->schedule, epoch, ret_samples, ret_batches, &err);
-	return r < 0 ? ps_give_error(error, r, &err) : 0;
+	if (rc == 0)
+		rc = ps_schedule_length(&l->schedule, epoch, ret_samples, ret_batches, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }

@@ -36,13 +36,13 @@ const char *penstock_libraries(void)
 static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_load_error *err)
 {
 	struct penstock_budget *b = l->options.o.budget;
-	int r;
+	int rc;
 
 	if (!b)
 		return 0;
-	r = ps_public_budget_reserve(b, nbytes, err);
-	if (r < 0)
-		return r;
+	rc = ps_public_budget_reserve(b, nbytes, err);
+	if (rc < 0)
+		return rc;
 	l->budget = ps_public_budget_ref(b);
 	l->budget_nbytes = nbytes;
 	return 0;
@@ -53,7 +53,7 @@ static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	const struct ps_device_ops *ops = l->device->ops;
-	int r;
+	int rc;
 
 	if (!ops->mirror_new || !ops->cannot_make || o->device_pixels == PENSTOCK_PIXELS_OFF)
 		return 0;
@@ -62,10 +62,10 @@ static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
 	                      : ops->cannot_make(l->device);
 	if (l->made_not)
 		return 0;
-	r = ps_batch_layout_new(o, &l->made, err);
-	if (r == 0)
+	rc = ps_batch_layout_new(o, &l->made, err);
+	if (rc == 0)
 		ps_make_layout(l->made, o->gpu_decode != 0);
-	return r;
+	return rc;
 }
 
 static int pipeline_make(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
@@ -83,18 +83,18 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	        .max_sample_nbytes = o->memory_budget / 2};
 	struct ps_memory m;
 	size_t batch_nbytes;
-	int r;
+	int rc;
 
 	p.device = l->device;
 	p.nvjpeg = l->gpu.nvjpeg;
 	p.offload = l->gpu.offload;
 	p.layout = l->made ? l->made : l->layout;
-	r = ps_batch_nbytes(p.layout, o->batch, &batch_nbytes, err);
-	if (r < 0)
-		return r;
-	r = ps_memory_plan(o, batch_nbytes, ps_order_nactive(l->schedule.order), &m, err);
-	if (r < 0)
-		return r;
+	rc = ps_batch_nbytes(p.layout, o->batch, &batch_nbytes, err);
+	if (rc < 0)
+		return rc;
+	rc = ps_memory_plan(o, batch_nbytes, ps_order_nactive(l->schedule.order), &m, err);
+	if (rc < 0)
+		return rc;
 	p.order = l->schedule.order;
 	p.epochs = l->schedule.epochs;
 	p.indexes = l->indexes;
@@ -103,14 +103,14 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.source = (enum ps_shard_kind)o->source;
 	p.index_dir = o->index_dir;
 	p.write_index = o->write_index != 0;
-	r = ps_layout_windows(l->layout, o->token_stride, &p.windows, err);
-	if (r < 0)
-		return r;
+	rc = ps_layout_windows(l->layout, o->token_stride, &p.windows, err);
+	if (rc < 0)
+		return rc;
 	p.depth = m.depth;
 	if (l->options.numbers && ps_numbers_is_feed(l->options.numbers)) {
-		r = ps_numbers_feed_keep(l->options.numbers, m.depth, err);
-		if (r < 0)
-			return r;
+		rc = ps_numbers_feed_keep(l->options.numbers, m.depth, err);
+		if (rc < 0)
+			return rc;
 	}
 	p.open_files = m.open_files;
 	p.buf_nbytes = m.buf_nbytes;
@@ -119,9 +119,9 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.max_ragged_nbytes = o->memory_budget / 2 / m.depth;
 	l->batch_nbytes = batch_nbytes;
 	l->spare_nbytes = m.window_nbytes / 2; /* the rest is for samples on their way */
-	r = budget_take(l, o->memory_budget - m.window_nbytes, err);
-	if (r < 0)
-		return r;
+	rc = budget_take(l, o->memory_budget - m.window_nbytes, err);
+	if (rc < 0)
+		return rc;
 	if (l->budget)
 		p.shared = &l->budget->count;
 	if (o->profile) {
@@ -138,14 +138,14 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
-	int r = 0;
+	int rc = 0;
 
 	if (o->epochs == 0 || at->epoch - o->epoch < o->epochs)
-		r = ps_schedule_check(&l->schedule, at->epoch, err);
-	if (r == 0 && o->on_error == PENSTOCK_FAIL)
-		r = ps_shards_missing_check(
+		rc = ps_schedule_check(&l->schedule, at->epoch, err);
+	if (rc == 0 && o->on_error == PENSTOCK_FAIL)
+		rc = ps_shards_missing_check(
 		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
-	return r < 0 ? r : pipeline_make(l, at, err);
+	return rc < 0 ? rc : pipeline_make(l, at, err);
 }
 
 /* The pipeline at the beginning, or where the options' state says. */
@@ -153,17 +153,17 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	struct ps_position at;
-	int r;
+	int rc;
 
 	if (!o->state)
 		return pipeline_put(l, &(struct ps_position){.epoch = o->epoch}, err);
-	r = ps_loader_state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, &l->gpu.offload, err);
+	rc = ps_loader_state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, &l->gpu.offload, err);
 	l->options.o.state = NULL; /* borrowed no longer */
-	if (r < 0)
-		return r;
-	r = pipeline_put(l, &at, err);
+	if (rc < 0)
+		return rc;
+	rc = pipeline_put(l, &at, err);
 	ps_position_fini(&at);
-	return r;
+	return rc;
 }
 
 /* NULL where no mount takes plans, or there is no memory for it: a run does not need it. */
@@ -191,39 +191,39 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 {
 	const struct penstock_options *o = &l->options.o;
 	struct ps_windows windows;
-	int r = ps_options_make(&l->options, options, shards, nshards, err);
+	int rc = ps_options_make(&l->options, options, shards, nshards, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (ps_shard_errors_init(&l->lost, l->options.shards.n) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	l->indexes = ps_shard_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
 	if (!l->indexes)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = ps_batch_layout_new(o, &l->layout, err);
-	if (r == 0)
-		r = ps_layout_windows(l->layout, o->token_stride, &windows, err);
-	if (r < 0)
-		return r;
+	rc = ps_batch_layout_new(o, &l->layout, err);
+	if (rc == 0)
+		rc = ps_layout_windows(l->layout, o->token_stride, &windows, err);
+	if (rc < 0)
+		return rc;
 	ps_shard_indexes_source(l->indexes, (enum ps_shard_kind)o->source, &windows);
 	if (o->index == PENSTOCK_INDEX_MAKE)
-		r = ps_shard_index_auto(
+		rc = ps_shard_index_auto(
 		        l->indexes, l->options.shards.names, l->options.shards.n, o->index_dir, err);
-	if (r == 0)
-		r = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
-	if (r == 0)
-		r = ps_device_open(o->device, &l->device, err);
-	if (r == 0)
-		r = pipeline_plan(l, err);
-	if (r == 0)
-		r = ps_gpu_decode_open(o, l->made, l->made_not, l->device, &l->gpu, err);
-	if (r == 0)
-		r = pipeline_begin(l, err);
-	if (r == 0 && o->plan_epochs != UINT32_MAX)
+	if (rc == 0)
+		rc = ps_schedule_make(&l->schedule, &l->options, l->indexes, err);
+	if (rc == 0)
+		rc = ps_device_open(o->device, &l->device, err);
+	if (rc == 0)
+		rc = pipeline_plan(l, err);
+	if (rc == 0)
+		rc = ps_gpu_decode_open(o, l->made, l->made_not, l->device, &l->gpu, err);
+	if (rc == 0)
+		rc = pipeline_begin(l, err);
+	if (rc == 0 && o->plan_epochs != UINT32_MAX)
 		l->planner = planner_make(l);
 	if (l->planner)
 		ps_planner_at(l->planner, ps_pipeline_position(l->pipeline));
-	return r;
+	return rc;
 }
 
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
@@ -231,16 +231,16 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
 {
 	struct ps_load_error err = {0};
 	struct penstock_loader *l = calloc(1, sizeof(*l));
-	int r;
+	int rc;
 
 	if (!l)
 		return ps_give_error(error, -ENOMEM, &err);
 	l->pid = getpid();
 	l->open_ns = ps_clock_mono_ns();
-	r = loader_make(l, options, shards, nshards, &err);
-	if (r < 0) {
+	rc = loader_make(l, options, shards, nshards, &err);
+	if (rc < 0) {
 		penstock_loader_close(l);
-		return ps_give_error(error, r, &err);
+		return ps_give_error(error, rc, &err);
 	}
 	*ret_loader = l;
 	return 0;

@@ -10,33 +10,33 @@ int ps_loader_state_read(struct penstock_loader *l, const void *bytes, size_t si
 {
 	const struct penstock_options *o = &l->options.o;
 	struct ps_state state;
-	int r;
+	int rc;
 
-	r = ps_state_print_make(&l->print, &l->options, err);
-	if (r == 0)
-		r = ps_state_read(&l->print, bytes, size, &state, err);
-	if (r < 0)
-		return r;
+	rc = ps_state_print_make(&l->print, &l->options, err);
+	if (rc == 0)
+		rc = ps_state_read(&l->print, bytes, size, &state, err);
+	if (rc < 0)
+		return rc;
 	/* One past the last epoch is a run that is over. */
 	if (o->epochs && (state.epoch < o->epoch || state.epoch - o->epoch > o->epochs))
-		r = ps_load_error_set(err, EINVAL,
+		rc = ps_load_error_set(err, EINVAL,
 		        "the state is of epoch %ju, outside of the epochs that were asked for (from %ju, %ju "
 		        "of them)",
 		        (uintmax_t)state.epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
-	if (r == 0)
-		r = ps_gpu_decode_resume(&l->gpu, &state, ret_offload, err);
-	if (r == 0 && ps_position_init(at, ps_order_nlanes(l->schedule.order)) < 0)
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r == 0) {
-		r = ps_resume_position(&l->schedule, &state, at, err);
-		if (r < 0)
+	if (rc == 0)
+		rc = ps_gpu_decode_resume(&l->gpu, &state, ret_offload, err);
+	if (rc == 0 && ps_position_init(at, ps_order_nlanes(l->schedule.order)) < 0)
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc == 0) {
+		rc = ps_resume_position(&l->schedule, &state, at, err);
+		if (rc < 0)
 			ps_position_fini(at);
 		else if (at->known && !ps_epochs_options(l->schedule.epochs)->known)
 			l->schedule.counted = true;
 	}
 	*ret_bad_run = state.bad_run;
 	ps_state_fini(&state);
-	return r;
+	return rc;
 }
 
 int penstock_loader_state_save(
@@ -46,24 +46,24 @@ int penstock_loader_state_save(
 	struct ps_offload offload;
 	struct ps_state state;
 	size_t need;
-	int r = ps_opener_check(l->pid, &err);
+	int rc = ps_opener_check(l->pid, &err);
 
-	if (r < 0)
-		return ps_give_error(error, r, &err);
+	if (rc < 0)
+		return ps_give_error(error, rc, &err);
 	need = ps_state_nbytes(
 	        ps_resume_nlanes(&l->schedule, ps_pipeline_position(l->pipeline)), l->gpu.nvjpeg);
 	if (!buf) /* enough for any state of this loader */
 		return (int)ps_state_nbytes(ps_resume_most(&l->schedule), l->gpu.nvjpeg);
 	if (size < need)
-		r = ps_load_error_set(
+		rc = ps_load_error_set(
 		        &err, ENOBUFS, "the state has %zu bytes, but there is room for %zu", need, size);
 	else
-		r = ps_state_print_make(&l->print, &l->options, &err);
-	if (r == 0)
-		r = ps_resume_state(
+		rc = ps_state_print_make(&l->print, &l->options, &err);
+	if (rc == 0)
+		rc = ps_resume_state(
 		        &l->schedule, ps_pipeline_position(l->pipeline), l->bad_run, &state, &err);
-	if (r < 0)
-		return ps_give_error(error, r, &err);
+	if (rc < 0)
+		return ps_give_error(error, rc, &err);
 	ps_pipeline_offload(l->pipeline, &offload);
 	ps_gpu_decode_save(&l->gpu, &offload, &state);
 	ps_state_write(&l->print, &state, buf);
@@ -76,26 +76,26 @@ static int state_load(struct penstock_loader *l, const void *state, size_t size,
 	struct ps_offload offload;
 	struct ps_position at;
 	uint32_t bad_run;
-	int r = ps_loader_state_read(l, state, size, &at, &bad_run, &offload, err);
+	int rc = ps_loader_state_read(l, state, size, &at, &bad_run, &offload, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	ps_pipeline_set_offload(l->pipeline, &offload);
-	r = ps_pipeline_restart(l->pipeline, &at, err);
-	l->failed = r;
+	rc = ps_pipeline_restart(l->pipeline, &at, err);
+	l->failed = rc;
 	l->why = *err;
 	l->bad_run = bad_run;
 	ps_position_fini(&at);
-	return r;
+	return rc;
 }
 
 int penstock_loader_state_load(
         struct penstock_loader *l, const void *state, size_t size, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = ps_opener_check(l->pid, &err);
+	int rc = ps_opener_check(l->pid, &err);
 
-	if (r == 0)
-		r = state_load(l, state, size, &err);
-	return r < 0 ? ps_give_error(error, r, &err) : 0;
+	if (rc == 0)
+		rc = state_load(l, state, size, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }

@@ -102,10 +102,10 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	struct ps_load_error err = {0};
 	struct ps_pipeline_stats p;
 	struct penstock_stats s = {0};
-	int r = ps_opener_check(l->pid, &err);
+	int rc = ps_opener_check(l->pid, &err);
 
-	if (r < 0)
-		return ps_give_error(error, r, &err);
+	if (rc < 0)
+		return ps_give_error(error, rc, &err);
 	ps_pipeline_stats(l->pipeline, &p);
 	s.samples = atomic_load_explicit(&l->samples, memory_order_relaxed);
 	s.batches = atomic_load_explicit(&l->batches, memory_order_relaxed);
@@ -141,9 +141,9 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 
 int penstock_loader_lost(struct penstock_loader *l, uint64_t n, struct penstock_lost *ret_lost)
 {
-	int r = ps_opener_check(l->pid, NULL);
+	int rc = ps_opener_check(l->pid, NULL);
 
-	return r < 0 ? r : ps_shard_errors_get(&l->lost, n, ret_lost);
+	return rc < 0 ? rc : ps_shard_errors_get(&l->lost, n, ret_lost);
 }
 
 int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
@@ -151,23 +151,23 @@ int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, s
 	struct ps_load_error err = {0};
 	ps_autofree char *text = NULL;
 	size_t n = 0;
-	int r = ps_opener_check(l->pid, &err);
+	int rc = ps_opener_check(l->pid, &err);
 
-	if (r == 0 && !l->profile)
-		r = ps_load_error_set(&err, ENODATA, "the loader was opened without options.profile");
-	if (r == 0)
-		r = ps_profile_json(l->profile, &text, &n, &err);
-	if (r == 0 && buf && size <= n)
-		r = ps_load_error_set(
+	if (rc == 0 && !l->profile)
+		rc = ps_load_error_set(&err, ENODATA, "the loader was opened without options.profile");
+	if (rc == 0)
+		rc = ps_profile_json(l->profile, &text, &n, &err);
+	if (rc == 0 && buf && size <= n)
+		rc = ps_load_error_set(
 		        &err, ENOBUFS, "the profile has %zu bytes, but there is room for %zu", n + 1, size);
-	if (r < 0)
-		return ps_give_error(error, r, &err);
+	if (rc < 0)
+		return ps_give_error(error, rc, &err);
 	if (buf)
 		memcpy(buf, text, n + 1);
 	return (int)n;
 }
 
-/* -- Fingerprints: by which an experiment's log shows whether two runs had the same data -------------- */
+/* Fingerprints: by which an experiment's log shows whether two runs had the same data -------------------- */
 
 /* Samples and a hash of each shard's count, by indexes or catalogue. False: not all are known. */
 static bool counts_hash(struct penstock_loader *l, uint64_t *ret_samples, uint64_t *ret_hash)
@@ -190,10 +190,10 @@ static int text_make(struct penstock_loader *l, char **ret_text, size_t *ret_n, 
 {
 	uint64_t samples, counts, digest;
 	FILE *out;
-	int r = ps_state_print_make(&l->print, &l->options, err);
+	int rc = ps_state_print_make(&l->print, &l->options, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	out = open_memstream(ret_text, ret_n);
 	if (!out)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
@@ -218,15 +218,15 @@ int penstock_loader_fingerprint(
 	struct ps_load_error err = {0};
 	ps_autofree char *text = NULL;
 	size_t n = 0;
-	int r = ps_opener_check(l->pid, &err);
+	int rc = ps_opener_check(l->pid, &err);
 
-	if (r == 0)
-		r = text_make(l, &text, &n, &err);
-	if (r == 0 && buf && size <= n)
-		r = ps_load_error_set(&err, ENOBUFS,
+	if (rc == 0)
+		rc = text_make(l, &text, &n, &err);
+	if (rc == 0 && buf && size <= n)
+		rc = ps_load_error_set(&err, ENOBUFS,
 		        "the fingerprint has %zu bytes, but there is room for %zu", n + 1, size);
-	if (r < 0)
-		return ps_give_error(error, r, &err);
+	if (rc < 0)
+		return ps_give_error(error, rc, &err);
 	if (buf)
 		memcpy(buf, text, n + 1);
 	return (int)n;

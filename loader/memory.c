@@ -9,7 +9,7 @@
 #include "base/size.h"
 #include "shard/shard.h"
 
-/* -- The budget that loaders share -------------------------------------------------------------------- */
+/* The budget that loaders share -------------------------------------------------------------------------- */
 
 struct penstock_budget *penstock_budget_new(uint64_t nbytes)
 {
@@ -64,7 +64,7 @@ void ps_public_budget_unref(struct penstock_budget *b)
 		free(b);
 }
 
-/* -- How a loader's budget is shared out -------------------------------------------------------------- */
+/* How a loader's budget is shared out -------------------------------------------------------------------- */
 
 #define DEPTH_AUTO 4
 #define BUF_NBYTES (1UL << 20)

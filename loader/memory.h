@@ -23,7 +23,7 @@ void ps_public_budget_release(struct penstock_budget *budget, uint64_t nbytes);
 struct penstock_budget *ps_public_budget_ref(struct penstock_budget *budget); /* NULL is allowed, and given */
 void ps_public_budget_unref(struct penstock_budget *budget);                  /* NULL is allowed */
 
-/* -- How a loader's budget is shared out -------------------------------------------------------------- */
+/* How a loader's budget is shared out -------------------------------------------------------------------- */
 
 struct ps_memory {
 	uint32_t depth;

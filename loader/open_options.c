@@ -91,7 +91,7 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 {
 	uint32_t n = in->fields ? in->nfields : 2;
 	char what[32];
-	int r;
+	int rc;
 
 	if (n == 0 || n > PS_LAYOUT_MAX_FIELDS)
 		return ps_load_error_set(err, EINVAL, "%u fields: must be 1 to %d", n, PS_LAYOUT_MAX_FIELDS);
@@ -115,10 +115,10 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 			        err, EINVAL, "field %u was not filled by penstock_field_init()", i);
 		}
 		snprintf(what, sizeof(what), "field %u", i);
-		r = unknown_check(what, f, size, sizeof(*f), err);
-		if (r < 0) {
+		rc = unknown_check(what, f, size, sizeof(*f), err);
+		if (rc < 0) {
 			p->o.nfields = 0;
-			return r;
+			return rc;
 		}
 		penstock_field_init(&p->fields[i], sizeof(*f), NULL, f->kind);
 		memcpy(&p->fields[i], f, PS_MIN(size, sizeof(*f)));
@@ -142,28 +142,28 @@ static int range_check(
 
 static int ranges_check(const struct penstock_options *o, struct ps_load_error *err)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (size_t i = 0; i < ps_n_loader_options && r == 0; i++) {
+	for (size_t i = 0; i < ps_n_loader_options && rc == 0; i++) {
 		const struct ps_option *option = &ps_loader_options[i];
 
 		if (option->type == PS_OPTION_U32 || option->type == PS_OPTION_U64)
-			r = range_check(option, o, err);
+			rc = range_check(option, o, err);
 	}
-	if (r == 0 && o->epochs > UINT64_MAX - o->epoch)
+	if (rc == 0 && o->epochs > UINT64_MAX - o->epoch)
 		return ps_load_error_set(err, EINVAL, "epoch + epochs is beyond 64 bits");
-	if (r == 0 && o->nmix > PS_MAX_SETS)
+	if (rc == 0 && o->nmix > PS_MAX_SETS)
 		return ps_load_error_set(err, EINVAL, "nmix %u: must be 0 to %d", o->nmix, PS_MAX_SETS);
-	return r;
+	return rc;
 }
 
 /* What decides ranks: world, rank, and the batch that follows from global_batch. */
 static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
 {
-	int r = range_check(ps_loader_option("world", strlen("world")), o, err);
+	int rc = range_check(ps_loader_option("world", strlen("world")), o, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (o->rank >= o->world)
 		return ps_load_error_set(
 		        err, EINVAL, "rank %u of world %u: rank must be below world", o->rank, o->world);
@@ -324,10 +324,10 @@ static int options_texts_copy(struct ps_options *p, struct ps_load_error *err)
 static int shards_add(struct ps_options *p, const char *shards, size_t i, struct ps_load_error *err)
 {
 	size_t before = p->shards.n;
-	int r = ps_shard_list_add(&p->shards, shards, err);
+	int rc = ps_shard_list_add(&p->shards, shards, err);
 
-	if (r < 0 || !p->ends)
-		return r;
+	if (rc < 0 || !p->ends)
+		return rc;
 	p->ends[i] = p->shards.n;
 	if (p->shards.n == before)
 		return ps_load_error_set(
@@ -338,41 +338,41 @@ static int shards_add(struct ps_options *p, const char *shards, size_t i, struct
 int ps_options_make(struct ps_options *p, const struct penstock_options *in, const char *const *shards,
         size_t nshards, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	*p = (struct ps_options){.o = options_default()};
 	if (in->size < offsetof(struct penstock_options, device))
 		return ps_load_error_set(err, EINVAL, "options were not filled by penstock_options_init()");
-	r = unknown_check("options", in, in->size, sizeof(*in), err);
-	if (r < 0)
-		return r;
+	rc = unknown_check("options", in, in->size, sizeof(*in), err);
+	if (rc < 0)
+		return rc;
 	memcpy(&p->o, in, PS_MIN(in->size, sizeof(p->o)));
 	p->o.size = sizeof(p->o);
-	r = ranks_make(&p->o, err);
-	if (r == 0)
-		r = ranges_check(&p->o, err);
-	if (r == 0)
-		r = gpu_decode_check(&p->o, err);
-	if (r == 0)
-		r = sampling_check(&p->o, err);
-	if (r == 0)
-		r = mix_make(p, nshards, err);
-	if (r == 0)
-		r = numbers_make(p, err);
-	if (r == 0)
-		r = sample_weights_make(p, err);
+	rc = ranks_make(&p->o, err);
+	if (rc == 0)
+		rc = ranges_check(&p->o, err);
+	if (rc == 0)
+		rc = gpu_decode_check(&p->o, err);
+	if (rc == 0)
+		rc = sampling_check(&p->o, err);
+	if (rc == 0)
+		rc = mix_make(p, nshards, err);
+	if (rc == 0)
+		rc = numbers_make(p, err);
+	if (rc == 0)
+		rc = sample_weights_make(p, err);
 	p->o.sample_weights = p->sample_weights;
 	p->o.numbers = NULL; /* borrowed no longer */
 	p->o.batch_ends = NULL;
-	if (r == 0)
-		r = options_texts_copy(p, err);
-	if (r == 0)
-		r = fields_make(p, in, err);
-	for (size_t i = 0; i < nshards && r == 0; i++)
-		r = shards_add(p, shards[i], i, err);
-	if (r < 0) {
+	if (rc == 0)
+		rc = options_texts_copy(p, err);
+	if (rc == 0)
+		rc = fields_make(p, in, err);
+	for (size_t i = 0; i < nshards && rc == 0; i++)
+		rc = shards_add(p, shards[i], i, err);
+	if (rc < 0) {
 		ps_options_fini(p);
-		return r;
+		return rc;
 	}
 	order_make(p);
 	if (p->o.budget)

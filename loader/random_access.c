@@ -19,7 +19,7 @@ int ps_random_access_new(const struct ps_random_access_options *options, struct 
 {
 	struct ps_random_access *g = calloc(1, sizeof(*g));
 	uint64_t sum = 0;
-	int r = 0;
+	int rc = 0;
 
 	if (!g)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
@@ -32,24 +32,24 @@ int ps_random_access_new(const struct ps_random_access_options *options, struct 
 	g->o.reading.stream.buf_nbytes = PS_STREAM_BUF_MIN;
 	g->ends = malloc(PS_MAX(g->o.nshards, 1u) * sizeof(uint64_t));
 	if (!g->ends)
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < g->o.nshards && r == 0; i++) {
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < g->o.nshards && rc == 0; i++) {
 		uint64_t n = 0;
 
-		r = ps_shard_indexes_count(g->o.indexes, i, &n, err);
-		if (r < 0 && r != -ENOMEM)
-			r = ps_load_error_set(err, ENODATA,
+		rc = ps_shard_indexes_count(g->o.indexes, i, &n, err);
+		if (rc < 0 && rc != -ENOMEM)
+			rc = ps_load_error_set(err, ENODATA,
 			        "samples by number need an index of every shard (penstock-loader index): %s",
 			        err ? err->text : "");
 		sum += n;
 		g->ends[i] = sum;
 	}
-	if (r == 0)
-		r = ps_batch_worker_init(&g->worker, g->o.layout, g->o.seed, NULL, err);
-	g->ready = r == 0;
-	if (r < 0) {
+	if (rc == 0)
+		rc = ps_batch_worker_init(&g->worker, g->o.layout, g->o.seed, NULL, err);
+	g->ready = rc == 0;
+	if (rc < 0) {
 		ps_random_access_free(g);
-		return r;
+		return rc;
 	}
 	*ret_access = g;
 	return 0;
@@ -78,18 +78,18 @@ static int place_read(struct ps_random_access *g, uint32_t shard, uint64_t ordin
 	struct ps_shard_options options = g->o.reading;
 	struct ps_shard_index_place place;
 	struct ps_shard *reader;
-	int r = ps_shard_index_place(index, ordinal, &place, err);
+	int rc = ps_shard_index_place(index, ordinal, &place, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	options.check = index;
 	reader = ps_shard_new(g->o.shards[shard], shard, &options, err);
 	if (!reader)
 		return -ENOMEM;
 	ps_shard_start_at(reader, ordinal, place.resume_offset);
-	r = ps_shard_next(reader, ret_sample, err);
+	rc = ps_shard_next(reader, ret_sample, err);
 	ps_shard_free(reader);
-	return r;
+	return rc;
 }
 
 static int sample_read(
@@ -98,17 +98,17 @@ static int sample_read(
 	uint32_t shard = ps_shard_of_number(g->ends, g->o.nshards, number);
 	uint64_t ordinal = number - (shard > 0 ? g->ends[shard - 1] : 0);
 	struct ps_shard_index *index;
-	int r = ps_shard_indexes_get(g->o.indexes, shard, &index, err);
+	int rc = ps_shard_indexes_get(g->o.indexes, shard, &index, err);
 
-	if (r < 0)
-		return r;
-	r = place_read(g, shard, ordinal, index, ret_sample, err);
+	if (rc < 0)
+		return rc;
+	rc = place_read(g, shard, ordinal, index, ret_sample, err);
 	ps_shard_indexes_put(g->o.indexes, index);
-	if (r < 0)
-		return r;
-	if (r == 1 && (*ret_sample)->ordinal == ordinal)
+	if (rc < 0)
+		return rc;
+	if (rc == 1 && (*ret_sample)->ordinal == ordinal)
 		return 0;
-	if (r == 1)
+	if (rc == 1)
 		ps_sample_free(ps_steal_ptr(ret_sample));
 	return ps_load_error_set(err, ESTALE,
 	        "%s: it has no sample %ju, but its index says so; index it again (penstock-loader index)",
@@ -119,7 +119,7 @@ int ps_random_access_read(struct ps_random_access *g, const uint64_t *numbers, u
         struct penstock_batch **ret_batch, struct ps_load_error *err)
 {
 	struct penstock_batch *b;
-	int r = 0;
+	int rc = 0;
 
 	for (uint32_t i = 0; i < n; i++)
 		if (numbers[i] >= total(g))
@@ -128,26 +128,26 @@ int ps_random_access_read(struct ps_random_access *g, const uint64_t *numbers, u
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = ps_batch_init(b, g->o.layout, ps_device_host(), n, err);
-	if (r < 0) {
+	rc = ps_batch_init(b, g->o.layout, ps_device_host(), n, err);
+	if (rc < 0) {
 		free(b);
-		return r;
+		return rc;
 	}
 	b->pid = getpid();
 	b->max_ragged_nbytes = g->o.max_ragged_nbytes;
 	b->epoch = g->o.epoch;
 	b->want = n;
 	b->closed = true;
-	for (uint32_t i = 0; i < n && r == 0; i++) {
-		r = sample_read(g, numbers[i], &b->rows[i].sample, err);
-		if (r == 0) {
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
+		rc = sample_read(g, numbers[i], &b->rows[i].sample, err);
+		if (rc == 0) {
 			b->nrows++;
 			ps_batch_decode(b, i, &g->worker);
 		}
 	}
-	if (r < 0) {
+	if (rc < 0) {
 		ps_random_access_give_back(b);
-		return r;
+		return rc;
 	}
 	ps_batch_transform(b, 0, b->nrows, &g->worker);
 	ps_batch_finish(b);

@@ -80,28 +80,28 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
 	struct ps_epoch *epoch;
 	struct ps_steps theirs;
-	int r = ps_epochs_count(s->epochs, state->epoch, &epoch, err);
+	int rc = ps_epochs_count(s->epochs, state->epoch, &epoch, err);
 
-	if (r == -ENODATA)
+	if (rc == -ENODATA)
 		return ps_load_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u, where every shard had an index; this "
 		        "loader needs them, too: %s",
 		        state->rank, state->world, err->text);
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	at->known = true;
 	theirs = epoch->steps;
 	theirs.world = state->world;
 	theirs.batch = (uint32_t)((uint64_t)o->batch * o->world / state->world);
 	if (ps_steps_begin(&theirs, state->batches) != ps_steps_begin(&epoch->steps, state->batches) ||
 	        (!state->known && state->batches > 0 && state->world > 1))
-		r = ps_load_error_set(err, ESTALE,
+		rc = ps_load_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u at the end of an epoch, which world %u "
 		        "cuts "
 		        "into other batches; go on with world %u, or begin the next epoch",
 		        state->rank, state->world, o->world, state->world);
 	ps_epoch_unref(epoch);
-	for (uint32_t i = 0; i < at->nlanes && r == 0; i++) {
+	for (uint32_t i = 0; i < at->nlanes && rc == 0; i++) {
 		const struct ps_lane_position *l = saved(state, ps_order_lane(s->order, i));
 
 		if (l)
@@ -109,7 +109,7 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 		else
 			at->lanes[i].k = PS_PLACE_UNKNOWN;
 	}
-	return r;
+	return rc;
 }
 
 /* Every lane of the state has given what it gives while none has ended. */
@@ -204,16 +204,16 @@ static int resume_numbers(const struct ps_schedule *s, const struct ps_state *st
         struct ps_load_error *err)
 {
 	struct ps_epoch *epoch;
-	int r = ps_epochs_get(s->epochs, state->epoch, &epoch, err);
+	int rc = ps_epochs_get(s->epochs, state->epoch, &epoch, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (state->batches > ps_steps_count(&epoch->steps, 0))
-		r = ps_load_error_set(err, EINVAL, "the state is damaged");
+		rc = ps_load_error_set(err, EINVAL, "the state is damaged");
 	ps_epoch_unref(epoch);
 	for (uint32_t i = 0; i < at->nlanes; i++)
 		at->lanes[i].k = PS_PLACE_UNKNOWN;
-	return r;
+	return rc;
 }
 
 int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,

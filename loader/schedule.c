@@ -9,25 +9,25 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-/* -- Counts ------------------------------------------------------------------------------------------- */
+/* Counts ------------------------------------------------------------------------------------------------- */
 
 static int shard_count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret_count,
         struct ps_load_error *err)
 {
 	struct ps_schedule *s = ctx;
 	struct ps_select_view *view;
-	int r;
+	int rc;
 
 	if (s->select) {
-		r = ps_select_open(s->select, shard, epoch, pass, &view, err);
-		if (r < 0)
-			return r;
-		r = ps_select_count(view, 0, 0, ret_count, err);
+		rc = ps_select_open(s->select, shard, epoch, pass, &view, err);
+		if (rc < 0)
+			return rc;
+		rc = ps_select_count(view, 0, 0, ret_count, err);
 		ps_select_close(view);
-		return r;
+		return rc;
 	}
-	r = ps_shard_indexes_count(s->indexes, shard, ret_count, err);
-	return r < 0 && r != -ENOMEM ? ps_load_error_set(err, ENODATA, "%s", err ? err->text : "") : r;
+	rc = ps_shard_indexes_count(s->indexes, shard, ret_count, err);
+	return rc < 0 && rc != -ENOMEM ? ps_load_error_set(err, ENODATA, "%s", err ? err->text : "") : rc;
 }
 
 /* Whether all shards' counts are known; if not, err says which is not, and why. */
@@ -35,15 +35,15 @@ static int counts_find(struct ps_schedule *s, struct ps_load_error *err)
 {
 	for (uint32_t i = 0; i < s->nshards; i++) {
 		uint64_t n;
-		int r = ps_shard_indexes_count(s->indexes, i, &n, err);
+		int rc = ps_shard_indexes_count(s->indexes, i, &n, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	return 0;
 }
 
-/* -- What is asked for -------------------------------------------------------------------------------- */
+/* What is asked for -------------------------------------------------------------------------------------- */
 
 /* Why counts are needed: a text for "... needs the number of samples of every shard", or NULL. */
 static const char *counts_reason(const struct penstock_options *o, bool endless)
@@ -84,15 +84,15 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 {
 	const char *reason = counts_reason(o, endless);
 	struct ps_load_error why = {0};
-	int r;
+	int rc;
 
 	*ret_known = endless;
 	if (!reason && (endless || !counts_help(o, s->nshards)))
 		return 0;
-	r = counts_find(s, &why);
-	if (r == -ENOMEM)
+	rc = counts_find(s, &why);
+	if (rc == -ENOMEM)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r == 0) {
+	if (rc == 0) {
 		*ret_known = true;
 		return 0;
 	}
@@ -108,7 +108,7 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 	                "must stop each epoch itself");
 }
 
-/* -- Mix ---------------------------------------------------------------------------------------------- */
+/* Mix ---------------------------------------------------------------------------------------------------- */
 
 /* The shards of each string as a set, its weight scaled to integers. NULL with err->err 0: one set. */
 static int sets_make(
@@ -139,7 +139,7 @@ static int sets_make(
 	return 0;
 }
 
-/* -- Permutation -------------------------------------------------------------------------------------- */
+/* Permutation -------------------------------------------------------------------------------------------- */
 
 #define REMOTE_BLOCK (1u << 20) /* what a mount fetches at least */
 
@@ -182,33 +182,33 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 	        (uintmax_t)PS_MAX(REMOTE_BLOCK / mean, UINT64_C(1)));
 }
 
-/* -- Numbers ------------------------------------------------------------------------------------------ */
+/* Numbers ------------------------------------------------------------------------------------------------ */
 
 /* All of them are samples of the shards; finds which shards these are in. */
 static int numbers_check(struct ps_schedule *s, uint64_t steps, struct ps_load_error *err)
 {
 	uint64_t sum = 0, n;
-	int r;
+	int rc;
 
 	s->ends = malloc(PS_MAX(s->nshards, 1u) * sizeof(*s->ends));
 	if (!s->ends)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < s->nshards; i++) {
-		r = ps_shard_indexes_count(s->indexes, i, &n, err);
-		if (r < 0)
-			return r;
+		rc = ps_shard_indexes_count(s->indexes, i, &n, err);
+		if (rc < 0)
+			return rc;
 		sum += n;
 		s->ends[i] = sum;
 	}
-	r = ps_numbers_check(s->numbers, sum, err);
-	if (r < 0 || ps_numbers_is_feed(s->numbers))
-		return r;
-	r = ps_numbers_uses(
+	rc = ps_numbers_check(s->numbers, sum, err);
+	if (rc < 0 || ps_numbers_is_feed(s->numbers))
+		return rc;
+	rc = ps_numbers_uses(
 	        s->numbers, steps ? steps * s->numbers->batch : UINT64_MAX, s->ends, s->nshards, &s->uses);
-	return r < 0 ? ps_load_error_set(err, -r, "out of memory") : 0;
+	return rc < 0 ? ps_load_error_set(err, -rc, "out of memory") : 0;
 }
 
-/* -- Ranks -------------------------------------------------------------------------------------------- */
+/* Ranks -------------------------------------------------------------------------------------------------- */
 
 /* Numbers the ranks so that those of node n of N are n, n + N, n + 2 N ...: they have the lanes n mod N. */
 static uint32_t rank_number(const struct penstock_options *o)
@@ -218,7 +218,7 @@ static uint32_t rank_number(const struct penstock_options *o)
 	return o->rank % o->ranks_per_node * nodes + o->rank / o->ranks_per_node;
 }
 
-/* -- The whole ---------------------------------------------------------------------------------------- */
+/* The whole ---------------------------------------------------------------------------------------------- */
 
 int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
         struct ps_shard_indexes *indexes, struct ps_load_error *err)
@@ -230,7 +230,7 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
 	uint64_t repeat = endless ? PS_ENDLESS : PS_MAX(o->repeat, 1u);
 	ps_autofree struct ps_order_set *sets = NULL;
 	uint32_t rank, world;
-	int r;
+	int rc;
 
 	*s = (struct ps_schedule){.indexes = indexes,
 	        .shards = options->shards.names,
@@ -238,27 +238,27 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
 	        .rank = o->rank,
 	        .world = o->world,
 	        .numbers = options->numbers};
-	r = sets_make(options, &sets, err);
-	if (r == 0)
-		r = ps_select_new(&(struct ps_select_options){.filter = o->filter,
-		                          .weights = o->weights,
-		                          .balance = o->balance,
-		                          .replacement = o->replacement,
-		                          .list = o->sample_weights,
-		                          .nlist = o->nsample_weights,
-		                          .draws = o->draws,
-		                          .seed = o->seed,
-		                          .indexes = indexes,
-		                          .nshards = s->nshards},
+	rc = sets_make(options, &sets, err);
+	if (rc == 0)
+		rc = ps_select_new(&(struct ps_select_options){.filter = o->filter,
+		                           .weights = o->weights,
+		                           .balance = o->balance,
+		                           .replacement = o->replacement,
+		                           .list = o->sample_weights,
+		                           .nlist = o->nsample_weights,
+		                           .draws = o->draws,
+		                           .seed = o->seed,
+		                           .indexes = indexes,
+		                           .nshards = s->nshards},
 		        &s->select, err);
-	if (r == 0)
-		r = known_decide(s, o, endless, &known, err);
-	if (r == 0 && s->numbers)
-		r = numbers_check(s, o->steps, err);
-	if (r == 0 && ps_order_mode_scatters((enum ps_order_mode)o->order))
-		r = resident_check(s, o, err);
-	if (r < 0)
-		return r;
+	if (rc == 0)
+		rc = known_decide(s, o, endless, &known, err);
+	if (rc == 0 && s->numbers)
+		rc = numbers_check(s, o->steps, err);
+	if (rc == 0 && ps_order_mode_scatters((enum ps_order_mode)o->order))
+		rc = resident_check(s, o, err);
+	if (rc < 0)
+		return rc;
 	rank = s->numbers ? 0 : rank_number(o);
 	world = s->numbers ? 1 : o->world;
 	s->counted = known && (!endless || o->order == PENSTOCK_ORDER_PERMUTATION);
@@ -302,13 +302,13 @@ int ps_schedule_check(struct ps_schedule *s, uint64_t number, struct ps_load_err
 {
 	uint64_t all = 0, left, n;
 	struct ps_epoch *epoch;
-	int r;
+	int rc;
 
 	if (!ps_epochs_options(s->epochs)->known)
 		return 0;
-	r = ps_epochs_get(s->epochs, number, &epoch, err);
-	if (r < 0)
-		return r;
+	rc = ps_epochs_get(s->epochs, number, &epoch, err);
+	if (rc < 0)
+		return rc;
 	left = epoch->steps.samples;
 	ps_epoch_unref(epoch);
 	if (left > 0)
@@ -337,9 +337,9 @@ int ps_schedule_length(struct ps_schedule *s, uint64_t epoch, uint64_t *ret_samp
         struct ps_load_error *err)
 {
 	struct ps_load_error why = {0};
-	int r = ps_epochs_length(s->epochs, epoch, ret_samples, ret_batches, &why);
+	int rc = ps_epochs_length(s->epochs, epoch, ret_samples, ret_batches, &why);
 
-	if (r == -ENODATA)
+	if (rc == -ENODATA)
 		return ps_load_error_set(err, ENODATA, "the length is not known: %s", why.text);
-	return r < 0 ? ps_load_error_set(err, -r, "%s", why.text) : 0;
+	return rc < 0 ? ps_load_error_set(err, -rc, "%s", why.text) : 0;
 }

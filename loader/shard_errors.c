@@ -101,7 +101,7 @@ struct run {
 	size_t folder; /* bytes of the folder's name in each, with its slash; 0: they have none */
 };
 
-/* -- Which are wanted ----------------------------------------------------------------------------------- */
+/* Which are wanted --------------------------------------------------------------------------------------- */
 
 static int lane_want(struct search *s, struct ps_order *order, const struct ps_position *at, uint32_t lane)
 {
@@ -122,15 +122,15 @@ static int lane_want(struct search *s, struct ps_order *order, const struct ps_p
 
 static int all_want(struct search *s, struct ps_order *order, const struct ps_position *at)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (uint32_t lane = 0; lane < ps_order_nlanes(order) && r == 0; lane++)
+	for (uint32_t lane = 0; lane < ps_order_nlanes(order) && rc == 0; lane++)
 		if (ps_order_owns(order, lane))
-			r = lane_want(s, order, at, lane);
-	return r;
+			rc = lane_want(s, order, at, lane);
+	return rc;
 }
 
-/* -- Looking -------------------------------------------------------------------------------------------- */
+/* Looking ------------------------------------------------------------------------------------------------ */
 
 /* There is time for one more. */
 static bool may_look(struct search *s)
@@ -219,7 +219,7 @@ static int folder_look(struct search *s, const struct run *run, const char *fold
 	return 0;
 }
 
-/* -- Folders -------------------------------------------------------------------------------------------- */
+/* Folders ------------------------------------------------------------------------------------------------ */
 
 static size_t folder_len(const char *name)
 {

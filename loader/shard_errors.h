@@ -38,7 +38,7 @@ int ps_shard_errors_get(struct ps_shard_errors *lost, uint64_t n, struct penstoc
 /* What to do about a lost shard, for the end of a line. */
 const char *ps_shard_error_hint(const char *shard, int errnum);
 
-/* -- Shards that are not there ------------------------------------------------------------------------ */
+/* Shards that are not there ------------------------------------------------------------------------------ */
 
 /* Shards of local files that are not there, found before anything is read: a name that was spelled wrong is
  * an error at once, and not in the middle of an epoch.

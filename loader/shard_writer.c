@@ -17,22 +17,22 @@ int penstock_shard_writer_open(
 {
 	struct ps_load_error err = {0};
 	struct penstock_shard_writer *w;
-	int r;
+	int rc;
 
 	if (level < 0 || level > PS_TAR_OUT_MAX_LEVEL) {
-		r = ps_load_error_set(&err, EINVAL,
+		rc = ps_load_error_set(&err, EINVAL,
 		        "%s: zstd's level is 1 to %d, or 0: not compressed, not %d", path,
 		        PS_TAR_OUT_MAX_LEVEL, level);
-		return ps_give_error(error, r, &err);
+		return ps_give_error(error, rc, &err);
 	}
 	w = calloc(1, sizeof(*w));
 	if (!w || !(w->path = strdup(path)))
-		r = ps_load_error_set(&err, ENOMEM, "out of memory");
+		rc = ps_load_error_set(&err, ENOMEM, "out of memory");
 	else
-		r = ps_tar_out_open(path, level, &w->out, &err);
-	if (r < 0) {
+		rc = ps_tar_out_open(path, level, &w->out, &err);
+	if (rc < 0) {
 		penstock_shard_writer_abort(w);
-		return ps_give_error(error, r, &err);
+		return ps_give_error(error, rc, &err);
 	}
 	*ret_writer = w;
 	return 0;
@@ -50,17 +50,17 @@ int penstock_shard_writer_add(struct penstock_shard_writer *w, const char *name,
         size_t nbytes, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r;
+	int rc;
 
 	if (!name_is_sound(name))
-		r = ps_load_error_set(&err, EINVAL,
+		rc = ps_load_error_set(&err, EINVAL,
 		        "%s: the member \"%s\" would belong to no sample: its name must be KEY.SUFFIX",
 		        w->path, name);
 	else
-		r = ps_tar_out_member(w->out, name, strlen(name), nbytes, &err);
-	if (r == 0)
-		r = ps_tar_out_data(w->out, data, nbytes, &err);
-	return r < 0 ? ps_give_error(error, r, &err) : 0;
+		rc = ps_tar_out_member(w->out, name, strlen(name), nbytes, &err);
+	if (rc == 0)
+		rc = ps_tar_out_data(w->out, data, nbytes, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }
 
 uint64_t penstock_shard_writer_member_nbytes(const char *name, uint64_t nbytes)
@@ -72,15 +72,15 @@ int penstock_shard_writer_finish(struct penstock_shard_writer *w, int index, str
 {
 	struct ps_shard_index_result result;
 	struct ps_load_error err = {0};
-	int r = ps_tar_out_finish(w->out, NULL, &err);
+	int rc = ps_tar_out_finish(w->out, NULL, &err);
 
-	if (r == 0) {
+	if (rc == 0) {
 		w->out = NULL;
 		if (index)
-			r = ps_shard_index_make(w->path, NULL, NULL, 0, &result, &err);
+			rc = ps_shard_index_make(w->path, NULL, NULL, 0, &result, &err);
 	}
 	penstock_shard_writer_abort(w);
-	return r < 0 ? ps_give_error(error, r, &err) : 0;
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }
 
 void penstock_shard_writer_abort(struct penstock_shard_writer *w)

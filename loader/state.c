@@ -174,7 +174,7 @@ static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 	return set_hash(h, ps_field_options, ps_n_field_options, f, &unset);
 }
 
-/* -- Names of shards ---------------------------------------------------------------------------------- */
+/* Names of shards ---------------------------------------------------------------------------------------- */
 
 /* Writes `name` as an absolute path without empty parts, "." and "..", links aside: room for both and two
  * more bytes. */
@@ -282,7 +282,7 @@ static int shards_hash(const struct ps_shard_list *list, uint64_t *ret_hash)
 	}
 }
 
-/* -- The print ---------------------------------------------------------------------------------------- */
+/* The print ---------------------------------------------------------------------------------------------- */
 
 /* The options of sampling that are not plain numbers. */
 static uint64_t sampling_hash(const struct ps_options *options)
@@ -589,7 +589,7 @@ int ps_state_read(const struct ps_state_print *print, const void *state, size_t 
         struct ps_state *ret_state, struct ps_load_error *err)
 {
 	struct ps_state s;
-	int r;
+	int rc;
 
 	if (nbytes < ps_state_nbytes(0, false) || MAGIC_NAME(word_get(state, W_MAGIC)) != MAGIC_NAME(MAGIC))
 		return ps_load_error_set(err, EINVAL, "%zu bytes that are not a loader's state", nbytes);
@@ -600,9 +600,9 @@ int ps_state_read(const struct ps_state_print *print, const void *state, size_t 
 	if (nbytes % sizeof(uint64_t) != 0 || word_get(state, W_SUM) != sum_of(state, nbytes))
 		return ps_load_error_set(
 		        err, EINVAL, "the state is damaged, or was cut off at %zu bytes", nbytes);
-	r = print_check(print, state, err);
-	if (r < 0)
-		return r;
+	rc = print_check(print, state, err);
+	if (rc < 0)
+		return rc;
 	if (!words_read(state, nbytes, &s))
 		return ps_load_error_set(err, EINVAL, "the state is damaged");
 	s.lanes = calloc(PS_MAX(s.nlanes, 1u), sizeof(*s.lanes));

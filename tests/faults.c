@@ -29,7 +29,7 @@ __attribute__((constructor)) static void share(void)
 
 	if (fd < 0)
 		return;
-	void *p = mmap(NULL, sizeof *faults, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *p = mmap(NULL, sizeof(*faults), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p != MAP_FAILED)
 		faults = p;
 	close(fd);
@@ -114,7 +114,7 @@ static size_t some_of(size_t n)
 	return turn % 3 == 0 ? 0 : turn % 3 == 1 ? n / 2 + 1 : n < 5000 ? n : 4097;
 }
 
-/* Memory ------------------------------------------------------------------------------------------- */
+/* Memory ------------------------------------------------------------------------------------------------- */
 
 #define MEMORY(name, parameters, arguments)                                       \
 	void *__real_##name parameters;                                           \
@@ -144,7 +144,7 @@ char *__wrap_strndup(const char *text, size_t n)
 	return fails(FAULTS_ALLOCATION) ? NULL : __real_strndup(text, n);
 }
 
-/* Bytes -------------------------------------------------------------------------------------------- */
+/* Bytes -------------------------------------------------------------------------------------------------- */
 
 #define MOVE(kind, name, parameters, ...)                            \
 	ssize_t __real_##name parameters;                            \
@@ -237,7 +237,7 @@ CALL(FAULTS_SYNC, fdatasync, (int fd), (fd))
 CALL(FAULTS_SYNC, fsync, (int fd), (fd))
 CALL(FAULTS_SYNC, syncfs, (int fd), (fd))
 
-/* Time --------------------------------------------------------------------------------------------- */
+/* Time --------------------------------------------------------------------------------------------------- */
 
 int __real_clock_gettime(clockid_t id, struct timespec *ret);
 int __wrap_clock_gettime(clockid_t id, struct timespec *ret);

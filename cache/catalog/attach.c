@@ -23,7 +23,7 @@
 #define COMPARED 64       /* names of a page, with those that another access has listed */
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
-/* The thread ------------------------------------------------------------------------------------- */
+/* The thread --------------------------------------------------------------------------------------------- */
 
 /* Waits for something to happen, or until it is time to look whether this is still wanted. The dataset's
  * lock is held. */
@@ -403,7 +403,7 @@ static void list_once(struct ps_dataset *ds)
 
 	int rc = list(ds, &err, &first_unsized);
 	log_listing(ds, rc, &err);
-	if (getrandom(&jitter, sizeof jitter, GRND_NONBLOCK) != sizeof jitter)
+	if (getrandom(&jitter, sizeof(jitter), GRND_NONBLOCK) != sizeof(jitter))
 		jitter = (uint16_t)ps_clock_mono_ns();
 	if (rc == -EACCES) {
 		struct ps_id names;
@@ -457,7 +457,7 @@ static void *prober_main(void *arg)
 	return NULL;
 }
 
-/* Attach ----------------------------------------------------------------------------------------- */
+/* Attach ------------------------------------------------------------------------------------------------- */
 
 /* With the store's salt, so that what is stored says nothing of credentials. */
 static void keyed(struct ps_store *store, const struct ps_id *digest, struct ps_id *ret)
@@ -681,7 +681,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
         const struct ps_dataset_id *id, const struct ps_dataset_options *options, struct ps_dataset **ret,
         struct ps_error *err)
 {
-	struct ps_dataset *ds = calloc(1, sizeof *ds);
+	struct ps_dataset *ds = calloc(1, sizeof(*ds));
 	uint64_t first_unsized = 0;
 
 	if (!ds)

@@ -6,7 +6,7 @@
 #include "base/thread.h"
 #include "catalog/catalog_private.h"
 
-/* Catalogs ------------------------------------------------------------------------------------------- */
+/* Catalogs ----------------------------------------------------------------------------------------------- */
 
 /* Catalogs by their id: the names of a source, shared by all datasets that list the same. Two of them over
  * the same rows of the index would each believe that no other gives a name its next version. */
@@ -87,13 +87,13 @@ static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_d
 		if (ps_id_cmp(&catalog->row.id, &id->catalog) == 0)
 			return catalog;
 	}
-	struct ps_catalog *catalog = calloc(1, sizeof *catalog);
+	struct ps_catalog *catalog = calloc(1, sizeof(*catalog));
 	if (!catalog)
 		return NULL;
 	catalog->cache = cache;
 	catalog->index = ps_store_index(cache->store);
 	catalog->row.id = id->catalog;
-	memcpy(catalog->route, id->route, sizeof catalog->route);
+	memcpy(catalog->route, id->route, sizeof(catalog->route));
 	pthread_mutex_init(&catalog->names_lock, NULL);
 	pthread_mutex_init(&catalog->lock, NULL);
 	pthread_cond_init(&catalog->watch_cond, NULL);
@@ -272,7 +272,7 @@ bool ps_catalog_list_begin(
 	return true;
 }
 
-/* Watches --------------------------------------------------------------------------------------- */
+/* Watches ------------------------------------------------------------------------------------------------ */
 
 /* Those from *nreported on, as far as there is room. */
 static size_t changed_since(struct ps_catalog *catalog, size_t nreported, uint64_t ret[static CHANGED_BATCH])
@@ -281,7 +281,7 @@ static size_t changed_since(struct ps_catalog *catalog, size_t nreported, uint64
 	size_t n = PS_MIN(catalog->nchanged - nreported, (size_t)CHANGED_BATCH);
 
 	if (n > 0)
-		memcpy(ret, catalog->changed + nreported, n * sizeof *ret);
+		memcpy(ret, catalog->changed + nreported, n * sizeof(*ret));
 	return n;
 }
 
@@ -409,7 +409,7 @@ void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node)
 {
 	if (catalog->nchanged == catalog->changed_cap) {
 		size_t cap = catalog->changed_cap ? catalog->changed_cap * 2 : 256;
-		uint64_t *changed = realloc(catalog->changed, cap * sizeof *changed);
+		uint64_t *changed = realloc(catalog->changed, cap * sizeof(*changed));
 
 		if (!changed)
 			return; /* its row stays: some bytes on disk; the kernel learns of it by ESTALE alone */
@@ -419,7 +419,7 @@ void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node)
 	catalog->changed[catalog->nchanged++] = node;
 }
 
-/* Grants --------------------------------------------------------------------------------------------- */
+/* Grants ------------------------------------------------------------------------------------------------- */
 
 #define FRESH_SHARE 8 /* of its time: one that is no older is not written again */
 
@@ -532,7 +532,7 @@ void ps_grant_give(struct ps_dataset *ds, const struct ps_id *of, int64_t expire
 	/* To the front; the one that was given first goes where there are too many. */
 	if (i == row.n && row.n < PS_GRANTS_KEPT)
 		row.n++;
-	memmove(&row.v[1], &row.v[0], PS_MIN(i, PS_GRANTS_KEPT - 1u) * sizeof row.v[0]);
+	memmove(&row.v[1], &row.v[0], PS_MIN(i, PS_GRANTS_KEPT - 1u) * sizeof(row.v[0]));
 	row.v[0].access = ds->access;
 	row.v[0].given_ms = ps_clock_real_ms();
 	row.v[0].expires_ms = expires_s * 1000;
@@ -547,11 +547,11 @@ void ps_grant_revoke(struct ps_dataset *ds, const struct ps_id *of)
 	unsigned i = get(ds, of, &row);
 	if (i == row.n)
 		return;
-	memmove(&row.v[i], &row.v[i + 1], (--row.n - i) * sizeof row.v[0]);
+	memmove(&row.v[i], &row.v[i + 1], (--row.n - i) * sizeof(row.v[0]));
 	put(ds, of, &row);
 }
 
-/* Datasets: their failures, their refreshes ---------------------------------------------------------- */
+/* Datasets: their failures, their refreshes -------------------------------------------------------------- */
 
 void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *text)
 {

@@ -65,7 +65,7 @@ uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
  * versionless: ps_dataset_versionless(). unmatched: the patterns of ps_dataset_unmatched(). */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);
 
-/* Listing again ------------------------------------------------------------------------------------ */
+/* Listing again ------------------------------------------------------------------------------------------ */
 
 /* Receives the names that have another node, are new, or are gone: after a listing, once the index has them.
  * The caller's until unwatch. */

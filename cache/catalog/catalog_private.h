@@ -95,7 +95,7 @@ enum ps_grant ps_grant_look(struct ps_dataset *dataset, const struct ps_id *of);
 void ps_grant_give(struct ps_dataset *dataset, const struct ps_id *of, int64_t expires_s);
 void ps_grant_revoke(struct ps_dataset *dataset, const struct ps_id *of);
 
-/* Listings on their way into the index --------------------------------------------------------------- */
+/* Listings on their way into the index ------------------------------------------------------------------- */
 
 /* A listing on its way into the index: names get nodes, changed versions get new ones, vanished names go.
  *

@@ -205,7 +205,7 @@ void ps_revalidate_grant_ahead(struct ps_dataset *dataset, const struct ps_node_
 /* Asks without a waiter, as an open would, whether the version of a planned file still is the origin's: few
  * at once, and not while the origin does not answer. Blocks on the index. */
 void ps_revalidate_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* Grants --------------------------------------------------------------------------------------------- */
+/* Grants ------------------------------------------------------------------------------------------------- */
 
 /* Grants: that an access may read an object version (or list a catalog), as the origin has shown by an answer
  * of 2xx under its credentials. Cached bytes are served to accesses that have one; a listing grants no bytes.

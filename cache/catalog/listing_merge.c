@@ -78,7 +78,7 @@ static int ps_merge_remove_vanished(struct ps_merge *m) PS_MUST_USE;
 
 static struct ps_merge_dir *dir_remember(struct ps_merge *m, const char *path, size_t len, uint64_t node)
 {
-	struct ps_merge_dir *dir = calloc(1, sizeof *dir);
+	struct ps_merge_dir *dir = calloc(1, sizeof(*dir));
 
 	if (!dir || !(dir->path = strndup(path, len))) {
 		free(dir);
@@ -96,7 +96,7 @@ static struct ps_merge_dir *dir_remember(struct ps_merge *m, const char *path, s
 
 struct ps_merge *ps_merge_new(struct ps_dataset *dataset)
 {
-	struct ps_merge *m = calloc(1, sizeof *m);
+	struct ps_merge *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		return NULL;
@@ -146,7 +146,7 @@ static int commit(struct ps_merge *m)
 	int rc = m->nbatched ? ps_index_batch_commit(m->dataset->index, ps_steal_ptr(&m->batch)) : 0;
 
 	m->nbatched = 0;
-	memset(m->batched, 0, sizeof m->batched);
+	memset(m->batched, 0, sizeof(m->batched));
 	if (!m->batch && !(m->batch = ps_index_batch_new()))
 		rc = -ENOMEM;
 	if (rc < 0)
@@ -168,7 +168,7 @@ static int merge_seen(struct ps_merge *m, uint64_t node)
 {
 	if (m->nseen == m->seen_cap) {
 		size_t cap = m->seen_cap ? m->seen_cap * 2 : 1024;
-		uint64_t *seen = realloc(m->seen, cap * sizeof *seen);
+		uint64_t *seen = realloc(m->seen, cap * sizeof(*seen));
 
 		if (!seen)
 			return -ENOMEM;
@@ -313,7 +313,7 @@ static struct ps_remote usable(const struct ps_remote *remote)
 
 	if (remote->mtime_s >= 0 || remote->etag[0])
 		return *remote;
-	memcpy(none.checksum, remote->checksum, sizeof none.checksum);
+	memcpy(none.checksum, remote->checksum, sizeof(none.checksum));
 	return none;
 }
 
@@ -325,7 +325,7 @@ static bool take_checksum(struct ps_node_row *row, const struct ps_listed *liste
 
 	if (!sum[0] || (strcmp(sum, row->remote.checksum) == 0 && of_name == row->sum_of_name))
 		return false;
-	memcpy(row->remote.checksum, sum, sizeof row->remote.checksum);
+	memcpy(row->remote.checksum, sum, sizeof(row->remote.checksum));
 	row->sum_of_name = of_name;
 	return true;
 }
@@ -481,7 +481,7 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 	return rc;
 }
 
-/* The end ---------------------------------------------------------------------------------------- */
+/* The end ------------------------------------------------------------------------------------------------ */
 
 static int finish_row(struct ps_merge *m)
 {
@@ -545,12 +545,12 @@ static void free_later(struct ps_merge_later *later)
 static void sort_seen(struct ps_merge *m)
 {
 	size_t nsorted = m->nsorted, ntail = m->nseen - nsorted, to = m->nseen;
-	uint64_t *tail = reallocarray(NULL, ntail, sizeof *tail);
+	uint64_t *tail = reallocarray(NULL, ntail, sizeof(*tail));
 
 	if (!tail)
 		return;
-	memcpy(tail, m->seen + nsorted, ntail * sizeof *tail);
-	qsort(tail, ntail, sizeof *tail, ps_merge_compare);
+	memcpy(tail, m->seen + nsorted, ntail * sizeof(*tail));
+	qsort(tail, ntail, sizeof(*tail), ps_merge_compare);
 	while (ntail > 0)
 		m->seen[--to] = nsorted > 0 && m->seen[nsorted - 1] > tail[ntail - 1] ? m->seen[--nsorted]
 		                                                                      : tail[--ntail];
@@ -566,7 +566,7 @@ static bool was_listed(struct ps_merge *m, uint64_t node)
 	for (size_t i = m->nseen; i > m->nsorted; i--)
 		if (m->seen[i - 1] == node)
 			return true;
-	return m->nsorted > 0 && bsearch(&node, m->seen, m->nsorted, sizeof node, ps_merge_compare);
+	return m->nsorted > 0 && bsearch(&node, m->seen, m->nsorted, sizeof(node), ps_merge_compare);
 }
 
 static int merge_as_it_is(
@@ -615,7 +615,7 @@ static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
 
 static int put_off(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
 {
-	struct ps_merge_later *later = calloc(1, sizeof *later);
+	struct ps_merge_later *later = calloc(1, sizeof(*later));
 
 	if (!later)
 		return -ENOMEM;
@@ -774,7 +774,7 @@ static int remove_in(struct ps_merge *m, uint64_t parent)
 	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
 		/* A later number is a version that a probe found while the listing ran. */
 		if (node > m->first_number ||
-		        bsearch(&node, m->seen, m->nseen, sizeof node, ps_merge_compare))
+		        bsearch(&node, m->seen, m->nseen, sizeof(node), ps_merge_compare))
 			continue;
 		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
 		if (!was_seen_since(m, parent, name, node))
@@ -791,7 +791,7 @@ static int ps_merge_remove_vanished(struct ps_merge *m)
 	struct ps_merge_dir *dir, *next;
 	int rc = 0;
 
-	qsort(m->seen, m->nseen, sizeof *m->seen, ps_merge_compare);
+	qsort(m->seen, m->nseen, sizeof(*m->seen), ps_merge_compare);
 	HASH_ITER (hh, m->dirs, dir, next) {
 		if (rc == 0)
 			rc = remove_in(m, dir->node);

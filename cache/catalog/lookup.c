@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "catalog/catalog_private.h"
 
-/* Names and nodes ------------------------------------------------------------------------------------ */
+/* Names and nodes ---------------------------------------------------------------------------------------- */
 
 /* The attributes of a name or node: from the index if it has them and they are recent enough, else from the
  * origin. */
@@ -133,7 +133,7 @@ static void probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_
 		ps_revalidate(ds, row, fn, arg);
 		return;
 	}
-	pending = malloc(sizeof *pending);
+	pending = malloc(sizeof(*pending));
 	if (!pending) {
 		fn(arg, ENOMEM, NULL);
 		return;
@@ -224,9 +224,9 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 			info.pinned = ps_object_url_pinned(object);
 			struct ps_refusal refusal;
 
-			ps_fill_object_error(ds->cache->fill, object, ds->origin, error, sizeof error);
+			ps_fill_object_error(ds->cache->fill, object, ds->origin, error, sizeof(error));
 			if (ps_object_refusal(object, &refusal))
-				snprintf(error, sizeof error, "%s", refusal.text);
+				snprintf(error, sizeof(error), "%s", refusal.text);
 			ps_object_put(object);
 		}
 	}
@@ -236,7 +236,7 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 		PS_LOCK_SCOPE(&ds->lock);
 		for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 			if (!error[0] && ds->errors[i].text && ds->errors[i].node == node)
-				snprintf(error, sizeof error, "%s", ds->errors[i].text);
+				snprintf(error, sizeof(error), "%s", ds->errors[i].text);
 		info.error = strdup(error);
 	}
 	ps_node_row_fini(&row);
@@ -257,7 +257,7 @@ void ps_node_info_fini(struct ps_node_info *info)
 	*info = (struct ps_node_info){0};
 }
 
-/* Directories ---------------------------------------------------------------------------------------- */
+/* Directories -------------------------------------------------------------------------------------------- */
 
 /* Directory contents by position, over a snapshot of the index. */
 
@@ -298,7 +298,7 @@ static int begin(struct ps_dir *dir)
 
 int ps_dir_open(struct ps_dataset *dataset, uint64_t node, struct ps_dir **ret)
 {
-	struct ps_dir *dir = calloc(1, sizeof *dir);
+	struct ps_dir *dir = calloc(1, sizeof(*dir));
 
 	if (!dir)
 		return -ENOMEM;

@@ -46,7 +46,7 @@ static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _
 		*ret = a->dataset;
 		return 0;
 	}
-	a = calloc(1, sizeof *a);
+	a = calloc(1, sizeof(*a));
 	if (!a)
 		return -ENOMEM;
 	a->id = *id;

@@ -161,7 +161,7 @@ static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, boo
 	if (!same)
 		row->remote = *seen;
 	if (keep_sum && old.checksum[0]) {
-		memcpy(row->remote.checksum, old.checksum, sizeof old.checksum);
+		memcpy(row->remote.checksum, old.checksum, sizeof(old.checksum));
 	} else {
 		row->sum_of_name = false;
 		if (!ps_checksum_parse(seen->checksum, row->remote.checksum))
@@ -449,7 +449,7 @@ static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, st
 			}
 			return true;
 		}
-		probe = calloc(1, sizeof *probe);
+		probe = calloc(1, sizeof(*probe));
 		if (!probe || copy_row(row, &probe->row) < 0) {
 			free(probe);
 			return false;
@@ -496,7 +496,7 @@ static void probe_for(
 		fn(arg, errnum, NULL);
 		return;
 	}
-	struct probe_waiter *waiter = calloc(1, sizeof *waiter);
+	struct probe_waiter *waiter = calloc(1, sizeof(*waiter));
 	if (waiter) {
 		waiter->fn = fn;
 		waiter->arg = arg;

@@ -12,7 +12,7 @@ void ps_view_raw_id(const struct ps_dataset *ds, const struct ps_node_row *row, 
 {
 	char view[8 + PS_ID_HEX_LEN];
 
-	snprintf(view, sizeof view, "raw%s", ds->catalog->route);
+	snprintf(view, sizeof(view), "raw%s", ds->catalog->route);
 	ps_object_id(row->url, &row->remote, view, ret);
 }
 
@@ -119,7 +119,7 @@ int ps_view_file(struct ps_dataset *ds, const struct ps_node_row *row, bool open
 	return rc;
 }
 
-/* Asking ----------------------------------------------------------------------------------------- */
+/* Asking ------------------------------------------------------------------------------------------------- */
 
 struct question {
 	struct ps_dataset *dataset;
@@ -156,7 +156,7 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 
 static void ask(struct ps_dataset *ds, const struct ps_node_row *row, bool shows, ps_attr_fn fn, void *arg)
 {
-	struct question *q = calloc(1, sizeof *q);
+	struct question *q = calloc(1, sizeof(*q));
 	int rc = q ? get_decompressing(ds, row, &q->decompressing) : -ENOMEM;
 
 	if (rc < 0) {

@@ -18,7 +18,7 @@
 #include "credentials/key_source.h"
 #include "credentials/credentials.h"
 
-/* Containers and pods -------------------------------------------------------------------------------- */
+/* Containers and pods ------------------------------------------------------------------------------------ */
 
 /* Keys of a container's or pod's agent (ECS, EKS Pod Identity). */
 
@@ -133,7 +133,7 @@ int ps_key_from_container(struct ps_key_context *x, struct ps_key **ret, struct 
 	return rc ? ps_error_prefix(err, rc, "container credentials") : 0;
 }
 
-/* EC2 ------------------------------------------------------------------------------------------------ */
+/* EC2 ---------------------------------------------------------------------------------------------------- */
 
 /* Keys of an EC2 instance's role: the instance metadata service, version 2. */
 
@@ -265,7 +265,7 @@ int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_er
 	return rc;
 }
 
-/* Commands ------------------------------------------------------------------------------------------- */
+/* Commands ----------------------------------------------------------------------------------------------- */
 
 /* Keys that a command prints: credential_process of a profile. */
 
@@ -405,7 +405,7 @@ static int ps_key_from_process(
 	return rc;
 }
 
-/* aws sso login -------------------------------------------------------------------------------------- */
+/* aws sso login ------------------------------------------------------------------------------------------ */
 
 /* Keys of IAM Identity Center: `aws sso login` leaves a token, which is exchanged for those of a role. */
 
@@ -444,7 +444,7 @@ static char *token_path(const struct ps_key_context *x, const struct sso *s)
 
 	SHA1((const uint8_t *)name, strlen(name), digest);
 	ps_strbuf_add(&b, "~/.aws/sso/cache/");
-	for (size_t i = 0; i < sizeof digest; i++)
+	for (size_t i = 0; i < sizeof(digest); i++)
 		ps_strbuf_addf(&b, "%02x", digest[i]);
 	ps_strbuf_add(&b, ".json");
 	return b.failed ? NULL : ps_key_path(x, b.s);
@@ -527,7 +527,7 @@ static int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *a
 	return rc ? ps_error_prefix(err, rc, "SSO") : 0;
 }
 
-/* Profiles ------------------------------------------------------------------------------------------- */
+/* Profiles ----------------------------------------------------------------------------------------------- */
 
 /* Keys of a profile: its own, a command's, SSO's, or those of a role that another profile's keys assume. */
 

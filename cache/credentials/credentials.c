@@ -13,7 +13,7 @@
 #include "base/thread.h"
 #include "credentials/key_source.h"
 
-/* The order of sources ------------------------------------------------------------------------------- */
+/* The order of sources ----------------------------------------------------------------------------------- */
 
 /* Which sources are asked, in which order. */
 
@@ -34,7 +34,7 @@ static int none(struct ps_error *err, const char *where)
 {
 	char why[200];
 
-	snprintf(why, sizeof why, "%.199s", err->text);
+	snprintf(why, sizeof(why), "%.199s", err->text);
 	*err = (struct ps_error){0};
 	return ps_error_set(err, EACCES, "%s%s%s%s; give --no-sign-request for a public bucket", where,
 	        *why ? " (" : "", why, *why ? ")" : "");
@@ -69,7 +69,7 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
 	                 "GOOGLE_APPLICATION_CREDENTIALS, gcloud's), no metadata server");
 }
 
-/* Providers ------------------------------------------------------------------------------------------ */
+/* Providers ---------------------------------------------------------------------------------------------- */
 
 #define AHEAD_S \
 	(15 * 60) /* a key that expires is replaced so long before, but not before half of its life is over \
@@ -109,13 +109,13 @@ static bool has_expired(const struct ps_key *key)
 	return key->expires_s && ps_clock_real_s() >= key->expires_s;
 }
 
-/* The thread --------------------------------------------------------------------------------------- */
+/* The thread --------------------------------------------------------------------------------------------- */
 
 static uint32_t noise(void)
 {
 	uint32_t n = 0;
 
-	if (getrandom(&n, sizeof n, GRND_NONBLOCK) != sizeof n)
+	if (getrandom(&n, sizeof(n), GRND_NONBLOCK) != sizeof(n))
 		n = (uint32_t)ps_clock_mono_ns();
 	return n % 1000;
 }
@@ -178,7 +178,7 @@ static void log_load(const struct ps_key *key, bool has_old, const struct ps_err
 	char life[40] = "";
 
 	if (key && key->expires_s)
-		snprintf(life, sizeof life, ", valid for %" PRId64 " s", key->expires_s - ps_clock_real_s());
+		snprintf(life, sizeof(life), ", valid for %" PRId64 " s", key->expires_s - ps_clock_real_s());
 	if (key)
 		ps_log_info("credentials: %s%s%s", key->bearer ? "a token" : "access key ",
 		        key->bearer ? "" : key->access_key, life);
@@ -288,12 +288,12 @@ static void want(struct ps_credentials *c)
 	pthread_cond_broadcast(&c->cond);
 }
 
-/* What callers see ---------------------------------------------------------------------------------- */
+/* What callers see --------------------------------------------------------------------------------------- */
 
 int ps_credentials_new(
         const struct ps_credentials_options *options, struct ps_credentials **ret, struct ps_error *err)
 {
-	struct ps_credentials *c = calloc(1, sizeof *c);
+	struct ps_credentials *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return ps_error_set(err, ENOMEM, "out of memory");

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 
-/* Keys and their provider ---------------------------------------------------------------------------- */
+/* Keys and their provider -------------------------------------------------------------------------------- */
 
 /* Credentials for s3:// and gs://: where they come from, and how they are kept fresh.
  *
@@ -102,7 +102,7 @@ bool ps_credentials_refused(struct ps_credentials *c, const struct ps_key *key);
  * The caller frees it. */
 char *ps_credentials_region(struct ps_credentials *c);
 
-/* AWS Signature Version 4 ---------------------------------------------------------------------------- */
+/* AWS Signature Version 4 -------------------------------------------------------------------------------- */
 
 /* AWS Signature Version 4, the form of S3: paths are signed as they are sent, neither normalised nor encoded
  * twice.
@@ -167,7 +167,7 @@ void ps_sigv4_keys_fini(struct ps_sigv4_keys *keys);
 int ps_sigv4_keys_get(struct ps_sigv4_keys *keys, struct ps_key *key, const struct ps_sigv4_request *request,
         uint8_t ret[static PS_SIGV4_KEY_LEN]) PS_MUST_USE;
 
-/* The Hub's token ------------------------------------------------------------------------------------ */
+/* The Hub's token ---------------------------------------------------------------------------------------- */
 
 /* Where huggingface_hub keeps a user's token: the same places count here. And which endpoint it asks.
  *

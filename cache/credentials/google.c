@@ -57,7 +57,7 @@ static int take_token(
 	char what[300];
 
 	if (answer->status != 200) {
-		snprintf(what, sizeof what, "%.80s%s%.200s", error ? error : "refused",
+		snprintf(what, sizeof(what), "%.80s%s%.200s", error ? error : "refused",
 		        description ? ": " : "", description ? description : "");
 		return ps_key_fail_status(answer, who, what, err);
 	}
@@ -69,7 +69,7 @@ static int take_token(
 	return rc ? ps_error_prefix(err, rc, "%s", who) : 0;
 }
 
-/* Files --------------------------------------------------------------------------------------------- */
+/* Files -------------------------------------------------------------------------------------------------- */
 
 /* A secret is sent there: by TLS, or to this machine. */
 static int check_token_uri(const char *uri, struct ps_error *err)
@@ -211,7 +211,7 @@ int ps_key_from_google_file(struct ps_key_context *x, struct ps_key **ret, struc
 	return rc;
 }
 
-/* HMAC keys ----------------------------------------------------------------------------------------- */
+/* HMAC keys ---------------------------------------------------------------------------------------------- */
 
 struct boto {
 	char *access_key, *secret;
@@ -277,7 +277,7 @@ int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struc
 	return ps_key_env(x, "GOOGLE_APPLICATION_CREDENTIALS") ? -ENOENT : from_boto(x, ret, err);
 }
 
-/* The metadata server ------------------------------------------------------------------------------- */
+/* The metadata server ------------------------------------------------------------------------------------ */
 
 int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
@@ -317,7 +317,7 @@ int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, s
 	return take_token(&answer, "metadata server", ret, err);
 }
 
-/* Signed statements ------------------------------------------------------------------------------- */
+/* Signed statements -------------------------------------------------------------------------------------- */
 
 static void add_base64url(struct ps_strbuf *b, const void *bytes, size_t n)
 {

@@ -21,7 +21,7 @@ static int copy_env(struct ps_key_context *x, const char *const *env)
 		env = (const char *const *)environ;
 	while (env && env[n])
 		n++;
-	x->env = calloc(n + 1, sizeof *x->env);
+	x->env = calloc(n + 1, sizeof(*x->env));
 	for (size_t i = 0; x->env && i < n; i++)
 		if (!(x->env[i] = strdup(env[i])))
 			return -ENOMEM;
@@ -96,7 +96,7 @@ char *ps_credentials_path(const char *const *env, const char *cwd, const char *p
 	char buf[2048];
 
 	if (path[0] == '~' && (path[1] == '/' || !path[1]))
-		ps_strbuf_addf(&b, "%s%s", home_of(env, buf, sizeof buf), path + 1);
+		ps_strbuf_addf(&b, "%s%s", home_of(env, buf, sizeof(buf)), path + 1);
 	else if (path[0] == '/' || !cwd)
 		ps_strbuf_add(&b, path);
 	else
@@ -251,7 +251,7 @@ int ps_key_from_json(const char *text, size_t nbytes, const struct ps_key_shape 
 	return ps_key_checked(access_key, secret, ps_json_text(j, shape->token), NULL, expires_s, ret, err);
 }
 
-/* Keys -------------------------------------------------------------------------------------------- */
+/* Keys --------------------------------------------------------------------------------------------------- */
 
 static void key_free(struct ps_key *key)
 {
@@ -271,7 +271,7 @@ static bool copy(const char *text, char **ret)
 struct ps_key *ps_key_new(const char *access_key, const char *secret, const char *session_token,
         const char *bearer, int64_t expires_s)
 {
-	struct ps_key *key = calloc(1, sizeof *key);
+	struct ps_key *key = calloc(1, sizeof(*key));
 
 	if (!key)
 		return NULL;
@@ -297,7 +297,7 @@ void ps_key_unref(struct ps_key *key)
 		key_free(key);
 }
 
-/* Keys of the environment ------------------------------------------------------------------------- */
+/* Keys of the environment -------------------------------------------------------------------------------- */
 
 int ps_key_from_env(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {

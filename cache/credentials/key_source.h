@@ -7,7 +7,7 @@
 #include "credentials/credentials.h"
 #include "http/http.h"
 
-/* Sources -------------------------------------------------------------------------------------------- */
+/* Sources ------------------------------------------------------------------------------------------------ */
 
 /* Where keys come from: the sources of credentials.h, and what they look at.
  *
@@ -103,7 +103,7 @@ void ps_cleanup_secret_json(json_t **j);
 /* A member that is a text. NULL: not there, another type, or empty; also for name NULL and j NULL. */
 const char *ps_json_text(const json_t *j, const char *name);
 
-/* Profiles ------------------------------------------------------------------------------------------- */
+/* Profiles ----------------------------------------------------------------------------------------------- */
 
 /* The AWS profile files: $AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and $AWS_CONFIG_FILE
  * (~/.aws/config).

@@ -71,7 +71,7 @@ static int take_entry(void *arg, const struct ps_ini_entry *entry)
 
 	if (all->n == all->cap) {
 		size_t cap = all->cap ? 2 * all->cap : 32;
-		struct ps_profile_entry *v = cap > ENTRIES_MAX ? NULL : realloc(all->v, cap * sizeof *v);
+		struct ps_profile_entry *v = cap > ENTRIES_MAX ? NULL : realloc(all->v, cap * sizeof(*v));
 
 		if (!v)
 			return ps_error_set(r->err, ENOMEM, "line %u: too many entries", entry->line);

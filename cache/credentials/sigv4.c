@@ -14,7 +14,7 @@
 
 #define HEX_LEN (2 * SHA256_DIGEST_LENGTH)
 
-/* Encoding ---------------------------------------------------------------------------------------- */
+/* Encoding ----------------------------------------------------------------------------------------------- */
 
 static int encoded_cmp(const char *a, const char *b)
 {
@@ -35,7 +35,7 @@ static int pair_cmp(const void *a, const void *b)
 
 void ps_sigv4_query(struct ps_sigv4_pair *pairs, size_t n, struct ps_strbuf *out)
 {
-	qsort(pairs, n, sizeof *pairs, pair_cmp);
+	qsort(pairs, n, sizeof(*pairs), pair_cmp);
 	for (size_t i = 0; i < n; i++) {
 		if (i)
 			ps_strbuf_addc(out, '&');
@@ -52,12 +52,12 @@ void ps_sigv4_time(int64_t unix_s, char ret[static PS_SIGV4_TIME_LEN])
 	char text[80];
 
 	gmtime_r(&t, &tm);
-	snprintf(text, sizeof text, "%04d%02d%02dT%02d%02d%02dZ", tm.tm_year + 1900, tm.tm_mon + 1,
+	snprintf(text, sizeof(text), "%04d%02d%02dT%02d%02d%02dZ", tm.tm_year + 1900, tm.tm_mon + 1,
 	        tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
 	memcpy(ret, text, PS_SIGV4_TIME_LEN);
 }
 
-/* Signing ----------------------------------------------------------------------------------------- */
+/* Signing ------------------------------------------------------------------------------------------------ */
 
 static void to_hex(const uint8_t digest[static SHA256_DIGEST_LENGTH], char ret[static HEX_LEN + 1])
 {
@@ -80,14 +80,14 @@ int ps_sigv4_derive(const char *secret, const char *time, const char *region, co
 	ps_strbuf_add(&start, "AWS4");
 	ps_strbuf_add(&start, secret);
 	bool good = !start.failed && hmac(ps_strbuf_peek(&start), start.len, time, 8, key) &&
-	            hmac(key, sizeof key, region, strlen(region), key) &&
-	            hmac(key, sizeof key, service, strlen(service), key) &&
-	            hmac(key, sizeof key, "aws4_request", 12, key);
+	            hmac(key, sizeof(key), region, strlen(region), key) &&
+	            hmac(key, sizeof(key), service, strlen(service), key) &&
+	            hmac(key, sizeof(key), "aws4_request", 12, key);
 	if (start.s)
 		explicit_bzero(start.s, start.len);
 	if (good)
-		memcpy(ret, key, sizeof key);
-	explicit_bzero(key, sizeof key);
+		memcpy(ret, key, sizeof(key));
+	explicit_bzero(key, sizeof(key));
 	return good ? 0 : -ENOMEM;
 }
 
@@ -147,7 +147,7 @@ int ps_sigv4_sign(const struct ps_sigv4_request *rq, const char *access_key,
 	return out->failed ? -ENOMEM : 0;
 }
 
-/* Derived keys ------------------------------------------------------------------------------------ */
+/* Derived keys ------------------------------------------------------------------------------------------- */
 
 void ps_sigv4_keys_init(struct ps_sigv4_keys *keys)
 {
@@ -160,7 +160,7 @@ void ps_sigv4_keys_fini(struct ps_sigv4_keys *keys)
 	for (size_t i = 0; i < PS_SIGV4_KEYS; i++)
 		ps_key_unref(keys->derived[i].key);
 	pthread_mutex_destroy(&keys->lock);
-	explicit_bzero(keys->derived, sizeof keys->derived);
+	explicit_bzero(keys->derived, sizeof(keys->derived));
 }
 
 static bool is_for(
@@ -187,8 +187,8 @@ int ps_sigv4_keys_get(struct ps_sigv4_keys *keys, struct ps_key *key, const stru
 	ps_key_unref(d->key);
 	d->key = ps_key_ref(key);
 	memcpy(d->bytes, ret, PS_SIGV4_KEY_LEN);
-	snprintf(d->day, sizeof d->day, "%.8s", rq->time);
-	snprintf(d->region, sizeof d->region, "%s", rq->region);
-	snprintf(d->service, sizeof d->service, "%s", rq->service);
+	snprintf(d->day, sizeof(d->day), "%.8s", rq->time);
+	snprintf(d->region, sizeof(d->region), "%s", rq->region);
+	snprintf(d->service, sizeof(d->service), "%s", rq->service);
 	return 0;
 }

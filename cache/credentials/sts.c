@@ -17,7 +17,7 @@
 #define TRIES 3
 #define FORM "application/x-www-form-urlencoded; charset=utf-8"
 
-/* The answer ---------------------------------------------------------------------------------------- */
+/* The answer --------------------------------------------------------------------------------------------- */
 
 struct answer {
 	char *access_key, *secret, *token, *expires, *code, *message;
@@ -66,7 +66,7 @@ static int refused(const struct ps_answer *answer, const struct answer *a, struc
 	char what[300];
 
 	/* The message of a token that has expired names the role and times, never the token. */
-	snprintf(what, sizeof what, "%.80s%s%.200s", a->code ? a->code : "refused", a->message ? ": " : "",
+	snprintf(what, sizeof(what), "%.80s%s%.200s", a->code ? a->code : "refused", a->message ? ": " : "",
 	        a->message ? a->message : "");
 	int rc = ps_key_fail_status(answer, "STS", what, err);
 	if (a->code &&
@@ -96,7 +96,7 @@ static int take_answer(const struct ps_answer *answer, struct ps_key **ret, stru
 	return rc;
 }
 
-/* The question -------------------------------------------------------------------------------------- */
+/* The question ------------------------------------------------------------------------------------------- */
 
 static int endpoint_of(const struct ps_key_context *x, const char *region, char **ret, bool *ret_users)
 {
@@ -135,7 +135,7 @@ static char *compose(const struct ps_sts_role *role)
 	for (size_t i = 0; i < room; i++)
 		ps_strbuf_addc(&b, ' ');
 	ps_strbuf_reset(&b);
-	snprintf(name, sizeof name, "penstock-%lld", (long long)ps_clock_real_ms());
+	snprintf(name, sizeof(name), "penstock-%lld", (long long)ps_clock_real_ms());
 	ps_strbuf_addf(
 	        &b, "Action=%s&Version=2011-06-15", role->token ? "AssumeRoleWithWebIdentity" : "AssumeRole");
 	add_pair(&b, "RoleArn", role->arn);
@@ -151,7 +151,7 @@ static void sha256_hex(const char *text, char ret[static 65])
 	uint8_t digest[SHA256_DIGEST_LENGTH];
 
 	SHA256((const uint8_t *)text, strlen(text), digest);
-	for (size_t i = 0; i < sizeof digest; i++)
+	for (size_t i = 0; i < sizeof(digest); i++)
 		snprintf(ret + 2 * i, 3, "%02x", digest[i]);
 }
 
@@ -186,10 +186,10 @@ static int sign(const struct ps_key *key, const char *region, const struct ps_ur
 	int rc = ps_sigv4_derive(key->secret, time, request.region, "sts", signing);
 	if (!rc)
 		rc = ps_sigv4_sign(&request, key->access_key, signing, &authorization);
-	explicit_bzero(signing, sizeof signing);
+	explicit_bzero(signing, sizeof(signing));
 	if (rc)
 		return rc;
-	snprintf(ret->date, sizeof ret->date, "x-amz-date: %s", time);
+	snprintf(ret->date, sizeof(ret->date), "x-amz-date: %s", time);
 	if (asprintf(&ret->authorization, "Authorization: %s", authorization.s) < 0)
 		ret->authorization = NULL;
 	if (key->session_token && asprintf(&ret->token, "x-amz-security-token: %s", key->session_token) < 0)
@@ -254,7 +254,7 @@ int ps_key_from_sts(
 	return rc ? ps_error_prefix(err, rc, "role %.200s", role->arn) : 0;
 }
 
-/* Web identity -------------------------------------------------------------------------------------- */
+/* Web identity ------------------------------------------------------------------------------------------- */
 
 int ps_key_from_token_file(struct ps_key_context *x, const char *file, const char *arn,
         const char *session_name, struct ps_key **ret, struct ps_error *err)

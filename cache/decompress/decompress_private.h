@@ -210,7 +210,7 @@ struct ps_decompress {
 
 /* The lock is held in all functions below, unless they say otherwise. */
 
-/* resources.c ------------------------------------------------------------------------------------ */
+/* resources.c -------------------------------------------------------------------------------------------- */
 /* Takes the stage's share of the engine's memory, once: the engine's buffers wait for decompressors, so these
  * must not wait for buffers. */
 void ps_decompress_take_memory(struct ps_decompress *stage);
@@ -238,7 +238,7 @@ void ps_decompressing_wake(struct ps_decompressing *shard);
 /* A parked one goes on. */
 void ps_decompressor_wake(struct ps_decompressor *decompressor);
 
-/* decompressing_origin.c ------------------------------------------------------------------------- */
+/* decompressing_origin.c --------------------------------------------------------------------------------- */
 void ps_decompressing_ref(struct ps_decompressing *shard);
 void ps_decompressing_unref(struct ps_decompressing *shard); /* may drop the lock for a while */
 /* The object, with a reference, or NULL. */
@@ -259,7 +259,7 @@ void ps_waiting_gets_fail(
 /* Calls progress() and done() of the gets with news; drops the lock meanwhile. */
 void ps_waiting_gets_answer(struct ps_decompressing *shard);
 
-/* input.c ---------------------------------------------------------------------------------------- */
+/* input.c ------------------------------------------------------------------------------------------------ */
 /* What can be decoded next; 0: nothing yet. */
 size_t ps_input_peek(struct ps_decompressor *decompressor, const uint8_t **ret);
 void ps_input_consume(struct ps_decompressor *decompressor, size_t nbytes);
@@ -271,7 +271,7 @@ void ps_input_again(struct ps_decompressor *decompressor);
 void ps_input_cancel(struct ps_decompressor *decompressor);
 void ps_input_fini(struct ps_decompressor *decompressor); /* nothing is pending */
 
-/* output.c: the decompressor's thread ------------------------------------------------------------ */
+/* output.c: the decompressor's thread -------------------------------------------------------------------- */
 /* Hands out [.., safe) to the gets that wait; drops the lock meanwhile. */
 void ps_out_deliver(struct ps_decompressor *decompressor);
 /* Writes what no get took, up to the last whole chunk (all of it at the end of the shard), and makes room.
@@ -285,7 +285,7 @@ void ps_write_run(struct ps_decompress *stage, struct ps_list *link);
 void ps_writes_wait(struct ps_decompressing *shard);
 void ps_writes_fini(struct ps_decompress *stage);
 
-/* decompressor.c --------------------------------------------------------------------------------- */
+/* decompressor.c ----------------------------------------------------------------------------------------- */
 /* Beginning at a frame; it is READY. NULL: no place or no memory now. */
 struct ps_decompressor *ps_decompressor_new(
         struct ps_decompressing *shard, struct ps_frame_point from, uint64_t packed_end, uint64_t end);
@@ -313,7 +313,7 @@ bool ps_decompressor_end(struct ps_decompressor *decompressor);
  * were some. */
 bool ps_decompressors_reap(struct ps_decompressing *shard);
 
-/* size.c ----------------------------------------------------------------------------------------- */
+/* size.c ------------------------------------------------------------------------------------------------- */
 /* Goes on with it, if that is possible now; drops the lock meanwhile. True: a place or memory is lacking. */
 bool ps_size_step(struct ps_decompressing *shard);
 /* The decompressor that finds the size has decoded all; drops the lock meanwhile. */

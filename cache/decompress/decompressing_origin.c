@@ -9,13 +9,13 @@
 
 #define VIEW "decoded"
 
-/* The index -------------------------------------------------------------------------------------- */
+/* The index ---------------------------------------------------------------------------------------------- */
 
 static void id_of(const char *route, const char *url, const struct ps_remote *source, struct ps_id *ret)
 {
-	char view[sizeof VIEW + PS_ID_HEX_LEN];
+	char view[sizeof(VIEW) + PS_ID_HEX_LEN];
 
-	snprintf(view, sizeof view, VIEW "%s", route);
+	snprintf(view, sizeof(view), VIEW "%s", route);
 	ps_object_id(url, source, view, ret);
 }
 
@@ -100,7 +100,7 @@ void ps_decompressing_save_disproved(struct ps_decompressing *shard)
 	save(shard, &row);
 }
 
-/* Origins ----------------------------------------------------------------------------------------- */
+/* Origins ------------------------------------------------------------------------------------------------ */
 
 static void origin_ref(struct ps_origin *origin)
 {
@@ -198,7 +198,7 @@ static struct ps_decompressing *find(
 		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
 
 		if (shard->refs > 0 && !shard->disproved && shard->base == base &&
-		        memcmp(&shard->id, id, sizeof *id) == 0)
+		        memcmp(&shard->id, id, sizeof(*id)) == 0)
 			return shard;
 	}
 	return NULL;
@@ -207,7 +207,7 @@ static struct ps_decompressing *find(
 static struct ps_decompressing *shard_new(struct ps_decompress *stage, struct ps_origin *base,
         const char *url, const char *name, const struct ps_remote *source, enum ps_coding coding)
 {
-	struct ps_decompressing *shard = calloc(1, sizeof *shard);
+	struct ps_decompressing *shard = calloc(1, sizeof(*shard));
 
 	if (!shard)
 		return NULL;
@@ -292,7 +292,7 @@ int ps_decompressing_object(
 		size = shard->size;
 		/* A declared size may turn out wrong: the object of another size is then another object. */
 		if (shard->declared) {
-			snprintf(view, sizeof view, VIEW "%s %llu", route_of(shard->base),
+			snprintf(view, sizeof(view), VIEW "%s %llu", route_of(shard->base),
 			        (unsigned long long)size);
 			ps_object_id(shard->url, &shard->source, view, &id);
 		}
@@ -317,7 +317,7 @@ int ps_decompressing_object(
 	return 0;
 }
 
-/* Gets that wait ---------------------------------------------------------------------------------- */
+/* Gets that wait ----------------------------------------------------------------------------------------- */
 
 /* Decompressors bring the bytes of a get in any order, since several frames are decoded at once; the engine
  * receives them in order. */
@@ -325,7 +325,7 @@ int ps_decompressing_object(
 static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct ps_decompressing *shard = (struct ps_decompressing *)origin;
-	struct ps_waiting_get *waiting = calloc(1, sizeof *waiting);
+	struct ps_waiting_get *waiting = calloc(1, sizeof(*waiting));
 
 	get->nbytes_done = 0;
 	get->wire_nbytes = get->first_byte_ns = 0;
@@ -345,7 +345,7 @@ static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 	PS_LOCK_SCOPE(&shard->stage->lock);
 	get->priv = waiting;
 	if (!shard->expect.etag[0])
-		memcpy(shard->expect.etag, get->expect.etag, sizeof shard->expect.etag);
+		memcpy(shard->expect.etag, get->expect.etag, sizeof(shard->expect.etag));
 	if (shard->aborted)
 		ps_error_set(&waiting->err, ECANCELED, "cancelled");
 	ps_decompressing_ref(shard); /* until done() has returned */
@@ -394,7 +394,7 @@ static bool note(struct ps_waiting_get *waiting, uint64_t from, uint64_t end)
 	}
 	if (n == i && waiting->nhave == PS_WAITING_GET_RANGES)
 		return false;
-	memmove(&waiting->have[i + 1], &waiting->have[n], (waiting->nhave - n) * sizeof *waiting->have);
+	memmove(&waiting->have[i + 1], &waiting->have[n], (waiting->nhave - n) * sizeof(*waiting->have));
 	waiting->nhave += 1 - (n - i);
 	waiting->have[i] = (struct ps_range){.from = from, .end = end};
 	return true;
@@ -471,7 +471,7 @@ static void report(struct ps_decompressing *shard, struct ps_waiting_get *waitin
 		err = (struct ps_error){0};
 	waiting->reporting = true;
 	waiting->reported = prefix;
-	memcpy(get->seen.etag, shard->expect.etag, sizeof get->seen.etag);
+	memcpy(get->seen.etag, shard->expect.etag, sizeof(get->seen.etag));
 	get->first_byte_ns = waiting->first_ns ? waiting->first_ns - waiting->submitted_ns : 0;
 	if (ends) {
 		ps_list_remove(&waiting->link);

@@ -14,7 +14,7 @@
 #define BACKOFF_FIRST_MS UINT64_C(100)
 #define BACKOFF_MAX_MS UINT64_C(10000)
 
-/* Failures --------------------------------------------------------------------------------------- */
+/* Failures ----------------------------------------------------------------------------------------------- */
 
 /* Where the damage ends: at the end of its frame, if the map has that. In the middle of a frame what is safe
  * was handed out already: the search begins after it, or readers of the next bytes would get no error. */
@@ -79,7 +79,7 @@ static enum ps_turn origin_failed(struct ps_decompressor *decompressor, struct p
 	return PS_TURN_PARKED;
 }
 
-/* Frames ----------------------------------------------------------------------------------------- */
+/* Frames ------------------------------------------------------------------------------------------------- */
 
 /* Room in the buffer for `nbytes`, all at once. The lock is not held. */
 static bool make_room_for(struct ps_decompressor *decompressor, uint64_t nbytes)
@@ -166,7 +166,7 @@ static enum ps_turn frame_begins(struct ps_decompressor *decompressor, struct ps
 	if (rc < 0) {
 		char text[160];
 
-		snprintf(text, sizeof text,
+		snprintf(text, sizeof(text),
 		        "decoding takes a window of %" PRIu64
 		        " MiB, more than a sixth of the memory; raise --memory",
 		        ps_decoder_nbytes(decompressor->decoder) / PS_MIB);
@@ -279,7 +279,7 @@ static enum ps_turn end_of_input(struct ps_decompressor *decompressor, struct ps
 	return PS_TURN_DECODED;
 }
 
-/* Turns ------------------------------------------------------------------------------------------ */
+/* Turns -------------------------------------------------------------------------------------------------- */
 
 /* One step of the decoder. The lock is held, and dropped meanwhile. */
 static enum ps_turn decode(
@@ -314,7 +314,7 @@ static enum ps_turn decode(
 	if (decompressor->sizes && out->pos > ps_store_limit(stage->store)) {
 		char text[160];
 
-		snprintf(text, sizeof text,
+		snprintf(text, sizeof(text),
 		        "it holds more than the cache's limit of %" PRIu64
 		        " MiB; raise --cache-size, or mount with -o raw",
 		        ps_store_limit(stage->store) / PS_MIB);
@@ -430,7 +430,7 @@ enum ps_turn ps_decompressor_run(struct ps_decompressor *decompressor, struct ps
 	return turn;
 }
 
-/* Making and ending ------------------------------------------------------------------------------ */
+/* Making and ending -------------------------------------------------------------------------------------- */
 
 static uint8_t *out_take(struct ps_decompress *stage)
 {
@@ -447,7 +447,7 @@ struct ps_decompressor *ps_decompressor_new(
 	if (stage->ndecompressors >= stage->max_decompressors ||
 	        !ps_decompress_reserve(stage, PS_DECOMPRESSOR_NBYTES))
 		return NULL;
-	struct ps_decompressor *decompressor = calloc(1, sizeof *decompressor);
+	struct ps_decompressor *decompressor = calloc(1, sizeof(*decompressor));
 	if (decompressor) {
 		decompressor->decoder = ps_decoder_new(shard->coding);
 		decompressor->out.data = out_take(stage);

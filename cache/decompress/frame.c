@@ -11,7 +11,7 @@
 
 #include "base/size.h"
 
-/* Frames and maps of them ---------------------------------------------------------------------------- */
+/* Frames and maps of them -------------------------------------------------------------------------------- */
 
 #define ZSTD_MAGIC 0xFD2FB528u
 #define SKIP_MAGIC 0x184D2A50u /* and the 15 after it */
@@ -32,7 +32,7 @@ static uint64_t le(const uint8_t *p, size_t n)
 	return v;
 }
 
-/* Names ------------------------------------------------------------------------------------------ */
+/* Names -------------------------------------------------------------------------------------------------- */
 
 enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_tar)
 {
@@ -70,7 +70,7 @@ const char *ps_coding_name(enum ps_coding coding)
 	return names[coding];
 }
 
-/* Headers ---------------------------------------------------------------------------------------- */
+/* Headers ------------------------------------------------------------------------------------------------ */
 
 int ps_frame_header_parse(const uint8_t *p, size_t n, struct ps_frame_header *ret)
 {
@@ -116,7 +116,7 @@ int ps_frame_header_parse(const uint8_t *p, size_t n, struct ps_frame_header *re
 	return 0;
 }
 
-/* Maps ------------------------------------------------------------------------------------------- */
+/* Maps --------------------------------------------------------------------------------------------------- */
 
 void ps_frame_map_fini(struct ps_frame_map *map)
 {
@@ -133,7 +133,7 @@ void ps_frame_map_add(struct ps_frame_map *map, uint64_t packed, uint64_t plain)
 		return;
 	if (map->n == map->cap) {
 		size_t cap = map->cap ? 2 * map->cap : 16;
-		struct ps_frame_point *points = reallocarray(map->points, cap, sizeof *points);
+		struct ps_frame_point *points = reallocarray(map->points, cap, sizeof(*points));
 
 		if (!points) {
 			map->gap = true;
@@ -192,7 +192,7 @@ void ps_frame_map_encode(const struct ps_frame_map *map, struct ps_strbuf *b)
 	uint8_t head[2] = {MAP_FORMAT, map->whole ? FLAG_WHOLE : 0};
 	struct ps_frame_point last = {0};
 
-	ps_strbuf_addn(b, head, sizeof head);
+	ps_strbuf_addn(b, head, sizeof(head));
 	for (size_t i = 0; i < map->n; i++) {
 		put_number(b, map->points[i].packed - last.packed);
 		put_number(b, map->points[i].plain - last.plain);
@@ -235,7 +235,7 @@ int ps_frame_map_decode(const void *bytes, size_t n, struct ps_frame_map *ret)
 	return 0;
 }
 
-/* Seek tables ------------------------------------------------------------------------------------ */
+/* Seek tables -------------------------------------------------------------------------------------------- */
 
 static size_t entry_nbytes(uint8_t descriptor)
 {
@@ -288,7 +288,7 @@ int ps_seek_table_parse(const uint8_t *p, size_t n, uint64_t file_nbytes, struct
 	return 0;
 }
 
-/* Walks ------------------------------------------------------------------------------------------- */
+/* Walks -------------------------------------------------------------------------------------------------- */
 
 #define BLOCK_MAX_NBYTES (128 * UINT64_C(1024)) /* RFC 8878, 3.1.1.2.4 */
 #define BLOCK_HEADER_NBYTES 3
@@ -401,7 +401,7 @@ void ps_frame_walk_fini(struct ps_frame_walk *walk)
 	ps_frame_map_fini(&walk->map);
 }
 
-/* Decoders ------------------------------------------------------------------------------------------- */
+/* Decoders ----------------------------------------------------------------------------------------------- */
 
 #define ZSTD_OVERHEAD_NBYTES (512 * UINT64_C(1024)) /* beside the window */
 #define LZ4_NBYTES (9 * PS_MIB)                     /* two blocks of 4 MiB, and the window */
@@ -458,7 +458,7 @@ static void begin(struct ps_decoder *d)
 
 struct ps_decoder *ps_decoder_new(enum ps_coding coding)
 {
-	struct ps_decoder *d = calloc(1, sizeof *d);
+	struct ps_decoder *d = calloc(1, sizeof(*d));
 
 	if (!d)
 		return NULL;
@@ -471,7 +471,7 @@ struct ps_decoder *ps_decoder_new(enum ps_coding coding)
 	} else if (coding == PS_CODING_LZ4) {
 		if (!LZ4F_isError(LZ4F_createDecompressionContext(&d->lz4, LZ4F_VERSION)))
 			return d;
-	} else if ((d->gzip = malloc(sizeof *d->gzip))) {
+	} else if ((d->gzip = malloc(sizeof(*d->gzip)))) {
 		begin(d);
 		return d;
 	}
@@ -497,7 +497,7 @@ const struct ps_frame_header *ps_decoder_frame(const struct ps_decoder *d)
 uint64_t ps_decoder_nbytes(const struct ps_decoder *d)
 {
 	if (d->coding == PS_CODING_GZIP)
-		return sizeof *d->gzip;
+		return sizeof(*d->gzip);
 	if (d->coding == PS_CODING_LZ4)
 		return LZ4_NBYTES;
 	return d->frame.skippable ? ZSTD_OVERHEAD_NBYTES : d->frame.window_nbytes + ZSTD_OVERHEAD_NBYTES;

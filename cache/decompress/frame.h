@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 
-/* Names and headers ------------------------------------------------------------------------------ */
+/* Names and headers -------------------------------------------------------------------------------------- */
 
 enum ps_coding { PS_CODING_NONE, PS_CODING_ZSTD, PS_CODING_GZIP, PS_CODING_LZ4 };
 
@@ -43,7 +43,7 @@ struct ps_frame_header {
  * frame. */
 int ps_frame_header_parse(const uint8_t *bytes, size_t n, struct ps_frame_header *ret) PS_MUST_USE;
 
-/* Maps ------------------------------------------------------------------------------------------- */
+/* Maps --------------------------------------------------------------------------------------------------- */
 
 /* Where frames begin, in order; the last point is the end of the file, once that is known (whole). A map owns
  * its array. */
@@ -96,7 +96,7 @@ int ps_frame_walk_step(
         struct ps_frame_walk *walk, const uint8_t *bytes, size_t n, uint64_t offset) PS_MUST_USE;
 void ps_frame_walk_fini(struct ps_frame_walk *walk);
 
-/* Decoders --------------------------------------------------------------------------------------- */
+/* Decoders ----------------------------------------------------------------------------------------------- */
 
 /* Compressed bytes in, plain bytes out, frame by frame. A frame is a zstd frame, an lz4 frame, a skippable
  * frame, or a member of a gzip file. Damage of any kind, and garbage after the last frame, is an error with a

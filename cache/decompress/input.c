@@ -6,7 +6,7 @@
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 
-/* Pieces that have come -------------------------------------------------------------------------- */
+/* Pieces that have come ---------------------------------------------------------------------------------- */
 
 static void drop_head(struct ps_decompressor *decompressor)
 {
@@ -14,7 +14,7 @@ static void drop_head(struct ps_decompressor *decompressor)
 
 	ps_piece_put(decompressor->shard->stage, in->pieces[0]);
 	in->npieces--;
-	memmove(&in->pieces[0], &in->pieces[1], in->npieces * sizeof in->pieces[0]);
+	memmove(&in->pieces[0], &in->pieces[1], in->npieces * sizeof(in->pieces[0]));
 }
 
 size_t ps_input_peek(struct ps_decompressor *decompressor, const uint8_t **ret)
@@ -60,7 +60,7 @@ void ps_input_again(struct ps_decompressor *decompressor)
 	decompressor->input.next = decompressor->input.at;
 }
 
-/* Answers of the origin; from its threads -------------------------------------------------------- */
+/* Answers of the origin; from its threads ---------------------------------------------------------------- */
 
 /* The first response has the ETag that the listing lacked; later ones have to agree. */
 static bool same_version(struct ps_decompressing *shard, const struct ps_origin_get *get)
@@ -68,7 +68,7 @@ static bool same_version(struct ps_decompressing *shard, const struct ps_origin_
 	const char *seen = get->seen.etag;
 
 	if (!shard->expect.etag[0])
-		memcpy(shard->expect.etag, seen, sizeof shard->expect.etag);
+		memcpy(shard->expect.etag, seen, sizeof(shard->expect.etag));
 	return seen[0] != '"' || shard->expect.etag[0] != '"' || strcmp(seen, shard->expect.etag) == 0;
 }
 
@@ -142,7 +142,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 		ps_decompressing_wake(shard);
 }
 
-/* Requests --------------------------------------------------------------------------------------- */
+/* Requests ----------------------------------------------------------------------------------------------- */
 
 /* Drops the lock. */
 static void request(struct ps_decompressor *decompressor, struct ps_packed_piece *piece)

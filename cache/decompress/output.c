@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 
-/* Writes beside decoding --------------------------------------------------------------------------- */
+/* Writes beside decoding --------------------------------------------------------------------------------- */
 
 /* Blocks that are written while the next ones are decoded: for the disk a block takes as long as for the
  * decoder. An idle thread of the stage writes them; with PS_WRITES_MAX on their way, the decompressor's
@@ -37,7 +37,7 @@ static struct ps_write *write_take(struct ps_decompress *stage)
 		return NULL;
 	for (size_t i = 0; i < PS_ARRAY_LEN(stage->free_writes) && !write; i++)
 		write = ps_steal_ptr(&stage->free_writes[i]);
-	if (!write && (write = calloc(1, sizeof *write)) &&
+	if (!write && (write = calloc(1, sizeof(*write))) &&
 	        posix_memalign((void **)&write->data, 4096, PS_BLOCK_SIZE) != 0) {
 		free(write);
 		write = NULL;
@@ -133,7 +133,7 @@ void ps_writes_fini(struct ps_decompress *stage)
 		write_free(stage->free_writes[i]);
 }
 
-/* The buffer --------------------------------------------------------------------------------------- */
+/* The buffer --------------------------------------------------------------------------------------------- */
 
 void ps_out_deliver(struct ps_decompressor *decompressor)
 {

@@ -5,7 +5,7 @@
 #include "base/thread.h"
 #include "decompress/decompress_private.h"
 
-/* Memory ------------------------------------------------------------------------------------------ */
+/* Memory ------------------------------------------------------------------------------------------------- */
 
 void ps_decompress_take_memory(struct ps_decompress *stage)
 {
@@ -52,7 +52,7 @@ bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbyt
 	return true;
 }
 
-/* Spare buffers ----------------------------------------------------------------------------------- */
+/* Spare buffers ------------------------------------------------------------------------------------------ */
 
 uint8_t *ps_spare_take(struct ps_decompress *stage, size_t cap)
 {
@@ -91,7 +91,7 @@ struct ps_packed_piece *ps_piece_take(struct ps_decompress *stage)
 		stage->nfree_pieces--;
 		return piece;
 	}
-	piece = calloc(1, sizeof *piece);
+	piece = calloc(1, sizeof(*piece));
 	if (piece && !(piece->data = malloc(PS_PIECE_NBYTES))) {
 		free(piece);
 		return NULL;
@@ -124,7 +124,7 @@ void ps_spares_drop(struct ps_decompress *stage, size_t most)
 	}
 }
 
-/* Queues ------------------------------------------------------------------------------------------ */
+/* Queues ------------------------------------------------------------------------------------------------- */
 
 void ps_decompress_watch(struct ps_decompress *stage, unsigned *count)
 {

@@ -9,7 +9,7 @@
 #include "decompress/decompress_private.h"
 #include "decompress/frame.h"
 
-/* Waiters ---------------------------------------------------------------------------------------- */
+/* Waiters ------------------------------------------------------------------------------------------------ */
 
 /* The lock is held, and dropped meanwhile. */
 static void answer(struct ps_decompressing *shard, struct ps_size_waiter *waiters, int errnum, uint64_t size,
@@ -46,7 +46,7 @@ void ps_size_fail(struct ps_decompressing *shard, const struct ps_error *err)
 void ps_decompressing_size(struct ps_decompressing *shard, ps_decompress_size_fn fn, void *arg)
 {
 	struct ps_decompress *stage = shard->stage;
-	struct ps_size_waiter *waiter = calloc(1, sizeof *waiter);
+	struct ps_size_waiter *waiter = calloc(1, sizeof(*waiter));
 	struct ps_error err = {0};
 	uint64_t size, now = ps_clock_mono_ns();
 	{
@@ -99,7 +99,7 @@ static struct ps_size_waiter *take_expired(struct ps_decompressing *shard, uint6
 	return NULL;
 }
 
-/* By headers: requests ---------------------------------------------------------------------------- */
+/* By headers: requests ----------------------------------------------------------------------------------- */
 
 /* Headers of a small file; the seek table at the end; the header of the only frame. Of a file on this
  * machine the headers of all frames and blocks are walked over: reading twice costs little there, and
@@ -143,7 +143,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	headers->err = *err;
 	headers->pending = false;
 	if (!shard->expect.etag[0])
-		memcpy(shard->expect.etag, get->seen.etag, sizeof shard->expect.etag);
+		memcpy(shard->expect.etag, get->seen.etag, sizeof(shard->expect.etag));
 	ps_decompressing_wake(shard);
 }
 
@@ -218,7 +218,7 @@ static void headers_free(struct ps_decompressing *shard)
 	ps_decompressing_unref(shard);
 }
 
-/* By headers: what they declare ------------------------------------------------------------------- */
+/* By headers: what they declare -------------------------------------------------------------------------- */
 
 /* The size that the only frame's header declares; PS_SIZE_UNKNOWN: it declares none, or the file is
  * longer than such a frame is likely to be. That it is the only one is certain at its end, before the
@@ -356,7 +356,7 @@ static bool look(struct ps_headers *headers)
 	return false;
 }
 
-/* By headers: steps ------------------------------------------------------------------------------- */
+/* By headers: steps -------------------------------------------------------------------------------------- */
 
 /* The size has to be found by decoding. */
 static void give_up(struct ps_decompressing *shard)
@@ -369,7 +369,7 @@ static void give_up(struct ps_decompressing *shard)
 static void begin(struct ps_decompressing *shard)
 {
 	uint64_t size = shard->source.size;
-	struct ps_headers *headers = size ? calloc(1, sizeof *headers) : NULL;
+	struct ps_headers *headers = size ? calloc(1, sizeof(*headers)) : NULL;
 
 	if (headers) {
 		headers->shard = shard;
@@ -449,7 +449,7 @@ void ps_size_expire(struct ps_decompress *stage, uint64_t now_ns)
 	}
 }
 
-/* By decoding ------------------------------------------------------------------------------------- */
+/* By decoding -------------------------------------------------------------------------------------------- */
 
 /* What headers do not have (gzip, zstd from a pipe, many frames without a table at an origin across a
  * network) takes decoding everything, into the cache: at the end the file has its size, and all of its

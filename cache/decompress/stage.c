@@ -12,7 +12,7 @@
 
 /* The lock is held in all functions, up to "Beginning and end". */
 
-/* Room ------------------------------------------------------------------------------------------- */
+/* Room --------------------------------------------------------------------------------------------------- */
 
 static void kill_decompressor(struct ps_decompressor *decompressor)
 {
@@ -69,7 +69,7 @@ static void wake_all(struct ps_decompress *stage)
 	}
 }
 
-/* What serves a get ------------------------------------------------------------------------------- */
+/* What serves a get -------------------------------------------------------------------------------------- */
 
 /* A decompressor that is on its way to its bytes, the data file (a decompressor may have written
  * meanwhile what the engine asked for before), or a new decompressor. */
@@ -264,7 +264,7 @@ again:
 	}
 }
 
-/* What the threads do ----------------------------------------------------------------------------- */
+/* What the threads do ------------------------------------------------------------------------------------ */
 
 /* Looks at what has come to a shard. */
 static void serve(struct ps_decompressing *shard)
@@ -370,7 +370,7 @@ static void *stage_main(void *arg)
 	return NULL;
 }
 
-/* Beginning and end ------------------------------------------------------------------------------ */
+/* Beginning and end -------------------------------------------------------------------------------------- */
 
 /* The lock is held. */
 static void abort_one(struct ps_decompressing *shard)
@@ -412,7 +412,7 @@ void ps_decompress_drain(struct ps_decompress *stage, struct ps_origin *base)
 
 int ps_decompress_new(struct ps_store *store, struct ps_fill *fill, struct ps_decompress **ret)
 {
-	struct ps_decompress *stage = calloc(1, sizeof *stage);
+	struct ps_decompress *stage = calloc(1, sizeof(*stage));
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
 	if (!stage)

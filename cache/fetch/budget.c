@@ -27,7 +27,7 @@ struct ps_budget {
 
 struct ps_budget *ps_budget_new(uint64_t nbytes)
 {
-	struct ps_budget *budget = calloc(1, sizeof *budget);
+	struct ps_budget *budget = calloc(1, sizeof(*budget));
 
 	if (!budget)
 		return NULL;
@@ -62,7 +62,7 @@ static uint8_t *map_aligned(void)
 /* Its buffers are unused. The lock is held. */
 static bool add_arena(struct ps_budget *budget)
 {
-	struct ps_arena *arena = calloc(1, sizeof *arena);
+	struct ps_arena *arena = calloc(1, sizeof(*arena));
 
 	if (!arena || !(arena->data = map_aligned())) {
 		free(arena);
@@ -118,13 +118,13 @@ static uint64_t cgroup_limit(void)
 
 	if (!f)
 		return limit;
-	while (fgets(line, sizeof line, f)) {
+	while (fgets(line, sizeof(line), f)) {
 		if (strncmp(line, "0::", 3) != 0)
 			continue;
 		line[strcspn(line, "\n")] = '\0';
 		for (char *cut = line + strlen(line); cut; cut = strrchr(line + 3, '/')) {
 			*cut = '\0';
-			snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", line + 3);
+			snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
 			uint64_t own = read_number(path);
 
 			if (own && (!limit || own < limit))

@@ -228,7 +228,7 @@ static bool join_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 
 void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
-	struct ps_demand *demand = malloc(sizeof *demand);
+	struct ps_demand *demand = malloc(sizeof(*demand));
 	bool on_heap = demand;
 
 	PS_LOCK_SCOPE(&file->fill->lock);

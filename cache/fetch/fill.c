@@ -30,7 +30,7 @@
 #define STORED_MAX_FILES 8 /* of one object: a file for each of its origins */
 #define TRIM_AFTER_NS (30 * PS_NS_PER_S)
 
-/* What follows ------------------------------------------------------------------------------------ */
+/* What follows ------------------------------------------------------------------------------------------- */
 
 /* Carries out what an event has brought about; the caller has a reference of the file. True: something is
  * demanded, and the pump has to start it. No lock held. */
@@ -79,7 +79,7 @@ void ps_fill_pump(struct ps_fill *fill)
 	}
 }
 
-/* Events of origins; no lock held ------------------------------------------------------------------ */
+/* Events of origins; no lock held ------------------------------------------------------------------------ */
 
 /* The first answer tells how far away the origin is. True: more connections may be used now. */
 static bool learn_distance(struct ps_range_request *request, uint64_t first_byte_ns)
@@ -200,7 +200,7 @@ static void on_hedge_done(struct ps_origin_get *get, const struct ps_error *err)
 	end_callback(fill);
 }
 
-/* Readers ----------------------------------------------------------------------------------------- */
+/* Readers ------------------------------------------------------------------------------------------------ */
 
 bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read)
 {
@@ -265,7 +265,7 @@ void ps_fill_stored(struct ps_fill *fill, const struct ps_object *object, uint64
 		ps_fill_pump(fill);
 }
 
-/* The timer --------------------------------------------------------------------------------------- */
+/* The timer ---------------------------------------------------------------------------------------------- */
 
 /* The files with a reader whose time is up, or that are to be looked at, each with a reference. */
 static void find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_list *ret)
@@ -305,7 +305,7 @@ static bool attend(struct ps_fill_file *file, uint64_t now_ns)
 	if (tell) {
 		char error[PS_ERROR_TEXT_LEN];
 
-		ps_fill_file_error(file, error, sizeof error);
+		ps_fill_file_error(file, error, sizeof(error));
 		ps_fill_note_error(file->fill, error);
 		ps_log_warning(
 		        "read: %s: offset %" PRIu64 ": %s", ps_object_url(file->object), offset, error);
@@ -396,7 +396,7 @@ static void *timer_main(void *arg)
 	return NULL;
 }
 
-/* Disk threads ------------------------------------------------------------------------------------ */
+/* Disk threads ------------------------------------------------------------------------------------------- */
 
 static void *disk_main(void *arg)
 {
@@ -459,11 +459,11 @@ static void stop_threads(struct ps_fill *fill)
 	fill->timer_started = false;
 }
 
-/* Beginning and end ------------------------------------------------------------------------------- */
+/* Beginning and end -------------------------------------------------------------------------------------- */
 
 int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 {
-	struct ps_fill *fill = calloc(1, sizeof *fill);
+	struct ps_fill *fill = calloc(1, sizeof(*fill));
 
 	if (!fill)
 		return -ENOMEM;

@@ -32,7 +32,7 @@ struct ps_fill_file;
 struct ps_block_memory;
 struct ps_handle;
 
-/* Reads ------------------------------------------------------------------------------------------ */
+/* Reads -------------------------------------------------------------------------------------------------- */
 
 /* Bytes in memory (data) or in a file (data NULL: fd at pos). */
 struct ps_segment {
@@ -93,7 +93,7 @@ struct ps_read {
 	} priv;
 };
 
-/* The engine ------------------------------------------------------------------------------------- */
+/* The engine --------------------------------------------------------------------------------------------- */
 
 struct ps_fill_options {
 	uint64_t memory_bytes;    /* 0: ps_budget_default_bytes() */
@@ -120,7 +120,7 @@ uint64_t ps_fill_memory_bytes(const struct ps_fill *fill);
 void ps_fill_give_up_memory(struct ps_fill *fill, uint64_t nbytes);
 json_t *ps_fill_memory_stats(struct ps_fill *fill);
 
-/* Files ------------------------------------------------------------------------------------------ */
+/* Files -------------------------------------------------------------------------------------------------- */
 
 /* The file of (object, origin), shared by all who ask for the same pair. Takes a reference of the object; the
  * origin must live until ps_fill_drain(). -EIO: its data did not match their checksum lately. */

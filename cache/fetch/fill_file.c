@@ -15,11 +15,11 @@
 #define STALE_NS (10 * PS_NS_PER_S) /* a reader who has not come by then is not on its way */
 #define TELL_EVERY_NS (10 * PS_NS_PER_S)
 
-/* Block buffers; the file's lock is held in all ------------------------------------------------------- */
+/* Block buffers; the file's lock is held in all ---------------------------------------------------------- */
 
 struct ps_block_buffer *ps_block_buffer_new(struct ps_fill_file *file, uint64_t block)
 {
-	struct ps_block_buffer *buffer = calloc(1, sizeof *buffer);
+	struct ps_block_buffer *buffer = calloc(1, sizeof(*buffer));
 
 	if (!buffer)
 		return NULL;
@@ -44,7 +44,7 @@ static void drop_memory(struct ps_block_buffer *buffer)
 	ps_block_memory_unref(buffer->memory);
 	buffer->memory = NULL;
 	buffer->whole = buffer->stored = 0;
-	memset(buffer->have, 0, sizeof buffer->have);
+	memset(buffer->have, 0, sizeof(buffer->have));
 }
 
 struct ps_block_buffer *ps_block_buffer_find(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
@@ -105,7 +105,7 @@ void ps_block_buffer_fail(struct ps_block_buffer *buffer, uint16_t chunks, int e
 	buffer->failed_until_ns = until_ns;
 }
 
-/* Retained blocks ---------------------------------------------------------------------------------- */
+/* Retained blocks ---------------------------------------------------------------------------------------- */
 
 /* A retained block has no reference of its file: it is dropped with the last one. The engine's lock is
  * held, the file's taken below it. */
@@ -314,7 +314,7 @@ void ps_retained_drop_held(struct ps_fill *fill, struct ps_origin *origin)
 	}
 }
 
-/* Files ------------------------------------------------------------------------------------------ */
+/* Files -------------------------------------------------------------------------------------------------- */
 
 static struct ps_fill_file *of_object(struct ps_tree_item *item, const struct ps_object *object)
 {
@@ -340,8 +340,8 @@ int ps_fill_file_get(
 
 	if (ps_object_refusal(object, &refusal) && refusal.now)
 		return -EIO;
-	struct ps_fill_file *file = calloc(1, sizeof *file);
-	struct ps_block_buffer **buffers = calloc(nblocks ? nblocks : 1, sizeof *buffers);
+	struct ps_fill_file *file = calloc(1, sizeof(*file));
+	struct ps_block_buffer **buffers = calloc(nblocks ? nblocks : 1, sizeof(*buffers));
 	if (!file || !buffers) {
 		free(file);
 		free(buffers);
@@ -429,7 +429,7 @@ void ps_fill_file_put(struct ps_fill_file *file)
 		unref(origin);
 }
 
-/* What is known of it ------------------------------------------------------------------------------ */
+/* What is known of it ------------------------------------------------------------------------------------ */
 
 bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns)
 {

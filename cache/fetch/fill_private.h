@@ -376,7 +376,7 @@ bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_
 void ps_waiters_cancel(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome);
 /* Answers reads chained by priv.link, each with priv.errnum or its bytes. No lock held. */
 void ps_waiters_answer(struct ps_fill *fill, struct ps_list *reads);
-/* Below: the file's lock is held. ----------------------------------------------------------------- */
+/* Below: the file's lock is held. ------------------------------------------------------------------------ */
 /* Looks at the readers that touch bytes [from, end), after something that they may wait for has ended:
  * those that can be answered (or failed) leave the file, and what others lack and nobody fetches is to be
  * demanded. */

@@ -22,7 +22,7 @@ void ps_fill_count_answer(struct ps_fill *fill, uint64_t first_byte_ns)
 void ps_fill_note_error(struct ps_fill *fill, const char *text)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	snprintf(fill->last_error, sizeof fill->last_error, "%s", text);
+	snprintf(fill->last_error, sizeof(fill->last_error), "%s", text);
 	fill->last_error_s = ps_clock_real_s();
 }
 

@@ -44,14 +44,14 @@ struct ps_tail {
 	uint64_t late_ns; /* UINT64_MAX: not known */
 };
 
-/* Below: the engine's lock is held. ---------------------------------------------------------------- */
+/* Below: the engine's lock is held. ---------------------------------------------------------------------- */
 
 static struct ps_tail *tail_of(struct ps_fill *fill, struct ps_origin *origin, bool make)
 {
 	for (struct ps_list *l = fill->tails.next; l != &fill->tails; l = l->next)
 		if (PS_CONTAINER_OF(l, struct ps_tail, link)->origin == origin)
 			return PS_CONTAINER_OF(l, struct ps_tail, link);
-	struct ps_tail *tail = make ? calloc(1, sizeof *tail) : NULL;
+	struct ps_tail *tail = make ? calloc(1, sizeof(*tail)) : NULL;
 	if (!tail)
 		return NULL;
 	tail->origin = origin;
@@ -153,7 +153,7 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_range_request 
 
 	if (nbytes == 0 || !affords(fill, nbytes))
 		return NULL;
-	struct ps_hedge *hedge = calloc(1, sizeof *hedge);
+	struct ps_hedge *hedge = calloc(1, sizeof(*hedge));
 	if (!hedge)
 		return NULL;
 	if (ps_budget_take(fill->budget, PS_BUDGET_AHEAD, 1, &hedge->memory) == 0) {
@@ -216,7 +216,7 @@ void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 	}
 }
 
-/* Above: the engine's lock is held. ---------------------------------------------------------------- */
+/* Above: the engine's lock is held. ---------------------------------------------------------------------- */
 
 static void hedge_free(struct ps_hedge *hedge)
 {

@@ -24,7 +24,7 @@
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_MAX_MS 10000
 
-/* Checksums -------------------------------------------------------------------------------------- */
+/* Checksums ---------------------------------------------------------------------------------------------- */
 
 /* The checksum of an object whose listing told none, where HEADs tell it (struct ps_origin): asked for beside
  * the first bytes that are fetched of it, so that it is known by the time all are there. Without an answer,
@@ -58,7 +58,7 @@ static void ask_checksum(struct ps_fill_file *file)
 	if (!origin->heads_tell_sums || atomic_load(&origin->sumless_heads) >= ASK_IN_VAIN ||
 	        ps_object_size(file->object) < ASK_MIN_BYTES || ps_object_sum(file->object) != PS_SUM_NONE)
 		return;
-	ask = calloc(1, sizeof *ask);
+	ask = calloc(1, sizeof(*ask));
 	if (!ask)
 		return;
 	ask->file = ps_fill_file_ref(file);
@@ -72,7 +72,7 @@ static void ask_checksum(struct ps_fill_file *file)
 	origin->ops->head(origin, &ask->head);
 }
 
-/* Starting --------------------------------------------------------------------------------------- */
+/* Starting ----------------------------------------------------------------------------------------------- */
 
 static void set_iovecs(struct ps_range_request *request)
 {
@@ -159,7 +159,7 @@ static struct ps_block_buffer *buffer_with_memory(
 struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint64_t first, uint64_t end,
         struct ps_block_memory **bufs, size_t nbufs, size_t *nused)
 {
-	struct ps_range_request *request = calloc(1, sizeof *request);
+	struct ps_range_request *request = calloc(1, sizeof(*request));
 	struct ps_block_buffer *buffer = NULL;
 
 	*nused = 0;
@@ -196,7 +196,7 @@ struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint6
 	return request;
 }
 
-/* Progress --------------------------------------------------------------------------------------- */
+/* Progress ----------------------------------------------------------------------------------------------- */
 
 /* Bytes [from, end) of the file, all of the buffer's block, are in its memory. */
 static void buffer_arrived(struct ps_block_buffer *buffer, uint64_t from, uint64_t end)
@@ -253,7 +253,7 @@ bool ps_range_request_same_version(struct ps_fill_file *file, const struct ps_re
 	{
 		PS_LOCK_SCOPE(&file->lock);
 		if (!file->remote.etag[0]) {
-			memcpy(file->remote.etag, seen->etag, sizeof file->remote.etag);
+			memcpy(file->remote.etag, seen->etag, sizeof(file->remote.etag));
 			if (seen->etag[0] == '"')
 				ps_object_learn_etag(file->object, seen->etag);
 		} else if (seen->etag[0] == '"' && file->remote.etag[0] == '"' &&
@@ -289,7 +289,7 @@ void ps_range_request_count_bytes(struct ps_range_request *request, uint64_t nby
 	request->counted = nbytes;
 }
 
-/* Ending ----------------------------------------------------------------------------------------- */
+/* Ending ------------------------------------------------------------------------------------------------- */
 
 static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 {
@@ -301,7 +301,7 @@ static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 	ms = PS_MAX(PS_MIN(ms, BACKOFF_MAX_MS), retry_after_ms);
 	/* Jitter: many clients that failed together must not come back together. It is added, so that
 	 * nobody comes before the time that the server asked for. */
-	if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) != sizeof noise)
+	if (getrandom(&noise, sizeof(noise), GRND_NONBLOCK) != sizeof(noise))
 		noise = (uint32_t)ps_clock_mono_ns();
 	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
 }
@@ -339,7 +339,7 @@ static bool request_retry(struct ps_range_request *request, const struct ps_erro
 	request->retry_ns = ps_clock_mono_ns() + backoff_ns(request->attempts, err->retry_after_ms);
 	{
 		PS_LOCK_SCOPE(&request->file->lock);
-		snprintf(request->file->attempt, sizeof request->file->attempt, "%s", err->text);
+		snprintf(request->file->attempt, sizeof(request->file->attempt), "%s", err->text);
 	}
 	PS_LOCK_SCOPE(&fill->lock);
 	if (request->file->draining)
@@ -399,7 +399,7 @@ void ps_range_request_fail(
 
 	{
 		PS_LOCK_SCOPE(&file->lock);
-		snprintf(file->error, sizeof file->error, "%s", err->text);
+		snprintf(file->error, sizeof(file->error), "%s", err->text);
 		if (err->err == ESTALE)
 			file->changed = true;
 		if (err->err == ESTALE || err->err == ENOENT)

@@ -256,7 +256,7 @@ struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns
 	return NULL;
 }
 
-/* Pre-emption ------------------------------------------------------------------------------------ */
+/* Pre-emption -------------------------------------------------------------------------------------------- */
 
 /* Readers of one file must not starve because others, that stall, hold the connections or the memory. A
  * request from which nothing came for long gives up its place to a file that has none; its own readers are

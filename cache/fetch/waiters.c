@@ -33,7 +33,7 @@ struct ps_read *ps_waiters_next(const struct ps_read *read, uint64_t from, uint6
 	return first_touching(ps_tree_next(&read->priv.place), from, end);
 }
 
-/* Reads ------------------------------------------------------------------------------------------ */
+/* Reads -------------------------------------------------------------------------------------------------- */
 
 enum piece { PIECE_READY, PIECE_WAIT, PIECE_ABSENT, PIECE_UNVERIFIED, PIECE_FAILED };
 
@@ -182,8 +182,8 @@ void ps_waiters_answer(struct ps_fill *fill, struct ps_list *reads)
 		ps_fill_count_read(fill, read);
 		bytes.nsegs = errnum ? 0 : read->priv.bytes.nsegs;
 		bytes.hold = read->priv.bytes.hold;
-		memcpy(bytes.segs, read->priv.bytes.segs, bytes.nsegs * sizeof *bytes.segs);
-		memcpy(bytes.bufs, read->priv.bytes.bufs, bytes.nsegs * sizeof *bytes.bufs);
+		memcpy(bytes.segs, read->priv.bytes.segs, bytes.nsegs * sizeof(*bytes.segs));
+		memcpy(bytes.bufs, read->priv.bytes.bufs, bytes.nsegs * sizeof(*bytes.bufs));
 		read->done(read, errnum, bytes.segs, bytes.nsegs); /* the read may be gone now */
 		drop_bytes(&bytes);
 	}
@@ -209,7 +209,7 @@ void ps_fill_found_put(struct ps_read_bytes *bytes)
 	drop_bytes(bytes);
 }
 
-/* Waiting ---------------------------------------------------------------------------------------- */
+/* Waiting ------------------------------------------------------------------------------------------------ */
 
 /* A reader always waits for something that ends, and whose end looks at the reader again (ps_waiters_look()):
  *
@@ -300,7 +300,7 @@ void ps_waiters_cancel_all(struct ps_fill_file *file, struct ps_outcome *outcome
 	}
 }
 
-/* Reading ---------------------------------------------------------------------------------------- */
+/* Reading ------------------------------------------------------------------------------------------------ */
 
 bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome)
 {
@@ -342,7 +342,7 @@ void ps_waiters_cancel(struct ps_fill_file *file, struct ps_read *read, struct p
 	leave(file, read, outcome);
 }
 
-/* Deadlines -------------------------------------------------------------------------------------- */
+/* Deadlines ---------------------------------------------------------------------------------------------- */
 
 /* What a reader gave up on answers further readers at once for a while. */
 static void mark_failed(struct ps_fill_file *file, const struct ps_read *read, uint64_t now_ns)
@@ -366,16 +366,16 @@ static void mark_failed(struct ps_fill_file *file, const struct ps_read *read, u
 static void timed_out(struct ps_fill_file *file)
 {
 	const char told[] = "the origin did not deliver";
-	bool first = strncmp(file->error, told, sizeof told - 1) != 0;
+	bool first = strncmp(file->error, told, sizeof(told) - 1) != 0;
 	char why[PS_ERROR_TEXT_LEN];
 
 	if (file->attempt[0] || first)
-		snprintf(why, sizeof why, "%s", file->attempt[0] ? file->attempt : file->error);
+		snprintf(why, sizeof(why), "%s", file->attempt[0] ? file->attempt : file->error);
 	else
 		why[0] = '\0';
-	int n = snprintf(file->error, sizeof file->error, "%s within %" PRIu64 " s%s", told,
+	int n = snprintf(file->error, sizeof(file->error), "%s within %" PRIu64 " s%s", told,
 	        file->fill->timeout_ns / PS_NS_PER_S, why[0] ? "; last failure: " : "");
-	size_t room = sizeof file->error - (size_t)n;
+	size_t room = sizeof(file->error) - (size_t)n;
 	snprintf(file->error + n, room, "%.*s", (int)(room - 1), why);
 }
 

@@ -20,7 +20,7 @@
 #include "base/remote.h"
 #include "base/strbuf.h"
 
-/* How requests get to their host --------------------------------------------------------------------- */
+/* How requests get to their host ------------------------------------------------------------------------- */
 
 /* How requests of a client get to their host: proxies, trusted certificates, our own certificate.
  *
@@ -74,7 +74,7 @@ void ps_http_access_fini(struct ps_http_access *a);
  * certificates. is_own: it may see our certificate. -ENOMEM. */
 int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *url, bool is_own) PS_MUST_USE;
 
-/* .netrc --------------------------------------------------------------------------------------------- */
+/* .netrc ------------------------------------------------------------------------------------------------- */
 
 /* .netrc: users and passwords for hosts, as ftp, curl and git read them.
  *
@@ -96,7 +96,7 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 int ps_netrc_user_password(const struct ps_http_options *options, const char *host, char **ret,
         struct ps_error *err) PS_MUST_USE;
 
-/* Transfers ------------------------------------------------------------------------------------------ */
+/* Transfers ---------------------------------------------------------------------------------------------- */
 
 /* Transfers: a few threads, each driving many requests through its own curl_multi. What a
  * request is (URL, headers, what becomes of the body) is its owner's business: see struct ps_transfer_ops.
@@ -178,7 +178,7 @@ void ps_transfer_touch(struct ps_transfer *t);
 #define PS_TRANSFER_ROUNDS 8
 void ps_transfer_later(struct ps_transfer *t);
 
-/* Small calls ---------------------------------------------------------------------------------------- */
+/* Small calls -------------------------------------------------------------------------------------------- */
 
 /* One small HTTP request, answered before it returns: to a metadata server, a token endpoint, STS. No
  * redirects, no retries; headers and bodies may be secrets and are wiped.
@@ -215,7 +215,7 @@ void ps_answer_fini(struct ps_answer *answer);
 
 #define ps_autoanswer __attribute__((cleanup(ps_answer_fini)))
 
-/* Responses ------------------------------------------------------------------------------------------ */
+/* Responses ---------------------------------------------------------------------------------------------- */
 
 /* What a response's header says, and whether it may be believed. Pure: no network, no curl handle.
  *
@@ -281,7 +281,7 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 /* A validator for If-Match: quoted, not weak. */
 bool ps_etag_is_strong(const char *etag);
 
-/* Redirects ------------------------------------------------------------------------------------------ */
+/* Redirects ---------------------------------------------------------------------------------------------- */
 
 /* Where URLs were redirected to, for a while: otherwise a dataset whose URLs redirect to a CDN pays a round
  * trip, and a request that the hub counts, for each range. What comes from a remembered place is checked
@@ -308,7 +308,7 @@ void ps_redirects_note(struct ps_redirects *all, const char *url, const char *ta
 char *ps_redirects_find(struct ps_redirects *all, const char *url, uint64_t now_ns);
 void ps_redirects_forget(struct ps_redirects *all, const char *url);
 
-/* Requests ------------------------------------------------------------------------------------------- */
+/* Requests ----------------------------------------------------------------------------------------------- */
 
 /* One HTTP request, with its redirects, over the transfer engine. GET of a range, HEAD and GET of a page
  * differ by a table of functions, struct ps_http_kind.
@@ -452,7 +452,7 @@ bool ps_http_request_condition(const struct ps_http_request *rq, const char **re
 void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_transfer_work *work);
 void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work);
 
-/* Pages ---------------------------------------------------------------------------------------------- */
+/* Pages -------------------------------------------------------------------------------------------------- */
 
 /* GET of a whole small body: a directory listing, a manifest. With retries, backoff and a stop flag.
  *

@@ -119,7 +119,7 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 	return found;
 }
 
-/* Files ------------------------------------------------------------------------------------------- */
+/* Files -------------------------------------------------------------------------------------------------- */
 
 static int read_file(const char *path, const char *host, struct ps_strbuf *ret, struct ps_error *err)
 {

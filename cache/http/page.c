@@ -157,7 +157,7 @@ static void submit(struct ps_http_page *page)
 static struct ps_http_page *page_start(
         struct ps_http_client *c, const char *url, uint64_t max_nbytes, bool packed)
 {
-	struct ps_http_page *page = calloc(1, sizeof *page);
+	struct ps_http_page *page = calloc(1, sizeof(*page));
 
 	if (!page || !(page->asked = strdup(url))) {
 		free(page);
@@ -215,7 +215,7 @@ static void back_off(
 	uint64_t ms = PS_MIN((uint64_t)BACKOFF_FIRST_MS << PS_MIN(tries, 10u), BACKOFF_MAX_MS);
 	uint16_t random = 0;
 
-	if (getrandom(&random, sizeof random, GRND_NONBLOCK) == sizeof random)
+	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) == sizeof(random))
 		ms -= ms / 2 * random / 65536;
 	ms = PS_MAX(ms,
 	        page->client->patient ? err->retry_after_ms : PS_MIN(err->retry_after_ms, BACKOFF_MAX_MS));

@@ -46,7 +46,7 @@ static int copy_file(char **to, const char *path, const char *what, struct ps_er
 	return copy(to, path, err);
 }
 
-/* Proxies ----------------------------------------------------------------------------------------- */
+/* Proxies ------------------------------------------------------------------------------------------------ */
 
 static const char *first_of(const char *const *env, const char *a, const char *b)
 {
@@ -110,7 +110,7 @@ static int take_proxies(struct ps_http_access *a, const struct ps_http_options *
 	return rc;
 }
 
-/* Certificates ------------------------------------------------------------------------------------ */
+/* Certificates ------------------------------------------------------------------------------------------- */
 
 /* What the environment names for all programs need not be there: then the system's it is. */
 static int copy_named(char **to, const char *const *env, const char *name, struct ps_error *err)

@@ -15,11 +15,11 @@
 #include "base/size.h"
 #include "base/url.h"
 
-/* Places that URLs were redirected to ---------------------------------------------------------------- */
+/* Places that URLs were redirected to -------------------------------------------------------------------- */
 
 static void ps_redirects_init(struct ps_redirects *all)
 {
-	memset(all->places, 0, sizeof all->places);
+	memset(all->places, 0, sizeof(all->places));
 	pthread_mutex_init(&all->lock, NULL);
 }
 
@@ -83,7 +83,7 @@ void ps_redirects_forget(struct ps_redirects *all, const char *url)
 		empty(place);
 }
 
-/* Clients -------------------------------------------------------------------------------------------- */
+/* Clients ------------------------------------------------------------------------------------------------ */
 
 #define CONNECT_TIMEOUT_MS 10000
 #define STALL_TIMEOUT_MS 15000
@@ -111,7 +111,7 @@ static void signature_free(void *p)
 
 int ps_http_client_sign(struct ps_http_client *c, const char *url, const char *parameters)
 {
-	struct signature *s = calloc(1, sizeof *s);
+	struct signature *s = calloc(1, sizeof(*s));
 
 	if (!s || !(s->url = strdup(url)) || !(s->parameters = strdup(parameters))) {
 		signature_free(s);
@@ -286,7 +286,7 @@ bool ps_http_client_owns(const struct ps_http_client *c, const char *url)
 	       strcmp(c->own + 7, u.host) == 0;
 }
 
-/* Requests ------------------------------------------------------------------------------------------- */
+/* Requests ----------------------------------------------------------------------------------------------- */
 
 #define RECEIVE_NBYTES 524288L
 #define DRAIN_NBYTES \
@@ -310,7 +310,7 @@ static void request_free(struct ps_http_request *rq)
 	free(rq);
 }
 
-/* Callbacks of curl ------------------------------------------------------------------------------- */
+/* Callbacks of curl -------------------------------------------------------------------------------------- */
 
 /* One to follow. */
 static bool is_redirect(const struct ps_http_request *rq)
@@ -371,7 +371,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 	return rq->kind->body(rq, bytes, n) == 0 ? n : END_TRANSFER;
 }
 
-/* Setting up -------------------------------------------------------------------------------------- */
+/* Setting up --------------------------------------------------------------------------------------------- */
 
 int ps_http_request_header(struct ps_http_request *rq, const char *header)
 {
@@ -417,7 +417,7 @@ static int add_condition(struct ps_http_request *rq)
 
 	if (!ps_http_request_condition(rq, &name, value))
 		return 0;
-	snprintf(header, sizeof header, "%s: %s", name, value);
+	snprintf(header, sizeof(header), "%s: %s", name, value);
 	return ps_http_request_header(rq, header);
 }
 
@@ -426,14 +426,14 @@ static int add_headers(struct ps_http_request *rq, bool is_own)
 	char header[64];
 	const char *encoding = rq->client->accept_encoding;
 
-	snprintf(header, sizeof header, "Accept-Encoding: %s",
+	snprintf(header, sizeof(header), "Accept-Encoding: %s",
 	        encoding && !rq->want_listing ? encoding : "identity");
 	int rc = ps_http_request_header(rq, header);
 
 	if (!rc && rq->want_listing)
 		rc = ps_http_request_header(rq, "Accept: application/json, text/html;q=0.9, */*;q=0.5");
 	if (!rc && rq->ranged) {
-		snprintf(header, sizeof header, "Range: bytes=%" PRIu64 "-%" PRIu64, rq->range_first,
+		snprintf(header, sizeof(header), "Range: bytes=%" PRIu64 "-%" PRIu64, rq->range_first,
 		        rq->range_last);
 		rc = ps_http_request_header(rq, header);
 	}
@@ -509,7 +509,7 @@ static int begin(struct ps_transfer *t, void *curl)
 	struct ps_http_request *rq = work->request;
 
 	if (!rq) {
-		rq = calloc(1, sizeof *rq);
+		rq = calloc(1, sizeof(*rq));
 		if (!rq)
 			return -ENOMEM;
 		rq->work = work;
@@ -533,7 +533,7 @@ static void flush(struct ps_transfer *t)
 	rq->kind->report(rq);
 }
 
-/* The end ----------------------------------------------------------------------------------------- */
+/* The end ------------------------------------------------------------------------------------------------ */
 
 /* What curl's failures mean; those not listed are EIO and may be tried again. */
 static const struct curl_row {

@@ -116,14 +116,14 @@ static void take_limit(struct ps_http_response *r, const char *value)
 {
 	char first[HEADER_VALUE_LEN], *end;
 
-	snprintf(first, sizeof first, "%.*s", (int)strcspn(value, ","), value);
+	snprintf(first, sizeof(first), "%.*s", (int)strcspn(value, ","), value);
 	if (first[0] != '"' || !(end = strchr(first + 1, '"')))
 		return;
 	*end = '\0';
 	r->limit_left = limit_parameter(end + 1, 'r');
 	r->limit_reset_s = limit_parameter(end + 1, 't');
 	if (r->limit_left >= 0 && r->limit_reset_s >= 0)
-		take_word(r->limit_class, sizeof r->limit_class, first + 1);
+		take_word(r->limit_class, sizeof(r->limit_class), first + 1);
 }
 
 static void take_hub_header(struct ps_http_response *r, const char *name, const char *value)
@@ -135,9 +135,9 @@ static void take_hub_header(struct ps_http_response *r, const char *name, const 
 		if ((rest = parse_u64(value, &n)) && !*rest)
 			r->linked_size = n;
 	} else if (strcasecmp(name, "x-linked-etag") == 0) {
-		take_word(r->linked_etag, sizeof r->linked_etag, value);
+		take_word(r->linked_etag, sizeof(r->linked_etag), value);
 	} else if (strcasecmp(name, "x-error-code") == 0) {
-		take_word(r->error_code, sizeof r->error_code, value);
+		take_word(r->error_code, sizeof(r->error_code), value);
 	} else if (strcasecmp(name, "ratelimit") == 0) {
 		take_limit(r, value);
 	}
@@ -153,7 +153,7 @@ static void take_store_header(struct ps_http_response *r, const char *name, cons
 	size_t n = strlen(value);
 
 	if (strcasecmp(name, "x-amz-bucket-region") == 0) {
-		take_word(r->bucket_region, sizeof r->bucket_region, value);
+		take_word(r->bucket_region, sizeof(r->bucket_region), value);
 		return;
 	}
 	if (strncasecmp(name, "x-amz-checksum-", strlen("x-amz-checksum-")) != 0)
@@ -201,7 +201,7 @@ static void take_header(struct ps_http_response *r, const char *name, const char
 		r->html = strncasecmp(value, "text/html", 9) == 0;
 		r->is_json = strncasecmp(value, "application/json", 16) == 0;
 	} else if (strcasecmp(name, "etag") == 0) {
-		take_word(r->etag, sizeof r->etag, value);
+		take_word(r->etag, sizeof(r->etag), value);
 	} else if (strcasecmp(name, "last-modified") == 0) {
 		r->mtime_s = parse_date(value);
 	} else if (strcasecmp(name, "date") == 0) {
@@ -242,13 +242,13 @@ void ps_http_response_line(struct ps_http_response *r, const char *line, size_t 
 		return;
 	}
 	const char *colon = memchr(line, ':', n);
-	if (!colon || (size_t)(colon - line) >= sizeof name)
+	if (!colon || (size_t)(colon - line) >= sizeof(name))
 		return;
 	const char *v = colon + 1;
 	while (v < line + n && isspace((unsigned char)*v))
 		v++;
 	size_t vn = (size_t)(line + n - v);
-	if (vn >= sizeof value || memchr(v, '\0', vn))
+	if (vn >= sizeof(value) || memchr(v, '\0', vn))
 		return;
 	memcpy(name, line, (size_t)(colon - line));
 	name[colon - line] = '\0';
@@ -269,12 +269,12 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	*ret = PS_REMOTE_UNKNOWN;
 	ret->size = ps_http_response_size(r);
 	ret->mtime_s = r->mtime_s;
-	memcpy(ret->etag, r->etag, sizeof ret->etag);
+	memcpy(ret->etag, r->etag, sizeof(ret->etag));
 	if (ps_remote_is_marked(ret)) /* no ETag: those are quoted */
 		ret->etag[0] = '\0';
 	/* With a range it may be that of the range. */
 	if (r->checksum_is_google || (r->status == 200 && !r->has_range && !r->checksum_of_parts))
-		memcpy(ret->checksum, r->checksum, sizeof ret->checksum);
+		memcpy(ret->checksum, r->checksum, sizeof(ret->checksum));
 }
 
 static uint32_t retry_after_ms(const struct ps_http_response *r)

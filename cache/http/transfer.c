@@ -296,14 +296,14 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* The functions below need all->lock held ---------------------------------------------------------- */
+/* The functions below need all->lock held ---------------------------------------------------------------- */
 
 static int thread_start(struct ps_transfers *all)
 {
 	struct ps_transfer_thread *th = &all->threads[all->nthreads];
 	char name[16];
 
-	snprintf(name, sizeof name, "%s-%u", all->name, all->nthreads);
+	snprintf(name, sizeof(name), "%s-%u", all->name, all->nthreads);
 	*th = (struct ps_transfer_thread){.all = all};
 	int rc = ps_loop_init(&th->loop);
 	if (rc)
@@ -354,7 +354,7 @@ static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
 	return best;
 }
 
-/* The functions above need all->lock held ---------------------------------------------------------- */
+/* The functions above need all->lock held ---------------------------------------------------------------- */
 
 void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
 {
@@ -407,14 +407,14 @@ static void global_init(void)
 int ps_transfers_new(const char *name, unsigned max, struct ps_transfers **ret, struct ps_error *err)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct ps_transfers *all = calloc(1, sizeof *all);
+	struct ps_transfers *all = calloc(1, sizeof(*all));
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
 	if (!all)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	pthread_once(&once, global_init);
 	pthread_mutex_init(&all->lock, NULL);
-	snprintf(all->name, sizeof all->name, "%s", name);
+	snprintf(all->name, sizeof(all->name), "%s", name);
 	all->max_active = max;
 	all->max_threads = cores < 1 ? 1 : (unsigned)PS_MIN(cores, PS_TRANSFER_MAX_THREADS);
 	if (max)
@@ -463,7 +463,7 @@ void ps_transfers_free(struct ps_transfers *all)
 	free(all);
 }
 
-/* The loop of one thread -------------------------------------------------------------------------- */
+/* The loop of one thread --------------------------------------------------------------------------------- */
 
 #define EVENTS 64
 
@@ -548,7 +548,7 @@ static int take_event(struct ps_loop *loop, const struct epoll_event *ev)
 	int what = 0;
 
 	if (ev->data.fd == loop->event)
-		return read(loop->event, &count, sizeof count) < 0 && errno != EAGAIN ? -errno : 0;
+		return read(loop->event, &count, sizeof(count)) < 0 && errno != EAGAIN ? -errno : 0;
 	if (ev->events & (EPOLLIN | EPOLLHUP | EPOLLERR))
 		what |= CURL_CSELECT_IN;
 	if (ev->events & EPOLLOUT)
@@ -582,6 +582,6 @@ static void ps_loop_wake(struct ps_loop *loop)
 {
 	uint64_t one = 1;
 
-	if (write(loop->event, &one, sizeof one) < 0 && errno != EAGAIN)
+	if (write(loop->event, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		ps_log_warning("transfer: cannot wake a thread: %s", strerror(errno));
 }

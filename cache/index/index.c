@@ -18,7 +18,7 @@
 #define DATASET_FIRST 1
 #define SMALL_MEMTABLE_NBYTES PS_MIB
 
-/* Meta rows, schema, open ------------------------------------------------------------------------ */
+/* Meta rows, schema, open -------------------------------------------------------------------------------- */
 
 static int put_meta(struct ps_index *index, const char *name, const struct ps_strbuf *value)
 {
@@ -31,9 +31,9 @@ static int put_meta(struct ps_index *index, const char *name, const struct ps_st
 	}
 	ps_index_key_meta(&key, name);
 	ps_kv_batch_put(batch, key.bytes, key.n, value->s, value->len);
-	int e = ps_kv_write(index->kv, batch);
+	int rc = ps_kv_write(index->kv, batch);
 	ps_kv_batch_free(batch);
-	return e;
+	return rc;
 }
 
 static int put_meta_number(struct ps_index *index, const char *name, uint64_t number)
@@ -50,8 +50,8 @@ static int get_meta_number(struct ps_index *index, const char *name, uint64_t *r
 	struct ps_index_key key;
 
 	ps_index_key_meta(&key, name);
-	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return e < 0 ? e : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret));
+	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return rc < 0 ? rc : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret));
 }
 
 static int put_stop(struct ps_index *index, bool clean)
@@ -66,9 +66,9 @@ static int put_stop(struct ps_index *index, bool clean)
 static int check_schema(struct ps_index *index, struct ps_error *err)
 {
 	uint64_t schema = 0;
-	int e = get_meta_number(index, "schema", &schema);
+	int rc = get_meta_number(index, "schema", &schema);
 
-	if (e == -ENOENT) {
+	if (rc == -ENOENT) {
 		/* New, if it is empty. */
 		struct ps_kv_iter *it = NULL;
 		const void *key, *value;
@@ -76,19 +76,20 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 		bool any = false;
 
 		for (const char *kind = "MDNCOBPVF"; *kind && !any; kind++) {
-			e = ps_kv_iter_open(index->kv, kind, 1, &it);
-			if (e < 0)
-				return ps_error_set(err, -e, "index: cannot be read");
+			rc = ps_kv_iter_open(index->kv, kind, 1, &it);
+			if (rc < 0)
+				return ps_error_set(err, -rc, "index: cannot be read");
 			any = ps_kv_iter_next(it, &key, &nkey, &value, &nvalue);
 			ps_kv_iter_close(it);
 		}
 		if (any)
 			return ps_error_set(err, EIO, "index: rows, but no schema number");
-		e = put_meta_number(index, "schema", PS_INDEX_SCHEMA);
-		return e < 0 ? ps_error_set(err, -e, "index: cannot be written: %s", strerror(-e)) : 0;
+		rc = put_meta_number(index, "schema", PS_INDEX_SCHEMA);
+		return rc < 0 ? ps_error_set(err, -rc, "index: cannot be written: %s", strerror(-rc)) : 0;
 	}
-	if (e < 0)
-		return ps_error_set(err, e == -EBADMSG ? EIO : -e, "index: the schema number cannot be read");
+	if (rc < 0)
+		return ps_error_set(
+		        err, rc == -EBADMSG ? EIO : -rc, "index: the schema number cannot be read");
 	if (schema > PS_INDEX_SCHEMA)
 		return ps_error_set(err, EPROTO,
 		        "the index has schema %llu, this program knows %d: use a newer penstock, "
@@ -103,10 +104,10 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 static int load_numbers(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t first)
 {
 	uint64_t end = first;
-	int e = get_meta_number(index, numbers->meta, &end);
+	int rc = get_meta_number(index, numbers->meta, &end);
 
-	if (e < 0 && e != -ENOENT)
-		return e;
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
 	numbers->next = numbers->end = PS_MAX(end, first);
 	return 0;
 }
@@ -129,18 +130,18 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 	struct ps_stop_row stop = {.clean = true}; /* of an index that is new */
 	struct ps_index_key key;
 
-	int e = load_numbers(index, &index->nodes, PS_NODE_FIRST);
-	if (e == 0)
-		e = load_numbers(index, &index->datasets, DATASET_FIRST);
-	if (e < 0)
-		return ps_error_set(err, e == -EBADMSG ? EIO : -e, "index: the numbers cannot be read");
+	int rc = load_numbers(index, &index->nodes, PS_NODE_FIRST);
+	if (rc == 0)
+		rc = load_numbers(index, &index->datasets, DATASET_FIRST);
+	if (rc < 0)
+		return ps_error_set(err, rc == -EBADMSG ? EIO : -rc, "index: the numbers cannot be read");
 
 	ps_index_key_meta(&key, "stop");
-	e = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	if (e == 0)
-		e = ps_index_bad_row(&key, ps_stop_row_decode(value.s, value.len, &stop));
-	if (e < 0 && e != -ENOENT)
-		return ps_error_set(err, e == -EBADMSG ? EIO : -e, "index: the last stop cannot be read");
+	rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	if (rc == 0)
+		rc = ps_index_bad_row(&key, ps_stop_row_decode(value.s, value.len, &stop));
+	if (rc < 0 && rc != -ENOENT)
+		return ps_error_set(err, rc == -EBADMSG ? EIO : -rc, "index: the last stop cannot be read");
 	index->was_clean = stop.clean;
 	index->same_boot = boot_id[0] != '\0' && strcmp(boot_id, stop.boot_id) == 0;
 	index->stop.mount_id = dir ? mount_id(dir) : stop.mount_id;
@@ -149,12 +150,12 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 	 */
 	index->kept = index->same_boot && (!stop.mount_id || stop.mount_id == index->stop.mount_id);
 	index->stop.trust = stop.trust + (!index->was_clean && !index->kept);
-	memcpy(index->stop.boot_id, boot_id, strnlen(boot_id, sizeof index->stop.boot_id - 1));
-	e = put_stop(index, false);
+	memcpy(index->stop.boot_id, boot_id, strnlen(boot_id, sizeof(index->stop.boot_id) - 1));
+	rc = put_stop(index, false);
 	/* Before anything is written: a clean stop that a power cut brings back would vouch for it. */
-	if (e == 0)
-		e = ps_kv_sync(index->kv);
-	return e < 0 ? ps_error_set(err, -e, "index: cannot be written: %s", strerror(-e)) : 0;
+	if (rc == 0)
+		rc = ps_kv_sync(index->kv);
+	return rc < 0 ? ps_error_set(err, -rc, "index: cannot be written: %s", strerror(-rc)) : 0;
 }
 
 /* Damage is to be found now, when it can be moved aside, and not by a name that cannot be looked up. All is
@@ -201,7 +202,7 @@ static int check_rows(struct ps_index *index, struct ps_error *err)
 static int index_open(const char *dir, size_t memtable_nbytes, const char *boot_id, struct ps_index **ret,
         struct ps_error *err)
 {
-	struct ps_index *index = calloc(1, sizeof *index);
+	struct ps_index *index = calloc(1, sizeof(*index));
 	char now[37] = "";
 
 	if (!index)
@@ -212,18 +213,18 @@ static int index_open(const char *dir, size_t memtable_nbytes, const char *boot_
 	index->memtable_nbytes = memtable_nbytes;
 	index->nodes.meta = "nodes";
 	index->datasets.meta = "datasets";
-	int e = ps_kv_open(dir, memtable_nbytes, &index->kv, err);
-	if (e == 0)
-		e = check_schema(index, err);
-	if (e == 0)
-		e = load_meta(index, boot_id ? NULL : dir, boot_id ? boot_id : now, err);
-	if (e == 0)
-		e = check_rows(index, err);
-	if (e < 0)
+	int rc = ps_kv_open(dir, memtable_nbytes, &index->kv, err);
+	if (rc == 0)
+		rc = check_schema(index, err);
+	if (rc == 0)
+		rc = load_meta(index, boot_id ? NULL : dir, boot_id ? boot_id : now, err);
+	if (rc == 0)
+		rc = check_rows(index, err);
+	if (rc < 0)
 		ps_index_close(index);
 	else
 		*ret = index;
-	return e;
+	return rc;
 }
 
 int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
@@ -267,9 +268,9 @@ bool ps_index_same_boot(const struct ps_index *index)
 
 int ps_index_mark_clean(struct ps_index *index)
 {
-	int e = put_stop(index, true);
+	int rc = put_stop(index, true);
 
-	return e < 0 ? e : ps_kv_sync(index->kv);
+	return rc < 0 ? rc : ps_kv_sync(index->kv);
 }
 
 void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg, int e), void *arg)
@@ -307,21 +308,21 @@ int ps_index_sync(struct ps_index *index)
 
 int ps_index_reopen(struct ps_index *index, struct ps_error *err)
 {
-	int e = ps_kv_reopen(index->kv, err);
+	int rc = ps_kv_reopen(index->kv, err);
 
-	return e < 0 ? e : ps_kv_write_kept(index->kv);
+	return rc < 0 ? rc : ps_kv_write_kept(index->kv);
 }
 
-/* Numbers ---------------------------------------------------------------------------------------- */
+/* Numbers ------------------------------------------------------------------------------------------------ */
 
 static int new_number(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t *ret)
 {
 	PS_LOCK_SCOPE(&index->numbers_lock);
 
 	if (numbers->next == numbers->end) {
-		int e = put_meta_number(index, numbers->meta, numbers->end + NUMBER_CHUNK);
-		if (e < 0)
-			return e;
+		int rc = put_meta_number(index, numbers->meta, numbers->end + NUMBER_CHUNK);
+		if (rc < 0)
+			return rc;
 		numbers->end += NUMBER_CHUNK;
 	}
 	*ret = numbers->next++;
@@ -336,10 +337,10 @@ int ps_index_new_node(struct ps_index *index, uint64_t *ret_node)
 int ps_index_new_dataset(struct ps_index *index, uint32_t *ret_number)
 {
 	uint64_t number = 0;
-	int e = new_number(index, &index->datasets, &number);
+	int rc = new_number(index, &index->datasets, &number);
 
-	if (e < 0)
-		return e;
+	if (rc < 0)
+		return rc;
 	if (number > UINT32_MAX)
 		return -EOVERFLOW;
 	*ret_number = (uint32_t)number;

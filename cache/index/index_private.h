@@ -11,7 +11,7 @@
 #include "base/strbuf.h"
 #include "index/index.h"
 
-/* Keys and values ------------------------------------------------------------------------------------ */
+/* Keys and values ---------------------------------------------------------------------------------------- */
 
 /* Sorted keys and values on disk: the little of RocksDB that the index needs. The files of this name alone
  * include rocksdb/c.h.
@@ -88,7 +88,7 @@ bool ps_kv_iter_next(struct ps_kv_iter *it, const void **ret_key, size_t *ret_nk
 int ps_kv_iter_status(const struct ps_kv_iter *it); /* 0, or -EIO after a read error */
 void ps_kv_iter_close(struct ps_kv_iter *it);
 
-/* Rows that the disk does not take ------------------------------------------------------------------- */
+/* Rows that the disk does not take ----------------------------------------------------------------------- */
 
 /* Rows that a full disk does not take, kept in memory in front of the index until it does; in the order of
  * their keys, so that walks of the index can be laid over them.
@@ -145,7 +145,7 @@ void ps_overlay_clear(struct ps_overlay *overlay);
 /* As memcmp() of the whole keys; a key comes before those that it begins. */
 int ps_overlay_compare(const void *a, size_t na, const void *b, size_t nb);
 
-/* Rows ----------------------------------------------------------------------------------------------- */
+/* Rows --------------------------------------------------------------------------------------------------- */
 
 /* Index values as bytes, and back. The layouts are in docs/format.md; little-endian, a format byte first.
  *
@@ -216,7 +216,7 @@ uint64_t ps_index_key_number(const uint8_t *bytes, int nbytes);
 /* Logs which row is damaged if err is -EBADMSG; the rest of the index is fine. Returns err. */
 int ps_index_bad_row(const struct ps_index_key *key, int err);
 
-/* The index ------------------------------------------------------------------------------------------ */
+/* The index ---------------------------------------------------------------------------------------------- */
 
 /* What the files of the index share, and what the store's own tests may do to it besides index.h. */
 

@@ -18,7 +18,7 @@ struct ps_overlay {
 	_Atomic size_t nrows; /* so that who reads while there are none takes no lock */
 };
 
-/* Rows -------------------------------------------------------------------------------------------- */
+/* Rows --------------------------------------------------------------------------------------------------- */
 
 static size_t cost(const struct ps_overlay_row *row)
 {
@@ -52,7 +52,7 @@ static bool reserve(struct ps_overlay_rows *rows, size_t nmore)
 	if (nmore <= rows->cap - rows->n)
 		return true;
 	size_t cap = PS_MAX(rows->n + nmore, 2 * rows->cap);
-	struct ps_overlay_row **v = reallocarray(rows->v, cap, sizeof *v);
+	struct ps_overlay_row **v = reallocarray(rows->v, cap, sizeof(*v));
 	if (!v)
 		return false;
 	rows->v = v;
@@ -65,7 +65,7 @@ void ps_overlay_rows_put(
 {
 	struct ps_overlay_row *row = NULL;
 
-	if (rows->failed || !reserve(rows, 1) || !(row = malloc(sizeof *row + nkey + nvalue))) {
+	if (rows->failed || !reserve(rows, 1) || !(row = malloc(sizeof(*row) + nkey + nvalue))) {
 		rows->failed = true;
 		return;
 	}
@@ -99,11 +99,11 @@ static bool is_at(const struct ps_overlay_rows *rows, size_t at, const void *key
 	return at < rows->n && ps_overlay_compare(rows->v[at]->bytes, rows->v[at]->nkey, key, nkey) == 0;
 }
 
-/* The overlay ------------------------------------------------------------------------------------- */
+/* The overlay -------------------------------------------------------------------------------------------- */
 
 struct ps_overlay *ps_overlay_new(void)
 {
-	struct ps_overlay *overlay = calloc(1, sizeof *overlay);
+	struct ps_overlay *overlay = calloc(1, sizeof(*overlay));
 
 	if (overlay)
 		pthread_mutex_init(&overlay->lock, NULL);
@@ -128,7 +128,7 @@ static void insert(struct ps_overlay_rows *rows, struct ps_overlay_row *row)
 		rows->nbytes -= cost(rows->v[at]);
 		unref(rows->v[at]);
 	} else {
-		memmove(rows->v + at + 1, rows->v + at, (rows->n - at) * sizeof *rows->v);
+		memmove(rows->v + at + 1, rows->v + at, (rows->n - at) * sizeof(*rows->v));
 		rows->n++;
 	}
 	rows->v[at] = row;

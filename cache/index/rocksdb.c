@@ -151,15 +151,15 @@ static int open_db(struct ps_kv *kv, bool writable, struct ps_error *err)
 		ps_kv_log_dir_remove(log_dir);
 	if (!text)
 		return 0;
-	int e = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text);
+	int rc = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text);
 	rocksdb_free(text);
 	kv->db = NULL;
-	return e;
+	return rc;
 }
 
 int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, struct ps_error *err)
 {
-	struct ps_kv *kv = calloc(1, sizeof *kv);
+	struct ps_kv *kv = calloc(1, sizeof(*kv));
 
 	if (!kv)
 		return ps_error_set(err, ENOMEM, "index: out of memory");
@@ -176,81 +176,81 @@ int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, stru
 	kv->read = rocksdb_readoptions_create();
 	kv->write = rocksdb_writeoptions_create();
 	kv->kept = ps_overlay_new();
-	int e = -ENOMEM;
+	int rc = -ENOMEM;
 	if (kv->kept && kv->dir && kv->name && kv->options && kv->table && kv->cache && kv->read &&
 	        kv->write) {
 		set_options(kv);
-		e = ps_kv_is_marked_damaged(dir)
-		            ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", kv->name)
-		            : open_db(kv, true, err);
+		rc = ps_kv_is_marked_damaged(dir)
+		             ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", kv->name)
+		             : open_db(kv, true, err);
 	} else {
 		ps_error_set(err, ENOMEM, "index: out of memory");
 	}
-	if (e < 0)
+	if (rc < 0)
 		ps_kv_close(kv);
 	else
 		*ret = kv;
-	return e;
+	return rc;
 }
 
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 {
-	int e = ps_kv_check_room(kv, 0);
+	int rc = ps_kv_check_room(kv, 0);
 
-	if (e == 0)
-		e = ps_kv_try_to_write(kv);
+	if (rc == 0)
+		rc = ps_kv_try_to_write(kv);
 
-	if (e < 0)
-		return ps_error_set(err, -e, "index %s: %s", kv->name, strerror(-e));
+	if (rc < 0)
+		return ps_error_set(err, -rc, "index %s: %s", kv->name, strerror(-rc));
 	pthread_rwlock_wrlock(&kv->open_lock);
 	if (kv->db && !kv->broken) {
-		e = 0;
+		rc = 0;
 	} else if (kv->niterators > 0) {
-		e = ps_error_set(err, EBUSY, "index %s: a directory is being read", kv->name);
+		rc = ps_error_set(err, EBUSY, "index %s: a directory is being read", kv->name);
 	} else {
 		if (kv->db)
 			rocksdb_close(kv->db);
-		e = open_db(kv, true, err);
+		rc = open_db(kv, true, err);
 		/* Names and blocks are still to be found. */
-		if (e < 0)
+		if (rc < 0)
 			(void)open_db(kv, false, NULL);
-		kv->broken = e; /* open_lock keeps writers out */
+		kv->broken = rc; /* open_lock keeps writers out */
 	}
 	pthread_rwlock_unlock(&kv->open_lock);
-	return e;
+	return rc;
 }
 
 int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *value)
 {
 	char *text = NULL;
-	int e = 0;
+	int rc = 0;
 
-	e = ps_overlay_get(kv->kept, key, nkey, value);
-	if (e != -ENODATA)
-		return e;
-	e = 0;
+	rc = ps_overlay_get(kv->kept, key, nkey, value);
+	if (rc != -ENODATA)
+		return rc;
+	rc = 0;
 	ps_strbuf_reset(value);
 	pthread_rwlock_rdlock(&kv->open_lock);
 	if (!kv->db) {
-		e = -EIO;
+		rc = -EIO;
 	} else {
 		rocksdb_pinnableslice_t *slice = rocksdb_get_pinned(kv->db, kv->read, key, nkey, &text);
 		if (text) {
-			e = ps_kv_told(kv, "index read", text);
+			rc = ps_kv_told(kv, "index read", text);
 		} else if (!slice) {
-			e = -ENOENT;
+			rc = -ENOENT;
 		} else {
 			size_t n = 0;
 			const char *bytes = rocksdb_pinnableslice_value(slice, &n);
 			ps_strbuf_addn(value, bytes, n);
 			if (value->failed)
-				e = -ENOMEM;
+				rc = -ENOMEM;
 		}
 		if (slice)
 			rocksdb_pinnableslice_destroy(slice);
 	}
 	pthread_rwlock_unlock(&kv->open_lock);
-	return e;
+	return rc;
 }
 
 int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err)
@@ -258,7 +258,7 @@ int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_er
 	rocksdb_readoptions_t *read = rocksdb_readoptions_create();
 	rocksdb_iterator_t *it;
 	char *text = NULL;
-	int e = 0;
+	int rc = 0;
 
 	rocksdb_readoptions_set_fill_cache(read, 0);
 	rocksdb_readoptions_set_readahead_size(read, CHECK_READ_AHEAD_NBYTES);
@@ -273,9 +273,9 @@ int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_er
 	pthread_rwlock_unlock(&kv->open_lock);
 	rocksdb_readoptions_destroy(read);
 	if (text)
-		e = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text);
+		rc = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text);
 	rocksdb_free(text);
-	return e;
+	return rc;
 }
 
 uint64_t ps_kv_live_nbytes(struct ps_kv *kv)
@@ -289,7 +289,7 @@ uint64_t ps_kv_live_nbytes(struct ps_kv *kv)
 	return nbytes;
 }
 
-/* The disk below ---------------------------------------------------------------------------------- */
+/* The disk below ----------------------------------------------------------------------------------------- */
 
 #define DAMAGED_NAME "DAMAGED" /* files of ours among RocksDB's */
 #define PROBE_NAME "probe"
@@ -322,7 +322,7 @@ static void mark_damaged(const struct ps_kv *kv)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, kv->dir);
+	snprintf(path, sizeof(path), "%s/" DAMAGED_NAME, kv->dir);
 	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		ps_log_debug("index: %s: cannot be marked as damaged", kv->name);
@@ -357,19 +357,19 @@ static int ps_kv_try_to_write(const struct ps_kv *kv)
 	char path[PATH_MAX];
 	ssize_t n = -1;
 
-	snprintf(path, sizeof path, "%s/" PROBE_NAME, kv->dir);
+	snprintf(path, sizeof(path), "%s/" PROBE_NAME, kv->dir);
 	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int e = fd < 0 || (n = write(fd, zeros, sizeof zeros)) < 0 || fdatasync(fd) < 0 ? -errno : 0;
+	int e = fd < 0 || (n = write(fd, zeros, sizeof(zeros))) < 0 || fdatasync(fd) < 0 ? -errno : 0;
 
 	unlink(path);
-	return e == 0 && n < (ssize_t)sizeof zeros ? -ENOSPC : e;
+	return e == 0 && n < (ssize_t)sizeof(zeros) ? -ENOSPC : e;
 }
 
 static bool ps_kv_is_marked_damaged(const char *dir)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof path, "%s/" DAMAGED_NAME, dir);
+	snprintf(path, sizeof(path), "%s/" DAMAGED_NAME, dir);
 	return access(path, F_OK) == 0;
 }
 
@@ -390,7 +390,7 @@ static void ps_kv_log_dir_remove(const char *path)
 	rmdir(path);
 }
 
-/* Batches ----------------------------------------------------------------------------------------- */
+/* Batches ------------------------------------------------------------------------------------------------ */
 
 struct ps_kv_batch {
 	rocksdb_writebatch_t *writes;
@@ -399,7 +399,7 @@ struct ps_kv_batch {
 
 struct ps_kv_batch *ps_kv_batch_new(void)
 {
-	struct ps_kv_batch *batch = calloc(1, sizeof *batch);
+	struct ps_kv_batch *batch = calloc(1, sizeof(*batch));
 
 	if (!batch)
 		return NULL;
@@ -489,17 +489,17 @@ static int write_kept(struct ps_kv *kv)
 	if (!kv->db || kv->broken)
 		return kv->broken ? kv->broken : -EIO;
 	/* Before all of it is put together, again for each row. */
-	int e = ps_kv_check_room(kv, ps_overlay_nbytes(kv->kept));
-	if (e < 0)
-		return e;
+	int rc = ps_kv_check_room(kv, ps_overlay_nbytes(kv->kept));
+	if (rc < 0)
+		return rc;
 	rocksdb_writebatch_t *writes = rocksdb_writebatch_create();
 	ps_overlay_each(kv->kept, put_kept, writes);
 	rocksdb_writebatch_data(writes, &nbytes);
-	e = write_locked(kv, nbytes, writes);
+	rc = write_locked(kv, nbytes, writes);
 	rocksdb_writebatch_destroy(writes);
-	if (e == 0)
+	if (rc == 0)
 		ps_overlay_clear(kv->kept);
-	return e;
+	return rc;
 }
 
 static void keep_put(void *rows, const char *key, size_t nkey, const char *value, size_t nvalue)
@@ -553,10 +553,10 @@ int ps_kv_write_kept(struct ps_kv *kv)
 {
 	pthread_rwlock_rdlock(&kv->open_lock);
 	pthread_mutex_lock(&kv->write_lock);
-	int e = write_kept(kv);
+	int rc = write_kept(kv);
 	pthread_mutex_unlock(&kv->write_lock);
 	pthread_rwlock_unlock(&kv->open_lock);
-	return e;
+	return rc;
 }
 
 int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused)
@@ -575,7 +575,7 @@ int ps_kv_sync(struct ps_kv *kv)
 	return kv_write(kv, NULL, 0, NULL);
 }
 
-/* Walks ------------------------------------------------------------------------------------------- */
+/* Walks -------------------------------------------------------------------------------------------------- */
 
 /* Rows of the index and rows that the disk has not taken yet, of which the latter hide the former, in one
  * order. */
@@ -620,13 +620,13 @@ static void open_both(struct ps_kv_iter *it, const void *prefix, size_t nprefix)
 
 int ps_kv_iter_open(struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret)
 {
-	struct ps_kv_iter *it = calloc(1, sizeof *it);
-	int e = 0;
+	struct ps_kv_iter *it = calloc(1, sizeof(*it));
+	int rc = 0;
 
 	if (!it)
 		return -ENOMEM;
 	it->kv = kv;
-	it->nend = prefix_end(prefix, PS_MIN(nprefix, sizeof it->end), it->end);
+	it->nend = prefix_end(prefix, PS_MIN(nprefix, sizeof(it->end)), it->end);
 	it->read = rocksdb_readoptions_create();
 	rocksdb_readoptions_set_iterate_upper_bound(it->read, it->end, it->nend);
 	rocksdb_readoptions_set_fill_cache(it->read, 0);
@@ -635,15 +635,15 @@ int ps_kv_iter_open(struct ps_kv *kv, const void *prefix, size_t nprefix, struct
 	if (kv->db)
 		open_both(it, prefix, nprefix);
 	else
-		e = -EIO;
+		rc = -EIO;
 	pthread_rwlock_unlock(&kv->open_lock);
 	if (it->kept.failed)
-		e = -ENOMEM;
-	if (e < 0)
+		rc = -ENOMEM;
+	if (rc < 0)
 		ps_kv_iter_close(it);
 	else
 		*ret = it;
-	return e;
+	return rc;
 }
 
 /* No lock: while an iterator is open, reopen refuses. */

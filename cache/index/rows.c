@@ -45,7 +45,7 @@ void ps_pin_row_fini(struct ps_pin_row *row)
 	row->url = NULL;
 }
 
-/* Fields ----------------------------------------------------------------------------------------- */
+/* Fields ------------------------------------------------------------------------------------------------- */
 
 /* A row that is written (out) or read (out NULL). */
 struct fields {
@@ -162,7 +162,7 @@ static void string(struct fields *f, char **field)
 
 static void id(struct fields *f, struct ps_id *field)
 {
-	bytes_of(f, field->bytes, sizeof field->bytes);
+	bytes_of(f, field->bytes, sizeof(field->bytes));
 }
 
 static void etag(struct fields *f, char *field)
@@ -207,7 +207,7 @@ static int read_row(const void *bytes, size_t n, void (*fields)(struct fields *f
 	return f.no_memory ? -ENOMEM : -EBADMSG;
 }
 
-/* Datasets --------------------------------------------------------------------------------------- */
+/* Datasets ----------------------------------------------------------------------------------------------- */
 
 static void dataset_fields(struct fields *f, void *arg)
 {
@@ -232,10 +232,10 @@ int ps_dataset_row_decode(const void *bytes, size_t n, const struct ps_id *of, s
 {
 	struct ps_dataset_row row = {.id = *of};
 
-	return read_row(bytes, n, dataset_fields, &row, sizeof row, ret);
+	return read_row(bytes, n, dataset_fields, &row, sizeof(row), ret);
 }
 
-/* Nodes ------------------------------------------------------------------------------------------ */
+/* Nodes -------------------------------------------------------------------------------------------------- */
 
 static unsigned node_flags(const struct ps_node_row *row)
 {
@@ -294,10 +294,10 @@ int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_nod
 {
 	struct ps_node_row row = {.node = node};
 
-	return read_row(bytes, n, node_fields, &row, sizeof row, ret);
+	return read_row(bytes, n, node_fields, &row, sizeof(row), ret);
 }
 
-/* Objects ---------------------------------------------------------------------------------------- */
+/* Objects ------------------------------------------------------------------------------------------------ */
 
 static void object_fields(struct fields *f, void *arg)
 {
@@ -339,10 +339,10 @@ int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *of, st
 {
 	struct ps_object_row row = {.id = *of};
 
-	return read_row(bytes, n, object_fields, &row, sizeof row, ret);
+	return read_row(bytes, n, object_fields, &row, sizeof(row), ret);
 }
 
-/* Extents ---------------------------------------------------------------------------------------- */
+/* Extents ------------------------------------------------------------------------------------------------ */
 
 static void partial_fields(struct fields *f, struct ps_extent_row *row)
 {
@@ -392,7 +392,7 @@ void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struc
 int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret)
 {
 	struct trusted t = {.trust = 0};
-	int rc = read_row(bytes, n, extent_fields, &t, sizeof t, &t);
+	int rc = read_row(bytes, n, extent_fields, &t, sizeof(t), &t);
 
 	if (rc < 0)
 		return rc;
@@ -402,7 +402,7 @@ int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_
 	return 0;
 }
 
-/* Pins, views, grants, numbers, stops ------------------------------------------------------------ */
+/* Pins, views, grants, numbers, stops -------------------------------------------------------------------- */
 
 static void pin_fields(struct fields *f, void *arg)
 {
@@ -424,7 +424,7 @@ int ps_pin_row_decode(const void *bytes, size_t n, const struct ps_id *url_id, s
 {
 	struct ps_pin_row row = {.url_id = *url_id};
 
-	return read_row(bytes, n, pin_fields, &row, sizeof row, ret);
+	return read_row(bytes, n, pin_fields, &row, sizeof(row), ret);
 }
 
 static void view_fields(struct fields *f, void *arg)
@@ -447,7 +447,7 @@ int ps_view_row_decode(const void *bytes, size_t n, struct ps_view_row *ret)
 {
 	struct ps_view_row row = {0};
 
-	return read_row(bytes, n, view_fields, &row, sizeof row, ret);
+	return read_row(bytes, n, view_fields, &row, sizeof(row), ret);
 }
 
 static void grants_fields(struct fields *f, void *arg)
@@ -477,7 +477,7 @@ int ps_grants_row_decode(const void *bytes, size_t n, struct ps_grants_row *ret)
 {
 	struct ps_grants_row row = {0};
 
-	return read_row(bytes, n, grants_fields, &row, sizeof row, ret);
+	return read_row(bytes, n, grants_fields, &row, sizeof(row), ret);
 }
 
 static void number_fields(struct fields *f, void *arg)
@@ -496,7 +496,7 @@ int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number)
 {
 	uint64_t v = 0;
 
-	return read_row(bytes, n, number_fields, &v, sizeof v, ret_number);
+	return read_row(bytes, n, number_fields, &v, sizeof(v), ret_number);
 }
 
 static void stop_fields(struct fields *f, void *arg)
@@ -505,7 +505,7 @@ static void stop_fields(struct fields *f, void *arg)
 
 	boolean(f, &row->clean);
 	NUMBER(f, row->trust, 8);
-	text(f, row->boot_id, sizeof row->boot_id, 4, 0);
+	text(f, row->boot_id, sizeof(row->boot_id), 4, 0);
 	NUMBER(f, row->mount_id, 8);
 }
 
@@ -520,14 +520,14 @@ int ps_stop_row_decode(const void *bytes, size_t n, struct ps_stop_row *ret)
 {
 	struct ps_stop_row row = {0};
 
-	return read_row(bytes, n, stop_fields, &row, sizeof row, ret);
+	return read_row(bytes, n, stop_fields, &row, sizeof(row), ret);
 }
 
-/* Keys -------------------------------------------------------------------------------------------- */
+/* Keys --------------------------------------------------------------------------------------------------- */
 
 static void add(struct ps_index_key *key, const void *bytes, size_t n)
 {
-	n = PS_MIN(n, sizeof key->bytes - key->n);
+	n = PS_MIN(n, sizeof(key->bytes) - key->n);
 	memcpy(key->bytes + key->n, bytes, n);
 	key->n += n;
 }
@@ -596,7 +596,7 @@ int ps_index_bad_row(const struct ps_index_key *key, int err)
 
 	if (err != -EBADMSG)
 		return err;
-	for (size_t i = 0; i < key->n && 2 * i + 2 < sizeof hex; i++) {
+	for (size_t i = 0; i < key->n && 2 * i + 2 < sizeof(hex); i++) {
 		hex[2 * i] = "0123456789abcdef"[key->bytes[i] >> 4];
 		hex[2 * i + 1] = "0123456789abcdef"[key->bytes[i] & 15];
 	}

@@ -32,7 +32,7 @@ struct ps_index_children {
 	bool failed; /* out of memory */
 };
 
-/* Rows ------------------------------------------------------------------------------------------- */
+/* Rows --------------------------------------------------------------------------------------------------- */
 
 int ps_index_get_dataset(struct ps_index *index, const struct ps_id *id, struct ps_dataset_row *ret)
 {
@@ -40,8 +40,8 @@ int ps_index_get_dataset(struct ps_index *index, const struct ps_id *id, struct 
 	struct ps_index_key key;
 
 	ps_index_key_id(&key, 'D', id);
-	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return e < 0 ? e : ps_index_bad_row(&key, ps_dataset_row_decode(value.s, value.len, id, ret));
+	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return rc < 0 ? rc : ps_index_bad_row(&key, ps_dataset_row_decode(value.s, value.len, id, ret));
 }
 
 int ps_index_get_node(struct ps_index *index, uint64_t node, struct ps_node_row *ret)
@@ -50,8 +50,8 @@ int ps_index_get_node(struct ps_index *index, uint64_t node, struct ps_node_row 
 	struct ps_index_key key;
 
 	ps_index_key_node(&key, 'N', node);
-	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return e < 0 ? e : ps_index_bad_row(&key, ps_node_row_decode(value.s, value.len, node, ret));
+	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return rc < 0 ? rc : ps_index_bad_row(&key, ps_node_row_decode(value.s, value.len, node, ret));
 }
 
 int ps_index_get_child(struct ps_index *index, uint64_t parent, const char *name, uint64_t *ret_node)
@@ -60,8 +60,8 @@ int ps_index_get_child(struct ps_index *index, uint64_t parent, const char *name
 	struct ps_index_key key;
 
 	ps_index_key_child(&key, parent, name);
-	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return e < 0 ? e : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret_node));
+	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return rc < 0 ? rc : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret_node));
 }
 
 int ps_index_get_object(struct ps_index *index, const struct ps_id *id, struct ps_object_row *ret)
@@ -70,8 +70,8 @@ int ps_index_get_object(struct ps_index *index, const struct ps_id *id, struct p
 	struct ps_index_key key;
 
 	ps_index_key_id(&key, 'O', id);
-	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return e < 0 ? e : ps_index_bad_row(&key, ps_object_row_decode(value.s, value.len, id, ret));
+	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return rc < 0 ? rc : ps_index_bad_row(&key, ps_object_row_decode(value.s, value.len, id, ret));
 }
 
 int ps_index_get_extent(
@@ -81,10 +81,10 @@ int ps_index_get_extent(
 	struct ps_index_key key;
 
 	ps_index_key_extent(&key, id, extent);
-	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return e < 0 ? e
-	             : ps_index_bad_row(
-	                       &key, ps_extent_row_decode(value.s, value.len, index->stop.trust, ret));
+	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return rc < 0 ? rc
+	              : ps_index_bad_row(
+	                        &key, ps_extent_row_decode(value.s, value.len, index->stop.trust, ret));
 }
 
 int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret)
@@ -93,8 +93,8 @@ int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_
 	struct ps_index_key key;
 
 	ps_index_key_id(&key, 'V', id);
-	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return e < 0 ? e : ps_index_bad_row(&key, ps_view_row_decode(value.s, value.len, ret));
+	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return rc < 0 ? rc : ps_index_bad_row(&key, ps_view_row_decode(value.s, value.len, ret));
 }
 
 int ps_index_get_grants(struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret)
@@ -103,8 +103,8 @@ int ps_index_get_grants(struct ps_index *index, const struct ps_id *id, struct p
 	struct ps_index_key key;
 
 	ps_index_key_id(&key, 'G', id);
-	int e = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return e < 0 ? e : ps_index_bad_row(&key, ps_grants_row_decode(value.s, value.len, ret));
+	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return rc < 0 ? rc : ps_index_bad_row(&key, ps_grants_row_decode(value.s, value.len, ret));
 }
 
 int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret)
@@ -115,11 +115,11 @@ int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct p
 	return ps_kv_get(index->kv, key.bytes, key.n, ret);
 }
 
-/* Batches ---------------------------------------------------------------------------------------- */
+/* Batches ------------------------------------------------------------------------------------------------ */
 
 struct ps_index_batch *ps_index_batch_new(void)
 {
-	struct ps_index_batch *batch = calloc(1, sizeof *batch);
+	struct ps_index_batch *batch = calloc(1, sizeof(*batch));
 
 	if (!batch)
 		return NULL;
@@ -375,23 +375,23 @@ int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch 
 	return e;
 }
 
-/* Walks ------------------------------------------------------------------------------------------ */
+/* Walks -------------------------------------------------------------------------------------------------- */
 
 int ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_index_children **ret)
 {
-	struct ps_index_children *it = calloc(1, sizeof *it);
+	struct ps_index_children *it = calloc(1, sizeof(*it));
 	struct ps_index_key key;
 
 	if (!it)
 		return -ENOMEM;
 	it->parent = parent;
 	ps_index_key_node(&key, 'C', parent);
-	int e = ps_kv_iter_open(index->kv, key.bytes, key.n, &it->it);
-	if (e < 0)
+	int rc = ps_kv_iter_open(index->kv, key.bytes, key.n, &it->it);
+	if (rc < 0)
 		free(it);
 	else
 		*ret = it;
-	return e;
+	return rc;
 }
 
 void ps_index_children_seek_after(struct ps_index_children *it, const char *name)
@@ -445,17 +445,17 @@ void ps_index_children_close(struct ps_index_children *it)
 
 int ps_index_nodes_open(struct ps_index *index, struct ps_index_nodes **ret)
 {
-	struct ps_index_nodes *it = calloc(1, sizeof *it);
+	struct ps_index_nodes *it = calloc(1, sizeof(*it));
 
 	if (!it)
 		return -ENOMEM;
 	it->index = index;
-	int e = ps_kv_iter_open(index->kv, "N", 1, &it->it);
-	if (e < 0)
+	int rc = ps_kv_iter_open(index->kv, "N", 1, &it->it);
+	if (rc < 0)
 		free(it);
 	else
 		*ret = it;
-	return e;
+	return rc;
 }
 
 static void nodes_step(struct ps_index_nodes *it)
@@ -505,31 +505,31 @@ int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const stru
 	const void *key, *value;
 	size_t nkey, nvalue;
 
-	int e = ps_kv_iter_open(index->kv, "O", 1, &it);
-	while (e == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
+	int rc = ps_kv_iter_open(index->kv, "O", 1, &it);
+	while (rc == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
 		struct ps_object_row row;
 		struct ps_id id;
 
 		if (nkey != 1 + PS_ID_LEN)
 			continue;
 		memcpy(id.bytes, (const uint8_t *)key + 1, PS_ID_LEN);
-		e = ps_object_row_decode(value, nvalue, &id, &row);
-		if (e == -EBADMSG) {
+		rc = ps_object_row_decode(value, nvalue, &id, &row);
+		if (rc == -EBADMSG) {
 			struct ps_index_key bad_key;
 			ps_index_key_id(&bad_key, 'O', &id);
-			ps_index_bad_row(&bad_key, e);
+			ps_index_bad_row(&bad_key, rc);
 			if (bad)
 				bad(arg, &id);
-			e = 0;
-		} else if (e == 0) {
-			e = fn(arg, &row);
+			rc = 0;
+		} else if (rc == 0) {
+			rc = fn(arg, &row);
 			ps_object_row_fini(&row);
 		}
 	}
-	if (e == 0)
-		e = ps_kv_iter_status(it);
+	if (rc == 0)
+		rc = ps_kv_iter_status(it);
 	ps_kv_iter_close(it);
-	return e;
+	return rc;
 }
 
 int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
@@ -541,8 +541,8 @@ int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
 	struct ps_index_key prefix;
 
 	ps_index_key_id(&prefix, 'B', id);
-	int e = ps_kv_iter_open(index->kv, prefix.bytes, prefix.n, &it);
-	while (e == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
+	int rc = ps_kv_iter_open(index->kv, prefix.bytes, prefix.n, &it);
+	while (rc == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
 		struct ps_extent_row row;
 
 		if (nkey != prefix.n + 4)
@@ -554,12 +554,12 @@ int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
 			ps_index_bad_row(&bad_key, -EBADMSG);
 			continue;
 		}
-		e = fn(arg, extent, &row);
+		rc = fn(arg, extent, &row);
 	}
-	if (e == 0)
-		e = ps_kv_iter_status(it);
+	if (rc == 0)
+		rc = ps_kv_iter_status(it);
 	ps_kv_iter_close(it);
-	return e;
+	return rc;
 }
 
 int ps_index_each_pin(struct ps_index *index, int (*fn)(void *arg, const struct ps_pin_row *row), void *arg)
@@ -568,27 +568,27 @@ int ps_index_each_pin(struct ps_index *index, int (*fn)(void *arg, const struct 
 	const void *key, *value;
 	size_t nkey, nvalue;
 
-	int e = ps_kv_iter_open(index->kv, "P", 1, &it);
-	while (e == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
+	int rc = ps_kv_iter_open(index->kv, "P", 1, &it);
+	while (rc == 0 && ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
 		struct ps_pin_row row;
 		struct ps_id id;
 
 		if (nkey != 1 + PS_ID_LEN)
 			continue;
 		memcpy(id.bytes, (const uint8_t *)key + 1, PS_ID_LEN);
-		e = ps_pin_row_decode(value, nvalue, &id, &row);
-		if (e == 0) {
-			e = fn(arg, &row);
+		rc = ps_pin_row_decode(value, nvalue, &id, &row);
+		if (rc == 0) {
+			rc = fn(arg, &row);
 			ps_pin_row_fini(&row);
-		} else if (e == -EBADMSG) {
+		} else if (rc == -EBADMSG) {
 			struct ps_index_key bad_key;
 			ps_index_key_id(&bad_key, 'P', &id);
-			ps_index_bad_row(&bad_key, e);
-			e = 0;
+			ps_index_bad_row(&bad_key, rc);
+			rc = 0;
 		}
 	}
-	if (e == 0)
-		e = ps_kv_iter_status(it);
+	if (rc == 0)
+		rc = ps_kv_iter_status(it);
 	ps_kv_iter_close(it);
-	return e;
+	return rc;
 }

@@ -33,7 +33,7 @@ static const char *below_root(const char *path)
 	return NULL;
 }
 
-/* The page ---------------------------------------------------------------------------------------- */
+/* The page ----------------------------------------------------------------------------------------------- */
 
 static int keep(char **to, const char *text)
 {
@@ -68,7 +68,7 @@ static int page_end(void *arg, const char *path, const char *text)
 	return 0;
 }
 
-/* Objects ----------------------------------------------------------------------------------------- */
+/* Objects ------------------------------------------------------------------------------------------------ */
 
 struct objects {
 	const struct ps_s3_page *page;

@@ -19,7 +19,7 @@
  * puts after it. A longer tag than that is none. */
 #define LINK_ROOM ((size_t)64 << 10)
 
-/* Text ------------------------------------------------------------------------------------------- */
+/* Text --------------------------------------------------------------------------------------------------- */
 
 static void add_utf8(struct ps_strbuf *out, unsigned long c)
 {
@@ -110,7 +110,7 @@ static uint64_t size_after(const char *s, const char *end)
 	return s < end && (*s == '\r' || *s == '\n') && v <= INT64_MAX ? v : PS_SIZE_UNKNOWN;
 }
 
-/* Links ------------------------------------------------------------------------------------------- */
+/* Links -------------------------------------------------------------------------------------------------- */
 
 /* Cuts what an absolute link to this very host starts with. NULL: it leads elsewhere. */
 static const char *local_part(const struct ps_listing_html *scan, const char *href)

@@ -57,7 +57,7 @@ static bool skip_foreign(const char *text, size_t n, size_t *i)
 	if (end == 0)
 		return false;
 	char shown[300];
-	size_t len = PS_MIN(end - *i, sizeof shown);
+	size_t len = PS_MIN(end - *i, sizeof(shown));
 	for (size_t k = 0; k < len; k++)
 		shown[k] = isprint((unsigned char)text[*i + k]) ? text[*i + k] : '?';
 	ps_log_warning("list: %.*s: skipped: its name is not UTF-8, which JSON has to be", (int)len, shown);

@@ -16,7 +16,7 @@
 struct ps_listing *ps_listing_new(
         bool is_json, const char *page_url, ps_listing_fn fn, void *arg, struct ps_error *err)
 {
-	struct ps_listing *l = calloc(1, sizeof *l);
+	struct ps_listing *l = calloc(1, sizeof(*l));
 
 	if (l)
 		*l = (struct ps_listing){

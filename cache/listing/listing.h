@@ -18,7 +18,7 @@
 #include "base/remote.h"
 #include "base/strbuf.h"
 
-/* Which files are shown ------------------------------------------------------------------------------ */
+/* Which files are shown ---------------------------------------------------------------------------------- */
 
 /* Which files of a listing are shown: --include and --exclude, the same for every kind of source.
  *
@@ -58,7 +58,7 @@ void ps_listing_filter_listed(struct ps_listing_filter *filter);
 const char *ps_listing_filter_pattern(
         const struct ps_listing_filter *filter, size_t i, bool *ret_exclude, bool *ret_unmatched);
 
-/* Names ---------------------------------------------------------------------------------------------- */
+/* Names -------------------------------------------------------------------------------------------------- */
 
 /* The names of a listing on their way to the mount: checked, made unique, counted, handed on.
  *
@@ -155,7 +155,7 @@ void ps_common_prefix_add(struct ps_common_prefix *common, const char *key);
 const char *ps_common_prefix_below(const struct ps_common_prefix *common, const char *key);
 void ps_common_prefix_fini(struct ps_common_prefix *common);
 
-/* Patterns of a source ------------------------------------------------------------------------------- */
+/* Patterns of a source ----------------------------------------------------------------------------------- */
 
 /* Patterns over the paths of a listing: "*" and "?" stay within a part, "[...]" is a set, a part of "**"
  * stands for any number of parts, braces as in braces.h. "[*]" is a "*".
@@ -181,7 +181,7 @@ bool ps_glob_match(struct ps_glob *glob, const char *path);
  * none); to free(). */
 uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first);
 
-/* Listings of web servers ---------------------------------------------------------------------------- */
+/* Listings of web servers -------------------------------------------------------------------------------- */
 
 /* Directory listings of web servers, taken apart: the HTML of nginx, Apache, lighttpd, caddy, Python's
  * http.server and rclone serve; the JSON of nginx (autoindex_format json) and caddy.
@@ -212,7 +212,7 @@ void ps_listing_free(struct ps_listing *listing);
 /* A ps_window_fn (base/packed.h); arg is the listing. */
 int ps_listing_feed(void *listing, const char *text, size_t n, bool more, size_t *ret_used) PS_MUST_USE;
 
-/* JSON arrays ---------------------------------------------------------------------------------------- */
+/* JSON arrays -------------------------------------------------------------------------------------------- */
 
 /* An array of JSON objects, one at a time: jansson holds a whole document in memory, some ten times its text.
  * So the array is walked by hand, and each object parsed by itself. One that is not UTF-8 is skipped, with a
@@ -242,7 +242,7 @@ int ps_json_array_feed(
 int ps_json_array_parse(const char *text, size_t nbytes, const char *what, ps_json_fn fn, void *arg,
         struct ps_error *err) PS_MUST_USE;
 
-/* Listings of buckets -------------------------------------------------------------------------------- */
+/* Listings of buckets ------------------------------------------------------------------------------------ */
 
 /* A page of a bucket's listing: the XML of ListObjectsV2, of ListObjectVersions and of Azure's List Blobs.
  *
@@ -275,7 +275,7 @@ int ps_s3_page_parse(
 int ps_s3_page_objects(const char *text, size_t nbytes, const struct ps_s3_page *page, ps_s3_object_fn fn,
         void *arg, uint64_t *ret_nskipped, struct ps_error *err) PS_MUST_USE;
 
-/* Manifests ------------------------------------------------------------------------------------------ */
+/* Manifests ---------------------------------------------------------------------------------------------- */
 
 /* Manifests: a URL or relative path a line, then optionally its size in bytes and a checksum (sha256:HEX and
  * the like), in any order, separated by blanks. "#" starts a comment at the start of a line or after a blank.

@@ -137,10 +137,10 @@ int ps_manifest_feed(void *manifest, const char *text, size_t n, bool more, size
 	size_t at = 0;
 
 	if (!m->begun) {
-		if (more && n < sizeof mark)
+		if (more && n < sizeof(mark))
 			return 0;
 		m->begun = true;
-		at = n >= sizeof mark && memcmp(text, mark, sizeof mark) == 0 ? sizeof mark : 0;
+		at = n >= sizeof(mark) && memcmp(text, mark, sizeof(mark)) == 0 ? sizeof(mark) : 0;
 	}
 	while (at < n) {
 		const char *end = memchr(text + at, '\n', n - at);
@@ -160,7 +160,7 @@ int ps_manifest_feed(void *manifest, const char *text, size_t n, bool more, size
 
 struct ps_manifest *ps_manifest_new(const char *base, ps_manifest_fn fn, void *arg, struct ps_error *err)
 {
-	struct ps_manifest *m = malloc(sizeof *m);
+	struct ps_manifest *m = malloc(sizeof(*m));
 
 	if (!m) {
 		ps_error_set(err, ENOMEM, "out of memory");

@@ -70,7 +70,7 @@ static bool was_logged(struct ps_lister *l, const char *what, const char *why)
 	if (!l)
 		return false;
 	ps_id_of_strings((const char *const[]){what, why}, 2, &id);
-	memcpy(&hash, id.bytes, sizeof hash);
+	memcpy(&hash, id.bytes, sizeof(hash));
 	for (unsigned i = 0; i < PS_MIN(l->nskips_logged, (unsigned)PS_LIST_SKIPS_LOGGED); i++)
 		if (l->skips_logged[i] == hash)
 			return l->quiet;
@@ -92,7 +92,7 @@ int ps_names_stopped(struct ps_names *names)
 	return 0;
 }
 
-/* The set ----------------------------------------------------------------------------------------- */
+/* The set ------------------------------------------------------------------------------------------------ */
 
 #define IS_FILE UINT64_C(1)
 
@@ -106,7 +106,7 @@ static uint64_t hash_of(const char *path, size_t n)
 	if (!copy)
 		return 0;
 	ps_id_of_strings((const char *const[]){copy}, 1, &id);
-	memcpy(&h, id.bytes, sizeof h);
+	memcpy(&h, id.bytes, sizeof(h));
 	h &= ~IS_FILE;
 	return h ? h : 2;
 }
@@ -126,7 +126,7 @@ static int grow(struct ps_names *names)
 
 	if (names->nused * 2 < names->nslots)
 		return 0;
-	uint64_t *table = calloc(nslots, sizeof *table);
+	uint64_t *table = calloc(nslots, sizeof(*table));
 	if (!table)
 		return -ENOMEM;
 	for (uint64_t i = 0; i < names->nslots; i++)
@@ -228,7 +228,7 @@ int ps_names_unread(struct ps_names *names, const char *path, const char *why)
 	return ps_path_check(plain) < 0 ? 0 : names->fn(names->arg, &unread);
 }
 
-/* The part that names share ----------------------------------------------------------------------- */
+/* The part that names share ------------------------------------------------------------------------------ */
 
 int ps_common_prefix_key(const char *url, struct ps_strbuf *ret_key)
 {

@@ -8,7 +8,7 @@
 #include "base/strbuf.h"
 #include "listing/listing.h"
 
-/* Patterns of a source ------------------------------------------------------------------------------- */
+/* Patterns of a source ----------------------------------------------------------------------------------- */
 
 #define MAX_WILD 1000 /* patterns with globs in them, after the braces: each is tried for each name */
 
@@ -54,8 +54,8 @@ static int expand(struct ps_glob *glob, const struct ps_braces *braces, struct p
 {
 	uint64_t n = ps_braces_count(braces);
 
-	glob->names = calloc(n, sizeof *glob->names);
-	glob->wild = calloc(PS_MIN(n, (uint64_t)MAX_WILD), sizeof *glob->wild);
+	glob->names = calloc(n, sizeof(*glob->names));
+	glob->wild = calloc(PS_MIN(n, (uint64_t)MAX_WILD), sizeof(*glob->wild));
 	if (!glob->names || !glob->wild)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	for (uint64_t i = 0; i < n; i++) {
@@ -67,14 +67,14 @@ static int expand(struct ps_glob *glob, const struct ps_braces *braces, struct p
 		if (rc)
 			return rc;
 	}
-	qsort(glob->names, glob->nnames, sizeof *glob->names, name_cmp);
+	qsort(glob->names, glob->nnames, sizeof(*glob->names), name_cmp);
 	return 0;
 }
 
 int ps_glob_new(const char *text, struct ps_glob **ret, struct ps_error *err)
 {
 	struct ps_braces *braces = NULL;
-	struct ps_glob *glob = calloc(1, sizeof *glob);
+	struct ps_glob *glob = calloc(1, sizeof(*glob));
 	size_t plain = strcspn(text, "*?[{\\");
 
 	if (!glob)
@@ -164,7 +164,7 @@ bool ps_glob_match(struct ps_glob *glob, const char *path)
 {
 	struct name key = {.text = (char *)path};
 	struct name *name =
-	        glob->nnames ? bsearch(&key, glob->names, glob->nnames, sizeof key, name_cmp) : NULL;
+	        glob->nnames ? bsearch(&key, glob->names, glob->nnames, sizeof(key), name_cmp) : NULL;
 
 	if (name) {
 		name->matched = true;
@@ -187,7 +187,7 @@ uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first)
 	return n;
 }
 
-/* --include and --exclude ---------------------------------------------------------------------------- */
+/* --include and --exclude -------------------------------------------------------------------------------- */
 
 #define INDEX_SUFFIX ".psx" /* of a shard, beside it */
 #define CATALOGUE "SHARDS.psc"
@@ -221,8 +221,8 @@ static int filter_take(
 {
 	uint64_t n = ps_braces_count(braces);
 
-	names->plain = calloc(n, sizeof *names->plain);
-	names->wild = calloc(PS_MIN(n, (uint64_t)PS_LISTING_FILTER_MAX_WILD), sizeof *names->wild);
+	names->plain = calloc(n, sizeof(*names->plain));
+	names->wild = calloc(PS_MIN(n, (uint64_t)PS_LISTING_FILTER_MAX_WILD), sizeof(*names->wild));
 	if (!names->plain || !names->wild)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	for (uint64_t i = 0; i < n; i++) {
@@ -242,7 +242,7 @@ static int filter_take(
 			        PS_LISTING_FILTER_MAX_WILD);
 		}
 	}
-	qsort(names->plain, names->nplain, sizeof *names->plain, compare);
+	qsort(names->plain, names->nplain, sizeof(*names->plain), compare);
 	return 0;
 }
 
@@ -277,7 +277,7 @@ static int add_all(struct list *list, const char *const *patterns, struct ps_err
 		n++;
 	if (n == 0)
 		return 0;
-	list->v = calloc(n, sizeof *list->v);
+	list->v = calloc(n, sizeof(*list->v));
 	if (!list->v)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	for (size_t i = 0; rc == 0 && i < n; i++)
@@ -302,7 +302,7 @@ static void list_fini(struct list *list)
 int ps_listing_filter_new(const char *const *include, const char *const *exclude,
         struct ps_listing_filter **ret, struct ps_error *err)
 {
-	struct ps_listing_filter *filter = calloc(1, sizeof *filter);
+	struct ps_listing_filter *filter = calloc(1, sizeof(*filter));
 
 	if (!filter)
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -327,7 +327,7 @@ void ps_listing_filter_free(struct ps_listing_filter *filter)
 
 static bool matches_one(const struct names *names, const char *path)
 {
-	if (names->nplain && bsearch(&path, names->plain, names->nplain, sizeof path, compare))
+	if (names->nplain && bsearch(&path, names->plain, names->nplain, sizeof(path), compare))
 		return true;
 	for (size_t i = 0; i < names->nwild; i++)
 		if (fnmatch(names->wild[i], path, FNM_NOESCAPE) == 0)

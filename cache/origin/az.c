@@ -19,7 +19,7 @@
 #include "origin/bucket_private.h"
 #include "origin/origin_private.h"
 
-/* The storage account -------------------------------------------------------------------------------- */
+/* The storage account ------------------------------------------------------------------------------------ */
 
 #define SAS_FILE_MAX_NBYTES 8192
 /* The emulators' account; not secret. */
@@ -215,7 +215,7 @@ static int take_key(struct ps_az_store *store, const char *text, struct ps_error
 
 	while (pad < n && text[n - 1 - pad] == '=')
 		pad++;
-	if (n == 0 || n % 4 || pad > 2 || n / 4 * 3 > sizeof store->key)
+	if (n == 0 || n % 4 || pad > 2 || n / 4 * 3 > sizeof(store->key))
 		n = 0;
 	int len = n ? EVP_DecodeBlock(store->key, (const unsigned char *)text, (int)n) : -1;
 	if (len < (int)pad)
@@ -276,7 +276,7 @@ static int ps_az_store_init(struct ps_az_store *store, const struct ps_origin_so
 
 static void ps_az_store_fini(struct ps_az_store *store)
 {
-	OPENSSL_cleanse(store->key, sizeof store->key);
+	OPENSSL_cleanse(store->key, sizeof(store->key));
 	ps_secret_free(store->sas);
 	free(store->sas_file);
 	free(store->account);
@@ -313,7 +313,7 @@ static bool ps_az_store_refused(struct ps_az_store *store, const char *sas)
 	return now && strcmp(now, sas) != 0;
 }
 
-/* The origin ----------------------------------------------------------------------------------------- */
+/* The origin --------------------------------------------------------------------------------------------- */
 
 /* arg of the client is the struct ps_az_store. A container's listing is asked for as the page
  * "az://ACCOUNT/CONTAINER?QUERY". */
@@ -393,7 +393,7 @@ static int check_headers(const struct ps_origin_options *options, struct ps_erro
 int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *options,
         struct ps_origin **ret, struct ps_error *err)
 {
-	struct ps_az *az = calloc(1, sizeof *az);
+	struct ps_az *az = calloc(1, sizeof(*az));
 	int rc;
 
 	if (!az) {
@@ -421,7 +421,7 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 	return 0;
 }
 
-/* Requests ---------------------------------------------------------------------------------------- */
+/* Requests ----------------------------------------------------------------------------------------------- */
 
 /* Later ones list some names with an attribute that says they are encoded. */
 #define VERSION "2020-12-06"
@@ -455,7 +455,7 @@ static int out_of_memory(struct ps_http_request *rq)
 	return ps_error_set(&rq->error, ENOMEM, "out of memory");
 }
 
-/* Signing ----------------------------------------------------------------------------------------- */
+/* Signing ------------------------------------------------------------------------------------------------ */
 
 /* Not strftime: its names are the locale's. */
 static void http_date(int64_t now_s, char ret[static DATE_LEN])
@@ -511,7 +511,7 @@ static void string_to_sign(const struct ps_http_request *rq, const struct ps_az_
 	if (!ps_http_request_condition(rq, &name, condition))
 		condition[0] = '\0';
 	if (rq->ranged)
-		snprintf(range, sizeof range, "bytes=%llu-%llu", (unsigned long long)rq->range_first,
+		snprintf(range, sizeof(range), "bytes=%llu-%llu", (unsigned long long)rq->range_first,
 		        (unsigned long long)rq->range_last);
 	/* Content-Encoding, -Language, -Length, -MD5, -Type, Date (x-ms-date has it), If-Modified-Since */
 	ps_strbuf_addf(out, "%s\n\n\n\n\n\n\n\n", rq->head ? "HEAD" : "GET");
@@ -604,7 +604,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	return rc;
 }
 
-/* Refusals ---------------------------------------------------------------------------------------- */
+/* Refusals ----------------------------------------------------------------------------------------------- */
 
 /* errnum 0: what the status says stays. */
 static const struct row {

@@ -13,7 +13,7 @@
 #include "origin/origin.h"
 #include "origin/origin_private.h"
 
-/* S3: the store -------------------------------------------------------------------------------------- */
+/* S3: the store ------------------------------------------------------------------------------------------ */
 
 /* Where an S3 store is: its endpoint, how buckets are addressed there, and in which region each is.
  *
@@ -57,7 +57,7 @@ int ps_s3_store_place(
 /* The store says that the bucket is in this region. True: that is news, ask again. */
 bool ps_s3_store_learn(struct ps_s3_store *store, const char *bucket, const char *region);
 
-/* S3: temporary redirects ---------------------------------------------------------------------------- */
+/* S3: temporary redirects -------------------------------------------------------------------------------- */
 
 /* Where a store's temporary redirect (307 with a Location) leads, as Amazon's do while a new bucket's name
  * spreads: the same request, signed again for that host. Credentials are for the store alone: what leads to
@@ -71,7 +71,7 @@ bool ps_s3_store_learn(struct ps_s3_store *store, const char *bucket, const char
 int ps_s3_temporary_redirect(struct ps_s3_store *store, const char *bucket, const char *location,
         struct ps_s3_place *ret, struct ps_strbuf *ret_query) PS_MUST_USE;
 
-/* S3: refusals --------------------------------------------------------------------------------------- */
+/* S3: refusals ------------------------------------------------------------------------------------------- */
 
 /* What an S3 store's refusals mean: the XML of its error document, and codes to errnos, texts and remedies.
  *
@@ -100,7 +100,7 @@ enum ps_s3_remedy {
 enum ps_s3_remedy ps_s3_refusal_judge(
         const struct ps_s3_refusal *refusal, int status, bool listing, struct ps_error *err);
 
-/* S3: requests --------------------------------------------------------------------------------------- */
+/* S3: requests ------------------------------------------------------------------------------------------- */
 
 /* What makes an HTTP request one to an S3 store: a dialect of http/http.h.
  *
@@ -122,7 +122,7 @@ extern const struct ps_http_dialect ps_s3_dialect;
 
 /* A bucket's listing is asked for as the page "s3://BUCKET?QUERY", the query sorted and encoded. */
 
-/* S3: listings --------------------------------------------------------------------------------------- */
+/* S3: listings ------------------------------------------------------------------------------------------- */
 
 /* The objects of an s3:// or gs:// source: a bucket or a prefix listed page by page, one key, braces
  * expanded, a manifest read. See struct ps_origin_ops.list for the rules. */
@@ -135,7 +135,7 @@ int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, struct ps_credenti
         const struct ps_origin_source *source, bool pin, ps_list_fn fn, void *arg, const _Atomic bool *stop,
         struct ps_error *err) PS_MUST_USE;
 
-/* Azure: the storage account ------------------------------------------------------------------------- */
+/* Azure: the storage account ----------------------------------------------------------------------------- */
 
 /* Which storage account, where it is, and by which right it is read: an account key (SharedKey), a shared
  * access signature (SAS), or nothing.

@@ -73,12 +73,12 @@ static void ps_file_remote(const struct stat *st, struct ps_remote *ret)
 	*ret = PS_REMOTE_UNKNOWN;
 	ret->size = (uint64_t)st->st_size;
 	ret->mtime_s = st->st_mtim.tv_sec;
-	snprintf(ret->etag, sizeof ret->etag, "\"%" PRIx64 "-%" PRIx64 ".%09ld-%" PRIx64 "\"",
+	snprintf(ret->etag, sizeof(ret->etag), "\"%" PRIx64 "-%" PRIx64 ".%09ld-%" PRIx64 "\"",
 	        (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec, st->st_mtim.tv_nsec,
 	        (uint64_t)st->st_ino);
 }
 
-/* One job -------------------------------------------------------------------------------------------- */
+/* One job ------------------------------------------------------------------------------------------------ */
 
 static int fail(struct ps_error *err, int errnum, const char *path)
 {
@@ -214,7 +214,7 @@ static void run(struct ps_file *file, struct ps_transfer_work *work)
 	}
 }
 
-/* Threads -------------------------------------------------------------------------------------------- */
+/* Threads ------------------------------------------------------------------------------------------------ */
 
 static void *thread_main(void *arg)
 {
@@ -262,7 +262,7 @@ static void submit(struct ps_file *file, struct ps_transfer_work *work, const vo
 	pthread_cond_signal(&file->cond);
 }
 
-/* The origin ------------------------------------------------------------------------------------------ */
+/* The origin --------------------------------------------------------------------------------------------- */
 
 static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
@@ -323,7 +323,7 @@ static const struct ps_origin_ops file_ops = {
 
 int ps_file_open(struct ps_origin_source *source, struct ps_origin **ret, struct ps_error *err)
 {
-	struct ps_file *file = calloc(1, sizeof *file);
+	struct ps_file *file = calloc(1, sizeof(*file));
 
 	if (!file) {
 		ps_source_fini(source);
@@ -347,7 +347,7 @@ int ps_file_open(struct ps_origin_source *source, struct ps_origin **ret, struct
 	return 0;
 }
 
-/* Listing ----------------------------------------------------------------------------------------- */
+/* Listing ------------------------------------------------------------------------------------------------ */
 
 struct walk {
 	struct ps_names *names;

@@ -9,7 +9,7 @@
 #include "listing/listing.h"
 #include "origin/origin_private.h"
 
-/* Listing -------------------------------------------------------------------------------------------- */
+/* Listing ------------------------------------------------------------------------------------------------ */
 
 #define PAGES_AHEAD 8 /* directories asked for at the same time */
 
@@ -60,7 +60,7 @@ static int push(struct walk *walk, const char *url, const char *path, unsigned d
 	if (++walk->ndirs > PS_LIST_MAX_DIRS)
 		return ps_error_set(
 		        walk->names->err, E2BIG, "listing: more than %d directories", PS_LIST_MAX_DIRS);
-	dir = calloc(1, sizeof *dir);
+	dir = calloc(1, sizeof(*dir));
 	if (!dir || !(dir->url = strdup(url)) || !(dir->path = strdup(path))) {
 		if (dir)
 			dir_free(walk, dir);
@@ -212,7 +212,7 @@ static int ps_http_list(struct ps_origin *o, struct ps_http_client *c, const str
 	return rc;
 }
 
-/* Manifests --------------------------------------------------------------------------------------- */
+/* Manifests ---------------------------------------------------------------------------------------------- */
 
 int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_source *source, ps_sign_fn sign,
         void *sign_arg, struct ps_names *names)
@@ -235,7 +235,7 @@ int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_sourc
 	return rc;
 }
 
-/* The origin ----------------------------------------------------------------------------------------- */
+/* The origin --------------------------------------------------------------------------------------------- */
 
 struct ps_http {
 	struct ps_origin origin; /* first */
@@ -359,7 +359,7 @@ static int init_client(struct ps_http *http, const struct ps_origin_options *opt
 int ps_http_open(struct ps_origin_source *source, const struct ps_origin_options *options,
         struct ps_origin **ret, struct ps_error *err)
 {
-	struct ps_http *http = calloc(1, sizeof *http);
+	struct ps_http *http = calloc(1, sizeof(*http));
 
 	if (!http) {
 		ps_source_fini(source);

@@ -21,7 +21,7 @@ static int take_url(struct ps_http_request *rq, const char *url)
 	return rq->url ? 0 : ps_error_set(&rq->error, ENOMEM, "out of memory");
 }
 
-/* GET of a range ---------------------------------------------------------------------------------- */
+/* GET of a range ----------------------------------------------------------------------------------------- */
 
 static struct ps_origin_get *get_of(struct ps_transfer_work *work)
 {
@@ -237,7 +237,7 @@ void ps_http_get(struct ps_http_client *c, struct ps_origin_get *get)
 	ps_http_submit(c, &get_kind, &get->work);
 }
 
-/* HEAD -------------------------------------------------------------------------------------------- */
+/* HEAD --------------------------------------------------------------------------------------------------- */
 
 static struct ps_origin_head *head_of(struct ps_transfer_work *work)
 {

@@ -16,7 +16,7 @@
 #include "origin/origin_private.h"
 #include "origin/hub_private.h"
 
-/* Listing -------------------------------------------------------------------------------------------- */
+/* Listing ------------------------------------------------------------------------------------------------ */
 
 /* Listing: a revision to its commit, the commit's tree page by page, each file to a name below what was asked
  * for. */
@@ -38,7 +38,7 @@ static int out_of_memory(struct ps_names *names)
 	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
 }
 
-/* Pages ------------------------------------------------------------------------------------------- */
+/* Pages -------------------------------------------------------------------------------------------------- */
 
 /* Until the limit allows one more request. */
 static int wait_turn(struct ps_hf *hf, struct ps_names *names)
@@ -106,7 +106,7 @@ static int find_commit(struct ps_hf *hf, struct ps_names *names, char ret[static
 	return rc;
 }
 
-/* Files ------------------------------------------------------------------------------------------- */
+/* Files -------------------------------------------------------------------------------------------------- */
 
 static bool is_hex(const char *s, size_t n)
 {
@@ -144,8 +144,8 @@ static int take_entry(void *arg, const json_t *j)
 	        .remote = PS_REMOTE_UNKNOWN,
 	        .checksum = checksum};
 	listed.remote.size = (uint64_t)json_integer_value(size);
-	snprintf(listed.remote.etag, sizeof listed.remote.etag, "\"%s\"", oid);
-	snprintf(checksum, sizeof checksum, "%s:%s", is_sha256 ? "sha256" : "gitblob", oid);
+	snprintf(listed.remote.etag, sizeof(listed.remote.etag), "\"%s\"", oid);
+	snprintf(checksum, sizeof(checksum), "%s:%s", is_sha256 ? "sha256" : "gitblob", oid);
 	tree->nfiles++;
 	return ps_names_add(tree->names, &listed);
 }
@@ -269,12 +269,12 @@ static int ps_hf_list(
 	return rc;
 }
 
-/* The origin ----------------------------------------------------------------------------------------- */
+/* The origin --------------------------------------------------------------------------------------------- */
 
 #define TOKEN_HEADER "Authorization: Bearer "
 #define MAX_HEADERS 65
 
-/* What the Hub says beyond HTTP ------------------------------------------------------------------- */
+/* What the Hub says beyond HTTP -------------------------------------------------------------------------- */
 
 static void explain(struct ps_hf *hf, const struct ps_http_response *r, struct ps_error *err)
 {
@@ -335,7 +335,7 @@ static void look(void *arg, struct ps_http_request *rq)
 		explain(hf, r, &rq->error);
 }
 
-/* The table --------------------------------------------------------------------------------------- */
+/* The table ---------------------------------------------------------------------------------------------- */
 
 static void abort_all(struct ps_origin *o)
 {
@@ -406,7 +406,7 @@ static int init_client(struct ps_hf *hf, const struct ps_origin_options *options
 int ps_hf_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err)
 {
-	struct ps_hf *hf = calloc(1, sizeof *hf);
+	struct ps_hf *hf = calloc(1, sizeof(*hf));
 
 	if (!hf)
 		return ps_error_set(err, ENOMEM, "out of memory");

@@ -10,11 +10,11 @@
 #include "origin/origin_private.h"
 #include "origin/hub_private.h"
 
-/* Limits --------------------------------------------------------------------------------------------- */
+/* Limits ------------------------------------------------------------------------------------------------- */
 
 void ps_hf_limit_init(struct ps_hf_limit *limit)
 {
-	memset(limit->windows, 0, sizeof limit->windows);
+	memset(limit->windows, 0, sizeof(limit->windows));
 	pthread_mutex_init(&limit->lock, NULL);
 }
 
@@ -73,7 +73,7 @@ uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t 
 	return refused ? (uint32_t)(reset_s * 1000 + 1000) : 0;
 }
 
-/* Commits ----------------------------------------------------------------------------------------- */
+/* Commits ------------------------------------------------------------------------------------------------ */
 
 /* The n-th revision to ask for a file: the commits that were listed, or, while there are none, the source's
  * own. False: no more. */
@@ -98,11 +98,11 @@ void ps_hf_note_commit(struct ps_hf *hf, const char *commit)
 		at++;
 	if (at == hf->ncommits)
 		at = hf->ncommits < PS_HF_COMMITS ? hf->ncommits++ : PS_HF_COMMITS - 1;
-	memmove(hf->commits[1], hf->commits[0], at * sizeof hf->commits[0]);
-	memcpy(hf->commits[0], commit, sizeof hf->commits[0]);
+	memmove(hf->commits[1], hf->commits[0], at * sizeof(hf->commits[0]));
+	memcpy(hf->commits[0], commit, sizeof(hf->commits[0]));
 }
 
-/* HEAD of a file ------------------------------------------------------------------------------------- */
+/* HEAD of a file ----------------------------------------------------------------------------------------- */
 
 /* The request for url's n-th revision goes into rq->url. -errno with rq->error, also when the limit is used
  * up. */
@@ -149,7 +149,7 @@ static void ps_hf_file_answer(const struct ps_http_response *r, struct ps_remote
 	normalise(r->linked_etag[0] ? r->linked_etag : r->status < 300 ? r->etag : "", ret->etag);
 }
 
-/* HEAD -------------------------------------------------------------------------------------------- */
+/* HEAD --------------------------------------------------------------------------------------------------- */
 
 static struct ps_origin_head *head_of(struct ps_transfer_work *work)
 {
@@ -233,7 +233,7 @@ void ps_hf_head(struct ps_origin *o, struct ps_origin_head *head)
 	ps_http_submit(&ps_hf_of(o)->client, &head_kind, &head->work);
 }
 
-/* Ranges --------------------------------------------------------------------------------------------- */
+/* Ranges ------------------------------------------------------------------------------------------------- */
 
 /* Where the bytes of one version of a file are.
  *
@@ -284,7 +284,7 @@ static struct ps_origin_get *get_of_link(struct ps_list *link)
 	return get_of(PS_CONTAINER_OF(t, struct ps_transfer_work, transfer));
 }
 
-/* Places: hf->lock is held ------------------------------------------------------------------------ */
+/* Places: hf->lock is held ------------------------------------------------------------------------------- */
 
 static void place_free(struct ps_hf *hf, struct ps_hf_place *place)
 {
@@ -321,7 +321,7 @@ static struct ps_hf_place *place_get(struct ps_hf *hf, const char *url, const st
 		return NULL;
 	HASH_FIND(hh, hf->places, key.s, key.len, place);
 	if (!place) {
-		place = calloc(1, sizeof *place);
+		place = calloc(1, sizeof(*place));
 		if (!place || !(place->url = strdup(url))) {
 			free(place);
 			return NULL;
@@ -384,7 +384,7 @@ void ps_hf_places_free(struct ps_hf *hf)
 		place_free(hf, place);
 }
 
-/* Asking ------------------------------------------------------------------------------------------ */
+/* Asking ------------------------------------------------------------------------------------------------- */
 
 static int ask_prepare(struct ps_http_request *rq)
 {
@@ -512,7 +512,7 @@ static const struct ps_http_kind ask_kind = {
         .done = ask_done,
 };
 
-/* Ranges ------------------------------------------------------------------------------------------ */
+/* Ranges ------------------------------------------------------------------------------------------------- */
 
 /* No condition: the place is of this very version, and the CDN's ETag is another than the Hub's. */
 static int get_prepare(struct ps_http_request *rq)

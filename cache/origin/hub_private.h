@@ -10,7 +10,7 @@
 #include "http/http.h"
 #include "origin/origin.h"
 
-/* Sources -------------------------------------------------------------------------------------------- */
+/* Sources ------------------------------------------------------------------------------------------------ */
 
 /* Sources on the Hugging Face Hub, and the URLs that they stand for.
  *
@@ -58,7 +58,7 @@ char *ps_hf_url_object(const struct ps_hf_source *s, const char *endpoint, const
 /* The path of such a URL again, decoded. NULL: it is not of this source, or out of memory. */
 char *ps_hf_path_of_object(const struct ps_hf_source *s, const char *url);
 
-/* Limits --------------------------------------------------------------------------------------------- */
+/* Limits ------------------------------------------------------------------------------------------------- */
 
 /* The Hub's limits: a number of requests of a class ("api" for listings, "resolvers" for files) in a window
  * of some minutes. Each answer says how many are left and when the window ends; what is under way meanwhile
@@ -89,7 +89,7 @@ void ps_hf_limit_put(struct ps_hf_limit *limit, enum ps_hf_class class);
 uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t left, int64_t reset_s,
         bool refused, uint64_t now_ns);
 
-/* The origin ----------------------------------------------------------------------------------------- */
+/* The origin --------------------------------------------------------------------------------------------- */
 
 /* The Hub's origin inside: what hub.c, hub.c, hub_get.c and hub_get.c share.
  *

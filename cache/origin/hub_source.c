@@ -54,10 +54,10 @@ static size_t rev_length(const char *s)
 {
 	static const char convert[] = "refs/convert/", pr[] = "refs/pr/";
 
-	if (strncmp(s, convert, sizeof convert - 1) == 0)
-		return sizeof convert - 1 + strcspn(s + sizeof convert - 1, "/");
-	if (strncmp(s, pr, sizeof pr - 1) == 0)
-		return sizeof pr - 1 + strspn(s + sizeof pr - 1, "0123456789");
+	if (strncmp(s, convert, sizeof(convert) - 1) == 0)
+		return sizeof(convert) - 1 + strcspn(s + sizeof(convert) - 1, "/");
+	if (strncmp(s, pr, sizeof(pr) - 1) == 0)
+		return sizeof(pr) - 1 + strspn(s + sizeof(pr) - 1, "0123456789");
 	return strcspn(s, "/");
 }
 
@@ -208,7 +208,7 @@ int ps_hf_source_parse(const char *text, struct ps_hf_source *ret, struct ps_err
 	return 0;
 }
 
-/* URLs -------------------------------------------------------------------------------------------- */
+/* URLs --------------------------------------------------------------------------------------------------- */
 
 static const char *kind(const struct ps_hf_source *s)
 {

@@ -19,7 +19,7 @@
 #include "origin/hub_private.h"
 #include "origin/origin_private.h"
 
-/* Opening -------------------------------------------------------------------------------------------- */
+/* Opening ------------------------------------------------------------------------------------------------ */
 
 int ps_origin_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err)
@@ -61,7 +61,7 @@ char *ps_source_canonical(const char *source, struct ps_error *err)
 	return canonical;
 }
 
-/* Who asks, and by which way ------------------------------------------------------------------------- */
+/* Who asks, and by which way ----------------------------------------------------------------------------- */
 
 extern char **environ;
 
@@ -88,7 +88,7 @@ static void add_bytes(struct digest *d, const void *bytes, size_t n)
 {
 	uint64_t len = n;
 
-	EVP_DigestUpdate(d->ctx, &len, sizeof len);
+	EVP_DigestUpdate(d->ctx, &len, sizeof(len));
 	EVP_DigestUpdate(d->ctx, bytes, n);
 }
 
@@ -257,7 +257,7 @@ static void add_route(struct digest *d, const struct ps_origin_options *options,
 	for (size_t i = 0; !options->http.proxy && i < PS_ARRAY_LEN(proxies); i++) {
 		char name[16];
 
-		snprintf(name, sizeof name, "%.*s", (int)strcspn(proxies[i], "="), proxies[i]);
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(proxies[i], "="), proxies[i]);
 		const char *proxy = ps_env_get(options->http.env, name);
 		add(d, "variable", proxy ? name : NULL);
 		if (proxy)

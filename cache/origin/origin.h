@@ -165,7 +165,7 @@ int ps_origin_open(const char *source, const struct ps_origin_options *options, 
  * logs and the index. The caller frees it. NULL with *err filled for a malformed source. */
 char *ps_source_canonical(const char *source, struct ps_error *err);
 
-/* Who asks, and by which way ------------------------------------------------------------------------- */
+/* Who asks, and by which way ----------------------------------------------------------------------------- */
 
 /* Who asks an origin, and by which way: what of source, options, environment and files decides that, as
  * digests.

@@ -11,7 +11,7 @@
 #include "listing/listing.h"
 #include "origin/origin.h"
 
-/* Sources -------------------------------------------------------------------------------------------- */
+/* Sources ------------------------------------------------------------------------------------------------ */
 
 /* A SOURCE as the user writes it, taken apart.
  *
@@ -55,7 +55,7 @@ int ps_source_read_list(
 /* Adds a local list's whole text. -EINVAL: not a regular file, -EFBIG. Blocks on disk. */
 int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error *err) PS_MUST_USE;
 
-/* Objects that a source names one by one ------------------------------------------------------------- */
+/* Objects that a source names one by one ----------------------------------------------------------------- */
 
 /* Sources that name their objects one by one, braces and manifests: to a listing, for every scheme alike.
  *
@@ -70,7 +70,7 @@ typedef int (*ps_sign_fn)(void *arg, const char *url, const char *signature);
 int ps_source_expand(const struct ps_origin_source *source, const struct ps_packed *text, ps_sign_fn sign,
         void *sign_arg, struct ps_names *names) PS_MUST_USE;
 
-/* Ranges and HEADs by HTTP --------------------------------------------------------------------------- */
+/* Ranges and HEADs by HTTP ------------------------------------------------------------------------------- */
 
 /* GET of a range and HEAD, as kinds of struct ps_http_request. Threads, errors: those of origin.h. */
 
@@ -88,7 +88,7 @@ bool ps_http_get_again(struct ps_http_request *rq);
 
 void ps_http_head(struct ps_http_client *c, struct ps_origin_head *head);
 
-/* Listings by HTTP ----------------------------------------------------------------------------------- */
+/* Listings by HTTP --------------------------------------------------------------------------------------- */
 
 /* The objects of an http source: braces expanded, a directory's pages walked, a manifest read. See struct
  * ps_origin_ops.list for the rules. */
@@ -103,7 +103,7 @@ void ps_http_head(struct ps_http_client *c, struct ps_origin_head *head);
 int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_source *source, ps_sign_fn sign,
         void *sign_arg, struct ps_names *names) PS_MUST_USE;
 
-/* Kinds of origins ----------------------------------------------------------------------------------- */
+/* Kinds of origins --------------------------------------------------------------------------------------- */
 
 /* The kinds of origins, as origin.c opens them: each takes over what the source holds, also on failure.
  *

@@ -12,7 +12,7 @@
 #include "origin/origin_private.h"
 #include "origin/bucket_private.h"
 
-/* Listing -------------------------------------------------------------------------------------------- */
+/* Listing ------------------------------------------------------------------------------------------------ */
 
 struct walk {
 	struct ps_http_client *client;
@@ -33,7 +33,7 @@ static int out_of_memory(struct ps_names *names)
 	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
 }
 
-/* Pages ------------------------------------------------------------------------------------------- */
+/* Pages -------------------------------------------------------------------------------------------------- */
 
 /* The page that follows `after` (NULL: the first), asked for as bucket_private.h says. */
 static struct ps_http_page *ask(struct walk *walk, const struct ps_s3_page *after)
@@ -194,7 +194,7 @@ static int walk_pages(struct walk *walk)
 	return rc;
 }
 
-/* Sources ----------------------------------------------------------------------------------------- */
+/* Sources ------------------------------------------------------------------------------------------------ */
 
 static int list_prefix(struct walk *walk)
 {
@@ -280,7 +280,7 @@ int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, struct ps_credenti
 	return rc;
 }
 
-/* The origin ----------------------------------------------------------------------------------------- */
+/* The origin --------------------------------------------------------------------------------------------- */
 
 struct ps_s3 {
 	struct ps_origin origin; /* first */
@@ -463,7 +463,7 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 int ps_s3_open(struct ps_origin_source *source, const struct ps_origin_options *options,
         struct ps_origin **ret, struct ps_error *err)
 {
-	struct ps_s3 *s3 = calloc(1, sizeof *s3);
+	struct ps_s3 *s3 = calloc(1, sizeof(*s3));
 
 	if (!s3) {
 		ps_source_fini(source);

@@ -8,7 +8,7 @@
 
 #include "base/url.h"
 
-/* The store ------------------------------------------------------------------------------------------ */
+/* The store ---------------------------------------------------------------------------------------------- */
 
 #define FIRST_REGION "us-east-1"
 
@@ -68,7 +68,7 @@ int ps_s3_store_init(struct ps_s3_store *store, const char *endpoint, const char
 		ps_s3_store_fini(store);
 		return ps_error_set(err, EINVAL, "region \"%.64s\": not of the form us-east-1", region);
 	}
-	snprintf(store->region, sizeof store->region, "%s", region ? region : FIRST_REGION);
+	snprintf(store->region, sizeof(store->region), "%s", region ? region : FIRST_REGION);
 	int rc = there ? take_endpoint(store, there, endpoint != NULL, err) : 0;
 	if (rc) {
 		ps_s3_store_fini(store);
@@ -94,7 +94,7 @@ void ps_s3_store_fini(struct ps_s3_store *store)
 	*store = (struct ps_s3_store){0};
 }
 
-/* Regions ----------------------------------------------------------------------------------------- */
+/* Regions ------------------------------------------------------------------------------------------------ */
 
 /* The lock is held. */
 static struct ps_s3_region *find_region(struct ps_s3_store *store, const char *bucket)
@@ -122,11 +122,11 @@ bool ps_s3_store_learn(struct ps_s3_store *store, const char *bucket, const char
 		free(r->bucket);
 		r->bucket = copy;
 	}
-	snprintf(r->region, sizeof r->region, "%s", region);
+	snprintf(r->region, sizeof(r->region), "%s", region);
 	return true;
 }
 
-/* Places ------------------------------------------------------------------------------------------ */
+/* Places ------------------------------------------------------------------------------------------------- */
 
 /* Fit to be a part of a host name: TLS certificates name one level below the store's, hence no dots. */
 static bool is_label(const char *bucket)
@@ -153,7 +153,7 @@ int ps_s3_store_place(struct ps_s3_store *store, const char *bucket, const char 
 		PS_LOCK_SCOPE(&store->lock);
 		const struct ps_s3_region *r = find_region(store, bucket);
 
-		memcpy(ret->region, r ? r->region : store->region, sizeof ret->region);
+		memcpy(ret->region, r ? r->region : store->region, sizeof(ret->region));
 	}
 	if (by_host)
 		ps_strbuf_addf(&ret->host, "%s.", bucket);
@@ -173,7 +173,7 @@ int ps_s3_store_place(struct ps_s3_store *store, const char *bucket, const char 
 	return ret->host.failed || ret->path.failed ? -ENOMEM : 0;
 }
 
-/* Temporary redirects -------------------------------------------------------------------------------- */
+/* Temporary redirects ------------------------------------------------------------------------------------ */
 
 #define LABELS_MAX 16
 
@@ -301,7 +301,7 @@ int ps_s3_temporary_redirect(struct ps_s3_store *store, const char *bucket, cons
 	if (rc)
 		return rc;
 	if (region[0])
-		memcpy(ret->region, region, sizeof region);
+		memcpy(ret->region, region, sizeof(region));
 	ps_strbuf_reset(&ret->host);
 	ps_strbuf_reset(&ret->path);
 	ps_strbuf_add(&ret->host, host.s);

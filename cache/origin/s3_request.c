@@ -9,7 +9,7 @@
 #include "base/url.h"
 #include "base/xml.h"
 
-/* Refusals ------------------------------------------------------------------------------------------- */
+/* Refusals ----------------------------------------------------------------------------------------------- */
 
 static void put(char *to, size_t cap, const char *text)
 {
@@ -25,11 +25,11 @@ static int error_end(void *arg, const char *path, const char *text)
 	struct ps_s3_refusal *refusal = arg;
 
 	if (strcmp(path, "Error/Code") == 0)
-		put(refusal->code, sizeof refusal->code, text);
+		put(refusal->code, sizeof(refusal->code), text);
 	else if (strcmp(path, "Error/Message") == 0)
-		put(refusal->message, sizeof refusal->message, text);
+		put(refusal->message, sizeof(refusal->message), text);
 	else if (strcmp(path, "Error/Region") == 0)
-		put(refusal->region, sizeof refusal->region, text);
+		put(refusal->region, sizeof(refusal->region), text);
 	return 0;
 }
 
@@ -146,7 +146,7 @@ enum ps_s3_remedy ps_s3_refusal_judge(
 	return remedy;
 }
 
-/* Requests ------------------------------------------------------------------------------------------- */
+/* Requests ----------------------------------------------------------------------------------------------- */
 
 #define SKEW_MAX_S 300      /* stores refuse requests 15 minutes off */
 #define REFRESH_WAIT_MS 500 /* newer credentials are on their way */
@@ -172,7 +172,7 @@ static int parse_target(const char *text, struct target *ret, struct ps_error *e
 	return ps_s3_url_parse(bucket, &ret->url, err);
 }
 
-/* Signing ----------------------------------------------------------------------------------------- */
+/* Signing ------------------------------------------------------------------------------------------------ */
 
 /* Those headers that are signed, in order. */
 struct headers {
@@ -211,7 +211,7 @@ static int authorize(
 
 	if (rc == 0)
 		rc = ps_sigv4_sign(signing, rq->key->access_key, day, &value);
-	explicit_bzero(day, sizeof day);
+	explicit_bzero(day, sizeof(day));
 	return rc ? out_of_memory(rq) : send_header(rq, "Authorization", ps_strbuf_peek(&value));
 }
 
@@ -319,7 +319,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	return rc;
 }
 
-/* Refusals ---------------------------------------------------------------------------------------- */
+/* Refusals ----------------------------------------------------------------------------------------------- */
 
 /* A remedy is tried once a request. */
 static bool first_time(struct ps_http_request *rq, enum ps_s3_remedy remedy)

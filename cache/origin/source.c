@@ -16,7 +16,7 @@
 #include "listing/listing.h"
 #include "origin/origin.h"
 
-/* Sources, taken apart ------------------------------------------------------------------------------- */
+/* Sources, taken apart ----------------------------------------------------------------------------------- */
 
 static int out_of_memory(struct ps_error *err)
 {
@@ -214,7 +214,7 @@ static int parse_path_source(const char *path, struct ps_origin_source *s, struc
 	return url ? parse_url_source(url, s, err) : out_of_memory(err);
 }
 
-/* Local manifests --------------------------------------------------------------------------------- */
+/* Local manifests ---------------------------------------------------------------------------------------- */
 
 int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error *err)
 {
@@ -337,7 +337,7 @@ int ps_source_parse(const char *text, struct ps_origin_source *ret, struct ps_er
 	return 0;
 }
 
-/* Objects that a source names one by one ------------------------------------------------------------- */
+/* Objects that a source names one by one ----------------------------------------------------------------- */
 
 struct expansion {
 	const struct ps_origin_source *source;

@@ -80,7 +80,7 @@ static struct dataset *dataset_find(const struct ps_inuse *inuse, uint32_t numbe
 {
 	struct dataset *dataset = NULL;
 
-	HASH_FIND(hh, inuse->datasets, &number, sizeof number, dataset);
+	HASH_FIND(hh, inuse->datasets, &number, sizeof(number), dataset);
 	return dataset;
 }
 
@@ -90,12 +90,12 @@ static struct dataset *dataset_make(struct ps_inuse *inuse, uint32_t number)
 
 	if (dataset)
 		return dataset;
-	dataset = calloc(1, sizeof *dataset);
+	dataset = calloc(1, sizeof(*dataset));
 	if (!dataset)
 		return NULL;
 	dataset->number = number;
 	ps_list_init(&dataset->recency);
-	HASH_ADD(hh, inuse->datasets, number, sizeof dataset->number, dataset);
+	HASH_ADD(hh, inuse->datasets, number, sizeof(dataset->number), dataset);
 	if (!dataset->hh.tbl) {
 		free(dataset);
 		return NULL;
@@ -105,14 +105,14 @@ static struct dataset *dataset_make(struct ps_inuse *inuse, uint32_t number)
 
 static struct known *known_make(struct dataset *dataset, const struct ps_id *id)
 {
-	struct known *known = calloc(1, sizeof *known);
+	struct known *known = calloc(1, sizeof(*known));
 
 	if (!known)
 		return NULL;
 	known->id = *id;
 	known->round = UINT64_MAX;
 	ps_list_init(&known->link);
-	HASH_ADD(hh, dataset->known, id, sizeof known->id, known);
+	HASH_ADD(hh, dataset->known, id, sizeof(known->id), known);
 	if (!known->hh.tbl) {
 		free(known);
 		return NULL;
@@ -156,7 +156,7 @@ void ps_inuse_opened(struct ps_inuse *inuse, uint32_t number, const struct ps_id
 	forget_old(dataset, now_s);
 	if (!dataset->known)
 		begin_round(dataset, now_s);
-	HASH_FIND(hh, dataset->known, id, sizeof *id, known);
+	HASH_FIND(hh, dataset->known, id, sizeof(*id), known);
 	if (!known)
 		known = known_make(dataset, id);
 	if (!known)

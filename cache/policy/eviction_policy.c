@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "policy/policy_private.h"
 
-/* Victims -------------------------------------------------------------------------------------------- */
+/* Victims ------------------------------------------------------------------------------------------------ */
 
 #define REMADE_AFTER_ITEMS 20000 /* a second later for each */
 #define REMADE_SHARE 16
@@ -50,7 +50,7 @@ static bool make(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_
 {
 	if (v->cap < q->n) {
 		size_t cap = PS_MAX(2 * v->cap, q->n);
-		struct ps_candidate *heap = reallocarray(v->heap, cap, sizeof *heap);
+		struct ps_candidate *heap = reallocarray(v->heap, cap, sizeof(*heap));
 		if (!heap)
 			return false;
 		v->heap = heap;
@@ -177,7 +177,7 @@ struct ps_policy {
 
 static struct ps_policy *policy_new(struct ps_plans *plans)
 {
-	struct ps_policy *policy = calloc(1, sizeof *policy);
+	struct ps_policy *policy = calloc(1, sizeof(*policy));
 
 	if (policy)
 		policy->inuse = ps_inuse_new();
@@ -205,7 +205,7 @@ static const struct ps_inuse_times *times_of(struct ps_policy *policy, uint32_t 
 	return &policy->times;
 }
 
-/* lru ------------------------------------------------------------------------------------------------ */
+/* lru ---------------------------------------------------------------------------------------------------- */
 
 /* Least recently used goes first, whatever it is. Here for comparison and for caches larger than what they
  * serve: a dataset twice the cache, read in epochs, hits 15 % of the time (the scan policy: 50 %). */
@@ -246,7 +246,7 @@ const struct ps_policy_ops ps_policy_lru = {
         .choose = lru_choose,
 };
 
-/* scan ----------------------------------------------------------------------------------------------- */
+/* scan --------------------------------------------------------------------------------------------------- */
 
 /* What the current epochs still use stays; what is no longer in use (policy_private.h) goes, oldest first.
  *
@@ -283,7 +283,7 @@ const struct ps_policy_ops ps_policy_scan = {
         .choose = scan_choose,
 };
 
-/* plan ----------------------------------------------------------------------------------------------- */
+/* plan --------------------------------------------------------------------------------------------------- */
 
 /* What loaders have announced (policy.h) decides where they have, what is in use (policy_private.h) where
  * they have not.
@@ -337,7 +337,7 @@ static bool rank(void *arg, const struct ps_policy_query *query, const struct ps
 		ret->when = need.when_s;
 		/* Which of those that are needed in the same epoch is all the same, but should not be one end
 		 * of it. */
-		memcpy(&ret->order, item->id.bytes, sizeof ret->order);
+		memcpy(&ret->order, item->id.bytes, sizeof(ret->order));
 	} else if (kind == PS_NEED_UNKNOWN) {
 		const struct ps_inuse_times *times = times_of(policy, item->dataset);
 		if (item->opened_s >= query->now_s - times->window_s)
@@ -372,7 +372,7 @@ const struct ps_policy_ops ps_policy_plan = {
         .choose = plan_choose,
 };
 
-/* The table ------------------------------------------------------------------------------------------ */
+/* The table ---------------------------------------------------------------------------------------------- */
 
 const struct ps_policy_ops *const ps_policies[] = {&ps_policy_plan, &ps_policy_scan, &ps_policy_lru, NULL};
 

@@ -24,7 +24,7 @@ static bool accept(struct text *t, char c)
 	return true;
 }
 
-/* Strings ---------------------------------------------------------------------------------------- */
+/* Strings ------------------------------------------------------------------------------------------------ */
 
 static bool hex4(struct text *t, uint32_t *ret)
 {
@@ -119,7 +119,7 @@ static char *string(struct text *t, char *out)
 	return out;
 }
 
-/* Other values ----------------------------------------------------------------------------------- */
+/* Other values ------------------------------------------------------------------------------------------- */
 
 static bool number(struct text *t, uint64_t *ret)
 {
@@ -204,7 +204,7 @@ static bool names(struct text *t, struct ps_plan_line *line)
 	return accept(t, ']');
 }
 
-/* Lines ------------------------------------------------------------------------------------------ */
+/* Lines -------------------------------------------------------------------------------------------------- */
 
 enum member { JOB = 1, RANK = 2, EPOCH = 4, FILES = 8, FILES_DONE = 16 };
 
@@ -222,7 +222,7 @@ static bool job(struct text *t, struct ps_plan_line *line)
 {
 	char *name = t->at, *end = string(t, name);
 
-	if (!end || (size_t)(end - name) > sizeof line->who.job)
+	if (!end || (size_t)(end - name) > sizeof(line->who.job))
 		return false;
 	memcpy(line->who.job, name, (size_t)(end - name));
 	return true;

@@ -104,16 +104,16 @@ static void ps_planned_files_sweep(
 #define PACE_WEIGHT 0.3
 struct ps_plans *ps_plans_new(void)
 {
-	struct ps_plans *plans = calloc(1, sizeof *plans);
+	struct ps_plans *plans = calloc(1, sizeof(*plans));
 
 	if (plans)
 		pthread_mutex_init(&plans->lock, NULL);
 	return plans;
 }
 
-/* The functions below need the lock held ---------------------------------------------------------- */
+/* The functions below need the lock held ----------------------------------------------------------------- */
 
-/* Uses and epochs -------------------------------------------------------------------------------- */
+/* Uses and epochs ---------------------------------------------------------------------------------------- */
 
 static void note_first(struct ps_planned_file *file)
 {
@@ -192,7 +192,7 @@ static void schedule(struct ps_plan_rank *rank, double now_s)
 	}
 }
 
-/* Ranks ------------------------------------------------------------------------------------------ */
+/* Ranks -------------------------------------------------------------------------------------------------- */
 
 static bool rank_gone(const void *arg, uint64_t serial)
 {
@@ -225,7 +225,7 @@ static int rank_make(struct ps_plans *plans, const struct ps_plan_teller *teller
 	        (teller->other_user &&
 	                plans->nother_users >= PS_PLANS_MAX_RANKS / PS_PLANS_OTHER_USERS_SHARE))
 		return -ENOSPC;
-	struct ps_plan_rank *rank = calloc(1, sizeof *rank);
+	struct ps_plan_rank *rank = calloc(1, sizeof(*rank));
 	if (!rank)
 		return -ENOMEM;
 	*rank = (struct ps_plan_rank){.teller = *teller, .who = *who, .heard_s = now_s, .moved_s = now_s};
@@ -272,11 +272,11 @@ static void learn_pace(struct ps_plan_rank *rank, double now_s)
 	rank->moved_s = now_s;
 }
 
-/* Telling ---------------------------------------------------------------------------------------- */
+/* Telling ------------------------------------------------------------------------------------------------ */
 
 static struct ps_plan_epoch *epoch_new(struct ps_plan_rank *rank, uint64_t number, size_t n, uint64_t nbytes)
 {
-	struct ps_plan_epoch *epoch = malloc(sizeof *epoch + n * sizeof epoch->uses[0]);
+	struct ps_plan_epoch *epoch = malloc(sizeof(*epoch) + n * sizeof(epoch->uses[0]));
 
 	if (epoch)
 		*epoch = (struct ps_plan_epoch){
@@ -327,7 +327,7 @@ static int announce(struct ps_plans *plans, struct ps_plan_rank *rank, const str
 		old = ps_plan_epoch_of(place);
 	if (!old && nepochs >= PS_PLANS_MAX_EPOCHS)
 		return -E2BIG;
-	uint64_t nbytes = sizeof *epoch + n * sizeof epoch->uses[0] +
+	uint64_t nbytes = sizeof(*epoch) + n * sizeof(epoch->uses[0]) +
 	                  count_new(plans, files, n) * sizeof(struct ps_planned_file);
 	if (!has_room(plans, &rank->teller, nbytes))
 		return -ENOSPC;
@@ -370,7 +370,7 @@ static void advance(struct ps_plans *plans, struct ps_plan_rank *rank, uint64_t 
 		ps_plan_use_end(plans, &epoch->uses[i]);
 }
 
-/* The functions above need the lock held ---------------------------------------------------------- */
+/* The functions above need the lock held ----------------------------------------------------------------- */
 
 void ps_plans_free(struct ps_plans *plans)
 {
@@ -484,7 +484,7 @@ void ps_plans_name(struct ps_plans *plans, const struct ps_plan_file *named)
 		ps_planned_files_name(&plans->files, file, &named->id);
 }
 
-/* The files that plans name ----------------------------------------------------------------------- */
+/* The files that plans name ------------------------------------------------------------------------------ */
 
 #define TABLE_MIN 1024
 
@@ -494,7 +494,7 @@ static uint64_t hash_of_id(const struct ps_id *id)
 {
 	uint64_t h;
 
-	memcpy(&h, id->bytes, sizeof h); /* it is a hash already */
+	memcpy(&h, id->bytes, sizeof(h)); /* it is a hash already */
 	return h;
 }
 
@@ -515,8 +515,8 @@ static void table_add(struct ps_plan_table *t, uint64_t hash, uint32_t place)
 
 static void fill_tables(struct ps_planned_files *f)
 {
-	memset(f->by_node.slots, 0, f->by_node.cap * sizeof *f->by_node.slots);
-	memset(f->by_id.slots, 0, f->by_id.cap * sizeof *f->by_id.slots);
+	memset(f->by_node.slots, 0, f->by_node.cap * sizeof(*f->by_node.slots));
+	memset(f->by_id.slots, 0, f->by_id.cap * sizeof(*f->by_id.slots));
 	for (size_t i = 0; i < f->n; i++) {
 		if (!f->v[i].node)
 			continue;
@@ -543,7 +543,7 @@ static int tables_grow(struct ps_planned_files *f, size_t want)
 		cap *= 2;
 	if (cap == f->by_node.cap)
 		return 0;
-	uint32_t *by_node = calloc(cap, sizeof *by_node), *by_id = calloc(cap, sizeof *by_id);
+	uint32_t *by_node = calloc(cap, sizeof(*by_node)), *by_id = calloc(cap, sizeof(*by_id));
 	if (!by_node || !by_id) {
 		free(by_node);
 		free(by_id);
@@ -576,7 +576,7 @@ static int ps_planned_files_reserve(struct ps_planned_files *f, size_t n)
 		return -ENOMEM;
 	if (want > f->cap) {
 		size_t cap = PS_MAX(want, f->cap + f->cap / 2);
-		struct ps_planned_file *v = reallocarray(f->v, cap, sizeof *v);
+		struct ps_planned_file *v = reallocarray(f->v, cap, sizeof(*v));
 		if (!v)
 			return -ENOMEM;
 		f->v = v;
@@ -674,7 +674,7 @@ static void ps_planned_files_sweep(
 		fill_tables(f);
 }
 
-/* What follows from plans ------------------------------------------------------------------------- */
+/* What follows from plans -------------------------------------------------------------------------------- */
 
 /* How far before its turn the open of a file counts as its use in the next epoch. In the epoch under way any
  * does: how unevenly a rank's lanes advance is its own affair. */
@@ -682,7 +682,7 @@ static void ps_planned_files_sweep(
 #define EARLY_MIN 16
 #define LOOKS_MAX 4096 /* at files of other datasets, for the next of one */
 
-/* The functions below need the lock held ---------------------------------------------------------- */
+/* The functions below need the lock held ----------------------------------------------------------------- */
 
 /* How many uses of its rank are to come before this one; negative: it is late. */
 static int64_t distance(const struct ps_plan_use *use)
@@ -733,7 +733,7 @@ static struct ps_plan_use *due_use(struct ps_plans *plans, const struct ps_id *o
 	return due;
 }
 
-/* The functions above need the lock held ---------------------------------------------------------- */
+/* The functions above need the lock held ----------------------------------------------------------------- */
 
 static bool reads_from(const struct ps_plan_rank *rank, uint32_t dataset)
 {

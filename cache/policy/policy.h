@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/hash.h"
 
-/* Policies ------------------------------------------------------------------------------------------- */
+/* Policies ----------------------------------------------------------------------------------------------- */
 
 /* Which object is evicted first. Pure decisions over a table of what is cached: no disk, no clock of
  * its own, so the simulator and the tests run the real code.
@@ -74,7 +74,7 @@ extern const struct ps_policy_ops *const ps_policies[];
 /* The least recently opened, whatever any policy says of them: for what must be had. */
 size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims);
 
-/* Plans ---------------------------------------------------------------------------------------------- */
+/* Plans -------------------------------------------------------------------------------------------------- */
 
 /* The plans that loaders have published: which objects will be needed, and about when.
  *
@@ -107,7 +107,7 @@ size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims);
 struct ps_plans *ps_plans_new(void); /* NULL: out of memory */
 void ps_plans_free(struct ps_plans *plans);
 
-/* Telling ---------------------------------------------------------------------------------------- */
+/* Telling ------------------------------------------------------------------------------------------------ */
 
 struct ps_plan_teller {
 	uint64_t feed;   /* unique in this run of the daemon */
@@ -147,7 +147,7 @@ size_t ps_plans_nameless(
         struct ps_plans *plans, uint32_t dataset, size_t *cursor, uint64_t *ret_nodes, size_t max);
 void ps_plans_name(struct ps_plans *plans, const struct ps_plan_file *file);
 
-/* Asking ----------------------------------------------------------------------------------------- */
+/* Asking ------------------------------------------------------------------------------------------------- */
 
 /* Does any rank that announces plans read from this dataset? */
 bool ps_plans_any(struct ps_plans *plans, uint32_t dataset);
@@ -175,7 +175,7 @@ size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nod
  * owns it. */
 json_t *ps_plans_stats(struct ps_plans *plans, double now_s);
 
-/* Plans as text -------------------------------------------------------------------------------------- */
+/* Plans as text ------------------------------------------------------------------------------------------ */
 
 /* A line of what a loader announces: JSON, as `man penstock-mount` has it under PLANS.
  *

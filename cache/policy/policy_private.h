@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "policy/policy.h"
 
-/* What is in use ------------------------------------------------------------------------------------- */
+/* What is in use ----------------------------------------------------------------------------------------- */
 
 /* Which datasets are in use, by their opens.
  *
@@ -40,7 +40,7 @@ struct ps_inuse_times {
 };
 void ps_inuse_times(const struct ps_inuse *inuse, uint32_t dataset, struct ps_inuse_times *ret);
 
-/* Victims -------------------------------------------------------------------------------------------- */
+/* Victims ------------------------------------------------------------------------------------------------ */
 
 /* The items that go first, as many as it takes, without sorting them all.
  *

@@ -38,7 +38,7 @@ struct ps_next_shard {
 
 int ps_next_shard_new(struct ps_dataset *dataset, struct ps_next_shard **ret)
 {
-	struct ps_next_shard *seq = calloc(1, sizeof *seq);
+	struct ps_next_shard *seq = calloc(1, sizeof(*seq));
 
 	if (!seq)
 		return -ENOMEM;
@@ -86,7 +86,7 @@ static void find_siblings(struct ps_dataset *ds, const struct ps_node_row *row, 
 	ps_index_children_close(it);
 }
 
-/* The functions below need seq->lock held ---------------------------------------------------------- */
+/* The functions below need seq->lock held ---------------------------------------------------------------- */
 
 /* What was opened lately has this node; NULL: it was not, or forgotten. */
 static struct opened *find_opened(struct ps_next_shard *seq, uint64_t node)
@@ -151,7 +151,7 @@ static struct start **find_place(struct ps_next_shard *seq, uint64_t node)
 /* A start that takes over the file's reference; NULL: out of memory. */
 static struct start *start_new(const struct ps_next_shard *seq, struct ps_fill_file *file, uint64_t node)
 {
-	struct start *start = malloc(sizeof *start);
+	struct start *start = malloc(sizeof(*start));
 
 	if (!start)
 		return NULL;
@@ -160,7 +160,7 @@ static struct start *start_new(const struct ps_next_shard *seq, struct ps_fill_f
 	return start;
 }
 
-/* The functions above need seq->lock held ---------------------------------------------------------- */
+/* The functions above need seq->lock held ---------------------------------------------------------------- */
 
 /* Asks for so many eighths of the file to be fetched, and returns how many bytes that is. Takes over the
  * reference. */

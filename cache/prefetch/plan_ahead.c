@@ -152,7 +152,7 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 		return true;
 	struct ps_object *object = ps_fill_file_object(file);
 	uint64_t nbytes = ps_object_size(object), nblocks = HEAD_BLOCKS;
-	struct begun *b = has_share(a, nbytes) ? calloc(1, sizeof *b) : NULL;
+	struct begun *b = has_share(a, nbytes) ? calloc(1, sizeof(*b)) : NULL;
 	if (!b) {
 		ps_fill_file_put(file);
 		return false;
@@ -284,7 +284,7 @@ static void *plan_ahead_main(void *arg)
 
 int ps_plan_ahead_new(struct ps_dataset *dataset, struct ps_plan_ahead **ret)
 {
-	struct ps_plan_ahead *a = calloc(1, sizeof *a);
+	struct ps_plan_ahead *a = calloc(1, sizeof(*a));
 
 	if (!a)
 		return -ENOMEM;

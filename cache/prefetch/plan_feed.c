@@ -34,16 +34,16 @@ int ps_plan_feed_new(
 {
 	static _Atomic uint64_t feeds;
 	struct ps_plans *plans = ps_store_plans(sources[0].dataset->cache->store);
-	struct ps_plan_feed *feed = plans ? calloc(1, sizeof *feed) : NULL;
+	struct ps_plan_feed *feed = plans ? calloc(1, sizeof(*feed)) : NULL;
 
 	if (!feed)
 		return plans ? -ENOMEM : -EOPNOTSUPP;
 	feed->plans = plans;
 	feed->folder_len = SIZE_MAX;
 	feed->nsources = n;
-	feed->sources = calloc(n, sizeof *sources);
-	feed->datasets = calloc(n, sizeof *feed->datasets);
-	feed->told = calloc(n, sizeof *feed->told);
+	feed->sources = calloc(n, sizeof(*sources));
+	feed->datasets = calloc(n, sizeof(*feed->datasets));
+	feed->told = calloc(n, sizeof(*feed->told));
 	if (!feed->sources || !feed->datasets || !feed->told) {
 		ps_plan_feed_free(feed);
 		return -ENOMEM;
@@ -91,7 +91,7 @@ void ps_plan_feed_free(struct ps_plan_feed *feed)
 	free(feed);
 }
 
-/* Names ------------------------------------------------------------------------------------------ */
+/* Names -------------------------------------------------------------------------------------------------- */
 
 /* The node of a path below a folder; each of its names is followed. */
 static int walk(struct ps_dataset *ds, uint64_t from, const char *path, size_t len, uint64_t *ret)
@@ -106,9 +106,9 @@ static int walk(struct ps_dataset *ds, uint64_t from, const char *path, size_t l
 			return -ENOENT;
 		memcpy(name, path, n);
 		name[n] = 0;
-		int e = ps_index_get_child(ds->index, from, name, &from);
-		if (e < 0)
-			return e;
+		int rc = ps_index_get_child(ds->index, from, name, &from);
+		if (rc < 0)
+			return rc;
 		path += PS_MIN(n + 1, len);
 		len -= PS_MIN(n + 1, len);
 	}
@@ -139,13 +139,13 @@ static int enter_folder(struct ps_plan_feed *feed, const char *path, size_t len)
 	if (len == feed->folder_len && memcmp(path, feed->folder, len) == 0)
 		return 0;
 	size_t source = find_source(feed, path, &skip);
-	if (source == feed->nsources || len >= sizeof feed->folder)
+	if (source == feed->nsources || len >= sizeof(feed->folder))
 		return -ENOENT;
 	struct ps_dataset *ds = feed->sources[source].dataset;
 	skip = PS_MIN(skip, len);
-	int e = walk(ds, ds->catalog->row.root, path + skip, len - skip, &node);
-	if (e < 0)
-		return e;
+	int rc = walk(ds, ds->catalog->row.root, path + skip, len - skip, &node);
+	if (rc < 0)
+		return rc;
 	memcpy(feed->folder, path, len);
 	feed->folder_len = len;
 	feed->folder_node = node;
@@ -172,7 +172,7 @@ static int find_file(struct ps_plan_feed *feed, const char *path, struct ps_plan
 static int find_files(
         struct ps_plan_feed *feed, const struct ps_plan_line *line, struct ps_plan_file **ret, size_t *ret_n)
 {
-	struct ps_plan_file *files = calloc(PS_MAX(line->nfiles, (size_t)1), sizeof *files);
+	struct ps_plan_file *files = calloc(PS_MAX(line->nfiles, (size_t)1), sizeof(*files));
 	const char *name = line->files;
 	size_t n = 0;
 
@@ -188,7 +188,7 @@ static int find_files(
 	return 0;
 }
 
-/* Lines ------------------------------------------------------------------------------------------ */
+/* Lines -------------------------------------------------------------------------------------------------- */
 
 static bool is_blank(const char *text, size_t len)
 {
@@ -207,36 +207,36 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 	if (is_blank(text, len))
 		return 0;
 	ps_plans_expire(feed->plans, now_s);
-	int e = memchr(text, 0, len) ? -EINVAL : ps_plan_line_parse(text, len, &line);
-	if (e < 0 || line.kind == PS_PLAN_LINE_OTHER)
-		return e;
+	int rc = memchr(text, 0, len) ? -EINVAL : ps_plan_line_parse(text, len, &line);
+	if (rc < 0 || line.kind == PS_PLAN_LINE_OTHER)
+		return rc;
 	if (line.kind == PS_PLAN_LINE_POSITION) {
-		e = ps_plans_position(feed->plans, &feed->teller, &line.who, line.files_done, now_s);
+		rc = ps_plans_position(feed->plans, &feed->teller, &line.who, line.files_done, now_s);
 	} else {
-		e = line.nfiles > PS_PLANS_MAX_FILES ? -E2BIG : find_files(feed, &line, &files, &n);
-		if (e == 0)
-			e = ps_plans_tell(feed->plans, &feed->teller, &line.who, files, n, now_s);
+		rc = line.nfiles > PS_PLANS_MAX_FILES ? -E2BIG : find_files(feed, &line, &files, &n);
+		if (rc == 0)
+			rc = ps_plans_tell(feed->plans, &feed->teller, &line.who, files, n, now_s);
 		free(files);
 	}
-	for (size_t i = 0; e == 0 && i < feed->nsources; i++)
+	for (size_t i = 0; rc == 0 && i < feed->nsources; i++)
 		if (feed->told[i])
 			ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead);
-	return e;
+	return rc;
 }
 
 static int add(struct ps_plan_feed *feed, const char *text, size_t n)
 {
-	int e = 0;
+	int rc = 0;
 
 	if (feed->skipping || n == 0)
 		return 0;
 	if (feed->len + n > LINE_MAX_NBYTES)
-		e = -E2BIG;
+		rc = -E2BIG;
 	else if (feed->len + n > feed->cap)
-		e = set_cap(feed, PS_MIN(PS_MAX(2 * feed->cap, feed->len + n), (size_t)LINE_MAX_NBYTES));
-	if (e < 0) {
+		rc = set_cap(feed, PS_MIN(PS_MAX(2 * feed->cap, feed->len + n), (size_t)LINE_MAX_NBYTES));
+	if (rc < 0) {
 		feed->skipping = true;
-		return e;
+		return rc;
 	}
 	memcpy(feed->line + feed->len, text, n);
 	feed->len += n;
@@ -245,15 +245,15 @@ static int add(struct ps_plan_feed *feed, const char *text, size_t n)
 
 static int end_line(struct ps_plan_feed *feed)
 {
-	int e = 0;
+	int rc = 0;
 
 	if (!feed->skipping && feed->len > 0)
-		e = take_line(feed, feed->line, feed->len);
+		rc = take_line(feed, feed->line, feed->len);
 	feed->skipping = false;
 	feed->len = 0;
 	if (feed->cap > LINE_KEPT_NBYTES)
 		(void)!set_cap(feed, 0);
-	return e;
+	return rc;
 }
 
 int ps_plan_feed_write(struct ps_plan_feed *feed, const char *text, size_t n)

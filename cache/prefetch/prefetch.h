@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "fetch/fill.h"
 
-/* Read-ahead of one file ----------------------------------------------------------------------------- */
+/* Read-ahead of one file --------------------------------------------------------------------------------- */
 
 /* Read-ahead of one open file: recognises the streams among its reads, whoever makes them, and keeps a window
  * of wanted blocks before each. Random readers get nothing they did not ask for.
@@ -52,7 +52,7 @@ void ps_readahead_go(struct ps_readahead *ra, unsigned stream, bool waited);
 /* Both, for a read whose bytes are there. True: ps_fill_pump() has to start what is wanted now. */
 bool ps_readahead_hit(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes) PS_MUST_USE;
 
-/* The next shard ------------------------------------------------------------------------------------- */
+/* The next shard ----------------------------------------------------------------------------------------- */
 
 /* The order in which a dataset's shards are opened, and the start of the next before anybody asks for it.
  *
@@ -90,7 +90,7 @@ void ps_next_shard_opened(struct ps_next_shard *seq, const struct ps_node_row *r
 /* It was not opened to be read: nothing follows from that. */
 void ps_next_shard_forget(struct ps_next_shard *seq, uint64_t node);
 
-/* Planned files -------------------------------------------------------------------------------------- */
+/* Planned files ------------------------------------------------------------------------------------------ */
 
 /* What plans name next is fetched before it is opened.
  *
@@ -124,7 +124,7 @@ void ps_plan_ahead_told(struct ps_plan_ahead *ahead);
 /* A file was opened. False: there are no plans of this dataset. */
 bool ps_plan_ahead_opened(struct ps_plan_ahead *ahead);
 
-/* Plans, line by line -------------------------------------------------------------------------------- */
+/* Plans, line by line ------------------------------------------------------------------------------------ */
 
 /* Plans, line by line. Part of the cache's facade: what cache.h says of ownership, threads, blocking and
  * errors holds here, too. */

@@ -42,7 +42,7 @@ struct ps_readahead {
 
 static void *readahead_new(struct ps_fill_file *file)
 {
-	struct ps_readahead *ra = calloc(1, sizeof *ra);
+	struct ps_readahead *ra = calloc(1, sizeof(*ra));
 
 	if (!ra)
 		return NULL;
@@ -75,7 +75,7 @@ void ps_readahead_put(struct ps_readahead *ra)
 	free(ra);
 }
 
-/* The functions below need ra->lock held ----------------------------------------------------------- */
+/* The functions below need ra->lock held ----------------------------------------------------------------- */
 
 static bool is_random(const struct ps_readahead *ra)
 {
@@ -194,7 +194,7 @@ static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 	return from < target && ps_demand_extend(&s->demand, from, target, (unsigned)step);
 }
 
-/* The functions above need ra->lock held ----------------------------------------------------------- */
+/* The functions above need ra->lock held ----------------------------------------------------------------- */
 
 unsigned ps_readahead_saw(
         struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, enum ps_access *ret_access)

@@ -5,12 +5,12 @@
 #include "base/log.h"
 #include "store/store_private.h"
 
-/* Admission ------------------------------------------------------------------------------------------ */
+/* Admission ---------------------------------------------------------------------------------------------- */
 
 /* How an object gets its place on disk, and how it loses it: admission, eviction, and the descriptor that the
  * kernel reads by itself. */
 
-/* Admission --------------------------------------------------------------------------------------- */
+/* Admission ---------------------------------------------------------------------------------------------- */
 
 /* store->lock held. True: decided already, *ret_e says how. */
 static bool admit_known(struct ps_object *object, int *ret_e)
@@ -132,7 +132,7 @@ static int evict_whole(struct ps_object *object, bool retire, uint64_t *ret_nbyt
 	struct ps_store *store = object->store;
 	struct ps_leaving *leaving = NULL;
 	uint64_t nbytes = 0;
-	int e = 0;
+	int rc = 0;
 
 	pthread_mutex_lock(&store->lock);
 	while (object->admitting || object->state == PS_OBJECT_EVICTING ||
@@ -142,7 +142,7 @@ static int evict_whole(struct ps_object *object, bool retire, uint64_t *ret_nbyt
 		nbytes = ps_quota_nbytes(store, object->entry);
 		leaving = ps_leaving_begin(store, object->entry);
 		if (!leaving)
-			e = -ENOMEM;
+			rc = -ENOMEM;
 	} else if (object->state == PS_OBJECT_READY && retire) {
 		forget_object(object);
 	}
@@ -153,9 +153,9 @@ static int evict_whole(struct ps_object *object, bool retire, uint64_t *ret_nbyt
 	pthread_mutex_unlock(&store->lock);
 	if (leaving)
 		ps_leaving_finish(store, leaving);
-	if (e == 0 && ret_nbytes)
+	if (rc == 0 && ret_nbytes)
 		*ret_nbytes = nbytes;
-	return e;
+	return rc;
 }
 
 int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
@@ -165,10 +165,10 @@ int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
 	if (!object->by_extent)
 		return evict_whole(object, false, ret_nbytes);
 	/* In place: its readers go on caching. */
-	int e = ps_extents_evict(object, &nbytes);
-	if (e == 0 && ret_nbytes)
+	int rc = ps_extents_evict(object, &nbytes);
+	if (rc == 0 && ret_nbytes)
 		*ret_nbytes = nbytes;
-	return e;
+	return rc;
 }
 
 int ps_object_retire(struct ps_object *object)
@@ -176,7 +176,7 @@ int ps_object_retire(struct ps_object *object)
 	return evict_whole(object, true, NULL);
 }
 
-/* Passing through --------------------------------------------------------------------------------- */
+/* Passing through ---------------------------------------------------------------------------------------- */
 
 /* Turns a file that is cached by extents into a whole one, or -EBUSY. */
 static int make_whole(struct ps_object *object)
@@ -189,10 +189,10 @@ static int make_whole(struct ps_object *object)
 		return 0;
 	if (!entry || !entry->pinned || entry->nleaving > 0 || !ps_object_complete(object))
 		return -EBUSY;
-	int e = ps_quota_make_whole(store, entry);
-	if (e == 0)
+	int rc = ps_quota_make_whole(store, entry);
+	if (rc == 0)
 		object->by_extent = false;
-	return e;
+	return rc;
 }
 
 /* The index must not go on saying that holes may be punched. */
@@ -205,11 +205,11 @@ static int forget_by_extent(struct ps_object *object)
 			return 0;
 		ps_commit_queue_locked(object, 0);
 	}
-	int e = ps_store_commit(store);
+	int rc = ps_store_commit(store);
 	PS_LOCK_SCOPE(&store->lock);
-	if (e == 0)
+	if (rc == 0)
 		object->row_by_extent = false;
-	return e;
+	return rc;
 }
 
 int ps_object_pass_fd(struct ps_object *object)
@@ -228,7 +228,7 @@ int ps_object_pass_fd(struct ps_object *object)
 	return object->fd;
 }
 
-/* A size that turned out ----------------------------------------------------------------------------- */
+/* A size that turned out --------------------------------------------------------------------------------- */
 
 /* The size of a file that was written before its size was known. */
 
@@ -289,22 +289,22 @@ static int cut(struct ps_store *store, const struct ps_id *id, uint64_t size)
 	struct stat st;
 	bool writable;
 	int fd = -1;
-	int e = ps_index_get_object(store->index, id, &row);
+	int rc = ps_index_get_object(store->index, id, &row);
 
-	if (e < 0)
-		return e;
+	if (rc < 0)
+		return rc;
 	if (row.remote.size == size) {
 		ps_object_row_fini(&row);
 		return 0;
 	}
-	e = ps_datafile_open(store->data_fd, id, &fd, &writable);
+	rc = ps_datafile_open(store->data_fd, id, &fd, &writable);
 	/* A kill from here to the commit drops the file at its next use: its size is not what the row says.
 	 */
-	if (e == 0 && (ftruncate(fd, (off_t)size) < 0 || fstat(fd, &st) < 0))
-		e = -errno;
+	if (rc == 0 && (ftruncate(fd, (off_t)size) < 0 || fstat(fd, &st) < 0))
+		rc = -errno;
 	if (fd >= 0)
 		close(fd);
-	if (e == 0) {
+	if (rc == 0) {
 		struct ps_index_batch *batch = ps_index_batch_new();
 
 		row.remote.size = size;
@@ -313,23 +313,23 @@ static int cut(struct ps_store *store, const struct ps_id *id, uint64_t size)
 		row.allocated_nbytes = (uint64_t)st.st_blocks * 512;
 		row.by_extent = row.by_extent && ps_extents_apply(store, size);
 		ps_index_batch_put_object(batch, &row);
-		e = ps_index_batch_commit(store->index, batch);
+		rc = ps_index_batch_commit(store->index, batch);
 	}
 	ps_object_row_fini(&row);
-	return e;
+	return rc;
 }
 
 int ps_store_set_size(struct ps_store *store, const struct ps_id *id, uint64_t size)
 {
 	bool pinned = false;
-	int e = ps_store_commit(store); /* the rows of what was written; then only we have it */
+	int rc = ps_store_commit(store); /* the rows of what was written; then only we have it */
 
-	if (e < 0)
-		return e;
+	if (rc < 0)
+		return rc;
 	struct ps_entry *entry = seize(store, id, &pinned);
 	if (!entry)
 		return -EBUSY;
-	e = cut(store, id, size);
-	let_go(store, entry, pinned, size, e == 0);
-	return e;
+	rc = cut(store, id, size);
+	let_go(store, entry, pinned, size, rc == 0);
+	return rc;
 }

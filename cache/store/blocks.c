@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "store/store_private.h"
 
-/* Writing -------------------------------------------------------------------------------------------- */
+/* Writing ------------------------------------------------------------------------------------------------ */
 
 static void queue_rows(struct ps_object *object)
 {
@@ -60,12 +60,12 @@ static bool below_floor(const struct ps_store *store, uint64_t nbytes)
 
 static int put_bytes(struct ps_object *object, uint64_t offset, const void *data, size_t nbytes)
 {
-	int e = below_floor(object->store, nbytes)
-	                ? -ENOSPC
-	                : ps_datafile_write_direct(object->direct_fd, object->fd, data, nbytes, offset);
+	int rc = below_floor(object->store, nbytes)
+	                 ? -ENOSPC
+	                 : ps_datafile_write_direct(object->direct_fd, object->fd, data, nbytes, offset);
 
-	if (e < 0)
-		return write_failed(object, offset, e);
+	if (rc < 0)
+		return write_failed(object, offset, rc);
 	ps_disk_took(object->store);
 	object->unsynced = true;
 	reservation_used(object, nbytes);
@@ -82,9 +82,9 @@ static int write_set(struct ps_object *object, struct ps_extent *extent, uint64_
 	size_t nbytes = ps_chunks_nbytes(object, block, set);
 	for (unsigned i = 0; i < n; i++)
 		crcs[i] = ps_crc32c(bytes + i * PS_CHUNK_SIZE, ps_chunk_nbytes(object, block, first + i));
-	int e = put_bytes(object, block * PS_BLOCK_SIZE + first * PS_CHUNK_SIZE, data, nbytes);
-	if (e < 0)
-		return e;
+	int rc = put_bytes(object, block * PS_BLOCK_SIZE + first * PS_CHUNK_SIZE, data, nbytes);
+	if (rc < 0)
+		return rc;
 
 	pthread_mutex_lock(&object->lock);
 	bool whole_before = extent->present & ps_block_bit(block);
@@ -94,7 +94,7 @@ static int write_set(struct ps_object *object, struct ps_extent *extent, uint64_
 
 		if (!there) /* left by a block that was dropped */
 			extent->unverified &= ~ps_block_bit(block);
-		memcpy(own + first, crcs, n * sizeof *crcs);
+		memcpy(own + first, crcs, n * sizeof(*crcs));
 		ps_chunks_set(object, extent, block, there | set);
 		if ((there | set) == ps_chunks_all(object, block))
 			ps_chunks_join(object, extent, block);
@@ -123,21 +123,21 @@ int ps_object_write_chunks(
 		return -ENOSPC;
 	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
 		return 0;
-	int e = ps_extent_take(object, block, set, &extent);
-	if (e < 0)
-		return e;
-	e = write_set(object, extent, block, first, n, data);
+	int rc = ps_extent_take(object, block, set, &extent);
+	if (rc < 0)
+		return rc;
+	rc = write_set(object, extent, block, first, n, data);
 	ps_extent_release(object, extent);
-	return e;
+	return rc;
 }
 
 static int write_whole(struct ps_object *object, struct ps_extent *extent, uint64_t block, const void *data)
 {
 	size_t nbytes = ps_object_block_nbytes(object, block);
 	uint32_t crc = ps_crc32c(data, nbytes);
-	int e = put_bytes(object, block * PS_BLOCK_SIZE, data, nbytes);
-	if (e < 0)
-		return e;
+	int rc = put_bytes(object, block * PS_BLOCK_SIZE, data, nbytes);
+	if (rc < 0)
+		return rc;
 
 	pthread_mutex_lock(&object->lock);
 	bool was_present = extent->present & ps_block_bit(block);
@@ -167,15 +167,15 @@ int ps_object_write_block(struct ps_object *object, uint64_t block, const void *
 		return -ENOSPC;
 	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
 		return 0;
-	int e = ps_extent_take(object, block, ps_chunks_all(object, block), &extent);
-	if (e < 0)
-		return e;
-	e = write_whole(object, extent, block, data);
+	int rc = ps_extent_take(object, block, ps_chunks_all(object, block), &extent);
+	if (rc < 0)
+		return rc;
+	rc = write_whole(object, extent, block, data);
 	ps_extent_release(object, extent);
-	return e;
+	return rc;
 }
 
-/* Checking ------------------------------------------------------------------------------------------- */
+/* Checking ----------------------------------------------------------------------------------------------- */
 
 static void log_bad(struct ps_object *object, uint64_t block, const char *why)
 {
@@ -216,7 +216,7 @@ static int verify_chunks(struct ps_object *object, struct ps_extent *extent, uin
 	pthread_mutex_lock(&object->lock);
 	if (chunks && !(extent->present & ps_block_bit(block)) && chunks->crcs[block % PS_EXTENT_BLOCKS]) {
 		set = chunks->there[block % PS_EXTENT_BLOCKS];
-		memcpy(crcs, chunks->crcs[block % PS_EXTENT_BLOCKS], sizeof crcs);
+		memcpy(crcs, chunks->crcs[block % PS_EXTENT_BLOCKS], sizeof(crcs));
 	}
 	pthread_mutex_unlock(&object->lock);
 	if (!set)
@@ -290,9 +290,9 @@ static int verify_held(struct ps_object *object, struct ps_extent *extent, uint6
 		return verify_chunks(object, extent, block, buf);
 
 	size_t nbytes = ps_object_block_nbytes(object, block);
-	int e = ps_datafile_read(object->fd, buf, nbytes, block * PS_BLOCK_SIZE);
-	if (e < 0 || ps_crc32c(buf, nbytes) != crc)
-		return drop_block(object, extent, block, crc, e);
+	int rc = ps_datafile_read(object->fd, buf, nbytes, block * PS_BLOCK_SIZE);
+	if (rc < 0 || ps_crc32c(buf, nbytes) != crc)
+		return drop_block(object, extent, block, crc, rc);
 
 	pthread_mutex_lock(&object->lock);
 	bool news = extent->present & extent->unverified & ps_block_bit(block);
@@ -314,10 +314,10 @@ int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf)
 
 	if (!extent)
 		return -ENOENT;
-	int e = ps_object_hold(object, block * PS_BLOCK_SIZE, 1, &hold);
-	if (e < 0)
-		return e;
-	e = verify_held(object, extent, block, buf);
+	int rc = ps_object_hold(object, block * PS_BLOCK_SIZE, 1, &hold);
+	if (rc < 0)
+		return rc;
+	rc = verify_held(object, extent, block, buf);
 	ps_object_release(&hold);
-	return e;
+	return rc;
 }

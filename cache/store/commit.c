@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "store/store.h"
 
-/* What the index names, to the disk itself ----------------------------------------------------------- */
+/* What the index names, to the disk itself --------------------------------------------------------------- */
 
 /* A batch with rows of this object is in the index. store->lock held. */
 static void ps_sync_queue_locked(struct ps_object *object)
@@ -44,7 +44,7 @@ static struct ps_object *take_first(struct ps_store *store)
 static void sync_round(struct ps_store *store)
 {
 	size_t n = store->nunsynced;
-	int e = 0;
+	int rc = 0;
 
 	store->unsynced_since_ns = 0;
 	store->syncing = true;
@@ -53,17 +53,17 @@ static void sync_round(struct ps_store *store)
 
 		pthread_mutex_unlock(&store->lock);
 		object->unsynced = false;
-		if (fdatasync(object->fd) < 0 && e == 0) {
-			e = -errno;
-			ps_log_warning("sync: %s: %s", object->url, strerror(-e));
+		if (fdatasync(object->fd) < 0 && rc == 0) {
+			rc = -errno;
+			ps_log_warning("sync: %s: %s", object->url, strerror(-rc));
 		}
 		pthread_mutex_lock(&store->lock);
 		ps_object_unref_locked(object);
 	}
 	pthread_mutex_unlock(&store->lock);
-	e = ps_index_sync(store->index);
-	if (e < 0)
-		ps_log_debug("sync: %s: the index: %s", store->dir, strerror(-e));
+	rc = ps_index_sync(store->index);
+	if (rc < 0)
+		ps_log_debug("sync: %s: the index: %s", store->dir, strerror(-rc));
 	pthread_mutex_lock(&store->lock);
 	store->syncing = false;
 }
@@ -105,14 +105,14 @@ void ps_sync_stop(struct ps_store *store)
 		ps_object_unref_locked(take_first(store));
 }
 
-/* Rows to the index ---------------------------------------------------------------------------------- */
+/* Rows to the index -------------------------------------------------------------------------------------- */
 
 bool ps_commit_done_locked(const struct ps_store *store)
 {
 	return ps_commit_idle_locked(store) && !store->commit_running;
 }
 
-/* One batch --------------------------------------------------------------------------------------- */
+/* One batch ---------------------------------------------------------------------------------------------- */
 
 /* Copies what is dirty into the batch. The file's time is taken first: a write after it comes with a batch of
  * its own. */
@@ -130,8 +130,8 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 	row.opened_s = object->opened_s;
 	row.by_extent = object->by_extent;
 	object->row_by_extent |= row.by_extent;
-	memcpy(row.learned_etag, object->learned_etag, sizeof row.learned_etag);
-	memcpy(row.checksum, object->checksum, sizeof row.checksum);
+	memcpy(row.learned_etag, object->learned_etag, sizeof(row.learned_etag));
+	memcpy(row.checksum, object->checksum, sizeof(row.checksum));
 	row.sum_matched = object->sum_matched;
 	pthread_mutex_unlock(&store->lock);
 	row.allocated_nbytes = (uint64_t)st.st_blocks * 512;
@@ -147,7 +147,7 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 		struct ps_extent_row extent_row = {.present = extent->present,
 		        .unverified = extent->unverified,
 		        .used_s = extent->used_s};
-		memcpy(extent_row.crc, extent->crc, sizeof extent_row.crc);
+		memcpy(extent_row.crc, extent->crc, sizeof(extent_row.crc));
 		ps_chunks_store(extent, &extent_row);
 		ps_index_batch_put_extent(store->index, batch, &object->id, i, &extent_row);
 		extent->dirty = false;
@@ -257,11 +257,11 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 		collect(PS_CONTAINER_OF(l, struct ps_object, dirty_link), batch);
 	collect_pins(store, batch);
 	ps_index_batch_unasked(batch); /* ps_folder_look() was */
-	int e = ps_index_batch_commit(store->index, batch);
-	pins_collected(store, e == 0);
-	for (struct ps_list *l = list->next; e < 0 && l != list; l = l->next)
+	int rc = ps_index_batch_commit(store->index, batch);
+	pins_collected(store, rc == 0);
+	for (struct ps_list *l = list->next; rc < 0 && l != list; l = l->next)
 		dirty_again(PS_CONTAINER_OF(l, struct ps_object, dirty_link));
-	return e;
+	return rc;
 }
 
 /* A disk that is nearly full takes data and refuses it by turns. */
@@ -294,7 +294,7 @@ static int commit_locked(struct ps_store *store)
 		pthread_cond_wait(&store->changed, &store->lock);
 	store->commit_running = true;
 	pthread_mutex_unlock(&store->lock);
-	int e = ps_folder_look(store);
+	int rc = ps_folder_look(store);
 	pthread_mutex_lock(&store->lock);
 	was_failed = store->index_failed;
 	store->failed_since = false;
@@ -303,27 +303,27 @@ static int commit_locked(struct ps_store *store)
 	pthread_mutex_unlock(&store->lock);
 
 	struct ps_error err = {0};
-	if (e == 0 && was_failed)
-		e = ps_index_reopen(store->index, &err);
-	if (e == 0)
-		e = ps_deleted_entries_clear(store);
-	if (e == 0)
-		e = write_batch(store, &list);
-	if (e < 0)
-		ps_disk_refused(store, e, PS_BLOCK_SIZE);
-	if (e < 0 && !was_failed)
-		tell_of_refusal(store, e);
-	else if (e == 0 && was_failed)
+	if (rc == 0 && was_failed)
+		rc = ps_index_reopen(store->index, &err);
+	if (rc == 0)
+		rc = ps_deleted_entries_clear(store);
+	if (rc == 0)
+		rc = write_batch(store, &list);
+	if (rc < 0)
+		ps_disk_refused(store, rc, PS_BLOCK_SIZE);
+	if (rc < 0 && !was_failed)
+		tell_of_refusal(store, rc);
+	else if (rc == 0 && was_failed)
 		recovered(store);
 
 	pthread_mutex_lock(&store->lock);
-	return_batch(&list, e < 0);
+	return_batch(&list, rc < 0);
 	store->commit_running = false;
 	store->index_failed = false;
-	if (e < 0 || store->failed_since)
+	if (rc < 0 || store->failed_since)
 		ps_commit_retry_locked(store);
 	pthread_cond_broadcast(&store->changed);
-	return e;
+	return rc;
 }
 
 int ps_store_commit(struct ps_store *store)
@@ -333,7 +333,7 @@ int ps_store_commit(struct ps_store *store)
 	return commit_locked(store);
 }
 
-/* The thread ------------------------------------------------------------------------------------- */
+/* The thread --------------------------------------------------------------------------------------------- */
 
 /* store->lock held. When the next batch is due; UINT64_MAX: when something comes. */
 static uint64_t due_ns(const struct ps_store *store)
@@ -374,7 +374,7 @@ int ps_commit_stop(struct ps_store *store)
 {
 	ps_worker_stop(&store->committer, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
-	int e = commit_locked(store);
+	int rc = commit_locked(store);
 	/* What the index would not take is lost with the process: blocks to be fetched again. */
 	while (!ps_list_empty(&store->dirty)) {
 		struct ps_object *object = PS_CONTAINER_OF(store->dirty.next, struct ps_object, dirty_link);
@@ -382,5 +382,5 @@ int ps_commit_stop(struct ps_store *store)
 		object->dirty = false;
 		ps_object_unref_locked(object);
 	}
-	return e;
+	return rc;
 }

@@ -25,7 +25,7 @@ int ps_datafile_create(int data_fd, const struct ps_id *id, uint64_t size, int *
 	char name[NAME_LEN], dir[3];
 
 	datafile_name(id, name);
-	snprintf(dir, sizeof dir, "%.2s", name);
+	snprintf(dir, sizeof(dir), "%.2s", name);
 	if (mkdirat(data_fd, dir, 0700) < 0 && errno != EEXIST)
 		return -errno;
 	int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
@@ -196,13 +196,13 @@ static int each_in(int data_fd, const char *name,
 int ps_datafile_each(
         int data_fd, int (*fn)(void *arg, const struct ps_id *id, const struct stat *st), void *arg)
 {
-	int e = 0;
+	int rc = 0;
 
-	for (unsigned i = 0; e == 0 && i < 256; i++) {
+	for (unsigned i = 0; rc == 0 && i < 256; i++) {
 		char name[3];
 
-		snprintf(name, sizeof name, "%02x", i);
-		e = each_in(data_fd, name, fn, arg);
+		snprintf(name, sizeof(name), "%02x", i);
+		rc = each_in(data_fd, name, fn, arg);
 	}
-	return e;
+	return rc;
 }

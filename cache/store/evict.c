@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "store/store.h"
 
-/* What the disk takes -------------------------------------------------------------------------------- */
+/* What the disk takes ------------------------------------------------------------------------------------ */
 
 void ps_disk_refused(struct ps_store *store, int e, uint64_t wanted_nbytes)
 {
@@ -48,26 +48,26 @@ int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
 	return errnum;
 }
 
-/* The folder -------------------------------------------------------------------------------------- */
+/* The folder --------------------------------------------------------------------------------------------- */
 
 /* index_lock held. Evicts what is in use, too: without names and rows nothing is cached. */
 static int count_index(struct ps_store *store, uint64_t nbytes, uint64_t allocated_nbytes)
 {
 	const struct ps_wish nothing = {.pinned = true};
 	struct ps_room room = {0};
-	int e = -EAGAIN;
+	int rc = -EAGAIN;
 
-	while (e == -EAGAIN) {
+	while (rc == -EAGAIN) {
 		ps_room_look(store, &room);
 		PS_LOCK_SCOPE(&store->lock);
 		store->index_nbytes = nbytes;
 		store->index_allocated_nbytes = allocated_nbytes;
-		e = ps_room_try(store, &room, &nothing);
+		rc = ps_room_try(store, &room, &nothing);
 		/* If it is the disk that is full, the index finds out by itself when it writes. */
-		if (e == -ENOSPC && store->used_nbytes + nbytes <= store->limit_nbytes)
-			e = 0;
+		if (rc == -ENOSPC && store->used_nbytes + nbytes <= store->limit_nbytes)
+			rc = 0;
 	}
-	return e < 0 ? -EDQUOT : 0;
+	return rc < 0 ? -EDQUOT : 0;
 }
 
 /* index_lock held. */
@@ -76,9 +76,10 @@ static int look(struct ps_store *store, size_t nbytes)
 	uint64_t sorted, allocated;
 
 	allocated = ps_store_dir_measure(store->dir_fd, store->data_fd, store->reserve_nbytes, &sorted);
-	int e = count_index(store, allocated + ps_index_peak_nbytes(store->index, sorted, nbytes), allocated);
-	atomic_store(&store->index_slack_nbytes, e == 0 ? ps_index_slack_nbytes(store->index) : 0);
-	return e;
+	int rc =
+	        count_index(store, allocated + ps_index_peak_nbytes(store->index, sorted, nbytes), allocated);
+	atomic_store(&store->index_slack_nbytes, rc == 0 ? ps_index_slack_nbytes(store->index) : 0);
+	return rc;
 }
 
 int ps_folder_look(struct ps_store *store)
@@ -115,14 +116,14 @@ uint64_t ps_store_reachable(struct ps_store *store)
 	                                       : PS_MIN(store->limit_nbytes, there + room.disk);
 }
 
-/* Eviction of extents -------------------------------------------------------------------------------- */
+/* Eviction of extents ------------------------------------------------------------------------------------ */
 
 /* An extent that has an item and is not leaving, of an object that is READY or not in memory. store->lock
  * held. NULL: out of memory. The caller then passes it, or a list of such, to ps_extent_out_finish(). */
 static struct ps_extent_out *ps_extent_out_begin(
         struct ps_store *store, struct ps_entry *entry, uint32_t extent)
 {
-	struct ps_extent_out *out = calloc(1, sizeof *out);
+	struct ps_extent_out *out = calloc(1, sizeof(*out));
 	struct ps_policy_item *item = ps_quota_extent(store, entry, extent);
 	struct ps_extent *record =
 	        entry->object ? ps_extent_make(entry->object, (uint64_t)extent * PS_EXTENT_BLOCKS) : NULL;
@@ -168,9 +169,9 @@ static int punch(struct ps_store *store, const struct ps_extent_out *out)
 	int fd = out->object ? out->object->fd : -1;
 
 	if (fd < 0) {
-		int e = ps_datafile_open(store->data_fd, &out->entry->id, &own, &writable);
-		if (e < 0)
-			return e == -ENOENT ? 0 : e;
+		int rc = ps_datafile_open(store->data_fd, &out->entry->id, &own, &writable);
+		if (rc < 0)
+			return rc == -ENOENT ? 0 : rc;
 		fd = own;
 	}
 	/* Holes must not be read ahead: see ps_datafile_read_ahead(). */
@@ -230,16 +231,16 @@ static int out_one(struct ps_store *store, struct ps_extent_out *out)
 
 	wait_for_holders(store, out);
 	ps_index_batch_del_extent(batch, &out->entry->id, out->extent);
-	int e = ps_index_batch_commit(store->index, batch);
-	if (e < 0)
-		return e;
+	int rc = ps_index_batch_commit(store->index, batch);
+	if (rc < 0)
+		return rc;
 	if (extent)
 		forget_blocks(out->object, extent, out->extent);
 	out->done = true;
-	e = punch(store, out);
-	if (e == 0 && !out->object)
+	rc = punch(store, out);
+	if (rc == 0 && !out->object)
 		put_row_after(store, out);
-	return e;
+	return rc;
 }
 
 /* store->lock held. */
@@ -281,13 +282,13 @@ static void ps_extent_out_finish(struct ps_store *store, struct ps_extent_out *l
 {
 	while (list) {
 		struct ps_extent_out *out = list;
-		int e = out_one(store, out);
+		int rc = out_one(store, out);
 
-		if (e < 0)
+		if (rc < 0)
 			ps_log_error("evict: %s: extent %u of %s: %s", store->dir, out->extent,
-			        out->object ? out->object->url : "an object that is not open", strerror(-e));
+			        out->object ? out->object->url : "an object that is not open", strerror(-rc));
 		pthread_mutex_lock(&store->lock);
-		settle(store, out, e);
+		settle(store, out, rc);
 		/* Looked up before our reference of the object goes, since the lock is dropped over that:
 		 * from now on no other thread keeps the entry. */
 		struct ps_leaving *last = last_of(store, out->entry);
@@ -307,16 +308,16 @@ int ps_extents_evict(struct ps_object *object, uint64_t *ret_nbytes)
 	struct ps_store *store = object->store;
 	struct ps_extent_out *list = NULL;
 	uint64_t nbytes = 0;
-	int e = 0;
+	int rc = 0;
 
 	pthread_mutex_lock(&store->lock);
 	struct ps_entry *entry = object->state == PS_OBJECT_READY ? object->entry : NULL;
-	for (uint32_t i = 0; entry && entry->charges && e == 0 && i < entry->nextents; i++) {
+	for (uint32_t i = 0; entry && entry->charges && rc == 0 && i < entry->nextents; i++) {
 		uint32_t slot = entry->charges[i].slot;
 		if (slot == PS_NO_SLOT || store->places[slot].leaving)
 			continue;
 		struct ps_extent_out *out = ps_extent_out_begin(store, entry, i);
-		e = out ? 0 : -ENOMEM;
+		rc = out ? 0 : -ENOMEM;
 		if (!out)
 			continue;
 		nbytes += out->nbytes;
@@ -328,23 +329,23 @@ int ps_extents_evict(struct ps_object *object, uint64_t *ret_nbytes)
 	pthread_mutex_unlock(&store->lock);
 	ps_extent_out_finish(store, list);
 	*ret_nbytes = nbytes;
-	return e;
+	return rc;
 }
 
-/* Room ----------------------------------------------------------------------------------------------- */
+/* Room --------------------------------------------------------------------------------------------------- */
 
-/* Leaving ---------------------------------------------------------------------------------------- */
+/* Leaving ------------------------------------------------------------------------------------------------ */
 
 struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *entry)
 {
-	struct ps_leaving *leaving = calloc(1, sizeof *leaving);
+	struct ps_leaving *leaving = calloc(1, sizeof(*leaving));
 
 	if (!leaving)
 		return NULL;
 	leaving->id = entry->id;
 	leaving->nrows = entry->nrows;
 	leaving->nbytes = ps_quota_nbytes(store, entry);
-	HASH_ADD(hh, store->leaving, id, sizeof leaving->id, leaving);
+	HASH_ADD(hh, store->leaving, id, sizeof(leaving->id), leaving);
 	if (!leaving->hh.tbl) {
 		free(leaving);
 		return NULL;
@@ -423,9 +424,9 @@ void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
 	struct ps_index_batch *batch = ps_index_batch_new();
 	for (const struct ps_leaving *l = list; l; l = l->next)
 		ps_index_batch_del_object(batch, &l->id, l->nrows);
-	int e = ps_index_batch_commit(store->index, batch);
+	int rc = ps_index_batch_commit(store->index, batch);
 	for (struct ps_leaving *l = list; l; l = l->next) {
-		l->rows_left = e < 0;
+		l->rows_left = rc < 0;
 		l->named = unlink_later(store, l);
 		int err = l->named ? 0 : ps_datafile_unlink(store->data_fd, &l->id);
 		if (err < 0) {
@@ -466,9 +467,9 @@ int ps_deleted_entries_clear(struct ps_store *store)
 	pthread_mutex_unlock(&store->lock);
 	if (!any)
 		return 0;
-	int e = ps_index_batch_commit(store->index, batch);
-	if (e < 0)
-		return e;
+	int rc = ps_index_batch_commit(store->index, batch);
+	if (rc < 0)
+		return rc;
 	PS_LOCK_SCOPE(&store->lock);
 	for (struct ps_leaving **p = &store->deleted_entries; *p;) {
 		struct ps_leaving *deleted = *p;
@@ -482,7 +483,7 @@ int ps_deleted_entries_clear(struct ps_store *store)
 	return 0;
 }
 
-/* Room ------------------------------------------------------------------------------------------- */
+/* Room --------------------------------------------------------------------------------------------------- */
 
 /* What one choice of the policy set in motion. */
 struct going {
@@ -536,7 +537,7 @@ static bool choose(struct ps_store *store, bool by_policy, const struct ps_objec
 
 	/* Slots are turned into places before the first item goes, because removing an item moves the last
 	 * one into its slot. */
-	struct ps_place *places = n > 0 ? reallocarray(NULL, n, sizeof *places) : NULL;
+	struct ps_place *places = n > 0 ? reallocarray(NULL, n, sizeof(*places)) : NULL;
 	if (!places)
 		return false;
 	for (size_t i = 0; i < n; i++)
@@ -671,19 +672,19 @@ int ps_room_take(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 	struct ps_room room = {0};
-	int e = -EAGAIN;
+	int rc = -EAGAIN;
 
 	if (ps_object_full_charge(object) > ps_store_data_limit(store))
 		return -ENOSPC;
-	while (e == -EAGAIN) {
+	while (rc == -EAGAIN) {
 		ps_room_look(store, &room);
 		PS_LOCK_SCOPE(&store->lock);
 		struct ps_wish wish = wish_of(object);
-		e = ps_room_try(store, &room, &wish);
-		if (e == 0)
-			e = reserve(object, &wish);
+		rc = ps_room_try(store, &room, &wish);
+		if (rc == 0)
+			rc = reserve(object, &wish);
 	}
-	return e;
+	return rc;
 }
 
 void ps_room_settle(struct ps_object *object)

@@ -35,7 +35,7 @@ static int charge(struct ps_store *store, struct ps_entry *entry, uint64_t size,
 	uint64_t nbytes = ps_chunks_disk_nbytes(size, block, set);
 	bool whole = (charged(c, i) | set) == all_chunks(size, block);
 
-	if (!whole && !c->chunks && !(c->chunks = calloc(PS_EXTENT_BLOCKS, sizeof *c->chunks)))
+	if (!whole && !c->chunks && !(c->chunks = calloc(PS_EXTENT_BLOCKS, sizeof(*c->chunks))))
 		return -ENOMEM;
 	struct ps_policy_item *item = ps_quota_extent_make(store, entry, number);
 	if (!item)
@@ -55,25 +55,25 @@ int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct p
         uint32_t extent, const struct ps_extent_row *row)
 {
 	uint64_t first = (uint64_t)extent * PS_EXTENT_BLOCKS;
-	int e = 0;
+	int rc = 0;
 
-	for (unsigned i = 0; i < PS_EXTENT_BLOCKS && e == 0; i++) {
+	for (unsigned i = 0; i < PS_EXTENT_BLOCKS && rc == 0; i++) {
 		if ((first + i) * PS_BLOCK_SIZE >= object->remote.size)
 			break;
 		uint16_t all = all_chunks(object->remote.size, first + i);
 		uint16_t set = row->present >> i & 1 ? all : row->partial >> i & 1 ? row->chunks[i] & all : 0;
 		if (set)
-			e = charge(store, entry, object->remote.size, first + i, set);
+			rc = charge(store, entry, object->remote.size, first + i, set);
 	}
 	struct ps_policy_item *item = ps_quota_extent(store, entry, extent);
 	if (item) {
 		item->dataset = object->dataset;
 		item->opened_s = row->used_s ? row->used_s : object->opened_s;
 	}
-	return e;
+	return rc;
 }
 
-/* Use -------------------------------------------------------------------------------------------- */
+/* Use ---------------------------------------------------------------------------------------------------- */
 
 /* store->lock held. Uses are noted once a second: that is enough for epochs of minutes, and a reader that
  * comes a second time does not touch the policy. */
@@ -204,7 +204,7 @@ void ps_object_release(struct ps_hold *hold)
 	*hold = (struct ps_hold){0};
 }
 
-/* Room ------------------------------------------------------------------------------------------- */
+/* Room --------------------------------------------------------------------------------------------------- */
 
 /* store->lock held, and dropped while another thread must finish. 1: the chunks have their room. */
 static int take_known(struct ps_object *object, struct ps_extent *extent, uint64_t block, uint16_t set)
@@ -233,7 +233,7 @@ static int make_room(
 
 	if (own)
 		own->busy = true;
-	int e = ps_room_try(store, room, wish);
+	int rc = ps_room_try(store, room, wish);
 	struct ps_entry *entry = own ? object->entry : NULL;
 	if (entry && !entry->charges)
 		ps_quota_update_busy(store, entry);
@@ -241,7 +241,7 @@ static int make_room(
 	 * many. */
 	else if (entry && (own = ps_quota_extent(store, entry, number)))
 		own->busy = entry->pinned || store->places[entry->charges[number].slot].leaving;
-	return e;
+	return rc;
 }
 
 /* store->lock held, which may be dropped: then -EAGAIN. */
@@ -280,7 +280,7 @@ int ps_extent_take(struct ps_object *object, uint64_t block, uint16_t chunks, st
 	struct ps_store *store = object->store;
 	struct ps_extent *extent = ps_extent_make(object, block);
 	struct ps_room room = {0};
-	int e = -EAGAIN;
+	int rc = -EAGAIN;
 
 	if (!extent)
 		return -ENOMEM;
@@ -289,39 +289,39 @@ int ps_extent_take(struct ps_object *object, uint64_t block, uint16_t chunks, st
 		atomic_fetch_add(&extent->nholds, 1);
 		return 0;
 	}
-	while (e == -EAGAIN) {
+	while (rc == -EAGAIN) {
 		ps_room_look(store, &room);
 		PS_LOCK_SCOPE(&store->lock);
-		e = take_once(object, extent, block, chunks, &room);
-		if (e == 0)
+		rc = take_once(object, extent, block, chunks, &room);
+		if (rc == 0)
 			atomic_fetch_add(&extent->nholds, 1);
 	}
-	return e;
+	return rc;
 }
 
-/* Starting --------------------------------------------------------------------------------------- */
+/* Starting ----------------------------------------------------------------------------------------------- */
 
 /* The blocks of an extent that the quota does not count, and the chunks. */
 static int punch_uncounted(int fd, const struct ps_charge *c, uint64_t offset)
 {
 	uint64_t absent = ~c->blocks;
-	int e = 0;
+	int rc = 0;
 
-	for (unsigned i = 0, n; i < PS_EXTENT_BLOCKS && e == 0; i += n) {
+	for (unsigned i = 0, n; i < PS_EXTENT_BLOCKS && rc == 0; i += n) {
 		n = 1;
 		if (!(absent >> i & 1))
 			continue;
 		uint64_t at = offset + i * PS_BLOCK_SIZE;
-		for (unsigned k = 0; charged(c, i) && k < PS_BLOCK_CHUNKS && e == 0; k++)
+		for (unsigned k = 0; charged(c, i) && k < PS_BLOCK_CHUNKS && rc == 0; k++)
 			if (!(charged(c, i) >> k & 1))
-				e = ps_datafile_punch(fd, at + k * PS_CHUNK_SIZE, PS_CHUNK_SIZE);
+				rc = ps_datafile_punch(fd, at + k * PS_CHUNK_SIZE, PS_CHUNK_SIZE);
 		if (charged(c, i))
 			continue;
 		while (i + n < PS_EXTENT_BLOCKS && absent >> (i + n) & 1 && !charged(c, i + n))
 			n++;
-		e = ps_datafile_punch(fd, at, n * PS_BLOCK_SIZE);
+		rc = ps_datafile_punch(fd, at, n * PS_BLOCK_SIZE);
 	}
-	return e;
+	return rc;
 }
 
 int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry)
@@ -330,12 +330,12 @@ int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry)
 	struct stat st;
 	bool writable;
 
-	int e = ps_datafile_open(store->data_fd, &entry->id, &fd, &writable);
-	if (e < 0 || fstat(fd, &st) < 0)
-		return e < 0 ? e : -errno;
+	int rc = ps_datafile_open(store->data_fd, &entry->id, &fd, &writable);
+	if (rc < 0 || fstat(fd, &st) < 0)
+		return rc < 0 ? rc : -errno;
 	if ((uint64_t)st.st_blocks * 512 <= ps_quota_nbytes(store, entry) || !writable)
 		return 0;
-	for (uint32_t i = 0; e == 0 && i < entry->nextents; i++)
-		e = punch_uncounted(fd, &entry->charges[i], i * PS_EXTENT_NBYTES);
-	return e;
+	for (uint32_t i = 0; rc == 0 && i < entry->nextents; i++)
+		rc = punch_uncounted(fd, &entry->charges[i], i * PS_EXTENT_NBYTES);
+	return rc;
 }

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "store/store_private.h"
 
-/* From its row --------------------------------------------------------------------------------------- */
+/* From its row ------------------------------------------------------------------------------------------- */
 
 /* What the index and the data file say of an object when it is taken into memory. */
 
@@ -28,20 +28,20 @@ static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *r
 	uint64_t in_extent =
 	        PS_MIN(object->nblocks - (uint64_t)number * PS_EXTENT_BLOCKS, (uint64_t)PS_EXTENT_BLOCKS);
 	uint64_t mask = in_extent == 64 ? UINT64_MAX : (UINT64_C(1) << in_extent) - 1;
-	struct ps_extent *extent = calloc(1, sizeof *extent);
+	struct ps_extent *extent = calloc(1, sizeof(*extent));
 	if (!extent)
 		return -ENOMEM;
 	extent->present = row->present & mask;
 	extent->unverified = (loading->unverified ? row->present | row->partial : row->unverified) & mask;
 	extent->used_s = extent->saved_used_s = row->used_s;
-	memcpy(extent->crc, row->crc, sizeof extent->crc);
+	memcpy(extent->crc, row->crc, sizeof(extent->crc));
 	object->npresent += (unsigned)__builtin_popcountll(extent->present);
 	object->nunverified += (unsigned)__builtin_popcountll(extent->unverified & extent->present);
 	object->extents[number] = extent;
 	object->unsure |= extent->unverified != 0;
-	int e = ps_chunks_load(object, extent, number, row, mask);
-	if (e < 0)
-		return e;
+	int rc = ps_chunks_load(object, extent, number, row, mask);
+	if (rc < 0)
+		return rc;
 	if (loading->unverified) {
 		/* The next batch writes the file's time and inode as they are now. With them it must say
 		 * that the blocks are not sure. */
@@ -85,40 +85,40 @@ static int load_blocks(struct ps_object *object)
 	bool writable = true;
 	int fd = -1;
 
-	int e = ps_index_get_object(store->index, &object->id, &row);
-	if (e == -ENOENT)
+	int rc = ps_index_get_object(store->index, &object->id, &row);
+	if (rc == -ENOENT)
 		return 0;
-	if (e < 0)
-		return e == -EBADMSG ? -EUCLEAN : e;
+	if (rc < 0)
+		return rc == -EBADMSG ? -EUCLEAN : rc;
 	object->created_s = row.created_s;
 	object->opened_s = row.opened_s;
 	object->dataset = row.dataset;
 	object->row_by_extent = row.by_extent;
-	memcpy(object->learned_etag, row.learned_etag, sizeof object->learned_etag);
-	memcpy(object->checksum, row.checksum, sizeof object->checksum);
+	memcpy(object->learned_etag, row.learned_etag, sizeof(object->learned_etag));
+	memcpy(object->checksum, row.checksum, sizeof(object->checksum));
 	object->sum_matched = row.sum_matched;
-	e = ps_datafile_open(store->data_fd, &object->id, &fd, &writable);
-	if (e == -ENOENT) {
+	rc = ps_datafile_open(store->data_fd, &object->id, &fd, &writable);
+	if (rc == -ENOENT) {
 		ps_log_warning("store: %s: its data file is gone; its blocks are fetched again", object->url);
-		e = -EUCLEAN;
+		rc = -EUCLEAN;
 	}
-	if (e == 0 && fstat(fd, &st) < 0)
-		e = -errno;
-	if (e == 0)
+	if (rc == 0 && fstat(fd, &st) < 0)
+		rc = -errno;
+	if (rc == 0)
 		loading.unverified = !same_file(store, &row, &st);
-	if (e == 0 && (uint64_t)st.st_size != object->remote.size) {
+	if (rc == 0 && (uint64_t)st.st_size != object->remote.size) {
 		ps_log_warning("store: %s: its data file has another size; its blocks are fetched again",
 		        object->url);
-		e = -EUCLEAN;
+		rc = -EUCLEAN;
 	}
-	if (e == 0)
-		e = ps_index_each_extent(store->index, &object->id, load_extent, &loading);
+	if (rc == 0)
+		rc = ps_index_each_extent(store->index, &object->id, load_extent, &loading);
 	ps_object_row_fini(&row);
-	if (e < 0) {
+	if (rc < 0) {
 		if (fd >= 0)
 			close(fd);
 		forget_blocks(object);
-		return e;
+		return rc;
 	}
 	object->fd = fd;
 	ps_datafile_read_ahead(fd, object->npresent == object->nblocks);
@@ -167,7 +167,7 @@ static void ps_object_load(struct ps_object *object)
 	pthread_cond_broadcast(&store->changed);
 }
 
-/* Objects -------------------------------------------------------------------------------------------- */
+/* Objects ------------------------------------------------------------------------------------------------ */
 
 void ps_object_id(const char *url, const struct ps_remote *remote, const char *view, struct ps_id *ret_id)
 {
@@ -176,17 +176,17 @@ void ps_object_id(const char *url, const struct ps_remote *remote, const char *v
 	const char *const parts[] = {
 	        url, view, strong ? "strong" : "weak", remote->etag, size, strong ? "" : mtime};
 
-	snprintf(size, sizeof size, "%" PRIu64, remote->size);
-	snprintf(mtime, sizeof mtime, "%" PRId64, remote->mtime_s);
+	snprintf(size, sizeof(size), "%" PRIu64, remote->size);
+	snprintf(mtime, sizeof(mtime), "%" PRId64, remote->mtime_s);
 	ps_id_of_strings(parts, PS_ARRAY_LEN(parts), ret_id);
 }
 
-/* Making and freeing ------------------------------------------------------------------------------ */
+/* Making and freeing ------------------------------------------------------------------------------------- */
 
 static struct ps_object *object_new(
         struct ps_store *store, const char *url, const struct ps_remote *remote, const struct ps_id *id)
 {
-	struct ps_object *object = calloc(1, sizeof *object);
+	struct ps_object *object = calloc(1, sizeof(*object));
 
 	if (!object)
 		return NULL;
@@ -205,7 +205,7 @@ static struct ps_object *object_new(
 	ps_list_init(&object->check_link);
 	pthread_mutex_init(&object->lock, NULL);
 	object->url = strdup(url);
-	object->extents = calloc(PS_MAX(object->nextents, 1u), sizeof *object->extents);
+	object->extents = calloc(PS_MAX(object->nextents, 1u), sizeof(*object->extents));
 	if (!object->url || !object->extents) {
 		free(object->url);
 		free(object->extents);
@@ -216,7 +216,7 @@ static struct ps_object *object_new(
 	return object;
 }
 
-/* Getting and putting ----------------------------------------------------------------------------- */
+/* Getting and putting ------------------------------------------------------------------------------------ */
 
 /* store->lock held. */
 static void note_open(struct ps_object *object, uint32_t dataset)
@@ -251,7 +251,7 @@ static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id
 		struct ps_leaving *leaving = NULL;
 		struct ps_object *object = NULL;
 
-		HASH_FIND(hh, store->objects, id, sizeof *id, object);
+		HASH_FIND(hh, store->objects, id, sizeof(*id), object);
 		if (object && object->state != PS_OBJECT_EVICTING) {
 			object->refs++;
 			if (object->users++ == 0 && object->entry && !object->entry->charges)
@@ -260,7 +260,7 @@ static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id
 				pthread_cond_wait(&store->changed, &store->lock);
 			return object;
 		}
-		HASH_FIND(hh, store->leaving, id, sizeof *id, leaving);
+		HASH_FIND(hh, store->leaving, id, sizeof(*id), leaving);
 		/* Extents that leave a file that is not open must be gone before its rows are read. */
 		const struct ps_entry *entry = ps_quota_find(store, id);
 		if (!object && !leaving && !(entry && entry->nleaving > 0))
@@ -277,7 +277,7 @@ static int object_get(struct ps_store *store, const char *url, const struct ps_r
 	if (!object) {
 		object = object_new(store, url, remote, id);
 		if (object)
-			HASH_ADD(hh, store->objects, id, sizeof object->id, object);
+			HASH_ADD(hh, store->objects, id, sizeof(object->id), object);
 		if (!object || !object->hh.tbl) {
 			pthread_mutex_unlock(&store->lock);
 			if (object)
@@ -312,10 +312,10 @@ int ps_object_get(struct ps_store *store, const char *url, const struct ps_remot
 	if (remote->size > PS_OBJECT_MAX_NBYTES)
 		return -EFBIG;
 	ps_object_id(url, remote, "raw", &id);
-	int e = object_get(store, url, remote, &id, opened, dataset, ret);
-	if (e == 0)
+	int rc = object_get(store, url, remote, &id, opened, dataset, ret);
+	if (rc == 0)
 		ps_object_expect(*ret, remote->checksum, true);
-	return e;
+	return rc;
 }
 
 int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_remote *source,
@@ -341,14 +341,14 @@ int ps_object_get_unsized(struct ps_store *store, const char *url, const struct 
 	remote.checksum[0] = '\0';
 	remote.size = PS_OBJECT_UNSIZED_NBYTES;
 	/* An earlier one may have got farther than its size came to be known. */
-	int e = ps_index_get_object(store->index, id, &row);
-	if (e == 0) {
+	int rc = ps_index_get_object(store->index, id, &row);
+	if (rc == 0) {
 		remote.size = row.remote.size;
 		ps_object_row_fini(&row);
 		if (remote.size > PS_OBJECT_MAX_NBYTES)
 			return -EFBIG;
-	} else if (e != -ENOENT) {
-		return e;
+	} else if (rc != -ENOENT) {
+		return rc;
 	}
 	if (remote.size == PS_OBJECT_UNSIZED_NBYTES && !ps_extents_apply(store, remote.size))
 		return -ENOTSUP;
@@ -392,7 +392,7 @@ void ps_object_put(struct ps_object *object)
 	pthread_mutex_unlock(&store->lock);
 }
 
-/* What it is ------------------------------------------------------------------------------------- */
+/* What it is --------------------------------------------------------------------------------------------- */
 
 const char *ps_object_url(const struct ps_object *object)
 {
@@ -433,14 +433,14 @@ void ps_object_learned_etag(struct ps_object *object, char ret[static PS_ETAG_LE
 void ps_object_learn_etag(struct ps_object *object, const char *etag)
 {
 	PS_LOCK_SCOPE(&object->store->lock);
-	if (strlen(etag) >= sizeof object->learned_etag || strcmp(etag, object->learned_etag) == 0)
+	if (strlen(etag) >= sizeof(object->learned_etag) || strcmp(etag, object->learned_etag) == 0)
 		return;
-	snprintf(object->learned_etag, sizeof object->learned_etag, "%s", etag);
+	snprintf(object->learned_etag, sizeof(object->learned_etag), "%s", etag);
 	if (object->npresent > 0)
 		ps_commit_queue_locked(object, 0);
 }
 
-/* Their checksum ------------------------------------------------------------------------------------- */
+/* Their checksum ----------------------------------------------------------------------------------------- */
 
 void ps_object_expect(struct ps_object *object, const char *checksum, bool sure)
 {
@@ -451,7 +451,7 @@ void ps_object_expect(struct ps_object *object, const char *checksum, bool sure)
 	PS_LOCK_SCOPE(&object->store->lock);
 	if (strcmp(object->checksum, text) == 0 || (object->checksum[0] && !sure))
 		return;
-	memcpy(object->checksum, text, sizeof text);
+	memcpy(object->checksum, text, sizeof(text));
 	object->sum_matched = false;
 	if (object->npresent > 0)
 		ps_commit_queue_locked(object, 0);

@@ -19,7 +19,7 @@ struct ps_refused {
 	struct ps_refusal story;
 };
 
-/* Refusals ---------------------------------------------------------------------------------------- */
+/* Refusals ----------------------------------------------------------------------------------------------- */
 
 static uint64_t refused_ns(const struct ps_store *store, unsigned times)
 {
@@ -35,7 +35,7 @@ static struct ps_refused *refused_of(struct ps_store *store, const struct ps_id 
 {
 	struct ps_refused *refused = NULL;
 
-	HASH_FIND(hh, store->refused, id, sizeof *id, refused);
+	HASH_FIND(hh, store->refused, id, sizeof(*id), refused);
 	if (refused || !make)
 		return refused;
 	if (HASH_COUNT(store->refused) >= PS_SUM_REFUSED) {
@@ -44,11 +44,11 @@ static struct ps_refused *refused_of(struct ps_store *store, const struct ps_id 
 		HASH_DELETE(hh, store->refused, oldest);
 		free(oldest);
 	}
-	refused = calloc(1, sizeof *refused);
+	refused = calloc(1, sizeof(*refused));
 	if (!refused)
 		return NULL;
 	refused->id = *id;
-	HASH_ADD(hh, store->refused, id, sizeof refused->id, refused);
+	HASH_ADD(hh, store->refused, id, sizeof(refused->id), refused);
 	if (!refused->hh.tbl) {
 		free(refused);
 		return NULL;
@@ -69,7 +69,7 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret)
 	return true;
 }
 
-/* Comparing --------------------------------------------------------------------------------------- */
+/* Comparing ---------------------------------------------------------------------------------------------- */
 
 /* A block as it is in the file. -EAGAIN: it is not there any more. */
 static int sum_block(struct ps_object *object, uint64_t block, void *buf, struct ps_checksum *sum)
@@ -77,17 +77,17 @@ static int sum_block(struct ps_object *object, uint64_t block, void *buf, struct
 	size_t nbytes = ps_object_block_nbytes(object, block);
 	struct ps_hold hold;
 
-	int e = ps_object_hold(object, block * PS_BLOCK_SIZE, nbytes, &hold);
-	if (e < 0)
-		return e;
+	int rc = ps_object_hold(object, block * PS_BLOCK_SIZE, nbytes, &hold);
+	if (rc < 0)
+		return rc;
 	if (ps_object_block(object, block) != PS_BLOCK_PRESENT)
-		e = -EAGAIN;
-	if (e == 0)
-		e = ps_datafile_read(object->fd, buf, nbytes, block * PS_BLOCK_SIZE);
-	if (e == 0)
+		rc = -EAGAIN;
+	if (rc == 0)
+		rc = ps_datafile_read(object->fd, buf, nbytes, block * PS_BLOCK_SIZE);
+	if (rc == 0)
 		ps_checksum_update(sum, buf, nbytes);
 	ps_object_release(&hold);
-	return e;
+	return rc;
 }
 
 /* 0 or -EBADMSG, and what its bytes come to; other errors: it is unknown. */
@@ -142,7 +142,7 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 		s = ns / PS_NS_PER_S;
 		refused->until_ns = ps_clock_mono_ns() + ns;
 		refused->story.nodes_below = node;
-		snprintf(refused->story.text, sizeof refused->story.text,
+		snprintf(refused->story.text, sizeof(refused->story.text),
 		        "its data have %s, the origin or its list says %s; dropped", seen, expected);
 	}
 	pthread_mutex_unlock(&store->lock);
@@ -161,19 +161,19 @@ int ps_object_checksum_check(struct ps_object *object)
 		PS_LOCK_SCOPE(&store->lock);
 		if (!object->checksum[0] || object->sum_matched || !ps_object_complete(object))
 			return 0;
-		memcpy(expected, object->checksum, sizeof expected);
+		memcpy(expected, object->checksum, sizeof(expected));
 	}
-	int e = sum_object(object, expected, seen);
-	if (e == 0)
+	int rc = sum_object(object, expected, seen);
+	if (rc == 0)
 		matched(object, expected);
-	else if (e == -EBADMSG)
+	else if (rc == -EBADMSG)
 		refuse(object, expected, seen);
-	else if (e != -ECANCELED && e != -EAGAIN)
-		ps_log_warning("checksum: %s: cannot be compared: %s", object->url, strerror(-e));
-	return e == -EBADMSG ? e : 0;
+	else if (rc != -ECANCELED && rc != -EAGAIN)
+		ps_log_warning("checksum: %s: cannot be compared: %s", object->url, strerror(-rc));
+	return rc == -EBADMSG ? rc : 0;
 }
 
-/* The thread -------------------------------------------------------------------------------------- */
+/* The thread --------------------------------------------------------------------------------------------- */
 
 /* Readers and writers of the same disk come first. */
 static void step_back(void)

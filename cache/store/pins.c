@@ -32,14 +32,14 @@ static void touch(struct ps_store *store, struct ps_pin *pin)
 
 static struct ps_pin *pin_new(struct ps_store *store, const struct ps_pin_row *row)
 {
-	struct ps_pin *pin = calloc(1, sizeof *pin);
+	struct ps_pin *pin = calloc(1, sizeof(*pin));
 
 	if (!pin)
 		return NULL;
 	pin->row = *row;
 	pin->row.url = strdup(row->url);
 	if (pin->row.url)
-		HASH_ADD(hh, store->pins, row.url_id, sizeof pin->row.url_id, pin);
+		HASH_ADD(hh, store->pins, row.url_id, sizeof(pin->row.url_id), pin);
 	if (pin->row.url && pin->hh.tbl) {
 		store->pinned_nbytes += row->nbytes;
 		return pin;
@@ -85,7 +85,7 @@ unsigned ps_pins_count(const struct ps_store *store)
 	return n;
 }
 
-/* Starting and ending ----------------------------------------------------------------------------- */
+/* Starting and ending ------------------------------------------------------------------------------------ */
 
 static int load_row(void *arg, const struct ps_pin_row *row)
 {
@@ -110,7 +110,7 @@ void ps_pins_free(struct ps_store *store)
 		ps_pin_free(store, pin);
 }
 
-/* Of objects; without store->lock ----------------------------------------------------------------- */
+/* Of objects; without store->lock ------------------------------------------------------------------------ */
 
 bool ps_object_pinned(struct ps_object *object)
 {
@@ -164,27 +164,27 @@ int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes)
 {
 	struct ps_store *store = object->store;
 	bool was_pinned;
-	int e;
+	int rc;
 	{
 		PS_LOCK_SCOPE(&store->lock);
 		const struct ps_pin *old = ps_pin_find(store, object->url);
 		uint64_t nbytes = ps_pin_holds(object) ? 0 : pin_nbytes(object);
 		was_pinned = old && !old->deleted;
-		e = pin_locked(object);
-		if (e == 0)
+		rc = pin_locked(object);
+		if (rc == 0)
 			*ret_nbytes = nbytes;
 	}
-	if (e < 0)
-		return e;
-	e = ps_store_commit(store);
-	if (e == 0)
+	if (rc < 0)
+		return rc;
+	rc = ps_store_commit(store);
+	if (rc == 0)
 		return 0;
 	/* What would not outlive this run is no pin; one of before does. */
 	PS_LOCK_SCOPE(&store->lock);
 	struct ps_pin *pin = ps_pin_find(store, object->url);
 	if (pin && !pin->deleted && !was_pinned)
 		let_go(store, pin);
-	return e == -ENOMEM ? e : -EIO; /* ENOSPC would mean the quota */
+	return rc == -ENOMEM ? rc : -EIO; /* ENOSPC would mean the quota */
 }
 
 int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes)

@@ -17,7 +17,7 @@
 
 #include "base/checksum.h"
 
-/* Blocks --------------------------------------------------------------------------------------------- */
+/* Blocks ------------------------------------------------------------------------------------------------- */
 
 uint64_t ps_object_block_nbytes(const struct ps_object *object, uint64_t block)
 {
@@ -80,7 +80,7 @@ struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block)
 	struct ps_extent *extent = ps_extent_of(object, block);
 
 	if (!extent) {
-		extent = calloc(1, sizeof *extent);
+		extent = calloc(1, sizeof(*extent));
 		if (extent)
 			atomic_store_explicit(
 			        &object->extents[block / PS_EXTENT_BLOCKS], extent, memory_order_release);
@@ -88,7 +88,7 @@ struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block)
 	return extent;
 }
 
-/* Chunks --------------------------------------------------------------------------------------------- */
+/* Chunks ------------------------------------------------------------------------------------------------- */
 
 /* Parts of blocks: what a random reader asked for, without the rest of the MiB around it.
  *
@@ -158,21 +158,21 @@ void ps_extent_free(struct ps_extent *extent)
 	free(extent);
 }
 
-/* Changing; object->lock held ------------------------------------------------------------------------ */
+/* Changing; object->lock held ---------------------------------------------------------------------------- */
 
 uint32_t *ps_chunks_crcs_make(struct ps_extent *extent, uint64_t block)
 {
 	struct ps_extent_chunks *chunks = ps_chunks_of(extent);
 
 	if (!chunks) {
-		chunks = calloc(1, sizeof *chunks);
+		chunks = calloc(1, sizeof(*chunks));
 		if (!chunks)
 			return NULL;
 		atomic_store_explicit(&extent->chunks, chunks, memory_order_release);
 	}
 	uint32_t **crcs = &chunks->crcs[block % PS_EXTENT_BLOCKS];
 	if (!*crcs)
-		*crcs = calloc(PS_BLOCK_CHUNKS, sizeof **crcs);
+		*crcs = calloc(PS_BLOCK_CHUNKS, sizeof(**crcs));
 	return *crcs;
 }
 
@@ -249,7 +249,7 @@ void ps_chunks_join(struct ps_object *object, struct ps_extent *extent, uint64_t
 	object->npresent++;
 }
 
-/* Rows of the index ---------------------------------------------------------------------------------- */
+/* Rows of the index -------------------------------------------------------------------------------------- */
 
 int ps_chunks_load(struct ps_object *object, struct ps_extent *extent, uint32_t number,
         const struct ps_extent_row *row, uint64_t mask)
@@ -268,7 +268,7 @@ int ps_chunks_load(struct ps_object *object, struct ps_extent *extent, uint32_t 
 		uint32_t *crcs = ps_chunks_crcs_make(extent, block);
 		if (!crcs)
 			return -ENOMEM;
-		memcpy(crcs, row->chunk_crc[i], sizeof row->chunk_crc[i]);
+		memcpy(crcs, row->chunk_crc[i], sizeof(row->chunk_crc[i]));
 		ps_chunks_set(object, extent, block, there);
 	}
 	return 0;

@@ -9,7 +9,7 @@
 
 #define RETRY_MS 2000 /* after the index refused a batch */
 
-/* The last reference --------------------------------------------------------------------------------- */
+/* The last reference ------------------------------------------------------------------------------------- */
 
 void ps_object_free(struct ps_object *object)
 {
@@ -62,7 +62,7 @@ void ps_object_unref_locked(struct ps_object *object)
 	}
 }
 
-/* Rows for the index --------------------------------------------------------------------------------- */
+/* Rows for the index ------------------------------------------------------------------------------------- */
 
 bool ps_commit_idle_locked(const struct ps_store *store)
 {
@@ -126,7 +126,7 @@ void ps_commit_retry_locked(struct ps_store *store)
 	pthread_cond_signal(&store->committer.wake);
 }
 
-/* Syncs, checks, checksums --------------------------------------------------------------------------- */
+/* Syncs, checks, checksums ------------------------------------------------------------------------------- */
 
 void ps_sync_unqueue_locked(struct ps_object *object)
 {

@@ -16,13 +16,13 @@ static int table_grow(struct ps_store *store)
 		return -1;
 	/* An array that did grow is kept, even if the next one does not: the capacity counts only once all
 	 * three have it. */
-	void *items = reallocarray(store->items, cap, sizeof *store->items);
+	void *items = reallocarray(store->items, cap, sizeof(*store->items));
 	if (items)
 		store->items = items;
-	void *places = reallocarray(store->places, cap, sizeof *store->places);
+	void *places = reallocarray(store->places, cap, sizeof(*store->places));
 	if (places)
 		store->places = places;
-	void *victims = reallocarray(store->victims, cap, sizeof *store->victims);
+	void *victims = reallocarray(store->victims, cap, sizeof(*store->victims));
 	if (victims)
 		store->victims = victims;
 	if (!items || !places || !victims)
@@ -80,14 +80,14 @@ static void entry_free(struct ps_entry *entry)
 
 static struct ps_entry *entry_new(struct ps_store *store, const struct ps_id *id, uint32_t nextents)
 {
-	struct ps_entry *entry = calloc(1, sizeof *entry);
+	struct ps_entry *entry = calloc(1, sizeof(*entry));
 
 	if (!entry)
 		return NULL;
 	entry->id = *id;
 	entry->nextents = nextents;
 	entry->slot = PS_NO_SLOT;
-	HASH_ADD(hh, store->entries, id, sizeof entry->id, entry);
+	HASH_ADD(hh, store->entries, id, sizeof(entry->id), entry);
 	if (entry->hh.tbl)
 		return entry;
 	free(entry);
@@ -114,7 +114,7 @@ struct ps_entry *ps_quota_add(
 
 struct ps_entry *ps_quota_add_by_extent(struct ps_store *store, const struct ps_id *id, uint32_t nextents)
 {
-	struct ps_charge *charges = calloc(nextents, sizeof *charges);
+	struct ps_charge *charges = calloc(nextents, sizeof(*charges));
 	struct ps_entry *entry = charges ? entry_new(store, id, nextents) : NULL;
 
 	if (!entry) {
@@ -131,7 +131,7 @@ struct ps_entry *ps_quota_find(struct ps_store *store, const struct ps_id *id)
 {
 	struct ps_entry *entry = NULL;
 
-	HASH_FIND(hh, store->entries, id, sizeof *id, entry);
+	HASH_FIND(hh, store->entries, id, sizeof(*id), entry);
 	return entry;
 }
 
@@ -169,7 +169,7 @@ void ps_quota_charge(struct ps_store *store, struct ps_entry *entry, uint64_t nb
 	item->nbytes = nbytes;
 }
 
-/* Extents ---------------------------------------------------------------------------------------- */
+/* Extents ------------------------------------------------------------------------------------------------ */
 
 struct ps_policy_item *ps_quota_extent(struct ps_store *store, const struct ps_entry *entry, uint32_t extent)
 {
@@ -260,7 +260,7 @@ void ps_quota_free(struct ps_store *store)
 	store->nitems = store->items_cap = 0;
 }
 
-/* What counts ---------------------------------------------------------------------------------------- */
+/* What counts -------------------------------------------------------------------------------------------- */
 
 #define LARGE_SHARE 4 /* of the quota: a quarter */
 /* ext4 and XFS map a file with up to 4 extents in the inode; beyond, a 4 KiB block maps 340. */
@@ -305,7 +305,7 @@ uint64_t ps_chunks_disk_nbytes(uint64_t size, uint64_t block, uint16_t set)
 	return nbytes;
 }
 
-/* Pins, by URL --------------------------------------------------------------------------------------- */
+/* Pins, by URL ------------------------------------------------------------------------------------------- */
 
 void ps_pin_id(const char *url, struct ps_id *ret)
 {
@@ -320,7 +320,7 @@ struct ps_pin *ps_pin_find(const struct ps_store *store, const char *url)
 	if (!store->pins)
 		return NULL;
 	ps_pin_id(url, &id);
-	HASH_FIND(hh, store->pins, &id, sizeof id, pin);
+	HASH_FIND(hh, store->pins, &id, sizeof(id), pin);
 	return pin;
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-/* Data files that are there -------------------------------------------------------------------------- */
+/* Data files that are there ------------------------------------------------------------------------------ */
 
 struct file {
 	struct ps_id id;
@@ -27,7 +27,7 @@ static int take(void *arg, const struct ps_id *id, const struct stat *st)
 
 	if (scan->n == scan->cap) {
 		size_t cap = scan->cap ? 2 * scan->cap : 1024;
-		struct file *files = realloc(scan->files, cap * sizeof *files);
+		struct file *files = realloc(scan->files, cap * sizeof(*files));
 
 		if (!files)
 			return -ENOMEM;
@@ -55,7 +55,7 @@ static void finish(struct ps_scan *scan)
 
 struct ps_scan *ps_scan_start(int data_fd)
 {
-	struct ps_scan *scan = calloc(1, sizeof *scan);
+	struct ps_scan *scan = calloc(1, sizeof(*scan));
 
 	if (!scan)
 		return NULL;
@@ -86,7 +86,7 @@ void ps_scan_free(struct ps_scan *scan)
 	free(scan);
 }
 
-/* At the start --------------------------------------------------------------------------------------- */
+/* At the start ------------------------------------------------------------------------------------------- */
 
 struct recovery {
 	struct ps_store *store;
@@ -201,25 +201,25 @@ int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *er
 	struct recovery r = {.store = store, .deletions = ps_index_batch_new()};
 
 	pthread_mutex_lock(&store->lock); /* no other thread is there yet */
-	int e = ps_index_each_object(store->index, add_row, drop_bad_row, &r);
-	if (e == 0 && r.failed)
-		e = -EIO;
-	if (e == 0)
-		e = ps_scan_each(scan, see_file, &r);
-	if (e == 0)
+	int rc = ps_index_each_object(store->index, add_row, drop_bad_row, &r);
+	if (rc == 0 && r.failed)
+		rc = -EIO;
+	if (rc == 0)
+		rc = ps_scan_each(scan, see_file, &r);
+	if (rc == 0)
 		drop_unseen(&r);
-	if (e == 0)
-		e = ps_pins_load(store);
+	if (rc == 0)
+		rc = ps_pins_load(store);
 	pthread_mutex_unlock(&store->lock);
-	if (e < 0) {
+	if (rc < 0) {
 		ps_index_batch_free(r.deletions);
 		return ps_error_set(
-		        err, -e, "cache directory %s: cannot be read: %s", store->dir, strerror(-e));
+		        err, -rc, "cache directory %s: cannot be read: %s", store->dir, strerror(-rc));
 	}
-	e = ps_index_batch_commit(store->index, r.deletions);
-	if (e < 0)
-		return ps_error_set(err, -e, "cache directory %s: the index cannot be written: %s",
-		        store->dir, strerror(-e));
+	rc = ps_index_batch_commit(store->index, r.deletions);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "cache directory %s: the index cannot be written: %s",
+		        store->dir, strerror(-rc));
 	if (r.nlost_files + r.norphans + r.nbad_rows > 0)
 		/* A kill leaves some, and an index that was set aside all: that is no news. */
 		ps_log(store->set_aside || (!ps_index_was_clean(store->index) && r.nbad_rows == 0)

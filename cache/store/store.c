@@ -20,7 +20,7 @@
 #define LEAST_DATA_NBYTES (4 * PS_MIB)
 #define SMALL_NBYTES (256 * PS_MIB) /* of a folder: index and reserve are to take little of it */
 
-/* Opening ---------------------------------------------------------------------------------------- */
+/* Opening ------------------------------------------------------------------------------------------------ */
 
 static int set_limits(struct ps_store *store, const struct ps_store_options *options, struct ps_error *err)
 {
@@ -55,7 +55,7 @@ static int try_index(struct ps_store *store, struct ps_error *err)
 	store->index_fd = ps_store_dir_sub(store->dir_fd, store->dir, "index", err);
 	if (store->index_fd < 0)
 		return store->index_fd;
-	snprintf(path, sizeof path, "/proc/self/fd/%d", store->index_fd);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", store->index_fd);
 	int e = store->is_small ? ps_index_open_small(path, &store->index, err)
 	                        : ps_index_open(path, &store->index, err);
 	if (e < 0)
@@ -65,15 +65,15 @@ static int try_index(struct ps_store *store, struct ps_error *err)
 
 static int open_index(struct ps_store *store, struct ps_error *err)
 {
-	int e = try_index(store, err);
+	int rc = try_index(store, err);
 
-	if ((e == -ENOSPC || e == -EDQUOT) && ps_store_dir_give_up_reserve(store->dir_fd))
-		e = try_index(store, err);
-	if (e != -EIO)
-		return e;
-	e = ps_store_dir_set_aside(store->dir_fd, store->dir, err);
-	store->set_aside = e == 0;
-	return e < 0 ? e : try_index(store, err);
+	if ((rc == -ENOSPC || rc == -EDQUOT) && ps_store_dir_give_up_reserve(store->dir_fd))
+		rc = try_index(store, err);
+	if (rc != -EIO)
+		return rc;
+	rc = ps_store_dir_set_aside(store->dir_fd, store->dir, err);
+	store->set_aside = rc == 0;
+	return rc < 0 ? rc : try_index(store, err);
 }
 
 static int open_data(struct ps_store *store, struct ps_error *err)
@@ -89,10 +89,10 @@ static int open_data(struct ps_store *store, struct ps_error *err)
 static int count_index(struct ps_store *store, struct ps_error *err)
 {
 	char limit[PS_SIZE_TEXT_LEN], index[PS_SIZE_TEXT_LEN];
-	int e = ps_folder_look(store);
+	int rc = ps_folder_look(store);
 
 	store->whole_nbytes = ps_store_data_limit(store);
-	if (e == 0 && store->whole_nbytes >= LEAST_DATA_NBYTES)
+	if (rc == 0 && store->whole_nbytes >= LEAST_DATA_NBYTES)
 		return 0;
 	if (!store->counts_folder)
 		return 0;
@@ -130,7 +130,7 @@ static int init_policy(struct ps_store *store, const char *name, struct ps_error
 
 static struct ps_store *store_new(void)
 {
-	struct ps_store *store = calloc(1, sizeof *store);
+	struct ps_store *store = calloc(1, sizeof(*store));
 
 	if (!store)
 		return NULL;
@@ -197,13 +197,13 @@ static void index_failed(void *arg, int e)
 
 static int start_threads(struct ps_store *store, struct ps_error *err)
 {
-	int e = ps_commit_start(store);
+	int rc = ps_commit_start(store);
 
-	if (e == 0)
-		e = ps_sync_start(store);
-	if (e == 0)
-		e = ps_check_start(store);
-	return e < 0 ? ps_error_set(err, -e, "thread: %s", strerror(-e)) : 0;
+	if (rc == 0)
+		rc = ps_sync_start(store);
+	if (rc == 0)
+		rc = ps_check_start(store);
+	return rc < 0 ? ps_error_set(err, -rc, "thread: %s", strerror(-rc)) : 0;
 }
 
 /* 0: the index has everything. */
@@ -211,9 +211,9 @@ static int stop_threads(struct ps_store *store)
 {
 	ps_check_stop(store);
 	ps_object_checksum_stop(store);
-	int e = ps_commit_stop(store);
+	int rc = ps_commit_stop(store);
 	ps_sync_stop(store);
-	return e;
+	return rc;
 }
 
 int ps_store_open(const struct ps_store_options *options, struct ps_store **ret, struct ps_error *err)
@@ -224,37 +224,37 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 	err = err ? err : &own;
 	if (!store)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	int e = init_policy(store, options->policy, err);
-	if (e == 0)
-		e = ps_store_dir_open(
+	int rc = init_policy(store, options->policy, err);
+	if (rc == 0)
+		rc = ps_store_dir_open(
 		        options->dir, options->must_exist, &store->dir_fd, &store->lock_fd, &store->dir, err);
-	if (e == 0)
-		e = ps_store_dir_salt(store->dir_fd, store->dir, store->salt, sizeof store->salt, err);
-	if (e == 0)
-		e = set_limits(store, options, err);
-	if (e == 0)
-		e = open_data(store, err);
-	if (e == 0)
-		e = open_index_and_recover(store, err);
-	if (e == 0) {
+	if (rc == 0)
+		rc = ps_store_dir_salt(store->dir_fd, store->dir, store->salt, sizeof(store->salt), err);
+	if (rc == 0)
+		rc = set_limits(store, options, err);
+	if (rc == 0)
+		rc = open_data(store, err);
+	if (rc == 0)
+		rc = open_index_and_recover(store, err);
+	if (rc == 0) {
 		store->exact_mtimes = ps_index_was_clean(store->index);
 		store->checksum_retry_ms =
 		        options->checksum_retry_ms ? options->checksum_retry_ms : PS_SUM_RETRY_MS;
-		e = start_threads(store, err);
+		rc = start_threads(store, err);
 	}
-	if (e == -ENOSPC || e == -EDQUOT)
-		ps_error_set(err, -e,
+	if (rc == -ENOSPC || rc == -EDQUOT)
+		ps_error_set(err, -rc,
 		        "cache directory %s: %s: the cache cannot be opened without %llu MiB for its index; "
 		        "make room on that "
 		        "disk, or name another directory",
-		        options->dir, strerror(-e),
+		        options->dir, strerror(-rc),
 		        (unsigned long long)((store->is_small ? PS_RESERVE_SMALL_NBYTES : PS_RESERVE_NBYTES) /
 		                             PS_MIB));
-	if (e < 0) {
+	if (rc < 0) {
 		if (store->committer.started)
 			(void)stop_threads(store);
 		store_free(store);
-		return e;
+		return rc;
 	}
 	ps_index_on_failure(store->index, index_failed, store);
 	ps_index_on_growth(store->index, ps_folder_room, store);
@@ -268,22 +268,22 @@ void ps_store_close(struct ps_store *store)
 {
 	if (!store)
 		return;
-	int e = stop_threads(store);
+	int rc = stop_threads(store);
 	/* Clean means: what the index promises is on the disk itself. */
-	if (e == 0 && syncfs(store->data_fd) < 0)
-		e = -errno;
-	if (e == 0)
-		e = ps_index_mark_clean(store->index);
-	if (e < 0)
+	if (rc == 0 && syncfs(store->data_fd) < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = ps_index_mark_clean(store->index);
+	if (rc < 0)
 		ps_log_warning("store: %s: not stopped cleanly (%s); its blocks may be checked again",
-		        store->dir, strerror(-e));
+		        store->dir, strerror(-rc));
 	if (store->objects)
 		ps_log_error(
 		        "store: %s: closed with %u objects held", store->dir, HASH_COUNT(store->objects));
 	store_free(store);
 }
 
-/* What it is ------------------------------------------------------------------------------------- */
+/* What it is --------------------------------------------------------------------------------------------- */
 
 uint64_t ps_store_limit(const struct ps_store *store)
 {
@@ -329,7 +329,7 @@ void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_
 	/* Only allocation can fail, and credentials that cannot be distinguished must not be taken for the
 	 * same.
 	 */
-	if (!HMAC(EVP_sha256(), store->salt, sizeof store->salt, (const unsigned char *)secret,
+	if (!HMAC(EVP_sha256(), store->salt, sizeof(store->salt), (const unsigned char *)secret,
 	            strlen(secret), digest, &n))
 		abort();
 	memcpy(ret_id->bytes, digest, PS_ID_LEN);

@@ -69,7 +69,7 @@ const char *ps_store_dir(const struct ps_store *store);
 /* HMAC of `secret` under the directory's salt: distinguishes credentials without storing them. */
 void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_id *ret_id);
 
-/* Objects ---------------------------------------------------------------------------------------- */
+/* Objects ------------------------------------------------------------------------------------------------ */
 
 /* Id of (canonical URL, version, view): version is the strong ETag and the size, else the weak one,
  * Last-Modified and size. */
@@ -222,7 +222,7 @@ int ps_object_retire(struct ps_object *object) PS_MUST_USE;
 /* Makes everything written so far part of the index. Blocks on disk. */
 int ps_store_commit(struct ps_store *store);
 
-/* The whole directory ----------------------------------------------------------------------------- */
+/* The whole directory ------------------------------------------------------------------------------------ */
 
 struct ps_verify_result {
 	uint64_t objects, blocks, nbytes;   /* checked */
@@ -262,7 +262,7 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
  * Blocks never. */
 json_t *ps_store_stats(struct ps_store *store);
 
-/* The directory ----------------------------------------------------------------------------------------- */
+/* The directory ------------------------------------------------------------------------------------------ */
 
 /* Which folder holds the cache of `dir`, opened: `dir`, if it is ours alone to write to; else penstock-UID in
  * it, for what others may write to they may also fill with links and files of their own. make: what is not

@@ -43,25 +43,25 @@ static int write_whole(int dir_fd, const char *name, const void *bytes, size_t n
 {
 	char tmp[64];
 
-	snprintf(tmp, sizeof tmp, "%s.tmp", name);
+	snprintf(tmp, sizeof(tmp), "%s.tmp", name);
 	unlinkat(dir_fd, tmp, 0);
 	ps_autofd int fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
-	int e = 0;
-	for (size_t n = 0; e == 0 && n < nbytes;) {
+	int rc = 0;
+	for (size_t n = 0; rc == 0 && n < nbytes;) {
 		ssize_t put = write(fd, (const char *)bytes + n, nbytes - n);
 
 		if (put < 0 && errno != EINTR)
-			e = -errno;
+			rc = -errno;
 		else if (put >= 0)
 			n += (size_t)put;
 	}
-	if (e == 0 && (fsync(fd) < 0 || renameat(dir_fd, tmp, dir_fd, name) < 0 || fsync(dir_fd) < 0))
-		e = -errno;
-	if (e < 0)
+	if (rc == 0 && (fsync(fd) < 0 || renameat(dir_fd, tmp, dir_fd, name) < 0 || fsync(dir_fd) < 0))
+		rc = -errno;
+	if (rc < 0)
 		unlinkat(dir_fd, tmp, 0);
-	return e;
+	return rc;
 }
 
 /* Nothing in it but what an earlier start may have left before it had set the marker, and what mkfs puts
@@ -71,24 +71,24 @@ static int check_empty(int dir_fd)
 	static const char *const known[] = {".", "..", "lost+found", "lock", PS_MARKER_NAME ".tmp"};
 	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	int e = 0;
+	int rc = 0;
 
 	if (!dir) {
-		e = -errno;
+		rc = -errno;
 		if (fd >= 0)
 			close(fd);
-		return e;
+		return rc;
 	}
-	for (const struct dirent *d; e == 0 && (errno = 0, d = readdir(dir));) {
-		e = -ENOTEMPTY;
+	for (const struct dirent *d; rc == 0 && (errno = 0, d = readdir(dir));) {
+		rc = -ENOTEMPTY;
 		for (size_t i = 0; i < PS_ARRAY_LEN(known); i++)
 			if (strcmp(d->d_name, known[i]) == 0)
-				e = 0;
+				rc = 0;
 	}
-	if (e == 0 && errno)
-		e = -errno;
+	if (rc == 0 && errno)
+		rc = -errno;
 	closedir(dir);
-	return e;
+	return rc;
 }
 
 /* 0: our marker. -ENOENT: none, and the directory may become ours. */
@@ -96,21 +96,21 @@ static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 {
 	char text[64];
 	unsigned format = 0;
-	ssize_t n = read_small(dir_fd, PS_MARKER_NAME, text, sizeof text);
+	ssize_t n = read_small(dir_fd, PS_MARKER_NAME, text, sizeof(text));
 
 	if (n == -ENOENT) {
-		int e = check_empty(dir_fd);
+		int rc = check_empty(dir_fd);
 		/* Not empty by now: another process may just have made it a cache. */
-		if (e == -ENOTEMPTY)
-			n = read_small(dir_fd, PS_MARKER_NAME, text, sizeof text);
-		if (n == -ENOENT && e == -ENOTEMPTY)
+		if (rc == -ENOTEMPTY)
+			n = read_small(dir_fd, PS_MARKER_NAME, text, sizeof(text));
+		if (n == -ENOENT && rc == -ENOTEMPTY)
 			return ps_error_set(err, ENOTEMPTY,
 			        "cache directory %s: not empty and not a Penstock cache; name another "
 			        "directory",
 			        path);
 		if (n == -ENOENT)
-			return e < 0 ? ps_error_set(err, -e, "cache directory %s: %s", path, strerror(-e))
-			             : -ENOENT;
+			return rc < 0 ? ps_error_set(err, -rc, "cache directory %s: %s", path, strerror(-rc))
+			              : -ENOENT;
 	}
 	if (n < 0)
 		return ps_error_set(
@@ -145,13 +145,13 @@ static int take_lock(int dir_fd, const char *path, int *ret_fd, struct ps_error 
 		if (errno != EWOULDBLOCK)
 			return ps_error_set(
 			        err, errno, "cache directory %s: lock: %s", path, strerror(errno));
-		ssize_t n = read_small(dir_fd, "lock", text, sizeof text);
+		ssize_t n = read_small(dir_fd, "lock", text, sizeof(text));
 		long pid = n > 0 ? strtol(text, NULL, 10) : 0;
 		return ps_error_set(err, EBUSY,
 		        "cache directory %s: in use by process %ld; unmount that, or name another", path,
 		        pid);
 	}
-	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+	int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
 	/* The pid only serves the message above: a full disk is no reason to refuse. */
 	if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) != n)
 		ps_log_debug("lock: %s: the pid could not be written", path);
@@ -209,7 +209,7 @@ static int open_own(int dir_fd, const char *path, bool make, char **ret_path, st
 	char name[32];
 	struct stat st;
 
-	snprintf(name, sizeof name, "penstock-%u", (unsigned)geteuid());
+	snprintf(name, sizeof(name), "penstock-%u", (unsigned)geteuid());
 	if (asprintf(ret_path, "%s/%s", path, name) < 0) {
 		*ret_path = NULL;
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -254,27 +254,27 @@ int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *re
 	static const char marker[] = "penstock cache 2\n";
 	ps_autofd int lock_fd = -1, fd = -1;
 	ps_autofree char *path = NULL;
-	int e = ps_store_dir_find(dir, !must_exist, &fd, &path, err);
-	if (e < 0)
-		return e;
+	int rc = ps_store_dir_find(dir, !must_exist, &fd, &path, err);
+	if (rc < 0)
+		return rc;
 	/* Before the lock file is made: a directory of other things stays as it is. */
-	e = check_marker(fd, path, err);
-	if (e == -ENOENT && must_exist)
+	rc = check_marker(fd, path, err);
+	if (rc == -ENOENT && must_exist)
 		return ps_error_set(err, ENOENT, "cache directory %s: there is no cache in it", path);
-	if (e < 0 && e != -ENOENT)
-		return e;
-	e = take_lock(fd, path, &lock_fd, err);
-	if (e < 0)
-		return e;
-	e = check_marker(fd, path, err);
-	if (e == -ENOENT) {
-		e = write_whole(fd, PS_MARKER_NAME, marker, sizeof marker - 1);
-		if (e < 0)
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	rc = take_lock(fd, path, &lock_fd, err);
+	if (rc < 0)
+		return rc;
+	rc = check_marker(fd, path, err);
+	if (rc == -ENOENT) {
+		rc = write_whole(fd, PS_MARKER_NAME, marker, sizeof(marker) - 1);
+		if (rc < 0)
 			ps_error_set(
-			        err, -e, "cache directory %s: cannot be written: %s", path, strerror(-e));
+			        err, -rc, "cache directory %s: cannot be written: %s", path, strerror(-rc));
 	}
-	if (e < 0)
-		return e;
+	if (rc < 0)
+		return rc;
 	*ret_dir_fd = ps_steal_fd(&fd);
 	*ret_lock_fd = ps_steal_fd(&lock_fd);
 	*ret_path = ps_steal_ptr(&path);
@@ -284,7 +284,7 @@ int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *re
 int ps_store_dir_salt(int dir_fd, const char *path, uint8_t *ret_salt, size_t nbytes, struct ps_error *err)
 {
 	char text[256];
-	ssize_t n = read_small(dir_fd, "salt", text, sizeof text);
+	ssize_t n = read_small(dir_fd, "salt", text, sizeof(text));
 
 	if (n == (ssize_t)nbytes) {
 		memcpy(ret_salt, text, nbytes);
@@ -297,14 +297,14 @@ int ps_store_dir_salt(int dir_fd, const char *path, uint8_t *ret_salt, size_t nb
 		        "store: %s: the salt was damaged; datasets with credentials are listed again", path);
 	if (getrandom(ret_salt, nbytes, 0) != (ssize_t)nbytes)
 		return ps_error_set(err, EIO, "cache directory %s: no random bytes for the salt", path);
-	int e = write_whole(dir_fd, "salt", ret_salt, nbytes);
-	return e < 0 ? ps_error_set(err, -e, "cache directory %s: salt: %s", path, strerror(-e)) : 0;
+	int rc = write_whole(dir_fd, "salt", ret_salt, nbytes);
+	return rc < 0 ? ps_error_set(err, -rc, "cache directory %s: salt: %s", path, strerror(-rc)) : 0;
 }
 
 static bool is_broken_index(const char *name)
 {
 	static const char begin[] = BROKEN_NAME;
-	size_t n = sizeof begin - 1;
+	size_t n = sizeof(begin) - 1;
 
 	return strncmp(name, begin, n) == 0 && name[n] && name[n + strspn(name + n, "0123456789")] == '\0';
 }
@@ -429,7 +429,7 @@ uint64_t ps_store_dir_measure(int dir_fd, int data_fd, uint64_t reserve_nbytes, 
 
 	measure_in(dir_fd, 0, &u);
 	for (unsigned i = 0; i < DATA_FOLDERS; i++) {
-		snprintf(name, sizeof name, "%02x", i);
+		snprintf(name, sizeof(name), "%02x", i);
 		u.nbytes += fstatat(data_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0
 		                    ? (uint64_t)st.st_blocks * 512
 		                    : FOLDER_NBYTES;

@@ -288,7 +288,7 @@ int ps_quota_make_whole(struct ps_store *store, struct ps_entry *entry) PS_MUST_
 void ps_quota_update_busy(struct ps_store *store, const struct ps_entry *entry);
 void ps_quota_free(struct ps_store *store);
 
-/* The directory -------------------------------------------------------------------------------------- */
+/* The directory ------------------------------------------------------------------------------------------ */
 
 /* The cache directory as such: made, marked, locked, salted. Who owns the lock may clean up in it.
  *
@@ -325,7 +325,7 @@ bool ps_store_dir_give_up_reserve(int dir_fd);
  * it. */
 uint64_t ps_store_dir_measure(int dir_fd, int data_fd, uint64_t reserve_nbytes, uint64_t *ret_sorted_nbytes);
 
-/* Data files ----------------------------------------------------------------------------------------- */
+/* Data files --------------------------------------------------------------------------------------------- */
 
 /* Data files: the bytes of one object each, sparse, at data/ab/abcdef..., offsets equal to the object's own.
  *
@@ -365,7 +365,7 @@ int64_t ps_datafile_ctime_ns(const struct stat *st);
 int ps_datafile_each(int data_fd, int (*fn)(void *arg, const struct ps_id *id, const struct stat *st),
         void *arg) PS_MUST_USE;
 
-/* Which data files there are ------------------------------------------------------------------------- */
+/* Which data files there are ----------------------------------------------------------------------------- */
 
 /* Which data files there are, and how much of the disk each takes: looked up by a thread of its own while the
  * index is opened, for of a hundred thousand files a start would wait for that as long again.
@@ -378,7 +378,7 @@ struct ps_scan;
 struct ps_scan *ps_scan_start(int data_fd);
 void ps_scan_free(struct ps_scan *scan);
 
-/* What is there (presence.c) ------------------------------------------------------------------------- */
+/* What is there (presence.c) ----------------------------------------------------------------------------- */
 
 static inline uint64_t ps_block_bit(uint64_t block)
 {
@@ -429,7 +429,7 @@ void ps_chunks_join(struct ps_object *object, struct ps_extent *extent, uint64_t
 void ps_chunks_whole(struct ps_object *object, struct ps_extent *extent, uint64_t block);
 void ps_chunks_drop(struct ps_object *object, struct ps_extent *extent, uint64_t block);
 
-/* Extents -------------------------------------------------------------------------------------------- */
+/* Extents ------------------------------------------------------------------------------------------------ */
 
 /* Large objects, cached and evicted by extents of 64 blocks: those that take more than a quarter of the
  * quota, so that no file need be evicted as a whole to make room for a part of another.
@@ -489,7 +489,7 @@ int ps_extents_evict(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE
 /* At the start, with the table filled from the rows: what a data file has beyond its rows is punched out. */
 int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry) PS_MUST_USE;
 
-/* Checksums of objects ------------------------------------------------------------------------------- */
+/* Checksums of objects ----------------------------------------------------------------------------------- */
 
 /* Checksums of whole objects that their origin gave: compared once all blocks are there, by a thread of low
  * priority, so that no read waits for it; an object that has one is not passed through before it has matched.
@@ -519,7 +519,7 @@ void ps_object_checksum_init(struct ps_store *store);
 void ps_object_checksum_stop(struct ps_store *store);
 void ps_object_checksum_free(struct ps_store *store);
 
-/* What the disk takes -------------------------------------------------------------------------------- */
+/* What the disk takes ------------------------------------------------------------------------------------ */
 
 /* Whether the disk takes data: what a write, a reservation or the index last said of it; and what the folder
  * takes besides data files, where the limit is the folder's.
@@ -547,7 +547,7 @@ int ps_folder_room(void *store, size_t nbytes) PS_MUST_USE;
 /* Of the limit, what data files may have. */
 uint64_t ps_store_data_limit(const struct ps_store *store);
 
-/* Room and eviction ---------------------------------------------------------------------------------- */
+/* Room and eviction -------------------------------------------------------------------------------------- */
 
 /* Room on disk: what fits under the quota and the floor of free space, and who goes when it does not.
  *
@@ -602,7 +602,7 @@ bool ps_deleted_entry_find(struct ps_store *store, const struct ps_id *id);
 /* Tries again to delete those rows. One thread at a time (the one that commits). Without store->lock. */
 int ps_deleted_entries_clear(struct ps_store *store);
 
-/* Commits -------------------------------------------------------------------------------------------- */
+/* Commits ------------------------------------------------------------------------------------------------ */
 
 /* The queue of objects whose rows are to be written: a thread writes them to the index, a batch every
  * PS_STORE_COMMIT_MS or sooner when much has come together.
@@ -638,7 +638,7 @@ void ps_commit_unqueue_locked(struct ps_object *object);
 /* The index refused something: nothing is admitted until a later try succeeds. store->lock held. */
 void ps_commit_retry_locked(struct ps_store *store);
 
-/* Syncs ---------------------------------------------------------------------------------------------- */
+/* Syncs -------------------------------------------------------------------------------------------------- */
 
 /* Brings what the index names to the disk itself, in the background, so that a power cut costs seconds: a
  * thread syncs the data files that were written to, then the index's log, PS_STORE_SYNC_MS after the first
@@ -658,7 +658,7 @@ bool ps_sync_done_locked(const struct ps_store *store);
 /* An evicted object need not be safe. store->lock held, and the caller has a ref of its own. */
 void ps_sync_unqueue_locked(struct ps_object *object);
 
-/* Checks in the background --------------------------------------------------------------------------- */
+/* Checks in the background ------------------------------------------------------------------------------- */
 
 /* Checks what came unverified from the index, in the background, once the object was opened: its
  * readers are served by the daemon meanwhile, which checks the blocks they ask for first, and who opens it
@@ -672,7 +672,7 @@ void ps_check_stop(struct ps_store *store);
 /* The object was opened. store->lock held. */
 void ps_check_queue_locked(struct ps_object *object);
 
-/* Pins ----------------------------------------------------------------------------------------------- */
+/* Pins --------------------------------------------------------------------------------------------------- */
 
 /* Pins: what must stay in the cache though the policy would let it go.
  *
@@ -711,7 +711,7 @@ unsigned ps_pins_count(const struct ps_store *store);
 int ps_store_unpin(struct ps_store *store, bool (*matches)(const void *arg, const char *url), const void *arg,
         uint64_t *ret_objects, uint64_t *ret_nbytes);
 
-/* Recovery ------------------------------------------------------------------------------------------- */
+/* Recovery ----------------------------------------------------------------------------------------------- */
 
 /* What a start finds: rows and data files are brought together before anybody is served. Blocks on disk. */
 

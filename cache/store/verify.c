@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "store/store_private.h"
 
-/* In the background ---------------------------------------------------------------------------------- */
+/* In the background -------------------------------------------------------------------------------------- */
 
 static bool goes_on(struct ps_object *object)
 {
@@ -80,7 +80,7 @@ void ps_check_stop(struct ps_store *store)
 	}
 }
 
-/* By a command --------------------------------------------------------------------------------------- */
+/* By a command ------------------------------------------------------------------------------------------- */
 
 /* Work on the whole directory: checking every block, evicting by glob. Both walk the ids that the index had
  * at the start; what comes or goes meanwhile is left to itself. */
@@ -123,7 +123,7 @@ static int collect_id(void *arg, const struct ps_object_row *row)
 		return 0;
 	if (ids->n == ids->cap) {
 		size_t cap = ids->cap ? 2 * ids->cap : 256;
-		struct ps_id *grown = reallocarray(ids->ids, cap, sizeof *grown);
+		struct ps_id *grown = reallocarray(ids->ids, cap, sizeof(*grown));
 		if (!grown)
 			return -ENOMEM;
 		ids->ids = grown;
@@ -134,7 +134,7 @@ static int collect_id(void *arg, const struct ps_object_row *row)
 	return 0;
 }
 
-/* Verify ----------------------------------------------------------------------------------------- */
+/* Verify ------------------------------------------------------------------------------------------------- */
 
 struct verifying {
 	struct ps_verify_result result;
@@ -170,22 +170,22 @@ static int verify_object(struct verifying *v, struct ps_store *store, const stru
 	struct ps_object_row row;
 	struct ps_object *object = NULL;
 
-	int e = ps_index_get_object(store->index, id, &row);
-	if (e < 0)
-		return e == -ENOENT || e == -EBADMSG ? 0 : e;
-	e = ps_object_get_row(store, &row, &object);
-	if (e == 0) {
+	int rc = ps_index_get_object(store->index, id, &row);
+	if (rc < 0)
+		return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
+	rc = ps_object_get_row(store, &row, &object);
+	if (rc == 0) {
 		v->result.objects++;
 		/* Its row had blocks, and loading it found no file to have them in. */
 		if (row.nblocks_present + row.partial_nbytes > 0 && object->fd < 0)
 			v->result.missing_files++;
-		e = verify_blocks(v, object);
-		if (e == 0 && ps_object_checksum_check(object) < 0)
+		rc = verify_blocks(v, object);
+		if (rc == 0 && ps_object_checksum_check(object) < 0)
 			v->result.bad_objects++;
 		ps_object_put(object);
 	}
 	ps_object_row_fini(&row);
-	return e;
+	return rc;
 }
 
 int ps_store_verify(struct ps_store *store,
@@ -208,7 +208,7 @@ int ps_store_verify(struct ps_store *store,
 	return e;
 }
 
-/* Evict ------------------------------------------------------------------------------------------ */
+/* Evict -------------------------------------------------------------------------------------------------- */
 
 int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, uint64_t *ret_objects,
         uint64_t *ret_nbytes)
@@ -216,10 +216,10 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 	struct ids ids = {.globs = globs, .nglobs = n};
 	uint64_t nobjects = 0, nbytes = 0;
 
-	int e = ps_store_commit(store);
-	if (e == 0)
-		e = ps_index_each_object(store->index, collect_id, NULL, &ids);
-	for (size_t i = 0; e == 0 && i < ids.n; i++) {
+	int rc = ps_store_commit(store);
+	if (rc == 0)
+		rc = ps_index_each_object(store->index, collect_id, NULL, &ids);
+	for (size_t i = 0; rc == 0 && i < ids.n; i++) {
 		struct ps_leaving *leaving = NULL;
 
 		pthread_mutex_lock(&store->lock);
@@ -228,7 +228,7 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 			pthread_cond_wait(&store->changed, &store->lock);
 		if (entry && !entry->pinned && !(entry->object && entry->object->users > 0)) {
 			leaving = ps_leaving_begin(store, entry);
-			e = leaving ? 0 : -ENOMEM;
+			rc = leaving ? 0 : -ENOMEM;
 		}
 		if (leaving) {
 			nobjects++;
@@ -241,14 +241,14 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 			ps_leaving_finish(store, leaving);
 	}
 	free(ids.ids);
-	if (e == 0) {
+	if (rc == 0) {
 		*ret_objects = nobjects;
 		*ret_nbytes = nbytes;
 	}
-	return e;
+	return rc;
 }
 
-/* Pin ------------------------------------------------------------------------------------------- */
+/* Pin ---------------------------------------------------------------------------------------------------- */
 
 static int with_object(struct ps_store *store, const struct ps_id *id, uint64_t *nbytes, bool pin)
 {
@@ -256,19 +256,19 @@ static int with_object(struct ps_store *store, const struct ps_id *id, uint64_t 
 	struct ps_object_row row;
 	uint64_t added;
 
-	int e = ps_index_get_object(store->index, id, &row);
-	if (e < 0)
-		return e == -ENOENT || e == -EBADMSG ? 0 : e;
-	e = ps_object_get_row(store, &row, &object);
+	int rc = ps_index_get_object(store->index, id, &row);
+	if (rc < 0)
+		return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
+	rc = ps_object_get_row(store, &row, &object);
 	ps_object_row_fini(&row);
-	if (e < 0)
-		return e;
+	if (rc < 0)
+		return rc;
 	if (pin)
-		e = ps_object_pin(object, &added);
+		rc = ps_object_pin(object, &added);
 	else
 		*nbytes += ps_object_pin_nbytes(object);
 	ps_object_put(object);
-	return e;
+	return rc;
 }
 
 int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, bool pin, uint64_t *ret_objects,
@@ -279,25 +279,25 @@ int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, boo
 
 	if (!pin)
 		return ps_store_unpin(store, matches, &ids, ret_objects, ret_nbytes);
-	int e = ps_store_commit(store);
-	if (e == 0)
-		e = ps_index_each_object(store->index, collect_id, NULL, &ids);
-	for (size_t i = 0; e == 0 && i < ids.n; i++)
-		e = with_object(store, &ids.ids[i], &nbytes, false);
-	if (e == 0) {
+	int rc = ps_store_commit(store);
+	if (rc == 0)
+		rc = ps_index_each_object(store->index, collect_id, NULL, &ids);
+	for (size_t i = 0; rc == 0 && i < ids.n; i++)
+		rc = with_object(store, &ids.ids[i], &nbytes, false);
+	if (rc == 0) {
 		PS_LOCK_SCOPE(&store->lock);
 		*ret_nbytes = store->pinned_nbytes + nbytes;
 		if (*ret_nbytes > ps_store_data_limit(store))
-			e = -ENOSPC;
+			rc = -ENOSPC;
 	}
-	for (size_t i = 0; e == 0 && i < ids.n; i++)
-		e = with_object(store, &ids.ids[i], &nbytes, true);
-	if (e == 0) {
+	for (size_t i = 0; rc == 0 && i < ids.n; i++)
+		rc = with_object(store, &ids.ids[i], &nbytes, true);
+	if (rc == 0) {
 		*ret_objects = ids.n;
 		*ret_nbytes = nbytes;
 	}
 	free(ids.ids);
-	return e;
+	return rc;
 }
 
 struct pins {
@@ -314,7 +314,7 @@ static int collect_pin(void *arg, const struct ps_pin_row *row)
 		return 0;
 	if (pins->n == pins->cap) {
 		size_t cap = pins->cap ? 2 * pins->cap : 64;
-		struct ps_pin_row *grown = reallocarray(pins->rows, cap, sizeof *grown);
+		struct ps_pin_row *grown = reallocarray(pins->rows, cap, sizeof(*grown));
 		if (!grown)
 			return -ENOMEM;
 		pins->rows = grown;
@@ -337,16 +337,16 @@ static int pinned_sizes(
 	struct ps_object *object = NULL;
 	struct ps_object_row row;
 
-	int e = ps_index_get_object(store->index, &pin->object_id, &row);
-	if (e < 0)
-		return e == -ENOENT || e == -EBADMSG ? 0 : e;
+	int rc = ps_index_get_object(store->index, &pin->object_id, &row);
+	if (rc < 0)
+		return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
 	*ret_nbytes = row.remote.size;
-	e = ps_object_get_row(store, &row, &object);
+	rc = ps_object_get_row(store, &row, &object);
 	ps_object_row_fini(&row);
-	if (e == 0)
+	if (rc == 0)
 		*ret_cached = ps_object_cached_nbytes(object);
 	ps_object_put(object);
-	return e;
+	return rc;
 }
 
 int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n,
@@ -355,20 +355,20 @@ int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n
 	const struct ids ids = {.globs = globs, .nglobs = n};
 	struct pins pins = {.ids = &ids};
 
-	int e = ps_store_commit(store);
-	if (e == 0)
-		e = ps_index_each_pin(store->index, collect_pin, &pins);
-	if (e == 0 && pins.n > 0)
-		qsort(pins.rows, pins.n, sizeof *pins.rows, by_url);
-	for (size_t i = 0; e == 0 && i < pins.n; i++) {
+	int rc = ps_store_commit(store);
+	if (rc == 0)
+		rc = ps_index_each_pin(store->index, collect_pin, &pins);
+	if (rc == 0 && pins.n > 0)
+		qsort(pins.rows, pins.n, sizeof(*pins.rows), by_url);
+	for (size_t i = 0; rc == 0 && i < pins.n; i++) {
 		uint64_t nbytes = pins.rows[i].nbytes, cached = 0;
 
-		e = pinned_sizes(store, &pins.rows[i], &nbytes, &cached);
-		if (e == 0)
-			e = fn(arg, pins.rows[i].url, nbytes, cached);
+		rc = pinned_sizes(store, &pins.rows[i], &nbytes, &cached);
+		if (rc == 0)
+			rc = fn(arg, pins.rows[i].url, nbytes, cached);
 	}
 	for (size_t i = 0; i < pins.n; i++)
 		ps_pin_row_fini(&pins.rows[i]);
 	free(pins.rows);
-	return e;
+	return rc;
 }

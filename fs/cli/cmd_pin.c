@@ -208,7 +208,7 @@ int ps_cmd_unpin(int argc, char **argv)
 	return run(&unpin_opts, false, argc, argv);
 }
 
-/* pin --list --------------------------------------------------------------------------------------- */
+/* pin --list --------------------------------------------------------------------------------------------- */
 
 struct list {
 	const char *mountpoint; /* of the walk under way */

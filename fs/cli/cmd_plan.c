@@ -55,7 +55,7 @@ static int send_line(const struct sender *t, json_t *line)
 	ps_autofree char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
 	ps_autofree struct ps_ioc_text *part = malloc(sizeof(*part));
 	size_t len = text ? strlen(text) + 1 : 0;
-	int e = 0;
+	int rc = 0;
 
 	json_decref(line);
 	if (!text || !part)
@@ -64,10 +64,10 @@ static int send_line(const struct sender *t, json_t *line)
 	for (size_t done = 0; done < len; done += part->nbytes) {
 		part->nbytes = (uint32_t)(len - done < PS_IOC_TEXT_NBYTES ? len - done : PS_IOC_TEXT_NBYTES);
 		memcpy(part->text, text + done, part->nbytes);
-		if (ioctl(t->fd, PS_IOC_PLAN, part) < 0 && !e)
-			e = errno;
+		if (ioctl(t->fd, PS_IOC_PLAN, part) < 0 && !rc)
+			rc = errno;
 	}
-	return e;
+	return rc;
 }
 
 static int send_files(const struct sender *t, json_t *files)
@@ -147,14 +147,14 @@ static int list_read(struct names *n, json_t *files, int root, const char *where
 static int hold(const struct sender *t, json_t *files, const sigset_t *signals)
 {
 	const struct timespec beat = {.tv_sec = BEAT_S};
-	int e = 0;
+	int rc = 0;
 
-	while (!e && sigtimedwait(signals, NULL, &beat) < 0 && (errno == EAGAIN || errno == EINTR)) {
-		e = send_position(t);
-		if (e == ESTALE) /* this process had been stopped */
-			e = send_files(t, files);
+	while (!rc && sigtimedwait(signals, NULL, &beat) < 0 && (errno == EAGAIN || errno == EINTR)) {
+		rc = send_position(t);
+		if (rc == ESTALE) /* this process had been stopped */
+			rc = send_files(t, files);
 	}
-	return e;
+	return rc;
 }
 
 static int plan(const struct ps_mount_info *info, const struct ps_mount_options *o)

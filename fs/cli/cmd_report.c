@@ -43,7 +43,7 @@ struct report {
 	bool failed;
 };
 
-/* The archive ---------------------------------------------------------------------------------------- */
+/* The archive -------------------------------------------------------------------------------------------- */
 
 /* Of text without secrets. */
 static void add_clean(struct report *r, const char *name, const char *about, const char *text)
@@ -117,7 +117,7 @@ static int write_all(int fd, const uint8_t *p, size_t n)
 	return 0;
 }
 
-/* What is collected ----------------------------------------------------------------------------------- */
+/* What is collected -------------------------------------------------------------------------------------- */
 
 /* At most the last `most` bytes, from the begin of a line. */
 static void add_file_end(struct ps_strbuf *b, const char *path, off_t most)

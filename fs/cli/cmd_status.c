@@ -493,7 +493,7 @@ static int live_round(void *arg, json_t *list, struct ps_error *err)
 	return 0;
 }
 
-/* For monitoring ----------------------------------------------------------------------------------- */
+/* For monitoring ----------------------------------------------------------------------------------------- */
 
 /* Exit codes as Nagios and its like know them. */
 enum level { LEVEL_OK, LEVEL_WARNING, LEVEL_CRITICAL, LEVEL_UNKNOWN };

@@ -48,7 +48,7 @@ static int left_ms(const struct umount *u, int at_most)
 	return (int)PS_MIN(left + 1, (uint64_t)at_most);
 }
 
-/* Who keeps it busy -------------------------------------------------------------------------------- */
+/* Who keeps it busy -------------------------------------------------------------------------------------- */
 
 /* A process with a file of the mount open, mapped, or as its folder, root or program. The mount's daemon is
  * never
@@ -198,7 +198,7 @@ static int busy(const struct ps_mount_info *info, const char *arg)
 	        ps_strbuf_peek(&b));
 }
 
-/* Unmounting --------------------------------------------------------------------------------------- */
+/* Unmounting --------------------------------------------------------------------------------------------- */
 
 /* fusermount3, for users to whom umount(2) is not permitted. */
 static int umount_by_helper(const struct umount *u, const char *mountpoint)

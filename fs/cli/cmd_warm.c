@@ -14,7 +14,7 @@
 #include "daemon/daemon.h"
 #include "fuse/fuse.h"
 
-/* Files of a mount --------------------------------------------------------------------------------- */
+/* Files of a mount --------------------------------------------------------------------------------------- */
 
 #define STATS_TIMEOUT_MS 5000
 
@@ -114,7 +114,7 @@ static int warm_mount(const struct ps_mount_info *info, const char *const *globs
 	return ps_warm_run(&target, options);
 }
 
-/* Files of a source, into a cache that no mount serves --------------------------------------------- */
+/* Files of a source, into a cache that no mount serves --------------------------------------------------- */
 
 #define DEPTH_MAX 64 /* of folders; a listing's own limit is lower */
 
@@ -338,7 +338,7 @@ static int warm_source(const char *source, const char *const *globs, size_t nglo
 	return code;
 }
 
-/* The command -------------------------------------------------------------------------------------- */
+/* The command -------------------------------------------------------------------------------------------- */
 
 struct warm {
 	struct ps_mount_options mount;

@@ -190,7 +190,7 @@ int ps_conf_read(const char *path, struct ps_conf *ret, struct ps_error *err)
 	return rc;
 }
 
-/* What sections mean ------------------------------------------------------------------------------- */
+/* What sections mean ------------------------------------------------------------------------------------- */
 
 #define SECRET_FILE_MAX_NBYTES 4096
 

@@ -19,7 +19,7 @@
 #include "base/strbuf.h"
 #include "options/options.h"
 
-/* The course of a value over the last intervals ------------------------------------------------------ */
+/* The course of a value over the last intervals ---------------------------------------------------------- */
 
 #define COURSE 60
 
@@ -65,7 +65,7 @@ static void course_draw(
 	}
 }
 
-/* What is shown ------------------------------------------------------------------------------------- */
+/* What is shown ------------------------------------------------------------------------------------------ */
 
 struct screen {
 	unsigned rows, columns;
@@ -338,7 +338,7 @@ static void draw(
 	fflush(stdout);
 }
 
-/* The terminal -------------------------------------------------------------------------------------- */
+/* The terminal ------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t ended, resized;
 

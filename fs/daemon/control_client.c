@@ -121,7 +121,7 @@ static int hand_over(int sock, const struct ps_mount_request *request,
 	return rc;
 }
 
-/* Staying ------------------------------------------------------------------------------------------ */
+/* Staying ------------------------------------------------------------------------------------------------ */
 
 static volatile sig_atomic_t stop_signal;
 
@@ -221,7 +221,7 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 	return options->stay ? stay(sock, request, id, &unblocked, err) : 0;
 }
 
-/* Questions ---------------------------------------------------------------------------------------- */
+/* Questions ---------------------------------------------------------------------------------------------- */
 
 static int question(const char *cache_dir, const char *word, const char *name, const char *value,
         const char *answer, int timeout_ms, struct ps_given *ret, struct ps_error *err)

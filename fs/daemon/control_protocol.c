@@ -199,7 +199,7 @@ int ps_control_receive(int sock, int timeout_ms, struct ps_given *ret, int *ret_
 	return rc;
 }
 
-/* The socket --------------------------------------------------------------------------------------- */
+/* The socket --------------------------------------------------------------------------------------------- */
 
 static const char name[] = "control";
 #define BACKLOG 128

@@ -52,7 +52,7 @@ static int handle_signals(int wake_fd)
 	               : 0;
 }
 
-/* The first mount ---------------------------------------------------------------------------------- */
+/* The first mount ---------------------------------------------------------------------------------------- */
 
 /* Through the kernel, as any program would ask. */
 static int see_it_answer(const struct ps_mount *m, struct ps_error *err)
@@ -153,7 +153,7 @@ static void *first_main(void *arg)
 	return NULL;
 }
 
-/* Stopping ----------------------------------------------------------------------------------------- */
+/* Stopping ----------------------------------------------------------------------------------------------- */
 
 struct place {
 	char *mountpoint;
@@ -224,7 +224,7 @@ static void heed_signals(struct ps_daemon *d)
 		stop(d);
 }
 
-/* The main thread ---------------------------------------------------------------------------------- */
+/* The main thread ---------------------------------------------------------------------------------------- */
 
 #define POLL_FIXED 5
 

@@ -19,7 +19,7 @@
 #include "base/strbuf.h"
 #include "options/options.h"
 
-/* Calls with a timeout ----------------------------------------------------------------------------- */
+/* Calls with a timeout ----------------------------------------------------------------------------------- */
 
 /* System calls that a wedged mount could hang, made in a child process and given up after a while.
  *
@@ -56,7 +56,7 @@ int ps_timed_umount(const char *path, int flags, int timeout_ms) PS_MUST_USE;
  * program. */
 int ps_timed_exec(char *const argv[], int timeout_ms, char **ret_text) PS_MUST_USE;
 
-/* Mounts that are there ---------------------------------------------------------------------------- */
+/* Mounts that are there ---------------------------------------------------------------------------------- */
 
 /* The penstock mounts of this mount namespace, from /proc/self/mountinfo: nothing here touches the mounts
  * themselves, so nothing hangs on a wedged one, but for what says that it asks the daemon.
@@ -131,7 +131,7 @@ pid_t ps_mounts_pid(const json_t *stats);
  * daemons. */
 char *ps_mounts_of_cache(const char *cache_dir);
 
-/* Where to mount ----------------------------------------------------------------------------------- */
+/* Where to mount ----------------------------------------------------------------------------------------- */
 
 /* Is a folder fit to be mounted on? Recovers the stale mount of a daemon that died.
  *
@@ -151,7 +151,7 @@ int ps_mountpoint_make(
 int ps_mountpoint_apart(
         const char *mountpoint, const char *source, const char *cache_dir, struct ps_error *err) PS_MUST_USE;
 
-/* The request for a mount -------------------------------------------------------------------------- */
+/* The request for a mount -------------------------------------------------------------------------------- */
 
 /* What is asked of a daemon: one mount, with its sources, options and the environment its credentials come
  * from.
@@ -215,7 +215,7 @@ int ps_option_check_sources(const struct ps_opt *opt, const struct ps_source_req
 int ps_options_check_sources(const struct ps_given *given, size_t ngiven,
         const struct ps_source_request *sources, size_t nsources, struct ps_error *err) PS_MUST_USE;
 
-/* The client of the control socket ----------------------------------------------------------------- */
+/* The client of the control socket ----------------------------------------------------------------------- */
 
 /* Joining the daemon that serves a cache directory: this process mounts, in its own mount namespace and with
  * its own privileges, and the daemon serves. See daemon.h for the words that are exchanged.
@@ -244,7 +244,7 @@ int ps_control_status(const char *cache_dir, int timeout_ms, json_t **ret, struc
 int ps_control_await_end(const char *cache_dir, dev_t dev, int timeout_ms, unsigned *ret_left,
         struct ps_error *err) PS_MUST_USE;
 
-/* Into the background ------------------------------------------------------------------------------ */
+/* Into the background ------------------------------------------------------------------------------------ */
 
 /* Going into the background, with a parent that waits for the outcome.
  *
@@ -281,7 +281,7 @@ void ps_daemonize_ready(struct ps_daemonize *daemonize);
 /* Returns the exit code for the caller. */
 int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, const char *text);
 
-/* Privileges --------------------------------------------------------------------------------------- */
+/* Privileges --------------------------------------------------------------------------------------------- */
 
 /* What a daemon lets go of before it serves, and what is kept out of a core file.
  *
@@ -308,7 +308,7 @@ void ps_cgroup_leave(void);
 /* Where a process in `own` (as "/user.slice/...") goes: "" if it should stay. For tests. */
 void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room);
 
-/* The daemon --------------------------------------------------------------------------------------- */
+/* The daemon --------------------------------------------------------------------------------------------- */
 
 struct ps_daemon_options {
 	const struct ps_mount_options *options; /* cache_dir is set; log and cache are as it says */

@@ -47,7 +47,7 @@
 #define PS_DO "do"
 #define PS_WARNED "warned" /* what a client's own log would say, if it had one */
 
-/* A group of threads ------------------------------------------------------------------------------- */
+/* A group of threads ------------------------------------------------------------------------------------- */
 
 /* Detached threads whose end can be awaited, all at once. A thread that has announced its end still frees
  * what belongs to it; without the wait, an exit could take away what it needs for that.
@@ -73,7 +73,7 @@ unsigned ps_thread_group_count(struct ps_thread_group *threads);
 /* None counts any more: blocks until the last one has ended. */
 void ps_thread_group_join(struct ps_thread_group *threads);
 
-/* The control socket ------------------------------------------------------------------------------- */
+/* The control socket ------------------------------------------------------------------------------------- */
 
 /* The control socket of a cache directory: how other processes find the daemon that serves it.
  *
@@ -122,7 +122,7 @@ int ps_control_decode(const char *bytes, size_t nbytes, struct ps_given *ret) PS
 /* The first value of this name; NULL: there is none. */
 const char *ps_control_get(const struct ps_given *message, const char *name);
 
-/* Mounting ----------------------------------------------------------------------------------------- */
+/* Mounting ----------------------------------------------------------------------------------------------- */
 
 /* The mount itself: from a folder to a descriptor that speaks FUSE, and back.
  *
@@ -143,7 +143,7 @@ int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, stru
  * Open files stay open. */
 int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id);
 
-/* One mount ---------------------------------------------------------------------------------------- */
+/* One mount ---------------------------------------------------------------------------------------------- */
 
 /* One mount of a daemon: its request, its datasets, its session.
  *
@@ -182,7 +182,7 @@ void ps_mount_free(struct ps_mount *mount);
 /* {"mountpoint", "mounted_at", "source", "files", ...; "sources" if they have names}; the caller owns it. */
 json_t *ps_mount_json(struct ps_mount *mount);
 
-/* The daemon --------------------------------------------------------------------------------------- */
+/* The daemon --------------------------------------------------------------------------------------------- */
 
 #define PS_CLIENTS_MAX 256 /* processes that are connected at once; more are refused */
 
@@ -244,7 +244,7 @@ int ps_owned_serves(struct ps_daemon *daemon, struct ps_owned *owned, struct ps_
 /* Owners that have left, by the main thread: mounts without one are unmounted. Blocks on fusermount3, where
  * that is needed. */
 void ps_owners_left(struct ps_daemon *daemon);
-/* The two below need the daemon's lock held. ------------------------------------------------------- */
+/* The two below need the daemon's lock held. ------------------------------------------------------------- */
 /* The mount has ended: closes its owners' sockets. */
 void ps_owned_end(struct ps_daemon *daemon, struct ps_mount *mount);
 size_t ps_owned_count(const struct ps_mount *mount);
@@ -252,7 +252,7 @@ size_t ps_owned_count(const struct ps_mount *mount);
 
 /* control_server.c */
 void ps_client_accept(struct ps_daemon *daemon);
-/* The two below need the daemon's lock held. ------------------------------------------------------- */
+/* The two below need the daemon's lock held. ------------------------------------------------------------- */
 /* Ends what clients wait for. */
 void ps_clients_cancel(struct ps_daemon *daemon);
 /* Fills p with those whose going away matters now; returns how many. */

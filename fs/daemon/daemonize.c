@@ -179,7 +179,7 @@ int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, con
 	return PS_EXIT_FAILED;
 }
 
-/* Privileges --------------------------------------------------------------------------------------- */
+/* Privileges --------------------------------------------------------------------------------------------- */
 
 static const unsigned kept[] = {CAP_SYS_ADMIN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER};
 

@@ -250,7 +250,7 @@ json_t *ps_mount_json(struct ps_mount *m)
 	return doc;
 }
 
-/* Mounts of the daemon ------------------------------------------------------------------------------ */
+/* Mounts of the daemon ----------------------------------------------------------------------------------- */
 
 json_t *ps_daemon_mounts(struct ps_daemon *d, struct ps_mount *first)
 {
@@ -339,7 +339,7 @@ unsigned ps_daemon_await_end(struct ps_daemon *d, dev_t dev)
 	return left;
 }
 
-/* Threads and their end ---------------------------------------------------------------------------- */
+/* Threads and their end ---------------------------------------------------------------------------------- */
 
 void ps_daemon_wake(struct ps_daemon *d)
 {

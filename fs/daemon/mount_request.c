@@ -218,7 +218,7 @@ int ps_request_check(const struct ps_mount_request *r, struct ps_error *err)
 	return 0;
 }
 
-/* As messages of the control protocol -------------------------------------------------------------- */
+/* As messages of the control protocol -------------------------------------------------------------------- */
 
 static int encode_given(const struct ps_given *given, struct ps_given *to)
 {

@@ -109,7 +109,7 @@ int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct 
 	return rc;
 }
 
-/* Mountpoints of owners ---------------------------------------------------------------------------- */
+/* Mountpoints of owners ---------------------------------------------------------------------------------- */
 
 #define PLACES_MAX 64 /* mounts of one source at a time: by other credentials, or of no use any more */
 #define NAME_MAX_NBYTES 40

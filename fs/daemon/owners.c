@@ -90,7 +90,7 @@ static int key_of(struct ps_cache *cache, const struct ps_mount_request *r, char
 static int add_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
 {
 	const char *where = owned->mount->request.mountpoint;
-	struct owner *o = calloc(1, sizeof *o);
+	struct owner *o = calloc(1, sizeof(*o));
 
 	if (!o)
 		return -ENOMEM;
@@ -139,7 +139,7 @@ static struct ps_owned *find(struct ps_daemon *d, const char *key)
 /* Frees the key, too. */
 static struct ps_owned *owned_new(char *key)
 {
-	struct ps_owned *owned = key ? calloc(1, sizeof *owned) : NULL;
+	struct ps_owned *owned = key ? calloc(1, sizeof(*owned)) : NULL;
 
 	if (!owned) {
 		ps_secret_free(key);

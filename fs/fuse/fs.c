@@ -50,7 +50,7 @@ bool ps_fs_drain(struct ps_fs *fs, unsigned timeout_ms)
 	return ps_inflight_drain(&fs->inflight, false, timeout_ms);
 }
 
-/* Names -------------------------------------------------------------------------------------------- */
+/* Names -------------------------------------------------------------------------------------------------- */
 
 static bool begin_notifying(struct ps_fs *fs)
 {
@@ -102,7 +102,7 @@ bool ps_fs_hush(struct ps_fs *fs)
 	return fs->nnotifying == 0;
 }
 
-/* Open files --------------------------------------------------------------------------------------- */
+/* Open files --------------------------------------------------------------------------------------------- */
 
 static void close_open(struct ps_fs *fs, struct ps_open *open)
 {

@@ -29,7 +29,7 @@
 #include "cache.h"
 #include "options/options.h"
 
-/* What is shown ------------------------------------------------------------------------------------ */
+/* What is shown ------------------------------------------------------------------------------------------ */
 
 struct ps_fs;
 
@@ -50,7 +50,7 @@ void ps_fs_free(struct ps_fs *fs);
 /* Waits until every request is answered, at most timeout_ms; false: some are not. */
 bool ps_fs_drain(struct ps_fs *fs, unsigned timeout_ms);
 
-/* The session -------------------------------------------------------------------------------------- */
+/* The session -------------------------------------------------------------------------------------------- */
 
 struct ps_session {
 	struct ps_fs *fs;
@@ -78,7 +78,7 @@ void ps_session_await(struct ps_session *session);
 int ps_session_finish(struct ps_session *session) PS_MUST_USE;
 void ps_session_free(struct ps_session *session);
 
-/* Statistics --------------------------------------------------------------------------------------- */
+/* Statistics --------------------------------------------------------------------------------------------- */
 
 /* What a daemon reports of itself and of these mounts (stolen); the fields are those of penstock(1). */
 json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts);
@@ -104,7 +104,7 @@ enum {
  * NULL. The caller frees the text. NULL: out of memory. Threads: any. Blocks: never. */
 char *ps_metrics_text(const json_t *documents, unsigned parts, const json_t *up);
 
-/* Requests by ioctl -------------------------------------------------------------------------------- */
+/* Requests by ioctl -------------------------------------------------------------------------------------- */
 
 /* On a descriptor of a mounted file, opened for reading: a read-only mount refuses writing before it could
  * arrive. */

@@ -61,7 +61,7 @@ void ps_openmode_fini(struct ps_openmode_table *table)
 	pthread_mutex_destroy(&table->lock);
 }
 
-/* The functions below need the table's lock held. -------------------------------------------------- */
+/* The functions below need the table's lock held. -------------------------------------------------------- */
 
 static struct ps_openmode_node *find(struct ps_openmode_table *table, uint64_t number)
 {

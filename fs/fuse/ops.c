@@ -306,7 +306,7 @@ const struct fuse_lowlevel_ops ps_ops = {
         .fallocate = op_fallocate,
 };
 
-/* Directories -------------------------------------------------------------------------------------- */
+/* Directories -------------------------------------------------------------------------------------------- */
 
 #define READDIR_MAX_NBYTES (1u << 20) /* a larger buffer is filled so far */
 

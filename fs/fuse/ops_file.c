@@ -6,7 +6,7 @@
 #include "fuse/fuse.h"
 #include "fuse/ops.h"
 
-/* Open and release --------------------------------------------------------------------------------- */
+/* Open and release --------------------------------------------------------------------------------------- */
 
 struct open_op {
 	struct ps_inflight inflight;
@@ -161,7 +161,7 @@ void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fuse_reply_err(req, 0);
 }
 
-/* Read --------------------------------------------------------------------------------------------- */
+/* Read --------------------------------------------------------------------------------------------------- */
 
 struct read_op {
 	struct ps_inflight inflight;
@@ -299,7 +299,7 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 	ps_inflight_issued(&op->inflight);
 }
 
-/* Requests on a file ------------------------------------------------------------------------------- */
+/* Requests on a file ------------------------------------------------------------------------------------- */
 
 static int run_warm(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
@@ -386,7 +386,7 @@ static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, siz
 	ps_background_add(&ps_op_fs(req)->background, &op->job);
 }
 
-/* Listing again ------------------------------------------------------------------------------------ */
+/* Listing again ------------------------------------------------------------------------------------------ */
 
 struct refresh_op {
 	struct ps_inflight inflight;

@@ -186,7 +186,7 @@ bool ps_inflight_drain(struct ps_inflight_table *table, bool cancellable, unsign
 	return true;
 }
 
-/* The background thread ---------------------------------------------------------------------------- */
+/* The background thread ---------------------------------------------------------------------------------- */
 
 void ps_background_init(struct ps_background *bg)
 {

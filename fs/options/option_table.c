@@ -75,7 +75,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	*o = (struct ps_mount_options){0};
 }
 
-/* What was given ------------------------------------------------------------------------------------ */
+/* What was given ----------------------------------------------------------------------------------------- */
 
 int ps_given_add(struct ps_given *given, const char *name, const char *value, struct ps_error *err)
 {
@@ -115,7 +115,7 @@ char *ps_path_absolute(const char *path)
 	return ps_strbuf_take(&b);
 }
 
-/* Values of single options -------------------------------------------------------------------------- */
+/* Values of single options ------------------------------------------------------------------------------- */
 
 static int set_cache_size(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
@@ -502,7 +502,7 @@ const struct ps_opt *ps_options_find(const char *name)
 	return NULL;
 }
 
-/* Sources ------------------------------------------------------------------------------------------ */
+/* Sources ------------------------------------------------------------------------------------------------ */
 
 static unsigned kind_of(const char *source)
 {

@@ -28,7 +28,7 @@
 #define PS_EXIT_FINAL 3 /* of warm: another attempt would come to the same */
 #define PS_EXIT_BUSY 4  /* of warm: a mount serves the cache */
 
-/* The table ---------------------------------------------------------------------------------------- */
+/* The table ---------------------------------------------------------------------------------------------- */
 
 enum ps_opt_kind {
 	PS_OPT_FLAG,   /* bool; takes no value */
@@ -122,7 +122,7 @@ struct ps_given {
 int ps_given_add(struct ps_given *given, const char *name, const char *value, struct ps_error *err);
 void ps_given_fini(struct ps_given *given);
 
-/* Their values ------------------------------------------------------------------------------------- */
+/* Their values ------------------------------------------------------------------------------------------- */
 
 /* How a file that is not all in the cache is opened; see openmode.h. */
 enum ps_cold_reads { PS_COLD_AUTO, PS_COLD_DIRECT, PS_COLD_CACHED };
@@ -215,7 +215,7 @@ char *ps_source_absolute(const char *source);
 /* The source of argv may hold a password or a signature: overwrites it with its canonical form, or x. */
 void ps_source_wipe(char *arg);
 
-/* Command lines ------------------------------------------------------------------------------------ */
+/* Command lines ------------------------------------------------------------------------------------------ */
 
 #define PS_OPTS_MAX_WORDS 2
 struct ps_opts {

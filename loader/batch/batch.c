@@ -81,7 +81,7 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_batch_layout *layout
         uint32_t rows, struct ps_load_error *err)
 {
 	size_t nbytes;
-	int r = 0;
+	int rc = 0;
 
 	*b = (struct penstock_batch){.layout = layout, .device = device, .cap = rows};
 	if (!ps_slot_layout_make(layout, rows, &b->at) ||
@@ -96,37 +96,37 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_batch_layout *layout
 	b->bad_rows = calloc(rows, sizeof(*b->bad_rows));
 	b->sources = calloc(rows, sizeof(*b->sources));
 	if (!b->rows || !b->bad_rows || !b->sources || !fields_init(b) || !late_init(b))
-		r = no_memory(rows, err);
-	if (r == 0) {
+		rc = no_memory(rows, err);
+	if (rc == 0) {
 		b->mem = device->ops->alloc(device, nbytes, err);
-		r = b->mem ? 0 : -ENOMEM;
+		rc = b->mem ? 0 : -ENOMEM;
 	}
 	if (b->mem)
 		b->mem_nbytes = nbytes;
-	if (r == 0 && device->ops->mirror_new)
-		r = device->ops->mirror_new(device,
+	if (rc == 0 && device->ops->mirror_new)
+		rc = device->ops->mirror_new(device,
 		        &(struct ps_mirror_size){.slot = nbytes,
 		                .made = b->at.made_nbytes,
 		                .scratch = ps_make_scratch(layout, rows)},
 		        &b->mirror, err);
-	if (r < 0)
+	if (rc < 0)
 		ps_batch_fini(b);
-	return r;
+	return rc;
 }
 
 int ps_batch_leave(struct penstock_batch *b, bool *ret_arrived, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	*ret_arrived = true;
 	if (!b->mirror)
 		return 0;
-	r = b->device->ops->leave(b->mirror, err);
-	if (r == 0) {
-		r = b->device->ops->arrived(b->mirror, err);
-		*ret_arrived = r != 0;
+	rc = b->device->ops->leave(b->mirror, err);
+	if (rc == 0) {
+		rc = b->device->ops->arrived(b->mirror, err);
+		*ret_arrived = rc != 0;
 	}
-	return PS_MIN(r, 0);
+	return PS_MIN(rc, 0);
 }
 
 int ps_batch_wait(struct penstock_batch *b, struct ps_load_error *err)
@@ -205,7 +205,7 @@ void ps_batch_bytes_drop(
 	}
 }
 
-/* -- Slots ----------------------------------------------------------------------------------------------- */
+/* Slots -------------------------------------------------------------------------------------------------- */
 
 bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at)
 {

@@ -31,7 +31,7 @@
 #include "shard/file/file.h"
 #include "shard/shard.h"
 
-/* -- What a batch holds ---------------------------------------------------------------------------------- */
+/* What a batch holds ------------------------------------------------------------------------------------- */
 
 /* What a batch holds: the fields of the options, checked and made ready for use.
  *
@@ -148,7 +148,7 @@ int ps_layout_lookup(const struct ps_batch_layout *layout, const char *name, siz
  * may decode them. */
 void ps_make_layout(struct ps_batch_layout *layout, bool all);
 
-/* -- Slots ----------------------------------------------------------------------------------------------- */
+/* Slots -------------------------------------------------------------------------------------------------- */
 
 /* Where the parts of a batch are in its one piece of memory (its slot).
  *
@@ -196,7 +196,7 @@ bool ps_slot_layout_make(
 /* Appends an array after *used. */
 bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at) PS_MUST_USE;
 
-/* -- Which samples a GPU decodes ------------------------------------------------------------------------- */
+/* Which samples a GPU decodes ---------------------------------------------------------------------------- */
 
 /* Which samples a GPU decodes (device/device.h), the processor the others.
  *
@@ -269,7 +269,7 @@ uint32_t ps_offload_balance(const struct ps_offload_costs *costs, uint32_t threa
 void ps_offload_settle(struct ps_offload *offload, uint64_t nbatches, const struct ps_offload_costs *costs,
         uint32_t threads, uint64_t epoch, uint64_t batch);
 
-/* -- Batches --------------------------------------------------------------------------------------------- */
+/* Batches ------------------------------------------------------------------------------------------------ */
 
 /* A batch: memory made once, rows written in place by many threads, then finished by one.
  *
@@ -437,7 +437,7 @@ static inline uint8_t *ps_batch_row(
 	return b->mem + b->at.fields[field].data[plane] + row * b->layout->fields[field].row_nbytes;
 }
 
-/* -- Images that the GPU decodes ------------------------------------------------------------------------- */
+/* Images that the GPU decodes ---------------------------------------------------------------------------- */
 
 /* Images of a batch that the GPU decodes (device/device.h): offered row by row, submitted when all rows are
  * there.
@@ -458,7 +458,7 @@ int ps_decode_init(
 int ps_decode_submit(
         struct penstock_batch *batch, struct ps_batch_worker *worker, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- What passed through --------------------------------------------------------------------------------- */
+/* What passed through ------------------------------------------------------------------------------------ */
 
 /* What passed through the batches: sizes, means and deviations, labels. For a look at a data set, and to see
  * that one has changed.
@@ -478,7 +478,7 @@ void ps_profile_batch(struct ps_profile *profile, const struct penstock_batch *b
 int ps_profile_json(struct ps_profile *profile, char **ret_text, size_t *ret_nbytes,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* -- NumPy files ----------------------------------------------------------------------------------------- */
+/* NumPy files -------------------------------------------------------------------------------------------- */
 
 /* The head of a .npy file (format versions 1, 2 and 3): what its array is and where its bytes begin.
  *

@@ -85,12 +85,12 @@ static int npy_measure(const struct ps_layout_field *f, const uint8_t *data, siz
 {
 	struct ps_piece piece;
 	struct ps_npy npy;
-	int r = ps_npy_parse(data, n, &npy, err);
+	int rc = ps_npy_parse(data, n, &npy, err);
 
-	if (r == 0)
-		r = shape_check(f, &npy, err);
-	if (r < 0)
-		return r;
+	if (rc == 0)
+		rc = shape_check(f, &npy, err);
+	if (rc < 0)
+		return rc;
 	piece = (struct ps_piece){.data = npy.data,
 	        .nbytes = (size_t)npy.count * ps_dtype_nbytes(npy.dtype),
 	        .items = npy.shape[0],
@@ -98,10 +98,10 @@ static int npy_measure(const struct ps_layout_field *f, const uint8_t *data, siz
 	        .swapped = npy.swapped,
 	        .fortran = npy.fortran,
 	        .stride = npy.shape[0]};
-	r = elements_check(f, &piece, npy.count, err);
-	if (r == 0)
+	rc = elements_check(f, &piece, npy.count, err);
+	if (rc == 0)
 		*ret_piece = piece;
-	return r;
+	return rc;
 }
 
 /* In the order of C, from an array whose first index runs fastest. */
@@ -150,14 +150,14 @@ static int tokens_measure(const struct ps_layout_field *f, const uint8_t *data, 
 	        .swapped = __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__};
 	size_t size = ps_dtype_nbytes(f->source_dtype);
 	uint64_t tokens = n / size;
-	int r;
+	int rc;
 
 	if (n >= 6 && memcmp(data, "\x93NUMPY", 6) == 0) {
 		struct ps_npy npy;
 
-		r = ps_npy_parse(data, n, &npy, err);
-		if (r < 0)
-			return r;
+		rc = ps_npy_parse(data, n, &npy, err);
+		if (rc < 0)
+			return rc;
 		if (npy.ndim != 1)
 			return ps_load_error_set(
 			        err, EBADMSG, "an array of %u dimensions where tokens have one", npy.ndim);
@@ -172,15 +172,15 @@ static int tokens_measure(const struct ps_layout_field *f, const uint8_t *data, 
 		return ps_load_error_set(err, EBADMSG, "%ju tokens where %s%ju must be", (uintmax_t)tokens,
 		        f->shape[0] ? "" : "at least ", (uintmax_t)f->shape[0] + 1);
 	piece.items = tokens - 1;
-	r = elements_check(f, &piece, tokens, err);
-	if (r == 0)
+	rc = elements_check(f, &piece, tokens, err);
+	if (rc == 0)
 		*ret_piece = piece;
-	return r;
+	return rc;
 }
 
 const struct ps_field_ops ps_field_tokens = {.measure = tokens_measure, .write = array_write};
 
-/* -- Boxes ----------------------------------------------------------------------------------------------- */
+/* Boxes -------------------------------------------------------------------------------------------------- */
 
 /* Boxes as members: a .npy of n x 4, or text: numbers with white space or commas between, four a box. Where
  * they end up in the picture is image/image.h's. */
@@ -234,14 +234,14 @@ static int boxes_measure(const struct ps_layout_field *f, const uint8_t *data, s
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct ps_npy npy;
-	int r;
+	int rc;
 
 	(void)f;
 	if (nbytes < 6 || memcmp(data, "\x93NUMPY", 6) != 0)
 		return boxes_text_measure(data, nbytes, ret_piece, err);
-	r = ps_npy_parse(data, nbytes, &npy, err);
-	if (r < 0)
-		return r;
+	rc = ps_npy_parse(data, nbytes, &npy, err);
+	if (rc < 0)
+		return rc;
 	if (npy.ndim != 2 || npy.shape[1] != COORDINATES)
 		return ps_load_error_set(err, EBADMSG, "boxes: an array that is not n x 4");
 	*ret_piece = (struct ps_piece){.data = npy.data,
@@ -290,7 +290,7 @@ static void boxes_write(
 
 const struct ps_field_ops ps_field_boxes = {.measure = boxes_measure, .write = boxes_write};
 
-/* -- JSON ------------------------------------------------------------------------------------------------ */
+/* JSON --------------------------------------------------------------------------------------------------- */
 
 /* Fields of values in JSON members. */
 
@@ -298,9 +298,9 @@ const struct ps_field_ops ps_field_boxes = {.measure = boxes_measure, .write = b
 static int value_find(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_json *ret_value, struct ps_load_error *err)
 {
-	int r = ps_json_find(data, n, f->path, ret_value, err);
+	int rc = ps_json_find(data, n, f->path, ret_value, err);
 
-	return r == 0 && ret_value->type == PS_JSON_NULL ? -ENOENT : r;
+	return rc == 0 && ret_value->type == PS_JSON_NULL ? -ENOENT : rc;
 }
 
 /* A piece's value again: what ps_json_find() gave. */
@@ -326,10 +326,10 @@ static int json_text_measure(const struct ps_layout_field *f, const uint8_t *dat
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct ps_json v;
-	int r = value_find(f, data, n, &v, err);
+	int rc = value_find(f, data, n, &v, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (f->kind == PENSTOCK_TEXT && v.type != PS_JSON_STRING)
 		return ps_load_error_set(err, EBADMSG, "the value at %.200s is no string", f->path);
 	*ret_piece = piece_of(
@@ -361,7 +361,7 @@ static uint64_t json_text_cut(const struct ps_piece *piece, uint64_t items)
 const struct ps_field_ops ps_field_json_text = {
         .measure = json_text_measure, .write = text_write, .cut = json_text_cut};
 
-/* -- Numbers ------------------------------------------------------------------------------------------- */
+/* Numbers ------------------------------------------------------------------------------------------------ */
 
 /* Where the elements of an array go, and how many there may be. */
 struct walk {
@@ -397,10 +397,10 @@ static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t 
 		return ps_load_error_set(
 		        w->err, EBADMSG, "at %.200s: no array of %u dimensions", f->path, f->ndim);
 	while (n < most && ps_json_next(v, &item)) {
-		int r = walk(w, &item, dim + 1, &inner);
+		int rc = walk(w, &item, dim + 1, &inner);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 		n++;
 	}
 	if (f->shape[dim] > 0 && n != f->shape[dim])
@@ -416,13 +416,13 @@ static int numbers_measure(const struct ps_layout_field *f, const uint8_t *data,
 	struct walk w = {.field = f, .items = UINT64_MAX, .err = err};
 	struct ps_json v;
 	uint64_t items = 0;
-	int r = value_find(f, data, n, &v, err);
+	int rc = value_find(f, data, n, &v, err);
 
-	if (r == 0)
-		r = walk(&w, &v, 0, &items);
-	if (r == 0)
+	if (rc == 0)
+		rc = walk(&w, &v, 0, &items);
+	if (rc == 0)
 		*ret_piece = piece_of(&v, items);
-	return r;
+	return rc;
 }
 
 static void numbers_write(
@@ -438,7 +438,7 @@ static void numbers_write(
 
 const struct ps_field_ops ps_field_json_numbers = {.measure = numbers_measure, .write = numbers_write};
 
-/* -- Bytes, texts and numbers ---------------------------------------------------------------------------- */
+/* Bytes, texts and numbers ------------------------------------------------------------------------------- */
 
 /* Fields of bytes and texts, and numbers as text. */
 
@@ -483,14 +483,14 @@ static int json_measure(const struct ps_layout_field *f, const uint8_t *data, si
         struct ps_piece *ret_piece, struct ps_load_error *err)
 {
 	struct ps_json all;
-	int r = ps_json_find(data, n, NULL, &all, err);
+	int rc = ps_json_find(data, n, NULL, &all, err);
 
-	return r < 0 ? r : bytes_measure(f, data, n, ret_piece, err);
+	return rc < 0 ? rc : bytes_measure(f, data, n, ret_piece, err);
 }
 
 const struct ps_field_ops ps_field_json = {.measure = json_measure, .write = bytes_write};
 
-/* -- Elements of the field's own type: what a transform wrote ------------------------------------------ */
+/* Elements of the field's own type: what a transform wrote ----------------------------------------------- */
 
 static void memory_write(
         const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
@@ -502,7 +502,7 @@ static void memory_write(
 
 const struct ps_field_ops ps_field_memory = {.write = memory_write};
 
-/* -- Numbers ------------------------------------------------------------------------------------------- */
+/* Numbers ------------------------------------------------------------------------------------------------ */
 
 bool ps_field_store(const struct ps_layout_field *f, const struct ps_number *v, void *dst)
 {

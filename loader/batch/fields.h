@@ -59,7 +59,7 @@ extern const struct ps_field_ops ps_field_memory; /* elements of the field's own
 /* What an element of the field must be to hold a value; false: it cannot. */
 bool ps_field_store(const struct ps_layout_field *field, const struct ps_number *number, void *dst);
 
-/* -- JSON ------------------------------------------------------------------------------------------------ */
+/* JSON --------------------------------------------------------------------------------------------------- */
 
 /* JSON, scanned in place: nothing is allocated and nothing copied.
  *

@@ -68,7 +68,7 @@ static void fixed_fill(struct penstock_batch *b)
 	}
 }
 
-/* -- Late fields -------------------------------------------------------------------------------------- */
+/* Late fields -------------------------------------------------------------------------------------------- */
 
 static uint64_t *offsets_of(const struct penstock_batch *b, uint32_t i)
 {
@@ -206,32 +206,32 @@ static void keys_write(struct penstock_batch *b)
 static int late_fill(struct penstock_batch *b)
 {
 	size_t used = b->at.fixed_nbytes;
-	int r = late_size(b, PS_SLOT_KEYS(b->layout), &used);
+	int rc = late_size(b, PS_SLOT_KEYS(b->layout), &used);
 
-	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++)
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++)
 		if (ps_field_is_late(&b->layout->fields[i]) && !b->layout->fields[i].hidden)
-			r = late_size(b, i, &used);
-	if (r == 0 && b->max_ragged_nbytes &&
+			rc = late_size(b, i, &used);
+	if (rc == 0 && b->max_ragged_nbytes &&
 	        used - b->at.fixed_nbytes > b->max_ragged_nbytes + PS_DEVICE_PAGE)
-		r = -E2BIG;
-	if (r == 0)
-		r = slot_grow(b, used, &b->why);
-	if (r < 0)
-		return r;
+		rc = -E2BIG;
+	if (rc == 0)
+		rc = slot_grow(b, used, &b->why);
+	if (rc < 0)
+		return rc;
 	b->used = used;
 	keys_write(b);
-	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++) {
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
 		if (b->layout->fields[i].hidden)
 			continue;
 		if (b->layout->fields[i].form == PS_FORM_RAGGED)
-			r = ragged_write(b, i);
+			rc = ragged_write(b, i);
 		else if (b->layout->fields[i].form == PS_FORM_LONGEST)
 			longest_write(b, i);
 	}
-	return r;
+	return rc;
 }
 
-/* -- The whole ---------------------------------------------------------------------------------------- */
+/* The whole ---------------------------------------------------------------------------------------------- */
 
 static const char too_large[] =
         "the ragged fields of one batch are larger than half of memory_budget / depth; "
@@ -271,7 +271,7 @@ static void blank_fill(struct penstock_batch *b)
 
 static void rows_fill(struct penstock_batch *b)
 {
-	int r;
+	int rc;
 
 	if (b->blank)
 		blank_fill(b);
@@ -279,17 +279,17 @@ static void rows_fill(struct penstock_batch *b)
 		b->sources[i] = source_of(b, i);
 	if (!b->blank)
 		fixed_fill(b);
-	r = ps_batch_mix(b);
-	if (r == 0)
-		r = late_fill(b);
-	if (r == -E2BIG)
+	rc = ps_batch_mix(b);
+	if (rc == 0)
+		rc = late_fill(b);
+	if (rc == -E2BIG)
 		fail(b, E2BIG, too_large);
-	else if (r == -ERANGE)
+	else if (rc == -ERANGE)
 		fail(b, ERANGE,
 		        "add_offset_of: the batch has more items than the field's dtype can count; use "
 		        "int64");
-	else if (r < 0)
-		fail(b, -r, b->why.text[0] ? NULL : "no memory for a ragged field");
+	else if (rc < 0)
+		fail(b, -rc, b->why.text[0] ? NULL : "no memory for a ragged field");
 }
 
 /* Counts the bad rows; some of them fail the batch. */
@@ -336,7 +336,7 @@ void ps_batch_finish(struct penstock_batch *b)
 		ps_batch_bytes_drop(b->layout, b->rows[i].sample, NULL);
 }
 
-/* -- CutMix and MixUp ------------------------------------------------------------------------------------ */
+/* CutMix and MixUp --------------------------------------------------------------------------------------- */
 
 static const struct ps_image_spec *image_of(const struct penstock_batch *b, const struct ps_layout_field *f)
 {
@@ -411,7 +411,7 @@ int ps_batch_mix(struct penstock_batch *b)
 	const struct ps_rng_key key = {.seed = layout->seed, .epoch = b->epoch, .sample = b->index};
 	struct ps_mix mix;
 	float lambda;
-	int r = 0;
+	int rc = 0;
 
 	if (!layout->mixes)
 		return 0;
@@ -424,14 +424,14 @@ int ps_batch_mix(struct penstock_batch *b)
 		memcpy(b->mem + b->at.mix_lambda + row * sizeof(lambda), &lambda, sizeof(lambda));
 		memcpy(b->mem + b->at.mix_row + row * sizeof(partner), &partner, sizeof(partner));
 	}
-	for (uint32_t i = 0; i < layout->nfields && r == 0; i++) {
+	for (uint32_t i = 0; i < layout->nfields && rc == 0; i++) {
 		const struct ps_layout_field *f = &layout->fields[i];
 
 		if (f->mixed_label)
 			label_mix(b, i, mix.kind != PS_MIX_NONE);
 		else if (mix.kind != PS_MIX_NONE && !f->made &&
 		         (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK))
-			r = field_mix(b, i, &mix);
+			rc = field_mix(b, i, &mix);
 	}
-	return r;
+	return rc;
 }

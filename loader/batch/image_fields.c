@@ -64,7 +64,7 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
 	struct ps_image_decoder *decoders[PS_LAYOUT_MAX_FIELDS];
 	void *dsts[PS_LAYOUT_MAX_FIELDS];
 	uint32_t n = 0;
-	int r = 0;
+	int rc = 0;
 
 	for (uint32_t j = i; j < b->layout->nfields; j++) {
 		if (!decodes(b->layout, i, j))
@@ -73,29 +73,29 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
 		dsts[n++] = ps_batch_row(b, j, 0, row);
 	}
 	if (n > 0)
-		r = ps_image_decode_shared(decoders, dsts, n, in->data, (size_t)in->size, &key, err);
-	for (uint32_t j = i; j < b->layout->nfields && r == 0; j++)
+		rc = ps_image_decode_shared(decoders, dsts, n, in->data, (size_t)in->size, &key, err);
+	for (uint32_t j = i; j < b->layout->nfields && rc == 0; j++)
 		if (decodes(b->layout, i, j))
 			ps_make_row(b, row, j, w->decoders[j]);
-	return r;
+	return rc;
 }
 
 int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i,
         const struct ps_sample_field *in, struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
-	int r;
+	int rc;
 
 	if (f->kind == PENSTOCK_IMAGE) {
-		r = image_decode(b, row, i, in, w, err);
+		rc = image_decode(b, row, i, in, w, err);
 	} else {
 		const struct ps_image_placement p = ps_image_decoder_placement(w->decoders[f->leader]);
 
-		r = ps_mask_decode(
+		rc = ps_mask_decode(
 		        w->masks[i], &p, in->data, (size_t)in->size, ps_batch_row(b, i, 0, row), err);
 	}
 	ps_image_ticket_give(&w->ticket);
-	return r;
+	return rc;
 }
 
 int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
@@ -103,18 +103,18 @@ int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 {
 	uint64_t begin;
 	bool taken;
-	int r;
+	int rc;
 
 	if (!b->decoded[i])
 		return ps_picture_decode_here(b, row, i, in, w, err);
 	begin = ps_clock_mono_ns();
-	r = ps_decode_offer(b, row, i, in, w, err);
-	taken = r == 1;
-	if (r == 0)
-		r = ps_picture_decode_here(b, row, i, in, w, err);
-	if (r >= 0 && w->times)
+	rc = ps_decode_offer(b, row, i, in, w, err);
+	taken = rc == 1;
+	if (rc == 0)
+		rc = ps_picture_decode_here(b, row, i, in, w, err);
+	if (rc >= 0 && w->times)
 		ps_offload_count(w->times, taken, ps_clock_mono_ns() - begin);
-	return PS_MIN(r, 0);
+	return PS_MIN(rc, 0);
 }
 
 void ps_picture_boxes(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_batch_worker *w)
@@ -125,7 +125,7 @@ void ps_picture_boxes(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 	b->boxes[i][row] = ps_boxes_map_of(&p, 0, f->box_shares);
 }
 
-/* -- Images that the GPU decodes ------------------------------------------------------------------------- */
+/* Images that the GPU decodes ---------------------------------------------------------------------------- */
 
 bool ps_decode_offloads(const struct ps_batch_layout *layout, uint32_t i)
 {
@@ -142,13 +142,13 @@ bool ps_decode_offloads(const struct ps_batch_layout *layout, uint32_t i)
 
 int ps_decode_init(struct penstock_batch *b, struct ps_nvjpeg *nvjpeg, struct ps_load_error *err)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++)
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++)
 		if (ps_decode_offloads(b->layout, i))
-			r = ps_nvjpeg_rows_new(nvjpeg, b->cap, b->layout->fields[i].image.out_width,
+			rc = ps_nvjpeg_rows_new(nvjpeg, b->cap, b->layout->fields[i].image.out_width,
 			        b->layout->fields[i].image.out_height, &b->decoded[i], err);
-	return r < 0 ? r : ps_send_init(b, err);
+	return rc < 0 ? rc : ps_send_init(b, err);
 }
 
 void ps_decode_clear(struct penstock_batch *b)
@@ -170,17 +170,17 @@ int ps_decode_offer(struct penstock_batch *b, uint32_t row, uint32_t i, const st
 	const struct ps_sample *s = b->rows[row].sample;
 	const struct ps_rng_key key = ps_picture_key(b, row, w);
 	struct ps_image_outline outline;
-	int r;
+	int rc;
 
 	if (!b->decoded[i] || !w->nvjpeg ||
 	        !ps_offload_takes(b->offload, w->seed, s->file->shard, s->ordinal))
 		return 0;
-	r = ps_image_sketch(w->decoders[i], in->data, (size_t)in->size, &key, &outline, err);
-	if (r == 0)
-		r = ps_nvjpeg_take(w->nvjpeg, b->decoded[i], row, in->data, (size_t)in->size, &outline, err);
-	if (r == 1)
+	rc = ps_image_sketch(w->decoders[i], in->data, (size_t)in->size, &key, &outline, err);
+	if (rc == 0)
+		rc = ps_nvjpeg_take(w->nvjpeg, b->decoded[i], row, in->data, (size_t)in->size, &outline, err);
+	if (rc == 1)
 		ps_make_row(b, row, i, w->decoders[i]);
-	return r;
+	return rc;
 }
 
 /* A row that the GPU refused after it was submitted. */
@@ -191,35 +191,35 @@ static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const
 	struct ps_sample_field in = *ps_layout_find(&b->layout->fields[i], r->sample);
 	struct ps_load_error err = {0};
 	uint64_t begin = ps_clock_mono_ns();
-	int e;
+	int rc;
 
 	in.data = (uint8_t *)(uintptr_t)data;
 	in.size = nbytes;
-	e = ps_picture_decode_here(b, row, i, &in, w, &err);
-	if (e == 0 && w->times)
+	rc = ps_picture_decode_here(b, row, i, &in, w, &err);
+	if (rc == 0 && w->times)
 		ps_offload_count(w->times, false, ps_clock_mono_ns() - begin);
-	if (e == 0)
+	if (rc == 0)
 		return;
-	ps_load_error_prefix(&err, e, "field .%.100s", in.suffix);
-	r->bad = -e;
+	ps_load_error_prefix(&err, rc, "field .%.100s", in.suffix);
+	r->bad = -rc;
 	free(r->reason);
 	r->reason = strdup(err.text);
 }
 
 int ps_decode_submit(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_load_error *err)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++) {
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
 		const uint8_t *data;
 		size_t nbytes;
 
 		if (!b->decoded[i])
 			continue;
-		r = ps_nvjpeg_submit(b->decoded[i], err);
-		for (uint32_t row = 0; row < b->nrows && r == 0; row++)
+		rc = ps_nvjpeg_submit(b->decoded[i], err);
+		for (uint32_t row = 0; row < b->nrows && rc == 0; row++)
 			if (!b->rows[row].bad && ps_nvjpeg_refused(b->decoded[i], row, &data, &nbytes))
 				row_decode(b, row, i, data, nbytes, w);
 	}
-	return r;
+	return rc;
 }

@@ -42,7 +42,7 @@ static bool take(struct scan *s, const char *word)
 	return true;
 }
 
-/* -- Strings ------------------------------------------------------------------------------------------ */
+/* Strings ------------------------------------------------------------------------------------------------ */
 
 /* Four hexadecimal digits, or -1. */
 static int32_t hex4(const uint8_t *p, const uint8_t *end)
@@ -172,7 +172,7 @@ size_t ps_json_string(const struct ps_json *v, uint8_t *dst, size_t most)
 	return n;
 }
 
-/* -- Numbers ------------------------------------------------------------------------------------------ */
+/* Numbers ------------------------------------------------------------------------------------------------ */
 
 static bool digits(struct scan *s)
 {
@@ -219,7 +219,7 @@ const char *ps_json_number(const struct ps_json *v, struct ps_number *ret_number
 	return ps_number_float(v->p, n, ret_number);
 }
 
-/* -- Paths -------------------------------------------------------------------------------------------- */
+/* Paths -------------------------------------------------------------------------------------------------- */
 
 /* The first part of a path without its escapes; its length, and where the rest begins (NULL: nowhere). */
 static size_t part_take(const char *path, uint8_t part[static PS_JSON_MAX_PATH], const char **ret_rest)
@@ -258,7 +258,7 @@ static bool name_is(const struct ps_json *name, const uint8_t *part, size_t n)
 	       memcmp(plain, part, n) == 0;
 }
 
-/* -- Values ------------------------------------------------------------------------------------------- */
+/* Values ------------------------------------------------------------------------------------------------- */
 
 static bool object_scan(struct scan *s, const char *path)
 {

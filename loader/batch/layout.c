@@ -100,22 +100,22 @@ static int companion_add(struct ps_layout_field *f, const char *what, struct ps_
 
 static int companions_make(struct ps_layout_field *f, struct ps_load_error *err)
 {
-	int r = 0;
+	int rc = 0;
 
 	f->n_tensors = 1;
 	if (f->planes > 1)
-		r = companion_add(f, f->mixed_label ? "mix" : "y", err);
-	if (r == 0 && ps_field_is_padded(f))
-		r = companion_add(f, "lengths", err);
-	if (r == 0 && ps_field_is_padded(f))
-		r = companion_add(f, "mask", err);
-	return r;
+		rc = companion_add(f, f->mixed_label ? "mix" : "y", err);
+	if (rc == 0 && ps_field_is_padded(f))
+		rc = companion_add(f, "lengths", err);
+	if (rc == 0 && ps_field_is_padded(f))
+		rc = companion_add(f, "mask", err);
+	return rc;
 }
 
 static int field_make(struct ps_layout_field *f, const struct penstock_field *in, const char *rename,
         struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	if (!in->name)
 		return ps_load_error_set(err, EINVAL, "a field without a name");
@@ -124,11 +124,11 @@ static int field_make(struct ps_layout_field *f, const struct penstock_field *in
 	        .optional = in->optional != 0,
 	        .hidden = in->hidden != 0};
 	f->member = in->member ? strdup(in->member) : NULL;
-	r = f->name && (f->member || !in->member) ? names_parse(f, rename, err)
-	                                          : ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r == 0)
-		r = ps_layout_field_make(f, in, err);
-	return r;
+	rc = f->name && (f->member || !in->member) ? names_parse(f, rename, err)
+	                                           : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc == 0)
+		rc = ps_layout_field_make(f, in, err);
+	return rc;
 }
 
 /* Batches are mixed; labels get a second plane. */
@@ -194,7 +194,7 @@ int ps_batch_layout_new(
         const struct penstock_options *o, struct ps_batch_layout **ret_layout, struct ps_load_error *err)
 {
 	struct ps_batch_layout *layout;
-	int r;
+	int rc;
 
 	if (o->nfields == 0 || o->nfields > PS_LAYOUT_MAX_FIELDS || !o->fields)
 		return ps_load_error_set(
@@ -206,42 +206,42 @@ int ps_batch_layout_new(
 	layout->transform_ctx = o->transform_ctx;
 	layout->transform_unit = o->transform_unit;
 	layout->transform_leave = o->transform_leave;
-	r = rename_check(o, err);
-	if (r == 0 && o->transform && o->transform_unit)
-		r = ps_load_error_set(err, EINVAL,
+	rc = rename_check(o, err);
+	if (rc == 0 && o->transform && o->transform_unit)
+		rc = ps_load_error_set(err, EINVAL,
 		        "transform and transform_unit: one of them takes the place of the other");
-	if (r < 0) {
+	if (rc < 0) {
 		ps_batch_layout_free(layout);
-		return r;
+		return rc;
 	}
 	for (uint32_t i = 0; i < o->nfields; i++) {
-		r = field_make(&layout->fields[i], &o->fields[i], o->rename, err);
+		rc = field_make(&layout->fields[i], &o->fields[i], o->rename, err);
 		layout->nfields++;
-		if (r == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform && !o->transform_unit)
-			r = ps_load_error_set(err, EINVAL,
+		if (rc == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform && !o->transform_unit)
+			rc = ps_load_error_set(err, EINVAL,
 			        "field %.100s: an output needs options.transform, which writes it",
 			        layout->fields[i].name);
-		for (uint32_t j = 0; j < i && r == 0; j++)
+		for (uint32_t j = 0; j < i && rc == 0; j++)
 			if (strcmp(layout->fields[i].name, layout->fields[j].name) == 0)
-				r = ps_load_error_set(
+				rc = ps_load_error_set(
 				        err, EINVAL, "field %.100s twice", layout->fields[i].name);
-		if (r < 0) {
+		if (rc < 0) {
 			ps_batch_layout_free(layout);
-			return r;
+			return rc;
 		}
 	}
-	r = ps_layout_images_join(layout, o->fields, err);
-	if (r == 0)
-		r = ps_layout_effects_check(layout, o->fields, err);
-	if (r == 0)
-		r = mix_plan(layout, o, err);
-	for (uint32_t i = 0; i < layout->nfields && r == 0; i++)
-		r = offset_plan(layout, &layout->fields[i], err);
-	for (uint32_t i = 0; i < layout->nfields && r == 0; i++)
-		r = layout->fields[i].hidden ? 0 : companions_make(&layout->fields[i], err);
-	if (r < 0) {
+	rc = ps_layout_images_join(layout, o->fields, err);
+	if (rc == 0)
+		rc = ps_layout_effects_check(layout, o->fields, err);
+	if (rc == 0)
+		rc = mix_plan(layout, o, err);
+	for (uint32_t i = 0; i < layout->nfields && rc == 0; i++)
+		rc = offset_plan(layout, &layout->fields[i], err);
+	for (uint32_t i = 0; i < layout->nfields && rc == 0; i++)
+		rc = layout->fields[i].hidden ? 0 : companions_make(&layout->fields[i], err);
+	if (rc < 0) {
 		ps_batch_layout_free(layout);
-		return r;
+		return rc;
 	}
 	*ret_layout = layout;
 	return 0;
@@ -285,7 +285,7 @@ int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, str
 	return 0;
 }
 
-/* -- Options without effect ------------------------------------------------------------------------------ */
+/* Options without effect --------------------------------------------------------------------------------- */
 
 /* Options without effect are refused: the caller expects an effect. */
 
@@ -296,7 +296,7 @@ struct given {
 	const struct ps_layout_field *f;
 };
 
-/* -- Conditions ------------------------------------------------------------------------------------------ */
+/* Conditions --------------------------------------------------------------------------------------------- */
 
 #define CONDITION(name, condition)              \
 	static bool name(const struct given *g) \
@@ -348,7 +348,7 @@ static bool may_pad(const struct given *g)
 CONDITION(is_filled,
         g->placed->affine > 0 || (may_pad(g) && g->placed->padding_mode == PENSTOCK_PADDING_CONSTANT))
 
-/* -- What options need ----------------------------------------------------------------------------------- */
+/* What options need -------------------------------------------------------------------------------------- */
 
 static const struct {
 	bool (*acts)(const struct given *g);
@@ -420,10 +420,10 @@ int ps_layout_effects_check(
 		penstock_field_init(&unset, sizeof(unset), in[i].name, in[i].kind);
 		for (size_t k = 0; k < ps_n_field_options; k++) {
 			const struct ps_option *o = &ps_field_options[k];
-			int r = is_same(o, &in[i], &unset) ? 0 : option_check(o, &g, err);
+			int rc = is_same(o, &in[i], &unset) ? 0 : option_check(o, &g, err);
 
-			if (r < 0)
-				return r;
+			if (rc < 0)
+				return rc;
 		}
 	}
 	return 0;

@@ -11,7 +11,7 @@
 #include "batch/parts.h"
 #include "option/option.h"
 
-/* -- Fields by their names ------------------------------------------------------------------------------- */
+/* Fields by their names ---------------------------------------------------------------------------------- */
 
 static bool has_name(const struct ps_layout_field *f, const char *suffix, size_t len)
 {
@@ -57,7 +57,7 @@ int ps_layout_lookup(const struct ps_batch_layout *layout, const char *name, siz
 	return -1;
 }
 
-/* -- Defaults ------------------------------------------------------------------------------------------- */
+/* Defaults ----------------------------------------------------------------------------------------------- */
 
 void penstock_field_init(struct penstock_field *field, size_t size, const char *name, uint32_t kind)
 {
@@ -84,7 +84,7 @@ void penstock_field_init(struct penstock_field *field, size_t size, const char *
 	memcpy(field, &f, PS_MIN(size, sizeof(f)));
 }
 
-/* -- Shapes and types --------------------------------------------------------------------------------- */
+/* Shapes and types --------------------------------------------------------------------------------------- */
 
 const char *ps_layout_kind_name(uint32_t kind)
 {
@@ -133,10 +133,10 @@ static int shape_plan(
 static int array_plan(struct ps_layout_field *f, const struct penstock_field *in,
         const struct ps_field_ops *ops, bool open, struct ps_load_error *err)
 {
-	int r = dtype_plan(f, in, err);
+	int rc = dtype_plan(f, in, err);
 
 	f->ops = ops;
-	return r == 0 ? shape_plan(f, in, open, err) : r;
+	return rc == 0 ? shape_plan(f, in, open, err) : rc;
 }
 
 static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
@@ -224,7 +224,7 @@ static int kind_plan(struct ps_layout_field *f, const struct penstock_field *in,
 	return ps_load_error_set(err, EINVAL, "field %.100s: unknown kind %u", f->name, in->kind);
 }
 
-/* -- Rows in a batch ---------------------------------------------------------------------------------- */
+/* Rows in a batch ---------------------------------------------------------------------------------------- */
 
 static int items_plan(struct ps_layout_field *f, struct ps_load_error *err)
 {
@@ -306,39 +306,39 @@ static int elements_plan(
 	const struct ps_number nan = {.is_float = true, .value = (double)NAN};
 	bool given = f->form == PS_FORM_FIXED && f->kind != PENSTOCK_IMAGE &&
 	             (f->optional || in->missing_value != PS_MISSING_VALUE);
-	int r = 0;
+	int rc = 0;
 
 	if (f->kind == PENSTOCK_FLOAT)
 		(void)!ps_number_store_rounded(&nan, f->dtype, f->missing);
 	else if (given)
-		r = element_plan(f, "missing_value", in->missing_value, f->missing, err);
+		rc = element_plan(f, "missing_value", in->missing_value, f->missing, err);
 	f->has_missing = given && !ps_dtype_is_float(f->dtype);
-	if (r == 0 && ps_field_is_padded(f))
-		r = element_plan(f, "pad_value", in->pad_value, f->pad, err);
-	return r;
+	if (rc == 0 && ps_field_is_padded(f))
+		rc = element_plan(f, "pad_value", in->pad_value, f->pad, err);
+	return rc;
 }
 
 int ps_layout_field_make(
         struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	f->planes = 1;
 	f->offset_name = in->add_offset_of;
 	f->offset_of = -1;
 	if (in->kind == PENSTOCK_IMAGE || in->kind == PENSTOCK_MASK) {
-		r = ps_layout_image_make(f, in, err);
+		rc = ps_layout_image_make(f, in, err);
 	} else {
-		r = kind_plan(f, in, err);
-		if (r == 0)
-			r = items_plan(f, err);
-		if (r == 0)
-			r = form_plan(f, in, err);
+		rc = kind_plan(f, in, err);
+		if (rc == 0)
+			rc = items_plan(f, err);
+		if (rc == 0)
+			rc = form_plan(f, in, err);
 	}
-	return r == 0 ? elements_plan(f, in, err) : r;
+	return rc == 0 ? elements_plan(f, in, err) : rc;
 }
 
-/* -- Images and masks ------------------------------------------------------------------------------------ */
+/* Images and masks --------------------------------------------------------------------------------------- */
 
 /* Image fields, and the masks and boxes that follow them. */
 
@@ -460,11 +460,11 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 	spec->max_memory = in->max_memory;
 	spec->max_scans = in->max_scans;
 	transforms_plan(&spec->transforms, in);
-	int r = ps_choice_parse(in->groups, &spec->transforms.groups, err);
-	if (r == 0)
-		r = ps_image_spec_check(spec, err);
-	if (r < 0)
-		return ps_load_error_prefix(err, r, "field %.100s", f->name);
+	int rc = ps_choice_parse(in->groups, &spec->transforms.groups, err);
+	if (rc == 0)
+		rc = ps_image_spec_check(spec, err);
+	if (rc < 0)
+		return ps_load_error_prefix(err, rc, "field %.100s", f->name);
 	image_form(f);
 	return 0;
 }
@@ -481,8 +481,8 @@ static int mask_plan(struct ps_layout_field *f, const struct penstock_field *in,
 	        .orient = in->orient != 0,
 	        .max_pixels = in->max_pixels,
 	        .max_memory = in->max_memory};
-	int r = ps_mask_spec_check(&f->mask, err);
-	return r < 0 ? ps_load_error_prefix(err, r, "field %.100s", f->name) : 0;
+	int rc = ps_mask_spec_check(&f->mask, err);
+	return rc < 0 ? ps_load_error_prefix(err, rc, "field %.100s", f->name) : 0;
 }
 
 int ps_layout_image_make(
@@ -495,7 +495,7 @@ int ps_layout_image_make(
 	return in->kind == PENSTOCK_IMAGE ? image_plan(f, in, err) : mask_plan(f, in, err);
 }
 
-/* -- Fields that follow another one, or share its decode ------------------------------------------------ */
+/* Fields that follow another one, or share its decode ---------------------------------------------------- */
 
 static bool is_follower(const struct penstock_field *in)
 {
@@ -594,14 +594,14 @@ int ps_layout_images_join(
 		layout->fields[i].decoded_by = i;
 	}
 	for (uint32_t i = 0; i < layout->nfields; i++) {
-		int r = 0;
+		int rc = 0;
 
 		if (is_follower(&in[i]))
-			r = follow_plan(layout, &in[i], i, err);
+			rc = follow_plan(layout, &in[i], i, err);
 		else if (in[i].kind == PENSTOCK_IMAGE)
 			sharing_plan(layout, i);
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	return 0;
 }

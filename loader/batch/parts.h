@@ -5,7 +5,7 @@
 #include "batch/batch.h"
 #include "batch/fields.h"
 
-/* -- Fields that the device finishes --------------------------------------------------------------------- */
+/* Fields that the device finishes ------------------------------------------------------------------------ */
 
 /* Image fields that the device finishes (device/device.h), where it can: a row of the slot is then u8 planes
  * as they come out of crop, resize and flips, a quarter of f32's bytes, and transforms, mixing, normalising
@@ -29,7 +29,7 @@ uint32_t ps_make_tell(const struct penstock_batch *batch, struct ps_make *ret_ma
 /* Scratch that this takes. */
 size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
 
-/* -- What is copied -------------------------------------------------------------------------------------- */
+/* What is copied ----------------------------------------------------------------------------------------- */
 
 /* What of a batch's slot is copied to its device: all that the device does not have already.
  *
@@ -51,7 +51,7 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
 /* Of a batch some of whose fields have images that the GPU decodes. -ENOMEM. */
 int ps_send_init(struct penstock_batch *batch, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Images of a row ------------------------------------------------------------------------------------- */
+/* Images of a row ---------------------------------------------------------------------------------------- */
 
 /* Images of a row and the masks that follow them, decoded into their places; and where its boxes go.
  *
@@ -81,7 +81,7 @@ void ps_picture_boxes(
 int ps_picture_worker_init(struct ps_batch_worker *worker, const struct ps_batch_layout *layout, uint32_t i,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* -- CutMix and MixUp ------------------------------------------------------------------------------------ */
+/* CutMix and MixUp --------------------------------------------------------------------------------------- */
 
 /* CutMix and MixUp of a finished batch, in place: row i with row i - 1, the first with the last. Rows are
  * gone through from the last one, so one row of scratch is enough. image/image.h has the arithmetic, and what
@@ -98,7 +98,7 @@ int ps_picture_worker_init(struct ps_batch_worker *worker, const struct ps_batch
 
 int ps_batch_mix(struct penstock_batch *batch) PS_MUST_USE;
 
-/* -- The caller's own step ------------------------------------------------------------------------------- */
+/* The caller's own step ---------------------------------------------------------------------------------- */
 
 /* The caller's own step: options.transform, called for each sound row on the thread that decoded it.
  *
@@ -111,7 +111,7 @@ int ps_batch_mix(struct penstock_batch *batch) PS_MUST_USE;
 int ps_transform_run(struct penstock_batch *batch, uint32_t row, struct ps_batch_worker *worker,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Parts of layouts and rows --------------------------------------------------------------------------- */
+/* Parts of layouts and rows ------------------------------------------------------------------------------ */
 
 /* The part of it that makes one field, whose names and kind are set. */
 int ps_layout_field_make(struct ps_layout_field *field, const struct penstock_field *in,

@@ -82,7 +82,7 @@ void ps_profile_free(struct ps_profile *p)
 	free(p);
 }
 
-/* -- Counting ----------------------------------------------------------------------------------------- */
+/* Counting ----------------------------------------------------------------------------------------------- */
 
 /* Welford's algorithm: no two large sums are subtracted. */
 static void moments_add(struct moments *m, double v)
@@ -216,7 +216,7 @@ void ps_profile_batch(struct ps_profile *p, const struct penstock_batch *b)
 	p->bad += b->nbad;
 }
 
-/* -- JSON --------------------------------------------------------------------------------------------- */
+/* JSON --------------------------------------------------------------------------------------------------- */
 
 static void text_print(FILE *out, const char *text)
 {

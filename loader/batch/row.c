@@ -200,7 +200,7 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	struct ps_sample *s = b->rows[row].sample;
 	struct ps_piece piece;
-	int r;
+	int rc;
 
 	if (ps_field_is_late(f)) {
 		b->pieces[i][row] = (struct ps_piece){0};
@@ -208,24 +208,24 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 			return 0;
 	}
 	w->reread += !in->data && in->size > 0;
-	r = ps_sample_load(s, in, err);
-	if (r < 0) {
-		b->rows[row].lost = ps_errno_is_lost(-r);
-		return r;
+	rc = ps_sample_load(s, in, err);
+	if (rc < 0) {
+		b->rows[row].lost = ps_errno_is_lost(-rc);
+		return rc;
 	}
 	if (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK)
 		return ps_picture_decode(b, row, i, in, w, err);
 	if (f->kind == PENSTOCK_BOXES)
 		ps_picture_boxes(b, row, i, w);
 	/* an empty member has no bytes to point at, but it is not missing */
-	r = f->ops->measure(f, in->data ? in->data : (const uint8_t *)"", (size_t)in->size, &piece, err);
-	if (r == -ENOENT)
+	rc = f->ops->measure(f, in->data ? in->data : (const uint8_t *)"", (size_t)in->size, &piece, err);
+	if (rc == -ENOENT)
 		return missing_put(b, row, i, err);
-	if (r == 0)
-		r = overflow_apply(f, &piece, err);
-	if (r == 0)
+	if (rc == 0)
+		rc = overflow_apply(f, &piece, err);
+	if (rc == 0)
 		piece_put(b, row, i, &piece);
-	return r;
+	return rc;
 }
 
 /* Each number of the row must name an item of the row's field that it counts. */
@@ -255,29 +255,29 @@ static int row_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wo
         struct ps_sample_field **used, struct ps_load_error *err)
 {
 	struct ps_sample *s = b->rows[row].sample;
-	int r = 0;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++) {
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
 		const struct ps_layout_field *f = &b->layout->fields[i];
 
 		used[i] = NULL;
 		if (f->kind == PENSTOCK_OUTPUT)
 			continue;
 		used[i] = ps_layout_find(f, s);
-		r = used[i] ? field_decode(b, row, i, used[i], w, err) : missing_put(b, row, i, err);
-		if (r < 0 && used[i])
-			ps_load_error_prefix(err, r, "field .%.100s", used[i]->suffix);
+		rc = used[i] ? field_decode(b, row, i, used[i], w, err) : missing_put(b, row, i, err);
+		if (rc < 0 && used[i])
+			ps_load_error_prefix(err, rc, "field .%.100s", used[i]->suffix);
 	}
-	for (uint32_t i = 0; i < b->layout->nfields && r == 0; i++) {
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
 		if (b->layout->fields[i].offset_of < 0)
 			continue;
-		r = indexes_check(b, row, i, w, err);
-		if (r < 0)
-			ps_load_error_prefix(err, r, "field .%.100s", b->layout->fields[i].name);
+		rc = indexes_check(b, row, i, w, err);
+		if (rc < 0)
+			ps_load_error_prefix(err, rc, "field .%.100s", b->layout->fields[i].name);
 	}
-	if (r == 0 && b->layout->transform)
-		r = ps_transform_run(b, row, w, err);
-	return r;
+	if (rc == 0 && b->layout->transform)
+		rc = ps_transform_run(b, row, w, err);
+	return rc;
 }
 
 void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w)
@@ -291,10 +291,10 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 	r->bad = r->sample->bad;
 	r->lost = ps_errno_is_lost(r->bad);
 	if (!r->bad) {
-		int e = row_decode(b, row, w, used, &err);
+		int rc = row_decode(b, row, w, used, &err);
 
-		if (e < 0) {
-			r->bad = -e;
+		if (rc < 0) {
+			r->bad = -rc;
 			r->reason = strdup(err.text);
 		}
 	}
@@ -304,7 +304,7 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 	ps_batch_bytes_drop(b->layout, r->sample, r->bad ? NULL : used);
 }
 
-/* -- The caller's own step ------------------------------------------------------------------------------- */
+/* The caller's own step ---------------------------------------------------------------------------------- */
 
 struct penstock_sample {
 	struct penstock_batch *batch;
@@ -394,18 +394,18 @@ int ps_transform_run(
         struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	struct penstock_sample *s;
-	int r;
+	int rc;
 
 	if (!call_get(w))
 		return ps_load_error_set(err, ENOMEM, "no memory for a transform");
 	s = sample_begin(w, 0, b, row);
-	r = b->layout->transform(b->layout->transform_ctx, s);
-	if (r >= 0) {
+	rc = b->layout->transform(b->layout->transform_ctx, s);
+	if (rc >= 0) {
 		outputs_end(s);
 		return 0;
 	}
 	ps_load_error_set(
-	        err, r == -ENOMEM ? ENOMEM : EBADMSG, "transform: %s", s->text[0] ? s->text : strerror(-r));
+	        err, rc == -ENOMEM ? ENOMEM : EBADMSG, "transform: %s", s->text[0] ? s->text : strerror(-rc));
 	return -err->err;
 }
 
@@ -439,7 +439,7 @@ static void unit_transform(struct penstock_batch *b, uint32_t first, uint32_t n,
 {
 	struct ps_transform_call *call = w->call;
 	uint32_t count = 0;
-	int r;
+	int rc;
 
 	for (uint32_t row = first; row < first + n; row++)
 		if (!b->rows[row].bad) {
@@ -449,13 +449,13 @@ static void unit_transform(struct penstock_batch *b, uint32_t first, uint32_t n,
 	if (count == 0)
 		return;
 	w->called = true;
-	r = b->layout->transform_unit(b->layout->transform_ctx, call->list, count);
+	rc = b->layout->transform_unit(b->layout->transform_ctx, call->list, count);
 	for (uint32_t i = 0; i < count; i++) {
 		struct penstock_sample *s = &call->samples[i];
 
-		if (r < 0)
-			row_refuse(b, s->row, r == -ENOMEM ? ENOMEM : PS_ROW_CANCELS,
-			        call->samples[0].text[0] ? call->samples[0].text : strerror(-r));
+		if (rc < 0)
+			row_refuse(b, s->row, rc == -ENOMEM ? ENOMEM : PS_ROW_CANCELS,
+			        call->samples[0].text[0] ? call->samples[0].text : strerror(-rc));
 		else if (s->bad)
 			row_refuse(b, s->row, EBADMSG, s->text);
 		else
@@ -478,7 +478,7 @@ void ps_batch_transform(struct penstock_batch *b, uint32_t first, uint32_t n, st
 		unit_transform(b, first + at, PS_MIN(n - at, (uint32_t)PS_CALL_ROWS), w);
 }
 
-/* -- What the callback may call ------------------------------------------------------------------------ */
+/* What the callback may call ----------------------------------------------------------------------------- */
 
 void penstock_sample_info(const struct penstock_sample *s, struct penstock_sample_info *ret_info)
 {

@@ -12,7 +12,7 @@
 #include "device/device.h"
 #include "device/private.h"
 
-/* -- Device and host memory ---------------------------------------------------------------------------- */
+/* Device and host memory --------------------------------------------------------------------------------- */
 
 /* The NUMA node of the device, -1 if there are none. */
 static int node_find(struct ps_cuda_device *d)
@@ -85,7 +85,7 @@ static int device_start(struct ps_cuda_device *d, struct ps_load_error *err)
 static int cuda_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_load_error *err)
 {
 	struct ps_cuda_device *d = calloc(1, sizeof(*d));
-	int r;
+	int rc;
 
 	if (!d)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
@@ -93,12 +93,12 @@ static int cuda_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_
 	d->node = -1;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_mutex_init(&d->copies_lock, NULL);
-	r = ps_cuda_driver_get(&d->cu, err);
-	if (r == 0)
-		r = device_start(d, err);
-	if (r < 0) {
+	rc = ps_cuda_driver_get(&d->cu, err);
+	if (rc == 0)
+		rc = device_start(d, err);
+	if (rc < 0) {
 		cuda_close(&d->base);
-		return r;
+		return rc;
 	}
 	*ret_device = &d->base;
 	return 0;
@@ -107,10 +107,10 @@ static int cuda_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_
 static int memory_lock(struct ps_cuda_device *d, void *p, size_t nbytes, struct ps_load_error *err)
 {
 	ps_cu_result r;
-	int e = ps_cuda_enter(d, err);
+	int rc = ps_cuda_enter(d, err);
 
-	if (e < 0)
-		return e;
+	if (rc < 0)
+		return rc;
 	r = d->cu->host_register(p, nbytes, PS_CU_HOST_REGISTER_PORTABLE);
 	ps_cuda_leave(d);
 	if (r == 0)
@@ -187,7 +187,7 @@ const struct ps_device_ops ps_device_cuda = {
         .cannot_make = cuda_cannot_make,
 };
 
-/* -- Mirrors --------------------------------------------------------------------------------------------- */
+/* Mirrors ------------------------------------------------------------------------------------------------ */
 
 /* Memory of the GPU for batches, the copies that fill it, and the kernels after them. */
 
@@ -311,17 +311,17 @@ int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *si
 	struct ps_cuda_device *d = ps_cuda_of(device);
 	struct cuda_mirror *m = calloc(1, sizeof(*m));
 	ps_cu_result r;
-	int e;
+	int rc;
 
 	if (!m)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	m->base.device = device;
 	pthread_mutex_init(&m->lock, NULL);
-	e = ps_cuda_enter(d, err);
-	if (e < 0) {
+	rc = ps_cuda_enter(d, err);
+	if (rc < 0) {
 		pthread_mutex_destroy(&m->lock);
 		free(m);
-		return e;
+		return rc;
 	}
 	r = mirror_make(d, m, size);
 	ps_cuda_leave(d);
@@ -390,10 +390,10 @@ int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, str
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
 	const struct ps_cuda_driver *cu = d->cu;
 	ps_cu_result r = 0;
-	int e = ps_cuda_enter(d, err);
+	int rc = ps_cuda_enter(d, err);
 
-	if (e < 0)
-		return e;
+	if (rc < 0)
+		return rc;
 	PS_LOCK_SCOPE(&m->lock);
 	if (sending->nbytes > mirror->nbytes)
 		r = memory_take(d, m, sending->nbytes + sending->nbytes / 4);
@@ -451,10 +451,10 @@ int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
 	ps_cu_result r;
-	int e = ps_cuda_enter(d, err);
+	int rc = ps_cuda_enter(d, err);
 
-	if (e < 0)
-		return e;
+	if (rc < 0)
+		return rc;
 	/* without the lock: other threads may ask for the mirror and wait on streams */
 	r = d->cu->event_sync(m->sent);
 	ps_cuda_leave(d);
@@ -493,10 +493,10 @@ int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_load_error *er
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
 	struct user *user;
 	ps_cu_result r;
-	int e = ps_cuda_enter(d, err);
+	int rc = ps_cuda_enter(d, err);
 
-	if (e < 0)
-		return e;
+	if (rc < 0)
+		return rc;
 	PS_LOCK_SCOPE(&m->lock);
 	user = user_add(d, m, stream, &r);
 	if (user)
@@ -512,14 +512,14 @@ int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_load_error *err)
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
 	ps_cu_result r = 0;
-	int e;
+	int rc;
 
 	PS_LOCK_SCOPE(&m->lock);
 	if (m->nusers == 0)
 		return 0;
-	e = ps_cuda_enter(d, err);
-	if (e < 0)
-		return e;
+	rc = ps_cuda_enter(d, err);
+	if (rc < 0)
+		return rc;
 	for (uint32_t i = 0; i < m->nusers && r == 0; i++)
 		r = d->cu->event_record(m->users[i].left, (ps_cu_stream)m->users[i].stream);
 	ps_cuda_leave(d);
@@ -534,7 +534,7 @@ void *ps_cuda_event(struct ps_mirror *mirror)
 	return mirror_of(mirror)->sent;
 }
 
-/* -- Making fields --------------------------------------------------------------------------------------- */
+/* Making fields ------------------------------------------------------------------------------------------ */
 
 static ps_cu_result finish(const struct ps_kernels *k, const struct ps_make *m,
         const struct ps_images *images, void *to, ps_cu_stream stream)

@@ -25,7 +25,7 @@
 #include "image/image.h"
 #include "image/pixel/pixel.h"
 
-/* -- Fields that a device makes -------------------------------------------------------------------------- */
+/* Fields that a device makes ----------------------------------------------------------------------------- */
 
 /* Fields of images that the device finishes. The slot has planes of bytes and a table of each image's random
  * draws. After the copy kernels make the batch's elements of them, in memory of the mirror's own.
@@ -73,7 +73,7 @@ static inline size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uin
 	return ps_make_moved_nbytes(what, nimages, width, height) + between;
 }
 
-/* -- Devices --------------------------------------------------------------------------------------------- */
+/* Devices ------------------------------------------------------------------------------------------------ */
 
 /* Memory of batches. A slot (batch/batch.h) is host memory that decoding writes to; on a device with memory
  * of its own each slot has a mirror there, to which the slot is sent: in one copy, or the stretches of it
@@ -180,7 +180,7 @@ struct ps_device *ps_device_host(void);
 
 extern const struct ps_device_ops ps_device_cuda, ps_device_fake;
 
-/* -- Host memory ----------------------------------------------------------------------------------------- */
+/* Host memory -------------------------------------------------------------------------------------------- */
 
 /* Plain host memory, zeroed, in whole pages: what slots of every device are made of.
  *
@@ -201,7 +201,7 @@ void *ps_host_slot_copy(
 /* Asks that untouched pages come from that NUMA node. A wish: there is no error. */
 void ps_host_prefer_node(void *p, size_t nbytes, int node);
 
-/* -- JPEG files decoded by a GPU ------------------------------------------------------------------------- */
+/* JPEG files decoded by a GPU ---------------------------------------------------------------------------- */
 
 /* JPEG files decoded by a GPU, cropped and resized there: what ps_image_sketch() drew becomes planes of
  * bytes on the device, in the arithmetic of image/picture.h. Only the decoder's pixels differ from
@@ -277,7 +277,7 @@ bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row);
 /* Forgets the rows, also those that were not placed; waits for work on those. */
 void ps_nvjpeg_rows_clear(struct ps_nvjpeg_rows *rows);
 
-/* -- A device for tests ---------------------------------------------------------------------------------- */
+/* A device for tests ------------------------------------------------------------------------------------- */
 
 /* A device for tests: host memory stands for the device's, and a thread executes the streams late, in any
  * order that the streams allow. A missing wait shows: a copy is done at its turn, not when it was asked for.

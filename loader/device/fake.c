@@ -65,7 +65,7 @@ static int lost(struct ps_load_error *err)
 	return ps_load_error_set(err, EIO, "device fake: it is lost");
 }
 
-/* -- The engine; the lock is held ---------------------------------------------------------------------- */
+/* The engine; the lock is held --------------------------------------------------------------------------- */
 
 static uint32_t next_random(void)
 {
@@ -180,11 +180,11 @@ static int job_give(struct ps_fake_stream *s, const struct job *what)
 static int record(struct ps_fake_stream *s, struct event *event)
 {
 	struct job j = {.what = RECORD, .event = event, .number = event->asked + 1};
-	int r = job_give(s, &j);
+	int rc = job_give(s, &j);
 
-	if (r == 0)
+	if (rc == 0)
 		event->asked++;
-	return r;
+	return rc;
 }
 
 static int wait_for(struct ps_fake_stream *s, struct event *event)
@@ -231,7 +231,7 @@ static void stream_free(struct ps_fake_stream *s)
 	free(s);
 }
 
-/* -- Streams of tests ---------------------------------------------------------------------------------- */
+/* Streams of tests --------------------------------------------------------------------------------------- */
 
 struct ps_fake_stream *ps_fake_stream_new(void)
 {
@@ -279,7 +279,7 @@ void ps_fake_lose(void)
 		pthread_cond_wait(&the.changed, &the.lock);
 }
 
-/* -- The device ---------------------------------------------------------------------------------------- */
+/* The device --------------------------------------------------------------------------------------------- */
 
 static int fake_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_load_error *err)
 {
@@ -290,14 +290,14 @@ static int fake_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_
 	*d = (struct ps_device){.ops = &ps_device_fake, .ordinal = ordinal};
 	PS_LOCK_SCOPE(&the.lock);
 	if (the.ndevices == 0) {
-		int r;
+		int rc;
 
 		the.stop = the.lost = false;
 		the.copies = (struct ps_device_copies){0};
-		r = pthread_create(&the.thread, NULL, engine_main, NULL);
-		if (r != 0) {
+		rc = pthread_create(&the.thread, NULL, engine_main, NULL);
+		if (rc != 0) {
 			free(d);
-			return ps_load_error_set(err, r, "device fake: %s", strerror(r));
+			return ps_load_error_set(err, rc, "device fake: %s", strerror(rc));
 		}
 	}
 	the.ndevices++;
@@ -377,7 +377,7 @@ static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending,
 {
 	struct fake_mirror *m = mirror_of(mirror);
 	size_t nbytes = sending->nbytes;
-	int r = 0;
+	int rc = 0;
 
 	PS_LOCK_SCOPE(&the.lock);
 	if (the.lost)
@@ -392,21 +392,21 @@ static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending,
 		mirror->data = data;
 		mirror->nbytes = nbytes;
 	}
-	for (uint32_t i = 0; i < m->nusers && r == 0; i++)
-		r = wait_for(m->stream, m->users[i].left);
+	for (uint32_t i = 0; i < m->nusers && rc == 0; i++)
+		rc = wait_for(m->stream, m->users[i].left);
 	m->nusers = 0;
-	for (uint32_t i = 0; i < sending->nstretches && r == 0; i++) {
+	for (uint32_t i = 0; i < sending->nstretches && rc == 0; i++) {
 		const struct ps_stretch *at = &sending->stretches[i];
 		const struct job copy = {.what = COPY,
 		        .to = mirror->data + at->at,
 		        .from = (const uint8_t *)sending->slot + at->at,
 		        .nbytes = at->nbytes};
 
-		r = job_give(m->stream, &copy);
+		rc = job_give(m->stream, &copy);
 	}
-	if (r == 0)
-		r = record(m->stream, &m->sent);
-	return r == 0 ? 0 : ps_load_error_set(err, -r, "out of memory");
+	if (rc == 0)
+		rc = record(m->stream, &m->sent);
+	return rc == 0 ? 0 : ps_load_error_set(err, -rc, "out of memory");
 }
 
 static int fake_arrived(struct ps_mirror *mirror, struct ps_load_error *err)

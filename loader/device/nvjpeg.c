@@ -34,7 +34,7 @@ ps_cu_result ps_nvj_scratch_reserve(
 	return r;
 }
 
-/* -- The decoder ---------------------------------------------------------------------------------------- */
+/* The decoder -------------------------------------------------------------------------------------------- */
 
 /* With the engine if there is one, and with interpolated chroma if the library can. */
 static ps_nvj_status handle_create(struct ps_nvjpeg *n)
@@ -129,13 +129,13 @@ static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 static int engine_check(struct ps_nvjpeg *n, struct ps_load_error *refused, struct ps_load_error *err)
 {
 	struct ps_load_error broken;
-	int r;
+	int rc;
 
 	if (!n->hardware)
 		return 0;
-	r = ps_nvj_engine_try(n, &broken, err);
-	if (r < 0 || !broken.text[0])
-		return r;
+	rc = ps_nvj_engine_try(n, &broken, err);
+	if (rc < 0 || !broken.text[0])
+		return rc;
 	n->hardware = false;
 	ps_load_error_set(refused, ENODEV, "%s%s%s: %s", refused->text, refused->text[0] ? "; " : "",
 	        n->lib->path, broken.text);
@@ -146,7 +146,7 @@ int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_wo
         struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused, struct ps_load_error *err)
 {
 	struct ps_nvjpeg *n = calloc(1, sizeof(*n));
-	int r;
+	int rc;
 
 	*ret_refused = (struct ps_load_error){0};
 	if (!n)
@@ -162,20 +162,20 @@ int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_wo
 	n->images = calloc(most_rows, sizeof(*n->images));
 	n->workers = calloc(most_workers, sizeof(struct ps_nvjpeg_worker *));
 	if (!n->files || !n->lengths || !n->images || !n->workers)
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
 	else
-		r = ps_cuda_enter(n->cuda, err);
-	if (r == 0) {
-		r = ps_nvjpeg_library_find(decoders_make, n, &n->lib, ret_refused, err);
-		if (r == 0)
-			r = streams_make(n, err);
-		if (r == 0)
-			r = engine_check(n, ret_refused, err);
+		rc = ps_cuda_enter(n->cuda, err);
+	if (rc == 0) {
+		rc = ps_nvjpeg_library_find(decoders_make, n, &n->lib, ret_refused, err);
+		if (rc == 0)
+			rc = streams_make(n, err);
+		if (rc == 0)
+			rc = engine_check(n, ret_refused, err);
 		ps_cuda_leave(n->cuda);
 	}
-	if (r < 0) {
+	if (rc < 0) {
 		ps_nvjpeg_free(n);
-		return r;
+		return rc;
 	}
 	*ret_nvjpeg = n;
 	return 0;
@@ -236,7 +236,7 @@ void ps_nvjpeg_stats(struct ps_nvjpeg *n, struct ps_nvjpeg_stats *ret_stats)
 	ret_stats->hybrid = atomic_load_explicit(&n->nhybrid, memory_order_relaxed);
 }
 
-/* -- Workers -------------------------------------------------------------------------------------------- */
+/* Workers ------------------------------------------------------------------------------------------------ */
 
 static ps_nvj_status worker_decoder_make(struct ps_nvjpeg_worker *w)
 {
@@ -277,19 +277,19 @@ static int worker_make(struct ps_nvjpeg_worker *w, struct ps_load_error *err)
 int ps_nvjpeg_worker_new(struct ps_nvjpeg *n, struct ps_nvjpeg_worker **ret_worker, struct ps_load_error *err)
 {
 	struct ps_nvjpeg_worker *w = calloc(1, sizeof(*w));
-	int r;
+	int rc;
 
 	if (!w)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	w->n = n;
-	r = ps_cuda_enter(n->cuda, err);
-	if (r == 0) {
-		r = worker_make(w, err);
+	rc = ps_cuda_enter(n->cuda, err);
+	if (rc == 0) {
+		rc = worker_make(w, err);
 		ps_cuda_leave(n->cuda);
 	}
-	if (r < 0) {
+	if (rc < 0) {
 		ps_nvjpeg_worker_free(w);
-		return r;
+		return rc;
 	}
 	PS_LOCK_SCOPE(&n->workers_lock);
 	n->workers[n->nworkers++] = w;
@@ -356,7 +356,7 @@ ps_cu_result ps_nvj_wait_workers(struct ps_nvjpeg *n, ps_cu_stream stream)
 	return r;
 }
 
-/* -- The memory of a batch's rows ------------------------------------------------------------------------ */
+/* The memory of a batch's rows --------------------------------------------------------------------------- */
 
 /* The memory of a batch's rows: files, each image's parameters, results. */
 
@@ -391,7 +391,7 @@ int ps_nvjpeg_rows_new(struct ps_nvjpeg *n, uint32_t nrows, uint32_t width, uint
         struct ps_nvjpeg_rows **ret_rows, struct ps_load_error *err)
 {
 	struct ps_nvjpeg_rows *rows = calloc(1, sizeof(*rows));
-	int r;
+	int rc;
 
 	if (!rows)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
@@ -405,16 +405,16 @@ int ps_nvjpeg_rows_new(struct ps_nvjpeg *n, uint32_t nrows, uint32_t width, uint
 	rows->entries = calloc(nrows, sizeof(*rows->entries));
 	rows->sheet = n->device->ops->alloc(n->device, rows->sheet_nbytes, err);
 	if (!rows->entries || !rows->sheet)
-		r = ps_load_error_set(err, ENOMEM, "no memory for a batch's parameters");
+		rc = ps_load_error_set(err, ENOMEM, "no memory for a batch's parameters");
 	else
-		r = ps_cuda_enter(n->cuda, err);
-	if (r == 0) {
-		r = gpu_make(rows, err);
+		rc = ps_cuda_enter(n->cuda, err);
+	if (rc == 0) {
+		rc = gpu_make(rows, err);
 		ps_cuda_leave(n->cuda);
 	}
-	if (r < 0) {
+	if (rc < 0) {
 		ps_nvjpeg_rows_free(rows);
-		return r;
+		return rc;
 	}
 	*ret_rows = rows;
 	return 0;
@@ -480,7 +480,7 @@ void ps_nvjpeg_rows_clear(struct ps_nvjpeg_rows *rows)
 		f->used = 0;
 }
 
-/* -- Files ---------------------------------------------------------------------------------------------- */
+/* Files -------------------------------------------------------------------------------------------------- */
 
 static struct ps_nvj_files *files_new(struct ps_nvjpeg_rows *rows, size_t nbytes)
 {
@@ -518,7 +518,7 @@ const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, s
 	return p;
 }
 
-/* -- Parameters of the resize --------------------------------------------------------------------------- */
+/* Parameters of the resize ------------------------------------------------------------------------------- */
 
 /* Writes an axis to the sheet at *at, as the device will see it. */
 static struct ps_tile_axis axis_put(
@@ -563,7 +563,7 @@ bool ps_nvj_sheet_add(
 	return true;
 }
 
-/* -- To the batch --------------------------------------------------------------------------------------- */
+/* To the batch ------------------------------------------------------------------------------------------- */
 
 bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row)
 {
@@ -615,7 +615,7 @@ ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *source
 	return 0;
 }
 
-/* -- Whether the engine decodes -------------------------------------------------------------------------- */
+/* Whether the engine decodes ----------------------------------------------------------------------------- */
 
 /* Whether the engine for JPEG decodes at all: where a container or a virtual machine keeps it back, the
  * library says that there is one, and each decode fails. */

@@ -26,7 +26,7 @@ static struct ps_tile_args resize_args(const struct ps_nvjpeg_rows *rows, size_t
 	        .height = rows->height};
 }
 
-/* -- Hybrid: a row at a time ---------------------------------------------------------------------------- */
+/* Hybrid: a row at a time -------------------------------------------------------------------------------- */
 
 static struct ps_tile_image *piece_of(struct ps_nvjpeg_rows *rows, const struct ps_nvj_entry *e)
 {
@@ -104,7 +104,7 @@ static ps_nvj_status hybrid_decode(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_
 	return hybrid_gpu(w, rows, e, piece_nbytes);
 }
 
-/* -- A row ---------------------------------------------------------------------------------------------- */
+/* A row -------------------------------------------------------------------------------------------------- */
 
 /* The library understands the file as we do. */
 static bool file_parse(
@@ -132,7 +132,7 @@ static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uin
 {
 	struct ps_nvj_entry *e = &rows->entries[row];
 	size_t piece_nbytes;
-	int r;
+	int rc;
 
 	if (pitch_of(o->stored.width) * o->stored.height > PS_NVJ_IMAGE_MAX ||
 	        !file_parse(w, data, nbytes, o->stored) || !ps_nvj_sheet_add(rows, row, o, &piece_nbytes))
@@ -148,25 +148,25 @@ static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uin
 		e->who = PS_NVJ_ENGINE;
 		return 1;
 	}
-	r = taken(hybrid_decode(w, rows, e, piece_nbytes), err);
-	if (r == 1) {
+	rc = taken(hybrid_decode(w, rows, e, piece_nbytes), err);
+	if (rc == 1) {
 		atomic_fetch_add_explicit(&w->n->nhybrid, 1, memory_order_relaxed);
 		e->who = PS_NVJ_HYBRID;
 	}
-	return r;
+	return rc;
 }
 
 int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
         size_t nbytes, const struct ps_image_outline *outline, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	/* Of a lost device the copy reports it. */
 	if (!outline->plain_jpeg || ps_cuda_enter(w->n->cuda, NULL) < 0)
 		return 0;
-	r = row_take(w, rows, row, data, nbytes, outline, err);
+	rc = row_take(w, rows, row, data, nbytes, outline, err);
 	ps_cuda_leave(w->n->cuda);
-	return r;
+	return rc;
 }
 
 bool ps_nvjpeg_refused(
@@ -179,7 +179,7 @@ bool ps_nvjpeg_refused(
 	return e->who == PS_NVJ_REFUSED;
 }
 
-/* -- The engine: a batch at a time; the lock is held ---------------------------------------------------- */
+/* The engine: a batch at a time; the lock is held -------------------------------------------------------- */
 
 static size_t pixels_of(const struct ps_nvj_entry *e)
 {
@@ -359,13 +359,13 @@ int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
 {
 	struct ps_nvjpeg *n = rows->n;
 	ps_cu_result result;
-	int r;
+	int rc;
 
 	if (!has_engine_rows(rows))
 		return 0;
-	r = ps_cuda_enter(n->cuda, err);
-	if (r < 0)
-		return r;
+	rc = ps_cuda_enter(n->cuda, err);
+	if (rc < 0)
+		return rc;
 	pthread_mutex_lock(&n->lock);
 	result = rows_give(n, rows);
 	rows->engine = result == 0;

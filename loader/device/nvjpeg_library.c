@@ -77,7 +77,7 @@ const char *ps_nvjpeg_status(ps_nvj_status status)
 	return i < PS_ARRAY_LEN(texts) ? texts[i] : "unknown error";
 }
 
-/* -- A library ------------------------------------------------------------------------------------------ */
+/* A library ---------------------------------------------------------------------------------------------- */
 
 static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_load_error *err)
 {
@@ -144,7 +144,7 @@ static const struct ps_nvjpeg_library *library_of(void *handle, const char *name
 	return &o->library;
 }
 
-/* -- The search ----------------------------------------------------------------------------------------- */
+/* The search --------------------------------------------------------------------------------------------- */
 
 static void refuse(struct search *s, const char *path, const char *why)
 {
@@ -184,7 +184,7 @@ static bool candidate_try(struct search *s, const char *name, int flags)
 	const struct ps_nvjpeg_library *l;
 	struct ps_load_error why = {0};
 	char path[256];
-	int r;
+	int rc;
 
 	if (!handle) {
 		if (!(flags & RTLD_NOLOAD))
@@ -194,16 +194,16 @@ static bool candidate_try(struct search *s, const char *name, int flags)
 	if (was_tried(s, handle))
 		return false;
 	l = library_of(handle, name, &why);
-	r = !l ? -why.err : s->starts ? s->starts(s->arg, l, &why) : 0;
+	rc = !l ? -why.err : s->starts ? s->starts(s->arg, l, &why) : 0;
 	path_ask(handle, name, path);
-	if (r == -ENODEV) {
+	if (rc == -ENODEV) {
 		refuse(s, path, why.text);
 		return false;
 	}
-	s->found = r == 0 ? l : NULL;
-	s->failed = r;
+	s->found = rc == 0 ? l : NULL;
+	s->failed = rc;
 	s->why = why;
-	ps_load_error_prefix(&s->why, r, "%s", path);
+	ps_load_error_prefix(&s->why, rc, "%s", path);
 	return true;
 }
 

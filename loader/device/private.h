@@ -9,7 +9,7 @@
 #include "device/kernels/kernels.h"
 #include "device/nvjpeg_library.h"
 
-/* -- The CUDA device ------------------------------------------------------------------------------------- */
+/* The CUDA device ---------------------------------------------------------------------------------------- */
 
 /* Locks: a mirror's, then one of the device's; both are leaves to all other code. */
 
@@ -63,7 +63,7 @@ struct ps_nvjpeg_rows;
 ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *sources, uint32_t n,
         uint8_t *planes, ps_cu_stream stream) PS_MUST_USE;
 
-/* -- Making fields --------------------------------------------------------------------------------------- */
+/* Making fields ------------------------------------------------------------------------------------------ */
 
 /* Fields made on an NVIDIA GPU: which kernels a field takes. The context is entered.
  *
@@ -79,7 +79,7 @@ struct ps_make_places {
 ps_cu_result ps_make_launch(const struct ps_kernels *kernels, const struct ps_make *make,
         const struct ps_make_places *places, ps_cu_stream stream) PS_MUST_USE;
 
-/* -- JPEG decoders --------------------------------------------------------------------------------------- */
+/* JPEG decoders ------------------------------------------------------------------------------------------ */
 
 /* What nvjpeg.c (made and freed; the memory of a batch's rows; the trial) and nvjpeg_decode.c (which
  * decoder, and how) share. */

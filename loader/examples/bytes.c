@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 	struct penstock_loader *loader;
 	struct penstock_batch *batch;
 	struct penstock_error error;
-	int r;
+	int rc;
 
 	penstock_field_init(&fields[0], sizeof(fields[0]), "txt", PENSTOCK_TEXT);
 	penstock_field_init(&fields[1], sizeof(fields[1]), "ids", PENSTOCK_OUTPUT);
@@ -74,17 +74,17 @@ int main(int argc, char **argv)
 	options.epochs = 1;
 	options.transform = tokenize;
 	options.on_error = PENSTOCK_SKIP; /* an empty text repeats another row, valid = 0 */
-	r = penstock_loader_open(&options, (const char *const *)argv + 1, (size_t)argc - 1, &loader, &error);
-	if (r < 0) {
+	rc = penstock_loader_open(&options, (const char *const *)argv + 1, (size_t)argc - 1, &loader, &error);
+	if (rc < 0) {
 		fprintf(stderr, "bytes: %s\n", error.text);
 		return 1;
 	}
-	while ((r = penstock_loader_next(loader, &batch, &error)) == 1) {
+	while ((rc = penstock_loader_next(loader, &batch, &error)) == 1) {
 		print(batch);
 		penstock_batch_release(batch);
 	}
-	if (r < 0)
+	if (rc < 0)
 		fprintf(stderr, "bytes: %s\n", error.text);
 	penstock_loader_close(loader);
-	return r < 0;
+	return rc < 0;
 }

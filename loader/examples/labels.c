@@ -34,24 +34,24 @@ int main(int argc, char **argv)
 	struct penstock_loader *loader;
 	struct penstock_batch *batch;
 	struct penstock_error error;
-	int r;
+	int rc;
 
 	penstock_options_init(&options, sizeof(options));
 	options.epochs = 1;
-	r = penstock_loader_open(&options, (const char *const *)argv + 1, (size_t)argc - 1, &loader, &error);
-	if (r < 0) {
+	rc = penstock_loader_open(&options, (const char *const *)argv + 1, (size_t)argc - 1, &loader, &error);
+	if (rc < 0) {
 		fprintf(stderr, "labels: %s\n", error.text);
 		return 1;
 	}
-	while ((r = penstock_loader_next(loader, &batch, &error)) == 1) {
+	while ((rc = penstock_loader_next(loader, &batch, &error)) == 1) {
 		count(batch);
 		penstock_batch_release(batch);
 	}
-	if (r < 0)
+	if (rc < 0)
 		fprintf(stderr, "labels: %s\n", error.text);
 	penstock_loader_close(loader);
 	for (int i = 0; i < MAX_LABEL; i++)
 		if (counts[i] > 0)
 			printf("%d %" PRIu64 "\n", i, counts[i]);
-	return r < 0;
+	return rc < 0;
 }

@@ -30,11 +30,11 @@ static const struct {
 static double probability_of(const struct ps_image_spec *spec, uint32_t op)
 {
 	double p;
-	memcpy(&p, (const char *)spec + ops[op].probability, sizeof p);
+	memcpy(&p, (const char *)spec + ops[op].probability, sizeof(p));
 	return p;
 }
 
-/* -- The text ------------------------------------------------------------------------------------------- */
+/* The text ----------------------------------------------------------------------------------------------- */
 
 static int unsound(const char *text, struct ps_load_error *err)
 {
@@ -126,7 +126,7 @@ int ps_choice_check(const struct ps_image_spec *spec, struct ps_load_error *err)
 	return 0;
 }
 
-/* -- The draw ------------------------------------------------------------------------------------------- */
+/* The draw ----------------------------------------------------------------------------------------------- */
 
 /* Whether it is the one of its group. */
 static bool is_picked(

@@ -163,7 +163,7 @@ void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint3
 	*ret_geometry = g;
 }
 
-/* -- What is around an image ----------------------------------------------------------------------------- */
+/* What is around an image -------------------------------------------------------------------------------- */
 
 int64_t ps_pad_source(enum ps_pad_mode mode, int64_t at, uint32_t n)
 {

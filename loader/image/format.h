@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "image/image.h"
 
-/* -- Formats --------------------------------------------------------------------------------------------- */
+/* Formats ------------------------------------------------------------------------------------------------ */
 
 /* What an image format is to the rest: compressed bytes in, rows of a region out. One table of functions for
  * each format; reader.c chooses among them by a file's first bytes.
@@ -67,7 +67,7 @@ int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
 int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- EXIF and orientation -------------------------------------------------------------------------------- */
+/* EXIF and orientation ----------------------------------------------------------------------------------- */
 
 /* Where EXIF data says that an image's top left corner is, and what that does to regions and pixels.
  *

@@ -53,11 +53,11 @@ void ps_huffman_table_make(
 {
 	struct ps_huffman_table *t = &h->tables[table];
 	uint32_t code = 0, n = 0;
-	if (t->made && !memcmp(t->bits + 1, bits + 1, 16) && !memcmp(t->values, values, sizeof t->values))
+	if (t->made && !memcmp(t->bits + 1, bits + 1, 16) && !memcmp(t->values, values, sizeof(t->values)))
 		return;
-	memset(t->look, 0, sizeof t->look);
-	memcpy(t->bits, bits, sizeof t->bits);
-	memcpy(t->values, values, sizeof t->values);
+	memset(t->look, 0, sizeof(t->look));
+	memcpy(t->bits, bits, sizeof(t->bits));
+	memcpy(t->values, values, sizeof(t->values));
 	for (uint32_t length = 1; length <= 16; length++, code <<= 1) {
 		t->offset[length] = (int32_t)n - (int32_t)code;
 		for (uint32_t i = 0; i < bits[length] && n < 256; i++, n++, code++) {
@@ -75,7 +75,7 @@ void ps_huffman_begin(struct ps_huffman *h, const uint8_t *scan, size_t nbytes)
 	h->end = scan + nbytes;
 	h->buffer = 0;
 	h->nbits = h->npadding = 0;
-	memset(h->last_dc, 0, sizeof h->last_dc);
+	memset(h->last_dc, 0, sizeof(h->last_dc));
 }
 
 /* What changes with every code, in registers. */
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) void refill(struct reader *r)
 {
 	uint64_t bytes;
 	if (r->end - r->p >= 8) {
-		memcpy(&bytes, r->p, sizeof bytes);
+		memcpy(&bytes, r->p, sizeof(bytes));
 		/* A byte of ~bytes that is 0 borrows: none is 0xff. */
 		if (!((~bytes - UINT64_C(0x0101010101010101)) & bytes & UINT64_C(0x8080808080808080))) {
 			r->buffer |= be64toh(bytes) >> r->nbits;

@@ -66,7 +66,7 @@ void ps_huffman_begin(struct ps_huffman *h, const uint8_t *scan, size_t nbytes);
 /* The next MCU: blocks[i] points at 64 zeroed coefficients, in rows; NULL: none is wanted. */
 enum ps_huffman_end ps_huffman_mcu(struct ps_huffman *h, int16_t *const *blocks);
 
-/* -- In the place of libjpeg's --------------------------------------------------------------------------- */
+/* In the place of libjpeg's ------------------------------------------------------------------------------ */
 
 /* Puts huffman.h in the place of libjpeg-turbo's own entropy decoder, by the library's internal header (which
  * Debian and others install), for single scans of Huffman codes without restart markers.

@@ -82,12 +82,12 @@ static struct tools *tools_new(const struct ps_image_spec *spec)
 	        .max_scans = spec->max_scans ? spec->max_scans : PS_IMAGE_MAX_SCANS_DEFAULT,
 	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT,
 	        .ticket = spec->ticket};
-	struct tools *t = calloc(1, sizeof *t);
+	struct tools *t = calloc(1, sizeof(*t));
 	if (!t)
 		return NULL;
 	t->source = ps_image_reader_new(PS_PIXELS_RGB, spec->orient, &limits);
 	t->nworks = ps_image_views(spec);
-	t->works = calloc(t->nworks, sizeof *t->works);
+	t->works = calloc(t->nworks, sizeof(*t->works));
 	bool sound = t->source && t->works;
 	for (uint32_t v = 0; v < t->nworks && sound; v++)
 		sound = (t->works[v].resize = ps_resize_new(ps_resize_cpu_best())) != NULL;
@@ -101,12 +101,12 @@ struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, 
 {
 	if (ps_image_spec_check(spec, err) < 0)
 		return NULL;
-	struct ps_image_decoder *d = calloc(1, sizeof *d);
+	struct ps_image_decoder *d = calloc(1, sizeof(*d));
 	if (d) {
 		d->spec = *spec;
 		make_levels(d);
 		d->nviews = ps_image_views(spec);
-		d->views = calloc(d->nviews, sizeof *d->views);
+		d->views = calloc(d->nviews, sizeof(*d->views));
 		d->tools = tools_new(spec);
 		d->owns = true;
 	}
@@ -140,7 +140,7 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
 	decoder->owns = false;
 }
 
-/* -- Before the decode: what each view shows ------------------------------------------------------------ */
+/* Before the decode: what each view shows ---------------------------------------------------------------- */
 
 static int follow(struct ps_image_decoder *d, struct ps_load_error *err)
 {
@@ -252,7 +252,7 @@ static int views_begin(
 	return 0;
 }
 
-/* -- After it: transforms, and normalising -------------------------------------------------------------- */
+/* After it: transforms, and normalising ------------------------------------------------------------------ */
 
 static void pack_channel(const struct ps_image_decoder *d, int c, const uint8_t *from, size_t n, void *dst)
 {
@@ -302,7 +302,7 @@ static void views_finish(struct ps_image_decoder *d, void *dst)
 	}
 }
 
-/* -- The decode ----------------------------------------------------------------------------------------- */
+/* The decode --------------------------------------------------------------------------------------------- */
 
 static void feed(struct ps_image_decoder *const *decoders, uint32_t n, const struct ps_region *all,
         uint32_t y, const uint8_t *row)

@@ -32,7 +32,7 @@
 #include "image/pixel/pixel.h"
 #include "random/random.h"
 
-/* -- Memory of all decoders ------------------------------------------------------------------------------ */
+/* Memory of all decoders --------------------------------------------------------------------------------- */
 
 /* A limit on what all decoders of a loader together hold for images that need much memory: progressive and
  * interlaced files, those that must be turned. Who comes when it is reached waits until another is done; one
@@ -61,7 +61,7 @@ void ps_image_ticket_take(struct ps_image_ticket *ticket, uint64_t nbytes); /* N
 /* Gives back all that was taken: the image is done. */
 void ps_image_ticket_give(struct ps_image_ticket *ticket);
 
-/* -- Rows of an image ------------------------------------------------------------------------------------ */
+/* Rows of an image --------------------------------------------------------------------------------------- */
 
 /* What a pixel is in the rows handed out. */
 enum ps_pixels {
@@ -99,7 +99,7 @@ struct ps_image_size {
 	uint32_t width, height;
 };
 
-/* -- Files as rows --------------------------------------------------------------------------------------- */
+/* Files as rows ------------------------------------------------------------------------------------------ */
 
 /* Any image file as rows, upright: chooses the format by the first bytes, and turns the image as its EXIF
  * data says where that is wanted. A region of a turned image is the same as that part of the whole, turned.
@@ -135,7 +135,7 @@ int ps_image_reader_rows(
         struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err) PS_MUST_USE;
 void ps_image_reader_close(struct ps_image_reader *s);
 
-/* -- What is around an image ----------------------------------------------------------------------------- */
+/* What is around an image -------------------------------------------------------------------------------- */
 
 enum ps_pad_mode {
 	PS_PAD_FILL = 0, /* one level */
@@ -151,7 +151,7 @@ struct ps_pad {
 	enum ps_pad_mode mode;
 };
 
-/* -- Which operations happen ----------------------------------------------------------------------------- */
+/* Which operations happen -------------------------------------------------------------------------------- */
 
 /* Which operations happen to an image: each by a probability of its own, or in a group with others.
  *
@@ -201,7 +201,7 @@ int ps_choice_check(const struct ps_image_spec *spec, struct ps_load_error *err)
 
 bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, const struct ps_rng_key *key);
 
-/* -- Operations ------------------------------------------------------------------------------------------ */
+/* Operations --------------------------------------------------------------------------------------------- */
 
 /* What may follow crop, resize and flip, in this order and no other: affine, jitter, gray, blur, noise,
  * erase.
@@ -347,7 +347,7 @@ int32_t ps_noise_factor(double sigma);
 void ps_transform_ops(const struct ps_transform *transform, const struct ps_transform_spec *spec,
         struct ps_image_ops *ret_ops);
 
-/* -- What becomes of an image ---------------------------------------------------------------------------- */
+/* What becomes of an image ------------------------------------------------------------------------------- */
 
 /* What is to become of an image: the options of one field, checked.
  * Threads: any.   Errors: -EINVAL with a text that names the member, its value and its range. */
@@ -414,7 +414,7 @@ size_t ps_image_nbytes(const struct ps_image_spec *spec);
 
 uint32_t ps_image_views(const struct ps_image_spec *spec);
 
-/* -- Where a picture was cut out ------------------------------------------------------------------------- */
+/* Where a picture was cut out ---------------------------------------------------------------------------- */
 
 /* What becomes of an image. Box and window must lie inside; no size is 0. */
 struct ps_resize_geometry {
@@ -460,7 +460,7 @@ struct ps_image_view {
 	struct ps_transform transform;
 };
 
-/* -- Images to pixels ------------------------------------------------------------------------------------ */
+/* Images to pixels --------------------------------------------------------------------------------------- */
 
 /* Image files to pixels in place: decode what the crop shows, resize, flip, transform, normalise, straight
  * into the caller's memory (a sample's place in a batch slot).
@@ -538,7 +538,7 @@ int ps_image_sketch(struct ps_image_decoder *decoder, const void *data, size_t n
 
 struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decoder *decoder);
 
-/* -- Labels that follow an image ------------------------------------------------------------------------- */
+/* Labels that follow an image ---------------------------------------------------------------------------- */
 
 /* Label images (segmentation masks) that follow an image: the same crop, resize, flips and affine map, each
  * output pixel taking one label: that of the source pixel under its centre.
@@ -577,7 +577,7 @@ void ps_mask_decoder_free(struct ps_mask_decoder *m);
 int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *placement, const void *data,
         size_t nbytes, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Boxes that follow an image -------------------------------------------------------------------------- */
+/* Boxes that follow an image ----------------------------------------------------------------------------- */
 
 /* Boxes that follow an image: corners through the same crop, resize, flips and affine map as its pixels.
  *
@@ -605,7 +605,7 @@ struct ps_boxes_map ps_boxes_map_of(const struct ps_image_placement *placement, 
 /* In place: n boxes of four floats. */
 void ps_boxes_place(const struct ps_boxes_map *map, enum ps_box_format format, float *boxes, size_t n);
 
-/* -- Mixing a batch -------------------------------------------------------------------------------------- */
+/* Mixing a batch ----------------------------------------------------------------------------------------- */
 
 /* CutMix and MixUp: what is drawn for a batch, and the arithmetic on its pixels.
  *
@@ -648,7 +648,7 @@ void ps_mix_blend(enum ps_dtype dtype, void *own, const void *other, size_t n, u
 void ps_mix_paste(const struct ps_mix_box *box, void *own, const void *other, uint32_t planes, uint32_t width,
         uint32_t height, size_t pixel_nbytes);
 
-/* -- JPEG ------------------------------------------------------------------------------------------------ */
+/* JPEG --------------------------------------------------------------------------------------------------- */
 
 /* A JPEG file as RGB rows, of a region only: libjpeg-turbo with limits and a strict idea of damage.
  *

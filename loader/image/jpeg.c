@@ -56,7 +56,7 @@ static __attribute__((noreturn, format(printf, 3, 4))) void fail(
 {
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(j->text, sizeof j->text, fmt, ap);
+	vsnprintf(j->text, sizeof(j->text), fmt, ap);
 	va_end(ap);
 	j->failure = errnum;
 	longjmp(j->escape, 1);
@@ -158,7 +158,7 @@ const char *ps_jpeg_decoder(void)
 
 static void *jpeg_make(void)
 {
-	struct ps_jpeg *j = calloc(1, sizeof *j);
+	struct ps_jpeg *j = calloc(1, sizeof(*j));
 	if (!j)
 		return NULL;
 	j->cinfo.err = jpeg_std_error(&j->errors);

@@ -80,7 +80,7 @@ static bool replace(j_decompress_ptr c, struct ps_huffman *h)
 
 #endif
 
-/* -- The check ---------------------------------------------------------------------------------------- */
+/* The check ---------------------------------------------------------------------------------------------- */
 
 /* Three small files of random coefficients, made for this check: gray, 4:2:0, 4:4:4. Their tables have codes
  * of 1 to 16 bits; there are stuffed bytes, runs of 16 zeros, and blocks that end without an end-of-block. */
@@ -126,7 +126,7 @@ static const uint8_t whole[] = {0xff, 0xc0, 0, 0x11, 8, 0, 0x0b, 0, 0x12, 3, 1, 
 static const struct {
 	const uint8_t *data; /* what follows the tables */
 	size_t nbytes;
-} files[] = {{gray, sizeof gray}, {subsampled, sizeof subsampled}, {whole, sizeof whole}};
+} files[] = {{gray, sizeof(gray)}, {subsampled, sizeof(subsampled)}, {whole, sizeof(whole)}};
 
 #define FILE_MAX 512
 #define PIXELS_MAX (32 * 32 * 3)
@@ -181,7 +181,7 @@ static bool decode(struct trial *t, bool own, uint32_t row)
 	while (c->output_scanline < c->output_height) {
 		JSAMPROW to = t->pixels + t->npixels;
 
-		if (c->output_width * 3 > sizeof t->pixels - t->npixels)
+		if (c->output_width * 3 > sizeof(t->pixels) - t->npixels)
 			on_error((j_common_ptr)c);
 		jpeg_read_scanlines(c, &to, 1);
 		t->npixels += c->output_width * 3;
@@ -203,9 +203,9 @@ static void files_compare(struct trial *own, struct trial *theirs)
 	for (size_t i = 0; i < 2 * PS_ARRAY_LEN(files); i++) {
 		uint32_t row = i % 2 ? 9 : 0;
 
-		own->nbytes = sizeof tables + files[i / 2].nbytes;
-		memcpy(own->file, tables, sizeof tables);
-		memcpy(own->file + sizeof tables, files[i / 2].data, files[i / 2].nbytes);
+		own->nbytes = sizeof(tables) + files[i / 2].nbytes;
+		memcpy(own->file, tables, sizeof(tables));
+		memcpy(own->file + sizeof(tables), files[i / 2].data, files[i / 2].nbytes);
 		theirs->nbytes = own->nbytes;
 		memcpy(theirs->file, own->file, own->nbytes);
 		bool read = decode(theirs, false, row);
@@ -231,12 +231,12 @@ static uint64_t messages_hash(void)
 
 static void library_learn(void)
 {
-	ps_autofree struct trial *trials = calloc(2, sizeof *trials);
+	ps_autofree struct trial *trials = calloc(2, sizeof(*trials));
 
 	library.version = messages_hash();
 	if (trials)
 		files_compare(&trials[0], &trials[1]);
-	library.version = ps_hash(library.version, &library.same, sizeof library.same);
+	library.version = ps_hash(library.version, &library.same, sizeof(library.same));
 }
 
 uint32_t ps_jpeg_entropy_library(void)

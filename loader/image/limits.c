@@ -33,7 +33,7 @@ int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
 	        (unsigned long long)nbytes, what, (unsigned long long)limits->max_memory);
 }
 
-/* -- Memory of all decoders ------------------------------------------------------------------------------ */
+/* Memory of all decoders --------------------------------------------------------------------------------- */
 
 #define TRIM_NBYTES (4UL << 20)
 

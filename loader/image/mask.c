@@ -47,7 +47,7 @@ struct ps_mask_decoder *ps_mask_decoder_new(const struct ps_mask_spec *spec)
 	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
 	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT,
 	        .ticket = spec->ticket};
-	struct ps_mask_decoder *m = calloc(1, sizeof *m);
+	struct ps_mask_decoder *m = calloc(1, sizeof(*m));
 	if (!m)
 		return NULL;
 	m->spec = *spec;
@@ -108,10 +108,10 @@ static int begin(struct ps_mask_decoder *m, const struct ps_image_placement *p, 
 	const struct ps_image_size picture = picture_of(p);
 	uint32_t width = picture.width, height = picture.height, n = p->nviews;
 	size_t pixels = (size_t)width * height;
-	if (reserve(&m->mapped, &m->cap_mapped, pixels, sizeof *m->mapped) < 0 ||
-	        reserve(&m->labels, &m->cap_labels, pixels * n, sizeof *m->labels) < 0 ||
-	        reserve(&m->columns, &m->cap_columns, (size_t)width * n, sizeof *m->columns) < 0 ||
-	        reserve(&m->next, &m->cap_next, n, sizeof *m->next) < 0)
+	if (reserve(&m->mapped, &m->cap_mapped, pixels, sizeof(*m->mapped)) < 0 ||
+	        reserve(&m->labels, &m->cap_labels, pixels * n, sizeof(*m->labels)) < 0 ||
+	        reserve(&m->columns, &m->cap_columns, (size_t)width * n, sizeof(*m->columns)) < 0 ||
+	        reserve(&m->next, &m->cap_next, n, sizeof(*m->next)) < 0)
 		return ps_load_error_set(err, ENOMEM, "mask: out of memory");
 	uint32_t left = UINT32_MAX, top = UINT32_MAX, right = 0, bottom = 0;
 	for (uint32_t v = 0; v < n; v++) {
@@ -178,8 +178,8 @@ static int finish(
 		size_t n = (size_t)width * height;
 		uint16_t *labels = m->labels + v * n;
 		if (view->geometry.pad.width > 0) {
-			ps_pad_apply(&view->geometry, sizeof *labels, labels, &fill, m->mapped);
-			memcpy(labels, m->mapped, n * sizeof *labels);
+			ps_pad_apply(&view->geometry, sizeof(*labels), labels, &fill, m->mapped);
+			memcpy(labels, m->mapped, n * sizeof(*labels));
 		}
 		if (view->transform.affine) {
 			ps_affine_labels(&view->transform.map, labels, width, height, fill, m->mapped);
@@ -227,7 +227,7 @@ int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *p
 	return rc;
 }
 
-/* -- Boxes ----------------------------------------------------------------------------------------------- */
+/* Boxes -------------------------------------------------------------------------------------------------- */
 
 /* First `a`, then `b`. */
 static void compose(const double a[6], const double b[6], double ret[static 6])
@@ -235,7 +235,7 @@ static void compose(const double a[6], const double b[6], double ret[static 6])
 	const double m[6] = {b[0] * a[0] + b[1] * a[3], b[0] * a[1] + b[1] * a[4],
 	        b[0] * a[2] + b[1] * a[5] + b[2], b[3] * a[0] + b[4] * a[3], b[3] * a[1] + b[4] * a[4],
 	        b[3] * a[2] + b[4] * a[5] + b[5]};
-	memcpy(ret, m, sizeof m);
+	memcpy(ret, m, sizeof(m));
 }
 
 static void invert(const double i[6], double ret[static 6])

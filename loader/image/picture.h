@@ -9,7 +9,7 @@
 
 #include "image/image.h"
 
-/* -- Resize ---------------------------------------------------------------------------------------------- */
+/* Resize ------------------------------------------------------------------------------------------------- */
 
 /* Crop, resize and flip in one pass over the source's rows: RGB rows in, finished rows of the batch out.
  *
@@ -86,7 +86,7 @@ void ps_resize_row(struct ps_resize *r, const uint8_t *rgb);
 
 void ps_resize_tables(const struct ps_resize *r, struct ps_resize_tables *ret_tables);
 
-/* -- The weights of an axis ------------------------------------------------------------------------------ */
+/* The weights of an axis --------------------------------------------------------------------------------- */
 
 /* The weights of one axis of a resize, in fixed point, as defined above. Private to resize*.c, and
  * to devices that resize themselves (ps_resize_tables()).
@@ -106,7 +106,7 @@ int ps_resize_axis_plan(struct ps_resize_axis *axis, const struct ps_resize_wind
         enum ps_interpolation interpolation) PS_MUST_USE;
 void ps_resize_axis_fini(struct ps_resize_axis *axis);
 
-/* -- Inner loops ----------------------------------------------------------------------------------------- */
+/* Inner loops -------------------------------------------------------------------------------------------- */
 
 /* What resize.c asks of a processor: the inner loops. Private to resize*.c.
  * Threads: kernels keep no state.   Errors: none. */
@@ -140,7 +140,7 @@ extern const struct ps_resize_kernels ps_resize_avx2;
 extern const struct ps_resize_kernels ps_resize_neon;
 #endif
 
-/* -- Crops ----------------------------------------------------------------------------------------------- */
+/* Crops -------------------------------------------------------------------------------------------------- */
 
 /* Which part of an image becomes a sample: crops and flips, from the image's size, the spec and a key.
  *
@@ -167,7 +167,7 @@ extern const struct ps_resize_kernels ps_resize_neon;
 void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint32_t height,
         const struct ps_rng_key *key, struct ps_resize_geometry *ret_geometry) __attribute__((nonnull));
 
-/* -- What is around an image ----------------------------------------------------------------------------- */
+/* What is around an image -------------------------------------------------------------------------------- */
 
 /* What is around an image, for crops that reach over its edges: as numpy.pad and torchvision's Pad have it.
  *
@@ -187,7 +187,7 @@ struct ps_resize_geometry;
 void ps_pad_apply(const struct ps_resize_geometry *geometry, size_t nbytes, const void *window,
         const void *fill, void *to);
 
-/* -- Arithmetic that is the same everywhere -------------------------------------------------------------- */
+/* Arithmetic that is the same everywhere ----------------------------------------------------------------- */
 
 /* exp, log, sin and cos from additions, multiplications, divisions and roundings only, so that results do not
  * depend on the C library. Accurate to a few units in the last place. Threads: any. Errors: none. */
@@ -199,7 +199,7 @@ double ps_fixed_exp(double x); /* |x| < 700 */
 double ps_fixed_sin(double degrees);
 double ps_fixed_cos(double degrees);
 
-/* -- Operations ------------------------------------------------------------------------------------------ */
+/* Operations --------------------------------------------------------------------------------------------- */
 
 void ps_affine_apply(const struct ps_affine *map, const struct ps_planes *from, uint8_t fill, uint8_t *to);
 void ps_affine_labels(const struct ps_affine *map, const uint16_t *from, uint32_t width, uint32_t height,

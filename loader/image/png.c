@@ -51,7 +51,7 @@ struct image {
 
 static __attribute__((noreturn)) void fail(struct image *m, int errnum, const char *text)
 {
-	snprintf(m->text, sizeof m->text, "%s", text);
+	snprintf(m->text, sizeof(m->text), "%s", text);
 	m->failure = errnum;
 	longjmp(m->escape, 1);
 }
@@ -221,7 +221,7 @@ static void reserve_rows(struct image *m)
 	}
 	if (m->held > m->cap_pointers) {
 		free(m->row_pointers);
-		m->row_pointers = calloc(m->held, sizeof *m->row_pointers);
+		m->row_pointers = calloc(m->held, sizeof(*m->row_pointers));
 		m->cap_pointers = m->row_pointers ? m->held : 0;
 	}
 	if (!m->cap || !m->cap_pointers)

@@ -62,7 +62,7 @@ void ps_image_libraries(char *buf, size_t n)
 	for (size_t i = 0; i < NFORMATS; i++) {
 		if (!formats[i].format || !formats[i].format->library)
 			continue;
-		formats[i].format->library(one, sizeof one);
+		formats[i].format->library(one, sizeof(one));
 		size_t at = strlen(buf);
 		snprintf(buf + at, n - at, "%s%s", at ? ", " : "", one);
 	}
@@ -88,7 +88,7 @@ struct ps_image_reader {
 struct ps_image_reader *ps_image_reader_new(
         enum ps_pixels pixels, bool orient, const struct ps_image_limits *limits)
 {
-	struct ps_image_reader *s = calloc(1, sizeof *s);
+	struct ps_image_reader *s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;
 	s->pixels = pixels;
@@ -230,7 +230,7 @@ int ps_image_reader_rows(struct ps_image_reader *s, struct ps_image_rows *ret_ro
 	return turn(s, ret_rows, err);
 }
 
-/* -- EXIF and orientation -------------------------------------------------------------------------------- */
+/* EXIF and orientation ----------------------------------------------------------------------------------- */
 
 #define TAG_ORIENTATION 0x0112
 #define TYPE_SHORT 3

@@ -74,7 +74,7 @@ enum ps_resize_cpu ps_resize_cpu_best(void)
 struct ps_resize *ps_resize_new(enum ps_resize_cpu cpu)
 {
 	const struct ps_resize_kernels *kernels = kernels_of(cpu);
-	struct ps_resize *r = kernels ? calloc(1, sizeof *r) : NULL;
+	struct ps_resize *r = kernels ? calloc(1, sizeof(*r)) : NULL;
 	if (r)
 		r->kernels = kernels;
 	return r;
@@ -242,7 +242,7 @@ void ps_resize_row(struct ps_resize *r, const uint8_t *rgb)
 		finish_row(r, r->next_out++);
 }
 
-/* -- The weights of an axis ------------------------------------------------------------------------------ */
+/* The weights of an axis --------------------------------------------------------------------------------- */
 
 #define BITS_MAX 22        /* 255 * sum |w| * 2^22 fits 32 bits as long as sum |w| <= 2: cubics reach 1.3 */
 #define WEIGHT_MAX 32766.0 /* rounding of running sums may add one */
@@ -299,13 +299,13 @@ static int reserve_all(struct ps_resize_axis *axis)
 	size_t cap_first = axis->cap_n, cap_count = axis->cap_n;
 	if (!ps_size_mul(axis->n, axis->taps, &total))
 		return -ENOMEM;
-	if (reserve(&axis->first, &cap_first, axis->n, sizeof *axis->first) < 0 ||
-	        reserve(&axis->count, &cap_count, axis->n, sizeof *axis->count) < 0)
+	if (reserve(&axis->first, &cap_first, axis->n, sizeof(*axis->first)) < 0 ||
+	        reserve(&axis->count, &cap_count, axis->n, sizeof(*axis->count)) < 0)
 		return -ENOMEM;
 	axis->cap_n = PS_MIN(cap_first, cap_count);
-	if (reserve(&axis->weights, &axis->cap_weights, total, sizeof *axis->weights) < 0)
+	if (reserve(&axis->weights, &axis->cap_weights, total, sizeof(*axis->weights)) < 0)
 		return -ENOMEM;
-	return reserve(&axis->exact, &axis->cap_exact, total, sizeof *axis->exact);
+	return reserve(&axis->exact, &axis->cap_exact, total, sizeof(*axis->exact));
 }
 
 /* Weights of one output, as picture.h defines them; returns the largest by amount. */
@@ -344,7 +344,7 @@ static void round_weights(const double *exact, uint32_t count, uint32_t taps, in
 		ret_weights[j] = (int16_t)(after - before);
 		before = after;
 	}
-	memset(ret_weights + count, 0, (taps - count) * sizeof *ret_weights);
+	memset(ret_weights + count, 0, (taps - count) * sizeof(*ret_weights));
 }
 
 static int bits_for(double largest)

@@ -47,10 +47,10 @@ static void pack(const struct ps_resize_axis *axis, void *ret_packed)
 			for (uint32_t k = 0; k < axis->taps; k += 2, pair += PAIR_WEIGHTS / 2) {
 				uint32_t a = 0, b = 0;
 				if (j < axis->n)
-					memcpy(&a, axis->weights + (size_t)j * axis->taps + k, sizeof a);
+					memcpy(&a, axis->weights + (size_t)j * axis->taps + k, sizeof(a));
 				if (j + 4 < axis->n)
 					memcpy(&b, axis->weights + (size_t)(j + 4) * axis->taps + k,
-					        sizeof b);
+					        sizeof(b));
 				for (uint32_t l = 0; l < 4; l++) {
 					pair[l] = a;
 					pair[4 + l] = b;
@@ -138,7 +138,7 @@ INLINE __m256i vertical(const int16_t *const *rows, const int16_t *weights, uint
 	__m256i lo = half, hi = half;
 	for (uint32_t k = 0; k < npairs; k++) {
 		int32_t pair;
-		memcpy(&pair, weights + 2 * k, sizeof pair);
+		memcpy(&pair, weights + 2 * k, sizeof(pair));
 		__m256i w = _mm256_set1_epi32(pair);
 		__m256i a = _mm256_loadu_si256((const __m256i *)(rows[2 * k] + x));
 		__m256i b = _mm256_loadu_si256((const __m256i *)(rows[2 * k + 1] + x));

@@ -248,7 +248,7 @@ void ps_transform_ops(
 	*ret_ops = ops;
 }
 
-/* -- Affine ---------------------------------------------------------------------------------------------- */
+/* Affine ------------------------------------------------------------------------------------------------- */
 
 /* The affine part of image.h. */
 
@@ -308,7 +308,7 @@ void ps_affine_labels(const struct ps_affine *map, const uint16_t *from, uint32_
 	}
 }
 
-/* -- Colours --------------------------------------------------------------------------------------------- */
+/* Colours ------------------------------------------------------------------------------------------------ */
 
 /* The colours of image.h. Loops over planes of bytes, which compilers turn into vectors. */
 
@@ -404,7 +404,7 @@ void ps_color_gray(const struct ps_planes *planes)
 		r[i] = g[i] = b[i] = ps_pixel_gray(r[i], g[i], b[i]);
 }
 
-/* -- Blur and noise -------------------------------------------------------------------------------------- */
+/* Blur and noise ----------------------------------------------------------------------------------------- */
 
 /* The blur and the noise of image.h. */
 
@@ -538,7 +538,7 @@ void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *pl
 	}
 }
 
-/* -- Erase ----------------------------------------------------------------------------------------------- */
+/* Erase -------------------------------------------------------------------------------------------------- */
 
 /* The erasing of image.h. */
 
@@ -581,7 +581,7 @@ void ps_erase_draw(const struct ps_image_spec *spec, const struct ps_rng_key *ke
 	t->erase = place(spec, key, &t->erased);
 	if (!t->erase)
 		return;
-	memcpy(t->erased.level, s->erase_level, sizeof s->erase_level);
+	memcpy(t->erased.level, s->erase_level, sizeof(s->erase_level));
 	t->erased.random = s->erase_random;
 	if (!s->erase_random)
 		return;
@@ -608,7 +608,7 @@ void ps_erase_apply(const struct ps_erase *e, const struct ps_planes *planes)
 	}
 }
 
-/* -- Arithmetic that is the same everywhere -------------------------------------------------------------- */
+/* Arithmetic that is the same everywhere ----------------------------------------------------------------- */
 
 /* ln 2 in two parts: a multiple of the first by a small integer is exact. */
 #define LN2_HIGH 0x1.62e42fefa0000p-1
@@ -618,16 +618,16 @@ void ps_erase_apply(const struct ps_erase *e, const struct ps_planes *planes)
 /* x = 2^e * m with m near 1, ln m = 2 artanh((m - 1) / (m + 1)). */
 double ps_fixed_log(double x)
 {
-	int e;
-	double m = frexp(x, &e);
+	int rc;
+	double m = frexp(x, &rc);
 	if (m < 0.70710678118654752) {
 		m *= 2;
-		e--;
+		rc--;
 	}
 	double t = (m - 1) / (m + 1), square = t * t, series = 0;
 	for (int k = 23; k >= 1; k -= 2) /* |t| < 0.172: the next term is below 2^-60 */
 		series = series * square + 1.0 / k;
-	return e * LN2_HIGH + (e * LN2_LOW + 2 * t * series);
+	return rc * LN2_HIGH + (rc * LN2_LOW + 2 * t * series);
 }
 
 /* x = n ln 2 + r with |r| < 0.35. */

@@ -73,7 +73,7 @@ struct penstock_error {
 	char text[PENSTOCK_ERROR_TEXT_LEN];
 };
 
-/* -- Options ------------------------------------------------------------------------------------------ */
+/* Options ------------------------------------------------------------------------------------------------ */
 
 /* How a field's bytes become part of a batch. */
 enum penstock_kind {
@@ -657,7 +657,7 @@ void penstock_budget_free(struct penstock_budget *budget); /* NULL is allowed */
  * penstock_loader_open(). */
 void penstock_field_init(struct penstock_field *field, size_t size, const char *name, uint32_t kind);
 
-/* -- Loader ------------------------------------------------------------------------------------------- */
+/* Loader ------------------------------------------------------------------------------------------------- */
 
 struct penstock_loader;
 struct penstock_batch;
@@ -759,7 +759,7 @@ int penstock_loader_state_load(
  * Blocks: until reads and decodes under way are done. */
 void penstock_loader_close(struct penstock_loader *loader);
 
-/* -- Batches ------------------------------------------------------------------------------------------ */
+/* Batches ------------------------------------------------------------------------------------------------ */
 
 /* As DLPack numbers them. */
 enum penstock_memory {
@@ -839,7 +839,7 @@ int penstock_batch_bad(const struct penstock_batch *batch, uint32_t n, struct pe
 /* Gives the batch back to its loader. NULL is allowed. */
 void penstock_batch_release(struct penstock_batch *batch);
 
-/* -- Batches on a device (since 0.2) ----------------------------------------------------------------------
+/* Batches on a device (since 0.2) ---------------------------------------------------------------------------
  *
  * penstock_loader_next() gives a batch whose copy to the device has begun; nothing waits for it on the
  * processor. Each stream that works with the batch is named once:
@@ -865,7 +865,7 @@ void *penstock_batch_event(const struct penstock_batch *batch);
 /* Waits on the processor until the batch has arrived. -EIO: the device. */
 int penstock_batch_sync(struct penstock_batch *batch, struct penstock_error *error);
 
-/* -- Transforms: what options.transform may call (since 0.2) ----------------------------------------- */
+/* Transforms: what options.transform may call (since 0.2) ------------------------------------------------ */
 
 struct penstock_sample_info {
 	const char *key;   /* borrowed until the transform returns, as all that these functions give */
@@ -898,7 +898,7 @@ int penstock_sample_set_items(struct penstock_sample *sample, const char *name, 
 /* Says why the sample is bad, in 255 bytes at most; returns -EBADMSG, which a penstock_transform returns. */
 int penstock_sample_fail(struct penstock_sample *sample, const char *text);
 
-/* -- Statistics --------------------------------------------------------------------------------------- */
+/* Statistics --------------------------------------------------------------------------------------------- */
 
 /* Seconds of a stage's threads together: they work, wait for what they need, or wait for room for what they
  * made. */
@@ -1003,7 +1003,7 @@ int penstock_profile_drift(
 int penstock_loader_fingerprint(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 
-/* -- Writing shards ------------------------------------------------------------------------------------ */
+/* Writing shards ----------------------------------------------------------------------------------------- */
 
 /* A tar as penstock-loader pack writes it: the same members give the same bytes. With a level it is
  * compressed, in zstd's seekable format.

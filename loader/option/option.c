@@ -17,7 +17,7 @@ const char *const ps_dtype_words[] = {
 		__VA_ARGS__, NULL \
 	}
 
-/* -- Loaders ------------------------------------------------------------------------------------------ */
+/* Loaders ------------------------------------------------------------------------------------------------ */
 
 #define OPTION(member, kind, ...)                                                                           \
 	{                                                                                                   \
@@ -137,7 +137,7 @@ const struct ps_option ps_loader_options[] = {
 };
 const size_t ps_n_loader_options = ARRAY_LEN(ps_loader_options);
 
-/* -- Fields ------------------------------------------------------------------------------------------- */
+/* Fields ------------------------------------------------------------------------------------------------- */
 
 enum {
 	IMAGE = 1u << PENSTOCK_IMAGE,
@@ -329,7 +329,7 @@ const struct ps_option ps_field_options[] = {
 };
 const size_t ps_n_field_options = ARRAY_LEN(ps_field_options);
 
-/* -- Use of a row ------------------------------------------------------------------------------------- */
+/* Use of a row ------------------------------------------------------------------------------------------- */
 
 static const struct ps_option *find(
         const struct ps_option *options, size_t n_options, const char *name, size_t n)

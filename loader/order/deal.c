@@ -70,7 +70,7 @@ static uint64_t before(const struct ps_deal *d, const struct ps_mark *marks, uin
 	return ps_mark_before(&marks[set_of(d, lane)], lane, d->o.lengths[lane]);
 }
 
-/* -- A step that is not regular ----------------------------------------------------------------------- */
+/* A step that is not regular ----------------------------------------------------------------------------- */
 
 /* Counts surplus and gaps by node, and the rows that each lane's rank keeps. */
 static void shares_find(struct ps_deal *d, uint64_t step)
@@ -168,7 +168,7 @@ static uint32_t step_deal(struct ps_deal *d, uint64_t step, struct ps_dealt *ret
 	return mine;
 }
 
-/* -- Windows ------------------------------------------------------------------------------------------ */
+/* Windows ------------------------------------------------------------------------------------------------ */
 
 static int compare(const void *a, const void *b)
 {
@@ -281,7 +281,7 @@ static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index
 	return window_get(d, (step - d->regular) / d->steps);
 }
 
-/* -- An epoch ----------------------------------------------------------------------------------------- */
+/* An epoch ----------------------------------------------------------------------------------------------- */
 
 /* How many steps from the first one on have rows of lanes that all go on, and give each rank its own. */
 static uint64_t regular_steps(const struct ps_deal *d)
@@ -450,14 +450,14 @@ int ps_deal_next(struct ps_deal *d, uint32_t lane, uint64_t index, uint64_t *ret
 int ps_deal_wanted(struct ps_deal *d, uint32_t lane, uint64_t index, uint32_t n, bool *ret_wanted)
 {
 	uint64_t at = index, next;
-	int r;
+	int rc;
 
 	memset(ret_wanted, 0, n * sizeof(*ret_wanted));
-	while (at < index + n && (r = ps_deal_next(d, lane, at, &next)) != PS_DEAL_NONE) {
-		if (r < 0)
-			return r;
+	while (at < index + n && (rc = ps_deal_next(d, lane, at, &next)) != PS_DEAL_NONE) {
+		if (rc < 0)
+			return rc;
 		at = next;
-		if (r == PS_DEAL_LATER || at >= index + n)
+		if (rc == PS_DEAL_LATER || at >= index + n)
 			continue;
 		ret_wanted[at++ - index] = true;
 	}

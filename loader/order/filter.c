@@ -42,7 +42,7 @@ struct ps_filter {
 	uint32_t ncolumns;
 };
 
-/* -- Parsing ------------------------------------------------------------------------------------------ */
+/* Parsing ------------------------------------------------------------------------------------------------ */
 
 struct parser {
 	struct ps_filter *f;
@@ -178,19 +178,19 @@ static int compare_parse(struct parser *p, uint32_t *ret_node)
 	static const char *const ops[] = {"==", "!=", "<=", ">=", "<", ">"};
 	struct node node = {.kind = NODE_COMPARE};
 	uint32_t op = 0;
-	int r = column_parse(p, &node.a);
+	int rc = column_parse(p, &node.a);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	while (op < PS_ARRAY_LEN(ops) && !take(p, ops[op]))
 		op++;
 	if (op == PS_ARRAY_LEN(ops))
 		return complain(p, "one of == != < <= > >= should stand here");
 	node.op = (enum op)op;
-	r = literal_parse(p, &node);
-	if (r == 0)
+	rc = literal_parse(p, &node);
+	if (rc == 0)
 		*ret_node = node_add(p, &node);
-	return r;
+	return rc;
 }
 
 static int or_parse(struct parser *p, uint32_t *ret_node);
@@ -198,59 +198,59 @@ static int or_parse(struct parser *p, uint32_t *ret_node);
 static int not_parse(struct parser *p, uint32_t *ret_node)
 {
 	uint32_t inner;
-	int r;
+	int rc;
 
 	if (p->depth == PS_FILTER_MAX_DEPTH)
 		return complain(p, "nested too deep");
 	p->depth++;
 	if (take(p, "!")) {
-		r = not_parse(p, &inner);
-		if (r == 0)
+		rc = not_parse(p, &inner);
+		if (rc == 0)
 			*ret_node = node_add(p, &(struct node){.kind = NODE_NOT, .a = inner});
 	} else if (take(p, "(")) {
-		r = or_parse(p, ret_node);
-		if (r == 0 && !take(p, ")"))
-			r = complain(p, "a ) should stand here");
+		rc = or_parse(p, ret_node);
+		if (rc == 0 && !take(p, ")"))
+			rc = complain(p, "a ) should stand here");
 	} else {
-		r = compare_parse(p, ret_node);
+		rc = compare_parse(p, ret_node);
 	}
 	p->depth--;
-	return r;
+	return rc;
 }
 
 static int and_parse(struct parser *p, uint32_t *ret_node)
 {
-	int r = not_parse(p, ret_node);
+	int rc = not_parse(p, ret_node);
 
-	while (r == 0 && take(p, "&&")) {
+	while (rc == 0 && take(p, "&&")) {
 		struct node node = {.kind = NODE_AND, .a = *ret_node};
 
-		r = not_parse(p, &node.b);
-		if (r == 0)
+		rc = not_parse(p, &node.b);
+		if (rc == 0)
 			*ret_node = node_add(p, &node);
 	}
-	return r;
+	return rc;
 }
 
 static int or_parse(struct parser *p, uint32_t *ret_node)
 {
-	int r = and_parse(p, ret_node);
+	int rc = and_parse(p, ret_node);
 
-	while (r == 0 && take(p, "||")) {
+	while (rc == 0 && take(p, "||")) {
 		struct node node = {.kind = NODE_OR, .a = *ret_node};
 
-		r = and_parse(p, &node.b);
-		if (r == 0)
+		rc = and_parse(p, &node.b);
+		if (rc == 0)
 			*ret_node = node_add(p, &node);
 	}
-	return r;
+	return rc;
 }
 
 int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_load_error *err)
 {
 	struct ps_filter *f;
 	struct parser p = {.err = err};
-	int r;
+	int rc;
 
 	if (strlen(text) > PS_FILTER_MAX_LEN)
 		return ps_load_error_set(err, EINVAL, "filter: longer than %d bytes", PS_FILTER_MAX_LEN);
@@ -260,14 +260,14 @@ int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_loa
 	f->text = strdup(text);
 	f->nodes = calloc(strlen(text) + 1, sizeof(*f->nodes));
 	p.f = f;
-	r = f->text && f->nodes ? or_parse(&p, &f->root) : ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r == 0)
+	rc = f->text && f->nodes ? or_parse(&p, &f->root) : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc == 0)
 		spaces_skip(&p);
-	if (r == 0 && f->text[p.at])
-		r = complain(&p, "&& or || should stand here, or nothing");
-	if (r < 0) {
+	if (rc == 0 && f->text[p.at])
+		rc = complain(&p, "&& or || should stand here, or nothing");
+	if (rc < 0) {
 		ps_filter_free(f);
-		return r;
+		return rc;
 	}
 	*ret_filter = f;
 	return 0;
@@ -289,7 +289,7 @@ const char *ps_filter_column(const struct ps_filter *f, uint32_t n)
 	return n < f->ncolumns ? f->columns[n] : NULL;
 }
 
-/* -- Testing ------------------------------------------------------------------------------------------ */
+/* Testing ------------------------------------------------------------------------------------------------ */
 
 static int text_compare(const struct ps_filter *f, const struct node *n, const struct ps_column_value *v)
 {
@@ -338,17 +338,17 @@ static int compare(const struct ps_filter *f, const struct node *n, const struct
 static int node_test(const struct ps_filter *f, const struct node *n, const struct ps_column_value *values,
         struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	if (n->kind == NODE_COMPARE)
 		return compare(f, n, &values[n->a], err);
-	r = node_test(f, &f->nodes[n->a], values, err);
-	if (r < 0)
-		return r;
+	rc = node_test(f, &f->nodes[n->a], values, err);
+	if (rc < 0)
+		return rc;
 	if (n->kind == NODE_NOT)
-		return !r;
-	if (n->kind == NODE_AND ? !r : r)
-		return r;
+		return !rc;
+	if (n->kind == NODE_AND ? !rc : rc)
+		return rc;
 	return node_test(f, &f->nodes[n->b], values, err);
 }
 

@@ -49,7 +49,7 @@ int ps_numbers_array(uint32_t batch, const int64_t *values, uint64_t n, const ui
         struct ps_numbers **ret_numbers, struct ps_load_error *err)
 {
 	struct ps_numbers *a;
-	int r = 0;
+	int rc = 0;
 
 	if (n == 0)
 		return ps_load_error_set(err, EINVAL, "order: there are no numbers in it");
@@ -64,19 +64,19 @@ int ps_numbers_array(uint32_t batch, const int64_t *values, uint64_t n, const ui
 	        .values = malloc(n * sizeof(*values)),
 	        .ends = ends ? malloc(PS_MAX(nends, UINT64_C(1)) * sizeof(*ends)) : NULL};
 	if (!a->values || (ends && !a->ends)) {
-		r = ps_load_error_set(err, ENOMEM, "no memory for the %ju numbers of order", (uintmax_t)n);
+		rc = ps_load_error_set(err, ENOMEM, "no memory for the %ju numbers of order", (uintmax_t)n);
 	} else {
 		memcpy(a->values, values, n * sizeof(*values));
 		if (ends)
 			memcpy(a->ends, ends, nends * sizeof(*ends));
 		a->hash = hash_words(hash_words(PS_HASH_BEGIN, values, n), ends, a->nends);
-		r = ends ? ends_check(a, err) : 0;
+		rc = ends ? ends_check(a, err) : 0;
 	}
-	if (r < 0)
+	if (rc < 0)
 		ps_numbers_free(a);
 	else
 		*ret_numbers = a;
-	return r;
+	return rc;
 }
 
 int ps_numbers_feed(uint32_t batch, struct ps_numbers **ret_numbers, struct ps_load_error *err)
@@ -245,7 +245,7 @@ int64_t ps_numbers_at(const struct ps_numbers *a, uint64_t place)
 	return a->values[a->ends ? (step > 0 ? a->ends[step - 1] : 0) + row : place];
 }
 
-/* -- A feed: the pipeline's lock must be held below this line ------------------------------------------- */
+/* A feed: the pipeline's lock must be held below this line ----------------------------------------------- */
 
 int ps_numbers_give(struct ps_numbers *f, uint64_t delivered, const int64_t *values, uint32_t n,
         struct ps_load_error *err)

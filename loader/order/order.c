@@ -360,7 +360,7 @@ int ps_order_shard(struct ps_order *order, uint64_t epoch, uint32_t lane, uint64
 	return 1;
 }
 
-/* -- Blocks ------------------------------------------------------------------------------------------- */
+/* Blocks ------------------------------------------------------------------------------------------------- */
 
 /* Merge sort is stable, and so the order is the same wherever it is made. */
 static void sort_by_length(uint32_t n, const uint64_t *nbytes, uint32_t *v, uint32_t *spare)
@@ -442,22 +442,22 @@ int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, cons
 {
 	uint64_t n = 0, pass;
 	uint32_t shard;
-	int r = 0;
+	int rc = 0;
 
-	for (uint64_t k = 0; (r = ps_order_shard(order, epoch, lane, k, &shard, &pass)) == 1; k++)
+	for (uint64_t k = 0; (rc = ps_order_shard(order, epoch, lane, k, &shard, &pass)) == 1; k++)
 		for (uint32_t i = 0; i < counts[shard]; i++)
 			ret_samples[n++] = (struct ps_order_sample){.shard = shard, .ordinal = i};
-	for (uint64_t b = 0; r == 0 && ps_order_block_begin(order, b) < n; b++) {
+	for (uint64_t b = 0; rc == 0 && ps_order_block_begin(order, b) < n; b++) {
 		uint64_t begin = ps_order_block_begin(order, b);
 		uint64_t end = PS_MIN(n, ps_order_block_begin(order, b + 1));
 
-		r = samples_permute(order, epoch, lane, b, (uint32_t)(end - begin), ret_samples + begin);
+		rc = samples_permute(order, epoch, lane, b, (uint32_t)(end - begin), ret_samples + begin);
 	}
 	*ret_n = n;
-	return r;
+	return rc;
 }
 
-/* -- Positions ------------------------------------------------------------------------------------------- */
+/* Positions ---------------------------------------------------------------------------------------------- */
 
 int ps_position_init(struct ps_position *p, uint32_t nlanes)
 {

@@ -25,7 +25,7 @@
 #include "penstock.h"
 #include "random/random.h"
 
-/* -- The canonical sequence ------------------------------------------------------------------------------ */
+/* The canonical sequence --------------------------------------------------------------------------------- */
 
 /* The canonical sequence of an epoch: which sample of which lane stands at position p, and back.
  *
@@ -56,7 +56,7 @@ struct ps_lane_set {
 #define PS_MAX_WEIGHT (UINT64_C(1) << 32)
 #define PS_MAX_SETS 256
 
-/* -- Any sample --------------------------------------------------------------------------------------- */
+/* Any sample --------------------------------------------------------------------------------------------- */
 
 struct ps_sequence;
 
@@ -71,7 +71,7 @@ uint64_t ps_sequence_total(const struct ps_sequence *sequence);
 /* Where the index-th sample of a lane stands; index < its length. It may be after the end. */
 uint64_t ps_sequence_position(const struct ps_sequence *sequence, uint32_t lane, uint64_t index);
 
-/* -- In turn ------------------------------------------------------------------------------------------ */
+/* In turn ------------------------------------------------------------------------------------------------ */
 
 struct ps_turns_set;
 
@@ -130,7 +130,7 @@ static inline uint64_t ps_mark_before(const struct ps_mark *m, uint32_t lane, ui
 /* The round that a lane's set is in: no lane of it has given more than one sample more. */
 uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);
 
-/* -- Steps ----------------------------------------------------------------------------------------------- */
+/* Steps -------------------------------------------------------------------------------------------------- */
 
 /* An epoch cut into steps: how many samples each rank's batch of each step holds.
  *
@@ -169,7 +169,7 @@ uint32_t ps_steps_rows(const struct ps_steps *steps, uint64_t step, uint32_t ran
 /* Positions that are given at all. */
 uint64_t ps_steps_end(const struct ps_steps *steps);
 
-/* -- The order of lanes and blocks ----------------------------------------------------------------------- */
+/* The order of lanes and blocks -------------------------------------------------------------------------- */
 
 /* The order of an epoch: which shards a lane reads, and how the samples of its blocks change places.
  *
@@ -317,7 +317,7 @@ struct ps_order_sample {
 int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, const uint32_t *counts,
         struct ps_order_sample *ret_samples, uint64_t *ret_n) PS_MUST_USE;
 
-/* -- Deals: which rank has which rows -------------------------------------------------------------------- */
+/* Deals: which rank has which rows ----------------------------------------------------------------------- */
 
 /* The rows of each step of an epoch, dealt to the ranks, home first.
  *
@@ -374,7 +374,7 @@ int ps_deal_next(struct ps_deal *deal, uint32_t lane, uint64_t index, uint64_t *
 int ps_deal_wanted(
         struct ps_deal *deal, uint32_t lane, uint64_t index, uint32_t n, bool *ret_wanted) PS_MUST_USE;
 
-/* -- Sample numbers as the order ------------------------------------------------------------------------- */
+/* Sample numbers as the order ---------------------------------------------------------------------------- */
 
 /* Sample numbers that the caller gives as the order: all at once (an array), or batch by batch (a feed).
  *
@@ -455,7 +455,7 @@ uint64_t ps_numbers_before(const struct ps_numbers *numbers, uint64_t steps);
 /* The number at a place, or -1: it is a hole. */
 int64_t ps_numbers_at(const struct ps_numbers *numbers, uint64_t place);
 
-/* -- A feed: the pipeline's lock must be held below this line ------------------------------------------- */
+/* A feed: the pipeline's lock must be held below this line ----------------------------------------------- */
 
 /* The next step of the epoch; n 0: there is none. `delivered`: steps that were. -EBUSY: `depth` batches are
  * ahead. */
@@ -465,7 +465,7 @@ int ps_numbers_give(struct ps_numbers *numbers, uint64_t delivered, const int64_
 /* Begins an epoch, `steps` of which were delivered. */
 void ps_numbers_begin(struct ps_numbers *numbers, uint64_t epoch, uint64_t steps);
 
-/* -- Epochs ---------------------------------------------------------------------------------------------- */
+/* Epochs ------------------------------------------------------------------------------------------------- */
 
 /* What is known of an epoch before it is read: the lanes' lengths, and with them each rank's positions.
  *
@@ -551,7 +551,7 @@ bool ps_epoch_is_hole(const struct ps_epoch *epoch, uint64_t position);
 void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t position, uint32_t *ret_shard,
         uint64_t *ret_ordinal, uint64_t *ret_pass);
 
-/* -- Which samples come, and how often ------------------------------------------------------------------- */
+/* Which samples come, and how often ---------------------------------------------------------------------- */
 
 /* Which samples come, and how often: a filter, and weights, by columns of the indexes.
  *
@@ -637,7 +637,7 @@ int ps_select_count(struct ps_select_view *view, uint64_t sample, uint32_t copy,
 int ps_select_skip(struct ps_select_view *view, uint64_t *sample, uint32_t *copy, uint64_t n,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Positions ------------------------------------------------------------------------------------------- */
+/* Positions ---------------------------------------------------------------------------------------------- */
 
 /* Where the consumer stands: what has been delivered, lane by lane; what a run is resumed from.
  *
@@ -686,7 +686,7 @@ static inline void ps_position_take(
 	position->turn = lane + 1 == position->nlanes ? 0 : lane + 1;
 }
 
-/* -- The plan that a mount is given ---------------------------------------------------------------------- */
+/* The plan that a mount is given ------------------------------------------------------------------------- */
 
 /* The plan: which shards a run will read, announced to the penstock mount that they are on, so that it can
  * fetch what comes and keep what comes again.

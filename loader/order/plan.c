@@ -35,7 +35,7 @@ struct ps_planner {
 	uint64_t used_epoch;
 };
 
-/* -- Texts -------------------------------------------------------------------------------------------- */
+/* Texts -------------------------------------------------------------------------------------------------- */
 
 static void string_print(FILE *out, const char *text)
 {
@@ -135,7 +135,7 @@ char *ps_plan_position_text(const struct ps_planner_options *o, uint64_t epoch, 
 	return text_end(out, &text);
 }
 
-/* -- The thread --------------------------------------------------------------------------------------- */
+/* The thread --------------------------------------------------------------------------------------------- */
 
 static int tell_by_ioctl(const struct ps_planner *p, const char *text, size_t len)
 {
@@ -158,54 +158,54 @@ static int plan_send(const struct ps_planner *p, char *text)
 {
 	size_t len = text ? strlen(text) : 0;
 	ssize_t n;
-	int r;
+	int rc;
 
 	if (!text)
 		return -ENOMEM;
 	if (p->by_ioctl) {
-		r = tell_by_ioctl(p, text, len);
+		rc = tell_by_ioctl(p, text, len);
 	} else {
 		n = write(p->fd, text, len);
-		r = n < 0 ? -errno : n < (ssize_t)len ? -EIO : 0;
+		rc = n < 0 ? -errno : n < (ssize_t)len ? -EIO : 0;
 	}
 	free(text);
-	return r;
+	return rc;
 }
 
 /* What is refused as too much is left out: fewer epochs are a plan, too. */
 static int epochs_announce(const struct ps_planner *p, uint64_t epoch, uint64_t *announced)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (; r == 0 && *announced < p->o.end_epoch && *announced - epoch < p->o.epochs; ++*announced)
-		r = plan_send(p, ps_plan_text(&p->o, p->root, *announced));
-	return r == -ENOSPC || r == -E2BIG ? 0 : r;
+	for (; rc == 0 && *announced < p->o.end_epoch && *announced - epoch < p->o.epochs; ++*announced)
+		rc = plan_send(p, ps_plan_text(&p->o, p->root, *announced));
+	return rc == -ENOSPC || rc == -E2BIG ? 0 : rc;
 }
 
 /* All that is due at this place. */
 static int place_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
 {
-	int r;
+	int rc;
 
 	/* it went elsewhere */
 	*announced = *announced < epoch || *announced - epoch > p->o.epochs ? epoch : *announced;
-	r = epochs_announce(p, epoch, announced);
-	return r < 0 ? r : plan_send(p, ps_plan_position_text(&p->o, epoch, done));
+	rc = epochs_announce(p, epoch, announced);
+	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&p->o, epoch, done));
 }
 
 /* Announces the files of what was fed; none: nothing was. */
 static int used_announce(const struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
 {
 	struct ps_planner_options o = p->o;
-	int r;
+	int rc;
 
 	if (used->n == 0)
 		return 0;
 	o.uses = used;
-	r = plan_send(p, ps_plan_text(&o, p->root, epoch));
-	if (r == -ENOSPC || r == -E2BIG)
-		r = 0;
-	return r < 0 ? r : plan_send(p, ps_plan_position_text(&o, epoch, 0));
+	rc = plan_send(p, ps_plan_text(&o, p->root, epoch));
+	if (rc == -ENOSPC || rc == -E2BIG)
+		rc = 0;
+	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&o, epoch, 0));
 }
 
 /* The planner of a feed: as planner_main(). */
@@ -248,10 +248,10 @@ static void *planner_main(void *arg)
 	struct ps_planner *p = arg;
 	uint64_t announced = p->o.epoch, epoch = UINT64_MAX, done = 0;
 	unsigned quiet_s = 0;
-	int r = 0;
+	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
-	while (r == 0 && !p->stop) {
+	while (rc == 0 && !p->stop) {
 		struct timespec until;
 		bool due = p->epoch != epoch || p->files_done != done || ++quiet_s >= PS_PLANNER_BEAT_S;
 
@@ -260,10 +260,10 @@ static void *planner_main(void *arg)
 		pthread_mutex_unlock(&p->lock);
 		if (due) {
 			quiet_s = 0;
-			r = place_announce(p, epoch, done, &announced);
-			if (r == -ESTALE) {
+			rc = place_announce(p, epoch, done, &announced);
+			if (rc == -ESTALE) {
 				announced = epoch;
-				r = place_announce(p, epoch, done, &announced);
+				rc = place_announce(p, epoch, done, &announced);
 			}
 		}
 		clock_gettime(CLOCK_MONOTONIC, &until);
@@ -319,15 +319,15 @@ static void planner_free(struct ps_planner *p)
 static int thread_start(struct ps_planner *p)
 {
 	sigset_t all, old;
-	int r;
+	int rc;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&p->thread, NULL, p->o.fed ? planner_fed_main : planner_main, p);
+	rc = pthread_create(&p->thread, NULL, p->o.fed ? planner_fed_main : planner_main, p);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (r == 0)
+	if (rc == 0)
 		pthread_setname_np(p->thread, "ps-plan");
-	return -r;
+	return -rc;
 }
 
 struct ps_planner *ps_planner_new(const struct ps_planner_options *o)

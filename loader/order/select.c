@@ -54,7 +54,7 @@ struct ps_select_view {
 	u128 before;                        /* ... the weights of all before it */
 };
 
-/* -- Views -------------------------------------------------------------------------------------------- */
+/* Views -------------------------------------------------------------------------------------------------- */
 
 static int column_find(struct ps_shard_index *index, const char *option, const char *name, uint32_t shard,
         int *ret_column, struct ps_load_error *err)
@@ -87,25 +87,25 @@ int ps_select_open(struct ps_select *s, uint32_t shard, uint64_t epoch, uint64_t
 {
 	struct ps_select_view *v = calloc(1, sizeof(*v));
 	const char *name;
-	int r;
+	int rc;
 
 	if (!v)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	*v = (struct ps_select_view){
 	        .select = s, .shard = shard, .epoch = epoch, .pass = pass, .weights = -1, .balance = -1};
-	r = ps_shard_indexes_get(s->o.indexes, shard, &v->index, err);
-	if (r < 0 && r != -ENOMEM)
-		r = ps_load_error_set(err, ENODATA,
+	rc = ps_shard_indexes_get(s->o.indexes, shard, &v->index, err);
+	if (rc < 0 && rc != -ENOMEM)
+		rc = ps_load_error_set(err, ENODATA,
 		        "filter, weights and balance need an index of every shard: %s", err ? err->text : "");
-	if (r == 0 && s->weights)
-		r = column_find(v->index, "weights", s->weights, shard, &v->weights, err);
-	if (r == 0 && s->balance)
-		r = column_find(v->index, "balance", s->balance, shard, &v->balance, err);
-	for (uint32_t i = 0; r == 0 && s->filter && (name = ps_filter_column(s->filter, i)); i++)
-		r = column_find(v->index, "filter", name, shard, &v->columns[i], err);
-	if (r < 0) {
+	if (rc == 0 && s->weights)
+		rc = column_find(v->index, "weights", s->weights, shard, &v->weights, err);
+	if (rc == 0 && s->balance)
+		rc = column_find(v->index, "balance", s->balance, shard, &v->balance, err);
+	for (uint32_t i = 0; rc == 0 && s->filter && (name = ps_filter_column(s->filter, i)); i++)
+		rc = column_find(v->index, "filter", name, shard, &v->columns[i], err);
+	if (rc < 0) {
 		ps_select_close(v);
-		return r;
+		return rc;
 	}
 	if (s->marks) {
 		v->offset = offset_of(s, epoch, pass);
@@ -138,10 +138,10 @@ static int passes(struct ps_select_view *v, uint64_t sample, struct ps_load_erro
 	if (!f)
 		return 1;
 	for (uint32_t i = 0; ps_filter_column(f, i); i++) {
-		int r = ps_shard_index_value(v->index, v->columns[i], sample, &values[i], err);
+		int rc = ps_shard_index_value(v->index, v->columns[i], sample, &values[i], err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	return ps_filter_test(f, values, err);
 }
@@ -204,13 +204,13 @@ static double balance_of(const struct ps_select *s, const struct ps_column_value
 static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weight, struct ps_load_error *err)
 {
 	struct ps_column_value value;
-	int r;
+	int rc;
 
 	*ret_weight = 1;
 	if (v->weights >= 0) {
-		r = ps_shard_index_value(v->index, v->weights, sample, &value, err);
-		if (r < 0)
-			return r;
+		rc = ps_shard_index_value(v->index, v->weights, sample, &value, err);
+		if (rc < 0)
+			return rc;
 		if (!value.missing && (value.type == PS_COLUMN_TEXT || !(value.number >= 0)))
 			return ps_load_error_set(err, EINVAL,
 			        "weights: sample %ju of shard %u has a weight that is not a number from 0 on",
@@ -220,30 +220,30 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 	if (v->select->o.list)
 		*ret_weight = v->select->o.list[v->select->first[v->shard] + sample];
 	if (v->balance >= 0) {
-		r = ps_shard_index_value(v->index, v->balance, sample, &value, err);
-		if (r < 0)
-			return r;
+		rc = ps_shard_index_value(v->index, v->balance, sample, &value, err);
+		if (rc < 0)
+			return rc;
 		*ret_weight *= balance_of(v->select, &value);
 	}
 	return 0;
 }
 
-/* -- An exact number of draws ------------------------------------------------------------------------- */
+/* An exact number of draws ------------------------------------------------------------------------------- */
 
 /* The weight of a sample; 0: it does not pass the filter. */
 static int weight_exact(
         struct ps_select_view *v, uint64_t sample, uint64_t *ret_weight, struct ps_load_error *err)
 {
 	double w;
-	int r = passes(v, sample, err);
+	int rc = passes(v, sample, err);
 
 	*ret_weight = 0;
-	if (r <= 0)
-		return r;
-	r = weight_of(v, sample, &w, err);
-	if (r == 0)
+	if (rc <= 0)
+		return rc;
+	rc = weight_of(v, sample, &w, err);
+	if (rc == 0)
 		*ret_weight = (uint64_t)(ldexp(w, v->select->scale) + 0.5);
-	return r;
+	return rc;
 }
 
 /* Draws before a point of the sums. */
@@ -268,15 +268,15 @@ static void mark_go(struct ps_select_view *v, uint64_t mark)
 static int sample_go(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
 {
 	uint64_t w;
-	int r = 0;
+	int rc = 0;
 
 	if (sample < v->at || sample / MARK != v->at / MARK)
 		mark_go(v, sample / MARK);
-	while (v->at < sample && (r = weight_exact(v, v->at, &w, err)) >= 0) {
+	while (v->at < sample && (rc = weight_exact(v, v->at, &w, err)) >= 0) {
 		v->before += w;
 		v->at++;
 	}
-	return r < 0 ? r : 0;
+	return rc < 0 ? rc : 0;
 }
 
 /* Goes to the sample that a point of the sums is in, which is in the shard: not after `point` for draws that
@@ -285,7 +285,7 @@ static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct 
 {
 	const struct ps_select *s = v->select;
 	uint64_t low = s->mark_of[v->shard], high = s->mark_of[v->shard + 1] - 1, first = low, w;
-	int r;
+	int rc;
 
 	while (low < high) { /* the last mark that is not after it */
 		uint64_t mid = low + (high - low + 1) / 2;
@@ -296,23 +296,23 @@ static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct 
 			high = mid - 1;
 	}
 	mark_go(v, low - first);
-	while ((r = weight_exact(v, v->at, &w, err)) >= 0 && v->at + 1 < ps_select_samples(v) &&
+	while ((rc = weight_exact(v, v->at, &w, err)) >= 0 && v->at + 1 < ps_select_samples(v) &&
 	        (by_draws ? draws_before(v, v->before + w) : v->before + w) <= point) {
 		v->before += w;
 		v->at++;
 	}
-	return r < 0 ? r : 0;
+	return rc < 0 ? rc : 0;
 }
 
 static int times_exact(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
 {
 	uint64_t w, from;
-	int r = sample_go(v, sample, err);
+	int rc = sample_go(v, sample, err);
 
-	if (r == 0)
-		r = weight_exact(v, sample, &w, err);
-	if (r < 0)
-		return r;
+	if (rc == 0)
+		rc = weight_exact(v, sample, &w, err);
+	if (rc < 0)
+		return rc;
 	from = draws_before(v, v->before);
 	v->before += w;
 	v->at++;
@@ -342,22 +342,22 @@ static int skip_exact(
         struct ps_select_view *v, uint64_t *sample, uint32_t *copy, uint64_t n, struct ps_load_error *err)
 {
 	uint64_t to;
-	int r;
+	int rc;
 
 	if (n == 0 || *sample >= ps_select_samples(v))
 		return 0;
-	r = sample_go(v, *sample, err);
-	if (r < 0)
-		return r;
+	rc = sample_go(v, *sample, err);
+	if (rc < 0)
+		return rc;
 	to = draws_before(v, v->before) + *copy + n;
 	*copy = 0;
 	if (to >= draws_before(v, shard_end(v))) {
 		*sample = ps_select_samples(v);
 		return 0;
 	}
-	r = point_go(v, true, to, err);
-	if (r < 0)
-		return r;
+	rc = point_go(v, true, to, err);
+	if (rc < 0)
+		return rc;
 	*sample = v->at;
 	*copy = (uint32_t)(to - draws_before(v, v->before));
 	return 0;
@@ -375,7 +375,7 @@ int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *re
 	u128 point = below_sum(s, ps_rng_u64(&key, PS_RNG_SAMPLE_DRAW, 2));
 	uint32_t low = 0, high = s->o.nshards - 1;
 	struct ps_select_view *v;
-	int r;
+	int rc;
 
 	while (low < high) { /* the last shard that does not begin after it */
 		uint32_t mid = low + (high - low + 1) / 2;
@@ -385,17 +385,17 @@ int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *re
 		else
 			high = mid - 1;
 	}
-	r = ps_select_open(s, low, epoch, 0, &v, err);
-	if (r < 0)
-		return r;
-	r = point_go(v, false, point, err);
+	rc = ps_select_open(s, low, epoch, 0, &v, err);
+	if (rc < 0)
+		return rc;
+	rc = point_go(v, false, point, err);
 	*ret_shard = low;
 	*ret_sample = v->at;
 	ps_select_close(v);
-	return r;
+	return rc;
 }
 
-/* -- Times -------------------------------------------------------------------------------------------- */
+/* Times -------------------------------------------------------------------------------------------------- */
 
 int ps_select_times(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
 {
@@ -406,16 +406,16 @@ int ps_select_times(struct ps_select_view *v, uint64_t sample, struct ps_load_er
 	        .sample = sample,
 	        .draw = (uint32_t)v->pass};
 	double w, u;
-	int r;
+	int rc;
 
 	if (s->exact)
 		return times_exact(v, sample, err);
-	r = passes(v, sample, err);
-	if (r <= 0 || (v->weights < 0 && v->balance < 0))
-		return r;
-	r = weight_of(v, sample, &w, err);
-	if (r < 0)
-		return r;
+	rc = passes(v, sample, err);
+	if (rc <= 0 || (v->weights < 0 && v->balance < 0))
+		return rc;
+	rc = weight_of(v, sample, &w, err);
+	if (rc < 0)
+		return rc;
 	u = ps_rng_unit(&key, PS_RNG_SAMPLE_DRAW, 0);
 	if (!s->o.replacement)
 		return u < w;
@@ -431,11 +431,11 @@ int ps_select_count(struct ps_select_view *v, uint64_t sample, uint32_t copy, ui
 	if (v->select->exact)
 		return count_exact(v, sample, copy, ret_count, err);
 	for (; sample < n; sample++) {
-		int r = ps_select_times(v, sample, err);
+		int rc = ps_select_times(v, sample, err);
 
-		if (r < 0)
-			return r;
-		sum += (uint32_t)r > copy ? (uint32_t)r - copy : 0;
+		if (rc < 0)
+			return rc;
+		sum += (uint32_t)rc > copy ? (uint32_t)rc - copy : 0;
 		copy = 0;
 	}
 	*ret_count = sum;
@@ -450,12 +450,12 @@ int ps_select_skip(
 	if (v->select->exact)
 		return skip_exact(v, sample, copy, n, err);
 	while (n > 0 && *sample < all) {
-		int r = ps_select_times(v, *sample, err);
+		int rc = ps_select_times(v, *sample, err);
 		uint64_t left;
 
-		if (r < 0)
-			return r;
-		left = (uint32_t)r > *copy ? (uint32_t)r - *copy : 0;
+		if (rc < 0)
+			return rc;
+		left = (uint32_t)rc > *copy ? (uint32_t)rc - *copy : 0;
 		if (left > n) {
 			*copy += (uint32_t)n;
 			return 0;
@@ -467,7 +467,7 @@ int ps_select_skip(
 	return 0;
 }
 
-/* -- Making ------------------------------------------------------------------------------------------- */
+/* Making ------------------------------------------------------------------------------------------------- */
 
 static int class_add(struct ps_select *s, const struct ps_column_value *v, struct ps_load_error *err)
 {
@@ -505,31 +505,31 @@ static int class_add(struct ps_select *s, const struct ps_column_value *v, struc
 static int classes_count(struct ps_select *s, uint32_t shard, struct ps_load_error *err)
 {
 	struct ps_select_view *v;
-	int r = ps_select_open(s, shard, 0, 0, &v, err);
+	int rc = ps_select_open(s, shard, 0, 0, &v, err);
 
-	if (r < 0)
-		return r;
-	for (uint64_t i = 0; i < ps_select_samples(v) && r >= 0; i++) {
+	if (rc < 0)
+		return rc;
+	for (uint64_t i = 0; i < ps_select_samples(v) && rc >= 0; i++) {
 		struct ps_column_value value;
 
-		r = passes(v, i, err);
-		if (r <= 0)
+		rc = passes(v, i, err);
+		if (rc <= 0)
 			continue;
-		r = ps_shard_index_value(v->index, v->balance, i, &value, err);
-		if (r == 0 && !value.missing)
-			r = class_add(s, &value, err);
+		rc = ps_shard_index_value(v->index, v->balance, i, &value, err);
+		if (rc == 0 && !value.missing)
+			rc = class_add(s, &value, err);
 	}
 	ps_select_close(v);
-	return r < 0 ? r : 0;
+	return rc < 0 ? rc : 0;
 }
 
 static int classes_make(struct ps_select *s, struct ps_load_error *err)
 {
 	for (uint32_t i = 0; i < s->o.nshards; i++) {
-		int r = classes_count(s, i, err);
+		int rc = classes_count(s, i, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	s->least = s->samples;
 	for (size_t i = 0; i < s->nclasses; i++)
@@ -548,69 +548,69 @@ static int weights_look(
         struct ps_select *s, double *ret_most, uint64_t *ret_passed, struct ps_load_error *err)
 {
 	uint64_t samples = 0, marks = 0;
-	int r = 0;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < s->o.nshards && r == 0; i++) {
+	for (uint32_t i = 0; i < s->o.nshards && rc == 0; i++) {
 		struct ps_select_view *v;
 		uint64_t n;
 
 		s->first[i] = samples;
 		s->mark_of[i] = marks;
-		r = ps_select_open(s, i, 0, 0, &v, err);
-		if (r < 0)
-			return r;
+		rc = ps_select_open(s, i, 0, 0, &v, err);
+		if (rc < 0)
+			return rc;
 		n = ps_select_samples(v);
 		if (s->o.list && s->o.nlist < samples + n)
 			n = 0; /* refused below */
-		for (uint64_t k = 0; k < n && r >= 0; k++) {
+		for (uint64_t k = 0; k < n && rc >= 0; k++) {
 			double w = 0;
 
-			r = passes(v, k, err);
-			if (r <= 0)
+			rc = passes(v, k, err);
+			if (rc <= 0)
 				continue;
-			r = weight_of(v, k, &w, err);
-			if (r == 0 && !(w >= 0 && w <= 1e300))
-				r = ps_load_error_set(err, EINVAL,
+			rc = weight_of(v, k, &w, err);
+			if (rc == 0 && !(w >= 0 && w <= 1e300))
+				rc = ps_load_error_set(err, EINVAL,
 				        "weights: sample %ju has the weight %g; they must be numbers from 0 "
 				        "on",
 				        (uintmax_t)(samples + k), w);
 			*ret_most = PS_MAX(*ret_most, w);
 			++*ret_passed;
 		}
-		r = PS_MIN(r, 0);
+		rc = PS_MIN(rc, 0);
 		samples += ps_select_samples(v);
 		marks += ps_select_samples(v) / MARK + 1;
 		ps_select_close(v);
 	}
 	s->first[s->o.nshards] = samples;
 	s->mark_of[s->o.nshards] = marks;
-	if (r == 0 && s->o.list && s->o.nlist != samples)
+	if (rc == 0 && s->o.list && s->o.nlist != samples)
 		return ps_load_error_set(err, EINVAL,
 		        "weights: there are %ju of them, but the shards hold %ju samples",
 		        (uintmax_t)s->o.nlist, (uintmax_t)samples);
-	if (r == 0 && !(*ret_most > 0))
+	if (rc == 0 && !(*ret_most > 0))
 		return ps_load_error_set(err, EINVAL,
 		        "weights: all %ju samples that pass have the weight 0; one at least must be above",
 		        (uintmax_t)*ret_passed);
-	return r;
+	return rc;
 }
 
 static int weights_sum(struct ps_select *s, u128 *marks, struct ps_load_error *err)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < s->o.nshards && r == 0; i++) {
+	for (uint32_t i = 0; i < s->o.nshards && rc == 0; i++) {
 		struct ps_select_view *v;
 
-		r = ps_select_open(s, i, 0, 0, &v, err);
-		if (r < 0)
-			return r;
-		for (uint64_t k = 0; k < ps_select_samples(v) && r == 0; k++) {
+		rc = ps_select_open(s, i, 0, 0, &v, err);
+		if (rc < 0)
+			return rc;
+		for (uint64_t k = 0; k < ps_select_samples(v) && rc == 0; k++) {
 			uint64_t w = 0;
 
 			if (k % MARK == 0)
 				marks[s->mark_of[i] + k / MARK] = s->sum;
-			r = PS_MIN(weight_exact(v, k, &w, err), 0);
+			rc = PS_MIN(weight_exact(v, k, &w, err), 0);
 			s->sum += w;
 		}
 		if (ps_select_samples(v) % MARK == 0) /* the mark at the end, or of no samples */
@@ -618,7 +618,7 @@ static int weights_sum(struct ps_select *s, u128 *marks, struct ps_load_error *e
 		ps_select_close(v);
 	}
 	marks[s->mark_of[s->o.nshards]] = s->sum;
-	return r;
+	return rc;
 }
 
 static int exact_make(struct ps_select *s, struct ps_load_error *err)
@@ -671,7 +671,7 @@ static int first_try(struct ps_select *s, struct ps_load_error *err)
 int ps_select_new(const struct ps_select_options *o, struct ps_select **ret_select, struct ps_load_error *err)
 {
 	struct ps_select *s;
-	int r = 0;
+	int rc = 0;
 
 	*ret_select = NULL;
 	if (!o->filter && !o->weights && !o->balance && !o->list)
@@ -683,18 +683,18 @@ int ps_select_new(const struct ps_select_options *o, struct ps_select **ret_sele
 	s->exact = o->list || o->draws > 0;
 	if ((o->weights && !(s->weights = strdup(o->weights))) ||
 	        (o->balance && !(s->balance = strdup(o->balance))))
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r == 0 && o->filter)
-		r = ps_filter_new(o->filter, &s->filter, err);
-	if (r == 0 && !s->exact)
-		r = first_try(s, err);
-	if (r == 0 && s->balance)
-		r = classes_make(s, err);
-	if (r == 0 && s->exact)
-		r = exact_make(s, err);
-	if (r < 0) {
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc == 0 && o->filter)
+		rc = ps_filter_new(o->filter, &s->filter, err);
+	if (rc == 0 && !s->exact)
+		rc = first_try(s, err);
+	if (rc == 0 && s->balance)
+		rc = classes_make(s, err);
+	if (rc == 0 && s->exact)
+		rc = exact_make(s, err);
+	if (rc < 0) {
 		ps_select_free(s);
-		return r;
+		return rc;
 	}
 	*ret_select = s;
 	return 0;

@@ -29,7 +29,7 @@ static uint64_t set_position(const struct ps_lane_set *sets, uint32_t nsets, uin
 	return p >= PS_ENDLESS ? PS_ENDLESS - 1 : (uint64_t)p;
 }
 
-/* -- Any sample --------------------------------------------------------------------------------------- */
+/* Any sample --------------------------------------------------------------------------------------------- */
 
 struct ps_sequence {
 	uint32_t nsets, nlanes;
@@ -155,7 +155,7 @@ uint64_t ps_sequence_position(const struct ps_sequence *s, uint32_t lane, uint64
 	return set_position(s->sets, s->nsets, d, sum + index * (set->n - gone) + before);
 }
 
-/* -- In turn ------------------------------------------------------------------------------------------ */
+/* In turn ------------------------------------------------------------------------------------------------ */
 
 struct ps_turns_set {
 	struct ps_lane_set o;
@@ -380,7 +380,7 @@ uint64_t ps_turns_round(const struct ps_turns *t, uint32_t lane)
 	return turns_set_of(t, lane)->round;
 }
 
-/* -- Steps ----------------------------------------------------------------------------------------------- */
+/* Steps -------------------------------------------------------------------------------------------------- */
 
 static uint64_t global(const struct ps_steps *s)
 {

@@ -159,7 +159,7 @@ static bool unit_full(const struct ps_pipeline *p, const struct ps_unit *u)
 	return u->batch->closed || ps_cost_is_unit(&p->cost, u->n, u->nbytes);
 }
 
-/* -- Lengths are known: rows by arithmetic -------------------------------------------------------------- */
+/* Lengths are known: rows by arithmetic ------------------------------------------------------------------ */
 
 /* Takes the sample of this turn. False: it has not been read yet. */
 static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u)
@@ -223,7 +223,7 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 	return u->n > 0 ? PS_CLAIMED : PS_NO_INPUT;
 }
 
-/* -- Lengths are not known: ends are found -------------------------------------------------------------- */
+/* Lengths are not known: ends are found ------------------------------------------------------------------ */
 
 /* The lane of this turn has ended. False if the epoch ended with it. */
 static bool lane_finish(struct ps_pipeline *p, bool given)
@@ -338,7 +338,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 	return PS_CLAIMED;
 }
 
-/* -- Both --------------------------------------------------------------------------------------------- */
+/* Both --------------------------------------------------------------------------------------------------- */
 
 enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 {
@@ -358,7 +358,7 @@ enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 	return c;
 }
 
-/* -- Which lane is read next ----------------------------------------------------------------------------- */
+/* Which lane is read next -------------------------------------------------------------------------------- */
 
 /* Which lane is read next: lanes that no thread reads wait in heaps, one for each set and for odd and even
  * epochs, by epoch, by the round in which their next block is needed, and by their place in that round.

@@ -23,7 +23,7 @@ struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *p)
 	return meter;
 }
 
-/* -- The lock must be held below this line ------------------------------------------------------------ */
+/* The lock must be held below this line ------------------------------------------------------------------ */
 
 void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
 {
@@ -51,7 +51,7 @@ void ps_batch_give(struct ps_pipeline *p, struct penstock_batch *b)
 	pthread_cond_broadcast(&p->work);
 }
 
-/* -- How many threads ------------------------------------------------------------------------------------ */
+/* How many threads --------------------------------------------------------------------------------------- */
 
 #define COST_BEGIN 8.0 /* a JPEG's, in ns a byte: a first image is a unit */
 #define COST_MEMORY 8  /* units that the mean is of */

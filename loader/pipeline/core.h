@@ -13,7 +13,7 @@
 #include "shard/index/index.h"
 #include "shard/shard.h"
 
-/* -- Waits of stages ------------------------------------------------------------------------------------- */
+/* Waits of stages ---------------------------------------------------------------------------------------- */
 
 /* The time that a stage's threads wait, and what for.
  *
@@ -74,7 +74,7 @@ static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now
 	return stage->nthreads * now - stage->began_ns;
 }
 
-/* -- Tuning ---------------------------------------------------------------------------------------------- */
+/* Tuning ------------------------------------------------------------------------------------------------- */
 
 /* Measurements that the pipeline adapts to: the time of a row, so that a unit of work takes 50 to 100 us; and
  * the number of threads of a stage, where the caller left that to us.
@@ -124,7 +124,7 @@ struct ps_tune {
  * stage waits for them. */
 uint32_t ps_tune_next(const struct ps_tune *tune, const struct ps_usage *usage);
 
-/* -- Lanes ----------------------------------------------------------------------------------------------- */
+/* Lanes -------------------------------------------------------------------------------------------------- */
 
 /* A lane: a sequence of shards, read as blocks of samples.
  *
@@ -221,7 +221,7 @@ int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, stru
 
 void ps_block_free(struct ps_block *block); /* NULL is allowed */
 
-/* -- A lane's samples ------------------------------------------------------------------------------------ */
+/* A lane's samples --------------------------------------------------------------------------------------- */
 
 /* A lane's samples one after the other: shards opened in their order, places found again.
  *
@@ -248,7 +248,7 @@ int ps_lane_rest(
 int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* -- The pipeline ---------------------------------------------------------------------------------------- */
+/* The pipeline ------------------------------------------------------------------------------------------- */
 
 /* The pipeline's own data: what its files share, and no other folder sees.
  *
@@ -359,7 +359,7 @@ void ps_threads_stop(struct ps_pipeline *pipeline);
 /* Starts them with all signals blocked: they belong to the program. */
 int ps_threads_start(struct ps_pipeline *pipeline, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- The lock must be held below this line ------------------------------------------------------------ */
+/* The lock must be held below this line ------------------------------------------------------------------ */
 
 /* The stages' times until now. */
 void ps_tune_mark(struct ps_pipeline *pipeline, struct ps_tune_mark *ret_mark);

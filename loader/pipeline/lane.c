@@ -66,14 +66,14 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
         struct ps_load_error *err)
 {
 	uint64_t index;
-	int r = info_get(lane, source, err);
+	int rc = info_get(lane, source, err);
 
-	if (r < 0)
-		return r;
-	r = ps_deal_next(lane->info->deal, lane->index, PS_MAX(lane->from, lane->at), &index);
-	if (r < 0)
+	if (rc < 0)
+		return rc;
+	rc = ps_deal_next(lane->info->deal, lane->index, PS_MAX(lane->from, lane->at), &index);
+	if (rc < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r == PS_DEAL_FOUND && lane->info->numbers) {
+	if (rc == PS_DEAL_FOUND && lane->info->numbers) {
 		uint64_t at = ps_sequence_position(lane->info->sequence, lane->index, index);
 
 		if (ps_epoch_is_hole(lane->info, at)) {
@@ -81,18 +81,18 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 			return 0;
 		}
 	}
-	if (r == PS_DEAL_FOUND) {
+	if (rc == PS_DEAL_FOUND) {
 		*ret_next = block_begin(source, index);
 		return 1;
 	}
-	if (r == PS_DEAL_LATER)
+	if (rc == PS_DEAL_LATER)
 		lane->from = index;
 	else
 		epoch_leave(lane);
 	return 0;
 }
 
-/* -- One block ---------------------------------------------------------------------------------------- */
+/* One block ---------------------------------------------------------------------------------------------- */
 
 /* The samples of a block, and their permutation. */
 struct filling {
@@ -106,7 +106,7 @@ struct filling {
 static int filling_plan(const struct ps_lane *lane, const struct ps_lane_source *source,
         const struct ps_block *block, struct filling *f)
 {
-	int r = 0;
+	int rc = 0;
 
 	for (uint32_t i = 0; i < f->n; i++) {
 		f->held[i] = true;
@@ -114,15 +114,15 @@ static int filling_plan(const struct ps_lane *lane, const struct ps_lane_source 
 	}
 	if (!lane->info->known)
 		return 0;
-	r = ps_deal_wanted(lane->info->deal, lane->index, block->begin, f->n, f->wanted);
+	rc = ps_deal_wanted(lane->info->deal, lane->index, block->begin, f->n, f->wanted);
 	for (uint32_t i = 0; i < f->n; i++)
 		f->wanted[i] = f->wanted[i] && block->begin + i >= lane->from;
-	if (r < 0 || ps_order_buckets(source->order))
-		return r;
-	r = ps_order_block(source->order, lane->epoch, lane->index, block->where.block, f->n, NULL, f->from);
-	for (uint32_t i = 0; i < f->n && r == 0; i++)
+	if (rc < 0 || ps_order_buckets(source->order))
+		return rc;
+	rc = ps_order_block(source->order, lane->epoch, lane->index, block->where.block, f->n, NULL, f->from);
+	for (uint32_t i = 0; i < f->n && rc == 0; i++)
 		f->held[f->from[i]] = f->wanted[i];
-	return r;
+	return rc;
 }
 
 static uint64_t sample_length(const struct ps_sample *s)
@@ -191,19 +191,19 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 		struct ps_sample **s = &block->samples[block->n];
 		bool held = f->held[block->n];
 		uint32_t run = held ? 0 : run_unheld(f, block->n);
-		int r;
+		int rc;
 
 		if (run > 0) {
 			memset(s, 0, run * sizeof(*s));
 			block->n += run;
-			r = block->n == f->n ? 0 : ps_lane_go(lane, source, block->begin + block->n, err);
-			if (r < 0)
-				return r;
+			rc = block->n == f->n ? 0 : ps_lane_go(lane, source, block->begin + block->n, err);
+			if (rc < 0)
+				return rc;
 			continue;
 		}
-		r = ps_lane_read(lane, source, held, s, err);
-		if (r <= 0)
-			return r;
+		rc = ps_lane_read(lane, source, held, s, err);
+		if (rc <= 0)
+			return rc;
 		if (block->n++ == 0 && *s)
 			block->where = (struct ps_lane_position){.block = block->where.block,
 			        .k = lane->k,
@@ -233,17 +233,17 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 	ps_autofree uint32_t *from = malloc(n * sizeof(*from));
 	ps_autofree bool *wanted = malloc(2 * (size_t)n * sizeof(*wanted));
 	struct filling f = {.n = n, .from = from, .wanted = wanted, .held = wanted ? wanted + n : NULL};
-	int r;
+	int rc;
 
 	*block = (struct ps_block){.epoch = lane->epoch,
 	        .begin = lane->at,
 	        .where = {.block = ps_order_block_of(source->order, lane->at)}};
 	if (!from || !wanted || filling_plan(lane, source, block, &f) < 0)
 		return ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
-	r = block_read(lane, source, block, &f, err);
-	if (r < 0)
-		return r;
-	block->last = r == 0;
+	rc = block_read(lane, source, block, &f, err);
+	if (rc < 0)
+		return rc;
+	block->last = rc == 0;
 	if (block->last && lane->info->known)
 		return ps_load_error_set(err, ESTALE,
 		        "the shards hold fewer samples than their indexes say; index them again "
@@ -294,7 +294,7 @@ int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, stru
 	return 0;
 }
 
-/* -- A lane's samples ------------------------------------------------------------------------------------ */
+/* A lane's samples --------------------------------------------------------------------------------------- */
 
 /* How many samples a shard gives in this pass, by its index. False: it is not known. */
 static bool shard_count(
@@ -324,9 +324,9 @@ static uint64_t sample_offset(const struct ps_lane_source *source, uint32_t shar
 static int shard_find(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t *ret_shard,
         struct ps_load_error *err)
 {
-	int r = ps_order_shard(source->order, lane->epoch, lane->index, lane->k, ret_shard, &lane->pass);
+	int rc = ps_order_shard(source->order, lane->epoch, lane->index, lane->k, ret_shard, &lane->pass);
 
-	return r < 0 ? ps_load_error_set(err, -r, "no memory for the order of the shards") : r;
+	return rc < 0 ? ps_load_error_set(err, -rc, "no memory for the order of the shards") : rc;
 }
 
 /* Each lane holds an index that is a copy in memory, up to this size. Of a larger one only the count is
@@ -353,10 +353,10 @@ static int shard_open(
 
 	options.stream.meter = &lane->meter;
 	if (source->select) {
-		int r = ps_select_open(source->select, shard, lane->epoch, lane->pass, &lane->view, err);
+		int rc = ps_select_open(source->select, shard, lane->epoch, lane->pass, &lane->view, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	if (asked)
 		lane->offset = sample_offset(source, shard, lane->ordinal);
@@ -437,14 +437,14 @@ int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, stru
 	struct ps_sample *none;
 	uint64_t offset;
 	int64_t size;
-	int r;
+	int rc;
 
 	if (!lane->shard || lane->drawn || !files || atomic_load(&files->n) <= files->most)
 		return 0;
 	switch (ps_shard_rest(lane->shard, &offset)) {
 	case PS_SHARD_OVER:
-		r = ps_shard_next(lane->shard, &none, err); /* what it does at its end */
-		return r < 0 ? r : shard_leave(lane, source, err);
+		rc = ps_shard_next(lane->shard, &none, err); /* what it does at its end */
+		return rc < 0 ? rc : shard_leave(lane, source, err);
 	case PS_SHARD_RESTS:
 		size = ps_shard_size(lane->shard);
 		ps_shard_byproduct_take(lane->shard, &begun);
@@ -474,15 +474,15 @@ static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps
 {
 	uint64_t nbytes = lane->nbytes;
 	int64_t size;
-	int r;
+	int rc;
 
 	lane->nbytes = 0;
 	ps_shard_hold(lane->shard, hold);
-	r = ps_shard_next(lane->shard, ret_sample, err);
+	rc = ps_shard_next(lane->shard, ret_sample, err);
 	size = ps_shard_size(lane->shard);
-	if (r < 0 || nbytes == 0 || size < 0 || (uint64_t)size == nbytes)
-		return r;
-	if (r > 0)
+	if (rc < 0 || nbytes == 0 || size < 0 || (uint64_t)size == nbytes)
+		return rc;
+	if (rc > 0)
 		ps_sample_free(ps_steal_ptr(ret_sample));
 	return ps_load_error_set(err, ESTALE,
 	        "%s: has %ju bytes, but had %ju when the state was saved; give the shards of that run, or "
@@ -526,7 +526,7 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
 	bool drawn = source->select && ps_select_is_exact(source->select);
 	bool may_repeat = lane->info->numbers || drawn;
 	uint32_t shard, copy = 0;
-	int r;
+	int rc;
 
 	*ret_sample = NULL;
 	lane->at++;
@@ -535,30 +535,30 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
 	ps_epoch_permuted(lane->info, source->nshards, position, &shard, &number, &lane->pass);
 	lane->ordinal = lane->offset = 0;
 	if (drawn) {
-		r = ps_select_draw(source->select, lane->epoch, position, &shard, &lane->ordinal, err);
-		if (r < 0)
-			return r;
+		rc = ps_select_draw(source->select, lane->epoch, position, &shard, &lane->ordinal, err);
+		if (rc < 0)
+			return rc;
 	} else if (source->select) {
 		struct ps_select_view *view;
 
-		r = ps_select_open(source->select, shard, lane->epoch, 0, &view, err);
-		if (r == 0)
-			r = ps_select_skip(view, &lane->ordinal, &copy, number, err);
-		while (r == 0 && (r = ps_select_times(view, lane->ordinal, err)) == 0)
+		rc = ps_select_open(source->select, shard, lane->epoch, 0, &view, err);
+		if (rc == 0)
+			rc = ps_select_skip(view, &lane->ordinal, &copy, number, err);
+		while (rc == 0 && (rc = ps_select_times(view, lane->ordinal, err)) == 0)
 			lane->ordinal++;
 		ps_select_close(view);
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	} else {
 		lane->ordinal = number;
 	}
-	r = shard_open(lane, source, shard, err);
-	if (r == 0)
-		r = ps_shard_next(lane->shard, ret_sample, err);
+	rc = shard_open(lane, source, shard, err);
+	if (rc == 0)
+		rc = ps_shard_next(lane->shard, ret_sample, err);
 	ps_lane_close(lane);
-	if (r < 0)
-		return r;
-	if (r == 0)
+	if (rc < 0)
+		return rc;
+	if (rc == 0)
 		return ps_load_error_set(err, ESTALE,
 		        "%s: it holds fewer samples than its index says; index it again (penstock-loader "
 		        "index)",
@@ -615,7 +615,7 @@ static int shard_go(struct ps_lane *lane, const struct ps_lane_source *source, u
 {
 	struct ps_select_view *view;
 	uint32_t copy = (uint32_t)lane->copy;
-	int r;
+	int rc;
 
 	ps_lane_close(lane);
 	lane->offset = 0;
@@ -624,12 +624,12 @@ static int shard_go(struct ps_lane *lane, const struct ps_lane_source *source, u
 		lane->ordinal += n;
 		return 0;
 	}
-	r = ps_select_open(source->select, shard, lane->epoch, lane->pass, &view, err);
-	if (r == 0)
-		r = ps_select_skip(view, &lane->ordinal, &copy, n, err);
+	rc = ps_select_open(source->select, shard, lane->epoch, lane->pass, &view, err);
+	if (rc == 0)
+		rc = ps_select_skip(view, &lane->ordinal, &copy, n, err);
 	lane->copy = copy;
 	ps_select_close(view);
-	return r;
+	return rc;
 }
 
 /* How many samples the lane's shard still gives, from where the lane stands: 1; 0: it is not known. */
@@ -638,7 +638,7 @@ static int shard_left(struct ps_lane *lane, const struct ps_lane_source *source,
 {
 	struct ps_select_view *view;
 	uint64_t count;
-	int r;
+	int rc;
 
 	if (!shard_count(lane, source, shard, &count))
 		return 0;
@@ -646,11 +646,11 @@ static int shard_left(struct ps_lane *lane, const struct ps_lane_source *source,
 		*ret_left = count - lane->ordinal;
 		return count >= lane->ordinal;
 	}
-	r = ps_select_open(source->select, shard, lane->epoch, lane->pass, &view, err);
-	if (r == 0)
-		r = ps_select_count(view, lane->ordinal, (uint32_t)lane->copy, ret_left, err);
+	rc = ps_select_open(source->select, shard, lane->epoch, lane->pass, &view, err);
+	if (rc == 0)
+		rc = ps_select_count(view, lane->ordinal, (uint32_t)lane->copy, ret_left, err);
 	ps_select_close(view);
-	return r < 0 ? r : 1;
+	return rc < 0 ? rc : 1;
 }
 
 /* Passes over the rest of the lane's shard, or a part of it, without reading it: 1, if its count is known. */
@@ -659,25 +659,25 @@ static int shard_pass(
 {
 	uint64_t left;
 	uint32_t shard;
-	int r = shard_find(lane, source, &shard, err);
+	int rc = shard_find(lane, source, &shard, err);
 
-	if (r <= 0)
-		return r;
+	if (rc <= 0)
+		return rc;
 	if (lane->shard && at - lane->at <= PS_LANE_WALK_MAX)
 		return 0;
-	r = shard_left(lane, source, shard, &left, err);
-	if (r <= 0)
-		return r;
+	rc = shard_left(lane, source, shard, &left, err);
+	if (rc <= 0)
+		return rc;
 	if (left > at - lane->at)
-		r = shard_go(lane, source, shard, at - lane->at, err);
+		rc = shard_go(lane, source, shard, at - lane->at, err);
 	else {
 		bool empty = left == 0 && lane->ordinal == 0;
 
 		ps_lane_close(lane);
 		lane->at += left;
-		r = shard_pass_on(lane, source, shard, empty, err);
+		rc = shard_pass_on(lane, source, shard, empty, err);
 	}
-	return r < 0 ? r : 1;
+	return rc < 0 ? rc : 1;
 }
 
 int ps_lane_go(
@@ -687,15 +687,15 @@ int ps_lane_go(
 		lane->at = PS_MAX(lane->at, at);
 	while (lane->at < at) {
 		struct ps_sample *s;
-		int r = shard_pass(lane, source, at, err);
+		int rc = shard_pass(lane, source, at, err);
 
-		if (r < 0)
-			return r;
-		if (r > 0)
+		if (rc < 0)
+			return rc;
+		if (rc > 0)
 			continue;
-		r = ps_lane_read(lane, source, false, &s, err);
-		if (r <= 0)
-			return r;
+		rc = ps_lane_read(lane, source, false, &s, err);
+		if (rc <= 0)
+			return rc;
 		ps_sample_free(s);
 	}
 	return 0;

@@ -15,9 +15,9 @@
 
 #define KEEP_SLABS 256 /* unused ones: 16 MiB */
 
-/* -- The lock must be held below this line ------------------------------------------------------------ */
+/* The lock must be held below this line ------------------------------------------------------------------ */
 
-/* -- The consumer's side ------------------------------------------------------------------------------ */
+/* The consumer's side ------------------------------------------------------------------------------------ */
 
 /* Puts the turns where the epoch's batches say, and the lanes where the turns are. */
 static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
@@ -61,10 +61,10 @@ static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 {
 	struct ps_epoch *epoch;
-	int r = ps_epochs_get(p->o.epochs, p->position.epoch, &epoch, err);
+	int rc = ps_epochs_get(p->o.epochs, p->position.epoch, &epoch, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (epoch->known)
 		rewind_known(p, epoch);
 	else
@@ -160,16 +160,16 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 static int batch_init(struct ps_pipeline *p, struct penstock_batch *b, struct ps_load_error *err)
 {
 	const struct ps_pipeline_options *o = &p->o;
-	int r = ps_batch_init(b, o->layout, o->device, o->rows, err);
+	int rc = ps_batch_init(b, o->layout, o->device, o->rows, err);
 
-	if (r == 0 && o->nvjpeg)
-		r = ps_decode_init(b, o->nvjpeg, err);
+	if (rc == 0 && o->nvjpeg)
+		rc = ps_decode_init(b, o->nvjpeg, err);
 	b->pipeline = p;
 	b->pid = getpid();
 	b->max_ragged_nbytes = o->max_ragged_nbytes;
 	b->budget = &p->window;
 	b->profile = o->profile;
-	return r;
+	return rc;
 }
 
 static void batch_free(struct penstock_batch *b)
@@ -222,20 +222,20 @@ uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *p)
 
 int ps_pipeline_add_batch(struct ps_pipeline *p, uint64_t nbytes, struct ps_load_error *err)
 {
-	int r = batch_add(p, err);
+	int rc = batch_add(p, err);
 
-	if (r == 0)
+	if (rc == 0)
 		atomic_fetch_add_explicit(&p->window.used, nbytes, memory_order_relaxed);
-	return r;
+	return rc;
 }
 
 static int batches_init(struct ps_pipeline *p, struct ps_load_error *err)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < p->o.depth && r == 0; i++)
-		r = batch_add(p, err);
-	return r;
+	for (uint32_t i = 0; i < p->o.depth && rc == 0; i++)
+		rc = batch_add(p, err);
+	return rc;
 }
 
 /* All but threads and places. What was made when it fails is ps_pipeline_free()'s. */
@@ -291,20 +291,20 @@ int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_positio
         struct ps_pipeline **ret_pipeline, struct ps_load_error *err)
 {
 	struct ps_pipeline *p = calloc(1, sizeof(*p));
-	int r;
+	int rc;
 
 	if (!p)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = pipeline_init(p, o, err);
-	if (r == 0) {
+	rc = pipeline_init(p, o, err);
+	if (rc == 0) {
 		position_set(p, at);
-		r = rewind_all(p, err);
+		rc = rewind_all(p, err);
 	}
-	if (r == 0)
-		r = ps_threads_start(p, err);
-	if (r < 0) {
+	if (rc == 0)
+		rc = ps_threads_start(p, err);
+	if (rc < 0) {
 		ps_pipeline_free(p);
-		return r;
+		return rc;
 	}
 	*ret_pipeline = p;
 	return 0;
@@ -359,12 +359,12 @@ bool ps_pipeline_stands_at(struct ps_pipeline *p, uint64_t epoch)
 
 int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	ps_threads_stop(p);
 	position_set(p, at);
-	r = rewind_all(p, err);
-	return r < 0 ? r : ps_threads_start(p, err);
+	rc = rewind_all(p, err);
+	return rc < 0 ? rc : ps_threads_start(p, err);
 }
 
 /* Nothing is due any more in the epoch that is being delivered. */
@@ -477,7 +477,7 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 
 int ps_pipeline_feed(struct ps_pipeline *p, const int64_t *numbers, uint32_t n, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	PS_LOCK_SCOPE(&p->lock);
 	if (p->deliver_epoch == p->o.end_epoch)
@@ -485,9 +485,9 @@ int ps_pipeline_feed(struct ps_pipeline *p, const int64_t *numbers, uint32_t n, 
 	if (n > 0 && !p->feed->over && feed_is_full(p))
 		return ps_load_error_set(err, EINVAL, "feed: the epoch has %ju steps, and all were fed",
 		        (uintmax_t)p->feed->fed);
-	r = ps_numbers_give(p->feed, p->deliver_seq - p->first_seq, numbers, n, err);
-	if (r < 0)
-		return r;
+	rc = ps_numbers_give(p->feed, p->deliver_seq - p->first_seq, numbers, n, err);
+	if (rc < 0)
+		return rc;
 	pthread_cond_broadcast(&p->room);
 	pthread_cond_broadcast(&p->work);
 	return !feed_is_full(p) && p->feed->fed - (p->deliver_seq - p->first_seq) < p->o.depth;
@@ -552,18 +552,18 @@ void ps_pipeline_release(struct penstock_batch *b)
 	struct ps_pipeline *p = b->pipeline;
 	struct ps_load_error err;
 	bool arrived;
-	int r;
+	int rc;
 
 	ps_load_error_clear(&err);
 	assert(b->state == PS_BATCH_HELD); /* not released twice */
-	r = ps_batch_leave(b, &arrived, &err);
+	rc = ps_batch_leave(b, &arrived, &err);
 	ps_batch_clear(b);
 	PS_LOCK_SCOPE(&p->lock);
 	if (p->nheld-- == p->nbatches)
 		pthread_cond_signal(&p->ready);
-	if (r < 0)
-		ps_pipeline_fail(p, r, &err);
-	if (arrived || r < 0) {
+	if (rc < 0)
+		ps_pipeline_fail(p, rc, &err);
+	if (arrived || rc < 0) {
 		ps_batch_give(p, b);
 	} else {
 		b->state = PS_BATCH_LEFT;

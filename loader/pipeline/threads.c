@@ -14,16 +14,16 @@
 #include "batch/batch.h"
 #include "device/device.h"
 
-/* -- The lock must be held below this line ------------------------------------------------------------ */
+/* The lock must be held below this line ------------------------------------------------------------------ */
 
 /* Of rows that are all decoded; the lock is not held. */
 static int batch_make(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	PS_RANGE_SCOPE("finish");
-	int r = ps_decode_submit(b, w, err);
+	int rc = ps_decode_submit(b, w, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	ps_batch_finish(b);
 	if (b->failed)
 		return 0;
@@ -54,18 +54,18 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b, struct
 	struct ps_load_error err = {0};
 	struct ps_offload_meter meter = {0};
 	bool drop = b->drop, tuning = p->offload.tuning;
-	int r = 0;
+	int rc = 0;
 
 	pthread_mutex_unlock(&p->lock);
 	if (drop)
 		ps_batch_clear(b);
 	else
-		r = batch_make(b, w, &err);
+		rc = batch_make(b, w, &err);
 	if (tuning)
 		meter = ps_pipeline_meter(p);
 	pthread_mutex_lock(&p->lock);
-	if (r < 0)
-		ps_pipeline_fail(p, r, &err);
+	if (rc < 0)
+		ps_pipeline_fail(p, rc, &err);
 	if (drop) {
 		ps_batch_give(p, b);
 		return;
@@ -119,7 +119,7 @@ static void tune(struct ps_pipeline *p)
 	pthread_cond_broadcast(&p->unpark);
 }
 
-/* -- Threads ------------------------------------------------------------------------------------------ */
+/* Threads ------------------------------------------------------------------------------------------------ */
 
 /* Asks for what is known of the epoch that is claimed next; the lock is let go meanwhile. */
 static void epoch_ask(struct ps_pipeline *p)
@@ -127,15 +127,15 @@ static void epoch_ask(struct ps_pipeline *p)
 	struct ps_load_error err = {0};
 	struct ps_epoch *epoch = NULL;
 	uint64_t number = p->claim_epoch; /* it stays until the epoch was begun */
-	int r;
+	int rc;
 
 	p->asking = true;
 	pthread_mutex_unlock(&p->lock);
-	r = ps_epochs_get(p->o.epochs, number, &epoch, &err);
+	rc = ps_epochs_get(p->o.epochs, number, &epoch, &err);
 	pthread_mutex_lock(&p->lock);
 	p->asking = false;
-	if (r < 0)
-		ps_pipeline_fail(p, r, &err);
+	if (rc < 0)
+		ps_pipeline_fail(p, rc, &err);
 	else
 		ps_epoch_begin(p, epoch);
 }
@@ -171,18 +171,18 @@ static void *worker_main(void *arg)
 	struct ps_batch_worker w;
 	struct ps_load_error err = {0};
 	uint32_t index;
-	int r = ps_batch_worker_init(&w, p->o.layout, p->o.seed, &p->gate, &err);
+	int rc = ps_batch_worker_init(&w, p->o.layout, p->o.seed, &p->gate, &err);
 
 	w.times = &p->times;
-	if (r == 0 && p->o.nvjpeg) {
-		r = ps_nvjpeg_worker_new(p->o.nvjpeg, &w.nvjpeg, &err);
-		if (r < 0)
+	if (rc == 0 && p->o.nvjpeg) {
+		rc = ps_nvjpeg_worker_new(p->o.nvjpeg, &w.nvjpeg, &err);
+		if (rc < 0)
 			ps_batch_worker_fini(&w);
 	}
 
 	PS_LOCK_SCOPE(&p->lock);
-	if (r < 0) {
-		ps_pipeline_fail(p, r, &err);
+	if (rc < 0) {
+		ps_pipeline_fail(p, rc, &err);
 		return NULL;
 	}
 	index = p->started[PS_STAGE_DECODE]++;
@@ -249,7 +249,7 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	bool seek = p->known && !lane->sought;
 	bool leave = lane->epoch < p->claim_epoch;
 	uint64_t epoch = p->claim_epoch, reads = lane->epoch, next = 0;
-	int r = 0;
+	int rc = 0;
 
 	if (p->feed && seek && !leave && !feed_holes_pass(p, lane)) {
 		ps_due_put(p, lane);
@@ -260,19 +260,19 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	if (leave)
 		ps_lane_leave(lane, epoch);
 	else if (seek)
-		r = ps_lane_seek(lane, &p->source, &next, &err);
+		rc = ps_lane_seek(lane, &p->source, &next, &err);
 	else
-		r = ps_lane_fill(lane, &p->source, &block, &err);
+		rc = ps_lane_fill(lane, &p->source, &block, &err);
 	ps_range_end();
 	pthread_mutex_lock(&p->lock);
-	lane->sought = seek && !leave && r == 1;
+	lane->sought = seek && !leave && rc == 1;
 	lane->next = lane->sought ? next : PS_MAX(lane->at, lane->from);
 	read_count(p, block ? block->epoch : reads, lane->meter.nbytes);
 	p->stages[PS_STAGE_READ].ns[PS_WAIT_INPUT] += lane->meter.wait_ns;
 	lane->meter = (struct ps_stream_meter){0};
-	if (r < 0) { /* it is read no more */
-		if (r != -ECANCELED)
-			ps_pipeline_fail(p, r, &err);
+	if (rc < 0) { /* it is read no more */
+		if (rc != -ECANCELED)
+			ps_pipeline_fail(p, rc, &err);
 		return;
 	}
 	if (block)
@@ -317,7 +317,7 @@ static void *copier_main(void *arg)
 	while (!atomic_load(&p->stop)) {
 		struct ps_load_error err = {0};
 		struct penstock_batch *b = NULL;
-		int r;
+		int rc;
 
 		for (uint32_t i = 0; i < p->nbatches && !b; i++)
 			if (p->batches[i]->state == PS_BATCH_LEFT)
@@ -327,10 +327,10 @@ static void *copier_main(void *arg)
 			continue;
 		}
 		pthread_mutex_unlock(&p->lock);
-		r = ps_batch_wait(b, &err);
+		rc = ps_batch_wait(b, &err);
 		pthread_mutex_lock(&p->lock);
-		if (r < 0)
-			ps_pipeline_fail(p, r, &err);
+		if (rc < 0)
+			ps_pipeline_fail(p, rc, &err);
 		ps_batch_give(p, b);
 	}
 	return NULL;
@@ -355,10 +355,10 @@ void ps_threads_stop(struct ps_pipeline *p)
 static int thread_start(struct ps_pipeline *p, uint32_t index, const char *name, void *(*run)(void *))
 {
 	char full[24];
-	int r = pthread_create(&p->threads[p->nthreads], NULL, run, p);
+	int rc = pthread_create(&p->threads[p->nthreads], NULL, run, p);
 
-	if (r != 0)
-		return -r;
+	if (rc != 0)
+		return -rc;
 	snprintf(full, sizeof(full), "ps-%s-%u", name, index);
 	full[15] = 0; /* the kernel takes no more */
 	pthread_setname_np(p->threads[p->nthreads], full);
@@ -370,7 +370,7 @@ int ps_threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 {
 	sigset_t all, old;
 	eventfd_t count;
-	int r = 0;
+	int rc = 0;
 
 	atomic_store(&p->stop, false);
 	(void)eventfd_read(p->wake_fd, &count);
@@ -383,16 +383,16 @@ int ps_threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 	pthread_mutex_unlock(&p->lock);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	for (uint32_t i = 0; i < p->o.readers && r == 0; i++)
-		r = thread_start(p, i, "read", reader_main);
-	for (uint32_t i = 0; i < p->o.threads && r == 0; i++)
-		r = thread_start(p, i, "decode", worker_main);
-	if (r == 0 && p->o.device->ops->send)
-		r = thread_start(p, 0, "copy", copier_main);
+	for (uint32_t i = 0; i < p->o.readers && rc == 0; i++)
+		rc = thread_start(p, i, "read", reader_main);
+	for (uint32_t i = 0; i < p->o.threads && rc == 0; i++)
+		rc = thread_start(p, i, "decode", worker_main);
+	if (rc == 0 && p->o.device->ops->send)
+		rc = thread_start(p, 0, "copy", copier_main);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (r == 0)
+	if (rc == 0)
 		return 0;
 	ps_threads_stop(p);
 	return ps_load_error_set(
-	        err, -r, "cannot start %u threads: %s", p->o.readers + p->o.threads, strerror(-r));
+	        err, -rc, "cannot start %u threads: %s", p->o.readers + p->o.threads, strerror(-rc));
 }

@@ -58,13 +58,13 @@ static PyObject *batch_field(PyObject *self, PyObject *arg)
 
 	if (!name || !is_out(b))
 		return NULL;
-	int r = penstock_batch_field(b->batch, name, &t, &error);
-	if (r == -ENOENT) {
+	int rc = penstock_batch_field(b->batch, name, &t, &error);
+	if (rc == -ENOENT) {
 		PyErr_SetObject(PyExc_KeyError, arg);
 		return NULL;
 	}
-	if (r < 0)
-		return raise_error(b->state, r, &error);
+	if (rc < 0)
+		return raise_error(b->state, rc, &error);
 	PyObject *values = tensor_new(b, &t);
 	if (!values || !t.offsets)
 		return values;
@@ -93,9 +93,9 @@ static PyObject *value_take(struct batch_object *b, PyObject *name, PyObject *ta
 
 	if (!text)
 		return NULL;
-	int r = penstock_batch_field(b->batch, text, &t, &error);
-	if (r < 0)
-		return raise_error(b->state, r, &error);
+	int rc = penstock_batch_field(b->batch, text, &t, &error);
+	if (rc < 0)
+		return raise_error(b->state, rc, &error);
 	if (t.offsets || !t.host || t.memory != PENSTOCK_MEMORY_HOST || t.ndim > PENSTOCK_MAX_DIMS ||
 	        !dtype_name(t.dtype)) {
 		(*ret_left)++;
@@ -220,9 +220,9 @@ static PyObject *batch_use(PyObject *self, PyObject *object)
 
 	if (!is_out(b) || !stream_of(object, &stream))
 		return NULL;
-	int r = penstock_batch_use(b->batch, stream, &error);
-	if (r < 0)
-		return raise_error(b->state, r, &error);
+	int rc = penstock_batch_use(b->batch, stream, &error);
+	if (rc < 0)
+		return raise_error(b->state, rc, &error);
 	Py_RETURN_NONE;
 }
 
@@ -230,18 +230,18 @@ static PyObject *batch_sync(PyObject *self, PyObject *unused)
 {
 	struct batch_object *b = (struct batch_object *)self;
 	struct penstock_error error = {0};
-	int r;
+	int rc;
 
 	(void)unused;
 	if (!is_out(b))
 		return NULL;
 	struct held_batch *held = held_ref(b->held);
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_batch_sync(held->batch, &error);
+	rc = penstock_batch_sync(held->batch, &error);
 	Py_END_ALLOW_THREADS
 	let_go(held);
-	if (r < 0)
-		return raise_error(b->state, r, &error);
+	if (rc < 0)
+		return raise_error(b->state, rc, &error);
 	Py_RETURN_NONE;
 }
 

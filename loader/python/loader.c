@@ -56,7 +56,7 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	struct parsed_options parsed;
 	struct penstock_error error = {0};
 	struct penstock_loader *loader = NULL;
-	int r;
+	int rc;
 
 	if (kwargs && PyDict_Size(kwargs) > 0)
 		return PyErr_Format(PyExc_TypeError, "Loader(shards, options, fields, map): no keywords");
@@ -76,14 +76,14 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 		parsed.options.transform_ctx = map;
 	}
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
+	rc = penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
 	Py_END_ALLOW_THREADS
 	bool pinned = parsed.options.device && strncmp(parsed.options.device, "cuda", 4) == 0;
 	options_free(&parsed);
-	if (r < 0 && map)
+	if (rc < 0 && map)
 		map_unref(map);
-	if (r < 0)
-		return raise_error(state, r, &error);
+	if (rc < 0)
+		return raise_error(state, rc, &error);
 	struct loader_object *l = (struct loader_object *)PyType_GenericAlloc(type, 0);
 	if (l)
 		l->open = open_loader_new(loader, map);
@@ -141,12 +141,12 @@ static int loader_clear(PyObject *self)
 static int batches_add(
         struct penstock_loader *loader, bool pinned, uint32_t *ret_n, struct penstock_error *error)
 {
-	int r = penstock_loader_add_batch(loader, error);
+	int rc = penstock_loader_add_batch(loader, error);
 
-	*ret_n = r == 0;
-	while (r == 0 && pinned && *ret_n < PINNED_STEP && penstock_loader_add_batch(loader, NULL) == 0)
+	*ret_n = rc == 0;
+	while (rc == 0 && pinned && *ret_n < PINNED_STEP && penstock_loader_add_batch(loader, NULL) == 0)
 		++*ret_n;
-	return r;
+	return rc;
 }
 
 /* What held_summary() says, before the library's text. */
@@ -186,18 +186,18 @@ static int held_wait(struct loader_object *l, struct open_loader *o)
 	struct held_summary summary;
 	size_t before, now = atomic_load(&o->nholds);
 	uint32_t n;
-	int r;
+	int rc;
 
 	do {
 		before = now;
 		Py_BEGIN_ALLOW_THREADS
-		r = penstock_loader_wait_released(o->loader, l->patience_ms, &error);
+		rc = penstock_loader_wait_released(o->loader, l->patience_ms, &error);
 		Py_END_ALLOW_THREADS
-		if (r < 0)
-			raise_read_error(l->state, r, &error);
-		if (r < 0 || PyErr_CheckSignals() < 0)
+		if (rc < 0)
+			raise_read_error(l->state, rc, &error);
+		if (rc < 0 || PyErr_CheckSignals() < 0)
 			return -1;
-		if (r > 0) {
+		if (rc > 0) {
 			l->patience_ms = SIGNAL_CHECK_MS;
 			return 0;
 		}
@@ -207,10 +207,10 @@ static int held_wait(struct loader_object *l, struct open_loader *o)
 	held_summary(o, &summary);
 	bool first = l->nadded == 0;
 	Py_BEGIN_ALLOW_THREADS
-	r = batches_add(o->loader, l->pinned, &n, &error);
+	rc = batches_add(o->loader, l->pinned, &n, &error);
 	Py_END_ALLOW_THREADS
 	l->nadded += n;
-	if (r < 0)
+	if (rc < 0)
 		return raise_held(l, &summary, &error);
 	return first ? warn_added(&summary) : 0;
 }
@@ -251,8 +251,8 @@ static PyObject *loader_next(PyObject *self, PyObject *unused)
 	(void)unused;
 	if (!o)
 		return NULL;
-	int r = batch_take(l, o, &batch);
-	PyObject *result = r < 0 ? NULL : r > 0 ? batch_new(l, o, batch) : Py_NewRef(Py_None);
+	int rc = batch_take(l, o, &batch);
+	PyObject *result = rc < 0 ? NULL : rc > 0 ? batch_new(l, o, batch) : Py_NewRef(Py_None);
 	leave(l, o);
 	return result;
 }
@@ -263,16 +263,16 @@ static PyObject *loader_set_epoch(PyObject *self, PyObject *arg)
 	struct open_loader *o;
 	struct penstock_error error = {0};
 	unsigned long long epoch = PyLong_AsUnsignedLongLong(arg);
-	int r;
+	int rc;
 
 	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !(o = enter(l)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_set_epoch(o->loader, epoch, &error);
+	rc = penstock_loader_set_epoch(o->loader, epoch, &error);
 	Py_END_ALLOW_THREADS
 	leave(l, o);
-	if (r < 0)
-		return raise_error(l->state, r, &error);
+	if (rc < 0)
+		return raise_error(l->state, rc, &error);
 	Py_RETURN_NONE;
 }
 
@@ -283,18 +283,18 @@ static PyObject *loader_length(PyObject *self, PyObject *arg)
 	struct penstock_error error = {0};
 	unsigned long long epoch = PyLong_AsUnsignedLongLong(arg);
 	uint64_t samples = 0, batches = 0;
-	int r;
+	int rc;
 
 	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !(o = enter(l)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_length(o->loader, epoch, &samples, &batches, &error);
+	rc = penstock_loader_length(o->loader, epoch, &samples, &batches, &error);
 	Py_END_ALLOW_THREADS
 	leave(l, o);
-	if (r == -ENODATA)
+	if (rc == -ENODATA)
 		return raise_text(l->state->unknown_length, &error);
-	if (r < 0)
-		return raise_error(l->state, r, &error);
+	if (rc < 0)
+		return raise_error(l->state, rc, &error);
 	return Py_BuildValue("(KK)", (unsigned long long)samples, (unsigned long long)batches);
 }
 
@@ -335,7 +335,7 @@ static PyObject *loader_feed(PyObject *self, PyObject *bytes)
 	struct penstock_error error = {0};
 	char *data;
 	Py_ssize_t n;
-	int r;
+	int rc;
 
 	if (PyBytes_AsStringAndSize(bytes, &data, &n) < 0 || !(o = enter(l)))
 		return NULL;
@@ -344,12 +344,12 @@ static PyObject *loader_feed(PyObject *self, PyObject *bytes)
 		return PyErr_Format(PyExc_ValueError, "order: a batch of too many numbers");
 	}
 	/* It waits for nothing, so the GIL stays. */
-	r = penstock_loader_feed(o->loader, (const int64_t *)(const void *)data,
+	rc = penstock_loader_feed(o->loader, (const int64_t *)(const void *)data,
 	        (uint32_t)((size_t)n / sizeof(int64_t)), &error);
 	leave(l, o);
-	if (r < 0)
-		return raise_error(l->state, r, &error);
-	return PyBool_FromLong(r);
+	if (rc < 0)
+		return raise_error(l->state, rc, &error);
+	return PyBool_FromLong(rc);
 }
 
 static PyObject *loader_get(PyObject *self, PyObject *sequence)
@@ -360,21 +360,21 @@ static PyObject *loader_get(PyObject *self, PyObject *sequence)
 	struct penstock_batch *batch = NULL;
 	uint32_t n = 0;
 	uint64_t *numbers = numbers_of(sequence, &n);
-	int r;
+	int rc;
 
 	if (!numbers || !(o = enter(l))) {
 		PyMem_Free(numbers);
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_get(o->loader, numbers, n, &batch, &error);
+	rc = penstock_loader_get(o->loader, numbers, n, &batch, &error);
 	Py_END_ALLOW_THREADS
 	PyMem_Free(numbers);
 	PyObject *result = NULL;
-	if (r == -ENODATA)
+	if (rc == -ENODATA)
 		PyErr_SetString(l->state->unknown_length, error.text);
-	else if (r < 0)
-		raise_read_error(l->state, r, &error);
+	else if (rc < 0)
+		raise_read_error(l->state, rc, &error);
 	else
 		result = batch_new(l, o, batch);
 	leave(l, o);
@@ -390,16 +390,16 @@ static PyObject *loader_state_save(PyObject *self, PyObject *unused)
 	(void)unused;
 	if (!(o = enter(l)))
 		return NULL;
-	int r = penstock_loader_state_save(o->loader, NULL, 0, &error);
-	PyObject *bytes = r < 0 ? NULL : PyBytes_FromStringAndSize(NULL, r);
+	int rc = penstock_loader_state_save(o->loader, NULL, 0, &error);
+	PyObject *bytes = rc < 0 ? NULL : PyBytes_FromStringAndSize(NULL, rc);
 	if (bytes)
-		r = penstock_loader_state_save(o->loader, PyBytes_AsString(bytes), (size_t)r, &error);
+		rc = penstock_loader_state_save(o->loader, PyBytes_AsString(bytes), (size_t)rc, &error);
 	leave(l, o);
-	if (r < 0) {
+	if (rc < 0) {
 		Py_XDECREF(bytes);
-		return raise_error(l->state, r, &error);
+		return raise_error(l->state, rc, &error);
 	}
-	PyObject *whole = bytes ? PyBytes_FromStringAndSize(PyBytes_AsString(bytes), r) : NULL;
+	PyObject *whole = bytes ? PyBytes_FromStringAndSize(PyBytes_AsString(bytes), rc) : NULL;
 	Py_XDECREF(bytes);
 	return whole;
 }
@@ -411,18 +411,18 @@ static PyObject *loader_state_load(PyObject *self, PyObject *arg)
 	struct penstock_error error = {0};
 	char *data;
 	Py_ssize_t n;
-	int r;
+	int rc;
 
 	if (PyBytes_AsStringAndSize(arg, &data, &n) < 0 || !(o = enter(l)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	r = penstock_loader_state_load(o->loader, data, (size_t)n, &error);
+	rc = penstock_loader_state_load(o->loader, data, (size_t)n, &error);
 	Py_END_ALLOW_THREADS
 	leave(l, o);
-	if (r == -EINVAL)
+	if (rc == -EINVAL)
 		return raise_text(l->state->stale, &error);
-	if (r < 0)
-		return raise_error(l->state, r, &error);
+	if (rc < 0)
+		return raise_error(l->state, rc, &error);
 	Py_RETURN_NONE;
 }
 
@@ -466,9 +466,9 @@ static PyObject *stats_dict(struct loader_object *l, struct open_loader *o)
 	struct penstock_error error = {0};
 	struct penstock_stats s = {0};
 
-	int r = penstock_loader_stats(o->loader, &s, sizeof(s), &error);
-	if (r < 0)
-		return raise_error(l->state, r, &error);
+	int rc = penstock_loader_stats(o->loader, &s, sizeof(s), &error);
+	if (rc < 0)
+		return raise_error(l->state, rc, &error);
 	PyObject *stages = PyList_New(0);
 	for (int i = 0; stages && i < PENSTOCK_NSTAGES; i++) {
 		PyObject *stage = stage_dict(&s.stages[i]);
@@ -516,24 +516,24 @@ static PyObject *text_take(PyObject *self,
 	struct penstock_error error = {0};
 	PyObject *text = NULL;
 	char *buf = NULL;
-	int r;
+	int rc;
 
 	if (!(o = enter(l)))
 		return NULL;
 	do {
-		r = ask(o->loader, NULL, 0, &error);
-		if (r < 0)
+		rc = ask(o->loader, NULL, 0, &error);
+		if (rc < 0)
 			break;
-		size_t cap = (size_t)r * 2 + 1;
+		size_t cap = (size_t)rc * 2 + 1;
 		PyMem_Free(buf);
 		buf = PyMem_Malloc(cap);
-		r = buf ? ask(o->loader, buf, cap, &error) : -ENOMEM;
-	} while (r == -ENOBUFS);
-	if (r >= 0)
-		text = PyUnicode_DecodeUTF8(buf, r, "surrogateescape");
+		rc = buf ? ask(o->loader, buf, cap, &error) : -ENOMEM;
+	} while (rc == -ENOBUFS);
+	if (rc >= 0)
+		text = PyUnicode_DecodeUTF8(buf, rc, "surrogateescape");
 	PyMem_Free(buf);
 	leave(l, o);
-	return r < 0 ? raise_error(l->state, r, &error) : text;
+	return rc < 0 ? raise_error(l->state, rc, &error) : text;
 }
 
 static PyObject *loader_profile(PyObject *self, PyObject *unused)
@@ -553,17 +553,17 @@ static PyObject *loader_close(PyObject *self, PyObject *unused)
 	struct loader_object *l = (struct loader_object *)self;
 	struct map *map = l->open ? l->open->map : NULL;
 	bool last = map && atomic_load(&l->open->refs) == 1;
-	int r = 0;
+	int rc = 0;
 
 	(void)unused;
 	if (map)
 		atomic_fetch_add(&map->refs, 1);
 	close_now(l);
 	if (last && !map_is_inside(NULL))
-		r = map_wait_closed(map);
+		rc = map_wait_closed(map);
 	if (map)
 		map_unref(map);
-	return r < 0 ? NULL : Py_NewRef(Py_None);
+	return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyMethodDef loader_methods[] = {

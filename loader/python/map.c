@@ -101,7 +101,7 @@ bool map_is_inside(const struct map *m)
 	return m ? inside == m : inside != NULL;
 }
 
-/* -- A unit of rows ----------------------------------------------------------------------------------- */
+/* A unit of rows ----------------------------------------------------------------------------------------- */
 
 /* What the package's code gets for one call; of no use after it. */
 struct unit_object {
@@ -305,14 +305,14 @@ static PyType_Slot unit_slots[] = {
 PyType_Spec unit_spec = {"penstock._penstock.Unit", sizeof(struct unit_object), 0,
         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, unit_slots};
 
-/* -- Calls -------------------------------------------------------------------------------------------- */
+/* Calls -------------------------------------------------------------------------------------------------- */
 
 /* With the GIL. 0, or a negative errno. */
 static int unit_call(struct map *m, PyObject *run, struct penstock_sample *const *samples, uint32_t n)
 {
 	struct unit_object *u = (struct unit_object *)PyType_GenericAlloc((PyTypeObject *)m->unit_type, 0);
 	PyObject *ret = NULL;
-	int r = -ENOMEM;
+	int rc = -ENOMEM;
 
 	if (u) {
 		u->map = m;
@@ -320,20 +320,20 @@ static int unit_call(struct map *m, PyObject *run, struct penstock_sample *const
 		u->n = n;
 		ret = PyObject_CallFunctionObjArgs(run, (PyObject *)u, NULL);
 		u->samples = NULL;
-		r = ret && PyObject_IsTrue(ret) == 1 ? 0 : -ECANCELED;
+		rc = ret && PyObject_IsTrue(ret) == 1 ? 0 : -ECANCELED;
 	}
 	if (!ret)
 		PyErr_WriteUnraisable(run); /* the package's own code: it catches all that a map raises */
 	Py_XDECREF(ret);
 	Py_XDECREF((PyObject *)u);
-	return r;
+	return rc;
 }
 
 /* Any thread, without locks of the library's. A thread that is not Python's takes a state, and keeps it. */
 int map_call(void *ctx, struct penstock_sample *const *samples, uint32_t n)
 {
 	struct map *m = ctx;
-	int r = -ECANCELED;
+	int rc = -ECANCELED;
 
 	/* Before the look at `finalising`: maps_finish() sets that, then waits until no thread is in here. */
 	atomic_fetch_add(&m->running, 1);
@@ -349,13 +349,13 @@ int map_call(void *ctx, struct penstock_sample *const *samples, uint32_t n)
 		pthread_mutex_unlock(&m->lock);
 		inside = m;
 		if (run)
-			r = unit_call(m, run, samples, n);
+			rc = unit_call(m, run, samples, n);
 		Py_XDECREF(run); /* maybe the last: of what the map is made of */
 		inside = outer;
 		PyGILState_Release(gil);
 	}
 	atomic_fetch_sub(&m->running, 1);
-	return r;
+	return rc;
 }
 
 void map_leave(void *ctx)
@@ -375,7 +375,7 @@ void map_leave(void *ctx)
 	atomic_fetch_sub(&m->running, 1);
 }
 
-/* -- Ends --------------------------------------------------------------------------------------------- */
+/* Ends --------------------------------------------------------------------------------------------------- */
 
 void map_closed(struct map *m)
 {
@@ -410,10 +410,10 @@ static bool is_closed(void *arg)
 
 int map_wait_closed(struct map *m)
 {
-	int r = wait_for(is_closed, m);
+	int rc = wait_for(is_closed, m);
 
-	if (r != 0)
-		return r < 0 ? -1 : 0;
+	if (rc != 0)
+		return rc < 0 ? -1 : 0;
 	return PyErr_WarnEx(PyExc_RuntimeWarning,
 	        "close(): the map still runs, after 5 s; the loader's threads end once it returns", 1);
 }
@@ -439,10 +439,10 @@ PyObject *maps_finish(PyObject *module, PyObject *unused)
 	for (struct map *m = maps; m; m = m->next)
 		atomic_store(&m->finalising, true);
 	pthread_mutex_unlock(&maps_lock);
-	int r = wait_for(all_left, NULL);
-	if (r < 0)
+	int rc = wait_for(all_left, NULL);
+	if (rc < 0)
 		return NULL;
-	if (r == 0)
+	if (rc == 0)
 		PySys_WriteStderr("penstock: a map still runs, after 5 s; the program ends without it\n");
 	Py_RETURN_NONE;
 }

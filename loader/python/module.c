@@ -22,19 +22,19 @@ static PyObject *profile_drift(PyObject *module, PyObject *args)
 	const char *was, *now;
 	PyObject *text = NULL;
 	char *buf = NULL;
-	int r;
+	int rc;
 
 	if (!PyArg_ParseTuple(args, "ss", &was, &now))
 		return NULL;
-	r = penstock_profile_drift(was, now, NULL, 0, &error);
-	if (r >= 0) {
-		buf = PyMem_Malloc((size_t)r + 1);
-		r = buf ? penstock_profile_drift(was, now, buf, (size_t)r + 1, &error) : -ENOMEM;
+	rc = penstock_profile_drift(was, now, NULL, 0, &error);
+	if (rc >= 0) {
+		buf = PyMem_Malloc((size_t)rc + 1);
+		rc = buf ? penstock_profile_drift(was, now, buf, (size_t)rc + 1, &error) : -ENOMEM;
 	}
-	if (r >= 0)
-		text = PyUnicode_DecodeUTF8(buf, r, "surrogateescape");
+	if (rc >= 0)
+		text = PyUnicode_DecodeUTF8(buf, rc, "surrogateescape");
 	PyMem_Free(buf);
-	return r < 0 ? raise_error(state, r, &error) : text;
+	return rc < 0 ? raise_error(state, rc, &error) : text;
 }
 
 static PyMethodDef functions[] = {

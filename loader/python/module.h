@@ -178,7 +178,7 @@ PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *t
 extern PyType_Spec writer_spec;
 PyObject *member_nbytes(PyObject *module, PyObject *args);
 
-/* -- Exports ------------------------------------------------------------------------------------------ */
+/* Exports ------------------------------------------------------------------------------------------------ */
 
 /* Memory of a batch as DLPack's capsules, which a consumer keeps as long as it likes.
  *

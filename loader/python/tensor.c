@@ -133,7 +133,7 @@ static PyObject *tensor_array_interface(PyObject *self, void *unused)
 	        "strides", strides, "data", PyLong_FromVoidPtr((void *)(uintptr_t)t->host), Py_False);
 }
 
-/* -- DLPack ------------------------------------------------------------------------------------------- */
+/* DLPack ------------------------------------------------------------------------------------------------- */
 
 /* Whether the tensor is wanted in host memory. False: it is on neither device. */
 static bool device_choose(const struct tensor_object *t, PyObject *device, bool *ret_host)
@@ -155,7 +155,7 @@ static bool stream_wait(struct tensor_object *t, PyObject *stream)
 {
 	struct penstock_error error = {0};
 	long long number = stream == Py_None ? 1 : PyLong_AsLongLong(stream);
-	int r;
+	int rc;
 
 	if (number == -1 && !PyErr_Occurred())
 		return true;
@@ -163,10 +163,10 @@ static bool stream_wait(struct tensor_object *t, PyObject *stream)
 		PyErr_SetString(PyExc_ValueError, "__dlpack__: stream 0 says too little: give 1 or 2");
 	if (PyErr_Occurred())
 		return false;
-	r = penstock_batch_use(t->batch->batch, (void *)(intptr_t)number, &error);
-	if (r < 0)
-		raise_error(t->batch->state, r, &error);
-	return r == 0;
+	rc = penstock_batch_use(t->batch->batch, (void *)(intptr_t)number, &error);
+	if (rc < 0)
+		raise_error(t->batch->state, rc, &error);
+	return rc == 0;
 }
 
 static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)

@@ -58,16 +58,16 @@ static PyObject *writer_add(PyObject *self, PyObject *args)
 	struct penstock_error error = {0};
 	Py_ssize_t n;
 	const char *name, *data;
-	int r;
+	int rc;
 
 	if (!PyArg_ParseTuple(args, "sy#", &name, &data, &n) || !(writer = writer_take(w)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS;
-	r = penstock_shard_writer_add(writer, name, data, (size_t)n, &error);
+	rc = penstock_shard_writer_add(writer, name, data, (size_t)n, &error);
 	Py_END_ALLOW_THREADS;
 	w->writer = writer;
-	if (r < 0)
-		return raise_error(w->state, r, &error);
+	if (rc < 0)
+		return raise_error(w->state, rc, &error);
 	Py_RETURN_NONE;
 }
 

@@ -53,7 +53,7 @@ double ps_rng_unit(const struct ps_rng_key *key, uint32_t op, uint32_t index)
 	return (double)(ps_rng_u64(key, op, index) >> 11) * 0x1p-53;
 }
 
-/* -- Permutations ---------------------------------------------------------------------------------------- */
+/* Permutations ------------------------------------------------------------------------------------------- */
 
 #define ROUNDS 8
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* -- Numbers --------------------------------------------------------------------------------------------- */
+/* Numbers ------------------------------------------------------------------------------------------------ */
 
 /* Counter-based random numbers: a number is a pure function of (key, op, index), so neither threads, nor the
  * order of calls, nor the machine matter, and no state is kept or saved.
@@ -73,7 +73,7 @@ double ps_rng_unit(const struct ps_rng_key *key, uint32_t op, uint32_t index) __
 /* The block function itself, for tests: replaces counter by its image. */
 void ps_rng_philox4x32(uint32_t counter[static 4], const uint32_t key[static 2]);
 
-/* -- Permutations ---------------------------------------------------------------------------------------- */
+/* Permutations ------------------------------------------------------------------------------------------- */
 
 /* A permutation of 0 ... n - 1 without a table: a Feistel network over pairs, with cycle walking.
  *

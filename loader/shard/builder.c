@@ -66,10 +66,10 @@ int ps_builder_bad(struct ps_builder *b, int errnum, const char *reason)
 
 static int names_add(struct ps_builder *b, const char *text, size_t len)
 {
-	int r = ps_buf_reserve(&b->names, len + 1);
+	int rc = ps_buf_reserve(&b->names, len + 1);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	memcpy(b->names.p + b->names.n, text, len);
 	b->names.n += len;
 	b->names.p[b->names.n++] = 0;
@@ -143,11 +143,11 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 	struct ps_builder_field *f = &b->fields[b->nfields];
 	size_t at = b->names.n;
 	char text[256], *name;
-	int r = names_add(b, suffix, suffix_len);
+	int rc = names_add(b, suffix, suffix_len);
 
 	*ret_data = NULL;
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	name = (char *)b->names.p + at;
 	for (char *p = name; *p; p++)
 		if (*p >= 'A' && *p <= 'Z')
@@ -170,12 +170,12 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 	if (f->wanted && hold && !o->never_hold && !b->bad && size > 0) {
 		if (!ps_u64_add(b->held, size, &b->held) ||
 		        (o->max_sample_nbytes && b->held > o->max_sample_nbytes))
-			r = ps_builder_bad(
+			rc = ps_builder_bad(
 			        b, EFBIG, "larger than the memory a sample may take; raise memory_budget");
 		else
-			r = field_alloc(b, size, &f->owned, &f->data);
-		if (r < 0)
-			return r;
+			rc = field_alloc(b, size, &f->owned, &f->data);
+		if (rc < 0)
+			return rc;
 	}
 	b->nfields++;
 	b->nwanted += f->wanted;
@@ -183,7 +183,7 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 	return 0;
 }
 
-/* -- Finishing ----------------------------------------------------------------------------------------- */
+/* Finishing ---------------------------------------------------------------------------------------------- */
 
 /* Reports the sample to the index. What cannot be indexed costs the index, not the sample: the writer stays
  * failed. */
@@ -278,7 +278,7 @@ int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_of
 	return 0;
 }
 
-/* -- Lines of text --------------------------------------------------------------------------------------- */
+/* Lines of text ------------------------------------------------------------------------------------------ */
 
 struct ps_lines {
 	struct ps_stream *stream;
@@ -354,10 +354,10 @@ static int line_read(struct ps_lines *l, struct line *line, struct ps_load_error
 	l->parts.n = 0;
 	while (!end) {
 		size_t part;
-		int r = ps_stream_peek_some(l->stream, &p, &n, err);
+		int rc = ps_stream_peek_some(l->stream, &p, &n, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 		if (n == 0 && line->n == 0)
 			return 0;
 		if (n == 0)
@@ -388,21 +388,21 @@ int ps_lines_next(
 	char text[128];
 	struct line line;
 	uint8_t *data = NULL;
-	int r;
+	int rc;
 
 	do
-		r = line_read(l, &line, err);
-	while (r == 1 && l->skip_blank && line.blank);
-	if (r <= 0)
-		return r;
-	r = ps_shard_key_number(&l->key, l->base_len, ordinal);
-	if (r == 0)
-		r = ps_builder_begin(b, (const char *)l->key.p, l->key.n, line.offset);
-	if (r == 0)
-		r = ps_builder_field(b, l->suffix, strlen(l->suffix), line.offset, line.n,
+		rc = line_read(l, &line, err);
+	while (rc == 1 && l->skip_blank && line.blank);
+	if (rc <= 0)
+		return rc;
+	rc = ps_shard_key_number(&l->key, l->base_len, ordinal);
+	if (rc == 0)
+		rc = ps_builder_begin(b, (const char *)l->key.p, l->key.n, line.offset);
+	if (rc == 0)
+		rc = ps_builder_field(b, l->suffix, strlen(l->suffix), line.offset, line.n,
 		        hold && line.n <= l->max, &data);
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (line.n > l->max) {
 		snprintf(text, sizeof(text),
 		        "a line of %ju bytes, more than the memory a sample may take (%ju)",
@@ -414,7 +414,7 @@ int ps_lines_next(
 	return 0;
 }
 
-/* -- Windows of tokens ----------------------------------------------------------------------------------- */
+/* Windows of tokens -------------------------------------------------------------------------------------- */
 
 struct ps_tokens {
 	struct ps_stream *stream;
@@ -457,16 +457,16 @@ static int window_read(struct ps_tokens *t, struct ps_load_error *err)
 {
 	const struct ps_windows *w = &t->windows;
 	uint64_t shared = t->begun && w->stride < w->nbytes ? w->nbytes - w->stride : 0;
-	int r = 0;
+	int rc = 0;
 
 	if (shared > 0)
 		memmove(t->window, t->window + w->stride, (size_t)shared);
 	else if (t->begun)
-		r = ps_stream_skip(t->stream, w->stride - w->nbytes, err);
-	if (r == 0)
-		r = ps_stream_read(t->stream, t->window + shared, (size_t)(w->nbytes - shared), err);
+		rc = ps_stream_skip(t->stream, w->stride - w->nbytes, err);
+	if (rc == 0)
+		rc = ps_stream_read(t->stream, t->window + shared, (size_t)(w->nbytes - shared), err);
 	t->begun = true;
-	return r;
+	return rc;
 }
 
 int ps_tokens_next(
@@ -474,23 +474,23 @@ int ps_tokens_next(
 {
 	const struct ps_windows *w = &t->windows;
 	uint8_t *data = NULL;
-	int r = window_read(t, err);
+	int rc = window_read(t, err);
 
-	if (r == -ENODATA) {
+	if (rc == -ENODATA) {
 		if (ps_stream_offset(t->stream) % w->item == 0)
 			return 0;
 		return ps_load_error_set(err, EBADMSG,
 		        "%ju bytes are no whole tokens of %u bytes: truncated, or of another type",
 		        (uintmax_t)ps_stream_offset(t->stream), w->item);
 	}
-	if (r == 0)
-		r = ps_shard_key_number(&t->key, t->base_len, ordinal);
-	if (r == 0)
-		r = ps_builder_begin(b, (const char *)t->key.p, t->key.n, t->offset);
-	if (r == 0)
-		r = ps_builder_field(b, w->suffix, strlen(w->suffix), t->offset, w->nbytes, hold, &data);
-	if (r == 0 && data)
+	if (rc == 0)
+		rc = ps_shard_key_number(&t->key, t->base_len, ordinal);
+	if (rc == 0)
+		rc = ps_builder_begin(b, (const char *)t->key.p, t->key.n, t->offset);
+	if (rc == 0)
+		rc = ps_builder_field(b, w->suffix, strlen(w->suffix), t->offset, w->nbytes, hold, &data);
+	if (rc == 0 && data)
 		memcpy(data, t->window, (size_t)w->nbytes);
 	t->offset += w->stride;
-	return r;
+	return rc;
 }

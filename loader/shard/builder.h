@@ -69,7 +69,7 @@ int ps_builder_bad(struct ps_builder *builder, int errnum, const char *reason) P
 int ps_builder_finish(struct ps_builder *builder, uint64_t ordinal, uint64_t resume_offset,
         struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Lines of text --------------------------------------------------------------------------------------- */
+/* Lines of text ------------------------------------------------------------------------------------------ */
 
 /* Lines of text as samples: a line is one member, "json" in .jsonl files and "txt" in others ("line" where a
  * field asks for that); its key is the file's name and its number, from 0. Its end, \n or \r\n, is not part
@@ -91,7 +91,7 @@ void ps_lines_free(struct ps_lines *lines); /* NULL is allowed */
 int ps_lines_next(struct ps_lines *lines, struct ps_builder *builder, uint64_t ordinal, bool hold,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Windows of tokens ----------------------------------------------------------------------------------- */
+/* Windows of tokens -------------------------------------------------------------------------------------- */
 
 /* Windows of a token stream as samples: a file of nothing but tokens, cut every `stride` bytes; a rest at
  * its end that is shorter than a window is left out. A sample has one member; its key is the file's name and

@@ -82,7 +82,7 @@ int ps_shard_list_push(struct ps_shard_list *list, const char *name, size_t len,
 	return ps_shard_list_take(list, strndup(name, len), len, err);
 }
 
-/* -- Ranges ------------------------------------------------------------------------------------------- */
+/* Ranges ------------------------------------------------------------------------------------------------- */
 
 struct number {
 	int64_t value;
@@ -152,10 +152,10 @@ static int int_range(struct ps_shard_list *list, const char *s, const char *end,
 	        v += from.value < to.value ? step : -step) {
 		char text[64];
 		int len = snprintf(text, sizeof(text), "%0*" PRId64, width, v);
-		int r = ps_shard_list_push(list, text, (size_t)len, err);
+		int rc = ps_shard_list_push(list, text, (size_t)len, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	return 1;
 }
@@ -180,15 +180,15 @@ static int char_range(struct ps_shard_list *list, const char *s, const char *end
 	if (to < 0 || !step_parse(s, end, &step))
 		return 0;
 	for (int64_t i = from; from < to ? i <= to : i >= to; i += from < to ? step : -step) {
-		int r = ps_shard_list_push(list, &letters[i], 1, err);
+		int rc = ps_shard_list_push(list, &letters[i], 1, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	return 1;
 }
 
-/* -- Patterns ----------------------------------------------------------------------------------------- */
+/* Patterns ----------------------------------------------------------------------------------------------- */
 
 static int pattern_expand(
         struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err);
@@ -218,19 +218,19 @@ static int alternatives(
 		else if (q < end && *q == '}')
 			level--;
 		if ((q == end && any) || (q < end && *q == ',' && level == 0)) {
-			int r = pattern_expand(list, start, q, depth + 1, err);
+			int rc = pattern_expand(list, start, q, depth + 1, err);
 
-			if (r < 0)
-				return r;
+			if (rc < 0)
+				return rc;
 			any = true;
 			start = q + 1;
 		}
 	}
 	if (any && start <= end) { /* the last character was escaped: the loop stepped over the end */
-		int r = pattern_expand(list, start, end, depth + 1, err);
+		int rc = pattern_expand(list, start, end, depth + 1, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	return any;
 }
@@ -240,27 +240,27 @@ static int group_expand(
         struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
 {
 	ps_autolist struct ps_shard_list inner = {0};
-	int r;
+	int rc;
 
 	if (depth >= PS_LIST_MAX_DEPTH)
 		return ps_load_error_set(err, EINVAL, "braces nest deeper than %d", PS_LIST_MAX_DEPTH);
-	r = int_range(list, p, end, err);
-	if (r == 0)
-		r = char_range(list, p, end, err);
-	if (r == 0)
-		r = alternatives(list, p, end, depth, err);
-	if (r != 0)
-		return PS_MIN(r, 0);
+	rc = int_range(list, p, end, err);
+	if (rc == 0)
+		rc = char_range(list, p, end, err);
+	if (rc == 0)
+		rc = alternatives(list, p, end, depth, err);
+	if (rc != 0)
+		return PS_MIN(rc, 0);
 
 	/* Neither a range nor alternatives: the braces stay. */
-	r = pattern_expand(&inner, p, end, depth + 1, err);
-	for (size_t i = 0; i < inner.n && r == 0; i++) {
+	rc = pattern_expand(&inner, p, end, depth + 1, err);
+	for (size_t i = 0; i < inner.n && rc == 0; i++) {
 		char *name;
 		int len = asprintf(&name, "{%s}", inner.names[i]);
 
-		r = ps_shard_list_take(list, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+		rc = ps_shard_list_take(list, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
 	}
-	return r;
+	return rc;
 }
 
 /* names := names x items, the items varying fastest. */
@@ -273,11 +273,11 @@ static int product(struct ps_shard_list *names, const struct ps_shard_list *item
 		for (size_t j = 0; j < items->n; j++) {
 			char *name;
 			int len = asprintf(&name, "%s%s", names->names[i], items->names[j]);
-			int r = ps_shard_list_take(
+			int rc = ps_shard_list_take(
 			        &out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
 
-			if (r < 0)
-				return r;
+			if (rc < 0)
+				return rc;
 		}
 	}
 	old = *names;
@@ -290,21 +290,21 @@ static int product_literal(
         struct ps_shard_list *names, const char *p, const char *end, struct ps_load_error *err)
 {
 	ps_autolist struct ps_shard_list one = {0};
-	int r;
+	int rc;
 
 	if (p >= end)
 		return 0;
-	r = ps_shard_list_push(&one, p, (size_t)(end - p), err);
-	return r < 0 ? r : product(names, &one, err);
+	rc = ps_shard_list_push(&one, p, (size_t)(end - p), err);
+	return rc < 0 ? rc : product(names, &one, err);
 }
 
 static int product_group(
         struct ps_shard_list *names, const char *p, const char *end, int depth, struct ps_load_error *err)
 {
 	ps_autolist struct ps_shard_list items = {0};
-	int r = group_expand(&items, p, end, depth, err);
+	int rc = group_expand(&items, p, end, depth, err);
 
-	return r < 0 ? r : product(names, &items, err);
+	return rc < 0 ? rc : product(names, &items, err);
 }
 
 /* Appends the expansion of [p, end), with its backslashes still there. */
@@ -314,35 +314,35 @@ static int pattern_expand(
 	ps_autolist struct ps_shard_list names = {0};
 	const char *start = p;
 	int level = 0;
-	int r = ps_shard_list_push(&names, "", 0, err);
+	int rc = ps_shard_list_push(&names, "", 0, err);
 
-	for (const char *q = p; q < end && r == 0; q++) {
+	for (const char *q = p; q < end && rc == 0; q++) {
 		if (*q == '\\') {
 			q++;
 		} else if (*q == '{') {
 			if (level++ == 0) {
-				r = product_literal(&names, start, q, err);
+				rc = product_literal(&names, start, q, err);
 				start = q;
 			}
 		} else if (*q == '}') {
 			if (--level < 0)
 				return unbalanced(p, end, err);
 			if (level == 0) {
-				r = product_group(&names, start + 1, q, depth, err);
+				rc = product_group(&names, start + 1, q, depth, err);
 				start = q + 1;
 			}
 		}
 	}
-	if (r == 0 && level != 0)
+	if (rc == 0 && level != 0)
 		return unbalanced(p, end, err);
-	if (r == 0)
-		r = product_literal(&names, start, end, err);
-	for (size_t i = 0; i < names.n && r == 0; i++) {
+	if (rc == 0)
+		rc = product_literal(&names, start, end, err);
+	for (size_t i = 0; i < names.n && rc == 0; i++) {
 		char *name = ps_steal_ptr(&names.names[i]);
 
-		r = ps_shard_list_take(list, name, strlen(name), err);
+		rc = ps_shard_list_take(list, name, strlen(name), err);
 	}
-	return r;
+	return rc;
 }
 
 /* Takes each backslash off the character after it; one at the very end stays. */
@@ -363,17 +363,17 @@ static size_t unescape(char *s)
 static int braces_add(struct ps_shard_list *list, const char *pattern, size_t len, struct ps_load_error *err)
 {
 	size_t before = list->n;
-	int r;
+	int rc;
 
 	if (len > PS_LIST_MAX_PATTERN)
 		return ps_load_error_set(err, E2BIG, "%.60s...: a shard pattern of more than %lu bytes",
 		        pattern, PS_LIST_MAX_PATTERN);
 	if (memchr(pattern, 0, len))
 		return ps_load_error_set(err, EINVAL, "%.200s: a shard name with a zero byte", pattern);
-	r = pattern_expand(list, pattern, pattern + len, 0, err);
-	if (r < 0) {
+	rc = pattern_expand(list, pattern, pattern + len, 0, err);
+	if (rc < 0) {
 		ps_shard_list_cut(list, before);
-		return r;
+		return rc;
 	}
 	for (size_t i = before; i < list->n; i++) {
 		size_t old = strlen(list->names[i]);
@@ -388,7 +388,7 @@ static int braces_add(struct ps_shard_list *list, const char *pattern, size_t le
 	return 0;
 }
 
-/* -- Files -------------------------------------------------------------------------------------------- */
+/* Files -------------------------------------------------------------------------------------------------- */
 
 int ps_shard_list_add_text(
         struct ps_shard_list *list, const char *text, size_t len, const char *name, struct ps_load_error *err)
@@ -401,7 +401,7 @@ int ps_shard_list_add_text(
 		const char *nl = memchr(line, '\n', (size_t)(end - line));
 		const char *next = nl ? nl + 1 : end;
 		const char *stop = nl ? nl : end;
-		int r = 0;
+		int rc = 0;
 
 		line_no++;
 		while (line < stop && (*line == ' ' || *line == '\t'))
@@ -409,10 +409,10 @@ int ps_shard_list_add_text(
 		while (stop > line && (stop[-1] == ' ' || stop[-1] == '\t' || stop[-1] == '\r'))
 			stop--;
 		if (line < stop && *line != '#')
-			r = braces_add(list, line, (size_t)(stop - line), err);
-		if (r < 0) {
+			rc = braces_add(list, line, (size_t)(stop - line), err);
+		if (rc < 0) {
 			ps_shard_list_cut(list, before);
-			return ps_load_error_prefix(err, r, "%s:%zu", name, line_no);
+			return ps_load_error_prefix(err, rc, "%s:%zu", name, line_no);
 		}
 		line = next;
 	}
@@ -425,7 +425,7 @@ static int list_file(struct ps_shard_list *list, const char *path, struct ps_loa
 	ps_autofree char *text = NULL;
 	size_t len = 0, cap = 0;
 	size_t before = list->n;
-	int r;
+	int rc;
 
 	if (fd < 0)
 		return ps_load_error_set(
@@ -452,10 +452,10 @@ static int list_file(struct ps_shard_list *list, const char *path, struct ps_loa
 			break;
 		len += (size_t)got;
 	}
-	r = ps_shard_list_add_text(list, text, len, path, err);
-	if (r == 0 && list->n == before)
+	rc = ps_shard_list_add_text(list, text, len, path, err);
+	if (rc == 0 && list->n == before)
 		return ps_load_error_set(err, EINVAL, "%s: the list names no shard", path);
-	return r;
+	return rc;
 }
 
 int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps_load_error *err)
@@ -467,13 +467,13 @@ int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps
 	for (const char *p = pattern;;) {
 		const char *next = strstr(p, "::");
 		size_t from = list->n;
-		int r = braces_add(list, p, next ? (size_t)(next - p) : strlen(p), err);
+		int rc = braces_add(list, p, next ? (size_t)(next - p) : strlen(p), err);
 
-		if (r == 0)
-			r = ps_shard_list_find(list, from, err);
-		if (r < 0) {
+		if (rc == 0)
+			rc = ps_shard_list_find(list, from, err);
+		if (rc < 0) {
 			ps_shard_list_cut(list, before);
-			return r;
+			return rc;
 		}
 		if (!next)
 			return 0;
@@ -481,7 +481,7 @@ int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps
 	}
 }
 
-/* -- Files that are looked for --------------------------------------------------------------------------- */
+/* Files that are looked for ------------------------------------------------------------------------------ */
 
 #define LOOKED_AT 64 /* entries of a folder in a folder */
 #define WILD "*?["
@@ -588,12 +588,12 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 	__attribute__((cleanup(contents_free))) struct contents in = {0};
 	size_t before = out->n;
 	DIR *d = opendir(folder);
-	int r = 0;
+	int rc = 0;
 
 	if (!d)
 		return ps_load_error_set(
 		        err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
-	while (r == 0 && (errno = 0, e = readdir(d))) {
+	while (rc == 0 && (errno = 0, e = readdir(d))) {
 		char *name;
 		int len;
 
@@ -604,36 +604,36 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 		if (!is_shard(e->d_name) || e->d_type == DT_DIR)
 			continue;
 		len = asprintf(&name, "%s%s%s", folder, slash, e->d_name);
-		r = ps_shard_list_take(out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+		rc = ps_shard_list_take(out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
 	}
-	if (r == 0 && errno)
-		r = ps_load_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
+	if (rc == 0 && errno)
+		rc = ps_load_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
 	closedir(d);
-	if (r == 0 && out->n == before)
-		r = folder_refuse(folder, slash, &in, err);
+	if (rc == 0 && out->n == before)
+		rc = folder_refuse(folder, slash, &in, err);
 	sort(out, before);
-	return r;
+	return rc;
 }
 
 static int pattern_find(struct ps_shard_list *out, const char *pattern, struct ps_load_error *err)
 {
 	size_t before = out->n;
 	glob_t found = {0};
-	int r = glob(pattern, GLOB_NOSORT | GLOB_NOESCAPE | GLOB_ERR, NULL, &found);
+	int rc = glob(pattern, GLOB_NOSORT | GLOB_NOESCAPE | GLOB_ERR, NULL, &found);
 
-	if (r == GLOB_NOSPACE)
-		r = ps_load_error_set(err, ENOMEM, "%s: out of memory", pattern);
-	else if (r == GLOB_ABORTED)
-		r = ps_load_error_set(err, errno ? errno : EIO,
+	if (rc == GLOB_NOSPACE)
+		rc = ps_load_error_set(err, ENOMEM, "%s: out of memory", pattern);
+	else if (rc == GLOB_ABORTED)
+		rc = ps_load_error_set(err, errno ? errno : EIO,
 		        "%s: cannot read a folder of this pattern: %s", pattern,
 		        strerror(errno ? errno : EIO));
-	else if (r == GLOB_NOMATCH)
-		r = ps_load_error_set(err, ENOENT, "%s: no file matches this pattern", pattern);
-	for (size_t i = 0; r == 0 && i < found.gl_pathc; i++)
-		r = ps_shard_list_push(out, found.gl_pathv[i], strlen(found.gl_pathv[i]), err);
+	else if (rc == GLOB_NOMATCH)
+		rc = ps_load_error_set(err, ENOENT, "%s: no file matches this pattern", pattern);
+	for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++)
+		rc = ps_shard_list_push(out, found.gl_pathv[i], strlen(found.gl_pathv[i]), err);
 	globfree(&found);
 	sort(out, before);
-	return r;
+	return rc;
 }
 
 /* A shard's name needs no look at the disk. */
@@ -648,27 +648,27 @@ static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps
 {
 	ps_autolist struct ps_shard_list found = {0};
 	bool alone = list->n - from == 1, any = alone && may_be_folder(list->names[from]);
-	int r = 0;
+	int rc = 0;
 
 	for (size_t i = from; i < list->n && !any; i++)
 		any = strpbrk(list->names[i], WILD) != NULL;
 	if (!any)
 		return 0;
-	for (size_t i = from; i < list->n && r == 0; i++) {
+	for (size_t i = from; i < list->n && rc == 0; i++) {
 		const char *name = list->names[i];
 
 		if (is_wild(name))
-			r = pattern_find(&found, name, err);
+			rc = pattern_find(&found, name, err);
 		else if (alone && is_folder(name))
-			r = folder_find(&found, name, err);
+			rc = folder_find(&found, name, err);
 		else
-			r = ps_shard_list_push(&found, name, strlen(name), err);
+			rc = ps_shard_list_push(&found, name, strlen(name), err);
 	}
 	ps_shard_list_cut(list, from);
-	for (size_t i = 0; i < found.n && r == 0; i++) {
+	for (size_t i = 0; i < found.n && rc == 0; i++) {
 		char *name = ps_steal_ptr(&found.names[i]);
 
-		r = ps_shard_list_take(list, name, strlen(name), err);
+		rc = ps_shard_list_take(list, name, strlen(name), err);
 	}
-	return r;
+	return rc;
 }

@@ -31,20 +31,20 @@ static bool is_wanted(void *ctx, const char *suffix, size_t len)
 static int values_take(struct ps_shard_index_writer *w, const struct wanted *wanted, struct ps_sample *s,
         struct ps_buf *scratch)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (size_t i = 0; i < wanted->n && r == 0 && !s->bad; i++) {
+	for (size_t i = 0; i < wanted->n && rc == 0 && !s->bad; i++) {
 		const struct ps_column_spec *c = &wanted->columns[i];
 		struct ps_sample_field *f = ps_sample_find(s, c->suffix, strlen(c->suffix));
 		struct ps_column_value value;
 
 		if (!f || !f->data)
 			continue;
-		r = ps_column_spec_value(c, f->data, (size_t)f->size, scratch, &value);
-		if (r == 0)
-			r = ps_shard_index_writer_value(w, (int)i, &value);
+		rc = ps_column_spec_value(c, f->data, (size_t)f->size, scratch, &value);
+		if (rc == 0)
+			rc = ps_shard_index_writer_value(w, (int)i, &value);
 	}
-	return r;
+	return rc;
 }
 
 /* Reads all of the shard into the writer. */
@@ -81,19 +81,19 @@ static struct ps_shard_index_writer *writer_fill(const char *shard, const struct
 {
 	struct wanted wanted = {.columns = columns, .n = ncolumns};
 	struct ps_shard_index_writer *w = ps_shard_index_writer_new();
-	int r = 0;
+	int rc = 0;
 
 	if (!w) {
 		ps_load_error_set(err, ENOMEM, "out of memory");
 		return NULL;
 	}
-	for (size_t i = 0; i < ncolumns && r >= 0; i++)
-		r = ps_shard_index_writer_column(w, columns[i].name, columns[i].from);
-	if (r < 0)
-		r = ps_load_error_set(err, -r, "too many columns: at most %d", PS_INDEX_MAX_COLUMNS);
+	for (size_t i = 0; i < ncolumns && rc >= 0; i++)
+		rc = ps_shard_index_writer_column(w, columns[i].name, columns[i].from);
+	if (rc < 0)
+		rc = ps_load_error_set(err, -rc, "too many columns: at most %d", PS_INDEX_MAX_COLUMNS);
 	else
-		r = shard_read(shard, w, &wanted, res, ret_plain, err);
-	if (r == 0)
+		rc = shard_read(shard, w, &wanted, res, ret_plain, err);
+	if (rc == 0)
 		return w;
 	ps_shard_index_writer_free(w);
 	return NULL;
@@ -107,20 +107,20 @@ static int index_write(const char *shard, const char *dir, const struct ps_colum
 	struct ps_shard_index_version before;
 	struct ps_shard_index_writer *w;
 	uint64_t plain = 0;
-	int r = ps_shard_index_version_read(shard, &before, err);
+	int rc = ps_shard_index_version_read(shard, &before, err);
 
 	*ret_result = (struct ps_shard_index_result){0};
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	w = writer_fill(shard, columns, ncolumns, ret_result, &plain, &why);
 	if (!w)
 		return ps_load_error_set(err, why.err ? why.err : EIO, "%s", why.text);
 	ret_result->plain_nbytes = ps_shard_index_writer_plain(w, before.nbytes, plain);
 	if (sha256)
 		ps_shard_index_writer_sha256(w, sha256);
-	r = ps_shard_index_writer_save(w, shard, dir, &before, plain, err);
+	rc = ps_shard_index_writer_save(w, shard, dir, &before, plain, err);
 	ps_shard_index_writer_free(w);
-	return r;
+	return rc;
 }
 
 int ps_shard_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns,
@@ -145,19 +145,19 @@ int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *colu
 	ps_autofree uint8_t *data = NULL;
 	uint64_t plain = 0;
 	size_t n = 0;
-	int r = ps_shard_index_version_read(shard, &version, err);
+	int rc = ps_shard_index_version_read(shard, &version, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	w = writer_fill(shard, columns, ncolumns, &res, &plain, &why);
 	if (!w)
 		return ps_load_error_set(err, why.err ? why.err : EIO, "%s", why.text);
-	r = ps_shard_index_writer_finish(w, version.nbytes, plain, &data, &n, err);
+	rc = ps_shard_index_writer_finish(w, version.nbytes, plain, &data, &n, err);
 	ps_shard_index_writer_free(w);
-	return r < 0 ? r : ps_shard_index_open_mem(data, n, ret_index, err);
+	return rc < 0 ? rc : ps_shard_index_open_mem(data, n, ret_index, err);
 }
 
-/* -- The indexes that a list of shards lacks ------------------------------------------------------------- */
+/* The indexes that a list of shards lacks ---------------------------------------------------------------- */
 
 #define LOCK_NAME ".penstock-index.lock"
 #define REMOTE_RATE 1e8 /* bytes a second, for the estimate of what a fetch would take */
@@ -178,12 +178,12 @@ static int lacking_find(struct ps_shard_indexes *xs, char *const *shards, size_t
 		struct ps_load_error why = {0};
 		struct stat st;
 		uint64_t count;
-		int r = ps_shard_indexes_count(xs, (uint32_t)i, &count, &why);
+		int rc = ps_shard_indexes_count(xs, (uint32_t)i, &count, &why);
 
-		if (r == 0)
+		if (rc == 0)
 			continue;
-		if (r != -ENOENT && r != -ESTALE && r != -EBADMSG)
-			return ps_load_error_set(err, -r, "%s", why.text);
+		if (rc != -ENOENT && rc != -ESTALE && rc != -EBADMSG)
+			return ps_load_error_set(err, -rc, "%s", why.text);
 		if (stat(shards[i], &st) < 0)
 			return ps_load_error_set(
 			        err, errno, "%s: cannot open: %s", shards[i], strerror(errno));
@@ -208,10 +208,10 @@ static int lacking_make(
 		struct ps_shard_index_result res;
 		struct stat st;
 		double s, all;
-		int r = ps_shard_index_make(shard, dir, NULL, 0, &res, err);
+		int rc = ps_shard_index_make(shard, dir, NULL, 0, &res, err);
 
-		if (r < 0)
-			return ps_load_error_set(err, -r, "index=\"make\": %s%s", err ? err->text : "",
+		if (rc < 0)
+			return ps_load_error_set(err, -rc, "index=\"make\": %s%s", err ? err->text : "",
 			        dir ? "" : "; index_dir puts indexes into a folder of your own");
 		done += stat(shard, &st) == 0 ? (uint64_t)st.st_size : 0;
 		s = (double)(ps_clock_mono_ns() - begin) / 1e9;
@@ -247,15 +247,15 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 	ps_autofree uint32_t *all = l.shards;
 	ps_autofree char *path = NULL;
 	ps_autofd int fd = -1;
-	int r;
+	int rc;
 
 	if (dir && mkdir(dir, 0777) < 0 && errno != EEXIST)
 		return ps_load_error_set(
 		        err, errno, "index_dir %s: cannot make it: %s", dir, strerror(errno));
-	r = all ? lacking_find(xs, shards, nshards, &l, err)
-	        : ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r < 0 || l.n == 0)
-		return r;
+	rc = all ? lacking_find(xs, shards, nshards, &l, err)
+	         : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc < 0 || l.n == 0)
+		return rc;
 	if (l.nremote > 0)
 		return ps_load_error_set(err, EINVAL,
 		        "index=\"make\": %zu of %zu shards have no index and are not local, nor in the cache "
@@ -277,9 +277,9 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 		if (errno != EINTR)
 			return ps_load_error_set(
 			        err, errno, "index=\"make\": %s: cannot lock: %s", path, strerror(errno));
-	r = lacking_find(xs, shards, nshards, &l, err); /* another process may have made them */
-	if (r == 0)
-		r = lacking_make(&l, shards, dir, err);
+	rc = lacking_find(xs, shards, nshards, &l, err); /* another process may have made them */
+	if (rc == 0)
+		rc = lacking_make(&l, shards, dir, err);
 	(void)unlink(path); /* who waits for it makes the same again at worst */
-	return r;
+	return rc;
 }

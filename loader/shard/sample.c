@@ -90,12 +90,12 @@ struct ps_sample_field *ps_sample_find(struct ps_sample *s, const char *suffix, 
 static int field_unpack(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
 {
 	struct ps_buf bytes = {0};
-	int r = ps_unpack(f->data ? f->data : (const uint8_t *)"", f->data ? (size_t)f->size : 0,
+	int rc = ps_unpack(f->data ? f->data : (const uint8_t *)"", f->data ? (size_t)f->size : 0,
 	        s->budget ? s->budget->limit : MAX_UNPACKED, &bytes, err);
 
-	if (r < 0) {
+	if (rc < 0) {
 		ps_buf_fini(&bytes);
-		return r;
+		return rc;
 	}
 	ps_sample_drop(s, f);
 	if (s->budget)
@@ -143,9 +143,9 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 
 int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
 {
-	int r = field_read(s, f, err);
+	int rc = field_read(s, f, err);
 
-	return r == 0 && f->packed ? field_unpack(s, f, err) : r;
+	return rc == 0 && f->packed ? field_unpack(s, f, err) : rc;
 }
 
 bool ps_errno_is_lost(int errnum)
@@ -257,7 +257,7 @@ void ps_sample_free(struct ps_sample *s)
 	ps_slab_put(slab);
 }
 
-/* -- Slabs ----------------------------------------------------------------------------------------------- */
+/* Slabs -------------------------------------------------------------------------------------------------- */
 
 #define ALIGN 16
 #define AHEAD 4096 /* references taken at once */

@@ -11,7 +11,7 @@
 #include "shard/file/file.h"
 #include "shard/index/index.h"
 
-/* -- Samples after damage ------------------------------------------------------------------------------- */
+/* Samples after damage ----------------------------------------------------------------------------------- */
 
 /* What an index says of the samples after a damaged place of a shard: a walk cannot know how many there
  * were.
@@ -114,16 +114,16 @@ static int ps_recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, str
 	struct ps_shard_index_place place = {0};
 	const char *key = "";
 	size_t len = 0;
-	int r;
+	int rc;
 
 	if (ps_shard_index_place(rec->index, ordinal, &place, NULL) < 0 ||
 	        ps_shard_index_key(rec->index, ordinal, &key, &len, NULL) < 0)
 		key = ""; /* a damaged index: only the place in the order remains */
-	r = ps_builder_begin(b, key, len, place.offset);
-	return r < 0 ? r : ps_builder_bad(b, rec->bad, rec->reason);
+	rc = ps_builder_begin(b, key, len, place.offset);
+	return rc < 0 ? rc : ps_builder_bad(b, rec->bad, rec->reason);
 }
 
-/* -- Shards ---------------------------------------------------------------------------------------------- */
+/* Shards ------------------------------------------------------------------------------------------------- */
 
 struct ps_shard {
 	struct ps_shard_options options;
@@ -226,17 +226,17 @@ static int member_add(struct ps_shard *s, const struct ps_tar_member *m, const s
 {
 	char text[256];
 	uint8_t *data;
-	int r = ps_builder_field(&s->b, parts->suffix, parts->suffix_len, m->offset, m->size,
+	int rc = ps_builder_field(&s->b, parts->suffix, parts->suffix_len, m->offset, m->size,
 	        s->ordinal >= s->start_ordinal && m->kind == PS_TAR_FILE, &data);
 
-	if (r == 0)
-		r = member_show(s, m, err);
-	if (r == 0 && m->kind == PS_TAR_SPARSE) {
+	if (rc == 0)
+		rc = member_show(s, m, err);
+	if (rc == 0 && m->kind == PS_TAR_SPARSE) {
 		snprintf(text, sizeof(text), "field .%.*s is a sparse file; store it as an ordinary one",
 		        (int)PS_MIN(parts->suffix_len, (size_t)100), parts->suffix);
 		return ps_builder_bad(&s->b, EBADMSG, text);
 	}
-	return r == 0 && data ? ps_tar_read(s->tar, data, err) : r;
+	return rc == 0 && data ? ps_tar_read(s->tar, data, err) : rc;
 }
 
 #define OPEN_FILES_HINT "; raise `ulimit -n`, or lower lanes"
@@ -278,20 +278,20 @@ static int sample_check(struct ps_shard *s, struct ps_load_error *err)
 	const struct ps_builder *b = &s->b;
 	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
 	uint32_t n = b->nfields > PS_INDEX_MAX_MEMBERS ? 0 : b->nfields;
-	int r = 0;
+	int rc = 0;
 
 	if (s->has_first) {
 		s->has_first = false;
-		r = ps_shard_index_check_first(s->options.check, s->first, s->first_n, err);
+		rc = ps_shard_index_check_first(s->options.check, s->first, s->first_n, err);
 	}
 	for (uint32_t i = 0; i < n; i++)
 		members[i] = (struct ps_shard_index_member){
 		        .suffix = (const char *)b->names.p + b->fields[i].suffix_at,
 		        .offset = b->fields[i].offset,
 		        .size = b->fields[i].size};
-	return r < 0 ? r
-	             : ps_shard_index_check(s->options.check, &s->checked, s->ordinal, b->offset,
-	                       (const char *)b->names.p, b->key_len, members, n, err);
+	return rc < 0 ? rc
+	              : ps_shard_index_check(s->options.check, &s->checked, s->ordinal, b->offset,
+	                        (const char *)b->names.p, b->key_len, members, n, err);
 }
 
 /* Something cannot be read where the index says it is. True: the shard is another one, not damaged: its first
@@ -456,33 +456,33 @@ static void byproduct_end(struct ps_shard *s)
 
 static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	if (!s->stream) {
-		r = ps_stream_open(s->file->path, &s->options.stream, &s->stream, err);
+		rc = ps_stream_open(s->file->path, &s->options.stream, &s->stream, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
-	r = ps_stream_inflate(&s->stream, err);
-	if (r < 0)
-		return r;
+	rc = ps_stream_inflate(&s->stream, err);
+	if (rc < 0)
+		return rc;
 	if (s->start_offset > 0 && ps_stream_fd(s->stream) >= 0) {
-		r = ps_stream_skip(s->stream, s->start_offset, err);
-		if (r == -ENODATA)
+		rc = ps_stream_skip(s->stream, s->start_offset, err);
+		if (rc == -ENODATA)
 			return ps_load_error_set(
 			        err, EBADMSG, "truncated: shorter than when the state was saved");
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 		s->ordinal = s->start_ordinal;
 	}
 	s->b.can_read_again = ps_stream_fd(s->stream) >= 0;
 	if (ps_stream_offset(s->stream) == 0) {
 		const uint8_t *p;
 
-		r = ps_stream_peek(s->stream, PS_INDEX_FIRST, &p, &s->first_n, err);
-		if (r < 0)
-			return r;
+		rc = ps_stream_peek(s->stream, PS_INDEX_FIRST, &p, &s->first_n, err);
+		if (rc < 0)
+			return rc;
 		memcpy(s->first, p, s->first_n);
 		s->has_first = true;
 	}
@@ -507,17 +507,17 @@ static int member_next(
 		return 1;
 	}
 	for (;;) {
-		int r = ps_tar_next(s->tar, m, err);
+		int rc = ps_tar_next(s->tar, m, err);
 
-		if (r <= 0)
-			return r;
+		if (rc <= 0)
+			return rc;
 		if (m->kind == PS_TAR_OTHER)
 			continue;
 		if (ps_name_split(m->name, m->name_len, parts))
 			return 1;
-		r = member_show(s, m, err);
-		if (r < 0)
-			return r;
+		rc = member_show(s, m, err);
+		if (rc < 0)
+			return rc;
 	}
 }
 
@@ -542,11 +542,11 @@ static int group_read(struct ps_shard *s, struct ps_load_error *err)
 	for (;;) {
 		struct ps_tar_member m;
 		struct ps_name_parts parts;
-		int r = member_next(s, &m, &parts, err);
+		int rc = member_next(s, &m, &parts, err);
 
-		if (r < 0)
-			return r;
-		if (r == 0)
+		if (rc < 0)
+			return rc;
+		if (rc == 0)
 			return shard_end(s, err);
 		if (!key_matches(b, m.name, parts.key_len)) {
 			if (b->open) {
@@ -555,13 +555,13 @@ static int group_read(struct ps_shard *s, struct ps_load_error *err)
 				s->pending_parts = parts;
 				return 0;
 			}
-			r = ps_builder_begin(b, m.name, parts.key_len, m.header_offset);
-			if (r < 0)
-				return r;
+			rc = ps_builder_begin(b, m.name, parts.key_len, m.header_offset);
+			if (rc < 0)
+				return rc;
 		}
-		r = member_add(s, &m, &parts, err);
-		if (r < 0)
-			return r;
+		rc = member_add(s, &m, &parts, err);
+		if (rc < 0)
+			return rc;
 	}
 }
 
@@ -612,23 +612,23 @@ static int hole_make(struct ps_shard *s)
 static int sample_read(struct ps_shard *s, struct ps_load_error *err)
 {
 	bool hold = s->ordinal >= s->start_ordinal;
-	int r;
+	int rc;
 
 	if (s->tar)
 		return group_read(s, err);
 	if (s->lines)
-		r = ps_lines_next(s->lines, &s->b, s->ordinal, hold, err);
+		rc = ps_lines_next(s->lines, &s->b, s->ordinal, hold, err);
 	else
-		r = ps_tokens_next(s->tokens, &s->b, s->ordinal, hold, err);
-	s->ended = r == 0 && !s->b.open;
-	return r;
+		rc = ps_tokens_next(s->tokens, &s->b, s->ordinal, hold, err);
+	s->ended = rc == 0 && !s->b.open;
+	return rc;
 }
 
 /* Puts the next sample into the builder, whatever it takes; none at the end of the shard. */
 static int sample_make(struct ps_shard *s, struct ps_load_error *err)
 {
 	struct ps_load_error why;
-	int r;
+	int rc;
 
 	why.err = 0;
 	why.text[0] = 0;
@@ -640,34 +640,34 @@ static int sample_make(struct ps_shard *s, struct ps_load_error *err)
 		s->failed = 0; /* and there is nothing that is known after it */
 		return 0;
 	}
-	r = s->started ? 0 : shard_start(s, &why);
-	if (r == 0)
-		r = sample_read(s, &why);
-	if (r == 0 && s->options.check && s->b.open && !s->b.bad && !s->b.dropped)
-		r = sample_check(s, &why);
-	return r < 0 ? shard_fail(s, r, &why, err) : r;
+	rc = s->started ? 0 : shard_start(s, &why);
+	if (rc == 0)
+		rc = sample_read(s, &why);
+	if (rc == 0 && s->options.check && s->b.open && !s->b.bad && !s->b.dropped)
+		rc = sample_check(s, &why);
+	return rc < 0 ? shard_fail(s, rc, &why, err) : rc;
 }
 
 int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
-	int r = 0;
+	int rc = 0;
 
-	while (r == 0 && (!s->ended || s->failed || s->holes > 0)) {
-		r = sample_make(s, err);
-		if (r == 0 && s->b.open && !s->b.dropped) {
+	while (rc == 0 && (!s->ended || s->failed || s->holes > 0)) {
+		rc = sample_make(s, err);
+		if (rc == 0 && s->b.open && !s->b.dropped) {
 			if (s->ordinal >= s->start_ordinal) {
-				r = sample_finish(s, ret_sample, err);
-				r = r == 0 ? 1 : r;
+				rc = sample_finish(s, ret_sample, err);
+				rc = rc == 0 ? 1 : rc;
 			} else {
 				s->ordinal++;
 			}
 		}
-		if (r == 0)
+		if (rc == 0)
 			ps_builder_reset(&s->b);
 	}
-	if (r == -ENOMEM)
+	if (rc == -ENOMEM)
 		ps_load_error_set(err, ENOMEM, "%s: out of memory", s->file->path);
-	if (r == 0 && s->byproduct)
+	if (rc == 0 && s->byproduct)
 		byproduct_end(s);
-	return r;
+	return rc;
 }

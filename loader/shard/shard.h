@@ -26,7 +26,7 @@
 #include "shard/file/file.h"
 #include "shard/index/index.h"
 
-/* -- Memory of small samples ----------------------------------------------------------------------------- */
+/* Memory of small samples -------------------------------------------------------------------------------- */
 
 /* Memory of many small samples at once: a malloc and a free for a hundred of them, not for each.
  *
@@ -67,7 +67,7 @@ void ps_slab_share(struct ps_slab *slab);
 void ps_slab_retire(struct ps_slab *slab); /* NULL is allowed */
 void ps_slab_put(struct ps_slab *slab);    /* NULL is allowed */
 
-/* -- Samples --------------------------------------------------------------------------------------------- */
+/* Samples ------------------------------------------------------------------------------------------------ */
 
 /* Samples: the members of a tar that share a key, grouped as WebDataset groups them.
  *
@@ -154,7 +154,7 @@ struct ps_sample *ps_sample_copy(const struct ps_sample *sample);
 /* NULL is allowed. */
 void ps_sample_free(struct ps_sample *sample);
 
-/* -- Shards ---------------------------------------------------------------------------------------------- */
+/* Shards ------------------------------------------------------------------------------------------------- */
 
 /* One shard, read as samples, front to back.
  *
@@ -248,7 +248,7 @@ void ps_shard_byproduct_give(struct ps_shard *shard, struct ps_shard_byproduct *
 
 void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
 
-/* -- Making indexes -------------------------------------------------------------------------------------- */
+/* Making indexes ----------------------------------------------------------------------------------------- */
 
 /* index="make": makes the indexes that a list of shards lacks, where that is quick.
  *
@@ -289,7 +289,7 @@ int ps_shard_index_make_hashed(const char *shard, const struct ps_column_spec *c
 int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
         struct ps_shard_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Lists of shards ------------------------------------------------------------------------------------- */
+/* Lists of shards ---------------------------------------------------------------------------------------- */
 
 /* Shard lists: the names a user wrote, made into the list of files to read.
  *

@@ -47,7 +47,7 @@ static bool gpu_decode_take(void *ctx, char *value)
 	return false;
 }
 
-/* -- Of the images ------------------------------------------------------------------------------------- */
+/* Of the images ------------------------------------------------------------------------------------------ */
 
 static bool image_take(void *ctx, char *value)
 {
@@ -99,7 +99,7 @@ static bool field_take(void *ctx, char *value)
 	return ps_bench_field_take(ctx, value);
 }
 
-/* -- Of the run ---------------------------------------------------------------------------------------- */
+/* Of the run --------------------------------------------------------------------------------------------- */
 
 static bool step_take(void *ctx, char *value)
 {
@@ -177,7 +177,7 @@ static bool sweep_device_take(void *ctx, char *rest)
 	return true;
 }
 
-/* -- The command line ---------------------------------------------------------------------------------- */
+/* The command line --------------------------------------------------------------------------------------- */
 
 #define AT(member) offsetof(struct ps_bench_options, member)
 
@@ -252,10 +252,10 @@ static const struct ps_flags command = {
 /* An exit code, or -1: go on. */
 static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 {
-	int r = ps_flags_read(&command, o, argc, argv);
+	int rc = ps_flags_read(&command, o, argc, argv);
 
-	if (r >= 0)
-		return r;
+	if (rc >= 0)
+		return rc;
 	o->loader.profile = o->profile || o->profile_against;
 	if (optind == argc) {
 		ps_complain("no shards (see penstock-loader bench --help)");
@@ -286,16 +286,16 @@ static int bench_once(struct ps_bench_options *o)
 	struct ps_bench_result all = {0};
 	ps_autofree char *profile = NULL;
 	struct penstock_error error;
-	int r;
+	int rc;
 
 	if (!epochs) {
 		ps_complain("out of memory");
 		return PS_EXIT_FAILED;
 	}
-	r = ps_bench_run(o, &all, epochs, &error);
-	if (r < 0) {
+	rc = ps_bench_run(o, &all, epochs, &error);
+	if (rc < 0) {
 		ps_loader_complain("", error.text);
-		return r == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
+		return rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
 	}
 	profile = all.profile;
 	if (!ps_bench_report(o, &all, epochs)) {
@@ -312,7 +312,7 @@ static int bench_once(struct ps_bench_options *o)
 int ps_cmd_bench(int argc, char **argv)
 {
 	struct ps_bench_options o = {0};
-	int r;
+	int rc;
 
 #ifdef __GLIBC__
 	/* Otherwise each thread keeps the largest coefficients that it ever had. A program that uses the
@@ -322,9 +322,9 @@ int ps_cmd_bench(int argc, char **argv)
 	penstock_options_init(&o.loader, sizeof(o.loader));
 	fields_init(&o);
 	o.loader.epochs = 2;
-	r = options_parse(&o, argc, argv);
-	if (r >= 0)
-		return r;
+	rc = options_parse(&o, argc, argv);
+	if (rc >= 0)
+		return rc;
 	if (!ps_bench_fields_finish(&o))
 		return PS_EXIT_USAGE;
 	return o.sweep ? ps_bench_sweep(&o) : bench_once(&o);

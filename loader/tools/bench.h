@@ -77,7 +77,7 @@ bool ps_bench_report(const struct ps_bench_options *options, const struct ps_ben
 double ps_bench_slowdown(const struct ps_bench_idle *idle);
 double ps_bench_hidden(const struct ps_bench_result *result);
 
-/* -- Sweeps ------------------------------------------------------------------------------------------- */
+/* Sweeps ------------------------------------------------------------------------------------------------- */
 
 /* One point of a sweep. */
 struct ps_bench_point {
@@ -95,7 +95,7 @@ double ps_bench_rate(const struct ps_bench_point *point); /* samples a second; 0
 /* Draws samples a second over threads, a line a batch and device, as SVG. False, with errno: the file. */
 bool ps_bench_plot(const char *path, const struct ps_bench_point *points, size_t n);
 
-/* -- Profiles ----------------------------------------------------------------------------------------- */
+/* Profiles ----------------------------------------------------------------------------------------------- */
 
 /* Writes the profile, and warns on stderr of what differs from the other one: PS_EXIT_DRIFT then. The exit
  * status. */

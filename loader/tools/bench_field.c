@@ -91,7 +91,7 @@ bool ps_bench_fields_finish(struct ps_bench_options *o)
 	return false;
 }
 
-/* -- What is done to images ----------------------------------------------------------------------------- */
+/* What is done to images --------------------------------------------------------------------------------- */
 
 static bool member_set(struct penstock_field *f, const struct ps_option *o, const char *value)
 {

@@ -226,7 +226,7 @@ bool ps_bench_report(const struct ps_bench_options *o, const struct ps_bench_res
 	return true;
 }
 
-/* -- Profiles: what the data is like, and what became different --------------------------------------- */
+/* Profiles: what the data is like, and what became different --------------------------------------------- */
 
 static bool file_write(const char *path, const char *text)
 {

@@ -147,14 +147,14 @@ static void lost_tell(struct consumer *c)
 static int next(struct consumer *c, struct penstock_batch **ret_batch, struct penstock_error *error)
 {
 	double begin = now();
-	int r;
+	int rc;
 
 	if (c->until > 0 && begin >= c->until)
 		return 0;
-	r = penstock_loader_next(c->loader, ret_batch, error);
-	if (r == 1)
+	rc = penstock_loader_next(c->loader, ret_batch, error);
+	if (rc == 1)
 		c->next_us[c->nnext++ % NEXT_PLACES] = (float)((now() - begin) * 1e6);
-	return r;
+	return rc;
 }
 
 static int batch_consume(struct consumer *c, struct penstock_batch *batch, struct penstock_error *error)
@@ -173,19 +173,19 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
 	uint64_t samples = 0, total, batches;
 	double first = 0, talked = from->time;
 	struct mark to;
-	int r;
+	int rc;
 
 	if (c->talk && penstock_loader_length(c->loader, epoch, &total, &batches, NULL) == 0)
 		c->total = total; /* else the same as in the epoch before */
-	while ((r = next(c, &batch, error)) == 1) {
+	while ((rc = next(c, &batch, error)) == 1) {
 		struct penstock_batch_info info;
 		double t = now();
 
 		penstock_batch_info(batch, &info);
 		if (info.bad > 0)
 			lost_tell(c);
-		r = batch_consume(c, batch, error);
-		if (r < 0)
+		rc = batch_consume(c, batch, error);
+		if (rc < 0)
 			break;
 		samples += info.rows;
 		if (first == 0)
@@ -195,12 +195,12 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
 			talked = t;
 		}
 	}
-	if (r >= 0)
-		r = mark_take(c->loader, &to, error);
+	if (rc >= 0)
+		rc = mark_take(c->loader, &to, error);
 	if (c->talk)
 		fprintf(stderr, "\r\033[K");
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	result_make(ret_result, from, &to, epoch, first);
 	/* Not the difference: the next epoch's first shards were read by now. */
 	ret_result->stats.bytes_read = ps_loader_epoch_nbytes(c->loader, epoch);
@@ -214,20 +214,20 @@ static int profile_take(struct penstock_loader *loader, char **ret_profile, stru
 {
 	size_t size = 0;
 	char *text = NULL;
-	int r;
+	int rc;
 
 	do {
-		r = penstock_loader_profile(loader, NULL, 0, error);
-		if (r < 0)
+		rc = penstock_loader_profile(loader, NULL, 0, error);
+		if (rc < 0)
 			break;
-		size = (size_t)r + (size_t)r / 2 + 64;
+		size = (size_t)rc + (size_t)rc / 2 + 64;
 		free(text);
 		text = malloc(size);
-		r = text ? penstock_loader_profile(loader, text, size, error) : -ENOMEM;
-	} while (r == -ENOBUFS);
-	if (r < 0) {
+		rc = text ? penstock_loader_profile(loader, text, size, error) : -ENOMEM;
+	} while (rc == -ENOBUFS);
+	if (rc < 0) {
 		free(text);
-		return r;
+		return rc;
 	}
 	*ret_profile = text;
 	return 0;
@@ -249,7 +249,7 @@ static int all_judge(struct consumer *c, const struct ps_bench_options *o, const
         const struct mark *end, struct ps_bench_result *ret_all, struct penstock_error *error)
 {
 	struct penstock_lost lost;
-	int r = 0;
+	int rc = 0;
 
 	result_make(ret_all, start, end, 0, 0);
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) { /* names and counts of threads come with the marks */
@@ -260,9 +260,9 @@ static int all_judge(struct consumer *c, const struct ps_bench_options *o, const
 	if (penstock_loader_lost(c->loader, 0, &lost) == 0)
 		snprintf(ret_all->lost_first, sizeof(ret_all->lost_first), "%s: %s", lost.shard, lost.reason);
 	if (c->step) {
-		r = ps_bench_step_end(c->step, &ret_all->idle, error);
-		if (r < 0)
-			return r;
+		rc = ps_bench_step_end(c->step, &ret_all->idle, error);
+		if (rc < 0)
+			return rc;
 		ret_all->has_idle = true;
 		ps_bench_step_judge(&ret_all->idle, &ret_all->stats);
 	}
@@ -274,18 +274,18 @@ static int epochs_run(struct consumer *c, const struct ps_bench_options *o, stru
 {
 	const struct mark start = {.time = now(), .cpu = cpu()};
 	struct mark from = start;
-	int r = penstock_loader_open(&o->loader, o->shards, o->nshards, &c->loader, error);
+	int rc = penstock_loader_open(&o->loader, o->shards, o->nshards, &c->loader, error);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	c->until = o->max_seconds > 0 ? start.time + o->max_seconds : 0;
-	for (uint64_t i = 0; i < o->loader.epochs && r == 0; i++)
-		r = epoch_run(c, o->loader.epoch + i, &from, &ret_epochs[i], error);
-	if (r == 0)
-		r = all_judge(c, o, &start, &from, ret_all, error);
-	if (r == 0)
+	for (uint64_t i = 0; i < o->loader.epochs && rc == 0; i++)
+		rc = epoch_run(c, o->loader.epoch + i, &from, &ret_epochs[i], error);
+	if (rc == 0)
+		rc = all_judge(c, o, &start, &from, ret_all, error);
+	if (rc == 0)
 		ret_all->first_batch_seconds = ret_epochs[0].first_batch_seconds;
-	return r;
+	return rc;
 }
 
 int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_all,
@@ -294,16 +294,16 @@ int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_a
 	ps_autofree float *next_us = calloc(NEXT_PLACES, sizeof(*next_us));
 	struct consumer c = {
 	        .quiet = o->quiet, .talk = !o->quiet && isatty(STDERR_FILENO) != 0, .next_us = next_us};
-	int r = 0;
+	int rc = 0;
 
 	if (!next_us)
 		return ps_give_error(error, -ENOMEM, &(struct ps_load_error){0});
 	if (o->step_ms > 0) /* before the loader is there: a step alone is measured */
-		r = ps_bench_step_new(o->loader.device, o->step_ms, &c.step, error);
-	if (r == 0)
-		r = epochs_run(&c, o, ret_all, ret_epochs, error);
+		rc = ps_bench_step_new(o->loader.device, o->step_ms, &c.step, error);
+	if (rc == 0)
+		rc = epochs_run(&c, o, ret_all, ret_epochs, error);
 	/* Its stream was named to batches, and waits for them. */
 	penstock_loader_close(c.loader);
 	ps_bench_step_free(c.step);
-	return r;
+	return rc;
 }

@@ -61,10 +61,10 @@ int ps_bench_step_end(struct ps_bench_step *s, struct ps_bench_idle *ret_idle, s
 {
 	ps_autofree float *busy = NULL;
 	size_t warm;
-	int r = s->ops->drain(s, error);
+	int rc = s->ops->drain(s, error);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	*ret_idle = (struct ps_bench_idle){.alone_ms = s->alone_ms};
 	warm = s->ncuts < 2 * WARM_STEPS ? s->ncuts / 2 : WARM_STEPS;
 	if (s->ncuts == warm)
@@ -107,7 +107,7 @@ void ps_bench_step_judge(const struct ps_bench_idle *idle, struct penstock_stats
 	}
 }
 
-/* -- A step that sleeps --------------------------------------------------------------------------------- */
+/* A step that sleeps ------------------------------------------------------------------------------------- */
 
 struct sleeper {
 	struct ps_bench_step base;

@@ -69,7 +69,7 @@ int ps_bench_step_end(
 /* Bottleneck and advice again, by what the consumer lost. */
 void ps_bench_step_judge(const struct ps_bench_idle *idle, struct penstock_stats *stats);
 
-/* -- For the kinds of steps ----------------------------------------------------------------------------- */
+/* For the kinds of steps --------------------------------------------------------------------------------- */
 
 /* False: no memory. */
 bool ps_bench_step_add(struct ps_bench_step *step, struct ps_bench_cut cut) PS_MUST_USE;

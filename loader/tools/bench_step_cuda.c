@@ -62,7 +62,7 @@ static ps_cu_result launch(struct gemm *g, uint32_t n)
 	return r;
 }
 
-/* -- Steps; the context is entered ---------------------------------------------------------------------- */
+/* Steps; the context is entered -------------------------------------------------------------------------- */
 
 /* Waits for the oldest step and adds its cut. */
 static ps_cu_result step_finish(struct gemm *g, bool *ret_room)
@@ -97,10 +97,10 @@ static int step_give(struct gemm *g, struct penstock_batch *batch, struct pensto
 	if (r == 0)
 		r = g->cu->event_record(m->asked, g->stream);
 	if (r == 0 && batch) {
-		int e = penstock_batch_use(batch, g->stream, error);
+		int rc = penstock_batch_use(batch, g->stream, error);
 
-		if (e < 0)
-			return e;
+		if (rc < 0)
+			return rc;
 	}
 	if (r == 0)
 		r = g->cu->event_record(m->begin, g->stream);
@@ -128,13 +128,13 @@ static int entered(struct gemm *g,
 {
 	ps_cu_context old;
 	ps_cu_result r = g->cu->context_push(g->context);
-	int e;
+	int rc;
 
 	if (r != 0)
 		return fail(g, r, "cannot use the GPU", error);
-	e = what(g, batch, error);
+	rc = what(g, batch, error);
 	(void)g->cu->context_pop(&old);
-	return e;
+	return rc;
 }
 
 static int gemm_take(struct ps_bench_step *step, struct penstock_batch *batch, struct penstock_error *error)
@@ -153,7 +153,7 @@ static int gemm_drain(struct ps_bench_step *step, struct penstock_error *error)
 	return entered(of(step), drain, NULL, error);
 }
 
-/* -- Making one; the context is entered ----------------------------------------------------------------- */
+/* Making one; the context is entered --------------------------------------------------------------------- */
 
 /* How long that many products take, the least of three times. */
 static ps_cu_result time_take(struct gemm *g, uint32_t nlaunches, float *ret_ms)
@@ -202,18 +202,18 @@ static ps_cu_result calibrate(struct gemm *g)
 static int alone_measure(struct gemm *g, struct penstock_error *error)
 {
 	float busy[ALONE_STEPS];
-	int r = 0;
+	int rc = 0;
 
-	for (int i = 0; i < ALONE_STEPS && r == 0; i++)
-		r = step_give(g, NULL, error);
-	if (r == 0)
-		r = steps_drain(g, error);
-	for (int i = 0; i < ALONE_STEPS && r == 0; i++)
+	for (int i = 0; i < ALONE_STEPS && rc == 0; i++)
+		rc = step_give(g, NULL, error);
+	if (rc == 0)
+		rc = steps_drain(g, error);
+	for (int i = 0; i < ALONE_STEPS && rc == 0; i++)
 		busy[i] = g->base.cuts[i].busy;
-	if (r == 0)
+	if (rc == 0)
 		g->base.alone_ms = ps_bench_quantile(busy, ALONE_STEPS, 0.5);
 	g->base.ncuts = 0;
-	return r;
+	return rc;
 }
 
 static int memory_make(struct gemm *g, struct penstock_error *error)
@@ -243,17 +243,17 @@ static int gemm_make(struct gemm *g, struct penstock_batch *unused, struct penst
 {
 	struct ps_load_error err = {0};
 	ps_cu_result result;
-	int r;
+	int rc;
 
 	(void)unused;
-	r = ps_kernels_load(g->cu, &g->kernels, &err);
-	if (r < 0) {
-		ps_load_error_prefix(&err, r, "--step-ms");
-		return ps_give_error(error, r, &err);
+	rc = ps_kernels_load(g->cu, &g->kernels, &err);
+	if (rc < 0) {
+		ps_load_error_prefix(&err, rc, "--step-ms");
+		return ps_give_error(error, rc, &err);
 	}
-	r = memory_make(g, error);
-	if (r < 0)
-		return r;
+	rc = memory_make(g, error);
+	if (rc < 0)
+		return rc;
 	result = calibrate(g);
 	return result == 0 ? alone_measure(g, error) : fail(g, result, "--step-ms", error);
 }
@@ -297,23 +297,23 @@ static int gemm_new(
 	struct gemm *g = calloc(1, sizeof(*g));
 	struct ps_load_error err = {0};
 	ps_cu_result result;
-	int r;
+	int rc;
 
 	if (!g)
 		return no_memory(error);
 	g->base = (struct ps_bench_step){.ops = &ops, .asked_ms = ms};
-	r = ps_cuda_driver_get(&g->cu, &err);
-	if (r < 0) {
+	rc = ps_cuda_driver_get(&g->cu, &err);
+	if (rc < 0) {
 		free(g);
-		return ps_give_error(error, r, &err);
+		return ps_give_error(error, rc, &err);
 	}
 	result = g->cu->device_get(&g->device, (int)ordinal);
 	if (result == 0)
 		result = g->cu->context_retain(&g->context, g->device);
-	r = result == 0 ? entered(g, gemm_make, NULL, error) : fail(g, result, "device cuda", error);
-	if (r < 0) {
+	rc = result == 0 ? entered(g, gemm_make, NULL, error) : fail(g, result, "device cuda", error);
+	if (rc < 0) {
 		ps_bench_step_free(&g->base);
-		return r;
+		return rc;
 	}
 	*ret_step = &g->base;
 	return 0;

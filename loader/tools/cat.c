@@ -56,9 +56,9 @@ static int field_write(struct cat *c, const struct ps_group *g, struct ps_load_e
 			continue;
 		}
 		c->found++;
-		int r = bytes_write(m, c->o->lines, err);
-		if (r < 0)
-			return r;
+		int rc = bytes_write(m, c->o->lines, err);
+		if (rc < 0)
+			return rc;
 	}
 	return 0;
 }
@@ -147,10 +147,10 @@ int ps_cmd_cat(int argc, char **argv)
 	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	struct cat_options o = {0};
 	__attribute__((cleanup(cat_fini))) struct cat c = {.o = &o};
-	int r = ps_flags_read(&command, &o, argc, argv);
+	int rc = ps_flags_read(&command, &o, argc, argv);
 
-	if (r >= 0)
-		return r;
+	if (rc >= 0)
+		return rc;
 	if (o.lines && !o.field) {
 		ps_complain("--lines goes with --field");
 		return PS_EXIT_USAGE;
@@ -159,6 +159,6 @@ int ps_cmd_cat(int argc, char **argv)
 		ps_complain("standard output is a terminal: redirect it, or name a --field");
 		return PS_EXIT_USAGE;
 	}
-	r = ps_shards_take(argc, argv, &shards);
-	return r == PS_EXIT_OK ? cat_run(&c, &shards) : r;
+	rc = ps_shards_take(argc, argv, &shards);
+	return rc == PS_EXIT_OK ? cat_run(&c, &shards) : rc;
 }

@@ -55,7 +55,7 @@ static void fixed_fini(struct fixed *f)
 	free(f->path);
 }
 
-/* -- Reports ------------------------------------------------------------------------------------------ */
+/* Reports ------------------------------------------------------------------------------------------------ */
 
 static void report_json(const char *shard, const struct ps_chart *c, const struct fixed *fixed)
 {
@@ -110,7 +110,7 @@ static void report_plain(const char *shard, const struct ps_chart *c, const stru
 	}
 }
 
-/* -- Repairs ------------------------------------------------------------------------------------------ */
+/* Repairs ------------------------------------------------------------------------------------------------ */
 
 /* A descriptor that gives the tar's bytes at any offset: the shard's, or of a nameless copy in `dir` where it
  * has to be decompressed. */
@@ -198,11 +198,11 @@ static int duplicate_check(
 
 		if (kept->drop || !ps_chart_same(kept, m))
 			continue;
-		int r = bytes_read(fd, kept, &other, err);
-		if (r == 0 && memcmp(other, data, m->size) != 0)
-			r = ps_load_error_set(err, EBADMSG,
+		int rc = bytes_read(fd, kept, &other, err);
+		if (rc == 0 && memcmp(other, data, m->size) != 0)
+			rc = ps_load_error_set(err, EBADMSG,
 			        "%s comes twice, with different bytes; remove the wrong one", m->name);
-		return r;
+		return rc;
 	}
 	return 0; /* of the sample that was cut off */
 }
@@ -217,11 +217,11 @@ static int members_write(
 
 		if (m->key_len == 0)
 			continue;
-		int r = bytes_read(fd, m, &buf, err);
-		if (r == 0)
-			r = m->drop ? duplicate_check(fd, c, i, buf, err) : member_write(m, buf, out, err);
-		if (r < 0)
-			return r;
+		int rc = bytes_read(fd, m, &buf, err);
+		if (rc == 0)
+			rc = m->drop ? duplicate_check(fd, c, i, buf, err) : member_write(m, buf, out, err);
+		if (rc < 0)
+			return rc;
 		ps_tool_progress_add(&d->progress, 0, m->size);
 	}
 	return 0;
@@ -254,25 +254,25 @@ static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart 
 	if (fd < 0)
 		return fd;
 	struct ps_tar_out *out;
-	int r = ps_tar_out_open(path, zst ? 3 : 0, &out, err);
-	if (r < 0)
-		return r;
-	r = members_write(fd, c, out, d, err);
-	if (r == 0)
-		r = ps_tar_out_finish(out, NULL, err);
-	if (r < 0) {
+	int rc = ps_tar_out_open(path, zst ? 3 : 0, &out, err);
+	if (rc < 0)
+		return rc;
+	rc = members_write(fd, c, out, d, err);
+	if (rc == 0)
+		rc = ps_tar_out_finish(out, NULL, err);
+	if (rc < 0) {
 		ps_tar_out_abort(out);
-		return r;
+		return rc;
 	}
-	r = ps_chart_samples(path, &ret_fixed->samples, err);
-	if (r < 0)
+	rc = ps_chart_samples(path, &ret_fixed->samples, err);
+	if (rc < 0)
 		unlink(path);
 	else
 		ret_fixed->path = ps_steal_ptr(&path);
-	return r;
+	return rc;
 }
 
-/* -- The command -------------------------------------------------------------------------------------- */
+/* The command -------------------------------------------------------------------------------------------- */
 
 /* What hinders --fix; NULL: nothing. */
 static const char *hindrance(const struct ps_chart *c)
@@ -291,14 +291,14 @@ static void shard_see(struct doctor *d, const char *shard)
 	__attribute__((cleanup(fixed_fini))) struct fixed fixed = {0};
 	struct ps_load_error err = {0};
 	const char *hinders = NULL;
-	int r = ps_chart_make(shard, &chart, &d->progress, &err);
+	int rc = ps_chart_make(shard, &chart, &d->progress, &err);
 
-	if (r == 0 && d->decode)
-		r = ps_chart_decode(shard, &chart, &d->progress, &err);
-	if (r == 0 && d->fix && !(hinders = hindrance(&chart)))
-		r = shard_fix(d, shard, &chart, &fixed, &err);
+	if (rc == 0 && d->decode)
+		rc = ps_chart_decode(shard, &chart, &d->progress, &err);
+	if (rc == 0 && d->fix && !(hinders = hindrance(&chart)))
+		rc = shard_fix(d, shard, &chart, &fixed, &err);
 	ps_tool_progress_wipe(&d->progress);
-	if (r < 0) {
+	if (rc < 0) {
 		ps_complain("%s", err.text);
 		d->unsound = true;
 	} else if (d->json) {
@@ -344,19 +344,19 @@ int ps_cmd_doctor(int argc, char **argv)
 	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	struct doctor d = {0};
 	struct ps_load_error err = {0};
-	int r = ps_flags_read(&command, &d, argc, argv);
+	int rc = ps_flags_read(&command, &d, argc, argv);
 
-	if (r >= 0)
-		return r;
+	if (rc >= 0)
+		return rc;
 	if (d.machine && (d.fix || d.decode || argc - optind > 1)) {
 		ps_complain("--machine goes with --json and a folder alone");
 		return PS_EXIT_USAGE;
 	}
 	if (d.machine)
 		return ps_doctor_machine(optind < argc ? argv[optind] : ".", d.json);
-	r = ps_shards_take(argc, argv, &shards);
-	if (r != PS_EXIT_OK)
-		return r;
+	rc = ps_shards_take(argc, argv, &shards);
+	if (rc != PS_EXIT_OK)
+		return rc;
 	if (d.fix && ps_folder_make(d.fix, &err) < 0) {
 		ps_complain("--fix %s", err.text);
 		return PS_EXIT_FAILED;

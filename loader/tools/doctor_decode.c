@@ -89,14 +89,14 @@ static int arrays_look(struct ps_chart *c, const struct penstock_batch *batch, c
 {
 	struct penstock_tensor t, keys, valid;
 	struct penstock_batch_info info;
-	int r = penstock_batch_field(batch, name, &t, error);
+	int rc = penstock_batch_field(batch, name, &t, error);
 
-	if (r == 0)
-		r = penstock_batch_field(batch, "__key__", &keys, error);
-	if (r == 0)
-		r = penstock_batch_field(batch, "__valid__", &valid, error);
+	if (rc == 0)
+		rc = penstock_batch_field(batch, "__key__", &keys, error);
+	if (rc == 0)
+		rc = penstock_batch_field(batch, "__valid__", &valid, error);
 	penstock_batch_info(batch, &info);
-	for (uint32_t i = 0; r == 0 && i < info.rows; i++) {
+	for (uint32_t i = 0; rc == 0 && i < info.rows; i++) {
 		const uint8_t *file = (const uint8_t *)t.data + t.offsets[i];
 		size_t n = (size_t)(t.offsets[i + 1] - t.offsets[i]);
 		struct ps_load_error err = {0};
@@ -107,23 +107,23 @@ static int arrays_look(struct ps_chart *c, const struct penstock_batch *batch, c
 			        (int)(keys.offsets[i + 1] - keys.offsets[i]),
 			        (const char *)keys.data + keys.offsets[i], name, err.text);
 	}
-	return r;
+	return rc;
 }
 
 static int batch_look(struct ps_chart *c, const struct fields *f, const struct penstock_batch *batch,
         struct penstock_error *error)
 {
 	struct penstock_bad bad;
-	int r = 0;
+	int rc = 0;
 
 	for (uint32_t i = 0; penstock_batch_bad(batch, i, &bad) == 0; i++)
 		if (!is_in(c->refused, c->nrefused, bad.offset) &&
 		        (!f->have || is_in(f->have, f->nhave, bad.offset)))
 			ps_chart_found(c, PS_FOUND_UNDECODABLE, "%s: %s", bad.key, bad.reason);
-	for (uint32_t i = 0; i < f->n && r == 0; i++)
+	for (uint32_t i = 0; i < f->n && rc == 0; i++)
 		if (f->v[i].kind == PENSTOCK_BYTES)
-			r = arrays_look(c, batch, f->names[i], error);
-	return r;
+			rc = arrays_look(c, batch, f->names[i], error);
+	return rc;
 }
 
 static int batches_look(struct ps_chart *c, const struct fields *f, struct penstock_loader *loader,
@@ -132,19 +132,19 @@ static int batches_look(struct ps_chart *c, const struct fields *f, struct penst
 	struct penstock_batch *batch;
 	struct penstock_stats stats;
 	uint64_t before = 0;
-	int r;
+	int rc;
 
-	while ((r = penstock_loader_next(loader, &batch, error)) == 1) {
-		r = batch_look(c, f, batch, error);
+	while ((rc = penstock_loader_next(loader, &batch, error)) == 1) {
+		rc = batch_look(c, f, batch, error);
 		penstock_batch_release(batch);
-		if (r == 0)
-			r = penstock_loader_stats(loader, &stats, sizeof(stats), error);
-		if (r < 0)
+		if (rc == 0)
+			rc = penstock_loader_stats(loader, &stats, sizeof(stats), error);
+		if (rc < 0)
 			break;
 		ps_tool_progress_add(progress, 0, stats.bytes_read - before);
 		before = stats.bytes_read;
 	}
-	return r;
+	return rc;
 }
 
 static int fields_decode(const char *path, struct ps_chart *c, const struct fields *f,
@@ -164,12 +164,12 @@ static int fields_decode(const char *path, struct ps_chart *c, const struct fiel
 	options.order = PENSTOCK_ORDER_NONE;
 	options.on_error = PENSTOCK_SKIP;
 	options.max_bad = UINT32_MAX;
-	int r = penstock_loader_open(&options, (const char *const[]){path}, 1, &loader, &error);
-	if (r == 0) {
-		r = batches_look(c, f, loader, progress, &error);
+	int rc = penstock_loader_open(&options, (const char *const[]){path}, 1, &loader, &error);
+	if (rc == 0) {
+		rc = batches_look(c, f, loader, progress, &error);
 		penstock_loader_close(loader);
 	}
-	return r < 0 ? ps_load_error_set(err, -r, "%s", error.text) : 0;
+	return rc < 0 ? ps_load_error_set(err, -rc, "%s", error.text) : 0;
 }
 
 /* Which sound samples have the field of that suffix. */

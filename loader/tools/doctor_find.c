@@ -93,7 +93,7 @@ static int field_count(struct ps_chart *c, const struct ps_chart_member *m)
 static int member_read(
         struct look *l, struct ps_tar *tar, struct ps_chart_member *m, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	if (m->size > MAX_MEMBER)
 		return 0;
@@ -105,9 +105,9 @@ static int member_read(
 		l->buf = grown;
 		l->cap = m->size;
 	}
-	r = ps_tar_read(tar, l->buf, err);
-	if (r < 0)
-		return r;
+	rc = ps_tar_read(tar, l->buf, err);
+	if (rc < 0)
+		return rc;
 	ps_tool_progress_add(l->progress, 0, m->size);
 	m->crc = sum_of(l->buf, m->size);
 	m->progressive = ps_jpeg_is_progressive(l->buf, m->size);
@@ -155,7 +155,7 @@ static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member 
 	return 0;
 }
 
-/* -- Once all members are known ----------------------------------------------------------------------- */
+/* Once all members are known ----------------------------------------------------------------------------- */
 
 static bool same_key(const struct ps_chart_member *a, const struct ps_chart_member *b)
 {
@@ -336,23 +336,23 @@ static int samples_walk(const char *path, struct look *l, struct ps_shard *shard
 {
 	struct ps_sample *s;
 	bool garbage;
-	int r;
+	int rc;
 
-	while ((r = ps_shard_next(shard, &s, err)) == 1) {
+	while ((rc = ps_shard_next(shard, &s, err)) == 1) {
 		if (s->bad && ps_shard_failed(shard, &garbage) < 0 && s->bad != EBADMSG)
-			r = ps_load_error_set(err, s->bad, "%s: %s", path, s->reason);
+			rc = ps_load_error_set(err, s->bad, "%s: %s", path, s->reason);
 		else if (s->bad && bad_take(l, shard, s) < 0)
-			r = ps_load_error_set(err, ENOMEM, "%s: out of memory", path);
+			rc = ps_load_error_set(err, ENOMEM, "%s: out of memory", path);
 		for (size_t i = l->sample_at; i < l->chart->n; i++)
 			if (is_of(&l->chart->members[i], s))
 				l->chart->members[i].sample = s->offset;
 		l->chart->samples += s->bad == 0;
 		l->sample_at = l->chart->n;
 		ps_sample_free(s);
-		if (r < 0)
+		if (rc < 0)
 			break;
 	}
-	return r;
+	return rc;
 }
 
 static const struct ps_shard_options walk_options = {
@@ -389,20 +389,20 @@ int ps_chart_samples(const char *path, uint64_t *ret_samples, struct ps_load_err
 	struct ps_shard *shard = ps_shard_new(path, 0, &walk_options, err);
 	struct ps_sample *s;
 	uint64_t n = 0;
-	int r = -ENOMEM;
+	int rc = -ENOMEM;
 
-	while (shard && (r = ps_shard_next(shard, &s, err)) == 1) {
+	while (shard && (rc = ps_shard_next(shard, &s, err)) == 1) {
 		if (s->bad)
-			r = ps_sample_error_set(err, s, s->reason);
+			rc = ps_sample_error_set(err, s, s->reason);
 		ps_sample_free(s);
-		if (r < 0)
+		if (rc < 0)
 			break;
 		n++;
 	}
 	ps_shard_free(shard);
-	if (r == 0)
+	if (rc == 0)
 		*ret_samples = n;
-	return r;
+	return rc;
 }
 
 void ps_chart_fini(struct ps_chart *c)

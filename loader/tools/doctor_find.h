@@ -99,7 +99,7 @@ void ps_chart_fini(struct ps_chart *chart);
  * measured. */
 int ps_doctor_machine(const char *folder, bool json);
 
-/* -- JPEGs -------------------------------------------------------------------------------------------- */
+/* JPEGs -------------------------------------------------------------------------------------------------- */
 
 /* By its markers. */
 bool ps_jpeg_is_progressive(const uint8_t *data, size_t n);

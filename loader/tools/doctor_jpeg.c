@@ -38,7 +38,7 @@ bool ps_jpeg_is_progressive(const uint8_t *p, size_t n)
 	return false;
 }
 
-/* -- libjpeg's errors, by longjmp; a warning is one too: what is damaged is not rewritten ---------------- */
+/* libjpeg's errors, by longjmp; a warning is one too: what is damaged is not rewritten ------------------- */
 
 struct catcher {
 	struct jpeg_error_mgr mgr;
@@ -79,7 +79,7 @@ static struct jpeg_error_mgr *catcher_init(struct catcher *c)
 	return &c->mgr;
 }
 
-/* -- Rewriting ---------------------------------------------------------------------------------------- */
+/* Rewriting ---------------------------------------------------------------------------------------------- */
 
 static bool header_read(struct jpeg_decompress_struct *d, const uint8_t *data, size_t n)
 {
@@ -141,7 +141,7 @@ static bool transcode(struct transcoder *t, const uint8_t *data, size_t n)
 	return true;
 }
 
-/* -- Comparing ---------------------------------------------------------------------------------------- */
+/* Comparing ---------------------------------------------------------------------------------------------- */
 
 struct decoder {
 	struct jpeg_decompress_struct d;
@@ -206,7 +206,7 @@ static bool pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size
 int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *ret_n)
 {
 	struct transcoder *t;
-	int r = 0;
+	int rc = 0;
 
 	if (!ps_jpeg_is_progressive(data, n))
 		return 0;
@@ -217,9 +217,9 @@ int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *re
 		*ret = t->bytes;
 		*ret_n = t->nbytes;
 		t->bytes = NULL;
-		r = 1;
+		rc = 1;
 	} else if (t->errors.no_memory) {
-		r = -ENOMEM;
+		rc = -ENOMEM;
 	}
 	/* When it failed midway, libjpeg has not reported yet where it moved the bytes to. */
 	if (t->bytes)
@@ -230,5 +230,5 @@ int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *re
 		jpeg_destroy_decompress(&t->in);
 	free(t->bytes);
 	free(t);
-	return r;
+	return rc;
 }

@@ -81,7 +81,7 @@ static bool line_read(const char *path, char *line, int size)
 	return ok;
 }
 
-/* -- Limits --------------------------------------------------------------------------------------------- */
+/* Limits ------------------------------------------------------------------------------------------------- */
 
 static void open_files(struct machine *m)
 {
@@ -135,7 +135,7 @@ static void shared_memory(struct machine *m)
 	        nbytes / (1 << 30));
 }
 
-/* -- Kernel --------------------------------------------------------------------------------------------- */
+/* Kernel ------------------------------------------------------------------------------------------------- */
 
 static void passthrough(struct machine *m)
 {
@@ -232,7 +232,7 @@ static void governor(struct machine *m)
 		        "cpupower frequency-set -g performance    (as root)", "%s", line);
 }
 
-/* -- The folder's disk ---------------------------------------------------------------------------------- */
+/* The folder's disk -------------------------------------------------------------------------------------- */
 
 static void read_ahead(struct machine *m, const char *folder)
 {

@@ -37,13 +37,13 @@ static void group_clear(struct ps_group *g)
 static int member_read(struct groups *g, struct ps_group_member *m, struct ps_load_error *err)
 {
 	struct ps_tar_member t;
-	int r;
+	int rc;
 
 	do
-		r = ps_tar_next(g->tar, &t, err);
-	while (r == 1 && t.kind == PS_TAR_OTHER);
-	if (r <= 0)
-		return r;
+		rc = ps_tar_next(g->tar, &t, err);
+	while (rc == 1 && t.kind == PS_TAR_OTHER);
+	if (rc <= 0)
+		return rc;
 	if (t.kind == PS_TAR_SPARSE)
 		return ps_load_error_set(err, EBADMSG,
 		        "%s: a file with holes, which is not read: unpack it, and pack it "
@@ -57,12 +57,12 @@ static int member_read(struct groups *g, struct ps_group_member *m, struct ps_lo
 	        .size = t.size,
 	        .data = malloc(t.size ? t.size : 1)};
 	if (!m->name || !m->data)
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
 	else
-		r = ps_tar_read(g->tar, m->data, err);
-	if (r < 0)
+		rc = ps_tar_read(g->tar, m->data, err);
+	if (rc < 0)
 		member_fini(m);
-	return r < 0 ? r : 1;
+	return rc < 0 ? rc : 1;
 }
 
 static int member_push(struct ps_group *g, struct ps_group_member *m, struct ps_load_error *err)
@@ -139,15 +139,15 @@ static int groups_next(struct groups *g, const struct ps_group **ret_group, stru
 static int groups_init(struct groups *g, struct ps_load_error *err)
 {
 	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
-	int r = ps_stream_open(g->path, &options, &g->stream, err);
+	int rc = ps_stream_open(g->path, &options, &g->stream, err);
 
-	if (r == 0)
-		r = ps_stream_inflate(&g->stream, err);
-	if (r == 0 && !(g->tar = ps_tar_new(g->stream)))
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r < 0)
-		ps_load_error_prefix(err, r, "%s", g->path);
-	return r;
+	if (rc == 0)
+		rc = ps_stream_inflate(&g->stream, err);
+	if (rc == 0 && !(g->tar = ps_tar_new(g->stream)))
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc < 0)
+		ps_load_error_prefix(err, rc, "%s", g->path);
+	return rc;
 }
 
 static void groups_fini(struct groups *g)
@@ -165,28 +165,28 @@ int ps_groups_read(const char *path,
 {
 	struct groups g = {.path = path};
 	const struct ps_group *group;
-	int r = groups_init(&g, err);
+	int rc = groups_init(&g, err);
 
-	while (r == 0) {
-		r = groups_next(&g, &group, err);
-		if (r <= 0)
+	while (rc == 0) {
+		rc = groups_next(&g, &group, err);
+		if (rc <= 0)
 			break;
-		r = take(ctx, group, err);
+		rc = take(ctx, group, err);
 	}
 	groups_fini(&g);
-	return r;
+	return rc;
 }
 
 int ps_group_write(const struct ps_group *g, struct ps_tar_out *out, struct ps_load_error *err)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (size_t i = 0; i < g->n && r == 0; i++) {
+	for (size_t i = 0; i < g->n && rc == 0; i++) {
 		const struct ps_group_member *m = &g->members[i];
 
-		r = ps_tar_out_member(out, m->name, m->name_len, m->size, err);
-		if (r == 0)
-			r = ps_tar_out_data(out, m->data, m->size, err);
+		rc = ps_tar_out_member(out, m->name, m->name_len, m->size, err);
+		if (rc == 0)
+			rc = ps_tar_out_data(out, m->data, m->size, err);
 	}
-	return r;
+	return rc;
 }

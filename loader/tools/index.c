@@ -80,20 +80,20 @@ static bool shard_dali(const struct index_options *o, const char *shard)
 	struct ps_load_error err = {0};
 	ps_autofree char *path = ps_dali_path(shard, o->dali ? o->dir : NULL, &err);
 	uint64_t samples = 0;
-	int r = -ENOMEM;
+	int rc = -ENOMEM;
 
 	if (path && o->dali)
-		r = ps_dali_write(shard, path, &samples, &err);
+		rc = ps_dali_write(shard, path, &samples, &err);
 	else if (path)
-		r = ps_dali_import(shard, path, o->dir, &samples, &err);
-	if (r < 0)
+		rc = ps_dali_import(shard, path, o->dir, &samples, &err);
+	if (rc < 0)
 		ps_complain("%s", err.text);
 	else
 		line_print(o, shard, samples, 0, true);
-	return r == 0;
+	return rc == 0;
 }
 
-/* -- Verifying ------------------------------------------------------------------------------------------ */
+/* Verifying ---------------------------------------------------------------------------------------------- */
 
 static int differs(const char *shard, const char *what, struct ps_load_error *err)
 {
@@ -156,9 +156,9 @@ static void remedy_add(const struct index_options *o, const char *shard, bool li
 	           *columns = has_columns ? " --column ..." : "";
 	int n = hint ? (int)(hint - err->text) : (int)strlen(err->text);
 	bool mounted = ps_path_is_on_mount(shard);
-	char text[sizeof err->text];
+	char text[sizeof(err->text)];
 
-	snprintf(text, sizeof text, "%.*s", n, err->text);
+	snprintf(text, sizeof(text), "%.*s", n, err->text);
 	if (o->dir)
 		ps_load_error_set(err, ESTALE,
 		        "%s; make the index again: penstock-loader index --force --dir %s%s %s%s", text,
@@ -225,7 +225,7 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	return r >= 0;
 }
 
-/* -- Catalogues ----------------------------------------------------------------------------------------- */
+/* Catalogues --------------------------------------------------------------------------------------------- */
 
 /* Writes what is listed, and begins again. */
 static int listed_write(struct listed *l, struct ps_load_error *err)
@@ -275,14 +275,14 @@ static int shard_publish(const struct index_options *o, struct listed *l, const 
 {
 	struct ps_catalogue_entry e = {0};
 	struct ps_shard_index *index;
-	int r = ps_digest_file(shard, e.sha256, err);
+	int rc = ps_digest_file(shard, e.sha256, err);
 
-	if (r == 0)
-		r = ps_shard_index_make_hashed(shard, o->columns, o->ncolumns, e.sha256, res, err);
-	if (r == 0)
-		r = ps_shard_index_open(shard, NULL, &index, err);
-	if (r < 0)
-		return r;
+	if (rc == 0)
+		rc = ps_shard_index_make_hashed(shard, o->columns, o->ncolumns, e.sha256, res, err);
+	if (rc == 0)
+		rc = ps_shard_index_open(shard, NULL, &index, err);
+	if (rc < 0)
+		return rc;
 	e.nbytes = ps_shard_index_binding(index)->nbytes;
 	e.plain_nbytes = res->plain_nbytes;
 	e.samples = res->samples;
@@ -297,15 +297,15 @@ static bool shard_index(struct index_options *o, const char *shard)
 {
 	struct ps_load_error err = {0};
 	struct ps_shard_index_result res = {0};
-	int r;
+	int rc;
 
 	if (is_up_to_date(o, shard, &res.samples, &res.bad)) {
 		line_print(o, shard, res.samples, res.bad, false);
 		return true;
 	}
-	r = o->catalogue ? shard_publish(o, &o->listed, shard, &res, &err)
-	                 : ps_shard_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err);
-	if (r < 0) {
+	rc = o->catalogue ? shard_publish(o, &o->listed, shard, &res, &err)
+	                  : ps_shard_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err);
+	if (rc < 0) {
 		ps_complain("%s%s", err.text, o->dir ? "" : "; --dir puts indexes into a folder of your own");
 		return false;
 	}
@@ -367,10 +367,10 @@ int ps_cmd_index(int argc, char **argv)
 	__attribute__((cleanup(options_fini))) struct index_options o = {0};
 	struct ps_load_error err = {0};
 	bool sound = true;
-	int r = ps_flags_read(&command, &o, argc, argv);
+	int rc = ps_flags_read(&command, &o, argc, argv);
 
-	if (r >= 0)
-		return r;
+	if (rc >= 0)
+		return rc;
 	if (o.dali + o.from_dali + (o.ncolumns > 0) > 1) {
 		ps_complain("--dali, --from-dali and --column exclude each other");
 		return PS_EXIT_USAGE;
@@ -385,9 +385,9 @@ int ps_cmd_index(int argc, char **argv)
 		        "--catalogue writes beside the shards; leave out %s", o.dir ? "--dir" : "--verify");
 		return PS_EXIT_USAGE;
 	}
-	r = ps_shards_take(argc, argv, &shards);
-	if (r != PS_EXIT_OK)
-		return r;
+	rc = ps_shards_take(argc, argv, &shards);
+	if (rc != PS_EXIT_OK)
+		return rc;
 	if (o.dir && !o.verify && ps_folder_make(o.dir, &err) < 0) {
 		ps_complain("--dir %s", err.text);
 		return PS_EXIT_FAILED;

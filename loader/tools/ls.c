@@ -44,9 +44,9 @@ static bool shard_list(const char *path, bool json)
 	struct ps_shard *shard = ps_shard_new(path, 0, &options, &err);
 	struct ps_sample *s;
 	bool sound = true;
-	int r = -ENOMEM;
+	int rc = -ENOMEM;
 
-	while (shard && (r = ps_shard_next(shard, &s, &err)) == 1) {
+	while (shard && (rc = ps_shard_next(shard, &s, &err)) == 1) {
 		if (s->bad) {
 			sound = false;
 			if (s->key_len > 0)
@@ -61,10 +61,10 @@ static bool shard_list(const char *path, bool json)
 		}
 		ps_sample_free(s);
 	}
-	if (r < 0)
+	if (rc < 0)
 		ps_complain("%s", err.text);
 	ps_shard_free(shard);
-	return sound && r == 0;
+	return sound && rc == 0;
 }
 
 struct ls_options {
@@ -88,13 +88,13 @@ int ps_cmd_ls(int argc, char **argv)
 	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	struct ls_options o = {0};
 	bool sound = true;
-	int r = ps_flags_read(&command, &o, argc, argv);
+	int rc = ps_flags_read(&command, &o, argc, argv);
 
-	if (r >= 0)
-		return r;
-	r = ps_shards_take(argc, argv, &shards);
-	if (r != PS_EXIT_OK)
-		return r;
+	if (rc >= 0)
+		return rc;
+	rc = ps_shards_take(argc, argv, &shards);
+	if (rc != PS_EXIT_OK)
+		return rc;
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
 		sound = shard_list(shards.names[i], o.json) && sound;
 	return sound ? PS_EXIT_OK : PS_EXIT_FAILED;

@@ -87,10 +87,10 @@ int main(int argc, char **argv)
 		printf("penstock-loader %s\n", penstock_version());
 		return PS_EXIT_OK;
 	}
-	int r = run(argc - 1, argv + 1);
+	int rc = run(argc - 1, argv + 1);
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		ps_complain("cannot write to stdout");
 		return PS_EXIT_FAILED;
 	}
-	return r;
+	return rc;
 }

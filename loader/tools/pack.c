@@ -120,20 +120,20 @@ static int image_copy(
 {
 	ps_autofree uint8_t *bytes = file_read(f, err), *made = NULL;
 	size_t nbytes = 0;
-	int r;
+	int rc;
 
 	if (!bytes)
 		return -err->err;
-	r = ps_recode_image(&p->o->recode, bytes, (size_t)f->size, &made, &nbytes, err);
-	if (r < 0)
-		return ps_load_error_prefix(err, r, "%s", f->path);
-	if (r == 0)
+	rc = ps_recode_image(&p->o->recode, bytes, (size_t)f->size, &made, &nbytes, err);
+	if (rc < 0)
+		return ps_load_error_prefix(err, rc, "%s", f->path);
+	if (rc == 0)
 		nbytes = (size_t)f->size;
-	r = ps_tar_out_member(out, f->name, f->name_len, nbytes, err);
-	if (r == 0)
-		r = ps_tar_out_data(out, made ? made : bytes, nbytes, err);
+	rc = ps_tar_out_member(out, f->name, f->name_len, nbytes, err);
+	if (rc == 0)
+		rc = ps_tar_out_data(out, made ? made : bytes, nbytes, err);
 	ps_tool_progress_add(&p->progress, 0, f->size);
-	return r;
+	return rc;
 }
 
 /* Suffixes that show the format that images will have. */
@@ -158,13 +158,13 @@ static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, stru
 static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, uint8_t *buf,
         struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	if (f->path && ps_recode_acts(&p->o->recode) && ps_recode_wants(&p->o->recode, f->name, f->name_len))
 		return image_copy(p, out, f, err);
-	r = ps_tar_out_member(out, f->name, f->name_len, f->size, err);
-	if (r < 0 || !f->path)
-		return r < 0 ? r : ps_tar_out_data(out, f->text, f->size, err);
+	rc = ps_tar_out_member(out, f->name, f->name_len, f->size, err);
+	if (rc < 0 || !f->path)
+		return rc < 0 ? rc : ps_tar_out_data(out, f->text, f->size, err);
 	ps_autofd int fd = open(f->path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return ps_load_error_set(err, errno, "%s: %s", f->path, strerror(errno));
@@ -180,9 +180,9 @@ static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pac
 			return 0;
 		if (n == 0 || (uint64_t)n > left)
 			return ps_load_error_set(err, EIO, "%s: it changed while it was packed", f->path);
-		r = ps_tar_out_data(out, buf, (size_t)n, err);
-		if (r < 0)
-			return r;
+		rc = ps_tar_out_data(out, buf, (size_t)n, err);
+		if (rc < 0)
+			return rc;
 		left -= (uint64_t)n;
 		ps_tool_progress_add(&p->progress, 0, (uint64_t)n);
 	}
@@ -228,21 +228,21 @@ static int shard_write(
 	struct ps_catalogue_entry *e;
 	struct ps_shard_index_result res;
 	struct ps_digest *digest;
-	int r;
+	int rc;
 
 	if (!p->o->index)
 		return samples_write(p, &p->jobs[number], name, NULL, ret_nbytes, err);
 	e = &p->entries[number];
 	digest = ps_digest_new();
-	r = digest ? samples_write(p, &p->jobs[number], name, digest, ret_nbytes, err)
-	           : ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r == 0)
+	rc = digest ? samples_write(p, &p->jobs[number], name, digest, ret_nbytes, err)
+	            : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc == 0)
 		ps_digest_finish(digest, e->sha256);
 	ps_digest_free(digest);
-	if (r == 0)
-		r = ps_shard_index_make_hashed(name, p->o->columns, p->o->ncolumns, e->sha256, &res, err);
-	if (r < 0)
-		return r;
+	if (rc == 0)
+		rc = ps_shard_index_make_hashed(name, p->o->columns, p->o->ncolumns, e->sha256, &res, err);
+	if (rc < 0)
+		return rc;
 	e->name = strdup(slash ? slash + 1 : name);
 	e->nbytes = *ret_nbytes;
 	e->plain_nbytes = res.plain_nbytes;
@@ -527,10 +527,10 @@ int ps_cmd_pack(int argc, char **argv)
 	        .max_count = UINT64_MAX,
 	        .recode = {.quality = 90, .images = "jpg;jpeg;webp"}};
 	__attribute__((cleanup(ps_pack_fini))) struct ps_pack_list list = {0};
-	int r = ps_flags_read(&command, &o, argc, argv);
+	int rc = ps_flags_read(&command, &o, argc, argv);
 
-	if (r >= 0)
-		return r;
+	if (rc >= 0)
+		return rc;
 	if (o.from ? argc - optind < 2 : argc - optind != 2) {
 		if (o.from) {
 			ps_complain("--from needs columns and a name for the shards, as --from x.parquet "

@@ -47,7 +47,7 @@ no_memory:
 	return ps_load_error_set(err, ENOMEM, "out of memory");
 }
 
-/* -- A folder ----------------------------------------------------------------------------------------- */
+/* A folder ----------------------------------------------------------------------------------------------- */
 
 static int by_name(const FTSENT **a, const FTSENT **b)
 {
@@ -111,34 +111,34 @@ int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, str
 {
 	ps_autofree char *root = strdup(folder);
 	char *const roots[] = {root, NULL};
-	int r = 0;
+	int rc = 0;
 
 	if (!root)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	__attribute__((cleanup(fts_cleanup))) FTS *fts = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
 	if (!fts)
 		return ps_load_error_set(err, errno, "%s: %s", folder, strerror(errno));
-	while (r == 0) {
+	while (rc == 0) {
 		errno = 0;
 		FTSENT *e = fts_read(fts);
 
 		if (!e) {
 			if (errno != 0)
-				r = ps_load_error_set(err, errno, "%s: %s", folder, strerror(errno));
+				rc = ps_load_error_set(err, errno, "%s: %s", folder, strerror(errno));
 			break;
 		}
 		if (e->fts_level == 0 && e->fts_info == FTS_F)
-			r = ps_load_error_set(err, ENOTDIR,
+			rc = ps_load_error_set(err, ENOTDIR,
 			        "%s: is not a folder; a list of files is named as @%s", folder, folder);
 		else
-			r = entry_take(l, fts, e, strlen(folder), classes, err);
+			rc = entry_take(l, fts, e, strlen(folder), classes, err);
 	}
-	if (r == 0 && classes && l->nclasses == 0)
-		r = ps_load_error_set(err, ENOENT, "%s: holds no folders, so there are no classes", folder);
-	return r;
+	if (rc == 0 && classes && l->nclasses == 0)
+		rc = ps_load_error_set(err, ENOENT, "%s: holds no folders, so there are no classes", folder);
+	return rc;
 }
 
-/* -- A text ------------------------------------------------------------------------------------------- */
+/* A text ------------------------------------------------------------------------------------------------- */
 
 /* `path` as seen from the list's folder. */
 static char *path_join(const char *list, const char *path)
@@ -183,12 +183,12 @@ static int line_take(
 			        "%s: line %zu: label \"%s\" is not a number from 0 on", list, n, label);
 		}
 	}
-	int e = stat(full, &st) < 0 ? errno : S_ISREG(st.st_mode) ? 0 : EINVAL;
-	if (e != 0) {
-		ps_load_error_set(err, e, "%s: line %zu: %s: %s", list, n, full,
-		        e == EINVAL ? "is no ordinary file" : strerror(e));
+	int rc = stat(full, &st) < 0 ? errno : S_ISREG(st.st_mode) ? 0 : EINVAL;
+	if (rc != 0) {
+		ps_load_error_set(err, rc, "%s: line %zu: %s: %s", list, n, full,
+		        rc == EINVAL ? "is no ordinary file" : strerror(rc));
 		free(full);
-		return -e;
+		return -rc;
 	}
 	const char *bare = path + strspn(path, "/");
 	while (strncmp(bare, "./", 2) == 0)
@@ -209,24 +209,24 @@ int ps_pack_text(struct ps_pack_list *l, const char *path, struct ps_load_error 
 	ps_autofree char *line = NULL;
 	size_t cap = 0, n = 0;
 	ssize_t len;
-	int r = 0;
+	int rc = 0;
 
 	if (!f)
 		return ps_load_error_set(err, errno, "%s: %s", path, strerror(errno));
-	while (r == 0 && (len = getline(&line, &cap, f)) >= 0) {
+	while (rc == 0 && (len = getline(&line, &cap, f)) >= 0) {
 		n++;
 		if (memchr(line, 0, (size_t)len))
 			return ps_load_error_set(err, EINVAL, "%s: line %zu holds a zero byte", path, n);
 		line[strcspn(line, "\n")] = 0;
 		if (*line && *line != '#')
-			r = line_take(l, path, n, line, err);
+			rc = line_take(l, path, n, line, err);
 	}
-	if (r == 0 && ferror(f))
-		r = ps_load_error_set(err, EIO, "%s: cannot read", path);
-	return r;
+	if (rc == 0 && ferror(f))
+		rc = ps_load_error_set(err, EIO, "%s: cannot read", path);
+	return rc;
 }
 
-/* -- Samples ------------------------------------------------------------------------------------------ */
+/* Samples ------------------------------------------------------------------------------------------------ */
 
 static int key_compare(const struct ps_pack_file *a, const struct ps_pack_file *b)
 {
@@ -258,9 +258,9 @@ static int labels_add(struct ps_pack_list *l, struct ps_load_error *err)
 			continue;
 		if (asprintf(&name, "%.*s.cls", (int)f.key_len, f.name) < 0)
 			return ps_load_error_set(err, ENOMEM, "out of memory");
-		int r = file_add(l, strdup(""), name, 0, -1, err);
-		if (r < 0)
-			return r;
+		int rc = file_add(l, strdup(""), name, 0, -1, err);
+		if (rc < 0)
+			return rc;
 		struct ps_pack_file *made = &l->files[l->nfiles - 1];
 		free(made->path);
 		made->path = NULL;
@@ -274,9 +274,9 @@ int ps_pack_group(struct ps_pack_list *l, struct ps_load_error *err)
 	if (l->nfiles == 0)
 		return ps_load_error_set(err, ENOENT, "there is nothing to pack: no file has a suffix");
 	qsort(l->files, l->nfiles, sizeof(*l->files), file_compare);
-	int r = labels_add(l, err);
-	if (r < 0)
-		return r;
+	int rc = labels_add(l, err);
+	if (rc < 0)
+		return rc;
 	qsort(l->files, l->nfiles, sizeof(*l->files), file_compare);
 	l->samples = calloc(l->nfiles, sizeof(*l->samples));
 	if (!l->samples)

@@ -21,7 +21,7 @@ bool ps_recode_acts(const struct ps_recode *o)
 	return o->resize > 0 || o->to != PS_RECODE_SAME;
 }
 
-/* -- Names ---------------------------------------------------------------------------------------------- */
+/* Names -------------------------------------------------------------------------------------------------- */
 
 /* What stands after the last dot. */
 static const char *last_suffix(const char *name, size_t len)
@@ -60,7 +60,7 @@ char *ps_recode_name(const struct ps_recode *o, const char *name, size_t len)
 	               : to;
 }
 
-/* -- Encoding ------------------------------------------------------------------------------------------- */
+/* Encoding ----------------------------------------------------------------------------------------------- */
 
 struct jpeg_errors {
 	struct jpeg_error_mgr base;
@@ -138,7 +138,7 @@ static int webp_encode(const uint8_t *rgb, struct ps_image_size size, int qualit
 #endif
 }
 
-/* -- An image ------------------------------------------------------------------------------------------- */
+/* An image ----------------------------------------------------------------------------------------------- */
 
 static enum ps_recode_format format_of(const uint8_t *p, size_t n)
 {
@@ -201,10 +201,10 @@ int ps_recode_image(const struct ps_recode *o, const uint8_t *data, size_t nbyte
 	enum ps_recode_format from = format_of(data, nbytes), to = o->to == PS_RECODE_SAME ? from : o->to;
 	struct ps_image_size size = {0}, small;
 	ps_autofree uint8_t *rgb = NULL;
-	int r = size_of(data, nbytes, &size, err);
+	int rc = size_of(data, nbytes, &size, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	small = resized(o, size);
 	if (from == to && small.width == size.width && small.height == size.height)
 		return 0;

@@ -13,7 +13,7 @@
 #include "penstock.h"
 #include "random/random.h"
 
-/* -- Many ranks ---------------------------------------------------------------------------------------- */
+/* Many ranks --------------------------------------------------------------------------------------------- */
 
 /* How the default order deals an epoch to many ranks, by the order's own code and the shards' counts alone:
  * nothing is read, and no rank runs. */
@@ -68,7 +68,7 @@ static int rank_open(const struct penstock_options *o, const uint32_t *counts, u
 	uint64_t global = (uint64_t)o->batch * o->world;
 	uint32_t lanes = o->lanes ? o->lanes : ps_order_lanes_auto(global, nshards);
 	uint32_t per_node = PS_MAX(o->ranks_per_node, 1u);
-	int r;
+	int rc;
 
 	if (!o->lanes && o->homes > 1 && lanes >= o->homes)
 		lanes -= lanes % o->homes;
@@ -101,11 +101,11 @@ static int rank_open(const struct penstock_options *o, const uint32_t *counts, u
 	        .world = o->world,
 	        .nodes = o->world / per_node,
 	        .end = PENSTOCK_END_SPLIT});
-	r = ret->epochs ? ps_epochs_get(ret->epochs, epoch, &ret->epoch, err)
-	                : ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r < 0)
+	rc = ret->epochs ? ps_epochs_get(ret->epochs, epoch, &ret->epoch, err)
+	                 : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc < 0)
 		rank_close(ret);
-	return r;
+	return rc;
 }
 
 static void map_free(struct map *map)
@@ -120,7 +120,7 @@ static int map_make(
         const struct rank *rank, uint64_t epoch, const uint32_t *counts, uint32_t nshards, struct map *map)
 {
 	uint32_t nlanes = ps_order_nlanes(rank->order);
-	int r = 0;
+	int rc = 0;
 
 	*map = (struct map){.begins = calloc((size_t)nlanes + 1, sizeof(*map->begins)),
 	        .before = calloc((size_t)nshards + 1, sizeof(*map->before))};
@@ -128,17 +128,17 @@ static int map_make(
 		map->before[s + 1] = map->n += counts[s];
 	map->v = malloc(PS_MAX(map->n, UINT64_C(1)) * sizeof(*map->v));
 	if (!map->v || !map->begins || !map->before)
-		r = -ENOMEM;
-	for (uint32_t l = 0; l < nlanes && r == 0; l++) {
+		rc = -ENOMEM;
+	for (uint32_t l = 0; l < nlanes && rc == 0; l++) {
 		uint64_t n;
 
-		r = ps_order_samples(rank->order, epoch, l, counts, map->v + map->begins[l], &n);
-		if (r == 0)
+		rc = ps_order_samples(rank->order, epoch, l, counts, map->v + map->begins[l], &n);
+		if (rc == 0)
 			map->begins[l + 1] = map->begins[l] + n;
 	}
-	if (r < 0)
+	if (rc < 0)
 		map_free(map);
-	return r;
+	return rc;
 }
 
 /* The position of each sample, by its place in the list. */
@@ -150,15 +150,15 @@ static int times_find(const struct penstock_options *o, const uint32_t *counts, 
 	struct map map = {0};
 	struct rank rank;
 	uint32_t nsets;
-	int r = rank_open(o, counts, nshards, 0, epoch, &rank, err);
+	int rc = rank_open(o, counts, nshards, 0, epoch, &rank, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	sets = ps_order_sets(rank.order, &nsets);
-	r = map_make(&rank, epoch, counts, nshards, &map);
-	if (r == 0)
-		r = ps_turns_init(&turns, sets, nsets);
-	if (r == 0) {
+	rc = map_make(&rank, epoch, counts, nshards, &map);
+	if (rc == 0)
+		rc = ps_turns_init(&turns, sets, nsets);
+	if (rc == 0) {
 		ps_turns_reset(&turns, rank.epoch->lengths);
 		for (; !turns.over; ps_turns_advance(&turns)) {
 			const struct ps_order_sample *s = &map.v[map.begins[turns.lane] + turns.index];
@@ -169,7 +169,7 @@ static int times_find(const struct penstock_options *o, const uint32_t *counts, 
 	}
 	map_free(&map);
 	rank_close(&rank);
-	return r < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
+	return rc < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
 }
 
 static int correlation_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
@@ -338,7 +338,7 @@ static int ps_ranks_look(const struct penstock_options *o, const uint32_t *count
 	return r;
 }
 
-/* -- One loader --------------------------------------------------------------------------------------- */
+/* One loader --------------------------------------------------------------------------------------------- */
 
 struct quality {
 	double neighbours;  /* share of samples whose next one is a neighbour in the list, too */
@@ -390,11 +390,11 @@ static int collect(const struct penstock_options *options, char **names, size_t 
 {
 	struct penstock_loader *l;
 	struct penstock_batch *b;
-	int r = penstock_loader_open(options, (const char *const *)names, nnames, &l, error);
+	int rc = penstock_loader_open(options, (const char *const *)names, nnames, &l, error);
 
-	if (r < 0)
-		return r;
-	while ((r = penstock_loader_next(l, &b, error)) == 1) {
+	if (rc < 0)
+		return rc;
+	while ((rc = penstock_loader_next(l, &b, error)) == 1) {
 		struct penstock_tensor shards, samples;
 
 		penstock_batch_field(b, "__shard__", &shards, NULL);
@@ -416,7 +416,7 @@ static int collect(const struct penstock_options *options, char **names, size_t 
 		penstock_batch_release(b);
 	}
 	penstock_loader_close(l);
-	return r;
+	return rc;
 }
 
 static int compare_u64(const void *a, const void *b)
@@ -494,7 +494,7 @@ static int run(const struct penstock_options *o, char **names, size_t n, bool js
 	return ok ? PS_EXIT_OK : PS_EXIT_FAILED;
 }
 
-/* -- Many ranks ---------------------------------------------------------------------------------------- */
+/* Many ranks --------------------------------------------------------------------------------------------- */
 
 struct many {
 	uint32_t nshards, samples, spread; /* simulated */
@@ -600,13 +600,13 @@ static int run_many(const struct penstock_options *o, struct many *m, char **nam
 	uint32_t *counts = m->simulated ? counts_simulate(m) : counts_read(o, names, n, &m->nshards);
 	struct ps_load_error err = {0};
 	struct ps_ranks_quality q;
-	int r;
+	int rc;
 
 	if (!counts)
 		return PS_EXIT_FAILED;
-	r = ps_ranks_look(o, counts, m->nshards, &q, &err);
+	rc = ps_ranks_look(o, counts, m->nshards, &q, &err);
 	free(counts);
-	if (r < 0) {
+	if (rc < 0) {
 		ps_loader_complain("", err.text);
 		return PS_EXIT_FAILED;
 	}
@@ -669,7 +669,7 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 	        flags, PS_ARRAY_LEN(flags), offsetof(struct asked, o)};
 	struct penstock_field field;
 	struct asked q = {0};
-	int r;
+	int rc;
 
 	penstock_options_init(&q.o, sizeof(q.o));
 	penstock_field_init(&field, sizeof(field), "no.such.field", PENSTOCK_BYTES);
@@ -678,9 +678,9 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 	q.o.nfields = 1;
 	q.o.epochs = 1;
 	q.o.on_error = PENSTOCK_SKIP;
-	r = ps_flags_read(&command, &q, argc, argv);
-	if (r >= 0)
-		return r;
+	rc = ps_flags_read(&command, &q, argc, argv);
+	if (rc >= 0)
+		return rc;
 	if ((q.many.simulated || q.o.ranks_per_node || q.o.homes) && !q.ranks) {
 		ps_complain("--simulate, --ranks-per-node and --homes need --world");
 		return PS_EXIT_USAGE;

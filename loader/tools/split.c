@@ -40,9 +40,9 @@ static int sink_close(struct split *s, struct sink *sink, struct ps_load_error *
 
 	if (!sink->out)
 		return 0;
-	int r = ps_tar_out_finish(sink->out, &nbytes, err);
-	if (r < 0)
-		return r;
+	int rc = ps_tar_out_finish(sink->out, &nbytes, err);
+	if (rc < 0)
+		return rc;
 	sink->out = NULL;
 	s->shards++;
 	ps_tool_progress_add(&s->progress, 1, 0);
@@ -60,9 +60,9 @@ static int sink_open(struct split *s, struct sink *sink, struct ps_load_error *e
 	sink->name = ps_out_name(sink->pattern, sink->number++);
 	if (!sink->name)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	int r = ps_out_prepare(sink->name, s->force, err);
-	if (r < 0)
-		return r;
+	int rc = ps_out_prepare(sink->name, s->force, err);
+	if (rc < 0)
+		return rc;
 	sink->count = sink->nbytes = 0;
 	return ps_tar_out_open(sink->name, s->level, &sink->out, err);
 }
@@ -96,34 +96,34 @@ static int group_take(void *ctx, const struct ps_group *g, struct ps_load_error 
 	if (!g->key)
 		return 0; /* describes the shard that it was in */
 	struct sink *sink = sink_choose(s, g);
-	int r = 0;
+	int rc = 0;
 
 	if (sink->out && s->parts == 0 &&
 	        (sink->count == s->max_count || sink->nbytes + g->tar_nbytes > s->max_size))
-		r = sink_close(s, sink, err);
-	if (r == 0 && !sink->out)
-		r = sink_open(s, sink, err);
-	if (r == 0)
-		r = ps_group_write(g, sink->out, err);
+		rc = sink_close(s, sink, err);
+	if (rc == 0 && !sink->out)
+		rc = sink_open(s, sink, err);
+	if (rc == 0)
+		rc = ps_group_write(g, sink->out, err);
 	s->samples++;
 	sink->count++;
 	sink->nbytes += g->tar_nbytes;
 	ps_tool_progress_add(&s->progress, 0, g->tar_nbytes);
-	return r;
+	return rc;
 }
 
 static int split_run(struct split *s, const struct ps_shard_list *shards)
 {
 	struct ps_load_error err = {0};
-	int r = 0;
+	int rc = 0;
 
 	ps_tool_progress_begin(&s->progress, "split", "shards", 0);
-	for (size_t i = 0; i < shards->n && r == 0; i++)
-		r = ps_groups_read(shards->names[i], group_take, s, &err);
-	for (size_t i = 0; i < s->nsinks && r == 0; i++)
-		r = sink_close(s, &s->sinks[i], &err);
+	for (size_t i = 0; i < shards->n && rc == 0; i++)
+		rc = ps_groups_read(shards->names[i], group_take, s, &err);
+	for (size_t i = 0; i < s->nsinks && rc == 0; i++)
+		rc = sink_close(s, &s->sinks[i], &err);
 	ps_tool_progress_end(&s->progress);
-	if (r < 0) {
+	if (rc < 0) {
 		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;
 	}
@@ -133,7 +133,7 @@ static int split_run(struct split *s, const struct ps_shard_list *shards)
 	return PS_EXIT_OK;
 }
 
-/* -- Sinks from the options --------------------------------------------------------------------------- */
+/* Sinks from the options --------------------------------------------------------------------------------- */
 
 /* OUT with NAME in the place of {}. */
 static char *pattern_of(const char *out, const char *name)
@@ -249,7 +249,7 @@ int ps_cmd_split(int argc, char **argv)
 	        flags, PS_ARRAY_LEN(flags), 0};
 	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	__attribute__((cleanup(split_free))) struct split *s = calloc(1, sizeof(*s));
-	int r;
+	int rc;
 
 	if (!s) {
 		ps_complain("out of memory");
@@ -257,9 +257,9 @@ int ps_cmd_split(int argc, char **argv)
 	}
 	s->max_size = UINT64_C(1) << 30;
 	s->max_count = UINT64_MAX;
-	r = ps_flags_read(&command, s, argc, argv);
-	if (r >= 0)
-		return r;
+	rc = ps_flags_read(&command, s, argc, argv);
+	if (rc >= 0)
+		return rc;
 	if (argc - optind < 2) {
 		ps_complain("needs shards and a name for the new ones (see penstock-loader split --help)");
 		return PS_EXIT_USAGE;
@@ -271,6 +271,6 @@ int ps_cmd_split(int argc, char **argv)
 	}
 	if (!sinks_make(s) || !ps_out_level(s->out, s->level, &s->level))
 		return PS_EXIT_USAGE;
-	r = ps_shards_take(argc - 1, argv, &shards);
-	return r == PS_EXIT_OK ? split_run(s, &shards) : r;
+	rc = ps_shards_take(argc - 1, argv, &shards);
+	return rc == PS_EXIT_OK ? split_run(s, &shards) : rc;
 }

@@ -329,11 +329,11 @@ int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards)
 	struct ps_load_error err = {0};
 
 	for (int i = optind; i < argc; i++) {
-		int r = ps_shard_list_add(shards, argv[i], &err);
+		int rc = ps_shard_list_add(shards, argv[i], &err);
 
-		if (r < 0) {
+		if (rc < 0) {
 			ps_complain("%s", err.text);
-			return r == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
+			return rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
 		}
 	}
 	if (shards->n > 0)
@@ -451,7 +451,7 @@ void ps_json_print(FILE *out, const char *text)
 	putc('"', out);
 }
 
-/* -- SHA-256 of a shard ---------------------------------------------------------------------------------- */
+/* SHA-256 of a shard ------------------------------------------------------------------------------------- */
 
 #define BUF_NBYTES (1UL << 20)
 
@@ -497,24 +497,24 @@ int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES]
 	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
 	struct ps_digest *d = ps_digest_new();
 	ssize_t n = -1;
-	int r = 0;
+	int rc = 0;
 
 	if (!buf || !d)
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	while (r == 0 && n != 0) {
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+	while (rc == 0 && n != 0) {
 		n = fd < 0 ? -1 : read(fd, buf, BUF_NBYTES);
 		if (n < 0 && (fd < 0 || errno != EINTR))
-			r = ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
+			rc = ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
 		else if (n > 0)
 			ps_digest_add(d, buf, (size_t)n);
 	}
-	if (r == 0)
+	if (rc == 0)
 		ps_digest_finish(d, ret_sha256);
 	ps_digest_free(d);
-	return r;
+	return rc;
 }
 
-/* -- Progress -------------------------------------------------------------------------------------------- */
+/* Progress ----------------------------------------------------------------------------------------------- */
 
 #define REDRAW_SECONDS 0.2
 
@@ -570,7 +570,7 @@ void ps_tool_progress_end(struct ps_tool_progress *p)
 	pthread_mutex_destroy(&p->lock);
 }
 
-/* -- Names of shards that are written -------------------------------------------------------------------- */
+/* Names of shards that are written ----------------------------------------------------------------------- */
 
 #define LEVEL_DEFAULT 3
 

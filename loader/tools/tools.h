@@ -42,7 +42,7 @@ void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
 /* The same of a text of the library: options that it names become the flags that set them. */
 void ps_loader_complain(const char *prefix, const char *text);
 
-/* -- Options of a command ------------------------------------------------------------------------------- */
+/* Options of a command ----------------------------------------------------------------------------------- */
 
 enum ps_flag_kind {
 	/* the loader's option of that name (option/option.h), which has what is not said here */
@@ -78,7 +78,7 @@ struct ps_flags {
  * or a complaint), or -1: go on. */
 int ps_flags_read(const struct ps_flags *flags, void *ctx, int argc, char **argv);
 
-/* -- Values ---------------------------------------------------------------------------------------------- */
+/* Values ------------------------------------------------------------------------------------------------- */
 
 /* A number in decimal, between least and most. Complains and returns false. */
 bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret_value);
@@ -111,7 +111,7 @@ void ps_plain_print(FILE *out, const char *text);
 /* Bytes as a JSON string. Those that are not UTF-8 become \udcXX, as Python's surrogateescape reads them. */
 void ps_json_print(FILE *out, const char *text);
 
-/* -- SHA-256 of a shard ---------------------------------------------------------------------------------- */
+/* SHA-256 of a shard ------------------------------------------------------------------------------------- */
 
 /* As `sha256sum` prints it.
  *
@@ -130,7 +130,7 @@ void ps_digest_free(struct ps_digest *digest); /* NULL is allowed */
 int ps_digest_file(
         const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Progress -------------------------------------------------------------------------------------------- */
+/* Progress ----------------------------------------------------------------------------------------------- */
 
 /* A line on stderr that shows how far long work has come; only where stderr is a terminal.
  *
@@ -150,7 +150,7 @@ void ps_tool_progress_add(struct ps_tool_progress *progress, uint64_t units, uin
 void ps_tool_progress_wipe(struct ps_tool_progress *progress); /* so that lines can be printed */
 void ps_tool_progress_end(struct ps_tool_progress *progress);  /* wipes it, too */
 
-/* -- Names of shards that are written -------------------------------------------------------------------- */
+/* Names of shards that are written ----------------------------------------------------------------------- */
 
 /* Names of shards that are written: a pattern with one number in it, "train-%06d.tar".
  *

@@ -88,7 +88,7 @@ static void conn_free(struct conn *c)
 	*c->prev = c->next;
 	if (c->next)
 		c->next->prev = c->prev;
-	for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
 	while (c->first) {
@@ -102,7 +102,7 @@ static void conn_free(struct conn *c)
 
 static void take_client(int fd)
 {
-	struct conn *c = calloc(1, sizeof *c);
+	struct conn *c = calloc(1, sizeof(*c));
 	int one = 1;
 
 	if (!c)
@@ -120,7 +120,7 @@ static void take_client(int fd)
 		c->next->prev = &c->next;
 	link_.conns = c;
 	if (c->server.fd < 0 || pipe2(c->pipe, O_NONBLOCK | O_CLOEXEC) < 0 || watch(&c->client) < 0 ||
-	        (connect(c->server.fd, (struct sockaddr *)&link_.server, sizeof link_.server) < 0 &&
+	        (connect(c->server.fd, (struct sockaddr *)&link_.server, sizeof(link_.server)) < 0 &&
 	                errno != EINPROGRESS) ||
 	        watch(&c->server) < 0) {
 		fprintf(stderr, "farlink: a connection: %s\n", strerror(errno));
@@ -128,8 +128,8 @@ static void take_client(int fd)
 		return;
 	}
 	(void)fcntl(c->pipe[1], F_SETPIPE_SZ, PIPE_NBYTES);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	setsockopt(c->server.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(c->server.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
 /* To the server: noted with the time when it may arrive. */
@@ -138,14 +138,14 @@ static void take_up(struct conn *c, uint64_t now)
 	char bytes[16384];
 
 	while (c->client.readable && !c->dead) {
-		ssize_t n = read(c->client.fd, bytes, sizeof bytes);
+		ssize_t n = read(c->client.fd, bytes, sizeof(bytes));
 
 		if (n <= 0) {
 			c->client.readable = false;
 			c->dead = n == 0 || errno != EAGAIN;
 			return;
 		}
-		struct part *p = malloc(sizeof *p + (size_t)n);
+		struct part *p = malloc(sizeof(*p) + (size_t)n);
 		if (!p)
 			die("out of memory");
 		*p = (struct part){.due_ns = now + (uint64_t)(link_.rtt_ns * (c->shook_hands ? 1 : 2)),
@@ -281,11 +281,11 @@ static void take_event(const struct epoll_event *ev, int listener)
 static int listen_anywhere(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof at;
+	socklen_t len = sizeof(at);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
 
-	if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) < 0 || listen(fd, 1024) < 0 ||
+	if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 1024) < 0 ||
 	        getsockname(fd, (struct sockaddr *)&at, &len) < 0 ||
 	        epoll_ctl(link_.epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
 		die("cannot listen on loopback");

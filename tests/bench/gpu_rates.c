@@ -27,7 +27,7 @@
 
 typedef ps_cu_result copy_fn(ps_cu_pointer to, ps_cu_pointer from, size_t nbytes, ps_cu_stream stream);
 
-/* -- Copies to the GPU ---------------------------------------------------------------------------------- */
+/* Copies to the GPU -------------------------------------------------------------------------------------- */
 
 struct slots {
 	size_t nbytes;
@@ -119,17 +119,17 @@ static void *beside_main(void *arg)
 	struct penstock_batch *batch;
 	struct penstock_batch_info info;
 	struct penstock_error error;
-	int r = penstock_loader_open(&b->options, &b->shard, 1, &loader, &error);
+	int rc = penstock_loader_open(&b->options, &b->shard, 1, &loader, &error);
 
-	while (r >= 0 && !atomic_load(&b->stop)) {
-		r = penstock_loader_next(loader, &batch, &error);
-		if (r != 1)
+	while (rc >= 0 && !atomic_load(&b->stop)) {
+		rc = penstock_loader_next(loader, &batch, &error);
+		if (rc != 1)
 			continue; /* the next epoch */
 		penstock_batch_info(batch, &info);
 		b->samples += info.rows;
 		penstock_batch_release(batch);
 	}
-	if (r < 0) {
+	if (rc < 0) {
 		fprintf(stderr, "gpu_rates: %s\n", error.text);
 		exit(EXIT_FAILURE);
 	}
@@ -180,7 +180,7 @@ static int copy_main(char **argv, int argc)
 	return EXIT_SUCCESS;
 }
 
-/* -- Kernels -------------------------------------------------------------------------------------------- */
+/* Kernels ------------------------------------------------------------------------------------------------ */
 
 struct kernel_work {
 	struct ps_kernels kernels;

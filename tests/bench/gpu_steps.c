@@ -65,24 +65,24 @@ static int shard_make(const char *path, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
 	struct ps_tar_out *out;
-	int r = ps_tar_out_open(path, 0, &out, &err);
+	int rc = ps_tar_out_open(path, 0, &out, &err);
 
-	if (r < 0)
-		return ps_give_error(error, r, &err);
-	for (int i = 0; i < SAMPLES && r == 0; i++) {
+	if (rc < 0)
+		return ps_give_error(error, rc, &err);
+	for (int i = 0; i < SAMPLES && rc == 0; i++) {
 		char name[32];
 
 		snprintf(name, sizeof(name), "%06d.cls", i);
-		r = ps_tar_out_member(out, name, strlen(name), 1, &err);
-		if (r == 0)
-			r = ps_tar_out_data(out, "7", 1, &err);
+		rc = ps_tar_out_member(out, name, strlen(name), 1, &err);
+		if (rc == 0)
+			rc = ps_tar_out_data(out, "7", 1, &err);
 	}
-	if (r == 0)
-		r = ps_tar_out_finish(out, NULL, &err);
-	if (r == 0)
+	if (rc == 0)
+		rc = ps_tar_out_finish(out, NULL, &err);
+	if (rc == 0)
 		return 0;
 	ps_tar_out_abort(out);
-	return ps_give_error(error, r, &err);
+	return ps_give_error(error, rc, &err);
 }
 
 /* What the loader itself does to a row that a transform writes: it is zeroed before. */
@@ -120,24 +120,24 @@ static int run(struct penstock_loader *loader, struct ps_bench_step *step, size_
 	struct penstock_error error;
 	struct ps_bench_idle idle;
 	size_t n = 0, warm = PS_MIN(nsteps / 2, NEXT_WARM);
-	int r = 0;
+	int rc = 0;
 
-	while (n < nsteps && r >= 0) {
+	while (n < nsteps && rc >= 0) {
 		double begin = now_us();
 
-		r = penstock_loader_next(loader, &batch, &error);
-		if (r != 1)
+		rc = penstock_loader_next(loader, &batch, &error);
+		if (rc != 1)
 			continue; /* the next epoch */
 		next_us[n++] = (float)(now_us() - begin);
-		r = ps_bench_step_take(step, batch, &error);
+		rc = ps_bench_step_take(step, batch, &error);
 		penstock_batch_release(batch);
 	}
-	if (r >= 0)
-		r = ps_bench_step_end(step, &idle, &error);
-	if (r >= 0)
-		r = penstock_loader_stats(loader, &stats, sizeof(stats), &error);
-	if (r < 0)
-		return fail(r, &error);
+	if (rc >= 0)
+		rc = ps_bench_step_end(step, &idle, &error);
+	if (rc >= 0)
+		rc = penstock_loader_stats(loader, &stats, sizeof(stats), &error);
+	if (rc < 0)
+		return fail(rc, &error);
 	report(&idle, &stats, next_us + warm, n - warm);
 	return EXIT_SUCCESS;
 }

@@ -154,7 +154,7 @@ int main(int argc, char **argv)
 	w.size = (uint32_t)strtoul(argv[2], NULL, 10);
 	w.seed = strtoull(argv[3], NULL, 10);
 	w.nfiles = argc - 4;
-	w.files = calloc((size_t)w.nfiles, sizeof *w.files);
+	w.files = calloc((size_t)w.nfiles, sizeof(*w.files));
 	for (int i = 0; w.files && i < w.nfiles; i++) {
 		int rc = load_file(argv[4 + i], &w.files[i]);
 		if (rc < 0) {

@@ -44,7 +44,7 @@ static struct ps_id id_of(uint32_t object)
 	struct ps_id id;
 	char text[16];
 
-	snprintf(text, sizeof text, "%u", object);
+	snprintf(text, sizeof(text), "%u", object);
 	ps_id_of_strings((const char *[]){text}, 1, &id);
 	return id;
 }
@@ -72,10 +72,10 @@ static void *need(void *p)
 static void deal(
         struct trace *t, uint32_t node, uint32_t nodes, uint32_t shards, uint32_t epochs, uint64_t seed)
 {
-	uint32_t *order = need(calloc(shards, sizeof *order));
+	uint32_t *order = need(calloc(shards, sizeof(*order)));
 
 	*t = (struct trace){.nobjects = shards, .nepochs = epochs};
-	t->v = need(calloc((size_t)epochs * (shards / nodes + 1), sizeof *t->v));
+	t->v = need(calloc((size_t)epochs * (shards / nodes + 1), sizeof(*t->v)));
 	for (uint32_t e = 0; e < epochs; e++) {
 		uint64_t rng = seed + 1000003 * (uint64_t)e;
 		for (uint32_t i = 0; i < shards; i++)
@@ -96,7 +96,7 @@ static void deal(
 	free(order);
 }
 
-/* The real thing --------------------------------------------------------------------------------- */
+/* The real thing ----------------------------------------------------------------------------------------- */
 
 struct cache {
 	struct ps_policy_item *items;
@@ -149,7 +149,7 @@ static bool cache_open(struct cache *c, const struct ps_policy_ops *ops, struct 
 		size_t n = ops->choose(policy, &query, c->victims);
 		if (n == 0)
 			return false;
-		qsort(c->victims, n, sizeof c->victims[0], by_slot_desc);
+		qsort(c->victims, n, sizeof(c->victims[0]), by_slot_desc);
 		for (size_t i = 0; i < n; i++)
 			cache_remove(c, c->victims[i]);
 	}
@@ -164,7 +164,7 @@ static void tell_epoch(struct ps_plans *plans, const struct trace *t, const stru
 {
 	const struct ps_plan_teller teller = {.feed = 1};
 	const struct ps_plan_who who = {.job = "sim", .world = 1, .epoch = epoch};
-	struct ps_plan_file *files = need(calloc(t->n, sizeof *files));
+	struct ps_plan_file *files = need(calloc(t->n, sizeof(*files)));
 	double now_s = START_S;
 	size_t n = 0;
 
@@ -173,9 +173,9 @@ static void tell_epoch(struct ps_plans *plans, const struct trace *t, const stru
 			files[n++] =
 			        (struct ps_plan_file){.node = t->v[i].object + 1, .id = ids[t->v[i].object]};
 	}
-	int e = ps_plans_tell(plans, &teller, &who, files, n, now_s);
-	if (e < 0)
-		fprintf(stderr, "policy: an epoch was refused: %s\n", strerror(-e));
+	int rc = ps_plans_tell(plans, &teller, &who, files, n, now_s);
+	if (rc < 0)
+		fprintf(stderr, "policy: an epoch was refused: %s\n", strerror(-rc));
 	free(files);
 }
 
@@ -195,11 +195,11 @@ static void run(
 	struct ps_plans *plans = need(ps_plans_new());
 	struct ps_policy *policy = need(ops->new (plans));
 	struct cache c = {.capacity = capacity,
-	        .items = need(calloc(capacity, sizeof *c.items)),
-	        .victims = need(calloc(capacity, sizeof *c.victims)),
-	        .slot_of = need(calloc(t->nobjects, sizeof *c.slot_of)),
-	        .object_at = need(calloc(capacity, sizeof *c.object_at))};
-	struct ps_id *ids = need(calloc(t->nobjects, sizeof *ids));
+	        .items = need(calloc(capacity, sizeof(*c.items))),
+	        .victims = need(calloc(capacity, sizeof(*c.victims))),
+	        .slot_of = need(calloc(t->nobjects, sizeof(*c.slot_of))),
+	        .object_at = need(calloc(capacity, sizeof(*c.object_at)))};
+	struct ps_id *ids = need(calloc(t->nobjects, sizeof(*ids)));
 	uint32_t told = 0, epoch = UINT32_MAX;
 	size_t epoch_begin = 0;
 
@@ -236,10 +236,10 @@ static void run(
 /* The optimum: of what is there and what comes, the one that is opened last goes. */
 static void run_optimum(const struct trace *t, size_t capacity, struct tally *tally)
 {
-	size_t *next = need(calloc(t->n, sizeof *next)), *seen = need(calloc(t->nobjects, sizeof *seen));
-	uint32_t *held = need(calloc(capacity + 1, sizeof *held));
-	size_t *due = need(calloc(t->nobjects, sizeof *due));
-	bool *in = need(calloc(t->nobjects, sizeof *in));
+	size_t *next = need(calloc(t->n, sizeof(*next))), *seen = need(calloc(t->nobjects, sizeof(*seen)));
+	uint32_t *held = need(calloc(capacity + 1, sizeof(*held)));
+	size_t *due = need(calloc(t->nobjects, sizeof(*due)));
+	bool *in = need(calloc(t->nobjects, sizeof(*in)));
 	size_t n = 0, epoch_begin = 0;
 
 	for (size_t i = 0; i < t->nobjects; i++)
@@ -281,7 +281,7 @@ static void run_optimum(const struct trace *t, size_t capacity, struct tally *ta
 	free(in);
 }
 
-/* Cases ------------------------------------------------------------------------------------------ */
+/* Cases -------------------------------------------------------------------------------------------------- */
 
 struct options {
 	uint32_t nodes, shards, epochs, plan_epochs;
@@ -361,13 +361,13 @@ static int read_trace(const char *path, struct trace *t)
 		if (k == t->nobjects) {
 			if (t->nobjects == names_cap) {
 				names_cap = names_cap ? 2 * names_cap : 256;
-				names = need(reallocarray(names, names_cap, sizeof *names));
+				names = need(reallocarray(names, names_cap, sizeof(*names)));
 			}
 			strcpy(names[t->nobjects++].text, name);
 		}
 		if (t->n == cap) {
 			cap = cap ? 2 * cap : 1024;
-			t->v = need(reallocarray(t->v, cap, sizeof *t->v));
+			t->v = need(reallocarray(t->v, cap, sizeof(*t->v)));
 		}
 		t->v[t->n++] = (struct open){
 		        .object = k, .dataset = dataset, .now_s = START_S + (int64_t)at_s, .epoch = 1};
@@ -412,10 +412,10 @@ static void measure_cost(uint32_t n)
 		const struct ps_policy_ops *ops = ps_policy_find(names[k]);
 		struct ps_plans *plans = need(ps_plans_new());
 		struct ps_policy *policy = need(ops->new (plans));
-		struct ps_policy_item *items = need(calloc(n, sizeof *items));
-		size_t *victims = need(calloc(n, sizeof *victims));
+		struct ps_policy_item *items = need(calloc(n, sizeof(*items)));
+		size_t *victims = need(calloc(n, sizeof(*victims)));
 		struct trace t;
-		struct ps_id *ids = need(calloc(2 * (size_t)n, sizeof *ids));
+		struct ps_id *ids = need(calloc(2 * (size_t)n, sizeof(*ids)));
 		uint64_t sum_ns = 0, most_ns = 0, rng = 1;
 		enum { CHOICES = 20000 };
 

@@ -94,7 +94,7 @@ static int child(const struct job *job, int to)
 		die("memory");
 	for (int i = 0; i < job->npaths; i++)
 		read_file(job, job->paths[i], buffer, start, &out);
-	return write(to, &out, sizeof out) == sizeof out ? 0 : 1;
+	return write(to, &out, sizeof(out)) == sizeof(out) ? 0 : 1;
 }
 
 static void usage(FILE *f)
@@ -149,7 +149,7 @@ int main(int argc, char **argv)
 			_exit(child(&job, fds[1]));
 	}
 	close(fds[1]);
-	while (read(fds[0], &out, sizeof out) == sizeof out) {
+	while (read(fds[0], &out, sizeof(out)) == sizeof(out)) {
 		all.nbytes += out.nbytes;
 		if (all.first_byte_s < 0 || out.first_byte_s < all.first_byte_s)
 			all.first_byte_s = out.first_byte_s;

@@ -53,7 +53,7 @@ static inline void test_write_file(const char *dir, const char *name, const char
 {
 	char path[4096];
 
-	snprintf(path, sizeof path, "%s/%s", dir, name);
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	FILE *f = fopen(path, "w");
 	if (!f || fputs(text, f) < 0 || fclose(f) != 0)
 		abort();
@@ -75,7 +75,7 @@ static inline int test_run_self(const char *what, const char *dir)
 	return status;
 }
 
-/* Stores and objects with known bytes ------------------------------------------------------------- */
+/* Stores and objects with known bytes -------------------------------------------------------------------- */
 
 #define TEST_MIB (UINT64_C(1) << 20)
 
@@ -90,7 +90,7 @@ static inline struct ps_store *test_store_open(const char *dir, uint64_t limit, 
 	        .min_free_bytes = 1,
 	        .policy = policy};
 
-	snprintf(path, sizeof path, "%s/cache", dir);
+	snprintf(path, sizeof(path), "%s/cache", dir);
 	if (ps_store_open(&options, &store, &err) < 0)
 		fail_msg("%s", err.text);
 	return store;
@@ -103,7 +103,7 @@ static inline struct ps_object *test_object_get(
 	struct ps_remote remote = {.size = size, .mtime_s = 1000, .etag = "\"v1\""};
 	struct ps_object *object = NULL;
 
-	snprintf(url, sizeof url, "http://h/p/%06u.tar", i);
+	snprintf(url, sizeof(url), "http://h/p/%06u.tar", i);
 	if (ps_object_get(store, url, &remote, 1, opened, &object) < 0)
 		fail_msg("object %u cannot be had", i);
 	return object;
@@ -141,19 +141,19 @@ static inline int test_write(struct ps_object *object, uint64_t block)
 	char *buf = malloc(TEST_MIB);
 
 	test_fill(object, block, buf);
-	int e = ps_object_write_block(object, block, buf);
+	int rc = ps_object_write_block(object, block, buf);
 	free(buf);
-	return e;
+	return rc;
 }
 
 /* Admits and writes all blocks; 0 if that went well. */
 static inline int test_write_all(struct ps_object *object)
 {
-	int e = ps_object_admit(object);
+	int rc = ps_object_admit(object);
 
-	for (uint64_t i = 0; e == 0 && i < ps_object_nblocks(object); i++)
-		e = test_write(object, i);
-	return e;
+	for (uint64_t i = 0; rc == 0 && i < ps_object_nblocks(object); i++)
+		rc = test_write(object, i);
+	return rc;
 }
 
 /* Does the file have what belongs into the block? */
@@ -179,7 +179,7 @@ static inline uint64_t test_on_disk(const char *dir)
 		char path[4096];
 		struct stat st;
 
-		snprintf(path, sizeof path, "%s/cache/data/%02x", dir, i);
+		snprintf(path, sizeof(path), "%s/cache/data/%02x", dir, i);
 		DIR *d = opendir(path);
 		if (!d)
 			continue;
@@ -226,7 +226,7 @@ static inline void test_flip(const char *dir, struct ps_object *o, uint64_t at)
 	unsigned char c;
 	struct stat st;
 
-	test_data_path(o, dir, path, sizeof path);
+	test_data_path(o, dir, path, sizeof(path));
 	int fd = open(path, O_RDWR);
 	assert_int_equal(fstat(fd, &st), 0);
 	assert_int_equal(pread(fd, &c, 1, (off_t)at), 1);
@@ -243,7 +243,7 @@ static inline void test_cut_the_power(const char *dir)
 	char path[4096];
 	struct ps_index *index = NULL;
 
-	snprintf(path, sizeof path, "%s/cache/index", dir);
+	snprintf(path, sizeof(path), "%s/cache/index", dir);
 	assert_int_equal(ps_index_open_at_boot(path, "another boot", &index, NULL), 0);
 	ps_index_close(index);
 }

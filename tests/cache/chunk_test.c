@@ -12,9 +12,9 @@ static int write_chunks(struct ps_object *o, uint64_t block, unsigned first, uns
 	char *buf = malloc(MIB);
 
 	test_fill(o, block, buf);
-	int e = ps_object_write_chunks(o, block, first, n, buf + first * KIB64);
+	int rc = ps_object_write_chunks(o, block, first, n, buf + first * KIB64);
 	free(buf);
-	return e;
+	return rc;
 }
 
 static bool chunks_right(struct ps_object *o, uint64_t block, uint16_t set)
@@ -41,12 +41,12 @@ static void the_checksum_of_parts_is_that_of_the_whole(void **state)
 	unsigned char bytes[3000];
 
 	(void)state;
-	for (size_t i = 0; i < sizeof bytes; i++)
+	for (size_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (unsigned char)(i * i >> 3);
-	for (size_t cut = 0; cut <= sizeof bytes; cut += 37)
+	for (size_t cut = 0; cut <= sizeof(bytes); cut += 37)
 		assert_int_equal(ps_crc32c_join(ps_crc32c(bytes, cut),
-		                         ps_crc32c(bytes + cut, sizeof bytes - cut), sizeof bytes - cut),
-		        ps_crc32c(bytes, sizeof bytes));
+		                         ps_crc32c(bytes + cut, sizeof(bytes) - cut), sizeof(bytes) - cut),
+		        ps_crc32c(bytes, sizeof(bytes)));
 }
 
 static void a_part_is_there_after_a_restart(void **state)

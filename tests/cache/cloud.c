@@ -49,7 +49,7 @@ bool ps_cloud_start(struct ps_cloud *cloud)
 		return false;
 	strcpy(cloud->dir, "/tmp/penstock-cloud-XXXXXX");
 	CHECK(mkdtemp(cloud->dir));
-	snprintf(script, sizeof script, "%s/tests/cloud/cloud_server.py", top ? top : ".");
+	snprintf(script, sizeof(script), "%s/tests/cloud/cloud_server.py", top ? top : ".");
 	cloud->pid = fork();
 	CHECK(cloud->pid >= 0);
 	if (cloud->pid == 0) {
@@ -64,7 +64,7 @@ bool ps_cloud_start(struct ps_cloud *cloud)
 		nanosleep(&nap, NULL);
 	}
 	CHECK(cloud->port);
-	snprintf(cloud->http, sizeof cloud->http, "http://127.0.0.1:%d", cloud->port);
+	snprintf(cloud->http, sizeof(cloud->http), "http://127.0.0.1:%d", cloud->port);
 	return true;
 }
 
@@ -74,7 +74,7 @@ void ps_cloud_stop(struct ps_cloud *cloud)
 
 	kill(cloud->pid, SIGKILL);
 	waitpid(cloud->pid, NULL, 0);
-	snprintf(command, sizeof command, "rm -rf '%s'", cloud->dir);
+	snprintf(command, sizeof(command), "rm -rf '%s'", cloud->dir);
 	CHECK(system(command) == 0);
 }
 
@@ -101,7 +101,7 @@ int ps_cloud_seen(const struct ps_cloud *cloud, const char *a, const char *b)
 	path_of(cloud, "log", path);
 	FILE *f = fopen(path, "re");
 	CHECK(f);
-	while (fgets(line, sizeof line, f))
+	while (fgets(line, sizeof(line), f))
 		n += strstr(line, a) && strstr(line, b);
 	fclose(f);
 	return n;

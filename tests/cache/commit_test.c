@@ -20,7 +20,7 @@ static struct ps_id id_of(struct ps_object *o)
 	return *ps_object_key(o);
 }
 
-/* A batch that is held up -------------------------------------------------------------------------- */
+/* A batch that is held up -------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
@@ -178,7 +178,7 @@ static void a_hole_has_no_row_that_a_batch_under_way_puts_back(void **state)
 	ps_store_close(store);
 }
 
-/* What stands when a file goes --------------------------------------------------------------------- */
+/* What stands when a file goes --------------------------------------------------------------------------- */
 
 static struct ps_store *watched;
 static struct ps_id watched_id;
@@ -229,7 +229,7 @@ static void rows_go_before_the_file_that_they_vouch_for(void **state)
 	ps_store_close(store);
 }
 
-/* An unlink that is held up ------------------------------------------------------------------------ */
+/* An unlink that is held up ------------------------------------------------------------------------------ */
 
 static void *make_again(void *arg)
 {
@@ -416,7 +416,7 @@ static void who_needs_more_than_is_on_its_way_out_displaces_the_rest(void **stat
 	assert_int_equal(nevicted, 2);
 }
 
-/* A batch that is refused -------------------------------------------------------------------------- */
+/* A batch that is refused -------------------------------------------------------------------------------- */
 
 static _Atomic int refuse_next;
 static _Atomic bool refuse_all;
@@ -603,7 +603,7 @@ static void what_is_kept_stays_until_it_is_written(void **state)
 	ps_store_close(store);
 }
 
-/* To the disk --------------------------------------------------------------------------------------- */
+/* To the disk -------------------------------------------------------------------------------------------- */
 
 static _Atomic ino_t synced_ino; /* of the data file that was synced last */
 
@@ -636,7 +636,7 @@ static void what_the_index_names_is_synced_by_itself(void **state)
 	ps_store_close(store);
 }
 
-/* Rows of extents ----------------------------------------------------------------------------------- */
+/* Rows of extents ---------------------------------------------------------------------------------------- */
 
 static void write_one(struct ps_store *store, uint64_t block)
 {
@@ -680,7 +680,7 @@ static void a_lost_file_takes_the_rows_of_all_extents_with_it(void **state)
 	struct ps_object *o = test_object(store, 0, SIZE);
 	char path[4096];
 
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	ps_object_put(o);
 	write_one(store, SECOND);
 	ps_store_close(store);
@@ -702,7 +702,7 @@ static void what_no_row_names_is_punched_and_nothing_beside_it(void **state)
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(ps_object_write_chunks(o, 1, 0, 2, bytes), 0);
 	assert_int_equal(test_write(o, 3), 0);
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	ps_object_put(o);
 	ps_store_close(store);
 	int fd = open(path, O_WRONLY);
@@ -721,7 +721,7 @@ static void what_no_row_names_is_punched_and_nothing_beside_it(void **state)
 	free(bytes);
 }
 
-/* A row that is damaged ----------------------------------------------------------------------------- */
+/* A row that is damaged ---------------------------------------------------------------------------------- */
 
 static void damage_object_row(const char *dir, const struct ps_id *id)
 {
@@ -730,7 +730,7 @@ static void damage_object_row(const char *dir, const struct ps_id *id)
 	struct ps_kv_batch *batch = ps_kv_batch_new();
 	struct ps_index_key key;
 
-	snprintf(path, sizeof path, "%s/cache/index", dir);
+	snprintf(path, sizeof(path), "%s/cache/index", dir);
 	assert_int_equal(ps_index_open(path, &index, NULL), 0);
 	ps_index_key_id(&key, 'O', id);
 	ps_kv_batch_put(batch, key.bytes, key.n, "?", 1);

@@ -27,7 +27,7 @@ struct shared {
 };
 static struct shared *shared;
 
-/* The child's death ------------------------------------------------------------------------------- */
+/* The child's death -------------------------------------------------------------------------------------- */
 
 static unsigned die_at, die_after, steps; /* 0: never; whether after the step; how many there were */
 static bool cut;                          /* a power cut, not a kill */
@@ -105,7 +105,7 @@ static void die(void)
 		rc_;                                         \
 	})
 
-/* What the linker puts in the place of each call. -------------------------------------------------- */
+/* What the linker puts in the place of each call. -------------------------------------------------------- */
 
 ssize_t __real_pwrite(int fd, const void *bytes, size_t n, off_t offset);
 ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t offset);
@@ -231,7 +231,7 @@ void __wrap_ps_clock_boot_id(char ret[static 37])
 		ret[0] = ret[0] == 'a' ? 'b' : 'a';
 }
 
-/* The child's life -------------------------------------------------------------------------------- */
+/* The child's life --------------------------------------------------------------------------------------- */
 
 static void now_safe(_Atomic bool safe[NOBJECTS][NBLOCKS], unsigned o, unsigned end)
 {
@@ -286,7 +286,7 @@ static int live_and_die(const char *dir)
 	return 0;
 }
 
-/* The parent -------------------------------------------------------------------------------------- */
+/* The parent --------------------------------------------------------------------------------------------- */
 
 static unsigned look(struct ps_store *store, unsigned number)
 {
@@ -340,10 +340,10 @@ static bool dies_at(const char *dir, unsigned n, unsigned after)
 {
 	char number[16], sub[256];
 
-	memset(shared, 0, sizeof *shared);
-	snprintf(sub, sizeof sub, "%s/%u-%u", dir, n, after);
+	memset(shared, 0, sizeof(*shared));
+	snprintf(sub, sizeof(sub), "%s/%u-%u", dir, n, after);
 	assert_int_equal(mkdir(sub, 0700), 0);
-	snprintf(number, sizeof number, "%u", n);
+	snprintf(number, sizeof(number), "%u", n);
 	setenv("CRASH_STEP", number, 1);
 	setenv("CRASH_AFTER", after ? "1" : "0", 1);
 	setenv("CRASH_CUT", cut ? "1" : "0", 1);
@@ -383,7 +383,7 @@ static void no_power_cut_costs_a_synced_block_or_gives_a_wrong_one(void **state)
 
 static bool share(int fd)
 {
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	return shared != MAP_FAILED;
 }
 
@@ -400,14 +400,14 @@ int main(int argc, char **argv)
 		die_at = (unsigned)atoi(getenv("CRASH_STEP"));
 		die_after = (unsigned)atoi(getenv("CRASH_AFTER"));
 		cut = atoi(getenv("CRASH_CUT"));
-		snprintf(index_dir, sizeof index_dir, "%s/cache/index", argv[2]);
+		snprintf(index_dir, sizeof(index_dir), "%s/cache/index", argv[2]);
 		return share(atoi(getenv(SHARED_FD_ENV))) ? live_and_die(argv[2]) : 2;
 	}
 	char number[16];
 	int fd = memfd_create("shared", 0);
-	if (fd < 0 || ftruncate(fd, sizeof *shared) < 0 || !share(fd))
+	if (fd < 0 || ftruncate(fd, sizeof(*shared)) < 0 || !share(fd))
 		return 1;
-	snprintf(number, sizeof number, "%d", fd);
+	snprintf(number, sizeof(number), "%d", fd);
 	setenv(SHARED_FD_ENV, number, 1);
 	return cmocka_run_group_tests_name("crash", tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void set(struct test *t, const char *name, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(value, sizeof value, fmt, ap);
+	vsnprintf(value, sizeof(value), fmt, ap);
 	va_end(ap);
 	assert_true(t->n < ENV_MAX);
 	assert_true(asprintf(&t->env[t->n++], "%s=%s", name, value) > 0);
@@ -51,7 +51,7 @@ static int set_up(void **state)
 	        "ttl", "token.container", "token.web", "token.refresh", "token.sso", "boto", "asked",
 	        "external_id", "credentials", "config", "answer.json",
 	        "application_default_credentials.json"};
-	struct test *t = calloc(1, sizeof *t);
+	struct test *t = calloc(1, sizeof(*t));
 
 	assert_non_null(t);
 	for (size_t i = 0; i < PS_ARRAY_LEN(files); i++)
@@ -90,7 +90,7 @@ static int tear_down(void **state)
 static int open_and_wait(struct test *t)
 {
 	close_it(t);
-	memset(&t->err, 0, sizeof t->err);
+	memset(&t->err, 0, sizeof(t->err));
 	assert_int_equal(ps_credentials_new(&t->options, &t->c, &t->err), 0);
 	return ps_credentials_wait(t->c, NULL, &t->err);
 }
@@ -143,7 +143,7 @@ static void put_profile(const char *text)
 {
 	char config[1024];
 
-	snprintf(config, sizeof config, "[default]\n%s\n", text);
+	snprintf(config, sizeof(config), "[default]\n%s\n", text);
 	ps_cloud_put(&cloud, "config", config);
 }
 
@@ -153,7 +153,7 @@ static void put_answer(const char *json)
 	char line[512];
 
 	ps_cloud_put(&cloud, "answer.json", json);
-	snprintf(line, sizeof line, "credential_process = cat %s/answer.json", cloud.dir);
+	snprintf(line, sizeof(line), "credential_process = cat %s/answer.json", cloud.dir);
 	put_profile(line);
 }
 
@@ -172,7 +172,7 @@ static void wait_for_log(const char *what, int n)
 	assert_int_equal(ps_cloud_seen(&cloud, what, ""), n);
 }
 
-/* The environment --------------------------------------------------------------------------------- */
+/* The environment ---------------------------------------------------------------------------------------- */
 
 static void keys_of_the_environment_come_first(void **state)
 {
@@ -290,7 +290,7 @@ static void what_a_profile_lacks_is_told(void **state)
 	fails(t, "profile absent: neither in ", "/config");
 }
 
-/* Profiles ---------------------------------------------------------------------------------------- */
+/* Profiles ----------------------------------------------------------------------------------------------- */
 
 static void profiles_of_both_files(void **state)
 {
@@ -334,12 +334,12 @@ static void a_file_that_comes_in_pieces_is_read_whole(void **state)
 	size_t n = strlen(text);
 
 	/* The first piece is large: it belongs to another user. */
-	memset(text + n, '-', sizeof text - n);
-	strcpy(text + sizeof text - 64, "\naws_secret_access_key = hush\n");
+	memset(text + n, '-', sizeof(text) - n);
+	strcpy(text + sizeof(text) - 64, "\naws_secret_access_key = hush\n");
 	ps_cloud_put(&cloud, "credentials", text);
 	faults_trickle(true);
 	ps_autofd int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	assert_int_equal(read(other, text, sizeof text), 0);
+	assert_int_equal(read(other, text, sizeof(text)), 0);
 	comes(t, "PIECES");
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_string_equal(key->secret, "hush");
@@ -411,7 +411,7 @@ static char state_of(int pid)
 {
 	char path[64], state = 0;
 
-	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	FILE *f = fopen(path, "re");
 	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
 		state = 0;
@@ -428,11 +428,11 @@ static void the_children_of_a_command_that_is_given_up_end_with_it(void **state)
 
 	set(t, "PATH", "%s", "/usr/bin:/bin");
 	/* A child of its own that writes no more, and would not notice by itself. */
-	snprintf(text, sizeof text, "credential_process = sleep 600 >/dev/null & echo $! >%s/asked; yes hush",
-	        cloud.dir);
+	snprintf(text, sizeof(text),
+	        "credential_process = sleep 600 >/dev/null & echo $! >%s/asked; yes hush", cloud.dir);
 	put_profile(text);
 	fails(t, "credential_process", "64 KiB");
-	snprintf(text, sizeof text, "%s/asked", cloud.dir);
+	snprintf(text, sizeof(text), "%s/asked", cloud.dir);
 	FILE *f = fopen(text, "re");
 	assert_non_null(f);
 	assert_int_equal(fscanf(f, "%d", &pid), 1);
@@ -521,12 +521,12 @@ static void single_sign_on(void **state)
 	fails(t, "aws sso login", "default");
 	static const char *const dirs[] = {".aws", ".aws/sso", ".aws/sso/cache"};
 	for (size_t i = 0; i < PS_ARRAY_LEN(dirs); i++) {
-		snprintf(path, sizeof path, "%s/%s", cloud.dir, dirs[i]);
+		snprintf(path, sizeof(path), "%s/%s", cloud.dir, dirs[i]);
 		assert_int_equal(mkdir(path, 0700), 0);
 	}
 	ps_cloud_put(&cloud, "token.sso", "sso-token");
 	char command[600];
-	snprintf(command, sizeof command,
+	snprintf(command, sizeof(command),
 	        "cd %s/.aws/sso/cache && echo '{\"accessToken\": \"sso-token\", \"expiresAt\": "
 	        "\"2099-01-01T00:00:00Z\"}' >"
 	        "$(printf my | sha1sum | cut -c1-40).json",
@@ -535,12 +535,12 @@ static void single_sign_on(void **state)
 	comes(t, "ASIASSO");
 	ps_cloud_put(&cloud, "token.sso", "another");
 	fails(t, "SSO", "401");
-	snprintf(command, sizeof command, "sed -i s/2099/2001/ %s/.aws/sso/cache/*.json", cloud.dir);
+	snprintf(command, sizeof(command), "sed -i s/2099/2001/ %s/.aws/sso/cache/*.json", cloud.dir);
 	assert_int_equal(system(command), 0);
 	fails(t, "expired", "aws sso login");
 }
 
-/* Tokens of pods, agents, machines ---------------------------------------------------------------- */
+/* Tokens of pods, agents, machines ----------------------------------------------------------------------- */
 
 static void web_identity(void **state)
 {
@@ -586,7 +586,7 @@ static void a_web_identity_that_is_refused_tells_the_code(void **state)
 
 	set(t, "AWS_WEB_IDENTITY_TOKEN_FILE", "%s/mine", cloud.dir);
 	set(t, "AWS_ROLE_ARN", "arn:aws:iam::1:role/pod");
-	snprintf(path, sizeof path, "%s/mine", cloud.dir);
+	snprintf(path, sizeof(path), "%s/mine", cloud.dir);
 	ps_cloud_put(&cloud, "mine", "hush");
 	ps_cloud_put(&cloud, "token.web", "expected");
 	fails(t, "InvalidIdentityToken", "role/pod");
@@ -649,8 +649,8 @@ static void an_instance_s_role(void **state)
 	ps_cloud_put(&cloud, "say.imds", "{ hush }");
 	fails(t, "instance metadata: the role's name is none", "");
 	char longest[200];
-	memset(longest, 'r', sizeof longest - 1);
-	longest[sizeof longest - 1] = '\0';
+	memset(longest, 'r', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
 	ps_cloud_put(&cloud, "say.imds", longest);
 	fails(t, "instance metadata: the role's name is none", "");
 	ps_cloud_put(&cloud, "say.imds", NULL);
@@ -677,7 +677,7 @@ static void a_metadata_server_that_hangs_is_given_up(void **state)
 	wait_for_log("PUT /latest/api/token", 2);
 }
 
-/* Renewal ----------------------------------------------------------------------------------------- */
+/* Renewal ------------------------------------------------------------------------------------------------ */
 
 static bool is_new(struct test *t, const struct ps_key *old)
 {
@@ -770,8 +770,8 @@ static void put_command(time_t end)
 	char text[512], when[64];
 	struct tm tm;
 
-	strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
-	snprintf(text, sizeof text,
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
+	snprintf(text, sizeof(text),
 	        "[default]\ncredential_process = echo \"{\\\"Version\\\": 1, \\\"AccessKeyId\\\": \\\"K\\\", "
 	        "\\\"SecretAccessKey\\\": \\\"hush\\\", \\\"Expiration\\\": \\\"%s\\\"}\"\n",
 	        when);
@@ -810,8 +810,8 @@ static void a_key_that_is_told_until_its_end_is_asked_for_once_a_second(void **s
 	time_t end = (time_t)ps_clock_real_s() + 2;
 	struct tm tm;
 
-	strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
-	snprintf(text, sizeof text,
+	strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
+	snprintf(text, sizeof(text),
 	        "[default]\ncredential_process = echo >>%s/asked; echo \"{\\\"Version\\\": 1, "
 	        "\\\"AccessKeyId\\\": \\\"K\\\", \\\"SecretAccessKey\\\": \\\"hush\\\", "
 	        "\\\"Expiration\\\": \\\"%s\\\"}\"\n",
@@ -824,10 +824,10 @@ static void a_key_that_is_told_until_its_end_is_asked_for_once_a_second(void **s
 		ps_key_unref(key);
 		nap(10);
 	}
-	snprintf(text, sizeof text, "%s/asked", cloud.dir);
+	snprintf(text, sizeof(text), "%s/asked", cloud.dir);
 	FILE *f = fopen(text, "r");
 	assert_non_null(f);
-	while (fgets(line, sizeof line, f))
+	while (fgets(line, sizeof(line), f))
 		n++;
 	fclose(f);
 	assert_in_range(n, 1, 3);
@@ -885,7 +885,7 @@ static void asking_for_keys_never_waits(void **state)
 	ps_cloud_put(&cloud, "hang.sts", NULL);
 }
 
-/* Google ------------------------------------------------------------------------------------------ */
+/* Google ------------------------------------------------------------------------------------------------- */
 
 static void a_service_account(void **state)
 {
@@ -893,7 +893,7 @@ static void a_service_account(void **state)
 	char command[2048];
 
 	t->options.kind = PS_CREDENTIALS_GOOGLE;
-	snprintf(command, sizeof command,
+	snprintf(command, sizeof(command),
 	        "cd %s && openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out sa.pem "
 	        "2>/dev/null && "
 	        "openssl rsa -in sa.pem -noout -modulus | cut -d= -f2 >modulus && /usr/bin/python3 -c "
@@ -911,11 +911,11 @@ static void a_service_account(void **state)
 	ps_cloud_put(&cloud, "modulus", "d5e3");
 	fails(t, "sa.json", "invalid_grant");
 	/* A name is not this machine, however it begins. */
-	snprintf(command, sizeof command,
+	snprintf(command, sizeof(command),
 	        "sed -i 's|http://127.0.0.1:|http://127.0.0.1.example.com:|' %s/sa.json", cloud.dir);
 	assert_int_equal(system(command), 0);
 	fails(t, "sa.json", "token_uri: 127.0.0.1.example.com is not https");
-	snprintf(command, sizeof command, "sed -i 's/BEGIN/begin/' %s/sa.json", cloud.dir);
+	snprintf(command, sizeof(command), "sed -i 's/BEGIN/begin/' %s/sa.json", cloud.dir);
 	assert_int_equal(system(command), 0);
 	fails(t, "sa.json", "private_key is not an RSA key in PEM");
 }
@@ -945,7 +945,7 @@ static void a_user_of_gcloud(void **state)
 	fails(t, "nowhere.json", "GOOGLE_APPLICATION_CREDENTIALS");
 	/* One that is given on the command line comes before all that the environment has. */
 	char path[512];
-	snprintf(path, sizeof path, "%s/given.json", cloud.dir);
+	snprintf(path, sizeof(path), "%s/given.json", cloud.dir);
 	ps_cloud_put(&cloud, "given.json",
 	        "{\"type\": \"authorized_user\", \"client_id\": \"a\", \"client_secret\": \"hush&\", "
 	        "\"refresh_token\": \"1//hush\"}");

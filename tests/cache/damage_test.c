@@ -17,7 +17,7 @@ static int see(const char *path, const struct stat *st, int type, struct FTW *ft
 	size_t n = strlen(path), k = strlen(suffix_wanted);
 
 	(void)st, (void)ftw;
-	if (type == FTW_F && n > k && strcmp(path + n - k, suffix_wanted) == 0 && n < sizeof file_found)
+	if (type == FTW_F && n > k && strcmp(path + n - k, suffix_wanted) == 0 && n < sizeof(file_found))
 		strcpy(file_found, path);
 	return 0;
 }
@@ -27,7 +27,7 @@ static const char *index_file(const char *dir, const char *suffix)
 {
 	char path[512];
 
-	snprintf(path, sizeof path, "%s/cache/index", dir);
+	snprintf(path, sizeof(path), "%s/cache/index", dir);
 	file_found[0] = '\0';
 	suffix_wanted = suffix;
 	nftw(path, see, 16, FTW_PHYS);
@@ -51,8 +51,8 @@ static void make(const char *dir)
 			        .generation = (unsigned)run,
 			        .name = name,
 			        .url = url};
-			snprintf(name, sizeof name, "shard-%06u.tar", i);
-			snprintf(url, sizeof url, "http://h/p/%s", name);
+			snprintf(name, sizeof(name), "shard-%06u.tar", i);
+			snprintf(url, sizeof(url), "http://h/p/%s", name);
 			ps_index_batch_put_node(batch, &node);
 			ps_index_batch_put_child(batch, 1024, name, node.node);
 		}
@@ -103,11 +103,11 @@ static unsigned use(const char *dir)
 	/* A name is found or was never listed; nothing fails. */
 	for (unsigned i = 0; i < NNODES; i++) {
 		struct ps_node_row row;
-		int e = ps_index_get_node(ps_store_index(store), 2000 + i, &row);
-		if (e == 0)
+		int rc = ps_index_get_node(ps_store_index(store), 2000 + i, &row);
+		if (rc == 0)
 			ps_node_row_fini(&row);
 		else
-			assert_int_equal(e, -ENOENT);
+			assert_int_equal(rc, -ENOENT);
 	}
 	struct ps_object *o = test_object(store, NOBJECTS, SIZE);
 	assert_int_equal(test_write_all(o), 0);
@@ -189,13 +189,13 @@ static const char *manifest(const char *dir)
 	char path[512], name[64] = "";
 	static char ret[700];
 
-	snprintf(path, sizeof path, "%s/cache/index/CURRENT", dir);
+	snprintf(path, sizeof(path), "%s/cache/index/CURRENT", dir);
 	FILE *f = fopen(path, "r");
-	if (!f || !fgets(name, sizeof name, f))
+	if (!f || !fgets(name, sizeof(name), f))
 		fail_msg("CURRENT cannot be read");
 	fclose(f);
 	name[strcspn(name, "\n")] = '\0';
-	snprintf(ret, sizeof ret, "%s/cache/index/%s", dir, name);
+	snprintf(ret, sizeof(ret), "%s/cache/index/%s", dir, name);
 	return ret;
 }
 
@@ -205,9 +205,9 @@ static void try(const char *dir, const char *what, const char *path_of, void (*d
 {
 	char command[1024], copy[300], log[300];
 
-	snprintf(copy, sizeof copy, "%s/copy", dir);
-	snprintf(log, sizeof log, "%s/log", dir);
-	snprintf(command, sizeof command, "mkdir %s && cp -a --sparse=always %s/cache %s/", copy, dir, copy);
+	snprintf(copy, sizeof(copy), "%s/copy", dir);
+	snprintf(log, sizeof(log), "%s/log", dir);
+	snprintf(command, sizeof(command), "mkdir %s && cp -a --sparse=always %s/cache %s/", copy, dir, copy);
 	assert_int_equal(system(command), 0);
 	if (power_cut) {
 		test_cut_the_power(copy);
@@ -229,7 +229,7 @@ static void no_damage_of_the_index_gives_wrong_bytes_or_keeps_it_from_starting(v
 {
 	char log[300];
 
-	snprintf(log, sizeof log, "%s/log", (char *)*state);
+	snprintf(log, sizeof(log), "%s/log", (char *)*state);
 	assert_int_equal(ps_log_open(log, PS_LOG_WARNING, "test", NULL), 0);
 	make(*state);
 	for (size_t i = 0; i < PS_ARRAY_LEN(damages); i++) {
@@ -250,11 +250,11 @@ static unsigned nodes_that_cannot_be_read(struct ps_store *store)
 
 	for (unsigned i = 0; i < NNODES; i++) {
 		struct ps_node_row row;
-		int e = ps_index_get_node(ps_store_index(store), 2000 + i, &row);
+		int rc = ps_index_get_node(ps_store_index(store), 2000 + i, &row);
 
-		if (e == 0)
+		if (rc == 0)
 			ps_node_row_fini(&row);
-		n += e == -EIO;
+		n += rc == -EIO;
 	}
 	return n;
 }
@@ -274,10 +274,10 @@ static void an_index_that_is_damaged_while_it_is_open_is_set_aside_later(void **
 {
 	char index[300], mark[330], broken[330], log[300];
 
-	snprintf(index, sizeof index, "%s/cache/index", (char *)*state);
-	snprintf(mark, sizeof mark, "%s/DAMAGED", index);
-	snprintf(broken, sizeof broken, "%s/cache/index.broken-1", (char *)*state);
-	snprintf(log, sizeof log, "%s/log", (char *)*state);
+	snprintf(index, sizeof(index), "%s/cache/index", (char *)*state);
+	snprintf(mark, sizeof(mark), "%s/DAMAGED", index);
+	snprintf(broken, sizeof(broken), "%s/cache/index.broken-1", (char *)*state);
+	snprintf(log, sizeof(log), "%s/log", (char *)*state);
 	assert_int_equal(ps_log_open(log, PS_LOG_WARNING, "test", NULL), 0);
 	make(*state);
 	struct ps_store *store = test_store_open(*state, 0, NULL);

@@ -16,12 +16,12 @@ int __wrap_ps_origin_open(const char *source, const struct ps_origin_options *op
 
 static int setup_with(void **state, uint64_t limit_bytes, uint64_t timeout_ms)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	char path[4096];
 
 	if (!f || test_dir_setup((void **)&f->dir) < 0)
 		return -1;
-	snprintf(path, sizeof path, "%s/cache", f->dir);
+	snprintf(path, sizeof(path), "%s/cache", f->dir);
 	struct ps_cache_options options = {.store = {.dir = path,
 	                                           .limit_bytes = limit_bytes,
 	                                           .min_free_bytes = 1,
@@ -64,7 +64,7 @@ void take_origin(struct fixture *f)
 {
 	struct ps_names_origin *old = f->origin, *o = ps_names_origin_new();
 
-	memcpy(o->entries, old->entries, sizeof o->entries);
+	memcpy(o->entries, old->entries, sizeof(o->entries));
 	atomic_store(&o->list_sizes, atomic_load(&old->list_sizes));
 	f->origin = next_origin = o;
 }
@@ -80,7 +80,7 @@ int attach_fails(struct fixture *f)
 {
 	struct ps_names_origin *o = ps_names_origin_new(), *old = f->origin;
 
-	memcpy(o->entries, old->entries, sizeof o->entries);
+	memcpy(o->entries, old->entries, sizeof(o->entries));
 	atomic_store(&o->list_sizes, atomic_load(&old->list_sizes));
 	int rc = attach(f);
 	f->origin = next_origin = o;

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "tests/cache/dataset_fixture.h"
 
-/* Attaching --------------------------------------------------------------------------------------- */
+/* Attaching ---------------------------------------------------------------------------------------------- */
 
 static void a_listed_file_is_found_and_read(void **state)
 {
@@ -195,13 +195,13 @@ static void detaching_ends_a_sweep_that_stalls(void **state)
 
 	atomic_store(&f->origin->list_sizes, false);
 	for (int i = 0; i < 40; i++) {
-		snprintf(name, sizeof name, "n%02d", i);
+		snprintf(name, sizeof(name), "n%02d", i);
 		ps_names_origin_set(f->origin, name, SIZE, 3);
 	}
 	assert_int_equal(attach(f), 0);
 	detach(f);
 	for (int i = 0; i < 40; i++) {
-		snprintf(name, sizeof name, "m%02d", i);
+		snprintf(name, sizeof(name), "m%02d", i);
 		ps_names_origin_set(f->origin, f->origin->entries[i].path, PS_SIZE_UNKNOWN, 3);
 		ps_names_origin_set(f->origin, name, SIZE, 3);
 	}
@@ -295,7 +295,7 @@ static void a_folder_is_read_again_from_anywhere(void **state)
 	ps_dir_close(dir);
 }
 
-/* Listing again ----------------------------------------------------------------------------------- */
+/* Listing again ------------------------------------------------------------------------------------------ */
 
 static int64_t next_listing_in_s(struct fixture *f)
 {
@@ -449,7 +449,7 @@ static void names_that_a_later_listing_found_are_there_at_the_next_mount(void **
 	assert_int_equal(getattr(f, old.node, &after), ESTALE);
 }
 
-/* Shared ------------------------------------------------------------------------------------------ */
+/* Shared ------------------------------------------------------------------------------------------------- */
 
 static void two_attaches_of_a_source_share_a_dataset(void **state)
 {

@@ -6,7 +6,7 @@
 #include "tests/cache/dataset_fixture.h"
 #include "tests/faults.h"
 
-/* Versions ---------------------------------------------------------------------------------------- */
+/* Versions ----------------------------------------------------------------------------------------------- */
 
 static void a_new_version_in_a_listing_supersedes_the_old(void **state)
 {
@@ -115,9 +115,9 @@ static void rewritten_in_place(struct fixture *f, bool by_extent)
 		f->origin->entries[0].rewritten = 1;
 	}
 	for (uint64_t at = 0; at < 20 * TEST_MIB && !stale; at += TEST_MIB / 2) {
-		int e = read_at(old, at, 1000, 1);
-		stale = e == ESTALE;
-		assert_true(e == 0 || stale);
+		int rc = read_at(old, at, 1000, 1);
+		stale = rc == ESTALE;
+		assert_true(rc == 0 || stale);
 	}
 	/* Where all of it was here before the change, there is nothing to see. */
 	if (!stale)
@@ -129,8 +129,8 @@ static void rewritten_in_place(struct fixture *f, bool by_extent)
 	assert_int_equal(open_node(f, after.node, &new), 0);
 	for (uint64_t at = 0; at < 20 * TEST_MIB; at += TEST_MIB / 2) {
 		assert_int_equal(read_at(new, at, TEST_MIB / 2, 2), 0);
-		int e = read_at(old, at, TEST_MIB / 2, 1);
-		assert_true(e == 0 || e == ESTALE);
+		int rc = read_at(old, at, TEST_MIB / 2, 1);
+		assert_true(rc == 0 || rc == ESTALE);
 	}
 	assert_int_equal(open_node(f, before.node, &new), ESTALE);
 }
@@ -247,7 +247,7 @@ static void a_file_becomes_a_directory_and_a_file_again(void **state)
 	assert_int_equal(lookup_in(f, dir.node, "y", &inside), ENOENT);
 }
 
-/* A listing that is older than a HEAD ------------------------------------------------------------- */
+/* A listing that is older than a HEAD -------------------------------------------------------------------- */
 
 static struct fixture *during;
 
@@ -294,7 +294,7 @@ static void a_listing_does_not_bring_an_older_version_back(void **state)
 	assert_int_equal(attr.mtime_s, 2);
 }
 
-/* A HEAD that is older than a listing ------------------------------------------------------------- */
+/* A HEAD that is older than a listing -------------------------------------------------------------------- */
 
 static uint64_t doubt(struct fixture *f, const char *name)
 {

@@ -82,7 +82,7 @@ static void serve(struct shard_origin *o, struct ps_origin_get *get)
 	}
 	get->seen = get->expect;
 	if (o->etag)
-		snprintf(get->seen.etag, sizeof get->seen.etag, "%s", o->etag);
+		snprintf(get->seen.etag, sizeof(get->seen.etag), "%s", o->etag);
 	bool cut = hit && o->ncut > 0;
 	size_t nbytes = cut ? get->nbytes / 2 : get->nbytes;
 	o->ncut -= cut;
@@ -197,7 +197,7 @@ static void stage_stop(struct stage *s)
 	alarm(0);
 }
 
-/* Frames ----------------------------------------------------------------------------------------- */
+/* Frames ------------------------------------------------------------------------------------------------- */
 
 /* Appends a frame; without a size in its header unless `sized`. */
 static void add_frame_with(
@@ -245,7 +245,7 @@ static uint8_t byte_at(uint64_t offset)
 	return (uint8_t)(offset >> 12 ^ offset >> 3);
 }
 
-/* Waiting ---------------------------------------------------------------------------------------- */
+/* Waiting ------------------------------------------------------------------------------------------------ */
 
 struct answer {
 	pthread_mutex_t lock;
@@ -322,10 +322,10 @@ static void begin_chunk(struct ps_decompressing *decompressing, const struct sha
 	struct ps_origin *origin = ps_decompressing_as_origin(decompressing);
 
 	*one = (struct one_get){.answer = ANSWER};
-	one->iov = (struct iovec){.iov_base = one->data, .iov_len = sizeof one->data};
+	one->iov = (struct iovec){.iov_base = one->data, .iov_len = sizeof(one->data)};
 	one->get = (struct ps_origin_get){.url = shard->url,
 	        .offset = offset,
-	        .nbytes = sizeof one->data,
+	        .nbytes = sizeof(one->data),
 	        .iov = &one->iov,
 	        .niov = 1,
 	        .progress = get_progress,
@@ -347,11 +347,11 @@ static void get_chunk(struct ps_decompressing *decompressing, const struct shard
 	struct one_get one;
 
 	assert_int_equal(try_chunk(decompressing, shard, offset, &one), 0);
-	for (size_t i = 0; i < sizeof one.data; i++)
+	for (size_t i = 0; i < sizeof(one.data); i++)
 		assert_int_equal(one.data[i], byte_at(offset + i));
 }
 
-/* Tests ------------------------------------------------------------------------------------------ */
+/* Tests -------------------------------------------------------------------------------------------------- */
 
 static void a_shard_that_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
 {
@@ -1164,7 +1164,7 @@ static void walks_wait_for_each_other(void **state)
 	ps_strbuf_fini(&shards[0].unit);
 }
 
-/* What the cache gets ------------------------------------------------------------------------------ */
+/* What the cache gets ------------------------------------------------------------------------------------ */
 
 /* Stands before ps_object_write_block(). */
 static struct {
@@ -1240,10 +1240,10 @@ static void what_is_decoded_for_a_size_is_cached_to_its_end(void **state)
 	char dir[PATH_MAX];
 
 	reset_writes();
-	snprintf(dir, sizeof dir, "%s/whole", (const char *)*state);
+	snprintf(dir, sizeof(dir), "%s/whole", (const char *)*state);
 	assert_int_equal(mkdir(dir, 0700), 0);
 	find_size_by_decoding(dir, 6 * PS_BLOCK_SIZE, all_is_cached);
-	snprintf(dir, sizeof dir, "%s/less", (const char *)*state);
+	snprintf(dir, sizeof(dir), "%s/less", (const char *)*state);
 	assert_int_equal(mkdir(dir, 0700), 0);
 	find_size_by_decoding(dir, 6 * PS_BLOCK_SIZE + 17, all_is_cached);
 }
@@ -1308,7 +1308,7 @@ static void what_no_get_took_is_cached(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* What is handed out -------------------------------------------------------------------------------- */
+/* What is handed out ------------------------------------------------------------------------------------- */
 
 /* A frame that is too large to be held back, without its checksum: until it has come, the last bytes may be
  * wrong. */
@@ -1364,7 +1364,7 @@ static void a_shard_that_holds_less_than_is_known_is_an_error(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* Gets that wait, by themselves --------------------------------------------------------------------- */
+/* Gets that wait, by themselves -------------------------------------------------------------------------- */
 
 struct alone {
 	struct ps_decompress stage;
@@ -1397,13 +1397,13 @@ static void alone_done(struct ps_origin_get *get, const struct ps_error *err)
 
 	a->ndone++;
 	a->errnum = err->err;
-	assert_int_equal(get->nbytes_done, sizeof a->data);
+	assert_int_equal(get->nbytes_done, sizeof(a->data));
 }
 
 static void alone_init(struct alone *a)
 {
-	*a = (struct alone){.iov = {.iov_base = a->data, .iov_len = sizeof a->data}};
-	a->get = (struct ps_origin_get){.nbytes = sizeof a->data,
+	*a = (struct alone){.iov = {.iov_base = a->data, .iov_len = sizeof(a->data)}};
+	a->get = (struct ps_origin_get){.nbytes = sizeof(a->data),
 	        .iov = &a->iov,
 	        .niov = 1,
 	        .progress = alone_progress,
@@ -1411,7 +1411,7 @@ static void alone_init(struct alone *a)
 	pthread_mutex_init(&a->stage.lock, NULL);
 	a->decompressing = (struct ps_decompressing){.stage = &a->stage, .refs = 2};
 	ps_list_init(&a->decompressing.gets);
-	a->waiting = calloc(1, sizeof *a->waiting);
+	a->waiting = calloc(1, sizeof(*a->waiting));
 	assert_non_null(a->waiting);
 	a->waiting->get = &a->get;
 	ps_list_append(&a->decompressing.gets, &a->waiting->link);
@@ -1442,7 +1442,7 @@ static void a_get_that_has_all_its_bytes_succeeds(void **state)
 	(void)state;
 	alone_init(&a);
 	PS_LOCK_SCOPE(&a.stage.lock);
-	assert_true(ps_waiting_get_copy(a.waiting, 0, sizeof zeros, zeros));
+	assert_true(ps_waiting_get_copy(a.waiting, 0, sizeof(zeros), zeros));
 	ps_error_set(&a.waiting->err, ECANCELED, "cancelled");
 	ps_waiting_gets_answer(&a.decompressing);
 	assert_int_equal(a.ndone, 1);

@@ -14,10 +14,10 @@
 static int put_whole(struct ps_store *store, unsigned i, uint64_t size)
 {
 	struct ps_object *o = test_object(store, i, size);
-	int e = test_write_all(o);
+	int rc = test_write_all(o);
 
 	ps_object_put(o);
-	return e;
+	return rc;
 }
 
 static bool cached(struct ps_store *store, unsigned i, uint64_t size)
@@ -26,7 +26,7 @@ static bool cached(struct ps_store *store, unsigned i, uint64_t size)
 	struct ps_object *o = NULL;
 	char url[64];
 
-	snprintf(url, sizeof url, "http://h/p/%06u.tar", i);
+	snprintf(url, sizeof(url), "http://h/p/%06u.tar", i);
 	assert_int_equal(ps_object_get(store, url, &remote, 1, false, &o), 0);
 	bool complete = ps_object_complete(o);
 	ps_object_put(o);
@@ -192,7 +192,7 @@ static void the_floor_of_free_space_stops_admission(void **state)
 	struct ps_store_options options = {
 	        .dir = path, .limit_bytes = 100 * MIB, .min_free_bytes = INT64_MAX};
 
-	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache", (char *)*state);
 	assert_int_equal(ps_store_open(&options, &store, &err), 0);
 	assert_int_equal(put_whole(store, 0, 3 * MIB), -ENOSPC);
 	assert_int_equal(test_on_disk(*state), 0);
@@ -208,7 +208,7 @@ static void the_index_counts_against_the_size_of_the_folder(void **state)
 	struct ps_store_options options = {
 	        .dir = path, .folder_bytes = 64 * MIB, .min_free_bytes = 1, .policy = "lru"};
 
-	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache", (char *)*state);
 	if (ps_store_open(&options, &store, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_true(test_stat(store, "index_bytes") > 3 * MIB);
@@ -233,7 +233,7 @@ static void what_would_go_below_the_floor_is_not_admitted(void **state)
 	struct ps_store_options options = {
 	        .dir = path, .limit_bytes = 8 * avail, .min_free_bytes = avail / 2};
 
-	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache", (char *)*state);
 	assert_int_equal(ps_store_open(&options, &store, &err), 0);
 	struct ps_object *o = test_object(store, 0, PS_MIN(avail / 4 * 3, PS_OBJECT_MAX_NBYTES));
 	assert_int_equal(ps_object_admit(o), -ENOSPC);
@@ -266,7 +266,7 @@ static void evicting_by_glob_takes_what_matches_and_is_not_held(void **state)
 	ps_store_close(store);
 }
 
-/* Eight threads fill, read and evict far more than fits, while another watches the disk. ------------- */
+/* Eight threads fill, read and evict far more than fits, while another watches the disk. ----------------- */
 
 struct crowd {
 	const char *dir;
@@ -305,11 +305,11 @@ static void *crowd_member(void *arg)
 		rng = rng * 1103515245 + 12345;
 		unsigned i = rng >> 16 & 31;
 		struct ps_object *o = test_object(c->store, i, (1 + i % 7) * MIB - i);
-		int e = ps_object_admit(o);
-		e == 0 ? c->admitted++ : c->streamed++;
-		for (uint64_t b = 0; e == 0 && b < ps_object_nblocks(o); b++)
+		int rc = ps_object_admit(o);
+		rc == 0 ? c->admitted++ : c->streamed++;
+		for (uint64_t b = 0; rc == 0 && b < ps_object_nblocks(o); b++)
 			if (ps_object_block(o, b) == PS_BLOCK_ABSENT)
-				e = test_write(o, b);
+				rc = test_write(o, b);
 		for (uint64_t b = 0; b < ps_object_nblocks(o); b++)
 			if (ps_object_block(o, b) == PS_BLOCK_PRESENT && !test_right(o, b))
 				c->wrong = true;
@@ -327,7 +327,7 @@ static void the_quota_holds_with_eight_threads_writing_and_evicting(void **state
 	char data[4096];
 
 	ps_store_close(test_store_open(*state, c.limit, "lru"));
-	snprintf(data, sizeof data, "%s/cache/data", (char *)*state);
+	snprintf(data, sizeof(data), "%s/cache/data", (char *)*state);
 	bool mounted = mount("penstock-test", data, "tmpfs", 0, "size=200m") == 0;
 	if (mounted)
 		c.data_fd = open(data, O_RDONLY | O_DIRECTORY);
@@ -358,13 +358,13 @@ static void the_quota_holds_with_eight_threads_writing_and_evicting(void **state
 		close(c.data_fd);
 }
 
-/* A disk of its own ------------------------------------------------------------------------------- */
+/* A disk of its own -------------------------------------------------------------------------------------- */
 
 static bool mount_small(const char *dir)
 {
 	char path[4096];
 
-	snprintf(path, sizeof path, "%s/cache", dir);
+	snprintf(path, sizeof(path), "%s/cache", dir);
 	return mkdir(path, 0700) == 0 && mount("penstock-test", path, "tmpfs", 0, "size=24m,mode=700") == 0;
 }
 
@@ -373,10 +373,10 @@ static void eat(const char *dir, uint64_t nbytes)
 	char path[4096];
 	static char zeros[4096];
 
-	snprintf(path, sizeof path, "%s/cache/eaten", dir);
+	snprintf(path, sizeof(path), "%s/cache/eaten", dir);
 	int fd = open(path, O_CREAT | O_WRONLY, 0600);
 	while (nbytes > 0) {
-		ssize_t n = write(fd, zeros, PS_MIN(nbytes, sizeof zeros));
+		ssize_t n = write(fd, zeros, PS_MIN(nbytes, sizeof(zeros)));
 		if (n <= 0)
 			break;
 		nbytes -= (uint64_t)n;
@@ -407,17 +407,17 @@ static void a_full_disk_is_streamed_past_and_used_again_when_it_has_room(void **
 	o = test_object(store, 1, 6 * MIB);
 	int committed = ps_store_commit(store);
 
-	snprintf(path, sizeof path, "%s/cache/eaten", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache/eaten", (char *)*state);
 	assert_int_equal(unlink(path), 0);
 	uint64_t start_ns = ps_clock_mono_ns();
-	int e = -ENOSPC;
-	while (e < 0 && ps_clock_mono_ns() - start_ns < 20 * PS_NS_PER_S) {
+	int rc = -ENOSPC;
+	while (rc < 0 && ps_clock_mono_ns() - start_ns < 20 * PS_NS_PER_S) {
 		usleep(100000);
-		e = ps_object_admit(o);
+		rc = ps_object_admit(o);
 	}
 	print_message("# full: commit said %d; again after %llu ms\n", committed,
 	        (unsigned long long)((ps_clock_mono_ns() - start_ns) / PS_NS_PER_MS));
-	assert_int_equal(e, 0);
+	assert_int_equal(rc, 0);
 	assert_int_equal(test_write_all(o), 0);
 	assert_true(ps_object_complete(o));
 	ps_object_put(o);
@@ -434,15 +434,15 @@ static int write_nodes_until_full(struct ps_store *store)
 	enum { NNODES = 200000 };
 	static char name[] = "a name of a file that is listed",
 	            url[] = "https://host/path/to/a name of a file that is listed";
-	int e = 0;
+	int rc = 0;
 
-	for (unsigned i = 0; e == 0 && i < NNODES; i++) {
+	for (unsigned i = 0; rc == 0 && i < NNODES; i++) {
 		struct ps_node_row node = {.node = i, .kind = PS_NODE_FILE, .name = name, .url = url};
 		struct ps_index_batch *batch = ps_index_batch_new();
 		ps_index_batch_put_node(batch, &node);
-		e = ps_index_batch_commit(ps_store_index(store), batch);
+		rc = ps_index_batch_commit(ps_store_index(store), batch);
 	}
-	return e;
+	return rc;
 }
 
 static void an_index_that_takes_no_more_stops_caching_and_comes_back(void **state)
@@ -467,7 +467,7 @@ static void an_index_that_takes_no_more_stops_caching_and_comes_back(void **stat
 	assert_int_equal(ps_object_admit(o), -ENOSPC);
 	ps_object_put(o);
 
-	snprintf(path, sizeof path, "%s/cache/eaten", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache/eaten", (char *)*state);
 	assert_int_equal(unlink(path), 0);
 	for (int i = 0; i < 200 && (e = ps_object_admit(p)) < 0; i++)
 		usleep(100000);
@@ -486,22 +486,22 @@ static void an_index_that_refused_a_listing_comes_back_by_itself(void **state)
 	char path[4096];
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	static char name[] = "n";
-	int e = -ENOSPC;
+	int rc = -ENOSPC;
 
 	eat(*state, UINT64_MAX);
 	assert_int_equal(write_nodes_until_full(store), -ENOSPC);
-	snprintf(path, sizeof path, "%s/cache/eaten", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache/eaten", (char *)*state);
 	assert_int_equal(unlink(path), 0);
 	/* The store itself has nothing to write. */
-	for (int i = 0; i < 200 && e < 0; i++) {
+	for (int i = 0; i < 200 && rc < 0; i++) {
 		struct ps_node_row node = {.node = 1, .kind = PS_NODE_DIR, .name = name};
 		struct ps_index_batch *batch = ps_index_batch_new();
 
 		usleep(50000);
 		ps_index_batch_put_node(batch, &node);
-		e = ps_index_batch_commit(ps_store_index(store), batch);
+		rc = ps_index_batch_commit(ps_store_index(store), batch);
 	}
-	assert_int_equal(e, 0);
+	assert_int_equal(rc, 0);
 	ps_store_close(store);
 }
 
@@ -510,7 +510,7 @@ static void an_index_on_a_full_disk_opens_with_what_it_had_in_reserve(void **sta
 	char path[4096];
 
 	/* Large enough for the reserve. */
-	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache", (char *)*state);
 	assert_int_equal(mount("penstock-test", path, "tmpfs", MS_REMOUNT, "size=80m"), 0);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	assert_int_equal(put_whole(store, 1, 2 * MIB), 0);
@@ -520,22 +520,22 @@ static void an_index_on_a_full_disk_opens_with_what_it_had_in_reserve(void **sta
 		eat(*state, UINT64_MAX);
 		struct ps_store_options options = {.dir = path, .limit_bytes = 1 << 30, .min_free_bytes = 1};
 		struct ps_error err = {0};
-		int e = ps_store_open(&options, &store, &err);
-		if (full && e == -ENOSPC)
+		int rc = ps_store_open(&options, &store, &err);
+		if (full && rc == -ENOSPC)
 			break;
-		if (e < 0)
+		if (rc < 0)
 			fail_msg("%s", err.text);
 		assert_true(cached(store, 1, 2 * MIB));
 		ps_store_close(store);
 	}
-	snprintf(path, sizeof path, "%s/cache/index.broken-1", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache/index.broken-1", (char *)*state);
 	assert_int_equal(access(path, F_OK), -1);
-	snprintf(path, sizeof path, "%s/cache/eaten", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache/eaten", (char *)*state);
 	assert_int_equal(unlink(path), 0);
 	store = test_store_open(*state, 0, NULL);
 	assert_true(cached(store, 1, 2 * MIB));
 	ps_store_close(store);
-	snprintf(path, sizeof path, "%s/cache/reserve", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache/reserve", (char *)*state);
 	assert_int_equal(access(path, F_OK), 0);
 }
 
@@ -550,7 +550,7 @@ static int small_disk_teardown(void **state)
 {
 	char path[4096];
 
-	snprintf(path, sizeof path, "%s/cache", (char *)*state);
+	snprintf(path, sizeof(path), "%s/cache", (char *)*state);
 	if (umount2(path, MNT_DETACH) < 0)
 		return -1;
 	return test_dir_teardown(state);
@@ -576,7 +576,7 @@ static int data_disk_teardown(void **state)
 {
 	char data[4096];
 
-	snprintf(data, sizeof data, "%s/cache/data", (char *)*state);
+	snprintf(data, sizeof(data), "%s/cache/data", (char *)*state);
 	umount2(data, MNT_DETACH);
 	return test_dir_teardown(state);
 }

@@ -155,7 +155,7 @@ static void set_used(const char *dir, const int64_t *used_s, uint32_t n)
 	struct ps_remote remote = {.size = LARGE, .mtime_s = 1000, .etag = "\"v1\""};
 	struct ps_id id;
 
-	snprintf(path, sizeof path, "%s/cache/index", dir);
+	snprintf(path, sizeof(path), "%s/cache/index", dir);
 	assert_int_equal(ps_index_open(path, &index, NULL), 0);
 	ps_object_id("http://h/p/000000.tar", &remote, "raw", &id);
 	struct ps_index_batch *b = ps_index_batch_new();
@@ -246,7 +246,7 @@ static void a_large_object_whose_file_is_gone_counts_nothing(void **state)
 
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(write_range(o, 60, 70), 10);
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	ps_object_put(o);
 	ps_store_close(store);
 	assert_int_equal(unlink(path), 0);
@@ -256,7 +256,7 @@ static void a_large_object_whose_file_is_gone_counts_nothing(void **state)
 	ps_store_close(store);
 }
 
-/* Holds ------------------------------------------------------------------------------------------ */
+/* Holds -------------------------------------------------------------------------------------------------- */
 
 struct filler {
 	struct ps_object *object;
@@ -277,10 +277,10 @@ static void *fill(void *arg)
 static int hold_without_lock(struct ps_object *o, uint64_t offset, uint64_t nbytes, struct ps_hold *ret)
 {
 	for (int i = 0; i < 100; i++) {
-		int e = ps_object_hold_borrowed(o, offset, nbytes, ret);
+		int rc = ps_object_hold_borrowed(o, offset, nbytes, ret);
 
-		if (e < 0 || ret->borrowed)
-			return e;
+		if (rc < 0 || ret->borrowed)
+			return rc;
 		ps_object_release(ret);
 	}
 	return -ETIMEDOUT;
@@ -420,7 +420,7 @@ static void eight_threads_at_random_get_right_bytes_within_the_quota(void **stat
 	char data[4096];
 
 	ps_store_close(test_store_open(*state, LIMIT, "lru"));
-	snprintf(data, sizeof data, "%s/cache/data", (char *)*state);
+	snprintf(data, sizeof(data), "%s/cache/data", (char *)*state);
 	bool mounted = mount("penstock-test", data, "tmpfs", 0, "size=400m") == 0;
 	if (mounted)
 		c.data_fd = open(data, O_RDONLY | O_DIRECTORY);
@@ -453,12 +453,12 @@ static int data_disk_teardown(void **state)
 {
 	char data[4096];
 
-	snprintf(data, sizeof data, "%s/cache/data", (char *)*state);
+	snprintf(data, sizeof(data), "%s/cache/data", (char *)*state);
 	umount2(data, MNT_DETACH);
 	return test_dir_teardown(state);
 }
 
-/* Kills ------------------------------------------------------------------------------------------ */
+/* Kills -------------------------------------------------------------------------------------------------- */
 
 static void *killer(void *arg)
 {
@@ -526,7 +526,7 @@ static void bytes_without_a_row_are_punched_at_the_start(void **state)
 	ps_store_close(store);
 }
 
-/* Pins and passing through ------------------------------------------------------------------------- */
+/* Pins and passing through ------------------------------------------------------------------------------- */
 
 #define HALF (80 * MIB + 777) /* large, and fits */
 
@@ -550,7 +550,7 @@ static void only_a_pinned_large_object_is_passed_through_and_then_never_punched(
 	o = test_object(store, 0, HALF);
 	assert_true(ps_object_complete(o));
 	assert_true(ps_object_pinned(o));
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	int reader = open(path, O_RDONLY);
 	assert_true(reader >= 0);
 	assert_true(ps_object_pass_fd(o) >= 0);
@@ -562,8 +562,8 @@ static void only_a_pinned_large_object_is_passed_through_and_then_never_punched(
 	assert_int_equal(access(path, F_OK), -1); /* gone as a whole */
 	char zeros[512] = {0}, bytes[512];
 	for (uint64_t b = 0; b < 80; b++) {
-		assert_int_equal(pread(reader, bytes, sizeof bytes, (off_t)(b * MIB)), sizeof bytes);
-		assert_memory_not_equal(bytes, zeros, sizeof bytes);
+		assert_int_equal(pread(reader, bytes, sizeof(bytes), (off_t)(b * MIB)), sizeof(bytes));
+		assert_memory_not_equal(bytes, zeros, sizeof(bytes));
 	}
 	close(reader);
 	/* It comes back by extents. */

@@ -143,7 +143,7 @@ static void fault_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct ps_fault_origin *o = (struct ps_fault_origin *)origin;
 	struct ps_fault_impl *impl = o->impl;
-	struct job *job = calloc(1, sizeof *job);
+	struct job *job = calloc(1, sizeof(*job));
 
 	if (!job)
 		abort();
@@ -236,8 +236,8 @@ static const struct ps_origin_ops fault_ops = {
 
 struct ps_fault_origin *ps_fault_origin_new(struct ps_origin *inner)
 {
-	struct ps_fault_origin *o = calloc(1, sizeof *o);
-	struct ps_fault_impl *impl = calloc(1, sizeof *impl);
+	struct ps_fault_origin *o = calloc(1, sizeof(*o));
+	struct ps_fault_impl *impl = calloc(1, sizeof(*impl));
 
 	if (!o || !impl)
 		abort();

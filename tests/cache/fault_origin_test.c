@@ -48,7 +48,7 @@ static void on_head(struct ps_origin_head *head, const struct ps_error *err)
 
 static void start(struct ps_fault_origin *o, struct call *c)
 {
-	memset(c, 0, sizeof *c);
+	memset(c, 0, sizeof(*c));
 	sem_init(&c->done, 0, 0);
 	c->iov = (struct iovec){c->bytes, 5};
 	c->get = (struct ps_origin_get){
@@ -129,7 +129,7 @@ static int set_up(void **state)
 	(void)state;
 	if (fd < 0 || write(fd, "bytes", 5) != 5 || close(fd) != 0)
 		return -1;
-	snprintf(url, sizeof url, "file://%s", path);
+	snprintf(url, sizeof(url), "file://%s", path);
 	sem_init(&c.done, 0, 0);
 	struct ps_fault_origin *o = make();
 	o->origin.ops->head(&o->origin, &c.head);

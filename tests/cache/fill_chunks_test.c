@@ -271,7 +271,7 @@ static void cut_power(struct fixture *f)
 	assert_int_equal(pread(fd, &c, 1, (off_t)(3 * PS_MIB + CHUNK)), 1);
 	assert_int_equal(pwrite(fd, &c, 1, (off_t)(3 * PS_MIB + CHUNK)), 1);
 	fixture_stop(f);
-	snprintf(path, sizeof path, "%s/index", f->dir);
+	snprintf(path, sizeof(path), "%s/index", f->dir);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(ps_index_open_at_boot(path, "another boot", &index, NULL), 0);
 		ps_index_close(index);

@@ -49,11 +49,11 @@ void fixture_restart(struct fixture *f, const struct fixture_options *options)
 
 struct fixture *fixture_new(const struct fixture_options *options)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 
 	if (!f)
 		abort();
-	snprintf(f->dir, sizeof f->dir, "/tmp/penstock-fill-XXXXXX");
+	snprintf(f->dir, sizeof(f->dir), "/tmp/penstock-fill-XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
 	fixture_start(f, options);
 	return f;
@@ -98,7 +98,7 @@ struct ps_fill_file *another_file(struct fixture *f, const char *url)
 	return file;
 }
 
-/* Reads ------------------------------------------------------------------------------------------ */
+/* Reads -------------------------------------------------------------------------------------------------- */
 
 bool segments_right(
         const struct ps_segment *segs, size_t nsegs, uint64_t from, uint64_t end, bool *ret_in_memory)
@@ -142,7 +142,7 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 bool begin_of(struct fixture *f, struct ps_fill_file *file, struct waited *w, enum ps_access access,
         uint64_t offset, size_t nbytes)
 {
-	memset(w, 0, sizeof *w);
+	memset(w, 0, sizeof(*w));
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->cond, NULL);
 	w->read.offset = offset;

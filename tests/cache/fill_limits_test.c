@@ -11,7 +11,7 @@
 
 #define HANG_S 600 /* under a sanitizer on a busy machine a thousand files take minutes */
 
-/* Memory ----------------------------------------------------------------------------------------- */
+/* Memory ------------------------------------------------------------------------------------------------- */
 
 #define NFILES 1000
 
@@ -27,7 +27,7 @@ static void readers_of_a_thousand_files_share_a_little_memory(void **state)
 	(void)state;
 	alarm(HANG_S);
 	for (unsigned i = 0; i < NFILES; i++) {
-		snprintf(url, sizeof url, "http://pattern/%u.tar", i);
+		snprintf(url, sizeof(url), "http://pattern/%u.tar", i);
 		files[i] = another_file(f, url);
 		assert_int_equal(ps_readahead_get(files[i], &ras[i]), 0);
 	}
@@ -52,7 +52,7 @@ static void readers_of_a_thousand_files_share_a_little_memory(void **state)
 	alarm(0);
 }
 
-/* The cache's room ------------------------------------------------------------------------------- */
+/* The cache's room --------------------------------------------------------------------------------------- */
 
 static json_int_t store_stat(struct ps_store *store, const char *name)
 {
@@ -118,7 +118,7 @@ static void what_was_evicted_while_it_was_warmed_gives_its_room_back(void **stat
 	atomic_store(&f->origin->stall_after, 0);
 	begin(f, &stuck, 0, 4096);
 	for (unsigned i = 0; i < PS_ARRAY_LEN(files); i++) {
-		snprintf(url, sizeof url, "http://pattern/%u.tar", i);
+		snprintf(url, sizeof(url), "http://pattern/%u.tar", i);
 		files[i] = another_file(f, url);
 		for (unsigned b = 0; b < (i < NWARMED ? 1 : 12); b++) {
 			begin_of(f, files[i], &w, PS_ACCESS_STREAM, b * PS_MIB, PS_MIB);
@@ -143,7 +143,7 @@ static void what_was_evicted_while_it_was_warmed_gives_its_room_back(void **stat
 	alarm(0);
 }
 
-/* Connections ------------------------------------------------------------------------------------ */
+/* Connections -------------------------------------------------------------------------------------------- */
 
 #define NSTALLED 6
 
@@ -160,7 +160,7 @@ static void many_stalled_files_do_not_keep_a_reader_of_another(void **state)
 	alarm(HANG_S);
 	atomic_store(&f->origin->stall_after, 0);
 	for (unsigned i = 0; i < NSTALLED; i++) {
-		snprintf(url, sizeof url, "http://pattern/stalled-%u.tar", i);
+		snprintf(url, sizeof(url), "http://pattern/stalled-%u.tar", i);
 		stalled[i] = another_file(f, url);
 		for (unsigned k = 0; k < PS_ARRAY_LEN(stuck[i]); k++)
 			begin_of(f, stalled[i], &stuck[i][k], PS_ACCESS_STREAM, 2 * k * PS_MIB, 4096);
@@ -190,7 +190,7 @@ static void many_stalled_files_do_not_keep_a_reader_of_another(void **state)
 	alarm(0);
 }
 
-/* Bytes from the origin -------------------------------------------------------------------------- */
+/* Bytes from the origin ---------------------------------------------------------------------------------- */
 
 struct reading {
 	struct fixture *f;

@@ -90,17 +90,17 @@ static void open_world(struct world *w, unsigned n, unsigned nfiles, uint64_t fi
 	struct ps_object *object;
 	char url[64];
 
-	memset(w, 0, sizeof *w);
+	memset(w, 0, sizeof(*w));
 	w->f = fixture_new(&options);
 	w->o.origin.ops = &hand_ops;
 	pthread_mutex_init(&w->o.lock, NULL);
 	pthread_cond_init(&w->o.cond, NULL);
 	w->n = n;
 	w->files = calloc(nfiles + 1, sizeof(struct ps_fill_file *));
-	w->reads = calloc(n, sizeof *w->reads);
+	w->reads = calloc(n, sizeof(*w->reads));
 	assert_true(w->files && w->reads);
 	for (unsigned i = 0; i < nfiles; i++) {
-		snprintf(url, sizeof url, "http://hand/%u.tar", i);
+		snprintf(url, sizeof(url), "http://hand/%u.tar", i);
 		assert_int_equal(ps_object_get(w->f->store, url, &remote, 1, true, &object), 0);
 		assert_int_equal(ps_fill_file_get(w->f->fill, object, &w->o.origin, &w->files[i]), 0);
 		ps_object_put(object);

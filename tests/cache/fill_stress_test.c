@@ -214,7 +214,7 @@ static void stress(const struct fixture_options *options, bool answers)
 	alarm(HANG_S * s.rounds / 10);
 	s.f = fixture_new(options);
 	for (unsigned i = 0; i < NFILES; i++) {
-		snprintf(url, sizeof url, "http://pattern/%u.tar", i);
+		snprintf(url, sizeof(url), "http://pattern/%u.tar", i);
 		s.files[i] = another_file(s.f, url);
 	}
 	run(&s);

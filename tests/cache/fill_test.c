@@ -160,7 +160,7 @@ static void an_answer_that_ends_early_is_no_good_end(void **state)
 	atomic_store(&f->origin->fail_next, 1000);
 	atomic_store(&f->origin->fail_after, 0);
 	assert_int_equal(read_once(f, 0, 4096), ETIMEDOUT);
-	ps_fill_file_error(f->file, text, sizeof text);
+	ps_fill_file_error(f->file, text, sizeof(text));
 	if (!strstr(text, "the origin ended ") || !strstr(text, " bytes early"))
 		fail_msg("%s", text);
 }

@@ -61,24 +61,24 @@ static void headers(void **state)
 	struct ps_frame_header h;
 
 	(void)state;
-	assert_int_equal(ps_frame_header_parse(single, sizeof single, &h), 0);
+	assert_int_equal(ps_frame_header_parse(single, sizeof(single), &h), 0);
 	assert_int_equal(h.content_nbytes, 7);
 	assert_int_equal(h.window_nbytes, 7);
-	assert_int_equal(ps_frame_header_parse(two, sizeof two, &h), 0);
+	assert_int_equal(ps_frame_header_parse(two, sizeof(two), &h), 0);
 	assert_int_equal(h.content_nbytes, 257);
-	assert_int_equal(ps_frame_header_parse(window, sizeof window, &h), 0);
+	assert_int_equal(ps_frame_header_parse(window, sizeof(window), &h), 0);
 	assert_true(h.content_nbytes == UINT64_MAX && h.checksum);
 	assert_int_equal(h.window_nbytes, (UINT64_C(1) << 21) + (UINT64_C(1) << 18));
-	assert_int_equal(ps_frame_header_parse(skip, sizeof skip, &h), 0);
+	assert_int_equal(ps_frame_header_parse(skip, sizeof(skip), &h), 0);
 	assert_true(h.skippable && h.content_nbytes == 3);
-	for (size_t n = 0; n < sizeof two; n++)
+	for (size_t n = 0; n < sizeof(two); n++)
 		assert_int_equal(ps_frame_header_parse(two, n, &h), -EAGAIN);
 	assert_int_equal(ps_frame_header_parse((const uint8_t *)"\x1f\x8b\x08\x00", 4, &h), -EBADMSG);
 	/* The bit that is reserved may mean anything one day. */
-	uint8_t reserved[sizeof single];
-	memcpy(reserved, single, sizeof single);
+	uint8_t reserved[sizeof(single)];
+	memcpy(reserved, single, sizeof(single));
 	reserved[4] |= 8;
-	assert_int_equal(ps_frame_header_parse(reserved, sizeof reserved, &h), -EBADMSG);
+	assert_int_equal(ps_frame_header_parse(reserved, sizeof(reserved), &h), -EBADMSG);
 }
 
 static void a_frame_that_needs_a_dictionary_says_so(void **state)
@@ -92,7 +92,8 @@ static void a_frame_that_needs_a_dictionary_says_so(void **state)
 
 	(void)state;
 	assert_non_null(d);
-	assert_int_equal(ps_decoder_step(d, frame, sizeof frame, out, sizeof out, &used, &made, &event, &err),
+	assert_int_equal(
+	        ps_decoder_step(d, frame, sizeof(frame), out, sizeof(out), &used, &made, &event, &err),
 	        -EBADMSG);
 	assert_non_null(strstr(err.text, "dictionary"));
 	ps_decoder_free(d);
@@ -121,7 +122,7 @@ static int gunzip(const uint8_t *in, size_t n, bool *ret_may_end, struct ps_erro
 
 	assert_non_null(d);
 	do {
-		rc = ps_decoder_step(d, in + at, n - at, out, sizeof out, &used, &made, &event, err);
+		rc = ps_decoder_step(d, in + at, n - at, out, sizeof(out), &used, &made, &event, err);
 		at += used;
 	} while (rc == 0 && (used > 0 || made > 0 || event != PS_DECODE_MORE));
 	*ret_may_end = ps_decoder_may_end(d);
@@ -134,7 +135,7 @@ static void gzip_files_end_where_they_may(void **state)
 	/* "abc", its sum and its length; then again, and two zeros as of a tape, and what is none. */
 	static const uint8_t member[] = {0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0x02, 0x03, 0x4b, 0x4c, 0x4a, 0x06,
 	        0, 0xc2, 0x41, 0x24, 0x35, 0x03, 0, 0, 0};
-	enum { N = sizeof member };
+	enum { N = sizeof(member) };
 	uint8_t file[2 * N + 3] = {0};
 	struct ps_error err = {0};
 	bool may_end;
@@ -143,11 +144,11 @@ static void gzip_files_end_where_they_may(void **state)
 	memcpy(file, member, N);
 	memcpy(file + N, member, N);
 	file[2 * N + 2] = 'x';
-	for (size_t n = 1; n < sizeof file; n++) {
+	for (size_t n = 1; n < sizeof(file); n++) {
 		assert_int_equal(gunzip(file, n, &may_end, &err), 0);
 		assert_int_equal(may_end, n == N || n >= 2 * N);
 	}
-	assert_int_equal(gunzip(file, sizeof file, &may_end, &err), -EBADMSG);
+	assert_int_equal(gunzip(file, sizeof(file), &may_end, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "garbage after its end"));
 	file[N - 8] ^= 1;
 	assert_int_equal(gunzip(file, N, &may_end, &err), -EBADMSG);
@@ -165,9 +166,9 @@ static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 	struct ps_range gap;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof plain; i++)
+	for (size_t i = 0; i < sizeof(plain); i++)
 		plain[i] = (uint8_t)(i * 7 + i / 200 + 1);
-	memset(got, 0, sizeof got);
+	memset(got, 0, sizeof(got));
 	/* Over the end of the first buffer; what comes again, with other bytes, changes nothing. */
 	assert_true(ps_waiting_get_copy(&waiting, OFFSET + 90, OFFSET + 130, plain + OFFSET + 90));
 	assert_true(ps_waiting_get_copy(&waiting, OFFSET + 80, OFFSET + 90, plain + OFFSET + 80));
@@ -187,7 +188,7 @@ static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 		        ps_waiting_get_copy(&waiting, at, at + 1, plain + at), i + 1 < PS_WAITING_GET_RANGES);
 	}
 	assert_int_equal(waiting.nhave, PS_WAITING_GET_RANGES);
-	assert_true(ps_waiting_get_copy(&waiting, 0, sizeof plain, plain));
+	assert_true(ps_waiting_get_copy(&waiting, 0, sizeof(plain), plain));
 	assert_false(ps_waiting_get_gap(&waiting, 0, &gap));
 	assert_memory_equal(got, plain + OFFSET, N);
 }
@@ -252,7 +253,7 @@ static void maps(void **state)
 	assert_int_equal(ps_frame_map_decode(bytes.s, bytes.len, &back), 0);
 	assert_int_equal(back.n, 1000);
 	assert_false(back.whole);
-	assert_memory_equal(back.points, map.points, 1000 * sizeof *map.points);
+	assert_memory_equal(back.points, map.points, 1000 * sizeof(*map.points));
 	ps_frame_map_fini(&back);
 	/* The first point is 0, 0; then cut in the middle of one, a number without an end, and one beyond all
 	 * numbers. */
@@ -264,13 +265,13 @@ static void maps(void **state)
 		beyond[4 + 10 * i] = 1;
 		beyond[4 + 10 * i + 9] = 0x7f;
 	}
-	assert_int_equal(ps_frame_map_decode(half, sizeof half, &back), 0);
+	assert_int_equal(ps_frame_map_decode(half, sizeof(half), &back), 0);
 	ps_frame_map_fini(&back);
-	assert_int_equal(ps_frame_map_decode(half, sizeof half - 1, &back), -EBADMSG);
-	assert_int_equal(ps_frame_map_decode(endless, sizeof endless, &back), -EBADMSG);
-	assert_int_equal(ps_frame_map_decode(beyond, sizeof beyond - 10, &back), 0);
+	assert_int_equal(ps_frame_map_decode(half, sizeof(half) - 1, &back), -EBADMSG);
+	assert_int_equal(ps_frame_map_decode(endless, sizeof(endless), &back), -EBADMSG);
+	assert_int_equal(ps_frame_map_decode(beyond, sizeof(beyond) - 10, &back), 0);
 	ps_frame_map_fini(&back);
-	assert_int_equal(ps_frame_map_decode(beyond, sizeof beyond, &back), -EBADMSG);
+	assert_int_equal(ps_frame_map_decode(beyond, sizeof(beyond), &back), -EBADMSG);
 	for (size_t n = 0; n < 20; n++) {
 		struct ps_frame_map cut = {0};
 
@@ -335,7 +336,7 @@ static void walks(void **state)
 		begins[2 * i] = file.len;
 		add_frame(&file, sizes[i], true, i % 2);
 		begins[2 * i + 1] = file.len;
-		ps_strbuf_addn(&file, skippable, sizeof skippable);
+		ps_strbuf_addn(&file, skippable, sizeof(skippable));
 		plain += sizes[i];
 	}
 	for (size_t w = 0; w < PS_ARRAY_LEN(windows); w++) {
@@ -351,7 +352,7 @@ static void walks(void **state)
 	size_t whole = file.len;
 	for (size_t cut = 1; cut < 200; cut++) { /* some of these end with a frame */
 		file.len = whole - cut;
-		bool at_end = cut == sizeof skippable;
+		bool at_end = cut == sizeof(skippable);
 		assert_int_equal(walk_in(&file, 4096, &walk), at_end ? 0 : -EBADMSG);
 		ps_frame_walk_fini(&walk);
 	}
@@ -391,11 +392,11 @@ static void walks_past_lies(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
 		memcpy(raw + 5, cases[i].size, 8);
 		memcpy(repeated + 5, cases[i].size, 8);
-		walk = (struct ps_frame_walk){.file_nbytes = sizeof raw};
-		assert_int_equal(ps_frame_walk_step(&walk, raw, sizeof raw, 0), cases[i].raw);
+		walk = (struct ps_frame_walk){.file_nbytes = sizeof(raw)};
+		assert_int_equal(ps_frame_walk_step(&walk, raw, sizeof(raw), 0), cases[i].raw);
 		ps_frame_walk_fini(&walk);
-		walk = (struct ps_frame_walk){.file_nbytes = sizeof repeated};
-		assert_int_equal(ps_frame_walk_step(&walk, repeated, sizeof repeated, 0), cases[i].repeated);
+		walk = (struct ps_frame_walk){.file_nbytes = sizeof(repeated)};
+		assert_int_equal(ps_frame_walk_step(&walk, repeated, sizeof(repeated), 0), cases[i].repeated);
 		ps_frame_walk_fini(&walk);
 	}
 }

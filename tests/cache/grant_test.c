@@ -18,7 +18,7 @@ static void attach_other(struct fixture *f)
 	const struct ps_dataset_options options = {.origin = {.http.user_password = "other:one"}};
 	struct ps_names_origin *o = ps_names_origin_new();
 
-	memcpy(o->entries, f->origin->entries, sizeof o->entries);
+	memcpy(o->entries, f->origin->entries, sizeof(o->entries));
 	next_origin = other_origin = o;
 	assert_int_equal(ps_dataset_attach(f->cache, "http://names/", &options, &other, &f->err), 0);
 	next_origin = f->origin;
@@ -218,7 +218,7 @@ static void names_are_shown_to_who_has_been_shown_them(void **state)
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	assert_int_equal(ps_dataset_attach(f->cache, "s3://names/", &others, &f->dataset, &f->err), 0);
 	struct ps_names_origin *o = next_origin = ps_names_origin_new();
-	memcpy(o->entries, f->origin->entries, sizeof o->entries);
+	memcpy(o->entries, f->origin->entries, sizeof(o->entries));
 	atomic_store(&o->list_stalls, true);
 	assert_int_equal(pthread_create(&thread, NULL, attach_other_account, f), 0);
 	clock_gettime(CLOCK_REALTIME, &end);
@@ -242,7 +242,7 @@ static void a_refresh_lists_for_the_account_that_asked(void **state)
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	assert_int_equal(ps_dataset_attach(f->cache, "s3://names/", &others, &f->dataset, &f->err), 0);
 	struct ps_names_origin *o = next_origin = ps_names_origin_new();
-	memcpy(o->entries, f->origin->entries, sizeof o->entries);
+	memcpy(o->entries, f->origin->entries, sizeof(o->entries));
 	other = attach_other_account(f);
 	next_origin = f->origin;
 	assert_non_null(other);
@@ -267,7 +267,7 @@ static void nobody_waits_for_a_listing_of_who_has_ended(void **state)
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	assert_int_equal(ps_dataset_attach(f->cache, "s3://names/", &others, &f->dataset, &f->err), 0);
 	struct ps_names_origin *o = next_origin = ps_names_origin_new();
-	memcpy(o->entries, f->origin->entries, sizeof o->entries);
+	memcpy(o->entries, f->origin->entries, sizeof(o->entries));
 	other = attach_other_account(f);
 	next_origin = f->origin;
 	assert_non_null(other);
@@ -351,7 +351,7 @@ static void a_grant_outlives_a_node_of_the_same_version(void **state)
 /* Grants of an object that nobody has, given by hand. As whom: the dataset's access is changed. */
 static void as_access(struct fixture *f, uint8_t number)
 {
-	memset(&f->dataset->access, number, sizeof f->dataset->access);
+	memset(&f->dataset->access, number, sizeof(f->dataset->access));
 }
 
 static void a_grant_is_one_access_s_until_its_key_ends(void **state)
@@ -365,7 +365,7 @@ static void a_grant_is_one_access_s_until_its_key_ends(void **state)
 	const struct ps_id access = f->dataset->access;
 	int64_t now_s = ps_clock_real_s();
 	f->cache->grant_ttl_ms = 24 * 3600 * 1000;
-	memset(&of, 7, sizeof of);
+	memset(&of, 7, sizeof(of));
 	as_access(f, 1);
 	assert_int_equal(ps_grant_look(f->dataset, &of), PS_GRANT_NONE);
 	ps_grant_give(f->dataset, &of, now_s + 3600);
@@ -505,7 +505,8 @@ static void a_bucket_of_another_tenant_is_known_by_its_versions(void **state)
 		ps_names_origin_set(next_origin, "b", SIZE, rows[i].version);
 		if (!rows[i].shared) { /* it is asked again for names of its own */
 			origin_after_next = ps_names_origin_new();
-			memcpy(origin_after_next->entries, next_origin->entries, sizeof next_origin->entries);
+			memcpy(origin_after_next->entries, next_origin->entries,
+			        sizeof(next_origin->entries));
 		}
 		assert_int_equal(ps_dataset_attach(f->cache, source, &options, &other, &f->err), 0);
 		assert_int_equal(other->catalog == f->dataset->catalog, rows[i].shared);
@@ -522,7 +523,7 @@ static void who_is_refused_loses_a_grant_and_no_other_does(void **state)
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	assert_int_equal(attach(f), 0);
 	const struct ps_id access = f->dataset->access;
-	memset(&of, 7, sizeof of);
+	memset(&of, 7, sizeof(of));
 	for (uint8_t i = 1; i <= 3; i++) {
 		as_access(f, i);
 		ps_grant_give(f->dataset, &of, 0);

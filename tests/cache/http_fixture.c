@@ -36,9 +36,9 @@ void on_head(struct ps_origin_head *head, const struct ps_error *err)
 
 void call_start(struct ps_origin *o, struct call *c, const char *url, uint64_t offset, size_t n)
 {
-	memset(c, 0, sizeof *c);
+	memset(c, 0, sizeof(*c));
 	sem_init(&c->done, 0, 0);
-	snprintf(c->url, sizeof c->url, "%s", url);
+	snprintf(c->url, sizeof(c->url), "%s", url);
 	c->bytes = malloc(n);
 	assert_non_null(c->bytes);
 	memset(c->bytes, SENTINEL, n);
@@ -89,15 +89,15 @@ void fetch_path(struct call *c, const char *path, uint64_t offset, size_t n)
 {
 	char url[256];
 
-	snprintf(url, sizeof url, "%s%s", server.http, path);
+	snprintf(url, sizeof(url), "%s%s", server.http, path);
 	fetch(origin, c, url, offset, n);
 }
 
 void ask_head(struct ps_origin *o, struct call *c, const char *base, const char *path)
 {
-	memset(c, 0, sizeof *c);
+	memset(c, 0, sizeof(*c));
 	sem_init(&c->done, 0, 0);
-	snprintf(c->url, sizeof c->url, "%s%s", base, path);
+	snprintf(c->url, sizeof(c->url), "%s%s", base, path);
 	c->head = (struct ps_origin_head){.url = c->url, .done = on_head};
 	o->ops->head(o, &c->head);
 	sem_wait(&c->done);
@@ -111,7 +111,7 @@ struct ps_origin *open_origin(const char *base, const char *path, const struct p
 	struct ps_error err = {0};
 	char source[256];
 
-	snprintf(source, sizeof source, "%s%s", base, path);
+	snprintf(source, sizeof(source), "%s%s", base, path);
 	options.http.stall_timeout_ms = STALL_MS;
 	options.http.connect_timeout_ms = 2000;
 	if (ps_origin_open(source, &options, &o, &err) < 0)

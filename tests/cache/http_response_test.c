@@ -22,7 +22,7 @@ static int check(const char *const *lines, uint64_t offset, uint64_t nbytes)
 	struct ps_http_response r;
 	struct ps_error err = {0};
 
-	memset(&r, 0, sizeof r);
+	memset(&r, 0, sizeof(r));
 	for (; *lines; lines++)
 		ps_http_response_line(&r, *lines, strlen(*lines));
 	int rc = ps_http_response_check_range(&r, &expect, offset, nbytes, &err);
@@ -111,7 +111,7 @@ static void a_range_with_the_wrong_status(void **state)
 
 static void hear(struct ps_http_response *r, const char *const *lines)
 {
-	for (memset(r, 0, sizeof *r); *lines; lines++)
+	for (memset(r, 0, sizeof(*r)); *lines; lines++)
 		ps_http_response_line(r, *lines, strlen(*lines));
 }
 #define HEAR(r, ...) hear(r, (const char *const[]){__VA_ARGS__, NULL})

@@ -105,13 +105,13 @@ static void files_count_by_what_is_in_them(void **state)
 		char path[4096];
 
 		for (const char *slash = strchr(rows[i].file, '/'); slash; slash = strchr(slash + 1, '/')) {
-			snprintf(
-			        path, sizeof path, "%s/%.*s", dir, (int)(slash - rows[i].file), rows[i].file);
+			snprintf(path, sizeof(path), "%s/%.*s", dir, (int)(slash - rows[i].file),
+			        rows[i].file);
 			mkdir(path, 0700);
 		}
 		struct ps_identity none = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
 		test_write_file(dir, rows[i].file, "one");
-		snprintf(path, sizeof path, "%s/%s", dir, rows[i].file);
+		snprintf(path, sizeof(path), "%s/%s", dir, rows[i].file);
 		assert_int_equal(chmod(path, 0600), 0);
 		struct ps_identity one = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
 		struct ps_identity still = of(rows[i].source, (struct ps_origin_options){0}, NULL, NULL);
@@ -131,7 +131,7 @@ static void a_token_file_counts_by_its_place(void **state)
 	char var[4096];
 
 	test_write_file(dir, "token", "one");
-	snprintf(var, sizeof var, "AWS_WEB_IDENTITY_TOKEN_FILE=%s/token", dir);
+	snprintf(var, sizeof(var), "AWS_WEB_IDENTITY_TOKEN_FILE=%s/token", dir);
 	struct ps_identity one = of(S3, (struct ps_origin_options){0}, var, "AWS_ROLE_ARN=a");
 	test_write_file(dir, "token", "two");
 	struct ps_identity two = of(S3, (struct ps_origin_options){0}, var, "AWS_ROLE_ARN=a");
@@ -232,7 +232,7 @@ static int setup(void **state)
 
 	if (test_dir_setup(state) < 0)
 		return -1;
-	snprintf(variable, sizeof variable, "HOME=%s", (char *)*state);
+	snprintf(variable, sizeof(variable), "HOME=%s", (char *)*state);
 	home = variable;
 	return 0;
 }

@@ -112,9 +112,9 @@ static void rows_come_back_as_written_also_after_reopen(void **state)
 		assert_int_equal(o2.partial_nbytes, 65537);
 		ps_object_row_fini(&o2);
 		assert_int_equal(ps_index_get_extent(index, &some_id, 3, &x2), 0);
-		assert_memory_equal(&x2, &x, sizeof x);
+		assert_memory_equal(&x2, &x, sizeof(x));
 		assert_int_equal(ps_index_get_extent(index, &some_id, 5, &x2), 0);
-		assert_memory_equal(&x2, &parts, sizeof x);
+		assert_memory_equal(&x2, &parts, sizeof(x));
 		assert_int_equal(ps_index_get_extent(index, &some_id, 4, &x2), -ENOENT);
 		ps_index_close(index);
 		index = open_index(*state);
@@ -251,13 +251,13 @@ static void what_the_disk_refuses_is_kept_until_it_does_not(void **state)
 static void what_is_kept_is_bounded(void **state)
 {
 	struct ps_index *index = open_index(*state);
-	int e = 0;
+	int rc = 0;
 	uint64_t n = 0;
 
 	ps_kv_refuse(index->kv, -ENOSPC);
-	for (; e == 0 && n < 1000000; n++)
-		e = ps_index_batch_commit_or_keep(index, sized(2000 + n, n));
-	assert_int_equal(e, -ENOSPC);
+	for (; rc == 0 && n < 1000000; n++)
+		rc = ps_index_batch_commit_or_keep(index, sized(2000 + n, n));
+	assert_int_equal(rc, -ENOSPC);
 	assert_true(n > 10000 && n < 200000);
 	assert_int_equal(size_of(index, 2000), 0);
 	ps_index_close(index);
@@ -371,7 +371,7 @@ static int take_numbers_and_die(const char *dir, int n)
 			_exit(1);
 		lowest = i == 0 ? node : lowest;
 	}
-	snprintf(text, sizeof text, "%llu %llu %u", lowest, (unsigned long long)node, dataset);
+	snprintf(text, sizeof(text), "%llu %llu %u", lowest, (unsigned long long)node, dataset);
 	test_write_file(dir, "numbers", text);
 	_exit(0);
 }
@@ -382,7 +382,7 @@ static void numbers_are_never_given_twice_though_killed(void **state)
 	unsigned highest_dataset = 0;
 	char path[4096];
 
-	snprintf(path, sizeof path, "%s/numbers", (char *)*state);
+	snprintf(path, sizeof(path), "%s/numbers", (char *)*state);
 	for (int round = 0; round < 4; round++) {
 		unsigned long long lowest, node;
 		unsigned dataset;

@@ -190,11 +190,11 @@ static void pages_of_real_servers_tell_the_same(void **state)
 		ps_autostrbuf struct ps_strbuf seen = {0};
 		size_t expected = 0;
 
-		snprintf(path, sizeof path, "%s/tests/fuzz/corpus/listing_html/server-%s", top ? top : ".",
+		snprintf(path, sizeof(path), "%s/tests/fuzz/corpus/listing_html/server-%s", top ? top : ".",
 		        servers[i]);
 		FILE *f = fopen(path, "r");
 		assert_non_null(f);
-		page[fread(page, 1, sizeof page - 1, f)] = '\0';
+		page[fread(page, 1, sizeof(page) - 1, f)] = '\0';
 		fclose(f);
 		assert_int_equal(parse(page, "http://h/", collect, &seen, NULL), 0);
 		for (size_t k = 0; k < PS_ARRAY_LEN(names); k++) {

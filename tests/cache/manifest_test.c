@@ -112,7 +112,7 @@ static void windows_change_nothing(void **state)
 	        "\xef\xbb\xbf# names\r\na.tar 12\r\n\n  \nx-{0..2}\n\nb.tar md5:" MD5 "\nlast bad";
 	static const char entries[] = "http://h/d/a.tar=12 http://h/d/x-0 http://h/d/x-1 http://h/d/x-2 "
 	                              "http://h/d/b.tar#md5:" MD5_LOWER " ";
-	const size_t n = sizeof text - 1;
+	const size_t n = sizeof(text) - 1;
 
 	(void)state;
 	for (size_t step = 1; step <= n; step++) {
@@ -142,7 +142,7 @@ static int count(void *arg, const struct ps_manifest_entry *e)
 	uint64_t *n = arg;
 	char url[64];
 
-	snprintf(url, sizeof url, "http://h/d/shard-%07" PRIu64 ".tar", *n);
+	snprintf(url, sizeof(url), "http://h/d/shard-%07" PRIu64 ".tar", *n);
 	if (strcmp(e->url, url) != 0 || e->size != *n)
 		fail_msg("entry %" PRIu64 ": %s", *n, e->url);
 	++*n;
@@ -159,7 +159,7 @@ static void a_long_manifest_is_read_line_by_line(void **state)
 
 	(void)state;
 	for (int i = 0; i < 100000; i++) {
-		snprintf(line, sizeof line, "shard-%07d.tar %d\n", i, i);
+		snprintf(line, sizeof(line), "shard-%07d.tar %d\n", i, i);
 		ps_packed_add(&packed, line, strlen(line));
 	}
 	assert_true(packed.nbytes > 4 * PS_PACKED_BLOCK_NBYTES);

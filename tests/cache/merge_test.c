@@ -41,7 +41,7 @@ static void shows(struct fixture *f, uint64_t dir_node, const char *names)
 
 	assert_int_equal(ps_dir_open(f->dataset, dir_node, &dir), 0);
 	for (uint64_t pos = 0; (rc = ps_dir_read(dir, pos, true, &name, &attr)) > 0; pos++)
-		snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s ", name,
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s ", name,
 		        attr.is_dir ? "/" : "");
 	assert_int_equal(rc, 0);
 	ps_dir_close(dir);
@@ -118,7 +118,7 @@ static void count_many(struct fixture *f)
 	for (; (rc = ps_dir_read(d, n, false, &name, &attr)) > 0; n++) {
 		char want[32];
 
-		snprintf(want, sizeof want, "%07u.tar", (unsigned)n);
+		snprintf(want, sizeof(want), "%07u.tar", (unsigned)n);
 		assert_string_equal(name, want);
 	}
 	assert_int_equal(rc, 0);
@@ -149,7 +149,7 @@ static void a_name_is_taken_however_many_have_moved(void **state)
 	struct fixture *f = *state;
 	char last[32];
 
-	snprintf(last, sizeof last, "many/%07d.tgz", MANY - 1);
+	snprintf(last, sizeof(last), "many/%07d.tgz", MANY - 1);
 	for (int i = 0; i < 2; i++) {
 		ps_names_origin_set(f->origin, last, 1000, 1);
 		atomic_store(&f->origin->list_many, MANY);
@@ -158,9 +158,9 @@ static void a_name_is_taken_however_many_have_moved(void **state)
 		assert_int_equal(listed_files(f), MANY + 1);
 		struct ps_attr dir, attr;
 		assert_int_equal(lookup(f, "many", &dir), 0);
-		snprintf(last, sizeof last, "%07d.tar.gz", MANY - 1);
+		snprintf(last, sizeof(last), "%07d.tar.gz", MANY - 1);
 		assert_int_equal(lookup_in(f, dir.node, last, &attr), 0);
-		snprintf(last, sizeof last, "many/%07d.tgz", MANY - 1);
+		snprintf(last, sizeof(last), "many/%07d.tgz", MANY - 1);
 		detach(f);
 	}
 }

@@ -33,7 +33,7 @@ static struct ps_remote remote_of(const struct ps_names_entry *e)
 {
 	struct ps_remote remote = {.size = e->size, .mtime_s = (int64_t)e->version};
 
-	snprintf(remote.etag, sizeof remote.etag, "\"%" PRIu64 "%.*s\"", e->version,
+	snprintf(remote.etag, sizeof(remote.etag), "\"%" PRIu64 "%.*s\"", e->version,
 	        (int)PS_MIN(e->rewritten, 9u), "rrrrrrrrr");
 	return remote;
 }
@@ -58,7 +58,7 @@ void ps_names_origin_set(struct ps_names_origin *o, const char *path, uint64_t s
 		abort();
 	*e = (struct ps_names_entry){.size = size, .version = version};
 	if (size != PS_SIZE_UNKNOWN)
-		snprintf(e->path, sizeof e->path, "%s", path);
+		snprintf(e->path, sizeof(e->path), "%s", path);
 }
 
 /* File number i of those that are listed and not there. */
@@ -66,7 +66,7 @@ static struct ps_names_entry one_of_many(int i)
 {
 	struct ps_names_entry e = {.version = 1, .size = 1000};
 
-	snprintf(e.path, sizeof e.path, "many/%07d.tar.gz", i);
+	snprintf(e.path, sizeof(e.path), "many/%07d.tar.gz", i);
 	return e;
 }
 
@@ -97,7 +97,7 @@ static int names_list(
 		}
 		if (!e.path[0] || e.unlisted)
 			continue;
-		snprintf(url, sizeof url, "http://names/%s%s",
+		snprintf(url, sizeof(url), "http://names/%s%s",
 		        atomic_load(&o->list_elsewhere) ? "elsewhere/" : "", e.path);
 		struct ps_listed listed = {.path = e.path,
 		        .url = url,
@@ -137,7 +137,7 @@ static void serve_get(struct ps_names_origin *o, struct ps_origin_get *get, stru
 	if (look_up(o, get->url, &get->seen, &rewritten, err) < 0)
 		return;
 	if (atomic_load(&o->etag_changes))
-		snprintf(get->seen.etag, sizeof get->seen.etag, "\"%u\"", o->nserved++);
+		snprintf(get->seen.etag, sizeof(get->seen.etag), "\"%u\"", o->nserved++);
 	if (!ps_remote_same_version(&get->expect, &get->seen)) {
 		ps_error_set(err, ESTALE, "%s: 412", get->url);
 		return;
@@ -223,7 +223,7 @@ static void *main_loop(void *arg)
 
 static void submit(struct ps_names_origin *o, struct ps_origin_get *get, struct ps_origin_head *head)
 {
-	struct job *job = calloc(1, sizeof *job);
+	struct job *job = calloc(1, sizeof(*job));
 
 	if (!job)
 		abort();
@@ -283,8 +283,8 @@ static const struct ps_origin_ops names_ops = {
 
 struct ps_names_origin *ps_names_origin_new(void)
 {
-	struct ps_names_origin *o = calloc(1, sizeof *o);
-	struct impl *impl = calloc(1, sizeof *impl);
+	struct ps_names_origin *o = calloc(1, sizeof(*o));
+	struct impl *impl = calloc(1, sizeof(*impl));
 
 	if (!o || !impl)
 		abort();

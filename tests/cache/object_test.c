@@ -141,7 +141,7 @@ static void an_object_that_got_no_block_leaves_nothing(void **state)
 	struct stat st;
 
 	assert_int_equal(ps_object_admit(o), 0);
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	assert_int_equal(stat(path, &st), 0);
 	assert_true(test_charged(store) >= 5 * TEST_MIB);
 	ps_object_put(o);
@@ -158,7 +158,7 @@ static void an_etag_that_is_too_long_is_not_learned(void **state)
 	struct ps_object *o = test_object(store, 1, TEST_MIB);
 	char etag[PS_ETAG_LEN + 1], learned[PS_ETAG_LEN];
 
-	memset(etag, 'e', sizeof etag);
+	memset(etag, 'e', sizeof(etag));
 	for (size_t len = PS_ETAG_LEN - 1; len <= PS_ETAG_LEN; len++) {
 		etag[len] = '\0';
 		ps_object_learn_etag(o, "\"short\"");
@@ -189,14 +189,14 @@ static int fill_and_die(const char *dir, uint64_t nblocks, bool commit)
 {
 	struct ps_store *store = test_store_open(dir, 0, NULL);
 	struct ps_object *o = test_object(store, 1, nblocks * TEST_MIB);
-	int e = ps_object_admit(o);
+	int rc = ps_object_admit(o);
 
-	for (uint64_t i = 0; e == 0 && i < nblocks; i++) {
-		e = test_write(o, i);
-		if (e == 0 && commit && i == nblocks / 2)
-			e = ps_store_commit(store);
+	for (uint64_t i = 0; rc == 0 && i < nblocks; i++) {
+		rc = test_write(o, i);
+		if (rc == 0 && commit && i == nblocks / 2)
+			rc = ps_store_commit(store);
 	}
-	_exit(e == 0 ? 0 : 1);
+	_exit(rc == 0 ? 0 : 1);
 }
 
 static void a_size_told_at_the_end_keeps_blocks_verified(void **state)
@@ -238,7 +238,7 @@ static uint64_t index_nbytes(const char *dir)
 	struct dirent *entry;
 	struct stat st;
 
-	snprintf(path, sizeof path, "%s/cache/index", dir);
+	snprintf(path, sizeof(path), "%s/cache/index", dir);
 	DIR *d = opendir(path);
 	assert_non_null(d);
 	while ((entry = readdir(d)))
@@ -319,7 +319,7 @@ static void a_file_without_a_row_is_deleted_at_the_next_start(void **state)
 	char path[4096];
 	struct stat st;
 
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	/* Died within the time of a commit, or just after one: present and right, or nothing at all. */
 	if (ps_object_block(o, 0) == PS_BLOCK_PRESENT) {
 		assert_true(test_right(o, 0));

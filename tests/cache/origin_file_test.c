@@ -24,7 +24,7 @@ static void put(const char *name, const char *text)
 {
 	char path[256];
 
-	snprintf(path, sizeof path, "%s/%s", dir, name);
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	FILE *f = fopen(path, "we");
 	assert_non_null(f);
 	fputs(text, f);
@@ -37,7 +37,7 @@ static struct ps_origin *open_below(const char *prefix, const char *name)
 	struct ps_origin *o = NULL;
 	struct ps_error err = {0};
 
-	snprintf(source, sizeof source, "%s%s/%s", prefix, dir, name);
+	snprintf(source, sizeof(source), "%s%s/%s", prefix, dir, name);
 	if (ps_origin_open(source, NULL, &o, &err) < 0)
 		fail_msg("%s: %s", source, err.text);
 	return o;
@@ -77,9 +77,9 @@ static void on_get(struct ps_origin_get *get, const struct ps_error *err)
 
 static void ask_head(struct ps_origin *o, struct call *c, const char *name)
 {
-	memset(c, 0, sizeof *c);
+	memset(c, 0, sizeof(*c));
 	sem_init(&c->done, 0, 0);
-	snprintf(c->url, sizeof c->url, "file://%s/%s", dir, name);
+	snprintf(c->url, sizeof(c->url), "file://%s/%s", dir, name);
 	c->head.url = c->url;
 	c->head.done = on_head;
 	o->ops->head(o, &c->head);
@@ -146,7 +146,7 @@ static void changed_file_is_stale(void **state)
 	(void)state;
 	put("v.tar", "old version");
 	ask_head(o, &c, "v.tar");
-	snprintf(path, sizeof path, "%s/v.tar", dir);
+	snprintf(path, sizeof(path), "%s/v.tar", dir);
 	assert_int_equal(unlink(path), 0);
 	put("v.tar", "new version");
 	fetch(o, &c, 0, 5);
@@ -221,7 +221,7 @@ static void bad_lists_are_refused(void **state)
 	char source[256];
 
 	(void)state;
-	snprintf(source, sizeof source, "@%s/bad.txt", dir);
+	snprintf(source, sizeof(source), "@%s/bad.txt", dir);
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {
 		put("bad.txt", texts[i]);
 		assert_int_equal(ps_origin_open(source, NULL, &o, &err), -EINVAL);
@@ -250,7 +250,7 @@ static void abort_and_close_end_everything(void **state)
 {
 	enum { N = 200 };
 	struct ps_origin *o = open_below("", "");
-	struct call first, *calls = calloc(N, sizeof *calls);
+	struct call first, *calls = calloc(N, sizeof(*calls));
 
 	(void)state;
 	ask_head(o, &first, "a.tar");
@@ -283,17 +283,17 @@ static int set_up(void **state)
 
 	(void)state;
 	assert_non_null(mkdtemp(dir));
-	snprintf(path, sizeof path, "%s/sub", dir);
+	snprintf(path, sizeof(path), "%s/sub", dir);
 	mkdir(path, 0755);
 	put("a.tar", "12345");
 	put("sub/b c.tar", "abcdef");
-	snprintf(path, sizeof path, "%s/link.tar", dir);
+	snprintf(path, sizeof(path), "%s/link.tar", dir);
 	assert_int_equal(symlink("a.tar", path), 0);
-	snprintf(path, sizeof path, "%s/dangling", dir);
+	snprintf(path, sizeof(path), "%s/dangling", dir);
 	assert_int_equal(symlink("nowhere", path), 0);
-	snprintf(path, sizeof path, "%s/sub/loop", dir);
+	snprintf(path, sizeof(path), "%s/sub/loop", dir);
 	assert_int_equal(symlink("..", path), 0);
-	snprintf(path, sizeof path, "%s/fifo", dir);
+	snprintf(path, sizeof(path), "%s/fifo", dir);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	return 0;
 }
@@ -303,7 +303,7 @@ static int tear_down(void **state)
 	char command[64];
 
 	(void)state;
-	snprintf(command, sizeof command, "rm -rf %s", dir);
+	snprintf(command, sizeof(command), "rm -rf %s", dir);
 	return system(command);
 }
 

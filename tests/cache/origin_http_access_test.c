@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Secrets ----------------------------------------------------------------------------------------- */
+/* Secrets ------------------------------------------------------------------------------------------------ */
 
 static void credentials_stay_with_their_host(void **state)
 {
@@ -17,20 +17,20 @@ static void credentials_stay_with_their_host(void **state)
 	struct call c;
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/basic/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/basic/object.bin", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);
-	snprintf(url, sizeof url, "%s/secret/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/secret/object.bin", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);
 	/* By a redirect, and by a URL that a manifest may have brought. */
-	snprintf(url, sizeof url, "%s/redirother/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/redirother/object.bin", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);
-	snprintf(url, sizeof url, "http://localhost:%d/object.bin", server.port);
+	snprintf(url, sizeof(url), "http://localhost:%d/object.bin", server.port);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);
@@ -39,7 +39,7 @@ static void credentials_stay_with_their_host(void **state)
 	assert_int_equal(ps_web_server_seen(&server, " localhost ", "secret=sesame"), 0);
 	assert_true(ps_web_server_seen(&server, " 127.0.0.1 /basic/", "auth=Basic") >= 1);
 	/* Back home by a redirect they go along. */
-	snprintf(url, sizeof url, "%s/redir/secret/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/redir/secret/object.bin", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);
@@ -52,9 +52,9 @@ static void url_may_bring_user_and_password(void **state)
 	struct call c;
 
 	(void)state;
-	snprintf(base, sizeof base, "http://user:pass%%3aword@127.0.0.1:%d", server.port);
+	snprintf(base, sizeof(base), "http://user:pass%%3aword@127.0.0.1:%d", server.port);
 	struct ps_origin *o = open_origin(base, "/basic/object.bin", NULL);
-	snprintf(url, sizeof url, "%s/basic/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/basic/object.bin", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);
@@ -67,9 +67,9 @@ static void errors_tell_no_secret(void **state)
 	struct call c;
 
 	(void)state;
-	snprintf(base, sizeof base, "http://user:hunter2@127.0.0.1:%d", server.port);
+	snprintf(base, sizeof(base), "http://user:hunter2@127.0.0.1:%d", server.port);
 	struct ps_origin *o = open_origin(base, "/signed/object.bin?sig=hunter3&v=1", NULL);
-	snprintf(url, sizeof url, "%s/signed/object.bin?v=1", server.http);
+	snprintf(url, sizeof(url), "%s/signed/object.bin?v=1", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, EACCES);
 	assert_null(strstr(c.err.text, "hunter"));
@@ -84,7 +84,7 @@ static void signature_is_kept_aside_and_sent(void **state)
 	struct call c;
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/signed/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/signed/object.bin", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);
@@ -100,7 +100,7 @@ static void header_options_are_checked(void **state)
 	struct ps_origin *o;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		const char *const headers[] = {bad[i], NULL};
 		struct ps_origin_options options = {.http.headers = headers};
 		struct ps_error err = {0};
@@ -110,7 +110,7 @@ static void header_options_are_checked(void **state)
 	}
 }
 
-/* TLS --------------------------------------------------------------------------------------------- */
+/* TLS ---------------------------------------------------------------------------------------------------- */
 
 static void tls_needs_a_known_ca(void **state)
 {
@@ -123,8 +123,8 @@ static void tls_needs_a_known_ca(void **state)
 	struct call c;
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/object.bin", server.https);
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	snprintf(url, sizeof(url), "%s/object.bin", server.https);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct ps_origin *o = open_origin(server.https, "/", cases[i].options);
 
 		fetch(o, &c, url, 0, 1000);
@@ -147,8 +147,8 @@ static void tls_name_must_fit(void **state)
 	struct call c;
 
 	(void)state;
-	snprintf(base, sizeof base, "https://127.0.0.1:%d", server.tls_port);
-	snprintf(url, sizeof url, "%s/object.bin", base);
+	snprintf(base, sizeof(base), "https://127.0.0.1:%d", server.tls_port);
+	snprintf(url, sizeof(url), "%s/object.bin", base);
 	struct ps_origin *o = open_origin(base, "/", &options);
 	fetch(o, &c, url, 0, 1000);
 	assert_int_equal(c.err.err, EHOSTUNREACH);
@@ -164,13 +164,13 @@ static void tls_is_never_left_by_redirect(void **state)
 	struct call c;
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/redirplain/object.bin", server.https);
+	snprintf(url, sizeof(url), "%s/redirplain/object.bin", server.https);
 	fetch(o, &c, url, 0, 1000);
 	assert_int_equal(c.err.err, EPROTO);
 	assert_non_null(strstr(c.err.text, "redirected from https to http: refused"));
 	call_end(&c);
 	/* The other way is fine. */
-	snprintf(url, sizeof url, "%s/redirtls/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/redirtls/object.bin", server.http);
 	fetch(o, &c, url, 0, 1000);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 
-/* Faults ------------------------------------------------------------------------------------------ */
+/* Faults ------------------------------------------------------------------------------------------------- */
 
 static const struct fault {
 	const char *path;
@@ -61,7 +61,7 @@ static void every_fault_has_its_errno_and_no_wrong_byte(void **state)
 	struct call c;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
 		const struct fault *f = &faults[i];
 
 		fetch_path(&c, f->path, 1000, 60000);
@@ -81,13 +81,13 @@ static void every_fault_has_its_errno_and_no_wrong_byte(void **state)
 
 static void faults_in_parallel_do_not_mix(void **state)
 {
-	enum { N = sizeof faults / sizeof faults[0] };
-	struct call *calls = calloc(2 * N, sizeof *calls);
+	enum { N = sizeof(faults) / sizeof(faults[0]) };
+	struct call *calls = calloc(2 * N, sizeof(*calls));
 	char url[256];
 
 	(void)state;
 	for (size_t i = 0; i < 2 * N; i++) {
-		snprintf(url, sizeof url, "%s%s", server.http, i % 2 ? "/object.bin" : faults[i / 2].path);
+		snprintf(url, sizeof(url), "%s%s", server.http, i % 2 ? "/object.bin" : faults[i / 2].path);
 		call_start(origin, &calls[i], url, 1000, 60000);
 	}
 	for (size_t i = 0; i < 2 * N; i++) {
@@ -104,7 +104,7 @@ static void another_version_is_stale(void **state)
 	struct call c;
 
 	(void)state;
-	snprintf(version.etag, sizeof version.etag, "\"not-this-one\"");
+	snprintf(version.etag, sizeof(version.etag), "\"not-this-one\"");
 	fetch_path(&c, "/object.bin", 0, 100);
 	assert_int_equal(c.err.err, ESTALE);
 	assert_int_equal(c.err.http_status, 412);
@@ -125,7 +125,7 @@ static void another_version_is_stale(void **state)
 	call_end(&c);
 
 	version = kept;
-	snprintf(version.etag, sizeof version.etag, "W/\"other\"");
+	snprintf(version.etag, sizeof(version.etag), "W/\"other\"");
 	fetch_path(&c, "/weak/object.bin", 0, 100);
 	assert_int_equal(c.err.err, ESTALE);
 	call_end(&c);

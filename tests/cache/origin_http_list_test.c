@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Listings ---------------------------------------------------------------------------------------- */
+/* Listings ----------------------------------------------------------------------------------------------- */
 
 struct names {
 	char text[4096];
@@ -20,7 +20,7 @@ static int collect(void *arg, const struct ps_listed *listed)
 
 	assert_int_equal(ps_path_check(listed->path), 0);
 	assert_null(strchr(listed->url, '@'));
-	snprintf(names->text + strlen(names->text), sizeof names->text - strlen(names->text), "%s\n",
+	snprintf(names->text + strlen(names->text), sizeof(names->text) - strlen(names->text), "%s\n",
 	        listed->path);
 	names->n++;
 	if (listed->remote.size != PS_SIZE_UNKNOWN)
@@ -43,7 +43,7 @@ static void directory_is_listed_with_what_is_below(void **state)
 	static const char *const paths[] = {"/tree/", "/json/tree/", "/flaky/tree/", "/redir/tree/", "/tree"};
 
 	(void)state;
-	for (size_t i = 0; i + 1 < sizeof paths / sizeof paths[0]; i++) {
+	for (size_t i = 0; i + 1 < sizeof(paths) / sizeof(paths[0]); i++) {
 		struct names names = {0};
 		struct ps_error err = {0};
 
@@ -102,7 +102,7 @@ static void manifest_of_more_than_can_be_is_refused(void **state)
 	char path[128];
 
 	(void)state;
-	snprintf(path, sizeof path, "%s/www/lists/huge.txt", server.dir);
+	snprintf(path, sizeof(path), "%s/www/lists/huge.txt", server.dir);
 	assert_int_equal(truncate(path, (512 << 20) + 1), 0);
 	assert_int_equal(list("/lists/huge.txt", NULL, &names, &err), -EFBIG);
 	assert_non_null(strstr(err.text, "longer than 536870912 bytes"));

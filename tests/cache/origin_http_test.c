@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 
-/* Reads that succeed ------------------------------------------------------------------------------- */
+/* Reads that succeed ------------------------------------------------------------------------------------- */
 
 static void range_is_read_into_its_vectors(void **state)
 {
@@ -22,7 +22,7 @@ static void range_is_read_into_its_vectors(void **state)
 	struct call c;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
 		fetch_path(&c, "/object.bin", ranges[i].offset, ranges[i].n);
 		assert_int_equal(c.err.err, 0);
 		assert_int_equal(c.get.wire_nbytes, ranges[i].n);
@@ -40,7 +40,7 @@ static void good_though_odd_answers_are_read(void **state)
 	struct call c;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
 		fetch_path(&c, paths[i], 100, 5000);
 		if (c.err.err)
 			fail_msg("%s: %s", paths[i], c.err.text);
@@ -61,11 +61,11 @@ static void whole_object_may_come_as_a_200(void **state)
 static void parallel_gets_all_succeed(void **state)
 {
 	enum { N = 64 };
-	struct call *calls = calloc(N, sizeof *calls);
+	struct call *calls = calloc(N, sizeof(*calls));
 	char url[256];
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/object.bin", server.http);
 	for (int i = 0; i < N; i++)
 		call_start(origin, &calls[i], url, (uint64_t)i * 40000, 100000 + (size_t)i);
 	for (int i = 0; i < N; i++)
@@ -92,11 +92,11 @@ static void connections_are_kept(void **state)
 	}
 	/* All over one connection, whose number is in the last line and in those before it. */
 	char path[128], line[4096] = "";
-	snprintf(path, sizeof path, "%s/access.log", server.dir);
+	snprintf(path, sizeof(path), "%s/access.log", server.dir);
 	usleep(50000);
 	FILE *f = fopen(path, "re");
 	assert_non_null(f);
-	while (fgets(line, sizeof line, f))
+	while (fgets(line, sizeof(line), f))
 		;
 	fclose(f);
 	char *connection = strstr(line, "connection=");
@@ -111,16 +111,16 @@ static unsigned connections_of(const char *mark)
 	char path[128], line[4096], seen[32][32];
 	unsigned n = 0;
 
-	snprintf(path, sizeof path, "%s/access.log", server.dir);
+	snprintf(path, sizeof(path), "%s/access.log", server.dir);
 	FILE *f = fopen(path, "re");
 	assert_non_null(f);
-	while (fgets(line, sizeof line, f)) {
+	while (fgets(line, sizeof(line), f)) {
 		const char *connection = strstr(line, "connection=");
 		unsigned i = 0;
 
 		if (!strstr(line, mark) || !connection)
 			continue;
-		size_t len = PS_MIN(strcspn(connection, " \n"), sizeof seen[0] - 1);
+		size_t len = PS_MIN(strcspn(connection, " \n"), sizeof(seen[0]) - 1);
 		while (i < n && (strncmp(seen[i], connection, len) != 0 || seen[i][len]))
 			i++;
 		if (i == n) {
@@ -142,14 +142,14 @@ static void no_more_connections_than_allowed(void **state)
 	char url[256];
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/", server.http);
+	snprintf(url, sizeof(url), "%s/", server.http);
 	assert_int_equal(ps_origin_open(url, &options, &limited, &err), 0);
 	for (int i = 0; i < 6; i++) {
-		snprintf(url, sizeof url, "%s/late/object.bin", server.http);
+		snprintf(url, sizeof(url), "%s/late/object.bin", server.http);
 		call_start(limited, &gets[i], url, 0, 100);
-		memset(&heads[i], 0, sizeof heads[i]);
+		memset(&heads[i], 0, sizeof(heads[i]));
 		sem_init(&heads[i].done, 0, 0);
-		snprintf(heads[i].url, sizeof heads[i].url, "%s", url);
+		snprintf(heads[i].url, sizeof(heads[i].url), "%s", url);
 		heads[i].head = (struct ps_origin_head){.url = heads[i].url, .done = on_head};
 		limited->ops->head(limited, &heads[i].head);
 	}
@@ -175,9 +175,9 @@ static void a_transfer_that_waits_for_its_place_is_cancelled_at_once(void **stat
 	char url[256];
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/", server.http);
+	snprintf(url, sizeof(url), "%s/", server.http);
 	assert_int_equal(ps_origin_open(url, &options, &limited, &err), 0);
-	snprintf(url, sizeof url, "%s/later/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/later/object.bin", server.http);
 	call_start(limited, &first, url, 0, 100);
 	call_start(limited, &second, url, 0, 100);
 	limited->ops->cancel(limited, &second.get);
@@ -189,7 +189,7 @@ static void a_transfer_that_waits_for_its_place_is_cancelled_at_once(void **stat
 	call_end(&first);
 }
 
-/* HEAD -------------------------------------------------------------------------------------------- */
+/* HEAD --------------------------------------------------------------------------------------------------- */
 
 static void head_tells_size_and_version(void **state)
 {
@@ -197,7 +197,7 @@ static void head_tells_size_and_version(void **state)
 	struct call c;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
 		ask_head(origin, &c, server.http, paths[i]);
 		assert_int_equal(c.err.err, 0);
 		assert_int_equal(c.head.seen.size, PS_TEST_OBJECT_NBYTES);
@@ -235,27 +235,27 @@ static void without_a_version_the_first_bytes_tell(void **state)
 
 	(void)state;
 	small[1][999] = 1;
-	for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
 		struct ps_origin *o = open_origin(server.http, paths[i], NULL);
 		char path[64];
 
 		/* The second time it is the first request that shows it. */
 		for (int j = 0; j < 2; j++) {
-			snprintf(path, sizeof path, "%ssmall.bin", paths[i]);
-			ps_web_server_put(&server, "small.bin", small[j], sizeof small[j]);
+			snprintf(path, sizeof(path), "%ssmall.bin", paths[i]);
+			ps_web_server_put(&server, "small.bin", small[j], sizeof(small[j]));
 			ask_head(o, &c, server.http, path);
 			assert_int_equal(c.err.err, 0);
-			assert_int_equal(c.head.seen.size, sizeof small[j]);
+			assert_int_equal(c.head.seen.size, sizeof(small[j]));
 			assert_true(ps_remote_is_marked(&c.head.seen));
 			assert_true(ps_remote_versionless(&c.head.seen));
 			strcpy(marks[j], c.head.seen.etag);
 		}
 		assert_string_not_equal(marks[0], marks[1]);
-		snprintf(path, sizeof path, "%sempty.bin", paths[i]);
+		snprintf(path, sizeof(path), "%sempty.bin", paths[i]);
 		ask_head(o, &c, server.http, path);
 		assert_int_equal(c.err.err, 0);
 		assert_int_equal(c.head.seen.size, 0);
-		snprintf(path, sizeof path, "%sobject.bin", paths[i]);
+		snprintf(path, sizeof(path), "%sobject.bin", paths[i]);
 		ask_head(o, &c, server.http, path);
 		assert_int_equal(c.head.seen.size, PS_TEST_OBJECT_NBYTES);
 		assert_true(ps_remote_is_marked(&c.head.seen));
@@ -291,7 +291,7 @@ static void without_a_version_the_first_bytes_tell(void **state)
 	version = kept;
 }
 
-/* Ends -------------------------------------------------------------------------------------------- */
+/* Ends --------------------------------------------------------------------------------------------------- */
 
 static void cancel_in_mid_body(void **state)
 {
@@ -299,7 +299,7 @@ static void cancel_in_mid_body(void **state)
 	char url[128];
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/slow/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/slow/object.bin", server.http);
 	call_start(origin, &c, url, 0, PS_TEST_OBJECT_NBYTES);
 	usleep(200000);
 	uint64_t start = ps_clock_mono_ns();
@@ -319,7 +319,7 @@ static void cancel_at_once(void **state)
 	char url[128];
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/silent/x", server.http);
+	snprintf(url, sizeof(url), "%s/silent/x", server.http);
 	for (int i = 0; i < 50; i++) {
 		call_start(origin, &c, url, 0, 100);
 		origin->ops->cancel(origin, &c.get);
@@ -334,13 +334,13 @@ static void close_with_transfers_in_flight(void **state)
 	enum { N = 24 };
 	static const char *const paths[] = {
 	        "/slow/object.bin", "/silent/x", "/object.bin", "/stall/object.bin"};
-	struct call *calls = calloc(N, sizeof *calls);
+	struct call *calls = calloc(N, sizeof(*calls));
 	char url[128];
 
 	(void)state;
 	struct ps_origin *o = open_origin(server.http, "/", NULL);
 	for (int i = 0; i < N; i++) {
-		snprintf(url, sizeof url, "%s%s", server.http, paths[i % 4]);
+		snprintf(url, sizeof(url), "%s%s", server.http, paths[i % 4]);
 		call_start(o, &calls[i], url, 0, 1000000);
 	}
 	usleep(100000);
@@ -362,7 +362,7 @@ static void abort_ends_all_that_is_and_will_be(void **state)
 	char url[128];
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/silent/x", server.http);
+	snprintf(url, sizeof(url), "%s/silent/x", server.http);
 	call_start(o, &c, url, 0, 100);
 	o->ops->abort(o);
 	sem_wait(&c.done);
@@ -398,7 +398,7 @@ static void get_may_be_submitted_again_inside_done(void **state)
 	char url[128];
 
 	(void)state;
-	snprintf(url, sizeof url, "%s/object.bin", server.http);
+	snprintf(url, sizeof(url), "%s/object.bin", server.http);
 	call_start(origin, &a.call, url, 5, 1000);
 	sem_wait(&a.call.done);
 	a.left = 30;

@@ -28,7 +28,7 @@ void *__wrap_reallocarray(void *p, size_t n, size_t size)
 	return fails() ? NULL : __real_reallocarray(p, n, size);
 }
 
-/* Rows -------------------------------------------------------------------------------------------- */
+/* Rows --------------------------------------------------------------------------------------------------- */
 
 /* value NULL: deleted. */
 static void put(struct ps_overlay_rows *rows, const char *key, const char *value)
@@ -100,7 +100,7 @@ static void without_memory_nothing_changes(void **state)
 {
 	struct ps_overlay *overlay = ps_overlay_new();
 	unsigned n = 0;
-	int e;
+	int rc;
 
 	(void)state;
 	add(overlay, "a", "old");
@@ -113,14 +113,14 @@ static void without_memory_nothing_changes(void **state)
 		for (char key[] = "da"; key[1] <= 'z'; key[1]++)
 			put(&rows, key, "new");
 		put(&rows, "c", NULL);
-		e = ps_overlay_add(overlay, &rows);
+		rc = ps_overlay_add(overlay, &rows);
 		nleft = 0;
 		ps_overlay_rows_fini(&rows);
-		if (e) {
-			assert_int_equal(e, -ENOMEM);
+		if (rc) {
+			assert_int_equal(rc, -ENOMEM);
 			holds(overlay, "a=old c=old ");
 		}
-	} while (e);
+	} while (rc);
 	assert_true(n > 28); /* rows, and the room for them */
 	ps_autostrbuf struct ps_strbuf value = {0};
 	assert_int_equal(ps_overlay_get(overlay, "a", 1, &value), 0);
@@ -139,7 +139,7 @@ static void without_room_nothing_changes(void **state)
 	add(overlay, "a", "old");
 	put(&rows, "a", "new");
 	for (char key[] = "b0"; key[1] < '8'; key[1]++)
-		ps_overlay_rows_put(&rows, key, 2, value, sizeof value);
+		ps_overlay_rows_put(&rows, key, 2, value, sizeof(value));
 	assert_int_equal(ps_overlay_add(overlay, &rows), -ENOSPC);
 	ps_overlay_rows_fini(&rows);
 	holds(overlay, "a=old ");
@@ -171,7 +171,7 @@ static void a_range_stays_as_it_was(void **state)
 	ps_overlay_free(overlay);
 }
 
-/* The index ---------------------------------------------------------------------------------------- */
+/* The index ---------------------------------------------------------------------------------------------- */
 
 enum { DIR_NODE = 2000, OTHER_DIR = 2001 };
 
@@ -324,20 +324,20 @@ static void a_batch_is_kept_whole(void **state)
 {
 	struct ps_index *index = refused_index(*state);
 	unsigned n = 0;
-	int e;
+	int rc;
 
 	do {
 		struct ps_index_batch *batch = ps_index_batch_new();
 
 		put_some(batch, "acz", 6000);
 		nleft = ++n;
-		e = ps_index_batch_commit_or_keep(index, batch);
+		rc = ps_index_batch_commit_or_keep(index, batch);
 		nleft = 0;
-		if (e) {
-			assert_int_equal(e, -ENOMEM);
+		if (rc) {
+			assert_int_equal(rc, -ENOMEM);
 			lists(index, NULL, AFTER);
 		}
-	} while (e);
+	} while (rc);
 	assert_true(n > 7);
 	lists(index, NULL, "a:6000 b:3000 c:6001 d:4002 h:3003 i:4003 z:6002 ");
 	ps_index_close(index);

@@ -63,7 +63,7 @@ static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *jo
 	const char *version = atomic_load(&o->version);
 	get->seen = get->expect;
 	if (version || job->other)
-		snprintf(get->seen.etag, sizeof get->seen.etag, "%s", version ? version : "\"other\"");
+		snprintf(get->seen.etag, sizeof(get->seen.etag), "%s", version ? version : "\"other\"");
 	{
 		PS_LOCK_SCOPE(&impl->lock);
 		cancelled = job->cancelled || impl->aborted;
@@ -144,7 +144,7 @@ static void pattern_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct ps_pattern_origin *o = (struct ps_pattern_origin *)origin;
 	struct impl *impl = o->impl;
-	struct job *job = calloc(1, sizeof *job);
+	struct job *job = calloc(1, sizeof(*job));
 	uint64_t longest = atomic_load(&o->max_asked);
 
 	if (!job)
@@ -213,8 +213,8 @@ static const struct ps_origin_ops pattern_ops = {
 
 struct ps_pattern_origin *ps_pattern_origin_new(void)
 {
-	struct ps_pattern_origin *o = calloc(1, sizeof *o);
-	struct impl *impl = calloc(1, sizeof *impl);
+	struct ps_pattern_origin *o = calloc(1, sizeof(*o));
+	struct impl *impl = calloc(1, sizeof(*impl));
 
 	if (!o || !impl)
 		abort();

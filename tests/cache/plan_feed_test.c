@@ -76,7 +76,7 @@ static int tell_name(const char *name)
 	return tell(ps_strbuf_peek(&b));
 }
 
-/* Names ------------------------------------------------------------------------------------------ */
+/* Names -------------------------------------------------------------------------------------------------- */
 
 static void names_that_there_are_are_found_and_others_do_no_harm(void **state)
 {
@@ -117,8 +117,8 @@ static void a_folder_deeper_than_a_path_is_passed_over(void **state)
 	uint64_t parent = ps_dataset_root(f->dataset);
 	char name[256];
 
-	memset(name, 'x', sizeof name - 1);
-	name[sizeof name - 1] = '\0';
+	memset(name, 'x', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
 	for (uint64_t i = 0; i < DEPTH; i++) {
 		ps_index_batch_put_child(batch, parent, name, FIRST_NODE + i);
 		ps_strbuf_addf(&path, "%s/", name);
@@ -153,7 +153,7 @@ static void a_name_is_its_folder_s(void **state)
 	}
 }
 
-/* Lines ------------------------------------------------------------------------------------------ */
+/* Lines -------------------------------------------------------------------------------------------------- */
 
 static void lines_are_cut_anywhere(void **state)
 {
@@ -162,9 +162,9 @@ static void lines_are_cut_anywhere(void **state)
 	                           "\n \t\r\n{\"penstock_other\": 1}\n";
 	struct fixture *f = *state;
 
-	for (size_t piece = 1; piece < sizeof text; piece += piece < 8 ? 1 : 13) {
-		for (size_t at = 0; at < sizeof text - 1; at += piece) {
-			size_t n = PS_MIN(piece, sizeof text - 1 - at);
+	for (size_t piece = 1; piece < sizeof(text); piece += piece < 8 ? 1 : 13) {
+		for (size_t at = 0; at < sizeof(text) - 1; at += piece) {
+			size_t n = PS_MIN(piece, sizeof(text) - 1 - at);
 
 			assert_int_equal(ps_plan_feed_write(feed, text + at, n), 0);
 		}
@@ -220,17 +220,17 @@ static void a_line_keeps_to_its_memory(void **state)
 
 	(void)state;
 	for (size_t first = 1; first < 40; first++) {
-		int e = 0;
+		int rc = 0;
 
 		guarding = true;
-		for (size_t n = 0; n < 100 && e == 0; n += n ? 1 : first) {
-			e = n ? tell("x") : ps_plan_feed_write(feed, many, first);
+		for (size_t n = 0; n < 100 && rc == 0; n += n ? 1 : first) {
+			rc = n ? tell("x") : ps_plan_feed_write(feed, many, first);
 			right = right && memcmp(guarded + guarded_nbytes, untouched, GUARD) == 0;
 		}
 		int end = tell("\n");
 		right = right && memcmp(guarded + guarded_nbytes, untouched, GUARD) == 0;
 		guarding = false;
-		assert_int_equal(e, 0);
+		assert_int_equal(rc, 0);
 		assert_int_equal(end, -EINVAL);
 		assert_true(right);
 		struct ps_plan_source source = {"", ((struct fixture *)*state)->dataset};
@@ -252,10 +252,10 @@ static void a_stranger_s_line_is_bounded_by_his_share(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(feeds); i++) {
 		assert_int_equal(ps_plan_feed_new(&source, 1, true, &feeds[i]), 0);
 		for (unsigned k = 0; k < 12; k++) {
-			int e = ps_plan_feed_write(feeds[i], piece, TEST_MIB);
+			int rc = ps_plan_feed_write(feeds[i], piece, TEST_MIB);
 
-			assert_true(e == 0 || e == -ENOSPC);
-			nrefused += e != 0;
+			assert_true(rc == 0 || rc == -ENOSPC);
+			nrefused += rc != 0;
 		}
 		assert_in_range(told(f, "memory_bytes"), 0, PS_PLANS_MAX_NBYTES / PS_PLANS_OTHER_USERS_SHARE);
 	}
@@ -266,7 +266,7 @@ static void a_stranger_s_line_is_bounded_by_his_share(void **state)
 	assert_int_equal(told(f, "memory_bytes"), 0);
 }
 
-/* What is fetched -------------------------------------------------------------------------------- */
+/* What is fetched ---------------------------------------------------------------------------------------- */
 
 static bool is_cached(struct fixture *f, uint64_t node)
 {
@@ -289,7 +289,7 @@ static void a_planned_file_is_fetched_whole(void **state)
 	char name[8];
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
-		snprintf(name, sizeof name, "f%zu", i);
+		snprintf(name, sizeof(name), "f%zu", i);
 		ps_names_origin_set(f->origin, name, sizes[i], 1);
 		ps_strbuf_addf(&names, "%s%s", i ? "\", \"" : "", name);
 	}
@@ -297,7 +297,7 @@ static void a_planned_file_is_fetched_whole(void **state)
 	assert_int_equal(tell_name(ps_strbuf_peek(&names)), 0);
 	assert_int_equal(told(f, "files"), PS_ARRAY_LEN(sizes));
 	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
-		snprintf(name, sizeof name, "f%zu", i);
+		snprintf(name, sizeof(name), "f%zu", i);
 		assert_int_equal(lookup(f, name, &attrs[i]), 0);
 		for (int k = 0; k < 1000 && !is_cached(f, attrs[i].node); k++)
 			usleep(10000);

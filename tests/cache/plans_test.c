@@ -37,7 +37,7 @@ static struct ps_plan_file file_of(unsigned i)
 	struct ps_plan_file file = {.node = i + 1, .dataset = DATASET};
 	char text[16];
 
-	snprintf(text, sizeof text, "%u", i);
+	snprintf(text, sizeof(text), "%u", i);
 	ps_id_of_strings((const char *[]){text}, 1, &file.id);
 	return file;
 }
@@ -50,14 +50,14 @@ static struct ps_plan_who who_of(uint64_t epoch)
 /* An epoch of the files [first, first + n). */
 static int tell(const struct ps_plan_teller *teller, uint64_t epoch, unsigned first, unsigned n, double now_s)
 {
-	struct ps_plan_file *files = calloc(n, sizeof *files);
+	struct ps_plan_file *files = calloc(n, sizeof(*files));
 	struct ps_plan_who who = who_of(epoch);
 
 	for (unsigned i = 0; i < n; i++)
 		files[i] = file_of(first + i);
-	int e = ps_plans_tell(plans, teller, &who, files, n, now_s);
+	int rc = ps_plans_tell(plans, teller, &who, files, n, now_s);
 	free(files);
-	return e;
+	return rc;
 }
 
 static int position(const struct ps_plan_teller *teller, uint64_t epoch, uint64_t done, double now_s)
@@ -210,7 +210,7 @@ static void what_was_read_of_an_epoch_stays_over_when_it_is_told_again(void **st
 /* As fast as any: lists that are as long as a plan would be walked for each of its files. */
 static void a_file_named_many_times_is_used_once_an_epoch(void **state)
 {
-	struct ps_plan_file *files = calloc(PS_PLANS_MAX_FILES, sizeof *files);
+	struct ps_plan_file *files = calloc(PS_PLANS_MAX_FILES, sizeof(*files));
 	struct ps_plan_who who = who_of(0);
 
 	(void)state;
@@ -251,7 +251,7 @@ static void the_next_files_come_in_order_and_of_each_rank(void **state)
 	open_file(0);
 	assert_int_equal(ps_plans_next(plans, DATASET, nodes, 8), 8);
 	const uint64_t expected[] = {2, 101, 3, 102, 4, 103, 5, 104};
-	assert_memory_equal(nodes, expected, sizeof nodes);
+	assert_memory_equal(nodes, expected, sizeof(nodes));
 	assert_int_equal(ps_plans_next(plans, DATASET + 1, nodes, 8), 0);
 	assert_int_equal(position(&other, 9, 0, 101), 0); /* all it told is over */
 	assert_int_equal(ps_plans_next(plans, DATASET, nodes, 3), 3);
@@ -368,7 +368,7 @@ static void any_sequence_ends_empty(void **state)
 	assert_int_equal(counted("active"), 0);
 }
 
-/* The policy ------------------------------------------------------------------------------------- */
+/* The policy --------------------------------------------------------------------------------------------- */
 
 static size_t choose(struct ps_policy *policy, const struct ps_policy_item *items, size_t n,
         unsigned wants_in, size_t *victims)
@@ -488,13 +488,13 @@ static void an_extent_is_needed_when_its_object_is(void **state)
 	ps_policy_find("plan")->free(policy);
 }
 
-/* Lines ------------------------------------------------------------------------------------------ */
+/* Lines -------------------------------------------------------------------------------------------------- */
 
 static int parse(const char *text, struct ps_plan_line *ret)
 {
 	static char copy[1024];
 
-	snprintf(copy, sizeof copy, "%s", text);
+	snprintf(copy, sizeof(copy), "%s", text);
 	return ps_plan_line_parse(copy, strlen(copy), ret);
 }
 

@@ -28,7 +28,7 @@ struct sim {
 
 static struct sim *sim_new(const char *policy, size_t capacity)
 {
-	struct sim *sim = calloc(1, sizeof *sim);
+	struct sim *sim = calloc(1, sizeof(*sim));
 
 	sim->ops = ps_policy_find(policy);
 	sim->plans = ps_plans_new();
@@ -50,8 +50,8 @@ static struct ps_id id_of(uint32_t dataset, unsigned i)
 {
 	struct ps_id id = {{0}};
 
-	memcpy(id.bytes, &dataset, sizeof dataset);
-	memcpy(id.bytes + 4, &i, sizeof i);
+	memcpy(id.bytes, &dataset, sizeof(dataset));
+	memcpy(id.bytes + 4, &i, sizeof(i));
 	return id;
 }
 
@@ -92,7 +92,7 @@ static bool sim_open(struct sim *sim, uint32_t dataset, unsigned i)
 		size_t n = sim_choose(sim, &id, dataset, sim->n + 1 - sim->capacity, victims);
 		if (n == 0)
 			return false;
-		qsort(victims, n, sizeof victims[0], by_slot_desc);
+		qsort(victims, n, sizeof(victims[0]), by_slot_desc);
 		for (size_t k = 0; k < n; k++)
 			sim->items[victims[k]] = sim->items[--sim->n];
 	}
@@ -348,9 +348,9 @@ static void a_large_table_gives_up_the_oldest_too(void **state)
 {
 	(void)state;
 	enum { N = 16 * PS_VICTIMS_EXACT };
-	struct ps_policy_item *items = calloc(N, sizeof *items);
+	struct ps_policy_item *items = calloc(N, sizeof(*items));
 	struct ps_policy_query query = {.items = items, .need_nbytes = 1, .now_s = 1000000};
-	size_t *victims = calloc(N, sizeof *victims), n = N;
+	size_t *victims = calloc(N, sizeof(*victims)), n = N;
 	struct ps_policy *lru = ps_policy_find("lru")->new (NULL);
 	uint64_t seq = 0;
 	unsigned rng = 3;

@@ -164,7 +164,7 @@ static void refused_everywhere(const char *dir, int errnum)
 
 	refused_errno = errnum;
 	for (; more && n < STEPS_MAX; n++) {
-		snprintf(sub, sizeof sub, "%s/%u", dir, n);
+		snprintf(sub, sizeof(sub), "%s/%u", dir, n);
 		assert_int_equal(mkdir(sub, 0700), 0);
 		more = refused_at(sub, n);
 		test_remove_tree(sub);
@@ -192,7 +192,7 @@ static void a_folder_that_cannot_be_read_loses_nothing(void **state)
 	struct ps_store_options options = {.dir = path, .limit_bytes = 1024 * TEST_MIB, .min_free_bytes = 1};
 	struct ps_error err = {0};
 
-	snprintf(path, sizeof path, "%s/cache", dir);
+	snprintf(path, sizeof(path), "%s/cache", dir);
 	for (unsigned i = 0; i < 4; i++) {
 		struct ps_object *o = test_object(store, i, SIZE);
 

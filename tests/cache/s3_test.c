@@ -17,7 +17,7 @@
 #include "base/url.h"
 #include "base/xml.h"
 
-/* Names ------------------------------------------------------------------------------------------- */
+/* Names -------------------------------------------------------------------------------------------------- */
 
 static void keys_are_shown_as_safe_paths(void **state)
 {
@@ -65,8 +65,8 @@ static void keys_are_shown_as_safe_paths(void **state)
 static void no_two_keys_share_a_path(void **state)
 {
 	static const char letters[] = "%25E0A./\n";
-	enum { LEN = 6, BASE = sizeof letters - 1, COUNT = BASE * BASE * BASE * BASE * BASE * BASE };
-	char(*paths)[LEN * 4 + 16] = calloc(COUNT, sizeof *paths);
+	enum { LEN = 6, BASE = sizeof(letters) - 1, COUNT = BASE * BASE * BASE * BASE * BASE * BASE };
+	char(*paths)[LEN * 4 + 16] = calloc(COUNT, sizeof(*paths));
 
 	(void)state;
 	assert_non_null(paths);
@@ -77,12 +77,12 @@ static void no_two_keys_share_a_path(void **state)
 		for (int j = 0, rest = i; j < LEN; j++, rest /= BASE)
 			key[j] = letters[rest % BASE];
 		ps_s3_path(key, &b);
-		assert_true(b.len < sizeof *paths);
+		assert_true(b.len < sizeof(*paths));
 		assert_int_equal(ps_path_check(b.s), 0);
 		memcpy(paths[i], b.s, b.len + 1);
 		ps_strbuf_fini(&b);
 	}
-	qsort(paths, COUNT, sizeof *paths, (int (*)(const void *, const void *))strcmp);
+	qsort(paths, COUNT, sizeof(*paths), (int (*)(const void *, const void *))strcmp);
 	for (int i = 1; i < COUNT; i++)
 		if (strcmp(paths[i - 1], paths[i]) == 0)
 			fail_msg("two keys are both shown as %s", paths[i]);
@@ -150,7 +150,7 @@ static void lists_name_objects_relative_to_themselves(void **state)
 	}
 }
 
-/* Pages ------------------------------------------------------------------------------------------- */
+/* Pages -------------------------------------------------------------------------------------------------- */
 
 static int note(void *arg, const struct ps_s3_object *o)
 {
@@ -185,20 +185,20 @@ static void a_page_of_keys_is_read(void **state)
 	uint64_t nskipped;
 
 	(void)state;
-	assert_int_equal(ps_s3_page_parse(text, sizeof text - 1, &page, &err), 0);
+	assert_int_equal(ps_s3_page_parse(text, sizeof(text) - 1, &page, &err), 0);
 	assert_true(page.truncated && page.encoded);
 	assert_string_equal(page.token, "1ue</+\tx");
 	assert_int_equal(page.nkeys, 4);
-	assert_int_equal(ps_s3_page_objects(text, sizeof text - 1, &page, note, &b, &nskipped, &err), 0);
+	assert_int_equal(ps_s3_page_objects(text, sizeof(text) - 1, &page, note, &b, &nskipped, &err), 0);
 	assert_string_equal(
 	        b.s, "p/a b+c\n||123456789012|1795255200|\"abc-2\"\np/\xc3\xa4||0|-1|\"plain\"\n");
 	assert_int_equal(nskipped, 2);
 	assert_int_equal(
-	        ps_s3_page_objects(text, sizeof text - 1, &page, refuse, NULL, &nskipped, &err), -ECANCELED);
+	        ps_s3_page_objects(text, sizeof(text) - 1, &page, refuse, NULL, &nskipped, &err), -ECANCELED);
 	/* Keys are taken as they are where the server does not encode them. */
 	page.encoded = false;
 	ps_strbuf_reset(&b);
-	assert_int_equal(ps_s3_page_objects(text, sizeof text - 1, &page, note, &b, &nskipped, &err), 0);
+	assert_int_equal(ps_s3_page_objects(text, sizeof(text) - 1, &page, note, &b, &nskipped, &err), 0);
 	assert_non_null(strstr(b.s, "p/a+b%2Bc%0A|"));
 	ps_strbuf_fini(&b);
 	ps_s3_page_fini(&page);
@@ -222,10 +222,10 @@ static void a_page_of_versions_is_read(void **state)
 	uint64_t nskipped;
 
 	(void)state;
-	assert_int_equal(ps_s3_page_parse(text, sizeof text - 1, &page, NULL), 0);
+	assert_int_equal(ps_s3_page_parse(text, sizeof(text) - 1, &page, NULL), 0);
 	assert_string_equal(page.key_marker, "k+1");
 	assert_string_equal(page.version_marker, "v9");
-	assert_int_equal(ps_s3_page_objects(text, sizeof text - 1, &page, note, &b, &nskipped, NULL), 0);
+	assert_int_equal(ps_s3_page_objects(text, sizeof(text) - 1, &page, note, &b, &nskipped, NULL), 0);
 	assert_string_equal(b.s, "a|v2|2|-1|\n");
 	ps_strbuf_fini(&b);
 	ps_s3_page_fini(&page);
@@ -255,7 +255,7 @@ static void what_is_no_page_is_refused(void **state)
 	}
 }
 
-/* Refusals ---------------------------------------------------------------------------------------- */
+/* Refusals ----------------------------------------------------------------------------------------------- */
 
 /* Parsers report an empty element's end even when its begin has stopped them. */
 static void elements_beyond_the_limits_end_the_page(void **state)
@@ -336,7 +336,7 @@ static void refusals_say_what_they_mean(void **state)
 	}
 }
 
-/* Places ------------------------------------------------------------------------------------------ */
+/* Places ------------------------------------------------------------------------------------------------- */
 
 static void requests_go_where_the_store_is(void **state)
 {
@@ -370,7 +370,7 @@ static void requests_go_where_the_store_is(void **state)
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
 		struct ps_s3_place place = {0};
-		struct ps_s3_store *store = malloc(sizeof *store);
+		struct ps_s3_store *store = malloc(sizeof(*store));
 
 		assert_int_equal(ps_s3_store_init(store, rows[i].endpoint, rows[i].region, NULL,
 		                         rows[i].addressing, NULL),
@@ -424,7 +424,7 @@ static void redirects_are_followed_within_the_store_only(void **state)
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
 		struct ps_s3_place place = {0};
-		struct ps_s3_store *store = malloc(sizeof *store);
+		struct ps_s3_store *store = malloc(sizeof(*store));
 		ps_autostrbuf struct ps_strbuf query = {0};
 
 		assert_int_equal(
@@ -447,7 +447,7 @@ static void redirects_are_followed_within_the_store_only(void **state)
 
 static void a_learned_region_is_of_its_bucket(void **state)
 {
-	struct ps_s3_store *store = malloc(sizeof *store);
+	struct ps_s3_store *store = malloc(sizeof(*store));
 	struct ps_s3_place place = {0};
 
 	(void)state;
@@ -464,7 +464,7 @@ static void a_learned_region_is_of_its_bucket(void **state)
 	for (int i = 0; i < 2 * PS_S3_MAX_REGIONS; i++) {
 		char bucket[32];
 
-		snprintf(bucket, sizeof bucket, "b%d", i);
+		snprintf(bucket, sizeof(bucket), "b%d", i);
 		assert_true(ps_s3_store_learn(store, bucket, "eu-west-3"));
 	}
 	assert_int_equal(ps_s3_store_place(store, "near", "", &place), 0);
@@ -481,7 +481,7 @@ static void endpoints_that_make_no_sense_are_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(endpoints); i++) {
-		struct ps_s3_store *store = malloc(sizeof *store);
+		struct ps_s3_store *store = malloc(sizeof(*store));
 		struct ps_error err = {0};
 
 		assert_int_equal(

@@ -42,7 +42,7 @@ static bool is_logged(const char *words)
 {
 	char text[4096];
 	ps_autofd int fd = open(log_path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = read(fd, text, sizeof text - 1);
+	ssize_t n = read(fd, text, sizeof(text) - 1);
 
 	assert_true(n >= 0);
 	text[n] = '\0';
@@ -56,8 +56,8 @@ static int set_up(void **state)
 	(void)state;
 	strcpy(dir, "/tmp/penstock-secret-XXXXXX");
 	assert_non_null(mkdtemp(dir));
-	snprintf(path, sizeof path, "%s/secret", dir);
-	snprintf(log_path, sizeof log_path, "%s/log", dir);
+	snprintf(path, sizeof(path), "%s/secret", dir);
+	snprintf(log_path, sizeof(log_path), "%s/log", dir);
 	return ps_log_open(log_path, PS_LOG_WARNING, "test", &err);
 }
 
@@ -76,10 +76,10 @@ static void a_file_is_read_whole(void **state)
 	size_t n = 0;
 
 	(void)state;
-	memset(text, 'x', sizeof text);
-	write_file(text, sizeof text, 0600);
+	memset(text, 'x', sizeof(text));
+	write_file(text, sizeof(text), 0600);
 	assert_int_equal(ps_secret_file_read(path, &kind, &read, &n, NULL), 0);
-	assert_int_equal(n, sizeof text);
+	assert_int_equal(n, sizeof(text));
 	assert_memory_equal(read, text, n);
 	assert_int_equal(read[n], '\0');
 }
@@ -92,14 +92,14 @@ static void a_file_that_comes_in_pieces_is_read_whole(void **state)
 	size_t n = 0;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof text; i++)
+	for (size_t i = 0; i < sizeof(text); i++)
 		text[i] = (char)('a' + i % 26);
-	write_file(text, sizeof text, 0600);
+	write_file(text, sizeof(text), 0600);
 	faults_trickle(true);
 	int rc = ps_secret_file_read(path, &kind, &read, &n, NULL);
 	faults_end();
 	assert_int_equal(rc, 0);
-	assert_int_equal(n, sizeof text);
+	assert_int_equal(n, sizeof(text));
 	assert_memory_equal(read, text, n);
 }
 
@@ -177,7 +177,7 @@ static void a_pipe_is_read_where_it_may_be_one(void **state)
 	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
 	assert_int_equal(write(fds[1], "hush", 4), 4);
 	close(fds[1]);
-	snprintf(name, sizeof name, "/proc/self/fd/%d", fds[0]);
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fds[0]);
 	assert_int_equal(ps_secret_file_read(name, &kind, &read, NULL, NULL), -EINVAL);
 	k.may_be_pipe = true;
 	assert_int_equal(ps_secret_file_read(name, &k, &read, NULL, NULL), 0);
@@ -185,7 +185,7 @@ static void a_pipe_is_read_where_it_may_be_one(void **state)
 	close(fds[0]);
 }
 
-/* All that reads such files ---------------------------------------------------------------------- */
+/* All that reads such files ------------------------------------------------------------------------------ */
 
 static int by_itself(struct ps_error *err)
 {

@@ -150,7 +150,7 @@ static void derived_keys_are_remembered_by_day_region_and_key(void **state)
 			assert_int_equal(ps_sigv4_keys_get(&keys, key, &request, got), 0);
 			assert_int_equal(
 			        ps_sigv4_derive(key->secret, request.time, request.region, "s3", want), 0);
-			assert_memory_equal(got, want, sizeof got);
+			assert_memory_equal(got, want, sizeof(got));
 		}
 	}
 	ps_key_unref(one);

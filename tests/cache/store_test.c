@@ -18,11 +18,11 @@ static int try_open(const char *dir, const char *name, bool must_exist, struct p
 	struct ps_store *store = NULL;
 	struct ps_store_options options = {.dir = path, .must_exist = must_exist};
 
-	snprintf(path, sizeof path, "%s/%s", dir, name);
-	int e = ps_store_open(&options, &store, err);
-	if (e == 0)
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	int rc = ps_store_open(&options, &store, err);
+	if (rc == 0)
 		ps_store_close(store);
-	return e;
+	return rc;
 }
 
 static void path_in(const char *dir, const char *name, char ret[static 4096])
@@ -174,7 +174,7 @@ static void a_directory_in_use_is_busy_and_names_the_process(void **state)
 	char pid[32];
 
 	assert_int_equal(try_open(*state, "cache", false, &err), -EBUSY);
-	snprintf(pid, sizeof pid, "process %d;", (int)getpid());
+	snprintf(pid, sizeof(pid), "process %d;", (int)getpid());
 	assert_non_null(strstr(err.text, pid));
 	ps_store_close(store);
 	assert_int_equal(try_open(*state, "cache", false, &err), 0);
@@ -191,7 +191,7 @@ static void a_damaged_index_is_set_aside_and_the_cache_starts_empty(void **state
 
 	assert_true(exists(*state, "cache/index.broken-1"));
 	assert_int_equal(test_stat(store, "used_bytes"), 0);
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	assert_int_equal(access(path, F_OK), -1);
 	/* And works. */
 	assert_int_equal(test_write_all(o), 0);
@@ -214,7 +214,7 @@ static bool is_told_by(const char *dir, const char *name, const char *text)
 
 	path_in(dir, name, path);
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	return fd >= 0 && read(fd, found, sizeof found - 1) > 0 && strcmp(found, text) == 0;
+	return fd >= 0 && read(fd, found, sizeof(found) - 1) > 0 && strcmp(found, text) == 0;
 }
 
 static void of_damaged_indexes_the_two_newest_are_kept(void **state)
@@ -266,7 +266,7 @@ static enum ps_block_state block_after(const char *dir, void (*change)(const cha
 	make_store(dir);
 	store = test_store_open(dir, 0, NULL);
 	o = test_object(store, 1, SIZE);
-	test_data_path(o, dir, path, sizeof path);
+	test_data_path(o, dir, path, sizeof(path));
 	ps_object_put(o);
 	ps_store_close(store);
 	change(path);
@@ -325,7 +325,7 @@ static void copy(const char *path)
 {
 	char command[3 * 4096];
 
-	snprintf(command, sizeof command, "cp -p %s %s.copy && mv %s.copy %s", path, path, path, path);
+	snprintf(command, sizeof(command), "cp -p %s %s.copy && mv %s.copy %s", path, path, path, path);
 	assert_int_equal(system(command), 0);
 }
 
@@ -335,7 +335,7 @@ static void kill_it(const char *path)
 	struct ps_index *index = NULL;
 	char dir[4096];
 
-	snprintf(dir, sizeof dir, "%.*s/index", (int)(strstr(path, "/data/") - path), path);
+	snprintf(dir, sizeof(dir), "%.*s/index", (int)(strstr(path, "/data/") - path), path);
 	assert_int_equal(ps_index_open(dir, &index, NULL), 0);
 	ps_index_close(index);
 }
@@ -407,7 +407,7 @@ static void a_file_deleted_while_we_run_is_noticed_at_the_next_get(void **state)
 	char path[4096];
 
 	assert_int_equal(test_write_all(o), 0);
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	assert_int_equal(ps_store_commit(store), 0);
 	ps_object_put(o);
 	unlink(path);
@@ -452,7 +452,7 @@ static void make_a_large_index(const char *dir, unsigned n)
 	for (unsigned i = 0; i < PS_EXTENT_BLOCKS; i++)
 		extent.crc[i] = i * 2654435761u;
 	for (unsigned i = 0; i < 256; i++) {
-		snprintf(path, sizeof path, "%s/cache/data/%02x", dir, i);
+		snprintf(path, sizeof(path), "%s/cache/data/%02x", dir, i);
 		assert_int_equal(mkdir(path, 0700), 0);
 	}
 	for (unsigned i = 0; i < n;) {
@@ -468,8 +468,8 @@ static void make_a_large_index(const char *dir, unsigned n)
 			        .name = name,
 			        .url = url};
 
-			snprintf(name, sizeof name, "shard-%06u.tar", i);
-			snprintf(url, sizeof url, "https://data.example.org/sets/pictures-2026/%s", name);
+			snprintf(name, sizeof(name), "shard-%06u.tar", i);
+			snprintf(url, sizeof(url), "https://data.example.org/sets/pictures-2026/%s", name);
 			ps_object_id(url, &row.remote, "raw", &row.id);
 			ps_index_batch_put_node(b, &node);
 			ps_index_batch_put_child(b, 1024, name, node.node);
@@ -479,7 +479,7 @@ static void make_a_large_index(const char *dir, unsigned n)
 				ps_index_batch_put_extent(index, b, &row.id, e, &extent);
 			}
 			ps_id_hex(&row.id, hex);
-			snprintf(path, sizeof path, "%s/cache/data/%.2s/%s", dir, hex, hex);
+			snprintf(path, sizeof(path), "%s/cache/data/%.2s/%s", dir, hex, hex);
 			int fd = open(path, O_CREAT | O_WRONLY, 0600);
 			assert_true(fd >= 0 && ftruncate(fd, (off_t)remote.size) == 0);
 			close(fd);

@@ -16,7 +16,7 @@ static struct ps_store *open_store(const char *dir, uint64_t limit)
 	struct ps_store_options options = {
 	        .dir = path, .limit_bytes = limit, .min_free_bytes = 1, .checksum_retry_ms = RETRY_MS};
 
-	snprintf(path, sizeof path, "%s/cache", dir);
+	snprintf(path, sizeof(path), "%s/cache", dir);
 	if (ps_store_open(&options, &store, &err) < 0)
 		fail_msg("%s", err.text);
 	return store;

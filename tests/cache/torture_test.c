@@ -18,7 +18,7 @@ static struct ps_store *try_open(const char *dir, int *ret_errno)
 	const struct ps_store_options options = {
 	        .dir = path, .limit_bytes = LIMIT, .min_free_bytes = 1, .policy = "lru"};
 
-	snprintf(path, sizeof path, "%s/cache", dir);
+	snprintf(path, sizeof(path), "%s/cache", dir);
 	*ret_errno = -ps_store_open(&options, &store, &err);
 	if (*ret_errno && (err.err != *ret_errno || !err.text[0]))
 		fail_msg("%d, but the error is %d, \"%s\"", *ret_errno, err.err, err.text);
@@ -32,11 +32,11 @@ static struct ps_object *try_get(struct ps_store *store, unsigned i)
 	struct ps_object *o = NULL;
 	char url[64];
 
-	snprintf(url, sizeof url, "http://h/p/%06u.tar", i);
-	int e = ps_object_get(store, url, &remote, 1, true, &o);
-	if (e < 0)
-		assert_int_equal(e, -ENOMEM);
-	return e < 0 ? NULL : o;
+	snprintf(url, sizeof(url), "http://h/p/%06u.tar", i);
+	int rc = ps_object_get(store, url, &remote, 1, true, &o);
+	if (rc < 0)
+		assert_int_equal(rc, -ENOMEM);
+	return rc < 0 ? NULL : o;
 }
 
 /* Writes the first block as a whole and the second by chunks, evicts, commits: all by which bytes come and
@@ -148,25 +148,25 @@ static void an_allocation_that_fails_takes_no_pin_away(void **state)
 {
 	uint64_t nbytes;
 	bool hit = true;
-	int e;
-	struct ps_store *store = try_open(*state, &e);
+	int rc;
+	struct ps_store *store = try_open(*state, &rc);
 	struct ps_object *o = test_object(store, 0, SIZE);
 
 	for (int before = 0; before < 2; before++, hit = true) {
 		for (long n = 1; hit; n++) {
 			assert_int_equal(before ? ps_object_pin(o, &nbytes) : ps_object_unpin(o, &nbytes), 0);
 			faults_fail(FAULTS_ALLOCATION, n, ENOMEM);
-			e = ps_object_pin(o, &nbytes);
+			rc = ps_object_pin(o, &nbytes);
 			hit = faults_hit(FAULTS_ALLOCATION);
 			faults_end();
-			if (e)
-				assert_int_equal(e, -ENOMEM);
-			assert_int_equal(ps_object_pinned(o), e == 0 || before);
+			if (rc)
+				assert_int_equal(rc, -ENOMEM);
+			assert_int_equal(ps_object_pinned(o), rc == 0 || before);
 		}
 	}
 	ps_object_put(o);
 	ps_store_close(store);
-	store = try_open(*state, &e);
+	store = try_open(*state, &rc);
 	o = test_object(store, 0, SIZE);
 	assert_true(ps_object_pinned(o));
 	ps_object_put(o);
@@ -179,10 +179,10 @@ static void the_mark_is_whole(const char *dir)
 	char path[4096], text[512];
 	size_t n;
 
-	snprintf(path, sizeof path, "%s/cache/penstock-cache", dir);
+	snprintf(path, sizeof(path), "%s/cache/penstock-cache", dir);
 	FILE *f = fopen(path, "re");
 	assert_non_null(f);
-	n = fread(text, 1, sizeof text - 1, f);
+	n = fread(text, 1, sizeof(text) - 1, f);
 	text[n] = 0;
 	fclose(f);
 	assert_string_equal(text, "penstock cache 2\n");
@@ -195,7 +195,7 @@ static void a_mark_that_is_written_in_pieces_is_whole(void **state)
 	char sub[256];
 
 	for (unsigned i = 0; i < 6; i++) {
-		snprintf(sub, sizeof sub, "%s/%u", (const char *)*state, i);
+		snprintf(sub, sizeof(sub), "%s/%u", (const char *)*state, i);
 		assert_int_equal(mkdir(sub, 0700), 0);
 		faults_trickle(true);
 		if (i < 3)
@@ -240,7 +240,7 @@ static bool was_clean(const char *dir)
 	struct ps_index *index = NULL;
 	char path[4096];
 
-	snprintf(path, sizeof path, "%s/cache/index", dir);
+	snprintf(path, sizeof(path), "%s/cache/index", dir);
 	assert_int_equal(ps_index_open(path, &index, NULL), 0);
 	bool clean = ps_index_was_clean(index);
 	ps_index_close(index);

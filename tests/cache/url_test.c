@@ -231,13 +231,13 @@ static void names_are_checked(void **state)
 		assert_int_equal(ps_path_check(good[i]), 0);
 	for (size_t i = 0; i < PS_ARRAY_LEN(bad); i++)
 		assert_int_equal(ps_path_check(bad[i]), -EINVAL);
-	memset(path, 'a', sizeof path);
+	memset(path, 'a', sizeof(path));
 	path[255] = '\0';
 	assert_int_equal(ps_path_check(path), 0);
 	path[255] = 'a';
 	path[256] = '\0';
 	assert_int_equal(ps_path_check(path), -EINVAL);
-	for (size_t i = 0; i < sizeof path; i++)
+	for (size_t i = 0; i < sizeof(path); i++)
 		path[i] = i % 2 ? '/' : 'a';
 	path[4095] = '\0';
 	assert_int_equal(ps_path_check(path), 0);

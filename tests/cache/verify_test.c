@@ -65,7 +65,7 @@ static void verify_counts_a_file_that_went_while_we_ran(void **state)
 	fill(*state, 2, MIB);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, MIB);
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	ps_object_put(o);
 	assert_int_equal(ps_store_commit(store), 0);
 	assert_int_equal(unlink(path), 0);
@@ -158,7 +158,7 @@ static void a_hole_where_a_block_should_be_is_bad(void **state)
 	test_cut_the_power(*state);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object_look(store, 0, 2 * MIB);
-	test_data_path(o, *state, path, sizeof path);
+	test_data_path(o, *state, path, sizeof(path));
 	/* What a power cut leaves of a file whose data was not written back yet. */
 	int fd = open(path, O_WRONLY);
 	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)MIB), 0);

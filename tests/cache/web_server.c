@@ -34,8 +34,8 @@ static const char *modules_dir(void)
 	static const char *const dirs[] = {"/usr/lib/nginx/modules", "/usr/lib64/nginx/modules"};
 	char path[128];
 
-	for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
-		snprintf(path, sizeof path, "%s/ngx_http_lua_module.so", dirs[i]);
+	for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
+		snprintf(path, sizeof(path), "%s/ngx_http_lua_module.so", dirs[i]);
 		if (access(path, R_OK) == 0)
 			return dirs[i];
 	}
@@ -45,10 +45,10 @@ static const char *modules_dir(void)
 static int free_port(void)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t n = sizeof a;
+	socklen_t n = sizeof(a);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof a) == 0);
+	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0);
 	CHECK(getsockname(fd, (struct sockaddr *)&a, &n) == 0);
 	close(fd);
 	return ntohs(a.sin_port);
@@ -60,7 +60,7 @@ static bool can_connect(int port)
 	        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 	        .sin_port = htons((uint16_t)port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool ok = connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
+	bool ok = connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
 
 	close(fd);
 	return ok;
@@ -93,18 +93,18 @@ static void write_conf(const struct ps_web_server *s)
 	const char *top = getenv("top_srcdir");
 	char path[4096], number[16], *text = calloc(1, 65536);
 
-	snprintf(path, sizeof path, "%s/tests/cache/faults.conf.in", top ? top : ".");
+	snprintf(path, sizeof(path), "%s/tests/cache/faults.conf.in", top ? top : ".");
 	FILE *f = fopen(path, "re");
 	CHECK(f && text);
 	CHECK(fread(text, 1, 65535, f) > 0);
 	fclose(f);
 	text = replace_all(text, "@DIR@", s->dir);
 	text = replace_all(text, "@MODULES@", modules_dir());
-	snprintf(number, sizeof number, "%d", s->port);
+	snprintf(number, sizeof(number), "%d", s->port);
 	text = replace_all(text, "@PORT@", number);
-	snprintf(number, sizeof number, "%d", s->tls_port);
+	snprintf(number, sizeof(number), "%d", s->tls_port);
 	text = replace_all(text, "@TLSPORT@", number);
-	snprintf(path, sizeof path, "%s/faults.conf", s->dir);
+	snprintf(path, sizeof(path), "%s/faults.conf", s->dir);
 	write_file(path, text, strlen(text));
 	free(text);
 }
@@ -114,7 +114,7 @@ static bool make_certificates(const struct ps_web_server *s)
 {
 	char command[2048];
 
-	snprintf(command, sizeof command,
+	snprintf(command, sizeof(command),
 	        "cd %s && exec 2>openssl.log && "
 	        "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj "
 	        "/CN=test-ca && "
@@ -133,7 +133,7 @@ static void spawn(struct ps_web_server *s)
 {
 	char conf[128];
 
-	snprintf(conf, sizeof conf, "%s/faults.conf", s->dir);
+	snprintf(conf, sizeof(conf), "%s/faults.conf", s->dir);
 	s->pid = fork();
 	CHECK(s->pid >= 0);
 	if (s->pid == 0) {
@@ -152,16 +152,16 @@ bool ps_web_server_start(struct ps_web_server *s)
 	char path[128];
 	uint8_t *object = malloc(PS_TEST_OBJECT_NBYTES);
 
-	memset(s, 0, sizeof *s);
+	memset(s, 0, sizeof(*s));
 	CHECK(object);
 	if (!modules_dir()) {
 		free(object);
 		return false;
 	}
-	snprintf(s->dir, sizeof s->dir, "/tmp/penstock-web-XXXXXX");
+	snprintf(s->dir, sizeof(s->dir), "/tmp/penstock-web-XXXXXX");
 	CHECK(mkdtemp(s->dir));
 	for (const char *const *d = (const char *const[]){"www", "tmp", "logs", NULL}; *d; d++) {
-		snprintf(path, sizeof path, "%s/%s", s->dir, *d);
+		snprintf(path, sizeof(path), "%s/%s", s->dir, *d);
 		CHECK(mkdir(path, 0755) == 0);
 	}
 	for (size_t i = 0; i < PS_TEST_OBJECT_NBYTES; i++)
@@ -170,9 +170,9 @@ bool ps_web_server_start(struct ps_web_server *s)
 	free(object);
 	s->port = free_port();
 	s->tls_port = free_port();
-	snprintf(s->http, sizeof s->http, "http://127.0.0.1:%d", s->port);
-	snprintf(s->https, sizeof s->https, "https://localhost:%d", s->tls_port);
-	snprintf(s->ca, sizeof s->ca, "%s/ca.pem", s->dir);
+	snprintf(s->http, sizeof(s->http), "http://127.0.0.1:%d", s->port);
+	snprintf(s->https, sizeof(s->https), "https://localhost:%d", s->tls_port);
+	snprintf(s->ca, sizeof(s->ca), "%s/ca.pem", s->dir);
 	if (!make_certificates(s)) {
 		ps_web_server_stop(s);
 		return false;
@@ -198,7 +198,7 @@ void ps_web_server_stop(struct ps_web_server *s)
 		kill(s->pid, SIGTERM);
 		waitpid(s->pid, NULL, 0);
 	}
-	snprintf(command, sizeof command, "rm -rf %s", s->dir);
+	snprintf(command, sizeof(command), "rm -rf %s", s->dir);
 	if (strncmp(s->dir, "/tmp/penstock-web-", 18) == 0 && system(command) != 0)
 		fprintf(stderr, "# could not remove %s\n", s->dir);
 }
@@ -207,7 +207,7 @@ void ps_web_server_put(struct ps_web_server *s, const char *name, const void *by
 {
 	char path[512];
 
-	snprintf(path, sizeof path, "%s/www/%s", s->dir, name);
+	snprintf(path, sizeof(path), "%s/www/%s", s->dir, name);
 	for (char *slash = path + strlen(s->dir) + 5; (slash = strchr(slash, '/')); slash++) {
 		*slash = '\0';
 		CHECK(mkdir(path, 0755) == 0 || errno == EEXIST);
@@ -221,12 +221,12 @@ int ps_web_server_seen(const struct ps_web_server *s, const char *a, const char 
 	char path[128], line[4096];
 	int n = 0;
 
-	snprintf(path, sizeof path, "%s/access.log", s->dir);
+	snprintf(path, sizeof(path), "%s/access.log", s->dir);
 	/* nginx logs after it has answered. */
 	usleep(50000);
 	FILE *f = fopen(path, "re");
 	CHECK(f);
-	while (fgets(line, sizeof line, f))
+	while (fgets(line, sizeof(line), f))
 		n += strstr(line, a) && strstr(line, b);
 	fclose(f);
 	return n;

@@ -62,7 +62,7 @@ static void direct_reads_tell(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct ps_access_pattern a = {0};
 
 		direct(&a, 7, rows[i].nbytes, rows[i].mapped, 8);

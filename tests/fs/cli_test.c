@@ -135,7 +135,7 @@ static void test_headers_are_not_without_number(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < 65; i++)
-		snprintf(list + 12 * i, sizeof list - 12 * i, "header=A: b,");
+		snprintf(list + 12 * i, sizeof(list) - 12 * i, "header=A: b,");
 	list[65 * 12 - 1] = '\0';
 	assert_int_equal(parse_list(list, &o, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "option header: more than 64 of them"));

@@ -51,7 +51,7 @@ static void message_make(struct ps_given *ret, size_t n)
 	assert_int_equal(ps_given_add(ret, "do", "mount", NULL), 0);
 	assert_int_equal(ps_given_add(ret, "empty", "", NULL), 0);
 	for (size_t i = 2; i < n; i++) {
-		snprintf(value, sizeof value, "value %zu \xff=", i);
+		snprintf(value, sizeof(value), "value %zu \xff=", i);
 		assert_int_equal(ps_given_add(ret, "name", value, NULL), 0);
 	}
 }
@@ -105,7 +105,7 @@ static void send_with_fd(const char *byte)
 	struct msghdr msg = {.msg_iov = &part,
 	        .msg_iovlen = 1,
 	        .msg_control = control.buf,
-	        .msg_controllen = sizeof control.buf};
+	        .msg_controllen = sizeof(control.buf)};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
 	*c = (struct cmsghdr){
@@ -123,7 +123,7 @@ static void of_many_descriptors_one_is_taken_and_one_is_sent(void **state)
 	(void)state;
 	assert_int_equal(ps_given_add(&message, "n", "v", NULL), 0);
 	assert_int_equal(ps_control_send(pair[0], &message, -1), 0);
-	ssize_t n = read(pair[1], bytes, sizeof bytes);
+	ssize_t n = read(pair[1], bytes, sizeof(bytes));
 	assert_int_equal(n, 16 + 4);
 	for (ssize_t i = 0; i < n; i++)
 		send_with_fd(bytes + i);
@@ -143,12 +143,12 @@ static void of_many_descriptors_one_is_taken_and_one_is_sent(void **state)
 		struct msghdr msg = {.msg_iov = &part,
 		        .msg_iovlen = 1,
 		        .msg_control = control,
-		        .msg_controllen = sizeof control};
+		        .msg_controllen = sizeof(control)};
 
 		assert_int_equal(recvmsg(pair[1], &msg, 0), 1);
 		all++;
 		for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-			memcpy(&fd, CMSG_DATA(c), sizeof fd);
+			memcpy(&fd, CMSG_DATA(c), sizeof(fd));
 			close(fd);
 			nfds++;
 		}
@@ -168,12 +168,12 @@ static void an_allocation_that_fails_is_enomem_and_leaves_no_descriptor(void **s
 
 		message_make(&message, 20);
 		faults_fail(FAULTS_ALLOCATION, n, ENOMEM);
-		int e = ps_control_send(pair[0], &message, STDOUT_FILENO);
-		if (e == 0)
-			e = ps_control_receive(pair[1], 1000, &got, &fd, NULL);
+		int rc = ps_control_send(pair[0], &message, STDOUT_FILENO);
+		if (rc == 0)
+			rc = ps_control_receive(pair[1], 1000, &got, &fd, NULL);
 		hit = faults_hit(FAULTS_ALLOCATION);
 		faults_end();
-		assert_int_equal(e, hit ? -ENOMEM : 0);
+		assert_int_equal(rc, hit ? -ENOMEM : 0);
 		assert_int_equal(fd >= 0, !hit);
 		if (fd >= 0)
 			close(fd);
@@ -194,13 +194,13 @@ static int receive_bytes(const void *bytes, size_t n, bool hang_up, uint32_t *re
 	assert_int_equal(write(pair[0], bytes, n), n);
 	if (hang_up)
 		shutdown(pair[0], SHUT_WR);
-	int e = ps_control_receive(pair[1], 50, &got, NULL, ret_protocol);
-	if (e == 0)
+	int rc = ps_control_receive(pair[1], 50, &got, NULL, ret_protocol);
+	if (rc == 0)
 		ps_given_fini(&got);
 	close(pair[0]);
 	close(pair[1]);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	return e;
+	return rc;
 }
 
 struct bytes {

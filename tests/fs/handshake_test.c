@@ -68,7 +68,7 @@ static void kernel_sends(uint32_t opcode, uint64_t unique, uint32_t flags, uint3
 
 	request[0] = (uint32_t)(10 + nwords) * 4;
 	request[1] = opcode;
-	memcpy(&request[2], &unique, sizeof unique);
+	memcpy(&request[2], &unique, sizeof(unique));
 	request[10] = 7;
 	request[11] = 45;
 	request[13] = flags;
@@ -81,13 +81,13 @@ static void exchange(struct ps_handshake *hs, uint64_t unique, int error, uint32
 {
 	char buf[256];
 	uint32_t header[4] = {error ? 16 : 80, (uint32_t)error}, out[16] = {7, 38, 131072, INIT_EXT | 1};
-	struct iovec iov[2] = {{header, sizeof header}, {out, sizeof out}};
+	struct iovec iov[2] = {{header, sizeof(header)}, {out, sizeof(out)}};
 
-	memcpy(&header[2], &unique, sizeof unique);
-	assert_true(io->read(fds[0], buf, sizeof buf, hs) > 0);
+	memcpy(&header[2], &unique, sizeof(unique));
+	assert_true(io->read(fds[0], buf, sizeof(buf), hs) > 0);
 	assert_true(io->writev(fds[0], iov, error ? 1 : 2, hs) > 0);
-	memset(ret, 0, 20 * sizeof *ret);
-	assert_true(recv(fds[1], ret, 20 * sizeof *ret, 0) > 0);
+	memset(ret, 0, 20 * sizeof(*ret));
+	assert_true(recv(fds[1], ret, 20 * sizeof(*ret), 0) > 0);
 	/* libfuse's own memory is not written to. */
 	assert_int_equal(out[3], INIT_EXT | 1);
 	assert_int_equal(out[8], 0);
@@ -115,7 +115,7 @@ static void agrees_to_what_is_offered_and_wanted(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct ps_handshake hs = {.want_passthrough = rows[i].want, .stacked = rows[i].stacked};
 		uint32_t out[20];
 

@@ -29,7 +29,7 @@ static void write_mountinfo(char path[static 32])
 	int fd = mkstemp(path);
 
 	assert_true(fd >= 0);
-	assert_int_equal(write(fd, mountinfo, sizeof mountinfo - 1), sizeof mountinfo - 1);
+	assert_int_equal(write(fd, mountinfo, sizeof(mountinfo) - 1), sizeof(mountinfo) - 1);
 	close(fd);
 }
 

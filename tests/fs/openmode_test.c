@@ -52,7 +52,7 @@ struct fixture {
 
 static int setup(void **state)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 
 	ps_openmode_init(&f->table);
 	for (size_t i = 0; i < NODES; i++)
@@ -175,7 +175,7 @@ static void the_table(void **state)
 	                false},
 	};
 
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		fuse_ino_t holder = 0;
 
 		print_message("# %s\n", rows[i].why);

@@ -241,8 +241,8 @@ static void test_a_cache_that_the_environment_names_gets_the_folders_above(void 
 
 	(void)state;
 	assert_non_null(mkdtemp(top));
-	snprintf(above, sizeof above, "%s/above", top);
-	snprintf(cache, sizeof cache, "%s/cache", above);
+	snprintf(above, sizeof(above), "%s/above", top);
+	snprintf(cache, sizeof(cache), "%s/cache", above);
 	setenv("PENSTOCK_CACHE_DIR", cache, 1);
 	ps_mount_options_init(&o);
 	assert_int_equal(ps_mount_options_cache_dir(&o, &err), 0);

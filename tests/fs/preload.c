@@ -23,6 +23,6 @@ __attribute__((visibility("default"))) int fuse_reply_open(fuse_req_t req, const
 		fuse_reply_err(req, EINTR);
 		return -ENOENT;
 	}
-	memcpy(&next, &symbol, sizeof next);
+	memcpy(&next, &symbol, sizeof(next));
 	return next(req, fi);
 }

@@ -59,14 +59,14 @@ static void what_is_of_another_form_or_version_is_told_apart(void **state)
 
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	assert_int_equal(write(ends[0], wrong, sizeof wrong), sizeof wrong);
+	assert_int_equal(write(ends[0], wrong, sizeof(wrong)), sizeof(wrong));
 	assert_int_equal(ps_control_receive(ends[1], 1000, &got, NULL, NULL), -EPROTO);
 	const uint32_t later[4] = {0x736e6570, 0x6b636f74, PS_CONTROL_PROTOCOL + 1, 0};
-	assert_int_equal(write(ends[0], later, sizeof later), sizeof later);
+	assert_int_equal(write(ends[0], later, sizeof(later)), sizeof(later));
 	assert_int_equal(ps_control_receive(ends[1], 1000, &got, NULL, &protocol), -EPROTONOSUPPORT);
 	assert_int_equal(protocol, PS_CONTROL_PROTOCOL + 1);
 	const uint32_t huge[4] = {0x736e6570, 0x6b636f74, PS_CONTROL_PROTOCOL, PS_CONTROL_MAX_NBYTES + 1};
-	assert_int_equal(write(ends[0], huge, sizeof huge), sizeof huge);
+	assert_int_equal(write(ends[0], huge, sizeof(huge)), sizeof(huge));
 	assert_int_equal(ps_control_receive(ends[1], 1000, &got, NULL, NULL), -EPROTO);
 	close(ends[0]);
 	close(ends[1]);
@@ -222,7 +222,7 @@ static void a_daemon_leaves_groups_that_end(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(table); i++) {
-		ps_cgroup_target(table[i].own, table[i].uid, target, sizeof target);
+		ps_cgroup_target(table[i].own, table[i].uid, target, sizeof(target));
 		assert_string_equal(target, table[i].target);
 	}
 }

@@ -112,7 +112,7 @@ static void cancel_nothing(struct ps_inflight *inflight)
 
 static struct fuse_req *new_req(int refs)
 {
-	struct fuse_req *req = calloc(1, sizeof *req);
+	struct fuse_req *req = calloc(1, sizeof(*req));
 
 	assert_non_null(req);
 	pthread_mutex_init(&req->lock, NULL);
@@ -126,7 +126,7 @@ static struct fuse_req *new_req(int refs)
 
 static struct op *new_op(struct fuse_req *req, void (*cancel)(struct ps_inflight *inflight))
 {
-	struct op *op = calloc(1, sizeof *op);
+	struct op *op = calloc(1, sizeof(*op));
 
 	assert_non_null(op);
 	ps_inflight_init(&op->inflight, &table, req, free_op, cancel);

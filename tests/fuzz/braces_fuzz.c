@@ -11,9 +11,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ps_shard_list list = {0};
 	struct ps_load_error err = {0};
-	int r = ps_shard_list_add_text(&list, (const char *)data, size, "fuzz", &err);
+	int rc = ps_shard_list_add_text(&list, (const char *)data, size, "fuzz", &err);
 
-	assert(r == 0 || (list.n == 0 && err.text[0]));
+	assert(rc == 0 || (list.n == 0 && err.text[0]));
 	for (size_t i = 0; i < list.n; i++)
 		assert(list.names[i][0]);
 	ps_shard_list_fini(&list);

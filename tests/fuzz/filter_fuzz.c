@@ -41,9 +41,9 @@ static struct ps_filter *make(const char *text)
 {
 	struct ps_load_error err = {0};
 	struct ps_filter *f = NULL;
-	int r = ps_filter_new(text, &f, &err);
+	int rc = ps_filter_new(text, &f, &err);
 
-	must(r == 0 ? f != NULL : r == -EINVAL && f == NULL && err.text[0]);
+	must(rc == 0 ? f != NULL : rc == -EINVAL && f == NULL && err.text[0]);
 	return f;
 }
 
@@ -52,13 +52,13 @@ static int test(const struct ps_filter *f, uint32_t kind)
 {
 	struct ps_column_value values[PS_FILTER_MAX_COLUMNS];
 	struct ps_load_error err = {0};
-	int r;
+	int rc;
 
 	for (uint32_t i = 0; ps_filter_column(f, i); i++)
 		values[i] = value_of_kind(kind + i);
-	r = ps_filter_test(f, values, &err);
-	must(r == 0 || r == 1 || (r == -EINVAL && err.text[0]));
-	return r;
+	rc = ps_filter_test(f, values, &err);
+	must(rc == 0 || rc == 1 || (rc == -EINVAL && err.text[0]));
+	return rc;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -72,10 +72,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	not_f = make(negation); /* NULL where one level, or three bytes, more are too many */
 	must(f || !not_f || strchr(text, ')'));
 	for (uint32_t kind = 0; f && kind < NKINDS; kind++) {
-		int r = test(f, kind);
+		int rc = test(f, kind);
 
-		must(test(f, kind) == r);
-		must(!not_f || test(not_f, kind) == (r < 0 ? r : !r));
+		must(test(f, kind) == rc);
+		must(!not_f || test(not_f, kind) == (rc < 0 ? rc : !rc));
 	}
 	ps_filter_free(not_f);
 	ps_filter_free(f);

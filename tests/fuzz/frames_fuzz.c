@@ -31,7 +31,7 @@ static void check_map(struct ps_frame_map *map)
 	}
 	ps_frame_map_encode(map, &bytes);
 	if (!bytes.failed && (ps_frame_map_decode(bytes.s, bytes.len, &again) < 0 || again.n != map->n ||
-	                             memcmp(again.points, map->points, map->n * sizeof *map->points) != 0))
+	                             memcmp(again.points, map->points, map->n * sizeof(*map->points)) != 0))
 		abort();
 	ps_frame_map_fini(&again);
 	ps_frame_map_fini(map);

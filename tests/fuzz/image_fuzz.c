@@ -95,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 
 	if (!decoders[form])
 		decoders[form] = ps_image_decoder_new(&spec, &err);
-	assert(decoders[form] && size + GUARD == sizeof dst);
+	assert(decoders[form] && size + GUARD == sizeof(dst));
 	memset(dst + size, 0xcd, GUARD);
 	check(ps_image_decode(decoders[form], data, nbytes, &key, dst, &err), &err, dst + size);
 	as_mask(data, nbytes, form);

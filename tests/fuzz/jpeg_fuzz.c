@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 
 	if (!decoders[form])
 		decoders[form] = ps_image_decoder_new(&spec, &err);
-	assert(decoders[form] && size + GUARD <= sizeof dst);
+	assert(decoders[form] && size + GUARD <= sizeof(dst));
 	memset(dst + size, 0xcd, GUARD);
 	int rc = ps_image_decode(decoders[form], data, nbytes, &key, dst, &err);
 	assert(rc == 0 || rc == -EBADMSG || rc == -ENOMEM);

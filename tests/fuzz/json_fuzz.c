@@ -47,15 +47,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	json_t *theirs;
 	char *path;
 	size_t n;
-	int r;
+	int rc;
 
 	if (!line)
 		return 0;
 	path = strndup((const char *)data, (size_t)(line - data));
 	n = size - (size_t)(line + 1 - data);
-	r = ps_json_find(line + 1, n, NULL, &all, NULL);
+	rc = ps_json_find(line + 1, n, NULL, &all, NULL);
 	if (path && ps_json_path_ok(path) && ps_json_find(line + 1, n, path, &value, NULL) == 0) {
-		if (r < 0 || value.p < line + 1 || value.end > data + size)
+		if (rc < 0 || value.p < line + 1 || value.end > data + size)
 			abort();
 		if (value.type == PS_JSON_STRING)
 			(void)ps_json_string(&value, NULL, SIZE_MAX);
@@ -64,10 +64,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (memchr(line, 0, size - (size_t)(line - data)))
 		return 0; /* jansson takes a zero byte for the end of the text */
 	theirs = json_loadb((const char *)line + 1, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-	if (theirs && r < 0 && !memchr(line, '[', size - (size_t)(line - data)) &&
+	if (theirs && rc < 0 && !memchr(line, '[', size - (size_t)(line - data)) &&
 	        !memchr(line, '{', size - (size_t)(line - data)))
 		abort(); /* with brackets it may be too deep for us */
-	if (theirs && r == 0)
+	if (theirs && rc == 0)
 		compare(theirs, &all);
 	json_decref(theirs);
 	return 0;

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	int rc = ps_key_from_json(
 	        (const char *)data + 1, size - 1, &shapes[data[0] % PS_ARRAY_LEN(shapes)], &key, &err);
-	if (rc ? key || !err.text[0] || strlen(err.text) >= sizeof err.text : !key)
+	if (rc ? key || !err.text[0] || strlen(err.text) >= sizeof(err.text) : !key)
 		abort();
 	if (!key)
 		return 0;

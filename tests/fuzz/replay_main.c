@@ -59,7 +59,7 @@ static int collect(const char *path)
 		rc = add(path, e->d_name);
 	}
 	closedir(dir);
-	qsort(inputs + begin, (size_t)(ninputs - begin), sizeof *inputs, by_name);
+	qsort(inputs + begin, (size_t)(ninputs - begin), sizeof(*inputs), by_name);
 	return rc;
 }
 
@@ -107,12 +107,12 @@ int main(int argc, char **argv)
 {
 	char corpus[4096];
 	int failed = 0, rc = 0;
-	inputs = calloc(INPUTS_MAX, sizeof *inputs);
+	inputs = calloc(INPUTS_MAX, sizeof(*inputs));
 	if (!inputs)
 		return 1;
 	if (LLVMFuzzerInitialize)
 		LLVMFuzzerInitialize(&argc, &argv);
-	if (argc < 2 && (rc = default_corpus(argv[0], corpus, sizeof corpus)) == 0)
+	if (argc < 2 && (rc = default_corpus(argv[0], corpus, sizeof(corpus))) == 0)
 		rc = collect(corpus);
 	for (int i = 1; rc == 0 && i < argc; i++)
 		rc = collect(argv[i]);

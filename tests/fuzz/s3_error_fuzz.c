@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	int status = statuses[data[0] % (sizeof statuses / sizeof *statuses)];
+	int status = statuses[data[0] % (sizeof(statuses) / sizeof(*statuses))];
 	ps_s3_refusal_parse((const char *)data + 1, size - 1, &refusal);
 	struct ps_error err = {.err = 5, .http_status = status, .retryable = status >= 500, .text = "HTTP"};
 	ps_s3_refusal_judge(&refusal, status, data[0] & 1, &err);

@@ -29,11 +29,11 @@ static void sum_put(uint8_t *state, size_t nbytes)
 static int read_checked(const uint8_t *bytes, size_t nbytes, struct ps_state *ret_state)
 {
 	struct ps_load_error err = {0};
-	int r = ps_state_read(&print, bytes, nbytes, ret_state, &err);
+	int rc = ps_state_read(&print, bytes, nbytes, ret_state, &err);
 
-	if (r < 0 ? !err.text[0] : r > 0 || ret_state->rank >= ret_state->world)
+	if (rc < 0 ? !err.text[0] : rc > 0 || ret_state->rank >= ret_state->world)
 		abort();
-	return r;
+	return rc;
 }
 
 static void round_trip(const struct ps_state *s)

@@ -60,18 +60,18 @@ static void shard_read(uint8_t *data, size_t size, enum ps_shard_kind source)
 	struct ps_load_error err = {0};
 	struct ps_sample *s;
 	uint64_t ordinal = 0;
-	int r;
+	int rc;
 
 	stream = ps_stream_mem(data, size);
 	shard = stream ? ps_shard_new_stream(stream, &options) : NULL;
 	if (!shard)
 		return;
-	while ((r = ps_shard_next(shard, &s, &err)) == 1) {
+	while ((rc = ps_shard_next(shard, &s, &err)) == 1) {
 		assert(s->ordinal == ordinal++);
 		sample_check(s, data, size);
 		ps_sample_free(s);
 	}
-	assert(r == 0 || r == -ENOMEM);
+	assert(rc == 0 || rc == -ENOMEM);
 	ps_shard_free(shard);
 	assert(budget.used == 0);
 }

@@ -93,11 +93,11 @@ static uint8_t *epoch_of(const struct setting *s, uint32_t k, size_t *ret_nbytes
 	struct penstock_tensor t;
 	uint8_t *all = NULL;
 	size_t n = 0;
-	int r;
+	int rc;
 
 	if (penstock_loader_open(&s->o, pattern, 1, &loader, &error) < 0)
 		fail_msg("%s", error.text);
-	while ((r = penstock_loader_next(loader, &batch, &error)) == 1) {
+	while ((rc = penstock_loader_next(loader, &batch, &error)) == 1) {
 		struct mallinfo2 m = mallinfo2();
 
 		*ret_held = m.uordblks + m.hblkhd;
@@ -108,7 +108,7 @@ static uint8_t *epoch_of(const struct setting *s, uint32_t k, size_t *ret_nbytes
 		n += t.nbytes;
 		penstock_batch_release(batch);
 	}
-	if (r < 0)
+	if (rc < 0)
 		fail_msg("%s", error.text);
 	penstock_loader_close(loader);
 	*ret_nbytes = n;

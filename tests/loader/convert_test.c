@@ -121,7 +121,7 @@ static void check_one(enum ps_dtype from, bool swapped, enum ps_dtype to, uint64
 	long double x = value_of(from, plain);
 	bool exact = fits(x, to);
 
-	memset(src, 0, sizeof src);
+	memset(src, 0, sizeof(src));
 	for (size_t i = 0; i < in; i++) /* zero, the element, zero; at an odd address */
 		src[1 + in + i] = plain[swapped ? in - 1 - i : i];
 	size_t n = ps_convert(from, swapped, src + 1, to, dst, 3);
@@ -246,9 +246,9 @@ static void heads_of_arrays_are_taken_or_refused_by_their_words(void **state)
 			file[6] = (uint8_t)version;
 			file[8] = (uint8_t)len;
 			memcpy(file + at, heads[i].head, len);
-			int r = ps_npy_parse(file, n, &npy, &err);
-			if (heads[i].says ? r != -EBADMSG || !strstr(err.text, heads[i].says) : r != 0)
-				fail_msg("%s: %d, \"%s\"", heads[i].head, r, err.text);
+			int rc = ps_npy_parse(file, n, &npy, &err);
+			if (heads[i].says ? rc != -EBADMSG || !strstr(err.text, heads[i].says) : rc != 0)
+				fail_msg("%s: %d, \"%s\"", heads[i].head, rc, err.text);
 			/* Cut anywhere, and with a head that is said to be longer than the file. */
 			for (size_t cut = 0; cut < n && !heads[i].says; cut++) {
 				uint8_t *exact = malloc(cut ? cut : 1);

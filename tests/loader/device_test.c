@@ -20,7 +20,7 @@
 #define SHARDS 6
 #define PER_SHARD 40
 
-/* -- Shards and loaders -------------------------------------------------------------------------------- */
+/* Shards and loaders ------------------------------------------------------------------------------------- */
 
 static char folder[64];
 static const char *const pattern[] = {"t-{0..5}.tar"};
@@ -151,11 +151,11 @@ static struct penstock_batch *next(struct penstock_loader *l)
 {
 	struct penstock_batch *b;
 	struct penstock_error e;
-	int r = penstock_loader_next(l, &b, &e);
+	int rc = penstock_loader_next(l, &b, &e);
 
-	if (r < 0)
+	if (rc < 0)
 		fail_msg("%s", e.text);
-	return r == 1 ? b : NULL;
+	return rc == 1 ? b : NULL;
 }
 
 /* The same run on the host. */
@@ -182,7 +182,7 @@ static void records_same(struct record *a, struct record *b)
 	free(b->bytes);
 }
 
-/* -- Tests --------------------------------------------------------------------------------------------- */
+/* Tests -------------------------------------------------------------------------------------------------- */
 
 /* Batches are released as soon as their work was given to a stream: their memory is used again only after
  * it. */

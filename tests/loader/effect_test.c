@@ -14,11 +14,11 @@ static const char *name_of(uint32_t kind)
 static int opens(const struct setting *s, struct penstock_error *error)
 {
 	struct penstock_loader *loader;
-	int r = penstock_loader_open(&s->o, pattern, 1, &loader, error);
+	int rc = penstock_loader_open(&s->o, pattern, 1, &loader, error);
 
-	if (r == 0)
+	if (rc == 0)
 		penstock_loader_close(loader);
-	return r;
+	return rc;
 }
 
 /* One field of that kind, and what changes it. */

@@ -151,15 +151,15 @@ bool batch_take_or_stale(struct penstock_loader *l, struct course *c, bool *ret_
 	struct penstock_batch_info info;
 	struct penstock_batch *b;
 	struct penstock_error e;
-	int r = penstock_loader_next(l, &b, &e);
+	int rc = penstock_loader_next(l, &b, &e);
 
-	if (r == -ESTALE && ret_stale) {
+	if (rc == -ESTALE && ret_stale) {
 		*ret_stale = true;
 		return false;
 	}
-	if (r < 0)
+	if (rc < 0)
 		fail_msg("%s", e.text);
-	if (r == 0)
+	if (rc == 0)
 		return false;
 	penstock_batch_info(b, &info);
 	const int64_t *shards = tensor(b, "__shard__"), *samples = tensor(b, "__sample__");

@@ -49,15 +49,15 @@ static bool goes_on(const struct setting *s, bool bare, int n, uint32_t batches)
 		bool at_open = batches % 2;
 		struct penstock_loader *l = open_setting(s, rank, bare, at_open ? bytes : NULL, (size_t)n);
 		struct penstock_error e;
-		int r = 0;
+		int rc = 0;
 
 		if (!l && at_open)
 			return false;
 		assert_non_null(l);
 		if (!at_open)
-			r = penstock_loader_state_load(l, bytes, (size_t)n, &e);
-		if (r < 0) {
-			assert_int_equal(r, -ESTALE);
+			rc = penstock_loader_state_load(l, bytes, (size_t)n, &e);
+		if (rc < 0) {
+			assert_int_equal(rc, -ESTALE);
 			penstock_loader_close(l);
 			return false;
 		}

@@ -84,11 +84,11 @@ struct penstock_batch *next_ok(struct penstock_loader *l)
 {
 	struct penstock_batch *b = NULL;
 	struct penstock_error e;
-	int r = penstock_loader_next(l, &b, &e);
+	int rc = penstock_loader_next(l, &b, &e);
 
-	if (r < 0)
+	if (rc < 0)
 		fail_msg("%s", e.text);
-	assert_int_equal(r, 1);
+	assert_int_equal(rc, 1);
 	return b;
 }
 

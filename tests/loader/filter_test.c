@@ -33,15 +33,15 @@ static int says(const char *text, struct ps_column_value value)
 	struct ps_column_value values[PS_FILTER_MAX_COLUMNS] = {value};
 	struct ps_load_error err = {0};
 	struct ps_filter *f;
-	int r = ps_filter_new(text, &f, &err);
+	int rc = ps_filter_new(text, &f, &err);
 
-	if (r == 0) {
-		r = ps_filter_test(f, values, &err);
+	if (rc == 0) {
+		rc = ps_filter_test(f, values, &err);
 		ps_filter_free(f);
 	}
-	if (r < 0)
+	if (rc < 0)
 		assert_true(err.text[0]);
-	return r;
+	return rc;
 }
 
 static void numbers_are_the_doubles_that_their_texts_mean(void **state)
@@ -132,7 +132,7 @@ static void what_is_no_filter_is_refused(void **state)
 	for (int depth = PS_FILTER_MAX_DEPTH - 2; depth < PS_FILTER_MAX_DEPTH + 3; depth++) {
 		char text[2 * PS_FILTER_MAX_DEPTH + 32];
 
-		snprintf(text, sizeof text, "%.*s a == 1 %.*s", depth, BRACKETS("("), depth, BRACKETS(")"));
+		snprintf(text, sizeof(text), "%.*s a == 1 %.*s", depth, BRACKETS("("), depth, BRACKETS(")"));
 		assert_int_equal(says(text, integer(1)), depth < PS_FILTER_MAX_DEPTH ? 1 : -EINVAL);
 	}
 }

@@ -77,7 +77,7 @@ static inline int fixture_each_jpeg(const char *folder, void (*visit)(const char
 		if (!dot || (strcmp(dot, ".jpg") && strcmp(dot, ".jpeg")))
 			continue;
 		size_t nbytes;
-		snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
 		ps_autofree uint8_t *bytes = fixture_read(path, &nbytes);
 		visit(e->d_name, bytes, nbytes);
 		n++;

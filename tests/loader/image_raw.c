@@ -209,7 +209,7 @@ static int operate(int argc, char **argv)
 		x[i - 4] = strtod(argv[i], NULL);
 	if (!strcmp(argv[1], "affine")) {
 		struct ps_affine map;
-		memcpy(map.inverse, x, sizeof map.inverse);
+		memcpy(map.inverse, x, sizeof(map.inverse));
 		ps_affine_apply(&map, &planes, (uint8_t)x[6], spare);
 		return write_planes(spare, n);
 	}

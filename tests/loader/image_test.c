@@ -259,7 +259,7 @@ static void threads_and_their_order_do_not_matter(void **state)
 	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 4);
 	size_t nbytes;
 	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
-	ps_autofree struct worker *workers = calloc(THREADS, sizeof *workers);
+	ps_autofree struct worker *workers = calloc(THREADS, sizeof(*workers));
 	(void)state;
 	for (int t = 0; t < THREADS; t++) {
 		workers[t].data = data;
@@ -270,7 +270,7 @@ static void threads_and_their_order_do_not_matter(void **state)
 	for (int t = 0; t < THREADS; t++) {
 		assert_int_equal(pthread_join(workers[t].thread, NULL), 0);
 		assert_int_equal(workers[t].failures, 0);
-		assert_memory_equal(workers[t].pixels, workers[0].pixels, sizeof workers[0].pixels);
+		assert_memory_equal(workers[t].pixels, workers[0].pixels, sizeof(workers[0].pixels));
 	}
 }
 
@@ -284,15 +284,15 @@ static void exif_orientation_is_not_applied(void **state)
 	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 2);
 	size_t nbytes;
 	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
-	ps_autofree uint8_t *with = malloc(nbytes + sizeof exif);
+	ps_autofree uint8_t *with = malloc(nbytes + sizeof(exif));
 	struct ps_rng_key key = {0};
 	int rc;
 	(void)state;
 	memcpy(with, data, 2);
-	memcpy(with + 2, exif, sizeof exif);
-	memcpy(with + 2 + sizeof exif, data + 2, nbytes - 2);
+	memcpy(with + 2, exif, sizeof(exif));
+	memcpy(with + 2 + sizeof(exif), data + 2, nbytes - 2);
 	ps_autofree uint8_t *want = decode_fresh(&spec, data, nbytes, &key, &rc);
-	ps_autofree uint8_t *got = decode_fresh(&spec, with, nbytes + sizeof exif, &key, &rc);
+	ps_autofree uint8_t *got = decode_fresh(&spec, with, nbytes + sizeof(exif), &key, &rc);
 	assert_non_null(got);
 	assert_memory_equal(got, want, ps_image_nbytes(&spec));
 }
@@ -442,7 +442,7 @@ static void png_is_read_where_libpng_only_warns(void **state)
 	};
 	uint8_t rows[(ROWS + 3) * ROW], plain[ROWS * 3 * 3];
 	(void)state;
-	for (size_t i = 0; i < sizeof rows; i++)
+	for (size_t i = 0; i < sizeof(rows); i++)
 		rows[i] = i % ROW ? (uint8_t)(i * 7) : 0;
 	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
 		static const uint8_t head[] = {0, 0, 0, 3, 0, 0, 0, ROWS, 8, 0, 0, 0, 0};
@@ -453,7 +453,7 @@ static void png_is_read_where_libpng_only_warns(void **state)
 			stream[n - 1] ^= 1;
 		n = n - (cases[i].cut ? 4 : 0) + cases[i].padding;
 		memcpy(png, "\x89PNG\r\n\x1a\n", 8);
-		at += chunk_put(png + at, "IHDR", head, sizeof head);
+		at += chunk_put(png + at, "IHDR", head, sizeof(head));
 		if (cases[i].palette)
 			at += chunk_put(png + at, "PLTE", "abcdef", 6);
 		at += chunk_put(png + at, "IDAT", stream, n);
@@ -464,9 +464,9 @@ static void png_is_read_where_libpng_only_warns(void **state)
 		if (!got != !cases[i].sound)
 			fail_msg("%s: %s", cases[i].why, got ? "was read" : err.text);
 		if (i == 0)
-			memcpy(plain, got, sizeof plain);
+			memcpy(plain, got, sizeof(plain));
 		if (got)
-			assert_memory_equal(got, plain, sizeof plain);
+			assert_memory_equal(got, plain, sizeof(plain));
 	}
 	for (int y = 0; y < ROWS; y++)
 		for (int k = 0; k < 9; k++)

@@ -283,7 +283,7 @@ static void a_place_is_where_a_walk_begins(void **state)
 	ps_shard_index_close(x);
 }
 
-/* -- Damage ------------------------------------------------------------------------------------------- */
+/* Damage ------------------------------------------------------------------------------------------------- */
 
 #define WHOLE 20
 #define SAMPLE_NBYTES (2 * 1024) /* two members of a header and a block */
@@ -548,10 +548,10 @@ static void a_set_keeps_few_open(void **state)
 	assert_ptr_equal(held[0], held[4]);
 	for (int round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < SHARDS; i++) {
-			int r = ps_shard_indexes_count(xs, i, &count, NULL);
+			int rc = ps_shard_indexes_count(xs, i, &count, NULL);
 
-			assert_int_equal(r, i == 7 ? -ENOENT : 0);
-			if (r == 0)
+			assert_int_equal(rc, i == 7 ? -ENOENT : 0);
+			if (rc == 0)
 				assert_int_equal(count, i % 5);
 		}
 	}

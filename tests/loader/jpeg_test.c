@@ -151,7 +151,7 @@ static void region_equals_full_decode_of_every_sampling(void **state)
 			size_t nbytes;
 			ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
 			char name[64];
-			snprintf(name, sizeof name, "case %zu, %ux%u", i, f.width, f.height);
+			snprintf(name, sizeof(name), "case %zu, %ux%u", i, f.width, f.height);
 			compare_regions(name, data, nbytes);
 		}
 	}
@@ -200,11 +200,11 @@ static void compare_with_library(const char *name, const uint8_t *data, size_t n
 		uint32_t w = n ? (size.width + 1) / 2 : size.width,
 		         h = n ? (size.height + 3) / 4 : size.height;
 		uint8_t *own = NULL, *theirs = NULL;
-		char text[sizeof err.text];
+		char text[sizeof(err.text)];
 		w = PS_MIN(w, size.width - x);
 		h = PS_MIN(h, size.height - y);
 		int own_rc = decode_region(data, nbytes, &wide_limits, x, y, w, h, &own);
-		memcpy(text, err.text, sizeof text);
+		memcpy(text, err.text, sizeof(text));
 		ps_jpeg_library_only(jpeg, true);
 		int rc = decode_region(data, nbytes, &wide_limits, x, y, w, h, &theirs);
 		ps_jpeg_library_only(jpeg, false);

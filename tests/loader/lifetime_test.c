@@ -17,7 +17,7 @@
 static char folder[64];
 static const char *const shards[] = {"n-{0..3}.tar"};
 
-/* -- Allocations, counted by the kind of thread that makes them --------------------------------------- */
+/* Allocations, counted by the kind of thread that makes them --------------------------------------------- */
 
 static atomic_int in_workers, in_consumer, in_readers;
 static _Thread_local int is_worker = -1;
@@ -64,7 +64,7 @@ void *__wrap_realloc(void *p, size_t n)
 	return __real_realloc(p, n);
 }
 
-/* -- Shards of numbers and texts ----------------------------------------------------------------------- */
+/* Shards of numbers and texts ---------------------------------------------------------------------------- */
 
 static int setup(void **state)
 {
@@ -118,12 +118,12 @@ static void run_epochs(struct penstock_loader *l, int n)
 {
 	struct penstock_batch *b;
 	struct penstock_error e;
-	int r;
+	int rc;
 
 	for (int i = 0; i < n; i++) {
-		while ((r = penstock_loader_next(l, &b, &e)) == 1)
+		while ((rc = penstock_loader_next(l, &b, &e)) == 1)
 			penstock_batch_release(b);
-		if (r < 0)
+		if (rc < 0)
 			fail_msg("%s", e.text);
 	}
 }
@@ -204,7 +204,7 @@ static void a_loader_may_be_closed_on_another_thread(void **state)
 	}
 }
 
-/* -- Fork ---------------------------------------------------------------------------------------------- */
+/* Fork --------------------------------------------------------------------------------------------------- */
 
 /* 0 if the call failed as it must in another process. */
 static int refused(int r, const struct penstock_error *e)

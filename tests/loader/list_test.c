@@ -19,15 +19,15 @@ static void check_row(const struct row *row)
 	struct ps_shard_list list = {0};
 	struct ps_load_error err = {0};
 	char have[4096] = "";
-	int r = ps_shard_list_add(&list, row->pattern, &err);
+	int rc = ps_shard_list_add(&list, row->pattern, &err);
 
 	if (!row->names) {
-		if (r != -row->err)
-			fail_msg("%s: %d, not %d", row->pattern, r, -row->err);
+		if (rc != -row->err)
+			fail_msg("%s: %d, not %d", row->pattern, rc, -row->err);
 		assert_int_equal(list.n, 0);
 		assert_true(err.text[0] && !strchr(err.text, '\n'));
 	} else {
-		if (r < 0)
+		if (rc < 0)
 			fail_msg("%s: %s", row->pattern, err.text);
 		for (size_t i = 0; i < list.n; i++) {
 			strcat(have, i ? " " : "");

@@ -95,10 +95,10 @@ uint64_t run_hash(const struct penstock_options *o, const char *const *shards, s
 	struct penstock_batch *b;
 	struct penstock_error e;
 	uint64_t h = 0xcbf29ce484222325u, rows = 0;
-	int r;
+	int rc;
 
 	for (uint64_t epoch = 0; epoch < o->epochs; epoch++) {
-		while ((r = penstock_loader_next(l, &b, &e)) == 1) {
+		while ((rc = penstock_loader_next(l, &b, &e)) == 1) {
 			struct penstock_batch_info info;
 
 			penstock_batch_info(b, &info);
@@ -107,7 +107,7 @@ uint64_t run_hash(const struct penstock_options *o, const char *const *shards, s
 			h = batch_hash(h, b);
 			penstock_batch_release(b);
 		}
-		if (r < 0)
+		if (rc < 0)
 			fail_msg("%s", e.text);
 	}
 	assert_int_equal(penstock_loader_next(l, &b, &e), 0);

@@ -54,11 +54,11 @@ static void no_thread_of_a_loader_takes_signals(void **state)
 
 		if (entry->d_name[0] == '.' || atoi(entry->d_name) == getpid())
 			continue;
-		snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", entry->d_name);
 		FILE *f = fopen(path, "re");
 		if (!f)
 			continue;
-		while (fgets(line, sizeof line, f))
+		while (fgets(line, sizeof(line), f))
 			(void)sscanf(line, "SigBlk: %llx", &blocked);
 		fclose(f);
 		assert_true(blocked >> (SIGUSR1 - 1) & 1);
@@ -230,10 +230,10 @@ static void closing_at_any_moment_neither_hangs_nor_leaks(void **state)
 		s.o.epochs = 0;
 		l = open_ok(&s.o, pattern, 1);
 		for (int i = 0; i < n; i++) {
-			int r = penstock_loader_next(l, &b, NULL);
+			int rc = penstock_loader_next(l, &b, NULL);
 
-			assert_true(r >= 0);
-			if (r == 1)
+			assert_true(rc >= 0);
+			if (rc == 1)
 				penstock_batch_release(b);
 		}
 		penstock_loader_close(l);

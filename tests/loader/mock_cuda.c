@@ -247,7 +247,7 @@ static ps_cu_result made(const void *p)
 	return p ? 0 : PS_CU_OUT_OF_MEMORY;
 }
 
-/* -- For the test -------------------------------------------------------------------------------------- */
+/* For the test ------------------------------------------------------------------------------------------- */
 
 EXPORT void mock_cuda_lose(void);
 EXPORT int mock_cuda_call(ps_cu_stream stream, void (*fn)(void *arg), void *arg);
@@ -311,7 +311,7 @@ void mock_cuda_copied_to(const void *p, uint64_t *ret_nbytes, uint64_t *ret_ncop
 	r->copied = r->ncopies = 0;
 }
 
-/* -- The driver ---------------------------------------------------------------------------------------- */
+/* The driver --------------------------------------------------------------------------------------------- */
 
 #define PROTOTYPE(name, symbol, args) EXPORT ps_cu_result name##_mock args __asm__(#symbol);
 PS_CUDA_FUNCTIONS(PROTOTYPE)
@@ -632,7 +632,7 @@ ps_cu_result host_unregister_mock(void *p)
 	return 0;
 }
 
-/* -- Kernels: their code of kernels.h, over host memory ------------------------------------------------ */
+/* Kernels: their code of kernels.h, over host memory ----------------------------------------------------- */
 
 /* A function of a module. */
 struct function {

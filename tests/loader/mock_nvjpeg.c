@@ -27,7 +27,7 @@ enum {
 	ARCH_MISMATCH = 7,
 };
 
-/* -- For the test -------------------------------------------------------------------------------------- */
+/* For the test ------------------------------------------------------------------------------------------- */
 
 static struct {
 	_Atomic int
@@ -76,7 +76,7 @@ long mock_nvjpeg_count(int hybrid)
 	return hybrid ? atomic_exchange(&the.hybrid, 0) : atomic_exchange(&the.engine, 0);
 }
 
-/* -- Decoding ------------------------------------------------------------------------------------------ */
+/* Decoding ----------------------------------------------------------------------------------------------- */
 
 struct region {
 	int x, y, width, height; /* width < 0: all */
@@ -164,7 +164,7 @@ static ps_nvj_status decode(const uint8_t *data, size_t nbytes, struct jpeg_deco
 	return status;
 }
 
-/* -- Streams ------------------------------------------------------------------------------------------- */
+/* Streams ------------------------------------------------------------------------------------------------ */
 
 struct job {
 	_Atomic int *under_way; /* NULL, or counts it until it is done */
@@ -218,7 +218,7 @@ static ps_nvj_status give(ps_cu_stream stream, const struct job *job)
 	return PS_NVJ_EXECUTION_FAILED;
 }
 
-/* -- The library --------------------------------------------------------------------------------------- */
+/* The library -------------------------------------------------------------------------------------------- */
 
 #define PROTOTYPE(name, symbol, args) EXPORT ps_nvj_status name##_mock args __asm__(#symbol);
 PS_NVJPEG_FUNCTIONS(PROTOTYPE)

@@ -46,7 +46,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* -- Arithmetic --------------------------------------------------------------------------------------- */
+/* Arithmetic --------------------------------------------------------------------------------------------- */
 
 static void places_of_runs(void **state)
 {
@@ -189,7 +189,7 @@ static void a_feed_keeps_its_last_batches(void **state)
 	ps_numbers_free(f);
 }
 
-/* -- A loader ----------------------------------------------------------------------------------------- */
+/* A loader ----------------------------------------------------------------------------------------------- */
 
 static struct penstock_loader *open_with(struct penstock_options *o, struct penstock_error *e)
 {

@@ -78,11 +78,11 @@ static struct penstock_loader *loader_at_rest(const struct setting *s, struct pe
 	struct penstock_loader *l = loader_open(s);
 
 	for (int i = 0; i < 2; i++) {
-		int r = penstock_loader_next(l, &held[i], NULL);
+		int rc = penstock_loader_next(l, &held[i], NULL);
 
-		if (r == 0) /* the end of an epoch */
-			r = penstock_loader_next(l, &held[i], NULL);
-		assert_int_equal(r, 1);
+		if (rc == 0) /* the end of an epoch */
+			rc = penstock_loader_next(l, &held[i], NULL);
+		assert_int_equal(rc, 1);
 		assert_int_equal(penstock_batch_sync(held[i], NULL), 0);
 	}
 	return l;

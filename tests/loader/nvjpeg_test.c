@@ -12,7 +12,7 @@
 #define LARGEST_DIFFERENCE 64
 #define MEAN_DIFFERENCE 2.0
 
-/* -- With the mocks ------------------------------------------------------------------------------------ */
+/* With the mocks ----------------------------------------------------------------------------------------- */
 
 static void engine_and_processor_give_the_same(void **state)
 {
@@ -317,7 +317,7 @@ static void a_samples_hash_decides(void **state)
 	free(samples.p);
 }
 
-/* -- With any GPU -------------------------------------------------------------------------------------- */
+/* With any GPU ------------------------------------------------------------------------------------------- */
 
 static void what_cannot_be_is_refused(void **state)
 {

@@ -146,7 +146,7 @@ static void a_state_is_of_each_option_of_the_fields(void **state)
 	assert_int_equal(all, UINT64_C(0x659e2d1550e90bf4));
 }
 
-/* -- Ranges and words ------------------------------------------------------------------------------------ */
+/* Ranges and words --------------------------------------------------------------------------------------- */
 
 static void set(const struct ps_option *o, void *base, double value)
 {

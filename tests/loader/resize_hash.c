@@ -59,7 +59,7 @@ int main(int argc, char **argv)
 	}
 	if (!r)
 		return EXIT_SKIP;
-	for (size_t i = 0; i < sizeof pixels; i++)
+	for (size_t i = 0; i < sizeof(pixels); i++)
 		pixels[i] = (uint8_t)(i % 7 ? noise(0, 255) : 255);
 	for (int n = 0; n < CASES; n++) {
 		struct ps_resize_geometry g;

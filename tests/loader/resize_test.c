@@ -99,8 +99,8 @@ static void compare_with_doubles(const struct picture *p, const struct ps_resize
         enum ps_interpolation interpolation, const uint8_t *got, double tolerance)
 {
 	double sx = (double)g->box_w / g->scaled_w, sy = (double)g->box_h / g->scaled_h;
-	ps_autofree double *column = malloc(g->box_h * sizeof *column);
-	ps_autofree double *row = malloc(g->box_w * sizeof *row);
+	ps_autofree double *column = malloc(g->box_h * sizeof(*column));
+	ps_autofree double *row = malloc(g->box_w * sizeof(*row));
 	for (int c = 0; c < 3; c++) {
 		for (uint32_t x = 0; x < g->window_w; x++) {
 			uint32_t out = g->window_x + (g->flip ? g->window_w - 1 - x : x);

@@ -34,7 +34,7 @@ static void philox_gives_the_published_answers(void **state)
 		for (int w = 0; w < 4; w++)
 			block[w] = cases[i].counter[w];
 		ps_rng_philox4x32(block, cases[i].key);
-		assert_memory_equal(block, cases[i].want, sizeof block);
+		assert_memory_equal(block, cases[i].want, sizeof(block));
 	}
 }
 
@@ -173,7 +173,7 @@ static void a_permutation_has_each_number_once(void **state)
 			struct ps_permutation p;
 
 			ps_permutation_init(&p, sizes[i], 5, 2, pass);
-			memset(seen, 0, sizeof seen);
+			memset(seen, 0, sizeof(seen));
 			for (uint64_t x = 0; x < sizes[i]; x++) {
 				uint64_t y = ps_permutation_at(&p, x);
 

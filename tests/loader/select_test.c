@@ -224,7 +224,7 @@ static void weights_of_a_column_are_drawn_anew_in_each_epoch(void **state)
 	(void)state;
 	for (uint64_t epoch = 0; epoch < 2; epoch++)
 		(void)times_take(s, epoch, 0, times[epoch]);
-	assert_memory_not_equal(times[0], times[1], sizeof times[0]);
+	assert_memory_not_equal(times[0], times[1], sizeof(times[0]));
 	assert_int_equal(times[0][LARGE], PS_SELECT_MAX_TIMES);
 	for (int k = LARGE; k < counts[0]; k++)
 		all += (uint64_t)times[0][k];

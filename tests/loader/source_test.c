@@ -141,7 +141,7 @@ static void a_line_that_is_too_long_moves_no_other(void **state)
 	ps_shard_free(shard);
 }
 
-/* -- Tokens -------------------------------------------------------------------------------------------- */
+/* Tokens ------------------------------------------------------------------------------------------------- */
 
 #define TOKENS 1000
 
@@ -229,7 +229,7 @@ static void half_a_token_is_damage(void **state)
 	ps_shard_indexes_free(xs);
 }
 
-/* -- Through a loader ---------------------------------------------------------------------------------- */
+/* Through a loader --------------------------------------------------------------------------------------- */
 
 static struct penstock_loader *loader_open(struct penstock_options *o, const char *shard)
 {
@@ -247,14 +247,14 @@ static uint64_t samples_count(struct penstock_loader *l)
 	struct penstock_batch *b;
 	struct penstock_error e;
 	uint64_t n = 0;
-	int r;
+	int rc;
 
-	while ((r = penstock_loader_next(l, &b, &e)) == 1) {
+	while ((rc = penstock_loader_next(l, &b, &e)) == 1) {
 		penstock_batch_info(b, &info);
 		n += info.rows;
 		penstock_batch_release(b);
 	}
-	if (r < 0)
+	if (rc < 0)
 		fail_msg("%s", e.text);
 	return n;
 }
@@ -393,16 +393,16 @@ static void shards_whose_index_is_written_are_closed_meanwhile(void **state)
 	{
 		const char *const shards[] = {"many-*.tar", "many-*.jsonl"};
 		struct penstock_error e;
-		int r;
+		int rc;
 
 		assert_int_equal(penstock_loader_open(&o, shards, 2, &l, &e), 0);
-		while ((r = penstock_loader_next(l, &b, &e)) == 1) {
+		while ((rc = penstock_loader_next(l, &b, &e)) == 1) {
 			int now = descriptors() - before;
 
 			most = now > most ? now : most;
 			penstock_batch_release(b);
 		}
-		if (r < 0)
+		if (rc < 0)
 			fail_msg("%s", e.text);
 	}
 	penstock_loader_close(l);

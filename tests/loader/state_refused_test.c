@@ -31,14 +31,14 @@ static void shard_make(char kind, int shard, int n)
 	char name[64], text[32];
 
 	for (int i = 0; i < n; i++) {
-		snprintf(name, sizeof name, "%d-%03d.cls", shard, i);
-		snprintf(text, sizeof text, "%d", shard * 100 + i);
+		snprintf(name, sizeof(name), "%d-%03d.cls", shard, i);
+		snprintf(text, sizeof(text), "%d", shard * 100 + i);
 		tar_add_text(&t, name, text);
-		snprintf(name, sizeof name, "%d-%03d.w", shard, i);
+		snprintf(name, sizeof(name), "%d-%03d.w", shard, i);
 		tar_add_text(&t, name, "3");
 	}
 	tar_end(&t);
-	snprintf(name, sizeof name, "%c-%d.tar", kind, shard);
+	snprintf(name, sizeof(name), "%c-%d.tar", kind, shard);
 	tar_save(&t, name);
 }
 
@@ -67,8 +67,8 @@ struct setting {
 
 static void setting_init(struct setting *s, uint32_t rank, uint32_t world)
 {
-	penstock_options_init(&s->o, sizeof s->o);
-	penstock_field_init(&s->f[0], sizeof s->f[0], "cls", PENSTOCK_INT64);
+	penstock_options_init(&s->o, sizeof(s->o));
+	penstock_field_init(&s->f[0], sizeof(s->f[0]), "cls", PENSTOCK_INT64);
 	s->o.fields = s->f;
 	s->o.nfields = 1;
 	s->o.rank = rank;
@@ -88,13 +88,13 @@ static size_t save_after(const struct setting *s, const char *const *shards, int
 	struct penstock_batch *b;
 
 	for (int i = 0; i < batches; i++) {
-		int r = penstock_loader_next(l, &b, &e);
-		if (r < 0)
+		int rc = penstock_loader_next(l, &b, &e);
+		if (rc < 0)
 			fail_msg("%s", e.text);
-		assert_int_equal(r, 1);
+		assert_int_equal(rc, 1);
 		penstock_batch_release(b);
 	}
-	int n = penstock_loader_state_save(l, bytes, sizeof bytes, &e);
+	int n = penstock_loader_state_save(l, bytes, sizeof(bytes), &e);
 	if (n < 0)
 		fail_msg("%s", e.text);
 	penstock_loader_close(l);
@@ -107,7 +107,7 @@ static int load(const struct setting *s, const char *const *shards, size_t n, st
 	struct penstock_loader *l = open_ok(&s->o, shards, 1);
 	struct penstock_batch *b;
 
-	memset(e, 0, sizeof *e);
+	memset(e, 0, sizeof(*e));
 	int r = penstock_loader_state_load(l, bytes, n, e);
 	if (r == 0) {
 		r = penstock_loader_next(l, &b, e);
@@ -146,8 +146,8 @@ static void index_all(bool make)
 		struct ps_load_error err;
 		char name[64], index[80];
 
-		snprintf(name, sizeof name, "%c-%d.tar", i % 2 ? 'l' : 's', i / 2);
-		snprintf(index, sizeof index, "%s" PS_INDEX_SUFFIX, name);
+		snprintf(name, sizeof(name), "%c-%d.tar", i % 2 ? 'l' : 's', i / 2);
+		snprintf(index, sizeof(index), "%s" PS_INDEX_SUFFIX, name);
 		(void)remove(index);
 		if (!make)
 			continue;
@@ -201,7 +201,7 @@ static void another_rank_does_not_go_on_where_lanes_had_begun_to_end(void **stat
 		size_t n = save_after(&s, uneven, batches);
 		taken(&s, uneven, n);
 		setting_init(&s, 1 - rank, 2);
-		snprintf(says, sizeof says,
+		snprintf(says, sizeof(says),
 		        "the state was saved by rank %u of world 2 when lanes had begun to end", rank);
 		refused(&s, uneven, n, ESTALE, says);
 	}
@@ -234,7 +234,7 @@ static void sum_again(size_t n)
 {
 	uint64_t h = hash(0xcbf29ce484222325u, bytes + 16, n - 16);
 
-	memcpy(bytes + 8, &h, sizeof h);
+	memcpy(bytes + 8, &h, sizeof(h));
 }
 
 static void a_rank_outside_of_its_world_is_damage(void **state)
@@ -271,11 +271,11 @@ static void a_number_of_batches_that_cannot_be_is_damage(void **state)
 	(void)state;
 	setting_init(&s, 0, 1);
 	n = save_after(&s, even, 2);
-	memcpy(&batches, bytes + AT_BATCHES, sizeof batches);
+	memcpy(&batches, bytes + AT_BATCHES, sizeof(batches));
 	assert_int_equal(le64toh(batches), 2);
 	for (int i = 0; i < 2; i++) {
 		batches = htole64(i ? UINT64_MAX : PS_STATE_MAX_BATCHES + 1);
-		memcpy(bytes + AT_BATCHES, &batches, sizeof batches);
+		memcpy(bytes + AT_BATCHES, &batches, sizeof(batches));
 		sum_again(n);
 		refused(&s, even, n, EINVAL, "damaged");
 	}
@@ -304,11 +304,11 @@ static void words_that_cannot_be_are_damage(void **state)
 	setting_init(&s, 0, 1); /* a lane for each shard */
 	n = save_after(&s, even, 2);
 	for (size_t i = 0; i < PS_ARRAY_LEN(words); i++) {
-		memcpy(&was, bytes + 8 * words[i].at, sizeof was);
-		memcpy(bytes + 8 * words[i].at, &(uint64_t){htole64(words[i].value)}, sizeof was);
+		memcpy(&was, bytes + 8 * words[i].at, sizeof(was));
+		memcpy(bytes + 8 * words[i].at, &(uint64_t){htole64(words[i].value)}, sizeof(was));
 		sum_again(n);
 		refused(&s, even, n, EINVAL, "the state is damaged");
-		memcpy(bytes + 8 * words[i].at, &was, sizeof was);
+		memcpy(bytes + 8 * words[i].at, &was, sizeof(was));
 	}
 	sum_again(n);
 	taken(&s, even, n);
@@ -327,14 +327,14 @@ static void folders_are_told_by_their_whole_names(void **state)
 	setting_init(&s, 0, 1);
 	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
 		assert_int_equal(mkdir(all[i], 0755), 0);
-		snprintf(to, sizeof to, "%s/x.tar", all[i]);
+		snprintf(to, sizeof(to), "%s/x.tar", all[i]);
 		assert_int_equal(link("s-0.tar", to), 0);
 	}
 	n = save_after(&s, ours, 1);
 	taken(&s, ours, n);
 	refused(&s, theirs, n, ESTALE, "other names");
 	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
-		snprintf(to, sizeof to, "%s/x.tar", all[i]);
+		snprintf(to, sizeof(to), "%s/x.tar", all[i]);
 		assert_int_equal(unlink(to), 0);
 		assert_int_equal(rmdir(all[i]), 0);
 	}
@@ -392,10 +392,10 @@ static void states_are_of_each_option_of_the_fields(void **state)
 
 	(void)state;
 	setting_init(&s, 0, 1);
-	penstock_field_init(&sound[0], sizeof f[0], "jpg", PENSTOCK_IMAGE);
-	penstock_field_init(&sound[1], sizeof f[1], "png", PENSTOCK_IMAGE);
-	penstock_field_init(&sound[2], sizeof f[2], "mask.png", PENSTOCK_MASK);
-	penstock_field_init(&sound[3], sizeof f[3], "npy", PENSTOCK_NPY);
+	penstock_field_init(&sound[0], sizeof(f[0]), "jpg", PENSTOCK_IMAGE);
+	penstock_field_init(&sound[1], sizeof(f[1]), "png", PENSTOCK_IMAGE);
+	penstock_field_init(&sound[2], sizeof(f[2]), "mask.png", PENSTOCK_MASK);
+	penstock_field_init(&sound[3], sizeof(f[3]), "npy", PENSTOCK_NPY);
 	for (int i = 0; i < 2; i++)
 		sound[i].image_width = sound[i].image_height = 8;
 	sound[0].affine = 0.5;
@@ -405,13 +405,13 @@ static void states_are_of_each_option_of_the_fields(void **state)
 	sound[3].shape[0] = 2;
 	s.o.fields = f;
 	s.o.nfields = 4;
-	memcpy(f, sound, sizeof f);
+	memcpy(f, sound, sizeof(f));
 	n = save_after(&s, even, 0);
-#define OTHER(change)                       \
-	do {                                \
-		memcpy(f, sound, sizeof f); \
-		change;                     \
-		load_only(&s, n, #change);  \
+#define OTHER(change)                        \
+	do {                                 \
+		memcpy(f, sound, sizeof(f)); \
+		change;                      \
+		load_only(&s, n, #change);   \
 	} while (0)
 	OTHER(f[2].follow = "png");
 	OTHER(f[0].hflip = 0.25);
@@ -440,7 +440,7 @@ static void states_are_of_each_option_of_the_fields(void **state)
 	OTHER(f[3].name = "npz");
 	OTHER(f[3].member = "other.npy");
 #undef OTHER
-	memcpy(f, sound, sizeof f);
+	memcpy(f, sound, sizeof(f));
 	struct penstock_loader *l = open_ok(&s.o, even, 1);
 	assert_int_equal(penstock_loader_state_load(l, bytes, n, NULL), 0);
 	penstock_loader_close(l);
@@ -494,7 +494,7 @@ static void a_run_goes_on_within_the_copies_of_a_sample(void **state)
 			int rest = rows_of(l, INT32_MAX, have);
 			penstock_loader_close(l);
 			assert_int_equal(rest, all - 5 * batches);
-			assert_memory_equal(have, want + 5 * batches, (size_t)rest * sizeof *have);
+			assert_memory_equal(have, want + 5 * batches, (size_t)rest * sizeof(*have));
 		}
 	}
 	index_all(false);

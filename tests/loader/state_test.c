@@ -86,11 +86,11 @@ static uint64_t event(struct penstock_loader *l)
 	struct penstock_batch *b;
 	struct penstock_error e;
 	uint64_t h = 1;
-	int r = penstock_loader_next(l, &b, &e);
+	int rc = penstock_loader_next(l, &b, &e);
 
-	if (r < 0)
+	if (rc < 0)
 		fail_msg("%s", e.text);
-	if (r == 0)
+	if (rc == 0)
 		return 0;
 	penstock_batch_info(b, &info);
 	info.slot = NULL; /* an address */
@@ -515,16 +515,16 @@ static void goes_on(const char *const *shards, size_t n, const struct run *run, 
 	struct setting s;
 	struct penstock_loader *l;
 	struct penstock_error e;
-	int r;
+	int rc;
 
 	setting_init(&s);
 	s.o.fields = &s.f[1];
 	s.o.nfields = 1;
 	l = open_ok(&s.o, shards, n);
-	r = penstock_loader_state_load(l, run->states[2], (size_t)run->nbytes[2], &e);
-	if (r != (does ? 0 : -ESTALE))
-		fail_msg("%s ...: %d, %s", shards[0], r, r < 0 ? e.text : "");
-	if (r == 0)
+	rc = penstock_loader_state_load(l, run->states[2], (size_t)run->nbytes[2], &e);
+	if (rc != (does ? 0 : -ESTALE))
+		fail_msg("%s ...: %d, %s", shards[0], rc, rc < 0 ? e.text : "");
+	if (rc == 0)
 		follows(l, run, 2, MAX_EVENTS);
 	penstock_loader_close(l);
 }
@@ -616,10 +616,10 @@ int main(void)
 	        cmocka_unit_test(shards_of_another_size_are_an_error_when_they_are_opened),
 	        cmocka_unit_test(states_are_bound_to_what_tells_names_apart_and_not_to_folders),
 	};
-	int r;
+	int rc;
 
-	r = cmocka_run_group_tests_name("state", tests, setup, teardown);
+	rc = cmocka_run_group_tests_name("state", tests, setup, teardown);
 	for (int i = 0; i < nphotos; i++)
 		free(photos[i].data);
-	return r;
+	return rc;
 }

@@ -78,9 +78,9 @@ static double run(struct penstock_loader *l)
 	struct penstock_batch *b;
 	struct penstock_error e;
 	double sum = 0, n = 0;
-	int r;
+	int rc;
 
-	while ((r = penstock_loader_next(l, &b, &e)) == 1) {
+	while ((rc = penstock_loader_next(l, &b, &e)) == 1) {
 		struct penstock_tensor t;
 
 		if (penstock_batch_field(b, "jpg", &t, NULL) < 0)
@@ -90,7 +90,7 @@ static double run(struct penstock_loader *l)
 		n += (double)t.nbytes / 4;
 		penstock_batch_release(b);
 	}
-	if (r < 0)
+	if (rc < 0)
 		fail_msg("%s", e.text);
 	return sum / n;
 }

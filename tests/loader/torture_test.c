@@ -22,15 +22,15 @@ static int make(void **state)
 		char array[HEAD + 4 + 1];
 
 		for (int i = 0; i < 6; i++) {
-			snprintf(name, sizeof name, "%d.jpg", i);
+			snprintf(name, sizeof(name), "%d.jpg", i);
 			tar_add(&t, name, photos[s].data, photos[s].len);
-			snprintf(name, sizeof name, "%d.cls", i);
-			snprintf(text, sizeof text, "%d", 10 * s + i);
+			snprintf(name, sizeof(name), "%d.cls", i);
+			snprintf(text, sizeof(text), "%d", 10 * s + i);
 			tar_add_text(&t, name, text);
-			snprintf(name, sizeof name, "%d.txt", i);
-			snprintf(text, sizeof text, "%.*s", 3 * i, "a sentence of some words");
+			snprintf(name, sizeof(name), "%d.txt", i);
+			snprintf(text, sizeof(text), "%.*s", 3 * i, "a sentence of some words");
 			tar_add_text(&t, name, text);
-			snprintf(name, sizeof name, "%d.npy", i);
+			snprintf(name, sizeof(name), "%d.npy", i);
 			memcpy(array, "\x93NUMPY\1\0\x76\0", 10);
 			snprintf(array + 10, HEAD - 10 + 1, "%-*s\n", HEAD - 11,
 			        "{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }");
@@ -38,7 +38,7 @@ static int make(void **state)
 			tar_add(&t, name, array, HEAD + 4);
 		}
 		tar_end(&t);
-		snprintf(path, sizeof path, "u-%d.tar", s);
+		snprintf(path, sizeof(path), "u-%d.tar", s);
 		tar_save(&t, path);
 	}
 	return 0;
@@ -49,8 +49,8 @@ static void set_up(unsigned threads)
 	static struct penstock_field fields[4];
 
 	setting_init(&setting);
-	memcpy(fields, setting.f, 3 * sizeof *fields);
-	penstock_field_init(&fields[3], sizeof fields[3], "npy", PENSTOCK_NPY);
+	memcpy(fields, setting.f, 3 * sizeof(*fields));
+	penstock_field_init(&fields[3], sizeof(fields[3]), "npy", PENSTOCK_NPY);
 	fields[3].dtype = PENSTOCK_I64;
 	fields[3].ndim = 1;
 	fields[3].shape[0] = 2;
@@ -74,7 +74,7 @@ static int run(uint64_t *ret_hash, uint64_t *ret_rows, struct penstock_error *e)
 	uint64_t h = 0xcbf29ce484222325u;
 
 	*ret_rows = 0;
-	memset(e, 0, sizeof *e);
+	memset(e, 0, sizeof(*e));
 	int r = penstock_loader_open(&setting.o, shards, 2, &l, e);
 	if (r < 0)
 		return r;
@@ -103,9 +103,9 @@ static uint64_t sound_run(void)
 	faults_fail(FAULTS_ALLOCATION, 0, 0);
 	faults_fail(FAULTS_READ, 0, 0);
 	setting.o.on_error = PENSTOCK_FAIL;
-	int r = run(&h, &rows, &e);
+	int rc = run(&h, &rows, &e);
 	setting.o.on_error = on_error;
-	if (r != 0)
+	if (rc != 0)
 		fail_msg("%s", e.text);
 	assert_int_equal(rows, 2 * 6);
 	return h;
@@ -122,13 +122,13 @@ static void fails_at_each(enum faults_kind kind, int errnum, long least)
 		uint64_t h = 0, rows;
 
 		faults_fail(kind, n, errnum);
-		int r = run(&h, &rows, &e);
+		int rc = run(&h, &rows, &e);
 		faults_fail(kind, 0, 0);
-		if (r == 0 && h != want)
+		if (rc == 0 && h != want)
 			fail_msg("the %ldth failed, and the batches are others", n);
-		if (r < 0 && (!e.text[0] || (r != -errnum && !strstr(e.text, strerror(errnum)))))
-			fail_msg("the %ldth failed, and the error is %d, \"%s\"", n, r, e.text);
-		nfailed += r < 0;
+		if (rc < 0 && (!e.text[0] || (rc != -errnum && !strstr(e.text, strerror(errnum)))))
+			fail_msg("the %ldth failed, and the error is %d, \"%s\"", n, rc, e.text);
+		nfailed += rc < 0;
 	}
 	assert_int_equal(sound_run(), want);
 	assert_true(nfailed > 0);
@@ -172,11 +172,11 @@ static void a_shard_that_is_replaced_before_it_is_read_is_opened_again(void **st
 		uint64_t h = 0, rows;
 
 		faults_fail(FAULTS_READ, n, ESTALE);
-		int r = run(&h, &rows, &e);
+		int rc = run(&h, &rows, &e);
 		faults_fail(FAULTS_READ, 0, 0);
-		if (r == 0)
+		if (rc == 0)
 			assert_int_equal(h, want);
-		nsound += r == 0;
+		nsound += rc == 0;
 	}
 	assert_true(nsound >= 2);
 	/* Once: what is stale again and again is an error. */
@@ -200,9 +200,9 @@ static void reads_in_pieces_and_interrupted_give_the_same_batches(void **state)
 	for (int tight = 0; tight < 2; tight++) {
 		setting.o.memory_budget = tight ? 1 << 20 : 8 << 20;
 		faults_trickle(true);
-		int r = run(&h, &rows, &e);
+		int rc = run(&h, &rows, &e);
 		faults_end();
-		if (r != 0)
+		if (rc != 0)
 			fail_msg("%s", e.text);
 		assert_int_equal(h, want);
 	}

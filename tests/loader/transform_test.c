@@ -112,7 +112,7 @@ static uint64_t sum_of(const struct ps_transform_spec *spec)
 		struct ps_planes planes = {a, WIDTH, HEIGHT};
 		struct ps_transform t;
 		uint8_t *spare = b;
-		memset(b, (int)n, sizeof b);
+		memset(b, (int)n, sizeof(b));
 		picture_make(a);
 		ps_transform_draw(&image, &key, &t);
 		ps_transform_apply(&t, spec, &planes, &spare);
@@ -126,7 +126,7 @@ static void pixels_are_those_of_the_definition(void **state)
 {
 	(void)state;
 	uint32_t wrong = 0;
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct ps_load_error err;
 		assert_int_equal(ps_transform_check(&cases[i].spec, WIDTH, HEIGHT, &err), 0);
 		uint64_t sum = sum_of(&cases[i].spec);

@@ -84,7 +84,7 @@ static void threads_that_wait_are_parked_and_come_back(void **state)
 	assert_int_equal(ps_tune_next(&t, &(struct ps_usage){.idle = 1}), 3);
 }
 
-/* -- A slow sample ------------------------------------------------------------------------------------- */
+/* A slow sample ------------------------------------------------------------------------------------------ */
 
 #define BATCH 8
 #define DEPTH 4

@@ -3,7 +3,7 @@
 
 #include "ptx_private.h"
 
-/* -- Integers ------------------------------------------------------------------------------------------- */
+/* Integers ----------------------------------------------------------------------------------------------- */
 
 static uint64_t high(uint64_t a, uint64_t b, enum ptx_type type)
 {
@@ -114,7 +114,7 @@ static uint64_t distance(const struct ptx_instr *in, uint64_t a, uint64_t b, uin
 	return (below ? b - a : a - b) + c;
 }
 
-/* -- Predicates ----------------------------------------------------------------------------------------- */
+/* Predicates --------------------------------------------------------------------------------------------- */
 
 #define COMPARE_ALL(what)                                 \
 	switch (in->compare) {                            \
@@ -184,7 +184,7 @@ static void compare(struct ptx_warp *w, const struct ptx_instr *in, uint32_t mas
 	}
 }
 
-/* -- Moves ---------------------------------------------------------------------------------------------- */
+/* Moves -------------------------------------------------------------------------------------------------- */
 
 static void move(struct ptx_warp *w, const struct ptx_instr *in, uint32_t mask)
 {
@@ -228,7 +228,7 @@ static void convert_address(
 	}
 }
 
-/* -- All of them ---------------------------------------------------------------------------------------- */
+/* All of them -------------------------------------------------------------------------------------------- */
 
 static void compute_bits(struct ptx_warp *w, const struct ptx_instr *in, uint32_t mask)
 {

@@ -50,7 +50,7 @@ static void direction_set(enum ptx_round round)
 	                                                 : FE_TONEAREST);
 }
 
-/* -- Arithmetic ----------------------------------------------------------------------------------------- */
+/* Arithmetic --------------------------------------------------------------------------------------------- */
 
 /* With one NaN the other; -0 is below 0. */
 static double least(double a, double b)
@@ -156,7 +156,7 @@ bool ptx_float_compare(enum ptx_type type, enum ptx_compare compare, uint64_t a,
 	}
 }
 
-/* -- Conversions ---------------------------------------------------------------------------------------- */
+/* Conversions -------------------------------------------------------------------------------------------- */
 
 /* To the nearest, or towards 0. Of few bits: `fraction` of them, the least normal exponent `least_exponent`.
  */

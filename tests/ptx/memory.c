@@ -18,7 +18,7 @@ struct place {
 	uint32_t since;         /* what was touched before this epoch is over */
 };
 
-/* -- Places --------------------------------------------------------------------------------------------- */
+/* Places ------------------------------------------------------------------------------------------------- */
 
 static bool space_place(const struct ptx_memory *m, uint64_t offset, uint32_t n, struct place *ret)
 {
@@ -92,7 +92,7 @@ static bool place_of(struct ptx_run *run, const struct ptx_warp *w, enum ptx_spa
 	}
 }
 
-/* -- Who was there -------------------------------------------------------------------------------------- */
+/* Who was there ------------------------------------------------------------------------------------------ */
 
 static bool written_by_others(
         const struct ptx_run *run, const struct ptx_cell *c, uint32_t since, uint32_t thread)
@@ -150,7 +150,7 @@ static const char *touched(const struct ptx_run *run, const struct ptx_instr *in
 	return NULL;
 }
 
-/* -- Accesses ------------------------------------------------------------------------------------------- */
+/* Accesses ----------------------------------------------------------------------------------------------- */
 
 static const char *const space_names[] = {"generic", "global", "shared", "local", "param"};
 

@@ -79,9 +79,9 @@ struct ptx_kernel *mock_ptx_kernel(const char *name, size_t args_nbytes)
 bool mock_ptx_launch(struct ptx_kernel *kernel, const struct ptx_launch *launch)
 {
 	char error[PTX_TEXT];
-	int r = ptx_launch(kernel, launch, error);
+	int rc = ptx_launch(kernel, launch, error);
 
-	if (r < 0)
+	if (rc < 0)
 		fprintf(stderr, "mock_cuda: %s\n", error);
-	return r == 0;
+	return rc == 0;
 }

@@ -8,7 +8,7 @@
 
 #define PARTS_MOST 12u
 
-/* -- Statements ----------------------------------------------------------------------------------------- */
+/* Statements --------------------------------------------------------------------------------------------- */
 
 static void facts_count(struct ptx_facts *f, const struct ptx_instr *in)
 {
@@ -167,7 +167,7 @@ static void statement(struct ptx_parser *p)
 	}
 }
 
-/* -- Functions and modules ------------------------------------------------------------------------------ */
+/* Functions and modules ---------------------------------------------------------------------------------- */
 
 static void targets_set(struct ptx_parser *p)
 {
@@ -290,7 +290,7 @@ int ptx_module_parse(
 {
 	struct ptx_parser *p = calloc(1, sizeof(*p));
 	struct ptx_module *m = calloc(1, sizeof(*m));
-	int r = -ENOMEM;
+	int rc = -ENOMEM;
 
 	snprintf(error, PTX_TEXT, "no memory");
 	if (p && m) {
@@ -305,18 +305,18 @@ int ptx_module_parse(
 		p->line = 1;
 		p->module = m;
 		p->error = error;
-		r = module_try(p) ? 0 : -EINVAL;
+		rc = module_try(p) ? 0 : -EINVAL;
 	}
 	if (p) {
 		free(p->names);
 		free(p->labels);
 	}
 	free(p);
-	if (r == 0)
+	if (rc == 0)
 		*ret_module = m;
 	else
 		ptx_module_free(m);
-	return r;
+	return rc;
 }
 
 void ptx_module_free(struct ptx_module *m)

@@ -41,7 +41,7 @@ _Noreturn void ptx_wrong(struct ptx_parser *p, const char *format, ...) __attrib
 /* `all` with room for one more than `n`. */
 void *ptx_more(struct ptx_parser *p, void *all, size_t n, size_t *cap, size_t one);
 
-/* -- Tokens */
+/* Tokens ------------------------------------------------------------------------------------------------- */
 void ptx_next(struct ptx_parser *p);
 bool ptx_is(const struct ptx_parser *p, const char *word);
 bool ptx_take(struct ptx_parser *p, const char *word); /* if it is next */
@@ -49,7 +49,7 @@ void ptx_expect(struct ptx_parser *p, const char *word);
 bool ptx_number_of(const char *word, uint64_t *ret); /* floats: their bits */
 uint64_t ptx_number(struct ptx_parser *p);
 
-/* -- Names */
+/* Names -------------------------------------------------------------------------------------------------- */
 struct ptx_name *ptx_name_add(struct ptx_parser *p, const char *text, enum ptx_name_kind kind);
 /* Inner ones first; NULL: none. *ret_at: which of several registers. */
 const struct ptx_name *ptx_name_find(const struct ptx_parser *p, const char *text, uint32_t *ret_at);
@@ -57,7 +57,7 @@ uint16_t ptx_slots_new(struct ptx_parser *p, uint32_t n);
 uint16_t ptx_constant(struct ptx_parser *p, uint64_t value);
 bool ptx_special_find(const char *word, uint16_t *ret_slot);
 
-/* -- Operands (ptx_operands.c) */
+/* Operands (ptx_operands.c) ------------------------------------------------------------------------------ */
 /* A register's slot; its width must be `bits` (0: any). */
 uint16_t ptx_reg(struct ptx_parser *p, uint32_t bits, uint32_t *ret_bits);
 void ptx_operand(struct ptx_parser *p, struct ptx_instr *in, char shape); /* ptx_opcode_shape()'s letters */

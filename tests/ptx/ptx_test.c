@@ -46,26 +46,26 @@ static int launch(
 	uint64_t params[] = {(uintptr_t)m->in, (uintptr_t)m->out};
 	struct ptx_launch l = *how;
 	struct ptx_module *module;
-	int r;
+	int rc;
 
 	error[0] = '\0';
-	r = ptx_module_parse(text, strlen(text), &module, error);
-	if (r < 0)
-		return r;
+	rc = ptx_module_parse(text, strlen(text), &module, error);
+	if (rc < 0)
+		return rc;
 	l.params = params;
 	l.ranges = ranges;
 	l.nranges = 2;
 	if (l.shared_most == 0)
 		l.shared_most = 48 << 10;
-	r = ptx_launch(ptx_module_find(module, "k"), &l, error);
+	rc = ptx_launch(ptx_module_find(module, "k"), &l, error);
 	ptx_module_free(module);
 	free(m->shadows[0]);
 	free(m->shadows[1]);
 	m->shadows[0] = m->shadows[1] = NULL;
-	return r;
+	return rc;
 }
 
-/* -- What instructions give ----------------------------------------------------------------------------- */
+/* What instructions give --------------------------------------------------------------------------------- */
 
 /* The first register tells where the result is: %r0, %d0, %h0 or %p0. Words are loaded to %r1, %d1, %h1 and
  * so on. */
@@ -272,7 +272,7 @@ static void threads_part_and_meet(void **state)
 	assert_int_equal(m.out[1], 9902);
 }
 
-/* -- Faults --------------------------------------------------------------------------------------------- */
+/* Faults ------------------------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *code;
@@ -382,7 +382,7 @@ static void a_fault_says_where(void **state)
 		fail_msg("%s", error);
 }
 
-/* -- Launches and texts --------------------------------------------------------------------------------- */
+/* Launches and texts ------------------------------------------------------------------------------------- */
 
 static void launches_have_limits(void **state)
 {

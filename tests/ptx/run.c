@@ -13,7 +13,7 @@
 
 uint32_t ptx_epoch;
 
-/* -- Faults --------------------------------------------------------------------------------------------- */
+/* Faults ------------------------------------------------------------------------------------------------- */
 
 static void line_say(const struct ptx_kernel *k, uint32_t line, char *to, size_t cap)
 {
@@ -50,7 +50,7 @@ void ptx_fault(struct ptx_run *run, const struct ptx_warp *w, const struct ptx_i
 	        w->first + lane, in->line, source, line, what);
 }
 
-/* -- Warps ---------------------------------------------------------------------------------------------- */
+/* Warps -------------------------------------------------------------------------------------------------- */
 
 /* Lanes of `mask` whose sources are all known. */
 static uint32_t known_lanes(const struct ptx_warp *w, const struct ptx_instr *in, uint32_t mask)
@@ -178,7 +178,7 @@ static void warp_run(struct ptx_run *run, struct ptx_warp *w)
 	}
 }
 
-/* -- Blocks --------------------------------------------------------------------------------------------- */
+/* Blocks ------------------------------------------------------------------------------------------------- */
 
 static void specials_set(const struct ptx_run *run, struct ptx_warp *w, const uint32_t ctaid[3])
 {
@@ -269,7 +269,7 @@ static void block_run(struct ptx_run *run, const uint32_t ctaid[3])
 	}
 }
 
-/* -- Launches ------------------------------------------------------------------------------------------- */
+/* Launches ----------------------------------------------------------------------------------------------- */
 
 static int warps_make(struct ptx_kernel *k, uint32_t nwarps)
 {
@@ -339,7 +339,7 @@ int ptx_launch(struct ptx_kernel *k, const struct ptx_launch *l, char error[stat
 	const char *wrong = refused(k, l);
 	struct ptx_run run = {.k = k, .l = l, .text = error};
 	const size_t shared = (size_t)k->facts.shared_nbytes + l->dynamic_nbytes;
-	int r = -ENOMEM;
+	int rc = -ENOMEM;
 
 	if (wrong) {
 		snprintf(error, PTX_TEXT, "%s: the launch: %s", k->name, wrong);
@@ -350,10 +350,10 @@ int ptx_launch(struct ptx_kernel *k, const struct ptx_launch *l, char error[stat
 	run.shared_cells = calloc(shared + 1, sizeof(*run.shared_cells));
 	if (run.shared_cells && memory_make(&run.shared, shared) == 0 &&
 	        memory_make(&run.local, (size_t)k->local_nbytes * run.nthreads) == 0)
-		r = warps_make(k, (run.nthreads + PTX_LANES - 1) / PTX_LANES);
-	if (r == 0) {
+		rc = warps_make(k, (run.nthreads + PTX_LANES - 1) / PTX_LANES);
+	if (rc == 0) {
 		blocks_run(&run);
-		r = run.failed ? -EFAULT : 0;
+		rc = run.failed ? -EFAULT : 0;
 	} else {
 		snprintf(error, PTX_TEXT, "%s: no memory for the launch", k->name);
 	}
@@ -362,5 +362,5 @@ int ptx_launch(struct ptx_kernel *k, const struct ptx_launch *l, char error[stat
 	free(run.local.bytes);
 	free(run.local.unknown);
 	free(run.shared_cells);
-	return r;
+	return rc;
 }

@@ -32,7 +32,7 @@ void *ptx_more(struct ptx_parser *p, void *all, size_t n, size_t *cap, size_t on
 	return all;
 }
 
-/* -- Tokens --------------------------------------------------------------------------------------------- */
+/* Tokens ------------------------------------------------------------------------------------------------- */
 
 static void blanks_skip(struct ptx_parser *p)
 {
@@ -128,7 +128,7 @@ uint64_t ptx_number(struct ptx_parser *p)
 	return v;
 }
 
-/* -- Names ---------------------------------------------------------------------------------------------- */
+/* Names -------------------------------------------------------------------------------------------------- */
 
 struct ptx_name *ptx_name_add(struct ptx_parser *p, const char *text, enum ptx_name_kind kind)
 {

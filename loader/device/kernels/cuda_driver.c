@@ -52,7 +52,7 @@ static int driver_open(struct ps_cuda_driver *d, struct ps_load_error *err)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	ps_cu_result result;
-	int r;
+	int rc;
 
 	if (!library) {
 		const char *why = dlerror();
@@ -60,17 +60,17 @@ static int driver_open(struct ps_cuda_driver *d, struct ps_load_error *err)
 		return ps_load_error_set(err, ENODEV, "device cuda: no NVIDIA driver here (%s); use cpu",
 		        why ? why : "dlopen");
 	}
-	r = symbols_find(library, d, err);
-	if (r == 0) {
+	rc = symbols_find(library, d, err);
+	if (rc == 0) {
 		result = d->init(0);
 		if (result != 0) {
 			(void)ps_cuda_error(d, result, err, "device cuda: the NVIDIA driver does not start");
-			r = -ENODEV;
+			rc = -ENODEV;
 		}
 	}
-	if (r < 0)
+	if (rc < 0)
 		dlclose(library);
-	return r;
+	return rc;
 }
 
 static void driver_open_once(void)
@@ -87,7 +87,7 @@ int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_
 	return 0;
 }
 
-/* -- Contexts and streams -------------------------------------------------------------------------------- */
+/* Contexts and streams ----------------------------------------------------------------------------------- */
 
 /* Of the calling thread: how often it has entered, and what it had before. */
 static _Thread_local uint32_t entered;

@@ -72,7 +72,7 @@ PS_BOTH uint8_t ps_words_byte(const uint32_t *words, uint32_t i)
 	return (uint8_t)(words[i / 4] >> 8 * (i % 4));
 }
 
-/* -- Images ---------------------------------------------------------------------------------------------- */
+/* Images ------------------------------------------------------------------------------------------------- */
 
 /* The images of a field, as kernels see them. An image is one view of a row; its pixels are three planes of
  * bytes, image after image. */
@@ -93,7 +93,7 @@ PS_BOTH uint8_t *ps_image_planes(const struct ps_images *a, uint32_t image)
 	return (moved ? a->moved : a->planes) + (size_t)image * 3 * a->npixels;
 }
 
-/* -- A product of matrices ------------------------------------------------------------------------------- */
+/* A product of matrices ---------------------------------------------------------------------------------- */
 
 /* A product of two square matrices of f32: work for a GPU that stands for a model's (bench --step-ms). Each
  * thread makes four by four elements; both matrices are read by rows, the first one transposed. */

@@ -77,19 +77,19 @@ int ps_kernels_load(
         const struct ps_cuda_driver *driver, struct ps_kernels *ret_kernels, struct ps_load_error *err)
 {
 	struct ps_kernels k = {.cu = driver};
-	int r = module_load(&k, err);
+	int rc = module_load(&k, err);
 
-	for (uint32_t i = 0; i < PS_NKERNELS && r == 0; i++) {
+	for (uint32_t i = 0; i < PS_NKERNELS && rc == 0; i++) {
 		ps_cu_result result = function_get(&k, i);
 
 		if (result != 0) {
 			(void)ps_cuda_error(driver, result, err, entries[i]);
-			r = -ENODEV;
+			rc = -ENODEV;
 		}
 	}
-	if (r < 0) {
+	if (rc < 0) {
 		ps_kernels_unload(&k);
-		return r;
+		return rc;
 	}
 	*ret_kernels = k;
 	return 0;

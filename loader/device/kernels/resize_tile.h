@@ -229,7 +229,7 @@ PS_BOTH void ps_tile_block(const struct ps_tile_args *a, uint32_t block, void *s
 	}
 }
 
-/* -- Rows to other places ------------------------------------------------------------------------------- */
+/* Rows to other places ----------------------------------------------------------------------------------- */
 
 #define PS_MOVE_BLOCK (PS_KERNEL_THREADS * 64u) /* bytes of a block */
 

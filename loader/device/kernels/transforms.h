@@ -45,7 +45,7 @@ PS_BOTH void ps_store4(uint8_t *values, uint32_t at, uint32_t n, const uint8_t v
 			values[at + j] = v[j];
 }
 
-/* -- Affine: planes to moved ---------------------------------------------------------------------------- */
+/* Affine: planes to moved -------------------------------------------------------------------------------- */
 
 PS_BOTH void ps_affine_pixel(const struct ps_images *a, const struct ps_image_ops *ops, const uint8_t *from,
         uint32_t col, uint32_t row, uint8_t ret_v[3])
@@ -102,7 +102,7 @@ PS_BOTH void ps_affine_block(const struct ps_transform_args *args, uint32_t bloc
 	}
 }
 
-/* -- Colours -------------------------------------------------------------------------------------------- */
+/* Colours ------------------------------------------------------------------------------------------------ */
 
 PS_BOTH void ps_colors_hue(int32_t turn, uint8_t v[3])
 {
@@ -252,7 +252,7 @@ PS_BOTH void ps_colors_block(const struct ps_transform_args *args, uint32_t bloc
 	}
 }
 
-/* -- Blur: across into `between`, then down ------------------------------------------------------------- */
+/* Blur: across into `between`, then down ----------------------------------------------------------------- */
 
 #define PS_BLUR_TILE_W 64u
 #define PS_BLUR_TILE_H 16u
@@ -369,7 +369,7 @@ PS_BOTH void ps_blur_down_block(const struct ps_transform_args *args, uint32_t b
 	}
 }
 
-/* -- Noise ---------------------------------------------------------------------------------------------- */
+/* Noise -------------------------------------------------------------------------------------------------- */
 
 PS_BOTH void ps_noise_block(const struct ps_transform_args *args, uint32_t block)
 {
@@ -403,7 +403,7 @@ PS_BOTH void ps_noise_block(const struct ps_transform_args *args, uint32_t block
 	}
 }
 
-/* -- Erasing -------------------------------------------------------------------------------------------- */
+/* Erasing ------------------------------------------------------------------------------------------------ */
 
 PS_BOTH void ps_erase_block(const struct ps_transform_args *args, uint32_t block)
 {

@@ -11,7 +11,7 @@
 #include "base/dtype.h"
 #include "base/philox.h"
 
-/* -- How a batch is mixed -------------------------------------------------------------------------------- */
+/* How a batch is mixed ----------------------------------------------------------------------------------- */
 
 /* How a batch is mixed. */
 
@@ -21,7 +21,7 @@ enum ps_mix_kind {
 	PS_MIX_CUT,
 };
 
-/* -- What is done to an image ---------------------------------------------------------------------------- */
+/* What is done to an image ------------------------------------------------------------------------------- */
 
 /* The operations on one image after crop, resize and flips, drawn and computed for their executor: a
  * device's kernels (device/kernels/kernel_code.h). Sent to it as it lies here, so its form is that of both
@@ -80,7 +80,7 @@ struct ps_image_ops {
 	int16_t blur[PS_IMAGE_REACH_MAX + 1]; /* from the middle outwards */
 };
 
-/* -- Pixels ---------------------------------------------------------------------------------------------- */
+/* Pixels ------------------------------------------------------------------------------------------------- */
 
 /* What is computed of single pixels, as image.h and picture.h define it: for the processor's loops
  * and for the kernels of GPUs, which must give the same bits. No multiply and add may be contracted here.
@@ -109,7 +109,7 @@ PS_BOTH uint8_t ps_pixel_blended_u8(uint32_t a, uint32_t b, uint32_t weight)
 	return (uint8_t)((weight * a + (65536u - weight) * b + 32768u) >> 16);
 }
 
-/* -- Affine ---------------------------------------------------------------------------------------------- */
+/* Affine ------------------------------------------------------------------------------------------------- */
 
 /* Two neighbours on an axis, and the weight of the second in 1024ths. */
 struct ps_pixel_between {
@@ -136,7 +136,7 @@ PS_BOTH uint8_t ps_pixel_sampled(
 	return (uint8_t)((top * (1024 - y.fraction) + bottom * y.fraction + (1u << 19)) >> 20);
 }
 
-/* -- Colours --------------------------------------------------------------------------------------------- */
+/* Colours ------------------------------------------------------------------------------------------------ */
 
 PS_BOTH uint8_t ps_pixel_gray(uint8_t r, uint8_t g, uint8_t b)
 {
@@ -184,7 +184,7 @@ PS_BOTH uint32_t ps_pixel_reciprocal(uint32_t d)
 	return ((1u << 24) + d / 2) / d;
 }
 
-/* -- Blur and noise -------------------------------------------------------------------------------------- */
+/* Blur and noise ----------------------------------------------------------------------------------------- */
 
 /* Mirrored at the edges, the edge itself not repeated. */
 PS_BOTH uint32_t ps_pixel_mirrored(int64_t at, uint32_t size)

@@ -21,7 +21,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-/* -- Budgets --------------------------------------------------------------------------------------------- */
+/* Budgets ------------------------------------------------------------------------------------------------ */
 
 /* A count of bytes held, with a limit, and perhaps a parent whose limit it shares with others. Threads:
  * any. */
@@ -72,7 +72,7 @@ static inline bool ps_byte_budget_take(struct ps_byte_budget *b, uint64_t n)
 	return false;
 }
 
-/* -- Streams --------------------------------------------------------------------------------------------- */
+/* Streams ------------------------------------------------------------------------------------------------ */
 
 /* A file read once, front to back, in big pieces, decompressed if it is compressed: what the tar walker
  * stands on.
@@ -170,7 +170,7 @@ enum ps_codec {
  * decides, and here they count as zstd. */
 enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
 
-/* -- Members that are compressed by themselves ----------------------------------------------------------- */
+/* Members that are compressed by themselves -------------------------------------------------------------- */
 
 /* A member that is compressed by itself: x.json.zst, where a field asks for json.
  *
@@ -183,7 +183,7 @@ enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
 int ps_unpack(const uint8_t *data, size_t n, uint64_t max, struct ps_buf *ret_bytes,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* -- What a shard is ------------------------------------------------------------------------------------- */
+/* What a shard is ---------------------------------------------------------------------------------------- */
 
 /* What a shard is: a tar, lines of text, or a stream of tokens; and the names of samples that have none.
  *
@@ -228,7 +228,7 @@ int ps_shard_key_number(struct ps_buf *key, size_t base_len, uint64_t ordinal) P
 /* How many windows that many bytes make. */
 uint64_t ps_tokens_count(const struct ps_windows *windows, uint64_t nbytes);
 
-/* -- Members --------------------------------------------------------------------------------------------- */
+/* Members ------------------------------------------------------------------------------------------------ */
 
 /* Where a member's name is cut. Both point into the name; the suffix is not lowered yet. */
 struct ps_name_parts {
@@ -240,7 +240,7 @@ struct ps_name_parts {
 /* False if the member belongs to no sample. */
 bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts);
 
-/* -- Reading a tar --------------------------------------------------------------------------------------- */
+/* Reading a tar ------------------------------------------------------------------------------------------ */
 
 /* A walk over the members of a tar file, front to back, in bounded memory.
  *
@@ -289,7 +289,7 @@ bool ps_tar_has_global(const struct ps_tar *tar);
 /* Copies all data of the member that ps_tar_next() gave to dst. Once a member. */
 int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Files that are no shards ---------------------------------------------------------------------------- */
+/* Files that are no shards ------------------------------------------------------------------------------- */
 
 /* Files that are given for shards and are none: what they are, by their first bytes or by a name, and what to
  * do with them. Threads: any.   Errors: none.   Blocks: never. */
@@ -300,7 +300,7 @@ int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUS
 const char *ps_foreign_of_bytes(const uint8_t *p, size_t n);
 const char *ps_foreign_of_name(const char *name);
 
-/* -- Writing a tar --------------------------------------------------------------------------------------- */
+/* Writing a tar ------------------------------------------------------------------------------------------ */
 
 /* A shard as it is written: the same members give the same bytes, on any machine and in any year.
  *

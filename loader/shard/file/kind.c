@@ -54,13 +54,13 @@ int ps_shard_key(const char *path, struct ps_buf *ret_base)
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	size_t n = plain_len(path) - (size_t)(name - path);
 	const char *dot = memrchr(name, '.', n);
-	int r;
+	int rc;
 
 	if (dot && dot > name)
 		n = (size_t)(dot - name);
 	ret_base->n = 0;
-	r = ps_buf_add(ret_base, name, n);
-	return r < 0 ? r : ps_buf_add(ret_base, "-", 1);
+	rc = ps_buf_add(ret_base, name, n);
+	return rc < 0 ? rc : ps_buf_add(ret_base, "-", 1);
 }
 
 int ps_shard_key_number(struct ps_buf *key, size_t base_len, uint64_t ordinal)

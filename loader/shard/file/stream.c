@@ -139,10 +139,10 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size
 		if (stopped(s))
 			return -ECANCELED;
 		if (!s->seekable) {
-			int r = pipe_wait(s, err);
+			int rc = pipe_wait(s, err);
 
-			if (r < 0)
-				return r;
+			if (rc < 0)
+				return rc;
 		}
 		got = s->seekable ? preadv(s->fd, parts, nafter > 0 ? 2 : 1, (off_t)at) : read(s->fd, dst, n);
 		if (got >= 0)
@@ -164,33 +164,33 @@ static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *aft
 {
 	struct ps_stream_meter *m = s->options.meter;
 	uint64_t wall, cpu;
-	int r;
+	int rc;
 
 	if (!m)
 		return file_read(s, dst, n, after, nafter, at, ret_got, err);
 	wall = ps_clock_ns(CLOCK_MONOTONIC);
 	cpu = ps_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	r = file_read(s, dst, n, after, nafter, at, ret_got, err);
+	rc = file_read(s, dst, n, after, nafter, at, ret_got, err);
 	wall = ps_clock_ns(CLOCK_MONOTONIC) - wall;
 	cpu = ps_clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
-	m->nbytes += r == 0 && !s->is_input ? *ret_got : 0;
+	m->nbytes += rc == 0 && !s->is_input ? *ret_got : 0;
 	m->wait_ns += wall > cpu ? wall - cpu : 0;
-	return r;
+	return rc;
 }
 
 static int read_some(
         struct ps_stream *s, void *dst, size_t n, uint64_t at, size_t *ret_got, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	if (!s->inflate)
 		return file_read_metered(s, dst, n, NULL, 0, at, ret_got, err);
 	if (stopped(s))
 		return -ECANCELED;
-	r = ps_inflate_read(s->inflate, dst, n, ret_got, err);
-	if (r == 0 && s->options.meter)
+	rc = ps_inflate_read(s->inflate, dst, n, ret_got, err);
+	if (rc == 0 && s->options.meter)
 		s->options.meter->nbytes += *ret_got;
-	return r;
+	return rc;
 }
 
 const char *ps_stream_path_hint(const char *path)
@@ -295,10 +295,10 @@ int ps_stream_peek(
 	}
 	while (s->end - s->beg < n && !s->eof) {
 		size_t room = s->sought ? PS_MIN(s->cap - s->end, READ_AFTER_SEEK) : s->cap - s->end, got;
-		int r = read_some(s, s->buf + s->end, room, s->offset + (s->end - s->beg), &got, err);
+		int rc = read_some(s, s->buf + s->end, room, s->offset + (s->end - s->beg), &got, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 		s->eof = got == 0;
 		s->sought = false;
 		s->end += got;
@@ -310,10 +310,10 @@ int ps_stream_peek(
 
 int ps_stream_peek_some(struct ps_stream *s, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
 {
-	int r = ps_stream_peek(s, 1, ret_p, ret_n, err);
+	int rc = ps_stream_peek(s, 1, ret_p, ret_n, err);
 
 	*ret_n = s->end - s->beg;
-	return r;
+	return rc;
 }
 
 void ps_stream_take(struct ps_stream *s, size_t n)
@@ -359,7 +359,7 @@ int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_erro
 	while (n > 0) {
 		size_t have = PS_MIN(n, s->end - s->beg);
 		size_t got;
-		int r;
+		int rc;
 
 		if (have > 0) {
 			memcpy(out, s->buf + s->beg, have);
@@ -371,17 +371,17 @@ int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_erro
 		if (s->eof)
 			return -ENODATA;
 		if (n >= DIRECT_READ_MIN) {
-			r = direct_read(s, out, n, &got, err);
-			if (r < 0)
-				return r;
+			rc = direct_read(s, out, n, &got, err);
+			if (rc < 0)
+				return rc;
 			out += got;
 			n -= got;
 		} else {
 			const uint8_t *p;
 
-			r = ps_stream_peek(s, 1, &p, &got, err);
-			if (r < 0)
-				return r;
+			rc = ps_stream_peek(s, 1, &p, &got, err);
+			if (rc < 0)
+				return rc;
 		}
 	}
 	return 0;
@@ -393,7 +393,7 @@ int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 	while (n > 0) {
 		size_t have = (size_t)PS_MIN(n, (uint64_t)(s->end - s->beg));
 		const uint8_t *p;
-		int r;
+		int rc;
 
 		ps_stream_take(s, have);
 		n -= have;
@@ -412,9 +412,9 @@ int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 			s->offset += n; /* the buffer is empty here: the next read starts there */
 			return 0;
 		}
-		r = ps_stream_peek(s, 1, &p, &have, err);
-		if (r < 0)
-			return r;
+		rc = ps_stream_peek(s, 1, &p, &have, err);
+		if (rc < 0)
+			return rc;
 	}
 	return 0;
 }
@@ -427,23 +427,23 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	uint64_t skippable;
 	bool passed = false;
 	size_t n;
-	int r;
+	int rc;
 
 	for (;; passed = true) {
-		r = ps_stream_peek(in, PS_INFLATE_SKIPPABLE, &p, &n, err);
-		if (r < 0)
-			return r;
+		rc = ps_stream_peek(in, PS_INFLATE_SKIPPABLE, &p, &n, err);
+		if (rc < 0)
+			return rc;
 		if (n < PS_INFLATE_SKIPPABLE || !ps_codec_skippable(p, &skippable))
 			break;
-		r = ps_stream_skip(in, skippable, err);
-		if (r == -ENODATA)
+		rc = ps_stream_skip(in, skippable, err);
+		if (rc == -ENODATA)
 			return ps_load_error_set(err, EBADMSG,
 			        "truncated: the compressed data end inside of a skippable frame, at byte %ju "
 			        "of "
 			        "the file",
 			        (uintmax_t)in->offset);
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	codec = ps_codec_detect(p, n);
 	if (codec == PS_CODEC_NONE && passed)
@@ -458,12 +458,12 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	s->options = in->options;
 	s->cap = PS_MAX(in->fd >= 0 ? in->cap : 0, PS_STREAM_BUF_MIN);
 	s->buf = malloc(s->cap);
-	r = s->buf ? ps_inflate_new(codec, in, in->options.budget, &s->inflate, err)
-	           : ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r < 0) {
+	rc = s->buf ? ps_inflate_new(codec, in, in->options.budget, &s->inflate, err)
+	            : ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc < 0) {
 		free(s->buf);
 		free(s);
-		return r;
+		return rc;
 	}
 	in->is_input = true;
 	if (in->options.meter)
@@ -481,11 +481,11 @@ int ps_stream_drain(struct ps_stream *s, bool *ret_garbage, struct ps_load_error
 	*ret_garbage = false;
 	for (size_t all = 0; s->inflate && n > 0 && all < DRAIN_MAX; all += n) {
 		const uint8_t *p;
-		int r = ps_stream_peek_some(s, &p, &n, err);
+		int rc = ps_stream_peek_some(s, &p, &n, err);
 
-		if (r < 0) {
+		if (rc < 0) {
 			*ret_garbage = ps_inflate_has_garbage(s->inflate);
-			return r;
+			return rc;
 		}
 		ps_stream_take(s, n);
 	}
@@ -512,7 +512,7 @@ int ps_stream_fd(const struct ps_stream *s)
 	return s->seekable ? s->fd : -1;
 }
 
-/* -- Decompression --------------------------------------------------------------------------------------- */
+/* Decompression ------------------------------------------------------------------------------------------ */
 
 /* A piece of compressed bytes and where its decompressed ones go. */
 struct step {
@@ -576,7 +576,7 @@ enum ps_codec ps_codec_detect(const uint8_t *p, size_t n)
 	return is_skippable(p) ? PS_CODEC_ZSTD : PS_CODEC_NONE;
 }
 
-/* -- zstd ---------------------------------------------------------------------------------------------- */
+/* zstd --------------------------------------------------------------------------------------------------- */
 
 static int zstd_new(struct ps_inflate *f, struct ps_load_error *err)
 {
@@ -611,7 +611,7 @@ static int zstd_step(struct ps_inflate *f, struct step *s, struct ps_load_error 
 	return 0;
 }
 
-/* -- gzip ---------------------------------------------------------------------------------------------- */
+/* gzip --------------------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_LISAL
 static void gzip_begin(struct ps_inflate *f)
@@ -632,7 +632,7 @@ static int gzip_new(struct ps_inflate *f, struct ps_load_error *err)
 static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error *err)
 {
 	size_t in_n = PS_MIN(s->in_n, (size_t)1 << 30), out_n = PS_MIN(s->out_n, (size_t)1 << 30);
-	int r;
+	int rc;
 
 	if (!f->inside) {
 		size_t zeros = 0;
@@ -650,11 +650,11 @@ static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error 
 	f->gzip->avail_in = (uint32_t)in_n;
 	f->gzip->next_out = s->out;
 	f->gzip->avail_out = (uint32_t)out_n;
-	r = isal_inflate(f->gzip);
-	if (r < 0 || r == ISAL_NEED_DICT)
+	rc = isal_inflate(f->gzip);
+	if (rc < 0 || rc == ISAL_NEED_DICT)
 		return ps_load_error_set(err, EBADMSG, "damaged gzip data near byte %ju of the file: %s",
 		        (uintmax_t)ps_stream_offset(f->in),
-		        r == ISAL_INCORRECT_CHECKSUM ? "its checksum does not fit" : "not as gzip has it");
+		        rc == ISAL_INCORRECT_CHECKSUM ? "its checksum does not fit" : "not as gzip has it");
 	s->taken = in_n - f->gzip->avail_in;
 	s->made = out_n - f->gzip->avail_out;
 	s->ended = f->gzip->block_state == ISAL_BLOCK_FINISH;
@@ -662,7 +662,7 @@ static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error 
 }
 #endif
 
-/* -- lz4 ----------------------------------------------------------------------------------------------- */
+/* lz4 ---------------------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_LZ4
 static int lz4_new(struct ps_inflate *f, struct ps_load_error *err)
@@ -703,7 +703,7 @@ static size_t lz4_nbytes(const struct ps_inflate *f)
 }
 #endif
 
-/* -- All ----------------------------------------------------------------------------------------------- */
+/* All ---------------------------------------------------------------------------------------------------- */
 
 static int unsupported(enum ps_codec codec, const char *library, struct ps_load_error *err)
 {
@@ -772,15 +772,15 @@ static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_b
         struct ps_inflate **ret_inflate, struct ps_load_error *err)
 {
 	struct ps_inflate *f = calloc(1, sizeof(*f));
-	int r;
+	int rc;
 
 	if (!f)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	f->codec = codec;
-	r = codec_new(f, err);
-	if (r < 0) {
+	rc = codec_new(f, err);
+	if (rc < 0) {
 		free(f);
-		return r;
+		return rc;
 	}
 	f->in = in;
 	f->budget = budget;
@@ -860,10 +860,10 @@ static int ps_inflate_read(
 	*ret_got = 0;
 	while (s.made == 0) {
 		bool at_end;
-		int r = ps_stream_peek_some(f->in, &s.in, &s.in_n, err);
+		int rc = ps_stream_peek_some(f->in, &s.in, &s.in_n, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 		at_end = s.in_n == 0;
 		if (at_end && !f->inside)
 			return 0;
@@ -878,9 +878,9 @@ static int ps_inflate_read(
 		s.taken = 0;
 		s.ended = false;
 		/* at the end, too: what is inside of the decoder may not have had room yet */
-		r = step_make(f, &s, err);
-		if (r < 0)
-			return r;
+		rc = step_make(f, &s, err);
+		if (rc < 0)
+			return rc;
 		ps_stream_take(f->in, s.taken);
 		f->inside = !s.ended;
 		f->any = f->any || s.ended;
@@ -898,7 +898,7 @@ static int ps_inflate_read(
 	return 0;
 }
 
-/* -- Members that are compressed by themselves ----------------------------------------------------------- */
+/* Members that are compressed by themselves -------------------------------------------------------------- */
 
 #define FIRST_GUESS 4 /* times the compressed bytes, where the frame does not say */
 
@@ -940,7 +940,7 @@ int ps_unpack(
 	ZSTD_inBuffer in = {.src = data, .size = n};
 	unsigned long long size = ZSTD_getFrameContentSize(data, n);
 	ZSTD_DCtx *d;
-	int r;
+	int rc;
 
 	if (size == ZSTD_CONTENTSIZE_ERROR)
 		return damaged("it does not begin as zstd data do", err);
@@ -952,7 +952,7 @@ int ps_unpack(
 		return ps_load_error_set(err, ENOMEM, "no memory to decompress %zu bytes", n);
 	}
 	(void)ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, PS_INFLATE_MAX_WINDOW_LOG);
-	r = unpack(d, &in, max, ret_bytes, err);
+	rc = unpack(d, &in, max, ret_bytes, err);
 	ZSTD_freeDCtx(d);
-	return r;
+	return rc;
 }

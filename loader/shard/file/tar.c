@@ -92,7 +92,7 @@ static int no_header(const struct ps_tar *t, const uint8_t *p, size_t n, struct 
 	        err);
 }
 
-/* -- Numbers ------------------------------------------------------------------------------------------ */
+/* Numbers ------------------------------------------------------------------------------------------------ */
 
 /* Octal digits after spaces, up to a space, a zero byte or the end of the field; an empty field is 0. */
 static bool octal_parse(const uint8_t *p, size_t n, uint64_t *ret_value)
@@ -151,7 +151,7 @@ static bool checksum_fits(const uint8_t *h)
 	return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
 }
 
-/* -- pax ---------------------------------------------------------------------------------------------- */
+/* pax ---------------------------------------------------------------------------------------------------- */
 
 static bool decimal_parse(const uint8_t *p, size_t n, uint64_t *ret_value)
 {
@@ -242,24 +242,24 @@ static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t a
 {
 	const uint8_t *p;
 	const char *wrong;
-	int r;
+	int rc;
 
 	if (size > PS_TAR_MAX_PAX)
 		return damaged(at, "a pax header of more than 1 MiB", err);
 	if (padded(size) <= PS_STREAM_BUF_MIN) {
 		size_t n;
 
-		r = ps_stream_peek(t->stream, (size_t)padded(size), &p, &n, err);
-		if (r == 0 && n < padded(size))
-			r = -ENODATA;
+		rc = ps_stream_peek(t->stream, (size_t)padded(size), &p, &n, err);
+		if (rc == 0 && n < padded(size))
+			rc = -ENODATA;
 	} else {
 		if (!t->pax_buf && !(t->pax_buf = malloc(PS_TAR_MAX_PAX)))
 			return ps_load_error_set(err, ENOMEM, "out of memory");
 		p = t->pax_buf;
-		r = ps_stream_read(t->stream, t->pax_buf, (size_t)size, err);
+		rc = ps_stream_read(t->stream, t->pax_buf, (size_t)size, err);
 	}
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	wrong = pax_parse(pax, p, (size_t)size);
 	if (wrong == out_of_memory)
 		return ps_load_error_set(err, ENOMEM, "%s", wrong);
@@ -271,7 +271,7 @@ static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t a
 	return 0;
 }
 
-/* -- Names -------------------------------------------------------------------------------------------- */
+/* Names -------------------------------------------------------------------------------------------------- */
 
 static void name_append(struct ps_tar *t, const void *p, size_t n)
 {
@@ -283,13 +283,13 @@ static void name_append(struct ps_tar *t, const void *p, size_t n)
 /* A GNU long name: the name with a zero after it, as the data of a member of its own. */
 static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	if (size == 0 || size > PS_TAR_MAX_NAME)
 		return damaged(at, "a long name of no or more than 16 KiB", err);
-	r = ps_stream_read(t->stream, t->name, (size_t)size, err);
-	if (r < 0)
-		return r;
+	rc = ps_stream_read(t->stream, t->name, (size_t)size, err);
+	if (rc < 0)
+		return rc;
 	t->name[size] = 0;
 	t->name_len = strlen(t->name);
 	t->has_long_name = true;
@@ -315,7 +315,7 @@ static void name_choose(struct ps_tar *t, const uint8_t *h)
 	name_append(t, h + OFF_NAME, strnlen((const char *)h + OFF_NAME, LEN_NAME));
 }
 
-/* -- Members ------------------------------------------------------------------------------------------ */
+/* Members ------------------------------------------------------------------------------------------------ */
 
 /* Skips the sparse maps after an old GNU sparse header. */
 static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_load_error *err)
@@ -323,10 +323,10 @@ static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_load_error *e
 	while (more) {
 		const uint8_t *p;
 		size_t n;
-		int r = ps_stream_peek(t->stream, PS_TAR_BLOCK, &p, &n, err);
+		int rc = ps_stream_peek(t->stream, PS_TAR_BLOCK, &p, &n, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 		if (n < PS_TAR_BLOCK)
 			return -ENODATA;
 		more = p[OFF_GNU_MORE] != 0;
@@ -383,10 +383,10 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 		size_t n;
 		char type;
 		bool more;
-		int r = ps_stream_peek(t->stream, PS_TAR_BLOCK, &h, &n, err);
+		int rc = ps_stream_peek(t->stream, PS_TAR_BLOCK, &h, &n, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 		if (n < PS_TAR_BLOCK)
 			return at > 0   ? -ENODATA
 			       : n == 0 ? ps_load_error_set(err, EBADMSG, "an empty file, not a tar")
@@ -403,27 +403,27 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 		case 'X':
 		case 'g':
 			ps_stream_take(t->stream, PS_TAR_BLOCK);
-			r = pax_take(t, type == 'g' ? &t->global : &t->local, size, at, err);
+			rc = pax_take(t, type == 'g' ? &t->global : &t->local, size, at, err);
 			break;
 		case 'L':
 			ps_stream_take(t->stream, PS_TAR_BLOCK);
-			r = long_name_take(t, size, at, err);
+			rc = long_name_take(t, size, at, err);
 			break;
 		case 'K': /* a long link target: links are skipped, so their targets are too */
 			ps_stream_take(t->stream, PS_TAR_BLOCK);
-			r = size > PS_TAR_MAX_NAME ? damaged(at, "a long link of more than 16 KiB", err)
-			                           : ps_stream_skip(t->stream, padded(size), err);
+			rc = size > PS_TAR_MAX_NAME ? damaged(at, "a long link of more than 16 KiB", err)
+			                            : ps_stream_skip(t->stream, padded(size), err);
 			break;
 		default:
-			r = member_make(t, h, size, first, &more, m, err);
-			if (r < 0)
-				return r;
+			rc = member_make(t, h, size, first, &more, m, err);
+			if (rc < 0)
+				return rc;
 			ps_stream_take(t->stream, PS_TAR_BLOCK);
-			r = sparse_maps_skip(t, more, err);
-			return r < 0 ? r : 1;
+			rc = sparse_maps_skip(t, more, err);
+			return rc < 0 ? rc : 1;
 		}
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 		extended = extended || type != 'g';
 	}
 }
@@ -445,7 +445,7 @@ static int fail(struct ps_tar *t, int r, struct ps_load_error *err)
 
 int ps_tar_next(struct ps_tar *t, struct ps_tar_member *ret_member, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	if (t->failed) {
 		if (err)
@@ -454,13 +454,13 @@ int ps_tar_next(struct ps_tar *t, struct ps_tar_member *ret_member, struct ps_lo
 	}
 	if (t->ended)
 		return 0;
-	r = ps_stream_skip(t->stream, t->left, err);
+	rc = ps_stream_skip(t->stream, t->left, err);
 	t->left = 0;
-	if (r == 0)
-		r = headers_walk(t, ret_member, err);
-	if (r < 0)
-		return fail(t, r, err);
-	if (r == 0) {
+	if (rc == 0)
+		rc = headers_walk(t, ret_member, err);
+	if (rc < 0)
+		return fail(t, rc, err);
+	if (rc == 0) {
 		t->ended = true;
 		return 0;
 	}
@@ -488,7 +488,7 @@ int ps_tar_read(struct ps_tar *t, void *dst, struct ps_load_error *err)
 	return 0;
 }
 
-/* -- Files that are no shards ---------------------------------------------------------------------------- */
+/* Files that are no shards ------------------------------------------------------------------------------- */
 
 #define PACK "`penstock-loader pack` makes shards of files"
 #define AS_IT_IS                                                                                  \

@@ -39,7 +39,7 @@ struct ps_tar_out {
 	size_t nframes, frames_cap;
 };
 
-/* -- Bytes to the disk -------------------------------------------------------------------------------- */
+/* Bytes to the disk -------------------------------------------------------------------------------------- */
 
 static int write_all(struct ps_tar_out *o, const void *data, size_t n, struct ps_load_error *err)
 {
@@ -84,20 +84,20 @@ static int frame_write(struct ps_tar_out *o, struct ps_load_error *err)
 
 static int flush(struct ps_tar_out *o, struct ps_load_error *err)
 {
-	int r = 0;
+	int rc = 0;
 
 	if (o->buf_n > 0)
-		r = o->zstd ? frame_write(o, err) : write_all(o, o->buf, o->buf_n, err);
+		rc = o->zstd ? frame_write(o, err) : write_all(o, o->buf, o->buf_n, err);
 	o->buf_n = 0;
-	return r;
+	return rc;
 }
 
 static int put(struct ps_tar_out *o, const void *data, size_t n, struct ps_load_error *err)
 {
 	const uint8_t *p = data;
-	int r = 0;
+	int rc = 0;
 
-	while (n > 0 && r == 0) {
+	while (n > 0 && rc == 0) {
 		size_t now = PS_MIN(n, o->buf_cap - o->buf_n);
 
 		memcpy(o->buf + o->buf_n, p, now);
@@ -105,9 +105,9 @@ static int put(struct ps_tar_out *o, const void *data, size_t n, struct ps_load_
 		p += now;
 		n -= now;
 		if (o->buf_n == o->buf_cap)
-			r = flush(o, err);
+			rc = flush(o, err);
 	}
-	return r;
+	return rc;
 }
 
 static int put_zeros(struct ps_tar_out *o, size_t n, struct ps_load_error *err)
@@ -144,7 +144,7 @@ static int table_write(struct ps_tar_out *o, struct ps_load_error *err)
 	return write_all(o, table, nbytes, err);
 }
 
-/* -- Headers ------------------------------------------------------------------------------------------ */
+/* Headers ------------------------------------------------------------------------------------------------ */
 
 #define NAME_MAX_USTAR 100
 #define PREFIX_MAX_USTAR 155
@@ -250,13 +250,13 @@ static int pax_write(
 		        text + at, "%zu size=%s\n", record_len(4, strlen(n->size_text)), n->size_text);
 	assert(at == n->pax_len);
 	header_make(h, 'x', "PaxHeader", 9, 0, at);
-	int r = put(o, h, sizeof(h), err);
-	if (r == 0)
-		r = put(o, text, at, err);
-	return r == 0 ? put_zeros(o, (size_t)(padded(at) - at), err) : r;
+	int rc = put(o, h, sizeof(h), err);
+	if (rc == 0)
+		rc = put(o, text, at, err);
+	return rc == 0 ? put_zeros(o, (size_t)(padded(at) - at), err) : rc;
 }
 
-/* -- The shard ---------------------------------------------------------------------------------------- */
+/* The shard ---------------------------------------------------------------------------------------------- */
 
 static int compressor_make(struct ps_tar_out *o, int level)
 {
@@ -311,12 +311,12 @@ int ps_tar_out_open(const char *path, int level, struct ps_tar_out **ret_out, st
 	}
 	o->fd = open(o->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (o->fd < 0) {
-		int r = ps_load_error_set(err, errno, "%s: cannot create: %s", o->tmp, strerror(errno));
+		int rc = ps_load_error_set(err, errno, "%s: cannot create: %s", o->tmp, strerror(errno));
 
 		free(o->tmp);
 		o->tmp = NULL;
 		ps_tar_out_abort(o);
-		return r;
+		return rc;
 	}
 	o->own_fd = true;
 	*ret_out = o;
@@ -334,13 +334,13 @@ int ps_tar_out_member(
 {
 	struct needs n = needs_of(name, name_len, size);
 	uint8_t h[PS_TAR_BLOCK];
-	int r = 0;
+	int rc = 0;
 
 	assert(o->left == 0);
 	if (n.pax_len > 0)
-		r = pax_write(o, &n, name, name_len, err);
-	if (r < 0)
-		return r;
+		rc = pax_write(o, &n, name, name_len, err);
+	if (rc < 0)
+		return rc;
 	header_make(h, '0', name, name_len, PS_MAX(n.cut, 0), size);
 	o->left = size;
 	o->pad = (uint32_t)(padded(size) - size);
@@ -351,24 +351,24 @@ int ps_tar_out_data(struct ps_tar_out *o, const void *data, size_t n, struct ps_
 {
 	assert(n <= o->left);
 	o->left -= n;
-	int r = put(o, data, n, err);
-	if (r == 0 && o->left == 0 && n > 0)
-		r = put_zeros(o, o->pad, err);
-	return r;
+	int rc = put(o, data, n, err);
+	if (rc == 0 && o->left == 0 && n > 0)
+		rc = put_zeros(o, o->pad, err);
+	return rc;
 }
 
 int ps_tar_out_finish(struct ps_tar_out *o, uint64_t *ret_nbytes, struct ps_load_error *err)
 {
 	assert(o->left == 0);
-	int r = put_zeros(o, 2 * PS_TAR_BLOCK, err);
-	if (r == 0)
-		r = flush(o, err);
-	if (r == 0 && o->zstd)
-		r = table_write(o, err);
-	if (r == 0 && o->tmp && (fsync(o->fd) < 0 || rename(o->tmp, o->path) < 0))
-		r = ps_load_error_set(err, errno, "%s: cannot finish it: %s", o->path, strerror(errno));
-	if (r < 0)
-		return r;
+	int rc = put_zeros(o, 2 * PS_TAR_BLOCK, err);
+	if (rc == 0)
+		rc = flush(o, err);
+	if (rc == 0 && o->zstd)
+		rc = table_write(o, err);
+	if (rc == 0 && o->tmp && (fsync(o->fd) < 0 || rename(o->tmp, o->path) < 0))
+		rc = ps_load_error_set(err, errno, "%s: cannot finish it: %s", o->path, strerror(errno));
+	if (rc < 0)
+		return rc;
 	if (ret_nbytes)
 		*ret_nbytes = o->file_nbytes;
 	free(o->tmp);

@@ -22,7 +22,7 @@ static int damaged(const char *path, size_t line, struct ps_load_error *err)
 	return ps_load_error_set(err, EBADMSG, "%s: damaged, at line %zu; " HINT, path, line);
 }
 
-/* -- Reading -------------------------------------------------------------------------------------------- */
+/* Reading ------------------------------------------------------------------------------------------------ */
 
 static bool hex_parse(const char *s, uint8_t *p, size_t n)
 {
@@ -140,7 +140,7 @@ static int text_parse(const char *path, char *text, size_t n, struct ps_catalogu
 {
 	struct ps_catalogue *c = calloc(1, sizeof(*c));
 	size_t end, head = strlen(MAGIC FORMAT "\n");
-	int r;
+	int rc;
 
 	if (!c || !(c->path = strdup(path))) {
 		free(c);
@@ -150,15 +150,15 @@ static int text_parse(const char *path, char *text, size_t n, struct ps_catalogu
 	c->text = text;
 	if (n > strlen(MAGIC) && memcmp(text, MAGIC, strlen(MAGIC)) == 0 &&
 	        (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0))
-		r = ps_load_error_set(err, ESTALE, "%s: of another version of penstock; " HINT, path);
+		rc = ps_load_error_set(err, ESTALE, "%s: of another version of penstock; " HINT, path);
 	else if (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0 || !sum_check(text, n, &end) ||
 	         end < head)
-		r = ps_load_error_set(err, EBADMSG, "%s: damaged, or no catalogue; " HINT, path);
+		rc = ps_load_error_set(err, EBADMSG, "%s: damaged, or no catalogue; " HINT, path);
 	else
-		r = lines_parse(c, text + head, end - head, err);
-	if (r < 0) {
+		rc = lines_parse(c, text + head, end - head, err);
+	if (rc < 0) {
 		ps_catalogue_free(c);
-		return r;
+		return rc;
 	}
 	*ret_catalogue = c;
 	return 0;
@@ -259,7 +259,7 @@ const struct ps_catalogue_entry *ps_catalogue_match(
 	return e;
 }
 
-/* -- Writing -------------------------------------------------------------------------------------------- */
+/* Writing ------------------------------------------------------------------------------------------------ */
 
 static int entry_compare(const void *a, const void *b)
 {
@@ -303,22 +303,22 @@ static int merge(struct ps_buf *out, const char *dir, const struct ps_catalogue 
         const struct ps_catalogue_entry *entries, size_t n)
 {
 	size_t o = 0, i = 0;
-	int r = ps_buf_add(out, MAGIC FORMAT "\n", strlen(MAGIC FORMAT "\n"));
+	int rc = ps_buf_add(out, MAGIC FORMAT "\n", strlen(MAGIC FORMAT "\n"));
 
-	while (r == 0 && (i < n || (old && o < old->n))) {
+	while (rc == 0 && (i < n || (old && o < old->n))) {
 		int order = i == n                ? -1
 		            : !old || o == old->n ? 1
 		                                  : strcmp(old->entries[o].name, entries[i].name);
 
 		if (order < 0) {
 			if (is_there(dir, &old->entries[o]))
-				r = entry_write(out, &old->entries[o]);
+				rc = entry_write(out, &old->entries[o]);
 		} else {
-			r = entry_write(out, &entries[i++]);
+			rc = entry_write(out, &entries[i++]);
 		}
 		o += order <= 0;
 	}
-	return r;
+	return rc;
 }
 
 int ps_catalogue_update(
@@ -329,7 +329,7 @@ int ps_catalogue_update(
 	struct ps_buf out = {0};
 	char last[32];
 	ps_autofd int fd = -1;
-	int r;
+	int rc;
 
 	for (size_t i = 0; i < n; i++)
 		if (!name_fits(entries[i].name))
@@ -345,14 +345,14 @@ int ps_catalogue_update(
 		return ps_load_error_set(err, errno, "%s: cannot lock its folder: %s", path, strerror(errno));
 	qsort(entries, n, sizeof(*entries), entry_compare);
 	(void)!ps_catalogue_read(dir, &old, NULL); /* one that is damaged is written again */
-	r = merge(&out, dir, old, entries, n);
-	if (r == 0) {
+	rc = merge(&out, dir, old, entries, n);
+	if (rc == 0) {
 		snprintf(last, sizeof(last), "sum %016jx\n", (uintmax_t)ps_shard_index_sum(0, out.p, out.n));
-		r = ps_buf_add(&out, last, strlen(last));
+		rc = ps_buf_add(&out, last, strlen(last));
 	}
-	r = r < 0 ? ps_load_error_set(err, ENOMEM, "out of memory")
-	          : ps_shard_index_file_write(path, 0644, out.p, out.n, err);
+	rc = rc < 0 ? ps_load_error_set(err, ENOMEM, "out of memory")
+	            : ps_shard_index_file_write(path, 0644, out.p, out.n, err);
 	ps_catalogue_free(old);
 	ps_buf_fini(&out);
-	return r;
+	return rc;
 }

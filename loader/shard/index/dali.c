@@ -29,7 +29,7 @@ char *ps_dali_path(const char *shard, const char *dir, struct ps_load_error *err
 	return path;
 }
 
-/* -- Writing ------------------------------------------------------------------------------------------- */
+/* Writing ------------------------------------------------------------------------------------------------ */
 
 struct list {
 	struct ps_buf text, key;
@@ -43,7 +43,7 @@ static int member_write(struct list *l, const struct ps_tar_member *m, const str
 	            memcmp(l->key.p, m->name, parts->key_len) == 0;
 	char numbers[64];
 	int n = snprintf(numbers, sizeof(numbers), " %ju %ju ", (uintmax_t)m->offset, (uintmax_t)m->size);
-	int r = 0;
+	int rc = 0;
 
 	if (parts->suffix_len == 0 || strpbrk(m->name, " \t\n\v\f\r"))
 		return ps_load_error_set(err, EINVAL,
@@ -52,36 +52,36 @@ static int member_write(struct list *l, const struct ps_tar_member *m, const str
 		        m->name);
 	if (!same) {
 		l->key.n = 0;
-		r = ps_buf_add(&l->key, m->name, parts->key_len);
+		rc = ps_buf_add(&l->key, m->name, parts->key_len);
 		l->samples++;
 	}
-	if (r == 0 && l->text.n > 0)
-		r = ps_buf_add(&l->text, same ? " " : "\n", 1);
-	if (r == 0)
-		r = ps_buf_add(&l->text, parts->suffix, parts->suffix_len);
-	if (r == 0)
-		r = ps_buf_add(&l->text, numbers, (size_t)n);
-	if (r == 0)
-		r = ps_buf_add(&l->text, m->name, m->name_len);
-	return r < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
+	if (rc == 0 && l->text.n > 0)
+		rc = ps_buf_add(&l->text, same ? " " : "\n", 1);
+	if (rc == 0)
+		rc = ps_buf_add(&l->text, parts->suffix, parts->suffix_len);
+	if (rc == 0)
+		rc = ps_buf_add(&l->text, numbers, (size_t)n);
+	if (rc == 0)
+		rc = ps_buf_add(&l->text, m->name, m->name_len);
+	return rc < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
 }
 
 static int members_write(struct list *l, struct ps_tar *tar, struct ps_load_error *err)
 {
 	struct ps_name_parts parts;
 	struct ps_tar_member m;
-	int r;
+	int rc;
 
-	while ((r = ps_tar_next(tar, &m, err)) == 1) {
+	while ((rc = ps_tar_next(tar, &m, err)) == 1) {
 		if (m.kind == PS_TAR_OTHER || !ps_name_split(m.name, m.name_len, &parts))
 			continue;
 		if (m.kind == PS_TAR_SPARSE)
 			return ps_load_error_set(err, EINVAL, "member \"%.200s\" is a sparse file", m.name);
-		r = member_write(l, &m, &parts, err);
-		if (r < 0)
-			return r;
+		rc = member_write(l, &m, &parts, err);
+		if (rc < 0)
+			return rc;
 	}
-	return r;
+	return rc;
 }
 
 static int list_make(struct list *l, const char *shard, struct ps_load_error *err)
@@ -89,21 +89,21 @@ static int list_make(struct list *l, const char *shard, struct ps_load_error *er
 	const struct ps_stream_options options = {.buf_nbytes = 256 << 10, .wake_fd = -1};
 	struct ps_stream *stream;
 	struct ps_tar *tar;
-	int r = ps_stream_open(shard, &options, &stream, err);
+	int rc = ps_stream_open(shard, &options, &stream, err);
 
-	if (r < 0)
-		return r;
-	r = ps_stream_inflate(&stream, err);
-	tar = r == 0 ? ps_tar_new(stream) : NULL;
-	if (r == 0 && ps_stream_is_inflated(stream))
-		r = ps_load_error_set(err, EINVAL, "is compressed: DALI reads it at its offsets");
-	else if (r == 0 && !tar)
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r == 0)
-		r = members_write(l, tar, err);
+	if (rc < 0)
+		return rc;
+	rc = ps_stream_inflate(&stream, err);
+	tar = rc == 0 ? ps_tar_new(stream) : NULL;
+	if (rc == 0 && ps_stream_is_inflated(stream))
+		rc = ps_load_error_set(err, EINVAL, "is compressed: DALI reads it at its offsets");
+	else if (rc == 0 && !tar)
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+	if (rc == 0)
+		rc = members_write(l, tar, err);
 	ps_tar_free(tar);
 	ps_stream_free(stream);
-	return r;
+	return rc;
 }
 
 int ps_dali_write(const char *shard, const char *path, uint64_t *ret_samples, struct ps_load_error *err)
@@ -112,30 +112,30 @@ int ps_dali_write(const char *shard, const char *path, uint64_t *ret_samples, st
 	struct ps_buf out = {0};
 	struct list l = {0};
 	char head[64];
-	int r = ps_shard_index_version_read(shard, &version, err);
+	int rc = ps_shard_index_version_read(shard, &version, err);
 
-	if (r < 0)
-		return r;
-	r = list_make(&l, shard, err);
-	if (r < 0)
-		ps_load_error_prefix(err, r, "%s", shard);
-	if (r == 0)
-		r = ps_buf_add(&out, head,
+	if (rc < 0)
+		return rc;
+	rc = list_make(&l, shard, err);
+	if (rc < 0)
+		ps_load_error_prefix(err, rc, "%s", shard);
+	if (rc == 0)
+		rc = ps_buf_add(&out, head,
 		        (size_t)snprintf(head, sizeof(head), DALI_VERSION " %ju\n", (uintmax_t)l.samples));
-	if (r == 0)
-		r = ps_buf_add(&out, l.text.p, l.text.n);
-	if (r == 0 && l.text.n > 0)
-		r = ps_buf_add(&out, "\n", 1);
-	if (r == 0)
-		r = ps_shard_index_file_write(path, version.mode, out.p, out.n, err);
+	if (rc == 0)
+		rc = ps_buf_add(&out, l.text.p, l.text.n);
+	if (rc == 0 && l.text.n > 0)
+		rc = ps_buf_add(&out, "\n", 1);
+	if (rc == 0)
+		rc = ps_shard_index_file_write(path, version.mode, out.p, out.n, err);
 	*ret_samples = l.samples;
 	ps_buf_fini(&out);
 	ps_buf_fini(&l.text);
 	ps_buf_fini(&l.key);
-	return r;
+	return rc;
 }
 
-/* -- Reading ------------------------------------------------------------------------------------------- */
+/* Reading ------------------------------------------------------------------------------------------------ */
 
 struct import {
 	const char *path; /* of the index, for texts */
@@ -176,22 +176,22 @@ static int header_check(const struct import *im, uint64_t offset, uint64_t size,
 	struct ps_stream *stream;
 	struct ps_tar_member m;
 	struct ps_tar *tar;
-	int r;
+	int rc;
 
 	if (pread(im->shard_fd, h, BLOCK, (off_t)(offset - BLOCK)) != BLOCK)
 		return damaged(im, "the shard cannot be read where a member should be", err);
 	stream = ps_stream_mem(h, sizeof(h));
 	tar = stream ? ps_tar_new(stream) : NULL;
-	r = tar ? ps_tar_next(tar, &m, NULL) : -ENOMEM;
-	if (r == -ENOMEM)
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
-	else if (r != 1 || m.kind != PS_TAR_FILE || m.size != size)
-		r = damaged(im, "the shard has another member there", err);
+	rc = tar ? ps_tar_next(tar, &m, NULL) : -ENOMEM;
+	if (rc == -ENOMEM)
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+	else if (rc != 1 || m.kind != PS_TAR_FILE || m.size != size)
+		rc = damaged(im, "the shard has another member there", err);
 	else
-		r = 0;
+		rc = 0;
 	ps_tar_free(tar);
 	ps_stream_free(stream);
-	return r;
+	return rc;
 }
 
 static void lower(char *text)
@@ -236,13 +236,13 @@ static int sample_import(struct import *im, char *line, struct ps_load_error *er
 	uint32_t n = 0;
 
 	while (line) {
-		int r;
+		int rc;
 
 		if (n == PS_INDEX_MAX_MEMBERS)
 			return damaged(im, "a sample of more than 64 members", err);
-		r = member_parse(im, &line, probe, &members[n], &name, &parts, err);
-		if (r < 0)
-			return r;
+		rc = member_parse(im, &line, probe, &members[n], &name, &parts, err);
+		if (rc < 0)
+			return rc;
 		if (n > 0 && (parts.key_len != first.key_len || memcmp(name, key, first.key_len) != 0))
 			return damaged(im, "members of two samples in one line", err);
 		for (uint32_t i = 0; i < n; i++)
@@ -288,14 +288,14 @@ static int lines_import(struct import *im, struct ps_load_error *err)
 		return ps_load_error_set(
 		        err, EBADMSG, "%s: it does not say how many samples it has", im->path);
 	while ((n = getline(&line, &cap, im->f)) > 0) {
-		int r;
+		int rc;
 
 		if (line[n - 1] != '\n' || memchr(line, 0, (size_t)n) || im->line == im->count)
 			return damaged(im, "cut, or more lines than samples", err);
 		line[n - 1] = 0;
-		r = sample_import(im, line, err);
-		if (r < 0)
-			return r;
+		rc = sample_import(im, line, err);
+		if (rc < 0)
+			return rc;
 		im->line++;
 	}
 	if (im->line < im->count)
@@ -310,35 +310,35 @@ int ps_dali_import(const char *shard, const char *path, const char *index_dir, u
 	struct import im = {.path = path, .shard_fd = -1};
 	uint64_t first = 0;
 	struct stat st;
-	int r = ps_shard_index_version_read(shard, &version, err);
+	int rc = ps_shard_index_version_read(shard, &version, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	im.shard_nbytes = version.nbytes;
 	im.f = fopen(path, "re");
 	im.shard_fd = open(shard, O_RDONLY | O_CLOEXEC);
 	im.w = ps_shard_index_writer_new();
 	if (!im.f || im.shard_fd < 0 || fstat(fileno(im.f), &st) < 0)
-		r = ps_load_error_set(
+		rc = ps_load_error_set(
 		        err, errno, "%s: cannot read: %s", im.f ? shard : path, strerror(errno));
 	else if ((int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec < version.mtime_ns)
-		r = ps_load_error_set(
+		rc = ps_load_error_set(
 		        err, ESTALE, "%s: older than its shard; use penstock-loader index", path);
 	else if (!im.w)
-		r = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_load_error_set(err, ENOMEM, "out of memory");
 	else
-		r = lines_import(&im, err);
-	if (r == 0)
-		r = ps_shard_index_first_read(shard, &first, err);
-	if (r == 0)
+		rc = lines_import(&im, err);
+	if (rc == 0)
+		rc = ps_shard_index_first_read(shard, &first, err);
+	if (rc == 0)
 		ps_shard_index_writer_first(im.w, first);
-	if (r == 0)
-		r = ps_shard_index_writer_save(im.w, shard, index_dir, &version, version.nbytes, err);
+	if (rc == 0)
+		rc = ps_shard_index_writer_save(im.w, shard, index_dir, &version, version.nbytes, err);
 	*ret_samples = im.line;
 	ps_shard_index_writer_free(im.w);
 	if (im.shard_fd >= 0)
 		close(im.shard_fd);
 	if (im.f)
 		fclose(im.f);
-	return r;
+	return rc;
 }

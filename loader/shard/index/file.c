@@ -77,17 +77,17 @@ int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_
 	struct ps_stream *stream;
 	const uint8_t *p;
 	size_t n;
-	int r = ps_stream_open(shard, &options, &stream, err);
+	int rc = ps_stream_open(shard, &options, &stream, err);
 
-	if (r == 0) {
-		r = ps_stream_inflate(&stream, err);
-		if (r == 0)
-			r = ps_stream_peek(stream, PS_INDEX_FIRST, &p, &n, err);
-		if (r == 0)
+	if (rc == 0) {
+		rc = ps_stream_inflate(&stream, err);
+		if (rc == 0)
+			rc = ps_stream_peek(stream, PS_INDEX_FIRST, &p, &n, err);
+		if (rc == 0)
 			*ret_first = ps_shard_index_sum(0, p, n);
 		ps_stream_free(stream);
 	}
-	return r < 0 ? ps_load_error_prefix(err, r, "%s", shard) : 0;
+	return rc < 0 ? ps_load_error_prefix(err, rc, "%s", shard) : 0;
 }
 
 static const char *base_name(const char *path)
@@ -114,7 +114,7 @@ char *ps_shard_index_path(
 	return NULL;
 }
 
-/* -- Folders -------------------------------------------------------------------------------------------- */
+/* Folders ------------------------------------------------------------------------------------------------ */
 
 struct ps_shard_index_folder {
 	char *dir;
@@ -154,12 +154,12 @@ static int folder_add(struct ps_shard_index_folder *f, const char *name)
 static int folder_fill(struct ps_shard_index_folder *f, DIR *d)
 {
 	struct dirent *entry;
-	int r = 0;
+	int rc = 0;
 
-	while (r == 0 && (errno = 0, entry = readdir(d)))
+	while (rc == 0 && (errno = 0, entry = readdir(d)))
 		if (is_index(entry->d_name))
-			r = folder_add(f, entry->d_name);
-	return r < 0 ? r : -errno;
+			rc = folder_add(f, entry->d_name);
+	return rc < 0 ? rc : -errno;
 }
 
 int ps_shard_index_folder_read(
@@ -311,7 +311,7 @@ char *ps_shard_index_folder_find_longer(
 	return NULL;
 }
 
-/* -- Writing -------------------------------------------------------------------------------------------- */
+/* Writing ------------------------------------------------------------------------------------------------ */
 
 static int all_write(int fd, const uint8_t *p, size_t n)
 {
@@ -343,10 +343,10 @@ int ps_shard_index_file_write(
 		return ps_load_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
 	(void)fchmod(fd, mode & 0666); /* who may read the shard may read its index */
 	if (all_write(fd, data, nbytes) < 0 || rename(part, path) < 0) {
-		int r = ps_load_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
+		int rc = ps_load_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
 
 		(void)unlink(part);
-		return r;
+		return rc;
 	}
 	return 0;
 }

@@ -192,7 +192,7 @@ static inline bool ps_get_bytes(struct ps_shard_index_bytes *b, uint64_t n, cons
 	return true;
 }
 
-/* -- Where an index is ----------------------------------------------------------------------------------- */
+/* Where an index is -------------------------------------------------------------------------------------- */
 
 /* Where the index of a shard is, of which version of the shard it must be, and how it is written.
  *
@@ -206,7 +206,7 @@ static inline bool ps_get_bytes(struct ps_shard_index_bytes *b, uint64_t n, cons
 char *ps_shard_index_path(
         const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err);
 
-/* -- The indexes in a folder ---------------------------------------------------------------------------- */
+/* The indexes in a folder -------------------------------------------------------------------------------- */
 
 struct ps_shard_index_folder;
 
@@ -235,7 +235,7 @@ bool ps_shard_index_fd_is_remote(int fd);
 int ps_shard_index_file_write(const char *path, mode_t mode, const void *data, size_t nbytes,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* -- An open index --------------------------------------------------------------------------------------- */
+/* An open index ------------------------------------------------------------------------------------------ */
 
 /* Threads: any; all but a section's state is settled when the index is open. */
 

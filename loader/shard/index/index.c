@@ -51,7 +51,7 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 {
 	ps_autofd int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
-	int r = 0;
+	int rc = 0;
 
 	if (fd < 0 && errno == ENOENT)
 		return ps_load_error_set(err, ENOENT,
@@ -74,12 +74,12 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 	}
 	if (!x->mapped) {
 		x->data = malloc(x->nbytes);
-		r = x->data ? all_read(fd, x->data, x->nbytes) : -ENOMEM;
+		rc = x->data ? all_read(fd, x->data, x->nbytes) : -ENOMEM;
 	}
-	if (r == -EBADMSG)
+	if (rc == -EBADMSG)
 		return ps_shard_index_damaged(x, err);
-	if (r < 0)
-		return ps_load_error_set(err, -r, "%s: cannot read: %s", x->path, strerror(-r));
+	if (rc < 0)
+		return ps_load_error_set(err, -rc, "%s: cannot read: %s", x->path, strerror(-rc));
 	return 0;
 }
 
@@ -245,55 +245,55 @@ static bool has_marks(const struct ps_shard_index *x, const struct ps_shard_inde
 
 static int parse(struct ps_shard_index *x, struct ps_load_error *err)
 {
-	int r = head_parse(x, err);
+	int rc = head_parse(x, err);
 
-	for (uint32_t i = 0; i < x->nsections && r == 0; i++) {
+	for (uint32_t i = 0; i < x->nsections && rc == 0; i++) {
 		struct ps_shard_index_section *s = &x->sections[i];
 
 		switch (s->kind) {
 		case PS_INDEX_SHAPES:
-			r = shapes_parse(x, s, err);
+			rc = shapes_parse(x, s, err);
 			break;
 		case PS_INDEX_SAMPLES:
 			x->samples = s;
-			r = has_marks(x, s, 2) ? 0 : ps_shard_index_damaged(x, err);
+			rc = has_marks(x, s, 2) ? 0 : ps_shard_index_damaged(x, err);
 			break;
 		case PS_INDEX_KEYS:
 			x->keys = s;
-			r = has_marks(x, s, 1) ? 0 : ps_shard_index_damaged(x, err);
+			rc = has_marks(x, s, 1) ? 0 : ps_shard_index_damaged(x, err);
 			break;
 		case PS_INDEX_COLUMN:
-			r = column_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
+			rc = column_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
 			break;
 		case PS_INDEX_SOURCES:
-			r = sources_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
+			rc = sources_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
 			break;
 		default: /* of a later version */
 			break;
 		}
 	}
-	if (r == 0 && (!x->samples || !x->keys || !x->shapes))
-		r = ps_shard_index_damaged(x, err);
-	return r;
+	if (rc == 0 && (!x->samples || !x->keys || !x->shapes))
+		rc = ps_shard_index_damaged(x, err);
+	return rc;
 }
 
 /* Takes `path`, NULL with err filled. */
 static int file_open(char *path, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
 	struct ps_shard_index *x = path ? calloc(1, sizeof(*x)) : NULL;
-	int r;
+	int rc;
 
 	if (!x) {
 		free(path);
 		return path ? ps_load_error_set(err, ENOMEM, "out of memory") : -ENOMEM;
 	}
 	x->path = path;
-	r = data_load(x, err);
-	if (r == 0)
-		r = parse(x, err);
-	if (r < 0) {
+	rc = data_load(x, err);
+	if (rc == 0)
+		rc = parse(x, err);
+	if (rc < 0) {
 		ps_shard_index_close(x);
-		return r;
+		return rc;
 	}
 	*ret_index = x;
 	return 0;
@@ -329,20 +329,20 @@ static int beside_open(
 {
 	static const char *const codings[] = {"", ".zst", ".gz"};
 	struct ps_load_error first = {0};
-	int r = -ENOENT;
+	int rc = -ENOENT;
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(codings) && r == -ENOENT; i++) {
+	for (size_t i = 0; i < PS_ARRAY_LEN(codings) && rc == -ENOENT; i++) {
 		ps_autofree char *path = NULL;
 
 		if (asprintf(&path, "%s%s%s", shard, codings[i], PS_INDEX_SUFFIX) < 0) {
 			path = NULL;
 			return ps_load_error_set(err, ENOMEM, "out of memory");
 		}
-		r = ps_shard_index_open_file(path, shard, nbytes, ret_index, i == 0 ? &first : err);
+		rc = ps_shard_index_open_file(path, shard, nbytes, ret_index, i == 0 ? &first : err);
 	}
-	if (r == -ENOENT || (r < 0 && first.err != ENOENT))
+	if (rc == -ENOENT || (rc < 0 && first.err != ENOENT))
 		return ps_load_error_set(err, first.err, "%s", first.text);
-	return r;
+	return rc;
 }
 
 int ps_shard_index_open(
@@ -351,15 +351,15 @@ int ps_shard_index_open(
 	struct ps_shard_index_version now;
 	ps_autofree char *path = NULL;
 	uint64_t first;
-	int r = ps_shard_index_version_read(shard, &now, err);
+	int rc = ps_shard_index_version_read(shard, &now, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (!dir)
 		return beside_open(shard, now.nbytes, ret_index, err);
-	r = ps_shard_index_first_read(shard, &first, err);
-	if (r < 0)
-		return r;
+	rc = ps_shard_index_first_read(shard, &first, err);
+	if (rc < 0)
+		return rc;
 	path = ps_shard_index_path(shard, dir, now.nbytes, first, err);
 	return path ? ps_shard_index_open_file(path, shard, now.nbytes, ret_index, err) : -ENOMEM;
 }
@@ -387,20 +387,20 @@ int ps_shard_index_open_of_longer(
 	struct ps_shard_index_version now;
 	struct ps_shard_index *x;
 	char *path;
-	int r = ps_shard_index_version_read(shard, &now, err);
+	int rc = ps_shard_index_version_read(shard, &now, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	path = longer_path(shard, dir, now.nbytes);
 	if (!path)
 		return ps_load_error_set(err, ENOENT, "%s: has no index of a longer shard", shard);
-	r = file_open(path, &x, err);
-	if (r < 0)
-		return r;
+	rc = file_open(path, &x, err);
+	if (rc < 0)
+		return rc;
 	if (x->binding.nbytes <= now.nbytes) {
-		r = ps_load_error_set(err, ENOENT, "%s: is of no longer shard", x->path);
+		rc = ps_load_error_set(err, ENOENT, "%s: is of no longer shard", x->path);
 		ps_shard_index_close(x);
-		return r;
+		return rc;
 	}
 	*ret_index = x;
 	return 0;
@@ -410,7 +410,7 @@ int ps_shard_index_open_mem(
         const void *data, size_t nbytes, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
 	struct ps_shard_index *x = calloc(1, sizeof(*x));
-	int r = -ENOMEM;
+	int rc = -ENOMEM;
 
 	if (x) {
 		x->path = strdup("(memory)");
@@ -421,11 +421,11 @@ int ps_shard_index_open_mem(
 		ps_load_error_set(err, ENOMEM, "out of memory");
 	} else {
 		memcpy(x->data, data, nbytes);
-		r = parse(x, err);
+		rc = parse(x, err);
 	}
-	if (r < 0) {
+	if (rc < 0) {
 		ps_shard_index_close(x);
-		return r;
+		return rc;
 	}
 	*ret_index = x;
 	return 0;
@@ -436,10 +436,10 @@ int ps_shard_index_open_windows(const char *shard, const struct ps_windows *wind
 {
 	struct ps_shard_index_version version;
 	struct ps_shard_index *x;
-	int r = ps_shard_index_version_read(shard, &version, err);
+	int rc = ps_shard_index_version_read(shard, &version, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	x = calloc(1, sizeof(*x));
 	if (!x || !(x->path = strdup(shard))) {
 		free(x);
@@ -478,9 +478,9 @@ const char *ps_shard_index_path_of(const struct ps_shard_index *x)
 	return x->path;
 }
 
-/* -- Samples, keys and columns --------------------------------------------------------------------------- */
+/* Samples, keys and columns ------------------------------------------------------------------------------ */
 
-/* -- Samples ------------------------------------------------------------------------------------------- */
+/* Samples ------------------------------------------------------------------------------------------------ */
 
 bool ps_shard_index_is_of_lines(const struct ps_shard_index *x)
 {
@@ -580,10 +580,10 @@ static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shar
 	struct ps_shard_index_place place = {0};
 	struct walk w = {.unit = x->flags & PS_INDEX_FLAG_LINES ? 1 : 512};
 	uint64_t at;
-	int r = range_check(x, sample, err);
+	int rc = range_check(x, sample, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (x->windows.nbytes > 0) {
 		*ret_place = window_place(x, sample, ret_members);
 		return 0;
@@ -641,10 +641,10 @@ static bool text_find(const struct ps_shard_index *x, const uint8_t *p, const ui
 int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **ret_key, size_t *ret_len,
         struct ps_load_error *err)
 {
-	int r = range_check(x, sample, err);
+	int rc = range_check(x, sample, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (x->windows.nbytes > 0)
 		return ps_load_error_set(err, ENOENT, "%s: a token stream has no keys", x->path);
 	if (!ps_shard_index_section_sound(x->keys) ||
@@ -653,7 +653,7 @@ int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **r
 	return 0;
 }
 
-/* -- Comparing with the shard --------------------------------------------------------------------------- */
+/* Comparing with the shard ------------------------------------------------------------------------------- */
 
 /* Goes to the sample's mark, or stays where the sample before it ended. */
 static bool walk_begin(struct ps_shard_index *x, struct ps_shard_index_walk *w, uint64_t sample,
@@ -778,7 +778,7 @@ bool ps_shard_index_equals(struct ps_shard_index *a, struct ps_shard_index *b)
 	return true;
 }
 
-/* -- Columns ------------------------------------------------------------------------------------------- */
+/* Columns ------------------------------------------------------------------------------------------------ */
 
 int ps_shard_index_ncolumns(const struct ps_shard_index *x)
 {
@@ -843,10 +843,10 @@ int ps_shard_index_value(struct ps_shard_index *x, int column, uint64_t sample, 
 {
 	const struct ps_shard_index_column *c = &x->columns[column];
 	struct ps_shard_index_section *s = &x->sections[c->section - x->sections];
-	int r = range_check(x, sample, err);
+	int rc = range_check(x, sample, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (!ps_shard_index_section_sound(s))
 		return ps_shard_index_damaged(x, err);
 	*v = (struct ps_column_value){

@@ -70,7 +70,7 @@ struct ps_shard_index;
 /* The sum of bytes, for accidents, not malice. Continues from `sum`; 0 begins. */
 uint64_t ps_shard_index_sum(uint64_t sum, const void *p, size_t n);
 
-/* -- The shard that an index is of ----------------------------------------------------------------------- */
+/* The shard that an index is of -------------------------------------------------------------------------- */
 
 /* What a shard's file is like now: whether it changes while it is read. */
 struct ps_shard_index_version {
@@ -101,7 +101,7 @@ int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_
 /* True if reading the shard costs no request: it is no remote file, or a mount has all of it. */
 bool ps_shard_index_shard_is_here(const char *shard);
 
-/* -- Opening --------------------------------------------------------------------------------------------- */
+/* Opening ------------------------------------------------------------------------------------------------ */
 
 /* The index of that shard, whose first header is read to find it in a folder. `dir`: NULL: beside the shard
  * (also that of x.tar.zst or x.tar.gz, where x.tar is what a mount shows of it). */
@@ -167,7 +167,7 @@ int ps_shard_index_members(struct ps_shard_index *index, uint64_t sample,
 int ps_shard_index_key(struct ps_shard_index *index, uint64_t sample, const char **ret_key, size_t *ret_len,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Comparing with the shard --------------------------------------------------------------------------- */
+/* Comparing with the shard ------------------------------------------------------------------------------- */
 
 /* Ends each text of an index that is no good. */
 #define PS_INDEX_HINT "make it again by penstock-loader index"
@@ -197,7 +197,7 @@ size_t ps_shard_index_held(const struct ps_shard_index *index);
 /* True if both say the same of samples and columns. */
 bool ps_shard_index_equals(struct ps_shard_index *a, struct ps_shard_index *b);
 
-/* -- Columns: values taken from members when the index was made ---------------------------------------- */
+/* Columns: values taken from members when the index was made --------------------------------------------- */
 
 enum ps_column_type {
 	PS_COLUMN_INT = 1,
@@ -229,7 +229,7 @@ char *ps_shard_index_column_text(const struct ps_shard_index *index, int column)
 int ps_shard_index_value(struct ps_shard_index *index, int column, uint64_t sample,
         struct ps_column_value *ret_value, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- The indexes of a list of shards ------------------------------------------------------------------- */
+/* The indexes of a list of shards ------------------------------------------------------------------------ */
 
 struct ps_shard_indexes;
 
@@ -252,7 +252,7 @@ int ps_shard_indexes_get(struct ps_shard_indexes *indexes, uint32_t shard, struc
         struct ps_load_error *err) PS_MUST_USE;
 void ps_shard_indexes_put(struct ps_shard_indexes *indexes, struct ps_shard_index *index);
 
-/* -- Writing an index ------------------------------------------------------------------------------------ */
+/* Writing an index --------------------------------------------------------------------------------------- */
 
 /* An index being put together in memory, sample by sample, in the order of the shard.
  *
@@ -300,7 +300,7 @@ int ps_shard_index_writer_finish(struct ps_shard_index_writer *writer, uint64_t 
 int ps_shard_index_writer_save(struct ps_shard_index_writer *writer, const char *shard, const char *dir,
         const struct ps_shard_index_version *version, uint64_t read, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- Declarations -------------------------------------------------------------------------------------- */
+/* Declarations ------------------------------------------------------------------------------------------- */
 
 /* "label=cls": the text of member .cls, a number if it reads as one; "h=json:height" or "json:meta.height": a
  * value inside of a JSON member, numbers, true and false (1, 0) and strings. Without "NAME=" the name is what
@@ -321,7 +321,7 @@ void ps_column_spec_fini(struct ps_column_spec *spec);
 int ps_column_spec_value(const struct ps_column_spec *spec, const uint8_t *data, size_t n,
         struct ps_buf *scratch, struct ps_column_value *ret_value) PS_MUST_USE;
 
-/* -- Catalogues ------------------------------------------------------------------------------------------ */
+/* Catalogues --------------------------------------------------------------------------------------------- */
 
 /* The catalogue of the shards in a folder, as who made them uploads it beside them: how many samples each
  * holds. One file has the length of an epoch, so none of their indexes has to be fetched for that.
@@ -381,7 +381,7 @@ void ps_catalogue_free(struct ps_catalogue *catalogue); /* NULL is allowed */
 int ps_catalogue_update(
         const char *dir, struct ps_catalogue_entry *entries, size_t n, struct ps_load_error *err) PS_MUST_USE;
 
-/* -- DALI's indexes -------------------------------------------------------------------------------------- */
+/* DALI's indexes ----------------------------------------------------------------------------------------- */
 
 /* The index files of DALI's webdataset reader, "v1.2 SAMPLES" and a line a sample: SUFFIX OFFSET BYTES NAME
  * for each of its members. Beside NAME.tar they are called NAME.idx.

@@ -93,7 +93,7 @@ void ps_shard_indexes_free(struct ps_shard_indexes *xs)
 	free(xs);
 }
 
-/* -- The lock must be held below this line ------------------------------------------------------------- */
+/* The lock must be held below this line ------------------------------------------------------------------ */
 
 /* One more user of a shard's entry, which comes to the front; NULL: it is not open. */
 static struct entry *entry_use(struct ps_shard_indexes *xs, uint32_t shard)
@@ -128,7 +128,7 @@ static struct entry *surplus_unlink(struct ps_shard_indexes *xs)
 	return e;
 }
 
-/* -- No lock is held below this line ------------------------------------------------------------------- */
+/* No lock is held below this line ------------------------------------------------------------------------ */
 
 /* The path of a shard's index in the folder of indexes, to be freed; NULL with err filled. -ENOENT: it
  * has none. */
@@ -260,37 +260,37 @@ static int shard_open(struct ps_shard_indexes *xs, const char *shard, struct ps_
 	struct ps_load_error why = {0};
 	struct ps_shard_index_version now;
 	struct ps_shard_index *index;
-	int r;
+	int rc;
 
 	if (is_windows(xs, shard))
 		return ps_shard_index_open_windows(shard, &xs->windows, ret_index, err);
-	r = ps_shard_index_version_read(shard, &now, err);
-	if (r < 0)
-		return r;
+	rc = ps_shard_index_version_read(shard, &now, err);
+	if (rc < 0)
+		return rc;
 	path = xs->dir ? folder_path(xs, shard, now.nbytes, &why) : NULL;
 	if (path)
-		r = ps_shard_index_open_file(path, shard, now.nbytes, &index, err);
+		rc = ps_shard_index_open_file(path, shard, now.nbytes, &index, err);
 	else if (xs->dir && why.err != ENOENT)
 		return ps_load_error_set(err, why.err, "%s", why.text);
 	else
-		r = beside_open(xs, shard, now.nbytes, &index, err);
-	if (r == -ENOENT && xs->dir && !path)
+		rc = beside_open(xs, shard, now.nbytes, &index, err);
+	if (rc == -ENOENT && xs->dir && !path)
 		return ps_load_error_set(err, ENOENT, "%s", why.text);
-	if (r < 0)
-		return r;
-	r = source_check(xs, shard, ps_shard_index_is_of_lines(index), err);
-	if (r < 0)
+	if (rc < 0)
+		return rc;
+	rc = source_check(xs, shard, ps_shard_index_is_of_lines(index), err);
+	if (rc < 0)
 		ps_shard_index_close(index);
 	else
 		*ret_index = index;
-	return r;
+	return rc;
 }
 
 int ps_shard_indexes_get(struct ps_shard_indexes *xs, uint32_t shard, struct ps_shard_index **ret_index,
         struct ps_load_error *err)
 {
 	struct entry *e, *mine;
-	int r;
+	int rc;
 
 	pthread_mutex_lock(&xs->lock);
 	e = entry_use(xs, shard);
@@ -302,10 +302,10 @@ int ps_shard_indexes_get(struct ps_shard_indexes *xs, uint32_t shard, struct ps_
 	mine = calloc(1, sizeof(*mine));
 	if (!mine)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	r = shard_open(xs, xs->shards[shard], &mine->index, err);
-	if (r < 0) {
+	rc = shard_open(xs, xs->shards[shard], &mine->index, err);
+	if (rc < 0) {
 		free(mine);
-		return r;
+		return rc;
 	}
 	mine->shard = shard;
 	mine->users = 1;
@@ -345,25 +345,25 @@ static int count_ask(
 	ps_autofree char *path = NULL;
 	struct ps_load_error why = {0};
 	struct ps_shard_index_version now;
-	int r;
+	int rc;
 
 	if (is_windows(xs, shard))
 		return 0;
-	r = ps_shard_index_version_read(shard, &now, err);
-	if (r < 0)
-		return r;
+	rc = ps_shard_index_version_read(shard, &now, err);
+	if (rc < 0)
+		return rc;
 	path = xs->dir ? folder_path(xs, shard, now.nbytes, &why) : NULL;
 	if (path || (xs->dir && why.err != ENOENT))
 		return 0; /* what was put there comes first */
-	r = catalogue_ask(xs, shard, now.nbytes, &e, err);
-	if (r == 1) {
-		r = source_check(xs, shard, e->lines, err);
-		if (r < 0)
-			return r;
+	rc = catalogue_ask(xs, shard, now.nbytes, &e, err);
+	if (rc == 1) {
+		rc = source_check(xs, shard, e->lines, err);
+		if (rc < 0)
+			return rc;
 		*ret_count = e->samples;
 		return 1;
 	}
-	return r;
+	return rc;
 }
 
 int ps_shard_indexes_count(
@@ -371,7 +371,7 @@ int ps_shard_indexes_count(
 {
 	struct ps_shard_index *x;
 	uint64_t known;
-	int r;
+	int rc;
 
 	pthread_mutex_lock(&xs->lock);
 	known = xs->counts[shard];
@@ -380,16 +380,16 @@ int ps_shard_indexes_count(
 		*ret_count = known - 1;
 		return 0;
 	}
-	r = count_ask(xs, xs->shards[shard], &known, err);
-	if (r == 0) {
-		r = ps_shard_indexes_get(xs, shard, &x, err);
-		if (r == 0)
+	rc = count_ask(xs, xs->shards[shard], &known, err);
+	if (rc == 0) {
+		rc = ps_shard_indexes_get(xs, shard, &x, err);
+		if (rc == 0)
 			ps_shard_indexes_put(xs, x);
-	} else if (r > 0) {
+	} else if (rc > 0) {
 		pthread_mutex_lock(&xs->lock);
 		if (xs->counts[shard] == 0)
 			xs->counts[shard] = known + 1;
 		pthread_mutex_unlock(&xs->lock);
 	}
-	return r < 0 ? r : ps_shard_indexes_count(xs, shard, ret_count, err); /* now it is known */
+	return rc < 0 ? rc : ps_shard_indexes_count(xs, shard, ret_count, err); /* now it is known */
 }

@@ -14,7 +14,7 @@
 #include "base/number.h"
 #include "shard/index/format.h"
 
-/* -- Columns --------------------------------------------------------------------------------------------- */
+/* Columns ------------------------------------------------------------------------------------------------ */
 
 /* A column while it is written. */
 struct ps_shard_index_column_writer {
@@ -128,26 +128,26 @@ static int column_head_write(struct ps_shard_index_column_writer *c, struct ps_b
 	size_t bits = ps_shard_index_pad8((size_t)(c->count / 8 + (c->count % 8 > 0)));
 	uint8_t len = (uint8_t)strlen(c->name);
 	size_t at;
-	int r = ps_buf_add(out, &len, 1);
+	int rc = ps_buf_add(out, &len, 1);
 
-	if (r == 0)
-		r = ps_buf_add(out, c->name, len);
-	if (r == 0)
-		r = ps_buf_add_zeros(out, ps_shard_index_pad8(out->n) - out->n);
+	if (rc == 0)
+		rc = ps_buf_add(out, c->name, len);
+	if (rc == 0)
+		rc = ps_buf_add_zeros(out, ps_shard_index_pad8(out->n) - out->n);
 	at = out->n;
-	if (r == 0)
-		r = ps_buf_add_zeros(out, bits);
-	for (uint64_t i = 0; i < c->count && r == 0; i++)
+	if (rc == 0)
+		rc = ps_buf_add_zeros(out, bits);
+	for (uint64_t i = 0; i < c->count && rc == 0; i++)
 		if (value_at(c, i)->type != 0)
 			out->p[at + i / 8] |= (uint8_t)(1u << (i % 8));
-	return r;
+	return rc;
 }
 
 static int numbers_write(struct ps_shard_index_column_writer *c, unsigned width, struct ps_buf *out)
 {
-	int r = 0;
+	int rc = 0;
 
-	for (uint64_t i = 0; i < c->count && r == 0; i++) {
+	for (uint64_t i = 0; i < c->count && rc == 0; i++) {
 		const struct value *v = value_at(c, i);
 		uint8_t bytes[8] = {0};
 
@@ -166,9 +166,9 @@ static int numbers_write(struct ps_shard_index_column_writer *c, unsigned width,
 		} else if (v->type != 0) {
 			ps_put_u64(bytes, (uint64_t)v->integer); /* its low bytes come first */
 		}
-		r = ps_buf_add(out, bytes, width);
+		rc = ps_buf_add(out, bytes, width);
 	}
-	return r;
+	return rc;
 }
 
 /* Numbers among texts are written as texts. */
@@ -190,21 +190,21 @@ static size_t text_of(struct ps_shard_index_column_writer *c, const struct value
 static int texts_write(struct ps_shard_index_column_writer *c, struct ps_buf *out)
 {
 	size_t marks = out->n, begin;
-	int r = ps_buf_add_zeros(out, (size_t)ps_shard_index_nmarks(c->count) * 8);
+	int rc = ps_buf_add_zeros(out, (size_t)ps_shard_index_nmarks(c->count) * 8);
 
 	begin = out->n;
-	for (uint64_t i = 0; i < c->count && r == 0; i++) {
+	for (uint64_t i = 0; i < c->count && rc == 0; i++) {
 		char text[256];
 		uint8_t head[10];
 		size_t len = text_of(c, value_at(c, i), text);
 
 		if (i % PS_INDEX_MARK == 0)
 			ps_put_u64(out->p + marks + i / PS_INDEX_MARK * 8, out->n - begin);
-		r = ps_buf_add(out, head, ps_put_varint(head, len));
-		if (r == 0)
-			r = ps_buf_add(out, text, len);
+		rc = ps_buf_add(out, head, ps_put_varint(head, len));
+		if (rc == 0)
+			rc = ps_buf_add(out, text, len);
 	}
-	return r;
+	return rc;
 }
 
 /* Its section and the section's detail. */
@@ -212,10 +212,10 @@ static int ps_shard_index_column_finish(
         struct ps_shard_index_column_writer *c, struct ps_buf *ret_bytes, uint32_t *ret_detail)
 {
 	unsigned width = c->has_text ? 0 : width_find(c);
-	int r = column_head_write(c, ret_bytes);
+	int rc = column_head_write(c, ret_bytes);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	*ret_detail = (c->has_text           ? PS_COLUMN_TEXT
 	                      : c->has_float ? PS_COLUMN_FLOAT
 	                                     : PS_COLUMN_INT) |
@@ -223,7 +223,7 @@ static int ps_shard_index_column_finish(
 	return c->has_text ? texts_write(c, ret_bytes) : numbers_write(c, width, ret_bytes);
 }
 
-/* -- Indexes --------------------------------------------------------------------------------------------- */
+/* Indexes ------------------------------------------------------------------------------------------------ */
 
 /* Bytes a sample on average, before samples lose their members. */
 #define SAMPLE_NBYTES 15.5
@@ -298,7 +298,7 @@ static uint64_t unit_of(const struct ps_shard_index_writer *w)
 	return w->flags & PS_INDEX_FLAG_LINES ? 1 : 512;
 }
 
-/* -- Shapes -------------------------------------------------------------------------------------------- */
+/* Shapes ------------------------------------------------------------------------------------------------- */
 
 #define MAX_SHAPE_NBYTES 4096
 
@@ -342,7 +342,7 @@ static int shape_number(struct ps_shard_index_writer *w, const uint8_t *p, size_
 {
 	uint64_t sum = ps_shard_index_sum(0, p, n);
 	uint32_t i = w->last_shape;
-	int r;
+	int rc;
 
 	if (i >= w->nshapes || !shape_is(w, i, p, n, sum))
 		for (i = 0; i < w->nshapes && !shape_is(w, i, p, n, sum);)
@@ -353,9 +353,9 @@ static int shape_number(struct ps_shard_index_writer *w, const uint8_t *p, size_
 	}
 	if (i == w->nshapes) {
 		w->shapes[i] = (struct shape){.at = w->shape_bytes.n, .n = n, .sum = sum};
-		r = ps_buf_add(&w->shape_bytes, p, n);
-		if (r < 0)
-			return r;
+		rc = ps_buf_add(&w->shape_bytes, p, n);
+		if (rc < 0)
+			return rc;
 		w->nshapes++;
 	}
 	w->last_shape = i;
@@ -363,20 +363,20 @@ static int shape_number(struct ps_shard_index_writer *w, const uint8_t *p, size_
 	return 0;
 }
 
-/* -- Samples ------------------------------------------------------------------------------------------- */
+/* Samples ------------------------------------------------------------------------------------------------ */
 
 static int marks_add(struct ps_shard_index_writer *w)
 {
 	uint8_t mark[16];
-	int r;
+	int rc;
 
 	if (w->count % PS_INDEX_MARK != 0)
 		return 0;
 	ps_put_u64(mark, w->end);
 	ps_put_u64(mark + 8, w->samples.n);
-	r = ps_buf_add(&w->marks, mark, 16);
+	rc = ps_buf_add(&w->marks, mark, 16);
 	ps_put_u64(mark, w->keys.n);
-	return r < 0 ? r : ps_buf_add(&w->key_marks, mark, 8);
+	return rc < 0 ? rc : ps_buf_add(&w->key_marks, mark, 8);
 }
 
 static int sample_add(struct ps_shard_index_writer *w, uint64_t offset, bool bad,
@@ -386,12 +386,12 @@ static int sample_add(struct ps_shard_index_writer *w, uint64_t offset, bool bad
 	uint64_t unit = unit_of(w), end, gap = (offset - w->end) / unit;
 	size_t shape_n = shape_make(w, offset, members, n, shape, &end), len;
 	uint32_t number = 0;
-	int r;
+	int rc;
 
 	if (shape_n > 0 && !bad) {
-		r = shape_number(w, shape, shape_n, &number);
-		if (r < 0)
-			return r;
+		rc = shape_number(w, shape, shape_n, &number);
+		if (rc < 0)
+			return rc;
 	}
 	for (;;) {
 		len = ps_put_varint(line, (uint64_t)number << 2 | (bad ? 2 : 0) | (gap > 0));
@@ -415,9 +415,9 @@ static int sample_add(struct ps_shard_index_writer *w, uint64_t offset, bool bad
 static int text_add(struct ps_buf *out, const char *text, size_t len)
 {
 	uint8_t head[10];
-	int r = ps_buf_add(out, head, ps_put_varint(head, len));
+	int rc = ps_buf_add(out, head, ps_put_varint(head, len));
 
-	return r < 0 ? r : ps_buf_add(out, text, len);
+	return rc < 0 ? rc : ps_buf_add(out, text, len);
 }
 
 int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, bool bad, const char *key,
@@ -444,13 +444,13 @@ int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, 
 
 int ps_shard_index_writer_column(struct ps_shard_index_writer *w, const char *name, const char *from)
 {
-	int r;
+	int rc;
 
 	assert(w->count == 0);
 	if (w->ncolumns == PS_INDEX_MAX_COLUMNS)
 		return -E2BIG;
-	r = ps_shard_index_column_init(&w->columns[w->ncolumns], name, from);
-	return r < 0 ? r : (int)w->ncolumns++;
+	rc = ps_shard_index_column_init(&w->columns[w->ncolumns], name, from);
+	return rc < 0 ? rc : (int)w->ncolumns++;
 }
 
 int ps_shard_index_writer_value(
@@ -461,7 +461,7 @@ int ps_shard_index_writer_value(
 	return w->failed;
 }
 
-/* -- The file ------------------------------------------------------------------------------------------ */
+/* The file ----------------------------------------------------------------------------------------------- */
 
 struct file {
 	struct ps_buf out, table;
@@ -474,54 +474,54 @@ static int section_add(
 	static const uint8_t zeros[8];
 	uint8_t entry[PS_INDEX_SECTION];
 	size_t at = f->out.n, n = a->n + (b ? b->n : 0);
-	int r = ps_buf_add(&f->out, a->p, a->n);
+	int rc = ps_buf_add(&f->out, a->p, a->n);
 
-	if (r == 0 && b)
-		r = ps_buf_add(&f->out, b->p, b->n);
-	if (r < 0)
-		return r;
+	if (rc == 0 && b)
+		rc = ps_buf_add(&f->out, b->p, b->n);
+	if (rc < 0)
+		return rc;
 	ps_put_u32(entry, kind);
 	ps_put_u32(entry + 4, detail);
 	ps_put_u64(entry + 8, at);
 	ps_put_u64(entry + 16, n);
 	ps_put_u64(entry + 24, ps_shard_index_sum(0, f->out.p + at, n));
-	r = ps_buf_add(&f->out, zeros, ps_shard_index_pad8(n) - n);
-	return r < 0 ? r : ps_buf_add(&f->table, entry, sizeof(entry));
+	rc = ps_buf_add(&f->out, zeros, ps_shard_index_pad8(n) - n);
+	return rc < 0 ? rc : ps_buf_add(&f->table, entry, sizeof(entry));
 }
 
 static int sources_write(struct ps_shard_index_writer *w, struct file *f)
 {
 	struct ps_buf bytes = {0};
-	int r = 0;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < w->ncolumns && r == 0; i++)
-		r = text_add(&bytes, w->columns[i].from, strlen(w->columns[i].from));
-	if (r == 0)
-		r = section_add(f, PS_INDEX_SOURCES, 0, &bytes, NULL);
+	for (uint32_t i = 0; i < w->ncolumns && rc == 0; i++)
+		rc = text_add(&bytes, w->columns[i].from, strlen(w->columns[i].from));
+	if (rc == 0)
+		rc = section_add(f, PS_INDEX_SOURCES, 0, &bytes, NULL);
 	ps_buf_fini(&bytes);
-	return r;
+	return rc;
 }
 
 static int sections_write(struct ps_shard_index_writer *w, struct file *f)
 {
 	uint8_t head[10];
 	struct ps_buf nshapes = {.p = head, .n = ps_put_varint(head, w->nshapes)};
-	int r = section_add(f, PS_INDEX_SHAPES, 0, &nshapes, &w->shape_bytes);
+	int rc = section_add(f, PS_INDEX_SHAPES, 0, &nshapes, &w->shape_bytes);
 
-	if (r == 0)
-		r = section_add(f, PS_INDEX_SAMPLES, 0, &w->marks, &w->samples);
-	if (r == 0)
-		r = section_add(f, PS_INDEX_KEYS, 0, &w->key_marks, &w->keys);
-	for (uint32_t i = 0; i < w->ncolumns && r == 0; i++) {
+	if (rc == 0)
+		rc = section_add(f, PS_INDEX_SAMPLES, 0, &w->marks, &w->samples);
+	if (rc == 0)
+		rc = section_add(f, PS_INDEX_KEYS, 0, &w->key_marks, &w->keys);
+	for (uint32_t i = 0; i < w->ncolumns && rc == 0; i++) {
 		struct ps_buf bytes = {0};
 		uint32_t detail;
 
-		r = ps_shard_index_column_finish(&w->columns[i], &bytes, &detail);
-		if (r == 0)
-			r = section_add(f, PS_INDEX_COLUMN, detail, &bytes, NULL);
+		rc = ps_shard_index_column_finish(&w->columns[i], &bytes, &detail);
+		if (rc == 0)
+			rc = section_add(f, PS_INDEX_COLUMN, detail, &bytes, NULL);
 		ps_buf_fini(&bytes);
 	}
-	return r == 0 && w->ncolumns > 0 ? sources_write(w, f) : r;
+	return rc == 0 && w->ncolumns > 0 ? sources_write(w, f) : rc;
 }
 
 static void head_write(const struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t plain, struct file *f)
@@ -587,7 +587,7 @@ int ps_shard_index_writer_save(struct ps_shard_index_writer *w, const char *shar
 	return r;
 }
 
-/* -- Declarations -------------------------------------------------------------------------------------- */
+/* Declarations ------------------------------------------------------------------------------------------- */
 
 int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, struct ps_load_error *err)
 {
@@ -634,7 +634,7 @@ static int text_value(const uint8_t *data, size_t n, struct ps_buf *scratch, str
 {
 	const char *text;
 	char *end;
-	int r;
+	int rc;
 
 	while (n > 0 && isspace(data[n - 1]))
 		n--;
@@ -645,11 +645,11 @@ static int text_value(const uint8_t *data, size_t n, struct ps_buf *scratch, str
 	if (n == 0 || n > PS_INDEX_MAX_TEXT || memchr(data, 0, n))
 		return 0;
 	scratch->n = 0;
-	r = ps_buf_add(scratch, data, n);
-	if (r == 0)
-		r = ps_buf_add(scratch, "", 1);
-	if (r < 0)
-		return r;
+	rc = ps_buf_add(scratch, data, n);
+	if (rc == 0)
+		rc = ps_buf_add(scratch, "", 1);
+	if (rc < 0)
+		return rc;
 	text = (const char *)scratch->p;
 	v->missing = false;
 	errno = 0;
@@ -709,7 +709,7 @@ int ps_column_spec_value(const struct ps_column_spec *spec, const uint8_t *data,
 {
 	json_t *root;
 	const json_t *j;
-	int r = 0;
+	int rc = 0;
 
 	*v = (struct ps_column_value){.missing = true};
 	if (!spec->path)
@@ -719,7 +719,7 @@ int ps_column_spec_value(const struct ps_column_spec *spec, const uint8_t *data,
 	for (const char *step = spec->path; *step && j; step += strlen(step) + 1)
 		j = json_object_get(j, step);
 	if (j)
-		r = json_take(j, scratch, v);
+		rc = json_take(j, scratch, v);
 	json_decref(root);
-	return r;
+	return rc;
 }
