@@ -183,11 +183,11 @@ int penstock_batch_bad(const struct penstock_batch *b, uint32_t n, struct pensto
 int penstock_batch_use(struct penstock_batch *b, void *stream, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = b->mirror ? ps_opener_check(b->pid, &err) : 0;
+	int rc = b->mirror ? ps_opener_check(b->pid, &err) : 0;
 
-	if (r == 0 && b->mirror)
-		r = b->device->ops->use(b->mirror, stream, &err);
-	return r < 0 ? ps_give_error(error, r, &err) : 0;
+	if (rc == 0 && b->mirror)
+		rc = b->device->ops->use(b->mirror, stream, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }
 
 void *penstock_batch_event(const struct penstock_batch *b)
@@ -198,11 +198,11 @@ void *penstock_batch_event(const struct penstock_batch *b)
 int penstock_batch_sync(struct penstock_batch *b, struct penstock_error *error)
 {
 	struct ps_load_error err = {0};
-	int r = b->mirror ? ps_opener_check(b->pid, &err) : 0;
+	int rc = b->mirror ? ps_opener_check(b->pid, &err) : 0;
 
-	if (r == 0)
-		r = ps_batch_wait(b, &err);
-	return r < 0 ? ps_give_error(error, r, &err) : 0;
+	if (rc == 0)
+		rc = ps_batch_wait(b, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }
 
 void penstock_batch_release(struct penstock_batch *b)

@@ -267,15 +267,15 @@ int ps_shards_missing_check(struct ps_order *order, const struct ps_position *at
 {
 	ps_autofree uint8_t *wanted = calloc(nshards + 1, 1);
 	struct search s = {.shards = shards, .nshards = nshards, .wanted = wanted};
-	int r = wanted ? all_want(&s, order, at) : -ENOMEM;
+	int rc = wanted ? all_want(&s, order, at) : -ENOMEM;
 
-	for (uint32_t i = 0; i < nshards && r == 0 && s.until_ns != 1;) {
+	for (uint32_t i = 0; i < nshards && rc == 0 && s.until_ns != 1;) {
 		struct run run = run_next(&s, i);
 
-		r = run_look(&s, &run);
+		rc = run_look(&s, &run);
 		i = run.to;
 	}
-	if (r < 0)
-		return ps_load_error_set(err, -r, "out of memory");
+	if (rc < 0)
+		return ps_load_error_set(err, -rc, "out of memory");
 	return s.nmissing > 0 ? missing_report(&s, err) : 0;
 }

@@ -359,10 +359,10 @@ static int ps_kv_try_to_write(const struct ps_kv *kv)
 
 	snprintf(path, sizeof(path), "%s/" PROBE_NAME, kv->dir);
 	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int e = fd < 0 || (n = write(fd, zeros, sizeof(zeros))) < 0 || fdatasync(fd) < 0 ? -errno : 0;
+	int rc = fd < 0 || (n = write(fd, zeros, sizeof(zeros))) < 0 || fdatasync(fd) < 0 ? -errno : 0;
 
 	unlink(path);
-	return e == 0 && n < (ssize_t)sizeof(zeros) ? -ENOSPC : e;
+	return rc == 0 && n < (ssize_t)sizeof(zeros) ? -ENOSPC : rc;
 }
 
 static bool ps_kv_is_marked_damaged(const char *dir)
@@ -447,12 +447,12 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 		return -EIO;
 	if (kv->broken)
 		return kv->broken;
-	int e = writes ? ps_kv_check_room(kv, nbytes) : 0;
-	if (e < 0) {
+	int rc = writes ? ps_kv_check_room(kv, nbytes) : 0;
+	if (rc < 0) {
 		if (!kv->logged)
-			ps_log_error("index write: %s: %s", kv->name, strerror(-e));
+			ps_log_error("index write: %s: %s", kv->name, strerror(-rc));
 		kv->logged = true;
-		return e;
+		return rc;
 	}
 	if (writes)
 		rocksdb_write(kv->db, kv->write, writes, &text);
@@ -532,16 +532,16 @@ static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, in
 		rocksdb_writebatch_data(batch->writes, &nbytes);
 	pthread_rwlock_rdlock(&kv->open_lock);
 	pthread_mutex_lock(&kv->write_lock);
-	int e = refused ? refused : write_kept(kv);
-	if (e == 0)
-		e = write_locked(kv, nbytes, batch ? batch->writes : NULL);
-	if (e < 0 && ret_refused) {
-		*ret_refused = e;
-		e = keep(kv, batch->writes, e);
+	int rc = refused ? refused : write_kept(kv);
+	if (rc == 0)
+		rc = write_locked(kv, nbytes, batch ? batch->writes : NULL);
+	if (rc < 0 && ret_refused) {
+		*ret_refused = rc;
+		rc = keep(kv, batch->writes, rc);
 	}
 	pthread_mutex_unlock(&kv->write_lock);
 	pthread_rwlock_unlock(&kv->open_lock);
-	return e;
+	return rc;
 }
 
 int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch)

@@ -357,12 +357,12 @@ static int ask_room(struct ps_index *index, const struct ps_index_batch *batch)
 
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
 {
-	int e = !batch || batch->failed ? -ENOMEM : ask_room(index, batch);
+	int rc = !batch || batch->failed ? -ENOMEM : ask_room(index, batch);
 
-	if (e == 0)
-		e = ps_kv_write(index->kv, batch->kv);
-	committed(index, batch, e);
-	return e;
+	if (rc == 0)
+		rc = ps_kv_write(index->kv, batch->kv);
+	committed(index, batch, rc);
+	return rc;
 }
 
 int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch)

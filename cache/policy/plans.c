@@ -391,14 +391,14 @@ int ps_plans_tell(struct ps_plans *plans, const struct ps_plan_teller *teller, c
 		return -E2BIG;
 	PS_LOCK_SCOPE(&plans->lock);
 	struct ps_plan_rank *rank = rank_find(plans, teller, who);
-	int e = rank ? 0 : rank_make(plans, teller, who, now_s, &rank);
+	int rc = rank ? 0 : rank_make(plans, teller, who, now_s, &rank);
 
-	if (e == 0)
-		e = announce(plans, rank, who, files, n, now_s);
-	plans->refused += e < 0;
+	if (rc == 0)
+		rc = announce(plans, rank, who, files, n, now_s);
+	plans->refused += rc < 0;
 	if (rank && ps_list_empty(&rank->epochs))
 		rank_free(plans, rank);
-	return e;
+	return rc;
 }
 
 int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *teller,

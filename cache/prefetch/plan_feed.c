@@ -157,10 +157,10 @@ static int find_file(struct ps_plan_feed *feed, const char *path, struct ps_plan
 {
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
-	int e = slash == path ? -ENOENT : enter_folder(feed, path, slash ? (size_t)(slash - path) : 0);
+	int rc = slash == path ? -ENOENT : enter_folder(feed, path, slash ? (size_t)(slash - path) : 0);
 
 	*ret = (struct ps_plan_file){0};
-	if (e < 0 || !*name)
+	if (rc < 0 || !*name)
 		return -ENOENT;
 	struct ps_dataset *ds = feed->sources[feed->folder_source].dataset;
 	feed->told[feed->folder_source] = true;

@@ -155,10 +155,10 @@ static void ps_object_load(struct ps_object *object)
 	pthread_mutex_lock(&store->lock);
 	bool deleted = ps_deleted_entry_find(store, &object->id);
 	pthread_mutex_unlock(&store->lock);
-	int e = deleted ? -EIO : load_blocks(object);
-	if (e == -EUCLEAN)
+	int rc = deleted ? -EIO : load_blocks(object);
+	if (rc == -EUCLEAN)
 		drop_entry(object);
-	else if (e < 0)
+	else if (rc < 0)
 		object->no_disk = true;
 
 	PS_LOCK_SCOPE(&store->lock);

@@ -96,19 +96,19 @@ static int sum_object(struct ps_object *object, const char *expected, char ret_s
 	ps_autofree void *buf = malloc(PS_BLOCK_SIZE);
 	struct ps_checksum sum;
 
-	int e = buf ? ps_checksum_init(&sum, expected, object->remote.size) : -ENOMEM;
-	if (e < 0)
-		return e;
-	for (uint64_t i = 0; e == 0 && i < object->nblocks; i++) {
+	int rc = buf ? ps_checksum_init(&sum, expected, object->remote.size) : -ENOMEM;
+	if (rc < 0)
+		return rc;
+	for (uint64_t i = 0; rc == 0 && i < object->nblocks; i++) {
 		if (object->store->sums_stop)
-			e = -ECANCELED;
+			rc = -ECANCELED;
 		else
-			e = sum_block(object, i, buf, &sum);
+			rc = sum_block(object, i, buf, &sum);
 	}
-	if (e == 0 && !ps_checksum_final(&sum, ret_seen))
-		e = -EBADMSG;
+	if (rc == 0 && !ps_checksum_final(&sum, ret_seen))
+		rc = -EBADMSG;
 	ps_checksum_fini(&sum);
-	return e;
+	return rc;
 }
 
 static void matched(struct ps_object *object, const char *expected)

@@ -128,10 +128,10 @@ static int add_row(void *arg, const struct ps_object_row *row)
 		        .row = row,
 		        .entry = ps_quota_add_by_extent(
 		                store, &row->id, ps_nextents_of_size(row->remote.size))};
-		int e = a.entry ? ps_index_each_extent(store->index, &row->id, add_extent, &a) : -ENOMEM;
-		if (e == -EIO) /* what is not counted is punched out */
+		int rc = a.entry ? ps_index_each_extent(store->index, &row->id, add_extent, &a) : -ENOMEM;
+		if (rc == -EIO) /* what is not counted is punched out */
 			a.entry->nrows = a.entry->nextents;
-		return e == -EIO ? 0 : e;
+		return rc == -EIO ? 0 : rc;
 	}
 	struct ps_entry *entry = ps_quota_add(store, &row->id, ps_nextents_of_size(row->remote.size), 0);
 

@@ -56,11 +56,11 @@ static int try_index(struct ps_store *store, struct ps_error *err)
 	if (store->index_fd < 0)
 		return store->index_fd;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", store->index_fd);
-	int e = store->is_small ? ps_index_open_small(path, &store->index, err)
-	                        : ps_index_open(path, &store->index, err);
-	if (e < 0)
-		ps_error_prefix(err, e, "cache directory %s", store->dir);
-	return e;
+	int rc = store->is_small ? ps_index_open_small(path, &store->index, err)
+	                         : ps_index_open(path, &store->index, err);
+	if (rc < 0)
+		ps_error_prefix(err, rc, "cache directory %s", store->dir);
+	return rc;
 }
 
 static int open_index(struct ps_store *store, struct ps_error *err)
@@ -107,14 +107,14 @@ static int count_index(struct ps_store *store, struct ps_error *err)
 static int open_index_and_recover(struct ps_store *store, struct ps_error *err)
 {
 	struct ps_scan *scan = ps_scan_start(store->data_fd);
-	int e = scan ? open_index(store, err) : ps_error_set(err, ENOMEM, "out of memory");
+	int rc = scan ? open_index(store, err) : ps_error_set(err, ENOMEM, "out of memory");
 
-	if (e == 0)
-		e = count_index(store, err);
-	if (e == 0)
-		e = ps_recover(store, scan, err);
+	if (rc == 0)
+		rc = count_index(store, err);
+	if (rc == 0)
+		rc = ps_recover(store, scan, err);
 	ps_scan_free(scan);
-	return e;
+	return rc;
 }
 
 static int init_policy(struct ps_store *store, const char *name, struct ps_error *err)

@@ -196,16 +196,16 @@ int ps_store_verify(struct ps_store *store,
 	struct ids ids = {0};
 
 	v.buf = malloc(PS_BLOCK_SIZE);
-	int e = v.buf ? ps_store_commit(store) : -ENOMEM;
-	if (e == 0)
-		e = ps_index_each_object(store->index, collect_id, NULL, &ids);
+	int rc = v.buf ? ps_store_commit(store) : -ENOMEM;
+	if (rc == 0)
+		rc = ps_index_each_object(store->index, collect_id, NULL, &ids);
 	v.total_nbytes = ids.nbytes;
-	for (size_t i = 0; e == 0 && i < ids.n; i++)
-		e = verify_object(&v, store, &ids.ids[i]);
+	for (size_t i = 0; rc == 0 && i < ids.n; i++)
+		rc = verify_object(&v, store, &ids.ids[i]);
 	free(v.buf);
 	free(ids.ids);
 	*ret = v.result; /* also of what was done before an error */
-	return e;
+	return rc;
 }
 
 /* Evict -------------------------------------------------------------------------------------------------- */

@@ -615,19 +615,19 @@ void ps_erase_apply(const struct ps_erase *e, const struct ps_planes *planes)
 #define LN2_LOW 0x1.cf79abc9e3b3ap-40
 #define DEGREE 1.74532925199432957692e-02
 
-/* x = 2^e * m with m near 1, ln m = 2 artanh((m - 1) / (m + 1)). */
+/* x = 2^exponent * m with m near 1, ln m = 2 artanh((m - 1) / (m + 1)). */
 double ps_fixed_log(double x)
 {
-	int rc;
-	double m = frexp(x, &rc);
+	int exponent;
+	double m = frexp(x, &exponent);
 	if (m < 0.70710678118654752) {
 		m *= 2;
-		rc--;
+		exponent--;
 	}
 	double t = (m - 1) / (m + 1), square = t * t, series = 0;
 	for (int k = 23; k >= 1; k -= 2) /* |t| < 0.172: the next term is below 2^-60 */
 		series = series * square + 1.0 / k;
-	return rc * LN2_HIGH + (rc * LN2_LOW + 2 * t * series);
+	return exponent * LN2_HIGH + (exponent * LN2_LOW + 2 * t * series);
 }
 
 /* x = n ln 2 + r with |r| < 0.35. */

@@ -58,24 +58,24 @@ static int lane_length(
 {
 	uint64_t sum = 0, pass, n = e->o.repeat;
 	uint32_t shard;
-	int r = 0;
+	int rc = 0;
 
 	if (e->o.repeat == PS_ENDLESS) {
 		*ret_length = PS_ENDLESS;
 		return 0;
 	}
 	n *= ps_order_pass_len(e->o.order, lane);
-	for (uint64_t k = 0; k < n && (r = ps_order_shard(e->o.order, epoch, lane, k, &shard, &pass)) == 1;
+	for (uint64_t k = 0; k < n && (rc = ps_order_shard(e->o.order, epoch, lane, k, &shard, &pass)) == 1;
 	        k++) {
 		uint64_t count = 0;
 
-		r = e->o.counts.count(e->o.counts.ctx, epoch, pass, shard, &count, err);
-		if (r < 0)
-			return r;
+		rc = e->o.counts.count(e->o.counts.ctx, epoch, pass, shard, &count, err);
+		if (rc < 0)
+			return rc;
 		sum += count;
 	}
 	*ret_length = sum;
-	return r < 0 ? ps_load_error_set(err, ENOMEM, "no memory for the order of the shards") : 0;
+	return rc < 0 ? ps_load_error_set(err, ENOMEM, "no memory for the order of the shards") : 0;
 }
 
 /* A mix that ends with the longest set: the others are read again until then. */
@@ -112,10 +112,10 @@ static int permuted_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint32_t s = 0; s < e->o.nshards; s++) {
 		uint64_t n = 0;
-		int r = e->o.counts.count(e->o.counts.ctx, epoch->number, 0, s, &n, err);
+		int rc = e->o.counts.count(e->o.counts.ctx, epoch->number, 0, s, &n, err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 		sum += n;
 		epoch->ends[s] = sum;
 	}
@@ -145,10 +145,10 @@ static int lengths_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_l
 	if (ps_order_mode_scatters(e->o.mode))
 		return permuted_make(e, epoch, err);
 	for (uint32_t l = 0; l < n; l++) {
-		int r = lane_length(e, epoch->number, l, &epoch->lengths[l], err);
+		int rc = lane_length(e, epoch->number, l, &epoch->lengths[l], err);
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	if (e->o.longest)
 		sets_lengthen(e, epoch);
@@ -162,10 +162,10 @@ static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t worl
 	const struct ps_lane_set *sets;
 	uint64_t total, end;
 	uint32_t nsets;
-	int r = lengths_make(e, epoch, err);
+	int rc = lengths_make(e, epoch, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	sets = ps_order_sets(o->order, &nsets);
 	if (ps_sequence_new(sets, nsets, epoch->lengths, &epoch->sequence) < 0)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
@@ -201,12 +201,12 @@ static int deal_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load
 
 static int epoch_fill(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
 {
-	int r;
+	int rc;
 
 	epoch->known = e->o.known;
 	if (epoch->known) {
-		r = known_fill(e, epoch, e->o.world, err);
-		return r < 0 ? r : deal_make(e, epoch, err);
+		rc = known_fill(e, epoch, e->o.world, err);
+		return rc < 0 ? rc : deal_make(e, epoch, err);
 	}
 	epoch->steps = (struct ps_steps){
 	        .samples = PS_ENDLESS, .most = e->o.steps, .batch = e->o.batch, .world = 1, .end = e->o.end};
@@ -225,7 +225,7 @@ int ps_epochs_count(
         struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_epoch, struct ps_load_error *err)
 {
 	struct ps_epoch *epoch;
-	int r;
+	int rc;
 
 	if (e->o.known)
 		return ps_epochs_get(e, number, ret_epoch, err);
@@ -234,12 +234,12 @@ int ps_epochs_count(
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	epoch->number = number;
 	atomic_init(&epoch->refs, 1);
-	r = known_fill(e, epoch, 1, err);
-	if (r < 0)
+	rc = known_fill(e, epoch, 1, err);
+	if (rc < 0)
 		ps_epoch_unref(epoch);
 	else
 		*ret_epoch = epoch;
-	return r;
+	return rc;
 }
 
 int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples, uint64_t *ret_batches,
@@ -247,19 +247,19 @@ int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples
 {
 	struct ps_epoch *epoch;
 	uint64_t end;
-	int r = ps_epochs_count(e, number, &epoch, err);
+	int rc = ps_epochs_count(e, number, &epoch, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	end = ps_steps_end(&epoch->steps);
 	*ret_batches = ps_steps_count(&epoch->steps, epoch->rank);
 	*ret_samples = end > epoch->rank ? (end - epoch->rank - 1) / epoch->world + 1 : 0;
 	if (epoch->numbers && ps_numbers_is_feed(epoch->numbers))
-		r = ps_load_error_set(err, ENODATA, "batches come as they are fed");
+		rc = ps_load_error_set(err, ENODATA, "batches come as they are fed");
 	else if (epoch->numbers)
 		*ret_samples = ps_numbers_before(epoch->numbers, *ret_batches);
 	ps_epoch_unref(epoch);
-	return r;
+	return rc;
 }
 
 uint32_t ps_epoch_rows(const struct ps_epoch *e, uint64_t step)
@@ -276,7 +276,7 @@ int ps_epochs_get(
         struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_epoch, struct ps_load_error *err)
 {
 	struct ps_epoch *epoch;
-	int r;
+	int rc;
 
 	PS_LOCK_SCOPE(&e->lock);
 	for (int i = 0; i < KEPT; i++) {
@@ -291,11 +291,11 @@ int ps_epochs_get(
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	epoch->number = number;
 	atomic_init(&epoch->refs, 2); /* the caller's and ours */
-	r = epoch_fill(e, epoch, err);
-	if (r < 0) {
+	rc = epoch_fill(e, epoch, err);
+	if (rc < 0) {
 		atomic_store(&epoch->refs, 1);
 		ps_epoch_unref(epoch);
-		return r;
+		return rc;
 	}
 	ps_epoch_unref(e->kept[e->next]);
 	e->kept[e->next] = epoch;

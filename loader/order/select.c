@@ -658,14 +658,14 @@ static int exact_make(struct ps_select *s, struct ps_load_error *err)
 static int first_try(struct ps_select *s, struct ps_load_error *err)
 {
 	struct ps_select_view *v;
-	int r = s->o.nshards > 0 ? ps_select_open(s, 0, 0, 0, &v, err) : 0;
+	int rc = s->o.nshards > 0 ? ps_select_open(s, 0, 0, 0, &v, err) : 0;
 
-	if (r < 0 || s->o.nshards == 0)
-		return r;
+	if (rc < 0 || s->o.nshards == 0)
+		return rc;
 	if (ps_select_samples(v) > 0)
-		r = ps_select_times(v, 0, err);
+		rc = ps_select_times(v, 0, err);
 	ps_select_close(v);
-	return r < 0 ? r : 0;
+	return rc < 0 ? rc : 0;
 }
 
 int ps_select_new(const struct ps_select_options *o, struct ps_select **ret_select, struct ps_load_error *err)

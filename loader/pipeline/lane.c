@@ -264,31 +264,31 @@ int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, stru
 {
 	uint32_t len = ps_order_block_len(source->order), n = 0;
 	struct ps_block *block = malloc(sizeof(*block) + len * sizeof(struct ps_sample *));
-	int r = block ? info_get(lane, source, err)
-	              : ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", len);
+	int rc = block ? info_get(lane, source, err)
+	               : ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", len);
 
-	if (r == 0) {
+	if (rc == 0) {
 		block->at = block->n = 0;
-		r = ps_lane_go(
+		rc = ps_lane_go(
 		        lane, source, lane->info->known ? lane->next : block_begin(source, lane->from), err);
 	}
-	if (r == 0)
+	if (rc == 0)
 		n = block_room(lane, source);
-	if (r == 0 && lane->info->known)
+	if (rc == 0 && lane->info->known)
 		n = (uint32_t)PS_MIN(n, lane->info->lengths[lane->index] - lane->at);
-	if (r == 0)
-		r = block_fill(lane, source, n, block, err);
-	if (r < 0) {
+	if (rc == 0)
+		rc = block_fill(lane, source, n, block, err);
+	if (rc < 0) {
 		ps_block_free(block);
-		return r;
+		return rc;
 	}
 	if (block->last)
 		epoch_leave(lane);
 	else
-		r = ps_lane_rest(lane, source, err);
-	if (r < 0) {
+		rc = ps_lane_rest(lane, source, err);
+	if (rc < 0) {
 		ps_block_free(block);
-		return r;
+		return rc;
 	}
 	*ret_block = block;
 	return 0;

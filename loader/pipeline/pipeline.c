@@ -196,17 +196,17 @@ static bool batch_append(struct ps_pipeline *p, struct penstock_batch *b)
 static int batch_add(struct ps_pipeline *p, struct ps_load_error *err)
 {
 	struct penstock_batch *b = calloc(1, sizeof(*b));
-	int r = b ? batch_init(p, b, err) : -ENOMEM;
+	int rc = b ? batch_init(p, b, err) : -ENOMEM;
 
-	if (r == 0) {
+	if (rc == 0) {
 		PS_LOCK_SCOPE(&p->lock);
-		r = batch_append(p, b) ? 0 : -ENOMEM;
+		rc = batch_append(p, b) ? 0 : -ENOMEM;
 	}
-	if (r == -ENOMEM)
+	if (rc == -ENOMEM)
 		ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r < 0)
+	if (rc < 0)
 		batch_free(b);
-	return r;
+	return rc;
 }
 
 uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *p)

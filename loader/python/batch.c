@@ -131,9 +131,9 @@ static PyObject *batch_fill(PyObject *self, PyObject *args)
 		value = !name ? NULL : other ? Py_NewRef(Py_None) : value_take(b, name, take, &left);
 		if (!value)
 			return NULL;
-		int r = PyDict_SetItem(dict, name, value);
+		int rc = PyDict_SetItem(dict, name, value);
 		Py_DECREF(value);
-		if (r < 0)
+		if (rc < 0)
 			return NULL;
 	}
 	return n < 0 ? NULL : PyBool_FromLong(left == 0 && b->info.bad == 0);

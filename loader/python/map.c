@@ -123,13 +123,13 @@ static struct penstock_sample *sample_of(PyObject *self, Py_ssize_t i)
 static bool field_of(PyObject *self, Py_ssize_t i, const char *name, struct penstock_tensor *ret)
 {
 	struct penstock_sample *s = sample_of(self, i);
-	int r = s ? penstock_sample_field(s, name, ret) : 0;
+	int rc = s ? penstock_sample_field(s, name, ret) : 0;
 
-	if (r == -ENOMEM)
+	if (rc == -ENOMEM)
 		PyErr_NoMemory();
-	else if (r < 0)
+	else if (rc < 0)
 		PyErr_SetString(PyExc_KeyError, name);
-	return s && r == 0;
+	return s && rc == 0;
 }
 
 /* (dtype, shape) of a sample's field. */

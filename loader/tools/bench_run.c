@@ -159,10 +159,10 @@ static int next(struct consumer *c, struct penstock_batch **ret_batch, struct pe
 
 static int batch_consume(struct consumer *c, struct penstock_batch *batch, struct penstock_error *error)
 {
-	int r = c->step ? ps_bench_step_take(c->step, batch, error) : 0;
+	int rc = c->step ? ps_bench_step_take(c->step, batch, error) : 0;
 
 	penstock_batch_release(batch);
-	return r;
+	return rc;
 }
 
 /* One epoch. `from` is where the last one ended and becomes where this one does. */

@@ -97,17 +97,17 @@ static void nothing_complain(struct cat *c)
 static int cat_run(struct cat *c, const struct ps_shard_list *shards)
 {
 	struct ps_load_error err = {0};
-	int r = c->o->field ? 0 : ps_tar_out_fd(STDOUT_FILENO, "standard output", 0, &c->out, &err);
+	int rc = c->o->field ? 0 : ps_tar_out_fd(STDOUT_FILENO, "standard output", 0, &c->out, &err);
 
-	for (size_t i = 0; i < shards->n && r == 0; i++)
-		r = ps_groups_read(shards->names[i], group_take, c, &err);
-	if (r == 0 && c->out && (c->found > 0 || !c->o->key)) {
-		r = ps_tar_out_finish(c->out, NULL, &err);
-		if (r == 0)
+	for (size_t i = 0; i < shards->n && rc == 0; i++)
+		rc = ps_groups_read(shards->names[i], group_take, c, &err);
+	if (rc == 0 && c->out && (c->found > 0 || !c->o->key)) {
+		rc = ps_tar_out_finish(c->out, NULL, &err);
+		if (rc == 0)
 			c->out = NULL;
 	}
 	ps_tar_out_abort(c->out);
-	if (r < 0) {
+	if (rc < 0) {
 		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;
 	}

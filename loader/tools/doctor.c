@@ -178,12 +178,12 @@ static int member_write(const struct ps_chart_member *m, const uint8_t *data, st
 {
 	ps_autofree uint8_t *baseline = NULL;
 	size_t n = m->size;
-	int r = m->progressive ? ps_jpeg_to_baseline(data, m->size, &baseline, &n) : 0;
+	int rc = m->progressive ? ps_jpeg_to_baseline(data, m->size, &baseline, &n) : 0;
 
-	if (r < 0)
-		return ps_load_error_set(err, -r, "%s: %s", m->name, strerror(-r));
-	r = ps_tar_out_member(out, m->name, m->name_len, n, err);
-	return r < 0 ? r : ps_tar_out_data(out, baseline ? baseline : data, n, err);
+	if (rc < 0)
+		return ps_load_error_set(err, -rc, "%s: %s", m->name, strerror(-rc));
+	rc = ps_tar_out_member(out, m->name, m->name_len, n, err);
+	return rc < 0 ? rc : ps_tar_out_data(out, baseline ? baseline : data, n, err);
 }
 
 /* A member that is left out as a duplicate has the same bytes as the one that stays, or the repair stops. */

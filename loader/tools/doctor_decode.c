@@ -208,14 +208,14 @@ int ps_chart_decode(
 	ps_autofree struct fields *all = calloc(1, sizeof(*all)), *one = calloc(1, sizeof(*one));
 	char name[128];
 	uint32_t kind;
-	int r = all && one ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = all && one ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 
 	if (c->samples == 0)
-		return r;
+		return rc;
 	empty_find(c);
 	/* A loader wants an image in all samples. One that is not is decoded by itself, and samples without
 	 * it are passed over. */
-	for (size_t i = 0; i < c->nfields && r == 0; i++) {
+	for (size_t i = 0; i < c->nfields && rc == 0; i++) {
 		const struct ps_chart_field *field = &c->fields[i];
 
 		if (!field_name(field->suffix, name, &kind))
@@ -225,14 +225,14 @@ int ps_chart_decode(
 			continue;
 		}
 		if (have_find(c, field->suffix, one) < 0)
-			r = ps_load_error_set(err, ENOMEM, "out of memory");
+			rc = ps_load_error_set(err, ENOMEM, "out of memory");
 		one->n = 0;
 		field_add(one->nhave == c->samples ? all : one, name, kind);
-		if (r == 0)
-			r = fields_decode(path, c, one, progress, err);
+		if (rc == 0)
+			rc = fields_decode(path, c, one, progress, err);
 		free(ps_steal_ptr(&one->have));
 	}
 	if (!c->is_tar && field_name(ps_shard_line_suffix(path), name, &kind))
 		field_add(all, name, kind);
-	return r == 0 ? fields_decode(path, c, all, progress, err) : r;
+	return rc == 0 ? fields_decode(path, c, all, progress, err) : rc;
 }

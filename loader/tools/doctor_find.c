@@ -122,11 +122,11 @@ static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member 
 	struct ps_chart *c = l->chart;
 	struct ps_name_parts parts;
 	struct ps_chart_member *m = member_add(c);
-	int r = m && (m->name = strdup(t->name)) ? 0 : -ENOMEM;
+	int rc = m && (m->name = strdup(t->name)) ? 0 : -ENOMEM;
 
-	if (r < 0) {
+	if (rc < 0) {
 		c->n -= m != NULL;
-		return r;
+		return rc;
 	}
 	m->name_len = t->name_len;
 	m->offset = t->offset;
@@ -134,13 +134,13 @@ static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member 
 	m->sparse = t->kind == PS_TAR_SPARSE;
 	m->key_len = ps_name_split(m->name, m->name_len, &parts) ? parts.key_len : 0;
 	if (!m->sparse)
-		r = member_read(l, tar, m, err);
-	if (r == 0 && m->key_len > 0)
-		r = field_count(c, m);
-	if (r < 0) {
+		rc = member_read(l, tar, m, err);
+	if (rc == 0 && m->key_len > 0)
+		rc = field_count(c, m);
+	if (rc < 0) {
 		free(m->name);
 		c->n--;
-		return r;
+		return rc;
 	}
 	if (m->key_len == 0)
 		ps_chart_found(c, PS_FOUND_NO_SAMPLE, "%s", m->name);
@@ -368,14 +368,14 @@ int ps_chart_make(
 	options.on_member_ctx = &l;
 	c->is_tar = ps_shard_kind_of(options.source, &options.windows, path) == PS_SHARD_KIND_TAR;
 	struct ps_shard *shard = ps_shard_new(path, 0, &options, err);
-	int r = shard ? samples_walk(path, &l, shard, err) : -ENOMEM;
+	int rc = shard ? samples_walk(path, &l, shard, err) : -ENOMEM;
 	uint64_t nbytes = shard ? ps_shard_offset(shard) : 0;
 	ps_shard_free(shard);
 	free(l.buf);
-	if (r == 0 && c->n > 0)
-		r = members_group(c, err);
-	if (r < 0)
-		return r;
+	if (rc == 0 && c->n > 0)
+		rc = members_group(c, err);
+	if (rc < 0)
+		return rc;
 	missing_find(c);
 	if (c->header_nbytes > c->needed_nbytes &&
 	        (c->header_nbytes - c->needed_nbytes) * 100 >= nbytes * BLOAT_LEAST_PERCENT)

@@ -107,13 +107,13 @@ static int hash_verify(const char *shard, const struct ps_shard_index *index,
 {
 	const uint8_t *want = ps_shard_index_binding(index)->sha256;
 	uint8_t sha256[PS_DIGEST_NBYTES];
-	int r;
+	int rc;
 
 	if (!ps_shard_index_sha256_known(want) && !(e && ps_shard_index_sha256_known(e->sha256)))
 		return 0;
-	r = ps_digest_file(shard, sha256, err);
-	if (r < 0)
-		return r;
+	rc = ps_digest_file(shard, sha256, err);
+	if (rc < 0)
+		return rc;
 	if (e && ps_shard_index_sha256_known(e->sha256) && memcmp(sha256, e->sha256, sizeof(sha256)) != 0)
 		return differs(shard, PS_CATALOGUE_NAME, err);
 	if (!ps_shard_index_sha256_known(want))
@@ -188,41 +188,41 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
 	struct ps_shard_index *index = NULL;
 	uint64_t samples = 0, bad = 0;
-	int r = dir ? ps_shard_index_open(shard, o->dir, &index, &err)
-	            : ps_load_error_set(&err, ENOMEM, "out of memory");
+	int rc = dir ? ps_shard_index_open(shard, o->dir, &index, &err)
+	             : ps_load_error_set(&err, ENOMEM, "out of memory");
 	int c = dir && !o->dir ? ps_catalogue_read(dir, &catalogue, &why) : -ENOENT;
 
-	if (r == 0 && c == 0)
+	if (rc == 0 && c == 0)
 		e = ps_catalogue_match(
 		        catalogue, slash ? slash + 1 : shard, ps_shard_index_binding(index)->nbytes);
-	if (r == 0 && c < 0 && c != -ENOENT)
-		r = ps_load_error_set(&err, -c, "%s", why.text);
-	if (r == 0) {
+	if (rc == 0 && c < 0 && c != -ENOENT)
+		rc = ps_load_error_set(&err, -c, "%s", why.text);
+	if (rc == 0) {
 		samples = ps_shard_index_samples(index);
 		bad = ps_shard_index_bad(index);
 		if (e && e->samples != samples)
-			r = differs(shard, PS_CATALOGUE_NAME, &err);
+			rc = differs(shard, PS_CATALOGUE_NAME, &err);
 	}
-	if (r == 0)
-		r = hash_verify(shard, index, e, &err);
-	if (r == 0)
-		r = content_verify(shard, index, &err);
-	if (r == -ESTALE)
+	if (rc == 0)
+		rc = hash_verify(shard, index, e, &err);
+	if (rc == 0)
+		rc = content_verify(shard, index, &err);
+	if (rc == -ESTALE)
 		remedy_add(o, shard, c == 0, index && ps_shard_index_ncolumns(index) > 0, &err);
 	ps_catalogue_free(catalogue);
 	ps_shard_index_close(index);
-	if (r < 0)
+	if (rc < 0)
 		ps_complain("%s", err.text);
 	if (o->json) {
 		printf("{\"shard\": ");
 		ps_json_print(stdout, shard);
 		printf(", \"samples\": %ju, \"bad\": %ju, \"verified\": %s}\n", (uintmax_t)samples,
-		        (uintmax_t)bad, r < 0 ? "false" : "true");
-	} else if (r >= 0) {
+		        (uintmax_t)bad, rc < 0 ? "false" : "true");
+	} else if (rc >= 0) {
 		ps_plain_print(stdout, shard);
 		printf("\t%ju sample%s, verified\n", (uintmax_t)samples, ps_plural(samples));
 	}
-	return r >= 0;
+	return rc >= 0;
 }
 
 /* Catalogues --------------------------------------------------------------------------------------------- */
@@ -230,14 +230,14 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 /* Writes what is listed, and begins again. */
 static int listed_write(struct listed *l, struct ps_load_error *err)
 {
-	int r = l->n > 0 ? ps_catalogue_update(l->dir, l->entries, l->n, err) : 0;
+	int rc = l->n > 0 ? ps_catalogue_update(l->dir, l->entries, l->n, err) : 0;
 
 	for (size_t i = 0; i < l->n; i++)
 		free(l->entries[i].name);
 	free(l->entries);
 	free(l->dir);
 	*l = (struct listed){0};
-	return r;
+	return rc;
 }
 
 /* Lists a shard; what is listed of another folder is written first. */
@@ -247,14 +247,14 @@ static int shard_list(
 	const char *slash = strrchr(shard, '/');
 	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
 	struct ps_catalogue_entry *grown;
-	int r = 0;
+	int rc = 0;
 
 	if (!dir)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	if (l->dir && strcmp(l->dir, dir) != 0)
-		r = listed_write(l, err);
-	if (r < 0)
-		return r;
+		rc = listed_write(l, err);
+	if (rc < 0)
+		return rc;
 	if (!l->dir)
 		l->dir = ps_steal_ptr(&dir);
 	grown = reallocarray(l->entries, l->n + 1, sizeof(*grown));

@@ -199,25 +199,25 @@ static int samples_write(struct pack *p, const struct job *job, const char *name
 {
 	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
 	struct ps_tar_out *out;
-	int r = buf ? ps_tar_out_open(name, p->o->level, &out, err)
-	            : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = buf ? ps_tar_out_open(name, p->o->level, &out, err)
+	             : ps_load_error_set(err, ENOMEM, "out of memory");
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (digest)
 		ps_tar_out_watch(out, bytes_digest, digest);
-	for (size_t s = job->first; s < job->first + job->n && r == 0; s++) {
+	for (size_t s = job->first; s < job->first + job->n && rc == 0; s++) {
 		const struct ps_pack_sample *sample = &p->list->samples[s];
 
-		for (size_t i = sample->first; i < sample->first + sample->n && r == 0; i++)
-			r = atomic_load(&p->failed) ? ps_load_error_set(err, ECANCELED, "stopped")
-			                            : file_copy(p, out, &p->list->files[i], buf, err);
+		for (size_t i = sample->first; i < sample->first + sample->n && rc == 0; i++)
+			rc = atomic_load(&p->failed) ? ps_load_error_set(err, ECANCELED, "stopped")
+			                             : file_copy(p, out, &p->list->files[i], buf, err);
 	}
-	if (r == 0)
-		r = ps_tar_out_finish(out, ret_nbytes, err);
-	if (r < 0)
+	if (rc == 0)
+		rc = ps_tar_out_finish(out, ret_nbytes, err);
+	if (rc < 0)
 		ps_tar_out_abort(out);
-	return r;
+	return rc;
 }
 
 /* A shard, and with --index its index and what the catalogue says of it. */
@@ -271,10 +271,10 @@ static void *worker(void *arg)
 		struct ps_load_error err = {0};
 		uint64_t nbytes = 0;
 		ps_autofree char *name = ps_out_name(p->o->out, i);
-		int r = name ? shard_write(p, i, name, &nbytes, &err)
-		             : ps_load_error_set(&err, ENOMEM, "out of memory");
+		int rc = name ? shard_write(p, i, name, &nbytes, &err)
+		              : ps_load_error_set(&err, ENOMEM, "out of memory");
 
-		if (r < 0) {
+		if (rc < 0) {
 			if (!atomic_exchange(&p->failed, true))
 				ps_complain("%s", err.text);
 			break;
@@ -332,12 +332,12 @@ static bool catalogue_write(struct pack *p)
 	ps_autofree char *dir =
 	        strndup(p->o->out, slash ? (size_t)(slash - p->o->out) + (slash == p->o->out) : 0);
 	struct ps_load_error err = {0};
-	int r = dir ? ps_catalogue_update(dir, p->entries, p->njobs, &err)
-	            : ps_load_error_set(&err, ENOMEM, "out of memory");
+	int rc = dir ? ps_catalogue_update(dir, p->entries, p->njobs, &err)
+	             : ps_load_error_set(&err, ENOMEM, "out of memory");
 
-	if (r < 0)
+	if (rc < 0)
 		ps_complain("%s", err.text);
-	return r == 0;
+	return rc == 0;
 }
 
 static void pack_fini(struct pack *p)
@@ -354,18 +354,18 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	__attribute__((cleanup(pack_fini))) struct pack p = {
 	        .o = o, .list = l, .lock = PTHREAD_MUTEX_INITIALIZER};
 	struct ps_load_error err = {0};
-	int r = o->source[0] == '@' ? ps_pack_text(l, o->source + 1, &err)
-	                            : ps_pack_folder(l, o->source, o->classes, &err);
+	int rc = o->source[0] == '@' ? ps_pack_text(l, o->source + 1, &err)
+	                             : ps_pack_folder(l, o->source, o->classes, &err);
 
-	if (r == 0)
-		r = images_rename(&o->recode, l, &err);
-	if (r == 0)
-		r = ps_pack_group(l, &err);
-	if (r == 0 && o->shuffle)
+	if (rc == 0)
+		rc = images_rename(&o->recode, l, &err);
+	if (rc == 0)
+		rc = ps_pack_group(l, &err);
+	if (rc == 0 && o->shuffle)
 		ps_pack_shuffle(l, o->seed);
-	if (r == 0 && (jobs_plan(&p) < 0 || !(p.entries = calloc(p.njobs, sizeof(*p.entries)))))
-		r = ps_load_error_set(&err, ENOMEM, "out of memory");
-	if (r < 0) {
+	if (rc == 0 && (jobs_plan(&p) < 0 || !(p.entries = calloc(p.njobs, sizeof(*p.entries)))))
+		rc = ps_load_error_set(&err, ENOMEM, "out of memory");
+	if (rc < 0) {
 		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;
 	}

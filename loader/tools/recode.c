@@ -155,11 +155,11 @@ static int size_of(
 	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
 	        .max_memory = PS_IMAGE_MAX_MEMORY_DEFAULT};
 	struct ps_image_reader *s = ps_image_reader_new(PS_PIXELS_RGB, true, &limits);
-	int r = s ? ps_image_reader_open(s, data, nbytes, ret_size, err)
-	          : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = s ? ps_image_reader_open(s, data, nbytes, ret_size, err)
+	           : ps_load_error_set(err, ENOMEM, "out of memory");
 
 	ps_image_reader_free(s);
-	return r;
+	return rc;
 }
 
 static struct ps_image_size resized(const struct ps_recode *o, struct ps_image_size size)

@@ -177,19 +177,19 @@ static int correlation_find(const struct penstock_options *o, const uint32_t *co
 {
 	uint64_t *times = calloc(PS_MAX(n, UINT64_C(1)), 2 * sizeof(*times));
 	double squares = 0, count_of = (double)n;
-	int r = times ? times_find(o, counts, nshards, 0, times, err)
-	              : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = times ? times_find(o, counts, nshards, 0, times, err)
+	               : ps_load_error_set(err, ENOMEM, "out of memory");
 
-	if (r == 0)
-		r = times_find(o, counts, nshards, 1, times + n, err);
-	for (uint64_t i = 0; i < n && r == 0; i++) {
+	if (rc == 0)
+		rc = times_find(o, counts, nshards, 1, times + n, err);
+	for (uint64_t i = 0; i < n && rc == 0; i++) {
 		double d = (double)times[i] - (double)times[n + i];
 
 		squares += d * d;
 	}
 	free(times);
 	*ret = n > 1 ? 1 - 6 * squares / (count_of * (count_of * count_of - 1)) : 1;
-	return r;
+	return rc;
 }
 
 static int compare(const void *a, const void *b)
@@ -305,13 +305,13 @@ static int ps_ranks_look(const struct penstock_options *o, const uint32_t *count
 	struct ps_ranks_quality q = {0};
 	struct map map = {0};
 	uint64_t opens = 0;
-	int r = seen ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = seen ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 
-	for (uint32_t i = 0; i < o->world && r == 0; i++) {
+	for (uint32_t i = 0; i < o->world && rc == 0; i++) {
 		struct rank rank;
 
-		r = rank_open(o, counts, nshards, i, 0, &rank, err);
-		if (r < 0)
+		rc = rank_open(o, counts, nshards, i, 0, &rank, err);
+		if (rc < 0)
 			break;
 		if (i == 0) {
 			q.lanes = ps_order_nlanes(rank.order);
@@ -319,23 +319,23 @@ static int ps_ranks_look(const struct penstock_options *o, const uint32_t *count
 			for (uint32_t l = 0; l < q.lanes; l += o->world)
 				q.held += PS_MIN(
 				        (uint64_t)ps_order_block_len(rank.order), rank.epoch->lengths[l]);
-			r = map_make(&rank, 0, counts, nshards, &map);
-			if (r == 0)
-				r = batches_look(o, &rank, &map, &q);
+			rc = map_make(&rank, 0, counts, nshards, &map);
+			if (rc == 0)
+				rc = batches_look(o, &rank, &map, &q);
 		}
-		if (r == 0)
-			r = opens_count(&rank, &map, i, seen, &opens);
-		if (r < 0)
+		if (rc == 0)
+			rc = opens_count(&rank, &map, i, seen, &opens);
+		if (rc < 0)
 			ps_load_error_set(err, ENOMEM, "out of memory");
 		rank_close(&rank);
 	}
-	if (r == 0)
-		r = correlation_find(o, counts, nshards, map.n, &q.correlation, err);
+	if (rc == 0)
+		rc = correlation_find(o, counts, nshards, map.n, &q.correlation, err);
 	q.samples = map.n;
 	map_free(&map);
 	q.opens = (double)opens / PS_MAX(nshards, 1u);
 	*ret = q;
-	return r;
+	return rc;
 }
 
 /* One loader --------------------------------------------------------------------------------------------- */

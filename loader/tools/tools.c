@@ -636,11 +636,11 @@ int ps_out_prepare(const char *name, bool force, struct ps_load_error *err)
 
 	if (slash && slash > name) {
 		ps_autofree char *folder = strndup(name, (size_t)(slash - name));
-		int r = folder ? ps_folder_make(folder, err)
-		               : ps_load_error_set(err, ENOMEM, "out of memory");
+		int rc = folder ? ps_folder_make(folder, err)
+		                : ps_load_error_set(err, ENOMEM, "out of memory");
 
-		if (r < 0)
-			return r;
+		if (rc < 0)
+			return rc;
 	}
 	if (force || access(name, F_OK) != 0)
 		return 0;

@@ -169,16 +169,17 @@ static void labels_and_limits(void **state)
 		        i ? coloured[i - 1].says : "JPEG: labels must be gray, not of 3 components";
 
 		err = (struct ps_load_error){0};
-		int r = i ? ps_image_reader_open(s, coloured[i - 1].data, coloured[i - 1].nbytes, &size, &err)
+		int rc =
+		        i ? ps_image_reader_open(s, coloured[i - 1].data, coloured[i - 1].nbytes, &size, &err)
 		          : ps_image_reader_open(s, data, nbytes, &size, &err);
-		if (r == 0)
-			r = ps_image_reader_start(
+		if (rc == 0)
+			rc = ps_image_reader_start(
 			        s, &(struct ps_region){0, 0, size.width, size.height}, 0, &err);
 		struct ps_image_rows rows;
-		if (r == 0)
-			r = ps_image_reader_rows(s, &rows, &err);
-		if (r != -EBADMSG || strncmp(err.text, says, strlen(says)) != 0)
-			fail_msg("%d, \"%s\", not \"%s\"", r, err.text, says);
+		if (rc == 0)
+			rc = ps_image_reader_rows(s, &rows, &err);
+		if (rc != -EBADMSG || strncmp(err.text, says, strlen(says)) != 0)
+			fail_msg("%d, \"%s\", not \"%s\"", rc, err.text, says);
 	}
 	ps_image_reader_free(s);
 }

@@ -83,11 +83,11 @@ static void setting_init(struct setting *s)
 static int opens(const struct setting *s, const char *const *shards, size_t n, struct penstock_error *e)
 {
 	struct penstock_loader *l;
-	int r = penstock_loader_open(&s->o, shards, n, &l, e);
+	int rc = penstock_loader_open(&s->o, shards, n, &l, e);
 
-	if (r == 0)
+	if (rc == 0)
 		penstock_loader_close(l);
-	return r;
+	return rc;
 }
 
 static void refused(const struct setting *s, const char *shards, const char *want)

@@ -108,15 +108,15 @@ static int load(const struct setting *s, const char *const *shards, size_t n, st
 	struct penstock_batch *b;
 
 	memset(e, 0, sizeof(*e));
-	int r = penstock_loader_state_load(l, bytes, n, e);
-	if (r == 0) {
-		r = penstock_loader_next(l, &b, e);
-		if (r == 1)
+	int rc = penstock_loader_state_load(l, bytes, n, e);
+	if (rc == 0) {
+		rc = penstock_loader_next(l, &b, e);
+		if (rc == 1)
 			penstock_batch_release(b);
-		r = r > 0 ? 0 : r;
+		rc = rc > 0 ? 0 : rc;
 	}
 	penstock_loader_close(l);
-	return r;
+	return rc;
 }
 
 static void refused(

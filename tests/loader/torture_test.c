@@ -75,10 +75,10 @@ static int run(uint64_t *ret_hash, uint64_t *ret_rows, struct penstock_error *e)
 
 	*ret_rows = 0;
 	memset(e, 0, sizeof(*e));
-	int r = penstock_loader_open(&setting.o, shards, 2, &l, e);
-	if (r < 0)
-		return r;
-	while ((r = penstock_loader_next(l, &b, e)) == 1) {
+	int rc = penstock_loader_open(&setting.o, shards, 2, &l, e);
+	if (rc < 0)
+		return rc;
+	while ((rc = penstock_loader_next(l, &b, e)) == 1) {
 		struct penstock_tensor t;
 
 		h = batch_hash(h, b);
@@ -90,7 +90,7 @@ static int run(uint64_t *ret_hash, uint64_t *ret_rows, struct penstock_error *e)
 	}
 	penstock_loader_close(l);
 	*ret_hash = h;
-	return r;
+	return rc;
 }
 
 static uint64_t sound_run(void)
@@ -280,11 +280,11 @@ static void memory_that_could_not_be_had_is_not_held(void **state)
 	for (long nth = 1; hit; nth++) {
 		faults_fail(FAULTS_ALLOCATION, nth, ENOMEM);
 		struct ps_shard *shard = ps_shard_new("held.tar", 0, &options, NULL);
-		int r = shard ? ps_shard_next(shard, &s, &err) : -ENOMEM;
+		int rc = shard ? ps_shard_next(shard, &s, &err) : -ENOMEM;
 		hit = faults_hit(FAULTS_ALLOCATION);
 		faults_end();
-		nfailed += r < 0;
-		if (r == 1)
+		nfailed += rc < 0;
+		if (rc == 1)
 			ps_sample_free(s);
 		ps_shard_free(shard);
 		assert_int_equal(budget.used, 0);

@@ -328,11 +328,11 @@ static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got
 {
 	bool file = s->seekable && !s->inflate;
 	size_t got;
-	int r = file ? file_read_metered(s, dst, n, s->buf, s->after, s->offset, &got, err)
-	             : read_some(s, dst, n, s->offset, &got, err);
+	int rc = file ? file_read_metered(s, dst, n, s->buf, s->after, s->offset, &got, err)
+	              : read_some(s, dst, n, s->offset, &got, err);
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	s->eof = got == 0;
 	s->beg = 0;
 	s->end = got > n ? got - n : 0;

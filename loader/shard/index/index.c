@@ -304,20 +304,20 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 {
 	struct ps_shard_index *x;
 	char *copy = strdup(path);
-	int r = copy ? file_open(copy, &x, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = copy ? file_open(copy, &x, err) : ps_load_error_set(err, ENOMEM, "out of memory");
 
-	if (r < 0)
-		return r;
+	if (rc < 0)
+		return rc;
 	if (x->flags & PS_INDEX_FLAG_COMPRESSED && x->binding.nbytes != nbytes &&
 	        x->binding.plain_nbytes == nbytes) {
 		/* the shard is shown decompressed: its offsets are those of the file */
 		x->flags &= ~(uint32_t)PS_INDEX_FLAG_COMPRESSED;
 	} else if (x->binding.nbytes != nbytes) {
-		r = ps_load_error_set(err, ESTALE,
+		rc = ps_load_error_set(err, ESTALE,
 		        "%s: of a shard of %ju bytes, but %s has %ju: it was changed since; " PS_INDEX_HINT,
 		        x->path, (uintmax_t)x->binding.nbytes, shard, (uintmax_t)nbytes);
 		ps_shard_index_close(x);
-		return r;
+		return rc;
 	}
 	*ret_index = x;
 	return 0;

@@ -551,21 +551,21 @@ int ps_shard_index_writer_finish(struct ps_shard_index_writer *w, uint64_t nbyte
 {
 	size_t head = PS_INDEX_HEAD + (3u + (w->ncolumns > 0) + w->ncolumns) * PS_INDEX_SECTION;
 	struct file f = {0};
-	int r = w->failed ? w->failed : ps_buf_add_zeros(&f.out, head);
+	int rc = w->failed ? w->failed : ps_buf_add_zeros(&f.out, head);
 
-	if (r == 0)
-		r = sections_write(w, &f);
-	if (r == 0) {
+	if (rc == 0)
+		rc = sections_write(w, &f);
+	if (rc == 0) {
 		head_write(w, nbytes, ps_shard_index_writer_plain(w, nbytes, read), &f);
 		*ret_nbytes = f.out.n;
 		*ret_data = ps_steal_ptr(&f.out.p);
 	}
 	ps_buf_fini(&f.out);
 	ps_buf_fini(&f.table);
-	if (r == -ENOMEM)
+	if (rc == -ENOMEM)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	if (r < 0)
-		return ps_load_error_set(err, -r, "its samples cannot be indexed: %s", strerror(-r));
+	if (rc < 0)
+		return ps_load_error_set(err, -rc, "its samples cannot be indexed: %s", strerror(-rc));
 	return 0;
 }
 
@@ -576,15 +576,15 @@ int ps_shard_index_writer_save(struct ps_shard_index_writer *w, const char *shar
 	ps_autofree uint8_t *data = NULL;
 	struct ps_shard_index_version now;
 	size_t nbytes = 0;
-	int r = path ? ps_shard_index_version_read(shard, &now, err) : -ENOMEM;
+	int rc = path ? ps_shard_index_version_read(shard, &now, err) : -ENOMEM;
 
-	if (r == 0 && !ps_shard_index_version_same(&now, v))
-		r = ps_load_error_set(err, EAGAIN, "%s: was changed while it was read; try again", shard);
-	if (r == 0)
-		r = ps_shard_index_writer_finish(w, v->nbytes, read, &data, &nbytes, err);
-	if (r == 0)
-		r = ps_shard_index_file_write(path, v->mode, data, nbytes, err);
-	return r;
+	if (rc == 0 && !ps_shard_index_version_same(&now, v))
+		rc = ps_load_error_set(err, EAGAIN, "%s: was changed while it was read; try again", shard);
+	if (rc == 0)
+		rc = ps_shard_index_writer_finish(w, v->nbytes, read, &data, &nbytes, err);
+	if (rc == 0)
+		rc = ps_shard_index_file_write(path, v->mode, data, nbytes, err);
+	return rc;
 }
 
 /* Declarations ------------------------------------------------------------------------------------------- */
