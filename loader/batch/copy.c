@@ -33,7 +33,8 @@ void ps_make_layout(struct ps_batch_layout *layout, bool all)
 	for (uint32_t i = 0; i < layout->nfields; i++) {
 		struct ps_layout_field *f = &layout->fields[i];
 
-		if (f->kind != PENSTOCK_IMAGE || (!all && f->dtype == PS_U8 && bits_of(layout, f) == 0))
+		if (f->kind != PENSTOCK_IMAGE || ps_image_is_wide(&f->image) ||
+		        (!all && f->dtype == PS_U8 && bits_of(layout, f) == 0))
 			continue;
 		f->made = true;
 		f->made_what = bits_of(layout, f);

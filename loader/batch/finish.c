@@ -349,8 +349,9 @@ static void row_mix(const struct penstock_batch *b, const struct ps_layout_field
 {
 	const struct ps_image_spec *spec = image_of(b, f);
 	size_t esize = ps_dtype_nbytes(f->dtype);
-	bool planar = f->kind == PENSTOCK_MASK || spec->layout == PS_NCHW;
-	uint32_t planes = (f->kind == PENSTOCK_MASK ? 1 : planar ? 3 : 1) * ps_image_views(spec);
+	bool planar = f->kind == PENSTOCK_MASK || f->image.layout == PS_NCHW;
+	uint32_t channels = f->kind == PENSTOCK_MASK ? 1 : ps_image_channels(&f->image);
+	uint32_t planes = (planar ? channels : 1) * ps_image_views(spec);
 	struct ps_mix_box box;
 
 	if (mix->kind == PS_MIX_UP && f->kind == PENSTOCK_IMAGE) {
@@ -358,7 +359,7 @@ static void row_mix(const struct penstock_batch *b, const struct ps_layout_field
 	} else if (mix->kind == PS_MIX_CUT) {
 		box = ps_mix_box_of(mix, spec->out_width, spec->out_height);
 		ps_mix_paste(&box, own, other, planes, spec->out_width, spec->out_height,
-		        planar ? esize : 3 * esize);
+		        planar ? esize : channels * esize);
 	}
 }
 

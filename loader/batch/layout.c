@@ -319,9 +319,9 @@ CONDITION(has_map, g->in->degrees > 0 || g->in->translate_x > 0 || g->in->transl
 CONDITION(
         has_colours, g->in->brightness > 0 || g->in->contrast > 0 || g->in->saturation > 0 || g->in->hue > 0)
 CONDITION(has_sigma, g->in->noise_sigma > 0 || g->in->noise_sigma_max > 0)
-CONDITION(takes_mean, g->in->dtype != PENSTOCK_U8 || (has_erase(g) && !has_levels(g)))
-CONDITION(takes_std,
-        g->in->dtype != PENSTOCK_U8 || (has_erase(g) && g->in->erase_fill == PENSTOCK_ERASE_RANDOM))
+CONDITION(is_normalised, g->in->dtype != PENSTOCK_U8 && g->in->dtype != PENSTOCK_U16)
+CONDITION(takes_mean, is_normalised(g) || (has_erase(g) && !has_levels(g)))
+CONDITION(takes_std, is_normalised(g) || (has_erase(g) && g->in->erase_fill == PENSTOCK_ERASE_RANDOM))
 CONDITION(is_bounded, g->f->max_items != UINT64_MAX)
 CONDITION(is_longest, g->f->form == PS_FORM_LONGEST)
 CONDITION(is_padded, ps_field_is_padded(g->f))
@@ -369,8 +369,8 @@ static const struct {
                 "take crop letterbox, or random_crop with padding or without a resize"},
         [PS_NEEDS_OUTSIDE] = {is_filled,
                 "add affine, or take crop letterbox or random_crop, padded with a constant"},
-        [PS_NEEDS_MEAN] = {takes_mean, "u8 is not normalised; take dtype f32, f16 or bf16"},
-        [PS_NEEDS_STD] = {takes_std, "u8 is not normalised; take dtype f32, f16 or bf16"},
+        [PS_NEEDS_MEAN] = {takes_mean, "u8 and u16 are not normalised; take dtype f32, f16 or bf16"},
+        [PS_NEEDS_STD] = {takes_std, "u8 and u16 are not normalised; take dtype f32, f16 or bf16"},
         [PS_NEEDS_AFFINE] = {has_affine, "add affine, its probability"},
         [PS_NEEDS_MAP] = {has_map,
                 "add degrees, translate_x, translate_y, zoom_min and zoom_max, shear_x or shear_y"},

@@ -405,11 +405,11 @@ static void image_form(struct ps_layout_field *f)
 	if (spec->views > 0)
 		f->shape[d++] = spec->views;
 	if (spec->layout == PS_NCHW)
-		f->shape[d++] = 3;
+		f->shape[d++] = ps_image_channels(spec);
 	f->shape[d++] = spec->out_height;
 	f->shape[d++] = spec->out_width;
 	if (spec->layout == PS_NHWC)
-		f->shape[d++] = 3;
+		f->shape[d++] = ps_image_channels(spec);
 	f->ndim = d;
 }
 
@@ -424,9 +424,11 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 		        "field %.100s: unknown padding_mode, erase_fill, erase_levels or jitter_order",
 		        f->name);
 	if (in->crop > PENSTOCK_CROP_LETTERBOX || in->interpolation > PENSTOCK_BICUBIC ||
-	        in->layout > PENSTOCK_NHWC || in->dtype > PENSTOCK_BF16)
+	        in->layout > PENSTOCK_NHWC || in->channels > PENSTOCK_CHANNELS_GRAY ||
+	        (in->dtype > PENSTOCK_BF16 && in->dtype != PENSTOCK_U16))
 		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: unknown crop, interpolation, layout or dtype (images are u8, f32, f16 "
+		        "field %.100s: unknown crop, interpolation, layout, channels or dtype (images are "
+		        "u8, u16, f32, f16 "
 		        "or bf16)",
 		        f->name);
 	*spec = ps_image_spec_imagenet(224);
@@ -449,6 +451,7 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 	spec->hflip_probability = in->hflip;
 	spec->vflip_probability = in->vflip;
 	spec->interpolation = (enum ps_interpolation)in->interpolation;
+	spec->channels = (enum ps_channels)in->channels;
 	spec->dtype = (enum ps_dtype)in->dtype;
 	spec->layout = (enum ps_layout)in->layout;
 	spec->orient = in->orient != 0;
@@ -541,6 +544,12 @@ static int follow_plan(struct ps_batch_layout *layout, const struct penstock_fie
 		f->image.views = image->views;
 		f->image.first_view = image->first_view;
 		f->image.dct_scale = false;
+		if (image->transforms.affine > 0 && ps_image_is_wide(&f->image))
+			return ps_load_error_set(err, EINVAL,
+			        "field %.100s: follows field %.100s, whose affine is for pictures of "
+			        "channels rgb, and "
+			        "another dtype than u16",
+			        f->name, layout->fields[f->leader].name);
 		image_form(f);
 	} else if (f->kind == PENSTOCK_MASK) {
 		f->ndim = image->views > 0 ? 3 : 2;
@@ -568,8 +577,8 @@ static bool same_member(const struct ps_layout_field *a, const struct ps_layout_
 	return true;
 }
 
-/* Images of one member are decoded by the first of them; their views are numbered through, so that each has
- * random numbers of its own. */
+/* Images of one member are decoded by the first of them that has pixels of the same form. Their views are
+ * numbered through, so that each has random numbers of its own. */
 static void sharing_plan(struct ps_batch_layout *layout, uint32_t i)
 {
 	struct ps_layout_field *f = &layout->fields[i];
@@ -581,7 +590,8 @@ static void sharing_plan(struct ps_batch_layout *layout, uint32_t i)
 		if (other->kind != PENSTOCK_IMAGE || other->leader >= 0 || !same_member(f, other))
 			continue;
 		f->image.first_view += ps_image_views(&other->image);
-		if (other->decoded_by == j && f->decoded_by == i && other->image.orient == f->image.orient)
+		if (other->decoded_by == j && f->decoded_by == i && other->image.orient == f->image.orient &&
+		        ps_image_is_wide(&other->image) == ps_image_is_wide(&f->image))
 			f->decoded_by = j;
 	}
 }

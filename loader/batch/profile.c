@@ -143,13 +143,14 @@ static double number(const struct ps_layout_field *f, const uint8_t *p)
 static void image_count(struct column *c, const struct ps_layout_field *f, const uint8_t *row)
 {
 	bool planes = f->image.layout == PS_NCHW;
-	size_t channels = 3, size = ps_dtype_nbytes(f->dtype);
+	size_t channels = ps_image_channels(&f->image), size = ps_dtype_nbytes(f->dtype);
 	size_t pixels = (size_t)f->image.out_width * f->image.out_height;
 	size_t step = (pixels / PIXELS) | 1; /* odd: not the same columns in each line of an even width */
 
-	for (size_t k = 0; k < channels; k++) {
-		double scale = f->dtype == PS_U8 ? 1 / 255.0 : (double)f->image.std[k];
-		double shift = f->dtype == PS_U8 ? 0 : (double)f->image.mean[k];
+	for (size_t k = 0; k < channels && k < PS_ARRAY_LEN(c->values); k++) { /* without alpha */
+		double most = f->dtype == PS_U8 ? 255 : UINT16_MAX;
+		double scale = ps_dtype_is_float(f->dtype) ? (double)f->image.std[k] : 1 / most;
+		double shift = ps_dtype_is_float(f->dtype) ? (double)f->image.mean[k] : 0;
 		struct sums sums = {.min = INFINITY, .max = -INFINITY};
 
 		for (size_t i = 0; i < pixels; i += step)

@@ -23,6 +23,7 @@
 
 struct ps_format {
 	const char *name;
+	bool has_wide; /* open() takes PS_PIXELS_RGBA16: its files may have alpha or 16 bits */
 
 	void *(*make)(void);   /* NULL: no memory */
 	void (*free)(void *f); /* NULL is allowed */
@@ -87,8 +88,8 @@ struct ps_image_size ps_orient_size(uint32_t orientation, struct ps_image_size s
 struct ps_region ps_orient_region(
         uint32_t orientation, struct ps_image_size stored, const struct ps_region *upright);
 
-/* Puts row `row` of a stored region (its `width` pixels of pixel_nbytes, 2 or 3) in its place in the upright
- * region, whose rows are `stride` bytes apart. `stored` is the stored region. */
+/* Puts row `row` of a stored region (its `width` pixels of pixel_nbytes, 2, 3 or 8) in its place in the
+ * upright region, whose rows are `stride` bytes apart. `stored` is the stored region. */
 void ps_orient_row(uint32_t orientation, const struct ps_region *stored, uint32_t row, const uint8_t *from,
         size_t pixel_nbytes, uint8_t *upright, size_t stride);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/dtype.h"
+#include "base/number.h"
 #include "base/size.h"
 #include "image/picture.h"
 #include "image/pixel/pixel.h"
@@ -15,6 +16,7 @@ struct work {
 	struct ps_resize *resize;
 	struct ps_region region; /* of the source, that it wants */
 	uint8_t *planes;         /* u8 pixels, where transforms follow; else rows go to dst at once */
+	struct ps_wide *wide;    /* NULL: the spec's pictures are not */
 };
 
 /* Memory for decoding an image. A leader and its followers share one set, so that a sample of hundreds of
@@ -49,9 +51,9 @@ void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3]
 
 static void make_levels(struct ps_image_decoder *d)
 {
-	if (d->spec.dtype != PS_U8)
+	if (ps_dtype_is_float(d->spec.dtype))
 		ps_image_levels(&d->spec, d->scale, d->bias);
-	for (int c = 0; d->spec.dtype != PS_U8 && c < 3; c++) {
+	for (int c = 0; ps_dtype_is_float(d->spec.dtype) && c < 3; c++) {
 		for (int v = 0; v < 256; v++) {
 			float level = ps_pixel_normalised((uint32_t)v, d->scale[c], d->bias[c]);
 			d->levels[c][v] = level;
@@ -68,6 +70,7 @@ static void tools_free(struct tools *t)
 	for (uint32_t v = 0; v < t->nworks && t->works; v++) {
 		ps_resize_free(t->works[v].resize);
 		free(t->works[v].planes);
+		ps_wide_free(t->works[v].wide);
 	}
 	free(t->works);
 	free(t->spare);
@@ -85,12 +88,14 @@ static struct tools *tools_new(const struct ps_image_spec *spec)
 	struct tools *t = calloc(1, sizeof(*t));
 	if (!t)
 		return NULL;
-	t->source = ps_image_reader_new(PS_PIXELS_RGB, spec->orient, &limits);
+	const bool is_wide = ps_image_is_wide(spec);
+	t->source = ps_image_reader_new(is_wide ? PS_PIXELS_RGBA16 : PS_PIXELS_RGB, spec->orient, &limits);
 	t->nworks = ps_image_views(spec);
 	t->works = calloc(t->nworks, sizeof(*t->works));
 	bool sound = t->source && t->works;
 	for (uint32_t v = 0; v < t->nworks && sound; v++)
-		sound = (t->works[v].resize = ps_resize_new(ps_resize_cpu_best())) != NULL;
+		sound = (t->works[v].resize = ps_resize_new(ps_resize_cpu_best())) != NULL &&
+		        (!is_wide || (t->works[v].wide = ps_wide_new()) != NULL);
 	if (sound)
 		return t;
 	tools_free(t);
@@ -133,7 +138,8 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
 	decoder->leader = leader;
 	if (decoder->nviews != leader->nviews || s->out_width != l->out_width ||
 	        s->out_height != l->out_height || s->orient != l->orient || s->max_pixels != l->max_pixels ||
-	        s->max_scans != l->max_scans || s->max_memory != l->max_memory || s->ticket != l->ticket)
+	        s->max_scans != l->max_scans || s->max_memory != l->max_memory || s->ticket != l->ticket ||
+	        ps_image_is_wide(s) != ps_image_is_wide(l))
 		return;
 	tools_free(decoder->tools);
 	decoder->tools = leader->tools;
@@ -235,7 +241,10 @@ static int views_begin(
 		view->geometry.shrunk = shrunk;
 		if (ps_resize_plan(w->resize, &view->geometry, d->spec.interpolation) < 0)
 			return -ENOMEM;
-		if (has_planes(d, view)) {
+		if (w->wide) {
+			if (ps_wide_begin(w->wide, &d->spec, &view->geometry, w->resize) < 0)
+				return -ENOMEM;
+		} else if (has_planes(d, view)) {
 			if (planes_reserve(d, w) < 0)
 				return -ENOMEM;
 			sink = (struct ps_resize_sink){.dst = w->planes, .dtype = PS_U8, .layout = PS_NCHW};
@@ -283,13 +292,20 @@ static void pad(const struct ps_image_decoder *d, const struct ps_resize_geometr
 	planes->p = to;
 }
 
-static void views_finish(struct ps_image_decoder *d, void *dst)
+static int views_finish(struct ps_image_decoder *d, void *dst, struct ps_load_error *err)
 {
 	size_t n = (size_t)d->spec.out_width * d->spec.out_height;
 	size_t view_nbytes = ps_image_nbytes(&d->spec) / d->nviews;
 	for (uint32_t v = 0; v < d->nviews; v++) {
 		const struct ps_transform *t = &d->views[v].transform;
 		struct ps_planes planes = {d->tools->works[v].planes, d->spec.out_width, d->spec.out_height};
+		if (d->tools->works[v].wide) {
+			if (ps_wide_finish(d->tools->works[v].wide, (uint8_t *)dst + v * view_nbytes) < 0)
+				return ps_load_error_set(err, ENOMEM,
+				        "image: out of memory for a picture of %u x %u", d->spec.out_width,
+				        d->spec.out_height);
+			continue;
+		}
 		if (!has_planes(d, &d->views[v]))
 			continue;
 		if (d->views[v].geometry.pad.width > 0)
@@ -300,6 +316,7 @@ static void views_finish(struct ps_image_decoder *d, void *dst)
 		for (int c = 0; c < 3; c++)
 			pack_channel(d, c, planes.p + (size_t)c * n, n, (uint8_t *)dst + v * view_nbytes);
 	}
+	return 0;
 }
 
 /* The decode --------------------------------------------------------------------------------------------- */
@@ -310,7 +327,12 @@ static void feed(struct ps_image_decoder *const *decoders, uint32_t n, const str
 	for (uint32_t i = 0; i < n; i++) {
 		for (uint32_t v = 0; v < decoders[i]->nviews; v++) {
 			const struct work *w = &decoders[i]->tools->works[v];
-			if (y >= w->region.y && y - w->region.y < w->region.height)
+			if (y < w->region.y || y - w->region.y >= w->region.height)
+				continue;
+			if (w->wide)
+				ps_wide_row(w->wide, (const uint16_t *)(const void *)row +
+				                             (size_t)(w->region.x - all->x) * 4);
+			else
 				ps_resize_row(w->resize, row + (size_t)(w->region.x - all->x) * 3);
 		}
 	}
@@ -354,7 +376,7 @@ static int decode_open(struct ps_image_decoder *const *decoders, void *const *ds
 	if (rc == 0)
 		rc = stream_rows(decoders, n, &all, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
-		views_finish(decoders[i], dsts[i]);
+		rc = views_finish(decoders[i], dsts[i], err);
 	return rc;
 }
 

@@ -3,6 +3,7 @@
  * From the top down; each file uses those below it:
  *
  *   image.c                   decode, crop, resize, flip, transform, normalise
+ *   wide.c                    the resize of RGBA, gray and 16-bit pictures
  *   mask.c                    labels and boxes that follow an image
  *   crop.c                    which part of an image becomes a picture, and what is around it
  *   spec.c                    the options of a field, checked
@@ -67,11 +68,12 @@ void ps_image_ticket_give(struct ps_image_ticket *ticket);
 enum ps_pixels {
 	PS_PIXELS_RGB = 0,    /* three uint8_t; alpha is dropped, 16 bits lose their lower eight */
 	PS_PIXELS_LABELS = 1, /* one uint16_t: the number as stored (gray value or place in the palette) */
+	PS_PIXELS_RGBA16 = 2, /* four uint16_t: values of 8 bits times 257; alpha 65535 where there is none */
 };
 
 static inline size_t ps_pixels_nbytes(enum ps_pixels pixels)
 {
-	return pixels == PS_PIXELS_RGB ? 3 : sizeof(uint16_t);
+	return pixels == PS_PIXELS_RGB ? 3 : sizeof(uint16_t) * (pixels == PS_PIXELS_RGBA16 ? 4 : 1);
 }
 
 struct ps_image_limits {
@@ -258,8 +260,8 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  * Erase, as torchvision's RandomErasing: up to ten times draw an area [4t + 1] (erase_scale, share of the
  *   picture's) and a ratio [4t + 2] (erase_ratio, uniform in its logarithm).
  *   height = round(sqrt(area * ratio)), width = round(sqrt(area / ratio)), halves to even. The first of both
- *   less than the picture's is placed uniformly: top below(height' - height + 1) [4t + 3], left likewise [4t + 4].
- *   If there is none, nothing is erased.
+ *   less than the picture's is placed uniformly: top below(height' - height + 1) [4t + 3], left likewise
+ *   [4t + 4]. If there is none, nothing is erased.
  *   fill       a level of each channel, or as noise of key u64 [64] and a sigma of each channel about its
  *              mean; level: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
  *
@@ -361,6 +363,12 @@ enum ps_crop {
 	PS_CROP_LETTERBOX = 4, /* resized to fit within the output, then padded to it */
 };
 
+enum ps_channels {
+	PS_CHANNELS_RGB = 0,
+	PS_CHANNELS_RGBA = 1,
+	PS_CHANNELS_GRAY = 2,
+};
+
 enum ps_interpolation {
 	PS_BILINEAR = 0, /* both antialiased when shrinking, as PIL does */
 	PS_BICUBIC = 1,  /* a = -0.5 */
@@ -386,10 +394,12 @@ struct ps_image_spec {
 	double hflip_probability;    /* 0 to 1, with any crop */
 	double vflip_probability;
 	enum ps_interpolation interpolation;
-	enum ps_dtype dtype; /* PS_U8, PS_F32, PS_F16 or PS_BF16 */
+	enum ps_channels channels;
+	enum ps_dtype dtype; /* PS_U8, PS_U16, PS_F32, PS_F16 or PS_BF16 */
 	enum ps_layout layout;
-	float mean[3], std[3]; /* not for PS_U8: (value / 255 - mean) / std, in the form of picture.h */
-	bool orient;           /* as EXIF says; else as stored, as in torchvision's default loader */
+	/* Not for PS_U8 and PS_U16: (value / 255 - mean) / std, in the form of picture.h. */
+	float mean[3], std[3];
+	bool orient;    /* as EXIF says; else as stored, as in torchvision's default loader */
 	bool dct_scale; /* a JPEG that is shrunk to half or less is decoded at 1/2, 1/4 or 1/8: other pixels
 	                 */
 	uint32_t views; /* 0 and 1: one */
@@ -408,9 +418,15 @@ struct ps_image_spec ps_image_spec_imagenet(uint32_t size);
 
 int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *err) PS_MUST_USE;
 
-/* Bytes of one decoded image with all its views: 3 * out_width * out_height elements each. 0 if the spec is
- * not sound. */
+/* Bytes of one decoded image with all its views: channels * out_width * out_height elements each. 0 if the
+ * spec is not sound. */
 size_t ps_image_nbytes(const struct ps_image_spec *spec);
+
+uint32_t ps_image_channels(const struct ps_image_spec *spec);
+
+/* Its pixels are decoded as PS_PIXELS_RGBA16 and resized in 16 bits, and no transforms apply to it: others
+ * than RGB, and PS_U16. */
+bool ps_image_is_wide(const struct ps_image_spec *spec);
 
 uint32_t ps_image_views(const struct ps_image_spec *spec);
 
@@ -511,11 +527,11 @@ int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t n
         const struct ps_rng_key *key, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
 /* The same file into several decoders' places, decoded once; the limits and orientation are those of the
- * first. None of them may follow another one of them. */
+ * first. All of them are wide or none; none may follow another one of them. */
 int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
         const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err) PS_MUST_USE;
 
-/* What normalises the spec's channels; not for PS_U8. */
+/* What normalises the spec's channels, of u8 values; not for PS_U8 and PS_U16. */
 void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3], float ret_bias[static 3]);
 
 /* What decoding an image would do, for devices that decode themselves. */

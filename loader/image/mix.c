@@ -111,6 +111,8 @@ void ps_mix_blend(enum ps_dtype dtype, void *own_row, const void *other_row, siz
 		for (size_t i = 0; i < n && dtype == PS_BF16; i++)
 			a[i] = ps_bf16_of(
 			        ps_pixel_blended(ps_float_of_bf16(a[i]), ps_float_of_bf16(b[i]), own, rest));
+		for (size_t i = 0; i < n && dtype == PS_U16; i++)
+			a[i] = ps_pixel_blended_u16(a[i], b[i], weight);
 	}
 }
 

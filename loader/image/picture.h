@@ -86,6 +86,37 @@ void ps_resize_row(struct ps_resize *r, const uint8_t *rgb);
 
 void ps_resize_tables(const struct ps_resize *r, struct ps_resize_tables *ret_tables);
 
+/* Wide pictures ------------------------------------------------------------------------------------------ */
+
+/* The same of pictures that are RGBA, gray or u16 (ps_image_is_wide()): rows of PS_PIXELS_RGBA16 in, with the
+ * same weights, in 64-bit sums:
+ *
+ *   gray               L = (19595 r + 38470 g + 7471 b + 32768) >> 16 of each source pixel, first of all
+ *   rgba, if resized   colours are weighted by alpha, as PIL does: c = (v * a + 32767) / 65535 before,
+ *                      min(65535, (c * 65535 + a / 2) / a) after the resize; where a is 0 they stay c
+ *   horizontal pass    t = clamp((sum q * v + half) >> (bits_h - 8), 0, 65535 << 8)
+ *   vertical pass      v = clamp((sum q * t + half) >> (bits_v + 8), 0, 65535)
+ *   u8                 (v + 128) / 257
+ *   floats             (float)v * scale[c] + bias[c] with scale[c] = (float)(1 / (65535 * (double)std[c]));
+ *                      alpha: mean 0, std 1
+ *   padding            `fill` * 257 of colours; alpha is 0 there
+ *
+ * Ownership: belongs to its creator, keeps its buffers; rows and dst are borrowed; the resize's tables must
+ * stay as they are until the end.   Threads: one at a time.   Errors: 0 or -ENOMEM.   Blocks: never. */
+
+struct ps_wide;
+
+struct ps_wide *ps_wide_new(void); /* NULL: no memory */
+void ps_wide_free(struct ps_wide *w);
+
+/* Starts a picture of the resize's plan: then each row of ps_resize_source(), top down. */
+int ps_wide_begin(struct ps_wide *w, const struct ps_image_spec *spec,
+        const struct ps_resize_geometry *geometry, const struct ps_resize *resize) PS_MUST_USE;
+void ps_wide_row(struct ps_wide *w, const uint16_t *rgba);
+
+/* All rows are fed: writes the picture, padded, in the spec's form. */
+int ps_wide_finish(struct ps_wide *w, void *dst) PS_MUST_USE;
+
 /* The weights of an axis --------------------------------------------------------------------------------- */
 
 /* The weights of one axis of a resize, in fixed point, as defined above. Private to resize*.c, and

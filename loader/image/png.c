@@ -1,7 +1,8 @@
 /* PNG by libpng: any depth and colour type. As PIL converts to RGB: palettes are looked up, gray of few bits
  * is spread to 0..255, alpha and transparent colours are dropped, 16 bits lose their lower eight; gamma and
  * colour profiles are not applied. A bad checksum of pixels, or an end before IEND, is damage; other
- * chunks are not looked at (but eXIf, where orientation is wanted).
+ * chunks are not looked at (but eXIf, where orientation is wanted). PS_PIXELS_RGBA16 keeps 16 bits, alpha
+ * and the transparent colour (tRNS).
  *
  * What libpng calls benign is tolerated: bytes after the compressed pixels, more rows than the image has, a
  * palette or tRNS where none belongs. But for the stream of pixels that goes no further. */
@@ -192,6 +193,17 @@ static void set_transforms(struct image *m)
 			png_set_swap(m->png);
 		return;
 	}
+	if (m->pixels == PS_PIXELS_RGBA16) {
+		bool alpha = colour & PNG_COLOR_MASK_ALPHA || png_get_valid(m->png, m->info, PNG_INFO_tRNS);
+		png_set_expand_16(m->png); /* palettes, few bits and tRNS as well */
+		if (!(colour & PNG_COLOR_MASK_COLOR))
+			png_set_gray_to_rgb(m->png);
+		if (!alpha)
+			png_set_add_alpha(m->png, UINT16_MAX, PNG_FILLER_AFTER);
+		if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
+			png_set_swap(m->png);
+		return;
+	}
 	if (colour == PNG_COLOR_TYPE_PALETTE)
 		png_set_palette_to_rgb(m->png);
 	else if (!(colour & PNG_COLOR_MASK_COLOR) && m->depth < 8)
@@ -298,6 +310,7 @@ static void png_library(char *buf, size_t n)
 
 const struct ps_format ps_format_png = {
         .name = "PNG",
+        .has_wide = true,
         .library = png_library,
         .make = image_make,
         .free = image_free,

@@ -1,5 +1,5 @@
 /* PGM and PPM (binary: P5 and P6), of 8 or 16 bits. A value v of maxval m becomes round(255 * v / m), halves
- * up, as PIL does; as labels the numbers stay as they are. */
+ * up, as PIL does, or of 65535 * v / m; as labels the numbers stay as they are. */
 #include "image/format.h"
 
 #include <errno.h>
@@ -134,6 +134,13 @@ static uint32_t value_at(const struct pnm *p, const uint8_t *from, size_t i)
 	return p->maxval > 255 ? (uint32_t)from[2 * i] << 8 | from[2 * i + 1] : from[i];
 }
 
+static uint16_t scaled_wide(const struct pnm *p, uint32_t v)
+{
+	if (v >= p->maxval)
+		return UINT16_MAX;
+	return (uint16_t)((v * UINT64_C(131070) + p->maxval) / (2 * p->maxval));
+}
+
 static uint8_t scaled(const struct pnm *p, uint32_t v)
 {
 	if (p->maxval == 255)
@@ -143,14 +150,21 @@ static uint8_t scaled(const struct pnm *p, uint32_t v)
 
 static void row_convert(const struct pnm *p, const uint8_t *from, uint8_t *to)
 {
-	uint16_t *labels = (uint16_t *)(void *)to;
+	uint16_t *wide = (uint16_t *)(void *)to;
 	for (size_t i = 0; i < p->region.width; i++) {
 		if (p->pixels == PS_PIXELS_LABELS) {
-			labels[i] = (uint16_t)value_at(p, from, i);
+			wide[i] = (uint16_t)value_at(p, from, i);
 			continue;
 		}
-		for (size_t c = 0; c < 3; c++)
-			to[3 * i + c] = scaled(p, value_at(p, from, p->channels == 3 ? 3 * i + c : i));
+		for (size_t c = 0; c < 3; c++) {
+			uint32_t v = value_at(p, from, p->channels == 3 ? 3 * i + c : i);
+			if (p->pixels == PS_PIXELS_RGBA16)
+				wide[4 * i + c] = scaled_wide(p, v);
+			else
+				to[3 * i + c] = scaled(p, v);
+		}
+		if (p->pixels == PS_PIXELS_RGBA16)
+			wide[4 * i + 3] = UINT16_MAX;
 	}
 }
 
@@ -169,6 +183,7 @@ static int pnm_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_erro
 
 const struct ps_format ps_format_pnm = {
         .name = "PNM",
+        .has_wide = true,
         .make = pnm_make,
         .free = pnm_free,
         .open = pnm_open,

@@ -83,6 +83,8 @@ struct ps_image_reader {
 
 	uint8_t *turned;
 	size_t turned_cap;
+	uint16_t *widened; /* rows of a format that has no PS_PIXELS_RGBA16 */
+	size_t widened_cap;
 };
 
 struct ps_image_reader *ps_image_reader_new(
@@ -106,6 +108,7 @@ void ps_image_reader_free(struct ps_image_reader *s)
 			formats[i].format->free(s->decoders[i]);
 	}
 	free(s->turned);
+	free(s->widened);
 	free(s);
 }
 
@@ -128,6 +131,11 @@ static int unknown(const uint8_t *data, size_t nbytes, struct ps_load_error *err
 	        data[0], data[1], data[2], data[3]);
 }
 
+static bool is_widened(const struct ps_image_reader *s, const struct ps_format *f)
+{
+	return s->pixels == PS_PIXELS_RGBA16 && !f->has_wide;
+}
+
 static int open_as(struct ps_image_reader *s, size_t i, const uint8_t *data, size_t nbytes,
         struct ps_image_size *ret_size, struct ps_load_error *err)
 {
@@ -139,7 +147,8 @@ static int open_as(struct ps_image_reader *s, size_t i, const uint8_t *data, siz
 		        formats[i].name);
 	if (!s->decoders[i] && !(s->decoders[i] = f->make()))
 		return ps_load_error_set(err, ENOMEM, "%s: out of memory", f->name);
-	int rc = f->open(s->decoders[i], data, nbytes, s->pixels, &s->limits, &s->stored, err);
+	enum ps_pixels pixels = is_widened(s, f) ? PS_PIXELS_RGB : s->pixels;
+	int rc = f->open(s->decoders[i], data, nbytes, pixels, &s->limits, &s->stored, err);
 	if (rc < 0)
 		return rc;
 	s->format = f;
@@ -206,6 +215,40 @@ static int reserve_turned(struct ps_image_reader *s, size_t stride, struct ps_lo
 	return s->turned ? 0 : ps_load_error_set(err, ENOMEM, "image: no memory to turn it");
 }
 
+/* The next rows, `width` pixels each: RGB as RGBA16 where that is wanted and the format has none. */
+static int format_rows(
+        struct ps_image_reader *s, uint32_t width, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+{
+	struct ps_image_rows rows;
+	size_t n;
+	int rc = s->format->rows(s->decoder, &rows, err);
+	if (rc < 0 || !is_widened(s, s->format)) {
+		*ret_rows = rows;
+		return rc;
+	}
+	if (!ps_size_mul((size_t)width * rows.n, ps_pixels_nbytes(PS_PIXELS_RGBA16), &n))
+		return ps_load_error_set(err, ENOMEM, "image: rows of %u pixels are too long", width);
+	if (n > s->widened_cap) {
+		free(s->widened);
+		s->widened = malloc(n);
+		s->widened_cap = s->widened ? n : 0;
+	}
+	if (!s->widened)
+		return ps_load_error_set(err, ENOMEM, "image: no memory for %zu bytes of rows", n);
+	for (uint32_t y = 0; y < rows.n; y++) {
+		const uint8_t *from = rows.first + y * rows.stride;
+		uint16_t *to = s->widened + (size_t)y * width * 4;
+		for (uint32_t x = 0; x < width; x++, from += 3, to += 4) {
+			for (int c = 0; c < 3; c++)
+				to[c] = (uint16_t)(from[c] * 257);
+			to[3] = UINT16_MAX;
+		}
+	}
+	*ret_rows = (struct ps_image_rows){
+	        (const uint8_t *)s->widened, (size_t)width * 4 * sizeof(uint16_t), rows.n};
+	return 0;
+}
+
 /* The whole region, upright. */
 static int turn(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err)
 {
@@ -214,7 +257,7 @@ static int turn(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struc
 	struct ps_image_rows rows = {0};
 	int rc = reserve_turned(s, stride, err);
 	for (uint32_t y = 0; y < stored.height && rc == 0; y += rows.n) {
-		rc = s->format->rows(s->decoder, &rows, err);
+		rc = format_rows(s, stored.width, &rows, err);
 		for (uint32_t i = 0; i < rows.n && rc == 0; i++)
 			ps_orient_row(s->orientation, &stored, y + i, rows.first + i * rows.stride, pixel,
 			        s->turned, stride);
@@ -226,7 +269,7 @@ static int turn(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struc
 int ps_image_reader_rows(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err)
 {
 	if (s->orientation == 1)
-		return s->format->rows(s->decoder, ret_rows, err);
+		return format_rows(s, s->region.width, ret_rows, err);
 	return turn(s, ret_rows, err);
 }
 
@@ -323,5 +366,7 @@ void ps_orient_row(uint32_t orientation, const struct ps_region *stored, uint32_
 		to[1] = from[1];
 		if (pixel_nbytes == 3)
 			to[2] = from[2];
+		else if (pixel_nbytes == 8)
+			memcpy(to, from, 8);
 	}
 }

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/number.h"
+
 struct ps_image_spec ps_image_spec_imagenet(uint32_t size)
 {
 	return (struct ps_image_spec){
@@ -91,19 +93,39 @@ static int check_random(const struct ps_image_spec *s, struct ps_load_error *err
 
 static int check_format(const struct ps_image_spec *s, struct ps_load_error *err)
 {
-	if (s->dtype != PS_U8 && s->dtype != PS_F32 && s->dtype != PS_F16 && s->dtype != PS_BF16)
-		return ps_load_error_set(err, EINVAL, "image: dtype %s (%d): must be u8, f32, f16 or bf16",
-		        ps_dtype_name(s->dtype), (int)s->dtype);
+	if (s->channels > PS_CHANNELS_GRAY)
+		return ps_load_error_set(err, EINVAL, "image: channels %d: unknown", (int)s->channels);
+	if (s->dtype != PS_U8 && s->dtype != PS_U16 && s->dtype != PS_F32 && s->dtype != PS_F16 &&
+	        s->dtype != PS_BF16)
+		return ps_load_error_set(err, EINVAL,
+		        "image: dtype %s (%d): must be u8, u16, f32, f16 or bf16", ps_dtype_name(s->dtype),
+		        (int)s->dtype);
 	if (s->layout != PS_NCHW && s->layout != PS_NHWC)
 		return ps_load_error_set(
 		        err, EINVAL, "image: layout %d: must be NCHW or NHWC", (int)s->layout);
-	for (int c = 0; s->dtype != PS_U8 && c < 3; c++) {
+	for (int c = 0; ps_dtype_is_float(s->dtype) && c < 3; c++) {
 		if (!isfinite(s->mean[c]) || !(s->std[c] >= 1e-6f && s->std[c] <= 1e6f))
 			return ps_load_error_set(err, EINVAL,
 			        "image: mean %g, std %g of channel %d: mean must be finite, std 1e-6 to 1e6",
 			        (double)s->mean[c], (double)s->std[c], c);
 	}
 	return 0;
+}
+
+static int check_wide(const struct ps_image_spec *s, struct ps_load_error *err)
+{
+	const struct ps_transform_spec *t = &s->transforms;
+	const char *what = t->affine > 0   ? "affine"
+	                   : t->jitter > 0 ? "jitter"
+	                   : t->gray > 0   ? "gray"
+	                   : t->blur > 0   ? "blur"
+	                   : t->noise > 0  ? "noise"
+	                   : t->erase > 0  ? "erase"
+	                                   : NULL;
+	if (!ps_image_is_wide(s) || !what)
+		return 0;
+	return ps_load_error_set(
+	        err, EINVAL, "image: %s is for pictures of channels rgb, and another dtype than u16", what);
 }
 
 int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *err)
@@ -123,6 +145,8 @@ int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *
 		rc = ps_transform_check(&spec->transforms, spec->out_width, spec->out_height, err);
 	if (rc == 0)
 		rc = ps_choice_check(spec, err);
+	if (rc == 0)
+		rc = check_wide(spec, err);
 	return rc;
 }
 
@@ -130,12 +154,22 @@ size_t ps_image_nbytes(const struct ps_image_spec *spec)
 {
 	if (ps_image_spec_check(spec, NULL) < 0)
 		return 0;
-	/* At most 64 * 2^28 * 3 * 4. */
-	return (size_t)spec->out_width * spec->out_height * 3 * ps_dtype_nbytes(spec->dtype) *
-	       ps_image_views(spec);
+	/* At most 64 * 2^28 * 4 * 4. */
+	return (size_t)spec->out_width * spec->out_height * ps_image_channels(spec) *
+	       ps_dtype_nbytes(spec->dtype) * ps_image_views(spec);
 }
 
 uint32_t ps_image_views(const struct ps_image_spec *spec)
 {
 	return PS_MAX(spec->views, 1u);
+}
+
+uint32_t ps_image_channels(const struct ps_image_spec *spec)
+{
+	return spec->channels == PS_CHANNELS_RGBA ? 4 : spec->channels == PS_CHANNELS_GRAY ? 1 : 3;
+}
+
+bool ps_image_is_wide(const struct ps_image_spec *spec)
+{
+	return spec->channels != PS_CHANNELS_RGB || spec->dtype == PS_U16;
 }

@@ -1,4 +1,4 @@
-/* WebP by libwebp: lossy and lossless, alpha dropped. Of an animation nothing is taken: it is refused. Only
+/* WebP by libwebp: lossy and lossless, alpha dropped but for PS_PIXELS_RGBA16. Animations are refused. Only
  * the region (and MARGIN pixels around it, which the upsampling of chroma needs) is made into RGB. */
 #include "config.h"
 
@@ -21,6 +21,7 @@ struct image {
 	const uint8_t *data;
 	size_t nbytes;
 	struct ps_image_limits limits;
+	enum ps_pixels pixels;
 	struct ps_image_size size;
 	struct ps_region region;
 	uint8_t *out;
@@ -100,20 +101,22 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 	m->size = (struct ps_image_size){(uint32_t)features.width, (uint32_t)features.height};
 	rc = ps_format_check_size("WebP", m->size.width, m->size.height, limits, err);
 	/* A lossless file is decoded as a whole of four bytes a pixel. */
+	uint64_t pixel = pixels == PS_PIXELS_RGBA16 ? 4 + ps_pixels_nbytes(pixels) : 4;
 	if (rc == 0)
-		rc = ps_format_check_memory(
-		        "WebP", "for all pixels", (uint64_t)m->size.width * m->size.height * 4, limits, err);
+		rc = ps_format_check_memory("WebP", "for all pixels",
+		        (uint64_t)m->size.width * m->size.height * pixel, limits, err);
 	if (rc < 0)
 		return rc;
 	m->data = data;
 	m->nbytes = nbytes;
 	m->limits = *limits;
+	m->pixels = pixels;
 	*ret_size = m->size;
 	return 0;
 }
 
-/* Rows of the region, with margins where there are pixels. */
-static void widen(const struct image *m, struct ps_region *ret_region)
+/* The region, with margins where there are pixels. */
+static void add_margins(const struct image *m, struct ps_region *ret_region)
 {
 	const struct ps_region *r = &m->region;
 	uint32_t left = r->x > MARGIN ? (r->x - MARGIN) & ~1u : 0;
@@ -127,11 +130,11 @@ static int image_start(
         void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
 {
 	struct image *m = f;
-	struct ps_region wide;
+	struct ps_region around;
 	size_t nbytes;
 	m->region = *region;
-	widen(m, &wide);
-	if (!ps_size_mul((size_t)wide.width * 3, wide.height, &nbytes) ||
+	add_margins(m, &around);
+	if (!ps_size_mul((size_t)around.width * ps_pixels_nbytes(m->pixels), around.height, &nbytes) ||
 	        !ps_size_add(nbytes, slack_nbytes, &nbytes))
 		return ps_load_error_set(err, ENOMEM, "WebP: rows are too long");
 	if (nbytes <= m->cap)
@@ -142,29 +145,42 @@ static int image_start(
 	return m->out ? 0 : ps_load_error_set(err, ENOMEM, "WebP: out of memory for %zu bytes", nbytes);
 }
 
+/* Four bytes a pixel to four uint16_t, in place. */
+static void widen(uint8_t *pixels, size_t n)
+{
+	uint16_t *to = (uint16_t *)(void *)pixels;
+	for (size_t i = 4 * n; i-- > 0;)
+		to[i] = (uint16_t)(pixels[i] * 257);
+}
+
 static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_error *err)
 {
 	struct image *m = f;
 	WebPDecoderConfig c;
-	struct ps_region wide;
-	widen(m, &wide);
+	const bool is_wide = m->pixels == PS_PIXELS_RGBA16;
+	const size_t pixel = is_wide ? 4 : 3;
+	struct ps_region around;
+	add_margins(m, &around);
 	if (!WebPInitDecoderConfig(&c))
 		return ps_load_error_set(err, EBADMSG, "WebP: another libwebp than this was built for");
 	c.options.use_cropping = 1;
-	c.options.crop_left = (int)wide.x;
-	c.options.crop_top = (int)wide.y;
-	c.options.crop_width = (int)wide.width;
-	c.options.crop_height = (int)wide.height;
-	c.output.colorspace = MODE_RGB;
+	c.options.crop_left = (int)around.x;
+	c.options.crop_top = (int)around.y;
+	c.options.crop_width = (int)around.width;
+	c.options.crop_height = (int)around.height;
+	c.output.colorspace = is_wide ? MODE_RGBA : MODE_RGB;
 	c.output.is_external_memory = 1;
 	c.output.u.RGBA.rgba = m->out;
-	c.output.u.RGBA.stride = (int)(wide.width * 3);
-	c.output.u.RGBA.size = (size_t)wide.width * 3 * wide.height;
+	c.output.u.RGBA.stride = (int)(around.width * pixel);
+	c.output.u.RGBA.size = around.width * pixel * around.height;
 	int rc = status_error(WebPDecode(m->data, m->nbytes, &c), err);
 	if (rc < 0)
 		return rc;
-	ret_rows->stride = (size_t)wide.width * 3;
-	ret_rows->first = m->out + (m->region.y - wide.y) * ret_rows->stride + (m->region.x - wide.x) * 3;
+	if (is_wide)
+		widen(m->out, (size_t)around.width * around.height);
+	ret_rows->stride = around.width * ps_pixels_nbytes(m->pixels);
+	ret_rows->first = m->out + (m->region.y - around.y) * ret_rows->stride +
+	                  (m->region.x - around.x) * ps_pixels_nbytes(m->pixels);
 	ret_rows->n = m->region.height;
 	return 0;
 }
@@ -178,6 +194,7 @@ static void webp_library(char *buf, size_t n)
 
 const struct ps_format ps_format_webp = {
         .name = "WebP",
+        .has_wide = true,
         .library = webp_library,
         .make = image_make,
         .free = image_free,

@@ -122,6 +122,12 @@ enum penstock_layout {
 	PENSTOCK_NHWC = 1,
 };
 
+enum penstock_channels {
+	PENSTOCK_CHANNELS_RGB = 0,
+	PENSTOCK_CHANNELS_RGBA = 1, /* and alpha: 1 (255, 65535) where a file has none */
+	PENSTOCK_CHANNELS_GRAY = 2, /* one: L = 0.299 r + 0.587 g + 0.114 b; alpha is dropped */
+};
+
 enum penstock_crop {
 	/* RandomResizedCrop: a part of scale_min..scale_max of the area, of shape ratio_min..ratio_max */
 	PENSTOCK_CROP_RANDOM = 0,
@@ -199,9 +205,9 @@ struct penstock_field {
 	uint32_t kind; /* enum penstock_kind */
 
 	uint32_t image_width, image_height; /* pixels, 1 to 16384; 224 */
-	/* Of the elements. Images: U8, F32 (default), F16 or BF16. INT64: any (I64). FLOAT: a float (F32).
-	 * NPY: any (F32). JSON with a path: any (U8: texts). TOKENS: an integer (I64). OUTPUT: any (F32).
-	 * Numbers are converted exactly or the sample is bad; only FLOAT and JSON round, NPY if asked to. */
+	/* Of the elements. Images: U8, U16, F32 (default), F16 or BF16. INT64: any (I64). FLOAT: a float
+	 * (F32). NPY: any (F32). JSON with a path: any (U8: texts). TOKENS: an integer (I64). OUTPUT: any
+	 * (F32). Numbers are converted exactly or the sample is bad; only FLOAT and JSON round, NPY if asked to. */
 	uint32_t dtype;
 	uint32_t layout;        /* PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
 	uint32_t crop;          /* enum penstock_crop; PENSTOCK_CROP_RANDOM */
@@ -212,7 +218,7 @@ struct penstock_field {
 	double scale_min, scale_max; /* CROP_RANDOM: share of the image's area; 0.08, 1 */
 	double ratio_min, ratio_max; /* CROP_RANDOM: width / height; 3/4, 4/3 */
 	double hflip;                /* probability of a horizontal flip, with any crop; 0.5 */
-	float mean[3], std[3];       /* not for U8: (value / 255 - mean) / std; ImageNet's */
+	float mean[3], std[3];       /* not for U8 and U16: (value / 255 - mean) / std; ImageNet's */
 	uint64_t max_pixels;         /* a larger image is a bad sample; 0 (default): 2^27 */
 
 	/* All but images: 1: a sample without the field (or without the value at its path) is sound; 0
@@ -321,6 +327,10 @@ struct penstock_field {
 	/* 1: for transforms alone: the field is no part of batches. 0 (default): it is. */
 	uint32_t hidden;
 	uint32_t rounding; /* NPY with a float dtype: enum penstock_rounding; EXACT */
+	/* IMAGE: enum penstock_channels; RGB. Others than RGB, and dtype U16 (0 to 65535; 8-bit files times
+	 * 257), are decoded and resized in 16 bits; crops, flips and padding apply to them, the operations
+	 * that follow do not. GRAY takes mean[0] and std[0]; alpha stays 0 to 1. */
+	uint32_t channels;
 };
 
 enum penstock_order {

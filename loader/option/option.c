@@ -325,6 +325,8 @@ const struct ps_option ps_field_options[] = {
                 .unset = "each on its own"),
         FIELD(rounding, U32, NPY, .words = WORDS("exact", "nearest"), .print = PS_PRINT_IF_SET,
                 .text = "of numbers that a float dtype does not have: such a sample is bad, or the nearest"),
+        FIELD(channels, U32, IMAGE, .words = WORDS("rgb", "rgba", "gray"),
+                .text = "of the picture; others than rgb take no operations on colours, and no affine"),
         FIELD(hidden, U32, ALL, .text = "1: no part of batches, but of what a transform or map sees"),
 };
 const size_t ps_n_field_options = ARRAY_LEN(ps_field_options);

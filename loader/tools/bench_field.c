@@ -104,6 +104,14 @@ static bool member_set(struct penstock_field *f, const struct ps_option *o, cons
 
 		memcpy(to, &v, sizeof(v));
 	} else {
+		uint64_t word = 0;
+
+		while (ps_option_word(o, word) && strcmp(ps_option_word(o, word), value) != 0)
+			word++;
+		if (ps_option_word(o, word)) {
+			memcpy(to, &(uint32_t){(uint32_t)word}, sizeof(uint32_t)); /* enums are uint32_t */
+			return true;
+		}
 		unsigned long v = strtoul(value, &end, 0);
 		uint32_t u = (uint32_t)v;
 		uint64_t u64 = v;
@@ -140,7 +148,11 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text)
 	if (o && is_offered(o)) {
 		if (member_set(image, o, value + 1))
 			return true;
-		ps_complain("--image-option %s: must be a number", text);
+		char range[128] = "";
+
+		if (o->words)
+			ps_option_range(o, range, sizeof(range));
+		ps_complain("--image-option %s: must be %s", text, o->words ? range : "a number");
 		return false;
 	}
 	ps_complain("--image-option %s: no such option of images; libpenstock(3) names them, as jitter, "

@@ -39,6 +39,18 @@ static struct ps_image_spec spec_of(unsigned form)
 	return spec;
 }
 
+/* The same with other channels or 16 bits. */
+static struct ps_image_spec wide_of(unsigned form)
+{
+	struct ps_image_spec spec = spec_of(form);
+	spec.transforms = (struct ps_transform_spec){.fill = 9};
+	spec.crop = form & 2 ? PS_CROP_LETTERBOX : PS_CROP_RANDOM_RESIZED;
+	spec.dct_scale = false;
+	spec.channels = form & 4 ? PS_CHANNELS_RGBA : PS_CHANNELS_GRAY;
+	spec.dtype = form & 1 ? PS_U16 : PS_BF16;
+	return spec;
+}
+
 static void check(int rc, const struct ps_load_error *err, const uint8_t *guard)
 {
 	assert(rc == 0 || rc == -EBADMSG || rc == -ENOMEM);
@@ -83,6 +95,22 @@ static void as_mask(const uint8_t *data, size_t nbytes, unsigned form)
 		decoders[form & 1] = m;
 }
 
+static void as_wide(const uint8_t *data, size_t nbytes, unsigned form)
+{
+	static struct ps_image_decoder *decoders[8];
+	struct ps_image_spec spec = wide_of(form);
+	struct ps_load_error err = {0};
+	struct ps_rng_key key = {.seed = nbytes, .sample = form};
+	uint8_t dst[WIDTH * HEIGHT * 4 * VIEWS * 2 + GUARD] __attribute__((aligned(16)));
+	size_t size = ps_image_nbytes(&spec);
+
+	if (!decoders[form])
+		decoders[form] = ps_image_decoder_new(&spec, &err);
+	assert(decoders[form] && size + GUARD <= sizeof(dst));
+	memset(dst + size, 0xcd, GUARD);
+	check(ps_image_decode(decoders[form], data, nbytes, &key, dst, &err), &err, dst + size);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
 	static struct ps_image_decoder *decoders[8];
@@ -98,6 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 	assert(decoders[form] && size + GUARD == sizeof(dst));
 	memset(dst + size, 0xcd, GUARD);
 	check(ps_image_decode(decoders[form], data, nbytes, &key, dst, &err), &err, dst + size);
+	as_wide(data, nbytes, form);
 	as_mask(data, nbytes, form);
 	return 0;
 }

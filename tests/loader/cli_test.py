@@ -307,6 +307,7 @@ BAD = [  # arguments, exit code, what the line on stderr says
     (["bench", "--crop", "left", "t-0.tar"], 2, "random|center|none|random_crop|letterbox"),
     (["bench", "--image-option", "jitter", "t-0.tar"], 2, "must be NAME=VALUE"),
     (["bench", "--image-option", "jitter=x", "t-0.tar"], 2, "must be a number"),
+    (["bench", "--image-option", "channels=cmyk", "t-0.tar"], 2, "channels=cmyk: must be rgb | rgba | gray"),
     (["bench", "--image-option", "jiter=1", "t-0.tar"], 2, "no such option of images"),
     (["bench", "--image-option", "noise_sigma=25", "t-0.tar"], 2, "noise_sigma has no effect: add noise, its probability"),
     (["bench", "--image-option", "resize_shorter=256", "t-0.tar"], 2, "resize_shorter has no effect: take crop center or"),

@@ -342,6 +342,28 @@ static void several_fields(void **state)
 	same(&r, NULL);
 }
 
+/* Pictures of four channels, one, and 16 bits, which the processor finishes, beside one that it does not. */
+static void other_channels(void **state)
+{
+	struct run r;
+
+	(void)state;
+	for (uint32_t dtype = 0; dtype < NDTYPES + 1; dtype++)
+		for (uint32_t channels = 0; channels < 3; channels++) {
+			run_init(&r, 32, 31, PENSTOCK_F32, PENSTOCK_NHWC);
+			penstock_field_init(&r.f[2], sizeof(r.f[2]), "other", PENSTOCK_IMAGE);
+			r.f[2].member = "ppm";
+			r.f[2].image_width = 13;
+			r.f[2].image_height = 9;
+			r.f[2].channels = channels;
+			r.f[2].dtype = dtype < NDTYPES ? dtype : PENSTOCK_U16;
+			r.f[2].layout = channels % 2;
+			r.o.nfields = 3;
+			r.o.cutmix_alpha = r.o.mixup_alpha = 1;
+			same(&r, NULL);
+		}
+}
+
 /* Where a device finishes pixels, there is no copy of them in host memory; nor is one of what it does not. */
 static void host_memory_is_told(void **state)
 {
@@ -462,8 +484,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(each_type_and_layout), cmocka_unit_test(mixed),
 	        cmocka_unit_test(transformed), cmocka_unit_test(each_transform_alone),
-	        cmocka_unit_test(several_fields), cmocka_unit_test(host_memory_is_told),
-	        cmocka_unit_test(the_processor_does_it_when_it_must),
+	        cmocka_unit_test(several_fields), cmocka_unit_test(other_channels),
+	        cmocka_unit_test(host_memory_is_told), cmocka_unit_test(the_processor_does_it_when_it_must),
 	        cmocka_unit_test(blank_batches_are_zeros),
 	        /* The last two, of a stand-in alone: */
 	        cmocka_unit_test(nothing_is_left),

@@ -206,7 +206,7 @@ static void limits_and_words_are_those_of_the_code(void **state)
 	        {"overflow", PENSTOCK_OVERFLOW_TRUNCATE}, {"source_dtype", PENSTOCK_BOOL},
 	        {"box_format", PENSTOCK_BOX_CXCYWH}, {"padding_mode", PENSTOCK_PADDING_SYMMETRIC},
 	        {"jitter_order", PENSTOCK_JITTER_RANDOM}, {"erase_fill", PENSTOCK_ERASE_LEVELS},
-	        {"rounding", PENSTOCK_ROUNDING_NEAREST}};
+	        {"rounding", PENSTOCK_ROUNDING_NEAREST}, {"channels", PENSTOCK_CHANNELS_GRAY}};
 	size_t n = 0;
 
 	(void)state;

@@ -109,6 +109,11 @@ PS_BOTH uint8_t ps_pixel_blended_u8(uint32_t a, uint32_t b, uint32_t weight)
 	return (uint8_t)((weight * a + (65536u - weight) * b + 32768u) >> 16);
 }
 
+PS_BOTH uint16_t ps_pixel_blended_u16(uint32_t a, uint32_t b, uint32_t weight)
+{
+	return (uint16_t)((weight * a + (65536u - weight) * b + 32768u) >> 16);
+}
+
 /* Affine ------------------------------------------------------------------------------------------------- */
 
 /* Two neighbours on an axis, and the weight of the second in 1024ths. */

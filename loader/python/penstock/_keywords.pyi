@@ -107,6 +107,8 @@ class ImageOptions(TypedDict, total=False):
     """weights of the blur each way, odd, 1 to 255 (a tenth of the width)"""
     brightness: float
     """x of factors 1 - x to 1 + x, 0 to 7 (0)"""
+    channels: Literal["rgb", "rgba", "gray"]
+    """of the picture; others than rgb take no operations on colours, and no affine: rgb | rgba | gray (rgb)"""
     contrast: float
     """x of factors 1 - x to 1 + x, 0 to 7 (0)"""
     dct_scale: int

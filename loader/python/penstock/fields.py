@@ -76,7 +76,9 @@ def Image(
     hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.
     layout: "nchw", "nhwc", or "channels_last": NCHW to look at and NHWC in memory, as torch's convolutions like it.
     interpolation: of the resize: "bilinear" or "bicubic", antialiased.
-    dtype: float types are (value / 255 - mean) / std; "u8" is left as it is.
+    dtype: float types are (value / 255 - mean) / std; "u8" and "u16" are left as they are ("u16": 0 to 65535).
+    channels: "rgb", "rgba" or "gray". Others than "rgb", and dtype "u16", are resized in 16 bits, so that 16-bit PNGs
+          keep their values; affine and what follows it are for "rgb" in 8 bits.
     mean, std: of the channels, one number or three, of values 0 to 1; std 0.000001 to 1000000.
     max_pixels, max_memory, max_scans: an image with more of them is a bad sample (pixels; bytes needed to decode it; scans
           of a progressive JPEG); by default 2^27, 256 MiB, 100.
@@ -92,6 +94,7 @@ def Image(
     resize              pixels, 1 to 16384
     padding             pixels, 0 to less than the size
     padding_mode        "constant", "edge", "reflect", "symmetric"
+    channels            "rgb", "rgba", "gray"
     fill                level of what is outside (affine, constant padding), 0 to 255; 0
     hflip, vflip        probability
     affine              probability of a map of all these:
