@@ -55,9 +55,10 @@ int ps_dataset_key(struct ps_cache *cache, const char *source, const struct ps_d
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
-/* {"source", "include", "exclude", "unmatched", "files", "listed_at", "next_listing_at", "refresh_seconds",
- * "listing", "listing_error", "offline", "opens", "missing", "missing_names", "versionless"}; the caller owns
- * it.
+/* {"source", "include", "exclude", "unmatched", "files", "cached_bytes", "listed_at", "next_listing_at",
+ * "refresh_seconds", "listing", "listing_error", "offline", "opens", "missing", "missing_names",
+ * "versionless"}; the caller owns it.
+ * cached_bytes: ps_store_dataset_nbytes(), which mounts of the same source share.
  * next_listing_at: by ps_watch.refresh_ms, null if no watch has one; refresh_seconds: the smallest of them.
  * offline: the origin does not answer, and versions are taken as they are known.
  * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few

@@ -262,6 +262,10 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
  * Blocks never. */
 json_t *ps_store_stats(struct ps_store *store);
 
+/* What objects take of the quota that were opened last by that dataset, with what is reserved for them. While
+ * objects come and go it is an estimate: the lock is not held over all of them. */
+uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset);
+
 /* The directory ------------------------------------------------------------------------------------------ */
 
 /* Which folder holds the cache of `dir`, opened: `dir`, if it is ours alone to write to; else penstock-UID in

@@ -286,8 +286,9 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	char a[PS_SIZE_TEXT_LEN], when[32], next[48];
 
 	printf("%s  %s\n", text(mount, "mountpoint"), text(mount, "source"));
-	printf("  files     %lld, listed %s%s, opened %s%s%s\n",
+	printf("  files     %lld, %s of them cached, listed %s%s, opened %s%s%s\n",
 	        (long long)json_integer_value(json_object_get(mount, "files")),
+	        size(json_integer_value(json_object_get(mount, "cached_bytes")), a),
 	        ago(json_integer_value(json_object_get(mount, "listed_at")), when),
 	        again(json_object_get(mount, "next_listing_at"), next),
 	        PS_COUNTED(json_integer_value(json_object_get(mount, "opens")), "time"),

@@ -202,10 +202,12 @@ static void draw_mount(struct screen *s, const json_t *mount)
 	const json_t *modes = json_object_get(mount, "modes");
 	json_int_t open = number(modes, "passed", "open") + number(modes, "direct", "open") +
 	                  number(modes, "cached", "open");
+	char a[PS_SIZE_TEXT_LEN];
 
-	ps_strbuf_addf(&s->line, "  %s: %s%s, %lld open, %lld waiting%s", text(mount, "mountpoint"),
-	        json_is_true(json_object_get(mount, "offline")) ? "OFFLINE, " : "",
-	        PS_COUNTED(json_integer_value(json_object_get(mount, "files")), "file"), (long long)open,
+	ps_strbuf_addf(&s->line, "  %s: %s%s, %s cached, %lld open, %lld waiting%s",
+	        text(mount, "mountpoint"), json_is_true(json_object_get(mount, "offline")) ? "OFFLINE, " : "",
+	        PS_COUNTED(json_integer_value(json_object_get(mount, "files")), "file"),
+	        size((double)json_integer_value(json_object_get(mount, "cached_bytes")), a), (long long)open,
 	        (long long)number(mount, "reads", "waiting"),
 	        *text(mount, "listing_error") ? ", listing failed" : "");
 	end_line(s);

@@ -77,6 +77,7 @@ static const struct row of_cache[] = {
 static const struct row of_mount[] = {
         {"mounted_at", GAUGE, "When it was mounted, in seconds since 1970."},
         {"files", GAUGE, "Files that the mount shows."},
+        {"cached_bytes", GAUGE, "Bytes of the cache that its files take."},
         {"listed_at", GAUGE, "When the origin was listed last, in seconds since 1970."},
         {"next_listing_at", GAUGE,
                 "When it will be listed next, in seconds since 1970; only with --refresh."},

@@ -26,6 +26,15 @@ penstock mount "$ORIGIN/b/" "$T/m2" --cache-dir "$CACHE" --log "$T/penstock.log"
 check "another user reads" as_other cmp "$MNT/shard-000000.tar" /dev/stdin <"$T/www/a/shard-000000.tar"
 check "and warms" as_other penstock warm "$MNT"
 check "all of it" jq -e '.cache.used_bytes > 90000' "$MNT/.penstock/stats"
+check "what each dataset takes is shown" \
+	jq -e '[.mounts[].cached_bytes] | .[0] > 90000 and .[1] == 0' "$MNT/.penstock/stats"
+equal "status has it" 1 \
+	"$(penstock status "$MNT" | grep -cE '^  files +2, [0-9.]+ KiB of them cached')"
+cat "$T/m2/shard-000000.tar" >/dev/null
+check "the other one's grows" \
+	jq -e '[.mounts[].cached_bytes] | .[0] > 90000 and .[1] > 40000' "$MNT/.penstock/stats"
+equal "the metrics have both" 2 \
+	"$(penstock metrics | grep -c "^penstock_mount_cached_bytes{.*cache_dir=\"$CACHE\"")"
 refused "evicting" penstock evict "$MNT"
 refused "pinning" penstock pin "$MNT" 'shard-000000.tar'
 equal "nothing was pinned" no "$(getfattr --only-values -n user.penstock.pinned "$MNT/shard-000000.tar" 2>/dev/null)"
