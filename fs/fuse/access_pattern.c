@@ -2,9 +2,10 @@
 
 #include "base/cleanup.h"
 
-/* Fewer reads may be a look at a header, and no pattern. */
+/* Fewer reads may be of a header only, and show no pattern. */
 #define ENOUGH_READS 8
-/* The kernel's first read-ahead is 4 times a read of 32 KiB, and of a larger one this much or more. */
+/* The kernel's first read-ahead: 4 times the read for reads up to 32 KiB; this much or more for larger
+ * reads. */
 #define FIRST_LARGE_NBYTES (256u * 1024)
 
 #define KIND_BITS 2
@@ -15,7 +16,7 @@ static _Atomic uint64_t *slot_of(const struct ps_access_pattern *pattern, pid_t 
 }
 _Static_assert(PS_ACCESS_PATTERN_SLOTS == 256, "the hash has 8 bits");
 
-/* The thread's own, or -1. */
+/* The kind of the thread's earlier files; -1: the thread is unknown. */
 static int known(const struct ps_access_pattern *pattern, pid_t tid)
 {
 	uint64_t seen = tid > 0 ? atomic_load_explicit(slot_of(pattern, tid), memory_order_relaxed) : 0;
@@ -65,7 +66,7 @@ void ps_access_pattern_cached_read(struct ps_access_pattern *pattern, struct ps_
 	if (atomic_fetch_add_explicit(&seen->nreads, 1, memory_order_relaxed) != 0)
 		return;
 	bool large = nbytes >= PS_MIN((size_t)FIRST_LARGE_NBYTES, read_ahead_nbytes);
-	/* A mapping's read-ahead is large, too. */
+	/* The first read-ahead of a mapping is large, too. */
 	if (large && known(pattern, seen->tid) == PS_READS_MAPPED)
 		return;
 	learn(pattern, seen->tid, large ? PS_READS_LARGE : PS_READS_SMALL);

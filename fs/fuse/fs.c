@@ -59,8 +59,8 @@ static bool begin_notifying(struct ps_fs *fs)
 	return !fs->hushed;
 }
 
-/* Negative entries, too. The kernel takes the folder's lock: a LOOKUP that was answered before is over
- * then. */
+/* Invalidates a name in the kernel, also a negative entry. The kernel takes the folder's lock, so a LOOKUP
+ * that was answered earlier has ended when this returns. */
 static void name_changed(void *arg, uint64_t parent, const char *name)
 {
 	struct ps_fs_source *source = arg;
@@ -68,7 +68,7 @@ static void name_changed(void *arg, uint64_t parent, const char *name)
 
 	if (!begin_notifying(fs))
 		return;
-	/* What the kernel does not know (ENOENT) need not be forgotten. */
+	/* ENOENT: the kernel does not know the name, so there is nothing to forget. */
 	(void)fuse_lowlevel_notify_inval_entry(
 	        fs->session, ps_fs_ino(fs, source, parent), name, strlen(name));
 	PS_LOCK_SCOPE(&fs->lock);
@@ -145,7 +145,8 @@ void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open)
 	pthread_mutex_lock(&fs->lock);
 	ps_list_remove(&open->link);
 	pthread_mutex_unlock(&fs->lock);
-	/* The kernel may let a file go while the thread that answered its last read returns from doing so. */
+	/* The kernel may release a file while the thread that answered its last read still returns from the
+	 * answer. */
 	pthread_mutex_lock(&open->reader);
 	pthread_mutex_unlock(&open->reader);
 	close_open(fs, open);
@@ -175,7 +176,7 @@ const struct ps_fs_source *ps_fs_source(const struct ps_fs *fs, fuse_ino_t ino)
 {
 	size_t i = ps_node_number(ino) >> PS_SOURCE_SHIFT;
 
-	return &fs->sources[i < fs->nsources ? i : 0]; /* the kernel names what it was given */
+	return &fs->sources[i < fs->nsources ? i : 0]; /* the kernel sends only node ids that it was given */
 }
 
 uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino)
@@ -216,11 +217,11 @@ void ps_fs_stat(const struct ps_fs *fs, const struct ps_fs_source *source, const
 	};
 	if (!attr->is_dir) {
 		ret->st_size = (off_t)attr->size;
-		/* All of it, whatever is cached: fewer would look like holes to tar and cp. */
+		/* Blocks of the whole file, however little is cached: fewer would look like holes to tar
+		 * and cp. */
 		ret->st_blocks = (blkcnt_t)(attr->size / 512 + (attr->size % 512 != 0));
 	}
-	/* An origin without times gives the epoch; the time of the mount would change with every mount.
-	 */
+	/* 0 (1970) if the origin reports no time: the time of the mount would change with every mount. */
 	ret->st_mtim.tv_sec = attr->mtime_s > 0 ? attr->mtime_s : 0;
 	ret->st_atim = ret->st_ctim = ret->st_mtim;
 }
@@ -242,7 +243,7 @@ int ps_fs_errno(int errnum)
 		return errnum;
 	case ECANCELED:
 		return EINTR;
-	default: /* also a timeout: programs know EIO, and few know ETIMEDOUT from read() */
+	default: /* also for a timeout: programs expect EIO from read(), few expect ETIMEDOUT */
 		return EIO;
 	}
 }

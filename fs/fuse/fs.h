@@ -1,21 +1,21 @@
-/* One mount as the FUSE callbacks see it: what it shows, how, and what is open in it.
+/* One mount as the FUSE callbacks see it: its sources, its options, its open files.
  *
- * Node ids: FUSE's root 1 stands for the root node of the only source or, where sources have names, for a
- * folder of these; 2 to PS_NODE_FIRST - 1 are the virtual files (virtual.h); all others are the cache's own,
- * each naming one version of one object for ever, so there is no table of names here and nothing to forget.
+ * Node ids: FUSE's root, 1, is the root node of the only source or, if sources have names, the folder of
+ * the sources' folders. 2 to PS_NODE_FIRST - 1 are the virtual files (virtual_files.c). All others are node
+ * numbers of the cache; each names one version of one object for ever, so there is no table of names here
+ * and nothing to forget.
  *
  *   63        48 47          40 39                    0
  *   |  alias    |  source      |  number of the node  |     alias: openmode.h; source: whose node it is
  *
- * ps_fs_node() and ps_fs_ino() know. Ownership: a ps_fs belongs to the mount that made it; open files belong
- * to the kernel until it releases them, and what it never released is closed by ps_fs_close_all(). Threads:
- * any, but new,
- * free, watch, unwatch and close_all.   Locks: fs.lock covers the list of open files, and what of notifications is
- * said below.
+ * ps_fs_node() and ps_fs_ino() convert between the two. Ownership: a ps_fs belongs to the mount that made
+ * it. Open files belong to the kernel until it releases them; ps_fs_close_all() closes those that it never
+ * released. Threads: any, but new, free, watch, unwatch and close_all are called by the mount's own thread.
+ * Locks: fs.lock covers the list of open files and the state of notifications.
  *
- * Notifications (names that changed) are written by the datasets' threads. The kernel holds one up while a
- * LOOKUP in the same folder waits for us, so the loop serves until it is done: ps_fs_hush() before the loop
- * is ended. */
+ * The datasets' threads notify the kernel of names that changed. The kernel blocks a notification while a
+ * LOOKUP in the same folder waits for an answer, so the loop must serve until the notification is done:
+ * call ps_fs_hush() before the loop is ended. */
 #ifndef PS_FUSE_FS_H
 #define PS_FUSE_FS_H
 
@@ -31,28 +31,29 @@
 #include "fuse/passthrough.h"
 #include "fuse/requests_in_flight.h"
 
-/* The kernel may keep what it was given: a node never changes, and OPEN answers ESTALE once it is superseded.
- */
+/* The kernel may cache entries and attributes: a node never changes, and OPEN answers ESTALE once it is
+ * superseded. */
 #define PS_FS_TIMEOUT_S 1e6
-/* A name that is not there may appear with the next listing. */
+/* A missing name may appear with the next listing. */
 #define PS_FS_NEGATIVE_TIMEOUT_S 1.0
 #define PS_FS_BLKSIZE (1 << 20)
 enum ps_open_kind { PS_OPEN_FILE, PS_OPEN_DIR, PS_OPEN_VIRTUAL };
 
-/* What fi->fh points at. */
+/* The target of fi->fh. */
 struct ps_open {
 	struct ps_list link; /* fs.opens */
 	enum ps_open_kind kind;
 	fuse_ino_t ino;
 	struct ps_handle *handle; /* PS_OPEN_FILE */
-	bool in_mode;             /* counted in fs.openmodes, as: */
+	bool in_mode;             /* counted in fs.openmodes, as `mode` */
 	enum ps_open_mode mode;
 	struct ps_handle_reads reads;
 	struct ps_dir *dir;     /* PS_OPEN_DIR; NULL for a virtual folder */
-	pthread_mutex_t reader; /* of a folder or a virtual file, one at a time; freeing waits for it */
+	pthread_mutex_t reader; /* one reader at a time of a folder or a virtual file; freeing waits for it */
 	char *text;             /* PS_OPEN_VIRTUAL */
 	size_t text_len;
-	struct ps_plan_feed *feed; /* of .penstock/plan, once something was written to it; fs.background's */
+	/* of .penstock/plan, after the first write; used by fs.background's thread */
+	struct ps_plan_feed *feed;
 };
 
 #define PS_SOURCE_SHIFT 40
@@ -65,7 +66,7 @@ struct ps_fs {
 	const struct ps_mount_options *options;
 	const char *mountpoint;
 	int64_t mounted_at_s;
-	/* What all mounts of the daemon are, this one first; the caller owns it. */
+	/* Statistics of all mounts of the daemon, this one first; the caller owns the result. */
 	json_t *(*mounts)(void *arg);
 	void *mounts_arg;
 	struct fuse_session *session;
@@ -76,38 +77,39 @@ struct ps_fs {
 	struct ps_background background;
 	pthread_mutex_t lock; /* opens, closing, hushed, nnotifying */
 	struct ps_list opens;
-	bool closing; /* an open that succeeds now is closed at once */
-	bool hushed;  /* no further notification begins */
+	bool closing; /* an open that still succeeds is closed at once */
+	bool hushed;  /* no new notification begins */
 	unsigned nnotifying;
-	_Alignas(64) struct ps_read_stats reads; /* through the daemon; the kernel's own are not known */
+	/* through the daemon; reads of the kernel by passthrough are not known */
+	_Alignas(64) struct ps_read_stats reads;
 };
 
-/* From here on the kernel is notified of names that change: before the session's loop begins. */
+/* From here on the kernel is notified of names that change. Call before the session's loop begins. */
 void ps_fs_watch(struct ps_fs *fs);
-/* After the loop has ended. */
+/* Call after the loop has ended. */
 void ps_fs_unwatch(struct ps_fs *fs);
-/* True: no notification is under way, and none will be. Blocks never. */
+/* Stops new notifications. True: none is under way any more. Never blocks. */
 bool ps_fs_hush(struct ps_fs *fs);
 
-/* Makes and lists an open file; takes over what `like` holds, also on failure (NULL: out of memory or
- * closing). */
+/* Makes an open file as a copy of `like` and adds it to the list; takes over the contents of `like`, also
+ * on failure (NULL: out of memory or closing). */
 struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like);
 void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open);
-/* Closes what is still open. Call after the loop has ended and all reads have been answered. */
+/* Closes all files that are still open. Call after the loop has ended and all reads are answered. */
 void ps_fs_close_all(struct ps_fs *fs);
 
-/* The folder of the sources' folders, which is no node of the cache. */
+/* True for the folder of the sources' folders, which is not a node of the cache. */
 bool ps_fs_is_top(const struct ps_fs *fs, fuse_ino_t ino);
-/* Of all others but the virtual ones: whose node it is, and its number there. */
+/* For all other node ids but the virtual ones: the source, and the node's number in it. */
 const struct ps_fs_source *ps_fs_source(const struct ps_fs *fs, fuse_ino_t ino);
 uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino);
 fuse_ino_t ps_fs_ino(struct ps_fs *fs, const struct ps_fs_source *source, uint64_t node);
 /* The root folder of a source. */
 void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret);
-/* source NULL: of a virtual node. */
+/* source NULL: a virtual node. */
 void ps_fs_stat(const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
         struct stat *ret);
-/* What the kernel gets for an errno of the cache. */
+/* The errno that the kernel is given for an errno of the cache. */
 int ps_fs_errno(int errnum);
 
 #endif

@@ -27,7 +27,7 @@ void ps_handshake_init_op(struct ps_handshake *hs, struct fuse_conn_info *conn)
 
 #else
 
-/* The kernel's ABI (linux/fuse.h, protocol 7.40), as far as it is needed: the headers of Debian 12 are
+/* The parts of the kernel's ABI (linux/fuse.h, protocol 7.40) that are needed here: Debian 12's headers are
  * older. */
 
 struct kernel_in_header {
@@ -98,8 +98,8 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 		return writev(fd, iov, count);
 	}
 	memcpy(&init, iov[1].iov_base, sizeof(init));
-	/* This libfuse knows the flag and does not send it; without it a lookup that waits for the origin
-	 * holds up everything in its folder. */
+	/* This libfuse defines the flag but does not send it. Without the flag, a lookup that waits for the
+	 * origin blocks all other lookups in its folder. */
 	if (atomic_load(&hs->parallel_dirops))
 		init.flags |= KERNEL_PARALLEL_DIROPS;
 	if (atomic_load(&hs->direct_mmap)) {
@@ -133,7 +133,7 @@ int ps_handshake_install(struct ps_handshake *hs, struct fuse_session *session)
 
 void ps_handshake_init_op(struct ps_handshake *hs, struct fuse_conn_info *conn)
 {
-	(void)hs, (void)conn; /* libfuse would refuse flags that it does not know */
+	(void)hs, (void)conn; /* this libfuse rejects flags that it does not know */
 }
 
 #endif

@@ -1,10 +1,10 @@
-/* What is agreed with the kernel when a session begins (INIT), beyond what libfuse 3.14 knows of:
- * passthrough, shared mappings of files that were opened for direct I/O, and lookups in one folder at once.
+/* The features that the INIT exchange with the kernel agrees on beyond those of libfuse 3.14: passthrough,
+ * shared mappings of files that are open for direct I/O, and parallel lookups in one folder.
  *
- * libfuse >= 3.17 has both in its own API. With an older one its I/O functions are ours for the exchange: the
- * kernel's offer is read, and the answer completed, on their way through.
+ * libfuse >= 3.17 has the first two in its own API. Under an older libfuse we replace its I/O functions:
+ * these read the kernel's offer and add the flags to the answer as both pass through.
  *
- * Ownership: part of a ps_fs; libfuse hands the session's user data to our I/O functions, which begins with a
+ * Ownership: part of a ps_fs. libfuse passes the session's user data to our I/O functions; it begins with a
  * ps_handshake. Threads: install before the loop; the rest from any. Locks: none. Blocks: never. */
 #ifndef PS_FUSE_HANDSHAKE_H
 #define PS_FUSE_HANDSHAKE_H
@@ -17,7 +17,7 @@
 #define FUSE_USE_VERSION 312
 #include <fuse_lowlevel.h>
 
-/* From 3.17 on libfuse itself knows passthrough and direct I/O with mmap. */
+/* libfuse supports passthrough and mmap of direct files from 3.17 on. */
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)
 #define PS_FUSE_KNOWS_PASSTHROUGH 1
 #else
@@ -27,15 +27,15 @@
 struct ps_handshake {
 	/* set before install: */
 	bool want_passthrough;
-	unsigned stacked; /* how many file systems are stacked below the cache directory: 0 or 1 */
+	unsigned stacked; /* stacked file systems below the cache directory: 0 or 1 */
 	/* what the kernel agreed to, once the mount answers: */
 	_Atomic bool passthrough, direct_mmap;
-	_Atomic bool parallel_dirops; /* lookups in one folder at once; offered */
+	_Atomic bool parallel_dirops; /* parallel lookups in one folder, as the kernel offers */
 	_Atomic uint64_t init_unique; /* of the INIT being answered; 0 before and after */
 };
 
-/* Call after fuse_session_mount(). -ENOTSUP: this libfuse cannot be looked over the shoulder, and nothing
- * will be agreed; the mount works without. */
+/* Call after fuse_session_mount(). -ENOTSUP: this libfuse takes no custom I/O functions; the mount works,
+ * but without these features. */
 int ps_handshake_install(struct ps_handshake *hs, struct fuse_session *session);
 
 /* For the init callback. */

@@ -7,10 +7,10 @@
 
 #include "base/strbuf.h"
 
-enum kind { COUNTER, GAUGE, FLAG /* a boolean, or a text that is empty while all is well */, HISTOGRAM };
+enum kind { COUNTER, GAUGE, FLAG /* a boolean; or a text, which is empty while all is well */, HISTOGRAM };
 
 struct row {
-	const char *path; /* in the document, or in that of a mount */
+	const char *path; /* in the daemon's document, or in a mount's */
 	enum kind kind;
 	const char *help;
 };
@@ -134,7 +134,7 @@ static const json_t *at_path(const json_t *object, const char *path)
 	return json_object_get(object, path);
 }
 
-/* What series are made of: a daemon's document, or a mount in it, with its labels. */
+/* What series are made from: a daemon's document or a mount in it, and the labels. */
 struct subject {
 	const json_t *object;
 	char *labels;
@@ -178,7 +178,8 @@ static const json_t *first_mount(const json_t *document)
 	return json_array_get(json_object_get(document, "mounts"), 0);
 }
 
-/* Does another one bear the same labels? In containers paths may be the same, and yet others. */
+/* True if another document or mount has the same labels: equal paths in different containers may be
+ * different folders. */
 static bool is_ambiguous(const json_t *documents, const json_t *document, const json_t *mount)
 {
 	const json_t *other, *its;
@@ -289,7 +290,7 @@ static void add_row(
 	}
 }
 
-/* What is not a number, in labels of a series that is always 1. */
+/* Exports values that are not numbers as labels of a series that is always 1. */
 static void add_info(
         struct ps_strbuf *b, const char *name, const char *help, const char *key, const struct subjects *all)
 {
@@ -328,7 +329,7 @@ char *ps_metrics_text(const json_t *documents, unsigned parts, const json_t *up)
 	add_info(&b, "penstock_mount_info", "What a mount shows.", "source", &mounts);
 	for (size_t i = 0; i < PS_ARRAY_LEN(of_mount); i++)
 		add_row(&b, "penstock_mount_", &of_mount[i], &mounts);
-	ps_strbuf_add(&b, ""); /* a text, even of no daemon */
+	ps_strbuf_add(&b, ""); /* not NULL, even without a daemon */
 	b.failed |= caches.failed || mounts.failed;
 	free_subjects(&caches);
 	free_subjects(&mounts);

@@ -7,19 +7,19 @@
 #include "base/clock.h"
 #include "base/hashtable.h"
 
-/* A thread that has not come again after so long was killed, or found the name gone. */
+/* A thread that has not opened again after this time was killed, or the name is gone. */
 #define STALE_NS (90 * PS_NS_PER_S)
-/* Threads that are unknown share one limit: within this time only one of them is sent to an alias. */
+/* All unknown threads together: at most one of them is sent to an alias within this time. */
 #define STALE_ANYONE_NS PS_NS_PER_S
 
 /* One node id with handles. */
 struct alias {
 	struct alias *next;
-	uint64_t number;           /* of the alias: the high bits */
+	uint64_t number;           /* the alias: the high bits of the node id */
 	unsigned n[PS_MODE_COUNT]; /* handles */
 	int backing_id;
-	struct ps_keep keep; /* of the backing id */
-	bool mapped;         /* a direct one, some time */
+	struct ps_keep keep; /* released with the backing id */
+	bool mapped;         /* a direct handle of it has been mapped */
 };
 
 struct ps_openmode_node {
@@ -82,7 +82,7 @@ static struct ps_openmode_node *find_or_add(struct ps_openmode_table *table, fus
 	if (!node)
 		return NULL;
 	node->number = number;
-	node->current = ino >> PS_ALIAS_SHIFT; /* what the kernel has is as good as any */
+	node->current = ino >> PS_ALIAS_SHIFT; /* any alias will do: the kernel knows this one */
 	HASH_ADD(hh, table->nodes, number, sizeof(node->number), node);
 	if (!node->hh.tbl) { /* out of memory inside uthash */
 		free(node);
@@ -132,7 +132,7 @@ static void tidy(struct ps_openmode_table *table, struct ps_openmode_node *node,
 	}
 }
 
-/* An alias that can be opened passed through: one that is, or one without handles. */
+/* Finds an alias that can be opened as passed: one that is passed already, or one without handles. */
 static bool pick_alias(const struct ps_openmode_node *node, uint64_t *ret)
 {
 	uint64_t used = 0;
@@ -155,7 +155,7 @@ static bool pick_alias(const struct ps_openmode_node *node, uint64_t *ret)
 	return true;
 }
 
-/* Forgets that the thread was sent on; true: it was. */
+/* Forgets that the thread was answered ESTALE; true: it had been. */
 static bool came_again(struct ps_openmode_table *table, pid_t tid)
 {
 	for (size_t i = 0; tid && i < PS_STALE_SLOTS; i++) {
@@ -167,7 +167,8 @@ static bool came_again(struct ps_openmode_table *table, pid_t tid)
 	return false;
 }
 
-/* Notes that the thread is sent on. With must false: only if it is sure to be known when it comes again. */
+/* Remembers that the thread is answered ESTALE. must false: only if the table will still know the thread at
+ * its next OPEN; else false is returned. */
 static bool note_stale(struct ps_openmode_table *table, pid_t tid, bool must)
 {
 	uint64_t now = ps_clock_mono_ns();

@@ -1,12 +1,12 @@
-/* How a file is opened: through the page cache and the daemon, straight through the daemon, or passed through
- * to its data file.
+/* The mode in which a file is opened: cached (the kernel's page cache, filled by the daemon), direct (every
+ * read goes to the daemon), or passed (passthrough: the kernel reads the data file).
  *
- * What the kernel wants (tried on 6.18; fs/fuse/iomode.c): an inode is in one of two modes while any handle
- * of it lives: cached (a cached handle, or a shared mapping of a direct one) or passed (handles that name one
- * backing file). A handle of the other mode is answered EIO. A direct handle fits beside both, but a mapping
- * of it fails with ENODEV while the inode is passed; the daemon sees no mapping, so it takes each direct
- * handle for mapped. What does not fit gets an inode of its own: an *alias*, another node id of the same
- * version with the same st_ino.
+ * What the kernel requires (tried on 6.18; fs/fuse/iomode.c): while any handle of an inode lives, the inode
+ * is in one of two modes: cached (it has a cached handle, or a shared mapping of a direct handle) or passed
+ * (its handles name one backing file). A handle of the other mode is answered EIO. A direct handle fits
+ * both modes, but mapping it fails with ENODEV while the inode is passed. The daemon sees no mappings, so
+ * it counts each direct handle as mapped. A handle that does not fit gets an inode of its own: an *alias*,
+ * another node id of the same version with the same st_ino.
  *
  *   handles of this     object complete,           object complete,        object incomplete
  *   node id             passthrough                no passthrough
@@ -15,22 +15,22 @@
  *   direct or cached    ESTALE: to an alias (**)   cached                  direct, or cached (*)
  *   passed              passed, same backing id    passed, same id (***)   passed, same id (***)
  *
- *   (*) Cached where the kernel does not allow a shared mapping of a direct handle, for those who read in small
- * pieces or map (access_pattern.h), and beside a direct handle that is mapped: each new mapping of a direct
- * handle empties the inode's page cache, and waits for all READs into it, deaf to signals.
- *   (**) OPEN answers ESTALE; the kernel looks the name up again, is given the alias, and opens that: an alias
- * that is passed already, or one without handles. The old handles and mappings stay as they are. Not for an
- * OPEN that may be the second of one open(2), after an ESTALE: a third is not tried, and the program would
- * see the error. It is opened as a cached one.
- *   (***) The object was evicted while passed through: its unlinked file is whole, its bytes are right. The
- * file goes with the last handle.
+ *   (*) Cached if the kernel does not allow a shared mapping of a direct handle, if the thread reads in small
+ *   pieces or maps (access_pattern.h), or if a direct handle of the node is mapped: each new mapping of a
+ *   direct handle empties the inode's page cache, and waits uninterruptibly for all READs into it.
+ *   (**) OPEN answers ESTALE; the kernel looks the name up again, is given the alias, and opens that. The
+ *   alias is one that is passed already, or one without handles. The old handles and mappings stay as they
+ *   are. Exception: an OPEN that may be the second of one open(2), after an ESTALE. The kernel does not try
+ *   a third, and the program would see the error; so the file is opened as cached.
+ *   (***) The object was evicted while passed through. Its unlinked file is whole and its bytes are right;
+ *   the file system frees it with the last handle.
  *
- * A handle counts from before its OPEN is answered until its RELEASE comes, which the kernel sends after the
- * last mapping is gone and the inode's mode is given up: so this table never believes a node freer than the
- * kernel does. The backing id is closed with the last passed handle.
+ * A handle counts from before its OPEN is answered until its RELEASE arrives. The kernel sends RELEASE after
+ * the last mapping is gone and after it has given up the inode's mode. So a node that has no handles in this
+ * table has none in the kernel either. The backing id is closed with the last passed handle.
  *
- * An alias lives in the high bits of a node id. Nothing of it is stored: with the mount the kernel forgets
- * its inodes, and while it is mounted every alias of a node is as good as another.
+ * The alias is the high bits of a node id. Nothing of it is stored: when the mount ends the kernel forgets
+ * its inodes, and until then all aliases of a node are interchangeable.
  *
  * Ownership: the table is part of a ps_fs. Threads: any. Locks: one, a leaf, held over the ioctl that makes
  * or closes a backing id, which touches no disk. */
@@ -44,7 +44,7 @@
 
 enum ps_open_mode { PS_MODE_CACHED, PS_MODE_DIRECT, PS_MODE_PASSED, PS_MODE_COUNT };
 
-/* Node ids: the cache's number below, the alias above. */
+/* A node id has the cache's number in its low bits, the alias in its high bits. */
 #define PS_ALIAS_SHIFT 48
 #define PS_ALIAS_MAX UINT64_C(0xffff)
 static inline uint64_t ps_node_number(fuse_ino_t ino)
@@ -52,7 +52,7 @@ static inline uint64_t ps_node_number(fuse_ino_t ino)
 	return ino & ((UINT64_C(1) << PS_ALIAS_SHIFT) - 1);
 }
 
-/* Threads whose last OPEN was answered ESTALE, and who will come again. */
+/* A thread whose last OPEN was answered ESTALE, and which will therefore open again. */
 #define PS_STALE_SLOTS 128
 struct ps_stale {
 	pid_t tid;
@@ -61,18 +61,19 @@ struct ps_stale {
 
 struct ps_openmode_table {
 	pthread_mutex_t lock;
-	struct ps_openmode_node *nodes; /* with handles, by number */
+	struct ps_openmode_node *nodes; /* the nodes that have handles, by number */
 	struct ps_stale stale[PS_STALE_SLOTS];
 	uint64_t last_stale_ns;
-	_Atomic uint64_t nopens[PS_MODE_COUNT], nopen[PS_MODE_COUNT]; /* handles ever and now */
-	_Atomic uint64_t nupgrades;                                   /* OPENs sent to an alias */
+	/* opens ever; handles that are open now */
+	_Atomic uint64_t nopens[PS_MODE_COUNT], nopen[PS_MODE_COUNT];
+	_Atomic uint64_t nupgrades; /* OPENs sent to an alias */
 };
 
 void ps_openmode_init(struct ps_openmode_table *table);
 void ps_openmode_fini(struct ps_openmode_table *table);
 
-/* What must stay while the kernel reads the data file: its room is not free before. put is called once, with
- * nothing held; NULL: nothing to keep. */
+/* A reference that is kept while the kernel reads the data file: the file's space is not free before. put
+ * is called once, without a lock held; NULL: there is no reference. */
 struct ps_keep {
 	void *arg;
 	void (*put)(void *arg);
@@ -80,27 +81,27 @@ struct ps_keep {
 
 struct ps_openmode_wish {
 	fuse_ino_t ino;
-	pid_t tid;       /* who opens; 0: unknown */
+	pid_t tid;       /* the thread that opens; 0: unknown */
 	int complete_fd; /* the data file, if it is complete, verified, and may be passed through; else -1 */
-	bool direct;     /* direct rather than cached, if it is not passed through */
-	/* of complete_fd, until its backing id is closed; put at once if there is none */
+	bool direct;     /* if the file is not passed through: direct, not cached */
+	/* for complete_fd: put when its backing id is closed, or at once if there is no backing id */
 	struct ps_keep keep;
 };
 
-/* One more handle of wish->ino, counted in *ret_mode. *ret_backing_id is set for PS_MODE_PASSED.
- * -ESTALE: nothing is counted, answer so. -ENOMEM. */
+/* Chooses *ret_mode for a new handle of wish->ino and counts the handle in it. *ret_backing_id is set for
+ * PS_MODE_PASSED. -ESTALE: not counted; answer OPEN with ESTALE. -ENOMEM: not counted. */
 int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_req_t req,
         const struct ps_openmode_wish *wish, enum ps_open_mode *ret_mode, int *ret_backing_id);
 void ps_openmode_leave(
         struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino, enum ps_open_mode mode);
 
-/* A direct handle of this node id is mapped: the kernel wants pages of it. */
+/* Records that a direct handle of this node id is mapped: the kernel reads pages of it. */
 void ps_openmode_mapped(struct ps_openmode_table *table, fuse_ino_t ino);
 
-/* An OPEN of this thread is answered ESTALE for a reason of the cache's. */
+/* Records that the cache answers an OPEN of this thread with ESTALE. */
 void ps_openmode_stale(struct ps_openmode_table *table, pid_t tid);
 
-/* The node id that a name which stands for `number` is looked up to. */
+/* The node id that LOOKUP answers for a name of the cache's node `number`. */
 fuse_ino_t ps_openmode_ino(struct ps_openmode_table *table, uint64_t number);
 
 #endif

@@ -12,8 +12,9 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct ps_fs *fs = userdata;
 
-	/* Sixteen stuck read-aheads delayed a file that was ready by 7.5 s at libfuse's 12. The kernel cuts
-	 * this for mounts of ordinary users (/sys/module/fuse/parameters/max_user_bgreq). */
+	/* With libfuse's default of 12, sixteen stuck read-aheads delayed the reads of a cached file by 7.5
+	 * s. For mounts of ordinary users the kernel lowers this
+	 * (/sys/module/fuse/parameters/max_user_bgreq). */
 	conn->max_background = 4096;
 	conn->congestion_threshold = 3072;
 	conn->max_read = PS_FS_READ_NBYTES;
@@ -21,14 +22,14 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	conn->want |=
 	        conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_SPLICE_WRITE |
 	                                FUSE_CAP_SPLICE_MOVE | FUSE_CAP_EXPLICIT_INVAL_DATA);
-	/* A node's data never changes, so its pages are never stale. With asynchronous direct I/O the kernel
-	 * would not interrupt an O_DIRECT read: a killed reader stayed until the timeout. */
+	/* A node's data never changes, so its pages are never stale. With asynchronous direct I/O the
+	 * kernel does not interrupt an O_DIRECT read: a killed reader stayed until the timeout. */
 	conn->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_SPLICE_READ |
 	                          FUSE_CAP_ASYNC_DIO);
 	ps_handshake_init_op(&fs->passthrough.handshake, conn);
 }
 
-/* What is damaged may be tried again. */
+/* An incomplete attribute is asked for again soon. */
 static double attr_timeout_s(const struct ps_attr *attr)
 {
 	return attr->complete_attr ? PS_FS_TIMEOUT_S : PS_FS_NEGATIVE_TIMEOUT_S;
@@ -45,7 +46,7 @@ void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const stru
 	ps_fs_stat(fs, source, attr, &ret->attr);
 }
 
-/* Lookup and getattr, which may wait for a HEAD. */
+/* A LOOKUP or GETATTR, which may wait for a HEAD. */
 struct attr_op {
 	struct ps_inflight inflight;
 	struct ps_fs *fs;
@@ -172,7 +173,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	ps_inflight_issued(&op->inflight);
 }
 
-/* The cache: its quota, and what of it is still free. */
+/* Reports the cache's quota, and how much of it is free. */
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct ps_fs *fs = ps_op_fs(req);
@@ -194,7 +195,8 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 	fuse_reply_err(req, EINVAL);
 }
 
-/* The mount is read-only to the kernel; should it be remounted otherwise, it still is to us. */
+/* The mount is read-only, so the kernel sends no writing request. If it is remounted writable, these refuse
+ * them. */
 
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set, struct fuse_file_info *fi)
 {
@@ -273,8 +275,8 @@ static void op_fallocate(
 	fuse_reply_err(req, EROFS);
 }
 
-/* Not here: forget (nothing is counted), access (default_permissions), flush and fsync (nothing is written),
- * lseek and locks (the kernel's own do). */
+/* Not implemented: forget (lookups are not counted), access (default_permissions), flush and fsync (nothing
+ * is written), lseek and locks (the kernel's own are enough). */
 const struct fuse_lowlevel_ops ps_ops = {
         .init = op_init,
         .lookup = op_lookup,
@@ -308,7 +310,7 @@ const struct fuse_lowlevel_ops ps_ops = {
 
 /* Directories -------------------------------------------------------------------------------------------- */
 
-#define READDIR_MAX_NBYTES (1u << 20) /* a larger buffer is filled so far */
+#define READDIR_MAX_NBYTES (1u << 20) /* a larger buffer is filled up to this */
 
 void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -325,8 +327,8 @@ void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	ps_op_reply_open(req, fi, &like);
 }
 
-/* Entry `pos` of an open folder, with "." and ".." first: 1, 0 past the end, -errno; *ret_source is whose it
- * is, NULL for a virtual one. */
+/* Finds entry `pos` of an open folder; "." and ".." come first. Returns 1, 0 past the end, or -errno.
+ * *ret_source: the entry's source, NULL for a virtual entry. */
 static int entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool plus, const char **ret_name,
         struct ps_attr *ret, const struct ps_fs_source **ret_source)
 {
@@ -334,11 +336,11 @@ static int entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool p
 
 	*ret_source = open->dir ? ps_fs_source(fs, open->ino) : NULL;
 	if (pos < 2) {
-		/* The number of ".." is not worth a lookup: no program goes by it, and the kernel knows the
+		/* The inode number of ".." is not looked up: no program uses it, and the kernel knows the
 		 * parent. */
 		*ret_name = pos ? ".." : ".";
 		*ret = (struct ps_attr){.ino = open->ino, .is_dir = true};
-		*ret_source = NULL; /* its bits are in the number */
+		*ret_source = NULL; /* the number has the source's bits already */
 		return 1;
 	}
 	if (open->dir)
@@ -366,8 +368,8 @@ static size_t add_entry(fuse_req_t req, char *buf, size_t room, bool plus, const
 	if (plus && attr->node && attr->complete_attr) {
 		ps_op_entry(fs, source, attr, &entry);
 	} else {
-		/* Node 0: the kernel takes the number and the kind, and looks the name up when it needs more.
-		 */
+		/* Node 0: the kernel takes the inode number and the file type only, and looks the name up
+		 * if it needs more. */
 		ps_fs_stat(fs, source, attr, &entry.attr);
 	}
 	return plus ? fuse_add_direntry_plus(req, buf, room, name, &entry, next)

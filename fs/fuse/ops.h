@@ -1,8 +1,8 @@
 /* The FUSE callbacks. userdata is a struct ps_fs.
  *
- * Threads: libfuse's workers call them, threads of the cache answer what needs the network: no callback
- * sleeps on it. ops.c: names, attributes, directories.  ops_file.c: open, read, release, ioctl.
- * ops_xattr.c */
+ * ops.c: names, attributes, directories. ops_file.c: open, read, release, ioctl. ops_xattr.c: extended
+ * attributes. Threads: libfuse's workers call them. A request that needs the network is answered by a
+ * thread of the cache; no callback blocks on the network. */
 #ifndef PS_FUSE_OPS_H
 #define PS_FUSE_OPS_H
 
@@ -20,15 +20,15 @@ static inline struct ps_open *ps_op_open(const struct fuse_file_info *fi)
 	return (struct ps_open *)(uintptr_t)fi->fh;
 }
 
-/* Is the request root's, or of the user who mounts and serves this? */
+/* True if the request comes from root or from the user that the daemon runs as. */
 bool ps_op_is_owner(fuse_req_t req);
 
-/* What the kernel gets of a node. */
+/* Fills in the entry of a node for the kernel. */
 void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
         struct fuse_entry_param *ret);
 
-/* Answers an open of a folder or a virtual file; what is opened is a copy of `like`, whose contents it takes
- * over. */
+/* Answers an open of a folder or a virtual file. The open file is a copy of `like`; the contents of `like`
+ * are taken over. */
 void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like);
 
 void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
@@ -49,22 +49,22 @@ json_t *ps_stats_document(struct ps_fs *fs, bool owner);
 /* The hidden folder .penstock/ of a mount: not listed in the root, but found by name.
  *
  *   .penstock/stats           JSON, as `penstock status --json` prints it (penstock(1) lists the fields)
- *   .penstock/metrics         the mount's numbers for Prometheus
- *   .penstock/cache_metrics   those that its daemon has once for all its mounts, so that no series comes twice
- *   .penstock/plan            what loaders have announced, as in stats; and by ioctl (fuse.h), the place to announce it
+ *   .penstock/metrics         the mount's metrics for Prometheus
+ *   .penstock/cache_metrics   the daemon's own metrics: separate, so that no series appears twice
+ *   .penstock/plan            the loaders' plans, as in stats; announced by an ioctl on it (fuse.h)
  *
- * A file's content is made when it is opened; its size shows as 0, as in /proc.
- * Threads: any. Blocks: never on the network. */
+ * The content of a file is made at open; its size is reported as 0, as in /proc. Threads: any. Blocks:
+ * never on the network. */
 bool ps_virtual_is(fuse_ino_t ino);
 bool ps_virtual_is_plan(fuse_ino_t ino);
 /* The virtual node of this name in this folder; 0: none. */
 fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name);
-/* Also of the folder of the sources' folders. */
+/* Also for the folder of the sources' folders. */
 void ps_virtual_attr(fuse_ino_t ino, struct ps_attr *ret);
 /* The entry of .penstock/ at this position, or NULL past the end. */
 const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino);
-/* The text of a file; the caller frees it. owner: for root or the mount's owner, with what else the daemon
- * serves; for others nothing is named but this mount. -ENOMEM. */
+/* The text of a file; the caller frees it. owner: the reader is root or the mount's owner, and sees the
+ * daemon's other mounts; other users see this mount only. -ENOMEM. */
 int ps_virtual_text(struct ps_fs *fs, fuse_ino_t ino, bool owner, char **ret_text, size_t *ret_len);
 
 #endif

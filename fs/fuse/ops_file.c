@@ -35,7 +35,7 @@ void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps
 		ps_fs_open_free(fs, open);
 }
 
-/* Is an incomplete file best opened for direct I/O? */
+/* True if an incomplete file is best opened for direct I/O. */
 static bool wants_direct(struct ps_fs *fs, pid_t tid)
 {
 	if (!atomic_load(&fs->passthrough.handshake.direct_mmap))
@@ -50,7 +50,7 @@ static void put_object(void *object)
 	ps_object_put(object);
 }
 
-/* Through the page cache, straight through us, or passed through to the data file; see openmode.h. */
+/* Opens the file in the mode that openmode.h chooses, and answers OPEN. */
 static void reply_file(struct open_op *op, struct ps_handle *handle)
 {
 	struct ps_fs *fs = op->fs;
@@ -67,7 +67,7 @@ static void reply_file(struct open_op *op, struct ps_handle *handle)
 
 	int rc = ps_openmode_enter(&fs->openmodes, &fs->passthrough, req, &wish, &like.mode, &backing_id);
 	like.in_mode = rc == 0;
-	/* On failure the open takes `like` down with it, the mode too. */
+	/* On failure ps_fs_open_new() frees the contents of `like` and uncounts its mode. */
 	struct ps_open *open = rc == 0 ? ps_fs_open_new(fs, &like) : NULL;
 	if (!open) {
 		if (rc < 0)
@@ -79,8 +79,8 @@ static void reply_file(struct open_op *op, struct ps_handle *handle)
 	if (like.mode == PS_MODE_PASSED) {
 		rc = ps_passthrough_reply_open(req, &op->fi, backing_id);
 	} else {
-		/* A node's pages are valid for ever. Without this an open would also wait for READs in
-		 * flight. */
+		/* A node's pages are valid for ever. Without keep_cache an open would also wait for READs
+		 * in flight. */
 		op->fi.keep_cache = 1;
 		op->fi.direct_io = like.mode == PS_MODE_DIRECT;
 		rc = fuse_reply_open(req, &op->fi);
@@ -98,7 +98,7 @@ static void open_done(void *arg, int errnum, struct ps_handle *handle)
 		if (handle)
 			ps_handle_close(handle);
 	} else if (errnum) {
-		/* ESTALE makes the kernel look the name up again, and open the version that stands for it
+		/* ESTALE makes the kernel look the name up again and open the version that the name has
 		 * now. */
 		if (errnum == ESTALE)
 			ps_openmode_stale(&op->fs->openmodes, fuse_req_ctx(op->inflight.req)->pid);
@@ -125,7 +125,7 @@ static void open_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t ino, struc
 		fuse_reply_err(req, ps_fs_errno(-rc));
 		return;
 	}
-	fi->direct_io = 1; /* read until it ends, whatever the size says */
+	fi->direct_io = 1; /* read to the end of the text, whatever the size is */
 	ps_op_reply_open(req, fi, &like);
 }
 
@@ -166,7 +166,7 @@ void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 struct read_op {
 	struct ps_inflight inflight;
 	struct ps_fs *fs;
-	pthread_t issuer; /* who is called back from there did not wait */
+	pthread_t issuer; /* a callback on this thread means that the read did not wait */
 	struct ps_read read;
 };
 
@@ -180,8 +180,9 @@ static void cancel_read_op(struct ps_inflight *inflight)
 	ps_read_cancel(&PS_CONTAINER_OF(inflight, struct read_op, inflight)->read);
 }
 
-/* Memory as it is; what is in files goes to the kernel through a pipe, without a copy of ours. But on a
- * thread that is not the session's (`late`): libfuse would keep a pipe for it that outlives the session. */
+/* Answers from memory, or from files by splice, without a copy. On a thread that is not the session's
+ * (`late`) nothing is spliced: libfuse would keep a pipe for that thread, and the pipe would outlive the
+ * session. */
 static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, bool late)
 {
 	struct {
@@ -238,7 +239,7 @@ static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_
 	PS_LOCK_SCOPE(&open->reader);
 	size_t from = (size_t)PS_MIN((uint64_t)off, (uint64_t)open->text_len);
 	size_t n = PS_MIN(size, open->text_len - from);
-	/* A copy: as soon as the kernel has the answer, RELEASE may free the text under this thread. */
+	/* Answers with a copy: as soon as the kernel has the answer, RELEASE may free the text. */
 	ps_autofree char *copy = malloc(n + 1);
 
 	if (!copy) {
@@ -249,8 +250,8 @@ static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_
 	fuse_reply_buf(req, copy, n);
 }
 
-/* What the READ shows of how the file is read. The kernel names a lock owner for read(2), and none for pages
- * that it wants for a mapping or sendfile(2). */
+/* Records the READ in the access pattern. The kernel sets a lock owner for read(2), and none for pages that
+ * it reads for a mapping or sendfile(2). */
 static void note_read(
         struct ps_fs *fs, struct ps_open *open, size_t size, uint64_t off, const struct fuse_file_info *fi)
 {
@@ -307,7 +308,7 @@ static int run_warm(struct ps_handle *handle, uint64_t *ret_nbytes)
 	return ps_handle_warm(handle);
 }
 
-/* The kernel releases no file while a request on it is under way: the handle lives until the answer. */
+/* The kernel releases no file with a request in flight, so the handle lives until the answer. */
 struct ioctl_op {
 	struct ps_job job;
 	fuse_req_t req;
@@ -321,7 +322,7 @@ static void run_ioctl(struct ps_job *job)
 	uint64_t nbytes = 0;
 	int rc = op->run(op->handle, &nbytes);
 
-	if (rc < 0) /* ENOSPC is what the commands ask for */
+	if (rc < 0) /* the commands need ENOSPC */
 		fuse_reply_err(op->req, rc == -ENOSPC ? ENOSPC : ps_fs_errno(-rc));
 	else
 		fuse_reply_ioctl(op->req, 0, &nbytes, op->run == run_warm ? 0 : sizeof(nbytes));
@@ -391,10 +392,11 @@ static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, siz
 struct refresh_op {
 	struct ps_inflight inflight;
 	struct ps_fs *fs;
-	size_t nleft; /* with what follows under fs.lock */
-	int errnum;   /* the first failure */
+	/* sources without a result, and one for the issuer; fs.lock covers this and the next two */
+	size_t nleft;
+	int errnum; /* the first failure */
 	struct ps_ioc_refreshed sum;
-	struct ps_refresh of[]; /* each source */
+	struct ps_refresh of[]; /* one for each source */
 };
 
 static void free_refresh_op(struct ps_inflight *inflight)
@@ -402,7 +404,8 @@ static void free_refresh_op(struct ps_inflight *inflight)
 	free(PS_CONTAINER_OF(inflight, struct refresh_op, inflight));
 }
 
-/* One source's, or (NULL) that all have been asked. */
+/* Counts the result of one source, or (result NULL) that every source has been asked. The last one
+ * answers. */
 static void count_refreshed(struct refresh_op *op, int errnum, const struct ps_refreshed *result)
 {
 	struct ps_fs *fs = op->fs;
@@ -457,7 +460,7 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 	static const struct {
 		unsigned cmd;
 		int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
-		bool for_all; /* any user who may read */
+		bool for_all; /* allowed for any user who may read the file */
 	} requests[] = {
 	        {PS_IOC_WARM, run_warm, true},
 	        {PS_IOC_EVICT, ps_handle_evict, false},

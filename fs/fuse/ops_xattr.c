@@ -1,6 +1,6 @@
-/* Extended attributes: what the cache knows of a file.
+/* Extended attributes: the state of a file in the cache.
  *
- *   user.penstock.url     where it comes from, without credentials
+ *   user.penstock.url     the URL of the object, without credentials
  *   user.penstock.etag    the version, that of the origin or "first64k:..." (origin.h)
  *   user.penstock.size    bytes                  user.penstock.cached   of which in the cache
  *   user.penstock.state   remote, partial, cached
@@ -8,9 +8,9 @@
  *   user.penstock.encoding  of a compressed shard whose contents are shown: zstd, gzip; else ""
  *   user.penstock.error   the last failure, "" if none
  *
- * And of a folder:
+ * Attributes of a folder:
  *
- *   user.penstock.missing  listed files that are not at the origin: how many, and the first; only if there are any */
+ *   user.penstock.missing  how many listed files the origin lacks, and the first; absent if none */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +51,8 @@ static const char *value_of(const char *name, const struct ps_node_info *info, c
 
 static const char missing_name[] = "user.penstock.missing";
 
-/* Of one source, or of all. False: none that is known. */
+/* The text about missing files of the node's source, or (top folder) of the first source that has any.
+ * False: no missing file is known. */
 static bool missing_of(struct ps_fs *fs, fuse_ino_t ino, char ret_text[static PS_ERROR_TEXT_LEN])
 {
 	if (!ps_fs_is_top(fs, ino))
@@ -83,8 +84,7 @@ void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
 	struct ps_node_info info = {0};
 	char number[24], text[PS_ERROR_TEXT_LEN];
 
-	/* ls -l asks for a security label and an ACL of each file, until the answer is that there never are
-	 * any. */
+	/* ls -l asks for a security label and an ACL of each file; after EOPNOTSUPP it stops asking. */
 	if (strncmp(name, "user.", 5) != 0) {
 		fuse_reply_err(req, EOPNOTSUPP);
 		return;

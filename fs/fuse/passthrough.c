@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
-/* The kernel's ABI (linux/fuse.h, protocol 7.40), as far as it is needed: the headers of Debian 12 are
+/* The parts of the kernel's ABI (linux/fuse.h, protocol 7.40) that are needed here: Debian 12's headers are
  * older. */
 
 struct kernel_backing_map {
@@ -32,7 +32,7 @@ int ps_passthrough_install(
 	pt->cache_dir = cache_dir;
 	pt->dev_fd = fuse_session_fd(session);
 	pt->handshake.want_passthrough = wanted;
-	/* A deeper announcement than needed would forbid others to stack on this mount. */
+	/* Announcing more depth than needed would keep other file systems from stacking on this mount. */
 	pt->handshake.stacked = statfs(cache_dir, &st) == 0 && (uint32_t)st.f_type == OVERLAYFS_MAGIC;
 	atomic_store(&pt->reason, wanted ? "the mount has not begun" : "turned off (--no-passthrough)");
 	int rc = ps_handshake_install(&pt->handshake, session);
@@ -67,7 +67,7 @@ static const char *refusal(int errnum)
 	}
 }
 
-/* A backing id, or -errno and, where it is for good, passthrough turned off. */
+/* Returns a backing id or -errno; a permanent error also turns passthrough off. */
 static int backing_open(struct ps_passthrough *pt, int fd)
 {
 	struct kernel_backing_map map = {.fd = fd};
@@ -84,7 +84,8 @@ static int backing_open(struct ps_passthrough *pt, int fd)
 	return -errnum;
 }
 
-/* Not fuse_passthrough_close(): that wants a request, and the one that opened may be answered by now. */
+/* Not fuse_passthrough_close(): it takes a request, and the one that opened the backing id may have been
+ * answered already. */
 void ps_passthrough_backing_close(struct ps_passthrough *pt, int backing_id)
 {
 	uint32_t id = (uint32_t)backing_id;
@@ -109,7 +110,7 @@ void ps_passthrough_probe(struct ps_passthrough *pt)
 		turn_off(pt, "the cache directory's marker cannot be opened");
 		return;
 	}
-	/* Not through libfuse, whose function does not return why the kernel refuses. */
+	/* Not through libfuse: its function does not return the kernel's error. */
 	atomic_store(&pt->active, true);
 	int id = backing_open(pt, fd);
 	if (id > 0)
@@ -134,7 +135,7 @@ int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int f
 {
 	int id = fuse_passthrough_open(req, fd);
 
-	/* Once more by hand, for the reason. */
+	/* libfuse returns no error code: the second attempt, by ioctl, finds the reason. */
 	return id > 0 ? id : backing_open(pt, fd);
 }
 

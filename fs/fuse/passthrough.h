@@ -1,14 +1,13 @@
-/* Kernel passthrough: reads of a complete shard go from the kernel straight to the data file, and the daemon
- * is out of the way.
+/* Kernel passthrough: the kernel reads the data file of a complete object itself, without the daemon.
  *
- * The session's beginning agrees on it (handshake.h), a data file is turned into a backing id, and OPEN is
- * answered with that id. It needs Linux 6.9, CAP_SYS_ADMIN in the initial user namespace, and a cache
- * directory that is not on a file system stacked too deep. With libfuse >= 3.17 its API is used, before that
- * the kernel's.
+ * INIT agrees on passthrough (handshake.h); an ioctl turns an open data file into a backing id; OPEN is
+ * answered with that id. Passthrough needs Linux 6.9, CAP_SYS_ADMIN in the initial user namespace, and a
+ * cache directory with at most one stacked file system below it. libfuse's API is used from 3.17 on, the
+ * kernel's before.
  *
- * Ownership: part of a ps_fs. Threads: install before the loop; the rest from any. Locks: none.
- * Blocks: never on disk or network.
- * Errors: -errno; a refusal for good turns passthrough off and is remembered as the reason. */
+ * Ownership: part of a ps_fs. Threads: install before the loop; the other functions from any. Locks: none.
+ * Blocks: never on disk or network. Errors: -errno. A permanent error turns passthrough off and is kept as
+ * the reason. */
 #ifndef PS_FUSE_PASSTHROUGH_H
 #define PS_FUSE_PASSTHROUGH_H
 
@@ -21,17 +20,18 @@
 struct ps_passthrough {
 	struct ps_handshake handshake;
 	int dev_fd;            /* the session's; borrowed */
-	const char *cache_dir; /* borrowed; probed once the kernel has agreed */
+	const char *cache_dir; /* borrowed; probed after INIT */
 	_Atomic bool active;
-	_Atomic(const char *) reason; /* why not active; a constant text */
+	_Atomic(const char *) reason; /* why passthrough is not active; a constant text */
 };
 
-/* Call after fuse_session_mount(). With wanted false (--no-passthrough) nothing is announced. -ENOTSUP: see
- * ps_handshake_install(). */
+/* Call after fuse_session_mount(). wanted is false with --no-passthrough: passthrough is then not announced
+ * to the kernel. -ENOTSUP: as of ps_handshake_install(). */
 int ps_passthrough_install(
         struct ps_passthrough *pt, struct fuse_session *session, const char *cache_dir, bool wanted);
 
-/* Tries a backing id once and says so in the log; call when the mount answers. */
+/* Opens and closes one backing id, and logs why passthrough is off if that fails. Call when the mount
+ * answers. */
 void ps_passthrough_probe(struct ps_passthrough *pt);
 
 bool ps_passthrough_active(const struct ps_passthrough *pt);

@@ -52,9 +52,10 @@ static void unref(struct ps_inflight *p)
 	atomic_fetch_sub(&table->outstanding, 1);
 }
 
-/* Cancels or answers; the lock is held, and the caller has a reference of its own. A callback from inside
- * cancel_fn answers without disarming: no other thread can be in interrupted() then, since the kernel
- * interrupts a request once, and the loop has ended when ps_inflight_cancel_all() runs. */
+/* Cancels the request, or has it answered (*ret_answer). The caller holds the lock and a reference of its
+ * own. A callback from inside cancel_fn answers without disarming: no other thread can be in interrupted()
+ * then, since the kernel interrupts a request once, and the loop has ended when ps_inflight_cancel_all()
+ * runs. */
 static void interrupt_locked(struct ps_inflight *p, bool *ret_answer)
 {
 	*ret_answer = false;
@@ -76,13 +77,13 @@ static void interrupted(fuse_req_t req, void *arg)
 	struct ps_inflight *p = arg;
 	bool answer;
 
-	if (held == p) { /* the issuer sees to it once libfuse has let go of the request */
+	if (held == p) { /* the issuer handles it when libfuse has unlocked the request */
 		PS_LOCK_SCOPE(&p->lock);
 		p->interrupted = true;
 		return;
 	}
-	/* A claim from another thread disarms before it answers, and so waits for us: p is alive until we
-	 * return. A claim from inside cancel_fn does not wait: hence the reference. */
+	/* Another thread that claims p disarms it before it answers, and so waits for this function: p is
+	 * alive until we return. A claim from inside cancel_fn does not wait, so take a reference. */
 	atomic_fetch_add(&p->refs, 1);
 	pthread_mutex_lock(&p->lock);
 	interrupt_locked(p, &answer);
@@ -92,7 +93,7 @@ static void interrupted(fuse_req_t req, void *arg)
 	unref(p);
 }
 
-/* Lists it and keeps claims waiting while it is armed; false: it is answered already. */
+/* Adds p to the table and makes claims wait while p is armed; false: p is answered already. */
 static bool begin_arming(struct ps_inflight *p)
 {
 	PS_LOCK_SCOPE(&p->lock);
@@ -130,15 +131,15 @@ bool ps_inflight_claim(struct ps_inflight *p)
 
 	if (!inside) {
 		pthread_mutex_lock(&p->lock);
-		while (p->arming) /* a few instructions: nothing is called meanwhile but libfuse's setter */
+		while (p->arming) /* short: only libfuse's setter runs meanwhile */
 			pthread_cond_wait(&p->was_armed, &p->lock);
 	}
 	bool first = !p->answered, armed = p->armed;
 	p->answered = true;
 	if (!inside)
 		pthread_mutex_unlock(&p->lock);
-	/* Waits for an interrupt function that runs now. Inside one, libfuse's lock is ours already, and the
-	 * answer disarms. */
+	/* Disarming waits for an interrupt function that runs now. Inside such a function this thread holds
+	 * libfuse's lock already, and the answer disarms. */
 	if (first && armed && !inside)
 		fuse_req_interrupt_func(p->req, NULL, NULL);
 	return first;
@@ -202,7 +203,7 @@ void ps_background_fini(struct ps_background *bg)
 	pthread_mutex_destroy(&bg->lock);
 }
 
-/* The next one, or NULL at the end. */
+/* Waits for the next job; NULL: the thread is to end. */
 static struct ps_job *next_job(struct ps_background *bg)
 {
 	PS_LOCK_SCOPE(&bg->lock);

@@ -1,23 +1,23 @@
-/* A FUSE request that a thread of the cache will answer: replied to once, by the first of the
- * cache's callback and the kernel's interrupt (the reader was killed).
+/* A FUSE request that a thread of the cache answers. It is answered once: by the cache's callback or by the
+ * kernel's interrupt (the reader was killed), whichever comes first.
  *
  *   struct op { struct ps_inflight inflight; ... };
  *   ps_inflight_init(&op->inflight, table, req, free_fn, cancel_fn);
  *   ps_handle_read(...);                 the callback may run before this returns
- *   ps_inflight_issued(&op->inflight);     from here on an interrupt counts;   gives up the issuer's reference
+ *   ps_inflight_issued(&op->inflight);     interrupts count from here on; drops the issuer's reference
  *   ... in the callback:
  *   if (ps_inflight_claim(&op->inflight)) fuse_reply_...(op->inflight.req, ...);
- *   ps_inflight_put(&op->inflight);        gives up the callback's reference
+ *   ps_inflight_put(&op->inflight);        drops the callback's reference
  *
- * An interrupt of a request with a cancel function calls it, and the callback answers soon; one without is
- * answered EINTR at once, and the callback then finds it claimed.
+ * If the request has a cancel function, an interrupt calls it, and the callback answers soon. Otherwise the
+ * interrupt answers EINTR at once, and the callback finds the request claimed.
  *
- * Ownership: two references, the issuer's and the callback's; free_fn frees the op.
- * Threads: any.
- * Locks: libfuse's request lock (it calls our interrupt function with it held), then inflight.lock, then
- * table.lock. So nothing is armed or disarmed with inflight.lock held; instead an answer waits while the
- * request is being armed. Nor does an answer come from within arming, since libfuse goes on to unlock the
- * request that an answer frees. cancel_fn is called with inflight.lock held and may call the callback. */
+ * Ownership: two references, the issuer's and the callback's; free_fn frees the op. Threads: any. Locks:
+ * libfuse's request lock (it calls our interrupt function with it held), then inflight.lock, then
+ * table.lock. So no interrupt function is armed or disarmed with inflight.lock held; instead an answer
+ * waits while the request is being armed. Arming itself never answers either: libfuse unlocks the request
+ * afterwards, and an answer would have freed it. cancel_fn is called with inflight.lock held and may call
+ * the callback. */
 #ifndef PS_FUSE_REQUESTS_IN_FLIGHT_H
 #define PS_FUSE_REQUESTS_IN_FLIGHT_H
 
@@ -29,18 +29,18 @@
 #include "base/list.h"
 #include "fuse/handshake.h"
 
-/* All requests whose callback has not come yet. */
+/* All requests whose callback has not run yet. */
 struct ps_inflight_table {
 	pthread_mutex_t lock; /* list */
 	struct ps_list list;
-	_Atomic long outstanding, cancellable; /* the latter: of them with a cancel function */
+	_Atomic long outstanding, cancellable; /* cancellable: those with a cancel function */
 };
 
 struct ps_inflight {
 	struct ps_list link;
 	struct ps_inflight_table *table;
 	fuse_req_t req;
-	pthread_mutex_t lock; /* the four below */
+	pthread_mutex_t lock; /* the condition and the flags below */
 	pthread_cond_t was_armed;
 	bool answered, arming, armed, interrupted;
 	_Atomic int refs;
@@ -50,21 +50,21 @@ struct ps_inflight {
 
 void ps_inflight_table_init(struct ps_inflight_table *table);
 void ps_inflight_table_fini(struct ps_inflight_table *table);
-/* Cancels what can be cancelled. Call when no new request can come. */
+/* Calls the cancel function of every request that has one. Call when no new request can come. */
 void ps_inflight_cancel_all(struct ps_inflight_table *table);
-/* Waits until every callback has come (or of those that can be cancelled only), at most timeout_ms; false:
- * some have not. */
+/* Waits until every callback has run (cancellable: only those of requests with a cancel function), at most
+ * timeout_ms; false: some have not. */
 bool ps_inflight_drain(struct ps_inflight_table *table, bool cancellable, unsigned timeout_ms);
 
 void ps_inflight_init(struct ps_inflight *inflight, struct ps_inflight_table *table, fuse_req_t req,
         void (*free_fn)(struct ps_inflight *inflight), void (*cancel_fn)(struct ps_inflight *inflight));
 void ps_inflight_issued(struct ps_inflight *inflight);
-/* True for the first caller, who answers inflight->req. */
+/* True for the first caller, which then answers inflight->req. */
 bool ps_inflight_claim(struct ps_inflight *inflight);
 void ps_inflight_put(struct ps_inflight *inflight);
 
-/* A thread for requests that wait for the cache's disk longer than a FUSE worker should: admission of a file,
- * which may unlink others, and eviction.
+/* A thread for requests that block on the cache disk for longer than a FUSE worker should: eviction, and
+ * admission of a file, which may unlink others.
  *
  * Ownership: part of a ps_fs; a job belongs to its run function, which frees it. Jobs run one after another,
  * in order.
@@ -75,7 +75,7 @@ struct ps_job {
 };
 
 struct ps_background {
-	pthread_mutex_t lock; /* all below */
+	pthread_mutex_t lock; /* the members below */
 	pthread_cond_t cond;
 	struct ps_list jobs;
 	bool stopping, started;
@@ -85,7 +85,7 @@ struct ps_background {
 void ps_background_init(struct ps_background *bg);
 void ps_background_fini(struct ps_background *bg);
 int ps_background_start(struct ps_background *bg) PS_MUST_USE;
-/* What was added is done first. */
+/* Runs the jobs that were added, then ends the thread. */
 void ps_background_stop(struct ps_background *bg);
 void ps_background_add(struct ps_background *bg, struct ps_job *job);
 

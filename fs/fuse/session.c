@@ -12,11 +12,12 @@
 
 #define THREADS_MIN 8
 #define THREADS_MAX 64
-#define READ_AHEAD_KIB 4096 /* the kernel's own is 128: four round trips through the daemon for each MiB */
+/* the kernel's default, 128, costs four round trips through the daemon for each MiB */
+#define READ_AHEAD_KIB 4096
 #define READ_AHEAD_DEFAULT_KIB 128
-#define CANCEL_WAIT_MS 3000 /* a cancelled read answers at once; this bounds our trust in that */
+#define CANCEL_WAIT_MS 3000 /* a cancelled read is answered at once; a limit, should one not be */
 
-/* Its only use is to interrupt libfuse's wait in the thread that runs a loop. */
+/* SIGUSR2 only interrupts libfuse's wait in the thread that runs a loop. */
 static void on_wakeup(int signo)
 {
 	(void)signo;
@@ -44,7 +45,7 @@ void ps_session_setup(void)
 	fuse_set_log_func(fuse_logs);
 }
 
-/* Returns what it is now, in bytes. */
+/* Returns the resulting read-ahead in bytes. */
 static size_t raise_read_ahead(dev_t dev)
 {
 	char path[96], value[32];
@@ -58,7 +59,7 @@ static size_t raise_read_ahead(dev_t dev)
 		now = strtoul(value, NULL, 10);
 	}
 	n = snprintf(value, sizeof(value), "%d", READ_AHEAD_KIB);
-	/* It may not be ours to change: the mount works, with smaller requests. */
+	/* Without permission to change it the mount works, with smaller requests. */
 	if (now < READ_AHEAD_KIB && fd >= 0) {
 		if (pwrite(fd, value, (size_t)n, 0) == n)
 			now = READ_AHEAD_KIB;
@@ -94,8 +95,8 @@ static int loop(struct ps_fs *fs)
 
 	if (!config)
 		return -ENOMEM;
-	/* No thread sleeps on the network, so a few do; ending and starting them costs more than keeping
-	 * them. */
+	/* No thread sleeps on the network, so a few are enough. Keeping idle threads is cheaper than ending
+	 * and starting them. */
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	fuse_loop_cfg_set_max_threads(config, threads);
 	fuse_loop_cfg_set_idle_threads(config, threads);
@@ -121,7 +122,7 @@ int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, 
 	sem_init(&s->end, 0, 0);
 	int rc = new_session(fs, fd, err);
 	if (rc < 0) {
-		close(fd); /* libfuse has not taken it */
+		close(fd); /* libfuse has not taken it over */
 		return rc;
 	}
 	rc = ps_background_start(&fs->background);

@@ -9,7 +9,7 @@
 #include "fuse/ops.h"
 #include "index/index.h"
 
-/* Handles by mode, ever and now. */
+/* For each mode: handles ever opened, and open now. */
 static json_t *modes(const struct ps_openmode_table *table)
 {
 	static const char *const names[PS_MODE_COUNT] = {
@@ -31,7 +31,8 @@ static json_t *opens(const struct ps_openmode_table *table)
 	        (json_int_t)atomic_load(&table->nopens[PS_MODE_CACHED]));
 }
 
-/* In a mount that is gone. A process is one daemon, and its sums are those of all its mounts ever. */
+/* The kernel has read a file by passthrough in a mount that has ended. A process is one daemon, whose sums
+ * include all mounts that it ever had. */
 static _Atomic bool kernel_has_read;
 
 void ps_stats_mount_ends(const struct ps_fs *fs)
@@ -40,8 +41,9 @@ void ps_stats_mount_ends(const struct ps_fs *fs)
 		atomic_store(&kernel_has_read, true);
 }
 
-/* The share of hits in what was read; null before the first read, and as soon as the kernel has read a file
- * by itself: how much it reads is not known, and what is left for the daemon to read are the misses. */
+/* The share of hits among the bytes read. null before the first read, and as soon as a file was passed
+ * through: the bytes that the kernel reads itself are not known, and the daemon's own reads are then mostly
+ * misses. */
 static json_t *hit_ratio(const json_t *doc)
 {
 	const json_t *reads = json_object_get(doc, "reads"), *mount;
@@ -84,7 +86,7 @@ json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts)
 	return doc;
 }
 
-/* What names other mounts of the daemon, or comes from them; sums of all stay. */
+/* Removes what names other mounts of the daemon or comes from them. Sums over all mounts stay. */
 static void leave_out_others(json_t *doc)
 {
 	static const struct {
@@ -106,7 +108,7 @@ json_t *ps_stats_document(struct ps_fs *fs, bool owner)
 		leave_out_others(doc);
 
 	json_object_set_new(doc, "opens", opens(&fs->openmodes));
-	/* What the kernel reads by itself is not known. */
+	/* bytes is null: how much the kernel reads by passthrough is not known. */
 	json_object_set_new(doc, "passthrough",
 	        json_pack("{s:b, s:s, s:n, s:I, s:I}", "active", (int)ps_passthrough_active(&fs->passthrough),
 	                "reason", ps_passthrough_reason(&fs->passthrough), "bytes", "opens",
