@@ -1,4 +1,5 @@
-/* A process at the control socket: one thread each, from its first word to the end of what it asked for. */
+/* The clients of the control socket: one thread each, from the first message to the end of the mount that
+ * it requested. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,18 +12,19 @@
 #include "daemon/daemon_private.h"
 #include "fuse/fuse.h"
 
-#define WORD_MS 10000    /* for what a client can say at once */
+#define WORD_MS 10000    /* for a message that a client can send at once */
 #define MOUNTED_MS 60000 /* for mounting, which may go through fusermount3 */
 #define KICK_MS 20
-#define LINGER_MS 1000 /* for a client to read the last message and leave */
+#define LINGER_MS 1000 /* for a client to read the last message and close the socket */
 
 struct client {
 	struct ps_list link; /* daemon.clients */
 	struct ps_daemon *daemon;
 	int sock;
-	int owner;      /* of the mount that it asks for, until that has it; -1: none */
-	bool attaching; /* nothing is read from it now, but it matters whether it is there; daemon.lock */
-	_Atomic bool cancelled; /* it went away, or the daemon stops */
+	int owner; /* the requested mount's owner, until the mount has it; -1: none */
+	/* the main thread watches whether the client ends, as nothing is read from it now; daemon.lock */
+	bool attaching;
+	_Atomic bool cancelled; /* the client ended, or the daemon stops */
 };
 
 static int say(const struct client *c, const char *word, const char *name, const char *value)
@@ -38,14 +40,14 @@ static int say(const struct client *c, const char *word, const char *name, const
 	return rc;
 }
 
-/* A failure to report a failure is logged alone. */
+/* If this cannot be sent either, it is only logged. */
 static void say_error(const struct client *c, const char *text)
 {
 	if (say(c, "error", "text", text) < 0)
 		ps_log_debug("control: a client went away");
 }
 
-/* The answer that could not be made or sent. */
+/* An answer could not be made or sent. */
 static void say_failure(const struct client *c, int rc)
 {
 	if (rc == -ENOMEM)
@@ -54,7 +56,7 @@ static void say_failure(const struct client *c, int rc)
 		ps_log_debug("control: a client went away");
 }
 
-/* The next word of the client, which must be this one. */
+/* Receives the client's next message, which must be `word`. */
 static int expect(const struct client *c, const char *word, int timeout_ms, struct ps_given *ret, int *ret_fd)
 {
 	int rc = ps_control_receive(c->sock, timeout_ms, ret, ret_fd, NULL);
@@ -67,7 +69,7 @@ static int expect(const struct client *c, const char *word, int timeout_ms, stru
 	return rc;
 }
 
-/* Options that are the daemon's and were given another value than the first mount's. */
+/* Warns of daemon options whose value differs from the first mount's. */
 static int add_warnings(const struct ps_daemon *d, const struct ps_given *given, struct ps_given *reply)
 {
 	int rc = 0;
@@ -130,7 +132,7 @@ static void set_attaching(struct client *c, bool attaching)
 	ps_daemon_wake(c->daemon);
 }
 
-/* From "prepared" to "answers". */
+/* Exchanges the messages from "prepared" to "answers". */
 static int hand_over(struct client *c, struct ps_mount *m, struct ps_error *err)
 {
 	struct ps_given message = {0};
@@ -164,8 +166,8 @@ static int hand_over(struct client *c, struct ps_mount *m, struct ps_error *err)
 	return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
 }
 
-/* With an owner: *ret_joined, the mount that is there already, or *ret_new, with a mountpoint in the
- * request. The owner's end ends the wait, too. */
+/* For a client with an owner: sets *ret_joined (the mountpoint of an existing mount), or *ret_new and the
+ * request's mountpoint. Returns early if the owner ends. */
 static int enter(struct client *c, struct ps_mount_request *request, struct ps_owned **ret_new,
         char **ret_joined, struct ps_error *err)
 {
@@ -193,7 +195,7 @@ static int enter(struct client *c, struct ps_mount_request *request, struct ps_o
 	              : 0;
 }
 
-/* The mount answers. Without its owner it ends at once. */
+/* The mount answers. If its owner has ended, ends it at once. */
 static int serves_owner(struct client *c, struct ps_owned *owned, struct ps_mount *m, struct ps_error *err)
 {
 	int rc = ps_owned_serves(c->daemon, owned, m, &c->owner, err);
@@ -205,7 +207,7 @@ static int serves_owner(struct client *c, struct ps_owned *owned, struct ps_moun
 	return rc;
 }
 
-/* What failed may have failed because it went away. */
+/* False: the client or its owner has ended, which may be why the mount failed. */
 static bool peer_is_there(const struct client *c)
 {
 	struct pollfd p[] = {{.fd = c->sock, .events = POLLRDHUP}, {.fd = c->owner, .events = POLLRDHUP}};
@@ -222,7 +224,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 	ps_autofree char *joined = NULL;
 	int rc = ps_request_decode(message, &request, &err);
 
-	/* A mountpoint is there unless a view is. */
+	/* A request has a mountpoint or a view. */
 	if (rc == 0 && for_owner != (request.view[0] != '\0'))
 		rc = ps_error_set(&err, EPROTO, "the request makes no sense");
 	for (size_t i = 0; rc == 0 && i < message->n; i++)
@@ -334,7 +336,8 @@ static void serve(struct client *c)
 	ps_given_fini(&message);
 }
 
-/* Closing on words that were not read would take back the answer to them. */
+/* Closes the socket after reading what the client still sends: closing with unread data would discard our
+ * answer. */
 static void hang_up(int sock)
 {
 	uint64_t until_ns = ps_clock_mono_ns() + LINGER_MS * PS_NS_PER_MS, now;
@@ -377,8 +380,8 @@ void ps_client_accept(struct ps_daemon *d)
 	struct client *c = sock >= 0 ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c) {
-		/* Without descriptors or memory it stays in the queue, and poll() would say so again at
-		 * once. */
+		/* Without descriptors or memory the connection stays in the queue, and poll() would return
+		 * at once. */
 		if (sock >= 0 || (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED))
 			poll(NULL, 0, KICK_MS);
 		return;
@@ -410,7 +413,8 @@ void ps_clients_cancel(struct ps_daemon *d)
 
 		atomic_store(&c->cancelled, true);
 		shutdown(c->sock,
-		        SHUT_RD); /* who waits for a word waits no more; the last one can still be said */
+		        /* wakes threads that wait for a message; the last answer can still be sent */
+		        SHUT_RD);
 	}
 }
 

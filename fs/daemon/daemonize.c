@@ -22,8 +22,8 @@
 #include "daemon/daemon.h"
 #include "options/options.h"
 
-/* What goes through the pipe: nothing for success, else the reason. Success is one NUL byte, since the end of
- * the pipe alone is what a crash looks like. */
+/* The child writes one NUL byte into the pipe for success, else the reason. The end of the pipe alone means
+ * a crash. */
 static const char ok_byte = '\0';
 
 /* The parent: never returns. */
@@ -51,7 +51,7 @@ static void await_child(const char *command, pid_t child, int in)
 	        command, PS_EXIT_FAILED, "the daemon ended before the mount was there (see the log)"));
 }
 
-/* Ours are closed by exec; what is not came from outside. */
+/* Notes inherited descriptors: those without close-on-exec, which all of our own have. */
 static void note_inherited(struct ps_daemonize *daemonize)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -117,10 +117,10 @@ bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize)
 	struct pollfd p = {.fd = daemonize->pipe};
 
 	return daemonize->pipe >= 0 &&
-	       poll(&p, 1, 0) > 0; /* the pipe has a reader as long as the parent lives */
+	       poll(&p, 1, 0) > 0; /* POLLERR: the pipe's reader, the parent, has ended */
 }
 
-/* "READY=1" to the service manager that started us with Type=notify, if one did. */
+/* Sends "READY=1" to the service manager, if one started us with Type=notify. */
 static void notify(void)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
@@ -136,14 +136,15 @@ static void notify(void)
 		addr.sun_path[0] = '\0';
 	if (fd >= 0 &&
 	        sendto(fd, message, sizeof(message) - 1, MSG_NOSIGNAL, (struct sockaddr *)&addr, len) < 0)
-		return; /* it is gone, and will find out by itself */
+		return; /* the service manager has ended */
 }
 
-/* First the terminal and all the rest, so that it is let go of when the parent has ended; then the parent. */
+/* Gives up folder, terminal and inherited descriptors first, then reports to the parent: when the parent
+ * has exited, all of them are free. */
 static void let_go(struct ps_daemonize *daemonize, const char *word, size_t nbytes)
 {
 	if (chdir("/") < 0) {
-		/* Then it stays where it was: a folder kept busy, no more. */
+		/* The daemon stays in its folder, which only keeps that file system busy. */
 	}
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; null >= 0 && fd <= 2; fd++)
@@ -153,8 +154,7 @@ static void let_go(struct ps_daemonize *daemonize, const char *word, size_t nbyt
 	while (daemonize->ninherited > 0)
 		close(daemonize->inherited[--daemonize->ninherited]);
 	if (daemonize->pipe >= 0 && write(daemonize->pipe, word, nbytes) < 0) {
-		/* The parent was killed: no process is left to report to, and a mount is there all the
-		 * same. */
+		/* The parent was killed: there is no process to report to, and the mount stays. */
 	}
 	if (daemonize->pipe >= 0)
 		close(daemonize->pipe);
@@ -193,7 +193,7 @@ void ps_privileges_drop(void)
 		return;
 	for (size_t i = 0; i < PS_ARRAY_LEN(kept); i++)
 		keep |= UINT64_C(1) << kept[i];
-	/* The bounding set first: that needs a capability which goes next. */
+	/* The bounding set first: dropping from it needs a capability that is dropped next. */
 	for (unsigned cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
 		if (!(keep >> cap & 1))
 			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
@@ -215,7 +215,7 @@ void ps_privileges_no_core(void)
 	ps_autofd int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
 
 	if (fd >= 0 && write(fd, "0", 1) < 0)
-		return; /* a kernel without core files */
+		return; /* the kernel has no core files */
 }
 
 void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room)
@@ -239,7 +239,7 @@ void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room)
 		snprintf(ret, room, "%.*spenstock", (int)n, own);
 }
 
-/* Our group in the hierarchy of version 2, or "". */
+/* The process's group in the cgroup2 hierarchy, or "". */
 static void own_group(char *ret, size_t room)
 {
 	char line[4096];

@@ -294,7 +294,7 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 
 	if (served) {
 		ps_session_await(&m->session);
-		/* After an abort the dead mount is still there. */
+		/* After an abort the dead mount is still in the namespace. */
 		if (m->here)
 			ps_mountfd_detach(m->request.mountpoint, m->id);
 	}
@@ -305,7 +305,8 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 	}
 	int rc = ps_mount_finish(m);
 	if (rc == -EDEADLK) {
-		/* The cache survives a process that ends anywhere, so this one shall when its time comes. */
+		/* Nothing can be freed; the process exits without closing the cache, which survives
+		 * that. */
 		ps_log_error("mount: %s: reads do not end; it stays in memory", m->request.mountpoint);
 		atomic_store(&d->leaked, true);
 	}
@@ -346,7 +347,7 @@ void ps_daemon_wake(struct ps_daemon *d)
 	uint64_t one = 1;
 
 	if (write(d->wake_fd, &one, sizeof(one)) < 0) {
-		/* Readable already. */
+		/* wake_fd is readable already. */
 	}
 }
 

@@ -1,16 +1,16 @@
-/* Mounts that are there for processes, their owners: joined by all that ask for the same, unmounted when
- * the last one is gone.
+/* Mounts that last as long as processes, their owners: equal requests join one mount, which is unmounted
+ * when its last owner ends.
  *
  *   owned     mount       owners    state
- *   listed    NULL        none      being mounted, by one thread; others that ask for the same wait for it
+ *   listed    NULL        none      one thread makes the mount; equal requests wait for it
  *   listed    a mount     some      served; more may join
- *   unlisted  a mount     none      detached; the same asked for again is another mount, at another place
- *   unlisted  NULL        none      the mount could not be made; those that wait for it take the error along
+ *   unlisted  a mount     none      detached; an equal request makes another mount, at another place
+ *   unlisted  NULL        none      the mount could not be made; waiting threads return its error
  *   freed                           the mount has ended, or no thread waits for it
  *
- * An owner is a socket whose other end the process has, with its forks: the kernel closes that with the
- * last of them, however they end. All changes are made with the daemon's lock held, so a last owner that goes
- * and one that joins come one after the other. */
+ * An owner is a socket whose other end the process and its forks have: the kernel closes that end with the
+ * last of them, however they end. All changes are made with the daemon's lock held, so a last owner that
+ * ends and a new one that joins are ordered. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,12 +24,12 @@
 #include "base/thread.h"
 #include "daemon/daemon_private.h"
 
-#define LOOK_MS 50 /* how often a thread that waits looks whether it is still wanted */
+#define LOOK_MS 50 /* how often a waiting thread checks whether it is cancelled */
 #define EVENTS_MAX 64
 
 struct owner {
 	struct ps_list link; /* ps_owned.owners */
-	uint64_t id;         /* never used again, as a descriptor's number would be */
+	uint64_t id;         /* never reused, unlike the number of a descriptor */
 	int fd;
 };
 
@@ -39,13 +39,14 @@ struct ps_owned {
 	struct ps_mount *mount;
 	struct ps_list owners;
 	size_t nowners;
-	unsigned nwaiters; /* for `mount`, or `failed` */
+	unsigned nwaiters; /* threads that wait until `mount` or `failed` is set */
 	bool failed;
-	struct ps_error error; /* then; none: it was called off, which is no reason for others */
+	/* if failed; empty: the request was cancelled, which is not an error for the waiters */
+	struct ps_error error;
 };
 
-/* Equal for requests that one mount can serve: the same view of the file system, names, data, credentials
- * and options of the mount. */
+/* The key is equal for requests that one mount can serve: equal view of the file system, names, data,
+ * credentials and mount options. */
 static int key_of(struct ps_cache *cache, const struct ps_mount_request *r, char **ret, struct ps_error *err)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -85,8 +86,8 @@ static int key_of(struct ps_cache *cache, const struct ps_mount_request *r, char
 	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* The owner learns where the mount is, and is watched from now on. A descriptor that cannot be watched
- * (-EPERM) is a file's: it would be an owner for ever. The lock is held. */
+/* Sends the owner the mountpoint and watches its socket from now on. A descriptor that epoll cannot watch
+ * (-EPERM) is a file, and would be an owner for ever. The lock is held. */
 static int add_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
 {
 	const char *where = owned->mount->request.mountpoint;
@@ -151,7 +152,7 @@ static struct ps_owned *owned_new(char *key)
 	return owned;
 }
 
-/* The last waiter of a failed one frees it. */
+/* With waiters it is only unlisted: the last waiter of a failed mount frees it. */
 static void owned_free(struct ps_owned *owned)
 {
 	ps_list_remove(&owned->link);
@@ -161,8 +162,8 @@ static void owned_free(struct ps_owned *owned)
 	free(owned);
 }
 
-/* It is being made: until there is something to look at again. Its maker's error, if that failed. The lock is
- * held. */
+/* Another thread makes the mount: waits until something changed or LOOK_MS passed. Returns the maker's
+ * error if that failed. The lock is held. */
 static int await_maker(struct ps_daemon *d, struct ps_owned *owned, struct ps_error *err)
 {
 	owned->nwaiters++;
@@ -242,7 +243,7 @@ int ps_owned_serves(
 	int rc = add_owner(d, owned, owner);
 	if (rc < 0) {
 		ps_error_set(err, -rc, "option owner: %s", strerror(-rc));
-		fail(d, owned, err, true); /* another one's socket may do */
+		fail(d, owned, err, true); /* another owner's socket may work */
 		return rc;
 	}
 	m->owned = owned;
@@ -272,8 +273,9 @@ struct place {
 	struct ps_mount_id id;
 };
 
-/* The last owner has gone: no process joins the mount any more. In our own mount namespace it is detached,
- * with the lock released; elsewhere its session can only be ended. The lock is held. */
+/* The last owner has ended: no process can join the mount any more. A mount in our own mount namespace is
+ * returned, to be detached without the lock; in another namespace only its session can be ended. The lock
+ * is held. */
 static struct place orphan(struct ps_owned *owned)
 {
 	struct ps_mount *m = owned->mount;
@@ -301,10 +303,10 @@ static struct place owner_left(struct ps_daemon *d, uint64_t id)
 			return owned->nowners ? (struct place){0} : orphan(owned);
 		}
 	}
-	return (struct place){0}; /* its mount has ended meanwhile */
+	return (struct place){0}; /* its mount has ended already */
 }
 
-/* One that cannot be unmounted: reads of it fail from now on. */
+/* Ends the session of a mount that cannot be unmounted: reads fail from now on. */
 static void end_session(struct ps_daemon *d, struct ps_mount_id id)
 {
 	PS_LOCK_SCOPE(&d->lock);

@@ -15,7 +15,7 @@ int ps_thread_group_start(struct ps_thread_group *threads, void *(*fn)(void *), 
 {
 	pthread_t thread;
 
-	/* Counted first: it may have ended before pthread_create() returns. */
+	/* Count it first: the thread may end before pthread_create() returns. */
 	{
 		PS_LOCK_SCOPE(&threads->lock);
 		threads->n++;
