@@ -1,4 +1,5 @@
-/* Bytes that grow at their end.   Ownership: the caller's, until ps_buf_fini().   Threads: one at a time. */
+/* A byte array that grows at its end. Ownership: the caller's, until ps_buf_fini(). Threads: one at a
+ * time. */
 #ifndef PS_BASE_BUF_H
 #define PS_BASE_BUF_H
 
@@ -14,7 +15,7 @@ struct ps_buf {
 	size_t n, cap;
 };
 
-/* Room for n more; n is not changed. -ENOMEM. */
+/* Makes room for n more bytes; b->n stays. -ENOMEM. */
 PS_MUST_USE static inline int ps_buf_reserve(struct ps_buf *b, size_t n)
 {
 	size_t need, cap;

@@ -5,11 +5,11 @@
  *   crc32 crc32c crc64nvme      the value, most significant digit first
  *   gitblob                     sha1 of "blob SIZE\0" and the bytes, as git names a file
  *
- * A checksum of parts (S3's "-N", composite ones) says nothing of the whole: a caller that meets one does not
- * pass it on.
+ * A checksum of parts (S3's "-N" and composite ones) cannot be compared with the whole object: callers drop
+ * it.
  *
- * Ownership: a struct ps_checksum is the caller's memory; every init that succeeded is ended by a fini.
- * Threads: one a struct. Blocks: never. */
+ * Ownership: a struct ps_checksum is in the caller's memory; every successful init needs a fini. Threads:
+ * one a struct. Blocks: never. */
 #ifndef PS_BASE_CHECKSUM_H
 #define PS_BASE_CHECKSUM_H
 
@@ -21,10 +21,10 @@
 
 #define PS_CHECKSUM_LEN 136 /* "sha512:" and 128 digits, with NUL */
 
-/* A word from outside in the form above, made lower-case: false if it is none. */
+/* Parses a word in the form above, in any case, and returns it in lower case; false: malformed. */
 bool ps_checksum_parse(const char *word, char ret[static PS_CHECKSUM_LEN]);
-/* "ALGORITHM:" and the digits of raw bytes, as base64 headers decode to; false: another length than it
- * has. */
+/* "ALGORITHM:" and the hex digits of raw bytes, such as decoded base64 headers; false: the wrong length for
+ * the algorithm. */
 bool ps_checksum_from_raw(
         const char *algorithm, const uint8_t *raw, size_t n, char ret[static PS_CHECKSUM_LEN]);
 
@@ -34,22 +34,22 @@ struct ps_checksum {
 	uint64_t crc;
 	char expected[PS_CHECKSUM_LEN];
 };
-/* To compare size bytes with `expected`. -EINVAL: no known form; -ENOMEM. */
+/* Begins to compare `size` bytes with `expected`. -EINVAL: unknown form; -ENOMEM. */
 int ps_checksum_init(struct ps_checksum *sum, const char *expected, uint64_t size) PS_MUST_USE;
 void ps_checksum_update(struct ps_checksum *sum, const void *bytes, size_t n);
-/* All bytes were given: what they come to, in the same form. True: it is what was expected. */
+/* Call after the last byte. ret_seen: the checksum, in the same form. True: it equals the expected one. */
 bool ps_checksum_final(struct ps_checksum *sum, char ret_seen[static PS_CHECKSUM_LEN]);
 void ps_checksum_fini(struct ps_checksum *sum);
 
 /* CRC32C (Castagnoli), as stored in the index. */
 uint32_t ps_crc32c(const void *bytes, size_t nbytes);
 
-/* The checksum of a followed by b, from the checksums of both and the length of b: what arrived in parts need
- * not be read again. */
+/* The checksum of a followed by b, from the checksums of both and the length of b. So data that arrived in
+ * parts need not be read again. */
 uint32_t ps_crc32c_join(uint32_t a, uint32_t b, size_t nbytes_b);
 
-/* CRC-64/NVME, which S3 keeps of what was uploaded in parts: of the bytes that `crc` is of (0: none),
- * followed by these. */
+/* CRC-64/NVME, which S3 stores for multipart uploads. Continues `crc` (0: no bytes yet) with these
+ * bytes. */
 uint64_t ps_crc64nvme(uint64_t crc, const void *bytes, size_t nbytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* Cleanup of locals by attribute, and hand-over by stealing.
+/* Cleanup of locals by attribute, and transfer of ownership by stealing.
  *
  *   ps_autofree char *name = strdup(s);     freed when it goes out of scope
  *   ps_autofd int fd = open(...);           closed when it goes out of scope

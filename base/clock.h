@@ -22,16 +22,15 @@ static inline uint64_t ps_clock_mono_ns(void)
 	return ps_clock_ns(CLOCK_MONOTONIC);
 }
 
-/* Since the epoch: for what is stored and shown. */
+/* Time since the epoch: for values that are stored or shown. */
 int64_t ps_clock_real_s(void);
 int64_t ps_clock_real_ms(void);
 
-/* "2026-01-02T03:04:05.678+01:00", "2026-01-02T03:04:05Z" to seconds since the epoch; -1 for what is no such
- * time. */
+/* "2026-01-02T03:04:05.678+01:00", "2026-01-02T03:04:05Z" to seconds since the epoch; -1: malformed. */
 int64_t ps_clock_parse_rfc3339(const char *text);
 
-/* The kernel's boot id (36 characters and NUL), or "" where /proc does not have it: two equal non-empty ids
- * mean that the page cache has not been lost in between. */
+/* The kernel's boot id (36 characters and NUL), or "" if /proc lacks it. Two equal non-empty ids mean that
+ * the page cache was not lost in between. */
 void ps_clock_boot_id(char ret_id[static 37]);
 
 #endif

@@ -1,18 +1,17 @@
-/* How many threads are worth having: the CPUs that this process may run on.
+/* The number of CPUs that this process may use, and so of threads worth starting.
  *
- * The least of the scheduler's affinity and the quota of the control groups that the process is in (cpu.max,
- * or cpu.cfs_quota_us of version 1), shared with the other ranks of the machine where LOCAL_WORLD_SIZE says
- * how many there are. Threads: any.   Errors: none; what cannot be read does not limit.   Blocks: on /proc
- * and /sys. */
+ * The minimum of the scheduler's affinity and the quotas of the process's control groups (cpu.max, or
+ * cpu.cfs_quota_us of version 1), divided by LOCAL_WORLD_SIZE, the number of ranks on the machine, if that
+ * is set. Threads: any. Errors: none; a limit that cannot be read is ignored. Blocks: on /proc and /sys. */
 #ifndef PS_BASE_CPUS_H
 #define PS_BASE_CPUS_H
 
 #include <stdint.h>
 
-/* 1 at least. */
+/* At least 1. */
 uint32_t ps_cpus_usable(void);
 
-/* For tests: the CPUs that one line of cpu.max ("max 100000", "150000 100000") allows; 0: no limit. */
+/* For tests: the CPUs of one line of cpu.max ("max 100000", "150000 100000"); 0: no limit. */
 uint32_t ps_cpus_parse_max(const char *line);
 
 #endif

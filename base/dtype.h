@@ -1,5 +1,5 @@
-/* Element types and memory layouts of what is written into a batch, and floats of 16 bits. The types' numbers
- * are stored (resume state, JSON): new ones are added at the end. Threads: any. Errors: none. */
+/* Element types and memory layouts of a batch's fields, and 16-bit floats. The types' numbers are stored
+ * (resume state, JSON), so new types are added at the end. Threads: any. Errors: none. */
 #ifndef PS_BASE_DTYPE_H
 #define PS_BASE_DTYPE_H
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* PS_BOTH: an inline function of the processor's code and of kernels for GPUs (device/kernels/kernel_code.h), where
- * nvcc includes its header: what it may use is C that is C++, too, and other such functions. */
+/* PS_BOTH: an inline function for the CPU and for GPU kernels (device/kernels/kernel_code.h). nvcc includes
+ * its header, so the function must be valid C and C++, and may call only other PS_BOTH functions. */
 #ifdef __CUDACC__
 #define PS_BOTH __host__ __device__ static inline
 #else
@@ -37,7 +37,7 @@ enum ps_layout {
 	PS_NHWC = 1, /* red, green, blue of a pixel side by side */
 };
 
-/* Bytes of one element; 0 for a number that is no dtype. */
+/* Bytes of one element; 0 for an unknown number. */
 static inline size_t ps_dtype_nbytes(enum ps_dtype dtype)
 {
 	switch (dtype) {
@@ -64,7 +64,7 @@ static inline size_t ps_dtype_nbytes(enum ps_dtype dtype)
 	return 0;
 }
 
-/* "u8", "f32", ...; "?" for a number that is no dtype. */
+/* "u8", "f32", ...; "?" for an unknown number. */
 static inline const char *ps_dtype_name(enum ps_dtype dtype)
 {
 	static const char *const names[] = {
@@ -72,11 +72,11 @@ static inline const char *ps_dtype_name(enum ps_dtype dtype)
 	return (size_t)dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "?";
 }
 
-/* A float as 16 bits: to the nearest, halves to even. Vector units must agree to the bit.
+/* A float rounded to 16 bits: to nearest, ties to even. Vector code must give the same bits.
  *
  *   f16   1 sign, 5 exponent, 10 fraction bits: beyond 65519.99 infinite, below 2^-14 subnormal
  *   bf16  the upper half of the float
- * NaN stays NaN, quiet. GPUs have instructions for it. */
+ * NaN becomes a quiet NaN. GPUs have instructions for these conversions. */
 PS_BOTH uint32_t ps_float_bits(float f)
 {
 	uint32_t bits;
@@ -125,7 +125,7 @@ PS_BOTH uint16_t ps_f16_of(float f)
 		rest -= 0x38000000;
 		return (uint16_t)(sign | ((rest + 0xfff + (rest >> 13 & 1)) >> 13));
 	}
-	/* Subnormal: adding 0.5 lets the sum's own rounding cut at 2^-24. */
+	/* Subnormal: the addition of 0.5 itself rounds at 2^-24. */
 	return (uint16_t)(sign | (ps_float_bits(ps_float_of_bits(rest) + 0.5f) - ps_float_bits(0.5f)));
 }
 

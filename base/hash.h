@@ -1,4 +1,4 @@
-/* Hashes: 128-bit identities, and FNV-1a where collisions by intent are no concern. Threads: any. Blocks:
+/* Hashes: 128-bit identities; FNV-1a where deliberate collisions do no harm. Threads: any. Blocks:
  * never. */
 #ifndef PS_BASE_HASH_H
 #define PS_BASE_HASH_H
@@ -24,11 +24,11 @@ int ps_id_parse(const char *hex, struct ps_id *ret_id);
 
 int ps_id_cmp(const struct ps_id *a, const struct ps_id *b);
 
-/* FNV-1a of 64 bits: finds accidental change, and names that must stay the same; no defence against
- * intent. */
+/* 64-bit FNV-1a: detects accidental changes, and gives stable names; no defence against deliberate
+ * collisions. */
 #define PS_HASH_BEGIN UINT64_C(0xcbf29ce484222325)
 
-/* Goes on from h. */
+/* Continues from h. */
 static inline uint64_t ps_hash(uint64_t h, const void *p, size_t n)
 {
 	const uint8_t *s = p;

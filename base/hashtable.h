@@ -1,13 +1,13 @@
-/* uthash as we use it: a failed allocation leaves the item out (item->hh.tbl is NULL then) instead of ending
- * the process, and a hash function of our own, since uthash's falls through cases in a way that clang warns
- * of. */
+/* uthash with two settings: a failed allocation leaves the item out (item->hh.tbl is then NULL) instead of
+ * ending the process; and a hash function of our own, since clang warns of fall-through cases in
+ * uthash's. */
 #ifndef PS_BASE_HASHTABLE_H
 #define PS_BASE_HASHTABLE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* FNV-1a. Keys are identities (SHA-256 already) and small numbers. */
+/* FNV-1a. Keys are identities, which are SHA-256 already, and small numbers. */
 static inline unsigned ps_hash_key(const void *key, size_t n)
 {
 	const unsigned char *p = key;

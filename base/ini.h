@@ -1,10 +1,10 @@
-/* Files of the AWS kind: "[section]" lines, "key = value" lines below them, "#" or ";" starts a comment line.
- * An indented line belongs to the key above it: "s3 =" followed by "  endpoint_url = x" is the key
- * "s3.endpoint_url"; below a key with a value it is passed over. Keys are reported in lower case, values
- * without blanks at their ends; a byte order mark and CRLF are taken.
+/* Files in the format of AWS's configuration: "[section]" lines, "key = value" lines below them, "#" or ";"
+ * starts a comment line. An indented line belongs to the key above it: "s3 =" followed by " endpoint_url =
+ * x" is the key "s3.endpoint_url"; below a key with a value it is skipped. Keys are reported in lower case,
+ * values without surrounding blanks; a byte order mark and CRLF are accepted.
  *
- * Ownership: the text is the caller's; what fn is given is borrowed for the call. Threads: any. Blocks:
- * never. Errors: -EINVAL with the line's number, never its text (it may be a secret); what fn returned. */
+ * Ownership: the text is the caller's; fn borrows its arguments for the call. Threads: any. Blocks: never.
+ * Errors: -EINVAL with the line's number, never its text (it may be a secret); fn's. */
 #ifndef PS_BASE_INI_H
 #define PS_BASE_INI_H
 
@@ -21,8 +21,8 @@ struct ps_ini_entry {
 
 typedef int (*ps_ini_fn)(void *arg, const struct ps_ini_entry *entry);
 
-/* Calls fn for every key, in order, and with key NULL for every section; what it returns other than 0 ends
- * the parse. The text is changed in place: text[nbytes] must be a byte that may be written. */
+/* Calls fn for every key, in order, and with key NULL for every section. A result other than 0 ends the
+ * parse and is returned. The text is changed in place; text[nbytes] must be writable. */
 int ps_ini_parse(char *text, size_t nbytes, ps_ini_fn fn, void *arg, struct ps_error *err) PS_MUST_USE;
 
 #endif

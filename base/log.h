@@ -1,8 +1,9 @@
 /* The program's log: one line a message, to stderr, the journal or syslog, or a file.
  *
- * Form of a message: "call: object: reason". Logged once, where the cause is known. Never a secret.
- * Threads: any; lines are not torn. Blocks: on the target's write only. Before ps_log_open() messages of
- * level warning and above go to stderr; the first of them are repeated in the log that is opened then. */
+ * A message has the form "call: object: reason". It is logged once, where the cause is known, and never
+ * holds a secret. Threads: any; each line is written whole. Blocks: on the target's write only. Before
+ * ps_log_open() messages of level warning and above go to stderr; the log that is opened later repeats the
+ * first of them. */
 #ifndef PS_BASE_LOG_H
 #define PS_BASE_LOG_H
 
@@ -18,26 +19,25 @@ enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
 /* target: "stderr", "syslog", or an absolute path (opened for append, 0600). Called once, before threads
  * are started. ident is the name shown to syslog; it is kept.
  *
- * syslog is the journal of systemd where there is one, and so is a stderr that systemd has connected with it:
- * entries have PENSTOCK_CALL and PENSTOCK_OBJECT. Where neither listens, as in a container, lines go to the
- * stderr that process 1 has, too, else nowhere. */
+ * If systemd's journal runs, "syslog" writes to the journal, and so does "stderr" if systemd has connected
+ * it with the journal; entries then have PENSTOCK_CALL and PENSTOCK_OBJECT. If neither journal nor syslog
+ * listens, as in a container, lines go to stderr if process 1 has the same one, else nowhere. */
 int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err);
 
-/* What of that has happened, for the user, or NULL. */
+/* A text for the user if the log is not where ps_log_open() was asked to write it; else NULL. */
 const char *ps_log_instead(void);
 
-/* The message number i of those before; NULL: there are no more. */
+/* Message number i of those logged before ps_log_open(); NULL: there are no more. */
 const char *ps_log_early(unsigned i);
 
-/* Opens the log file again, after it was moved away; nothing if the log is not a file. Any thread.
- * -errno: the old one stays in use. */
+/* Reopens the log file after it was renamed; does nothing if the log is not a file. Any thread. -errno: the
+ * old file stays in use. */
 int ps_log_reopen(void);
 
 void ps_log(enum ps_log_level level, const char *fmt, ...) PS_PRINTF(2, 3);
 
-/* For what may fail a thousand times a second: a line each PS_LOG_RATE_S seconds, with the number of those
- * left out.
- * True: log one now. Zero at first; any thread. */
+/* For errors that may come a thousand times a second: one line every PS_LOG_RATE_S seconds, with the number
+ * of lines left out. True: log a line now. Initialise with zeros; any thread. */
 #define PS_LOG_RATE_S 10
 struct ps_log_rate {
 	_Atomic uint64_t next_ns;

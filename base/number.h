@@ -1,5 +1,5 @@
-/* Numbers and arrays of them: from text, from one element type to another. Exact, unless a function says
- * otherwise.
+/* Conversion of numbers and arrays: from text, and between element types. Exact, unless a function's
+ * comment says otherwise.
  *
  * Threads: any.   Locks: none.   Blocks: never.   Independent of the program's locale. */
 #ifndef PS_BASE_NUMBER_H
@@ -14,48 +14,49 @@
 
 struct ps_number {
 	bool is_float;
-	bool negative;      /* integers: sign and ... */
-	uint64_t magnitude; /* ... size; never a negative 0 */
+	bool negative;      /* integers: sign */
+	uint64_t magnitude; /* integers: absolute value; 0 is never negative */
 	double value;       /* is_float */
 };
 
-/* Decimal digits with an optional sign. NULL: read; else what is wrong with it. */
+/* Parses decimal digits with an optional sign. NULL, or a text that says what is wrong. */
 PS_MUST_USE const char *ps_number_integer(const uint8_t *p, size_t n, struct ps_number *ret_number);
 
-/* A number as Python's float() takes it, underscores apart: digits, point, exponent, inf, nan; rounded to
- * the nearest double. NULL, or what is wrong. */
+/* Parses a number as Python's float() does, but without underscores: digits, point, exponent, inf, nan;
+ * rounded to the nearest double. NULL, or a text that says what is wrong. */
 PS_MUST_USE const char *ps_number_float(const uint8_t *p, size_t n, struct ps_number *ret_number);
 
-/* The text without the white space around it. */
+/* Removes surrounding white space. */
 void ps_number_trim(const uint8_t **p, size_t *n);
 
-/* Writes the number as one element. False: it cannot be held exactly, and dst is untouched. */
+/* Writes the number as one element. False: the type cannot hold it exactly; dst is untouched. */
 PS_MUST_USE bool ps_number_store(const struct ps_number *number, enum ps_dtype dtype, void *dst);
 
-/* The same, but floats are rounded to the nearest that the type has. False: the type is an integer and does
- * not have the number. */
+/* The same, but rounds to the nearest value of a float type. False: the type is an integer type that cannot
+ * hold the number. */
 PS_MUST_USE bool ps_number_store_rounded(const struct ps_number *number, enum ps_dtype dtype, void *dst);
 
-/* Reads one element, at any alignment; `swapped`: its bytes stand in the other order than this machine's. */
+/* Reads one element, at any alignment; `swapped`: not in this machine's byte order. */
 struct ps_number ps_number_load(enum ps_dtype dtype, bool swapped, const void *src);
 
 bool ps_dtype_is_float(enum ps_dtype dtype);
 
 /* Arrays ------------------------------------------------------------------------------------------------- */
 
-/* Arrays from one element type to another, exactly or not at all: a value that the other type does not have
- * stops the conversion. Threads: any.   Locks: none.   Blocks: never. */
+/* Conversion of arrays between element types. A value that the target type cannot hold stops the
+ * conversion. Threads: any. Locks: none. Blocks: never. */
 
-/* Converts n elements; src may be at any address, dst as its type wants. Returns how many were converted:
- * n, or the place of the first that is not exact. */
+/* Converts n elements; src may have any alignment, dst that of its type. Returns the number of converted
+ * elements: n, or the index of the first that cannot be converted exactly. */
 PS_MUST_USE size_t ps_convert(
         enum ps_dtype from, bool swapped, const void *src, enum ps_dtype to, void *dst, size_t n);
 
-/* The same, but into floats to the nearest, ties to even: a finite number beyond the type's range stops it. */
+/* The same, but rounds to float types, to nearest, ties to even; a finite number beyond the type's range
+ * stops the conversion. */
 PS_MUST_USE size_t ps_convert_rounded(
         enum ps_dtype from, bool swapped, const void *src, enum ps_dtype to, void *dst, size_t n);
 
-/* Writes the element at `value` n times. */
+/* Writes n copies of the element at `value`. */
 void ps_fill(enum ps_dtype dtype, const void *value, void *dst, size_t n);
 
 #endif

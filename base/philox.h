@@ -1,5 +1,5 @@
-/* The block function of Philox4x32-10 (loader/random/random.h), for loops of the processor and kernels of
- * GPUs: replaces counter by its image. Threads: any. */
+/* The block function of Philox4x32-10 (loader/random/random.h), for the CPU and for GPU kernels: replaces
+ * counter by its image. Threads: any. */
 #ifndef PS_BASE_PHILOX_H
 #define PS_BASE_PHILOX_H
 
@@ -7,7 +7,7 @@
 
 #include "base/dtype.h"
 
-/* The paper's multipliers and Weyl constants, and its rounds. */
+/* Multipliers, Weyl constants and number of rounds are the paper's. */
 PS_BOTH void ps_philox4x32(uint32_t counter[4], const uint32_t key[2])
 {
 	const uint64_t mul_a = 0xD2511F53, mul_b = 0xCD9E8D57;

@@ -1,5 +1,4 @@
-/* One line on a terminal that shows how far a long job is: bytes, rate, time left. Silent where stderr is no
- * terminal.
+/* A progress line on a terminal: bytes, rate, time left. Silent if stderr is not a terminal.
  *
  * Threads: one. Blocks: on the terminal. */
 #ifndef PS_BASE_PROGRESS_H
@@ -9,20 +8,20 @@
 #include <stdint.h>
 
 struct ps_progress {
-	bool shown;  /* stderr is a terminal, and it is wanted */
-	bool drawn;  /* a line stands there, to be overwritten */
-	bool counts; /* and is not worth keeping */
+	bool shown;  /* stderr is a terminal, and the line is wanted */
+	bool drawn;  /* a line is on the screen, to be overwritten */
+	bool counts; /* it is a count (ps_progress_count()), and is removed at the end */
 	uint64_t start_ns, drawn_ns;
-	uint64_t start_nbytes; /* what was there before, which does not count for the rate */
+	uint64_t start_nbytes; /* done before the start; not part of the rate */
 };
 
 void ps_progress_init(struct ps_progress *p, bool wanted, uint64_t start_nbytes);
 /* Draws at most ten times a second, but always when done == total. `note` is a few words, or "". */
 void ps_progress_update(struct ps_progress *p, uint64_t done, uint64_t total, const char *note);
-/* For work of unknown length: "WHAT: N files". Draws at most ten times a second; the line goes with the end.
- */
+/* For work of unknown length: "WHAT: N files". Draws at most ten times a second; ps_progress_end() removes
+ * the line. */
 void ps_progress_count(struct ps_progress *p, const char *what, uint64_t nfiles);
-/* Ends the line, so that other words may follow. */
+/* Ends the line, so that other output may follow. */
 void ps_progress_end(struct ps_progress *p);
 
 /* The line itself, without control characters; for tests. Returns buf. */

@@ -1,18 +1,18 @@
-/* What a thread is at, for profilers: NVTX ranges of the domain "penstock", which Nsight Systems shows on the
- * thread's row.
+/* What a thread does, for profilers: NVTX ranges in the domain "penstock", which Nsight Systems shows in
+ * the thread's row.
  *
  *   read      a reader fills a block of a lane, or seeks one
  *   decode    a worker decodes some rows of a batch
- *   finish    a worker makes a batch of its rows
- *   send        and gives its copy to the device
+ *   finish    a worker makes a batch from its rows
+ *   send        a worker hands the batch's copy to the device
  *   next      the consumer asks for a batch
- *   wait        and there is none yet
+ *   wait        the consumer waits for it
  *   release   the consumer gives a batch back
  *
- * A range costs a call and a test where no profiler is there, and nothing where the library was built without
- * NVTX's headers. A tool comes in as NVTX says (NVTX_INJECTION64_PATH).
+ * Without a profiler a range costs a call and a test; in a library built without NVTX's headers, nothing. A
+ * profiler attaches by NVTX's own means (NVTX_INJECTION64_PATH).
  *
- * Threads: any.   Blocks: the first range of the process, on the tool's own start. */
+ * Threads: any. Blocks: the first range of the process, on the start of the profiler. */
 #ifndef PS_BASE_RANGE_H
 #define PS_BASE_RANGE_H
 
@@ -20,7 +20,7 @@
 
 #ifdef HAVE_NVTX
 void ps_range_begin(const char *name);
-void ps_range_end(void); /* of the one that the thread began last */
+void ps_range_end(void); /* ends the range that the thread began last */
 #else
 static inline void ps_range_begin(const char *name)
 {
@@ -38,7 +38,7 @@ static inline void ps_cleanup_range(const char **name)
 	ps_range_end();
 }
 
-/* Until the end of the enclosing block. */
+/* A range until the end of the enclosing block. */
 #define PS_RANGE_SCOPE(name)                                                                            \
 	const char *PS_CONCAT(ps_range_, __LINE__) __attribute__((cleanup(ps_cleanup_range), unused)) = \
 	        (ps_range_begin(name), (name))

@@ -1,11 +1,11 @@
-/* Secrets: strings that must not stay in memory once they are done with, and where they come from:
- * environments, and small files (tokens, passwords, keys) that are read whole.
+/* Secrets: strings that are wiped from memory after use. Their sources: environments, and small files
+ * (tokens, passwords, keys) that are read whole.
  *
- * A file must be a regular one, of text, and no longer than its kind may be. World-readable or
- * world-writable files are reported in the log, once a process and mode.
+ * A file must be a regular text file within the size limit of its kind. A world-readable or world-writable
+ * file is reported in the log, once for each mode and process.
  *
- * Ownership: the caller's; texts are for ps_secret_free(). Threads: any. Blocks: on disk.
- * Errors: -errno, and a text that begins with the file's name and holds nothing of what is in it. */
+ * Ownership: the caller's; free texts with ps_secret_free(). Threads: any. Blocks: on disk. Errors: -errno,
+ * and a text that begins with the file's name and holds nothing of its content. */
 #ifndef PS_BASE_SECRET_H
 #define PS_BASE_SECRET_H
 
@@ -14,37 +14,36 @@
 
 #include "base/error.h"
 
-/* free(), wiped. NULL is allowed. */
+/* Wipes and frees. NULL is allowed. */
 void ps_secret_free(char *secret);
 
 #define ps_autosecret __attribute__((cleanup(ps_cleanup_secret)))
 void ps_cleanup_secret(char **secret);
 
 struct ps_secret_file {
-	const char *what;  /* stands before the path in messages: "token file"; NULL: nothing does */
+	const char *what;  /* precedes the path in messages: "token file"; NULL: nothing */
 	size_t max_nbytes; /* a multiple of 1024; longer is -EFBIG */
-	bool is_shared;    /* usually readable by every user, without a warning: a token that a cluster lays
-	                   down */
-	bool may_be_pipe;  /* a shell's <(command) */
+	bool is_shared;    /* every user may read it, without a warning: a token that a cluster provides */
+	bool may_be_pipe;  /* may also be a pipe: a shell's <(command) */
 };
 
-/* The file's bytes, NUL-terminated. -EINVAL: no regular file, or no text. ret_nbytes may be NULL. */
+/* The file's bytes, NUL-terminated. -EINVAL: not a regular file, or not text. ret_nbytes may be NULL. */
 int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, char **ret, size_t *ret_nbytes,
         struct ps_error *err) PS_MUST_USE;
 
-/* Its first line alone. */
+/* The file's first line only. */
 int ps_secret_file_line(
         const char *path, const struct ps_secret_file *kind, char **ret, struct ps_error *err) PS_MUST_USE;
-/* The same warning for a file that another library reads; nothing if it is not there. */
+/* Logs the same warning for a file that another library reads; does nothing if the file is missing. */
 void ps_secret_file_warn(const char *path, const char *what);
 
-/* A copy of text without the blanks and line ends around it; NULL: nothing is left. -EINVAL: what is left can
- * be no token, as there are blanks, control characters or what is not ASCII in it. */
+/* *ret: a copy of text without surrounding blanks and line ends; NULL: nothing is left. -EINVAL: not a
+ * token, because it contains blanks, control characters or bytes that are not ASCII. */
 int ps_secret_token(const char *text, char **ret) PS_MUST_USE;
 
-/* A variable of env ("NAME=value", NULL-terminated; NULL: the process's own), borrowed; NULL if it is not set
- * or empty. A daemon mounts for others, so what an origin asks for is in their environment, not in its own.
- * Blocks: never. */
+/* A variable of env ("NAME=value", NULL-terminated; NULL: the process's own), borrowed; NULL if it is not
+ * set or empty. A daemon mounts for other processes, so an origin's variables are in their environment, not
+ * in the daemon's. Blocks: never. */
 const char *ps_env_get(const char *const *env, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
-/* Sizes: units, arithmetic that is checked, and sizes, shares and times as people write and read them.
- * Threads: any. */
+/* Sizes: units, overflow-checked arithmetic, and sizes, shares and times in human-readable form. Threads:
+ * any. */
 #ifndef PS_BASE_SIZE_H
 #define PS_BASE_SIZE_H
 
@@ -13,14 +13,14 @@
 #define PS_MIB (UINT64_C(1) << 20)
 #define PS_GIB (UINT64_C(1) << 30)
 
-/* "512", "64K", "1.5G", "200GB", "1TiB": powers of 1024 whatever the suffix, case ignored. 0, -EINVAL for
- * another form (a negative, empty or trailing text), -ERANGE past 2^63-1. */
+/* "512", "64K", "1.5G", "200GB", "1TiB": powers of 1024 for every suffix, case ignored. 0; -EINVAL:
+ * malformed (also negative, empty, or with trailing text); -ERANGE: beyond 2^63-1. */
 int ps_size_parse(const char *text, uint64_t *ret_nbytes);
 
 /* As ps_size_parse(), or "80%" of whole_nbytes (0 < share <= 100). */
 int ps_size_parse_share(const char *text, uint64_t whole_nbytes, uint64_t *ret_nbytes);
 
-/* "30", "30s", "500ms", "10m", "2h", "7d"; a bare number is seconds. Same errors. */
+/* "30", "30s", "500ms", "10m", "2h", "7d"; a bare number is seconds. Errors as of ps_size_parse(). */
 int ps_time_parse(const char *text, uint64_t *ret_ms);
 
 #define PS_SIZE_TEXT_LEN 24

@@ -1,9 +1,9 @@
-/* A growing string. Always NUL-terminated once something was added; failure of memory is remembered and
- * reported at the end, so that a builder checks once:
+/* A growing string, NUL-terminated after the first addition. A failed allocation is remembered and reported
+ * at the end, so that the caller checks once:
  *
  *   struct ps_strbuf b = {0};
  *   ps_strbuf_add(&b, "GET "); ps_strbuf_addf(&b, "%d", n);
- *   char *text = ps_strbuf_take(&b);     NULL if any step ran out of memory or past the cap
+ *   char *text = ps_strbuf_take(&b);     NULL if any step ran out of memory or over the limit
  *
  * Ownership: the buffer's, until take. Threads: one at a time. */
 #ifndef PS_BASE_STRBUF_H
@@ -15,9 +15,9 @@
 #include "base/cleanup.h"
 
 struct ps_strbuf {
-	char *s; /* NULL while nothing was added */
+	char *s; /* NULL before the first addition */
 	size_t len, cap;
-	size_t max; /* 0: no cap; past it the buffer counts as failed */
+	size_t max; /* most bytes, 0: no limit; beyond it the buffer counts as failed */
 	bool failed;
 };
 
@@ -35,7 +35,7 @@ const char *ps_strbuf_peek(const struct ps_strbuf *b);
 /* The caller now owns the text (free()); the buffer is empty and usable again. NULL after a failure. */
 char *ps_strbuf_take(struct ps_strbuf *b);
 
-/* Forgets the text, keeps the memory. */
+/* Empties the text and keeps the memory. */
 void ps_strbuf_reset(struct ps_strbuf *b);
 
 #endif

@@ -1,11 +1,11 @@
-/* What a word that is none of the known ones was most likely meant as: a slip or two of the fingers away, or
- * their beginning. Nothing is better than a wild guess.
+/* Suggests the known word that an unknown word was most likely meant to be: one a few typing errors away,
+ * or one with the same beginning. Without a good candidate it suggests nothing.
  *
  *   struct ps_guess guess = {.word = word, .len = strlen(word)};
  *   for each known word: ps_guess_offer(&guess, known);
- *   guess.best: the most like it, or NULL
+ *   guess.best: the closest known word, or NULL
  *
- * Ownership: borrowed. Threads: any, on a guess of their own. Blocks: never. */
+ * Ownership: borrowed. Threads: any, each with its own guess. Blocks: never. */
 #ifndef PS_BASE_SUGGEST_H
 #define PS_BASE_SUGGEST_H
 
@@ -15,7 +15,7 @@ struct ps_guess {
 	const char *word; /* len bytes */
 	size_t len;
 	const char *best;
-	unsigned rank; /* of best, the lower the nearer; 0: none was near yet */
+	unsigned rank; /* of best; lower is closer; 0: no candidate yet */
 };
 
 void ps_guess_offer(struct ps_guess *guess, const char *known);

@@ -1,4 +1,4 @@
-/* Threads, and conditions that can be waited for until a time.
+/* Threads, and condition variables with deadlines.
  *
  * Threads: as each function says. Errors: -errno. */
 #ifndef PS_BASE_THREAD_H
@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 
-/* 0 or -errno. Signals are the main thread's business. */
+/* Starts a thread that blocks all signals: the main thread handles them. 0 or -errno. */
 static inline int ps_thread_start(pthread_t *ret, const char *name, void *(*fn)(void *arg), void *arg)
 {
 	sigset_t all, old;
@@ -26,7 +26,7 @@ static inline int ps_thread_start(pthread_t *ret, const char *name, void *(*fn)(
 	return -rc;
 }
 
-/* A condition that goes by the monotonic clock, for ps_cond_wait_until(). */
+/* A condition variable on the monotonic clock, for ps_cond_wait_until(). */
 static inline void ps_cond_init(pthread_cond_t *cond)
 {
 	pthread_condattr_t monotonic;
@@ -37,7 +37,7 @@ static inline void ps_cond_init(pthread_cond_t *cond)
 	pthread_condattr_destroy(&monotonic);
 }
 
-/* Returns when it is signalled, or at that time at the latest. The lock is held. */
+/* Waits until the condition is signalled, or until mono_ns. The caller holds the lock. */
 static inline void ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t mono_ns)
 {
 	struct timespec ts = {
@@ -46,12 +46,12 @@ static inline void ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *loc
 	pthread_cond_timedwait(cond, lock, &ts);
 }
 
-/* A thread that works off a queue of the caller's, which a lock of the caller's guards. */
+/* A thread that processes a queue of the caller's. A lock of the caller's covers the queue. */
 struct ps_worker {
 	pthread_t thread;
 	pthread_cond_t wake;
 	bool started;
-	bool stopping; /* it ends as soon as it sees this */
+	bool stopping; /* the thread ends when it sees this */
 };
 
 static inline void ps_worker_init(struct ps_worker *worker)
@@ -74,7 +74,8 @@ static inline int ps_worker_start(
 	return rc;
 }
 
-/* Until it has ended; nothing if it was not started. lock: what protects `stopping`, not held. */
+/* Stops the thread and waits for its end; does nothing if it was not started. lock: covers `stopping`; the
+ * caller does not hold it. */
 static inline void ps_worker_stop(struct ps_worker *worker, pthread_mutex_t *lock)
 {
 	if (!worker->started)

@@ -1,11 +1,12 @@
-/* URLs: taken apart, put together, made canonical, made fit for a log. First those of http, https and file,
- * then those of objects in buckets.
+/* URLs: parse, compose, make canonical, redact for logs. First http, https and file, then objects in
+ * buckets.
  *
- * A URL is canonical when scheme and host are lower-case, a default port, dot segments, user:password@, the
- * fragment and all signature-like query parameters are gone, and what must be percent-encoded is.
+ * In a canonical URL, scheme and host are lower-case; a default port, dot segments, user:password@, the
+ * fragment and all signature-like query parameters are removed; all characters that need it are
+ * percent-encoded.
  *
- * Ownership: strings handed out are the caller's, to free(). Threads: any. Blocks: never.
- * Errors: -EINVAL for what is no URL (text without secrets), -ENOMEM. */
+ * Ownership: the caller frees returned strings with free(). Threads: any. Blocks: never. Errors: -EINVAL:
+ * not a URL (the text holds no secrets); -ENOMEM. */
 #ifndef PS_BASE_URL_H
 #define PS_BASE_URL_H
 
@@ -15,7 +16,7 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 
-#define PS_URL_MAX_LEN 16384 /* longer ones are refused */
+#define PS_URL_MAX_LEN 16384 /* longer URLs are refused */
 
 struct ps_url {
 	char *scheme;    /* lower-case */
@@ -34,38 +35,41 @@ void ps_url_fini(struct ps_url *u);
 
 #define ps_autourl __attribute__((cleanup(ps_url_fini)))
 
-/* The canonical form, of what was parsed. NULL: out of memory. */
+/* The canonical form of a parsed URL. NULL: out of memory. */
 char *ps_url_compose(const struct ps_url *u);
 
-/* "https://host:port", what decides whether credentials may be sent along. NULL: out of memory. */
+/* "https://host:port", which decides whether credentials may be sent with a request. NULL: out of
+ * memory. */
 char *ps_url_authority(const struct ps_url *u);
 
-/* Is a host, as ps_url_parse() leaves it, this machine, whatever answers for names? */
+/* True if the host, in the form of ps_url_parse(), is always this machine, independent of name
+ * resolution. */
 bool ps_url_is_loopback(const char *host);
 
-/* A URL or a relative reference with blanks and bytes beyond ASCII percent-encoded, but for the authority.
- * libcurl 8 refuses blanks; libcurl 7 encodes them like this (lower-case digits; "+" for a blank of the
- * query), and cached objects are known by such URLs. All else is as it was. NULL: out of memory. */
+/* A URL or relative reference with blanks and bytes beyond ASCII percent-encoded, except in the authority.
+ * libcurl 8 refuses blanks; libcurl 7 encodes them like this (lower-case digits; "+" for a blank in the
+ * query), and the cache stores objects under such URLs. Everything else is unchanged. NULL: out of
+ * memory. */
 char *ps_url_escape_raw(const char *text);
 
-/* rel, absolute or relative to base, as a browser would; not canonical. */
+/* Resolves rel, absolute or relative to base, as a browser does; *ret is not canonical. */
 int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *err) PS_MUST_USE;
 
-/* Does an absolute URL hold user:password@, or what might be that? */
+/* True if an absolute URL contains user:password@, or something that might be it. */
 bool ps_url_has_user(const char *url);
 
 #define PS_URL_TEXT_LEN 320
-/* For logs and errors, also of what is no URL at all: user:password@ cut out, values of signature-like
- * parameters replaced by "...", cut to fit. Returns buf. */
+/* For logs and errors; also for texts that are not URLs. user:password@ is removed, values of
+ * signature-like parameters become "...", and the result is cut to fit. Returns buf. */
 const char *ps_url_redact(const char *url, char buf[static PS_URL_TEXT_LEN]);
 
-/* Undoes %XX. -EINVAL for a broken escape, a NUL, or a "/" that was escaped (it would change the shape of a
- * path). */
+/* Decodes %XX. -EINVAL for a broken escape, a NUL, or a "/" that was escaped (it would change the shape of
+ * a path). */
 int ps_url_decode(const char *text, size_t n, struct ps_strbuf *out) PS_MUST_USE;
 
 /* Escapes all but unreserved characters, sub-delimiters, ":" and "@", and "/" if keep_slash. */
 void ps_url_encode(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out);
-/* All but unreserved characters, and "/" if keep_slash: as AWS's signatures want it. */
+/* Escapes all but unreserved characters, and "/" if keep_slash, as AWS signatures require. */
 void ps_url_encode_strict(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out);
 
 /* Buckets: s3://BUCKET/KEY, gs://BUCKET/KEY and az://ACCOUNT/CONTAINER/KEY, whose bucket is
@@ -73,18 +77,17 @@ void ps_url_encode_strict(const char *bytes, size_t n, bool keep_slash, struct p
  *
  *   s3://bucket/dir/a%20b.tar?versionId=VERSION&endpoint=https%3A//minio:9000
  *
- * %XX stands for a byte, as in any URL; everything else is the key's own, also "+", "#", "&", "//" and "..".
- * A "?" is the key's, too, unless versionId= or endpoint= follows it. endpoint distinguishes objects of
- * equally named buckets of two stores apart; it is put there by the origin, and no part of what users
- * write. */
-#define PS_S3_KEY_MAX_LEN 4096 /* stores take 1,024 bytes */
+ * %XX stands for a byte, as in any URL; every other character belongs to the key, also "+", "#", "&", "//"
+ * and "..". So does a "?", unless versionId= or endpoint= follows it. endpoint distinguishes equally named
+ * buckets of two stores; the origin adds it, users do not write it. */
+#define PS_S3_KEY_MAX_LEN 4096 /* stores allow 1,024 bytes */
 
 struct ps_s3_url {
 	char scheme[3]; /* "s3", "gs", "az" */
 	char *bucket;
 	char *key;      /* decoded; "" for the bucket itself; no NUL in it */
 	char *version;  /* NULL: the current one */
-	char *endpoint; /* NULL: the scheme's own */
+	char *endpoint; /* NULL: the scheme's default */
 };
 
 bool ps_s3_url_is(const char *text); /* by its scheme */
@@ -94,22 +97,22 @@ void ps_s3_url_fini(struct ps_s3_url *u);
 
 #define ps_autos3url __attribute__((cleanup(ps_s3_url_fini)))
 
-/* The one form of a URL, escaped as it would be signed. */
+/* The canonical form of a URL, escaped as for a signature. */
 void ps_s3_url_compose(const struct ps_s3_url *u, struct ps_strbuf *out);
 
-/* rel, a whole URL or relative to base's folder, as a list names it; "/x" is the bucket's x. No dot segments:
- * ".." is a key's own. NULL: out of memory. */
+/* Resolves rel from a list: a whole URL, or relative to base's folder; "/x" is key x of the bucket. There
+ * are no dot segments: ".." is part of a key. NULL: out of memory. */
 char *ps_s3_url_join(const char *base, const char *rel);
 
-/* A key, or the part of one below what is mounted, as a path that can be shown: its parts are names of files
- * and folders as they are, but for
+/* Turns a key, or the part of a key below the mounted prefix, into a path of file and folder names. They
+ * are unchanged, except for
  *
  *   control characters    %XX                       a part that is empty          %
  *   a part "." or ".."    %2E, %2E%2E               a first part ".penstock"      %2Epenstock
  *
- * What looks like such an escape in a key gets another "25" after its %, so that no two keys meet: "a%0Ab"
- * is shown as "a%250Ab", a part "%" as "%25", while "100%" and "a%20b" stay what they are.
- * (Where both "a" and "a/b" are keys, the listing calls the folder "a%00".) */
+ * A text in a key that looks like such an escape gets "25" after its %, so that different keys have
+ * different paths: "a%0Ab" is shown as "a%250Ab", a part "%" as "%25", while "100%" and "a%20b" stay
+ * unchanged. (If both "a" and "a/b" are keys, the listing names the folder "a%00".) */
 void ps_s3_path(const char *key, struct ps_strbuf *out);
 
 #endif

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character at p, of which n > 0 bytes are there; 0: none. Surrogates and overlong forms are
- * none. */
+/* The length of the character at p, with n > 0 bytes available; 0: not a character. Surrogates and overlong
+ * forms are not. */
 static inline size_t ps_utf8_len(const uint8_t *p, size_t n)
 {
 	size_t len = p[0] < 0x80                   ? 1
@@ -26,7 +26,7 @@ static inline size_t ps_utf8_len(const uint8_t *p, size_t n)
 	return len;
 }
 
-/* Place of the first byte that is no UTF-8; n: all of it is. */
+/* Index of the first byte that is not valid UTF-8; n: all bytes are valid. */
 static inline size_t ps_utf8_check(const uint8_t *p, size_t n)
 {
 	size_t i = 0;
@@ -46,7 +46,7 @@ static inline size_t ps_utf8_check(const uint8_t *p, size_t n)
 	return n;
 }
 
-/* The most of n bytes of a longer text that are whole characters. */
+/* The largest length up to n at which a longer text can be cut without splitting a character. */
 static inline size_t ps_utf8_cut(const uint8_t *text, size_t n)
 {
 	while (n > 0 && (text[n] & 0xc0) == 0x80)

@@ -1,8 +1,8 @@
-/* XML answers, read with expat: no DTD, no entities but the five of XML itself, bounded in depth and in the
- * length of each text. Elements are named by their path, without namespaces: "ListBucketResult/Contents/Key".
+/* A parser for XML answers, on expat: no DTD, no entities but XML's own five, bounded depth and text
+ * length. Elements are named by their path, without namespaces: "ListBucketResult/Contents/Key".
  *
- * Ownership: strings are borrowed for the call. Threads: any. Blocks: never.
- * Errors: -EPROTO with the line for what is no such XML, -ENOMEM, what a function returned. */
+ * Ownership: strings are borrowed for the call. Threads: any. Blocks: never. Errors: -EPROTO with the line
+ * if the XML is malformed or not allowed; -ENOMEM; a callback's. */
 #ifndef PS_BASE_XML_H
 #define PS_BASE_XML_H
 
@@ -14,10 +14,10 @@
 #define PS_XML_MAX_TEXT 65536 /* bytes in one element */
 
 struct ps_xml_reader {
-	/* An element has ended: its path, and the text in it (not that of elements below it), blanks and all.
-	 * -errno ends the parse. */
+	/* Called at the end of an element with its path and its text, including blanks, without that of
+	 * elements below it. -errno ends the parse. */
 	int (*end)(void *arg, const char *path, const char *text);
-	/* An element begins; may be NULL. */
+	/* Called at the beginning of an element; may be NULL. */
 	void (*begin)(void *arg, const char *path);
 };
 
