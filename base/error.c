@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Takes the beginning of a character off the end of a full text: it would make all of it invalid as JSON. */
+/* Removes an incomplete character from the end of a full text: with it the text would be invalid as
+ * JSON. */
 static void trim_to_character(char *text, size_t room)
 {
 	size_t n = room - 1;
@@ -19,7 +20,7 @@ static void trim_to_character(char *text, size_t room)
 		text[n - 1] = '\0';
 }
 
-/* The text, and what follows it if that is not NULL, to ret, which no argument points into. */
+/* Formats into ret, and appends ": then" if that is not NULL. No argument may point into ret. */
 static void format(char *ret, size_t room, const char *fmt, va_list ap, const char *then)
 {
 	int n = vsnprintf(ret, room, fmt, ap);

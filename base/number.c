@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#define FLOAT_TEXT_MAX 1024 /* longer texts are no numbers that anybody wrote */
+#define FLOAT_TEXT_MAX 1024 /* longer texts are rejected */
 
 void ps_number_trim(const uint8_t **p, size_t *n)
 {
@@ -41,7 +41,8 @@ const char *ps_number_integer(const uint8_t *p, size_t n, struct ps_number *ret_
 	return NULL;
 }
 
-/* Up to 19 digits and a small power of ten are exact in doubles, and so is one operation on them. */
+/* Fast path: up to 19 digits whose integer is at most 2^53, divided by a small power of ten. Both are exact
+ * doubles, so the one division rounds correctly. */
 static bool float_short(const uint8_t *p, size_t n, double *ret_value)
 {
 	static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12,
@@ -112,7 +113,7 @@ static bool is_signed(enum ps_dtype t)
 	return t == PS_I8 || t == PS_I16 || t == PS_I32 || t == PS_I64;
 }
 
-/* Of an integer type: the bits of its value, without the sign. */
+/* The value bits of an integer type, without the sign. */
 static unsigned bits_of(enum ps_dtype t)
 {
 	return t == PS_BOOL ? 1 : (unsigned)ps_dtype_nbytes(t) * 8 - is_signed(t);
@@ -140,24 +141,24 @@ static uint16_t half_from_double(double v)
 	if (isnan(v))
 		return 0x7e00;
 	if (a < 0x1p-14)
-		return (uint16_t)(sign | (unsigned)nearbyint(a * 0x1p24)); /* 1024: the least normal one */
+		/* 1024: the smallest normal number */
+		return (uint16_t)(sign | (unsigned)nearbyint(a * 0x1p24));
 	m = frexp(a, &e);
 	if (isinf(a) || e > 16)
 		return sign | 0x7c00;
-	/* 2048 carries into the exponent, and from the largest into infinity */
+	/* 2048 carries into the exponent, and from the largest number into infinity */
 	return (uint16_t)(sign | (((unsigned)(e + 14) << 10) + ((unsigned)nearbyint(m * 2048) - 1024)));
 }
 
 static uint16_t bfloat_from_double(double v)
 {
 	uint32_t bits;
-	float f =
-	        (float)v; /* rounds twice; the second time sees it, and ties of the first are exact floats */
+	float f = (float)v; /* the first of two roundings; see below */
 
 	memcpy(&bits, &f, sizeof(bits));
 	if (isnan(v))
 		return (uint16_t)(bits >> 16 | 0x40);
-	/* The first rounding may have made a tie of what was none. */
+	/* The first rounding may have made a tie of a number that is not one. */
 	if ((bits & 0xffff) == 0x8000 && (double)f != v) {
 		bool up = fabs(v) > fabs((double)f);
 
@@ -188,7 +189,7 @@ struct ps_number ps_number_load(enum ps_dtype t, bool swapped, const void *src)
 		uint32_t word;
 	} u;
 
-	/* gathered little-endian, whatever the machine is */
+	/* gathered as little-endian on every machine */
 	for (size_t i = 0; i < n; i++) {
 		bool little = (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) != swapped;
 
@@ -269,13 +270,13 @@ bool ps_number_store(const struct ps_number *v, enum ps_dtype t, void *dst)
 		if (!v->is_float)
 			return integer_put(v->negative, v->magnitude, t, dst);
 		if (modf(v->value, &whole) != 0.0 || fabs(v->value) >= 0x1p64)
-			return false; /* not a number is not 0.0 either */
+			return false; /* also NaN: its comparison with 0.0 is unequal */
 		return integer_put(v->value < 0, (uint64_t)fabs(v->value), t, dst);
 	}
 	float_put(as_double(v), t, element);
 	back = ps_number_load(t, false, element);
 	if (!v->is_float) {
-		/* beyond 2^53 a double may have rounded it */
+		/* beyond 2^53 the double may be rounded */
 		if (fabs(back.value) >= 0x1p64 || (uint64_t)fabs(back.value) != v->magnitude)
 			return false;
 	} else if (back.value != v->value && !(isnan(v->value) && isnan(back.value))) {
@@ -295,7 +296,7 @@ bool ps_number_store_rounded(const struct ps_number *v, enum ps_dtype t, void *d
 
 /* Arrays ------------------------------------------------------------------------------------------------- */
 
-/* The conversions that are always exact and that data sets are full of; the rest goes one by one. */
+/* Fast loops for common conversions that are always exact; all others convert element by element. */
 #define WIDEN(from, to)                                                     \
 	static void from##_to_##to(const uint8_t *src, void *dst, size_t n) \
 	{                                                                   \

@@ -27,7 +27,8 @@ void ps_cleanup_secret(char **secret)
 	ps_secret_free(*secret);
 }
 
-/* Files of them ------------------------------------------------------------------------------------------ */
+/* Files of them
+ * ------------------------------------------------------------------------------------------ */
 
 static int fail(const char *path, const struct ps_secret_file *kind, int errnum, const char *why,
         struct ps_error *err)
@@ -36,7 +37,8 @@ static int fail(const char *path, const struct ps_secret_file *kind, int errnum,
 	        err, errnum, "%s%s%s: %s", kind->what ? kind->what : "", kind->what ? " " : "", path, why);
 }
 
-/* Credentials are read again and again: the log has one line for each file, and for each change. */
+/* True for the first report of a file, and after each change of its mode: credentials are read again and
+ * again. */
 static bool is_news(const struct stat *st)
 {
 	enum { MAX = 32 };
@@ -87,7 +89,8 @@ static int check(
 	return 0;
 }
 
-/* Up to max bytes; a buffer of its full size from the start, as one that grows leaves copies. */
+/* Reads up to max bytes. The buffer has its full size from the start: growing it would leave copies of the
+ * secret in memory. */
 static ssize_t read_all(int fd, char *text, size_t max)
 {
 	size_t n = 0;
@@ -109,7 +112,7 @@ int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, cha
 	int rc = check(path, kind, &st, err);
 	if (rc)
 		return rc;
-	size_t room = kind->max_nbytes + 2; /* one byte to see that it is longer, and the NUL */
+	size_t room = kind->max_nbytes + 2; /* one byte to detect a longer file, and the NUL */
 	char *text = malloc(room);
 	if (!text)
 		return ps_error_set(err, ENOMEM, "out of memory");

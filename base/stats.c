@@ -59,7 +59,7 @@ void ps_waits_begin(struct ps_waits *waits, uint64_t now_ns)
 void ps_waits_end(struct ps_waits *waits, uint64_t now_ns)
 {
 	PS_LOCK_SCOPE(&waits->lock);
-	/* A thread that looked at the clock first may come second. */
+	/* Threads may take the lock in another order than they read the clock. */
 	if (--waits->n == 0 && now_ns > waits->since_ns)
 		waits->total_ns += now_ns - waits->since_ns;
 }

@@ -6,17 +6,18 @@
 
 #include "base/cleanup.h"
 
-#define KNOWN_MAX 64   /* longer ones are not compared */
-#define PREFIX_LEAST 4 /* letters that say what is meant, if only one word begins alike */
-#define PREFIX_RANK 9  /* after all slips */
+#define KNOWN_MAX 64 /* longer words are not compared */
+/* the least length of a common beginning, which counts if only one known word has it */
+#define PREFIX_LEAST 4
+#define PREFIX_RANK 9 /* after all ranks of typing errors */
 
 static bool same(char a, char b)
 {
 	return strncasecmp(&a, &b, 1) == 0 || (strchr("-_", a) && strchr("-_", b));
 }
 
-/* Slips: a letter too many, too few or changed, or two neighbours that changed places. Case, "-" and "_" are
- * no slip. */
+/* The number of typing errors: an inserted, missing or changed letter, or two neighbours swapped. Case, and
+ * "-" for "_", do not count. */
 static unsigned distance(const char *word, size_t len, const char *known, size_t nknown)
 {
 	unsigned rows[3][KNOWN_MAX];
@@ -42,7 +43,7 @@ static unsigned distance(const char *word, size_t len, const char *known, size_t
 	return row[nknown];
 }
 
-/* "cache" of cache-dir, and "endpoint-url" of endpoint. */
+/* True for "cache" and cache-dir, and for "endpoint-url" and endpoint. */
 static bool begins_alike(const struct ps_guess *guess, const char *known, size_t n)
 {
 	size_t len = PS_MIN(guess->len, n);
@@ -57,14 +58,15 @@ void ps_guess_offer(struct ps_guess *guess, const char *known)
 
 	if (n >= KNOWN_MAX || guess->len == 0)
 		return;
-	/* One slip of three or four letters, two of five; three at most: more is another word. */
+	/* One error in 2 to 4 letters, two in 5 to 7, three in longer words; with more it is another
+	 * word. */
 	unsigned slips = distance(guess->word, guess->len, known, n), found = 0;
 	if (slips <= 3 && slips * 3 <= n + 1)
 		found = slips + 1;
 	else if (begins_alike(guess, known, n))
 		found = PREFIX_RANK;
 	if (found == PREFIX_RANK && guess->rank == PREFIX_RANK)
-		guess->best = NULL; /* several begin so */
+		guess->best = NULL; /* several known words have this beginning */
 	else if (found && (!guess->rank || found < guess->rank)) {
 		guess->best = known;
 		guess->rank = found;

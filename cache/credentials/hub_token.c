@@ -14,7 +14,7 @@ static int out_of_memory(struct ps_error *err)
 	return ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* Blanks and line ends around it are no part of a token; an empty one is none. */
+/* Removes surrounding blanks and line ends. *ret is NULL if nothing is left. */
 static int take(const char *text, const char *where, char **ret, struct ps_error *err)
 {
 	int rc = ps_secret_token(text, ret);
@@ -83,8 +83,8 @@ int ps_hf_token_find(const char *const *env, const char *file, char **ret, struc
 
 		if (!path)
 			return out_of_memory(err);
-		/* A user who has not logged in has none; another user's token may be unreadable, which is no
-		 * error. */
+		/* Without a login there is no file, and another user's file may be unreadable; neither is
+		 * an error. */
 		if (access(path, R_OK) == 0)
 			rc = read_file(path, &token, err);
 	}

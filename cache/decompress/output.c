@@ -1,5 +1,6 @@
-/* Plain bytes of a decompressor, to the gets that wait and to the data file, so that no frame is decoded
- * twice. Only its thread changes the buffer; others read it, under the lock, while it does not run. */
+/* Delivers a decompressor's plain bytes to the gets that wait and to the data file, so that no frame is
+ * decoded twice. Only the decompressor's thread changes the buffer; other threads read it, under the lock,
+ * while the decompressor does not run. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,11 +8,12 @@
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 
-/* Writes beside decoding --------------------------------------------------------------------------------- */
+/* Writes beside decoding
+ * --------------------------------------------------------------------------------- */
 
-/* Blocks that are written while the next ones are decoded: for the disk a block takes as long as for the
- * decoder. An idle thread of the stage writes them; with PS_WRITES_MAX on their way, the decompressor's
- * own. */
+/* Blocks that are written while the next ones are decoded: writing a block takes as long as decoding it. An
+ * idle thread of the stage writes them; while PS_WRITES_MAX are queued or being written, the decompressor's
+ * own thread writes. */
 
 struct ps_write {
 	struct ps_list link;            /* stage->writes, until a thread takes it */
@@ -28,7 +30,7 @@ static void write_free(struct ps_write *write)
 	free(write);
 }
 
-/* The lock is held. NULL: not now. */
+/* The lock is held. NULL: no write is free, or out of memory. */
 static struct ps_write *write_take(struct ps_decompress *stage)
 {
 	struct ps_write *write = NULL;
@@ -52,13 +54,13 @@ static void write_put(struct ps_decompress *stage, struct ps_write *write)
 	size_t i = 0;
 
 	while (stage->free_writes[i])
-		i++; /* there are never more of them than places */
+		i++; /* there are never more writes than slots */
 	stage->free_writes[i] = write;
 	stage->nwrites--;
 }
 
-/* Queues a block to be written from a copy. False: not now, the caller writes it. After a failure the cache
- * takes no more of the shard. The lock is not held. */
+/* Queues a copy of a block for writing. False: no write is free, the caller must write the block. After a
+ * failed write nothing more of the shard is cached. The lock is not held. */
 static bool write_later(
         struct ps_decompressing *shard, struct ps_object *object, uint64_t block, const uint8_t *data)
 {
@@ -148,7 +150,7 @@ void ps_out_deliver(struct ps_decompressor *decompressor)
 
 		if (!ps_waiting_get_copy(waiting, from, out->safe, out->data + (from - out->base)))
 			continue;
-		/* A get ends where its last chunk does, or the file. */
+		/* A get ends at the end of a chunk or of the file. */
 		uint64_t lo = PS_MAX(waiting->get->offset, out->base),
 		         hi = waiting->get->offset + waiting->get->nbytes;
 		for (uint64_t c = (lo + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE;
@@ -159,7 +161,7 @@ void ps_out_deliver(struct ps_decompressor *decompressor)
 	ps_waiting_gets_answer(shard);
 }
 
-/* The store has it, or a get took it, and the engine writes it. */
+/* True if the chunk is in the store, or a get received it, so that the fill engine writes it. */
 static bool is_taken(const struct ps_decompressor *decompressor, struct ps_object *object, uint64_t chunk)
 {
 	const struct ps_out *out = &decompressor->out;
@@ -168,7 +170,7 @@ static bool is_taken(const struct ps_decompressor *decompressor, struct ps_objec
 	       ps_object_chunks(object, chunk / PS_BLOCK_CHUNKS) >> (chunk % PS_BLOCK_CHUNKS) & 1;
 }
 
-/* Chunks [first, end), all whole (or the file's last). */
+/* Writes chunks [first, end), all of them whole or the file's last. */
 static int write_chunks(
         struct ps_decompressor *decompressor, struct ps_object *object, uint64_t first, uint64_t end)
 {
@@ -206,7 +208,7 @@ void ps_out_flush(struct ps_decompressor *decompressor, bool all)
 {
 	struct ps_decompressing *shard = decompressor->shard;
 	struct ps_out *out = &decompressor->out;
-	/* While the end of the file is not known, only what is certain not to be its last block. */
+	/* While the file's size is not known (sizes), flush only blocks that cannot be the last one. */
 	uint64_t unit = decompressor->sizes ? PS_BLOCK_SIZE : PS_CHUNK_SIZE;
 	uint64_t end = (decompressor->sizes && out->safe > 0 ? out->safe - 1 : out->safe) / unit * unit;
 	uint64_t from = PS_MAX(out->flushed, out->base);
@@ -225,11 +227,11 @@ void ps_out_flush(struct ps_decompressor *decompressor, bool all)
 	ps_object_put(object);
 	PS_LOCK_SCOPE(&shard->stage->lock);
 	if (rc < 0)
-		shard->caches = false; /* the store has logged why; gets are answered as before */
+		shard->caches = false; /* the store has logged why; gets are still answered */
 	out->flushed = PS_MAX(out->flushed, end);
 	uint64_t base = out->safe / PS_BLOCK_SIZE * PS_BLOCK_SIZE;
 	if (decompressor->sizes && base == out->safe && base > out->base)
-		base -= PS_BLOCK_SIZE; /* perhaps the last block, which is written when the size is known */
+		base -= PS_BLOCK_SIZE; /* may be the last block, which is written when the size is known */
 	if (base <= out->base)
 		return;
 	uint64_t gone = PS_MIN(base, out->pos) - out->base;

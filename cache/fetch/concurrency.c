@@ -50,7 +50,7 @@ void ps_concurrency_tick(struct ps_concurrency *c, uint64_t now_ns, uint64_t tot
 	uint64_t period_ns = PS_CONCURRENCY_PERIOD_MS * PS_NS_PER_MS;
 
 	if (!saturated || !c->since_ns) {
-		/* A rate that something else limits says nothing about connections. */
+		/* If something else limits the rate, it does not depend on the number of connections. */
 		step_back(c, c->hold_until_ns);
 		begin_period(c, now_ns, total_bytes);
 		return;
@@ -64,7 +64,7 @@ void ps_concurrency_tick(struct ps_concurrency *c, uint64_t now_ns, uint64_t tot
 		if (now_ns >= c->hold_until_ns)
 			step_up(c);
 		break;
-	case PS_SETTLING: /* new connections are still shaking hands */
+	case PS_SETTLING: /* new connections are still in their handshakes */
 		c->state = PS_MEASURING;
 		break;
 	case PS_MEASURING:
@@ -83,11 +83,11 @@ void ps_concurrency_pushback(struct ps_concurrency *c, uint64_t now_ns)
 {
 	uint64_t hold = now_ns + PS_CONCURRENCY_PUSHBACK_MS * PS_NS_PER_MS;
 
-	/* Those under way together are refused together: that counts once. */
+	/* Requests that are in flight together are refused together; count them once. */
 	if (c->hold_until_ns + PS_NS_PER_S > hold)
 		return;
 	step_back(c, hold);
 	c->limit = PS_MAX(1u, c->limit / 2);
 	c->demand = PS_MAX(c->limit, c->demand / 2);
-	c->placed = true; /* it has said what it bears */
+	c->placed = true; /* the push-back has shown the origin's limit */
 }

@@ -1,4 +1,4 @@
-/* What the engine tells of itself: figures, and the last failure. */
+/* Statistics of the fill engine, and its last failure. */
 #include "fetch/fill_private.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ json_t *ps_fill_origin_stats(struct ps_fill *fill)
 {
 	PS_LOCK_SCOPE(&fill->lock);
 
-	/* A name in it need not be UTF-8. */
+	/* Names in last_error need not be UTF-8. */
 	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:f,s:o,s:o,s:I}", "bytes",
 	        (json_int_t)atomic_load(&fill->origin_bytes), "requests",
 	        (json_int_t)atomic_load(&fill->origin_requests), "errors",
@@ -79,7 +79,7 @@ json_t *ps_read_stats_json(struct ps_read_stats *stats)
 
 static void count(struct ps_read_stats *stats, const struct ps_read *read, uint64_t now_ns)
 {
-	/* Relaxed: sums that nobody orders anything by. */
+	/* Relaxed: nothing is ordered by these sums. */
 	if (!read->priv.errnum)
 		atomic_fetch_add_explicit(&stats->bytes, read->nbytes, memory_order_relaxed);
 	if (!read->priv.errnum && !read->priv.waited)

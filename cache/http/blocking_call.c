@@ -24,7 +24,7 @@ void ps_answer_fini(struct ps_answer *answer)
 	*answer = (struct ps_answer){0};
 }
 
-/* The buffer has its full size from the start: one that grows leaves copies. */
+/* The buffer has its full size from the start: growing it would leave copies of secrets in memory. */
 static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 {
 	struct running *r = arg;

@@ -1,4 +1,4 @@
-/* .netrc: finding the user and password of a host. */
+/* .netrc: finds the user and password of a host. */
 #include "http/http.h"
 
 #include <ctype.h>
@@ -35,7 +35,7 @@ static void skip_line(struct scan *scan)
 		scan->s++;
 }
 
-/* False: the end. */
+/* Reads the next word. False: at the end. */
 static bool next(struct scan *scan)
 {
 	ps_strbuf_reset(&scan->token);
@@ -73,7 +73,8 @@ static void skip_macro(struct scan *scan)
 	}
 }
 
-/* The word after "login" and its like, even if it is a keyword; also in entries of other machines. */
+/* Reads the word after "login", "password" or "account", which may be a keyword itself. ret NULL: skips
+ * it. */
 static void take_value(struct scan *scan, struct ps_strbuf *ret)
 {
 	if (!next(scan) || !ret)
@@ -92,7 +93,7 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 		if (is(&scan, "machine") || is(&scan, "default")) {
 			found = ours && login.len;
 			if (!found)
-				ps_strbuf_reset(&password); /* of an entry without a login */
+				ps_strbuf_reset(&password); /* of our entry, which had no login */
 			ours = !found &&
 			       (is(&scan, "default") ||
 			               (next(&scan) && strcasecmp(ps_strbuf_peek(&scan.token), host) == 0));

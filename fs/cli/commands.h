@@ -20,8 +20,8 @@ int ps_cmd_pin(int argc, char **argv);
 int ps_cmd_unpin(int argc, char **argv);
 int ps_cmd_report(int argc, char **argv);
 
-/* For commands that work on a cache directory themselves: opens it, or reports why not (naming the mount that
- * serves it) and returns the exit code. */
+/* For commands that use a cache directory themselves: opens it. On failure prints the reason (with the
+ * mount that serves the cache) and returns the exit code. */
 int ps_open_unserved_store(const char *command, const char *cache_dir, struct ps_store **ret);
 
 #endif

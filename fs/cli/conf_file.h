@@ -10,11 +10,11 @@
  *   val.header-file = /etc/penstock/val.header
  *
  * Keys are the options of the table (options/options.h), with yes or no for those without a value, and
- * source, mountpoint and auto. A secret may stand in the file only if no other user can read that; NAME-file
- * names a file that holds it.
+ * source, mountpoint and auto. The file may hold a secret only if no other user can read the file;
+ * NAME-file names a file with the secret.
  *
- * Ownership: a struct ps_conf is the caller's until ps_conf_fini(), which wipes it. Threads: one.
- * Errors: -errno and a text that begins with FILE:LINE, without the value, which may be secret. */
+ * Ownership: a struct ps_conf is the caller's until ps_conf_fini(), which wipes it. Threads: one. Errors:
+ * -errno and a text that begins with FILE:LINE, without the value, which may be a secret. */
 #ifndef PS_CLI_CONF_FILE_H
 #define PS_CLI_CONF_FILE_H
 
@@ -44,10 +44,10 @@ struct ps_conf {
 	size_t n;
 };
 
-/* "[a-zA-Z0-9._-]+": what may stand in brackets. */
+/* True if text matches "[a-zA-Z0-9._-]+", the form of a section's name. */
 bool ps_conf_is_name(const char *text);
 
-/* text need not end with a NUL. Checks the form, not the keys. */
+/* Parses text, which need not end with a NUL. Checks the syntax, not the keys. */
 int ps_conf_parse(const char *path, mode_t mode, const char *text, size_t nbytes, struct ps_conf *ret,
         struct ps_error *err) PS_MUST_USE;
 /* path NULL: $PENSTOCK_CONFIG, ~/.config/penstock.conf, or PS_CONF_DEFAULT; -ENOENT if there is none. */
@@ -55,7 +55,7 @@ int ps_conf_read(const char *path, struct ps_conf *ret, struct ps_error *err) PS
 void ps_conf_fini(struct ps_conf *conf);
 
 const struct ps_conf_section *ps_conf_find(const struct ps_conf *conf, const char *name);
-/* -ENOENT and a text, with the name that was most likely meant. */
+/* Returns -ENOENT with a text that suggests the most similar section name. */
 int ps_conf_no_such(const struct ps_conf *conf, const char *name, struct ps_error *err);
 bool ps_conf_is_mount(const struct ps_conf_section *section); /* not [defaults] */
 
@@ -64,8 +64,9 @@ struct ps_conf_mount {
 	bool automatic;   /* mount -a mounts it */
 };
 
-/* Options of [defaults] and of the section go to *o, but for those that are in o->given already (the command
- * line comes first), its sources to *request. The caller frees ret->mountpoint. */
+/* Sets the options of [defaults] and of the section in *o, except those that are in o->given already (the
+ * command line has priority), and adds the section's sources to *request. The caller frees
+ * ret->mountpoint. */
 int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *section,
         struct ps_mount_options *o, struct ps_mount_request *request, struct ps_conf_mount *ret,
         struct ps_error *err) PS_MUST_USE;

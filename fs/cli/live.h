@@ -1,8 +1,8 @@
-/* `penstock status --watch` on a terminal: a screen that is drawn again at each interval, with the course of
- * the last of them.
+/* `penstock status --watch` on a terminal: a screen that is redrawn at each interval, with a history of the
+ * last intervals.
  *
- * Threads: one. Blocks: until the user ends it with q or Ctrl-C, or a signal does; the terminal is then as it
- * was before. */
+ * Threads: one. Blocks: until the user presses q or Ctrl-C, or a signal arrives; then restores the
+ * terminal. */
 #ifndef PS_CLI_LIVE_H
 #define PS_CLI_LIVE_H
 
@@ -12,12 +12,12 @@
 
 #include "base/error.h"
 
-/* Standard output is a terminal on which a cursor can be moved. */
+/* True if standard output is a terminal with cursor movement. */
 bool ps_live_possible(void);
 
-/* ask() is called for each screen. It adds to `list` {"doc": the document of a daemon, "mounts": those of it
- * that are to be shown} for each daemon, and {"mountpoint", "error"} for each mount that did not answer. Its
- * error ends the screen, and is returned. */
+/* Calls ask() for each screen. ask() appends to `list`: for each daemon {"doc": its document, "mounts": its
+ * mounts to show}, and for each mount that did not answer {"mountpoint", "error"}. An error of ask() ends
+ * the display and is returned. */
 int ps_live_run(uint64_t every_ms, int (*ask)(void *arg, json_t *list, struct ps_error *err), void *arg,
         struct ps_error *err);
 

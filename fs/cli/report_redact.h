@@ -1,5 +1,5 @@
-/* Takes secrets out of text that leaves the machine: a second line of defence, since what penstock writes has
- * none. It would rather take out too much:
+/* Removes secrets from text that leaves the machine. This is a second line of defence, since penstock
+ * writes no secrets; when in doubt, it removes too much:
  *
  *   userinfo and the query of URLs      what follows words such as "password=", "Authorization:", "Bearer"
  *   words that look like tokens         values that are known to be secret
@@ -19,13 +19,13 @@ struct ps_redact {
 };
 
 void ps_redact_fini(struct ps_redact *redact);
-/* Values of fewer than 6 characters are no secrets. */
+/* Adds a known secret. Values of fewer than 6 characters are ignored. */
 void ps_redact_know(struct ps_redact *redact, const char *value);
-/* What the values of variables are whose name says that they are secret. */
+/* Adds the values of variables whose names suggest a secret. */
 void ps_redact_know_environment(struct ps_redact *redact, char **env);
 
 void ps_redact_text(const struct ps_redact *redact, const char *text, struct ps_strbuf *out);
-/* Of each string in it; NULL: out of memory. */
+/* A copy of doc with every string redacted; NULL: out of memory. */
 json_t *ps_redact_json(const struct ps_redact *redact, const json_t *doc);
 
 #endif

@@ -1,4 +1,4 @@
-/* The files of a mount, as warm and evict go through them. Threads: one. Blocks: on the mount, also on its
+/* Walks the files of a mount, for warm and evict. Threads: one. Blocks: on the mount, and so also on its
  * origin. */
 #ifndef PS_CLI_WALK_H
 #define PS_CLI_WALK_H
@@ -9,24 +9,23 @@
 
 #include "base/error.h"
 
-/* path: below the mount. Return 0 to go on, -errno to stop with it. */
+/* path: below the mount. Returns 0 to continue, -errno to stop with that error. */
 typedef int (*ps_walk_fn)(void *arg, const char *path, uint64_t size);
 
-/* Calls fn for every file that matches (ps_match()), in order of names. Errors: fn's; a folder that cannot be
- * read; and ENOENT with a text that names the first glob that matched nothing. */
+/* Calls fn for every file that matches (ps_match()), in order of names. Errors: fn's; of a folder that
+ * cannot be read; -ENOENT with a text that names the first glob without a match. */
 int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
         struct ps_error *err) PS_MUST_USE;
 
-/* Has the file this value of user.penstock.NAME? Unlike an open that asks nothing of the origin, and is
- * counted nowhere. */
+/* True if the attribute user.penstock.NAME of the file has this value. Unlike an open, this does not ask
+ * the origin, and no statistics count it. */
 bool ps_walk_is(const char *file, const char *name, const char *value);
 
-/* For other ways to walk: ENOENT and a text of the first glob that is not marked as used. */
+/* For other kinds of walk: -ENOENT and a text with the first glob that is not marked as used. */
 int ps_walk_check_used(
         const char *const *globs, size_t nglobs, const bool *used, struct ps_error *err) PS_MUST_USE;
 
-/* Globs of a command line against the files of a mount. Threads: any. */
-/* True if the glob matches the path below the mount, or its last part; "*" matches "/" too. */
+/* True if the glob matches the path below the mount, or its last part; "*" matches "/" too. Threads: any. */
 bool ps_match(const char *glob, const char *path);
 
 #endif

@@ -33,13 +33,13 @@ static void free_all(struct ps_mount *m)
 	free(m);
 }
 
-/* Names of a list that are not at the origin. The mounting process gets a warning if that turns out soon, the
- * log in any case. */
+/* Checks for listed files that are missing at the origin. They are logged in any case; the mounting process
+ * also gets a warning if they are found soon. */
 static int look_for_missing(struct ps_mount *m, size_t i, const _Atomic bool *cancelled, struct ps_error *err)
 {
 	bool fail = m->options[i].missing == PS_MISSING_FAIL;
 	char text[PS_ERROR_TEXT_LEN];
-	/* An owner is a program that waits for its first batch. */
+	/* No wait for owners: an owner is a program that waits for its first batch. */
 	uint64_t wait_ms = fail ? UINT64_MAX : m->request.view[0] ? 0 : MISSING_WAIT_MS;
 	int n = ps_dataset_missing(m->sources[i].dataset, wait_ms, cancelled, text);
 
@@ -76,7 +76,7 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	ps_mount_options_dataset(&m->options[i], &options);
 	options.origin.http.env = (const char *const *)m->request.env;
 	options.cancelled = cancelled;
-	/* Once the daemon is in the background its stderr is no terminal any more. */
+	/* Shows nothing once the daemon is in the background, since its stderr is then not a terminal. */
 	ps_progress_init(&progress, true, 0);
 	options.listed = listed;
 	options.listed_arg = &progress;
@@ -176,7 +176,7 @@ int ps_mount_finish(struct ps_mount *m)
 
 void ps_mount_free(struct ps_mount *m)
 {
-	/* A lookup that came late waits for a dataset that another mount keeps. */
+	/* A late lookup may still wait for a dataset that another mount keeps. */
 	while (!ps_fs_drain(m->fs, 1000))
 		ps_log_debug("mount: %s: waiting for the last answers", m->request.mountpoint);
 	ps_session_free(&m->session);
@@ -185,20 +185,20 @@ void ps_mount_free(struct ps_mount *m)
 	free_all(m);
 }
 
-/* Of several sources the first that is due counts, and the one that was listed longest ago. */
+/* Keys whose value for several sources is the earliest one. */
 static bool is_time(const char *key)
 {
 	return strcmp(key, "listed_at") == 0 || strcmp(key, "next_listing_at") == 0 ||
 	       strcmp(key, "refresh_seconds") == 0;
 }
 
-/* They are a source's own. */
+/* Keys that belong to one source. */
 static bool is_pattern(const char *key)
 {
 	return strcmp(key, "include") == 0 || strcmp(key, "exclude") == 0 || strcmp(key, "unmatched") == 0;
 }
 
-/* 0 and null are none. */
+/* The earlier of two times; 0 and null mean none. */
 static json_t *sooner(json_t *a, json_t *b)
 {
 	json_int_t x = json_integer_value(a), y = json_integer_value(b);
@@ -206,7 +206,7 @@ static json_t *sooner(json_t *a, json_t *b)
 	return y == 0 || (x != 0 && x <= y) ? a : b;
 }
 
-/* Sums over the sources of what is a number; for one source, its own. */
+/* Numbers are sums over the sources; a single source's values are unchanged. */
 json_t *ps_mount_json(struct ps_mount *m)
 {
 	json_t *doc = json_object(), *sources = json_array();
@@ -273,7 +273,7 @@ int ps_daemon_start_mount(
 {
 	m->daemon = d;
 	{
-		/* On the list first: an order to stop that comes now must find it. */
+		/* Under the lock: a stop that comes now must find the mount on the list. */
 		PS_LOCK_SCOPE(&d->lock);
 		if (d->stopping) {
 			close(fd);

@@ -1,10 +1,11 @@
-/* The options of all commands, once: a table with a row for each (option_table.c), from which come the
- * parser, -o lists and fstab, --help and so completion, the keys of penstock.conf(5), what is passed on to
- * the daemon and what fits which kind of source. tests/fs/options_test.c compares it with the pages.
+/* The options of all commands: one table with a row for each (option_table.c). The parser, -o lists and
+ * fstab, --help and so completion, the keys of penstock.conf(5), the options that are passed on to the
+ * daemon and those that fit a kind of source all come from it. tests/fs/options_test.c compares the table
+ * with the manual pages.
  *
- * An option is known as --name VALUE, --name=VALUE, -l VALUE and, where its command takes -o, as -o
- * name=VALUE; "-" and "_" are the same. Files, from the top: options_to_cache.c (defaults that depend on the
- * machine; the structs that the cache takes), command_line.c (arguments, lists), option_table.c.
+ * An option is written as --name VALUE, --name=VALUE, -l VALUE and, if its command takes -o, -o name=VALUE;
+ * "-" and "_" are equivalent. Files, from the top: options_to_cache.c (defaults that depend on the machine;
+ * the structs that the cache takes), command_line.c (arguments, lists), option_table.c.
  *
  * Ownership: ps_mount_options_init() ... ps_mount_options_fini(); values are copied into the struct. Threads:
  * one.
@@ -25,7 +26,7 @@
 #define PS_EXIT_OK 0
 #define PS_EXIT_FAILED 1
 #define PS_EXIT_USAGE 2
-#define PS_EXIT_FINAL 3 /* of warm: another attempt would come to the same */
+#define PS_EXIT_FINAL 3 /* of warm: another attempt would fail in the same way */
 #define PS_EXIT_BUSY 4  /* of warm: a mount serves the cache */
 
 /* The table ---------------------------------------------------------------------------------------------- */
@@ -38,26 +39,27 @@ enum ps_opt_kind {
 	PS_OPT_TIME,   /* uint64_t of milliseconds, as ps_time_parse() */
 	PS_OPT_COUNT,  /* unsigned */
 	PS_OPT_MODE,   /* mode_t, octal up to 0777 */
-	PS_OPT_WORD,   /* an enum: the place of the value among the words of arg, "auto|path|virtual" */
-	PS_OPT_CALL,   /* call() decides */
+	PS_OPT_WORD,   /* an enum: the index of the value among the words of arg, "auto|path|virtual" */
+	PS_OPT_CALL,   /* call() parses the value */
 };
 
-/* What it belongs to, and so whether it is sent to the daemon and may stand in penstock.conf. */
+/* What an option applies to, which decides whether it is sent to the daemon and allowed in
+ * penstock.conf. */
 enum ps_opt_scope {
-	PS_SCOPE_COMMAND, /* this command alone: neither */
-	PS_SCOPE_CACHE,   /* which cache, and so which daemon */
-	PS_SCOPE_DAEMON,  /* the daemon: those of its first mount hold */
+	PS_SCOPE_COMMAND, /* this command only: not sent, not in penstock.conf */
+	PS_SCOPE_CACHE,   /* selects the cache, and so the daemon */
+	PS_SCOPE_DAEMON,  /* the daemon: its first mount's values apply */
 	PS_SCOPE_SOURCE,  /* each source: NAME.OPTION in penstock.conf */
 	PS_SCOPE_MOUNT,   /* one mount */
 };
 
 enum {
-	PS_OPT_SECRET = 1,   /* wiped from argv once read, so that ps does not show it */
+	PS_OPT_SECRET = 1,   /* wiped from argv when it is read, so that ps does not show it */
 	PS_OPT_OPTIONAL = 2, /* the value may be missing; only the form --name=VALUE gives one */
-	PS_OPT_AGAIN = 4,    /* may be given again: values add up */
+	PS_OPT_AGAIN = 4,    /* may be repeated: the values are collected */
 	PS_OPT_CLI_ONLY = 8, /* not through -o */
-	PS_OPT_LOCAL = 16,   /* means something to this process only (a name, a file): not passed on */
-	PS_OPT_ZERO = 32,    /* 0 is a value, whatever the least is: no limit */
+	PS_OPT_LOCAL = 16,   /* meaningful in this process only (a name, a file): not passed on */
+	PS_OPT_ZERO = 32,    /* 0 is allowed below the least value: no limit */
 };
 
 /* Commands, as bits of ps_opt.commands. */
@@ -96,23 +98,24 @@ struct ps_opt {
 	enum ps_opt_kind kind;
 	enum ps_opt_scope scope;
 	unsigned commands, flags;
-	unsigned kinds;       /* of source that it is for; 0: any */
+	unsigned kinds;       /* the kinds of source that it applies to; 0: any */
 	size_t offset;        /* of the field in struct ps_mount_options */
-	uint64_t least, most; /* of a number; 0: 1, no limit */
-	/* as --help and the page name the value, and what it is without the option; or NULL */
+	uint64_t least, most; /* of a number; 0 means: least 1, no largest */
+	/* arg: the value's name in --help and the page; def: the value without the option; or NULL */
 	const char *arg, *def;
 	const char *help;
-	const char *form; /* what a value is that is none: "a size such as 512M"; NULL: as the kind says */
-	/* value NULL: none was given */
+	/* describes a valid value for error texts: "a size such as 512M"; NULL: the kind's text */
+	const char *form;
+	/* value NULL: the option was given without one */
 	int (*call)(struct ps_mount_options *o, const char *value, struct ps_error *err);
 };
 extern const struct ps_opt ps_options[];
-/* The option of this name, "-" and "_" being one, which a mount can be given: any scope but PS_SCOPE_COMMAND.
- * Or NULL. */
+/* The option of a mount with this name ("-" and "_" are equivalent), of any scope but PS_SCOPE_COMMAND; or
+ * NULL. */
 const struct ps_opt *ps_options_find(const char *name);
 bool ps_opt_is(const struct ps_opt *opt, const char *name, size_t len);
 
-/* Options as they were given, to be passed on: names, values (NULL for a flag), in order. Secret. */
+/* Options as given, in order, to be passed on: names, and values (NULL for a flag). Secret. */
 struct ps_given {
 	struct {
 		char *name, *value;
@@ -124,14 +127,14 @@ void ps_given_fini(struct ps_given *given);
 
 /* Their values ------------------------------------------------------------------------------------------- */
 
-/* How a file that is not all in the cache is opened; see openmode.h. */
+/* The mode in which an incomplete file is opened; see fuse/openmode.h. */
 enum ps_cold_reads { PS_COLD_AUTO, PS_COLD_DIRECT, PS_COLD_CACHED };
 
-/* What files of a list do that are not at the origin. */
+/* What happens if a listed file is missing at the origin. */
 enum ps_missing { PS_MISSING_FAIL, PS_MISSING_WARN };
 
-/* The largest READ: so much can be spliced from a file. More would need a pipe past the usual
- * /proc/sys/fs/pipe-max-size of 1 MiB, and libfuse would copy through memory of its own instead. */
+/* The largest READ that can be spliced from a file. A larger one needs a pipe above the usual
+ * /proc/sys/fs/pipe-max-size of 1 MiB; without it libfuse copies through its own memory. */
 #define PS_FS_READ_NBYTES (512u * 1024)
 
 struct ps_mount_options {
@@ -149,7 +152,7 @@ struct ps_mount_options {
 	char *user, *cacert, *hf_token_file;
 	char *client_cert, *client_key, *client_key_password_file, *proxy, *netrc_file;
 	bool insecure, raw;
-	char *endpoint, *region, *profile, *gs_credentials, *az_sas_file; /* of stores with buckets */
+	char *endpoint, *region, *profile, *gs_credentials, *az_sas_file; /* for stores with buckets */
 	bool no_sign_request, request_payer, pin_versions, follow_redirects;
 	enum ps_s3_addressing addressing;
 	/* the mount */
@@ -167,40 +170,42 @@ struct ps_mount_options {
 	unsigned jobs;
 	uint64_t watch_ms;
 	char *config, *job, *output;
-	unsigned owner; /* of mount: a descriptor; 0: none */
-	/* What was given; ps_mount_options_finish() adds what the environment says. */
+	unsigned owner; /* for mount: a descriptor; 0: none */
+	/* The options as given; ps_mount_options_finish() adds those of the environment. */
 	struct ps_given given;
-	char **env; /* what origins may ask for of this process's environment, "NAME=value", NULL-terminated */
-	bool lenient; /* called as mount.penstock: "rw" is mount(8)'s own default and means nothing */
+	/* the part of this process's environment that origins use, "NAME=value", NULL-terminated */
+	char **env;
+	bool lenient; /* called as mount.penstock: "rw" is mount(8)'s default and is ignored */
 };
 
 /* Defaults: the caller's uid and gid, files 0444, folders 0555, log level info. */
 void ps_mount_options_init(struct ps_mount_options *o);
 void ps_mount_options_fini(struct ps_mount_options *o);
 
-/* As --watch=VALUE; NULL: without one. */
+/* Sets --watch=VALUE; value NULL: --watch without a value. */
 int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_error *err);
 
-/* Sets one that ps_options_find() finds, as if it stood in a -o list. A flag takes the value NULL. */
+/* Sets an option that ps_options_find() finds, as if given in a -o list. A flag takes the value NULL. */
 int ps_options_set(
         struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err) PS_MUST_USE;
 
-/* -EINVAL and a text, with the option and the source, if the option is for another kind of source than all of
- * these. A list (@FILE) may name any. Blocks: never. */
+/* -EINVAL and a text with the option and the source, if the option applies to none of these sources. A list
+ * (@FILE) may name sources of any kind. Blocks: never. */
 int ps_option_check_kinds(const struct ps_opt *opt, const char *const *sources, size_t nsources,
         struct ps_error *err) PS_MUST_USE;
 
-/* Takes what the environment says (PENSTOCK_USER_PASSWORD; o->env), and checks what no single option can. */
+/* Adds the settings of the environment (PENSTOCK_USER_PASSWORD; o->env), and checks combinations of
+ * options. */
 int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
 
-/* The default cache directory, if none was given; the folders above it are made. */
+/* Sets the default cache directory if none was given, and makes its parent folders. */
 int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
-/* Wipes what of this process's environment is secret, for a process that stays: origins ask in o->env. One
- * thread. */
+/* Wipes the secrets in this process's environment, for a process that stays; origins use o->env. Call while
+ * there is one thread. */
 void ps_environment_forget(void);
 
-/* The options as the cache wants them; pointers into *o. The default cache directory is made, and a share of
- * the disk resolved, here. Blocks on disk. */
+/* The options in the cache's structs, with pointers into *o. Makes the default cache directory and resolves
+ * a share of the disk. Blocks on disk. */
 int ps_mount_options_cache(
         struct ps_mount_options *o, struct ps_cache_options *ret, struct ps_error *err) PS_MUST_USE;
 void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_dataset_options *ret);
@@ -209,10 +214,11 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
  * caller frees it. */
 char *ps_cache_dir_default(struct ps_error *err);
 
-/* A local folder or @manifest as an absolute path, anything else as it is. The caller frees it. */
+/* A local folder or @manifest as an absolute path; any other source unchanged. The caller frees it. */
 char *ps_source_absolute(const char *source);
 
-/* The source of argv may hold a password or a signature: overwrites it with its canonical form, or x. */
+/* Overwrites a source in argv, which may hold a password or signature, with its canonical form, or with
+ * x. */
 void ps_source_wipe(char *arg);
 
 /* Command lines ------------------------------------------------------------------------------------------ */
@@ -221,35 +227,35 @@ void ps_source_wipe(char *arg);
 struct ps_opts {
 	const char *command; /* "mount" */
 	unsigned id;         /* PS_CMD_MOUNT */
-	const char *usage;   /* what follows "penstock mount": "SOURCE MOUNTPOINT [OPTION...]" */
+	const char *usage;   /* the text after "penstock mount": "SOURCE MOUNTPOINT [OPTION...]" */
 	const char *about;   /* a line or more */
-	bool lists;          /* takes -o, and there the generic words of mount(8) */
-	/* What --help says of an option here, where the table's words are another command's. */
+	bool lists;          /* takes -o, with the generic options of mount(8) */
+	/* The --help text of an option for this command, if the table's text is for another command. */
 	struct {
 		const char *name, *help;
 	} words[PS_OPTS_MAX_WORDS];
 };
 
-/* Reads argv[1..), moving what is no option to argv[1..*ret_nargs]. */
+/* Parses argv[1..) and moves the arguments that are not options to argv[1..*ret_nargs]. */
 int ps_opts_parse(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv,
         int *ret_nargs, struct ps_error *err) PS_MUST_USE;
-/* One "name=VALUE,name,..." list; "\," is a comma and "\\" a backslash within a value. */
+/* Parses one "name=VALUE,name,..." list; "\," is a comma and "\\" a backslash within a value. */
 int ps_opts_parse_list(const struct ps_opts *opts, struct ps_mount_options *o, const char *list,
         struct ps_error *err) PS_MUST_USE;
 bool ps_opts_list_has_secret(const struct ps_opts *opts, const char *list);
 
-/* The usual beginning of a command: parses; prints help (returns false, *ret_exit 0) or the error (false, 2);
- * checks that there are min to max arguments. */
+/* The common start of a command: parses the options and checks that there are min to max arguments. Prints
+ * help (returns false, *ret_exit 0) or the error (false, 2). */
 bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int min,
         int max, int *ret_nargs, int *ret_exit);
 
-/* "penstock COMMAND: text" on stderr, one line whatever the text holds; returns `code`. */
+/* Prints "penstock COMMAND: text" on stderr, always as one line; returns `code`. */
 int ps_cli_fail(const char *command, int code, const char *fmt, ...) PS_PRINTF(3, 4);
 
-/* "1 file", "3 retries" in buf, which it returns. The noun is one whose plural ends in s. */
+/* Writes "1 file" or "3 files" into buf and returns buf. The plural of the noun must end in s. */
 #define PS_CLI_COUNT_LEN 48
 const char *ps_cli_count(uint64_t n, const char *noun, char buf[static PS_CLI_COUNT_LEN]);
-/* The same, for one use as an argument. */
+/* The same in a temporary buffer, for use as an argument. */
 #define PS_COUNTED(n, noun) ps_cli_count((uint64_t)(n), noun, (char[PS_CLI_COUNT_LEN]){0})
 
 /* Overwrites a string of argv with x. */
