@@ -27,8 +27,7 @@ void ps_cleanup_secret(char **secret)
 	ps_secret_free(*secret);
 }
 
-/* Files of them
- * ------------------------------------------------------------------------------------------ */
+/* Files of them ------------------------------------------------------------------------------------------ */
 
 static int fail(const char *path, const struct ps_secret_file *kind, int errnum, const char *why,
         struct ps_error *err)

@@ -1,4 +1,4 @@
-/* Attaching a dataset, its thread, and its end. */
+/* Attaches a dataset; its threads; its end. */
 #include "catalog/catalog_private.h"
 
 #include <errno.h>
@@ -17,15 +17,16 @@
 #include "base/url.h"
 
 #define WAIT_MS 50
-#define MISSING_NAMED 3                                /* in one line of text */
+#define MISSING_NAMED 3                                /* missing names in one text */
 #define REFRESH_BACKOFF_MAX_MS (3600 * UINT64_C(1000)) /* or the interval, if that is longer */
-#define REFRESH_JITTER 10 /* up to this part of the interval earlier: a cluster does not list together */
-#define COMPARED 64       /* names of a page, with those that another access has listed */
+/* up to 1 / 10 of the interval earlier, so that the nodes of a cluster do not list together */
+#define REFRESH_JITTER 10
+#define COMPARED 64 /* names of a page that are compared with those that another access has listed */
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
 /* The thread --------------------------------------------------------------------------------------------- */
 
-/* Waits for something to happen, or until it is time to look whether this is still wanted. The dataset's
+/* Waits for a signal, but at most WAIT_MS, so that the caller can check for cancellation. The dataset's
  * lock is held. */
 static void wait_a_while(struct ps_dataset *ds)
 {
@@ -39,7 +40,7 @@ static uint64_t listed_files(struct ps_dataset *ds, int64_t *ret_listed_ms)
 	return ds->catalog->row.nfiles;
 }
 
-/* The origin shows this access names of the catalog. */
+/* Records a grant: the origin lists names of the catalog for this access. */
 static void note_shown(struct ps_dataset *ds)
 {
 	struct ps_id names;
@@ -54,7 +55,7 @@ static void note_shown(struct ps_dataset *ds)
 
 struct listing {
 	struct ps_dataset *dataset;
-	struct ps_merge *merge; /* NULL: the first name is enough; or, to compare, some: */
+	struct ps_merge *merge; /* NULL: stop after the first name, or (compares) after COMPARED names */
 	bool any, compares;
 	unsigned n, nsame;
 	uint64_t ncatalogues;
@@ -66,7 +67,7 @@ static int take_listed(void *arg, const struct ps_listed *listed)
 
 	if (listed->unread)
 		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
-	/* Catalogues alone, of shards that are not shown, are no dataset. */
+	/* Catalogues (SHARDS.psc) of shards that the filter hides do not count as files. */
 	if (listing->dataset->filter && ps_listing_filter_is_catalogue(listed->path)) {
 		listing->ncatalogues++;
 		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
@@ -86,8 +87,8 @@ static int none_found(struct ps_dataset *ds, struct ps_error *err)
 	        ds->filter ? " that --include and --exclude would show" : "");
 }
 
-/* May this access list the source? One page shows it. Where it may be another bucket, that it is the same,
- * too: -EREMCHG. */
+/* Lists one page, to check that this access may list the source and, if it might be another bucket
+ * (compares), that it has the same names; else -EREMCHG. */
 static int list_page(struct ps_dataset *ds, struct ps_error *err)
 {
 	struct listing listing = {.dataset = ds, .compares = ds->compares && !atomic_load(&ds->shown_names)};
@@ -126,7 +127,7 @@ bool ps_dataset_unmatched(const struct ps_dataset *ds, char ret_text[static PS_E
 	return true;
 }
 
-/* Once: later listings may have what it means. */
+/* Warns of patterns without a match, only once: a later listing may have files that match. */
 static void tell_unmatched(struct ps_dataset *ds)
 {
 	char text[PS_ERROR_TEXT_LEN];
@@ -175,8 +176,8 @@ static bool is_listed(struct ps_dataset *ds)
 	return listed_ms != 0;
 }
 
-/* As a whole, unless another dataset of the catalog has done that since it was asked for: then a page of
- * it. */
+/* Lists the whole source; or only a page, if another dataset of the catalog has listed it since the
+ * request. */
 static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first_unsized)
 {
 	bool listed, has_page = false;
@@ -188,7 +189,7 @@ static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first
 		since = ds->since;
 	}
 	while (!ps_catalog_list_begin(ds->catalog, ds, since, &listed)) {
-		/* There may be nothing to compare yet. */
+		/* Before the first listing there is nothing to compare. */
 		if (!has_page && (listed || !ds->compares || is_listed(ds))) {
 			rc = list_page(ds, err);
 			has_page = true;
@@ -208,7 +209,8 @@ static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first
 	return rc;
 }
 
-/* Returns how many names are missing or not known of. *ret_done: no more of them are asked for. */
+/* Returns the number of names that are missing or whose state is unknown. *ret_done: no HEADs are
+ * outstanding. */
 static uint64_t missing_now(struct ps_catalog *catalog, bool *ret_done, char ret[static PS_ERROR_TEXT_LEN])
 {
 	PS_LOCK_SCOPE(&catalog->lock);
@@ -235,7 +237,7 @@ static void add_sweeping(struct ps_catalog *catalog, int n)
 	catalog->nsweeping += (unsigned)n;
 }
 
-/* Waits for the last of the sweep's questions. */
+/* Waits for the last HEAD of the sweep over unsized files, then reports missing files. */
 static void end_sweep(struct ps_dataset *ds, bool report)
 {
 	char text[PS_ERROR_TEXT_LEN];
@@ -274,7 +276,7 @@ int ps_dataset_missing(struct ps_dataset *ds, uint64_t wait_ms, const _Atomic bo
 	return n == 0 && !done ? -EAGAIN : (int)PS_MIN(n, (uint64_t)INT_MAX);
 }
 
-/* Those that the listing which has just ended was for. */
+/* Ends the refreshes that the listing which has just ended was for. */
 static void end_refreshes(struct ps_dataset *ds, int errnum)
 {
 	struct ps_list ended, *l, *next;
@@ -298,8 +300,8 @@ static void end_refreshes(struct ps_dataset *ds, int errnum)
 	ps_refreshes_end(&ended, errnum, &result);
 }
 
-/* When it is time to list again without a request; UINT64_MAX: never. The dataset's lock is held. What
- * another dataset of the catalog has listed counts. */
+/* The time of the next listing by interval; UINT64_MAX: never. A listing by another dataset of the catalog
+ * counts. The dataset's lock is held. */
 static uint64_t due_ns(const struct ps_dataset *ds)
 {
 	uint64_t ms = ds->refresh_ms, listed_ns = atomic_load(&ds->catalog->listed_ns);
@@ -312,7 +314,7 @@ static uint64_t due_ns(const struct ps_dataset *ds)
 	return PS_MAX(ds->ended_ns, listed_ns) + ms * PS_NS_PER_MS;
 }
 
-/* Waits until a listing is asked for, or due. */
+/* Waits until a listing is requested (false), or due (true). */
 static bool is_due(struct ps_dataset *ds)
 {
 	PS_LOCK_SCOPE(&ds->lock);
@@ -329,7 +331,7 @@ static bool is_due(struct ps_dataset *ds)
 	return false;
 }
 
-/* Returns the number of a listing that begins after this, or, with `joins`, is under way. */
+/* Requests a listing. Returns its number; with `joins` one that is in progress will do. */
 static uint64_t ask(struct ps_dataset *ds, bool joins, struct ps_refresh *refresh)
 {
 	uint64_t since = ps_catalog_listings(ds->catalog, joins), number;
@@ -362,7 +364,8 @@ void ps_dataset_refresh(struct ps_refresh *refresh)
 	(void)ask(refresh->watch->dataset, false, refresh);
 }
 
-/* The next listing that is asked for, or due, has begun; false: the dataset ends, *ret_asked: before that. */
+/* Waits for the next listing, requested or due, and marks it begun. False: the dataset ends; *ret_asked: a
+ * requested listing was not made. */
 static bool begin_listing(struct ps_dataset *ds, bool *ret_asked)
 {
 	bool by_time = is_due(ds);
@@ -378,8 +381,8 @@ static bool begin_listing(struct ps_dataset *ds, bool *ret_asked)
 	return !atomic_load(&ds->stop);
 }
 
-/* A failure that goes on is logged once. The text may hold a time or an address: it may differ without being
- * another. */
+/* Logs a repeated failure only once. Texts are not compared: the same failure may have another time or
+ * address in its text. */
 static void log_listing(struct ps_dataset *ds, int rc, const struct ps_error *err)
 {
 	const struct ps_error *last = &ds->listing_error; /* only this thread writes it */
@@ -438,7 +441,7 @@ static void *dataset_main(void *arg)
 		list_once(ds);
 		pthread_setname_np(pthread_self(), "dataset-idle");
 	}
-	if (asked) /* it was counted when it was asked for */
+	if (asked) /* ask() has counted it */
 		add_sweeping(ds->catalog, -1);
 	return NULL;
 }
@@ -459,7 +462,7 @@ static void *prober_main(void *arg)
 
 /* Attach ------------------------------------------------------------------------------------------------- */
 
-/* With the store's salt, so that what is stored says nothing of credentials. */
+/* Hashes a digest with the store's salt, so that what is stored reveals nothing of credentials. */
 static void keyed(struct ps_store *store, const struct ps_id *digest, struct ps_id *ret)
 {
 	char hex[PS_ID_HEX_LEN + 1];
@@ -468,7 +471,7 @@ static void keyed(struct ps_store *store, const struct ps_id *digest, struct ps_
 	ps_store_fingerprint(store, hex, ret);
 }
 
-/* Other patterns show other names. */
+/* Adds patterns to the id: other patterns show other names. */
 static void add_patterns(struct ps_id *id, const char *kind, const char *const *patterns)
 {
 	for (; patterns && *patterns; patterns++) {
@@ -523,8 +526,8 @@ static void forget(struct ps_dataset *ds)
 	free(ds);
 }
 
-/* Waits for the listing of this number: for ever if there is no stored one, or none that this access may be
- * shown. */
+/* Waits for the listing with this number; without a time limit if there is no stored listing, or this
+ * access may not see it. */
 static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored,
         const struct ps_dataset_options *options, uint64_t *ret_first_unsized, struct ps_error *err)
 {
@@ -554,7 +557,7 @@ static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored,
 	*ret_first_unsized = ds->first_unsized;
 	if (ds->listing_ok)
 		return 0;
-	/* Gone or refused is the origin's word; no answer is not. */
+	/* ENOENT and EACCES are answers of the origin; other errors count as no answer. */
 	bool no_answer = stored && ds->listing_error.err != ENOENT && ds->listing_error.err != EACCES;
 	if (no_answer && !atomic_load(&ds->shown_names)) {
 		if (err) {
@@ -591,7 +594,8 @@ static void first_checked(void *arg, int errnum, const struct ps_attr *attr)
 	pthread_cond_broadcast(&check->dataset->cond);
 }
 
-/* A source that nothing has confirmed yet (braces, a manifest): one file shows whether it is there at all. */
+/* For a source that no listing has confirmed (braces, a manifest): checks one file, to see whether the
+ * source exists. */
 static int check_first(
         struct ps_dataset *ds, uint64_t node, const _Atomic bool *cancelled, struct ps_error *err)
 {
@@ -615,8 +619,7 @@ static int check_first(
 		done = check.done;
 	}
 	if (aborted)
-		check.errnum =
-		        ECANCELED; /* whatever it found: the dataset's origin is good for nothing any more */
+		check.errnum = ECANCELED; /* whatever it found: the dataset's origin was aborted */
 	if (check.errnum) {
 		const char *why = strerror(check.errnum);
 
@@ -642,7 +645,7 @@ static int check_first(
 	return rc;
 }
 
-/* The names of a source that turned out not to be there count as never listed: the next attach asks again. */
+/* Marks a source that was not found as never listed, so that the next attach checks again. */
 static void forget_listing(struct ps_dataset *ds)
 {
 	struct ps_index_batch *batch = ps_index_batch_new();
@@ -663,7 +666,7 @@ static int start_threads(struct ps_dataset *ds)
 
 	add_sweeping(ds->catalog, 1);
 	{
-		/* The thread waits for the lock first: it names itself after it was named here. */
+		/* The thread takes the lock first, so it renames itself only after it was named here. */
 		PS_LOCK_SCOPE(&ds->lock);
 		rc = ps_thread_start(&ds->thread, "dataset", dataset_main, ds);
 	}
@@ -705,7 +708,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	if (rc == 0)
 		rc = ps_listing_filter_new(options->include, options->exclude, &ds->filter, err);
 	struct ps_origin_options origin = options->origin;
-	/* The engine keeps to it by itself; HEADs and listings are to do so, too. */
+	/* The fill engine observes the limit itself; this sets it for HEADs and listings. */
 	if (!origin.http.max_connections)
 		origin.http.max_connections = ps_fill_max_connections(cache->fill);
 	origin.http.reader_timeout_ms = ps_fill_timeout_ns(cache->fill) / PS_NS_PER_MS;
@@ -775,7 +778,7 @@ void ps_dataset_free(struct ps_dataset *ds)
 	if (ds->prober_started)
 		pthread_join(ds->prober, NULL);
 	ds->cache->prefetch->stop_plans(ds);
-	ps_revalidate_drain(ds); /* the sweep or a plan may have begun one more */
+	ps_revalidate_drain(ds); /* the sweep or a plan may have started another probe */
 	ds->cache->prefetch->stop(ds);
 	ps_decompress_abort(ds->cache->decompress, ds->origin);
 	ps_fill_drain(ds->cache->fill, ds->origin);

@@ -8,14 +8,15 @@
 
 /* Catalogs ----------------------------------------------------------------------------------------------- */
 
-/* Catalogs by their id: the names of a source, shared by all datasets that list the same. Two of them over
- * the same rows of the index would each believe that no other gives a name its next version. */
+/* Catalogs by id: the names of a source, shared by all datasets that list the same names. There must be
+ * only one catalog over the same rows of the index: each assumes that no other gives a name its next
+ * version. */
 
 #define RETIRED_BATCH 2000
 #define CHANGED_BATCH 64
-#define STEP_MS 1000 /* what is further in the future was written before the clock of the day went back */
+#define STEP_MS 1000 /* a time further in the future was stored before the clock was set back */
 
-/* The row, made with its root directory the first time. */
+/* Loads the row; the first time makes it, with its root directory. */
 static int load_row(struct ps_catalog *catalog, const char *source)
 {
 	struct ps_index *index = catalog->index;
@@ -70,7 +71,7 @@ static int load(struct ps_catalog *catalog, const char *source)
 		catalog->row = (struct ps_dataset_row){.id = id};
 		return rc;
 	}
-	/* An earlier listing is never as new as this attach, not within one millisecond either. */
+	/* This attach must be newer than any earlier listing, even within the same millisecond. */
 	int64_t now_ms = ps_clock_real_ms(), listed_ms = catalog->row.listed_ms;
 	catalog->attached_ms =
 	        ps_catalog_is_ahead(listed_ms, now_ms) ? now_ms : PS_MAX(now_ms, listed_ms + 1);
@@ -129,7 +130,7 @@ static bool is_this(const struct ps_node_row *row, const struct ps_listed *liste
 	       strcmp(a->etag, b->etag) == 0 && a->mtime_s == b->mtime_s;
 }
 
-/* The child is this file, or (*ret_node) is to be looked into. */
+/* Moves *node to its child `name`. True if the child is the listed file, or (listed NULL) exists. */
 static bool look_in(struct ps_index *index, uint64_t *node, const char *name, const struct ps_listed *listed)
 {
 	struct ps_node_row row;
@@ -159,7 +160,7 @@ bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed)
 	dir = node;
 	if (look_in(catalog->index, &node, name, listed))
 		return true;
-	/* As what it holds. */
+	/* A compressed shard may be shown by its decoded name. */
 	if (!ps_coding_of_name(name, &len, &tar))
 		return false;
 	if (asprintf(&shown, "%.*s%s", (int)len, name, tar ? ".tar" : "") < 0) {
@@ -169,7 +170,7 @@ bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed)
 	return look_in(catalog->index, &dir, shown, listed);
 }
 
-/* The name has another node of the very same version (ps_dataset_renew()). */
+/* True if the name has a new node of the same version (ps_dataset_renew()). */
 static bool was_renewed(struct ps_catalog *catalog, const struct ps_node_row *old)
 {
 	struct ps_node_row row;
@@ -188,7 +189,8 @@ static bool was_renewed(struct ps_catalog *catalog, const struct ps_node_row *ol
 	return file && ps_id_cmp(&a, &b) == 0;
 }
 
-/* From here on no reader can name an old version by its number: kernel and handles are gone. */
+/* Deletes the rows of superseded nodes. Call when no reader can use their numbers any more: no kernel and
+ * no handle has them. */
 static void delete_retired(struct ps_catalog *catalog)
 {
 	struct ps_index_batch *batch = NULL;
@@ -198,7 +200,7 @@ static void delete_retired(struct ps_catalog *catalog)
 
 		if (ps_index_get_node(catalog->index, catalog->changed[i], &row) < 0)
 			continue;
-		/* Only if that it was superseded has come to the index. */
+		/* Only if the index has it as superseded. */
 		if (row.superseded && (batch || (batch = ps_index_batch_new()))) {
 			ps_index_batch_del_node(batch, row.node);
 			if (row.coding)
@@ -274,7 +276,7 @@ bool ps_catalog_list_begin(
 
 /* Watches ------------------------------------------------------------------------------------------------ */
 
-/* Those from *nreported on, as far as there is room. */
+/* The changed nodes from nreported on, at most CHANGED_BATCH. */
 static size_t changed_since(struct ps_catalog *catalog, size_t nreported, uint64_t ret[static CHANGED_BATCH])
 {
 	PS_LOCK_SCOPE(&catalog->names_lock);
@@ -285,7 +287,7 @@ static size_t changed_since(struct ps_catalog *catalog, size_t nreported, uint64
 	return n;
 }
 
-/* No lock is held while it is called: only `busy` keeps it from being freed. */
+/* Calls the watch without a lock: only `busy` keeps the watch from being freed. */
 static void report(struct ps_catalog *catalog, struct ps_watch *watch)
 {
 	uint64_t nodes[CHANGED_BATCH];
@@ -326,7 +328,7 @@ static struct ps_watch *next_watch(struct ps_catalog *catalog, struct ps_watch *
 
 void ps_catalog_list_end(struct ps_catalog *catalog, bool listed)
 {
-	/* Only the lister comes here. */
+	/* Only the lister calls this, so nbegun does not change. */
 	for (struct ps_watch *watch = NULL; (watch = next_watch(catalog, watch, catalog->nbegun));)
 		report(catalog, watch);
 	PS_LOCK_SCOPE(&catalog->lock);
@@ -337,7 +339,7 @@ void ps_catalog_list_end(struct ps_catalog *catalog, bool listed)
 	}
 }
 
-/* Watches of the dataset have come or gone. */
+/* Sets the dataset's refresh interval to the least of its watches. Call after watches changed. */
 static void note_refresh(struct ps_dataset *ds)
 {
 	struct ps_catalog *catalog = ds->catalog;
@@ -412,7 +414,7 @@ void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node)
 		uint64_t *changed = realloc(catalog->changed, cap * sizeof(*changed));
 
 		if (!changed)
-			return; /* its row stays: some bytes on disk; the kernel learns of it by ESTALE alone */
+			return; /* the row stays on disk, and the kernel notices the change only by ESTALE */
 		catalog->changed = changed;
 		catalog->changed_cap = cap;
 	}
@@ -421,7 +423,7 @@ void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node)
 
 /* Grants ------------------------------------------------------------------------------------------------- */
 
-#define FRESH_SHARE 8 /* of its time: one that is no older is not written again */
+#define FRESH_SHARE 8 /* a grant younger than 1 / FRESH_SHARE of its lifetime is not written again */
 
 void ps_grant_id_of_names(const struct ps_catalog *catalog, struct ps_id *ret)
 {
@@ -444,7 +446,7 @@ void ps_grant_id_of_file(
 	ps_id_of_strings((const char *[]){"all of", hex}, 2, ret);
 }
 
-/* The place of this access in the row; row->n: none. */
+/* The index of this access in the row; row->n: not in it. */
 static unsigned find(const struct ps_dataset *ds, const struct ps_grants_row *row)
 {
 	unsigned i = 0;
@@ -461,7 +463,7 @@ static unsigned get(struct ps_dataset *ds, const struct ps_id *of, struct ps_gra
 	return find(ds, ret);
 }
 
-/* A time in the future comes from a clock that was set back: it counts as unknown. */
+/* False for a time in the future, which comes from a clock that was set back. */
 static bool is_within(int64_t given_ms, uint64_t ms)
 {
 	int64_t now_ms = ps_clock_real_ms();
@@ -469,8 +471,8 @@ static bool is_within(int64_t given_ms, uint64_t ms)
 	return given_ms <= now_ms && (uint64_t)(now_ms - given_ms) < ms;
 }
 
-/* Without credentials there is no right that could be taken from one and left to others: when a version is
- * confirmed is early enough to learn that an object is public no more. */
+/* The lifetime of a grant. Without credentials, a right cannot be withdrawn from one user only, so
+ * revalidation is soon enough to notice that an object is not public any more. */
 static uint64_t ttl_ms(const struct ps_dataset *ds)
 {
 	uint64_t ms = ds->cache->grant_ttl_ms;
@@ -529,7 +531,7 @@ void ps_grant_give(struct ps_dataset *ds, const struct ps_id *of, int64_t expire
 	if (i < row.n && row.v[i].expires_ms == expires_s * 1000 &&
 	        is_within(row.v[i].given_ms, ds->cache->grant_ttl_ms / FRESH_SHARE))
 		return;
-	/* To the front; the one that was given first goes where there are too many. */
+	/* To the front; if the row is full, the oldest grant is dropped. */
 	if (i == row.n && row.n < PS_GRANTS_KEPT)
 		row.n++;
 	memmove(&row.v[1], &row.v[0], PS_MIN(i, PS_GRANTS_KEPT - 1u) * sizeof(row.v[0]));

@@ -1,5 +1,5 @@
-/* Decompressing origins, one for each (origin, decoded object): their object, what the index remembers of
- * them, and the gets of plain bytes that wait. */
+/* Decompressing origins, one for each (origin, decoded object): their object, their rows in the index, and
+ * the gets of plain bytes that wait. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,7 +78,8 @@ static void save(struct ps_decompressing *shard, const struct ps_view_row *row)
 	if (bytes.len && !bytes.failed)
 		ps_index_batch_put_frames(batch, &shard->id, bytes.s, bytes.len);
 	pthread_mutex_unlock(&stage->lock);
-	/* Remembered even if the index refuses it: finding the size again may take decoding all of it. */
+	/* The row is kept in memory if the index refuses it: finding the size again may mean decoding the
+	 * whole shard. */
 	if (ps_index_batch_commit_or_keep(ps_store_index(stage->store), batch) < 0)
 		ps_log_warning("index: %s: what was found out of it cannot be kept", shard->url);
 	pthread_mutex_lock(&stage->lock);
@@ -161,8 +162,8 @@ void ps_decompressing_unref(struct ps_decompressing *shard)
 
 	if (--shard->refs > 0)
 		return;
-	/* It stays on the list until the object is put, since a drain waits for that, too. find() skips
-	 * it. */
+	/* The shard stays on the list until its object is put, since a drain must wait for that, too.
+	 * find() skips it. */
 	pthread_mutex_unlock(&stage->lock);
 	ps_object_put(ps_steal_ptr(&shard->object));
 	pthread_mutex_lock(&stage->lock);
@@ -258,8 +259,8 @@ int ps_decompressing_get(struct ps_decompress *stage, struct ps_origin *base, co
 	return 0;
 }
 
-/* The decoded object, of the size that was found. One of another length was made to find the size, here or by
- * another dataset, and could not be cut to it: it is retired. */
+/* Gets the decoded object, with the size that was found. An object of another length was made to find the
+ * size, here or by another dataset, and could not be truncated to it: it is retired. */
 static int get_object(struct ps_decompressing *shard, const struct ps_id *id, uint64_t size, uint32_t dataset,
         bool opened, struct ps_object **ret)
 {
@@ -290,7 +291,7 @@ int ps_decompressing_object(
 	{
 		PS_LOCK_SCOPE(&stage->lock);
 		size = shard->size;
-		/* A declared size may turn out wrong: the object of another size is then another object. */
+		/* A declared size may be wrong, so it is part of the object's id. */
 		if (shard->declared) {
 			snprintf(view, sizeof(view), VIEW "%s %llu", route_of(shard->base),
 			        (unsigned long long)size);
@@ -300,8 +301,8 @@ int ps_decompressing_object(
 	int rc = get_object(shard, &id, size, dataset, opened, ret);
 	if (rc < 0)
 		return rc;
-	/* Readers that have an evicted object open still read it; what is decoded from now on goes to the new
-	 * one. */
+	/* Readers that have an evicted object open go on reading it; bytes that are decoded from now on are
+	 * stored in the new one. */
 	struct ps_object *spare = ps_object_ref(*ret);
 	{
 		PS_LOCK_SCOPE(&stage->lock);
@@ -319,8 +320,8 @@ int ps_decompressing_object(
 
 /* Gets that wait ----------------------------------------------------------------------------------------- */
 
-/* Decompressors bring the bytes of a get in any order, since several frames are decoded at once; the engine
- * receives them in order. */
+/* Decompressors deliver the bytes of a get in any order, since several frames are decoded at once; the fill
+ * engine receives them in order. */
 
 static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 {
@@ -332,7 +333,7 @@ static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 	get->seen = PS_REMOTE_UNKNOWN;
 	get->priv = NULL;
 	if (!waiting) {
-		/* A get cannot fail here, and done() must not be called from here. */
+		/* A get cannot fail here, since done() must not be called from within get(). */
 		PS_LOCK_SCOPE(&shard->stage->lock);
 		ps_decompressing_ref(shard);
 		get->work.request = shard->refused;
@@ -387,7 +388,7 @@ static bool note(struct ps_waiting_get *waiting, uint64_t from, uint64_t end)
 
 	while (i < waiting->nhave && waiting->have[i].end < from)
 		i++;
-	/* [i, n) touch the new one. */
+	/* Ranges [i, n) touch the new one. */
 	for (n = i; n < waiting->nhave && waiting->have[n].from <= end; n++) {
 		from = PS_MIN(from, waiting->have[n].from);
 		end = PS_MAX(end, waiting->have[n].end);
@@ -446,7 +447,7 @@ void ps_waiting_gets_fail(
 	}
 }
 
-/* Bytes of its beginning that are there. */
+/* The number of contiguous bytes from the beginning of the get. */
 static size_t bytes_in_place(const struct ps_waiting_get *waiting)
 {
 	if (!waiting->nhave || waiting->have[0].from > waiting->get->offset)

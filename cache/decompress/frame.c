@@ -37,7 +37,7 @@ static uint64_t le(const uint8_t *p, size_t n)
 enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_tar)
 {
 	static const struct {
-		const char *suffix, *inner; /* what must stand before it, and stays */
+		const char *suffix, *inner; /* must precede the suffix, and stays in the name */
 		enum ps_coding coding;
 	} known[] = {
 	        {".zst", ".tar", PS_CODING_ZSTD},
@@ -51,7 +51,7 @@ enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_ta
 	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++) {
 		size_t suffix = strlen(known[i].suffix), inner = strlen(known[i].inner);
 
-		/* Without a rest the shown name would be a hidden file's. */
+		/* A name must be left before it: else the shown name would be that of a hidden file. */
 		if (len <= suffix + inner || strcasecmp(name + len - suffix, known[i].suffix) != 0 ||
 		        strncasecmp(name + len - suffix - inner, known[i].inner, inner) != 0 ||
 		        name[len - suffix - inner - 1] == '/')
@@ -266,7 +266,7 @@ int ps_seek_table_parse(const uint8_t *p, size_t n, uint64_t file_nbytes, struct
 	for (p += SKIP_HEADER_NBYTES; p < end; p += step) {
 		uint64_t frame = le(p, 4);
 
-		/* A frame that holds nothing (a skippable one among them) is a point of its own, too. */
+		/* A frame without content (also a skippable one) is a point of its own. */
 		if (frame == 0) {
 			ps_frame_map_fini(&map);
 			return -EBADMSG;
@@ -301,7 +301,7 @@ static uint32_t le24(const uint8_t *p)
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
 }
 
-/* Does the file have this many bytes from here on? */
+/* True if the file has this many bytes from here on. */
 static bool fits(const struct ps_frame_walk *walk, uint64_t nbytes)
 {
 	return nbytes <= walk->file_nbytes - walk->at;
@@ -403,11 +403,11 @@ void ps_frame_walk_fini(struct ps_frame_walk *walk)
 
 /* Decoders ----------------------------------------------------------------------------------------------- */
 
-#define ZSTD_OVERHEAD_NBYTES (512 * UINT64_C(1024)) /* beside the window */
+#define ZSTD_OVERHEAD_NBYTES (512 * UINT64_C(1024)) /* in addition to the window */
 #define LZ4_NBYTES (9 * PS_MIB)                     /* two blocks of 4 MiB, and the window */
-#define WINDOW_LOG_MAX 31                           /* what the memory allows is decided before */
-/* ZSTD_d_stableOutBuffer by its name in the library's stable header; a library that does not know it decodes
- * all frames through a window. */
+#define WINDOW_LOG_MAX 31                           /* the caller limits the memory before */
+/* ZSTD_d_stableOutBuffer under its name in the library's stable header. A library without it decodes all
+ * frames through a window. */
 #if ZSTD_VERSION_NUMBER >= 10500
 #define STABLE_OUT ZSTD_d_experimentalParam2
 #else
@@ -415,8 +415,8 @@ void ps_frame_walk_fini(struct ps_frame_walk *walk)
 #endif
 
 enum state {
-	STATE_BETWEEN, /* no byte of the next frame was taken */
-	STATE_HEADER,  /* head[] has some of it */
+	STATE_BETWEEN, /* no byte of the next frame has been consumed */
+	STATE_HEADER,  /* head[] has a part of the header */
 	STATE_BODY,
 	STATE_SKIP,
 	STATE_PADDING, /* zeros after a gzip file */
@@ -426,18 +426,18 @@ struct ps_decoder {
 	enum ps_coding coding;
 	enum state state;
 	bool any;      /* a frame has ended */
-	bool in_place; /* this frame's output stays where it is: it is its own window */
+	bool in_place; /* this frame's output buffer does not move, and serves as the window */
 	uint8_t head[PS_FRAME_HEADER_MAX];
-	size_t nhead, nfed; /* of head: what is there, and what the library has taken */
+	size_t nhead, nfed; /* bytes in head, and how many of them the library has consumed */
 	struct ps_frame_header frame;
-	uint64_t left;  /* of a skippable frame */
-	uint64_t plain; /* of this frame */
+	uint64_t left;  /* bytes left of a skippable frame */
+	uint64_t plain; /* bytes of this frame so far */
 	ZSTD_DCtx *zstd;
 	struct inflate_state *gzip;
 	LZ4F_dctx *lz4;
 };
 
-/* For the next frame. */
+/* Prepares for the next frame. */
 static void begin(struct ps_decoder *d)
 {
 	if (d->zstd) {
@@ -514,7 +514,7 @@ bool ps_decoder_may_end(const struct ps_decoder *d)
 	return d->any && (d->state == STATE_BETWEEN || d->state == STATE_PADDING);
 }
 
-/* Collects a header; 0: it is there, with the event; -EAGAIN: more is needed. */
+/* Collects a frame's header. 0: complete; -EAGAIN: more input is needed. */
 static int take_header(
         struct ps_decoder *d, const uint8_t *in, size_t nin, size_t *ret_in, struct ps_error *err)
 {
@@ -562,7 +562,7 @@ static int zstd_body(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 	d->plain += *ret_out;
 	if (ZSTD_isError(rc))
 		return ps_error_set(err, EBADMSG, "damaged: %s", ZSTD_getErrorName(rc));
-	/* One that holds more than its header declares fails before its end. */
+	/* A frame with more content than its header declares fails before its end. */
 	if (d->frame.content_nbytes != UINT64_MAX &&
 	        (d->plain > d->frame.content_nbytes || (rc == 0 && d->plain < d->frame.content_nbytes)))
 		return ps_error_set(err, EBADMSG, "its header declares %llu bytes, it holds %llu%s",
@@ -602,7 +602,7 @@ static int gzip_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
         size_t *ret_in, size_t *ret_out, enum ps_decode_event *ret_event, struct ps_error *err)
 {
 	if (d->state == STATE_BETWEEN && nin > 0) {
-		/* tar pads with zeros what it writes to tapes, and gzip lets them pass. */
+		/* tar pads tapes with zeros; gzip accepts zeros after the end, too. */
 		d->state = d->any && in[0] == 0 ? STATE_PADDING : STATE_BODY;
 		if (d->state == STATE_BODY && (in[0] != 0x1f || (nin > 1 && in[1] != 0x8b)))
 			return ps_error_set(
@@ -622,7 +622,7 @@ static int gzip_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 	if (d->state != STATE_BODY)
 		return 0;
 	size_t gave = PS_MIN(nin, (size_t)1 << 30), room = PS_MIN(nout, (size_t)1 << 30);
-	d->gzip->next_in = (uint8_t *)(uintptr_t)in; /* it is not written to */
+	d->gzip->next_in = (uint8_t *)(uintptr_t)in; /* the library does not write to it */
 	d->gzip->avail_in = (uint32_t)gave;
 	d->gzip->next_out = out;
 	d->gzip->avail_out = (uint32_t)room;
@@ -643,7 +643,7 @@ static int gzip_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 	return 0;
 }
 
-/* Skippable frames are frames that hold nothing. */
+/* liblz4 handles skippable frames: they are frames without content. */
 static int lz4_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_t *out, size_t nout,
         size_t *ret_in, size_t *ret_out, enum ps_decode_event *ret_event, struct ps_error *err)
 {

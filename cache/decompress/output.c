@@ -8,8 +8,7 @@
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 
-/* Writes beside decoding
- * --------------------------------------------------------------------------------- */
+/* Writes beside decoding --------------------------------------------------------------------------------- */
 
 /* Blocks that are written while the next ones are decoded: writing a block takes as long as decoding it. An
  * idle thread of the stage writes them; while PS_WRITES_MAX are queued or being written, the decompressor's

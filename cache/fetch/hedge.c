@@ -1,45 +1,45 @@
-/* The slow tail: one request of many that an origin leaves without an answer for far longer than others (a
- * dead connection, a sick server behind a balancer). While a reader waits for it, the same bytes are asked
- * for once more, over a new connection; who is first serves, the other is cancelled.
+/* Hedged requests, against the slow tail: a request that is without an answer for far longer than most (a
+ * dead connection, a sick server behind a balancer). If a reader waits for it, a duplicate request is sent
+ * over a new connection; the first to finish serves, the other is cancelled.
  *
  * a request is late ──▶ hedge under way ──its bytes are there──▶ request cancelled ──it ends──▶ gets the bytes
  *                            │                                                                 that it lacks
  *                            └──request ends by itself──▶ hedge cancelled, thrown away
  *
- * The hedge has a buffer of its own: two transfers never write to the same memory. Only where it is the
- * tail: most requests of the origin were answered sooner, and few are late now. At most one byte of a
- * hundred that came from the origins is asked for twice, and none for a while after an origin has asked to
- * wait. */
+ * The hedge has a buffer of its own: two transfers never write to the same memory. Requests are hedged only
+ * in the tail: most requests of the origin were answered sooner, and few are late now. At most 1 % of the
+ * bytes from origins are requested twice, and none for a while after an origin has pushed back. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HEDGE_MIN_NS (100 * PS_NS_PER_MS) /* sooner, another request brings little */
-#define HEDGE_FACTOR 2                    /* times what the slowest twentieth takes */
-#define HEDGE_SHARE 100                   /* of the bytes: one in so many */
-#define HEDGE_LATE_SHARE 8                /* of the requests under way: more that are late are no tail */
+#define HEDGE_MIN_NS (100 * PS_NS_PER_MS) /* before that a duplicate saves little time */
+#define HEDGE_FACTOR 2                    /* times the p95 latency */
+#define HEDGE_SHARE 100                   /* at most 1 / HEDGE_SHARE of the bytes */
+/* if more than 1 / HEDGE_LATE_SHARE of the requests in flight are late, it is not a tail */
+#define HEDGE_LATE_SHARE 8
 #define HEDGE_PUSHBACK_NS (30 * PS_NS_PER_S)
-#define TAIL_MIN 32 /* answers, before it is known what is late */
+#define TAIL_MIN 32 /* answers, before late_ns is known */
 #define TAIL_MAX 128u
 
 struct ps_hedge {
-	struct ps_origin_get get;         /* first: done() gets back to the hedge from it */
+	struct ps_origin_get get;         /* first: done() casts it to the hedge */
 	struct ps_list link;              /* fill->hedges; the engine's lock */
 	struct ps_fill_file *file;        /* a reference */
-	struct ps_range_request *request; /* NULL: it has ended; the engine's lock */
-	bool ready;    /* all bytes are in its memory, request is being cancelled; the engine's lock */
+	struct ps_range_request *request; /* NULL: the request has ended; the engine's lock */
+	bool ready;    /* all bytes are in memory, and the request is being cancelled; the engine's lock */
 	uint64_t from; /* in the file */
 	struct ps_block_memory *memory;
 	struct iovec iov;
 };
 
-/* How long the answers of one origin took. */
+/* The latencies of one origin's answers. */
 struct ps_tail {
 	struct ps_list link; /* fill->tails */
 	struct ps_origin *origin;
-	uint64_t ns[TAIL_MAX]; /* the last ones */
+	uint64_t ns[TAIL_MAX]; /* of the last answers */
 	unsigned n;
 	uint64_t late_ns; /* UINT64_MAX: not known */
 };
@@ -60,7 +60,7 @@ static struct ps_tail *tail_of(struct ps_fill *fill, struct ps_origin *origin, b
 	return tail;
 }
 
-/* What 19 of 20 took less than. Few are above it: they are kept sorted, the least of them first. */
+/* The p95 of ns. Only the values above it are kept, sorted, the least first. */
 static uint64_t p95_ns(const uint64_t *ns, size_t n)
 {
 	uint64_t top[TAIL_MAX / 20 + 1] = {0};
@@ -79,8 +79,8 @@ static uint64_t p95_ns(const uint64_t *ns, size_t n)
 
 void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns)
 {
-	/* An origin that stands on another one (a decompressing one) computes its answers: asking twice does not
-	 * help. It may also be gone before its tail would be forgotten. */
+	/* A decompressing origin (with a base) computes its answers: a duplicate does not help. It may also
+	 * be freed before its tail would be forgotten. */
 	struct ps_tail *tail = origin->base ? NULL : tail_of(fill, origin, true);
 
 	if (!tail)
@@ -112,8 +112,8 @@ static bool is_late(struct ps_fill *fill, const struct ps_range_request *request
 	return tail && touched < now_ns && now_ns - touched > tail->late_ns;
 }
 
-/* What a reader needs from where the request stands on, if a block's memory has room for it: 0 if nobody
- * waits for just that. */
+/* The number of bytes that readers need from *ret_from, the next byte of the request, if they fit in one
+ * block's memory; 0: no reader waits for these bytes. */
 static size_t needed_nbytes(
         struct ps_range_request *request, uint64_t *ret_from, struct ps_remote *ret_expect)
 {
@@ -139,7 +139,7 @@ static bool affords(const struct ps_fill *fill, size_t nbytes)
 	return (atomic_load(&fill->hedged_bytes) + nbytes) * HEDGE_SHARE <= atomic_load(&fill->origin_bytes);
 }
 
-/* Only the whole is of use. */
+/* A hedge is used only as a whole. */
 static void hedge_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
 	(void)get, (void)nbytes_so_far;
@@ -183,7 +183,7 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_range_request 
 	return hedge;
 }
 
-/* The first request that is late while few others are. */
+/* Hedges the first late request, if few others are late. */
 static struct ps_hedge *find_late(struct ps_fill *fill, uint64_t now_ns)
 {
 	struct ps_hedge *hedge = NULL;
@@ -232,8 +232,8 @@ void ps_hedge_look(struct ps_fill *fill, uint64_t now_ns)
 		PS_LOCK_SCOPE(&fill->lock);
 		hedge = find_late(fill, now_ns);
 	}
-	/* The request may end right now, before this is submitted: ps_hedge_take() then cancels in vain
-	 * and takes hedge->request away, and ps_hedge_end() throws away what comes. */
+	/* The request may end before this get is submitted. ps_hedge_take() then clears hedge->request, its
+	 * cancel has no effect, and ps_hedge_end() discards the answer. */
 	if (hedge)
 		hedge->file->origin->ops->get(hedge->file->origin, &hedge->get);
 }
@@ -289,7 +289,7 @@ void ps_hedge_use(struct ps_hedge *hedge, struct ps_range_request *request, stru
 	         end = hedge->from + hedge->get.nbytes;
 	bool won = at < end && !request->other_version;
 
-	/* Its transfer has ended: nobody else writes there. */
+	/* The request's transfer has ended, so no other thread writes to its buffers. */
 	for (uint64_t part; won && at < end; at += part) {
 		part = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE) - at;
 		memcpy(request->bufs[at / PS_BLOCK_SIZE - request->first / PS_BLOCK_CHUNKS]->data +

@@ -1,4 +1,4 @@
-/* Readers: what of a read is there, who waits for what, who is answered, and when the time is up. */
+/* Reads: finds the bytes of a read, and keeps, answers and expires those that wait (waiters). */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define READ_MAX_BLOCKS 2 /* that PS_READ_MAX_NBYTES touch */
+#define READ_MAX_BLOCKS 2 /* blocks that a read of PS_READ_MAX_NBYTES touches */
 
-/* The first from `item` on that touches the range. */
+/* The first read from `item` on that touches the range. */
 static struct ps_read *first_touching(struct ps_tree_item *item, uint64_t from, uint64_t end)
 {
 	for (; item && item->key < end; item = ps_tree_next(item)) {
@@ -22,7 +22,7 @@ static struct ps_read *first_touching(struct ps_tree_item *item, uint64_t from, 
 
 struct ps_read *ps_waiters_first(const struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
-	/* One that begins sooner is too short to reach the range. */
+	/* A read that begins before `soonest` is too short to reach the range. */
 	uint64_t soonest = from - PS_MIN(from, PS_READ_MAX_NBYTES);
 
 	return first_touching(ps_tree_from(&file->waiters_by_offset, soonest), from, end);
@@ -37,7 +37,7 @@ struct ps_read *ps_waiters_next(const struct ps_read *read, uint64_t from, uint6
 
 enum piece { PIECE_READY, PIECE_WAIT, PIECE_ABSENT, PIECE_UNVERIFIED, PIECE_FAILED };
 
-/* Memory of buf, or (NULL) the data file at pos. */
+/* Adds a segment: memory of buf, or (buf NULL) the data file at pos. */
 static void add_segment(struct ps_fill_file *file, struct ps_read_bytes *bytes, struct ps_block_memory *buf,
         uint64_t pos, size_t nbytes)
 {
@@ -45,8 +45,7 @@ static void add_segment(struct ps_fill_file *file, struct ps_read_bytes *bytes, 
 	struct ps_segment *last = n ? &bytes->segs[n - 1] : NULL;
 	const uint8_t *data = buf ? buf->data + pos % PS_BLOCK_SIZE : NULL;
 
-	/* Bytes that follow those of the last segment follow them in the same memory, or the same file,
-	 * too. */
+	/* Pieces are added in order, so with the same buf (or file) they are adjacent there, too. */
 	if (last && bytes->bufs[n - 1] == buf) {
 		last->nbytes += nbytes;
 		return;
@@ -66,16 +65,16 @@ static void drop_bytes(struct ps_read_bytes *bytes)
 	ps_object_release(&bytes->hold);
 }
 
-/* A range of the file, its bytes as far as they were found, and why not all of them were. */
+/* A range of the file, the bytes of it that were found, and the reason if some were not. */
 struct lookup {
 	uint64_t offset, end;
 	struct ps_read_bytes *bytes;
-	bool borrows;     /* the caller keeps the object as long as the bytes */
-	enum piece piece; /* the first that is missing; or PIECE_FAILED, if any has failed */
+	bool borrows;     /* the caller keeps a reference to the object as long as it has the bytes */
+	enum piece piece; /* of the first missing chunk; PIECE_FAILED if any chunk has failed */
 	int errnum;       /* of PIECE_FAILED */
 };
 
-/* Why a chunk that a read needs is not there. */
+/* The reason why a chunk that a read needs is missing. */
 static enum piece why_not(struct ps_fill_file *file, struct lookup *look, uint64_t block, uint16_t bit)
 {
 	const struct ps_block_buffer *buffer = file->buffers[block];
@@ -94,8 +93,8 @@ static enum piece why_not(struct ps_fill_file *file, struct lookup *look, uint64
 	return PIECE_FAILED;
 }
 
-/* The part of the range that is in `block`: from memory as far as it is there, else from disk. Where a
- * chunk is missing, the following ones are examined too: one that has failed fails the read at once. */
+/* Adds the part of the range in `block`, each chunk from memory if it is there, else from disk. After a
+ * missing chunk the following ones are still examined: a failed chunk fails the read at once. */
 static void gather_block(struct ps_fill_file *file, struct lookup *look, uint64_t block, uint64_t now_ns)
 {
 	uint64_t base = block * PS_BLOCK_SIZE, at = PS_MAX(look->offset, base);
@@ -121,7 +120,8 @@ static void gather_block(struct ps_fill_file *file, struct lookup *look, uint64_
 	}
 }
 
-/* All bytes of the range, or why not: then it holds nothing. The file's lock is held. */
+/* Finds all bytes of the range, or the reason why not; look->bytes is then empty. The file's lock is
+ * held. */
 static enum piece gather(struct ps_fill_file *file, struct lookup *look, uint64_t now_ns)
 {
 	uint64_t last = (look->end - 1) / PS_BLOCK_SIZE;
@@ -134,7 +134,7 @@ static enum piece gather(struct ps_fill_file *file, struct lookup *look, uint64_
 		look->errnum = EIO;
 		return PIECE_FAILED;
 	}
-	/* From now on until it is answered nothing that is found on disk goes away. */
+	/* The hold keeps everything that is found on disk until the read is answered. */
 	uint64_t nbytes = look->end - look->offset;
 	int rc = look->borrows
 	                 ? ps_object_hold_borrowed(file->object, look->offset, nbytes, &look->bytes->hold)
@@ -160,7 +160,7 @@ static enum piece gather_read(struct ps_fill_file *file, struct ps_read *read, u
 	return piece;
 }
 
-/* Blocks that the read takes to their end need not be retained for it. */
+/* Marks blocks that the read reaches the end of: they need not be retained for this reader. */
 static void note_read(struct ps_fill_file *file, uint64_t offset, uint64_t end)
 {
 	uint64_t size = ps_object_size(file->object);
@@ -184,7 +184,7 @@ void ps_waiters_answer(struct ps_fill *fill, struct ps_list *reads)
 		bytes.hold = read->priv.bytes.hold;
 		memcpy(bytes.segs, read->priv.bytes.segs, bytes.nsegs * sizeof(*bytes.segs));
 		memcpy(bytes.bufs, read->priv.bytes.bufs, bytes.nsegs * sizeof(*bytes.bufs));
-		read->done(read, errnum, bytes.segs, bytes.nsegs); /* the read may be gone now */
+		read->done(read, errnum, bytes.segs, bytes.nsegs); /* done() may have freed the read */
 		drop_bytes(&bytes);
 	}
 }
@@ -211,18 +211,19 @@ void ps_fill_found_put(struct ps_read_bytes *bytes)
 
 /* Waiting ------------------------------------------------------------------------------------------------ */
 
-/* A reader always waits for something that ends, and whose end looks at the reader again (ps_waiters_look()):
+/* A reader waits only for things that end, and each end checks the reader again (ps_waiters_look()):
  *
- *   for                                   which ends when
- *   chunks in flight                      they have come (also in part), or are given up: request_retry.c
- *   a demand that is queued               it is turned into requests, or found to be needless: schedule.c
+ *   a reader waits for                    until
+ *   chunks in flight                      they arrive (also in part), or fail: request_retry.c
+ *   a queued demand                       it becomes requests, or is not needed: schedule.c
  *   a block in VERIFY                     it is checked: writeback.c
  *
- *   bytes that others write to the store  ps_fill_stored() reports them
+ *   bytes that another part stores        ps_fill_stored() reports them
  *
- * What else changes for readers (the file is allowed, or doubted) is reported by ps_fill_look_later(). */
+ * ps_fill_look_later() reports other changes that concern readers (access to the file is granted, or in
+ * doubt). */
 
-/* What has to be done for a read that is not there. The file's lock is held. */
+/* Adds to the outcome the requests and checks that a waiting read needs. The file's lock is held. */
 static void find_needs(
         struct ps_fill_file *file, const struct ps_read *read, uint64_t now_ns, struct ps_outcome *outcome)
 {
@@ -249,12 +250,13 @@ static void find_needs(
 			verifies = true;
 		}
 	}
-	/* What follows in the block is demanded next, and costs no request of its own. */
+	/* A stream needs the rest of the block next; requesting it now saves a request. */
 	if (end && read->priv.access == PS_ACCESS_STREAM)
 		end = (last + 1) * PS_BLOCK_CHUNKS;
 	if (end && !file->changed)
 		ps_outcome_demand(outcome, from, end);
-	else if (!verifies) /* the store has changed since, there is no memory, or no more is fetched */
+	/* the store has changed meanwhile, out of memory, or the file changed at the origin */
+	else if (!verifies)
 		outcome->again = true;
 }
 
@@ -323,9 +325,10 @@ bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_
 	}
 	ps_fill_count_wait(fill, read);
 	find_needs(file, read, read->priv.issued_ns, outcome);
-	/* A part of it may be on its way already. */
+	/* With PIECE_WAIT a part of it is in flight already. */
 	outcome->again = outcome->again && piece != PIECE_WAIT;
-	/* The others' time is up sooner; the timer notices it within a tick, and need not be woken. */
+	/* Other waiters expire sooner. The timer notices the new deadline within a tick, and need not be
+	 * woken. */
 	if (ps_list_empty(&file->waiters))
 		(void)ps_fill_file_due(file, read->priv.expires_ns);
 	ps_list_append(&file->waiters, &read->priv.link);
@@ -344,7 +347,7 @@ void ps_waiters_cancel(struct ps_fill_file *file, struct ps_read *read, struct p
 
 /* Deadlines ---------------------------------------------------------------------------------------------- */
 
-/* What a reader gave up on answers further readers at once for a while. */
+/* Marks chunks for which a reader timed out as failed: for a while, reads of them fail at once. */
 static void mark_failed(struct ps_fill_file *file, const struct ps_read *read, uint64_t now_ns)
 {
 	uint64_t end = read->offset + read->nbytes;
@@ -362,7 +365,7 @@ static void mark_failed(struct ps_fill_file *file, const struct ps_read *read, u
 	}
 }
 
-/* Notes why. The file's lock is held. */
+/* Sets the file's error text. The file's lock is held. */
 static void timed_out(struct ps_fill_file *file)
 {
 	const char told[] = "the origin did not deliver";
@@ -384,7 +387,7 @@ bool ps_waiters_expire(
 {
 	bool tell = false;
 
-	/* They came in the order in which their time is up. */
+	/* Waiters are in the order of their deadlines. */
 	while (!ps_list_empty(&file->waiters)) {
 		struct ps_read *read = PS_CONTAINER_OF(file->waiters.next, struct ps_read, priv.link);
 		uint64_t from = read->offset / PS_CHUNK_SIZE * PS_CHUNK_SIZE,
@@ -400,14 +403,14 @@ bool ps_waiters_expire(
 			tell = true;
 			*ret_offset = read->offset;
 		}
-		/* What it gave up on fails those that wait for it, too. */
+		/* Other readers that wait for the same chunks fail, too. */
 		ps_waiters_look(
 		        file, from, (end + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE * PS_CHUNK_SIZE, outcome);
 	}
 	return tell;
 }
 
-/* They wait in the order in which they came, and all of them for as long. */
+/* Waiters are in the order of arrival, and all have the same timeout. */
 uint64_t ps_waiters_first_expiry_ns(const struct ps_fill_file *file)
 {
 	return ps_list_empty(&file->waiters)

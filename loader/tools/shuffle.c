@@ -1,4 +1,4 @@
-/* penstock-loader shuffle-quality: how far an order is from the list's, beside a full permutation. */
+/* penstock-loader shuffle-quality: compares an order with the list's order and with a full permutation. */
 #include "config.h"
 
 #include "tools/tools.h"
@@ -15,19 +15,21 @@
 
 /* Many ranks --------------------------------------------------------------------------------------------- */
 
-/* How the default order deals an epoch to many ranks, by the order's own code and the shards' counts alone:
- * nothing is read, and no rank runs. */
+/* How the default order deals an epoch to many ranks. Computed with the order's own code from the shards'
+ * counts only: nothing is read, and no rank runs. */
 struct ps_ranks_quality {
-	double shards;         /* different ones in a batch of rank 0, on average ... */
-	uint32_t shards_whole; /* ... and at least in a full one, while no lane has ended; 0: there is none */
-	double overlap; /* share of them that the batch before has, too; below 0: no batch follows another */
-	/* mean way of rank 0's samples from their place in the list, as a share of a permutation's */
+	double shards;         /* different shards in a batch of rank 0, on average */
+	uint32_t shards_whole; /* the fewest in a full batch while no lane has ended; 0: no such batch */
+	/* share of a batch's shards that are also in the batch before; below 0: only one batch */
+	double overlap;
+	/* the mean distance of rank 0's samples from their position in the list, relative to a full
+	 * permutation */
 	double distance;
-	double correlation; /* of the samples' times in this epoch and in the next */
-	double opens;       /* ranks that read of a shard, on average */
+	double correlation; /* of the samples' positions in this epoch and the next */
+	double opens;       /* ranks that read from a shard, on average */
 	uint32_t lanes, window;
 	uint64_t samples; /* of the epoch */
-	uint64_t held;    /* of them rank 0 holds this many to shuffle them */
+	uint64_t held;    /* the samples that rank 0 holds for shuffling */
 };
 
 struct rank {
@@ -36,7 +38,8 @@ struct rank {
 	struct ps_epoch *epoch;
 };
 
-/* Every lane's samples, one lane after the other, and how many samples the shards before each have. */
+/* The samples of every lane, one lane after the other, and for each shard the number of samples in the
+ * shards before it. */
 struct map {
 	struct ps_order_sample *v;
 	uint64_t *begins;
@@ -141,7 +144,7 @@ static int map_make(
 	return rc;
 }
 
-/* The position of each sample, by its place in the list. */
+/* Finds the position in the epoch of each sample, indexed by its place in the list. */
 static int times_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
         uint64_t epoch, uint64_t *ret_times, struct ps_load_error *err)
 {
@@ -227,7 +230,7 @@ static uint32_t common(const uint32_t *a, uint32_t n, const uint32_t *b, uint32_
 	return both;
 }
 
-/* What rank 0's batches are of. */
+/* Measures rank 0's batches: their shards, overlap and distance. */
 static int batches_look(const struct penstock_options *o, const struct rank *rank, const struct map *map,
         struct ps_ranks_quality *q)
 {
@@ -274,7 +277,7 @@ static int batches_look(const struct penstock_options *o, const struct rank *ran
 	return 0;
 }
 
-/* Counts the shards that a rank reads of. */
+/* Adds the number of shards that the rank reads from. */
 static int opens_count(
         const struct rank *rank, const struct map *map, uint32_t number, uint32_t *seen, uint64_t *opens)
 {
@@ -296,8 +299,8 @@ static int opens_count(
 	return 0;
 }
 
-/* `o`: order, batch, world, seed, lanes, shuffle_window, ranks_per_node, homes. -ENOMEM, or what the order
- * refuses, with a text. */
+/* `o`: order, batch, world, seed, lanes, shuffle_window, ranks_per_node, homes. -ENOMEM, or an error of the
+ * order, with a text. */
 static int ps_ranks_look(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
         struct ps_ranks_quality *ret, struct ps_load_error *err)
 {
@@ -341,16 +344,17 @@ static int ps_ranks_look(const struct penstock_options *o, const uint32_t *count
 /* One loader --------------------------------------------------------------------------------------------- */
 
 struct quality {
-	double neighbours;  /* share of samples whose next one is a neighbour in the list, too */
-	double distance;    /* mean way from the place in the list, as a share of a permutation's (N / 3) */
+	double neighbours; /* share of consecutive samples that are neighbours in the list, too */
+	/* mean distance from the position in the list, relative to a permutation's (N / 3) */
+	double distance;
 	double correlation; /* of places in the list and in the order (Spearman) */
 	double shards;      /* different shards in a batch, on average */
 };
 
-/* The order: for each place the sample's place in the list. */
+/* The order: for each position, the sample's place in the list. */
 struct places {
 	uint64_t *v, n, cap;
-	uint32_t *shards; /* of the samples, by their place in the list */
+	uint32_t *shards; /* the samples' shards, by place in the list */
 };
 
 static bool measure(const struct places *p, uint32_t batch, struct quality *q)
@@ -384,7 +388,7 @@ static bool measure(const struct places *p, uint32_t batch, struct quality *q)
 	return true;
 }
 
-/* Runs an epoch in the given order, and notes what comes: pairs of shard and sample as one number. */
+/* Runs an epoch in the given order and records its samples: shard and sample number in one integer. */
 static int collect(const struct penstock_options *options, char **names, size_t nnames, struct places *p,
         struct penstock_error *error)
 {
@@ -426,7 +430,7 @@ static int compare_u64(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Makes places in the list of the pairs. */
+/* Replaces the recorded integers by places in the list. */
 static bool places_find(struct places *p)
 {
 	uint64_t *sorted = malloc(PS_MAX(p->n, 1u) * sizeof(*sorted));
@@ -444,7 +448,7 @@ static bool places_find(struct places *p)
 
 		uint32_t shard = (uint32_t)(p->v[i] >> 40);
 
-		p->v[i] = at ? (uint64_t)(at - sorted) : 0; /* it is there */
+		p->v[i] = at ? (uint64_t)(at - sorted) : 0; /* always found */
 		p->shards[p->v[i]] = shard;
 	}
 	free(sorted);
@@ -512,7 +516,7 @@ static bool simulate_parse(const char *text, struct many *m)
 	return m->simulated;
 }
 
-/* Counts that differ, the same ones in each run. */
+/* Random counts, the same in each run. */
 static uint32_t *counts_simulate(const struct many *m)
 {
 	uint32_t *counts = calloc(m->nshards, sizeof(*counts));
@@ -553,8 +557,8 @@ static uint32_t *counts_read(
 	return counts;
 }
 
-/* With fewer shards of each rank its batches are of few shards, or each lane is of few and a sample comes at
- * about the same time in every epoch. */
+/* With fewer shards for each rank, its batches have samples of few shards; or each lane has few shards, and
+ * a sample comes at about the same time in every epoch. */
 #define SHARDS_A_RANK 32u
 
 static void many_print(
