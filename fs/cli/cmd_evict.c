@@ -17,7 +17,7 @@
 struct evict {
 	struct ps_mount_options options;
 	const char *mountpoint;
-	uint64_t nfiles, nbytes, npinned; /* dropped; that match and stay */
+	uint64_t nfiles, nbytes, npinned; /* nfiles, nbytes: evicted; npinned: matching files that stay */
 };
 
 static const struct ps_opts opts = {

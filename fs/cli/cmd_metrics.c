@@ -23,7 +23,7 @@ static const struct ps_opts opts = {
                 "of the daemon that serves this cache, whatever namespaces its mounts are in"}},
 };
 
-/* The document of the same daemon among those that came before, or NULL. */
+/* An earlier document of the same daemon, or NULL. */
 static json_t *find_daemon(const json_t *docs, const json_t *doc)
 {
 	const json_t *dir = json_object_get(json_object_get(doc, "cache"), "dir");
@@ -40,7 +40,8 @@ static json_t *find_daemon(const json_t *docs, const json_t *doc)
 	return NULL;
 }
 
-/* A daemon lists all its mounts, whichever is asked; to other users than its own only the one asked. */
+/* Adds mounts that are not known yet: a daemon reports all its mounts to its own user, but only the one
+ * asked to other users. */
 static void add_mounts(json_t *known, const json_t *doc)
 {
 	json_t *mounts = json_object_get(known, "mounts"), *mount, *other;
@@ -78,7 +79,7 @@ static int collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
 
 		if (rc == 0)
 			add_answer(docs, answers[i].doc);
-		/* Whose series are not ours to see are not down. */
+		/* A mount whose metrics we may not see is not down. */
 		if (rc == -EACCES || rc == -EPERM)
 			ps_cli_fail(
 			        "metrics", 0, "%s: left out: %s", info->mountpoint, ps_mounts_why_not(rc));
@@ -113,7 +114,8 @@ static int of_cache(const char *cache_dir, json_t *docs)
 	return PS_EXIT_OK;
 }
 
-/* A reader of the file, as node_exporter at any time, has the old text or the new one, never a part. */
+/* Replaces the file atomically: a reader such as node_exporter sees the old text or the new one, never a
+ * part. */
 static int replace_file(const char *path, const char *text)
 {
 	ps_autofree char *part = NULL;

@@ -12,8 +12,8 @@
 #include "cli/conf_file.h"
 #include "daemon/daemon.h"
 
-/* How long a cache may be locked by a daemon that cannot be joined: one that starts or ends at this
- * moment. */
+/* How long a daemon that is just starting or ending, and cannot be joined, may hold the lock of the
+ * cache. */
 #define BUSY_MS 10000
 #define RETRY_MS 20
 
@@ -46,7 +46,7 @@ static void mount_ready(void *arg)
 	ps_daemonize_ready(&m->daemonize);
 }
 
-/* The store reports "in use by pid N"; this adds which mount that is. */
+/* The store reports "in use by pid N"; this adds the mountpoint. */
 static void name_server(struct ps_error *err, const char *cache_dir)
 {
 	ps_autofree char *mountpoint = err->err == EBUSY ? ps_mounts_of_cache(cache_dir) : NULL;
@@ -68,8 +68,8 @@ static int check_places(struct mount *m, struct ps_error *err)
 	return rc;
 }
 
-/* A folder for the mount of an owner, once it is known that there is none to join. Its lock is let go of
- * with all descriptors that were inherited: as soon as the mount is there. */
+/* Makes a folder for an owner's mount, when there is no mount to join. Its lock is released with the
+ * inherited descriptors, as soon as the mount is ready. */
 static int make_place(void *arg, struct ps_error *err)
 {
 	struct mount *m = arg;
@@ -118,15 +118,14 @@ static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 	return rc < 0 ? rc : ps_daemon_run(&options, ret_exit, err);
 }
 
-/* Joins the daemon of the cache, or becomes it; so does any other process that tries the same at this
- * moment. */
+/* Joins the daemon of the cache, or becomes it. Other processes may try the same at this moment. */
 static int join_or_serve(struct mount *m, int *ret_exit, struct ps_error *err)
 {
 	uint64_t until_ns = ps_clock_mono_ns() + BUSY_MS * PS_NS_PER_MS;
 
 	for (;;) {
 		*err = (struct ps_error){0};
-		/* a client ends together with the process that wants the mount */
+		/* a client ends together with the process that requests the mount */
 		ps_daemonize_tie(&m->daemonize, true);
 		int rc = join(m, err);
 		ps_daemonize_tie(&m->daemonize, false);
@@ -156,13 +155,13 @@ static int add_source(struct mount *m, char *arg, struct ps_error *err)
 	return ps_request_add_source(&m->request, name, named ? arg + n + 1 : arg, err);
 }
 
-/* Says why; want of memory is no fault of the usage. */
+/* Prints the error. Out of memory is not a usage error. */
 static int refuse(const struct ps_error *err)
 {
 	return ps_cli_fail("mount", err->err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err->text);
 }
 
-/* With the sources in the request. mountpoint NULL: it has an owner. */
+/* Mounts the sources of the request. mountpoint NULL: the mount has an owner. */
 static int run(struct mount *m, const char *mountpoint)
 {
 	struct ps_error err = {0};
@@ -186,7 +185,7 @@ static int run(struct mount *m, const char *mountpoint)
 	return code;
 }
 
-/* The mount that penstock.conf(5) calls so; mountpoint NULL: where that says. */
+/* Mounts a section of penstock.conf(5); mountpoint NULL: the section's. */
 static int mount_section(struct mount *m, const struct ps_conf *conf, const struct ps_conf_section *section,
         const char *mountpoint)
 {
@@ -208,7 +207,8 @@ static int mount_section(struct mount *m, const struct ps_conf *conf, const stru
 	return run(m, mountpoint ? mountpoint : where);
 }
 
-/* A name of the configuration? Its exit code to *ret_code if so. must: it can be nothing else. */
+/* If name is a section of the configuration, mounts it, sets *ret_code and returns true. must: it can be
+ * nothing else. */
 static bool mount_by_name(struct mount *m, const char *name, const char *mountpoint, bool must, int *ret_code)
 {
 	struct ps_conf conf = {0};
@@ -252,7 +252,7 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 	return found || must;
 }
 
-/* Of a source that makes no sense. It may have been meant as a name of the configuration. */
+/* Refuses an invalid source, which may have been meant as a name of the configuration. */
 static int refuse_source(const struct mount *m, const struct ps_error *err)
 {
 	if (!m->unnamed || err->err == ENOMEM)
@@ -277,7 +277,7 @@ static bool is_mounted(const char *mountpoint)
 	return alive;
 }
 
-/* In a process of its own, as mounting ends one. */
+/* Mounts in a child process, since mounting ends the process. */
 static int mount_in_child(const struct ps_conf *conf, const struct ps_conf_section *section)
 {
 	int status = 0;
@@ -297,7 +297,7 @@ static int mount_in_child(const struct ps_conf *conf, const struct ps_conf_secti
 	return WIFEXITED(status) ? WEXITSTATUS(status) : PS_EXIT_FAILED;
 }
 
-/* Every mount of the configuration that is not there yet; the others, too, when one fails. */
+/* Mounts every section of the configuration that is not mounted yet; continues when one fails. */
 static int mount_all(struct mount *m)
 {
 	struct ps_conf conf = {0};
@@ -333,7 +333,7 @@ static int mount_all(struct mount *m)
 	return code;
 }
 
-/* The first nargs are sources. One that makes no sense is reported before anything is touched. */
+/* The first nargs arguments are sources. An invalid source is reported before anything is changed. */
 static int run_sources(struct mount *m, char **args, int nargs, const char *mountpoint)
 {
 	struct ps_error err = {0};
@@ -350,7 +350,7 @@ static int run_sources(struct mount *m, char **args, int nargs, const char *moun
 	return rc < 0 ? refuse(&err) : run(m, mountpoint);
 }
 
-/* args: SOURCE... An owner that is no socket would never be seen to end. */
+/* args: SOURCE... The end of an owner that is not a socket could not be noticed. */
 static int mount_owned(struct mount *m, char **args, int nargs)
 {
 	int fd = (int)m->options.owner, domain = 0;

@@ -1,4 +1,4 @@
-/* penstock pin and unpin: what must stay in the cache. */
+/* penstock pin and unpin: files that must stay in the cache. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include "fuse/fuse.h"
 #include "options/options.h"
 
-/* arg NULL: of every mount. Globs are matched as ps_match() has it. */
+/* Lists pinned files. arg NULL: of every mount. Globs are matched by ps_match(). */
 static int ps_pin_list_mount(const char *arg, const char *const *globs, size_t nglobs, bool json);
 static int ps_pin_list_cache(const char *cache_dir, const char *const *globs, size_t nglobs, bool json);
 
@@ -30,7 +30,7 @@ struct pin {
 	struct ps_mount_options options;
 	const char *mountpoint;
 	const char *command;
-	unsigned long request; /* of the walk that is under way */
+	unsigned long request; /* of the walk in progress */
 	uint64_t nfiles, nbytes;
 };
 
@@ -103,7 +103,8 @@ static int print(const struct pin *p)
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
-/* All or nothing, but for what others pin at the same time. */
+/* Checks that all files fit, so that all or none are pinned (unless other processes pin at the same
+ * time). */
 static int check_room(struct pin *p, const struct ps_mount_info *info)
 {
 	json_t *stats = NULL;
@@ -211,10 +212,10 @@ int ps_cmd_unpin(int argc, char **argv)
 /* pin --list --------------------------------------------------------------------------------------------- */
 
 struct list {
-	const char *mountpoint; /* of the walk under way */
+	const char *mountpoint; /* of the walk in progress */
 	json_t *files;          /* with --json, else NULL */
 	uint64_t nfiles, nbytes, cached_nbytes;
-	/* pinned files that the cache of this mount has; none is left to be looked for after them */
+	/* the number of pinned files in the mount's cache: the walk stops when that many are found */
 	uint64_t most;
 	uint64_t found;
 };
@@ -241,7 +242,7 @@ static int add(struct list *l, const char *path, const char *url, uint64_t nbyte
 	return json_array_append_new(l->files, file) < 0 ? -ENOMEM : 0;
 }
 
-/* Of a list that was made without an error. */
+/* Prints a list that was made without an error. */
 static int finish(struct list *l, int code)
 {
 	char size[PS_SIZE_TEXT_LEN], cached[PS_SIZE_TEXT_LEN];
@@ -263,7 +264,7 @@ static int finish(struct list *l, int code)
 	return fflush(stdout) ? PS_EXIT_FAILED : code;
 }
 
-/* The value, NUL-terminated; *ret "" if there is none. */
+/* Reads an attribute, NUL-terminated; ret is "" if the file has none. */
 static int attribute(const char *path, const char *name, char *ret, size_t room)
 {
 	ssize_t n = getxattr(path, name, ret, room - 1);
@@ -298,7 +299,7 @@ static int list_file(void *arg, const char *path, uint64_t size)
 	return rc == 0 && l->found == l->most ? -ECANCELED : rc;
 }
 
-/* After as many as there are, the rest need not be looked at. */
+/* The number of pinned files in the cache: after that many the walk can stop. */
 static int pinned_files(const struct ps_mount_info *info, uint64_t *ret)
 {
 	json_t *stats = NULL;

@@ -16,7 +16,7 @@
 #include "daemon/daemon.h"
 
 #define BEAT_S 15         /* a plan is dropped after 60 s of silence */
-#define FILES_MAX 100000U /* that a daemon takes of an epoch */
+#define FILES_MAX 100000U /* the most files that a daemon accepts for an epoch */
 
 static const struct ps_opts opts = {
         .command = "plan",
@@ -60,7 +60,7 @@ static int send_line(const struct sender *t, json_t *line)
 	json_decref(line);
 	if (!text || !part)
 		return ENOMEM;
-	text[len - 1] = '\n'; /* what ends a line takes the place of what ended the string */
+	text[len - 1] = '\n'; /* a newline replaces the string's NUL */
 	for (size_t done = 0; done < len; done += part->nbytes) {
 		part->nbytes = (uint32_t)(len - done < PS_IOC_TEXT_NBYTES ? len - done : PS_IOC_TEXT_NBYTES);
 		memcpy(part->text, text + done, part->nbytes);
@@ -87,7 +87,7 @@ struct names {
 	char *first_bad;
 };
 
-/* What follows the mountpoint; NULL: it is another path. */
+/* The part of the path below the mountpoint; NULL: not below it. */
 static const char *below(const char *path, const char *where)
 {
 	size_t len = strlen(where);
@@ -103,7 +103,7 @@ static bool is_file(int root, const char *name)
 	return name && name[0] != '/' && fstatat(root, name, &st, 0) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Takes a line of the list: a path that is absolute, or below the mountpoint, or below the current folder. */
+/* Adds a line of the list: an absolute path, or a path relative to the mountpoint or the current folder. */
 static int name_take(struct names *n, json_t *files, int root, const char *where, const char *given)
 {
 	const char *name = below(given, where) ?: given;
@@ -120,7 +120,7 @@ static int name_take(struct names *n, json_t *files, int root, const char *where
 		n->nover++;
 		return 0;
 	}
-	/* json_string() takes UTF-8 alone, as the daemon does; a name of other bytes cannot be sent. */
+	/* json_string() accepts only UTF-8, as does the daemon; other names cannot be sent. */
 	json_t *s = json_string(name);
 	if (!s && n->nbad++ == 0)
 		n->first_bad = strdup(name);
@@ -143,7 +143,7 @@ static int list_read(struct names *n, json_t *files, int root, const char *where
 	return rc < 0 ? -ENOMEM : ferror(stdin) ? -EIO : 0;
 }
 
-/* Until a signal, says that it is still there. */
+/* Sends heartbeats until a signal arrives. */
 static int hold(const struct sender *t, json_t *files, const sigset_t *signals)
 {
 	const struct timespec beat = {.tv_sec = BEAT_S};
@@ -151,7 +151,7 @@ static int hold(const struct sender *t, json_t *files, const sigset_t *signals)
 
 	while (!rc && sigtimedwait(signals, NULL, &beat) < 0 && (errno == EAGAIN || errno == EINTR)) {
 		rc = send_position(t);
-		if (rc == ESTALE) /* this process had been stopped */
+		if (rc == ESTALE) /* this process had been stopped (SIGSTOP), and the plan was dropped */
 			rc = send_files(t, files);
 	}
 	return rc;

@@ -24,7 +24,7 @@ static const struct ps_opts opts = {
                  "Without it a mount shows the names that it was made with.",
 };
 
-/* What the daemon says of the listing that failed; NULL: nothing. The caller frees it. */
+/* The daemon's error text of the failed listing, or NULL. The caller frees it. */
 static char *listing_error(const struct ps_mount_info *info)
 {
 	json_t *stats = NULL;
@@ -58,7 +58,8 @@ static int refuse(const struct ps_mount_info *info, int errnum)
 	        where, why ? why : strerror(errnum));
 }
 
-/* Pages of web servers and lists have names alone, as a rule; buckets, the Hub and folders also versions. */
+/* True if a source may be listed without versions: web servers' pages and lists usually have names only;
+ * buckets, the Hub and folders have versions. */
 static bool may_lack_versions(const char *sources)
 {
 	for (const char *one = sources; one; one = strchr(one, ' ')) {

@@ -1,4 +1,4 @@
-/* `penstock report`: what a report of a fault needs, without secrets, in an archive. */
+/* `penstock report`: an archive with all that a bug report needs, without secrets. */
 #include <ctype.h>
 #include <curl/curl.h>
 #include <dirent.h>
@@ -45,7 +45,7 @@ struct report {
 
 /* The archive -------------------------------------------------------------------------------------------- */
 
-/* Of text without secrets. */
+/* Adds a file with a text that holds no secrets. */
 static void add_clean(struct report *r, const char *name, const char *about, const char *text)
 {
 	char head[TAR_BLOCK] = "";
@@ -58,7 +58,7 @@ static void add_clean(struct report *r, const char *name, const char *about, con
 	strcpy(head + 116, "0000000");
 	snprintf(head + 124, 12, "%011o", (unsigned)nbytes);
 	snprintf(head + 136, 12, "%011llo", (unsigned long long)r->now_s);
-	memset(head + 148, ' ', 8); /* the checksum counts as blanks */
+	memset(head + 148, ' ', 8); /* the checksum field itself counts as blanks */
 	head[156] = '0';
 	memcpy(head + 257, "ustar\00000", 8);
 	for (size_t i = 0; i < sizeof(head); i++)
@@ -119,7 +119,7 @@ static int write_all(int fd, const uint8_t *p, size_t n)
 
 /* What is collected -------------------------------------------------------------------------------------- */
 
-/* At most the last `most` bytes, from the begin of a line. */
+/* Adds at most the last `most` bytes of a file, from the beginning of a line. */
 static void add_file_end(struct ps_strbuf *b, const char *path, off_t most)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -141,7 +141,8 @@ static void add_file_end(struct ps_strbuf *b, const char *path, off_t most)
 	fclose(f);
 }
 
-/* What a program prints, whatever it ends with. The words are ours: no shell sees another's. */
+/* Adds the output of a command, whatever its exit status. All commands are constants: no user input reaches
+ * the shell. */
 static void add_output(struct ps_strbuf *b, const char *command)
 {
 	FILE *f = popen(command, "re");
@@ -204,7 +205,8 @@ static void add_mountinfo(struct report *r)
 	add_part(r, "mounts.txt", "the kernel's list of penstock mounts", ps_strbuf_peek(&b));
 }
 
-/* Of a daemon: the files that it appends to. Its index's log is in the cache. */
+/* Adds the log files that a daemon appends to. The index's own log is in the cache folder, and is left
+ * out. */
 static void add_log_files(struct ps_strbuf *b, pid_t pid, const char *cache_dir)
 {
 	char path[64], target[4096], line[128];
@@ -292,7 +294,8 @@ static const struct ps_opt *option_of(const char *key)
 	return NULL;
 }
 
-/* Keys that are known, with the values that are no secret; comments may be anything. */
+/* Adds the configuration's known keys, with values that are not secret. Comments are left out: they may
+ * hold anything. */
 static void add_conf(struct report *r)
 {
 	static const char *const own[] = {"source", "mountpoint", "auto"};
@@ -326,7 +329,7 @@ static void add_conf(struct report *r)
 	add_part(r, "penstock.conf", "configuration, without secret values and comments", ps_strbuf_peek(&b));
 }
 
-/* Values of a few variables, and of others that matter only that they are set. */
+/* Adds the values of a few variables, and for others only whether they are set. */
 static void add_environment(struct report *r)
 {
 	static const char *const shown[] = {"LANG", "LC_ALL", "TZ", "TERM", "PENSTOCK_CONFIG", "AWS_REGION",
@@ -388,7 +391,7 @@ static int collect(const char *given)
 	strftime(r.folder, sizeof(r.folder), "penstock-report-%Y%m%d-%H%M%S", localtime_r(&r.now_s, &tm));
 	snprintf(path, sizeof(path), "%s.tar.gz", r.folder);
 	ps_redact_know_environment(&r.redact, environ);
-	add_conf(&r); /* first: what is secret there is so everywhere */
+	add_conf(&r); /* first: its secrets are then redacted everywhere */
 	add_versions(&r);
 	add_machine(&r);
 	add_mountinfo(&r);

@@ -13,8 +13,9 @@
 #include "daemon/daemon.h"
 
 struct status {
-	struct ps_mount_options options; /* with cache_dir: of all mounts of its daemon, instead */
-	const char *mountpoint;          /* NULL: all */
+	/* with cache_dir: all mounts of that cache's daemon are shown instead */
+	struct ps_mount_options options;
+	const char *mountpoint; /* NULL: all */
 };
 
 static const struct ps_opts opts = {
@@ -26,13 +27,13 @@ static const struct ps_opts opts = {
                 "of the daemon that serves this cache, whatever namespaces its mounts are in"}},
 };
 
-/* What the last round saw of a mount, for rates. */
+/* The figures of a mount in the last round, for rates. */
 struct seen {
 	unsigned dev_minor;
 	uint64_t at_ns;
 	json_int_t origin_bytes, read_bytes, passed;
 };
-#define SEEN_MAX 64 /* mounts past it are shown without rates */
+#define SEEN_MAX 64 /* further mounts are shown without rates */
 
 static json_int_t number(const json_t *doc, const char *part, const char *name)
 {
@@ -66,7 +67,7 @@ static const char *ago(json_int_t then_s, char buf[static 32])
 	return buf;
 }
 
-/* ", again in 7 min"; nothing where the source is listed on request alone. */
+/* ", again in 7 min"; empty if the source is listed only on request. */
 static const char *again(const json_t *then, char buf[static 48])
 {
 	json_int_t s = PS_MAX(json_integer_value(then) - ps_clock_real_s(), 0);
@@ -108,7 +109,7 @@ static void print_rates(const json_t *doc, const json_t *mount, struct seen *las
 	*last = now;
 }
 
-/* Reads that the daemon does not see are not among those counted. */
+/* The daemon does not count reads that the kernel serves. */
 static void print_passthrough(const json_t *passthrough)
 {
 	if (json_is_true(json_object_get(passthrough, "active")))
@@ -131,7 +132,7 @@ static void print_missing(const json_t *mount)
 	puts((size_t)n > json_array_size(names) ? ", ..." : "");
 }
 
-/* Nothing while all is well. */
+/* Prints nothing if there is no problem. */
 static void print_disk(const json_t *doc)
 {
 	const json_t *cache = json_object_get(doc, "cache");
@@ -189,7 +190,7 @@ static void print_trouble(const json_t *mount, const json_t *doc)
 		        (long long)n);
 }
 
-/* Since cache, origin and plans are of all of them. */
+/* Names the daemon's other mounts, since cache, origin and plans are shared by all of them. */
 static void print_siblings(const json_t *doc, const json_t *mount)
 {
 	const json_t *mounts = json_object_get(doc, "mounts"), *other;
@@ -206,7 +207,7 @@ static void print_siblings(const json_t *doc, const json_t *mount)
 	putchar('\n');
 }
 
-/* What the kernel reads by itself is known by its opens only. */
+/* For files that the kernel reads itself, only the number of opens is known. */
 static void print_reads(const json_t *mount)
 {
 	json_int_t nbytes = number(mount, "reads", "bytes"), passed = opens_in(mount, "passed");
@@ -254,7 +255,7 @@ static bool has(const json_t *array, const char *text)
 	return false;
 }
 
-/* Of a source, or of a mount of one. */
+/* Prints the patterns of a source, or of a mount with one source. */
 static void print_patterns(const json_t *source)
 {
 	static const char *const lists[] = {"include", "exclude"};
@@ -332,7 +333,8 @@ static struct seen *seen_of(struct seen seen[static SEEN_MAX], unsigned dev_mino
 	return NULL;
 }
 
-/* One mount in the form asked for; false if it did not answer. With --json its document goes to *ret_doc. */
+/* Prints one mount in the requested form; with --json sets *ret_doc instead. False: the mount did not
+ * answer. */
 static bool show(const struct status *s, const struct ps_mount_info *info,
         const struct ps_mount_answer *answer, struct seen seen[static SEEN_MAX], json_t **ret_doc)
 {
@@ -362,7 +364,7 @@ static int print_json(const struct status *s, json_t *doc)
 	return putchar('\n') == EOF || fflush(stdout) || rc ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
-/* Asks the daemon itself: some of its mounts may be in mount namespaces that we do not see. */
+/* Asks the daemon itself, since some of its mounts may be in other mount namespaces. */
 static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX])
 {
 	struct ps_error err = {0};
@@ -379,7 +381,8 @@ static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX]
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
-/* What mounts are asked: the list, which the caller frees, and those of it, with their answers. */
+/* The mounts that were asked: the whole list, which the caller frees, the selected ones, and their
+ * answers. */
 struct asked {
 	struct ps_mounts all, these;
 	struct ps_mount_answer *answers;
@@ -446,7 +449,7 @@ static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
 	return fflush(stdout) ? PS_EXIT_FAILED : code;
 }
 
-/* The mount to its daemon's others; other documents of the daemon say the same. */
+/* Adds the mount to those of its daemon; the daemon's documents of other mounts are equal. */
 static void add_live(json_t *list, json_t *doc, json_t *mount)
 {
 	json_t *pid = json_object_get(doc, "pid"), *one;
@@ -496,13 +499,13 @@ static int live_round(void *arg, json_t *list, struct ps_error *err)
 
 /* For monitoring ----------------------------------------------------------------------------------------- */
 
-/* Exit codes as Nagios and its like know them. */
+/* Exit codes in the convention of Nagios plugins. */
 enum level { LEVEL_OK, LEVEL_WARNING, LEVEL_CRITICAL, LEVEL_UNKNOWN };
 static const char *const level_names[] = {"ok", "warning", "critical", "unknown"};
 
-#define RECENT_S 300 /* failures that are older are over */
+#define RECENT_S 300 /* older failures are ignored */
 
-/* Adds to what is wrong. state: "offline", "full", "degraded", "down", "unknown". */
+/* Adds a problem to `found`. state: "offline", "full", "degraded", "down", "unknown". */
 static void note(
         json_t *found, const char *mountpoint, enum level level, const char *state, const char *reason)
 {
@@ -539,7 +542,7 @@ static void judge(json_t *found, const json_t *doc, const json_t *mount)
 	}
 }
 
-/* How many mounts were looked at. */
+/* Returns the number of mounts that were checked. */
 static size_t judge_all(const struct status *s, json_t *found)
 {
 	struct ps_error err = {0};
@@ -580,7 +583,7 @@ static size_t judge_all(const struct status *s, json_t *found)
 	return n;
 }
 
-/* What is critical matters more than what is not known, and that more than a warning. */
+/* The worst level: critical, then unknown, then warning. */
 static enum level worst_of(const json_t *found)
 {
 	static const enum level order[] = {LEVEL_CRITICAL, LEVEL_UNKNOWN, LEVEL_WARNING};
@@ -597,7 +600,7 @@ static enum level worst_of(const json_t *found)
 	return LEVEL_OK;
 }
 
-/* One line, and no '|', which begins the figures in what Nagios reads. */
+/* Prints the text on one line, without '|', which begins performance data in a Nagios plugin's output. */
 static void print_word(const char *s)
 {
 	for (; *s; s++)
@@ -638,7 +641,8 @@ static bool is_number(const char *arg)
 	return isdigit((unsigned char)arg[0]) && arg[strspn(arg, "0123456789.")] == '\0';
 }
 
-/* An option whose value may be missing cannot claim the next argument by itself: "--watch 5". */
+/* Takes the mountpoint, and the number of "--watch 5": for an option with an optional value, the parser
+ * does not take the next argument. */
 static int take_arguments(struct status *s, char **args, int nargs)
 {
 	struct ps_error err = {0};
@@ -690,7 +694,7 @@ int ps_cmd_status(int argc, char **argv)
 		code = code ? code : s.options.check ? check(&s) : run(&s);
 	}
 	if (s.options.check && !checked && code == PS_EXIT_USAGE)
-		code = LEVEL_UNKNOWN; /* 2 would say that something is critical */
+		code = LEVEL_UNKNOWN; /* PS_EXIT_USAGE, 2, would mean critical */
 	ps_mount_options_fini(&s.options);
 	return code;
 }

@@ -16,8 +16,8 @@
 #include "cli/conf_file.h"
 #include "daemon/daemon.h"
 
-/* All of it together takes at most 5 s: asking the daemon for its pid, the call itself, and waiting for the
- * daemon. */
+/* The whole command takes at most 5 s: asking the daemon for its pid, the unmount itself, and waiting for
+ * the daemon. */
 #define ASK_TIMEOUT_MS 700
 #define CALL_TIMEOUT_MS 1500
 #define TOTAL_MS 4800
@@ -50,19 +50,19 @@ static int left_ms(const struct umount *u, int at_most)
 
 /* Who keeps it busy -------------------------------------------------------------------------------------- */
 
-/* A process with a file of the mount open, mapped, or as its folder, root or program. The mount's daemon is
- * never
- * asked: links in /proc are examined without their file system (AT_STATX_DONT_SYNC). Processes that the
- * caller may not look into are missed; the caller itself is left out. */
+/* A process that has a file of the mount open or mapped, or uses it as working folder, root or program. The
+ * mount's daemon is never asked: links in /proc are examined without asking their file system
+ * (AT_STATX_DONT_SYNC). Processes that the caller may not inspect are missed; the caller itself is left
+ * out. */
 struct process {
 	pid_t pid;
 	char comm[32];
 	const char *how; /* "open file", "mapped file", "working folder", "root folder", "program" */
 };
 
-#define PROCESSES_MAX 16 /* more are counted, not named */
+#define PROCESSES_MAX 16 /* further ones are counted, not named */
 
-/* Does the link at `path` below dirfd lead into the mount? */
+/* True if the link at `path` below dirfd leads into the mount. */
 static bool leads_into(int dirfd, const char *path, const struct ps_mount_info *mount)
 {
 	struct statx stx;
@@ -166,8 +166,8 @@ static size_t busy_find(const struct ps_mount_info *mount, struct process proces
 	return n;
 }
 
-/* Is the mount in use by no process that can be seen, or by penstock itself? Then a df or a status looks at
- * it just now. */
+/* True if no visible process uses the mount, or only penstock itself: then a df or a status is just reading
+ * it. */
 static bool passing_by(const struct ps_mount_info *info)
 {
 	struct process processes[PROCESSES_MAX];
@@ -226,10 +226,10 @@ static void abort_connection(const struct ps_mount_info *info)
 	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", info->dev_minor);
 	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd >= 0 && write(fd, "1", 1) < 0)
-		return; /* umount2(MNT_FORCE) aborts too, where it is permitted */
+		return; /* umount2(MNT_FORCE) aborts too, if permitted */
 }
 
-/* Another one has unmounted it since it was looked up. */
+/* True if another process has unmounted it since it was looked up. */
 static bool is_gone(const struct ps_mount_info *info)
 {
 	struct ps_mounts now;
@@ -256,11 +256,11 @@ static int call_umount(const struct umount *u, const struct ps_mount_info *info)
 	return rc == -EPERM ? umount_by_helper(u, info->mountpoint) : rc;
 }
 
-/* The daemon of a mount, asked for before unmounting, since only the mount knows it. */
+/* The daemon of a mount. It is looked up before unmounting, since only the mount can name it. */
 struct server {
 	pid_t pid;       /* 0: not known */
-	int fd;          /* becomes readable when it has ended; -1: not known */
-	char *cache_dir; /* where its socket is; NULL: not known */
+	int fd;          /* readable when the process has ended; -1: not known */
+	char *cache_dir; /* the folder of its socket; NULL: not known */
 	size_t nmounts;
 };
 
@@ -287,7 +287,7 @@ static void server_fini(struct server *s)
 	free(s->cache_dir);
 }
 
-/* Waits until the daemon has let go of the mount and, if that was its last, of the cache. */
+/* Waits until the daemon has released the mount and, if that was its last, the cache. */
 static int await_server(
         const struct umount *u, const struct ps_mount_info *info, const struct server *s, const char *arg)
 {
@@ -295,7 +295,8 @@ static int await_server(
 	struct ps_error err = {0};
 	unsigned others = 0;
 
-	/* It may be out of our reach, in another mount namespace: then its end is all that can be seen. */
+	/* The socket may be unreachable, in another mount namespace: then only the end of the process can
+	 * be seen. */
 	int rc = s->cache_dir ? ps_control_await_end(s->cache_dir, dev, left_ms(u, TOTAL_MS), &others, &err)
 	                      : -ENOENT;
 	bool waits = s->fd >= 0 && (rc == 0 ? others == 0 : s->nmounts <= 1);
@@ -320,7 +321,7 @@ static int run(struct umount *u, const char *arg)
 
 	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED, "%s", err.text);
-	/* Called from within the mount, we would keep it busy ourselves. */
+	/* If called from within the mount, we would keep it busy ourselves. */
 	if (chdir("/") < 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED, "/: %s", strerror(errno));
 	find_server(u, info, &server);
@@ -352,7 +353,7 @@ static int run_timed(struct umount *u, const char *arg)
 	return run(u, arg);
 }
 
-/* Where the configuration says that a section's mount is; NULL: nowhere, or the section makes no sense. */
+/* The mountpoint of a section; NULL: it has none, or the section is invalid. */
 static char *mountpoint_of(const struct ps_conf *conf, const struct ps_conf_section *section)
 {
 	struct ps_mount_request request = {0};
@@ -367,7 +368,7 @@ static char *mountpoint_of(const struct ps_conf *conf, const struct ps_conf_sect
 	return found.mountpoint;
 }
 
-/* What of the configuration is mounted; the last first: others may lie within them. */
+/* Unmounts all mounts of the configuration, the last first: later ones may be inside earlier ones. */
 static int run_all(struct umount *u)
 {
 	struct ps_conf conf = {0};
@@ -390,15 +391,15 @@ static int run_all(struct umount *u)
 	return code;
 }
 
-/* A folder of that name comes first. NULL: it is none of the configuration; with a text if it most likely was
- * meant to be. */
+/* The mountpoint of a section named `arg`. NULL: a folder has that name, which has priority; or there is no
+ * such section, with a text if one was most likely meant. */
 static char *named_mountpoint(const struct umount *u, const char *arg, struct ps_error *err)
 {
 	struct ps_conf conf = {0};
 
 	if (!ps_conf_is_name(arg) || access(arg, F_OK) == 0)
 		return NULL;
-	bool missing = errno == ENOENT; /* and no mount whose daemon is gone */
+	bool missing = errno == ENOENT; /* not the error of a mount whose daemon has ended */
 	if (ps_conf_read(u->options.config, &conf, NULL) < 0)
 		return NULL;
 	const struct ps_conf_section *section = ps_conf_find(&conf, arg);

@@ -85,7 +85,7 @@ static int mount_look_at_file(void *ctx, struct ps_warm_item *item, char **ret_e
 	if (rc < 0)
 		return rc;
 	item->cached = strtoull(number, NULL, 10);
-	/* One that cannot be decoded has no size. */
+	/* A file that cannot be decoded has size 0. */
 	if ((item->cached < item->size || item->size == 0) &&
 	        get_attribute(path, "user.penstock.error", text, sizeof(text)) == 0)
 		*ret_error = strdup(text);
@@ -116,7 +116,7 @@ static int warm_mount(const struct ps_mount_info *info, const char *const *globs
 
 /* Files of a source, into a cache that no mount serves --------------------------------------------------- */
 
-#define DEPTH_MAX 64 /* of folders; a listing's own limit is lower */
+#define DEPTH_MAX 64 /* of nested folders; a listing's own limit is lower */
 
 struct sourced {
 	struct ps_cache *cache;
@@ -169,7 +169,7 @@ static int source_list_files(void *ctx, struct ps_warm_list *list, struct ps_err
 	return ps_walk_check_used(s->globs, s->nglobs, s->used, err);
 }
 
-/* A callback made to wait for. */
+/* Waits for a callback. */
 struct wait {
 	sem_t done;
 	int errnum;
@@ -203,7 +203,7 @@ static int wait_for(struct wait *w)
 	return -w->errnum;
 }
 
-/* The node that stands for the item's path now: what an ESTALE from an open asks for. */
+/* Finds the node that the item's path names now, after an open failed with ESTALE. */
 static int find_again(struct sourced *s, struct ps_warm_item *item, struct wait *w)
 {
 	uint64_t node = ps_dataset_root(s->dataset);
@@ -342,7 +342,7 @@ static int warm_source(const char *source, const char *const *globs, size_t nglo
 
 struct warm {
 	struct ps_mount_options mount;
-	struct ps_mount_request request; /* its source alone */
+	struct ps_mount_request request; /* only its source is used */
 	struct ps_warm_options options;
 };
 
@@ -366,7 +366,7 @@ static void on_signal(int signo)
 	stop = 1;
 }
 
-/* -EINVAL and a text if an option of cache or origin was given with a mount that is there already. */
+/* -EINVAL and a text if an option of cache or origin was given for an existing mount. */
 static int check_no_source(const struct ps_given *given, const char *mountpoint, struct ps_error *err)
 {
 	const char *option = NULL;
@@ -382,8 +382,7 @@ static int check_no_source(const struct ps_given *given, const char *mountpoint,
 	              : 0;
 }
 
-/* An argument with a scheme or an @ can only be a source; a path is the mount that is there, else a source.
- */
+/* An argument with a scheme or an @ is a source; a path is an existing mount, or else a source. */
 static int run(struct warm *w, char **argv, int nargs)
 {
 	const char *const *globs = (const char *const *)argv + 2;
@@ -404,7 +403,7 @@ static int run(struct warm *w, char **argv, int nargs)
 		if (argv[1][strlen(argv[1]) - 1] != '/')
 			return ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
 	}
-	w->mount.foreground = true; /* logs to stderr */
+	w->mount.foreground = true; /* log to stderr */
 	int rc = ps_request_add_source(&w->request, "", argv[1], &err);
 	ps_source_wipe(argv[1]);
 	if (rc == 0)

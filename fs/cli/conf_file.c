@@ -80,7 +80,7 @@ static int add_entry(
 	return ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* Without blanks at both ends, in place. */
+/* Removes blanks at both ends, in place. */
 static char *trim(char *text)
 {
 	size_t n;
@@ -221,7 +221,7 @@ bool ps_conf_is_mount(const struct ps_conf_section *section)
 	return strcmp(section->name, defaults) != 0;
 }
 
-/* What a key is about. */
+/* The context of a key. */
 struct context {
 	const struct ps_conf *conf;
 	const struct ps_conf_section *section;
@@ -241,7 +241,7 @@ static int complain(const struct context *c, const char *fmt, ...)
 	return ps_error_set(c->err, EINVAL, "%s:%u: %s", c->conf->path, c->entry->line, text);
 }
 
-/* Of what another part says of the entry. Want of memory is no fault of the file. */
+/* Reports another part's error about the entry. Out of memory is not an error of the file. */
 static int complain_of(const struct context *c, const struct ps_error *err)
 {
 	if (err->err == ENOMEM)
@@ -287,7 +287,7 @@ static int check_secret(const struct context *c)
 	        c->entry->key, (unsigned)c->conf->mode);
 }
 
-/* The option of this key; *ret_file: the key is NAME-file of a secret one. */
+/* The option of this key; *ret_file: the key is NAME-file for a secret option. */
 static const struct ps_opt *find_option(const char *key, bool *ret_file)
 {
 	static const char suffix[] = "file";
@@ -302,7 +302,7 @@ static const struct ps_opt *find_option(const char *key, bool *ret_file)
 	return opt;
 }
 
-/* Those of the command line come first. */
+/* True if the command line has the option, which has priority. */
 static bool was_given(const struct ps_mount_options *o, size_t ngiven, const char *name)
 {
 	for (size_t i = 0; i < ngiven; i++)
@@ -311,8 +311,8 @@ static bool was_given(const struct ps_mount_options *o, size_t ngiven, const cha
 	return false;
 }
 
-/* sources: those that the option is for. nsources 0, in [defaults]: those of any mount, so that it
- * fits. */
+/* sources: the sources that the option applies to. nsources 0: [defaults], where an option may be for any
+ * kind of source. */
 static int set_option(const struct context *c, const char *key, const struct ps_source_request *sources,
         size_t nsources, struct ps_mount_options *o)
 {
@@ -352,7 +352,7 @@ static int set_option(const struct context *c, const char *key, const struct ps_
 	return rc;
 }
 
-/* A password, or a signature. */
+/* True if the source contains a password or a signature. */
 static bool holds_secret(const char *source)
 {
 	const char *s = strstr(source, "://");
@@ -374,7 +374,7 @@ static int add_source(const struct context *c, const char *name, struct ps_mount
 	return rc < 0 ? complain_of(c, &err) : 0;
 }
 
-/* "val.header": an option of the source "val", which the section has. */
+/* Sets "val.header", an option of the section's source "val". */
 static int set_source_option(const struct context *c, const char *dot, struct ps_mount_request *request)
 {
 	size_t n = (size_t)(dot - c->entry->key);
@@ -425,7 +425,7 @@ static int take_sources(struct context *c, struct ps_mount_request *request)
 	return rc;
 }
 
-/* What may be given again on the command line may be here. */
+/* Options that may be repeated on the command line may be repeated here. */
 static int check_repeated(const struct context *c, size_t i)
 {
 	const char *dot = strrchr(c->entry->key, '.');
@@ -481,11 +481,11 @@ int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *sect
 
 		if (!both[k])
 			continue;
-		rc = k == 1 ? take_sources(&c, request) : 0; /* before their options */
+		rc = k == 1 ? take_sources(&c, request) : 0; /* the sources, before their options */
 		for (size_t i = 0; rc == 0 && i < both[k]->n; i++) {
 			c.entry = &both[k]->v[i];
 			rc = check_repeated(&c, i);
-			/* The section's own word replaces the default, also where words add up. */
+			/* The section's value replaces the default, also of options that collect values. */
 			if (rc == 0 && !(k == 0 && has_key(section, c.entry->key)))
 				rc = take_entry(&c, ngiven, o, request, ret);
 		}

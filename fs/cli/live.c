@@ -42,13 +42,13 @@ static double course_most(const struct course *course)
 	return most;
 }
 
-/* Below 0: none. */
+/* The latest value; below 0: none. */
 static double course_last(const struct course *course)
 {
 	return course->n ? course->v[(course->n - 1) % COURSE] : -1;
 }
 
-/* In `width` columns, the latest on the right; `most` is a column that is full. */
+/* Draws the history in `width` columns, the latest on the right; `most` fills a column. */
 static void course_draw(
         struct ps_strbuf *line, const struct course *course, double most, unsigned width, bool utf8)
 {
@@ -71,19 +71,19 @@ struct screen {
 	unsigned rows, columns;
 	bool utf8;
 	unsigned drawn;        /* rows */
-	struct ps_strbuf out;  /* the next picture */
-	struct ps_strbuf line; /* of it */
+	struct ps_strbuf out;  /* the next screen */
+	struct ps_strbuf line; /* its current line */
 };
 
-/* What is remembered of a daemon. */
+/* The state of a daemon between intervals. */
 struct daemon {
 	json_int_t pid;
-	json_t *doc, *before; /* at the end of the last interval, and at its begin; NULL: none yet */
+	json_t *doc, *before; /* at the end of the last interval, and at its beginning; NULL: not yet */
 	uint64_t at_ns;
 	double seconds; /* the interval's */
 	struct course origin, readers, hits;
 };
-#define DAEMONS_MAX 16 /* those after it are not shown */
+#define DAEMONS_MAX 16 /* further daemons are not shown */
 
 static json_int_t number(const json_t *doc, const char *part, const char *name)
 {
@@ -102,8 +102,8 @@ static const char *size(double nbytes, char buf[static PS_SIZE_TEXT_LEN])
 	return ps_size_format(nbytes > 0 ? (uint64_t)nbytes : 0, buf);
 }
 
-/* Ends the line: cut to the columns, without control characters that a name may have. A character of UTF-8
- * counts as one column. The last row says what there is no room for. */
+/* Ends the line: cuts it to the width and replaces control characters, which names may have. Each UTF-8
+ * character counts as one column. The last row says how much did not fit. */
 static void end_line(struct screen *s)
 {
 	const char *p = ps_strbuf_peek(&s->line);
@@ -126,7 +126,7 @@ static json_int_t grown(const json_t *now, const json_t *before, const char *par
 	return before ? number(now, part, name) - number(before, part, name) : 0;
 }
 
-/* The sum of a number over the mounts of a daemon, by the path of its three names. */
+/* The sum over a daemon's mounts of the number at the path a, b, c. */
 static json_int_t mounts_sum(const json_t *doc, const char *a, const char *b, const char *c)
 {
 	const json_t *mount;
@@ -138,8 +138,8 @@ static json_int_t mounts_sum(const json_t *doc, const char *a, const char *b, co
 	return sum;
 }
 
-/* Which bucket of a histogram, by its bound in words, has `share` of what was counted since `before` in it or
- * below it; "" if nothing was. */
+/* The upper bound, as text, of the histogram bucket at which `share` of the counts since `before` is
+ * reached; "" if there were none. */
 static const char *quantile(const json_t *now, const json_t *before, double share, char buf[static 32])
 {
 	const json_t *buckets = json_object_get(now, "buckets"), *count;
@@ -213,7 +213,7 @@ static void draw_mount(struct screen *s, const json_t *mount)
 	end_line(s);
 }
 
-/* At the end of an interval. */
+/* Updates the daemon's state at the end of an interval. */
 static void observe(struct daemon *daemon, json_t *doc)
 {
 	uint64_t now_ns = ps_clock_mono_ns();
@@ -359,7 +359,8 @@ bool ps_live_possible(void)
 	return isatty(STDOUT_FILENO) && term && *term && strcmp(term, "dumb") != 0;
 }
 
-/* Keys come at once and are not shown; Ctrl-Z would leave the screen as it is. False: no keyboard. */
+/* Sets the terminal so that keys arrive at once and are not shown. Ctrl-Z is disabled: it would leave the
+ * screen as it is. False: no keyboard. */
 static bool take_keyboard(struct termios *ret_before)
 {
 	struct termios raw;
@@ -372,7 +373,7 @@ static bool take_keyboard(struct termios *ret_before)
 	return tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
 }
 
-/* Until the time, a key or a signal. True: the user has had enough. */
+/* Waits until the time, a key or a signal. True: the user wants to quit. */
 static bool pause_until(uint64_t until_ns, bool keyboard, const sigset_t *unblocked)
 {
 	struct pollfd key = {.fd = keyboard ? STDIN_FILENO : -1, .events = POLLIN};
@@ -433,7 +434,8 @@ int ps_live_run(uint64_t every_ms, int (*ask)(void *arg, json_t *list, struct ps
 		if (rc < 0)
 			break;
 		if (!shown)
-			fputs("\033[?1049h\033[?25l\033[2J", stdout); /* a screen without a cursor */
+			/* the alternate screen, without a cursor */
+			fputs("\033[?1049h\033[?25l\033[2J", stdout);
 		shown = true;
 		draw(&s, daemons, list, every_ms);
 		if (ferror(stdout) || pause_until(next_ns, keyboard, &unblocked))

@@ -68,7 +68,7 @@ static int unknown_option(const char *word)
 
 static mode_t given_umask;
 
-/* Only names that could be a program's: no path, no option. */
+/* Runs penstock-NAME, if NAME could be a program's name: not a path, not an option. */
 static int run_external(char **argv)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -88,7 +88,7 @@ static int run_external(char **argv)
 	return ps_cli_fail("", PS_EXIT_FAILED, "%s: %s", name, strerror(errno));
 }
 
-/* A command with its arguments; "help COMMAND" as others spell COMMAND --help. */
+/* Runs a command with its arguments; "help COMMAND" is COMMAND --help. */
 static int run(int argc, char **argv)
 {
 	char option[] = "--help";
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
 	                   : argc > 0                        ? argv[0]
 	                                                     : "";
 
-	/* Also for files that RocksDB makes, whose modes cannot be set otherwise. */
+	/* Also for RocksDB's files, whose modes cannot be set otherwise. */
 	given_umask = umask(077);
 	if (strcmp(self, "mount.penstock") == 0 || strcmp(self, "mount.fuse.penstock") == 0)
 		return ps_cmd_mount_helper(argc, argv);

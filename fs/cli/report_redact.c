@@ -6,9 +6,9 @@
 
 #include "base/secret.h"
 
-#define OUT "[out]" /* stands where something was taken out */
+#define OUT "[out]" /* replaces removed text */
 #define LEAST_LEN 6
-#define TOKEN_LEN 32 /* a word so long, of letters of both cases and digits, is taken for a token */
+#define TOKEN_LEN 32 /* a word of this length with letters of both cases and digits counts as a token */
 
 void ps_redact_fini(struct ps_redact *redact)
 {
@@ -47,7 +47,7 @@ void ps_redact_know_environment(struct ps_redact *redact, char **env)
 
 			secret |= found && found < value;
 		}
-		/* a folder is no secret: PWD, OLDPWD, SSH_AUTH_SOCK */
+		/* a path is not a secret: PWD, OLDPWD, SSH_AUTH_SOCK */
 		if (secret && value[1] != '/')
 			ps_redact_know(redact, value + 1);
 	}
@@ -58,8 +58,9 @@ static bool ends_url(char c)
 	return c == '\0' || isspace((unsigned char)c) || c == '"' || c == '\'' || c == '<' || c == '>';
 }
 
-/* After "://" of a URL. A password may have any character, so all is taken out up to the last "@"; that of
- * hf://datasets/OWNER/NAME@REVISION is none as long as there is no ":". Returns where the URL goes on. */
+/* Redacts the part after "://" of a URL. A password may contain any character, so everything up to the last
+ * "@" is removed; but an "@" that follows a "/", without a ":" before it, is that of
+ * hf://datasets/OWNER/NAME@REVISION and stays. Returns the rest of the URL. */
 static const char *redact_url(const char *p, struct ps_strbuf *out)
 {
 	const char *end = p, *at = NULL, *colon = NULL, *query;
@@ -101,7 +102,7 @@ static bool looks_like_token(const char *word, size_t n)
 		upper |= isupper((unsigned char)word[i]) != 0;
 		lower |= islower((unsigned char)word[i]) != 0;
 		digit |= isdigit((unsigned char)word[i]) != 0;
-		/* a base64 text has a "/" here and there, a path has more */
+		/* a base64 text has few slashes, a path has more */
 		run = word[i] == '.' ? 0 : run + 1;
 		longest = PS_MAX(longest, run);
 	}
@@ -131,12 +132,12 @@ static size_t introduces_secret(const char *p)
 
 static void redact_line(const char *p, struct ps_strbuf *out)
 {
-	bool inside = false; /* a word */
+	bool inside = false; /* inside a word */
 
 	while (*p) {
 		size_t n = introduces_secret(p);
 
-		if (n > 0) { /* up to the end of the line: a header's value has blanks */
+		if (n > 0) { /* redact up to the end of the line: a header's value may have blanks */
 			ps_strbuf_addn(out, p, n);
 			ps_strbuf_add(out, " " OUT);
 			return;
@@ -161,7 +162,7 @@ static void redact_line(const char *p, struct ps_strbuf *out)
 	}
 }
 
-/* Without the values that are known. */
+/* A copy of the text without the known values. */
 static char *without_known(const struct ps_redact *redact, const char *text)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};

@@ -15,7 +15,7 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-/* The kernel's words for a mount without a daemon are of sockets. */
+/* For a mount without a daemon, the kernel's error texts are about sockets. */
 static const char *why_not(int errnum)
 {
 	if (errnum == EPERM)
@@ -54,7 +54,7 @@ int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglob
 			rc = ps_error_set(err, e->fts_errno, "%s: %s", e->fts_path, why_not(e->fts_errno));
 		if (rc < 0 || e->fts_info != FTS_F)
 			continue;
-		/* All of them are asked, so that each glob that matches counts as used. */
+		/* Try all globs, so that each one that matches counts as used. */
 		bool matches = nglobs == 0;
 		for (size_t i = 0; i < nglobs; i++)
 			if (ps_match(globs[i], path))

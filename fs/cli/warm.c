@@ -11,15 +11,16 @@
 #include "base/progress.h"
 
 #define POLL_MS 100
-/* A request that failed for good leaves no trace but the lack of progress; it is repeated. */
+/* A request that failed for good shows only as lack of progress, so it is repeated after this time. */
 #define AGAIN_NS (10 * PS_NS_PER_S)
-/* A file with a known error and no progress for FAILED_NS has failed; without an error the cache may just be
- * slow. Where readers give up sooner (--timeout), so does this, if no other file makes progress either. */
+/* A file with a known error and no progress for FAILED_NS has failed; without an error the cache may just
+ * be slow. If the mount's --timeout is shorter, that is used instead, as long as no other file makes
+ * progress either. */
 #define FAILED_NS (25 * PS_NS_PER_S)
 #define FAILED_LEAST_NS (3 * PS_NS_PER_S)
 #define STUCK_NS (120 * PS_NS_PER_S)
 #define FAILURES_TOLD 10
-/* The cache remembers for a second that it had no room, also when room was made meanwhile. */
+/* For a second after it had no room the cache refuses files, even if room was made meanwhile. */
 #define REFUSED_MS 1100
 
 struct run {
@@ -27,11 +28,11 @@ struct run {
 	const struct ps_warm_options *options;
 	struct ps_warm_list list;
 	struct ps_progress progress;
-	uint64_t patience_ns; /* with a file that has an error, while there is no progress */
-	uint64_t came_ns;     /* of the last progress of any file */
+	uint64_t patience_ns; /* how long a file with an error may be without progress */
+	uint64_t came_ns;     /* time of the last progress of any file */
 	size_t next, active, failed;
-	size_t nfinal;   /* of those that failed: another attempt would, too */
-	bool refused;    /* a file for lack of room, at least once */
+	size_t nfinal;   /* failed files for which another attempt would fail, too */
+	bool refused;    /* at least one file was refused for lack of room */
 	size_t timeouts; /* files that failed after a long wait, since the last progress */
 };
 
@@ -62,7 +63,7 @@ static void list_fini(const struct ps_warm_target *target, struct ps_warm_list *
 	free(list->v);
 }
 
-/* What no time changes: access, the name at the origin. */
+/* True for errors that waiting does not change: access, a missing name. */
 static bool is_final(int errnum, const char *why)
 {
 	return errnum == EACCES || errnum == ENOENT || strstr(why, "HTTP 401") || strstr(why, "HTTP 403") ||
@@ -90,7 +91,7 @@ static void sum(const struct run *r, uint64_t *ret_cached, uint64_t *ret_total)
 	}
 }
 
-/* Why the cache has no room: its disk, or its quota. The caller frees it; NULL: out of memory. */
+/* The reason why the cache has no room: its disk or its quota. The caller frees it; NULL: out of memory. */
 static char *no_room(const struct ps_warm_target *target)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -115,7 +116,7 @@ static char *no_room(const struct ps_warm_target *target)
 	return ps_strbuf_take(&b);
 }
 
-/* Why: what the file's attribute says, or the call. */
+/* Reports the error in the file's attribute, or that of the call. */
 static void fail_to_start(struct run *r, struct ps_warm_item *item, int rc)
 {
 	ps_autofree char *error = NULL, *room = rc == -ENOSPC ? no_room(r->target) : NULL;
@@ -162,7 +163,7 @@ static void start_more(struct run *r)
 	}
 }
 
-/* What a reader of this mount would wait for. */
+/* How long a reader of this mount would wait. */
 static uint64_t patience_ns(const struct ps_warm_target *target)
 {
 	json_t *stats = target->stats(target->ctx);
@@ -215,7 +216,8 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 	}
 }
 
-/* What is there already, so that a run resumes where an earlier one ended. Returns how many bytes. */
+/* Looks at all files, so that a run resumes where an earlier one ended. Returns the number of cached
+ * bytes. */
 static uint64_t look_at_all(struct run *r)
 {
 	uint64_t cached = 0;
@@ -225,7 +227,7 @@ static uint64_t look_at_all(struct run *r)
 		ps_autofree char *error = NULL;
 
 		if (r->target->look(r->target->ctx, item, &error) < 0)
-			continue; /* starting it will report why */
+			continue; /* start() will report the reason */
 		cached += item->cached;
 		if (item->state == PS_WARM_WAITING && item->size > 0 && item->cached >= item->size)
 			item->state = PS_WARM_DONE;
@@ -263,7 +265,7 @@ static int conclude(struct run *r, uint64_t had)
 	if (*r->options->stop)
 		return ps_cli_fail("warm", PS_EXIT_FAILED,
 		        "interrupted; what has arrived is kept, run it again to go on");
-	/* Those that were in first may have had to make room. */
+	/* Files that were cached first may have been evicted for later ones. */
 	look_at_all(r);
 	sum(r, &cached, &total);
 	for (size_t i = 0; i < r->list.n; i++) {

@@ -12,9 +12,9 @@
 
 #include "base/log.h"
 
-#define WORD_MS 60000 /* for what a daemon can say at once; its machine may be busy */
+#define WORD_MS 60000 /* for a message that a daemon can send at once, on a busy machine */
 
-/* What the daemon says next, which must be this word, or the other. */
+/* Receives the daemon's next message, which must be `word` or `other`. */
 static int expect_either(int sock, const char *word, const char *other, int timeout_ms, struct ps_given *ret,
         struct ps_error *err)
 {
@@ -83,7 +83,7 @@ static const char *id_text(struct ps_mount_id id, char buf[static 48])
 	return buf;
 }
 
-/* From "prepared": mounts, hands the descriptor over, and sees the mount answer. */
+/* From "prepared" on: mounts, sends the descriptor, and checks that the mount answers. */
 static int hand_over(int sock, const struct ps_mount_request *request,
         const struct ps_control_mount_options *options, const char *device, struct ps_mount_id *ret_id,
         struct ps_error *err)
@@ -104,7 +104,8 @@ static int hand_over(int sock, const struct ps_mount_request *request,
 	rc = say(sock, "mounted", "mount", id_text(id, text), fd);
 	if (rc < 0)
 		ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
-	close(ps_steal_fd(&fd)); /* only the daemon has it now: when that dies, the kernel answers for it */
+	/* now only the daemon has the descriptor: when the daemon dies, the kernel fails all requests */
+	close(ps_steal_fd(&fd));
 	if (rc == 0)
 		rc = expect(sock, "serving", WORD_MS, &message, err);
 	ps_given_fini(&message);
@@ -130,7 +131,7 @@ static void on_signal(int signo)
 	stop_signal = signo;
 }
 
-/* Until the daemon says that the mount is gone. Signals are blocked but while it waits. */
+/* Waits until the daemon reports the end of the mount. Signals are unblocked only during the wait. */
 static int stay(int sock, const struct ps_mount_request *request, struct ps_mount_id id,
         const sigset_t *unblocked, struct ps_error *err)
 {
@@ -150,7 +151,7 @@ static int stay(int sock, const struct ps_mount_request *request, struct ps_moun
 	int rc = expect(sock, "ended", WORD_MS, &message, err);
 	ps_given_fini(&message);
 	if (rc < 0)
-		ps_mountfd_detach(request->mountpoint, id); /* of a dead daemon */
+		ps_mountfd_detach(request->mountpoint, id); /* the daemon has died */
 	return rc;
 }
 
@@ -182,7 +183,7 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 	if (rc < 0)
 		return rc;
 	rc = ask(sock, request, options->owner);
-	/* a refused client may find the connection closed, with the reason still to be read */
+	/* a refused client may find the connection closed, with the reason still unread */
 	if ((rc == 0 || rc == -EPIPE) && options->owner >= 0) {
 		rc = expect_either(sock, "where", "joined", -1, &message, err);
 		bool joined = rc == 0 && strcmp(ps_control_get(&message, PS_DO), "joined") == 0;
@@ -200,7 +201,7 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 	if (rc == 0 || rc == -EPIPE)
 		rc = expect(sock, "prepared", -1, &message, err);
 	if (rc == -EPIPE) {
-		*err = (struct ps_error){0}; /* it was on its way out when we came */
+		*err = (struct ps_error){0}; /* the daemon was ending */
 		return -ENOENT;
 	}
 	if (rc < 0)
@@ -211,7 +212,7 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 		if (strcmp(message.v[i].name, "warning") == 0)
 			ps_cli_fail("mount", 0, "warning: %s", message.v[i].value);
 	const char *device = ps_control_get(&message, "device");
-	/* From here on a signal would leave a mount that no daemon serves. */
+	/* From here on a signal would leave a mount without a daemon. */
 	block_signals(&unblocked);
 	rc = hand_over(sock, request, options, device ? device : "penstock", &id, err);
 	ps_given_fini(&message);

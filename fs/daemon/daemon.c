@@ -17,13 +17,13 @@
 #include "daemon/daemon_private.h"
 #include "fuse/fuse.h"
 
-#define STOP_GRACE_MS 300 /* for users without open files, whose detached mount ends by itself */
+#define STOP_GRACE_MS 300 /* a detached mount without open files ends by itself within this time */
 #define KICK_MS 20
 #define LARGE_NBYTES (256 * 1024)
 
-/* Written by the handler: async-signal-safe, and poll()ed by the main thread. */
+/* The signal handler writes to this eventfd, which is async-signal-safe; the main thread polls it. */
 static int signal_fd = -1;
-static _Atomic int stop_signal, hangup; /* lock-free, so fit for a handler */
+static _Atomic int stop_signal, hangup; /* lock-free, so a handler may use them */
 
 static void on_signal(int signo)
 {
@@ -35,7 +35,7 @@ static void on_signal(int signo)
 	else
 		stop_signal = signo;
 	if (write(signal_fd, &one, sizeof(one)) < 0) {
-		/* An eventfd refuses only when it is readable already. */
+		/* Writing to an eventfd fails only if it is readable already. */
 	}
 	errno = saved;
 }
@@ -54,7 +54,7 @@ static int handle_signals(int wake_fd)
 
 /* The first mount ---------------------------------------------------------------------------------------- */
 
-/* Through the kernel, as any program would ask. */
+/* Stats the mount through the kernel, as any program would. */
 static int see_it_answer(const struct ps_mount *m, struct ps_error *err)
 {
 	struct stat st;
@@ -118,7 +118,8 @@ static void *first_main(void *arg)
 		ps_request_fini(d->first);
 	else
 		rc = ps_mount_new(d->cache, d->first, &d->first_cancelled, &m, &err);
-	/* The log says so, too: in the foreground that may be the same. */
+	/* In the background only: the log has the warnings, too, and may be the same stderr in the
+	 * foreground. */
 	for (size_t i = 0; rc == 0 && m && d->daemonize->background && i < m->warnings.n; i++)
 		ps_cli_fail("mount", 0, "warning: %s", m->warnings.v[i].value);
 	if (rc == 0 && m)
@@ -139,7 +140,7 @@ static void *first_main(void *arg)
 	else if (d->daemonize->background)
 		ps_cgroup_leave();
 	{
-		/* The main thread watches the pipe to the parent until the parent knows the outcome. */
+		/* The main thread watches the pipe to the parent until `reported`. */
 		PS_LOCK_SCOPE(&d->lock);
 		d->reported = true;
 		if (rc == 0)
@@ -160,7 +161,7 @@ struct place {
 	struct ps_mount_id id;
 };
 
-/* Where mounts are that we may detach: that waits for others, so not under the lock. */
+/* Copies the places of mounts in our mount namespace, to detach them without the lock: that may block. */
 static size_t own_places(struct ps_daemon *d, struct place **ret)
 {
 	size_t n = 0, max = 0;
@@ -187,7 +188,7 @@ static bool any_mounts(struct ps_daemon *d, bool kick)
 	return !ps_list_empty(&d->mounts);
 }
 
-/* Files may be open. Their readers get ENOTCONN: an order to stop does not wait for them. */
+/* Ends all mounts without waiting for open files: their readers get ENOTCONN. */
 static void stop(struct ps_daemon *d)
 {
 	struct place *places = NULL;
@@ -218,7 +219,7 @@ static void heed_signals(struct ps_daemon *d)
 		if (o->log && o->log[0] == '/')
 			ps_log_reopen();
 		else if (o->foreground)
-			stop_signal = SIGHUP; /* the terminal is gone */
+			stop_signal = SIGHUP; /* the terminal was closed */
 	}
 	if (stop_signal && !d->stopping)
 		stop(d);
@@ -241,7 +242,8 @@ static void main_loop(struct ps_daemon *d)
 		}
 		{
 			PS_LOCK_SCOPE(&d->lock);
-			/* The parent or owner that was ended, and clients that went away while they wait. */
+			/* Watches for the end of the parent, of the first owner, and of clients that
+			 * wait. */
 			bool waits = !d->reported && !atomic_load(&d->first_cancelled);
 			p[2] = (struct pollfd){.fd = waits ? d->daemonize->pipe : -1};
 			p[3] = (struct pollfd){.fd = waits ? d->first_owner : -1, .events = POLLRDHUP};
@@ -265,7 +267,7 @@ static void main_loop(struct ps_daemon *d)
 	}
 }
 
-/* A size beyond the disk's is reported to the user who gave it. */
+/* Warns if the user gave a cache size beyond what the disk can hold. */
 static void report_reach(const struct ps_daemon *d)
 {
 	struct ps_store *store = ps_cache_store(d->cache);
@@ -285,13 +287,14 @@ static void report_reach(const struct ps_daemon *d)
 
 static int open_all(struct ps_daemon *d, struct ps_error *err)
 {
-	struct ps_mount_options options = *d->options; /* a shallow one: it fills in what was not given */
+	struct ps_mount_options options = *d->options; /* a shallow copy, in which defaults are filled in */
 	struct ps_cache_options cache;
 	int rc = ps_mount_options_cache(&options, &cache, err);
 
 #ifdef M_MMAP_THRESHOLD
-	/* What is freed of large buffers goes back to the system. By itself the limit would rise with the
-	 * first of them, and each thread's arena keep its own: several times what --memory says. */
+	/* Large buffers are returned to the system when they are freed. Without this, malloc raises the
+	 * threshold with the first large buffer, and each thread's arena keeps its own: several times
+	 * --memory. */
 	mallopt(M_MMAP_THRESHOLD, LARGE_NBYTES);
 #endif
 	if (rc == 0)
@@ -312,8 +315,9 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 
 static void close_all(struct ps_daemon *d)
 {
-	/* The socket before the lock of the cache: a new daemon's must not be taken away. A client that has
-	 * connected and got no answer finds it closed, and tries again. */
+	/* Remove the socket before the cache's lock is released, so that a new daemon's socket is not
+	 * removed. A client that has connected without an answer finds the connection closed, and
+	 * retries. */
 	if (d->listen_fd >= 0) {
 		ps_control_remove(d->options->cache_dir);
 		close(d->listen_fd);

@@ -45,7 +45,7 @@ bool ps_source_has_name(const char *arg, size_t *ret_name_len)
 	return n > 0 && arg[n] == '=' && arg[n + 1];
 }
 
-/* The part of a source that is looked up in our own file system, or NULL. */
+/* The part of a source that is a path in our own file system, or NULL. */
 static const char *local_part(const char *source)
 {
 	if (strncmp(source, "file://", 7) == 0)
@@ -112,7 +112,7 @@ int ps_request_add_source(
 	return canonical ? 0 : -EINVAL;
 }
 
-/* What means something to other processes, too. */
+/* Copies the options that other processes can use (not PS_OPT_LOCAL). */
 static int copy_given(struct ps_given *to, const struct ps_given *from)
 {
 	int rc = 0;
@@ -180,7 +180,7 @@ int ps_request_take_view(struct ps_mount_request *r, struct ps_error *err)
 	return 0;
 }
 
-/* "https://host:port", "s3://bucket": to whom the credentials of a source go. */
+/* The length of "https://host:port" or "s3://bucket": the receiver of the source's credentials. */
 static size_t authority_len(const char *source)
 {
 	const char *s = strstr(source, "://");
@@ -251,7 +251,7 @@ int ps_request_encode(const struct ps_mount_request *r, struct ps_given *ret)
 	for (size_t i = 0; rc == 0 && i < r->nsources; i++) {
 		const struct ps_source_request *s = &r->sources[i];
 
-		rc = ps_given_add(ret, W_NAME, s->name, NULL); /* begins a source */
+		rc = ps_given_add(ret, W_NAME, s->name, NULL); /* the name begins a new source */
 		if (rc == 0)
 			rc = ps_given_add(ret, W_SOURCE, s->source, NULL);
 		if (rc == 0)
@@ -279,7 +279,7 @@ static int replace(char **to, const char *text)
 	return *to ? 0 : -ENOMEM;
 }
 
-/* s: the source that the message is at, or NULL before the first. */
+/* *s: the source that the next pairs belong to; NULL before the first. */
 static int decode_pair(struct ps_mount_request *r, struct ps_source_request **s, size_t *nenv,
         const char *name, const char *value)
 {
@@ -302,7 +302,7 @@ static int decode_pair(struct ps_mount_request *r, struct ps_source_request **s,
 		return replace(&(*s)->source, value);
 	if (*s && strcmp(name, W_IDENTITY) == 0)
 		snprintf((*s)->identity, sizeof(*s)->identity, "%s", value);
-	return 0; /* a word of a later version that can do without an answer */
+	return 0; /* unknown names, of later versions, are ignored */
 }
 
 int ps_request_decode(const struct ps_given *message, struct ps_mount_request *ret, struct ps_error *err)
@@ -360,7 +360,8 @@ int ps_options_check_sources(const struct ps_given *given, size_t ngiven,
 	for (size_t i = 0; i < ngiven; i++) {
 		const struct ps_opt *opt = ps_options_find(given->v[i].name);
 
-		/* The headers of a file are given before it: its name is what the user wrote. */
+		/* A file's headers precede its name in `given`; the error should have the name, which the
+		 * user wrote. */
 		if (opt && (rc == 0 || strcmp(opt->name, "header-file") == 0) &&
 		        ps_option_check_sources(opt, sources, nsources, err) < 0)
 			rc = -EINVAL;

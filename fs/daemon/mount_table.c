@@ -36,7 +36,7 @@ static char *next_field(char **rest)
 	return strsep(rest, " \n");
 }
 
-/* "36 35 98:0 /root /mnt opts optional... - fstype source superopts". False: not of that form. */
+/* "36 35 98:0 /root /mnt opts optional... - fstype source superopts". False: malformed. */
 static bool parse_line(char *line, struct ps_mount_info *ret)
 {
 	char *rest = line, *id = next_field(&rest), *word;
@@ -137,7 +137,7 @@ uint64_t ps_mounts_number(int fd)
 	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID_UNIQUE, &st) == 0 &&
 	        st.stx_mask & STATX_MNT_ID_UNIQUE)
 		return st.stx_mnt_id;
-	/* An older kernel, or a mount of another user, of which statx reports nothing. */
+	/* statx reports nothing on an older kernel, and for mounts of other users. */
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
 	FILE *f = fopen(path, "re");
 	while (f && number == 0 && fgets(line, sizeof(line), f))
@@ -205,7 +205,7 @@ int ps_mounts_lookup(
 	if (rc < 0)
 		return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));
 	const struct ps_mount_info *info = ps_mounts_find(ret, path);
-	/* Not a mountpoint as spelt: it may be a link to one. */
+	/* The path as given is not a mountpoint; it may be a link to one. */
 	if (!info && ps_timed_realpath(path, PS_TIMED_TIMEOUT_MS, &real) == 0)
 		info = ps_mounts_find(ret, real);
 	if (info && strcmp(info->fstype, our_fstype) == 0) {
@@ -238,7 +238,7 @@ static int copy_stats(const char *path, int out)
 	return n < 0 ? -errno : 0;
 }
 
-/* In a child. What FUSE refuses to root it grants to the mount's owner. */
+/* Runs in a child. If FUSE refuses root, tries again as the mount's owner. */
 static int read_stats(void *arg, int out)
 {
 	const struct ps_mount_info *info = arg;
@@ -324,7 +324,7 @@ pid_t ps_mounts_pid(const json_t *stats)
 	FILE *f = fopen(path, "re");
 	if (!f)
 		return 0;
-	/* The daemon may live in another pid namespace; then this is another process. */
+	/* If the daemon runs in another pid namespace, this is another process. */
 	bool ours = fgets(comm, sizeof(comm), f) && strstr(comm, "penstock"); /* also mount.penstock */
 	fclose(f);
 	return ours ? (pid_t)pid : 0;

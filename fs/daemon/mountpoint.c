@@ -19,13 +19,13 @@
 #include "base/strbuf.h"
 #include "options/options.h"
 
-/* A penstock mount is there already: alive, wedged, or dead and to be cleared away. */
+/* Handles an existing penstock mount: refuses one that is alive or wedged, detaches a dead one. */
 static int check_mounted(const char *arg, const struct ps_mount_info *info, struct ps_error *err)
 {
 	struct ps_mount_id id = ps_mounts_id(info->mountpoint);
 	json_t *stats = NULL;
-	/* An open must ask the daemon; stat of the root is answered from the kernel's memory long after it
-	 * died. */
+	/* Opens a file, which needs the daemon; the kernel answers a stat of the root from its cache long
+	 * after the daemon died. */
 	int rc = ps_mounts_stats(info, PS_TIMED_TIMEOUT_MS, &stats);
 
 	json_decref(stats);
@@ -71,7 +71,7 @@ int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct 
 
 	if (rc < 0)
 		return rc;
-	/* More than one dead mount may be stacked here; each round clears one. */
+	/* Several dead mounts may be stacked here; each round detaches one. */
 	for (int round = 0; round < 8; round++) {
 		rc = ps_mounts_read(NULL, false, &mounts);
 		if (rc < 0)
@@ -111,10 +111,10 @@ int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct 
 
 /* Mountpoints of owners ---------------------------------------------------------------------------------- */
 
-#define PLACES_MAX 64 /* mounts of one source at a time: by other credentials, or of no use any more */
+#define PLACES_MAX 64 /* mounts of one source at a time: with other credentials, or no longer usable */
 #define NAME_MAX_NBYTES 40
 
-/* $TMPDIR/penstock-UID: a name that any user could take first, so the folder must be ours. */
+/* Opens $TMPDIR/penstock-UID. Any user could create that name first, so the folder must belong to us. */
 static int open_base(char **ret_path, struct ps_error *err)
 {
 	const char *tmp = getenv("TMPDIR");
@@ -141,8 +141,8 @@ static int open_base(char **ret_path, struct ps_error *err)
 	return ps_steal_fd(&fd);
 }
 
-/* "https://host/a/train/x-{000..127}.tar" to "train-x-000..127.tar-1a2b3c4d": for people, and a part of the
- * hash for the difference. */
+/* "https://host/a/train/x-{000..127}.tar" to "train-x-000..127.tar-1a2b3c4d": a readable name, with a part
+ * of the hash to make it unique. */
 static void name_place(const char *source, char ret[static NAME_MAX_NBYTES + 16])
 {
 	struct ps_id id;
@@ -166,8 +166,8 @@ static void name_place(const char *source, char ret[static NAME_MAX_NBYTES + 16]
 	snprintf(ret + n, 16, "%s%.8s", n == 0 || ret[n - 1] == '-' ? "" : "-", hex);
 }
 
-/* The nth place, if no process is about to mount there: 0, or -EBUSY. *ret_lock_fd is the folder itself,
- * below what is mounted there. */
+/* Locks a place if nothing is mounted there and no other process is about to mount: 0, or -EBUSY.
+ * *ret_lock_fd is the folder itself, below a later mount. */
 static int lock_place(int base_fd, const char *path, int *ret_lock_fd, struct ps_error *err)
 {
 	const char *name = strrchr(path, '/') + 1;
@@ -175,7 +175,7 @@ static int lock_place(int base_fd, const char *path, int *ret_lock_fd, struct ps
 
 	if (mkdirat(base_fd, name, 0700) < 0 && errno != EEXIST)
 		return ps_error_set(err, errno, "%s: cannot be made: %s", path, strerror(errno));
-	/* A mount is not opened: it may not answer. */
+	/* Mounts are not opened: they may not answer. */
 	int rc = ps_mounts_read(NULL, true, &mounts);
 	if (rc < 0)
 		return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));
@@ -197,7 +197,7 @@ static int lock_place(int base_fd, const char *path, int *ret_lock_fd, struct ps
 		return ps_error_set(err, errno, "%s: %s", path, strerror(errno));
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return -EBUSY;
-	/* Mounted between the look and the lock? Then what was opened is that mount's root. */
+	/* If something was mounted between the check and the lock, fd is the root of that mount. */
 	struct ps_mount_id id = ps_mounts_id(path);
 	if (id.dev)
 		return -EBUSY;
@@ -231,7 +231,7 @@ int ps_mountpoint_make(const char *source, char **ret_path, int *ret_lock_fd, st
 	return rc;
 }
 
-/* Is `path` the folder `top` or below it? Both absolute. */
+/* True if `path` is the folder `top` or below it. Both are absolute. */
 static bool within(const char *path, const char *top)
 {
 	size_t n = strlen(top);
@@ -263,7 +263,7 @@ extern char **environ;
 static const char device[] = "/dev/fuse";
 static const char helper[] = "fusermount3";
 
-/* The device is not for this user, or (EPERM) not for this container. */
+/* Reports that this user, or (EPERM) this container, may not use the device. */
 static int refuse_device(struct ps_error *err, int errnum)
 {
 	const struct group *group = NULL;
@@ -313,7 +313,7 @@ static int mount_directly(const struct ps_mountfd_options *o, int *ret_fd, struc
 	return 0;
 }
 
-/* The descriptor that fusermount3 sends through the socket, or -1. */
+/* Receives the descriptor that fusermount3 sends through the socket; -1: none. */
 static int receive_fd(int socket)
 {
 	char byte;
@@ -368,7 +368,7 @@ static int spawn_helper(char *const argv[], int comm, int err_fd, pid_t *ret_pid
 	return -rc;
 }
 
-/* Its words, without its name, on one line. */
+/* Reads the helper's stderr into one line, without the program's name. */
 static void read_words(int fd, char *ret, size_t room)
 {
 	size_t n = 0;
@@ -440,7 +440,7 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 	if (rc < 0 || fd < 0) {
 		if (fd >= 0)
 			close(fd);
-		/* It opens the device for the user, who may not. */
+		/* fusermount3 opens the device as the user, who has no permission. */
 		if (access(device, R_OK | W_OK) < 0 && errno == EACCES)
 			return refuse_device(err, EACCES);
 		return ps_error_set(
@@ -454,7 +454,7 @@ int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, stru
 {
 	int rc = mount_directly(options, ret_fd, err);
 
-	/* Without the privilege, or without access to the device, the set-uid helper may still do it. */
+	/* Without the privilege, or without access to the device, the set-uid helper may still succeed. */
 	if ((rc == -EPERM || rc == -EACCES) && geteuid() != 0)
 		rc = mount_by_helper(options, ret_fd, err);
 	else if (rc == -EPERM)
@@ -474,7 +474,8 @@ int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id)
 		return -errno;
 	if (!id.number || ps_mounts_number(fd) != id.number)
 		return -ENOENT;
-	/* By the descriptor: between a look at a path and its unmounting others may mount there. */
+	/* Unmount by descriptor: between a check of the path and the unmount, another process could mount
+	 * there. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (umount2(path, MNT_DETACH) == 0)
 		return 0;

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/strbuf.h"
 
-#define EXIT_NO_PROGRAM 255 /* past every errno, and past what programs return by custom */
+#define EXIT_NO_PROGRAM 255 /* above every errno and the usual exit codes */
 
 static int wait_child(pid_t pid, uint64_t deadline_ns)
 {
@@ -60,7 +60,7 @@ static int begin(struct ps_timed_call *call)
 	return rc;
 }
 
-/* What has come; true: it was the last. */
+/* Collects output; true: at the end. */
 static bool collect(struct ps_timed_call *call)
 {
 	char buf[8192];
@@ -138,7 +138,7 @@ int ps_timed_run(int (*fn)(void *arg, int out), void *arg, int timeout_ms, char 
 	return call.rc;
 }
 
-/* For callers that must not see a text after a failure. */
+/* Frees the text after a failure: callers must not see it. */
 static int drop_on_error(int rc, char **text)
 {
 	if (rc < 0) {
