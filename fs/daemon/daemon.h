@@ -132,7 +132,7 @@ char *ps_mounts_of_cache(const char *cache_dir);
 
 /* Where to mount ----------------------------------------------------------------------------------------- */
 
-/* Checks that a folder can be mounted on. Unmounts the stale mount of a daemon that died.
+/* Checks that a folder can be mounted on. Detaches the stale mount of a daemon that died.
  *
  * Threads: one, before any other is started (it forks). Blocks: at most a few seconds, whatever is mounted
  * there. Errors: -errno and a text with advice. */
@@ -173,7 +173,7 @@ struct ps_source_request {
 };
 
 struct ps_mount_request {
-	char *mountpoint; /* NULL: a mount for owners, not chosen yet */
+	char *mountpoint; /* NULL: not chosen yet, of a mount for owners */
 	struct ps_given given;
 	char **env; /* "NAME=value", NULL-terminated; never NULL */
 	/* of a mount for owners: mount namespace and root of the requesting process; else "" */
@@ -303,7 +303,7 @@ void ps_privileges_drop(void);
 void ps_privileges_no_core(void);
 
 /* Leaves the control group that the daemon was started in. When a job, a login session or a systemd unit
- * ends, all processes of its group are killed, which would end other users' mounts, too.
+ * ends, all processes of its group are killed, which would end the mounts of other processes, too.
  *
  * Root's daemon moves to the group /penstock of the cgroup2 hierarchy. A user's daemon that was started
  * below the user's service manager moves to a sibling of the manager's other groups. Otherwise, and in a

@@ -138,7 +138,8 @@ struct ps_mountfd_options {
  * does not unmount. */
 int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, struct ps_error *err) PS_MUST_USE;
 
-/* Detaches this mount. Another mount that is there meanwhile stays (-ENOENT). Open files stay open. */
+/* Detaches the mount `id`. If another mount is there meanwhile, it stays (-ENOENT). Open files stay
+ * open. */
 int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id);
 
 /* One mount ---------------------------------------------------------------------------------------------- */
