@@ -288,9 +288,15 @@ bool ps_number_store(const struct ps_number *v, enum ps_dtype t, void *dst)
 
 bool ps_number_store_rounded(const struct ps_number *v, enum ps_dtype t, void *dst)
 {
+	struct ps_number n = *v;
+
 	if (!ps_dtype_is_float(t))
 		return ps_number_store(v, t, dst);
-	float_put(as_double(v), t, dst);
+	/* A large integer would be rounded twice, to a double and to t: a bit set for all that a double does not
+	 * hold keeps it from looking like a tie. */
+	if (!n.is_float && t != PS_F64 && n.magnitude >> 53)
+		n.magnitude = (n.magnitude & ~UINT64_C(0x7ff)) | (n.magnitude & 0x7ff ? 0x800 : 0);
+	float_put(as_double(&n), t, dst);
 	return true;
 }
 

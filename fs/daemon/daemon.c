@@ -225,6 +225,23 @@ static void heed_signals(struct ps_daemon *d)
 		stop(d);
 }
 
+/* True while a session that is to end has not: one kick may have no effect. */
+static bool kick_ending(struct ps_daemon *d)
+{
+	bool any = false;
+
+	PS_LOCK_SCOPE(&d->lock);
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
+		struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+
+		if (!m->ending || atomic_load(&m->session.ended))
+			continue;
+		ps_session_kick(&m->session);
+		any = true;
+	}
+	return any;
+}
+
 /* The main thread ---------------------------------------------------------------------------------------- */
 
 #define POLL_FIXED 5
@@ -252,7 +269,7 @@ static void main_loop(struct ps_daemon *d)
 		p[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
 		p[1] = (struct pollfd){.fd = d->listen_fd, .events = POLLIN};
 		p[4] = (struct pollfd){.fd = d->owners_fd, .events = POLLIN};
-		if (poll(p, n, -1) < 0 && errno != EINTR)
+		if (poll(p, n, kick_ending(d) ? KICK_MS : -1) < 0 && errno != EINTR)
 			return;
 		if (p[0].revents && read(d->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
 			return;

@@ -165,6 +165,7 @@ struct ps_mount {
 	struct ps_session session;
 	struct ps_mount_id id;    /* once started; all 0: unknown */
 	bool here;                /* in the daemon's own mount namespace, so the daemon may detach it */
+	bool ending;              /* its session is to end; daemon.lock covers this */
 	struct ps_owned *owned;   /* NULL: no owners, stays until it is unmounted; daemon.lock covers this */
 	struct ps_daemon *daemon; /* once started */
 };

@@ -283,8 +283,7 @@ static struct place orphan(struct ps_owned *owned)
 
 	ps_list_remove(&owned->link);
 	ps_log_info("mount: %s: its last owner is gone", m->request.mountpoint);
-	if (!place.mountpoint)
-		ps_session_kick(&m->session);
+	m->ending = !place.mountpoint;
 	return place;
 }
 
@@ -314,7 +313,7 @@ static void end_session(struct ps_daemon *d, struct ps_mount_id id)
 		struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
 
 		if (ps_mount_id_same(m->id, id))
-			ps_session_kick(&m->session);
+			m->ending = true;
 	}
 }
 

@@ -182,6 +182,31 @@ static void every_type_into_every_other_in_either_byte_order(void **state)
 				}
 }
 
+static void large_integers_are_rounded_once(void **state)
+{
+	static const struct {
+		uint64_t v;
+		float want;
+	} cases[] = {{(UINT64_C(1) << 60) + (UINT64_C(1) << 36) + 1, 0x1.000002p60f}, /* past a tie */
+	        {(UINT64_C(1) << 60) + (UINT64_C(1) << 36), 0x1p60f},                 /* a tie, to even */
+	        {(UINT64_C(1) << 60) + (UINT64_C(3) << 36), 0x1.000004p60f},
+	        {(UINT64_C(1) << 60) + (UINT64_C(3) << 36) - 1, 0x1.000002p60f}, {UINT64_MAX, 0x1p64f},
+	        {(UINT64_C(1) << 53) + 1, 0x1p53f}};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		struct ps_number number = ps_number_load(PS_U64, false, (const uint8_t *)&cases[i].v);
+		uint16_t bf16;
+		float got;
+
+		assert_true(ps_number_store_rounded(&number, PS_F32, &got));
+		assert_true(got == cases[i].want);
+		assert_true(ps_number_store_rounded(&number, PS_BF16, &bf16));
+		assert_true(ps_float_of_bf16(bf16) ==
+		            (cases[i].v == UINT64_MAX ? 0x1p64f : ldexpf(1, ilogbf(got))));
+	}
+}
+
 static void minus_zero_is_zero_where_no_sign_is_allowed(void **state)
 {
 	struct ps_number number;
@@ -271,6 +296,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(every_type_into_every_other_in_either_byte_order),
+	        cmocka_unit_test(large_integers_are_rounded_once),
 	        cmocka_unit_test(minus_zero_is_zero_where_no_sign_is_allowed),
 	        cmocka_unit_test(heads_of_arrays_are_taken_or_refused_by_their_words),
 	};
