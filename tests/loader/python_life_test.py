@@ -391,7 +391,7 @@ def a_forked_loader_says_so_and_a_spawned_one_works():
         queue = context.Queue()
         process = context.Process(target=child, args=(load, queue))
         process.start()
-        answer = queue.get(timeout=60)
+        answer = queue.get(timeout=240)  # the spawned one imports torch, beside other tests
         process.join(60)
         tap.equal(process.exitcode, 0, method)
         if method == "fork":
