@@ -1,16 +1,16 @@
 /* The cache as fs/ sees it: attach a dataset, look up names, open, read. Knows nothing of FUSE.
  *
- * Ownership: a dataset belongs to its cache, handles to their openers; close handles, then detach, then
- * close. Threads: everything from any thread, but ps_cache_open and ps_cache_close. Blocking: a call that
- * takes a callback never blocks on the network; it calls back once, before it returns or later from a thread
- * of the cache, with no lock held. The callback must not block for long. Calls without a callback say what
- * they block on. Errors: -errno in calls, positive errno in callbacks; the story is in the log and in
- * ps_node_info.error.
+ * Ownership: a dataset belongs to its cache, a handle to its opener. Close the handles first, then detach
+ * the datasets, then close the cache. Threads: all calls from any thread, except ps_cache_open and
+ * ps_cache_close. Blocking: a call that takes a callback never blocks on the network. It calls back once,
+ * before it returns or later from a thread of the cache, with no lock held. The callback must not block for
+ * long. The comments of the other calls say what they block on. Errors: calls return -errno, callbacks get
+ * a positive errno; the log and ps_node_info.error have the text.
  *
  *   ENOENT      no such name
  *   ESTALE      the node was superseded: look the name up again
  *   EIO         origin or disk failed
- *   ETIMEDOUT   not there within the timeout
+ *   ETIMEDOUT   the bytes did not arrive within the timeout
  *   EACCES      the origin refuses
  *   ECANCELED   cancelled */
 #ifndef PS_CACHE_H
@@ -35,65 +35,68 @@ struct ps_cache_options {
 	struct ps_store_options store;
 	uint64_t memory_bytes; /* for data in flight; 0: the smaller of 512 MiB and 1/8 of the cgroup's limit
 	                      */
-	unsigned max_connections; /* to one origin, at most; 0: 64 */
-	uint64_t max_bytes_per_s; /* from all origins; 0: no limit */
-	uint64_t timeout_ms;      /* a read or lookup fails at most so long after it was issued; 0: 60 s */
-	/* How long credentials may read an object's cached bytes after the origin has answered them; then it
-	 * is asked again. Without credentials it is asked only when the version is confirmed, if that is
-	 * later. 0: 15 min; PS_GRANT_TTL_OPEN_MS: at each open. */
+	unsigned max_connections; /* maximum to one origin; 0: 64 */
+	uint64_t max_bytes_per_s; /* limit over all origins; 0: none */
+	uint64_t timeout_ms;      /* deadline of a read or lookup, from its issue; 0: 60 s */
+	/* How long a grant holds: after it the origin is asked again whether these credentials may read an
+	 * object's cached bytes. Without credentials the origin is asked only at the next revalidation, if
+	 * that is later. 0: 15 min; PS_GRANT_TTL_OPEN_MS: asked at each open. */
 	uint64_t grant_ttl_ms;
 };
 
 int ps_cache_open(
         const struct ps_cache_options *options, struct ps_cache **ret, struct ps_error *err) PS_MUST_USE;
-/* Cancels transfers, answers every waiter (ECANCELED), writes what arrived, closes the store. Blocks on disk
- * only. */
+/* Cancels transfers, answers every waiter with ECANCELED, writes the bytes that arrived, closes the store.
+ * Blocks on disk only. */
 void ps_cache_close(struct ps_cache *cache);
 struct ps_store *ps_cache_store(struct ps_cache *cache);
 
 /* {"started_at", "cache": ps_store_stats(), "memory", "origin": ps_fill_origin_stats(), "reads":
  * ps_read_stats_json() of all reads with "fetched_bytes" and "hit_bytes", "inflate", "plans"}; the caller
- * owns it. Blocks never. */
+ * owns it. Blocks on statvfs. */
 json_t *ps_cache_stats(struct ps_cache *cache);
 
 /* Files -------------------------------------------------------------------------------------------------- */
 
-/* errnum ESTALE: another version stands for the name now. The handle is then NULL. */
+/* handle is NULL if errnum is not 0. ESTALE: the name has another version now. */
 typedef void (*ps_open_fn)(void *arg, int errnum, struct ps_handle *handle);
 void ps_handle_open(struct ps_dataset *dataset, uint64_t node, ps_open_fn fn, void *arg);
-/* All its reads have called back. Blocks on the index if one of them found another version. */
+/* Precondition: all reads of the handle have called back. Blocks on the index if one of them found another
+ * version. */
 void ps_handle_close(struct ps_handle *handle);
 
 uint64_t ps_handle_size(const struct ps_handle *handle);
 
 /* Answers a read whose bytes are all in memory or on disk: calls fn before it returns, with segments like
- * those of ps_read.done, and allocates nothing. The handle may be closed once fn was called. False: nothing
- * has happened, and ps_handle_read() is to be called. Counted in `stats` (or NULL) before fn. */
+ * those of ps_read.done, and allocates nothing. The handle may be closed once fn was called. The read is
+ * counted in `stats` (or NULL) before fn. False: nothing has happened; call ps_handle_read(). */
 typedef void (*ps_hit_fn)(void *arg, const struct ps_segment *segs, size_t nsegs);
 bool ps_handle_try_read(struct ps_handle *handle, uint64_t offset, size_t nbytes, struct ps_read_stats *stats,
         ps_hit_fn fn, void *arg) PS_MUST_USE;
 
-/* Answers now or later, by read->done. */
+/* Calls read->done, before it returns or later. */
 void ps_handle_read(struct ps_read *read);
-/* Makes a waiting read call done with ECANCELED, soon, from this or another thread; no effect on one already
- * answered. The read must be alive: the caller's own lock keeps `done` from returning meanwhile. */
+/* Makes a waiting read call `done` with ECANCELED soon, from this or another thread. No effect on a read
+ * that is already answered. The read must be alive: the caller uses a lock of its own to keep `done` from
+ * returning meanwhile. */
 void ps_read_cancel(struct ps_read *read);
 
 /* The descriptor of the file's data file if it is complete and verified, else -1; borrowed while the handle
  * is open. */
 int ps_handle_complete_fd(struct ps_handle *handle);
 
-/* Whose descriptor that is; borrowed while the handle is open. */
+/* The object that this descriptor belongs to; borrowed while the handle is open. */
 struct ps_object *ps_handle_object(struct ps_handle *handle);
 
-/* Fetches what is missing of the file at low priority; progress shows in ps_node_info_get(). -ENOSPC: the
- * cache has no room for the file, nothing is fetched; remembered for PS_STORE_REFUSED_MS. Blocks on disk. */
+/* Fetches the file's missing bytes at low priority; ps_node_info_get() shows the progress. -ENOSPC: the
+ * cache has no room for the file, and nothing is fetched; this is remembered for PS_STORE_REFUSED_MS.
+ * Blocks on disk. */
 int ps_handle_warm(struct ps_handle *handle) PS_MUST_USE;
-/* Drops the file's data from the cache, unless it is pinned. Open readers keep what they have. Blocks on
- * disk. */
+/* Drops the file's data from the cache, unless it is pinned. Open handles can still read the cached bytes.
+ * Blocks on disk. */
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes);
-/* Keeps the file's data in the cache, whatever the policy: ps_object_pin(). *ret_nbytes: what that reserves,
- * 0 if it was pinned already. Block on the index. */
+/* pin keeps the file's data in the cache whatever the eviction policy: ps_object_pin(). *ret_nbytes: the
+ * bytes that the pin reserves, 0 if the file was pinned already. All three block on the index. */
 int ps_handle_pin(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;
 int ps_handle_unpin(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;
 int ps_handle_pin_nbytes(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;

@@ -1,13 +1,13 @@
 /* The memory for data in flight: a fixed number of block-sized, page-aligned buffers, reference-counted.
  *
- * A demand read may take the last buffer; read-ahead and warming leave a reserve for it. Nothing here ever
- * waits: who gets nothing tries again when the callback says that a buffer came back. Buffers are kept for
- * reuse while there is traffic (touching fresh pages costs more than the copy into them), and given back to
- * the system when idle. Two lie in a huge page, where the system has some: with small pages faults and
- * pinning for the disk took a third of a cold read's CPU.
+ * A demand read may take the last buffer; read-ahead and warming leave a reserve for demand reads. No call
+ * waits for a buffer. Buffers are kept for reuse while there is traffic, because touching fresh pages costs
+ * more than the copy into them, and are given back to the system when idle. Two buffers share a huge page,
+ * where the system has huge pages: with small pages, page faults and pinning for the disk took a third of a
+ * cold read's CPU time.
  *
- * Ownership: a buffer belongs to whoever holds a reference. Threads: any. Locks: one, a leaf. Blocks:
- * never. */
+ * Ownership: a buffer lives as long as a reference is held. Threads: any. Locks: one, a leaf. Never
+ * blocks. */
 #ifndef PS_FETCH_BUDGET_H
 #define PS_FETCH_BUDGET_H
 
@@ -26,20 +26,20 @@ struct ps_block_memory {
 	uint8_t *data; /* PS_BLOCK_SIZE bytes */
 	atomic_uint refs;
 	struct ps_budget *budget;
-	struct ps_arena *arena; /* that data lies in */
+	struct ps_arena *arena; /* contains data */
 	struct ps_block_memory *next_free;
 };
 
 enum ps_budget_class {
-	PS_BUDGET_DEMAND, /* somebody waits for it */
-	PS_BUDGET_AHEAD,  /* a reader will, soon: leaves a quarter */
-	PS_BUDGET_LATER,  /* perhaps: leaves half */
+	PS_BUDGET_DEMAND, /* a reader waits for the bytes */
+	PS_BUDGET_AHEAD,  /* a reader soon will: leaves a quarter */
+	PS_BUDGET_LATER,  /* a reader may: leaves half */
 };
 
 /* nbytes is rounded down to whole blocks; at least PS_BUDGET_MIN_BLOCKS. NULL: out of memory. */
 #define PS_BUDGET_MIN_BLOCKS 16
 struct ps_budget *ps_budget_new(uint64_t nbytes);
-void ps_budget_free(struct ps_budget *budget); /* all buffers have come back */
+void ps_budget_free(struct ps_budget *budget); /* precondition: all buffers have come back */
 
 /* The smaller of 512 MiB and 1/8 of the cgroup's memory limit (v2 or v1), or of the machine's memory. */
 uint64_t ps_budget_default_bytes(void);
@@ -51,10 +51,11 @@ size_t ps_budget_take(
 struct ps_block_memory *ps_block_memory_ref(struct ps_block_memory *buf);
 void ps_block_memory_unref(struct ps_block_memory *buf);
 
-/* So much less from now on: somebody else uses it. What is out comes back first. */
+/* Lowers the limit by nbytes, which other parts of the cache use from now on. Buffers in use count until
+ * they come back. */
 void ps_budget_give_up(struct ps_budget *budget, uint64_t nbytes);
 
-/* Gives memory of unused buffers back to the system; for a timer that saw no traffic. */
+/* Gives memory of unused buffers back to the system; for a timer, after a time without traffic. */
 void ps_budget_trim(struct ps_budget *budget);
 
 /* {"limit_bytes", "used_bytes", "peak_bytes"} */

@@ -1,12 +1,13 @@
-/* What the files of the store share. They are a ladder, each uses those after it: store.c, recover.c,
- * verify.c, object_checksum.c, admission.c, blocks.c (bytes), extent.c, object.c (get, put, load), pins.c,
- * commit.c (rows and syncs), evict.c (room), queues.c (objects that wait for a thread; the last reference),
- * presence.c (what is there), quota.c; datafile.c and store_dir.c. Three kinds of record:
+/* Types and functions that the files of the store share. These files are in layers; each uses only those
+ * after it: store.c, recover.c, verify.c, object_checksum.c, admission.c, blocks.c (bytes), extent.c,
+ * object.c (get, put, load), pins.c, commit.c (rows and syncs), evict.c (room), queues.c (objects that wait
+ * for a thread; the last reference), presence.c (presence bits), quota.c; datafile.c and store_dir.c. There
+ * are three kinds of record:
  *
- *   item     what the quota counts and the policy chooses from: a whole data file, or an extent of one that is
+ *   item     the unit of quota and eviction: a whole data file, or an extent of one that is
  *            cached by extents (see Extents)
- *   entry    one a data file, for every object that has one: its items
- *   object   one that is held (or that waits for the index): its blocks, its descriptor
+ *   entry    one for each data file: its items
+ *   object   in memory while it is held (or waits for the index): its blocks, its descriptor
  *
  * Life of an object (under store->lock):
  *
@@ -14,9 +15,9 @@
  *   └─ in store->objects: found by its id; a get waits while ──┘                   only its holders know it
  *      LOADING or EVICTING
  *
- * An object is freed when refs is 0: users are its callers, and each queue that it is on (of objects that are
- * dirty, not synced, to be checked) holds one more. An entry that is being evicted is in store->leaving
- * instead of the table, whether an object exists or not, until its file is unlinked.
+ * An object is freed when refs is 0: each caller holds one (counted in users, too), and each queue that it
+ * is on (dirty, not synced, to be checked) holds one more. An entry that is being evicted is in
+ * store->leaving instead of store->entries until its file is unlinked, whether an object exists or not.
  *
  * Locks: store->lock, then object->lock. Neither is held over disk, index or callback. */
 #ifndef PS_STORE_STORE_PRIVATE_H
@@ -43,60 +44,62 @@
 
 #define PS_NO_SLOT UINT32_MAX
 
-/* What an extent of a data file costs. */
+/* The bytes that the quota counts for an extent of a data file. */
 struct ps_charge {
-	uint64_t blocks;  /* counted by the quota: they may be on disk */
-	uint16_t *chunks; /* of the other blocks, PS_EXTENT_BLOCKS of them; NULL: none */
-	uint32_t slot;    /* of its item; PS_NO_SLOT: none counted */
+	uint64_t blocks;  /* bit set of blocks that are counted whole */
+	uint16_t *chunks; /* counted chunks of the other blocks, PS_EXTENT_BLOCKS bit sets; NULL: none */
+	uint32_t slot;    /* of its item; PS_NO_SLOT: it has none */
 };
 
 struct ps_entry {
 	UT_hash_handle hh;
 	struct ps_id id;
-	uint32_t slot; /* of the item of the whole file; PS_NO_SLOT: by extents */
+	uint32_t slot; /* of the whole file's item; PS_NO_SLOT: cached by extents */
 	uint32_t nextents;
-	/* extents from this one on never had a row in the index: to be deleted with it */
+	/* only extents before this one may have rows in the index, which eviction deletes */
 	uint32_t nrows;
-	struct ps_charge *charges; /* one an extent; NULL: the file is cached as a whole */
+	struct ps_charge *charges; /* one for each extent; NULL: the file is cached as a whole */
 	uint32_t ncharged;         /* extents with an item */
-	/* of them on their way out: no thread may load, evict or convert the object */
+	/* extents that are being evicted: meanwhile no thread may load, evict or convert the object */
 	unsigned nleaving;
-	bool seen;                /* by the recovery's walk over data/ */
-	bool pinned;              /* never chosen */
+	bool seen;                /* found by the recovery's walk over data/ */
+	bool pinned;              /* never chosen for eviction */
 	struct ps_object *object; /* NULL: not held */
 };
 
-/* Where an item belongs. */
+/* The entry and the extent that an item belongs to. */
 struct ps_place {
 	struct ps_entry *entry;
 	uint32_t extent;
-	bool leaving; /* of an extent */
+	bool leaving; /* the extent is being evicted */
 };
 
-/* An entry on its way out. If its rows cannot be deleted, it stays as a deleted entry: no file of that name
- * may be made until they are, for they would vouch for blocks that are not there. */
+/* An entry that is being evicted. If its rows cannot be deleted, it becomes a deleted entry: until they
+ * are, no file of that name may be made, because the rows would claim blocks that the new file does not
+ * have. */
 struct ps_leaving {
 	UT_hash_handle hh;
 	struct ps_id id;
 	uint64_t nbytes;
 	uint32_t nrows;
 	struct ps_object *object; /* holds a ref, or NULL */
-	struct ps_leaving *next;  /* of those that one thread evicts together; of the deleted entries */
-	bool rows_left;           /* becomes a deleted entry */
-	bool in_batch;            /* its rows are being deleted */
-	bool named;               /* the object's last holder unlinks its file */
+	/* of the entries that one thread evicts together, or of the deleted entries */
+	struct ps_leaving *next;
+	bool rows_left; /* the rows could not be deleted */
+	bool in_batch;  /* a batch that deletes its rows is under way */
+	bool named;     /* the object's last holder unlinks its file */
 };
 
 struct ps_extent {
-	/* Read without the lock: present (acquire), then unverified. See blocks.c for why this order is
+	/* Read without the lock: present (acquire), then unverified. presence.c explains why this order is
 	 * enough. */
 	_Atomic uint64_t present, unverified;
-	_Atomic(struct ps_extent_chunks *) chunks; /* of its partial blocks; blocks.c's */
-	/* Of objects cached by extents; see Extents. */
+	_Atomic(struct ps_extent_chunks *) chunks; /* of its partial blocks; presence.c */
+	/* Used for objects cached by extents; see Extents. */
 	_Atomic uint32_t nholds;
-	_Atomic bool leaving;           /* nothing of it counts as present; set under store->lock */
-	_Atomic int64_t used_s;         /* when its use was last noted */
-	int64_t saved_used_s;           /* as far as its row says, or will; store->lock */
+	_Atomic bool leaving;           /* none of its blocks counts as present; set under store->lock */
+	_Atomic int64_t used_s;         /* when its last use was noted */
+	int64_t saved_used_s;           /* used_s of its row, or of the row that is queued; store->lock */
 	bool dirty;                     /* object->lock */
 	uint32_t crc[PS_EXTENT_BLOCKS]; /* object->lock */
 };
@@ -117,44 +120,50 @@ struct ps_object {
 	struct ps_list dirty_link, sync_link, check_link;
 	enum ps_object_state state;
 	unsigned refs, users; /* users are counted in refs */
-	bool dirty;           /* on the queue, which holds a ref */
-	bool sync_queued;     /* on that queue, the same */
-	bool committing;      /* its rows are being written: eviction waits */
+	bool dirty;           /* on the queue, which holds a reference */
+	bool sync_queued;     /* on that queue, which holds a reference */
+	bool committing;      /* its rows are being written; eviction waits for that */
 	bool admitting;       /* a thread is making room for it */
-	bool no_disk;         /* the index or the file could not be read: stream it */
-	bool failed;          /* a write failed, and that was logged */
+	bool no_disk;         /* the index or the file could not be read: the object is streamed */
+	bool failed;          /* a write failed and was logged */
 	bool passed;          /* the kernel may read the file by itself */
-	/* evicted, and its file is unlinked when the last holder goes; on store->named */
+	/* evicted, and on store->named: the last put unlinks its file */
 	bool named;
 	struct ps_object *next_named;
-	bool unsure;            /* blocks came unverified from the index, and no check was asked for yet */
-	bool row_by_extent;     /* the index may say so: it must not before the file is passed through */
-	struct ps_entry *entry; /* NULL: no file, or on its way out */
-	uint64_t charge;        /* what it still occupies after eviction */
+	/* some blocks were unverified in the index, and no background check was queued yet */
+	bool unsure;
+	/* the row in the index may have by_extent; it is cleared before the file is passed through */
+	bool row_by_extent;
+	struct ps_entry *entry; /* NULL: no file, or it is being evicted */
+	uint64_t charge;        /* bytes that it still occupies after eviction */
 	uint64_t refused_until_ns;
 	uint32_t dataset;
 	int64_t created_s, opened_s;
 
-	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none */
-	char checksum[PS_CHECKSUM_LEN]; /* that the origin gave; "" */
+	char learned_etag[PS_ETAG_LEN]; /* of the first response, if the listing had none */
+	char checksum[PS_CHECKSUM_LEN]; /* as the origin gave it; "": none */
 	bool sum_matched;
-	bool sum_queued; /* which holds a ref */
+	bool sum_queued; /* on store->sums, which holds a reference */
 	struct ps_list sum_link;
 
-	_Atomic bool by_extent; /* goes false when the file may have been passed through, and stays so */
+	/* becomes false once the file may have been passed through, and stays false */
+	_Atomic bool by_extent;
 	_Atomic bool admitted;
-	_Atomic bool corrupt;       /* stays so */
-	_Atomic bool unsynced;      /* bytes were written since the file was synced */
-	_Atomic uint64_t unwritten; /* of what was reserved for it; also in store->unwritten */
+	_Atomic bool corrupt;       /* never reset */
+	_Atomic bool unsynced;      /* bytes were written since the last sync of the file */
+	_Atomic uint64_t unwritten; /* bytes reserved for it and not written yet; part of store->unwritten */
 	_Atomic uint64_t npresent, nunverified;
-	_Atomic uint64_t ndropped;       /* blocks that were bad */
-	_Atomic uint64_t partial_nbytes; /* of chunks of blocks that are not whole */
-	_Atomic int fd;                  /* set once, after which it stays until the object is freed */
-	_Atomic int direct_fd;           /* the same, for writing; -1 where the file system has no O_DIRECT */
+	_Atomic uint64_t ndropped;       /* blocks that were dropped as bad */
+	_Atomic uint64_t partial_nbytes; /* in chunks of blocks that are not whole */
+	_Atomic int fd;                  /* set once; stays open until the object is freed */
+	/* the same, for direct writes; -1 if the file system has no O_DIRECT */
+	_Atomic int direct_fd;
 
-	pthread_mutex_t lock;                 /* the two below and what struct ps_extent says */
-	uint32_t dirty_first, dirty_end;      /* extents; empty if first >= end */
-	_Atomic(struct ps_extent *) *extents; /* each made when first needed, then there for good */
+	/* protects the two below and the members of struct ps_extent that name it */
+	pthread_mutex_t lock;
+	uint32_t dirty_first, dirty_end; /* extents; empty if first >= end */
+	/* each allocated when first needed, and kept until the object is freed */
+	_Atomic(struct ps_extent *) *extents;
 };
 
 struct ps_store {
@@ -164,53 +173,55 @@ struct ps_store {
 	uint8_t salt[PS_SALT_LEN];
 	struct ps_index *index;
 	uint64_t limit_nbytes, min_free_nbytes;
-	bool counts_folder; /* the limit is of all that is in the folder; else of data files alone */
+	bool counts_folder; /* the limit is for all files in the folder; else for data files alone */
 	bool is_small;
 	uint64_t reserve_nbytes;
-	uint64_t whole_nbytes; /* what data files could have when it was opened: shows which are large */
+	/* the limit of data files when the store was opened: defines which are large */
+	uint64_t whole_nbytes;
 	const struct ps_policy_ops *policy_ops;
-	bool set_aside; /* the index was damaged: this start is an empty one, as was said */
+	bool set_aside; /* the index was damaged: this start begins empty, and the log says so */
 	struct ps_plans *plans;
-	bool exact_mtimes; /* the last stop left every row with its file's mtime */
-	bool can_punch;    /* the file system makes holes */
+	bool exact_mtimes; /* after the last stop, every row had its file's mtime */
+	bool can_punch;    /* the file system can punch holes */
 
-	pthread_mutex_t lock; /* all below, unless it says atomic */
-	/* an object loaded, evicted, committed, admitted; room came free; a commit ended */
+	pthread_mutex_t lock; /* protects all below that is not atomic */
+	/* an object was loaded, evicted, committed or admitted; room was freed; a commit ended */
 	pthread_cond_t changed;
 	struct ps_object *objects;
 	struct ps_entry *entries;
 	struct ps_leaving *leaving;
-	struct ps_leaving *deleted_entries; /* seldom any */
-	struct ps_object *named;            /* the same */
+	struct ps_leaving *deleted_entries; /* usually empty */
+	struct ps_object *named;            /* usually empty; linked by next_named */
 	struct ps_policy *policy;
-	struct ps_policy_item *items; /* dense; places[i] says whose items[i] is */
+	struct ps_policy_item *items; /* dense; places[i] has the entry of items[i] */
 	struct ps_place *places;
-	size_t *victims; /* as long as items: choose()'s */
+	size_t *victims; /* as long as items; output of the policy's choose() */
 	size_t nitems, items_cap;
 	uint64_t open_seq;
-	uint64_t used_nbytes;    /* entries, leaving, and evicted objects that are still open */
-	uint64_t leaving_nbytes; /* part of it that is about to come free */
-	uint64_t held_nbytes;    /* part of it that was evicted and is still open */
+	/* bytes of entries, of leaving ones, and of evicted objects that are still open */
+	uint64_t used_nbytes;
+	uint64_t leaving_nbytes; /* part of used_nbytes that will be free soon */
+	uint64_t held_nbytes;    /* part of used_nbytes that was evicted and is still open */
 	uint64_t evicted_objects, evicted_extents, evicted_nbytes;
 	struct ps_pin *pins;
 	uint64_t pinned_nbytes;
-	bool pins_dirty; /* a row of theirs is to be written */
+	bool pins_dirty; /* a pin's row is to be written */
 
-	/* What the disk takes; index_nbytes and index_allocated_nbytes are written under lock, too */
+	/* see "Disk state" below; index_nbytes and index_allocated_nbytes are also written under `lock` */
 	pthread_mutex_t index_lock;
-	/* counted: what is there besides data files, and what may come */
+	/* what the quota counts besides data files: the files there are, and their possible growth */
 	_Atomic uint64_t index_nbytes;
-	_Atomic uint64_t index_allocated_nbytes; /* what is there */
-	_Atomic uint64_t index_slack_nbytes;     /* may be written before the next look */
+	_Atomic uint64_t index_allocated_nbytes; /* the files there are */
+	_Atomic uint64_t index_slack_nbytes;     /* may be written before ps_folder_look() measures again */
 
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
 	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
 	struct ps_log_rate no_file_rate, refusal_rate;
-	_Atomic bool index_failed; /* the last commit failed: nothing new is admitted until one succeeds */
-	bool failed_since;         /* the commit that is under way began: another batch was refused */
+	_Atomic bool index_failed; /* the last commit failed: no object is admitted until one succeeds */
+	bool failed_since;         /* another batch was refused since the commit under way began */
 
-	/* What the disk takes */
-	_Atomic int disk_errnum; /* 0: it takes data */
+	/* disk state */
+	_Atomic int disk_errnum; /* 0: the disk takes data */
 	_Atomic int64_t disk_refused_s;
 	_Atomic uint64_t disk_wanted_nbytes;
 
@@ -218,7 +229,8 @@ struct ps_store {
 	uint64_t checksum_retry_ms; /* constant */
 	struct ps_list sums;        /* of struct ps_object.sum_link */
 	struct ps_refused *refused;
-	void *(*sum_main)(void *store); /* the thread, which is started when it is needed first; constant */
+	/* main function of the thread, which starts when first needed; constant */
+	void *(*sum_main)(void *store);
 	pthread_t summer;
 	pthread_cond_t sums_wake;
 	bool summer_started;
@@ -227,7 +239,7 @@ struct ps_store {
 	/* commit.c */
 	struct ps_worker committer;
 	bool commit_running;
-	bool told_of_refusal; /* the index's, in the log; by the thread that commits */
+	bool told_of_refusal; /* the index's refusal was logged; used by the commit thread only */
 	struct ps_list dirty; /* of struct ps_object.dirty_link */
 	uint64_t ndirty_blocks;
 	uint64_t dirty_since_ns, retry_at_ns;
@@ -237,7 +249,7 @@ struct ps_store {
 	bool syncing;
 	struct ps_list unsynced; /* of struct ps_object.sync_link */
 	size_t nunsynced;
-	uint64_t unsynced_since_ns; /* 0: all batches are safe */
+	uint64_t unsynced_since_ns; /* 0: all batches are synced */
 
 	/* verify.c: checks */
 	struct ps_worker checker;
@@ -246,131 +258,135 @@ struct ps_store {
 
 /* object.c */
 
-/* What counts as the size of one whose size is not known: more than a quarter of any quota, and little enough
- * for the map of its extents and for ext4. */
+/* The size that is assumed for an object of unknown size: more than a quarter of any quota, and small
+ * enough for its array of extents and for ext4. */
 #define PS_OBJECT_UNSIZED_NBYTES (UINT64_C(1) << 43)
 
-/* As ps_object_get(), for an object that has a row; -ENOENT if it has none. Not an open. */
+/* As ps_object_get() without `opened`, for an object that has a row; -ENOENT: it has none. */
 int ps_object_get_row(
         struct ps_store *store, const struct ps_object_row *row, struct ps_object **ret) PS_MUST_USE;
-/* What the object may take of the disk when it is all there: its blocks and the file system's map of them. */
+/* The disk space that the complete object may take: its blocks and the file system's map of them. */
 uint64_t ps_object_full_charge(const struct ps_object *object);
 uint32_t ps_nextents_of_size(uint64_t size);
 void ps_object_free(struct ps_object *object);
-/* store->lock held; may drop it for freeing. */
+/* store->lock held; may be dropped to free the object. */
 void ps_object_unref_locked(struct ps_object *object);
 
-/* quota.c: store->lock held in all. */
+/* quota.c: store->lock is held for all functions. */
 
 /* An entry with one item for the whole file. NULL: out of memory. */
 struct ps_entry *ps_quota_add(
         struct ps_store *store, const struct ps_id *id, uint32_t nextents, uint64_t nbytes);
-/* One by extents, none of which is charged yet. NULL: out of memory. */
+/* An entry cached by extents, none of which is charged yet. NULL: out of memory. */
 struct ps_entry *ps_quota_add_by_extent(struct ps_store *store, const struct ps_id *id, uint32_t nextents);
 struct ps_entry *ps_quota_find(struct ps_store *store, const struct ps_id *id);
-/* Frees it; what it occupied is still counted in used_nbytes: the caller's to settle. */
+/* Frees the entry. Its bytes are still counted in used_nbytes; the caller subtracts them. */
 void ps_quota_remove(struct ps_store *store, struct ps_entry *entry);
-/* What all its items count. */
+/* The bytes of all its items. */
 uint64_t ps_quota_nbytes(const struct ps_store *store, const struct ps_entry *entry);
-/* The item of an entry that is no entry by extents. */
+/* The item of an entry that is cached as a whole. */
 struct ps_policy_item *ps_quota_item(struct ps_store *store, const struct ps_entry *entry);
-/* Changes the bytes of that item and used_nbytes with them. */
+/* Sets the bytes of that item, and updates used_nbytes. */
 void ps_quota_charge(struct ps_store *store, struct ps_entry *entry, uint64_t nbytes);
 /* The item of an extent, or NULL. */
 struct ps_policy_item *ps_quota_extent(struct ps_store *store, const struct ps_entry *entry, uint32_t extent);
-/* The same, made with nothing charged if there is none. NULL: out of memory. */
+/* The same, made with nothing charged if there is no item. NULL: out of memory. */
 struct ps_policy_item *ps_quota_extent_make(struct ps_store *store, struct ps_entry *entry, uint32_t extent);
-/* Its item goes, and what it counted. */
+/* Removes the extent's item and its charge. */
 void ps_quota_extent_drop(struct ps_store *store, struct ps_entry *entry, uint32_t extent);
-/* From now on the file counts as a whole. */
+/* From now on the file is charged as a whole. */
 int ps_quota_make_whole(struct ps_store *store, struct ps_entry *entry) PS_MUST_USE;
-/* Who holds it or pinned it changed: may its items be chosen? */
+/* Recomputes whether its items may be chosen for eviction; call it after a change of holders or pins. */
 void ps_quota_update_busy(struct ps_store *store, const struct ps_entry *entry);
 void ps_quota_free(struct ps_store *store);
 
 /* The directory ------------------------------------------------------------------------------------------ */
 
-/* The cache directory as such: made, marked, locked, salted. Who owns the lock may clean up in it.
+/* The cache directory: creation, marker, lock and salt. Only the process that holds the lock may clean up
+ * in it.
  *
  * Ownership: descriptors and paths are the caller's. Threads: one. Errors: -errno with a text for a person.
- * Blocks: on disk; marker and salt are fsynced, once in a directory's life. */
+ * Blocks on disk; marker and salt are fsynced, once in a directory's life. */
 
 #define PS_MARKER_NAME "penstock-cache"
-#define PS_MARKER_FORMAT 2 /* 1: of no release */
+#define PS_MARKER_FORMAT 2 /* 1: never released */
 
-/* A folder in it, made 0700 if missing; never a link, nor another user's. Returns the descriptor. */
+/* Opens a subfolder, created with mode 0700 if missing; refuses a symbolic link and another user's folder.
+ * Returns the descriptor. */
 int ps_store_dir_sub(int dir_fd, const char *path, const char *name, struct ps_error *err) PS_MUST_USE;
 
-/* Finds (and if need be makes) the directory, takes its lock, checks its marker. *ret_path is absolute,
- * malloced. */
+/* Finds the directory (or creates it), takes its lock, checks its marker. *ret_path is absolute, malloced. */
 int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *ret_lock_fd, char **ret_path,
         struct ps_error *err) PS_MUST_USE;
-/* nbytes of salt, made if there is none. */
+/* Reads nbytes of salt, which is created if there is none. */
 int ps_store_dir_salt(
         int dir_fd, const char *path, uint8_t *ret_salt, size_t nbytes, struct ps_error *err) PS_MUST_USE;
-/* Renames a damaged index to index.broken-1, and says so with the text that err has. The one before becomes
+/* Renames a damaged index to index.broken-1, and logs this with err's text. The previous one becomes
  * index.broken-2; older ones are removed. */
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err) PS_MUST_USE;
 
-/* A file of nbytes that is given up when the index, which writes when it is opened, finds the disk full; made
- * when there is room for it and as much again, and again if it has another size; 0: left as it is. */
+/* Creates the reserve, a file of nbytes. It is given up when the index, which writes while it is opened,
+ * finds the disk full. It is created only if there is room for it twice, and created again if it has
+ * another size. nbytes 0: left as it is. */
 #define PS_RESERVE_NBYTES (UINT64_C(16) << 20)
 #define PS_RESERVE_SMALL_NBYTES (UINT64_C(4) << 20)
 void ps_store_dir_reserve(int dir_fd, uint64_t nbytes);
-/* False: there was none. */
+/* False: there was no reserve. */
 bool ps_store_dir_give_up_reserve(int dir_fd);
 
-/* What the directory takes of the disk besides data files, with the folders that these will be in and a
- * reserve of reserve_nbytes, be they there or not. *ret_sorted_nbytes: the index's sorted files (*.sst) among
- * it. */
+/* The disk space of the directory without data files. It includes the folders of data files and a reserve
+ * of reserve_nbytes, whether they exist or not. *ret_sorted_nbytes: the part that the index's sorted files
+ * (*.sst) take. */
 uint64_t ps_store_dir_measure(int dir_fd, int data_fd, uint64_t reserve_nbytes, uint64_t *ret_sorted_nbytes);
 
 /* Data files --------------------------------------------------------------------------------------------- */
 
-/* Data files: the bytes of one object each, sparse, at data/ab/abcdef..., offsets equal to the object's own.
+/* Data files: the bytes of one object each, sparse, at data/ab/abcdef..., offsets equal to the object's
+ * own.
  *
  * Ownership: descriptors belong to the caller. Threads: any; one file is created by one thread at a time.
- * Errors: 0 or -errno. Durability: page cache only. Blocks: on disk. */
+ * Errors: 0 or -errno. Durability: page cache only. Blocks on disk. */
 
-/* A new file of `size` bytes, all hole. One of that name that is there already is a leftover: it is unlinked,
- * never cut (it may still be read). */
+/* Creates a file of `size` bytes, all hole. An existing file of that name is a leftover: it is unlinked,
+ * never truncated (it may still be read). */
 int ps_datafile_create(int data_fd, const struct ps_id *id, uint64_t size, int *ret_fd) PS_MUST_USE;
-/* For reading and writing; only for reading on a read-only file system (*ret_writable). -ENOENT. */
+/* Opens for reading and writing; on a read-only file system for reading only (*ret_writable). -ENOENT. */
 int ps_datafile_open(int data_fd, const struct ps_id *id, int *ret_fd, bool *ret_writable) PS_MUST_USE;
-/* A second descriptor, for writing past the page cache: a cold stream then neither fills memory with what its
- * reader has already nor makes the kernel write back after it (measured: 0.13 CPU s/GB against 0.37, and 2.6
- * where the pages are fresh). -1 where the file system cannot. */
+/* A second descriptor, for direct writes past the page cache: so a cold stream does not fill memory with
+ * bytes that its reader already has, and the kernel has nothing to write back (measured: 0.13 CPU s/GB
+ * against 0.37, and 2.6 where the pages are fresh). -1 if the file system does not support it. */
 int ps_datafile_open_direct(int data_fd, const struct ps_id *id);
-/* While blocks are missing, the kernel must not read ahead into holes: pages of zeros beside a block that a
- * direct write fills are stale after it if they are held at that moment. Whole files are read ahead as
- * usual. */
+/* Sets the kernel's read-ahead. While blocks are missing, the kernel must not read ahead into holes: it
+ * would cache pages of zeros, which stay stale if they are in use while a direct write fills the block.
+ * Whole files are read ahead as usual. */
 void ps_datafile_read_ahead(int fd, bool whole);
 int ps_datafile_unlink(int data_fd, const struct ps_id *id); /* 0 also if it is not there */
 
-/* Through direct_fd if there is one and the alignment allows it, else through fd. */
+/* Writes through direct_fd if there is one and the alignment allows it, else through fd. */
 int ps_datafile_write_direct(
         int direct_fd, int fd, const void *bytes, size_t nbytes, uint64_t offset) PS_MUST_USE;
-/* All of nbytes, or -ENODATA at the end of the file, or -EIO... */
+/* Reads all of nbytes; else -ENODATA at the end of the file, or another -errno. */
 int ps_datafile_read(int fd, void *ret_bytes, size_t nbytes, uint64_t offset) PS_MUST_USE;
 
-/* Frees the blocks of a range; it reads as zeros afterwards. */
+/* Punches a hole: frees the blocks of a range, which reads as zeros afterwards. */
 int ps_datafile_punch(int fd, uint64_t offset, uint64_t nbytes) PS_MUST_USE;
-/* Can files in this folder have holes punched? Makes one to find out. */
+/* True if holes can be punched into files of this folder; tries it with a file. */
 bool ps_datafile_can_punch(int data_fd);
 int64_t ps_datafile_mtime_ns(const struct stat *st);
 int64_t ps_datafile_ctime_ns(const struct stat *st);
 
-/* Every data file. Other files in data/ are left out and left alone. A non-zero return of
- * fn ends the walk. fn may unlink. */
+/* Calls fn for every data file, and skips other files in data/. A non-zero return of fn ends the walk. fn
+ * may unlink the file. */
 int ps_datafile_each(int data_fd, int (*fn)(void *arg, const struct ps_id *id, const struct stat *st),
         void *arg) PS_MUST_USE;
 
 /* Which data files there are ----------------------------------------------------------------------------- */
 
-/* Which data files there are, and how much of the disk each takes: looked up by a thread of its own while the
- * index is opened, for of a hundred thousand files a start would wait for that as long again.
+/* The data files, and how much of the disk each takes. A separate thread looks them up while the index is
+ * opened: with a hundred thousand files, a start without it would take twice as long.
  *
- * Ownership: start makes, free ends. Threads: the one that starts. Blocks: each and free, on the disk. */
+ * Ownership: start makes the scan, free ends it. Threads: the one that starts the store. The reading calls
+ * and free block on the disk. */
 
 struct ps_scan;
 
@@ -385,7 +401,7 @@ static inline uint64_t ps_block_bit(uint64_t block)
 	return UINT64_C(1) << (block % PS_EXTENT_BLOCKS);
 }
 
-/* NULL: nothing of it is there. */
+/* NULL: no byte of the extent was ever there. */
 static inline struct ps_extent *ps_extent_of(struct ps_object *object, uint64_t block)
 {
 	return atomic_load_explicit(&object->extents[block / PS_EXTENT_BLOCKS], memory_order_acquire);
@@ -393,21 +409,22 @@ static inline struct ps_extent *ps_extent_of(struct ps_object *object, uint64_t 
 
 struct ps_extent_chunks {
 	_Atomic uint16_t there[PS_EXTENT_BLOCKS];
-	uint32_t *crcs[PS_EXTENT_BLOCKS]; /* PS_BLOCK_CHUNKS each, made when first needed; object->lock */
+	/* PS_BLOCK_CHUNKS each, allocated when first needed; object->lock */
+	uint32_t *crcs[PS_EXTENT_BLOCKS];
 };
 
 struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block); /* takes object->lock */
-void ps_extent_free(struct ps_extent *extent);                              /* NULL is fine */
+void ps_extent_free(struct ps_extent *extent);                              /* NULL is allowed */
 /* The extent's row is to be written. */
 void ps_object_dirty_extent(struct ps_object *object, uint32_t extent);
 
-/* Bytes of the block that are there, checked or not. */
+/* Stored bytes of the block, verified or not. */
 uint64_t ps_object_block_cached_nbytes(struct ps_object *object, uint64_t block);
 uint64_t ps_chunk_nbytes(const struct ps_object *object, uint64_t block, unsigned chunk);
 uint64_t ps_chunks_nbytes(const struct ps_object *object, uint64_t block, uint16_t set);
-/* All chunks of the block. */
+/* The set of all chunks that the block has. */
 uint16_t ps_chunks_all(const struct ps_object *object, uint64_t block);
-/* Those of the block that are there; 0 if none. Of a whole block it says nothing of use. */
+/* The stored chunks of a partial block; 0: none. Not defined for a whole block. */
 uint16_t ps_chunks_there(const struct ps_extent *extent, uint64_t block);
 struct ps_extent_chunks *ps_chunks_of(const struct ps_extent *extent);
 
@@ -415,271 +432,277 @@ struct ps_extent_chunks *ps_chunks_of(const struct ps_extent *extent);
 
 /* The extent's row is to be written; ps_commit_queue_locked() has to follow without the object's lock. */
 void ps_extent_touch(struct ps_object *object, struct ps_extent *extent, uint64_t block);
-/* From the row, and into it; blocks that are not in `mask` are left out. */
+/* load reads a row, store fills one in; load skips blocks that are not in `mask`. */
 int ps_chunks_load(struct ps_object *object, struct ps_extent *extent, uint32_t number,
         const struct ps_extent_row *row, uint64_t mask) PS_MUST_USE;
 void ps_chunks_store(const struct ps_extent *extent, struct ps_extent_row *row);
-/* The checksums of a block's chunks, made if need be; NULL: out of memory. */
+/* The CRCs of a block's chunks, allocated if necessary; NULL: out of memory. */
 uint32_t *ps_chunks_crcs_make(struct ps_extent *extent, uint64_t block);
-/* These are there now. Only while the block is not whole. */
+/* Sets which chunks of the block are stored. Only while the block is not whole. */
 void ps_chunks_set(struct ps_object *object, struct ps_extent *extent, uint64_t block, uint16_t set);
-/* All chunks are there: a block like all others. */
+/* All chunks are stored: makes the block a whole one. */
 void ps_chunks_join(struct ps_object *object, struct ps_extent *extent, uint64_t block);
-/* The block is whole now, or nothing of it is there; before its bit in `present` says so. */
+/* The block has become whole, or absent (drop); call these before its bit in `present` changes. */
 void ps_chunks_whole(struct ps_object *object, struct ps_extent *extent, uint64_t block);
 void ps_chunks_drop(struct ps_object *object, struct ps_extent *extent, uint64_t block);
 
 /* Extents ------------------------------------------------------------------------------------------------ */
 
-/* Large objects, cached and evicted by extents of 64 blocks: those that take more than a quarter of the
- * quota, so that no file need be evicted as a whole to make room for a part of another.
+/* Large objects, which take more than a quarter of the quota, are cached and evicted by extents of 64
+ * blocks. So no file need be evicted as a whole to make room for a part of another.
  *
- * Each block takes its room when it is written; the policy sees an extent as it sees a file: its "opens" are
- * its uses, noted once a second. Evicting an extent deletes its row, then punches a hole into the data file.
- * A thread that may look at the bytes meanwhile holds the extent:
+ * Each block takes its room when it is written. To the eviction policy an extent is like a file: its
+ * "opens" are its uses, noted once a second. Evicting an extent deletes its row, then punches a hole into
+ * the data file. Threads that use the bytes hold the extent:
  *
  *   reader, verifier   hold, look if the block is present, read, release
  *   writer             take (room, and a hold), write, present, release
  *   eviction           leaving (none of its blocks is present from now on, none is written), wait until
  *                      it is not held and no batch with its row is under way, delete the row, punch, gone
  *
- * A hole in a file that the kernel reads by itself gives zeros to its readers, silently: so a file that was
- * ever passed through is cached as a whole from then on, and evicted by unlinking (ps_object_pass_fd()). The
- * object's row remembers: readers outlive a killed daemon, but no reboot.
+ * A hole in a file that the kernel reads by itself would silently read as zeros. So a file that was ever
+ * passed through is cached as a whole from then on, and evicted by unlinking (ps_object_pass_fd()). The
+ * object's row keeps this, because readers survive a killed daemon; they do not survive a reboot.
  *
- * A kill between row and hole leaves bytes that no row describes; the next start punches them out.
+ * A kill between the deletion of the row and the hole leaves bytes that no row describes; the next start
+ * punches them out.
  *
  * Threads: any. Locks: takes store->lock, then object->lock; neither over disk or index. */
 
 #define PS_EXTENT_NBYTES (PS_EXTENT_BLOCKS * PS_BLOCK_SIZE)
 
-/* Is a file of this size cached by extents? Not one that has a single extent and fits: by that there is
- * nothing to gain, and it could not be passed through. */
+/* True if a file of this size is cached by extents. A file that fits and has a single extent is not:
+ * nothing would be gained, and it could not be passed through. */
 bool ps_extents_apply(const struct ps_store *store, uint64_t size);
 
-/* Of the file system's map of a file, the share of one extent at most. */
+/* The maximum size of one extent's part of the file system's map of the file. */
 #define PS_EXTENT_MAP_NBYTES UINT64_C(16384)
 
-/* At the start, store->lock held: the item of an extent, charged with what its row says. */
+/* For the start: makes an extent's item, charged with the chunks that its row names. store->lock held. */
 int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct ps_object_row *object,
         uint32_t extent, const struct ps_extent_row *row) PS_MUST_USE;
 
-/* Room for chunks of a block that are about to be written, and a hold of their extent, *ret_extent. -ENOSPC:
- * no room, which is remembered for PS_STORE_REFUSED_MS. -ENOMEM. The object is admitted; one that is not
- * cached by extents has its room already. Blocks on evictions: index and disk. */
+/* Takes room for chunks of a block that are about to be written, and a hold of their extent, *ret_extent.
+ * -ENOSPC: no room, which is remembered for PS_STORE_REFUSED_MS. -ENOMEM. Precondition: the object is
+ * admitted. An object that is not cached by extents has its room already. Blocks on evictions: index and
+ * disk. */
 int ps_extent_take(
         struct ps_object *object, uint64_t block, uint16_t chunks, struct ps_extent **ret_extent) PS_MUST_USE;
 void ps_extent_release(struct ps_object *object, struct ps_extent *extent);
 
-/* What these chunks of a block take of the disk, in a file of `size` bytes. */
+/* The disk space of these chunks of a block, in a file of `size` bytes. */
 uint64_t ps_chunks_disk_nbytes(uint64_t size, uint64_t block, uint16_t set);
 
-/* evict.c: an extent on its way out. */
+/* evict.c: an extent that is being evicted. */
 struct ps_extent_out {
-	struct ps_entry *entry;   /* stays while entry->nleaving > 0 */
-	struct ps_object *object; /* holds a ref, or NULL: not open, and cannot be opened until we are done */
+	struct ps_entry *entry; /* is not freed while entry->nleaving > 0 */
+	/* a reference; NULL: the object is not open, and cannot be opened until the eviction is over */
+	struct ps_object *object;
 	uint32_t extent;
 	uint64_t nbytes;
 	struct ps_extent_out *next;
 	bool done;
 };
-/* All extents of an object that is held; *ret_nbytes: what they occupied. */
+/* Evicts all extents of an object that the caller holds; *ret_nbytes: the bytes that they occupied. */
 int ps_extents_evict(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
 
-/* At the start, with the table filled from the rows: what a data file has beyond its rows is punched out. */
+/* For the start, once the entries are filled from the rows: punches out the bytes of a data file that no
+ * row names. */
 int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry) PS_MUST_USE;
 
 /* Checksums of objects ----------------------------------------------------------------------------------- */
 
-/* Checksums of whole objects that their origin gave: compared once all blocks are there, by a thread of low
- * priority, so that no read waits for it; an object that has one is not passed through before it has matched.
+/* Checksums of whole objects, as their origins gave them. A thread of low priority compares an object once
+ * all of its blocks are stored, so that no read waits for it. An object with a checksum is not passed
+ * through before it has matched.
  *
  *                complete                 equal
- *   (unknown) ──────────────▶ queued ───────────────▶ matched (in its row; until a block is dropped)
+ *   (unknown) ──────────────▶ queued ───────────────▶ matched (saved in its row; until a block is dropped)
  *       ▲                        │ unequal
- *       └── another is given     ▼
- *                             corrupt: retired, its holders' reads fail, nothing of its id is fetched for a while,
+ *       └── another checksum     ▼
+ *                             corrupt: retired, its holders' reads fail, its id is not fetched for a while,
  *                             longer each time: PS_SUM_RETRY_MS, doubled up to PS_SUM_RETRY_MAX_MS
  *
- * An object that is cached by extents is compared if all of it ever is there at once.
+ * An object that is cached by extents is compared if all of it is stored at once.
  *
  * Threads: any. Locks: store->lock. */
 
 #define PS_SUM_RETRY_MS 60000
 #define PS_SUM_RETRY_MAX_MS (3600 * 1000)
-#define PS_SUM_REFUSED 4096 /* ids remembered; beyond, the oldest is tried again at once */
+/* ids remembered; beyond that the oldest is forgotten, and may be fetched again at once */
+#define PS_SUM_REFUSED 4096
 
-/* Blocks of the object came or went: is there something to compare? store->lock held. */
+/* Call it after blocks of the object were written or dropped: queues a comparison if there is one to make.
+ * store->lock held. */
 void ps_object_checksum_look(struct ps_object *object);
-/* Compares now, if the object is complete and has not matched yet: 0, also if there is nothing to compare;
- * -EBADMSG: it is corrupt, and retired. Blocks on disk. */
+/* Compares the object now, if it is complete and has not matched yet. 0: it matched, or there is nothing to
+ * compare. -EBADMSG: it is corrupt, and retired. Blocks on disk. */
 int ps_object_checksum_check(struct ps_object *object);
 void ps_object_checksum_init(struct ps_store *store);
-/* Ends the thread; what is queued is compared when it is loaded again. */
+/* Ends the thread; queued objects are compared when they are loaded again. */
 void ps_object_checksum_stop(struct ps_store *store);
 void ps_object_checksum_free(struct ps_store *store);
 
-/* What the disk takes ------------------------------------------------------------------------------------ */
+/* Disk state --------------------------------------------------------------------------------------------- */
 
-/* Whether the disk takes data: what a write, a reservation or the index last said of it; and what the folder
- * takes besides data files, where the limit is the folder's.
+/* Whether the disk takes data: the last result of a write, a reservation or the index. If the limit is the
+ * folder's, also the space that the folder takes besides data files.
  *
- * That is the index for the most part, which grows with each name, and writes files twice before it deletes
- * what it read. What it may come to is counted by the quota before it is written (index_nbytes), and data is
- * evicted for it.
+ * Most of that space is the index, which grows with each name, and which writes new files before it deletes
+ * those that they replace. The quota counts the size to which the index may grow before it does
+ * (index_nbytes), and data is evicted for it.
  *
- * Threads: any. Locks: index_lock, over a look at the folder and evictions; then store.lock. */
+ * Threads: any. Locks: index_lock, held while the folder is measured and data is evicted; then store.lock. */
 
-/* It does not, for want of wanted_nbytes or for another reason. e: -errno. */
+/* The disk refused data, for lack of wanted_nbytes or for another reason. e: -errno. */
 void ps_disk_refused(struct ps_store *store, int e, uint64_t wanted_nbytes);
-/* It did. */
+/* The disk took data. */
 void ps_disk_took(struct ps_store *store);
-/* 0, or the errno, and since when in seconds since 1970. Looks at the disk: what was full may have room by
- * now. */
+/* 0, or the errno of the refusal, and its time in seconds since 1970. Looks at the disk: a full one may
+ * have room by now. */
 int ps_disk_error(struct ps_store *store, int64_t *ret_since_s);
 
-/* Counts what the folder takes and its index may come to. To be called once before others use the store, and
- * before each commit, but with no object marked as committing: evictions wait for those. -EDQUOT: the limit
- * does not allow for it, whatever may be evicted. Blocks on disk. */
+/* Measures the folder, and counts the size to which its index may grow. Call it once before other threads
+ * use the store, and before each commit, while no object is marked as committing: evictions wait for those.
+ * -EDQUOT: the limit is too low, whatever is evicted. Blocks on disk. */
 int ps_folder_look(struct ps_store *store) PS_MUST_USE;
-/* For ps_index_on_growth(). */
+/* The callback for ps_index_on_growth(). */
 int ps_folder_room(void *store, size_t nbytes) PS_MUST_USE;
-/* Of the limit, what data files may have. */
+/* The part of the limit that data files may use. */
 uint64_t ps_store_data_limit(const struct ps_store *store);
 
 /* Room and eviction -------------------------------------------------------------------------------------- */
 
-/* Room on disk: what fits under the quota and the floor of free space, and who goes when it does not.
+/* Room on disk: the quota, the floor of free space, and evictions where they do not suffice.
  *
- * The quota counts, for each data file, what it may grow to while it is being filled (reserved at admission)
- * and what it occupies otherwise, and goes on counting an evicted file until its last holder has put it. Room
- * is taken before the first byte is written and given back after the file is unlinked and closed, so that the
- * limit holds at every instant. The floor is checked against statvfs less what is reserved and not yet
- * written.
+ * While a data file is being filled, the quota counts the size to which it may grow (reserved at
+ * admission), otherwise the space that it occupies. An evicted file is counted until its last holder has
+ * put it. Room is taken before the first byte is written and given back after the file is unlinked and
+ * closed, so that the limit holds at every instant. The floor is compared with the free space of statvfs
+ * less the bytes that are reserved and not yet written.
  *
- * Threads: any. Locks: takes store->lock, never over disk. Blocks: on the index and on unlink. */
+ * Threads: any. Locks: takes store->lock, never over disk. Blocks on the index and on unlink. */
 
-/* What room is wanted for. */
+/* A request for room. */
 struct ps_wish {
-	uint64_t add;                   /* not yet counted by the quota */
-	uint64_t unwritten;             /* not yet on disk, and not yet in store->unwritten */
-	const struct ps_object *object; /* whose data it is for; NULL: no object's */
-	bool pinned;                    /* may drive out what is in use, but not open */
+	uint64_t add;                   /* bytes that the quota does not count yet */
+	uint64_t unwritten;             /* bytes that are neither on disk nor in store->unwritten yet */
+	const struct ps_object *object; /* the object whose data needs it; NULL: none */
+	bool pinned;                    /* may evict objects that are in use, but not open */
 };
-/* A try at it: rounds of look (without the lock) and try (with it). */
+/* State of an attempt to make room: rounds of look (without the lock) and try (with it). */
 struct ps_room {
 	uint64_t disk, first_disk, freed;
 	bool looked;
 };
 void ps_room_look(struct ps_store *store, struct ps_room *room);
-/* 0: there is room, as long as store->lock stays held. -EAGAIN: something went, look again. -ENOSPC: no.
- * store->lock held; dropped over evictions. */
+/* 0: there is room, as long as store->lock stays held. -EAGAIN: something was evicted, look again. -ENOSPC:
+ * no room. store->lock held; dropped during evictions. */
 int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wish *wish) PS_MUST_USE;
 
-/* Reserves for the object's whole size (its entry is made if need be), evicting by policy. -ENOSPC: no room.
- * The object is held and marked as admitting by the caller. Without store->lock. */
+/* Reserves room for the whole object, evicting by policy; makes its entry if there is none. -ENOSPC: no
+ * room. The caller holds the object and has marked it as admitting. Without store->lock. */
 int ps_room_take(struct ps_object *object) PS_MUST_USE;
 
-/* The last holder is gone: from now on the object counts what it occupies. Without store->lock; the caller
- * has a ref.
- */
+/* The last holder has put the object: from now on it is charged the space that it occupies. Without
+ * store->lock; the caller has a reference. */
 void ps_room_settle(struct ps_object *object);
 
-/* Takes an entry, none of whose extents is leaving, out of the table; its object (if any) becomes EVICTING.
- * store->lock held. NULL: out of memory. The caller then passes it, or a list of such (by next), to
- * ps_leaving_finish(). */
+/* Begins the eviction of an entry, none of whose extents is leaving: takes it out of the table; its object
+ * (if any) becomes EVICTING. store->lock held. NULL: out of memory. The caller passes the result, or a list
+ * of them (by next), to ps_leaving_finish(). */
 struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *entry) PS_MUST_USE;
 /* Deletes rows, unlinks files, gives the room back. Without store->lock. */
 void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list);
 
-/* Evicts what is not held until the limit holds, whether in use or not, and pinned last: when it was lowered
- * between two runs. */
+/* For a limit that was lowered between two runs: evicts objects that are not open, in use or not, pinned
+ * ones last, until the limit holds. */
 void ps_room_trim(struct ps_store *store);
 
-/* Is this the id of an evicted object whose rows or file are still there? Who gets it then is streamed.
- * store->lock held. */
+/* True if this is the id of an evicted object whose rows or file still exist. Reads of it are streamed
+ * meanwhile. store->lock held. */
 bool ps_deleted_entry_find(struct ps_store *store, const struct ps_id *id);
-/* Tries again to delete those rows. One thread at a time (the one that commits). Without store->lock. */
+/* Tries again to delete the rows of deleted entries. One thread at a time (the one that commits). Without
+ * store->lock. */
 int ps_deleted_entries_clear(struct ps_store *store);
 
 /* Commits ------------------------------------------------------------------------------------------------ */
 
-/* The queue of objects whose rows are to be written: a thread writes them to the index, a batch every
- * PS_STORE_COMMIT_MS or sooner when much has come together.
+/* The queue of objects whose rows are to be written. A thread writes them to the index, in a batch every
+ * PS_STORE_COMMIT_MS, or sooner after PS_STORE_BATCH_BLOCKS new blocks.
  *
- * When the index takes no more (a full disk), store->index_failed stops admissions, the queue waits, and the
- * thread tries again every few seconds, opening the index again; what is on the queue stays in memory until
- * then.
+ * If the index refuses a write (a full disk), store->index_failed stops admissions, and the thread tries
+ * every few seconds to open the index again and to write. The queue stays in memory until then.
  *
  * Threads: any. Locks: takes store->lock, then object->lock, neither over the index. */
 
 int ps_commit_start(struct ps_store *store) PS_MUST_USE;
-/* Writes what is left and ends the thread. 0: the index has everything. */
+/* Writes the rest of the queue and ends the thread. 0: the index has everything. */
 int ps_commit_stop(struct ps_store *store) PS_MUST_USE;
 
 /* The object's rows lack nblocks new blocks (0: the object row alone is to be written). store->lock held. */
 void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks);
 
-/* Is no row to be written? store->lock held. */
+/* True if no row is queued. store->lock held. */
 bool ps_commit_idle_locked(const struct ps_store *store);
-#define PS_STORE_BATCH_BLOCKS 512 /* this many new blocks do not wait for the time to pass */
-/* An object with `dirty` set that no batch has. store->lock held. */
+#define PS_STORE_BATCH_BLOCKS 512 /* a batch of this many new blocks does not wait for PS_STORE_COMMIT_MS */
+/* Appends an object to the queue. `dirty` is set, and no batch under way has the object. store->lock held. */
 void ps_commit_append_locked(struct ps_object *object);
-/* Is all in the index? store->lock held. */
+/* True if the index has everything. store->lock held. */
 bool ps_commit_done_locked(const struct ps_store *store);
 
-/* A pin's row is to be written. store->lock held. */
+/* Has the commit thread write a pin's row. store->lock held. */
 void ps_commit_pins_locked(struct ps_store *store);
 
-/* Takes an evicted object off the queue, so that nothing but its holders keeps its bytes. store->lock held,
- * and the caller has a ref of its own; no batch has it. */
+/* Takes an evicted object off the queue, so that only its holders keep its bytes. store->lock held; the
+ * caller has a reference of its own, and no batch under way has the object. */
 void ps_commit_unqueue_locked(struct ps_object *object);
 
-/* The index refused something: nothing is admitted until a later try succeeds. store->lock held. */
+/* The index refused a write: no object is admitted until a later one succeeds. store->lock held. */
 void ps_commit_retry_locked(struct ps_store *store);
 
 /* Syncs -------------------------------------------------------------------------------------------------- */
 
-/* Brings what the index names to the disk itself, in the background, so that a power cut costs seconds: a
- * thread syncs the data files that were written to, then the index's log, PS_STORE_SYNC_MS after the first
- * batch that is not yet safe. No thread waits for it, and what it has not reached is found by checksum
- * (blocks.c).
+/* Syncs data and index in the background, so that a power cut costs only seconds of data. A thread syncs
+ * the data files that were written to, then the index's log, PS_STORE_SYNC_MS after the first batch that is
+ * not synced. No thread waits for it. After a power cut, blocks that were not synced are found by their
+ * CRCs (blocks.c).
  *
  * Threads: any. Locks: takes store->lock, not over the disk. */
 
 #define PS_STORE_SYNC_MS 2000
 
 int ps_sync_start(struct ps_store *store) PS_MUST_USE;
-/* Ends the thread; what is left is the caller's to sync. */
+/* Ends the thread; the caller syncs the rest. */
 void ps_sync_stop(struct ps_store *store);
 
-/* Is all that is in the index safe? store->lock held. */
+/* True if everything in the index is synced. store->lock held. */
 bool ps_sync_done_locked(const struct ps_store *store);
-/* An evicted object need not be safe. store->lock held, and the caller has a ref of its own. */
+/* Takes an evicted object off the queue: it need not be synced. store->lock held; the caller has a
+ * reference of its own. */
 void ps_sync_unqueue_locked(struct ps_object *object);
 
 /* Checks in the background ------------------------------------------------------------------------------- */
 
-/* Checks what came unverified from the index, in the background, once the object was opened: its
- * readers are served by the daemon meanwhile, which checks the blocks they ask for first, and who opens it
- * afterwards gets it passed through.
+/* Checks, in the background, the unverified blocks of objects that were opened. Meanwhile the daemon serves
+ * an object's readers and checks the blocks that they read first; later opens get passthrough.
  *
  * Threads: any. Locks: takes store->lock, not over the disk. */
 
 int ps_check_start(struct ps_store *store) PS_MUST_USE;
 void ps_check_stop(struct ps_store *store);
 
-/* The object was opened. store->lock held. */
+/* Call it when the object was opened: queues the check of its unverified blocks. store->lock held. */
 void ps_check_queue_locked(struct ps_object *object);
 
 /* Pins --------------------------------------------------------------------------------------------------- */
 
-/* Pins: what must stay in the cache though the policy would let it go.
+/* Pins: objects that stay in the cache whatever the eviction policy says.
  *
- * A pin is of a URL, and stands for the version of it that was opened last: when the origin has a new one,
- * the first open of that takes the pin over, and the old version may go. It outlives the data: what was
- * pinned and lost (a bad disk, a lowered quota) is pinned again when it comes back. All pins together fit
- * under the quota when they are made.
+ * A pin belongs to a URL, and covers the version that was opened last: the first open of a new version
+ * takes the pin over, and the old version may be evicted. A pin outlives its data: an object that was lost
+ * (a bad disk, a lowered quota) is pinned again once it is fetched again. A pin is made only if all pins
+ * together fit under the quota.
  *
  * Threads: any. Locks: "locked" functions need store->lock. Durability: rows go to the index with the next
  * batch. */
@@ -687,36 +710,36 @@ void ps_check_queue_locked(struct ps_object *object);
 struct ps_pin {
 	UT_hash_handle hh;
 	struct ps_pin_row row;
-	bool deleted;   /* goes when its row has gone */
+	bool deleted;   /* freed once its row is deleted */
 	bool dirty;     /* the row is to be written */
-	bool collected; /* the batch under way has it */
+	bool collected; /* its row is in the batch under way */
 };
 
-/* At the start: reads the rows and marks the entries. */
+/* For the start: reads the rows and marks the entries. */
 int ps_pins_load(struct ps_store *store) PS_MUST_USE;
 void ps_pins_free(struct ps_store *store);
 
-/* Locked. NULL: none of this URL. */
+/* Locked. The pin of a URL; NULL: none. */
 struct ps_pin *ps_pin_find(const struct ps_store *store, const char *url);
 void ps_pin_free(struct ps_store *store, struct ps_pin *pin);
 void ps_pin_id(const char *url, struct ps_id *ret);
-/* Locked: is this version pinned? */
+/* Locked. True if this version is pinned. */
 bool ps_pin_holds(const struct ps_object *object);
-/* Locked: this version was opened. */
+/* Locked. This version was opened: the pin of its URL covers it from now on. */
 void ps_pin_follow(struct ps_object *object);
-/* Locked. */
+/* Locked. The number of pins. */
 unsigned ps_pins_count(const struct ps_store *store);
 
-/* Unpins what matches; without the lock. */
+/* Unpins all URLs that match; without the lock. */
 int ps_store_unpin(struct ps_store *store, bool (*matches)(const void *arg, const char *url), const void *arg,
         uint64_t *ret_objects, uint64_t *ret_nbytes);
 
 /* Recovery ----------------------------------------------------------------------------------------------- */
 
-/* What a start finds: rows and data files are brought together before anybody is served. Blocks on disk. */
+/* Recovery at a start: compares rows and data files before any read is served. Blocks on disk. */
 
-/* Fills the table from the index; deletes data files that no row names, and rows whose file is gone or whose
- * text is damaged. Only for a directory with our marker. */
+/* Fills the entries from the index. Deletes data files that no row names, and rows whose file is missing or
+ * whose text is damaged. Only for a directory with Penstock's marker. */
 int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *err) PS_MUST_USE;
 
 #endif
