@@ -1,12 +1,13 @@
-/* What the files of this folder share. Their ladder, from the top down; each uses those below it, none
- * calls up. A lower file returns what happened, the one above decides what follows:
+/* Types and functions that the files of this folder share. The files are in layers, from the top down: each
+ * uses those below it, none calls up. A lower file returns what happened, the one above decides what
+ * follows:
  *
- *   stage.c                 threads; what serves a get; what follows from a decompressor's turn; room
- *   size.c                  the size of a shard's content: its waiters, by headers, by decoding
- *   decompressor.c          one stretch of a shard, decoded until it parks, fails or has ended
- *   output.c                plain bytes, to the gets that wait and to the data file
+ *   stage.c                 threads; assigning gets; results of a decompressor's turn; making room
+ *   size.c                  the size of a shard's content, by headers or by decoding; its waiters
+ *   decompressor.c          decoding one stretch of a shard until it parks, fails or has ended
+ *   output.c                plain bytes, for waiting gets and for the data file
  *   input.c                 compressed bytes, requested ahead
- *   decompressing_origin.c  the origins: references, objects, rows of the index; gets that wait
+ *   decompressing_origin.c  the origins: references, objects, rows of the index; waiting gets
  *   resources.c             memory, spare buffers, queues of the threads
  *   frame.c                 frames, maps of them, decoders
  *
@@ -15,7 +16,7 @@
  *
  *   READY ──thread──▶ RUNNING ──▶ INPUT   (waits for compressed bytes) ──▶ READY
  *                        ├──────▶ MEMORY  (for room for a window)      ──▶ READY
- *                        ├──────▶ RETRY   (the origin failed, and may not the next time) ──▶ READY
+ *                        ├──────▶ RETRY   (after a retryable failure of the origin) ──▶ READY
  *                        ├──────▶ IDLE    (no get waits for what comes next) ──▶ READY, or ended after 10 s
  *                        └──────▶ ENDING  (until its pieces are back) ──▶ freed
  *
@@ -32,20 +33,20 @@
 #include "decompress/frame.h"
 #include "index/index.h"
 
-#define PS_PIECE_NBYTES (512 * UINT64_C(1024)) /* of compressed bytes: one request */
+#define PS_PIECE_NBYTES (512 * UINT64_C(1024)) /* compressed bytes of one request */
 #define PS_PIECES_FIRST 2
 #define PS_PIECES_MAX 16
 #define PS_OUT_NBYTES (2 * PS_BLOCK_SIZE)
-/* A frame of up to this size is handed out once its checksum was right; a longer one as it is decoded, except
- * its end. */
+/* A frame of up to this size is handed out once its checksum has matched; a longer one while it is decoded,
+ * except its end. */
 #define PS_HOLD_NBYTES (16 * PS_BLOCK_SIZE)
 #define PS_SPAN_NBYTES (4 * PS_BLOCK_SIZE) /* small frames are decoded together, up to this size */
 #define PS_DECOMPRESSOR_NBYTES (PS_OUT_NBYTES + PS_PIECES_FIRST * PS_PIECE_NBYTES)
 #define PS_WRITES_MAX 4 /* blocks written beside decoding; their memory is not a decompressor's */
-#define PS_WALKS_MAX 4  /* walks over headers at a time; their memory is not one's either */
+#define PS_WALKS_MAX 4  /* concurrent walks over headers; their memory is not a decompressor's, either */
 #define PS_WALK_NBYTES PS_MIB
 #define PS_WAITING_GET_RANGES 64
-#define PS_DECOMPRESS_ATTEMPTS 8 /* of an origin that fails, without progress */
+#define PS_DECOMPRESS_ATTEMPTS 8 /* attempts at a failing origin without progress */
 #define PS_DECOMPRESS_TICK_NS (100 * PS_NS_PER_MS)
 #define PS_DECOMPRESS_IDLE_NS (10 * PS_NS_PER_S)
 #define PS_DECOMPRESS_BAD_NS (30 * PS_NS_PER_S) /* damaged data is not decoded again for this long */
@@ -54,33 +55,33 @@ struct ps_range {
 	uint64_t from, end;
 };
 
-/* A get that waits, and what of it is in place. */
+/* A waiting get, and the ranges of it that are filled. */
 struct ps_waiting_get {
 	struct ps_list link; /* shard->gets */
 	struct ps_origin_get *get;
 	uint64_t submitted_ns, first_ns;
-	struct ps_range have[PS_WAITING_GET_RANGES]; /* of the file; in order, apart */
+	struct ps_range have[PS_WAITING_GET_RANGES]; /* ranges of the file; in order, disjoint */
 	unsigned nhave;
-	size_t reported; /* bytes that progress() was called for */
+	size_t reported; /* bytes that progress() has reported */
 	bool reporting;  /* a thread is calling back */
 	struct ps_error err;
 };
 
 /* Compressed bytes, requested ahead. */
 struct ps_packed_piece {
-	struct ps_origin_get get; /* first */
+	struct ps_origin_get get; /* first member */
 	struct iovec iov;
 	struct ps_decompressor *decompressor;
 	uint8_t *data;
 	size_t filled;
-	uint64_t counted; /* of what came, in the figures */
+	uint64_t counted; /* bytes received that the statistics have */
 	bool pending;     /* requested, or about to be */
 	struct ps_packed_piece *next_free;
 };
 struct ps_input {
-	uint64_t at;                                   /* offset of what is decoded next, */
-	uint64_t next;                                 /* of what is requested next, */
-	uint64_t end;                                  /* of the end of the stretch */
+	uint64_t at;                                   /* offset of the bytes that are decoded next */
+	uint64_t next;                                 /* offset of the bytes that are requested next */
+	uint64_t end;                                  /* end of the stretch */
 	struct ps_packed_piece *pieces[PS_PIECES_MAX]; /* in order; the first has the byte at `at` */
 	unsigned npieces, depth;
 	struct ps_error err; /* of the first piece that failed */
@@ -90,10 +91,11 @@ struct ps_input {
 struct ps_out {
 	uint8_t *data;
 	size_t cap;
-	uint64_t base, from, pos; /* base is a block's */
-	uint64_t safe;            /* up to here they are right, as far as that can be known yet */
-	uint64_t flushed;         /* up to here nothing more is written */
-	uint8_t *given;           /* a byte a chunk: a get took all of it, so the engine writes it */
+	uint64_t base, from, pos; /* base is the beginning of a block */
+	uint64_t safe;            /* the bytes before it may be handed out */
+	uint64_t flushed;         /* the bytes before it are written, or need not be */
+	/* one byte for each chunk: a get took the whole chunk, so the engine writes it */
+	uint8_t *given;
 };
 
 enum ps_decompressor_state {
@@ -112,22 +114,22 @@ struct ps_decompressor {
 	struct ps_decompressing *shard;
 	enum ps_decompressor_state state;
 	bool kill;
-	bool asked;   /* a get has come that may lack what is in `out` already */
-	bool drained; /* the decoder gives nothing more for what it was given */
-	bool header;  /* a frame's header was read, and what it needs is not arranged yet */
-	bool spans;   /* its end is known, and it decodes up to it whether a get waits or not */
-	bool sizes;   /* finds the size: writes blocks of a file whose end is not known yet */
+	bool asked;   /* a get has come that may need bytes that are already in `out` */
+	bool drained; /* the decoder has no more output for its input so far */
+	bool header;  /* a frame's header was read, and memory for the frame is not reserved yet */
+	bool spans;   /* its end is known, and it decodes up to there even if no get waits */
+	bool sizes;   /* it finds the size: it writes blocks of a file whose end is not known yet */
 	uint64_t end; /* plain; UINT64_MAX: to the end of the shard */
 	struct ps_decoder *decoder;
 	struct ps_input input;
 	struct ps_out out;
 	unsigned npending;    /* pieces at the origin */
-	uint64_t size;        /* of the shard's content, as known when it began; or PS_SIZE_UNKNOWN */
-	bool declared;        /* by the first frame's header alone */
-	uint64_t charge;      /* memory, of stage->used */
-	uint64_t window;      /* of it */
-	uint64_t frame_plain; /* where the frame began */
-	uint64_t hold_end;    /* of a frame that is handed out as a whole */
+	uint64_t size;        /* of the shard's content, when the decompressor was made; or PS_SIZE_UNKNOWN */
+	bool declared;        /* only by the first frame's header */
+	uint64_t charge;      /* its memory, part of stage->used */
+	uint64_t window;      /* the window's part of charge */
+	uint64_t frame_plain; /* beginning of the frame */
+	uint64_t hold_end;    /* end of a frame that is handed out as a whole */
 	bool in_frame;
 	unsigned attempts;
 	uint64_t retry_ns, idle_ns;
@@ -140,12 +142,12 @@ struct ps_size_waiter {
 	uint64_t expires_ns;
 };
 
-/* OPENS: a thread prepares ALL, without the lock. */
+/* OPENS: a thread makes the object for ALL, without the lock. */
 enum ps_sizing { PS_SIZING_NO, PS_SIZING_HEADERS, PS_SIZING_OPENS, PS_SIZING_ALL };
 
-/* A decompressing origin: a shard, as the origin of its plain bytes. */
+/* A decompressing origin: a shard as the origin of its plain bytes. */
 struct ps_decompressing {
-	struct ps_origin origin; /* first */
+	struct ps_origin origin; /* first member */
 	struct ps_decompress *stage;
 	struct ps_origin *base;
 	struct ps_list link;      /* stage->shards */
@@ -153,22 +155,22 @@ struct ps_decompressing {
 	unsigned refs;
 	enum ps_coding coding;
 	char *url, *object_url;  /* the shard's, and the decoded object's */
-	struct ps_remote source; /* the version: part of the object's identity */
-	struct ps_remote expect; /* the same, with the first response's ETag where the listing had none */
+	struct ps_remote source; /* the version: part of the object's id */
+	struct ps_remote expect; /* the same; if the listing had no ETag, with the first response's */
 	struct ps_id id;
 	uint64_t size; /* PS_SIZE_UNKNOWN: not known */
-	bool declared; /* by the first frame's header alone: more frames may follow */
+	bool declared; /* only by the first frame's header: more frames may follow */
 	bool aborted;
-	bool disproved;           /* its size was wrong: ps_decompressing_get() makes another */
-	struct ps_object *object; /* a reference; NULL before it was opened, or the size sought */
-	_Atomic bool caches;      /* the cache takes all of it */
+	bool disproved;           /* its size was wrong: ps_decompressing_get() makes another one */
+	struct ps_object *object; /* a reference; NULL until it is opened or its size is looked for */
+	_Atomic bool caches;      /* the cache admits the whole object */
 	struct ps_frame_map map;
-	uint64_t nodes_below; /* a size that was declared turned out wrong: as struct ps_view_row has it */
-	size_t nsaved;        /* points that the index has */
+	uint64_t nodes_below; /* as in struct ps_view_row: a declared size was wrong */
+	size_t nsaved;        /* points of map that the index has */
 	struct ps_list gets, decompressors;
-	unsigned nwrites;              /* blocks on their way to the disk */
-	struct ps_origin_get *refused; /* for lack of memory; chained by work.request */
-	struct ps_range bad_range;     /* of its content, damaged; believed until then */
+	unsigned nwrites;              /* blocks to be written, or being written */
+	struct ps_origin_get *refused; /* gets refused for lack of memory; chained by work.request */
+	struct ps_range bad_range;     /* damaged range of its content; remembered until bad_until_ns */
 	uint64_t bad_until_ns;
 	struct ps_error bad;
 
@@ -184,23 +186,23 @@ struct ps_decompress {
 	pthread_cond_t cond;   /* work, ready, writes, stopping; monotonic clock */
 	pthread_cond_t gone;   /* a decompressing origin was freed */
 	struct ps_list shards; /* of struct ps_decompressing */
-	struct ps_list work;   /* of these: gets, size or ended decompressors are to be looked at */
+	struct ps_list work;   /* those whose gets, size or ended decompressors a thread must look at */
 	struct ps_list ready;  /* decompressors */
-	struct ps_packed_piece *free_pieces; /* for the next decompressor, as the spares are */
+	struct ps_packed_piece *free_pieces; /* kept for the next decompressor, like the spares */
 	unsigned nfree_pieces;
 	struct ps_spare {
 		uint8_t *data;
 		size_t cap;
-	} spares[4];           /* buffers that no decompressor has: what is fresh costs a fault a page */
-	uint64_t spare_nbytes; /* of them; dropped when a decompressor needs the memory */
+	} spares[4];           /* unused buffers: fresh memory costs a fault for each page */
+	uint64_t spare_nbytes; /* of the spares; freed when a decompressor needs the memory */
 	struct ps_list writes; /* blocks that no thread has begun to write */
 	struct ps_write *free_writes[PS_WRITES_MAX];
 	unsigned nwrites;
-	pthread_cond_t written; /* the last one of a shard */
-	uint64_t limit, used;   /* memory; limit 0: not taken from the budget yet */
+	pthread_cond_t written; /* the last block of a shard was written */
+	uint64_t limit, used;   /* memory, in bytes; limit 0: not taken from the budget yet */
 	unsigned ndecompressors, max_decompressors, nwaiters;
 	unsigned nwalks;
-	bool wanting; /* a place or memory was lacking: decompressors end instead of being idle */
+	bool wanting; /* a place or memory was lacking: decompressors end instead of becoming idle */
 	bool stopping;
 	uint64_t next_tick_ns;
 	unsigned nthreads;
@@ -211,114 +213,116 @@ struct ps_decompress {
 /* The lock is held in all functions below, unless they say otherwise. */
 
 /* resources.c -------------------------------------------------------------------------------------------- */
-/* Takes the stage's share of the engine's memory, once: the engine's buffers wait for decompressors, so these
- * must not wait for buffers. */
+/* Takes the stage's share of the engine's memory, once. The engine's buffers wait for decompressors, so
+ * decompressors must not wait for those buffers. */
 void ps_decompress_take_memory(struct ps_decompress *stage);
-/* Memory of the stage, if need be that of spare buffers. False: not now. */
+/* Reserves memory of the stage, also by freeing spare buffers. False: not now. */
 bool ps_decompress_reserve(struct ps_decompress *stage, uint64_t nbytes);
 void ps_decompress_release(struct ps_decompress *stage, uint64_t nbytes);
-/* For a decompressor, beside its window. False: not now, or it has enough. */
+/* Reserves memory for a decompressor, beside its window. False: not now, or it has its maximum. */
 bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbytes);
-/* A buffer of `cap` bytes, a multiple of PS_OUT_NBYTES, aligned for the disk, whose memory is reserved. NULL:
- * there is no spare one. */
+/* Takes a buffer of `cap` bytes, a multiple of PS_OUT_NBYTES, aligned for the disk. The caller has reserved
+ * its memory. NULL: there is no spare one. */
 uint8_t *ps_spare_take(struct ps_decompress *stage, size_t cap);
-/* Its memory was released; `data` may be NULL. */
+/* Precondition: its memory was released. `data` may be NULL. */
 void ps_spare_put(struct ps_decompress *stage, uint8_t *data, size_t cap);
-/* Frees those of more than `most` bytes, pieces among them. */
+/* Frees spare buffers and pieces of more than `most` bytes. */
 void ps_spares_drop(struct ps_decompress *stage, size_t most);
-/* A piece whose memory is reserved; NULL: out of memory. */
+/* Takes a piece, whose memory the caller has reserved. NULL: out of memory. */
 struct ps_packed_piece *ps_piece_take(struct ps_decompress *stage);
 void ps_piece_put(struct ps_decompress *stage, struct ps_packed_piece *piece);
-/* One more decompressor or waiter, which a thread has to look at from time to time. */
+/* Increments *count, of decompressors or waiters, and has a thread look at them each tick. */
 void ps_decompress_watch(struct ps_decompress *stage, unsigned *count);
-/* Does other work wait for a thread? */
+/* True if other work waits for a thread. */
 bool ps_decompress_is_due(const struct ps_decompress *stage);
-/* A thread looks at its gets, its size and its ended decompressors. */
+/* Has a thread look at the shard's gets, size and ended decompressors. */
 void ps_decompressing_wake(struct ps_decompressing *shard);
-/* A parked one goes on. */
+/* Has a parked decompressor go on. */
 void ps_decompressor_wake(struct ps_decompressor *decompressor);
 
 /* decompressing_origin.c --------------------------------------------------------------------------------- */
 void ps_decompressing_ref(struct ps_decompressing *shard);
 void ps_decompressing_unref(struct ps_decompressing *shard); /* may drop the lock for a while */
-/* The object, with a reference, or NULL. */
+/* The object, with a new reference, or NULL. */
 struct ps_object *ps_decompressing_hold(struct ps_decompressing *shard);
-/* The index remembers what is known now; drops the lock for it. */
+/* Saves size and map in the index; drops the lock meanwhile. */
 void ps_decompressing_save(struct ps_decompressing *shard);
-/* The same, but the size has to be found again. */
+/* The same, but without the size, which has to be found again. */
 void ps_decompressing_save_disproved(struct ps_decompressing *shard);
-/* A get of its base has ended: if bytes came, its credentials may read the shard. The lock is not held. */
+/* A get of its base origin has ended: if bytes came, the origin's credentials may read the shard. The lock
+ * is not held. */
 void ps_decompressing_proved(struct ps_decompressing *shard, const struct ps_origin_get *get);
-/* The first bytes at or after `from` of the get that are missing. False: none. */
+/* The get's first missing bytes at or after `from`. False: none. */
 bool ps_waiting_get_gap(const struct ps_waiting_get *waiting, uint64_t from, struct ps_range *ret);
-/* Copies what the get lacks of [from, end) of the file. True: something was copied. */
+/* Copies to the get what it lacks of [from, end) of the file. True: bytes were copied. */
 bool ps_waiting_get_copy(struct ps_waiting_get *waiting, uint64_t from, uint64_t end, const uint8_t *data);
-/* Fails the gets that lack something of [from, end). */
+/* Fails the gets that lack any byte of [from, end). */
 void ps_waiting_gets_fail(
         struct ps_decompressing *shard, uint64_t from, uint64_t end, const struct ps_error *err);
 /* Calls progress() and done() of the gets with news; drops the lock meanwhile. */
 void ps_waiting_gets_answer(struct ps_decompressing *shard);
 
 /* input.c ------------------------------------------------------------------------------------------------ */
-/* What can be decoded next; 0: nothing yet. */
+/* The bytes that can be decoded next; 0: none yet. */
 size_t ps_input_peek(struct ps_decompressor *decompressor, const uint8_t **ret);
 void ps_input_consume(struct ps_decompressor *decompressor, size_t nbytes);
-/* Requests pieces ahead; more than before if `deeper`, and if there is memory. By the decompressor's thread.
- * True: the lock was dropped meanwhile. */
+/* Requests pieces ahead; more than before if `deeper` and if there is memory. Called by the decompressor's
+ * thread. True: the lock was dropped meanwhile. */
 bool ps_input_request(struct ps_decompressor *decompressor, bool deeper);
-/* After a failure: from `at` on; nothing is pending. */
+/* Begins again at `at`, after a failure. Precondition: no piece is pending. */
 void ps_input_again(struct ps_decompressor *decompressor);
 void ps_input_cancel(struct ps_decompressor *decompressor);
-void ps_input_fini(struct ps_decompressor *decompressor); /* nothing is pending */
+void ps_input_fini(struct ps_decompressor *decompressor); /* precondition: no piece is pending */
 
 /* output.c: the decompressor's thread -------------------------------------------------------------------- */
-/* Hands out [.., safe) to the gets that wait; drops the lock meanwhile. */
+/* Hands out the bytes before out.safe to waiting gets; drops the lock meanwhile. */
 void ps_out_deliver(struct ps_decompressor *decompressor);
-/* Writes what no get took, up to the last whole chunk (all of it at the end of the shard), and makes room.
- * The lock is not held. */
+/* Writes bytes that no get took, up to the last whole chunk (or, at the end of the shard, all), and makes
+ * room in the buffer. The lock is not held. */
 void ps_out_flush(struct ps_decompressor *decompressor, bool all);
-/* Room for `nbytes` beside what is there. The lock is not held. */
+/* Makes room for `nbytes` after the bytes in the buffer. -EAGAIN: no memory now. The lock is not held. */
 int ps_out_grow(struct ps_decompressor *decompressor, uint64_t nbytes) PS_MUST_USE;
-/* Writes this one of stage->writes; drops the lock meanwhile. */
+/* Writes this element of stage->writes; drops the lock meanwhile. */
 void ps_write_run(struct ps_decompress *stage, struct ps_list *link);
-/* Until the shard's blocks are written. The lock is not held. */
+/* Waits until the shard's blocks are written. The lock is not held. */
 void ps_writes_wait(struct ps_decompressing *shard);
 void ps_writes_fini(struct ps_decompress *stage);
 
 /* decompressor.c ----------------------------------------------------------------------------------------- */
-/* Beginning at a frame; it is READY. NULL: no place or no memory now. */
+/* Makes a READY decompressor that begins at a frame. NULL: no place or no memory now. */
 struct ps_decompressor *ps_decompressor_new(
         struct ps_decompressing *shard, struct ps_frame_point from, uint64_t packed_end, uint64_t end);
 
-/* What a decompressor's turn comes to. */
+/* Result of a decompressor's turn. */
 enum ps_turn {
 	PS_TURN_GOES_ON, /* only inside decompressor.c */
-	PS_TURN_PARKED,  /* it waits, and may be another thread's by now */
-	PS_TURN_NO_ROOM, /* the same, and it waits for memory */
+	PS_TURN_PARKED,  /* it waits, and another thread may run it by now */
+	PS_TURN_NO_ROOM, /* the same; it waits for memory */
 	PS_TURN_KILLED,
-	PS_TURN_DECODED, /* its stretch, to the end */
-	PS_TURN_FAILED,  /* plain bytes from out.safe up to failure.end cannot be had */
+	PS_TURN_DECODED, /* its stretch is decoded to the end */
+	PS_TURN_FAILED,  /* plain bytes from out.safe up to failure.end cannot be decoded */
 };
 struct ps_failure {
 	struct ps_error err;
 	uint64_t end;
 };
-/* A turn of a RUNNING decompressor; drops the lock while it decodes. After the last three results the caller
- * ends it. */
+/* Runs a turn of a RUNNING decompressor; drops the lock while it decodes. After the last three results the
+ * caller ends the decompressor. */
 enum ps_turn ps_decompressor_run(struct ps_decompressor *decompressor, struct ps_failure *ret);
-/* True: it is freed, and its place and memory are. False: it is ENDING, until its pieces are back. May drop
- * the lock. */
+/* Ends a decompressor. True: it is freed, with its place and memory. False: it is ENDING, until its pieces
+ * are back. May drop the lock. */
 bool ps_decompressor_end(struct ps_decompressor *decompressor);
-/* Frees those that are ENDING and whose pieces are back; the caller has a reference of the shard. True: there
- * were some. */
+/* Frees decompressors that are ENDING and whose pieces are back. The caller has a reference of the shard.
+ * True: there were some. */
 bool ps_decompressors_reap(struct ps_decompressing *shard);
 
 /* size.c ------------------------------------------------------------------------------------------------- */
-/* Goes on with it, if that is possible now; drops the lock meanwhile. True: a place or memory is lacking. */
+/* Continues finding the size, if that is possible now; drops the lock meanwhile. True: a place or memory is
+ * lacking. */
 bool ps_size_step(struct ps_decompressing *shard);
-/* The decompressor that finds the size has decoded all; drops the lock meanwhile. */
+/* The decompressor that finds the size has decoded the whole shard; drops the lock meanwhile. */
 void ps_size_decoded(struct ps_decompressor *decompressor);
-/* The size cannot be found: all waiters are answered; drops the lock meanwhile. */
+/* The size cannot be found: answers all waiters; drops the lock meanwhile. */
 void ps_size_fail(struct ps_decompressing *shard, const struct ps_error *err);
 /* Answers waiters whose time is up; drops the lock meanwhile. */
 void ps_size_expire(struct ps_decompress *stage, uint64_t now_ns);

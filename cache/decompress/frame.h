@@ -1,13 +1,13 @@
-/* Frames of compressed shards: what is read of them without decoding, and decoders.
+/* Frames of compressed shards: reading headers without decoding, and decoders.
  *
  *   zstd   frame | skippable frame | frame ... | [seek table: a skippable frame, its footer last in the file]
- *   gzip   member | member ... | [zeros]        neither header nor trailer has a size that can be believed
- *   lz4    frame | skippable frame | frame ...  treated as gzip is
+ *   gzip   member | member ... | [zeros]        neither header nor trailer has a reliable size
+ *   lz4    frame | skippable frame | frame ...  treated like gzip
  *
- * All input is foreign, and every length in it is checked.
+ * No input is trusted: every length in it is checked.
  *
- * Ownership: as each part says. Threads: the caller's, one at a time. Blocks: never. Errors: as each function
- * says. */
+ * Ownership: see each section. Threads: the caller's, one at a time. Never blocks. Errors: see each
+ * function. */
 #ifndef PS_DECOMPRESS_FRAME_H
 #define PS_DECOMPRESS_FRAME_H
 
@@ -34,13 +34,14 @@ const char *ps_coding_name(enum ps_coding coding); /* "", "zstd", "gzip", "lz4" 
 struct ps_frame_header {
 	bool skippable;
 	size_t header_nbytes;
-	uint64_t content_nbytes; /* declared, or UINT64_MAX; of a skippable frame what follows its header */
-	uint64_t window_nbytes;  /* of memory that decoding takes */
+	/* declared size, or UINT64_MAX; for a skippable frame, the size of what follows its header */
+	uint64_t content_nbytes;
+	uint64_t window_nbytes; /* memory that decoding takes */
 	bool checksum;
-	bool dictionary; /* it needs one, and there is none */
+	bool dictionary; /* the frame needs a dictionary, and there is none */
 };
-/* 0; -EAGAIN: more bytes are needed (never of PS_FRAME_HEADER_MAX); -EBADMSG: neither frame nor skippable
- * frame. */
+/* 0; -EAGAIN: more bytes are needed (never with PS_FRAME_HEADER_MAX of them); -EBADMSG: neither a frame nor
+ * a skippable frame. */
 int ps_frame_header_parse(const uint8_t *bytes, size_t n, struct ps_frame_header *ret) PS_MUST_USE;
 
 /* Maps --------------------------------------------------------------------------------------------------- */
@@ -48,7 +49,7 @@ int ps_frame_header_parse(const uint8_t *bytes, size_t n, struct ps_frame_header
 /* Where frames begin, in order; the last point is the end of the file, once that is known (whole). A map owns
  * its array. */
 struct ps_frame_point {
-	uint64_t packed, plain; /* offsets in the compressed file and in what it holds */
+	uint64_t packed, plain; /* offsets in the compressed file and in the decoded content */
 };
 struct ps_frame_map {
 	struct ps_frame_point *points;
@@ -56,42 +57,46 @@ struct ps_frame_map {
 	bool whole;
 	bool gap; /* there was no memory for a point: no later one is added */
 };
-#define PS_FRAME_MAP_MAX (UINT32_C(1) << 20) /* points; frames after these are not remembered */
+#define PS_FRAME_MAP_MAX (UINT32_C(1) << 20) /* points; frames after them are left out */
 void ps_frame_map_fini(struct ps_frame_map *map);
-/* A point after all others; one that is not is left out. Out of memory: left out, too. */
+/* Adds a point after all others. A point that is not after them, or that there is no memory for, is left
+ * out. */
 void ps_frame_map_add(struct ps_frame_map *map, uint64_t packed, uint64_t plain);
-/* The last point at or before `plain`; the map has one. */
+/* The last point at or before `plain`. Precondition: the map has one. */
 size_t ps_frame_map_find(const struct ps_frame_map *map, uint64_t plain);
 
 /* The footer of a seek table is the last PS_SEEK_FOOTER_NBYTES of a file. Returns the length of the table's
- * frame at the end of the file; 0: there is none, or one that cannot be. */
+ * frame at the end of the file; 0: there is no table, or an impossible one. */
 #define PS_SEEK_FOOTER_NBYTES 9
 uint64_t ps_seek_footer_parse(const uint8_t bytes[static PS_SEEK_FOOTER_NBYTES], uint64_t file_nbytes);
-/* The table's frame, footer included. 0 and a whole map; -EBADMSG: it does not fit the file; -ENOMEM. */
+/* Parses the table's frame, footer included. 0: *ret is a whole map. -EBADMSG: it does not fit the file.
+ * -ENOMEM. */
 int ps_seek_table_parse(
         const uint8_t *bytes, size_t n, uint64_t file_nbytes, struct ps_frame_map *ret) PS_MUST_USE;
 
-/* A map as the index stores it, and back: differences as numbers of 7 bits a byte. Decoding checks that it
- * rises; -EBADMSG. */
+/* A map in the index's format, and back: differences as numbers with 7 bits in a byte. Decoding checks that
+ * the offsets rise; -EBADMSG. */
 void ps_frame_map_encode(const struct ps_frame_map *map, struct ps_strbuf *b);
 int ps_frame_map_decode(const void *bytes, size_t n, struct ps_frame_map *ret) PS_MUST_USE;
 
-/* A walk over a zstd file from header to header, of frames and of blocks, that decodes nothing: where frames
- * begin and how much they hold, as far as their headers declare it. What a frame declares is believed if its
- * blocks can hold it; decoding compares it with what they do hold. A walk owns its map until the caller takes
+/* A walk over the headers of a zstd file's frames and blocks, without decoding. It finds where frames begin
+ * and their decoded sizes, if their headers declare them. A declared size is accepted if the frame's blocks
+ * can hold it; decoding later compares it with the real one. A walk owns its map until the caller takes
  * it. */
 struct ps_frame_walk {
-	uint64_t file_nbytes;    /* the caller sets it; all else is zero at first */
-	uint64_t at;             /* offset of the byte that is looked at next */
-	uint64_t plain;          /* what the frames before it hold */
-	struct ps_frame_map map; /* of these; whole at the end, if there was memory and room for all of it */
+	uint64_t file_nbytes; /* set by the caller; all other members begin as zero */
+	uint64_t at;          /* offset of the next byte to parse */
+	uint64_t plain;       /* decoded size of the frames before it */
+	/* of these frames; `whole` at the end, if there was memory and room for all points */
+	struct ps_frame_map map;
 	/* The frame whose blocks come next. */
 	bool in_frame, checksum;
-	uint64_t content, least, most; /* what it declares, and what its blocks so far can hold */
+	/* its declared size, and the bounds for the decoded size of its blocks so far */
+	uint64_t content, least, most;
 };
-/* Bytes [offset, offset + n) of the file, with `at` in them or after them. 0: that was all. -EAGAIN: go
- * on with those from `at` on; PS_FRAME_HEADER_MAX of them, or all to the end of the file, are enough.
- * -ENODATA: a frame does not declare its size. -EBADMSG: damaged, or no such file. */
+/* Parses bytes [offset, offset + n) of the file; `at` is in them or after them. 0: the walk is complete.
+ * -EAGAIN: continue with the bytes from `at` on; PS_FRAME_HEADER_MAX of them, or all to the end of the
+ * file, are enough. -ENODATA: a frame does not declare its size. -EBADMSG: damaged, or not a zstd file. */
 int ps_frame_walk_step(
         struct ps_frame_walk *walk, const uint8_t *bytes, size_t n, uint64_t offset) PS_MUST_USE;
 void ps_frame_walk_fini(struct ps_frame_walk *walk);
@@ -99,8 +104,8 @@ void ps_frame_walk_fini(struct ps_frame_walk *walk);
 /* Decoders ----------------------------------------------------------------------------------------------- */
 
 /* Compressed bytes in, plain bytes out, frame by frame. A frame is a zstd frame, an lz4 frame, a skippable
- * frame, or a member of a gzip file. Damage of any kind, and garbage after the last frame, is an error with a
- * text. Ownership: the caller's. Memory: what ps_decoder_nbytes() says. */
+ * frame, or a member of a gzip file. Any damage, and garbage after the last frame, is an error with a text.
+ * Ownership: the caller's. Memory: ps_decoder_nbytes(). */
 
 struct ps_decoder;
 
@@ -109,25 +114,26 @@ struct ps_decoder *ps_decoder_new(enum ps_coding coding);
 void ps_decoder_free(struct ps_decoder *decoder);
 
 enum ps_decode_event {
-	PS_DECODE_MORE,   /* all input was taken, or all room for output */
-	PS_DECODE_HEADER, /* a frame begins, as ps_decoder_frame() describes; nothing of it was decoded yet */
-	PS_DECODE_END,    /* a frame has ended, and its checksum, if it has one, was right */
+	PS_DECODE_MORE,   /* all input was taken, or the output is full */
+	PS_DECODE_HEADER, /* a frame begins, described by ps_decoder_frame(); none of it was decoded yet */
+	PS_DECODE_END,    /* a frame has ended, and its checksum, if it has one, matched */
 };
 
-/* Takes from in[0..nin) and writes to out[0..nout), until the next event. *ret_in and *ret_out: how much;
- * *ret_event. -EBADMSG: damaged (the text says how); -ENOMEM. An event may come without input taken. */
+/* Takes from in[0..nin) and writes to out[0..nout), until the next event, *ret_event. *ret_in and *ret_out:
+ * the bytes taken and written. -EBADMSG: damaged (the text has the cause). -ENOMEM. An event may come
+ * without input being taken. */
 int ps_decoder_step(struct ps_decoder *decoder, const uint8_t *in, size_t nin, uint8_t *out, size_t nout,
         size_t *ret_in, size_t *ret_out, enum ps_decode_event *ret_event, struct ps_error *err) PS_MUST_USE;
 
 /* The frame that began last. */
 const struct ps_frame_header *ps_decoder_frame(const struct ps_decoder *decoder);
-/* Memory that decoding this frame takes; to be reserved before the step after PS_DECODE_HEADER. */
+/* Memory that decoding this frame takes; the caller reserves it before the step after PS_DECODE_HEADER. */
 uint64_t ps_decoder_nbytes(const struct ps_decoder *decoder);
-/* All output of the frame that has begun goes to one buffer with room for it: `out` of each step follows that
- * of the one before, with the same end, and what was written neither changes nor moves. Saves a copy. To be
- * called before the step after PS_DECODE_HEADER. */
+/* Saves a copy by decoding the frame that has begun into one buffer with room for all of it. The caller
+ * promises that `out` of each step follows the output of the previous step, with the same end, and that
+ * written bytes neither change nor move. Call it before the step after PS_DECODE_HEADER. */
 void ps_decoder_in_place(struct ps_decoder *decoder);
-/* May the file end here? */
+/* True if the file may end here. */
 bool ps_decoder_may_end(const struct ps_decoder *decoder);
 
 #endif

@@ -1,9 +1,10 @@
-/* The HTTP client: options and the way to a host, users and passwords, the engine that carries transfers, a
- * small blocking call; and for origins: requests over that engine, what responses say, whole small bodies.
+/* The HTTP client: options, proxies and certificates, users and passwords, the engine that carries
+ * transfers, a small blocking call. And for origins: requests over that engine, parsed responses, whole
+ * small bodies.
  *
  * Files, from the top: page.c and request_redirect.c (clients, requests, redirects) use response.c and
- * transfer.c; blocking_call.c uses proxy_tls.c; netrc.c stands alone. Nothing here knows whose credentials a
- * request has. Ownership, threads and errors: each section; no text holds a secret. */
+ * transfer.c; blocking_call.c uses proxy_tls.c; netrc.c stands alone. No code here knows whose credentials
+ * a request has. Each section describes ownership, threads and errors. Error texts hold no secrets. */
 #ifndef PS_HTTP_HTTP_H
 #define PS_HTTP_HTTP_H
 
@@ -22,45 +23,45 @@
 
 /* How requests get to their host ------------------------------------------------------------------------- */
 
-/* How requests of a client get to their host: proxies, trusted certificates, our own certificate.
+/* How a client's requests get to their host: proxies, trusted certificates, the client certificate.
  *
  * The environment is that of the mounting process: http_proxy, https_proxy, all_proxy and no_proxy (also in
- * capitals, but for HTTP_PROXY, which a CGI's client could set), CURL_CA_BUNDLE, SSL_CERT_FILE and
+ * capitals, except HTTP_PROXY, which a CGI's client could set), CURL_CA_BUNDLE, SSL_CERT_FILE and
  * SSL_CERT_DIR.
  *
- * Ownership: its client's. Threads: constant after init. Blocks: init on disk. Errors: -errno and a text
- * without secrets. */
+ * Ownership: its client's. Threads: constant after init. Blocking: init blocks on disk. Errors: -errno and
+ * a text without secrets. */
 
-/* How to talk to a server; all borrowed during ps_http_client_init() only. Zero means the default. */
+/* Options of a client; all are borrowed only during ps_http_client_init(). Zero means the default. */
 struct ps_http_options {
 	/* "Name: value", NULL-terminated; secret; sent to the source's own host only */
 	const char *const *headers;
 	const char *user_password; /* "user:password" for basic auth; secret; overrides user:password@ in the
 	                              URL */
 	const char *ca_file;       /* PEM bundle instead of the system's */
-	/* files, shown to the source's own host only; the key may be in the first */
+	/* files, presented to the source's own host only; the certificate's file may also hold the key */
 	const char *client_cert, *client_key;
 	const char *client_key_password_file;
 	const char *proxy; /* a URL, secret; "none"; NULL: from the environment, see above */
-	/* "": none; NULL: from the environment; for http and https alone, see below */
+	/* "": none; NULL: from the environment; used for http and https only, see below */
 	const char *netrc_file;
 	bool insecure; /* do not verify TLS; logged once as a warning */
-	/* The environment of the mounting process, "NAME=value", NULL-terminated; secret. NULL: the process's
-	 * own. Ask by ps_env_get(), never by getenv(): a daemon mounts for others, too. */
+	/* The environment of the mounting process, "NAME=value", NULL-terminated; secret. NULL: this
+	 * process's own. Read it by ps_env_get(), never by getenv(): a daemon also mounts for other users. */
 	const char *const *env;
-	unsigned max_connections;    /* requests at once, HEADs too; 0: no limit */
+	unsigned max_connections;    /* concurrent requests, including HEADs; 0: no limit */
 	uint64_t connect_timeout_ms; /* 10 s */
-	uint64_t stall_timeout_ms;   /* an attempt without a byte for so long fails with ETIMEDOUT; 15 s */
-	/* how long readers wait: gets and heads stall after a third of it, if that is less (but not less than
-	 * a second), so that there is time for another attempt; 0: no matter */
+	uint64_t stall_timeout_ms;   /* an attempt without a byte for this time fails with ETIMEDOUT; 15 s */
+	/* timeout of readers: for gets and heads, a third of it (but at least a second) replaces a longer
+	 * stall_timeout_ms, so that there is time for another attempt; 0: ignored */
 	uint64_t reader_timeout_ms;
 };
 
 struct ps_http_access {
 	char *proxy, *tls_proxy; /* for http and https URLs, secret; NULL: none */
-	char *no_proxy;          /* hosts that are asked directly, as curl takes it */
+	char *no_proxy;          /* hosts without a proxy, in curl's form */
 	char *ca_file, *ca_dir;  /* NULL: the system's */
-	char *cert, *key;        /* files; key NULL: in the same one */
+	char *cert, *key;        /* files; key NULL: in cert */
 	char *key_password;      /* secret; NULL: none */
 	bool cert_is_p12;
 	bool insecure;
@@ -70,8 +71,8 @@ int ps_http_access_init(
         struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err) PS_MUST_USE;
 void ps_http_access_fini(struct ps_http_access *a);
 
-/* Sets up a request for url, by http or https and nothing else. a NULL: no proxy, and the system's
- * certificates. is_own: it may see our certificate. -ENOMEM. */
+/* Sets up a request for url, with http and https as the only protocols. a NULL: no proxy, and the system's
+ * certificates. is_own: the host may see the client certificate. -ENOMEM. */
 int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *url, bool is_own) PS_MUST_USE;
 
 /* .netrc ------------------------------------------------------------------------------------------------- */
@@ -80,56 +81,57 @@ int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *u
  *
  *   machine data.example.org login me password "a b\"c"      default login anonymous password x
  *
- * The first entry that names the host, or "default", is the one; tokens may be quoted, "#" starts a comment
+ * The first entry that names the host, or "default", counts. Tokens may be quoted, "#" starts a comment
  * where a token could start, macros and accounts are skipped.
  *
- * Ownership: the caller's; what is found is secret. Threads: any. Blocks: ps_netrc_user_password() on
+ * Ownership: the caller's; results are secret. Threads: any. Blocking: ps_netrc_user_password() blocks on
  * disk. */
 
 #define PS_NETRC_MAX_NBYTES 65536
 
-/* True: there is an entry with a login; "login:password" is added to ret. */
+/* True: there is an entry with a login; "login:password" is appended to ret. */
 bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_strbuf *ret);
 
-/* From options->netrc_file (it must be readable; "": none), else of the environment $NETRC or ~/.netrc.
- * *ret NULL: nothing is known of the host; else for ps_secret_free(). */
+/* Looks the host up in options->netrc_file (which must be readable; "": none), else in the environment's
+ * $NETRC or ~/.netrc. *ret: for ps_secret_free(); NULL: no entry for the host. */
 int ps_netrc_user_password(const struct ps_http_options *options, const char *host, char **ret,
         struct ps_error *err) PS_MUST_USE;
 
 /* Transfers ---------------------------------------------------------------------------------------------- */
 
-/* Transfers: a few threads, each driving many requests through its own curl_multi. What a
- * request is (URL, headers, what becomes of the body) is its owner's business: see struct ps_transfer_ops.
+/* Transfers: a few threads, each driving many requests through its own curl_multi. The owner of a transfer
+ * defines its URL, headers and use of the body by struct ps_transfer_ops.
  *
- * Ownership: a transfer belongs to its submitter, who keeps it alive until done().
- * Threads: submit and cancel from any thread. begin, end, done and curl's callbacks of one transfer come from
- * one thread of the engine, with no lock held. A CURL handle is touched by that thread alone. Locks: one,
- * over the queues; nothing is called with it held. Blocking: submit and cancel never (the first submits start
- * threads); free waits until every transfer has ended, which it brings about by cancelling them. */
+ * Ownership: a transfer belongs to its submitter, which keeps it alive until done(). Threads: submit and
+ * cancel from any thread. One thread of the engine calls begin, end, done and curl's callbacks of a
+ * transfer, with no lock held, and only that thread touches its CURL handle. Locks: one, for the queues; no
+ * callback is called with it held. Blocking: submit and cancel never block (the first submits start
+ * threads); free cancels all transfers and waits until they have ended. */
 
-#define PS_TRANSFER_MAX_THREADS 4 /* also no more than there are cores */
+#define PS_TRANSFER_MAX_THREADS 4 /* and at most one for each core */
 
 struct ps_transfer;
 struct ps_transfers;
 
 struct ps_transfer_ops {
-	/* Sets the request up on a CURL handle that is fresh but for NOSIGNAL, PRIVATE and the like. -errno:
-	 * end() follows with it. */
+	/* Sets the request up on a CURL handle that is new except for NOSIGNAL, PRIVATE and the like. After
+	 * -errno, end() is called with it. */
 	int (*begin)(struct ps_transfer *t, void *curl);
-	/* After ps_transfer_later(). NULL: never asked for. */
+	/* Called after ps_transfer_later(); NULL if that is never called. */
 	void (*flush)(struct ps_transfer *t);
-	/* Curl is done with this attempt. rc: a CURLcode (>= 0), the -errno of begin, -ECANCELED after
-	 * cancel, -ETIMEDOUT after a stall, -ENOMEM (curl is NULL, begin was not called). True: begin again
-	 * (a redirect); not after -ECANCELED. False: done() follows. The response's facts are to be read from
-	 * curl here. */
+	/* Curl has finished this attempt. rc: a CURLcode (>= 0), the -errno of begin, -ECANCELED after
+	 * cancel, -ETIMEDOUT after a stall, -ENOMEM (curl is NULL, begin was not called). True: call begin
+	 * again (a redirect); not allowed after -ECANCELED. False: done() follows. Data of the response
+	 * must be read from curl here. */
 	bool (*end)(struct ps_transfer *t, void *curl, int rc);
-	/* The transfer is its owner's again: it may be freed or submitted again. */
+	/* The transfer belongs to its owner again, and may be freed or submitted again. */
 	void (*done)(struct ps_transfer *t);
 };
 
 struct ps_transfer {
 	const struct ps_transfer_ops *ops;
-	uint64_t stall_ns; /* an attempt untouched for so long ends with -ETIMEDOUT; 0: never */
+	/* an attempt without ps_transfer_touch() for this time ends with -ETIMEDOUT; 0: never */
+	uint64_t stall_ns;
 
 	/* The engine's. */
 	struct ps_list link, later;
@@ -139,41 +141,41 @@ struct ps_transfer {
 	bool busy, cancelled;
 };
 
-/* A transfer and what an origin keeps beside it: its own part of a get and a head (origin.h), so that handing
- * one over cannot fail. */
+/* A transfer and the origin's data of a request. It is embedded in a get and a head (origin.h), so that
+ * submitting one cannot fail. */
 struct ps_transfer_work {
 	struct ps_transfer transfer;
 	void *owner;
 	const void *kind;
 	void *request;
 	uint64_t submitted_ns;
-	int rc; /* of one that ended before it began */
-	/* of the credential that the answer was given to; 0: none, or it does not expire */
+	int rc; /* result of a request that ended before it began */
+	/* expiry of the credential that the request was answered for; 0: none, or it does not expire */
 	int64_t key_expires_s;
-	unsigned turn; /* what an origin counts for itself, from one submission to the next */
+	unsigned turn; /* a counter of the origin's own, kept from one submission to the next */
 	bool refused;
 };
 
-/* Starts the first thread. name is at most 11 characters, shown by ps and top. max: transfers at once; the
- * others wait in the order of their submission; 0: no limit. */
+/* Starts the first thread. name is at most 11 characters, shown by ps and top. max: concurrent transfers,
+ * the others wait in the order of submission; 0: no limit. */
 int ps_transfers_new(
         const char *name, unsigned max, struct ps_transfers **ret, struct ps_error *err) PS_MUST_USE;
 void ps_transfers_free(struct ps_transfers *all);
 
 void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t);
 
-/* The end comes soon, with -ECANCELED unless it was on its way. No effect on one that is not submitted
- * (zeroed, or done); the memory must be there until this returns. */
+/* Ends a transfer soon, with -ECANCELED unless it was ending already. No effect on one that is not
+ * submitted (zeroed, or done); its memory must be valid until this returns. */
 void ps_transfer_cancel(struct ps_transfers *all, struct ps_transfer *t);
 
-/* As cancel, of every transfer that there is and will be. */
+/* Cancels all transfers, also those that are submitted later. */
 void ps_transfers_abort(struct ps_transfers *all);
 
-/* Something came: the stall clock starts again. From curl's callbacks only. */
+/* Restarts the stall timeout because data came. From curl's callbacks only. */
 void ps_transfer_touch(struct ps_transfer *t);
 
-/* flush() comes as soon as the thread has nothing more at hand, or has gone round PS_TRANSFER_ROUNDS times:
- * what comes in small pieces is reported in larger ones. Not if end() comes first. From curl's callbacks
+/* Has flush() called once curl has no more data at hand, or after PS_TRANSFER_ROUNDS rounds of the thread's
+ * loop: so small pieces are reported together. Not called if end() comes first. From curl's callbacks
  * only. */
 #define PS_TRANSFER_ROUNDS 8
 void ps_transfer_later(struct ps_transfer *t);
@@ -183,23 +185,23 @@ void ps_transfer_later(struct ps_transfer *t);
 /* One small HTTP request, answered before it returns: to a metadata server, a token endpoint, STS. No
  * redirects, no retries; headers and bodies may be secrets and are wiped.
  *
- * Ownership: an answer is the caller's, until ps_answer_fini(). Threads: any; not one that carries transfers.
- * Blocks: on the network, up to timeout_ms or until *stop. Errors: EHOSTUNREACH, ETIMEDOUT, EPROTO, EFBIG,
- * EIO, ENOMEM, ECANCELED by stop; texts start with the method and the URL. Any status is a success here: the
- * caller judges it. */
+ * Ownership: an answer is the caller's, until ps_answer_fini(). Threads: any, except those of transfers.
+ * Blocks on the network, up to timeout_ms or until *stop. Errors: EHOSTUNREACH, ETIMEDOUT, EPROTO, EFBIG,
+ * EIO, ENOMEM, ECANCELED by stop; texts start with the method and the URL. Any HTTP status is a success:
+ * the caller checks it. */
 
-#define PS_HTTP_CALL_MAX_NBYTES (256u << 10) /* of an answer; a longer one is EFBIG */
+#define PS_HTTP_CALL_MAX_NBYTES (256u << 10) /* maximum length of an answer; a longer one is EFBIG */
 #define PS_HTTP_CALL_MAX_HEADERS 8
 
 struct ps_http_call {
 	const char *method;
 	const char *url;                                   /* http or https */
-	const char *headers[PS_HTTP_CALL_MAX_HEADERS + 1]; /* "Name: value"; NULL ends them */
+	const char *headers[PS_HTTP_CALL_MAX_HEADERS + 1]; /* "Name: value"; terminated by NULL */
 	const char *body;                                  /* NULL: none */
 	uint64_t timeout_ms;
-	/* proxies and CA; NULL: a metadata server of this machine, asked directly */
+	/* proxies and CA; NULL: for a metadata server of this machine, without a proxy */
 	const struct ps_http_access *access;
-	const char *ca_file; /* instead of what access says; NULL: as it says */
+	const char *ca_file; /* replaces the CA of access; NULL: use that */
 	const _Atomic bool *stop;
 };
 
@@ -217,11 +219,11 @@ void ps_answer_fini(struct ps_answer *answer);
 
 /* Responses ---------------------------------------------------------------------------------------------- */
 
-/* What a response's header says, and whether it may be believed. Pure: no network, no curl handle.
+/* Parsing and checking a response's header. Pure: no network, no curl handle.
  *
- * Ownership: plain memory of the caller. Threads: one a response. Blocks: never. */
+ * Ownership: plain memory of the caller. Threads: one at a time for each response. Never blocks. */
 
-#define PS_RETRY_AFTER_MAX_MS (3600u * 1000) /* a server asking for more gets this */
+#define PS_RETRY_AFTER_MAX_MS (3600u * 1000) /* limit of the server's Retry-After */
 
 struct ps_http_response {
 	int status;              /* 0: no status line yet */
@@ -239,23 +241,24 @@ struct ps_http_response {
 	int64_t retry_after_s;                           /* Retry-After as seconds, -1: not given */
 	char etag[PS_ETAG_LEN];
 
-	/* What a model and dataset hub says beyond that: of the file that a redirect leads to (X-Linked-Size,
-	 * X-Linked-Etag), why it refuses (X-Error-Code), and how many requests of this class are
-	 * left until when (RateLimit: "api";r=41;t=55). Absent: PS_SIZE_UNKNOWN, "", -1. */
+	/* Headers of the Hub: size and ETag of the file that a redirect leads to (X-Linked-Size,
+	 * X-Linked-Etag), the reason of a refusal (X-Error-Code), and the number of requests of this class
+	 * that are left, with the seconds until it is reset (RateLimit: "api";r=41;t=55). Absent:
+	 * PS_SIZE_UNKNOWN, "", -1. */
 	uint64_t linked_size;
 	char linked_etag[PS_ETAG_LEN];
 	char error_code[32];
 	char limit_class[16];
 	int64_t limit_left, limit_reset_s;
 
-	/* What an S3 store says. */
+	/* Headers of an S3 store. */
 	char checksum[PS_CHECKSUM_LEN]; /* x-amz-checksum-*, of the whole object; "": not given */
-	bool checksum_of_parts;         /* it is none, but one of the parts' checksums */
-	bool checksum_is_google;        /* of the stored object as a whole, also in answer to a range */
+	bool checksum_of_parts;         /* it is a checksum of the parts' checksums, not of the object */
+	bool checksum_is_google;        /* it covers the whole stored object, also in answer to a range */
 	char bucket_region[64];         /* x-amz-bucket-region; "": not given */
 };
 
-/* One line of header, with or without its line end. A status line resets everything. */
+/* Parses one line of the header, with or without its line end. A status line resets the whole response. */
 void ps_http_response_line(struct ps_http_response *r, const char *line, size_t n);
 
 /* The size of the whole object, from Content-Range or Content-Length. */
@@ -264,32 +267,32 @@ uint64_t ps_http_response_size(const struct ps_http_response *r);
 /* Size and version, for struct ps_origin_get.seen and ps_origin_head.seen. */
 void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote *ret);
 
-/* For a status that is no success: the errno of origin.h, retryable, Retry-After, a text. 0 for 200 and 206.
- * expect may be NULL (no range was asked). */
+/* 0 for 200 and 206. For another status: the errno of origin.h, and in err whether to retry, Retry-After
+ * and a text. expect may be NULL (no range was requested). */
 int ps_http_response_status(
         const struct ps_http_response *r, const struct ps_remote *expect, struct ps_error *err);
 
-/* A server may answer with the beginning of a range (RFC 9110, 15.3.7), and some CDNs do: the rest is
- * requested again. One that gives less than this where more was requested would cost too many requests. */
+/* A server may answer with only the beginning of a range (RFC 9110, 15.3.7), and some CDNs do: the rest is
+ * requested again. Shorter answers than this, if more was requested, are refused: they would cost too many
+ * requests. */
 #define PS_HTTP_SHORT_NBYTES ((size_t)64 * 1024)
 
-/* May body bytes of this response be taken for [offset, offset + nbytes) of the version `expect`, or, if
- * range_nbytes is less, for its beginning? 0, or -errno with the story. */
+/* Checks that the body is [offset, offset + nbytes) of the version `expect` or, if range_nbytes is less,
+ * the beginning of that range. 0, or -errno with a text. */
 int ps_http_response_check_range(const struct ps_http_response *r, const struct ps_remote *expect,
         uint64_t offset, uint64_t nbytes, struct ps_error *err);
 
-/* A validator for If-Match: quoted, not weak. */
+/* True if the ETag can be used for If-Match: it is quoted and not weak. */
 bool ps_etag_is_strong(const char *etag);
 
 /* Redirects ---------------------------------------------------------------------------------------------- */
 
-/* Where URLs were redirected to, for a while: otherwise a dataset whose URLs redirect to a CDN pays a round
- * trip, and a request that the hub counts, for each range. What comes from a remembered place is checked
- * against the expected version like everything; a place that refuses is forgotten, and the URL is asked
- * again.
+/* A cache of redirects. Without it a dataset whose URLs redirect to a CDN pays a round trip, and a request
+ * that the Hub counts, for each range. Answers from a remembered target are checked against the expected
+ * version like all others. A target that refuses is forgotten, and the URL itself is requested again.
  *
- * Ownership: a table is its client's. Threads: any. Locks: one, a leaf. Blocks: never. Bounded: PS_REDIRECTS
- * places; a new one takes the place of another. Targets may be signed, and so are secrets. */
+ * Ownership: the table is its client's. Threads: any. Locks: one, a leaf. Never blocks. Bounded to
+ * PS_REDIRECTS entries; a new one replaces another. Targets may be signed, and so are secrets. */
 
 #define PS_REDIRECTS 256
 #define PS_REDIRECT_MS 60000 /* signed URLs live for minutes at least */
@@ -302,29 +305,28 @@ struct ps_redirects {
 	} places[PS_REDIRECTS];
 };
 
-/* Running out of memory forgets. */
+/* Without memory nothing is remembered. */
 void ps_redirects_note(struct ps_redirects *all, const char *url, const char *target, uint64_t now_ns);
-/* A copy for the caller to free, or NULL: nothing is known. */
+/* A copy of the target, for the caller to free; NULL: none is known. */
 char *ps_redirects_find(struct ps_redirects *all, const char *url, uint64_t now_ns);
 void ps_redirects_forget(struct ps_redirects *all, const char *url);
 
 /* Requests ----------------------------------------------------------------------------------------------- */
 
 /* One HTTP request, with its redirects, over the transfer engine. GET of a range, HEAD and GET of a page
- * differ by a table of functions, struct ps_http_kind.
+ * each have a table of functions, struct ps_http_kind.
  *
- * Ownership: the client outlives its requests; a request is made and freed here. A piece of work (struct
- * ps_transfer_work) is embedded in what the caller wants done.
- * Threads: submit and cancel from any; the kind's functions are called by the transfer engine's threads.
- * Locks: signatures_lock alone, for a lookup. Errors: those of origin.h; texts start with "GET URL",
- * redacted. */
+ * Ownership: the client outlives its requests; a request is made and freed here. The caller embeds a struct
+ * ps_transfer_work in its own request. Threads: submit and cancel from any; the transfer engine's threads
+ * call the kind's functions. Locks: only signatures_lock, for a lookup. Errors: those of origin.h; texts
+ * start with "GET URL", redacted. */
 
 #define PS_HTTP_MAX_REDIRECTS 8
 
 struct ps_http_request;
 struct ps_key;
 
-/* How to talk to one origin. All but the signatures never changes after ps_http_client_init(). */
+/* The client of one origin. After ps_http_client_init() only signatures, redirects and the atomics change. */
 struct ps_http_client {
 	struct ps_transfers *transfers;
 	char *own;                  /* scheme://host:port that may see credentials */
@@ -333,62 +335,63 @@ struct ps_http_client {
 	char *user, *password;      /* NULL: none */
 	struct ps_http_access access;
 	uint64_t connect_timeout_ms, stall_ns;
-	uint64_t attempt_ns; /* stall_ns of what a reader waits for */
+	uint64_t attempt_ns; /* stall_ns of requests that a reader waits for */
 	pthread_rwlock_t signatures_lock;
 	void *signatures; /* tree: URL without → signature parameters */
 	struct ps_redirects redirects;
 	_Atomic bool versionless; /* the last HEAD gave neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
-	bool patient; /* pages wait for as long as the server asks to, not for as long as a person would */
-	/* Sees the header of every response, redirects too, after accept() has judged it: to learn from it,
-	 * or to put rq->error in better words. Called by the transfer's thread. NULL: not called. */
+	/* retries of pages wait for the server's whole Retry-After, without the limits for a waiting user */
+	bool patient;
+	/* Gets the header of every response, including redirects, after accept(): to record facts, or to
+	 * improve the text of rq->error. Called by the transfer's thread. May be NULL. */
 	void (*look)(void *arg, struct ps_http_request *rq);
 	void *look_arg;
-	/* Objects may be stored with a Content-Encoding, and are wanted as they are stored. */
+	/* Objects may be stored with a Content-Encoding, and are fetched as they are stored. */
 	bool as_stored;
 	const char *accept_encoding;           /* for objects; NULL: "identity" */
 	const struct ps_http_dialect *dialect; /* NULL: plain HTTP */
 	void *dialect_arg;
 };
 
-/* What makes the requests to one kind of store different from plain HTTP. rq->url is then a name of the
- * dialect's own, redirects are refusals, and the body of a refusal is kept. Both are called by the transfer's
- * thread. */
+/* How requests to one kind of store differ from plain HTTP. With a dialect, rq->url is a name of the
+ * dialect's own, redirects are refusals, and the body of a refusal is kept. The transfer's thread calls
+ * these functions. */
 struct ps_http_dialect {
-	/* Before each attempt: where it goes (*ret_url, to free()) and, by ps_http_request_header(), with
-	 * which headers. 0 or -errno with rq->error. */
+	/* Called before each attempt: gives its URL (*ret_url, to free()) and, by ps_http_request_header(),
+	 * its headers. 0 or -errno with rq->error. */
 	int (*address)(void *arg, struct ps_http_request *rq, char **ret_url);
-	/* The attempt was answered, and failed: rq->error says how and may be made clearer. True: once more,
-	 * at once. */
+	/* The attempt was answered, and failed: rq->error has the reason, whose text may be improved. True:
+	 * repeat the request at once. */
 	bool (*refused)(void *arg, struct ps_http_request *rq);
-	/* The request ends: gives rq->key back. NULL: there never is one. */
+	/* The request ends: releases rq->key. NULL: there is never a key. */
 	void (*forget)(struct ps_http_request *rq);
 };
-#define PS_HTTP_REFUSAL_MAX_NBYTES 16384 /* the rest is thrown away */
+#define PS_HTTP_REFUSAL_MAX_NBYTES 16384 /* the rest is discarded */
 
 struct ps_http_kind {
 	const char *method; /* "GET", "HEAD": for curl and for errors */
-	bool awaited;       /* by a reader who gives up some day */
+	bool awaited;       /* a reader with a timeout waits for it */
 	/* Sets rq->url (to free()) and the range; once. 0 or -errno with rq->error. */
 	int (*prepare)(struct ps_http_request *rq);
-	/* A line of header, of whatever response. NULL: of no interest. */
+	/* Gets each line of header, of every response. May be NULL. */
 	void (*line)(struct ps_http_request *rq, const char *line, size_t n);
-	/* A redirect that would be followed. True: it is not, the redirect was all we wanted. NULL: all
-	 * are. */
+	/* Called before a redirect is followed. True: do not follow it, the request is complete. NULL: all
+	 * are followed. */
 	bool (*redirected)(struct ps_http_request *rq, const char *location);
-	/* The header is complete and no redirect. 0: the body may come. -errno with rq->error: it is thrown
-	 * away. */
+	/* The header is complete, and no redirect. 0: the body may come. -errno with rq->error: the body is
+	 * discarded. */
 	int (*accept)(struct ps_http_request *rq);
-	/* Some body, after accept() returned 0. 0, or -errno with rq->error: the transfer ends.
-	 * NULL: accept() always sets wanted_enough. */
+	/* Gets a part of the body, after accept() returned 0. 0, or -errno with rq->error: the transfer
+	 * ends. NULL: accept() always sets wanted_enough. */
 	int (*body)(struct ps_http_request *rq, const char *bytes, size_t n);
-	/* After ps_transfer_later(). */
+	/* Called after ps_transfer_later(). */
 	void (*report)(struct ps_http_request *rq);
-	/* The attempt is over, rq->error says how. True: another request is to follow (rq was changed). */
+	/* The attempt is over, with rq->error. True: send another request (rq was changed). */
 	bool (*again)(struct ps_http_request *rq);
-	/* The end is settled: copy out of rq what is wanted. NULL: nothing is. */
+	/* The request is over: copies results out of rq. May be NULL. */
 	void (*finish)(struct ps_http_request *rq);
-	/* The last call; rq is gone, work may be freed or submitted again. */
+	/* The last call. rq is freed; work may be freed or submitted again. */
 	void (*done)(struct ps_transfer_work *work, const struct ps_error *err);
 };
 
@@ -396,55 +399,55 @@ struct ps_http_request {
 	struct ps_http_client *client;
 	const struct ps_http_kind *kind;
 	struct ps_transfer_work *work;
-	char *url;       /* of this attempt: a redirect changes it */
-	bool remembered; /* it is where an earlier request was redirected to */
-	bool head;       /* a HEAD now; kinds may fall back to GET */
+	char *url;       /* of this attempt; a redirect changes it */
+	bool remembered; /* url is the target of an earlier redirect */
+	bool head;       /* this attempt is a HEAD; kinds may fall back to GET */
 	bool ranged;
-	bool fresh; /* not over a connection that was used before */
+	bool fresh; /* use a new connection */
 	uint64_t range_first, range_last;
 	const struct ps_remote *expect; /* for If-Match; NULL: no condition */
-	bool want_listing;              /* Accept: for directory listings */
-	bool wanted_enough;             /* accept(): the header was all we wanted, stop without an error */
+	bool want_listing;              /* send the Accept header for directory listings */
+	bool wanted_enough;             /* set by accept(): the header is enough, end without an error */
 
 	struct ps_http_response response;
-	struct ps_error error; /* verdict of accept() or body() */
+	struct ps_error error; /* result of accept() or body() */
 	bool header_done;
 	unsigned redirects;
-	uint64_t mark_crc;    /* of a HEAD's object without versions: of its first bytes so far, ... */
-	size_t mark_left;     /* ... and how many are still to come */
-	size_t untold_nbytes; /* of the body, since the last report to the caller */
+	uint64_t mark_crc;    /* CRC of the first bytes so far, of an object without versions */
+	size_t mark_left;     /* how many of these first bytes are to come */
+	size_t untold_nbytes; /* bytes of the body since the last report to the caller */
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;
 	char curl_text[CURL_ERROR_SIZE];
 
-	/* With a dialect. */
+	/* Used with a dialect. */
 	struct ps_strbuf refusal; /* the body of this attempt's refusal */
-	struct ps_key *key;       /* the dialect's: what it was signed with; NULL: nothing */
-	int64_t key_expires_s;    /* of that; 0: never */
-	unsigned remedies;        /* the dialect's: what was tried already */
-	char *location;           /* of a refusal that is a redirect, absolute; NULL: none */
-	char *elsewhere;          /* the dialect's: where it asks now instead; NULL: as always */
-	/* another host that it was sent to, which may see nothing of ours; NULL: none */
+	struct ps_key *key;       /* the dialect's: the key that signed it; NULL: none */
+	int64_t key_expires_s;    /* of key; 0: never */
+	unsigned remedies;        /* the dialect's: remedies that were tried */
+	char *location;           /* target of a refusal that is a redirect, absolute; NULL: none */
+	char *elsewhere;          /* the dialect's: another place to send it to; NULL: the usual one */
+	/* another host that it was redirected to, which must not see credentials; NULL: none */
 	char *away;
 };
 
-/* From the source's URL and the caller's options; checks the header options. */
+/* Sets up a client from the source's URL and the caller's options; checks the header options. */
 int ps_http_client_init(struct ps_http_client *c, const char *source_url,
         const struct ps_http_options *options, struct ps_error *err) PS_MUST_USE;
-/* Ends all that is in flight. Blocks until their done() has returned. */
+/* Ends all requests in flight. Blocks until their done() has returned. */
 void ps_http_client_fini(struct ps_http_client *c);
 
-/* Remembers that url is to be fetched with these signature parameters. */
+/* Has url fetched with these signature parameters from now on. */
 int ps_http_client_sign(struct ps_http_client *c, const char *url, const char *signature) PS_MUST_USE;
 
-/* May credentials go along with a request for this URL? */
+/* True if a request for this URL may carry credentials. */
 bool ps_http_client_owns(const struct ps_http_client *c, const char *url);
 
 /* Adds "Name: value" to the attempt that is being set up. -ENOMEM. */
 int ps_http_request_header(struct ps_http_request *rq, const char *header) PS_MUST_USE;
 
-/* The condition that is sent with the attempt, which a dialect may have to sign: its name and value. False:
- * none is. */
+/* The name and value of the attempt's conditional header, which a dialect may have to sign. False: it has
+ * none. */
 #define PS_HTTP_CONDITION_LEN (PS_ETAG_LEN + 8)
 bool ps_http_request_condition(const struct ps_http_request *rq, const char **ret_name,
         char ret_value[static PS_HTTP_CONDITION_LEN]);
@@ -454,33 +457,32 @@ void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work);
 
 /* Pages -------------------------------------------------------------------------------------------------- */
 
-/* GET of a whole small body: a directory listing, a manifest. With retries, backoff and a stop flag.
+/* GET of a whole small body: a directory listing, a manifest. With retries, back-off and a stop flag.
  *
- * Ownership: a page is made by start and freed by free, which ends it first if need be.
- * Threads: the one that started it. Blocks: start never, wait on the network. */
+ * Ownership: start makes a page, free frees it, and ends it first if necessary. Threads: the one that
+ * started it. Blocking: start never blocks, wait blocks on the network. */
 
-/* A retryable error is final after these many tries, or after this time: a person waits for the
- * mount. */
+/* A retryable error is final after this many tries, or after this time: a user waits for the mount. */
 #define PS_PAGE_MAX_TRIES 6
-#define PS_PAGE_UNREACHABLE_TRIES 3 /* of a host that is not there: most likely a mistyped one */
+#define PS_PAGE_UNREACHABLE_TRIES 3 /* for an unreachable host, which is probably mistyped */
 #define PS_PAGE_MAX_MS 20000
 
 struct ps_http_page;
 
 /* NULL: out of memory. max_nbytes: a longer body is EFBIG. */
 struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes);
-/* One whose text may be very long: it is kept compressed. */
+/* The same for a text that may be very long: it is kept compressed. */
 struct ps_http_page *ps_http_page_start_packed(
         struct ps_http_client *c, const char *url, uint64_t max_nbytes);
 
-/* What came of it; the strings are the page's. */
+/* The result; the strings are the page's. */
 struct ps_page_body {
 	const char *text; /* NULL: see packed */
 	size_t nbytes;
 	const struct ps_packed *packed; /* NULL: see text */
 	const char *url;                /* after redirects */
 	bool is_json;
-	const char *next; /* Link: <...>; rel="next", as it stands; NULL: the last page, or the only one */
+	const char *next; /* Link: <...>; rel="next", unresolved; NULL: the last page, or the only one */
 };
 int ps_http_page_wait(struct ps_http_page *page, const _Atomic bool *stop, struct ps_page_body *ret,
         struct ps_error *err) PS_MUST_USE;
