@@ -1,8 +1,9 @@
-/* The index: what the cache directory holds and what the datasets list. Rows and numbers over sorted keys.
+/* The index of the cache directory: the objects that it holds, and the names that the datasets list. Rows
+ * and numbers over sorted keys.
  *
- * Files, from the top: table.c (get, put, walk), index.c (opening, the schema, numbers), rocksdb.c (which
- * alone knows RocksDB), overlay.c (rows that a full disk does not take), rows.c (values and keys).
- * index_private.h is the folder's own.
+ * Files, from the top: table.c (get, put, walk), index.c (opening, the schema, numbers), rocksdb.c (the
+ * only file that calls RocksDB), overlay.c (rows that a full disk refuses), rows.c (values and keys).
+ * index_private.h is private to this folder.
  *
  * Keys (numbers big-endian, so that they sort):
  *   'M' name                     meta: schema, next node and dataset numbers, how the last run stopped
@@ -11,16 +12,16 @@
  *   'C' parent node (8) name     number of the name's current node: directory contents, sorted by name
  *   'O' object id (16)           object row
  *   'B' object id (16) extent (4)  presence and CRC32C of 64 blocks
- *   'P' id of a URL (16)         pin row: this object must stay
- *   'V' view id (16)             view row: what was found out of a compressed shard
- *   'F' view id (16)             where its frames begin (decompress/frame.h)
- *   'G' id of an object version  who may read it, as the origin has shown (catalog/dataset.h)
+ *   'P' id of a URL (16)         pin row: this object is not evicted
+ *   'V' view id (16)             view row: the decoded size of a compressed shard
+ *   'F' view id (16)             the beginnings of its frames (decompress/frame.h)
+ *   'G' id of an object version  grants for it (catalog/dataset.h)
  * Values are little-endian, each starts with a format byte; docs/format.md has the layout.
  *
- * Ownership: rows handed out own their strings; ps_*_row_fini() frees. Threads: any. Locks: none held while
- * calling out. Errors: 0 or -errno; -ENOENT no such row; -EBADMSG a row that does not parse (logged with its
- * key); -EIO RocksDB's own (logged with its text). Durability: batches are atomic, written to the log without
- * fsync: they survive a kill of the process, not a power cut. Blocks: on disk. */
+ * Ownership: returned rows own their strings; ps_*_row_fini() frees them. Threads: any. Locks: none is held
+ * over a callback. Errors: 0 or -errno; -ENOENT: no such row; -EBADMSG: a row that does not parse (logged
+ * with its key); -EIO: an error of RocksDB (logged with its text). Durability: batches are atomic, and
+ * written to the log without fsync: they survive a kill of the process, not a power cut. Blocks on disk. */
 #ifndef PS_INDEX_INDEX_H
 #define PS_INDEX_INDEX_H
 
@@ -35,7 +36,7 @@
 #define PS_INDEX_SCHEMA 1
 #define PS_EXTENT_BLOCKS 64
 #define PS_ROW_CHUNKS 16   /* of a block */
-#define PS_NODE_FIRST 1024 /* lower numbers are free for callers' own (root alias, virtual files) */
+#define PS_NODE_FIRST 1024 /* lower numbers are free for callers (root alias, virtual files) */
 
 struct ps_index;
 struct ps_index_batch;
@@ -45,9 +46,9 @@ struct ps_dataset_row {
 	uint32_t number;
 	char *source;      /* canonical, without secrets */
 	uint64_t root;     /* node of its root directory */
-	int64_t listed_ms; /* when the last whole listing was stored; 0: never */
+	int64_t listed_ms; /* when the last complete listing was stored; 0: never */
 	uint64_t nfiles;
-	uint64_t generation; /* counts listings; a node not seen by the newest is gone */
+	uint64_t generation; /* counts listings; a name that the newest complete one lacks has vanished */
 };
 
 enum ps_node_kind { PS_NODE_DIR = 1, PS_NODE_FILE = 2 };
@@ -58,13 +59,14 @@ struct ps_node_row {
 	uint64_t parent; /* node of the directory; a root is its own parent */
 	uint32_t dataset;
 	enum ps_node_kind kind;
-	bool superseded;     /* another node stands for the name now, or the name is gone */
+	bool superseded;     /* the name has another node now, or has vanished */
 	uint64_t generation; /* the last listing that had it */
 	int64_t checked_ms;  /* when the origin last confirmed the version; 0: never */
 	struct ps_remote remote;
-	/* enum ps_coding: what is shown is what the shard holds; remote is of the shard. 0: as it is */
+	/* enum ps_coding: the file shows the shard's decoded content, while remote is of the shard. 0: not
+	 * decoded */
 	uint8_t coding;
-	/* remote.checksum is of a list that knew no version: it holds for the next one, too */
+	/* remote.checksum is from a list without versions: it also holds for the next version */
 	bool sum_of_name;
 	char *name;
 	char *url; /* NULL for a directory */
@@ -74,51 +76,52 @@ struct ps_object_row {
 	struct ps_id id;
 	char *url;
 	struct ps_remote remote;
-	uint32_t dataset; /* that opened it last */
+	uint32_t dataset; /* the dataset that opened it last */
 	uint64_t nblocks_present;
-	uint64_t partial_nbytes;   /* of blocks of which only parts are there */
+	uint64_t partial_nbytes;   /* stored chunks of partial blocks */
 	uint64_t allocated_nbytes; /* st_blocks * 512 when last written */
 	int64_t created_s, opened_s;
 	int64_t data_mtime_ns; /* of the data file at the last commit */
 	int64_t data_ctime_ns; /* the same; 0: not known */
-	uint64_t data_ino;     /* its inode: another one (a copied directory) makes the blocks unverified */
-	bool by_extent;        /* the file was never passed through: holes may be punched into it */
-	char learned_etag[PS_ETAG_LEN]; /* of the first response, where the listing had none; "" */
-	char checksum[PS_CHECKSUM_LEN]; /* of all of it, as the origin gave it; "" */
-	bool sum_matched;               /* and that it is */
+	/* the file's inode; if it is another one (a copied directory), the blocks are unverified */
+	uint64_t data_ino;
+	bool by_extent;                 /* the file was never passed through: holes may be punched into it */
+	char learned_etag[PS_ETAG_LEN]; /* of the first response, if the listing had none; "" */
+	char checksum[PS_CHECKSUM_LEN]; /* of the whole object, as the origin gave it; "" */
+	bool sum_matched;               /* the object has matched checksum */
 };
 
 struct ps_pin_row {
 	struct ps_id url_id;    /* ps_pin_id() */
 	struct ps_id object_id; /* the version that was opened last */
-	uint64_t nbytes;        /* what that takes of the disk when it is all there */
+	uint64_t nbytes;        /* disk space of that version when it is complete */
 	char *url;
 };
 
 struct ps_extent_row {
 	uint64_t present;    /* bit i: block extent * 64 + i */
-	uint64_t partial;    /* blocks that are not whole, but some of their chunks are there */
-	uint64_t unverified; /* of both; a stop that may have lost written data adds all of them */
+	uint64_t partial;    /* blocks of which only some chunks are stored */
+	uint64_t unverified; /* of both; after a stop that may have lost written data, all of them */
 	int64_t used_s;      /* when it was last read or written; 0: not known */
 	uint32_t crc[PS_EXTENT_BLOCKS];
-	uint16_t chunks[PS_EXTENT_BLOCKS]; /* of the partial ones; never 0 there */
+	uint16_t chunks[PS_EXTENT_BLOCKS]; /* stored chunks of the partial blocks; never 0 there */
 	uint32_t chunk_crc[PS_EXTENT_BLOCKS][PS_ROW_CHUNKS];
 };
 
-/* Of a version of a compressed shard; its id is that of the decoded object. */
+/* Of one version of a compressed shard. Its id is that of the decoded object. */
 struct ps_view_row {
-	uint64_t size;        /* of what it holds; PS_SIZE_UNKNOWN: not found out yet */
-	bool declared;        /* by the first frame's header alone */
-	uint64_t nodes_below; /* nodes of lower numbers showed another size, which turned out wrong */
+	uint64_t size;        /* of the decoded content; PS_SIZE_UNKNOWN: not found yet */
+	bool declared;        /* only by the first frame's header */
+	uint64_t nodes_below; /* nodes with lower numbers showed another size, which was wrong */
 };
 
-/* Those that were given last; the newest first. */
+/* The grants that were given last, newest first. */
 #define PS_GRANTS_KEPT 8
 struct ps_grants_row {
 	unsigned n;
 	struct {
-		struct ps_id access;          /* keyed */
-		int64_t given_ms, expires_ms; /* expires_ms 0: with no credential */
+		struct ps_id access;          /* a keyed hash */
+		int64_t given_ms, expires_ms; /* expires_ms 0: given without a credential */
 	} v[PS_GRANTS_KEPT];
 };
 
@@ -127,40 +130,42 @@ void ps_node_row_fini(struct ps_node_row *row);
 void ps_object_row_fini(struct ps_object_row *row);
 void ps_pin_row_fini(struct ps_pin_row *row);
 
-/* -EPROTO: a newer schema. -EIO: damaged (text says why); the store moves it aside. Other errors (-ENOSPC,
- * -EACCES, -EMFILE, -EBUSY...) are no fault of the index: it is left alone. */
+/* -EPROTO: a newer schema. -EIO: damaged (the text has the cause); the store moves the index aside. After
+ * other errors (-ENOSPC, -EACCES, -EMFILE, -EBUSY...) the index is left as it is. */
 int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
-/* The same for a small disk or quota: it takes less room, and more writing. */
+/* The same for a small disk or quota: the index takes less room, and writes more. */
 int ps_index_open_small(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
-/* What it may take of the disk beyond what is there when nothing more is written but nbytes: while it sorts
- * and compacts. */
+/* How much more of the disk the index may take while it sorts and compacts, if only nbytes more are
+ * written. */
 uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, size_t nbytes);
-/* What may be written between two looks at its folder. */
+/* How many bytes may be written between two measurements of its folder. */
 size_t ps_index_slack_nbytes(struct ps_index *index);
 void ps_index_close(struct ps_index *index);
 
 /* State of the last stop, read once at open and replaced by "dirty in this boot". */
-bool ps_index_was_clean(const struct ps_index *index); /* data was synced, then ps_index_mark_clean() */
-bool ps_index_same_boot(const struct ps_index *index); /* readers of a killed process may still be there */
+/* data was synced, then ps_index_mark_clean() called */
+bool ps_index_was_clean(const struct ps_index *index);
+bool ps_index_same_boot(const struct ps_index *index); /* readers of a killed process may still run */
 int ps_index_mark_clean(struct ps_index *index) PS_MUST_USE;
 
-/* RocksDB refuses every write after one has failed, until it is opened again: this does that, if it has to
- * and the disk has room. -EBUSY while directory iterators are open; any error: still refusing, try again
- * later; what was written is still read. Calls of other threads wait meanwhile. */
+/* Opens RocksDB again, if a write has failed and the disk has room: until then RocksDB refuses every write.
+ * -EBUSY: directory iterators are open. After any error writes are still refused, and the caller tries
+ * again later; rows can be read. Calls of other threads wait meanwhile. */
 int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
 
-/* All batches so far are on the disk itself. */
+/* Syncs all batches so far to the disk. */
 int ps_index_sync(struct ps_index *index) PS_MUST_USE;
 
-/* fn is called, with nothing held, after a batch was refused (e: -errno): the index has to be opened again.
- * Set before others use the index. */
+/* Sets fn, which is called without locks after a batch was refused (e: -errno): the index has to be opened
+ * again. Call it before other threads use the index. */
 void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg, int e), void *arg);
 
-/* room is asked, with nothing held, before a batch that puts rows of nbytes is written: 0, or -errno and it
- * is not. Not for batches that are ps_index_batch_unasked(). Set before others use the index. */
+/* Sets room, which is called without locks before a batch that puts rows of nbytes is written. After -errno
+ * the batch is not written. Not called for batches that are ps_index_batch_unasked(). Call it before other
+ * threads use the index. */
 void ps_index_on_growth(struct ps_index *index, int (*room)(void *arg, size_t nbytes), void *arg);
 
-/* A number never given out before, also over restarts and kills. */
+/* A number that was never used before, also over restarts and kills. */
 int ps_index_new_node(struct ps_index *index, uint64_t *ret_node) PS_MUST_USE;
 int ps_index_new_dataset(struct ps_index *index, uint32_t *ret_number) PS_MUST_USE;
 
@@ -177,16 +182,16 @@ int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_
 int ps_index_get_grants(
         struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret) PS_MUST_USE;
 struct ps_strbuf;
-/* Appends to *ret what ps_index_batch_put_frames() was given. */
+/* Appends to *ret the bytes that ps_index_batch_put_frames() was given. */
 int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret) PS_MUST_USE;
-/* Every extent row of one object, in order, over a snapshot; a row that does not parse is left out (and
- * logged). A non-zero return ends the walk. */
+/* Calls fn for every extent row of one object, in order, over a snapshot. A row that does not parse is left
+ * out (and logged). A non-zero return of fn ends the walk. */
 int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
         int (*fn)(void *arg, uint32_t extent, const struct ps_extent_row *row), void *arg) PS_MUST_USE;
 
-/* Batches: built by one thread, applied atomically. A put that runs out of memory makes commit fail
- * (-ENOMEM); so does a NULL batch, so that new need not be checked. commit frees, whatever it returns.
- * -ENOSPC, -EDQUOT, -EROFS: the disk. */
+/* Batches: built by one thread, applied atomically. After a put that ran out of memory, commit fails with
+ * -ENOMEM; so does a NULL batch, so that the result of new need not be checked. commit frees the batch,
+ * whatever it returns. -ENOSPC, -EDQUOT, -EROFS: the disk refused it. */
 struct ps_index_batch *ps_index_batch_new(void);
 void ps_index_batch_free(struct ps_index_batch *batch);
 void ps_index_batch_put_dataset(struct ps_index_batch *batch, const struct ps_dataset_row *row);
@@ -195,7 +200,7 @@ void ps_index_batch_del_node(struct ps_index_batch *batch, uint64_t node);
 void ps_index_batch_put_child(struct ps_index_batch *batch, uint64_t parent, const char *name, uint64_t node);
 void ps_index_batch_del_child(struct ps_index_batch *batch, uint64_t parent, const char *name);
 void ps_index_batch_put_object(struct ps_index_batch *batch, const struct ps_object_row *row);
-/* And its extents [0, nextents). */
+/* Also deletes its extents [0, nextents). */
 void ps_index_batch_del_object(struct ps_index_batch *batch, const struct ps_id *id, uint32_t nextents);
 void ps_index_batch_put_extent(struct ps_index *index, struct ps_index_batch *batch, const struct ps_id *id,
         uint32_t extent, const struct ps_extent_row *row);
@@ -206,42 +211,43 @@ void ps_index_batch_put_view(
         struct ps_index_batch *batch, const struct ps_id *id, const struct ps_view_row *row);
 void ps_index_batch_put_frames(
         struct ps_index_batch *batch, const struct ps_id *id, const void *bytes, size_t nbytes);
-/* And its frames. */
+/* Also deletes its frames. */
 void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *id);
 void ps_index_batch_put_grants(
         struct ps_index_batch *batch, const struct ps_id *id, const struct ps_grants_row *row);
 void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id *id);
-/* Its room is there already, or will be when it is written. */
+/* Has commit not call `room`: the batch's room is there already, or will be when it is written. */
 void ps_index_batch_unasked(struct ps_index_batch *batch);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
-/* The same for what must be known even while the disk takes nothing: it is kept in memory then, within bounds
- * (index/index_private.h), and written with the next batch that is taken. What is read, and walks that begin
- * later, see it all the same. */
+/* The same for rows that must be visible even while the disk refuses writes: the rows are then kept in
+ * memory, within bounds (index/index_private.h), and written with the next batch that succeeds. Reads, and
+ * walks that begin later, see them. */
 int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 
 /* Directory contents in name order, over a snapshot taken at open. `name` is borrowed until the next call. */
 struct ps_index_children;
 int ps_index_children_open(
         struct ps_index *index, uint64_t parent, struct ps_index_children **ret) PS_MUST_USE;
-/* Before the first next: begins after this name, which need not be there. */
+/* Call it before the first next: the walk begins after this name, which need not exist. */
 void ps_index_children_seek_after(struct ps_index_children *it, const char *name);
 /* False: the end, or an error (status). */
 bool ps_index_children_next(struct ps_index_children *it, const char **ret_name, uint64_t *ret_node);
 int ps_index_children_status(const struct ps_index_children *it) PS_MUST_USE; /* 0, -EIO, -ENOMEM */
 void ps_index_children_close(struct ps_index_children *it);
 
-/* Node rows over a snapshot taken at open, for one who asks for many: in rising order each costs a step, else
- * what ps_index_get_node() does. One thread at a time. */
+/* Node rows over a snapshot taken at open, for callers that need many. In rising order, each costs one step
+ * of an iterator; otherwise as much as ps_index_get_node(). One thread at a time. */
 struct ps_index_nodes;
 int ps_index_nodes_open(struct ps_index *index, struct ps_index_nodes **ret) PS_MUST_USE;
 int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;
 void ps_index_nodes_close(struct ps_index_nodes *it);
 
-/* Every object row, in id order, over a snapshot. The row is borrowed during fn; a non-zero return ends the
- * walk. bad, if not NULL, receives the rows that do not parse. */
+/* Calls fn for every object row, in id order, over a snapshot. The row is borrowed during fn; a non-zero
+ * return ends the walk. bad, if not NULL, is called for rows that do not parse. */
 int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const struct ps_object_row *row),
         void (*bad)(void *arg, const struct ps_id *id), void *arg) PS_MUST_USE;
-/* Every pin row; one that does not parse is left out (and logged). The row is borrowed during fn. */
+/* Calls fn for every pin row; one that does not parse is left out (and logged). The row is borrowed during
+ * fn. */
 int ps_index_each_pin(
         struct ps_index *index, int (*fn)(void *arg, const struct ps_pin_row *row), void *arg) PS_MUST_USE;
 

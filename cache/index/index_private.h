@@ -13,41 +13,40 @@
 
 /* Keys and values ---------------------------------------------------------------------------------------- */
 
-/* Sorted keys and values on disk: the little of RocksDB that the index needs. The files of this name alone
- * include rocksdb/c.h.
+/* Sorted keys and values on disk: the part of RocksDB that the index needs. Only rocksdb.c includes
+ * rocksdb/c.h.
  *
- * Ownership: a kv belongs to its opener; close iterators and free batches first.
- * Threads: any, but open and close; a batch or an iterator one at a time.
- * Locks: a read-write lock that only ps_kv_reopen() takes for writing; writers wait for one another.
- * Errors: 0 or -errno; failures of writing and reading are logged with RocksDB's text, of writing once until
- * the next success. Durability: a write is in the log file (page cache) when it returns: safe from a kill,
- * from a power cut after ps_kv_sync(). Blocks: on disk. */
+ * Ownership: a kv belongs to its opener; close iterators and free batches first. Threads: any, except for
+ * open and close; a batch or an iterator is used by one thread at a time. Locks: a read-write lock that
+ * only ps_kv_reopen() takes for writing; a lock that serialises writes. Errors: 0 or -errno; failed reads
+ * and writes are logged with RocksDB's text, failed writes once until the next success. Durability: when a
+ * write returns, it is in the log file (page cache): safe from a kill, and after ps_kv_sync() from a power
+ * cut. Blocks on disk. */
 
 struct ps_kv;
 struct ps_kv_batch;
 struct ps_kv_iter;
 
-/* Created if missing (the parent must exist). -EIO: it is there and damaged. -EBUSY: another process has it.
- * Others
- * (-ENOSPC, -EACCES, -EMFILE...) are the system's. */
+/* Opens the database, created if missing (the parent must exist). -EIO: it is damaged. -EBUSY: another
+ * process has it open. Other errors (-ENOSPC, -EACCES, -EMFILE...) are the system's. */
 #define PS_KV_MEMTABLE_NBYTES \
-	((size_t)4 << 20) /* as a rule; what is written is on disk twice until so much is sorted */
+	((size_t)4 << 20) /* usual size; rows are on disk twice until a memtable is full and sorted */
 int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, struct ps_error *err) PS_MUST_USE;
 void ps_kv_close(struct ps_kv *kv);
-/* After a failed write: see ps_index_reopen(). What can be read meanwhile stays readable. */
+/* After a failed write: see ps_index_reopen(). Rows can be read meanwhile. */
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
 
-/* Reads every key from `from` on and below `to` ("": to the end), and its value; RocksDB looks at their
- * checksums: 0, or -EIO if some of it is damaged. A call that meets damage later returns -EIO, and the next
- * ps_kv_open() fails. */
+/* Reads every key from `from` on and below `to` ("": to the end) with its value, so that RocksDB verifies
+ * their checksums. 0, or -EIO: some of it is damaged. A later call that finds damage returns -EIO, and the
+ * next ps_kv_open() fails. */
 int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err) PS_MUST_USE;
 
-/* What its sorted files take, but for those that are not needed any more. A compaction writes at most as much
- * again, and no more than PS_KV_COMPACTION_NBYTES, before it deletes what it has read. */
+/* The size of its live sorted files. A compaction writes at most as much again, and at most
+ * PS_KV_COMPACTION_NBYTES, before it deletes its inputs. */
 uint64_t ps_kv_live_nbytes(struct ps_kv *kv);
 #define PS_KV_COMPACTION_NBYTES ((uint64_t)256 << 20)
 
-/* As if RocksDB had refused a write, for the test of that. */
+/* Acts as if RocksDB had refused a write; for a test. */
 void ps_kv_refuse(struct ps_kv *kv, int e);
 
 /* Replaces *value's content. -ENOENT: no such key. */
@@ -58,68 +57,69 @@ void ps_kv_batch_free(struct ps_kv_batch *batch);
 void ps_kv_batch_put(
         struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue);
 void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey);
-/* Atomic. The batch stays the caller's. -ENOSPC (also before the disk is really full), -EROFS: nothing has
- * happened, it may be tried again. -EDQUOT, -EIO and what else RocksDB met with: all writes fail until
- * ps_kv_reopen(). */
+/* Writes the batch atomically. The batch stays the caller's. -ENOSPC (also before the disk is really full),
+ * -EROFS: nothing has happened, and the write may be tried again. -EDQUOT, -EIO and other errors of
+ * RocksDB: all writes fail until ps_kv_reopen(). */
 int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
-/* The same, but what the disk does not take (-ENOSPC, -EDQUOT, -EROFS, -EIO) is kept in memory and read from
- * there, also by iterators, until a later write or ps_kv_write_kept() finds that it is taken; a kill loses
- * it. refused < 0: it is kept, as if the disk had said so. *ret_refused: what it said of that which is kept.
- * An error: there is too much of it, or no memory; then nothing has changed. */
+/* The same, but a batch that the disk refuses (-ENOSPC, -EDQUOT, -EROFS, -EIO) is kept in memory. Reads and
+ * iterators see it. A later write or ps_kv_write_kept() that succeeds writes it; a kill loses it. refused <
+ * 0: the batch is kept at once, as if the disk had returned this error. *ret_refused: the error of the
+ * batch that was kept. On an error (too much is kept, or no memory) nothing has changed. */
 int ps_kv_write_or_keep(
         struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused) PS_MUST_USE;
-/* What it puts; 0: it only deletes. */
+/* Bytes that it puts; 0: it only deletes. */
 size_t ps_kv_batch_nput(const struct ps_kv_batch *batch);
-/* Writes what is kept, if there is any. */
+/* Writes the kept rows, if there are any. */
 int ps_kv_write_kept(struct ps_kv *kv) PS_MUST_USE;
-/* Everything written so far is on the disk itself when it returns. */
+/* Syncs everything written so far to the disk. */
 int ps_kv_sync(struct ps_kv *kv) PS_MUST_USE;
 
 /* Keys with a prefix (1 to PS_KV_PREFIX_MAX_LEN bytes, the first not 0xff), in order, over a snapshot. */
 #define PS_KV_PREFIX_MAX_LEN 32
 int ps_kv_iter_open(
         struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret) PS_MUST_USE;
-/* The next one is this key (it has the prefix), or the first after it. */
+/* Has the next call return this key (which has the prefix), or the first one after it. */
 void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey);
-/* The next one; key (whole) and value are borrowed until the next call. False: the end, or an error (status).
- */
+/* The next key (with its prefix) and value, borrowed until the next call. False: the end, or an error
+ * (status). */
 bool ps_kv_iter_next(struct ps_kv_iter *it, const void **ret_key, size_t *ret_nkey, const void **ret_value,
         size_t *ret_nvalue);
 int ps_kv_iter_status(const struct ps_kv_iter *it); /* 0, or -EIO after a read error */
 void ps_kv_iter_close(struct ps_kv_iter *it);
 
-/* Rows that the disk does not take ----------------------------------------------------------------------- */
+/* Rows that the disk refuses ----------------------------------------------------------------------------- */
 
-/* Rows that a full disk does not take, kept in memory in front of the index until it does; in the order of
- * their keys, so that walks of the index can be laid over them.
+/* Rows that a full disk refuses are kept in memory, in front of the index, until the disk takes them. They
+ * are sorted by key, so that walks can merge them with the index.
  *
- * Ownership: copies of keys and values; rows never change, and are counted: a walk has those that it began
- * with. Threads: any; a lock of its own, a leaf. A list of rows is its caller's alone. Blocks: never. */
+ * Ownership: copies of keys and values. Rows never change and are reference-counted: a walk keeps those
+ * that it began with. Threads: any; a lock of its own, a leaf. A list of rows is used by its caller only.
+ * Never blocks. */
 
-/* Of keys, values and what they cost: some thirty thousand names. Beyond it rows are refused as the disk
- * does. */
+/* Limit of keys, values and overhead: about thirty thousand names. Rows beyond it are refused with
+ * -ENOSPC. */
 #define PS_OVERLAY_MAX_NBYTES ((size_t)8 << 20)
 
 struct ps_overlay_row {
 	_Atomic unsigned nrefs;
-	bool deleted; /* there is no such key */
+	bool deleted; /* the key is deleted */
 	size_t nkey, nvalue;
 	char bytes[]; /* key, value */
 };
 
-/* Rows on their way in, in the order in which they were put, or what a walk sees, in that of their keys.
- * Starts as {0}. */
+/* A list of rows: to be added, in the order of their puts; or of a walk, in the order of their keys. Starts
+ * as {0}. */
 struct ps_overlay_rows {
 	struct ps_overlay_row **v;
 	size_t n, cap;
-	size_t nbytes; /* what they cost */
+	size_t nbytes; /* memory, with overhead */
 	bool failed;   /* out of memory */
 };
 void ps_overlay_rows_fini(struct ps_overlay_rows *rows);
 /* value NULL: the key is to be deleted. */
 void ps_overlay_rows_put(
         struct ps_overlay_rows *rows, const void *key, size_t nkey, const void *value, size_t nvalue);
-/* Of what ps_overlay_range() gave: the first row of this key or a later one; rows->n: there is none. */
+/* In the result of ps_overlay_range(), the first row of this key or a later one; rows->n: none. */
 size_t ps_overlay_rows_find(const struct ps_overlay_rows *rows, const void *key, size_t nkey);
 
 struct ps_overlay;
@@ -127,22 +127,22 @@ struct ps_overlay;
 struct ps_overlay *ps_overlay_new(void); /* NULL: out of memory */
 void ps_overlay_free(struct ps_overlay *overlay);
 
-/* Takes all rows, and those of the same keys are gone; or none. -ENOSPC: there is no room. -ENOMEM. */
+/* Adds all rows, replacing those of the same keys, or none. -ENOSPC: over the limit. -ENOMEM. */
 int ps_overlay_add(struct ps_overlay *overlay, const struct ps_overlay_rows *rows) PS_MUST_USE;
-/* 0: *value's content is replaced. -ENOENT: the key is deleted. -ENODATA: it is not kept here. */
+/* 0: *value's content is replaced. -ENOENT: the key is deleted. -ENODATA: the overlay does not have it. */
 int ps_overlay_get(
         struct ps_overlay *overlay, const void *key, size_t nkey, struct ps_strbuf *value) PS_MUST_USE;
-/* Adds the rows, those of deleted keys too, of the keys from `from` on and below `to`. -ENOMEM. */
+/* Appends to *ret the rows (also of deleted keys) of the keys from `from` on and below `to`. -ENOMEM. */
 int ps_overlay_range(struct ps_overlay *overlay, const void *from, size_t nfrom, const void *to, size_t nto,
         struct ps_overlay_rows *ret) PS_MUST_USE;
 size_t ps_overlay_nbytes(struct ps_overlay *overlay);
 bool ps_overlay_is_empty(const struct ps_overlay *overlay);
-/* Each of them. No row is added meanwhile. */
+/* Calls fn for each row. No row is added meanwhile. */
 void ps_overlay_each(
         struct ps_overlay *overlay, void (*fn)(void *arg, const struct ps_overlay_row *row), void *arg);
 void ps_overlay_clear(struct ps_overlay *overlay);
 
-/* As memcmp() of the whole keys; a key comes before those that it begins. */
+/* Like memcmp() of the whole keys; a prefix of a key comes before it. */
 int ps_overlay_compare(const void *a, size_t na, const void *b, size_t nb);
 
 /* Rows --------------------------------------------------------------------------------------------------- */
@@ -150,12 +150,11 @@ int ps_overlay_compare(const void *a, size_t na, const void *b, size_t nb);
 /* Index values as bytes, and back. The layouts are in docs/format.md; little-endian, a format byte first.
  *
  * Ownership: a decoded row owns its strings (ps_*_row_fini()); encoders append to the caller's buffer.
- * Threads: any. Blocks: never.
- * Errors: encoders by buffer->failed; decoders 0, -EBADMSG for anything that an encoder would not have
- * written (a cut or overlong value, another format, an impossible number), or -ENOMEM. *ret is untouched on
- * error. Ids are not in the values: decoders take them from the key. */
+ * Threads: any. Never blocks. Errors: encoders set buffer->failed; decoders return 0, -ENOMEM, or -EBADMSG
+ * for a value that no encoder writes (truncated or too long, another format, an impossible number). *ret is
+ * untouched on error. Ids are not in the values: decoders take them from the key. */
 
-/* Longer strings are refused on reading: none are written. */
+/* Longer strings are never written, and are refused when read. */
 #define PS_ROW_STRING_MAX_LEN 65536
 
 void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b);
@@ -178,8 +177,8 @@ int ps_pin_row_decode(
         const void *bytes, size_t n, const struct ps_id *url_id, struct ps_pin_row *ret) PS_MUST_USE;
 int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number) PS_MUST_USE;
 
-/* `trust` counts the stops after which written data may have been lost: an extent written under an older
- * count comes back with all its blocks unverified. */
+/* `trust` counts the stops after which written data may have been lost: all blocks of an extent that was
+ * written under an older count are read as unverified. */
 void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b);
 int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret) PS_MUST_USE;
 
@@ -193,8 +192,8 @@ struct ps_stop_row {
 void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b);
 int ps_stop_row_decode(const void *bytes, size_t n, struct ps_stop_row *ret) PS_MUST_USE;
 
-/* Keys of the index, as index.h lists them. Threads: any. Blocks: never. */
-/* A name past it is cut: ps_path_check() lets none through. */
+/* Keys of the index, as index.h lists them. Threads: any. Never blocks. */
+/* A longer name would be cut; ps_path_check() refuses it before. */
 #define PS_INDEX_KEY_MAX_LEN (1 + 8 + 4096)
 
 struct ps_index_key {
@@ -206,22 +205,22 @@ void ps_index_key_meta(struct ps_index_key *key, const char *name);
 void ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id);
 void ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node);
 void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name);
-/* The first key after that: no name has a NUL. */
+/* The first key after that one: no name has a NUL. */
 void ps_index_key_after_child(struct ps_index_key *key, uint64_t parent, const char *name);
 void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent);
 
-/* The big-endian number in n bytes of a key. */
+/* The big-endian number in nbytes bytes of a key. */
 uint64_t ps_index_key_number(const uint8_t *bytes, int nbytes);
 
-/* Logs which row is damaged if err is -EBADMSG; the rest of the index is fine. Returns err. */
+/* Logs which row is damaged if err is -EBADMSG; the rest of the index can be used. Returns err. */
 int ps_index_bad_row(const struct ps_index_key *key, int err);
 
 /* The index ---------------------------------------------------------------------------------------------- */
 
-/* What the files of the index share, and what the store's own tests may do to it besides index.h. */
+/* Types that the files of the index share, and functions for the store's tests. */
 
 struct ps_index_numbers {
-	const char *meta; /* its row: the first number not reserved */
+	const char *meta; /* name of its row, which has the first number that is not reserved */
 	uint64_t next, end;
 };
 
@@ -233,18 +232,20 @@ struct ps_index {
 	void *room_arg;
 	size_t memtable_nbytes;
 	bool was_clean, same_boot, kept;
-	struct ps_stop_row stop; /* as it stands in the index since open */
+	struct ps_stop_row stop; /* the row that open has written */
 
-	/* Over next and end, also while more are reserved: a waiter wants exactly that. */
+	/* Protects next and end. It is also held while more numbers are reserved, because waiters need just
+	 * these. */
 	pthread_mutex_t numbers_lock;
 	struct ps_index_numbers nodes, datasets;
 };
 
-/* ps_index_open() as if the kernel's boot id were boot_id ("": unknown), on the mount that it was last on. */
+/* ps_index_open() as if the kernel's boot id were boot_id ("": unknown) and the mount the same as last
+ * time. */
 int ps_index_open_at_boot(
         const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
 
-/* Overwrites the schema number, for the test of a directory from the future. */
+/* Overwrites the schema number; for a test of a newer directory. */
 int ps_index_set_schema(struct ps_index *index, uint64_t schema) PS_MUST_USE;
 
 #endif
