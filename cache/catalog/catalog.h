@@ -1,5 +1,5 @@
-/* The names of a dataset: attach a source, list it again, look names up. Part of the cache's facade: what
- * cache.h says of ownership, threads, blocking and errors holds here, too. */
+/* The names of a dataset: attach a source, list it again, look names up. Part of the cache's facade: the
+ * rules of cache.h for ownership, threads, blocking and errors apply here, too. */
 #ifndef PS_CATALOG_CATALOG_H
 #define PS_CATALOG_CATALOG_H
 
@@ -16,39 +16,40 @@
 struct ps_cache;
 struct ps_dataset;
 
-#define PS_GRANT_TTL_OPEN_MS 1 /* of ps_cache_options.grant_ttl_ms: no longer than an open */
+#define PS_GRANT_TTL_OPEN_MS 1 /* a ps_cache_options.grant_ttl_ms: a grant holds for one open */
 
 struct ps_dataset_options {
 	struct ps_origin_options origin;
-	uint64_t revalidate_ms; /* an open confirms the version at the origin if the last confirmation is
-	                           older; 0: 1 h; UINT64_MAX: never */
-	bool raw;               /* compressed shards are shown as they are, not as what they hold */
+	/* an open revalidates a version whose last confirmation is older; 0: 1 h; UINT64_MAX: never */
+	uint64_t revalidate_ms;
+	bool raw; /* compressed shards are shown raw, not decoded */
 	/* which files are shown: listing/listing.h; NULL-terminated, or NULL */
 	const char *const *include, *const *exclude;
-	const _Atomic bool *cancelled; /* set: the attach ends soon, with ECANCELED; NULL: it cannot be */
-	/* Now and then while the attach waits for a listing, by its thread: the number of files so far. NULL:
-	 * no calls. */
+	const _Atomic bool *cancelled; /* set to true, it ends the attach soon, with ECANCELED; may be NULL */
+	/* Called from time to time while the attach waits for a listing, by its thread, with the number of
+	 * files so far. May be NULL. */
 	void (*listed)(void *arg, const char *source, uint64_t nfiles);
 	void *listed_arg;
 };
 
-/* A source that is attached with the same credentials already is shared: the same dataset, with the options
- * of the first, until the last detach; it is listed again, unless that is under way, and the listing is
- * waited for as below. Otherwise: lists the source and stores the names; of a bucket that is attached with
- * other credentials, one page shows that these may list it, too. With a stored listing of the same source and
- * credentials (of a bucket: and a page of it) it waits at most PS_ATTACH_WAIT_MS for a fresh one (of very
- * many names PS_ATTACH_WAIT_MANY_MS: listing them takes longer than either), then goes on with the stored one
- * while the listing continues in the background, also when the origin is gone. Errors: a listing that fails
- * and none is stored; an empty one (ENOENT); a first object that is not there or refused. Blocks on network
- * and disk. */
+/* If the source is already attached with the same credentials, the dataset is shared, with the options of
+ * its first attach, until the last detach. It is listed again, unless a listing is under way, and the
+ * attach waits for that listing as below. Otherwise the attach lists the source and stores the names. If a
+ * bucket is attached with other credentials already, one page proves that these credentials may list it,
+ * too. If a listing of the same source and credentials is stored (and for a bucket, that page has come),
+ * the attach waits at most PS_ATTACH_WAIT_MS for a fresh listing; with more than PS_ATTACH_MANY names only
+ * PS_ATTACH_WAIT_MANY_MS, because listing them takes longer than either. Then it goes on with the stored
+ * listing, while the fresh one continues in the background; so does it if the origin does not answer.
+ * Errors: the listing fails, and none is stored; the listing is empty (ENOENT); the first object is missing
+ * or refused. Blocks on network and disk. */
 #define PS_ATTACH_WAIT_MS 600
 #define PS_ATTACH_WAIT_MANY_MS 100
 #define PS_ATTACH_MANY 50000
 int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
 void ps_dataset_detach(struct ps_dataset *dataset);
-/* The same text for sources that an attach would share: equal names, equal access. -EINVAL, -ENOMEM and a
- * text. Reads files of credentials; asks no origin. */
+/* A text that is equal for sources that an attach would share: those with the same names and the same
+ * access. -EINVAL, -ENOMEM with a text. Reads files of credentials; sends no requests. */
 #define PS_DATASET_KEY_LEN 65
 int ps_dataset_key(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         char ret[static PS_DATASET_KEY_LEN], struct ps_error *err) PS_MUST_USE;
@@ -68,16 +69,17 @@ json_t *ps_dataset_stats(struct ps_dataset *dataset);
 
 /* Listing again ------------------------------------------------------------------------------------------ */
 
-/* Receives the names that have another node, are new, or are gone: after a listing, once the index has them.
- * The caller's until unwatch. */
+/* Receives the names that are new, have vanished, or have another node, after a listing, once the index has
+ * the changes. The caller keeps it until unwatch. */
 struct ps_watch {
 	struct ps_dataset *dataset;
-	/* By a thread of the cache, with no lock held; may block for as long as a lookup takes. */
+	/* Called by a thread of the cache, with no lock held; may block for as long as a lookup takes. */
 	void (*changed)(void *arg, uint64_t parent, const char *name);
 	void *arg;
-	/* The source is listed again when the last complete listing is so old (at random up to a tenth less);
-	 * of several watches of the same names the smallest counts. Listings that fail are repeated later and
-	 * later, up to an hour if this is less. 0: it is listed on request alone. */
+	/* The source is listed again once the last complete listing is this old (less a random part of up
+	 * to a tenth). If there are several watches of the same names, the smallest interval counts. After
+	 * failed listings the interval grows, to an hour if it is less than that. 0: the source is listed
+	 * on request only. */
 	uint64_t refresh_ms;
 	struct { /* the cache's */
 		struct ps_list link;
@@ -88,18 +90,18 @@ struct ps_watch {
 	} priv;
 };
 void ps_dataset_watch(struct ps_watch *watch);
-/* Afterwards nothing is called back; refreshes of this watch are ended first (ECANCELED). Blocks on
- * `changed`. */
+/* Ends the watch: first ends its refreshes with ECANCELED, and afterwards makes no more callbacks. Blocks
+ * on `changed`. */
 void ps_dataset_unwatch(struct ps_watch *watch);
 
 struct ps_refreshed {
 	uint64_t nfiles, nadded, nvanished;
 };
-/* One request; the caller's until done. */
+/* One request; the caller keeps it until done. */
 struct ps_refresh {
 	struct ps_watch *watch;
-	/* Once, after all watches of these names have been called. An error: the names are what they were,
-	 * and what the listing has found before it failed. */
+	/* Called once, after all watches of these names. After an error the names are the previous ones,
+	 * with the changes that the listing had found before it failed. */
 	void (*done)(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result);
 	void *arg;
 	struct {
@@ -107,42 +109,41 @@ struct ps_refresh {
 		uint64_t number;
 	} priv;
 };
-/* Lists the source again; requests made before that listing begins share it. Names vanish by a complete
- * listing only. Open handles are not concerned. Never blocks. */
+/* Lists the source again; requests made before that listing begins share it. Names vanish only after a
+ * complete listing. Open handles are not affected. Never blocks. */
 void ps_dataset_refresh(struct ps_refresh *refresh);
 
-/* Names of the list that the origin turned out not to have, or that it did not answer for, as far as they are
- * known; waits at most wait_ms until all have been asked for, but for no listing that goes on in the
- * background; UINT64_MAX: as long as it takes. Returns their number (at most INT_MAX) with one line of text,
- * 0 if there are none, -EAGAIN: none so far, but some were not asked for yet; -ECANCELED: *cancelled, which
- * may be NULL. Blocks on the network for as long as it may wait. */
+/* The listed names that the origin does not have, or gave no answer for, as far as this is known. Waits at
+ * most wait_ms (UINT64_MAX: without limit) until all names have been requested, but not for a listing that
+ * goes on in the background. Returns their number (at most INT_MAX) with one line of text; 0: none;
+ * -EAGAIN: none so far, but some were not requested yet; -ECANCELED: *cancelled is set (cancelled may be
+ * NULL). Blocks on the network for as long as it may wait. */
 int ps_dataset_missing(struct ps_dataset *dataset, uint64_t wait_ms, const _Atomic bool *cancelled,
         char ret_text[static PS_ERROR_TEXT_LEN]) PS_MUST_USE;
 
-/* A file of it has neither ETag nor Last-Modified, as far as the origin was asked. */
+/* True if the origin has answered for a file with neither ETag nor Last-Modified. */
 bool ps_dataset_versionless(const struct ps_dataset *dataset);
 #define PS_VERSIONLESS_TEXT                                                                                \
 	"the server gives no versions (neither ETag nor Last-Modified): that a file has changed there is " \
 	"seen only in its "                                                                                \
 	"size and its first 64 KiB"
 
-/* Patterns to include or exclude that no name of a whole listing has matched; false: none, or none was listed
- * yet. */
+/* The include and exclude patterns that no name of a complete listing has matched. False: there are none,
+ * or no listing was complete yet. */
 bool ps_dataset_unmatched(const struct ps_dataset *dataset, char ret_text[static PS_ERROR_TEXT_LEN]);
 
 struct ps_attr {
-	uint64_t node; /* names this (object, version) for ever */
+	uint64_t node; /* permanent number of this (name, version) */
 	uint64_t ino;  /* for st_ino; the same for all versions of a name */
 	bool is_dir;
-	/* Size and mtime are known. False: from ps_dir_read(), or of a compressed shard that cannot be
-	 * decoded: it has a name and the reason in ps_node_info.error, but cannot be opened; its size is
-	 * 0. */
+	/* Size and mtime are known. False from ps_dir_read(), and for a compressed shard that cannot be
+	 * decoded: its size is 0, it cannot be opened, and ps_node_info.error has the reason. */
 	bool complete_attr;
 	uint64_t size;
 	int64_t mtime_s;
 };
 
-/* May need a HEAD if the listing gave no size; all waiters of one name share it. */
+/* Calls that may need a HEAD, if the listing gave no size; all waiters of one name share it. */
 typedef void (*ps_attr_fn)(void *arg, int errnum, const struct ps_attr *attr);
 void ps_dataset_lookup(
         struct ps_dataset *dataset, uint64_t parent, const char *name, ps_attr_fn fn, void *arg);
@@ -151,9 +152,9 @@ void ps_dataset_getattr(struct ps_dataset *dataset, uint64_t node, ps_attr_fn fn
 /* A directory's entries in name order, without "." and "..", from a snapshot. Blocks on the index. */
 struct ps_dir;
 int ps_dir_open(struct ps_dataset *dataset, uint64_t node, struct ps_dir **ret) PS_MUST_USE;
-/* The entry at position `pos` (0 first): 1, 0 past the end, or -errno. Sequential positions are cheap, going
- * back is not. *ret_name is borrowed until the next call. want_attr: fill size and mtime where they are known
- * without the network. */
+/* Reads the entry at position `pos`, from 0 on. Returns 1, 0 past the end, or -errno. Sequential positions
+ * are cheap, going back is not. *ret_name is borrowed until the next call. want_attr: also fill in size and
+ * mtime, if they are known without the network. */
 int ps_dir_read(struct ps_dir *dir, uint64_t pos, bool want_attr, const char **ret_name,
         struct ps_attr *ret_attr) PS_MUST_USE;
 void ps_dir_close(struct ps_dir *dir);
@@ -163,8 +164,8 @@ struct ps_node_info {
 	char *etag; /* "" if none */
 	uint64_t size, cached_nbytes;
 	const char *state; /* "remote", "partial", "cached" */
-	bool pinned;       /* its URL, whatever the version */
-	/* of the shard, whose contents are shown: "zstd", "gzip"; "": it is shown as it is */
+	bool pinned;       /* its URL is pinned, whatever the version */
+	/* coding of a shard that is shown decoded: "zstd", "gzip"; "": not decoded */
 	const char *encoding;
 	char *error; /* the last failure of this object, "" if none */
 };

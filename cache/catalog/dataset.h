@@ -1,32 +1,31 @@
-/* A dataset as handles and prefetch see it, who start and read its files; fs/ sees catalog.h. So there are
- * two headers for others. catalog_private.h is the folder's own.
+/* A dataset as handles and prefetch use it, which open and read its files. fs/ uses catalog.h.
+ * catalog_private.h is private to this folder.
  *
  * Files, from the top: registry.c (datasets by name), attach.c (threads and refreshes of one), lookup.c
  * (names, nodes, folders), revalidation.c (HEADs), listing_merge.c, view.c (what a file shows), catalog.c
  * (names of a source, grants).
  *
  * A dataset has two threads. One lists the source, merges the listing into the index (listing_merge.c) and
- * asks for sizes the listing did not give (a sweep of HEADs); a listing may take minutes, so another one
- * keeps time for probes: HEADs on behalf of lookups and opens.
+ * requests the sizes that the listing did not give (a sweep of HEADs). A listing may take minutes, so the
+ * other thread handles the deadlines and retries of probes: HEADs for lookups and opens.
  *
- * Names and access are two things. A catalog is the names of a source, with their versions: rows of the
- * index, shared by all who list the same; it alone decides what stands for a name. A dataset is a catalog
- * seen with one access: its origin signs with the credentials of its mounts and of no other. Before a dataset
- * shows names that another access has listed, the origin has shown it one page of them. One dataset of a
- * catalog at a time lists it as a whole.
+ * Names and access are two things. A catalog is the names of a source with their versions: rows of the
+ * index, shared by all datasets of the same names. Only the catalog decides which node a name has. A
+ * dataset is a catalog seen with one access: its origin signs only with the credentials of its own mounts.
+ * Before a dataset shows names that another access has listed, the origin has shown this access one page of
+ * them. Only one dataset of a catalog lists it as a whole at a time.
  *
  *   mount ─▶ dataset (catalog, access): origin, probes, read-ahead ─▶ catalog: names, versions
  *   mount ─▶ dataset (same catalog, other access) ──────────────────────┘
  *
- * When a version counts as confirmed: by a listing that gave size and version, or by a HEAD, since this
- * attach and (for an open) within the revalidation time. A read that meets another version, or none, makes it
- * doubtful: the next open asks.
+ * A version counts as confirmed by a listing that gave size and version, or by a HEAD, since this attach
+ * and (for an open) within the revalidation time. A read that meets another version, or no object, makes it
+ * doubtful: the next open asks the origin.
  *
- * Locks: cache.lock, dataset.lock and catalog.lock are leaves. catalog.names_lock is held over "read the row,
- * decide, commit" so that a listing and a HEAD cannot both give a name its next version; it is held over
- * writes to the index, never over the network. What a listing has in its batch is committed by the next one
- * to decide (ps_merge_flush()).
- */
+ * Locks: cache.lock, dataset.lock and catalog.lock are leaves. catalog.names_lock is held over "read the
+ * row, decide, commit" so that a listing and a HEAD cannot both give a name its next version; it is held
+ * over writes to the index, never over the network. Before another decision, the batch of a listing under
+ * way is committed (ps_merge_flush()). */
 #ifndef PS_CATALOG_DATASET_H
 #define PS_CATALOG_DATASET_H
 
@@ -39,16 +38,15 @@
 #include "index/index.h"
 
 #define PS_DATASET_ERRORS 64 /* last failures kept for user.penstock.error */
-#define PS_DATASET_MISSING 8 /* names reported of those that are missing */
+#define PS_DATASET_MISSING 8 /* missing names that are reported */
 #define PS_DATASET_UNANSWERED \
-	256 /* objects whose revalidation failed; one that shares a place is asked again */
+	256 /* slots for nodes whose revalidation failed; a node replaces another one in its slot */
 
-/* What starts files before they are opened stands above the catalog (prefetch/): made and ended with a
- * dataset. */
+/* Prefetch is above the catalog (prefetch/), but starts and ends with a dataset. */
 struct ps_prefetch_ops {
 	int (*start)(struct ps_dataset *ds); /* sets ds->sequence and ds->plan_ahead; -ENOMEM */
-	/* Both also after a failed start, in this order: no more lookups for plans; takes back what was
-	 * begun, before ps_fill_drain(). */
+	/* Both are also called after a failed start, in this order. stop_plans ends lookups for plans; stop
+	 * cancels the demands of prefetch, before ps_fill_drain(). */
 	void (*stop_plans)(struct ps_dataset *ds);
 	void (*stop)(struct ps_dataset *ds);
 };
@@ -62,15 +60,15 @@ struct ps_cache {
 	struct ps_decompress *decompress;
 	int64_t opened_s;
 	uint64_t grant_ttl_ms;
-	pthread_mutex_t lock;        /* what follows */
+	pthread_mutex_t lock;        /* protects what follows */
 	pthread_cond_t cond;         /* an attach or a detach has ended; monotonic clock */
 	struct ps_list attached;     /* registry.c */
 	struct ps_list catalogs;     /* catalog.c */
-	pthread_mutex_t grants_lock; /* dataset.h; leaf but for the index */
+	pthread_mutex_t grants_lock; /* for rows of grants; only the index's locks are taken under it */
 };
 
 struct ps_catalog {
-	struct ps_list link; /* cache.catalogs; with nrefs under cache.lock */
+	struct ps_list link; /* in cache.catalogs; link and nrefs are under cache.lock */
 	unsigned nrefs;
 	struct ps_cache *cache;
 	struct ps_index *index;
@@ -78,32 +76,34 @@ struct ps_catalog {
 	pthread_mutex_t names_lock; /* protects the index rows of this catalog, and: */
 	bool loaded;
 	struct ps_merge *merge; /* the listing under way, or NULL */
-	/* Nodes superseded since it was loaded, and those that a later listing made: reported to watches in
-	 * this order. A superseded node is deleted once no handle and no kernel names it. */
+	/* Nodes that were superseded since the catalog was loaded, and those that a later listing made, in
+	 * the order in which watches get them. A superseded node is deleted once neither a handle nor the
+	 * kernel uses it. */
 	uint64_t *changed;
 	size_t nchanged, changed_cap;
 
-	char route[PS_ID_HEX_LEN + 1]; /* of all its datasets' origins; "": the usual one */
-	/* Once loaded, constant but for listed_ms, nfiles and generation of the row, and what follows
-	 * (lock) */
+	char route[PS_ID_HEX_LEN + 1]; /* the route of all its datasets' origins; "": the usual one */
+	/* Constant once loaded, except for the row's listed_ms, nfiles and generation, which `lock`
+	 * protects */
 	struct ps_dataset_row row;
-	/* when a user last had something evicted, to have the origin's of now; 0: never */
+	/* when a user last had an object evicted, which means that the origin's present version is wanted;
+	 * 0: never */
 	_Atomic int64_t evicted_ms;
-	int64_t attached_ms; /* since when the origin is asked for what it has now: ps_catalog_attached() */
+	int64_t attached_ms; /* confirmations since then count: ps_catalog_attached() */
 	pthread_mutex_t lock;
-	const struct ps_dataset *lister; /* it lists all of it; NULL: none does */
-	/* listings of all of it: begun since it was loaded; the last of these that was complete */
+	const struct ps_dataset *lister; /* the dataset that lists the whole catalog; NULL: none */
+	/* listings of the whole catalog: number begun since it was loaded; number of the last complete one */
 	uint64_t nbegun, nlisted;
-	uint64_t nadded, nvanished; /* files, by that one */
-	_Atomic uint64_t listed_ns; /* when that ended; monotonic */
+	uint64_t nadded, nvanished; /* files, by the last complete listing */
+	_Atomic uint64_t listed_ns; /* when that listing ended; monotonic clock */
 	struct ps_list watches;
-	pthread_cond_t watch_cond; /* no callback of a watch is under way any more */
-	unsigned nsweeping;        /* datasets that list, or ask for what a listing did not give */
-	uint64_t nunknown;         /* names that they got no answer for */
-	/* names of the list that the origin does not have; the first of them, in order: */
+	pthread_cond_t watch_cond; /* a callback of a watch has returned */
+	unsigned nsweeping;        /* datasets that list, or request sizes that a listing did not give */
+	uint64_t nunknown;         /* names without an answer in that sweep */
+	/* listed names that the origin does not have; then the first of them, in order */
 	uint64_t nmissing;
 	char *missing[PS_DATASET_MISSING];
-	_Atomic bool versionless; /* a file was met of which the origin gives no version */
+	_Atomic bool versionless; /* the origin gave no version for a file */
 };
 
 struct ps_dataset {
@@ -115,11 +115,11 @@ struct ps_dataset {
 	struct ps_next_shard *sequence;
 	struct ps_plan_ahead *plan_ahead;
 	struct ps_catalog *catalog;
-	struct ps_id access; /* keyed: whose credentials the origin has */
-	bool anonymous;      /* it has none */
+	struct ps_id access; /* keyed hash of the origin's credentials */
+	bool anonymous;      /* the origin has no credentials */
 	uint64_t revalidate_ms;
 	bool raw;
-	/* before shown_names: the names that others have listed with the first that this access is shown */
+	/* before shown_names is set: compare the first names shown to this access with the catalog's */
 	bool compares;
 	_Atomic bool shown_names; /* the origin has shown this access at least one name of the catalog */
 
@@ -128,39 +128,40 @@ struct ps_dataset {
 	_Atomic bool stop;
 	_Atomic uint64_t nopens;
 	_Atomic uint64_t nlisted; /* files of the listing under way */
-	_Atomic bool asked_again; /* another listing is to begin: the sweep ends */
-	_Atomic bool offline;     /* revalidation.c; when the origin is asked again, and how often it was */
+	_Atomic bool asked_again; /* another listing is due: the sweep ends */
+	/* revalidation.c: the origin does not answer; below: when it is asked again, and how often it was */
+	_Atomic bool offline;
 	_Atomic uint64_t offline_ask_ns;
 	_Atomic unsigned offline_tries;
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t cond;  /* asked, ended, or probes changed; monotonic clock */
-	/* Listings by number: the last that was asked for (one more than begun, at most), begun, ended. */
+	/* Numbers of listings: the last one requested (at most one more than begun), begun, ended. */
 	uint64_t asked, begun, ended;
-	uint64_t since; /* of the catalog's listings, later ones are new enough for what was asked last */
+	uint64_t since; /* listings of the catalog after this number satisfy the last request */
 	struct ps_list refreshes;
-	uint64_t refresh_ms;      /* the smallest of its watches; 0: none has one */
-	unsigned nfailed;         /* listings, one after another */
-	uint64_t nmissing_logged; /* the dataset thread's */
-	uint64_t ended_ns;        /* when the last ended */
-	uint16_t jitter;          /* of the next one's time */
-	bool listing_ok;          /* the last that ended */
+	uint64_t refresh_ms;      /* smallest interval of its watches; 0: none */
+	unsigned nfailed;         /* failed listings in a row */
+	uint64_t nmissing_logged; /* used by the dataset's thread only */
+	uint64_t ended_ns;        /* when the last listing ended */
+	uint16_t jitter;          /* random part of the next listing's time */
+	bool listing_ok;          /* the last listing succeeded */
 	struct ps_error listing_error;
-	uint64_t first_unsized; /* a node of the listing without a size in it; 0: none */
+	uint64_t first_unsized; /* first node without a size in the listing; 0: none */
 	struct ps_list probes;  /* under way, or waiting for another attempt */
-	unsigned nprobes;       /* on the list, and being ended */
-	unsigned nsweep;        /* of them on behalf of the sweep */
+	unsigned nprobes;       /* probes on the list, and those that are ending */
+	unsigned nsweep;        /* of these, for the sweep */
 	struct {
 		uint64_t node;
 		char *text;
 	} errors[PS_DATASET_ERRORS];
 	unsigned next_error;
 	struct {
-		uint64_t node, until_ns; /* it is not asked about before: the last time failed, ... */
-		int errnum;              /* ... with this, if nothing is known of it */
+		uint64_t node, until_ns; /* not asked for before this time, because the last attempt failed */
+		int errnum;              /* error of that attempt, if no version is known */
 	} unanswered[PS_DATASET_UNANSWERED];
 	struct {
-		uint64_t node, until_ns; /* nothing is asked for ahead before */
+		uint64_t node, until_ns; /* no request ahead of an open before this time */
 	} asked_ahead[PS_DATASET_UNANSWERED];
 };
 
@@ -168,61 +169,64 @@ struct ps_dataset {
 void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);
 
 /* lookup.c */
-/* This node was shown with a size that turned out wrong. Blocks on the index. */
+/* True if this node was shown with a size that was wrong. Blocks on the index. */
 bool ps_view_disproved(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* Finds out the size of a compressed shard, then calls fn with the attributes. */
+/* Finds the size of a compressed shard, then calls fn with the attributes. */
 void ps_view_ask(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
-/* The id of what is shown of a file that is no compressed shard. Its size is known. */
+/* The id of the object of a file that is not a decoded shard. Its size is known. */
 void ps_view_raw_id(const struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_id *ret);
-/* What of the file is in the cache. */
+/* Cached bytes of the file. */
 uint64_t ps_view_cached_nbytes(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* The object that is shown; -EAGAIN: its size is not known yet. With `file`, also the engine's file of it:
- * then that has to be put, not the object. granted: its readers may have what is cached. */
+/* object: the shown object; -EAGAIN: its size is not known yet. file: the engine's file of it, which the
+ * caller puts instead of the object. granted: its readers may have the cached bytes. */
 int ps_view_object(struct ps_dataset *dataset, const struct ps_node_row *row, bool opened,
         struct ps_object **ret) PS_MUST_USE;
 int ps_view_file(struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, bool granted,
         struct ps_fill_file **ret) PS_MUST_USE;
-/* Is the version of this file confirmed? max_age_ms UINT64_MAX: since the attach is enough. */
+/* True if the version of this file is confirmed. max_age_ms UINT64_MAX: any time since the attach is
+ * enough. */
 bool ps_dataset_confirmed(struct ps_dataset *dataset, const struct ps_node_row *row, uint64_t max_age_ms);
-/* False: nothing of the file is cached, and the origin's last word on its version is old, or older than a
- * user's evict. Better ask than have the first read find another version, where it is too late to take it.
- * Blocks on the index. */
+/* False: no byte of the file is cached, and its version was last confirmed long ago, or before a user's
+ * evict. Then the open asks the origin: if only the first read found another version, it would be too late
+ * to switch to it. Blocks on the index. */
 bool ps_dataset_settled(struct ps_dataset *dataset, const struct ps_node_row *row);
-#define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing said */
-/* From now on the version of this node needs confirming. Blocks on the index. */
+#define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing has */
+/* From now on the version of this node must be confirmed. Blocks on the index. */
 void ps_dataset_doubt(struct ps_dataset *dataset, uint64_t node);
-/* Gives the name a new node of the same version, so that the kernel's pages of the old one are not taken for
- * it. -ESTALE: another node stands for the name already. Blocks on the index. */
+/* Gives the name a new node of the same version, so that the kernel does not use its pages of the old node.
+ * -ESTALE: the name already has another node. Blocks on the index. */
 int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) PS_MUST_USE;
 
 /* revalidation.c */
 /* Asks the origin for size and version of a file row, as ps_revalidate() (catalog_private.h) does, in a way
- * that gives a grant if this access may read the file, and takes it if the origin says anything else: by a
- * GET of one byte where a HEAD says nothing of that. */
+ * that gives a grant if this access may read the file, and revokes it on any other answer: by a GET of one
+ * byte if a HEAD would not prove it. */
 void ps_revalidate_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
-/* The same without a waiter, ahead of an open that will want it. */
+/* The same without a waiter, ahead of an expected open. */
 void ps_revalidate_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* Asks without a waiter, as an open would, whether the version of a planned file still is the origin's: few
- * at once, and not while the origin does not answer. Blocks on the index. */
+/* Revalidates the version of a planned file as an open would, without a waiter: few at once, and not while
+ * the origin does not answer. Blocks on the index. */
 void ps_revalidate_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Grants ------------------------------------------------------------------------------------------------- */
 
-/* Grants: that an access may read an object version (or list a catalog), as the origin has shown by an answer
- * of 2xx under its credentials. Cached bytes are served to accesses that have one; a listing grants no bytes.
+/* A grant is the proof that an access may read an object version (or list a catalog): an answer of 2xx to a
+ * request with its credentials. Cached bytes are served only to accesses with a grant. A listing gives no
+ * grant for bytes.
  *
  *            2xx                        --grant-ttl is over, or the credential's own time
  *   NONE ─────────▶ VALID ◀──────────────────────────────────────────────▶ OLD
  *     ▲               │ any other answer about this object (401, 403 ..)    │ the same
  *     └───────────────┴─────────────────────────────────────────────────────┘
  *
- * NONE and OLD are asked at the origin when they are needed (revalidation.c). OLD holds while the origin
- * gives no answer; NONE does not. Kept in the index, by keyed hashes of the access and of the version.
+ * When an open needs a grant that is NONE or OLD, the origin is asked (revalidation.c). While the origin
+ * does not answer, OLD suffices and NONE does not. Grants are kept in the index, by keyed hashes of the
+ * access and of the version.
  *
- * Threads: any. Locks: cache.grants_lock, held over reading and writing one row of the index. Blocks: on the
- * index. */
+ * Threads: any. Locks: cache.grants_lock, held while one row of the index is read and written. Blocks on
+ * the index. */
 
 enum ps_grant { PS_GRANT_NONE, PS_GRANT_OLD, PS_GRANT_VALID };
 
-/* VALID where the origin needs none, and for a file that has no bytes. */
+/* VALID if the origin needs no grants, and for an empty file. */
 enum ps_grant ps_grant_of_row(struct ps_dataset *dataset, const struct ps_node_row *row);
 #endif

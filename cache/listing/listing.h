@@ -1,9 +1,9 @@
-/* Listings: what servers and manifests say of the objects of a source, and which of these names are shown.
+/* Listings: parsing what servers and manifests list of a source, and choosing which of these names are
+ * shown.
  *
- * Files, from the top: listing.c (JSON of web servers) uses html.c and json_array.c; names.c (names on their
- * way to the mount) uses patterns.c (--include, --exclude, globs); manifest.c and bucket_xml.c (S3, Azure)
- * use none of them. No network.
- * Ownership, threads and errors: each section. */
+ * Files, from the top: listing.c (JSON of web servers) uses html.c and json_array.c; names.c (checking
+ * names) uses patterns.c (--include, --exclude, globs); manifest.c and bucket_xml.c (S3, Azure) use none of
+ * them. No network. Each section describes ownership, threads and errors. */
 #ifndef PS_LISTING_LISTING_H
 #define PS_LISTING_LISTING_H
 
@@ -22,51 +22,51 @@
 
 /* Which files of a listing are shown: --include and --exclude, the same for every kind of source.
  *
- * A pattern is compared with a file's path below its source and with its last part, as the origin calls it
- * ("a/x.tar.zst"), and so with each folder above the file: it means all below a folder that it matches. "*"
- * and "?" also stand for "/", "[...]" is a set, braces are those of braces.h. Shown is what matches an
- * include, or anything if there is none, and no exclude. Indexes go with what they are of: NAME.psx with
- * NAME; SHARDS.psc is shown where an include could match its neighbours.
+ * A pattern is compared with a file's path below its source, as the origin names it ("a/x.tar.zst"), and
+ * with the last part of that path. It is compared with each folder above the file in the same way: a
+ * pattern that matches a folder covers everything below it. "*" and "?" also match "/", "[...]" is a set,
+ * braces are those of braces.h. A file is shown if it matches an include (or there are no includes) and no
+ * exclude. Indexes follow their shards: NAME.psx is shown with NAME, and SHARDS.psc if an include could
+ * match a file beside it.
  *
- * Ownership: ps_listing_filter_new() ... ps_listing_filter_free(). Threads: any; it notes what has matched,
- * nothing else changes.
- * Blocks: never. */
+ * Ownership: ps_listing_filter_new() ... ps_listing_filter_free(). Threads: any; only the notes of what has
+ * matched change. Never blocks. */
 
-#define PS_LISTING_FILTER_MAX_NAMES 1000000 /* that the braces of one pattern stand for */
-#define PS_LISTING_FILTER_MAX_WILD 1000     /* of these with "*", "?" or "["; each is tried for each file */
+#define PS_LISTING_FILTER_MAX_NAMES 1000000 /* names that the braces of one pattern expand to */
+/* expansions with "*", "?" or "[": each is compared with each file */
+#define PS_LISTING_FILTER_MAX_WILD 1000
 
 struct ps_listing_filter;
 
-/* NULL-terminated lists, or NULL. *ret is NULL if both are empty: all is shown. -EINVAL, -E2BIG, -ENOMEM with
- * the pattern. */
+/* NULL-terminated lists, or NULL. *ret is NULL if both are empty: all files are shown. -EINVAL, -E2BIG,
+ * -ENOMEM with the pattern. */
 int ps_listing_filter_new(const char *const *include, const char *const *exclude,
         struct ps_listing_filter **ret, struct ps_error *err) PS_MUST_USE;
 void ps_listing_filter_free(struct ps_listing_filter *filter);
 
-/* filter NULL: all is. */
+/* True if the file is shown; filter NULL: always. */
 bool ps_listing_filter_shows(struct ps_listing_filter *filter, const char *path);
-/* False: nothing below this folder is shown, so that it need not be listed. dir ends in "/". */
+/* False: no file below this folder is shown, so it need not be listed. dir ends in "/". */
 bool ps_listing_filter_enters(struct ps_listing_filter *filter, const char *dir);
 
-/* The file is only there for others: a catalogue of the shards beside it. */
+/* True if the file is a catalogue of the shards beside it. */
 bool ps_listing_filter_is_catalogue(const char *path);
 
-/* All of a listing has been asked of it: from now on ps_listing_filter_unmatched() answers. */
+/* Call it once all names of a listing were compared: from now on *ret_unmatched below is valid. */
 void ps_listing_filter_listed(struct ps_listing_filter *filter);
-/* The ith pattern as it was given, includes first; NULL: there are no more (also of filter NULL).
- * *ret_unmatched: no name of a whole listing matched it. */
+/* The ith pattern as it was given, includes first; NULL: no more, or filter is NULL. *ret_unmatched: no
+ * name of a complete listing matched it. */
 const char *ps_listing_filter_pattern(
         const struct ps_listing_filter *filter, size_t i, bool *ret_exclude, bool *ret_unmatched);
 
 /* Names -------------------------------------------------------------------------------------------------- */
 
-/* The names of a listing on their way to the mount: checked, made unique, counted, handed on.
+/* The names of a listing: checked, made unique, counted and passed on to fn.
  *
- * What cannot be shown (ps_path_check), comes twice, or would be a file and a directory at once is skipped
- * with a warning; of the warnings PS_NAMES_MAX_WARNINGS are logged, the rest counted. Of a name that comes
- * twice the first one stays.
+ * A name is skipped with a warning if it cannot be shown (ps_path_check), comes a second time, or would be
+ * both a file and a directory. PS_NAMES_MAX_WARNINGS warnings are logged, the rest is counted.
  *
- * Ownership: the caller's, on its stack. Threads: one. Blocks: on what fn blocks on. */
+ * Ownership: the caller's, on its stack. Threads: one. Blocks if fn does. */
 
 #define PS_NAMES_MAX_WARNINGS 10
 #define PS_LIST_MAX_ENTRIES 2000000
@@ -75,32 +75,32 @@ const char *ps_listing_filter_pattern(
 /* One object of a listing. The strings are borrowed for the duration of the call. */
 struct ps_listed {
 	const char *path; /* below the mount's root, already checked by ps_path_check(): "train/0001.tar" */
-	/* without credentials or signatures (the origin remembers those); for get and head */
+	/* for get and head; without credentials or signatures, which the origin remembers */
 	const char *url;
-	struct ps_remote remote; /* what the listing gave; size unknown: a head is needed */
+	struct ps_remote remote; /* as the listing gave it; if the size is unknown, a head is needed */
 	/* "sha256:HEX" and the like (base/checksum.h); NULL: remote.checksum has it, or there is none. */
 	const char *checksum;
-	/* The origin did not show what is at this path, or below it: what is known of that stays. Nothing
-	 * else is set. */
+	/* The origin could not list this path: known names at it and below it stay. No other member but
+	 * path is set. */
 	bool unread;
 };
 
 /* Return 0 to go on, -errno to stop the listing with that error. */
 typedef int (*ps_list_fn)(void *arg, const struct ps_listed *listed);
 
-/* What listings of one source have in common, from one to the next. */
+/* State that successive listings of one source share. */
 #define PS_LIST_SKIPS_LOGGED 64
 struct ps_lister {
-	struct ps_listing_filter *filter; /* NULL: all is shown. Borrowed */
-	/* the listing was not asked for: what was skipped by an earlier one, too, is not logged again */
+	struct ps_listing_filter *filter; /* borrowed; NULL: all files are shown */
+	/* the listing was not requested: names that an earlier one skipped, too, are not logged again */
 	bool quiet;
-	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes; with the above the lister's */
+	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes of names whose skip was logged */
 	unsigned nskips_logged;
 };
 
-/* A name from outside, fit to be shown below the mount's root? -EINVAL for an empty name, "." or ".." parts,
- * an absolute path, empty parts ("a//b"), control characters, parts past 255 or paths past 4095 bytes, or a
- * first part ".penstock". */
+/* Checks that an untrusted name may be shown below the mount's root. -EINVAL for an empty name, "." or ".."
+ * parts, an absolute path, empty parts ("a//b"), control characters, parts past 255 or paths past 4095
+ * bytes, or a first part ".penstock". */
 int ps_path_check(const char *path);
 
 struct ps_names {
@@ -112,38 +112,38 @@ struct ps_names {
 	struct ps_error *err;
 	uint64_t nfiles;
 
-	uint64_t *table; /* hashes of paths, the lowest bit distinguishes files and directories; 0: free */
+	uint64_t *table; /* hashes of paths; the lowest bit distinguishes files from directories; 0: free */
 	uint64_t nused, nslots;
-	struct ps_strbuf last_dir; /* whose parents are known to be in the table */
+	struct ps_strbuf last_dir; /* a directory whose parents are in the table */
 	unsigned nwarnings;
-	bool quiet; /* no warnings */
+	bool quiet; /* log no warnings */
 };
 
-/* lister: whose filter counts; NULL: all is handed on. */
+/* lister: has the filter; NULL: all names are passed on. */
 void ps_names_init(struct ps_names *names, struct ps_lister *lister, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err);
-void ps_names_fini(struct ps_names *names); /* logs how many warnings were not */
+void ps_names_fini(struct ps_names *names); /* logs the number of warnings that were not logged */
 
-/* 0: handed on, or skipped. -errno with *names->err: the listing is over. */
+/* 0: passed on, or skipped. -errno with *names->err: the listing is over. */
 int ps_names_add(struct ps_names *names, const struct ps_listed *listed) PS_MUST_USE;
 
-/* What is at the path ("/" at its end or not) could not be listed, and stays as it is known; logs why. As
- * ps_names_add(). */
+/* The path (with or without "/" at its end) could not be listed: names at it and below it stay. Logs why.
+ * Returns as ps_names_add(). */
 int ps_names_unread(struct ps_names *names, const char *path, const char *why) PS_MUST_USE;
-/* False: nothing below this folder is shown. dir ends in "/". */
+/* False: no file below this folder is shown. dir ends in "/". */
 bool ps_names_enters(const struct ps_names *names, const char *dir);
 
-/* Was path[0..n) handed on as a file? */
+/* True if path[0..n) was passed on as a file. */
 bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n);
 
-/* Logs "list: WHAT: WHY" if there were not too many; both may come from outside. */
+/* Logs "list: WHAT: WHY", up to the limit of warnings; both texts may be untrusted. */
 void ps_names_warn(struct ps_names *names, const char *what, const char *why);
 
-/* -ECANCELED with the story if *stop is set. */
+/* -ECANCELED with a text if *stop is set. */
 int ps_names_stopped(struct ps_names *names) PS_MUST_USE;
 
-/* The part of many URLs that all share, up to a "/": "host/dir/"; shown are the names below it. The key of a
- * URL is its host, port and decoded path. */
+/* The common prefix of many URLs, up to a "/": "host/dir/". Names are shown below it. The key of a URL is
+ * its host, port and decoded path. */
 struct ps_common_prefix {
 	struct ps_strbuf dir;
 	bool any;
@@ -151,16 +151,16 @@ struct ps_common_prefix {
 /* Writes the key of a canonical URL. -EINVAL: its path cannot be decoded. */
 int ps_common_prefix_key(const char *url, struct ps_strbuf *ret_key) PS_MUST_USE;
 void ps_common_prefix_add(struct ps_common_prefix *common, const char *key);
-/* What to show of this key, which was added before; borrowed from key. */
+/* The shown part of this key, which was added before; borrowed from key. */
 const char *ps_common_prefix_below(const struct ps_common_prefix *common, const char *key);
 void ps_common_prefix_fini(struct ps_common_prefix *common);
 
 /* Patterns of a source ----------------------------------------------------------------------------------- */
 
-/* Patterns over the paths of a listing: "*" and "?" stay within a part, "[...]" is a set, a part of "**"
- * stands for any number of parts, braces as in braces.h. "[*]" is a "*".
+/* Patterns over the paths of a listing: "*" and "?" do not match "/", "[...]" is a set, a part "**" matches
+ * any number of parts, braces are those of braces.h. "[*]" matches a "*".
  *
- * Ownership: ps_glob_new() ... ps_glob_free(). Threads: one. Blocks: never. Errors: -EINVAL, -E2BIG,
+ * Ownership: ps_glob_new() ... ps_glob_free(). Threads: one. Never blocks. Errors: -EINVAL, -E2BIG,
  * -ENOMEM. */
 
 struct ps_glob;
@@ -170,29 +170,28 @@ bool ps_glob_is_pattern(const char *text);
 int ps_glob_new(const char *text, struct ps_glob **ret, struct ps_error *err) PS_MUST_USE;
 void ps_glob_free(struct ps_glob *glob);
 
-/* The folder, without "/" at its end, below which all that matches lies; "" is the top. */
+/* The deepest folder that contains all possible matches, without "/" at its end; "" is the top. */
 const char *ps_glob_dir(const struct ps_glob *glob);
-/* Can something match in folders below that one? */
+/* True if files in folders below that one can match. */
 bool ps_glob_is_deep(const struct ps_glob *glob);
 
 bool ps_glob_match(struct ps_glob *glob, const char *path);
 
-/* Names that the braces spell out and that have not been matched, and the first of them in ret (NULL if
- * none); to free(). */
+/* The number of names that the braces expand to and that have not matched; the first of them in *ret_first
+ * (NULL if none), to free(). */
 uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first);
 
 /* Listings of web servers -------------------------------------------------------------------------------- */
 
-/* Directory listings of web servers, taken apart: the HTML of nginx, Apache, lighttpd, caddy, Python's
+/* Parses directory listings of web servers: the HTML of nginx, Apache, lighttpd, caddy, Python's
  * http.server and rclone serve; the JSON of nginx (autoindex_format json) and caddy.
  *
- * Sizes and times are given only where they are exact: JSON's, and in nginx's HTML a size in bytes; a rounded
- * one is unknown.
+ * Sizes and times are reported only if they are exact: those of JSON, and in nginx's HTML sizes in bytes. A
+ * rounded size counts as unknown.
  *
- * The text comes window by window, for a page of a million names takes a hundred megabytes.
- *
- * Ownership: entries are borrowed for the call. Threads: any. Blocks: never.
- * Errors: -EPROTO for what is no listing, -ENOMEM, what fn returned. */
+ * The text comes window by window, because a page of a million names has a hundred megabytes. Ownership:
+ * entries are borrowed for the call. Threads: any. Never blocks. Errors: -EPROTO if the text is not a
+ * listing, -ENOMEM, and what fn returned. */
 
 struct ps_listing_entry {
 	const char *name; /* decoded, one part of a path; not yet checked by ps_path_check() */
@@ -204,8 +203,8 @@ struct ps_listing;
 
 typedef int (*ps_listing_fn)(void *arg, const struct ps_listing_entry *entry);
 
-/* page_url: where the text really came from, canonical; links elsewhere are skipped. is_json: what
- * Content-Type said; the text decides in the end. Both strings and err are borrowed. NULL: out of memory. */
+/* page_url: the canonical URL of the page after redirects; links to other places are skipped. is_json: by
+ * Content-Type; the text itself decides. page_url and err are borrowed. NULL: out of memory. */
 struct ps_listing *ps_listing_new(
         bool is_json, const char *page_url, ps_listing_fn fn, void *arg, struct ps_error *err);
 void ps_listing_free(struct ps_listing *listing);
@@ -214,16 +213,16 @@ int ps_listing_feed(void *listing, const char *text, size_t n, bool more, size_t
 
 /* JSON arrays -------------------------------------------------------------------------------------------- */
 
-/* An array of JSON objects, one at a time: jansson holds a whole document in memory, some ten times its text.
- * So the array is walked by hand, and each object parsed by itself. One that is not UTF-8 is skipped, with a
- * warning.
+/* Reads an array of JSON objects one at a time. jansson keeps a whole document in memory, about ten times
+ * the size of its text, so the array is walked by hand, and each object is parsed by itself. An object that
+ * is not UTF-8 is skipped with a warning.
  *
- * Ownership: an object is borrowed for the call. Threads: any. Blocks: never. */
+ * Ownership: an object is borrowed for the call. Threads: any. Never blocks. */
 
-/* What it returns other than 0 ends the walk. */
+/* A non-zero return ends the walk. */
 typedef int (*ps_json_fn)(void *arg, const json_t *object);
 
-/* Of an array whose text comes window by window (base/packed.h). */
+/* The walk over an array whose text comes window by window (base/packed.h). */
 struct ps_json_array {
 	const char *what; /* for errors: "not a directory listing" */
 	ps_json_fn fn;
@@ -233,12 +232,12 @@ struct ps_json_array {
 	enum { PS_JSON_BEGIN, PS_JSON_FIRST, PS_JSON_ENTRY, PS_JSON_BEHIND, PS_JSON_END } expected;
 };
 
-/* A ps_window_fn, but for its first argument. -EPROTO ("WHAT: JSON, at byte N: ...") for what is no array of
- * objects, -ENOMEM, what fn returned. */
+/* A ps_window_fn, except for its first argument. -EPROTO ("WHAT: JSON, at byte N: ...") if the text is not
+ * an array of objects, -ENOMEM, and what fn returned. */
 int ps_json_array_feed(
         struct ps_json_array *array, const char *text, size_t n, bool more, size_t *ret_used) PS_MUST_USE;
 
-/* All of it at once. */
+/* The same for a whole text. */
 int ps_json_array_parse(const char *text, size_t nbytes, const char *what, ps_json_fn fn, void *arg,
         struct ps_error *err) PS_MUST_USE;
 
@@ -246,16 +245,16 @@ int ps_json_array_parse(const char *text, size_t nbytes, const char *what, ps_js
 
 /* A page of a bucket's listing: the XML of ListObjectsV2, of ListObjectVersions and of Azure's List Blobs.
  *
- * Ownership: the caller's. Threads: any. Blocks: never. Errors: -EPROTO for what is no listing, -ENOMEM, what
- * fn returned. */
+ * Ownership: the caller's. Threads: any. Never blocks. Errors: -EPROTO if the text is not a listing,
+ * -ENOMEM, and what fn returned. */
 
-/* What a page says of the whole. */
+/* A page's data about the whole listing. */
 struct ps_s3_page {
 	bool truncated;
-	bool encoded; /* keys are: the server did as encoding-type=url asks */
+	bool encoded; /* keys are URL-encoded, as encoding-type=url requests */
 	uint64_t nkeys;
 	char *token;                       /* NextContinuationToken, opaque; NULL: none */
-	char *key_marker, *version_marker; /* of a listing of versions, as they are to be sent */
+	char *key_marker, *version_marker; /* for the next page of a listing of versions, as they are sent */
 };
 void ps_s3_page_fini(struct ps_s3_page *page);
 
@@ -267,9 +266,9 @@ struct ps_s3_object {
 /* Returns 0 to go on. */
 typedef int (*ps_s3_object_fn)(void *arg, const struct ps_s3_object *object);
 
-/* Reads the page's own part first: *ret is right, and the whole known to be sound, before fn is called.
- * Delete markers and versions that are not the latest are left out; a key with a NUL or of a broken escape,
- * too, and counted in *ret_nskipped. */
+/* Call parse first: it checks the whole page and fills in *ret. Then objects calls fn for each object.
+ * Delete markers and versions that are not the latest are left out. Keys with a NUL or a broken escape are
+ * left out, too, and counted in *ret_nskipped. */
 int ps_s3_page_parse(
         const char *text, size_t nbytes, struct ps_s3_page *ret, struct ps_error *err) PS_MUST_USE;
 int ps_s3_page_objects(const char *text, size_t nbytes, const struct ps_s3_page *page, ps_s3_object_fn fn,
@@ -277,29 +276,29 @@ int ps_s3_page_objects(const char *text, size_t nbytes, const struct ps_s3_page 
 
 /* Manifests ---------------------------------------------------------------------------------------------- */
 
-/* Manifests: a URL or relative path a line, then optionally its size in bytes and a checksum (sha256:HEX and
- * the like), in any order, separated by blanks. "#" starts a comment at the start of a line or after a blank.
- * Lines may end in CRLF, a byte order mark is skipped. Braces expand; size and checksum are then not allowed.
+/* Manifests: each line has a URL or relative path, then optionally its size in bytes and a checksum
+ * (sha256:HEX and the like), in any order, separated by blanks. "#" starts a comment at the start of a line
+ * or after a blank. Lines may end in CRLF, a byte order mark is skipped. Braces expand; size and checksum
+ * are then not allowed.
  *
- * The text comes window by window, for one of a million names takes a hundred megabytes.
- *
- * Ownership: an entry's strings are borrowed for the call. Threads: any. Blocks: never.
- * Errors: -EINVAL with the line's number, -E2BIG past PS_LIST_MAX_ENTRIES, -ENOMEM, what fn returned. */
+ * The text comes window by window, because a manifest of a million names has a hundred megabytes.
+ * Ownership: an entry's strings are borrowed for the call. Threads: any. Never blocks. Errors: -EINVAL with
+ * the line's number, -E2BIG beyond PS_LIST_MAX_ENTRIES, -ENOMEM, and what fn returned. */
 
 struct ps_manifest_entry {
-	const char *url;      /* absolute, as written: with its secrets */
+	const char *url;      /* absolute, as written, with its secrets */
 	uint64_t size;        /* PS_SIZE_UNKNOWN if not given */
 	const char *checksum; /* "sha256:0123..." in lower case, NULL if not given */
 };
 
 typedef int (*ps_manifest_fn)(void *arg, const struct ps_manifest_entry *entry);
 
-/* Calls fn for every entry, in order; what it returns other than 0 ends the parse. base: the manifest's own
- * URL. */
+/* Calls fn for every entry, in order; a non-zero return ends the parse. base: the manifest's own URL. */
 int ps_manifest_parse(const struct ps_packed *text, const char *base, ps_manifest_fn fn, void *arg,
         struct ps_error *err) PS_MUST_USE;
 
-/* The same for a text that comes otherwise: base and err are borrowed until free. NULL: out of memory. */
+/* The same for a text that is fed window by window. base and err are borrowed until free. NULL: out of
+ * memory. */
 struct ps_manifest;
 struct ps_manifest *ps_manifest_new(const char *base, ps_manifest_fn fn, void *arg, struct ps_error *err);
 void ps_manifest_free(struct ps_manifest *m);

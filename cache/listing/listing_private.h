@@ -6,12 +6,12 @@
 #include "listing/listing.h"
 
 struct ps_listing_html {
-	const char *s, *end; /* of the window: what is to be looked at */
-	const char *skip_to; /* inside of what is no markup: all up to here is passed over; NULL: outside */
+	const char *s, *end;        /* the part of the window that is not parsed yet */
+	const char *skip_to;        /* within text that is not markup, which ends with this; NULL: outside */
 	struct ps_strbuf authority; /* of the page: "https://host:port" */
 	struct ps_strbuf dir;       /* of the page: decoded path up to the last "/" */
 	struct ps_strbuf href, decoded;
-	bool more; /* text follows end */
+	bool more; /* more text follows `end` */
 };
 
 struct ps_listing {

@@ -1,30 +1,30 @@
-/* Origins: where the bytes of a dataset live. One table of functions a kind (http, file, hf).
+/* Origins: where the bytes of a dataset come from. Each kind (http, file, hf) is a table of functions.
  *
- * An origin lists the objects of a source, finds size and version of one, and reads ranges of one. It makes
- * single attempts: retries, single flight and deadlines belong to fetch/. It alone decides what is retryable.
- * A fault, a delay or a trace for a test is an origin that wraps an origin.
+ * An origin lists the objects of a source, finds the size and version of an object, and reads ranges of it.
+ * It makes single attempts: retries, single flight and deadlines belong to fetch/. Only the origin decides
+ * which errors are retryable. A fault, a delay or a trace for a test is an origin that wraps an origin.
  *
- * Files, from the top: origin.c (opening; which access and route an origin has), one or more a kind (file.c;
- * http.c; s3.c, s3_request.c, s3_endpoint.c, also for gs; az.c; hub.c, hub_get.c, hub_source.c), http_get.c
- * (ranges and HEADs by HTTP), source.c. origin_private.h, bucket_private.h and hub_private.h are the folder's
- * own.
+ * Files, from the top: origin.c (opening; access and route of an origin), one or more files for each kind
+ * (file.c; http.c; s3.c, s3_request.c, s3_endpoint.c, also for gs; az.c; hub.c, hub_get.c, hub_source.c),
+ * http_get.c (ranges and HEADs by HTTP), source.c. origin_private.h, bucket_private.h and hub_private.h are
+ * private to this folder.
  *
- * Ownership: an origin belongs to its opener. close ends what is still in flight (ECANCELED) and
- * returns when every done has; not to be called from inside done or progress. Threads: head, get and cancel
- * from any thread, never block on network or disk; progress and done are called from the origin's own
- * threads, never from inside head, get or cancel, with none of its locks held, and must not block for long.
- * Open starts a thread: fork before, not after. Errors: -errno and a struct ps_error. The errnos have one
- * meaning each:
+ * Ownership: an origin belongs to its opener. close ends requests in flight with ECANCELED, and returns
+ * once every done has returned; it must not be called from done or progress. Threads: head, get and cancel
+ * may be called from any thread, and never block on network or disk. The origin's own threads call progress
+ * and done, never from inside head, get or cancel, and with none of its locks held; these callbacks must
+ * not block for long. Open starts a thread: a process that forks does so before. Errors: -errno and a
+ * struct ps_error. Each errno has one meaning:
  *
- *   ENOENT         not there (404, 410)
+ *   ENOENT         no such object (404, 410)
  *   EACCES         refused (401, 403)
  *   ESTALE         another version than expected
  *   ETIMEDOUT      no answer, or a stall
- *   EPROTO         a lie: wrong range, wrong length, 200 for 206, a body past its length
+ *   EPROTO         an invalid response: wrong range, wrong length, 200 for 206, a body longer than its length
  *   EHOSTUNREACH   the name is not found, or there is no connection
  *   EAGAIN         the server asks to wait (429, 503)
  *   ECANCELED      by cancel
- *   EIO            anything else that the server or the disk said */
+ *   EIO            any other error of the server or the disk */
 #ifndef PS_ORIGIN_ORIGIN_H
 #define PS_ORIGIN_ORIGIN_H
 
@@ -41,123 +41,127 @@
 
 struct ps_origin;
 
-/* One ranged read. The caller fills the first part and keeps it all alive until done. */
+/* One ranged read. The caller fills in the first part, and keeps the struct alive until done. */
 struct ps_origin_get {
 	const char *url;
 	struct ps_remote expect; /* the version that the bytes must belong to; its size is known */
 	uint64_t offset;
 	size_t nbytes;     /* > 0, offset + nbytes <= expect.size */
-	struct iovec *iov; /* where the bytes go; lengths sum up to nbytes; the origin does not change it */
+	struct iovec *iov; /* destination; its lengths sum up to nbytes; not changed by the origin */
 	int niov;
-	/* over a new connection: the last attempt got no answer, and other open ones may be as dead */
+	/* use a new connection: the last attempt got no answer, and other open connections may be dead,
+	 * too */
 	bool fresh;
-	/* Bytes [0, nbytes_so_far) of the range are in place; called as they arrive, in order, from one
-	 * thread, only after status, Content-Range and version of the response were found right. */
+	/* Bytes [0, nbytes_so_far) of the range have arrived. Called as they arrive, in order, from one
+	 * thread, only after status, Content-Range and version of the response were checked. */
 	void (*progress)(struct ps_origin_get *get, size_t nbytes_so_far);
-	/* Exactly once, last. err->err == 0: the whole range is in place. Otherwise the first nbytes_done
-	 * are, and are right. The get may be freed or submitted again inside. */
+	/* Called exactly once, last. err->err == 0: the whole range has arrived; otherwise the first
+	 * nbytes_done bytes, and these are valid. `done` may free the get or submit it again. */
 	void (*done)(struct ps_origin_get *get, const struct ps_error *err);
 
 	/* Filled by the origin before done. */
 	size_t nbytes_done;
-	struct ps_remote seen;  /* what the response said of the object */
-	uint64_t wire_nbytes;   /* body bytes received, also those thrown away */
-	uint64_t first_byte_ns; /* from submission; 0 if none came */
+	struct ps_remote seen;  /* size and version in the response */
+	uint64_t wire_nbytes;   /* body bytes received, including discarded ones */
+	uint64_t first_byte_ns; /* time from submission; 0: no byte came */
 
-	void *priv; /* the origin's, and so is: */
+	void *priv; /* the origin's, like `work` */
 	struct ps_transfer_work work;
 };
 
-/* Size and version of one object; same rules. */
+/* A request for the size and version of one object; the same rules. */
 struct ps_origin_head {
 	const char *url;
 	bool fresh; /* as in a get */
 	void (*done)(struct ps_origin_head *head, const struct ps_error *err);
 	struct ps_remote seen; /* size is known after success */
-	void *priv;            /* the origin's, and so is: */
+	void *priv;            /* the origin's, like `work` */
 	struct ps_transfer_work work;
 };
 
 struct ps_origin_ops {
 	const char *name; /* "http", "file" */
 
-	/* Calls fn for every object of the source, in no order, from the calling thread. Blocks on network
-	 * and disk; retries what is retryable; bounded (PS_LIST_MAX_ENTRIES, page sizes, depth). An empty
-	 * listing is 0 with no calls: the caller decides. `stop` (may be NULL) set to true ends it with
-	 * -ECANCELED soon. */
+	/* Calls fn for every object of the source, in any order, from the calling thread. Blocks on network
+	 * and disk; retries retryable errors; bounded (PS_LIST_MAX_ENTRIES, page sizes, depth). An empty
+	 * listing returns 0 without calls: the caller decides what it means. `stop` (may be NULL), set to
+	 * true, ends it soon with -ECANCELED. */
 	int (*list)(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop,
 	        struct ps_error *err);
 	void (*head)(struct ps_origin *o, struct ps_origin_head *head);
 	void (*get)(struct ps_origin *o, struct ps_origin_get *get);
-	/* Ends a get early; done comes soon, with ECANCELED unless it was already on its way. No effect on
-	 * one that is not submitted (zeroed, or done). The get must be
-	 * alive until cancel returns: the caller's own lock keeps done's last part out. */
+	/* Ends a get early: done is called soon, with ECANCELED unless the get was ending already. No
+	 * effect on one that is not submitted (zeroed, or done). The get must be alive until cancel
+	 * returns: the caller uses a lock of its own to keep done from freeing it meanwhile. */
 	void (*cancel)(struct ps_origin *o, struct ps_origin_get *get);
-	/* Ends every get and head early, as cancel does, and those yet to come at once: the way out when an
-	 * origin does not answer. Lists are ended by their stop flag. */
+	/* Ends every get and head early, as cancel does, and later ones at once. Used when an origin does
+	 * not answer. Lists are ended by their stop flag. */
 	void (*abort)(struct ps_origin *o);
 	void (*close)(struct ps_origin *o);
-	/* Of an origin that stands on another one and is counted: one reference for each pointer kept between
-	 * calls. NULL: it lives until it is closed. */
+	/* For a reference-counted origin that is based on another one: a reference for each pointer that is
+	 * kept between calls. NULL: the origin lives until it is closed. */
 	void (*ref)(struct ps_origin *o);
 	void (*unref)(struct ps_origin *o);
 };
 
-/* The head of every origin's private struct. */
+/* The first member of every origin's private struct. */
 struct ps_origin {
 	const struct ps_origin_ops *ops;
-	/* that it stands on: what ends all work of the base ends its work, too. NULL: none */
+	/* the origin that this one is based on: a call that ends all work of the base ends its work, too.
+	 * NULL: none */
 	struct ps_origin *base;
-	/* its bytes are on this machine, or as near: reading them twice costs little */
+	/* its bytes are on this machine, or equally near: reading them twice costs little */
 	bool local;
-	bool heads_tell_sums; /* of objects, and gets do not */
-	/* May this origin's requests read what it answers 2xx about? So cached bytes are handed out to who
-	 * asks by it: a get proves it in any case, a HEAD where it needs the same right. proved NULL: anyone
-	 * may read all of it. Called by the one that gets the answer, with no lock held, before its bytes are
-	 * used. */
+	bool heads_tell_sums; /* HEADs give checksums of objects, and gets do not */
+	/* Called for each answer of 2xx that proves that this origin's credentials may read the object, so
+	 * that its readers may get cached bytes. A get always proves it, a HEAD if it needs the same right.
+	 * NULL: every access may read everything. Called by the receiver of the answer, with no lock held,
+	 * before its bytes are used. */
 	void (*proved)(void *arg, const char *url, const struct ps_remote *version, int64_t key_expires_s);
 	void *proved_arg;
-	/* How it is reached, where that is not the usual way: through a proxy, or with other trusted CAs,
-	 * another server may answer for a URL. So such objects are others in the cache. NULL: the usual way.
-	 * Borrowed. */
+	/* The route, if it is not the usual one. Through a proxy, or with other trusted CAs, another server
+	 * may answer for a URL, so objects of another route are different objects in the cache. NULL: the
+	 * usual route. Borrowed. */
 	const char *route;
-	struct ps_lister lister; /* of its listings */
+	struct ps_lister lister; /* state of its listings */
 	bool heads_prove;
-	bool proves_all; /* what may be read of one object may be read of all */
-	/* one after another that gave none; counted by the one that asks for sums */
+	bool proves_all; /* a proof for one object holds for all objects */
+	/* HEADs in a row without a checksum; counted by the engine, which requests checksums */
 	_Atomic unsigned sumless_heads;
 };
 
 /* How buckets of an S3 store are addressed. */
 enum ps_s3_addressing {
-	PS_S3_ADDRESSING_AUTO, /* Amazon's by host name, others by path */
+	PS_S3_ADDRESSING_AUTO, /* Amazon's by host name, other stores by path */
 	PS_S3_ADDRESSING_PATH,
 	PS_S3_ADDRESSING_VIRTUAL,
 };
 
-/* How to talk to an origin; all borrowed during ps_origin_open() only. Zero means the default. */
+/* Options of an origin; all are borrowed only during ps_origin_open(). Zero means the default. */
 struct ps_origin_options {
 	struct ps_http_options http;
-	/* the Hugging Face Hub's; NULL: from the environment, see credentials/credentials.h */
+	/* for the Hub; NULL: from the environment, see credentials/credentials.h */
 	const char *hf_token_file;
 
-	/* Stores with buckets. */
+	/* For stores with buckets. */
 	/* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */
 	const char *endpoint;
-	const char *region;  /* NULL: as the environment and the profile say, else learned from the store */
+	const char *region;  /* NULL: from the environment or the profile, else learned from the store */
 	const char *profile; /* of the AWS configuration files; NULL: $AWS_PROFILE */
-	const char *gs_credentials; /* a JSON file of Google's; NULL: as the environment says */
-	const char *az_sas_file;    /* a shared access signature of Azure's; NULL: as the environment says */
-	bool no_sign_request;       /* anonymous */
-	bool follow_redirects;      /* of an S3 store, to other hosts: without credentials */
-	bool request_payer;         /* we pay for what we read, not the bucket's owner */
-	bool pin_versions;          /* list the objects' versions, and read each as it was then */
+	const char *gs_credentials; /* a JSON file of Google's; NULL: from the environment */
+	/* a file with a shared access signature of Azure's; NULL: from the environment */
+	const char *az_sas_file;
+	bool no_sign_request;  /* anonymous */
+	bool follow_redirects; /* of an S3 store, also to other hosts, without credentials */
+	bool request_payer;    /* the requester pays for reads, not the bucket's owner */
+	/* list the objects' versions, and read each object in its listed version */
+	bool pin_versions;
 	enum ps_s3_addressing addressing;
 };
 
 /* Takes a SOURCE as the user wrote it (see penstock-mount(1)): URL with braces, a URL ending in "/", a
- * manifest (URL ending in .txt, or @file), file:///dir/ or /dir/. Does not touch the network; reads a local
- * @file. -EINVAL with a text for an unknown scheme or a malformed source. */
+ * manifest (URL ending in .txt, or @file), file:///dir/ or /dir/. Sends no request; reads a local @file.
+ * -EINVAL with a text for an unknown scheme or a malformed source. */
 int ps_origin_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err) PS_MUST_USE;
 
@@ -165,29 +169,32 @@ int ps_origin_open(const char *source, const struct ps_origin_options *options, 
  * logs and the index. The caller frees it. NULL with *err filled for a malformed source. */
 char *ps_source_canonical(const char *source, struct ps_error *err);
 
-/* Who asks, and by which way ----------------------------------------------------------------------------- */
+/* Access and route --------------------------------------------------------------------------------------- */
 
-/* Who asks an origin, and by which way: what of source, options, environment and files decides that, as
- * digests.
+/* The access and the route of an origin, as digests of everything in source, options, environment and files
+ * that decides them.
  *
- * Two mounts with the same access send the same requests with the same credentials. More is taken in than may
- * count (the whole of a profile file, say): another digest costs an access of its own, a wrong one would lend
- * out credentials. What a role's or a container's token is at the moment is no part of it, where it is read
- * from is: such credentials renew themselves.
+ * Two mounts with the same access send the same requests with the same credentials. The digest covers more
+ * than may matter (a whole profile file, for example): a digest that differs needlessly only costs an
+ * access of its own, while one that is equal by mistake would lend out credentials. Of a role's or a
+ * container's token, it covers the place from which it is read, not its present value, because such
+ * credentials are renewed.
  *
- * Ownership: the caller's. Threads: any. Blocks: on disk, for files of credentials. */
+ * Ownership: the caller's. Threads: any. Blocks on disk, for files of credentials. */
 
-/* Unkeyed digests of secrets: only keyed ones (ps_store_fingerprint()) may be written down. */
+/* Unkeyed digests of secrets: only keyed ones (ps_store_fingerprint()) may be stored or printed. */
 struct ps_identity {
 	struct ps_id access;
-	/* what a listing depends on beside the source: sources with the same may share its names */
+	/* what a listing depends on besides the source: datasets with the same value may share names */
 	struct ps_id names;
-	bool names_for_all; /* these are the same for every access: a bucket's listing */
-	bool has_endpoint;  /* of a store that was named: its tenants may have buckets of the same name */
-	struct ps_id route; /* proxy and trusted CAs: by another one another server may answer for a host */
-	/* no credentials at all, and the usual route: every access gets the same answers */
+	bool names_for_all; /* names is the same for every access, as in a bucket's listing */
+	/* the store's endpoint was given: its tenants may have buckets of the same name */
+	bool has_endpoint;
+	/* of proxy and trusted CAs: by another route another server may answer for a host */
+	struct ps_id route;
+	/* no credentials, and the usual route: every such access gets the same answers */
 	bool anonymous;
-	bool has_route; /* not the usual one: no proxy, the system's CAs */
+	bool has_route; /* the route is not the usual one (no proxy, the system's CAs) */
 };
 
 /* canonical: ps_source_canonical(source). -ENOMEM. */
