@@ -44,7 +44,7 @@ static void arena_free(struct ps_arena *arena)
 
 static uint8_t *map_aligned(void)
 {
-	/* mmap, not malloc: munmap really gives it back. */
+	/* mmap, not malloc, because munmap returns the memory to the system. */
 	uint8_t *map =
 	        mmap(NULL, 2 * ARENA_NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -55,11 +55,11 @@ static uint8_t *map_aligned(void)
 		munmap(map, before);
 	if (before < ARENA_NBYTES)
 		munmap(map + before + ARENA_NBYTES, ARENA_NBYTES - before);
-	(void)madvise(map + before, ARENA_NBYTES, MADV_HUGEPAGE); /* else in small ones */
+	(void)madvise(map + before, ARENA_NBYTES, MADV_HUGEPAGE); /* on failure, small pages are used */
 	return map + before;
 }
 
-/* Its buffers are unused. The lock is held. */
+/* Adds an arena of unused buffers. The lock is held. */
 static bool add_arena(struct ps_budget *budget)
 {
 	struct ps_arena *arena = calloc(1, sizeof(*arena));
@@ -109,7 +109,7 @@ static uint64_t read_number(const char *path)
 	return value;
 }
 
-/* The tightest limit on the way from our cgroup to the root. */
+/* The smallest limit from this process's cgroup up to the root. */
 static uint64_t cgroup_limit(void)
 {
 	char line[4096], path[4200];

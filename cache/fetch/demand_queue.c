@@ -1,4 +1,4 @@
-/* Demands: what should be fetched, by class; queued here, turned into requests by schedule.c. */
+/* Demands: ranges to be fetched, by class. They are queued here, and schedule.c turns them into requests. */
 #include "fetch/fill_private.h"
 
 #define WARM_REQUEST_BLOCKS 8
@@ -29,7 +29,7 @@ void ps_demand_requeue(struct ps_fill_file *file)
 	}
 }
 
-/* With a reference of the file, which is the demand's. */
+/* Takes a reference of the file for the demand. */
 static void enqueue(struct ps_demand *demand)
 {
 	struct ps_fill_file *file = demand->file;
@@ -63,7 +63,7 @@ void ps_demand_unqueue(struct ps_demand *demand)
 		free(demand);
 }
 
-/* The first chunk of a queued demand. */
+/* Sets the first chunk of a queued demand. */
 static void set_next(struct ps_demand *demand, uint64_t next)
 {
 	if (demand->cls == PS_DEMAND_READ && demand->next != next) {
@@ -101,13 +101,13 @@ struct ps_fill_file *ps_demand_first_file(
 
 unsigned ps_demand_count_starving(const struct ps_fill *fill, uint64_t since_ns, unsigned cap)
 {
-	const uint64_t none[] = {0, PREEMPTED_KEY}; /* no request */
+	const uint64_t none[] = {0, PREEMPTED_KEY}; /* keys of files without a request */
 	unsigned n = 0;
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(none); i++) {
 		const struct ps_tree_item *item = ps_tree_from(&fill->queues[PS_DEMAND_READ], none[i]);
 
-		/* Those that came later come later. */
+		/* Files with the same key are in the order of their arrival. */
 		for (; item && item->key == none[i] && n < cap; item = ps_tree_next(item)) {
 			const struct ps_file_demands *demands =
 			        PS_CONTAINER_OF(item, struct ps_file_demands, place);
@@ -129,8 +129,8 @@ bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, uns
 	PS_LOCK_SCOPE(&fill->lock);
 	if (demand->file->draining)
 		return false;
-	/* The beginning of a demand that is queued does not move: a read at the end of the file would move
-	 * it past the demand's end, and blocks that the file does not have would be asked for. */
+	/* The beginning of a queued demand does not move: a read at the end of the file would move it past
+	 * the demand's end, and blocks beyond the file would be requested. */
 	if (!demand->queued)
 		demand->next = PS_MAX(demand->next, from);
 	demand->end = PS_MAX(demand->end, end);
@@ -159,7 +159,8 @@ bool ps_demand_is_vain(enum ps_demand_class cls, struct ps_fill_file *file)
 	return cls >= PS_DEMAND_NEXT && ps_object_gone(file->object);
 }
 
-/* All of a file's, at most cap; what they referred to is returned for a put without the lock. */
+/* Takes all demands of a file off the queue, at most cap; returns their references of files, for a put
+ * without the lock. */
 static size_t take_all(
         struct ps_fill_file *file, enum ps_demand_class cls, struct ps_fill_file **ret, size_t cap)
 {
@@ -188,8 +189,8 @@ static size_t take_vain(struct ps_fill *fill, enum ps_demand_class cls, struct p
 	return n;
 }
 
-/* Demands of evicted files are dropped: they would wait for memory whose holders wait in turn for the room
- * that the evicted files still take. */
+/* Drops demands of evicted files: they would wait for memory whose holders in turn wait for the room that
+ * the evicted files still take. */
 void ps_demand_drop_vain(struct ps_fill *fill)
 {
 	struct ps_fill_file *unref[64];
@@ -204,11 +205,11 @@ void ps_demand_drop_vain(struct ps_fill *fill)
 	}
 }
 
-/* Chunks that a reader lacks beside a queued demand join it, and become one request. The engine's lock is
- * held. */
+/* Joins the chunks that a reader lacks with a queued demand beside them, so that they become one request.
+ * The engine's lock is held. */
 static bool join_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
-	/* One that begins sooner is too short to come near. */
+	/* A demand that begins before this is too short to be near. */
 	uint64_t soonest = from - PS_MIN(from, (uint64_t)PS_REQUEST_MAX_CHUNKS + PS_REQUEST_BRIDGE_CHUNKS);
 
 	for (struct ps_tree_item *item = ps_tree_from(&file->read_demands, soonest);
@@ -237,8 +238,8 @@ void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 		return;
 	}
 	if (!demand && file->spare.queued) {
-		/* No memory for a second one either: of what is between them only that is requested for
-		 * which a reader waits, a stretch at a time. */
+		/* There is no memory for a second demand: the spare one is extended. Of the chunks between,
+		 * only those that a reader waits for are requested. */
 		set_next(&file->spare, PS_MIN(file->spare.next, from));
 		file->spare.end = PS_MAX(file->spare.end, end);
 		return;
@@ -256,7 +257,7 @@ void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 bool ps_demand_warm(struct ps_fill_file *file)
 {
 	PS_LOCK_SCOPE(&file->fill->lock);
-	/* Asked for again, it begins again: what failed meanwhile is tried once more. */
+	/* A repeated call begins again at chunk 0, so that failed chunks are tried once more. */
 	file->warm.next = 0;
 	file->warm.end = ps_object_nblocks(file->object) * PS_BLOCK_CHUNKS;
 	file->warm.request_blocks = WARM_REQUEST_BLOCKS;
@@ -266,7 +267,8 @@ bool ps_demand_warm(struct ps_fill_file *file)
 	return true;
 }
 
-/* Demands of this origin go; what they referred to is returned for a put without the lock. */
+/* Takes demands of this origin off the queues; returns their references of files, for a put without the
+ * lock. */
 static size_t take_of_origin(
         struct ps_fill *fill, struct ps_origin *origin, struct ps_fill_file **ret, size_t cap)
 {

@@ -1,19 +1,19 @@
-/* The engine: what follows from what happened. Origins, the disk threads, the timer and readers call in here;
- * the files below return what an event has brought about, and here it is carried out and more is started, in
- * one place.
+/* The engine: handles events. Origins, the disk threads, the timer and readers call into this file. The
+ * lower files return what an event leads to (struct ps_outcome); this file carries it out and starts new
+ * requests, in one place.
  *
- * The ladder, from the top down; each file uses those below it, none calls up:
+ * The files are in layers, from the top down: each uses those below it, none calls up:
  *
  *   fill.c             the engine: events, the pump, the timer, draining
  *   schedule.c         which demand is served next, with how much memory, how many connections; pre-emption
- *   hedge.c            what is asked for twice
- *   request_retry.c    requests, from the claim to the end: progress, retries, failures
- *   writeback.c        what the disk threads do
- *   waiters.c          what of a read is there, who waits for what, deadlines
- *   demand_queue.c     what should be fetched, by class
+ *   hedge.c            hedged requests
+ *   request_retry.c    range requests, from the claim to the end: progress, retries, failures
+ *   writeback.c        writing and checking blocks, on the disk threads
+ *   waiters.c          finding the bytes of reads; waiting reads; deadlines
+ *   demand_queue.c     demands, by class
  *   fill_file.c        a file: references, block buffers, retained blocks, failures
- *   concurrency.c      how many transfers at once
- *   fill_stats.c       figures
+ *   concurrency.c      the number of concurrent transfers
+ *   fill_stats.c       statistics
  *   budget.c           memory */
 #include "fetch/fill_private.h"
 
@@ -25,15 +25,15 @@
 #include "base/thread.h"
 
 #define DRAIN_TICK_NS (50 * PS_NS_PER_MS)
-#define TIMER_BUSY_NS (50 * PS_NS_PER_MS) /* how late a deadline may be noticed */
+#define TIMER_BUSY_NS (50 * PS_NS_PER_MS) /* maximum delay after a deadline */
 #define TIMER_IDLE_NS PS_NS_PER_S
-#define STORED_MAX_FILES 8 /* of one object: a file for each of its origins */
+#define STORED_MAX_FILES 8 /* files of one object: one for each of its origins */
 #define TRIM_AFTER_NS (30 * PS_NS_PER_S)
 
-/* What follows ------------------------------------------------------------------------------------------- */
+/* Outcomes ----------------------------------------------------------------------------------------------- */
 
-/* Carries out what an event has brought about; the caller has a reference of the file. True: something is
- * demanded, and the pump has to start it. No lock held. */
+/* Carries out an outcome; the caller has a reference of the file. True: the pump has to start new demands.
+ * No lock held. */
 static bool carry_out(struct ps_fill_file *file, struct ps_outcome *outcome)
 {
 	ps_waiters_answer(file->fill, &outcome->ready);
@@ -62,7 +62,7 @@ void ps_fill_pump(struct ps_fill *fill)
 	struct ps_outcome outcome;
 	struct ps_turn turn;
 
-	/* Retries come first: they hold memory, and were asked for before what is queued. */
+	/* Retries come first: they hold memory, and are older than the queued demands. */
 	(void)start_retries(fill);
 	for (bool more = true; more;) {
 		more = ps_schedule_next(fill, &turn, &unref);
@@ -72,7 +72,7 @@ void ps_fill_pump(struct ps_fill *fill)
 			for (unsigned i = 0; i < turn.nrequests; i++)
 				ps_range_request_submit(turn.requests[i]);
 			(void)carry_out(turn.file, &outcome);
-			more = !turn.stuck; /* else the timer goes on with what is demanded again */
+			more = !turn.stuck; /* else the timer starts the demands that were queued again */
 			ps_fill_file_put(turn.file);
 		}
 		ps_fill_file_put(unref);
@@ -81,7 +81,8 @@ void ps_fill_pump(struct ps_fill *fill)
 
 /* Events of origins; no lock held ------------------------------------------------------------------------ */
 
-/* The first answer tells how far away the origin is. True: more connections may be used now. */
+/* Adapts the number of connections to the latency of the first answer. True: more connections may be used
+ * now. */
 static bool learn_distance(struct ps_range_request *request, uint64_t first_byte_ns)
 {
 	struct ps_fill *fill = request->file->fill;
@@ -102,7 +103,7 @@ static void on_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 	bool more = !request->checked && learn_distance(request, get->first_byte_ns);
 	struct ps_outcome outcome;
 
-	/* What is decoded here came from the base's origin, and was counted then. */
+	/* Decoded bytes are not counted: the compressed ones were, when they came from the base origin. */
 	if (!request->file->origin->base)
 		ps_range_request_count_bytes(request, nbytes_so_far);
 	ps_range_request_check_version(request);
@@ -113,7 +114,8 @@ static void on_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 		ps_fill_pump(request->file->fill);
 }
 
-/* Last in a callback: ps_fill_drain() may return, and the engine go, once no thread is in one. */
+/* The last call in a callback: once no callback is running, ps_fill_drain() may return, and the engine may
+ * be freed. */
 static void end_callback(struct ps_fill *fill)
 {
 	PS_LOCK_SCOPE(&fill->lock);
@@ -121,7 +123,7 @@ static void end_callback(struct ps_fill *fill)
 		pthread_cond_broadcast(&fill->files_cond);
 }
 
-/* The request's place among the active is free; what its end says of the origin. Returns whether its file is
+/* Takes an ended request off the active ones, and learns from its result. Returns whether its file is
  * draining. */
 static bool take_off(struct ps_range_request *request, int errnum)
 {
@@ -161,19 +163,19 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 		ps_error_set(&ended, ESTALE, "%s: the origin has another version", get->url);
 	else
 		ps_range_request_advance(request, request->base + get->nbytes_done, &outcome);
-	/* A hedge that is whole has cancelled the request, also where the request came as far by itself
+	/* A complete hedge has cancelled the request, even if the request has received these bytes itself
 	 * meanwhile. */
 	bool hedged = hedge;
 	if (hedge)
 		ps_hedge_use(hedge, request, &outcome);
 	(void)carry_out(request->file, &outcome);
 	ps_range_request_count_bytes(request, get->wire_nbytes);
-	/* Where it is decoded here, its origin answers others. */
+	/* A decompressing origin's latency is not counted: its base answers other requests. */
 	if (!request->file->origin->base)
 		ps_fill_count_answer(fill, get->first_byte_ns);
 	if (request->filled == request->nbytes) {
-		/* Whole, and so no longer this request's: that the end was a cancel, a stall or a byte too
-		 * much changes nothing. */
+		/* All bytes have arrived, and other requests may use them: so a cancel, a stall or an
+		 * excess byte at the end does not matter. */
 		ended = (struct ps_error){0};
 	} else if (!ended.err) {
 		ps_error_set(&ended, EPROTO, "the origin ended %zu bytes early",
@@ -183,7 +185,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	bool draining = take_off(request, ended.err);
 	bool gives_way = (request->preempted || hedged) && ended.err == ECANCELED && !draining;
 	ps_outcome_init(&outcome);
-	/* One that is to be tried again is no longer ours. */
+	/* After false another thread may use the request: it will be tried again. */
 	if (ps_range_request_end(request, &ended, gives_way, &outcome)) {
 		(void)carry_out(request->file, &outcome);
 		ps_range_request_free(request);
@@ -208,7 +210,7 @@ bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read)
 
 	ps_outcome_init(&outcome);
 	bool waits = ps_waiters_join(file, read, &outcome);
-	/* The read may be answered, and gone, from here on; the caller's handle keeps the file. */
+	/* From here on the read may be answered and freed; the caller's handle keeps the file. */
 	if (carry_out(file, &outcome))
 		ps_fill_pump(file->fill);
 	return waits;
@@ -221,7 +223,7 @@ void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read)
 
 	ps_outcome_init(&outcome);
 	ps_waiters_cancel(file, read, &outcome);
-	ps_waiters_answer(fill, &outcome.ready); /* the file may be gone with it */
+	ps_waiters_answer(fill, &outcome.ready); /* this may free the file, too */
 }
 
 void ps_fill_warm(struct ps_fill_file *file)
@@ -230,7 +232,7 @@ void ps_fill_warm(struct ps_fill_file *file)
 		ps_fill_pump(file->fill);
 }
 
-/* True: the pump has to start something. */
+/* True: the pump has to start new demands. */
 static bool look_at_stored(struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
 	struct ps_outcome outcome;
@@ -267,7 +269,7 @@ void ps_fill_stored(struct ps_fill *fill, const struct ps_object *object, uint64
 
 /* The timer ---------------------------------------------------------------------------------------------- */
 
-/* The files with a reader whose time is up, or that are to be looked at, each with a reference. */
+/* Collects the files with a reader whose time is up, or with `look` set; takes a reference of each. */
 static void find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_list *ret)
 {
 	struct ps_tree_item *first;
@@ -279,14 +281,14 @@ static void find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_list *ret)
 
 		ps_tree_remove(&fill->due, first);
 		if (file->refs == 0)
-			continue; /* on its way out; no handle, no reader */
+			continue; /* it is being freed: there is no handle and no reader */
 		file->refs++;
 		ps_list_append(ret, &file->due_link);
 	}
 	atomic_store(&fill->due_ns, first ? first->key : UINT64_MAX);
 }
 
-/* True: the pump has to start something. */
+/* True: the pump has to start new demands. */
 static bool attend(struct ps_fill_file *file, uint64_t now_ns)
 {
 	bool look = atomic_exchange(&file->look, false), tell;
@@ -333,7 +335,7 @@ static void attend_to_due(struct ps_fill *fill, uint64_t now_ns)
 		ps_fill_pump(fill);
 }
 
-/* Also what the disk did not take goes: a reader that comes back after so long asks for it again. */
+/* Also drops blocks that the disk refused: a reader that needs them later demands them again. */
 static void give_memory_back(struct ps_fill *fill)
 {
 	ps_retained_drop_held(fill, NULL);
@@ -344,7 +346,7 @@ static void give_memory_back(struct ps_fill *fill)
 	ps_budget_trim(fill->budget);
 }
 
-/* One round; *ret_busy: there is traffic. False: the engine stops. */
+/* One round of the timer; *ret_busy: there is traffic. False: the engine stops. */
 static bool tick(struct ps_fill *fill, uint64_t now, bool *ret_busy)
 {
 	unsigned nwaiting;
@@ -358,7 +360,7 @@ static bool tick(struct ps_fill *fill, uint64_t now, bool *ret_busy)
 	if (busy)
 		ps_hedge_look(fill, now);
 	ps_retained_drop_stale(fill, now);
-	/* Nothing that anybody asked for: idle is idle. */
+	/* These retries do not count as traffic. */
 	bool retried = ps_retained_retry_held(fill, now);
 	if (retried)
 		ps_demand_drop_vain(fill);
@@ -386,7 +388,7 @@ static void *timer_main(void *arg)
 	uint64_t busy_ns = ps_clock_mono_ns(), now = busy_ns;
 
 	for (bool busy = false; tick(fill, now, &busy); now = ps_clock_mono_ns()) {
-		ps_fill_pump(fill); /* max_bytes_per_s opens with time */
+		ps_fill_pump(fill); /* max_bytes_per_s may allow more by now */
 		if (!busy && now - busy_ns > TRIM_AFTER_NS)
 			give_memory_back(fill);
 		else if (!busy)
@@ -417,7 +419,7 @@ static void *disk_main(void *arg)
 			(void)carry_out(file, &outcome);
 			ps_fill_file_put(file);
 		}
-		ps_fill_pump(fill); /* a buffer may have come back */
+		ps_fill_pump(fill); /* a buffer may be free now */
 	}
 	free(scratch);
 	return NULL;
@@ -442,7 +444,7 @@ static int start_threads(struct ps_fill *fill)
 	return rc;
 }
 
-/* The disk threads write what is queued first. */
+/* Before they end, the disk threads write the queued blocks. */
 static void stop_threads(struct ps_fill *fill)
 {
 	{
@@ -545,7 +547,7 @@ json_t *ps_fill_memory_stats(struct ps_fill *fill)
 	return ps_budget_stats(fill->budget);
 }
 
-/* Requests of this origin end: those that wait for another attempt fail, the others are cancelled. */
+/* Ends the requests of this origin: those that wait for another attempt fail, the others are cancelled. */
 static void cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 {
 	const struct ps_error cancelled = {.err = ECANCELED, .text = "cancelled"};
@@ -563,8 +565,8 @@ static void cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 			ps_tree_remove(&fill->retries, i);
 			ps_list_append(&ended, &request->link);
 		}
-		/* cancel() neither blocks nor calls back from here; a request cannot end under us while
-		 * the lock that on_done() needs is held. */
+		/* cancel() neither blocks nor calls back from here. A request cannot end meanwhile, because
+		 * on_done() needs the lock that is held. */
 		ps_hedge_cancel_all(fill, origin);
 		for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
 			struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
@@ -614,8 +616,8 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 	ps_waiters_answer(fill, &outcome.ready);
 	ps_demand_drop_of_origin(fill, origin);
 	for (;;) {
-		/* Again and again, until none is left: a request that was claimed but not submitted yet is
-		 * not reached by a cancel. */
+		/* Repeated until no request is left: cancel has no effect on a request that was claimed but
+		 * not submitted yet. */
 		cancel_all(fill, origin);
 		ps_retained_drop_held(fill, origin);
 		PS_LOCK_SCOPE(&fill->lock);

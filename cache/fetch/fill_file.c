@@ -1,18 +1,17 @@
-/* One file: the engine's view of an object through one origin. Who refers to it, its blocks in memory, and
- * what is known of its failures.
+/* One file: the engine's view of an object through one origin. References, blocks in memory, and failures.
  *
- * A block buffer (struct ps_block_buffer) tells what of a block is in memory or on its way, chunk by
- * chunk. Blocks that stay in memory after the disk threads: RETAINED ones are on disk, but a reader is on
- * its way to them, and the disk has enough to do with writing; HELD ones the disk did not take, and it is
- * asked again every second. Both go when memory is needed. */
+ * A block buffer (struct ps_block_buffer) has the state of each chunk of a block that is in memory or in
+ * flight. Two kinds of blocks stay in memory after the disk threads: RETAINED blocks are on disk, but a
+ * reader is expected soon, and the disk is busy with writing; HELD blocks were refused by the disk, and are
+ * offered to it again every second. Both are dropped when memory is needed. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#define RETRY_NS PS_NS_PER_S /* cheap where nothing has changed: the store remembers a refusal as long */
-#define STALE_NS (10 * PS_NS_PER_S) /* a reader who has not come by then is not on its way */
+#define RETRY_NS PS_NS_PER_S /* cheap if nothing has changed: the store remembers a refusal for as long */
+#define STALE_NS (10 * PS_NS_PER_S) /* after this time no reader is expected any more */
 #define TELL_EVERY_NS (10 * PS_NS_PER_S)
 
 /* Block buffers; the file's lock is held in all ---------------------------------------------------------- */
@@ -38,7 +37,7 @@ void ps_block_buffer_free(struct ps_block_buffer *buffer)
 	free(buffer);
 }
 
-/* Nothing of it is in memory any more. */
+/* Frees the buffer's memory. */
 static void drop_memory(struct ps_block_buffer *buffer)
 {
 	ps_block_memory_unref(buffer->memory);
@@ -67,8 +66,8 @@ uint16_t ps_block_buffer_missing(struct ps_fill_file *file, uint64_t block, uint
 
 	if (state == PS_BLOCK_PRESENT || (buffer && buffer->place == PS_PLACE_VERIFY))
 		return 0;
-	/* It is checked as a whole, but not while its buffer is in use. That may be long: what a reader
-	 * needs is fetched then. */
+	/* An unverified block is checked as a whole, but not while its buffer is in use. That may take
+	 * long, so chunks that a reader needs are fetched then. */
 	if (state == PS_BLOCK_UNVERIFIED && (!buffer || ps_block_buffer_is_idle(buffer)))
 		return 0;
 	uint16_t missing = ps_chunks_of_block(file, block) & (uint16_t)~ps_file_chunks(file, block);
@@ -77,7 +76,7 @@ uint16_t ps_block_buffer_missing(struct ps_fill_file *file, uint64_t block, uint
 
 void ps_block_buffer_settle(struct ps_block_buffer *buffer, struct ps_list *disk)
 {
-	/* In another place it is looked at again when the disk threads are through with it. */
+	/* A buffer in another place is looked at again when the disk threads have finished with it. */
 	if (buffer->flight || buffer->place != PS_PLACE_NONE)
 		return;
 	if (buffer->whole & ~buffer->stored) {
@@ -90,8 +89,8 @@ void ps_block_buffer_settle(struct ps_block_buffer *buffer, struct ps_list *disk
 	}
 }
 
-/* A request that failed part of the way, or whose end nobody waited for, leaves `have` in the middle of a
- * chunk; the next one begins that chunk anew. */
+/* A request that failed midway, or whose rest no reader waited for, leaves `have` in the middle of a chunk.
+ * The next request fetches that chunk from its beginning. */
 void ps_block_buffer_release(struct ps_block_buffer *buffer, unsigned chunk)
 {
 	buffer->flight &= (uint16_t) ~(1u << chunk);
@@ -107,8 +106,8 @@ void ps_block_buffer_fail(struct ps_block_buffer *buffer, uint16_t chunks, int e
 
 /* Retained blocks ---------------------------------------------------------------------------------------- */
 
-/* A retained block has no reference of its file: it is dropped with the last one. The engine's lock is
- * held, the file's taken below it. */
+/* A retained block has no reference of its file: it is dropped when the file is freed. The engine's lock is
+ * held; this takes the file's. */
 static void drop_retained(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	struct ps_fill_file *file = buffer->file;
@@ -149,7 +148,7 @@ void ps_block_buffer_was_read(struct ps_block_buffer *buffer)
 		ps_list_append(&fill->read_retained, &buffer->read_link);
 }
 
-/* A block that was read to its end; false: there is none. The engine's lock is held. */
+/* Drops a retained block that was read to its end. False: there is none. The engine's lock is held. */
 static bool drop_read(struct ps_fill *fill)
 {
 	struct ps_block_buffer *buffer = NULL;
@@ -160,7 +159,8 @@ static bool drop_read(struct ps_fill *fill)
 	}
 	if (buffer)
 		drop_retained(
-		        fill, buffer); /* by threads that hold the engine's lock alone: it is still there */
+		        /* retained blocks are dropped only under the engine's lock, so it still exists */
+		        fill, buffer);
 	return buffer;
 }
 
@@ -177,8 +177,8 @@ void ps_retained_drop_stale(struct ps_fill *fill, uint64_t now_ns)
 	}
 }
 
-/* No more than a stream's window: half of the budget. Beyond that the newest goes, which its reader reaches
- * last: the oldest is the one that it needs next. */
+/* Retains at most half of the budget, as much as a stream's window. Beyond that the newest block is
+ * dropped: its reader needs the oldest one next. */
 void ps_retain_written(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	uint64_t max_retained = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
@@ -200,9 +200,9 @@ void ps_retain_written(struct ps_fill *fill, struct ps_block_buffer *buffer)
 	buffer->file->nretained++;
 }
 
-/* Takes a block off the list of those that are held; its memory goes, unless more of it is in flight: then
- * the disk is asked again when that is over. The engine's lock is held; the buffer's reference is the
- * caller's. */
+/* Takes a block off the list of held ones, and frees it, unless more of it is in flight: then it is offered
+ * to the disk again when that has ended. The engine's lock is held; the caller gets the buffer's
+ * reference. */
 static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	struct ps_fill_file *file = buffer->file;
@@ -232,14 +232,15 @@ bool ps_retained_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 	return true;
 }
 
-/* Blocks of an evicted object that nobody reads any more: no disk will take them, and no other file serves
- * them, while the object that they keep takes its room in the cache. The engine's lock is held. */
+/* True if the file has only parked blocks of an evicted object, which is not open any more. These blocks
+ * can neither be written nor served, but they keep the object, and so its room in the cache. The engine's
+ * lock is held. */
 static bool is_vain(struct ps_fill_file *file)
 {
 	return file->refs == file->nparked && ps_object_gone(file->object);
 }
 
-/* Half of the budget at most: the rest is for what still comes. */
+/* Held blocks take at most half of the budget: the rest is for bytes that still arrive. */
 void ps_retain_held(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	uint64_t max_held = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
@@ -400,7 +401,7 @@ void ps_fill_file_put(struct ps_fill_file *file)
 		return;
 	struct ps_fill *fill = file->fill;
 	struct ps_origin *origin = file->origin;
-	/* Looked at now: one that nobody refers to may be closed as soon as the file is off the list. */
+	/* Read now: an origin without references may be closed as soon as the file is off the list. */
 	void (*unref)(struct ps_origin *) = origin->ops->unref;
 	uint64_t nblocks = ps_object_nblocks(file->object);
 	{
@@ -409,8 +410,8 @@ void ps_fill_file_put(struct ps_fill_file *file)
 			return;
 		ps_retained_drop(fill, file);
 	}
-	/* With no reference nobody can get it again, but it stays on the list until the store has its object
-	 * back: that is what ps_fill_drain() waits for. */
+	/* Without references the file cannot be found any more, but it stays on the list until its object
+	 * is put: ps_fill_drain() waits for that. */
 	ps_object_put(file->object);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
@@ -421,7 +422,7 @@ void ps_fill_file_put(struct ps_fill_file *file)
 	}
 	for (uint64_t b = 0; b < nblocks; b++)
 		if (file->buffers[b])
-			ps_block_buffer_free(file->buffers[b]); /* of these, only failed ones are left */
+			ps_block_buffer_free(file->buffers[b]); /* only buffers with failed chunks are left */
 	pthread_mutex_destroy(&file->lock);
 	free(file->buffers);
 	free(file);
@@ -448,7 +449,7 @@ bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns)
 static void look_now(struct ps_fill_file *file)
 {
 	atomic_store(&file->look, true);
-	/* Else the timer is about to look, or does so at its next tick. */
+	/* Otherwise the timer is about to look, or will at its next tick. */
 	if (ps_fill_file_due(file, 0))
 		pthread_cond_signal(&file->fill->timer_cond);
 }
@@ -468,7 +469,7 @@ struct ps_object *ps_fill_file_object(struct ps_fill_file *file)
 
 void ps_fill_file_allow(struct ps_fill_file *file)
 {
-	/* What counted as missing is there now, perhaps for a reader that waits. */
+	/* Chunks that counted as missing are usable now, perhaps for a waiting reader. */
 	if (!atomic_exchange(&file->allowed, true))
 		ps_fill_look_later(file);
 }
@@ -524,7 +525,7 @@ static void doubt(struct ps_fill_file *file)
 void ps_fill_file_doubt(struct ps_fill_file *file)
 {
 	doubt(file);
-	ps_fill_look_later(file); /* nothing more is fetched for those who wait */
+	ps_fill_look_later(file); /* nothing more is fetched for its waiters */
 }
 
 void ps_fill_file_trust(struct ps_fill_file *file)

@@ -2,9 +2,10 @@
  * dead connection, a sick server behind a balancer). If a reader waits for it, a duplicate request is sent
  * over a new connection; the first to finish serves, the other is cancelled.
  *
- * a request is late ──▶ hedge under way ──its bytes are there──▶ request cancelled ──it ends──▶ gets the bytes
+ * a request is late ──▶ hedge under way ──its bytes are there──▶ request cancelled ──it ends──▶ gets the
+ * bytes
  *                            │                                                                 that it lacks
- *                            └──request ends by itself──▶ hedge cancelled, thrown away
+ *                            └──request ends by itself──▶ hedge cancelled, discarded
  *
  * The hedge has a buffer of its own: two transfers never write to the same memory. Requests are hedged only
  * in the tail: most requests of the origin were answered sooner, and few are late now. At most 1 % of the

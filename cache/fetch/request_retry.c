@@ -1,7 +1,6 @@
-/* Range requests for contiguous missing chunks, from the claim to the end: handing the request to
- * the origin, what becomes of the bytes as they come, further attempts after a backoff, and what becomes
- * of chunks that cannot be had. What an event brings about is returned (struct ps_outcome): the engine
- * carries it out. */
+/* Range requests for contiguous missing chunks, from the claim to the end: submitting, progress, retries
+ * with back-off, and failing the chunks that did not come. Functions return the outcome of an event (struct
+ * ps_outcome), which the engine carries out. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -13,25 +12,27 @@
 #include <sys/random.h>
 
 #define ASK_MIN_BYTES (8 << 20)
-#define ASK_IN_VAIN 8 /* HEADs behind each other without a checksum: the store has none */
+#define ASK_IN_VAIN 8 /* after this many HEADs in a row without a checksum, the store has none */
 
-/* Without progress. While somebody waits they go on until his time is up, unless the answers are lies. */
+/* Limits of attempts without progress. While a reader waits, attempts go on until its deadline, unless the
+ * answers are invalid. */
 #define REQUEST_LIES_ATTEMPTS 8
-#define REQUEST_AHEAD_ATTEMPTS 4 /* while nobody waits */
+#define REQUEST_AHEAD_ATTEMPTS 4 /* if no reader waits */
 #define REQUEST_UNRANGED_ATTEMPTS \
-	3 /* a whole body in answer to a range: one of several servers may do that, mostly all do */
-#define REFUSED_MAX_MS 60000u /* of a Retry-After, for what nobody waits for */
+	3 /* whole bodies in answer to a range: one of several servers may do that, usually all do */
+#define REFUSED_MAX_MS 60000u /* limit of a Retry-After, if no reader waits */
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_MAX_MS 10000
 
 /* Checksums ---------------------------------------------------------------------------------------------- */
 
-/* The checksum of an object whose listing told none, where HEADs tell it (struct ps_origin): asked for beside
- * the first bytes that are fetched of it, so that it is known by the time all are there. Without an answer,
- * or with one that has none, there is nothing to compare, as with any other object. Not of small objects: of
- * those a HEAD each would be most of the requests. Nor where a store has none to tell. */
+/* A checksum request: a HEAD for an object whose listing had no checksum, if HEADs of the origin give it
+ * (struct ps_origin). It is sent with the first request for the object's bytes, so that the checksum is
+ * known once all bytes are there. Without an answer, or if the answer has none, the object is not compared.
+ * No HEAD is sent for small objects, for which HEADs would be most of the requests, nor to a store that
+ * gives no checksums. */
 struct ask {
-	struct ps_origin_head head; /* first: done() gets back to the ask from it */
+	struct ps_origin_head head; /* first member: done() finds the struct by it */
 	struct ps_fill_file *file;  /* a reference */
 	struct ps_remote expect;
 };
@@ -139,7 +140,8 @@ void ps_range_request_free(struct ps_range_request *request)
 	free(request);
 }
 
-/* The block's buffer with memory; *unused is taken if it had none. NULL: there is nothing to take. */
+/* The block's buffer with memory; *unused becomes its memory if it had none. NULL: there is no *unused
+ * either, or no memory for the struct. */
 static struct ps_block_buffer *buffer_with_memory(
         struct ps_fill_file *file, uint64_t block, struct ps_block_memory **unused)
 {
@@ -168,7 +170,7 @@ struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint6
 	request->file = file;
 	request->first = first;
 	request->started_ns = ps_clock_mono_ns();
-	atomic_init(&request->touched_ns, request->started_ns); /* it is not late before it is submitted */
+	atomic_init(&request->touched_ns, request->started_ns); /* it cannot be late before it is submitted */
 	ps_list_init(&request->link);
 	for (uint64_t c = first; c < end; c++) {
 		if (!buffer || c % PS_BLOCK_CHUNKS == 0) {
@@ -198,7 +200,7 @@ struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint6
 
 /* Progress ----------------------------------------------------------------------------------------------- */
 
-/* Bytes [from, end) of the file, all of the buffer's block, are in its memory. */
+/* Bytes [from, end) of the file, within the buffer's block, have arrived in its memory. */
 static void buffer_arrived(struct ps_block_buffer *buffer, uint64_t from, uint64_t end)
 {
 	uint64_t base = buffer->block * PS_BLOCK_SIZE;
@@ -239,15 +241,15 @@ void ps_range_request_advance(struct ps_range_request *request, size_t filled, s
 			atomic_fetch_add(&file->fill->fetched_bytes, stop - at);
 		at = stop;
 	}
-	/* Before the buffers may go. */
+	/* Before the buffers may be freed. */
 	ps_waiters_look(file, from, end, outcome);
 	for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
 		ps_block_buffer_settle(file->buffers[b], &outcome->disk);
 	request->filled = filled;
 }
 
-/* Where the listing told no ETag, the first response of all does. Those that were under way with it could not
- * ask for it, so they are compared here, before anything of them is used. */
+/* If the listing had no ETag, the first response's ETag counts. Requests in flight at the same time could
+ * not send it as a condition, so their responses are compared here, before their bytes are used. */
 bool ps_range_request_same_version(struct ps_fill_file *file, const struct ps_remote *seen)
 {
 	{
@@ -261,7 +263,7 @@ bool ps_range_request_same_version(struct ps_fill_file *file, const struct ps_re
 			return false;
 		}
 	}
-	/* Only now: the checksum of another version is not this one's. */
+	/* After the comparison, because another version has another checksum. */
 	ps_object_expect(file->object, seen->checksum, false);
 	return true;
 }
@@ -272,7 +274,7 @@ void ps_range_request_check_version(struct ps_range_request *request)
 		return;
 	request->checked = true;
 	request->other_version = !ps_range_request_same_version(request->file, &request->get.seen);
-	/* Of a decompressing origin's answers those of its base tell: it may answer from the cache. */
+	/* A decompressing origin may answer from the cache: only answers of its base are a proof. */
 	struct ps_origin *origin = request->file->origin;
 	if (request->other_version || !origin->proved)
 		return;
@@ -299,8 +301,8 @@ static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 	for (unsigned i = 1; i < attempts && ms < BACKOFF_MAX_MS; i++)
 		ms *= 2;
 	ms = PS_MAX(PS_MIN(ms, BACKOFF_MAX_MS), retry_after_ms);
-	/* Jitter: many clients that failed together must not come back together. It is added, so that
-	 * nobody comes before the time that the server asked for. */
+	/* Jitter: many clients that failed together must not retry together. It is added, so that no retry
+	 * comes before the time that the server asked for. */
 	if (getrandom(&noise, sizeof(noise), GRND_NONBLOCK) != sizeof(noise))
 		noise = (uint32_t)ps_clock_mono_ns();
 	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
@@ -313,7 +315,7 @@ static bool request_has_waiter(struct ps_range_request *request)
 	        ps_range_request_offset(request) + request->nbytes);
 }
 
-/* Puts a failed request on the list of retries, if another attempt is worth it. */
+/* Queues a failed request among the retries, if another attempt is allowed. */
 static bool request_retry(struct ps_range_request *request, const struct ps_error *err)
 {
 	struct ps_fill *fill = request->file->fill;
@@ -331,7 +333,7 @@ static bool request_retry(struct ps_range_request *request, const struct ps_erro
 
 	if (err->err == EPROTO && err->http_status == 200)
 		most = REQUEST_UNRANGED_ATTEMPTS;
-	/* Longer than any reader waits: who comes later must not wait for this one either. */
+	/* The pause is longer than any reader waits: later readers must not wait for it, either. */
 	if (err->retry_after_ms * PS_NS_PER_MS > fill->timeout_ns)
 		most = 0;
 	if (request->attempts > most)
@@ -350,8 +352,8 @@ static bool request_retry(struct ps_range_request *request, const struct ps_erro
 	return true;
 }
 
-/* Gives up what of the request's part of a block has not come: failed for those who wait, forgotten
- * otherwise. The file's lock is held. */
+/* Gives up the chunks of a block that the request has not received: failed if a reader waits for them, else
+ * released. The file's lock is held. */
 static void give_up_block(struct ps_range_request *request, uint64_t block, int errnum, uint64_t until_ns,
         struct ps_outcome *outcome)
 {
@@ -371,8 +373,8 @@ static void give_up_block(struct ps_range_request *request, uint64_t block, int 
 	ps_block_buffer_settle(buffer, &outcome->disk);
 }
 
-/* The same of all of it; what did come goes to the disk. Whole chunks are left alone: they are no longer
- * this request's. */
+/* The same for the whole request; received chunks are written to the disk. Whole chunks are not touched:
+ * they do not belong to this request any more. */
 static void give_up(
         struct ps_range_request *request, int errnum, uint64_t until_ns, struct ps_outcome *outcome)
 {
@@ -381,7 +383,7 @@ static void give_up(
 
 	for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
 		give_up_block(request, b, errnum, until_ns, outcome);
-	if (request->file->changed) /* all who wait for what is not requested yet fail with it */
+	if (request->file->changed) /* this also fails readers of chunks that are not requested yet */
 		ps_waiters_look(request->file, 0, UINT64_MAX, outcome);
 	else
 		ps_waiters_look(request->file, from, end, outcome);
@@ -404,8 +406,8 @@ void ps_range_request_fail(
 			file->changed = true;
 		if (err->err == ESTALE || err->err == ENOENT)
 			file->doubted = true;
-		/* The origin refuses this object. For a while only what readers wait for is asked for:
-		 * read-ahead and warming would be refused again and again. */
+		/* The origin refuses this object. For a while only demand reads are requested: read-ahead
+		 * and warming would be refused again and again. */
 		if (err->err == ENOENT || err->err == EACCES)
 			file->refused_until_ns = until;
 		if (err->err == EAGAIN)
@@ -433,7 +435,7 @@ bool ps_range_request_end(struct ps_range_request *request, const struct ps_erro
 		return true;
 	}
 	if (gives_way) {
-		/* What came stays. The rest is demanded again, all of it, if a reader waits for any of it. */
+		/* Received chunks stay. The whole rest is demanded again if a reader waits for any of it. */
 		uint64_t from = ps_range_request_offset(request) + request->filled,
 		         end = ps_range_request_offset(request) + request->nbytes;
 

@@ -1,13 +1,14 @@
 /* The schedule: which demand is served next, with how much memory and over how many connections. */
 #include "fetch/fill_private.h"
 
-#define WAIT_NS (300 * PS_NS_PER_MS)      /* of a demand, before a request has to go for it */
-#define PATIENCE_NS (400 * PS_NS_PER_MS)  /* with a request, at least */
-#define PATIENCE_FIRST_BYTES 4            /* times what the origin mostly takes to answer */
-#define PATIENCE_DOUBLINGS 5              /* a file whose requests were pre-empted gets more and more */
-#define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* a due one for which there is no connection */
+/* a demand waits this long before another file's request is pre-empted */
+#define WAIT_NS (300 * PS_NS_PER_MS)
+#define PATIENCE_NS (400 * PS_NS_PER_MS)  /* minimum time without progress before a request is pre-empted */
+#define PATIENCE_FIRST_BYTES 4            /* the same, as a multiple of the origin's latency */
+#define PATIENCE_DOUBLINGS 5              /* each pre-emption doubles the file's time, up to 2^5 */
+#define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* when a due retry without a connection is looked at again */
 
-/* What of the turn's chunks may be claimed, block by block. */
+/* The turn's chunks that may be claimed, block by block. */
 struct claimable {
 	uint64_t block;
 	uint16_t missing[PS_REQUEST_MAX_BLOCKS];
@@ -25,13 +26,13 @@ static bool is_missing(const struct claimable *c, uint64_t chunk)
 	return c->missing[chunk / PS_BLOCK_CHUNKS - c->block] >> (chunk % PS_BLOCK_CHUNKS) & 1;
 }
 
-/* How many transfers at once work of this class may come to. The engine's lock is held. */
+/* The maximum number of transfers for work of this class. The engine's lock is held. */
 static unsigned limit_of(const struct ps_fill *fill, enum ps_demand_class cls)
 {
 	return cls == PS_DEMAND_READ ? fill->concurrency.demand : fill->concurrency.limit;
 }
 
-/* Turns what of the turn is missing into requests, at most PS_TURN_MAX_REQUESTS. The file's lock is held. */
+/* Turns the turn's missing chunks into requests, at most PS_TURN_MAX_REQUESTS. The file's lock is held. */
 static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_range_request **requests)
 {
 	struct claimable claimable;
@@ -44,7 +45,7 @@ static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_ran
 		return 0;
 	if (t->cls == PS_DEMAND_READ &&
 	        !ps_waiters_first(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE))
-		return 0; /* it gave up meanwhile, or has all */
+		return 0; /* the reader has given up meanwhile, or has all bytes */
 	find_claimable(t, now_ns, &claimable);
 	for (uint64_t c = t->from; c < t->end; c++) {
 		if (!is_missing(&claimable, c))
@@ -75,8 +76,8 @@ void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcom
 	{
 		PS_LOCK_SCOPE(&t->file->lock);
 		nrequests = claim_requests(t, now, t->requests);
-		/* The demand is over. What it was for may have come another way (the store has other
-		 * writers) or have failed with the file, or is demanded again. */
+		/* The demand is over. Its bytes may have come in another way (the store has other writers),
+		 * or have failed with the file, or are demanded again here. */
 		if (t->cls == PS_DEMAND_READ)
 			ps_waiters_look(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE, outcome);
 	}
@@ -93,8 +94,8 @@ void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcom
 		fill->active++;
 		ps_list_append(&fill->running, &t->requests[t->nrequests]->link);
 	}
-	/* A stretch with holes may have become more requests than there are connections: what is left over
-	 * waits among the retries. */
+	/* A range with gaps may become more requests than there are connections: the rest waits among the
+	 * retries. */
 	for (unsigned i = t->nrequests; i < nrequests; i++) {
 		t->requests[i]->retry_ns = now;
 		ps_tree_insert(&fill->retries, &t->requests[i]->retry, now);
@@ -104,8 +105,8 @@ void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcom
 		        PS_MAX(fill->next_start_ns, now) + nbytes * PS_NS_PER_S / fill->max_bytes_per_s;
 }
 
-/* Room for another transfer of this class? Demand keeps some connections to itself. The engine's lock is
- * held. */
+/* True if another transfer of this class may start. Some connections are reserved for demand reads. The
+ * engine's lock is held. */
 static bool may_start(const struct ps_fill *fill, enum ps_demand_class cls)
 {
 	unsigned limit = limit_of(fill, cls), spare = cls == PS_DEMAND_READ ? 0 : PS_MAX(1u, limit / 8);
@@ -115,10 +116,10 @@ static bool may_start(const struct ps_fill *fill, enum ps_demand_class cls)
 	return fill->active < limit - spare;
 }
 
-/* Room for another request of this file? One that stalls keeps what it has for long, and would collect the
- * places of all others one by one. So each file has its share, and the last quarter of all is for files
- * that have less than that. One of which a request had to give way (pre-emption) does not get into that
- * quarter until something comes of it. The engine's lock is held. */
+/* True if this file may have another request. A file whose requests stall keeps its connections for long,
+ * and would take over those of all others one by one. So each file has a share, and the last quarter of the
+ * connections is for files with less than their share. A file with a pre-empted request does not get a
+ * connection of that quarter until some of its bytes arrive. The engine's lock is held. */
 static bool file_may_start(
         const struct ps_fill *fill, const struct ps_fill_file *file, enum ps_demand_class cls)
 {
@@ -137,14 +138,14 @@ void ps_schedule_adapt(struct ps_fill *fill, uint64_t now_ns)
 
 	for (size_t cls = 0; cls < PS_ARRAY_LEN(fill->queues); cls++)
 		demanded = demanded || !ps_tree_empty(&fill->queues[cls]);
-	/* A single file may take three quarters. */
+	/* 5/8, because a single file may take only three quarters of the connections. */
 	ps_concurrency_tick(&fill->concurrency, now_ns, atomic_load(&fill->arrived_bytes),
 	        demanded && fill->active >= fill->concurrency.limit * 5 / 8);
 	atomic_store(&fill->connections, fill->concurrency.limit);
 }
 
-/* The oldest demand of the file that has room and the fewest requests. With few places left no file that
- * was pre-empted has room. The engine's lock is held. */
+/* The oldest demand of the file with the fewest requests that may have another one. With few connections
+ * left, pre-empted files may not. The engine's lock is held. */
 static struct ps_demand *first_demand(const struct ps_fill *fill, enum ps_demand_class cls)
 {
 	struct ps_fill_file *file = ps_demand_first_file(fill, cls, false);
@@ -153,7 +154,7 @@ static struct ps_demand *first_demand(const struct ps_fill *fill, enum ps_demand
 	if (preempted && (!file || preempted->nrequests < file->nrequests) &&
 	        file_may_start(fill, preempted, cls))
 		file = preempted;
-	/* None with more requests has room where this one has not. */
+	/* If this file may not have another request, no file with more requests may. */
 	if (!file || !file_may_start(fill, file, cls))
 		return NULL;
 	return PS_CONTAINER_OF(file->demands[cls].demands.next, struct ps_demand, link);
@@ -163,13 +164,13 @@ static enum ps_budget_class budget_class(const struct ps_demand *demand)
 {
 	if (demand->cls == PS_DEMAND_READ && demand->file->npreempted == 0)
 		return PS_BUDGET_DEMAND;
-	/* A file that had to give way does not get the last memory either: its next request, if it stalls,
-	 * too, would hold it for long. */
+	/* A pre-empted file does not get the last memory, either: if its next request stalls, too, it would
+	 * hold that memory for long. */
 	return demand->cls == PS_DEMAND_WARM ? PS_BUDGET_LATER : PS_BUDGET_AHEAD;
 }
 
-/* Takes memory for a demand, and what of it the turn is to fetch with that; drops held blocks for a reader
- * that waits. False: none is to be had. The engine's lock is held. */
+/* Takes memory for a demand, and the chunks that fit into it for the turn. For a waiting reader it drops
+ * retained or held blocks. False: there is no memory. The engine's lock is held. */
 static bool take_turn(
         struct ps_fill *fill, struct ps_demand *demand, struct ps_turn *t, struct ps_fill_file **ret_unref)
 {
@@ -247,8 +248,8 @@ struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns
 			fill->active++;
 			return request;
 		}
-		/* One that is due but finds no connection is looked at again when a request ends
-		 * (ps_fill_pump()), and at the next tick. */
+		/* A due retry without a connection is looked at again when a request ends (ps_fill_pump()),
+		 * and at the next tick. */
 		*ret_next_ns = now_ns + RETRY_TICK_NS;
 		if (fill->active >= max)
 			break;
@@ -258,11 +259,12 @@ struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns
 
 /* Pre-emption -------------------------------------------------------------------------------------------- */
 
-/* Readers of one file must not starve because others, that stall, hold the connections or the memory. A
- * request from which nothing came for long gives up its place to a file that has none; its own readers are
- * queued again. */
+/* Readers of one file must not starve because stalled requests of other files hold the connections or the
+ * memory. So a request without progress for long is cancelled in favour of a file that has none; its own
+ * readers' demands are queued again. */
 
-/* For how long nothing may come of the file's requests. The engine's lock is held in all of these. */
+/* How long a request of the file may be without progress. The engine's lock is held in all of these
+ * functions. */
 static uint64_t patience_ns(const struct ps_fill *fill, const struct ps_fill_file *file)
 {
 	uint64_t ns = PS_MAX(PATIENCE_NS, PATIENCE_FIRST_BYTES * fill->first_byte_ns);
@@ -282,11 +284,11 @@ void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns)
 	PS_LOCK_SCOPE(&fill->lock);
 	unsigned starving = ps_demand_count_starving(fill, now_ns - WAIT_NS, fill->concurrency.demand);
 
-	/* The longest running come first. cancel() neither blocks nor calls back from here. */
+	/* The requests that run longest come first. cancel() neither blocks nor calls back from here. */
 	for (struct ps_list *l = fill->running.next; starving && l != &fill->running; l = l->next) {
 		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
 
-		starving -= request->preempted; /* on its way */
+		starving -= request->preempted; /* its connection will be free soon */
 		if (!starving || !has_stalled(fill, request, now_ns))
 			continue;
 		request->preempted = true;

@@ -1,11 +1,11 @@
-/* The disk side of the fill engine: what arrived of a block is written, unverified ones are checked, by a few
- * threads of their own, so that neither a transfer nor a reader waits for the disk. What the disk does not
- * take is held in memory. */
+/* The disk side of the fill engine: a few threads write received chunks and check unverified blocks, so
+ * that neither a transfer nor a reader waits for the disk. Blocks that the disk refuses are held in
+ * memory. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
 
-/* Writes the given chunks: the block as one if that is all of it, else what of it came. */
+/* Writes the chunks in `set`: as one block if they are the whole block, else as chunks. */
 static int write_chunks(struct ps_block_buffer *buffer, const struct ps_block_memory *buf, uint16_t set)
 {
 	struct ps_object *object = buffer->file->object;
@@ -25,11 +25,11 @@ static int write_chunks(struct ps_block_buffer *buffer, const struct ps_block_me
 	return rc;
 }
 
-/* False: the buffer is held, and with it its reference of the file. */
+/* False: the buffer is held, and keeps its reference of the file. */
 static bool write_buffer(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	struct ps_fill_file *file = buffer->file;
-	struct ps_block_memory *buf = buffer->memory; /* stays while the buffer is here */
+	struct ps_block_memory *buf = buffer->memory; /* not freed while the buffer is in DISK */
 	struct ps_list again;
 	bool whole = false;
 	uint16_t set;
@@ -47,7 +47,8 @@ static bool write_buffer(struct ps_fill *fill, struct ps_block_buffer *buffer)
 			whole = buffer->stored == ps_chunks_of_block(file, buffer->block);
 			buffer->place = whole ? PS_PLACE_RETAINED : PS_PLACE_NONE;
 			ps_block_buffer_settle(
-			        buffer, &again); /* more came meanwhile; else it is gone, or in flight */
+			        /* queued again if more came meanwhile; else freed, or in flight */
+			        buffer, &again);
 		} else {
 			buffer->place = PS_PLACE_HELD;
 		}
@@ -73,7 +74,7 @@ static void verify_block(struct ps_block_buffer *buffer, void *scratch, struct p
 		ps_block_buffer_free(buffer);
 		ps_waiters_look(file, block * PS_BLOCK_SIZE, (block + 1) * PS_BLOCK_SIZE, outcome);
 	}
-	if (rc < 0) /* the store has told why */
+	if (rc < 0) /* the store has logged the reason */
 		ps_log_debug("verify: %s: block %llu: what was bad is missing now",
 		        ps_object_url(file->object), (unsigned long long)block);
 }
@@ -98,7 +99,7 @@ struct ps_fill_file *ps_writeback_do(
 	struct ps_fill_file *file = buffer->file;
 	bool referenced = true;
 
-	/* A buffer stays in its place once it is queued here. */
+	/* The place of a queued buffer does not change. */
 	if (buffer->memory)
 		referenced = write_buffer(fill, buffer);
 	else
