@@ -5,14 +5,11 @@
 #include "base/log.h"
 #include "store/store_private.h"
 
-/* Admission ---------------------------------------------------------------------------------------------- */
-
-/* How an object gets its place on disk, and how it loses it: admission, eviction, and the descriptor that the
- * kernel reads by itself. */
+/* Admission of objects to the disk, their eviction, and the descriptor for passthrough. */
 
 /* Admission ---------------------------------------------------------------------------------------------- */
 
-/* store->lock held. True: decided already, *ret_e says how. */
+/* store->lock held. True: already decided, with the result *ret_e. */
 static bool admit_known(struct ps_object *object, int *ret_e)
 {
 	struct ps_store *store = object->store;
@@ -24,7 +21,7 @@ static bool admit_known(struct ps_object *object, int *ret_e)
 	       store->index_failed || ps_clock_mono_ns() < object->refused_until_ns;
 }
 
-/* Its blocks take their room when they are written. */
+/* For an object cached by extents: its blocks take their room when they are written. */
 static int make_entry_by_extent(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -45,7 +42,8 @@ bool ps_object_fits(struct ps_object *object)
 	return !object->by_extent || object->remote.size <= ps_store_data_limit(object->store);
 }
 
-/* Each open of each shard may come here, as long as there are no more descriptors, or no room. */
+/* Rate-limited, because each open of each shard may fail here while there are no descriptors left, or no
+ * room. */
 static void tell_of_no_file(struct ps_object *object, int e)
 {
 	unsigned others;
@@ -81,14 +79,14 @@ int ps_object_admit(struct ps_object *object)
 	if (took && e < 0) {
 		store->write_errors++;
 		ps_disk_refused(store, e, PS_BLOCK_SIZE);
-		if (!object->failed) /* only the thread that admits gets here */
+		if (!object->failed) /* only one thread at a time admits an object */
 			tell_of_no_file(object, e);
 	}
 
 	if (fd >= 0)
 		ps_datafile_read_ahead(fd, false);
-	/* What is decoded to learn a size is read next, by who waits for it: it is to be in the page cache
-	 * then. */
+	/* An object that is decoded to find its size is read next, by the reader that waits for the size:
+	 * so it is written through the page cache. */
 	if (took && e == 0 && object->direct_fd < 0 && object->remote.size != PS_OBJECT_UNSIZED_NBYTES)
 		direct_fd = ps_datafile_open_direct(store->data_fd, &object->id);
 
@@ -118,7 +116,7 @@ bool ps_object_gone(struct ps_object *object)
 	return object->state == PS_OBJECT_EVICTED;
 }
 
-/* store->lock held. One that has no file and no row, so that the next get makes another. */
+/* store->lock held. Forgets an object that has neither file nor row, so that the next get makes a new one. */
 static void forget_object(struct ps_object *object)
 {
 	object->state = PS_OBJECT_EVICTED;
@@ -164,7 +162,7 @@ int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
 
 	if (!object->by_extent)
 		return evict_whole(object, false, ret_nbytes);
-	/* In place: its readers go on caching. */
+	/* Evicted in place: reads of the object are still cached afterwards. */
 	int rc = ps_extents_evict(object, &nbytes);
 	if (rc == 0 && ret_nbytes)
 		*ret_nbytes = nbytes;
@@ -195,7 +193,7 @@ static int make_whole(struct ps_object *object)
 	return rc;
 }
 
-/* The index must not go on saying that holes may be punched. */
+/* Clears by_extent in the index, so that no hole is punched into the file. */
 static int forget_by_extent(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -233,10 +231,10 @@ int ps_object_pass_fd(struct ps_object *object)
 /* The size of a file that was written before its size was known. */
 
 #define WAIT_TICK_NS (20 * PS_NS_PER_MS)
-#define WAIT_MAX_NS (20 * PS_NS_PER_S) /* for who looks at every object: verify, evict */
+#define WAIT_MAX_NS (20 * PS_NS_PER_S) /* verify and evict hold each object for a while */
 
-/* The entry, of which nothing is in memory and nothing leaves; no thread may load, evict or convert it until
- * let_go(). */
+/* Reserves an entry without an object in memory and without a leaving extent: no thread may load, evict or
+ * convert it until let_go(). */
 static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bool *ret_pinned)
 {
 	uint64_t until_ns = ps_clock_mono_ns() + WAIT_MAX_NS;
@@ -246,7 +244,7 @@ static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bo
 	while ((entry = ps_quota_find(store, id)) && (entry->object || entry->nleaving > 0)) {
 		uint64_t wake = ps_clock_mono_ns() + WAIT_TICK_NS;
 
-		/* The sync that is queued can go: with what is written next, all of the file is synced. */
+		/* A queued sync is not needed: the whole file is synced after the next writes. */
 		if (entry->object && entry->object->sync_queued && entry->object->users == 0) {
 			struct ps_object *object = entry->object;
 
@@ -298,8 +296,8 @@ static int cut(struct ps_store *store, const struct ps_id *id, uint64_t size)
 		return 0;
 	}
 	rc = ps_datafile_open(store->data_fd, id, &fd, &writable);
-	/* A kill from here to the commit drops the file at its next use: its size is not what the row says.
-	 */
+	/* After a kill between here and the commit, the next use drops the file, because its size is not
+	 * the row's. */
 	if (rc == 0 && (ftruncate(fd, (off_t)size) < 0 || fstat(fd, &st) < 0))
 		rc = -errno;
 	if (fd >= 0)
@@ -322,7 +320,8 @@ static int cut(struct ps_store *store, const struct ps_id *id, uint64_t size)
 int ps_store_set_size(struct ps_store *store, const struct ps_id *id, uint64_t size)
 {
 	bool pinned = false;
-	int rc = ps_store_commit(store); /* the rows of what was written; then only we have it */
+	/* the rows of written blocks; after that no queue holds the object */
+	int rc = ps_store_commit(store);
 
 	if (rc < 0)
 		return rc;

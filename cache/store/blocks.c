@@ -1,4 +1,4 @@
-/* The bytes of an object's blocks: written, read back and checked. presence.c has what is there. */
+/* The bytes of an object's blocks: writing, reading and checking. presence.c has their presence. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void reservation_used(struct ps_object *object, uint64_t nbytes)
 	object->store->unwritten -= used;
 }
 
-/* The disk refused: the caller streams, and so do the next ones, until room is asked for again. */
+/* The disk refused a write: this and the next writers stream, until the object is admitted again. */
 static int write_failed(struct ps_object *object, uint64_t offset, int e)
 {
 	struct ps_store *store = object->store;
@@ -49,7 +49,7 @@ static int write_failed(struct ps_object *object, uint64_t offset, int e)
 	return e;
 }
 
-/* Others write to this disk as well. */
+/* Checked for each write, because other programs write to this disk, too. */
 static bool below_floor(const struct ps_store *store, uint64_t nbytes)
 {
 	struct statvfs st;
@@ -72,7 +72,7 @@ static int put_bytes(struct ps_object *object, uint64_t offset, const void *data
 	return 0;
 }
 
-/* The chunks have their room, and the extent, where it may leave, is held. */
+/* Preconditions: the chunks have their room, and an extent that may be evicted is held. */
 static int write_set(struct ps_object *object, struct ps_extent *extent, uint64_t block, unsigned first,
         unsigned n, const void *data)
 {
@@ -92,7 +92,7 @@ static int write_set(struct ps_object *object, struct ps_extent *extent, uint64_
 	if (own) {
 		uint16_t there = ps_chunks_there(extent, block);
 
-		if (!there) /* left by a block that was dropped */
+		if (!there) /* left over from a dropped block */
 			extent->unverified &= ~ps_block_bit(block);
 		memcpy(own + first, crcs, n * sizeof(*crcs));
 		ps_chunks_set(object, extent, block, there | set);
@@ -179,7 +179,7 @@ int ps_object_write_block(struct ps_object *object, uint64_t block, const void *
 
 static void log_bad(struct ps_object *object, uint64_t block, const char *why)
 {
-	/* A power cut can cost thousands. */
+	/* Only the first is a warning, because a power cut can cost thousands of blocks. */
 	bool first = object->ndropped++ == 0;
 
 	ps_log(first ? PS_LOG_WARNING : PS_LOG_DEBUG, "verify: %s: block %llu: %s; it is fetched again%s",
@@ -187,7 +187,7 @@ static void log_bad(struct ps_object *object, uint64_t block, const char *why)
 	        first ? " (more of this file are not logged)" : "");
 }
 
-/* The chunks of `set` that are not what was written. */
+/* The chunks of `set` that do not match their CRCs. */
 static uint16_t find_bad(
         struct ps_object *object, uint64_t block, uint16_t set, const uint32_t *crcs, uint8_t *buf)
 {
@@ -205,8 +205,8 @@ static uint16_t find_bad(
 	return bad;
 }
 
-/* Reads what there is of a block that is not whole and checks it: 0, -ENOENT, or -EILSEQ and the bad ones are
- * dropped. */
+/* Reads the stored chunks of a partial block and checks them: 0, -ENOENT, or -EILSEQ, after dropping the
+ * bad ones. */
 static int verify_chunks(struct ps_object *object, struct ps_extent *extent, uint64_t block, void *buf)
 {
 	struct ps_extent_chunks *chunks = ps_chunks_of(extent);
@@ -226,7 +226,7 @@ static int verify_chunks(struct ps_object *object, struct ps_extent *extent, uin
 
 	pthread_mutex_lock(&object->lock);
 	const uint32_t *now = chunks->crcs[block % PS_EXTENT_BLOCKS];
-	/* Whole or gone meanwhile: what we saw is no more. */
+	/* Unless the block has become whole, or was dropped, since it was read. */
 	if (now && !(extent->present & ps_block_bit(block))) {
 		uint16_t there = chunks->there[block % PS_EXTENT_BLOCKS];
 
@@ -258,7 +258,7 @@ static int drop_block(
 	bool dropped = false;
 
 	pthread_mutex_lock(&object->lock);
-	/* Written again while we read: what we saw is no more. */
+	/* Unless the block was written again since it was read. */
 	if (extent->present & ps_block_bit(block) && extent->crc[block % PS_EXTENT_BLOCKS] == crc) {
 		dropped = true;
 		if (extent->unverified & ps_block_bit(block))

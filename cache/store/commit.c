@@ -11,7 +11,7 @@
 
 /* What the index names, to the disk itself --------------------------------------------------------------- */
 
-/* A batch with rows of this object is in the index. store->lock held. */
+/* Queues the sync of an object that has rows in the last batch. store->lock held. */
 static void ps_sync_queue_locked(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -20,7 +20,7 @@ static void ps_sync_queue_locked(struct ps_object *object)
 		store->unsynced_since_ns = ps_clock_mono_ns();
 		pthread_cond_signal(&store->syncer.wake);
 	}
-	/* Rows alone need the log only. */
+	/* If only rows have changed, syncing the index's log is enough. */
 	if (object->sync_queued || !object->unsynced)
 		return;
 	object->sync_queued = true;
@@ -29,7 +29,7 @@ static void ps_sync_queue_locked(struct ps_object *object)
 	store->nunsynced++;
 }
 
-/* store->lock held. The ref is the caller's from now on. */
+/* store->lock held. The queue's reference is the caller's from now on. */
 static struct ps_object *take_first(struct ps_store *store)
 {
 	struct ps_object *object = PS_CONTAINER_OF(store->unsynced.next, struct ps_object, sync_link);
@@ -40,7 +40,8 @@ static struct ps_object *take_first(struct ps_store *store)
 	return object;
 }
 
-/* store->lock held, and dropped over the disk. What is queued meanwhile is the next round's. */
+/* store->lock held, and dropped over the disk. Objects that are queued meanwhile are left to the next
+ * round. */
 static void sync_round(struct ps_store *store)
 {
 	size_t n = store->nunsynced;
@@ -114,8 +115,8 @@ bool ps_commit_done_locked(const struct ps_store *store)
 
 /* One batch ---------------------------------------------------------------------------------------------- */
 
-/* Copies what is dirty into the batch. The file's time is taken first: a write after it comes with a batch of
- * its own. */
+/* Copies the dirty rows into the batch. The file's time is read first: a later write comes with a later
+ * batch. */
 static void collect(struct ps_object *object, struct ps_index_batch *batch)
 {
 	struct ps_store *store = object->store;
@@ -159,7 +160,7 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 	ps_index_batch_put_object(batch, &row);
 }
 
-/* After a batch that failed: all of the object is written again, whichever part it was. */
+/* After a failed batch, all rows of the object are written again, whichever failed. */
 static void dirty_again(struct ps_object *object)
 {
 	PS_LOCK_SCOPE(&object->lock);
@@ -171,7 +172,7 @@ static void dirty_again(struct ps_object *object)
 	object->dirty_end = object->nextents;
 }
 
-/* store->lock held. Moves the queue to list, without those that were evicted since. */
+/* store->lock held. Moves the queue to list, except for objects that were evicted since. */
 static void take_queue(struct ps_store *store, struct ps_list *list)
 {
 	struct ps_list queue;
@@ -204,7 +205,8 @@ static void return_batch(struct ps_list *list, bool failed)
 		if (!failed)
 			ps_sync_queue_locked(object);
 		if (object->dirty) {
-			ps_commit_append_locked(object); /* with the ref it got when it was queued */
+			/* with the reference that it got when it was queued */
+			ps_commit_append_locked(object);
 		} else if (failed) {
 			ps_commit_queue_locked(object, 0);
 		}
@@ -256,7 +258,7 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 	for (struct ps_list *l = list->next; l != list; l = l->next)
 		collect(PS_CONTAINER_OF(l, struct ps_object, dirty_link), batch);
 	collect_pins(store, batch);
-	ps_index_batch_unasked(batch); /* ps_folder_look() was */
+	ps_index_batch_unasked(batch); /* ps_folder_look() has made room already */
 	int rc = ps_index_batch_commit(store->index, batch);
 	pins_collected(store, rc == 0);
 	for (struct ps_list *l = list->next; rc < 0 && l != list; l = l->next)
@@ -264,7 +266,7 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 	return rc;
 }
 
-/* A disk that is nearly full takes data and refuses it by turns. */
+/* Rate-limited, because a nearly full disk accepts and refuses writes in turns. */
 static void tell_of_refusal(struct ps_store *store, int e)
 {
 	unsigned others;
@@ -284,7 +286,7 @@ static void recovered(struct ps_store *store)
 	ps_store_dir_reserve(store->dir_fd, store->reserve_nbytes);
 }
 
-/* store->lock held, dropped over the index. Errors leave everything on the queue. */
+/* store->lock held, dropped over the index. After an error everything is on the queue again. */
 static int commit_locked(struct ps_store *store)
 {
 	struct ps_list list;
@@ -335,7 +337,7 @@ int ps_store_commit(struct ps_store *store)
 
 /* The thread --------------------------------------------------------------------------------------------- */
 
-/* store->lock held. When the next batch is due; UINT64_MAX: when something comes. */
+/* store->lock held. The time of the next batch; UINT64_MAX: none is queued. */
 static uint64_t due_ns(const struct ps_store *store)
 {
 	if (store->index_failed)
@@ -375,7 +377,7 @@ int ps_commit_stop(struct ps_store *store)
 	ps_worker_stop(&store->committer, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
 	int rc = commit_locked(store);
-	/* What the index would not take is lost with the process: blocks to be fetched again. */
+	/* Rows that the index refused are lost with the process: their blocks will be fetched again. */
 	while (!ps_list_empty(&store->dirty)) {
 		struct ps_object *object = PS_CONTAINER_OF(store->dirty.next, struct ps_object, dirty_link);
 		ps_list_remove(&object->dirty_link);

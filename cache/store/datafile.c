@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-#define DIRECT_ALIGNMENT 4096 /* of memory, length and offset: enough for the disks there are */
+#define DIRECT_ALIGNMENT 4096 /* of memory, length and offset: enough for present disks */
 #define PROBE_NBYTES 8192
 #define NAME_LEN (2 + 1 + PS_ID_HEX_LEN + 1) /* ab/abcdef... */
 
@@ -102,7 +102,7 @@ int ps_datafile_write_direct(int direct_fd, int fd, const void *bytes, size_t nb
 	bool aligned = ((uintptr_t)bytes | nbytes | offset) % DIRECT_ALIGNMENT == 0;
 	int rc = direct_fd >= 0 && aligned ? write_all(direct_fd, bytes, nbytes, offset) : -EINVAL;
 
-	/* A device of larger sectors says EINVAL. */
+	/* A device with larger sectors answers EINVAL. */
 	return rc == -EINVAL ? write_all(fd, bytes, nbytes, offset) : rc;
 }
 
@@ -179,7 +179,7 @@ static int each_in(int data_fd, const char *name,
 
 		errno = 0;
 		const struct dirent *d = e == 0 ? readdir(dir) : NULL;
-		/* Errors are returned: a file that was passed over would count as lost. */
+		/* Errors are returned, because a skipped file would count as lost. */
 		if (!d)
 			return e ? e : -errno;
 		if (ps_id_parse(d->d_name, &id) < 0 || d->d_name[0] != name[0] || d->d_name[1] != name[1])

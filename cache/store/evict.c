@@ -1,4 +1,4 @@
-/* Evicts objects and extents. Which ones, the eviction policy decides (policy/eviction_policy.c). */
+/* Evicts the objects and extents that the eviction policy chooses (policy/eviction_policy.c). */
 #include "store/store_private.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
 {
 	int errnum = atomic_load(&store->disk_errnum);
 
-	/* It may not have been asked for anything since. */
+	/* No write may have tried the disk since. */
 	if (errnum == ENOSPC && !atomic_load(&store->index_failed) && has_room(store)) {
 		ps_disk_took(store);
 		errnum = 0;
@@ -50,7 +50,7 @@ int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
 
 /* The folder --------------------------------------------------------------------------------------------- */
 
-/* index_lock held. Evicts what is in use, too: without names and rows nothing is cached. */
+/* index_lock held. Also evicts objects in use: without names and rows, nothing can be cached. */
 static int count_index(struct ps_store *store, uint64_t nbytes, uint64_t allocated_nbytes)
 {
 	const struct ps_wish nothing = {.pinned = true};
@@ -63,7 +63,7 @@ static int count_index(struct ps_store *store, uint64_t nbytes, uint64_t allocat
 		store->index_nbytes = nbytes;
 		store->index_allocated_nbytes = allocated_nbytes;
 		rc = ps_room_try(store, &room, &nothing);
-		/* If it is the disk that is full, the index finds out by itself when it writes. */
+		/* If only the disk is full, not the quota, the index gets the error itself when it writes. */
 		if (rc == -ENOSPC && store->used_nbytes + nbytes <= store->limit_nbytes)
 			rc = 0;
 	}
@@ -118,8 +118,9 @@ uint64_t ps_store_reachable(struct ps_store *store)
 
 /* Eviction of extents ------------------------------------------------------------------------------------ */
 
-/* An extent that has an item and is not leaving, of an object that is READY or not in memory. store->lock
- * held. NULL: out of memory. The caller then passes it, or a list of such, to ps_extent_out_finish(). */
+/* Begins the eviction of an extent that has an item and is not leaving, of an object that is READY or not
+ * in memory. store->lock held. NULL: out of memory. The caller passes the result, or a list of them, to
+ * ps_extent_out_finish(). */
 static struct ps_extent_out *ps_extent_out_begin(
         struct ps_store *store, struct ps_entry *entry, uint32_t extent)
 {
@@ -179,8 +180,8 @@ static int punch(struct ps_store *store, const struct ps_extent_out *out)
 	return ps_datafile_punch(fd, out->extent * PS_EXTENT_NBYTES, PS_EXTENT_NBYTES);
 }
 
-/* The row of an object that is not in memory says what it has and when the file was changed last. A row that
- * is late only makes the next load check the other blocks. */
+/* Updates the row of an object that is not in memory: its present blocks, and the file's times. An outdated
+ * row only makes the next load check the other blocks. */
 static void put_row_after(struct ps_store *store, const struct ps_extent_out *out)
 {
 	const struct ps_charge *c = &out->entry->charges[out->extent];
@@ -205,12 +206,12 @@ static void put_row_after(struct ps_store *store, const struct ps_extent_out *ou
 	row.data_ctime_ns = ps_datafile_ctime_ns(&st);
 	ps_index_batch_put_object(batch, &row);
 	ps_object_row_fini(&row);
-	ps_index_batch_unasked(batch); /* it comes of making room */
+	ps_index_batch_unasked(batch); /* this is a part of making room */
 	if (ps_index_batch_commit(store->index, batch) < 0)
 		ps_log_debug("evict: the row of an object is older than its file");
 }
 
-/* The blocks are gone: no reader looks for them in memory either. */
+/* Clears the presence of the evicted blocks in memory, too. */
 static void forget_blocks(struct ps_object *object, struct ps_extent *extent, uint32_t number)
 {
 	uint64_t first = (uint64_t)number * PS_EXTENT_BLOCKS;
@@ -259,7 +260,7 @@ static void settle(struct ps_store *store, struct ps_extent_out *out, int e)
 	else if (!out->done)
 		ps_commit_retry_locked(store);
 	if (extent && !out->done)
-		/* Its row is still there; what was not yet in it is written again. */
+		/* Its row still exists; blocks that it lacks are written to it again. */
 		ps_object_dirty_extent(object, out->extent);
 	if (extent)
 		extent->leaving = false;
@@ -267,7 +268,8 @@ static void settle(struct ps_store *store, struct ps_extent_out *out, int e)
 		ps_commit_queue_locked(object, 0);
 }
 
-/* store->lock held. An entry without extents, whose object is not in use: row and file are deleted. */
+/* store->lock held. Begins the eviction of an entry that has no extents left, and no open object: row and
+ * file are deleted. */
 static struct ps_leaving *last_of(struct ps_store *store, struct ps_entry *entry)
 {
 	const struct ps_object *object = entry->object;
@@ -289,8 +291,8 @@ static void ps_extent_out_finish(struct ps_store *store, struct ps_extent_out *l
 			        out->object ? out->object->url : "an object that is not open", strerror(-rc));
 		pthread_mutex_lock(&store->lock);
 		settle(store, out, rc);
-		/* Looked up before our reference of the object goes, since the lock is dropped over that:
-		 * from now on no other thread keeps the entry. */
+		/* Called before our reference of the object is put, which drops the lock: after that
+		 * another thread may free the entry. */
 		struct ps_leaving *last = last_of(store, out->entry);
 		if (out->object)
 			ps_object_unref_locked(out->object);
@@ -363,7 +365,7 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 	return leaving;
 }
 
-/* The rows of an object that is being committed would be put back by that commit. */
+/* Waits for commits under way of these objects, which would write deleted rows again. */
 static void wait_for_commit(struct ps_store *store, const struct ps_leaving *list)
 {
 	PS_LOCK_SCOPE(&store->lock);
@@ -400,16 +402,17 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 		store->held_nbytes += nbytes;
 		ps_commit_unqueue_locked(object);
 		ps_sync_unqueue_locked(object);
-		/* used_nbytes goes down when the entry is freed. The lock may be dropped for that: a thread
-		 * that gets the id then must see that there is a deleted entry. */
+		/* used_nbytes is reduced when the object is freed. The lock may be dropped for that: a
+		 * thread that gets the id then must find the deleted entry. */
 		ps_object_unref_locked(object);
 	} else {
 		store->used_nbytes -= nbytes;
 	}
 }
 
-/* No thread waits for an unlink: it takes the lock of the file, which a read by the kernel holds while it
- * brings in the pages that it reads into; and those may be of a mapped file that this very process serves. */
+/* Leaves the unlink of a file to its last holder. An unlink takes the file's lock, which a read of the
+ * kernel holds while it faults in its destination pages; and these may belong to a mapped file that this
+ * process serves. */
 static bool unlink_later(struct ps_store *store, const struct ps_leaving *leaving)
 {
 	PS_LOCK_SCOPE(&store->lock);
@@ -419,8 +422,8 @@ static bool unlink_later(struct ps_store *store, const struct ps_leaving *leavin
 void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
 {
 	wait_for_commit(store, list);
-	/* Rows first: a file without a row is rubbish that the next start deletes, but a row whose file is
-	 * made again would vouch for blocks that are not there. */
+	/* Rows are deleted first. The next start deletes a file without a row, but a row whose file is made
+	 * again would claim blocks that are not there. */
 	struct ps_index_batch *batch = ps_index_batch_new();
 	for (const struct ps_leaving *l = list; l; l = l->next)
 		ps_index_batch_del_object(batch, &l->id, l->nrows);
@@ -477,7 +480,7 @@ int ps_deleted_entries_clear(struct ps_store *store)
 			*p = deleted->next;
 			free(deleted);
 		} else {
-			p = &deleted->next; /* came since: its own batch next time */
+			p = &deleted->next; /* added since: deleted by the next batch */
 		}
 	}
 	return 0;
@@ -485,12 +488,12 @@ int ps_deleted_entries_clear(struct ps_store *store)
 
 /* Room --------------------------------------------------------------------------------------------------- */
 
-/* What one choice of the policy set in motion. */
+/* The evictions that one choice of the policy has begun. */
 struct going {
 	struct ps_leaving *files;
 	struct ps_extent_out *extents;
 	uint64_t nbytes;
-	bool loading; /* one was passed over that can be had when its object has been loaded */
+	bool loading; /* a victim was skipped that can be evicted once its object is loaded */
 };
 
 /* Under store->lock. */
@@ -519,8 +522,9 @@ static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t exten
 	going->files = leaving;
 }
 
-/* Under store->lock. Victims for need_nbytes, on their way out; those whom the policy would give up for the
- * object that wants in (NULL: none), or the oldest waiter. False: what may go does not suffice. */
+/* Under store->lock. Begins the eviction of victims for need_nbytes: by_policy, those that the policy gives
+ * up for `object` (NULL: none), else the least recently opened. False: the items that may be evicted do not
+ * suffice. */
 static bool choose(struct ps_store *store, bool by_policy, const struct ps_object *object,
         uint64_t need_nbytes, struct going *going)
 {
@@ -558,7 +562,7 @@ static void finish(struct ps_store *store, struct going *going)
 		ps_leaving_finish(store, going->files);
 }
 
-/* What statvfs leaves above the floor, or UINT64_MAX if it fails. */
+/* The free space above the floor, by statvfs; UINT64_MAX if that fails. */
 static uint64_t disk_room(const struct ps_store *store)
 {
 	struct statvfs st;
@@ -572,7 +576,8 @@ static uint64_t disk_room(const struct ps_store *store)
 void ps_room_look(struct ps_store *store, struct ps_room *room)
 {
 	room->disk = disk_room(store);
-	/* Some file systems free the blocks of an unlinked file later: what we freed counts at once. */
+	/* Some file systems free the blocks of an unlinked file later; bytes that this attempt has freed
+	 * count at once. */
 	if (!room->looked)
 		room->first_disk = room->disk;
 	room->looked = true;
@@ -580,7 +585,7 @@ void ps_room_look(struct ps_store *store, struct ps_room *room)
 		room->disk = PS_MAX(room->disk, room->first_disk + room->freed);
 }
 
-/* Under store->lock: by so much the wish exceeds the disk. */
+/* Under store->lock. How many bytes the disk lacks for the wish. */
 static uint64_t over_disk(const struct ps_store *store, const struct ps_wish *wish, uint64_t disk)
 {
 	uint64_t unwritten =
@@ -589,7 +594,7 @@ static uint64_t over_disk(const struct ps_store *store, const struct ps_wish *wi
 	return unwritten > disk ? unwritten - disk : 0;
 }
 
-/* Under store->lock: the bytes that must go before the wish is granted. */
+/* Under store->lock. How many bytes must be evicted for the wish. */
 static uint64_t shortfall(const struct ps_store *store, const struct ps_wish *wish, uint64_t disk)
 {
 	uint64_t wanted = store->used_nbytes + store->index_nbytes + wish->add;
@@ -613,7 +618,7 @@ int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wi
 	need -= store->leaving_nbytes;
 	if (!choose(store, true, wish->object, need, &going) &&
 	        !(wish->pinned && choose(store, false, NULL, need, &going))) {
-		/* The disk, if not the quota. */
+		/* Record a refusal if the disk is full, and not only the quota. */
 		if (over_disk(store, wish, room->disk) == shortfall(store, wish, room->disk))
 			ps_disk_refused(store, -ENOSPC, store->unwritten + wish->unwritten);
 		return -ENOSPC;
@@ -696,14 +701,14 @@ void ps_room_settle(struct ps_object *object)
 		return;
 	pthread_mutex_lock(&store->lock);
 	struct ps_leaving *leaving = NULL;
-	/* It was taken again meanwhile: it stays admitted. */
+	/* If the object was opened again meanwhile, it stays admitted. */
 	if (object->users == 0 && object->state == PS_OBJECT_READY && object->entry) {
 		struct ps_entry *entry = object->entry;
 
 		object->admitted = false;
 		store->unwritten -= atomic_exchange(&object->unwritten, 0);
 		if (object->npresent + object->partial_nbytes == 0 && entry->nleaving == 0)
-			/* Nothing was written: no row will ever name the file. */
+			/* Nothing was written, so no row will ever name the file. */
 			leaving = ps_leaving_begin(store, entry);
 		else if (!entry->charges)
 			ps_quota_charge(store, entry, (uint64_t)st.st_blocks * 512);
@@ -714,7 +719,7 @@ void ps_room_settle(struct ps_object *object)
 		ps_leaving_finish(store, leaving);
 }
 
-/* store->lock held. The quota is a promise, what was pinned under another one a wish. */
+/* store->lock held. Pins give way to a lowered quota. */
 static void unpin_all(struct ps_store *store)
 {
 	for (size_t i = 0; i < store->nitems; i++)

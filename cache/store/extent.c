@@ -18,7 +18,7 @@ static uint16_t all_chunks(uint64_t size, uint64_t block)
 	return (uint16_t)((1u << n) - 1);
 }
 
-/* Those that the quota counts. */
+/* The chunks of block i that the quota counts. */
 static uint16_t charged(const struct ps_charge *charge, unsigned i)
 {
 	if (charge->blocks >> i & 1)
@@ -75,8 +75,8 @@ int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct p
 
 /* Use ---------------------------------------------------------------------------------------------------- */
 
-/* store->lock held. Uses are noted once a second: that is enough for epochs of minutes, and a reader that
- * comes a second time does not touch the policy. */
+/* store->lock held. Uses are noted once a second: that is enough for epochs of minutes, and repeated reads
+ * do not call the policy. */
 static void note_use(struct ps_object *object, uint32_t number, struct ps_extent *extent)
 {
 	struct ps_store *store = object->store;
@@ -91,7 +91,7 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 	ps_policy_part_id(&id, number + 1);
 	store->policy_ops->opened(
 	        store->policy, object->dataset, item ? &item->id : &id, item ? item->opened_s : 0, now_s);
-	object->opened_s = now_s; /* after a restart it stands for all of them */
+	object->opened_s = now_s; /* after a restart, the last use of all extents */
 	extent->used_s = now_s;
 	if (!item)
 		return;
@@ -107,16 +107,16 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 
 void ps_extent_release(struct ps_object *object, struct ps_extent *extent)
 {
-	/* Either we see that it is leaving, or the thread that evicts it sees that it is not held any more.
-	 * Where the object is cached as a whole the hold means nothing; it ends in the same way all the same,
-	 * because the object may have changed its kind meanwhile. */
+	/* Either this thread sees `leaving`, or the evicting thread sees that nholds is 0. For an object
+	 * that is cached as a whole the hold has no effect. It is released in the same way, because the
+	 * object may have been converted meanwhile. */
 	if (atomic_fetch_sub(&extent->nholds, 1) != 1 || !extent->leaving)
 		return;
 	PS_LOCK_SCOPE(&object->store->lock);
 	pthread_cond_broadcast(&object->store->changed);
 }
 
-/* The extents that a range touches. False: it touches too many, or more than there are. */
+/* The extents that a range touches. False: it touches more than two, or ends beyond the object. */
 static bool find_extents(const struct ps_object *object, uint64_t offset, uint64_t nbytes,
         uint32_t *ret_first, uint32_t *ret_last)
 {
@@ -144,7 +144,7 @@ int ps_object_hold(struct ps_object *object, uint64_t offset, uint64_t nbytes, s
 		atomic_fetch_add(&hold.extents[i - first]->nholds, 1);
 		note_use(object, i, hold.extents[i - first]);
 	}
-	/* Who answers a read may be the last to know of the object. */
+	/* The hold may be the object's last reference. */
 	object->refs++;
 	object->users++;
 	*ret = hold;
@@ -158,7 +158,7 @@ static void release_extents(struct ps_object *object, const struct ps_hold *hold
 			ps_extent_release(object, hold->extents[i]);
 }
 
-/* False: an extent is not there yet, or its use is to be noted: both need a lock. */
+/* False: an extent is not allocated yet, or its use must be noted; both need a lock. */
 static bool hold_noted(struct ps_object *object, uint32_t first, uint32_t last, struct ps_hold *hold)
 {
 	int64_t now_s = ps_clock_real_s();
@@ -168,8 +168,8 @@ static bool hold_noted(struct ps_object *object, uint32_t first, uint32_t last, 
 
 		if (!extent || extent->used_s != now_s)
 			return false;
-		/* A reader that looks for its blocks after this either sees that it is leaving, and so none,
-		 * or is seen by the thread that evicts it, which waits. */
+		/* A reader that looks for its blocks after this either sees `leaving`, and finds none, or
+		 * the evicting thread sees the hold, and waits. */
 		atomic_fetch_add(&extent->nholds, 1);
 		hold->extents[i - first] = extent;
 	}
@@ -215,7 +215,7 @@ static int take_known(struct ps_object *object, struct ps_extent *extent, uint64
 		pthread_cond_wait(&store->changed, &store->lock);
 	if (!object->entry || object->no_disk || store->index_failed)
 		return -ENOSPC;
-	/* Converted meanwhile: all of it had its room. */
+	/* The object was converted meanwhile, which took room for all of it. */
 	if (!object->entry->charges)
 		return 1;
 	const struct ps_charge *c = &object->entry->charges[block / PS_EXTENT_BLOCKS];
@@ -224,7 +224,8 @@ static int take_known(struct ps_object *object, struct ps_extent *extent, uint64
 	return ps_clock_mono_ns() < object->refused_until_ns ? -ENOSPC : 0;
 }
 
-/* store->lock held, which may be dropped. The extent to be written to must not make room for itself. */
+/* store->lock held; may be dropped. The extent that is to be written must not be evicted to make this
+ * room. */
 static int make_room(
         struct ps_object *object, uint32_t number, struct ps_room *room, const struct ps_wish *wish)
 {
@@ -237,14 +238,14 @@ static int make_room(
 	struct ps_entry *entry = own ? object->entry : NULL;
 	if (entry && !entry->charges)
 		ps_quota_update_busy(store, entry);
-	/* Only this extent's item may have moved. The others are where they were, and there may be very
+	/* Only this extent's item is updated: nothing has changed for the others, and there may be very
 	 * many. */
 	else if (entry && (own = ps_quota_extent(store, entry, number)))
 		own->busy = entry->pinned || store->places[entry->charges[number].slot].leaving;
 	return rc;
 }
 
-/* store->lock held, which may be dropped: then -EAGAIN. */
+/* store->lock held; -EAGAIN if it was dropped. */
 static int take_once(struct ps_object *object, struct ps_extent *extent, uint64_t block, uint16_t set,
         struct ps_room *room)
 {
@@ -301,7 +302,7 @@ int ps_extent_take(struct ps_object *object, uint64_t block, uint16_t chunks, st
 
 /* Starting ----------------------------------------------------------------------------------------------- */
 
-/* The blocks of an extent that the quota does not count, and the chunks. */
+/* Punches out the blocks and chunks of an extent that the quota does not count. */
 static int punch_uncounted(int fd, const struct ps_charge *c, uint64_t offset)
 {
 	uint64_t absent = ~c->blocks;

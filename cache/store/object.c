@@ -11,11 +11,11 @@
 
 /* From its row ------------------------------------------------------------------------------------------- */
 
-/* What the index and the data file say of an object when it is taken into memory. */
+/* Loading an object into memory, from the index and the data file. */
 
 struct loading {
 	struct ps_object *object;
-	bool unverified; /* all of it */
+	bool unverified; /* all blocks are */
 };
 
 static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *row)
@@ -43,8 +43,8 @@ static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *r
 	if (rc < 0)
 		return rc;
 	if (loading->unverified) {
-		/* The next batch writes the file's time and inode as they are now. With them it must say
-		 * that the blocks are not sure. */
+		/* The next batch writes the file's present time and inode. So it must also write that the
+		 * blocks are unverified. */
 		extent->dirty = true;
 		object->dirty_first = 0;
 		object->dirty_end = object->nextents;
@@ -61,21 +61,22 @@ static void forget_blocks(struct ps_object *object)
 	object->npresent = object->nunverified = object->partial_nbytes = 0;
 }
 
-/* Is it the file, in the state, that the row describes? */
+/* True if this is the file that the row describes, unchanged. */
 static bool same_file(const struct ps_store *store, const struct ps_object_row *row, const struct stat *st)
 {
 	int64_t mtime_ns = ps_datafile_mtime_ns(st);
 
-	/* Another inode is a copy. */
+	/* A file with another inode is a copy. */
 	if (row->data_ino != st->st_ino || mtime_ns < row->data_mtime_ns)
 		return false;
-	/* Newer times are ours only if we were killed between a write and its commit. */
+	/* A newer time may be from our own write only if this process was killed between a write and its
+	 * commit. */
 	return !store->exact_mtimes ||
 	       (mtime_ns == row->data_mtime_ns &&
 	               (!row->data_ctime_ns || ps_datafile_ctime_ns(st) == row->data_ctime_ns));
 }
 
-/* -EUCLEAN: row or file are of no use. Other errors: the disk cannot be used now. */
+/* -EUCLEAN: row or file cannot be used. Other errors: the disk cannot be used now. */
 static int load_blocks(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -126,17 +127,17 @@ static int load_blocks(struct ps_object *object)
 	return 0;
 }
 
-/* The object is LOADING and its id held by us, so no other thread makes the file meanwhile. */
+/* The object is LOADING, so no other thread makes the file meanwhile. */
 static void drop_entry(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 	struct ps_leaving *leaving = NULL;
 
 	pthread_mutex_lock(&store->lock);
-	if (!object->entry) /* a row that the recovery left out: its deletion still needs a place */
+	if (!object->entry) /* recovery skipped its row; deleting it needs an entry */
 		object->entry = ps_quota_add(store, &object->id, object->nextents, 0);
 	if (object->entry) {
-		object->entry->object = NULL; /* the object lives on, empty */
+		object->entry->object = NULL; /* the object stays, empty */
 		leaving = ps_leaving_begin(store, object->entry);
 		object->entry = leaving ? NULL : object->entry;
 	}
@@ -146,8 +147,8 @@ static void drop_entry(struct ps_object *object)
 		ps_leaving_finish(store, leaving);
 }
 
-/* Fills a LOADING object, whose id no other thread can use meanwhile, and makes it READY, with nothing in it
- * if row or file are of no use. Without store->lock. Blocks on the index and on the disk. */
+/* Loads a LOADING object, whose id no other thread can use meanwhile, and makes it READY; empty if row or
+ * file cannot be used. Without store->lock. Blocks on the index and on the disk. */
 static void ps_object_load(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -226,7 +227,7 @@ static void note_open(struct ps_object *object, uint32_t dataset)
 
 	ps_pin_follow(object);
 	ps_check_queue_locked(object);
-	if (!object->by_extent) /* whose extents are used, not opened */
+	if (!object->by_extent) /* else uses of its extents are noted, not opens */
 		store->policy_ops->opened(
 		        store->policy, dataset, &object->id, object->entry ? object->opened_s : 0, now_s);
 	object->opened_s = now_s;
@@ -243,8 +244,8 @@ static void note_open(struct ps_object *object, uint32_t dataset)
 		ps_commit_queue_locked(object, 0);
 }
 
-/* store->lock held; may wait. The object with this id, with one more user; NULL: there is none and the id is
- * free. */
+/* store->lock held; may wait. The object with this id, with one more user; NULL: there is none, and the id
+ * is free. */
 static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id *id)
 {
 	for (;;) {
@@ -261,7 +262,7 @@ static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id
 			return object;
 		}
 		HASH_FIND(hh, store->leaving, id, sizeof(*id), leaving);
-		/* Extents that leave a file that is not open must be gone before its rows are read. */
+		/* Evictions of extents of a file that is not open must end before its rows are read. */
 		const struct ps_entry *entry = ps_quota_find(store, id);
 		if (!object && !leaving && !(entry && entry->nleaving > 0))
 			return NULL;
@@ -328,7 +329,7 @@ int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_
 	if (size > PS_OBJECT_MAX_NBYTES)
 		return -EFBIG;
 	remote.size = size;
-	remote.checksum[0] = '\0'; /* of the source's bytes */
+	remote.checksum[0] = '\0'; /* it is the source's, not the view's */
 	return object_get(store, url, &remote, id, opened, dataset, ret);
 }
 
@@ -340,7 +341,7 @@ int ps_object_get_unsized(struct ps_store *store, const char *url, const struct 
 
 	remote.checksum[0] = '\0';
 	remote.size = PS_OBJECT_UNSIZED_NBYTES;
-	/* An earlier one may have got farther than its size came to be known. */
+	/* An earlier decoding may have found the size already. */
 	int rc = ps_index_get_object(store->index, id, &row);
 	if (rc == 0) {
 		remote.size = row.remote.size;
@@ -382,7 +383,7 @@ void ps_object_put(struct ps_object *object)
 		if (object->entry && !object->entry->charges)
 			ps_quota_update_busy(store, object->entry);
 		if (object->entry && object->fd >= 0) {
-			/* Our ref keeps it while it is settled. */
+			/* Our reference keeps the object meanwhile. */
 			pthread_mutex_unlock(&store->lock);
 			ps_room_settle(object);
 			pthread_mutex_lock(&store->lock);

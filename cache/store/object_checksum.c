@@ -30,7 +30,7 @@ static uint64_t refused_ns(const struct ps_store *store, unsigned times)
 	return PS_MIN(ms, PS_SUM_RETRY_MAX_MS) * PS_NS_PER_MS;
 }
 
-/* store->lock held. Without memory for it, it is fetched once more. */
+/* store->lock held. NULL for lack of memory: then the object is only fetched once more. */
 static struct ps_refused *refused_of(struct ps_store *store, const struct ps_id *id, bool make)
 {
 	struct ps_refused *refused = NULL;
@@ -71,7 +71,7 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret)
 
 /* Comparing ---------------------------------------------------------------------------------------------- */
 
-/* A block as it is in the file. -EAGAIN: it is not there any more. */
+/* Adds a block, as it is in the file, to the checksum. -EAGAIN: the block is not there any more. */
 static int sum_block(struct ps_object *object, uint64_t block, void *buf, struct ps_checksum *sum)
 {
 	size_t nbytes = ps_object_block_nbytes(object, block);
@@ -90,7 +90,7 @@ static int sum_block(struct ps_object *object, uint64_t block, void *buf, struct
 	return rc;
 }
 
-/* 0 or -EBADMSG, and what its bytes come to; other errors: it is unknown. */
+/* 0 or -EBADMSG, with the computed checksum; after other errors the result is unknown. */
 static int sum_object(struct ps_object *object, const char *expected, char ret_seen[static PS_CHECKSUM_LEN])
 {
 	ps_autofree void *buf = malloc(PS_BLOCK_SIZE);
@@ -115,7 +115,7 @@ static void matched(struct ps_object *object, const char *expected)
 {
 	PS_LOCK_SCOPE(&object->store->lock);
 
-	/* Unless another one was given, or a block was evicted, while we read. */
+	/* Unless another checksum was given, or a block was evicted, since the file was read. */
 	if (strcmp(object->checksum, expected) != 0 || !ps_object_complete(object))
 		return;
 	object->sum_matched = true;
@@ -127,11 +127,11 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 	struct ps_store *store = object->store;
 	uint64_t node = 0;
 
-	/* The nodes that there are may have pages of these bytes in the kernel. */
+	/* For the nodes that exist now, the kernel may have pages of these bytes. */
 	if (ps_index_new_node(store->index, &node) < 0)
 		node = UINT64_MAX;
 	if (atomic_exchange(&object->corrupt, true))
-		return; /* by another thread, just now */
+		return; /* another thread has done this just now */
 	store->checksum_errors++;
 	pthread_mutex_lock(&store->lock);
 	struct ps_refused *refused = refused_of(store, &object->id, true);
@@ -175,7 +175,7 @@ int ps_object_checksum_check(struct ps_object *object)
 
 /* The thread --------------------------------------------------------------------------------------------- */
 
-/* Readers and writers of the same disk come first. */
+/* Lowers this thread's priority: readers and writers of the same disk come first. */
 static void step_back(void)
 {
 	pid_t tid = (pid_t)syscall(SYS_gettid);

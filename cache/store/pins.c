@@ -10,7 +10,7 @@ static uint64_t pin_nbytes(const struct ps_object *object)
 {
 	uint64_t nbytes = ps_object_full_charge(object);
 
-	/* The map of each extent is counted for itself. */
+	/* For each extent, its part of the file system's map is counted. */
 	return object->by_extent ? nbytes + object->nextents * PS_EXTENT_MAP_NBYTES : nbytes;
 }
 
@@ -145,7 +145,7 @@ static int pin_locked(struct ps_object *object)
 	if (store->pinned_nbytes + row.nbytes > ps_store_data_limit(store))
 		return -ENOSPC;
 	ps_pin_id(object->url, &row.url_id);
-	if (pin) { /* its row is still to be deleted: it is put instead */
+	if (pin) { /* its row is still to be deleted: write it instead */
 		pin->row.object_id = row.object_id;
 		pin->row.nbytes = row.nbytes;
 		pin->deleted = false;
@@ -179,12 +179,12 @@ int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes)
 	rc = ps_store_commit(store);
 	if (rc == 0)
 		return 0;
-	/* What would not outlive this run is no pin; one of before does. */
+	/* The pin's row was not written, so it is undone; a pin of an earlier commit stays. */
 	PS_LOCK_SCOPE(&store->lock);
 	struct ps_pin *pin = ps_pin_find(store, object->url);
 	if (pin && !pin->deleted && !was_pinned)
 		let_go(store, pin);
-	return rc == -ENOMEM ? rc : -EIO; /* ENOSPC would mean the quota */
+	return rc == -ENOMEM ? rc : -EIO; /* because ENOSPC would mean the quota */
 }
 
 int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes)

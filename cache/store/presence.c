@@ -1,14 +1,14 @@
-/* What of an object is there: bits and checksums of its blocks and of parts of them, in memory.
+/* Presence of an object's blocks and chunks: their bits and CRCs, in memory.
  *
  *             write                    verify ok
  *   ABSENT ──────────▶ PRESENT ◀─────────────────── UNVERIFIED ◀── load after a stop that may have lost data
  *      ▲                  │ verify bad                   │ verify bad
  *      └──────────────────┴──────────────────────────────┘
  *
- * Two bits: present, unverified. Readers look without the lock, at present first. Dropping a bad block clears
- * present and leaves unverified; a new write clears unverified and then sets present, both after its pwrite
- * returned. So a thread that sees present and not unverified has the right bytes in the file, whatever
- * happened in between. */
+ * Two bits: present, unverified. Readers look without the lock, at `present` first. Dropping a bad block
+ * clears `present` and leaves `unverified`. A new write clears `unverified` and then sets `present`, both
+ * after its pwrite returned. So if a thread sees `present` and not `unverified`, the file has the right
+ * bytes, whatever happened in between. */
 #include "store/store_private.h"
 
 #include <errno.h>
@@ -90,16 +90,16 @@ struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block)
 
 /* Chunks ------------------------------------------------------------------------------------------------- */
 
-/* Parts of blocks: what a random reader asked for, without the rest of the MiB around it.
+/* Partial blocks: chunks that random readers needed, without the rest of the block.
  *
  *   block    ABSENT ──a chunk──▶ PARTIAL ──the last missing chunk, or a whole write──▶ PRESENT
  *
- * Each chunk that is there has its own CRC32C, in the extent's row like those of whole blocks. With the last
- * one the block's CRC is joined from theirs: from then on it is a block like all others.
+ * Each stored chunk has its own CRC32C, in the extent's row, like those of whole blocks. When the last
+ * chunk is stored, the block's CRC is joined from theirs, and the block is a whole one.
  *
- * `unverified` of a partial block means all of its chunks. Readers look without the lock, and here at
- * unverified first, then at the chunks: bad chunks go before the bit is cleared, so a thread that sees it
- * cleared sees them gone. */
+ * `unverified` of a partial block means all of its chunks. Readers look without the lock, here at
+ * `unverified` first, then at the chunks. Bad chunks are dropped before the bit is cleared, so a thread
+ * that sees it cleared does not see them. */
 
 _Static_assert(PS_ROW_CHUNKS == PS_BLOCK_CHUNKS, "rows and blocks");
 
@@ -212,8 +212,8 @@ void ps_chunks_whole(struct ps_object *object, struct ps_extent *extent, uint64_
 
 	if (!there || extent->present & ps_block_bit(block))
 		return;
-	/* The records of chunks stay: a thread that has just seen the block as absent finds its chunks.
-	 * They count with the block from now on. */
+	/* The records of chunks stay, so that a thread that has just seen the block as absent finds its
+	 * chunks. Their bytes count with the block from now on. */
 	object->partial_nbytes -= ps_chunks_nbytes(object, block, there);
 	atomic_store_explicit(
 	        &chunks->there[block % PS_EXTENT_BLOCKS], ps_chunks_all(object, block), memory_order_release);
@@ -262,7 +262,7 @@ int ps_chunks_load(struct ps_object *object, struct ps_extent *extent, uint32_t 
 		uint16_t all = ps_chunks_all(object, block);
 		uint16_t there = row->chunks[i] & all;
 
-		/* A row of ours never says that all are there and the block is not. */
+		/* In a valid row, the chunks of a partial block are never all present. */
 		if (!there || there == all)
 			continue;
 		uint32_t *crcs = ps_chunks_crcs_make(extent, block);

@@ -1,5 +1,5 @@
-/* Objects that wait for a thread of the store (whose rows are to be written, whose file is not synced, which
- * are to be checked or compared), and the last reference to one. All with store->lock held. */
+/* The queues of objects for the threads of the store (rows to write, files to sync, blocks to check,
+ * checksums to compare), and the last reference of an object. store->lock is held for all functions. */
 #include "store/store_private.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void unlink_named(struct ps_object *object)
 	struct ps_object **at = &store->named;
 
 	pthread_mutex_unlock(&store->lock);
-	(void)ps_datafile_unlink(store->data_fd, &object->id); /* if not now, then by the next start */
+	(void)ps_datafile_unlink(store->data_fd, &object->id); /* if this fails, the next start deletes it */
 	pthread_mutex_lock(&store->lock);
 	while (*at != object)
 		at = &(*at)->next_named;
@@ -55,7 +55,7 @@ void ps_object_unref_locked(struct ps_object *object)
 	ps_object_free(object);
 	pthread_mutex_lock(&store->lock);
 	if (charge > 0) {
-		/* The last who held an evicted file: only now is its room free. */
+		/* The last holder of an evicted file has put it: only now is its room free. */
 		store->used_nbytes -= charge;
 		store->held_nbytes -= charge;
 		pthread_cond_broadcast(&store->changed);
@@ -69,7 +69,7 @@ bool ps_commit_idle_locked(const struct ps_store *store)
 	return ps_list_empty(&store->dirty) && !store->pins_dirty;
 }
 
-/* store->lock held; something is going to be dirty. */
+/* store->lock held. Call it before rows become dirty. */
 static void begin_batch(struct ps_store *store)
 {
 	if (!ps_commit_idle_locked(store))
@@ -97,12 +97,13 @@ void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks)
 	struct ps_store *store = object->store;
 
 	if (object->state != PS_OBJECT_READY)
-		return; /* evicted: its rows are gone for good */
+		return; /* evicted: its rows are deleted */
 	store->ndirty_blocks += nblocks;
 	if (!object->dirty) {
 		object->dirty = true;
 		object->refs++;
-		/* While a batch has it, its link is the batch's: return_batch() puts it here then. */
+		/* While a batch has the object, its link belongs to the batch: return_batch() puts it on
+		 * the queue then. */
 		if (!object->committing)
 			ps_commit_append_locked(object);
 	}
@@ -144,13 +145,13 @@ void ps_check_queue_locked(struct ps_object *object)
 
 	if (!object->unsure || object->state != PS_OBJECT_READY)
 		return;
-	object->unsure = false; /* once is enough: nothing becomes unverified later */
+	object->unsure = false; /* once is enough: blocks never become unverified later */
 	object->refs++;
 	ps_list_append(&store->unchecked, &object->check_link);
 	pthread_cond_signal(&store->checker.wake);
 }
 
-/* store->lock held. Most caches never need it. */
+/* store->lock held. Starts the checksum thread, which most caches never need. */
 static bool start_thread(struct ps_store *store)
 {
 	if (!store->summer_started && !store->sums_stop)

@@ -1,5 +1,5 @@
-/* The table of what is cached: an entry a data file, and the policy's view of all of them in one array of
- * items: one for a file, or one for each of its extents. */
+/* The entries, one for each data file, and the array of all items for the eviction policy: one for a file,
+ * or one for each of its extents. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +14,8 @@ static int table_grow(struct ps_store *store)
 
 	if (cap > PS_NO_SLOT)
 		return -1;
-	/* An array that did grow is kept, even if the next one does not: the capacity counts only once all
-	 * three have it. */
+	/* An array that has grown is kept even if the next one cannot grow: the capacity changes only once
+	 * all three have it. */
 	void *items = reallocarray(store->items, cap, sizeof(*store->items));
 	if (items)
 		store->items = items;
@@ -31,7 +31,7 @@ static int table_grow(struct ps_store *store)
 	return 0;
 }
 
-/* Where the item of this place is remembered. */
+/* The member that holds the slot of this place's item. */
 static uint32_t *slot_of(const struct ps_place *place)
 {
 	return place->entry->charges ? &place->entry->charges[place->extent].slot : &place->entry->slot;
@@ -43,7 +43,7 @@ static struct ps_policy_item *item_add(struct ps_store *store, struct ps_entry *
 		return NULL;
 	struct ps_place place = {.entry = entry, .extent = extent};
 	struct ps_policy_item item = {.id = entry->id, .seq = store->open_seq++};
-	/* The policy knows an extent by a number of its own; ids are hashes, so this one is unique. */
+	/* An extent's item has an id of its own. Ids are hashes, so this one is unique, too. */
 	item.part = entry->charges ? extent + 1 : 0;
 	ps_policy_part_id(&item.id, item.part);
 	*slot_of(&place) = (uint32_t)store->nitems;
@@ -263,7 +263,7 @@ void ps_quota_free(struct ps_store *store)
 /* What counts -------------------------------------------------------------------------------------------- */
 
 #define LARGE_SHARE 4 /* of the quota: a quarter */
-/* ext4 and XFS map a file with up to 4 extents in the inode; beyond, a 4 KiB block maps 340. */
+/* ext4 and XFS map a file with up to 4 extents in the inode; beyond that, each 4 KiB block maps 340. */
 #define FS_BLOCK UINT64_C(4096)
 #define FS_INLINE_EXTENTS 4
 #define FS_EXTENTS_A_BLOCK 300

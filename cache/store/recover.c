@@ -66,7 +66,8 @@ struct ps_scan *ps_scan_start(int data_fd)
 	return scan;
 }
 
-/* Each file, once all are known. 0, -errno of the scan, or what fn returned, which ends it. */
+/* Waits for the scan, then calls fn for each file. 0, -errno of the scan, or the first non-zero result of
+ * fn, which ends the walk. */
 static int ps_scan_each(struct ps_scan *scan,
         int (*fn)(void *arg, const struct ps_id *id, uint64_t allocated_nbytes), void *arg)
 {
@@ -111,7 +112,7 @@ static int add_extent(void *arg, uint32_t extent, const struct ps_extent_row *ro
 	return ps_extent_add(a->store, a->entry, a->row, extent, row);
 }
 
-/* A file that was passed through has no readers left that a reboot did not end. */
+/* After a reboot, a file that was passed through may be cached by extents again: its readers have ended. */
 static bool by_extent(const struct ps_store *store, const struct ps_object_row *row)
 {
 	return ps_extents_apply(store, row->remote.size) &&
@@ -152,8 +153,8 @@ static int last_extent(void *arg, uint32_t extent, const struct ps_extent_row *r
 	return 0;
 }
 
-/* The rows of its extents go with it: left there, they would vouch for blocks of the file that is made
- * next under this id. How many there are only the damaged row knew. */
+/* Also deletes the rows of its extents: they would claim blocks of the next file with this id. Only the
+ * damaged row had their number. */
 static void drop_bad_row(void *arg, const struct ps_id *id)
 {
 	struct recovery *r = arg;
@@ -200,7 +201,7 @@ int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *er
 {
 	struct recovery r = {.store = store, .deletions = ps_index_batch_new()};
 
-	pthread_mutex_lock(&store->lock); /* no other thread is there yet */
+	pthread_mutex_lock(&store->lock); /* no other thread uses the store yet */
 	int rc = ps_index_each_object(store->index, add_row, drop_bad_row, &r);
 	if (rc == 0 && r.failed)
 		rc = -EIO;
@@ -221,7 +222,7 @@ int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *er
 		return ps_error_set(err, -rc, "cache directory %s: the index cannot be written: %s",
 		        store->dir, strerror(-rc));
 	if (r.nlost_files + r.norphans + r.nbad_rows > 0)
-		/* A kill leaves some, and an index that was set aside all: that is no news. */
+		/* Expected, and not worth a warning, after a kill, or if the index was set aside. */
 		ps_log(store->set_aside || (!ps_index_was_clean(store->index) && r.nbad_rows == 0)
 		                ? PS_LOG_INFO
 		                : PS_LOG_WARNING,

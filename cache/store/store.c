@@ -18,7 +18,7 @@
 #define DEFAULT_LIMIT_PERCENT 80
 #define DEFAULT_FLOOR_PERCENT 5
 #define LEAST_DATA_NBYTES (4 * PS_MIB)
-#define SMALL_NBYTES (256 * PS_MIB) /* of a folder: index and reserve are to take little of it */
+#define SMALL_NBYTES (256 * PS_MIB) /* limit of a folder below which index and reserve are small */
 
 /* Opening ------------------------------------------------------------------------------------------------ */
 
@@ -34,7 +34,7 @@ static int set_limits(struct ps_store *store, const struct ps_store_options *opt
 	store->limit_nbytes = options->limit_bytes    ? options->limit_bytes
 	                      : options->folder_bytes ? options->folder_bytes
 	                                              : disk / 100 * DEFAULT_LIMIT_PERCENT;
-	/* A process that verifies or evicts does not know the limit, and leaves the reserve as it is. */
+	/* A process that only verifies or evicts does not know the limit, and leaves the reserve as it is. */
 	store->is_small = store->counts_folder &&
 	                  (options->must_exist || PS_MIN(store->limit_nbytes, disk) < SMALL_NBYTES);
 	store->reserve_nbytes = options->must_exist ? 0
@@ -45,7 +45,7 @@ static int set_limits(struct ps_store *store, const struct ps_store_options *opt
 	return 0;
 }
 
-/* By its descriptor: whatever becomes of the names above it, RocksDB writes to this folder. */
+/* Opens the index by its descriptor: RocksDB writes to this folder even if a folder above is renamed. */
 static int try_index(struct ps_store *store, struct ps_error *err)
 {
 	char path[32];
@@ -85,7 +85,7 @@ static int open_data(struct ps_store *store, struct ps_error *err)
 	return 0;
 }
 
-/* Nothing is in the table yet that could be evicted. */
+/* Called before there are entries: nothing can be evicted yet. */
 static int count_index(struct ps_store *store, struct ps_error *err)
 {
 	char limit[PS_SIZE_TEXT_LEN], index[PS_SIZE_TEXT_LEN];
@@ -169,7 +169,7 @@ static void store_free(struct ps_store *store)
 	if (store->dir_fd >= 0)
 		close(store->dir_fd);
 	if (store->lock_fd >= 0)
-		close(store->lock_fd); /* last: the next one may come in now */
+		close(store->lock_fd); /* last: after this the next process may open the store */
 	ps_worker_fini(&store->committer);
 	ps_worker_fini(&store->syncer);
 	ps_worker_fini(&store->checker);
@@ -218,7 +218,7 @@ static int stop_threads(struct ps_store *store)
 
 int ps_store_open(const struct ps_store_options *options, struct ps_store **ret, struct ps_error *err)
 {
-	struct ps_error own; /* the story of a damaged index is logged even if the caller wants none */
+	struct ps_error own; /* a damaged index is logged even if err is NULL */
 	struct ps_store *store = store_new();
 
 	err = err ? err : &own;
@@ -269,7 +269,7 @@ void ps_store_close(struct ps_store *store)
 	if (!store)
 		return;
 	int rc = stop_threads(store);
-	/* Clean means: what the index promises is on the disk itself. */
+	/* A stop is clean if all data that the index names is synced. */
 	if (rc == 0 && syncfs(store->data_fd) < 0)
 		rc = -errno;
 	if (rc == 0)
@@ -295,7 +295,7 @@ struct ps_index *ps_store_index(struct ps_store *store)
 	return store->index;
 }
 
-/* Under store->lock. Writers take from `unwritten` without it. */
+/* Under store->lock. Writers reduce `unwritten` without it. */
 static uint64_t reserved(const struct ps_store *store)
 {
 	return PS_MIN(atomic_load(&store->unwritten), store->used_nbytes);
@@ -326,9 +326,7 @@ void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_
 	unsigned char digest[EVP_MAX_MD_SIZE];
 	unsigned n = 0;
 
-	/* Only allocation can fail, and credentials that cannot be distinguished must not be taken for the
-	 * same.
-	 */
+	/* Only allocation can fail. Without a fingerprint, different credentials would count as the same. */
 	if (!HMAC(EVP_sha256(), store->salt, sizeof(store->salt), (const unsigned char *)secret,
 	            strlen(secret), digest, &n))
 		abort();

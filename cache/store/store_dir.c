@@ -38,7 +38,7 @@ static ssize_t read_small(int dir_fd, const char *name, char *ret, size_t cap)
 	return (ssize_t)n;
 }
 
-/* All or nothing, also over a power cut. */
+/* Writes a file atomically, also over a power cut. */
 static int write_whole(int dir_fd, const char *name, const void *bytes, size_t nbytes)
 {
 	char tmp[64];
@@ -64,8 +64,8 @@ static int write_whole(int dir_fd, const char *name, const void *bytes, size_t n
 	return rc;
 }
 
-/* Nothing in it but what an earlier start may have left before it had set the marker, and what mkfs puts
- * there. */
+/* -ENOTEMPTY unless the folder has only files that mkfs makes, or that an earlier start may have left
+ * before it wrote the marker. */
 static int check_empty(int dir_fd)
 {
 	static const char *const known[] = {".", "..", "lost+found", "lock", PS_MARKER_NAME ".tmp"};
@@ -91,7 +91,7 @@ static int check_empty(int dir_fd)
 	return rc;
 }
 
-/* 0: our marker. -ENOENT: none, and the directory may become ours. */
+/* 0: it has Penstock's marker. -ENOENT: it has none, and may become a cache. */
 static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 {
 	char text[64];
@@ -100,7 +100,7 @@ static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 
 	if (n == -ENOENT) {
 		int rc = check_empty(dir_fd);
-		/* Not empty by now: another process may just have made it a cache. */
+		/* If it is not empty by now, another process may just have made it a cache. */
 		if (rc == -ENOTEMPTY)
 			n = read_small(dir_fd, PS_MARKER_NAME, text, sizeof(text));
 		if (n == -ENOENT && rc == -ENOTEMPTY)
@@ -152,14 +152,14 @@ static int take_lock(int dir_fd, const char *path, int *ret_fd, struct ps_error 
 		        pid);
 	}
 	int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-	/* The pid only serves the message above: a full disk is no reason to refuse. */
+	/* The pid is only for the message above, so a full disk is not an error. */
 	if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) != n)
 		ps_log_debug("lock: %s: the pid could not be written", path);
 	*ret_fd = ps_steal_fd(&fd);
 	return 0;
 }
 
-/* A link is followed if we or root made it. */
+/* A symbolic link is followed if this user or root made it. */
 static int open_dir(const char *dir, bool make, struct ps_error *err)
 {
 	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
@@ -203,7 +203,7 @@ int ps_store_dir_sub(int dir_fd, const char *path, const char *name, struct ps_e
 	return ps_steal_fd(&fd);
 }
 
-/* The one of ours in a folder that others may write to. */
+/* Opens this user's penstock-UID in a folder that others may write to. */
 static int open_own(int dir_fd, const char *path, bool make, char **ret_path, struct ps_error *err)
 {
 	char name[32];
@@ -257,7 +257,7 @@ int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *re
 	int rc = ps_store_dir_find(dir, !must_exist, &fd, &path, err);
 	if (rc < 0)
 		return rc;
-	/* Before the lock file is made: a directory of other things stays as it is. */
+	/* Checked before the lock file is made, so that a directory that is not a cache stays unchanged. */
 	rc = check_marker(fd, path, err);
 	if (rc == -ENOENT && must_exist)
 		return ps_error_set(err, ENOENT, "cache directory %s: there is no cache in it", path);
@@ -311,7 +311,7 @@ static bool is_broken_index(const char *name)
 
 static void remove_tree(int dir_fd, const char *name, int depth);
 
-/* Removes what it can of the names that `wanted` wants (NULL: all); depth: of folders in folders. */
+/* Removes, as far as possible, the names for which `wanted` is true (NULL: all); depth: of nested folders. */
 static void remove_in(int dir_fd, bool (*wanted)(const char *name), int depth)
 {
 	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -346,7 +346,7 @@ static bool is_older_broken_index(const char *name)
 
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)
 {
-	/* They are not in the quota, so they must not pile up. */
+	/* They are not counted by the quota, so older ones are removed. */
 	remove_in(dir_fd, is_older_broken_index, BROKEN_DEPTH);
 	if ((renameat(dir_fd, BROKEN_NAME "1", dir_fd, BROKEN_NAME "2") < 0 && errno != ENOENT) ||
 	        renameat(dir_fd, "index", dir_fd, BROKEN_NAME "1") < 0)

@@ -54,7 +54,7 @@ static void *check_thread(void *arg)
 		pthread_mutex_unlock(&store->lock);
 		if (!buf)
 			buf = malloc(PS_BLOCK_SIZE);
-		if (buf) /* else its readers check what they read, and that is all */
+		if (buf) /* without memory, only readers check the blocks that they read */
 			check(object, buf);
 		pthread_mutex_lock(&store->lock);
 		ps_object_unref_locked(object);
@@ -83,12 +83,12 @@ void ps_check_stop(struct ps_store *store)
 /* By a command ------------------------------------------------------------------------------------------- */
 
 /* Work on the whole directory: checking every block, evicting by glob. Both walk the ids that the index had
- * at the start; what comes or goes meanwhile is left to itself. */
+ * at the start, and ignore later changes. */
 
 struct ids {
 	struct ps_id *ids;
 	size_t n, cap;
-	uint64_t nbytes; /* of blocks present */
+	uint64_t nbytes; /* of present blocks */
 	const char *const *globs;
 	size_t nglobs;
 };
@@ -176,7 +176,7 @@ static int verify_object(struct verifying *v, struct ps_store *store, const stru
 	rc = ps_object_get_row(store, &row, &object);
 	if (rc == 0) {
 		v->result.objects++;
-		/* Its row had blocks, and loading it found no file to have them in. */
+		/* Its row had blocks, but loading the object found no file. */
 		if (row.nblocks_present + row.partial_nbytes > 0 && object->fd < 0)
 			v->result.missing_files++;
 		rc = verify_blocks(v, object);
@@ -301,7 +301,7 @@ int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, boo
 }
 
 struct pins {
-	const struct ids *ids; /* its globs */
+	const struct ids *ids; /* has the globs */
 	struct ps_pin_row *rows;
 	size_t n, cap;
 };
@@ -330,7 +330,7 @@ static int by_url(const void *a, const void *b)
 	return strcmp(((const struct ps_pin_row *)a)->url, ((const struct ps_pin_row *)b)->url);
 }
 
-/* Of the version that is pinned, if anything of it was ever there. */
+/* The sizes of the pinned version, if the index has a row of it. */
 static int pinned_sizes(
         struct ps_store *store, const struct ps_pin_row *pin, uint64_t *ret_nbytes, uint64_t *ret_cached)
 {
