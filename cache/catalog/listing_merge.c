@@ -9,15 +9,15 @@
 #include "base/log.h"
 #include "catalog/catalog_private.h"
 
-/* names_lock of the dataset is held over all of this but where it is said. */
+/* The catalog's names_lock is held for all functions, unless they say otherwise. */
 
 #define PS_MERGE_BATCHED_BITS 65536
 
-/* A compressed shard whose shown name is another file's, which the listing has not reached yet. */
+/* A compressed shard whose shown name is known as another file, which this listing may still reach. */
 struct ps_merge_later {
 	struct ps_merge_later *next;
 	uint64_t parent;
-	char *name, *url; /* as it is listed */
+	char *name, *url; /* as listed */
 	struct ps_remote remote;
 };
 
@@ -34,44 +34,44 @@ struct ps_merge {
 	size_t nbatched;
 	uint64_t *seen; /* nodes of this listing; sorted by finish */
 	size_t nseen, seen_cap;
-	size_t nsorted; /* the first of them, in order already */
+	size_t nsorted; /* the first nsorted of them are sorted */
 	uint64_t nfiles, first_unsized;
-	bool relists;               /* names are known: what is new is reported */
+	bool relists;               /* names are known already: new ones are reported */
 	uint64_t nadded, nvanished; /* files */
-	uint64_t first_number;      /* nodes made since this merge began have higher ones */
+	uint64_t first_number;      /* nodes that were made since this merge began have higher numbers */
 	int64_t begun_ms;
-	int failed; /* of a commit, by any thread */
+	int failed; /* a commit failed, on any thread */
 	uint8_t batched[PS_MERGE_BATCHED_BITS /
-	                8]; /* hashes of the names that the batch has, and the index not yet */
+	                8]; /* bit set of hashes: names that are in the batch, and not in the index yet */
 	struct ps_merge_later *later;
 	bool told_clash;
 };
 
-/* Writes the batch, if it is large by now. */
+/* Writes the batch if it is large enough. */
 static int ps_merge_commit_full(struct ps_merge *m) PS_MUST_USE;
-/* What stands for the name now, in this listing too; -ENOENT: nothing. */
+/* The name's present node, also one in the batch; -ENOENT: none. */
 static int ps_merge_get_named(
         struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret) PS_MUST_USE;
-/* Gives the name what is listed; old: what ps_merge_get_named() found, or NULL. */
+/* Sets the name to the listed file; old: the result of ps_merge_get_named(), or NULL. */
 static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name,
         const struct ps_listed *listed, enum ps_coding coding, struct ps_node_row *old) PS_MUST_USE;
 static void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row);
 
 /* Names of compressed shards. */
-/* Under what name and as what a listed file is shown; `last`: the listing is over. */
+/* Decides the name and the view of a listed file; `last`: the listing is complete. */
 static int ps_merge_named(struct ps_merge *m, uint64_t parent, const char *name,
         const struct ps_listed *listed, bool last) PS_MUST_USE;
-/* Something else has the name by which this node was shown: a shard of this listing is shown as it is. */
+/* Another file or directory has this node's shown name: if this listing has the shard, it is shown raw. */
 static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view) PS_MUST_USE;
 static int ps_merge_compare(const void *a, const void *b); /* nodes, for qsort() and bsearch() */
-/* What was put off to the end. Takes names_lock. */
+/* Merges the shards that were put off to the end. Takes names_lock. */
 static int ps_merge_later(struct ps_merge *m) PS_MUST_USE;
 static void ps_merge_forget_later(struct ps_merge *m);
 
-/* Names that are gone. */
+/* Vanished names. */
 static int ps_merge_remove_children(struct ps_merge *m, uint64_t dir, int depth) PS_MUST_USE;
-/* Names of the directories of this listing that are not in it. Sorts m->seen. Takes names_lock, for each
- * name. */
+/* Removes the names that are in directories of this listing, but not in the listing. Sorts m->seen. Takes
+ * names_lock, for each name. */
 static int ps_merge_remove_vanished(struct ps_merge *m) PS_MUST_USE;
 
 #define BATCH_ROWS 2000
@@ -140,7 +140,7 @@ void ps_merge_free(struct ps_merge *m)
 	free(m);
 }
 
-/* Writes the batch. A failure stays: the listing has failed. */
+/* Writes the batch. A failure is kept in m->failed: the listing has failed. */
 static int commit(struct ps_merge *m)
 {
 	int rc = m->nbatched ? ps_index_batch_commit(m->dataset->index, ps_steal_ptr(&m->batch)) : 0;
@@ -235,8 +235,8 @@ static void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row)
 	ps_catalog_changed(m->dataset->catalog, row->node);
 }
 
-/* The directory `name` of parent, made where there is none. A file that was called so goes; a shard that is
- * shown so, and was listed, is shown as it is. */
+/* The directory `name` of parent, made if there is none. A file of that name is superseded; a listed shard
+ * with that shown name is shown raw. */
 static int make_dir(struct ps_merge *m, uint64_t parent, char *name, uint64_t *ret_node)
 {
 	struct ps_node_row made = {
@@ -292,21 +292,20 @@ static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *
 	return merge_seen(m, node);
 }
 
-/* What a listed file means for the row that its name has now. */
+/* True if the name's present row still matches the listed file. */
 static bool row_still_right(const struct ps_merge *m, const struct ps_node_row *row,
         const struct ps_listed *listed, enum ps_coding coding)
 {
 	if (row->kind != PS_NODE_FILE || row->coding != coding || strcmp(row->url, listed->url) != 0)
 		return false;
 	if (row->remote.size != PS_SIZE_UNKNOWN && row->checked_ms >= m->begun_ms)
-		return true; /* the origin said so since */
+		return true; /* the origin has confirmed it since */
 	if (listed->remote.size == PS_SIZE_UNKNOWN)
-		return true; /* the listing does not say; a HEAD will */
+		return true; /* the listing has no version; a HEAD will give it */
 	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
 }
 
-/* Without a date or an ETag a size says too little of the version: it counts as if the listing had given
- * nothing. */
+/* Without a date or an ETag, a size is not enough of a version: it is ignored. */
 static struct ps_remote usable(const struct ps_remote *remote)
 {
 	struct ps_remote none = PS_REMOTE_UNKNOWN;
@@ -317,7 +316,7 @@ static struct ps_remote usable(const struct ps_remote *remote)
 	return none;
 }
 
-/* The listing gives the checksum of a version that the index knows already. */
+/* Takes the listing's checksum for a version that the index has already. */
 static bool take_checksum(struct ps_node_row *row, const struct ps_listed *listed)
 {
 	const char *sum = listed->remote.checksum;
@@ -339,8 +338,8 @@ static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name,
 
 	note_batched(m, parent, name);
 	if (old && row_still_right(m, old, listed, coding)) {
-		/* 0: the listing confirms the node from now on. A listing without a version confirms
-		 * none. */
+		/* 0: from now on listings confirm the node. A listing without a version does not confirm
+		 * it. */
 		int64_t checked_ms = old->checked_ms >= m->begun_ms ? old->checked_ms
 		                     : unsized && !old->checked_ms  ? PS_CHECKED_DOUBTFUL
 		                     : unsized                      ? old->checked_ms
@@ -407,7 +406,7 @@ static int keep_folder(struct ps_merge *m, uint64_t dir, int depth)
 	return rc;
 }
 
-/* The node of a path that is known, -ENOENT if none is. */
+/* The node of a known path; -ENOENT: none. */
 static int find_path(struct ps_merge *m, const char *path, struct ps_node_row *ret)
 {
 	uint64_t parent = m->dataset->catalog->row.root;
@@ -426,8 +425,8 @@ static int find_path(struct ps_merge *m, const char *path, struct ps_node_row *r
 	}
 }
 
-/* What lies there was not shown: all that is known of it counts as listed. Only folders that were listed lose
- * names. */
+/* The origin could not list this path: all known names there count as listed. Names vanish only from
+ * folders that were listed. */
 static int keep_path(struct ps_merge *m, const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -521,7 +520,7 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 	return rc < 0 ? rc : finish_row(m);
 }
 
-/* Names of compressed shards: x.tar.zst is shown as x.tar, unless another file is called so. */
+/* Names of compressed shards: x.tar.zst is shown as x.tar, unless another file has that name. */
 
 static struct ps_merge_later *take_later(struct ps_merge *m)
 {
@@ -538,10 +537,10 @@ static void free_later(struct ps_merge_later *later)
 	free(later);
 }
 
-#define TAIL 1024 /* of seen nodes that are not sorted yet */
+#define TAIL 1024 /* maximum of unsorted nodes at the end of `seen` */
 
-/* Sorts the tail into the rest, from the end. Without memory for that all of it stays a tail, which takes
- * time only. */
+/* Merges the sorted tail into the rest, from the end. Without memory it stays unsorted, which only costs
+ * time. */
 static void sort_seen(struct ps_merge *m)
 {
 	size_t nsorted = m->nsorted, ntail = m->nseen - nsorted, to = m->nseen;
@@ -558,7 +557,7 @@ static void sort_seen(struct ps_merge *m)
 	free(tail);
 }
 
-/* Where all files have moved, each name asks so. */
+/* May be called for each name, if all files have moved. */
 static bool was_listed(struct ps_merge *m, uint64_t node)
 {
 	if (m->nseen - m->nsorted > TAIL)
@@ -586,7 +585,7 @@ static int merge_as_it_is(
 	return rc;
 }
 
-/* The name under which a compressed shard is listed, by its URL, of which a view is shown as `shown`. */
+/* The listed name of a compressed shard that is shown as `shown`, from its URL. */
 static char *listed_name(const char *shown, const char *url, enum ps_coding coding)
 {
 	static const char *const shorts[] = {"", ".tzst", ".tgz", ".lz4"}, *const longs[] = {
@@ -662,7 +661,7 @@ static int ps_merge_named(
 	return rc;
 }
 
-/* As they were listed: of two that want one name the first has it, in each listing. */
+/* In the order of the listing, so that of two shards with the same shown name, always the first gets it. */
 static void reverse_later(struct ps_merge *m)
 {
 	struct ps_merge_later *reversed = NULL;
@@ -698,7 +697,7 @@ static void ps_merge_forget_later(struct ps_merge *m)
 		free_later(take_later(m));
 }
 
-/* What an earlier listing had and this one has not goes. */
+/* Removal of names that an earlier listing had, and this one has not. */
 
 static int ps_merge_compare(const void *a, const void *b)
 {
@@ -721,7 +720,7 @@ static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, ui
 	}
 	ps_index_batch_del_child(m->batch, parent, name);
 	m->nbatched++;
-	if (rc == -ENOENT || rc == -EBADMSG) /* the row is of no use: the name goes all the same */
+	if (rc == -ENOENT || rc == -EBADMSG) /* without a valid row the name is removed all the same */
 		rc = 0;
 	return rc == 0 ? ps_merge_commit_full(m) : rc;
 }
@@ -745,14 +744,14 @@ static int ps_merge_remove_children(struct ps_merge *m, uint64_t dir, int depth)
 	return rc;
 }
 
-/* A HEAD has found the name since the listing began. */
+/* True if a HEAD has found the name since the listing began. */
 static bool was_seen_since(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node)
 {
 	struct ps_node_row row;
 	uint64_t current;
 
 	if (ps_index_get_child(m->dataset->index, parent, name, &current) < 0 || current != node)
-		return true; /* another node stands for it by now, or none */
+		return true; /* the name has another node by now, or none */
 	if (ps_index_get_node(m->dataset->index, node, &row) < 0)
 		return false;
 	bool seen = row.kind == PS_NODE_FILE && row.checked_ms >= m->begun_ms;
@@ -760,7 +759,7 @@ static bool was_seen_since(struct ps_merge *m, uint64_t parent, const char *name
 	return seen;
 }
 
-/* Not under names_lock. */
+/* names_lock is not held. */
 static int remove_in(struct ps_merge *m, uint64_t parent)
 {
 	struct ps_index *index = m->dataset->index;
@@ -772,7 +771,7 @@ static int remove_in(struct ps_merge *m, uint64_t parent)
 	if (rc < 0)
 		return rc;
 	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
-		/* A later number is a version that a probe found while the listing ran. */
+		/* A higher number is of a version that a probe found while the listing ran. */
 		if (node > m->first_number ||
 		        bsearch(&node, m->seen, m->nseen, sizeof(node), ps_merge_compare))
 			continue;

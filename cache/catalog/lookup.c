@@ -11,17 +11,17 @@
 /* The attributes of a name or node: from the index if it has them and they are recent enough, else from the
  * origin. */
 
-/* An open that has to go to the origin anyway revalidates the version if it was confirmed longer ago than
- * this, and the file is so large that another round trip does not count. */
+/* An open of a file without cached bytes needs the origin anyway: so it revalidates a version whose
+ * confirmation is older than this, if the file is so large that another round trip does not matter. */
 #define COLD_AGE_MS 60000
 #define COLD_MIN_NBYTES (UINT64_C(4) << 20)
 
-/* When the origin last gave this version. */
+/* When the origin last confirmed this version. */
 static int64_t confirmed_ms(struct ps_dataset *ds, const struct ps_node_row *row)
 {
 	if (row->checked_ms != 0)
 		return row->checked_ms;
-	/* the version came from the listing, and each listing confirms it */
+	/* the version is the listing's, and each listing confirms it */
 	PS_LOCK_SCOPE(&ds->catalog->lock);
 	return ds->catalog->row.listed_ms;
 }
@@ -38,7 +38,7 @@ bool ps_dataset_confirmed(struct ps_dataset *ds, const struct ps_node_row *row, 
 		PS_LOCK_SCOPE(&ds->catalog->lock);
 		attached_ms = ps_catalog_attached(ds->catalog, now);
 	}
-	/* What an earlier mount confirmed does not count: a new mount shows what the origin has now. */
+	/* Confirmations of earlier mounts do not count: a new mount shows the origin's present version. */
 	if (when < attached_ms || ps_catalog_is_ahead(when, now))
 		return false;
 	return max_age_ms == UINT64_MAX || (uint64_t)PS_MAX(now - when, 0) < max_age_ms;
@@ -100,7 +100,7 @@ int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
 	return ps_index_batch_commit_or_keep(ds->index, batch);
 }
 
-/* Attributes that a probe gave, of a compressed shard: its size may be yet to be found out. */
+/* A probe's attributes of a compressed shard, whose decoded size may not be known yet. */
 struct pending_size {
 	struct ps_dataset *dataset;
 	ps_attr_fn fn;
@@ -175,7 +175,7 @@ void ps_dataset_lookup(struct ps_dataset *ds, uint64_t parent, const char *name,
 	if (rc == 0 && ps_view_disproved(ds, &row)) {
 		rc = ps_dataset_renew(ds, &row);
 		ps_node_row_fini(&row);
-		/* Another thread was faster: the name has another node already. */
+		/* If another thread was faster, the name has another node already. */
 		if (rc == 0 || rc == -ESTALE)
 			rc = get_named(ds, parent, name, &row);
 	}
@@ -191,7 +191,7 @@ void ps_dataset_getattr(struct ps_dataset *ds, uint64_t node, ps_attr_fn fn, voi
 	struct ps_node_row row = {0};
 	int rc = ps_index_get_node(ds->index, node, &row);
 
-	/* A node is one version for ever: what it is does not need confirming. */
+	/* A node is one version forever: its attributes need no confirmation. */
 	if (rc == 0)
 		attr_or_probe(ds, &row, false, fn, arg);
 	else
@@ -266,22 +266,22 @@ struct ps_dir {
 	uint64_t node;
 	pthread_mutex_t lock; /* protects what follows: a program may read one directory from two threads */
 	struct ps_index_children *it; /* NULL, like nodes: not begun, or read to its end */
-	struct ps_index_nodes *nodes; /* over a snapshot younger than it: every child is there */
-	uint64_t pos;                 /* of the entry below, once there is one */
+	struct ps_index_nodes *nodes; /* over a newer snapshot than `it`, which has every child */
+	uint64_t pos;                 /* position of the entry below, if there is one */
 	bool have, end;
 	const char *name;
 	uint64_t child;
 };
 
-/* While a snapshot is held, an index that a full disk has broken cannot be opened again. So a reader that
- * keeps a folder open that has been read to its end keeps no snapshot. */
+/* While a snapshot is held, the index cannot be opened again after a full disk. So a folder that was read
+ * to its end holds no snapshot, even if a reader keeps it open. */
 static void drop(struct ps_dir *dir)
 {
 	ps_index_children_close(ps_steal_ptr(&dir->it));
 	ps_index_nodes_close(ps_steal_ptr(&dir->nodes));
 }
 
-/* New snapshots, at the first entry. */
+/* Takes new snapshots, at the first entry. */
 static int begin(struct ps_dir *dir)
 {
 	drop(dir);
@@ -327,8 +327,8 @@ static int step(struct ps_dir *dir)
 	return rc;
 }
 
-/* Makes the iterator stand on the entry at `pos`, or at the end. Going back begins again, over new
- * snapshots; so does going on after an error. */
+/* Moves the iterator to the entry at `pos`, or to the end. Going back begins again with new snapshots; so
+ * does going on after an error. */
 static int seek(struct ps_dir *dir, uint64_t pos)
 {
 	int rc = 0;
@@ -349,7 +349,7 @@ int ps_dir_read(
 	int rc = seek(dir, pos);
 	if (rc < 0 || dir->end)
 		return rc;
-	/* The kind of an entry is part of every directory read, so the row is needed either way. */
+	/* The row is needed in any case, because every directory entry includes its kind. */
 	if (ps_index_nodes_get(dir->nodes, dir->child, &row) == 0)
 		ps_attr_of_row(dir->dataset, &row, ret_attr);
 	else

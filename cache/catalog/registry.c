@@ -1,4 +1,5 @@
-/* Datasets by their id: who attaches one that is attached, of the same access, gets the same. */
+/* Datasets by their id: an attach of the same source and access shares the dataset that is attached
+ * already. */
 #include <errno.h>
 #include <string.h>
 
@@ -6,12 +7,12 @@
 #include "base/thread.h"
 #include "catalog/catalog_private.h"
 
-#define LOOK_MS 50 /* how often who waits looks whether it is still wanted */
+#define LOOK_MS 50 /* how often a waiting attach checks for its cancellation */
 
 struct ps_attached {
 	struct ps_list link; /* cache.attached */
 	struct ps_dataset_id id;
-	struct ps_dataset *dataset; /* NULL: on its way, or on its way out */
+	struct ps_dataset *dataset; /* NULL: being attached or detached */
 	unsigned nrefs;
 };
 
@@ -27,8 +28,8 @@ static struct ps_attached *find(
 	return NULL;
 }
 
-/* One more reference of an attached one (*ret_waited: the attach was under way); else *ret_new is a place for
- * the caller to attach it. Waits while another attaches or detaches it. */
+/* Takes a reference of an attached dataset (*ret_waited: its attach was under way); else *ret_new is an
+ * entry for the caller, which attaches the dataset. Waits while another thread attaches or detaches it. */
 static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _Atomic bool *cancelled,
         struct ps_attached **ret_new, struct ps_dataset **ret, bool *ret_waited)
 {
@@ -56,7 +57,7 @@ static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _
 	return 0;
 }
 
-/* The attach has ended: with a dataset, or without. */
+/* The attach has ended; dataset NULL: it failed. */
 static void publish(struct ps_cache *cache, struct ps_attached *a, struct ps_dataset *dataset)
 {
 	PS_LOCK_SCOPE(&cache->lock);

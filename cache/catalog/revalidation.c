@@ -1,10 +1,9 @@
-/* Probes: HEADs that find out the size and the version of one file, shared by all who wait for the same node;
- * or GETs of one byte, which also show whether the file may be read.
+/* Probes: HEADs that find the size and the version of one file, shared by all waiters for the same node; or
+ * GETs of one byte, which also prove that the file may be read.
  *
  *   HEAD ──the version is the known one, and a grant is wanted that HEADs do not give──▶ GET of one byte
  *     ▲                                                                                  │
- *     └──────────────────────────────another version─────────────────────────────────────┘
- */
+ *     └──────────────────────────────another version─────────────────────────────────────┘ */
 
 #include <errno.h>
 #include <string.h>
@@ -14,37 +13,38 @@
 #include "base/thread.h"
 #include "catalog/catalog_private.h"
 
-/* What becomes of revalidation when the origin does not answer: versions that are known are taken as they
- * are.
+/* Revalidation while the origin does not answer: known versions count as valid.
  *
  *            no answer to a HEAD: connect, DNS, TLS, stall
- *   online ────────────────────────────────────────────────────▶ offline: opens do not wait; one of them asks, in the
- *      ▲                                                             │    background, after 1 s, 2 s, .. 30 s
- *      └──────────────── an HTTP answer, whatever it says ───────────┘
+ *   online ────────────────────────────────────────────────────▶ offline: opens do not wait; one of them
+ *      ▲                                                             │    asks in the background, after 1 s, ... 30 s
+ *      └──────────────── any HTTP answer ────────────────────────────┘
  *
- * An HTTP error of one object (500, 429) says nothing of others: that object alone is not asked about for a
- * while.
+ * An HTTP error of one object (500, 429) does not concern others: only for that object no request is sent
+ * for a while.
  *
- * Threads: any. Locks: dataset.lock, as a leaf. Blocks: never. */
+ * Threads: any. Locks: dataset.lock, as a leaf. Never blocks. */
 static void ps_offline_begin(struct ps_dataset *dataset);
 static void ps_offline_over(struct ps_dataset *dataset);
 /* Revalidation of a node failed. */
 static void ps_offline_note(struct ps_dataset *dataset, uint64_t node, const struct ps_error *err);
-/* A node of which nothing is known cannot be had: requests within PS_FILL_FAILED_MS get the same answer at
- * once. The kernel lets lookups of one name wait for one another, and each would wait as long again. */
+/* Asking for a node without a known version failed: requests within PS_FILL_FAILED_MS get the same error at
+ * once. The kernel serialises lookups of one name, so each would wait as long again. */
 static void ps_offline_failed(struct ps_dataset *dataset, uint64_t node, int errnum);
-/* The same, or 0. */
+/* That error, or 0. */
 static int ps_offline_errnum(struct ps_dataset *dataset, uint64_t node);
-/* Is there no point in asking for this node now? *ret_ask: it is time to ask, but the caller need not
- * wait. */
+/* True if the caller need not wait for the origin's answer for this node. *ret_ask: a request is due all
+ * the same, in the background. */
 static bool ps_offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_ask);
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
-#define PROBE_TURNS 2           /* between HEADs that confirm the version and GETs that find another */
-#define ASK_AHEAD_MS 30000      /* a grant or version of one file is asked for ahead no sooner again */
-#define AHEAD_CONCURRENCY 16    /* under way, the sweep's aside, with which no version is asked for ahead */
-#define REVALIDATE_WAIT_MS 5000 /* so long an open waits for the word on a version that is known */
+/* maximum changes between HEADs that confirm the version and GETs that find another */
+#define PROBE_TURNS 2
+/* minimum time between requests for a file's grant or version ahead of its open */
+#define ASK_AHEAD_MS 30000
+#define AHEAD_CONCURRENCY 16    /* maximum of other probes than the sweep's, for revalidating ahead */
+#define REVALIDATE_WAIT_MS 5000 /* limit of an open's wait for the revalidation of a known version */
 
 struct probe_waiter {
 	struct probe_waiter *next;
@@ -53,22 +53,22 @@ struct probe_waiter {
 };
 
 struct probe {
-	struct ps_list link; /* dataset->probes; the dataset's lock, as is what follows */
+	struct ps_list link; /* in dataset->probes; under the dataset's lock, like all below */
 	struct ps_origin_head head;
-	struct ps_origin_get get; /* of one byte: */
+	struct ps_origin_get get; /* of one byte, into `byte` */
 	struct iovec iov;
 	char byte;
 	struct ps_dataset *dataset;
-	struct ps_node_row row; /* as it was when the probe began; changes under the lock only */
+	struct ps_node_row row; /* as at the probe's beginning; changes only under the lock */
 	struct probe_waiter *waiters;
 	bool at_origin; /* head is under way; else waits until retry_ns */
 	bool for_sweep;
 	bool for_grant;
-	bool ends;   /* what comes now and wants a grant is too late for this one */
-	bool by_get; /* the next attempt; the thread's that has the probe */
+	bool ends;   /* requests for a grant cannot join it any more */
+	bool by_get; /* the next attempt is a GET; used only by the thread that has the probe */
 	unsigned attempts, turns;
 	uint64_t retry_ns, expires_ns;
-	uint64_t answer_ns; /* when waiters have to be content with the version known; else expires_ns */
+	uint64_t answer_ns; /* when waiters get the known version; without one, expires_ns */
 };
 
 static void head_done(struct ps_origin_head *head, const struct ps_error *err);
@@ -131,7 +131,7 @@ static void probe_end(struct probe *probe, int errnum, const struct ps_attr *att
 	struct probe_waiter *waiters;
 	{
 		PS_LOCK_SCOPE(&ds->lock);
-		ps_list_remove(&probe->link); /* no waiter joins it any more */
+		ps_list_remove(&probe->link); /* no waiter can join it any more */
 		waiters = ps_steal_ptr(&probe->waiters);
 	}
 	while (waiters) {
@@ -153,7 +153,7 @@ static void probe_end(struct probe *probe, int errnum, const struct ps_attr *att
 	pthread_cond_broadcast(&ds->cond);
 }
 
-/* What a HEAD said, but for the checksum that the list gave, where that still holds. */
+/* Takes the remote of a HEAD, but keeps the listing's checksum if that still holds. */
 static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, bool same, bool keep_sum)
 {
 	struct ps_remote old = row->remote;
@@ -169,8 +169,8 @@ static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, boo
 	}
 }
 
-/* What the answer means for the name, put into the index. *row becomes the node that stands for the name now;
- * -ENOENT: none does. -EAGAIN: *row is another file, of which nothing is known yet. */
+/* Applies an answer to the name, in the index. *row becomes the name's present node; -ENOENT: it has none.
+ * -EAGAIN: *row is another file, without a known version. */
 static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const struct ps_remote *seen, bool gone)
 {
 	struct ps_index_batch *batch = ps_index_batch_new();
@@ -180,7 +180,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	if (!batch)
 		return -ENOMEM;
 	PS_LOCK_SCOPE(&ds->catalog->names_lock);
-	(void)ps_merge_flush(ds); /* if the disk does not take it, the listing fails by itself */
+	(void)ps_merge_flush(ds); /* if the disk refuses it, the listing itself fails */
 	int rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
 	if (rc == 0 && current != row->node) { /* a listing was faster */
 		ps_index_batch_free(batch);
@@ -198,7 +198,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		ps_index_batch_del_child(batch, row->parent, row->name);
 		ps_catalog_changed(ds->catalog, row->node);
 	} else if (!row_sized(row) || ps_remote_same_version(&row->remote, seen)) {
-		/* A known version keeps its words: they are part of the object's identity. */
+		/* A known version keeps its strings: they are part of the object's id. */
 		take_seen(row, seen, row_sized(row), true);
 		row->checked_ms = ps_clock_real_ms();
 		ps_index_batch_put_node(batch, row);
@@ -219,14 +219,14 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		ps_index_batch_put_child(batch, row->parent, row->name, row->node);
 	}
 	rc = ps_index_batch_commit_or_keep(ds->index, batch);
-	/* On a full disk what is known stays valid; that it was confirmed cannot be written down, so it is
-	 * asked again. */
+	/* On a full disk a known version stays valid. Its confirmation cannot be stored, so the origin is
+	 * asked again next time. */
 	if (confirmed)
 		return 0;
 	return rc == 0 && gone ? -ENOENT : rc;
 }
 
-/* A name that comes from a list alone: the origin has never confirmed it. */
+/* Counts a missing name that only a list had: the origin has never confirmed it. */
 static void note_missing(struct ps_catalog *catalog, const char *name)
 {
 	char *copy = strdup(name);
@@ -252,8 +252,8 @@ static bool probe_retry(struct probe *probe, const struct ps_error *err)
 	if (!err->retryable || atomic_load(&ds->stop))
 		return false;
 	PS_LOCK_SCOPE(&ds->lock);
-	/* What is known need not be confirmed. A grant needs an answer, if one is to be had: busy is none,
-	 * nor are credentials that are on their way. */
+	/* A known version is not retried. A grant needs an answer if possible; EAGAIN (a busy server, or
+	 * credentials that are being fetched) is not an answer, and is retried. */
 	if (row_sized(&probe->row) && !(probe->for_grant && err->err == EAGAIN && probe->waiters))
 		return false;
 	for (unsigned i = 0; i < probe->attempts && ms < PROBE_BACKOFF_MAX_MS; i++)
@@ -263,14 +263,14 @@ static bool probe_retry(struct probe *probe, const struct ps_error *err)
 	probe->at_origin = false;
 	probe->retry_ns = ps_clock_mono_ns() + PS_MAX(ms, err->retry_after_ms) * PS_NS_PER_MS;
 	if (probe->retry_ns >= probe->expires_ns) {
-		probe->at_origin = true; /* it ends now */
+		probe->at_origin = true; /* the probe ends now */
 		return false;
 	}
 	pthread_cond_broadcast(&ds->cond);
 	return true;
 }
 
-/* A listing gave the name to another file meanwhile: the question is what that one is. Takes the row. */
+/* A listing gave the name to another file meanwhile: the probe goes on with that file. Takes over the row. */
 static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
 {
 	struct ps_node_row old;
@@ -287,9 +287,9 @@ static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
 	return true;
 }
 
-/* No condition can be sent with requests for it: nothing more of it is fetched, or an open file would become
- * a mix. Nor is what came kept for the day when the old version is back: the last of it may be of the new
- * one. */
+/* The old version is identified only by its first bytes, so requests for it cannot carry a condition.
+ * Nothing more of it is fetched, because an open file could get bytes of both versions. Its cached bytes
+ * are dropped, too, because the last of them may be of the new version. */
 static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 {
 	struct ps_object *object;
@@ -302,7 +302,7 @@ static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 	ps_object_put(object);
 }
 
-/* The origin has spoken of this request, but did not answer it: whatever it was, no proof. */
+/* True if the origin has answered this request with a refusal, which proves nothing. */
 static bool is_refusal(const struct ps_error *err)
 {
 	int status = err->http_status;
@@ -311,7 +311,7 @@ static bool is_refusal(const struct ps_error *err)
 	                                     status != 429 && err->err != EAGAIN);
 }
 
-/* False: nobody does, nor joins any more who would. */
+/* True if a waiter wants a grant. False: none does, and none can join any more that would. */
 static bool wants_grant(struct probe *probe)
 {
 	PS_LOCK_SCOPE(&probe->dataset->lock);
@@ -323,7 +323,7 @@ static void answered(struct probe *probe, const struct ps_origin_head *head, con
         int64_t key_expires_s)
 {
 	struct ps_dataset *ds = probe->dataset;
-	/* A mark is made of bytes that a GET has brought. */
+	/* A mark comes from bytes of a GET, which is a proof. */
 	bool proves = ds->origin->proved &&
 	              (probe->by_get || ds->origin->heads_prove || ps_remote_is_marked(&head->seen));
 	bool known = row_sized(&probe->row);
@@ -388,11 +388,11 @@ static void answered(struct probe *probe, const struct ps_origin_head *head, con
 	rc = apply_seen(ds, &row, &head->seen, err->err == ENOENT);
 	if (rc == -EAGAIN && probe_turn_to(probe, &row))
 		return;
-	if (rc == -EAGAIN) /* there is no time left to ask once more */
+	if (rc == -EAGAIN) /* there is no time left for another request */
 		rc = -ETIMEDOUT;
 	if (rc == 0 && row.node != probe->row.node)
 		end_marked(ds, &probe->row);
-	/* A listing may have been faster, with another version. */
+	/* Unless a listing was faster, with another version. */
 	if (rc == 0 && proves && row.remote.size > 0 && ps_remote_same_version(&row.remote, &head->seen))
 		ps_grant_proved(ds, row.url, &row.remote, key_expires_s);
 	if (rc == 0)
@@ -415,18 +415,18 @@ static void byte_done(struct ps_origin_get *get, const struct ps_error *err)
 		ps_error_set(&outcome, EIO, "HEAD and GET of it are answered with different versions");
 		outcome.http_status = err->http_status ? err->http_status : 412;
 	} else if (err->err == ESTALE) {
-		/* What is there now? */
+		/* Ask for the present version. */
 		ps_fill_count_request(probe->dataset->cache->fill, false);
 		probe->by_get = false;
 		probe_submit(probe);
 		return;
 	}
-	/* A server that ignores ranges sends the whole file: of the right version that proves as much. */
+	/* A server that ignores ranges sends the whole file: in the right version, that is a proof, too. */
 	if (err->err == EPROTO && err->http_status == 200 && get->seen.size == probe->row.remote.size &&
 	        ps_remote_same_version(&probe->row.remote, &get->seen))
 		outcome = (struct ps_error){0};
 	probe->head.seen = get->seen;
-	probe->head.seen.size = probe->row.remote.size; /* it was asked for this version */
+	probe->head.seen.size = probe->row.remote.size; /* the request was for this version */
 	answered(probe, &probe->head, &outcome, get->work.key_expires_s);
 }
 
@@ -459,7 +459,7 @@ static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, st
 		probe->at_origin = true;
 		probe->for_sweep = for_sweep;
 		probe->for_grant = for_grant;
-		/* Where the first bytes are the version, one of them says nothing of that. */
+		/* If the first bytes identify the version, a single byte is not enough. */
 		probe->by_get = for_grant && ds->origin->proved && !ds->origin->heads_prove &&
 		                row_sized(row) && row->remote.size > 0 && !ps_remote_is_marked(&row->remote);
 		probe->expires_ns = ps_clock_mono_ns() + ps_fill_timeout_ns(ds->cache->fill);
@@ -481,7 +481,7 @@ static void probe_for(
 	struct ps_attr attr;
 
 	bool ask = false;
-	/* Who never had a grant, or was refused just now, has to wait for an answer. */
+	/* An access that never had a grant, or was just refused, has to wait for an answer. */
 	bool content = row_sized(row) && !(for_grant && (ps_grant_of_row(ds, row) == PS_GRANT_NONE ||
 	                                                        ps_offline_errnum(ds, row->node)));
 	if (content && ps_offline_now(ds, row->node, &ask)) {
@@ -549,7 +549,7 @@ void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row
 {
 	bool ask;
 
-	/* What is in doubt is asked again by an open, which has to know that it is. */
+	/* A doubtful version is left to an open, which must know that it was doubtful. */
 	if (row->checked_ms == PS_CHECKED_DOUBTFUL)
 		return;
 	{
@@ -566,14 +566,14 @@ void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row
 	(void)probe_begin(ds, row, NULL, false, ps_grant_of_row(ds, row) != PS_GRANT_VALID);
 }
 
-/* The same without a waiter: one of the sweep's (nsweep). */
+/* The same for the sweep, without a waiter; counted in nsweep. */
 static void ps_revalidate_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
 {
 	(void)probe_begin(ds, row, NULL, true, false);
 }
 
-/* Readers do not wait past the deadline for a HEAD that the origin sits on, and for the word on a version
- * that is known not even so long; the probe itself ends when the origin lets it. */
+/* Takes waiters whose time is up: at the deadline if the origin does not answer the HEAD, and sooner if the
+ * version is known. The probe itself goes on until the origin ends it. */
 static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
 {
 	if (now_ns < probe->answer_ns)
@@ -581,7 +581,7 @@ static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
 	return ps_steal_ptr(&probe->waiters);
 }
 
-/* The readers get the version that is known, or learn that none is. No lock is held: the size of a
+/* Answers waiters with the known version, or with the error. No lock is held, because the size of a
  * compressed shard is looked up in the index. */
 static void answer_expired(
         struct ps_dataset *ds, struct probe_waiter *expired, const struct ps_node_row *row, int errnum)
@@ -669,10 +669,10 @@ void ps_revalidate_drain(struct ps_dataset *ds)
 	}
 }
 
-/* The sweep: sizes that a listing did not give are asked for, file by file, before any reader wants them. */
+/* The sweep: requests the sizes that a listing did not give, file by file, before readers need them. */
 
 #define SWEEP_CONCURRENCY 16
-#define SWEEP_AT_ONCE 256 /* names that are taken from the index together */
+#define SWEEP_AT_ONCE 256 /* names that are read from the index at once */
 
 static bool is_over(struct ps_dataset *ds)
 {
@@ -681,8 +681,8 @@ static bool is_over(struct ps_dataset *ds)
 
 static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth);
 
-/* The next nodes of a directory, behind the name *after (NULL: from its beginning), which becomes that of the
- * last of them. Fewer than there is room for: no more come. */
+/* The next nodes of a directory after the name *after (NULL: from its beginning); *after becomes the name
+ * of the last one. Fewer than SWEEP_AT_ONCE: these are the last. */
 static size_t take_children(
         struct ps_dataset *ds, uint64_t dir, char **after, uint64_t ret[static SWEEP_AT_ONCE])
 {
@@ -701,11 +701,12 @@ static size_t take_children(
 		}
 	}
 	ps_index_children_close(it);
-	/* Without memory for the name: the others are asked for when they are wanted. */
+	/* Without memory for the name, the sweep ends: the other sizes are requested when readers need
+	 * them. */
 	return *after || n < SWEEP_AT_ONCE ? n : 0;
 }
 
-/* No snapshot is held while the origin is asked, which may take hours: see ps_index_reopen(). */
+/* No snapshot is held during the requests, which may take hours: see ps_index_reopen(). */
 static void sweep_dir(struct ps_dataset *ds, uint64_t dir, int depth)
 {
 	uint64_t nodes[SWEEP_AT_ONCE];
@@ -818,7 +819,8 @@ static bool ps_offline_now(struct ps_dataset *ds, uint64_t node, bool *ret_ask)
 
 	*ret_ask = false;
 	if (atomic_load(&ds->offline)) {
-		/* The next one may when this one has been answered, or at the latest: */
+		/* The next request may be sent when this one is answered, or at the latest after
+		 * ASK_MAX_MS. */
 		*ret_ask = now_ns >= ask_ns && atomic_compare_exchange_strong(&ds->offline_ask_ns, &ask_ns,
 		                                       now_ns + ASK_MAX_MS * PS_NS_PER_MS);
 		return true;

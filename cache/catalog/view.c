@@ -1,5 +1,5 @@
-/* Views: what a file of the dataset shows. A compressed shard shows what it holds, whose size may have to be
- * found out; all others are shown as the origin has them. */
+/* Views: the content that a file of the dataset shows. A compressed shard shows its decoded content, whose
+ * size may have to be found first. All other files are shown raw. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,9 +111,9 @@ int ps_view_file(struct ps_dataset *ds, const struct ps_node_row *row, bool open
 		origin = ps_decompressing_as_origin(decompressing);
 	if (rc == 0) {
 		rc = ps_fill_file_get(ds->cache->fill, object, origin, ret);
-		ps_object_put(object); /* the file keeps it */
+		ps_object_put(object); /* the file holds a reference */
 	}
-	ps_decompressing_put(decompressing); /* this as well */
+	ps_decompressing_put(decompressing); /* so does it of this */
 	if (rc == 0 && granted)
 		ps_fill_file_allow(*ret);
 	return rc;
@@ -125,7 +125,7 @@ struct question {
 	struct ps_dataset *dataset;
 	struct ps_decompressing *decompressing;
 	uint64_t node;
-	bool shows; /* also what cannot be decoded */
+	bool shows; /* also shards that cannot be decoded */
 	ps_attr_fn fn;
 	void *arg;
 };
@@ -145,7 +145,7 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 		errnum = -ps_index_get_node(q->dataset->index, q->node, &row);
 	if (!errnum) {
 		ps_attr_of_row(q->dataset, &row, &attr);
-		attr.size = damaged ? 0 : size; /* also where the index could not take it */
+		attr.size = damaged ? 0 : size; /* set here, because the index may have refused it */
 		attr.complete_attr = !damaged;
 	}
 	q->fn(q->arg, errnum == ENOENT ? ESTALE : errnum, errnum ? NULL : &attr);
