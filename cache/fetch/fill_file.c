@@ -430,7 +430,7 @@ void ps_fill_file_put(struct ps_fill_file *file)
 		unref(origin);
 }
 
-/* What is known of it ------------------------------------------------------------------------------------ */
+/* State of a file ---------------------------------------------------------------------------------------- */
 
 bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns)
 {

@@ -18,7 +18,7 @@
 #include "base/remote.h"
 #include "base/strbuf.h"
 
-/* Which files are shown ---------------------------------------------------------------------------------- */
+/* Shown files -------------------------------------------------------------------------------------------- */
 
 /* Which files of a listing are shown: --include and --exclude, the same for every kind of source.
  *

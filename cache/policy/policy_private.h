@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "policy/policy.h"
 
-/* What is in use ----------------------------------------------------------------------------------------- */
+/* Objects in use ----------------------------------------------------------------------------------------- */
 
 /* Which objects are in use, by the opens of their datasets. An object is in use if it was opened within the
  * last PS_INUSE_EPOCHS epoch times of its dataset, or within PS_INUSE_UNKNOWN_S if the epoch time is not

@@ -226,7 +226,7 @@ int ps_object_pass_fd(struct ps_object *object)
 	return object->fd;
 }
 
-/* A size that turned out --------------------------------------------------------------------------------- */
+/* Size of an unsized object ------------------------------------------------------------------------------ */
 
 /* The size of a file that was written before its size was known. */
 

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "store/store.h"
 
-/* What the index names, to the disk itself --------------------------------------------------------------- */
+/* Syncs -------------------------------------------------------------------------------------------------- */
 
 /* Queues the sync of an object that has rows in the last batch. store->lock held. */
 static void ps_sync_queue_locked(struct ps_object *object)

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "store/store.h"
 
-/* What the disk takes ------------------------------------------------------------------------------------ */
+/* Disk state --------------------------------------------------------------------------------------------- */
 
 void ps_disk_refused(struct ps_store *store, int e, uint64_t wanted_nbytes)
 {
@@ -334,9 +334,7 @@ int ps_extents_evict(struct ps_object *object, uint64_t *ret_nbytes)
 	return rc;
 }
 
-/* Room --------------------------------------------------------------------------------------------------- */
-
-/* Leaving ------------------------------------------------------------------------------------------------ */
+/* Eviction of entries ------------------------------------------------------------------------------------ */
 
 struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *entry)
 {

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "store/store_private.h"
 
-/* From its row ------------------------------------------------------------------------------------------- */
+/* Loading ------------------------------------------------------------------------------------------------ */
 
 /* Loading an object into memory, from the index and the data file. */
 
@@ -393,7 +393,7 @@ void ps_object_put(struct ps_object *object)
 	pthread_mutex_unlock(&store->lock);
 }
 
-/* What it is --------------------------------------------------------------------------------------------- */
+/* Properties --------------------------------------------------------------------------------------------- */
 
 const char *ps_object_url(const struct ps_object *object)
 {
@@ -441,7 +441,7 @@ void ps_object_learn_etag(struct ps_object *object, const char *etag)
 		ps_commit_queue_locked(object, 0);
 }
 
-/* Their checksum ----------------------------------------------------------------------------------------- */
+/* Checksums ---------------------------------------------------------------------------------------------- */
 
 void ps_object_expect(struct ps_object *object, const char *checksum, bool sure)
 {

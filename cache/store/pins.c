@@ -110,7 +110,7 @@ void ps_pins_free(struct ps_store *store)
 		ps_pin_free(store, pin);
 }
 
-/* Of objects; without store->lock ------------------------------------------------------------------------ */
+/* Pins of objects; without store->lock ------------------------------------------------------------------- */
 
 bool ps_object_pinned(struct ps_object *object)
 {

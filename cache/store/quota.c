@@ -260,7 +260,7 @@ void ps_quota_free(struct ps_store *store)
 	store->nitems = store->items_cap = 0;
 }
 
-/* What counts -------------------------------------------------------------------------------------------- */
+/* Bytes that count --------------------------------------------------------------------------------------- */
 
 #define LARGE_SHARE 4 /* of the quota: a quarter */
 /* ext4 and XFS map a file with up to 4 extents in the inode; beyond that, each 4 KiB block maps 340. */

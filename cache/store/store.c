@@ -283,7 +283,7 @@ void ps_store_close(struct ps_store *store)
 	store_free(store);
 }
 
-/* What it is --------------------------------------------------------------------------------------------- */
+/* Properties --------------------------------------------------------------------------------------------- */
 
 uint64_t ps_store_limit(const struct ps_store *store)
 {

@@ -380,7 +380,7 @@ int64_t ps_datafile_ctime_ns(const struct stat *st);
 int ps_datafile_each(int data_fd, int (*fn)(void *arg, const struct ps_id *id, const struct stat *st),
         void *arg) PS_MUST_USE;
 
-/* Which data files there are ----------------------------------------------------------------------------- */
+/* Scan of the data files --------------------------------------------------------------------------------- */
 
 /* The data files, and how much of the disk each takes. A separate thread looks them up while the index is
  * opened: with a hundred thousand files, a start without it would take twice as long.
@@ -394,7 +394,7 @@ struct ps_scan;
 struct ps_scan *ps_scan_start(int data_fd);
 void ps_scan_free(struct ps_scan *scan);
 
-/* What is there (presence.c) ----------------------------------------------------------------------------- */
+/* Presence (presence.c) ---------------------------------------------------------------------------------- */
 
 static inline uint64_t ps_block_bit(uint64_t block)
 {
