@@ -39,7 +39,7 @@ struct ps_dataset_options {
  * too. If a listing of the same source and credentials is stored (and for a bucket, that page has come),
  * the attach waits at most PS_ATTACH_WAIT_MS for a fresh listing; with more than PS_ATTACH_MANY names only
  * PS_ATTACH_WAIT_MANY_MS, because listing them takes longer than either. Then it goes on with the stored
- * listing, while the fresh one continues in the background; so does it if the origin does not answer.
+ * listing, while the fresh one continues in the background; likewise if the origin does not answer.
  * Errors: the listing fails, and none is stored; the listing is empty (ENOENT); the first object is missing
  * or refused. Blocks on network and disk. */
 #define PS_ATTACH_WAIT_MS 600
@@ -61,9 +61,9 @@ uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
  * "versionless"}; the caller owns it.
  * cached_bytes: ps_store_dataset_nbytes(), which mounts of the same source share.
  * next_listing_at: by ps_watch.refresh_ms, null if no watch has one; refresh_seconds: the smallest of them.
- * offline: the origin does not answer, and versions are taken as they are known.
- * missing: names of a brace expansion or a manifest that the origin turned out not to have, and the first few
- * of them.
+ * offline: the origin does not answer, and known versions count as valid.
+ * missing, missing_names: the number of names of a brace expansion or a manifest that the origin does not
+ * have, and the first few of them.
  * versionless: ps_dataset_versionless(). unmatched: the patterns of ps_dataset_unmatched(). */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);
 

@@ -3,7 +3,8 @@
  *
  *   HEAD ──the version is the known one, and a grant is wanted that HEADs do not give──▶ GET of one byte
  *     ▲                                                                                  │
- *     └──────────────────────────────another version─────────────────────────────────────┘ */
+ *     └──────────────────────────────another version─────────────────────────────────────┘
+ */
 
 #include <errno.h>
 #include <string.h>
