@@ -4,7 +4,7 @@
  * A chunk (64 KiB) of a block, by its block's buffer:
  *
  *                   claimed by a request            arrived
- *   missing (no bit) ───────────────▶ in `flight` ────────▶ in `whole` ──written──▶ in `stored`, or no buffer:
+ *   missing (no bit) ───────────────▶ in `flight` ────────▶ in `whole` ─written─▶ in `stored`, or no buffer:
  *          ▲   ▲                          │                     │                   the store has it
  *          │   │ no waiter                │ attempts used up    │ the disk does not take it
  *          │   └──────────────────────────┤                     ▼

@@ -2,8 +2,8 @@
  * dead connection, a sick server behind a balancer). If a reader waits for it, a duplicate request is sent
  * over a new connection; the first to finish serves, the other is cancelled.
  *
- * a request is late ──▶ hedge under way ──its bytes are there──▶ request cancelled ──it ends──▶ gets the bytes
- *                            │                                                                 that it lacks
+ * a request is late ──▶ hedge under way ──its bytes are there──▶ request cancelled ─it ends─▶ gets the bytes
+ *                            │                                                               that it lacks
  *                            └──request ends by itself──▶ hedge cancelled, discarded
  *
  * The hedge has a buffer of its own: two transfers never write to the same memory. Requests are hedged only
