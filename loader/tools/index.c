@@ -15,12 +15,14 @@ struct listed {
 	char *dir; /* NULL: none yet */
 	struct ps_catalogue_entry *entries;
 	size_t n;
+	bool is_part; /* other processes write other parts, also on other machines */
 };
 
 struct index_options {
 	const char *dir;
 	bool force, json;
 	bool dali, from_dali, verify, catalogue;
+	struct ps_part part;
 	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
 	size_t ncolumns;
 	struct listed listed;
@@ -230,13 +232,13 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 /* Writes what is listed, and begins again. */
 static int listed_write(struct listed *l, struct ps_load_error *err)
 {
-	int rc = l->n > 0 ? ps_catalogue_update(l->dir, l->entries, l->n, err) : 0;
+	int rc = l->n > 0 ? ps_catalogue_update(l->dir, l->entries, l->n, l->is_part, err) : 0;
 
 	for (size_t i = 0; i < l->n; i++)
 		free(l->entries[i].name);
 	free(l->entries);
 	free(l->dir);
-	*l = (struct listed){0};
+	*l = (struct listed){.is_part = l->is_part};
 	return rc;
 }
 
@@ -329,6 +331,13 @@ static bool column_take(void *ctx, char *value)
 	return ps_arg_column(value, o->columns, &o->ncolumns);
 }
 
+static bool part_take(void *ctx, char *value)
+{
+	struct index_options *o = ctx;
+
+	return ps_arg_part("--part", value, &o->part);
+}
+
 static const struct ps_flag flags[] = {
         {"dir", PS_FLAG_TEXT, offsetof(struct index_options, dir), "DIR",
                 "put the indexes into that directory, made if need be; else beside the shards"},
@@ -345,6 +354,8 @@ static const struct ps_flag flags[] = {
                 .text = "make them of DALI's, NAME.idx beside the shard, without reading the shard"},
         {"verify", PS_FLAG_SET, offsetof(struct index_options, verify),
                 .text = "make nothing: read all of each shard, and compare it with its index and catalogue"},
+        {"part", PS_FLAG_CALL, 0, "K/N", "only part K of N of the shards: all parts together are one run",
+                .take = part_take},
         {"json", PS_FLAG_SET, offsetof(struct index_options, json),
                 .text = "a JSON object a line: shard, samples, bad, written (or verified)"},
 };
@@ -361,12 +372,14 @@ int ps_cmd_index(int argc, char **argv)
 	        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n"
 	        "  penstock-loader index --column label=cls --column h=json:height "
 	        "train-*.tar\n"
+	        "  penstock-loader index --catalogue --part 3/16 train-*.tar\n"
 	        "  penstock-loader index --verify --dir ~/indexes /mnt/data/train-*.tar\n",
 	        flags, PS_ARRAY_LEN(flags), 0};
 	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	__attribute__((cleanup(options_fini))) struct index_options o = {0};
 	struct ps_load_error err = {0};
 	bool sound = true;
+	size_t first, end;
 	int rc = ps_flags_read(&command, &o, argc, argv);
 
 	if (rc >= 0)
@@ -385,6 +398,7 @@ int ps_cmd_index(int argc, char **argv)
 		        "--catalogue writes beside the shards; leave out %s", o.dir ? "--dir" : "--verify");
 		return PS_EXIT_USAGE;
 	}
+	o.listed.is_part = o.part.of > 0;
 	rc = ps_shards_take(argc, argv, &shards);
 	if (rc != PS_EXIT_OK)
 		return rc;
@@ -392,7 +406,8 @@ int ps_cmd_index(int argc, char **argv)
 		ps_complain("--dir %s", err.text);
 		return PS_EXIT_FAILED;
 	}
-	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
+	ps_part_of(&o.part, shards.n, &first, &end);
+	for (size_t i = first; i < end && !ferror(stdout); i++)
 		sound = (o.verify                       ? shard_verify(&o, shards.names[i])
 		                : o.dali || o.from_dali ? shard_dali(&o, shards.names[i])
 		                                        : shard_index(&o, shards.names[i])) &&

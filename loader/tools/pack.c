@@ -26,6 +26,7 @@ struct pack_options {
 	bool classes, shuffle, index, force, json;
 	uint64_t max_size, max_count, seed, threads;
 	int level;
+	struct ps_part part;
 	struct ps_recode recode;
 	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
 	size_t ncolumns;
@@ -41,6 +42,7 @@ struct pack {
 	const struct ps_pack_list *list;
 	struct job *jobs;
 	size_t njobs;
+	size_t first, end;                  /* of them, the part that is written */
 	struct ps_catalogue_entry *entries; /* of each shard, with --index; each is written by one thread */
 	atomic_size_t next;
 	atomic_bool failed;
@@ -267,7 +269,7 @@ static void *worker(void *arg)
 	struct pack *p = arg;
 	size_t i;
 
-	while (!atomic_load(&p->failed) && (i = atomic_fetch_add(&p->next, 1)) < p->njobs) {
+	while (!atomic_load(&p->failed) && (i = atomic_fetch_add(&p->next, 1)) < p->end) {
 		struct ps_load_error err = {0};
 		uint64_t nbytes = 0;
 		ps_autofree char *name = ps_out_name(p->o->out, i);
@@ -292,7 +294,7 @@ static bool shards_write(struct pack *p)
 	pthread_t threads[MAX_THREADS];
 	uint64_t started = 0;
 
-	n = PS_MIN(PS_MIN(n, (uint64_t)p->njobs), (uint64_t)MAX_THREADS);
+	n = PS_MIN(PS_MIN(n, (uint64_t)(p->end - p->first)), (uint64_t)MAX_THREADS);
 	for (; started + 1 < n; started++)
 		if (pthread_create(&threads[started], NULL, worker, p) != 0)
 			break;
@@ -332,7 +334,8 @@ static bool catalogue_write(struct pack *p)
 	ps_autofree char *dir =
 	        strndup(p->o->out, slash ? (size_t)(slash - p->o->out) + (slash == p->o->out) : 0);
 	struct ps_load_error err = {0};
-	int rc = dir ? ps_catalogue_update(dir, p->entries, p->njobs, &err)
+	int rc = dir ? ps_catalogue_update(
+	                       dir, p->entries + p->first, p->end - p->first, p->o->part.of > 0, &err)
 	             : ps_load_error_set(&err, ENOMEM, "out of memory");
 
 	if (rc < 0)
@@ -354,6 +357,7 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	__attribute__((cleanup(pack_fini))) struct pack p = {
 	        .o = o, .list = l, .lock = PTHREAD_MUTEX_INITIALIZER};
 	struct ps_load_error err = {0};
+	size_t nsamples = 0;
 	int rc = o->source[0] == '@' ? ps_pack_text(l, o->source + 1, &err)
 	                             : ps_pack_folder(l, o->source, o->classes, &err);
 
@@ -369,7 +373,10 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;
 	}
-	for (size_t i = 0; i < p.njobs; i++) {
+	ps_part_of(&o->part, p.njobs, &p.first, &p.end);
+	atomic_init(&p.next, p.first);
+	for (size_t i = p.first; i < p.end; i++) {
+		nsamples += p.jobs[i].n;
 		ps_autofree char *name = ps_out_name(o->out, i);
 
 		if (!name)
@@ -382,21 +389,21 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	if (l->ignored > 0)
 		ps_complain("%ju file%s without a sample left out (no suffix, or beside the classes)",
 		        (uintmax_t)l->ignored, ps_plural(l->ignored));
-	ps_tool_progress_begin(&p.progress, "pack", "shards", p.njobs);
+	ps_tool_progress_begin(&p.progress, "pack", "shards", p.end - p.first);
 	bool sound = shards_write(&p);
 	ps_tool_progress_end(&p.progress);
-	if (sound && o->classes)
+	if (sound && o->classes && o->part.number <= 1)
 		sound = classes_write(o, l);
 	if (sound && o->index)
 		sound = catalogue_write(&p);
 	if (!sound)
 		return PS_EXIT_FAILED;
 	if (o->json)
-		printf("{\"shards\": %zu, \"samples\": %zu, \"bytes\": %ju}\n", p.njobs, l->nsamples,
+		printf("{\"shards\": %zu, \"samples\": %zu, \"bytes\": %ju}\n", p.end - p.first, nsamples,
 		        (uintmax_t)p.nbytes);
 	else
-		printf("%zu sample%s in %zu shard%s, %ju bytes\n", l->nsamples, ps_plural(l->nsamples),
-		        p.njobs, ps_plural(p.njobs), (uintmax_t)p.nbytes);
+		printf("%zu sample%s in %zu shard%s, %ju bytes\n", nsamples, ps_plural(nsamples),
+		        p.end - p.first, ps_plural(p.end - p.first), (uintmax_t)p.nbytes);
 	return PS_EXIT_OK;
 }
 
@@ -474,6 +481,13 @@ static bool format_take(void *ctx, char *value)
 
 #define AT(member) offsetof(struct pack_options, member)
 
+static bool part_take(void *ctx, char *value)
+{
+	struct pack_options *o = ctx;
+
+	return ps_arg_part("--part", value, &o->part);
+}
+
 static const struct ps_flag flags[] = {
         {"classes", PS_FLAG_SET, AT(classes),
                 .text = "each folder in SOURCE is a class: adds its number as .cls, writes CLASSES.txt"},
@@ -499,6 +513,8 @@ static const struct ps_flag flags[] = {
         {"images", PS_FLAG_TEXT, AT(recode.images), "SUFFIXES", "which members are images [jpg;jpeg;webp]"},
         {"threads", PS_FLAG_U64, AT(threads), "N", "shards that are written at once [the processors]", 1,
                 MAX_THREADS},
+        {"part", PS_FLAG_CALL, 0, "K/N", "only part K of N of the shards: all parts together are one run",
+                .take = part_take},
         {"force", PS_FLAG_SET, AT(force), .text = "write over shards that are there"},
         {"json", PS_FLAG_SET, AT(json), .text = "a JSON object a line for each shard, and one for all"},
 };
@@ -544,7 +560,8 @@ int ps_cmd_pack(int argc, char **argv)
 	o.out = argv[argc - 1];
 	if (!ps_out_pattern_check(o.out) || !ps_out_level(o.out, o.level, &o.level))
 		return PS_EXIT_USAGE;
-	if (o.from && (o.classes || o.shuffle || o.ncolumns > 0 || o.threads || ps_recode_acts(&o.recode))) {
+	if (o.from && (o.classes || o.shuffle || o.ncolumns > 0 || o.threads || o.part.of ||
+	                      ps_recode_acts(&o.recode))) {
 		ps_complain("--from goes with --max-size, --max-count, --zstd, --index, --force and --json "
 		            "alone");
 		return PS_EXIT_USAGE;

@@ -371,6 +371,31 @@ bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t m
 	return true;
 }
 
+#define PARTS_MAX 1000000u
+
+bool ps_arg_part(const char *option, const char *text, struct ps_part *ret_part)
+{
+	uint64_t number, of;
+	char *slash, *end;
+
+	if (!number_parse(text, &slash, &number) || *slash != '/' || !number_parse(slash + 1, &end, &of) ||
+	        *end || number < 1 || number > of || of > PARTS_MAX) {
+		ps_complain("%s %s: must be K/N, part K (1 to N) of N (at most %u)", option, text, PARTS_MAX);
+		return false;
+	}
+	*ret_part = (struct ps_part){number, of};
+	return true;
+}
+
+void ps_part_of(const struct ps_part *part, size_t n, size_t *ret_first, size_t *ret_end)
+{
+	uint64_t of = PS_MAX(part->of, UINT64_C(1)), before = PS_MAX(part->number, UINT64_C(1)) - 1;
+
+	/* The first n % of parts have one more; n * of might overflow. */
+	*ret_first = (size_t)(before * (n / of) + PS_MIN(before, n % of));
+	*ret_end = (size_t)((before + 1) * (n / of) + PS_MIN(before + 1, n % of));
+}
+
 bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value)
 {
 	static const char units[] = "KMGT";

@@ -95,6 +95,17 @@ bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n);
 bool ps_arg_choice(
         const char *option, const char *text, const char *const *names, size_t n, uint32_t *ret_place);
 
+/* Part `number` of `of` of a work that is divided among jobs: 1 to `of`. All 0: there is one part. */
+struct ps_part {
+	uint64_t number, of;
+};
+
+/* "K/N". Complains and returns false. */
+bool ps_arg_part(const char *option, const char *text, struct ps_part *ret_part);
+
+/* The part of n units: [*ret_first, *ret_end). All parts together are all units, each once. */
+void ps_part_of(const struct ps_part *part, size_t n, size_t *ret_first, size_t *ret_end);
+
 /* Makes a directory if there is none. Only the last component: a path on a disk that is not mounted is an
  * error. Errors: -errno with a text that names it. */
 int ps_folder_make(const char *path, struct ps_load_error *err) PS_MUST_USE;

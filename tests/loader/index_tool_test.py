@@ -7,6 +7,7 @@ import json
 import os
 import random
 import struct
+import subprocess
 import tarfile
 
 import tap
@@ -276,6 +277,44 @@ def index_makes_a_catalogue_of_shards_that_are_there():
         assert r.returncode == 1 and b"SHARDS.psc: " + word in r.stderr, r.stderr
     tap.write("out/SHARDS.psc", good)
     tap.equal(tap.run("index", "--catalogue", "--dir", "i", "out").returncode, 2)
+
+
+def folder(path):
+    return {name: tap.read(os.path.join(path, name)) for name in os.listdir(path) if not name.endswith(".lock")}
+
+
+@tap.test
+def parts_that_run_at_a_time_make_what_one_run_makes():
+    files_make()
+    pack = ["pack", "--index", "--classes", "--column", "cls", "--max-count", "3", "--shuffle", "4"]
+    os.mkdir("source")
+    os.rename("f", "source/f")
+    for name in glob.glob("source/f/*.cls"):
+        os.remove(name)
+    tap.equal(tap.run(*pack, "source", "one/t-%03d.tar").returncode, 0)
+    want = folder("one")
+    assert len(want) > 12 and "CLASSES.txt" in want, sorted(want)
+    for n in 1, 2, 7, 40:  # 40: more than there are shards
+        out = "parts-%d" % n
+        jobs = [subprocess.Popen([tap.LOADER, *pack, "--part", "%d/%d" % (k, n), "source", out + "/t-%03d.tar"],
+                                 stdout=subprocess.PIPE) for k in range(1, n + 1)]
+        said = [job.communicate()[0].split() for job in jobs]
+        tap.equal([job.returncode for job in jobs], [0] * n)
+        tap.equal(sum(int(words[0]) for words in said), 40, "samples, by what each says")
+        tap.equal(folder(out), want)
+        for name in want:
+            if not name.endswith(".tar"):
+                os.remove(os.path.join(out, name))
+        jobs = [subprocess.Popen([tap.LOADER, "index", "--catalogue", "--column", "cls", "--part", "%d/%d" % (k, n), out],
+                                 stdout=subprocess.DEVNULL) for k in range(1, n + 1)]
+        tap.equal([job.wait() for job in jobs], [0] * n)
+        tap.equal(folder(out), {name: data for name, data in want.items() if name != "CLASSES.txt"})
+        lines = [tap.run("index", "--verify", "--part", "%d/%d" % (k, n), out).stdout.splitlines() for k in range(1, n + 1)]
+        tap.equal(sum(lines, []), tap.run("index", "--verify", out).stdout.splitlines())
+        assert max(map(len, lines)) - min(map(len, lines)) <= 1
+    for part in "0/3", "4/3", "1/0", "x", "1", "1/", "1/2/3", "-1/2", "1/2000000":
+        r = tap.run("index", "--part", part, out)
+        assert r.returncode == 2 and b"--part %s: must be K/N" % part.encode() in r.stderr, r.stderr
 
 
 @tap.test

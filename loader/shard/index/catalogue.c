@@ -321,27 +321,35 @@ static int merge(struct ps_buf *out, const char *dir, const struct ps_catalogue 
 	return rc;
 }
 
-int ps_catalogue_update(
-        const char *dir, struct ps_catalogue_entry *entries, size_t n, struct ps_load_error *err)
+int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, size_t n, bool is_part,
+        struct ps_load_error *err)
 {
-	ps_autofree char *path = NULL;
+	ps_autofree char *path = NULL, *lock = NULL;
 	struct ps_catalogue *old = NULL;
 	struct ps_buf out = {0};
 	char last[32];
-	ps_autofd int fd = -1;
+	ps_autofd int fd = -1, lock_fd = -1;
 	int rc;
 
 	for (size_t i = 0; i < n; i++)
 		if (!name_fits(entries[i].name))
 			return ps_load_error_set(err, EINVAL,
 			        "%s: a catalogue cannot hold this name; rename the shard", entries[i].name);
-	if (asprintf(&path, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "") < 0) {
+	if (asprintf(&path, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "") < 0)
 		path = NULL;
+	if (asprintf(&lock, "%s%s." PS_CATALOGUE_NAME ".lock", dir, dir[0] ? "/" : "") < 0)
+		lock = NULL;
+	if (!path || !lock)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
+	if (is_part) {
+		lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+		if (lock_fd < 0 || flock(lock_fd, LOCK_EX) < 0)
+			return ps_load_error_set(
+			        err, errno, "%s: cannot be locked: %s", lock, strerror(errno));
 	}
 	/* The folder itself is what two packs into it lock: no file remains. */
 	fd = open(dir[0] ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || flock(fd, LOCK_EX) < 0)
+	if (fd < 0 || (flock(fd, LOCK_EX) < 0 && !is_part))
 		return ps_load_error_set(err, errno, "%s: cannot lock its folder: %s", path, strerror(errno));
 	qsort(entries, n, sizeof(*entries), entry_compare);
 	(void)!ps_catalogue_read(dir, &old, NULL); /* one that is damaged is written again */

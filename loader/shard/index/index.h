@@ -377,9 +377,10 @@ void ps_catalogue_free(struct ps_catalogue *catalogue); /* NULL is allowed */
 
 /* Puts entries (which it sorts) into the folder's catalogue: those of the same names are replaced, those
  * whose shards are not there any more, with that size, are dropped. One process at a time: the folder is
- * locked (flock). -EINVAL: a name that a catalogue cannot hold. */
-int ps_catalogue_update(
-        const char *dir, struct ps_catalogue_entry *entries, size_t n, struct ps_load_error *err) PS_MUST_USE;
+ * locked (flock). is_part: processes on several machines do so at a time; NFS locks no folders, so the file
+ * .SHARDS.psc.lock in it is locked, too, and stays. -EINVAL: a name that a catalogue cannot hold. */
+int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, size_t n, bool is_part,
+        struct ps_load_error *err) PS_MUST_USE;
 
 /* DALI's indexes ----------------------------------------------------------------------------------------- */
 
