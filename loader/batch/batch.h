@@ -1,17 +1,17 @@
-/* Batches: what the options' fields come to, and rows made of samples in the memory of a slot.
+/* Batches: the layout made from the options' fields, and samples decoded into rows of a slot.
  *
  * From the top down; each file uses those below it:
  *
  *   finish.c         a batch whose rows are there: bad and padded rows, late fields, mixing
  *   row.c            one sample to one row, and the caller's own step
- *   image_fields.c   images of a row, decoded here or by the GPU, and the masks and boxes that follow
- *   copy.c           what of a slot goes to the device, and what that makes of it
+ *   image_fields.c   images of a row, decoded here or by the GPU, and their masks and boxes
+ *   copy.c           which parts of a slot are copied to the device; fields that the device finishes
  *   batch.c          a batch's memory and states; how a slot is laid out
- *   layout.c         the fields of the options, checked: which rows and elements they have
- *   layout_field.c   one of them: its defaults, its names
+ *   layout.c         the fields of the options, checked: the form of their rows, their elements
+ *   layout_field.c   one field: its defaults, its names
  *   fields.c         how a member's bytes become elements; json.c and npy.c read them
  *   gpu_share.c      which samples a GPU decodes
- *   profile.c        sizes and means of what passed through
+ *   profile.c        sizes and means of delivered data
  *
  * Ownership, threads, locks, errors, blocking: as each section says. */
 #ifndef PS_BATCH_BATCH_H
@@ -33,23 +33,23 @@
 
 /* What a batch holds ------------------------------------------------------------------------------------- */
 
-/* What a batch holds: the fields of the options, checked and made ready for use.
+/* The layout of a batch: the fields of the options, checked and prepared.
  *
- * Ownership: a layout belongs to its creator and keeps nothing of the options'.
+ * Ownership: a layout belongs to its creator and copies what it needs of the options.
  * Threads: any, once made.   Locks: none.   Blocks: never.
  * Errors: -EINVAL with a text that names the field; -ENOMEM. */
 
 #define PS_LAYOUT_MAX_FIELDS PS_SAMPLE_MAX_FIELDS
-#define PS_MISSING_VALUE (-1) /* missing_value, where the caller gave none */
+#define PS_MISSING_VALUE (-1) /* missing_value, where the caller sets none */
 #define PS_LAYOUT_MAX_ALTERNATIVES 16
 
-/* How the rows of a field are stored in a batch. An item is one step of a row's first dimension; a scalar is
- * one. */
+/* How the rows of a field are stored in a batch. An item is one step along a row's first dimension; a
+ * scalar is one item. */
 enum ps_form {
 	PS_FORM_FIXED,   /* each row has the same items, in place */
 	PS_FORM_PADDED,  /* each row has room for pad_to items, in place */
-	PS_FORM_RAGGED,  /* rows one after the other, with offsets; sized when the batch is whole */
-	PS_FORM_LONGEST, /* rows padded to the longest; sized when the batch is whole */
+	PS_FORM_RAGGED,  /* rows back to back, with offsets; sized when the batch is complete */
+	PS_FORM_LONGEST, /* rows padded to the longest; sized when the batch is complete */
 };
 
 struct ps_field_ops;
@@ -57,49 +57,53 @@ struct ps_piece;
 
 struct ps_layout_field {
 	char *name;          /* as given */
-	char *member;        /* where it is read from, as given; NULL: the name says it */
-	char *names;         /* the alternatives in lower case, each with a zero after it */
-	uint32_t n_tensors;  /* that the field has in a batch: itself and ... */
-	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, where it has them */
+	char *member;        /* the member that it is read from, as given; NULL: `name` is the member's */
+	char *names;         /* the alternative suffixes in lower case, each zero-terminated */
+	uint32_t n_tensors;  /* tensors of the field in a batch: itself and ... */
+	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, as far as it has them */
 	uint32_t n_names;
 	uint32_t name_len[PS_LAYOUT_MAX_ALTERNATIVES];
-	const char *path; /* of a value in a JSON member, in `name` or `member`; NULL: the member itself */
+	/* path of a value in a JSON member, a part of `name` or `member`; NULL: the whole member */
+	const char *path;
 	enum penstock_kind kind;
 	bool optional;
-	bool hidden;                    /* the transform's alone */
+	bool hidden;                    /* passed to the transform, not part of the batch */
 	bool rounds;                    /* floats are rounded, not exact */
 	const struct ps_field_ops *ops; /* NULL: images and outputs */
 	struct ps_image_spec image;     /* PENSTOCK_IMAGE */
 	struct ps_mask_spec mask;       /* PENSTOCK_MASK */
 	enum ps_box_format box_format;  /* PENSTOCK_BOXES */
 	bool box_shares;
-	int leader;          /* the image field that it follows; -1: none */
-	uint32_t decoded_by; /* images: the field whose decode it shares; itself */
-	bool mixed_label;    /* plane 1 is the label of the row that it is mixed with */
-	/* an image that the device finishes (device/device.h): a row in place is u8 planes, and ... */
+	int leader; /* the image field whose crop and flips it follows; -1: none */
+	/* images: the field that decodes the member for this one, or this field itself */
+	uint32_t decoded_by;
+	bool mixed_label; /* plane 1 is the label of the row that the row is mixed with */
+	/* an image that the device finishes (device/device.h): in the slot a row is u8 planes ... */
 	bool made;
-	size_t made_row_nbytes;     /* ... this large on the device */
-	uint32_t made_what;         /* the PS_IMAGE_ bits that its images may have; 0: they need no ops */
-	enum ps_dtype dtype;        /* of the elements ... */
+	size_t made_row_nbytes;     /* ... and on the device it has this size */
+	uint32_t made_what;         /* the PS_IMAGE_ bits that its images may have; 0: no ops are needed */
+	enum ps_dtype dtype;        /* type of the elements ... */
 	enum ps_dtype source_dtype; /* ... and in raw members of tokens */
 	enum ps_form form;
 	uint32_t planes;                       /* tensors of the same form: 2 for tokens (x and y), else 1 */
-	uint32_t ndim;                         /* of a row; 0: a scalar */
-	uint64_t shape[PENSTOCK_MAX_DIMS - 1]; /* shape[0] is 0 where rows differ */
-	size_t item_elements;                  /* of an item ... */
+	uint32_t ndim;                         /* dimensions of a row; 0: a scalar */
+	uint64_t shape[PENSTOCK_MAX_DIMS - 1]; /* shape of a row; shape[0] is 0 where rows differ */
+	size_t item_elements;                  /* elements of an item ... */
 	size_t item_nbytes;                    /* ... and its bytes */
-	uint64_t row_items;                    /* of a row in place, FIXED and PADDED */
-	size_t row_nbytes;                     /* of a row in place, one plane of it; 0: RAGGED and LONGEST */
-	uint64_t max_items;                    /* of a row; UINT64_MAX: any */
-	uint32_t pad_multiple;                 /* LONGEST; at least 1 */
+	uint64_t row_items;                    /* items of a row; FIXED and PADDED */
+	size_t row_nbytes;                     /* bytes of one plane of a row; 0: RAGGED and LONGEST */
+	uint64_t max_items;                    /* most items of a row; UINT64_MAX: no limit */
+	/* LONGEST: rows are padded to a multiple of this; at least 1 */
+	uint32_t pad_multiple;
 	enum penstock_overflow overflow;
-	uint8_t missing[8], pad[8]; /* an element of each */
-	bool has_missing;           /* integers: what there is where no sample is; else zeros */
-	const char *offset_name;    /* add_offset_of, until its field is found; borrowed */
-	int offset_of;              /* the field whose items are counted; -1: none */
+	uint8_t missing[8], pad[8]; /* one element: the missing value, the padding value */
+	/* integers: rows without a sample are filled with `missing`; else with zeros */
+	bool has_missing;
+	const char *offset_name; /* name in add_offset_of, until that field is found; borrowed */
+	int offset_of;           /* the field whose items are counted into offsets; -1: none */
 };
 
-/* Sized only when all rows of a batch are known. */
+/* True for fields that are sized only when all rows of a batch are known. */
 static inline bool ps_field_is_late(const struct ps_layout_field *f)
 {
 	return f->form == PS_FORM_RAGGED || f->form == PS_FORM_LONGEST;
@@ -111,41 +115,41 @@ static inline bool ps_field_is_padded(const struct ps_layout_field *f)
 }
 
 struct ps_batch_layout {
-	penstock_transform transform;           /* NULL: none; ... */
-	penstock_transform_unit transform_unit; /* ... likewise, of a unit of rows */
+	penstock_transform transform;           /* one row; NULL: none */
+	penstock_transform_unit transform_unit; /* a unit of rows; NULL: none */
 	void (*transform_leave)(void *ctx);
 	void *transform_ctx;
-	bool mixes; /* batches are mixed: */
+	bool mixes; /* batches are mixed (CutMix, MixUp), as `mix` says */
 	struct ps_mix_spec mix;
 	uint64_t seed;
 	uint32_t nfields;
 	struct ps_layout_field fields[PS_LAYOUT_MAX_FIELDS];
 };
 
-/* The fields of the options must be whole structs of this library. */
+/* The fields of the options must be structs of this library's full size. */
 int ps_batch_layout_new(const struct penstock_options *options, struct ps_batch_layout **ret_layout,
         struct ps_load_error *err) PS_MUST_USE;
 void ps_batch_layout_free(struct ps_batch_layout *layout); /* NULL is allowed */
 
-/* "image"; "?": there is no such kind. */
+/* The name of a kind, "image" for example; "?": unknown. */
 const char *ps_layout_kind_name(uint32_t kind);
 
-/* The windows that token streams are cut into for the first field of tokens of a length; none: nbytes 0.
- * `stride` in tokens, 0: as many as the field has. The suffix is borrowed from the layout. */
+/* The windows that token streams are cut into, for the first field of tokens with a fixed length; nbytes is
+ * 0 if there is none. `stride` in tokens; 0: the field's length. The suffix is borrowed from the layout. */
 int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, struct ps_windows *ret_windows,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* True if some field is read from members of that suffix; `layout` is a struct ps_batch_layout. */
+/* True if a field is read from members with that suffix. `layout` is a struct ps_batch_layout. */
 bool ps_layout_wants(void *layout, const char *suffix, size_t len);
 
-/* The sample's member for a field: its first alternative that is there, or NULL. */
+/* The sample's member for a field: the first of the field's alternatives that the sample has, or NULL. */
 struct ps_sample_field *ps_layout_find(const struct ps_layout_field *field, struct ps_sample *sample);
 
-/* The field that goes by `name` or has it as an alternative: its place, or -1. */
+/* The place of the field that is named `name` or has it as an alternative; -1: none. */
 int ps_layout_lookup(const struct ps_batch_layout *layout, const char *name, size_t len);
 
-/* Marks the image fields that are worth it: all that are not sent as they are; with `all` those, too: the GPU
- * may decode them. */
+/* Sets `made` on the image fields whose pixels change after the resize; with `all` on all image fields, as
+ * the GPU may decode them. */
 void ps_make_layout(struct ps_batch_layout *layout, bool all);
 
 /* Slots -------------------------------------------------------------------------------------------------- */
@@ -156,36 +160,39 @@ void ps_make_layout(struct ps_batch_layout *layout, bool all);
  *   | field 0 | ... | field n | offsets and ids            | late field | ... | late field | room |
  *
  * Each array begins at a multiple of PS_SLOT_ALIGN and holds its rows without gaps. Fields in place come in
- * the order of the options, each with its second plane (NAME:y), lengths and mask after it. Late fields
- * (ragged, or padded to the longest row) follow when the batch is whole and their sizes are known; the memory
- * grows for them and stays so. One copy of [0, used) takes a whole batch to a device, where the same places
- * hold; copy.c says which parts need not go.
+ * the order of the options, each followed by its second plane (NAME:y), lengths and mask. Late fields
+ * (ragged, or padded to the longest row) follow when the batch is complete and their sizes are known; the
+ * memory grows for them and is not shrunk. One copy of [0, used) moves a whole batch to a device, where
+ * offsets are the same; copy.c says which parts need no copy.
  *
- * A field that the device makes (device/device.h) has u8 planes here, a struct ps_image_ops of each image
- * after them, and its elements on the device alone, `made` bytes into what the mirror has for that.
+ * A field that the device makes (device/device.h) has u8 planes in the slot, followed by a struct
+ * ps_image_ops for each image. Its elements exist on the device alone, at offset `made` of the mirror's
+ * part for such fields.
  *
- * Threads: any; a layout does not change.   Errors: false: larger than memory can be, or no memory. */
+ * Threads: any; a layout does not change.   Errors: false: larger than the address space, or out of
+ * memory. */
 
-#define PS_SLOT_ALIGN 256 /* a cache line, any vector, and what CUDA gives its own memory */
+#define PS_SLOT_ALIGN 256 /* covers a cache line, any vector, and the alignment of CUDA's own allocations */
 #define PS_SLOT_NONE SIZE_MAX
 
 #define PS_SLOT_KEYS(layout) \
-	((layout)->nfields) /* the place of the keys among the late fields: after all others */
+	((layout)->nfields) /* the place of the keys among the late fields: after all the others */
 
 struct ps_slot_field {
 	size_t data[2]; /* the rows, by plane; PS_SLOT_NONE for late fields */
-	size_t lengths; /* int64 each row; padded fields */
-	size_t mask;    /* a byte each item; padded fields; PS_SLOT_NONE for late ones */
+	size_t lengths; /* an int64 for each row; padded fields */
+	size_t mask;    /* a byte for each item; padded fields; PS_SLOT_NONE for late ones */
 	size_t offsets; /* uint64, rows + 1; ragged fields */
-	size_t ops;     /* of fields that the device makes and transforms; else PS_SLOT_NONE */
-	size_t made;    /* not in the slot: see above */
+	/* struct ps_image_ops of fields that the device makes and transforms; else PS_SLOT_NONE */
+	size_t ops;
+	size_t made; /* offset in the mirror's part, not in the slot: see above */
 };
 
 struct ps_slot_layout {
 	uint32_t rows;
-	struct ps_slot_field *fields; /* of the layout's, and of the keys; the caller frees it */
+	struct ps_slot_field *fields; /* the layout's fields, then the keys; the caller frees it */
 	size_t valid, shards, samples;
-	size_t mix_lambda, mix_row; /* float and int64 each row, where the layout mixes */
+	size_t mix_lambda, mix_row; /* a float and an int64 for each row, where the layout mixes */
 	size_t fixed_nbytes;
 	size_t made_nbytes;
 };
@@ -193,50 +200,52 @@ struct ps_slot_layout {
 bool ps_slot_layout_make(
         const struct ps_batch_layout *layout, uint32_t rows, struct ps_slot_layout *ret_layout) PS_MUST_USE;
 
-/* Appends an array after *used. */
+/* Places an array of n elements of `nbytes` after *used, and moves *used past it. False: too large. */
 bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at) PS_MUST_USE;
 
 /* Which samples a GPU decodes ---------------------------------------------------------------------------- */
 
-/* Which samples a GPU decodes (device/device.h), the processor the others.
+/* Which samples a GPU decodes (device/device.h); the CPU decodes the others.
  *
- * A sample's engine is a pure function of (seed, shard, sample) and of the share in force for its batch: a
- * 16-bit number of its own is below it, or not. So neither threads, nor world size, nor where a run was
- * stopped change it, and a larger share takes all samples of a smaller one.
+ * Which engine decodes a sample is a pure function of (seed, shard, sample) and of the share in force for
+ * its batch: the GPU takes the sample if the sample's 16-bit random number is below the share. So threads,
+ * world size and the place where a run was stopped do not change it, and a larger share includes all
+ * samples of a smaller one.
  *
- * The share is given, or found: batches begin with one half, both engines' times are measured, and then the
- * share with which both would be busy to the end is frozen, from the next batch on that is begun; state.c
- * keeps it.
+ * The share is given by the caller, or tuned: the first batches have one half, and both engines are timed.
+ * Then the share with which both would finish at the same time is frozen, and holds from the next batch
+ * that is begun. state.c saves it.
  *
- *   tuning ── ps_offload_settle() says so ──▶ frozen, from (epoch, batch) on; before that the half
+ *   tuning ── ps_offload_settle() ──▶ frozen, from (epoch, batch) on; one half before that
  *
- * Threads: counting any; the rest one at a time (the pipeline's lock).   Errors: none.   Blocks: never. */
+ * Threads: ps_offload_count() any; the rest one at a time (the pipeline's lock).   Errors: none.   Blocks:
+ * never. */
 
-#define PS_OFFLOAD_ALL 65536u /* of 65536: every sample that can be */
+#define PS_OFFLOAD_ALL 65536u /* of 65536: every sample that the GPU can decode */
 #define PS_OFFLOAD_HALF 32768u
 
-/* What is kept of it. All zero: the processor decodes everything. */
+/* The share, as states save it. All zero: the CPU decodes everything. */
 struct ps_offload {
-	bool tuning;    /* not frozen yet: the half */
-	uint32_t share; /* 0 to PS_OFFLOAD_ALL, where it is frozen: ... */
-	uint64_t epoch; /* ... from this epoch's ... */
-	uint64_t batch; /* ... batch on; before it the half was in force */
+	bool tuning;    /* not frozen yet: the share is one half */
+	uint32_t share; /* 0 to PS_OFFLOAD_ALL, if frozen: in force ... */
+	uint64_t epoch; /* ... from this epoch ... */
+	uint64_t batch; /* ... and this batch of it on; before that one half was */
 };
 
-/* What the engines took so far. Relaxed: counts. */
+/* Decoding times of the engines so far. Relaxed atomics: counters. */
 struct ps_offload_times {
-	_Atomic uint64_t cpu_rows, cpu_ns; /* the processor's: rows, and its threads' time ... */
-	_Atomic uint64_t gpu_rows, gpu_ns; /* ... and for rows that it gave to the GPU */
+	_Atomic uint64_t cpu_rows, cpu_ns; /* rows that the CPU decoded, and its threads' time for them */
+	_Atomic uint64_t gpu_rows, gpu_ns; /* rows given to the GPU, and the CPU threads' time for them */
 };
 
-/* These, and what the GPU took, at one time. */
+/* A snapshot of these times and of the GPU's own. */
 struct ps_offload_meter {
 	uint64_t cpu_rows, cpu_ns, gpu_rows, gpu_ns;
-	uint64_t engine_rows, hybrid_rows; /* by the engine alone; with threads of the processor */
-	uint64_t timed_rows, timed_ns;     /* of the engine */
+	uint64_t engine_rows, hybrid_rows; /* decoded by the engine alone; with CPU threads (hybrid) */
+	uint64_t timed_rows, timed_ns;     /* rows of the engine that were timed, and their time */
 };
 
-/* A row was decoded, or given to the GPU. */
+/* Counts a row that the CPU decoded, or that was given to the GPU, with the CPU's time for it. */
 void ps_offload_count(struct ps_offload_times *times, bool given, uint64_t ns);
 
 struct ps_offload_meter ps_offload_read(const struct ps_offload_times *times);
@@ -246,26 +255,26 @@ uint32_t ps_offload_at(const struct ps_offload *offload, uint64_t epoch, uint64_
 
 bool ps_offload_takes(uint32_t share, uint64_t seed, uint64_t shard, uint64_t sample) __attribute__((const));
 
-/* What a row costs: an engine's seconds of one row; cpu_give: the processor's for a row that the GPU decodes.
- * 0: not known. */
+/* The cost of a row in seconds, by engine; cpu_give: the CPU's part of a row that the GPU decodes. 0: not
+ * known. */
 struct ps_offload_costs {
 	double cpu, cpu_give, gpu;
 };
 
-/* Between two times; an engine with fewer rows than `least` is not known. */
+/* The costs between two snapshots. The cost of an engine with fewer rows than `least` is 0. */
 struct ps_offload_costs ps_offload_costs_of(
         const struct ps_offload_meter *from, const struct ps_offload_meter *to, uint64_t least);
 
-/* The share with which `threads` and the GPU are through at the same time. */
+/* The share with which N CPU threads (`threads`) and the GPU finish at the same time. */
 uint32_t ps_offload_balance(const struct ps_offload_costs *costs, uint32_t threads);
 
-#define PS_OFFLOAD_COLD 4u  /* batches that are not counted: libraries start */
-#define PS_OFFLOAD_LEAST 8u /* batches before it is frozen, ... */
-#define PS_OFFLOAD_MOST 64u /* ... and where an engine had no rows by then, it gets none */
-#define PS_OFFLOAD_ROWS 64u /* of each engine, that a cost is known by */
+#define PS_OFFLOAD_COLD 4u  /* first batches, not counted: libraries are still starting */
+#define PS_OFFLOAD_LEAST 8u /* batches before the share is frozen, ... */
+#define PS_OFFLOAD_MOST 64u /* ... at the latest by then; an engine that had no rows gets none */
+#define PS_OFFLOAD_ROWS 64u /* rows of an engine from which its cost is known */
 
-/* Freezes it if enough is known after that many batches; it is tuning. (epoch, batch): of the next one that
- * begins. */
+/* Freezes the share if enough is known after `nbatches` batches. The share must be tuning. (epoch, batch):
+ * the next batch that begins. */
 void ps_offload_settle(struct ps_offload *offload, uint64_t nbatches, const struct ps_offload_costs *costs,
         uint32_t threads, uint64_t epoch, uint64_t batch);
 
@@ -276,16 +285,16 @@ void ps_offload_settle(struct ps_offload *offload, uint64_t nbatches, const stru
  *   free ──claim──▶ filling ──all rows decoded──▶ finished ──next()──▶ held ──release()──▶ free
  *                                                 (and sent)                  └▶ left ──arrived──▶ free
  *
- * On a device with memory of its own a finished batch is sent there at once; it is left where it was released
- * while its slot was still being copied.
+ * On a device with memory of its own a finished batch is sent there at once. A batch is left if it was
+ * released while its slot was still being copied.
  *
- * Who may do what when is the pipeline's business (its lock guards `state` and the counts of rows); here is
- * what happens to the memory. See above for how it is laid out.
+ * The pipeline decides which thread may do what and when (its lock guards `state` and the counts of rows).
+ * The functions below work on the memory, which is laid out as above.
  *
- * Ownership: a batch owns its memory and the samples of its rows, which it keeps (without their bytes) for
- * keys and error texts until ps_batch_clear(). Threads: ps_batch_decode() on different rows at once; else one
- * at a time.   Locks: none. Errors: a bad sample is no error of ps_batch_decode(): it marks the row. Blocks:
- * on the processor, and on the disk for samples that are not held. */
+ * Ownership: a batch owns its memory and the samples of its rows. Samples are kept, without their bytes,
+ * for keys and error texts until ps_batch_clear().   Threads: ps_batch_decode() on different rows at once;
+ * else one at a time.   Locks: none. Errors: a bad sample is not an error of ps_batch_decode(), which marks
+ * the row.   Blocks: on the disk, for samples whose bytes are not in memory. */
 
 enum ps_batch_state {
 	PS_BATCH_FREE,
@@ -295,59 +304,61 @@ enum ps_batch_state {
 	PS_BATCH_LEFT,
 };
 
-/* What `bad` of a row says of the whole batch: it fails, whatever on_error is. */
+/* Values of a row's `bad` that fail the whole batch, whatever on_error is. */
 #define PS_ROW_OVERFLOWS EOVERFLOW
-#define PS_ROW_CANCELS ECANCELED /* by the caller's transform */
+#define PS_ROW_CANCELS ECANCELED /* set by the caller's transform */
 
 struct ps_row {
 	struct ps_sample *sample;
 	int bad;                       /* errno, positive */
 	bool lost;                     /* bad because its shard cannot be read: ps_errno_is_lost() */
-	char *reason;                  /* of bad where the sample itself was sound; else NULL */
-	uint32_t lane;                 /* that gave the sample ... */
-	struct ps_lane_position where; /* ... and where it stands once the row is delivered */
+	char *reason;                  /* text for `bad` where the sample itself was sound; else NULL */
+	uint32_t lane;                 /* the lane that gave the sample ... */
+	struct ps_lane_position where; /* ... and the lane's position once the row is delivered */
 };
 
-/* A late field of a batch that is whole. */
+/* A late field of a complete batch. */
 struct ps_late {
-	size_t data[2], mask; /* in the slot */
+	size_t data[2], mask; /* offsets in the slot */
 	uint64_t items;       /* of all rows (RAGGED), or of each (LONGEST) */
 };
 
 struct penstock_batch {
-	/* that it is given back to; NULL: the caller's own (random_access.h); ... */
+	/* the pipeline that gets it back; NULL: the caller's own batch (random_access.h); ... */
 	struct ps_pipeline *pipeline;
-	pid_t pid; /* ... and in which process */
+	pid_t pid; /* ... and the process that the batch belongs to */
 	const struct ps_batch_layout *layout;
 	struct ps_device *device;
-	struct ps_mirror *mirror; /* of the slot; NULL: the device is the host */
+	struct ps_mirror *mirror; /* the slot's mirror; NULL: the device is the host */
 	uint8_t *mem;             /* the slot; only ps_batch_finish() moves it */
 	size_t mem_nbytes;
 	struct ps_slot_layout at;
 	uint32_t cap;                    /* rows */
-	uint64_t max_ragged_nbytes;      /* of all late fields; 0: no limit */
-	struct ps_byte_budget *budget;   /* that late fields count against; NULL: not counted */
-	struct ps_profile *profile;      /* that finished batches are counted in; NULL: none */
-	struct ps_nvjpeg_rows **decoded; /* images that the GPU decodes; NULL: none are */
-	struct ps_stretch *stretches;    /* what is sent, where some are (copy.c); NULL: all */
-	uint64_t grown_nbytes;           /* of mem, for late fields: what was counted */
+	uint64_t max_ragged_nbytes;      /* limit of all late fields; 0: none */
+	struct ps_byte_budget *budget;   /* budget that late fields count against; NULL: not counted */
+	struct ps_profile *profile;      /* profile that counts finished batches; NULL: none */
+	struct ps_nvjpeg_rows **decoded; /* images that the GPU decodes; NULL: none */
+	/* with `decoded`: the stretches that are copied (copy.c); NULL: all */
+	struct ps_stretch *stretches;
+	/* bytes by which `mem` grew for late fields, as counted in `budget` */
+	uint64_t grown_nbytes;
 
 	struct ps_row *rows;
-	/* By field; NULL where a field has none. */
-	struct ps_piece **pieces;    /* by row; late fields */
-	struct ps_boxes_map **boxes; /* by row; of kind BOXES */
+	/* Arrays by field; NULL where a field has none. */
+	struct ps_piece **pieces;    /* by row; late fields only */
+	struct ps_boxes_map **boxes; /* by row; fields of kind BOXES */
 	uint8_t **outputs;           /* by row, max_items each; late fields of kind OUTPUT */
 	uint32_t *bad_rows;
-	uint32_t *sources; /* by row: the good row that stands for it */
+	uint32_t *sources; /* by row: the good row that replaces it */
 
 	/* Set by the pipeline. */
 	enum ps_batch_state state;
 	uint64_t seq; /* in the order of delivery, over epochs */
 	uint64_t epoch, index;
-	uint32_t offload; /* share of images that is offered to the GPU, of PS_OFFLOAD_ALL */
-	uint32_t want;    /* rows that it is to have; 0: of a rank that has no sample in this step */
-	uint32_t nrows;   /* that have a sample */
-	uint32_t ndone;   /* of them decoded */
+	uint32_t offload; /* share of images that is offered to the GPU, out of PS_OFFLOAD_ALL */
+	uint32_t want;    /* rows that it will have; 0: the rank has no sample in this step */
+	uint32_t nrows;   /* rows that have a sample */
+	uint32_t ndone;   /* rows of those that are decoded */
 	bool closed;      /* no more rows will come */
 	bool drop;        /* closed, and not to be delivered */
 	bool pad;         /* fill up to cap when finishing */
@@ -358,43 +369,43 @@ struct penstock_batch {
 	bool blank;           /* no row has a good sample */
 	struct ps_late *late; /* by field, and of the keys */
 	size_t used;          /* bytes of the slot */
-	struct ps_mix mix;    /* what was drawn for it, for the fields that the device makes */
+	struct ps_mix mix;    /* the mix drawn for the batch, for fields that the device makes */
 	int failed;
 	struct ps_load_error why; /* of failed */
 
-	/* Bytes of decoded rows that late fields will copy; past the limit no more are read, and the batch
-	 * fails. Relaxed: a count, it guards nothing else. */
+	/* Bytes of decoded rows that late fields will copy. Over the limit no more are read, and the batch
+	 * fails. Relaxed atomic: a counter that guards nothing else. */
 	_Atomic uint64_t ragged_nbytes;
 };
 
-/* What one decoding thread needs. */
+/* The state of one decoding thread. */
 struct ps_batch_worker {
 	struct ps_image_decoder *decoders[PS_LAYOUT_MAX_FIELDS];
 	struct ps_mask_decoder *masks[PS_LAYOUT_MAX_FIELDS];
-	struct ps_nvjpeg_worker *nvjpeg; /* decodes on the GPU; NULL: there is none */
-	struct ps_offload_times *times;  /* of both; borrowed; NULL: not measured */
+	struct ps_nvjpeg_worker *nvjpeg; /* decodes on the GPU; NULL: no GPU decoder */
+	struct ps_offload_times *times;  /* times of both engines; borrowed; NULL: not measured */
 	uint64_t seed;
 	uint64_t reread;                /* samples whose bytes were read again */
-	struct ps_image_ticket ticket;  /* of the image under way */
-	struct ps_transform_call *call; /* of transforms; NULL: none was made yet */
+	struct ps_image_ticket ticket;  /* ticket of the image being decoded */
+	struct ps_transform_call *call; /* used by transforms; NULL: not made yet */
 	const struct ps_batch_layout *layout;
-	bool called; /* transform_unit was */
+	bool called; /* transform_unit was called */
 	struct ps_scratch {
 		uint8_t *p;
 		size_t nbytes;
 	} scratch[PS_LAYOUT_MAX_FIELDS]; /* by field: its elements before their place is known */
 };
 
-/* Bytes of one batch, late fields apart. -E2BIG: more than memory can have; -ENOMEM. */
+/* Bytes of one batch, without late fields. -E2BIG: larger than the address space; -ENOMEM. */
 int ps_batch_nbytes(const struct ps_batch_layout *layout, uint32_t rows, size_t *ret_nbytes,
         struct ps_load_error *err) PS_MUST_USE;
 
 int ps_batch_init(struct penstock_batch *batch, const struct ps_batch_layout *layout,
         struct ps_device *device, uint32_t rows, struct ps_load_error *err) PS_MUST_USE;
-/* Blocks until copies are over, and what streams of the consumer were given before. */
+/* Blocks until copies are over, and until the consumer's streams have finished their work so far. */
 void ps_batch_fini(struct penstock_batch *batch);
 
-/* gate: of what images may hold together; NULL: no limit. The worker must stay where it is. */
+/* gate: limits the memory of all images being decoded; NULL: no limit. The worker must not move in memory. */
 int ps_batch_worker_init(struct ps_batch_worker *worker, const struct ps_batch_layout *layout, uint64_t seed,
         struct ps_image_gate *gate, struct ps_load_error *err) PS_MUST_USE;
 void ps_batch_worker_fini(struct ps_batch_worker *worker);
@@ -402,8 +413,8 @@ void ps_batch_worker_fini(struct ps_batch_worker *worker);
 /* Writes row `row` from rows[row].sample, or marks it bad. */
 void ps_batch_decode(struct penstock_batch *batch, uint32_t row, struct ps_batch_worker *worker);
 
-/* Then, where the layout has a transform of units: for n rows from `first` on. Blocks: as the caller's
- * function does. */
+/* Calls the layout's transform_unit, if there is one, for n decoded rows from `first` on. Blocks: as long
+ * as the caller's function does. */
 void ps_batch_transform(
         struct penstock_batch *batch, uint32_t first, uint32_t n, struct ps_batch_worker *worker);
 
@@ -411,23 +422,23 @@ void ps_batch_transform(
  * 0. */
 void ps_batch_finish(struct penstock_batch *batch);
 
-/* Begins the copy of a finished batch to its device; nothing where that is the host. */
+/* Begins the copy of a finished batch to its device. Does nothing if the device is the host. */
 int ps_batch_send(struct penstock_batch *batch, struct ps_load_error *err) PS_MUST_USE;
 
-/* The consumer has done with it, but for what its streams were given. *ret_arrived: its slot may be written.
- */
+/* Releases the batch: only work already queued on the consumer's streams may still use it. *ret_arrived:
+ * true if the slot may be written again. */
 int ps_batch_leave(struct penstock_batch *batch, bool *ret_arrived, struct ps_load_error *err) PS_MUST_USE;
 
-/* Until the slot may be written. */
+/* Waits until the slot may be written again. */
 int ps_batch_wait(struct penstock_batch *batch, struct ps_load_error *err) PS_MUST_USE;
 
-/* Forgets the rows; the memory stays. */
+/* Drops the rows; the memory is kept. */
 void ps_batch_clear(struct penstock_batch *batch);
 
-/* Why row `row` is bad: a text for a person; never NULL. */
+/* Why row `row` is bad, as a text for users; never NULL. */
 const char *ps_batch_reason(const struct penstock_batch *batch, uint32_t row);
 
-/* The items of row `row`. */
+/* Number of items of row `row`. */
 uint64_t ps_batch_items(const struct penstock_batch *batch, uint32_t field, uint32_t row);
 
 /* Row `row` of a field in place. */
@@ -440,58 +451,61 @@ static inline uint8_t *ps_batch_row(
 /* Images that the GPU decodes ---------------------------------------------------------------------------- */
 
 /* Images of a batch that the GPU decodes (device/device.h): offered row by row, submitted when all rows are
- * there.
+ * decoded or offered.
  *
- * A field of images may have some if the device finishes it (`made` above), and it makes one view, follows
- * no other field and shares its member with none; masks and boxes may follow it. Which rows are offered is
- * the share's business (above). What the GPU does not take, now or at the end, the worker decodes itself.
+ * The GPU may decode images of a field that the device finishes (`made` above), that makes one view,
+ * follows no other field and shares its member with none; masks and boxes may follow it. The share (above)
+ * decides which rows are offered. The worker decodes images that the GPU refuses, when offered or at the
+ * end.
  *
- * Ownership: rows belong to the batch.   Threads: offer: as ps_batch_decode(); the others one at a time.
- * Errors: -EIO or -ENOMEM with a text: of the device, not of the sample.   Blocks: as device/device.h
- * says. */
+ * Ownership: rows belong to the batch.   Threads: ps_decode_offer() as ps_batch_decode(); the others one at
+ * a time.
+ * Errors: -EIO or -ENOMEM with a text: errors of the device, not of the sample.   Blocks: as
+ * device/device.h says. */
 
 bool ps_decode_offloads(const struct ps_batch_layout *layout, uint32_t field);
 
 int ps_decode_init(
         struct penstock_batch *batch, struct ps_nvjpeg *nvjpeg, struct ps_load_error *err) PS_MUST_USE;
-/* All rows are there: rows that are refused now are decoded on this thread, or become bad. */
+/* Called when all rows were offered. Rows that are refused now are decoded on this thread, or become bad. */
 int ps_decode_submit(
         struct penstock_batch *batch, struct ps_batch_worker *worker, struct ps_load_error *err) PS_MUST_USE;
 
 /* What passed through ------------------------------------------------------------------------------------ */
 
-/* What passed through the batches: sizes, means and deviations, labels. For a look at a data set, and to see
- * that one has changed.
+/* A profile of the delivered data: sizes, means and deviations, labels. It describes a dataset, and shows
+ * whether one has changed.
  *
  * Ownership: belongs to its creator, and borrows the layout.   Threads: any.   Locks: its own, a leaf.
- * Errors: what cannot be counted for want of memory is left out.   Blocks: never. */
+ * Errors: values that cannot be counted for lack of memory are left out.   Blocks: never. */
 
 struct ps_profile;
 
 struct ps_profile *ps_profile_new(const struct ps_batch_layout *layout); /* NULL: no memory */
 void ps_profile_free(struct ps_profile *profile);                        /* NULL is allowed */
 
-/* Counts a finished batch, whose samples still know their members' sizes. */
+/* Counts a finished batch. Its samples must still have their members' sizes. */
 void ps_profile_batch(struct ps_profile *profile, const struct penstock_batch *batch);
 
-/* All of it as JSON, a text that the caller frees; -ENOMEM. */
+/* The profile as JSON, in a text that the caller frees; -ENOMEM. */
 int ps_profile_json(struct ps_profile *profile, char **ret_text, size_t *ret_nbytes,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* NumPy files -------------------------------------------------------------------------------------------- */
 
-/* The head of a .npy file (format versions 1, 2 and 3): what its array is and where its bytes begin.
+/* The header of a .npy file (format versions 1, 2 and 3): the array's type and shape, and where its bytes
+ * begin.
  *
  * Ownership: data points into the caller's bytes.   Threads: any.   Locks: none.   Blocks: never.
- * Errors: -EBADMSG with a text: no such file, damaged, truncated, longer than its array, or of elements that
- * no batch holds (structures, objects, complex numbers, texts). */
+ * Errors: -EBADMSG with a text: not a .npy file, damaged, truncated, longer than its array, or with
+ * elements that batches do not support (structures, objects, complex numbers, texts). */
 
 #define PS_NPY_MAX_DIMS 32 /* as in NumPy 1 */
 
 struct ps_npy {
 	enum ps_dtype dtype;
-	bool swapped; /* the bytes of an element stand in the other order than this machine's */
-	bool fortran; /* the first index runs fastest; never set where it makes no difference */
+	bool swapped; /* elements are in the other byte order than this machine's */
+	bool fortran; /* the first index varies fastest; never set where it makes no difference */
 	uint32_t ndim;
 	uint64_t shape[PS_NPY_MAX_DIMS];
 	uint64_t count; /* elements */

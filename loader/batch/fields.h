@@ -12,26 +12,26 @@
 #include "base/number.h"
 #include "batch/batch.h"
 
-/* Kinds of fields: how a member's bytes become elements of a batch. Images are not among them: they are
+/* Kinds of fields: how a member's bytes become elements of a batch. Images are handled elsewhere: they are
  * decoded in place (image/).
  *
- * A field is taken in two steps. measure() checks the bytes and says how many items they make; write() puts
- * items into their place, which is known at once where rows are of one size, and else when all rows of the
- * batch were measured.
+ * A member is converted in two steps. measure() checks the bytes and returns the number of items. write()
+ * writes the items to their place, which is known at once where all rows have one size, and otherwise when
+ * all rows of the batch were measured.
  *
- * Ownership: a piece points into the member's bytes, which must stay until it was written.
- * Threads: any.   Locks: none.   Blocks: never, but on the processor.
+ * Ownership: a piece points into the member's bytes, which must be kept until the piece was written.
+ * Threads: any.   Locks: none.   Blocks: never.
  * Errors: measure(): -EBADMSG with a text; -ENOENT: a JSON member without a value at the path (no text).
- * write() cannot fail: what could be wrong was found by measure(). */
+ * write() cannot fail: measure() finds all errors. */
 
 struct ps_piece {
 	const uint8_t *data; /* NULL: nothing to write */
 	size_t nbytes;
-	uint64_t items; /* may be lowered to write fewer */
+	uint64_t items; /* the caller may lower it to write fewer */
 	/* Arrays: */
 	enum ps_dtype dtype;
 	bool swapped;
-	bool fortran;    /* the first index runs fastest, ... */
+	bool fortran;    /* the first index varies fastest, ... */
 	uint64_t stride; /* ... over this many items */
 };
 
@@ -41,11 +41,11 @@ struct ps_field_ops {
 	/* Writes piece->items items to dst, for plane 0 or 1. */
 	void (*write)(
 	        const struct ps_layout_field *field, const struct ps_piece *piece, uint32_t plane, void *dst);
-	/* The most items, no more than `items`, that the piece may be cut to; NULL: any number. */
+	/* The largest number of items, up to `items`, to which the piece may be cut; NULL: any number. */
 	uint64_t (*cut)(const struct ps_piece *piece, uint64_t items);
 };
 
-extern const struct ps_field_ops ps_field_bytes;        /* as they are */
+extern const struct ps_field_ops ps_field_bytes;        /* bytes as they are */
 extern const struct ps_field_ops ps_field_text;         /* checked to be UTF-8 */
 extern const struct ps_field_ops ps_field_json;         /* checked to be JSON */
 extern const struct ps_field_ops ps_field_json_text;    /* the text of a value in a JSON member */
@@ -56,18 +56,18 @@ extern const struct ps_field_ops ps_field_tokens; /* raw or npy */
 extern const struct ps_field_ops ps_field_boxes;  /* a .npy or text of n x 4 numbers */
 extern const struct ps_field_ops ps_field_memory; /* elements of the field's own type */
 
-/* What an element of the field must be to hold a value; false: it cannot. */
+/* Stores a number at dst as one element of the field; false: the element's type cannot hold it. */
 bool ps_field_store(const struct ps_layout_field *field, const struct ps_number *number, void *dst);
 
 /* JSON --------------------------------------------------------------------------------------------------- */
 
 /* JSON, scanned in place: nothing is allocated and nothing copied.
  *
- * Accepted is what Python's json.loads() takes of bytes in UTF-8 (so NaN and Infinity are numbers), but
- * for halves of surrogate pairs, which no UTF-8 can hold. Of equal names in an object the last counts.
+ * Accepted is what Python's json.loads() accepts as UTF-8 bytes (so NaN and Infinity are numbers), except
+ * unpaired surrogates, which UTF-8 cannot encode. Of equal names in an object the last one counts.
  * Ownership: values point into the caller's bytes.   Threads: any.   Locks: none.   Blocks: never. */
 
-#define PS_JSON_MAX_DEPTH 256 /* deeper texts are refused */
+#define PS_JSON_MAX_DEPTH 256 /* deeper nesting is refused */
 #define PS_JSON_MAX_PATH 512  /* bytes */
 
 enum ps_json_type {
@@ -85,19 +85,20 @@ struct ps_json {
 	const uint8_t *end;
 };
 
-/* Checks the text and finds the value at a path: names and places in arrays with dots between ("meta.size.0";
- * a dot in a name as "\."); NULL: the whole. -EBADMSG: damaged, with a text that says where; -ENOENT: sound,
- * but nothing is there (no text). */
+/* Checks the text and finds the value at a path: names and array indexes, separated by dots ("meta.size.0";
+ * a dot in a name is "\."); NULL: the whole text. -EBADMSG: damaged, with a text that says where; -ENOENT:
+ * valid, but there is no value at the path (no text). */
 int ps_json_find(const void *text, size_t nbytes, const char *path, struct ps_json *ret_value,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* False if the path is empty, too long or has an empty part. */
 bool ps_json_path_ok(const char *path);
 
-/* Bytes of a string's value, of whole characters and `most` at most; writes them where dst is not NULL. */
+/* Writes a string's value to dst, if dst is not NULL: whole characters, up to `most` bytes. Returns the
+ * number of bytes. */
 size_t ps_json_string(const struct ps_json *string, uint8_t *dst, size_t most);
 
-/* A number's value, or 0 and 1 for a boolean. NULL, or what is wrong. */
+/* The value of a number; 0 or 1 for a boolean. Returns NULL, or a text that says what is wrong. */
 PS_MUST_USE const char *ps_json_number(const struct ps_json *value, struct ps_number *ret_number);
 
 /* The items of an array: begin with the array and *item zero. False after the last. */

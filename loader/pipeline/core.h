@@ -15,19 +15,20 @@
 
 /* Waits of stages ---------------------------------------------------------------------------------------- */
 
-/* The time that a stage's threads wait, and what for.
+/* The time that a stage's threads spend waiting, by cause.
  *
  * Threads and locks: guarded by the pipeline's lock, as the waiting itself is. */
 
 struct ps_stage {
-	uint32_t nthreads;      /* that run now ... */
-	uint64_t began_ns;      /* ... and the sum of the times they began at, less those that ended: below */
-	uint64_t ns[PS_NWAITS]; /* of waits that are over */
-	uint32_t now[PS_NWAITS];   /* threads that wait now ... */
-	uint64_t since[PS_NWAITS]; /* ... and the sum of the times they began at */
+	uint32_t nthreads;       /* threads that run now ... */
+	uint64_t began_ns;       /* ... and the sum of the times at which they began; for ps_stage_total() */
+	uint64_t ns[PS_NWAITS];  /* total of waits that have ended, by cause */
+	uint32_t now[PS_NWAITS]; /* threads that wait now, by cause ... */
+	uint64_t since[PS_NWAITS]; /* ... and the sum of the times at which those waits began */
 };
 
-/* A thread of the stage begins or ends, or is parked: what it does between is no time of the stage. */
+/* A thread of the stage begins (or is unparked), or ends (or is parked). Time between leave and enter does
+ * not count for the stage. */
 static inline void ps_stage_enter(struct ps_stage *stage)
 {
 	stage->nthreads++;
@@ -37,11 +38,11 @@ static inline void ps_stage_enter(struct ps_stage *stage)
 static inline void ps_stage_leave(struct ps_stage *stage)
 {
 	stage->nthreads--;
-	stage->began_ns -= ps_clock_mono_ns(); /* may wrap; the sum below is right all the same */
+	stage->began_ns -= ps_clock_mono_ns(); /* may wrap; ps_stage_total() is right all the same */
 }
 
-/* Waits on the condition once, and counts it. until_ns: of the monotonic clock, as the condition's must be
- * then; NULL: without end. */
+/* Waits on the condition once, and counts the wait. until_ns: a time of CLOCK_MONOTONIC, which must be the
+ * condition's clock; NULL: no timeout. */
 static inline void ps_stage_wait(struct ps_stage *stage, enum ps_wait why, pthread_cond_t *cond,
         pthread_mutex_t *lock, const uint64_t *until_ns)
 {
@@ -68,7 +69,7 @@ static inline uint64_t ps_stage_waited(const struct ps_stage *stage, enum ps_wai
 	return stage->ns[why] + stage->now[why] * now - stage->since[why];
 }
 
-/* Time of all threads until `now`: those that ended count with what they had. */
+/* Running time of all threads until `now`, of ended threads included. */
 static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now)
 {
 	return stage->nthreads * now - stage->began_ns;
@@ -76,36 +77,37 @@ static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now
 
 /* Tuning ------------------------------------------------------------------------------------------------- */
 
-/* Measurements that the pipeline adapts to: the time of a row, so that a unit of work takes 50 to 100 us; and
- * the number of threads of a stage, where the caller left that to us.
+/* Measurements that the pipeline adapts to: the time of a row, so that a unit of work takes 50 to 100 us;
+ * and the number of threads of a stage, where the caller has not set it.
  *
  * Threads and locks: guarded by the pipeline's lock.   Blocks: never. */
 
 #define PS_UNIT_NS 50000     /* a unit is closed once its rows are expected to take this long ... */
 #define PS_UNIT_MAX_ROWS 256 /* ... or has this many */
 
-/* With a transform of units each call is dear (an interpreter's lock that its consumer holds is let go after
- * 5 ms), so they are longer: but no thread shall wait for rows that another one keeps. */
+/* With a transform_unit each call is expensive (a consumer that holds the interpreter's lock releases it
+ * after 5 ms), so units are longer. They are limited so that no thread waits for rows that another one has
+ * claimed. */
 #define PS_UNIT_CALL_NS 20000000
 
-/* The cost of a row grows with its bytes, from a constant on. */
+/* The cost of a row is proportional to its bytes plus this constant. */
 #define PS_ROW_WEIGHT 512
 
 struct ps_cost {
-	double ns_per_weight; /* a mean of the last units; begin with ps_cost_init() */
+	double ns_per_weight; /* mean of the last units; set by ps_cost_init() at first */
 	double unit_ns;
 	uint32_t unit_rows;
 };
 
 void ps_cost_init(struct ps_cost *cost);
 
-/* Units of a transform: long, but of a share of what all batches hold. */
+/* For a transform_unit: long units, but at most a share of the rows that all batches hold. */
 void ps_cost_init_calls(struct ps_cost *cost, uint32_t rows, uint32_t depth, uint32_t threads);
 
 /* True if a unit of that many rows and bytes is large enough. */
 bool ps_cost_is_unit(const struct ps_cost *cost, uint32_t rows, uint64_t nbytes);
 
-/* Rows of that many bytes took ns. */
+/* Records that N rows (`rows`) of that many bytes took `ns`. */
 void ps_cost_learn(struct ps_cost *cost, uint32_t rows, uint64_t nbytes, uint64_t ns);
 
 /* How a stage's threads spent a span of time. */
@@ -115,81 +117,83 @@ struct ps_usage {
 };
 
 struct ps_tune {
-	bool fixed;           /* the caller said how many */
+	bool fixed;           /* the caller set the number */
 	uint32_t least, most; /* threads */
-	uint32_t now;         /* that may run */
+	uint32_t now;         /* threads that may run now */
 };
 
-/* How many threads may run from now on: fewer when they mostly wait, more while they are busy and the next
- * stage waits for them. */
+/* The number of threads that may run from now on: fewer if they mostly wait, more if they are busy and the
+ * next stage waits for them. */
 uint32_t ps_tune_next(const struct ps_tune *tune, const struct ps_usage *usage);
 
 /* Lanes -------------------------------------------------------------------------------------------------- */
 
 /* A lane: a sequence of shards, read as blocks of samples.
  *
- * A reader thread fills one block of a lane at a time (ps_lane_fill()); the queue of filled blocks, and which
- * thread may fill, are the pipeline's, under its lock. A lane runs on from epoch to epoch.
+ * A reader thread fills one block of a lane at a time (ps_lane_fill()). The pipeline keeps the queue of
+ * filled blocks, and decides which thread may fill, under its lock. A lane continues from epoch to epoch.
  *
- * Lengths not known: the last block of an epoch says so (it may be empty), and the next one begins the next
- * epoch. Lengths known: ps_lane_seek() says by arithmetic which block is the next that holds a sample of this
- * rank, and moves on to the next epoch after the last; a block that holds none is never read. Places of
- * samples that are not wanted, of other ranks or delivered before a resume, hold NULL.
+ * Lengths not known: the last block of an epoch is marked (it may be empty), and the block after it begins
+ * the next epoch. Lengths known: ps_lane_seek() finds by arithmetic the next block that holds a sample of
+ * this rank, and moves to the next epoch after the last one; a block without such a sample is never read.
+ * Samples that are not wanted (of other ranks, or delivered before a resume) are NULL in a block.
  *
- * Ownership: a lane owns its open shard and its queued blocks; a block owns its samples that were not taken
- * (at..n). Threads: ps_lane_seek() and ps_lane_fill() one at a time for one lane.   Locks: none. Errors:
- * -ENOMEM, -EMFILE, -ENFILE, -ECANCELED, -ESTALE (the position is not in these shards, or an index is wrong),
- * -ENODATA (a lane that is read for ever has no samples); damage comes as bad samples. Blocks: fill on
- * reading; seek on the making of an epoch. */
+ * Ownership: a lane owns its open shard and its queued blocks; a block owns the samples that were not taken
+ * yet (at..n). Threads: ps_lane_seek() and ps_lane_fill() one at a time for one lane.   Locks: none.
+ * Errors: -ENOMEM, -EMFILE, -ENFILE, -ECANCELED, -ESTALE (the position is not in these shards, or an index
+ * is wrong), -ENODATA (a lane that is repeated without end has no samples); damaged data gives bad samples.
+ * Blocks: ps_lane_fill() on reading; ps_lane_seek() while an epoch is made. */
 
 struct ps_block {
 	struct ps_block *next;
 	uint64_t epoch;
-	uint64_t begin; /* its first sample's place in the lane's epoch */
+	uint64_t begin; /* place of its first sample in the lane's epoch */
 	uint32_t n, at;
-	uint32_t left;                 /* samples that are wanted, from `at` on */
-	bool last;                     /* of the lane's epoch; lengths not known */
-	struct ps_lane_position where; /* of its first sample as it was read; taken: those before `at` */
+	uint32_t left; /* wanted samples from `at` on */
+	bool last;     /* last of the lane's epoch; set if lengths are not known */
+	/* position of its first sample as it was read; `taken`: samples before `at` */
+	struct ps_lane_position where;
 	struct ps_sample *samples[];
 };
 
 struct ps_lane {
-	/* The filling thread's. */
+	/* Used by the filling thread alone. */
 	uint32_t index;
 	uint64_t epoch;
-	struct ps_epoch *info; /* of that epoch; NULL: not asked for yet */
-	uint64_t at;           /* place in the lane's epoch of the sample that is read next: */
-	uint64_t k;            /* its shard among the lane's ... */
-	uint64_t pass;         /* ... in which pass of them */
-	uint32_t number;       /* that shard's place in the list, if `shard` is open */
-	uint64_t ordinal;      /* in the shard; ... */
-	uint64_t copy;         /* ... this many copies of it were given */
-	uint64_t offset;       /* of that sample, where it is known; else 0 */
-	uint64_t nbytes;       /* that the shard's file must have, as the state says; 0: any */
+	struct ps_epoch *info; /* that epoch; NULL: not fetched yet */
+	uint64_t at;           /* place in the lane's epoch of the sample that is read next; it is in ... */
+	uint64_t k;            /* ... the k-th shard of the lane ... */
+	uint64_t pass;         /* ... in this pass over the shards */
+	uint32_t number;       /* place of that shard in the list, if `shard` is open */
+	uint64_t ordinal;      /* the sample's place in the shard; ... */
+	uint64_t copy;         /* ... N copies of it were given */
+	uint64_t offset;       /* offset of that sample in the file; 0: not known */
+	uint64_t nbytes;       /* size that the shard's file must have by the state; 0: any */
 	uint64_t from;         /* samples before this place are not wanted any more */
-	uint64_t empty;        /* consecutive shards that gave no sample */
-	bool gave;             /* the open shard gave one */
+	uint64_t empty;        /* number of consecutive shards without a sample */
+	bool gave;             /* the open shard gave a sample */
 	struct ps_shard *shard;
-	struct ps_shard_byproduct begun;   /* of the shard that rests: of `number`, while `shard` is closed */
-	struct ps_shard_index *check;      /* what the open shard is compared with; NULL: nothing */
-	struct ps_shard_indexes *check_of; /* the set that has it */
-	struct ps_select_view *view;       /* of the open shard; NULL: all samples come once */
-	struct ps_sample *drawn;           /* the sample `ordinal`, of which more copies come */
-	struct ps_open_files *files;       /* that `shard` counts in; NULL: nowhere */
+	struct ps_shard_byproduct begun;   /* the index begun for shard `number`, while that is closed */
+	struct ps_shard_index *check;      /* index that the open shard is compared with; NULL: none */
+	struct ps_shard_indexes *check_of; /* the set that holds `check` */
+	struct ps_select_view *view;       /* of the open shard; NULL: each sample is drawn once */
+	struct ps_sample *drawn;           /* the sample `ordinal`, if further copies of it follow */
+	struct ps_open_files *files;       /* counter that includes `shard`; NULL: none */
 	struct ps_stream_meter meter;
 
 	/* Guarded by the pipeline's lock. */
 	struct ps_block *head, *tail;
 	uint32_t nqueued;
-	bool waits;    /* to be read (claim.c); else a thread reads it, or it has ended */
-	bool sought;   /* lengths known: `next` is where a block begins that is to be read */
-	uint64_t next; /* no sample before this place is to be read */
+	/* in the heap of lanes to be read (claim.c); if not, a thread reads it, or it has ended */
+	bool waits;
+	bool sought;   /* lengths known: `next` is the beginning of a block that must be read */
+	uint64_t next; /* no sample before this place needs to be read */
 };
 
 /* How many shards are open. */
 struct ps_open_files {
 	_Atomic uint32_t n;
-	uint32_t most; /* a lane that was read is closed where there are more */
+	uint32_t most; /* with more open shards, a lane is closed after it was read */
 };
 
 struct ps_lane_source {
@@ -197,22 +201,24 @@ struct ps_lane_source {
 	struct ps_epochs *epochs;
 	char *const *shards; /* paths, by their place in the list */
 	uint32_t nshards;
-	struct ps_shard_indexes *indexes; /* NULL: not to be asked */
-	struct ps_select *select;         /* NULL: all samples come once */
+	struct ps_shard_indexes *indexes; /* NULL: indexes are not used */
+	struct ps_select *select;         /* NULL: each sample is drawn once */
 	struct ps_open_files *files;      /* NULL: not counted */
 	struct ps_shard_options options;  /* stream.meter is set for each lane */
 };
 
-/* Puts a lane at the beginning of an epoch; frees what it held. `hint`: a place to begin reading at, at or
- * before the sample `from`; NULL: none is known. */
+/* Sets a lane to the beginning of an epoch, and frees its blocks and its open shard. `hint`: a place to
+ * begin reading at, at or before the sample `from`; NULL: none is known. */
 void ps_lane_reset(struct ps_lane *lane, const struct ps_order *order, uint32_t index, uint64_t epoch,
         uint64_t from, const struct ps_lane_position *hint);
 
-/* Goes to the beginning of a later epoch; what is left of this one is not wanted. Its queue is left alone. */
+/* Moves to the beginning of a later epoch, as the rest of this one is not wanted. The queue is not
+ * changed. */
 void ps_lane_leave(struct ps_lane *lane, uint64_t epoch);
 
-/* Finds where the lane's next block begins: 1 and *ret_next; 0: no sample before lane->from is wanted, or its
- * epoch has none any more, and it stands at the beginning of the next. Lengths must be known. */
+/* Finds the beginning of the lane's next block. 1: found, in *ret_next. 0: either no sample before
+ * lane->from is wanted, or the lane has no further sample in its epoch and was moved to the beginning of
+ * the next one. Lengths must be known. */
 int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t *ret_next,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -223,47 +229,48 @@ void ps_block_free(struct ps_block *block); /* NULL is allowed */
 
 /* A lane's samples --------------------------------------------------------------------------------------- */
 
-/* A lane's samples one after the other: shards opened in their order, places found again.
+/* A lane's samples in sequence: shards are opened in their order, and places are found again.
  *
  * Ownership, threads, errors: as pipeline/core.h says. */
 
-/* The sample at lane->at: 1, or 0 at the end of the lane's epoch. `hold`: with its bytes; without them there
- * may be none (NULL). */
+/* Reads the sample at lane->at: 1, or 0 at the end of the lane's epoch. `hold`: the sample with its bytes;
+ * without `hold` *ret_sample may be NULL. */
 int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
         struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
 
-/* A walk over this many samples costs less than finding a place and opening the file there. */
+/* Walking over N samples costs less than finding a place and opening the file there. */
 #define PS_LANE_WALK_MAX 16
 
-/* Closes what is open of the lane's shard; where it stands remains. */
+/* Closes the lane's shard. The lane's position is kept. */
 void ps_lane_close(struct ps_lane *lane);
 
-/* Closes the lane's shard if too many are open, and continues later at the same place. A shard that can
- * only be read on stays open. */
+/* Closes the lane's shard if too many are open; reading continues later at the same place. A shard that
+ * cannot be opened in the middle stays open. */
 int ps_lane_rest(
         struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err) PS_MUST_USE;
 
-/* Moves to the sample `at` of the epoch, at or after lane->at: over whole shards where counts are known,
- * else by walking. At the end of the lane's epoch it stops there. */
+/* Moves to the sample `at` of the epoch, at or after lane->at: by whole shards where counts are known, else
+ * by walking. Stops at the end of the lane's epoch. */
 int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* The pipeline ------------------------------------------------------------------------------------------- */
 
-/* The pipeline's own data: what its files share, and no other folder sees.
+/* The pipeline's private data, shared by its files.
  *
- *   pipeline.c   made, restarted, freed; the consumer's side
- *   threads.c    readers that fill lanes, workers that decode what they claimed
- *   claim.c      which rows come next, of which lane; which lane is read next
+ *   pipeline.c   creation, restart, destruction; the consumer's side
+ *   threads.c    readers, which fill lanes; workers, which decode the rows that they claimed
+ *   claim.c      which rows are claimed next, and from which lane; which lane is read next
  *   lane.c       a lane's shards, read as blocks of samples
- *   core.c       failures, times of stages, how many threads are worth having
+ *   core.c       failures, times of stages, numbers of threads
  *
  * Locks: `lock` as marked. The functions below the ruled line need it held. */
 
-/* Blocks queued for a lane, with the one that rows are taken from. Those that are not shuffled are small. */
+/* Blocks queued for a lane, including the one that rows are taken from. Blocks that are not shuffled are
+ * small. */
 #define PS_AHEAD_SHUFFLED 2
 #define PS_AHEAD_PLAIN 8
-#define PS_AHEAD_PLAIN_SAMPLES 8192 /* of all lanes, where that is more than two blocks of each */
+#define PS_AHEAD_PLAIN_SAMPLES 8192 /* over all lanes, where that is more than two blocks of each */
 
 enum {
 	PS_STAGE_READ,
@@ -274,89 +281,92 @@ enum {
 struct ps_pipeline {
 	struct ps_pipeline_options o;
 	struct ps_byte_budget window;
-	struct ps_image_gate gate; /* of what images hold while they are decoded */
+	struct ps_image_gate gate; /* limits the memory of images being decoded */
 	struct ps_slab_pool slabs;
 	struct ps_lane_source source;
 	struct ps_open_files files;
-	struct ps_offload_times times; /* of the engines */
+	struct ps_offload_times times; /* decoding times of the engines */
 	atomic_bool stop;              /* also read without the lock, by streams */
 	int wake_fd;                   /* readable once stop is set */
 	pthread_t *threads;
 	uint32_t nthreads;
 
-	struct ps_position position; /* the consumer's: after what was delivered */
-	/* Where lengths are not known: the lanes' places after what an epoch skips at its beginning, by epoch
-	 * & 1. All of it is skipped before the first row is claimed, so no thread writes them once a batch is
-	 * delivered. */
+	struct ps_position position; /* the consumer's position, after what was delivered */
+	/* Where lengths are not known: the lanes' positions after the samples that an epoch skips at its
+	 * beginning, by epoch & 1. These are skipped before the first row is claimed, so no thread writes
+	 * the positions after a batch was delivered. */
 	struct ps_lane_position *skipped[2];
 
-	pthread_mutex_t lock; /* all below */
+	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t work;  /* workers: a block was queued, a batch became free, an epoch was delivered */
 	pthread_cond_t room;  /* readers: a lane's queue became shorter */
-	/* the consumer: a batch is finished, or free after all were held, an epoch has ended, something
-	 * failed */
+	/* the consumer: a batch is finished, a batch is free after all were held, an epoch has ended, or
+	 * the pipeline has failed */
 	pthread_cond_t ready;
 	struct ps_lane *lanes;
 	uint32_t nlanes;
 	const struct ps_lane_set *sets; /* the order's */
 	uint32_t nsets;
 	uint32_t ahead;          /* most blocks queued for a lane */
-	bool known;              /* the lengths of lanes are */
-	struct ps_numbers *feed; /* the epochs'; NULL: nothing is fed */
+	bool known;              /* the lengths of lanes are known */
+	struct ps_numbers *feed; /* the feed of the epochs; NULL: none */
 	struct {
 		uint32_t *lanes; /* heaps (claim.c) */
 		uint32_t *n;     /* lanes in each */
 	} due;
-	struct ps_turns turns; /* of the row claimed next; of several ranks' rows: of the step's first */
+	/* turn of the row claimed next; where ranks share lanes, of the step's first row */
+	struct ps_turns turns;
 	/* The rows of `filling`, where ranks share lanes: */
 	struct ps_dealt *dealt;
-	uint32_t dealt_at;         /* the next one */
-	struct ps_epoch *claiming; /* of claim_epoch; NULL: to be asked for */
-	bool asking;               /* a worker does */
+	uint32_t dealt_at;         /* index of the next row in `dealt` */
+	struct ps_epoch *claiming; /* the epoch claim_epoch; NULL: not fetched yet */
+	bool asking;               /* a worker fetches it now */
 	struct penstock_batch **batches;
-	uint32_t nbatches;              /* `depth`, and those that were added */
-	struct penstock_batch *filling; /* rows are claimed in it; NULL: none yet */
-	uint64_t claim_epoch;           /* of the rows claimed next */
-	uint64_t claim_seq;             /* of the next batch to be filled */
-	uint64_t epoch_seq;             /* of the first batch of claim_epoch */
+	uint32_t nbatches;              /* `depth`, plus the batches that were added */
+	struct penstock_batch *filling; /* the batch whose rows are being claimed; NULL: none yet */
+	uint64_t claim_epoch;           /* epoch of the rows claimed next */
+	uint64_t claim_seq;             /* number of the next batch to be filled */
+	uint64_t epoch_seq;             /* number of the first batch of claim_epoch */
 	struct {
 		bool known;
-		uint64_t seq; /* after the epoch's last batch */
-	} ends[2];            /* of the epochs that were claimed but not delivered, by epoch & 1 */
+		uint64_t seq; /* number after the epoch's last batch */
+	} ends[2];            /* ends of the epochs that were claimed but not delivered, by epoch & 1 */
 	uint64_t deliver_epoch, deliver_seq;
-	uint64_t first_seq; /* of deliver_epoch */
+	uint64_t first_seq; /* number of the first batch of deliver_epoch */
 	uint32_t nheld;
-	pthread_cond_t left; /* the copier: a batch was left */
+	pthread_cond_t left; /* for the copier: a batch was left */
 	int failed;
 	struct ps_load_error why; /* of failed */
 	struct ps_stage stages[PENSTOCK_NSTAGES];
 	struct ps_stream_meter meter;
 	struct {
 		uint64_t epoch, nbytes;
-	} read_of[4]; /* what of `meter` is of the last epochs, by epoch & 3 */
+	} read_of[4]; /* bytes of `meter` that belong to the last epochs, by epoch & 3 */
 	uint64_t reread;
-	uint64_t empty_epochs;                /* delivered without a batch */
-	struct ps_offload offload;            /* which images the GPU decodes, and, while that is tuned: */
-	struct ps_offload_meter offload_from; /* the engines' times when they had got going */
-	uint64_t nfinished;                   /* batches */
-	struct ps_cost cost;                  /* of rows */
-	struct ps_tune tunes[2];              /* of readers and workers */
-	uint32_t started[2];                  /* of them, so far */
-	double blame_ns[PS_NBLAMES];          /* what the consumer waited for; waits that are over */
-	pthread_cond_t unpark;                /* threads beyond tunes[].now: it has grown */
+	uint64_t empty_epochs; /* epochs delivered without a batch */
+	/* which images the GPU decodes, and, while the share is tuned, ... */
+	struct ps_offload offload;
+	/* ... the engines' times after the first batches (PS_OFFLOAD_COLD) */
+	struct ps_offload_meter offload_from;
+	uint64_t nfinished;          /* finished batches */
+	struct ps_cost cost;         /* the cost of rows */
+	struct ps_tune tunes[2];     /* for readers and workers */
+	uint32_t started[2];         /* readers and workers started so far */
+	double blame_ns[PS_NBLAMES]; /* time of the consumer's ended waits, by what it waited for */
+	pthread_cond_t unpark;       /* for parked threads (beyond tunes[].now): `now` was raised */
 	struct ps_tune_mark {
 		uint64_t ns, total_ns[PENSTOCK_NSTAGES], wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
-	} tuned; /* when the tunes were looked at last, and the stages' times then */
+	} tuned; /* time of the last tuning, and the stages' times then */
 };
 
-/* What the engines did so far. Takes the lock of the GPU's decoder, which may be held while images are
+/* The engines' times so far. Takes the lock of the GPU's decoder, which may be held while images are
  * parsed. */
 struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *pipeline);
 
 /* Stops and joins all threads. */
 void ps_threads_stop(struct ps_pipeline *pipeline);
 
-/* Starts them with all signals blocked: they belong to the program. */
+/* Starts all threads, with all signals blocked: signals are for the program's own threads. */
 int ps_threads_start(struct ps_pipeline *pipeline, struct ps_load_error *err) PS_MUST_USE;
 
 /* The lock must be held below this line ------------------------------------------------------------------ */
@@ -364,14 +374,14 @@ int ps_threads_start(struct ps_pipeline *pipeline, struct ps_load_error *err) PS
 /* The stages' times until now. */
 void ps_tune_mark(struct ps_pipeline *pipeline, struct ps_tune_mark *ret_mark);
 
-/* The first failure is the one that next() gives. */
+/* Records a failure; next() returns the first one. */
 void ps_pipeline_fail(struct ps_pipeline *pipeline, int r, const struct ps_load_error *why);
 
-/* The batch is free again. */
+/* Makes the batch free again. */
 void ps_batch_give(struct ps_pipeline *pipeline, struct penstock_batch *batch);
 
-/* A run of rows of one batch, for one worker. Without rows (n 0) it says that the batch is closed and all of
- * its rows are decoded, so that this worker is the one to finish it. */
+/* A unit of work: consecutive rows of one batch, for one worker. If n is 0, the batch is closed and all of
+ * its rows are decoded: this worker must finish it. */
 struct ps_unit {
 	struct penstock_batch *batch;
 	uint32_t first, n;
@@ -382,33 +392,34 @@ enum ps_claim {
 	PS_CLAIMED,
 	PS_NO_INPUT,
 	PS_NO_ROOM,
-	PS_NO_EPOCH, /* claim_epoch is to be asked for, and begun */
+	PS_NO_EPOCH, /* the caller must fetch claim_epoch and begin it */
 };
 
-/* The step of a position of an epoch was fed. */
+/* True if the step that contains a position of an epoch was fed. */
 static inline bool ps_feed_has(const struct ps_pipeline *p, uint64_t epoch, uint64_t position)
 {
 	return p->feed->epoch == epoch && position / p->feed->batch < p->feed->fed;
 }
 
-/* Takes over what is known of claim_epoch, and wakes those that waited for it. */
+/* Sets the epoch claim_epoch as the one being claimed, and wakes the threads that waited for it. */
 void ps_epoch_begin(struct ps_pipeline *pipeline, struct ps_epoch *epoch);
 
-/* The row claimed next, where ranks share lanes; NULL: no batch is being filled, or they do not. */
+/* The row claimed next, where ranks share lanes; NULL: no batch is being filled, or ranks do not share
+ * lanes. */
 const struct ps_dealt *ps_row_due(const struct ps_pipeline *pipeline);
 
-/* Lanes that no thread reads or is about to read: all but those that have ended. */
+/* The heaps of lanes that wait to be read: all lanes that have not ended and that no thread reads. */
 int ps_due_init(struct ps_pipeline *pipeline) PS_MUST_USE; /* -1: no memory */
 void ps_due_fini(struct ps_pipeline *pipeline);
 void ps_due_clear(struct ps_pipeline *pipeline);
 void ps_due_put(struct ps_pipeline *pipeline, struct ps_lane *lane);
-bool ps_due_any(const struct ps_pipeline *pipeline);       /* one of them is to be read now */
-struct ps_lane *ps_due_take(struct ps_pipeline *pipeline); /* that one, or NULL */
+bool ps_due_any(const struct ps_pipeline *pipeline);       /* true if a lane must be read now */
+struct ps_lane *ps_due_take(struct ps_pipeline *pipeline); /* takes that lane; NULL: none */
 
-/* Queues a block that was read; one of an epoch that was closed meanwhile is dropped. */
+/* Queues a block that was read, or drops it if its epoch was closed meanwhile. */
 void ps_block_push(struct ps_pipeline *pipeline, struct ps_lane *lane, struct ps_block *block);
 
-/* A block that nothing more is taken from: the first of a lane's queue. */
+/* Removes the first block of a lane's queue, from which no further row is taken. */
 void ps_block_pop(struct ps_pipeline *pipeline, struct ps_lane *lane);
 
 /* Claims the next rows of the epoch. */

@@ -6,15 +6,16 @@
  *                      one of a batch finishes it, and      copier, on a device with memory of its own
  *                      sends it to the device               gives batches back once they have arrived there
  *
- * Rows are claimed in the order of the epoch, under the lock, so which sample comes where does not depend on
- * the threads; decoding is done without it. A slow row delays its own batch alone: the others go on into the
- * next ones.
+ * Rows are claimed in the order of the epoch, under the lock, so the order of samples does not depend on
+ * the threads. Rows are decoded without the lock. A slow row delays its own batch alone: other workers
+ * continue with the next batches.
  *
  * Ownership: the pipeline owns batches, lanes and threads; it borrows order, epochs, indexes, shards and
- * layout. Threads: next, wait, delivered, position, restart and free one at a time; release and stats any.
+ * layout.
+ * Threads: next, wait, delivered, position, restart and free one at a time; release and stats any.
  * Locks: one, `lock`, over lanes' queues, turns, states of batches and statistics; never held over reading,
- * decoding, or finishing. Errors: 0 or -errno with a text; -EBUSY: all batches are held. Blocks: next() until
- * a batch is finished; restart and free until reads and decodes under way are over. */
+ * decoding, or finishing. Errors: 0 or -errno with a text; -EBUSY: all batches are held. Blocks: next()
+ * until a batch is finished; restart and free until reads and decodes in progress are over. */
 #ifndef PS_PIPELINE_PIPELINE_H
 #define PS_PIPELINE_PIPELINE_H
 
@@ -23,12 +24,12 @@
 #include "shard/shard.h"
 
 enum ps_wait {
-	PS_WAIT_INPUT,  /* for what the stage needs */
-	PS_WAIT_OUTPUT, /* for room for what it made */
+	PS_WAIT_INPUT,  /* for the stage's input */
+	PS_WAIT_OUTPUT, /* for room for the stage's output */
 	PS_NWAITS,
 };
 
-/* What a wait of the consumer was for. */
+/* The stage that the consumer waited for. */
 enum ps_blame {
 	PS_BLAME_STORAGE,
 	PS_BLAME_READ,
@@ -39,8 +40,8 @@ enum ps_blame {
 struct ps_pipeline_options {
 	struct ps_order *order;
 	struct ps_epochs *epochs;
-	struct ps_shard_indexes *indexes; /* NULL: none is asked */
-	struct ps_select *select;         /* NULL: all samples come once */
+	struct ps_shard_indexes *indexes; /* NULL: not used */
+	struct ps_select *select;         /* NULL: each sample is drawn once */
 	char *const *shards;
 	uint32_t nshards;
 	struct ps_batch_layout *layout;
@@ -49,69 +50,71 @@ struct ps_pipeline_options {
 	const char *index_dir;     /* borrowed; NULL: beside the shards */
 	bool write_index;
 	struct ps_device *device; /* borrowed */
-	/* that decodes images of batches, borrowed; NULL: the processor decodes all */
+	/* decodes images of batches; borrowed; NULL: the CPU decodes all */
 	struct ps_nvjpeg *nvjpeg;
-	struct ps_offload offload; /* with it: which of them */
+	struct ps_offload offload; /* with `nvjpeg`: which images it decodes */
 	uint32_t rows, depth, threads, readers;
-	struct ps_byte_budget *shared;   /* of several loaders; NULL: none */
+	struct ps_byte_budget *shared;   /* budget shared by several loaders; NULL: none */
 	struct ps_profile *profile;      /* NULL: not kept */
-	bool tune_threads, tune_readers; /* as many of them as are worth having may run */
+	bool tune_threads, tune_readers; /* tune how many of them run */
 	uint64_t seed;
-	uint64_t end_epoch; /* runs epochs before this one */
+	uint64_t end_epoch; /* the first epoch that is not run */
 	enum penstock_end end;
-	uint32_t open_files;    /* shards that stay open; 0: one */
-	size_t buf_nbytes;      /* of a read */
-	uint64_t image_nbytes;  /* what images may hold while they are decoded, one alone apart */
-	uint64_t window_nbytes; /* what samples may hold */
+	uint32_t open_files;    /* most shards that stay open; 0: one */
+	size_t buf_nbytes;      /* buffer of a read */
+	uint64_t image_nbytes;  /* limit of memory for images being decoded; one alone may exceed it */
+	uint64_t window_nbytes; /* limit of memory for samples */
 	uint64_t max_sample_nbytes;
 	uint64_t max_ragged_nbytes;
 };
 
 struct ps_pipeline;
 
-/* Allocates all batches and starts the threads. Begins at a position, which it copies; it has as many lanes
- * as the order, or none (NULL): the beginning of its epoch. */
+/* Allocates all batches and starts the threads. Begins at `position`, which is copied. The position has as
+ * many lanes as the order, or none (`lanes` NULL): then the run begins at the beginning of the position's
+ * epoch. */
 int ps_pipeline_new(const struct ps_pipeline_options *options, const struct ps_position *position,
         struct ps_pipeline **ret_pipeline, struct ps_load_error *err) PS_MUST_USE;
 
-/* Drops all that is not held and goes on from a position. */
+/* Drops all batches that are not held and continues from a position. */
 int ps_pipeline_restart(struct ps_pipeline *pipeline, const struct ps_position *position,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* 1 and a batch, 0 at the end of an epoch. A batch that could not be finished comes too: batch->failed. */
+/* 1: a batch; 0: the end of an epoch. A batch that could not be finished is returned too, with
+ * batch->failed set. */
 int ps_pipeline_next(struct ps_pipeline *pipeline, struct penstock_batch **ret_batch,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Feeds a step of the epoch that is delivered (order/order.h), or, with n 0, its end: 1: there is room for
- * another; 0: not before a batch was given. The order must be a feed; next() is -EAGAIN where it waited for a
- * step to be fed. */
+/* Feeds a step of the epoch that is being delivered (order/order.h); n 0: ends that epoch. 1: there is room
+ * for another step; 0: no room before a batch was delivered. The order must be a feed. next() returns
+ * -EAGAIN where it would wait for a step to be fed. */
 int ps_pipeline_feed(struct ps_pipeline *pipeline, const int64_t *numbers, uint32_t n,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Waits until next() would not; false: it still would after so long. */
+/* Waits until next() would not block; false: timeout. */
 bool ps_pipeline_wait(struct ps_pipeline *pipeline, uint32_t timeout_ms);
 
-/* While all batches are held: until one is released; false: none was after so long. */
+/* While all batches are held: waits until one is released; false: timeout. */
 bool ps_pipeline_wait_released(struct ps_pipeline *pipeline, uint32_t timeout_ms);
 
-/* Of the largest batch that is held, late fields with it. */
+/* Bytes of the largest batch that is held, late fields included. */
 uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *pipeline);
 
-/* Another batch beside those that there are. Its bytes are taken from the window's own limit, not from
- * `shared`. Threads: as next(). */
+/* Adds a batch. Its bytes are taken from the window's own limit, not from `shared`. Threads: as next(). */
 int ps_pipeline_add_batch(
         struct ps_pipeline *pipeline, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
 
-/* The caller has the batch that next() gave: the position moves past it. */
+/* Moves the position past the batch that next() returned. */
 void ps_pipeline_delivered(struct ps_pipeline *pipeline, const struct penstock_batch *batch);
 
-/* After all that was delivered. Borrowed until the next call of next(), delivered() or restart(). */
+/* The position after all that was delivered. Borrowed until the next call of next(), delivered() or
+ * restart(). */
 const struct ps_position *ps_pipeline_position(const struct ps_pipeline *pipeline);
 
-/* True if next() would give the first batch of that epoch, and nothing was fed. */
+/* True if next() would return the first batch of that epoch, and nothing was fed. */
 bool ps_pipeline_stands_at(struct ps_pipeline *pipeline, uint64_t epoch);
 
-/* The share of images that the GPU decodes. A new one is in force for batches that are begun from now on. */
+/* The share of images that the GPU decodes. A new share holds for batches that are begun after the call. */
 void ps_pipeline_offload(struct ps_pipeline *pipeline, struct ps_offload *ret_offload);
 void ps_pipeline_set_offload(struct ps_pipeline *pipeline, const struct ps_offload *offload);
 
@@ -124,24 +127,24 @@ struct ps_pipeline_stats {
 	uint32_t readers, workers;
 	uint64_t total_ns[PENSTOCK_NSTAGES];
 	uint64_t wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
-	uint64_t blame_ns[PS_NBLAMES]; /* they sum to the consumer's wait */
+	uint64_t blame_ns[PS_NBLAMES]; /* the sum is the consumer's waiting time */
 	uint64_t engine_images, hybrid_images, cpu_images;
-	uint32_t offload; /* the share that the next batch has */
+	uint32_t offload; /* share of the next batch */
 	struct ps_offload_costs costs;
 };
 
 void ps_pipeline_stats(struct ps_pipeline *pipeline, struct ps_pipeline_stats *ret_stats);
 
-/* What of nbytes_read is of that epoch: one that was read last, or of the three before it. */
+/* The part of nbytes_read that belongs to an epoch: the one read last, or one of the three before it. */
 uint64_t ps_pipeline_epoch_nbytes(struct ps_pipeline *pipeline, uint64_t epoch);
 
-/* How its shards are read. */
+/* The options with which the pipeline reads shards. */
 const struct ps_shard_options *ps_pipeline_reading(const struct ps_pipeline *pipeline);
 
 /* NULL is allowed. */
 void ps_pipeline_free(struct ps_pipeline *pipeline);
 
-/* In a forked child: gives the batches' memory back; threads, locks and what they guard are left alone. */
+/* In a forked child: frees the batches' memory. Threads, locks and guarded data are not touched. */
 void ps_pipeline_abandon(struct ps_pipeline *pipeline);
 
 #endif
