@@ -11,7 +11,7 @@
  * planes that crop, resize and flips give, a quarter of the bytes of f32. Transforms, mixing, normalising
  * and layout are done after the copy. The batch's elements are the same, but are on the device alone.
  *
- *   layout ─ ps_make_layout() ─▶ slot, decoders ─▶ ps_make_row() of each row ─▶ ps_make_tell(), when it is sent
+ *   layout ─ ps_make_layout() ─▶ slot, decoders ─▶ ps_make_row() for each row ─▶ ps_make_tell() at sending
  *
  * Threads: ps_make_row() on different rows at once; else as batch.h.   Errors: none. */
 

@@ -1,5 +1,5 @@
-/* Private to this folder: from an image's rows to a picture: crops, the resize, and each operation of
- * transforms alone. */
+/* Private to this folder: making a picture from an image's rows: crops, the resize, and the single
+ * operations of transforms. */
 #ifndef PS_IMAGE_PICTURE_H
 #define PS_IMAGE_PICTURE_H
 
@@ -11,7 +11,8 @@
 
 /* Resize ------------------------------------------------------------------------------------------------- */
 
-/* Crop, resize and flip in one pass over the source's rows: RGB rows in, finished rows of the batch out.
+/* Crop, resize and flip in one pass over the source's rows: reads RGB rows, writes finished rows of the
+ * batch.
  *
  * The arithmetic below defines Penstock's pixels. It is PIL's antialiased resize, with more fraction bits
  * between the two passes, and stays within one level of it. Portable C, AVX2 and other devices must agree to
@@ -22,7 +23,7 @@
  *     first = max(0, (int)(center - s + 0.5)),  end = min(box, (int)(center + s + 0.5))
  *     w[j] = filter((first + j - center + 0.5) * (1 / f)), then divided by their sum; all in double
  *   filter: bilinear: support 1, 1 - |x|. bicubic: support 2, Keys' cubic with a = -0.5.
- *   No weight reaches outside the box, whatever the image holds there.
+ *   Pixels outside the box have no weight.
  * Fixed point: bits = the largest number <= 22 with max |w| * 2^bits <= 32766 over the whole window; then
  *     q[j] = R(w[0] + .. + w[j]) - R(w[0] + .. + w[j-1]),  R(x) = floor(x * 2^bits + 0.5), R(all) = 2^bits
  *   so a weight fits 16 bits, and weights sum to one exactly: white stays white.
@@ -44,7 +45,7 @@
  * Ownership: a ps_resize belongs to its creator and keeps its buffers from plan to plan; rows and dst are
  *   borrowed.   Threads: one at a time.   Locks: none.   Errors: 0 or -errno.   Blocks: never. */
 
-/* Where finished rows go: window_w * window_h * 3 elements. */
+/* The destination of finished rows: window_w * window_h * 3 elements. */
 struct ps_resize_sink {
 	void *dst;
 	enum ps_dtype dtype; /* PS_U8, PS_F32, PS_F16 or PS_BF16 */
@@ -54,17 +55,17 @@ struct ps_resize_sink {
 
 enum ps_resize_cpu {
 	PS_RESIZE_PORTABLE = 0,
-	PS_RESIZE_AVX2 = 1, /* and F16C, as all processors with it have */
-	PS_RESIZE_NEON = 2, /* all of 64-bit ARM */
+	PS_RESIZE_AVX2 = 1, /* and F16C, which all processors with AVX2 have */
+	PS_RESIZE_NEON = 2, /* on all 64-bit ARM processors */
 };
 
 struct ps_resize;
 
-/* The best that this processor has; or the one that the environment's PENSTOCK_ISA names (portable,
- * avx2, neon), if it has it. Pixels are the same. */
+/* The best vector unit of this processor, or the one named by PENSTOCK_ISA in the environment (portable,
+ * avx2, neon) if the processor has it. Pixels are the same with each. */
 enum ps_resize_cpu ps_resize_cpu_best(void);
 
-/* NULL if memory is short, or if this build or processor has no such `cpu`. */
+/* NULL: out of memory, or `cpu` is not in this build or processor. */
 struct ps_resize *ps_resize_new(enum ps_resize_cpu cpu);
 void ps_resize_free(struct ps_resize *r);
 
@@ -72,13 +73,14 @@ void ps_resize_free(struct ps_resize *r);
 int ps_resize_plan(struct ps_resize *r, const struct ps_resize_geometry *geometry,
         enum ps_interpolation interpolation) PS_MUST_USE;
 
-/* Source pixels that have a weight: the only ones that must be fed. Of the shrunken source. */
+/* The region of source pixels that have a weight: only these must be fed. In pixels of the shrunken
+ * source. */
 void ps_resize_source(const struct ps_resize *r, struct ps_region *ret_region);
 
 /* Bytes after a fed row's end that must be readable; their values do not matter. */
 size_t ps_resize_slack(const struct ps_resize *r);
 
-/* Starts an image: the next row fed is the region's first. The sink is copied, its dst is not. */
+/* Starts an image: the next row fed is the region's first. The sink is copied, but not its dst. */
 void ps_resize_begin(struct ps_resize *r, const struct ps_resize_sink *sink);
 
 /* Feeds one row: region.width RGB triples, starting at the region's left edge. */
@@ -124,9 +126,9 @@ int ps_wide_finish(struct ps_wide *w, void *dst) PS_MUST_USE;
  * Ownership: the caller's struct, zeroed before the first plan; its arrays are kept from plan to plan.
  * Threads: one at a time.   Errors: 0 or -ENOMEM.   Blocks: never. */
 
-/* `span` source pixels from `begin` on (a fraction of the first pixel, 0 to 1) become `scaled` ones; wanted
- * are outputs offset .. offset + size - 1 of them, last first if reversed. No weight reaches source pixel
- * `limit`. */
+/* `span` source pixels from `begin` on (a fraction of the first pixel, 0 to 1) become `scaled` pixels. Of
+ * those, outputs offset .. offset + size - 1 are computed, in reverse order if reversed. Source pixels from
+ * `limit` on have no weight. */
 struct ps_resize_window {
 	double begin, span;
 	uint32_t limit, scaled, offset, size;
@@ -139,23 +141,23 @@ void ps_resize_axis_fini(struct ps_resize_axis *axis);
 
 /* Inner loops -------------------------------------------------------------------------------------------- */
 
-/* What resize.c asks of a processor: the inner loops. Private to resize*.c.
+/* The inner loops of the resize, one implementation for each vector unit. Private to resize*.c.
  * Threads: kernels keep no state.   Errors: none. */
 
 #define PS_RESIZE_LANES 16 /* rows between the passes are padded to this many columns */
 
 struct ps_resize_kernels {
-	/* Bytes of the kernel's own form of horizontal weights; 0: reads the axis itself. */
+	/* Size of the kernel's own form of horizontal weights; 0: the kernel reads the axis itself. */
 	size_t (*packed_nbytes)(const struct ps_resize_axis *axis);
 	void (*pack)(const struct ps_resize_axis *axis, void *ret_packed); /* 32-byte aligned */
 
 	/* One source row to three planes of `stride` columns each (a multiple of PS_RESIZE_LANES, at least
-	 * n). Columns from n on get any value. */
+	 * n). Columns from n on are undefined. */
 	void (*horizontal)(const struct ps_resize_axis *axis, const void *packed, const uint8_t *rgb,
 	        int shift, int max, int16_t *dst, size_t stride);
 
-	/* n columns of one plane from 2 * npairs rows (weights in pairs), in the form of each dtype that
-	 * images have, PS_U8 to PS_BF16; rows are readable up to the next multiple of PS_RESIZE_LANES, dst is
+	/* n columns of one plane from 2 * npairs rows (weights in pairs), one function for each dtype of
+	 * images, PS_U8 to PS_BF16. Rows are readable up to the next multiple of PS_RESIZE_LANES; dst is
 	 * written up to n. scale and bias are not for PS_U8. */
 	void (*vertical[4])(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
 	        uint32_t n, float scale, float bias, void *dst);
@@ -173,7 +175,8 @@ extern const struct ps_resize_kernels ps_resize_neon;
 
 /* Crops -------------------------------------------------------------------------------------------------- */
 
-/* Which part of an image becomes a sample: crops and flips, from the image's size, the spec and a key.
+/* Which part of an image becomes a picture: crops and flips, chosen from the image's size, the spec and a
+ * key.
  *
  * PS_CROP_RANDOM_RESIZED is torchvision's RandomResizedCrop: up to ten times draw an area (uniform share of
  *   the image's) and a ratio (uniform in its logarithm), width = round(sqrt(area * ratio)), height =
@@ -182,51 +185,53 @@ extern const struct ps_resize_kernels ps_resize_neon;
  *   area, 4t + 1 the ratio, 4t + 2 the top, 4t + 3 the left edge.
  * PS_CROP_CENTER is Resize(resize_shorter) and CenterCrop: the longer side becomes
  *   floor(resize_shorter * long / short), the offsets round((scaled - out) / 2), halves to even.
- *   With resize_width and resize_height the image is stretched to that instead.
- * PS_CROP_RANDOM is Resize, if one is asked for, and RandomCrop: each side gets `padding`, then, where that
- *   is smaller than the output, as much again as is missing; the top is below(height - out + 1) under
- *   PS_RNG_CROP, index 2, the
- *   left edge likewise, index 3. What lies outside of the image is that of the padding, below.
+ *   With resize_width and resize_height the image is stretched to these instead.
+ * PS_CROP_RANDOM is Resize, if set, and RandomCrop: each side is padded by `padding`, then, if the result is
+ *   smaller than the output, by the missing pixels on each side; the top is below(height - out + 1) under
+ *   PS_RNG_CROP, index 2, the left edge likewise, index 3. Pixels outside the image are those of the padding
+ *   (below).
  * PS_CROP_LETTERBOX resizes the image by min(out_width / width, out_height / height), smaller or larger; the
  *   other side is floor(side * scale + 1/2), at least 1. (out - scaled) / 2 pixels, rounded down, are left of
- *   it and above, the rest right and below.
+ *   it and above it, the rest right and below.
  * Flips: as image.h says, hflip and vflip.
  * exp and log are those of transform.c.
  * Threads: any.   Errors: none.   Blocks: never. */
 
-/* The spec has passed ps_image_spec_check(); width and height are 1 to 2^24. */
+/* The spec must have passed ps_image_spec_check(); width and height are 1 to 2^24. */
 void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint32_t height,
         const struct ps_rng_key *key, struct ps_resize_geometry *ret_geometry) __attribute__((nonnull));
 
 /* What is around an image -------------------------------------------------------------------------------- */
 
-/* What is around an image, for crops that reach over its edges: as numpy.pad and torchvision's Pad have it.
+/* Padding around an image, for crops that reach over its edges: as in numpy.pad and torchvision's Pad.
  *
  * Column i of a picture shows column ps_pad_source(mode, pad.x + i, width) of the scaled image, rows
- * likewise; the flips come after. Threads: any.   Errors: none.   Blocks: never. */
+ * likewise; flips are done afterwards. Threads: any.   Errors: none.   Blocks: never. */
 
-/* Which of n pixels stands at `at`; -1: the fill. */
+/* Which of n pixels is shown at `at`; -1: the fill. */
 int64_t ps_pad_source(enum ps_pad_mode mode, int64_t at, uint32_t n);
 
-/* Narrows what is needed of one axis: the picture's `size` pixels from `at` on show no others than *ret_first
- * and the *ret_n from there on. Some of them must lie inside. */
+/* The pixels of one axis that are needed: the picture's `size` pixels from `at` on show only the *ret_n
+ * pixels from *ret_first on. At least one of the `size` pixels must be inside the image. */
 void ps_pad_window(
         enum ps_pad_mode mode, int64_t at, uint32_t size, uint32_t n, uint32_t *ret_first, uint32_t *ret_n);
 
-/* One plane: the geometry's window, flipped as it says, to the whole picture; elements of 1 or 2 bytes. */
+/* Makes one plane of the whole picture from the geometry's window, flipped as the geometry says; elements
+ * of 1 or 2 bytes. */
 struct ps_resize_geometry;
 void ps_pad_apply(const struct ps_resize_geometry *geometry, size_t nbytes, const void *window,
         const void *fill, void *to);
 
 /* Arithmetic that is the same everywhere ----------------------------------------------------------------- */
 
-/* exp, log, sin and cos from additions, multiplications, divisions and roundings only, so that results do not
- * depend on the C library. Accurate to a few units in the last place. Threads: any. Errors: none. */
+/* exp, log, sin and cos, computed by additions, multiplications, divisions and roundings only, so that
+ * results do not depend on the C library. Accurate to a few units in the last place. Threads: any. Errors:
+ * none. */
 
 double ps_fixed_log(double x); /* x > 0, not subnormal */
 double ps_fixed_exp(double x); /* |x| < 700 */
 
-/* Of an angle in degrees, |degrees| < 10^6. */
+/* |degrees| < 10^6. */
 double ps_fixed_sin(double degrees);
 double ps_fixed_cos(double degrees);
 
