@@ -1,12 +1,12 @@
-/* The file of a shard: its bytes, front to back and decompressed, what they are, and the members of a tar,
- * read and written.
+/* The file of a shard: its bytes, front to back and decompressed; its kind; the members of a tar, read and
+ * written.
  *
- *   stream.c    a file read once, in big pieces, decompressed if it is compressed
+ *   stream.c    a file read once, in large reads, decompressed if it is compressed
  *   tar.c       a walk over a tar's members, on a stream
- *   tar_out.c   a tar as it is written
- *   kind.c      by a file's name: tar, lines or tokens; by a member's name: its sample
+ *   tar_out.c   writing a tar
+ *   kind.c      the kind of a file by its name: tar, lines or tokens; the key of a sample by a member's name
  *
- * None knows of samples or indexes. tar.c and tar_out.c use stream.c; kind.c uses none.
+ * None of them uses samples or indexes. tar.c and tar_out.c use stream.c; kind.c uses none.
  * Ownership, threads, errors, blocking: as each section says. */
 #ifndef PS_SHARD_FILE_FILE_H
 #define PS_SHARD_FILE_FILE_H
@@ -23,16 +23,17 @@
 
 /* Budgets ------------------------------------------------------------------------------------------------ */
 
-/* A count of bytes held, with a limit, and perhaps a parent whose limit it shares with others. Threads:
- * any. */
+/* A count of bytes held, with a limit, and optionally a parent whose limit it shares with other budgets.
+ * Threads: any. */
 
 struct ps_byte_budget {
 	uint64_t limit;
-	_Atomic uint64_t used;         /* relaxed: a count, it guards nothing else */
-	struct ps_byte_budget *parent; /* counts what this one does; NULL: none. It has no parent itself */
+	_Atomic uint64_t used; /* relaxed atomic: a counter that guards nothing else */
+	/* counts the same bytes, too; NULL: none. It must not have a parent itself */
+	struct ps_byte_budget *parent;
 };
 
-/* Takes n bytes if they are within this limit alone. */
+/* Takes n bytes if they are within this budget's own limit. */
 static inline bool ps_byte_budget_take_own(struct ps_byte_budget *b, uint64_t n)
 {
 	uint64_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
@@ -45,7 +46,7 @@ static inline bool ps_byte_budget_take_own(struct ps_byte_budget *b, uint64_t n)
 	return true;
 }
 
-/* Takes n bytes whatever the limit: for what must be held to go on at all. */
+/* Takes n bytes regardless of limits, for memory without which no progress is possible. */
 static inline void ps_byte_budget_force(struct ps_byte_budget *b, uint64_t n)
 {
 	atomic_fetch_add_explicit(&b->used, n, memory_order_relaxed);
@@ -74,31 +75,31 @@ static inline bool ps_byte_budget_take(struct ps_byte_budget *b, uint64_t n)
 
 /* Streams ------------------------------------------------------------------------------------------------ */
 
-/* A file read once, front to back, in big pieces, decompressed if it is compressed: what the tar walker
- * stands on.
+/* A file read once, front to back, in large reads, decompressed if it is compressed. The tar reader is
+ * built on it.
  *
  * Ownership: a stream belongs to its creator; memory given to ps_stream_mem() must outlive it.
  * Threads: one at a time.   Locks: none.
- * Errors: 0 or -errno. -ENODATA: the file ended before the bytes asked for (no text; the caller knows what it
- * was looking for). -ECANCELED: the stop flag was raised. Others come with a text that does not name the
- * file. Blocks: on the disk or the file's network. Waiting for a pipe ends when the stop flag is
- * raised and the wake descriptor becomes readable; a read of an ordinary file cannot be interrupted. */
+ * Errors: 0 or -errno. -ENODATA: the file ended before the bytes asked for (no text: the caller knows what
+ * it expected). -ECANCELED: the stop flag was raised. Others come with a text that does not name the file.
+ * Blocks: on the disk or the file's network. Waiting for a pipe ends when the stop flag is raised and the
+ * wake descriptor becomes readable; a read of an ordinary file cannot be interrupted. */
 
-#define PS_STREAM_BUF_MIN (64UL << 10) /* also the most that ps_stream_peek() can show */
+#define PS_STREAM_BUF_MIN (64UL << 10) /* also the limit of ps_stream_peek() */
 #define PS_STREAM_BUF_MAX (4UL << 20)
 
-/* What the reads cost. */
+/* The cost of the reads. */
 struct ps_stream_meter {
-	uint64_t nbytes;  /* decompressed */
-	uint64_t wait_ns; /* that the calling thread was in read() without running */
+	uint64_t nbytes;  /* bytes, decompressed */
+	uint64_t wait_ns; /* time that the calling thread waited in read() */
 };
 
 struct ps_stream_options {
-	size_t buf_nbytes;             /* of one read(); put between the two limits above */
+	size_t buf_nbytes;             /* size of one read(); clamped to the two limits above */
 	const atomic_bool *stop;       /* NULL: never stops */
 	int wake_fd;                   /* readable once stop is set; -1: none */
-	struct ps_byte_budget *budget; /* of what a decompression holds; NULL: not counted */
-	struct ps_stream_meter *meter; /* counted up by the thread that reads; NULL: not counted */
+	struct ps_byte_budget *budget; /* counts the memory of decompression; NULL: not counted */
+	struct ps_stream_meter *meter; /* incremented by the reading thread; NULL: not counted */
 };
 
 struct ps_stream;
@@ -106,14 +107,15 @@ struct ps_stream;
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* What to do about a path that names no file: a URL, or a command as WebDataset writes it ("pipe:..."). NULL:
- * it may be a file's. */
+/* A hint for the user about a path that is not a file: a URL, or a command as WebDataset writes it
+ * ("pipe:..."). NULL: the path may be a file. */
 const char *ps_stream_path_hint(const char *path);
 
-/* Whether a file is, or would be, of a FUSE mount. One that has died answers nothing but ENOTCONN. */
+/* Whether a path is on a FUSE mount, also if the file does not exist. ENOTCONN (the mount's daemon is dead)
+ * counts as a mount. */
 bool ps_path_is_on_mount(const char *path);
 
-/* A stream over memory. NULL if there is no memory for the stream itself. */
+/* A stream over memory. NULL: out of memory for the stream itself. */
 struct ps_stream *ps_stream_mem(const void *data, size_t nbytes);
 
 void ps_stream_free(struct ps_stream *stream);
@@ -123,39 +125,39 @@ void ps_stream_free(struct ps_stream *stream);
 int ps_stream_peek(struct ps_stream *stream, size_t n, const uint8_t **ret_p, size_t *ret_n,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Shows what is there, at least a byte; none at the end of the file only. */
+/* Shows the buffered bytes, at least one; none only at the end of the file. */
 int ps_stream_peek_some(struct ps_stream *stream, const uint8_t **ret_p, size_t *ret_n,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Takes n bytes that were shown. */
+/* Takes n of the bytes that were shown. */
 void ps_stream_take(struct ps_stream *stream, size_t n);
 
 /* Copies the next n bytes to dst and takes them; large ones are read into dst directly. */
 int ps_stream_read(struct ps_stream *stream, void *dst, size_t n, struct ps_load_error *err) PS_MUST_USE;
 
-/* Takes n bytes unseen; seeks where the file can. */
+/* Skips n bytes; by a seek if the file can seek. */
 int ps_stream_skip(struct ps_stream *stream, uint64_t n, struct ps_load_error *err) PS_MUST_USE;
 
-/* If what the stream shows first is compressed (zstd, gzip or lz4), puts the decompression in between: from
- * here on *stream shows the decompressed bytes, and owns the old one. It can only be read once. Before the
- * first byte is taken. -ENODATA never: a file without bytes is not compressed. */
+/* If the stream begins with compressed data (zstd, gzip or lz4), replaces *stream by a stream of the
+ * decompressed bytes, which owns the old one and can only be read once. Must be called before the first
+ * byte is taken. Never returns -ENODATA: an empty file is not compressed. */
 int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err) PS_MUST_USE;
 
 /* True if it is decompressed while it is read. */
 bool ps_stream_is_inflated(const struct ps_stream *stream);
 
-/* Reads what stands after the end of a tar in compressed data, up to 1 MiB: their checksum is there.
- * -EBADMSG: it does not fit, or something else follows: *ret_garbage. */
+/* Reads the data after the end of a tar in a compressed stream, up to 1 MiB, so that the checksum at its
+ * end is verified. -EBADMSG: the checksum differs, or, with *ret_garbage set, other data follows. */
 int ps_stream_drain(struct ps_stream *stream, bool *ret_garbage, struct ps_load_error *err) PS_MUST_USE;
 
 /* Bytes taken so far. */
 uint64_t ps_stream_offset(const struct ps_stream *stream);
 
-/* Bytes of the file when it was opened, compressed ones where it is compressed; -1: not an ordinary file. */
+/* Size of the file when it was opened, as stored (compressed); -1: not an ordinary file. */
 int64_t ps_stream_size(const struct ps_stream *stream);
 
-/* A descriptor for reading the file again at any offset (pread), or -1 if it can only be read once. The
- * stream keeps it; dup it to use it longer. */
+/* A descriptor for reading the file again at any offset (pread), or -1 if it can only be read once. It
+ * belongs to the stream; the caller must dup it to use it longer. */
 int ps_stream_fd(const struct ps_stream *stream);
 
 enum ps_codec {
@@ -166,33 +168,34 @@ enum ps_codec {
 	PS_CODEC_LZ4_LEGACY, /* ps_inflate_new() refuses it */
 };
 
-/* By the first n bytes of a file. zstd and lz4 share the magic of skippable frames: what follows those
- * decides, and here they count as zstd. */
+/* The codec by the first n bytes of a file. zstd and lz4 share the magic of skippable frames; such frames
+ * count as zstd here, and the frame after them decides. */
 enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
 
 /* Members that are compressed by themselves -------------------------------------------------------------- */
 
-/* A member that is compressed by itself: x.json.zst, where a field asks for json.
+/* A single compressed member: x.json.zst, where a field wants json.
  *
  * Ownership: the caller's.   Threads: any.   Locks: none.   Blocks: on the processor.
- * Errors: -EBADMSG: damaged or cut; -EFBIG: larger than `max`; -ENOMEM; each with a text. */
+ * Errors: -EBADMSG: damaged or truncated; -EFBIG: larger than `max`; -ENOMEM; each with a text. */
 
 #define PS_UNPACK_SUFFIX ".zst"
 
-/* All frames of n bytes, decompressed, into an empty buffer. */
+/* Decompresses all frames in n bytes into an empty buffer. */
 int ps_unpack(const uint8_t *data, size_t n, uint64_t max, struct ps_buf *ret_bytes,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* What a shard is ---------------------------------------------------------------------------------------- */
 
-/* What a shard is: a tar, lines of text, or a stream of tokens; and the names of samples that have none.
+/* The kind of a shard: a tar, lines of text, or a stream of tokens; and keys for samples without names.
  *
  * Ownership: the caller's.   Threads: any.   Locks: none.   Blocks: never. */
 
 /* As enum penstock_source. */
 enum ps_shard_kind {
 	PS_SHARD_KIND_AUTO =
-	        0, /* by the name, without .zst, .gz, .lz4: .jsonl and .txt lines, .bin tokens, else a tar */
+	        /* by the name without .zst, .gz, .lz4: .jsonl and .txt are lines, .bin tokens, others tars */
+	0,
 	PS_SHARD_KIND_TAR = 1,
 	PS_SHARD_KIND_LINES = 2,
 	PS_SHARD_KIND_TOKENS = 3,
@@ -203,34 +206,34 @@ enum ps_shard_kind {
 
 /* Windows of a token stream; all in bytes. */
 struct ps_windows {
-	uint64_t nbytes;    /* of a window; 0: none were asked for, and .bin is a tar as any other name */
-	uint64_t stride;    /* from one's beginning to the next one's */
+	uint64_t nbytes;    /* of a window; 0: no windows are wanted, and .bin files are tars like others */
+	uint64_t stride;    /* from the beginning of a window to that of the next */
 	uint32_t item;      /* of a token */
-	const char *suffix; /* of the sample's one member */
+	const char *suffix; /* suffix of the sample's only member */
 };
 
-/* AUTO made one of the others. */
+/* Resolves AUTO to one of the other kinds. */
 enum ps_shard_kind ps_shard_kind_of(
         enum ps_shard_kind asked, const struct ps_windows *windows, const char *path);
 
-/* By its name: the size of such a file says nothing of what is in it. */
+/* True if a shard is compressed, by its name; then its size does not give its contents' size. */
 bool ps_shard_is_compressed(const char *path);
 
-/* ".json" of lines that are JSON, ".txt" of others; without the dot. */
+/* The suffix of a line's member, without the dot: "json" for lines of JSON, "txt" for others. */
 const char *ps_shard_line_suffix(const char *path);
 
-/* "train-007" and '-', of /data/train-007.jsonl.zst: what a sample's number is put after. */
+/* The prefix of keys, to which a sample's number is appended: "train-007-" for /data/train-007.jsonl.zst. */
 int ps_shard_key(const char *path, struct ps_buf *ret_base) PS_MUST_USE;
 
-/* The key of sample number `ordinal`; what stood after the first base_len bytes is gone. */
+/* Makes the key of sample `ordinal`: replaces all after the first base_len bytes. */
 int ps_shard_key_number(struct ps_buf *key, size_t base_len, uint64_t ordinal) PS_MUST_USE;
 
-/* How many windows that many bytes make. */
+/* The number of windows in nbytes bytes. */
 uint64_t ps_tokens_count(const struct ps_windows *windows, uint64_t nbytes);
 
 /* Members ------------------------------------------------------------------------------------------------ */
 
-/* Where a member's name is cut. Both point into the name; the suffix is not lowered yet. */
+/* The parts of a member's name. The suffix points into the name, and is not converted to lower case. */
 struct ps_name_parts {
 	size_t key_len;
 	const char *suffix;
@@ -245,31 +248,32 @@ bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts
 /* A walk over the members of a tar file, front to back, in bounded memory.
  *
  * Reads v7, ustar (with its prefix field), GNU (long names, base-256 numbers) and pax (path, size and the
- * name of a sparse file, per file and global). One block of zeros ends the archive; a file that stops before
- * it is truncated, since a tar cut between two members looks like a shorter one otherwise.
+ * name of a sparse file, per file and global). One block of zeros ends the archive; a file without it
+ * counts as truncated, since a tar cut between two members would otherwise look like a shorter one.
  *
  * Ownership: borrows the stream; a member's name is valid until the next call.
  * Threads: one at a time.   Locks: none.
- * Errors: -EBADMSG: damaged or truncated, the text names the offset; else what the stream says. After an
+ * Errors: -EBADMSG: damaged or truncated, the text names the offset; else errors of the stream. After an
  * error every further call fails the same way. Blocks: as the stream does. */
 
 #define PS_TAR_BLOCK 512
-#define PS_TAR_MAX_NAME (16UL << 10) /* a longer name is damage */
-#define PS_TAR_MAX_PAX (1UL << 20)   /* a larger pax header is damage */
+#define PS_TAR_MAX_NAME (16UL << 10) /* a longer name counts as damage */
+#define PS_TAR_MAX_PAX (1UL << 20)   /* a larger pax header counts as damage */
 
 enum ps_tar_kind {
-	PS_TAR_FILE,   /* an ordinary file: its bytes follow */
-	PS_TAR_SPARSE, /* a file with holes, whose bytes are not stored as they are: skipped */
+	PS_TAR_FILE,   /* an ordinary file */
+	PS_TAR_SPARSE, /* a sparse file, whose bytes are not stored contiguously: skipped */
 	PS_TAR_OTHER,  /* folder, link, device, unknown: skipped */
 };
 
 struct ps_tar_member {
-	const char *name; /* ends with a zero, holds none; bytes as they are in the tar */
+	const char *name; /* zero-terminated, contains no zero; bytes as in the tar */
 	size_t name_len;
 	enum ps_tar_kind kind;
-	uint64_t size;          /* of the data */
-	uint64_t offset;        /* of the data in the tar */
-	uint64_t header_offset; /* of the member's first header block, long-name and pax blocks included */
+	uint64_t size;   /* bytes of data */
+	uint64_t offset; /* offset of the data in the tar */
+	/* offset of the member's first header block, which may be a long-name or pax block */
+	uint64_t header_offset;
 };
 
 struct ps_tar;
@@ -279,56 +283,57 @@ struct ps_tar *ps_tar_new(struct ps_stream *stream);
 
 void ps_tar_free(struct ps_tar *tar);
 
-/* 1 and the next member, whatever is left of the last one skipped; 0 at the end of the archive. */
+/* 1: the next member (unread data of the last one is skipped); 0: the end of the archive. */
 int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_load_error *err) PS_MUST_USE;
 
-/* True if a global pax header was read that says something about the members after it: these cannot be read
- * from the middle of the archive. */
+/* True if a global pax header was read that affects the members after it: the archive cannot be read from
+ * its middle then. */
 bool ps_tar_has_global(const struct ps_tar *tar);
 
-/* Copies all data of the member that ps_tar_next() gave to dst. Once a member. */
+/* Copies all data of the member that ps_tar_next() returned to dst. At most once for each member. */
 int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
 /* Files that are no shards ------------------------------------------------------------------------------- */
 
-/* Files that are given for shards and are none: what they are, by their first bytes or by a name, and what to
- * do with them. Threads: any.   Errors: none.   Blocks: never. */
+/* Files of other formats given as shards: their format, by the first bytes or the name, and a hint for the
+ * user. Threads: any.   Errors: none.   Blocks: never. */
 
-#define PS_FOREIGN_MARK ", not a tar: " /* in all such texts */
+#define PS_FOREIGN_MARK ", not a tar: " /* part of all such texts */
 
-/* "an HDF5 file, not a tar: ..."; NULL: not known. */
+/* A text such as "an HDF5 file, not a tar: ..."; NULL: unknown format. */
 const char *ps_foreign_of_bytes(const uint8_t *p, size_t n);
 const char *ps_foreign_of_name(const char *name);
 
 /* Writing a tar ------------------------------------------------------------------------------------------ */
 
-/* A shard as it is written: the same members give the same bytes, on any machine and in any year.
+/* Writing shards: the same members give the same bytes, on any machine and at any time.
  *
  * Members are ordinary files of ustar: mode 0444, no owner, no time. A name or size that ustar cannot hold
- * gets a pax header before it. A shard is written beside its name and renamed once it is whole and on the
- * disk.
+ * gets a pax header before it. A shard is written under a temporary name, synced, and renamed once it is
+ * complete.
  *
  * With a zstd level the file is in the seekable format (frames of 4 MiB, each with its checksum, and a table
- * at the end; github.com/facebook/zstd, contrib/seekable_format): any zstd reads it front to back, and who
- * knows the table reads from the middle.
+ * at the end; github.com/facebook/zstd, contrib/seekable_format): any zstd reads it front to back, and a
+ * reader that uses the table can begin in the middle.
  *
  * Ownership: belongs to its creator.   Threads: one at a time for one shard.
- * Errors: 0 or -errno with a text that names the file; then only ps_tar_out_abort() is left to call.
+ * Errors: 0 or -errno with a text that names the file; after that only ps_tar_out_abort() may be called.
  * Blocks: on the disk. */
 
 #define PS_TAR_OUT_MAX_LEVEL 19
 
 struct ps_tar_out;
 
-/* level: of zstd, 0: not compressed. */
+/* level: zstd level; 0: not compressed. */
 int ps_tar_out_open(
         const char *path, int level, struct ps_tar_out **ret_out, struct ps_load_error *err) PS_MUST_USE;
 
-/* The same into a descriptor that stays the caller's, such as standard output; `path` is for texts. */
+/* The same to a descriptor that still belongs to the caller, such as standard output; `path` is for error
+ * texts. */
 int ps_tar_out_fd(int fd, const char *path, int level, struct ps_tar_out **ret_out,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Has each piece of the file shown as it is written; before the first member. */
+/* Sets a callback that receives each piece of the file as it is written. Before the first member. */
 void ps_tar_out_watch(
         struct ps_tar_out *out, void (*on_bytes)(void *ctx, const void *p, size_t n), void *ctx);
 
@@ -341,8 +346,8 @@ int ps_tar_out_data(
 /* Bytes that a member takes in the tar, its headers and padding included. */
 uint64_t ps_tar_out_member_nbytes(size_t name_len, const char *name, uint64_t size);
 
-/* Ends the archive and gives the file its name. Frees `out` on success. *ret_nbytes: of the file; may be
- * NULL. */
+/* Ends the archive and renames the file to its name. Frees `out` on success. *ret_nbytes: size of the file;
+ * may be NULL. */
 int ps_tar_out_finish(struct ps_tar_out *out, uint64_t *ret_nbytes, struct ps_load_error *err) PS_MUST_USE;
 
 /* Removes what was written. NULL is allowed. */

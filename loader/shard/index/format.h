@@ -1,12 +1,12 @@
-/* Private to this folder: the bytes of an index file, where it is, and an index that is open.
+/* Private to this folder: the format of an index file, its path, and an open index.
  *
  * Little endian. A head, a table of sections, the sections, each at a multiple of 8:
  *
  *   0   "PSINDEX3"
  *   8   u64  bytes of the shard as it is stored
- *   16  u64  bytes of the shard decompressed, as far as it could be read
+ *   16  u64  decompressed bytes of the shard, as far as it could be read
  *   24  u64  samples
- *   32  u64  of them bad
+ *   32  u64  bad samples among these
  *   40  u32  flags, PS_INDEX_FLAG_...
  *   44  u16  sections       46  u16  0
  *   48  u64  sum of the shard's first 512 bytes (all, if it is shorter), decompressed: its first header
@@ -16,35 +16,35 @@
  *
  * Sections. A text is a varint, its length, and that many bytes. A unit is 512 bytes in a tar, 1 in lines.
  *
- * SHAPES   what samples look like: varint number of shapes, then each of them:
+ * SHAPES   shapes of samples: varint number of shapes, then each of them:
  *            varint number of members, then each of them:
- *              varint units from the end of what precedes (the sample's begin; then the last member's padded
+ *              varint units from the preceding end (the sample's begin, or the last member's padded
  *                end) to its data
- *              text, its suffix, and a zero after it
- *          Shape 0 is not in the table: it says that nothing is known of the members.
+ *              text, its suffix, zero-terminated
+ *          Shape 0 is not in the table: a sample whose members are not known.
  *
- * SAMPLES  a mark for each 64 samples, then the stream that the marks lead into:
+ * SAMPLES  a mark for each 64 samples, then the stream that the marks point into:
  *            mark: u64 offset in the shard that the next sample's gap is counted from
  *                  u64 place in the stream
  *          The stream has for each sample:
  *            varint shape * 4 + bad * 2 + has_gap
- *            with has_gap: varint units from the last sample's end to this one's begin
- *            shape 0: varint units of the sample that are known
+ *            with has_gap: varint units from the previous sample's end to this one's begin
+ *            shape 0: varint units of the sample, as far as known
  *            other shapes: varint bytes of each member
- *          In shards of lines each sample has a byte after it, the line's end.
- *          A sample of image and class takes 6 bytes with all its members. Where samples would take more than
+ *          In shards of lines each sample is followed by one byte, the line's end.
+ *          A sample of image and class takes 6 bytes with all its members. If samples would take more than
  *          15.5 on average, the longest ones get shape 0.
  *
- * KEYS     a mark for each 64 samples: u64 place in what follows; then a text for each sample, its key
+ * KEYS     a mark for each 64 samples: u64 place in the texts; then a text for each sample, its key
  *
  * COLUMN   one each; detail: type, width << 8
  *            u8 length of the name, the name, zeros to a multiple of 8
- *            a bit a sample: it has a value; zeros to a multiple of 8
+ *            a bit for each sample: has a value; zeros to a multiple of 8
  *            numbers: values of `width` bytes, integers signed, floats IEEE
  *            texts: marks and texts as in KEYS
  *
- * SOURCES  after the columns: a text for each, where its values come from, as "json:meta.height"; older files
- *          and those without columns have no such section
+ * SOURCES  after the columns: a text for each, the source of its values, as "json:meta.height"; older
+ *          files and those without columns have no such section
  */
 #ifndef PS_SHARD_INDEX_FORMAT_H
 #define PS_SHARD_INDEX_FORMAT_H
@@ -63,9 +63,9 @@
 #define PS_INDEX_HEAD 96
 #define PS_INDEX_SECTION 32      /* an entry of the table */
 #define PS_INDEX_MARK 64         /* samples from mark to mark */
-#define PS_INDEX_MAX_SECTIONS 68 /* four, and the columns */
-#define PS_INDEX_MAX_SHAPES 1024 /* further ones are not distinguished: shape 0 */
-#define PS_INDEX_MAX_TEXT 255    /* of a column's value, and of its name */
+#define PS_INDEX_MAX_SECTIONS 68 /* four, plus the columns */
+#define PS_INDEX_MAX_SHAPES 1024 /* samples of further shapes get shape 0 */
+#define PS_INDEX_MAX_TEXT 255    /* limit of a column's value, and of its name */
 
 enum {
 	PS_INDEX_AT_SIZE = 8,
@@ -129,7 +129,7 @@ static inline uint64_t ps_get_u64(const uint8_t *p)
 	return le64toh(v);
 }
 
-/* The sum of an index's head and table. */
+/* The checksum of an index's head and table. */
 static inline uint64_t ps_shard_index_head_sum(const uint8_t *p, size_t nsections)
 {
 	uint64_t sum = ps_shard_index_sum(0, p, PS_INDEX_AT_SUM);
@@ -148,7 +148,8 @@ static inline uint64_t ps_shard_index_nmarks(uint64_t samples)
 	return samples / PS_INDEX_MARK + (samples % PS_INDEX_MARK > 0);
 }
 
-/* Seven bits a byte, the lowest first, the highest bit set in all but the last. At most 10 bytes. */
+/* Seven bits in each byte, the lowest first; the highest bit is set in all bytes but the last. At most 10
+ * bytes. */
 static inline size_t ps_put_varint(uint8_t *p, uint64_t v)
 {
 	size_t n = 0;
@@ -159,7 +160,7 @@ static inline size_t ps_put_varint(uint8_t *p, uint64_t v)
 	return n;
 }
 
-/* A piece of an index that is read from its front. */
+/* The unread rest of a section of an index. */
 struct ps_shard_index_bytes {
 	const uint8_t *p, *end;
 };
@@ -182,7 +183,7 @@ static inline bool ps_get_varint(struct ps_shard_index_bytes *b, uint64_t *ret_v
 	return false;
 }
 
-/* Bytes of a given length. */
+/* Takes n bytes. */
 static inline bool ps_get_bytes(struct ps_shard_index_bytes *b, uint64_t n, const uint8_t **ret_p)
 {
 	if (n > (uint64_t)(b->end - b->p))
@@ -194,15 +195,15 @@ static inline bool ps_get_bytes(struct ps_shard_index_bytes *b, uint64_t n, cons
 
 /* Where an index is -------------------------------------------------------------------------------------- */
 
-/* Where the index of a shard is, of which version of the shard it must be, and how it is written.
+/* The path of a shard's index, the version of the shard that it must have, and how it is written.
  *
  * Ownership: the caller's.   Threads: any.   Locks: none.   Blocks: on the disk.
- * Durability: an index is complete or not there: written beside its name, then renamed. One that a power cut
- * left short is refused as any damaged one.
+ * Durability: an index is complete or absent: it is written to a temporary name, then renamed. An index
+ * truncated by a power cut is refused as damaged.
  * Errors: 0 or -errno with a text. */
 
-/* The name of a shard's index, to be freed; NULL with err filled. `dir` NULL: beside the shard; else in that
- * folder, by the shard's base name, size and first header. */
+/* The path of a shard's index, which the caller frees; NULL on error, with err filled. `dir` NULL: beside
+ * the shard; else in that folder, by the shard's base name, size and first header. */
 char *ps_shard_index_path(
         const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err);
 
@@ -210,45 +211,46 @@ char *ps_shard_index_path(
 
 struct ps_shard_index_folder;
 
-/* Reads the names that are there. -ENOTDIR: there is no such folder. */
+/* Reads the names in a folder. -ENOTDIR: there is no such folder. */
 int ps_shard_index_folder_read(
         const char *dir, struct ps_shard_index_folder **ret_folder, struct ps_load_error *err) PS_MUST_USE;
 void ps_shard_index_folder_free(struct ps_shard_index_folder *folder); /* NULL is allowed */
 
-/* False: something was put into the folder, or taken from it, since it was read. */
+/* False if a file was added to or removed from the folder since it was read. */
 bool ps_shard_index_folder_is_current(const struct ps_shard_index_folder *folder);
 
-/* The path of the index that fits a shard's base name and size, to be freed; NULL with err filled: -ENOENT,
- * none does; -ENOTUNIQ, two do, and which of them it is shows only when the shard is read, which is not
- * there yet. */
+/* The path of the index that fits a shard's base name and size, which the caller frees. NULL on error, with
+ * err filled: -ENOENT: none fits; -ENOTUNIQ: two fit, and only the shard's header could decide, but reading
+ * it would cost a request. */
 char *ps_shard_index_folder_find(const struct ps_shard_index_folder *folder, const char *shard,
         uint64_t nbytes, struct ps_load_error *err);
 
-/* The path of one of a longer shard of that name that begins with the same header; NULL: there is none. */
+/* The path of an index of a longer shard with that name and the same first header; NULL: none. */
 char *ps_shard_index_folder_find_longer(
         const struct ps_shard_index_folder *folder, const char *shard, uint64_t nbytes, uint64_t first);
 
 /* True if the file is on a file system whose pages come over a network. */
 bool ps_shard_index_fd_is_remote(int fd);
 
-/* Writes the file `path`, readable by those of `mode`. */
+/* Writes the file `path`, with the permissions `mode`. */
 int ps_shard_index_file_write(const char *path, mode_t mode, const void *data, size_t nbytes,
         struct ps_load_error *err) PS_MUST_USE;
 
 /* An open index ------------------------------------------------------------------------------------------ */
 
-/* Threads: any; all but a section's state is settled when the index is open. */
+/* Threads: any. Only the state of sections changes after opening. */
 
 struct ps_shard_index_section {
 	uint32_t kind, detail;
 	const uint8_t *p;
 	size_t n;
 	uint64_t sum;
-	_Atomic int state; /* 0: not looked at; 1: sound; -1: damaged. Relaxed: looking twice does no harm */
+	/* 0: not checked; 1: sound; -1: damaged. Relaxed atomic: checking twice does no harm */
+	_Atomic int state;
 };
 
 struct ps_shard_index_shape {
-	uint32_t first, n; /* in members */
+	uint32_t first, n; /* range in `members` */
 };
 
 struct ps_shard_index_shape_member {
@@ -260,7 +262,7 @@ struct ps_shard_index_column {
 	const struct ps_shard_index_section *section;
 	const char *name;
 	size_t name_len;
-	const char *from; /* NULL: the file does not say */
+	const char *from; /* NULL: not in the file */
 	size_t from_len;
 	enum ps_column_type type;
 	unsigned width;
@@ -282,7 +284,7 @@ struct ps_shard_index {
 	struct ps_shard_index_shape *shapes;
 	uint32_t nshapes;
 	struct ps_shard_index_shape_member *members;
-	struct ps_windows windows; /* nbytes > 0: a token stream; there is no file then */
+	struct ps_windows windows; /* nbytes > 0: of a token stream, without a file */
 	struct ps_shard_index_column columns[PS_INDEX_MAX_COLUMNS];
 	uint32_t ncolumns;
 };
