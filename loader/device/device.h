@@ -1,13 +1,13 @@
-/* Where batches are: in host memory, or on a device that they are sent to, which may decode and finish
- * images.
+/* Devices that hold batches: the host, or a device that batches are copied to, which may also decode and
+ * finish images.
  *
  * From the top down; each file uses those below it:
  *
- *   nvjpeg.c, nvjpeg_decode.c        JPEG files decoded by a GPU: rows and trial; which decoder, and how
- *   nvjpeg_library.c                 the library, looked for and opened
- *   cuda.c                           an NVIDIA GPU: memory, mirrors, fields made there
- *   kernels/                         the kernels, loaded and launched; the driver, opened
- *   device.c                         devices by name; the host as one
+ *   nvjpeg.c, nvjpeg_decode.c        JPEG files decoded by a GPU: rows, trial; choice of decoder
+ *   nvjpeg_library.c                 finding and opening the library
+ *   cuda.c                           NVIDIA GPUs: memory, mirrors, fields made there
+ *   kernels/                         loading and launching kernels; opening the driver
+ *   device.c                         devices by name; the host as a device
  *   fake.c                           a device for tests
  *   host.c                           host memory
  *
@@ -27,13 +27,15 @@
 
 /* Fields that a device makes ----------------------------------------------------------------------------- */
 
-/* Fields of images that the device finishes. The slot has planes of bytes and a table of each image's random
- * draws. After the copy kernels make the batch's elements of them, in memory of the mirror's own.
+/* Image fields that the device finishes. The slot has planes of bytes and a table of each image's
+ * operations. After the copy, kernels compute the batch's elements from them, in separate memory of the
+ * mirror.
  *
- *   slot's copy: u8 planes, ops ─▶ affine ─▶ colours ─▶ blur ─▶ noise ─▶ erase ─▶ mix, normalise, lay out ─▶ mirror's
- * `made` └─ images that have it, and kernels only where an image has it ─┘
+ *   slot's copy: u8 planes, ops ─▶ affine ─▶ colours ─▶ blur ─▶ noise ─▶ erase ─▶ mix, normalise, lay out
+ *                                  └───── for images that have it; launched ─┘         │
+ *                                         only if an image has it                      └─▶ mirror's `made`
  *
- * The elements are bit for bit those of the processor.
+ * The elements are bit for bit those that the CPU computes.
  *
  * Threads: any.   Blocks: never.   Errors: of the driver. */
 
@@ -42,25 +44,25 @@
 struct ps_nvjpeg_rows;
 
 struct ps_make {
-	/* images that are put among the planes first (ps_nvjpeg_place()); NULL: none */
+	/* images that are moved into the planes first (ps_nvjpeg_place()); NULL: none */
 	struct ps_nvjpeg_rows *decoded;
-	const uint32_t *sources; /* with it: the row that each image comes from */
-	size_t planes;           /* in the slot: three planes of bytes an image */
-	size_t ops;    /* in the slot: struct ps_image_ops of each; PS_MAKE_NO_OPS: nothing is done to any */
-	size_t to;     /* in the mirror's made part */
+	const uint32_t *sources; /* with `decoded`: the row that each image comes from */
+	size_t planes;           /* offset in the slot: three planes of bytes for each image */
+	size_t ops;    /* offset in the slot: a struct ps_image_ops for each; PS_MAKE_NO_OPS: no operations */
+	size_t to;     /* offset in the mirror's made part */
 	uint32_t what; /* the PS_IMAGE_ bits of all images */
 	uint32_t nimages, width, height;
-	uint32_t nviews; /* images of a row */
+	uint32_t nviews; /* images per row */
 	enum ps_dtype dtype;
 	enum ps_layout layout;
-	float scale[3], bias[3]; /* as image/picture.h has them; 0: all elements are 0 */
+	float scale[3], bias[3]; /* as in image/picture.h; both 0: all elements become 0 */
 	enum ps_mix_kind mix;
 	uint32_t weight;
 	uint32_t box[4]; /* x0, y0, x1, y1 */
 };
 
-/* Scratch of a field whose images have those bits: first memory for images that the affine step moves, then
- * for the values between the blur's passes. */
+/* Bytes of scratch for a field whose images have the bits `what`: first images that the affine step moves,
+ * then the values between the blur's passes. */
 static inline size_t ps_make_moved_nbytes(uint32_t what, uint64_t nimages, uint32_t width, uint32_t height)
 {
 	return what & PS_IMAGE_AFFINE ? ((size_t)nimages * 3 * width * height + 255) & ~(size_t)255 : 0;
@@ -75,25 +77,26 @@ static inline size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uin
 
 /* Devices ------------------------------------------------------------------------------------------------ */
 
-/* Memory of batches. A slot (batch/batch.h) is host memory that decoding writes to; on a device with memory
- * of its own each slot has a mirror there, to which the slot is sent: in one copy, or the stretches of it
- * that are needed. The same places hold in both.
+/* Memory of batches. A slot (batch/batch.h) is host memory that decoding writes to. On a device with memory
+ * of its own each slot has a mirror there, to which the slot is sent: in one copy, or only the needed
+ * stretches. Offsets are the same in both.
  *
- *   alloc, mirror_new                            once a batch of the pipeline
- *   send ──▶ use(stream)... ──▶ leave ──▶ send   of each batch that uses the memory
- *            └─ the slot may be written again once arrived() says so
+ *   alloc, mirror_new                            once for each batch of the pipeline
+ *   send ──▶ use(stream)... ──▶ leave ──▶ send   for each batch that uses the memory
+ *            └─ the slot may be written again once arrived() is 1
  *
  * send() starts the copy and returns. use() makes a stream of the consumer wait for the copy. leave() marks
- * the end of the streams' work on the batch, and the next send() waits for that mark on the device: no thread
- * of the processor waits.
+ * the end of the streams' work on the batch. The next send() waits for that mark on the device, so no CPU
+ * thread waits.
  *
- * Ownership: a device belongs to its opener, which frees memory and mirrors before.
- * Threads: any; one mirror: send, leave and mirror_free one at a time, use beside use.   Locks: a mirror's
- * own, a leaf.   Errors: 0 or -errno with a text; -ENODEV: there is no such device; -ENOMEM; -EIO: it is
- * lost, or refuses.   Blocks: wait and mirror_free until copies are over; the rest on driver and kernel
- * only. */
+ * Ownership: a device belongs to the caller that opened it, who must free memory and mirrors before closing
+ * it.
+ * Threads: any; for one mirror send, leave and mirror_free one at a time, use() concurrently with use().
+ * Locks: a mirror's own, a leaf.   Errors: 0 or -errno with a text; -ENODEV: no such device; -ENOMEM; -EIO:
+ * the device is lost, or refuses.   Blocks: wait and mirror_free until copies have ended; the rest only on
+ * the driver and the operating system's kernel. */
 
-#define PS_DEVICE_PAGE 4096 /* what alloc aligns to, at least */
+#define PS_DEVICE_PAGE 4096 /* minimum alignment of alloc() */
 
 struct ps_device {
 	const struct ps_device_ops *ops;
@@ -102,151 +105,155 @@ struct ps_device {
 
 struct ps_mirror {
 	struct ps_device *device;
-	uint8_t *data; /* of the slot's copy: an address of the device's; send() may move it, and `made` */
+	uint8_t *data; /* the slot's copy, a device address; send() may move it, and `made` */
 	size_t nbytes;
-	uint8_t *made; /* of the fields that the device makes */
+	uint8_t *made; /* the fields that the device makes */
 };
 
 struct ps_mirror_size {
-	size_t slot;    /* what slots have at first; more is made room for when it is sent */
-	size_t made;    /* of the fields that the device makes; fixed */
-	size_t scratch; /* that making them needs */
+	size_t slot;    /* initial size of slots; send() makes room for more */
+	size_t made;    /* size of the fields that the device makes; fixed */
+	size_t scratch; /* scratch needed to make them */
 };
 
 struct ps_stretch {
-	size_t at, nbytes; /* in the slot, and in the mirror */
+	size_t at, nbytes; /* in the slot and in the mirror */
 };
 
-/* What is sent of a slot. */
+/* The parts of a slot that are sent. */
 struct ps_sending {
 	const void *slot;
-	size_t nbytes; /* that the mirror is to have room for: stretches end before */
-	/* to be copied: at least one, none empty, apart from each other */
+	size_t nbytes; /* size that the mirror must have room for; all stretches are below */
+	/* stretches to copy: at least one, none empty, disjoint */
 	const struct ps_stretch *stretches;
 	uint32_t nstretches;
-	uint32_t nmakes; /* fields to be made of the copy */
+	uint32_t nmakes; /* fields to be made from the copy */
 	const struct ps_make *makes;
 };
 
-/* Of all copies that are over. */
+/* Totals of all copies that have ended. */
 struct ps_device_copies {
-	uint64_t nbytes; /* that went over, not those between stretches */
-	double seconds;  /* as the device measured, one copy after the other */
+	uint64_t nbytes; /* bytes copied, without those between stretches */
+	double seconds;  /* sum of the copies' times, measured by the device */
 };
 
 struct ps_device_ops {
 	const char *name;
-	uint32_t type; /* as DLPack numbers them */
+	uint32_t type; /* DLPack's number of the device type */
 	int (*open)(uint32_t ordinal, struct ps_device **ret_device, struct ps_load_error *err);
 	void (*close)(struct ps_device *device);
 
-	/* Host memory that copies may come from, zeroed, aligned to PS_DEVICE_PAGE. NULL with err. */
+	/* Host memory that copies may read from, zeroed, aligned to PS_DEVICE_PAGE. NULL on error, with err
+	 * filled. */
 	void *(*alloc)(struct ps_device *device, size_t nbytes, struct ps_load_error *err);
-	/* Makes it longer, keeping what it holds; it may move. NULL: it is as it was. */
+	/* Enlarges the memory and keeps its contents; it may move. NULL: error; the memory is unchanged. */
 	void *(*resize)(struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes,
 	        struct ps_load_error *err);
 	void (*free)(struct ps_device *device, void *p, size_t nbytes);
 
-	/* From here on NULL where batches stay in host memory. */
+	/* The functions below are NULL where batches stay in host memory. */
 
 	int (*mirror_new)(struct ps_device *device, const struct ps_mirror_size *size,
 	        struct ps_mirror **ret_mirror, struct ps_load_error *err);
 	void (*mirror_free)(struct ps_mirror *mirror); /* NULL is allowed */
-	/* Copies the stretches of the slot, which must stay as it is until it has arrived, and makes what is
-	 * to be made of the copy: then it has arrived. What is between stretches has any value there. */
+	/* Copies the stretches of the slot, then makes the fields; after that the batch has arrived. The
+	 * slot must not change until then. Bytes between stretches are undefined in the mirror. */
 	int (*send)(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err);
-	/* 1: the last send is over, or there was none; 0: not yet; -EIO. */
+	/* 1: the last send has ended, or there was none; 0: not yet; -EIO. */
 	int (*arrived)(struct ps_mirror *mirror, struct ps_load_error *err);
-	int (*wait)(struct ps_mirror *mirror, struct ps_load_error *err); /* until it has */
+	int (*wait)(struct ps_mirror *mirror, struct ps_load_error *err); /* waits until it has arrived */
 	int (*use)(struct ps_mirror *mirror, void *stream, struct ps_load_error *err);
 	int (*leave)(struct ps_mirror *mirror, struct ps_load_error *err);
-	/* The event that the last send records, as the device's interface has it; NULL: none. */
+	/* The event that the last send records, of the device interface's own type; NULL: none. */
 	void *(*event)(struct ps_mirror *mirror);
 	void (*copies)(struct ps_device *device, struct ps_device_copies *ret_copies);
-	/* NULL: it makes fields of images; else the reason why not, a text. The function may be NULL:
-	 * it cannot. */
+	/* NULL: the device makes image fields; else the reason why it cannot, as a text. The function
+	 * itself may be NULL: the device cannot. */
 	const char *(*cannot_make)(struct ps_device *device);
 };
 
-/* Whether the name is that of a kind of device, present or not: cpu, cuda, cuda:1. */
+/* Whether a name denotes a device (cpu, cuda, cuda:1), present or not. */
 bool ps_device_is_named(const char *name);
 
-/* "cpu" (NULL means it too), "cuda", "cuda:N". */
+/* Opens a device by its name: "cpu" (also NULL), "cuda", "cuda:N". */
 int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_load_error *err) PS_MUST_USE;
 void ps_device_close(struct ps_device *device); /* NULL is allowed */
 
-/* The device whose memory is the host's; needs no closing. */
+/* The device for host memory; it need not be closed. */
 struct ps_device *ps_device_host(void);
 
 extern const struct ps_device_ops ps_device_cuda, ps_device_fake;
 
 /* Host memory -------------------------------------------------------------------------------------------- */
 
-/* Plain host memory, zeroed, in whole pages: what slots of every device are made of.
+/* Plain host memory, zeroed, in whole pages. The slots of all devices are made of it.
  *
  * Threads: any.   Errors: NULL: no memory.   Blocks: on the kernel only. */
 
 void *ps_host_alloc(size_t nbytes);
-/* Keeps what it holds, and may move; NULL: it is as it was. */
+/* Keeps the contents, and may move the memory; NULL: error; the memory is unchanged. */
 void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes);
 void ps_host_free(void *p, size_t nbytes);
 
-/* alloc and free of devices without memory of their own, and resize of those whose memory cannot move: to
- * other memory of the device's alloc. */
+/* alloc and free of devices without memory of their own; and a resize for devices whose memory cannot be
+ * resized in place, which copies to new memory of the device's alloc. */
 void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err);
 void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes);
 void *ps_host_slot_copy(
         struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err);
 
-/* Asks that untouched pages come from that NUMA node. A wish: there is no error. */
+/* Asks that untouched pages are allocated on a NUMA node. Best effort: no error is reported. */
 void ps_host_prefer_node(void *p, size_t nbytes, int node);
 
 /* JPEG files decoded by a GPU ---------------------------------------------------------------------------- */
 
-/* JPEG files decoded by a GPU, cropped and resized there: what ps_image_sketch() drew becomes planes of
- * bytes on the device, in the arithmetic of image/picture.h. Only the decoder's pixels differ from
+/* JPEG files decoded, cropped and resized by a GPU, into planes of bytes on the device, by the geometry of
+ * ps_image_sketch() and the arithmetic of image/picture.h. Only the decoder's pixels differ from
  * libjpeg-turbo's.
  *
  *   worker, a row at a time:
- *      ps_nvjpeg_take() ──┬─▶ the engine can: bytes are kept ──┐
- *                         ├─▶ hybrid: Huffman codes here, the rest on the worker's stream ──▶ planes of the rows
- *                         └─▶ neither: the caller decodes      │                                         ▲
- *   once all rows are there:                                   ▼                                         │
- *      ps_nvjpeg_submit() ────────────────────────▶ one batched decode and one resize ───────────────────┘
+ *      ps_nvjpeg_take() ──┬─▶ the engine can: file is kept ────┐
+ *                         ├─▶ hybrid: Huffman codes here, the rest on the worker's stream ──▶ planes of rows
+ *                         └─▶ neither: the caller decodes      │                                     ▲
+ *   once all rows were offered:                                ▼                                     │
+ *      ps_nvjpeg_submit() ────────────────────────▶ one batched decode and one resize ───────────────┘
  *   after the batch's copy:
  *      ps_nvjpeg_place() ──▶ from the planes to the rows' places in the batch
  *
- * Which decoder takes a file depends on the file, the crop, the library and the GPU: never on time.
+ * Which decoder takes a file depends on the file, the crop, the library and the GPU, never on timing.
  *
  * Ownership: rows and workers are freed before their ps_nvjpeg, and that before its device.
- * Threads: take: any, each with its own worker and row; the others: one at a time for the same rows.
- * Locks: one, a leaf, over what is given to the engine.   Errors: -EIO: the device is lost, or refuses;
- * -ENOMEM. Blocks: new; take on Huffman codes and, rarely, on an earlier transfer; submit on the library's
- * parsing, and until the engine is through with the third batch before. Memory is taken at the beginning, and
- * rarely later: for larger images, and for files that are longer than most. */
+ * Threads: ps_nvjpeg_take() any, each with its own worker and row; the others one at a time for the same
+ * rows.
+ * Locks: one, a leaf, held while work is given to the engine.   Errors: -EIO: the device is lost, or
+ * refuses; -ENOMEM.
+ * Blocks: ps_nvjpeg_new(); take on Huffman codes and, rarely, on an earlier transfer; submit on the
+ * library's parsing, and until the engine has finished the third batch before. Memory is allocated at the
+ * beginning, and rarely later: for larger images, and for unusually long files. */
 
 struct ps_nvjpeg;
 struct ps_nvjpeg_worker;
 struct ps_nvjpeg_rows;
 
-/* Of a CUDA device with kernels. -ENODEV: no library that starts there; the text says what to do.
- * `most_rows`: of any batch. *ret_refused gets a text of libraries that were not taken and why
- * (nvjpeg_library.h), also where none was, and of an engine that does not decode. */
+/* A decoder for a CUDA device with kernels. -ENODEV: no library starts on it; the text says what to do.
+ * `most_rows`: the largest batch. *ret_refused lists libraries that were not used and why
+ * (nvjpeg_library.h), also if none was used, and an engine that does not decode. */
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
         struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
         struct ps_load_error *err) PS_MUST_USE;
 void ps_nvjpeg_free(struct ps_nvjpeg *nvjpeg); /* NULL is allowed */
 
-/* A number for library and engines: where it differs, pixels may differ. */
+/* A fingerprint of library and engines: if it differs, pixels may differ. */
 uint64_t ps_nvjpeg_print(const struct ps_nvjpeg *nvjpeg);
 
-/* The library's file. Valid for ever. */
+/* The path of the library. Never freed. */
 const char *ps_nvjpeg_path(const struct ps_nvjpeg *nvjpeg);
 
 struct ps_nvjpeg_stats {
-	uint64_t hardware, hybrid, refused; /* images: decoded so, and those that the engine refused */
-	uint64_t timed;                     /* images of hardware whose time ... */
-	double seconds;                     /* ... on the GPU is known */
+	/* images decoded by the engine and by hybrid; images that the engine refused */
+	uint64_t hardware, hybrid, refused;
+	uint64_t timed; /* images of `hardware` whose time ... */
+	double seconds; /* ... on the GPU is known */
 };
 void ps_nvjpeg_stats(struct ps_nvjpeg *nvjpeg, struct ps_nvjpeg_stats *ret_stats);
 
@@ -254,53 +261,54 @@ int ps_nvjpeg_worker_new(struct ps_nvjpeg *nvjpeg, struct ps_nvjpeg_worker **ret
         struct ps_load_error *err) PS_MUST_USE;
 void ps_nvjpeg_worker_free(struct ps_nvjpeg_worker *worker); /* NULL is allowed */
 
-/* Images of width x height, one a row. */
+/* Memory for n rows, each with one image of width x height. */
 int ps_nvjpeg_rows_new(struct ps_nvjpeg *nvjpeg, uint32_t n, uint32_t width, uint32_t height,
         struct ps_nvjpeg_rows **ret_rows, struct ps_load_error *err) PS_MUST_USE;
 void ps_nvjpeg_rows_free(struct ps_nvjpeg_rows *rows); /* NULL is allowed */
 
-/* 1: the row's image comes from the GPU, and `data` is needed no more; 0: not this one; the caller decodes
- * it. */
+/* 1: the GPU decodes the row's image, and `data` is no longer needed; 0: the caller must decode it. */
 int ps_nvjpeg_take(struct ps_nvjpeg_worker *worker, struct ps_nvjpeg_rows *rows, uint32_t row,
         const void *data, size_t nbytes, const struct ps_image_outline *outline,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* All rows were offered: gives the engine what was kept for it. Images that it refuses after all are decoded
- * by the caller: ps_nvjpeg_refused() lists them. */
+/* After all rows were offered: gives the kept files to the engine. Images that it refuses now must be
+ * decoded by the caller; ps_nvjpeg_refused() lists them. */
 int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err) PS_MUST_USE;
 bool ps_nvjpeg_refused(
         const struct ps_nvjpeg_rows *rows, uint32_t row, const uint8_t **ret_data, size_t *ret_nbytes);
 
-/* True: the row's image comes from the GPU, and no other decoder is needed. Once submitted it stays so. */
+/* True if the GPU decodes the row's image. Does not change after ps_nvjpeg_submit(). */
 bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row);
 
-/* Forgets the rows, also those that were not placed; waits for work on those. */
+/* Drops the rows, also those that were not placed; waits for the GPU's work on those. */
 void ps_nvjpeg_rows_clear(struct ps_nvjpeg_rows *rows);
 
 /* A device for tests ------------------------------------------------------------------------------------- */
 
-/* A device for tests: host memory stands for the device's, and a thread executes the streams late, in any
- * order that the streams allow. A missing wait shows: a copy is done at its turn, not when it was asked for.
+/* A device for tests: host memory stands for device memory, and a thread executes the streams late, in any
+ * order that the streams allow. Missing waits are detected, since a copy is done at its turn in the stream,
+ * not at the call.
  *
- * Each mirror has a stream of its own for its copies, so that they arrive in any order: on real devices only
- * some of that can happen.
+ * Each mirror has a stream of its own for its copies, so that they arrive in any order: more orders than
+ * real devices have.
  *
- * Ownership: streams belong to their maker, freed before the last device is closed.
- * Threads: any.   Locks: one, a leaf.   Blocks: ps_fake_stream_sync() and _free() until all that the stream
- * was given is done.   Errors: NULL: no memory. */
+ * Ownership: streams belong to their creator, and must be freed before the last device is closed.
+ * Threads: any.   Locks: one, a leaf.   Blocks: ps_fake_stream_sync() and _free() until all work of the
+ * stream is done.
+ * Errors: NULL: out of memory. */
 
 struct ps_fake_stream;
 
-/* One needs an open device. It is what ops->use() takes. */
+/* Creates a stream, as ops->use() takes it. A device must be open. */
 struct ps_fake_stream *ps_fake_stream_new(void);
 void ps_fake_stream_free(struct ps_fake_stream *stream);
 
-/* fn(arg) is called when the stream comes to it, on the device's thread. */
+/* Queues a call of fn(arg) on the stream; the device's thread makes the call. */
 int ps_fake_stream_call(struct ps_fake_stream *stream, void (*fn)(void *arg), void *arg);
 void ps_fake_stream_sync(struct ps_fake_stream *stream);
 
-/* From now on, until the last device is closed, every call fails with -EIO, pending work is dropped and waits
- * end. */
+/* Simulates the loss of all devices: until the last one is closed, every call fails with -EIO, pending work
+ * is dropped and waits end. */
 void ps_fake_lose(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Private to this folder: what the files of the CUDA device and of its JPEG decoder share. */
+/* Private to this folder: data and functions shared by the files of the CUDA device and its JPEG decoder. */
 #ifndef PS_DEVICE_PRIVATE_H
 #define PS_DEVICE_PRIVATE_H
 
@@ -11,22 +11,24 @@
 
 /* The CUDA device ---------------------------------------------------------------------------------------- */
 
-/* Locks: a mirror's, then one of the device's; both are leaves to all other code. */
+/* Lock order: a mirror's lock, then one of the device's. No other lock is taken under them. */
 
 struct ps_cuda_device {
 	struct ps_device base;
 	const struct ps_cuda_driver *cu;
 	ps_cu_device device;
 	ps_cu_context context;
-	ps_cu_stream stream; /* of copies, and of the kernels after them */
+	ps_cu_stream stream; /* for copies, and for the kernels after them */
 	int node;            /* -1: not known */
 	struct ps_kernels kernels;
 	bool has_kernels;
-	struct ps_load_error no_kernels; /* why not */
-	ps_cu_pointer scratch;           /* of kernels: one batch at a time, as the stream orders them; ... */
-	size_t scratch_nbytes;           /* ... as large as the mirror that needs most */
-	pthread_mutex_t lock;            /* the order of what is given to the stream */
-	pthread_mutex_t copies_lock;     /* never held over a call of the driver's: a consumer takes it */
+	struct ps_load_error no_kernels; /* reason if has_kernels is false */
+	/* for kernels: used by one batch at a time, in the stream's order; ... */
+	ps_cu_pointer scratch;
+	size_t scratch_nbytes; /* ... as large as the largest need of any mirror */
+	pthread_mutex_t lock;  /* orders the work given to the stream */
+	/* guards `copies`; never held over a driver call, since consumers take it */
+	pthread_mutex_t copies_lock;
 	struct ps_device_copies copies;
 };
 
@@ -45,7 +47,7 @@ static inline void ps_cuda_leave(struct ps_cuda_device *d)
 	ps_cuda_context_leave(d->cu);
 }
 
-/* The device's functions for mirrors, as device.h has them. */
+/* The device's functions for mirrors, as in device.h. */
 int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
         struct ps_mirror **ret_mirror, struct ps_load_error *err);
 void ps_cuda_mirror_free(struct ps_mirror *mirror);
@@ -58,39 +60,39 @@ void *ps_cuda_event(struct ps_mirror *mirror);
 
 struct ps_nvjpeg_rows;
 
-/* Makes `stream` put the images where `planes` has image i, for each i of n whose row sources[i] the GPU
- * decodes; the device's context is entered. */
+/* Makes `stream` copy the decoded image of row sources[i] to image i of `planes`, for each i < n whose row
+ * the GPU decodes. The device's context must be entered. */
 ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *sources, uint32_t n,
         uint8_t *planes, ps_cu_stream stream) PS_MUST_USE;
 
 /* Making fields ------------------------------------------------------------------------------------------ */
 
-/* Fields made on an NVIDIA GPU: which kernels a field takes. The context is entered.
+/* Fields made on an NVIDIA GPU: the kernels for a field. The context must be entered.
  *
- * Threads: those of a stream one at a time: they share its scratch.   Errors: of the driver.   Blocks: never.
- */
+ * Threads: calls for one stream one at a time, as they share its scratch.   Errors: of the driver.
+ * Blocks: never. */
 
-/* Addresses of the device's. */
+/* Device addresses. */
 struct ps_make_places {
 	uint8_t *slot, *made, *scratch;
 };
 
-/* Gives the kernels of one field to the stream, after what it has. */
+/* Launches the kernels of one field on the stream. */
 ps_cu_result ps_make_launch(const struct ps_kernels *kernels, const struct ps_make *make,
         const struct ps_make_places *places, ps_cu_stream stream) PS_MUST_USE;
 
 /* JPEG decoders ------------------------------------------------------------------------------------------ */
 
-/* What nvjpeg.c (made and freed; the memory of a batch's rows; the trial) and nvjpeg_decode.c (which
- * decoder, and how) share. */
+/* Shared by nvjpeg.c (creation, destruction; the memory of a batch's rows; the trial) and nvjpeg_decode.c
+ * (choice of the decoder; decoding). */
 
-#define PS_NVJ_IMAGE_MAX (256UL << 20)   /* bytes of pixels; larger images are the processor's */
-#define PS_NVJ_SCRATCH (64UL << 20)      /* of a turn of the engine's: its pixels, at first ... */
-#define PS_NVJ_SCRATCH_MAX (256UL << 20) /* ... and at most: batches with more are decoded in parts */
-#define PS_NVJ_FILES (128UL << 10)       /* of a row's file, where memory for files is taken */
+#define PS_NVJ_IMAGE_MAX (256UL << 20)   /* bytes of pixels; larger images are decoded by the CPU */
+#define PS_NVJ_SCRATCH (64UL << 20)      /* pixels of a turn of the engine, initially ... */
+#define PS_NVJ_SCRATCH_MAX (256UL << 20) /* ... and at most; larger batches are decoded in parts */
+#define PS_NVJ_FILES (128UL << 10)       /* bytes for each row's file when memory for files is allocated */
 #define PS_NVJ_PITCH 64u                 /* rows of pixels begin at multiples of this */
 #define PS_NVJ_TURNS 2u
-#define PS_NVJ_ENGINE_TURNS 3u /* so that the thread that submits a batch seldom waits */
+#define PS_NVJ_ENGINE_TURNS 3u /* so that the submitting thread rarely waits */
 
 /* Device memory for pixels. */
 struct ps_nvj_scratch {
@@ -98,27 +100,27 @@ struct ps_nvj_scratch {
 	size_t nbytes;
 };
 
-/* What the engine decodes with, and to. It begins with a batch when it is given one, whatever its stream has
- * to do before, and so do nvJPEG's own copies: only a wait on the processor comes before it. So these are
- * taken in turn, and once `read` is over. */
+/* State and destination of one decode of the engine. The engine, and nvJPEG's own copies, begin at once
+ * when they are given a batch, without regard to earlier work of the stream; only a wait on the CPU can
+ * delay them. So turns are used in rotation, each only after its event `read` has happened. */
 struct ps_nvj_turn {
-	ps_nvj_state state; /* of batched decodes */
+	ps_nvj_state state; /* for batched decodes */
 	struct ps_nvj_scratch scratch;
-	ps_cu_event read; /* after what reads the scratch */
+	ps_cu_event read; /* recorded after the work that reads the scratch */
 };
 
 struct ps_nvjpeg {
 	struct ps_device *device;
-	struct ps_cuda_device *cuda; /* the same */
+	struct ps_cuda_device *cuda; /* the same device */
 	const struct ps_nvjpeg_library *lib;
 	ps_nvj_handle handle;
-	bool hardware; /* the handle's batched decode is the engine's, and it decodes */
+	bool hardware; /* the handle's batched decode uses the engine, and the engine works */
 	ps_nvj_decoder hybrid;
 	unsigned flags;
 
-	_Atomic uint64_t nhybrid; /* relaxed: a count */
+	_Atomic uint64_t nhybrid; /* relaxed atomic: a counter */
 
-	pthread_mutex_t lock; /* the rest */
+	pthread_mutex_t lock; /* guards all below, except the workers */
 	ps_cu_stream stream;
 	struct ps_nvj_turn turns[PS_NVJ_ENGINE_TURNS];
 	uint32_t turn;
@@ -126,11 +128,11 @@ struct ps_nvjpeg {
 	const unsigned char **files; /* arguments of a batched decode: most_rows each */
 	size_t *lengths;
 	ps_nvj_image *images;
-	ps_cu_event begin, end; /* of the decode whose time is measured: */
-	uint64_t timing;        /* its images; 0: none is */
+	ps_cu_event begin, end; /* events of the decode that is being timed */
+	uint64_t timing;        /* images of that decode; 0: none is timed */
 	struct ps_nvjpeg_stats stats;
 
-	pthread_mutex_t workers_lock; /* a leaf, never held while the library parses */
+	pthread_mutex_t workers_lock; /* guards the workers; a leaf, never held while the library parses */
 	struct ps_nvjpeg_worker **workers;
 	uint32_t nworkers, most_workers;
 };
@@ -140,30 +142,30 @@ struct ps_nvjpeg_worker {
 	ps_nvj_params params;
 	ps_nvj_state state;
 	ps_nvj_buffer buffer;
-	/* An image is parsed and its Huffman codes are decoded to these while the GPU still reads the
-	 * other's. */
+	/* Two of each: an image is parsed and its Huffman codes are decoded into one while the GPU still
+	 * reads the other. */
 	ps_nvj_stream files[PS_NVJ_TURNS];
 	ps_nvj_pinned pinned[PS_NVJ_TURNS];
 	uint32_t turn;
 	ps_cu_stream stream;
-	ps_cu_event last; /* after all that the stream was given */
+	ps_cu_event last; /* recorded after all work of the stream */
 	struct ps_nvj_scratch scratch;
 };
 
 enum ps_nvj_who {
-	PS_NVJ_NOBODY, /* the processor */
+	PS_NVJ_NOBODY, /* the CPU */
 	PS_NVJ_ENGINE,
 	PS_NVJ_HYBRID,
-	PS_NVJ_REFUSED, /* the engine did not want it after all */
+	PS_NVJ_REFUSED, /* refused by the engine when submitted */
 };
 
 struct ps_nvj_entry {
 	enum ps_nvj_who who;
 	const uint8_t *data; /* ENGINE, REFUSED: the file, in `files` */
 	size_t nbytes;
-	uint32_t width, height; /* of the whole image */
+	uint32_t width, height; /* size of the whole image */
 	struct ps_region region;
-	size_t sheet; /* where its struct ps_tile_image stands, weights after it */
+	size_t sheet; /* offset of its struct ps_tile_image, followed by weights */
 };
 
 /* Memory for files, page-locked. */
@@ -173,45 +175,47 @@ struct ps_nvj_files {
 	size_t nbytes, used;
 };
 
-/* The sheet: page-locked memory with a mirror on the device. Images of the engine's decode, moves, then of
- * each row that was taken its image (for a resize of its own) and weights. */
+/* Rows of a batch. Their sheet is page-locked memory with a copy on the device. It holds the images of the
+ * engine's decode, the moves, and, for each row that was taken, its image (for a separate resize) and
+ * weights. */
 struct ps_nvjpeg_rows {
 	struct ps_nvjpeg *n;
 	uint32_t nrows, width, height;
-	size_t image_nbytes;  /* of a result */
+	size_t image_nbytes;  /* bytes of a result */
 	ps_cu_pointer planes; /* results, by row */
 	uint8_t *sheet;
 	ps_cu_pointer device_sheet;
-	size_t sheet_nbytes, moves, pieces; /* where moves and pieces begin */
-	_Atomic size_t used;                /* of the sheet */
+	size_t sheet_nbytes, moves, pieces; /* `moves`, `pieces`: offsets where they begin */
+	_Atomic size_t used;                /* used bytes of the sheet */
 	struct ps_nvj_entry *entries;
-	_Atomic bool hybrid; /* some row is */
-	bool engine;         /* submitted: some row is; `decoded` was recorded */
+	_Atomic bool hybrid; /* a row is decoded by hybrid */
+	bool engine;         /* after submit: a row is decoded by the engine, and `decoded` was recorded */
 	ps_cu_event decoded;
-	pthread_mutex_t lock; /* files */
+	pthread_mutex_t lock; /* guards `files` */
 	struct ps_nvj_files *files;
 };
 
-/* -ENOMEM or -EIO with the library's words. */
+/* Converts a status to -ENOMEM or -EIO, with the library's name of it in the text. */
 int ps_nvj_error(ps_nvj_status status, struct ps_load_error *err, const char *what);
 
-/* At least nbytes; what it held is lost, when the stream's work is over. The context is entered. */
+/* Makes the scratch at least nbytes long. If it must grow, waits for the stream's work first, and drops the
+ * contents. The context must be entered. */
 ps_cu_result ps_nvj_scratch_reserve(
         struct ps_nvjpeg *n, struct ps_nvj_scratch *scratch, size_t nbytes, ps_cu_stream stream);
 
-/* Decodes a small picture with the engine and waits for it: what *ret_broken says then is why it cannot be
- * used, "" if it can. -EIO: the device is lost. The context is entered; the turns are there. */
+/* Decodes a small picture with the engine and waits for it. *ret_broken: the reason why the engine cannot
+ * be used; "" if it can. -EIO: the device is lost. The context must be entered, and the turns be made. */
 int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, struct ps_load_error *err);
 
-/* Copies a file to memory that stays until the rows are cleared; NULL: there is none. */
+/* Copies a file to memory that is kept until the rows are cleared; NULL: out of memory. */
 const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, size_t nbytes);
 
-/* Writes the row's image and weights to the sheet. False: no place, or weights that kernels do not take: a
- * function of the outline alone. */
+/* Writes the row's image and weights to the sheet. False: no room, or weights that the kernels do not
+ * support; depends on the outline alone. */
 bool ps_nvj_sheet_add(struct ps_nvjpeg_rows *rows, uint32_t row, const struct ps_image_outline *outline,
         size_t *ret_nbytes);
 
-/* Makes the stream wait for all that workers gave to theirs. */
+/* Makes the stream wait for all work of the workers' streams. */
 ps_cu_result ps_nvj_wait_workers(struct ps_nvjpeg *n, ps_cu_stream stream);
 
 #endif
