@@ -1,5 +1,5 @@
-/* The public options, made whole: defaults for what an older caller's structs do not have, automatic values
- * found, ranges checked.
+/* The public options, completed: defaults for members that an older caller's structs lack, automatic
+ * values, checked ranges.
  *
  * Ownership: ps_options owns its copies of fields, names and shards.
  * Threads: one at a time.   Blocks: on reading list files, /proc and /sys.
@@ -16,16 +16,16 @@
 #include "shard/shard.h"
 
 struct ps_options {
-	/* fields points to `fields`, threads, readers, lanes and window are found; depth may be 0 */
+	/* o.fields is `fields`; threads, readers, lanes and window are set; depth may be 0 */
 	struct penstock_options o;
-	struct penstock_field *fields; /* whole structs, with names of their own */
+	struct penstock_field *fields; /* full-size structs, with copied names */
 	struct ps_shard_list shards;
-	char *texts[8]; /* the caller's, copied */
-	double *mix;    /* copied; o.nmix of them */
-	size_t *ends;   /* of the shards of each string: their places in `shards`; o.nmix of them */
+	char *texts[8];                  /* copies of the caller's texts */
+	double *mix;                     /* copied; o.nmix of them */
+	size_t *ends;                    /* for each string its shards' end in `shards`; o.nmix of them */
 	struct ps_numbers *numbers;      /* order NUMBERS */
 	double *sample_weights;          /* copied */
-	bool tune_threads, tune_readers; /* the caller left their number to us */
+	bool tune_threads, tune_readers; /* the caller has not set their number */
 };
 
 int ps_options_make(struct ps_options *options, const struct penstock_options *in, const char *const *shards,

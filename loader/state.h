@@ -1,14 +1,16 @@
-/* The state of a run as bytes: where it stands, and a print of all that its order and its pixels come from.
+/* The state of a run as bytes: its position, and a fingerprint ("print") of all that determines its order
+ * and its pixels.
  *
- *   64-bit words, little endian: the head (see state.c), then eight for each lane it has, then, where a GPU
- *   decodes, four of that
+ *   64-bit words, little endian: the head (see state.c), then eight for each lane in the state, then, where a
+ *   GPU decodes, four for that
  *
- * The print is kept as separate words, so that a state which does not fit is refused with what differs. Rank
- * and world are not of it: a state says how many steps were made, which is the same on all ranks. Lanes spare
- * the search for their places (resume.h).
+ * The print consists of separate words, so that the refusal of a state can name what differs. Rank and
+ * world are not in the print: a state has the number of steps, which is the same on all ranks. Lanes in a
+ * state save the search for their places (resume.h).
  *
  * Ownership: a state owns its lanes.   Threads: any.   Locks: none.   Blocks: never.
- * Errors: -EINVAL: no state, or damaged; -ESTALE: of another run; the text says which; -ENOMEM. */
+ * Errors: -EINVAL: not a state, or damaged; -ESTALE: a state of another run; the text says what differs;
+ * -ENOMEM. */
 #ifndef PS_STATE_H
 #define PS_STATE_H
 
@@ -20,41 +22,41 @@
 #include "order/order.h"
 
 #define PS_STATE_NPRINT 18
-#define PS_STATE_MAX_BATCHES (UINT64_C(1) << 40) /* more is damage */
+#define PS_STATE_MAX_BATCHES (UINT64_C(1) << 40) /* more counts as damage */
 
 struct ps_state_print {
 	uint64_t words[PS_STATE_NPRINT];
-	uint32_t world; /* not of the print: for what a refusal advises */
+	uint32_t world; /* not part of the print: for the advice in refusals */
 };
 
 struct ps_state_lane {
-	uint32_t lane; /* among those of all ranks */
+	uint32_t lane; /* its number among those of all ranks */
 	struct ps_lane_position at;
 };
 
 struct ps_state {
 	uint64_t epoch;
-	uint64_t batches; /* of the epoch that were delivered, on each rank */
+	uint64_t batches; /* delivered batches of the epoch, on each rank */
 	uint32_t bad_run; /* consecutive bad samples */
-	uint32_t turn;    /* where lengths were not known: the place among the rank's lanes of the next */
+	uint32_t turn;    /* if lengths were not known: the next lane, by its place among the rank's lanes */
 	uint32_t rank, world;
-	bool known; /* lengths were */
+	bool known; /* lengths were known */
 	uint32_t nlanes;
 	struct ps_state_lane *lanes;
-	bool decodes; /* a GPU decodes, or may: */
+	bool decodes; /* a GPU decodes, or may decode; then also ... */
 	struct ps_offload offload;
-	uint64_t decoder; /* what decodes there, as it numbers itself: another one may give other pixels */
+	uint64_t decoder; /* ... the decoder's fingerprint: another decoder may give other pixels */
 };
 
-/* Makes the print of options that are whole; does nothing if it was made already. Reads all shard names: of
- * the list it has the count, and the shortest ends of the names that distinguish them, so that a run may go
- * on where the same files are stored elsewhere. That they are the same files, the sizes say of the shards
- * that a state's lanes stand in, when those are opened. */
+/* Makes the print of completed options; does nothing if it was made already. Reads all shard names: the
+ * print includes their count and the shortest tails that distinguish them, so that a run can continue where
+ * the same files are stored under another path. Whether they are the same files is checked by size, for the
+ * shards in which the state's lanes are, when those are opened. */
 int ps_state_print_make(struct ps_state_print *print, const struct ps_options *options,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Prints the words as members of a JSON object, with their names; NULL: prints nothing. Returns a hash of
- * all. */
+/* Prints the words as named members of a JSON object; `out` NULL: prints nothing. Returns a hash of all
+ * words. */
 uint64_t ps_state_print_show(const struct ps_state_print *print, FILE *out);
 
 size_t ps_state_nbytes(uint32_t nlanes, bool decodes);

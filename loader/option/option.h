@@ -1,26 +1,28 @@
-/* Every option of a loader and of its fields, once: the members of penstock_options and penstock_field.
+/* The table of all options of a loader and of its fields: the members of penstock_options and
+ * penstock_field.
  *
- * A row says what an option is called, which type, range, unit and default it has, which kinds of field have
- * it and what it needs to have an effect, whether a state depends on it, and how --help, Python's help and
- * the manual put it. Consumers of the table:
+ * A row has an option's name, type, range, unit and default, the kinds of field that have it, what it needs
+ * to have an effect, whether a state depends on it, and its text for --help, Python's help and the manual.
+ * Users of the table:
  *
  *   open_options.c       defaults (penstock_options_init()), ranges of integers
- *   batch/               defaults (penstock_field_init()); options without an effect are refused, enum
+ *   batch/               defaults (penstock_field_init()); options without an effect are refused (enum
  *                        ps_need
  *   state.c              what a state compares
  *   tools/               flags of penstock-loader, "--image-option"; flags in the texts of errors
  *   python/options.c     keywords of Loader() and Field(), their words, help(penstock.Loader.options)
  *
  * Ranges of reals, and what depends on other options, are checked where the option is used;
- * tests/loader/options_test.c holds the table against that code, tests/scripts/options.sh against the pages
+ * tests/loader/options_test.c compares the table with that code, tests/scripts/options.sh with the pages
  * and tests.
  *
  * To add an option: a member at the end of its struct in penstock.h, a row at the end of its table, the code
- * that uses it, a line in libpenstock(3), a test. Rows stay in their order: that of states (PS_PRINT_*) and
- * of checks.
+ * that uses it, a line in libpenstock(3), a test. The order of rows must not change: states (PS_PRINT_*)
+ * and checks depend on it.
  *
- * Includes penstock.h alone: the Python module, which sees the public library only, has a copy of its own.
- * Threads: any.   Ownership: all is static. */
+ * This file includes only penstock.h, since the Python module, which links the public library only, has its
+ * own copy of the table.
+ * Threads: any.   Ownership: all data is static. */
 #ifndef PS_OPTION_TABLE_H
 #define PS_OPTION_TABLE_H
 
@@ -30,7 +32,7 @@
 
 #include "penstock.h"
 
-/* Limits that others keep, too. */
+/* Limits that are also used elsewhere. */
 #define PS_OPTIONS_MAX_BATCH 65536u
 #define PS_OPTIONS_MAX_THREADS 1024u
 
@@ -41,7 +43,7 @@ enum ps_option_type {
 	PS_OPTION_F64,
 	PS_OPTION_F32X3, /* float[3]: one number for all channels, or one for each */
 	PS_OPTION_TEXT,
-	PS_OPTION_SHAPE,  /* a field's ndim and shape; the row is that of ndim */
+	PS_OPTION_SHAPE,  /* a field's ndim and shape; the row describes ndim */
 	PS_OPTION_MIX,    /* an array of doubles; its length is the uint32_t before it */
 	PS_OPTION_WORDS,  /* an array of 64-bit words; its length is the uint64_t after it */
 	PS_OPTION_BLOB,   /* bytes; their number is the size_t after them */
@@ -79,34 +81,33 @@ enum ps_need {
 
 /* How a state's print depends on an option. */
 enum ps_option_print {
-	PS_PRINT_IF_SET = 0, /* by name and value, where it is not the default: so older states go on */
-	/* As states of the first versions have it: */
-	PS_PRINT_OWN = 1, /* state.c has code for it */
-	PS_PRINT_IMAGE =
-	        2, /* of images: these numbers, then these reals, then these texts, and so for the next: */
-	PS_PRINT_COLUMN = 4,  /* of what is no image */
-	PS_PRINT_PICTURE = 8, /* of images, masks and boxes */
-	PS_PRINT_LATER = 16,  /* likewise; none of them where none is set */
+	PS_PRINT_IF_SET = 0, /* by name and value, if it is not the default; so older states stay valid */
+	/* As in states of the first versions: */
+	PS_PRINT_OWN = 1,   /* state.c has code for it */
+	PS_PRINT_IMAGE = 2, /* images: all its integers, then reals, then texts; likewise for the next ones */
+	PS_PRINT_COLUMN = 4,  /* fields that are not images */
+	PS_PRINT_PICTURE = 8, /* images, masks and boxes */
+	PS_PRINT_LATER = 16,  /* likewise; none of them if none is set */
 	PS_PRINT_NEVER = 32,  /* batches do not depend on it */
 };
 
 struct ps_option {
-	const char *name; /* of the member; in Python; with '-' for '_' as a flag */
+	const char *name; /* of the member, and in Python; as a flag with '-' for '_' */
 	enum ps_option_type type;
-	size_t at, nbytes;        /* in its struct */
-	const char *const *words; /* of the numbers 0, 1, ...; NULL: it is a number */
+	size_t at, nbytes;        /* place in its struct */
+	const char *const *words; /* names of the values 0, 1, ...; NULL: a plain number */
 	double least,
-	        most; /* of numbers; most 0: no limit but the type's. The default is allowed in any case. */
+	        most; /* range of numbers; most 0: limited by the type only. The default is always allowed. */
 	double initial;
-	const char *unit;  /* of the range; may stand alone */
-	const char *text;  /* what it is */
-	const char *unset; /* what the default means; NULL: `initial` says it; "": nothing to say */
+	const char *unit;  /* of the range; may be set without a range */
+	const char *text;  /* description */
+	const char *unset; /* what the default means; NULL: `initial` is shown; "": nothing is shown */
 	/* the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: its words; NULL: no flag */
 	const char *flag;
 	uint32_t print; /* PS_PRINT_* */
 	/* Of fields: */
-	uint32_t kinds; /* that have it: bits 1 << enum penstock_kind */
-	bool placing;   /* of an image that follows another one it is that one's */
+	uint32_t kinds; /* kinds that have it: bits 1 << enum penstock_kind */
+	bool placing;   /* an image that follows another one takes it from that one */
 	enum ps_need need;
 };
 
@@ -115,32 +116,32 @@ struct ps_option {
 extern const struct ps_option ps_loader_options[], ps_field_options[];
 extern const size_t ps_n_loader_options, ps_n_field_options;
 
-extern const char *const ps_kind_words[];  /* of enum penstock_kind, NULL after them */
+extern const char *const ps_kind_words[];  /* of enum penstock_kind, ends with NULL */
 extern const char *const ps_dtype_words[]; /* of enum penstock_dtype */
 
-/* A loader's option, or a field's; NULL: there is none of that name, of `n` bytes. */
+/* A loader's option, or a field's, by its name of `n` bytes; NULL: unknown. */
 const struct ps_option *ps_loader_option(const char *name, size_t n);
 const struct ps_option *ps_field_option(const char *name, size_t n);
 
-/* Writes the default into a struct of the option's. Arrays and texts stay as they are: 0. */
+/* Writes the default into the option's struct. Arrays and texts are not written: their default is 0. */
 void ps_option_init(const struct ps_option *option, void *base);
 
-/* A number as it is in the struct: U32, U64 and SHAPE (ndim); I64 by its bits. */
+/* The value in the struct: U32, U64 and SHAPE (ndim); I64 as its bits. */
 uint64_t ps_option_number(const struct ps_option *option, const void *base);
 
-/* The largest of an integer. */
+/* The largest value of an integer option. */
 uint64_t ps_option_most(const struct ps_option *option);
 
-/* The word for a number; NULL: there is none. */
+/* The word for a number; NULL: none. */
 const char *ps_option_word(const struct ps_option *option, uint64_t number);
 
-/* "1 to 65536"; "a | b"; "": there is none. Cut to size, as the next one. */
+/* Writes the range: "1 to 65536", "a | b"; "": none. Truncated to size, as are the next two. */
 void ps_option_range(const struct ps_option *option, char *buf, size_t size);
 
-/* What it is, its range and default, as a line of help: "samples of a batch, 1 to 65536 (64)". */
+/* Writes description, range and default as a line of help: "samples of a batch, 1 to 65536 (64)". */
 void ps_option_describe(const struct ps_option *option, char *buf, size_t size);
 
-/* The same without the range, for a flag's --help, which names the values. */
+/* The same without the range, for a flag's --help, where the flag's argument shows the values. */
 void ps_option_help(const struct ps_option *option, char *buf, size_t size);
 
 #endif
