@@ -7,7 +7,7 @@
  *
  *   open_options.c       defaults (penstock_options_init()), ranges of integers
  *   batch/               defaults (penstock_field_init()); options without an effect are refused (enum
- *                        ps_need
+ *                        ps_need)
  *   state.c              what a state compares
  *   tools/               flags of penstock-loader, "--image-option"; flags in the texts of errors
  *   python/options.c     keywords of Loader() and Field(), their words, help(penstock.Loader.options)

@@ -1,20 +1,22 @@
-/* A synthetic model step for bench: what a consumer does with a batch, and what it lost to the loader.
+/* A synthetic model step for bench: simulates a consumer, and measures the time that it loses to the
+ * loader.
  *
- *   cpu    sleeps for so long
- *   cuda   multiplies matrices on a stream of its own that waits for the batch, some steps ahead of the GPU,
+ *   cpu    sleeps for the given time
+ *   cuda   multiplies matrices on its own stream, which waits for the batch; some steps ahead of the GPU,
  *          as a training loop does; timed by events
  *
- * A step is cut in three, by the clock of the processor that computes (the GPU's, where there is one):
+ * A step is divided into three parts, by the clock of the processor that computes (the GPU's, if there is
+ * one):
  *
  *   end of the last step ── gap ──▶ asked ── copy ──▶ begin ── busy ──▶ end
  *
- *   gap    no batch was asked for yet
- *   copy   asked for, and not there
+ *   gap    no batch was requested yet
+ *   copy   requested, but not there yet
  *   busy   the work itself
  *
- * Ownership: a step belongs to its maker.   Threads: the main one.   Errors: -errno with a text.
- * Blocks: _new() while it calibrates (some steps); _take() for a step, or on the GPU as far as it is ahead.
- */
+ * Ownership: a step belongs to its creator.   Threads: the main one.   Errors: -errno with a text.
+ * Blocks: _new() while it calibrates (some steps); _take() for a step, or on a GPU until few enough steps
+ * are queued. */
 #ifndef PS_TOOLS_BENCH_STEP_H
 #define PS_TOOLS_BENCH_STEP_H
 
@@ -27,57 +29,58 @@
 
 struct ps_bench_step;
 
-/* Of one step, milliseconds. */
+/* The parts of one step, in milliseconds. */
 struct ps_bench_cut {
 	float gap, copy, busy;
 };
 
 struct ps_bench_step_ops {
 	int (*take)(struct ps_bench_step *step, struct penstock_batch *batch, struct penstock_error *error);
-	int (*drain)(struct ps_bench_step *step, struct penstock_error *error); /* until all cuts are added */
+	/* waits until all cuts are added */
+	int (*drain)(struct ps_bench_step *step, struct penstock_error *error);
 	void (*free)(struct ps_bench_step *step);
 };
 
 struct ps_bench_step {
 	const struct ps_bench_step_ops *ops;
-	double asked_ms, alone_ms; /* what was asked for; what a step takes without a loader, the median */
-	struct ps_bench_cut *cuts; /* of all steps that are over, in order */
+	double asked_ms, alone_ms; /* requested time; median of a step without a loader */
+	struct ps_bench_cut *cuts; /* of all finished steps, in order */
 	size_t ncuts, cap;
 };
 
-/* What all steps but the first ones came to. */
+/* Totals of all steps except the first ones. */
 struct ps_bench_idle {
 	uint64_t steps;
-	double seconds;             /* from the end of the one before them */
+	double seconds;             /* from the end of the last step not counted */
 	double gap, copy;           /* seconds that the consumer waited for the loader, and for copies */
-	double alone_ms, beside_ms; /* a step without a loader, and with it: medians */
+	double alone_ms, beside_ms; /* a step without a loader, and with it (medians) */
 };
 
-/* device: as penstock_options has it. */
+/* device: as in penstock_options. */
 int ps_bench_step_new(
         const char *device, double ms, struct ps_bench_step **ret_step, struct penstock_error *error);
 void ps_bench_step_free(struct ps_bench_step *step); /* NULL is allowed */
 
-/* One step on the batch, which may be released then. */
+/* Runs one step on the batch, which may be released afterwards. */
 int ps_bench_step_take(
         struct ps_bench_step *step, struct penstock_batch *batch, struct penstock_error *error);
 
-/* Waits for all that was taken. */
+/* Waits for all steps, and computes their totals. */
 int ps_bench_step_end(
         struct ps_bench_step *step, struct ps_bench_idle *ret_idle, struct penstock_error *error);
 
-/* Bottleneck and advice again, by what the consumer lost. */
+/* Computes bottleneck and advice again, from the time that the consumer lost. */
 void ps_bench_step_judge(const struct ps_bench_idle *idle, struct penstock_stats *stats);
 
 /* For the kinds of steps --------------------------------------------------------------------------------- */
 
-/* False: no memory. */
+/* Adds the parts of a finished step. False: out of memory. */
 bool ps_bench_step_add(struct ps_bench_step *step, struct ps_bench_cut cut) PS_MUST_USE;
 
-/* The kind that sleeps. */
+/* Creates a step that sleeps. */
 int ps_bench_step_sleep_new(double ms, struct ps_bench_step **ret_step, struct penstock_error *error);
 
-/* Sorts them; share 0.5: the median. n > 0. */
+/* The quantile `share` of n values, which are sorted; 0.5: the median. n > 0. */
 double ps_bench_quantile(float *values, size_t n, double share);
 
 #endif

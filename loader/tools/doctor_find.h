@@ -1,9 +1,9 @@
-/* What is wrong with a shard, and in which order its members should stand: one pass of the loader's own
- * reader (shard/shard.h), in memory of a few bytes a member. What that reader calls a bad sample is a finding
- * that is an error, so that the verdict is a loader's.
+/* Finds what is wrong with a shard, and the order in which its members should be: one pass of the loader's
+ * own reader (shard/shard.h), with a few bytes of memory for each member. Each bad sample of that reader is
+ * a finding that counts as an error, so that doctor and loader agree.
  *
  * Ownership: the chart owns its texts.   Threads: one at a time.   Blocks: on the disk.
- * Errors: -errno with a text, where the shard cannot be read at all; damage is a finding. */
+ * Errors: -errno with a text if the shard cannot be read at all; damage is a finding. */
 #ifndef PS_TOOLS_DOCTOR_FIND_H
 #define PS_TOOLS_DOCTOR_FIND_H
 
@@ -15,16 +15,17 @@
 #include "tools/tools.h"
 
 enum ps_finding_kind {
-	PS_FOUND_TRUNCATED,   /* the shard ends, or is damaged, before its end: the sample there is lost */
-	PS_FOUND_NOT_TAR,     /* nothing of it can be read */
-	PS_FOUND_REFUSED,     /* a sample is bad for a reason that is none of the others */
-	PS_FOUND_UNDECODABLE, /* a field does not decode; only where that was tried */
+	/* the shard is truncated, or damaged before its end: the sample there is lost */
+	PS_FOUND_TRUNCATED,
+	PS_FOUND_NOT_TAR,     /* no part of it can be read */
+	PS_FOUND_REFUSED,     /* a sample is bad for any other reason */
+	PS_FOUND_UNDECODABLE, /* a field cannot be decoded; only if that was tried */
 	PS_FOUND_SCATTERED,   /* members of one key are not consecutive */
-	PS_FOUND_DUPLICATE,   /* a member comes twice with the same bytes */
-	PS_FOUND_CLASH,       /* ... with other bytes: which is right is not known */
-	PS_FOUND_PROGRESSIVE, /* JPEGs that decode three times slower than they need */
+	PS_FOUND_DUPLICATE,   /* a member occurs twice with the same bytes */
+	PS_FOUND_CLASH,       /* ... with different bytes: it is unknown which is right */
+	PS_FOUND_PROGRESSIVE, /* JPEGs that take three times as long to decode as necessary */
 	PS_FOUND_BLOAT,       /* headers that a reader does not need */
-	PS_FOUND_MISSING,     /* a sample lacks a field that most have */
+	PS_FOUND_MISSING,     /* a sample lacks a field that most samples have */
 	PS_FOUND_NO_SAMPLE,   /* members that belong to no sample */
 	PS_FOUND_NKINDS,
 };
@@ -33,31 +34,32 @@ extern const char *const ps_finding_names[PS_FOUND_NKINDS];
 
 struct ps_finding {
 	uint64_t count;
-	char *first; /* where it was seen first, for a person */
+	char *first; /* the first place, as a text for users */
 };
 
 struct ps_chart_member {
 	char *name;
-	size_t name_len, key_len; /* key_len 0: it belongs to no sample */
+	size_t name_len, key_len; /* key_len 0: belongs to no sample */
 	uint64_t offset, size;    /* of its data in the (decompressed) tar */
-	uint64_t order;  /* place in the tar; in a chart that is made, members stand as they should */
-	uint64_t place;  /* the same among members of samples */
-	uint64_t sample; /* offset of the sample that a loader puts it into; UINT64_MAX: none */
-	uint32_t crc;    /* of its data, to find duplicates */
-	bool drop;       /* an exact duplicate, or of the sample that is lost */
+	uint64_t order;           /* place in the tar; the chart's members are sorted as they should be */
+	uint64_t place;           /* the same among members of samples */
+	uint64_t sample;          /* offset of the sample that it belongs to for a loader; UINT64_MAX: none */
+	uint32_t crc;             /* of its data, to find duplicates */
+	bool drop;                /* an exact duplicate, or part of the lost sample */
 	bool progressive;
 	bool sparse;
-	/* why the sample that begins here is bad; NULL: it is not, or another member begins it */
+	/* why the sample that begins with this member is bad; NULL: it is not bad, or begins with another
+	 * member */
 	char *refused;
 };
 
-/* A field of samples, whatever the case of its suffix. */
+/* A field of samples; the case of its suffix is ignored. */
 struct ps_chart_field {
 	char *suffix; /* lower case */
 	uint64_t count;
 };
 
-#define PS_CHART_MAX_FIELDS 64 /* further ones are not looked at as fields */
+#define PS_CHART_MAX_FIELDS 64 /* further fields are not counted */
 
 struct ps_chart {
 	struct ps_finding findings[PS_FOUND_NKINDS];
@@ -65,20 +67,20 @@ struct ps_chart {
 	size_t n, cap;
 	struct ps_chart_field fields[PS_CHART_MAX_FIELDS];
 	size_t nfields;
-	uint64_t header_nbytes, needed_nbytes; /* of headers */
-	uint64_t samples;                      /* that a loader gives and that are not bad */
-	uint64_t keys, nplaced;                /* different ones; members of samples */
-	uint64_t *refused;                     /* offsets of the bad ones, rising */
+	uint64_t header_nbytes, needed_nbytes; /* bytes of headers, in all and needed */
+	uint64_t samples;                      /* samples that a loader delivers, without bad ones */
+	uint64_t keys, nplaced;                /* distinct keys; members of samples */
+	uint64_t *refused;                     /* offsets of the bad samples, ascending */
 	size_t nrefused;
-	bool is_tar; /* else lines */
+	bool is_tar; /* false: lines */
 };
 
-/* The chart is empty before. */
+/* Fills an empty chart. */
 int ps_chart_make(const char *path, struct ps_chart *chart, struct ps_tool_progress *progress,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Decodes the fields whose suffix says what they are, by a loader on all its threads, and adds what it finds
- * to the chart. */
+/* Decodes the fields whose kind is known by their suffix, with a loader on all its threads, and adds
+ * findings to the chart. */
 int ps_chart_decode(const char *path, struct ps_chart *chart, struct ps_tool_progress *progress,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -87,29 +89,29 @@ void ps_chart_found(struct ps_chart *chart, enum ps_finding_kind kind, const cha
 /* True if two members are the same field of one sample. */
 bool ps_chart_same(const struct ps_chart_member *a, const struct ps_chart_member *b);
 
-/* How many samples a loader makes of a shard. -EBADMSG: it refuses one, and why. */
+/* The number of samples that a loader reads from a shard. -EBADMSG: a sample is bad; the text says why. */
 int ps_chart_samples(const char *path, uint64_t *ret_samples, struct ps_load_error *err) PS_MUST_USE;
 
 void ps_chart_fini(struct ps_chart *chart);
 
-/* doctor --machine: what of this machine stands in the way of a loader.
+/* doctor --machine: finds settings of this machine that impede a loader.
  *
  * Ownership: none.   Threads: the main one.   Blocks: on the folder's disk, about two seconds. */
-/* Looks, prints; the exit status: PS_EXIT_FAILED if something stands in the way. `folder`: whose disk is
- * measured. */
+/* Checks and prints. Returns the exit code: PS_EXIT_FAILED if something impedes a loader. `folder`: a
+ * folder on the disk that is measured. */
 int ps_doctor_machine(const char *folder, bool json);
 
 /* JPEGs -------------------------------------------------------------------------------------------------- */
 
-/* By its markers. */
+/* True if a JPEG is progressive, by its markers. */
 bool ps_jpeg_is_progressive(const uint8_t *data, size_t n);
 
-/* A progressive JPEG as a baseline one, with the same coefficients, so that it decodes to the same pixels,
- * about three times as fast. Metadata is kept.
+/* Converts a progressive JPEG to a baseline one with the same coefficients, which decodes to the same
+ * pixels about three times as fast. Metadata is kept.
  *
- * Ownership: *ret is the caller's to free.   Threads: any.
- * Errors: 0: not a JPEG that could be rewritten, or not a progressive one; 1: rewritten, and both were
- * decoded and compared; -ENOMEM. */
+ * Ownership: the caller frees *ret.   Threads: any.
+ * Errors: 1: converted; both files were decoded and compared. 0: not a progressive JPEG, or it cannot be
+ * converted. -ENOMEM. */
 int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *ret_n);
 
 #endif

@@ -1,10 +1,10 @@
 /* A shard's samples in their order: runs of members with one key, names and bytes unchanged. For programs
- * that write them again; a loader reads shards by shard/shard.h.
+ * that rewrite shards; loaders read shards with shard/shard.h.
  *
- * Ownership: a group is lent for one call.
+ * Ownership: a group is valid during the callback only.
  * Threads: one at a time.   Blocks: on the disk.
  * Errors: -EBADMSG: damaged or truncated; -E2BIG: a sample larger than PS_GROUP_MAX_NBYTES; others as the
- * stream's. The text names shard and offset. What was given before is whole. */
+ * stream's. The text names shard and offset. Groups passed before the error are complete. */
 #ifndef PS_TOOLS_GROUPS_H
 #define PS_TOOLS_GROUPS_H
 
@@ -19,7 +19,7 @@
 
 struct ps_group_member {
 	char *name;
-	size_t name_len, suffix_at; /* suffix_at: of the suffix in the name */
+	size_t name_len, suffix_at; /* suffix_at: offset of the suffix in the name */
 	uint64_t size;
 	uint8_t *data;
 };
@@ -29,11 +29,11 @@ struct ps_group {
 	size_t key_len;
 	struct ps_group_member *members;
 	size_t n, cap;
-	uint64_t tar_nbytes; /* written again */
+	uint64_t tar_nbytes; /* bytes of the group in a rewritten tar */
 };
 
-/* Calls `take` with each group of the shard until it returns a negative errno, which is returned. Folders and
- * links are passed over. */
+/* Calls `take` with each group of the shard. Stops and returns the error if `take` returns a negative
+ * errno. Folders and links are skipped. */
 int ps_groups_read(const char *path,
         int (*take)(void *ctx, const struct ps_group *group, struct ps_load_error *err), void *ctx,
         struct ps_load_error *err) PS_MUST_USE;

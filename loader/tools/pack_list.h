@@ -1,7 +1,7 @@
-/* What is packed: files, grouped into samples by their keys, in a fixed order.
+/* The files to pack, grouped into samples by their keys, in a fixed order.
  *
- * A file's name in the shard is its path below the folder; its key is cut as everywhere (shard/shard.h).
- * Hidden files and folders, and files without a suffix, belong to no sample.
+ * A file's name in the shard is its path below the folder; its key is formed as in shard/shard.h. Hidden
+ * files and folders, and files without a suffix, belong to no sample.
  *
  * Ownership: the list owns all texts.   Threads: one at a time.   Blocks: on the file system.
  * Errors: -errno with a text. */
@@ -16,15 +16,15 @@
 
 struct ps_pack_file {
 	char *path; /* NULL: the bytes are `text` */
-	char *name; /* in the shard */
+	char *name; /* name in the shard */
 	size_t name_len, key_len;
 	uint64_t size;
-	int64_t label; /* of its sample; -1: none. Becomes a member KEY.cls */
-	char text[24]; /* of a label's member */
+	int64_t label; /* label of its sample; -1: none. Becomes a member KEY.cls */
+	char text[24]; /* content of a label's member */
 };
 
 struct ps_pack_sample {
-	size_t first, n; /* of the files */
+	size_t first, n; /* range in `files` */
 };
 
 struct ps_pack_list {
@@ -32,24 +32,26 @@ struct ps_pack_list {
 	size_t nfiles, files_cap;
 	struct ps_pack_sample *samples;
 	size_t nsamples;
-	char **classes; /* of ps_pack_folder() with labels; a class' number is its place */
+	/* names of classes, from ps_pack_folder() with `classes`; a class's number is its index */
+	char **classes;
 	size_t nclasses;
 	uint64_t ignored; /* files that belong to no sample */
 };
 
-/* All files below a folder. classes: each folder right below it is a class, and its files get its number, the
- * folders being sorted by name, as a member KEY.cls. */
+/* Adds all files below a folder. classes: each direct subfolder is a class, numbered in the order of names;
+ * each of its samples gets the number as a member KEY.cls. */
 int ps_pack_folder(
         struct ps_pack_list *list, const char *folder, bool classes, struct ps_load_error *err) PS_MUST_USE;
 
-/* The files that a text names: a line each, PATH[<tab>KEY[<tab>LABEL]]. Without KEY the path is the name;
- * with it KEY and the path's suffix. Paths are relative to the list's folder. "-": standard input. */
+/* Adds the files listed in a text, one on each line: PATH[<tab>KEY[<tab>LABEL]]. The name is the path, or
+ * with KEY, KEY and the path's suffix. Paths are relative to the list's folder. "-": standard input. */
 int ps_pack_text(struct ps_pack_list *list, const char *path, struct ps_load_error *err) PS_MUST_USE;
 
-/* Sorts, makes members of labels, groups. -EEXIST: two files would have one name. */
+/* Sorts the files, adds members for labels, and groups all into samples. -EEXIST: two files would have the
+ * same name. */
 int ps_pack_group(struct ps_pack_list *list, struct ps_load_error *err) PS_MUST_USE;
 
-/* Puts the samples into a random order that depends on the seed alone. */
+/* Shuffles the samples; the order depends on the seed alone. */
 void ps_pack_shuffle(struct ps_pack_list *list, uint64_t seed);
 
 void ps_pack_fini(struct ps_pack_list *list);

@@ -1,11 +1,11 @@
-/* pack: images made smaller, or of another format, on their way into a shard.
+/* pack: images are resized or converted to another format when they are packed.
  *
- * Pixels are those that the loader makes of the file (bilinear, antialiased, as torchvision's Resize), turned
- * as its EXIF says; metadata is left out. The same file, options and libraries give the same bytes. What need
- * not change is kept as it is: an image that is small enough and of the right format.
+ * Pixels are those that the loader gets from the file (bilinear, antialiased, as torchvision's Resize),
+ * turned by its EXIF orientation; metadata is dropped. The same file, options and libraries give the same
+ * bytes. An image that is small enough and has the right format is kept unchanged.
  *
- * Ownership: results are the caller's, from malloc().   Threads: any.   Blocks: on the processor.
- * Errors: -EBADMSG (cannot be decoded), -EINVAL (cannot become what is asked for), -ENOMEM; with a text. */
+ * Ownership: the caller frees results, by free().   Threads: any.   Blocks: on the processor.
+ * Errors: -EBADMSG (cannot be decoded), -EINVAL (cannot be converted as requested), -ENOMEM; with a text. */
 #ifndef PS_TOOLS_RECODE_H
 #define PS_TOOLS_RECODE_H
 
@@ -22,21 +22,21 @@ enum ps_recode_format {
 };
 
 struct ps_recode {
-	uint32_t resize; /* a longer shorter side becomes this; 0: none does */
+	uint32_t resize; /* a longer shorter side is reduced to this; 0: no resize */
 	enum ps_recode_format to;
 	int quality;        /* 1 to 100 */
-	const char *images; /* last suffixes of the names of images, with ';' between them */
+	const char *images; /* last suffixes of image names, separated by ';' */
 };
 
 bool ps_recode_acts(const struct ps_recode *options);
 
-/* Whether a file of that name is taken for an image. */
+/* Whether a file with that name counts as an image. */
 bool ps_recode_wants(const struct ps_recode *options, const char *name, size_t len);
 
-/* The name that it gets then, the last suffix changed if it says another format; NULL: no memory. */
+/* The name after recoding: the last suffix is changed if it names another format. NULL: out of memory. */
 char *ps_recode_name(const struct ps_recode *options, const char *name, size_t len);
 
-/* 1: the result is in *ret_out; 0: it stays as it is. */
+/* 1: the result is in *ret_out; 0: the image is kept unchanged. */
 int ps_recode_image(const struct ps_recode *options, const uint8_t *data, size_t nbytes, uint8_t **ret_out,
         size_t *ret_nbytes, struct ps_load_error *err) PS_MUST_USE;
 
