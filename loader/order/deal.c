@@ -8,28 +8,27 @@
 
 typedef unsigned __int128 u128;
 
-/* Readers are a block ahead of the claims, in one window or the next ones. */
+/* Number of windows kept: readers are a block ahead of the claims, in the same window or one of the next. */
 #define WINDOWS 8
 
-/* A window has this many rows of this rank, steps, and turns of all ranks at most, but a step at least. */
+/* Limits of a window: rows of this rank, steps, and turns of all ranks. A window has at least one step. */
 #define WINDOW_ROWS 4096
 #define WINDOW_STEPS 32
 #define WINDOW_TURNS (1u << 17)
 
 struct window {
 	uint64_t number;
-	uint64_t used; /* 0: nothing is in it */
-	struct ps_dealt *rows,
-	        *by_lane;          /* in the order of steps and positions; of lanes and places in them */
-	uint32_t *begins;          /* of the steps in `rows`, and after the last */
-	struct ps_mark *from, *to; /* of each set: before its first step, after its last */
+	uint64_t used;                   /* time of the last use; 0: the window is empty */
+	struct ps_dealt *rows, *by_lane; /* sorted by step and position; sorted by lane and index */
+	uint32_t *begins;                /* where each step begins in `rows`, and the end of the last */
+	struct ps_mark *from, *to; /* marks of each set before the window's first step and after its last */
 };
 
-/* How many rows of a step a lane has, and which rank gets them. */
+/* The rows of a step in one lane, and which rank gets them. */
 struct share {
 	uint32_t count;
-	uint32_t keep;   /* the first ones, for the lane's own rank */
-	uint64_t excess; /* number of the first of the others among those of its node */
+	uint32_t keep;   /* the first rows, kept by the lane's own rank */
+	uint64_t excess; /* number of the first surplus row within the surplus of its node */
 	uint32_t seen;
 };
 
@@ -41,19 +40,20 @@ struct ps_deal {
 	struct ps_deal_options o;
 	struct ps_lane_set *sets;
 	uint32_t nlanes;
-	uint64_t regular;                     /* steps before the first one that is not */
-	uint64_t nsteps;                      /* of the rank that has most */
-	uint32_t steps;                       /* of a window */
-	struct ps_mark *begin, *middle, *end; /* of each set: of the epoch, of the irregular steps */
-	pthread_mutex_t lock;                 /* all below */
+	uint64_t regular; /* number of regular steps at the beginning */
+	uint64_t nsteps;  /* steps of the rank that has most */
+	uint32_t steps;   /* steps in a window */
+	/* marks of each set: begin of the epoch, begin of the irregular steps, end */
+	struct ps_mark *begin, *middle, *end;
+	pthread_mutex_t lock; /* guards all below */
 	struct ps_turns turns;
 	uint64_t clock;
 	struct window windows[WINDOWS];
-	/* For the dealing of one step: */
-	struct share *shares;    /* of the lanes */
-	uint32_t *have;          /* of the ranks: rows of their own lanes; then those that they keep */
-	uint64_t *over, *lack;   /* of the nodes: rows left over, and gaps */
-	struct ps_dealt *walked; /* all rows */
+	/* Scratch for dealing one step: */
+	struct share *shares;    /* by lane */
+	uint32_t *have;          /* by rank: rows that it keeps of its own lanes */
+	uint64_t *over, *lack;   /* by node: surplus rows, and gaps */
+	struct ps_dealt *walked; /* all rows of the step */
 };
 
 static uint32_t set_of(const struct ps_deal *d, uint32_t lane)
@@ -95,7 +95,8 @@ static void shares_find(struct ps_deal *d, uint64_t step)
 		d->lack[v % nodes] += ps_steps_rows(s, step, v) - d->have[v];
 }
 
-/* This rank's gaps: among the surplus of its node, and among what is left of all surplus. */
+/* This rank's gaps: which rows of its node's surplus fill them, and which rows of the remaining surplus of
+ * all nodes. */
 static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, struct gap *common)
 {
 	uint32_t me = d->o.rank, nodes = d->o.nodes, node = me % nodes;
@@ -110,7 +111,8 @@ static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, s
 		common->from += d->lack[i] - PS_MIN(d->over[i], d->lack[i]);
 }
 
-/* From a place in a node's surplus to its place in what is left of all surplus. */
+/* Prepares d->over and d->lack to convert a place in a node's surplus to a place in the remaining surplus
+ * of all nodes. */
 static void excess_number(struct ps_deal *d)
 {
 	uint64_t sum = 0;
@@ -129,7 +131,7 @@ static bool gap_has(const struct gap *g, uint64_t x)
 	return x >= g->from && x - g->from < g->n;
 }
 
-/* Whether the next row of this lane in the step is this rank's. */
+/* True if the next row of this lane in the step belongs to this rank. */
 static bool row_is_mine(struct ps_deal *d, uint32_t lane, const struct gap *own, const struct gap *common)
 {
 	struct share *share = &d->shares[lane];
@@ -144,7 +146,8 @@ static bool row_is_mine(struct ps_deal *d, uint32_t lane, const struct gap *own,
 	return gap_has(common, d->over[node] + x - d->lack[node]);
 }
 
-/* Deals a step, at whose beginning the turns are, and leaves them at its end. Returns this rank's rows. */
+/* Deals a step. d->turns must be at the step's beginning and is moved to its end. Returns the number of
+ * this rank's rows. */
 static uint32_t step_deal(struct ps_deal *d, uint64_t step, struct ps_dealt *ret_rows)
 {
 	const struct ps_steps *s = &d->o.steps;
@@ -200,7 +203,7 @@ static int window_alloc(const struct ps_deal *d, struct window *w)
 	return -ENOMEM;
 }
 
-/* The scratch memory of dealing; only an epoch that has irregular steps needs it. */
+/* Allocates the scratch for dealing, which only an epoch with irregular steps needs. */
 static int scratch_alloc(struct ps_deal *d)
 {
 	const struct ps_steps *s = &d->o.steps;
@@ -242,7 +245,7 @@ static void window_deal(struct ps_deal *d, struct window *w, uint64_t number)
 	w->number = number;
 }
 
-/* d->lock is held. NULL: out of memory. */
+/* A window by its number; deals its steps if it is not kept. d->lock must be held. NULL: out of memory. */
 static struct window *window_get(struct ps_deal *d, uint64_t number)
 {
 	struct window *oldest = &d->windows[0];
@@ -264,7 +267,7 @@ static struct window *window_get(struct ps_deal *d, uint64_t number)
 	return oldest;
 }
 
-/* The window of a lane's sample that is in an irregular step. */
+/* The window that contains a lane's sample of an irregular step. */
 static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index)
 {
 	const struct ps_steps *s = &d->o.steps;
@@ -283,7 +286,8 @@ static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index
 
 /* An epoch ----------------------------------------------------------------------------------------------- */
 
-/* How many steps from the first one on have rows of lanes that all go on, and give each rank its own. */
+/* The number of regular steps at the beginning: no lane has ended, and each rank gets the rows of its own
+ * lanes. */
 static uint64_t regular_steps(const struct ps_deal *d)
 {
 	const struct ps_steps *s = &d->o.steps;
@@ -298,7 +302,7 @@ static uint64_t regular_steps(const struct ps_deal *d)
 		return s->most;
 	to = (u128)least * d->nlanes;
 	full = to > d->o.begin ? (uint64_t)PS_MIN((to - d->o.begin) / global, (u128)PS_ENDLESS) : 0;
-	/* The last of them may have a row less of each rank: what it has is dealt in the same way. */
+	/* The last of them may have one row less for each rank; its rows are dealt in the same way. */
 	if (s->samples != PS_ENDLESS)
 		full = PS_MIN(full, s->samples / global);
 	return PS_MIN(full, s->most);
@@ -344,7 +348,7 @@ int ps_deal_new(const struct ps_deal_options *options, struct ps_deal **ret_deal
 		return -ENOMEM;
 	}
 	memcpy(d->sets, options->sets, nsets * sizeof(*d->sets));
-	d->o.sets = NULL; /* borrowed no longer */
+	d->o.sets = NULL; /* the caller's array is no longer valid */
 	d->nlanes = d->turns.nlanes;
 	d->nsteps = ps_steps_count(&d->o.steps, 0);
 	d->regular = regular_steps(d);
@@ -406,7 +410,7 @@ int ps_deal_step(struct ps_deal *d, uint64_t step, struct ps_dealt *ret_rows)
 	return 0;
 }
 
-/* The first row of a window that is of the lane, and not before `index`; NULL: there is none. */
+/* The window's first row of the lane at or after `index`; NULL: none. */
 static const struct ps_dealt *row_find(
         const struct ps_deal *d, const struct window *w, uint32_t lane, uint64_t index)
 {

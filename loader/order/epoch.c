@@ -5,12 +5,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* Readers and claims are in one epoch or the next. */
+/* Number of epochs kept: readers and claims are in one epoch or the next. */
 #define KEPT 4
 
 struct ps_epochs {
 	struct ps_epochs_options o;
-	pthread_mutex_t lock; /* kept, next */
+	pthread_mutex_t lock; /* guards kept, next */
 	struct ps_epoch *kept[KEPT];
 	uint32_t next;
 };
@@ -52,7 +52,7 @@ void ps_epoch_unref(struct ps_epoch *e)
 	free(e);
 }
 
-/* The samples of a lane, over all passes. */
+/* The number of samples of a lane, over all passes. */
 static int lane_length(
         struct ps_epochs *e, uint64_t epoch, uint32_t lane, uint64_t *ret_length, struct ps_load_error *err)
 {
@@ -78,7 +78,7 @@ static int lane_length(
 	return rc < 0 ? ps_load_error_set(err, ENOMEM, "no memory for the order of the shards") : 0;
 }
 
-/* A mix that ends with the longest set: the others are read again until then. */
+/* For a mix that ends with its longest set: the other sets are repeated until then. */
 static void sets_lengthen(const struct ps_epochs *e, struct ps_epoch *epoch)
 {
 	uint32_t nsets, longest = 0;
@@ -101,7 +101,7 @@ static void sets_lengthen(const struct ps_epochs *e, struct ps_epoch *epoch)
 			epoch->lengths[sets[d].first + i] = PS_ENDLESS;
 }
 
-/* All samples, by number: the shards of the list one after the other. */
+/* For orders by sample number: all samples, numbered through the shards in the order of the list. */
 static int permuted_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
 {
 	uint32_t nlanes = ps_order_nlanes(e->o.order);
@@ -155,7 +155,7 @@ static int lengths_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_l
 	return 0;
 }
 
-/* Makes lengths and steps; `world` 1: of this rank's own lanes. */
+/* Computes lengths and steps; `world` 1: of this rank's own lanes alone. */
 static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t world, struct ps_load_error *err)
 {
 	const struct ps_epochs_options *o = &e->o;

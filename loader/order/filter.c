@@ -26,12 +26,12 @@ enum op {
 
 struct node {
 	enum node_kind kind;
-	uint32_t a, b; /* nodes; COMPARE: a is the column */
+	uint32_t a, b; /* operand nodes; COMPARE: a is the column */
 	enum op op;
 	bool is_text, is_integer;
 	int64_t integer;
 	double number;
-	uint32_t text, text_len; /* in the filter's text */
+	uint32_t text, text_len; /* offset and length in the filter's text */
 };
 
 struct ps_filter {
@@ -63,7 +63,7 @@ static void spaces_skip(struct parser *p)
 		p->at++;
 }
 
-/* Takes a word that stands next. */
+/* Takes `word` if it comes next. */
 static bool take(struct parser *p, const char *word)
 {
 	spaces_skip(p);
@@ -73,7 +73,7 @@ static bool take(struct parser *p, const char *word)
 	return true;
 }
 
-/* The array has room for as many nodes as the text has characters. */
+/* Adds a node. The array has room for one node for each character of the text. */
 static uint32_t node_add(struct parser *p, const struct node *node)
 {
 	p->f->nodes[p->f->nnodes] = *node;
@@ -129,7 +129,7 @@ static int text_parse(struct parser *p, struct node *node)
 	return 0;
 }
 
-/* Bytes of a number: what strtod would take in the C locale, without its names and hexadecimals. */
+/* Length of a number: as strtod() in the C locale, but without names (nan, inf) and hexadecimal numbers. */
 static size_t number_len(const char *p)
 {
 	size_t n = *p == '-' || *p == '+', digits = 0;

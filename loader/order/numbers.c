@@ -8,9 +8,9 @@
 
 #include "base/hash.h"
 
-#define MOST (UINT64_C(1) << 40) /* numbers of an array */
+#define MOST (UINT64_C(1) << 40) /* most numbers of an array */
 
-/* FNV-1a of words, not of bytes: an array may be long. */
+/* FNV-1a by words in place of bytes, for speed: an array may be long. */
 static uint64_t hash_words(uint64_t h, const void *words, uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++) {
@@ -86,7 +86,7 @@ int ps_numbers_feed(uint32_t batch, struct ps_numbers **ret_numbers, struct ps_l
 	if (!f)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	f->batch = batch;
-	f->sizes = calloc(1, sizeof(*f->sizes)); /* it is a feed from now on */
+	f->sizes = calloc(1, sizeof(*f->sizes)); /* not NULL: this marks a feed */
 	*ret_numbers = f;
 	if (f->sizes)
 		return 0;
@@ -156,7 +156,8 @@ uint32_t ps_shard_of_number(const uint64_t *ends, uint32_t nshards, uint64_t num
 int ps_numbers_uses(const struct ps_numbers *a, uint64_t places, const uint64_t *ends, uint32_t nshards,
         struct ps_uses *ret_uses)
 {
-	ps_autofree uint32_t *at = calloc(nshards, sizeof(*at)); /* its place among the uses, from 1 on */
+	/* for each shard its place among the uses, counted from 1; 0: not used */
+	ps_autofree uint32_t *at = calloc(nshards, sizeof(*at));
 	struct ps_uses u = {
 	        .shards = malloc(nshards * sizeof(*u.shards)), .over = malloc(nshards * sizeof(*u.over))};
 

@@ -7,8 +7,7 @@
 
 #include "random/random.h"
 
-/* Lanes are in one pass or the next, of one epoch or the next; more tables would only save a recomputation.
- */
+/* Lanes are in one pass or the next, of one epoch or the next. More tables would only save recomputing. */
 #define TABLES 4
 
 #define MAX_CUTS 4
@@ -16,12 +15,13 @@
 struct ps_order {
 	struct ps_order_options o;
 	struct ps_order_set *sets;
-	struct ps_lane_set *lanes; /* of this rank, in sets */
-	uint32_t all_lanes;        /* of all ranks */
-	uint32_t nlanes;           /* of this one */
+	struct ps_lane_set *lanes; /* this rank's lanes, in sets */
+	uint32_t all_lanes;        /* lanes of all ranks */
+	uint32_t nlanes;           /* lanes of this rank */
 	uint32_t block_len;
-	uint32_t cuts;        /* of what would be block 0: the blocks from `cuts + 1` on are long */
-	pthread_mutex_t lock; /* tables, clock */
+	/* cuts of the first full block into short ones: blocks from `cuts + 1` on are full */
+	uint32_t cuts;
+	pthread_mutex_t lock; /* guards tables, clock */
 	struct {
 		uint64_t epoch, pass;
 		uint64_t used;
@@ -77,7 +77,7 @@ uint32_t ps_order_window_auto(uint64_t global_batch)
 	return (uint32_t)PS_MIN(PS_MAX(UINT64_C(4096), 16 * global_batch), (uint64_t)PS_ORDER_MAX_WINDOW);
 }
 
-/* How many lanes a set of shards gets: its share of them, at least one, and none without a shard. */
+/* The number of lanes of a set: proportional to its shards, at least one; 0 for a set without shards. */
 static uint32_t set_lanes(const struct ps_order *order, uint32_t d)
 {
 	const struct ps_order_options *o = &order->o;
@@ -104,7 +104,7 @@ static int sets_make(struct ps_order *order, struct ps_load_error *err)
 	if (!order->sets || !order->lanes)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	memcpy(order->sets, sets, o->nsets * sizeof(*sets));
-	o->sets = NULL; /* borrowed no longer */
+	o->sets = NULL; /* the caller's array is no longer valid */
 	for (uint32_t d = 0; d < o->nsets; d++) {
 		uint32_t n = set_lanes(order, d);
 
@@ -114,7 +114,7 @@ static int sets_make(struct ps_order *order, struct ps_load_error *err)
 			        "multiple of it",
 			        o->homes, n, o->nsets > 1 ? " for a dataset of the mix" : "");
 		order->all_lanes += n;
-		if (!o->shared) /* one set alone */
+		if (!o->shared) /* one set only */
 			n = (n - o->rank + o->world - 1) / o->world;
 		order->lanes[d] =
 		        (struct ps_lane_set){.first = order->nlanes, .n = n, .weight = order->sets[d].weight};
@@ -128,7 +128,7 @@ struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_
 	struct ps_order_options o = *options;
 	struct ps_order *order;
 
-	o.shared = o.shared || o.world == 1; /* the same, and sets need it */
+	o.shared = o.shared || o.world == 1; /* equivalent for world 1, and needed for sets */
 	if (o.mode == PS_ORDER_NONE)
 		o.lanes = o.shared ? 1 : o.world;
 	if (o.repeat == 0)
@@ -235,7 +235,8 @@ uint64_t ps_order_block_of(const struct ps_order *order, uint64_t index)
 	return block;
 }
 
-/* Fisher-Yates from the end: place i changes with a place of [0, i], the number's index is i. */
+/* Fisher-Yates from the end: place i is swapped with a place in [0, i]; i is the index of the random
+ * number. */
 static void permute(const struct ps_rng_key *key, uint32_t op, uint32_t n, uint32_t *v)
 {
 	for (uint32_t i = n; i-- > 1;) {
@@ -253,7 +254,7 @@ static void count_up(uint32_t n, uint32_t *v)
 		v[i] = i;
 }
 
-/* Permutes the shards of each home among the places that are its number mod `homes`. */
+/* Permutes the shards of each home h among the places that are h mod `homes`. */
 static void homes_permute(const struct ps_order *order, uint32_t d, const struct ps_rng_key *key, uint32_t *v)
 {
 	struct ps_rng_key run = {.seed = key->seed, .sample = d};
@@ -275,7 +276,7 @@ static void homes_permute(const struct ps_order *order, uint32_t d, const struct
 	}
 }
 
-/* The permuted shards of a pass, from the table; order->lock is held. NULL: out of memory. */
+/* The permuted shards of a pass, from the tables. order->lock must be held. NULL: out of memory. */
 static const uint32_t *pass_shards(struct ps_order *order, uint64_t epoch, uint64_t pass)
 {
 	int oldest = 0;
@@ -315,8 +316,8 @@ static const uint32_t *pass_shards(struct ps_order *order, uint64_t epoch, uint6
 
 struct lane_place {
 	uint32_t set;
-	uint32_t at; /* among the set's lanes of all ranks */
-	uint32_t of; /* how many they are */
+	uint32_t at; /* the lane's number among the set's lanes of all ranks */
+	uint32_t of; /* number of these lanes */
 };
 
 static struct lane_place place_of(const struct ps_order *order, uint32_t lane)
@@ -362,7 +363,7 @@ int ps_order_shard(struct ps_order *order, uint64_t epoch, uint32_t lane, uint64
 
 /* Blocks ------------------------------------------------------------------------------------------------- */
 
-/* Merge sort is stable, and so the order is the same wherever it is made. */
+/* A merge sort, which is stable: the order is the same on every machine. */
 static void sort_by_length(uint32_t n, const uint64_t *nbytes, uint32_t *v, uint32_t *spare)
 {
 	uint32_t half = n / 2, a = 0, b = half, i = 0;
@@ -379,7 +380,7 @@ static void sort_by_length(uint32_t n, const uint64_t *nbytes, uint32_t *v, uint
 
 #define MAX_BUCKETS 256
 
-/* Sorted by length, cut into runs that change places as in all lanes, each permuted in itself. */
+/* Sorts by length, cuts into runs, permutes the runs as all lanes do, and permutes each run in itself. */
 static int block_bucket(const struct ps_order *order, const struct ps_rng_key *key, uint32_t n,
         const uint64_t *nbytes, uint32_t *from)
 {

@@ -12,7 +12,7 @@
 #include <sys/xattr.h>
 #include <time.h>
 
-/* A copy of fs/fuse/fuse.h's: the loader knows files only, and builds without the mount. */
+/* A copy of the struct in fs/fuse/fuse.h: the loader uses only files, and is built without the mount. */
 struct plan_text {
 	uint32_t nbytes;
 	char text[8184];
@@ -22,15 +22,16 @@ struct plan_text {
 struct ps_planner {
 	struct ps_planner_options o;
 	char *job;
-	char *root; /* of the mount, with a slash at its end */
+	char *root; /* path of the mount, with a slash at its end */
 	int fd;
-	bool by_ioctl; /* the mount is read-only to the kernel, too */
+	bool by_ioctl; /* the kernel mounted the file system read-only */
 	pthread_t thread;
-	pthread_mutex_t lock; /* all below */
+	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t wake;
 	bool stop;
 	uint64_t epoch, files_done;
-	/* of what was fed of an epoch; `over` is 1 of a shard that is among them, by its number */
+	/* the shards of the fed numbers of an epoch; over[i] is 1 if shard i (its place in the list) is
+	 * among them */
 	struct ps_uses used;
 	uint64_t used_epoch;
 };
@@ -73,7 +74,7 @@ static char *text_end(FILE *out, char **text)
 	return NULL;
 }
 
-/* Prints a shard's file, if it is on the mount. */
+/* Prints the name of a shard's file, if it is on the mount. */
 static void file_print(
         FILE *out, const struct ps_planner_options *o, const char *root, uint32_t shard, uint32_t *n)
 {
@@ -85,7 +86,7 @@ static void file_print(
 	string_print(out, name + strlen(root));
 }
 
-/* Prints the files of one pass, in the order in which lanes come to them. */
+/* Prints the files of one pass, in the order in which lanes reach them. */
 static void files_print(FILE *out, const struct ps_planner_options *o, const char *root, uint64_t epoch)
 {
 	uint32_t n = 0, shard;
@@ -142,7 +143,7 @@ static int tell_by_ioctl(const struct ps_planner *p, const char *text, size_t le
 	struct plan_text *part = malloc(sizeof(*part));
 	int r = part ? 0 : -ENOMEM;
 
-	/* All parts, whatever comes of one: the line ends with the last. */
+	/* Sends all parts, even if one fails, since the last one ends the line. */
 	for (size_t done = 0; part && done < len; done += part->nbytes) {
 		part->nbytes = (uint32_t)(len - done < sizeof(part->text) ? len - done : sizeof(part->text));
 		memcpy(part->text, text + done, part->nbytes);
@@ -153,7 +154,7 @@ static int tell_by_ioctl(const struct ps_planner *p, const char *text, size_t le
 	return r;
 }
 
-/* Sends a text, and frees it. -ESTALE: the mount has forgotten what was sent before. */
+/* Sends a text, and frees it. -ESTALE: the mount has dropped what was sent before. */
 static int plan_send(const struct ps_planner *p, char *text)
 {
 	size_t len = text ? strlen(text) : 0;
@@ -172,7 +173,8 @@ static int plan_send(const struct ps_planner *p, char *text)
 	return rc;
 }
 
-/* What is refused as too much is left out: fewer epochs are a plan, too. */
+/* Announces the next epochs. An epoch that is refused as too large is left out: a plan of fewer epochs is
+ * valid. */
 static int epochs_announce(const struct ps_planner *p, uint64_t epoch, uint64_t *announced)
 {
 	int rc = 0;
@@ -182,18 +184,18 @@ static int epochs_announce(const struct ps_planner *p, uint64_t epoch, uint64_t 
 	return rc == -ENOSPC || rc == -E2BIG ? 0 : rc;
 }
 
-/* All that is due at this place. */
+/* Announces all that is due at this position. */
 static int place_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
 {
 	int rc;
 
-	/* it went elsewhere */
+	/* the run jumped to another epoch */
 	*announced = *announced < epoch || *announced - epoch > p->o.epochs ? epoch : *announced;
 	rc = epochs_announce(p, epoch, announced);
 	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&p->o, epoch, done));
 }
 
-/* Announces the files of what was fed; none: nothing was. */
+/* Announces the files of the fed numbers; does nothing if there are none. */
 static int used_announce(const struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
 {
 	struct ps_planner_options o = p->o;
@@ -208,7 +210,7 @@ static int used_announce(const struct ps_planner *p, const struct ps_uses *used,
 	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&o, epoch, 0));
 }
 
-/* The planner of a feed: as planner_main(). */
+/* The planner's thread for a feed, as planner_main() for other orders. */
 static void *planner_fed_main(void *arg)
 {
 	struct ps_planner *p = arg;
@@ -276,8 +278,8 @@ static void *planner_main(void *arg)
 	return NULL;
 }
 
-/* The root of the file system that a shard is on, as the shard's name spells it, if it is a mount that
- * takes plans: the descriptor of its plan. */
+/* Opens the plan of the mount that a shard is on, if it takes plans, and returns the descriptor. *ret_root:
+ * the root of that mount, as the beginning of the shard's name. */
 static int plan_open(const char *shard, char **ret_root, bool *ret_by_ioctl)
 {
 	ps_autofree char *root = strdup(shard), *plan = NULL;

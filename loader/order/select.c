@@ -11,10 +11,10 @@
 
 typedef unsigned __int128 u128;
 
-#define MARK 256 /* samples from one kept sum to the next */
+#define MARK 256 /* samples between two kept sums */
 #define MOST_BITS 62
 
-/* A class and how many samples it has; sorted by the value. */
+/* A class and its number of samples; sorted by value. */
 struct class
 {
 	enum ps_column_type type;
@@ -31,14 +31,14 @@ struct ps_select {
 	char *weights, *balance;
 	struct class *classes;
 	size_t nclasses, cap;
-	uint64_t samples, least; /* in all classes; in the smallest */
-	/* Of an exact number of draws: */
+	uint64_t samples, least; /* number in all classes; in the smallest class */
+	/* For an exact number of draws: */
 	bool exact;
-	int scale; /* a weight w is the integer w * 2^scale */
+	int scale; /* weight w becomes the integer w * 2^scale */
 	uint64_t draws;
-	u128 sum;          /* of all weights */
-	uint64_t *first;   /* of each shard: its first sample among all, and after the last */
-	uint64_t *mark_of; /* its first mark; after the last: `sum` */
+	u128 sum;          /* sum of all weights */
+	uint64_t *first;   /* number of each shard's first sample, and the end of the last shard */
+	uint64_t *mark_of; /* index of each shard's first mark; the mark after the last is `sum` */
 	u128 *marks;       /* sums of the weights before each MARK-th sample of a shard */
 };
 
@@ -48,10 +48,10 @@ struct ps_select_view {
 	uint32_t shard;
 	uint64_t epoch, pass;
 	int weights, balance;
-	int columns[PS_FILTER_MAX_COLUMNS]; /* of the filter */
+	int columns[PS_FILTER_MAX_COLUMNS]; /* columns of the filter */
 	u128 offset;                        /* V */
 	uint64_t at;                        /* a sample, and ... */
-	u128 before;                        /* ... the weights of all before it */
+	u128 before;                        /* ... the sum of the weights before it */
 };
 
 /* Views -------------------------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static int column_find(struct ps_shard_index *index, const char *option, const c
 	        option, shard, name);
 }
 
-/* A number below the sum of the weights, of 64 random bits. */
+/* A number below the sum of the weights, from 64 random bits. */
 static u128 below_sum(const struct ps_select *s, uint64_t bits)
 {
 	return (s->sum >> 64) * bits + (((s->sum & UINT64_MAX) * bits) >> 64);
@@ -129,7 +129,7 @@ uint64_t ps_select_samples(const struct ps_select_view *v)
 	return ps_shard_index_samples(v->index);
 }
 
-/* 1: the filter lets the sample pass. */
+/* 1: the sample passes the filter; 0: it does not. */
 static int passes(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
 {
 	const struct ps_filter *f = v->select->filter;
@@ -170,7 +170,7 @@ static struct class class_of(const struct ps_column_value *v)
 	        .text_len = v->type == PS_COLUMN_TEXT ? v->text_len : 0};
 }
 
-/* Where a class is, or would be put. */
+/* The place of a class, or where it would be inserted. */
 static size_t class_find(const struct ps_select *s, const struct class *c, bool *ret_found)
 {
 	size_t low = 0, high = s->nclasses;
@@ -187,7 +187,7 @@ static size_t class_find(const struct ps_select *s, const struct class *c, bool 
 	return low;
 }
 
-/* The balancing weight of a value's class; 0: it has none. */
+/* The balancing weight of a value's class; 0: the value has none. */
 static double balance_of(const struct ps_select *s, const struct ps_column_value *v)
 {
 	struct class c = class_of(v);
@@ -230,7 +230,7 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 
 /* An exact number of draws ------------------------------------------------------------------------------- */
 
-/* The weight of a sample; 0: it does not pass the filter. */
+/* The weight of a sample; 0 also if it does not pass the filter. */
 static int weight_exact(
         struct ps_select_view *v, uint64_t sample, uint64_t *ret_weight, struct ps_load_error *err)
 {
@@ -246,7 +246,7 @@ static int weight_exact(
 	return rc;
 }
 
-/* Draws before a point of the sums. */
+/* The number of draws before a point of the sums: T(sum). */
 static uint64_t draws_before(const struct ps_select_view *v, u128 sum)
 {
 	return (uint64_t)((v->select->draws * sum + v->offset) / v->select->sum);
@@ -257,14 +257,14 @@ static u128 shard_end(const struct ps_select_view *v)
 	return v->select->marks[v->select->mark_of[v->shard + 1]];
 }
 
-/* Goes to a mark of the shard. */
+/* Moves to a mark of the shard. */
 static void mark_go(struct ps_select_view *v, uint64_t mark)
 {
 	v->at = mark * MARK;
 	v->before = v->select->marks[v->select->mark_of[v->shard] + mark];
 }
 
-/* Goes to a sample: v->before is the sum of the weights before it. */
+/* Moves to a sample; v->before becomes the sum of the weights before it. */
 static int sample_go(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
 {
 	uint64_t w;
@@ -279,15 +279,15 @@ static int sample_go(struct ps_select_view *v, uint64_t sample, struct ps_load_e
 	return rc < 0 ? rc : 0;
 }
 
-/* Goes to the sample that a point of the sums is in, which is in the shard: not after `point` for draws that
- * are counted, or for the point itself. */
+/* Moves to the sample of this shard that contains `point`: a number of draws (`by_draws`), or a point of
+ * the sums. */
 static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct ps_load_error *err)
 {
 	const struct ps_select *s = v->select;
 	uint64_t low = s->mark_of[v->shard], high = s->mark_of[v->shard + 1] - 1, first = low, w;
 	int rc;
 
-	while (low < high) { /* the last mark that is not after it */
+	while (low < high) { /* the last mark at or before it */
 		uint64_t mid = low + (high - low + 1) / 2;
 
 		if ((by_draws ? draws_before(v, s->marks[mid]) : s->marks[mid]) <= point)
@@ -377,7 +377,7 @@ int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *re
 	struct ps_select_view *v;
 	int rc;
 
-	while (low < high) { /* the last shard that does not begin after it */
+	while (low < high) { /* the last shard that begins at or before it */
 		uint32_t mid = low + (high - low + 1) / 2;
 
 		if (s->marks[s->mark_of[mid]] <= point)
@@ -501,7 +501,7 @@ static int class_add(struct ps_select *s, const struct ps_column_value *v, struc
 	return 0;
 }
 
-/* Counts the classes of a shard's samples, of those that pass the filter. */
+/* Counts the classes of a shard's samples that pass the filter. */
 static int classes_count(struct ps_select *s, uint32_t shard, struct ps_load_error *err)
 {
 	struct ps_select_view *v;
@@ -542,8 +542,8 @@ static int bits_of(uint64_t n)
 	return n > 0 ? 64 - __builtin_clzll(n) : 0;
 }
 
-/* The largest weight of all samples, how many pass the filter, and where each shard's samples and marks
- * begin. */
+/* Finds the largest weight of all samples, the number of samples that pass the filter, and where each
+ * shard's samples and marks begin. */
 static int weights_look(
         struct ps_select *s, double *ret_most, uint64_t *ret_passed, struct ps_load_error *err)
 {
@@ -613,7 +613,8 @@ static int weights_sum(struct ps_select *s, u128 *marks, struct ps_load_error *e
 			rc = PS_MIN(weight_exact(v, k, &w, err), 0);
 			s->sum += w;
 		}
-		if (ps_select_samples(v) % MARK == 0) /* the mark at the end, or of no samples */
+		/* the mark at the end; also of a shard without samples */
+		if (ps_select_samples(v) % MARK == 0)
 			marks[s->mark_of[i] + ps_select_samples(v) / MARK] = s->sum;
 		ps_select_close(v);
 	}
@@ -654,7 +655,7 @@ static int exact_make(struct ps_select *s, struct ps_load_error *err)
 	return 0;
 }
 
-/* Finds a wrong column now, before the first reader does. */
+/* Checks the columns at creation, before the first reader uses them. */
 static int first_try(struct ps_select *s, struct ps_load_error *err)
 {
 	struct ps_select_view *v;

@@ -8,8 +8,8 @@
 
 typedef unsigned __int128 u128;
 
-/* Samples of a set of weight w that are due before sample j of one of weight v, or (equal) at the same time.
- */
+/* The number of samples of a set of weight w that are due before sample j of a set of weight v, or
+ * (`equal`) at the same time. */
 static uint64_t due_before(uint64_t w, uint64_t v, uint64_t j, bool equal)
 {
 	u128 x = ((u128)2 * j + 1) * w; /* 2i + 1 < x / v */
@@ -18,7 +18,7 @@ static uint64_t due_before(uint64_t w, uint64_t v, uint64_t j, bool equal)
 	return n > UINT64_MAX ? UINT64_MAX : (uint64_t)n;
 }
 
-/* Where sample j of set d stands among all sets. */
+/* The position of sample j of set d among all sets. */
 static uint64_t set_position(const struct ps_lane_set *sets, uint32_t nsets, uint32_t d, uint64_t j)
 {
 	u128 p = j;
@@ -37,7 +37,7 @@ struct ps_sequence {
 	struct ps_lane_set *sets;
 	uint64_t *lengths;
 	uint64_t *sorted; /* each set's lengths, ascending, at its first lane's place ... */
-	uint64_t *sums;   /* ... and the sums of those before */
+	uint64_t *sums;   /* ... and the sums of the lengths before */
 };
 
 static int compare(const void *a, const void *b)
@@ -121,7 +121,7 @@ static uint32_t set_of(const struct ps_sequence *s, uint32_t lane)
 	return d;
 }
 
-/* Lanes of a set whose length is at most `index`. */
+/* The number of a set's lanes with length `index` at most. */
 static uint32_t ended(const struct ps_sequence *s, const struct ps_lane_set *set, uint64_t index)
 {
 	const uint64_t *sorted = s->sorted + set->first;
@@ -160,9 +160,9 @@ uint64_t ps_sequence_position(const struct ps_sequence *s, uint32_t lane, uint64
 struct ps_turns_set {
 	struct ps_lane_set o;
 	uint32_t nalive;
-	uint32_t at; /* in the list of those alive */
+	uint32_t at; /* place in the list of alive lanes */
 	uint64_t round;
-	uint64_t next_end; /* the least length of those alive */
+	uint64_t next_end; /* the smallest length of alive lanes */
 	uint64_t given;
 };
 
@@ -192,7 +192,7 @@ void ps_turns_fini(struct ps_turns *t)
 	*t = (struct ps_turns){0};
 }
 
-/* Drops the lanes that have no sample `round`. */
+/* Begins a round: drops the lanes without a sample `round`. */
 static void round_begin(struct ps_turns *t, struct ps_turns_set *s)
 {
 	uint32_t *alive = t->alive + s->o.first, n = 0;
@@ -212,7 +212,7 @@ static void round_begin(struct ps_turns *t, struct ps_turns_set *s)
 	s->nalive = n;
 }
 
-/* Finds the set that is due, and its lane. */
+/* Finds the set that is due, and the lane in it. */
 static void turn_find(struct ps_turns *t)
 {
 	uint32_t best = 0;
@@ -269,7 +269,7 @@ void ps_turns_advance(struct ps_turns *t)
 	t->index = s->round;
 }
 
-/* Passes over n samples of a set. */
+/* Skips n samples of a set. */
 static void set_skip(struct ps_turns *t, struct ps_turns_set *s, uint64_t n)
 {
 	s->given += n;
@@ -302,7 +302,7 @@ void ps_turns_skip(struct ps_turns *t, uint64_t n)
 	}
 	for (uint32_t d = 0; d < t->nsets; d++)
 		weights += t->sets[d].o.weight;
-	/* All that is due up to 2 (to - nsets) / weights is not more than `to` samples, and few less. */
+	/* The samples due up to 2 (to - nsets) / weights are at most `to`, and few less. */
 	due = to > t->nsets ? (u128)2 * (to - t->nsets) : 0;
 	for (uint32_t d = 0; d < t->nsets; d++) {
 		struct ps_turns_set *s = &t->sets[d];

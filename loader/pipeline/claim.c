@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* All of it is called with the pipeline's lock held. */
+/* The pipeline's lock must be held for all functions of this file. */
 
 /* The lane whose block holds the row that is claimed next. */
 static uint32_t lane_due(const struct ps_pipeline *p)
@@ -78,7 +78,7 @@ const struct ps_dealt *ps_row_due(const struct ps_pipeline *p)
 	               : NULL;
 }
 
-/* The rows of the batch that is being filled now. */
+/* Deals the rows of the batch that is being filled. */
 static int step_deal(struct ps_pipeline *p)
 {
 	const struct ps_epoch *epoch = p->claiming;
@@ -86,7 +86,7 @@ static int step_deal(struct ps_pipeline *p)
 
 	if (epoch->world == 1 && !epoch->numbers)
 		return 0;
-	ps_turns_skip(&p->turns, begin - p->turns.position); /* also over the holes of the step before */
+	ps_turns_skip(&p->turns, begin - p->turns.position); /* also skips the holes of the step before */
 	if (epoch->world == 1)
 		return 0;
 	p->dealt_at = 0;
@@ -111,8 +111,8 @@ void ps_epoch_begin(struct ps_pipeline *p, struct ps_epoch *epoch)
 	pthread_cond_broadcast(&p->room);
 }
 
-/* No more rows come in this epoch: closes the batch that is being filled, whose rows may all be decoded
- * already. Lanes that have more of it leave it (lane_serve() in threads.c). */
+/* Ends the epoch that is claimed: closes the batch that is being filled, whose rows may all be decoded
+ * already. Lanes with further samples of the epoch leave it (lane_serve() in threads.c). */
 static void epoch_close(struct ps_pipeline *p)
 {
 	struct penstock_batch *b = p->filling;
@@ -139,7 +139,7 @@ static void epoch_close(struct ps_pipeline *p)
 	pthread_cond_signal(&p->ready);
 }
 
-/* Makes the block's next sample the next row. */
+/* Claims the block's next sample as the next row. */
 static void row_add(struct ps_pipeline *p, struct ps_unit *u, uint32_t lane, struct ps_block *block)
 {
 	struct penstock_batch *b = u->batch;
@@ -161,7 +161,7 @@ static bool unit_full(const struct ps_pipeline *p, const struct ps_unit *u)
 
 /* Lengths are known: rows by arithmetic ------------------------------------------------------------------ */
 
-/* Takes the sample of this turn. False: it has not been read yet. */
+/* Claims the sample of this turn. False: it has not been read yet. */
 static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 {
 	const struct ps_dealt *due = ps_row_due(p);
@@ -184,7 +184,7 @@ static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 	return true;
 }
 
-/* All steps of the epoch were claimed. */
+/* True if all steps of the epoch were claimed. */
 static bool steps_are_over(const struct ps_pipeline *p, uint64_t step)
 {
 	if (p->feed && p->feed->over && p->feed->epoch == p->claim_epoch && step >= p->feed->fed)
@@ -219,13 +219,13 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 	while (row_claim_known(p, u) && !unit_full(p, u))
 		;
 	if (ps_due_any(p))
-		pthread_cond_signal(&p->room); /* lanes are read ahead of the turns */
+		pthread_cond_signal(&p->room); /* lanes are read ahead, relative to the turns */
 	return u->n > 0 ? PS_CLAIMED : PS_NO_INPUT;
 }
 
 /* Lengths are not known: ends are found ------------------------------------------------------------------ */
 
-/* The lane of this turn has ended. False if the epoch ended with it. */
+/* Handles the end of this turn's lane. False: the epoch ended with it. */
 static bool lane_finish(struct ps_pipeline *p, bool given)
 {
 	ps_turns_finish(&p->turns, given);
@@ -235,7 +235,7 @@ static bool lane_finish(struct ps_pipeline *p, bool given)
 	return false;
 }
 
-/* Leaves the block's next sample out of the epoch. */
+/* Skips the block's next sample (option `skip`). */
 static void sample_skip(struct ps_pipeline *p, struct ps_block *block)
 {
 	struct ps_lane_position *at = &p->skipped[p->claim_epoch & 1][p->turns.lane];
@@ -246,7 +246,7 @@ static void sample_skip(struct ps_pipeline *p, struct ps_block *block)
 	at->taken = block->at;
 }
 
-/* All samples of `take` were claimed, those of a resumed run included. */
+/* True if all samples of option `take` were claimed, including those before a resume. */
 static bool all_is_taken(const struct ps_pipeline *p)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(p->o.epochs);
@@ -255,8 +255,8 @@ static bool all_is_taken(const struct ps_pipeline *p)
 	return o->take == 0 || (at >= o->skip && at - o->skip >= o->take);
 }
 
-/* Takes the sample of this turn, for the next row or, before `skip`, for none. False if the epoch ended
- * with it. */
+/* Takes the sample of this turn: claims it as the next row, or drops it if it is among the first `skip`.
+ * False: the epoch ended with it. */
 static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(p->o.epochs);
@@ -285,8 +285,8 @@ static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 	return true;
 }
 
-/* Passes over lanes that ended without another sample. False: nothing can be claimed, *ret has the reason;
- * CLAIMED: the epoch ended. */
+/* Moves past lanes that have ended. False: nothing can be claimed, and *ret has the reason; PS_CLAIMED: the
+ * epoch ended. */
 static bool lanes_pass(struct ps_pipeline *p, enum ps_claim *ret)
 {
 	for (;;) {
@@ -319,7 +319,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 	enum ps_claim c;
 
 	if (!lanes_pass(p, &c)) {
-		/* The epoch ended, and all rows are decoded: the batch needs only to be finished. */
+		/* The epoch ended, and all rows are decoded: the batch only has to be finished. */
 		if (c == PS_CLAIMED && filling && filling->closed && filling->ndone == filling->nrows)
 			*u = (struct ps_unit){.batch = filling};
 		return c;
@@ -332,7 +332,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 			break;
 	}
 	if (u->n == 0)
-		u->batch = NULL; /* all of them were before `skip` */
+		u->batch = NULL; /* all of these samples are skipped */
 	if (ps_due_any(p))
 		pthread_cond_signal(&p->room);
 	return PS_CLAIMED;
@@ -348,7 +348,7 @@ enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 	do {
 		if (p->failed || p->claim_epoch == p->o.end_epoch)
 			return PS_NO_INPUT;
-		/* The end of the epoch before the last one was not delivered. */
+		/* The end of an epoch two before this one was not delivered yet. */
 		if (p->ends[p->claim_epoch & 1].known)
 			return PS_NO_ROOM;
 		if (!p->claiming)
@@ -360,12 +360,13 @@ enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 
 /* Which lane is read next -------------------------------------------------------------------------------- */
 
-/* Which lane is read next: lanes that no thread reads wait in heaps, one for each set and for odd and even
- * epochs, by epoch, by the round in which their next block is needed, and by their place in that round.
- * Rounds of different sets do not compare; but a set that is late for its turns comes first.
+/* Which lane is read next. Lanes that no thread reads wait in heaps: two for each set, for odd and even
+ * epochs. A heap is sorted by epoch, by the round in which a lane's next block is needed, and by the lane's
+ * place in that round. Rounds of different sets are not comparable, but a set that is late for its turns
+ * comes first.
  *
- * All of it is called with the pipeline's lock held; a lane's own members are read while no thread serves
- * it. */
+ * The pipeline's lock must be held. A lane's own members may be read here, as no thread serves a waiting
+ * lane. */
 
 static uint32_t set_of(const struct ps_pipeline *p, uint32_t lane)
 {
@@ -376,7 +377,7 @@ static uint32_t set_of(const struct ps_pipeline *p, uint32_t lane)
 	return d;
 }
 
-/* Needed before the other one. */
+/* True if lane a is needed before lane b. */
 static bool is_before(const struct ps_pipeline *p, uint32_t a, uint32_t b)
 {
 	const struct ps_lane *x = &p->lanes[a], *y = &p->lanes[b];
@@ -445,7 +446,7 @@ void ps_due_put(struct ps_pipeline *p, struct ps_lane *lane)
 	up(p, heap, i);
 }
 
-/* The round that the claims are in. */
+/* The current round of the claims in a set. */
 static uint64_t round_of(const struct ps_pipeline *p, uint32_t set)
 {
 	const struct ps_dealt *row = ps_row_due(p);
@@ -455,8 +456,8 @@ static uint64_t round_of(const struct ps_pipeline *p, uint32_t set)
 	return ps_turns_round(&p->turns, p->sets[set].first);
 }
 
-/* The next blocks of a lane that begin up to this round may be read now. In a shuffled order the second block
- * is read once the first is half used: earlier would hold twice the window. */
+/* The last round up to which a lane's blocks may be read now. In a shuffled order the second block is read
+ * once the first is half used; reading it earlier would hold twice the window in memory. */
 static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *lane, uint32_t set)
 {
 	uint32_t len = ps_order_block_len(p->o.order);
@@ -467,14 +468,14 @@ static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *l
 	return ps_epochs_options(p->o.epochs)->skip / p->nlanes + reach;
 }
 
-/* The lane's next sample is one of a step that is not fed yet. A single set, whose lanes never end: a
- * position is arithmetic. */
+/* True if the lane's next sample is in a step that is not fed yet. With a feed there is a single set, whose
+ * lanes never end, so the position is arithmetic. */
 static bool waits_for_feed(const struct ps_pipeline *p, const struct ps_lane *lane)
 {
 	return p->feed && !ps_feed_has(p, lane->epoch, lane->next * p->nlanes + lane->index);
 }
 
-/* A block of this lane may be read now, or sought, or it is to leave its epoch. */
+/* True if the lane needs a reader now: to read or seek a block, or to leave its epoch. */
 static bool may_be_read(const struct ps_pipeline *p, const struct ps_lane *lane, uint32_t set)
 {
 	if (lane->epoch < p->claim_epoch)
@@ -485,7 +486,7 @@ static bool may_be_read(const struct ps_pipeline *p, const struct ps_lane *lane,
 	       lane->next <= round_ahead(p, lane, set);
 }
 
-/* The heap whose first lane is to be read, or -1. */
+/* The heap whose first lane must be read now; -1: none. */
 static int64_t heap_due(const struct ps_pipeline *p)
 {
 	int64_t best = -1;
@@ -509,7 +510,8 @@ static int64_t heap_due(const struct ps_pipeline *p)
 	return best;
 }
 
-/* The lane of this turn, if it waits after others that have enough: another rank's state may cause that. */
+/* The lane of this turn, if it waits without a block, below lanes that have enough. This can happen after
+ * resuming from another rank's state. NULL: it does not. */
 static struct ps_lane *turn_starves(const struct ps_pipeline *p)
 {
 	struct ps_lane *lane = &p->lanes[lane_due(p)];
@@ -524,7 +526,7 @@ bool ps_due_any(const struct ps_pipeline *p)
 	return heap_due(p) >= 0 || turn_starves(p);
 }
 
-/* Takes the i-th of a heap out. */
+/* Removes the i-th lane from a heap. */
 static struct ps_lane *take(struct ps_pipeline *p, uint32_t *heap, uint32_t *n, uint32_t i)
 {
 	struct ps_lane *lane = &p->lanes[heap[i]];
@@ -533,7 +535,7 @@ static struct ps_lane *take(struct ps_pipeline *p, uint32_t *heap, uint32_t *n, 
 	heap[i] = heap[--*n];
 	if (i == 0)
 		down(p, heap, *n);
-	else if (i < *n) /* rare: all of it again */
+	else if (i < *n) /* rare: rebuild the heap */
 		for (uint32_t k = 1; k < *n; k++)
 			up(p, heap, k);
 	return lane;

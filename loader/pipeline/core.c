@@ -27,7 +27,7 @@ struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *p)
 
 void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
 {
-	m->ns = ps_clock_mono_ns(); /* not before the lock: waits may begin until then */
+	m->ns = ps_clock_mono_ns(); /* read under the lock, as waits begin until it is held */
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		m->total_ns[i] = ps_stage_total(&p->stages[i], m->ns);
 		for (int w = 0; w < PS_NWAITS; w++)
@@ -53,8 +53,8 @@ void ps_batch_give(struct ps_pipeline *p, struct penstock_batch *b)
 
 /* How many threads --------------------------------------------------------------------------------------- */
 
-#define COST_BEGIN 8.0 /* a JPEG's, in ns a byte: a first image is a unit */
-#define COST_MEMORY 8  /* units that the mean is of */
+#define COST_BEGIN 8.0 /* of a JPEG, in ns per byte: so the first image is a whole unit */
+#define COST_MEMORY 8  /* units in the mean */
 
 void ps_cost_init(struct ps_cost *c)
 {
@@ -88,15 +88,15 @@ void ps_cost_learn(struct ps_cost *c, uint32_t rows, uint64_t nbytes, uint64_t n
 	if (rows == 0)
 		return;
 	seen = (double)ns / weight(rows, nbytes);
-	/* a thread that lost its CPU meanwhile says nothing of the rows */
+	/* limited, as the thread may have been preempted */
 	seen = PS_MIN(seen, c->ns_per_weight * 4);
 	c->ns_per_weight += (seen - c->ns_per_weight) / COST_MEMORY;
 }
 
-#define IDLE_MUCH 0.5   /* a stage that waits more has threads too many */
-#define IDLE_LITTLE 0.1 /* one that waits less is at its limit */
-#define STARVED 0.05    /* the next stage waits */
-#define ROOM 1.25       /* what is kept beyond the threads that were busy */
+#define IDLE_MUCH 0.5   /* a stage that waits more has too many threads */
+#define IDLE_LITTLE 0.1 /* a stage that waits less is at its limit */
+#define STARVED 0.05    /* the next stage waits longer than this share */
+#define ROOM 1.25       /* factor of threads kept above those that were busy */
 
 uint32_t ps_tune_next(const struct ps_tune *t, const struct ps_usage *u)
 {

@@ -14,7 +14,7 @@ void ps_block_free(struct ps_block *block)
 	free(block);
 }
 
-/* After the lane's last sample of an epoch. */
+/* Moves to the next epoch, after the lane's last sample of this one. */
 static void epoch_leave(struct ps_lane *lane)
 {
 	lane->epoch++;
@@ -56,7 +56,7 @@ static int info_get(struct ps_lane *lane, const struct ps_lane_source *source, s
 	return lane->info ? 0 : ps_epochs_get(source->epochs, lane->epoch, &lane->info, err);
 }
 
-/* Where the block begins that holds the index-th sample of a lane. */
+/* The beginning of the block that holds the index-th sample of a lane. */
 static uint64_t block_begin(const struct ps_lane_source *source, uint64_t index)
 {
 	return ps_order_block_begin(source->order, ps_order_block_of(source->order, index));
@@ -94,15 +94,16 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 
 /* One block ---------------------------------------------------------------------------------------------- */
 
-/* The samples of a block, and their permutation. */
+/* The samples of a block to be read, and their permutation. */
 struct filling {
-	uint32_t n;     /* samples it is to have */
+	uint32_t n;     /* samples that the block should have */
 	uint32_t *from; /* place i gets the from[i]-th sample that is read */
-	bool *held;     /* by the order of reading: it is wanted, or may be */
-	bool *wanted;   /* by place */
+	/* in order of reading: the sample is read with its bytes, as it is or may be wanted */
+	bool *held;
+	bool *wanted; /* by place: the sample is wanted */
 };
 
-/* Which samples are wanted, and to be held: where places depend on lengths, all are. */
+/* Finds which samples are wanted and held. If places depend on lengths, all are held. */
 static int filling_plan(const struct ps_lane *lane, const struct ps_lane_source *source,
         const struct ps_block *block, struct filling *f)
 {
@@ -159,7 +160,7 @@ static int block_permute(const struct ps_lane *lane, const struct ps_lane_source
 	return 0;
 }
 
-/* Of the file of the lane's open shard; 0: not known. */
+/* Size of the file of the lane's open shard; 0: not known. */
 static uint64_t size_known(const struct ps_lane *lane)
 {
 	int64_t size = lane->shard ? ps_shard_size(lane->shard) : -1;
@@ -167,8 +168,8 @@ static uint64_t size_known(const struct ps_lane *lane)
 	return size > 0 ? (uint64_t)size : 0;
 }
 
-/* How many samples of a block, from its `at` on, are not held: all of the rest, or more than it costs to find
- * a place. 0: the next one is to be read. */
+/* The length of a run of samples, from `at` on, that can be skipped: it goes to the block's end, or is
+ * longer than PS_LANE_WALK_MAX. 0: the next sample must be read. */
 static uint32_t run_unheld(const struct filling *f, uint32_t at)
 {
 	uint32_t n = 0;
@@ -178,8 +179,7 @@ static uint32_t run_unheld(const struct filling *f, uint32_t at)
 	return at + n == f->n || n > PS_LANE_WALK_MAX ? n : 0;
 }
 
-/* Reads the samples of a block, and none after the last that is held. 1; 0: the lane's epoch is over with
- * what was read. */
+/* Reads the samples of a block, up to the last one that is held. 1: done; 0: the lane's epoch ended. */
 static int block_read(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_block *block,
         const struct filling *f, struct ps_load_error *err)
 {
@@ -218,7 +218,7 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 	return 1;
 }
 
-/* Samples of the block that begins at lane->at: fewer are in it where the lane ends. */
+/* Number of samples of the block that begins at lane->at; it has fewer if the lane ends in it. */
 static uint32_t block_room(const struct ps_lane *lane, const struct ps_lane_source *source)
 {
 	uint64_t next = ps_order_block_of(source->order, lane->at) + 1;
@@ -226,7 +226,7 @@ static uint32_t block_room(const struct ps_lane *lane, const struct ps_lane_sour
 	return (uint32_t)(ps_order_block_begin(source->order, next) - lane->at);
 }
 
-/* Fills an empty block with the samples from lane->at on, `n` at most. */
+/* Fills an empty block with up to n samples from lane->at on. */
 static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t n,
         struct ps_block *block, struct ps_load_error *err)
 {
@@ -296,7 +296,7 @@ int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, stru
 
 /* A lane's samples --------------------------------------------------------------------------------------- */
 
-/* How many samples a shard gives in this pass, by its index. False: it is not known. */
+/* The number of samples of a shard, by its index. False: not known. */
 static bool shard_count(
         const struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, uint64_t *ret_count)
 {
@@ -306,7 +306,7 @@ static bool shard_count(
 	       counts->count(counts->ctx, lane->epoch, lane->pass, shard, ret_count, NULL) == 0;
 }
 
-/* Where sample `ordinal` of a shard begins, by its index; 0: it is not known. */
+/* The offset of sample `ordinal` of a shard, by its index; 0: not known. */
 static uint64_t sample_offset(const struct ps_lane_source *source, uint32_t shard, uint64_t ordinal)
 {
 	struct ps_shard_index_place place = {0};
@@ -320,7 +320,7 @@ static uint64_t sample_offset(const struct ps_lane_source *source, uint32_t shar
 	return place.resume_offset;
 }
 
-/* Which shard is the lane's next: 1, or 0 after the last. */
+/* Finds the lane's next shard: 1; 0: after the last. */
 static int shard_find(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t *ret_shard,
         struct ps_load_error *err)
 {
@@ -329,12 +329,12 @@ static int shard_find(struct ps_lane *lane, const struct ps_lane_source *source,
 	return rc < 0 ? ps_load_error_set(err, -rc, "no memory for the order of the shards") : rc;
 }
 
-/* Each lane holds an index that is a copy in memory, up to this size. Of a larger one only the count is
- * compared, at the shard's end. */
+/* Limit of an index that is a copy in memory (not mapped) and held by each lane. With a larger one only the
+ * count is compared, at the shard's end. */
 #define CHECK_MAX_NBYTES (4UL << 20)
 
-/* Where an index decided what is read of a shard, the shard is compared with it. If it cannot be opened now,
- * only the counts are compared. */
+/* If an index decided what is read of a shard, begins comparing the shard with it. If the index cannot be
+ * opened now, only the counts are compared. */
 static void check_begin(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, bool asked)
 {
 	if (!source->indexes || !(asked || source->select || (lane->info && lane->info->known)) ||
@@ -372,7 +372,8 @@ static int shard_open(
 		ps_shard_index_writer_free(ps_steal_ptr(&lane->begun.writer));
 	lane->number = shard;
 	lane->gave =
-	        lane->ordinal > 0 || lane->copy > 0; /* or so it seems: it may have been closed meanwhile */
+	        /* presumably: the shard may have been closed meanwhile */
+	        lane->ordinal > 0 || lane->copy > 0;
 	ps_shard_start_at(lane->shard, lane->ordinal, lane->offset);
 	if (lane->begun.writer)
 		ps_shard_byproduct_give(lane->shard, &lane->begun);
@@ -392,13 +393,13 @@ void ps_lane_close(struct ps_lane *lane)
 	ps_sample_free(ps_steal_ptr(&lane->drawn));
 }
 
-/* Where shards are repeated: after this many consecutive shards without a sample all of them have none. */
+/* If shards are repeated: after this many consecutive shards without a sample all are taken to be empty. */
 static uint64_t empty_most(const struct ps_lane_source *source)
 {
 	return 1000 + 4 * (uint64_t)source->nshards;
 }
 
-/* Moves to the lane's next shard; `number` is the one that it leaves. */
+/* Moves to the lane's next shard; `number` is the shard that it leaves. */
 static int shard_pass_on(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t number,
         bool empty, struct ps_load_error *err)
 {
@@ -414,7 +415,7 @@ static int shard_pass_on(struct ps_lane *lane, const struct ps_lane_source *sour
 	        source->shards[number]);
 }
 
-/* The shard that was open is at its end. */
+/* Closes the open shard at its end, and moves to the next one. */
 static int shard_leave(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err)
 {
 	uint64_t count;
@@ -443,7 +444,7 @@ int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, stru
 		return 0;
 	switch (ps_shard_rest(lane->shard, &offset)) {
 	case PS_SHARD_OVER:
-		rc = ps_shard_next(lane->shard, &none, err); /* what it does at its end */
+		rc = ps_shard_next(lane->shard, &none, err); /* for the checks that it makes at its end */
 		return rc < 0 ? rc : shard_leave(lane, source, err);
 	case PS_SHARD_RESTS:
 		size = ps_shard_size(lane->shard);
@@ -458,8 +459,8 @@ int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, stru
 	}
 }
 
-/* How often the sample `ordinal` of the open shard comes. A sample that the index lacks comes once: reading
- * it reports what is wrong. */
+/* How often the sample `ordinal` of the open shard is drawn. A sample that is not in the index counts once:
+ * reading it reports the difference. */
 static int times_find(struct ps_lane *lane, struct ps_load_error *err)
 {
 	if (!lane->view || lane->ordinal >= ps_select_samples(lane->view))
@@ -467,8 +468,8 @@ static int times_find(struct ps_lane *lane, struct ps_load_error *err)
 	return ps_select_times(lane->view, lane->ordinal, err);
 }
 
-/* The sample `ordinal` of the open shard: 1, or 0 at its end. The first one read after a resume shows
- * whether the shard is that of the state. */
+/* Reads the sample `ordinal` of the open shard: 1, or 0 at its end. The first read after a resume compares
+ * the file's size with that in the state. */
 static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps_sample **ret_sample,
         struct ps_load_error *err)
 {
@@ -490,7 +491,7 @@ static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps
 	        path, (uintmax_t)size, (uintmax_t)nbytes);
 }
 
-/* The next copy of a sample that comes `times` times; it was read for the first copy. */
+/* Returns the next copy of a sample that is drawn `times` times. The sample is read for the first copy. */
 static int drawing_give(struct ps_lane *lane, const char *path, uint32_t times, bool hold,
         struct ps_sample **ret_sample, struct ps_load_error *err)
 {
@@ -518,7 +519,7 @@ static int drawing_give(struct ps_lane *lane, const char *path, uint32_t times, 
 	return 1;
 }
 
-/* The sample of a permuted epoch: any of any shard. */
+/* Reads the next sample of a permuted epoch, which may be in any shard. */
 static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
         struct ps_sample **ret_sample, struct ps_load_error *err)
 {
@@ -563,7 +564,7 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
 		        "%s: it holds fewer samples than its index says; index it again (penstock-loader "
 		        "index)",
 		        source->shards[shard]);
-	/* a sample that comes again has new random numbers: its place gives the draw */
+	/* each copy of a sample has its own random numbers: the position is the draw */
 	(*ret_sample)->draw = may_repeat ? (uint32_t)position : (uint32_t)lane->pass << 16 | copy;
 	return 1;
 }
@@ -609,7 +610,7 @@ int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool
 	}
 }
 
-/* Moves n samples on in the lane's shard, which has more. */
+/* Moves n samples on in the lane's shard, which has more than n left. */
 static int shard_go(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, uint64_t n,
         struct ps_load_error *err)
 {
@@ -632,7 +633,8 @@ static int shard_go(struct ps_lane *lane, const struct ps_lane_source *source, u
 	return rc;
 }
 
-/* How many samples the lane's shard still gives, from where the lane stands: 1; 0: it is not known. */
+/* Finds how many samples the lane's shard still gives, from the lane's position on. 1: found; 0: not
+ * known. */
 static int shard_left(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard,
         uint64_t *ret_left, struct ps_load_error *err)
 {
@@ -653,7 +655,8 @@ static int shard_left(struct ps_lane *lane, const struct ps_lane_source *source,
 	return rc < 0 ? rc : 1;
 }
 
-/* Passes over the rest of the lane's shard, or a part of it, without reading it: 1, if its count is known. */
+/* Moves towards `at` within the lane's shard, or past its end, without reading it. 1: moved; 0: the count
+ * is not known, or walking is cheaper. */
 static int shard_pass(
         struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at, struct ps_load_error *err)
 {

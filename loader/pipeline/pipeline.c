@@ -13,13 +13,13 @@
 #include "device/device.h"
 #include "pipeline/core.h"
 
-#define KEEP_SLABS 256 /* unused ones: 16 MiB */
+#define KEEP_SLABS 256 /* unused slabs that are kept: 16 MiB */
 
 /* The lock must be held below this line ------------------------------------------------------------------ */
 
 /* The consumer's side ------------------------------------------------------------------------------------ */
 
-/* Puts the turns where the epoch's batches say, and the lanes where the turns are. */
+/* Sets the turns by the number of delivered batches, and the lanes by the turns. */
 static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
 	uint64_t begin = ps_steps_begin(&epoch->steps, p->position.batches);
@@ -36,8 +36,8 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 	}
 }
 
-/* Puts the lanes where they were, and the turns at the lane that comes next. Lanes that have ended are found
- * again. */
+/* Sets the lanes to their saved positions, and the turns to the next lane. Lanes that have ended are found
+ * again by reading. */
 static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
 	uint64_t rows = p->position.batches * p->o.rows, round = 0;
@@ -49,15 +49,16 @@ static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 
 		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number, from,
 		        at->k != PS_PLACE_UNKNOWN ? at : NULL);
-		round = PS_MAX(round, from); /* of those that have not ended, or one less */
+		/* at least the round of lanes that have not ended, or one less */
+		round = PS_MAX(round, from);
 	}
 	if (rows > 0)
 		ps_turns_set_lane(
 		        &p->turns, p->position.turn, ps_epochs_options(p->o.epochs)->skip + rows, round);
 }
 
-/* Puts everything at p->position; no thread of ours runs, but held batches may be released meanwhile. They
- * stay as they are. */
+/* Sets everything to p->position. None of the pipeline's threads runs, but the consumer may release held
+ * batches meanwhile; they are not changed. */
 static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 {
 	struct ps_epoch *epoch;
@@ -75,7 +76,7 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 
 		if (b->state == PS_BATCH_HELD)
 			continue;
-		(void)!ps_batch_wait(b, NULL); /* a device that is lost says so again */
+		(void)!ps_batch_wait(b, NULL); /* a lost device fails again later */
 		ps_batch_clear(b);
 		b->state = PS_BATCH_FREE;
 	}
@@ -89,7 +90,7 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 		ps_numbers_begin(p->feed, epoch->number, p->position.batches);
 	for (uint32_t i = 0; i < p->nlanes && epoch->number != p->o.end_epoch; i++) {
 		if (p->feed)
-			p->lanes[i].next = p->lanes[i].from; /* what is not fed cannot be sought */
+			p->lanes[i].next = p->lanes[i].from; /* numbers that are not fed cannot be sought */
 		ps_due_put(p, &p->lanes[i]);
 	}
 	p->claim_epoch = p->deliver_epoch = epoch->number;
@@ -129,7 +130,7 @@ static void locks_init(struct ps_pipeline *p)
 	pthread_condattr_destroy(&monotonic);
 }
 
-/* What lanes are read from, and how. */
+/* The source that lanes are read from. */
 static struct ps_lane_source source_of(struct ps_pipeline *p)
 {
 	const struct ps_pipeline_options *o = &p->o;
@@ -238,7 +239,7 @@ static int batches_init(struct ps_pipeline *p, struct ps_load_error *err)
 	return rc;
 }
 
-/* All but threads and places. What was made when it fails is ps_pipeline_free()'s. */
+/* Makes all but threads and positions. On failure ps_pipeline_free() frees what was made. */
 static int pipeline_init(
         struct ps_pipeline *p, const struct ps_pipeline_options *o, struct ps_load_error *err)
 {
@@ -275,7 +276,7 @@ static int pipeline_init(
 	for (size_t i = 0; i < PS_ARRAY_LEN(p->skipped); i++)
 		p->skipped[i] = calloc(p->nlanes, sizeof(*p->skipped[i]));
 	p->dealt = calloc(o->rows, sizeof(*p->dealt));
-	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* and the copier */
+	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* 1 for the copier */
 	p->source = source_of(p);
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_clock_mono_ns()};
 	if (p->wake_fd < 0)
@@ -346,7 +347,8 @@ void ps_pipeline_abandon(struct ps_pipeline *p)
 {
 	for (uint32_t i = 0; i < p->nbatches; i++)
 		ps_host_free(
-		        p->batches[i]->mem, p->batches[i]->mem_nbytes); /* no driver works after a fork */
+		        /* device drivers do not work after a fork */
+		        p->batches[i]->mem, p->batches[i]->mem_nbytes);
 	close(p->wake_fd);
 }
 
@@ -367,13 +369,14 @@ int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, str
 	return rc < 0 ? rc : ps_threads_start(p, err);
 }
 
-/* Nothing is due any more in the epoch that is being delivered. */
+/* True if all batches of the epoch that is being delivered were delivered. */
 static bool epoch_is_over(const struct ps_pipeline *p)
 {
 	return p->ends[p->deliver_epoch & 1].known && p->ends[p->deliver_epoch & 1].seq == p->deliver_seq;
 }
 
-/* The batch that is due, or NULL. Places run on over the ends of epochs, which come first. */
+/* The next batch to deliver, if it is finished; else NULL. Batch numbers continue over the ends of epochs;
+ * an epoch's end is delivered before the next batch. */
 static struct penstock_batch *batch_due(struct ps_pipeline *p)
 {
 	for (uint32_t i = 0; i < p->nbatches && !epoch_is_over(p); i++)
@@ -382,13 +385,13 @@ static struct penstock_batch *batch_due(struct ps_pipeline *p)
 	return NULL;
 }
 
-/* No more batches may be fed in this epoch. */
+/* True if no more batches may be fed in this epoch. */
 static bool feed_is_full(const struct ps_pipeline *p)
 {
 	return p->feed->over || p->feed->fed >= ps_epochs_options(p->o.epochs)->steps;
 }
 
-/* All that was fed was delivered, and more may come. */
+/* True if all fed batches were delivered, and more may be fed. */
 static bool feed_is_dry(const struct ps_pipeline *p)
 {
 	return p->feed && !feed_is_full(p) && p->deliver_seq - p->first_seq >= p->feed->fed;
@@ -399,15 +402,15 @@ static bool all_held(const struct ps_pipeline *p)
 	return p->nheld == p->nbatches;
 }
 
-/* next() would not wait. */
+/* True if next() would not wait. */
 static bool next_is_known(struct ps_pipeline *p)
 {
 	return p->failed || feed_is_dry(p) || all_held(p) || p->deliver_epoch == p->o.end_epoch ||
 	       epoch_is_over(p) || batch_due(p);
 }
 
-/* Shares out a wait of the consumer: to decoding as far as workers were busy meanwhile, the rest to reading
- * and to what readers waited for. */
+/* Attributes a wait of the consumer: to decoding by the share in which workers were busy meanwhile, the
+ * rest to reading and to the storage that readers waited for. */
 static void wait_blame(struct ps_pipeline *p, const struct ps_tune_mark *from, const struct ps_tune_mark *to)
 {
 	enum { READ = PS_STAGE_READ, DECODE = PS_STAGE_DECODE, IN = PS_WAIT_INPUT };
@@ -458,7 +461,7 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 	if (feed_is_dry(p))
 		return ps_load_error_set(err, EAGAIN, "next: no batch was fed (penstock_loader_feed)");
 	if (!b) {
-		p->ends[p->deliver_epoch & 1].known = false; /* the epoch is over */
+		p->ends[p->deliver_epoch & 1].known = false; /* the epoch's end is delivered now */
 		p->empty_epochs += p->position.batches == 0;
 		p->deliver_epoch++;
 		p->first_seq = p->deliver_seq;
@@ -517,7 +520,7 @@ bool ps_pipeline_wait_released(struct ps_pipeline *p, uint32_t timeout_ms)
 
 void ps_pipeline_delivered(struct ps_pipeline *p, const struct penstock_batch *b)
 {
-	/* A lane that gave nothing but what is skipped has no row that shows where it stands. */
+	/* Lanes that gave only skipped samples have no row that shows their position. */
 	if (!p->known && p->position.batches == 0)
 		memcpy(p->position.lanes, p->skipped[b->epoch & 1], p->nlanes * sizeof(*p->position.lanes));
 	for (uint32_t i = 0; i < b->nrows; i++)
@@ -555,7 +558,7 @@ void ps_pipeline_release(struct penstock_batch *b)
 	int rc;
 
 	ps_load_error_clear(&err);
-	assert(b->state == PS_BATCH_HELD); /* not released twice */
+	assert(b->state == PS_BATCH_HELD); /* must not be released twice */
 	rc = ps_batch_leave(b, &arrived, &err);
 	ps_batch_clear(b);
 	PS_LOCK_SCOPE(&p->lock);

@@ -16,7 +16,7 @@
 
 /* The lock must be held below this line ------------------------------------------------------------------ */
 
-/* Of rows that are all decoded; the lock is not held. */
+/* Finishes and sends a batch whose rows are all decoded. The lock is not held. */
 static int batch_make(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_load_error *err)
 {
 	PS_RANGE_SCOPE("finish");
@@ -31,7 +31,7 @@ static int batch_make(struct penstock_batch *b, struct ps_batch_worker *w, struc
 	return ps_batch_send(b, err);
 }
 
-/* Another batch is finished: freezes the share of images that the GPU decodes once enough is known. */
+/* Called after each finished batch: freezes the share of images that the GPU decodes once enough is known. */
 static void offload_tune(struct ps_pipeline *p, const struct ps_offload_meter *now)
 {
 	struct ps_offload_costs costs;
@@ -48,7 +48,7 @@ static void offload_tune(struct ps_pipeline *p, const struct ps_offload_meter *n
 	        p->claim_seq - p->epoch_seq);
 }
 
-/* The lock is let go while the batch is finished. */
+/* Finishes a batch; the lock is released meanwhile. */
 static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b, struct ps_batch_worker *w)
 {
 	struct ps_load_error err = {0};
@@ -77,9 +77,8 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b, struct
 		pthread_cond_signal(&p->ready);
 }
 
-/* A thread beyond those that are worth having waits here. True: the lock was let go, and all may be
- * different.
- */
+/* Parks the thread while its index is beyond the tuned number of threads. True: the lock was released, so
+ * all guarded data may have changed. */
 static bool park(struct ps_pipeline *p, int stage, uint32_t index)
 {
 	if (index < p->tunes[stage].now)
@@ -92,9 +91,9 @@ static bool park(struct ps_pipeline *p, int stage, uint32_t index)
 	return true;
 }
 
-#define TUNE_NS 100000000 /* between two looks: some batches at least */
+#define TUNE_NS 100000000 /* interval of tuning; covers at least some batches */
 
-/* Looks how the stages spent their time, and how many threads they shall have. */
+/* Measures how the stages spent their time, and sets their numbers of threads. */
 static void tune(struct ps_pipeline *p)
 {
 	const struct ps_tune_mark was = p->tuned;
@@ -110,7 +109,7 @@ static void tune(struct ps_pipeline *p)
 		out[i] = (double)(p->tuned.wait_ns[i][PS_WAIT_OUTPUT] - was.wait_ns[i][PS_WAIT_OUTPUT]) /
 		         total;
 	}
-	/* readers that wait for the disk are not idle: more of them would wait for more at a time */
+	/* readers that wait for the disk do not count as idle: more readers keep more reads in flight */
 	p->tunes[PS_STAGE_READ].now = ps_tune_next(&p->tunes[PS_STAGE_READ],
 	        &(struct ps_usage){.idle = out[PS_STAGE_READ], .starved = in[PS_STAGE_DECODE]});
 	p->tunes[PS_STAGE_DECODE].now = ps_tune_next(&p->tunes[PS_STAGE_DECODE],
@@ -121,12 +120,12 @@ static void tune(struct ps_pipeline *p)
 
 /* Threads ------------------------------------------------------------------------------------------------ */
 
-/* Asks for what is known of the epoch that is claimed next; the lock is let go meanwhile. */
+/* Gets the epoch that is claimed next; the lock is released meanwhile. */
 static void epoch_ask(struct ps_pipeline *p)
 {
 	struct ps_load_error err = {0};
 	struct ps_epoch *epoch = NULL;
-	uint64_t number = p->claim_epoch; /* it stays until the epoch was begun */
+	uint64_t number = p->claim_epoch; /* does not change until the epoch is begun */
 	int rc;
 
 	p->asking = true;
@@ -140,7 +139,7 @@ static void epoch_ask(struct ps_pipeline *p)
 		ps_epoch_begin(p, epoch);
 }
 
-/* Decodes what was claimed; the lock is let go meanwhile. */
+/* Decodes a claimed unit; the lock is released meanwhile. */
 static void unit_run(struct ps_pipeline *p, const struct ps_unit *u, struct ps_batch_worker *w)
 {
 	uint64_t begin;
@@ -151,7 +150,7 @@ static void unit_run(struct ps_pipeline *p, const struct ps_unit *u, struct ps_b
 	for (uint32_t i = 0; i < u->n; i++)
 		ps_batch_decode(u->batch, u->first + i, w);
 	ps_range_end();
-	/* A transform waits for others, which says nothing of the rows. */
+	/* The time of a transform is not counted: it waits for other threads. */
 	begin = ps_clock_mono_ns() - begin;
 	ps_batch_transform(u->batch, u->first, u->n, w);
 	pthread_mutex_lock(&p->lock);
@@ -221,9 +220,9 @@ static void read_count(struct ps_pipeline *p, uint64_t epoch, uint64_t nbytes)
 	p->read_of[epoch & 3].epoch = epoch;
 }
 
-/* Moves a lane past holes of a feed: of a claimed step they are all that is left, and its numbers may be
- * overwritten. False: it is where nothing was fed yet. The lock is held, so no step is delivered
- * meanwhile. */
+/* Moves a lane past holes of a feed. In claimed steps all remaining places count as holes, as their numbers
+ * may be overwritten. False: the lane is at a step that is not fed yet. The lock is held, so no step is
+ * delivered meanwhile. */
 static bool feed_holes_pass(struct ps_pipeline *p, struct ps_lane *lane)
 {
 	uint64_t claimed = p->claim_seq - p->epoch_seq - (p->filling ? 1 : 0);
@@ -239,9 +238,9 @@ static bool feed_holes_pass(struct ps_pipeline *p, struct ps_lane *lane)
 	}
 }
 
-/* Seeks or fills one block of a lane that was taken; the lock is let go meanwhile. Its epoch may have been
- * closed before all its samples came: then it goes on with the next, and a block of the old one is
- * dropped. */
+/* Seeks or fills one block of a lane that was taken; the lock is released meanwhile. If the lane's epoch
+ * was closed before all its samples were read, the lane moves to the next epoch, and a block of the old one
+ * is dropped. */
 static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 {
 	struct ps_load_error err = {0};
@@ -270,7 +269,7 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	read_count(p, block ? block->epoch : reads, lane->meter.nbytes);
 	p->stages[PS_STAGE_READ].ns[PS_WAIT_INPUT] += lane->meter.wait_ns;
 	lane->meter = (struct ps_stream_meter){0};
-	if (rc < 0) { /* it is read no more */
+	if (rc < 0) { /* the lane is not read any more */
 		if (rc != -ECANCELED)
 			ps_pipeline_fail(p, rc, &err);
 		return;
@@ -308,7 +307,7 @@ static void *reader_main(void *arg)
 	return NULL;
 }
 
-/* Gives batches back that were released before they had arrived on the device. */
+/* The copier's thread: frees batches that were released before they had arrived on the device. */
 static void *copier_main(void *arg)
 {
 	struct ps_pipeline *p = arg;
@@ -360,7 +359,7 @@ static int thread_start(struct ps_pipeline *p, uint32_t index, const char *name,
 	if (rc != 0)
 		return -rc;
 	snprintf(full, sizeof(full), "ps-%s-%u", name, index);
-	full[15] = 0; /* the kernel takes no more */
+	full[15] = 0; /* the kernel's limit */
 	pthread_setname_np(p->threads[p->nthreads], full);
 	p->nthreads++;
 	return 0;
@@ -374,7 +373,7 @@ int ps_threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 
 	atomic_store(&p->stop, false);
 	(void)eventfd_read(p->wake_fd, &count);
-	pthread_mutex_lock(&p->lock); /* others may ask for statistics */
+	pthread_mutex_lock(&p->lock); /* other threads may read statistics */
 	ps_tune_mark(p, &p->tuned);
 	for (int i = PS_STAGE_READ; i <= PS_STAGE_DECODE; i++) {
 		p->started[i] = 0;
