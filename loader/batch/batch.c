@@ -9,7 +9,7 @@
 #include "batch/parts.h"
 #include "image/pixel/pixel.h"
 
-/* What late outputs are written to before their place is known. */
+/* Bytes of the memory that late outputs are written to before their place in the slot is known. */
 static bool outputs_nbytes(const struct ps_layout_field *f, uint32_t rows, size_t *ret_nbytes)
 {
 	*ret_nbytes = 0;
@@ -58,7 +58,7 @@ static bool fields_init(struct penstock_batch *b)
 	return b->decoded && b->pieces && b->boxes && b->outputs && b->late;
 }
 
-/* The arrays of rows that late fields need. */
+/* Allocates the arrays by row that late fields need. */
 static bool late_init(struct penstock_batch *b)
 {
 	for (uint32_t i = 0; i < b->layout->nfields; i++) {

@@ -16,7 +16,8 @@ static uint32_t views_of(const struct ps_layout_field *f)
 	return ps_image_views(&f->image);
 }
 
-/* All bits that images of the field may have. A field that follows another one takes its affine step. */
+/* All PS_IMAGE_ bits that images of the field may have. A field that follows another one takes that one's
+ * affine step. */
 static uint32_t bits_of(const struct ps_batch_layout *layout, const struct ps_layout_field *f)
 {
 	const struct ps_transform_spec *t = &f->image.transforms;
@@ -89,7 +90,7 @@ static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
 
 	for (uint32_t k = 0; at->ops != PS_SLOT_NONE && k < m.nimages; k++)
 		m.what |= ops_of(b, i, 0)[k].what;
-	if (f->dtype != PS_U8 && !b->blank) /* without a sample: zeros */
+	if (f->dtype != PS_U8 && !b->blank) /* a blank batch keeps scale and bias 0: all elements are zeros */
 		ps_image_levels(&f->image, m.scale, m.bias);
 	if (m.mix == PS_MIX_CUT) {
 		struct ps_mix_box box = ps_mix_box_of(&b->mix, m.width, m.height);
@@ -130,7 +131,7 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows)
 
 int ps_send_init(struct penstock_batch *b, struct ps_load_error *err)
 {
-	size_t most = 1; /* each hole has a row of its own, and makes one more of them */
+	size_t most = 1; /* each hole is at least one row, and adds at most one stretch */
 
 	for (uint32_t i = 0; i < b->layout->nfields; i++)
 		most += b->decoded[i] ? b->cap : 0;
@@ -138,20 +139,20 @@ int ps_send_init(struct penstock_batch *b, struct ps_load_error *err)
 	return b->stretches ? 0 : ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", b->cap);
 }
 
-/* The device has, or does not need, the image of row `row`. */
+/* True if the device has the image of row `row` already, or does not need it. */
 static bool is_left_out(const struct penstock_batch *b, uint32_t i, uint32_t row)
 {
 	return row >= b->out_rows || ps_nvjpeg_has(b->decoded[i], b->sources[row]);
 }
 
-/* From the end of the last stretch up to a hole, if there is something between them. */
+/* Adds the stretch between the end of the last hole and the next one, if it is not empty. */
 static void stretch_add(struct ps_stretch *to, uint32_t *n, size_t from, size_t end)
 {
 	if (end > from)
 		to[(*n)++] = (struct ps_stretch){.at = from, .nbytes = end - from};
 }
 
-/* Cuts the holes of field i out of what begins at *from. */
+/* Adds the stretches before each hole of field i; *from moves to the end of the last hole. */
 static void field_cut(const struct penstock_batch *b, uint32_t i, uint32_t *n, size_t *from)
 {
 	const size_t first = b->at.fields[i].data[0], row_nbytes = b->layout->fields[i].row_nbytes;
@@ -168,7 +169,7 @@ static void field_cut(const struct penstock_batch *b, uint32_t i, uint32_t *n, s
 	}
 }
 
-/* To the batch's memory for them; returns how many. */
+/* Fills b->stretches, and returns their number. */
 static uint32_t stretches_find(const struct penstock_batch *b)
 {
 	size_t from = 0;

@@ -53,7 +53,7 @@ static size_t convert(const struct ps_layout_field *f, const struct ps_piece *pi
 	                 : ps_convert(piece->dtype, piece->swapped, src, f->dtype, dst, n);
 }
 
-/* Sees to it that writing the elements will be exact, or (rounded) within the type's range. */
+/* Checks that the elements can be converted exactly, or (if rounded) are within the type's range. */
 static int elements_check(
         const struct ps_layout_field *f, const struct ps_piece *piece, uint64_t n, struct ps_load_error *err)
 {
@@ -104,7 +104,7 @@ static int npy_measure(const struct ps_layout_field *f, const uint8_t *data, siz
 	return rc;
 }
 
-/* In the order of C, from an array whose first index runs fastest. */
+/* Writes in C order from an array in Fortran order. */
 static void fortran_write(const struct ps_layout_field *f, const struct ps_piece *piece, uint8_t *dst)
 {
 	size_t in = ps_dtype_nbytes(piece->dtype), out = ps_dtype_nbytes(f->dtype);
@@ -182,10 +182,10 @@ const struct ps_field_ops ps_field_tokens = {.measure = tokens_measure, .write =
 
 /* Boxes -------------------------------------------------------------------------------------------------- */
 
-/* Boxes as members: a .npy of n x 4, or text: numbers with white space or commas between, four a box. Where
- * they end up in the picture is image/image.h's. */
+/* Boxes as members: a .npy of n x 4, or text: numbers separated by white space or commas, four for each
+ * box. image/image.h maps them to the picture. */
 
-#define TEXT PS_NDTYPES /* a piece's dtype, where it is no array */
+#define TEXT PS_NDTYPES /* dtype of a piece that is text, not an array */
 #define COORDINATES 4u
 
 static bool is_between(uint8_t c)
@@ -193,7 +193,7 @@ static bool is_between(uint8_t c)
 	return c == ' ' || c == ',' || (c >= '\t' && c <= '\r');
 }
 
-/* The next number's bytes; 0 after the last. */
+/* Finds the next number; returns its length, or 0 after the last. */
 static size_t word_next(const uint8_t **p, const uint8_t *end)
 {
 	size_t n = 0;
@@ -276,7 +276,7 @@ static void boxes_write(
 		if (piece->dtype == TEXT) {
 			size_t len = word_next(&p, end);
 
-			(void)!ps_number_float(p, len, &number); /* measured before */
+			(void)!ps_number_float(p, len, &number); /* valid: checked by measure() */
 			p += len;
 		} else {
 			uint64_t at = piece->fortran ? i % COORDINATES * piece->stride + i / COORDINATES : i;
@@ -292,9 +292,9 @@ const struct ps_field_ops ps_field_boxes = {.measure = boxes_measure, .write = b
 
 /* JSON --------------------------------------------------------------------------------------------------- */
 
-/* Fields of values in JSON members. */
+/* Fields that are values in JSON members. */
 
-/* The field's value; -ENOENT: none, or null. */
+/* Finds the field's value; -ENOENT: none, or null. */
 static int value_find(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_json *ret_value, struct ps_load_error *err)
 {
@@ -303,7 +303,7 @@ static int value_find(const struct ps_layout_field *f, const uint8_t *data, size
 	return rc == 0 && ret_value->type == PS_JSON_NULL ? -ENOENT : rc;
 }
 
-/* A piece's value again: what ps_json_find() gave. */
+/* Restores the value that ps_json_find() returned from a piece. */
 static struct ps_json value_of(const struct ps_piece *piece)
 {
 	const uint8_t c = *piece->data;
@@ -337,7 +337,7 @@ static int json_text_measure(const struct ps_layout_field *f, const uint8_t *dat
 	return 0;
 }
 
-/* A string cut short is written to its cut; what is written is at most what the piece's items say. */
+/* Writes a string, up to the number of items in the piece, which may have been lowered. */
 static void text_write(
         const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)
 {
@@ -363,15 +363,15 @@ const struct ps_field_ops ps_field_json_text = {
 
 /* Numbers ------------------------------------------------------------------------------------------------ */
 
-/* Where the elements of an array go, and how many there may be. */
+/* The destination of an array's elements, and the limit of their number. */
 struct walk {
 	const struct ps_layout_field *field;
-	uint64_t items; /* of the first dimension, at most */
-	uint8_t *dst;   /* NULL: only checked */
+	uint64_t items; /* most items of the first dimension */
+	uint8_t *dst;   /* NULL: check only */
 	struct ps_load_error *err;
 };
 
-/* The value as dimensions `dim` and on; ret_n: the items of it. */
+/* Walks over a value, which holds dimension `dim` and the following ones. ret_n: its number of items. */
 static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t *ret_n)
 {
 	const struct ps_layout_field *f = w->field;
@@ -509,7 +509,7 @@ bool ps_field_store(const struct ps_layout_field *f, const struct ps_number *v, 
 	return f->rounds ? ps_number_store_rounded(v, f->dtype, dst) : ps_number_store(v, f->dtype, dst);
 }
 
-#define TEXT_SHOWN 40u /* bytes of what is not a number */
+#define TEXT_SHOWN 40u /* bytes shown of a text that is not a number */
 
 static const char *number_parse(
         const struct ps_layout_field *f, const uint8_t *data, size_t n, struct ps_number *ret_number)

@@ -1,4 +1,4 @@
-/* A whole batch: rows that stand for others, late fields, ids. */
+/* Finishing a batch: rows that replace bad ones, late fields, ids. */
 
 #include "config.h"
 
@@ -20,7 +20,7 @@ static void fail(struct penstock_batch *b, int errnum, const char *text)
 		ps_load_error_set(&b->why, errnum, "%s", text);
 }
 
-/* The good row that stands for row i: itself, or the next one, cyclic over the rows that have a sample. */
+/* The good row for row i: row i itself, or the next good one, cyclic over the rows that have a sample. */
 static uint32_t source_of(const struct penstock_batch *b, uint32_t i)
 {
 	i %= b->nrows;
@@ -35,7 +35,7 @@ static void row_copy(uint8_t *array, size_t row_nbytes, uint32_t to, uint32_t fr
 		memcpy(array + to * row_nbytes, array + from * row_nbytes, row_nbytes);
 }
 
-/* Field f in place, of a row that another one stands for. */
+/* Copies a field in place from row `from` to row `to`, which it replaces. */
 static void field_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t from)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
@@ -82,7 +82,7 @@ static uint64_t items_of(const struct penstock_batch *b, uint32_t i, uint32_t ro
 	return i == PS_SLOT_KEYS(b->layout) ? b->rows[row].sample->key_len : b->pieces[i][row].items;
 }
 
-/* Sizes a field by its rows, and takes a place after *used. -E2BIG: none that large can be. */
+/* Sizes a late field by its rows, and places it after *used. -E2BIG: larger than the address space. */
 static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
 {
 	const struct ps_layout_field *f = i == PS_SLOT_KEYS(b->layout) ? NULL : &b->layout->fields[i];
@@ -112,7 +112,7 @@ static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
 	return ok ? 0 : -E2BIG;
 }
 
-/* Makes room for `used` bytes. What the slot has grown to, it stays. */
+/* Makes room for `used` bytes. A slot that has grown is not shrunk. */
 static int slot_grow(struct penstock_batch *b, size_t used, struct ps_load_error *err)
 {
 	size_t nbytes;
@@ -133,7 +133,7 @@ static int slot_grow(struct penstock_batch *b, size_t used, struct ps_load_error
 	return 0;
 }
 
-/* Adds to the numbers of a row how many items stand before it. False: too large for their type. */
+/* Adds to the numbers of a row the number of items before it. False: a result is too large for the type. */
 static bool offsets_add(const struct ps_layout_field *f, uint8_t *p, size_t n, uint64_t add)
 {
 	size_t size = ps_dtype_nbytes(f->dtype);
@@ -141,7 +141,7 @@ static bool offsets_add(const struct ps_layout_field *f, uint8_t *p, size_t n, u
 	for (size_t k = 0; k < n; k++, p += size) {
 		struct ps_number v = ps_number_load(f->dtype, false, p);
 
-		v.magnitude += add; /* below 2^63: both count items in memory */
+		v.magnitude += add; /* the sum is below 2^63: both count items in memory */
 		if (!ps_number_store(&v, f->dtype, p))
 			return false;
 	}
@@ -237,7 +237,8 @@ static const char too_large[] =
         "the ragged fields of one batch are larger than half of memory_budget / depth; "
         "raise it, or lower batch or depth, or set max_bytes";
 
-/* A blank row of a field in place: padding is padding, and labels say that there are none, if they can. */
+/* Fills a blank row of a field in place: padded fields with padding, integers with the missing value, if
+ * they have one. */
 static void blank_put(struct penstock_batch *b, uint32_t i, uint32_t row)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
@@ -248,15 +249,15 @@ static void blank_put(struct penstock_batch *b, uint32_t i, uint32_t row)
 		        f->row_nbytes / ps_dtype_nbytes(f->dtype));
 }
 
-/* A batch without a good row, of bad samples or of a rank that has no sample in this step: zeros, and nothing
- * in ragged fields. */
+/* Fills a batch without a good row (only bad samples, or a rank without a sample in this step): zeros, and
+ * empty ragged fields. */
 static void blank_fill(struct penstock_batch *b)
 {
 	int64_t *shards = (int64_t *)(void *)(b->mem + b->at.shards);
 	int64_t *samples = (int64_t *)(void *)(b->mem + b->at.samples);
 
 	b->out_rows = b->pad ? b->cap : PS_MAX(b->nrows, 1u);
-	ps_decode_clear(b); /* what the GPU made of rows that are bad in another field */
+	ps_decode_clear(b); /* drops the GPU's results for rows that are bad in another field */
 	memset(b->mem, 0, b->at.fixed_nbytes);
 	for (uint32_t i = 0; i < b->out_rows; i++) {
 		b->sources[i] = 0;
@@ -292,7 +293,7 @@ static void rows_fill(struct penstock_batch *b)
 		fail(b, -rc, b->why.text[0] ? NULL : "no memory for a ragged field");
 }
 
-/* Counts the bad rows; some of them fail the batch. */
+/* Counts the bad rows. Some kinds of bad rows fail the batch. */
 static void rows_judge(struct penstock_batch *b)
 {
 	for (uint32_t i = 0; i < b->nrows; i++) {
@@ -343,7 +344,7 @@ static const struct ps_image_spec *image_of(const struct penstock_batch *b, cons
 	return f->kind == PENSTOCK_IMAGE ? &f->image : &b->layout->fields[f->leader].image;
 }
 
-/* One row of a picture field with its partner's. */
+/* Mixes one row of an image or mask field with its partner's. */
 static void row_mix(const struct penstock_batch *b, const struct ps_layout_field *f, const struct ps_mix *mix,
         uint8_t *own, const uint8_t *other)
 {
@@ -382,7 +383,7 @@ static uint32_t partner_of(const struct penstock_batch *b, uint32_t row)
 	return row > 0 ? row - 1 : b->out_rows - 1;
 }
 
-/* Plane 1 of a label: the partner's plane 0. */
+/* Sets plane 1 of a label to the partner's plane 0. */
 static void label_mix(struct penstock_batch *b, uint32_t i, bool mixed)
 {
 	for (uint32_t row = 0; row < b->out_rows; row++)
@@ -390,7 +391,7 @@ static void label_mix(struct penstock_batch *b, uint32_t i, bool mixed)
 		        b->layout->fields[i].row_nbytes);
 }
 
-/* Of the first image: a box that was cut at an edge is smaller than what was drawn. */
+/* Lambda for labels, from the first image's box: a box cut at an edge is smaller than the drawn one. */
 static float lambda_of(const struct penstock_batch *b, const struct ps_mix *mix)
 {
 	const struct ps_image_spec *spec = NULL;

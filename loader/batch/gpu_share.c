@@ -42,7 +42,7 @@ static double cost(uint64_t rows, uint64_t ns, uint64_t least)
 	return rows < least || rows == 0 ? 0 : (double)PS_MAX(ns, 1u) / 1e9 / (double)rows;
 }
 
-/* Decoding with threads of the processor keeps the GPU busy for next to nothing. */
+/* Hybrid decoding (with CPU threads) takes almost no time of the GPU. */
 #define HYBRID_COST 1e-9
 
 struct ps_offload_costs ps_offload_costs_of(

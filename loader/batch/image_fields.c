@@ -56,7 +56,7 @@ struct ps_rng_key ps_picture_key(
 	        .draw = s->draw};
 }
 
-/* An image, and those of the same member after it. */
+/* Decodes an image, also for later fields of the same member. */
 static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
         struct ps_batch_worker *w, struct ps_load_error *err)
 {
@@ -183,7 +183,7 @@ int ps_decode_offer(struct penstock_batch *b, uint32_t row, uint32_t i, const st
 	return rc;
 }
 
-/* A row that the GPU refused after it was submitted. */
+/* Decodes a row that the GPU refused after it was submitted. */
 static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const uint8_t *data, size_t nbytes,
         struct ps_batch_worker *w)
 {

@@ -11,7 +11,7 @@
 
 struct scan {
 	const uint8_t *begin, *p, *end;
-	const char *wrong; /* set once */
+	const char *wrong; /* the first error */
 	int depth;
 	struct ps_json found;
 	bool have;
@@ -44,7 +44,7 @@ static bool take(struct scan *s, const char *word)
 
 /* Strings ------------------------------------------------------------------------------------------------ */
 
-/* Four hexadecimal digits, or -1. */
+/* The value of four hexadecimal digits; -1: invalid. */
 static int32_t hex4(const uint8_t *p, const uint8_t *end)
 {
 	int32_t v = 0;
@@ -64,7 +64,7 @@ static int32_t hex4(const uint8_t *p, const uint8_t *end)
 	return v;
 }
 
-/* The character of the escape after a backslash at *p, which moves past it; -1: no such escape. */
+/* Takes an escape after a backslash at *p, and moves *p past it. Returns its character; -1: invalid. */
 static int32_t escape_take(const uint8_t **p, const uint8_t *end)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -221,7 +221,8 @@ const char *ps_json_number(const struct ps_json *v, struct ps_number *ret_number
 
 /* Paths -------------------------------------------------------------------------------------------------- */
 
-/* The first part of a path without its escapes; its length, and where the rest begins (NULL: nowhere). */
+/* Takes the first part of a path, without escapes. Returns its length; *ret_rest: where the rest begins, or
+ * NULL. */
 static size_t part_take(const char *path, uint8_t part[static PS_JSON_MAX_PATH], const char **ret_rest)
 {
 	size_t n = 0;
@@ -279,7 +280,7 @@ static bool object_scan(struct scan *s, const char *path)
 		name.end = s->p;
 		this = path && name_is(&name, part, n);
 		if (this)
-			s->have = false; /* the last of equal names counts, and all that is in it */
+			s->have = false; /* the last of equal names counts, with its contents */
 		spaces(s);
 		if (!take(s, ":"))
 			return wrong(s, "a colon is missing");
@@ -293,7 +294,7 @@ static bool object_scan(struct scan *s, const char *path)
 	}
 }
 
-/* A place in an array: digits without a leading zero. */
+/* True if a part of a path is the array index `place`: digits without a leading zero. */
 static bool place_is(const uint8_t *part, size_t n, uint64_t place)
 {
 	struct ps_number v;
@@ -324,7 +325,7 @@ static bool array_scan(struct scan *s, const char *path)
 	}
 }
 
-/* path: NULL: nothing is looked for in here; "": this value itself. */
+/* Scans a value. path: NULL: nothing in it is searched; "": the value itself is the one searched. */
 static bool value_scan(struct scan *s, const char *path)
 {
 	struct ps_json v;
@@ -373,7 +374,7 @@ int ps_json_find(
 {
 	struct scan s = {.begin = text, .p = text, .end = (const uint8_t *)text + n};
 
-	(void)take(&s, "\xef\xbb\xbf"); /* a byte order mark, as Python passes over it */
+	(void)take(&s, "\xef\xbb\xbf"); /* a byte order mark, which Python skips */
 	if (value_scan(&s, path ? path : "") && s.p < s.end)
 		(void)wrong(&s, "something stands after the value");
 	if (s.wrong)
@@ -385,7 +386,7 @@ int ps_json_find(
 	return 0;
 }
 
-/* The text was checked: only the value's end is looked for. */
+/* The value at p. The text must have been checked: only the value's end is searched. */
 static struct ps_json value_at(const uint8_t *p, const uint8_t *end)
 {
 	struct scan s = {.begin = p, .p = p, .end = end};

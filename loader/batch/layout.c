@@ -13,7 +13,8 @@
 
 #define SPACES " \t\n"
 
-/* What a field of that name is made of: what `rename` says, else itself. A copy. */
+/* The member names of the field `name`: those in `rename`, else the name itself. The caller frees the
+ * copy. */
 static char *source_names(const char *rename, const char *name)
 {
 	size_t len = strlen(name);
@@ -26,7 +27,7 @@ static char *source_names(const char *rename, const char *name)
 	return strdup(name);
 }
 
-/* Each word must be NAME=SUFFIXES, and each NAME a field. */
+/* Checks `rename`: each word must be NAME=SUFFIXES, and each NAME a field. */
 static int rename_check(const struct penstock_options *o, struct ps_load_error *err)
 {
 	for (const char *p = o->rename; p && *p; p += strcspn(p, SPACES)) {
@@ -45,7 +46,7 @@ static int rename_check(const struct penstock_options *o, struct ps_load_error *
 	return 0;
 }
 
-/* "jpg;JPEG" to "jpg\0jpeg\0", and "json:a.b" to "json\0" and the path "a.b". */
+/* Parses "jpg;JPEG" to "jpg\0jpeg\0", and "json:a.b" to "json\0" and the path "a.b". */
 static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_load_error *err)
 {
 	char *p, *colon;
@@ -131,7 +132,7 @@ static int field_make(struct ps_layout_field *f, const struct penstock_field *in
 	return rc;
 }
 
-/* Batches are mixed; labels get a second plane. */
+/* Sets up mixing, if batches are mixed: labels get a second plane. */
 static int mix_plan(
         struct ps_batch_layout *layout, const struct penstock_options *o, struct ps_load_error *err)
 {
@@ -289,8 +290,8 @@ int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, str
 
 /* Options without effect are refused: the caller expects an effect. */
 
-/* A field as it was given, the one that says how it is placed (itself, or the one that it follows), and what
- * was made of it. */
+/* A field as given (in), the given field that determines its placement (itself, or the one that it
+ * follows), and the resulting field (f). */
 struct given {
 	const struct penstock_field *in, *placed;
 	const struct ps_layout_field *f;
@@ -329,7 +330,7 @@ CONDITION(is_fixed, g->f->form == PS_FORM_FIXED)
 CONDITION(is_array, g->in->kind != PENSTOCK_JSON || (g->f->path && g->in->dtype != PENSTOCK_U8))
 CONDITION(has_path, g->in->kind != PENSTOCK_JSON || g->f->path)
 
-/* Images that are no smaller than the crop need none where none is asked for. */
+/* True if pictures may need padding; not if images are known to be at least as large as the crop. */
 static bool may_pad(const struct given *g)
 {
 	const struct penstock_field *p = g->placed;
@@ -352,7 +353,7 @@ CONDITION(is_filled,
 
 static const struct {
 	bool (*acts)(const struct given *g);
-	const char *add; /* else, so that it does */
+	const char *add; /* what to add, if acts() is false */
 } needs[PS_NNEEDS] = {
         [PS_NEEDS_PATH] = {has_path, "name a value in the JSON, as json:boxes"},
         [PS_NEEDS_ARRAY] = {is_array,

@@ -110,7 +110,8 @@ static int dtype_plan(struct ps_layout_field *f, const struct penstock_field *in
 	return 0;
 }
 
-/* The dimensions of a row; where none are given, one of any size if the kind is `open`. */
+/* Sets the dimensions of a row. If none are given and the kind is `open`, a row has one dimension of any
+ * size. */
 static int shape_plan(
         struct ps_layout_field *f, const struct penstock_field *in, bool open, struct ps_load_error *err)
 {
@@ -154,7 +155,7 @@ static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *i
 	return array_plan(f, in, &ps_field_tokens, true, err);
 }
 
-/* Bytes, and what differs from them by a check alone: one dimension of any size. */
+/* Bytes, and kinds that only add a check: one dimension of any size. */
 static int bytes_plan(struct ps_layout_field *f, const struct ps_field_ops *ops)
 {
 	f->ops = ops;
@@ -182,7 +183,7 @@ static int boxes_plan(struct ps_layout_field *f, const struct penstock_field *in
 	        f->name, in->box_format, in->dtype, in->ndim);
 }
 
-/* Which of the kind's ways is taken, and its element type and shape. */
+/* Chooses the field's functions by its kind, and sets element type and shape. */
 static int kind_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	if (f->path &&
@@ -342,7 +343,7 @@ int ps_layout_field_make(
 
 /* Image fields, and the masks and boxes that follow them. */
 
-/* A level of a share, to whole ones. */
+/* Converts a share to a level, rounded. */
 static uint8_t level_of(float share)
 {
 	return (uint8_t)(255 * fminf(fmaxf(share, 0), 1) + 0.5f);
@@ -393,7 +394,7 @@ static void transforms_plan(struct ps_transform_spec *t, const struct penstock_f
 	erase_plan(t, in);
 }
 
-/* Rows of the spec's sizes. */
+/* Sets the shape of rows from the spec's sizes. */
 static void image_form(struct ps_layout_field *f)
 {
 	const struct ps_image_spec *spec = &f->image;
@@ -472,7 +473,7 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 	return 0;
 }
 
-/* The size is known when its image is. */
+/* Sets up a mask; its size is set when its image is known. */
 static int mask_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	if (in->dtype >= PS_NDTYPES)
@@ -506,7 +507,7 @@ static bool is_follower(const struct penstock_field *in)
 	       (in->kind == PENSTOCK_IMAGE && in->follow);
 }
 
-/* The place of the image that field i follows; -1: none. */
+/* The index of the image that field i follows; -1: none. */
 static int leader_find(const struct ps_batch_layout *layout, const struct penstock_field *in, uint32_t i)
 {
 	int leader = in->follow ? ps_layout_lookup(layout, in->follow, strlen(in->follow)) : -1;
@@ -577,8 +578,8 @@ static bool same_member(const struct ps_layout_field *a, const struct ps_layout_
 	return true;
 }
 
-/* Images of one member are decoded by the first of them that has pixels of the same form. Their views are
- * numbered through, so that each has random numbers of its own. */
+/* Images of one member are decoded by the first of their fields that has pixels of the same form. Their views
+ * are numbered consecutively, so that each has its own random numbers. */
 static void sharing_plan(struct ps_batch_layout *layout, uint32_t i)
 {
 	struct ps_layout_field *f = &layout->fields[i];

@@ -9,7 +9,7 @@
 
 #include "base/size.h"
 
-/* The head is a Python dictionary of three items in any order:
+/* The header is a Python dictionary of three items in any order:
  *   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   */
 struct head {
 	const char *p, *end;
@@ -21,7 +21,7 @@ static void spaces(struct head *h)
 		h->p++;
 }
 
-/* Takes a character, with the spaces before it. */
+/* Takes a character and the spaces before it. False: another character comes next. */
 static bool mark(struct head *h, char c)
 {
 	spaces(h);
@@ -42,7 +42,7 @@ static bool word(struct head *h, const char *w)
 	return true;
 }
 
-/* A quoted text without escapes. */
+/* Takes a quoted text without escapes. */
 static bool quoted(struct head *h, const char **ret_text, size_t *ret_len)
 {
 	const char *close;
@@ -73,7 +73,7 @@ static bool shape_parse(struct head *h, struct ps_npy *npy)
 		for (; h->p < h->end && *h->p >= '0' && *h->p <= '9'; h->p++, any = true)
 			if (!ps_u64_mul(v, 10, &v) || !ps_u64_add(v, (uint64_t)(*h->p - '0'), &v))
 				return false;
-		if (h->p < h->end && *h->p == 'L') /* Python 2 wrote long integers so */
+		if (h->p < h->end && *h->p == 'L') /* the suffix of Python 2's long integers */
 			h->p++;
 		if (!any || npy->ndim == PS_NPY_MAX_DIMS)
 			return false;
@@ -122,7 +122,7 @@ static bool descr_parse(struct head *h, struct ps_npy *npy, struct ps_load_error
 	return false;
 }
 
-/* False with a text in err, or none. */
+/* Takes an item of the dictionary. False: invalid; err may have a text. */
 static bool item_parse(struct head *h, struct ps_npy *npy, unsigned *seen, struct ps_load_error *err)
 {
 	const char *key;

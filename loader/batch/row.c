@@ -1,4 +1,4 @@
-/* One row: a sample's members into their places. */
+/* Decoding one row: a sample's members are written to their places. */
 
 #include "config.h"
 
@@ -91,7 +91,7 @@ void ps_batch_piece_write(const struct penstock_batch *b, uint32_t i, uint32_t r
 		ps_boxes_place(&b->boxes[i][row], f->box_format, dst, (size_t)piece->items);
 }
 
-/* Counts what a late field will copy. False: the batch holds too much, and will fail. */
+/* Counts bytes that a late field will copy. False: the batch exceeds its limit, and will fail. */
 static bool ragged_count(struct penstock_batch *b, uint64_t nbytes)
 {
 	uint64_t before = atomic_fetch_add_explicit(&b->ragged_nbytes, nbytes, memory_order_relaxed);
@@ -100,7 +100,7 @@ static bool ragged_count(struct penstock_batch *b, uint64_t nbytes)
 	       (before <= b->max_ragged_nbytes && nbytes <= b->max_ragged_nbytes - before);
 }
 
-/* Sees to it that the piece has no more items than it may. */
+/* Limits the piece to the field's max_items: cuts it, or fails. */
 static int overflow_apply(const struct ps_layout_field *f, struct ps_piece *piece, struct ps_load_error *err)
 {
 	if (piece->items <= f->max_items)
@@ -116,7 +116,7 @@ static int overflow_apply(const struct ps_layout_field *f, struct ps_piece *piec
 	return -err->err;
 }
 
-/* Writes a measured piece to its place, or keeps it until that is known. */
+/* Writes a measured piece to its place, or keeps the piece until the place is known. */
 static void piece_put(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_piece *piece)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
@@ -145,9 +145,9 @@ static void piece_put(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 	memset(b->mem + b->at.fields[i].mask + row * f->row_items + piece->items, 0, rest);
 }
 
-#define LISTED_NBYTES 200 /* of the names of a sample's fields */
+#define LISTED_NBYTES 200 /* bytes of the listed names of a sample's fields */
 
-/* "jpg, cls": all that the sample has, as far as there is room. */
+/* Lists all fields of the sample, "jpg, cls" for example, as far as there is room. */
 static void fields_list(const struct ps_sample *s, char to[static LISTED_NBYTES])
 {
 	const char *end = s->key + s->names_nbytes;
@@ -161,7 +161,7 @@ static void fields_list(const struct ps_sample *s, char to[static LISTED_NBYTES]
 		memcpy(to + LISTED_NBYTES - 4, "...", 4);
 }
 
-/* Which fields there are when the caller names none; also where he names the same. */
+/* For error texts: says that the fields are the defaults, if the caller named none, or the same ones. */
 static const char *defaults_tell(const struct ps_batch_layout *layout)
 {
 	static const char *const names[] = {"jpg;jpeg", "cls"};
@@ -176,7 +176,7 @@ static const char *defaults_tell(const struct ps_batch_layout *layout)
 	return "; jpg;jpeg and cls are the default, give fields of your own";
 }
 
-/* A field that the sample does not have. */
+/* Handles a field that the sample does not have. */
 static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_load_error *err)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
@@ -193,7 +193,7 @@ static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struc
 	return 0;
 }
 
-/* One field of one row, of a member that is there. */
+/* Decodes one field of one row from an existing member. */
 static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_sample_field *in,
         struct ps_batch_worker *w, struct ps_load_error *err)
 {
@@ -217,7 +217,7 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 		return ps_picture_decode(b, row, i, in, w, err);
 	if (f->kind == PENSTOCK_BOXES)
 		ps_picture_boxes(b, row, i, w);
-	/* an empty member has no bytes to point at, but it is not missing */
+	/* an empty member has no bytes, but is not missing */
 	rc = f->ops->measure(f, in->data ? in->data : (const uint8_t *)"", (size_t)in->size, &piece, err);
 	if (rc == -ENOENT)
 		return missing_put(b, row, i, err);
@@ -228,7 +228,8 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 	return rc;
 }
 
-/* Each number of the row must name an item of the row's field that it counts. */
+/* Checks add_offset_of: each number of the row must be the index of an item in the row of the counted
+ * field. */
 static int indexes_check(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_batch_worker *w,
         struct ps_load_error *err)
 {
@@ -250,7 +251,7 @@ static int indexes_check(struct penstock_batch *b, uint32_t row, uint32_t i, str
 	return 0;
 }
 
-/* All fields of a row; `used` gets the member of each. */
+/* Decodes all fields of a row; `used` gets each field's member. */
 static int row_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w,
         struct ps_sample_field **used, struct ps_load_error *err)
 {
@@ -300,7 +301,7 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 	}
 	for (uint32_t i = 0; i < b->layout->nfields && !r->bad; i++)
 		if (!ps_field_is_late(&b->layout->fields[i]))
-			used[i] = NULL; /* its elements are written */
+			used[i] = NULL; /* its elements are written: the bytes are not needed */
 	ps_batch_bytes_drop(b->layout, r->sample, r->bad ? NULL : used);
 }
 
@@ -311,11 +312,11 @@ struct penstock_sample {
 	uint32_t row;
 	bool bad; /* penstock_sample_fail() */
 	struct ps_batch_worker *worker;
-	uint64_t *items; /* of outputs that are no fixed shape, by field */
+	uint64_t *items; /* by field: items of outputs without a fixed shape */
 	char text[256];
 };
 
-/* Room for one unit: samples, what points to them, and their items. */
+/* Memory for one unit: samples, pointers to them, and their items. */
 struct ps_transform_call {
 	struct penstock_sample *list[PS_CALL_ROWS];
 	struct penstock_sample samples[PS_CALL_ROWS];
@@ -331,7 +332,8 @@ static uint8_t *output_at(const struct penstock_sample *s, uint32_t i)
 	return s->batch->outputs[i] + s->row * (size_t)f->max_items * f->item_nbytes;
 }
 
-/* Rows are used again: what the callback leaves out must not be another sample's. */
+/* Clears the outputs of a row: memory is reused, and outputs that the callback does not set must not be
+ * those of another sample. */
 static void outputs_begin(struct penstock_sample *s)
 {
 	for (uint32_t i = 0; i < s->batch->layout->nfields; i++) {
@@ -343,7 +345,7 @@ static void outputs_begin(struct penstock_sample *s)
 	}
 }
 
-/* Lengths, padding and masks, or pieces for when the batch is whole. */
+/* Completes outputs: lengths, padding and masks, or pieces to be written when the batch is complete. */
 static void outputs_end(struct penstock_sample *s)
 {
 	for (uint32_t i = 0; i < s->batch->layout->nfields; i++) {
@@ -415,7 +417,7 @@ static void row_refuse(struct penstock_batch *b, uint32_t row, int errnum, const
 	b->rows[row].reason = strdup(text);
 }
 
-/* Bytes that the transform alone wanted. */
+/* Frees bytes that only the transform needed. */
 static void hidden_drop(struct penstock_batch *b, uint32_t row)
 {
 	struct ps_sample_field *keep[PS_LAYOUT_MAX_FIELDS];
