@@ -371,9 +371,8 @@ static int shard_open(
 	if (lane->begun.writer && lane->number != shard)
 		ps_shard_index_writer_free(ps_steal_ptr(&lane->begun.writer));
 	lane->number = shard;
-	lane->gave =
-	        /* presumably: the shard may have been closed meanwhile */
-	        lane->ordinal > 0 || lane->copy > 0;
+	/* presumably: the shard may have been closed meanwhile */
+	lane->gave = lane->ordinal > 0 || lane->copy > 0;
 	ps_shard_start_at(lane->shard, lane->ordinal, lane->offset);
 	if (lane->begun.writer)
 		ps_shard_byproduct_give(lane->shard, &lane->begun);

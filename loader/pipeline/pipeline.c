@@ -346,9 +346,8 @@ void ps_pipeline_free(struct ps_pipeline *p)
 void ps_pipeline_abandon(struct ps_pipeline *p)
 {
 	for (uint32_t i = 0; i < p->nbatches; i++)
-		ps_host_free(
-		        /* device drivers do not work after a fork */
-		        p->batches[i]->mem, p->batches[i]->mem_nbytes);
+		/* device drivers do not work after a fork */
+		ps_host_free(p->batches[i]->mem, p->batches[i]->mem_nbytes);
 	close(p->wake_fd);
 }
 

@@ -193,9 +193,8 @@ int ps_unpack(const uint8_t *data, size_t n, uint64_t max, struct ps_buf *ret_by
 
 /* As enum penstock_source. */
 enum ps_shard_kind {
-	PS_SHARD_KIND_AUTO =
-	        /* by the name without .zst, .gz, .lz4: .jsonl and .txt are lines, .bin tokens, others tars */
-	0,
+	/* by the name without .zst, .gz, .lz4: .jsonl and .txt are lines, .bin tokens, others tars */
+	PS_SHARD_KIND_AUTO = 0,
 	PS_SHARD_KIND_TAR = 1,
 	PS_SHARD_KIND_LINES = 2,
 	PS_SHARD_KIND_TOKENS = 3,
