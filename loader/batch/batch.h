@@ -2,7 +2,7 @@
  *
  * From the top down; each file uses those below it:
  *
- *   finish.c         a batch whose rows are there: bad and padded rows, late fields, mixing
+ *   finish.c         a batch whose rows are decoded: bad and padded rows, late fields, mixing
  *   row.c            one sample to one row, and the caller's own step
  *   image_fields.c   images of a row, decoded here or by the GPU, and their masks and boxes
  *   copy.c           which parts of a slot are copied to the device; fields that the device finishes
@@ -149,7 +149,7 @@ struct ps_sample_field *ps_layout_find(const struct ps_layout_field *field, stru
 int ps_layout_lookup(const struct ps_batch_layout *layout, const char *name, size_t len);
 
 /* Sets `made` on the image fields whose pixels change after the resize; with `all` on all image fields, as
- * the GPU may decode them. */
+ * the GPU may decode them. Wide images (image/image.h) are never made by the device. */
 void ps_make_layout(struct ps_batch_layout *layout, bool all);
 
 /* Slots -------------------------------------------------------------------------------------------------- */
@@ -481,7 +481,7 @@ int ps_decode_submit(
 
 struct ps_profile;
 
-struct ps_profile *ps_profile_new(const struct ps_batch_layout *layout); /* NULL: no memory */
+struct ps_profile *ps_profile_new(const struct ps_batch_layout *layout); /* NULL: out of memory */
 void ps_profile_free(struct ps_profile *profile);                        /* NULL is allowed */
 
 /* Counts a finished batch. Its samples must still have their members' sizes. */

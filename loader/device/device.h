@@ -188,7 +188,7 @@ extern const struct ps_device_ops ps_device_cuda, ps_device_fake;
 
 /* Plain host memory, zeroed, in whole pages. The slots of all devices are made of it.
  *
- * Threads: any.   Errors: NULL: no memory.   Blocks: on the kernel only. */
+ * Threads: any.   Errors: NULL: out of memory.   Blocks: on the kernel only. */
 
 void *ps_host_alloc(size_t nbytes);
 /* Keeps the contents, and may move the memory; NULL: error; the memory is unchanged. */

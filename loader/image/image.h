@@ -3,7 +3,7 @@
  * From the top down; each file uses those below it:
  *
  *   image.c                   decode, crop, resize, flip, transform, normalise
- *   wide.c                    the resize of RGBA, gray and 16-bit pictures
+ *   wide.c                    resize of RGBA, gray and 16-bit pictures
  *   mask.c                    labels and boxes that follow an image
  *   crop.c                    which part of an image becomes a picture; padding around it
  *   spec.c                    the options of a field, checked
@@ -115,7 +115,7 @@ struct ps_image_size {
 
 struct ps_image_reader;
 
-/* NULL: no memory. With `orient` images are turned by their EXIF orientation. */
+/* NULL: out of memory. With `orient` images are turned by their EXIF orientation. */
 struct ps_image_reader *ps_image_reader_new(
         enum ps_pixels pixels, bool orient, const struct ps_image_limits *limits);
 void ps_image_reader_free(struct ps_image_reader *s);
@@ -431,8 +431,8 @@ size_t ps_image_nbytes(const struct ps_image_spec *spec);
 
 uint32_t ps_image_channels(const struct ps_image_spec *spec);
 
-/* True for images that are decoded as PS_PIXELS_RGBA16, resized in 16 bits and not transformed: channels other
- * than RGB, or dtype PS_U16. */
+/* True for images that are decoded as PS_PIXELS_RGBA16, resized in 16 bits and not transformed: those with
+ * channels other than RGB, or dtype PS_U16. */
 bool ps_image_is_wide(const struct ps_image_spec *spec);
 
 uint32_t ps_image_views(const struct ps_image_spec *spec);

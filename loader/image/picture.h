@@ -90,33 +90,34 @@ void ps_resize_tables(const struct ps_resize *r, struct ps_resize_tables *ret_ta
 
 /* Wide pictures ------------------------------------------------------------------------------------------ */
 
-/* The same of pictures that are RGBA, gray or u16 (ps_image_is_wide()): rows of PS_PIXELS_RGBA16 in, with the
- * same weights, in 64-bit sums:
+/* The resize of RGBA, gray and u16 pictures (ps_image_is_wide()): reads rows of PS_PIXELS_RGBA16, with the
+ * same weights and 64-bit sums:
  *
- *   gray               L = (19595 r + 38470 g + 7471 b + 32768) >> 16 of each source pixel, first of all
+ *   gray               L = (19595 r + 38470 g + 7471 b + 32768) >> 16 of each source pixel, before the resize
  *   rgba, if resized   colours are weighted by alpha, as PIL does: c = (v * a + 32767) / 65535 before,
- *                      min(65535, (c * 65535 + a / 2) / a) after the resize; where a is 0 they stay c
+ *                      min(65535, (c * 65535 + a / 2) / a) after the resize; c where a is 0
  *   horizontal pass    t = clamp((sum q * v + half) >> (bits_h - 8), 0, 65535 << 8)
  *   vertical pass      v = clamp((sum q * t + half) >> (bits_v + 8), 0, 65535)
  *   u8                 (v + 128) / 257
  *   floats             (float)v * scale[c] + bias[c] with scale[c] = (float)(1 / (65535 * (double)std[c]));
  *                      alpha: mean 0, std 1
- *   padding            `fill` * 257 of colours; alpha is 0 there
+ *   padding            colours are `fill` * 257, alpha is 0
  *
- * Ownership: belongs to its creator, keeps its buffers; rows and dst are borrowed; the resize's tables must
- * stay as they are until the end.   Threads: one at a time.   Errors: 0 or -ENOMEM.   Blocks: never. */
+ * Ownership: a ps_wide belongs to its creator and keeps its buffers; rows and dst are borrowed; the
+ * resize's plan must not change until the picture is finished.   Threads: one at a time.   Errors: 0 or
+ * -ENOMEM.   Blocks: never. */
 
 struct ps_wide;
 
-struct ps_wide *ps_wide_new(void); /* NULL: no memory */
+struct ps_wide *ps_wide_new(void); /* NULL: out of memory */
 void ps_wide_free(struct ps_wide *w);
 
-/* Starts a picture of the resize's plan: then each row of ps_resize_source(), top down. */
+/* Starts a picture with the resize's plan. Each row of ps_resize_source() must follow, top down. */
 int ps_wide_begin(struct ps_wide *w, const struct ps_image_spec *spec,
         const struct ps_resize_geometry *geometry, const struct ps_resize *resize) PS_MUST_USE;
 void ps_wide_row(struct ps_wide *w, const uint16_t *rgba);
 
-/* All rows are fed: writes the picture, padded, in the spec's form. */
+/* Writes the padded picture to dst, in the spec's form, after all rows were fed. */
 int ps_wide_finish(struct ps_wide *w, void *dst) PS_MUST_USE;
 
 /* The weights of an axis --------------------------------------------------------------------------------- */

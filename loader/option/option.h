@@ -50,7 +50,7 @@ enum ps_option_type {
 	PS_OPTION_BUDGET, /* a penstock_budget */
 };
 
-/* What an option of a field needs to have an effect, beside its kind. */
+/* What an option of a field needs to have an effect, besides its kind. */
 enum ps_need {
 	PS_NEEDS_NOTHING,
 	PS_NEEDS_PATH,

@@ -409,7 +409,7 @@ void ps_epoch_begin(struct ps_pipeline *pipeline, struct ps_epoch *epoch);
 const struct ps_dealt *ps_row_due(const struct ps_pipeline *pipeline);
 
 /* The heaps of lanes that wait to be read: all lanes that have not ended and that no thread reads. */
-int ps_due_init(struct ps_pipeline *pipeline) PS_MUST_USE; /* -1: no memory */
+int ps_due_init(struct ps_pipeline *pipeline) PS_MUST_USE; /* -1: out of memory */
 void ps_due_fini(struct ps_pipeline *pipeline);
 void ps_due_clear(struct ps_pipeline *pipeline);
 void ps_due_put(struct ps_pipeline *pipeline, struct ps_lane *lane);

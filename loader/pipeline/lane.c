@@ -98,7 +98,7 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 struct filling {
 	uint32_t n;     /* samples that the block should have */
 	uint32_t *from; /* place i gets the from[i]-th sample that is read */
-	/* in order of reading: the sample is read with its bytes, as it is or may be wanted */
+	/* in order of reading: the sample is or may be wanted, so it is read with its bytes */
 	bool *held;
 	bool *wanted; /* by place: the sample is wanted */
 };

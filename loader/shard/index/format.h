@@ -11,7 +11,7 @@
  *   44  u16  sections       46  u16  0
  *   48  u64  sum of the shard's first 512 bytes (all, if it is shorter), decompressed: its first header
  *   56  u64  sum of bytes 0 to 55 and 64 to 95, and the table
- *   64  SHA-256 of the shard as it is stored; zeros: the index's maker did not read all of it
+ *   64  SHA-256 of the shard as it is stored; zeros: not all of it was read
  *   96  the table, 32 bytes a section: u32 kind, u32 detail, u64 at, u64 bytes, u64 sum
  *
  * Sections. A text is a varint, its length, and that many bytes. A unit is 512 bytes in a tar, 1 in lines.
