@@ -31,7 +31,7 @@
 #include "shard/file/file.h"
 #include "shard/shard.h"
 
-/* What a batch holds ------------------------------------------------------------------------------------- */
+/* Layouts ------------------------------------------------------------------------------------------------ */
 
 /* The layout of a batch: the fields of the options, checked and prepared.
  *
@@ -203,7 +203,7 @@ bool ps_slot_layout_make(
 /* Places an array of n elements of `nbytes` after *used, and moves *used past it. False: too large. */
 bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at) PS_MUST_USE;
 
-/* Which samples a GPU decodes ---------------------------------------------------------------------------- */
+/* The GPU's share of samples ----------------------------------------------------------------------------- */
 
 /* Which samples a GPU decodes (device/device.h); the CPU decodes the others.
  *
@@ -471,7 +471,7 @@ int ps_decode_init(
 int ps_decode_submit(
         struct penstock_batch *batch, struct ps_batch_worker *worker, struct ps_load_error *err) PS_MUST_USE;
 
-/* What passed through ------------------------------------------------------------------------------------ */
+/* Profiles ----------------------------------------------------------------------------------------------- */
 
 /* A profile of the delivered data: sizes, means and deviations, labels. It describes a dataset, and shows
  * whether one has changed.

@@ -127,7 +127,7 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows)
 	return most;
 }
 
-/* What is copied ----------------------------------------------------------------------------------------- */
+/* Copied stretches --------------------------------------------------------------------------------------- */
 
 int ps_send_init(struct penstock_batch *b, struct ps_load_error *err)
 {

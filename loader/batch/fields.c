@@ -490,7 +490,7 @@ static int json_measure(const struct ps_layout_field *f, const uint8_t *data, si
 
 const struct ps_field_ops ps_field_json = {.measure = json_measure, .write = bytes_write};
 
-/* Elements of the field's own type: what a transform wrote ----------------------------------------------- */
+/* Elements of the field's own type, written by a transform ----------------------------------------------- */
 
 static void memory_write(
         const struct ps_layout_field *f, const struct ps_piece *piece, uint32_t plane, void *dst)

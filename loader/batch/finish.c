@@ -231,7 +231,7 @@ static int late_fill(struct penstock_batch *b)
 	return rc;
 }
 
-/* The whole ---------------------------------------------------------------------------------------------- */
+/* The whole batch ---------------------------------------------------------------------------------------- */
 
 static const char too_large[] =
         "the ragged fields of one batch are larger than half of memory_budget / depth; "

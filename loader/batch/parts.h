@@ -29,7 +29,7 @@ uint32_t ps_make_tell(const struct penstock_batch *batch, struct ps_make *ret_ma
 /* Bytes of device scratch that this needs. */
 size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
 
-/* What is copied ----------------------------------------------------------------------------------------- */
+/* Copied stretches --------------------------------------------------------------------------------------- */
 
 /* The parts of a batch's slot that are copied to its device: all that the device does not have already.
  *
@@ -98,7 +98,7 @@ int ps_picture_worker_init(struct ps_batch_worker *worker, const struct ps_batch
 
 int ps_batch_mix(struct penstock_batch *batch) PS_MUST_USE;
 
-/* The caller's own step ---------------------------------------------------------------------------------- */
+/* The caller's transform --------------------------------------------------------------------------------- */
 
 /* The caller's transform: options.transform, called for each sound row on the thread that decoded it.
  *

@@ -305,7 +305,7 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 	ps_batch_bytes_drop(b->layout, r->sample, r->bad ? NULL : used);
 }
 
-/* The caller's own step ---------------------------------------------------------------------------------- */
+/* The caller's transform --------------------------------------------------------------------------------- */
 
 struct penstock_sample {
 	struct penstock_batch *batch;
@@ -480,7 +480,7 @@ void ps_batch_transform(struct penstock_batch *b, uint32_t first, uint32_t n, st
 		unit_transform(b, first + at, PS_MIN(n - at, (uint32_t)PS_CALL_ROWS), w);
 }
 
-/* What the callback may call ----------------------------------------------------------------------------- */
+/* Functions for the callback ----------------------------------------------------------------------------- */
 
 void penstock_sample_info(const struct penstock_sample *s, struct penstock_sample_info *ret_info)
 {

@@ -141,7 +141,7 @@ int ps_image_reader_rows(
         struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err) PS_MUST_USE;
 void ps_image_reader_close(struct ps_image_reader *s);
 
-/* What is around an image -------------------------------------------------------------------------------- */
+/* Padding ------------------------------------------------------------------------------------------------ */
 
 enum ps_pad_mode {
 	PS_PAD_FILL = 0,      /* a constant level */
@@ -156,7 +156,7 @@ struct ps_pad {
 	enum ps_pad_mode mode;
 };
 
-/* Which operations happen -------------------------------------------------------------------------------- */
+/* Choice of operations ----------------------------------------------------------------------------------- */
 
 /* Which operations are applied to an image: each with its own probability, or in a group with others.
  *
@@ -353,7 +353,7 @@ int32_t ps_noise_factor(double sigma);
 void ps_transform_ops(const struct ps_transform *transform, const struct ps_transform_spec *spec,
         struct ps_image_ops *ret_ops);
 
-/* What becomes of an image ------------------------------------------------------------------------------- */
+/* Options of an image field ------------------------------------------------------------------------------ */
 
 /* The processing of an image: the options of one field, checked. Threads: any.   Errors: -EINVAL with a
  * text that names the member, its value and its range. */
@@ -437,7 +437,7 @@ bool ps_image_is_wide(const struct ps_image_spec *spec);
 
 uint32_t ps_image_views(const struct ps_image_spec *spec);
 
-/* Where a picture was cut out ---------------------------------------------------------------------------- */
+/* Geometry of a picture ---------------------------------------------------------------------------------- */
 
 /* Crop, resize and flip of an image. The box must be inside the image, the window inside the scaled image;
  * no size is 0. */

@@ -202,7 +202,7 @@ extern const struct ps_resize_kernels ps_resize_neon;
 void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint32_t height,
         const struct ps_rng_key *key, struct ps_resize_geometry *ret_geometry) __attribute__((nonnull));
 
-/* What is around an image -------------------------------------------------------------------------------- */
+/* Padding ------------------------------------------------------------------------------------------------ */
 
 /* Padding around an image, for crops that reach over its edges: as in numpy.pad and torchvision's Pad.
  *
@@ -223,7 +223,7 @@ struct ps_resize_geometry;
 void ps_pad_apply(const struct ps_resize_geometry *geometry, size_t nbytes, const void *window,
         const void *fill, void *to);
 
-/* Arithmetic that is the same everywhere ----------------------------------------------------------------- */
+/* Portable arithmetic ------------------------------------------------------------------------------------ */
 
 /* exp, log, sin and cos, computed by additions, multiplications, divisions and roundings only, so that
  * results do not depend on the C library. Accurate to a few units in the last place. Threads: any. Errors:

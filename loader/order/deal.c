@@ -70,7 +70,7 @@ static uint64_t before(const struct ps_deal *d, const struct ps_mark *marks, uin
 	return ps_mark_before(&marks[set_of(d, lane)], lane, d->o.lengths[lane]);
 }
 
-/* A step that is not regular ----------------------------------------------------------------------------- */
+/* Irregular steps ---------------------------------------------------------------------------------------- */
 
 /* Counts surplus and gaps by node, and the rows that each lane's rank keeps. */
 static void shares_find(struct ps_deal *d, uint64_t step)

@@ -567,7 +567,7 @@ bool ps_epoch_is_hole(const struct ps_epoch *epoch, uint64_t position);
 void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t position, uint32_t *ret_shard,
         uint64_t *ret_ordinal, uint64_t *ret_pass);
 
-/* Which samples come, and how often ---------------------------------------------------------------------- */
+/* Selections: how often samples are drawn ---------------------------------------------------------------- */
 
 /* How often each sample is drawn: a filter, and weights, read from columns of the indexes.
  *

@@ -223,7 +223,7 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 	return u->n > 0 ? PS_CLAIMED : PS_NO_INPUT;
 }
 
-/* Lengths are not known: ends are found ------------------------------------------------------------------ */
+/* Lengths are not known: ends are found while reading ---------------------------------------------------- */
 
 /* Handles the end of this turn's lane. False: the epoch ended with it. */
 static bool lane_finish(struct ps_pipeline *p, bool given)
@@ -338,7 +338,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 	return PS_CLAIMED;
 }
 
-/* Both --------------------------------------------------------------------------------------------------- */
+/* Lengths known or not ----------------------------------------------------------------------------------- */
 
 enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 {

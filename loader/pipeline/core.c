@@ -51,7 +51,7 @@ void ps_batch_give(struct ps_pipeline *p, struct penstock_batch *b)
 	pthread_cond_broadcast(&p->work);
 }
 
-/* How many threads --------------------------------------------------------------------------------------- */
+/* Number of threads -------------------------------------------------------------------------------------- */
 
 #define COST_BEGIN 8.0 /* of a JPEG, in ns per byte: so the first image is a whole unit */
 #define COST_MEMORY 8  /* units in the mean */

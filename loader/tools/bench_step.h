@@ -72,7 +72,7 @@ int ps_bench_step_end(
 /* Computes bottleneck and advice again, from the time that the consumer lost. */
 void ps_bench_step_judge(const struct ps_bench_idle *idle, struct penstock_stats *stats);
 
-/* For the kinds of steps --------------------------------------------------------------------------------- */
+/* For implementations of steps --------------------------------------------------------------------------- */
 
 /* Adds the parts of a finished step. False: out of memory. */
 bool ps_bench_step_add(struct ps_bench_step *step, struct ps_bench_cut cut) PS_MUST_USE;

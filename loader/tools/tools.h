@@ -163,7 +163,7 @@ void ps_tool_progress_add(struct ps_tool_progress *progress, uint64_t units, uin
 void ps_tool_progress_wipe(struct ps_tool_progress *progress);
 void ps_tool_progress_end(struct ps_tool_progress *progress); /* also clears the line */
 
-/* Names of shards that are written ----------------------------------------------------------------------- */
+/* Names of output shards --------------------------------------------------------------------------------- */
 
 /* Names of output shards: a pattern with one number, "train-%06d.tar".
  *

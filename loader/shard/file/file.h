@@ -172,7 +172,7 @@ enum ps_codec {
  * count as zstd here, and the frame after them decides. */
 enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
 
-/* Members that are compressed by themselves -------------------------------------------------------------- */
+/* Compressed members ------------------------------------------------------------------------------------- */
 
 /* A single compressed member: x.json.zst, where a field wants json.
  *
@@ -185,7 +185,7 @@ enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
 int ps_unpack(const uint8_t *data, size_t n, uint64_t max, struct ps_buf *ret_bytes,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* What a shard is ---------------------------------------------------------------------------------------- */
+/* Kinds of shards ---------------------------------------------------------------------------------------- */
 
 /* The kind of a shard: a tar, lines of text, or a stream of tokens; and keys for samples without names.
  *
@@ -292,7 +292,7 @@ bool ps_tar_has_global(const struct ps_tar *tar);
 /* Copies all data of the member that ps_tar_next() returned to dst. At most once for each member. */
 int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
-/* Files that are no shards ------------------------------------------------------------------------------- */
+/* Files of other formats --------------------------------------------------------------------------------- */
 
 /* Files of other formats given as shards: their format, by the first bytes or the name, and a hint for the
  * user. Threads: any.   Errors: none.   Blocks: never. */

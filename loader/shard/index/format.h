@@ -193,7 +193,7 @@ static inline bool ps_get_bytes(struct ps_shard_index_bytes *b, uint64_t n, cons
 	return true;
 }
 
-/* Where an index is -------------------------------------------------------------------------------------- */
+/* The path of an index ----------------------------------------------------------------------------------- */
 
 /* The path of a shard's index, the version of the shard that it must have, and how it is written.
  *

@@ -73,7 +73,7 @@ struct ps_shard_index;
 /* A checksum against accidental damage, not against attacks. Continues from `sum`; begin with 0. */
 uint64_t ps_shard_index_sum(uint64_t sum, const void *p, size_t n);
 
-/* The shard that an index is of -------------------------------------------------------------------------- */
+/* The shard of an index ---------------------------------------------------------------------------------- */
 
 /* A version of a shard's file, compared to detect changes while the shard is read. */
 struct ps_shard_index_version {
