@@ -3,14 +3,14 @@
  *
  * From the top down; each file uses those below it:
  *
- *   epoch.c      what is known of an epoch before it is read
- *   plan.c       the plan that a mount is given
- *   deal.c       which rank has which rows
- *   order.c      the shards of a lane, the samples of a block; the position of a run
- *   sequence.c   which lane is next; which rows are in a step
- *   select.c     which samples come, and how often: filters, weights, classes
- *   filter.c     an expression over the columns of an index
- *   numbers.c    sample numbers that the caller gives as the order
+ *   epoch.c       what is known of an epoch before it is read
+ *   plan.c        the plan that a mount is given
+ *   deal.c        which rank has which rows
+ *   shuffle.c     the shards of a lane, the samples of a block; the position of a run
+ *   lane_turns.c  which lane is next; which rows are in a step
+ *   select.c      which samples come, and how often: filters, weights, classes
+ *   filter.c      an expression over the columns of an index
+ *   numbers.c     sample numbers that the caller gives as the order
  *
  * select.c and filter.c read columns of indexes (shard/index/index.h). Random numbers come from
  * random/random.h.
