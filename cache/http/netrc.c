@@ -73,8 +73,7 @@ static void skip_macro(struct scan *scan)
 	}
 }
 
-/* Reads the word after "login", "password" or "account", which may be a keyword itself. ret NULL: skips
- * it. */
+/* Reads the word after "login", "password" or "account"; it may look like a keyword. ret NULL: skips it. */
 static void take_value(struct scan *scan, struct ps_strbuf *ret)
 {
 	if (!next(scan) || !ret)
@@ -93,7 +92,7 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 		if (is(&scan, "machine") || is(&scan, "default")) {
 			found = ours && login.len;
 			if (!found)
-				ps_strbuf_reset(&password); /* of our entry, which had no login */
+				ps_strbuf_reset(&password); /* of a matching entry without a login */
 			ours = !found &&
 			       (is(&scan, "default") ||
 			               (next(&scan) && strcasecmp(ps_strbuf_peek(&scan.token), host) == 0));
@@ -155,7 +154,7 @@ int ps_netrc_user_password(
 		return 0;
 	int rc = read_file(path.s, host, &found, &ignored);
 	if (rc && !file) {
-		/* The user did not name this file. */
+		/* Only a file that the option names must be readable. */
 		ps_log_warning("%s: ignored", ignored.text);
 		return 0;
 	}

@@ -14,7 +14,9 @@
 #include "base/url.h"
 
 #define BACKOFF_FIRST_MS 200
-#define BACKOFF_MAX_MS 10000 /* also of what a server may ask for: a person waits for the mount */
+/* Also bounds the Retry-After that is obeyed, since a person waits for the mount (not for a patient
+ * client). */
+#define BACKOFF_MAX_MS 10000
 #define STOP_LOOK_MS 50
 
 struct ps_http_page {
@@ -23,13 +25,13 @@ struct ps_http_page {
 	uint64_t max_nbytes, started_ns;
 	struct ps_transfer_work work;
 
-	/* Written by the transfer's thread until done, then ours. */
+	/* Written by the transfer's thread until `done` is set; afterwards the caller's. */
 	struct ps_strbuf body;
-	bool is_packed; /* then here: */
+	bool is_packed; /* then the body is in `packed` */
 	struct ps_packed packed;
 	char *url, *next;
 	bool is_json;
-	bool next_lost; /* no memory for it */
+	bool next_lost; /* no memory for `next` */
 	struct ps_error error;
 
 	pthread_mutex_t lock; /* over done */
@@ -49,14 +51,14 @@ static int page_prepare(struct ps_http_request *rq)
 	return rq->url ? 0 : ps_error_set(&rq->error, ENOMEM, "out of memory");
 }
 
-/* Link: <URL>; rel="next", the form in which it is sent in the wild, among others maybe. */
+/* Link: <URL>; rel="next". This is the form that servers send; the line may have other links, too. */
 static void page_line(struct ps_http_request *rq, const char *line, size_t n)
 {
 	struct ps_http_page *page = page_of(rq->work);
 	const char *end = line + n, *url;
 
 	if (n >= 5 && memcmp(line, "HTTP/", 5) == 0)
-		free(ps_steal_ptr(&page->next)); /* that was of a redirect */
+		free(ps_steal_ptr(&page->next)); /* belonged to a redirect's header */
 	if (n < 5 || strncasecmp(line, "link:", 5) != 0)
 		return;
 	for (line += 5; (url = memchr(line, '<', (size_t)(end - line)));) {
@@ -188,7 +190,7 @@ static bool is_stopped(const _Atomic bool *stop)
 	return stop && atomic_load(stop);
 }
 
-/* Until done; cancels when *stop is set. */
+/* Waits until the page is done; cancels it when *stop is set. */
 static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
 {
 	bool cancelled = false;
@@ -208,7 +210,7 @@ static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
 	pthread_mutex_unlock(&page->lock);
 }
 
-/* Exponential, a random half of it off, so that many mounts do not come back at once. */
+/* Exponential back-off with jitter (up to half is subtracted), so that many mounts do not return at once. */
 static void back_off(
         const struct ps_http_page *page, unsigned tries, const struct ps_error *err, const _Atomic bool *stop)
 {
@@ -232,7 +234,7 @@ static bool worth_another(const struct ps_http_page *page, unsigned tries)
 {
 	unsigned max = page->error.err == EHOSTUNREACH ? PS_PAGE_UNREACHABLE_TRIES : PS_PAGE_MAX_TRIES;
 
-	/* A server that says when to come back is there. */
+	/* A Retry-After proves that the server is reachable. */
 	bool named = page->client->patient && page->error.retry_after_ms;
 	return page->error.err && page->error.retryable && tries < max &&
 	       (named || ps_clock_mono_ns() - page->started_ns < PS_PAGE_MAX_MS * PS_NS_PER_MS);
@@ -254,7 +256,7 @@ int ps_http_page_wait(
 	if (page->error.err) {
 		if (err)
 			*err = page->error;
-		/* A web server says so of a folder without an index, too. */
+		/* A web server also answers 403 for a folder without an index page. */
 		if (err && err->http_status == 403 && !page->client->dialect)
 			ps_error_set(err, err->err,
 			        "%s; or this server does not list folders: give a pattern "

@@ -1,4 +1,4 @@
-/* The way to a host: proxies, trusted certificates, the client certificate. */
+/* How requests get to a host: proxies, trusted certificates, the client certificate. */
 #include "http/http.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ static int copy(char **to, const char *text, struct ps_error *err)
 	return 0;
 }
 
-/* what: how the user named it. */
+/* what: how the user named the file, for the error text. */
 static int copy_file(char **to, const char *path, const char *what, struct ps_error *err)
 {
 	if (path && access(path, R_OK) != 0)
@@ -112,7 +112,7 @@ static int take_proxies(struct ps_http_access *a, const struct ps_http_options *
 
 /* Certificates ------------------------------------------------------------------------------------------- */
 
-/* What the environment names for all programs need not be there: then the system's it is. */
+/* Files that the environment names for all programs may be missing: the system's are used instead. */
 static int copy_named(char **to, const char *const *env, const char *name, struct ps_error *err)
 {
 	const char *path = ps_env_get(env, name);
@@ -183,7 +183,7 @@ int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *u
 	if (!a)
 		a = &nothing;
 	const char *proxy = strncasecmp(url, "https:", 6) == 0 ? a->tls_proxy : a->proxy;
-	/* "": none, whatever the process's own environment says. */
+	/* "" disables proxies; NULL would make curl look at the process's own environment. */
 	int rc = curl_easy_setopt(curl, CURLOPT_PROXY, proxy ? proxy : "");
 
 	if (!rc)
@@ -193,7 +193,7 @@ int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *u
 #else
 	curl_easy_setopt(curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
-	/* What a proxy says to CONNECT is no answer of the host's. */
+	/* A proxy's response to CONNECT is not the host's. */
 	curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	if (!rc && a->ca_file)
 		rc = curl_easy_setopt(curl, CURLOPT_CAINFO, a->ca_file);

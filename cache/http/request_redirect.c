@@ -15,7 +15,7 @@
 #include "base/size.h"
 #include "base/url.h"
 
-/* Places that URLs were redirected to -------------------------------------------------------------------- */
+/* Targets of redirects ----------------------------------------------------------------------------------- */
 
 static void ps_redirects_init(struct ps_redirects *all)
 {
@@ -120,7 +120,7 @@ int ps_http_client_sign(struct ps_http_client *c, const char *url, const char *p
 	pthread_rwlock_wrlock(&c->signatures_lock);
 	struct signature **found = tsearch(s, &c->signatures, signature_cmp);
 	if (found && *found != s) {
-		/* A newer listing brings newer signatures. */
+		/* A newer listing brings newer signatures, which replace the older ones. */
 		struct signature *old = *found;
 
 		*found = s;
@@ -133,7 +133,7 @@ int ps_http_client_sign(struct ps_http_client *c, const char *url, const char *p
 	return found ? 0 : -ENOMEM;
 }
 
-/* A header of the user's that would break what we say ourselves, or smuggle in another. */
+/* Refuses a user's header that would conflict with one of ours or smuggle in another. */
 static int check_header(const char *header, struct ps_error *err)
 {
 	static const char *const ours[] = {"range", "if-match", "if-none-match", "if-modified-since",
@@ -214,7 +214,7 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 	c->connect_timeout_ms =
 	        options->connect_timeout_ms ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS;
 	uint64_t stall_ms = options->stall_timeout_ms ? options->stall_timeout_ms : STALL_TIMEOUT_MS;
-	/* Half the clock's range is for ever. */
+	/* Half of the clock's range means forever. */
 	c->stall_ns = PS_MIN(stall_ms, UINT64_MAX / 2 / PS_NS_PER_MS) * PS_NS_PER_MS;
 	uint64_t share_ms = PS_MAX(options->reader_timeout_ms / 3, ATTEMPT_MIN_MS);
 	c->attempt_ns = c->stall_ns;
@@ -248,7 +248,8 @@ void ps_http_client_fini(struct ps_http_client *c)
 	ps_http_access_fini(&c->access);
 }
 
-/* url, canonical, as it goes to the server: with its signature, else (is_own) with the source's. -ENOMEM. */
+/* Makes the URL that is sent from a canonical one: with its signature, or else (is_own) with the source's.
+ * -ENOMEM. */
 static int ps_http_client_url(struct ps_http_client *c, const char *url, bool is_own, char **ret)
 {
 	struct signature key = {.url = (char *)url};
@@ -281,7 +282,8 @@ bool ps_http_client_owns(const struct ps_http_client *c, const char *url)
 		return false;
 	if (strcmp(authority, c->own) == 0)
 		return true;
-	/* The same host by TLS may know what was meant for it without; both by their default ports only. */
+	/* With default ports on both sides, https on the same host may see credentials that were given for
+	 * http. */
 	return !u.port && strcmp(u.scheme, "https") == 0 && strncmp(c->own, "http://", 7) == 0 &&
 	       strcmp(c->own + 7, u.host) == 0;
 }
@@ -290,9 +292,9 @@ bool ps_http_client_owns(const struct ps_http_client *c, const char *url)
 
 #define RECEIVE_NBYTES 524288L
 #define DRAIN_NBYTES \
-	(64 * PS_KIB) /* an unwanted body up to this is read, so that the connection can be kept */
+	(64 * PS_KIB) /* an unwanted body up to this length is read, so that the connection can be kept */
 
-/* From a write callback: no length that curl has offered, so it ends the transfer. */
+/* Returned from a write callback. Curl never offers this length, so it ends the transfer. */
 #define END_TRANSFER ((size_t)0xfffffff)
 
 static void request_free(struct ps_http_request *rq)
@@ -312,7 +314,7 @@ static void request_free(struct ps_http_request *rq)
 
 /* Callbacks of curl -------------------------------------------------------------------------------------- */
 
-/* One to follow. */
+/* True for a redirect that must be followed. */
 static bool is_redirect(const struct ps_http_request *rq)
 {
 	int status = rq->response.status;
@@ -343,7 +345,8 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 	rq->work->key_expires_s = rq->key_expires_s;
 	if (rq->client->as_stored && !rq->want_listing)
 		rq->response.encoded = false;
-	/* Whatever it says, curl goes on: a short body is read to its end, and the connection can be kept. */
+	/* Curl goes on whatever accept() decides: a short body is read to its end, and the connection can be
+	 * kept. */
 	if (!is_redirect(rq))
 		rq->kind->accept(rq);
 	if (rq->client->look)
@@ -395,7 +398,7 @@ bool ps_http_request_condition(
 		*ret_name = "If-Match";
 		snprintf(ret_value, PS_HTTP_CONDITION_LEN, "%s", rq->expect->etag);
 	} else if (rq->expect->mtime_s >= 0 && gmtime_r(&t, &tm)) {
-		/* Not strftime: its names of days and months are the locale's. */
+		/* Not strftime: its names of days and months depend on the locale. */
 		static const char days[] = "SunMonTueWedThuFriSat",
 		                  months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
 
@@ -409,7 +412,7 @@ bool ps_http_request_condition(
 	return true;
 }
 
-/* So the server refuses another version, where it can. What comes is compared all the same. */
+/* Asks the server to refuse another version, if it can. The answer's version is compared in any case. */
 static int add_condition(struct ps_http_request *rq)
 {
 	char value[PS_HTTP_CONDITION_LEN], header[PS_HTTP_CONDITION_LEN + 32];
@@ -461,7 +464,7 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 	ps_autofree char *whole = NULL;
 	int rc = 0;
 
-	/* A redirect's target is complete in itself. */
+	/* A redirect's target already has all of its parameters. */
 	if (rq->away)
 		rc = (whole = strdup(rq->away)) ? 0 : -ENOMEM;
 	else if (c->dialect)
@@ -535,7 +538,7 @@ static void flush(struct ps_transfer *t)
 
 /* The end ------------------------------------------------------------------------------------------------ */
 
-/* What curl's failures mean; those not listed are EIO and may be tried again. */
+/* What curl's errors mean; those not listed are EIO and retryable. */
 static const struct curl_row {
 	int code, errnum;
 	bool retryable;
@@ -552,8 +555,8 @@ static const struct curl_row {
                 "the client's certificate, its key, or the key's password"},
         {CURLE_COULDNT_RESOLVE_PROXY, EHOSTUNREACH, true, "the proxy of --proxy, or of the environment"},
         {CURLE_URL_MALFORMAT, EINVAL, false, NULL},
-        /* HTTP/0.9, as bytes look that a longer body than announced has left on the connection: the URL's own
-         * scheme was checked before. */
+        /* A longer body than announced leaves bytes on the connection, which look like HTTP/0.9. The URL's
+         * own scheme was checked before. */
         {CURLE_UNSUPPORTED_PROTOCOL, EPROTO, true, "not an HTTP server?"},
         {CURLE_WEIRD_SERVER_REPLY, EPROTO, true, "not an HTTP server?"},
         {CURLE_OUT_OF_MEMORY, EIO, true, "or the server's header is too long"},
@@ -577,7 +580,7 @@ static void judge_curl(struct ps_http_request *rq, int code)
 	rq->error.http_status = rq->header_done ? rq->response.status : 0;
 }
 
-/* A proxy that would not connect us has said why, and curl reports it like a broken connection. */
+/* Curl reports a proxy that refused CONNECT like a broken connection; the proxy's status says why. */
 static void judge_proxy(struct ps_http_request *rq, CURL *curl)
 {
 	long status = 0;
@@ -609,7 +612,8 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 			ps_error_set(&rq->error, -rc, "%s", strerror(-rc));
 		rq->error.retryable = rq->error.retryable || rc == -ENOMEM;
 	} else if (rq->error.err || rq->wanted_enough) {
-		/* accept() or body() has spoken; that curl was stopped for it is no news. */
+		/* accept() or body() has set the outcome; that curl was stopped for it is not an error of
+		 * its own. */
 	} else if (rc != CURLE_OK) {
 		judge_curl(rq, rc);
 		judge_proxy(rq, curl);
@@ -618,7 +622,7 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 	}
 }
 
-/* Takes the next URL of a redirect. 0: go there; 1: no need to. */
+/* Takes the next URL of a redirect. 0: it must be requested; 1: no request is needed. */
 static int follow(struct ps_http_request *rq, CURL *curl)
 {
 	ps_autourl struct ps_url u = {0};
@@ -630,7 +634,8 @@ static int follow(struct ps_http_request *rq, CURL *curl)
 	if (++rq->redirects > PS_HTTP_MAX_REDIRECTS)
 		return ps_error_set(
 		        &rq->error, EIO, "more than %d redirects: a loop?", PS_HTTP_MAX_REDIRECTS);
-	/* Otherwise as the server wrote it: it may be signed, order of parameters and all. */
+	/* Only raw characters are escaped; the rest stays as the server wrote it, since the order of
+	 * parameters may be signed. */
 	ps_autofree char *next = ps_url_escape_raw(location);
 	if (!next)
 		return ps_error_set(&rq->error, ENOMEM, "out of memory");
@@ -686,7 +691,7 @@ static void done(struct ps_transfer *t)
 	struct ps_error err = {0};
 
 	if (!rq) {
-		/* Cancelled in the queue, or no memory even to note what was wanted. */
+		/* Cancelled in the queue, or no memory for the request. */
 		ps_error_set(&err, -work->rc, "%s: %s", kind->method,
 		        work->rc == -ECANCELED ? "cancelled" : "out of memory");
 		err.retryable = work->rc == -ENOMEM;

@@ -11,7 +11,7 @@
 #include <curl/curl.h>
 #include <openssl/evp.h>
 
-#define HEADER_VALUE_LEN 512 /* of those that are looked at; a longer one counts as absent */
+#define HEADER_VALUE_LEN 512 /* of headers that are parsed; a longer value counts as absent */
 
 bool ps_etag_is_strong(const char *etag)
 {
@@ -20,7 +20,7 @@ bool ps_etag_is_strong(const char *etag)
 	return n >= 2 && etag[0] == '"' && etag[n - 1] == '"';
 }
 
-/* Digits only, no sign, no overflow. Returns the first character after them, NULL if there are none. */
+/* Parses digits without a sign; an overflow is an error. Returns the first character after them, or NULL. */
 static const char *parse_u64(const char *s, uint64_t *ret)
 {
 	uint64_t v = 0;
@@ -84,7 +84,7 @@ static void take_retry_after(struct ps_http_response *r, const char *value)
 		r->retry_at_s = parse_date(value);
 }
 
-/* One that does not fit, or would garble a log, counts as absent. */
+/* A value that does not fit, or has control characters (they would garble a log), counts as absent. */
 static void take_word(char *to, size_t size, const char *value)
 {
 	size_t len = strlen(value);
@@ -97,7 +97,7 @@ static void take_word(char *to, size_t size, const char *value)
 	memcpy(to, value, len + 1);
 }
 
-/* The value of ";NAME=" in a list of parameters; -1: none. */
+/* The value of ";NAME=" in a list of parameters, or -1. */
 static int64_t limit_parameter(const char *s, char name)
 {
 	for (const char *p = strchr(s, ';'); p; p = strchr(p, ';')) {
@@ -111,7 +111,7 @@ static int64_t limit_parameter(const char *s, char name)
 	return -1;
 }
 
-/* "api";r=0;t=55; of several limits the first. */
+/* Parses "api";r=0;t=55. Of several limits the first counts. */
 static void take_limit(struct ps_http_response *r, const char *value)
 {
 	char first[HEADER_VALUE_LEN], *end;
@@ -143,8 +143,8 @@ static void take_hub_header(struct ps_http_response *r, const char *name, const 
 	}
 }
 
-/* x-amz-checksum-sha256 and its like: base64 of the bytes. One of parts ends in "-" and their number, and is
- * none. */
+/* x-amz-checksum-sha256 and its like: base64 of the checksum. A checksum of parts ends in "-" and their
+ * number; it is ignored. */
 static void take_store_header(struct ps_http_response *r, const char *name, const char *value)
 {
 	static const char *const known[] = {"sha256", "crc64nvme", "crc32c", "crc32", "sha1"};
@@ -170,14 +170,14 @@ static void take_store_header(struct ps_http_response *r, const char *name, cons
 	}
 }
 
-/* "crc32c=BASE64,md5=BASE64": of what is stored, whatever was asked for. */
+/* "crc32c=BASE64,md5=BASE64". It covers the stored bytes, whatever range or encoding was requested. */
 static void take_google_hash(struct ps_http_response *r, const char *value)
 {
 	static const char name[] = "crc32c=";
 	const char *at = strstr(value, name);
 	uint8_t raw[8];
 
-	/* Eight characters for four bytes. */
+	/* CRC-32C: eight base64 characters for four bytes. */
 	if (!at || strcspn(at += strlen(name), ", ") != 8 ||
 	        EVP_DecodeBlock(raw, (const unsigned char *)at, 8) != 6)
 		return;
@@ -270,9 +270,9 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	ret->size = ps_http_response_size(r);
 	ret->mtime_s = r->mtime_s;
 	memcpy(ret->etag, r->etag, sizeof(ret->etag));
-	if (ps_remote_is_marked(ret)) /* no ETag: those are quoted */
+	if (ps_remote_is_marked(ret)) /* not an ETag: those are quoted */
 		ret->etag[0] = '\0';
-	/* With a range it may be that of the range. */
+	/* In answer to a range the checksum may be that of the range. */
 	if (r->checksum_is_google || (r->status == 200 && !r->has_range && !r->checksum_of_parts))
 		memcpy(ret->checksum, r->checksum, sizeof(ret->checksum));
 }
@@ -288,7 +288,7 @@ static uint32_t retry_after_ms(const struct ps_http_response *r)
 	return (uint32_t)PS_MIN((uint64_t)s * 1000, (uint64_t)PS_RETRY_AFTER_MAX_MS);
 }
 
-/* What each status means; the first row that fits. */
+/* What each status means; the first row that matches counts. */
 static const struct status_row {
 	int from, to, errnum;
 	bool retryable;
@@ -343,7 +343,8 @@ int ps_http_response_status(
 	return rc;
 }
 
-/* A lie: a proxy on the way may answer otherwise next time. */
+/* A response that contradicts itself or the request. Retryable: a proxy on the way may answer otherwise next
+ * time. */
 static int lie(struct ps_error *err, const struct ps_http_response *r, const char *what)
 {
 	int rc = ps_error_set(err, EPROTO, "HTTP %d: %s", r->status, what);
@@ -355,7 +356,7 @@ static int lie(struct ps_error *err, const struct ps_http_response *r, const cha
 	return rc;
 }
 
-/* Some stores (those on gofakes3) answer a range with 200, and with all else that belongs to a 206. */
+/* Some stores (those on gofakes3) answer a range with status 200 but with the headers of a 206. */
 static bool is_partial(const struct ps_http_response *r, uint64_t offset, uint64_t nbytes)
 {
 	return r->status == 206 || (r->has_range && !r->bad_range && r->range_first == offset &&
@@ -397,9 +398,8 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 	if (r->encoded)
 		return lie(err, r, "a Content-Encoding, though identity was asked for");
 	ps_http_response_remote(r, &seen);
-	/* A 200 whose size differs is reported as a new version, not as a lie about ranges: it may well be
-	 * one.
-	 */
+	/* A 200 with another size is reported as a new version, which it may well be, and not as a server
+	 * that ignores ranges. */
 	if (!ps_remote_same_version(expect, &seen)) {
 		rc = ps_error_set(err, ESTALE, "the object has changed at the origin");
 		if (err)

@@ -21,48 +21,50 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-/* An event loop around one curl_multi: epoll, so that only the sockets with news cost anything.
+/* An event loop around one curl_multi. It uses epoll, so that idle sockets cost nothing.
  *
- * Ownership: one thread's. Threads: all from that thread, but ps_loop_wake(), from any. Locks: none.
- * Blocks: ps_loop_run() only. Errors: -errno. */
+ * Ownership: one thread's. Threads: that thread; ps_loop_wake() from any. Locks: none. Blocks: ps_loop_run()
+ * only. Errors: -errno. */
 struct ps_loop {
 	CURLM *multi;
 	int epoll, event;
-	uint64_t timer_ns; /* when curl wants to be called; UINT64_MAX: not */
+	uint64_t timer_ns; /* when curl wants to be called; UINT64_MAX: never */
 };
 
 static int ps_loop_init(struct ps_loop *loop) PS_MUST_USE;
-/* No handle is in the multi any more. */
+/* All handles must have been removed from the multi. */
 static void ps_loop_fini(struct ps_loop *loop);
-/* Lets curl do what there is to do, after waiting for it until deadline_ns (monotonic; 0: not at all) or a
- * wake. *ret_idle: there was nothing. -EIO: curl failed, and says so in the log. */
+/* Waits for sockets, curl's timer or a wake until deadline_ns (monotonic; 0: does not wait), then lets curl
+ * act. *ret_idle: nothing had happened. -EIO: curl failed; the log has its error. */
 static int ps_loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idle) PS_MUST_USE;
-/* Ends the wait under way, or the next. */
+/* Ends the present wait, or the next one. */
 static void ps_loop_wake(struct ps_loop *loop);
 
-#define THREAD_MIN 8        /* transfers at once that make another thread worth having */
+#define THREAD_MIN 8        /* simultaneous transfers that justify another thread */
 #define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
 #define IDLE_EASY_MAX 64    /* handles kept for reuse, a thread */
-#define KEPT_CONNECTIONS 64 /* a thread: more than anyone asks of one origin */
-#define TICK_MS 100         /* how often stalls are looked for; a bound on their inaccuracy */
-#define IDLE_POLL_MS 60000  /* a wakeup ends it */
+#define KEPT_CONNECTIONS 64 /* a thread; more than are used with one origin */
+#define TICK_MS 100         /* how often stalls are looked for, and the error of their timing */
+#define IDLE_POLL_MS 60000  /* a wake ends it */
 
-/* A transfer's way:
+/* States of a transfer:
  *   submit → queued → begin → active → (curl is done | cancelled | stalled) → end → done
  *              ↑__________________________________________________________________|  end returned true
- * `queued` and the flags busy, cancelled, any_cancelled, aborted and stop are under the engine's lock;
- * `active`, `later`, `easies` and the loop belong to the thread. */
+ * `queued` and the flags busy, cancelled, any_cancelled, aborted and stop are protected by the engine's
+ * lock; `active`, `later`, `easies` and the loop belong to the thread. */
 struct ps_transfer_thread {
 	struct ps_transfers *all;
 	pthread_t id;
 	struct ps_loop loop;
 	struct ps_list queued;
 	bool any_cancelled;
-	unsigned nbusy, most_busy; /* queued and active; now, and ever: as many connections may be open */
+	/* Transfers that are queued or active: now, and at most so far. As many connections as that may be
+	 * open. */
+	unsigned nbusy, most_busy;
 
 	struct ps_list active;
 	struct ps_list later; /* to be flushed */
-	unsigned nrounds;     /* since that was done */
+	unsigned nrounds;     /* since the last flush */
 	CURL *easies[IDLE_EASY_MAX];
 	unsigned neasies;
 	uint64_t tick_ns;
@@ -72,9 +74,9 @@ struct ps_transfers {
 	pthread_mutex_t lock;
 	char name[12];
 	bool aborted; /* every transfer is cancelled */
-	bool stop;    /* and the threads leave, once they have nothing left */
+	bool stop;    /* threads end once they have no transfers left */
 	unsigned nthreads, max_threads;
-	unsigned nactive, max_active; /* begun and not ended, over all threads; 0: no limit */
+	unsigned nactive, max_active; /* begun and not ended, in all threads; 0: no limit */
 	struct ps_transfer_thread threads[PS_TRANSFER_MAX_THREADS];
 };
 
@@ -88,8 +90,8 @@ static CURL *easy_take(struct ps_transfer_thread *th)
 	curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
 	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
 #if LIBCURL_VERSION_NUM >= 0x075700
-	/* Else taking away a transfer whose name is being resolved waits for the resolver, and everyone here
-	 * with it. */
+	/* Without it, removing a transfer whose host name is being resolved would block this thread, and all
+	 * of its transfers, until the resolver is done. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 #endif
 	return easy;
@@ -107,7 +109,8 @@ static void easy_give(struct ps_transfer_thread *th, CURL *easy)
 	th->easies[th->neasies++] = easy;
 }
 
-/* One transfer less is under way: those that wait for its place are woken. all->lock is held. */
+/* A transfer has ended: if the limit was reached, threads with queued transfers are woken. Under
+ * all->lock. */
 static void place_free(struct ps_transfers *all)
 {
 	if (all->nactive-- != all->max_active)
@@ -141,7 +144,7 @@ static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 		}
 	}
 	if (again)
-		ps_loop_wake(&th->loop); /* the queue is looked at before the next sleep is over */
+		ps_loop_wake(&th->loop); /* the queue is looked at in the next round */
 	else
 		t->ops->done(t);
 }
@@ -167,7 +170,7 @@ static void start(struct ps_transfer_thread *th, struct ps_transfer *t, bool can
 		finish(th, t, rc);
 }
 
-/* The first that may start: one that is cancelled always may. all->lock is held. */
+/* The first queued transfer that may start; one that is cancelled always may. Under all->lock. */
 static struct ps_transfer *next_queued(const struct ps_transfer_thread *th, bool aborted)
 {
 	const struct ps_transfers *all = th->all;
@@ -182,7 +185,7 @@ static struct ps_transfer *next_queued(const struct ps_transfer_thread *th, bool
 	return NULL;
 }
 
-/* Starts what was queued, ends what was cancelled. False: stopped, and nothing is left. */
+/* Starts queued transfers and ends cancelled ones. False: stopped, and no transfer is left. */
 static bool take_orders(struct ps_transfer_thread *th)
 {
 	struct ps_transfers *all = th->all;
@@ -276,15 +279,15 @@ static void *thread_main(void *arg)
 	struct ps_transfer_thread *th = arg;
 
 	while (take_orders(th)) {
-		/* With something to flush, or with what the last round has brought: only a look. */
+		/* With transfers to flush the loop only polls. */
 		uint64_t sleep_ms = ps_list_empty(&th->active) ? IDLE_POLL_MS : TICK_MS;
 		uint64_t deadline =
 		        ps_list_empty(&th->later) ? ps_clock_mono_ns() + sleep_ms * PS_NS_PER_MS : 0;
 		bool idle = true;
 
 		if (ps_loop_run(&th->loop, deadline, &idle) < 0)
-			/* Out of memory, most likely: breathe, and let the stall clock end what cannot go on.
-			 */
+			/* Probably out of memory: pauses; the stall timeout ends transfers that cannot
+			 * continue. */
 			nanosleep(&(struct timespec){.tv_nsec = (long)(TICK_MS * PS_NS_PER_MS)}, NULL);
 		if (idle || ++th->nrounds >= PS_TRANSFER_ROUNDS)
 			flush(th);
@@ -323,8 +326,8 @@ static int thread_start(struct ps_transfers *all)
 	return 0;
 }
 
-/* A connection that is open saves a round trip or two, and is past its slow start; then, the thread with less
- * to do. */
+/* Prefers a thread with an open connection, which saves a round trip or two and is past its slow start; then
+ * the one with fewer transfers. */
 static bool better(const struct ps_transfer_thread *a, const struct ps_transfer_thread *b)
 {
 	bool a_open = a->nbusy < a->most_busy, b_open = b->nbusy < b->most_busy;
@@ -332,16 +335,15 @@ static bool better(const struct ps_transfer_thread *a, const struct ps_transfer_
 	return a_open != b_open ? a_open : a->nbusy < b->nbusy;
 }
 
-/* The best thread for another transfer; one more is started when all have some. That it may fail is no
- * matter.
- */
+/* The best thread for another transfer. If all have several, one more is started; a failure to start it is
+ * ignored. */
 static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
 {
 	struct ps_transfer_thread *best = &all->threads[0];
 
 	if (all->stop) {
-		/* After the stop only a done() may submit; the thread in which it runs is the only one
-		 * that is sure to be still there. */
+		/* After the stop only a done() may submit. The thread in which it runs is the only one that
+		 * certainly still exists. */
 		for (unsigned i = 0; i < all->nthreads; i++)
 			if (pthread_equal(all->threads[i].id, pthread_self()))
 				return &all->threads[i];
@@ -362,8 +364,7 @@ void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
 
 	t->curl = NULL;
 	{
-		/* A cancel may come from elsewhere even before this: it then has no effect, and is no race.
-		 */
+		/* Another thread may cancel even before this: that has no effect, and is no race. */
 		PS_LOCK_SCOPE(&all->lock);
 		struct ps_transfer_thread *th = thread_choose(all);
 
@@ -453,10 +454,10 @@ void ps_transfers_free(struct ps_transfers *all)
 	if (!all)
 		return;
 	abort_all(all, true);
-	unsigned n = all->nthreads; /* none is added after stop: those that submit are our threads */
+	unsigned n = all->nthreads; /* no thread is added after stop: only our own threads submit */
 	for (unsigned i = 0; i < n; i++)
 		pthread_join(all->threads[i].id, NULL);
-	/* Only now: a done() in one thread may have submitted to another until the end. */
+	/* Only now: a done() in one thread may submit to another until all have ended. */
 	for (unsigned i = 0; i < n; i++)
 		ps_loop_fini(&all->threads[i].loop);
 	pthread_mutex_destroy(&all->lock);
@@ -467,7 +468,8 @@ void ps_transfers_free(struct ps_transfers *all)
 
 #define EVENTS 64
 
-/* Curl says what it wants to know of a socket. Level-triggered: what a read leaves is reported again. */
+/* Curl names the events of a socket that it waits for. Level-triggered: bytes that a read leaves are
+ * reported again. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
 {
 	struct ps_loop *loop = arg;
@@ -485,7 +487,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *kn
 	if (epoll_ctl(loop->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev) < 0 &&
 	        epoll_ctl(loop->epoll, known ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &ev) < 0)
 		ps_log_warning("transfer: epoll: %s", strerror(errno));
-	curl_multi_assign(loop->multi, fd, loop); /* any pointer: known from now on */
+	curl_multi_assign(loop->multi, fd, loop); /* any pointer: the next call gets it as `known` */
 	return 0;
 }
 
@@ -524,7 +526,7 @@ static int ps_loop_init(struct ps_loop *loop)
 
 static void ps_loop_fini(struct ps_loop *loop)
 {
-	curl_multi_cleanup(loop->multi); /* closes connections: on_socket() is called */
+	curl_multi_cleanup(loop->multi); /* closes connections, which calls on_socket() */
 	if (loop->epoll >= 0)
 		close(loop->epoll);
 	if (loop->event >= 0)
@@ -571,7 +573,7 @@ static int ps_loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idl
 	for (int i = 0; i < n && !rc; i++)
 		rc = take_event(loop, &events[i]);
 	if (!rc && loop->timer_ns <= ps_clock_mono_ns()) {
-		loop->timer_ns = UINT64_MAX; /* one-shot: curl may set it again in here */
+		loop->timer_ns = UINT64_MAX; /* one-shot; curl may set it again within act() */
 		rc = act(loop, CURL_SOCKET_TIMEOUT, 0);
 		*ret_idle = false;
 	}
