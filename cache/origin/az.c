@@ -22,12 +22,12 @@
 /* The storage account ------------------------------------------------------------------------------------ */
 
 #define SAS_FILE_MAX_NBYTES 8192
-/* The emulators' account; not secret. */
+/* The account of the storage emulators; not a secret. */
 #define EMULATOR "devstoreaccount1"
 #define EMULATOR_KEY \
 	"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-/* What the environment says. Strings are secret. */
+/* What the environment gives. Strings are secret. */
 struct given {
 	char *account, *key, *sas, *endpoint, *suffix, *protocol;
 };
@@ -44,7 +44,7 @@ static void given_fini(struct given *g)
 
 #define autogiven __attribute__((cleanup(given_fini))) struct given
 
-/* "Name=value;Name=value": a value may hold "=". */
+/* Takes "Name=value"; the value may contain "=". */
 static int take_part(struct given *g, const char *part, size_t n)
 {
 	const struct {
@@ -92,7 +92,7 @@ static int read_environment(const struct ps_origin_options *options, struct give
 	const char *string = ps_env_get(options->http.env, "AZURE_STORAGE_CONNECTION_STRING");
 	int rc = string ? take_string(ret, string) : 0;
 
-	/* One that says by what right needs no other word. */
+	/* A connection string that has a key or a SAS needs no other variable for that. */
 	if (rc == 0 && !ret->key && !ret->sas) {
 		rc = copy(&ret->key, ps_env_get(options->http.env, "AZURE_STORAGE_KEY"));
 		if (rc == 0 && !ret->key)
@@ -108,7 +108,7 @@ static char *account_of(const char *url)
 	return strndup(account, strcspn(account, "/"));
 }
 
-/* With an endpoint of the user's own: the account is in its host's name, or in its path. */
+/* With an endpoint that the user chose, the account is in its host name or in its path. */
 static int own_root(const char *account, const char *endpoint, char **ret, struct ps_error *err)
 {
 	char safe[PS_URL_TEXT_LEN];
@@ -137,7 +137,7 @@ static int own_root(const char *account, const char *endpoint, char **ret, struc
 	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* *ret is NULL for the public cloud. */
+/* Finds the endpoint's URL; *ret is NULL for the public cloud. */
 static int find_root(const char *account, const struct given *given, const struct ps_origin_options *options,
         char **ret, struct ps_error *err)
 {
@@ -169,7 +169,7 @@ char *ps_az_endpoint(const char *canonical, const struct ps_origin_options *opti
 	return root;
 }
 
-/* As it is found in the wild: with a question mark in front. */
+/* Portals hand out signatures with a leading question mark; it is skipped. */
 static int take_sas(struct ps_az_store *store, const char *text, struct ps_error *err)
 {
 	char *sas = NULL;
@@ -285,7 +285,7 @@ static void ps_az_store_fini(struct ps_az_store *store)
 	pthread_mutex_destroy(&store->lock);
 }
 
-/* A copy, for ps_secret_free(); NULL: there is none, or (*ret_rc) no memory. */
+/* A copy, for ps_secret_free(). NULL: there is none, or no memory (then *ret_rc is -ENOMEM). */
 static char *ps_az_store_sas(struct ps_az_store *store, int *ret_rc)
 {
 	PS_LOCK_SCOPE(&store->lock);
@@ -295,7 +295,7 @@ static char *ps_az_store_sas(struct ps_az_store *store, int *ret_rc)
 	return sas;
 }
 
-/* The store refused `sas`. True: the file has another one by now. */
+/* The store refused `sas`: reads the file again. True: it now has another signature. */
 static bool ps_az_store_refused(struct ps_az_store *store, const char *sas)
 {
 	ps_autosecret char *text = NULL, *now = NULL;
@@ -315,7 +315,7 @@ static bool ps_az_store_refused(struct ps_az_store *store, const char *sas)
 
 /* The origin --------------------------------------------------------------------------------------------- */
 
-/* arg of the client is the struct ps_az_store. A container's listing is asked for as the page
+/* The client's dialect_arg is the struct ps_az_store. A listing of a container is requested as the page
  * "az://ACCOUNT/CONTAINER?QUERY". */
 extern const struct ps_http_dialect ps_az_dialect;
 
@@ -379,7 +379,7 @@ static const struct ps_origin_ops az_ops = {
         .close = az_close,
 };
 
-/* What goes into the signature is ours. */
+/* Refuses a user's header that would change what is signed. */
 static int check_headers(const struct ps_origin_options *options, struct ps_error *err)
 {
 	for (const char *const *h = options->http.headers; h && *h; h++)
@@ -415,7 +415,7 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 	az->client.as_stored = true;
 	az->client.dialect = &ps_az_dialect;
 	az->client.dialect_arg = &az->store;
-	az->origin.heads_prove = true; /* both need Read */
+	az->origin.heads_prove = true; /* HEAD and GET both need the permission Read */
 	az->source.endpoint = az->store.identity;
 	*ret = &az->origin;
 	return 0;
@@ -423,9 +423,9 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 
 /* Requests ----------------------------------------------------------------------------------------------- */
 
-/* Later ones list some names with an attribute that says they are encoded. */
+/* Later versions list some names encoded, with an attribute that says so. */
 #define VERSION "2020-12-06"
-#define SKEW_MAX_S 300 /* requests 15 minutes off are refused */
+#define SKEW_MAX_S 300 /* stores refuse requests that are 15 minutes off */
 #define DATE_LEN 64
 enum { OTHER_CLOCK = 1, OTHER_SAS = 2 }; /* ps_http_request.remedies */
 
@@ -457,7 +457,7 @@ static int out_of_memory(struct ps_http_request *rq)
 
 /* Signing ------------------------------------------------------------------------------------------------ */
 
-/* Not strftime: its names are the locale's. */
+/* Not strftime: its names depend on the locale. */
 static void http_date(int64_t now_s, char ret[static DATE_LEN])
 {
 	static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
@@ -485,8 +485,8 @@ static void add_decoded(struct ps_strbuf *out, const char *text, size_t n)
 	}
 }
 
-/* "/account/path", then each parameter, "\nname:value" as they are in order: ps_sigv4_query() has put them
- * so. */
+/* "/account/path", then "\nname:value" for each parameter, in the order into which ps_sigv4_query() has put
+ * them. */
 static void add_resource(struct ps_strbuf *out, const char *account, const char *path, const char *query)
 {
 	ps_strbuf_addf(out, "/%s%s", account, path);
@@ -501,7 +501,7 @@ static void add_resource(struct ps_strbuf *out, const char *account, const char 
 	}
 }
 
-/* The version 2015-02-21 and later of SharedKey: a length of nothing is empty. */
+/* SharedKey as of version 2015-02-21: a Content-Length of zero is signed as an empty string. */
 static void string_to_sign(const struct ps_http_request *rq, const struct ps_az_store *store,
         const char *date, const char *path, const char *query, struct ps_strbuf *out)
 {
@@ -513,7 +513,8 @@ static void string_to_sign(const struct ps_http_request *rq, const struct ps_az_
 	if (rq->ranged)
 		snprintf(range, sizeof(range), "bytes=%llu-%llu", (unsigned long long)rq->range_first,
 		        (unsigned long long)rq->range_last);
-	/* Content-Encoding, -Language, -Length, -MD5, -Type, Date (x-ms-date has it), If-Modified-Since */
+	/* Content-Encoding, -Language, -Length, -MD5, -Type, Date (x-ms-date replaces it),
+	 * If-Modified-Since */
 	ps_strbuf_addf(out, "%s\n\n\n\n\n\n\n\n", rq->head ? "HEAD" : "GET");
 	ps_strbuf_addf(out, "%s\n\n", strcmp(name, "If-Match") == 0 ? condition : "");
 	ps_strbuf_addf(out, "%s\n%s\n", strcmp(name, "If-Unmodified-Since") == 0 ? condition : "", range);
@@ -548,7 +549,7 @@ static int authorize(struct ps_http_request *rq, const struct ps_az_store *store
 	return value.failed ? out_of_memory(rq) : send_header(rq, "Authorization", value.s);
 }
 
-/* The path of a URL. */
+/* The path within a URL. */
 static const char *path_of(const char *url)
 {
 	const char *host = strstr(url, "://") + 3;
@@ -569,7 +570,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 		return rc;
 	const char *container = strchr(target.url.bucket, '/') + 1;
 	size_t naccount = (size_t)(container - target.url.bucket) - 1;
-	/* A list of one account's may not have what is for it sent to another's. */
+	/* A manifest given for one account must not make us send its credentials to another. */
 	if (strlen(store->account) != naccount || strncmp(store->account, target.url.bucket, naccount) != 0)
 		rc = ps_error_set(&rq->error, EACCES,
 		        "a blob of another account than %s, whose credentials these are", store->account);
@@ -606,7 +607,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 
 /* Refusals ----------------------------------------------------------------------------------------------- */
 
-/* errnum 0: what the status says stays. */
+/* errnum 0: the error by HTTP status stays. */
 static const struct row {
 	const char *code;
 	int errnum;
@@ -656,7 +657,7 @@ static void judge_status(int status, struct ps_error *err)
 		        "HTTP %d: permission denied; check the credentials, or give --no-sign-request for a "
 		        "public container",
 		        status);
-	else if (status == 404) /* a HEAD says nothing more */
+	else if (status == 404) /* a HEAD's response has no document */
 		ps_error_set(
 		        err, ENOENT, "not found (404): there is no such blob, or no container of that name");
 	else if (status >= 300 && status < 400)
@@ -664,7 +665,7 @@ static void judge_status(int status, struct ps_error *err)
 		        err, EPROTO, "HTTP %d: a redirect, which is not followed; check --endpoint", status);
 }
 
-/* The message is not shown: it may repeat what was signed. */
+/* The store's message is not shown: it may repeat the string that was signed. */
 static void judge(const char *code, int status, struct ps_error *err)
 {
 	uint32_t retry_after_ms = err->retry_after_ms;
@@ -687,7 +688,7 @@ static void judge(const char *code, int status, struct ps_error *err)
 	err->retry_after_ms = retry_after_ms;
 }
 
-/* Off by more than is taken? Then with the store's clock, once. */
+/* If our clock is off by more than stores accept, one more attempt uses the store's clock. */
 static bool set_clock(struct ps_az_store *store, struct ps_http_request *rq)
 {
 	int64_t before = atomic_load(&store->clock_off_s), off = rq->response.date_s - ps_clock_real_s();

@@ -21,7 +21,7 @@
 
 #define PS_FILE_MAX_THREADS 8
 
-/* The objects of a file source; see struct ps_origin_ops.list. */
+/* Lists the objects of a file source; see struct ps_origin_ops.list. */
 static int ps_file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
 
@@ -29,13 +29,13 @@ static int ps_file_list(struct ps_origin *o, const struct ps_origin_source *sour
 static int ps_file_path(const char *url, char **ret) PS_MUST_USE;
 
 struct stat;
-/* Size and version of a file. */
+/* The size and version of a file. */
 static void ps_file_remote(const struct stat *st, struct ps_remote *ret);
 
-#define READ_NBYTES PS_MIB /* between two looks at cancel, and two calls of progress */
+#define READ_NBYTES PS_MIB /* between two checks of cancel, and two calls of progress */
 #define READ_MAX_IOV 16
 
-/* lock: queue, the cancelled flags of what is queued or running, nthreads, nidle, aborted, stop. */
+/* lock protects queue, the cancelled flags of queued and running jobs, nthreads, nidle, aborted and stop. */
 struct ps_file {
 	struct ps_origin origin; /* first */
 	struct ps_origin_source source;
@@ -93,7 +93,7 @@ static int fail(struct ps_error *err, int errnum, const char *path)
 	return rc;
 }
 
-/* Opens and finds the version. The file descriptor, or -errno. */
+/* Opens a file and finds its version. Returns the descriptor or -errno. */
 static int open_file(const char *url, struct ps_remote *seen, struct ps_error *err)
 {
 	ps_autofree char *path = NULL;
@@ -118,7 +118,7 @@ static int check_version(const struct ps_origin_get *get, const struct ps_remote
 	return ps_error_set(err, ESTALE, "%s: the file has changed", get->url);
 }
 
-/* The next part of the range, as vectors. Returns how many. */
+/* Makes vectors for the next part of the range. Returns their number. */
 static int next_iov(const struct ps_origin_get *get, struct iovec iov[static READ_MAX_IOV])
 {
 	size_t skip = get->nbytes_done, room = READ_NBYTES;
@@ -145,7 +145,7 @@ static bool is_cancelled(struct ps_file *file, struct ps_transfer_work *work)
 	return work->transfer.cancelled || file->aborted;
 }
 
-/* The bytes are reported only after the version was found unchanged once more. */
+/* Bytes are reported only once the version was found unchanged after the read. */
 static int read_part(struct ps_origin_get *get, int fd, struct ps_error *err)
 {
 	struct iovec iov[READ_MAX_IOV];
@@ -162,7 +162,7 @@ static int read_part(struct ps_origin_get *get, int fd, struct ps_error *err)
 	if (rc)
 		return rc;
 	if (n == 0)
-		return fail(err, EIO, get->url); /* the size has not changed, and yet this is the end */
+		return fail(err, EIO, get->url); /* end of file although the size has not changed */
 	if (!get->first_byte_ns)
 		get->first_byte_ns = PS_MAX(ps_clock_mono_ns() - get->work.submitted_ns, 1u);
 	get->nbytes_done += (size_t)n;
@@ -186,7 +186,7 @@ static void run_get(struct ps_file *file, struct ps_origin_get *get, struct ps_e
 	}
 }
 
-/* What a job is; the address is its work's kind. */
+/* The address of one of these is the kind of a job. */
 static const char kind_get, kind_head;
 
 static void run(struct ps_file *file, struct ps_transfer_work *work)
@@ -240,7 +240,7 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* Needs the lock held. That it may fail is no matter once there is one thread. */
+/* Under the lock. A failure does not matter once there is one thread. */
 static int thread_start(struct ps_file *file)
 {
 	int rc = ps_thread_start(&file->threads[file->nthreads], "ps-file", thread_main, file);
@@ -254,7 +254,7 @@ static void submit(struct ps_file *file, struct ps_transfer_work *work, const vo
 	work->kind = kind;
 	work->submitted_ns = ps_clock_mono_ns();
 	PS_LOCK_SCOPE(&file->lock);
-	/* A cancel may come from elsewhere even before this: it then has no effect, and is no race. */
+	/* Another thread may cancel even before this: that has no effect, and is no race. */
 	work->transfer.cancelled = false;
 	ps_list_append(&file->queue, &work->transfer.link);
 	if (!file->nidle && !file->stop && file->nthreads < PS_FILE_MAX_THREADS)
@@ -352,7 +352,7 @@ int ps_file_open(struct ps_origin_source *source, struct ps_origin **ret, struct
 struct walk {
 	struct ps_names *names;
 	const char *root_url;
-	struct ps_strbuf path; /* below the root; "" or ends in "/" between entries */
+	struct ps_strbuf path; /* below the root; "", or ends in "/" while between entries */
 	struct ps_strbuf url;
 };
 
@@ -383,8 +383,8 @@ static int take_file(struct walk *walk, const struct stat *st)
 	return ps_names_add(walk->names, &listed);
 }
 
-/* What cannot be looked at stays as it is known, as after a web server's 403; a link to nowhere, or what has
- * gone since the folder was read, is not there. */
+/* A path that cannot be read keeps the state that is known of it, as after a web server's 403. A dangling
+ * link, or an entry that has vanished since the folder was read, does not exist. */
 static int not_seen(struct walk *walk, int errnum)
 {
 	if (errnum != ENOENT && errnum != ENOTDIR && errnum != ELOOP)
@@ -393,7 +393,7 @@ static int not_seen(struct walk *walk, int errnum)
 	return 0;
 }
 
-/* A directory below. */
+/* Walks a subdirectory. */
 static int take_dir(struct walk *walk, int parent, const char *name, unsigned depth)
 {
 	ps_strbuf_addc(&walk->path, '/');
@@ -421,7 +421,7 @@ static int take_entry(struct walk *walk, int fd, const char *name, unsigned dept
 	ps_strbuf_add(&walk->path, name);
 	if (walk->path.failed)
 		return out_of_memory(walk->names);
-	/* A link to a file is one; a link to a directory could be a loop, and is left out. */
+	/* A link to a file counts as a file. A link to a directory could be a loop and is left out. */
 	if (fstatat(fd, name, &st, 0) < 0)
 		return not_seen(walk, errno);
 	if (S_ISREG(st.st_mode))
@@ -431,7 +431,7 @@ static int take_entry(struct walk *walk, int fd, const char *name, unsigned dept
 	return take_dir(walk, fd, name, depth + 1);
 }
 
-/* Takes fd. */
+/* Walks a directory. Takes ownership of fd. */
 static int walk_dir(struct walk *walk, int fd, unsigned depth)
 {
 	DIR *dir __attribute__((cleanup(cleanup_dir))) = fdopendir(fd);
@@ -474,7 +474,7 @@ static int list_dir(const char *url, struct ps_names *names)
 	return rc;
 }
 
-/* Reads a manifest given by URL, as the local one of @list.txt. */
+/* Reads a manifest that is given by a file:// URL, in the same way as a local @list.txt. */
 static int list_manifest(const struct ps_origin_source *source, struct ps_names *names)
 {
 	ps_autopacked struct ps_packed text = {0};

@@ -11,9 +11,9 @@
 
 /* Listing ------------------------------------------------------------------------------------------------ */
 
-#define PAGES_AHEAD 8 /* directories asked for at the same time */
+#define PAGES_AHEAD 8 /* directories that are requested at the same time */
 
-/* Directories still to be read are a stack; the uppermost PAGES_AHEAD have been asked for. */
+/* A stack of directories still to be read; the uppermost PAGES_AHEAD have been requested. */
 struct dir {
 	struct dir *below;
 	struct ps_http_page *page;
@@ -29,7 +29,7 @@ struct walk {
 	unsigned nasked;
 	uint64_t ndirs;
 
-	/* Of the page that is being parsed. */
+	/* About the page that is being parsed. */
 	const struct dir *dir;
 	const char *base; /* its URL after redirects, up to the last "/" */
 	struct ps_strbuf url, path;
@@ -114,7 +114,7 @@ static int take_entry(void *arg, const struct ps_listing_entry *entry)
 	return ps_names_add(walk->names, &listed);
 }
 
-/* Entries are named below where the page came from in the end: a redirect to "dir/" or to a mirror. */
+/* Entries are relative to the URL after redirects, such as "dir/" or a mirror. */
 static char *base_of(const char *url)
 {
 	ps_autourl struct ps_url u = {0};
@@ -292,8 +292,8 @@ static const struct ps_origin_ops http_ops = {
         .close = http_close,
 };
 
-/* A list at hand may sign each of its URLs; they must be known before anyone gets one, also without a
- * listing. */
+/* A local manifest may have a signature for each URL. They must be known before the first get, even without
+ * a listing. */
 static int ignore(void *arg, const struct ps_listed *listed)
 {
 	(void)arg, (void)listed;
@@ -305,7 +305,7 @@ static int sign(void *arg, const char *url, const char *signature)
 	return ps_http_client_sign(arg, url, signature);
 }
 
-/* -ECANCELED: there is one. */
+/* Looks for a "?" in the text. -ECANCELED: found. */
 static int find_query(void *arg, const char *text, size_t n, bool more, size_t *ret_used)
 {
 	(void)arg, (void)more;
@@ -337,7 +337,7 @@ static bool has_authorization(const struct ps_origin_options *options, const str
 	return options->http.user_password || u->user;
 }
 
-/* Without other credentials those of .netrc are used. */
+/* If there are no other credentials, those of .netrc are used. */
 static int init_client(struct ps_http *http, const struct ps_origin_options *options, struct ps_error *err)
 {
 	struct ps_origin_options mine = *options;

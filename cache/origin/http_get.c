@@ -12,7 +12,7 @@
 #include "base/size.h"
 #include "base/url.h"
 
-/* A TLS record brings 16 KiB; to look for readers at each costs more than to decipher it. */
+/* A TLS record brings 16 KiB; looking for waiters at each would cost more than decrypting it. */
 #define TELL_NBYTES ((size_t)128 * PS_KIB)
 
 static int take_url(struct ps_http_request *rq, const char *url)
@@ -62,7 +62,7 @@ static int get_accept(struct ps_http_request *rq)
 	return ps_http_get_check_range(rq, &get->expect);
 }
 
-/* How much of the get's beginning shows whether it is of the version expected; 0: nothing does. */
+/* How many of the get's first bytes show whether they are of the expected version; 0: none do. */
 static size_t marked_nbytes(const struct ps_origin_get *get)
 {
 	size_t n = (size_t)PS_MIN((uint64_t)PS_MARKED_NBYTES, get->expect.size);
@@ -85,7 +85,7 @@ static bool has_mark(const struct ps_origin_get *get, size_t nbytes)
 	return strcmp(seen.etag, get->expect.etag) == 0;
 }
 
-/* Copies to the place after what has come so far. The vectors are few (a vector a block), so the search is
+/* Copies bytes to their place, after those that have arrived. There is one vector a block, so the search is
  * short. */
 static void scatter(const struct ps_origin_get *get, const char *bytes, size_t n)
 {
@@ -111,7 +111,7 @@ void ps_http_get_report(struct ps_http_request *rq)
 	struct ps_origin_get *get = get_of(rq->work);
 
 	if (!rq->untold_nbytes)
-		return; /* reported since it was put off */
+		return; /* reported since the flush was requested */
 	rq->untold_nbytes = 0;
 	if (get->progress)
 		get->progress(get, get->nbytes_done);
@@ -155,7 +155,7 @@ void ps_http_get_finish(struct ps_http_request *rq)
 	if (rq->untold_nbytes)
 		ps_http_get_report(rq);
 	if (get->nbytes_done < marked_nbytes(get))
-		get->nbytes_done = 0; /* not known to be right */
+		get->nbytes_done = 0; /* their version was not confirmed */
 	get->wire_nbytes = rq->wire_nbytes;
 	get->first_byte_ns = rq->first_byte_ns;
 }
@@ -169,7 +169,7 @@ static void get_finish(struct ps_http_request *rq)
 	ps_http_get_finish(rq);
 }
 
-/* What refuses at a remembered place may be gone from there alone. */
+/* If a remembered redirect target refuses a request, the object may have moved: asks at its own URL again. */
 static bool ask_anew(struct ps_http_request *rq)
 {
 	struct ps_origin_get *get = get_of(rq->work);
@@ -179,7 +179,7 @@ static bool ask_anew(struct ps_http_request *rq)
 		return false;
 	ps_redirects_forget(&rq->client->redirects, get->url);
 	if (!rq->header_done || status < 400 || status >= 500 || status == 429)
-		return false; /* tried again by the caller */
+		return false; /* the caller tries again */
 	free(ps_steal_ptr(&rq->url));
 	rq->remembered = false;
 	rq->redirects = 0;
@@ -244,7 +244,7 @@ static struct ps_origin_head *head_of(struct ps_transfer_work *work)
 	return PS_CONTAINER_OF(work, struct ps_origin_head, work);
 }
 
-/* Of an object without a version: they make its mark. */
+/* For an object without a version: its first bytes are checksummed into a mark. */
 static void ask_first_bytes(struct ps_http_request *rq)
 {
 	rq->head = false;
@@ -261,8 +261,8 @@ static int head_prepare(struct ps_http_request *rq)
 	return take_url(rq, head_of(rq->work)->url);
 }
 
-/* A folder that a listing shows as a file, or a page for logging in. Once an origin: it may be so on
- * purpose. */
+/* Warns of an HTML page where data is expected: a folder that a listing shows as a file, or a login page.
+ * Once an origin, as it may be intended. */
 static void warn_of_page(struct ps_http_request *rq)
 {
 	static const char *const pages[] = {".html", ".htm", ".xhtml", ".php"};
@@ -281,7 +281,7 @@ static void warn_of_page(struct ps_http_request *rq)
 		        ps_url_redact(rq->url, safe));
 }
 
-/* How many bytes of the answer make a mark; 0: there is none to make. */
+/* How many bytes of the answer make a mark; 0: it makes none. */
 static size_t mark_nbytes(const struct ps_http_request *rq, const struct ps_remote *seen)
 {
 	const struct ps_http_response *r = &rq->response;
@@ -304,7 +304,7 @@ static int head_accept(struct ps_http_request *rq)
 	ps_http_response_remote(r, &head->seen);
 	warn_of_page(rq);
 	if (!rq->head && r->status == 416 && r->has_range && r->range_total == 0)
-		return 0; /* no first byte: it is empty */
+		return 0; /* without a first byte the object is empty */
 	int rc = ps_http_response_status(r, NULL, &rq->error);
 	if (rc == 0)
 		rq->mark_left = mark_nbytes(rq, &head->seen);
@@ -324,7 +324,7 @@ static int head_body(struct ps_http_request *rq, const char *bytes, size_t n)
 	return 0;
 }
 
-/* The answer gave the size. Without a version the first bytes are asked for, unless they were. */
+/* The answer gave the size. Without a version the first bytes are requested, unless this answer has them. */
 static bool again_for_mark(struct ps_http_request *rq)
 {
 	struct ps_origin_head *head = head_of(rq->work);
@@ -343,8 +343,8 @@ static bool again_for_mark(struct ps_http_request *rq)
 	return true;
 }
 
-/* A server that refuses HEAD, or whose answer gives no size, is asked for the first byte. (403: a URL signed
- * for GET is refused so.) */
+/* If a server refuses HEAD, or its answer gives no size, the first byte is requested with GET. (A URL that
+ * is signed for GET answers HEAD with 403.) */
 static bool head_again(struct ps_http_request *rq)
 {
 	struct ps_origin_head *head = head_of(rq->work);
@@ -353,7 +353,7 @@ static bool head_again(struct ps_http_request *rq)
 
 	if (known)
 		return again_for_mark(rq);
-	/* And of a refused HEAD there is no document that says why. */
+	/* For stores also because a refused HEAD has no document that says why. */
 	bool unclear = rq->client->dialect && status >= 300 && status < 500 && status != 404;
 	if (rq->head && (!rq->error.err || unclear || status == 403 || status == 405 || status == 500 ||
 	                        status == 501)) {

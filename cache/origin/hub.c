@@ -18,17 +18,17 @@
 
 /* Listing ------------------------------------------------------------------------------------------------ */
 
-/* Listing: a revision to its commit, the commit's tree page by page, each file to a name below what was asked
- * for. */
+/* Resolves a revision to its commit, lists the commit's tree page by page, and gives each file a name below
+ * the requested path. */
 
 #define STOP_LOOK_MS 50
-#define MAX_PAGES 100000 /* of a thousand entries each; more is a loop */
+#define MAX_PAGES 100000 /* of a thousand entries each; more must be a loop */
 
 struct tree {
 	struct ps_hf *hf;
 	struct ps_names *names;
-	const char *base; /* the folder that is the mount's root: names are below it */
-	const char *only; /* the one path that is wanted; NULL: all */
+	const char *base; /* the folder that becomes the mount's root; names are relative to it */
+	const char *only; /* the one path that is requested; NULL: all */
 	struct ps_glob *glob;
 	uint64_t nfiles;
 };
@@ -40,7 +40,7 @@ static int out_of_memory(struct ps_names *names)
 
 /* Pages -------------------------------------------------------------------------------------------------- */
 
-/* Until the limit allows one more request. */
+/* Waits until the limit allows one more request. */
 static int wait_turn(struct ps_hf *hf, struct ps_names *names)
 {
 	uint32_t wait_ms;
@@ -60,7 +60,7 @@ static int wait_turn(struct ps_hf *hf, struct ps_names *names)
 	return 0;
 }
 
-/* NULL with *names->err; else the page is the caller's. */
+/* Fetches a page, which is the caller's. NULL: failed, with *names->err. */
 static struct ps_http_page *fetch(
         struct ps_hf *hf, struct ps_names *names, const char *url, struct ps_page_body *ret_body)
 {
@@ -150,7 +150,7 @@ static int take_entry(void *arg, const json_t *j)
 	return ps_names_add(tree->names, &listed);
 }
 
-/* The next page's URL: of the endpoint's own host, since the token goes there. */
+/* Takes the next page's URL. It must be on the endpoint's own host, since the token is sent there. */
 static int take_next(struct ps_hf *hf, struct ps_names *names, const char *link, char **url)
 {
 	char safe[PS_URL_TEXT_LEN];
@@ -204,7 +204,7 @@ static int list_tree(struct tree *tree, const char *commit, const char *dir, boo
 	return rc;
 }
 
-/* A folder, or, if there is none of that name, a file. */
+/* Lists a folder or, if none has that name, a file. */
 static int list_path(struct tree *tree, const char *commit)
 {
 	const char *path = tree->hf->source.path, *slash = strrchr(path, '/');
@@ -274,7 +274,7 @@ static int ps_hf_list(
 #define TOKEN_HEADER "Authorization: Bearer "
 #define MAX_HEADERS 65
 
-/* What the Hub says beyond HTTP -------------------------------------------------------------------------- */
+/* Errors of the Hub -------------------------------------------------------------------------------------- */
 
 static void explain(struct ps_hf *hf, const struct ps_http_response *r, struct ps_error *err)
 {
@@ -325,7 +325,7 @@ static void look(void *arg, struct ps_http_request *rq)
 	if (!r->limit_class[0] && r->status < 400)
 		return;
 	if (!ps_http_client_owns(&hf->client, rq->url))
-		return; /* a CDN's words are about something else */
+		return; /* a CDN's headers do not describe the Hub */
 	if (r->limit_class[0])
 		wait_ms = ps_hf_limit_told(&hf->limit, r->limit_class, r->limit_left, r->limit_reset_s,
 		        r->status == 429, ps_clock_mono_ns());
@@ -373,7 +373,7 @@ static const struct ps_origin_ops hf_ops = {
         .close = hf_close,
 };
 
-/* The user's headers, and the token, unless one of them says who it is. */
+/* Sends the user's headers, and the token unless one of these headers authenticates. */
 static int init_client(struct ps_hf *hf, const struct ps_origin_options *options, struct ps_error *err)
 {
 	struct ps_origin_options mine = *options;
@@ -423,8 +423,8 @@ int ps_hf_open(const char *source, const struct ps_origin_options *options, stru
 		hf_free(hf);
 		return rc;
 	}
-	hf->origin.heads_prove = true; /* it is the way to the bytes */
-	hf->origin.proves_all = true;  /* one decides by repository */
+	hf->origin.heads_prove = true; /* a HEAD leads to the bytes */
+	hf->origin.proves_all = true;  /* access is granted by repository */
 	hf->client.patient = true;
 	hf->client.look = look;
 	hf->client.look_arg = hf;

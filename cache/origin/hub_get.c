@@ -23,9 +23,9 @@ void ps_hf_limit_fini(struct ps_hf_limit *limit)
 	pthread_mutex_destroy(&limit->lock);
 }
 
-#define MAX_RESET_S (24 * 3600) /* whatever a server says */
+#define MAX_RESET_S (24 * 3600) /* bound on what a server may announce */
 
-/* A second more than given: the reset is rounded. */
+/* One second is added, since the server rounds the reset time. */
 static uint32_t wait_ms(const struct ps_hf_window *w, uint64_t now_ns)
 {
 	return (uint32_t)((w->until_ns - now_ns) / PS_NS_PER_MS + 1000);
@@ -63,7 +63,7 @@ uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t 
 
 		if (strcmp(class, names[i]) != 0)
 			continue;
-		/* Answers overtake each other: within a window the least that was given counts. */
+		/* Answers may arrive out of order: within one window the smallest number counts. */
 		bool same = w->until_ns && until_ns < w->until_ns + 5 * PS_NS_PER_S;
 		w->left = refused ? 0 : same && w->left < left ? w->left : left;
 		if (!same)
@@ -75,8 +75,8 @@ uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t 
 
 /* Commits ------------------------------------------------------------------------------------------------ */
 
-/* The n-th revision to ask for a file: the commits that were listed, or, while there are none, the source's
- * own. False: no more. */
+/* The n-th revision to ask for a file: of the listed commits or, if there are none, the source's own. False:
+ * there are no more. */
 static bool ps_hf_revision(struct ps_hf *hf, unsigned n, char ret[static 256])
 {
 	PS_LOCK_SCOPE(&hf->lock);
@@ -104,8 +104,8 @@ void ps_hf_note_commit(struct ps_hf *hf, const char *commit)
 
 /* HEAD of a file ----------------------------------------------------------------------------------------- */
 
-/* The request for url's n-th revision goes into rq->url. -errno with rq->error, also when the limit is used
- * up. */
+/* Puts the URL of the n-th revision of url's file into rq->url. -errno with rq->error, also if the limit is
+ * used up. */
 static int ps_hf_file_ask(struct ps_http_request *rq, const char *url, unsigned n)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);
@@ -123,13 +123,13 @@ static int ps_hf_file_ask(struct ps_http_request *rq, const char *url, unsigned 
 	return 0;
 }
 
-/* True: location is on another host, and so the bytes' place. */
+/* True: location is on another host, so it is where the bytes are. */
 static bool ps_hf_file_is_away(struct ps_http_request *rq, const char *location)
 {
 	return !ps_http_client_owns(rq->client, location);
 }
 
-/* The Hub's ETags are oids, quoted, some of them weak for no reason of theirs. */
+/* The Hub's ETags are quoted oids; some are marked weak without need. */
 static void normalise(const char *etag, char ret[static PS_ETAG_LEN])
 {
 	size_t n;
@@ -141,7 +141,7 @@ static void normalise(const char *etag, char ret[static PS_ETAG_LEN])
 		snprintf(ret, PS_ETAG_LEN, "\"%.*s\"", (int)n, etag);
 }
 
-/* What the answer, redirect or not, says of the file. */
+/* What an answer (a redirect or not) reports of the file. */
 static void ps_hf_file_answer(const struct ps_http_response *r, struct ps_remote *ret)
 {
 	*ret = PS_REMOTE_UNKNOWN;
@@ -237,31 +237,31 @@ void ps_hf_head(struct ps_origin *o, struct ps_origin_head *head)
 
 /* Where the bytes of one version of a file are.
  *
- *             first get                answered                refused, by the target asked for first
+ *             first get                answered                refused (400, 401, 403, 404, 410), once a get
  *   (nothing) ─────────▶ asking ──────────────────▶ known ──────────────────────────────────────▶ asking
- *                          │ failed: all waiters are answered   │ unused, and too many are
- *                          └────────▶ (unknown, idle)           └────────▶ (nothing)
+ *                          │ failed: all waiting gets fail      │ idle, and PS_HF_PLACES are younger
+ *                          └────────▶ (nothing)                 └────────▶ (nothing)
  */
 struct ps_hf_place {
-	struct ps_transfer_work work; /* the HEAD that asks */
+	struct ps_transfer_work work; /* the HEAD that resolves the place */
 	struct ps_hf *hf;
 	char *key; /* URL, a line end, and the version */
 	char *url;
-	const char *etag; /* of key */
+	const char *etag; /* part of key */
 	uint64_t size;
 	UT_hash_handle hh;
 
 	/* hf->lock: */
 	struct ps_list idle;
-	unsigned nusers; /* gets that wait or are under way, and the HEAD */
+	unsigned nusers; /* waiting and running gets, and the HEAD */
 	bool asking;
 	struct ps_list waiting; /* gets, by work.transfer.link */
 	char *target;           /* NULL: unknown */
-	uint64_t known_ns;      /* since when */
+	uint64_t known_ns;      /* when target was learned */
 	char cdn_etag[PS_ETAG_LEN];
 
-	/* The HEAD's: */
-	unsigned nth; /* revision that is asked */
+	/* Owned by the HEAD: */
+	unsigned nth; /* the revision that is asked for */
 	char *found;
 };
 
@@ -284,7 +284,7 @@ static struct ps_origin_get *get_of_link(struct ps_list *link)
 	return get_of(PS_CONTAINER_OF(t, struct ps_transfer_work, transfer));
 }
 
-/* Places: hf->lock is held ------------------------------------------------------------------------------- */
+/* Places; under hf->lock --------------------------------------------------------------------------------- */
 
 static void place_free(struct ps_hf *hf, struct ps_hf_place *place)
 {
@@ -310,7 +310,7 @@ static void place_put(struct ps_hf *hf, struct ps_hf_place *place)
 		                       : place);
 }
 
-/* With another user. NULL: out of memory. */
+/* Finds or makes a place and adds a user to it. NULL: out of memory. */
 static struct ps_hf_place *place_get(struct ps_hf *hf, const char *url, const struct ps_remote *expect)
 {
 	ps_autostrbuf struct ps_strbuf key = {0};
@@ -358,7 +358,7 @@ static void submit(struct ps_hf *hf, struct ps_origin_get *get)
 	ps_http_submit(&hf->client, &get_kind, &get->work);
 }
 
-/* To the place if it is known, else to the line of those that wait for it. */
+/* Submits the get if the place is known; otherwise queues it and resolves the place. */
 static void hand_over(struct ps_hf *hf, struct ps_hf_place *place, struct ps_origin_get *get)
 {
 	if (place->target) {
@@ -384,7 +384,7 @@ void ps_hf_places_free(struct ps_hf *hf)
 		place_free(hf, place);
 }
 
-/* Asking ------------------------------------------------------------------------------------------------- */
+/* Resolving places --------------------------------------------------------------------------------------- */
 
 static int ask_prepare(struct ps_http_request *rq)
 {
@@ -401,7 +401,7 @@ static int ask_prepare(struct ps_http_request *rq)
 	return -EAGAIN;
 }
 
-/* Is it still the version that is wanted, of this revision? */
+/* Takes url as the place if this revision still has the expected version. */
 static void take_place(struct ps_http_request *rq, const char *url)
 {
 	struct ps_hf_place *place = place_of(rq->work);
@@ -436,7 +436,7 @@ static int ask_accept(struct ps_http_request *rq)
 	return -rq->error.err;
 }
 
-/* A reader of what an earlier listing showed is served from that commit. */
+/* If a reader wants a file of an earlier listing, that listing's commit is asked next. */
 static bool ask_again(struct ps_http_request *rq)
 {
 	struct ps_hf_place *place = place_of(rq->work);
@@ -485,7 +485,7 @@ static void ask_done(struct ps_transfer_work *work, const struct ps_error *err)
 			submit(hf, get);
 		}
 		for (struct ps_list *l = unlucky.next; l != &unlucky; l = l->next)
-			get_of_link(l)->work.kind = &get_kind; /* no longer one that waits */
+			get_of_link(l)->work.kind = &get_kind; /* it no longer waits */
 	}
 	while (!ps_list_empty(&unlucky)) {
 		struct ps_origin_get *get = get_of_link(unlucky.next);
@@ -494,7 +494,7 @@ static void ask_done(struct ps_transfer_work *work, const struct ps_error *err)
 		{
 			PS_LOCK_SCOPE(&hf->lock);
 			get->priv = NULL;
-			place->nusers--; /* the HEAD's own is still there */
+			place->nusers--; /* the HEAD's own use remains */
 		}
 		get->done(get, &failed);
 	}
@@ -514,7 +514,7 @@ static const struct ps_http_kind ask_kind = {
 
 /* Ranges ------------------------------------------------------------------------------------------------- */
 
-/* No condition: the place is of this very version, and the CDN's ETag is another than the Hub's. */
+/* Sends no condition: the place belongs to this version, and the CDN's ETag differs from the Hub's. */
 static int get_prepare(struct ps_http_request *rq)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);
@@ -528,12 +528,12 @@ static int get_prepare(struct ps_http_request *rq)
 		if (place->target)
 			rq->url = strdup(place->target);
 		else
-			rq->work->refused = true; /* meanwhile, another get */
+			rq->work->refused = true; /* another get was refused there meanwhile */
 	}
 	if (!rq->url)
 		return ps_error_set(
 		        &rq->error, rq->work->refused ? EACCES : ENOMEM, "%s: cannot be asked", get->url);
-	rq->redirects = 1; /* complete in itself */
+	rq->redirects = 1; /* the URL is complete in itself */
 	rq->fresh = get->fresh;
 	rq->ranged = true;
 	rq->range_first = get->offset;
@@ -541,7 +541,7 @@ static int get_prepare(struct ps_http_request *rq)
 	return 0;
 }
 
-/* Two bodies of one place must be of one thing, whatever the CDN calls it. */
+/* All answers from one place must have the same ETag, whatever it is. */
 static int check_etag(struct ps_http_request *rq)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);
@@ -572,7 +572,7 @@ static int get_accept(struct ps_http_request *rq)
 	expect.size = get->expect.size;
 	get->first_byte_ns = rq->first_byte_ns;
 	int rc = ps_http_get_check_range(rq, &expect);
-	/* Signed URLs expire, in various words. */
+	/* Signed URLs expire; CDNs report that by different statuses. */
 	rq->work->refused = status == 400 || status == 401 || status == 403 || status == 404 || status == 410;
 	if (rc)
 		return rc;
@@ -588,7 +588,7 @@ static void get_done(struct ps_transfer_work *work, const struct ps_error *err)
 	struct ps_hf_place *place = get->priv;
 	{
 		PS_LOCK_SCOPE(&hf->lock);
-		/* Who is cancelled after a refusal came does not want another attempt. */
+		/* A get that is cancelled after its refusal needs no other attempt. */
 		bool refused = err->err && err->err != ECANCELED && work->refused && place;
 
 		if (refused && place->target && place->known_ns <= work->submitted_ns)
@@ -616,7 +616,7 @@ static const struct ps_http_kind get_kind = {
         .done = get_done,
 };
 
-/* Marks a get that waits for its place: nothing is under way. */
+/* Marks a get that waits for its place: no transfer of it is under way. */
 static const struct ps_http_kind wait_kind = {.method = "GET"};
 
 void ps_hf_get(struct ps_origin *o, struct ps_origin_get *get)
@@ -631,10 +631,10 @@ void ps_hf_get(struct ps_origin *o, struct ps_origin_get *get)
 	if (place)
 		hand_over(hf, place, get);
 	else
-		submit(hf, get); /* which reports that there is no memory */
+		submit(hf, get); /* submit fails it with ENOMEM */
 }
 
-/* One that waits is handed to the engine as a cancelled one: done() comes from there. */
+/* A waiting get is submitted and cancelled at once, so that the engine calls done(). */
 void ps_hf_cancel(struct ps_origin *o, struct ps_origin_get *get)
 {
 	struct ps_hf *hf = ps_hf_of(o);

@@ -12,7 +12,7 @@
 
 #define SCHEME "hf://"
 #define SCHEME_LEN 5
-#define NAME_MAX_LEN 96 /* of owner and name alike, as the Hub has it */
+#define NAME_MAX_LEN 96 /* the Hub's limit, for owner and name alike */
 
 static int out_of_memory(struct ps_error *err)
 {
@@ -38,7 +38,7 @@ void ps_hf_source_fini(struct ps_hf_source *s)
 	*s = (struct ps_hf_source){0};
 }
 
-/* Letters, digits, ".", "-", "_"; neither of the first two at an edge. */
+/* Letters, digits, ".", "-" and "_"; no "." or "-" at either end. */
 static bool is_name(const char *s, size_t n)
 {
 	if (!n || n > NAME_MAX_LEN || strchr("-.", s[0]) || strchr("-.", s[n - 1]))
@@ -49,7 +49,7 @@ static bool is_name(const char *s, size_t n)
 	return true;
 }
 
-/* How much of s is the revision: refs/convert/NAME, refs/pr/N, else up to the next "/". */
+/* The length of the revision at the beginning of s: refs/convert/NAME, refs/pr/N, else up to the next "/". */
 static size_t rev_length(const char *s)
 {
 	static const char convert[] = "refs/convert/", pr[] = "refs/pr/";
@@ -61,7 +61,7 @@ static size_t rev_length(const char *s)
 	return strcspn(s, "/");
 }
 
-/* %2F and its like, of a revision. */
+/* Decodes %2F and other escapes of a revision. */
 static char *decode_rev(const char *s, size_t n)
 {
 	struct ps_strbuf b = {0};
@@ -72,14 +72,14 @@ static char *decode_rev(const char *s, size_t n)
 		if (s[i] == '%' && n - i > 2)
 			memcpy(digits, s + i + 1, 2);
 		char c = (char)strtoul(digits, NULL, 16);
-		/* A "%" of any other kind is refused by is_rev(). */
+		/* Other "%" stay, and is_rev() refuses them. */
 		ps_strbuf_addc(&b, c && isxdigit((unsigned char)digits[1]) ? c : s[i]);
 		i += c && isxdigit((unsigned char)digits[1]) ? 2 : 0;
 	}
 	return ps_strbuf_take(&b);
 }
 
-/* What git allows in a name of a ref, roughly: it must not garble a URL or a log. */
+/* Roughly what git allows in the name of a ref: it must not garble a URL or a log. */
 static bool is_rev(const char *rev)
 {
 	for (const char *p = rev; *p; p++)
@@ -125,7 +125,7 @@ static char *canonical(const struct ps_hf_source *s)
 	return ps_strbuf_take(&b);
 }
 
-/* "[datasets/|models/]OWNER/NAME" at *s, which is moved past it. */
+/* Parses "[datasets/|models/]OWNER/NAME" at *s, and moves *s past it. */
 static int take_repo(const char **s, struct ps_hf_source *ret, struct ps_error *err)
 {
 	static const char *const others[] = {"spaces", "buckets", "kernels"};
@@ -221,7 +221,7 @@ char *ps_hf_url_revision(const struct ps_hf_source *s, const char *endpoint)
 
 	ps_strbuf_addf(&b, "%s/api/%s/%s/revision/", endpoint, kind(s), s->repo);
 	add_encoded(&b, s->rev, false);
-	/* Without this a large repository's answer lists all of its files. */
+	/* Without this the answer lists all files of the repository. */
 	ps_strbuf_add(&b, "?expand=sha");
 	return ps_strbuf_take(&b);
 }

@@ -65,7 +65,7 @@ char *ps_source_canonical(const char *source, struct ps_error *err)
 
 extern char **environ;
 
-/* A digest of (name, value) pairs. Secrets are not gathered in memory. */
+/* A digest of (name, value) pairs. Secrets are not collected in memory. */
 struct digest {
 	EVP_MD_CTX *ctx;
 	bool any;
@@ -92,7 +92,7 @@ static void add_bytes(struct digest *d, const void *bytes, size_t n)
 	EVP_DigestUpdate(d->ctx, bytes, n);
 }
 
-/* Nothing if there is no value. */
+/* Adds nothing if value is NULL. */
 static void add(struct digest *d, const char *name, const char *value)
 {
 	if (!value)
@@ -106,7 +106,7 @@ static void digest_take(struct digest *d, struct ps_id *ret)
 {
 	unsigned char digest[EVP_MAX_MD_SIZE];
 
-	/* With a context that was made this cannot fail; and a wrong digest must not come out. */
+	/* With a valid context this cannot fail, and a wrong digest must never be returned. */
 	if (EVP_DigestFinal_ex(d->ctx, digest, NULL) != 1)
 		abort();
 	memcpy(ret->bytes, digest, PS_ID_LEN);
@@ -128,8 +128,8 @@ static void add_env(
 			}
 }
 
-/* Path and bytes. ret_runs, if not NULL: does it name what is found out at another place (a command, a file
- * of a token)? */
+/* Adds path and contents. ret_runs (may be NULL): set if the file names other places that credentials come
+ * from (a command, a token file). */
 static int add_file(struct digest *d, const char *path, bool *ret_runs)
 {
 	struct stat st;
@@ -140,7 +140,7 @@ static int add_file(struct digest *d, const char *path, bool *ret_runs)
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
 	        st.st_size > (off_t)PS_CREDENTIALS_FILE_MAX_NBYTES)
-		return 0; /* none that is used */
+		return 0; /* such a file is not used for credentials */
 	ps_autosecret char *text = malloc((size_t)st.st_size + 1);
 	if (!text)
 		return -ENOMEM;
@@ -153,7 +153,7 @@ static int add_file(struct digest *d, const char *path, bool *ret_runs)
 	return 0;
 }
 
-/* In whose environment, and in which folder, paths of credentials begin. */
+/* The environment and the working directory that paths of credentials are relative to. */
 struct whose {
 	const char *const *env;
 	const char *cwd;
@@ -169,7 +169,7 @@ static int add_key_file(
 	return named || usual ? add_file(d, path, ret_runs) : 0;
 }
 
-/* Keys of stores with buckets: the sources of credentials.c. */
+/* Keys of stores with buckets, from the sources that credentials.c knows. */
 static int add_keys(struct digest *d, const struct ps_origin_options *options)
 {
 	static const char *const names[] = {"AWS_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_",
@@ -202,7 +202,7 @@ static int add_keys(struct digest *d, const struct ps_origin_options *options)
 
 		add(d, "cwd", file && file[0] != '/' ? cwd : NULL);
 	}
-	/* A command makes of the environment what it will; a path may be relative. */
+	/* A command may depend on any part of the environment, and a path may be relative. */
 	if (runs) {
 		add(d, "cwd", cwd);
 		add_env(d, options, all, 1);
@@ -236,7 +236,7 @@ static int add_hub(struct digest *d, const struct ps_origin_options *options)
 static const char *const proxies[] = {
         "http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY="};
 
-/* The same for every access: user and password left out. */
+/* Without user and password, so that it is the same for every access. */
 static void add_proxy(struct digest *d, const char *proxy)
 {
 	const char *at = strrchr(proxy, '@'), *scheme = strstr(proxy, "://");
@@ -245,7 +245,7 @@ static void add_proxy(struct digest *d, const char *proxy)
 	add_bytes(d, proxy, scheme ? (size_t)(scheme - proxy) : 0);
 }
 
-/* The way to the origin: a proxy, or one who may vouch for a host's name. */
+/* The route to the origin: a proxy, and the CAs that may vouch for a host's name. */
 static void add_route(struct digest *d, const struct ps_origin_options *options, bool is_store)
 {
 	static const char *const not_for[] = {"no_proxy=", "NO_PROXY="};
@@ -284,7 +284,7 @@ static int add_access(
 
 	if (strncmp(canonical, "file:", 5) == 0)
 		return 0;
-	/* As it is written: it may hold a user, or a signature. */
+	/* As the user wrote it: it may have a user name or a signature. */
 	bool is_azure = ps_s3_url_is_azure(canonical);
 	add(d, "source", (is_store && !(is_azure && strchr(source, '?'))) || is_hub ? NULL : source);
 	for (const char *const *h = options->http.headers; h && *h; h++)
@@ -301,7 +301,7 @@ static int add_access(
 		rc = options->az_sas_file ? add_file(d, options->az_sas_file, NULL) : 0;
 	} else if (rc == 0 && is_store && !options->no_sign_request) {
 		add(d, "profile", options->profile);
-		add(d, "region", options->region); /* whose STS is asked */
+		add(d, "region", options->region); /* it chooses the STS */
 		rc = add_keys(d, options);
 	}
 	if (rc == 0 && is_hub)
@@ -317,8 +317,8 @@ static bool has_file(const char *path)
 	return path && access(path, F_OK) == 0;
 }
 
-/* No request to the origin differs by its sender. What might hold a secret counts as one: any header, a
- * query, a list of URLs, a netrc file. */
+/* True if requests to the origin do not depend on their sender. Everything that may have a secret counts as
+ * one: any header, a query, a manifest, a netrc file. */
 static bool is_anonymous(const char *source, const char *canonical, const struct ps_origin_options *options)
 {
 	const char *netrc =
@@ -342,7 +342,7 @@ static bool is_anonymous(const char *source, const char *canonical, const struct
 	return !own.failed && !has_file(own.s);
 }
 
-/* "s3://bucket", "s3://bucket/dir/": every access that may list them sees the same names. */
+/* True for "s3://bucket" and "s3://bucket/dir/": each access that may list them sees the same names. */
 static bool is_bucket_listing(const char *canonical)
 {
 	return ps_s3_url_is(canonical) && !strchr(canonical, '?') && !strchr(canonical, '{') &&

@@ -20,12 +20,12 @@ struct walk {
 	const char *endpoint; /* the source's */
 	bool azure;
 	struct ps_s3_url bucket; /* the source, with its prefix as key; borrowed */
-	size_t nshown;           /* length of the prefix of keys that is the mount's root, and not shown */
+	size_t nshown;           /* length of the key prefix that becomes the mount's root and is not shown */
 	bool pin;
-	const char *only; /* the key that is wanted, and no other; NULL: all */
+	const char *only; /* the only key that is wanted; NULL: all */
 	uint64_t nkeys, nmarkers;
 	struct ps_strbuf url, key, path;
-	struct ps_strbuf dir, shown; /* the folder of the last object; its name in the mount */
+	struct ps_strbuf dir, shown; /* the folder of the last object, and its name in the mount */
 };
 
 static int out_of_memory(struct ps_names *names)
@@ -35,7 +35,7 @@ static int out_of_memory(struct ps_names *names)
 
 /* Pages -------------------------------------------------------------------------------------------------- */
 
-/* The page that follows `after` (NULL: the first), asked for as bucket_private.h says. */
+/* Requests the page that follows `after` (NULL: the first), as bucket_private.h describes. */
 static struct ps_http_page *ask(struct walk *walk, const struct ps_s3_page *after)
 {
 	struct ps_sigv4_pair pairs[6];
@@ -72,8 +72,8 @@ static struct ps_http_page *ask(struct walk *walk, const struct ps_s3_page *afte
 	return b.failed ? NULL : ps_http_page_start(walk->client, b.s, PS_S3_PAGE_MAX_NBYTES);
 }
 
-/* In a bucket "a" and "a/b" may both be objects; in the mount "a" cannot be a file and a folder. What is
- * listed first, "a", keeps its name; the folder becomes "a%00", which no key can be. */
+/* In a bucket "a" and "a/b" may both be objects, but in the mount "a" cannot be both a file and a folder.
+ * "a" is listed first and keeps its name; the folder is shown as "a%00", which cannot be a key. */
 static void keep_apart(struct walk *walk, const char *path)
 {
 	const char *name = strrchr(path, '/');
@@ -108,7 +108,7 @@ static int take_object(void *arg, const struct ps_s3_object *object)
 	if (strncmp(object->key, walk->bucket.key, strlen(walk->bucket.key)) != 0)
 		return ps_error_set(walk->names->err, EPROTO, "the store lists keys without the prefix");
 	walk->nkeys++;
-	/* What consoles leave as "folders": empty objects whose names end with a slash. */
+	/* Consoles make "folders": empty objects whose names end in a slash. */
 	if (n && object->key[n - 1] == '/' && object->remote.size == 0) {
 		walk->nmarkers++;
 		return 0;
@@ -133,8 +133,8 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-/* Does the page lead on to where the one before did? A store that ignores what it is asked would be listed
- * for ever. */
+/* True if the next page would be the same as after the page before. A store that ignores such parameters
+ * would be listed forever. */
 static bool leads_nowhere(const struct ps_s3_page *before, const struct ps_s3_page *page)
 {
 	return page->truncated && same_text(before->token, page->token) &&
@@ -142,7 +142,7 @@ static bool leads_nowhere(const struct ps_s3_page *before, const struct ps_s3_pa
 	       same_text(before->version_marker, page->version_marker);
 }
 
-/* The next page is on its way while this one goes into the index. */
+/* Requests the next page while this one is merged into the index. */
 static int take_page(struct walk *walk, struct ps_http_page **page, struct ps_s3_page *at)
 {
 	struct ps_names *names = walk->names;
@@ -211,8 +211,8 @@ static int list_prefix(struct walk *walk)
 	return rc;
 }
 
-/* One name without a slash at its end: an object if there is one of that key, else a prefix whose slash was
- * left out. Who may read but not list is believed to mean an object. */
+/* Lists a name without a trailing slash: an object if that key exists, otherwise a prefix whose slash was
+ * left out. If listing is denied, the name is taken for an object. */
 static int list_name(struct walk *walk, const struct ps_origin_source *source)
 {
 	const char *slash = strrchr(walk->bucket.key, '/');
@@ -354,9 +354,9 @@ static const struct scheme {
 	const char *name;
 	enum ps_credentials_kind credentials;
 	const char *endpoint, *region; /* NULL: Amazon's */
-	const char *endpoints[3];      /* variables that name another */
-	/* Google decompresses what is stored with Content-Encoding: gzip for those who do not take it, and
-	 * answers to ranges with the whole. */
+	const char *endpoints[3];      /* environment variables that name another endpoint */
+	/* Google decompresses objects stored with Content-Encoding: gzip for clients that do not accept it,
+	 * and then answers a range with the whole object. */
 	const char *accept_encoding;
 } schemes[] = {
         {"s3", PS_CREDENTIALS_AWS, NULL, NULL, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, NULL},
@@ -396,7 +396,7 @@ static int open_store(struct ps_s3 *s3, const struct ps_origin_options *options,
 	        options->addressing, err);
 }
 
-/* As Amazon's own tools: the environment may name the CA of a store. */
+/* Like Amazon's own tools, takes the CA of a store from the environment. */
 static int open_client(struct ps_s3 *s3, const struct ps_origin_options *options, struct ps_error *err)
 {
 	const struct ps_s3_store *store = &s3->signer.store;
@@ -412,7 +412,7 @@ static int open_client(struct ps_s3 *s3, const struct ps_origin_options *options
 	return ps_http_client_init(&s3->client, own.s, &with_ca.http, err);
 }
 
-/* What Google's stores know under other names. */
+/* Refuses options that Google's stores know by other names. */
 static int check_options(
         const struct scheme *scheme, const struct ps_origin_options *options, struct ps_error *err)
 {
@@ -454,8 +454,9 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 	s3->client.accept_encoding = scheme->accept_encoding;
 	s3->client.dialect = &ps_s3_dialect;
 	s3->client.dialect_arg = &s3->signer;
-	s3->origin.heads_tell_sums = strcmp(scheme->name, "s3") == 0; /* Google's give them with any answer */
-	s3->origin.heads_prove = true;                                /* both need s3:GetObject */
+	/* Google's stores send checksums with every response. */
+	s3->origin.heads_tell_sums = strcmp(scheme->name, "s3") == 0;
+	s3->origin.heads_prove = true; /* HEAD and GET both need s3:GetObject */
 	s3->source.endpoint = s3->signer.store.identity;
 	return 0;
 }

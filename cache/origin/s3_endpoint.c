@@ -74,7 +74,7 @@ int ps_s3_store_init(struct ps_s3_store *store, const char *endpoint, const char
 		ps_s3_store_fini(store);
 		return rc;
 	}
-	/* Amazon knows all of its buckets by host name; of others many know none. */
+	/* Amazon serves all of its buckets by host name; many other stores serve none that way. */
 	store->virtual_hosts = addressing == PS_S3_ADDRESSING_VIRTUAL ||
 	                       (addressing == PS_S3_ADDRESSING_AUTO &&
 	                               (!store->host || ends_with(store->host, ".amazonaws.com") ||
@@ -96,7 +96,7 @@ void ps_s3_store_fini(struct ps_s3_store *store)
 
 /* Regions ------------------------------------------------------------------------------------------------ */
 
-/* The lock is held. */
+/* Under the lock. */
 static struct ps_s3_region *find_region(struct ps_s3_store *store, const char *bucket)
 {
 	for (size_t i = 0; i < PS_S3_MAX_REGIONS; i++)
@@ -126,9 +126,10 @@ bool ps_s3_store_learn(struct ps_s3_store *store, const char *bucket, const char
 	return true;
 }
 
-/* Places ------------------------------------------------------------------------------------------------- */
+/* Addresses of buckets ----------------------------------------------------------------------------------- */
 
-/* Fit to be a part of a host name: TLS certificates name one level below the store's, hence no dots. */
+/* True if the name may be part of a host name. TLS wildcard certificates cover one level only, hence no
+ * dots. */
 static bool is_label(const char *bucket)
 {
 	size_t n = strlen(bucket);
@@ -183,8 +184,8 @@ static bool is_amazons(const struct ps_s3_store *store)
 	       ends_with(store->host, ".amazonaws.com.cn");
 }
 
-/* [BUCKET.]s3.amazonaws.com, s3-REGION, s3.REGION, s3.dualstack.REGION: among its other names are machines of
- * customers. *ret_region is "" where the name has none. */
+/* Matches [BUCKET.]s3.amazonaws.com, s3-REGION, s3.REGION and s3.dualstack.REGION only, since other names of
+ * Amazon's are machines of customers. *ret_region is "" if the name has no region. */
 static bool is_amazons_s3(const char *host, char ret_region[static PS_SIGV4_REGION_LEN])
 {
 	static const char *const domains[] = {".amazonaws.com", ".amazonaws.com.cn"};
@@ -232,7 +233,7 @@ static int hex(char c)
 	return at ? (int)(at - digits) : -1;
 }
 
-/* False for a broken escape, or a NUL. */
+/* Decodes escapes. False: a broken one, or a NUL. */
 static bool decode(const char *text, struct ps_strbuf *out)
 {
 	for (; *text; text++) {
@@ -247,7 +248,7 @@ static bool decode(const char *text, struct ps_strbuf *out)
 	return true;
 }
 
-/* In order, whatever order it came in: as it is signed. */
+/* Sorts the parameters, as the signature needs them. */
 static int sort_query(const char *query, struct ps_strbuf *ret)
 {
 	struct ps_sigv4_pair pairs[PS_SIGV4_MAX_PAIRS];
@@ -295,7 +296,8 @@ int ps_s3_temporary_redirect(struct ps_s3_store *store, const char *bucket, cons
 	if (!is_stores_host(store, host.s) &&
 	        !(is_amazons(store) && !u.port && is_amazons_s3(host.s, region)))
 		return -EACCES;
-	int rc = ps_s3_store_place(store, bucket, "", ret); /* its region, where the name has none */
+	/* Gives the bucket's region, if the host name has none. */
+	int rc = ps_s3_store_place(store, bucket, "", ret);
 	if (rc == 0 && u.query)
 		rc = sort_query(u.query, ret_query);
 	if (rc)

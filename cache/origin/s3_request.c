@@ -38,11 +38,11 @@ void ps_s3_refusal_parse(const char *text, size_t nbytes, struct ps_s3_refusal *
 	static const struct ps_xml_reader reader = {.end = error_end};
 
 	*ret = (struct ps_s3_refusal){0};
-	/* A cut or broken one is taken as far as it goes. */
+	/* A truncated or broken document is used as far as it can be parsed. */
 	(void)!ps_xml_parse(text, nbytes, &reader, ret, NULL);
 }
 
-/* errnum 0: what the status alone says stays. */
+/* errnum 0: the error by HTTP status stays. */
 static const struct row {
 	const char *code;
 	int errnum;
@@ -92,7 +92,7 @@ static const struct row {
         {"InternalError", EIO, true, PS_S3_NO_REMEDY, "an error inside the store"},
 };
 
-/* Answers without a document: those to a HEAD, and those of what stands before the store. */
+/* Judges responses without a document: those to a HEAD, and those of proxies in front of the store. */
 static enum ps_s3_remedy judge_status(int status, bool listing, struct ps_error *err)
 {
 	if (status == 301 || status == 307) {
@@ -148,11 +148,11 @@ enum ps_s3_remedy ps_s3_refusal_judge(
 
 /* Requests ----------------------------------------------------------------------------------------------- */
 
-#define SKEW_MAX_S 300      /* stores refuse requests 15 minutes off */
-#define REFRESH_WAIT_MS 500 /* newer credentials are on their way */
+#define SKEW_MAX_S 300      /* stores refuse requests that are 15 minutes off */
+#define REFRESH_WAIT_MS 500 /* time for newer credentials to arrive */
 #define HEADERS_MAX 8
 
-/* What a request is for. */
+/* What a request asks for. */
 struct target {
 	struct ps_s3_url url;
 	const char *list; /* the query of a listing; NULL: of an object */
@@ -174,7 +174,7 @@ static int parse_target(const char *text, struct target *ret, struct ps_error *e
 
 /* Signing ------------------------------------------------------------------------------------------------ */
 
-/* Those headers that are signed, in order. */
+/* The signed headers, in order. */
 struct headers {
 	struct ps_sigv4_pair v[HEADERS_MAX];
 	size_t n;
@@ -253,7 +253,7 @@ static int add_headers(struct ps_http_request *rq, struct ps_s3_signer *signer,
 	return authorize(rq, signer, &signing);
 }
 
-/* Under a newer key than the last attempt's, if there is one. */
+/* Takes a newer key than the last attempt's, if there is one. */
 static int take_key(struct ps_http_request *rq, struct ps_s3_signer *signer)
 {
 	struct ps_key *key = NULL;
@@ -292,7 +292,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	if (rc == -ENOMEM)
 		rc = out_of_memory(rq);
 	if (rc == 0 && rq->elsewhere) {
-		/* The query came with it. */
+		/* the redirect's Location has the query */
 	} else if (rc == 0 && target.list) {
 		ps_strbuf_add(&query, target.list);
 	} else if (rc == 0 && target.url.version) {
@@ -321,7 +321,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 
 /* Refusals ----------------------------------------------------------------------------------------------- */
 
-/* A remedy is tried once a request. */
+/* True the first time: each remedy is tried once a request. */
 static bool first_time(struct ps_http_request *rq, enum ps_s3_remedy remedy)
 {
 	bool first = !(rq->remedies & 1u << remedy);
@@ -346,7 +346,7 @@ static bool set_clock(struct ps_s3_signer *signer, const struct ps_http_response
 	return true;
 }
 
-/* Off by more than stores take? Answers to a HEAD have no document that says so. */
+/* True if our clock is off by more than stores accept. A refused HEAD has no document that says so. */
 static bool is_skewed(struct ps_s3_signer *signer, const struct ps_http_response *response)
 {
 	int64_t ours = ps_clock_real_s() + atomic_load(&signer->clock_off_s);
@@ -363,14 +363,14 @@ static bool take_new_key(struct ps_http_request *rq, struct ps_s3_signer *signer
 		return false;
 	if (ps_credentials_get(signer->credentials, &now, NULL) == 0 && now && now != rq->key)
 		return true;
-	/* The caller asks again when it may be there. */
+	/* No newer key yet: the caller tries again later. */
 	rq->error.err = EAGAIN;
 	rq->error.retryable = true;
 	rq->error.retry_after_ms = PS_MAX(rq->error.retry_after_ms, REFRESH_WAIT_MS);
 	return false;
 }
 
-/* A 307 without a region: there, this once. */
+/* Follows a 307 that names no region, for this request only. */
 static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer, const char *bucket)
 {
 	char safe[PS_URL_TEXT_LEN];
@@ -391,8 +391,9 @@ static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer
 	return true;
 }
 
-/* A store that hands its objects out through other hosts: they get the request as it was, its range and its
- * condition, and nothing that says who asks. The next attempt begins at the store again. */
+/* Follows a redirect to another host, as some stores serve their objects that way. That host gets the
+ * request with its range and condition but without credentials. The next attempt starts at the store
+ * again. */
 static bool go_away(struct ps_http_request *rq, const struct ps_s3_signer *signer)
 {
 	const char *to = rq->location;
@@ -439,7 +440,7 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	struct target target;
 
 	if (response->status < 300 || response->status == 412 || response->status == 416)
-		return false; /* no refusal, or one that http/http.h knows all about */
+		return false; /* not a refusal, or one that http/http.h handles */
 	if (parse_target(rq->url, &target, NULL))
 		return false;
 	ps_s3_refusal_parse(ps_strbuf_peek(&rq->refusal), rq->refusal.len, &refusal);
@@ -454,7 +455,7 @@ static bool refused(void *arg, struct ps_http_request *rq)
 		ps_s3_url_fini(&target.url);
 		return go_away(rq, signer);
 	}
-	if (rq->away) { /* no word of the store's */
+	if (rq->away) { /* the response is not the store's */
 		ps_s3_url_fini(&target.url);
 		return false;
 	}

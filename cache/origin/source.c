@@ -16,7 +16,7 @@
 #include "listing/listing.h"
 #include "origin/origin.h"
 
-/* Sources, taken apart ----------------------------------------------------------------------------------- */
+/* Parsing sources ---------------------------------------------------------------------------------------- */
 
 static int out_of_memory(struct ps_error *err)
 {
@@ -41,7 +41,7 @@ static bool has_scheme(const char *text, const char *scheme)
 	return strncasecmp(text, scheme, n) == 0 && strncmp(text + n, "://", 3) == 0;
 }
 
-/* "/a b/x" as "file:///a%20b/x". Braces stay, for the expansion; it sees the escaped text. */
+/* Makes "file:///a%20b/x" of "/a b/x". Braces are kept for the expansion, which works on the escaped text. */
 static char *file_url(const char *path)
 {
 	struct ps_strbuf b = {0};
@@ -56,8 +56,8 @@ static char *file_url(const char *path)
 	return ps_strbuf_take(&b);
 }
 
-/* The authority of a pattern may hold braces, which is no URL yet: the rest is made canonical after a
- * stand-in. */
+/* The host of a pattern may have braces, which no URL allows: the URL is made canonical with a stand-in for
+ * the host. */
 static int canonical_pattern(const char *text, char **ret, struct ps_error *err)
 {
 	const char *host = strstr(text, "://") + 3;
@@ -118,7 +118,7 @@ static int parse_url_source(const char *text, struct ps_origin_source *s, struct
 		s->kind = PS_SOURCE_MANIFEST;
 	else
 		s->kind = PS_SOURCE_BRACES;
-	/* The first expansion must be a URL; then the rest most likely is. */
+	/* The first expansion must be a URL; the others then most likely are. */
 	ps_autourl struct ps_url u = {0};
 	rc = ps_url_parse(ps_strbuf_peek(&first), &u, err);
 	if (!rc)
@@ -133,7 +133,7 @@ static int parse_url_source(const char *text, struct ps_origin_source *s, struct
 	return s->url && s->base && s->first ? 0 : out_of_memory(err);
 }
 
-/* A pattern stays as it is written: which of it are keys' own braces is known only after the expansion. */
+/* A pattern is kept as written: only the expansion shows which braces belong to keys. */
 static int canonical_s3(const struct ps_s3_url *u, const char *text, bool many, char **ret)
 {
 	struct ps_strbuf b = {0};
@@ -146,7 +146,7 @@ static int canonical_s3(const struct ps_s3_url *u, const char *text, bool many, 
 	return *ret ? 0 : -ENOMEM;
 }
 
-/* "?sv=...&sig=..." at the end. A key may hold a question mark. */
+/* Finds "?sv=...&sig=..." at the end, since a key may have a question mark. */
 static const char *find_sas(const char *text)
 {
 	const char *query = ps_s3_url_is_azure(text) ? strrchr(text, '?') : NULL;
@@ -204,7 +204,7 @@ static int parse_path_source(const char *path, struct ps_origin_source *s, struc
 	struct stat st;
 	struct ps_strbuf whole = {0};
 
-	/* Of a directory the last "/" may be left out. */
+	/* The trailing "/" of a directory may be omitted. */
 	ps_strbuf_add(&whole, path);
 	if (path[strlen(path) - 1] != '/' && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
 		ps_strbuf_addc(&whole, '/');
@@ -264,10 +264,10 @@ static int take_first(void *arg, const struct ps_manifest_entry *entry)
 
 	first->url = strdup(entry->url);
 	first->rc = first->url ? 0 : -ENOMEM;
-	return -ECANCELED; /* one is enough */
+	return -ECANCELED; /* the first entry is enough */
 }
 
-/* The first entry decides which origin it is, and whose host may see credentials. */
+/* The first entry decides the kind of origin, and which host may see credentials. */
 static int parse_local_manifest(const char *name, struct ps_origin_source *s, struct ps_error *err)
 {
 	char path[PATH_MAX];
@@ -337,7 +337,7 @@ int ps_source_parse(const char *text, struct ps_origin_source *ret, struct ps_er
 	return 0;
 }
 
-/* Objects that a source names one by one ----------------------------------------------------------------- */
+/* Objects that a source lists by name -------------------------------------------------------------------- */
 
 struct expansion {
 	const struct ps_origin_source *source;
@@ -346,7 +346,7 @@ struct expansion {
 	void *sign_arg;
 	struct ps_common_prefix common;
 	struct ps_strbuf key, url, path;
-	bool second; /* pass */
+	bool second; /* true in the second pass */
 };
 
 static int no_memory(struct expansion *x)
@@ -354,14 +354,14 @@ static int no_memory(struct expansion *x)
 	return ps_error_set(x->names->err, ENOMEM, "listing: out of memory");
 }
 
-/* Pass one. */
+/* First pass: finds the common prefix. */
 static int note(struct expansion *x)
 {
 	ps_common_prefix_add(&x->common, ps_strbuf_peek(&x->key));
 	return x->common.dir.failed ? no_memory(x) : 0;
 }
 
-/* Pass two. */
+/* Second pass: reports an object. */
 static int hand_on(struct expansion *x, const char *signature, const char *url, const char *path,
         const struct ps_manifest_entry *entry)
 {
