@@ -1,5 +1,5 @@
-/* Decompressing origins, one for each (origin, decoded object): their object, their rows in the index, and
- * the gets of plain bytes that wait. */
+/* Decompressing origins, one for each (origin, decoded object): their objects, their rows in the index, and
+ * the waiting gets of plain bytes. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define VIEW "decoded"
 
-/* The index ---------------------------------------------------------------------------------------------- */
+/* Rows of the index -------------------------------------------------------------------------------------- */
 
 static void id_of(const char *route, const char *url, const struct ps_remote *source, struct ps_id *ret)
 {
@@ -191,7 +191,7 @@ struct ps_origin *ps_decompressing_as_origin(struct ps_decompressing *shard)
 	return &shard->origin;
 }
 
-/* The lock is held. */
+/* Under the lock. */
 static struct ps_decompressing *find(
         struct ps_decompress *stage, const struct ps_origin *base, const struct ps_id *id)
 {
@@ -318,7 +318,7 @@ int ps_decompressing_object(
 	return 0;
 }
 
-/* Gets that wait ----------------------------------------------------------------------------------------- */
+/* Waiting gets ------------------------------------------------------------------------------------------- */
 
 /* Decompressors deliver the bytes of a get in any order, since several frames are decoded at once; the fill
  * engine receives them in order. */
@@ -381,7 +381,7 @@ bool ps_waiting_get_gap(const struct ps_waiting_get *waiting, uint64_t from, str
 	return true;
 }
 
-/* False: there are too many ranges to add this one. */
+/* Records a range as present. False: there is no room for another range. */
 static bool note(struct ps_waiting_get *waiting, uint64_t from, uint64_t end)
 {
 	unsigned i = 0, n;

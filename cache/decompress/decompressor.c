@@ -1,6 +1,6 @@
-/* Decompressors: one stretch of a shard is decoded by one thread at a time, as its compressed bytes
- * come. A turn ends by parking, at the end of the stretch, or with what cannot be had; stage.c decides
- * what follows. */
+/* Decompressors: each decodes one stretch of a shard, on one thread at a time, as its compressed bytes
+ * arrive. A turn ends by parking, at the end of the stretch, or with a failure; stage.c decides what
+ * follows. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,31 +10,31 @@
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 
-#define SLICE_NBYTES (4 * PS_BLOCK_SIZE) /* plain bytes of a turn, if other work waits */
+#define SLICE_NBYTES (4 * PS_BLOCK_SIZE) /* plain bytes of a turn, if other work is queued */
 #define BACKOFF_FIRST_MS UINT64_C(100)
 #define BACKOFF_MAX_MS UINT64_C(10000)
 
 /* Failures ----------------------------------------------------------------------------------------------- */
 
-/* Where the damage ends: at the end of its frame, if the map has that. In the middle of a frame what is safe
- * was handed out already: the search begins after it, or readers of the next bytes would get no error. */
+/* Where the damage ends: at the end of its frame, if the map has that. Bytes up to out.safe were handed out
+ * already, so the search begins after them: otherwise readers of the following bytes would get no error. */
 static uint64_t end_of_damage(const struct ps_decompressor *decompressor)
 {
 	const struct ps_frame_map *map = &decompressor->shard->map;
 	uint64_t at = decompressor->in_frame ? PS_MAX(decompressor->frame_plain, decompressor->out.safe)
-	                                     : decompressor->out.pos; /* a header is missing */
+	                                     : decompressor->out.pos; /* a bad header */
 	size_t i = map->n ? ps_frame_map_find(map, at) + 1 : 0;
 
 	return decompressor->sizes || i >= map->n ? UINT64_MAX : map->points[i].plain;
 }
 
-/* The data is not what it should be. The lock is held, and dropped meanwhile. */
+/* The data is damaged. The lock is held, and dropped meanwhile. */
 static enum ps_turn damaged(
         struct ps_decompressor *decompressor, int errnum, const char *what, struct ps_failure *ret)
 {
 	struct ps_decompressing *shard = decompressor->shard;
 	struct ps_decompress *stage = shard->stage;
-	/* A part of this frame was handed out before its end. It is in the cache now, and may be wrong. */
+	/* A part of this frame was handed out before its end. It is in the cache, and may be wrong. */
 	bool drop = decompressor->in_frame && decompressor->out.safe > decompressor->frame_plain;
 	struct ps_object *object = drop ? ps_decompressing_hold(shard) : NULL;
 
@@ -43,7 +43,7 @@ static enum ps_turn damaged(
 	pthread_mutex_unlock(&stage->lock);
 	ps_log_warning("decompress: %s", ret->err.text);
 	atomic_fetch_add(&stage->errors, 1);
-	/* First, because a write after an eviction is refused as by a disk that fails. */
+	/* Waits for writes first: a write after the eviction would be refused as if the disk had failed. */
 	ps_writes_wait(shard);
 	if (object && ps_object_evict(object, NULL) < 0)
 		ps_log_warning("decompress: %s: what is cached of it may be damaged, too", shard->url);
@@ -57,7 +57,7 @@ static enum ps_turn damaged(
 	return PS_TURN_FAILED;
 }
 
-/* The decompressor stays where it is and tries again, for as long as that makes sense. The lock is held. */
+/* Parks the decompressor where it is for another attempt, if one makes sense. The lock is held. */
 static enum ps_turn origin_failed(struct ps_decompressor *decompressor, struct ps_failure *ret)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -66,7 +66,8 @@ static enum ps_turn origin_failed(struct ps_decompressor *decompressor, struct p
 
 	ps_input_cancel(decompressor);
 	decompressor->attempts++;
-	/* After the last attempt the engine, which knows whether a reader still waits, repeats the gets. */
+	/* After the last attempt the gets fail; the engine, which knows whether a reader still waits,
+	 * repeats them. */
 	if (!err->retryable || (decompressor->attempts > PS_DECOMPRESS_ATTEMPTS &&
 	                               !(decompressor->sizes && shard->waiters))) {
 		*ret = (struct ps_failure){.err = *err, .end = decompressor->end};
@@ -81,7 +82,7 @@ static enum ps_turn origin_failed(struct ps_decompressor *decompressor, struct p
 
 /* Frames ------------------------------------------------------------------------------------------------- */
 
-/* Room in the buffer for `nbytes`, all at once. The lock is not held. */
+/* Makes room in the buffer for `nbytes` at once. The lock is not held. */
 static bool make_room_for(struct ps_decompressor *decompressor, uint64_t nbytes)
 {
 	const struct ps_out *out = &decompressor->out;
@@ -96,7 +97,7 @@ static bool make_room_for(struct ps_decompressor *decompressor, uint64_t nbytes)
 	return ps_out_grow(decompressor, nbytes) == 0;
 }
 
-/* Room in the buffer for more. The lock is not held. */
+/* Makes room in the buffer for at least one more byte. The lock is not held. */
 static bool make_room(struct ps_decompressor *decompressor)
 {
 	const struct ps_out *out = &decompressor->out;
@@ -104,7 +105,7 @@ static bool make_room(struct ps_decompressor *decompressor)
 	return out->pos < out->base + out->cap || make_room_for(decompressor, PS_CHUNK_SIZE);
 }
 
-/* Memory for the frame's window. 0; -EAGAIN: not now; -E2BIG: never. */
+/* Reserves memory for the frame's window. 0; -EAGAIN: not now; -E2BIG: never. */
 static int take_window(struct ps_decompressor *decompressor)
 {
 	struct ps_decompress *stage = decompressor->shard->stage;
@@ -121,8 +122,8 @@ static int take_window(struct ps_decompressor *decompressor)
 	return 0;
 }
 
-/* The size that the first header declared is not that of the file. Open handles get EIO before its end; later
- * lookups wait until all of it was decoded. The lock is held, and dropped meanwhile. */
+/* The size that the first header declared is wrong. Open handles get EIO before its end; later lookups wait
+ * until the whole shard was decoded. The lock is held, and dropped meanwhile. */
 static void disproved(struct ps_decompressor *decompressor)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -139,7 +140,7 @@ static void disproved(struct ps_decompressor *decompressor)
 	ps_decompressing_save_disproved(shard);
 }
 
-/* A frame's header was read; called again after it waited for memory. The lock is held, and dropped
+/* Prepares a frame whose header was read; called again once memory is free. The lock is held, and dropped
  * meanwhile. */
 static enum ps_turn frame_begins(struct ps_decompressor *decompressor, struct ps_failure *ret)
 {
@@ -180,13 +181,13 @@ static enum ps_turn frame_begins(struct ps_decompressor *decompressor, struct ps
 	pthread_mutex_lock(&decompressor->shard->stage->lock);
 	if (whole) {
 		ps_decoder_in_place(decompressor->decoder);
-		if (!decompressor->sizes) /* else no get is answered before all of the shard was right */
+		if (!decompressor->sizes) /* otherwise no get is answered before the whole shard was right */
 			decompressor->hold_end = decompressor->frame_plain + content;
 	}
 	return PS_TURN_GOES_ON;
 }
 
-/* Frames must begin where the map has them. The lock is held. */
+/* True if the map has a frame at this place. The lock is held. */
 static bool agrees(struct ps_decompressor *decompressor)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -194,13 +195,13 @@ static bool agrees(struct ps_decompressor *decompressor)
 
 	if (!map->n)
 		return true;
-	/* The last point at this plain offset or before; frames that hold nothing share one. */
+	/* The last point at or before this plain offset; frames without content share an offset. */
 	size_t i = ps_frame_map_find(map, decompressor->out.pos);
 	while (i > 0 && map->points[i].packed > decompressor->input.at)
 		i--;
 	if (map->points[i].packed == decompressor->input.at)
 		return map->points[i].plain == decompressor->out.pos;
-	/* After the last known point, or beside one: a whole map has all. */
+	/* Further points may follow the last known one, but a complete map has all of them. */
 	return !map->whole && i + 1 == map->n;
 }
 
@@ -211,7 +212,7 @@ static uint64_t before_last_chunk(const struct ps_decompressor *decompressor)
 	return pos ? (pos - 1) / PS_CHUNK_SIZE * PS_CHUNK_SIZE : 0;
 }
 
-/* The lock is held, and dropped after damage. */
+/* A frame has ended. The lock is held, and dropped after damage. */
 static enum ps_turn frame_ends(struct ps_decompressor *decompressor, struct ps_failure *ret)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -221,11 +222,12 @@ static enum ps_turn frame_ends(struct ps_decompressor *decompressor, struct ps_f
 	decompressor->hold_end = 0;
 	if (!agrees(decompressor))
 		return damaged(decompressor, EIO, "a frame ends where the table of frames has none", ret);
-	/* The first decompressor that passes writes the map: it began at zero, or at a point of the map. */
+	/* Only a decompressor that runs to the end of the shard extends the map; it began at zero or at a
+	 * point of the map. */
 	if (!shard->map.whole && decompressor->end == UINT64_MAX)
 		ps_frame_map_add(&shard->map, decompressor->input.at, out->pos);
-	/* A size that only the first header declared is certain once nothing follows. Until then the
-	 * last chunk is held back; no more than that, or there might be no room for the next header. */
+	/* A size that only the first header declared is certain once no frame follows. Until then only the
+	 * last chunk is held back; with more held back there might be no room for the next header. */
 	if (decompressor->declared && out->pos == decompressor->size)
 		out->safe = PS_MAX(out->safe, before_last_chunk(decompressor));
 	else
@@ -233,7 +235,7 @@ static enum ps_turn frame_ends(struct ps_decompressor *decompressor, struct ps_f
 	return PS_TURN_GOES_ON;
 }
 
-/* Bytes that are safe to hand out before the frame has ended. The lock is held. */
+/* Advances `safe` within a frame that has not ended. The lock is held. */
 static void settle_safe(struct ps_decompressor *decompressor)
 {
 	struct ps_out *out = &decompressor->out;
@@ -241,12 +243,12 @@ static void settle_safe(struct ps_decompressor *decompressor)
 	if (decompressor->sizes)
 		out->safe = out->pos;
 	else if (decompressor->in_frame && !decompressor->hold_end)
-		/* All of the frame but its last chunk: if the frame turns out to be damaged, readers of
-		 * its end get an error. */
+		/* All of the frame is safe but its last chunk: if the frame turns out to be damaged, readers
+		 * of its end get an error. */
 		out->safe = PS_MAX(out->safe, before_last_chunk(decompressor));
 }
 
-/* The compressed bytes of the stretch are used up. The lock is held, and dropped meanwhile. */
+/* The stretch has no more compressed bytes. The lock is held, and dropped meanwhile. */
 static enum ps_turn end_of_input(struct ps_decompressor *decompressor, struct ps_failure *ret)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -263,8 +265,8 @@ static enum ps_turn end_of_input(struct ps_decompressor *decompressor, struct ps
 		return damaged(decompressor, EIO, "it holds less than its headers declare", ret);
 	out->safe = out->pos;
 	if (to_the_end && map->n && !map->whole && map->n < PS_FRAME_MAP_MAX) {
-		/* Where skippable frames pad the end of the file, ps_frame_map_add() makes no point
-		 * after them: the last point moves there. */
+		/* If skippable frames end the file, ps_frame_map_add() adds no point for their end: the last
+		 * point moves there. */
 		ps_frame_map_add(map, decompressor->input.at, out->pos);
 		map->points[map->n - 1].packed = decompressor->input.at;
 		map->whole = map->n >= 2;
@@ -328,7 +330,7 @@ static enum ps_turn decode(
 	return turn;
 }
 
-/* Another decompressor of the shard is farther. The lock is held. */
+/* True if another decompressor of the shard has decoded as far or farther. The lock is held. */
 static bool another_is_ahead(const struct ps_decompressor *decompressor)
 {
 	const struct ps_list *decompressors = &decompressor->shard->decompressors;
@@ -343,8 +345,8 @@ static bool another_is_ahead(const struct ps_decompressor *decompressor)
 	return false;
 }
 
-/* Should it go on? Where the cache takes the shard, bytes that no get waits for are decoded, too: a later
- * reader would have to begin again. The lock is held. */
+/* True if the decompressor must go on. If the cache admits the shard, bytes that no get waits for are
+ * decoded, too: otherwise a later reader would have to start over. The lock is held. */
 static bool is_needed(const struct ps_decompressor *decompressor)
 {
 	const struct ps_decompressing *shard = decompressor->shard;
@@ -361,15 +363,16 @@ static bool is_needed(const struct ps_decompressor *decompressor)
 	return false;
 }
 
-/* Decodes what has come, or parks. The lock is held. Whatever drops it comes back here before anything is
- * parked: a kill, a get or a piece that came meanwhile woke no one, since the decompressor is RUNNING. */
+/* Decodes the bytes that have arrived, or parks. The lock is held. If it was dropped, the caller checks
+ * everything again before this parks: a kill, a get or a piece that came meanwhile woke no thread, since the
+ * decompressor is RUNNING. */
 static enum ps_turn go_on(struct ps_decompressor *decompressor, bool *deepened, struct ps_failure *ret)
 {
 	const struct ps_input *in = &decompressor->input;
 	static const uint8_t none;
 	const uint8_t *data = &none;
 
-	/* The decoder may have more in it than there was room for. */
+	/* The decoder may hold output for which there was no room. */
 	if (in->at == in->end)
 		return decompressor->drained ? end_of_input(decompressor, ret)
 		                             : decode(decompressor, data, 0, ret);
@@ -416,10 +419,10 @@ enum ps_turn ps_decompressor_run(struct ps_decompressor *decompressor, struct ps
 		if (decompressor->kill || shard->aborted) {
 			turn = PS_TURN_KILLED;
 		} else if (decompressor->asked) {
-			continue; /* a get came while others were answered */
+			continue; /* a get came while others were being answered */
 		} else if (out->pos - start > SLICE_NBYTES && ps_decompress_is_due(shard->stage)) {
 			decompressor->state = PS_DECOMPRESSOR_IDLE;
-			ps_decompressor_wake(decompressor); /* again, after the others */
+			ps_decompressor_wake(decompressor); /* queued after the other decompressors */
 			turn = PS_TURN_PARKED;
 		} else if (decompressor->header) {
 			turn = frame_begins(decompressor, ret);
@@ -483,7 +486,7 @@ struct ps_decompressor *ps_decompressor_new(
 	return decompressor;
 }
 
-/* May drop the lock, unless the caller has a reference of the shard. */
+/* May drop the lock, unless the caller has a reference to the shard. */
 static void decompressor_free(struct ps_decompressor *decompressor)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -507,8 +510,8 @@ bool ps_decompressor_end(struct ps_decompressor *decompressor)
 		decompressor_free(decompressor);
 		return true;
 	}
-	/* The end of the last piece wakes the shard, which reaps it. Gets that waited for this one are
-	 * looked at now: the origin may be slow to give pieces back. */
+	/* The end of the last piece wakes the shard, which frees this decompressor. Gets that waited for it
+	 * are assigned again now, since the origin may be slow to give pieces back. */
 	decompressor->state = PS_DECOMPRESSOR_ENDING;
 	ps_input_cancel(decompressor);
 	ps_decompressing_wake(decompressor->shard);

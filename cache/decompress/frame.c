@@ -14,7 +14,7 @@
 /* Frames and maps of them -------------------------------------------------------------------------------- */
 
 #define ZSTD_MAGIC 0xFD2FB528u
-#define SKIP_MAGIC 0x184D2A50u /* and the 15 after it */
+#define SKIP_MAGIC 0x184D2A50u /* and the next 15 values */
 #define SKIP_MASK 0xFFFFFFF0u
 #define SKIP_HEADER_NBYTES 8
 #define SEEK_MAGIC 0x8F92EAB1u
@@ -37,7 +37,7 @@ static uint64_t le(const uint8_t *p, size_t n)
 enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_tar)
 {
 	static const struct {
-		const char *suffix, *inner; /* must precede the suffix, and stays in the name */
+		const char *suffix, *inner; /* inner must precede the suffix, and stays in the name */
 		enum ps_coding coding;
 	} known[] = {
 	        {".zst", ".tar", PS_CODING_ZSTD},
@@ -51,7 +51,8 @@ enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_ta
 	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++) {
 		size_t suffix = strlen(known[i].suffix), inner = strlen(known[i].inner);
 
-		/* A name must be left before it: else the shown name would be that of a hidden file. */
+		/* The name must begin with something else; otherwise the shown name would be that of a
+		 * hidden file. */
 		if (len <= suffix + inner || strcasecmp(name + len - suffix, known[i].suffix) != 0 ||
 		        strncasecmp(name + len - suffix - inner, known[i].inner, inner) != 0 ||
 		        name[len - suffix - inner - 1] == '/')
@@ -301,7 +302,7 @@ static uint32_t le24(const uint8_t *p)
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
 }
 
-/* True if the file has this many bytes from here on. */
+/* True if the file has this many more bytes. */
 static bool fits(const struct ps_frame_walk *walk, uint64_t nbytes)
 {
 	return nbytes <= walk->file_nbytes - walk->at;
@@ -405,7 +406,7 @@ void ps_frame_walk_fini(struct ps_frame_walk *walk)
 
 #define ZSTD_OVERHEAD_NBYTES (512 * UINT64_C(1024)) /* in addition to the window */
 #define LZ4_NBYTES (9 * PS_MIB)                     /* two blocks of 4 MiB, and the window */
-#define WINDOW_LOG_MAX 31                           /* the caller limits the memory before */
+#define WINDOW_LOG_MAX 31                           /* the caller has limited the memory before */
 /* ZSTD_d_stableOutBuffer under its name in the library's stable header. A library without it decodes all
  * frames through a window. */
 #if ZSTD_VERSION_NUMBER >= 10500

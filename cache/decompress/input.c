@@ -1,12 +1,12 @@
-/* Compressed bytes of a decompressor: pieces, requested ahead and used in order; more of them at a time while
- * decoding waits for them. */
+/* Compressed bytes of a decompressor: pieces are requested ahead and used in order. More are requested at
+ * once while decoding waits for them. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 
-/* Pieces that have come ---------------------------------------------------------------------------------- */
+/* Pieces that have arrived ------------------------------------------------------------------------------- */
 
 static void drop_head(struct ps_decompressor *decompressor)
 {
@@ -21,7 +21,7 @@ size_t ps_input_peek(struct ps_decompressor *decompressor, const uint8_t **ret)
 {
 	struct ps_input *in = &decompressor->input;
 
-	/* Pieces that are used up, and of which nothing more is to come. */
+	/* Frees pieces that are used up and whose requests have ended. */
 	while (in->npieces && !in->pieces[0]->pending &&
 	        in->at == in->pieces[0]->get.offset + in->pieces[0]->get.nbytes)
 		drop_head(decompressor);
@@ -60,9 +60,9 @@ void ps_input_again(struct ps_decompressor *decompressor)
 	decompressor->input.next = decompressor->input.at;
 }
 
-/* Answers of the origin; from its threads ---------------------------------------------------------------- */
+/* Answers of the origin, on its threads ------------------------------------------------------------------ */
 
-/* The first response has the ETag that the listing lacked; later ones have to agree. */
+/* The first response gives the ETag that the listing lacked; later ones have to agree. */
 static bool same_version(struct ps_decompressing *shard, const struct ps_origin_get *get)
 {
 	const char *seen = get->seen.etag;
@@ -72,7 +72,7 @@ static bool same_version(struct ps_decompressing *shard, const struct ps_origin_
 	return seen[0] != '"' || shard->expect.etag[0] != '"' || strcmp(seen, shard->expect.etag) == 0;
 }
 
-/* The lock is held. */
+/* Bytes of a piece have arrived. Under the lock. */
 static void arrived(struct ps_packed_piece *piece, size_t nbytes)
 {
 	struct ps_decompressor *decompressor = piece->decompressor;
@@ -89,7 +89,7 @@ static void arrived(struct ps_packed_piece *piece, size_t nbytes)
 		ps_decompressor_wake(decompressor);
 }
 
-/* Only the thread that receives the piece counts. */
+/* Counts received bytes. Only the thread that receives the piece calls this. */
 static void count(struct ps_packed_piece *piece, uint64_t nbytes)
 {
 	struct ps_decompress *stage = piece->decompressor->shard->stage;
@@ -137,14 +137,14 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	}
 	if (decompressor->state == PS_DECOMPRESSOR_INPUT)
 		ps_decompressor_wake(decompressor);
-	/* A thread frees it. */
+	/* One of the stage's threads frees the decompressor. */
 	if (decompressor->state == PS_DECOMPRESSOR_ENDING && decompressor->npending == 0)
 		ps_decompressing_wake(shard);
 }
 
 /* Requests ----------------------------------------------------------------------------------------------- */
 
-/* Drops the lock. */
+/* Requests a piece. Drops the lock. */
 static void request(struct ps_decompressor *decompressor, struct ps_packed_piece *piece)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -166,13 +166,14 @@ static void request(struct ps_decompressor *decompressor, struct ps_packed_piece
 	in->pieces[in->npieces++] = piece;
 	in->next += nbytes;
 	decompressor->npending++;
-	/* It is RUNNING until this returns, so no other thread cancels what is not submitted. */
+	/* The decompressor is RUNNING until this returns, so no other thread cancels a piece that is not
+	 * submitted. */
 	pthread_mutex_unlock(&shard->stage->lock);
 	shard->base->ops->get(shard->base, &piece->get);
 	pthread_mutex_lock(&shard->stage->lock);
 }
 
-/* Twice as many pieces at a time, if memory allows. */
+/* Doubles the number of pieces that are requested ahead, if memory allows. */
 static void deepen(struct ps_decompressor *decompressor)
 {
 	struct ps_input *in = &decompressor->input;
@@ -184,7 +185,7 @@ static void deepen(struct ps_decompressor *decompressor)
 	in->depth += more;
 }
 
-/* True: the lock was dropped meanwhile. */
+/* Requests as many pieces as are allowed. True: the lock was dropped meanwhile. */
 static bool fill(struct ps_decompressor *decompressor)
 {
 	struct ps_input *in = &decompressor->input;
@@ -199,7 +200,7 @@ static bool fill(struct ps_decompressor *decompressor)
 			dropped = true;
 			continue;
 		}
-		/* Without any piece only the time for another attempt wakes the decompressor. */
+		/* Without any piece only the timer of the next attempt would wake the decompressor. */
 		if (in->npieces == 0) {
 			ps_error_set(&in->err, ENOMEM, "out of memory");
 			in->err.retryable = true;

@@ -1,6 +1,6 @@
-/* Delivers a decompressor's plain bytes to the gets that wait and to the data file, so that no frame is
+/* Delivers a decompressor's plain bytes to the waiting gets and to the data file, so that no frame is
  * decoded twice. Only the decompressor's thread changes the buffer; other threads read it, under the lock,
- * while the decompressor does not run. */
+ * while the decompressor is not RUNNING. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void write_free(struct ps_write *write)
 	free(write);
 }
 
-/* The lock is held. NULL: no write is free, or out of memory. */
+/* Under the lock. NULL: PS_WRITES_MAX are in use, or out of memory. */
 static struct ps_write *write_take(struct ps_decompress *stage)
 {
 	struct ps_write *write = NULL;
@@ -47,7 +47,7 @@ static struct ps_write *write_take(struct ps_decompress *stage)
 	return write;
 }
 
-/* The lock is held. */
+/* Under the lock. */
 static void write_put(struct ps_decompress *stage, struct ps_write *write)
 {
 	size_t i = 0;
@@ -58,7 +58,7 @@ static void write_put(struct ps_decompress *stage, struct ps_write *write)
 	stage->nwrites--;
 }
 
-/* Queues a copy of a block for writing. False: no write is free, the caller must write the block. After a
+/* Queues a copy of a block for writing. False: no write is free, so the caller must write the block. After a
  * failed write nothing more of the shard is cached. The lock is not held. */
 static bool write_later(
         struct ps_decompressing *shard, struct ps_object *object, uint64_t block, const uint8_t *data)
@@ -104,7 +104,7 @@ void ps_write_run(struct ps_decompress *stage, struct ps_list *link)
 	ps_decompressing_unref(shard);
 }
 
-/* The lock is held. */
+/* Finds a queued write of the shard. Under the lock. */
 static struct ps_list *find_write(const struct ps_decompressing *shard)
 {
 	const struct ps_list *writes = &shard->stage->writes;
@@ -160,7 +160,7 @@ void ps_out_deliver(struct ps_decompressor *decompressor)
 	ps_waiting_gets_answer(shard);
 }
 
-/* True if the chunk is in the store, or a get received it, so that the fill engine writes it. */
+/* True if the chunk is in the store, or was delivered to a get, so that the fill engine writes it. */
 static bool is_taken(const struct ps_decompressor *decompressor, struct ps_object *object, uint64_t chunk)
 {
 	const struct ps_out *out = &decompressor->out;
@@ -169,7 +169,7 @@ static bool is_taken(const struct ps_decompressor *decompressor, struct ps_objec
 	       ps_object_chunks(object, chunk / PS_BLOCK_CHUNKS) >> (chunk % PS_BLOCK_CHUNKS) & 1;
 }
 
-/* Writes chunks [first, end), all of them whole or the file's last. */
+/* Writes chunks [first, end). Each is whole, or the file's last. */
 static int write_chunks(
         struct ps_decompressor *decompressor, struct ps_object *object, uint64_t first, uint64_t end)
 {
@@ -207,7 +207,7 @@ void ps_out_flush(struct ps_decompressor *decompressor, bool all)
 {
 	struct ps_decompressing *shard = decompressor->shard;
 	struct ps_out *out = &decompressor->out;
-	/* While the file's size is not known (sizes), flush only blocks that cannot be the last one. */
+	/* While the file's size is unknown, only blocks that cannot be the last one are written. */
 	uint64_t unit = decompressor->sizes ? PS_BLOCK_SIZE : PS_CHUNK_SIZE;
 	uint64_t end = (decompressor->sizes && out->safe > 0 ? out->safe - 1 : out->safe) / unit * unit;
 	uint64_t from = PS_MAX(out->flushed, out->base);
@@ -230,7 +230,7 @@ void ps_out_flush(struct ps_decompressor *decompressor, bool all)
 	out->flushed = PS_MAX(out->flushed, end);
 	uint64_t base = out->safe / PS_BLOCK_SIZE * PS_BLOCK_SIZE;
 	if (decompressor->sizes && base == out->safe && base > out->base)
-		base -= PS_BLOCK_SIZE; /* may be the last block, which is written when the size is known */
+		base -= PS_BLOCK_SIZE; /* may be the last block, which is written once the size is known */
 	if (base <= out->base)
 		return;
 	uint64_t gone = PS_MIN(base, out->pos) - out->base;

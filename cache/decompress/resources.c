@@ -1,4 +1,4 @@
-/* What all decompressors share: memory, spare buffers, and the queues that the threads serve. */
+/* Shared by all decompressors: memory, spare buffers, and the queues that the threads serve. */
 #include <stdlib.h>
 
 #include "base/size.h"
@@ -43,8 +43,8 @@ bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbyt
 {
 	struct ps_decompress *stage = decompressor->shard->stage;
 
-	/* Half of the memory at most: the other half is left for windows, so the last decompressor that waits
-	 * for one gets it. */
+	/* Buffers take half of the memory at most. The other half is left for windows, so that the last
+	 * decompressor that waits for one gets it. */
 	if (decompressor->charge - decompressor->window + nbytes > stage->limit / 2 ||
 	        !ps_decompress_reserve(stage, nbytes))
 		return false;
@@ -128,7 +128,7 @@ void ps_spares_drop(struct ps_decompress *stage, size_t most)
 
 void ps_decompress_watch(struct ps_decompress *stage, unsigned *count)
 {
-	/* Threads sleep without a limit while there is nothing to watch. All are woken: the one that is
+	/* Threads sleep without a timeout while there is nothing to watch. All are woken: a thread that is
 	 * signalled for other work may decode for long. */
 	if (stage->ndecompressors + stage->nwaiters == 0) {
 		stage->next_tick_ns = ps_clock_mono_ns() + PS_DECOMPRESS_TICK_NS;
@@ -147,7 +147,7 @@ void ps_decompressing_wake(struct ps_decompressing *shard)
 {
 	struct ps_decompress *stage = shard->stage;
 
-	/* Without references it is being freed, although it may still be in the list. */
+	/* Without references the shard is being freed, although it may still be in the list. */
 	if (shard->refs == 0 || !ps_list_empty(&shard->work_link))
 		return;
 	shard->refs++;

@@ -1,5 +1,5 @@
-/* The size of what a shard holds, found once for all waiters: by headers where they have it, else by decoding
- * everything. stage.c makes the steps. */
+/* Finds the size of a shard's content, once for all waiters: from headers if they have it, else by decoding
+ * everything. The steps run on the threads of stage.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 /* Waiters ------------------------------------------------------------------------------------------------ */
 
-/* The lock is held, and dropped meanwhile. */
+/* Answers a list of waiters. The lock is held, and dropped meanwhile. */
 static void answer(struct ps_decompressing *shard, struct ps_size_waiter *waiters, int errnum, uint64_t size,
         const char *text)
 {
@@ -84,7 +84,7 @@ bool ps_decompressing_damaged(struct ps_decompressing *shard)
 	return shard->bad.err && ps_clock_mono_ns() < shard->bad_until_ns;
 }
 
-/* Takes one waiter whose time is up. */
+/* Takes one waiter whose deadline has passed. */
 static struct ps_size_waiter *take_expired(struct ps_decompressing *shard, uint64_t now_ns)
 {
 	for (struct ps_size_waiter **w = &shard->waiters; *w; w = &(*w)->next) {
@@ -101,15 +101,15 @@ static struct ps_size_waiter *take_expired(struct ps_decompressing *shard, uint6
 
 /* By headers: requests ----------------------------------------------------------------------------------- */
 
-/* Headers of a small file; the seek table at the end; the header of the only frame. Of a file on this
- * machine the headers of all frames and blocks are walked over: reading twice costs little there, and
- * decoding ahead of the first read costs much. */
+/* Which headers: all of a small file; the seek table at the end; the header of the only frame. In a file on
+ * this machine the headers of all frames and blocks are walked over: reading twice costs little there, while
+ * decoding before the first read costs much. */
 
-/* A whole block of 128 KiB that could not be compressed, and its headers. */
+/* Enough for a whole block of 128 KiB that could not be compressed, and its headers. */
 #define HEAD_NBYTES (144 * UINT64_C(1024))
 #define TABLE_MAX_NBYTES (16 * PS_MIB)
-#define ATTEMPTS 5                    /* further ones, of an origin that breaks the protocol */
-#define RETRY_NS (300 * PS_NS_PER_MS) /* before the first of them; doubled for each that follows, */
+#define ATTEMPTS 5                    /* further attempts after an origin broke the protocol */
+#define RETRY_NS (300 * PS_NS_PER_MS) /* before the first further attempt; doubled for each later one, */
 #define RETRY_MAX_DOUBLED 5u          /* up to this many times */
 
 enum step { STEP_HEAD, STEP_FOOTER, STEP_TABLE, STEP_WALK };
@@ -120,11 +120,11 @@ struct ps_headers {
 	struct ps_decompressing *shard; /* a reference */
 	enum step step;
 	bool pending;
-	bool walks, waits; /* has one of PS_WALKS_MAX places; waits for one */
+	bool walks, waits; /* walks: has one of PS_WALKS_MAX places; waits: needs one */
 	struct ps_error err;
 	unsigned attempts;
-	uint64_t retry_ns;    /* the step is requested again then; 0: no */
-	uint8_t *head, *data; /* data: of this step */
+	uint64_t retry_ns;    /* when the step is requested again; 0: it is not */
+	uint8_t *head, *data; /* data: of the present step */
 	size_t nhead, cap;    /* cap: data's */
 	struct ps_frame_walk walk;
 };
@@ -153,7 +153,8 @@ static void on_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 	(void)nbytes_so_far;
 }
 
-/* False: out of memory. True: the lock was dropped, and `headers` may be gone. */
+/* Requests the bytes of a step. False: out of memory. True: the lock was dropped, and `headers` may be
+ * gone. */
 static bool request(struct ps_headers *headers, enum step step, uint64_t offset, uint64_t nbytes)
 {
 	struct ps_decompressing *shard = headers->shard;
@@ -202,7 +203,7 @@ static void wake_next_walk(struct ps_decompress *stage)
 	}
 }
 
-/* Nothing is pending; the caller has a reference of the shard. */
+/* No request is pending; the caller has a reference to the shard. */
 static void headers_free(struct ps_decompressing *shard)
 {
 	struct ps_headers *headers = ps_steal_ptr(&shard->headers);
@@ -218,10 +219,10 @@ static void headers_free(struct ps_decompressing *shard)
 	ps_decompressing_unref(shard);
 }
 
-/* By headers: what they declare -------------------------------------------------------------------------- */
+/* By headers: parsing ------------------------------------------------------------------------------------ */
 
-/* The size that the only frame's header declares; PS_SIZE_UNKNOWN: it declares none, or the file is
- * longer than such a frame is likely to be. That it is the only one is certain at its end, before the
+/* The size that the first frame's header declares. PS_SIZE_UNKNOWN: it declares none, or the file is longer
+ * than that frame alone is likely to be. Whether it is the only frame is certain only at its end, before the
  * last bytes are handed out. */
 static uint64_t judge_head(const uint8_t *head, size_t nhead, uint64_t file_nbytes)
 {
@@ -246,7 +247,7 @@ static uint64_t judge_head(const uint8_t *head, size_t nhead, uint64_t file_nbyt
 				break; /* too much memory for a guess */
 		}
 		if (event == PS_DECODE_END && !frame->skippable) {
-			content = PS_SIZE_UNKNOWN; /* what follows is another frame, mostly */
+			content = PS_SIZE_UNKNOWN; /* another frame most likely follows */
 			break;
 		}
 		if (!used && !made && event == PS_DECODE_MORE)
@@ -259,7 +260,7 @@ static uint64_t judge_head(const uint8_t *head, size_t nhead, uint64_t file_nbyt
 	return (double)file_nbytes <= expected * 1.25 + 512.0 * 1024 ? content : PS_SIZE_UNKNOWN;
 }
 
-/* Drops the lock for the index. */
+/* The size was found: saves it and answers the waiters. Drops the lock for the index. */
 static void found(struct ps_decompressing *shard, uint64_t size, bool declared)
 {
 	shard->size = size;
@@ -270,7 +271,7 @@ static void found(struct ps_decompressing *shard, uint64_t size, bool declared)
 	answer_all(shard, 0, "");
 }
 
-/* As look() returns. */
+/* Walks over the headers in these bytes. Returns as look() does. */
 static bool walk(struct ps_headers *headers, const uint8_t *bytes, size_t n, uint64_t offset)
 {
 	struct ps_decompressing *shard = headers->shard;
@@ -280,7 +281,7 @@ static bool walk(struct ps_headers *headers, const uint8_t *bytes, size_t n, uin
 	if (rc == -EAGAIN)
 		return request(headers, STEP_WALK, at, PS_MIN(PS_WALK_NBYTES, shard->source.size - at));
 	if (rc < 0 || plain > PS_OBJECT_MAX_NBYTES)
-		return false; /* decoding finds what is wrong with it */
+		return false; /* decoding reports the damage */
 	ps_frame_map_fini(&shard->map);
 	shard->map = headers->walk.map;
 	headers->walk.map = (struct ps_frame_map){0};
@@ -297,7 +298,7 @@ static bool begin_walk(struct ps_headers *headers)
 	headers->walk = (struct ps_frame_walk){.file_nbytes = size};
 	if (headers->nhead == size)
 		return walk(headers, headers->head, headers->nhead, 0);
-	/* A thousand shards may be looked up at once. */
+	/* A thousand shards may be looked up at once, so memory of walks is bounded. */
 	free(ps_steal_ptr(&headers->head));
 	headers->waits = stage->nwalks == PS_WALKS_MAX;
 	if (headers->waits)
@@ -322,8 +323,8 @@ static bool take_seek_table(struct ps_headers *headers)
 	return true;
 }
 
-/* Looks at this step's bytes. True: more were requested, or the size is known; `headers` may be gone.
- * False: the headers do not have the size. */
+/* Evaluates the present step's bytes. True: more were requested, or the size is known; `headers` may be
+ * gone. False: the headers do not have the size. */
 static bool look(struct ps_headers *headers)
 {
 	struct ps_decompressing *shard = headers->shard;
@@ -358,7 +359,7 @@ static bool look(struct ps_headers *headers)
 
 /* By headers: steps -------------------------------------------------------------------------------------- */
 
-/* The size has to be found by decoding. */
+/* Headers do not have the size: it is found by decoding. */
 static void give_up(struct ps_decompressing *shard)
 {
 	if (shard->headers)
@@ -380,7 +381,7 @@ static void begin(struct ps_decompressing *shard)
 		give_up(shard);
 }
 
-/* Answers the waiters, if no further attempt makes sense. */
+/* Schedules another attempt or, if none makes sense, answers the waiters. */
 static void retry_or_fail(struct ps_decompressing *shard, uint64_t now_ns)
 {
 	struct ps_headers *headers = shard->headers;
@@ -396,8 +397,8 @@ static void retry_or_fail(struct ps_decompressing *shard, uint64_t now_ns)
 	ps_size_fail(shard, &err);
 }
 
-/* Goes on with what has come. In the end the waiters are answered, or what is left to do is
- * PS_SIZING_ALL. The lock is held, and dropped meanwhile. */
+/* Evaluates what has arrived. In the end the waiters are answered, or PS_SIZING_ALL remains to be done. The
+ * lock is held, and dropped meanwhile. */
 static void headers_step(struct ps_decompressing *shard)
 {
 	struct ps_headers *headers = shard->headers;
@@ -422,7 +423,7 @@ static void headers_step(struct ps_decompressing *shard)
 	}
 }
 
-/* An attempt is due, or no reader waits for it any more. */
+/* True if an attempt is due, or if no reader waits for it any more. */
 static bool retry_is_due(const struct ps_decompressing *shard, uint64_t now_ns)
 {
 	const struct ps_headers *headers = shard->headers;
@@ -445,15 +446,14 @@ void ps_size_expire(struct ps_decompress *stage, uint64_t now_ns)
 			continue;
 		answer(shard, expired, ETIMEDOUT, PS_SIZE_UNKNOWN,
 		        "its size is not known yet: it is being decompressed; ask again");
-		l = head->next; /* the list may be another one by now */
+		l = head->next; /* the list may have changed */
 	}
 }
 
 /* By decoding -------------------------------------------------------------------------------------------- */
 
-/* What headers do not have (gzip, zstd from a pipe, many frames without a table at an origin across a
- * network) takes decoding everything, into the cache: at the end the file has its size, and all of its
- * bytes. */
+/* If headers do not have the size (gzip, zstd from a pipe, many frames without a table at an origin across a
+ * network), everything is decoded into the cache. At the end the file has its size and all of its bytes. */
 
 static bool has_sizing_decompressor(const struct ps_decompressing *shard)
 {
@@ -464,7 +464,7 @@ static bool has_sizing_decompressor(const struct ps_decompressing *shard)
 	return false;
 }
 
-/* A file whose end is not known yet, for what is decoded. The lock is dropped meanwhile. */
+/* Opens an object of unknown size for the decoded bytes. The lock is dropped meanwhile. */
 static void open_provisional(struct ps_decompressing *shard)
 {
 	struct ps_decompress *stage = shard->stage;
@@ -482,7 +482,7 @@ static void open_provisional(struct ps_decompressing *shard)
 	shard->sizing = PS_SIZING_ALL;
 }
 
-/* True: a place or memory is lacking. */
+/* Starts the decompressor that finds the size. True: a place or memory is lacking. */
 static bool decode_all(struct ps_decompressing *shard)
 {
 	if (has_sizing_decompressor(shard))
@@ -495,12 +495,12 @@ static bool decode_all(struct ps_decompressing *shard)
 	struct ps_decompressor *decompressor =
 	        ps_decompressor_new(shard, (struct ps_frame_point){0}, shard->source.size, UINT64_MAX);
 	if (decompressor) {
-		decompressor->sizes = true; /* no thread has it yet: the lock is held */
+		decompressor->sizes = true; /* no thread has the decompressor yet, since the lock is held */
 		return false;
 	}
 	if (shard->stage->ndecompressors > 0)
 		return true;
-	answer_all(shard, ENOMEM, "out of memory"); /* no decompressor will free any */
+	answer_all(shard, ENOMEM, "out of memory"); /* no decompressor is left that could free memory */
 	return false;
 }
 
@@ -517,7 +517,7 @@ bool ps_size_step(struct ps_decompressing *shard)
 	return shard->sizing == PS_SIZING_ALL && decode_all(shard);
 }
 
-/* The last block was not written before its length was known. The lock is not held. */
+/* Writes the last block, which had to wait for the size. The lock is not held. */
 static void write_tail(struct ps_decompressor *decompressor)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -534,12 +534,12 @@ static void write_tail(struct ps_decompressor *decompressor)
 	ps_object_put(object);
 }
 
-/* The object gets its size. False: the cache does not have the shard. The lock is not held. */
+/* Gives the object its size. False: the cache does not have the shard. The lock is not held. */
 static bool object_ends(struct ps_decompressing *shard, struct ps_object *object, uint64_t size)
 {
 	bool caches = object && size > 0 && shard->caches;
 
-	/* An object that cannot be made as long as the shard is of no use. */
+	/* An object that cannot get the shard's size is of no use. */
 	if (object && !caches && (size == 0 || ps_object_size(object) != size) &&
 	        ps_object_retire(object) < 0)
 		ps_log_debug("decompress: %s: what was decoded to find its size stays", shard->url);
@@ -566,7 +566,7 @@ void ps_size_decoded(struct ps_decompressor *decompressor)
 	pthread_mutex_lock(&stage->lock);
 	shard->size = size;
 	shard->declared = false;
-	shard->caches = false; /* decided again, of the file as it is now */
+	shard->caches = false; /* admission is decided again, for the file of known size */
 	if (caches) {
 		pthread_mutex_unlock(&stage->lock);
 		write_tail(decompressor);

@@ -1,5 +1,6 @@
-/* The stage: its threads, and what they decide. What serves a get, what follows from a decompressor's turn,
- * which decompressors make room. The ladder of the files is in decompress_private.h. */
+/* The stage: its threads and their decisions, which are what serves a get, what follows from a
+ * decompressor's turn, and which decompressors end to make room. The ladder of the files is in
+ * decompress_private.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "base/thread.h"
 #include "decompress/decompress_private.h"
 
-/* The lock is held in all functions, up to "Beginning and end". */
+/* The lock is held in all functions up to "Beginning and end". */
 
 /* Room --------------------------------------------------------------------------------------------------- */
 
@@ -20,8 +21,8 @@ static void kill_decompressor(struct ps_decompressor *decompressor)
 	ps_decompressor_wake(decompressor);
 }
 
-/* A decompressor (NULL: one that is still to be made) has found no memory, or no place. Others of less
- * use end soon, and then wake_all() is called. */
+/* Called when a decompressor (NULL: a new one) finds no memory or no place. Less useful decompressors end
+ * soon, and then wake_all() is called. */
 static void make_room(struct ps_decompress *stage, const struct ps_decompressor *decompressor)
 {
 	bool works = false;
@@ -41,8 +42,8 @@ static void make_room(struct ps_decompress *stage, const struct ps_decompressor 
 				if (other == decompressor)
 					continue;
 				works = works || (!waits && !idles);
-				/* One that waits for memory itself is ended only if none works that would
-				 * give some back. */
+				/* One that waits for memory itself is ended only if no working decompressor
+				 * would give some back. */
 				if (idles || (waits && decompressor && round == 1 && !works))
 					kill_decompressor(other);
 			}
@@ -50,10 +51,10 @@ static void make_room(struct ps_decompress *stage, const struct ps_decompressor 
 	}
 }
 
-/* A place and memory came free. */
+/* A place and memory became free. */
 static void wake_all(struct ps_decompress *stage)
 {
-	stage->wanting = false; /* until one finds no room again */
+	stage->wanting = false; /* until a decompressor finds no room again */
 	for (struct ps_list *l = stage->shards.next; l != &stage->shards; l = l->next) {
 		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
 
@@ -71,10 +72,10 @@ static void wake_all(struct ps_decompress *stage)
 
 /* What serves a get -------------------------------------------------------------------------------------- */
 
-/* A decompressor that is on its way to its bytes, the data file (a decompressor may have written
- * meanwhile what the engine asked for before), or a new decompressor. */
+/* Three things may serve a get: a decompressor that is on its way to its bytes, the data file (a
+ * decompressor may have written these bytes since the engine asked), or a new decompressor. */
 
-/* What is in the buffer of a decompressor that does not run. */
+/* Copies from the buffers of decompressors that are not RUNNING. A RUNNING one copies at its next step. */
 static void copy_from_buffers(struct ps_decompressing *shard, struct ps_waiting_get *waiting)
 {
 	for (struct ps_list *l = shard->decompressors.next; l != &shard->decompressors; l = l->next) {
@@ -91,7 +92,8 @@ static void copy_from_buffers(struct ps_decompressing *shard, struct ps_waiting_
 	}
 }
 
-/* A decompressor that has the byte, or comes to it without passing a better place to begin. */
+/* A decompressor that has the byte, or gets to it without passing a later point where decoding could
+ * begin. */
 static struct ps_decompressor *on_its_way(struct ps_decompressing *shard, uint64_t plain, uint64_t start)
 {
 	for (struct ps_list *l = shard->decompressors.next; l != &shard->decompressors; l = l->next) {
@@ -116,7 +118,7 @@ static unsigned count_decompressors(const struct ps_decompressing *shard)
 	return n;
 }
 
-/* False: not now. */
+/* Starts a decompressor at the frame before the gap. False: impossible now. */
 static bool begin_decompressor(struct ps_decompressing *shard, const struct ps_range *gap)
 {
 	struct ps_decompress *stage = shard->stage;
@@ -141,8 +143,8 @@ static bool begin_decompressor(struct ps_decompressing *shard, const struct ps_r
 			e++;
 		decompressor = ps_decompressor_new(
 		        shard, map->points[i], map->points[e].packed, map->points[e].plain);
-		/* A long frame is decoded to its end if the cache takes the file; else only as far as a get
-		 * reads. */
+		/* A long frame is decoded to its end if the cache admits the file; otherwise only as far as
+		 * gets read. */
 		if (decompressor)
 			decompressor->spans =
 			        shard->caches || decompressor->end - map->points[i].plain <= PS_HOLD_NBYTES;
@@ -160,7 +162,7 @@ static bool is_stored(struct ps_decompressing *shard, uint64_t plain)
 	       ps_object_chunks(shard->object, chunk / PS_BLOCK_CHUNKS) >> (chunk % PS_BLOCK_CHUNKS) & 1;
 }
 
-/* The chunk at `plain`, if the store has it, for all gets of the shard. False: it does not, or cannot
+/* Copies the chunk at `plain` from the store to all gets of the shard. False: the store lacks it or cannot
  * read it. The lock is dropped meanwhile. */
 static bool copy_from_store(struct ps_decompressing *shard, uint64_t plain, uint8_t *buf)
 {
@@ -189,8 +191,7 @@ static bool is_bad(const struct ps_decompressing *shard, const struct ps_range *
 	       ps_clock_mono_ns() < shard->bad_until_ns;
 }
 
-/* Asks once, for all that is decoded from now on, whether the cache takes the shard. The lock is dropped
- * meanwhile. */
+/* Decides whether the cache admits what is decoded from now on. The lock is dropped meanwhile. */
 static void admit(struct ps_decompressing *shard)
 {
 	if (!shard->object || shard->caches || !ps_list_empty(&shard->decompressors))
@@ -206,7 +207,8 @@ static void admit(struct ps_decompressing *shard)
 
 enum assigned { ASSIGNED, ASSIGNED_STORE, ASSIGNED_NO_ROOM };
 
-/* One gap of a get after the other. *ret_stored: the beginning of a gap that the store has. */
+/* Assigns the gaps of a get, one after another. *ret_stored: the beginning of a gap whose bytes the store
+ * has. */
 static enum assigned assign_get(
         struct ps_decompressing *shard, struct ps_waiting_get *waiting, bool look, uint64_t *ret_stored)
 {
@@ -233,7 +235,7 @@ static enum assigned assign_get(
 			at = decompressor->end;
 		} else if (!begin_decompressor(shard, &gap)) {
 			if (shard->stage->ndecompressors > 0)
-				return ASSIGNED_NO_ROOM; /* one that ends wakes the shard */
+				return ASSIGNED_NO_ROOM; /* a decompressor that ends wakes the shard */
 			ps_error_set(&waiting->err, ENOMEM, "out of memory");
 			return ASSIGNED;
 		}
@@ -241,7 +243,7 @@ static enum assigned assign_get(
 	return ASSIGNED;
 }
 
-/* Finds or makes decompressors for what is missing; may drop the lock to read the disk. */
+/* Finds or makes decompressors for missing bytes; may drop the lock to read the disk. */
 static void assign(struct ps_decompressing *shard)
 {
 	ps_autofree uint8_t *buf = NULL;
@@ -260,29 +262,29 @@ again:
 		if (assigned == ASSIGNED)
 			continue;
 		look = (buf || (buf = malloc(PS_CHUNK_SIZE))) && copy_from_store(shard, stored, buf);
-		goto again; /* the gets may be others by now */
+		goto again; /* the list of gets may have changed */
 	}
 }
 
 /* What the threads do ------------------------------------------------------------------------------------ */
 
-/* Looks at what has come to a shard. */
+/* Serves a shard: ended decompressors, its size, its gets. */
 static void serve(struct ps_decompressing *shard)
 {
 	struct ps_decompress *stage = shard->stage;
 
-	ps_list_remove(&shard->work_link); /* its reference is ours */
+	ps_list_remove(&shard->work_link); /* its reference is used here */
 	if (ps_decompressors_reap(shard))
 		wake_all(stage);
 	if (ps_size_step(shard))
 		make_room(stage, NULL);
 	ps_waiting_gets_answer(shard);
 	assign(shard);
-	ps_waiting_gets_answer(shard); /* those that the data file had, and failures */
+	ps_waiting_gets_answer(shard); /* gets served from the data file, and failures */
 	ps_decompressing_unref(shard);
 }
 
-/* A turn of a decompressor, and what follows from it. */
+/* A turn of a decompressor, and its consequences. */
 static void run(struct ps_decompressor *decompressor)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -372,7 +374,7 @@ static void *stage_main(void *arg)
 
 /* Beginning and end -------------------------------------------------------------------------------------- */
 
-/* The lock is held. */
+/* Under the lock. */
 static void abort_one(struct ps_decompressing *shard)
 {
 	const struct ps_error cancelled = {.err = ECANCELED, .text = "cancelled"};
