@@ -12,8 +12,8 @@
 #include "base/size.h"
 #include "index/index_private.h"
 
-/* Numbers are taken from the index in chunks; a kill wastes the rest of the chunk. After a power cut
- * the log may have lost a reservation, but then also every row written after it. */
+/* Numbers are reserved in chunks; a kill wastes the rest of a chunk. A power cut may lose a reservation from
+ * the log, but then it also loses every row that was written after it. */
 #define NUMBER_CHUNK 65536
 #define DATASET_FIRST 1
 #define SMALL_MEMTABLE_NBYTES PS_MIB
@@ -69,7 +69,7 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 	int rc = get_meta_number(index, "schema", &schema);
 
 	if (rc == -ENOENT) {
-		/* New, if it is empty. */
+		/* The index is new, if it has no rows. */
 		struct ps_kv_iter *it = NULL;
 		const void *key, *value;
 		size_t nkey, nvalue;
@@ -100,7 +100,7 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 	return 0;
 }
 
-/* The end of a chunk from which no number was ever taken. */
+/* Numbers start at the end of the last reserved chunk, from which no number was ever taken. */
 static int load_numbers(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t first)
 {
 	uint64_t end = first;
@@ -112,8 +112,8 @@ static int load_numbers(struct ps_index *index, struct ps_index_numbers *numbers
 	return 0;
 }
 
-/* Which mount of its file system the directory is on; 0: the kernel (before 6.8) has no number that it would
- * not give again. */
+/* The number of the mount that the directory is on. 0: the kernel (before 6.8) has no mount numbers that it
+ * never reuses. */
 static uint64_t mount_id(const char *dir)
 {
 	enum { MNT_ID_UNIQUE = 0x4000 }; /* STATX_MNT_ID_UNIQUE: not in the headers of Debian 12 */
@@ -123,11 +123,11 @@ static uint64_t mount_id(const char *dir)
 	                                                                                       : 0;
 }
 
-/* NULL: on the mount of the last time. */
+/* dir NULL: assumes the mount of the last run. */
 static int load_meta(struct ps_index *index, const char *dir, const char *boot_id, struct ps_error *err)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_stop_row stop = {.clean = true}; /* of an index that is new */
+	struct ps_stop_row stop = {.clean = true}; /* of a new index */
 	struct ps_index_key key;
 
 	int rc = load_numbers(index, &index->nodes, PS_NODE_FIRST);
@@ -145,22 +145,22 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 	index->was_clean = stop.clean;
 	index->same_boot = boot_id[0] != '\0' && strcmp(boot_id, stop.boot_id) == 0;
 	index->stop.mount_id = dir ? mount_id(dir) : stop.mount_id;
-	/* The page cache has what a killed process wrote, but not beyond a reboot, nor beyond a new mount of
-	 * a disk that had failed. A mount namespace of one's own looks like the latter: that costs a check.
-	 */
+	/* The page cache keeps what a killed process wrote, but not across a reboot, nor when a failed disk
+	 * is mounted again. A private mount namespace looks like the latter, which costs a check. */
 	index->kept = index->same_boot && (!stop.mount_id || stop.mount_id == index->stop.mount_id);
 	index->stop.trust = stop.trust + (!index->was_clean && !index->kept);
 	memcpy(index->stop.boot_id, boot_id, strnlen(boot_id, sizeof(index->stop.boot_id) - 1));
 	rc = put_stop(index, false);
-	/* Before anything is written: a clean stop that a power cut brings back would vouch for it. */
+	/* Synced before any other write: if a power cut brought back the row of a clean stop, it would vouch
+	 * for rows that may be lost. */
 	if (rc == 0)
 		rc = ps_kv_sync(index->kv);
 	return rc < 0 ? ps_error_set(err, -rc, "index: cannot be written: %s", strerror(-rc)) : 0;
 }
 
-/* Damage is to be found now, when it can be moved aside, and not by a name that cannot be looked up. All is
- * read after what may have been a power cut; else extents, the most of it, are left out: an object whose
- * extents cannot be read is only streamed. */
+/* Damage must be found at start, when the index can still be moved aside, and not by a later lookup. After a
+ * possible power cut all rows are read. Otherwise extents, which are most of the index, are left out: an
+ * object whose extents cannot be read is only streamed. */
 struct check {
 	struct ps_kv *kv;
 	const char *from, *to;
@@ -176,8 +176,8 @@ static void *check_some(void *arg)
 	return NULL;
 }
 
-/* In two halves at the same time: of many names the mount waits for this most. Names ('C') are about as many
- * as nodes. */
+/* Checks two halves in parallel, since with many names the mount waits mostly for this. There are about as
+ * many names ('C') as nodes. */
 static int check_rows(struct ps_index *index, struct ps_error *err)
 {
 	_Static_assert('B' < 'C' && 'C' < 'N', "extents come first, then names, then nodes");
@@ -198,7 +198,7 @@ static int check_rows(struct ps_index *index, struct ps_error *err)
 	return bad->rc;
 }
 
-/* boot_id NULL: the kernel's, and the mount is looked at. */
+/* boot_id NULL: the kernel's, and the number of the mount is compared, too. */
 static int index_open(const char *dir, size_t memtable_nbytes, const char *boot_id, struct ps_index **ret,
         struct ps_error *err)
 {
@@ -290,8 +290,9 @@ uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, si
 	uint64_t live = ps_kv_live_nbytes(index->kv);
 	uint64_t compacting = live + PS_MIN(live, PS_KV_COMPACTION_NBYTES);
 
-	/* A log file set aside for the next memtable (a tenth longer), and two memtables sorted while their
-	 * log files are still there; what is written goes to a log first, and once more when it is sorted. */
+	/* The peak has the next memtable's log file, allocated ahead (a tenth longer), and two memtables
+	 * being sorted while their log files still exist. Bytes are written twice: to a log, and again when
+	 * they are sorted. */
 	return 4 * (uint64_t)index->memtable_nbytes + 2 * (uint64_t)nbytes +
 	       (compacting > sorted_nbytes ? compacting - sorted_nbytes : 0);
 }

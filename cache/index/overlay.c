@@ -7,15 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROW_COST 128 /* of memory besides its bytes */
+#define ROW_COST 128 /* of memory, in addition to its bytes */
 
-/* The rows are one sorted array: thirty thousand pointers, of which a new row moves a quarter of a
- * megabyte at most. Nothing but adding can run out of memory, and that asks for all of it before it changes
- * anything. */
+/* A sorted array of up to about thirty thousand pointers, so a new row moves a quarter of a megabyte at
+ * most. Only adding can run out of memory, and it allocates everything before it changes anything. */
 struct ps_overlay {
 	pthread_mutex_t lock;
 	struct ps_overlay_rows rows;
-	_Atomic size_t nrows; /* so that who reads while there are none takes no lock */
+	_Atomic size_t nrows; /* lets readers skip the lock while there are no rows */
 };
 
 /* Rows --------------------------------------------------------------------------------------------------- */

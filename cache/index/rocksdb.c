@@ -22,52 +22,54 @@
 
 struct ps_kv {
 	size_t memtable_nbytes; /* constant */
-	char *dir, *name;       /* name: for messages, where dir is a descriptor's in /proc */
+	char *dir, *name;       /* name: for messages, as dir may be a descriptor's path in /proc */
 	rocksdb_options_t *options;
 	rocksdb_block_based_table_options_t *table;
 	rocksdb_cache_t *cache;
 	rocksdb_readoptions_t *read;
 	rocksdb_writeoptions_t *write;
 
-	pthread_rwlock_t open_lock; /* held for reading over every use of db; for writing by reopen alone */
+	pthread_rwlock_t open_lock; /* shared over every use of db; exclusive in reopen only */
 	rocksdb_t *db;              /* NULL after a reopen that failed */
 	_Atomic unsigned niterators;
 
-	pthread_mutex_t write_lock; /* within open_lock; over a write, and: */
+	pthread_mutex_t write_lock; /* taken within open_lock; held over a write, and protects: */
 	int broken;                 /* RocksDB refused a write: -errno, until it is opened again */
-	bool logged;                /* of the failure that goes on */
-	struct ps_overlay *kept;    /* what was refused; added to and cleared under write_lock */
+	bool logged;                /* the present failure was logged */
+	struct ps_overlay *kept;    /* rows that were refused; added and cleared under write_lock */
 };
 
-/* The C API reports errors as text alone. What is the system's fault must not be taken for damage: a damaged
- * index is moved aside. A positive errno. */
+/* Makes a positive errno of a status text, since the C API reports errors as text only. Errors of the system
+ * must not be taken for damage, as a damaged index is moved aside. */
 static int ps_kv_errno(const char *text);
-/* Logs a status text and frees it; marks the index as damaged if it says so. -errno. */
+/* Logs a status text and frees it; marks the index as damaged if the text reports damage. -errno. */
 static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);
 
-/* Would the disk take that many bytes? RocksDB is asked only then: what it was refused once it does not
- * forget. 0, -ENOSPC or -EROFS. */
+/* Checks that the disk has room for the bytes: 0, -ENOSPC or -EROFS. RocksDB is called only if it has, since
+ * after one refused write it refuses all later ones. */
 static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes);
-/* Not all that refuses is to be seen by statvfs: a quota, a file system that has become read-only by itself.
- */
+/* Writes a probe file: statvfs does not show quotas, nor a file system that became read-only after an
+ * error. */
 static int ps_kv_try_to_write(const struct ps_kv *kv);
 
 static bool ps_kv_is_marked_damaged(const char *dir);
 
-/* RocksDB insists on a log file of its own. On a full disk its second line there is a failed assertion in
- * builds that have them (Debian's), which ends the process. So the file is made in memory, and is gone when
- * RocksDB has opened it: errors reach our log as status texts. False: it cannot be, and lies with the index,
- * as usual. */
+/* RocksDB insists on a log file of its own. On a full disk, its second line fails an assertion in builds
+ * that have them (Debian's), which ends the process. So the file is made in memory and removed once RocksDB
+ * has opened it; errors reach our log as status texts. False: impossible; the file is then in the index's
+ * folder, as usual. */
 static bool ps_kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)]);
 static void ps_kv_log_dir_remove(const char *dir);
 
-/* The index of 100,000 shards is some tens of megabytes on disk, hardly ever read twice: a small footprint
- * matters more than hits. */
+/* The index of 100,000 shards takes some tens of megabytes on disk and is hardly ever read twice: a small
+ * footprint matters more than hits. */
 #define BLOCK_CACHE_NBYTES (4 * PS_MIB)
 #define WAL_NBYTES (16 * PS_MIB)
 #define MANIFEST_NBYTES PS_MIB
-#define MANIFEST_AHEAD_NBYTES (64 * PS_KIB) /* set aside for it on disk */
-/* Small files and few of them unsorted, so that a compaction is no large part of a large index. */
+/* Allocated ahead on disk for the manifest. */
+#define MANIFEST_AHEAD_NBYTES (64 * PS_KIB)
+/* Files are small and few of them unsorted, so that one compaction covers only a small part of a large
+ * index. */
 #define TABLE_NBYTES (16 * PS_MIB)
 #define LEVEL_NBYTES (32 * PS_MIB)
 #define UNSORTED_SLOW 8
@@ -76,13 +78,13 @@ static void ps_kv_log_dir_remove(const char *dir);
 #define CHECK_READ_AHEAD_NBYTES (2 * PS_MIB)
 #define BLOOM_BITS 10
 
-enum { INFO_LOG_WARN = 2, RECOVER_POINT_IN_TIME = 2 }; /* RocksDB's own numbers: c.h has no names for them */
+enum { INFO_LOG_WARN = 2, RECOVER_POINT_IN_TIME = 2 }; /* RocksDB's own numbers; c.h has no names for them */
 
 static void set_options(struct ps_kv *kv)
 {
 	rocksdb_block_based_options_set_block_cache(kv->table, kv->cache);
-	/* Indexes and filters are in the cache, too, so that memory is bounded; in partitions, for one of a
-	 * million names is larger than the cache, and would be read again for each name. */
+	/* Indexes and filters are in the cache, too, so that memory is bounded. They are partitioned: those
+	 * of a million names are larger than the cache, and would be read again for each name. */
 	rocksdb_block_based_options_set_cache_index_and_filter_blocks(kv->table, 1);
 	rocksdb_block_based_options_set_cache_index_and_filter_blocks_with_high_priority(kv->table, 1);
 	rocksdb_block_based_options_set_index_type(
@@ -110,7 +112,7 @@ static void set_options(struct ps_kv *kv)
 	rocksdb_options_set_keep_log_file_num(kv->options, 1);
 	rocksdb_options_set_stats_dump_period_sec(kv->options, 0);
 	rocksdb_options_set_stats_persist_period_sec(kv->options, 0);
-	/* A log cut short by a power cut ends the replay there: everything before is whole. */
+	/* Replay ends where a power cut ended the log: everything before is whole. */
 	rocksdb_options_set_wal_recovery_mode(kv->options, RECOVER_POINT_IN_TIME);
 }
 
@@ -211,7 +213,7 @@ int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 		if (kv->db)
 			rocksdb_close(kv->db);
 		rc = open_db(kv, true, err);
-		/* Names and blocks are still to be found. */
+		/* The index is opened read-only, so that names and blocks can still be looked up. */
 		if (rc < 0)
 			(void)open_db(kv, false, NULL);
 		kv->broken = rc; /* open_lock keeps writers out */
@@ -291,7 +293,7 @@ uint64_t ps_kv_live_nbytes(struct ps_kv *kv)
 
 /* The disk below ----------------------------------------------------------------------------------------- */
 
-#define DAMAGED_NAME "DAMAGED" /* files of ours among RocksDB's */
+#define DAMAGED_NAME "DAMAGED" /* our own files in RocksDB's folder */
 #define PROBE_NAME "probe"
 
 static const struct {
@@ -317,7 +319,7 @@ static int ps_kv_errno(const char *text)
 	return EIO;
 }
 
-/* A checksum did not fit: what we have open goes on as it can, the next start moves it aside. */
+/* A checksum did not match: the open index is used as far as possible, and the next start moves it aside. */
 static void mark_damaged(const struct ps_kv *kv)
 {
 	char path[PATH_MAX];
@@ -347,7 +349,7 @@ static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes)
 		return 0; /* the write will report it */
 	if (st.f_flag & ST_RDONLY)
 		return -EROFS;
-	/* RocksDB writes in the background, too: a memtable and its map. */
+	/* RocksDB also writes in the background: a memtable and its manifest. */
 	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + kv->memtable_nbytes + PS_MIB ? -ENOSPC : 0;
 }
 
@@ -384,7 +386,8 @@ static void ps_kv_log_dir_remove(const char *path)
 	DIR *dir = opendir(path);
 
 	for (struct dirent *d; dir && (d = readdir(dir));)
-		unlinkat(dirfd(dir), d->d_name, 0); /* not "." and "..": those are folders */
+		/* "." and ".." stay: unlinkat does not remove directories. */
+		unlinkat(dirfd(dir), d->d_name, 0);
 	if (dir)
 		closedir(dir);
 	rmdir(path);
@@ -436,9 +439,9 @@ void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey)
 	rocksdb_writebatch_delete(batch->writes, key, nkey);
 }
 
-/* A call that writes; under open_lock and write_lock. Calls come one after another, and none comes after
- * one that failed: RocksDB's log file may then be in a state for which its assertions (Debian's build has
- * them) end the process. */
+/* Writes, under open_lock and write_lock. Calls are serialised, and none is made after one that failed:
+ * RocksDB's log file may then be in a state for which its assertions (Debian's build has them) end the
+ * process. */
 static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *writes)
 {
 	char *text = NULL;
@@ -461,8 +464,8 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 	if (text) {
 		int reported = ps_kv_told(kv, writes ? "index write" : "index sync", text);
 
-		/* -ENOMEM of a batch means that it was never tried: the index is not opened again for
-		 * that. */
+		/* The caller takes -ENOMEM of a batch for one that was never tried, and does not open the
+		 * index again for it. */
 		kv->broken = reported == -ENOMEM ? -EIO : reported;
 		kv->logged = true;
 	} else {
@@ -479,7 +482,7 @@ static void put_kept(void *writes, const struct ps_overlay_row *row)
 		rocksdb_writebatch_put(writes, row->bytes, row->nkey, row->bytes + row->nkey, row->nvalue);
 }
 
-/* What was kept comes before what is written now. Under open_lock and write_lock. */
+/* Writes the kept rows, which precede those of the present batch. Under open_lock and write_lock. */
 static int write_kept(struct ps_kv *kv)
 {
 	size_t nbytes = 0;
@@ -488,7 +491,7 @@ static int write_kept(struct ps_kv *kv)
 		return 0;
 	if (!kv->db || kv->broken)
 		return kv->broken ? kv->broken : -EIO;
-	/* Before all of it is put together, again for each row. */
+	/* Checked before the batch is built, as this is called again for each later write. */
 	int rc = ps_kv_check_room(kv, ps_overlay_nbytes(kv->kept));
 	if (rc < 0)
 		return rc;
@@ -512,8 +515,8 @@ static void keep_deleted(void *rows, const char *key, size_t nkey)
 	ps_overlay_rows_put(rows, key, nkey, NULL, 0);
 }
 
-/* All of it or nothing: -ENOMEM, or `e`, for which it was refused, where there is no room. Under write_lock.
- */
+/* Keeps all rows of a batch in memory, or none: -ENOMEM, or `e` (the error that refused them) if there is no
+ * room. Under write_lock. */
 static int keep(struct ps_kv *kv, rocksdb_writebatch_t *writes, int e)
 {
 	struct ps_overlay_rows rows = {0};
@@ -577,21 +580,21 @@ int ps_kv_sync(struct ps_kv *kv)
 
 /* Walks -------------------------------------------------------------------------------------------------- */
 
-/* Rows of the index and rows that the disk has not taken yet, of which the latter hide the former, in one
- * order. */
+/* Merges the rows of the index with those kept in memory, in the order of their keys. A kept row hides one
+ * of the index. */
 struct ps_kv_iter {
 	struct ps_kv *kv;
 	rocksdb_iterator_t *it;
 	rocksdb_readoptions_t *read;
-	struct ps_overlay_rows kept;               /* of the prefix */
-	size_t nkept;                              /* of them, those that are passed */
-	enum { AT_NOTHING, AT_INDEX, AT_KEPT } at; /* whose row was given last */
+	struct ps_overlay_rows kept;               /* rows with the prefix */
+	size_t nkept;                              /* of these, rows already passed */
+	enum { AT_NOTHING, AT_INDEX, AT_KEPT } at; /* where the last row came from */
 	int status;
 	size_t nend;
-	char end[PS_KV_PREFIX_MAX_LEN]; /* first key past the prefix; RocksDB keeps a pointer to it */
+	char end[PS_KV_PREFIX_MAX_LEN]; /* first key after the prefix; RocksDB keeps a pointer to it */
 };
 
-/* The smallest key above all that start with the prefix: the prefix plus one, carrying. */
+/* The smallest key greater than all with the prefix: the prefix plus one, with carry. */
 static size_t prefix_end(const void *prefix, size_t n, char *ret)
 {
 	memcpy(ret, prefix, n);
@@ -602,8 +605,8 @@ static size_t prefix_end(const void *prefix, size_t n, char *ret)
 	return n;
 }
 
-/* Under the lock: a row that moves from the kept ones into the index meanwhile would be seen in neither.
- * While no rows are kept, none moves. */
+/* Under the lock, if rows are kept: a row that moved into the index between the two steps would be seen in
+ * neither. */
 static void open_both(struct ps_kv_iter *it, const void *prefix, size_t nprefix)
 {
 	bool locked = !ps_overlay_is_empty(it->kv->kept);
@@ -646,7 +649,7 @@ int ps_kv_iter_open(struct ps_kv *kv, const void *prefix, size_t nprefix, struct
 	return rc;
 }
 
-/* No lock: while an iterator is open, reopen refuses. */
+/* Takes no lock: reopen refuses while an iterator is open. */
 void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey)
 {
 	rocksdb_iter_seek(it->it, key, nkey);
@@ -654,7 +657,7 @@ void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey)
 	it->at = AT_NOTHING;
 }
 
-/* The end of the index's rows, or an error, which is the end of all. */
+/* Called at the end of the index's rows: an error ends the whole iteration. */
 static void look_at_end(struct ps_kv_iter *it)
 {
 	char *text = NULL;
@@ -664,7 +667,7 @@ static void look_at_end(struct ps_kv_iter *it)
 		it->status = ps_kv_told(it->kv, "index walk", text);
 }
 
-/* Past the row that was given last. */
+/* Steps past the last row. */
 static void step(struct ps_kv_iter *it)
 {
 	if (it->at == AT_INDEX)
@@ -674,7 +677,7 @@ static void step(struct ps_kv_iter *it)
 	it->at = AT_NOTHING;
 }
 
-/* Whose row comes next; a row of the index that a kept one hides is passed. */
+/* Chooses the source of the next row. A row of the index that a kept one hides is skipped. */
 static void choose(struct ps_kv_iter *it)
 {
 	const struct ps_overlay_row *row = it->nkept < it->kept.n ? it->kept.v[it->nkept] : NULL;

@@ -1,5 +1,4 @@
-/* The rows of the index, each by one list of its fields: what writes them and what reads them are the same
- * code. */
+/* The rows of the index. One list of fields for each kind of row serves both writing and reading. */
 #include "index/index_private.h"
 
 #include <errno.h>
@@ -8,17 +7,17 @@
 
 #include "base/log.h"
 
-#define ROW_FORMAT 1 /* of every kind; a kind that changes gets its own next number */
+#define ROW_FORMAT 1 /* of every kind; a kind that changes gets its next number */
 #define FLAG_SUPERSEDED 1u
 #define FLAG_URL 2u
 #define FLAG_CHECKSUM 4u
-#define FLAG_SUM_OF_NAME 8u /* only with it */
-#define FLAGS_CODING 0x30u  /* only of a file */
+#define FLAG_SUM_OF_NAME 8u /* only together with FLAG_CHECKSUM */
+#define FLAGS_CODING 0x30u  /* only for a file */
 #define CODING_SHIFT 4
 #define CODING_MAX 3
 #define FLAG_BY_EXTENT 1u
 #define FLAG_OBJECT_CHECKSUM 2u
-#define FLAG_SUM_MATCHED 4u /* only with it */
+#define FLAG_SUM_MATCHED 4u /* only together with FLAG_OBJECT_CHECKSUM */
 
 void ps_dataset_row_fini(struct ps_dataset_row *row)
 {
@@ -47,18 +46,18 @@ void ps_pin_row_fini(struct ps_pin_row *row)
 
 /* Fields ------------------------------------------------------------------------------------------------- */
 
-/* A row that is written (out) or read (out NULL). */
+/* A row that is being written, or read (out NULL). */
 struct fields {
 	struct ps_strbuf *out;
 	const uint8_t *p;
 	size_t left;
-	bool bad; /* remembered; every later number is 0 */
+	bool bad; /* sticky; every later number is 0 */
 	bool no_memory;
-	char *strings[2]; /* that were read */
+	char *strings[2]; /* that were read, for freeing */
 	unsigned nstrings;
 };
 
-/* The value as it was given, or as it was read. */
+/* Writes or reads a number and returns it. */
 static uint64_t number(struct fields *f, uint64_t v, size_t nbytes)
 {
 	uint8_t bytes[8];
@@ -103,7 +102,7 @@ static void bytes_of(struct fields *f, uint8_t *field, size_t n)
 	}
 }
 
-/* n bytes into ret, with a NUL; a NUL among them is no string of ours. */
+/* Reads n bytes and adds a NUL. Text that contains a NUL is bad. */
 static void get_text(struct fields *f, size_t n, char *ret)
 {
 	if (f->bad || f->left < n || memchr(f->p, 0, n)) {
@@ -117,7 +116,7 @@ static void get_text(struct fields *f, size_t n, char *ret)
 	f->left -= n;
 }
 
-/* A text in an array of `cap` bytes; its length takes nlength bytes, and is least or more. */
+/* A text in an array of `cap` bytes. Its length is stored in nlength bytes and must be at least `least`. */
 static void text(struct fields *f, char *field, size_t cap, size_t nlength, size_t least)
 {
 	size_t n = f->out ? strnlen(field, cap - 1) : 0;
@@ -140,7 +139,7 @@ static void string(struct fields *f, char **field)
 
 	NUMBER(f, n, 4);
 	if (f->out) {
-		/* What could not be read back must not be written. */
+		/* A string that is too long to be read back must not be written. */
 		if (n > PS_ROW_STRING_MAX_LEN)
 			f->out->failed = true;
 		if (n > 0)
@@ -190,7 +189,7 @@ static void write_row(struct ps_strbuf *b, void (*fields)(struct fields *f, void
 	fields(&f, row);
 }
 
-/* row: with what is not in the value; copied to *ret if all is well. */
+/* row: has the fields that come from the key; copied to *ret on success. */
 static int read_row(const void *bytes, size_t n, void (*fields)(struct fields *f, void *row), void *row,
         size_t nbytes, void *ret)
 {
@@ -359,7 +358,7 @@ static void partial_fields(struct fields *f, struct ps_extent_row *row)
 	}
 }
 
-/* A row, and the trust that it was written under. */
+/* A row with the trust under which it was written. */
 struct trusted {
 	struct ps_extent_row row;
 	uint64_t trust;
@@ -589,7 +588,7 @@ void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint3
 	add_be(key, extent, 4);
 }
 
-/* Says which row is bad; the rest of the index is fine. */
+/* Logs which row is bad; the rest of the index stays usable. */
 int ps_index_bad_row(const struct ps_index_key *key, int err)
 {
 	char hex[2 * (1 + PS_ID_LEN + 4) + 1] = "";

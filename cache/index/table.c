@@ -1,4 +1,4 @@
-/* Rows of the index: getting, batches, walks. */
+/* Access to rows: get, batches, iteration. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +12,14 @@ struct ps_index_batch {
 	bool failed, unasked;
 };
 
-/* A search costs about as much as this many steps. */
+/* A seek costs about as much as this many steps. */
 #define NODES_MAX_STEPS 8
 
 struct ps_index_nodes {
 	struct ps_index *index;
 	struct ps_kv_iter *it;
-	uint64_t asked; /* last; 0: none yet */
-	uint64_t at;    /* the iterator's, if value is not NULL */
+	uint64_t asked; /* the last node asked for; 0: none yet */
+	uint64_t at;    /* the iterator's node, if value is not NULL */
 	const void *value;
 	size_t nvalue;
 };
@@ -334,7 +334,7 @@ void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id 
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
 }
 
-/* `written`: what came of it at the disk. */
+/* written: the result of the write to disk. */
 static void committed(struct ps_index *index, struct ps_index_batch *batch, int written)
 {
 	ps_index_batch_free(batch);
@@ -475,7 +475,7 @@ int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_
 	struct ps_index_key key;
 
 	it->asked = node;
-	/* Searches by iterator do not use the block cache: they pay only for a run of numbers. */
+	/* Iterators bypass the block cache, so they pay off only for a run of numbers. */
 	if (!follows)
 		return ps_index_get_node(it->index, node, ret);
 	ps_index_key_node(&key, 'N', node);

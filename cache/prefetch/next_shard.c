@@ -14,7 +14,7 @@
 
 struct opened {
 	uint64_t node;
-	uint64_t after[PS_NEXT_SHARD_SIBLINGS]; /* the files that follow it by name; 0: no more */
+	uint64_t after[PS_NEXT_SHARD_SIBLINGS]; /* the files that follow by name; 0: no more */
 };
 
 /* A shard that is expected. */
@@ -22,16 +22,16 @@ struct start {
 	struct ps_demand demand;
 	struct ps_fill_file *file; /* a reference */
 	uint64_t node;
-	uint64_t opens; /* seq->opens when it was begun */
+	uint64_t opens; /* seq->opens at its start */
 };
 
 struct ps_next_shard {
 	struct ps_dataset *dataset;
 	pthread_mutex_t lock; /* protects what follows */
 	uint64_t opens;
-	unsigned eighths; /* of a shard that may be paid in advance, over all shards that follow */
-	unsigned pause;   /* opens without a guess after the next one that was in vain */
-	uint64_t resume;  /* `opens` from which on to guess again */
+	unsigned eighths; /* eighths of a shard that may be fetched ahead, over all following shards */
+	unsigned pause;   /* opens without a guess after the next wrong guess */
+	uint64_t resume;  /* guessing resumes at this number of opens */
 	struct opened recent[PS_NEXT_SHARD_RECENT];
 	struct start *starts[PS_NEXT_SHARD_AHEAD]; /* NULL: free */
 };
@@ -49,7 +49,7 @@ int ps_next_shard_new(struct ps_dataset *dataset, struct ps_next_shard **ret)
 	return 0;
 }
 
-/* The demand goes before the file. */
+/* The demand is cancelled before the file is released. */
 static void start_free(struct start *start)
 {
 	if (!start)
@@ -88,7 +88,7 @@ static void find_siblings(struct ps_dataset *ds, const struct ps_node_row *row, 
 
 /* The functions below need seq->lock held ---------------------------------------------------------------- */
 
-/* What was opened lately has this node; NULL: it was not, or forgotten. */
+/* The entry of a recently opened node. NULL: not opened recently. */
 static struct opened *find_opened(struct ps_next_shard *seq, uint64_t node)
 {
 	for (size_t i = 0; i < PS_NEXT_SHARD_RECENT; i++)
@@ -97,7 +97,7 @@ static struct opened *find_opened(struct ps_next_shard *seq, uint64_t node)
 	return NULL;
 }
 
-/* How many names the file lies behind the nearest of those opened lately; 0: behind none. */
+/* How many names after the nearest recently opened file this one comes. 0: it follows none of them. */
 static unsigned find_stride(const struct ps_next_shard *seq, const struct ps_node_row *row)
 {
 	unsigned stride = 0;
@@ -109,8 +109,8 @@ static unsigned find_stride(const struct ps_next_shard *seq, const struct ps_nod
 	return stride;
 }
 
-/* Moves to ret[] the expected files that are opened now, and those that were not opened for so long that
- * they will not be. */
+/* Moves to ret[] the expected files that are opened now, and those that were not opened for so long that the
+ * guess counts as wrong. */
 static size_t take_ended(struct ps_next_shard *seq, uint64_t node, struct start **ret)
 {
 	size_t n = 0;
@@ -134,7 +134,7 @@ static size_t take_ended(struct ps_next_shard *seq, uint64_t node, struct start 
 	return n;
 }
 
-/* The place of the node's start, or a free one, or NULL. */
+/* The slot that has a start of this node, or a free one, or NULL. */
 static struct start **find_place(struct ps_next_shard *seq, uint64_t node)
 {
 	struct start **place = NULL;
@@ -148,7 +148,7 @@ static struct start **find_place(struct ps_next_shard *seq, uint64_t node)
 	return place;
 }
 
-/* A start that takes over the file's reference; NULL: out of memory. */
+/* Makes a start that takes over the reference to the file. NULL: out of memory. */
 static struct start *start_new(const struct ps_next_shard *seq, struct ps_fill_file *file, uint64_t node)
 {
 	struct start *start = malloc(sizeof(*start));
@@ -162,8 +162,7 @@ static struct start *start_new(const struct ps_next_shard *seq, struct ps_fill_f
 
 /* The functions above need seq->lock held ---------------------------------------------------------------- */
 
-/* Asks for so many eighths of the file to be fetched, and returns how many bytes that is. Takes over the
- * reference. */
+/* Demands this many eighths of the file; returns their number of bytes. Takes over the reference. */
 static uint64_t start_begin(
         struct ps_next_shard *seq, struct ps_fill_file *file, uint64_t node, unsigned eighths)
 {
@@ -182,7 +181,7 @@ static uint64_t start_begin(
 	return end * PS_BLOCK_SIZE;
 }
 
-/* What follows `opened` at this stride. */
+/* Demands the files that follow `opened` at this stride. */
 static void expect(struct ps_next_shard *seq, const struct opened *opened, unsigned stride, unsigned eighths)
 {
 	struct ps_fill *fill = seq->dataset->cache->fill;
@@ -208,7 +207,7 @@ bool ps_next_shard_begin(struct ps_next_shard *seq, uint64_t node)
 {
 	PS_LOCK_SCOPE(&seq->lock);
 	if (seq->recent[(seq->opens + PS_NEXT_SHARD_RECENT - 1) % PS_NEXT_SHARD_RECENT].node == node)
-		return false; /* once more */
+		return false; /* opened again */
 	struct opened *earlier = find_opened(seq, node);
 
 	if (earlier)
@@ -224,7 +223,7 @@ void ps_next_shard_opened(struct ps_next_shard *seq, const struct ps_node_row *r
 	unsigned stride, eighths;
 	size_t nended;
 
-	/* Who tells what comes needs no guesses. */
+	/* With plans no guesses are needed. */
 	if (ps_plan_ahead_opened(seq->dataset->plan_ahead))
 		return;
 	find_siblings(seq->dataset, row, &opened);

@@ -9,8 +9,8 @@
 #include "catalog/dataset.h"
 #include "policy/policy.h"
 
-/* What a plan names may be fetched so long after its version was confirmed, even if each open asks: else
- * the answer to what is asked ahead would be too old before anybody looks at it. */
+/* How old the confirmation of a planned file's version may be, even if each open revalidates. Otherwise
+ * revalidations ahead would be too old before their results are used. */
 #define PLANNED_AGE_MS UINT64_C(5000)
 
 #define LOOK_EVERY_MS 100 /* at most */
@@ -19,27 +19,27 @@
 #define HEAD_BLOCKS 2
 #define NAMES_AT_ONCE 64
 
-/* A file that was begun and has not been opened yet. */
+/* A file whose fetching has begun and which is not open yet. */
 struct begun {
 	uint64_t node;
 	struct ps_demand head, rest;
-	struct ps_fill_file *file; /* a reference while it is fetched; NULL: it is all there */
-	uint64_t nbytes;           /* that it takes of the cache */
-	bool to_memory;            /* not admitted: there is no rest */
-	bool has_rest;             /* it is demanded, too */
-	bool seen;                 /* in this look */
+	struct ps_fill_file *file; /* a reference while it is fetched; NULL: it is complete */
+	uint64_t nbytes;           /* the space it takes in the cache */
+	bool to_memory;            /* not admitted, so only its beginning is fetched, to memory */
+	bool has_rest;             /* the rest is demanded, too */
+	bool seen;                 /* named by the plans in this look */
 };
 
 struct ps_plan_ahead {
 	struct ps_dataset *dataset;
 	struct ps_plans *plans; /* NULL: the policy follows none */
-	pthread_mutex_t lock;   /* what follows */
+	pthread_mutex_t lock;   /* protects what follows */
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool started, look, told;
 	_Atomic bool stopping;
-	_Atomic bool any; /* plans of this dataset, at the last look */
-	/* The thread's own. */
+	_Atomic bool any; /* the dataset had plans at the last look */
+	/* Used by the thread alone. */
 	struct begun *begun[PS_PLAN_AHEAD_FILES];
 	size_t nbegun;
 };
@@ -49,7 +49,7 @@ static double now_s(void)
 	return (double)ps_clock_real_ms() / 1000;
 }
 
-/* The demands go before the file. */
+/* The demands are cancelled before the file is released. */
 static void stop_fetching(struct begun *b)
 {
 	if (!b->file)
@@ -65,8 +65,8 @@ static void begun_free(struct begun *b)
 	free(b);
 }
 
-/* Looks at what became of the files that were fetched: those that are complete, were opened or are not
- * expected any more need nothing more. */
+/* Ends fetching of files that are complete, and forgets those that were opened or that no plan expects any
+ * more. */
 static void review(struct ps_plan_ahead *a, const uint64_t *nodes, size_t n)
 {
 	size_t nleft = 0;
@@ -96,7 +96,7 @@ static struct begun *find(const struct ps_plan_ahead *a, uint64_t node)
 	return NULL;
 }
 
-/* May so much more lie fetched and not opened? */
+/* True if nbytes more may be fetched before they are opened. */
 static bool has_share(const struct ps_plan_ahead *a, uint64_t nbytes)
 {
 	uint64_t limit, used, reserved, lying = 0;
@@ -131,7 +131,7 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool 
 	}
 	bool granted = object && ps_grant_of_row(ds, &row) == PS_GRANT_VALID;
 	if (object && !granted && ps_object_cached_nbytes(object) > 0) {
-		/* Else all of it would be fetched once more. */
+		/* Without a grant all of it would be fetched again. */
 		ps_revalidate_grant_ahead(ds, &row);
 		ps_object_put(ps_steal_ptr(&object));
 	}
@@ -142,7 +142,7 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool 
 	return file;
 }
 
-/* Demands the head of a file. False: nothing more is to be begun in this look. */
+/* Demands the head of a file. False: no further file may begin in this look. */
 static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
@@ -207,7 +207,7 @@ static void look(struct ps_plan_ahead *a)
 	ps_fill_pump(a->dataset->cache->fill);
 }
 
-/* The object of a file, if its size is known by now. */
+/* The object of a file, if its size is known. */
 static bool object_of(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_id *ret)
 {
 	struct ps_object *object;
@@ -246,7 +246,7 @@ static void name_files(struct ps_plan_ahead *a)
 
 static void wait_for_news(struct ps_plan_ahead *a, uint64_t looked_ns)
 {
-	/* What comes within a moment is looked at together. */
+	/* Events that come shortly after each other are handled together. */
 	ps_cond_wait_until(
 	        &a->wake, &a->lock, looked_ns + (a->look ? LOOK_EVERY_MS : IDLE_MS) * PS_NS_PER_MS);
 }

@@ -1,4 +1,4 @@
-/* What a loader tells: lines to plans, names to nodes. */
+/* A loader's plans: lines to plans, names to nodes. */
 #include <errno.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -14,15 +14,15 @@
 
 struct ps_plan_feed {
 	struct ps_plan_source *sources;
-	uint32_t *datasets; /* numbers of theirs */
-	bool *told;         /* which of them anything was told of */
+	uint32_t *datasets; /* numbers of the sources' datasets */
+	bool *told;         /* true for sources of which plans have named a file */
 	size_t nsources;
 	struct ps_plans *plans;
 	struct ps_plan_teller teller;
-	char *line; /* counted by the plans, as long as `cap` */
+	char *line; /* of `cap` bytes, which are charged to the plans */
 	size_t len, cap;
-	bool skipping; /* the rest of a line that was refused */
-	/* The folder of the name that was looked up last. */
+	bool skipping; /* the rest of a refused line is skipped */
+	/* The folder of the last lookup. */
 	char folder[PATH_MAX];
 	size_t folder_len; /* SIZE_MAX: none yet */
 	size_t folder_source;
@@ -60,7 +60,7 @@ int ps_plan_feed_new(
 	return 0;
 }
 
-/* Less never fails. */
+/* Sets the line buffer's size. Shrinking never fails. */
 static int set_cap(struct ps_plan_feed *feed, size_t cap)
 {
 	int e = ps_plans_charge(feed->plans, &feed->teller, (int64_t)cap - (int64_t)feed->cap);
@@ -93,7 +93,7 @@ void ps_plan_feed_free(struct ps_plan_feed *feed)
 
 /* Names -------------------------------------------------------------------------------------------------- */
 
-/* The node of a path below a folder; each of its names is followed. */
+/* Finds the node of a path below a folder, name by name. */
 static int walk(struct ps_dataset *ds, uint64_t from, const char *path, size_t len, uint64_t *ret)
 {
 	char name[NAME_MAX + 1];
@@ -116,7 +116,8 @@ static int walk(struct ps_dataset *ds, uint64_t from, const char *path, size_t l
 	return 0;
 }
 
-/* The source that a path lies in, or nsources; and how much of the path its folder's name is. */
+/* The source whose tree has the path, or nsources. *ret_len: length of the path's part that names the
+ * source. */
 static size_t find_source(const struct ps_plan_feed *feed, const char *path, size_t *ret_len)
 {
 	for (size_t i = 0; i < feed->nsources; i++) {
@@ -130,7 +131,7 @@ static size_t find_source(const struct ps_plan_feed *feed, const char *path, siz
 	return feed->nsources;
 }
 
-/* feed->folder_... become those of the folder path[0..len). */
+/* Sets the fields feed->folder_* to the folder path[0..len). */
 static int enter_folder(struct ps_plan_feed *feed, const char *path, size_t len)
 {
 	size_t skip = 0;
@@ -168,7 +169,7 @@ static int find_file(struct ps_plan_feed *feed, const char *path, struct ps_plan
 	return walk(ds, feed->folder_node, name, strlen(name), &ret->node);
 }
 
-/* The files of a line that there are. */
+/* Finds the files of a line; those that do not exist are skipped. */
 static int find_files(
         struct ps_plan_feed *feed, const struct ps_plan_line *line, struct ps_plan_file **ret, size_t *ret_n)
 {

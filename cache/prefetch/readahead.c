@@ -7,28 +7,30 @@
 #include "fetch/fill.h"
 
 #define WINDOW_FIRST (4 * PS_MIB)
-#define WINDOW_MIDDLE (1 * PS_MIB) /* of one that began elsewhere: two reads in a row may be one record */
+/* Of a stream that began inside the file, as two reads in a row may be one record. */
+#define WINDOW_MIDDLE (1 * PS_MIB)
 #define WINDOW_MAX (512 * PS_MIB)
 /* The kernel's own read-ahead issues reads of one stream in parallel, so they come out of order. */
 #define BEHIND (2 * PS_MIB)
 #define AHEAD_MIN (1 * PS_MIB)
-#define NEAR_RANDOM (128 * PS_KIB) /* of a candidate, in a file that is read at random */
-#define STEP_MIN 2 /* blocks of one request: shorter ones cost the origin and us more than they bring */
+#define NEAR_RANDOM (128 * PS_KIB) /* for a candidate in a file that is read at random */
+/* Blocks of one request; shorter requests cost more than they bring. */
+#define STEP_MIN 2
 
-/* Strangers (reads near no stream) less reads of streams that have proved to be some, within bounds: from
- * RANDOM_FROM on the file counts as read at random. A record of a mapped file is a few reads in a row, too:
- * the kernel's. */
+/* Counts reads near no stream, less reads of proven streams, within bounds. From RANDOM_FROM on the file
+ * counts as read at random. A record of a mapped file also comes as a few sequential reads, by the kernel. */
 #define STRANGERS_MAX 16
 #define RANDOM_FROM 4
-#define RUN_RANDOM (512 * PS_KIB) /* that a candidate must have come, then */
+/* In a file that is read at random, a candidate must get this far to become a stream. */
+#define RUN_RANDOM (512 * PS_KIB)
 #define RUN_PROVES (1 * PS_MIB)
 
 struct stream {
-	struct ps_demand demand; /* first block not asked for yet .. */
+	struct ps_demand demand; /* blocks from the first that is not demanded yet */
 	uint64_t next;           /* offset where the next read is expected; UINT64_MAX: unused */
 	uint64_t window;         /* bytes; 0: a candidate */
-	uint64_t demanded;       /* blocks below it have been asked for */
-	uint64_t used;           /* by the clock */
+	uint64_t demanded;       /* blocks below it have been demanded */
+	uint64_t used;           /* `clock` at the last read */
 	uint64_t start;          /* offset of its first read */
 };
 
@@ -82,7 +84,7 @@ static bool is_random(const struct ps_readahead *ra)
 	return ra->strangers >= RANDOM_FROM;
 }
 
-/* How far from where it was expected a read may be to belong to the stream. */
+/* True if a read is near enough to the stream's expected offset. */
 static bool belongs(const struct ps_readahead *ra, const struct stream *s, uint64_t offset)
 {
 	uint64_t behind = BEHIND, ahead = PS_MAX(s->window / 2, AHEAD_MIN);
@@ -92,7 +94,7 @@ static bool belongs(const struct ps_readahead *ra, const struct stream *s, uint6
 	return s->next != UINT64_MAX && offset + behind >= s->next && offset <= s->next + ahead;
 }
 
-/* The nearest: streams of several readers may lie close together. */
+/* The nearest stream, as streams of several readers may be close together. */
 static struct stream *find_stream(struct ps_readahead *ra, uint64_t offset)
 {
 	struct stream *best = NULL;
@@ -124,8 +126,8 @@ static struct stream *oldest_stream(struct ps_readahead *ra)
 	return oldest;
 }
 
-/* Half of the budget for the streams of a file together; demand keeps its reserve anyway. Those that were not
- * read for as many reads as there are places do not count. */
+/* The streams of a file share half of the budget; demand has its own reserve. Streams without a read among
+ * the last 4 * PS_STREAMS do not count. */
 static uint64_t window_max(const struct ps_readahead *ra)
 {
 	uint64_t share = ps_fill_memory_bytes(ps_fill_file_engine(ra->file)) / 2;
@@ -160,7 +162,7 @@ static void go_on(struct ps_readahead *ra, struct stream *s, uint64_t end)
 		ra->strangers -= ra->strangers > 0;
 }
 
-/* The stream of which a read of [offset, offset + nbytes) is one. */
+/* The stream that a read of [offset, offset + nbytes) belongs to; a new one if none fits. */
 static struct stream *saw(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
 {
 	struct stream *s = find_stream(ra, offset);
@@ -173,7 +175,7 @@ static struct stream *saw(struct ps_readahead *ra, uint64_t offset, uint64_t nby
 	return s;
 }
 
-/* Demands what the stream's window has come to cover. True: ps_fill_pump() has to start it. */
+/* Demands the blocks that the stream's window newly covers. True: ps_fill_pump() must start them. */
 static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 {
 	if (!s->window)
@@ -181,12 +183,13 @@ static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 	s->window = PS_MIN(waited ? 2 * s->window : s->window, window_max(ra));
 	uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
 	uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
-	/* So long that the connections there are cover the window. */
+	/* Requests are so long that all connections together cover the window. */
 	uint64_t step = PS_MAX(
 	        s->window / PS_BLOCK_SIZE / ps_fill_connections(ps_fill_file_engine(ra->file)), STEP_MIN);
 
-	/* In steps, so that requests are long; but at once when the reader has caught up. With the lock
-	 * held: the stream given to another place meanwhile, the demand would reach from there to here. */
+	/* Demands in steps, so that requests are long, but at once if the reader has caught up. The lock is
+	 * held: if the stream were reused for another offset meanwhile, the demand would reach from there to
+	 * here. */
 	if (target <= s->demanded || (target - s->demanded < step && s->demanded > from))
 		return false;
 	from = PS_MAX(s->demanded, from);
