@@ -26,7 +26,7 @@
 #define CONTAINER_TIMEOUT_MS 2000
 #define CONTAINER_TRIES 3
 
-/* Without TLS, a token may go to this machine and to the agents' own addresses only. */
+/* Without TLS, a token may be sent only to this machine and to the agents' own addresses. */
 static bool may_go_unencrypted(const char *host)
 {
 	static const char *const agents[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
@@ -69,7 +69,7 @@ static int find_url(const struct ps_key_context *x, char **ret, struct ps_error 
 	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* "Authorization: TOKEN", or NULL where none is wanted. */
+/* "Authorization: TOKEN", or NULL if no token is configured. */
 static int find_authorization(const struct ps_key_context *x, char **ret, struct ps_error *err)
 {
 	const char *file = ps_key_env(x, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
@@ -141,14 +141,14 @@ int ps_key_from_container(struct ps_key_context *x, struct ps_key **ret, struct 
 #define ENDPOINT_V6 "http://[fd00:ec2::254]"
 #define ROLES "/latest/meta-data/iam/security-credentials/"
 #define TOKEN_TTL_S "21600"
-#define IMDS_TIMEOUT_MS 1000 /* most machines that ask have no such service */
+#define IMDS_TIMEOUT_MS 1000 /* short, since most machines have no such service */
 #define IMDS_TRIES 2
 #define ROLE_MAX_LEN 128
 
 struct asking {
 	struct ps_key_context *x;
 	const char *endpoint;
-	size_t nendpoint; /* without slashes at its end */
+	size_t nendpoint; /* without trailing slashes */
 	char *token;      /* a header */
 };
 
@@ -198,7 +198,7 @@ static int get_token(struct asking *a, struct ps_error *err)
 	return 0;
 }
 
-/* The path of the instance's role. */
+/* Finds the path of the instance's role. */
 static int get_role(const struct asking *a, char **ret, struct ps_error *err)
 {
 	ps_autoanswer struct ps_answer answer = {0};
@@ -255,7 +255,7 @@ int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_er
 	while (a.nendpoint && a.endpoint[a.nendpoint - 1] == '/')
 		a.nendpoint--;
 	int rc = get_token(&a, err);
-	/* Silence means that this is no instance, unless it has spoken before. */
+	/* No answer means that this is not an instance, unless the service has answered before. */
 	if (rc && rc != -ECANCELED && !x->metadata_answered)
 		return -ENOENT;
 	x->metadata_answered = x->metadata_answered || !rc;
@@ -271,10 +271,10 @@ int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_er
 
 #define LIMIT_MS 30000u
 #define OUTPUT_MAX_NBYTES ((size_t)64 * 1024)
-#define LOOK_MS 50 /* for the wish to stop */
+#define LOOK_MS 50 /* how often stop is checked */
 
-/* A session of its own, so that all of it can be killed; of our descriptors it has none, and what it says on
- * stderr may be a secret. */
+/* Starts the command in a session of its own, so that it can be killed with its children. It inherits none
+ * of our descriptors; its stderr is discarded, as it may have a secret. */
 static int start(const struct ps_key_context *x, const char *command, int out, pid_t *ret_pid)
 {
 	char *argv[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};
@@ -310,11 +310,11 @@ static int start(const struct ps_key_context *x, const char *command, int out, p
 }
 
 struct output {
-	char *text; /* of OUTPUT_MAX_NBYTES + 1 */
+	char *text; /* has OUTPUT_MAX_NBYTES + 1 bytes */
 	size_t n;
 };
 
-/* Until the end of the output. */
+/* Reads the command's output to its end. */
 static int read_output(const struct ps_key_context *x, int in, struct output *out, struct ps_error *err)
 {
 	uint64_t until = ps_clock_mono_ns() + LIMIT_MS * PS_NS_PER_MS;
@@ -342,14 +342,14 @@ static int read_output(const struct ps_key_context *x, int in, struct output *ou
 	return 0;
 }
 
-/* One that has closed its output and yet does not end is ended. */
+/* Waits for a command that has closed its output; kills it if it does not end. */
 static int reap(const struct ps_key_context *x, pid_t pid, bool at_once, struct ps_error *err)
 {
 	uint64_t until = ps_clock_mono_ns() + (at_once ? 0 : LIMIT_MS * PS_NS_PER_MS);
 	int status = 0;
 
 	for (;;) {
-		/* Its children, too; while it is not waited for, its number is not another's. */
+		/* Kills its children, too. Its number cannot belong to another process before waitpid(). */
 		if (ps_clock_mono_ns() >= until || atomic_load(&x->stop))
 			kill(-pid, SIGKILL);
 		pid_t got = waitpid(pid, &status, WNOHANG);
@@ -387,7 +387,7 @@ static int run(const struct ps_key_context *x, const char *command, struct outpu
 	return rc ? rc : ended;
 }
 
-/* What profiles refer to. */
+/* Keys from a command that a profile names. */
 static int ps_key_from_process(
         struct ps_key_context *x, const char *command, struct ps_key **ret, struct ps_error *err)
 {
@@ -405,7 +405,7 @@ static int ps_key_from_process(
 	return rc;
 }
 
-/* aws sso login ------------------------------------------------------------------------------------------ */
+/* SSO ---------------------------------------------------------------------------------------------------- */
 
 /* Keys of IAM Identity Center: `aws sso login` leaves a token, which is exchanged for those of a role. */
 
@@ -435,7 +435,7 @@ static int find_settings(
 	        all->config_path);
 }
 
-/* ~/.aws/sso/cache/SHA1.json, of the session's name, or in the older form of the URL. */
+/* /.aws/sso/cache/SHA1.json: the SHA-1 of the session's name or, in the older form, of the URL. */
 static char *token_path(const struct ps_key_context *x, const struct sso *s)
 {
 	const char *name = s->session ? s->session : s->start_url;
@@ -489,7 +489,7 @@ static char *compose_url(const struct ps_key_context *x, const struct sso *s)
 	return ps_strbuf_take(&b);
 }
 
-/* By `aws sso login`, whose token is read from ~/.aws/sso/cache. */
+/* Keys by way of `aws sso login`, whose token is read from ~/.aws/sso/cache. */
 static int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *all, const char *profile,
         struct ps_key **ret, struct ps_error *err)
 {
@@ -558,7 +558,7 @@ static int own_keys(const struct ps_profiles *all, enum ps_profile_kind kind, co
 	        access_key, secret, ps_profiles_get(all, kind, name, "aws_session_token"), NULL, 0, ret, err);
 }
 
-/* Ec2InstanceMetadata, EcsContainer or Environment: what the keys that assume a role may be, too. */
+/* Takes the keys that assume a role from Ec2InstanceMetadata, EcsContainer or Environment. */
 static int from_named_source(
         struct chain *chain, const char *source, struct ps_key **ret, struct ps_error *err)
 {
@@ -621,7 +621,7 @@ static int from_role(
 	return ps_key_from_sts(chain->x, &role, ret, err);
 }
 
-/* -ENOENT: there is nothing about credentials in it. */
+/* Keys of a section. -ENOENT: it has nothing about credentials. */
 static int from_section(struct chain *chain, const char *name, struct ps_key **ret, struct ps_error *err)
 {
 	const struct ps_profiles *all = chain->all;
@@ -679,7 +679,7 @@ int ps_key_from_profile(struct ps_key_context *x, struct ps_key **ret, struct ps
 
 	if (rc)
 		return rc;
-	/* "default" was not asked for: it need not have any. */
+	/* The user did not name "default", so it may lack credentials. */
 	if (!chosen) {
 		rc = ps_profiles_have(&all, name) ? from_section(&chain, name, ret, err) : -ENOENT;
 		return rc && rc != -ENOENT ? ps_error_prefix(err, rc, "profile %s", name) : rc;

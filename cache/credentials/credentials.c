@@ -15,7 +15,7 @@
 
 /* The order of sources ----------------------------------------------------------------------------------- */
 
-/* Which sources are asked, in which order. */
+/* Which sources are tried, in which order. */
 
 static int first_of(const ps_key_load *sources, size_t n, struct ps_key_context *x, struct ps_key **ret,
         struct ps_error *err)
@@ -29,7 +29,7 @@ static int first_of(const ps_key_load *sources, size_t n, struct ps_key_context 
 	return rc;
 }
 
-/* What the last one said of its absence is reported, too. */
+/* Adds the last source's reason why it has no keys. */
 static int none(struct ps_error *err, const char *where)
 {
 	char why[200];
@@ -40,8 +40,8 @@ static int none(struct ps_error *err, const char *where)
 	        *why ? " (" : "", why, *why ? ")" : "");
 }
 
-/* All sources of a kind, until one is in charge. -EACCES: none is; the text lists the places that were tried.
- * err is not NULL. */
+/* Tries all sources of a kind until one applies. -EACCES: none does; the text lists the places that were
+ * tried. err is not NULL. */
 static int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	static const ps_key_load sources[] = {ps_key_from_env, ps_key_from_profile, ps_key_from_web_identity,
@@ -55,8 +55,8 @@ static int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct
 	                 "web identity, a container or an instance");
 }
 
-/* All sources of a kind, until one is in charge. -EACCES: none is; the text lists the places that were tried.
- * err is not NULL. */
+/* Tries all sources of a kind until one applies. -EACCES: none does; the text lists the places that were
+ * tried. err is not NULL. */
 static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	static const ps_key_load sources[] = {
@@ -72,33 +72,32 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
 /* Providers ---------------------------------------------------------------------------------------------- */
 
 #define AHEAD_S \
-	(15 * 60) /* a key that expires is replaced so long before, but not before half of its life is over \
-	         */
-#define NAP_MS 60000u /* keys expire by the clock of the day, which may be set meanwhile */
+	(15 * 60)     /* a key is replaced this long before its end, or half of its life if that is less */
+#define NAP_MS 60000u /* limits a wait, since keys expire by the wall clock, which may be set meanwhile */
 #define BACKOFF_FIRST_MS 1000u
 #define BACKOFF_MAX_MS 60000u
 #define WAIT_MS 100u
 
-/* The life of a key at hand:
+/* States of a provider's key:
  *
  *   state                        what happens next
- *   NOTHING                      a key is wanted: ASKING
+ *   NOTHING                      a key is requested: ASKING
  *   ASKING                       loaded: VALID. Failed: FAILED
- *   FAILED                       a key is wanted: ASKING
- *   VALID                        a quarter of an hour is left of its time, or it was refused: REFRESHING.
- *                                One that does not expire (`expires_s` 0) stays until it is refused
- *   REFRESHING, the old in use   loaded: VALID. Failed: once more after a backoff, or when one wants a
- *                                key; from the old one's end on there is none meanwhile */
+ *   FAILED                       a key is requested: ASKING
+ *   VALID                        15 minutes (or half of its life) are left, or it was refused: REFRESHING.
+ *                                A key that does not expire (`expires_s` 0) stays until it is refused
+ *   REFRESHING, the old in use   loaded: VALID. Failed: again after a back-off, or when a key is requested;
+ *                                from the end of the old key until the load there is none */
 struct ps_credentials {
 	ps_key_load load;
-	struct ps_key_context context; /* the thread's, once there is one */
+	struct ps_key_context context; /* used by the thread alone, once it is started */
 	bool anonymous;
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t cond;
 	struct ps_key *key;    /* NULL: none yet, or the last one has expired */
-	struct ps_error error; /* of the last load; err 0: it went well */
-	bool asking, wanted;   /* a load is under way; another is to follow */
+	struct ps_error error; /* of the last load; err 0: success */
+	bool asking, wanted;   /* asking: a load is under way; wanted: another must follow */
 	uint64_t nloads, wanted_mono_ns, refused_mono_ns;
 	bool started, stop;
 	pthread_t thread;
@@ -120,15 +119,15 @@ static uint32_t noise(void)
 	return n % 1000;
 }
 
-/* When to ask for the next key, in milliseconds from now. A server that still gives the old one is asked
- * again when half of what is left is over. */
+/* When to load the next key, in milliseconds from now. If a server still returns the old key, it is asked
+ * again after half of the time that is left. */
 static uint64_t refresh_ms(const struct ps_key *key)
 {
 	if (!key->expires_s)
 		return UINT64_MAX;
 	int64_t left_ms = key->expires_s * 1000 - ps_clock_real_ms();
 	int64_t ahead_ms = PS_MIN((int64_t)AHEAD_S * 1000, left_ms / 2);
-	/* Many machines that started together must not ask together. */
+	/* Jitter: many machines that started together must not ask together. */
 	int64_t in_ms = left_ms - ahead_ms - ahead_ms / 10 * (int64_t)noise() / 1000;
 	return (uint64_t)PS_MAX(in_ms, 1000);
 }
@@ -155,8 +154,8 @@ static bool same_key(const struct ps_key *a, const struct ps_key *b)
 	       a->expires_s == b->expires_s;
 }
 
-/* Takes what a load brought; with the lock held. A request that is refused with the key at hand compares
- * pointers: so the same key again is no new one. */
+/* Stores the result of a load. Under the lock. A loaded key that equals the present one does not replace it,
+ * since refusals compare pointers. */
 static void take(struct ps_credentials *c, struct ps_key **key, const struct ps_error *err)
 {
 	c->error = *err;
@@ -171,8 +170,7 @@ static void take(struct ps_credentials *c, struct ps_key **key, const struct ps_
 	pthread_cond_broadcast(&c->cond);
 }
 
-/* What a load has brought, for the log. A failure that leaves no key is reported by the request that wanted
- * one. */
+/* Logs the result of a load. A failure that leaves no key is reported by the request that needs one. */
 static void log_load(const struct ps_key *key, bool has_old, const struct ps_error *err)
 {
 	char life[40] = "";
@@ -196,7 +194,7 @@ static const char *utc(int64_t s, char ret[static 32])
 	return ret;
 }
 
-/* One load. Returns in how many milliseconds the next is due. */
+/* Loads a key. Returns in how many milliseconds the next load is due. */
 static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 {
 	ps_autokey struct ps_key *key = NULL, *fresh = NULL;
@@ -205,7 +203,7 @@ static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 	int rc = c->load(&c->context, &key, &err);
 
 	if (!rc)
-		err = (struct ps_error){0}; /* of files that need not be there */
+		err = (struct ps_error){0}; /* drops notes about optional files that are missing */
 	if (!rc && has_expired(key)) {
 		char end[32], now[32];
 
@@ -231,17 +229,17 @@ static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 	}
 	if (rc || fresh)
 		log_load(fresh, has_old, &err);
-	/* Without a key there is no user of it: the next request for one starts the next load. */
+	/* Without a key no timer is needed: the next request for one starts a load. */
 	return rc && !had_any ? UINT64_MAX : due_ms;
 }
 
-/* With the lock held: so long at most, whatever becomes of the clock. */
+/* Under the lock. Waits ms at most, even if the clock is set. */
 static void wait_ms(struct ps_credentials *c, uint64_t ms)
 {
 	ps_cond_wait_until(&c->cond, &c->lock, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
 }
 
-/* With the lock held: until then, or until a key is wanted at once. False: the end. */
+/* Under the lock. Waits until due_ms have passed, or until a key is wanted at once. False: stopped. */
 static bool wait_for_turn(struct ps_credentials *c, uint64_t due_ms)
 {
 	uint64_t due = due_ms == UINT64_MAX ? UINT64_MAX : (uint64_t)ps_clock_real_ms() + due_ms;
@@ -273,7 +271,7 @@ static void *run(void *arg)
 	}
 }
 
-/* With the lock held: a load comes soon. */
+/* Under the lock. Requests a load. */
 static void want(struct ps_credentials *c)
 {
 	c->wanted_mono_ns = ps_clock_mono_ns();
@@ -288,7 +286,7 @@ static void want(struct ps_credentials *c)
 	pthread_cond_broadcast(&c->cond);
 }
 
-/* What callers see --------------------------------------------------------------------------------------- */
+/* The provider's functions ------------------------------------------------------------------------------ */
 
 int ps_credentials_new(
         const struct ps_credentials_options *options, struct ps_credentials **ret, struct ps_error *err)
@@ -332,13 +330,13 @@ void ps_credentials_free(struct ps_credentials *c)
 	free(c);
 }
 
-/* Was that less than the pause ago? 0: it never was. */
+/* True if since_ns was less than the pause ago. 0: never. */
 static bool paused(uint64_t since_ns)
 {
 	return since_ns && ps_clock_mono_ns() - since_ns < PS_CREDENTIALS_PAUSE_MS * PS_NS_PER_MS;
 }
 
-/* With the lock held. */
+/* Under the lock. */
 static int get(struct ps_credentials *c, struct ps_key **ret, struct ps_error *err)
 {
 	if (c->anonymous) {
@@ -362,7 +360,7 @@ static int get(struct ps_credentials *c, struct ps_key **ret, struct ps_error *e
 	}
 	if (err)
 		*err = c->error;
-	/* What may pass is worth other attempts within a read's time. */
+	/* A temporary failure is worth other attempts within a read's time. */
 	if (!c->error.retryable && !c->asking && !c->wanted)
 		return ps_error_set(err, EACCES, "%s", c->error.text);
 	if (err) {
@@ -386,7 +384,7 @@ int ps_credentials_wait(struct ps_credentials *c, const _Atomic bool *stop, stru
 	for (;;) {
 		ps_autokey struct ps_key *key = NULL;
 		int rc = get(c, &key, err);
-		/* A load that was tried and failed is the answer: a waiter may try again. */
+		/* A failed load is the result; the caller may try again. */
 		if (!rc || c->nloads != nloads || !(c->asking || c->wanted))
 			return rc;
 		if (stop && atomic_load(stop))

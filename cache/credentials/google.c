@@ -1,5 +1,5 @@
-/* Tokens of Google: for a file of application default credentials, or of the metadata server; and HMAC keys.
- */
+/* Google's credentials: tokens for a file of application default credentials or from the metadata server,
+ * and HMAC keys. */
 
 #include <errno.h>
 #include <jansson.h>
@@ -22,17 +22,17 @@
 #include "credentials/credentials.h"
 
 #define PS_GOOGLE_SCOPE "https://www.googleapis.com/auth/devstorage.read_only"
-#define PS_GOOGLE_JWT_S 3600 /* the longest that is taken */
+#define PS_GOOGLE_JWT_S 3600 /* the maximum */
 
-/* The signed statement with which a service account of Google asks for a token: a JWT of RS256.
+/* The signed assertion with which a Google service account requests a token: a JWT with RS256.
  *
- * Ownership: strings handed out are the caller's, for ps_secret_free(). Threads: any. Blocks: never.
- * Errors: -EACCES for a private key that is none, -ENOMEM. */
+ * Ownership: returned strings are the caller's, for ps_secret_free(). Threads: any. Blocks: never. Errors:
+ * -EACCES for an invalid private key, -ENOMEM. */
 struct ps_google_jwt {
 	const char *email;       /* who */
-	const char *private_key; /* PEM, RSA */
+	const char *private_key; /* issuer */
 	const char *key_id;      /* NULL: not given */
-	const char *audience;    /* the server that will be asked */
+	const char *audience;    /* the token server */
 	int64_t now_s;
 };
 
@@ -71,7 +71,7 @@ static int take_token(
 
 /* Files -------------------------------------------------------------------------------------------------- */
 
-/* A secret is sent there: by TLS, or to this machine. */
+/* A secret is sent to this URL, so it must use TLS or be on this machine. */
 static int check_token_uri(const char *uri, struct ps_error *err)
 {
 	ps_autourl struct ps_url u = {0};
@@ -129,7 +129,7 @@ static int from_service_account(
 	int rc = ps_google_jwt(&jwt, &assertion, err);
 	if (rc)
 		return rc;
-	/* Nothing in an assertion needs to be escaped. */
+	/* An assertion has no character that needs an escape. */
 	if (asprintf(&form,
 	            "grant_type=urn%%3Aietf%%3Aparams%%3Aoauth%%3Agrant-type%%3Ajwt-bearer&assertion=%s",
 	            assertion) < 0) {
@@ -187,7 +187,7 @@ static int from_file(struct ps_key_context *x, const char *path, struct ps_key *
 	return rc ? ps_error_prefix(err, rc, "%s", path) : 0;
 }
 
-/* Where gcloud auth application-default login leaves them. */
+/* Where `gcloud auth application-default login` stores credentials. */
 static char *gcloud_path(const struct ps_key_context *x)
 {
 	const char *dir = ps_key_env(x, "CLOUDSDK_CONFIG");
@@ -245,7 +245,8 @@ static int from_boto(const struct ps_key_context *x, struct ps_key **ret, struct
 
 	if (!path)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	/* It is gsutil's, and may say what we do not know: what cannot be read has nothing for us. */
+	/* The file is gsutil's and may have syntax that we do not know: if it cannot be parsed, it counts as
+	 * empty. */
 	if (ps_key_read_file(path, &text, &n, NULL) < 0 || ps_ini_parse(text, n, take_boto, &b, NULL) < 0)
 		n = 0;
 	int rc = b.access_key && b.secret ? ps_key_checked(b.access_key, b.secret, NULL, NULL, 0, ret, err)
@@ -260,7 +261,7 @@ int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struc
 	const char *access_key = ps_key_env(x, "GS_ACCESS_KEY_ID"),
 	           *secret = ps_key_env(x, "GS_SECRET_ACCESS_KEY"), *aws = ps_key_env(x, "AWS_ACCESS_KEY_ID");
 
-	/* What was asked for on the command line is meant. */
+	/* Options of the command line take precedence. */
 	if (x->google_file)
 		return -ENOENT;
 	if (x->profile)
@@ -270,10 +271,10 @@ int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struc
 	if (access_key || secret)
 		return ps_error_set(
 		        err, EACCES, "only one of GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY is set");
-	/* Google's begin so: who uses them with tools of AWS has them there. */
+	/* Google's HMAC keys begin with GOOG; for use with AWS tools they are in AWS's variables. */
 	if (aws && strncmp(aws, "GOOG", 4) == 0)
 		return ps_key_from_env(x, ret, err);
-	/* A file of credentials that is named comes before one in a usual place. */
+	/* A file that the environment names takes precedence over a file in a standard place. */
 	return ps_key_env(x, "GOOGLE_APPLICATION_CREDENTIALS") ? -ENOENT : from_boto(x, ret, err);
 }
 
@@ -305,7 +306,7 @@ int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, s
 	}
 	if (rc == -ECANCELED)
 		return rc;
-	/* Silence means that this is no machine of Google's, unless it has spoken before. */
+	/* No answer means that this is not a machine of Google's, unless the server has answered before. */
 	if (rc && !x->metadata_answered && !host)
 		return -ENOENT;
 	if (rc) {
@@ -317,7 +318,7 @@ int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, s
 	return take_token(&answer, "metadata server", ret, err);
 }
 
-/* Signed statements -------------------------------------------------------------------------------------- */
+/* JWTs --------------------------------------------------------------------------------------------------- */
 
 static void add_base64url(struct ps_strbuf *b, const void *bytes, size_t n)
 {
@@ -333,7 +334,7 @@ static void add_base64url(struct ps_strbuf *b, const void *bytes, size_t n)
 	free(text);
 }
 
-/* Takes j over. */
+/* Takes ownership of j. */
 static void add_json(struct ps_strbuf *b, json_t *j)
 {
 	ps_autofree char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
@@ -348,7 +349,7 @@ static void add_json(struct ps_strbuf *b, json_t *j)
 static EVP_PKEY *read_key(const char *pem)
 {
 	BIO *bio = BIO_new_mem_buf(pem, -1);
-	/* No callback that would ask a terminal for a password. */
+	/* The empty password keeps OpenSSL from asking for one on a terminal. */
 	EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"") : NULL;
 
 	BIO_free(bio);

@@ -34,7 +34,7 @@ static int read_file(const char *path, char **ret, struct ps_error *err)
 	return rc ? rc : take(text, path, ret, err);
 }
 
-/* "~/x" is below HOME, as in HF_HOME. */
+/* Expands a leading "~/" to HOME, as HF_HOME allows. */
 static void add_expanded(struct ps_strbuf *b, const char *const *env, const char *path)
 {
 	const char *home = ps_env_get(env, "HOME");

@@ -1,4 +1,4 @@
-/* What every source needs: the environment, files, and keys made of what was read. */
+/* Shared by all sources of keys: the environment, files, and making keys of what was read. */
 
 #include <errno.h>
 #include <pwd.h>
@@ -79,7 +79,7 @@ const char *ps_key_env(const struct ps_key_context *x, const char *name)
 	return ps_env_get((const char *const *)x->env, name);
 }
 
-/* The home folder, in a buffer of the caller where it is not in the environment. */
+/* The home directory; buf holds it if the environment has none. */
 static const char *home_of(const char *const *env, char *buf, size_t n)
 {
 	const char *home = ps_env_get(env, "HOME");
@@ -171,7 +171,7 @@ int ps_key_checked(const char *access_key, const char *secret, const char *sessi
 	return 0;
 }
 
-/* Keys as metadata servers, commands and SSO give them: a JSON object. */
+/* Parses keys as metadata servers, commands and SSO send them: a JSON object. */
 
 static void wipe(json_t *j)
 {
@@ -201,7 +201,7 @@ const char *ps_json_text(const json_t *j, const char *name)
 	return text && *text ? text : NULL;
 }
 
-/* RFC 3339, or milliseconds since the epoch. 0: none. */
+/* RFC 3339, or milliseconds since the epoch. *ret 0: the key does not expire. */
 static int take_expiry(const json_t *j, const char *name, int64_t *ret, struct ps_error *err)
 {
 	const json_t *value = json_object_get(j, name);
@@ -304,7 +304,7 @@ int ps_key_from_env(struct ps_key_context *x, struct ps_key **ret, struct ps_err
 	const char *access_key = ps_key_env(x, "AWS_ACCESS_KEY_ID"),
 	           *secret = ps_key_env(x, "AWS_SECRET_ACCESS_KEY");
 
-	/* A profile that was asked for on the command line is meant. */
+	/* A profile that the command line names takes precedence. */
 	if (x->profile || (!access_key && !secret))
 		return -ENOENT;
 	if (!access_key || !secret)

@@ -16,7 +16,7 @@ struct reading {
 	struct ps_error *err;
 };
 
-/* "profile 'my name'" → "my name"; in place, NULL if `s` does not begin with the word. */
+/* "profile 'my name'" → "my name", in place. NULL if `s` does not begin with the word. */
 static const char *after_word(char *s, const char *word)
 {
 	size_t n = strlen(word);
@@ -105,7 +105,7 @@ static int read_file(struct ps_profiles *all, const char *path, bool is_config, 
 	if (rc)
 		return rc;
 	rc = ps_ini_parse(text, n, take_entry, &r, err);
-	OPENSSL_cleanse(text, n); /* the parser has cut it into strings */
+	OPENSSL_cleanse(text, n); /* the parser has cut the text into strings */
 	free(text);
 	return rc ? ps_error_prefix(err, rc, "%s", path) : 0;
 }
@@ -169,7 +169,7 @@ bool ps_profiles_have(const struct ps_profiles *all, const char *name)
 	return false;
 }
 
-/* What stands last in a file counts. */
+/* The last entry in a file counts. */
 const char *ps_profiles_get(
         const struct ps_profiles *all, enum ps_profile_kind kind, const char *name, const char *key)
 {

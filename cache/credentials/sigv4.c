@@ -102,7 +102,7 @@ static void add_scope(const struct ps_sigv4_request *rq, struct ps_strbuf *out)
 	ps_strbuf_addf(out, "%.8s/%s/%s/aws4_request", rq->time, rq->region, rq->service);
 }
 
-/* METHOD, path, query, headers, names of headers, hash of the body: a line each. */
+/* One line each: METHOD, path, query, headers, names of the headers, hash of the body. */
 static void add_canonical(const struct ps_sigv4_request *rq, struct ps_strbuf *out)
 {
 	ps_strbuf_addf(out, "%s\n", rq->method);

@@ -1,5 +1,4 @@
-/* Keys of a role, from AWS's Security Token Service: for a web identity's token, or signed with other keys.
- */
+/* Keys of a role from AWS's Security Token Service, for a web identity's token or signed with other keys. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 #define TRIES 3
 #define FORM "application/x-www-form-urlencoded; charset=utf-8"
 
-/* The answer --------------------------------------------------------------------------------------------- */
+/* The response ------------------------------------------------------------------------------------------- */
 
 struct answer {
 	char *access_key, *secret, *token, *expires, *code, *message;
@@ -65,7 +64,7 @@ static int refused(const struct ps_answer *answer, const struct answer *a, struc
 {
 	char what[300];
 
-	/* The message of a token that has expired names the role and times, never the token. */
+	/* The message about an expired token names the role and times, never the token. */
 	snprintf(what, sizeof(what), "%.80s%s%.200s", a->code ? a->code : "refused", a->message ? ": " : "",
 	        a->message ? a->message : "");
 	int rc = ps_key_fail_status(answer, "STS", what, err);
@@ -96,7 +95,7 @@ static int take_answer(const struct ps_answer *answer, struct ps_key **ret, stru
 	return rc;
 }
 
-/* The question ------------------------------------------------------------------------------------------- */
+/* The request -------------------------------------------------------------------------------------------- */
 
 static int endpoint_of(const struct ps_key_context *x, const char *region, char **ret, bool *ret_users)
 {
@@ -123,13 +122,14 @@ static void add_pair(struct ps_strbuf *b, const char *name, const char *value)
 	ps_url_encode_strict(value, strlen(value), false, b);
 }
 
-/* The form, of its full size from the start: a buffer that grows leaves copies. */
+/* Makes the form. Its buffer has full size from the start, since one that grows leaves copies of the
+ * token. */
 static char *compose(const struct ps_sts_role *role)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 	char name[64];
 
-	/* Room for all that is added, so that the token is written once. */
+	/* Enough for everything that is added. */
 	size_t room = 1024 + 3 * (strlen(role->arn) + (role->token ? strlen(role->token) : 0) +
 	                                 (role->external_id ? strlen(role->external_id) : 0));
 	for (size_t i = 0; i < room; i++)

@@ -19,7 +19,7 @@ void ps_s3_page_fini(struct ps_s3_page *page)
 	*page = (struct ps_s3_page){0};
 }
 
-/* What follows the root's name, of either kind of listing. NULL: another document. */
+/* The path below the root element, whichever kind of listing it is. NULL: not a listing. */
 static const char *below_root(const char *path)
 {
 	static const char *const roots[] = {"ListBucketResult", "ListVersionsResult", "EnumerationResults"};
@@ -77,10 +77,10 @@ struct objects {
 	uint64_t nskipped;
 	int rc; /* fn's */
 
-	/* Of the one that is being read. */
+	/* The object that is being parsed. */
 	struct ps_strbuf key, version;
 	struct ps_remote remote;
-	bool old, bad; /* not wanted; not to be understood */
+	bool old, bad; /* old: not the current version, or a folder; bad: cannot be decoded */
 };
 
 static int hex(char c)
@@ -91,7 +91,8 @@ static int hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* encoding-type=url is that of forms: servers write a blank as "+" or %20, and a plus always as %2B. */
+/* encoding-type=url is the encoding of forms: servers write a blank as "+" or %20, and a plus always as
+ * %2B. */
 static bool decode_key(const char *text, struct ps_strbuf *out)
 {
 	for (; *text; text++) {
@@ -109,7 +110,7 @@ static bool decode_key(const char *text, struct ps_strbuf *out)
 	return true;
 }
 
-/* As a response's header has it: in quotes, which some stores leave out here. */
+/* Takes an ETag in the form of a response header: in quotes, which some stores omit in listings. */
 static void take_etag(struct ps_remote *remote, const char *text)
 {
 	size_t n = strlen(text);
@@ -172,8 +173,8 @@ static int hand_on(struct objects *o)
 	return o->rc;
 }
 
-/* What Azure says of a blob: "Name", "Properties/Etag" ... Where blobs have folders, these are listed,
- * too. */
+/* Takes a field of an Azure blob: "Name", "Properties/Etag" ... Accounts with a hierarchical namespace list
+ * folders, too. */
 static void take_blob_part(struct objects *o, const char *part, const char *text)
 {
 	if (strcmp(part, "Name") == 0) {
@@ -229,7 +230,7 @@ static int object_end(void *arg, const char *path, const char *text)
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------ */
+/* Pages, parsed ------------------------------------------------------------------------------------------ */
 
 static int not_a_listing(int rc, struct ps_error *err)
 {
@@ -238,7 +239,7 @@ static int not_a_listing(int rc, struct ps_error *err)
 	return rc;
 }
 
-/* A marker is a key, and encoded as they are; a token is not. */
+/* A marker is a key and encoded like keys; a token is not. */
 static int decode_marker(struct ps_s3_page *page)
 {
 	struct ps_strbuf b = {0};
@@ -281,7 +282,7 @@ int ps_s3_page_objects(const char *text, size_t nbytes, const struct ps_s3_page 
 	ps_strbuf_fini(&o.version);
 	*ret_nskipped = o.nskipped;
 	if (o.rc)
-		return o.rc; /* with a story of its own */
+		return o.rc; /* the callback has set err */
 	if (rc && err)
 		*err = mine;
 	return not_a_listing(rc, err);

@@ -12,11 +12,11 @@
 #include "base/url.h"
 #include "listing/listing_private.h"
 
-/* A tolerant scanner, no HTML parser: it looks for <a ... href=...> wherever it stands, and at the text
- * after it. */
+/* A tolerant scanner, not an HTML parser: it looks for <a ... href=...> anywhere, and at the text after
+ * it. */
 
-/* A link is looked at only when this much follows it, or the end of the page: its tag, and what nginx
- * puts after it. A longer tag than that is none. */
+/* A link is parsed only once this many bytes follow it, or the page has ended: room for its tag and for
+ * nginx's text after it. Longer tags are not links. */
 #define LINK_ROOM ((size_t)64 << 10)
 
 /* Text --------------------------------------------------------------------------------------------------- */
@@ -40,7 +40,7 @@ static void add_utf8(struct ps_strbuf *out, unsigned long c)
 	}
 }
 
-/* One "&...;" at s; returns its length, 0 if it is none that we know (it then means itself). */
+/* Decodes an entity "&...;" at s. Returns its length; 0 if it is unknown, and then stands for itself. */
 static size_t add_entity(const char *s, size_t n, struct ps_strbuf *out)
 {
 	static const struct {
@@ -86,8 +86,7 @@ static void add_unescaped(const char *s, size_t n, struct ps_strbuf *out)
 	}
 }
 
-/* nginx puts "  02-Jan-2026 03:04      123456" after a link; without K, M or G at the end the size is exact.
- */
+/* nginx puts " 02-Jan-2026 03:04 123456" after a link. Without a trailing K, M or G the size is exact. */
 static uint64_t size_after(const char *s, const char *end)
 {
 	static const char shape[] = "dd-aaa-dddd dd:dd";
@@ -112,7 +111,7 @@ static uint64_t size_after(const char *s, const char *end)
 
 /* Links -------------------------------------------------------------------------------------------------- */
 
-/* Cuts what an absolute link to this very host starts with. NULL: it leads elsewhere. */
+/* Strips scheme and host of a link to this host. NULL: it leads elsewhere. */
 static const char *local_part(const struct ps_listing_html *scan, const char *href)
 {
 	const char *authority = ps_strbuf_peek(&scan->authority), *host = strstr(authority, "//");
@@ -130,7 +129,7 @@ static const char *local_part(const struct ps_listing_html *scan, const char *hr
 	return strncasecmp(href, authority, n) == 0 && href[n] == '/' ? href + n : NULL;
 }
 
-/* The link's name below the page's directory, decoded into scan->decoded. False: it is no entry of this
+/* Decodes the link's name below the page's directory into scan->decoded. False: not an entry of this
  * directory. */
 static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is_dir)
 {
@@ -139,7 +138,7 @@ static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is
 	ps_strbuf_reset(name);
 	href = local_part(scan, href);
 	if (!href || !*href || strchr(href, '?'))
-		return false; /* "?C=N;O=D" and the like sort the table */
+		return false; /* links such as "?C=N;O=D" sort the table */
 	size_t n = strcspn(href, "#");
 	while (n >= 2 && href[0] == '.' && href[1] == '/') {
 		href += 2;
@@ -161,7 +160,7 @@ static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is
 	return name->len && !strchr(name->s, '/') && strcmp(name->s, ".") != 0 && strcmp(name->s, "..") != 0;
 }
 
-/* The value of href in the tag [s, end), trimmed, into scan->href. */
+/* Finds the value of href in the tag [s, end), trimmed, into scan->href. */
 static bool find_href(struct ps_listing_html *scan, const char *s, const char *end)
 {
 	while (s < end) {
@@ -203,7 +202,7 @@ static bool find_href(struct ps_listing_html *scan, const char *s, const char *e
 	return false;
 }
 
-/* The ">" that ends the tag at s, quotes of values respected; end if there is none. */
+/* The ">" that ends the tag at s, outside of quoted values. `end` if there is none. */
 static const char *tag_end(const char *s, const char *end)
 {
 	char quote = '\0';
@@ -225,7 +224,7 @@ static bool is_tag(const char *s, const char *end, const char *name)
 	       s[n] != '-';
 }
 
-/* Past the first of `what` at or after s; NULL if there is none. */
+/* Points after the first `what` at or after s. NULL if there is none. */
 static const char *after(const char *s, const char *end, const char *what)
 {
 	size_t n = strlen(what);
@@ -236,7 +235,7 @@ static const char *after(const char *s, const char *end, const char *what)
 	return NULL;
 }
 
-/* Some servers (aiohttp) link folders without a slash, and only the link's text has it. */
+/* Some servers (aiohttp) link folders without a slash; only the link's text has it. */
 static bool ends_in_slash(const char *s, const char *end)
 {
 	while (s < end && isspace((unsigned char)end[-1]))
@@ -252,7 +251,7 @@ static int take_link(struct ps_listing *l, const char *tag, const char *close)
 	if (!find_href(scan, tag, close) || !name_of(scan, scan->href.s, &entry.is_dir))
 		return scan->href.failed || scan->decoded.failed ? -ENOMEM : 0;
 	entry.name = scan->decoded.s;
-	/* The text of the link ends at the next tag, which is </a>. */
+	/* The link's text ends at the next tag, which must be </a>. */
 	const char *next_tag = close < scan->end ? memchr(close, '<', (size_t)(scan->end - close)) : NULL;
 	entry.is_dir |= next_tag && is_tag(next_tag, scan->end, "</a") && ends_in_slash(close + 1, next_tag);
 	if (!entry.is_dir && next_tag && is_tag(next_tag, scan->end, "</a") && scan->end - next_tag > 4)
@@ -260,7 +259,7 @@ static int take_link(struct ps_listing *l, const char *tag, const char *close)
 	return l->fn(l->arg, &entry);
 }
 
-/* Goes on after `what`, which may come in another window only, or lie across its beginning. */
+/* Continues after `what`, which may come in a later window, or cross into it. */
 static void skip_to(struct ps_listing_html *scan, const char *what)
 {
 	const char *found = after(scan->s, scan->end, what);
@@ -270,7 +269,7 @@ static void skip_to(struct ps_listing_html *scan, const char *what)
 	scan->s = found ? found : scan->end - (scan->more ? PS_MIN(left, strlen(what) - 1) : 0);
 }
 
-/* False: the window is done with. */
+/* Scans the next tag. False: the window is used up. */
 static bool scan_tag(struct ps_listing *l, int *rc)
 {
 	struct ps_listing_html *scan = &l->html;

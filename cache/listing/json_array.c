@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/size.h"
 
-#define ENTRY_MAX_NBYTES ((size_t)1 << 20) /* a longer one is no sound one */
+#define ENTRY_MAX_NBYTES ((size_t)1 << 20) /* longer entries are invalid */
 
 static void cleanup_json(json_t **j)
 {
@@ -26,7 +26,7 @@ static int bad(const struct ps_json_array *a, size_t at, const char *why)
 	        a->err, EPROTO, "%s: JSON, at byte %llu: %s", a->what, (unsigned long long)(a->at + at), why);
 }
 
-/* The place after the object at text[i]; 0: it does not end in the window, or is none. */
+/* The index after the object at text[i]. 0: it does not end in the window, or is not an object. */
 static size_t object_end(const char *text, size_t i, size_t n)
 {
 	bool quoted = false;
@@ -49,7 +49,7 @@ static size_t object_end(const char *text, size_t i, size_t n)
 	return 0;
 }
 
-/* A name in another encoding, which nginx writes as it is: one file is not shown, the others are. */
+/* Skips an entry whose name is not UTF-8, as nginx writes names unchanged. The other files are shown. */
 static bool skip_foreign(const char *text, size_t n, size_t *i)
 {
 	size_t end = object_end(text, *i, n);
@@ -65,7 +65,7 @@ static bool skip_foreign(const char *text, size_t n, size_t *i)
 	return true;
 }
 
-/* One that begins at *i. *ret_cut: its end is not here yet. */
+/* Parses the entry at *i. *ret_cut: its end has not arrived yet. */
 static int take_entry(
         struct ps_json_array *a, const char *text, size_t n, bool more, size_t *i, bool *ret_cut)
 {

@@ -1,4 +1,4 @@
-/* A web server's listing: HTML (html.c) or JSON, whichever the text is. */
+/* A web server's listing: HTML (html.c) or JSON, by the text's beginning. */
 #include "listing/listing.h"
 
 #include <ctype.h>
@@ -32,7 +32,7 @@ void ps_listing_free(struct ps_listing *l)
 	free(l);
 }
 
-/* By how the text begins; *ret_start: what comes before that. */
+/* Decides by the text's beginning. *ret_start: the offset of its first character. */
 static int find_kind(struct ps_listing *l, const char *text, size_t n, size_t *ret_start)
 {
 	size_t i = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
@@ -96,7 +96,7 @@ static int take_entry(void *arg, const json_t *j)
 		return -ENOMEM;
 	entry.is_dir = type ? strcmp(type, "directory") == 0 : json_is_true(is_dir);
 	if (type && !entry.is_dir && strcmp(type, "file") != 0)
-		return 0; /* "other": a device, a socket */
+		return 0; /* "other" is a device or a socket */
 	if (entry.is_dir && name.len && name.s[name.len - 1] == '/')
 		name.s[--name.len] = '\0';
 	if (!name.len || strchr(name.s, '/'))
@@ -117,7 +117,7 @@ void ps_listing_json_init(struct ps_listing *l)
 
 int ps_listing_json_feed(struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used)
 {
-	/* An empty directory, to caddy. The text begins with its first letter. */
+	/* caddy writes an empty directory as null. The text begins with its first letter. */
 	if (l->json.expected == PS_JSON_BEGIN && n >= 4 && memcmp(text, "null", 4) == 0)
 		l->json.expected = PS_JSON_END;
 	return ps_json_array_feed(&l->json, text, n, more, ret_used);

@@ -18,12 +18,12 @@ struct ps_manifest {
 	void *arg;
 	struct ps_error *err;
 	uint64_t nentries;
-	unsigned long nlines; /* taken so far */
-	bool begun;           /* there is no byte order mark any more */
+	unsigned long nlines; /* parsed so far */
+	bool begun;           /* a byte order mark can no longer follow */
 	char line[LINE_MAX_NBYTES + 1];
 };
 
-/* "sha256:HEX" made lower-case in place. */
+/* True for "sha256:HEX" and the like; made lower-case in place. */
 static bool is_checksum(char *word)
 {
 	char sum[PS_CHECKSUM_LEN];
@@ -45,7 +45,7 @@ static bool is_size(const char *word, uint64_t *ret)
 		        __builtin_add_overflow(v, (uint64_t)(*word - '0'), &v))
 			return false;
 	*ret = v;
-	return v <= INT64_MAX; /* no file is larger */
+	return v <= INT64_MAX; /* no file can be larger */
 }
 
 static int emit(struct ps_manifest *m, const char *name, struct ps_manifest_entry *entry)
@@ -90,7 +90,7 @@ static int expand(struct ps_manifest *m, const char *name, struct ps_manifest_en
 	return rc;
 }
 
-/* m->line, which is cut to words. */
+/* Parses m->line, and cuts it into words. */
 static int parse_line(struct ps_manifest *m)
 {
 	struct ps_manifest_entry entry = {.size = PS_SIZE_UNKNOWN};
@@ -111,7 +111,7 @@ static int parse_line(struct ps_manifest *m)
 	return name ? expand(m, name, &entry) : 0;
 }
 
-/* A line without its end. */
+/* Parses a line that lacks its line end. */
 static int take_line(struct ps_manifest *m, const char *text, size_t n)
 {
 	m->nlines++;
@@ -124,7 +124,7 @@ static int take_line(struct ps_manifest *m, const char *text, size_t n)
 	if (m->err)
 		m->err->err = 0;
 	int rc = parse_line(m);
-	/* What fn refused has its own story. */
+	/* An error of fn has its own text. */
 	if (rc && m->err && m->err->err == EINVAL)
 		ps_error_prefix(m->err, rc, "line %lu", m->nlines);
 	return rc;
@@ -146,7 +146,7 @@ int ps_manifest_feed(void *manifest, const char *text, size_t n, bool more, size
 		const char *end = memchr(text + at, '\n', n - at);
 		size_t nline = end ? (size_t)(end - text) - at : n - at;
 
-		/* One that is too long already need not be waited for. */
+		/* A line that is already too long need not be waited for. */
 		if (!end && more && nline <= LINE_MAX_NBYTES + 1)
 			break;
 		int rc = take_line(m, text + at, nline);
@@ -190,6 +190,6 @@ int ps_manifest_parse(
 		return -ENOMEM;
 	int rc = ps_packed_each(text, ps_manifest_feed, m);
 	ps_manifest_free(m);
-	/* ps_packed_each() itself reports nothing. */
+	/* ps_packed_each() itself sets no error text. */
 	return rc == -ENOMEM ? ps_error_set(err, ENOMEM, "out of memory") : rc;
 }

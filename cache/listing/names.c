@@ -61,7 +61,7 @@ void ps_names_fini(struct ps_names *names)
 	ps_strbuf_fini(&names->last_dir);
 }
 
-/* By an earlier listing, if this one is quiet. */
+/* True if an earlier listing has logged this and the lister is quiet. */
 static bool was_logged(struct ps_lister *l, const char *what, const char *why)
 {
 	struct ps_id id;
@@ -96,7 +96,7 @@ int ps_names_stopped(struct ps_names *names)
 
 #define IS_FILE UINT64_C(1)
 
-/* SHA-256 cut to 63 bits: who names objects must not be able to make two names meet. */
+/* SHA-256 cut to 63 bits: an author of names must not be able to make two of them collide. */
 static uint64_t hash_of(const char *path, size_t n)
 {
 	ps_autofree char *copy = strndup(path, n);
@@ -138,7 +138,7 @@ static int grow(struct ps_names *names)
 	return 0;
 }
 
-/* 0: now in the set as `kind`, 1: was there as that already, -EEXIST: is there as the other kind. */
+/* 0: added as `kind`; 1: present as that kind; -EEXIST: present as the other kind. */
 static int insert(struct ps_names *names, const char *path, size_t n, uint64_t kind)
 {
 	uint64_t hash = hash_of(path, n);
@@ -158,7 +158,7 @@ bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n)
 	return names->nslots && *slot_of(names->table, names->nslots, hash_of(path, n)) & IS_FILE;
 }
 
-/* All directories above a path. -EEXIST: one of them is a file. */
+/* Adds all parents of a path. -EEXIST: one of them is a file. */
 static int insert_parents(struct ps_names *names, const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -224,11 +224,11 @@ int ps_names_unread(struct ps_names *names, const char *path, const char *why)
 	ps_names_warn(names, path, why);
 	if (!plain)
 		return ps_error_set(names->err, ENOMEM, "listing: out of memory");
-	/* What cannot be shown is not known either. */
+	/* A path that cannot be shown has no nodes either. */
 	return ps_path_check(plain) < 0 ? 0 : names->fn(names->arg, &unread);
 }
 
-/* The part that names share ------------------------------------------------------------------------------ */
+/* The common prefix of names ----------------------------------------------------------------------------- */
 
 int ps_common_prefix_key(const char *url, struct ps_strbuf *ret_key)
 {

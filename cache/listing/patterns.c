@@ -10,7 +10,8 @@
 
 /* Patterns of a source ----------------------------------------------------------------------------------- */
 
-#define MAX_WILD 1000 /* patterns with globs in them, after the braces: each is tried for each name */
+/* Limit on patterns with globs, after braces were expanded: each is tried for each name. */
+#define MAX_WILD 1000
 
 struct name {
 	char *text;
@@ -20,7 +21,7 @@ struct name {
 struct ps_glob {
 	char *dir;
 	bool deep;
-	struct name *names; /* plain ones, sorted */
+	struct name *names; /* without globs, sorted */
 	size_t nnames;
 	char **wild;
 	size_t nwild;
@@ -127,8 +128,8 @@ static bool part_matches(const char *pattern, size_t npattern, const char *part,
 	return p && s && fnmatch(p, s, FNM_PERIOD | FNM_NOESCAPE) == 0;
 }
 
-/* The parts of both from the left. After "**" any rest of the path may do: `back` is where to go on if this
- * one does not, and only the last "**" need be remembered. */
+/* Compares both part by part. After "**" any rest of the path may match: `back` is where to continue if this
+ * one does not. Only the last "**" must be remembered. */
 static bool wild_matches(const char *pattern, const char *path)
 {
 	const char *back_pattern = NULL, *back_path = NULL;
@@ -189,7 +190,7 @@ uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first)
 
 /* --include and --exclude -------------------------------------------------------------------------------- */
 
-#define INDEX_SUFFIX ".psx" /* of a shard, beside it */
+#define INDEX_SUFFIX ".psx" /* follows the name of its shard */
 #define CATALOGUE "SHARDS.psc"
 #define PATH_MAX_NBYTES 4095
 
@@ -197,7 +198,7 @@ uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first)
 struct names {
 	char *text;
 	atomic_bool matched;
-	char **plain, **wild; /* without globs, sorted; with */
+	char **plain, **wild; /* plain: without globs, sorted; wild: with globs */
 	size_t nplain, nwild;
 };
 
@@ -257,7 +258,7 @@ static int add(struct list *list, const char *pattern, struct ps_error *err)
 	size_t len = strlen(pattern);
 	if (!bare)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	while (len > 1 && bare[len - 1] == '/') /* of a folder */
+	while (len > 1 && bare[len - 1] == '/') /* the pattern names a folder */
 		bare[--len] = '\0';
 	int rc = ps_braces_parse(bare, PS_LISTING_FILTER_MAX_NAMES, &braces, err);
 	if (rc == 0)
@@ -335,7 +336,7 @@ static bool matches_one(const struct names *names, const char *path)
 	return false;
 }
 
-/* The path, its last part, or those of a folder above it. */
+/* Tries the path, its last part, and the same of each folder above it. */
 static bool matches_any(const struct names *names, const char *path)
 {
 	char above[PATH_MAX_NBYTES + 1];
@@ -355,7 +356,7 @@ static bool matches_any(const struct names *names, const char *path)
 	}
 }
 
-/* All patterns are tried until each has matched once: which never do is reported. */
+/* Tries all patterns until each has matched once, since those that never match are reported. */
 static bool matches(struct list *list, const char *path)
 {
 	bool any = false;
@@ -378,14 +379,14 @@ bool ps_listing_filter_is_catalogue(const char *path)
 	return strcmp(slash ? slash + 1 : path, CATALOGUE) == 0;
 }
 
-/* Could this one name of a pattern be that of a file in the folder? */
+/* True if this name of a pattern could be that of a file in the folder. */
 static bool may_be_in(const char *name, const char *dir)
 {
 	const char *slash = strrchr(name, '/');
 	ps_autofree char *above = slash ? strndup(name, (size_t)(slash - name)) : NULL;
 
 	if (!strpbrk(slash ? slash + 1 : name, "*?[."))
-		return false; /* a folder's, rather */
+		return false; /* more likely a folder's */
 	return !slash || (above && fnmatch(above, dir, FNM_NOESCAPE) == 0);
 }
 
@@ -409,7 +410,7 @@ bool ps_listing_filter_shows(struct ps_listing_filter *filter, const char *path)
 	size_t len = strlen(path), suffix = strlen(INDEX_SUFFIX);
 	bool indexes = filter && len > suffix && strcmp(path + len - suffix, INDEX_SUFFIX) == 0;
 	bool catalogue = filter && ps_listing_filter_is_catalogue(path);
-	ps_autofree char *of = NULL; /* the shard that it is of, or the folder */
+	ps_autofree char *of = NULL; /* the shard that it is the index of, or the folder that it catalogues */
 
 	if (!filter)
 		return true;
@@ -423,7 +424,7 @@ bool ps_listing_filter_shows(struct ps_listing_filter *filter, const char *path)
 	return shown && !matches(&filter->exclude, path) && !(of && indexes && matches(&filter->exclude, of));
 }
 
-/* What ends in "*" and matches the folder's own path matches all below it. */
+/* A pattern that ends in "*" and matches the folder's path matches everything below it. */
 bool ps_listing_filter_enters(struct ps_listing_filter *filter, const char *dir)
 {
 	size_t len = strlen(dir);

@@ -11,7 +11,7 @@
 
 /* Victims ------------------------------------------------------------------------------------------------ */
 
-#define REMADE_AFTER_ITEMS 20000 /* a second later for each */
+#define REMADE_AFTER_ITEMS 20000 /* the heap is kept a second longer for each */
 #define REMADE_SHARE 16
 
 static bool before(const struct ps_candidate *a, const struct ps_candidate *b)
@@ -76,20 +76,20 @@ static bool is_recent(const struct ps_victims *v, const struct ps_policy_query *
 	       v->made - v->n <= v->made / REMADE_SHARE;
 }
 
-/* Brings to the root a candidate that is still what the heap says. False: none is left. */
+/* Makes the root a candidate whose rank is up to date. False: none is left. */
 static bool settle_root(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_fn rank, void *arg)
 {
 	while (v->n > 0) {
 		struct ps_candidate *root = &v->heap[0], now = *root;
 		const struct ps_policy_item *item = now.slot < q->n ? &q->items[now.slot] : NULL;
 
-		/* Gone, moved to another slot, opened since, held: the next heap will know. */
+		/* Deleted, moved to another slot, opened since, or held: the next heap will have it again. */
 		if (!item || item->seq != now.seq || item->busy || !rank(arg, q, item, &now.rank)) {
 			*root = v->heap[--v->n];
 		} else if (before(root, &now)) {
 			*root = now;
 		} else {
-			*root = now; /* it goes all the sooner */
+			*root = now; /* evicted even sooner */
 			return true;
 		}
 		if (v->n > 0)
@@ -151,14 +151,14 @@ static size_t ps_victims_choose(struct ps_victims *v, const struct ps_policy_que
 	return n;
 }
 
-/* As ps_policy_ops.choose(); only items whose `when` is above later_than are chosen. */
+/* Frees the heap. */
 static void ps_victims_fini(struct ps_victims *v)
 {
 	free(v->heap);
 	*v = (struct ps_victims){0};
 }
 
-/* Ranks by the last open, the oldest first. */
+/* Ranks by the last open; the oldest is evicted first. */
 static void ps_rank_by_age(const struct ps_policy_item *item, struct ps_rank *ret)
 {
 	*ret = (struct ps_rank){.order = (uint64_t)PS_MAX(item->opened_s, 0)};
@@ -167,10 +167,10 @@ static void ps_rank_by_age(const struct ps_policy_item *item, struct ps_rank *re
 /* State of a policy -------------------------------------------------------------------------------------- */
 
 struct ps_policy {
-	struct ps_plans *plans; /* borrowed; NULL: there will be none */
+	struct ps_plans *plans; /* borrowed; NULL: no plans */
 	struct ps_inuse *inuse;
 	struct ps_victims victims;
-	/* Of the dataset that was asked for last: neighbours are mostly of one. */
+	/* Cached for the last dataset asked about, as neighbours mostly belong to one. */
 	uint32_t dataset;
 	struct ps_inuse_times times;
 };
@@ -207,8 +207,8 @@ static const struct ps_inuse_times *times_of(struct ps_policy *policy, uint32_t 
 
 /* lru ---------------------------------------------------------------------------------------------------- */
 
-/* Least recently used goes first, whatever it is. Here for comparison and for caches larger than what they
- * serve: a dataset twice the cache, read in epochs, hits 15 % of the time (the scan policy: 50 %). */
+/* The least recently used is evicted first. For comparison, and for caches that hold all that they serve: a
+ * dataset twice the cache, read in epochs, hits 15 % of the time (the scan policy: 50 %). */
 
 static void lru_opened(
         struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)
@@ -248,16 +248,17 @@ const struct ps_policy_ops ps_policy_lru = {
 
 /* scan --------------------------------------------------------------------------------------------------- */
 
-/* What the current epochs still use stays; what is no longer in use (policy_private.h) goes, oldest first.
+/* What is in use in the current epochs stays; what is no longer in use (policy_private.h) is evicted, oldest
+ * first.
  *
- * If what is not in use does not suffice, nothing goes and the new object is streamed: of a dataset twice the
- * cache, the half that came first hits in every epoch, whatever the order, and a dataset that is not opened
- * any more makes room. */
+ * If that does not make enough room, nothing is evicted and the new object is streamed. So of a dataset
+ * twice the cache, the half that came first hits in every epoch, whatever the order, and a dataset that is
+ * no longer opened makes room. */
 
 static void scan_opened(
         struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)
 {
-	(void)previous_s; /* says nothing of what else was opened in between */
+	(void)previous_s; /* does not show what else was opened in between */
 	ps_inuse_opened(policy->inuse, dataset, id, now_s);
 }
 
@@ -285,19 +286,18 @@ const struct ps_policy_ops ps_policy_scan = {
 
 /* plan --------------------------------------------------------------------------------------------------- */
 
-/* What loaders have announced (policy.h) decides where they have, what is in use (policy_private.h) where
- * they have not.
+/* If loaders have announced plans (policy.h), these decide; otherwise what is in use (policy_private.h).
  *
  *   the object is                         it is needed
- *   named by a plan                       when the first plan that names it says
- *   not named any more, its run goes on   never
- *   of no plan, and in use                an epoch time (or 24 h) after its last open; if that is over, later
+ *   named by a plan                       in the earliest epoch that names it
+ *   no longer named, its run goes on      never
+ *   of no plan, and in use                an epoch time (or 24 h) after its last open; later if that is over
  *   of no plan, and not in use            never
  *
- * What is never needed goes first, the oldest before the others; then, for an object of a plan only, what is
- * needed last, if that is later than the object itself by more than a part of an epoch (struct ps_plan_need).
- * So an object that is needed later than all that is there, or never, is streamed, and without any plan this
- * is the scan policy. */
+ * Objects that are never needed are evicted first, the oldest before the others. Then, only for an object of
+ * a plan, come those that are needed last, if that is later than the new object by more than a part of an
+ * epoch (struct ps_plan_need). So an object that is needed later than all cached ones, or never, is
+ * streamed. Without any plan this is the scan policy. */
 
 static void plan_opened(
         struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)
@@ -313,7 +313,7 @@ static enum ps_policy_need need_of(
 	return policy->plans ? ps_plans_need(policy->plans, object, ret) : PS_NEED_UNKNOWN;
 }
 
-/* In use: when it is expected to be opened again. */
+/* When an object in use is expected to be opened again. */
 static double expected_s(const struct ps_inuse_times *times, int64_t opened_s, int64_t now_s)
 {
 	int64_t due_s = opened_s + (times->epoch_s > 0 ? times->epoch_s : times->window_s);
@@ -335,8 +335,8 @@ static bool rank(void *arg, const struct ps_policy_query *query, const struct ps
 	ret->when = INFINITY;
 	if (kind == PS_NEED_PLANNED) {
 		ret->when = need.when_s;
-		/* Which of those that are needed in the same epoch is all the same, but should not be one end
-		 * of it. */
+		/* Among objects needed in the same epoch the choice does not matter, but it should be spread
+		 * over the epoch: by hash. */
 		memcpy(&ret->order, item->id.bytes, sizeof(ret->order));
 	} else if (kind == PS_NEED_UNKNOWN) {
 		const struct ps_inuse_times *times = times_of(policy, item->dataset);
@@ -348,7 +348,7 @@ static bool rank(void *arg, const struct ps_policy_query *query, const struct ps
 
 static size_t plan_choose(struct ps_policy *policy, const struct ps_policy_query *query, size_t *victims)
 {
-	double later_than = DBL_MAX; /* what is never needed only */
+	double later_than = DBL_MAX; /* only objects that are never needed */
 	struct ps_plan_need need;
 
 	policy->dataset = query->dataset;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* What is left of a text. */
+/* The part of a text that is not parsed yet. */
 struct text {
 	char *at, *end;
 };
@@ -62,7 +62,7 @@ static char *put_utf8(char *out, uint32_t c)
 	return out;
 }
 
-/* After "\u"; a pair of surrogates is one character. */
+/* Parses the digits after "\u"; a surrogate pair is one character. */
 static bool unicode(struct text *t, char **out)
 {
 	uint32_t c, low;
@@ -95,8 +95,8 @@ static bool escape(struct text *t, char **out)
 	return true;
 }
 
-/* Decodes a string to where `out` is, which is at or before it, and ends it with NUL: what it takes is never
- * more than what it took with its quotes. NULL: it is none. */
+/* Decodes a string to `out`, which is at or before the text, and ends it with NUL; the result is never
+ * longer than the string with its quotes. NULL: not a string. */
 static char *string(struct text *t, char *out)
 {
 	if (!accept(t, '"'))
@@ -145,7 +145,7 @@ static bool word(struct text *t)
 	return t->at > begin;
 }
 
-/* Passes over a value of whatever kind. Commas and colons are not counted: no known member has it. */
+/* Skips a value of any kind. Commas and colons are not checked, as no known member is inside it. */
 static bool skip(struct text *t)
 {
 	unsigned depth = 0;
@@ -228,7 +228,7 @@ static bool job(struct text *t, struct ps_plan_line *line)
 	return true;
 }
 
-/* The value of a member; `have` notes those that a line must have. */
+/* Parses the value of a member. `have` collects the members that a line must have. */
 static bool member(struct text *t, const char *key, struct ps_plan_line *line, unsigned *have)
 {
 	if (strcmp(key, "penstock_plan") == 0 || strcmp(key, "penstock_position") == 0) {

@@ -10,14 +10,15 @@
 #include "base/list.h"
 
 struct ps_plan_use {
-	struct ps_plan_use *next, **link; /* of the file, none of which is over; link points at it */
+	/* In the file's list of uses that are not over; link points at this use */
+	struct ps_plan_use *next, **link;
 	struct ps_plan_epoch *epoch;
 	uint32_t file;
 	bool over;
 };
 
 struct ps_plan_epoch {
-	struct ps_list link; /* of its rank, by number */
+	struct ps_list link; /* in its rank, ordered by number */
 	struct ps_plan_rank *rank;
 	uint64_t number, nbytes, serial;
 	uint32_t nuses, nover;
@@ -29,29 +30,31 @@ struct ps_plan_epoch {
 
 struct ps_plan_rank {
 	struct ps_plan_teller teller;
-	struct ps_plan_who who; /* who.epoch: of the position */
-	uint64_t serial;        /* its slot, and how often that was used */
+	struct ps_plan_who who; /* who.epoch: of the last position */
+	uint64_t serial;        /* its slot, and how often that slot was used */
 	uint64_t files_done;
 	struct ps_list epochs;
 	bool out_of_order; /* an epoch was announced after a later one */
 	double heard_s;
-	/* Its pace: when it was last seen to advance, and through how many files of all it was then. */
+	/* Its pace: when it last advanced, and how many files of all epochs it had read by then. */
 	double moved_s, file_s;
 	uint64_t moved_done, epochs_done;
 };
 
 struct ps_planned_file {
 	struct ps_id id;
-	uint64_t node;                    /* 0: free */
-	uint64_t last;                    /* serial of the rank that named it last */
-	struct ps_plan_use *uses, **tail; /* as they were announced; the list and where it ends */
-	struct ps_plan_epoch *first; /* of uses, so that asking needs one look at memory less; NULL: none */
-	uint64_t named_in;           /* serial of the last epoch that named it */
+	uint64_t node; /* 0: free */
+	uint64_t last; /* serial of the rank that named it last */
+	/* Uses in the order of their announcement, and the end of the list. */
+	struct ps_plan_use *uses, **tail;
+	/* The epoch of the first use, to save a memory access; NULL: none. */
+	struct ps_plan_epoch *first;
+	uint64_t named_in; /* serial of the last epoch that named it */
 	uint32_t dataset;
 	bool named; /* the id is known */
 };
 
-/* Open addressing; a slot is 0 or the file's place + 1. Nothing is removed but by building it again. */
+/* Open addressing: a slot is 0 or the file's place + 1. Entries are removed only by rebuilding the table. */
 struct ps_plan_table {
 	uint32_t *slots;
 	size_t cap; /* a power of two */
@@ -65,7 +68,7 @@ struct ps_planned_files {
 };
 
 struct ps_plans {
-	pthread_mutex_t lock; /* all below */
+	pthread_mutex_t lock; /* protects all that follows */
 	struct ps_plan_rank *ranks[PS_PLANS_MAX_RANKS];
 	unsigned nranks, nother_users;
 	uint64_t serials;
@@ -79,28 +82,29 @@ static inline struct ps_plan_epoch *ps_plan_epoch_of(const struct ps_list *link)
 	return PS_CONTAINER_OF(link, struct ps_plan_epoch, link);
 }
 
-/* plans.c: the use is over. The lock is held. */
+/* Ends a use. Under the lock. */
 static void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use);
 
-/* Files that plans name; the lock is held in all. */
+/* Files that plans name. All under the lock. */
 static void ps_planned_files_fini(struct ps_planned_files *files);
-/* Room for n more, so that adding them does not fail. -ENOMEM. */
+/* Reserves room for n more, so that adding them cannot fail. -ENOMEM. */
 static int ps_planned_files_reserve(struct ps_planned_files *files, size_t n) PS_MUST_USE;
-/* The place of the file, made if there is none; room has been reserved. */
+/* The place of the file, which is added if it is new; room has been reserved. */
 static uint32_t ps_planned_files_add(struct ps_planned_files *files, const struct ps_plan_file *file);
 /* NULL: there is none. */
 static struct ps_planned_file *ps_planned_files_by_node(struct ps_planned_files *files, uint64_t node);
-/* NULL: there is none (more). Nodes of two datasets may show one object: *cursor, 0 at first, goes through
- * them. */
+/* NULL: there is no (other) one. Nodes of two datasets may show one object: *cursor, initially 0, iterates
+ * over them. */
 static struct ps_planned_file *ps_planned_files_by_id(
         struct ps_planned_files *files, const struct ps_id *id, size_t *cursor);
 static void ps_planned_files_name(
         struct ps_planned_files *files, struct ps_planned_file *file, const struct ps_id *id);
-/* Forgets those that have no use and whose last rank is gone. */
+/* Forgets files that have no use and whose last rank has ended. */
 static void ps_planned_files_sweep(
         struct ps_planned_files *files, bool (*gone)(const void *arg, uint64_t serial), const void *arg);
 
-#define FILE_UNKNOWN_S 1.0 /* the pace of a rank that was not seen to advance yet; orders its own uses only */
+/* The pace of a rank that has not advanced yet; it only orders that rank's own uses. */
+#define FILE_UNKNOWN_S 1.0
 #define PACE_WEIGHT 0.3
 struct ps_plans *ps_plans_new(void)
 {
@@ -125,7 +129,7 @@ static void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use)
 	struct ps_plan_epoch *epoch = use->epoch;
 
 	if (use->over)
-		return; /* and its file may be forgotten */
+		return; /* its file may have been forgotten */
 	struct ps_planned_file *file = &plans->files.v[use->file];
 	*use->link = use->next;
 	if (use->next)
@@ -143,7 +147,7 @@ static void use_begin(struct ps_plans *plans, struct ps_plan_use *use)
 {
 	struct ps_planned_file *file = &plans->files.v[use->file];
 
-	if (file->named_in == use->epoch->serial) { /* once an epoch is enough */
+	if (file->named_in == use->epoch->serial) { /* one use an epoch is enough */
 		use->over = true;
 		use->epoch->nover++;
 		return;
@@ -167,7 +171,7 @@ static void epoch_free(struct ps_plans *plans, struct ps_plan_epoch *epoch)
 	free(epoch);
 }
 
-/* Where the epoch of this number is, or belongs: before it. */
+/* The epoch of this number, or the place before which it belongs. */
 static struct ps_list *epoch_place(struct ps_plan_rank *rank, uint64_t number)
 {
 	struct ps_list *l = rank->epochs.next;
@@ -177,7 +181,7 @@ static struct ps_list *epoch_place(struct ps_plan_rank *rank, uint64_t number)
 	return l;
 }
 
-/* When the epochs will be read, at the rank's pace. */
+/* Estimates when the epochs will be read, at the rank's pace. */
 static void schedule(struct ps_plan_rank *rank, double now_s)
 {
 	double file_s = rank->file_s > 0 ? rank->file_s : FILE_UNKNOWN_S;
@@ -272,7 +276,7 @@ static void learn_pace(struct ps_plan_rank *rank, double now_s)
 	rank->moved_s = now_s;
 }
 
-/* Telling ------------------------------------------------------------------------------------------------ */
+/* Announcements ------------------------------------------------------------------------------------------ */
 
 static struct ps_plan_epoch *epoch_new(struct ps_plan_rank *rank, uint64_t number, size_t n, uint64_t nbytes)
 {
@@ -284,7 +288,7 @@ static struct ps_plan_epoch *epoch_new(struct ps_plan_rank *rank, uint64_t numbe
 	return epoch;
 }
 
-/* How many files the epoch names that no plan does yet. */
+/* The number of the epoch's files that no plan names yet. */
 static size_t count_new(struct ps_plans *plans, const struct ps_plan_file *files, size_t n)
 {
 	size_t nnew = 0;
@@ -313,7 +317,8 @@ static void fill_epoch(struct ps_plans *plans, struct ps_plan_epoch *epoch, cons
 	}
 }
 
-/* What was announced of the same epoch, is replaced; and what of it is over, is. */
+/* An announcement replaces the previous one of its epoch. Files before the rank's position are over at
+ * once. */
 static int announce(struct ps_plans *plans, struct ps_plan_rank *rank, const struct ps_plan_who *who,
         const struct ps_plan_file *files, size_t n, double now_s)
 {
@@ -410,7 +415,7 @@ int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *telle
 	if (!rank)
 		return -ESTALE;
 	if (who->epoch < rank->who.epoch) {
-		/* It went back, as a resumed run does: what is over must be announced again. */
+		/* The rank went back, as a resumed run does: files that were over must be announced again. */
 		rank_free(plans, rank);
 		ps_planned_files_sweep(&plans->files, rank_gone, plans);
 		return -ESTALE;
@@ -494,7 +499,7 @@ static uint64_t hash_of_id(const struct ps_id *id)
 {
 	uint64_t h;
 
-	memcpy(&h, id->bytes, sizeof(h)); /* it is a hash already */
+	memcpy(&h, id->bytes, sizeof(h)); /* an id is a hash already */
 	return h;
 }
 
@@ -534,7 +539,7 @@ static void ps_planned_files_fini(struct ps_planned_files *f)
 	*f = (struct ps_planned_files){0};
 }
 
-/* At most half full. */
+/* Keeps the tables at most half full. */
 static int tables_grow(struct ps_planned_files *f, size_t want)
 {
 	size_t cap = PS_MAX(f->by_node.cap, (size_t)TABLE_MIN);
@@ -557,7 +562,7 @@ static int tables_grow(struct ps_planned_files *f, size_t want)
 	return 0;
 }
 
-/* After the files moved: their lists point back at them. */
+/* After the array moved: corrects the pointers to the heads of the files' lists. */
 static void mend_links(struct ps_planned_files *f)
 {
 	for (size_t i = 0; i < f->n; i++) {
@@ -617,7 +622,7 @@ static void ps_planned_files_name(
         struct ps_planned_files *f, struct ps_planned_file *file, const struct ps_id *id)
 {
 	if (file->named || ps_id_cmp(id, &no_id) == 0)
-		return; /* a node shows one object for ever */
+		return; /* a node shows one object forever */
 	file->id = *id;
 	file->named = true;
 	f->nnameless--;
@@ -676,15 +681,16 @@ static void ps_planned_files_sweep(
 
 /* What follows from plans -------------------------------------------------------------------------------- */
 
-/* How far before its turn the open of a file counts as its use in the next epoch. In the epoch under way any
- * does: how unevenly a rank's lanes advance is its own affair. */
+/* How long before its turn opening a file counts as its use in the next epoch. In the present epoch any open
+ * counts, since a rank's lanes may advance unevenly. */
 #define EARLY_SHARE 4
 #define EARLY_MIN 16
-#define LOOKS_MAX 4096 /* at files of other datasets, for the next of one */
+/* Limit on files of other datasets that are passed while looking for those of one. */
+#define LOOKS_MAX 4096
 
 /* The functions below need the lock held ----------------------------------------------------------------- */
 
-/* How many uses of its rank are to come before this one; negative: it is late. */
+/* How many uses of its rank come before this one; negative: it is late. */
 static int64_t distance(const struct ps_plan_use *use)
 {
 	const struct ps_plan_epoch *epoch = use->epoch;
@@ -696,7 +702,7 @@ static int64_t distance(const struct ps_plan_use *use)
 	return n;
 }
 
-/* Is all that comes before this epoch over? */
+/* True if all earlier epochs of the rank are over. */
 static bool is_under_way(const struct ps_plan_epoch *epoch)
 {
 	for (const struct ps_list *l = epoch->link.prev; l != &epoch->rank->epochs; l = l->prev)
@@ -705,14 +711,14 @@ static bool is_under_way(const struct ps_plan_epoch *epoch)
 	return true;
 }
 
-/* Would an open now be this use? */
+/* True if an open now would count as this use. */
 static bool is_due(const struct ps_plan_use *use, int64_t far)
 {
 	return is_under_way(use->epoch) ||
 	       far <= PS_MAX(use->epoch->nuses / EARLY_SHARE, (uint32_t)EARLY_MIN);
 }
 
-/* Which use of the object an open is: the nearest that is about due. */
+/* The use that an open of the object counts as: of those that are due, the one with the smallest distance. */
 static struct ps_plan_use *due_use(struct ps_plans *plans, const struct ps_id *object, bool *ret_known)
 {
 	struct ps_plan_use *due = NULL;
@@ -787,12 +793,12 @@ enum ps_policy_need ps_plans_need(
 	*ret = (struct ps_plan_need){.when_s = INFINITY};
 	while ((file = ps_planned_files_by_id(&plans->files, object, &cursor))) {
 		if (need == PS_NEED_UNKNOWN)
-			need = PS_NEED_NEVER; /* swept when its last rank has gone */
+			need = PS_NEED_NEVER; /* forgotten when its last rank has ended */
 		if (!file->first)
 			continue;
 		need = PS_NEED_PLANNED;
 		sooner(file->first, ret);
-		/* Those of one rank are in order. */
+		/* Uses by a single rank are in order. */
 		bool sorted = plans->nranks == 1 && !file->first->rank->out_of_order;
 		for (const struct ps_plan_use *use = file->uses; !sorted && use; use = use->next)
 			sooner(use->epoch, ret);
@@ -800,7 +806,7 @@ enum ps_policy_need ps_plans_need(
 	return need;
 }
 
-/* The nth file of the rank that is still to be opened; false: it has announced no more. */
+/* The rank's next file that is still to be opened. False: it has announced no more. */
 static bool upcoming(
         struct ps_plan_epoch **epoch, uint32_t *place, const struct ps_list *end, uint32_t *ret_file)
 {
@@ -835,7 +841,7 @@ size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nod
 		at[nat].place = at[nat].epoch->first;
 		at[nat++].end = &rank->epochs;
 	}
-	/* Of each rank in turn: no rank's next file waits for another's tenth. */
+	/* Takes one file of each rank in turn, so that no rank's next file waits for another's tenth. */
 	for (bool more = true; more && n < max && nlooks < LOOKS_MAX;) {
 		more = false;
 		for (size_t i = 0; i < nat && n < max; i++) {
