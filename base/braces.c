@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A pattern is a chain of parts to be put one after the other (their product), a part is a text, a range, or
- * a choice of patterns (their sum). Counts are checked while parsing, so that an index always fits. */
+/* A pattern is a chain of parts that are concatenated (counts multiply). A part is a text, a range, or a
+ * choice of patterns (counts add up). Counts are checked while parsing, so that an index always fits. */
 enum part_kind { TEXT, INTS, LETTERS, CHOICE };
 
 struct ps_braces { /* a pattern */
@@ -22,7 +22,7 @@ struct part {
 	uint64_t count;
 	const char *text; /* TEXT, still with its backslashes */
 	size_t nbytes;
-	int64_t from, step; /* INTS; LETTERS as places in the alphabet */
+	int64_t from, step; /* INTS: numbers; LETTERS: indexes into `alphabet` */
 	int width;
 	struct ps_braces *choices; /* CHOICE */
 };
@@ -59,13 +59,13 @@ void ps_braces_free(struct ps_braces *b)
 	}
 }
 
-/* Past an escaped character both count. */
+/* The index after s[i]; an escaped character counts together with its backslash. */
 static size_t step_over(const char *s, size_t i, size_t n)
 {
 	return s[i] == '\\' && i + 1 < n ? i + 2 : i + 1;
 }
 
-/* Appends a part and multiplies the count. Takes the part's choices. */
+/* Appends a part and multiplies the count. Takes ownership of the part's choices. */
 static int add_part(struct parser *p, struct ps_braces *b, const struct part *model)
 {
 	struct part *part = malloc(sizeof(*part));
@@ -91,7 +91,7 @@ static int add_text(struct parser *p, struct ps_braces *b, const char *s, size_t
 
 /* Ranges ------------------------------------------------------------------------------------------------- */
 
-/* -?digits at *s; moves *s past them. 1: a number, 0: none, -ERANGE. */
+/* Takes -?digits at *s and moves *s past them. 1: a number; 0: none; -ERANGE. */
 static int take_int(const char **s, const char *end, int64_t *ret)
 {
 	const char *c = *s;
@@ -104,7 +104,7 @@ static int take_int(const char **s, const char *end, int64_t *ret)
 	for (; c < end && isdigit((unsigned char)*c); c++)
 		if (__builtin_mul_overflow(v, 10, &v) || __builtin_sub_overflow(v, *c - '0', &v))
 			return -ERANGE;
-	/* Negative while reading: the lowest number has no positive. */
+	/* Negative while reading, since the lowest number has no positive counterpart. */
 	if (!negative && v == INT64_MIN)
 		return -ERANGE;
 	*ret = negative ? v : -v;
@@ -147,12 +147,12 @@ static int fill_range(struct part *part, int64_t from, int64_t to, int64_t step)
 		return -ERANGE;
 	part->from = from;
 	part->step = from < to ? (int64_t)pace : -(int64_t)pace;
-	/* Saturates: 2^64 are too many anyway. */
+	/* Saturates: 2^64 exceed any limit. */
 	part->count = span / pace == UINT64_MAX ? UINT64_MAX : span / pace + 1;
 	return 0;
 }
 
-/* 1: [s, s+n) is a range, 0: it is not, -errno. */
+/* 1: [s, s+n) is a range; 0: it is not; -errno. */
 static int parse_range(const char *s, size_t n, struct part *part)
 {
 	int (*take)(const char **, const char *, int64_t *) = take_int;
@@ -188,7 +188,7 @@ static int parse_range(const char *s, size_t n, struct part *part)
 
 /* Choices ------------------------------------------------------------------------------------------------ */
 
-/* 1: [s, s+n) has a comma outside of inner braces; part is then a choice. */
+/* 1: [s, s+n) has a comma outside of inner braces, and part is a choice; 0: it has none; -errno. */
 static int parse_choice(struct parser *p, const char *s, size_t n, int depth, struct part *part)
 {
 	struct ps_braces **last = &part->choices;
@@ -221,7 +221,7 @@ static int parse_choice(struct parser *p, const char *s, size_t n, int depth, st
 	return ncommas > 0;
 }
 
-/* What stands between an outer "{" and its "}". */
+/* Adds the text between an outer "{" and its "}". */
 static int add_braced(struct parser *p, struct ps_braces *b, const char *s, size_t n, int depth)
 {
 	struct part part;
@@ -235,7 +235,7 @@ static int add_braced(struct parser *p, struct ps_braces *b, const char *s, size
 		return rc;
 	if (rc == 1)
 		return add_part(p, b, &part);
-	/* Neither: the braces mean themselves, what is inside may still expand. */
+	/* Neither: the braces are literal, but patterns inside still expand. */
 	part = (struct part){.kind = CHOICE};
 	rc = parse_pattern(p, s, n, depth + 1, &part.choices);
 	if (rc)
@@ -314,7 +314,7 @@ static void add_unescaped(const char *s, size_t n, struct ps_strbuf *out)
 	}
 }
 
-/* A range may span more than 63 bits, its steps as well; where they lead fits. */
+/* A range may span more than 63 bits, and so may its steps, but each result fits. */
 static int64_t in_range(const struct part *part, uint64_t i)
 {
 	return (int64_t)((uint64_t)part->from + i * (uint64_t)part->step);

@@ -156,7 +156,7 @@ void ps_checksum_fini(struct ps_checksum *sum)
 
 uint32_t ps_crc32c(const void *bytes, size_t nbytes)
 {
-	/* The library takes and gives the register, not its complement. */
+	/* The library takes and returns the register, not its complement. */
 	return ~crc32_iscsi((unsigned char *)(uintptr_t)bytes, (int)nbytes, ~0u);
 }
 
@@ -172,7 +172,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 	return product;
 }
 
-/* Each byte that follows multiplies what came before by x^8. */
+/* Each byte that follows multiplies the checksum by x^8. */
 uint32_t ps_crc32c_join(uint32_t a, uint32_t b, size_t nbytes_b)
 {
 	uint32_t factor = ONE, square = X_TO_8;
@@ -185,9 +185,9 @@ uint32_t ps_crc32c_join(uint32_t a, uint32_t b, size_t nbytes_b)
 	return multiply(factor, a) ^ b;
 }
 
-#define NVME UINT64_C(0x9a6c9329ac4bc9b5) /* bit 63 being the coefficient of x^0 */
+#define NVME UINT64_C(0x9a6c9329ac4bc9b5) /* bit 63 is the coefficient of x^0 */
 
-/* tables[k][b]: what byte b does to the sum when k more bytes follow it. Eight bytes a step. */
+/* tables[k][b]: the effect of byte b on the checksum when k more bytes follow. Eight bytes a step. */
 static uint64_t tables[8][256];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 

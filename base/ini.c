@@ -10,7 +10,7 @@ struct parser {
 	struct ps_error *err;
 	unsigned line;
 	char section[PS_INI_NAME_LEN];
-	char parent[PS_INI_NAME_LEN]; /* the key above, if it had no value; "" otherwise */
+	char parent[PS_INI_NAME_LEN]; /* the key above if it had no value, else "" */
 	bool in_section, has_key;
 };
 
@@ -19,7 +19,7 @@ static int bad(const struct parser *p, const char *why)
 	return ps_error_set(p->err, EINVAL, "line %u: %s", p->line, why);
 }
 
-/* Without blanks at its ends; in place. */
+/* Trims blanks at both ends, in place. */
 static char *trim(char *s)
 {
 	s += strspn(s, " \t");
@@ -89,7 +89,7 @@ static int take_line(struct parser *p, char *line)
 		return bad(p, "a key before the first [section]");
 	if (!indented || !p->has_key)
 		return take_key(p, text, false);
-	/* Under a key with a value it is more of that value: of none that we read. */
+	/* Under a key with a value the line continues that value, which no caller reads. */
 	return p->parent[0] ? take_key(p, text, true) : 0;
 }
 

@@ -18,23 +18,23 @@
 #include "base/clock.h"
 
 #define LOG_LINE_LEN 2048 /* longer messages are cut */
-#define PATIENCE_MS 20    /* with a reader whose pipe or queue is full */
+#define PATIENCE_MS 20    /* how long a reader with a full pipe or queue is waited for */
 
 static const struct sockaddr_un journal = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
-static const char *instead; /* text; NULL: the log is where it was asked to be */
+static const char *instead; /* why the log is not where it was requested; NULL: it is there */
 static const struct sockaddr_un syslogd = {.sun_family = AF_UNIX, .sun_path = _PATH_LOG};
 
 /* Set once by ps_log_open() before threads start; read-only afterwards. */
 static struct {
 	enum ps_log_level level;
 	enum { TO_FD, TO_SYSLOG, TO_JOURNAL, TO_NOTHING } to;
-	int fd; /* not of syslog */
+	int fd; /* not used for syslog */
 	const char *ident;
 	char *path; /* of the log file, or NULL */
-	bool stamp; /* a terminal's or a pipe's reader has its own clock; a file has none */
+	bool stamp; /* a terminal or a pipe's reader has a clock of its own; a file needs time stamps */
 } logger = {.level = PS_LOG_WARNING, .fd = STDERR_FILENO};
 
-/* What is said before the log is open, which in some programs it never is. */
+/* Messages before the log is open. Some programs never open it. */
 static pthread_mutex_t early_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
 	enum ps_log_level level;
@@ -46,7 +46,7 @@ static bool opened;
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 static const int level_priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG};
 
-/* A socket of either type. */
+/* True if a socket of either type listens there. */
 static bool listens(const struct sockaddr_un *addr)
 {
 	static const int types[] = {SOCK_DGRAM, SOCK_STREAM};
@@ -60,7 +60,7 @@ static bool listens(const struct sockaddr_un *addr)
 	return false;
 }
 
-/* The journal itself, because syslog's protocol has no fields. */
+/* Writes to the journal itself, because syslog's protocol has no fields. */
 static bool open_journal(void)
 {
 	const struct timeval patience = {.tv_usec = PATIENCE_MS * 1000};
@@ -74,7 +74,7 @@ static bool open_journal(void)
 	return true;
 }
 
-/* As systemd announces it to those whose stderr it has connected with the journal. */
+/* True if JOURNAL_STREAM names our stderr, as systemd sets it for services whose stderr is the journal. */
 static bool stderr_is_journal(void)
 {
 	const char *announced = getenv("JOURNAL_STREAM");
@@ -87,9 +87,9 @@ static bool stderr_is_journal(void)
 	return strcmp(announced, own) == 0;
 }
 
-/* A daemon must not hold the stderr that it was given: a pipe's reader would wait for its end for ever. The
- * one that process 1 of a container has, too, lasts as long as the container, which keeps what is written
- * there. */
+/* A daemon must not hold the stderr that it inherited: a pipe's reader would wait for its end forever. The
+ * exception is a stderr that process 1 of a container also has: it lasts as long as the container, which
+ * keeps what is written there. */
 static int open_container_log(void)
 {
 	struct stat own, first;
@@ -138,7 +138,7 @@ static int open_file(const char *path, struct ps_error *err)
 	}
 	logger.fd = fd;
 	logger.stamp = true;
-	logger.path = strdup(path); /* without memory it cannot be opened again, no more */
+	logger.path = strdup(path); /* if this fails for lack of memory, the file cannot be reopened */
 	return 0;
 }
 
@@ -177,7 +177,8 @@ int ps_log_reopen(void)
 	int fd = open(logger.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
 	if (fd < 0)
 		return -errno;
-	/* In place of the old number: writers on other threads see one file or the other, never none. */
+	/* dup2 keeps the descriptor's number: writers on other threads see one file or the other, never
+	 * none. */
 	int rc = dup2(fd, logger.fd) < 0 || fcntl(logger.fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
 	close(fd);
 	return rc;
@@ -233,8 +234,8 @@ static bool to_fd(enum ps_log_level level, const char *text, bool wait)
 	return true;
 }
 
-/* A reader of the log who does not read (a pipe, a stopped terminal, a busy journal) must not stop who logs:
- * lines are lost then, and that is said once he reads again. */
+/* If the log's reader does not read (a pipe, a stopped terminal, a busy journal), callers must not block:
+ * lines are lost then, and their number is logged once it reads again. */
 static void write_line(enum ps_log_level level, const char *text)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -113,7 +113,7 @@ static bool is_signed(enum ps_dtype t)
 	return t == PS_I8 || t == PS_I16 || t == PS_I32 || t == PS_I64;
 }
 
-/* The value bits of an integer type, without the sign. */
+/* The number of an integer type's value bits, without the sign. */
 static unsigned bits_of(enum ps_dtype t)
 {
 	return t == PS_BOOL ? 1 : (unsigned)ps_dtype_nbytes(t) * 8 - is_signed(t);
@@ -131,7 +131,7 @@ static double half_to_double(uint16_t h)
 	return h & 0x8000 ? -v : v;
 }
 
-/* To the nearest, ties to even. */
+/* Rounds to the nearest, ties to even. */
 static uint16_t half_from_double(double v)
 {
 	uint16_t sign = signbit(v) ? 0x8000 : 0;
@@ -230,7 +230,7 @@ static void float_put(double v, enum ps_dtype t, void *dst)
 		memcpy(dst, &h, sizeof(h));
 }
 
-/* An integer into an integer type. */
+/* Stores an integer in an integer type. */
 static bool integer_put(bool negative, uint64_t m, enum ps_dtype t, void *dst)
 {
 	unsigned bits = bits_of(t);

@@ -25,7 +25,7 @@ void ps_packed_reset(struct ps_packed *p)
 	p->failed = false;
 }
 
-/* The tail is one block: into a frame with it. */
+/* Compresses the tail, which is one block, into a frame. */
 static void pack(struct ps_packed *p)
 {
 	char frame[ZSTD_COMPRESSBOUND(PS_PACKED_BLOCK_NBYTES)];
@@ -35,7 +35,7 @@ static void pack(struct ps_packed *p)
 		return;
 	}
 	size_t n = ZSTD_compressCCtx(p->compressor, frame, sizeof(frame), p->tail.s, p->tail.len, LEVEL);
-	if (ZSTD_isError(n)) { /* there is room for any block, so only memory can be missing */
+	if (ZSTD_isError(n)) { /* the output fits any block, so this is always lack of memory */
 		p->failed = true;
 		return;
 	}

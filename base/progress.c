@@ -9,7 +9,7 @@
 
 #define BAR_WIDTH 24
 #define REDRAW_NS (PS_NS_PER_S / 10)
-#define ETA_MAX_S (100 * 3600) /* past it a guess is worth nothing */
+#define ETA_MAX_S (100 * 3600) /* a longer estimate is not shown */
 
 const char *ps_progress_text(uint64_t done, uint64_t total, uint64_t fresh_nbytes, uint64_t elapsed_ns,
         const char *note, char buf[static PS_PROGRESS_LEN])

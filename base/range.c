@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static nvtxDomainHandle_t domain; /* NULL: no tool is there */
+static nvtxDomainHandle_t domain; /* NULL: no profiler is attached */
 
 static void domain_make(void)
 {

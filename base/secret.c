@@ -27,7 +27,7 @@ void ps_cleanup_secret(char **secret)
 	ps_secret_free(*secret);
 }
 
-/* Files of them ------------------------------------------------------------------------------------------ */
+/* Files of secrets --------------------------------------------------------------------------------------- */
 
 static int fail(const char *path, const struct ps_secret_file *kind, int errnum, const char *why,
         struct ps_error *err)
@@ -36,8 +36,8 @@ static int fail(const char *path, const struct ps_secret_file *kind, int errnum,
 	        err, errnum, "%s%s%s: %s", kind->what ? kind->what : "", kind->what ? " " : "", path, why);
 }
 
-/* True for the first report of a file, and after each change of its mode: credentials are read again and
- * again. */
+/* True for the first report of a file and after each change of its mode, since credentials are read
+ * repeatedly. */
 static bool is_news(const struct stat *st)
 {
 	enum { MAX = 32 };

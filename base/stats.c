@@ -13,7 +13,7 @@ static const uint64_t bounds_ns[PS_HISTOGRAM_BUCKETS] = {100000, 250000, 500000,
         10000000, 25000000, 50000000, 100000000, 250000000, 500000000, 1000000000, 2500000000, 5000000000,
         10000000000, 25000000000, 50000000000, 100000000000, UINT64_MAX};
 
-/* Relaxed: nothing is ordered by these sums. */
+/* Relaxed: no other memory access depends on these sums. */
 void ps_histogram_add(struct ps_histogram *histogram, uint64_t ns)
 {
 	size_t i = 0;
@@ -59,7 +59,7 @@ void ps_waits_begin(struct ps_waits *waits, uint64_t now_ns)
 void ps_waits_end(struct ps_waits *waits, uint64_t now_ns)
 {
 	PS_LOCK_SCOPE(&waits->lock);
-	/* Threads may take the lock in another order than they read the clock. */
+	/* Threads may take the lock in another order than they read the clock in. */
 	if (--waits->n == 0 && now_ns > waits->since_ns)
 		waits->total_ns += now_ns - waits->since_ns;
 }

@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 
 #define KNOWN_MAX 64 /* longer words are not compared */
-/* the least length of a common beginning, which counts if only one known word has it */
+/* minimum length of a common prefix, which counts only if a single known word has it */
 #define PREFIX_LEAST 4
 #define PREFIX_RANK 9 /* after all ranks of typing errors */
 

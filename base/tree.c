@@ -2,8 +2,7 @@
 
 #include <stddef.h>
 
-/* A finaliser of splitmix64: weights differ from one another as random numbers do, and are the same in
- * each run. */
+/* The finaliser of splitmix64: weights are like random numbers, but the same in each run. */
 static uint64_t weight_of(uint64_t number)
 {
 	uint64_t x = number * UINT64_C(0x9e3779b97f4a7c15);
@@ -27,7 +26,7 @@ static void put_at(struct ps_tree_item **link, struct ps_tree_item *up, struct p
 		item->up = up;
 }
 
-/* The item takes the place of the one over it. */
+/* Rotates the item above its parent. */
 static void rotate_up(struct ps_tree *tree, struct ps_tree_item *item)
 {
 	struct ps_tree_item *up = item->up;

@@ -22,12 +22,12 @@ static void cleanup_curl_string(char **s)
 #define autocurlu __attribute__((cleanup(cleanup_curlu))) CURLU
 #define autocurl __attribute__((cleanup(cleanup_curl_string))) char
 
-/* A query parameter that must not be shown or stored? name is of n bytes, up to "=". */
+/* True for a query parameter that must not be shown or stored. name has n bytes, up to "=". */
 static bool is_signature(const char *name, size_t n)
 {
 	static const char *const prefixes[] = {"x-amz-", "x-goog-"};
-	/* Names that S3, GCS, Azure, CloudFront, Akamai and nginx's secure_link give to secrets and their
-	 * expiry. The short ones are Azure's: part of what is signed, and they change with it. */
+	/* Names of secrets and their expiry in URLs of S3, GCS, Azure, CloudFront, Akamai and nginx's
+	 * secure_link. The short ones are Azure's: they are part of what is signed, and change with it. */
 	static const char *const names[] = {"signature", "sig", "token", "access_token", "expires",
 	        "awsaccesskeyid", "googleaccessid", "key-pair-id", "policy", "md5", "hdnts", "hdnea", "auth",
 	        "apikey", "api_key", "password", "secret", "se", "sp", "sr", "st", "sv", "spr", "skoid",
@@ -42,7 +42,7 @@ static bool is_signature(const char *name, size_t n)
 	return false;
 }
 
-/* Calls add to one of two buffers for each parameter. */
+/* Adds each parameter to one of the two buffers. */
 static void split_query(const char *query, struct ps_strbuf *plain, struct ps_strbuf *secret)
 {
 	while (*query) {
@@ -58,7 +58,7 @@ static void split_query(const char *query, struct ps_strbuf *plain, struct ps_st
 	}
 }
 
-/* Where the authority ends in an absolute URL or a relative reference; 0 if there is none. As generous with
+/* Where the authority ends in an absolute URL or a relative reference; 0 if there is none. As lenient about
  * slashes as libcurl. */
 static size_t authority_end(const char *text)
 {
@@ -99,7 +99,7 @@ char *ps_url_escape_raw(const char *text)
 	return ps_strbuf_take(&b);
 }
 
-/* Gives h a URL, or a reference relative to the one it has. */
+/* Sets h to a URL, or to a reference relative to its present one. */
 static CURLUcode set_url(CURLU *h, const char *text)
 {
 	ps_autofree char *escaped = ps_url_escape_raw(text);
@@ -169,8 +169,8 @@ static int take_parts(CURLU *h, struct ps_url *u)
 	return rc;
 }
 
-/* It was decoded once, and read again it would be another one: a percent sign in it, or a number that stands
- * for an address. -EINVAL then; -ENOMEM. */
+/* The host was decoded once; if it has a percent sign, or a number that stands for an address, parsing it
+ * again would give another host. -EINVAL then; -ENOMEM. */
 static int check_host(const struct ps_url *u)
 {
 	autocurlu *h = curl_url();
@@ -295,7 +295,7 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 
 	if (!h)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	/* libcurl 8 escapes those of a relative reference, libcurl 7 refuses them. */
+	/* libcurl 8 escapes control characters of a relative reference; libcurl 7 refuses them. */
 	if (strlen(rel) > PS_URL_MAX_LEN || has_control(rel) || set_url(h, base) != CURLUE_OK ||
 	        set_url(h, rel) != CURLUE_OK || curl_url_get(h, CURLUPART_URL, &s, 0) != CURLUE_OK)
 		return ps_error_set(err, EINVAL, "%s: not a URL", ps_url_redact(rel, safe));
@@ -306,14 +306,14 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 	return 0;
 }
 
-/* Where user:password@ stands in a URL, or in what might be one. False: nowhere. */
+/* Finds user:password@ in a URL, or in what might be one. False: there is none. */
 static bool find_userinfo(const char *url, size_t *ret_start, size_t *ret_end)
 {
 	const char *slashes = strstr(url, "://");
 	size_t start = slashes ? (size_t)(slashes - url) + 3 : 0;
 	size_t n = start + strcspn(url + start, "/?#");
 
-	/* Without a scheme an "@" may stand at the start: @list.txt */
+	/* Without a scheme the text may start with "@": @list.txt */
 	for (size_t i = n; i > start + 1; i--) {
 		if (url[i - 1] == '@') {
 			*ret_start = start;
@@ -365,7 +365,8 @@ const char *ps_url_redact(const char *url, char buf[static PS_URL_TEXT_LEN])
 			put(&f, url, name + 1);
 			put(&f, "...", 3);
 		} else if (is_store && f.len > 0 && strncmp(url, "endpoint=", 9) == 0) {
-			url += whole; /* ours, to distinguish stores: the user named it by an option */
+			/* our own parameter, which distinguishes stores: the user gave it as an option */
+			url += whole;
 			if (*url == '&')
 				url++;
 			else
@@ -430,7 +431,7 @@ void ps_url_encode_strict(const char *bytes, size_t n, bool keep_slash, struct p
 	for (size_t i = 0; i < n; i++) {
 		unsigned char c = (unsigned char)bytes[i];
 
-		/* Not isalnum() alone: it is the locale's. */
+		/* Not isalnum() alone: it depends on the locale. */
 		if ((c < 0x80 && isalnum(c)) || c == '-' || c == '.' || c == '_' || c == '~' ||
 		        (c == '/' && keep_slash)) {
 			ps_strbuf_addc(out, (char)c);
@@ -457,7 +458,7 @@ bool ps_s3_url_is_azure(const char *text)
 	return strncasecmp(text, "az://", 5) == 0;
 }
 
-/* After the scheme, up to the "/" before the key. */
+/* The length of the part after the scheme, up to the "/" before the key. */
 static size_t bucket_len(const char *url)
 {
 	size_t n = strcspn(url + 5, "/");
@@ -472,7 +473,8 @@ static int escaped(const char *s)
 	return lo >= 0 ? hi * 16 + lo : -1;
 }
 
-/* NULL: errno is EINVAL (a NUL in it) or ENOMEM. A "%" that starts no escape is one. */
+/* Decodes escapes. NULL: errno is EINVAL (a NUL in it) or ENOMEM. A "%" that starts no escape stands for
+ * itself. */
 static char *decode(const char *text, size_t n)
 {
 	char *s = malloc(n + 1), *out = s;
@@ -493,7 +495,7 @@ static char *decode(const char *text, size_t n)
 	return s;
 }
 
-/* ACCOUNT/CONTAINER, as Azure lets them be called; $root and $web are containers, too. */
+/* ACCOUNT/CONTAINER, by Azure's rules for names; $root and $web are containers, too. */
 static bool is_container(const char *name, size_t n)
 {
 	size_t account = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789"),
@@ -516,7 +518,8 @@ static bool is_bucket(const char *name, size_t n)
 	return n > 0 && n <= BUCKET_MAX_LEN && strspn(name, ".") < n;
 }
 
-/* "versionId=" and "endpoint=", in any order. False: it is no such query, and belongs to the key. */
+/* Parses "versionId=" and "endpoint=", in any order. False: the query has other parameters, so it belongs to
+ * the key. */
 static bool take_bucket_query(struct ps_s3_url *u, const char *query)
 {
 	while (*query) {
@@ -634,7 +637,7 @@ static bool is_control(unsigned char c)
 	return c < ' ' || c == 0x7f;
 }
 
-/* How many bytes "%", "%25", "%2525" ... at s are, up to end. */
+/* The length of "%", "%25", "%2525" ... at s, up to end. */
 static size_t percents(const char *s, const char *end)
 {
 	size_t n = 1;
@@ -644,7 +647,7 @@ static size_t percents(const char *s, const char *end)
 	return n;
 }
 
-/* Is there "%0A", "%250A" ... at s: an escaped control character, or what looks like one? */
+/* True if "%0A", "%250A" ... is at s: an escaped control character, or a text that looks like one. */
 static bool looks_escaped(const char *s, const char *end)
 {
 	size_t n = percents(s, end);
@@ -663,7 +666,7 @@ static bool is_part(const char *s, const char *end, const char *word)
 	return (size_t)(end - s) == n && memcmp(s, word, n) == 0;
 }
 
-/* A whole part that needs an escape in front: *ret_skip bytes of it are replaced by *ret. */
+/* True if a whole part needs an escape in front: *ret_skip bytes of it are replaced by *ret. */
 static bool whole_part(const char *s, const char *end, bool first, const char **ret, size_t *ret_skip)
 {
 	static const char *const rests[] = {"", "2E", "2E%2E", "2Epenstock"};

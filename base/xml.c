@@ -14,7 +14,7 @@ struct parse {
 	const struct ps_xml_reader *reader;
 	void *arg;
 	struct ps_strbuf path, text;
-	size_t depth, name_at[PS_XML_MAX_DEPTH]; /* by depth: where in `path` the element's name begins */
+	size_t depth, name_at[PS_XML_MAX_DEPTH]; /* by depth: where the element's name begins in `path` */
 	int rc;
 };
 
@@ -59,7 +59,7 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 
 	(void)name;
 	if (p->rc)
-		return; /* the end of an empty element comes even if its start has stopped the parser */
+		return; /* the end of an empty element is reported even if its start has stopped the parser */
 	if (p->text.failed) {
 		stop(p, -ENOMEM);
 		return;
@@ -129,7 +129,7 @@ int ps_xml_parse(
 	XML_ParserFree(p.expat);
 	ps_strbuf_fini(&p.path);
 	if (p.text.s)
-		explicit_bzero(p.text.s, p.text.cap); /* it may have been a secret */
+		explicit_bzero(p.text.s, p.text.cap); /* it may contain a secret */
 	ps_strbuf_fini(&p.text);
 	return rc;
 }
