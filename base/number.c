@@ -292,8 +292,8 @@ bool ps_number_store_rounded(const struct ps_number *v, enum ps_dtype t, void *d
 
 	if (!ps_dtype_is_float(t))
 		return ps_number_store(v, t, dst);
-	/* A large integer would be rounded twice, to a double and to t: a bit set for all that a double does not
-	 * hold keeps it from looking like a tie. */
+	/* Rounding a large integer twice, to a double and then to t, could produce a false tie: bits that a
+	 * double may not hold are merged into one sticky bit. */
 	if (!n.is_float && t != PS_F64 && n.magnitude >> 53)
 		n.magnitude = (n.magnitude & ~UINT64_C(0x7ff)) | (n.magnitude & 0x7ff ? 0x800 : 0);
 	float_put(as_double(&n), t, dst);
