@@ -349,7 +349,7 @@ static int reap(const struct ps_key_context *x, pid_t pid, bool at_once, struct 
 	int status = 0;
 
 	for (;;) {
-		/* Kills its children, too. Its number cannot belong to another process before waitpid(). */
+		/* Kills its children, too. Its number stays reserved until waitpid(). */
 		if (ps_clock_mono_ns() >= until || atomic_load(&x->stop))
 			kill(-pid, SIGKILL);
 		pid_t got = waitpid(pid, &status, WNOHANG);
@@ -435,7 +435,7 @@ static int find_settings(
 	        all->config_path);
 }
 
-/* /.aws/sso/cache/SHA1.json: the SHA-1 of the session's name or, in the older form, of the URL. */
+/* ~/.aws/sso/cache/SHA1.json: the SHA-1 of the session's name or, in the older form, of the URL. */
 static char *token_path(const struct ps_key_context *x, const struct sso *s)
 {
 	const char *name = s->session ? s->session : s->start_url;

@@ -286,7 +286,7 @@ static void want(struct ps_credentials *c)
 	pthread_cond_broadcast(&c->cond);
 }
 
-/* The provider's functions ------------------------------------------------------------------------------ */
+/* The provider's functions ------------------------------------------------------------------------------- */
 
 int ps_credentials_new(
         const struct ps_credentials_options *options, struct ps_credentials **ret, struct ps_error *err)

@@ -29,8 +29,8 @@
  * Ownership: returned strings are the caller's, for ps_secret_free(). Threads: any. Blocks: never. Errors:
  * -EACCES for an invalid private key, -ENOMEM. */
 struct ps_google_jwt {
-	const char *email;       /* who */
-	const char *private_key; /* issuer */
+	const char *email;       /* the issuer */
+	const char *private_key; /* PEM, RSA */
 	const char *key_id;      /* NULL: not given */
 	const char *audience;    /* the token server */
 	int64_t now_s;

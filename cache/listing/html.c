@@ -86,7 +86,8 @@ static void add_unescaped(const char *s, size_t n, struct ps_strbuf *out)
 	}
 }
 
-/* nginx puts " 02-Jan-2026 03:04 123456" after a link. Without a trailing K, M or G the size is exact. */
+/* nginx puts "  02-Jan-2026 03:04      123456" after a link. Without a trailing K, M or G the size is
+ * exact. */
 static uint64_t size_after(const char *s, const char *end)
 {
 	static const char shape[] = "dd-aaa-dddd dd:dd";
