@@ -11,6 +11,7 @@
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
 
+#include "base/cleanup.h"
 #include "base/size.h"
 
 enum engine { ENGINE_EVP, ENGINE_CRC32, ENGINE_CRC32C, ENGINE_CRC64NVME };
@@ -87,8 +88,10 @@ int ps_checksum_init(struct ps_checksum *sum, const char *expected, uint64_t siz
 	sum->evp = EVP_MD_CTX_new();
 	/* md5 may be forbidden on this machine. */
 	if (!sum->evp || EVP_DigestInit_ex(sum->evp, kind->evp(), NULL) != 1) {
-		EVP_MD_CTX_free(sum->evp);
-		return sum->evp ? -EINVAL : -ENOMEM;
+		int rc = sum->evp ? -EINVAL : -ENOMEM;
+
+		EVP_MD_CTX_free(ps_steal_ptr(&sum->evp));
+		return rc;
 	}
 	if (kind->git) {
 		int n = snprintf(header, sizeof(header), "blob %" PRIu64, size);

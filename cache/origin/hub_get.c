@@ -304,10 +304,11 @@ static void place_put(struct ps_hf *hf, struct ps_hf_place *place)
 	if (--place->nusers)
 		return;
 	ps_list_append(&hf->idle, &place->idle);
-	if (++hf->nidle > PS_HF_PLACES || !place->target)
-		place_free(hf, hf->nidle > PS_HF_PLACES
-		                       ? PS_CONTAINER_OF(hf->idle.next, struct ps_hf_place, idle)
-		                       : place);
+	hf->nidle++;
+	if (!place->target)
+		place_free(hf, place);
+	else if (hf->nidle > PS_HF_PLACES)
+		place_free(hf, PS_CONTAINER_OF(hf->idle.next, struct ps_hf_place, idle));
 }
 
 /* Finds or makes a place and adds a user to it. NULL: out of memory. */

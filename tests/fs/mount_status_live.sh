@@ -20,7 +20,7 @@ rate='[0-9.]+ (B|[KM]iB)/s +[▁▂▃▄▅▆▇█]+  at most [0-9.]+ [KM]iB/
 for what in "origin +$rate" "readers +$rate" 'hits +(-|[0-9.]+ %) +[ ▁▂▃▄▅▆▇█]+' \
 	'cache +[0-9.]+ % +\[#*\.+\] [0-9.]+ MiB of 100.0 MiB, [123] objects?' \
 	'reads +(-|slowest [0-9.]+ m?s, p99 [0-9.]+ m?s, p50 [0-9.]+ m?s)' \
-	"$MNT: 3 files, 1 open, [0-9]+ waiting"; do
+	"$MNT: 3 files, [0-9.]+ [KM]iB cached, 1 open, [0-9]+ waiting"; do
 	check "it shows ${what%% *}" env LC_ALL=C.UTF-8 grep -Eqx "  $what" <(picture 24x80 | sed 's/ *$//')
 done
 equal "a smaller window has fewer lines" "10 5" "$(picture 10x40 | wc -l) $(picture 5x20 | wc -l)"
@@ -30,7 +30,7 @@ wait "$reader" || true
 
 on_terminal 24x80 '\x03' penstock status --watch=0.1 --cache-dir "$CACHE" || true
 equal "so does Ctrl-C" "exit 0 as it was" "$(tail -n 1 "$T/screens")"
-check "all mounts of a cache" grep -qF "$MNT: 3 files, 0 open" "$T/screens"
+check "all mounts of a cache" grep -qE "$MNT: 3 files, [0-9.]+ [KM]iB cached, 0 open" "$T/screens"
 umount_penstock
 on_terminal 24x80 q penstock status --watch "$MNT" || true
 equal "an error ends it" "exit 1" "$(tail -n 1 "$T/screens" | cut -d ' ' -f 1-2)"
