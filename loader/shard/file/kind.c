@@ -13,7 +13,7 @@ static bool ends_with(const char *p, size_t n, const char *end)
 	return n > len && strncasecmp(p + n - len, end, len) == 0;
 }
 
-/* The length of the path without what says that it is compressed. */
+/* The length of the path without the suffix of a compression format. */
 static size_t plain_len(const char *path)
 {
 	static const char *const endings[] = {".zst", ".gz", ".lz4"};
@@ -80,7 +80,7 @@ uint64_t ps_tokens_count(const struct ps_windows *w, uint64_t nbytes)
 	return nbytes < w->nbytes ? 0 : (nbytes - w->nbytes) / w->stride + 1;
 }
 
-/* __NAME__ alone, or as the first folder. */
+/* True if the whole name or its first component is __NAME__. */
 static bool is_meta(const char *name, size_t len)
 {
 	const char *slash = memchr(name, '/', len);
@@ -89,9 +89,9 @@ static bool is_meta(const char *name, size_t len)
 	return first >= 4 && memcmp(name, "__", 2) == 0 && memcmp(name + first - 2, "__", 2) == 0;
 }
 
-/* WebDataset cuts at ^((?:.*<slash>|)[^.]+)[.]([^/]*)$: the key ends at the first dot that has something else
- * in front of it in its component; a component that begins with a dot borrows from the one before it, if that
- * has no dot. We try the starts of components from the last to the first, as the expression does. */
+/* WebDataset cuts at ^((?:.*<slash>|)[^.]+)[.]([^/]*)$: the key ends at the first dot of a component that
+ * does not begin with it. A component that begins with a dot is joined to the one before it, if that has no
+ * dot. The starts of components are tried from the last to the first, as the expression does. */
 bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts)
 {
 	size_t start = len;

@@ -31,18 +31,19 @@
 /* Decompression of a shard while it is read: zstd and lz4 (any frames, skippable ones passed over; lz4's
  * legacy format is refused by name), gzip (any members).
  *
- * Damage is reported at its place: cut data, a wrong checksum, bytes after the last frame. As a checksum
- * follows the data that it guards, bytes may have been given before it is found to be wrong.
+ * Damage is reported at its place: cut data, a wrong checksum, bytes after the last frame. A checksum
+ * follows its data, so bytes may have been handed out before a mismatch is found.
  *
  * Memory, counted where there is a budget: zstd: the frame's window (2 to 8 MiB usually; more than
  * PS_INFLATE_MAX_WINDOW is refused), gzip 0.1 MiB, lz4 up to 8 MiB. Ownership: a decompressor owns its input.
  * Threads: one at a time.   Locks: none. Blocks: as the input does.   Errors: -EBADMSG: damaged or cut;
- * -EFBIG: the window; -ENOSYS: this library was built without that format; else what the input says. */
-#define PS_INFLATE_MAX_WINDOW_LOG 27 /* 128 MiB: what `zstd -d` takes, too */
-#define PS_INFLATE_MAGIC 4           /* bytes that show the format ... */
+ * -EFBIG: the window is too large; -ENOSYS: this library was built without that format; else the input's
+ * error. */
+#define PS_INFLATE_MAX_WINDOW_LOG 27 /* 128 MiB: the limit of `zstd -d`, too */
+#define PS_INFLATE_MAGIC 4           /* bytes that identify the format ... */
 #define PS_INFLATE_SKIPPABLE 8       /* ... and those of a skippable frame's head */
 
-/* Whether a skippable frame begins with these, and how many bytes it has with its head. */
+/* True if `head` begins a skippable frame; *ret_nbytes is its size, head included. */
 static bool ps_codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes);
 
 struct ps_inflate;
@@ -52,36 +53,35 @@ static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_b
         struct ps_inflate **ret_inflate, struct ps_load_error *err);
 static void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
 
-/* Up to n bytes; *ret_got 0: the end. */
+/* Reads up to n bytes; *ret_got is 0 at the end. */
 static int ps_inflate_read(
         struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err);
 
-/* True if it failed because no frame follows its last one. */
+/* True if the last read failed because the bytes after the last frame are not a frame. */
 static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
 
-/* Ends of large fields of this size and more are read straight into their place, together with some bytes
- * that follow, for the next headers: one call for each field is cheaper than a copy of its bytes. The number
- * of bytes that follow is what was used the last time: more would have to be copied, as the head of the next
- * field. */
+/* A field's rest of at least DIRECT_READ_MIN bytes is read straight into its place. The same call reads
+ * some bytes after it for the next headers: one call a field is cheaper than a copy of its bytes. How many
+ * bytes follow is what was used the last time; more would belong to the next field and have to be copied. */
 #define DIRECT_READ_MIN (32UL << 10)
 #define AFTER_MIN 1024UL
 #define AFTER_MAX (8UL << 10)
 
-/* Unwanted bytes are passed over by seeking from this size on. The first read after that is of this size,
- * too, as at the start: what follows may be unwanted as well, or a large field. */
+/* Unwanted stretches of at least SEEK_MIN bytes are skipped by seeking. The first read after a seek, and at
+ * the start, is of READ_AFTER_SEEK bytes: what follows may be unwanted as well, or a large field. */
 #define SEEK_MIN (256UL << 10)
 #define READ_AFTER_SEEK PS_STREAM_BUF_MIN
 
 struct ps_stream {
-	struct ps_inflate *inflate; /* where the bytes come from instead of fd; NULL: nowhere else */
-	bool is_input;              /* of a decompressor: the decompressed bytes are counted, not these */
+	struct ps_inflate *inflate; /* the bytes come from it instead of fd; NULL: from fd */
+	bool is_input;              /* input of a decompressor: the decompressed bytes are counted instead */
 	int fd;                     /* -1: memory */
 	bool seekable;              /* an ordinary file: pread works, its size is known */
 	bool eof;
-	bool sought;     /* or as much was passed over, or it is the start; nothing was read since */
+	bool sought;     /* at the start, or SEEK_MIN bytes were skipped; nothing was read since */
 	size_t after;    /* bytes to read after a large field */
 	int64_t size;    /* of the file when it was opened; -1: not an ordinary one */
-	char *path;      /* until something was read; NULL: not an ordinary file */
+	char *path;      /* NULL once something was read, and for other than ordinary files */
 	uint64_t offset; /* of buf[beg] in the file */
 	uint8_t *buf;    /* with fd -1: the caller's memory */
 	size_t cap, beg, end;
@@ -110,8 +110,9 @@ static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
 	return -ECANCELED;
 }
 
-/* The file changed where it comes from (a mount's origin, NFS) between its opening and the first read: no
- * reader has a byte of it, so the version of now is as good as if it had been opened a moment later. Once. */
+/* Opens the file again, once, after it changed at its origin (of a mount, or NFS) between open and first
+ * read. No reader has a byte of it yet, so the new version is as good as if it had been opened a moment
+ * later. */
 static bool open_again(struct ps_stream *s)
 {
 	ps_autofree char *path = ps_steal_ptr(&s->path);
@@ -127,8 +128,8 @@ static bool open_again(struct ps_stream *s)
 	return true;
 }
 
-/* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. What does not fit
- * in dst any more goes to `after`, up to nafter bytes; a pipe gives none. */
+/* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. What does not
+ * fit in dst is stored in `after`, up to nafter bytes; a pipe stores none there. */
 static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size_t nafter, uint64_t at,
         size_t *ret_got, struct ps_load_error *err)
 {
@@ -158,7 +159,7 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size
 	return 0;
 }
 
-/* The same, and counts its time, and its bytes where they are not the input of a decompression. */
+/* Does file_read() and counts its time; its bytes are counted unless they are a decompressor's input. */
 static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *after, size_t nafter,
         uint64_t at, size_t *ret_got, struct ps_load_error *err)
 {
@@ -218,7 +219,7 @@ bool ps_path_is_on_mount(const char *shard)
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
         struct ps_load_error *err)
 {
-	/* Not blocking, so that a pipe without a writer cannot hold us where no stop flag reaches. */
+	/* Not blocking: opening a pipe without a writer would hang, and the stop flag could not end that. */
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct ps_stream *s;
 	struct stat st;
@@ -323,7 +324,7 @@ void ps_stream_take(struct ps_stream *s, size_t n)
 	s->offset += n;
 }
 
-/* Reads up to n bytes into their place, with an empty buffer, which gets what stands after them. */
+/* Reads up to n bytes into their place. The buffer is empty, and receives the bytes after them. */
 static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err)
 {
 	bool file = s->seekable && !s->inflate;
@@ -341,11 +342,11 @@ static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got
 	return 0;
 }
 
-/* A large field begins: what is left in the buffer was read after the last one for nothing. */
+/* Called where a large field begins. What is left in the buffer was read after the last field for nothing. */
 static void behind_learn(struct ps_stream *s)
 {
 	if (s->beg == s->end)
-		s->after = AFTER_MAX; /* it may have been too little */
+		s->after = AFTER_MAX; /* all was used: it may have been too little */
 	else if (s->end <= AFTER_MAX)
 		s->after = PS_MAX(s->beg, AFTER_MIN);
 }
@@ -447,7 +448,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	}
 	codec = ps_codec_detect(p, n);
 	if (codec == PS_CODEC_NONE && passed)
-		codec = PS_CODEC_ZSTD; /* whose decoder reports what is wrong, if it is not the end */
+		codec = PS_CODEC_ZSTD; /* its decoder reports the damage, unless the file ends here */
 	if (codec == PS_CODEC_NONE)
 		return 0;
 	s = calloc(1, sizeof(*s));
@@ -467,7 +468,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	}
 	in->is_input = true;
 	if (in->options.meter)
-		in->options.meter->nbytes -= in->end - in->beg; /* what it showed for its format */
+		in->options.meter->nbytes -= in->end - in->beg; /* peeked at to find the format */
 	*stream = s;
 	return 0;
 }
@@ -514,7 +515,7 @@ int ps_stream_fd(const struct ps_stream *s)
 
 /* Decompression ------------------------------------------------------------------------------------------ */
 
-/* A piece of compressed bytes and where its decompressed ones go. */
+/* A piece of compressed bytes, and the memory for the decompressed ones. */
 struct step {
 	const uint8_t *in;
 	size_t in_n;
@@ -527,10 +528,10 @@ struct step {
 struct ps_inflate {
 	struct ps_stream *in;
 	enum ps_codec codec;
-	bool inside;                   /* a frame: the input must not end here */
-	bool any, garbage;             /* a frame has ended; what follows is none */
+	bool inside;                   /* inside of a frame: the input must not end here */
+	bool any, garbage;             /* any: a frame has ended; garbage: what follows is not a frame */
 	struct ps_byte_budget *budget; /* NULL: not counted */
-	size_t held;                   /* and counted */
+	size_t held;                   /* bytes that are counted in the budget */
 	union {
 		ZSTD_DCtx *zstd;
 #ifdef HAVE_LISAL
@@ -637,7 +638,7 @@ static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error 
 	if (!f->inside) {
 		size_t zeros = 0;
 
-		while (zeros < s->in_n && s->in[zeros] == 0) /* padding of tapes and block devices */
+		while (zeros < s->in_n && s->in[zeros] == 0) /* padding from tapes and block devices */
 			zeros++;
 		if (zeros > 0) {
 			s->taken = zeros;
@@ -686,7 +687,7 @@ static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_load_error *
 	return 0;
 }
 
-/* The library does not say: two blocks, and what its output may refer back to. */
+/* The library does not report its memory: two blocks, and the output that later blocks refer to. */
 static size_t lz4_nbytes(const struct ps_inflate *f)
 {
 	static const size_t blocks[] = {[LZ4F_max64KB] = 64UL << 10,
@@ -744,7 +745,7 @@ static int codec_new(struct ps_inflate *f, struct ps_load_error *err)
 	return unsupported(PS_CODEC_NONE, "", err);
 }
 
-/* Counts what the decoder holds now. It cannot be left out, so the window gets what is left. */
+/* Counts the decoder's memory in the budget, even beyond it; the sample window gets the rest. */
 static void held_count(struct ps_inflate *f)
 {
 	size_t held = f->held;
@@ -834,7 +835,7 @@ static int step_make(struct ps_inflate *f, struct step *s, struct ps_load_error 
 	}
 }
 
-/* Whether what follows a frame may be another one, by as much of it as there is. */
+/* True if the n bytes after a frame may begin another one; n may be less than a magic number. */
 static bool may_begin(enum ps_codec codec, const uint8_t *p, size_t n)
 {
 	static const uint8_t magics[][4] = {[PS_CODEC_ZSTD] = {0x28, 0xb5, 0x2f, 0xfd},
@@ -877,7 +878,7 @@ static int ps_inflate_read(
 			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
 		s.taken = 0;
 		s.ended = false;
-		/* at the end, too: what is inside of the decoder may not have had room yet */
+		/* also at the end of the input: the decoder may hold output that had no room yet */
 		rc = step_make(f, &s, err);
 		if (rc < 0)
 			return rc;
@@ -900,7 +901,7 @@ static int ps_inflate_read(
 
 /* Members that are compressed by themselves -------------------------------------------------------------- */
 
-#define FIRST_GUESS 4 /* times the compressed bytes, where the frame does not say */
+#define FIRST_GUESS 4 /* times the compressed bytes, where the frame lacks its size */
 
 static int damaged(const char *what, struct ps_load_error *err)
 {

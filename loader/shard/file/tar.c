@@ -19,24 +19,24 @@ enum {
 	OFF_MAGIC = 257,
 	OFF_PREFIX = 345,
 	LEN_PREFIX = 155,
-	OFF_GNU_EXTENDED = 482, /* old GNU sparse header: more sparse blocks follow */
+	OFF_GNU_EXTENDED = 482, /* flag of an old GNU sparse header: more sparse blocks follow */
 	OFF_GNU_MORE = 504,     /* the same in those blocks */
 };
 
-/* What pax headers say. */
+/* Contents of pax headers. */
 struct pax {
-	char *path; /* NULL: nothing; else PS_TAR_MAX_NAME + 1 bytes */
+	char *path; /* NULL: none; else PS_TAR_MAX_NAME + 1 bytes */
 	bool has_path;
 	bool has_size;
 	bool sparse;
-	bool is_name; /* path is GNU.sparse.name: what stands in `path` beside it is a stand-in's */
+	bool is_name; /* path is from GNU.sparse.name: the record `path` beside it has a placeholder */
 	size_t path_len;
 	uint64_t size;
 };
 
 struct ps_tar {
 	struct ps_stream *stream;
-	uint64_t left; /* data and padding of the current member that were not taken yet */
+	uint64_t left; /* bytes of the current member's data and padding that were not taken yet */
 	uint64_t size; /* of the current member's data */
 	bool ended;
 	int failed;        /* -errno that ended the walk */
@@ -79,7 +79,7 @@ static int damaged(uint64_t offset, const char *what, struct ps_load_error *err)
 	return ps_load_error_set(err, EBADMSG, "damaged tar at offset %ju: %s", (uintmax_t)offset, what);
 }
 
-/* What is wrong with the first bytes of a file. */
+/* Reports why the first bytes of a file are not a tar header. */
 static int no_header(const struct ps_tar *t, const uint8_t *p, size_t n, struct ps_load_error *err)
 {
 	const char *foreign = ps_foreign_of_bytes(p, n);
@@ -131,8 +131,8 @@ static bool number_parse(const uint8_t *p, size_t n, uint64_t *ret_value)
 	return true;
 }
 
-/* The sum over the header with its own field as spaces, of unsigned bytes, or (old writers) of signed ones.
- */
+/* The checksum is the sum of the header's bytes, with its own field as spaces: unsigned, or (old writers)
+ * signed. */
 static bool checksum_fits(const uint8_t *h)
 {
 	uint64_t want;
@@ -173,9 +173,10 @@ static bool key_is(const uint8_t *key, size_t len, const char *name)
 	return len == strlen(name) && memcmp(key, name, len) == 0;
 }
 
-static const char out_of_memory[] = "out of memory"; /* the one complaint that is not about the tar */
+/* the only one of these texts that is not about the tar */
+static const char out_of_memory[] = "out of memory";
 
-/* Keeps what one record says; returns what is wrong, or NULL. An empty value takes back what was said. */
+/* Stores one record; returns an error text, or NULL. An empty value resets the key. */
 static const char *pax_apply(
         struct pax *pax, const uint8_t *key, size_t klen, const uint8_t *value, size_t vlen)
 {
@@ -205,7 +206,7 @@ static const char *pax_apply(
 	return NULL;
 }
 
-/* "LEN KEY=VALUE\n" records until the end. Returns what is wrong, or NULL. */
+/* Parses "LEN KEY=VALUE\n" records until the end. Returns an error text, or NULL. */
 static const char *pax_parse(struct pax *pax, const uint8_t *p, size_t n)
 {
 	while (n > 0) {
@@ -214,7 +215,7 @@ static const char *pax_parse(struct pax *pax, const uint8_t *p, size_t n)
 		const char *wrong;
 		uint64_t len;
 
-		if (p[0] == 0) /* some writers pad with zeros inside the size */
+		if (p[0] == 0) /* some writers pad with zeros within the body's size */
 			return NULL;
 		if (!space || !decimal_parse(p, (size_t)(space - p), &len) || len > n ||
 		        len < (uint64_t)(space - p) + 3 || p[len - 1] != '\n')
@@ -237,7 +238,7 @@ static uint64_t padded(uint64_t n)
 	return (n + PS_TAR_BLOCK - 1) & ~(uint64_t)(PS_TAR_BLOCK - 1);
 }
 
-/* Takes the body of an x or g header. */
+/* Reads and parses the body of an x or g header. */
 static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t at, struct ps_load_error *err)
 {
 	const uint8_t *p;
@@ -280,7 +281,7 @@ static void name_append(struct ps_tar *t, const void *p, size_t n)
 	t->name[t->name_len] = 0;
 }
 
-/* A GNU long name: the name with a zero after it, as the data of a member of its own. */
+/* Reads a GNU long name: the data of a member of its own, the name and a zero byte. */
 static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
 {
 	int rc;
@@ -296,7 +297,8 @@ static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct p
 	return ps_stream_skip(t->stream, padded(size) - size, err);
 }
 
-/* The member's name, by rank: pax path, global pax path, GNU long name, prefix and name of the header. */
+/* Chooses the member's name. The first that exists is taken: pax path, global pax path, GNU long name,
+ * prefix and name of the header. */
 static void name_choose(struct ps_tar *t, const uint8_t *h)
 {
 	const struct pax *pax = t->local.has_path ? &t->local : &t->global;
@@ -359,7 +361,7 @@ static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64
 		if (folder)
 			size = 0;
 	} else if (type >= '1' && type <= '6') {
-		size = 0; /* links, devices, folders: whatever their size says, no data follows */
+		size = 0; /* links, devices, folders: no data follows, whatever their size field has */
 	}
 	if (size > INT64_MAX - PS_TAR_BLOCK ||
 	        size > INT64_MAX - PS_TAR_BLOCK - ps_stream_offset(t->stream) - 512)
@@ -368,7 +370,7 @@ static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64
 	return 0;
 }
 
-/* Headers up to and with the next member's own. 1: a member, 0: the end. */
+/* Reads headers up to and including the next member's own. Returns 1: a member, 0: the end. */
 static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_load_error *err)
 {
 	uint64_t first = ps_stream_offset(t->stream);
@@ -397,7 +399,7 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 			return at ? damaged(at, "bad header checksum", err) : no_header(t, h, n, err);
 		if (!number_parse(h + OFF_SIZE, LEN_SIZE, &size) || size > INT64_MAX - PS_TAR_BLOCK)
 			return damaged(at, "a size that is not a number", err);
-		type = (char)h[OFF_TYPE]; /* h is gone once its block is taken */
+		type = (char)h[OFF_TYPE]; /* h is invalid once its block is taken */
 		switch (type) {
 		case 'x':
 		case 'X':
@@ -488,7 +490,7 @@ int ps_tar_read(struct ps_tar *t, void *dst, struct ps_load_error *err)
 	return 0;
 }
 
-/* Files that are no shards ------------------------------------------------------------------------------- */
+/* Files that are not shards ------------------------------------------------------------------------------ */
 
 #define PACK "`penstock-loader pack` makes shards of files"
 #define AS_IT_IS                                                                                  \

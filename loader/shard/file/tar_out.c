@@ -26,7 +26,7 @@ struct ps_tar_out {
 	char *path, *tmp; /* tmp: NULL for the caller's descriptor */
 	uint64_t left;    /* of the member's data */
 	uint32_t pad;     /* after it */
-	uint8_t *buf;     /* on its way to the disk, or to zstd */
+	uint8_t *buf;     /* not yet written to the disk, or given to zstd */
 	size_t buf_n, buf_cap;
 	uint64_t file_nbytes;
 	void (*on_bytes)(void *ctx, const void *p, size_t n); /* NULL: none */
@@ -39,7 +39,7 @@ struct ps_tar_out {
 	size_t nframes, frames_cap;
 };
 
-/* Bytes to the disk -------------------------------------------------------------------------------------- */
+/* Writing to the disk ------------------------------------------------------------------------------------ */
 
 static int write_all(struct ps_tar_out *o, const void *data, size_t n, struct ps_load_error *err)
 {
@@ -124,7 +124,7 @@ static void le32(uint8_t *to, uint32_t v)
 		to[i] = (uint8_t)(v >> (8 * i));
 }
 
-/* The table of frames, in a frame of its own that other readers skip. */
+/* Writes the seek table, in a skippable frame of its own. */
 static int table_write(struct ps_tar_out *o, struct ps_load_error *err)
 {
 	size_t nbytes = 8 + 8 * o->nframes + 9;
@@ -139,7 +139,7 @@ static int table_write(struct ps_tar_out *o, struct ps_load_error *err)
 		le32(table + 12 + 8 * i, o->frames[i].whole);
 	}
 	le32(table + nbytes - 9, (uint32_t)o->nframes);
-	table[nbytes - 5] = 0; /* the table has no checksums of its own: frames have */
+	table[nbytes - 5] = 0; /* the table has no checksums: frames have their own */
 	le32(table + nbytes - 4, SEEKABLE_MAGIC);
 	return write_all(o, table, nbytes, err);
 }
@@ -150,7 +150,8 @@ static int table_write(struct ps_tar_out *o, struct ps_load_error *err)
 #define PREFIX_MAX_USTAR 155
 #define SIZE_MAX_USTAR 077777777777ull
 
-/* Where a name is cut into prefix and name: the place of the slash; 0: it fits as it is; -1: it does not. */
+/* The place of the slash at which a name is split into prefix and name; 0: it fits unsplit; -1: it never
+ * fits. */
 static int name_cut(const char *name, size_t len)
 {
 	if (len <= NAME_MAX_USTAR)
