@@ -9,13 +9,13 @@
 #include "base/size.h"
 #include "shard/file/file.h"
 
-#define SMALL (8UL << 10) /* bytes of a field that go into a slab */
-#define ROOM (16UL << 10) /* that a slab has for the next sample, or a new one begins */
+#define SMALL (8UL << 10) /* fields of up to this many bytes are stored in a slab */
+#define ROOM (16UL << 10) /* with less room left in the slab, the next sample gets a new slab */
 #define FILE_REFS 1024
 
 void ps_builder_init(struct ps_builder *b, const struct ps_shard_options *options, struct ps_shard_file *file)
 {
-	/* not its fields: a page each of zeros that no code reads */
+	/* `fields` is left out: clearing it would touch pages that no code reads before writing them */
 	memset(b, 0, offsetof(struct ps_builder, fields));
 	b->options = options;
 	b->file = file;
@@ -91,7 +91,7 @@ int ps_builder_begin(struct ps_builder *b, const char *key, size_t key_len, uint
 	return names_add(b, key, key_len);
 }
 
-/* The key and the URL stand in a WebDataset sample beside its fields. */
+/* A WebDataset sample has __key__ and __url__ beside its fields, so these names count as taken. */
 static bool is_taken(const struct ps_builder *b, const char *suffix, size_t len)
 {
 	if (suffix[0] == '_' && (strcmp(suffix, "__key__") == 0 || strcmp(suffix, "__url__") == 0))
@@ -105,14 +105,14 @@ static bool is_taken(const struct ps_builder *b, const char *suffix, size_t len)
 
 #define PACKED_LEN (sizeof(PS_UNPACK_SUFFIX) - 1)
 
-/* True if no field wants "json.zst", but "json". */
+/* True if the member `name` is packed: "json.zst" where a field wants "json". */
 static bool is_packed(const struct ps_shard_options *o, const char *name, size_t len)
 {
 	return len > PACKED_LEN && memcmp(name + len - PACKED_LEN, PS_UNPACK_SUFFIX, PACKED_LEN) == 0 &&
 	       o->wants(o->wants_ctx, name, len - PACKED_LEN);
 }
 
-/* Memory for a field's bytes; NULL with 0 if they are not held. */
+/* Allocates memory for a field's bytes; *ret_data is NULL, with 0, if they are not held. */
 static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uint8_t **ret_data)
 {
 	const struct ps_shard_options *o = b->options;
@@ -126,7 +126,7 @@ static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uin
 		if (b->left_out)
 			return 0;
 		ps_byte_budget_force(
-		        o->budget, size); /* it cannot be read again: the window has to hold it */
+		        o->budget, size); /* a shard that cannot be read again is held beyond the budget */
 	}
 	*ret_data = size <= SIZE_MAX ? malloc((size_t)size) : NULL;
 	if (*ret_data)
@@ -185,8 +185,8 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 
 /* Finishing ---------------------------------------------------------------------------------------------- */
 
-/* Reports the sample to the index. What cannot be indexed costs the index, not the sample: the writer stays
- * failed. */
+/* Adds the sample to the index. A sample that cannot be indexed is still good: only the index writer fails,
+ * for good. */
 static void index_tell(const struct ps_builder *b)
 {
 	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
@@ -201,7 +201,7 @@ static void index_tell(const struct ps_builder *b)
 	        (const char *)b->names.p, b->key_len, members, n);
 }
 
-/* Gives the wanted fields to the sample, whose names are those of the builder. */
+/* Moves the wanted fields to the sample; `names` is its copy of the builder's names. */
 static void fields_move(struct ps_builder *b, struct ps_sample *sample, char *names)
 {
 	uint32_t n = 0;
@@ -271,7 +271,8 @@ int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_of
 	if (sample->slab)
 		ps_slab_share(sample->slab);
 	if (sample->budget && sample->own_nbytes)
-		ps_byte_budget_force(sample->budget, sample->own_nbytes); /* it cannot be left in the file */
+		/* they cannot be left in the file */
+		ps_byte_budget_force(sample->budget, sample->own_nbytes);
 	b->slab_used = b->slab ? ps_slab_used(b->slab) : 0;
 	ps_builder_reset(b);
 	*ret_sample = sample;
@@ -287,11 +288,11 @@ struct ps_lines {
 	uint64_t max;
 	struct ps_buf key;
 	size_t base_len;
-	struct ps_buf parts; /* of a line that is not in the stream's buffer as a whole */
+	struct ps_buf parts; /* pieces of a line that is not in the stream's buffer as a whole */
 };
 
 struct line {
-	const uint8_t *p; /* NULL: longer than may be */
+	const uint8_t *p; /* NULL: longer than allowed */
 	uint64_t n;
 	uint64_t offset;
 	bool blank;
@@ -336,7 +337,7 @@ static bool is_blank(const uint8_t *p, size_t n)
 	return true;
 }
 
-/* A piece of a line that goes on. */
+/* Adds a piece of a line to l->parts. */
 static int part_add(struct ps_lines *l, struct line *line, const uint8_t *p, size_t n)
 {
 	line->blank = line->blank && is_blank(p, n);
@@ -344,7 +345,8 @@ static int part_add(struct ps_lines *l, struct line *line, const uint8_t *p, siz
 	return line->n > l->max ? 0 : ps_buf_add(&l->parts, p, n);
 }
 
-/* 1 and a line without its end, 0 at the end of the file. It is valid until the stream is read again. */
+/* Reads a line, without its line end: 1, or 0 at the end of the file. The line is valid until the stream is
+ * read again. */
 static int line_read(struct ps_lines *l, struct line *line, struct ps_load_error *err)
 {
 	const uint8_t *p, *end = NULL;
@@ -421,7 +423,7 @@ struct ps_tokens {
 	struct ps_windows windows;
 	struct ps_buf key;
 	size_t base_len;
-	bool begun;      /* `window` holds the last one */
+	bool begun;      /* `window` holds the previous window */
 	uint64_t offset; /* of the next window in the file */
 	uint8_t window[];
 };
@@ -451,8 +453,8 @@ void ps_tokens_free(struct ps_tokens *t)
 	free(t);
 }
 
-/* Brings the next window into t->window; what it shares with the last one is not read again. -ENODATA: there
- * is none. */
+/* Reads the next window into t->window; what it shares with the previous one is moved. -ENODATA: there is
+ * none. */
 static int window_read(struct ps_tokens *t, struct ps_load_error *err)
 {
 	const struct ps_windows *w = &t->windows;

@@ -16,21 +16,20 @@
 
 #include "shard/file/file.h"
 
-/* Names of a shard list that stand for files which are looked for: wildcards and folders.
+/* Names of a shard list that stand for files to be found: wildcards and folders.
  *
- *   data/t*.tar   what glob(7) matches; hidden files only where the pattern has their dot. A file that has
- *                 the
- *                 name as it is written is meant itself
+ *   data/t*.tar   what glob(7) matches; hidden files only where the pattern has their dot. A file whose
+ *                 name is the pattern itself is that file
  *   data          a folder: the files in it whose names end as those of tar shards do (PS_LIST_SUFFIXES)
  *
- * What is found comes in the order of its bytes, the same in every locale.
+ * The files found are sorted by bytes, the same in every locale.
  *
  * Ownership: as the list's.   Threads: one at a time.   Blocks: on the file system.
  * Errors: -ENOENT where nothing is found, the errno of reading a folder, or -ENOMEM, -E2BIG. */
 #define PS_LIST_SUFFIXES ".tar", ".tar.zst", ".tar.gz", ".tgz", ".tar.lz4"
 
-/* Puts what is found in the place of each name from `from` on that stands for files; a folder only where it
- * is the only name. On error the list ends at `from`. */
+/* Replaces each wildcard from `from` on by the files found; a folder as well, if it is the only name. On
+ * error the list ends at `from`. */
 static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_load_error *err);
 
 #define ps_autolist __attribute__((cleanup(ps_shard_list_fini)))
@@ -87,7 +86,7 @@ int ps_shard_list_push(struct ps_shard_list *list, const char *name, size_t len,
 struct number {
 	int64_t value;
 	int width;   /* with the sign */
-	bool padded; /* has a leading zero that asks for padding */
+	bool padded; /* has a leading zero, so the range is padded */
 };
 
 static bool is_digit(char c)
@@ -123,7 +122,7 @@ static bool dots_parse(const char **p, const char *end)
 	return true;
 }
 
-/* Reads the optional "..STEP" and wants to be at the end then. A step's sign says nothing; 0 counts as 1. */
+/* Reads the optional "..STEP"; false if anything follows it. A step's sign is ignored; 0 counts as 1. */
 static bool step_parse(const char *p, const char *end, int64_t *ret_step)
 {
 	struct number step = {.value = 1};
@@ -136,7 +135,7 @@ static bool step_parse(const char *p, const char *end, int64_t *ret_step)
 	return true;
 }
 
-/* 1 and the names if `s` is a range of integers, 0 if it is not, -errno. */
+/* Adds the names of a range of integers: 1; 0 if `s` is none, -errno. */
 static int int_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_load_error *err)
 {
 	struct number from, to;
@@ -167,7 +166,7 @@ static int letter_index(char c)
 	return p ? (int)(p - letters) : -1;
 }
 
-/* 1 and the names if `s` is a range of letters (A to Z, then a to z), 0 if it is not, -errno. */
+/* Adds the names of a range of letters (A to Z, then a to z): 1; 0 if `s` is none, -errno. */
 static int char_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_load_error *err)
 {
 	int from = s < end ? letter_index(*s++) : -1;
@@ -200,7 +199,7 @@ static int unbalanced(const char *p, const char *end, struct ps_load_error *err)
 	        (int)PS_MIN(end - p, 200), p);
 }
 
-/* 1 and the names if [p, end) has a comma outside of inner braces, 0 if not, -errno. */
+/* Adds the names of alternatives: 1; 0 if [p, end) has no comma outside of inner braces, -errno. */
 static int alternatives(
         struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
 {
@@ -235,7 +234,7 @@ static int alternatives(
 	return any;
 }
 
-/* What the group between two braces stands for. */
+/* Adds the expansion of the group between two braces. */
 static int group_expand(
         struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
 {
@@ -252,7 +251,7 @@ static int group_expand(
 	if (rc != 0)
 		return PS_MIN(rc, 0);
 
-	/* Neither a range nor alternatives: the braces stay. */
+	/* Neither a range nor alternatives: the braces are part of the name. */
 	rc = pattern_expand(&inner, p, end, depth + 1, err);
 	for (size_t i = 0; i < inner.n && rc == 0; i++) {
 		char *name;
@@ -345,7 +344,7 @@ static int pattern_expand(
 	return rc;
 }
 
-/* Takes each backslash off the character after it; one at the very end stays. */
+/* Removes the backslash of each escaped character; a last one that escapes nothing stays. */
 static size_t unescape(char *s)
 {
 	char *out = s;
@@ -359,7 +358,7 @@ static size_t unescape(char *s)
 	return (size_t)(out - s);
 }
 
-/* One pattern of `len` bytes, without '@' and "::". */
+/* Adds the expansion of one pattern of `len` bytes, without '@' and "::". */
 static int braces_add(struct ps_shard_list *list, const char *pattern, size_t len, struct ps_load_error *err)
 {
 	size_t before = list->n;
@@ -481,9 +480,9 @@ int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps
 	}
 }
 
-/* Files that are looked for ------------------------------------------------------------------------------ */
+/* Files to be found ------------------------------------------------------------------------------------- */
 
-#define LOOKED_AT 64 /* entries of a folder in a folder */
+#define LOOKED_AT 64 /* entries of a subfolder that are looked at */
 #define WILD "*?["
 
 static bool is_folder(const char *name)
@@ -493,7 +492,7 @@ static bool is_folder(const char *name)
 	return stat(name, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Not a URL with a query: the one that opens it says more. */
+/* A URL with a query is not a pattern: opening it gives the better error text. */
 static bool is_wild(const char *name)
 {
 	return strpbrk(name, WILD) && !strstr(name, "://") && access(name, F_OK) < 0;
@@ -524,10 +523,10 @@ static bool is_shard(const char *name)
 	return false;
 }
 
-/* What there is in a folder without shards. */
+/* What a folder without shards contains instead. */
 struct contents {
 	char *below;         /* a folder in it; NULL: none */
-	const char *foreign; /* what one of its files is (shard/file/file.h); NULL: none is known */
+	const char *foreign; /* the kind of one of its files (shard/file/file.h); NULL: none is known */
 };
 
 static void contents_free(struct contents *c)
@@ -535,7 +534,7 @@ static void contents_free(struct contents *c)
 	free(c->below);
 }
 
-/* Files, and none a shard, as in a class folder. */
+/* True if the subfolder has files and none is a shard, as in a class folder. */
 static bool holds_files(const char *folder, const char *slash, const char *below)
 {
 	ps_autofree char *path = NULL;
@@ -598,7 +597,7 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 		int len;
 
 		if (e->d_type == DT_DIR && e->d_name[0] != '.' && !in.below)
-			in.below = strdup(e->d_name); /* without memory the advice is another one */
+			in.below = strdup(e->d_name); /* without memory the error text lacks this advice */
 		if (e->d_type != DT_DIR && e->d_name[0] != '.' && !in.foreign)
 			in.foreign = ps_foreign_of_name(e->d_name);
 		if (!is_shard(e->d_name) || e->d_type == DT_DIR)
@@ -636,7 +635,7 @@ static int pattern_find(struct ps_shard_list *out, const char *pattern, struct p
 	return rc;
 }
 
-/* A shard's name needs no look at the disk. */
+/* A name that ends like a shard is taken for a file, without a stat(). */
 static bool may_be_folder(const char *name)
 {
 	const char *slash = strrchr(name, '/');

@@ -27,7 +27,7 @@ static bool is_wanted(void *ctx, const char *suffix, size_t len)
 	return false;
 }
 
-/* The columns' values of the sample that the writer has seen last. */
+/* Sets the columns' values of the sample that was added to the writer last. */
 static int values_take(struct ps_shard_index_writer *w, const struct wanted *wanted, struct ps_sample *s,
         struct ps_buf *scratch)
 {
@@ -47,7 +47,7 @@ static int values_take(struct ps_shard_index_writer *w, const struct wanted *wan
 	return rc;
 }
 
-/* Reads all of the shard into the writer. */
+/* Reads the whole shard into the writer. */
 static int shard_read(const char *path, struct ps_shard_index_writer *w, struct wanted *wanted,
         struct ps_shard_index_result *res, uint64_t *ret_nbytes, struct ps_load_error *err)
 {
@@ -75,7 +75,7 @@ static int shard_read(const char *path, struct ps_shard_index_writer *w, struct 
 	return r;
 }
 
-/* Reads the shard into a writer, which is the caller's; NULL with err filled. */
+/* Reads the shard into a new writer, which the caller frees; NULL with err filled. */
 static struct ps_shard_index_writer *writer_fill(const char *shard, const struct ps_column_spec *columns,
         size_t ncolumns, struct ps_shard_index_result *res, uint64_t *ret_plain, struct ps_load_error *err)
 {
@@ -157,10 +157,10 @@ int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *colu
 	return rc < 0 ? rc : ps_shard_index_open_mem(data, n, ret_index, err);
 }
 
-/* The indexes that a list of shards lacks ---------------------------------------------------------------- */
+/* Missing indexes of a list of shards ------------------------------------------------------------------- */
 
 #define LOCK_NAME ".penstock-index.lock"
-#define REMOTE_RATE 1e8 /* bytes a second, for the estimate of what a fetch would take */
+#define REMOTE_RATE 1e8 /* bytes a second, to estimate the time of a fetch */
 
 struct lacking {
 	uint32_t *shards;
@@ -168,7 +168,7 @@ struct lacking {
 	uint64_t nbytes, nremote_bytes;
 };
 
-/* The shards without a good index. */
+/* Finds the shards without a sound index. */
 static int lacking_find(struct ps_shard_indexes *xs, char *const *shards, size_t nshards, struct lacking *l,
         struct ps_load_error *err)
 {
@@ -197,7 +197,7 @@ static int lacking_find(struct ps_shard_indexes *xs, char *const *shards, size_t
 	return 0;
 }
 
-/* Makes them all, or says that it would take too long. */
+/* Makes all missing indexes, or fails early if that would take too long. */
 static int lacking_make(
         const struct lacking *l, char *const *shards, const char *dir, struct ps_load_error *err)
 {
@@ -228,7 +228,7 @@ static int lacking_make(
 	return 0;
 }
 
-/* The folder whose indexes are made by one process at a time. */
+/* The lock file's path. One process at a time makes the indexes of its folder. */
 static char *lock_path(const char *shard, const char *dir)
 {
 	const char *slash = strrchr(shard, '/');
@@ -280,6 +280,6 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 	rc = lacking_find(xs, shards, nshards, &l, err); /* another process may have made them */
 	if (rc == 0)
 		rc = lacking_make(&l, shards, dir, err);
-	(void)unlink(path); /* who waits for it makes the same again at worst */
+	(void)unlink(path); /* at worst a process that waits for it makes the same indexes again */
 	return rc;
 }

@@ -19,11 +19,11 @@ void ps_shard_file_ref(struct ps_shard_file *file, uint32_t n)
 	atomic_fetch_add_explicit(&file->refs, n, memory_order_relaxed);
 }
 
-static _Atomic uint64_t nkept; /* files of all loaders: descriptors are the process's */
+static _Atomic uint64_t nkept; /* kept files of all loaders: they share the process's limit of descriptors */
 
 void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n)
 {
-	/* acq_rel: the thread that frees it sees all that others did with it */
+	/* acq_rel: the freeing thread sees the writes of all others */
 	if (n == 0 || atomic_fetch_sub_explicit(&file->refs, n, memory_order_acq_rel) != n)
 		return;
 	if (file->fd >= 0) {
@@ -160,7 +160,7 @@ bool ps_errno_is_lost(int errnum)
 	return false;
 }
 
-/* The last n bytes at most, from the start of a UTF-8 character. */
+/* The last n bytes or fewer, from the start of a UTF-8 character. */
 static const char *tail(const char *text, size_t n)
 {
 	size_t len = strlen(text);
@@ -375,7 +375,7 @@ static void slab_free(struct ps_slab *slab)
 
 static void refs_drop(struct ps_slab *slab, uint32_t n)
 {
-	/* acq_rel: the thread that frees it sees all that others did with it */
+	/* acq_rel: the freeing thread sees the writes of all others */
 	if (atomic_fetch_sub_explicit(&slab->refs, n, memory_order_acq_rel) == n)
 		slab_free(slab);
 }

@@ -13,8 +13,7 @@
 
 /* Samples after damage ----------------------------------------------------------------------------------- */
 
-/* What an index says of the samples after a damaged place of a shard: a walk cannot know how many there
- * were.
+/* What an index knows of the samples after damage in a shard. A walk cannot know how many there were.
  *
  * Ownership: the caller's, until fini.   Threads: one at a time.   Locks: none.   Blocks: on the disk.
  * Errors: 0 or -errno without a text. */
@@ -25,7 +24,7 @@ struct ps_recovery {
 	char *reason; /* ... and its text */
 };
 
-/* Takes an index that is the caller's. */
+/* Uses an index that the caller owns. */
 static void ps_recovery_use(struct ps_recovery *rec, struct ps_shard_index *index)
 {
 	if (!rec->borrowed)
@@ -34,8 +33,8 @@ static void ps_recovery_use(struct ps_recovery *rec, struct ps_shard_index *inde
 	rec->borrowed = true;
 }
 
-/* Looks for an index that knows the shard as it was before: the caller's if it has one, else one that fits,
- * or that of the same shard when it was longer; it must have sample `ordinal` at `offset`. False: there is
+/* Looks for an index of the shard before it was damaged: the caller's if there is one, else one that fits,
+ * else one of the same shard when it was longer. It must have sample `ordinal` at `offset`. False: there is
  * none, or no memory. */
 static bool ps_recovery_find(struct ps_recovery *rec, struct ps_shard_index *known, const char *shard,
         const char *index_dir, uint64_t ordinal, uint64_t offset)
@@ -58,7 +57,7 @@ static bool ps_recovery_find(struct ps_recovery *rec, struct ps_shard_index *kno
 	return false;
 }
 
-/* Notes why the samples from here on are bad. */
+/* Stores why the samples from here on are bad. */
 static int ps_recovery_because(struct ps_recovery *rec, int errnum, const char *reason)
 {
 	char *copy = strdup(reason);
@@ -100,7 +99,7 @@ static bool ps_recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal
 	return true;
 }
 
-/* Where a walk can begin with that sample; 0: nowhere. */
+/* The offset at which a walk can begin with that sample; 0: nowhere. */
 static uint64_t ps_recovery_offset(const struct ps_recovery *rec, uint64_t ordinal)
 {
 	struct ps_shard_index_place place;
@@ -108,7 +107,7 @@ static uint64_t ps_recovery_offset(const struct ps_recovery *rec, uint64_t ordin
 	return ps_shard_index_place(rec->index, ordinal, &place, NULL) == 0 ? place.resume_offset : 0;
 }
 
-/* Begins that sample as a bad one. */
+/* Begins that sample in the builder, as a bad one. */
 static int ps_recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, struct ps_builder *b)
 {
 	struct ps_shard_index_place place = {0};
@@ -118,7 +117,7 @@ static int ps_recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, str
 
 	if (ps_shard_index_place(rec->index, ordinal, &place, NULL) < 0 ||
 	        ps_shard_index_key(rec->index, ordinal, &key, &len, NULL) < 0)
-		key = ""; /* a damaged index: only the place in the order remains */
+		key = ""; /* a damaged index: only the sample's place in the order is known */
 	rc = ps_builder_begin(b, key, len, place.offset);
 	return rc < 0 ? rc : ps_builder_bad(b, rec->bad, rec->reason);
 }
@@ -130,24 +129,24 @@ struct ps_shard {
 	struct ps_shard_file *file;
 	struct ps_stream *stream;
 	bool started;
-	bool unsound;                            /* it ended for a reason that may be gone the next time */
-	struct ps_shard_index_writer *byproduct; /* options.index_writer, if it is ours */
+	bool unsound; /* it ended for a reason that may be temporary, so its index is not saved */
+	struct ps_shard_index_writer *byproduct; /* options.index_writer, if it was made here */
 	struct ps_recovery recovery;
-	struct ps_shard_index_walk checked; /* through options.check */
+	struct ps_shard_index_walk checked; /* position in options.check */
 	bool has_first;                     /* the first header was read; ... */
 	size_t first_n;
 	uint8_t first[PS_INDEX_FIRST];         /* ... these bytes */
-	int failed;                            /* -errno, while it is not known yet how the shard goes on */
-	uint32_t holes;                        /* how many samples from the next one on are bad */
-	struct ps_shard_index_version version; /* of what it receives */
-	struct ps_tar *tar;                    /* one of these, by its source */
+	int failed;                            /* -errno, until recover() has decided how to continue */
+	uint32_t holes;                        /* number of samples, from the next one on, that are bad */
+	struct ps_shard_index_version version; /* of the shard, when the byproduct was begun */
+	struct ps_tar *tar;                    /* one of these three, by the kind of the shard */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
 	uint64_t ordinal;
-	uint64_t start_ordinal, start_offset; /* samples before this one are not given */
+	uint64_t start_ordinal, start_offset; /* samples before this one are not handed out */
 	bool ended;                           /* nothing more to read */
-	bool garbage;                         /* stands after the end of the tar */
-	bool has_pending;                     /* a member that begins the next sample */
+	bool garbage;                         /* there are bytes after the end of the tar */
+	bool has_pending;                     /* `pending` is a member that begins the next sample */
 	struct ps_tar_member pending;
 	struct ps_name_parts pending_parts;
 	struct ps_builder b;
@@ -241,7 +240,7 @@ static int member_add(struct ps_shard *s, const struct ps_tar_member *m, const s
 
 #define OPEN_FILES_HINT "; raise `ulimit -n`, or lower lanes"
 
-/* A later reader needs the file if some wanted bytes are not held. Sets errno. */
+/* Keeps the file for later reads of wanted bytes that are not held. Sets errno. */
 static int file_keep(struct ps_shard *s)
 {
 	int fd = ps_stream_fd(s->stream);
@@ -257,7 +256,7 @@ static void index_flag(struct ps_shard *s)
 		ps_shard_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_GLOBAL);
 }
 
-/* Makes the open sample one that is given. */
+/* Makes a sample to hand out of the open one. */
 static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	struct ps_builder *b = &s->b;
@@ -272,7 +271,7 @@ static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, stru
 	return ps_builder_finish(b, s->ordinal++, can_resume ? b->offset : 0, ret_sample, err);
 }
 
-/* Compares the open sample, which is sound, with what the index says of it. */
+/* Compares the open sample, which is sound, with the index. */
 static int sample_check(struct ps_shard *s, struct ps_load_error *err)
 {
 	const struct ps_builder *b = &s->b;
@@ -294,8 +293,8 @@ static int sample_check(struct ps_shard *s, struct ps_load_error *err)
 	                        (const char *)b->names.p, b->key_len, members, n, err);
 }
 
-/* Something cannot be read where the index says it is. True: the shard is another one, not damaged: its first
- * header is sound, and not the one that the index is of. */
+/* Called if reading failed at a place of the index. True: the shard was replaced, not damaged: its first
+ * header is sound, and differs from the one that the index was made of. */
 static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
 {
 	struct ps_stream_options options = {.buf_nbytes = PS_STREAM_BUF_MIN, .wake_fd = -1};
@@ -320,7 +319,7 @@ static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
 	return replaced;
 }
 
-/* The shard ends here because of `err`; what stands in the builder was not whole. */
+/* Ends the shard because of `why`; the sample in the builder is incomplete, and becomes a bad one. */
 static int shard_fail(struct ps_shard *s, int r, struct ps_load_error *why, struct ps_load_error *err)
 {
 	struct ps_builder *b = &s->b;
@@ -346,7 +345,7 @@ static int shard_fail(struct ps_shard *s, int r, struct ps_load_error *why, stru
 			return -ENOMEM;
 		if (ps_recovery_has(&s->recovery, s->ordinal + 1) &&
 		        ps_recovery_is_whole(&s->recovery, s->ordinal, b)) {
-			s->holes = 1; /* what was damaged is the one after it */
+			s->holes = 1; /* this sample is whole: the one after it is damaged */
 			return 0;
 		}
 	}
@@ -355,7 +354,7 @@ static int shard_fail(struct ps_shard *s, int r, struct ps_load_error *why, stru
 	 * place. */
 	if (!s->recovery.index)
 		s->ordinal = PS_MAX(s->ordinal, s->start_ordinal);
-	/* What ended the shard says more than what was wrong with the sample. */
+	/* The error that ended the shard replaces the sample's own, which says less. */
 	free(ps_steal_ptr(&b->reason));
 	b->bad = 0;
 	return ps_builder_bad(b, -r, why->text);
@@ -388,7 +387,7 @@ enum ps_shard_rest ps_shard_rest(const struct ps_shard *s, uint64_t *ret_offset)
 	return *ret_offset > 0 ? PS_SHARD_RESTS : PS_SHARD_GOES;
 }
 
-/* What makes samples of the stream. */
+/* Makes the reader for the kind of the shard. */
 static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 {
 	const struct ps_shard_options *o = &s->options;
@@ -412,7 +411,7 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 	return s->tar || s->lines || s->tokens ? 0 : -ENOMEM;
 }
 
-/* An index that comes of reading is welcome, but no caller waits for it: what goes wrong with it leaves it
+/* Begins an index as a byproduct of reading, if the shard has none. It is optional: any error just leaves it
  * out. */
 static void byproduct_begin(struct ps_shard *s)
 {
@@ -496,7 +495,7 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 	return reader_make(s, err);
 }
 
-/* The next member that belongs to a sample: 1, 0 at the end. */
+/* Reads the next member that belongs to a sample: 1, 0 at the end. */
 static int member_next(
         struct ps_shard *s, struct ps_tar_member *m, struct ps_name_parts *parts, struct ps_load_error *err)
 {
@@ -521,7 +520,7 @@ static int member_next(
 	}
 }
 
-/* The tar has ended. Compressed data may have a checksum after it, which is part of what was read, so a wrong
+/* Called at the end of the tar. Compressed data may be followed by a checksum of what was read, so a wrong
  * one makes the last sample bad. */
 static int shard_end(struct ps_shard *s, struct ps_load_error *err)
 {
@@ -565,14 +564,14 @@ static int group_read(struct ps_shard *s, struct ps_load_error *err)
 	}
 }
 
-/* Begins again at the next sample. False: it cannot be read. */
+/* Opens the shard again at the next sample. False: it cannot be read. */
 static bool reopen(struct ps_shard *s)
 {
 	uint64_t offset = ps_recovery_offset(&s->recovery, s->ordinal);
 	bool ok;
 
 	if (s->failed != -EBADMSG || offset == 0)
-		return false; /* what cannot be read now could keep every sample waiting */
+		return false; /* after another error than damage each sample could wait as long again */
 	ps_tar_free(ps_steal_ptr(&s->tar));
 	ps_lines_free(ps_steal_ptr(&s->lines));
 	ps_tokens_free(ps_steal_ptr(&s->tokens));
@@ -583,7 +582,7 @@ static bool reopen(struct ps_shard *s)
 	return ok && reader_make(s, NULL) == 0;
 }
 
-/* Reading has failed: goes on after that, if it is known what stands there. */
+/* After a failed read, continues with the next sample, if the index knows it. */
 static void recover(struct ps_shard *s)
 {
 	if (s->holes > 0 || !ps_recovery_has(&s->recovery, s->ordinal))
@@ -592,10 +591,10 @@ static void recover(struct ps_shard *s)
 		s->holes = UINT32_MAX;
 	s->failed = 0;
 	s->ended = false;
-	s->unsound = true; /* an index that comes of this would know less than the one there is */
+	s->unsound = true; /* the byproduct would know less than the existing index */
 }
 
-/* The next hole, into the builder; none after the last sample. */
+/* Puts the next hole into the builder; none after the last sample. */
 static int hole_make(struct ps_shard *s)
 {
 	if (!ps_recovery_has(&s->recovery, s->ordinal)) {
@@ -608,7 +607,7 @@ static int hole_make(struct ps_shard *s)
 	return ps_recovery_hole(&s->recovery, s->ordinal, &s->b);
 }
 
-/* Reads the next sample, into the builder; none at the end of the shard. */
+/* Reads the next sample into the builder; none at the end of the shard. */
 static int sample_read(struct ps_shard *s, struct ps_load_error *err)
 {
 	bool hold = s->ordinal >= s->start_ordinal;
@@ -624,7 +623,7 @@ static int sample_read(struct ps_shard *s, struct ps_load_error *err)
 	return rc;
 }
 
-/* Puts the next sample into the builder, whatever it takes; none at the end of the shard. */
+/* Puts the next sample into the builder, recovered or as a hole if need be; none at the end of the shard. */
 static int sample_make(struct ps_shard *s, struct ps_load_error *err)
 {
 	struct ps_load_error why;
@@ -637,7 +636,7 @@ static int sample_make(struct ps_shard *s, struct ps_load_error *err)
 	if (s->holes > 0)
 		return hole_make(s);
 	if (s->ended) {
-		s->failed = 0; /* and there is nothing that is known after it */
+		s->failed = 0; /* no index knows what follows */
 		return 0;
 	}
 	rc = s->started ? 0 : shard_start(s, &why);

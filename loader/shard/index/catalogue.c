@@ -37,7 +37,7 @@ static bool hex_parse(const char *s, uint8_t *p, size_t n)
 	return true;
 }
 
-/* A decimal number without leading zeros, and the space after it. */
+/* Reads a decimal number without leading zeros, and the space after it. */
 static bool number_take(char **at, uint64_t *ret)
 {
 	uint64_t v = 0;
@@ -83,7 +83,7 @@ static bool line_parse(char *line, struct ps_catalogue_entry *e)
 	if (!number_take(&line, &e->nbytes) || !number_take(&line, &e->plain_nbytes) ||
 	        !number_take(&line, &e->samples) || !number_take(&line, &e->bad) || e->bad > e->samples)
 		return false;
-	/* So that sums over a list of shards cannot overflow: a sample takes a byte at least. */
+	/* Limits, so that sums over a list of shards cannot overflow; a sample takes at least a byte. */
 	if (e->plain_nbytes >> 62 || e->nbytes >> 62 || e->samples > e->plain_nbytes + 1)
 		return false;
 	e->lines = word_take(&line, "lines ");
@@ -93,7 +93,7 @@ static bool line_parse(char *line, struct ps_catalogue_entry *e)
 	return name_fits(line);
 }
 
-/* The line that says what precedes it; *ret_end: where it begins. */
+/* Compares the last line with the checksum of what precedes it; *ret_end is where that line begins. */
 static bool sum_check(const char *text, size_t n, size_t *ret_end)
 {
 	uint8_t want[8];
@@ -134,7 +134,7 @@ static int lines_parse(struct ps_catalogue *c, char *text, size_t end, struct ps
 	return 0;
 }
 
-/* Takes `text`, which has a byte after its n. */
+/* Takes ownership of `text`, which has one byte more than n. */
 static int text_parse(const char *path, char *text, size_t n, struct ps_catalogue **ret_catalogue,
         struct ps_load_error *err)
 {
@@ -285,7 +285,7 @@ static int entry_write(struct ps_buf *out, const struct ps_catalogue_entry *e)
 	return ps_buf_add(out, line, (size_t)n);
 }
 
-/* Whether a shard of before is still there. */
+/* True if a shard of the old catalogue is still there. */
 static bool is_there(const char *dir, const struct ps_catalogue_entry *e)
 {
 	ps_autofree char *path = NULL;
@@ -298,7 +298,7 @@ static bool is_there(const char *dir, const struct ps_catalogue_entry *e)
 	return stat(path, &st) == 0 && (uint64_t)st.st_size == e->nbytes;
 }
 
-/* Those of before and those of now, by their names. */
+/* Writes the entries of the old catalogue and the new ones, sorted by name; a new one replaces the old. */
 static int merge(struct ps_buf *out, const char *dir, const struct ps_catalogue *old,
         const struct ps_catalogue_entry *entries, size_t n)
 {
@@ -347,12 +347,12 @@ int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, siz
 			return ps_load_error_set(
 			        err, errno, "%s: cannot be locked: %s", lock, strerror(errno));
 	}
-	/* The folder itself is what two packs into it lock: no file remains. */
+	/* Concurrent packs lock the folder itself, so no lock file remains. */
 	fd = open(dir[0] ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || (flock(fd, LOCK_EX) < 0 && !is_part))
 		return ps_load_error_set(err, errno, "%s: cannot lock its folder: %s", path, strerror(errno));
 	qsort(entries, n, sizeof(*entries), entry_compare);
-	(void)!ps_catalogue_read(dir, &old, NULL); /* one that is damaged is written again */
+	(void)!ps_catalogue_read(dir, &old, NULL); /* a damaged one is replaced */
 	rc = merge(&out, dir, old, entries, n);
 	if (rc == 0) {
 		snprintf(last, sizeof(last), "sum %016jx\n", (uintmax_t)ps_shard_index_sum(0, out.p, out.n));

@@ -13,7 +13,7 @@
 
 #define DALI_VERSION "v1.2"
 #define BLOCK 512
-#define PROBES 16 /* samples whose headers are looked at, beside the last one */
+#define PROBES 16 /* samples whose headers are checked, beside the last one */
 
 char *ps_dali_path(const char *shard, const char *dir, struct ps_load_error *err)
 {
@@ -143,8 +143,8 @@ struct import {
 	int shard_fd;
 	uint64_t shard_nbytes;
 	struct ps_shard_index_writer *w;
-	uint64_t end;   /* of what was read so far */
-	uint64_t count; /* samples that are promised ... */
+	uint64_t end;   /* end of the members that were read so far */
+	uint64_t count; /* samples that the first line announces ... */
 	uint64_t line;  /* ... and read */
 };
 
@@ -169,7 +169,7 @@ static bool number_parse(const char *text, uint64_t *ret_value)
 	return true;
 }
 
-/* The member's header must say the size. */
+/* Checks that the member's header is in the shard, and has this size. */
 static int header_check(const struct import *im, uint64_t offset, uint64_t size, struct ps_load_error *err)
 {
 	uint8_t h[2 * BLOCK] = {0};
@@ -201,7 +201,7 @@ static void lower(char *text)
 			*text = (char)(*text - 'A' + 'a');
 }
 
-/* One member of a line: four words. */
+/* Parses one member of a line: four words. */
 static int member_parse(struct import *im, char **at, bool probe, struct ps_shard_index_member *m,
         char **ret_name, struct ps_name_parts *ret_parts, struct ps_load_error *err)
 {
@@ -258,7 +258,7 @@ static int sample_import(struct import *im, char *line, struct ps_load_error *er
 	return 0;
 }
 
-/* The tar must end where its last member does, and begin with no header that changes all others. */
+/* Checks that the tar ends after its last member, and does not begin with a global header. */
 static int ends_check(const struct import *im, struct ps_load_error *err)
 {
 	static const uint8_t zeros[BLOCK];

@@ -97,7 +97,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* What stands after the base name of a shard, in a folder of indexes. */
+/* The end of an index's name in a folder of indexes, after the shard's base name. */
 #define TAIL_FORMAT "-%ju-%016jx" PS_INDEX_SUFFIX
 
 char *ps_shard_index_path(
@@ -210,7 +210,7 @@ bool ps_shard_index_folder_is_current(const struct ps_shard_index_folder *f)
 	       st.st_mtim.tv_nsec == f->changed.tv_nsec;
 }
 
-/* The first name that is not before this one. */
+/* The place of the first name that does not sort before this one. */
 static size_t folder_seek(const struct ps_shard_index_folder *f, const char *name)
 {
 	size_t low = 0, high = f->n;
@@ -236,7 +236,7 @@ static char *folder_path(const struct ps_shard_index_folder *f, const char *name
 	return NULL;
 }
 
-/* Which of those that fit in name and size has the shard's first header; 0: none. */
+/* 1 + the place of the one of n indexes that fits the shard's first header, too; 0: none, or not known. */
 static size_t folder_pick(
         const struct ps_shard_index_folder *f, size_t at, size_t n, const char *shard, uint64_t nbytes)
 {
@@ -341,7 +341,7 @@ int ps_shard_index_file_write(
 	fd = mkostemp(part, O_CLOEXEC);
 	if (fd < 0)
 		return ps_load_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
-	(void)fchmod(fd, mode & 0666); /* who may read the shard may read its index */
+	(void)fchmod(fd, mode & 0666); /* readers of the shard may read its index */
 	if (all_write(fd, data, nbytes) < 0 || rename(part, path) < 0) {
 		int rc = ps_load_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
 

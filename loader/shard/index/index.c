@@ -11,13 +11,13 @@
 
 #define MAX_FILE (UINT64_C(1) << 32)
 
-/* -EBADMSG with the line that names the index. */
+/* Reports a damaged index by its path: -EBADMSG. */
 static int ps_shard_index_damaged(const struct ps_shard_index *x, struct ps_load_error *err)
 {
 	return ps_load_error_set(err, EBADMSG, "%s: damaged, or no index; " PS_INDEX_HINT, x->path);
 }
 
-/* Whether its bytes are those that were written; looked at once, before their first use. */
+/* True if a section's checksum fits; computed once, before the first use. */
 static bool ps_shard_index_section_sound(struct ps_shard_index_section *s)
 {
 	int state = atomic_load_explicit(&s->state, memory_order_relaxed);
@@ -64,7 +64,8 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 	if (!S_ISREG(st.st_mode) || st.st_size < PS_INDEX_HEAD || (uint64_t)st.st_size > MAX_FILE)
 		return ps_shard_index_damaged(x, err);
 	x->nbytes = (size_t)st.st_size;
-	/* Over a network it is copied: a mapped page that cannot be read is a signal, not an error. */
+	/* On a network file system it is copied: a mapped page that cannot be read is a signal, not an
+	 * error. */
 	x->mapped = !ps_shard_index_fd_is_remote(fd);
 	if (x->mapped) {
 		void *p = mmap(NULL, x->nbytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -83,7 +84,7 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 	return 0;
 }
 
-/* The table of sections; they follow one another. */
+/* Parses the table of sections, which must be contiguous. */
 static bool sections_parse(struct ps_shard_index *x, size_t at)
 {
 	size_t end = at + (size_t)x->nsections * PS_INDEX_SECTION;
@@ -134,7 +135,7 @@ static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section 
 	uint32_t nmembers = 0;
 	uint64_t n;
 
-	/* a member takes three bytes at least */
+	/* limits what is allocated: a member takes at least three bytes */
 	if (x->shapes || !ps_shard_index_section_sound(s) || !ps_get_varint(&b, &n) ||
 	        n > PS_INDEX_MAX_SHAPES)
 		return ps_shard_index_damaged(x, err);
@@ -149,7 +150,7 @@ static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section 
 	return b.p == b.end ? 0 : ps_shard_index_damaged(x, err);
 }
 
-/* What the head of a column says; its bytes are looked at when they are first used. */
+/* Parses the head of a column; its bytes are checked when they are first used. */
 static bool column_parse(struct ps_shard_index *x, struct ps_shard_index_section *s)
 {
 	struct ps_shard_index_bytes b = {s->p, s->p + s->n};
@@ -190,7 +191,7 @@ static bool column_parse(struct ps_shard_index *x, struct ps_shard_index_section
 	return x->count <= (uint64_t)(b.end - b.p) / c->width;
 }
 
-/* Where the columns come from; they stand in front of it. */
+/* Parses where the columns come from; this section follows those of the columns. */
 static bool sources_parse(struct ps_shard_index *x, struct ps_shard_index_section *s)
 {
 	struct ps_shard_index_bytes b = {s->p, s->p + s->n};
@@ -227,7 +228,7 @@ static int head_parse(struct ps_shard_index *x, struct ps_load_error *err)
 	x->count = ps_get_u64(h + PS_INDEX_AT_COUNT);
 	x->bad = ps_get_u64(h + PS_INDEX_AT_BAD);
 	x->flags = ps_get_u32(h + PS_INDEX_AT_FLAGS);
-	/* a sample takes two bytes of the file at least, so counts are within what fits in memory */
+	/* a sample takes at least two bytes of the file, so its size limits the counts */
 	if (x->count > x->nbytes || x->bad > x->count || x->flags & ~(uint32_t)PS_INDEX_FLAGS)
 		return ps_shard_index_damaged(x, err);
 	x->binding.nbytes = ps_get_u64(h + PS_INDEX_AT_SIZE);
@@ -237,7 +238,7 @@ static int head_parse(struct ps_shard_index *x, struct ps_load_error *err)
 	return 0;
 }
 
-/* Marks of `width` words each stand in front of a stream. */
+/* True if the section has room for its marks, of `width` words each; its stream follows them. */
 static bool has_marks(const struct ps_shard_index *x, const struct ps_shard_index_section *s, size_t width)
 {
 	return ps_shard_index_nmarks(x->count) <= s->n / (width * 8);
@@ -268,7 +269,7 @@ static int parse(struct ps_shard_index *x, struct ps_load_error *err)
 		case PS_INDEX_SOURCES:
 			rc = sources_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
 			break;
-		default: /* of a later version */
+		default: /* a section of a later version */
 			break;
 		}
 	}
@@ -277,7 +278,7 @@ static int parse(struct ps_shard_index *x, struct ps_load_error *err)
 	return rc;
 }
 
-/* Takes `path`, NULL with err filled. */
+/* Takes ownership of `path`; if that is NULL, err is already filled. */
 static int file_open(char *path, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
 	struct ps_shard_index *x = path ? calloc(1, sizeof(*x)) : NULL;
@@ -310,7 +311,7 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 		return rc;
 	if (x->flags & PS_INDEX_FLAG_COMPRESSED && x->binding.nbytes != nbytes &&
 	        x->binding.plain_nbytes == nbytes) {
-		/* the shard is shown decompressed: its offsets are those of the file */
+		/* the shard is shown decompressed: the index's offsets are offsets in the file */
 		x->flags &= ~(uint32_t)PS_INDEX_FLAG_COMPRESSED;
 	} else if (x->binding.nbytes != nbytes) {
 		rc = ps_load_error_set(err, ESTALE,
@@ -323,7 +324,7 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 	return 0;
 }
 
-/* Beside a shard; of one that is shown decompressed, beside the compressed name. */
+/* Opens the index beside a shard; of a shard that is shown decompressed, beside the compressed name. */
 static int beside_open(
         const char *shard, uint64_t nbytes, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
@@ -364,7 +365,7 @@ int ps_shard_index_open(
 	return path ? ps_shard_index_open_file(path, shard, now.nbytes, ret_index, err) : -ENOMEM;
 }
 
-/* The path of the index of a longer shard, to be freed. */
+/* The path of the index of a longer shard, which the caller frees. */
 static char *longer_path(const char *shard, const char *dir, uint64_t nbytes)
 {
 	struct ps_shard_index_folder *folder;
@@ -447,7 +448,7 @@ int ps_shard_index_open_windows(const char *shard, const struct ps_windows *wind
 	}
 	x->windows = *windows;
 	x->count = ps_tokens_count(windows, version.nbytes);
-	/* a rest that is no whole token is a bad sample, as it is when the stream is read */
+	/* an incomplete last token is a bad sample, as when the stream is read */
 	x->bad = version.nbytes % windows->item > 0;
 	x->count += x->bad;
 	*ret_index = x;
@@ -505,7 +506,7 @@ static int range_check(const struct ps_shard_index *x, uint64_t sample, struct p
 	        (uintmax_t)x->count);
 }
 
-/* The samples of a mark, front to back. Offsets beyond 2^62 are damage, so sums cannot overflow. */
+/* A walk over the samples after a mark. Offsets beyond 2^62 are damage, so sums cannot overflow. */
 struct walk {
 	struct ps_shard_index_bytes b;
 	uint64_t end;  /* of the last sample */
@@ -522,7 +523,7 @@ static bool advance(uint64_t *at, uint64_t units, uint64_t unit)
 	return true;
 }
 
-/* One sample; its members go to `ret` if that is not NULL. */
+/* Reads one sample; its members are stored in `ret` unless that is NULL. */
 static bool walk_sample(const struct ps_shard_index *x, struct walk *w, struct ps_shard_index_place *place,
         struct ps_shard_index_member *ret)
 {
@@ -552,7 +553,7 @@ static bool walk_sample(const struct ps_shard_index *x, struct walk *w, struct p
 		if (!advance(&at, size / w->unit + (size % w->unit > 0), w->unit))
 			return false;
 	}
-	w->end = at + (w->unit == 1); /* a line's end */
+	w->end = at + (w->unit == 1); /* the newline */
 	return true;
 }
 
@@ -619,7 +620,7 @@ int ps_shard_index_members(struct ps_shard_index *x, uint64_t sample, struct ps_
 	return sample_find(x, sample, ret_place, ret_members, err);
 }
 
-/* Text number `sample` of marks and a stream of texts. */
+/* Finds text number `sample` of a section of marks and a stream of texts. */
 static bool text_find(const struct ps_shard_index *x, const uint8_t *p, const uint8_t *end, uint64_t sample,
         const char **ret_text, size_t *ret_len)
 {
@@ -655,7 +656,7 @@ int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **r
 
 /* Comparing with the shard ------------------------------------------------------------------------------- */
 
-/* Goes to the sample's mark, or stays where the sample before it ended. */
+/* Begins at the sample's mark, or where the walk ended if that was the sample before it. */
 static bool walk_begin(struct ps_shard_index *x, struct ps_shard_index_walk *w, uint64_t sample,
         struct walk *at, struct ps_shard_index_bytes *keys)
 {
@@ -726,7 +727,7 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 	size_t want_len;
 
 	if (x->windows.nbytes > 0)
-		return 0; /* its size says all */
+		return 0; /* a token stream's count is computed from its size: nothing to compare */
 	if (sample >= x->count)
 		return ps_load_error_set(err, ESTALE,
 		        "has a sample %ju, \"%.*s\", but its index %s counts %ju: " STALE_HINT,
@@ -735,7 +736,7 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 	if (!ps_shard_index_section_sound(x->samples) || !ps_shard_index_section_sound(x->keys) ||
 	        !walk_to(x, w, sample, &place, want, &want_key, &want_len))
 		return ps_shard_index_damaged(x, err);
-	if (place.bad) /* what could not be read then */
+	if (place.bad) /* the sample could not be read when the index was made */
 		return 0;
 	if (place.offset == offset && want_len == key_len && memcmp(want_key, key, key_len) == 0 &&
 	        (place.nmembers == 0 ||

@@ -28,14 +28,14 @@ struct ps_shard_indexes {
 	struct ps_windows windows;
 
 	pthread_mutex_t lock; /* all below */
-	uint64_t *counts;     /* of each shard, and 1; 0: not known yet */
-	struct entry *open;   /* those used last stand first */
+	uint64_t *counts;     /* 1 + the samples of each shard; 0: not known yet */
+	struct entry *open;   /* most recently used first */
 	uint32_t nidle;
 
 	pthread_mutex_t places_lock; /* below; held while a catalogue or the folder of indexes is read */
 	struct place **places;
 	size_t nplaces;
-	size_t last; /* most shards are in the folder of the one before */
+	size_t last; /* the place that was used last: most shards are in the folder of the one before */
 	struct ps_shard_index_folder *folder;
 };
 
@@ -95,7 +95,7 @@ void ps_shard_indexes_free(struct ps_shard_indexes *xs)
 
 /* The lock must be held below this line ------------------------------------------------------------------ */
 
-/* One more user of a shard's entry, which comes to the front; NULL: it is not open. */
+/* Adds a user to a shard's entry, and moves it to the front; NULL: it is not open. */
 static struct entry *entry_use(struct ps_shard_indexes *xs, uint32_t shard)
 {
 	for (struct entry **p = &xs->open; *p; p = &(*p)->next) {
@@ -112,7 +112,7 @@ static struct entry *entry_use(struct ps_shard_indexes *xs, uint32_t shard)
 	return NULL;
 }
 
-/* Takes out the idle one that was used longest ago, if there are too many. */
+/* Unlinks the idle entry that was used longest ago, if there are too many. */
 static struct entry *surplus_unlink(struct ps_shard_indexes *xs)
 {
 	struct entry **oldest = NULL, *e;
@@ -130,8 +130,8 @@ static struct entry *surplus_unlink(struct ps_shard_indexes *xs)
 
 /* No lock is held below this line ------------------------------------------------------------------------ */
 
-/* The path of a shard's index in the folder of indexes, to be freed; NULL with err filled. -ENOENT: it
- * has none. */
+/* The path of a shard's index in the folder of indexes, which the caller frees; NULL with err filled (ENOENT:
+ * it has none). */
 static char *folder_path(
         struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes, struct ps_load_error *err)
 {
@@ -169,8 +169,8 @@ static struct place *place_add(struct ps_shard_indexes *xs, const char *dir, siz
 	return p;
 }
 
-/* What the catalogue of its folder says of a shard: 1, 0: nothing, or there is none. One that cannot be read,
- * or says of another size, is an error. */
+/* Finds a shard in the catalogue of its folder: 1; 0: it is not in there, or there is no catalogue. A
+ * catalogue that cannot be read, or has another size of the shard, is an error. */
 static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes,
         const struct ps_catalogue_entry **ret_entry, struct ps_load_error *err)
 {
@@ -205,7 +205,7 @@ static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_
 	return 1;
 }
 
-/* An index beside the shard must be of the version that the catalogue is of. */
+/* Opens the index beside a shard. It must be of the same version of the shard as the catalogue. */
 static int beside_open(struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes,
         struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
@@ -337,7 +337,7 @@ void ps_shard_indexes_put(struct ps_shard_indexes *xs, struct ps_shard_index *in
 	entry_free(surplus);
 }
 
-/* A count without an index: the catalogue's. 1, 0: ask the index. */
+/* Finds a count in the catalogue: 1; 0: the index has to be asked. */
 static int count_ask(
         struct ps_shard_indexes *xs, const char *shard, uint64_t *ret_count, struct ps_load_error *err)
 {
@@ -354,7 +354,7 @@ static int count_ask(
 		return rc;
 	path = xs->dir ? folder_path(xs, shard, now.nbytes, &why) : NULL;
 	if (path || (xs->dir && why.err != ENOENT))
-		return 0; /* what was put there comes first */
+		return 0; /* the folder of indexes comes before the catalogue */
 	rc = catalogue_ask(xs, shard, now.nbytes, &e, err);
 	if (rc == 1) {
 		rc = source_check(xs, shard, e->lines, err);

@@ -20,12 +20,12 @@
 struct ps_shard_index_column_writer {
 	char *name, *from;
 	uint64_t count;           /* samples */
-	struct ps_buf values;     /* a struct value each */
-	struct ps_buf texts;      /* of text values */
-	bool has_float, has_text; /* some value is one */
+	struct ps_buf values;     /* array of struct value */
+	struct ps_buf texts;      /* bytes of text values */
+	bool has_float, has_text; /* some value is of that type */
 };
 
-/* A sample's value until the type of the column is known. */
+/* A sample's value, kept until the type of the column is known. */
 struct value {
 	uint8_t type; /* enum ps_column_type; 0: missing */
 	uint8_t text_len;
@@ -58,7 +58,7 @@ static int ps_shard_index_column_init(
 	return -ENOMEM;
 }
 
-/* One more sample, whose value is missing until it is set. */
+/* Adds a sample, whose value is missing until it is set. */
 static int ps_shard_index_column_extend(struct ps_shard_index_column_writer *c)
 {
 	c->count++;
@@ -164,7 +164,8 @@ static int numbers_write(struct ps_shard_index_column_writer *c, unsigned width,
 			else
 				ps_put_u64(bytes, u64);
 		} else if (v->type != 0) {
-			ps_put_u64(bytes, (uint64_t)v->integer); /* its low bytes come first */
+			/* little-endian, so the low `width` bytes are first */
+			ps_put_u64(bytes, (uint64_t)v->integer);
 		}
 		rc = ps_buf_add(out, bytes, width);
 	}
@@ -207,7 +208,7 @@ static int texts_write(struct ps_shard_index_column_writer *c, struct ps_buf *ou
 	return rc;
 }
 
-/* Its section and the section's detail. */
+/* Makes the column's section and the section's detail. */
 static int ps_shard_index_column_finish(
         struct ps_shard_index_column_writer *c, struct ps_buf *ret_bytes, uint32_t *ret_detail)
 {
@@ -228,7 +229,7 @@ static int ps_shard_index_column_finish(
 /* Bytes a sample on average, before samples lose their members. */
 #define SAMPLE_NBYTES 15.5
 
-/* A shape as it stands in the file. */
+/* A shape, encoded as in the file. */
 struct shape {
 	size_t at, n; /* in shape_bytes */
 	uint64_t sum;
@@ -243,7 +244,7 @@ struct ps_shard_index_writer {
 	struct ps_buf marks, samples, key_marks, keys, shape_bytes;
 	struct shape *shapes;
 	uint32_t nshapes;
-	uint32_t last_shape; /* most samples look like the one before */
+	uint32_t last_shape; /* most samples have the shape of the one before */
 	struct ps_shard_index_column_writer columns[PS_INDEX_MAX_COLUMNS];
 	uint32_t ncolumns;
 	int failed;
@@ -302,7 +303,7 @@ static uint64_t unit_of(const struct ps_shard_index_writer *w)
 
 #define MAX_SHAPE_NBYTES 4096
 
-/* The shape of a sample, as bytes; 0: it cannot be given as one. Sets where the sample ends. */
+/* Encodes a sample's shape; 0: it cannot be encoded. *ret_end is where the sample ends. */
 static size_t shape_make(const struct ps_shard_index_writer *w, uint64_t offset,
         const struct ps_shard_index_member *members, uint32_t n, uint8_t p[static MAX_SHAPE_NBYTES],
         uint64_t *ret_end)
@@ -337,7 +338,8 @@ static bool shape_is(
 	return s->sum == sum && s->n == n && memcmp(w->shape_bytes.p + s->at, p, n) == 0;
 }
 
-/* The number of a shape from 1 on, a new one if it was not seen yet; 0: there is no room for more. */
+/* Sets the number of a shape, from 1 on; a new shape gets the next one. 0: there is no room for more
+ * shapes. */
 static int shape_number(struct ps_shard_index_writer *w, const uint8_t *p, size_t n, uint32_t *ret_number)
 {
 	uint64_t sum = ps_shard_index_sum(0, p, n);
@@ -428,7 +430,7 @@ int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, 
 	if (offset < w->end || (offset - w->end) % unit_of(w) != 0) {
 		if (!bad)
 			return w->failed = -EINVAL;
-		offset = w->end; /* of a hole only the place in the order counts */
+		offset = w->end; /* of a hole only its place in the order matters */
 	}
 	w->failed = marks_add(w);
 	if (w->failed == 0)
@@ -467,7 +469,7 @@ struct file {
 	struct ps_buf out, table;
 };
 
-/* A section of up to two pieces. */
+/* Adds a section that consists of up to two pieces. */
 static int section_add(
         struct file *f, uint32_t kind, uint32_t detail, const struct ps_buf *a, const struct ps_buf *b)
 {
@@ -605,7 +607,7 @@ int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, stru
 	s.name = strndup(text, name_len);
 	s.suffix = strndup(from, suffix_len);
 	s.from = strdup(from);
-	/* one more zero after the last step */
+	/* two zeros end the path */
 	s.path = colon ? calloc(1, strlen(colon + 1) + 2) : NULL;
 	if (!s.name || !s.suffix || !s.from || (colon && !s.path)) {
 		ps_column_spec_fini(&s);
@@ -629,7 +631,7 @@ void ps_column_spec_fini(struct ps_column_spec *s)
 	*s = (struct ps_column_spec){0};
 }
 
-/* A text as it is in a member: a number if it reads as one to its end. */
+/* Converts the text of a member: to a number if all of it is one. */
 static int text_value(const uint8_t *data, size_t n, struct ps_buf *scratch, struct ps_column_value *v)
 {
 	const char *text;
@@ -658,7 +660,7 @@ static int text_value(const uint8_t *data, size_t n, struct ps_buf *scratch, str
 		v->type = PS_COLUMN_INT;
 		return 0;
 	}
-	if (strspn(text, "+-.0123456789eE") == n) { /* not nan, inf, hexadecimal: these are words here */
+	if (strspn(text, "+-.0123456789eE") == n) { /* nan, inf and hexadecimal numbers are texts */
 		struct ps_number number;
 
 		if (!ps_number_float((const uint8_t *)text, n, &number)) {
