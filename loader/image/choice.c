@@ -12,7 +12,7 @@
 static const struct {
 	const char *name;
 	enum ps_rng_op rng;
-	size_t probability; /* its place in the spec */
+	size_t probability; /* its offset in the spec */
 } ops[] = {
 #define ROW(NAME, name, member) \
 	[PS_CHOICE_##NAME] = {#name, PS_RNG_##NAME, offsetof(struct ps_image_spec, member)}
@@ -46,7 +46,7 @@ static int unsound(const char *text, struct ps_load_error *err)
 	        text);
 }
 
-/* The operation whose name stands at *p, which moves past it. */
+/* The operation whose name begins at *p, which moves past it. */
 static uint32_t op_parse(const char **p)
 {
 	size_t n = strcspn(*p, ",;");
@@ -59,7 +59,7 @@ static uint32_t op_parse(const char **p)
 	return PS_CHOICE_NOPS;
 }
 
-/* Digits and a point, whatever the locale; *p moves past them. */
+/* Reads digits and a point, in any locale; *p moves past them. */
 static bool decimal_parse(const char **p, double *ret_value)
 {
 	uint64_t digits = 0, power = 1;
@@ -79,7 +79,7 @@ static bool decimal_parse(const char **p, double *ret_value)
 	return any;
 }
 
-/* One group; *p moves past it. */
+/* Reads one group; *p moves past it. */
 static bool group_parse(const char **p, uint32_t *taken, struct ps_choice_group *g)
 {
 	g->one = !strncmp(*p, "one:", 4);
@@ -104,7 +104,7 @@ int ps_choice_parse(const char *text, struct ps_choice_groups *ret_groups, struc
 	struct ps_choice_groups all = {0};
 	uint32_t taken = 0;
 	for (const char *p = text; p && *p; p += *p == ';') {
-		/* Names come once, so there are no more groups than operations. */
+		/* Each name may appear once, so there are no more groups than operations. */
 		if (all.n == PS_CHOICE_NOPS || !group_parse(&p, &taken, &all.groups[all.n++]))
 			return unsound(text, err);
 	}
@@ -128,7 +128,7 @@ int ps_choice_check(const struct ps_image_spec *spec, struct ps_load_error *err)
 
 /* The draw ----------------------------------------------------------------------------------------------- */
 
-/* Whether it is the one of its group. */
+/* True if `op` is the operation that its group ("one:") picks. */
 static bool is_picked(
         const struct ps_image_spec *spec, uint32_t g, enum ps_choice_op op, const struct ps_rng_key *key)
 {
@@ -145,7 +145,7 @@ static bool is_picked(
 		if (sum < at)
 			break;
 	}
-	return last == (uint32_t)op; /* the last one also if sums were rounded */
+	return last == (uint32_t)op; /* also the last one, if rounding kept `at` below `sum` */
 }
 
 bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, const struct ps_rng_key *key)

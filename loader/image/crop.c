@@ -23,7 +23,7 @@ static void fallback_box(
 		h = rint(w / spec->ratio_min);
 	else if (ratio > spec->ratio_max)
 		w = rint(h * spec->ratio_max);
-	/* With a ratio far from 1 on an image of a few pixels: at least one pixel. */
+	/* At least one pixel, even with a ratio far from 1 on an image of a few pixels. */
 	g->box_w = (uint32_t)fmin(fmax(w, 1), width);
 	g->box_h = (uint32_t)fmin(fmax(h, 1), height);
 	g->box_x = (width - g->box_w) / 2;
@@ -49,7 +49,7 @@ static void random_box(const struct ps_image_spec *spec, struct ps_resize_geomet
 	fallback_box(spec, g, width, height);
 }
 
-/* What the whole image is resized to before it is cropped. */
+/* Sets the size that the whole image is resized to before it is cropped. */
 static void scale(
         const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
 {
@@ -75,7 +75,7 @@ static void center_window(
 	g->window_y = (uint32_t)rint((g->scaled_h - spec->out_height) / 2.0);
 }
 
-/* The first of `out` pixels, in those of the scaled image. */
+/* Draws where a crop of `out` pixels begins, in pixels of the scaled image. */
 static int64_t random_start(
         const struct ps_rng_key *key, uint32_t index, uint32_t scaled, uint32_t padding, uint32_t out)
 {
@@ -107,7 +107,7 @@ static void random_window(const struct ps_image_spec *spec, struct ps_resize_geo
 	ps_pad_window(pad.mode, pad.y, pad.height, g->scaled_h, &g->window_y, &g->window_h);
 }
 
-/* side * out / full, to the nearest; halves up. */
+/* side * out / full, rounded to the nearest, halves up. */
 static uint32_t in_proportion(uint32_t side, uint32_t out, uint32_t full)
 {
 	return (uint32_t)PS_MAX((2 * (uint64_t)side * out + full) / (2 * (uint64_t)full), 1u);
@@ -163,7 +163,7 @@ void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint3
 	*ret_geometry = g;
 }
 
-/* What is around an image -------------------------------------------------------------------------------- */
+/* Padding ----------------------------------------------------------------------------------------------- */
 
 int64_t ps_pad_source(enum ps_pad_mode mode, int64_t at, uint32_t n)
 {
@@ -201,7 +201,7 @@ struct axis {
 	bool flip;
 };
 
-/* The window's pixel that stands at i; -1: the fill. */
+/* The window's pixel that the picture shows at i; -1: the fill. */
 static int64_t window_of(const struct axis *a, uint32_t i)
 {
 	int64_t source = ps_pad_source(a->mode, a->at + (a->flip ? a->size - 1 - i : i), a->scaled);
@@ -211,7 +211,7 @@ static int64_t window_of(const struct axis *a, uint32_t i)
 	return a->flip ? a->nwindow - 1 - source : source;
 }
 
-/* Pixels [*ret_begin, *ret_end) show the window's, one after the other. */
+/* The picture's pixels [*ret_begin, *ret_end) show consecutive pixels of the window. */
 static void inside(const struct axis *a, uint32_t *ret_begin, uint32_t *ret_end)
 {
 	int64_t begin = PS_MAX(-a->at, 0), end = PS_MIN((int64_t)a->scaled - a->at, (int64_t)a->size);

@@ -7,33 +7,34 @@
 
 /* An entry of `look`, by the next PEEK bits:
  *
- *   bits 0-5    how many bits it takes: the code, and the number after it where WHOLE
+ *   bits 0-5    how many bits it consumes: the code, and where WHOLE the number after it
  *        6      WHOLE: the number is in bits 16-31
  *        8-11   zeros before it (AC)
- *        12-15  else: how many bits the number has
- *   0           no code, or a longer one */
+ *        12-15  if not WHOLE: how many bits the number has
+ *   0           no code, or one of more than PEEK bits */
 #define WHOLE 64u
 #define LENGTH(e) ((int)((e)&63))
 #define RUN(e) ((e) >> 8 & 15)
 #define SIZE(e) ((e) >> 12 & 15)
 #define VALUE(e) ((int16_t)((e) >> 16))
 
-#define NEED 32 /* bits that a code and its number take together, and one */
+#define NEED 32 /* bits of the longest code and its number together, and one more */
 
-/* Zigzag to rows. A damaged run leads up to 15 beyond the last: those land there, as in libjpeg. */
+/* Zigzag order to row order. A damaged run may lead up to 15 places beyond the last: they map to it, as in
+ * libjpeg. */
 static const uint8_t order[64 + 16] = {0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33,
         40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37,
         44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63,
         63, 63, 63, 63, 63, 63, 63, 63, 63};
 
-/* A number of n bits, 1 to 15: the lower half of them are negative. */
+/* The value of a number of n bits, 1 to 15: the lower half of them are negative. */
 static int32_t extended(uint32_t bits, uint32_t n)
 {
 	int32_t v = (int32_t)bits;
 	return bits < 1u << (n - 1) ? v - (int32_t)(1u << n) + 1 : v;
 }
 
-/* All entries that begin with a code of `length` bits for `symbol`. */
+/* Fills all entries that begin with this code of `length` bits for `symbol`. */
 static void code_enter(struct ps_huffman_table *t, uint32_t code, uint32_t length, uint8_t symbol)
 {
 	uint32_t run = symbol >> 4, size = symbol & 15, rest = PS_HUFFMAN_PEEK - length;
@@ -78,14 +79,14 @@ void ps_huffman_begin(struct ps_huffman *h, const uint8_t *scan, size_t nbytes)
 	memset(h->last_dc, 0, sizeof(h->last_dc));
 }
 
-/* What changes with every code, in registers. */
+/* The state that changes with every code, kept in registers. */
 struct reader {
 	const uint8_t *p, *end;
 	uint64_t buffer;
 	int nbits, npadding;
 };
 
-/* Byte by byte: 0xff 0 stands for 0xff; a marker, or the end, is followed by zeros for ever. */
+/* Refills byte by byte: 0xff 0 is the byte 0xff; a marker, or the end, is followed by any number of zeros. */
 static __attribute__((noinline)) void refill_slowly(struct reader *r)
 {
 	for (; r->nbits <= 56; r->nbits += 8) {
@@ -109,13 +110,13 @@ static __attribute__((noinline)) void refill_slowly(struct reader *r)
 	}
 }
 
-/* At least 56 bits. The reader's address is taken nowhere, so it stays in registers. */
+/* Refills the buffer to at least 56 bits. The reader's address is never taken, so it stays in registers. */
 static inline __attribute__((always_inline)) void refill(struct reader *r)
 {
 	uint64_t bytes;
 	if (r->end - r->p >= 8) {
 		memcpy(&bytes, r->p, sizeof(bytes));
-		/* A byte of ~bytes that is 0 borrows: none is 0xff. */
+		/* True if none of the bytes is 0xff: a zero byte of ~bytes would borrow. */
 		if (!((~bytes - UINT64_C(0x0101010101010101)) & bytes & UINT64_C(0x8080808080808080))) {
 			r->buffer |= be64toh(bytes) >> r->nbits;
 			r->p += (63 - r->nbits) >> 3;
@@ -140,7 +141,7 @@ static inline __attribute__((always_inline)) uint32_t look(
 	return t->look[r->buffer >> (64 - PS_HUFFMAN_PEEK)];
 }
 
-/* An entry, as of `look`, for a code that is longer; 0: there is none. */
+/* An entry, as in `look`, for a code of more than PEEK bits; 0: there is none. */
 static uint32_t look_further(const struct ps_huffman_table *t, const struct reader *r)
 {
 	uint32_t next = (uint32_t)(r->buffer >> 48);
@@ -153,7 +154,7 @@ static uint32_t look_further(const struct ps_huffman_table *t, const struct read
 	return 0;
 }
 
-/* Takes the code of an entry that is not WHOLE, and its number. */
+/* Consumes the code of an entry that is not WHOLE, and its number. */
 static inline __attribute__((always_inline)) int32_t number(struct reader *r, uint32_t e)
 {
 	uint32_t size = SIZE(e);
@@ -183,7 +184,7 @@ static inline __attribute__((always_inline)) bool block_read(struct reader *r,
 	block[0] = (int16_t)*last_dc;
 	for (uint32_t k = 1; k < 64;) {
 		refill(r);
-		/* Bits for two short codes and any third. */
+		/* The bits suffice for two short codes and a third of any length. */
 		e = look(ac, r);
 		for (int i = 0; i < 3 && e & WHOLE; i++) {
 			skip(r, LENGTH(e));

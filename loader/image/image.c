@@ -14,30 +14,30 @@
 /* A view's state while its image is decoded. */
 struct work {
 	struct ps_resize *resize;
-	struct ps_region region; /* of the source, that it wants */
-	uint8_t *planes;         /* u8 pixels, where transforms follow; else rows go to dst at once */
-	struct ps_wide *wide;    /* NULL: the spec's pictures are not */
+	struct ps_region region; /* of the source, that the view needs */
+	uint8_t *planes;      /* u8 pixels, if transforms or padding follow; else rows are written to dst */
+	struct ps_wide *wide; /* NULL: the spec's pictures are 8-bit RGB */
 };
 
-/* Memory for decoding an image. A leader and its followers share one set, so that a sample of hundreds of
- * images takes the memory of one. */
+/* Memory for decoding an image. A leader and its followers share one set, so a sample of hundreds of images
+ * takes the memory of one. */
 struct tools {
 	struct ps_image_reader *source;
 	uint32_t nworks;
-	struct work *works; /* of each view */
+	struct work *works; /* one for each view */
 	uint8_t *spare;     /* planes for transforms */
 };
 
 struct ps_image_decoder {
 	struct ps_image_spec spec;
 	struct tools *tools; /* its own, or the leader's */
-	bool owns;           /* they are its own */
+	bool owns;           /* `tools` is its own */
 	const struct ps_image_decoder *leader;
 	struct ps_image_size size; /* of the last image */
 	uint32_t nviews;
 	struct ps_image_view *views;
 	float scale[3], bias[3];
-	float levels[3][256]; /* normalised; as 16 bits in halves */
+	float levels[3][256]; /* normalised values by pixel value; `halves` has them in 16 bits */
 	uint16_t halves[3][256];
 };
 
@@ -146,7 +146,7 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
 	decoder->owns = false;
 }
 
-/* Before the decode: what each view shows ---------------------------------------------------------------- */
+/* Before decoding: the region of each view -------------------------------------------------------------- */
 
 static int follow(struct ps_image_decoder *d, struct ps_load_error *err)
 {
@@ -178,7 +178,7 @@ static int views_draw(struct ps_image_decoder *d, struct ps_image_size size, con
 	return d->leader ? follow(d, err) : 0;
 }
 
-/* How far all views are shrunk at least: 1, 2, 4 or 8. */
+/* The factor by which every view is shrunk at least: 1, 2, 4 or 8. */
 static uint32_t shrinkable(struct ps_image_decoder *const *decoders, uint32_t n)
 {
 	uint32_t by = SHRINK_MOST;
@@ -197,7 +197,7 @@ static bool transforms_here(const struct ps_image_decoder *d, const struct ps_tr
 	return !d->spec.deferred && ps_transform_acts(t);
 }
 
-/* Whether the view needs steps beside the resize. */
+/* True if the view needs steps after the resize. */
 static bool has_planes(const struct ps_image_decoder *d, const struct ps_image_view *view)
 {
 	return view->geometry.pad.width > 0 || transforms_here(d, &view->transform);
@@ -207,7 +207,7 @@ static int planes_reserve(struct ps_image_decoder *d, struct work *w)
 {
 	size_t nbytes = (size_t)d->spec.out_width * d->spec.out_height * 3;
 	if (!w->planes)
-		w->planes = malloc(nbytes + 2); /* of the spare, the blur makes 16-bit numbers */
+		w->planes = malloc(nbytes + 2); /* the blur stores 16-bit numbers in `spare` */
 	if (!d->tools->spare)
 		d->tools->spare = malloc(nbytes + 2);
 	return w->planes && d->tools->spare ? 0 : -ENOMEM;
@@ -227,7 +227,7 @@ static void region_join(struct ps_region *all, const struct ps_region *r)
 	all->height = bottom - all->y;
 }
 
-/* Sets up the resizes of a decoder's views, and widens *all by what they want. */
+/* Sets up the resizes of a decoder's views, and extends *all by the regions that they need. */
 static int views_begin(
         struct ps_image_decoder *d, uint32_t shrunk, void *dst, struct ps_region *all, size_t *slack)
 {
@@ -261,7 +261,7 @@ static int views_begin(
 	return 0;
 }
 
-/* After it: transforms, and normalising ------------------------------------------------------------------ */
+/* After decoding: transforms, and normalising ----------------------------------------------------------- */
 
 static void pack_channel(const struct ps_image_decoder *d, int c, const uint8_t *from, size_t n, void *dst)
 {
@@ -279,7 +279,7 @@ static void pack_channel(const struct ps_image_decoder *d, int c, const uint8_t 
 	}
 }
 
-/* The window to the whole picture. */
+/* Pads the window to the whole picture. */
 static void pad(const struct ps_image_decoder *d, const struct ps_resize_geometry *g,
         struct ps_planes *planes, uint8_t **spare)
 {
@@ -405,7 +405,8 @@ static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const s
 	struct ps_image_outline o = {
 	        .plain_jpeg = ps_image_reader_is_plain_jpeg(d->tools->source), .stored = size};
 	int rc = views_draw(d, size, key, err);
-	o.plain_jpeg = o.plain_jpeg && d->views[0].geometry.pad.width == 0; /* padding is the processor's */
+	/* the CPU decodes images that are padded */
+	o.plain_jpeg = o.plain_jpeg && d->views[0].geometry.pad.width == 0;
 	if (rc == 0 && o.plain_jpeg) {
 		d->views[0].geometry.shrunk = 1;
 		if (ps_resize_plan(d->tools->works[0].resize, &d->views[0].geometry, d->spec.interpolation) <

@@ -14,15 +14,16 @@
 #include "image/format.h"
 #include "image/huffman.h"
 
-#define ROWS 8u       /* at a time: few calls, and they stay in the nearest cache */
+#define ROWS 8u       /* decoded at a time: few calls, and rows that fit in the L1 cache */
 #define MARGIN 1u     /* pixels left and right: fancy upsampling looks at the neighbours, ... */
-#define NARROWEST 16u /* ... and is left out where a row has less than three values of chroma */
+#define NARROWEST 16u /* ... and libjpeg leaves it out where a row has less than three values of chroma */
 #define MARKER_SOS 0xda
-#define MOST_BEFORE_RST 64      /* bytes; cameras write some, but a segment that was left unread is damage */
+/* bytes that are tolerated: cameras write some; more is an unread segment, so damage */
+#define MOST_BEFORE_RST 64
 #define OTHER_MEMORY (16 << 20) /* bytes that libjpeg may take besides coefficients: tables, a few rows */
 
-/* libjpeg-turbo writes rows that start at a multiple of 32 around the cache (non-temporal stores), and the
- * resize then waits for memory, up to 17 % of the whole. So rows start 8 bytes after such a multiple. */
+/* libjpeg-turbo bypasses the cache (non-temporal stores) for rows that start at a multiple of 32. The resize
+ * then waits for memory, up to 17 % of the whole time. So rows start 8 bytes after such a multiple. */
 #define ROW_ALIGN 32u
 #define ROW_SHIFT 8u
 
@@ -32,8 +33,8 @@ struct ps_jpeg {
 	struct jpeg_progress_mgr progress;
 	jmp_buf escape;
 	int failure;    /* errno of the failure that jumped */
-	char text[320]; /* and its story */
-	bool created;   /* cinfo is */
+	char text[320]; /* and its text */
+	bool created;   /* cinfo was created */
 	bool library_only;
 	struct ps_huffman huffman;
 
@@ -84,7 +85,7 @@ static __attribute__((noreturn)) void on_error(j_common_ptr cinfo)
 	}
 }
 
-/* The table of image.h. */
+/* True for the warnings that image.h lists as tolerated. */
 static bool is_harmless(const struct jpeg_error_mgr *e)
 {
 	switch (e->msg_code) {
@@ -114,7 +115,7 @@ static void on_message(j_common_ptr cinfo, int level)
 	fail(of(cinfo), EBADMSG, "JPEG: damaged: %s", message);
 }
 
-/* Called by libjpeg often, between rows of blocks. */
+/* Called by libjpeg between rows of blocks. */
 static void on_progress(j_common_ptr cinfo)
 {
 	struct ps_jpeg *j = of(cinfo);
@@ -124,7 +125,7 @@ static void on_progress(j_common_ptr cinfo)
 
 static void jpeg_close(void *f);
 
-/* Runs a step that may jump out through fail(). The only setjmp: steps keep no locals across it. */
+/* Runs a step that may leave by fail(). This is the only setjmp, so steps keep no locals across it. */
 static int run(struct ps_jpeg *j, void (*step)(struct ps_jpeg *), struct ps_load_error *err)
 {
 	if (setjmp(j->escape)) {
@@ -217,7 +218,7 @@ static void check_size(struct ps_jpeg *j)
 		fail(j, EBADMSG, "%s", why.text);
 }
 
-/* Both are signs of a cut file that cost nothing to see, whatever the crop. */
+/* Checks two cheap signs of a cut file, whatever the crop: too few bytes, and no end-of-image marker. */
 static void check_length(struct ps_jpeg *j)
 {
 	const struct jpeg_decompress_struct *c = &j->cinfo;
@@ -305,7 +306,7 @@ static void reserve_pixels(struct ps_jpeg *j)
 	j->pixels = aligned_alloc(ROW_ALIGN, nbytes);
 	if (!j->pixels)
 		fail(j, ENOMEM, "JPEG: out of memory for %zu bytes of pixels", nbytes);
-	memset(j->pixels, 0, nbytes); /* the slack is read, if not used */
+	memset(j->pixels, 0, nbytes); /* the slack is read, though not used */
 	j->cap = nbytes;
 }
 
@@ -317,7 +318,8 @@ static void step_start(struct ps_jpeg *j)
 
 	c->dct_method = JDCT_ISLOW;
 	c->do_fancy_upsampling = TRUE;
-	c->do_block_smoothing = FALSE; /* guesses at coefficients that an unfinished progressive file lacks */
+	/* would guess the coefficients that an unfinished progressive file lacks */
+	c->do_block_smoothing = FALSE;
 	if (!jpeg_start_decompress(c))
 		fail(j, EBADMSG, "JPEG: truncated");
 	if (!j->library_only)
@@ -327,7 +329,7 @@ static void step_start(struct ps_jpeg *j)
 		left = right > NARROWEST ? right - NARROWEST : 0;
 	width = right - left;
 	if (width < c->output_width)
-		jpeg_crop_scanline(c, &left, &width); /* moves left and right to edges of blocks */
+		jpeg_crop_scanline(c, &left, &width); /* moves both edges outwards to edges of blocks */
 	else
 		left = 0;
 	j->lead_nbytes = (r->x - left) * ps_pixels_nbytes(j->pixels_kind);
@@ -359,7 +361,7 @@ static uint8_t div255(unsigned product)
 	return (uint8_t)((product + (product >> 8)) >> 8);
 }
 
-/* In place: a triple never overtakes the four bytes it comes from. */
+/* Converts in place: a pixel's three bytes never overtake the four bytes they come from. */
 static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 {
 	const uint8_t *from = row;
@@ -409,14 +411,14 @@ static int jpeg_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_err
 	return 0;
 }
 
-/* Walks the segments in front of the first scan. */
+/* Finds EXIF in the segments before the first scan. */
 static const uint8_t *jpeg_exif(const uint8_t *data, size_t nbytes, size_t *ret_nbytes)
 {
 	for (size_t at = 2; at < nbytes && nbytes - at >= 4 && data[at] == 0xff;) {
 		uint8_t marker = data[at + 1];
 		size_t n = (size_t)data[at + 2] << 8 | data[at + 3];
 		const uint8_t *body = data + at + 4;
-		if (marker == 0xff) { /* filling */
+		if (marker == 0xff) { /* fill byte */
 			at++;
 			continue;
 		}

@@ -19,7 +19,7 @@ _Static_assert(
         sizeof(JCOEF) == sizeof(int16_t) && sizeof(JBLOCK) == 64 * sizeof(JCOEF), "coefficients of 16 bits");
 _Static_assert(D_MAX_BLOCKS_IN_MCU <= PS_HUFFMAN_BLOCKS, "blocks of an MCU");
 
-/* Called by libjpeg for each MCU; without blocks where it is skipped. */
+/* Called by libjpeg for each MCU; `mcu` is NULL where the MCU is skipped. */
 static boolean decode_mcu(j_decompress_ptr c, JBLOCKROW *mcu)
 {
 	struct ps_huffman *h = c->client_data;
@@ -47,11 +47,10 @@ static const struct ps_huffman_table *table(j_decompress_ptr c, struct ps_huffma
 	return &h->tables[place];
 }
 
-/* The library's start of the pass has checked the tables. */
+/* Replaces the entropy decoder. The library checked the tables when it started the pass. */
 static bool replace(j_decompress_ptr c, struct ps_huffman *h)
 {
-	/* A lossless scan, which libjpeg-turbo 3 decodes, points `entropy` to another decoder; its Ss is 1
-	 * to 7. */
+	/* In a lossless scan (libjpeg-turbo 3), `entropy` is of another type; its Ss is 1 to 7. */
 	if (c->Ss != 0 || c->Se != DCTSIZE2 - 1 || c->progressive_mode || c->arith_code ||
 	        c->restart_interval > 0 || jpeg_has_multiple_scans(c) || c->blocks_in_MCU > PS_HUFFMAN_BLOCKS)
 		return false;
@@ -124,7 +123,7 @@ static const uint8_t whole[] = {0xff, 0xc0, 0, 0x11, 8, 0, 0x0b, 0, 0x12, 3, 1, 
         0xed, 0x1c, 0x6e, 0x38, 0x3f, 0xfe, 0x27, 0xf7, 0x1b, 0xff, 0xd9};
 
 static const struct {
-	const uint8_t *data; /* what follows the tables */
+	const uint8_t *data; /* the file after the tables */
 	size_t nbytes;
 } files[] = {{gray, sizeof(gray)}, {subsampled, sizeof(subsampled)}, {whole, sizeof(whole)}};
 
@@ -136,11 +135,11 @@ struct trial {
 	struct jpeg_error_mgr errors;
 	jmp_buf escape;
 	struct ps_huffman huffman;
-	const uint8_t *scan; /* where that began */
+	const uint8_t *scan; /* where the scan began in `file` */
 	uint8_t file[FILE_MAX];
 	size_t nbytes; /* of the file */
 	uint8_t pixels[PIXELS_MAX];
-	size_t npixels; /* bytes of them that were written */
+	size_t npixels; /* bytes of `pixels` that were written */
 };
 
 static __attribute__((noreturn)) void on_error(j_common_ptr c)
@@ -154,7 +153,7 @@ static void on_message(j_common_ptr c, int level)
 		on_error(c);
 }
 
-/* All rows from `row` on, as RGB. False: an error or a warning, or our own decoder was not called. */
+/* Decodes all rows from `row` on, as RGB. False: an error or a warning, or our own decoder was not called. */
 static bool decode(struct trial *t, bool own, uint32_t row)
 {
 	struct jpeg_decompress_struct *c = &t->cinfo;
@@ -190,11 +189,11 @@ static bool decode(struct trial *t, bool own, uint32_t row)
 	return !own || t->huffman.p > t->scan;
 }
 
-/* What is known of the library that is loaded; once a process. */
+/* Facts about the loaded library; found once a process. */
 static struct {
 	pthread_once_t once;
 	uint64_t version;
-	bool same; /* our own decoder gives what it gives */
+	bool same; /* our own decoder gives the same pixels */
 } library = {.once = PTHREAD_ONCE_INIT};
 
 static void files_compare(struct trial *own, struct trial *theirs)
@@ -216,7 +215,7 @@ static void files_compare(struct trial *own, struct trial *theirs)
 	}
 }
 
-/* Its messages hold its version and the years of its copyright. */
+/* Hashes the library's messages, which include its version and the years of its copyright. */
 static uint64_t messages_hash(void)
 {
 	struct jpeg_error_mgr e;

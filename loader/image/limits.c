@@ -1,4 +1,4 @@
-/* What an image may cost: limits of one image, and the memory of all decoders. */
+/* Limits of one image, and of the memory of all decoders. */
 #include "config.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ void ps_image_ticket_take(struct ps_image_ticket *t, uint64_t nbytes)
 	if (!g)
 		return;
 	PS_LOCK_SCOPE(&g->lock);
-	/* a thread that holds memory does not wait: two such would wait for each other */
+	/* a thread that holds memory does not wait: two such threads would wait for each other */
 	while (t->held == 0 && g->used > 0 && (nbytes > g->limit || g->used > g->limit - nbytes))
 		pthread_cond_wait(&g->room, &g->lock);
 	g->used += nbytes;
@@ -70,7 +70,7 @@ void ps_image_ticket_give(struct ps_image_ticket *t)
 	if (!t->gate || t->held == 0)
 		return;
 #ifdef __GLIBC__
-	/* freed, but kept by malloc for this thread alone, unless it is asked to return it */
+	/* malloc keeps freed memory for this thread alone, unless it is asked to return it */
 	if (t->held >= TRIM_NBYTES)
 		malloc_trim(TRIM_NBYTES);
 #endif

@@ -10,10 +10,10 @@
 struct ps_mask_decoder {
 	struct ps_mask_spec spec;
 	struct ps_image_reader *source;
-	uint16_t *labels;  /* of all views, as they come ... */
-	uint16_t *mapped;  /* ... and one after its affine map */
+	uint16_t *labels;  /* of all views, as decoded ... */
+	uint16_t *mapped;  /* ... and of one view after its affine map */
 	uint32_t *columns; /* of all views: source column of each output column */
-	uint32_t *next;    /* of each view: the output row to be filled */
+	uint32_t *next;    /* of each view: the output row to be filled next */
 	size_t cap_labels, cap_mapped, cap_columns, cap_next;
 };
 
@@ -82,7 +82,7 @@ static int reserve(void *array_of_anything, size_t *cap, size_t n, size_t size)
 	return *array ? 0 : -ENOMEM;
 }
 
-/* Source row or column of output i. */
+/* The source row or column of output i. */
 static uint32_t source_of(uint32_t box_start, uint32_t box, uint32_t scaled, uint32_t i)
 {
 	return box_start + (uint32_t)((2 * (uint64_t)i + 1) * box / (2 * (uint64_t)scaled));
@@ -93,7 +93,7 @@ static uint32_t source_row(const struct ps_resize_geometry *g, uint32_t out)
 	return source_of(g->box_y, g->box_h, g->scaled_h, g->window_y + out);
 }
 
-/* All views' pictures are of one size, that of the image's field; their windows are not larger. */
+/* The size of all views' pictures: that of the image's field. Their windows are not larger. */
 static struct ps_image_size picture_of(const struct ps_image_placement *p)
 {
 	const struct ps_resize_geometry *g = &p->views[0].geometry;
@@ -131,7 +131,7 @@ static int begin(struct ps_mask_decoder *m, const struct ps_image_placement *p, 
 	return 0;
 }
 
-/* Row y of the source, whose first label is that of column `left`, to every output row that takes it. */
+/* Copies row y of the source, which begins at column `left`, to every output row that shows it. */
 static void feed(struct ps_mask_decoder *m, const struct ps_image_placement *p, uint32_t left, uint32_t y,
         const uint16_t *row)
 {
@@ -229,7 +229,7 @@ int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *p
 
 /* Boxes -------------------------------------------------------------------------------------------------- */
 
-/* First `a`, then `b`. */
+/* The affine map that applies `a`, then `b`. */
 static void compose(const double a[6], const double b[6], double ret[static 6])
 {
 	const double m[6] = {b[0] * a[0] + b[1] * a[3], b[0] * a[1] + b[1] * a[4],

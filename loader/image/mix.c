@@ -10,16 +10,16 @@
 
 #define ONE 65536
 #define FIRST_PAIR 4u
-#define TRIES_MAX 1000u /* each succeeds with one half or more, at alpha 100 with 0.7 */
+#define TRIES_MAX 1000u /* each succeeds with probability 0.5 or more (0.7 at alpha 100) */
 
-/* In (0, 1]. */
+/* Draws a number in (0, 1]. */
 static double positive(const struct ps_rng_key *key, uint32_t index)
 {
 	return 1 - ps_rng_unit(key, PS_RNG_MIX, index);
 }
 
-/* u^(1/a) and v^(1/a), given that their sum is at most 1, stand in a proportion that is Beta(a, a). In
- * logarithms, since both may be below the smallest number. */
+/* Jöhnk's method: for x = u^(1/a) and y = v^(1/a), where x + y <= 1, x / (x + y) is Beta(a, a). It uses
+ * logarithms, since both may be below the smallest double. */
 static bool try_joehnk(double alpha, double u, double v, double *ret_lambda)
 {
 	double log_x = ps_fixed_log(u) / alpha, log_y = ps_fixed_log(v) / alpha;

@@ -1,11 +1,11 @@
-/* PNG by libpng: any depth and colour type. As PIL converts to RGB: palettes are looked up, gray of few bits
- * is spread to 0..255, alpha and transparent colours are dropped, 16 bits lose their lower eight; gamma and
- * colour profiles are not applied. A bad checksum of pixels, or an end before IEND, is damage; other
- * chunks are not looked at (but eXIf, where orientation is wanted). PS_PIXELS_RGBA16 keeps 16 bits, alpha
- * and the transparent colour (tRNS).
+/* PNG by libpng: any depth and colour type. Converted to RGB as in PIL: palettes are looked up; gray of few
+ * bits is spread to 0..255; alpha, transparent colours, and the lower eight of 16 bits are dropped; gamma and
+ * colour profiles are not applied. A bad checksum of pixels, or an end before IEND, is damage; other chunks
+ * are ignored (except eXIf, where orientation is wanted). PS_PIXELS_RGBA16 keeps 16 bits, alpha and the
+ * transparent colour (tRNS).
  *
  * What libpng calls benign is tolerated: bytes after the compressed pixels, more rows than the image has, a
- * palette or tRNS where none belongs. But for the stream of pixels that goes no further. */
+ * palette or tRNS where none belongs. Other benign errors of the pixels' stream are damage. */
 #include "config.h"
 
 #include "image/format.h"
@@ -24,17 +24,17 @@
 
 #define SIGNATURE 8u
 #define CHUNK_EXTRA 12u /* length, type, checksum */
-#define ROWS 8u         /* at a time, where the image is not interlaced */
+#define ROWS 8u         /* read at a time, if the image is not interlaced */
 
 struct image {
 	png_structp png;
 	png_infop info;
 	jmp_buf escape;
-	char text[160]; /* of the failure that jumped */
-	int failure;    /* its errno */
+	char text[160]; /* of the failure that called longjmp() */
+	int failure;    /* errno of that failure */
 
 	const uint8_t *data;
-	size_t nbytes, at; /* read so far */
+	size_t nbytes, at; /* bytes read so far */
 	enum ps_pixels pixels;
 	struct ps_image_limits limits;
 	struct ps_image_size size;
@@ -64,7 +64,7 @@ static __attribute__((noreturn)) void on_error(png_structp png, png_const_charp 
 	fail(m, strstr(text, "memory") && m->at ? ENOMEM : EBADMSG, text);
 }
 
-/* Called by libpng; for benign errors, too, and a damaged end of the pixels' stream is one of them. */
+/* Called by libpng, also for benign errors. A damaged end of the pixels' stream is one of these. */
 static void on_warning(png_structp png, png_const_charp text)
 {
 	if (!strncmp(text, "IDAT: ", 6) && strcmp(text + 6, "Extra compressed data") &&
@@ -90,7 +90,7 @@ static void png_close(void *f)
 	m->info = NULL;
 }
 
-/* Runs a step that may jump out. The only setjmp: steps keep no locals across it. */
+/* Runs a step that may leave by fail(). This is the only setjmp, so steps keep no locals across it. */
 static int run(struct image *m, void (*step)(struct image *), struct ps_load_error *err)
 {
 	if (setjmp(m->escape)) {
@@ -122,7 +122,7 @@ static uint32_t big_endian(const uint8_t *p)
 	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* The chunk of that type, by the lengths alone; NULL if the file ends before. */
+/* Finds the chunk of that type by the chunks' lengths alone; NULL if the file ends before it. */
 static const uint8_t *chunk_find(const uint8_t *data, size_t nbytes, const char *type, size_t *ret_nbytes)
 {
 	for (size_t at = SIGNATURE; nbytes - at >= CHUNK_EXTRA;) {
@@ -195,7 +195,7 @@ static void set_transforms(struct image *m)
 	}
 	if (m->pixels == PS_PIXELS_RGBA16) {
 		bool alpha = colour & PNG_COLOR_MASK_ALPHA || png_get_valid(m->png, m->info, PNG_INFO_tRNS);
-		png_set_expand_16(m->png); /* palettes, few bits and tRNS as well */
+		png_set_expand_16(m->png); /* also expands palettes, low bit depths and tRNS */
 		if (!(colour & PNG_COLOR_MASK_COLOR))
 			png_set_gray_to_rgb(m->png);
 		if (!alpha)
@@ -214,7 +214,7 @@ static void set_transforms(struct image *m)
 		png_set_gray_to_rgb(m->png);
 }
 
-/* Room for `held` rows as libpng writes them; labels of 8 bits grow to 16 in place. */
+/* Allocates `held` rows as libpng writes them; labels of 8 bits are widened to 16 in place. */
 static void reserve_rows(struct image *m)
 {
 	size_t nbytes, row = m->size.width * ps_pixels_nbytes(m->pixels);
@@ -228,7 +228,7 @@ static void reserve_rows(struct image *m)
 		fail(m, EBADMSG, why.text);
 	if (nbytes > m->cap) {
 		free(m->out);
-		m->out = calloc(1, nbytes); /* the slack is read, if not used */
+		m->out = calloc(1, nbytes); /* the slack is read, though not used */
 		m->cap = m->out ? nbytes : 0;
 	}
 	if (m->held > m->cap_pointers) {
@@ -242,7 +242,7 @@ static void reserve_rows(struct image *m)
 		m->row_pointers[i] = m->out + i * m->stride;
 }
 
-/* Interlaced: everything now. Else: what lies above the region. */
+/* Reads the whole image if it is interlaced; else only the rows above the region. */
 static void step_start(struct image *m)
 {
 	set_transforms(m);

@@ -1,5 +1,5 @@
 /* PGM and PPM (binary: P5 and P6), of 8 or 16 bits. A value v of maxval m becomes round(255 * v / m), halves
- * up, as PIL does, or of 65535 * v / m; as labels the numbers stay as they are. */
+ * up, as in PIL; in 16 bits round(65535 * v / m). Labels are not scaled. */
 #include "image/format.h"
 
 #include <errno.h>
@@ -7,11 +7,11 @@
 
 #include "base/size.h"
 
-#define ROWS_NBYTES 65536u /* handed out at a time, or one row */
+#define ROWS_NBYTES 65536u /* handed out at a time, or one row if that is longer */
 
 struct pnm {
 	const uint8_t *data;
-	size_t nbytes, raster; /* where pixels begin */
+	size_t nbytes, raster; /* raster: where pixels begin */
 	struct ps_image_size size;
 	uint32_t maxval, channels;
 	enum ps_pixels pixels;
@@ -99,7 +99,7 @@ static int pnm_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels 
 		return rc;
 	if (pixels == PS_PIXELS_LABELS && p->channels != 1)
 		return ps_load_error_set(err, EBADMSG, "PNM: labels must be a PGM of one channel, not a PPM");
-	/* Sides are at most 2^24: this cannot overflow. */
+	/* Cannot overflow: sides are at most 2^24. */
 	uint64_t need = (uint64_t)p->size.width * p->size.height * stored_pixel(p);
 	if (nbytes - p->raster < need)
 		return ps_load_error_set(err, EBADMSG, "PNM: truncated: %llu bytes of pixels, not %llu",
@@ -124,7 +124,7 @@ static int pnm_start(void *f, const struct ps_region *region, size_t slack_nbyte
 	if (nbytes <= p->cap)
 		return 0;
 	free(p->out);
-	p->out = calloc(1, nbytes); /* the slack is read, if not used */
+	p->out = calloc(1, nbytes); /* the slack is read, though not used */
 	p->cap = p->out ? nbytes : 0;
 	return p->out ? 0 : ps_load_error_set(err, ENOMEM, "PNM: out of memory for %zu bytes", nbytes);
 }

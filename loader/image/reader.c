@@ -210,12 +210,13 @@ static int reserve_turned(struct ps_image_reader *s, size_t stride, struct ps_lo
 	if (rc < 0 || nbytes <= s->turned_cap)
 		return rc;
 	free(s->turned);
-	s->turned = calloc(1, nbytes); /* the slack is read, if not used */
+	s->turned = calloc(1, nbytes); /* the slack is read, though not used */
 	s->turned_cap = s->turned ? nbytes : 0;
 	return s->turned ? 0 : ps_load_error_set(err, ENOMEM, "image: no memory to turn it");
 }
 
-/* The next rows, `width` pixels each: RGB as RGBA16 where that is wanted and the format has none. */
+/* Reads the next rows, of `width` pixels each. RGB is widened to RGBA16 where that is wanted and the format
+ * lacks it. */
 static int format_rows(
         struct ps_image_reader *s, uint32_t width, struct ps_image_rows *ret_rows, struct ps_load_error *err)
 {
@@ -249,7 +250,7 @@ static int format_rows(
 	return 0;
 }
 
-/* The whole region, upright. */
+/* Reads the whole region, and turns it upright. */
 static int turn(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err)
 {
 	struct ps_region stored = ps_orient_region(s->orientation, s->stored, &s->region);
@@ -312,7 +313,8 @@ static bool is_transposed(uint32_t orientation)
 	return orientation >= 5;
 }
 
-/* Upright = (transposed where need be) stored, then mirrored by these. */
+/* The upright image is the stored one, transposed if is_transposed(), then mirrored by mirrors_x() and
+ * mirrors_y(). */
 static bool mirrors_x(uint32_t orientation)
 {
 	return orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
@@ -355,7 +357,7 @@ void ps_orient_row(uint32_t orientation, const struct ps_region *stored, uint32_
 		x = width - 1 - x;
 	if (mirrors_y(orientation))
 		y = height - 1 - y;
-	/* Neighbours in a stored row are neighbours in an upright row, or column. */
+	/* Neighbours in a stored row are neighbours in an upright row, or in a column if transposed. */
 	bool backwards = transposed ? mirrors_y(orientation) : mirrors_x(orientation);
 	ptrdiff_t step = transposed ? (ptrdiff_t)stride : (ptrdiff_t)pixel_nbytes;
 	uint8_t *to = upright + y * stride + x * pixel_nbytes;

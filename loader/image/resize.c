@@ -15,9 +15,9 @@ struct buffer {
 	size_t cap;
 };
 
-/* Rows between the passes live in a ring: row r of the region in slot r % ring_rows, three planes of `stride`
- * columns. An output row is finished as soon as its last source row is in, so as many slots as the tallest
- * output has weights are enough. */
+/* Rows between the passes are in a ring: row r of the region is in place r % ring_rows, as three planes of
+ * `stride` columns. An output row is finished as soon as its last source row is there, so the ring needs as
+ * many places as an output row has weights at most. */
 struct ps_resize {
 	const struct ps_resize_kernels *kernels;
 	struct ps_resize_geometry geometry;
@@ -51,7 +51,7 @@ static const struct ps_resize_kernels *kernels_of(enum ps_resize_cpu cpu)
 {
 #ifdef PS_RESIZE_HAVE_AVX2
 	if (cpu == PS_RESIZE_AVX2 &&
-	        !__builtin_cpu_supports("avx2")) /* F16C came before; clang cannot ask for it */
+	        !__builtin_cpu_supports("avx2")) /* older than AVX2 is F16C, which clang cannot test for */
 		return NULL;
 #endif
 	return (size_t)cpu < PS_ARRAY_LEN(cpus) ? cpus[cpu].kernels : NULL;
@@ -93,8 +93,8 @@ void ps_resize_free(struct ps_resize *r)
 	free(r);
 }
 
-/* At least nbytes, aligned for vector loads; the old content is lost. Zeroed, since kernels read (and then
- * ignore) columns that were never written. */
+/* Grows a buffer to at least nbytes, aligned for vector loads; the old content is lost. It is zeroed, since
+ * kernels read (and then ignore) columns that were never written. */
 static int buffer_reserve(struct buffer *b, size_t nbytes)
 {
 	size_t cap;
@@ -127,7 +127,7 @@ static int reserve_buffers(struct ps_resize *r)
 	return buffer_reserve(&r->planes, stride * 3 * sizeof(float));
 }
 
-/* In pixels of the shrunken source. */
+/* The window of one axis, in pixels of the shrunken source. */
 static struct ps_resize_window window_of(const struct ps_resize_geometry *g, uint32_t box, uint32_t nbox,
         uint32_t scaled, uint32_t offset, uint32_t size, bool reversed)
 {
@@ -174,7 +174,7 @@ void ps_resize_tables(const struct ps_resize *r, struct ps_resize_tables *ret_ta
 
 size_t ps_resize_slack(const struct ps_resize *r)
 {
-	/* The last output's group of weights may be padded, and a load is of 16 bytes. */
+	/* The last output's weights may be padded to a whole group, and a load is of 16 bytes. */
 	return (size_t)r->h.taps * 3 + 16;
 }
 
@@ -185,7 +185,7 @@ void ps_resize_begin(struct ps_resize *r, const struct ps_resize_sink *sink)
 	r->next_out = 0;
 }
 
-/* Elements of 1, 2 or 4 bytes. */
+/* Interleaves three planes of n elements of esize (1, 2 or 4) bytes. */
 static void interleave(const void *planes, size_t stride, uint32_t n, size_t esize, void *dst)
 {
 	for (uint32_t c = 0; c < 3; c++) {
@@ -200,7 +200,8 @@ static void interleave(const void *planes, size_t stride, uint32_t n, size_t esi
 	}
 }
 
-/* Weights of output row `out` times the ring's rows, to planes `plane` elements apart. */
+/* Multiplies the ring's rows by the weights of output row `out`, into planes that are `plane` elements
+ * apart. */
 static void vertical(struct ps_resize *r, uint32_t out, void *dst, size_t plane)
 {
 	const int16_t **rows = r->rows.p, *ring = r->ring.p;
@@ -208,7 +209,8 @@ static void vertical(struct ps_resize *r, uint32_t out, void *dst, size_t plane)
 	uint32_t count = r->v.count[out], npairs = (count + 1) / 2;
 	int shift = r->v.bits + r->fraction;
 	for (uint32_t k = 0; k < 2 * npairs; k++) {
-		uint32_t row = r->v.first[out] + (k < count ? k : 0); /* the odd one's weight is 0 */
+		/* an odd count is padded with a weight of 0 */
+		uint32_t row = r->v.first[out] + (k < count ? k : 0);
 		rows[k] = ring + row % r->ring_rows * 3 * r->stride;
 	}
 	for (int c = 0; c < 3; c++) {
@@ -246,7 +248,7 @@ void ps_resize_row(struct ps_resize *r, const uint8_t *rgb)
 
 #define BITS_MAX 22        /* 255 * sum |w| * 2^22 fits 32 bits as long as sum |w| <= 2: cubics reach 1.3 */
 #define WEIGHT_MAX 32766.0 /* rounding of running sums may add one */
-#define TAPS_UNIT 4u       /* see struct ps_resize_axis */
+#define TAPS_UNIT 4u       /* counts of weights are rounded up to this (struct ps_resize_axis) */
 
 static double triangle(double x)
 {
@@ -308,7 +310,7 @@ static int reserve_all(struct ps_resize_axis *axis)
 	return reserve(&axis->exact, &axis->cap_exact, total, sizeof(*axis->exact));
 }
 
-/* Weights of one output, as picture.h defines them; returns the largest by amount. */
+/* Computes the weights of one output, as picture.h defines them; returns the largest absolute value. */
 static double exact_weights(const struct filter *filter, const struct ps_resize_window *w, uint32_t output,
         uint32_t *ret_first, uint32_t *ret_count, double *ret_weights)
 {
@@ -332,7 +334,7 @@ static double exact_weights(const struct filter *filter, const struct ps_resize_
 	return largest;
 }
 
-/* Rounding the running sums, not the weights, keeps the total exact and its error from piling up. */
+/* Rounds the running sums instead of the weights: the total stays exact, and errors do not add up. */
 static void round_weights(const double *exact, uint32_t count, uint32_t taps, int bits, int16_t *ret_weights)
 {
 	const int32_t one = (int32_t)1 << bits;
@@ -382,7 +384,7 @@ int ps_resize_axis_plan(
 	axis->source = begin;
 	axis->source_size = end - begin;
 
-	/* Often fewer taps than the bound: the kernels' loops are that much shorter. */
+	/* Often fewer taps than the bound are used, which makes the kernels' loops shorter. */
 	uint32_t used = (max_count + TAPS_UNIT - 1) / TAPS_UNIT * TAPS_UNIT;
 	for (uint32_t i = 0; i < axis->n; i++) {
 		axis->first[i] -= begin;

@@ -1,4 +1,5 @@
-/* The definition of picture.h for AVX2; the rest of the library needs no such processor.
+/* The resize that picture.h defines, for AVX2. Only functions of this file need it, by their target
+ * attribute.
  *
  * Horizontal: eight outputs at a time. A register holds two of them, columns j and j + 4, a lane each, so
  * that packing to 16 bits and one permutation bring the eight into order. One 16-byte load per output covers
@@ -7,8 +8,7 @@
  *
  *   bytes      r0 g0 b0 r1 g1 b1 r2 g2 b2 r3 g3 b3 ....        of output j (and j + 4 in the upper lane)
  *   taps 0, 1  r0 r1 | g0 g1 | b0 b1 | 0 0   times   w0 w1 | w0 w1 | w0 w1 | w0 w1
- *   taps 2, 3  r2 r3 | g2 g3 | b2 b3 | 0 0   times   w2 w3 | ...
- */
+ *   taps 2, 3  r2 r3 | g2 g3 | b2 b3 | 0 0   times   w2 w3 | ... */
 #include "image/picture.h"
 
 #ifdef PS_RESIZE_HAVE_AVX2
@@ -19,8 +19,8 @@
 #define AVX2 __attribute__((target("avx2,f16c")))
 #define INLINE static inline __attribute__((always_inline, target("avx2,f16c")))
 
-#define GROUP 8u         /* outputs */
-#define TAPS_PER_LOAD 4u /* 12 of the 16 bytes */
+#define GROUP 8u         /* outputs at a time */
+#define TAPS_PER_LOAD 4u /* in 12 of its 16 bytes */
 #define PAIR_WEIGHTS 16u /* 16-bit weights of one madd */
 
 static uint32_t groups(const struct ps_resize_axis *axis)
@@ -66,7 +66,7 @@ INLINE __m256i load_two(const uint8_t *a, const uint8_t *b)
 	return _mm256_inserti128_si256(_mm256_castsi128_si256(lower), upper, 1);
 }
 
-/* Sum of the taps of outputs j and j + 4: r g b 0 in each lane. */
+/* Sums the taps of outputs j and j + 4: r g b 0 in each lane. */
 INLINE __m256i two_outputs(const uint8_t *a, const uint8_t *b, const __m256i *w, uint32_t loads)
 {
 	const __m256i taps01 = _mm256_broadcastsi128_si256(
@@ -84,7 +84,7 @@ INLINE __m256i two_outputs(const uint8_t *a, const uint8_t *b, const __m256i *w,
 	return sum;
 }
 
-/* sums[j]: outputs j, j + 4. Stores eight columns of each plane. */
+/* Stores eight columns of each plane; sums[j] has outputs j and j + 4. */
 INLINE void store_group(
         const __m256i sums[4], __m256i half, __m128i shift, __m256i max, int16_t *dst, size_t stride)
 {
@@ -131,7 +131,7 @@ AVX2 static void horizontal(const struct ps_resize_axis *axis, const void *packe
 		horizontal_loads(axis, packed, rgb, shift, max, dst, stride, loads);
 }
 
-/* Sixteen finished columns, 0 to 255 as 16-bit numbers, in order. */
+/* Computes sixteen finished columns, 0 to 255 as 16-bit numbers, in order. */
 INLINE __m256i vertical(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, __m256i half,
         __m128i shift, uint32_t x)
 {
@@ -149,7 +149,7 @@ INLINE __m256i vertical(const int16_t *const *rows, const int16_t *weights, uint
 	return _mm256_min_epi16(_mm256_max_epi16(v, _mm256_setzero_si256()), _mm256_set1_epi16(255));
 }
 
-/* Sixteen finished columns in the form of a dtype. */
+/* Stores sixteen finished columns as a dtype. */
 INLINE void store(enum ps_dtype dtype, __m256i v, __m256 s, __m256 b, void *dst)
 {
 	if (dtype == PS_U8) {
@@ -197,7 +197,7 @@ INLINE void vertical_pairs(enum ps_dtype dtype, const int16_t *const *rows, cons
 	}
 }
 
-/* One and two pairs (up to four taps: enlarging, and shrinking to two thirds) get loops without branches. */
+/* One and two pairs (up to four taps: enlarging, and shrinking to two thirds) have loops without branches. */
 #define VERTICAL(name, dtype)                                                                      \
 	AVX2 static void name(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, \
 	        int shift, uint32_t n, float scale, float bias, void *dst)                         \

@@ -1,8 +1,8 @@
-/* The definition of picture.h for 64-bit ARM, whose processors all have NEON.
+/* The resize that picture.h defines, for 64-bit ARM, whose processors all have NEON.
  *
  * Horizontal: four outputs at a time. One 16-byte load covers four taps; a byte shuffle puts r g b 0 of each
- * tap into four 16-bit places, and four multiply-adds with one weight each do them. A transposition brings
- * the channels of four outputs together. */
+ * tap into four 16-bit places, and a multiply-add for each tap adds them with its weight. A transposition
+ * brings the channels of four outputs together. */
 #include "image/picture.h"
 
 #ifdef PS_RESIZE_HAVE_NEON
@@ -10,9 +10,9 @@
 #include <arm_neon.h>
 #include <string.h>
 
-#define GROUP 4u         /* outputs */
-#define TAPS_PER_LOAD 4u /* 12 of the 16 bytes */
-#define COLUMNS 8u       /* of one vertical step */
+#define GROUP 4u         /* outputs at a time */
+#define TAPS_PER_LOAD 4u /* in 12 of its 16 bytes */
+#define COLUMNS 8u       /* in one vertical step */
 
 static size_t packed_nbytes(const struct ps_resize_axis *axis)
 {
@@ -26,7 +26,7 @@ static void pack(const struct ps_resize_axis *axis, void *ret_packed)
 	(void)ret_packed;
 }
 
-/* Sum of the taps of an output: r g b 0. */
+/* Sums the taps of an output: r g b 0. */
 static inline int32x4_t one_output(const uint8_t *rgb, const int16_t *w, uint32_t taps, int32x4_t half)
 {
 	static const uint8_t spread[16] = {0, 1, 2, 255, 3, 4, 5, 255, 6, 7, 8, 255, 9, 10, 11, 255};
@@ -74,7 +74,7 @@ static void horizontal(const struct ps_resize_axis *axis, const void *packed, co
 	}
 }
 
-/* Eight finished columns, 0 to 255. */
+/* Computes eight finished columns, 0 to 255. */
 static inline uint8x8_t vertical(
         const int16_t *const *rows, const int16_t *weights, uint32_t nrows, int shift, uint32_t x)
 {

@@ -1,4 +1,4 @@
-/* The definition of picture.h in plain C. */
+/* The resize that picture.h defines, in plain C. */
 #include "base/dtype.h"
 #include "image/picture.h"
 #include "image/pixel/pixel.h"

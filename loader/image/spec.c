@@ -67,7 +67,7 @@ static int check_size(const struct ps_image_spec *s, struct ps_load_error *err)
 	return 0;
 }
 
-/* The comparisons are written so that a NaN fails them. */
+/* The comparisons are written so that a NaN is refused. */
 static int check_random(const struct ps_image_spec *s, struct ps_load_error *err)
 {
 	if (!(s->hflip_probability >= 0 && s->hflip_probability <= 1))
@@ -154,7 +154,7 @@ size_t ps_image_nbytes(const struct ps_image_spec *spec)
 {
 	if (ps_image_spec_check(spec, NULL) < 0)
 		return 0;
-	/* At most 64 * 2^28 * 4 * 4. */
+	/* Cannot overflow: at most 64 * 2^28 * 4 * 4. */
 	return (size_t)spec->out_width * spec->out_height * ps_image_channels(spec) *
 	       ps_dtype_nbytes(spec->dtype) * ps_image_views(spec);
 }

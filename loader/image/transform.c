@@ -12,7 +12,7 @@ struct range {
 	double value, least, most;
 };
 
-/* Written so that a NaN fails. */
+/* Written so that a NaN is refused. */
 static int check_ranges(const struct range *r, size_t n, struct ps_load_error *err)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -23,7 +23,7 @@ static int check_ranges(const struct range *r, size_t n, struct ps_load_error *e
 	return 0;
 }
 
-/* The smallest that is drawn. */
+/* The smallest size of the blur's kernel that is drawn. */
 static uint32_t blur_size(const struct ps_transform_spec *s, uint32_t width)
 {
 	if (s->blur_size)
@@ -97,7 +97,8 @@ static double uniform(const struct ps_rng_key *key, uint32_t op, uint32_t index,
 	return min + (max - min) * ps_rng_unit(key, op, index);
 }
 
-/* The inverse of: shear, turn and zoom about the centre, then shift. As torchvision computes it. */
+/* Draws an affine map: shear, rotate and zoom about the centre, then shift. Its inverse is computed as in
+ * torchvision. */
 static void draw_affine(const struct ps_transform_spec *s, uint32_t width, uint32_t height,
         const struct ps_rng_key *key, struct ps_affine *map)
 {
@@ -250,7 +251,7 @@ void ps_transform_ops(
 
 /* Affine ------------------------------------------------------------------------------------------------- */
 
-/* The affine part of image.h. */
+/* The affine maps that image.h defines. */
 
 #define ONE (INT64_C(1) << 32)
 
@@ -259,7 +260,8 @@ static int64_t fixed(double v)
 	return (int64_t)floor(v * (double)ONE + 0.5);
 }
 
-/* Of pixels' numbers, not centres: half a pixel goes into the constants. */
+/* Converts the map to fixed point, for pixels' numbers instead of their centres: the constants absorb half a
+ * pixel. */
 void ps_affine_fixed(const struct ps_affine *map, int64_t ret_fixed[static 6])
 {
 	const double *i = map->inverse;
@@ -310,7 +312,7 @@ void ps_affine_labels(const struct ps_affine *map, const uint16_t *from, uint32_
 
 /* Colours ------------------------------------------------------------------------------------------------ */
 
-/* The colours of image.h. Loops over planes of bytes, which compilers turn into vectors. */
+/* The colour operations that image.h defines, as loops over planes of bytes, which compilers vectorise. */
 
 static void brighten(uint32_t factor, uint8_t *p, size_t n)
 {
@@ -348,7 +350,7 @@ static void saturate(uint32_t factor, const struct ps_planes *planes)
 	}
 }
 
-/* On each edge of the hexagon these channels are the largest, the middle and the smallest. */
+/* The largest, the middle and the smallest channel on each edge of the hue hexagon. */
 static const uint8_t edges[6][3] = {{0, 1, 2}, {1, 0, 2}, {1, 2, 0}, {2, 1, 0}, {2, 0, 1}, {0, 2, 1}};
 
 static void turn_hue(int32_t turn, const struct ps_planes *planes)
@@ -406,7 +408,7 @@ void ps_color_gray(const struct ps_planes *planes)
 
 /* Blur and noise ----------------------------------------------------------------------------------------- */
 
-/* The blur and the noise of image.h. */
+/* The blur and the noise that image.h defines. */
 
 #define ONE14 16384
 #define PAIR 2
@@ -426,7 +428,7 @@ static uint32_t weights_of(double sigma, uint32_t size, int32_t *q)
 		rest -= PAIR * q[i];
 	}
 	q[0] = rest;
-	while (reach > 0 && q[reach] == 0) /* nothing there, at a small sigma */
+	while (reach > 0 && q[reach] == 0) /* a weight of 0, at a small sigma */
 		reach--;
 	return reach;
 }
@@ -436,9 +438,9 @@ uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static
 	return weights_of(sigma, size, ret_weights);
 }
 
-#define CHUNK 256u /* columns at a time: sums stay in the nearest cache */
+#define CHUNK 256u /* columns at a time: sums stay in the L1 cache */
 
-/* n columns from x on, with mirrored surroundings of `reach` to each side. */
+/* Copies n columns from x on, and `reach` more on each side, mirrored at the row's ends. */
 static void chunk_padded(
         const uint8_t *row, uint32_t width, uint32_t x, uint32_t n, uint32_t reach, uint8_t *to)
 {
@@ -452,7 +454,7 @@ static void chunk_padded(
 		to[left + middle + i] = row[ps_pixel_mirrored((int64_t)width + i, width)];
 }
 
-/* GCC makes vectors of such loops at -O3 only: half the time. */
+/* GCC vectorises these loops at -O3 only, which halves their time. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC optimize("O3")
@@ -503,7 +505,8 @@ static void down(const int32_t *q, uint32_t reach, const int16_t *rows, uint32_t
 #pragma GCC pop_options
 #endif
 
-/* One plane at a time: its rows between the passes are 16 bits, and take two of the spare's three planes. */
+/* Blurs one plane at a time: its rows between the passes have 16 bits, and take two of the three planes of
+ * `spare`. */
 void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, uint8_t *spare)
 {
 	uint32_t width = planes->width, height = planes->height;
@@ -540,7 +543,7 @@ void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *pl
 
 /* Erase -------------------------------------------------------------------------------------------------- */
 
-/* The erasing of image.h. */
+/* The erasing that image.h defines. */
 
 #define TRIES 10u
 #define DRAWS_PER_TRY 4u
@@ -551,7 +554,7 @@ static double erase_uniform(const struct ps_rng_key *key, uint32_t index, double
 	return min + (max - min) * ps_rng_unit(key, PS_RNG_ERASE, index);
 }
 
-/* False: none of the rectangles fitted. */
+/* Draws the rectangle to erase; false: none of TRIES rectangles fits. */
 static bool place(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_erase *e)
 {
 	const struct ps_transform_spec *s = &spec->transforms;
@@ -610,7 +613,7 @@ void ps_erase_apply(const struct ps_erase *e, const struct ps_planes *planes)
 
 /* Arithmetic that is the same everywhere ----------------------------------------------------------------- */
 
-/* ln 2 in two parts: a multiple of the first by a small integer is exact. */
+/* ln 2 in two parts: the first times a small integer is exact. */
 #define LN2_HIGH 0x1.62e42fefa0000p-1
 #define LN2_LOW 0x1.cf79abc9e3b3ap-40
 #define DEGREE 1.74532925199432957692e-02

@@ -1,5 +1,5 @@
 /* WebP by libwebp: lossy and lossless, alpha dropped but for PS_PIXELS_RGBA16. Animations are refused. Only
- * the region (and MARGIN pixels around it, which the upsampling of chroma needs) is made into RGB. */
+ * the region (and MARGIN pixels around it, which the upsampling of chroma needs) is converted to RGB. */
 #include "config.h"
 
 #include "image/format.h"
@@ -59,7 +59,8 @@ static const uint8_t *image_exif(const uint8_t *data, size_t nbytes, size_t *ret
 		if (n > nbytes - at - 8)
 			return NULL;
 		if (!memcmp(data + at, "EXIF", 4)) {
-			size_t skip = n >= 6 && !memcmp(body, "Exif\0", 6) ? 6 : 0; /* some writers' habit */
+			/* some writers put this prefix there */
+			size_t skip = n >= 6 && !memcmp(body, "Exif\0", 6) ? 6 : 0;
 			*ret_nbytes = n - skip;
 			return body + skip;
 		}
@@ -100,7 +101,7 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 		return ps_load_error_set(err, EBADMSG, "WebP: is an animation");
 	m->size = (struct ps_image_size){(uint32_t)features.width, (uint32_t)features.height};
 	rc = ps_format_check_size("WebP", m->size.width, m->size.height, limits, err);
-	/* A lossless file is decoded as a whole of four bytes a pixel. */
+	/* A lossless file is decoded as a whole, at four bytes a pixel. */
 	uint64_t pixel = pixels == PS_PIXELS_RGBA16 ? 4 + ps_pixels_nbytes(pixels) : 4;
 	if (rc == 0)
 		rc = ps_format_check_memory("WebP", "for all pixels",
@@ -115,7 +116,7 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 	return 0;
 }
 
-/* The region, with margins where there are pixels. */
+/* The region, extended by margins as far as there are pixels. */
 static void add_margins(const struct image *m, struct ps_region *ret_region)
 {
 	const struct ps_region *r = &m->region;
@@ -140,12 +141,12 @@ static int image_start(
 	if (nbytes <= m->cap)
 		return 0;
 	free(m->out);
-	m->out = calloc(1, nbytes); /* the slack is read, if not used */
+	m->out = calloc(1, nbytes); /* the slack is read, though not used */
 	m->cap = m->out ? nbytes : 0;
 	return m->out ? 0 : ps_load_error_set(err, ENOMEM, "WebP: out of memory for %zu bytes", nbytes);
 }
 
-/* Four bytes a pixel to four uint16_t, in place. */
+/* Widens the four bytes of each pixel to four uint16_t, in place. */
 static void widen(uint8_t *pixels, size_t n)
 {
 	uint16_t *to = (uint16_t *)(void *)pixels;

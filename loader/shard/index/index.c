@@ -135,7 +135,7 @@ static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section 
 	uint32_t nmembers = 0;
 	uint64_t n;
 
-	/* limits what is allocated: a member takes at least three bytes */
+	/* `members` is allocated for s->n / 3: a member takes at least three bytes */
 	if (x->shapes || !ps_shard_index_section_sound(s) || !ps_get_varint(&b, &n) ||
 	        n > PS_INDEX_MAX_SHAPES)
 		return ps_shard_index_damaged(x, err);
