@@ -30,7 +30,7 @@ static bool device_take(void *ctx, char *value)
 	return device_check("--device", value);
 }
 
-/* "auto", or a number. */
+/* Reads --gpu-decode: "auto", or a number. */
 static bool gpu_decode_take(void *ctx, char *value)
 {
 	double *share = &((struct ps_bench_options *)ctx)->loader.gpu_decode;
@@ -47,7 +47,7 @@ static bool gpu_decode_take(void *ctx, char *value)
 	return false;
 }
 
-/* Of the images ------------------------------------------------------------------------------------------ */
+/* Options of images ------------------------------------------------------------------------------------- */
 
 static bool image_take(void *ctx, char *value)
 {
@@ -99,7 +99,7 @@ static bool field_take(void *ctx, char *value)
 	return ps_bench_field_take(ctx, value);
 }
 
-/* Of the run --------------------------------------------------------------------------------------------- */
+/* Options of the run ------------------------------------------------------------------------------------ */
 
 static bool step_take(void *ctx, char *value)
 {
@@ -123,7 +123,7 @@ static bool seconds_take(void *ctx, char *value)
 	return ok;
 }
 
-/* Whether one more can be added to a list of n; complains. */
+/* True if a list of n values has room for another; else complains. */
 static bool list_has_room(const char *option, uint32_t n)
 {
 	if (n < PS_BENCH_MAX_SWEEP)
@@ -249,7 +249,7 @@ static const struct ps_flags command = {
         "  penstock-loader bench --crop center --dtype u8 --layout nhwc --order none val.tar\n",
         flags, PS_ARRAY_LEN(flags), AT(loader)};
 
-/* An exit code, or -1: go on. */
+/* Returns an exit code, or -1 to continue. */
 static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 {
 	int rc = ps_flags_read(&command, o, argc, argv);
@@ -270,7 +270,7 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 	return -1;
 }
 
-/* The fields of an image training run. */
+/* Sets up the fields of an image training run. */
 static void fields_init(struct ps_bench_options *o)
 {
 	penstock_field_init(&o->image, sizeof(o->image), "jpg;jpeg", PENSTOCK_IMAGE);
@@ -315,8 +315,8 @@ int ps_cmd_bench(int argc, char **argv)
 	int rc;
 
 #ifdef __GLIBC__
-	/* Otherwise each thread keeps the largest coefficients that it ever had. A program that uses the
-	 * library may do the same (libpenstock(3)). */
+	/* Otherwise each thread keeps memory for the largest coefficients that it ever decoded. Programs that
+	 * use the library may set this, too (libpenstock(3)). */
 	mallopt(M_MMAP_THRESHOLD, 4 << 20);
 #endif
 	penstock_options_init(&o.loader, sizeof(o.loader));

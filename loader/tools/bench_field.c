@@ -9,7 +9,7 @@
 #include "tools/bench.h"
 #include "tools/tools.h"
 
-/* Kinds that are fields by themselves. */
+/* Finds a kind by its name, among those whose fields follow no other field. */
 static bool kind_find(const char *text, size_t n, uint32_t *ret_kind)
 {
 	for (uint32_t i = 0; i < PENSTOCK_OUTPUT; i++) {
@@ -91,7 +91,7 @@ bool ps_bench_fields_finish(struct ps_bench_options *o)
 	return false;
 }
 
-/* What is done to images --------------------------------------------------------------------------------- */
+/* Options of images ------------------------------------------------------------------------------------- */
 
 static bool member_set(struct penstock_field *f, const struct ps_option *o, const char *value)
 {
@@ -123,7 +123,8 @@ static bool member_set(struct penstock_field *f, const struct ps_option *o, cons
 	return !end || (end != value && *end == 0);
 }
 
-/* Not what the command line has options of its own for, and not names of other fields. */
+/* True if --image-option sets this option: not if the command line has an option of its own for it, or if it
+ * names other fields. */
 static bool is_offered(const struct ps_option *o)
 {
 	static const char *const others[] = {

@@ -35,7 +35,7 @@ double ps_bench_slowdown(const struct ps_bench_idle *idle)
 
 double ps_bench_hidden(const struct ps_bench_result *r)
 {
-	/* Of as many batches as steps are counted. */
+	/* Copies of as many batches as steps are counted. */
 	double copies = share(r->stats.copy_seconds, (double)r->stats.batches) * (double)r->idle.steps;
 
 	return copies > 0 ? fmax(0, 1 - r->idle.copy / copies) : 1;
@@ -57,7 +57,7 @@ static json_t *waits_json(const struct penstock_stats *s)
 	        share(s->wait_read, all), "decode", share(s->wait_decode, all));
 }
 
-/* NULL (no key) where the GPU was not asked to decode. */
+/* NULL (so no key) if the GPU was not asked to decode. */
 static json_t *gpu_decode_json(const struct penstock_stats *s)
 {
 	if (s->gpu_share == 0 && s->gpu_engine_images + s->gpu_hybrid_images == 0 && !s->gpu_decode_why[0])
@@ -106,7 +106,7 @@ static json_t *result_json(const struct ps_bench_result *r)
 	        r->stats.copy_seconds, "gpu_decode", gpu_decode_json(&r->stats));
 }
 
-/* What the consumer lost, and to what. */
+/* How much time the consumer lost, to batches and to copies. */
 static json_t *step_json(const struct ps_bench_result *r)
 {
 	const struct ps_bench_idle *i = &r->idle;
@@ -226,7 +226,7 @@ bool ps_bench_report(const struct ps_bench_options *o, const struct ps_bench_res
 	return true;
 }
 
-/* Profiles: what the data is like, and what became different --------------------------------------------- */
+/* Profiles: statistics of the data, and drift ----------------------------------------------------------- */
 
 static bool file_write(const char *path, const char *text)
 {
@@ -240,14 +240,14 @@ static bool file_write(const char *path, const char *text)
 	return ok;
 }
 
-/* The text of a file, to be freed; NULL: complained. */
+/* The text of a file, which the caller frees; NULL: complained. */
 static char *file_read(const char *path)
 {
 	FILE *in = fopen(path, "re");
 	char *text = NULL;
 	size_t cap = 0;
 
-	/* A profile has no byte 0, so this is all of it. */
+	/* A profile has no zero byte, so this reads all of it. */
 	if (!in || getdelim(&text, &cap, 0, in) < 0) {
 		ps_complain(
 		        "--profile-against %s: %s", path, in && !ferror(in) ? "is empty" : strerror(errno));
@@ -259,7 +259,7 @@ static char *file_read(const char *path)
 	return text;
 }
 
-/* PS_EXIT_DRIFT: something differs. */
+/* Returns an exit code; PS_EXIT_DRIFT: the profiles differ. */
 static int compare(const char *path, const char *profile)
 {
 	ps_autofree char *was = file_read(path), *lines = NULL;

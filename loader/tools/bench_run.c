@@ -14,8 +14,8 @@
 #include "tools/tools.h"
 
 #define PROGRESS_SECONDS 0.2
-#define NEXT_PLACES 65536u /* calls of next() that are remembered, the last ones */
-#define NEXT_WARM 16u      /* that are not counted: the first batches are still being made */
+#define NEXT_PLACES 65536u /* the last calls of next() whose times are kept */
+#define NEXT_WARM 16u      /* first calls that are not counted: their batches are still being made */
 
 static double now(void)
 {
@@ -43,7 +43,7 @@ static uint64_t peak_rss(void)
 	return (uint64_t)u.ru_maxrss * 1024;
 }
 
-/* a - b of all that counts up. */
+/* a - b of all counters. */
 static struct penstock_stats stats_minus(const struct penstock_stats *a, const struct penstock_stats *b)
 {
 	struct penstock_stats d = *a;
@@ -74,7 +74,7 @@ static struct penstock_stats stats_minus(const struct penstock_stats *a, const s
 	return d;
 }
 
-/* A point in the run that parts are measured from. */
+/* A point in the run; a part is measured between two of them. */
 struct mark {
 	double time, cpu;
 	struct penstock_stats stats;
@@ -98,7 +98,7 @@ static void result_make(struct ps_bench_result *res, const struct mark *from, co
 	        .peak_rss_nbytes = peak_rss()};
 }
 
-/* total: of the epoch's samples; 0: not known. */
+/* Prints progress. total: samples of the epoch; 0: not known. */
 static void progress(uint64_t epoch, uint64_t samples, uint64_t total, double seconds)
 {
 	double rate = seconds > 0 ? (double)samples / seconds : 0;
@@ -112,21 +112,21 @@ static void progress(uint64_t epoch, uint64_t samples, uint64_t total, double se
 	fputs("\033[K", stderr);
 }
 
-/* Who takes the batches. */
+/* The consumer of the batches. */
 struct consumer {
 	struct penstock_loader *loader;
 	struct ps_bench_step *step; /* NULL: none */
 	bool talk, quiet;
-	double until;   /* 0: with the epochs */
-	float *next_us; /* what each next() took, in a ring */
+	double until;   /* time at which the run ends; 0: with the epochs */
+	float *next_us; /* duration of each next(), in a ring */
 	uint64_t nnext;
-	uint64_t nlost; /* shards that were reported */
+	uint64_t nlost; /* lost shards that were reported */
 	uint64_t total; /* samples of the epoch; 0: not known */
 };
 
 #define LOST_LINES 16
 
-/* A line on each shard that was lost since. */
+/* Reports each shard that was lost since the last call. */
 static void lost_tell(struct consumer *c)
 {
 	struct penstock_lost lost;
@@ -143,7 +143,7 @@ static void lost_tell(struct consumer *c)
 	}
 }
 
-/* As penstock_loader_next(), and notes how long it took. */
+/* Calls penstock_loader_next(), and stores how long it took. */
 static int next(struct consumer *c, struct penstock_batch **ret_batch, struct penstock_error *error)
 {
 	double begin = now();
@@ -165,7 +165,7 @@ static int batch_consume(struct consumer *c, struct penstock_batch *batch, struc
 	return rc;
 }
 
-/* One epoch. `from` is where the last one ended and becomes where this one does. */
+/* Runs one epoch. `from` is the end of the last epoch, and is set to the end of this one. */
 static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
         struct ps_bench_result *ret_result, struct penstock_error *error)
 {
@@ -202,14 +202,15 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
 	if (rc < 0)
 		return rc;
 	result_make(ret_result, from, &to, epoch, first);
-	/* Not the difference: the next epoch's first shards were read by now. */
+	/* Not the difference of the marks: the next epoch's first shards may be read already. */
 	ret_result->stats.bytes_read = ps_loader_epoch_nbytes(c->loader, epoch);
 	c->total = samples;
 	*from = to;
 	return 0;
 }
 
-/* The loader's profile as a text. It may grow between two calls, as long as batches are read ahead. */
+/* The loader's profile as a text. The profile may grow between two calls, as long as batches are read
+ * ahead. */
 static int profile_take(struct penstock_loader *loader, char **ret_profile, struct penstock_error *error)
 {
 	size_t size = 0;
@@ -244,7 +245,7 @@ static void next_judge(struct consumer *c, struct ps_bench_result *result)
 	result->next_p99_us = ps_bench_quantile(c->next_us + skip, n - skip, 0.99);
 }
 
-/* What is reported of the whole run. */
+/* Makes the report of the whole run. */
 static int all_judge(struct consumer *c, const struct ps_bench_options *o, const struct mark *start,
         const struct mark *end, struct ps_bench_result *ret_all, struct penstock_error *error)
 {
@@ -298,11 +299,11 @@ int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_a
 
 	if (!next_us)
 		return ps_give_error(error, -ENOMEM, &(struct ps_load_error){0});
-	if (o->step_ms > 0) /* before the loader is there: a step alone is measured */
+	if (o->step_ms > 0) /* before the loader is opened, so a step is measured alone */
 		rc = ps_bench_step_new(o->loader.device, o->step_ms, &c.step, error);
 	if (rc == 0)
 		rc = epochs_run(&c, o, ret_all, ret_epochs, error);
-	/* Its stream was named to batches, and waits for them. */
+	/* The loader is closed first: its batches refer to the step's stream. */
 	penstock_loader_close(c.loader);
 	ps_bench_step_free(c.step);
 	return rc;

@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "public.h"
 
-#define WARM_STEPS 10 /* not counted, or the first half where there are fewer than twice as many */
+#define WARM_STEPS 10 /* first steps that are not counted; with fewer than twice as many, the first half */
 #define ALONE_STEPS 5
-#define IDLE_SHARE 0.01 /* a consumer that loses no more is not limited by the loader */
+#define IDLE_SHARE 0.01 /* up to this share of idle time the loader does not limit the consumer */
 
 static int compare(const void *a, const void *b)
 {
@@ -100,7 +100,7 @@ void ps_bench_step_judge(const struct ps_bench_idle *idle, struct penstock_stats
 		        "steps wait for copies: --dtype u8 or f16 moves fewer bytes, and a larger --depth "
 		        "begins them earlier");
 	} else {
-		/* What it lost is the loader's, however little of its time that was. */
+		/* The consumer's lost time is due to the loader, however short it was. */
 		*c = (struct penstock_stage){.name = was.name, .threads = was.threads, .waiting_input = 1};
 		ps_stats_judge(s);
 		*c = was;

@@ -1,4 +1,4 @@
-/* bench: the step of a device; on a GPU products of matrices, as many as take the time that was asked for. */
+/* bench: a step on a GPU: as many products of matrices as take the given time. */
 #include "config.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include "public.h"
 #include "tools/bench_step.h"
 
-#define MAX_N 1024u /* of a matrix: that fills any GPU, and is no more than a layer of a model */
-#define AHEAD 2u    /* steps that the processor gives before it waits for the first of them */
+#define MAX_N 1024u /* side of a matrix: fills any GPU, and is no larger than a layer of a model */
+#define AHEAD 2u    /* steps in flight, before the CPU waits for the oldest */
 #define PLACES (AHEAD + 2u)
 #define ALONE_STEPS 5
 
@@ -30,9 +30,9 @@ struct gemm {
 	ps_cu_stream stream;
 	ps_cu_pointer memory;
 	struct ps_gemm_args args;
-	uint32_t nlaunches;         /* of a step */
-	struct marks marks[PLACES]; /* of step i: i % PLACES */
-	uint64_t given, over;       /* steps */
+	uint32_t nlaunches;         /* launches of a step */
+	struct marks marks[PLACES]; /* step i has place i % PLACES */
+	uint64_t given, over;       /* steps launched; steps finished */
 };
 
 static struct gemm *of(struct ps_bench_step *step)
@@ -83,7 +83,7 @@ static ps_cu_result step_finish(struct gemm *g, bool *ret_room)
 	return r;
 }
 
-/* batch NULL: none. */
+/* Launches a step that uses `batch`; NULL: none. */
 static int step_give(struct gemm *g, struct penstock_batch *batch, struct penstock_error *error)
 {
 	const struct marks *m = &g->marks[g->given % PLACES];
@@ -153,9 +153,9 @@ static int gemm_drain(struct ps_bench_step *step, struct penstock_error *error)
 	return entered(of(step), drain, NULL, error);
 }
 
-/* Making one; the context is entered --------------------------------------------------------------------- */
+/* Creation; the context is entered ---------------------------------------------------------------------- */
 
-/* How long that many products take, the least of three times. */
+/* Measures how long nlaunches products take, as the shortest of three runs. */
 static ps_cu_result time_take(struct gemm *g, uint32_t nlaunches, float *ret_ms)
 {
 	const struct marks *m = &g->marks[0];
@@ -179,7 +179,8 @@ static ps_cu_result time_take(struct gemm *g, uint32_t nlaunches, float *ret_ms)
 	return r;
 }
 
-/* Matrices that take about an eighth of the step or less, and how many of them make it. */
+/* Chooses matrices whose product takes about an eighth of the step (or less), and how many products make a
+ * step. */
 static ps_cu_result calibrate(struct gemm *g)
 {
 	double ms = g->base.asked_ms;
@@ -232,7 +233,7 @@ static int memory_make(struct gemm *g, struct penstock_error *error)
 		r = g->cu->memory_alloc(&g->memory, 3 * matrix);
 	if (r != 0)
 		return fail(g, r, "--step-ms: no memory of the GPU for a step", error);
-	/* What they hold does not matter. */
+	/* The contents of the matrices do not matter. */
 	g->args.a = (const float *)(uintptr_t)g->memory;
 	g->args.b = g->args.a + (size_t)MAX_N * MAX_N;
 	g->args.c = (float *)(uintptr_t)(g->memory + 2 * matrix);

@@ -15,10 +15,10 @@
 #include "tools/bench.h"
 #include "tools/tools.h"
 
-#define SECONDS 3.0  /* of a point, where nothing else is said */
-#define AS_GOOD 0.97 /* of the best rate: then fewer threads, and smaller batches, are better */
+#define SECONDS 3.0  /* seconds of a point, by default */
+#define AS_GOOD 0.97 /* share of the best rate from which fewer threads and smaller batches are preferred */
 
-/* Fills in what the command line left open. */
+/* Fills in ranges that the command line does not give. */
 static void ranges_fill(struct ps_bench_options *o)
 {
 	static const uint32_t batches[] = {32, 64, 128, 256};
@@ -26,7 +26,7 @@ static void ranges_fill(struct ps_bench_options *o)
 
 	for (uint32_t n = 1; !o->nthreads || o->threads[o->nthreads - 1] < cpus; n *= 2) {
 		if (o->nthreads > 0 && n == 1)
-			break; /* they were given */
+			break; /* the command line has them */
 		if (o->nthreads == PS_BENCH_MAX_SWEEP)
 			break;
 		o->threads[o->nthreads++] = PS_MIN(n, cpus);
@@ -43,7 +43,7 @@ static void ranges_fill(struct ps_bench_options *o)
 	o->loader.profile = 0;
 }
 
-/* From the first batch on: threads and files are opened before it. */
+/* The rate from the first batch on: before it threads are started and files are opened. */
 double ps_bench_rate(const struct ps_bench_point *p)
 {
 	uint64_t samples = p->result.stats.samples, first = PS_MIN(samples, p->batch);
@@ -190,7 +190,7 @@ int ps_bench_sweep(const struct ps_bench_options *options)
 enum {
 	WIDTH = 760,
 	HEIGHT = 440,
-	LEFT = 80, /* of the drawing itself */
+	LEFT = 80, /* LEFT to BOTTOM: the edges of the drawing itself */
 	RIGHT = 600,
 	TOP = 30,
 	BOTTOM = 380,
@@ -202,7 +202,7 @@ struct plot {
 	uint32_t least_threads, most_threads;
 };
 
-/* A value of 1, 2 or 5 times a power of ten that is not below v / 5. */
+/* The distance of ticks: 1, 2 or 5 times a power of ten, and not below v / 5. */
 static double tick_of(double v)
 {
 	double unit = pow(10, floor(log10(v / 5)));
@@ -210,7 +210,7 @@ static double tick_of(double v)
 	return v / 5 <= unit ? unit : v / 5 <= 2 * unit ? 2 * unit : v / 5 <= 5 * unit ? 5 * unit : 10 * unit;
 }
 
-/* Threads are spread by their logarithm: they come as powers of two. */
+/* Counts of threads have a logarithmic axis, as they are powers of two. */
 static double x_of(const struct plot *p, uint32_t threads)
 {
 	double span = log2(p->most_threads) - log2(p->least_threads);
@@ -233,7 +233,7 @@ static void axes(const struct plot *p, const struct ps_bench_point *points, size
 		fprintf(p->out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>\n", LEFT - 8,
 		        y_of(p, v) + 4, v);
 	}
-	for (size_t i = 0; i < n; i++) /* those of later lines are the same, and drawn over */
+	for (size_t i = 0; i < n; i++) /* later lines draw the same labels over these */
 		fprintf(p->out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%u</text>\n",
 		        x_of(p, points[i].threads), BOTTOM + 20, points[i].threads);
 	fprintf(p->out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">decoding threads</text>\n",
@@ -241,7 +241,7 @@ static void axes(const struct plot *p, const struct ps_bench_point *points, size
 	fprintf(p->out, "<text x=\"%d\" y=\"%d\">samples a second</text>\n", LEFT, TOP - 12);
 }
 
-/* The points that share the first one's batch and device; returns how many. */
+/* Draws the line of the points that share the first one's batch and device; returns their number. */
 static size_t line(const struct plot *p, const struct ps_bench_point *points, size_t n, unsigned number)
 {
 	static const char *const colours[] = {

@@ -10,7 +10,7 @@
 #include "tools/groups.h"
 #include "tools/tools.h"
 
-#define MAX_FIELDS 32 /* that are listed where the one that was asked for is not there */
+#define MAX_FIELDS 32 /* existing fields that are listed if the requested one does not exist */
 
 struct cat_options {
 	const char *key, *field;
@@ -21,8 +21,8 @@ struct cat {
 	const struct cat_options *o;
 	struct ps_tar_out *out; /* NULL with --field */
 	uint64_t found;
-	uint64_t matched;         /* samples of the key, if one was asked for */
-	char *fields[MAX_FIELDS]; /* of those, until the one that was asked for is found */
+	uint64_t matched;         /* samples with the requested key, if one was given */
+	char *fields[MAX_FIELDS]; /* fields of these samples, until the requested one is found */
 	size_t nfields;
 };
 
@@ -35,7 +35,7 @@ static int bytes_write(const struct ps_group_member *m, bool lines, struct ps_lo
 	        err, errno ? errno : EIO, "standard output: cannot write: %s", strerror(errno));
 }
 
-/* Notes a field that there is instead of the one that was asked for. */
+/* Remembers an existing field, for the error message. */
 static void field_note(struct cat *c, const char *suffix)
 {
 	for (size_t i = 0; i < c->nfields; i++)
@@ -77,7 +77,7 @@ static int group_take(void *ctx, const struct ps_group *g, struct ps_load_error 
 	return ps_group_write(g, c->out, err);
 }
 
-/* Nothing was found of what was asked for. */
+/* Reports that the requested key or field does not exist. */
 static void nothing_complain(struct cat *c)
 {
 	char list[1024] = "";

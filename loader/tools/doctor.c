@@ -1,4 +1,4 @@
-/* penstock-loader doctor: what is wrong with shards, and repairs that lose nothing. */
+/* penstock-loader doctor: finds what is wrong with shards, and repairs them without losing samples. */
 #include "config.h"
 
 #include <errno.h>
@@ -11,14 +11,14 @@
 #include "tools/doctor_find.h"
 #include "tools/tools.h"
 
-/* What each finding is, and what --fix does about it. */
+/* The text of each finding, and what --fix does about it. */
 static const struct {
 	const char *text;
 	bool error; /* a loader fails or loses samples */
 	enum {
-		STAYS,    /* as it is */
-		REPAIRED, /* by --fix */
-		HINDERS,  /* --fix: it does not write the shard */
+		STAYS,    /* --fix keeps it as it is */
+		REPAIRED, /* --fix repairs it */
+		HINDERS,  /* --fix does not write the shard */
 	} fix;
 } kinds[PS_FOUND_NKINDS] = {
         [PS_FOUND_TRUNCATED] = {"damaged or truncated; --fix keeps the samples before", true, REPAIRED},
@@ -40,7 +40,7 @@ static const struct {
 struct doctor {
 	const char *fix;
 	bool decode, json, machine;
-	bool unsound; /* something stays wrong */
+	bool unsound; /* a problem remains */
 	struct ps_tool_progress progress;
 };
 
@@ -112,8 +112,8 @@ static void report_plain(const char *shard, const struct ps_chart *c, const stru
 
 /* Repairs ------------------------------------------------------------------------------------------------ */
 
-/* A descriptor that gives the tar's bytes at any offset: the shard's, or of a nameless copy in `dir` where it
- * has to be decompressed. */
+/* Opens a descriptor for the tar's bytes at any offset: of the shard, or of a decompressed copy without a
+ * name in `dir`. */
 static int tar_open(const char *shard, const char *dir, struct ps_load_error *err)
 {
 	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
@@ -143,7 +143,7 @@ static int tar_open(const char *shard, const char *dir, struct ps_load_error *er
 			n = 0;
 		}
 		if (r == -EBADMSG)
-			r = 0; /* cut off: what is there is what the chart knows */
+			r = 0; /* cut off: the chart lists only what is there */
 	}
 	if (r == 0 && fd < 0)
 		r = ps_load_error_set(err, errno, "%s: cannot read it again: %s", shard, strerror(errno));
@@ -186,7 +186,8 @@ static int member_write(const struct ps_chart_member *m, const uint8_t *data, st
 	return rc < 0 ? rc : ps_tar_out_data(out, baseline ? baseline : data, n, err);
 }
 
-/* A member that is left out as a duplicate has the same bytes as the one that stays, or the repair stops. */
+/* Checks that a member to be left out as a duplicate has the same bytes as the one that is kept. Otherwise
+ * the repair stops. */
 static int duplicate_check(
         int fd, const struct ps_chart *c, size_t at, const uint8_t *data, struct ps_load_error *err)
 {
@@ -204,7 +205,7 @@ static int duplicate_check(
 			        "%s comes twice, with different bytes; remove the wrong one", m->name);
 		return rc;
 	}
-	return 0; /* of the sample that was cut off */
+	return 0; /* a member of the sample that was cut off */
 }
 
 static int members_write(
@@ -227,7 +228,8 @@ static int members_write(
 	return 0;
 }
 
-/* Writes the shard again into the directory, and reads it as a loader does: what that refuses is removed. */
+/* Writes the repaired shard into the directory, and reads it as a loader does; a shard that fails this is
+ * removed. */
 static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart *c, struct fixed *ret_fixed,
         struct ps_load_error *err)
 {
@@ -241,7 +243,7 @@ static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart 
 		static const char *const other[] = {".gz", ".lz4"};
 
 		if (len > strlen(other[i]) && strcmp(base + len - strlen(other[i]), other[i]) == 0)
-			len -= strlen(other[i]); /* written as they are: only zstd is written compressed */
+			len -= strlen(other[i]); /* written uncompressed: only zstd is supported */
 	}
 	if (asprintf(&path, "%s/%.*s", d->fix, (int)len, base) < 0) {
 		path = NULL;
@@ -274,7 +276,7 @@ static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart 
 
 /* The command -------------------------------------------------------------------------------------------- */
 
-/* What hinders --fix; NULL: nothing. */
+/* The reason why --fix cannot write the shard; NULL: none. */
 static const char *hindrance(const struct ps_chart *c)
 {
 	if (!c->is_tar)

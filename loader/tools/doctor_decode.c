@@ -1,4 +1,4 @@
-/* doctor --decode: what of a shard does not decode, by a loader. */
+/* doctor --decode: finds samples that do not decode, by a loader. */
 #include "config.h"
 
 #include <errno.h>
@@ -10,28 +10,35 @@
 #include "tools/doctor_find.h"
 
 #define BATCH 32
-#define SIDE 32 /* pixels of what images become: they are decoded in full whatever it is */
+#define SIDE 32 /* pixels of the resized images; they are decoded in full, whatever this is */
 
 static const struct {
 	const char *ends; /* after the last dot of a suffix */
 	uint32_t kind;
 } kinds[] = {
-        {"jpg", PENSTOCK_IMAGE}, {"jpeg", PENSTOCK_IMAGE}, {"png", PENSTOCK_IMAGE}, {"webp", PENSTOCK_IMAGE},
-        {"ppm", PENSTOCK_IMAGE}, {"pgm", PENSTOCK_IMAGE}, {"cls", PENSTOCK_INT64}, {"json", PENSTOCK_JSON},
+        {"jpg", PENSTOCK_IMAGE},
+        {"jpeg", PENSTOCK_IMAGE},
+        {"png", PENSTOCK_IMAGE},
+        {"webp", PENSTOCK_IMAGE},
+        {"ppm", PENSTOCK_IMAGE},
+        {"pgm", PENSTOCK_IMAGE},
+        {"cls", PENSTOCK_INT64},
+        {"json", PENSTOCK_JSON},
         {"txt", PENSTOCK_TEXT},
-        {"npy", PENSTOCK_BYTES}, /* of any shape, which no field has: looked at here */
+        /* arrays of any shape, which no kind of field takes: checked by arrays_look() */
+        {"npy", PENSTOCK_BYTES},
 };
 
 struct fields {
 	struct penstock_field v[PS_CHART_MAX_FIELDS];
 	char names[PS_CHART_MAX_FIELDS][128];
 	uint32_t n;
-	/* Offsets of the samples that have the one field, rising; NULL: none is looked up, all count. */
+	/* Offsets of the samples that have the one field, ascending; NULL: all samples are decoded. */
 	uint64_t *have;
 	size_t nhave;
 };
 
-/* The name of the field that a suffix is of, and its kind; false: it is not decoded. */
+/* The field's name and kind for a suffix; false: it is not decoded. */
 static bool field_name(const char *suffix, char name[static 128], uint32_t *ret_kind)
 {
 	size_t len = strlen(suffix), packed = strlen(PS_UNPACK_SUFFIX);
@@ -83,7 +90,7 @@ static bool is_in(const uint64_t *v, size_t n, uint64_t offset)
 	return n > 0 && bsearch(&offset, v, n, sizeof(*v), by_value);
 }
 
-/* The arrays of a field in a batch. */
+/* Parses the arrays of a field in a batch. */
 static int arrays_look(struct ps_chart *c, const struct penstock_batch *batch, const char *name,
         struct penstock_error *error)
 {
@@ -172,7 +179,7 @@ static int fields_decode(const char *path, struct ps_chart *c, const struct fiel
 	return rc < 0 ? ps_load_error_set(err, -rc, "%s", error.text) : 0;
 }
 
-/* Which sound samples have the field of that suffix. */
+/* Finds the sound samples that have the field of that suffix. */
 static int have_find(const struct ps_chart *c, const char *suffix, struct fields *f)
 {
 	f->nhave = 0;
@@ -190,7 +197,7 @@ static int have_find(const struct ps_chart *c, const char *suffix, struct fields
 	return 0;
 }
 
-/* An empty array looks in a batch as one that is absent. */
+/* Finds empty arrays: in a batch these look like absent ones. */
 static void empty_find(struct ps_chart *c)
 {
 	for (size_t i = 0; i < c->n; i++) {
@@ -213,8 +220,8 @@ int ps_chart_decode(
 	if (c->samples == 0)
 		return rc;
 	empty_find(c);
-	/* A loader wants an image in all samples. One that is not is decoded by itself, and samples without
-	 * it are passed over. */
+	/* A loader wants an image in all samples. An image that some samples lack is decoded by a loader of
+	 * its own, which skips these samples. */
 	for (size_t i = 0; i < c->nfields && rc == 0; i++) {
 		const struct ps_chart_field *field = &c->fields[i];
 

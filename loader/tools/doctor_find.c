@@ -12,7 +12,7 @@
 #include "shard/shard.h"
 
 #define MAX_MEMBER (UINT64_C(4) << 30)
-#define BLOAT_LEAST_PERCENT 10 /* of the shard's bytes */
+#define BLOAT_LEAST_PERCENT 10 /* of the shard's size */
 
 const char *const ps_finding_names[PS_FOUND_NKINDS] = {"truncated", "not_a_tar", "refused", "undecodable",
         "scattered", "duplicate", "clash", "progressive", "bloat", "missing_field", "no_sample"};
@@ -30,13 +30,13 @@ void ps_chart_found(struct ps_chart *c, enum ps_finding_kind kind, const char *f
 	va_end(ap);
 }
 
-/* What looks at a shard's members. */
+/* State of a walk over a shard's members. */
 struct look {
 	struct ps_chart *chart;
 	struct ps_tool_progress *progress;
 	uint8_t *buf;
 	size_t cap;
-	size_t sample_at; /* the first member of the sample that is not given yet */
+	size_t sample_at; /* the first member of the sample that the shard returns next */
 };
 
 static struct ps_chart_member *member_add(struct ps_chart *c)
@@ -55,7 +55,7 @@ static struct ps_chart_member *member_add(struct ps_chart *c)
 	return m;
 }
 
-/* FNV-1a over 32 bits. Who leaves a duplicate out compares the bytes before. */
+/* FNV-1a of 32 bits. Before a duplicate is left out, its bytes are compared. */
 static uint32_t sum_of(const uint8_t *p, uint64_t n)
 {
 	uint32_t h = 0x811c9dc5u;
@@ -89,7 +89,8 @@ static int field_count(struct ps_chart *c, const struct ps_chart_member *m)
 	return 0;
 }
 
-/* Reads what the chart says of a member's bytes; those of the largest ones are not looked at. */
+/* Reads a member for the chart: its checksum, and whether it is a progressive JPEG. Members over MAX_MEMBER
+ * are not read. */
 static int member_read(
         struct look *l, struct ps_tar *tar, struct ps_chart_member *m, struct ps_load_error *err)
 {
@@ -178,7 +179,7 @@ static int by_key(const void *pa, const void *pb)
 }
 
 struct run {
-	size_t first, n; /* of the members by key */
+	size_t first, n; /* in the members, sorted by key */
 	uint64_t order;  /* of its first member in the tar */
 };
 
@@ -189,8 +190,8 @@ static int by_order(const void *pa, const void *pb)
 	return (a->order > b->order) - (a->order < b->order);
 }
 
-/* In a run of one key, in the order of the tar: what comes twice. A loader takes PS_SAMPLE_MAX_FIELDS members
- * at most, so what is far beyond is not missed. Returns how many those are. */
+/* Finds repeated members in a run of one key, in the order of the tar; returns their number. A loader takes
+ * PS_SAMPLE_MAX_FIELDS members at most, so members far beyond that need no check. */
 static size_t duplicates_find(struct ps_chart *c, const struct run *run)
 {
 	struct ps_chart_member *m = &c->members[run->first];
@@ -209,7 +210,7 @@ static size_t duplicates_find(struct ps_chart *c, const struct run *run)
 	return n;
 }
 
-/* A run that a loader refuses for something else than the members that come twice in it. */
+/* Finds a run that a loader refuses for another reason than repeated members. */
 static void refused_find(struct ps_chart *c, const struct run *run, size_t ntwice)
 {
 	const struct ps_chart_member *m = &c->members[run->first];
@@ -228,8 +229,8 @@ static void refused_find(struct ps_chart *c, const struct run *run, size_t ntwic
 		ps_chart_found(c, PS_FOUND_REFUSED, "%.*s: %s", (int)m->key_len, m->name, why);
 }
 
-/* Makes each key's members consecutive, at the place of the first; members without one stay each by
- * itself. */
+/* Makes each key's members consecutive, at the place of the first. Members without a key keep their
+ * places. */
 static int members_group(struct ps_chart *c, struct ps_load_error *err)
 {
 	ps_autofree struct run *runs = calloc(c->n + 1, sizeof(*runs));
@@ -268,7 +269,7 @@ static int members_group(struct ps_chart *c, struct ps_load_error *err)
 	return 0;
 }
 
-/* The samples that lack a field which nine of ten have. */
+/* Finds the samples that lack a field which nine of ten have. */
 static void missing_find(struct ps_chart *c)
 {
 	for (size_t i = 0, end; i < c->n; i = end) {
@@ -294,7 +295,7 @@ static bool is_of(const struct ps_chart_member *m, const struct ps_sample *s)
 	return m->key_len == s->key_len && memcmp(m->name, s->key, s->key_len) == 0;
 }
 
-/* The sample that was cut off may lack members: none of it is kept. */
+/* Drops the sample that was cut off, as it may lack members. */
 static void key_drop(struct ps_chart *c, const struct ps_sample *s)
 {
 	for (size_t i = 0; s->key_len > 0 && i < c->n; i++)
@@ -302,7 +303,7 @@ static void key_drop(struct ps_chart *c, const struct ps_sample *s)
 			c->members[i].drop = true;
 }
 
-/* A bad sample of the shard. */
+/* Records a bad sample of the shard. */
 static int bad_take(struct look *l, const struct ps_shard *shard, const struct ps_sample *s)
 {
 	struct ps_chart *c = l->chart;
@@ -328,7 +329,8 @@ static int bad_take(struct look *l, const struct ps_shard *shard, const struct p
 		m->refused = strdup(s->reason);
 		return m->refused ? 0 : -ENOMEM;
 	}
-	ps_chart_found(c, PS_FOUND_REFUSED, "%s: %s", s->key, s->reason); /* a line */
+	/* a line of text: it has no members */
+	ps_chart_found(c, PS_FOUND_REFUSED, "%s: %s", s->key, s->reason);
 	return 0;
 }
 

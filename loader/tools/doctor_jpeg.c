@@ -38,7 +38,7 @@ bool ps_jpeg_is_progressive(const uint8_t *p, size_t n)
 	return false;
 }
 
-/* libjpeg's errors, by longjmp; a warning is one too: what is damaged is not rewritten ------------------- */
+/* libjpeg's errors, by longjmp. Warnings count as errors: damaged files are not rewritten ---------------- */
 
 struct catcher {
 	struct jpeg_error_mgr mgr;
@@ -91,7 +91,7 @@ static bool header_read(struct jpeg_decompress_struct *d, const uint8_t *data, s
 	return (uint64_t)d->image_width * d->image_height <= MAX_PIXELS;
 }
 
-/* libjpeg writes JFIF and Adobe markers itself where they belong. */
+/* Copies markers, except JFIF and Adobe: libjpeg writes these itself. */
 static void markers_copy(const struct jpeg_decompress_struct *d, struct jpeg_compress_struct *c)
 {
 	for (jpeg_saved_marker_ptr m = d->marker_list; m; m = m->next) {
@@ -221,7 +221,7 @@ int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *re
 	} else if (t->errors.no_memory) {
 		rc = -ENOMEM;
 	}
-	/* When it failed midway, libjpeg has not reported yet where it moved the bytes to. */
+	/* If libjpeg failed midway, it has not stored yet where it moved the bytes to. */
 	if (t->bytes)
 		t->out.dest->term_destination(&t->out);
 	if (t->out_made)

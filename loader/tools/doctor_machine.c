@@ -19,13 +19,13 @@
 #include "tools/tools.h"
 
 #define NOFILE_MIN 4096U         /* 64 lanes, workers, sockets */
-#define SHM_MIN (1ULL << 30)     /* containers have 64 MiB: a batch or two of a DataLoader */
-#define MEMLOCK_MIN (8ULL << 20) /* what kernels give since 5.16 */
+#define SHM_MIN (1ULL << 30)     /* containers have 64 MiB, which holds a batch or two of a DataLoader */
+#define MEMLOCK_MIN (8ULL << 20) /* the default of kernels since 5.16 */
 #define READ_AHEAD_MIN_KIB 128U
 #define DISK_MIN 500e6 /* bytes a second: 4,000 photographs of 110 kB */
 #define DISK_NBYTES (256UL << 20)
 #define DISK_BUF (4UL << 20)
-#define DISK_NS UINT64_C(1000000000) /* for writing, and for reading */
+#define DISK_NS UINT64_C(1000000000) /* at most, for writing and for reading each */
 
 enum state { OK, HINDERS, UNKNOWN };
 
@@ -43,7 +43,7 @@ static void json_member(const char *name, const char *text)
 		printf("null");
 }
 
-/* One check's outcome. `remedy`: a command; "": there is none, or no need. */
+/* Reports one check. `remedy`: a command; "": none exists, or none is needed. */
 static void PS_PRINTF(5, 6) found(
         struct machine *m, const char *check, enum state state, const char *remedy, const char *format, ...)
 {
@@ -68,7 +68,7 @@ static void PS_PRINTF(5, 6) found(
 		printf("%18s%s\n", "", remedy);
 }
 
-/* The first line of a file of /proc or /sys. */
+/* Reads the first line of a file of /proc or /sys. */
 static bool line_read(const char *path, char *line, int size)
 {
 	FILE *in = fopen(path, "re");
@@ -198,7 +198,7 @@ static void numa(struct machine *m)
 			continue;
 		}
 		if (!line_read(path, line, sizeof(line)) || !line[0])
-			continue; /* memory alone */
+			continue; /* a node of memory without CPUs */
 		nodes++;
 		for (char *p = line, *end; *p; p = *end == ',' ? end + 1 : end) {
 			unsigned long first = strtoul(p, &end, 10), last = first;
@@ -232,7 +232,7 @@ static void governor(struct machine *m)
 		        "cpupower frequency-set -g performance    (as root)", "%s", line);
 }
 
-/* The folder's disk -------------------------------------------------------------------------------------- */
+/* Disk of the folder ------------------------------------------------------------------------------------ */
 
 static void read_ahead(struct machine *m, const char *folder)
 {
@@ -257,8 +257,8 @@ static void read_ahead(struct machine *m, const char *folder)
 	        "%lu KiB for %s", kib, folder);
 }
 
-/* Bytes a second of writing and then reading a file of its own, past the page cache where that can be. False:
- * errno. */
+/* Measures bytes a second of writing and then reading a temporary file, without the page cache if that is
+ * possible. False: errno. */
 static bool disk_try(const char *folder, double *ret_write, double *ret_read)
 {
 	ps_autofree char *path = NULL;
@@ -273,7 +273,7 @@ static bool disk_try(const char *folder, double *ret_write, double *ret_read)
 	}
 	for (size_t i = 0; i < DISK_BUF; i++)
 		buf[i] = (uint8_t)(i * UINT64_C(0x9e3779b97f4a7c15) >>
-		                   32); /* no zeros, which a disk may leave out */
+		                   32); /* not zeros: a disk may compress them */
 	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
 		return false;

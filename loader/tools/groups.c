@@ -13,7 +13,7 @@ struct groups {
 	struct ps_stream *stream;
 	struct ps_tar *tar;
 	struct ps_group group;
-	struct ps_group_member ahead; /* read, but of the next group; name NULL: none */
+	struct ps_group_member ahead; /* already read, but part of the next group; name NULL: none */
 	bool ended;
 };
 
@@ -33,7 +33,7 @@ static void group_clear(struct ps_group *g)
 	g->tar_nbytes = 0;
 }
 
-/* 1 and the next ordinary file with its bytes, 0 at the end. */
+/* Reads the next ordinary file with its bytes: 1, or 0 at the end. */
 static int member_read(struct groups *g, struct ps_group_member *m, struct ps_load_error *err)
 {
 	struct ps_tar_member t;
@@ -85,7 +85,7 @@ static int member_push(struct ps_group *g, struct ps_group_member *m, struct ps_
 	return 0;
 }
 
-/* The member's key; 0: it belongs to no sample. */
+/* The length of the member's key; 0: it belongs to no sample. */
 static size_t key_of(struct ps_group_member *m)
 {
 	struct ps_name_parts parts;
@@ -96,7 +96,7 @@ static size_t key_of(struct ps_group_member *m)
 	return parts.key_len;
 }
 
-/* 1 and the next group, 0 at the end of the shard. */
+/* Reads the next group: 1, or 0 at the end of the shard. */
 static int groups_next(struct groups *g, const struct ps_group **ret_group, struct ps_load_error *err)
 {
 	int r = 1;
@@ -129,7 +129,7 @@ static int groups_next(struct groups *g, const struct ps_group **ret_group, stru
 	}
 	*ret_group = &g->group;
 	if (r < 0) {
-		/* The run that damage broke off may lack members. */
+		/* The group that was cut off by damage may lack members. */
 		group_clear(&g->group);
 		return r;
 	}

@@ -1,4 +1,4 @@
-/* penstock-loader index: what is known of shards without reading them. */
+/* penstock-loader index: makes and verifies indexes and catalogues. */
 #include "config.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "shard/shard.h"
 #include "tools/tools.h"
 
-/* What catalogues will say of shards that follow each other in one folder. */
+/* Entries for the catalogue of one folder, of consecutive shards of the command line. */
 struct listed {
 	char *dir; /* NULL: none yet */
 	struct ps_catalogue_entry *entries;
@@ -42,7 +42,7 @@ static void line_print(
 	printf("\t%ju sample%s%s\n", (uintmax_t)samples, ps_plural(samples), made ? "" : ", up to date");
 }
 
-/* The index was made of what the shard is now, as far as times show: make's rule. */
+/* True if the index is not older than the shard: make's rule. */
 static bool is_newer(const char *index, const char *shard)
 {
 	struct stat a, b;
@@ -52,7 +52,7 @@ static bool is_newer(const char *index, const char *shard)
 	                                             : a.st_mtim.tv_nsec >= b.st_mtim.tv_nsec);
 }
 
-/* True if there is a good index that has all that was asked for, taken from where it was asked for. */
+/* True if there is a sound index, with all requested columns from their requested sources. */
 static bool is_up_to_date(
         const struct index_options *o, const char *shard, uint64_t *ret_samples, uint64_t *ret_bad)
 {
@@ -76,7 +76,7 @@ static bool is_up_to_date(
 	return all;
 }
 
-/* DALI's index of the shard, or ours of DALI's. */
+/* Makes DALI's index of the shard, or ours from DALI's. */
 static bool shard_dali(const struct index_options *o, const char *shard)
 {
 	struct ps_load_error err = {0};
@@ -103,7 +103,7 @@ static int differs(const char *shard, const char *what, struct ps_load_error *er
 	        err, ESTALE, "%s: is not the shard that %s is of: one of them was changed", shard, what);
 }
 
-/* Compares the shard's bytes with the hash that was made of them, 1; 0: there is none. */
+/* Compares the shard with its SHA-256: 1; 0: none is known. */
 static int hash_verify(const char *shard, const struct ps_shard_index *index,
         const struct ps_catalogue_entry *e, struct ps_load_error *err)
 {
@@ -124,7 +124,7 @@ static int hash_verify(const char *shard, const struct ps_shard_index *index,
 	                                                 : differs(shard, ps_shard_index_path_of(index), err);
 }
 
-/* Makes the index again in memory, with its columns. */
+/* Makes the index again in memory, with its columns, and compares it. */
 static int content_verify(const char *shard, struct ps_shard_index *index, struct ps_load_error *err)
 {
 	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS] = {0};
@@ -149,8 +149,8 @@ static int content_verify(const char *shard, struct ps_shard_index *index, struc
 	return r;
 }
 
-/* The remedy. On a mount nothing can be written beside the shards, and the mount may show what its origin had
- * before. */
+/* Adds the remedy to the error. On a mount no file can be written beside the shards, and the mount may still
+ * show an older version of its origin. */
 static void remedy_add(const struct index_options *o, const char *shard, bool listed, bool has_columns,
         struct ps_load_error *err)
 {
@@ -229,7 +229,7 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 
 /* Catalogues --------------------------------------------------------------------------------------------- */
 
-/* Writes what is listed, and begins again. */
+/* Writes the listed entries into the catalogue, and empties the list. */
 static int listed_write(struct listed *l, struct ps_load_error *err)
 {
 	int rc = l->n > 0 ? ps_catalogue_update(l->dir, l->entries, l->n, l->is_part, err) : 0;
@@ -242,7 +242,7 @@ static int listed_write(struct listed *l, struct ps_load_error *err)
 	return rc;
 }
 
-/* Lists a shard; what is listed of another folder is written first. */
+/* Lists a shard; entries of another folder are written first. */
 static int shard_list(
         struct listed *l, const char *shard, const struct ps_catalogue_entry *e, struct ps_load_error *err)
 {
@@ -271,7 +271,7 @@ static int shard_list(
 	return 0;
 }
 
-/* The shard's index with a hash of the shard, and what the catalogue says of it. */
+/* Makes the shard's index with a hash of the shard, and its entry for the catalogue. */
 static int shard_publish(const struct index_options *o, struct listed *l, const char *shard,
         struct ps_shard_index_result *res, struct ps_load_error *err)
 {
@@ -294,7 +294,7 @@ static int shard_publish(const struct index_options *o, struct listed *l, const 
 	return shard_list(l, shard, &e, err);
 }
 
-/* False if the shard has bad samples, or no index. */
+/* Makes or verifies a shard's index. False: the shard has bad samples, or no index. */
 static bool shard_index(struct index_options *o, const char *shard)
 {
 	struct ps_load_error err = {0};

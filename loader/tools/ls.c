@@ -35,7 +35,7 @@ static void plain_line(const struct ps_sample *s)
 	putchar('\n');
 }
 
-/* False if something in the shard is damaged. */
+/* Lists a shard's samples. False: something in the shard is damaged. */
 static bool shard_list(const char *path, bool json)
 {
 	struct ps_shard_options options = {

@@ -32,7 +32,7 @@ struct pack_options {
 	size_t ncolumns;
 };
 
-/* A shard to be: samples [first, first + n) of the list. */
+/* A shard to be written: samples [first, first + n) of the list. */
 struct job {
 	size_t first, n;
 };
@@ -42,12 +42,13 @@ struct pack {
 	const struct ps_pack_list *list;
 	struct job *jobs;
 	size_t njobs;
-	size_t first, end;                  /* of them, the part that is written */
-	struct ps_catalogue_entry *entries; /* of each shard, with --index; each is written by one thread */
+	size_t first, end; /* of them, the part that is written */
+	/* one for each shard, with --index; written by the shard's thread alone */
+	struct ps_catalogue_entry *entries;
 	atomic_size_t next;
 	atomic_bool failed;
 	struct ps_tool_progress progress;
-	pthread_mutex_t lock; /* output and sums */
+	pthread_mutex_t lock; /* guards the output and `nbytes` */
 	uint64_t nbytes;
 };
 
@@ -60,8 +61,7 @@ static uint64_t sample_nbytes(const struct ps_pack_list *l, const struct ps_pack
 	return n;
 }
 
-/* Which samples go into which shard: a matter of the list and the limits alone, so that threads change
- * nothing. */
+/* Distributes the samples to shards. That depends on the list and the limits alone, not on threads. */
 static int jobs_plan(struct pack *p)
 {
 	uint64_t nbytes = 0;
@@ -84,7 +84,7 @@ static int jobs_plan(struct pack *p)
 	return 0;
 }
 
-/* The whole file; NULL with err. It may be empty. */
+/* Reads the whole file, which may be empty; NULL with err. */
 static uint8_t *file_read(const struct ps_pack_file *f, struct ps_load_error *err)
 {
 	ps_autofd int fd = open(f->path, O_RDONLY | O_CLOEXEC);
@@ -97,7 +97,7 @@ static uint8_t *file_read(const struct ps_pack_file *f, struct ps_load_error *er
 		ps_load_error_set(
 		        err, ENOMEM, "%s: no memory for its %ju bytes", f->path, (uintmax_t)f->size);
 	while (bytes) {
-		/* One more than is left, to see a file that has grown. */
+		/* One byte more than is left, to detect a file that has grown. */
 		ssize_t n = read(fd, bytes + at, (size_t)(f->size + 1 - at));
 
 		if (n < 0 && errno == EINTR)
@@ -116,7 +116,7 @@ static uint8_t *file_read(const struct ps_pack_file *f, struct ps_load_error *er
 	return NULL;
 }
 
-/* An image that may be made smaller, or of another format. */
+/* Writes an image, resized or converted to another format if need be. */
 static int image_copy(
         struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, struct ps_load_error *err)
 {
@@ -138,7 +138,7 @@ static int image_copy(
 	return rc;
 }
 
-/* Suffixes that show the format that images will have. */
+/* Gives images the suffixes of their new format. */
 static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, struct ps_load_error *err)
 {
 	for (size_t i = 0; i < l->nfiles && o->to != PS_RECODE_SAME; i++) {
@@ -171,7 +171,7 @@ static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pac
 	if (fd < 0)
 		return ps_load_error_set(err, errno, "%s: %s", f->path, strerror(errno));
 	for (uint64_t left = f->size;;) {
-		/* One more than is left, to see a file that has grown. */
+		/* One byte more than is left, to detect a file that has grown. */
 		ssize_t n = read(fd, buf, (size_t)PS_MIN(left + 1, (uint64_t)BUF_NBYTES));
 
 		if (n < 0 && errno == EINTR)
@@ -195,7 +195,7 @@ static void bytes_digest(void *ctx, const void *p, size_t n)
 	ps_digest_add(ctx, p, n);
 }
 
-/* Writes the samples of a job into a shard. `digest` NULL: not wanted. */
+/* Writes the samples of a job into a shard. `digest`: NULL if no hash is wanted. */
 static int samples_write(struct pack *p, const struct job *job, const char *name, struct ps_digest *digest,
         uint64_t *ret_nbytes, struct ps_load_error *err)
 {
@@ -222,7 +222,7 @@ static int samples_write(struct pack *p, const struct job *job, const char *name
 	return rc;
 }
 
-/* A shard, and with --index its index and what the catalogue says of it. */
+/* Writes a shard, and with --index its index and its entry for the catalogue. */
 static int shard_write(
         struct pack *p, size_t number, const char *name, uint64_t *ret_nbytes, struct ps_load_error *err)
 {
@@ -304,7 +304,7 @@ static bool shards_write(struct pack *p)
 	return !atomic_load(&p->failed);
 }
 
-/* The classes' names in the order of their numbers, beside the shards. */
+/* Writes the classes' names beside the shards, in the order of their numbers. */
 static bool classes_write(const struct pack_options *o, const struct ps_pack_list *l)
 {
 	const char *slash = strrchr(o->out, '/');
@@ -327,7 +327,7 @@ static bool classes_write(const struct pack_options *o, const struct ps_pack_lis
 	return true;
 }
 
-/* The catalogue, in the folder of the shards. */
+/* Writes the catalogue into the folder of the shards. */
 static bool catalogue_write(struct pack *p)
 {
 	const char *slash = strrchr(p->o->out, '/');
@@ -407,7 +407,8 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	return PS_EXIT_OK;
 }
 
-/* Rows of Parquet files, which Python reads; the shards come from the same code. Gives only an exit code. */
+/* Packs rows of Parquet files: Python reads them, and the same code writes the shards. Returns only on
+ * failure, with an exit code. */
 static int parquet_exec(const struct pack_options *o, int n, char **words)
 {
 	static const char code[] = "import sys\n"

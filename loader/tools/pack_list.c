@@ -11,7 +11,8 @@
 #include "random/random.h"
 #include "shard/shard.h"
 
-/* A file for the list, which takes `path` and `name` also when it fails. Those without a key are counted. */
+/* Adds a file to the list, which takes ownership of `path` and `name`, even on error. Files without a key are
+ * counted as ignored. */
 static int file_add(struct ps_pack_list *l, char *path, char *name, uint64_t size, int64_t label,
         struct ps_load_error *err)
 {
@@ -81,7 +82,7 @@ static int entry_take(
 		const char *name = e->fts_path + root_len;
 
 		if (classes && e->fts_level == 1) {
-			l->ignored++; /* beside the classes, such as a list of their names */
+			l->ignored++; /* a file beside the class folders, such as a list of their names */
 			return 0;
 		}
 		return file_add(l, strdup(e->fts_path), strdup(name + strspn(name, "/")),
@@ -140,7 +141,7 @@ int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, str
 
 /* A text ------------------------------------------------------------------------------------------------- */
 
-/* `path` as seen from the list's folder. */
+/* `path`, relative to the list's folder. */
 static char *path_join(const char *list, const char *path)
 {
 	const char *slash = strrchr(list, '/');
@@ -151,7 +152,7 @@ static char *path_join(const char *list, const char *path)
 	return asprintf(&joined, "%.*s%s", (int)(slash - list + 1), list, path) < 0 ? NULL : joined;
 }
 
-/* KEY and the suffix of `path`. */
+/* KEY with the suffix of `path`. */
 static char *name_join(const char *key, const char *path)
 {
 	struct ps_name_parts parts;
@@ -244,7 +245,7 @@ static int file_compare(const void *pa, const void *pb)
 	return c ? c : strcmp(a->name, b->name);
 }
 
-/* A member KEY.cls for each sample of which a file has a label. */
+/* Adds a member KEY.cls for each sample with a labelled file. */
 static int labels_add(struct ps_pack_list *l, struct ps_load_error *err)
 {
 	size_t n = l->nfiles;

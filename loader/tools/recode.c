@@ -23,7 +23,7 @@ bool ps_recode_acts(const struct ps_recode *o)
 
 /* Names -------------------------------------------------------------------------------------------------- */
 
-/* What stands after the last dot. */
+/* The text after the last dot. */
 static const char *last_suffix(const char *name, size_t len)
 {
 	const char *dot = memrchr(name, '.', len);
@@ -147,7 +147,7 @@ static enum ps_recode_format format_of(const uint8_t *p, size_t n)
 	return n > 12 && !memcmp(p, "RIFF", 4) && !memcmp(p + 8, "WEBP", 4) ? PS_RECODE_WEBP : PS_RECODE_SAME;
 }
 
-/* Of the upright image. */
+/* The size of the upright image. */
 static int size_of(
         const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size, struct ps_load_error *err)
 {
@@ -173,7 +173,7 @@ static struct ps_image_size resized(const struct ps_recode *o, struct ps_image_s
 	return (struct ps_image_size){(uint32_t)(n * size.width / size.height), (uint32_t)n};
 }
 
-/* Pixels of that size, for the caller to free; NULL with err. */
+/* Decodes to pixels of that size, which the caller frees; NULL with err. */
 static uint8_t *pixels_make(
         const uint8_t *data, size_t nbytes, struct ps_image_size size, struct ps_load_error *err)
 {

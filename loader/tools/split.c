@@ -12,12 +12,13 @@
 
 #define MAX_PARTS 512
 
-/* One sequence of shards that is written. */
+/* A sequence of shards that is written. */
 struct sink {
 	char *pattern;
-	double share_end; /* of the keys' hashes: those below, and not below the sink before it */
-	uint64_t number;  /* of the next shard */
-	char *name;       /* of the one that is open */
+	/* the sink gets keys whose hash is below it, and not below that of the sink before it */
+	double share_end;
+	uint64_t number; /* number of the next shard */
+	char *name;      /* name of the open shard */
 	struct ps_tar_out *out;
 	uint64_t count, nbytes;
 };
@@ -67,7 +68,7 @@ static int sink_open(struct split *s, struct sink *sink, struct ps_load_error *e
 	return ps_tar_out_open(sink->name, s->level, &sink->out, err);
 }
 
-/* FNV-1a, mixed, as a share of 1: the same key goes the same way in every run and on every machine. */
+/* A hash of the key in [0, 1) (FNV-1a, mixed): the same in every run and on every machine. */
 static double key_share(const char *key, size_t len)
 {
 	uint64_t h = ps_hash(PS_HASH_BEGIN, key, len);
@@ -94,7 +95,7 @@ static int group_take(void *ctx, const struct ps_group *g, struct ps_load_error 
 	struct split *s = ctx;
 
 	if (!g->key)
-		return 0; /* describes the shard that it was in */
+		return 0; /* such a member describes the shard that it was in */
 	struct sink *sink = sink_choose(s, g);
 	int rc = 0;
 
@@ -135,7 +136,7 @@ static int split_run(struct split *s, const struct ps_shard_list *shards)
 
 /* Sinks from the options --------------------------------------------------------------------------------- */
 
-/* OUT with NAME in the place of {}. */
+/* OUT with {} replaced by NAME. */
 static char *pattern_of(const char *out, const char *name)
 {
 	const char *braces = strstr(out, "{}");

@@ -25,7 +25,7 @@
 #include "shard/index/index.h"
 #include "shard/shard.h"
 
-static const char *command_name; /* of the command that runs; NULL: none yet */
+static const char *command_name; /* of the running command; NULL: none yet */
 
 void ps_command_begin(const char *command)
 {
@@ -57,7 +57,7 @@ static bool word_begins(const char *text, const char *word, size_t len)
 	return strncmp(text, word, len) == 0 && (!text[len] || strchr(" ,;:)", text[len]));
 }
 
-/* "--memory-budget" */
+/* Turns an option's name into its flag: "memory_budget" into "--memory-budget". */
 static void flag_name(const char *option, char ret_name[static 64])
 {
 	snprintf(ret_name, 64, "--%s", option);
@@ -65,7 +65,7 @@ static void flag_name(const char *option, char ret_name[static 64])
 		*p = *p == '_' ? '-' : *p;
 }
 
-/* The flag of an option of the library that stands at the beginning of `text` as a word; NULL: none does. */
+/* The flag for the name of a library option with which `text` begins; NULL: it begins with none. */
 static const char *flag_of(const char *text, size_t *ret_len)
 {
 	static const char *const others[][2] = {{"steps=", "--steps"}, {"end=\"uneven\"", "--end uneven"}};
@@ -80,7 +80,7 @@ static const char *flag_of(const char *text, size_t *ret_len)
 		const struct ps_option *o = &ps_loader_options[i];
 
 		*ret_len = strlen(o->name);
-		/* Names of one word are words of the text. */
+		/* Names without an underscore may be ordinary words of the text. */
 		if (o->flag && strchr(o->name, '_') && word_begins(text, o->name, *ret_len)) {
 			flag_name(o->name, flag);
 			return flag;
@@ -94,7 +94,8 @@ void ps_loader_complain(const char *prefix, const char *text)
 	char out[2048] = "";
 	size_t n = 0, len = 0;
 
-	const char *make = strstr(text, PS_INDEX_AUTO_HINT); /* Python's alone */
+	/* a hint for Python users alone: it is left out */
+	const char *make = strstr(text, PS_INDEX_AUTO_HINT);
 
 	for (const char *p = text; *p && n + 24 < sizeof(out);) {
 		if (p == make)
@@ -111,7 +112,7 @@ void ps_loader_complain(const char *prefix, const char *text)
 	ps_complain("%s%s", prefix, out);
 }
 
-/* "--s": several begin so, which getopt_long() takes for none. */
+/* Reports an ambiguous prefix, such as "--s", for which getopt_long() only reports an unknown option. */
 static bool complain_ambiguous(const char *word, const struct option *longs)
 {
 	char all[512] = "";
@@ -130,7 +131,7 @@ static bool complain_ambiguous(const char *word, const struct option *longs)
 	return true;
 }
 
-/* word: as it was given; shown: what of it is printed. */
+/* Reports an unknown option. word: as it was given; shown: the part that is printed. */
 static void complain_unknown(const char *word, const char *shown, int shown_len, const struct option *longs)
 {
 	size_t dashes = strspn(word, "-"), len = strcspn(word, "=");
@@ -145,7 +146,7 @@ static void complain_unknown(const char *word, const char *shown, int shown_len,
 		        command_name);
 }
 
-/* The option of "--json=x", if it takes no value. */
+/* The option of a word such as "--json=x", if it takes no value. */
 static const struct option *flag_of_word(const char *word, const struct option *longs)
 {
 	if (strncmp(word, "--", 2) != 0 || !strchr(word, '='))
@@ -156,7 +157,7 @@ static const struct option *flag_of_word(const char *word, const struct option *
 	return NULL;
 }
 
-/* The line for what getopt_long() just refused with c: '?', or ':' with a short list that begins so. */
+/* Reports what getopt_long() just refused. c: what it returned: '?', or ':' for a missing value. */
 static void option_complain(char **argv, const struct option *longs, int c)
 {
 	const char *last = argv[optind - 1], *cluster = argv[optind];
@@ -166,8 +167,8 @@ static void option_complain(char **argv, const struct option *longs, int c)
 		ps_complain("option %s needs a value", last);
 		return;
 	}
-	/* optopt: 0 after a long option that there is not; that of a long one which takes no value; else a
-	 * letter, of a cluster that getopt() may not be through with. */
+	/* optopt is 0 after an unknown long option; the value of a long option that takes no argument; else a
+	 * letter, possibly of a cluster that getopt() is still reading. */
 	const struct option *flag = optopt ? flag_of_word(last, longs) : NULL;
 	if (flag && flag->val == optopt) {
 		ps_complain("option --%s takes no value", flag->name);
@@ -180,7 +181,7 @@ static void option_complain(char **argv, const struct option *longs, int c)
 	}
 }
 
-/* The loader's option that a flag is, or is of the name of. */
+/* The loader's option with the name of a flag. */
 static const struct ps_option *option_of(const struct ps_flag *flag)
 {
 	char name[64];
@@ -226,7 +227,7 @@ static void number_put(void *to, size_t nbytes, uint64_t v)
 	memcpy(to, nbytes == sizeof(u) ? (void *)&u : (void *)&v, nbytes);
 }
 
-/* Into the penstock_options at `base`. */
+/* Stores an option's value in the penstock_options at `base`. */
 static bool loader_take(const char *flag, const struct ps_option *o, char *value, void *base)
 {
 	void *to = (char *)base + o->at;
@@ -482,7 +483,7 @@ void ps_json_print(FILE *out, const char *text)
 
 struct ps_digest {
 	EVP_MD_CTX *ctx;
-	bool failed; /* libcrypto had no memory: the digest is zeros, which say that it is not known */
+	bool failed; /* libcrypto had no memory: the digest is all zeros, which means unknown */
 };
 
 struct ps_digest *ps_digest_new(void)
@@ -595,12 +596,12 @@ void ps_tool_progress_end(struct ps_tool_progress *p)
 	pthread_mutex_destroy(&p->lock);
 }
 
-/* Names of shards that are written ----------------------------------------------------------------------- */
+/* Names of shards to write ------------------------------------------------------------------------------ */
 
 #define LEVEL_DEFAULT 3
 
-/* Where the number stands: the '%', its width, and what follows. NULL: there is none, or it is none of ours.
- */
+/* Finds the number in a pattern: its '%', its width, and the text after it. NULL: there is none, or it is not
+ * supported. */
 static const char *number_find(const char *pattern, int *ret_width, const char **ret_rest)
 {
 	const char *percent = strchr(pattern, '%'), *p = percent;
