@@ -1,4 +1,4 @@
-/* What became different between two profiles (penstock_loader_profile()). */
+/* Differences between two profiles (penstock_loader_profile()). */
 #include "config.h"
 
 #include <errno.h>
@@ -10,10 +10,10 @@
 #include "base/buf.h"
 #include "public.h"
 
-/* Differences that are worth a warning. By chance alone a batch of a thousand rows stays below all of
+/* Differences above these cause a warning. By chance alone a batch of a thousand rows stays below all of
  * them. */
-#define MEAN_SHIFT 0.25   /* of a mean, in deviations */
-#define SCALE_CHANGE 1.5  /* of a deviation, as a factor */
+#define MEAN_SHIFT 0.25   /* of a mean, in standard deviations */
+#define SCALE_CHANGE 1.5  /* of a standard deviation, as a factor */
 #define LABELS_MOVED 0.10 /* share of the samples that would have to change their label */
 
 /* Adds a line; without memory the line is left out. */
@@ -62,9 +62,9 @@ static double sum(json_t *labels)
 	return n;
 }
 
-/* Half the sum of differences of shares: the share of samples that moved. Two draws from the same labels
- * differ, too: on average at most sqrt(labels * (1/n + 1/m)) / 2, and a profile may end in the middle of an
- * epoch. */
+/* Compares the share of samples that moved to another label: half the sum of the differences of shares. Two
+ * draws from the same labels differ, too, on average by at most sqrt(labels * (1/n + 1/m)) / 2. And a profile
+ * may end in the middle of an epoch. */
 static void labels_compare(struct ps_buf *out, const char *field, json_t *now, json_t *was)
 {
 	double n = sum(now), m = sum(was), moved = 0, chance;
@@ -106,7 +106,7 @@ static void field_compare(struct ps_buf *out, const char *name, json_t *now, jso
 	labels_compare(out, name, json_object_get(now, "labels"), json_object_get(was, "labels"));
 }
 
-/* A line for each difference, ended by a newline; none: there is none worth a warning. */
+/* Writes a line for each difference worth a warning, ended by a newline. */
 static int drift_find(
         const char *was_text, const char *now_text, struct ps_buf *out, struct ps_load_error *err)
 {

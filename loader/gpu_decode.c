@@ -21,7 +21,7 @@ static struct ps_offload beginning(const struct ps_gpu_decode *g)
 	return (struct ps_offload){.share = (uint32_t)(g->asked * PS_OFFLOAD_ALL + 0.5)};
 }
 
-/* The layout, if it has a field for it. */
+/* Checks that some field of the layout can be decoded on the GPU. */
 static int fields_check(const struct ps_batch_layout *layout, const char *made_not, struct ps_load_error *err)
 {
 	if (!layout)

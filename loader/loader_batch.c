@@ -1,4 +1,4 @@
-/* The public face of a batch: its fields as tensors. */
+/* The public interface of a batch: its fields as tensors. */
 #include "config.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ void penstock_batch_info(const struct penstock_batch *b, struct penstock_batch_i
 	        .slot_nbytes = b->used};
 }
 
-/* At `at` of the slot, and of its mirror. */
+/* A tensor at offset `at` of the slot, and of its mirror. */
 static struct penstock_tensor tensor_at(const struct penstock_batch *b, size_t at)
 {
 	return (struct penstock_tensor){.data = (b->mirror ? b->mirror->data : b->mem) + at,
@@ -49,7 +49,7 @@ static struct penstock_tensor column(const struct penstock_batch *b, size_t at, 
 	return t;
 }
 
-/* The elements of a field: x, or y (plane 1). */
+/* The elements of a field: plane 0 is x, plane 1 is y. */
 static struct penstock_tensor elements(const struct penstock_batch *b, uint32_t i, uint32_t plane)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
@@ -113,7 +113,7 @@ static bool own_field(const struct penstock_batch *b, const char *name, struct p
 	return true;
 }
 
-/* NAME:mix, NAME:y, NAME:lengths, NAME:mask. */
+/* Finds a tensor that belongs to a field: NAME:mix, NAME:y, NAME:lengths, NAME:mask. */
 static bool companion(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
 {
 	const char *colon = strrchr(name, ':');
@@ -136,7 +136,7 @@ static bool companion(const struct penstock_batch *b, const char *name, struct p
 int penstock_batch_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor,
         struct penstock_error *error)
 {
-	struct ps_load_error err; /* not cleared: where nothing fails, that was most of the time */
+	struct ps_load_error err; /* not cleared, which took most of the time of a successful call */
 	int i = ps_layout_lookup(b->layout, name, strlen(name));
 
 	if (i >= 0 && !b->layout->fields[i].hidden) {

@@ -1,4 +1,4 @@
-/* Batches to the consumer, and which epoch they are of. */
+/* Hands batches to the consumer, and decides their epoch. */
 #include "config.h"
 
 #include "loader.h"
@@ -18,15 +18,15 @@ static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_lo
 static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
 {
 	const char *hint = ps_shard_error_hint(b->rows[row].sample->file->path, b->rows[row].bad);
-	/* one that was replaced, at the origin or beside its index, is not damaged */
+	/* a shard that was replaced, at its origin or since its index was made, is not damaged */
 	int errnum = b->rows[row].bad == ESTALE ? ESTALE : EBADMSG;
 
 	if (strstr(err->text, hint) || strstr(err->text, PS_INDEX_STALE))
-		return ps_load_error_set(err, errnum, "%s", err->text); /* it is there already */
+		return ps_load_error_set(err, errnum, "%s", err->text); /* the text has the hint already */
 	return ps_load_error_set(err, errnum, "%s; %s", err->text, hint);
 }
 
-/* What on_error and max_bad make of a batch. */
+/* Applies on_error and max_bad to a batch. */
 static int policy_apply(struct penstock_loader *l, const struct penstock_batch *b, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
@@ -36,12 +36,12 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 		if (b->rows[b->bad_rows[0]].lost)
 			return lost_sample(b, b->bad_rows[0], err);
 		if (strstr(err->text, PS_FOREIGN_MARK))
-			return -EBADMSG; /* no shard: its text says what to do */
+			return -EBADMSG; /* not a shard: the text has the remedy */
 		return ps_load_error_set(err, EBADMSG,
 		        "%s; repair the shard, or pass over such samples by on_error skip", err->text);
 	}
 	if (b->nbad == 0 && b->nrows > 0)
-		l->bad_run = 0; /* without a look at each row */
+		l->bad_run = 0; /* fast path, without a loop over the rows */
 	for (uint32_t i = 0; i < b->nrows && b->nbad > 0; i++) {
 		l->bad_run = b->rows[i].bad ? l->bad_run + 1 : 0;
 		if (l->bad_run <= o->max_bad)
@@ -215,11 +215,11 @@ int penstock_loader_wait_released(
 	return rc < 0 ? ps_give_error(error, rc, &err) : ps_pipeline_wait_released(l->pipeline, timeout_ms);
 }
 
-/* Reserves a further batch's memory and makes it. */
+/* Reserves memory for another batch, and makes it. */
 static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
 {
 	uint64_t nbytes = l->batch_nbytes;
-	/* It may become as large as the others. */
+	/* The batch may become as large as the others. */
 	uint64_t full = PS_MAX(nbytes, ps_pipeline_held_nbytes(l->pipeline));
 	int rc = ps_opener_check(l->pid, err);
 

@@ -1,4 +1,4 @@
-/* A loader from its options, and its end. */
+/* Opens a loader from its options, and closes it. */
 #include "config.h"
 
 #include "loader.h"
@@ -32,7 +32,7 @@ const char *penstock_libraries(void)
 	return libraries;
 }
 
-/* Takes what batches and buffers need from the budget that is shared. */
+/* Reserves memory for batches and buffers in the shared budget, if there is one. */
 static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_load_error *err)
 {
 	struct penstock_budget *b = l->options.o.budget;
@@ -48,7 +48,7 @@ static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_loa
 	return 0;
 }
 
-/* The layout of what the pipeline does, when the device is open. */
+/* Makes the pipeline's own layout, if the device finishes fields. The device must be open. */
 static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
@@ -118,7 +118,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.window_nbytes = m.window_nbytes;
 	p.max_ragged_nbytes = o->memory_budget / 2 / m.depth;
 	l->batch_nbytes = batch_nbytes;
-	l->spare_nbytes = m.window_nbytes / 2; /* the rest is for samples on their way */
+	l->spare_nbytes = m.window_nbytes / 2; /* the rest is for samples that are being read */
 	rc = budget_take(l, o->memory_budget - m.window_nbytes, err);
 	if (rc < 0)
 		return rc;
@@ -133,8 +133,8 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	return ps_pipeline_new(&p, at, &l->pipeline, err);
 }
 
-/* The pipeline at a position. Shards that are missing are an error before its threads meet them, and so is an
- * epoch without samples. */
+/* Makes the pipeline at a position. Missing shards and an epoch without samples are errors here, before the
+ * pipeline's threads find them. */
 static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
@@ -148,7 +148,7 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 	return rc < 0 ? rc : pipeline_make(l, at, err);
 }
 
-/* The pipeline at the beginning, or where the options' state says. */
+/* Makes the pipeline at the beginning, or at the position of the options' state. */
 static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
@@ -158,7 +158,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 	if (!o->state)
 		return pipeline_put(l, &(struct ps_position){.epoch = o->epoch}, err);
 	rc = ps_loader_state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, &l->gpu.offload, err);
-	l->options.o.state = NULL; /* borrowed no longer */
+	l->options.o.state = NULL; /* the caller's memory is not used after the call */
 	if (rc < 0)
 		return rc;
 	rc = pipeline_put(l, &at, err);
@@ -166,7 +166,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 	return rc;
 }
 
-/* NULL where no mount takes plans, or there is no memory for it: a run does not need it. */
+/* NULL if no mount takes plans, or without memory: a run does not need a planner. */
 static struct ps_planner *planner_make(struct penstock_loader *l)
 {
 	const struct penstock_options *o = &l->options.o;
@@ -251,8 +251,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	if (!l)
 		return;
 	if (l->pid != getpid()) {
-		ps_pipeline_abandon(
-		        l->pipeline); /* its threads may have held any lock when the process forked */
+		ps_pipeline_abandon(l->pipeline); /* its threads may have held any lock at the fork */
 		return;
 	}
 	ps_planner_free(l->planner);

@@ -1,4 +1,4 @@
-/* A loader's states, to and from bytes. */
+/* Saves and reads a loader's state. */
 #include "config.h"
 
 #include "loader.h"
@@ -17,7 +17,7 @@ int ps_loader_state_read(struct penstock_loader *l, const void *bytes, size_t si
 		rc = ps_state_read(&l->print, bytes, size, &state, err);
 	if (rc < 0)
 		return rc;
-	/* One past the last epoch is a run that is over. */
+	/* A state of the epoch after the last one is of a finished run. */
 	if (o->epochs && (state.epoch < o->epoch || state.epoch - o->epoch > o->epochs))
 		rc = ps_load_error_set(err, EINVAL,
 		        "the state is of epoch %ju, outside of the epochs that were asked for (from %ju, %ju "
@@ -52,7 +52,7 @@ int penstock_loader_state_save(
 		return ps_give_error(error, rc, &err);
 	need = ps_state_nbytes(
 	        ps_resume_nlanes(&l->schedule, ps_pipeline_position(l->pipeline)), l->gpu.nvjpeg);
-	if (!buf) /* enough for any state of this loader */
+	if (!buf) /* a size that suffices for any state of this loader */
 		return (int)ps_state_nbytes(ps_resume_most(&l->schedule), l->gpu.nvjpeg);
 	if (size < need)
 		rc = ps_load_error_set(

@@ -1,4 +1,4 @@
-/* What a loader reports of itself. */
+/* Statistics of a loader. */
 #include "config.h"
 
 #include "loader.h"
@@ -59,7 +59,7 @@ void ps_stats_judge(struct penstock_stats *s)
 	snprintf(s->advice, sizeof(s->advice), "%s", advice);
 }
 
-/* Of the GPU alone, with all threads where they have a part in it. */
+/* Images a second that the GPU decodes alone. In hybrid decoding all workers do their part. */
 static double gpu_rate(const struct ps_pipeline_stats *p)
 {
 	bool hybrid = p->hybrid_images > p->engine_images;
@@ -68,7 +68,7 @@ static double gpu_rate(const struct ps_pipeline_stats *p)
 	return row > 0 ? 1 / row : 0;
 }
 
-/* Fills stages and what follows them; samples must be set. */
+/* Fills `stages` and what depends on it; s->samples must be set. */
 static void ps_stats_fill(struct penstock_stats *s, const struct ps_pipeline_stats *p)
 {
 	static const char *const names[PENSTOCK_NSTAGES] = {"read", "decode", "consumer"};
@@ -167,9 +167,10 @@ int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, s
 	return (int)n;
 }
 
-/* Fingerprints: by which an experiment's log shows whether two runs had the same data -------------------- */
+/* Fingerprints: experiment logs show by them whether two runs had the same data ------------------------- */
 
-/* Samples and a hash of each shard's count, by indexes or catalogue. False: not all are known. */
+/* The number of samples, and a hash of all shards' counts, by indexes or catalogue. False: not all counts are
+ * known. */
 static bool counts_hash(struct penstock_loader *l, uint64_t *ret_samples, uint64_t *ret_hash)
 {
 	*ret_samples = 0;

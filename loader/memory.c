@@ -9,7 +9,7 @@
 #include "base/size.h"
 #include "shard/shard.h"
 
-/* The budget that loaders share -------------------------------------------------------------------------- */
+/* Budgets that loaders share ---------------------------------------------------------------------------- */
 
 struct penstock_budget *penstock_budget_new(uint64_t nbytes)
 {
@@ -64,20 +64,20 @@ void ps_public_budget_unref(struct penstock_budget *b)
 		free(b);
 }
 
-/* How a loader's budget is shared out -------------------------------------------------------------------- */
+/* Division of a loader's budget ------------------------------------------------------------------------- */
 
 #define DEPTH_AUTO 4
 #define BUF_NBYTES (1UL << 20)
 #define IMAGES_MAX (64UL << 20)
-#define IMAGES_BEYOND (24UL << 20) /* of the 64 MiB that may be used besides the budget */
+#define IMAGES_BEYOND (24UL << 20) /* part of the 64 MiB that may be used beyond the budget */
 
 static uint64_t mib(uint64_t n)
 {
 	return (n >> 20) + ((n & ((1 << 20) - 1)) != 0);
 }
 
-/* Shards that stay open: those that the rank reads side by side, as far as its descriptors and an eighth of
- * the budget for read buffers go. */
+/* The number of shards that stay open: all lanes that the rank reads, limited by a quarter of its descriptors
+ * and by read buffers of an eighth of the budget. */
 static uint32_t open_files_most(const struct penstock_options *o, uint32_t nlanes)
 {
 	uint64_t most = o->memory_budget / 8 / PS_STREAM_BUF_MIN;
@@ -110,7 +110,7 @@ int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32
 		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes),
 		        m.open_files, (uintmax_t)mib(all));
 	m.window_nbytes = o->memory_budget - all;
-	/* Few images need it (progressive, interlaced), but then many at once may. */
+	/* Few images need image_nbytes (progressive, interlaced), but then many at once may. */
 	m.image_nbytes = PS_MIN(m.window_nbytes / 4, IMAGES_MAX);
 	m.window_nbytes -= m.image_nbytes;
 	m.image_nbytes += IMAGES_BEYOND;

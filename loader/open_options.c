@@ -14,7 +14,7 @@
 #include "order/order.h"
 #include "shard/file/file.h"
 
-#define MOST_NBYTES 65536u /* of a caller's struct */
+#define MOST_NBYTES 65536u /* largest struct of a caller */
 
 static struct penstock_options options_default(void)
 {
@@ -36,7 +36,7 @@ void penstock_options_init(struct penstock_options *options, size_t size)
 
 #define FIELD_LEAST offsetof(struct penstock_field, image_width)
 
-/* Replaces a text of the caller by a copy; NULL where there is no memory. */
+/* Replaces a text of the caller by a copy; false without memory. */
 static bool text_copy(const char **text)
 {
 	const char *theirs = *text;
@@ -50,7 +50,7 @@ static const char **field_text(struct penstock_field *field, const struct ps_opt
 	return option->type == PS_OPTION_TEXT ? (const char **)(void *)((char *)field + option->at) : NULL;
 }
 
-/* The caller's texts end with the call. */
+/* Copies the caller's texts, which are valid during the call only. */
 static int texts_copy(struct ps_options *p, struct ps_load_error *err)
 {
 	bool ok = true;
@@ -66,8 +66,8 @@ static int texts_copy(struct ps_options *p, struct ps_load_error *err)
 	return ok ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
 }
 
-/* A newer program's struct is read as the kernel reads one (copy_struct_from_user()): what this library does
- * not know must be zero, since it cannot do what else would be asked for. */
+/* Checks a newer program's struct as the kernel does (copy_struct_from_user()): bytes that this library does
+ * not know must be zero, since it cannot do what they ask for. */
 static int unknown_check(
         const char *what, const void *p, size_t size, size_t known, struct ps_load_error *err)
 {
@@ -106,11 +106,11 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 		p->fields[1].optional = 1;
 	}
 	for (uint32_t i = 0; i < n && in->fields; i++) {
-		size_t size = in->fields->size; /* of each: the caller's array has its own stride */
+		size_t size = in->fields->size; /* of each element: the stride of the caller's array */
 		const struct penstock_field *f = (const void *)((const char *)in->fields + i * size);
 
 		if (size < FIELD_LEAST || f->size != size) {
-			p->o.nfields = 0; /* their names are the caller's still */
+			p->o.nfields = 0; /* the names are still the caller's, and must not be freed */
 			return ps_load_error_set(
 			        err, EINVAL, "field %u was not filled by penstock_field_init()", i);
 		}
@@ -127,7 +127,7 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 	return texts_copy(p, err);
 }
 
-/* Of an integer. */
+/* Checks the range of an integer option. */
 static int range_check(
         const struct ps_option *option, const struct penstock_options *o, struct ps_load_error *err)
 {
@@ -157,7 +157,7 @@ static int ranges_check(const struct penstock_options *o, struct ps_load_error *
 	return rc;
 }
 
-/* What decides ranks: world, rank, and the batch that follows from global_batch. */
+/* Checks world and rank, and computes the batch from global_batch. */
 static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
 {
 	int rc = range_check(ps_loader_option("world", strlen("world")), o, err);
@@ -182,9 +182,9 @@ static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
 	return 0;
 }
 
-#define LANES_COMPRESSED 256u /* a quarter of the descriptors that a process usually has */
+#define LANES_COMPRESSED 256u /* a quarter of a process's usual limit of descriptors */
 
-/* What the caller left to us of the order: found from what is the same in every world. */
+/* Computes options of the order that the caller did not set, from values that are the same in every world. */
 static void order_make(struct ps_options *p)
 {
 	struct penstock_options *o = &p->o;
@@ -195,13 +195,14 @@ static void order_make(struct ps_options *p)
 	if (o->lanes > 0)
 		return;
 	o->lanes = ps_order_lanes_auto(global, n);
-	/* Shards that can only be read on stay open, each with a descriptor and buffers of its own. */
+	/* Shards that can only be read sequentially stay open, each with a descriptor and buffers of its
+	 * own. */
 	for (size_t i = 0; i < p->shards.n && o->lanes > LANES_COMPRESSED; i++)
 		if (ps_shard_is_compressed(p->shards.names[i]))
 			o->lanes = PS_MAX(LANES_COMPRESSED, PS_MIN(o->world, o->lanes));
-	if (o->order == PENSTOCK_ORDER_NUMBERS) /* they are this rank's alone */
+	if (o->order == PENSTOCK_ORDER_NUMBERS) /* the numbers are this rank's alone */
 		o->lanes = ps_order_lanes_auto(1, UINT64_MAX);
-	else if (o->order == PENSTOCK_ORDER_PERMUTATION) /* no order depends on them; each rank has as many */
+	else if (o->order == PENSTOCK_ORDER_PERMUTATION) /* no order depends on lanes here */
 		o->lanes = PS_MIN(ps_order_lanes_auto(o->world, UINT64_MAX), PS_ORDER_MAX_LANES);
 	else if (o->homes > 1 && o->lanes >= o->homes)
 		o->lanes -= o->lanes % o->homes;
@@ -226,7 +227,7 @@ static int sampling_check(const struct penstock_options *o, struct ps_load_error
 	return 0;
 }
 
-/* The caller's numbers decide all of the order. */
+/* Takes the caller's numbers, which alone decide the order. */
 static int numbers_make(struct ps_options *p, struct ps_load_error *err)
 {
 	const struct penstock_options *o = &p->o;
@@ -275,7 +276,7 @@ static int sample_weights_make(struct ps_options *p, struct ps_load_error *err)
 	return 0;
 }
 
-/* The weights of the datasets, and their shards. */
+/* Copies the weights of the datasets that are mixed; shards_add() fills `ends`. */
 static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *err)
 {
 	uint32_t n = p->o.nmix;
@@ -320,7 +321,7 @@ static int options_texts_copy(struct ps_options *p, struct ps_load_error *err)
 	return 0;
 }
 
-/* Adds the shards of string i. */
+/* Adds the shards of the caller's string i. */
 static int shards_add(struct ps_options *p, const char *shards, size_t i, struct ps_load_error *err)
 {
 	size_t before = p->shards.n;

@@ -10,8 +10,8 @@
 struct ps_random_access {
 	struct ps_random_access_options o;
 	struct ps_batch_worker worker;
-	bool ready;     /* the worker is */
-	uint64_t *ends; /* sums of the shards' counts */
+	bool ready;     /* the worker is initialised */
+	uint64_t *ends; /* running sums of the shards' counts */
 };
 
 int ps_random_access_new(const struct ps_random_access_options *options, struct ps_random_access **ret_access,
@@ -65,13 +65,13 @@ void ps_random_access_free(struct ps_random_access *g)
 	free(g);
 }
 
-/* Samples of all shards. */
+/* The number of samples of all shards. */
 static uint64_t total(const struct ps_random_access *g)
 {
 	return g->o.nshards > 0 ? g->ends[g->o.nshards - 1] : 0;
 }
 
-/* Reads sample `ordinal` of a shard, which the index says where it begins, and compares it with that. */
+/* Reads sample `ordinal` of a shard at its place in the index, and compares it with the index. */
 static int place_read(struct ps_random_access *g, uint32_t shard, uint64_t ordinal,
         struct ps_shard_index *index, struct ps_sample **ret_sample, struct ps_load_error *err)
 {

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-/* Whether a state has this lane. */
+/* True if a state must have this lane. */
 static bool is_told(const struct ps_schedule *s, const struct ps_position *at, uint32_t lane)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
@@ -51,12 +51,12 @@ int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, u
 	return 0;
 }
 
-/* What a state has of a lane, or NULL. */
+/* The position of a lane in a state, or NULL. */
 static const struct ps_lane_position *saved(const struct ps_state *state, uint32_t lane)
 {
 	uint32_t low = 0, high = state->nlanes;
 
-	while (low < high) { /* they ascend */
+	while (low < high) { /* lanes are in ascending order */
 		uint32_t mid = low + (high - low) / 2;
 
 		if (state->lanes[mid].lane < lane)
@@ -67,13 +67,14 @@ static const struct ps_lane_position *saved(const struct ps_state *state, uint32
 	return low < state->nlanes && state->lanes[low].lane == lane ? &state->lanes[low].at : NULL;
 }
 
-/* Samples of the x-th of n lanes before position q, while none has ended. */
+/* The number of samples of the x-th of n lanes before position q, while no lane has ended. */
 static uint64_t taken_of(uint64_t q, uint32_t x, uint32_t n)
 {
 	return q > x ? (q - x - 1) / n + 1 : 0;
 }
 
-/* Lengths are known, or were to the ranks that saved: the steps say it, if they were cut in the same way. */
+/* Lengths are known, or were known to the ranks that saved the state. The number of steps gives the position,
+ * if both cut the epoch into the same steps. */
 static int resume_known(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {
@@ -112,7 +113,7 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 	return rc;
 }
 
-/* Every lane of the state has given what it gives while none has ended. */
+/* True if every lane of the state delivered as many samples as it does while no lane has ended. */
 static bool is_regular(const struct ps_schedule *s, const struct ps_state *state)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
@@ -127,7 +128,7 @@ static bool is_regular(const struct ps_schedule *s, const struct ps_state *state
 	return state->nlanes > 0;
 }
 
-/* The state has all lanes of this rank. */
+/* True if the state has all lanes of this rank. */
 static bool is_own(const struct ps_schedule *s, const struct ps_state *state, const struct ps_position *at)
 {
 	if (state->known || state->world != ps_epochs_options(s->epochs)->world ||
@@ -152,7 +153,7 @@ static int resume_own(const struct ps_schedule *s, const struct ps_state *state,
 	return 0;
 }
 
-/* Where a lane stands of which `taken` samples were given; from the place `saved` on, if that is before
+/* The position of a lane after `taken` delivered samples; from the place `saved` on, unless that is after
  * it. */
 static void lane_position(const struct ps_order *order, uint64_t taken, const struct ps_lane_position *saved,
         struct ps_lane_position *ret)
@@ -199,7 +200,7 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 	return 0;
 }
 
-/* The steps say it. */
+/* With sample numbers, the number of steps gives the position. */
 static int resume_numbers(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {

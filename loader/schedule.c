@@ -30,7 +30,7 @@ static int shard_count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard,
 	return rc < 0 && rc != -ENOMEM ? ps_load_error_set(err, ENODATA, "%s", err ? err->text : "") : rc;
 }
 
-/* Whether all shards' counts are known; if not, err says which is not, and why. */
+/* Checks that all shards' counts are known; if not, err names the first that is not, and why. */
 static int counts_find(struct ps_schedule *s, struct ps_load_error *err)
 {
 	for (uint32_t i = 0; i < s->nshards; i++) {
@@ -43,7 +43,7 @@ static int counts_find(struct ps_schedule *s, struct ps_load_error *err)
 	return 0;
 }
 
-/* What is asked for -------------------------------------------------------------------------------------- */
+/* Requirements of the options --------------------------------------------------------------------------- */
 
 /* Why counts are needed: a text for "... needs the number of samples of every shard", or NULL. */
 static const char *counts_reason(const struct penstock_options *o, bool endless)
@@ -68,8 +68,8 @@ static const char *counts_reason(const struct penstock_options *o, bool endless)
 	return o->skip || o->take ? "skip or take with world > 1" : NULL;
 }
 
-/* Lengths are not needed, but with them what else would be refused or slow is done: a rank gets a part of a
- * shard, what is skipped is not read. A state that needs them has them taken when it is loaded. */
+/* True if lengths are not required, but allow what is refused or slow without them: a rank gets a part of a
+ * shard, and skipped samples are not read. If a state needs lengths, they are found when it is loaded. */
 static bool counts_help(const struct penstock_options *o, uint32_t nshards)
 {
 	if (o->world == 1)
@@ -78,7 +78,7 @@ static bool counts_help(const struct penstock_options *o, uint32_t nshards)
 	return nshards < o->world || (o->order != PENSTOCK_ORDER_NONE && o->lanes < o->world);
 }
 
-/* Finds whether lengths are known; refuses what needs them where they are not. */
+/* Finds whether lengths are known; if not, refuses options that need them. */
 static int known_decide(struct ps_schedule *s, const struct penstock_options *o, bool endless,
         bool *ret_known, struct ps_load_error *err)
 {
@@ -110,7 +110,8 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 
 /* Mix ---------------------------------------------------------------------------------------------------- */
 
-/* The shards of each string as a set, its weight scaled to integers. NULL with err->err 0: one set. */
+/* Makes a set of the shards of each string, with weights scaled to integers. *ret_sets is NULL if there is
+ * only one set. */
 static int sets_make(
         const struct ps_options *options, struct ps_order_set **ret_sets, struct ps_load_error *err)
 {
@@ -141,9 +142,9 @@ static int sets_make(
 
 /* Permutation -------------------------------------------------------------------------------------------- */
 
-#define REMOTE_BLOCK (1u << 20) /* what a mount fetches at least */
+#define REMOTE_BLOCK (1u << 20) /* the least that a mount fetches */
 
-/* Refuses to read at random what has to be fetched for it. */
+/* Refuses random reads of shards that would have to be fetched for them. */
 static int resident_check(struct ps_schedule *s, const struct penstock_options *o, struct ps_load_error *err)
 {
 	const char *order = s->numbers ? "an order of sample numbers" : "order permutation";
@@ -184,7 +185,7 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 
 /* Numbers ------------------------------------------------------------------------------------------------ */
 
-/* All of them are samples of the shards; finds which shards these are in. */
+/* Checks that all numbers are samples of the shards, and finds the shards that they are in. */
 static int numbers_check(struct ps_schedule *s, uint64_t steps, struct ps_load_error *err)
 {
 	uint64_t sum = 0, n;
@@ -218,7 +219,7 @@ static uint32_t rank_number(const struct penstock_options *o)
 	return o->rank % o->ranks_per_node * nodes + o->rank / o->ranks_per_node;
 }
 
-/* The whole ---------------------------------------------------------------------------------------------- */
+/* The schedule ------------------------------------------------------------------------------------------ */
 
 int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
         struct ps_shard_indexes *indexes, struct ps_load_error *err)

@@ -82,26 +82,25 @@ const char *ps_shard_error_hint(const char *shard, int errnum)
 	return "check the path, and the disk or share it is on";
 }
 
-/* == Shards that are not there
- * ============================================================================ */
+/* Missing shards ========================================================================================= */
 
 struct search {
 	char *const *shards;
 	uint32_t nshards;
-	uint8_t *wanted; /* by shard: whether it is to be there */
+	uint8_t *wanted; /* by shard: 1 if it must exist */
 	uint32_t nlooked;
-	uint64_t until_ns; /* 0: not begun; 1: it is over */
+	uint64_t until_ns; /* time limit of the search; 0: not begun; 1: exceeded */
 	uint64_t nmissing;
-	uint32_t first; /* that is missing */
+	uint32_t first; /* the first missing shard */
 };
 
-/* Names that follow each other in the list and are in one folder. */
+/* Consecutive names of the list that are in one folder. */
 struct run {
 	uint32_t from, to;
-	size_t folder; /* bytes of the folder's name in each, with its slash; 0: they have none */
+	size_t folder; /* bytes of the folder's name in each, with its slash; 0: no folder */
 };
 
-/* Which are wanted --------------------------------------------------------------------------------------- */
+/* Shards that are needed -------------------------------------------------------------------------------- */
 
 static int lane_want(struct search *s, struct ps_order *order, const struct ps_position *at, uint32_t lane)
 {
@@ -111,7 +110,7 @@ static int lane_want(struct search *s, struct ps_order *order, const struct ps_p
 	int r = 1;
 
 	if (k == PS_PLACE_UNKNOWN)
-		return 0; /* what is used up is not known */
+		return 0; /* it is not known which shards are done */
 	for (k = k < n ? k : 0; k < n && r == 1; k++) {
 		r = ps_order_shard(order, at->epoch, lane, k, &shard, &pass);
 		if (r == 1)
@@ -130,9 +129,9 @@ static int all_want(struct search *s, struct ps_order *order, const struct ps_po
 	return rc;
 }
 
-/* Looking ------------------------------------------------------------------------------------------------ */
+/* Search ------------------------------------------------------------------------------------------------ */
 
-/* There is time for one more. */
+/* True if there is time to look for another shard. */
 static bool may_look(struct search *s)
 {
 	uint64_t now;
@@ -153,7 +152,8 @@ static void miss(struct search *s, uint32_t shard)
 		s->first = shard;
 }
 
-/* A broken link is missing, too. What fails otherwise may still be read, or says more when it is. */
+/* Looks for shards by name. A broken link counts as missing. Other errors are left to the reader: it may
+ * succeed, or has a better text. */
 static void names_look(struct search *s, const struct run *run)
 {
 	for (uint32_t i = run->from; i < run->to && may_look(s); i++)
@@ -163,7 +163,7 @@ static void names_look(struct search *s, const struct run *run)
 
 struct place {
 	uint32_t hash;
-	uint32_t number; /* of a shard, + 1; 0: no shard's */
+	uint32_t number; /* 1 + the shard's number; 0: empty */
 };
 
 static uint32_t hash(const char *name)
@@ -175,8 +175,8 @@ static uint32_t hash(const char *name)
 	return h ^ h >> 15;
 }
 
-/* The place of a name, or the empty one where it would stand. Texts are far apart in memory: they are
- * compared only where hashes are equal. */
+/* The place of a name, or the empty place where it would be. Names are far apart in memory, so they are
+ * compared only if hashes are equal. */
 static struct place *place_of(
         const struct search *s, const struct run *run, struct place *places, uint32_t mask, const char *name)
 {
@@ -185,12 +185,12 @@ static struct place *place_of(
 	while (places[i].number &&
 	        (places[i].hash != h || strcmp(s->shards[places[i].number - 1] + run->folder, name) != 0))
 		i = (i + 1) & mask;
-	places[i].hash = h; /* as it was, or to be taken */
+	places[i].hash = h; /* unchanged, or for a name to be added */
 	return &places[i];
 }
 
-/* Ticks off what a listing of the folder has; the rest is looked for by name. A listing is left where it has
- * much that was not asked for. */
+/* Marks the shards that a listing of the folder has as found, and looks for the others by name. A listing
+ * with four times as many names as shards is not read to its end. */
 static int folder_look(struct search *s, const struct run *run, const char *folder)
 {
 	uint32_t n = run->to - run->from, size = 1, seen = 0;

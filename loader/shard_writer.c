@@ -1,4 +1,4 @@
-/* Shards as programs and Python write them. */
+/* The public functions by which programs and Python write shards. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ int penstock_shard_writer_open(
 	return 0;
 }
 
-/* A name that readers find again as KEY.SUFFIX. */
+/* True if readers split the name into KEY.SUFFIX. */
 static bool name_is_sound(const char *name)
 {
 	struct ps_name_parts parts;

@@ -11,14 +11,14 @@
 #include "base/hash.h"
 #include "image/image.h"
 
-#define MAGIC UINT64_C(0x3554415453534550) /* "PESSTAT5": the last is the version */
+#define MAGIC UINT64_C(0x3554415453534550) /* "PESSTAT5": the last character is the version */
 #define MAGIC_NAME(magic) ((magic) << 8)
 
-/* To be raised when the same options give another order (order.h, random.h) or other pixels (image/). */
+/* Raised when the same options give another order (order.h, random.h) or other pixels (image/). */
 #define ORDER_VERSION 3
 #define PIXELS_VERSION 2
 
-/* The print's words. */
+/* Words of the fingerprint. */
 enum {
 	P_SHARDS,
 	P_FIELDS,
@@ -40,7 +40,7 @@ enum {
 	P_TRANSFORM,
 };
 
-/* The state's words. */
+/* Words of the state. */
 enum {
 	W_MAGIC,
 	W_SUM, /* of all words after it */
@@ -116,7 +116,7 @@ static uint64_t value_hash(uint64_t h, const struct ps_option *o, const void *ba
 	}
 }
 
-/* A group of a field's options (PS_PRINT_*): numbers, reals, then texts. */
+/* Hashes a group of a field's options (PS_PRINT_*): numbers, reals, then texts. */
 static uint64_t group_hash(uint64_t h, const struct penstock_field *f, uint32_t group)
 {
 	for (int pass = 0; pass < 3; pass++) {
@@ -136,7 +136,7 @@ static bool is_set(const struct ps_option *o, const void *base, const void *defa
 	return memcmp((const char *)base + o->at, (const char *)defaults + o->at, o->nbytes) != 0;
 }
 
-/* Options of later versions add nothing where they have their default, so that older states remain valid. */
+/* Hashes options of later versions only if they are set, so that older states remain valid. */
 static uint64_t set_hash(
         uint64_t h, const struct ps_option *options, size_t n, const void *base, const void *defaults)
 {
@@ -176,8 +176,8 @@ static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 
 /* Names of shards ---------------------------------------------------------------------------------------- */
 
-/* Writes `name` as an absolute path without empty parts, "." and "..", links aside: room for both and two
- * more bytes. */
+/* Writes `name` as an absolute path without empty parts, "." and ".."; links are not resolved. ret_path has
+ * room for both names and two more bytes. */
 static void path_plain(const char *cwd, const char *name, char *ret_path)
 {
 	const char *const parts[] = {*name == '/' ? "" : cwd, name};
@@ -203,7 +203,8 @@ static void path_plain(const char *cwd, const char *name, char *ret_path)
 	ret_path[n] = 0;
 }
 
-/* The last `depth` parts of a path, of which `common` bytes are a folder that all have. */
+/* The last `depth` parts of a path, as far as they follow its first `common` bytes, the folder of all
+ * names. */
 static const char *path_tail(const char *path, size_t common, uint32_t depth)
 {
 	const char *p = path + strlen(path);
@@ -223,7 +224,7 @@ static int u64_compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Hashes the tails of all names, in their order; *ret_distinct: how many differ. */
+/* Hashes the tails of all names, in their order; *ret_distinct is the number of different tails. */
 static uint64_t tails_hash(const struct ps_shard_list *list, const char *cwd, char *path, size_t common,
         uint32_t depth, uint64_t *hashes, size_t *ret_distinct)
 {
@@ -241,7 +242,7 @@ static uint64_t tails_hash(const struct ps_shard_list *list, const char *cwd, ch
 	return all;
 }
 
-/* The length of the longest folder that all names have. */
+/* The length of the longest folder that all names share. */
 static size_t common_find(const struct ps_shard_list *list, const char *cwd, char *path, char *first)
 {
 	size_t n;
@@ -257,8 +258,8 @@ static size_t common_find(const struct ps_shard_list *list, const char *cwd, cha
 	return n;
 }
 
-/* A hash of the shortest ends of the names, in whole parts, that distinguish all of them: the same list under
- * another mount point, or spelled in another way, has the same one. */
+/* Hashes the shortest tails of the names, in whole parts, that distinguish all of them. So the hash is the
+ * same for the list under another mount point, or spelled in another way. */
 static int shards_hash(const struct ps_shard_list *list, uint64_t *ret_hash)
 {
 	ps_autofree char *cwd = getcwd(NULL, 0);
@@ -282,9 +283,9 @@ static int shards_hash(const struct ps_shard_list *list, uint64_t *ret_hash)
 	}
 }
 
-/* The print ---------------------------------------------------------------------------------------------- */
+/* The fingerprint --------------------------------------------------------------------------------------- */
 
-/* The options of sampling that are not plain numbers. */
+/* Hashes the options of sampling that are not plain numbers. */
 static uint64_t sampling_hash(const struct ps_options *options)
 {
 	const char *const texts[] = {options->o.filter, options->o.weights, options->o.balance};
@@ -335,7 +336,7 @@ int ps_state_print_make(
 		w[P_HOMES] = PS_MAX(o->homes, 1u);
 	}
 	print->world = o->world;
-	/* numbers are of one rank, and so are their batches */
+	/* sample numbers are one rank's, and so are their batches */
 	w[P_GLOBAL_BATCH] = (uint64_t)o->batch * (options->numbers ? 1 : o->world);
 	w[P_END] = o->end;
 	w[P_STEPS] = o->steps;
@@ -348,7 +349,7 @@ int ps_state_print_make(
 	return 0;
 }
 
-/* Of the words: '#' and a name for a hash, else a count's or an option's. */
+/* Names of the words: '#' and a name for a hash, else that of a count or an option. */
 static const char *const print_names[PS_STATE_NPRINT] = {[P_SHARDS] = "#names",
         [P_FIELDS] = "#fields",
         [P_VERSIONS] = "#versions",
@@ -421,7 +422,7 @@ static void offload_put(const struct ps_state *s, void *state)
 	word_put(state, w + D_DECODER, s->decoder);
 }
 
-/* False: damaged. */
+/* Reads where the GPU's share of decoding holds from. False: damaged. */
 static bool offload_read(const void *state, struct ps_state *s)
 {
 	size_t w = W_HEAD + (size_t)s->nlanes * L_WORDS;
@@ -469,7 +470,7 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes, s->decodes)));
 }
 
-/* A word of the print that is an option: a number, or one of the option's words. */
+/* The text of an option in the fingerprint: a number, or one of the option's words. */
 static const char *number_text(int i, uint64_t value, char buf[static 24])
 {
 	const struct ps_option *o = ps_loader_option(print_names[i], strlen(print_names[i]));
@@ -483,7 +484,7 @@ static const char *number_text(int i, uint64_t value, char buf[static 24])
 	return buf;
 }
 
-/* Refuses a state with what differs, and what to open the loader with. */
+/* Refuses a state; the text names the difference, and what to open the loader with. */
 static int number_refuse(
         const struct ps_state_print *print, int i, uint64_t theirs, struct ps_load_error *err)
 {
@@ -504,7 +505,7 @@ static int number_refuse(
 	        number_text(i, theirs, a), number_text(i, print->words[i], b), with);
 }
 
-/* Refuses a state whose print differs, with the first word that does. */
+/* Refuses a state whose fingerprint differs; the text names the first difference. */
 static int print_check(const struct ps_state_print *print, const void *state, struct ps_load_error *err)
 {
 	const uint64_t *mine = print->words;
@@ -547,7 +548,7 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 	return 0;
 }
 
-/* The words after the print, if they can be of a state. */
+/* Reads the words after the fingerprint; false if they are not of a state. */
 static bool words_read(const void *state, size_t nbytes, struct ps_state *s)
 {
 	uint64_t nlanes = word_get(state, W_NLANES);

@@ -68,7 +68,7 @@ static int sink_open(struct split *s, struct sink *sink, struct ps_load_error *e
 	return ps_tar_out_open(sink->name, s->level, &sink->out, err);
 }
 
-/* A hash of the key in [0, 1) (FNV-1a, mixed): the same in every run and on every machine. */
+/* A hash of the key in [0, 1), FNV-1a and mixed: the same in every run and on every machine. */
 static double key_share(const char *key, size_t len)
 {
 	uint64_t h = ps_hash(PS_HASH_BEGIN, key, len);
