@@ -1,6 +1,6 @@
-/* NVIDIA GPUs, over the driver's own interface and the device's primary context, which a program's other
- * libraries (torch, JAX) share. Slots are page-locked, on the NUMA node of the device where it has one. All
- * copies go over one stream, so they arrive in the order in which they were sent. */
+/* NVIDIA GPUs, by the driver API and the device's primary context, which a program's other libraries (torch,
+ * JAX) share. Slots are page-locked, on the device's NUMA node if it has one. All copies are on one stream,
+ * so they arrive in the order in which they were sent. */
 
 #include "config.h"
 
@@ -193,10 +193,10 @@ const struct ps_device_ops ps_device_cuda = {
 
 #define MEMORY_ALIGN (2UL << 20) /* the unit in which the driver allocates device memory */
 
-/* A stream that uses the mirror, and the event after what it was given. */
+/* A stream that uses the mirror, and the event after the work that it was given. */
 struct user {
 	void *stream;
-	ps_cu_event left; /* made when the place is first taken, and kept */
+	ps_cu_event left; /* created when the place is first used, and kept */
 };
 
 /*   made                 data
@@ -205,8 +205,8 @@ struct cuda_mirror {
 	struct ps_mirror base;
 	size_t made_nbytes;
 	ps_cu_event begin, copied, sent;
-	size_t under_way;     /* bytes of the copies that are not known to be over; 0: none is */
-	pthread_mutex_t lock; /* the rest */
+	size_t under_way;     /* bytes of copies that are not known to be finished; 0: none */
+	pthread_mutex_t lock; /* guards the rest */
 	struct user *users;
 	uint32_t nusers, nplaces;
 };
@@ -216,7 +216,7 @@ static struct cuda_mirror *mirror_of(struct ps_mirror *m)
 	return PS_CONTAINER_OF(m, struct cuda_mirror, base);
 }
 
-/* Frees its memory once no stream works on it; the context is entered. */
+/* Frees the mirror's memory once no stream uses it; the context is entered. */
 static void memory_give(struct ps_cuda_device *d, struct cuda_mirror *m)
 {
 	for (uint32_t i = 0; i < m->nusers; i++)
@@ -272,7 +272,7 @@ void ps_cuda_mirror_free(struct ps_mirror *mirror)
 	free(m);
 }
 
-/* Kernels of all mirrors share one piece; called before anything runs. */
+/* Grows the scratch memory that the kernels of all mirrors share; called before any kernel runs. */
 static ps_cu_result scratch_reserve(struct ps_cuda_device *d, size_t nbytes)
 {
 	ps_cu_pointer p = 0;
@@ -350,8 +350,8 @@ static ps_cu_result slot_copy(struct ps_cuda_device *d, struct cuda_mirror *m, c
 	return r;
 }
 
-/* A batch's copies and kernels are contiguous in the stream: no other batch's come between, and scratch is
- * its own. Pixels of another decoder enter the mirror after the copies. */
+/* Gives a batch's copies and kernels to the stream. They are contiguous there, so the batch has the scratch
+ * memory to itself. Pixels that the GPU decoded are moved into the mirror after the copies. */
 static ps_cu_result batch_give(
         struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_sending *sending)
 {
@@ -403,7 +403,7 @@ int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, str
 	if (r == 0)
 		r = batch_give(d, m, sending);
 	if (r != 0)
-		(void)cu->stream_sync(d->stream); /* of what was given the memory may be freed now */
+		(void)cu->stream_sync(d->stream); /* the caller may free the memory of what was given */
 	ps_cuda_leave(d);
 	if (r != 0)
 		return ps_cuda_error(cu, r, err,
@@ -413,7 +413,7 @@ int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, str
 	return 0;
 }
 
-/* A copy is over: counts it. */
+/* Counts a finished copy. */
 static void sent_count(struct ps_cuda_device *d, struct cuda_mirror *m)
 {
 	float ms = 0;
@@ -455,7 +455,7 @@ int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)
 
 	if (rc < 0)
 		return rc;
-	/* without the lock: other threads may ask for the mirror and wait on streams */
+	/* without the lock: meanwhile other threads may query the mirror and make streams wait for it */
 	r = d->cu->event_sync(m->sent);
 	ps_cuda_leave(d);
 	if (r != 0)
@@ -464,7 +464,7 @@ int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)
 	return 0;
 }
 
-/* The place of a stream among the users; NULL: no memory, or *ret_r says what. */
+/* The place of a stream among the users; NULL: *ret_r is the driver's error, or 0 without memory. */
 static struct user *user_add(
         struct ps_cuda_device *d, struct cuda_mirror *m, void *stream, ps_cu_result *ret_r)
 {
@@ -555,7 +555,7 @@ static ps_cu_result finish(const struct ps_kernels *k, const struct ps_make *m,
 	return ps_kernel_launch(k, which[m->dtype][m->layout], nblocks, &a, stream);
 }
 
-/* Each step that some image has, in order. */
+/* Launches each step that some image has, in order. */
 static ps_cu_result transform(
         const struct ps_kernels *k, uint32_t what, const struct ps_transform_args *a, ps_cu_stream stream)
 {

@@ -36,7 +36,7 @@ struct ps_device *ps_device_host(void)
 	return cpu();
 }
 
-/* Those with a number after their name. */
+/* Devices with a number after their name. */
 static const struct ps_device_ops *const numbered[] = {&ps_device_cuda, &ps_device_fake};
 
 /* The number after `kind` in `name`, 0 if there is none; -1: it is not of that kind. */

@@ -11,20 +11,20 @@
 
 enum what { COPY, RECORD, WAIT, CALL };
 
-/* Counts how often it was recorded. */
+/* asked: recordings requested; done: the last one that was executed. */
 struct event {
 	uint64_t asked, done;
-	double at; /* seconds: when that was last done */
+	double at; /* seconds: time of the last one */
 };
 
 struct job {
 	struct job *next;
 	enum what what;
 	struct event *event; /* RECORD, WAIT */
-	uint64_t number;     /* of the recording */
+	uint64_t number;     /* number of the recording */
 	void (*fn)(void *arg);
 	void *arg;
-	bool owns; /* arg: it is freed with the job, be it done or not */
+	bool owns; /* `arg` is freed with the job, done or not */
 	void *to;  /* COPY */
 	const void *from;
 	size_t nbytes;
@@ -33,7 +33,7 @@ struct job {
 struct ps_fake_stream {
 	struct ps_fake_stream *next;
 	struct job *head, **tail;
-	bool busy; /* its first job is being done */
+	bool busy; /* its first job is being executed */
 };
 
 struct user {
@@ -50,7 +50,7 @@ struct fake_mirror {
 };
 
 static struct {
-	pthread_mutex_t lock; /* all of it */
+	pthread_mutex_t lock; /* guards all of this struct */
 	pthread_cond_t changed;
 	uint32_t ndevices;
 	bool stop, lost;
@@ -114,7 +114,7 @@ static double now(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* The lock is let go meanwhile. */
+/* Executes a stream's first job; releases the lock meanwhile. */
 static void stream_step(struct ps_fake_stream *s)
 {
 	struct job *j = s->head;
@@ -274,7 +274,7 @@ void ps_fake_lose(void)
 	PS_LOCK_SCOPE(&the.lock);
 	the.lost = true;
 	pthread_cond_broadcast(&the.changed);
-	/* From now on no job touches memory, which is freed without waiting for streams. */
+	/* From now on no job touches memory, so it can be freed without waiting for streams. */
 	while (is_busy())
 		pthread_cond_wait(&the.changed, &the.lock);
 }
@@ -324,7 +324,7 @@ static struct fake_mirror *mirror_of(struct ps_mirror *m)
 	return PS_CONTAINER_OF(m, struct fake_mirror, base);
 }
 
-/* Waits until all work of its streams is done, or lost. */
+/* Waits until all work of the mirror's streams is done, or lost. */
 static void users_sync(struct fake_mirror *m)
 {
 	for (uint32_t i = 0; i < m->nusers; i++)
@@ -345,7 +345,8 @@ static void fake_mirror_free(struct ps_mirror *mirror)
 		stream_free(m->stream);
 	for (uint32_t i = 0; i < m->nplaces; i++) {
 		while (m->users[i].left->done < m->users[i].left->asked)
-			pthread_cond_wait(&the.changed, &the.lock); /* its record is still in a stream */
+			/* the event's recording is still in a stream */
+			pthread_cond_wait(&the.changed, &the.lock);
 		free(m->users[i].left);
 	}
 	pthread_mutex_unlock(&the.lock);
@@ -372,7 +373,7 @@ static int fake_mirror_new(struct ps_device *device, const struct ps_mirror_size
 	return 0;
 }
 
-/* Makes no fields: cannot_make is NULL. */
+/* This device finishes no fields: its cannot_make is NULL. */
 static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err)
 {
 	struct fake_mirror *m = mirror_of(mirror);
@@ -485,7 +486,7 @@ static void fake_copies(struct ps_device *device, struct ps_device_copies *ret_c
 
 const struct ps_device_ops ps_device_fake = {
         .name = "fake",
-        .type = 1, /* what takes its tensors sees host memory */
+        .type = 1, /* to users, its tensors are in host memory */
         .open = fake_open,
         .close = fake_close,
         .alloc = ps_host_slot_alloc,

@@ -16,13 +16,12 @@ void *ps_host_alloc(size_t nbytes)
 
 	if (p == MAP_FAILED)
 		return NULL;
-	(void)madvise(
-	        p, nbytes, MADV_HUGEPAGE); /* fewer faults; where the kernel has none, nothing is lost */
+	(void)madvise(p, nbytes, MADV_HUGEPAGE); /* fewer page faults; optional */
 	return p;
 }
 
 #ifdef __SANITIZE_THREAD__
-/* It does not see mremap: what lies where memory was moved away from would still be the old owner's to it. */
+/* ThreadSanitizer ignores mremap: it would take new memory at the old address for the old owner's. */
 void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes)
 {
 	void *moved = ps_host_alloc(new_nbytes);

@@ -36,7 +36,7 @@ ps_cu_result ps_nvj_scratch_reserve(
 
 /* The decoder -------------------------------------------------------------------------------------------- */
 
-/* With the engine if there is one, and with interpolated chroma if the library can. */
+/* Creates the handle: with the engine if there is one, and with interpolated chroma if the library can. */
 static ps_nvj_status handle_create(struct ps_nvjpeg *n)
 {
 	static const unsigned flags[] = {PS_NVJ_INTERPOLATE, 0};
@@ -72,14 +72,14 @@ static void decoders_free(struct ps_nvjpeg *n)
 	n->handle = NULL;
 }
 
-/* Where there is an engine. */
+/* Creates the engine's states, if there is an engine. */
 static ps_nvj_status states_make(struct ps_nvjpeg *n)
 {
 	ps_nvj_status s = 0;
 
 	for (uint32_t i = 0; i < PS_NVJ_ENGINE_TURNS && s == 0 && n->hardware; i++) {
 		s = n->lib->state_create(n->handle, &n->turns[i].state);
-		/* The least will do: once it was asked for, the library keeps its memory from batch to
+		/* The smallest size suffices: after this call the library keeps its memory from batch to
 		 * batch. */
 		if (s == 0)
 			(void)n->lib->batched_allocate(n->handle, n->turns[i].state, (int)n->most_rows, 1, 1,
@@ -88,7 +88,8 @@ static ps_nvj_status states_make(struct ps_nvjpeg *n)
 	return s;
 }
 
-/* ps_nvjpeg_starts. Memory that is short is no fault of the library: another one would give other pixels. */
+/* Implements ps_nvjpeg_starts. Lack of memory is not the library's fault, and another library would give
+ * other pixels: so it is an error, and ends the search. */
 static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct ps_load_error *err)
 {
 	struct ps_nvjpeg *n = arg;
@@ -125,7 +126,8 @@ static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: the GPU has no memory for decoding");
 }
 
-/* An engine that is broken is none: threads and GPU decode together then. *refused says so. */
+/* Checks the engine. A broken one is not used: threads and GPU decode together then, and *refused has the
+ * reason. */
 static int engine_check(struct ps_nvjpeg *n, struct ps_load_error *refused, struct ps_load_error *err)
 {
 	struct ps_load_error broken;
@@ -358,7 +360,7 @@ ps_cu_result ps_nvj_wait_workers(struct ps_nvjpeg *n, ps_cu_stream stream)
 
 /* The memory of a batch's rows --------------------------------------------------------------------------- */
 
-/* The memory of a batch's rows: files, each image's parameters, results. */
+/* Memory for a batch's rows: files, the parameters of each image, results. */
 
 #define ALIGN 64u
 
@@ -367,7 +369,7 @@ static size_t aligned(size_t n)
 	return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
-/* Bytes of a row's image and weights, at most. */
+/* The most bytes of a row's image and weights. */
 static size_t piece_most(uint32_t width, uint32_t height)
 {
 	return aligned(sizeof(struct ps_tile_image) +
@@ -452,7 +454,7 @@ void ps_nvjpeg_rows_free(struct ps_nvjpeg_rows *rows)
 	free(rows);
 }
 
-/* Waits for what was given to the GPU and did not lead to a batch. */
+/* Waits for rows that were given to the GPU, but not sent with a batch. */
 static void unplaced_wait(struct ps_nvjpeg_rows *rows)
 {
 	struct ps_nvjpeg *n = rows->n;
@@ -520,7 +522,7 @@ const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, s
 
 /* Parameters of the resize ------------------------------------------------------------------------------- */
 
-/* Writes an axis to the sheet at *at, as the device will see it. */
+/* Writes an axis to the sheet at *at, with the device's addresses. */
 static struct ps_tile_axis axis_put(
         struct ps_nvjpeg_rows *rows, const struct ps_resize_axis *axis, int shift, size_t *at)
 {
@@ -563,7 +565,7 @@ bool ps_nvj_sheet_add(
 	return true;
 }
 
-/* To the batch ------------------------------------------------------------------------------------------- */
+/* Moving rows to the batch ------------------------------------------------------------------------------ */
 
 bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row)
 {
@@ -610,20 +612,20 @@ ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *source
 		        (uint64_t)count * ps_move_blocks(args.nbytes), &args, stream);
 	if (r != 0)
 		return r;
-	rows->engine = false; /* the batch's copy waits for them from now on */
+	rows->engine = false; /* from now on the wait for the batch's copy includes these rows */
 	atomic_store(&rows->hybrid, false);
 	return 0;
 }
 
-/* Whether the engine decodes ----------------------------------------------------------------------------- */
+/* Test of the engine ------------------------------------------------------------------------------------ */
 
-/* Whether the engine for JPEG decodes at all: where a container or a virtual machine keeps it back, the
- * library says that there is one, and each decode fails. */
+/* Tests whether the JPEG engine decodes at all. If a container or a virtual machine withholds it, the library
+ * reports an engine, but each decode fails. */
 
 #define SIDE 64u
 
-/* A JPEG of SIDE x SIDE pixels as most are: baseline, three components, chroma halved, the usual tables. */
-/* A line for each byte is what clang-format would make of it: */
+/* An ordinary JPEG of SIDE x SIDE pixels: baseline, three components, chroma halved, the usual tables. */
+/* clang-format would give each byte a line: */
 /* clang-format off */
 static const uint8_t picture[] = {
 	0xff, 0xd8, 0xff, 0xe0, 0x00, 0x10, 0x4a, 0x46, 0x49, 0x46, 0x00, 0x01, 0x01, 0x00, 0x00, 0x01,
@@ -677,7 +679,7 @@ static const uint8_t picture[] = {
 };
 /* clang-format on */
 
-/* Nothing that says something about the picture or about memory. */
+/* True for errors that are not about the picture or memory. */
 static bool says_broken(ps_nvj_status s)
 {
 	return s != 0 && s != PS_NVJ_BAD_JPEG && s != PS_NVJ_NOT_SUPPORTED && s != PS_NVJ_ALLOCATOR_FAILURE;
@@ -708,7 +710,7 @@ int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, str
 	ps_cu_result r;
 
 	ps_load_error_clear(ret_broken);
-	if (!is_supported(n)) /* then it is not known */
+	if (!is_supported(n)) /* the engine cannot be tested then */
 		return 0;
 	s = n->lib->batched_init(n->handle, t->state, 1, 1, PS_NVJ_OUTPUT_RGBI);
 	if (s == 0)

@@ -1,4 +1,4 @@
-/* Who decodes a row, and how. */
+/* Chooses the decoder of a row, and decodes. */
 #include "config.h"
 
 #include <errno.h>
@@ -26,15 +26,16 @@ static struct ps_tile_args resize_args(const struct ps_nvjpeg_rows *rows, size_t
 	        .height = rows->height};
 }
 
-/* Hybrid: a row at a time -------------------------------------------------------------------------------- */
+/* Hybrid decoding, a row at a time ---------------------------------------------------------------------- */
 
 static struct ps_tile_image *piece_of(struct ps_nvjpeg_rows *rows, const struct ps_nvj_entry *e)
 {
 	return (struct ps_tile_image *)(void *)(rows->sheet + e->sheet);
 }
 
-/* What a row comes to: where memory is short the batch fails, since another decoder would give other pixels.
- * All else says something about the file; or the device is lost, which the batch's copy will report. */
+/* Maps a status to a row's result: 1, 0 (the CPU decodes it), or -ENOMEM. Without memory the batch fails,
+ * since another decoder would give other pixels. Other errors are about the file, or the device is lost,
+ * which the batch's copy will report. */
 static int taken(ps_nvj_status status, struct ps_load_error *err)
 {
 	if (status == PS_NVJ_ALLOCATOR_FAILURE)
@@ -42,7 +43,7 @@ static int taken(ps_nvj_status status, struct ps_load_error *err)
 	return status == 0;
 }
 
-/* The half on the GPU: pixels of the region to the worker's scratch, and from there to the row's place. */
+/* The GPU's half: decodes the region into the worker's scratch, and resizes it into the row's place. */
 static ps_nvj_status hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows,
         const struct ps_nvj_entry *e, size_t piece_nbytes)
 {
@@ -61,7 +62,7 @@ static ps_nvj_status hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_row
 	to.channel[0] = (unsigned char *)(uintptr_t)w->scratch.p;
 	piece_of(rows, e)->from = to.channel[0];
 	piece_of(rows, e)->pitch = pitch;
-	/* The state and its buffer are of one image at a time. */
+	/* The state and its buffer hold one image at a time. */
 	if (cuda->cu->event_sync(w->last) != 0)
 		return PS_NVJ_EXECUTION_FAILED;
 	s = lib->decode_transfer(w->n->handle, w->n->hybrid, w->state, file, w->stream);
@@ -80,7 +81,7 @@ static ps_nvj_status hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_row
 	return s;
 }
 
-/* The half on the processor, and the other. */
+/* Does the CPU's half, then the GPU's. */
 static ps_nvj_status hybrid_decode(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows,
         const struct ps_nvj_entry *e, size_t piece_nbytes)
 {
@@ -106,7 +107,7 @@ static ps_nvj_status hybrid_decode(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_
 
 /* A row -------------------------------------------------------------------------------------------------- */
 
-/* The library understands the file as we do. */
+/* True if the library finds the same size in the file. */
 static bool file_parse(
         struct ps_nvjpeg_worker *w, const void *data, size_t nbytes, struct ps_image_size stored)
 {
@@ -126,7 +127,7 @@ static bool engine_can(struct ps_nvjpeg_worker *w)
 	       w->n->lib->batched_supported(w->n->handle, w->files[w->turn], &is_not) == 0 && !is_not;
 }
 
-/* 1, 0, or -ENOMEM; the context is entered. */
+/* Takes a row: 1, 0 (the CPU decodes it), or -ENOMEM; the context is entered. */
 static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
         size_t nbytes, const struct ps_image_outline *o, struct ps_load_error *err)
 {
@@ -161,7 +162,7 @@ int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint
 {
 	int rc;
 
-	/* Of a lost device the copy reports it. */
+	/* A lost device is reported by the batch's copy. */
 	if (!outline->plain_jpeg || ps_cuda_enter(w->n->cuda, NULL) < 0)
 		return 0;
 	rc = row_take(w, rows, row, data, nbytes, outline, err);
@@ -179,14 +180,14 @@ bool ps_nvjpeg_refused(
 	return e->who == PS_NVJ_REFUSED;
 }
 
-/* The engine: a batch at a time; the lock is held -------------------------------------------------------- */
+/* The engine, a batch at a time; the lock is held ------------------------------------------------------- */
 
 static size_t pixels_of(const struct ps_nvj_entry *e)
 {
 	return pitch_of(e->width) * e->height;
 }
 
-/* Rows [from, to) whose pixels fit in the scratch together, at least one. */
+/* The end of the rows from `from` on whose pixels fit in the scratch together, at least one row. */
 static uint32_t part_end(const struct ps_nvjpeg_rows *rows, uint32_t from, size_t *ret_nbytes)
 {
 	uint32_t to = from;
@@ -214,7 +215,8 @@ static ps_nvj_status images_decode(
 	                        n->images + first, n->stream);
 }
 
-/* All at once, or else one by one: those that fail are refused, and taken out of `images`. */
+/* Decodes all images of a part at once. If that fails, decodes one by one: rows that fail are refused, and
+ * removed from `images`. */
 static ps_cu_result part_decode(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, struct ps_nvjpeg_rows *rows,
         struct ps_tile_image *images, uint32_t *count)
 {
@@ -224,7 +226,7 @@ static ps_cu_result part_decode(struct ps_nvjpeg *n, const struct ps_nvj_turn *t
 		return 0;
 	for (uint32_t i = 0; i < *count; i++) {
 		ps_cu_result r =
-		        n->cuda->cu->stream_sync(n->stream); /* the state is of one decode at a time */
+		        n->cuda->cu->stream_sync(n->stream); /* the state holds one decode at a time */
 		ps_nvj_status s = r == 0 ? images_decode(n, t, i, 1) : 0;
 
 		if (r != 0)
@@ -242,7 +244,7 @@ static ps_cu_result part_decode(struct ps_nvjpeg *n, const struct ps_nvj_turn *t
 	return 0;
 }
 
-/* The parameters of the library and of the resize for the images of a part; returns how many. */
+/* Fills in the parameters of the library and of the resize for the images of a part; returns their number. */
 static uint32_t part_list(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, struct ps_nvjpeg_rows *rows,
         uint32_t from, uint32_t to, struct ps_tile_image *images)
 {
@@ -266,7 +268,7 @@ static uint32_t part_list(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, stru
 	return count;
 }
 
-/* Decodes and resizes rows [from, to). `at`: of the sheet's images, how many are taken. */
+/* Decodes and resizes rows [from, to). *at: number of the sheet's images that are in use. */
 static ps_cu_result part_give(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, struct ps_nvjpeg_rows *rows,
         uint32_t from, uint32_t to, uint32_t *at)
 {
@@ -289,7 +291,7 @@ static ps_cu_result part_give(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, 
 	                        &args, n->stream);
 }
 
-/* The same, of nbytes of pixels, on the next turn once it is free. */
+/* Does part_give() for rows of nbytes of pixels, with the next turn's memory once that is free. */
 static ps_cu_result part_turn(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint32_t from, uint32_t to,
         size_t nbytes, uint32_t *at)
 {
@@ -307,7 +309,7 @@ static ps_cu_result part_turn(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, 
 	return r != 0 ? r : recorded;
 }
 
-/* Looks whether the decode that is timed is over. */
+/* Takes the time of the timed decode, if that is over. */
 static void timing_look(struct ps_nvjpeg *n)
 {
 	float ms = 0;
@@ -332,7 +334,7 @@ static ps_cu_result rows_give(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows)
 	timing_look(n);
 	timed = n->timing == 0 && cu->event_record(n->begin, n->stream) == 0;
 	if (atomic_load(&rows->hybrid))
-		r = ps_nvj_wait_workers(n, n->stream); /* they read parts of the sheet */
+		r = ps_nvj_wait_workers(n, n->stream); /* their copies read parts of the sheet */
 	if (r == 0)
 		r = cu->copy_to_device(rows->device_sheet + rows->pieces, rows->sheet + rows->pieces,
 		        used - rows->pieces, n->stream);
@@ -370,7 +372,8 @@ int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
 	result = rows_give(n, rows);
 	rows->engine = result == 0;
 	if (result != 0)
-		(void)n->cuda->cu->stream_sync(n->stream); /* of what was given the rows are to be freed */
+		/* the caller may free the rows of what was given */
+		(void)n->cuda->cu->stream_sync(n->stream);
 	pthread_mutex_unlock(&n->lock);
 	ps_cuda_leave(n->cuda);
 	return result == 0 ? 0 : ps_cuda_error(n->cuda->cu, result, err, "nvJPEG: the GPU refuses a batch");

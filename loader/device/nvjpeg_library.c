@@ -11,12 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PS_NVJPEG_TRIED 32 /* beyond this number a library that is found twice is tried twice */
+#define PS_NVJPEG_TRIED 32 /* libraries that are remembered; a further one may be tried twice */
 
 static const char *const sonames[] = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11"};
 
-/* Folders, as glob(3) takes them; after a variable of the environment where one is named, after each part
- * of it where that is a list. */
+/* Folders, as patterns of glob(3). With `variable`, they follow the value of that environment variable, or
+ * each part of it if it is a list. */
 static const struct place {
 	const char *variable, *folder;
 	enum { LIBRARIES, PACKAGES } of;
@@ -30,20 +30,20 @@ static const struct place {
         {"VIRTUAL_ENV", "/lib/python3*/site-packages", PACKAGES},
         {"CONDA_PREFIX", "/lib/python3*/site-packages", PACKAGES},
         {"PYTHONPATH", "", PACKAGES},
-        {"PATH", "/../lib/python3*/site-packages", PACKAGES}, /* of an environment that is not active */
+        {"PATH", "/../lib/python3*/site-packages", PACKAGES}, /* an environment that is not activated */
         {"HOME", "/.local/lib/python3*/site-packages", PACKAGES},
         {NULL, "/usr/local/lib/python3*/*-packages", PACKAGES},
         {NULL, "/usr/lib/python3/dist-packages", PACKAGES},
 };
 
-/* Where packages have it: those of CUDA 13 share one folder, those of CUDA 12 and 11 have one each, and
- * torchvision brings its own under a name with a hash. As glob(3) takes it, with the number after "so." to
- * come. */
+/* The library within a folder, as patterns of glob(3) without the number after "so.". Python packages of CUDA
+ * 13 share one folder, those of CUDA 12 and 11 have one each, and torchvision has its own copy under a name
+ * with a hash. */
 static const char *const in_libraries[] = {"libnvjpeg.so.", NULL};
 static const char *const in_packages[] = {
         "nvidia/*/lib/libnvjpeg.so.", "torchvision.libs/libnvjpeg*.so.", NULL};
 
-/* A library that is open, found sound or not. */
+/* An open library, whether it was usable or not. */
 struct opened {
 	struct opened *next;
 	void *handle;
@@ -51,17 +51,17 @@ struct opened {
 };
 
 static struct {
-	pthread_mutex_t lock; /* all of it; what is in the list stays as it is */
+	pthread_mutex_t lock; /* guards all of this; entries of the list never change */
 	struct opened *all;
 } the = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* One look for a library that can be used. */
+/* A search for a usable library. */
 struct search {
 	ps_nvjpeg_starts starts;
 	void *arg;
 	const struct ps_nvjpeg_library *found;
-	int failed;                    /* -errno other than -ENODEV: it ends here */
-	struct ps_load_error why;      /* of failed */
+	int failed;                    /* -errno other than -ENODEV, which ends the search */
+	struct ps_load_error why;      /* text of `failed` */
 	struct ps_load_error *refused; /* the text: each candidate and why */
 	void *tried[PS_NVJPEG_TRIED];  /* handles: one library may be found in several places */
 	uint32_t ntried;
@@ -118,7 +118,7 @@ static void path_ask(void *handle, const char *name, char path[static 256])
 	snprintf(path, 256, "%s", known ? map->l_name : name);
 }
 
-/* What is known of an open library; NULL: it lacks functions (the text says which), or there is no memory. */
+/* The entry of an open library; NULL: it lacks functions (named in the text), or without memory. */
 static const struct ps_nvjpeg_library *library_of(void *handle, const char *name, struct ps_load_error *err)
 {
 	struct opened *o;
@@ -153,7 +153,7 @@ static void refuse(struct search *s, const char *path, const char *why)
 	ps_load_error_set(s->refused, ENODEV, "%s%s%s: %s", s->refused->text, first ? "" : "; ", path, why);
 }
 
-/* A file that exists and cannot be opened. A missing one is not a candidate. */
+/* Refuses a file that exists and cannot be opened. A missing file is not a candidate. */
 static void refuse_unopened(struct search *s, const char *name)
 {
 	const char *why = dlerror();
@@ -164,7 +164,7 @@ static void refuse_unopened(struct search *s, const char *name)
 		refuse(s, name, why);
 	else if (!strstr(why, "No such file or directory"))
 		ps_load_error_set(s->refused, ENODEV, "%s%s%s", s->refused->text,
-		        s->refused->text[0] ? "; " : "", why); /* names the file itself */
+		        s->refused->text[0] ? "; " : "", why); /* the text names the file itself */
 }
 
 static bool was_tried(struct search *s, void *handle)
@@ -177,7 +177,8 @@ static bool was_tried(struct search *s, void *handle)
 	return false;
 }
 
-/* True: the search is over. Refused libraries stay open as well: some already use the driver. */
+/* Tries a library; true: the search is over. Refused libraries stay open as well: some already use the
+ * driver. */
 static bool candidate_try(struct search *s, const char *name, int flags)
 {
 	void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | flags);
@@ -227,7 +228,7 @@ static bool try_matching(struct search *s, const char *pattern)
 	return over;
 }
 
-/* In one folder, named by the first `len` bytes of `root` and what follows there. */
+/* Tries one folder, named by the first `len` bytes of `root` and place->folder. */
 static bool try_folder(
         struct search *s, const char *root, int len, const struct place *place, const char *version)
 {
@@ -268,7 +269,7 @@ static bool try_all(struct search *s)
 	return false;
 }
 
-/* What to do where nothing was found. */
+/* Reports that no library was found, and the remedy. */
 static int none(const struct search *s, const char *named, struct ps_load_error *err)
 {
 	if (s->failed < 0)

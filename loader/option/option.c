@@ -165,7 +165,7 @@ enum {
 #define FIELD(member, kind, of, ...) FIELD_AT(#member, member, kind, of, __VA_ARGS__)
 #define PLACING .placing = true
 
-/* All but name and kind, which choose the defaults of the others. */
+/* All options but name and kind, which choose the defaults of the others. */
 const struct ps_option ps_field_options[] = {
         FIELD(image_width, U32, IMAGE, PLACING, .least = 1, .most = 16384, .initial = 224,
                 .print = PS_PRINT_IMAGE, .unit = "pixels", .text = "width of the result"),
@@ -331,7 +331,7 @@ const struct ps_option ps_field_options[] = {
 };
 const size_t ps_n_field_options = ARRAY_LEN(ps_field_options);
 
-/* Use of a row ------------------------------------------------------------------------------------------- */
+/* Use of the tables ------------------------------------------------------------------------------------- */
 
 static const struct ps_option *find(
         const struct ps_option *options, size_t n_options, const char *name, size_t n)
@@ -415,7 +415,7 @@ void ps_option_range(const struct ps_option *o, char *buf, size_t size)
 	if (o->words && !strstr(o->text, " | "))
 		words_join(o, " | ", buf, size);
 	else if (o->words || (o->type == PS_OPTION_U32 && o->most == 1))
-		return; /* the text has them */
+		return; /* the text lists the values */
 	else if (o->most > 0 && frexp(o->most, &exponent) == 0.5 && exponent > 40)
 		snprintf(buf, size, "%.15g to 2^%d%s%s", o->least, exponent - 1, blank, unit);
 	else if (o->most > 0)

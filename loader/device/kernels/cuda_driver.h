@@ -1,10 +1,11 @@
-/* The CUDA driver (libcuda.so.1), opened when it is first asked for: nothing is linked, so that a machine
- * without a driver runs the same binary. Only what the loader calls; the declarations are those of the driver
- * API's reference (CUDA 11 and later), and tests/loader/cuda_abi.c compares them with the toolkit's cuda.h.
+/* The CUDA driver (libcuda.so.1), opened when it is first needed: it is not linked, so a machine without a
+ * driver runs the same binary. It has only the functions that the loader calls. The declarations are from the
+ * driver API's reference (CUDA 11 and later); tests/loader/cuda_abi.c compares them with the toolkit's
+ * cuda.h.
  *
  * Threads: any.   Ownership: the driver stays open until the process ends.   Blocks: the first call, on the
  * driver's own start (up to seconds).
- * Errors: -ENODEV with a text that says what to do. */
+ * Errors: -ENODEV with a text that has the remedy. */
 #ifndef PS_DEVICE_CUDA_DRIVER_H
 #define PS_DEVICE_CUDA_DRIVER_H
 
@@ -14,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-#ifndef PS_CU_TYPES       /* where they are those of cuda.h */
+#ifndef PS_CU_TYPES       /* defined where the types are those of cuda.h */
 typedef int ps_cu_result; /* CUresult; 0: success */
 typedef int ps_cu_device;
 typedef struct CUctx_st *ps_cu_context;
@@ -32,7 +33,7 @@ enum {
 	PS_CU_OUT_OF_MEMORY = 2,
 	PS_CU_NOT_READY = 600,
 	PS_CU_OUT_OF_RESOURCES = 701,
-	PS_CU_CAPTURE_GLOBAL = 0, /* how a thread starts */
+	PS_CU_CAPTURE_GLOBAL = 0, /* a thread's initial mode */
 	PS_CU_CAPTURE_RELAXED = 2,
 	PS_CU_STREAM_NON_BLOCKING = 1,
 	PS_CU_EVENT_DEFAULT = 0,
@@ -92,19 +93,19 @@ struct ps_cuda_driver {
 
 int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_error *err) PS_MUST_USE;
 
-/* err "WHAT: the driver's words (number)", errno -ENOMEM or -EIO; for `return`. */
+/* Sets err to "WHAT: the driver's text (number)", and returns -ENOMEM or -EIO. */
 int ps_cuda_error(const struct ps_cuda_driver *driver, ps_cu_result result, struct ps_load_error *err,
         const char *what);
 
-/* Calls work on the context of their thread; the caller's own comes back with leave. Between them the thread
- * allows everything to streams that are captured to a graph (torch.cuda.graph()): asking for an event or
- * taking memory would otherwise break the capture of another thread, and fail here. */
+/* Calls use the thread's current context: enter sets it, and leave restores the caller's. In between, the
+ * thread's capture mode is relaxed. Otherwise querying an event or allocating memory would break another
+ * thread's capture of a stream to a graph (torch.cuda.graph()), and fail here. */
 int ps_cuda_context_enter(
         const struct ps_cuda_driver *driver, ps_cu_context context, struct ps_load_error *err) PS_MUST_USE;
 void ps_cuda_context_leave(const struct ps_cuda_driver *driver);
 
-/* A stream whose work precedes that of streams without a priority (a model's): short copies and kernels that
- * a step would otherwise delay until the next. The context is entered. */
+/* Creates a stream whose work precedes that of streams without a priority (a model's). It is for short copies
+ * and kernels, which would otherwise wait for the end of a step. The context is entered. */
 ps_cu_result ps_cuda_urgent_stream_new(
         const struct ps_cuda_driver *driver, ps_cu_stream *ret_stream) PS_MUST_USE;
 

@@ -1,9 +1,9 @@
-/* The last step of an image field: u8 planes to the batch's elements. Mixes, normalises, and lays out in one
- * pass: image/image.h and image/picture.h have the arithmetic.
+/* The last step of an image field: u8 planes to the batch's elements. It mixes, normalises, and lays out in
+ * one pass; image/image.h and image/picture.h define the arithmetic.
  *
  * A unit makes 16 bytes of a channel. A thread's units are PS_KERNEL_THREADS apart, so that a warp's loads
- * and stores are contiguous. Where channels alternate (NHWC), the three of a unit pass through shared memory
- * for that. Images whose planes are not a multiple of a unit are done element by element. */
+ * and stores are contiguous. Where channels alternate (NHWC), the three units of the same pixels pass through
+ * shared memory for that. Images whose planes are not a multiple of a unit are done element by element. */
 #ifndef PS_DEVICE_FINISH_H
 #define PS_DEVICE_FINISH_H
 
@@ -19,11 +19,11 @@ struct ps_finish_args {
 	struct ps_images images;
 	void *to;
 	float scale[3], bias[3]; /* 0: all elements are 0 */
-	/* Of each row with the row before it; the first with the last. */
+	/* The mix of each row with the row before it; of the first with the last. */
 	uint32_t mix;    /* enum ps_mix_kind */
-	uint32_t weight; /* of its own, of 65536 */
+	uint32_t weight; /* weight of the row itself, out of 65536 */
 	uint32_t nviews; /* images of a row */
-	uint32_t box[4]; /* x0, y0, x1, y1; of CutMix */
+	uint32_t box[4]; /* of CutMix: x0, y0, x1, y1 */
 };
 
 PS_BOTH uint32_t ps_finish_unit_pixels(enum ps_dtype dtype)
@@ -31,20 +31,20 @@ PS_BOTH uint32_t ps_finish_unit_pixels(enum ps_dtype dtype)
 	return dtype == PS_U8 ? 16u : dtype == PS_F32 ? 4u : 8u;
 }
 
-/* Units a thread, where channels are planes: this many loads are in flight at once. */
+/* Units of a thread, where channels are planes: as many loads are in flight at once. */
 PS_BOTH uint32_t ps_finish_rounds(enum ps_dtype dtype)
 {
 	return dtype == PS_U8 ? 1u : dtype == PS_F32 ? 4u : 2u;
 }
 
-/* Elements that one block makes, of one image. */
+/* Elements (NCHW) or pixels (NHWC) of an image that one block makes. */
 PS_BOTH uint32_t ps_finish_block_pixels(enum ps_dtype dtype, enum ps_layout layout)
 {
 	return PS_KERNEL_THREADS * ps_finish_unit_pixels(dtype) *
 	       (layout == PS_NCHW ? ps_finish_rounds(dtype) : 1u);
 }
 
-/* Blocks of an image: its elements in a row, or its pixels. */
+/* Blocks of an image: over its elements (NCHW), or its pixels (NHWC). */
 PS_BOTH uint32_t ps_finish_blocks(enum ps_dtype dtype, enum ps_layout layout, uint32_t npixels)
 {
 	uint32_t n = layout == PS_NCHW ? 3 * npixels : npixels, per = ps_finish_block_pixels(dtype, layout);
@@ -52,7 +52,7 @@ PS_BOTH uint32_t ps_finish_blocks(enum ps_dtype dtype, enum ps_layout layout, ui
 	return (n + per - 1) / per;
 }
 
-/* An element's bits. */
+/* The bits of an element. */
 PS_BOTH uint32_t ps_finish_element(enum ps_dtype dtype, uint8_t v, float scale, float bias)
 {
 	float f = ps_pixel_normalised(v, scale, bias);
@@ -78,7 +78,7 @@ PS_BOTH uint32_t ps_finish_blended(enum ps_dtype dtype, uint32_t a, uint32_t b, 
 	        ps_pixel_blended(ps_float_of_bf16((uint16_t)a), ps_float_of_bf16((uint16_t)b), own, rest));
 }
 
-/* Where an image's pixels are, and its partner's. */
+/* The pixels of an image, and of its partner in the mix. */
 struct ps_finish_sources {
 	const uint8_t *own, *other;
 };
@@ -99,12 +99,12 @@ PS_BOTH bool ps_finish_in_box(const struct ps_finish_args *a, uint32_t x, uint32
 	return x >= a->box[0] && x < a->box[2] && y >= a->box[1] && y < a->box[3];
 }
 
-/* Bytes of a unit of one channel, own and partner's. */
+/* Bytes of a unit of one channel: the image's own, and its partner's. */
 struct ps_finish_bytes {
 	uint32_t own[4], other[4];
 };
 
-/* n pixels of channel c, from pixel `at` on; aligned to n. */
+/* Loads n pixels of channel c, from pixel `at` on; aligned to n. */
 PS_BOTH void ps_finish_load(const struct ps_finish_args *a, const struct ps_finish_sources *from, uint32_t c,
         uint32_t at, uint32_t n, struct ps_finish_bytes *to)
 {
@@ -127,7 +127,7 @@ PS_BOTH void ps_finish_put(enum ps_dtype dtype, uint8_t *to, uint32_t bits)
 		memcpy(to, &half, 2);
 }
 
-/* Their elements, `step` bytes apart. */
+/* Computes the elements of n loaded pixels, and stores them `step` bytes apart. */
 PS_BOTH void ps_finish_compute(const struct ps_finish_args *a, enum ps_dtype dtype, uint32_t c, uint32_t at,
         uint32_t n, const struct ps_finish_bytes *from, uint8_t *to, uint32_t step)
 {
@@ -156,13 +156,13 @@ PS_BOTH void ps_finish_compute(const struct ps_finish_args *a, enum ps_dtype dty
 	}
 }
 
-/* The channel of value e of three planes. */
+/* The channel of value number e of three planes. */
 PS_BOTH uint32_t ps_finish_channel(uint32_t e, uint32_t npixels)
 {
 	return (e >= npixels ? 1u : 0u) + (e >= 2 * npixels ? 1u : 0u);
 }
 
-/* Elements one by one: images of odd sizes. */
+/* Makes elements one by one, for images whose size is not a multiple of a unit. */
 PS_BOTH void ps_finish_singly(const struct ps_finish_args *a, enum ps_dtype dtype, enum ps_layout layout,
         const struct ps_finish_sources *from, uint32_t begin, uint32_t end, uint8_t *to)
 {
@@ -212,7 +212,7 @@ PS_BOTH void ps_finish_planar(const struct ps_finish_args *a, enum ps_dtype dtyp
 	}
 }
 
-/* Pixels begin to end. */
+/* Makes pixels [begin, end) with alternating channels. */
 PS_BOTH void ps_finish_interleaved(const struct ps_finish_args *a, enum ps_dtype dtype,
         const struct ps_finish_sources *from, uint32_t begin, uint32_t end, uint8_t *to, uint8_t *shared)
 {

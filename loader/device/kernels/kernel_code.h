@@ -10,13 +10,12 @@
 #include "base/dtype.h"
 #include "image/pixel/pixel.h"
 
-/* The language of kernels, so that their code exists once: nvcc compiles it for GPUs (kernels.cu), a C
- * compiler for tests, where the same lines run over host memory (tests/loader/mock_cuda.c).
+/* The language of kernels, so that their code exists once. nvcc compiles it for GPUs (kernels.cu). A C
+ * compiler compiles it for tests, where the same lines run over host memory (tests/loader/mock_cuda.c).
  *
- * A kernel is a function of a block's number. The work of its threads, side by side, is in
- * PS_THREADS(t) { ... }; PS_TOGETHER() between two of these is a barrier. What is
- * known from one to the next is in `shared`; nothing else does. A block that has nothing to do returns
- * outside of PS_THREADS.
+ * A kernel is a function of a block's number. The parallel work of its threads is in PS_THREADS(t) { ... };
+ * PS_TOGETHER() between two of these is a barrier. Only `shared` keeps values from one to the next. A block
+ * that has nothing to do returns outside of PS_THREADS.
  *
  * Arithmetic is that of the CPU's code, to the bit: nvcc is called so that it does not contract
  * (-fmad=false), and headers that both include mark their functions PS_BOTH (base/dtype.h). */
@@ -35,13 +34,13 @@
 #define PS_UNROLL
 #endif
 
-/* Bytes that are copied at once; aligned to their number. */
+/* 16 bytes that are copied at once; aligned to 16. */
 struct ps_bytes16 {
 	uint32_t w[4];
 } __attribute__((aligned(16)));
 
-/* n bytes at once (1, 4, 8 or 16, and aligned to that) as words, lowest byte first. nvcc makes single bytes
- * of a memcpy() of 4 or 16 of them. */
+/* Loads n bytes at once (1, 4, 8 or 16, and aligned to that) as words, lowest byte first. nvcc would compile
+ * a memcpy() of 4 or 16 bytes to loads of single bytes. */
 PS_BOTH void ps_words_load(uint32_t ret_words[4], const uint8_t *p, uint32_t n)
 {
 #ifdef __CUDA_ARCH__
@@ -78,14 +77,15 @@ PS_BOTH uint8_t ps_words_byte(const uint32_t *words, uint32_t i)
  * bytes, image after image. */
 
 struct ps_images {
-	uint8_t *planes; /* as they were copied; steps but the first work in place */
-	uint8_t *moved;  /* as much room, for those that go through PS_IMAGE_AFFINE; NULL: none may */
-	struct ps_image_ops *ops; /* of each; NULL: nothing is to be done to any */
+	uint8_t *planes; /* as they were copied; all steps but the affine one work in place */
+	/* room of the same size, for the results of PS_IMAGE_AFFINE; NULL: no image may have it */
+	uint8_t *moved;
+	struct ps_image_ops *ops; /* one for each image; NULL: no image has any */
 	uint32_t nimages, width, height;
 	uint32_t npixels; /* width * height */
 };
 
-/* Where an image's planes are once the affine step is over. */
+/* The planes of an image after the affine step. */
 PS_BOTH uint8_t *ps_image_planes(const struct ps_images *a, uint32_t image)
 {
 	bool moved = a->ops && a->ops[image].what & PS_IMAGE_AFFINE;
@@ -95,8 +95,8 @@ PS_BOTH uint8_t *ps_image_planes(const struct ps_images *a, uint32_t image)
 
 /* A product of matrices ---------------------------------------------------------------------------------- */
 
-/* A product of two square matrices of f32: work for a GPU that stands for a model's (bench --step-ms). Each
- * thread makes four by four elements; both matrices are read by rows, the first one transposed. */
+/* A product of two square matrices of f32: work for a GPU in place of a model's (bench --step-ms). Each
+ * thread makes four by four elements. Both matrices are read by rows, so the first one is transposed. */
 
 #define PS_GEMM_TILE 64u /* rows and columns that a block makes */
 
@@ -111,7 +111,7 @@ PS_BOTH uint32_t ps_gemm_blocks(uint32_t n)
 	return n / PS_GEMM_TILE * (n / PS_GEMM_TILE);
 }
 
-/* Loaded and stored at once. */
+/* Four floats that are loaded and stored at once. */
 struct __attribute__((aligned(16))) ps_floats4 {
 	float v[4];
 };

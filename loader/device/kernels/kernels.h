@@ -1,20 +1,20 @@
-/* The kernels that a GPU runs for a batch, and how one is launched; the CUDA driver.
+/* The kernels that a GPU runs for a batch, and their launch; the CUDA driver.
  *
  *   kernels.c, kernels_image.c                      loaded and launched; the compiled ones
  *   finish.h, transforms.h, resize_tile.h           what they do, on kernel_code.h; kernels.cu compiles them
  *   cuda_driver.c                                   the driver, opened; contexts and streams
  *
- * A new kernel: a header with its arguments (one struct, given by value) and what a block of it does, in the
- * form of kernel_code.h; and a row below. nvcc makes an entry ps_kernel_NAME of each row (kernels.cu), and
- * the tests' driver (tests/loader/mock_cuda.c) runs the same row over host memory.
+ * A new kernel is a header with its arguments (one struct, passed by value) and the code of a block, in the
+ * language of kernel_code.h; and a row below. nvcc makes an entry ps_kernel_NAME of each row (kernels.cu),
+ * and the tests' driver (tests/loader/mock_cuda.c) runs the same row over host memory.
  *
- * They are compiled into one fatbin, which is part of the library (kernels_image.c): code of the
- * architectures of --with-cuda-arch, and PTX of the oldest, for the driver to make code of on all others.
- * Without nvcc there is none. The file that PENSTOCK_CUDA_KERNELS in the environment names, if it is not
- * empty, is taken instead.
+ * They are compiled into one fatbin, which is part of the library (kernels_image.c). It has machine code for
+ * the architectures of --with-cuda-arch, and PTX of the oldest, which the driver compiles on all others.
+ * Builds without nvcc have no fatbin. If PENSTOCK_CUDA_KERNELS in the environment is set and not empty, the
+ * file that it names is used instead.
  *
  * Ownership: kernels belong to the caller that loads them.   Threads: any.   Blocks: loading, on the driver's
- * compiler. The context must be the calling thread's.   Errors: of the driver; loading has a text. */
+ * compiler. The context must be the calling thread's.   Errors: the driver's; loading has a text. */
 #ifndef PS_DEVICE_KERNELS_H
 #define PS_DEVICE_KERNELS_H
 
@@ -23,8 +23,7 @@
 #include "device/kernels/resize_tile.h"
 #include "device/kernels/transforms.h"
 
-/* Name, struct of arguments, bytes of shared memory of a block, what a block does: from `a`, `block`,
- * `shared`. */
+/* Name, struct of arguments, bytes of shared memory of a block, code of a block (of `a`, `block`, `shared`). */
 #define PS_KERNELS(X)                                                                                     \
 	X(gemm, ps_gemm_args, 0, ps_gemm_block(&a, block, shared))                                        \
 	X(affine, ps_transform_args, 0, ps_affine_block(&a, block))                                       \
@@ -65,16 +64,16 @@ struct ps_kernels {
 	ps_cu_function functions[PS_NKERNELS];
 };
 
-/* -ENODEV: the build has none, or the driver cannot run them; the text says which. */
+/* -ENODEV: the build has no kernels, or the driver cannot run them; the text says which. */
 int ps_kernels_load(const struct ps_cuda_driver *driver, struct ps_kernels *ret_kernels,
         struct ps_load_error *err) PS_MUST_USE;
-void ps_kernels_unload(struct ps_kernels *kernels); /* what was not loaded is allowed, zeroed */
+void ps_kernels_unload(struct ps_kernels *kernels); /* a zeroed struct is allowed */
 
 /* Launches `nblocks` blocks (0: none) on the stream; `args` is the kernel's struct, which is copied. */
 ps_cu_result ps_kernel_launch(const struct ps_kernels *kernels, enum ps_kernel which, uint64_t nblocks,
         const void *args, ps_cu_stream stream) PS_MUST_USE;
 
-/* The fatbin that was built in; NULL: none. */
+/* The fatbin that is part of the library; NULL: none. */
 const void *ps_kernels_image(size_t *ret_nbytes);
 #endif
 

@@ -1,10 +1,10 @@
-/* Crop and resize of decoded images to planes of bytes: the arithmetic of image/picture.h, from the
- * processor's own weights, which are sent along; so it is the same to the bit.
+/* Crops and resizes decoded images to planes of bytes, by the arithmetic of image/picture.h. The weights are
+ * the CPU's own, which are sent along, so results are the same to the bit.
  *
  * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as its source rows fit in shared memory.
- * It resizes these rows across, into shared memory, then down from there. Weights after an output's own are
- * 0: the bytes that they multiply do not matter, but must be readable. So sources have PS_TILE_SLACK bytes
- * after their end, and begin in memory that is aligned to 4. */
+ * It resizes these rows across, into shared memory, then down from there. Weights are padded with 0: the
+ * bytes that these multiply do not matter, but must be readable. So sources have PS_TILE_SLACK bytes after
+ * their end, and begin in memory that is aligned to 4. */
 #ifndef PS_DEVICE_RESIZE_TILE_H
 #define PS_DEVICE_RESIZE_TILE_H
 
@@ -17,7 +17,7 @@
 #define PS_TILE_HEIGHT 32u                  /* output rows of a block */
 #define PS_TILE_SOURCES 128u                /* source rows in shared memory */
 #define PS_TILE_SHARED (PS_TILE_SOURCES * PS_TILE_LANES * 2)
-#define PS_TILE_ACROSS 2u                        /* source rows that a thread resizes across at once */
+#define PS_TILE_ACROSS 2u                        /* source rows that a thread resizes horizontally at once */
 #define PS_TILE_TAPS_MAX 32u                     /* weights of an output; a multiple of 4 */
 #define PS_TILE_SLACK (3 * PS_TILE_TAPS_MAX + 4) /* pixels are read by words */
 
@@ -34,9 +34,9 @@ struct ps_tile_image {
 	uint64_t pitch;      /* bytes from row to row, a multiple of 4 */
 	uint32_t nrows;      /* of the region */
 	uint32_t rows;       /* outputs of a tile */
-	uint32_t place;      /* of the result: the number of an image */
+	uint32_t place;      /* number of the image in the results */
 	uint32_t flip_v;
-	int32_t most; /* of what is between the passes */
+	int32_t most; /* limit of values between the passes */
 	int32_t unused;
 	struct ps_tile_axis h, v;
 };
@@ -58,21 +58,21 @@ PS_BOTH int32_t ps_tile_clamp(int32_t v, int32_t most)
 	return v < 0 ? 0 : v > most ? most : v;
 }
 
-/* Source rows that the outputs [y, y + n) meet, the first of them apart. */
+/* The number of source rows from the first one of output y to the last one of output y + n - 1. */
 PS_BOTH uint32_t ps_tile_span(const uint32_t *first, uint32_t taps, uint32_t y, uint32_t n)
 {
 	return first[y + n - 1] + taps - first[y];
 }
 
-/* The height of an image's tiles, so that the source rows of each fit. Sources of the `height` outputs never
- * go back. */
+/* The height of an image's tiles, so that the source rows of each fit in shared memory. `first` must not
+ * descend. */
 PS_BOTH uint32_t ps_tile_rows(const uint32_t *first, uint32_t taps, uint32_t height)
 {
 	uint32_t rows = PS_TILE_HEIGHT;
 
 	for (uint32_t y = 0; y < height; y += rows)
 		while (ps_tile_span(first, taps, y, height - y < rows ? height - y : rows) > PS_TILE_SOURCES)
-			rows /= 2; /* y stays a multiple of it */
+			rows /= 2; /* y remains a multiple of rows */
 	return rows;
 }
 
@@ -84,8 +84,8 @@ PS_BOTH uint32_t ps_tile_word(const uint8_t *aligned)
 	return words[0];
 }
 
-/* Some source rows of one column across, all channels: weights are loaded once for all, pixels by words.
- * `rows` are aligned; the image's begin `lead` bytes later. */
+/* Resizes PS_TILE_ACROSS source rows horizontally to one column, all channels: weights are loaded once for
+ * all, pixels by words. `rows` are aligned; the image's rows begin `lead` bytes later. */
 PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const rows[PS_TILE_ACROSS],
         uint32_t lead, uint32_t column, int32_t sums[PS_TILE_ACROSS][3])
 {
@@ -106,7 +106,7 @@ PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const
 		memcpy(four, __builtin_assume_aligned(w + k, 8), 8);
 		PS_UNROLL
 		for (uint32_t r = 0; r < PS_TILE_ACROSS; r++) {
-			uint32_t pixels[3]; /* four */
+			uint32_t pixels[3]; /* of four pixels */
 
 			PS_UNROLL
 			for (uint32_t i = 0; i < 3; i++) {
@@ -122,7 +122,7 @@ PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const
 	}
 }
 
-/* Source rows base .. base + span, to shared memory. */
+/* Resizes source rows [base, base + span) horizontally, into shared memory. */
 PS_BOTH void ps_tile_fill(const struct ps_tile_image *im, uint32_t x, uint32_t width, uint32_t base,
         uint32_t span, int16_t *shared)
 {
@@ -154,7 +154,7 @@ PS_BOTH void ps_tile_fill(const struct ps_tile_image *im, uint32_t x, uint32_t w
 	}
 }
 
-/* Four columns of one output row, down. */
+/* Resizes four columns of one output row vertically. */
 PS_BOTH void ps_tile_down(const struct ps_tile_image *im, uint32_t y, uint32_t base, uint32_t lane,
         const int16_t *shared, uint8_t out[4])
 {
@@ -178,7 +178,7 @@ PS_BOTH void ps_tile_down(const struct ps_tile_image *im, uint32_t y, uint32_t b
 		out[j] = (uint8_t)ps_tile_clamp(sums[j] >> im->v.shift, 255);
 }
 
-/* Outputs y .. y + n of the columns from x on, from shared memory. */
+/* Makes output rows [y, y + n) of the columns from x on, from shared memory. */
 PS_BOTH void ps_tile_drain(const struct ps_tile_args *a, const struct ps_tile_image *im, uint32_t x,
         uint32_t y, uint32_t n, uint32_t base, const int16_t *shared)
 {
@@ -221,7 +221,7 @@ PS_BOTH void ps_tile_block(const struct ps_tile_args *a, uint32_t block, void *s
 		uint32_t span = ps_tile_span(im->v.first, im->v.taps, y, n);
 
 		if (span > im->nrows - base)
-			span = im->nrows - base; /* weights after it are 0 */
+			span = im->nrows - base; /* weights after the last row are 0 */
 		PS_TOGETHER();
 		ps_tile_fill(im, x, a->width, base, span, shared);
 		PS_TOGETHER();
@@ -229,16 +229,16 @@ PS_BOTH void ps_tile_block(const struct ps_tile_args *a, uint32_t block, void *s
 	}
 }
 
-/* Rows to other places ----------------------------------------------------------------------------------- */
+/* Moving rows ------------------------------------------------------------------------------------------- */
 
-#define PS_MOVE_BLOCK (PS_KERNEL_THREADS * 64u) /* bytes of a block */
+#define PS_MOVE_BLOCK (PS_KERNEL_THREADS * 64u) /* bytes that a block moves */
 
 struct ps_move {
 	const uint8_t *from;
 	uint8_t *to;
 };
 
-/* `n` pieces of nbytes each; from and to are aligned to 16 where nbytes is a multiple of it. */
+/* `n` pieces of nbytes each; `from` and `to` are aligned to 16 if nbytes is a multiple of 16. */
 struct ps_move_args {
 	const struct ps_move *moves;
 	uint32_t n, nbytes;

@@ -1,7 +1,7 @@
-/* The steps of image/image.h on the images of a field: in place, but for the affine step, which moves an
- * image. Blocks of images that do not have the step return at once.
+/* The transforms of image/image.h on the images of a field: in place, except for the affine step, which
+ * writes to `moved`. Blocks of images that do not have the step return at once.
  *
- * Threads take four pixels at a time: as one word, where planes are a multiple of that. */
+ * Threads process four pixels at a time: as one word, if the size of planes is a multiple of four. */
 #ifndef PS_DEVICE_TRANSFORMS_H
 #define PS_DEVICE_TRANSFORMS_H
 
@@ -15,17 +15,17 @@ struct ps_transform_args {
 	int16_t *between; /* three planes an image: rows between the two passes of the blur */
 };
 
-#define PS_TRANSFORM_ROUNDS 4u /* words a thread */
+#define PS_TRANSFORM_ROUNDS 4u /* words of a thread */
 #define PS_TRANSFORM_BLOCK (PS_KERNEL_THREADS * 4u * PS_TRANSFORM_ROUNDS)
 #define PS_GRAY_SHARED (PS_KERNEL_THREADS * 4u)
 
-/* Of n values of an image. */
+/* Blocks for n values of an image. */
 PS_BOTH uint32_t ps_transform_blocks(uint32_t n)
 {
 	return (n + PS_TRANSFORM_BLOCK - 1) / PS_TRANSFORM_BLOCK;
 }
 
-/* Four of n values from `at` on; what lies beyond is 0. */
+/* Loads four of n values from `at` on; values beyond n are 0. */
 PS_BOTH void ps_load4(const uint8_t *values, uint32_t at, uint32_t n, uint8_t ret_v[4])
 {
 	uint32_t words[4] = {0};
@@ -45,7 +45,7 @@ PS_BOTH void ps_store4(uint8_t *values, uint32_t at, uint32_t n, const uint8_t v
 			values[at + j] = v[j];
 }
 
-/* Affine: planes to moved -------------------------------------------------------------------------------- */
+/* Affine: `planes` to `moved` --------------------------------------------------------------------------- */
 
 PS_BOTH void ps_affine_pixel(const struct ps_images *a, const struct ps_image_ops *ops, const uint8_t *from,
         uint32_t col, uint32_t row, uint8_t ret_v[3])
@@ -115,17 +115,17 @@ PS_BOTH void ps_colors_hue(int32_t turn, uint8_t v[3])
 	if (most == least)
 		return;
 	edge = ps_pixel_turned(r, g, b, most, least, ps_pixel_reciprocal(most - least), turn, &middle);
-	for (uint32_t c = 0; c < 3; c++) /* no table: threads have no memory that is fast to look up */
+	for (uint32_t c = 0; c < 3; c++) /* not a table: a thread's look-ups by index are slow */
 		v[c] = (uint8_t)(c == (edge + 1) / 2 % 3 ? most : c == (edge / 2 + 2) % 3 ? least : middle);
 }
 
-/* Of an image: apart from its pixels, so that threads keep it. */
+/* Parameters of an image in a struct of their own, so that threads keep them in registers. */
 struct ps_colors {
 	uint32_t what, brightness, contrast, saturation, order;
 	int32_t turn, mean;
 };
 
-/* The jitter's steps in their order; with `until_contrast` those before it. */
+/* Applies the jitter's steps in their order; with `until_contrast` only those before contrast. */
 PS_BOTH void ps_colors_jitter(const struct ps_colors *k, bool until_contrast, uint8_t v[3])
 {
 	for (uint32_t i = 0; i < PS_JITTER_NSTEPS; i++) {
@@ -149,7 +149,7 @@ PS_BOTH void ps_colors_jitter(const struct ps_colors *k, bool until_contrast, ui
 	}
 }
 
-/* Adds the gray values, as contrast finds them, to ops->gray_sum. */
+/* Adds the gray values, as they are before contrast, to ops->gray_sum. */
 PS_BOTH void ps_gray_block(const struct ps_transform_args *args, uint32_t block, uint8_t *shared)
 {
 	const struct ps_images *a = &args->images;
@@ -252,7 +252,7 @@ PS_BOTH void ps_colors_block(const struct ps_transform_args *args, uint32_t bloc
 	}
 }
 
-/* Blur: across into `between`, then down ----------------------------------------------------------------- */
+/* Blur: horizontally into `between`, then vertically --------------------------------------------------- */
 
 #define PS_BLUR_TILE_W 64u
 #define PS_BLUR_TILE_H 16u
@@ -260,13 +260,13 @@ PS_BOTH void ps_colors_block(const struct ps_transform_args *args, uint32_t bloc
 #define PS_BLUR_ACROSS_SHARED (PS_BLUR_TILE_H * PS_BLUR_ROW)
 #define PS_BLUR_DOWN_SHARED ((PS_BLUR_TILE_H + 2 * PS_IMAGE_REACH_MAX) * PS_BLUR_TILE_W * 2)
 
-/* A tile of one channel, and how far it goes. */
+/* A tile of one channel, and its size within the image. */
 struct ps_blur_tile {
 	uint32_t image, x, y, width, height;
-	size_t plane; /* its first value's place among those of all images */
+	size_t plane; /* place of the plane's first value among those of all images */
 };
 
-/* Of an image. */
+/* The number of tiles of an image. */
 PS_BOTH uint32_t ps_blur_tiles(uint32_t width, uint32_t height)
 {
 	return 3 * ((width + PS_BLUR_TILE_W - 1) / PS_BLUR_TILE_W) *
