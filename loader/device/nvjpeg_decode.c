@@ -372,8 +372,7 @@ int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
 	result = rows_give(n, rows);
 	rows->engine = result == 0;
 	if (result != 0)
-		/* the caller may free the rows of what was given */
-		(void)n->cuda->cu->stream_sync(n->stream);
+		(void)n->cuda->cu->stream_sync(n->stream); /* of what was given the rows are to be freed */
 	pthread_mutex_unlock(&n->lock);
 	ps_cuda_leave(n->cuda);
 	return result == 0 ? 0 : ps_cuda_error(n->cuda->cu, result, err, "nvJPEG: the GPU refuses a batch");
