@@ -534,6 +534,15 @@ static void contents_free(struct contents *c)
 	free(c->below);
 }
 
+/* File systems may leave the type to stat(). */
+static bool entry_is_folder(DIR *d, const struct dirent *e)
+{
+	struct stat st;
+
+	return e->d_type == DT_DIR ||
+	       (e->d_type == DT_UNKNOWN && fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode));
+}
+
 /* True if the subfolder has files and none is a shard, as in a class folder. */
 static bool holds_files(const char *folder, const char *slash, const char *below)
 {
@@ -546,7 +555,7 @@ static bool holds_files(const char *folder, const char *slash, const char *below
 		return (path = NULL);
 	d = opendir(path);
 	for (int i = 0; d && i < LOOKED_AT && (e = readdir(d)); i++) {
-		if (e->d_name[0] == '.' || e->d_type == DT_DIR)
+		if (e->d_name[0] == '.' || entry_is_folder(d, e))
 			continue;
 		files = !is_shard(e->d_name);
 		if (!files)
@@ -593,14 +602,15 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 		return ps_load_error_set(
 		        err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
 	while (rc == 0 && (errno = 0, e = readdir(d))) {
+		bool folder_below = entry_is_folder(d, e);
 		char *name;
 		int len;
 
-		if (e->d_type == DT_DIR && e->d_name[0] != '.' && !in.below)
+		if (folder_below && e->d_name[0] != '.' && !in.below)
 			in.below = strdup(e->d_name); /* without memory the error text lacks this advice */
-		if (e->d_type != DT_DIR && e->d_name[0] != '.' && !in.foreign)
+		if (!folder_below && e->d_name[0] != '.' && !in.foreign)
 			in.foreign = ps_foreign_of_name(e->d_name);
-		if (!is_shard(e->d_name) || e->d_type == DT_DIR)
+		if (!is_shard(e->d_name) || folder_below)
 			continue;
 		len = asprintf(&name, "%s%s%s", folder, slash, e->d_name);
 		rc = ps_shard_list_take(out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
