@@ -27,7 +27,8 @@ static bool is_signature(const char *name, size_t n)
 {
 	static const char *const prefixes[] = {"x-amz-", "x-goog-"};
 	/* Names of secrets and their expiry in URLs of S3, GCS, Azure, CloudFront, Akamai and nginx's
-	 * secure_link. The short ones are Azure's: they are part of what is signed, and change with it. */
+	 * secure_link. The names of two to five letters from "se" on are Azure's: the fields that its
+	 * signature covers, which change with each new signature. */
 	static const char *const names[] = {"signature", "sig", "token", "access_token", "expires",
 	        "awsaccesskeyid", "googleaccessid", "key-pair-id", "policy", "md5", "hdnts", "hdnea", "auth",
 	        "apikey", "api_key", "password", "secret", "se", "sp", "sr", "st", "sv", "spr", "skoid",
@@ -169,8 +170,9 @@ static int take_parts(CURLU *h, struct ps_url *u)
 	return rc;
 }
 
-/* The host was decoded once; if it has a percent sign, or a number that stands for an address, parsing it
- * again would give another host. -EINVAL then; -ENOMEM. */
+/* Checks that parsing the parsed host again gives the same host. libcurl has decoded the host once, so a
+ * host with a percent sign left, or a number that libcurl reads as an IPv4 address, would give another one:
+ * -EINVAL. Also -ENOMEM. */
 static int check_host(const struct ps_url *u)
 {
 	autocurlu *h = curl_url();
@@ -365,7 +367,8 @@ const char *ps_url_redact(const char *url, char buf[static PS_URL_TEXT_LEN])
 			put(&f, url, name + 1);
 			put(&f, "...", 3);
 		} else if (is_store && f.len > 0 && strncmp(url, "endpoint=", 9) == 0) {
-			/* our own parameter, which distinguishes stores: the user gave it as an option */
+			/* Penstock adds this parameter to distinguish stores. It is left out, because the
+			 * user gave the endpoint as an option. */
 			url += whole;
 			if (*url == '&')
 				url++;
@@ -666,7 +669,8 @@ static bool is_part(const char *s, const char *end, const char *word)
 	return (size_t)(end - s) == n && memcmp(s, word, n) == 0;
 }
 
-/* True if a whole part needs an escape in front: *ret_skip bytes of it are replaced by *ret. */
+/* True if a part of a path (between slashes) must be escaped as a whole, by the table at ps_s3_path(): *ret
+ * replaces its first *ret_skip bytes. `first`: the path's first part. */
 static bool whole_part(const char *s, const char *end, bool first, const char **ret, size_t *ret_skip)
 {
 	static const char *const rests[] = {"", "2E", "2E%2E", "2Epenstock"};

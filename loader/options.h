@@ -20,9 +20,11 @@ struct ps_options {
 	struct penstock_options o;
 	struct penstock_field *fields; /* full-size structs, with copied names */
 	struct ps_shard_list shards;
-	char *texts[8];                  /* copies of the caller's texts */
-	double *mix;                     /* copied; o.nmix of them */
-	size_t *ends;                    /* for each string its shards' end in `shards`; o.nmix of them */
+	char *texts[8]; /* copies of the caller's texts */
+	double *mix;    /* copied; o.nmix of them */
+	/* in a mix: for each dataset (a string of the caller's) the end of its shards in `shards`; o.nmix of
+	 * them */
+	size_t *ends;
 	struct ps_numbers *numbers;      /* order NUMBERS */
 	double *sample_weights;          /* copied */
 	bool tune_threads, tune_readers; /* the caller has not set their number */

@@ -14,17 +14,17 @@
  * A buffer as a whole is in one place:
  *
  *   NONE ──nothing in flight, chunks not stored──▶ DISK (queued, or being written) ──▶ NONE, or no buffer
- *     │                                             ▲  │ more came meanwhile     ├──▶ HELD ──▶ no buffer
+ *     │                                             ▲  │ more chunks arrived     ├──▶ HELD ──▶ no buffer
  *     │                                             ├──┘                         └──▶ RETAINED ──▶ no buffer
- *     │                                             └── HELD, every second
- *     └──(a block that is unverified has no chunks)──▶ VERIFY ──▶ no buffer
+ *     │                                             └── HELD, which is offered to the disk every second
+ *     └──the store has the block unverified, no chunk in flight or in memory──▶ VERIFY ──▶ no buffer
  *
  * A whole block that was written is RETAINED for readers that follow, until a reader has read it to its end
  * or memory is needed. Readers are served from the buffer as far as it is filled, also up to the middle of
  * a chunk (`have`).
  *
- * References: each handle, queued demand, request, and buffer in DISK, HELD or VERIFY holds one of its
- * file. */
+ * References: each handle, queued demand, request, and buffer in DISK, HELD or VERIFY holds one reference of
+ * its file. */
 #ifndef PS_FETCH_FILL_PRIVATE_H
 #define PS_FETCH_FILL_PRIVATE_H
 
@@ -59,13 +59,13 @@ struct ps_block_buffer {
 	uint16_t flight;
 	uint16_t whole;  /* chunks that are in memory as a whole */
 	uint16_t stored; /* of `whole`, chunks that the store has, too */
-	/* chunks that answer errnum until failed_until_ns; after a reader's timeout such a chunk may be in
-	 * flight */
+	/* chunks that fail reads with errnum until failed_until_ns; if a reader timed out on such a chunk,
+	 * it may be in `flight`, too */
 	uint16_t failed;
 	uint32_t have[PS_BLOCK_CHUNKS]; /* of each chunk, bytes in memory from its beginning */
 	uint64_t failed_until_ns;
 	int errnum;
-	bool read;                /* a reader has read it to its end */
+	bool read;                /* a reader has read the block to its end */
 	bool retained;            /* the buffer is on fill->retained */
 	struct ps_list read_link; /* fill->read_retained */
 	bool awaited;             /* fetched for a reader, not only for the cache */
@@ -81,7 +81,7 @@ struct ps_range_request {
 	size_t nbytes;             /* of the whole request */
 	size_t base;               /* bytes that earlier attempts have brought */
 	size_t filled;             /* bytes in place, base included */
-	uint64_t counted;          /* this attempt's bytes that fill->origin_bytes has */
+	uint64_t counted;          /* bytes of this attempt that were added to fill->origin_bytes */
 	struct ps_tree_item retry; /* fill->retries */
 	unsigned attempts;         /* since the last progress */
 	uint64_t started_ns, retry_ns;
@@ -108,7 +108,8 @@ struct ps_fill_file {
 	struct ps_origin *origin;
 	struct ps_tree_item place; /* in fill->files; under the engine's lock */
 	struct ps_tree_item due;   /* in fill->due; under fill->due_lock */
-	struct ps_list due_link;   /* the timer's, which holds a reference of the file meanwhile */
+	/* in the timer's list of files to look at; the timer holds a reference of each file in the list */
+	struct ps_list due_link;
 	/* under the engine's lock: */
 	unsigned refs;
 	unsigned nparked;   /* of `refs`: those of buffers in DISK, HELD or VERIFY */
@@ -119,11 +120,12 @@ struct ps_fill_file {
 	unsigned nretained;     /* blocks */
 	struct ps_demand warm;  /* the whole file; queued by ps_fill_warm() */
 	struct ps_demand spare; /* used for a demand that could not be allocated */
-	unsigned npreempted;    /* pre-empted requests since one last made progress */
+	/* requests of this file that were pre-empted since one of its requests last received bytes */
+	unsigned npreempted;
 	bool draining;
 
 	_Atomic bool allowed; /* its readers may be served from the store; never reset */
-	/* The timer is to look at all its waiters. */
+	/* The timer must look at all waiters of the file. */
 	_Atomic bool look;
 
 	pthread_mutex_t lock;             /* protects what follows */
@@ -138,7 +140,7 @@ struct ps_fill_file {
 	uint64_t refused_until_ns; /* until then, fetches only what a reader waits for */
 	uint64_t told_ns;          /* time of the last warning in the log */
 	char error[PS_ERROR_TEXT_LEN];
-	/* error of the last attempt, if it will be repeated; "" after a success */
+	/* error of the last attempt that failed and is followed by another; "" after a success */
 	char attempt[PS_ERROR_TEXT_LEN];
 };
 
@@ -212,7 +214,9 @@ struct ps_outcome {
 	struct {
 		uint64_t from, end; /* chunks that a reader lacks and no request covers */
 	} missing[PS_OUTCOME_RANGES];
-	bool again; /* a demand could not be arranged: the timer looks at the waiters again */
+	/* what a waiter lacks could not be demanded (`missing` is full, no memory, or the store or the file
+	 * has changed): the timer looks at the waiters again */
+	bool again;
 };
 
 static inline void ps_outcome_init(struct ps_outcome *outcome)
@@ -236,7 +240,8 @@ static inline void ps_outcome_demand(struct ps_outcome *outcome, uint64_t from, 
 	outcome->missing[outcome->nmissing++].end = end;
 }
 
-/* Work that is taken off the queues at once. */
+/* A turn: chunks [from, end) of one demand, which are taken off the queues together, and the requests for
+ * them. */
 #define PS_TURN_MAX_REQUESTS (PS_REQUEST_MAX_CHUNKS / 2)
 struct ps_turn {
 	struct ps_fill_file *file; /* a reference */
@@ -298,8 +303,8 @@ void ps_fill_count_hit(struct ps_fill *fill, struct ps_read_stats *stats, size_t
 
 /* fill_file.c */
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
-/* The timer is to look at the file at `ns` at the latest. True: this is sooner than it was going to. Any
- * lock but due_lock may be held. */
+/* Makes the timer look at the file at the time `ns` or before. True: no time as early was set before. The
+ * timer is not woken. Any lock but due_lock may be held. */
 bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns);
 /* Walk over the files of an object, including those whose last reference was just put; NULL: no more. The
  * engine's lock is held. */
@@ -369,10 +374,11 @@ unsigned ps_demand_count_starving(const struct ps_fill *fill, uint64_t since_ns,
 /* Takes chunks up to `next` off a demand for a turn, which gets a reference of the file. The rest is queued
  * after the file's other demands. The engine's lock is held. */
 void ps_demand_take(struct ps_demand *demand, uint64_t next);
-/* vain: drops demands that ps_demand_is_vain(). of_origin: drops all of an origin. No lock held. */
+/* drop_vain: drops the demands for which ps_demand_is_vain() is true. drop_of_origin: drops all demands of
+ * an origin. No lock held. */
 void ps_demand_drop_vain(struct ps_fill *fill);
 void ps_demand_drop_of_origin(struct ps_fill *fill, struct ps_origin *origin);
-/* True if the data is fetched only for the cache, from which the object was evicted. */
+/* True if fetching is useless now: the demand was made only for the cache, and the object was evicted. */
 bool ps_demand_is_vain(enum ps_demand_class cls, struct ps_fill_file *file);
 
 /* waiters.c */
@@ -420,8 +426,8 @@ struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint6
 void ps_range_request_count(struct ps_fill_file *file, int more);
 void ps_range_request_submit(struct ps_range_request *request);
 void ps_range_request_free(struct ps_range_request *request);
-/* Bytes [0, filled) of the request have arrived: collects the readers to answer, and the blocks to write of
- * which no more is in flight. */
+/* Bytes [0, filled) of the request have arrived: collects the readers to answer, and the blocks to write:
+ * those without a chunk in flight. */
 void ps_range_request_advance(struct ps_range_request *request, size_t filled, struct ps_outcome *outcome);
 void ps_range_request_check_version(struct ps_range_request *request);
 /* nbytes of this attempt have come: adds the part that was not counted yet to the origin's statistics. */

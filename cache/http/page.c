@@ -14,8 +14,8 @@
 #include "base/url.h"
 
 #define BACKOFF_FIRST_MS 200
-/* Also bounds the Retry-After that is obeyed, since a person waits for the mount (not for a patient
- * client). */
+/* The longest pause between two attempts. Also limits the Retry-After that is obeyed, because a user waits
+ * for the mount; a patient client obeys any Retry-After. */
 #define BACKOFF_MAX_MS 10000
 #define STOP_LOOK_MS 50
 
@@ -34,7 +34,7 @@ struct ps_http_page {
 	bool next_lost; /* no memory for `next` */
 	struct ps_error error;
 
-	pthread_mutex_t lock; /* over done */
+	pthread_mutex_t lock; /* guards `done` */
 	pthread_cond_t cond;
 	bool done;
 };
@@ -210,7 +210,8 @@ static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
 	pthread_mutex_unlock(&page->lock);
 }
 
-/* Exponential back-off with jitter (up to half is subtracted), so that many mounts do not return at once. */
+/* Exponential back-off with jitter (up to half is subtracted), so that many mounts do not retry at the same
+ * moment. */
 static void back_off(
         const struct ps_http_page *page, unsigned tries, const struct ps_error *err, const _Atomic bool *stop)
 {
@@ -234,7 +235,8 @@ static bool worth_another(const struct ps_http_page *page, unsigned tries)
 {
 	unsigned max = page->error.err == EHOSTUNREACH ? PS_PAGE_UNREACHABLE_TRIES : PS_PAGE_MAX_TRIES;
 
-	/* A Retry-After proves that the server is reachable. */
+	/* A server that sends Retry-After is reachable, so PS_PAGE_MAX_MS does not apply to a patient
+	 * client. */
 	bool named = page->client->patient && page->error.retry_after_ms;
 	return page->error.err && page->error.retryable && tries < max &&
 	       (named || ps_clock_mono_ns() - page->started_ns < PS_PAGE_MAX_MS * PS_NS_PER_MS);

@@ -10,7 +10,7 @@
 #define ROW_COST 128 /* of memory, in addition to its bytes */
 
 /* A sorted array of up to about thirty thousand pointers, so a new row moves a quarter of a megabyte at
- * most. Only adding can run out of memory, and it allocates everything before it changes anything. */
+ * most. ps_overlay_add() allocates everything before it changes anything, so it fails without an effect. */
 struct ps_overlay {
 	pthread_mutex_t lock;
 	struct ps_overlay_rows rows;
@@ -118,7 +118,7 @@ void ps_overlay_free(struct ps_overlay *overlay)
 	free(overlay);
 }
 
-/* There is room. */
+/* Adds a row, or replaces that of the same key. The caller has reserved room for it. */
 static void insert(struct ps_overlay_rows *rows, struct ps_overlay_row *row)
 {
 	size_t at = ps_overlay_rows_find(rows, row->bytes, row->nkey);

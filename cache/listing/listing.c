@@ -32,7 +32,8 @@ void ps_listing_free(struct ps_listing *l)
 	free(l);
 }
 
-/* Decides by the text's beginning. *ret_start: the offset of its first character. */
+/* Decides by the text's beginning whether it is HTML or JSON. *ret_start: the offset of the first character
+ * after the byte order mark and blanks. */
 static int find_kind(struct ps_listing *l, const char *text, size_t n, size_t *ret_start)
 {
 	size_t i = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
@@ -117,7 +118,8 @@ void ps_listing_json_init(struct ps_listing *l)
 
 int ps_listing_json_feed(struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used)
 {
-	/* caddy writes an empty directory as null. The text begins with its first letter. */
+	/* caddy writes an empty directory as null. find_kind() has skipped everything before the first
+	 * character, so `text` would begin with null here. */
 	if (l->json.expected == PS_JSON_BEGIN && n >= 4 && memcmp(text, "null", 4) == 0)
 		l->json.expected = PS_JSON_END;
 	return ps_json_array_feed(&l->json, text, n, more, ret_used);

@@ -12,7 +12,8 @@
 #include "base/size.h"
 #include "base/url.h"
 
-/* A TLS record brings 16 KiB; looking for waiters at each would cost more than decrypting it. */
+/* progress() is called after this many bytes, or when curl has no more at hand. A TLS record has 16 KiB;
+ * the search for waiters after each record would cost more than its decryption. */
 #define TELL_NBYTES ((size_t)128 * PS_KIB)
 
 static int take_url(struct ps_http_request *rq, const char *url)
@@ -62,7 +63,9 @@ static int get_accept(struct ps_http_request *rq)
 	return ps_http_get_check_range(rq, &get->expect);
 }
 
-/* How many of the get's first bytes show whether they are of the expected version; 0: none do. */
+/* Where the origin reports no versions, a mark (base/remote.h) stands for the version: a checksum of the
+ * object's first bytes. Returns how many of the get's first bytes are compared with the expected mark; 0:
+ * no mark is expected, or the get does not have all of these bytes. */
 static size_t marked_nbytes(const struct ps_origin_get *get)
 {
 	size_t n = (size_t)PS_MIN((uint64_t)PS_MARKED_NBYTES, get->expect.size);
@@ -262,7 +265,7 @@ static int head_prepare(struct ps_http_request *rq)
 }
 
 /* Warns of an HTML page where data is expected: a folder that a listing shows as a file, or a login page.
- * Once an origin, as it may be intended. */
+ * Each origin is warned of once only, because HTML files may be intended. */
 static void warn_of_page(struct ps_http_request *rq)
 {
 	static const char *const pages[] = {".html", ".htm", ".xhtml", ".php"};
@@ -281,7 +284,8 @@ static void warn_of_page(struct ps_http_request *rq)
 		        ps_url_redact(rq->url, safe));
 }
 
-/* How many bytes of the answer make a mark; 0: it makes none. */
+/* How many bytes of this response's body are checksummed into a mark; 0: it is no request for a mark, or
+ * its response does not fit. */
 static size_t mark_nbytes(const struct ps_http_request *rq, const struct ps_remote *seen)
 {
 	const struct ps_http_response *r = &rq->response;
@@ -304,7 +308,7 @@ static int head_accept(struct ps_http_request *rq)
 	ps_http_response_remote(r, &head->seen);
 	warn_of_page(rq);
 	if (!rq->head && r->status == 416 && r->has_range && r->range_total == 0)
-		return 0; /* without a first byte the object is empty */
+		return 0; /* no range fits an empty object */
 	int rc = ps_http_response_status(r, NULL, &rq->error);
 	if (rc == 0)
 		rq->mark_left = mark_nbytes(rq, &head->seen);
@@ -324,7 +328,8 @@ static int head_body(struct ps_http_request *rq, const char *bytes, size_t n)
 	return 0;
 }
 
-/* The answer gave the size. Without a version the first bytes are requested, unless this answer has them. */
+/* Called when the response has given the object's size. If it has given no version, requests the object's
+ * first bytes for a mark, unless this response had them. True: send another request. */
 static bool again_for_mark(struct ps_http_request *rq)
 {
 	struct ps_origin_head *head = head_of(rq->work);
@@ -353,7 +358,8 @@ static bool head_again(struct ps_http_request *rq)
 
 	if (known)
 		return again_for_mark(rq);
-	/* For stores also because a refused HEAD has no document that says why. */
+	/* An object store gives the reason for a refusal in the body, and the response to a HEAD has no
+	 * body: the GET gets the reason. */
 	bool unclear = rq->client->dialect && status >= 300 && status < 500 && status != 404;
 	if (rq->head && (!rq->error.err || unclear || status == 403 || status == 405 || status == 500 ||
 	                        status == 501)) {

@@ -423,8 +423,9 @@ int ps_hf_open(const char *source, const struct ps_origin_options *options, stru
 		hf_free(hf);
 		return rc;
 	}
-	hf->origin.heads_prove = true; /* a HEAD leads to the bytes */
-	hf->origin.proves_all = true;  /* access is granted by repository */
+	/* a HEAD needs the same right as a GET: the Hub answers it with the place of the file's bytes */
+	hf->origin.heads_prove = true;
+	hf->origin.proves_all = true; /* access is granted by repository */
 	hf->client.patient = true;
 	hf->client.look = look;
 	hf->client.look_arg = hf;

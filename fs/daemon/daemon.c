@@ -35,7 +35,8 @@ static void on_signal(int signo)
 	else
 		stop_signal = signo;
 	if (write(signal_fd, &one, sizeof(one)) < 0) {
-		/* Writing to an eventfd fails only if it is readable already. */
+		/* The write fails only if the counter is at its maximum: then the main thread is woken
+		 * anyway. */
 	}
 	errno = saved;
 }
@@ -118,8 +119,8 @@ static void *first_main(void *arg)
 		ps_request_fini(d->first);
 	else
 		rc = ps_mount_new(d->cache, d->first, &d->first_cancelled, &m, &err);
-	/* In the background only: the log has the warnings, too, and may be the same stderr in the
-	 * foreground. */
+	/* A daemon in the background prints the warnings to stderr. In the foreground they are only logged,
+	 * since the log may be the same stderr. */
 	for (size_t i = 0; rc == 0 && m && d->daemonize->background && i < m->warnings.n; i++)
 		ps_cli_fail("mount", 0, "warning: %s", m->warnings.v[i].value);
 	if (rc == 0 && m)
@@ -161,7 +162,8 @@ struct place {
 	struct ps_mount_id id;
 };
 
-/* Copies the places of mounts in our mount namespace, to detach them without the lock: that may block. */
+/* Copies mountpoint and id of each mount in the daemon's mount namespace. So the caller can detach the
+ * mounts without the lock, since detaching may block. */
 static size_t own_places(struct ps_daemon *d, struct place **ret)
 {
 	size_t n = 0, max = 0;
@@ -225,7 +227,8 @@ static void heed_signals(struct ps_daemon *d)
 		stop(d);
 }
 
-/* True while a session that is to end has not: one kick may have no effect. */
+/* Kicks the sessions that must end but have not ended. True: there is such a session, and the caller calls
+ * again soon, because one kick may have no effect. */
 static bool kick_ending(struct ps_daemon *d)
 {
 	bool any = false;
@@ -309,9 +312,9 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	int rc = ps_mount_options_cache(&options, &cache, err);
 
 #ifdef M_MMAP_THRESHOLD
-	/* Large buffers are returned to the system when they are freed. Without this, malloc raises the
-	 * threshold with the first large buffer, and each thread's arena keeps its own: several times
-	 * --memory. */
+	/* With a fixed threshold, large buffers are returned to the system when they are freed. Otherwise
+	 * malloc raises the threshold once a large buffer is freed, and then each thread's arena keeps
+	 * freed buffers: several times --memory. */
 	mallopt(M_MMAP_THRESHOLD, LARGE_NBYTES);
 #endif
 	if (rc == 0)

@@ -1,6 +1,6 @@
 /* The daemon of a cache directory: one cache, any number of mounts.
  *
- *   main      serves its own mount, accepts clients, handles signals; ends with the last mount and client
+ *   main      one thread: accepts clients, handles signals; ends with the last mount and client
  *   mount     one thread each, for the first mount or a client's: attach, mount, serve, release
  *   client    a process connected to the control socket: `mount` (control_client.c), `status`, `umount`
  *
@@ -20,15 +20,16 @@
  *        │ do=ended, after the unmount   │
  *        │◀──────────────────────────────┤
  *
- * do=own in place of do=mount carries an owner's socket, and no mountpoint. The answer do=joined: such a
- * mount exists, and the owner has joined it. Otherwise the daemon sends do=where, the client answers
- * do=here with a mountpoint, and the exchange continues as above.
+ * do=own in place of do=mount requests a mount that lasts as long as its owners (owners.c): it carries an
+ * owner's socket, and no mountpoint. If an equal mount exists, the owner joins it, and the daemon answers
+ * do=joined. Otherwise the daemon sends do=where, the client answers do=here with a mountpoint, and the
+ * exchange continues as above.
  *
  * Any step may be answered do=error with a text. If the client ends before "answers", its mount is ended.
  *
- * Threads: ps_daemon_run() is called from the main thread, before any other is started. It receives the
- * signals: SIGTERM and SIGINT detach all mounts and end all sessions, even if files are open; SIGHUP
- * reopens the log. Locks: daemon.lock, over lists only. Errors: -errno and a text. */
+ * Threads: ps_daemon_run() is called from the main thread, before any other is started. The main thread
+ * handles the signals: SIGTERM and SIGINT detach all mounts and end all sessions, even if files are open;
+ * SIGHUP reopens the log. Locks: daemon.lock, which guards lists only. Errors: -errno and a text. */
 #ifndef PS_DAEMON_DAEMON_PRIVATE_H
 #define PS_DAEMON_DAEMON_PRIVATE_H
 
@@ -49,8 +50,9 @@
 
 /* A group of threads ------------------------------------------------------------------------------------- */
 
-/* Threads whose end can be awaited, all at once. A thread that has announced its end still frees its own
- * memory; without the wait, exit() could destroy what it needs for that.
+/* A group of threads that can be joined together. ps_thread_group_go() is the last call of a thread's
+ * function, but afterwards the C library still runs the thread's exit code, which frees memory. So the
+ * process must not call exit() before all threads are joined.
  *
  * Each thread joins the one that ended before it; ps_thread_group_join() joins the last.
  *
@@ -66,8 +68,8 @@ void ps_thread_group_init(struct ps_thread_group *threads);
 void ps_thread_group_fini(struct ps_thread_group *threads);
 /* Runs fn(arg), which calls ps_thread_group_go() last. Blocks: no. */
 int ps_thread_group_start(struct ps_thread_group *threads, void *(*fn)(void *), void *arg) PS_MUST_USE;
-/* Ends the calling thread's membership; `leaves` is called when the thread counts no more. Blocks until the
- * thread that ended before it has been joined. */
+/* Removes the calling thread from the group's count, and then calls leaves(arg). Blocks until the thread
+ * that ended before it has been joined. */
 void ps_thread_group_go(struct ps_thread_group *threads, void (*leaves)(void *arg), void *arg);
 unsigned ps_thread_group_count(struct ps_thread_group *threads);
 /* Call when the count is 0. Blocks until the last thread has ended. */
@@ -148,8 +150,8 @@ int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id);
  *
  *   new       options understood, datasets attached (this is what takes time)
  *   start     serves a descriptor
- *   finish    the session is over, the datasets are let go
- *   free      what was still to be answered has been
+ *   finish    waits for the end of the session, detaches the datasets
+ *   free      waits until all requests are answered
  *
  * Ownership: the daemon's. Threads: the mount's own; ps_mount_json() from any. Locks: none of its own.
  * Errors: -errno and a text. */
@@ -230,8 +232,9 @@ void ps_daemon_thread_ends(struct ps_daemon *daemon);
 /* Wakes the main thread, which checks everything again. */
 void ps_daemon_wake(struct ps_daemon *daemon);
 
-/* owners.c: mounts that last as long as their owners. An owner is a socket whose other end a process
- * has. */
+/* owners.c: mounts that last as long as their owners. An owner is a process (with its forks) that holds one
+ * end of a socket; the daemon has the other end, and sees there when the process ends. `owner` is the
+ * daemon's end. */
 struct ps_owned;
 /* If an equal request has made a mount: joins it, takes *owner over, sets *ret_mountpoint, which the caller
  * frees. Otherwise sets *ret_new; the caller then makes the mount and calls serves or failed. Blocks while

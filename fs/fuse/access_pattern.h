@@ -7,8 +7,8 @@
  * files, or from the mount's latest reader if the thread is new. The first file of a mount is expected to
  * be read in large pieces: cat, cp and Python's open() read st_blksize at a time.
  *
- * Ownership: part of a ps_fs; one ps_handle_reads a handle. Threads: any. Locks: none; a lost update only
- * makes the next guess worse. */
+ * Ownership: a ps_access_pattern is part of a ps_fs; each handle has its own ps_handle_reads. Threads: any.
+ * Locks: none; a lost update only makes the next guess worse. */
 #ifndef PS_FUSE_ACCESS_PATTERN_H
 #define PS_FUSE_ACCESS_PATTERN_H
 
@@ -30,7 +30,7 @@ struct ps_access_pattern {
 	_Atomic int latest; /* kind */
 };
 
-/* What one handle has read. */
+/* How many reads one handle has had, by kind. */
 struct ps_handle_reads {
 	pid_t tid; /* the thread that opened it; 0: unknown */
 	_Atomic unsigned nreads, nsmall, nmapped;
@@ -39,11 +39,13 @@ struct ps_handle_reads {
 /* How the thread will probably read its next file. */
 enum ps_access_pattern_kind ps_access_pattern_guess(const struct ps_access_pattern *pattern, pid_t tid);
 
-/* Records a read(2) of a direct handle, or (`mapped`) the kernel's read of a page for a mapping of it. */
+/* Records a READ of a handle that is open for direct I/O: a read(2), or with `mapped` the kernel's read of
+ * pages for a mapping of the file. */
 void ps_access_pattern_direct_read(
         struct ps_access_pattern *pattern, struct ps_handle_reads *seen, size_t nbytes, bool mapped);
-/* Records a READ of the kernel for a cached handle. Only the first one counts: the size of the first
- * read-ahead follows from the size of the read(2). */
+/* Records a READ of a handle that reads through the page cache. Only the handle's first READ is used: the
+ * kernel chooses the size of the first read-ahead by the size of the read(2), which the daemon cannot
+ * see. */
 void ps_access_pattern_cached_read(struct ps_access_pattern *pattern, struct ps_handle_reads *seen,
         size_t nbytes, size_t read_ahead_nbytes);
 

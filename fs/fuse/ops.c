@@ -340,7 +340,7 @@ static int entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool p
 		 * parent. */
 		*ret_name = pos ? ".." : ".";
 		*ret = (struct ps_attr){.ino = open->ino, .is_dir = true};
-		*ret_source = NULL; /* the number has the source's bits already */
+		*ret_source = NULL; /* open->ino includes the source's bits already */
 		return 1;
 	}
 	if (open->dir)

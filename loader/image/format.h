@@ -35,7 +35,8 @@ struct ps_format {
 	/* See ps_image_reader_shrink(). NULL: the format cannot. */
 	void (*shrink)(void *f, uint32_t by);
 
-	/* slack_nbytes after the end of each row will be readable; their values do not matter. */
+	/* The caller reads slack_nbytes beyond the end of each row (and ignores the values), so the
+	 * format's buffers must have room for them. */
 	int (*start)(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err);
 
 	/* The next rows, valid until the next call. Not to be called when all have been taken. */
@@ -43,11 +44,13 @@ struct ps_format {
 
 	void (*close)(void *f);
 
-	/* Between open and start: whether GPUs' decoders know the colours: YCbCr or gray. NULL: never. */
+	/* Between open and start: true if a GPU can decode the file's colour space: YCbCr or gray. NULL:
+	 * GPUs cannot decode this format. */
 	bool (*for_gpu)(const void *f);
 
-	/* Its library and the version that runs: "libpng 1.6.39"; of libjpeg-turbo, which does not say that,
-	 * the one that this was compiled with. NULL: it has none. */
+	/* Writes the name of the format's library and the version that is loaded: "libpng 1.6.39".
+	 * libjpeg-turbo does not report the loaded version, so for it the version that this was compiled
+	 * with. NULL: the format uses no library. */
 	void (*library)(char *buf, size_t n);
 
 	/* The TIFF structure of the file's EXIF data, or NULL; needs no decoder. */
@@ -63,16 +66,18 @@ extern const struct ps_format ps_format_pnm;
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
 
-/* Takes nbytes for the whole of `what` by the ticket, which may wait. -EBADMSG with a text: over max_memory.
- */
+/* Takes nbytes from the memory of all decoders with limits->ticket, which may block, as
+ * ps_image_ticket_take() says. `what` is their purpose, for the error text. -EBADMSG with a text: more than
+ * limits->max_memory. */
 int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
 
 /* EXIF and orientation ----------------------------------------------------------------------------------- */
 
-/* Where EXIF data says that an image's top left corner is, and what that does to regions and pixels.
+/* The orientation that EXIF data gives an image, and the transformation of regions and pixels from the stored
+ * image to the upright one.
  *
- *   stored     1 as it is   2 mirrored   3 turned half    4 upside down
+ *   stored     1 upright    2 mirrored   3 turned by 180 degrees    4 upside down
  *              5 transposed 6 to be turned right (clockwise)
  *              7 transversed 8 to be turned left
  * Threads: any.   Errors: none: a damaged EXIF block is no orientation, as in PIL and browsers.

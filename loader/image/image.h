@@ -88,7 +88,7 @@ struct ps_image_limits {
 	struct ps_image_ticket *ticket;
 };
 
-/* A region in stored pixels; never empty. */
+/* A region of an image before the resize, in pixels of the decoded image; never empty. */
 struct ps_region {
 	uint32_t x, y, width, height;
 };
@@ -127,9 +127,9 @@ int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nby
 /* Writes the formats' libraries with their versions, separated by commas. */
 void ps_image_libraries(char *buf, size_t n);
 
-/* Between open and start: asks for an image 1/by as wide and high (sizes rounded up; `by` is 1, 2, 4 or 8),
- * which the format does only if decoding then costs less. Returns the divisor in effect, 1 for no change;
- * regions and rows refer to that size from now on. */
+/* Between open and start: asks for an image 1/by as wide and high (sizes rounded up; `by` is 1, 2, 4 or 8).
+ * Only a format with a cheaper way to decode at such a size does that (JPEG). Returns the divisor in
+ * effect, 1 for no change; regions and rows refer to that size from now on. */
 uint32_t ps_image_reader_shrink(struct ps_image_reader *s, uint32_t by);
 
 /* Between open and start: true for a JPEG in YCbCr or gray that need not be turned. */
@@ -160,13 +160,13 @@ struct ps_pad {
 
 /* Which operations are applied to an image: each with its own probability, or in a group with others.
  *
- * An operation without a group is applied if PS_RNG_<op>, index 0, unit < its probability. For group g
- * (counted from 0):
- *   apply   nothing is applied unless PS_RNG_GROUP, index g, unit < the group's probability; then each
- *           operation with its own probability, as torchvision's RandomApply
- *   one     likewise, but then exactly one is applied: the one whose share contains PS_RNG_GROUP, index
- *           64 + g, unit. Shares are proportional to the operations' probabilities, in the order below, as
- *           Albumentations' OneOf
+ * U(op, n) is the random number ps_rng_unit() of purpose PS_RNG_<op> and index n, uniform in [0, 1). An
+ * operation without a group is applied if U(its op, 0) < its probability. For group g (counted from 0):
+ *   apply   nothing is applied unless U(GROUP, g) < the group's probability; then each operation with its
+ *           own probability, as torchvision's RandomApply
+ *   one     likewise, but then exactly one is applied: [0, 1) is divided into shares proportional to the
+ *           operations' probabilities, in the order below, and the one whose share contains
+ *           U(GROUP, 64 + g) is applied, as Albumentations' OneOf
  * The order of operations is fixed (below) and does not depend on groups.
  *
  * Groups as text: KIND:PROBABILITY=NAME,NAME...;...  as "apply:0.8=jitter,gray;one:0.5=blur,noise".
@@ -237,10 +237,13 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *   brightness clamp((k v + 2048) >> 12)
  *   contrast   clamp((k v + (4096 - k) m + 2048) >> 12),  m = mean of all L, rounded
  *   saturation clamp((k v + (4096 - k) L + 2048) >> 12)
- *   hue        position on the six edges of the colour hexagon, in 2^-16 edges, by the largest channel c and
- *              the two after it:  131072 c + ((next - last) * F(1 / (max - min), 24) >> 8), towards zero;
- *              moved by F(6 turn, 16). The largest and smallest value are kept; the middle channel becomes
- *              min + (((max - min) * fraction + 32768) >> 16), on odd edges with 65536 - fraction.
+ *   hue        the pixel's position on the six edges of the colour hexagon, in units of 2^-16 edges. c is the
+ *              number of the largest channel (the first of equals), `next` and `last` are the values of the
+ *              two channels after it, in the order r, g, b, r, g:
+ *                131072 c + ((next - last) * F(1 / (max - min), 24) >> 8), the product rounded towards zero
+ *              The position is moved by F(6 turn, 16). The largest and the smallest value are kept; the
+ *              middle channel becomes min + (((max - min) * fraction + 32768) >> 16), with the new position's
+ *              fraction of an edge, or 65536 - fraction on odd edges.
  *   A step with strength 0 is skipped.
  *   order      r = below(24) [5]: the (r / 6)th of the four, the (r / 2 % 3)th of the other three,
  *              the (r % 2)th of the other two, and the last
@@ -250,7 +253,7 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  * Blur, as torchvision's GaussianBlur:
  *   sigma      [1] blur_sigma_min .. blur_sigma_max
  *   size       blur_size, or blur_size + 2 below((blur_size_max - blur_size) / 2 + 1) [2]
- *   weights    blur_size of F(w, 14) each way, the middle one taking the rest of 2^14
+ *   weights    blur_size of them, F(w, 14), for both passes; the middle one is 2^14 less the others
  *   horizontal t = (sum q v + 128) >> 8, then vertical: (sum q t + 2^19) >> 20
  *   edges      mirrored, the edge pixel itself not repeated
  *
@@ -265,8 +268,8 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *   height = round(sqrt(area * ratio)), width = round(sqrt(area / ratio)), halves to even. The first attempt
  *   with both sides less than the picture's is placed uniformly: top below(height' - height + 1) [4t + 3],
  *   left likewise [4t + 4]. If no attempt fits, nothing is erased.
- *   fill       a level of each channel, or as noise of key u64 [64] and a sigma of each channel about its
- *              mean; level: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
+ *   fill       a level for each channel; or, with erase_random, noise as above with key u64 [64], about the
+ *              channel's mean: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
  *
  * Threads: any, on different images.   Errors: with a text.   Blocks: never. */
 
@@ -344,9 +347,11 @@ void ps_transform_apply(const struct ps_transform *transform, const struct ps_tr
 #define PS_BLUR_SIZE_MAX 255u
 #define PS_BLUR_REACH_MAX (PS_BLUR_SIZE_MAX / 2)
 
-/* For devices that apply operations themselves. Affine: the coefficients a to f above, in fixed point.
- * Blur: writes the weights from the middle outwards, and returns how many follow the middle one. Noise: the
- * factor F(sigma / 147.8, 16). Last: all of a transform. */
+/* For devices that apply operations themselves.
+ *   ps_affine_fixed()    the coefficients a to f above, in fixed point
+ *   ps_blur_weights()    writes the weights from the middle outwards, returns how many follow the middle one
+ *   ps_noise_factor()    F(sigma / 147.8, 16)
+ *   ps_transform_ops()   all operations of a transform */
 void ps_affine_fixed(const struct ps_affine *map, int64_t ret_fixed[static 6]);
 uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1]);
 int32_t ps_noise_factor(double sigma);
@@ -415,8 +420,8 @@ struct ps_image_spec {
 	/* larger images (by their header) are refused; 0: the default above */
 	uint64_t max_pixels;
 	uint32_t max_scans;             /* most scans of a progressive file; 0: the default above */
-	uint64_t max_memory;            /* see format.h; 0: the default above */
-	struct ps_image_ticket *ticket; /* see format.h; borrowed by decoders */
+	uint64_t max_memory;            /* as in struct ps_image_limits; 0: the default above */
+	struct ps_image_ticket *ticket; /* as in struct ps_image_limits; borrowed by decoders */
 };
 
 /* The usual options for training on ImageNet: size x size, RandomResizedCrop(0.08..1, 3/4..4/3), flip 0.5,
@@ -467,9 +472,9 @@ struct ps_resize_axis {
 	size_t cap_n, cap_weights, cap_exact;
 };
 
-/* The tables of a plan, for devices that resize themselves; borrowed until the next plan. The horizontal
- * pass shifts by h->bits - fraction and clamps to 255 << fraction, the vertical one shifts by v->bits +
- * fraction. With flip_v rows are in reverse order. */
+/* The weights of one image's resize, for devices that resize themselves; borrowed until the next image. The
+ * horizontal pass shifts by h->bits - fraction and clamps to 255 << fraction, the vertical one shifts by
+ * v->bits + fraction. With flip_v rows are in reverse order. */
 struct ps_resize_tables {
 	const struct ps_resize_axis *h, *v; /* picture.h */
 	int fraction;
@@ -529,8 +534,8 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
  * of another size than the leader's image (the text says which); -ENOMEM. A decoder stays usable after any
  * error.
  *
- * Truncation is always an error. Damage inside the compressed pixels is one if it is in or above the crop
- * (rows below are not decoded). */
+ * Truncation is always an error. Damage inside the compressed pixels is an error if it is in or above the
+ * crop (rows below the crop are not decoded). */
 int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
         const struct ps_rng_key *key, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
@@ -640,7 +645,8 @@ void ps_boxes_place(const struct ps_boxes_map *map, enum ps_box_format format, f
  * for the weight.
  * Weight: lambda ~ Beta(alpha, alpha), by Joehnk's method where alpha <= 1, else Cheng's BB; with exp and log
  * of transform.c; then F(lambda, 16) / 65536. MixUp, of a row and its partner: f32 a * lambda + b * (1 -
- * lambda), rounded after each step; f16 and bf16 that, rounded; u8 (F a + (65536 - F) b + 32768) >> 16.
+ * lambda), rounded after each step; f16 and bf16 are computed as f32, and the result is rounded; u8 (F a +
+ * (65536 - F) b + 32768) >> 16, with F = F(lambda, 16).
  * CutMix: the partner's pixels in a box with half sides floor(0.5 sqrt(1 - lambda) * side) about the middle
  *   floor(unit * side), cut at the edges; lambda is then 1 - the box's share of the image.
  *
@@ -688,8 +694,8 @@ void ps_mix_paste(const struct ps_mix_box *box, void *own, const void *other, ui
  *
  * libjpeg's warnings:
  *   tolerated  unknown JFIF revision, unknown Adobe transform code, odd spectral selection in a sequential
- *              file, a damaged ICC profile, bytes between segments (in front of a restart marker, where
- *              MJPEG cameras write a few, 64 at most: more are codes that were not decoded)
+ *              file, a damaged ICC profile, bytes between segments (before a restart marker 64 at most: MJPEG
+ *              cameras write a few, but more are codes that were not decoded)
  *   refused    all others: premature end of file or segment, bad Huffman or arithmetic code, lost restart
  *              markers, inconsistent progression. They mean that pixels are missing or wrong.
  * Also refused, since the library would fill in gray: a file without an end-of-image marker after its first

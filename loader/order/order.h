@@ -83,7 +83,8 @@ struct ps_turns_set;
 struct ps_turns {
 	uint32_t nsets, nlanes;
 	struct ps_turns_set *sets;
-	uint32_t *alive; /* the sets' lists of lanes, each at its first lane's place */
+	/* the lanes that have not ended: a list for each set, from the index of the set's first lane on */
+	uint32_t *alive;
 	uint64_t *lengths;
 	uint32_t set;
 	bool beyond; /* a skip went past the end */
@@ -110,8 +111,9 @@ void ps_turns_skip(struct ps_turns *turns, uint64_t n);
 /* The current lane has ended: after its sample `index`, which was given, or before it. */
 void ps_turns_finish(struct ps_turns *turns, bool given);
 
-/* Gives the turn to a lane, in about that round, to continue within an epoch whose lengths are not known.
- * The sequence must have one set. */
+/* Gives the turn to a lane, to continue within an epoch whose lengths are not known. `round` is the round
+ * of the lanes that have not ended, or one less: the caller knows only how many samples the lanes have
+ * given. The sequence must have one set, and no lane may have ended in `turns`. */
 void ps_turns_set_lane(struct ps_turns *turns, uint32_t lane, uint64_t position, uint64_t round);
 
 /* How many samples of a lane come before the current turn; lengths must be known. */
@@ -205,7 +207,8 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  * Homes: with H > 1 a permutation of the set's shards that is keyed by the seed alone gives each a place, and
  * so a home: the place mod H. The shards of a home are permuted among its places only, in each epoch and
  * pass. H divides the number of lanes, so the shards of home h are dealt to the lanes l with l mod H = h,
- * in all epochs.
+ * in all epochs. So where the number of machines divides H, each reads the same shards in every epoch, from
+ * its own cache.
  *
  * Ranks: rank r of W has the rows of each step that its deal gives it (shared): first those of the lanes l
  * with l mod W = r. That needs the lanes' lengths. Where they are not known before reading, a rank has the
@@ -224,7 +227,7 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
 #define PS_ORDER_PLAIN_BLOCK 16 /* samples of a block that is not shuffled */
 
 enum ps_order_mode {
-	PS_ORDER_NONE = 0,   /* the list's order; one lane, or one for each rank that owns it */
+	PS_ORDER_NONE = 0,   /* the list's order; one lane that ranks share, or one lane for each rank */
 	PS_ORDER_SHARDS = 1, /* shards permuted */
 	PS_ORDER_WINDOW = 2, /* shards and blocks of samples permuted */
 	/* all samples permuted (random/random.h); position p is in lane p mod lanes */
@@ -560,7 +563,8 @@ int ps_epochs_length(struct ps_epochs *epochs, uint64_t epoch, uint64_t *ret_sam
 /* Rows of this rank in a step; a feed's step must have been fed. */
 uint32_t ps_epoch_rows(const struct ps_epoch *epoch, uint64_t step);
 
-/* True if no sample is at a position that is before the epoch's end. */
+/* True if there is no sample at this position (numbers only). The position must be before the epoch's
+ * end. */
 bool ps_epoch_is_hole(const struct ps_epoch *epoch, uint64_t position);
 
 /* The sample at a position of an epoch of mode PERMUTATION or NUMBERS. */

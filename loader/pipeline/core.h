@@ -151,7 +151,8 @@ struct ps_block {
 	uint32_t n, at;
 	uint32_t left; /* wanted samples from `at` on */
 	bool last;     /* last of the lane's epoch; set if lengths are not known */
-	/* position of its first sample as it was read; `taken`: samples before `at` */
+	/* position of the sample that was read first for this block (before the shuffle), to read the block
+	 * again; `taken` is set in the copies that rows get */
 	struct ps_lane_position where;
 	struct ps_sample *samples[];
 };
@@ -168,12 +169,15 @@ struct ps_lane {
 	uint64_t ordinal;      /* the sample's place in the shard; ... */
 	uint64_t copy;         /* ... N copies of it were given */
 	uint64_t offset;       /* offset of that sample in the file; 0: not known */
-	uint64_t nbytes;       /* size that the shard's file must have by the state; 0: any */
-	uint64_t from;         /* samples before this place are not wanted any more */
-	uint64_t empty;        /* number of consecutive shards without a sample */
-	bool gave;             /* the open shard gave a sample */
+	/* size that the shard's file must still have: from the state of a resumed run, or from when the
+	 * shard was closed; 0: any */
+	uint64_t nbytes;
+	uint64_t from;  /* samples before this place are not wanted any more */
+	uint64_t empty; /* number of consecutive shards without a sample */
+	bool gave;      /* the open shard gave a sample */
 	struct ps_shard *shard;
-	struct ps_shard_byproduct begun;   /* the index begun for shard `number`, while that is closed */
+	/* the unfinished index of shard `number`, while that shard is closed */
+	struct ps_shard_byproduct begun;
 	struct ps_shard_index *check;      /* index that the open shard is compared with; NULL: none */
 	struct ps_shard_indexes *check_of; /* the set that holds `check` */
 	struct ps_select_view *view;       /* of the open shard; NULL: each sample is drawn once */
@@ -229,16 +233,18 @@ void ps_block_free(struct ps_block *block); /* NULL is allowed */
 
 /* A lane's samples --------------------------------------------------------------------------------------- */
 
-/* A lane's samples in sequence: shards are opened in their order, and places are found again.
+/* A lane's samples in sequence: opens the shards in their order, and finds a position in a shard that was
+ * closed again.
  *
- * Ownership, threads, errors: as pipeline/core.h says. */
+ * Ownership, threads, errors: as for lanes, above. */
 
 /* Reads the sample at lane->at: 1, or 0 at the end of the lane's epoch. `hold`: the sample with its bytes;
  * without `hold` *ret_sample may be NULL. */
 int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
         struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
 
-/* Walking over N samples costs less than finding a place and opening the file there. */
+/* Up to this many samples are skipped by reading over them: that costs less than finding the target's
+ * offset and opening the file there. */
 #define PS_LANE_WALK_MAX 16
 
 /* Closes the lane's shard. The lane's position is kept. */
@@ -334,7 +340,8 @@ struct ps_pipeline {
 	uint64_t deliver_epoch, deliver_seq;
 	uint64_t first_seq; /* number of the first batch of deliver_epoch */
 	uint32_t nheld;
-	pthread_cond_t left; /* for the copier: a batch was left */
+	/* for the copier: the consumer has released a batch that is still being copied (PS_BATCH_LEFT) */
+	pthread_cond_t left;
 	int failed;
 	struct ps_load_error why; /* of failed */
 	struct ps_stage stages[PENSTOCK_NSTAGES];

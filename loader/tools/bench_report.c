@@ -35,7 +35,7 @@ double ps_bench_slowdown(const struct ps_bench_idle *idle)
 
 double ps_bench_hidden(const struct ps_bench_result *r)
 {
-	/* Copies of as many batches as steps are counted. */
+	/* The copying time of `steps` batches: the mean of a batch times the number of steps. */
 	double copies = share(r->stats.copy_seconds, (double)r->stats.batches) * (double)r->idle.steps;
 
 	return copies > 0 ? fmax(0, 1 - r->idle.copy / copies) : 1;

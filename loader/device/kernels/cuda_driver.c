@@ -89,7 +89,7 @@ int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_
 
 /* Contexts and streams ----------------------------------------------------------------------------------- */
 
-/* Of the calling thread: how often it has entered, and what it had before. */
+/* How many contexts the calling thread has entered and not left, and its capture mode before the first. */
 static _Thread_local uint32_t entered;
 static _Thread_local ps_cu_capture_mode mode_before;
 
@@ -118,7 +118,7 @@ void ps_cuda_context_leave(const struct ps_cuda_driver *cu)
 
 ps_cu_result ps_cuda_urgent_stream_new(const struct ps_cuda_driver *cu, ps_cu_stream *ret_stream)
 {
-	int least, greatest; /* the greater, the less the number */
+	int least, greatest; /* the greatest priority has the lowest number */
 	ps_cu_result r = cu->priorities(&least, &greatest);
 
 	return r == 0 ? cu->stream_create_urgent(ret_stream, PS_CU_STREAM_NON_BLOCKING, greatest) : r;

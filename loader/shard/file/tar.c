@@ -173,7 +173,8 @@ static bool key_is(const uint8_t *key, size_t len, const char *name)
 	return len == strlen(name) && memcmp(key, name, len) == 0;
 }
 
-/* the only one of these texts that is not about the tar */
+/* pax_take() compares the address of an error text with this one: -ENOMEM; any other text means a damaged
+ * tar. */
 static const char out_of_memory[] = "out of memory";
 
 /* Stores one record; returns an error text, or NULL. An empty value resets the key. */

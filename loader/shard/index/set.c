@@ -27,15 +27,18 @@ struct ps_shard_indexes {
 	enum ps_shard_kind source;
 	struct ps_windows windows;
 
-	pthread_mutex_t lock; /* all below */
+	pthread_mutex_t lock; /* guards the members up to places_lock */
 	uint64_t *counts;     /* 1 + the samples of each shard; 0: not known yet */
 	struct entry *open;   /* most recently used first */
 	uint32_t nidle;
 
-	pthread_mutex_t places_lock; /* below; held while a catalogue or the folder of indexes is read */
+	/* guards the members below; held while a catalogue or the folder of indexes is read */
+	pthread_mutex_t places_lock;
 	struct place **places;
 	size_t nplaces;
-	size_t last; /* the place that was used last: most shards are in the folder of the one before */
+	/* the place that was added last, where a search begins: most shards are in one folder with the shard
+	 * before them */
+	size_t last;
 	struct ps_shard_index_folder *folder;
 };
 
@@ -130,8 +133,8 @@ static struct entry *surplus_unlink(struct ps_shard_indexes *xs)
 
 /* No lock is held below this line ------------------------------------------------------------------------ */
 
-/* The path of a shard's index in the folder of indexes, which the caller frees; NULL with err filled (ENOENT:
- * it has none). */
+/* The path of a shard's index in the folder of indexes, which the caller frees. NULL with err filled;
+ * ENOENT: the folder has no index of this shard. */
 static char *folder_path(
         struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes, struct ps_load_error *err)
 {
@@ -205,7 +208,8 @@ static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_
 	return 1;
 }
 
-/* Opens the index beside a shard. It must be of the same version of the shard as the catalogue. */
+/* Opens the index that is stored beside a shard. -ESTALE: index and catalogue describe different versions
+ * of the shard. */
 static int beside_open(struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes,
         struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
