@@ -54,7 +54,7 @@ void ps_tree_insert(struct ps_tree *tree, struct ps_tree_item *item, uint64_t ke
 
 void ps_tree_remove(struct ps_tree *tree, struct ps_tree_item *item)
 {
-	if (!ps_tree_has(item))
+	if (!ps_tree_is_linked(item))
 		return;
 	while (item->child[0] && item->child[1])
 		rotate_up(tree, item->child[item->child[0]->weight < item->child[1]->weight]);

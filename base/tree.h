@@ -26,7 +26,7 @@ static inline bool ps_tree_empty(const struct ps_tree *tree)
 	return !tree->root;
 }
 
-static inline bool ps_tree_has(const struct ps_tree_item *item)
+static inline bool ps_tree_is_linked(const struct ps_tree_item *item)
 {
 	return item->number > 0;
 }

@@ -205,7 +205,7 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 		rc = ps_layout_windows(l->layout, o->token_stride, &windows, err);
 	if (rc < 0)
 		return rc;
-	ps_shard_indexes_source(l->indexes, (enum ps_shard_kind)o->source, &windows);
+	ps_shard_indexes_set_source(l->indexes, (enum ps_shard_kind)o->source, &windows);
 	if (o->index == PENSTOCK_INDEX_MAKE)
 		rc = ps_shard_index_auto(
 		        l->indexes, l->options.shards.names, l->options.shards.n, o->index_dir, err);

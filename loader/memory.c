@@ -32,6 +32,12 @@ void penstock_budget_free(struct penstock_budget *b)
 	ps_public_budget_unref(b);
 }
 
+/* Rounded up. */
+static uint64_t mib(uint64_t n)
+{
+	return (n >> 20) + ((n & ((1 << 20) - 1)) != 0);
+}
+
 int ps_public_budget_reserve(struct penstock_budget *b, uint64_t nbytes, struct ps_load_error *err)
 {
 	if (!ps_byte_budget_take(&b->reserved, nbytes))
@@ -40,7 +46,7 @@ int ps_public_budget_reserve(struct penstock_budget *b, uint64_t nbytes, struct 
 		        "loader's "
 		        "batches and read buffers need %ju MiB; raise it, or lower batch, depth or lanes",
 		        (uintmax_t)(b->count.limit >> 20), (uintmax_t)(atomic_load(&b->reserved.used) >> 20),
-		        (uintmax_t)((nbytes >> 20) + 1));
+		        (uintmax_t)mib(nbytes));
 	ps_byte_budget_force(&b->count, nbytes);
 	return 0;
 }
@@ -70,11 +76,6 @@ void ps_public_budget_unref(struct penstock_budget *b)
 #define BUF_NBYTES (1UL << 20)
 #define IMAGES_MAX (64UL << 20)
 #define IMAGES_BEYOND (24UL << 20) /* part of the 64 MiB that may be used beyond the budget */
-
-static uint64_t mib(uint64_t n)
-{
-	return (n >> 20) + ((n & ((1 << 20) - 1)) != 0);
-}
 
 /* The number of shards that stay open: all lanes that the rank reads, limited by a quarter of its descriptors
  * and by read buffers of an eighth of the budget. */

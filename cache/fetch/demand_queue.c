@@ -22,7 +22,7 @@ void ps_demand_requeue(struct ps_fill_file *file)
 	for (int cls = 0; cls < PS_DEMAND_CLASSES; cls++) {
 		struct ps_file_demands *demands = &file->demands[cls];
 
-		if (!ps_tree_has(&demands->place) || demands->place.key == key_of(file))
+		if (!ps_tree_is_linked(&demands->place) || demands->place.key == key_of(file))
 			continue;
 		ps_tree_remove(&file->fill->queues[cls], &demands->place);
 		take_place(demands, (enum ps_demand_class)cls);
@@ -42,7 +42,7 @@ static void enqueue(struct ps_demand *demand)
 		file->nread_demands++;
 		ps_tree_insert(&file->read_demands, &demand->place, demand->next);
 	}
-	if (!ps_tree_has(&demands->place))
+	if (!ps_tree_is_linked(&demands->place))
 		take_place(demands, demand->cls);
 }
 

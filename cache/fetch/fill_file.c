@@ -437,7 +437,7 @@ bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns)
 	struct ps_fill *fill = file->fill;
 
 	PS_LOCK_SCOPE(&fill->due_lock);
-	if (ps_tree_has(&file->due) && file->due.key <= ns)
+	if (ps_tree_is_linked(&file->due) && file->due.key <= ns)
 		return false;
 	ps_tree_remove(&fill->due, &file->due);
 	ps_tree_insert(&fill->due, &file->due, ns);
@@ -502,7 +502,7 @@ struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file)
 	return file->fill;
 }
 
-bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns)
+bool ps_fill_may_log(struct ps_fill_file *file, uint64_t now_ns)
 {
 	if (file->told_ns && now_ns - file->told_ns < TELL_EVERY_NS)
 		return false;

@@ -314,7 +314,7 @@ struct ps_fill_file *ps_fill_file_next(const struct ps_fill_file *file);
 void ps_fill_look_later(struct ps_fill_file *file);
 /* Below: the file's lock is held. */
 /* True if a failure of this file may be logged now: the rate is limited for each file. */
-bool ps_fill_may_tell(struct ps_fill_file *file, uint64_t now_ns);
+bool ps_fill_may_log(struct ps_fill_file *file, uint64_t now_ns);
 struct ps_block_buffer *ps_block_buffer_new(struct ps_fill_file *file, uint64_t block);
 void ps_block_buffer_free(struct ps_block_buffer *buffer); /* removes it from the file; unrefs its memory */
 /* The block's buffer, after dropping failures that have expired; NULL: none. */

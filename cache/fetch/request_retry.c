@@ -414,7 +414,7 @@ void ps_range_request_fail(
 			file->refused_until_ns = now + PS_MAX(PS_MIN(err->retry_after_ms, REFUSED_MAX_MS),
 			                                       (uint64_t)PS_FILL_FAILED_MS) *
 			                                       PS_NS_PER_MS;
-		tell = err->err != ECANCELED && ps_fill_may_tell(file, now);
+		tell = err->err != ECANCELED && ps_fill_may_log(file, now);
 		give_up(request, errnum, until, outcome);
 	}
 	if (err->err != ECANCELED)

@@ -399,7 +399,7 @@ bool ps_waiters_expire(
 		leave(file, read, outcome);
 		timed_out(file);
 		mark_failed(file, read, now_ns);
-		if (ps_fill_may_tell(file, now_ns)) {
+		if (ps_fill_may_log(file, now_ns)) {
 			tell = true;
 			*ret_offset = read->offset;
 		}

@@ -57,8 +57,10 @@ static void page_line(struct ps_http_request *rq, const char *line, size_t n)
 	struct ps_http_page *page = page_of(rq->work);
 	const char *end = line + n, *url;
 
-	if (n >= 5 && memcmp(line, "HTTP/", 5) == 0)
-		free(ps_steal_ptr(&page->next)); /* belonged to a redirect's header */
+	if (n >= 5 && memcmp(line, "HTTP/", 5) == 0) { /* the header before it was a redirect's */
+		free(ps_steal_ptr(&page->next));
+		page->next_lost = false;
+	}
 	if (n < 5 || strncasecmp(line, "link:", 5) != 0)
 		return;
 	for (line += 5; (url = memchr(line, '<', (size_t)(end - line)));) {

@@ -316,7 +316,7 @@ static void explain(struct ps_hf *hf, const struct ps_http_response *r, struct p
 	err->http_status = r->status;
 }
 
-static void look(void *arg, struct ps_http_request *rq)
+static void answer_note(void *arg, struct ps_http_request *rq)
 {
 	struct ps_hf *hf = arg;
 	const struct ps_http_response *r = &rq->response;
@@ -427,7 +427,7 @@ int ps_hf_open(const char *source, const struct ps_origin_options *options, stru
 	hf->origin.heads_prove = true;
 	hf->origin.proves_all = true; /* access is granted by repository */
 	hf->client.patient = true;
-	hf->client.look = look;
+	hf->client.look = answer_note;
 	hf->client.look_arg = hf;
 	if (ps_hf_is_commit(hf->source.rev))
 		ps_hf_note_commit(hf, hf->source.rev);

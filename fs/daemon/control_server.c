@@ -198,7 +198,7 @@ static int enter(struct client *c, struct ps_mount_request *request, struct ps_o
 /* The mount answers. If its owner has ended, ends it at once. */
 static int serves_owner(struct client *c, struct ps_owned *owned, struct ps_mount *m, struct ps_error *err)
 {
-	int rc = ps_owned_serves(c->daemon, owned, m, &c->owner, err);
+	int rc = ps_owned_set_serving(c->daemon, owned, m, &c->owner, err);
 
 	while (rc < 0 && !atomic_load(&m->session.ended)) {
 		ps_session_kick(&m->session);
@@ -252,7 +252,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 	else if (owned)
 		rc = serves_owner(c, owned, m, &err);
 	if (rc == 0) {
-		ps_session_answers(&m->session);
+		ps_session_now_answers(&m->session);
 		ps_log_info("mount: %s on %s%s", m->device, m->request.mountpoint,
 		        m->here ? "" : " (of another mount namespace)");
 	} else {

@@ -128,12 +128,12 @@ static void *first_main(void *arg)
 	if (rc < 0) {
 		ps_owned_failed(d, owned, &err, atomic_load(&d->first_cancelled));
 	} else if (owned) {
-		rc = ps_owned_serves(d, owned, m, &d->first_owner, &err);
+		rc = ps_owned_set_serving(d, owned, m, &d->first_owner, &err);
 		if (rc < 0)
 			end_session(m);
 	}
 	if (rc == 0 && m) {
-		ps_session_answers(&m->session);
+		ps_session_now_answers(&m->session);
 		ps_log_info("mount: %s on %s", m->device, m->request.mountpoint);
 	}
 	if (rc < 0)
@@ -273,14 +273,14 @@ static void main_loop(struct ps_daemon *d)
 		p[1] = (struct pollfd){.fd = d->listen_fd, .events = POLLIN};
 		p[4] = (struct pollfd){.fd = d->owners_fd, .events = POLLIN};
 		if (poll(p, n, kick_ending(d) ? KICK_MS : -1) < 0 && errno != EINTR)
-			return;
-		if (p[0].revents && read(d->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-			return;
+			poll(NULL, 0, KICK_MS); /* the kernel is out of memory: try again */
+		if (p[0].revents)
+			(void)!read(d->wake_fd, &count, sizeof(count));
 		heed_signals(d);
 		if ((p[2].fd >= 0 && p[2].revents) || p[3].revents & (POLLRDHUP | POLLHUP | POLLERR))
 			atomic_store(&d->first_cancelled, true);
 		if (p[4].revents)
-			ps_owners_left(d);
+			ps_owners_remove_gone(d);
 		ps_clients_gone(d, p + POLL_FIXED, n - POLL_FIXED);
 		if (p[1].revents)
 			ps_client_accept(d);

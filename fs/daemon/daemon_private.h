@@ -50,7 +50,7 @@
 
 /* A group of threads ------------------------------------------------------------------------------------- */
 
-/* A group of threads that can be joined together. ps_thread_group_go() is the last call of a thread's
+/* A group of threads that can be joined together. ps_thread_group_leave() is the last call of a thread's
  * function, but afterwards the C library still runs the thread's exit code, which frees memory. So the
  * process must not call exit() before all threads are joined.
  *
@@ -59,18 +59,18 @@
  * Ownership: in the caller's memory. Threads: any. Locks: one of its own, a leaf. Errors: -errno. */
 struct ps_thread_group {
 	pthread_mutex_t lock; /* covers the members below */
-	unsigned n;           /* threads that have not called ps_thread_group_go() */
+	unsigned n;           /* threads that have not called ps_thread_group_leave() */
 	bool any_gone;
 	pthread_t gone; /* the last thread that ended, not joined yet; set if any_gone */
 };
 
 void ps_thread_group_init(struct ps_thread_group *threads);
 void ps_thread_group_fini(struct ps_thread_group *threads);
-/* Runs fn(arg), which calls ps_thread_group_go() last. Blocks: no. */
+/* Runs fn(arg), which calls ps_thread_group_leave() last. Blocks: no. */
 int ps_thread_group_start(struct ps_thread_group *threads, void *(*fn)(void *), void *arg) PS_MUST_USE;
 /* Removes the calling thread from the group's count, and then calls leaves(arg). Blocks until the thread
  * that ended before it has been joined. */
-void ps_thread_group_go(struct ps_thread_group *threads, void (*leaves)(void *arg), void *arg);
+void ps_thread_group_leave(struct ps_thread_group *threads, void (*leaves)(void *arg), void *arg);
 unsigned ps_thread_group_count(struct ps_thread_group *threads);
 /* Call when the count is 0. Blocks until the last thread has ended. */
 void ps_thread_group_join(struct ps_thread_group *threads);
@@ -247,11 +247,11 @@ int ps_owned_enter(struct ps_daemon *daemon, const struct ps_mount_request *requ
 void ps_owned_failed(
         struct ps_daemon *daemon, struct ps_owned *owned, const struct ps_error *err, bool called_off);
 /* The mount answers; takes *owner over. On failure does what ps_owned_failed() does. */
-int ps_owned_serves(struct ps_daemon *daemon, struct ps_owned *owned, struct ps_mount *mount, int *owner,
+int ps_owned_set_serving(struct ps_daemon *daemon, struct ps_owned *owned, struct ps_mount *mount, int *owner,
         struct ps_error *err) PS_MUST_USE;
 /* Called by the main thread: removes owners whose sockets were closed, and unmounts mounts without owners.
  * May block on fusermount3. */
-void ps_owners_left(struct ps_daemon *daemon);
+void ps_owners_remove_gone(struct ps_daemon *daemon);
 /* The two below need the daemon's lock held. ------------------------------------------------------------- */
 /* The mount has ended: closes its owners' sockets. */
 void ps_owned_end(struct ps_daemon *daemon, struct ps_mount *mount);

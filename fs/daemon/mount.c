@@ -363,5 +363,5 @@ static void thread_leaves(void *arg)
 
 void ps_daemon_thread_ends(struct ps_daemon *d)
 {
-	ps_thread_group_go(&d->threads, thread_leaves, d);
+	ps_thread_group_leave(&d->threads, thread_leaves, d);
 }

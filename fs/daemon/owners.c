@@ -235,7 +235,7 @@ void ps_owned_failed(struct ps_daemon *d, struct ps_owned *owned, const struct p
 	fail(d, owned, err, called_off);
 }
 
-int ps_owned_serves(
+int ps_owned_set_serving(
         struct ps_daemon *d, struct ps_owned *owned, struct ps_mount *m, int *owner, struct ps_error *err)
 {
 	PS_LOCK_SCOPE(&d->lock);
@@ -317,7 +317,7 @@ static void end_session(struct ps_daemon *d, struct ps_mount_id id)
 	}
 }
 
-void ps_owners_left(struct ps_daemon *d)
+void ps_owners_remove_gone(struct ps_daemon *d)
 {
 	struct epoll_event events[EVENTS_MAX];
 	int n = epoll_wait(d->owners_fd, events, EVENTS_MAX, 0);

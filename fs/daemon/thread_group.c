@@ -28,7 +28,7 @@ int ps_thread_group_start(struct ps_thread_group *threads, void *(*fn)(void *), 
 	return rc;
 }
 
-void ps_thread_group_go(struct ps_thread_group *threads, void (*leaves)(void *arg), void *arg)
+void ps_thread_group_leave(struct ps_thread_group *threads, void (*leaves)(void *arg), void *arg)
 {
 	pthread_t before;
 	bool any;

@@ -3,7 +3,7 @@
  *
  *   ps_fs_new()            what the mount shows
  *   ps_session_start()     starts a thread with libfuse's loop over a mounted descriptor
- *   ps_session_answers()   call once the mount has answered: sets read-ahead, probes passthrough
+ *   ps_session_now_answers()   call once the mount has answered: sets read-ahead, probes passthrough
  *   ps_session_await()     sleeps until the loop has ended: unmounted, aborted, or kicked
  *   ps_session_finish()    joins the thread; cancels reads, closes files
  *   ps_session_free()      after the last answer (ps_fs_drain())
@@ -68,7 +68,7 @@ void ps_session_setup(void);
 /* fd: from ps_mountfd_mount(); taken over, also on failure. */
 int ps_session_start(
         struct ps_session *session, struct ps_fs *fs, int fd, dev_t dev, struct ps_error *err) PS_MUST_USE;
-void ps_session_answers(struct ps_session *session);
+void ps_session_now_answers(struct ps_session *session);
 /* Asks the loop to end, even if files are open. The call has no effect just before libfuse begins to wait,
  * and while the kernel is being notified, which needs the loop. So repeat it until session->ended. */
 void ps_session_kick(struct ps_session *session);

@@ -138,7 +138,7 @@ int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, 
 	return 0;
 }
 
-void ps_session_answers(struct ps_session *s)
+void ps_session_now_answers(struct ps_session *s)
 {
 	if (s->dev)
 		atomic_store(&s->fs->read_ahead_nbytes, raise_read_ahead(s->dev));

@@ -69,7 +69,7 @@ int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
 /* Takes nbytes from the memory of all decoders with limits->ticket, which may block, as
  * ps_image_ticket_take() says. `what` is their purpose, for the error text. -EBADMSG with a text: more than
  * limits->max_memory. */
-int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
+int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
 
 /* EXIF and orientation ----------------------------------------------------------------------------------- */

@@ -214,7 +214,7 @@ static void check_size(struct ps_jpeg *j)
 		coef_nbytes += round_up(p->width_in_blocks, p->h_samp_factor) *
 		               round_up(p->height_in_blocks, p->v_samp_factor) * sizeof(JBLOCK);
 	}
-	if (ps_format_check_memory("JPEG", "for coefficients", coef_nbytes, &j->limits, &why) < 0)
+	if (ps_format_take_memory("JPEG", "for coefficients", coef_nbytes, &j->limits, &why) < 0)
 		fail(j, EBADMSG, "%s", why.text);
 }
 

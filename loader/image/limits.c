@@ -22,7 +22,7 @@ int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
 	return 0;
 }
 
-int ps_format_check_memory(const char *name, const char *what, uint64_t nbytes,
+int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_load_error *err)
 {
 	if (nbytes <= limits->max_memory) {

@@ -224,7 +224,7 @@ static void reserve_rows(struct image *m)
 	if (!ps_size_mul(row, m->held, &nbytes) || !ps_size_add(nbytes, m->slack_nbytes, &nbytes))
 		fail(m, ENOMEM, "out of memory");
 	if (m->passes > 1 &&
-	        ps_format_check_memory("interlaced", "for all rows", nbytes, &m->limits, &why) < 0)
+	        ps_format_take_memory("interlaced", "for all rows", nbytes, &m->limits, &why) < 0)
 		fail(m, EBADMSG, why.text);
 	if (nbytes > m->cap) {
 		free(m->out);

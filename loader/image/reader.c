@@ -206,7 +206,7 @@ static int reserve_turned(struct ps_image_reader *s, size_t stride, struct ps_lo
 	if (!ps_size_mul(stride, s->region.height, &nbytes) || !ps_size_add(nbytes, s->slack_nbytes, &nbytes))
 		return ps_load_error_set(err, ENOMEM, "image: %u x %u is too large to be turned",
 		        s->region.width, s->region.height);
-	int rc = ps_format_check_memory(s->format->name, "to be turned", nbytes, &s->limits, err);
+	int rc = ps_format_take_memory(s->format->name, "to be turned", nbytes, &s->limits, err);
 	if (rc < 0 || nbytes <= s->turned_cap)
 		return rc;
 	free(s->turned);

@@ -104,7 +104,7 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 	/* A lossless file is decoded as a whole, at four bytes a pixel. */
 	uint64_t pixel = pixels == PS_PIXELS_RGBA16 ? 4 + ps_pixels_nbytes(pixels) : 4;
 	if (rc == 0)
-		rc = ps_format_check_memory("WebP", "for all pixels",
+		rc = ps_format_take_memory("WebP", "for all pixels",
 		        (uint64_t)m->size.width * m->size.height * pixel, limits, err);
 	if (rc < 0)
 		return rc;

@@ -59,7 +59,7 @@ static void items_are_in_the_order_of_keys_then_of_insertion(void **state)
 	for (int step = 0; step < 6000; step++) {
 		int i = rand_r(&seed) % N;
 
-		if (ps_tree_has(&items[i])) {
+		if (ps_tree_is_linked(&items[i])) {
 			ps_tree_remove(&tree, &items[i]);
 			model[i] = 0;
 		} else {

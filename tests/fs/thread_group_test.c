@@ -34,7 +34,7 @@ static void *thread_main(void *arg)
 {
 	pthread_setspecific(key, &threads);
 	usleep((useconds_t)(intptr_t)arg);
-	ps_thread_group_go(&threads, count_left, NULL);
+	ps_thread_group_leave(&threads, count_left, NULL);
 	return NULL;
 }
 

@@ -172,7 +172,7 @@ static void windows_overlap_by_a_token(void **state)
 		char *const shards[] = {(char *)(uintptr_t) "t.bin"};
 		struct ps_shard_indexes *xs = ps_shard_indexes_new(shards, 1, NULL);
 
-		ps_shard_indexes_source(xs, PS_SHARD_KIND_AUTO, &o.windows);
+		ps_shard_indexes_set_source(xs, PS_SHARD_KIND_AUTO, &o.windows);
 		assert_int_equal(ps_shard_indexes_count(xs, 0, &count, NULL), 0);
 		assert_int_equal(count, n);
 		for (uint64_t from = 0; from < n; from += 1 + n / 3) {
@@ -216,7 +216,7 @@ static void half_a_token_is_damage(void **state)
 
 	(void)state;
 	tokens_write("t.bin", 1);
-	ps_shard_indexes_source(xs, PS_SHARD_KIND_TOKENS, &o.windows);
+	ps_shard_indexes_set_source(xs, PS_SHARD_KIND_TOKENS, &o.windows);
 	assert_int_equal(ps_shard_indexes_count(xs, 0, &count, NULL), 0);
 	shard = shard_open("t.bin", &o);
 	for (; ps_shard_next(shard, &s, NULL) == 1; n++) {

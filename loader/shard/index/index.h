@@ -242,7 +242,7 @@ struct ps_shard_indexes;
 struct ps_shard_indexes *ps_shard_indexes_new(char *const *shards, size_t nshards, const char *dir);
 /* Sets the kind of the shards, before the first query. Counts of token streams follow from their sizes; an
  * index of lines is not accepted for a tar. */
-void ps_shard_indexes_source(
+void ps_shard_indexes_set_source(
         struct ps_shard_indexes *indexes, enum ps_shard_kind source, const struct ps_windows *windows);
 void ps_shard_indexes_free(
         struct ps_shard_indexes *indexes); /* NULL is allowed; none of its indexes may be borrowed */

@@ -59,7 +59,7 @@ struct ps_shard_indexes *ps_shard_indexes_new(char *const *shards, size_t nshard
 	return xs;
 }
 
-void ps_shard_indexes_source(
+void ps_shard_indexes_set_source(
         struct ps_shard_indexes *xs, enum ps_shard_kind source, const struct ps_windows *windows)
 {
 	xs->source = source;
