@@ -47,7 +47,7 @@ check "/etc/penstock is for root alone" test "$(stat -c %a:%U /etc/penstock)" = 
 check "penstock.conf is a conffile" grep -q /etc/penstock.conf <(dpkg-query -W -f '${Conffiles}' penstock)
 check "its comments alone are a sound file" penstock mount --all
 check "completion" bash -c '. /usr/share/bash-completion/completions/penstock && complete -p penstock'
-check "the unit is where systemd looks" test -e /lib/systemd/system/penstock@.service
+check "the unit is where systemd looks" test -e /usr/lib/systemd/system/penstock@.service
 check "pkg-config would find the library" test -e /usr/lib/"$(uname -m)-linux-gnu"/pkgconfig/libpenstock.pc
 
 mkdir "$work/in" "$work/served" "$work/mnt"
