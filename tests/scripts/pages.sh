@@ -53,6 +53,7 @@ parts=$(sed -nE 's/^#define PENSTOCK_VERSION_[A-Z]+ ([0-9]+)$/\1/p' "$top_srcdir
 equal "so is penstock.h" "$version" "$(paste -sd . <<<"$parts")"
 equal "so are Debian's packages" "$version" \
 	"$(sed -nE '1s/.*\((.*)-[0-9]+\).*/\1/p' "$top_srcdir/debian/changelog")"
+equal "so are RPMs" "$version" "$(sed -nE 's/^Version: //p' "$top_srcdir/scripts/penstock.spec")"
 
 # Nothing was ever taken away: each version of the map but the first one raised both.
 versions=$(grep -c '^PENSTOCK_' "$top_srcdir/loader/libpenstock.map")
