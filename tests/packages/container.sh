@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# tests/packages/container.sh DIR: runs the image in DIR by podman: a mount, a load, what is logged, the end.
+# Only for a root that may be thrown away: scripts/container --test makes one.
+set -euo pipefail
+
+[[ -d /share ]] || {
+	echo "container.sh: run me by scripts/container --test: I install packages" >&2
+	exit 2
+}
+if [[ ! ${PENSTOCK_CGROUP2-} ]]; then
+	# Control groups of version 2, whatever version this machine has: crun refuses a mixture.
+	exec unshare --mount --cgroup bash -euc '
+		umount -R -l /sys/fs/cgroup
+		mount -t cgroup2 cgroup2 /sys/fs/cgroup
+		PENSTOCK_CGROUP2=1 exec "$@"
+	' bash "$0" "$@"
+fi
+image=$(echo "$1"/penstock-*.oci.tar)
+export DEBIAN_FRONTEND=noninteractive
+work=$(mktemp -d)
+chmod 755 "$work"
+passed=0 failed=0
+# check WHAT COMMAND...
+check() {
+	local what=$1
+	shift
+	if "$@" >"$work/out" 2>&1; then
+		passed=$((passed + 1)) && echo "ok - $what"
+	else
+		failed=$((failed + 1)) && echo "not ok - $what: $*" && sed 's/^/# /' "$work/out"
+	fi
+}
+not() { ! "$@"; }
+# wait_until SECONDS COMMAND...
+wait_until() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@" >"$work/last" 2>&1; do
+		((SECONDS < end)) || { cat "$work/last" && return 1; }
+		sleep 0.2
+	done
+}
+apt() {
+	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@" \
+		>"$work/apt" 2>&1 || { cat "$work/apt" && exit 1; }
+}
+podman() { command podman --storage-driver vfs --cgroup-manager cgroupfs "$@"; }
+
+apt update
+apt install podman crun nginx-light procps python3
+version=$(sed -nE 's/^AC_INIT\(\[penstock\], \[([^]]*)\].*/\1/p' /penstock/configure.ac)
+mkdir "$work/served" "$work/cache" "$work/data"
+python3 - "$work/served" <<'PY'
+import glob, io, sys, tarfile
+for i, photo in enumerate(sorted(glob.glob("/penstock/tests/data/photos/*.jpg"))):
+    with tarfile.open("%s/x-%06d.tar" % (sys.argv[1], i // 4), "a") as tar:
+        tar.add(photo, "%03d.jpg" % i)
+        info = tarfile.TarInfo("%03d.cls" % i)
+        info.size = len(str(i))
+        tar.addfile(info, io.BytesIO(b"%d" % i))
+PY
+cat >"$work/nginx.conf" <<-END
+	pid $work/nginx.pid;
+	error_log $work/error.log;
+	events {}
+	http {
+		access_log off;
+		server { listen 127.0.0.1:8768; root $work/served; autoindex on; }
+	}
+END
+nginx -c "$work/nginx.conf"
+
+check "the image loads" podman load -i "$image"
+name=localhost/penstock:$version
+# A container makes no control groups, which a root may not be allowed to. Its network is this machine's, so
+# that loopback is that of the server.
+run() { podman run --cgroups=disabled --network host "$@"; }
+check "penstock is of this version" grep -F "$version" <(run --rm "$name" penstock --version)
+check "so is penstock-loader" grep -F "$version" <(run --rm "$name" penstock-loader --version)
+origin=http://127.0.0.1:8768/
+check "no compiler is in it" run --rm "$name" sh -c '! command -v cc'
+check "nor where this machine has its packages from" run --rm "$name" \
+	sh -c '! grep -rs . /etc/apt/sources.list*'
+run --rm "$name" penstock mount -f "$origin" /mnt >"$work/stdout" 2>"$work/stderr" || true
+check "without /dev/fuse a mount is an error that says so" grep -F /dev/fuse "$work/stderr"
+
+mount --bind "$work/data" "$work/data"
+mount --make-rshared "$work/data"
+fuse=(--device /dev/fuse --cap-add SYS_ADMIN --security-opt apparmor=unconfined)
+cache=(-v "$work/cache:/var/cache/penstock")
+check "a container that is a mount starts" run -d --name mount "${fuse[@]}" "${cache[@]}" \
+	-v "$work/data:/data:rshared" "$name" penstock mount -f "$origin" /data
+mounted() { findmnt -n -t fuse.penstock "$work/data"; }
+check "what it mounts is seen outside of it" wait_until 30 mounted
+check "what is read outside is right" diff -r "$work/served" "$work/data" -x .penstock
+sums() { (cd "$work/served" && sha256sum -- *.tar); }
+sums >"$work/sums"
+check "so is what is read inside" podman exec -i mount sh -c 'cd /data && sha256sum -c' <"$work/sums"
+check "penstock-loader loads inside" podman exec mount penstock-loader bench --epochs 1 /data
+check "status" podman exec mount penstock status /data
+check "the cache is in the volume" grep . <(ls -A "$work/cache")
+podman logs mount >"$work/stdout" 2>"$work/stderr"
+check "its log is on stderr" grep -F 'on /data' "$work/stderr"
+check "and nothing else is on stdout" not grep . "$work/stdout"
+begin=$SECONDS
+check "it stops" podman stop -t 60 mount
+check "at once, by SIGTERM" test $((SECONDS - begin)) -lt 30
+check "with 0" test "$(podman inspect -f '{{.State.ExitCode}}' mount)" = 0
+check "the mount is gone" not mounted
+podman logs mount >"$work/stdout" 2>"$work/stderr"
+check "the log has its end" grep -F 'mount: /data: unmounted' "$work/stderr"
+
+# A daemon: its container has no syslog, and process 1 has the same stderr.
+# shellcheck disable=SC2016 # the container's
+check "a container that mounts and then loads starts" run -d --name load "${fuse[@]}" "${cache[@]}" "$name" \
+	sh -c 'penstock mount "$0" /mnt && penstock-loader bench --epochs 1 /mnt && exec sleep 1000' "$origin"
+loaded() { podman logs load 2>&1 | grep -F bottleneck; }
+check "it loads" wait_until 60 loaded
+podman logs load >"$work/stdout" 2>"$work/stderr"
+check "the daemon's log is on the container's stderr" grep -F 'on /mnt' "$work/stderr"
+check "it reads what the other one has cached" \
+	podman exec load sh -c 'penstock status /mnt | grep -E "origin +0 B|in 0 requests|[^0-9]0 B in"'
+check "it is removed" podman rm -f -t 1 load
+check "no process is left" not pgrep -x penstock
+umount "$work/data"
+nginx -c "$work/nginx.conf" -s quit
+podman rm -a -f >"$work/out" 2>&1
+rm -rf "$work"
+echo "$passed passed, $failed failed"
+((failed == 0))
