@@ -64,6 +64,22 @@ if [[ $through == true ]]; then
 else
 	skip "who reads what was passed through reads on" "the kernel passes nothing through here"
 fi
+# A unit whose mount is in the daemon of another one.
+mkdir "$T/mnt2"
+sed "s#^MOUNTPOINT=.*#MOUNTPOINT=$T/mnt2#" "$T/t.conf" >"$T/u.conf"
+other() { inside systemctl show -P "$1" penstock@u.service 2>/dev/null; }
+pid=$(unit MainPID)
+check "a second unit joins its daemon" inside systemctl start penstock@u.service
+check "and serves" inside cmp "$T/mnt2/2.bin" "$T/www/2.bin"
+inside bash -c "kill -KILL $(other MainPID)"
+again() { [[ $(other ActiveState) == active && $(other NRestarts) == 1 ]]; }
+check "killed, it is started again" wait_until 60 again
+check "and serves again" inside cmp "$T/mnt2/2.bin" "$T/www/2.bin"
+equal "the first one is as it was" "$pid" "$(unit MainPID)"
+check "it stops" inside systemctl stop penstock@u.service
+check_not "its mount is gone" inside mountpoint -q "$T/mnt2"
+check "the first one serves on" inside cmp "$T/mnt/2.bin" "$T/www/2.bin"
+
 check "it stops" inside systemctl stop penstock@t.service
 equal "at once and well" "inactive success" "$(unit ActiveState) $(unit Result)"
 check_not "nothing is mounted then" inside mountpoint -q "$T/mnt"
