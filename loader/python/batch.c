@@ -15,19 +15,8 @@ PyObject *batch_new(struct loader_object *loader, struct open_loader *open, stru
 		return PyErr_NoMemory();
 	}
 	b->state = loader->state;
-	b->batch = batch;
 	penstock_batch_info(batch, &b->info);
 	return (PyObject *)b;
-}
-
-static void give_back(struct batch_object *b)
-{
-	struct held_batch *held = b->held;
-
-	b->held = NULL;
-	b->batch = NULL;
-	if (held)
-		let_go(held);
 }
 
 static void batch_dealloc(PyObject *self)
@@ -35,37 +24,42 @@ static void batch_dealloc(PyObject *self)
 	struct batch_object *b = (struct batch_object *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
-	give_back(b);
+	if (b->held)
+		let_go(b->held);
 	PyObject_Free(self);
 	Py_DECREF(type);
 }
 
-static bool is_out(const struct batch_object *b)
+/* A hold for as long as a call looks at it: another thread may release the batch meanwhile. NULL: raised. */
+static struct held_batch *hold(struct batch_object *b)
 {
-	if (b->batch)
-		return true;
-	PyErr_SetString(PyExc_ValueError, "this batch was released");
-	return false;
+	struct held_batch *held = NULL;
+
+	GUARDED (b) {
+		if (b->held)
+			held = held_ref(b->held);
+	}
+	if (!held)
+		PyErr_SetString(PyExc_ValueError, "this batch was released");
+	return held;
 }
 
-/* A tensor, or of a ragged field (values, offsets). */
-static PyObject *batch_field(PyObject *self, PyObject *arg)
+static PyObject *field_new(struct batch_object *b, struct held_batch *held, PyObject *arg)
 {
-	struct batch_object *b = (struct batch_object *)self;
 	struct penstock_error error = {0};
 	struct penstock_tensor t = {0};
 	const char *name = PyUnicode_AsUTF8AndSize(arg, NULL); /* kept by the text itself */
 
-	if (!name || !is_out(b))
+	if (!name)
 		return NULL;
-	int rc = penstock_batch_field(b->batch, name, &t, &error);
+	int rc = penstock_batch_field(held->batch, name, &t, &error);
 	if (rc == -ENOENT) {
 		PyErr_SetObject(PyExc_KeyError, arg);
 		return NULL;
 	}
 	if (rc < 0)
 		return raise_error(b->state, rc, &error);
-	PyObject *values = tensor_new(b, &t);
+	PyObject *values = tensor_new(b, held, &t);
 	if (!values || !t.offsets)
 		return values;
 	/* Positions are below 2^63: the signed dtype is the one that torch knows. */
@@ -76,7 +70,7 @@ static PyObject *batch_field(PyObject *self, PyObject *arg)
 	        .dtype = PENSTOCK_I64,
 	        .ndim = 1,
 	        .shape = {(uint64_t)b->info.rows + 1}};
-	PyObject *offsets = tensor_new(b, &at);
+	PyObject *offsets = tensor_new(b, held, &at);
 	if (!offsets) {
 		Py_DECREF(values);
 		return NULL;
@@ -84,8 +78,21 @@ static PyObject *batch_field(PyObject *self, PyObject *arg)
 	return Py_BuildValue("(NN)", values, offsets);
 }
 
+/* A tensor, or of a ragged field (values, offsets). */
+static PyObject *batch_field(PyObject *self, PyObject *arg)
+{
+	struct batch_object *b = (struct batch_object *)self;
+	struct held_batch *held = hold(b);
+	PyObject *field = held ? field_new(b, held, arg) : NULL;
+
+	if (held)
+		let_go(held);
+	return field;
+}
+
 /* A dense field in host memory goes through `take`; what is none has None for now. NULL: an exception. */
-static PyObject *value_take(struct batch_object *b, PyObject *name, PyObject *take, long *ret_left)
+static PyObject *value_take(
+        struct batch_object *b, struct held_batch *held, PyObject *name, PyObject *take, long *ret_left)
 {
 	const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
 	struct penstock_error error;
@@ -93,7 +100,7 @@ static PyObject *value_take(struct batch_object *b, PyObject *name, PyObject *ta
 
 	if (!text)
 		return NULL;
-	int rc = penstock_batch_field(b->batch, text, &t, &error);
+	int rc = penstock_batch_field(held->batch, text, &t, &error);
 	if (rc < 0)
 		return raise_error(b->state, rc, &error);
 	if (t.offsets || !t.host || t.memory != PENSTOCK_MEMORY_HOST || t.ndim > PENSTOCK_MAX_DIMS ||
@@ -101,7 +108,7 @@ static PyObject *value_take(struct batch_object *b, PyObject *name, PyObject *ta
 		(*ret_left)++;
 		return Py_NewRef(Py_None);
 	}
-	PyObject *capsule = export_host(b, &t);
+	PyObject *capsule = export_host(held, &t);
 	if (!capsule)
 		return NULL;
 	PyObject *value = PyObject_CallFunctionObjArgs(take, capsule, NULL);
@@ -109,16 +116,10 @@ static PyObject *value_take(struct batch_object *b, PyObject *name, PyObject *ta
 	return value;
 }
 
-/* What a framework costs for each field is mostly objects and calls between them: here it is one call a
- * batch. */
-static PyObject *batch_fill(PyObject *self, PyObject *args)
+static PyObject *fields_fill(
+        struct batch_object *b, struct held_batch *held, PyObject *dict, PyObject *names, PyObject *take)
 {
-	struct batch_object *b = (struct batch_object *)self;
-	PyObject *dict, *names, *take;
 	long left = 0;
-
-	if (!PyArg_ParseTuple(args, "OOO:fill", &dict, &names, &take) || !is_out(b))
-		return NULL;
 	Py_ssize_t n = PyTuple_Size(names);
 	for (Py_ssize_t i = 0; i < n; i++) {
 		PyObject *name = PyTuple_GetItem(names, i), *value;
@@ -128,7 +129,7 @@ static PyObject *batch_fill(PyObject *self, PyObject *args)
 			name = PyTuple_GetItem(name, 0);
 			left++;
 		}
-		value = !name ? NULL : other ? Py_NewRef(Py_None) : value_take(b, name, take, &left);
+		value = !name ? NULL : other ? Py_NewRef(Py_None) : value_take(b, held, name, take, &left);
 		if (!value)
 			return NULL;
 		int rc = PyDict_SetItem(dict, name, value);
@@ -139,35 +140,52 @@ static PyObject *batch_fill(PyObject *self, PyObject *args)
 	return n < 0 ? NULL : PyBool_FromLong(left == 0 && b->info.bad == 0);
 }
 
-static PyObject *batch_names(PyObject *self, PyObject *unused)
+/* What a framework costs for each field is mostly objects and calls between them: here it is one call a
+ * batch. */
+static PyObject *batch_fill(PyObject *self, PyObject *args)
 {
 	struct batch_object *b = (struct batch_object *)self;
+	PyObject *dict, *names, *take, *all;
+	struct held_batch *held;
+
+	if (!PyArg_ParseTuple(args, "OOO:fill", &dict, &names, &take) || !(held = hold(b)))
+		return NULL;
+	all = fields_fill(b, held, dict, names, take);
+	let_go(held);
+	return all;
+}
+
+static PyObject *batch_names(PyObject *self, PyObject *unused)
+{
+	struct held_batch *held = hold((struct batch_object *)self);
 	const char *name;
 
 	(void)unused;
-	if (!is_out(b))
+	if (!held)
 		return NULL;
 	PyObject *list = PyList_New(0);
-	for (uint32_t i = 0; list && (name = penstock_batch_name(b->batch, i)); i++) {
+	for (uint32_t i = 0; list && (name = penstock_batch_name(held->batch, i)); i++) {
 		PyObject *text = PyUnicode_DecodeFSDefault(name);
 
 		if (!text || PyList_Append(list, text) < 0)
 			Py_CLEAR(list);
 		Py_XDECREF(text);
 	}
+	let_go(held);
 	return list;
 }
 
 static PyObject *batch_bad(PyObject *self, PyObject *unused)
 {
 	struct batch_object *b = (struct batch_object *)self;
+	struct held_batch *held = hold(b);
 	struct penstock_bad bad;
 
 	(void)unused;
-	if (!is_out(b))
+	if (!held)
 		return NULL;
 	PyObject *list = PyList_New(0);
-	for (uint32_t i = 0; list && i < b->info.bad && penstock_batch_bad(b->batch, i, &bad) == 0; i++) {
+	for (uint32_t i = 0; list && i < b->info.bad && penstock_batch_bad(held->batch, i, &bad) == 0; i++) {
 		PyObject *one = Py_BuildValue("{s:I,s:N,s:N,s:K,s:N}", "row", (unsigned)bad.row, "shard",
 		        PyUnicode_DecodeFSDefault(bad.shard), "key", PyUnicode_DecodeFSDefault(bad.key),
 		        "offset", (unsigned long long)bad.offset, "reason",
@@ -177,19 +195,29 @@ static PyObject *batch_bad(PyObject *self, PyObject *unused)
 			Py_CLEAR(list);
 		Py_XDECREF(one);
 	}
+	let_go(held);
 	return list;
 }
 
 static PyObject *batch_release(PyObject *self, PyObject *unused)
 {
 	struct batch_object *b = (struct batch_object *)self;
+	struct held_batch *held = NULL;
+	size_t ntensors = 0;
 
 	(void)unused;
-	size_t ntensors = b->held ? atomic_load(&b->held->refs) - 1 : 0;
+	GUARDED (b) {
+		ntensors = b->held ? atomic_load(&b->held->refs) - 1 : 0;
+		if (!ntensors) {
+			held = b->held;
+			b->held = NULL;
+		}
+	}
 	if (ntensors)
 		return PyErr_Format(
 		        PyExc_BufferError, "release(): %zu tensors of this batch are still in use", ntensors);
-	give_back(b);
+	if (held)
+		let_go(held);
 	Py_RETURN_NONE;
 }
 
@@ -216,11 +244,16 @@ static PyObject *batch_use(PyObject *self, PyObject *object)
 {
 	struct batch_object *b = (struct batch_object *)self;
 	struct penstock_error error = {0};
+	struct held_batch *held = hold(b);
 	void *stream;
 
-	if (!is_out(b) || !stream_of(object, &stream))
+	if (!held)
 		return NULL;
-	int rc = penstock_batch_use(b->batch, stream, &error);
+	bool known = stream_of(object, &stream);
+	int rc = known ? penstock_batch_use(held->batch, stream, &error) : 0;
+	let_go(held);
+	if (!known)
+		return NULL;
 	if (rc < 0)
 		return raise_error(b->state, rc, &error);
 	Py_RETURN_NONE;
@@ -230,12 +263,12 @@ static PyObject *batch_sync(PyObject *self, PyObject *unused)
 {
 	struct batch_object *b = (struct batch_object *)self;
 	struct penstock_error error = {0};
+	struct held_batch *held = hold(b);
 	int rc;
 
 	(void)unused;
-	if (!is_out(b))
+	if (!held)
 		return NULL;
-	struct held_batch *held = held_ref(b->held);
 	Py_BEGIN_ALLOW_THREADS
 	rc = penstock_batch_sync(held->batch, &error);
 	Py_END_ALLOW_THREADS

@@ -111,13 +111,13 @@ static PyObject *export_capsule(struct export *e, bool versioned)
 	return capsule;
 }
 
-PyObject *export_new(struct batch_object *batch, const struct dl_tensor *of, bool versioned)
+PyObject *export_new(struct held_batch *held, const struct dl_tensor *of, bool versioned)
 {
 	struct export *e = export_make(of, versioned, 0);
 
 	if (!e)
 		return NULL;
-	e->held = held_ref(batch->held);
+	e->held = held_ref(held);
 	return export_capsule(e, versioned);
 }
 
@@ -138,7 +138,7 @@ PyObject *export_copy(const struct dl_tensor *of, size_t nbytes, bool versioned)
 	return export_capsule(e, versioned);
 }
 
-PyObject *export_host(struct batch_object *batch, const struct penstock_tensor *of)
+PyObject *export_host(struct held_batch *held, const struct penstock_tensor *of)
 {
 	int64_t shape[PENSTOCK_MAX_DIMS], strides[PENSTOCK_MAX_DIMS], stride = 1;
 
@@ -147,7 +147,7 @@ PyObject *export_host(struct batch_object *batch, const struct penstock_tensor *
 		strides[i] = stride;
 		stride *= shape[i];
 	}
-	return export_new(batch,
+	return export_new(held,
 	        &(struct dl_tensor){.data = (void *)(uintptr_t)of->host,
 	                .device = {DL_CPU, 0},
 	                .ndim = (int32_t)of->ndim,

@@ -127,13 +127,14 @@ void held_summary(struct open_loader *o, struct held_summary *ret_summary)
 	*ret_summary = s;
 }
 
-void let_go_loader(struct open_loader *o)
+bool let_go_loader(struct open_loader *o)
 {
 	if (!open_loader_unref(o))
-		return;
+		return false;
 	Py_BEGIN_ALLOW_THREADS
 	open_loader_end(o);
 	Py_END_ALLOW_THREADS
+	return true;
 }
 
 void let_go(struct held_batch *h)

@@ -3,50 +3,130 @@
 #include <errno.h>
 #include <string.h>
 
-/* How long next() waits before it looks whether Ctrl-C was pressed. */
-#define SIGNAL_CHECK_MS 100
+/* How long next() waits before it looks whether Ctrl-C was pressed ... */
+#ifdef Py_GIL_DISABLED
+#define LOOK_MS 5 /* ... and what others dropped; see look() */
+#else
+#define LOOK_MS 100
+#endif
+/* A dict's array's tensor's batch: one frees what the one before it let go. */
+#define COLLECTIONS 4
+/* How long it waits, all batches being held, before it makes one. */
+#define PATIENCE_MS 100
 /* Batches on a device that are made at once: pinned memory is dear to get. */
 #define PINNED_STEP 2
 
-/* Guarded by the GIL; see module.h. What it returns is kept open until leave(). */
-static struct open_loader *enter(struct loader_object *l)
+enum refusal { WELCOME, CLOSED, BUSY, INSIDE };
+
+/* Within GUARDED. */
+static enum refusal refusal_of(const struct loader_object *l)
 {
-	if (!l->open) {
+	if (!l->open)
+		return CLOSED;
+	if (l->busy || (l->nclaims > 0 && l->claimer != PyThread_get_thread_ident()))
+		return BUSY;
+	return l->open->map && map_is_inside(l->open->map) ? INSIDE : WELCOME;
+}
+
+static void refuse(enum refusal why)
+{
+	if (why == CLOSED)
 		PyErr_SetString(PyExc_ValueError, "this loader was closed");
-		return NULL;
-	}
-	if (l->busy) {
+	if (why == BUSY)
 		PyErr_SetString(PyExc_RuntimeError, "another thread is in this loader: let one thread at a "
 		                                    "time call it, or give each its own");
-		return NULL;
-	}
-	if (l->open->map && map_is_inside(l->open->map)) {
+	if (why == INSIDE)
 		PyErr_SetString(PyExc_RuntimeError, "a map cannot call its own loader, which waits for it");
-		return NULL;
+}
+
+/* What it returns is kept open until leave(). NULL: raised. */
+static struct open_loader *enter(struct loader_object *l)
+{
+	struct open_loader *o = NULL;
+	enum refusal why = CLOSED;
+
+	GUARDED (l) {
+		why = refusal_of(l);
+		if (why == WELCOME) {
+			l->busy = true;
+			o = l->open;
+			atomic_fetch_add(&o->refs, 1);
+		}
 	}
-	l->busy = true;
-	atomic_fetch_add(&l->open->refs, 1);
-	return l->open;
+	refuse(why);
+	return o;
 }
 
 static void leave(struct loader_object *l, struct open_loader *o)
 {
-	l->busy = false;
+	GUARDED (l) {
+		l->busy = false;
+	}
 	let_go_loader(o);
 }
 
-static void close_now(struct loader_object *l)
+/* A `with` block: several calls of this thread, between which other threads' are refused. */
+static PyObject *loader_claim(PyObject *self, PyObject *unused)
 {
-	struct open_loader *o = l->open;
-	PyObject *run = l->run;
+	struct loader_object *l = (struct loader_object *)self;
+	enum refusal why = CLOSED;
 
-	l->open = NULL;
-	l->run = NULL;
-	if (o && o->map)
-		map_stop(o->map);
-	if (o)
-		let_go_loader(o);
+	(void)unused;
+	GUARDED (l) {
+		why = refusal_of(l);
+		if (why == WELCOME) {
+			l->nclaims++;
+			l->claimer = PyThread_get_thread_ident();
+		}
+	}
+	refuse(why);
+	return why == WELCOME ? Py_NewRef(self) : NULL;
+}
+
+static PyObject *loader_unclaim(PyObject *self, PyObject *args)
+{
+	struct loader_object *l = (struct loader_object *)self;
+
+	(void)args;
+	GUARDED (l) {
+		l->nclaims -= l->nclaims > 0;
+	}
+	Py_RETURN_NONE;
+}
+
+/* Gives the map, with a reference, where this closes the loader; NULL: there is none, or the end of a call
+ * under way or of a batch that is held does. */
+static struct map *close_now(struct loader_object *l)
+{
+	struct open_loader *o = NULL;
+	PyObject *run = NULL;
+
+	GUARDED (l) {
+		o = l->open;
+		run = l->run;
+		l->open = NULL;
+		l->run = NULL;
+	}
+	struct map *map = o ? o->map : NULL;
+	if (map) {
+		map_stop(map);
+		atomic_fetch_add(&map->refs, 1);
+	}
+	bool closes = o && let_go_loader(o);
+	if (map && !closes) {
+		map_unref(map);
+		map = NULL;
+	}
 	Py_XDECREF(run);
+	return map;
+}
+
+static void close_unwaited(struct loader_object *l)
+{
+	struct map *map = close_now(l);
+
+	if (map)
+		map_unref(map);
 }
 
 static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -99,7 +179,7 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	l->state = state;
 	l->run = map ? Py_NewRef(run) : NULL;
 	l->pinned = pinned;
-	l->patience_ms = SIGNAL_CHECK_MS;
+	l->patience_ms = PATIENCE_MS;
 	return (PyObject *)l;
 }
 
@@ -109,7 +189,7 @@ static void loader_dealloc(PyObject *self)
 	PyTypeObject *type = Py_TYPE(self);
 
 	PyObject_GC_UnTrack(self);
-	close_now(l);
+	close_unwaited(l);
 	PyObject_GC_Del(self);
 	Py_DECREF(type);
 }
@@ -127,13 +207,15 @@ static void loader_finalize(PyObject *self)
 {
 	struct loader_object *l = (struct loader_object *)self;
 
-	if (l->open && l->open->map)
-		map_stop(l->open->map);
+	GUARDED (l) {
+		if (l->open && l->open->map)
+			map_stop(l->open->map);
+	}
 }
 
 static int loader_clear(PyObject *self)
 {
-	close_now((struct loader_object *)self);
+	close_unwaited((struct loader_object *)self);
 	return 0;
 }
 
@@ -177,6 +259,62 @@ static int warn_added(const struct held_summary *s)
 	return done ? 0 : -1;
 }
 
+/* What a thread that waits sees to meanwhile: Ctrl-C; and without a GIL what other threads dropped of the
+ * objects that it made, as batches that it handed to them: Python leaves these to it, until it runs Python's
+ * code. False: raised. */
+static bool look(void)
+{
+	if (PyErr_CheckSignals() < 0)
+		return false;
+#ifdef Py_GIL_DISABLED
+	PyObject *module = PyImport_ImportModule("penstock.loader");
+	PyObject *done = module ? PyObject_CallMethod(module, "_look", NULL) : NULL;
+
+	Py_XDECREF(module);
+	Py_XDECREF(done);
+	return done;
+#else
+	return true;
+#endif
+}
+
+/* 1: not all batches are held; 0: not as long as the patience lasts; -1: an exception. */
+static int released_wait(struct loader_object *l, struct open_loader *o)
+{
+	struct penstock_error error = {0};
+	int rc = 0;
+
+	for (uint32_t ms, left = l->patience_ms; rc == 0 && left > 0; left -= ms) {
+		ms = left < LOOK_MS ? left : LOOK_MS;
+		Py_BEGIN_ALLOW_THREADS
+		rc = penstock_loader_wait_released(o->loader, ms, &error);
+		Py_END_ALLOW_THREADS
+		if (rc < 0)
+			raise_read_error(l->state, rc, &error);
+		if (rc < 0 || !look())
+			return -1;
+	}
+	return rc;
+}
+
+/* Without a GIL, where the thread that batches are left to (see look()) is blocked: a collection frees them.
+ * True: that did. */
+static bool collect(struct open_loader *o)
+{
+#ifdef Py_GIL_DISABLED
+	bool released = false;
+
+	for (int i = 0; i < COLLECTIONS && !released; i++) {
+		PyGC_Collect();
+		released = penstock_loader_wait_released(o->loader, 0, NULL) > 0;
+	}
+	return released;
+#else
+	(void)o;
+	return false;
+#endif
+}
+
 /* All batches are held. Waits as long as holds become fewer, then makes another batch. A wait without effect
  * is half as long the next time: what is kept looks like what a framework is about to let go. 0: next() can
  * go on; -1: an exception. */
@@ -190,26 +328,22 @@ static int held_wait(struct loader_object *l, struct open_loader *o)
 
 	do {
 		before = now;
-		Py_BEGIN_ALLOW_THREADS
-		rc = penstock_loader_wait_released(o->loader, l->patience_ms, &error);
-		Py_END_ALLOW_THREADS
-		if (rc < 0)
-			raise_read_error(l->state, rc, &error);
-		if (rc < 0 || PyErr_CheckSignals() < 0)
-			return -1;
-		if (rc > 0) {
-			l->patience_ms = SIGNAL_CHECK_MS;
-			return 0;
-		}
+		rc = released_wait(l, o);
+		if (rc > 0)
+			l->patience_ms = PATIENCE_MS;
+		if (rc != 0)
+			return rc < 0 ? -1 : 0;
 		now = atomic_load(&o->nholds);
 	} while (now < before);
+	if (collect(o))
+		return 0;
 	l->patience_ms = l->patience_ms > 1 ? l->patience_ms / 2 : 1;
 	held_summary(o, &summary);
-	bool first = l->nadded == 0;
+	bool first = atomic_load(&l->nadded) == 0;
 	Py_BEGIN_ALLOW_THREADS
 	rc = batches_add(o->loader, l->pinned, &n, &error);
 	Py_END_ALLOW_THREADS
-	l->nadded += n;
+	atomic_fetch_add(&l->nadded, n);
 	if (rc < 0)
 		return raise_held(l, &summary, &error);
 	return first ? warn_added(&summary) : 0;
@@ -227,12 +361,12 @@ static int batch_take(struct loader_object *l, struct open_loader *o, struct pen
 		r = penstock_loader_next(o->loader, ret_batch, &error);
 	while (waits) {
 		Py_BEGIN_ALLOW_THREADS
-		r = penstock_loader_wait(o->loader, SIGNAL_CHECK_MS, &error);
+		r = penstock_loader_wait(o->loader, LOOK_MS, &error);
 		waits = r == 0;
 		if (r > 0)
 			r = penstock_loader_next(o->loader, ret_batch, &error);
 		Py_END_ALLOW_THREADS
-		if (waits && PyErr_CheckSignals() < 0)
+		if (waits && !look())
 			return -1;
 	}
 	if (r == -EBUSY)
@@ -489,19 +623,25 @@ static PyObject *stats_dict(struct loader_object *l, struct open_loader *o)
 	        "copy_seconds", s.copy_seconds, "pixels", s.pixels, "jpeg_decoder", s.jpeg_decoder,
 	        "gpu_decode", gpu_decode_dict(&s), "shards_lost", (unsigned long long)s.shards_lost, "lost",
 	        lost_list(o), "blank_batches", (unsigned long long)s.blank_batches, "empty_epochs",
-	        (unsigned long long)s.empty_epochs, "added_batches", (unsigned)l->nadded);
+	        (unsigned long long)s.empty_epochs, "added_batches", (unsigned)atomic_load(&l->nadded));
 }
 
 static PyObject *loader_stats(PyObject *self, PyObject *unused)
 {
 	struct loader_object *l = (struct loader_object *)self;
-	struct open_loader *o = l->open;
+	struct open_loader *o = NULL;
 
 	(void)unused;
-	if (!o)
-		return PyErr_Format(PyExc_ValueError, "this loader was closed");
-	/* Beside other calls, so without enter(). Making objects may run other threads, and their close(). */
-	atomic_fetch_add(&o->refs, 1);
+	/* Beside other calls, so without enter(), and beside close(). */
+	GUARDED (l) {
+		o = l->open;
+		if (o)
+			atomic_fetch_add(&o->refs, 1);
+	}
+	if (!o) {
+		refuse(CLOSED);
+		return NULL;
+	}
 	PyObject *dict = stats_dict(l, o);
 	let_go_loader(o);
 	return dict;
@@ -550,16 +690,11 @@ static PyObject *loader_fingerprint(PyObject *self, PyObject *unused)
 
 static PyObject *loader_close(PyObject *self, PyObject *unused)
 {
-	struct loader_object *l = (struct loader_object *)self;
-	struct map *map = l->open ? l->open->map : NULL;
-	bool last = map && atomic_load(&l->open->refs) == 1;
+	struct map *map = close_now((struct loader_object *)self);
 	int rc = 0;
 
 	(void)unused;
-	if (map)
-		atomic_fetch_add(&map->refs, 1);
-	close_now(l);
-	if (last && !map_is_inside(NULL))
+	if (map && !map_is_inside(NULL))
 		rc = map_wait_closed(map);
 	if (map)
 		map_unref(map);
@@ -579,6 +714,8 @@ static PyMethodDef loader_methods[] = {
         {"profile", loader_profile, METH_NOARGS, "What the batches held, as JSON (option profile)."},
         {"fingerprint", loader_fingerprint, METH_NOARGS, "What data and order come from, as JSON."},
         {"close", loader_close, METH_NOARGS, "Ends the loader once no batch is in use."},
+        {"__enter__", loader_claim, METH_NOARGS, "Until the end of the `with` other threads are refused."},
+        {"__exit__", loader_unclaim, METH_VARARGS, "They are not any more."},
         {NULL, NULL, 0, NULL},
 };
 

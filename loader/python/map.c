@@ -78,10 +78,11 @@ void map_unref(struct map *m)
 {
 	if (atomic_fetch_sub(&m->refs, 1) > 1)
 		return;
-	if (m->link && m->pid == getpid()) {
+	if (m->pid == getpid()) {
 		pthread_mutex_lock(&maps_lock);
-		*m->link = m->next;
-		if (m->next)
+		if (m->link)
+			*m->link = m->next;
+		if (m->link && m->next)
 			m->next->link = m->link;
 		pthread_mutex_unlock(&maps_lock);
 	}

@@ -53,31 +53,19 @@ static PyMethodDef functions[] = {
         {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef penstock_module = {
-        PyModuleDef_HEAD_INIT,
-        .m_name = "penstock._penstock",
-        .m_doc = "libpenstock; use the package penstock.",
-        .m_size = sizeof(struct module_state),
-        .m_methods = functions,
-};
-
 static PyObject *type_add(PyObject *module, const char *name, PyType_Spec *spec)
 {
 	PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
 
-	if (!type || PyModule_AddObject(module, name, Py_NewRef(type)) < 0)
+	if (!type || PyModule_AddObjectRef(module, name, type) < 0)
 		return NULL;
 	return type;
 }
 
-PyMODINIT_FUNC PyInit__penstock(void);
-PyMODINIT_FUNC PyInit__penstock(void)
+static int module_exec(PyObject *module)
 {
-	PyObject *module = PyModule_Create(&penstock_module);
-	struct module_state *state = module ? PyModule_GetState(module) : NULL;
+	struct module_state *state = PyModule_GetState(module);
 
-	if (!state)
-		return NULL;
 	state->loader_type = type_add(module, "Loader", &loader_spec);
 	state->batch_type = type_add(module, "Batch", &batch_spec);
 	state->tensor_type = type_add(module, "Tensor", &tensor_spec);
@@ -85,7 +73,40 @@ PyMODINIT_FUNC PyInit__penstock(void)
 	state->unit_type = type_add(module, "Unit", &unit_spec);
 	if (state->loader_type && state->batch_type && state->tensor_type && state->writer_type &&
 	        state->unit_type && errors_init(module, state) == 0)
-		return module;
-	Py_DECREF(module);
-	return NULL;
+		return 0;
+	return -1;
+}
+
+static PyModuleDef_Slot slots[] = {
+        {Py_mod_exec, (void *)module_exec},
+#ifdef Py_mod_gil
+        {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+        {0, NULL}, /* of PyInit__penstock() */
+        {0, NULL},
+};
+
+static struct PyModuleDef penstock_module = {
+        PyModuleDef_HEAD_INIT,
+        .m_name = "penstock._penstock",
+        .m_doc = "libpenstock; use the package penstock.",
+        .m_size = sizeof(struct module_state),
+        .m_methods = functions,
+        .m_slots = slots,
+};
+
+#define PYTHON_3_12 0x030C0000u
+#define MULTIPLE_INTERPRETERS 3 /* Py_mod_multiple_interpreters, which 3.11's limited API does not name ... */
+#define NOT_SUPPORTED NULL      /* ... and Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED */
+
+/* A loader's threads enter the main interpreter, so that one beside it, with a GIL of its own, must not get
+ * the module. Python asks since 3.12; 3.11 has no such interpreters, and refuses slots that it does not know.
+ */
+PyMODINIT_FUNC PyInit__penstock(void);
+PyMODINIT_FUNC PyInit__penstock(void)
+{
+	if (Py_Version >= PYTHON_3_12)
+		slots[sizeof(slots) / sizeof(slots[0]) - 2] =
+		        (PyModuleDef_Slot){MULTIPLE_INTERPRETERS, NOT_SUPPORTED};
+	return PyModuleDef_Init(&penstock_module);
 }

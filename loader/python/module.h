@@ -5,8 +5,9 @@
  * once close() was called, or its object is gone, and all its batches are released. Holds are counted beside
  * Python's objects, without the GIL: frameworks let go on threads of their own, under their own locks, and
  * while the interpreter ends. Threads: the GIL is let go while the library blocks; a second thread in the
- * same Loader is refused. Errors: a Python exception that carries the library's text; see error.c for
- * which. */
+ * same Loader is refused. On a Python without a GIL the same holds: what changes in an object that others may
+ * have is read and written in GUARDED blocks, or atomic, and "with the GIL" means attached to the
+ * interpreter. Errors: a Python exception that carries the library's text; see error.c for which. */
 #ifndef PS_PYTHON_MODULE_H
 #define PS_PYTHON_MODULE_H
 
@@ -19,6 +20,24 @@
 
 #include "dlpack.h"
 #include "penstock.h"
+
+/* GUARDED(object) { ... }: of the threads that guard the same object one at a time is in such a block, which
+ * `return` may leave. With a GIL that is so for any block that does not let it go. Without one it is Python's
+ * own lock of the object, which is let go wherever the thread lets go of the interpreter. So a block neither
+ * blocks nor runs Python's code. */
+#ifdef Py_GIL_DISABLED
+static inline PyCriticalSection *guard_begin(PyCriticalSection *guard, void *object)
+{
+	PyCriticalSection_Begin(guard, object);
+	return guard;
+}
+#define GUARDED(object)                                                                \
+	for (PyCriticalSection guard_ __attribute__((cleanup(PyCriticalSection_End))), \
+	        *guard_once_ = guard_begin(&guard_, (object));                         \
+	        guard_once_; guard_once_ = NULL)
+#else
+#define GUARDED(object)
+#endif
 
 struct module_state {
 	PyObject *loader_type, *batch_type, *tensor_type, *writer_type, *unit_type;
@@ -93,9 +112,9 @@ struct held_summary {
 void held_summary(struct open_loader *open, struct held_summary *ret_summary);
 
 /* As held_unref() and open_loader_unref(), of a thread with the GIL, which is let go while a loader is
- * closed. */
+ * closed. True: it was. */
 void let_go(struct held_batch *held);
-void let_go_loader(struct open_loader *open);
+bool let_go_loader(struct open_loader *open);
 
 /* map.c: Python code that the loader's threads call for each unit of rows.
  *
@@ -140,20 +159,23 @@ extern PyType_Spec unit_spec;
 /* loader.c */
 struct loader_object {
 	PyObject_HEAD struct module_state *state;
+	/* GUARDED: */
 	struct open_loader *open; /* NULL: closed */
 	PyObject *run;            /* of its map */
-	bool busy;                /* a thread is in it, with the GIL let go */
-	bool pinned;              /* batches are dear to make */
-	uint32_t patience_ms;     /* of next() while all batches are held */
-	uint32_t nadded;          /* batches */
+	bool busy;                /* a thread is in it */
+	uint32_t nclaims;         /* `with` blocks ... */
+	unsigned long claimer;    /* ... of this thread, which others are refused in */
+	/* Of the thread that is in it: */
+	bool pinned;             /* batches are dear to make */
+	uint32_t patience_ms;    /* of next() while all batches are held */
+	_Atomic uint32_t nadded; /* batches; stats() reads it on any thread */
 };
 extern PyType_Spec loader_spec;
 
 /* batch.c */
 struct batch_object {
 	PyObject_HEAD struct module_state *state;
-	struct held_batch *held;      /* NULL: released */
-	struct penstock_batch *batch; /* of it */
+	struct held_batch *held; /* GUARDED; NULL: released */
 	struct penstock_batch_info info;
 };
 extern PyType_Spec batch_spec;
@@ -172,7 +194,9 @@ struct tensor_object {
 	int64_t shape[PENSTOCK_MAX_DIMS], strides[PENSTOCK_MAX_DIMS]; /* strides in elements */
 };
 extern PyType_Spec tensor_spec;
-PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *tensor);
+/* held: that of the batch, which the caller keeps meanwhile. */
+PyObject *tensor_new(
+        struct batch_object *batch, struct held_batch *held, const struct penstock_tensor *tensor);
 
 /* writer.c */
 extern PyType_Spec writer_spec;
@@ -182,18 +206,18 @@ PyObject *member_nbytes(PyObject *module, PyObject *args);
 
 /* Memory of a batch as DLPack's capsules, which a consumer keeps as long as it likes.
  *
- * Ownership: an export keeps its batch, not the tensor object that it may come from; a batch with exports is
- * not released.   Threads: with the GIL, but consumers let go from any thread, with or without it.   Errors:
- * NULL, and an exception. */
+ * Ownership: an export takes a hold of its own, and does not keep the tensor object that it may come from; a
+ * batch with exports is not released.   Threads: with the GIL, but consumers let go from any thread, with or
+ * without it.   Errors: NULL, and an exception. */
 
 /* A capsule of the memory; what `of` points at is copied. versioned: as of DLPack 1.0. */
-PyObject *export_new(struct batch_object *batch, const struct dl_tensor *of, bool versioned);
+PyObject *export_new(struct held_batch *held, const struct dl_tensor *of, bool versioned);
 
 /* The same of a copy of `nbytes` of dense host memory, which keeps no batch. */
 PyObject *export_copy(const struct dl_tensor *of, size_t nbytes, bool versioned);
 
 /* As export_new(), legacy, of a dense tensor in host memory. */
-PyObject *export_host(struct batch_object *batch, const struct penstock_tensor *of);
+PyObject *export_host(struct held_batch *held, const struct penstock_tensor *of);
 
 /* Element types, by enum penstock_dtype. */
 struct dtype {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *of)
+PyObject *tensor_new(struct batch_object *batch, struct held_batch *held, const struct penstock_tensor *of)
 {
 	if (!dtype_name(of->dtype) || of->ndim > PENSTOCK_MAX_DIMS)
 		return PyErr_Format(batch->state->error,
@@ -16,7 +16,7 @@ PyObject *tensor_new(struct batch_object *batch, const struct penstock_tensor *o
 		return NULL;
 	Py_INCREF((PyObject *)batch);
 	t->batch = batch;
-	t->held = held_ref(batch->held);
+	t->held = held_ref(held);
 	t->data = of->data;
 	t->host = of->host;
 	t->memory = of->memory;
@@ -163,7 +163,7 @@ static bool stream_wait(struct tensor_object *t, PyObject *stream)
 		PyErr_SetString(PyExc_ValueError, "__dlpack__: stream 0 says too little: give 1 or 2");
 	if (PyErr_Occurred())
 		return false;
-	rc = penstock_batch_use(t->batch->batch, (void *)(intptr_t)number, &error);
+	rc = penstock_batch_use(t->held->batch, (void *)(intptr_t)number, &error);
 	if (rc < 0)
 		raise_error(t->batch->state, rc, &error);
 	return rc == 0;
@@ -204,7 +204,7 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 	        .shape = t->shape,
 	        .strides = t->strides};
 	if (copy != Py_True)
-		return export_new(t->batch, &of, major >= 1);
+		return export_new(t->held, &of, major >= 1);
 	return export_copy(&of, (size_t)nelements(t) * (dtypes[t->dtype].dl.bits / 8), major >= 1);
 }
 
@@ -229,7 +229,8 @@ static PyObject *tensor_permute(PyObject *self, PyObject *dims)
 	unsigned seen = 0;
 	Py_ssize_t n = PyTuple_Size(dims);
 
-	struct tensor_object *p = n == t->ndim ? (struct tensor_object *)tensor_new(t->batch, &same) : NULL;
+	struct tensor_object *p =
+	        n == t->ndim ? (struct tensor_object *)tensor_new(t->batch, t->held, &same) : NULL;
 	for (Py_ssize_t i = 0; p && i < n; i++) {
 		long d = PyLong_AsLong(PyTuple_GetItem(dims, i));
 

@@ -3,13 +3,14 @@
 
 struct writer_object {
 	PyObject_HEAD struct module_state *state;
-	struct penstock_shard_writer *writer; /* NULL: finished, aborted, or a thread is in it */
+	struct penstock_shard_writer *_Atomic writer; /* NULL: finished, aborted, or a thread is in it */
 };
 
 static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	struct module_state *state = PyType_GetModuleState(type);
 	struct penstock_error error = {0};
+	struct penstock_shard_writer *writer = NULL;
 	struct writer_object *w;
 	PyObject *path = NULL;
 	int level, r;
@@ -23,8 +24,9 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 		return NULL;
 	}
 	w->state = state;
-	r = penstock_shard_writer_open(PyBytes_AsString(path), level, &w->writer, &error);
+	r = penstock_shard_writer_open(PyBytes_AsString(path), level, &writer, &error);
 	Py_DECREF(path);
+	atomic_init(&w->writer, r == 0 ? writer : NULL);
 	if (r == 0)
 		return (PyObject *)w;
 	Py_DECREF(w);
@@ -35,7 +37,7 @@ static void writer_dealloc(PyObject *self)
 {
 	PyTypeObject *type = Py_TYPE(self);
 
-	penstock_shard_writer_abort(((struct writer_object *)self)->writer);
+	penstock_shard_writer_abort(atomic_load(&((struct writer_object *)self)->writer));
 	PyObject_Free(self);
 	Py_DECREF(type);
 }
@@ -43,9 +45,8 @@ static void writer_dealloc(PyObject *self)
 /* The writer, which the caller alone has until it puts it back. */
 static struct penstock_shard_writer *writer_take(struct writer_object *w)
 {
-	struct penstock_shard_writer *writer = w->writer;
+	struct penstock_shard_writer *writer = atomic_exchange(&w->writer, NULL);
 
-	w->writer = NULL;
 	if (!writer)
 		PyErr_SetString(PyExc_ValueError, "this shard is finished, or another thread writes it");
 	return writer;
@@ -65,7 +66,7 @@ static PyObject *writer_add(PyObject *self, PyObject *args)
 	Py_BEGIN_ALLOW_THREADS;
 	rc = penstock_shard_writer_add(writer, name, data, (size_t)n, &error);
 	Py_END_ALLOW_THREADS;
-	w->writer = writer;
+	atomic_store(&w->writer, writer);
 	if (rc < 0)
 		return raise_error(w->state, rc, &error);
 	Py_RETURN_NONE;
@@ -91,11 +92,9 @@ static PyObject *writer_finish(PyObject *self, PyObject *args)
 static PyObject *writer_abort(PyObject *self, PyObject *unused)
 {
 	struct writer_object *w = (struct writer_object *)self;
-	struct penstock_shard_writer *writer = w->writer;
 
 	(void)unused;
-	w->writer = NULL;
-	penstock_shard_writer_abort(writer);
+	penstock_shard_writer_abort(atomic_exchange(&w->writer, NULL));
 	Py_RETURN_NONE;
 }
 

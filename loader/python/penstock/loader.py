@@ -518,6 +518,11 @@ def _warn_added(batches: int, index: int, epoch: int, holds: int) -> None:
           "of batches, or keep copies (copy=True)" % (batches, index, epoch, holds))
 
 
+def _look() -> None:
+    """Called by _penstock.Loader.next() as long as it waits, where there is no GIL. On the way into any function
+    a thread frees what others dropped of its objects."""
+
+
 class _Epoch:
     """The rest of one epoch. Only the newest one of a loader goes on."""
 
@@ -536,7 +541,8 @@ class _Epoch:
                 raise StopIteration  # it is over
             raise RuntimeError("this iterator is no longer valid: another one of its loader was begun")
         batch: Any
-        if _profiler_asks() if _profiler_asks else _profiler._is_profiler_enabled:
+        asks = _profiler_asks  # once: another thread may take it away
+        if asks() if asks else _profiler._is_profiler_enabled:
             batch = loader._next_recorded()
         else:
             batch = loader._raw_next()
@@ -808,23 +814,24 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """The rest of the epoch where the loader was just made, resumed or set; else the one after the last
         that a batch was taken of. (Lightning calls iter() once only to see whether that works.)"""
-        untouched = not self._fresh and self._taken() == 0
-        if untouched:
-            self._next_epoch = self._current
-        elif not self._fresh:
-            self._warn_left()
-            self._raw.set_epoch(self._next_epoch)
-        self._fresh = False
-        self._over = False
-        self._began = self._raw.stats()["batches"]
-        self._newest = object()
-        if self._feed and not untouched:
-            self._feed.begin(self._next_epoch)
-        epoch = _Epoch(self)
-        self._current = self._next_epoch
-        self._next_epoch += 1
-        self._running = weakref.ref(epoch)
-        return epoch
+        with self._raw:
+            untouched = not self._fresh and self._taken() == 0
+            if untouched:
+                self._next_epoch = self._current
+            elif not self._fresh:
+                self._warn_left()
+                self._raw.set_epoch(self._next_epoch)
+            self._fresh = False
+            self._over = False
+            self._began = self._raw.stats()["batches"]
+            self._newest = object()
+            if self._feed and not untouched:
+                self._feed.begin(self._next_epoch)
+            epoch = _Epoch(self)
+            self._current = self._next_epoch
+            self._next_epoch += 1
+            self._running = weakref.ref(epoch)
+            return epoch
 
     def _taken(self) -> Optional[int]:
         """Batches of the epoch under way; None: there is none."""
@@ -870,18 +877,19 @@ class Loader:
         if self._feed:
             raise ValueError("peek: with an `order` that is iterated the next batch is not known before it is taken; "
                              "element_spec has its shapes")
-        state = self._raw.state_save()
-        try:
-            if not self._fresh and not self._is_running():
-                try:
-                    self._raw.set_epoch(self._next_epoch)
-                except ValueError:  # that was the last one
-                    return None
-            raw = self._explained(self._raw.next) if self._map else self._raw.next()
-            self._began += raw is not None  # it does not count as one that was handed out
-            return raw
-        finally:
-            self._raw.state_load(state)
+        with self._raw:  # or another thread's next() would take what comes next
+            state = self._raw.state_save()
+            try:
+                if not self._fresh and not self._is_running():
+                    try:
+                        self._raw.set_epoch(self._next_epoch)
+                    except ValueError:  # that was the last one
+                        return None
+                raw = self._explained(self._raw.next) if self._map else self._raw.next()
+                self._began += raw is not None  # it does not count as one that was handed out
+                return raw
+            finally:
+                self._raw.state_load(state)
 
     def _is_running(self) -> bool:
         """The newest iterator is there, and not at the end."""
@@ -915,11 +923,12 @@ class Loader:
 
     def _next_fed(self) -> Any:
         assert self._feed is not None
-        try:
-            return self._feed.next()
-        finally:
-            if self._feed.failed:
-                self._current = self._next_epoch  # what was raised ended the epoch
+        with self._raw:
+            try:
+                return self._feed.next()
+            finally:
+                if self._feed.failed:
+                    self._current = self._next_epoch  # what was raised ended the epoch
 
     def _next_recorded(self) -> Any:
         record = sys.modules["torch"].autograd.profiler.record_function
@@ -975,12 +984,13 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
-        self._raw.set_epoch(epoch)
-        if self._feed:
-            self._feed.go(None)
-        self._newest = object()
-        self._next_epoch = epoch
-        self._fresh = True
+        with self._raw:
+            self._raw.set_epoch(epoch)
+            if self._feed:
+                self._feed.go(None)
+            self._newest = object()
+            self._next_epoch = epoch
+            self._fresh = True
 
     def __len__(self) -> int:
         """Batches of the epoch that is under way, or comes next. Needs an index of each shard (`penstock-loader
@@ -1016,29 +1026,29 @@ class Loader:
     def state_dict(self) -> Dict[str, Any]:
         """Where the consumer stands: counts what was handed out, not what was read ahead. Plain types, for
         torch.save(), JSON, or torchdata."""
-        state = {
-            "version": _STATE_VERSION,
-            "epoch": self.epoch,
-            "state": base64.b64encode(self._raw.state_save()).decode("ascii"),
-            "transform_version": self._transform_version,
-            "map_version": self._map_version,
-        }
-        if self._shapes:
-            state["shapes"] = {name: list(shape) for name, shape in self._shapes.items()}
-        return {**state, "order": self._feed.state()} if self._feed else state
+        state: Dict[str, Any] = {"version": _STATE_VERSION}
+        with self._raw:
+            state.update(epoch=self.epoch, state=base64.b64encode(self._raw.state_save()).decode("ascii"))
+            state.update(transform_version=self._transform_version, map_version=self._map_version)
+            if self._shapes:
+                state["shapes"] = {name: list(shape) for name, shape in self._shapes.items()}
+            if self._feed:
+                state["order"] = self._feed.state()
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes to where a state was saved; the next iterator gives the rest of that epoch."""
         raw, epoch = _state_of(state, self._transform_version, self._map_version)
         resume = self._feed.read(state.get("order")) if self._feed else None
-        if self._map:
-            self._map.forget()
-        self._raw.state_load(raw)
-        if self._feed:
-            self._feed.go(resume)
-        self._newest = object()
-        self._next_epoch = epoch
-        self._fresh = True
+        with self._raw:
+            if self._map:
+                self._map.forget()
+            self._raw.state_load(raw)
+            if self._feed:
+                self._feed.go(resume)
+            self._newest = object()
+            self._next_epoch = epoch
+            self._fresh = True
 
     # -- The rest -----------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ _MOST = 65536
 Function = Callable[..., Any]
 
 _serial = threading.RLock()  # over the global generators, of all loaders; a map may call another loader
+_atexit = threading.Lock()  # so that maps_finish() is registered once
 
 
 class Failure(NamedTuple):
@@ -117,7 +118,8 @@ class Map:
         self._decode = dict(decode)
         self._takes_rng = bool(given) and not factory and _takes_rng(given[0])
         self._serial = serial is not None
-        self._lock = threading.Lock()  # over `failures` alone
+        self._lock = threading.Lock()  # over `failures` and `fatal` alone
+        self._making = threading.RLock()  # factories share what they are made of
         self._own = _Own()
         # what functions see, and what the library calls it: an output of that name takes an input's place in batches
         self.inputs: Dict[str, Tuple[str, Field]] = {}
@@ -131,8 +133,9 @@ class Map:
         self.fatal: Optional[BaseException] = None
         probe = {"": numpy.empty(1)}
         self._unshared = _references(probe, "")
-        atexit.unregister(_penstock.maps_finish)
-        atexit.register(_penstock.maps_finish)  # before what was registered until now
+        with _atexit:
+            atexit.unregister(_penstock.maps_finish)
+            atexit.register(_penstock.maps_finish)  # before what was registered until now
 
     @staticmethod
     def _identity(sample: Any) -> Any:
@@ -172,7 +175,11 @@ class Map:
     def _prepare(self) -> Function:
         own = self._own
         if own.function is None:
-            function = self._factory() if self._factory else self._function
+            if self._factory:
+                with self._making:
+                    function: Optional[Function] = self._factory()
+            else:
+                function = self._function
             assert function is not None
             own.reseed = getattr(function, "set_random_seed", None) if self._factory else None
             own.takes_rng = _takes_rng(function) if self._factory else self._takes_rng

@@ -111,8 +111,10 @@ class Plan:
 
     def close(self) -> None:
         """Ends the plan: its files are as any others then."""
-        if not self._ended.is_set():
+        with self._lock:
+            ended = self._ended.is_set()
             self._ended.set()
+        if not ended:
             self._thread.join()
             os.close(self._fd)
 
