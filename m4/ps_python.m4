@@ -35,7 +35,11 @@ AS_IF([test "x$with_python" = xno], [python_says="no (--without-python)"],
     CPPFLAGS="$CPPFLAGS -I$python_include"
     AC_CHECK_HEADER([Python.h],
       [build_python=yes
-       PYTHON_CPPFLAGS="-I$python_include"
+       # Free-threaded Pythons have no stable ABI.
+       python_abi=-DPy_LIMITED_API=0x030B0000
+       ps_python_gil='import sys, sysconfig; sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))'
+       AS_IF(["$PYTHON" -c "$ps_python_gil"], [python_abi=])
+       PYTHON_CPPFLAGS="-I$python_include $python_abi"
        python_says="yes: the package penstock, for Python 3.10 and newer"])
     CPPFLAGS=$ps_save_CPPFLAGS
     PS_PYTHON_PLACE

@@ -1,9 +1,11 @@
 """Builds penstock._penstock against libpenstock: the installed one, by pkg-config, or a build tree's,
-PENSTOCK_BUILD=DIR pip install ./loader/python (the library is then found there at run time, too)."""
+PENSTOCK_BUILD=DIR pip install ./loader/python (the library is then found there at run time, too). By the
+stable ABI, for Python 3.11 and later; free-threaded Pythons have none: what one builds is for its own version."""
 import os
 import shlex
 import subprocess
 import sys
+import sysconfig
 
 from setuptools import Extension, setup
 
@@ -35,6 +37,7 @@ def flags():
     return found
 
 
+STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
 FLAGS = flags()
 FLAGS["include_dirs"] += [os.path.join(HERE, ".."), os.path.join(HERE, "../include")]  # the table of options
 
@@ -42,11 +45,11 @@ setup(ext_modules=[Extension(
     "penstock._penstock",
     sources=[name + ".c" for name in ("batch", "error", "export", "held", "loader", "map", "module", "options", "tensor", "writer", "../option/option")],
     depends=["module.h", "dlpack.h", "../option/option.h"],
-    define_macros=[("Py_LIMITED_API", "0x030B0000")],
-    py_limited_api=True,
+    define_macros=[("Py_LIMITED_API", "0x030B0000")] * STABLE_ABI,
+    py_limited_api=STABLE_ABI,
     libraries=["penstock"],
     **FLAGS)],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
     # The program is in a wheel that scripts/wheel made, and not in what pip makes beside an installed libpenstock.
     entry_points={"console_scripts": ["penstock-loader = penstock.__main__:program"] * os.path.exists(
         os.path.join(HERE, "penstock/bin/penstock-loader"))})
