@@ -63,14 +63,14 @@ def skip_all(why, exit_code=0):
     sys.exit(exit_code)
 
 
-def python_package(exit_code=0):
-    """Makes `import penstock` find the package of this build; SKIP if it was not built, or has nothing to run it."""
+def python_package(exit_code=0, needed=("numpy", "torch")):
+    """Makes `import penstock` find the package of this build; SKIP if it was not built, or something is missing."""
     module = os.path.join(BUILD, "loader/python/.libs/_penstock.so")
     if not os.path.exists(module):
         skip_all("the Python module was not built", exit_code)
-    for needed in ("numpy", "torch"):
-        if importlib.util.find_spec(needed) is None:
-            skip_all("%s has no %s" % (sys.executable, needed), exit_code)
+    for package in needed:
+        if importlib.util.find_spec(package) is None:
+            skip_all("%s has no %s" % (sys.executable, package), exit_code)
     runtime = sanitizer_runtime(module)
     if runtime and runtime not in os.environ.get("LD_PRELOAD", ""):
         # A sanitizer must be there before the interpreter, whose own leaks are not ours.
