@@ -384,6 +384,9 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		p->o.threads = PS_MIN(ps_cpus_usable(), PS_OPTIONS_MAX_THREADS);
 	if (p->o.readers == 0)
 		p->o.readers = PS_MIN(PS_MAX(p->o.threads, 2u), 8u);
+	/* A thread that waits for what the caller's code needs, as Python's GIL, leaves it its CPU. */
+	if (p->tune_threads && p->o.transform_unit && p->o.threads < PS_OPTIONS_MAX_THREADS)
+		p->o.threads++;
 	return 0;
 }
 

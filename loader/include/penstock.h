@@ -428,8 +428,10 @@ struct penstock_options {
 	 * budget. */
 	uint32_t depth;
 
-	uint32_t threads; /* that decode; 1 to 1024; 0 (default): the CPUs that this process may use */
-	uint32_t readers; /* that read shards; 1 to 64; 0 (default): as threads, but 2 to 8 */
+	/* That decode; 1 to 1024; 0 (default): the CPUs that this process may use, and one more with
+	 * transform_unit, whose code may wait for more than a CPU. */
+	uint32_t threads;
+	uint32_t readers; /* that read shards; 1 to 64; 0 (default): as many as those CPUs, but 2 to 8 */
 
 	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields of
 	 * one batch may have half of it / depth. Samples that do not fit are read again from their file at

@@ -32,7 +32,7 @@ const struct ps_option ps_loader_options[] = {
                 .text = "batches in memory", .unset = "auto: 4, fewer if they are large"),
         OPTION(threads, U32, .least = 1, .most = PS_OPTIONS_MAX_THREADS, .flag = "N|auto",
                 .print = PS_PRINT_NEVER, .text = "decoding threads",
-                .unset = "auto: the CPUs that may be used"),
+                .unset = "auto: the CPUs that may be used, and one more with a map"),
         OPTION(readers, U32, .least = 1, .most = 64, .flag = "N|auto", .print = PS_PRINT_NEVER,
                 .text = "reading threads", .unset = "auto: 2 to 8, as threads"),
         OPTION(memory_budget, U64, .initial = 512 << 20, .flag = "SIZE", .print = PS_PRINT_NEVER,

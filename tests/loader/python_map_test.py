@@ -313,14 +313,28 @@ def a_loader_that_its_own_map_refers_to_is_collected():
     tap.equal([ref() for ref in gone], [None] * 3)
 
 
-def threads_of_ours():
+@tap.test
+def a_map_has_one_decoding_thread_more():
+    pattern, counts = shards(), []
+    for map in (None, lambda sample: sample):
+        before = threads_of_ours(b"ps-decode")
+        load = pixels(pattern=pattern, map=map)
+        counts.append(threads_of_ours(b"ps-decode") - before)
+        load.close()
+        until(lambda: threads_of_ours(b"ps-decode") == before)
+    tap.equal(counts[1], counts[0] + 1)
+    with pixels(pattern=pattern, map=map, threads=3):
+        tap.equal(threads_of_ours(b"ps-decode"), before + 3, "not where it is said")
+
+
+def threads_of_ours(what=b"ps-"):
     names = []
     for task in os.listdir("/proc/self/task"):
         try:
             names.append(tap.read("/proc/self/task/%s/comm" % task))
         except OSError:
             pass
-    return sum(name.startswith(b"ps-") for name in names)
+    return sum(name.startswith(what) for name in names)
 
 
 def until(condition, seconds=20):

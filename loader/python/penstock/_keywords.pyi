@@ -88,7 +88,7 @@ class LoaderOptions(TypedDict, total=False):
     take: Optional[int]
     """samples of an epoch after those, at most, 0 to 2^60 (0: all)"""
     threads: Optional[int]
-    """decoding threads, 1 to 1024 (auto: the CPUs that may be used)"""
+    """decoding threads, 1 to 1024 (auto: the CPUs that may be used, and one more with a map)"""
     token_stride: Optional[int]
     """from one window's beginning to the next one's, tokens (0: a window)"""
     weights: Optional[Union[str, Iterable[float]]]
