@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# tests/packages/wheel.sh DIR: installs the wheel in DIR into new venvs on this system, and uses it. Only for
-# a root that may be thrown away: scripts/wheel --test makes one.
+# tests/packages/wheel.sh DIR [PROGRAM]: installs the wheel in DIR into new venvs on this system, and uses it;
+# with a free-threaded Python also the one that is for it. Only for a root that may be thrown away:
+# scripts/wheel --test makes one.
 set -euo pipefail
 
 [[ -d /share ]] || {
 	echo "wheel.sh: run me by scripts/wheel --test: I install packages" >&2
 	exit 2
 }
-wheel=$(echo "$1"/penstock-*.whl)
+wheel=$(echo "$1"/penstock-*-abi3-*.whl)
+free_python=${2-}
 export DEBIAN_FRONTEND=noninteractive
 work=$(mktemp -d)
 passed=0 failed=0
@@ -70,6 +72,19 @@ PY
 check "a URL without the mount's program is a clear error" "$work/venv/bin/python" remote.py
 cat "$work/out"
 
+same() { [[ $("$work/$1/bin/python" load.py "${@:2}") == "$pixels" ]]; }
+if [[ $free_python ]]; then
+	"$free_python" -m venv "$work/free"
+	tag=$("$free_python" -c 'import sys; print("cp%d%d-cp%d%dt" % (2 * sys.version_info[:2]))')
+	# Not NumPy's newest, where that has no wheel for this Python: there is no compiler.
+	check "the wheel for $tag installs" "$work/free/bin/pip" install -q --only-binary :all: \
+		"$(echo "$1"/penstock-*-"$tag"-*.whl)" numpy
+	check "it loads the same" same free
+	check "the GIL stays off" "$work/free/bin/python" -W error -c \
+		'import penstock, sys; assert not sys._is_gil_enabled()'
+	check "its penstock-loader runs" "$work/free/bin/penstock-loader" --version
+fi
+
 site=$(echo "$work"/venv/lib/python3*/site-packages)
 exported() {
 	"$work/venv/bin/python" -c "import ctypes, sys; getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])" \
@@ -92,7 +107,6 @@ for notice in libjpeg-turbo penstock; do
 done
 
 check "Pillow and OpenCV install" "$work/venv/bin/pip" install -q pillow opencv-python-headless
-same() { [[ $("$work/$1/bin/python" load.py "${@:2}") == "$pixels" ]]; }
 check "before Pillow and OpenCV" same venv penstock PIL.Image cv2
 check "between them" same venv PIL.Image penstock cv2
 check "between OpenCV and Pillow" same venv cv2 penstock PIL.Image
