@@ -38,9 +38,9 @@ struct ps_cache_options {
 	unsigned max_connections; /* maximum to one origin; 0: 64 */
 	uint64_t max_bytes_per_s; /* limit over all origins; 0: none */
 	uint64_t timeout_ms;      /* deadline of a read or lookup, from its issue; 0: 60 s */
-	/* How long a grant holds: after it the origin is asked again whether these credentials may read an
-	 * object's cached bytes. Without credentials the origin is asked only at the next revalidation, if
-	 * that is later. 0: 15 min; PS_GRANT_TTL_OPEN_MS: asked at each open. */
+	/* How long a grant is valid. After that time, an open asks the origin again whether these
+	 * credentials may read an object's cached bytes. Without credentials, a grant is valid at least
+	 * until the next revalidation. 0: 15 min; PS_GRANT_TTL_OPEN_MS: asked at each open. */
 	uint64_t grant_ttl_ms;
 };
 
@@ -61,8 +61,8 @@ json_t *ps_cache_stats(struct ps_cache *cache);
 /* handle is NULL if errnum is not 0. ESTALE: the name has another version now. */
 typedef void (*ps_open_fn)(void *arg, int errnum, struct ps_handle *handle);
 void ps_handle_open(struct ps_dataset *dataset, uint64_t node, ps_open_fn fn, void *arg);
-/* Precondition: all reads of the handle have called back. Blocks on the index if one of them found another
- * version. */
+/* Precondition: all reads of the handle have called back. Blocks on the index if a read found that the
+ * origin has another version. */
 void ps_handle_close(struct ps_handle *handle);
 
 uint64_t ps_handle_size(const struct ps_handle *handle);
@@ -92,11 +92,11 @@ struct ps_object *ps_handle_object(struct ps_handle *handle);
  * cache has no room for the file, and nothing is fetched; this is remembered for PS_STORE_REFUSED_MS.
  * Blocks on disk. */
 int ps_handle_warm(struct ps_handle *handle) PS_MUST_USE;
-/* Drops the file's data from the cache, unless it is pinned. Open handles can still read the cached bytes.
- * Blocks on disk. */
+/* Drops the file's data from the cache, unless the file is pinned. Open handles can still read the cached
+ * bytes. Blocks on disk. */
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes);
-/* pin keeps the file's data in the cache whatever the eviction policy: ps_object_pin(). *ret_nbytes: the
- * bytes that the pin reserves, 0 if the file was pinned already. All three block on the index. */
+/* pin protects the file's data from the eviction policy: see ps_object_pin(). *ret_nbytes: the bytes that
+ * the pin reserves, 0 if the file was pinned already. All three block on the index. */
 int ps_handle_pin(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;
 int ps_handle_unpin(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;
 int ps_handle_pin_nbytes(struct ps_handle *handle, uint64_t *ret_nbytes) PS_MUST_USE;

@@ -32,14 +32,14 @@ struct ps_block_memory {
 
 enum ps_budget_class {
 	PS_BUDGET_DEMAND, /* a reader waits for the bytes */
-	PS_BUDGET_AHEAD,  /* a reader soon will: leaves a quarter */
-	PS_BUDGET_LATER,  /* a reader may: leaves half */
+	PS_BUDGET_AHEAD,  /* a reader will soon need the bytes; keeps a quarter of the buffers free */
+	PS_BUDGET_LATER,  /* a reader may need the bytes later; keeps half of the buffers free */
 };
 
 /* nbytes is rounded down to whole blocks; at least PS_BUDGET_MIN_BLOCKS. NULL: out of memory. */
 #define PS_BUDGET_MIN_BLOCKS 16
 struct ps_budget *ps_budget_new(uint64_t nbytes);
-void ps_budget_free(struct ps_budget *budget); /* precondition: all buffers have come back */
+void ps_budget_free(struct ps_budget *budget); /* precondition: no buffer is referenced */
 
 /* The smaller of 512 MiB and 1/8 of the cgroup's memory limit (v2 or v1), or of the machine's memory. */
 uint64_t ps_budget_default_bytes(void);
@@ -51,11 +51,11 @@ size_t ps_budget_take(
 struct ps_block_memory *ps_block_memory_ref(struct ps_block_memory *buf);
 void ps_block_memory_unref(struct ps_block_memory *buf);
 
-/* Lowers the limit by nbytes, which other parts of the cache use from now on. Buffers in use count until
- * they come back. */
+/* Lowers the limit by nbytes, for good: another part of the cache uses that memory from now on. Buffers in
+ * use are not taken away, so more than the new limit may be in use for a while. */
 void ps_budget_give_up(struct ps_budget *budget, uint64_t nbytes);
 
-/* Gives memory of unused buffers back to the system; for a timer, after a time without traffic. */
+/* Gives the memory of unused buffers back to the system. A timer calls it after a time without traffic. */
 void ps_budget_trim(struct ps_budget *budget);
 
 /* {"limit_bytes", "used_bytes", "peak_bytes"} */

@@ -2,15 +2,16 @@
  * for fewer requests.
  *
  * The method is hill climbing. While every connection is in use and a demand waits for one, the number
- * grows by half. If the throughput grows by the factor PS_CONCURRENCY_GAIN at least, the next step follows;
- * else the step is taken back, and none is tried for PS_CONCURRENCY_HOLD_MS. An answer of 429 or 503 halves
- * the number and forbids steps for longer (PS_CONCURRENCY_PUSHBACK_MS). So an origin that limits each
- * connection, as object stores do, gets many connections; a loopback or a saturated line gets few.
+ * grows by half: a step. If the throughput then grows by the factor PS_CONCURRENCY_GAIN or more, the next
+ * step follows. Otherwise the step is undone, and no step is tried for PS_CONCURRENCY_HOLD_MS. An answer of
+ * 429 or 503 halves the number, and no step is tried for PS_CONCURRENCY_PUSHBACK_MS. So an origin that
+ * limits each connection, as object stores do, gets many connections; a loopback or a saturated line gets
+ * few.
  *
- * The first number depends on the latency of the origin's first answer. A near origin (loopback, a local
- * network) fills the line with PS_CONCURRENCY_NEAR connections, and more only cost; a far one needs many
- * from the start. Demand reads may always use PS_CONCURRENCY_START: their requests are few, and must not
- * queue behind stalled ones.
+ * The initial number depends on the latency of the origin's first answer. PS_CONCURRENCY_NEAR connections
+ * to a near origin (loopback, a local network) fill the line, and more would only cost CPU time; a far
+ * origin needs many from the start. Demand reads may always use PS_CONCURRENCY_START: their requests are
+ * few, and must not queue behind stalled ones.
  *
  *   state    when every connection is in use                              else
  *   steady   after the hold: another half, settling                       stays
@@ -41,16 +42,16 @@ struct ps_concurrency {
 	unsigned limit;  /* concurrent transfers, 1 to max; read by the caller */
 	unsigned demand; /* the same for demand reads; at least limit */
 	unsigned max;
-	bool placed;     /* the first number has been adapted to the origin */
+	bool placed;     /* the initial number has been adapted to the origin */
 	unsigned before; /* limit before the step that is being tried */
 	enum { PS_STEADY, PS_SETTLING, PS_MEASURING } state;
 	uint64_t since_ns, since_bytes; /* start of the period */
 	uint64_t hold_until_ns;
-	double rate; /* bytes a second at `before` */
+	double rate; /* throughput at `before`, in bytes a second */
 };
 
 void ps_concurrency_init(struct ps_concurrency *c, unsigned max);
-/* Latency of an answer; only the first call counts. */
+/* Reports the latency of an answer; only the first call has an effect. */
 void ps_concurrency_first_byte(struct ps_concurrency *c, uint64_t ns);
 /* Called often (every few ms to 50 ms) while there is traffic. total_bytes: received so far. saturated:
  * since the last call all connections were in use and a demand waited for one. */

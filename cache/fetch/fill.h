@@ -60,24 +60,26 @@ enum ps_access {
 	PS_ACCESS_RANDOM, /* no recent read nearby: only its own bytes are known to be needed */
 };
 
-/* Results of reads: of all, or of one mount's. */
+/* Statistics of reads: of all reads of the engine, or of the reads of one mount. */
 struct ps_read_stats {
-	_Atomic uint64_t bytes, ready_bytes; /* answered; of these, answered without waiting */
+	/* bytes of answered reads; of these, bytes answered without waiting */
+	_Atomic uint64_t bytes, ready_bytes;
 	struct ps_waits waits;
 	struct ps_histogram latency; /* of all reads but cancelled ones */
 };
 void ps_read_stats_init(struct ps_read_stats *stats);
 void ps_read_stats_fini(struct ps_read_stats *stats);
-/* {"bytes", "ready_bytes", "stalled_seconds": during which any read waited, "waiting", "latency_seconds":
- * ps_histogram_json()}; the caller owns it. */
+/* {"bytes", "ready_bytes", "stalled_seconds": time during which at least one read waited, "waiting",
+ * "latency_seconds": ps_histogram_json()}; the caller owns it. */
 json_t *ps_read_stats_json(struct ps_read_stats *stats);
 
 /* One read. The caller owns it, fills in the members before `priv`, and keeps it until `done` is called. */
 struct ps_read {
 	struct ps_handle *handle;
 	uint64_t offset;
-	size_t nbytes;               /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
-	struct ps_read_stats *stats; /* also counted here, before done; NULL: only in the engine's */
+	size_t nbytes; /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
+	/* the read is counted here, too, before `done`; NULL: only in the engine's statistics */
+	struct ps_read_stats *stats;
 	/* Called once, as soon as the bytes are there, whatever their source. The segments are valid only
 	 * during the call. nsegs 0 with errnum 0: the read is at or past the end of the file. `done` may
 	 * free the read. */
@@ -106,8 +108,9 @@ struct ps_fill_options {
 #define PS_FILL_CONNECTIONS 64 /* maximum; see concurrency.h */
 #define PS_FILL_TIMEOUT_MS 60000
 
-/* For this long after a failure, reads of the failed chunks fail at once: the kernel repeats a failed
- * read-ahead, which would double the timeout. */
+/* For this long after a failure, reads of the failed chunks fail at once. The kernel repeats a failed
+ * read-ahead; without this rule the second attempt would double the time until the reader gets its
+ * error. */
 #define PS_FILL_FAILED_MS 1000
 
 int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret) PS_MUST_USE;
@@ -144,20 +147,21 @@ struct ps_fill *ps_fill_file_engine(struct ps_fill_file *file);
 bool ps_fill_file_doubted(struct ps_fill_file *file);
 void ps_fill_file_doubt(struct ps_fill_file *file);
 void ps_fill_file_trust(struct ps_fill_file *file);
-/* doubt() of all files of the object. */
+/* Calls ps_fill_file_doubt() for all files of the object. */
 void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object);
 /* The text of the file's last failure, "" if there was none; cap is the buffer's size. */
 void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
-/* The same for the object's open files of this origin, or of an origin based on it. ret_text is left as it
- * is if no such file is open, or none has failed. */
+/* The same for the object's open files whose origin is this one or is based on this one. ret_text is left
+ * as it is if no such file is open, or none has failed. */
 void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object,
         const struct ps_origin *origin, char *ret_text, size_t cap);
 
-/* A reference-counted object of the caller's that all users of the file share. The first call makes it by
- * `make`, with the file's lock held: `make` must not call the engine. -ENOMEM: `make` returned NULL. */
+/* Attaches a reference-counted structure of the caller's to the file, shared by all users of the file. The
+ * first call creates it with `make`, while the file's lock is held: `make` must not call the engine.
+ * -ENOMEM: `make` returned NULL. */
 int ps_fill_file_share(
         struct ps_fill_file *file, void *(*make)(struct ps_fill_file *file), void **ret) PS_MUST_USE;
-/* Releases a reference. After the last one, returns the shared object, for the caller to free. NULL:
+/* Releases a reference. If it was the last one, returns the shared structure, for the caller to free. NULL:
  * references are left. */
 void *ps_fill_file_unshare(struct ps_fill_file *file) PS_MUST_USE;
 
@@ -175,10 +179,11 @@ void ps_fill_found_put(struct ps_read_bytes *bytes);
 bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read);
 void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
 
-/* A range that is to be fetched. A caller's own demand is one that no reader waits for: it is initialised
- * once, and the engine holds a reference of the file while the demand is queued. extend() takes blocks,
- * moves the end forward (never back) and queues the new part. It returns true if ps_fill_pump() has to
- * start the demand. cancel() takes the demand off the queue; after that it may be freed. */
+/* A range that is to be fetched. A caller may own demands for which no reader waits, and initialises each
+ * once; the engine holds a reference of the file while the demand is queued. ps_demand_extend() takes its
+ * range in blocks, moves the demand's end forward (never back) and queues the new part. It returns true if
+ * ps_fill_pump() has to start the demand. ps_demand_cancel() takes the demand off the queue; after that the
+ * demand may be freed. */
 enum ps_demand_class {
 	PS_DEMAND_READ,  /* a reader waits */
 	PS_DEMAND_AHEAD, /* a reader's window */
@@ -231,8 +236,8 @@ void ps_fill_note_error(struct ps_fill *fill, const char *text);
 
 /* {"bytes", "requests", "errors", "retries", "hedged_requests", "hedged_bytes", "connections",
  * "timeout_seconds", "latency_seconds", "last_error", "last_error_at"} and ps_read_stats_json() of all
- * reads with {"fetched_bytes": fetched for reads and read-ahead, counted as readers see them, "hit_bytes":
- * the rest of "bytes"} */
+ * reads with {"fetched_bytes": bytes of files (decoded, where the file is) that came for reads and
+ * read-ahead, "hit_bytes": the rest of "bytes"} */
 json_t *ps_fill_origin_stats(struct ps_fill *fill);
 json_t *ps_fill_read_stats(struct ps_fill *fill);
 

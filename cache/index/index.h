@@ -1,5 +1,5 @@
-/* The index of the cache directory: the objects that it holds, and the names that the datasets list. Rows
- * and numbers over sorted keys.
+/* The index of the cache directory: the objects that it holds, and the names that the datasets list. It
+ * stores rows under sorted keys, and hands out numbers that are never used again.
  *
  * Files, from the top: table.c (get, put, walk), index.c (opening, the schema, numbers), rocksdb.c (the
  * only file that calls RocksDB), overlay.c (rows that a full disk refuses), rows.c (values and keys).
@@ -8,7 +8,7 @@
  * Keys (numbers big-endian, so that they sort):
  *   'M' name                     meta: schema, next node and dataset numbers, how the last run stopped
  *   'D' dataset id (16)          dataset row
- *   'N' node (8)                 node row: one (name, version) of a dataset, for ever
+ *   'N' node (8)                 node row: one (name, version) of a dataset; its number is never reused
  *   'C' parent node (8) name     number of the name's current node: directory contents, sorted by name
  *   'O' object id (16)           object row
  *   'B' object id (16) extent (4)  presence and CRC32C of 64 blocks
@@ -48,7 +48,8 @@ struct ps_dataset_row {
 	uint64_t root;     /* node of its root directory */
 	int64_t listed_ms; /* when the last complete listing was stored; 0: never */
 	uint64_t nfiles;
-	uint64_t generation; /* counts listings; a name that the newest complete one lacks has vanished */
+	/* counts listings; a name that is not in the newest complete listing has vanished */
+	uint64_t generation;
 };
 
 enum ps_node_kind { PS_NODE_DIR = 1, PS_NODE_FILE = 2 };
@@ -60,7 +61,7 @@ struct ps_node_row {
 	uint32_t dataset;
 	enum ps_node_kind kind;
 	bool superseded;     /* the name has another node now, or has vanished */
-	uint64_t generation; /* the last listing that had it */
+	uint64_t generation; /* the last listing that had this name */
 	int64_t checked_ms;  /* when the origin last confirmed the version; 0: never */
 	struct ps_remote remote;
 	/* enum ps_coding: the file shows the shard's decoded content, while remote is of the shard. 0: not
@@ -82,7 +83,7 @@ struct ps_object_row {
 	uint64_t allocated_nbytes; /* st_blocks * 512 when last written */
 	int64_t created_s, opened_s;
 	int64_t data_mtime_ns; /* of the data file at the last commit */
-	int64_t data_ctime_ns; /* the same; 0: not known */
+	int64_t data_ctime_ns; /* ctime of the data file at that commit; 0: not known */
 	/* the file's inode; if it is another one (a copied directory), the blocks are unverified */
 	uint64_t data_ino;
 	bool by_extent;                 /* the file was never passed through: holes may be punched into it */
@@ -99,19 +100,20 @@ struct ps_pin_row {
 };
 
 struct ps_extent_row {
-	uint64_t present;    /* bit i: block extent * 64 + i */
-	uint64_t partial;    /* blocks of which only some chunks are stored */
-	uint64_t unverified; /* of both; after a stop that may have lost written data, all of them */
-	int64_t used_s;      /* when it was last read or written; 0: not known */
+	uint64_t present; /* bit i: block extent * 64 + i */
+	uint64_t partial; /* blocks of which only some chunks are stored */
+	/* blocks of both sets that must be checked: all, after a stop that may have lost written data */
+	uint64_t unverified;
+	int64_t used_s; /* when it was last read or written; 0: not known */
 	uint32_t crc[PS_EXTENT_BLOCKS];
 	uint16_t chunks[PS_EXTENT_BLOCKS]; /* stored chunks of the partial blocks; never 0 there */
 	uint32_t chunk_crc[PS_EXTENT_BLOCKS][PS_ROW_CHUNKS];
 };
 
-/* Of one version of a compressed shard. Its id is that of the decoded object. */
+/* The decoded view of one version of a compressed shard; the row's id is that of the decoded object. */
 struct ps_view_row {
 	uint64_t size;        /* of the decoded content; PS_SIZE_UNKNOWN: not found yet */
-	bool declared;        /* only by the first frame's header */
+	bool declared;        /* the size is only what the first frame's header declares */
 	uint64_t nodes_below; /* nodes with lower numbers showed another size, which was wrong */
 };
 
@@ -135,17 +137,18 @@ void ps_pin_row_fini(struct ps_pin_row *row);
 int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
 /* The same for a small disk or quota: the index takes less room, and writes more. */
 int ps_index_open_small(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
-/* How much more of the disk the index may take while it sorts and compacts, if only nbytes more are
- * written. */
+/* The disk space by which the index may grow, at its peak, while it sorts and compacts nbytes of new rows.
+ * sorted_nbytes: the disk space of its sorted files now. */
 uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, size_t nbytes);
-/* How many bytes may be written between two measurements of its folder. */
+/* The bytes that may be written to the index before its folder must be measured again. */
 size_t ps_index_slack_nbytes(struct ps_index *index);
 void ps_index_close(struct ps_index *index);
 
 /* State of the last stop, read once at open and replaced by "dirty in this boot". */
-/* data was synced, then ps_index_mark_clean() called */
+/* true: the last run synced its data and then called ps_index_mark_clean() */
 bool ps_index_was_clean(const struct ps_index *index);
-bool ps_index_same_boot(const struct ps_index *index); /* readers of a killed process may still run */
+/* true: the last run was in this boot, so readers of its passed-through files may still run */
+bool ps_index_same_boot(const struct ps_index *index);
 int ps_index_mark_clean(struct ps_index *index) PS_MUST_USE;
 
 /* Opens RocksDB again, if a write has failed and the disk has room: until then RocksDB refuses every write.
@@ -189,8 +192,8 @@ int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct p
 int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
         int (*fn)(void *arg, uint32_t extent, const struct ps_extent_row *row), void *arg) PS_MUST_USE;
 
-/* Batches: built by one thread, applied atomically. After a put that ran out of memory, commit fails with
- * -ENOMEM; so does a NULL batch, so that the result of new need not be checked. commit frees the batch,
+/* Batches: built by one thread, applied atomically. Commit returns -ENOMEM if a put ran out of memory, and
+ * for a NULL batch: the caller need not check the results of new and of puts. commit frees the batch,
  * whatever it returns. -ENOSPC, -EDQUOT, -EROFS: the disk refused it. */
 struct ps_index_batch *ps_index_batch_new(void);
 void ps_index_batch_free(struct ps_index_batch *batch);
@@ -216,7 +219,7 @@ void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *i
 void ps_index_batch_put_grants(
         struct ps_index_batch *batch, const struct ps_id *id, const struct ps_grants_row *row);
 void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id *id);
-/* Has commit not call `room`: the batch's room is there already, or will be when it is written. */
+/* Marks the batch so that its commit does not call `room`: the caller makes the room for it. */
 void ps_index_batch_unasked(struct ps_index_batch *batch);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;
 /* The same for rows that must be visible even while the disk refuses writes: the rows are then kept in
@@ -235,8 +238,9 @@ bool ps_index_children_next(struct ps_index_children *it, const char **ret_name,
 int ps_index_children_status(const struct ps_index_children *it) PS_MUST_USE; /* 0, -EIO, -ENOMEM */
 void ps_index_children_close(struct ps_index_children *it);
 
-/* Node rows over a snapshot taken at open, for callers that need many. In rising order, each costs one step
- * of an iterator; otherwise as much as ps_index_get_node(). One thread at a time. */
+/* Node rows over a snapshot taken at open, for callers that need many rows. If the nodes are asked for in
+ * rising order, each row costs one step of an iterator; otherwise it costs as much as ps_index_get_node().
+ * One thread at a time. */
 struct ps_index_nodes;
 int ps_index_nodes_open(struct ps_index *index, struct ps_index_nodes **ret) PS_MUST_USE;
 int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;

@@ -37,12 +37,12 @@ void ps_kv_close(struct ps_kv *kv);
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
 
 /* Reads every key from `from` on and below `to` ("": to the end) with its value, so that RocksDB verifies
- * their checksums. 0, or -EIO: some of it is damaged. A later call that finds damage returns -EIO, and the
- * next ps_kv_open() fails. */
+ * their checksums. 0, or -EIO: a part is damaged. A later call that finds damage returns -EIO, and the next
+ * ps_kv_open() fails. */
 int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err) PS_MUST_USE;
 
-/* The size of its live sorted files. A compaction writes at most as much again, and at most
- * PS_KV_COMPACTION_NBYTES, before it deletes its inputs. */
+/* The size of the database's live sorted files. A compaction writes at most as many bytes again, and at
+ * most PS_KV_COMPACTION_NBYTES, before it deletes its inputs. */
 uint64_t ps_kv_live_nbytes(struct ps_kv *kv);
 #define PS_KV_COMPACTION_NBYTES ((uint64_t)256 << 20)
 
@@ -67,7 +67,7 @@ int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
  * batch that was kept. On an error (too much is kept, or no memory) nothing has changed. */
 int ps_kv_write_or_keep(
         struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused) PS_MUST_USE;
-/* Bytes that it puts; 0: it only deletes. */
+/* The bytes that the batch puts; 0: the batch only deletes. */
 size_t ps_kv_batch_nput(const struct ps_kv_batch *batch);
 /* Writes the kept rows, if there are any. */
 int ps_kv_write_kept(struct ps_kv *kv) PS_MUST_USE;
@@ -107,8 +107,8 @@ struct ps_overlay_row {
 	char bytes[]; /* key, value */
 };
 
-/* A list of rows: to be added, in the order of their puts; or of a walk, in the order of their keys. Starts
- * as {0}. */
+/* A list of rows: either rows to be added, in the order of their puts, or the rows of a walk, in the order
+ * of their keys. Starts as {0}. */
 struct ps_overlay_rows {
 	struct ps_overlay_row **v;
 	size_t n, cap;
@@ -119,7 +119,8 @@ void ps_overlay_rows_fini(struct ps_overlay_rows *rows);
 /* value NULL: the key is to be deleted. */
 void ps_overlay_rows_put(
         struct ps_overlay_rows *rows, const void *key, size_t nkey, const void *value, size_t nvalue);
-/* In the result of ps_overlay_range(), the first row of this key or a later one; rows->n: none. */
+/* The index, in a result of ps_overlay_range(), of the first row with this key or a later one; rows->n:
+ * there is none. */
 size_t ps_overlay_rows_find(const struct ps_overlay_rows *rows, const void *key, size_t nkey);
 
 struct ps_overlay;
@@ -177,8 +178,8 @@ int ps_pin_row_decode(
         const void *bytes, size_t n, const struct ps_id *url_id, struct ps_pin_row *ret) PS_MUST_USE;
 int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number) PS_MUST_USE;
 
-/* `trust` counts the stops after which written data may have been lost: all blocks of an extent that was
- * written under an older count are read as unverified. */
+/* `trust` counts the stops that may have lost written data. decode marks all blocks of a row as unverified
+ * if the row was written under another count. */
 void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b);
 int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret) PS_MUST_USE;
 
@@ -205,7 +206,7 @@ void ps_index_key_meta(struct ps_index_key *key, const char *name);
 void ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id);
 void ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node);
 void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name);
-/* The first key after that one: no name has a NUL. */
+/* The first key after the child's: the child's key and a NUL, which no name contains. */
 void ps_index_key_after_child(struct ps_index_key *key, uint64_t parent, const char *name);
 void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent);
 
@@ -232,10 +233,10 @@ struct ps_index {
 	void *room_arg;
 	size_t memtable_nbytes;
 	bool was_clean, same_boot, kept;
-	struct ps_stop_row stop; /* the row that open has written */
+	struct ps_stop_row stop; /* the row that ps_index_open() wrote */
 
-	/* Protects next and end. It is also held while more numbers are reserved, because waiters need just
-	 * these. */
+	/* Protects next and end. It is also held over the index while more numbers are reserved: the
+	 * threads that wait for the lock need these numbers. */
 	pthread_mutex_t numbers_lock;
 	struct ps_index_numbers nodes, datasets;
 };

@@ -39,7 +39,8 @@ struct ps_policy_item {
 	bool busy;        /* held or pinned: must not be chosen */
 };
 
-/* A part's id is its object's xor the part: turns one into the other, in either direction. */
+/* Turns an object's id into the id of one of its parts, or back: the two differ by an xor with the part's
+ * number. */
 void ps_policy_part_id(struct ps_id *id, uint32_t part);
 
 struct ps_policy_query {
@@ -75,7 +76,7 @@ const struct ps_policy_ops *ps_policy_find(const char *name);
 extern const struct ps_policy_ops ps_policy_plan, ps_policy_scan, ps_policy_lru;
 extern const struct ps_policy_ops *const ps_policies[];
 
-/* Chooses the least recently opened items, whatever the policy: for room that is needed in any case. */
+/* Chooses the least recently opened items, whatever the policy: for room that must be made at any price. */
 size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims);
 
 /* Plans -------------------------------------------------------------------------------------------------- */
@@ -88,11 +89,11 @@ size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims);
  *   file    a name in a plan: a node of a dataset, and the object that this node shows
  *
  * A use is over once the run's position is past it, or once its object was opened while the run was about
- * there (positions come once a second, and short epochs pass in less). The time of a use is its epoch's,
- * whatever its place in the epoch. The cache can keep only a part of the objects of an epoch, and every
- * choice of them gives the same number of hits. A choice that ignores the place spreads hits and misses
- * evenly over the epoch, while "the nearest first" would serve one half from the cache and the other from
- * the origin.
+ * there (positions come once a second, and a short epoch takes less time than that). All uses of an epoch
+ * have the same time, whatever their place in the epoch. The cache can keep only a part of the objects of
+ * an epoch, and every choice of them gives the same number of hits. A choice that ignores the place spreads
+ * hits and misses evenly over the epoch, while "the nearest first" would serve one half from the cache and
+ * the other from the origin.
  *
  * Every user that may read the mount may announce plans. So ranks, epochs, files and memory are bounded;
  * users other than the mount's owner and root get at most a quarter of ranks and memory.
@@ -116,7 +117,7 @@ void ps_plans_free(struct ps_plans *plans);
 struct ps_plan_teller {
 	uint64_t feed;   /* unique in this run of the daemon */
 	bool other_user; /* neither the mount's owner nor root */
-	/* Datasets that its files may belong to; borrowed until the feed is dropped. */
+	/* the datasets that the plan's files may belong to; borrowed until the feed is dropped */
 	const uint32_t *datasets;
 	size_t ndatasets;
 };
@@ -135,8 +136,9 @@ struct ps_plan_file {
  * files; -ENOSPC: too many ranks, or bytes; -ENOMEM. After an error the previous files stay. */
 int ps_plans_tell(struct ps_plans *plans, const struct ps_plan_teller *teller, const struct ps_plan_who *who,
         const struct ps_plan_file *files, size_t n, double now_s) PS_MUST_USE;
-/* The rank is in who->epoch, and has finished this many of its files. Also serves as a heartbeat. -ESTALE:
- * there is no such rank (any more): its plan must be announced again. */
+/* Reports the rank's position: it is in who->epoch, and has finished files_done of that epoch's files. Also
+ * serves as a heartbeat. -ESTALE: the rank is not known (any more), and its plan must be announced
+ * again. */
 int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *teller,
         const struct ps_plan_who *who, uint64_t files_done, double now_s) PS_MUST_USE;
 void ps_plans_drop_feed(struct ps_plans *plans, uint64_t feed);
@@ -146,28 +148,28 @@ void ps_plans_expire(struct ps_plans *plans, double now_s);
 /* Counts a feed's memory for lines that are not complete yet (nbytes < 0: less). -ENOSPC. */
 int ps_plans_charge(struct ps_plans *plans, const struct ps_plan_teller *teller, int64_t nbytes) PS_MUST_USE;
 
-/* nameless: files whose object is not known yet, from *cursor on (0 at first). name: sets the object of a
- * file. */
+/* ps_plans_nameless: gives the nodes of files whose object is not known yet, from *cursor on (0 at first).
+ * ps_plans_name: sets the object of a file. */
 size_t ps_plans_nameless(
         struct ps_plans *plans, uint32_t dataset, size_t *cursor, uint64_t *ret_nodes, size_t max);
 void ps_plans_name(struct ps_plans *plans, const struct ps_plan_file *file);
 
 /* Queries ------------------------------------------------------------------------------------------------ */
 
-/* True if a rank with plans reads from this dataset. */
+/* True if a rank that reads from this dataset has announced a plan. */
 bool ps_plans_any(struct ps_plans *plans, uint32_t dataset);
 
 /* An object was opened; cached: at least a part of it was cached. */
 void ps_plans_opened(struct ps_plans *plans, const struct ps_id *object, bool cached);
 
 enum ps_policy_need {
-	PS_NEED_UNKNOWN, /* no present rank has ever named it */
-	PS_NEED_NEVER,   /* a present rank has named it, and none names it any more */
+	PS_NEED_UNKNOWN, /* no plan of a present rank has ever named the object */
+	PS_NEED_NEVER,   /* a plan named the object, and no use of it is left */
 	PS_NEED_PLANNED,
 };
 struct ps_plan_need {
 	double when_s;   /* estimate */
-	double margin_s; /* objects needed less than this later are worth as much */
+	double margin_s; /* an object that is needed less than this time after another is worth as much */
 };
 enum ps_policy_need ps_plans_need(
         struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret);
@@ -190,7 +192,7 @@ json_t *ps_plans_stats(struct ps_plans *plans, double now_s);
  * The text may come from any user that may read the mount. So the parser allocates nothing and limits the
  * depth; it overwrites the text. Threads: any. Never blocks. */
 
-#define PS_PLAN_DEPTH 32 /* of members that are skipped */
+#define PS_PLAN_DEPTH 32 /* of the values of unknown members */
 
 enum ps_plan_line_kind {
 	PS_PLAN_LINE_OTHER, /* JSON of another kind, which is ignored */

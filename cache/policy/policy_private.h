@@ -12,12 +12,12 @@
  * last PS_INUSE_EPOCHS epoch times of its dataset, or within PS_INUSE_UNKNOWN_S if the epoch time is not
  * known yet.
  *
- * Epoch times are learned only from opens. A round of a dataset begins with an open, and ends when an
- * object that was opened in it is opened again after at least half of the dataset's other known objects
- * were opened in it for the first time (known: opened within the time that counts as in use). So a round is
- * not ended by eight workers that open the same shard within seconds, or by a reader that goes back to a
- * few of many objects. The epoch time is the mean length of the last four rounds. A round never counts as
- * shorter than a minute: an estimate that is too short would evict objects in use, while one that is too
+ * Epoch times are learned only from opens. A round of a dataset begins with an open. It ends when an object
+ * is opened for a second time in the round, if at least half of the dataset's other known objects were
+ * first opened in the round after that object's first open (known: opened within the time that counts as in
+ * use). So eight workers that open the same shard within seconds do not end a round, nor does a reader that
+ * returns to a few of many objects. The epoch time is the mean length of the last four rounds. A round
+ * lasts at least a minute: an estimate that is too short would evict objects in use, while one that is too
  * long only keeps them a little longer.
  *
  * Ownership: the policy's. Threads: one at a time. Never blocks. Errors: without memory, an open is
@@ -45,10 +45,11 @@ void ps_inuse_times(const struct ps_inuse *inuse, uint32_t dataset, struct ps_in
  *
  * Each item has a rank, which depends on the policy. Items that may be evicted form a heap: building it
  * costs n, each item that is taken log n. With more than PS_VICTIMS_EXACT items the heap is kept from one
- * choice to the next, so that a choice does not look at every item: an item that is taken is ranked again,
- * and put back if it is worth more by now. Items that are new, or worth less, are seen when the heap is
- * rebuilt: after a second (six seconds with 100,000 items), or when a sixteenth of it was used. The result
- * that nothing may be evicted is remembered for as long. tests/bench/RESULTS.md has the cost.
+ * choice to the next, so that a choice does not look at every item. An item that is taken from the heap is
+ * ranked again, and put back if it is worth more by now. New items, and items that are worth less by now,
+ * are seen only when the heap is rebuilt: after a second (six seconds with 100,000 items), or when a
+ * sixteenth of the heap was used. If a choice finds nothing to evict, that result is kept until the heap is
+ * rebuilt, too. tests/bench/RESULTS.md has the cost.
  *
  * Ownership: the caller's (zeroed at first, ps_victims_fini() at the end). Threads: one at a time. Never
  * blocks. */
@@ -76,7 +77,8 @@ struct ps_victims {
 	size_t n, cap;
 	size_t made;    /* n when the heap was built */
 	int64_t made_s; /* when the heap was built; 0: never */
-	/* Bytes that a choice could not free since then; UINT64_MAX: none failed. */
+	/* The smallest number of bytes that a choice failed to find since the heap was built; UINT64_MAX:
+	 * no choice failed. */
 	uint64_t refused_nbytes;
 	double refused_later_than;
 };

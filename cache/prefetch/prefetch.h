@@ -19,9 +19,9 @@
  * All handles of a file share one struct ps_readahead: eight workers that each opened the same tar are
  * eight streams here (or one, if they read the same place), and share the memory fairly.
  *
- * A stream's window starts small and doubles each time its reader had to wait. So it grows to bandwidth x
- * delay of the origin, and no more. The memory budget and the number of streams limit it. A forward skip of
- * up to half a window keeps the stream (a tar reader passes over members it does not want).
+ * A stream's window starts small and doubles each time its reader had to wait. So the window grows to the
+ * origin's bandwidth times its delay, and no more. The memory budget and the number of streams limit it. A
+ * forward skip of up to half a window keeps the stream (a tar reader passes over members it does not want).
  *
  *   read                                        effect
  *   at offset 0                                 a stream at once: a reader of the head usually goes on
@@ -47,10 +47,11 @@ void ps_readahead_put(struct ps_readahead *ra);
  * ps_readahead_go(). */
 unsigned ps_readahead_saw(
         struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, enum ps_access *ret_access);
-/* Call it after the read was issued; waited: it had to wait. Demands the blocks that its stream's window
- * covers now. */
+/* Call it after the read was issued; waited: the read had to wait. Demands the blocks that the stream's
+ * window covers now. */
 void ps_readahead_go(struct ps_readahead *ra, unsigned stream, bool waited);
-/* Both, for a read whose bytes are there. True: ps_fill_pump() has to start new demands. */
+/* ps_readahead_saw() and ps_readahead_go() in one, for a read whose bytes are all cached. True:
+ * ps_fill_pump() has to start new demands. */
 bool ps_readahead_hit(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes) PS_MUST_USE;
 
 /* The next shard ----------------------------------------------------------------------------------------- */
@@ -59,16 +60,16 @@ bool ps_readahead_hit(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
  * opened.
  *
  * Only opens can be used: the reads of a shard that is passed through are not seen, and the end of one that
- * is being fetched is seen too late. After opens of shard N and of the shard `stride` names after it, the
- * next shard at that distance is expected, and demanded at a low priority. The stride is 1 for one reader
- * or for workers that take turns, and larger if shards are dealt out to ranks.
+ * is being fetched is seen too late. Once shard N and then the shard `stride` names after it have been
+ * opened, the shard another `stride` names on is expected, and demanded at a low priority. The stride is 1
+ * for one reader or for workers that take turns, and larger if shards are dealt out to ranks.
  *
- * The amount fetched ahead begins with an eighth of the next shard. It doubles with each guess that was
- * right, up to PS_NEXT_SHARD_AHEAD whole shards and half of the memory budget in all. After a wrong guess
- * it is an eighth again, so that less is wasted than was useful. In a shuffled order some shards follow
- * each other by chance: so each wrong guess is followed by a pause, twice as long as the last one (16 to
- * 4,096 opens). A single opened shard never starts another. While loaders have plans for the dataset,
- * nothing is guessed.
+ * The amount fetched ahead begins with an eighth of the next shard. It doubles with each right guess, up to
+ * PS_NEXT_SHARD_AHEAD whole shards and half of the memory budget in all. After a wrong guess it is an
+ * eighth again, so that wrong guesses waste less than right guesses save. In a shuffled order some shards
+ * follow each other by chance. So no guess is made for a while after a wrong one; each wrong guess doubles
+ * the next pause (16 to 4,096 opens), each right guess halves it. The open of a single shard never leads to
+ * a guess. While loaders have plans for the dataset, nothing is guessed.
  *
  * Ownership: the dataset's. Threads: any. Locks: one, before the engine's. Blocks on the index, and on stat
  * of a data file; never on the network. */
@@ -80,34 +81,34 @@ struct ps_next_shard;
 #define PS_NEXT_SHARD_AHEAD 8     /* shards */
 #define PS_NEXT_SHARD_SIBLINGS 16 /* the largest stride */
 #define PS_NEXT_SHARD_RECENT 16   /* remembered opens, for workers that take turns */
-/* opens after which a shard that was begun, and not opened, counts as a wrong guess */
+/* a fetched-ahead shard that is not opened within this many opens counts as a wrong guess */
 #define PS_NEXT_SHARD_PATIENCE 16
 
 int ps_next_shard_new(struct ps_dataset *dataset, struct ps_next_shard **ret) PS_MUST_USE;
 /* Cancels its demands; call it before ps_fill_drain(). */
 void ps_next_shard_free(struct ps_next_shard *seq);
 /* Call it while a file is being opened, before the open is answered. False: the previous open was of the
- * same file; nothing follows. */
+ * same file, and ps_next_shard_opened() must not be called. */
 bool ps_next_shard_begin(struct ps_next_shard *seq, uint64_t node);
 /* Call it after true, once the open is answered. */
 void ps_next_shard_opened(struct ps_next_shard *seq, const struct ps_node_row *row);
-/* The file was not opened to be read: its open does not count. */
+/* Undoes the last open of the file, because the file was not opened to be read. */
 void ps_next_shard_forget(struct ps_next_shard *seq, uint64_t node);
 
 /* Planned files ------------------------------------------------------------------------------------------ */
 
 /* Fetches the files that plans name next, before they are opened.
  *
- * Of the files that the ranks of a dataset will open next, it looks at PS_PLAN_AHEAD_FILES, in order of
- * need. Incomplete ones are fetched in class `next`, after all reads that wait. The heads of all of them
- * come first: a loader interleaves many shards, and needs the beginning of each for its first batch. Then
- * PS_PLAN_AHEAD_AT_ONCE files at a time are fetched whole. Files that are fetched and not opened yet take
- * at most a sixteenth of the cache (but two files at least), because files that are needed later are
- * evicted for them; free room may be filled. Of a file that the cache does not admit, only the head is
- * fetched, to memory, and only for the next PS_PLAN_AHEAD_TO_MEMORY files.
+ * The thread looks at the PS_PLAN_AHEAD_FILES files that the ranks of a dataset will open next, in order of
+ * need. Incomplete ones are fetched in class PS_DEMAND_NEXT, after all reads that wait. The heads of all
+ * these files come first: a loader interleaves many shards, and needs the beginning of each for its first
+ * batch. Then PS_PLAN_AHEAD_AT_ONCE files at a time are fetched whole. Files that are fetched and not
+ * opened yet take at most a sixteenth of the cache (but two files at least), because other files are
+ * evicted for them; while the cache has free room, there is no such limit. Of a file that the cache does
+ * not admit, only the head is fetched, to memory, and only for the next PS_PLAN_AHEAD_TO_MEMORY files.
  *
- * Ownership: the dataset's. Threads: any; it has one of its own from the first plan on. Locks: one, a leaf.
- * Blocking: free blocks on the disk, the other calls never block. */
+ * Ownership: the dataset's. Threads: any; a thread of its own runs from the first plan on. Locks: one, a
+ * leaf. Blocking: free blocks on the disk, the other calls never block. */
 
 #define PS_PLAN_AHEAD_FILES 64
 #define PS_PLAN_AHEAD_AT_ONCE 8
@@ -133,10 +134,11 @@ bool ps_plan_ahead_opened(struct ps_plan_ahead *ahead);
 /* Receives plans as text. Part of the cache's facade: the rules of cache.h for ownership, threads, blocking
  * and errors apply here, too. */
 
-/* A feed is the plans that one loader announces by one open descriptor; policy/policy.h has the form. They
- * are dropped with the feed, or after PS_PLANS_SILENT_S of silence. */
+/* A feed receives the plans that one loader announces through one open descriptor; policy/policy.h
+ * describes their form. The plans are dropped with the feed, or after PS_PLANS_SILENT_S of silence. */
 struct ps_plan_feed;
-/* A folder of the mount that its names may begin with; "" if the mount shows one dataset. */
+/* A dataset whose files the plans may name. `name` is its folder in the mount, with which its files' names
+ * begin; "" if the mount shows one dataset. */
 struct ps_plan_source {
 	const char *name; /* borrowed for the life of the feed */
 	struct ps_dataset *dataset;
@@ -145,10 +147,11 @@ struct ps_plan_source {
  * the eviction policy does not use plans. */
 int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool other_user,
         struct ps_plan_feed **ret) PS_MUST_USE;
-/* Takes the next bytes of its lines, cut anywhere; one call at a time. All lines in them are taken, and the
- * first error is returned. -EINVAL: a line does not have the form. -E2BIG: a line is too long, or a rank
- * has too many files or epochs. -ENOSPC: all plans together are over the limits. -ESTALE: a position of a
- * rank that was dropped: announce the plan again. Blocks on the index. */
+/* Takes the next bytes of the feed's text, which may end within a line; one call at a time. All complete
+ * lines are handled, even after an error; the first error is returned. -EINVAL: a line does not have the
+ * form. -E2BIG: a line is too long, or a rank has too many files or epochs. -ENOSPC: all plans together are
+ * over the limits. -ESTALE: a position of a rank that was dropped: announce the plan again. Blocks on the
+ * index. */
 int ps_plan_feed_write(struct ps_plan_feed *feed, const char *text, size_t n) PS_MUST_USE;
 void ps_plan_feed_free(struct ps_plan_feed *feed);
 

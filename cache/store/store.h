@@ -95,13 +95,13 @@ int ps_object_get(struct ps_store *store, const char *url, const struct ps_remot
 int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_remote *source,
         const struct ps_id *id, uint64_t size, uint32_t dataset, bool opened,
         struct ps_object **ret) PS_MUST_USE;
-/* Gets a view whose size is not known yet: an object that is longer than the view can be, cached by
- * extents. The caller writes the view's blocks except the last one, puts the object, and then calls
+/* Gets a view whose size is not known yet: an object with a size that no view reaches, cached by extents.
+ * The caller writes the view's blocks except the last one, puts the object, and then calls
  * ps_store_set_size(), which cuts it. -ENOTSUP: this disk cannot have such a file. */
 int ps_object_get_unsized(struct ps_store *store, const char *url, const struct ps_remote *source,
         const struct ps_id *id, struct ps_object **ret) PS_MUST_USE;
 /* Sets the size of a view that ps_object_get_unsized() made. Precondition: no caller holds the object.
- * Waits for threads of the store that look at it. Blocks on disk and index. */
+ * Waits for threads of the store that use the object. Blocks on disk and index. */
 int ps_store_set_size(struct ps_store *store, const struct ps_id *id, uint64_t size) PS_MUST_USE;
 struct ps_object *ps_object_ref(struct ps_object *object);
 void ps_object_put(struct ps_object *object);
@@ -128,9 +128,9 @@ int ps_object_fd(struct ps_object *object); /* borrowed while the object is held
 /* A large object (one that takes more than a quarter of the limit) is cached and evicted by extents of 64
  * blocks, any other as a whole. A large object's extents may be evicted while the object is held. So a
  * thread that reads its descriptor takes a hold of the range before it calls ps_object_block(), and
- * releases it after it has read the bytes; PS_BLOCK_PRESENT is true for as long. For other objects, and for
- * one converted by ps_object_pass_fd(), a hold holds no extents. A hold keeps the object alive. Never
- * blocks. -ENOMEM. */
+ * releases it after it has read the bytes. Until then a block that was PS_BLOCK_PRESENT stays so. For an
+ * object that is cached as a whole (also if ps_object_pass_fd() has converted it), a hold holds no extents.
+ * A hold keeps the object alive. Never blocks. -ENOMEM. */
 struct ps_extent;
 struct ps_hold {
 	struct ps_object *object; /* NULL: nothing is held */
@@ -140,8 +140,8 @@ struct ps_hold {
 /* nbytes: at most 64 MiB. */
 int ps_object_hold(
         struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret) PS_MUST_USE;
-/* The same if the caller keeps the object until the release. Takes the store's lock at most once a second
- * for each extent. */
+/* The same, but without a reference: the caller keeps the object until the release. Takes the store's lock
+ * at most once a second for each extent. */
 int ps_object_hold_borrowed(
         struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret) PS_MUST_USE;
 void ps_object_release(struct ps_hold *hold);
@@ -162,7 +162,7 @@ int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
 bool ps_object_pinned(struct ps_object *object);
 /* True if the object's URL is pinned, be it for another version. */
 bool ps_object_url_pinned(struct ps_object *object);
-/* The bytes that pinning it would add to "pinned_bytes"; 0: it is pinned already. */
+/* The bytes that a pin of the object would add to "pinned_bytes"; 0: the object is pinned already. */
 uint64_t ps_object_pin_nbytes(struct ps_object *object);
 
 /* The ETag that came with data, for an object whose listing had none; "": none yet. Kept with the object.
@@ -179,9 +179,9 @@ enum ps_sum ps_object_sum(struct ps_object *object);
 /* True if the bytes did not match the checksum: the object was dropped, and must not be read any more.
  * Never blocks. */
 bool ps_object_corrupt(const struct ps_object *object);
-/* True if data of this id failed its checksum. now: it must not be fetched again yet. nodes_below: for
- * nodes with lower numbers, the kernel may have pages of that data. False: no failure is remembered. Never
- * blocks. */
+/* True if data of this id failed its checksum. now: the object must not be fetched again yet. nodes_below:
+ * the kernel may have pages of the bad data for nodes with lower numbers. False: no failure is remembered.
+ * Never blocks. */
 struct ps_refusal {
 	bool now;
 	uint64_t nodes_below;
@@ -196,21 +196,21 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret);
  * its blocks takes its room when it is written. */
 #define PS_STORE_REFUSED_MS 1000
 int ps_object_admit(struct ps_object *object) PS_MUST_USE;
-/* True if the object was evicted or retired: no more of it will be written, and its room is free once it is
- * put. Never blocks. */
+/* True if the object was evicted or retired: no more of it is written, and its room is free once all
+ * holders have put it. Never blocks. */
 bool ps_object_gone(struct ps_object *object);
-/* The limit, the bytes stored, and the bytes reserved beyond that: for objects that are being fetched and,
- * where the limit is the folder's, for the index. Never blocks. */
+/* The limit, the bytes stored, and the further bytes reserved: for objects that are being fetched and, if
+ * the limit is the folder's, for the index. Never blocks. */
 void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t *ret_used_nbytes,
         uint64_t *ret_reserved_nbytes);
 /* The bytes within the limit that are stored or that the disk has room for. Blocks on statvfs. */
 uint64_t ps_store_reachable(struct ps_store *store);
 /* True if the cache could hold all of the object. */
 bool ps_object_fits(struct ps_object *object);
-/* Writes a block: CRC32C, pwrite, presence bit, queue of the index. Returns 0 at once if the block is
- * present already. Any number of threads, on different blocks. -ENOSPC also if the object is not admitted
- * (any more). Blocks on disk. A disk error (ENOSPC, EDQUOT, EROFS, EIO) also ends the admission, and is
- * logged once for each object. */
+/* Writes a block: computes its CRC32C, writes the bytes (pwrite), sets its presence bit, queues its row for
+ * the index. Returns 0 at once if the block is present already. Any number of threads, on different blocks.
+ * -ENOSPC also if the object is not admitted (any more). Blocks on disk. A disk error (ENOSPC, EDQUOT,
+ * EROFS, EIO) also ends the admission, and is logged once for each object. */
 int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data) PS_MUST_USE;
 /* The same for chunks [first, first + n) of a block, n > 0; data has the bytes from chunk `first` on. Once
  * its last missing chunk is written, the block is present. */
@@ -223,8 +223,8 @@ int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf) 
  * gets of the same id start empty. A large object's extents are evicted at once. *ret_nbytes: the bytes
  * that it occupied. */
 int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes);
-/* The same, always as a whole: data that is fetched for its id from now on never reaches those that hold
- * this object. */
+/* The same, but always as a whole: callers that hold this object never see data that is fetched for its id
+ * from now on. */
 int ps_object_retire(struct ps_object *object) PS_MUST_USE;
 
 /* Writes all queued rows to the index. Blocks on disk. */
@@ -238,8 +238,8 @@ struct ps_verify_result {
 	uint64_t bad_objects;               /* failed their origin's checksum; dropped */
 };
 /* Checks every cached block against its CRC, and complete objects that were not compared yet against their
- * origin's checksum. Bad ones are dropped. progress may be NULL. Blocks on disk for long; `stop` ends it
- * with -ECANCELED. */
+ * origin's checksum. Bad blocks and objects are dropped. progress may be NULL. Blocks on disk for long;
+ * `stop` ends it with -ECANCELED. */
 int ps_store_verify(struct ps_store *store,
         void (*progress)(void *arg, uint64_t done_nbytes, uint64_t total_nbytes), void *arg,
         const _Atomic bool *stop, struct ps_verify_result *ret);
@@ -270,8 +270,8 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
  * it. Blocks on statvfs. */
 json_t *ps_store_stats(struct ps_store *store);
 
-/* What objects take of the quota that were opened last by that dataset, with what is reserved for them. While
- * objects come and go it is an estimate: the lock is not held over all of them. */
+/* The bytes of the quota, stored or reserved, of the objects that were last opened through this dataset. An
+ * estimate while objects are added and evicted, because the lock is not held over all of them. */
 uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset);
 
 /* The directory ------------------------------------------------------------------------------------------ */

@@ -7,7 +7,7 @@
  *   item     the unit of quota and eviction: a whole data file, or an extent of one that is
  *            cached by extents (see Extents)
  *   entry    one for each data file: its items
- *   object   in memory while it is held (or waits for the index): its blocks, its descriptor
+ *   object   in memory while it is held or its rows are to be written: its blocks, its descriptor
  *
  * Life of an object (under store->lock):
  *
@@ -67,23 +67,23 @@ struct ps_entry {
 	struct ps_object *object; /* NULL: not held */
 };
 
-/* The entry and the extent that an item belongs to. */
+/* The entry and the extent that an item is for. */
 struct ps_place {
 	struct ps_entry *entry;
 	uint32_t extent;
 	bool leaving; /* the extent is being evicted */
 };
 
-/* An entry that is being evicted. If its rows cannot be deleted, it becomes a deleted entry: until they
- * are, no file of that name may be made, because the rows would claim blocks that the new file does not
- * have. */
+/* An entry that is being evicted. If its rows cannot be deleted, it becomes a deleted entry. Until the rows
+ * are deleted, no data file may be created for this id, because they would claim blocks that the new file
+ * does not have. */
 struct ps_leaving {
 	UT_hash_handle hh;
 	struct ps_id id;
 	uint64_t nbytes;
 	uint32_t nrows;
 	struct ps_object *object; /* holds a ref, or NULL */
-	/* of the entries that one thread evicts together, or of the deleted entries */
+	/* the next entry that the same thread evicts, or the next deleted entry */
 	struct ps_leaving *next;
 	bool rows_left; /* the rows could not be deleted */
 	bool in_batch;  /* a batch that deletes its rows is under way */
@@ -120,8 +120,8 @@ struct ps_object {
 	struct ps_list dirty_link, sync_link, check_link;
 	enum ps_object_state state;
 	unsigned refs, users; /* users are counted in refs */
-	bool dirty;           /* on the queue, which holds a reference */
-	bool sync_queued;     /* on that queue, which holds a reference */
+	bool dirty;           /* on store->dirty, which holds a reference */
+	bool sync_queued;     /* on store->unsynced, which holds a reference */
 	bool committing;      /* its rows are being written; eviction waits for that */
 	bool admitting;       /* a thread is making room for it */
 	bool no_disk;         /* the index or the file could not be read: the object is streamed */
@@ -156,10 +156,10 @@ struct ps_object {
 	_Atomic uint64_t ndropped;       /* blocks that were dropped as bad */
 	_Atomic uint64_t partial_nbytes; /* in chunks of blocks that are not whole */
 	_Atomic int fd;                  /* set once; stays open until the object is freed */
-	/* the same, for direct writes; -1 if the file system has no O_DIRECT */
+	/* another descriptor of the file, for direct writes; -1 if the file system has no O_DIRECT */
 	_Atomic int direct_fd;
 
-	/* protects the two below and the members of struct ps_extent that name it */
+	/* protects dirty_first, dirty_end and the members of struct ps_extent whose comments name it */
 	pthread_mutex_t lock;
 	uint32_t dirty_first, dirty_end; /* extents; empty if first >= end */
 	/* each allocated when first needed, and kept until the object is freed */
@@ -176,7 +176,7 @@ struct ps_store {
 	bool counts_folder; /* the limit is for all files in the folder; else for data files alone */
 	bool is_small;
 	uint64_t reserve_nbytes;
-	/* the limit of data files when the store was opened: defines which are large */
+	/* the limit of data files when the store was opened; a file is large in proportion to it */
 	uint64_t whole_nbytes;
 	const struct ps_policy_ops *policy_ops;
 	bool set_aside; /* the index was damaged: this start begins empty, and the log says so */
@@ -198,7 +198,7 @@ struct ps_store {
 	size_t *victims; /* as long as items; output of the policy's choose() */
 	size_t nitems, items_cap;
 	uint64_t open_seq;
-	/* bytes of entries, of leaving ones, and of evicted objects that are still open */
+	/* bytes of entries, of entries being evicted, and of evicted objects that are still open */
 	uint64_t used_nbytes;
 	uint64_t leaving_nbytes; /* part of used_nbytes that will be free soon */
 	uint64_t held_nbytes;    /* part of used_nbytes that was evicted and is still open */
@@ -209,10 +209,13 @@ struct ps_store {
 
 	/* see "Disk state" below; index_nbytes and index_allocated_nbytes are also written under `lock` */
 	pthread_mutex_t index_lock;
-	/* what the quota counts besides data files: the files there are, and their possible growth */
+	/* the bytes that the quota counts besides data files: index_allocated_nbytes, and the growth that
+	 * may follow */
 	_Atomic uint64_t index_nbytes;
-	_Atomic uint64_t index_allocated_nbytes; /* the files there are */
-	_Atomic uint64_t index_slack_nbytes;     /* may be written before ps_folder_look() measures again */
+	/* disk space of all files but data files, as last measured */
+	_Atomic uint64_t index_allocated_nbytes;
+	/* bytes that may be written before ps_folder_look() measures again */
+	_Atomic uint64_t index_slack_nbytes;
 
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
 	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
@@ -325,9 +328,9 @@ int ps_store_dir_salt(
  * index.broken-2; older ones are removed. */
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err) PS_MUST_USE;
 
-/* Creates the reserve, a file of nbytes. It is given up when the index, which writes while it is opened,
- * finds the disk full. It is created only if there is room for it twice, and created again if it has
- * another size. nbytes 0: left as it is. */
+/* Creates the reserve, a file of nbytes. Opening the index writes; if the disk is full then, the reserve is
+ * deleted to make room. It is created only if the disk has room for twice its size, and replaced if its
+ * size is not nbytes. nbytes 0: it is left as it is. */
 #define PS_RESERVE_NBYTES (UINT64_C(16) << 20)
 #define PS_RESERVE_SMALL_NBYTES (UINT64_C(4) << 20)
 void ps_store_dir_reserve(int dir_fd, uint64_t nbytes);
@@ -335,8 +338,8 @@ void ps_store_dir_reserve(int dir_fd, uint64_t nbytes);
 bool ps_store_dir_give_up_reserve(int dir_fd);
 
 /* The disk space of the directory without data files. It includes the folders of data files and a reserve
- * of reserve_nbytes, whether they exist or not. *ret_sorted_nbytes: the part that the index's sorted files
- * (*.sst) take. */
+ * of reserve_nbytes, whether they exist or not. *ret_sorted_nbytes: the disk space of the index's sorted
+ * files (*.sst). */
 uint64_t ps_store_dir_measure(int dir_fd, int data_fd, uint64_t reserve_nbytes, uint64_t *ret_sorted_nbytes);
 
 /* Data files --------------------------------------------------------------------------------------------- */
@@ -422,7 +425,7 @@ void ps_object_dirty_extent(struct ps_object *object, uint32_t extent);
 uint64_t ps_object_block_cached_nbytes(struct ps_object *object, uint64_t block);
 uint64_t ps_chunk_nbytes(const struct ps_object *object, uint64_t block, unsigned chunk);
 uint64_t ps_chunks_nbytes(const struct ps_object *object, uint64_t block, uint16_t set);
-/* The set of all chunks that the block has. */
+/* The set of all chunks of the block (the last block may have fewer). */
 uint16_t ps_chunks_all(const struct ps_object *object, uint64_t block);
 /* The stored chunks of a partial block; 0: none. Not defined for a whole block. */
 uint16_t ps_chunks_there(const struct ps_extent *extent, uint64_t block);
@@ -432,13 +435,14 @@ struct ps_extent_chunks *ps_chunks_of(const struct ps_extent *extent);
 
 /* The extent's row is to be written; ps_commit_queue_locked() has to follow without the object's lock. */
 void ps_extent_touch(struct ps_object *object, struct ps_extent *extent, uint64_t block);
-/* load reads a row, store fills one in; load skips blocks that are not in `mask`. */
+/* ps_chunks_load() takes the chunks of partial blocks from a row, except for blocks that are not in `mask`;
+ * ps_chunks_store() fills them into a row. */
 int ps_chunks_load(struct ps_object *object, struct ps_extent *extent, uint32_t number,
         const struct ps_extent_row *row, uint64_t mask) PS_MUST_USE;
 void ps_chunks_store(const struct ps_extent *extent, struct ps_extent_row *row);
 /* The CRCs of a block's chunks, allocated if necessary; NULL: out of memory. */
 uint32_t *ps_chunks_crcs_make(struct ps_extent *extent, uint64_t block);
-/* Sets which chunks of the block are stored. Only while the block is not whole. */
+/* Sets which chunks of the block are stored. Precondition: the block is not whole. */
 void ps_chunks_set(struct ps_object *object, struct ps_extent *extent, uint64_t block, uint16_t set);
 /* All chunks are stored: makes the block a whole one. */
 void ps_chunks_join(struct ps_object *object, struct ps_extent *extent, uint64_t block);
@@ -478,7 +482,8 @@ bool ps_extents_apply(const struct ps_store *store, uint64_t size);
 /* The maximum size of one extent's part of the file system's map of the file. */
 #define PS_EXTENT_MAP_NBYTES UINT64_C(16384)
 
-/* For the start: makes an extent's item, charged with the chunks that its row names. store->lock held. */
+/* For the start: creates an extent's item, which counts the chunks that the extent's row names. store->lock
+ * held. */
 int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct ps_object_row *object,
         uint32_t extent, const struct ps_extent_row *row) PS_MUST_USE;
 
@@ -496,7 +501,8 @@ uint64_t ps_chunks_disk_nbytes(uint64_t size, uint64_t block, uint16_t set);
 /* evict.c: an extent that is being evicted. */
 struct ps_extent_out {
 	struct ps_entry *entry; /* is not freed while entry->nleaving > 0 */
-	/* a reference; NULL: the object is not open, and cannot be opened until the eviction is over */
+	/* holds a reference; NULL: the object is not open, and cannot be opened until the eviction is
+	 * over */
 	struct ps_object *object;
 	uint32_t extent;
 	uint64_t nbytes;
@@ -532,8 +538,8 @@ int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry) PS_
 /* ids remembered; beyond that the oldest is forgotten, and may be fetched again at once */
 #define PS_SUM_REFUSED 4096
 
-/* Call it after blocks of the object were written or dropped: queues a comparison if there is one to make.
- * store->lock held. */
+/* Call it after blocks of the object were written or dropped: queues a comparison if the object is complete
+ * and not compared yet. store->lock held. */
 void ps_object_checksum_look(struct ps_object *object);
 /* Compares the object now, if it is complete and has not matched yet. 0: it matched, or there is nothing to
  * compare. -EBADMSG: it is corrupt, and retired. Blocks on disk. */
@@ -545,12 +551,12 @@ void ps_object_checksum_free(struct ps_store *store);
 
 /* Disk state --------------------------------------------------------------------------------------------- */
 
-/* Whether the disk takes data: the last result of a write, a reservation or the index. If the limit is the
- * folder's, also the space that the folder takes besides data files.
+/* Records whether the disk takes data: the result of the last write, reservation or commit. If the limit is
+ * the folder's, also measures the space that the folder takes besides data files.
  *
  * Most of that space is the index, which grows with each name, and which writes new files before it deletes
- * those that they replace. The quota counts the size to which the index may grow before it does
- * (index_nbytes), and data is evicted for it.
+ * those that they replace. So the quota counts the size to which the index may grow (index_nbytes), and
+ * data is evicted before the index takes the room.
  *
  * Threads: any. Locks: index_lock, held while the folder is measured and data is evicted; then store.lock. */
 
@@ -640,13 +646,15 @@ int ps_commit_start(struct ps_store *store) PS_MUST_USE;
 /* Writes the rest of the queue and ends the thread. 0: the index has everything. */
 int ps_commit_stop(struct ps_store *store) PS_MUST_USE;
 
-/* The object's rows lack nblocks new blocks (0: the object row alone is to be written). store->lock held. */
+/* Queues the object: nblocks blocks were stored that its rows do not have yet (0: only its object row has
+ * to be written). store->lock held. */
 void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks);
 
 /* True if no row is queued. store->lock held. */
 bool ps_commit_idle_locked(const struct ps_store *store);
 #define PS_STORE_BATCH_BLOCKS 512 /* a batch of this many new blocks does not wait for PS_STORE_COMMIT_MS */
-/* Appends an object to the queue. `dirty` is set, and no batch under way has the object. store->lock held. */
+/* Appends an object to the queue. Preconditions: its `dirty` is set, and no batch under way has it.
+ * store->lock held. */
 void ps_commit_append_locked(struct ps_object *object);
 /* True if the index has everything. store->lock held. */
 bool ps_commit_done_locked(const struct ps_store *store);
@@ -654,8 +662,8 @@ bool ps_commit_done_locked(const struct ps_store *store);
 /* Has the commit thread write a pin's row. store->lock held. */
 void ps_commit_pins_locked(struct ps_store *store);
 
-/* Takes an evicted object off the queue, so that only its holders keep its bytes. store->lock held; the
- * caller has a reference of its own, and no batch under way has the object. */
+/* Takes an evicted object off the queue, so that its bytes are freed when the last holder puts it.
+ * store->lock held; the caller has a reference of its own, and no batch under way has the object. */
 void ps_commit_unqueue_locked(struct ps_object *object);
 
 /* The index refused a write: no object is admitted until a later one succeeds. store->lock held. */
@@ -699,10 +707,10 @@ void ps_check_queue_locked(struct ps_object *object);
 
 /* Pins: objects that stay in the cache whatever the eviction policy says.
  *
- * A pin belongs to a URL, and covers the version that was opened last: the first open of a new version
- * takes the pin over, and the old version may be evicted. A pin outlives its data: an object that was lost
- * (a bad disk, a lowered quota) is pinned again once it is fetched again. A pin is made only if all pins
- * together fit under the quota.
+ * A pin belongs to a URL, and covers the version that was opened last: with the first open of a new
+ * version, the pin covers that version, and the old one may be evicted. A pin outlives its data: an object
+ * that was lost (a bad disk, a lowered quota) is pinned again once it is fetched again. A pin is made only
+ * if all pins together fit under the quota.
  *
  * Threads: any. Locks: "locked" functions need store->lock. Durability: rows go to the index with the next
  * batch. */
@@ -739,7 +747,7 @@ int ps_store_unpin(struct ps_store *store, bool (*matches)(const void *arg, cons
 /* Recovery at a start: compares rows and data files before any read is served. Blocks on disk. */
 
 /* Fills the entries from the index. Deletes data files that no row names, and rows whose file is missing or
- * whose text is damaged. Only for a directory with Penstock's marker. */
+ * that do not parse. Only for a directory with Penstock's marker. */
 int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *err) PS_MUST_USE;
 
 #endif
