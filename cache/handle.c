@@ -13,7 +13,7 @@
 
 struct ps_handle {
 	struct ps_dataset *dataset;
-	struct ps_object *object; /* the file's */
+	struct ps_object *object; /* the object of `file` */
 	struct ps_fill_file *file;
 	uint64_t node, size;
 	atomic_uint refs; /* the caller's, and each read being issued */
@@ -54,13 +54,15 @@ static int handle_new(
 	return 0;
 }
 
-/* A reader met another ETag than the one that was learned with the first bytes, and yet the origin confirms
- * size and time: to the index it is the same version. Or it met other first bytes, where those are the
- * version, and what came beside them is of an unknown one. So that bytes of both are never mixed, not in the
- * kernel's pages either, the name gets another node (hence ESTALE: it is looked up again), and then the
- * object goes. In this order: whoever gets the old object by the new node finds its file doubted, whoever
- * gets the next object by the old node finds that superseded. Older handles keep the old object, of which
- * nothing more is fetched. */
+/* Replaces the object of a file after a reader met another version that the index cannot tell from the old
+ * one. There are two cases. If the listing had no ETag, a response's ETag may differ from the one that came
+ * with the first bytes, while the origin confirms size and time. And if the first bytes stand for the
+ * version (ps_remote_is_marked()), they may have changed, and then the version of the other cached bytes is
+ * unknown. Bytes of two versions must not be mixed, neither in the cache nor in the kernel's pages. So the
+ * name gets a new node first (the open fails with ESTALE, and the name is looked up again), and then the
+ * object is retired. In this order, a caller that gets the old object by the new node finds its file
+ * doubted, and a caller that gets the next object by the old node finds that node superseded. Older handles
+ * keep the old object, for which nothing more is fetched. */
 static int begin_anew(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle *handle)
 {
 	char etag[PS_ETAG_LEN];
@@ -75,7 +77,8 @@ static int begin_anew(struct ps_dataset *ds, const struct ps_node_row *row, stru
 	return rc < 0 ? rc : -ESTALE;
 }
 
-/* What comes after data that did not match their checksum must not meet the kernel's pages of these. */
+/* After data failed its checksum, the kernel may have pages of it. They must not be mixed with the data
+ * that is fetched next, so the name gets a new node. -ESTALE: it has one now. */
 static int renew_refused(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_handle *handle)
 {
 	struct ps_refusal refusal;
@@ -97,16 +100,17 @@ static bool is_superseded(struct ps_dataset *ds, uint64_t node)
 	return superseded;
 }
 
-/* May this access have what is cached of the file? 0: see *ret_granted; if that is false nothing is cached,
- * and its first own request decides. -EAGAIN: the origin is to be asked. -EACCES: it was, and has not shown
- * that. */
+/* Decides whether this access may read the cached bytes of the file. 0: see *ret_granted; if it is false,
+ * nothing is cached, and the answer to the first request with these credentials decides. -EAGAIN: the
+ * origin must be asked first. -EACCES, -EIO: the origin was asked, and has not shown that the access may
+ * read the file. */
 static int check_grant(
         struct ps_dataset *ds, const struct ps_node_row *row, bool was_asked, bool *ret_granted)
 {
 	enum ps_grant grant = ps_grant_of_row(ds, row);
 
 	*ret_granted = grant == PS_GRANT_VALID || (was_asked && grant == PS_GRANT_OLD);
-	/* What a shard holds may be answered from the cache without a request. */
+	/* The content of a compressed shard may be decoded from cached bytes, without a request. */
 	if (*ret_granted || (!row->coding && ps_view_cached_nbytes(ds, row) == 0))
 		return 0;
 	if (!was_asked)
@@ -118,11 +122,11 @@ static int check_grant(
 	return -EACCES;
 }
 
-/* What was asked on behalf of an open. */
+/* What the origin was asked for this open. */
 struct asked {
-	bool version;  /* the origin has confirmed it just now */
-	bool size;     /* of what a compressed shard holds */
-	bool doubtful; /* because a reader had met another version */
+	bool version;  /* the origin has just confirmed the version */
+	bool size;     /* the size of a compressed shard's content was asked for */
+	bool doubtful; /* the version was asked for because a reader had met another one */
 };
 
 static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg);
@@ -158,8 +162,8 @@ static void open_row(
 		fn(arg, -rc, NULL);
 		return;
 	}
-	/* Allowed to an earlier reader who still has it open: what comes into the cache meanwhile is not for
-	 * this one. */
+	/* The file is allowed for an earlier reader, who still has it open, but not for this one: bytes
+	 * that are cached for that reader must not be served to this one. */
 	bool lent = !granted && ps_fill_file_allowed(handle->file) && ds->origin->proved;
 	if (lent && asked.version) {
 		handle_put(handle);
@@ -167,7 +171,7 @@ static void open_row(
 		return;
 	}
 	if (lent || ps_fill_file_doubted(handle->file)) {
-		/* By a reader who still has it open. */
+		/* An earlier reader, who still has the file open, was allowed it, or has doubted it. */
 		if (!asked.version) {
 			handle_put(handle);
 			open_probing(ds, row, fn, arg);
@@ -176,7 +180,7 @@ static void open_row(
 		asked.doubtful = true;
 	}
 	rc = renew_refused(ds, row, handle);
-	/* Meanwhile begin_anew() of another open may have been through. */
+	/* Another open may have called begin_anew() meanwhile. */
 	if (rc == 0 && is_superseded(ds, row->node))
 		rc = -ESTALE;
 	if (rc == 0 && asked.doubtful)
@@ -211,7 +215,7 @@ static void open_confirmed(void *arg, int errnum, const struct ps_attr *attr)
 	if (!errnum && attr->node != open->node)
 		errnum = ESTALE;
 	if (errnum == ENOENT)
-		errnum = ESTALE; /* the lookup that follows says that the name is gone */
+		errnum = ESTALE; /* the lookup that follows reports that the name is gone */
 	if (!errnum)
 		errnum = -ps_index_get_node(open->dataset->index, open->node, &row);
 	if (errnum)
@@ -244,7 +248,7 @@ static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, p
 		ps_revalidate_grant(ds, row, open_confirmed, open);
 }
 
-/* A compressed shard, whose size no lookup has found yet. */
+/* Opens a compressed shard's content after finding its size, which no lookup has found yet. */
 static void open_asking(
         struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
 {
@@ -280,7 +284,7 @@ void ps_handle_close(struct ps_handle *handle)
 	ps_fill_file_error(handle->file, error, sizeof(error));
 	if (error[0])
 		ps_dataset_note_error(handle->dataset, handle->node, error);
-	/* Before the file goes, which alone knows. */
+	/* The doubt is known only to the file, which the put may free. */
 	if (ps_fill_file_doubted(handle->file))
 		ps_dataset_doubt(handle->dataset, handle->node);
 	handle_put(handle);
@@ -354,14 +358,16 @@ int ps_handle_warm(struct ps_handle *handle)
 {
 	int rc = ps_object_fits(handle->object) ? ps_object_admit(handle->object) : -ENOSPC;
 
-	/* Another failure of the disk may pass; what it does not take is seen by the lack of progress. */
+	/* Any other error of the disk may be temporary: the fetch begins, and its progress shows whether
+	 * the disk takes the bytes. */
 	if (rc == -ENOSPC)
 		return rc;
 	ps_fill_warm(handle->file);
 	return 0;
 }
 
-/* Commands open files one after the other, as a reader does, and want nothing fetched. */
+/* Commands open files in order, as a reader does, but read nothing: their opens must not start
+ * prefetching. */
 static void not_read(struct ps_handle *handle)
 {
 	ps_next_shard_forget(handle->dataset->sequence, handle->node);

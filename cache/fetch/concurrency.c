@@ -50,7 +50,7 @@ void ps_concurrency_tick(struct ps_concurrency *c, uint64_t now_ns, uint64_t tot
 	uint64_t period_ns = PS_CONCURRENCY_PERIOD_MS * PS_NS_PER_MS;
 
 	if (!saturated || !c->since_ns) {
-		/* If something else limits the rate, it does not depend on the number of connections. */
+		/* The number of connections does not limit the rate now, so the step cannot be judged. */
 		step_back(c, c->hold_until_ns);
 		begin_period(c, now_ns, total_bytes);
 		return;
@@ -83,7 +83,7 @@ void ps_concurrency_pushback(struct ps_concurrency *c, uint64_t now_ns)
 {
 	uint64_t hold = now_ns + PS_CONCURRENCY_PUSHBACK_MS * PS_NS_PER_MS;
 
-	/* Requests that are in flight together are refused together; count them once. */
+	/* Requests that are in flight together are refused together: their push-backs count as one. */
 	if (c->hold_until_ns + PS_NS_PER_S > hold)
 		return;
 	step_back(c, hold);

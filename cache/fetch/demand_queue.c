@@ -159,8 +159,8 @@ bool ps_demand_is_vain(enum ps_demand_class cls, struct ps_fill_file *file)
 	return cls >= PS_DEMAND_NEXT && ps_object_gone(file->object);
 }
 
-/* Takes all demands of a file off the queue, at most cap; returns their references of files, for a put
- * without the lock. */
+/* Takes the demands of a file off the queue, at most `cap`. ret[] gets their references of the file, which
+ * the caller puts without the lock. */
 static size_t take_all(
         struct ps_fill_file *file, enum ps_demand_class cls, struct ps_fill_file **ret, size_t cap)
 {
@@ -189,8 +189,8 @@ static size_t take_vain(struct ps_fill *fill, enum ps_demand_class cls, struct p
 	return n;
 }
 
-/* Drops demands of evicted files: they would wait for memory whose holders in turn wait for the room that
- * the evicted files still take. */
+/* Drops demands of evicted files. Such a demand waits for memory, and keeps its evicted file's disk space
+ * from being freed; the blocks that occupy the memory may wait for just that disk space. */
 void ps_demand_drop_vain(struct ps_fill *fill)
 {
 	struct ps_fill_file *unref[64];
@@ -209,7 +209,7 @@ void ps_demand_drop_vain(struct ps_fill *fill)
  * The engine's lock is held. */
 static bool join_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 {
-	/* A demand that begins before this is too short to be near. */
+	/* A demand that begins before `soonest` is too short to reach the range. */
 	uint64_t soonest = from - PS_MIN(from, (uint64_t)PS_REQUEST_MAX_CHUNKS + PS_REQUEST_BRIDGE_CHUNKS);
 
 	for (struct ps_tree_item *item = ps_tree_from(&file->read_demands, soonest);
@@ -238,8 +238,9 @@ void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 		return;
 	}
 	if (!demand && file->spare.queued) {
-		/* There is no memory for a second demand: the spare one is extended. Of the chunks between,
-		 * only those that a reader waits for are requested. */
+		/* There is no memory for another demand, and the spare one is in use: it is extended to
+		 * cover both ranges. Of the chunks between them, only those that a reader waits for are
+		 * requested. */
 		set_next(&file->spare, PS_MIN(file->spare.next, from));
 		file->spare.end = PS_MAX(file->spare.end, end);
 		return;
@@ -267,8 +268,8 @@ bool ps_demand_warm(struct ps_fill_file *file)
 	return true;
 }
 
-/* Takes demands of this origin off the queues; returns their references of files, for a put without the
- * lock. */
+/* Takes demands of this origin off the queues. ret[] gets their references of files, which the caller puts
+ * without the lock. */
 static size_t take_of_origin(
         struct ps_fill *fill, struct ps_origin *origin, struct ps_fill_file **ret, size_t cap)
 {

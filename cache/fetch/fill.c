@@ -27,7 +27,7 @@
 #define DRAIN_TICK_NS (50 * PS_NS_PER_MS)
 #define TIMER_BUSY_NS (50 * PS_NS_PER_MS) /* maximum delay after a deadline */
 #define TIMER_IDLE_NS PS_NS_PER_S
-#define STORED_MAX_FILES 8 /* files of one object: one for each of its origins */
+#define STORED_MAX_FILES 8 /* looked at in one call: an object has a file for each of its origins */
 #define TRIM_AFTER_NS (30 * PS_NS_PER_S)
 
 /* Outcomes ----------------------------------------------------------------------------------------------- */
@@ -62,7 +62,7 @@ void ps_fill_pump(struct ps_fill *fill)
 	struct ps_outcome outcome;
 	struct ps_turn turn;
 
-	/* Retries come first: they hold memory, and are older than the queued demands. */
+	/* Retries come before demands: they hold memory, and are older. */
 	(void)start_retries(fill);
 	for (bool more = true; more;) {
 		more = ps_schedule_next(fill, &turn, &unref);
@@ -72,7 +72,8 @@ void ps_fill_pump(struct ps_fill *fill)
 			for (unsigned i = 0; i < turn.nrequests; i++)
 				ps_range_request_submit(turn.requests[i]);
 			(void)carry_out(turn.file, &outcome);
-			more = !turn.stuck; /* else the timer starts the demands that were queued again */
+			/* after a stuck turn, the timer starts the demands that were queued again */
+			more = !turn.stuck;
 			ps_fill_file_put(turn.file);
 		}
 		ps_fill_file_put(unref);
@@ -123,7 +124,7 @@ static void end_callback(struct ps_fill *fill)
 		pthread_cond_broadcast(&fill->files_cond);
 }
 
-/* Takes an ended request off the active ones, and learns from its result. Returns whether its file is
+/* Takes an ended request off the active ones, and learns from its result. Returns true if its file is
  * draining. */
 static bool take_off(struct ps_range_request *request, int errnum)
 {
@@ -163,8 +164,8 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 		ps_error_set(&ended, ESTALE, "%s: the origin has another version", get->url);
 	else
 		ps_range_request_advance(request, request->base + get->nbytes_done, &outcome);
-	/* A complete hedge has cancelled the request, even if the request has received these bytes itself
-	 * meanwhile. */
+	/* A complete hedge has cancelled the request; that holds even if the request itself received the
+	 * hedged bytes meanwhile. */
 	bool hedged = hedge;
 	if (hedge)
 		ps_hedge_use(hedge, request, &outcome);
@@ -174,8 +175,8 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	if (!request->file->origin->base)
 		ps_fill_count_answer(fill, get->first_byte_ns);
 	if (request->filled == request->nbytes) {
-		/* All bytes have arrived, and other requests may use them: so a cancel, a stall or an
-		 * excess byte at the end does not matter. */
+		/* All bytes have arrived, and may be in use already: a cancel, a stall or an excess byte
+		 * after them does not matter. */
 		ended = (struct ps_error){0};
 	} else if (!ended.err) {
 		ps_error_set(&ended, EPROTO, "the origin ended %zu bytes early",
@@ -185,7 +186,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	bool draining = take_off(request, ended.err);
 	bool gives_way = (request->preempted || hedged) && ended.err == ECANCELED && !draining;
 	ps_outcome_init(&outcome);
-	/* After false another thread may use the request: it will be tried again. */
+	/* False: the request is queued for a retry, and another thread may be using it already. */
 	if (ps_range_request_end(request, &ended, gives_way, &outcome)) {
 		(void)carry_out(request->file, &outcome);
 		ps_range_request_free(request);
@@ -281,7 +282,7 @@ static void find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_list *ret)
 
 		ps_tree_remove(&fill->due, first);
 		if (file->refs == 0)
-			continue; /* it is being freed: there is no handle and no reader */
+			continue; /* the file is being freed: it has no handle and no reader */
 		file->refs++;
 		ps_list_append(ret, &file->due_link);
 	}
@@ -335,7 +336,8 @@ static void attend_to_due(struct ps_fill *fill, uint64_t now_ns)
 		ps_fill_pump(fill);
 }
 
-/* Also drops blocks that the disk refused: a reader that needs them later demands them again. */
+/* Gives memory back to the system, also that of held and retained blocks: a reader that needs a held block
+ * later demands it again. */
 static void give_memory_back(struct ps_fill *fill)
 {
 	ps_retained_drop_held(fill, NULL);
@@ -360,7 +362,7 @@ static bool tick(struct ps_fill *fill, uint64_t now, bool *ret_busy)
 	if (busy)
 		ps_hedge_look(fill, now);
 	ps_retained_drop_stale(fill, now);
-	/* These retries do not count as traffic. */
+	/* Writing held blocks again does not count as traffic. */
 	bool retried = ps_retained_retry_held(fill, now);
 	if (retried)
 		ps_demand_drop_vain(fill);
@@ -388,7 +390,7 @@ static void *timer_main(void *arg)
 	uint64_t busy_ns = ps_clock_mono_ns(), now = busy_ns;
 
 	for (bool busy = false; tick(fill, now, &busy); now = ps_clock_mono_ns()) {
-		ps_fill_pump(fill); /* max_bytes_per_s may allow more by now */
+		ps_fill_pump(fill); /* the bandwidth limit may allow more by now */
 		if (!busy && now - busy_ns > TRIM_AFTER_NS)
 			give_memory_back(fill);
 		else if (!busy)
@@ -444,7 +446,7 @@ static int start_threads(struct ps_fill *fill)
 	return rc;
 }
 
-/* Before they end, the disk threads write the queued blocks. */
+/* Stops the threads. The disk threads write the queued blocks before they end. */
 static void stop_threads(struct ps_fill *fill)
 {
 	{
@@ -616,8 +618,8 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 	ps_waiters_answer(fill, &outcome.ready);
 	ps_demand_drop_of_origin(fill, origin);
 	for (;;) {
-		/* Repeated until no request is left: cancel has no effect on a request that was claimed but
-		 * not submitted yet. */
+		/* Cancelling is repeated until no request is left, because it has no effect on a request
+		 * that was claimed but not submitted yet. */
 		cancel_all(fill, origin);
 		ps_retained_drop_held(fill, origin);
 		PS_LOCK_SCOPE(&fill->lock);

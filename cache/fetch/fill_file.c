@@ -1,16 +1,17 @@
 /* One file: the engine's view of an object through one origin. References, blocks in memory, and failures.
  *
  * A block buffer (struct ps_block_buffer) has the state of each chunk of a block that is in memory or in
- * flight. Two kinds of blocks stay in memory after the disk threads: RETAINED blocks are on disk, but a
- * reader is expected soon, and the disk is busy with writing; HELD blocks were refused by the disk, and are
- * offered to it again every second. Both are dropped when memory is needed. */
+ * flight. Two kinds of blocks stay in memory after a disk thread has handled them. RETAINED blocks are on
+ * disk, but a reader is expected soon, and the disk is busy with writing. HELD blocks were refused by the
+ * disk, and are offered to it again every second. Both are dropped when memory is needed. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#define RETRY_NS PS_NS_PER_S /* cheap if nothing has changed: the store remembers a refusal for as long */
+/* a retry is cheap if nothing has changed: the store remembers a refusal for as long */
+#define RETRY_NS PS_NS_PER_S
 #define STALE_NS (10 * PS_NS_PER_S) /* after this time no reader is expected any more */
 #define TELL_EVERY_NS (10 * PS_NS_PER_S)
 
@@ -66,8 +67,8 @@ uint16_t ps_block_buffer_missing(struct ps_fill_file *file, uint64_t block, uint
 
 	if (state == PS_BLOCK_PRESENT || (buffer && buffer->place == PS_PLACE_VERIFY))
 		return 0;
-	/* An unverified block is checked as a whole, but not while its buffer is in use. That may take
-	 * long, so chunks that a reader needs are fetched then. */
+	/* An unverified block is checked as a whole, but only while its buffer is idle. The buffer may be
+	 * in use for long: meanwhile the chunks that a reader needs are fetched. */
 	if (state == PS_BLOCK_UNVERIFIED && (!buffer || ps_block_buffer_is_idle(buffer)))
 		return 0;
 	uint16_t missing = ps_chunks_of_block(file, block) & (uint16_t)~ps_file_chunks(file, block);
@@ -159,7 +160,7 @@ static bool drop_read(struct ps_fill *fill)
 	}
 	if (buffer)
 		drop_retained(
-		        /* retained blocks are dropped only under the engine's lock, so it still exists */
+		        /* still exists: retained blocks are dropped only under the engine's lock */
 		        fill, buffer);
 	return buffer;
 }
@@ -178,7 +179,7 @@ void ps_retained_drop_stale(struct ps_fill *fill, uint64_t now_ns)
 }
 
 /* Retains at most half of the budget, as much as a stream's window. Beyond that the newest block is
- * dropped: its reader needs the oldest one next. */
+ * dropped, because a stream's reader needs the oldest one next. */
 void ps_retain_written(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	uint64_t max_retained = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
@@ -200,9 +201,9 @@ void ps_retain_written(struct ps_fill *fill, struct ps_block_buffer *buffer)
 	buffer->file->nretained++;
 }
 
-/* Takes a block off the list of held ones, and frees it, unless more of it is in flight: then it is offered
- * to the disk again when that has ended. The engine's lock is held; the caller gets the buffer's
- * reference. */
+/* Takes a block off the list of held ones and frees it. A block with chunks in flight is not freed: it is
+ * offered to the disk again when they have ended. The engine's lock is held; the caller gets the buffer's
+ * reference of the file. */
 static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	struct ps_fill_file *file = buffer->file;
@@ -232,9 +233,9 @@ bool ps_retained_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 	return true;
 }
 
-/* True if the file has only parked blocks of an evicted object, which is not open any more. These blocks
- * can neither be written nor served, but they keep the object, and so its room in the cache. The engine's
- * lock is held. */
+/* True if the object was evicted and only parked blocks still refer to the file, which is not open any
+ * more. These blocks can neither be written nor served, but they keep the object, and so its room in the
+ * cache. The engine's lock is held. */
 static bool is_vain(struct ps_fill_file *file)
 {
 	return file->refs == file->nparked && ps_object_gone(file->object);
@@ -449,7 +450,7 @@ bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns)
 static void look_now(struct ps_fill_file *file)
 {
 	atomic_store(&file->look, true);
-	/* Otherwise the timer is about to look, or will at its next tick. */
+	/* If the timer need not be woken, it is about to look already, or looks at its next tick. */
 	if (ps_fill_file_due(file, 0))
 		pthread_cond_signal(&file->fill->timer_cond);
 }

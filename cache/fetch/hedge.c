@@ -1,23 +1,25 @@
-/* Hedged requests, against the slow tail: a request that is without an answer for far longer than most (a
- * dead connection, a sick server behind a balancer). If a reader waits for it, a duplicate request is sent
- * over a new connection; the first to finish serves, the other is cancelled.
+/* Hedged requests, against the slow tail. A request is late if no byte of it has arrived for far longer
+ * than most answers take (a dead connection, a sick server behind a balancer). If a reader waits for a late
+ * request, a duplicate is sent over a new connection; the bytes of the first to finish are used, and the
+ * other is cancelled.
  *
  * a request is late ──▶ hedge under way ──its bytes are there──▶ request cancelled ─it ends─▶ gets the bytes
  *                            │                                                               that it lacks
  *                            └──request ends by itself──▶ hedge cancelled, discarded
  *
  * The hedge has a buffer of its own: two transfers never write to the same memory. Requests are hedged only
- * in the tail: most requests of the origin were answered sooner, and few are late now. At most 1 % of the
- * bytes from origins are requested twice, and none for a while after an origin has pushed back. */
+ * if they are a tail: most requests of the origin were answered sooner, and few are late now. At most 1 %
+ * of the bytes from origins are requested twice, and none for a while after an origin has pushed back. */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HEDGE_MIN_NS (100 * PS_NS_PER_MS) /* before that a duplicate saves little time */
-#define HEDGE_FACTOR 2                    /* times the p95 latency */
-#define HEDGE_SHARE 100                   /* at most 1 / HEDGE_SHARE of the bytes */
+/* a request is not late sooner than this: a duplicate would save little time */
+#define HEDGE_MIN_NS (100 * PS_NS_PER_MS)
+#define HEDGE_FACTOR 2  /* times the p95 latency */
+#define HEDGE_SHARE 100 /* at most 1 / HEDGE_SHARE of the bytes */
 /* if more than 1 / HEDGE_LATE_SHARE of the requests in flight are late, it is not a tail */
 #define HEDGE_LATE_SHARE 8
 #define HEDGE_PUSHBACK_NS (30 * PS_NS_PER_S)
@@ -60,7 +62,7 @@ static struct ps_tail *tail_of(struct ps_fill *fill, struct ps_origin *origin, b
 	return tail;
 }
 
-/* The p95 of ns. Only the values above it are kept, sorted, the least first. */
+/* The p95 of ns[0..n). `top` has the highest values so far, in rising order. */
 static uint64_t p95_ns(const uint64_t *ns, size_t n)
 {
 	uint64_t top[TAIL_MAX / 20 + 1] = {0};
@@ -79,8 +81,8 @@ static uint64_t p95_ns(const uint64_t *ns, size_t n)
 
 void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t ns)
 {
-	/* A decompressing origin (with a base) computes its answers: a duplicate does not help. It may also
-	 * be freed before its tail would be forgotten. */
+	/* A decompressing origin (with a base) computes its answers: a duplicate does not help. Such an
+	 * origin may also be freed while its tail still refers to it. */
 	struct ps_tail *tail = origin->base ? NULL : tail_of(fill, origin, true);
 
 	if (!tail)
@@ -139,7 +141,7 @@ static bool affords(const struct ps_fill *fill, size_t nbytes)
 	return (atomic_load(&fill->hedged_bytes) + nbytes) * HEDGE_SHARE <= atomic_load(&fill->origin_bytes);
 }
 
-/* A hedge is used only as a whole. */
+/* Progress has no effect: a hedge is used only when it is complete. */
 static void hedge_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
 	(void)get, (void)nbytes_so_far;

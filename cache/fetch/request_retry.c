@@ -12,25 +12,26 @@
 #include <sys/random.h>
 
 #define ASK_MIN_BYTES (8 << 20)
-#define ASK_IN_VAIN 8 /* after this many HEADs in a row without a checksum, the store has none */
+/* after this many HEADs in a row without a checksum, the origin is not asked any more */
+#define ASK_IN_VAIN 8
 
 /* Limits of attempts without progress. While a reader waits, attempts go on until its deadline, unless the
  * answers are invalid. */
 #define REQUEST_LIES_ATTEMPTS 8
 #define REQUEST_AHEAD_ATTEMPTS 4 /* if no reader waits */
 #define REQUEST_UNRANGED_ATTEMPTS \
-	3 /* whole bodies in answer to a range: one of several servers may do that, usually all do */
+	3 /* whole bodies instead of the range: perhaps one of several servers sends them, usually all do */
 #define REFUSED_MAX_MS 60000u /* limit of a Retry-After, if no reader waits */
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_MAX_MS 10000
 
 /* Checksums ---------------------------------------------------------------------------------------------- */
 
-/* A checksum request: a HEAD for an object whose listing had no checksum, if HEADs of the origin give it
- * (struct ps_origin). It is sent with the first request for the object's bytes, so that the checksum is
- * known once all bytes are there. Without an answer, or if the answer has none, the object is not compared.
- * No HEAD is sent for small objects, for which HEADs would be most of the requests, nor to a store that
- * gives no checksums. */
+/* A checksum request: a HEAD for an object whose listing had no checksum, if the origin's answers to HEAD
+ * have checksums (struct ps_origin). It is sent with the first request for the object's bytes, so that the
+ * checksum is known once all bytes are there. Without an answer, or if the answer has none, the object is
+ * not compared. No HEAD is sent for small objects, for which HEADs would be most of the requests, nor to an
+ * origin that gives no checksums. */
 struct ask {
 	struct ps_origin_head head; /* first member: done() finds the struct by it */
 	struct ps_fill_file *file;  /* a reference */
@@ -140,8 +141,8 @@ void ps_range_request_free(struct ps_range_request *request)
 	free(request);
 }
 
-/* The block's buffer with memory; *unused becomes its memory if it had none. NULL: there is no *unused
- * either, or no memory for the struct. */
+/* Returns the block's buffer, with memory: if it had none, it takes *unused. NULL: it has no memory and
+ * *unused is NULL, or the struct could not be allocated. */
 static struct ps_block_buffer *buffer_with_memory(
         struct ps_fill_file *file, uint64_t block, struct ps_block_memory **unused)
 {
@@ -241,15 +242,16 @@ void ps_range_request_advance(struct ps_range_request *request, size_t filled, s
 			atomic_fetch_add(&file->fill->fetched_bytes, stop - at);
 		at = stop;
 	}
-	/* Before the buffers may be freed. */
+	/* Called before ps_block_buffer_settle(), which may free the buffers. */
 	ps_waiters_look(file, from, end, outcome);
 	for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
 		ps_block_buffer_settle(file->buffers[b], &outcome->disk);
 	request->filled = filled;
 }
 
-/* If the listing had no ETag, the first response's ETag counts. Requests in flight at the same time could
- * not send it as a condition, so their responses are compared here, before their bytes are used. */
+/* If the listing had no ETag, the first response's ETag becomes the version. Requests that were in flight
+ * then could not send it as a condition, so their responses are compared here, before their bytes are
+ * used. */
 bool ps_range_request_same_version(struct ps_fill_file *file, const struct ps_remote *seen)
 {
 	{
@@ -263,7 +265,7 @@ bool ps_range_request_same_version(struct ps_fill_file *file, const struct ps_re
 			return false;
 		}
 	}
-	/* After the comparison, because another version has another checksum. */
+	/* Only after the comparison: another version has another checksum. */
 	ps_object_expect(file->object, seen->checksum, false);
 	return true;
 }
@@ -333,7 +335,8 @@ static bool request_retry(struct ps_range_request *request, const struct ps_erro
 
 	if (err->err == EPROTO && err->http_status == 200)
 		most = REQUEST_UNRANGED_ATTEMPTS;
-	/* The pause is longer than any reader waits: later readers must not wait for it, either. */
+	/* If the server asks for a pause longer than any reader waits, the request fails at once, so that
+	 * later readers do not wait for it, either. */
 	if (err->retry_after_ms * PS_NS_PER_MS > fill->timeout_ns)
 		most = 0;
 	if (request->attempts > most)
@@ -373,8 +376,8 @@ static void give_up_block(struct ps_range_request *request, uint64_t block, int 
 	ps_block_buffer_settle(buffer, &outcome->disk);
 }
 
-/* The same for the whole request; received chunks are written to the disk. Whole chunks are not touched:
- * they do not belong to this request any more. */
+/* The same for the whole request; received chunks are written to the disk. Chunks that are whole stay as
+ * they are: they do not belong to this request any more. */
 static void give_up(
         struct ps_range_request *request, int errnum, uint64_t until_ns, struct ps_outcome *outcome)
 {
@@ -383,7 +386,8 @@ static void give_up(
 
 	for (uint64_t b = from / PS_BLOCK_SIZE; b * PS_BLOCK_SIZE < end; b++)
 		give_up_block(request, b, errnum, until_ns, outcome);
-	if (request->file->changed) /* this also fails readers of chunks that are not requested yet */
+	/* a changed file also fails readers of chunks that are not requested yet */
+	if (request->file->changed)
 		ps_waiters_look(request->file, 0, UINT64_MAX, outcome);
 	else
 		ps_waiters_look(request->file, from, end, outcome);

@@ -32,7 +32,8 @@ static unsigned limit_of(const struct ps_fill *fill, enum ps_demand_class cls)
 	return cls == PS_DEMAND_READ ? fill->concurrency.demand : fill->concurrency.limit;
 }
 
-/* Turns the turn's missing chunks into requests, at most PS_TURN_MAX_REQUESTS. The file's lock is held. */
+/* Makes requests for the missing chunks of the turn, at most PS_TURN_MAX_REQUESTS. The file's lock is
+ * held. */
 static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_range_request **requests)
 {
 	struct claimable claimable;
@@ -76,8 +77,9 @@ void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcom
 	{
 		PS_LOCK_SCOPE(&t->file->lock);
 		nrequests = claim_requests(t, now, t->requests);
-		/* The demand is over. Its bytes may have come in another way (the store has other writers),
-		 * or have failed with the file, or are demanded again here. */
+		/* The demand is over. Its waiters are looked at: their bytes may have come in another way
+		 * (the store has other writers), or have failed with the file, or must be demanded
+		 * again. */
 		if (t->cls == PS_DEMAND_READ)
 			ps_waiters_look(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE, outcome);
 	}
@@ -145,7 +147,7 @@ void ps_schedule_adapt(struct ps_fill *fill, uint64_t now_ns)
 }
 
 /* The oldest demand of the file with the fewest requests that may have another one. With few connections
- * left, pre-empted files may not. The engine's lock is held. */
+ * left, a pre-empted file may not have another one. The engine's lock is held. */
 static struct ps_demand *first_demand(const struct ps_fill *fill, enum ps_demand_class cls)
 {
 	struct ps_fill_file *file = ps_demand_first_file(fill, cls, false);
@@ -154,7 +156,7 @@ static struct ps_demand *first_demand(const struct ps_fill *fill, enum ps_demand
 	if (preempted && (!file || preempted->nrequests < file->nrequests) &&
 	        file_may_start(fill, preempted, cls))
 		file = preempted;
-	/* If this file may not have another request, no file with more requests may. */
+	/* Files with more requests than this one may not have another, either. */
 	if (!file || !file_may_start(fill, file, cls))
 		return NULL;
 	return PS_CONTAINER_OF(file->demands[cls].demands.next, struct ps_demand, link);
@@ -260,8 +262,8 @@ struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns
 /* Pre-emption -------------------------------------------------------------------------------------------- */
 
 /* Readers of one file must not starve because stalled requests of other files hold the connections or the
- * memory. So a request without progress for long is cancelled in favour of a file that has none; its own
- * readers' demands are queued again. */
+ * memory. So a request that makes no progress for long is cancelled in favour of a file that has no
+ * request; what its own readers wait for is demanded again. */
 
 /* How long a request of the file may be without progress. The engine's lock is held in all of these
  * functions. */
@@ -284,7 +286,7 @@ void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns)
 	PS_LOCK_SCOPE(&fill->lock);
 	unsigned starving = ps_demand_count_starving(fill, now_ns - WAIT_NS, fill->concurrency.demand);
 
-	/* The requests that run longest come first. cancel() neither blocks nor calls back from here. */
+	/* fill->running has the oldest requests first. cancel() neither blocks nor calls back from here. */
 	for (struct ps_list *l = fill->running.next; starving && l != &fill->running; l = l->next) {
 		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
 

@@ -45,7 +45,8 @@ static void add_segment(struct ps_fill_file *file, struct ps_read_bytes *bytes, 
 	struct ps_segment *last = n ? &bytes->segs[n - 1] : NULL;
 	const uint8_t *data = buf ? buf->data + pos % PS_BLOCK_SIZE : NULL;
 
-	/* Pieces are added in order, so with the same buf (or file) they are adjacent there, too. */
+	/* Pieces are added in order: two that follow each other in the same buf (or in the file) are
+	 * adjacent there. */
 	if (last && bytes->bufs[n - 1] == buf) {
 		last->nbytes += nbytes;
 		return;
@@ -120,8 +121,8 @@ static void gather_block(struct ps_fill_file *file, struct lookup *look, uint64_
 	}
 }
 
-/* Finds all bytes of the range, or the reason why not; look->bytes is then empty. The file's lock is
- * held. */
+/* Finds all bytes of the range. If some are missing, returns why, and look->bytes is empty. The file's lock
+ * is held. */
 static enum piece gather(struct ps_fill_file *file, struct lookup *look, uint64_t now_ns)
 {
 	uint64_t last = (look->end - 1) / PS_BLOCK_SIZE;
@@ -160,7 +161,7 @@ static enum piece gather_read(struct ps_fill_file *file, struct ps_read *read, u
 	return piece;
 }
 
-/* Marks blocks that the read reaches the end of: they need not be retained for this reader. */
+/* Marks the blocks that this read has read to their end: they need not be retained for this reader. */
 static void note_read(struct ps_fill_file *file, uint64_t offset, uint64_t end)
 {
 	uint64_t size = ps_object_size(file->object);
@@ -255,7 +256,8 @@ static void find_needs(
 		end = (last + 1) * PS_BLOCK_CHUNKS;
 	if (end && !file->changed)
 		ps_outcome_demand(outcome, from, end);
-	/* the store has changed meanwhile, out of memory, or the file changed at the origin */
+	/* nothing was arranged: the store has changed meanwhile, memory ran out, or the file changed at the
+	 * origin */
 	else if (!verifies)
 		outcome->again = true;
 }
@@ -325,10 +327,10 @@ bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_
 	}
 	ps_fill_count_wait(fill, read);
 	find_needs(file, read, read->priv.issued_ns, outcome);
-	/* With PIECE_WAIT a part of it is in flight already. */
+	/* With PIECE_WAIT the reader is looked at anyway: some of its chunks are in flight. */
 	outcome->again = outcome->again && piece != PIECE_WAIT;
-	/* Other waiters expire sooner. The timer notices the new deadline within a tick, and need not be
-	 * woken. */
+	/* The timer learns only the first deadline: waiters that joined before expire sooner. It notices
+	 * the new deadline within a tick, and need not be woken. */
 	if (ps_list_empty(&file->waiters))
 		(void)ps_fill_file_due(file, read->priv.expires_ns);
 	ps_list_append(&file->waiters, &read->priv.link);

@@ -29,7 +29,7 @@ static int write_chunks(struct ps_block_buffer *buffer, const struct ps_block_me
 static bool write_buffer(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	struct ps_fill_file *file = buffer->file;
-	struct ps_block_memory *buf = buffer->memory; /* not freed while the buffer is in DISK */
+	struct ps_block_memory *buf = buffer->memory; /* not freed while the buffer's place is DISK */
 	struct ps_list again;
 	bool whole = false;
 	uint16_t set;
@@ -47,7 +47,8 @@ static bool write_buffer(struct ps_fill *fill, struct ps_block_buffer *buffer)
 			whole = buffer->stored == ps_chunks_of_block(file, buffer->block);
 			buffer->place = whole ? PS_PLACE_RETAINED : PS_PLACE_NONE;
 			ps_block_buffer_settle(
-			        /* queued again if more came meanwhile; else freed, or in flight */
+			        /* queues the buffer again if more chunks came meanwhile; else frees it
+			         * unless chunks are in flight */
 			        buffer, &again);
 		} else {
 			buffer->place = PS_PLACE_HELD;

@@ -69,7 +69,7 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 	int rc = get_meta_number(index, "schema", &schema);
 
 	if (rc == -ENOENT) {
-		/* The index is new, if it has no rows. */
+		/* An index without a schema is new if it has no rows at all. */
 		struct ps_kv_iter *it = NULL;
 		const void *key, *value;
 		size_t nkey, nvalue;
@@ -146,7 +146,8 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 	index->same_boot = boot_id[0] != '\0' && strcmp(boot_id, stop.boot_id) == 0;
 	index->stop.mount_id = dir ? mount_id(dir) : stop.mount_id;
 	/* The page cache keeps what a killed process wrote, but not across a reboot, nor when a failed disk
-	 * is mounted again. A private mount namespace looks like the latter, which costs a check. */
+	 * is mounted again. A private mount namespace also looks like a new mount, which only costs a
+	 * check. */
 	index->kept = index->same_boot && (!stop.mount_id || stop.mount_id == index->stop.mount_id);
 	index->stop.trust = stop.trust + (!index->was_clean && !index->kept);
 	memcpy(index->stop.boot_id, boot_id, strnlen(boot_id, sizeof(index->stop.boot_id) - 1));
@@ -198,7 +199,7 @@ static int check_rows(struct ps_index *index, struct ps_error *err)
 	return bad->rc;
 }
 
-/* boot_id NULL: the kernel's, and the number of the mount is compared, too. */
+/* boot_id NULL: uses the kernel's boot id, and also compares the number of the mount. */
 static int index_open(const char *dir, size_t memtable_nbytes, const char *boot_id, struct ps_index **ret,
         struct ps_error *err)
 {

@@ -45,8 +45,8 @@ static int ps_kv_errno(const char *text);
 /* Logs a status text and frees it; marks the index as damaged if the text reports damage. -errno. */
 static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);
 
-/* Checks that the disk has room for the bytes: 0, -ENOSPC or -EROFS. RocksDB is called only if it has, since
- * after one refused write it refuses all later ones. */
+/* Checks that the disk has room for the bytes: 0, -ENOSPC or -EROFS. RocksDB is called only if there is
+ * room, because after one write that the disk refused, RocksDB refuses all later ones. */
 static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes);
 /* Writes a probe file: statvfs does not show quotas, nor a file system that became read-only after an
  * error. */
@@ -56,8 +56,8 @@ static bool ps_kv_is_marked_damaged(const char *dir);
 
 /* RocksDB insists on a log file of its own. On a full disk, its second line fails an assertion in builds
  * that have them (Debian's), which ends the process. So the file is made in memory and removed once RocksDB
- * has opened it; errors reach our log as status texts. False: impossible; the file is then in the index's
- * folder, as usual. */
+ * has opened it; errors reach our log as status texts. False: the folder could not be made, and the log
+ * file is in the index's folder, as usual. */
 static bool ps_kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)]);
 static void ps_kv_log_dir_remove(const char *dir);
 
@@ -464,8 +464,8 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 	if (text) {
 		int reported = ps_kv_told(kv, writes ? "index write" : "index sync", text);
 
-		/* The caller takes -ENOMEM of a batch for one that was never tried, and does not open the
-		 * index again for it. */
+		/* -ENOMEM would make the caller believe that the batch was never tried, and that the index
+		 * need not be opened again. */
 		kv->broken = reported == -ENOMEM ? -EIO : reported;
 		kv->logged = true;
 	} else {
@@ -605,8 +605,8 @@ static size_t prefix_end(const void *prefix, size_t n, char *ret)
 	return n;
 }
 
-/* Under the lock, if rows are kept: a row that moved into the index between the two steps would be seen in
- * neither. */
+/* Opens the iterator over kept rows and the one over the index. If rows are kept, both are opened under the
+ * lock, because no row may move from the kept ones into the index in between. */
 static void open_both(struct ps_kv_iter *it, const void *prefix, size_t nprefix)
 {
 	bool locked = !ps_overlay_is_empty(it->kv->kept);
@@ -657,7 +657,8 @@ void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey)
 	it->at = AT_NOTHING;
 }
 
-/* Called at the end of the index's rows: an error ends the whole iteration. */
+/* Called when the index has no next row: because of an error, or at the end. An error ends the whole
+ * iteration. */
 static void look_at_end(struct ps_kv_iter *it)
 {
 	char *text = NULL;

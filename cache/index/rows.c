@@ -46,7 +46,7 @@ void ps_pin_row_fini(struct ps_pin_row *row)
 
 /* Fields ------------------------------------------------------------------------------------------------- */
 
-/* A row that is being written, or read (out NULL). */
+/* The state of writing a row, or of reading one (out NULL). */
 struct fields {
 	struct ps_strbuf *out;
 	const uint8_t *p;
@@ -189,7 +189,7 @@ static void write_row(struct ps_strbuf *b, void (*fields)(struct fields *f, void
 	fields(&f, row);
 }
 
-/* row: has the fields that come from the key; copied to *ret on success. */
+/* row: has the fields that come from the key; gets the others, and is copied to *ret on success. */
 static int read_row(const void *bytes, size_t n, void (*fields)(struct fields *f, void *row), void *row,
         size_t nbytes, void *ret)
 {
