@@ -78,7 +78,7 @@ int ps_kv_sync(struct ps_kv *kv) PS_MUST_USE;
 #define PS_KV_PREFIX_MAX_LEN 32
 int ps_kv_iter_open(
         struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret) PS_MUST_USE;
-/* Has the next call return this key (which has the prefix), or the first one after it. */
+/* Makes the next ps_kv_iter_next() return this key (which has the prefix), or the first one after it. */
 void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey);
 /* The next key (with its prefix) and value, borrowed until the next call. False: the end, or an error
  * (status). */
@@ -246,7 +246,7 @@ struct ps_index {
 int ps_index_open_at_boot(
         const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
 
-/* Overwrites the schema number; for a test of a newer directory. */
+/* For a test of a newer directory: overwrites the schema number. */
 int ps_index_set_schema(struct ps_index *index, uint64_t schema) PS_MUST_USE;
 
 #endif

@@ -18,7 +18,7 @@ struct ps_index_batch {
 struct ps_index_nodes {
 	struct ps_index *index;
 	struct ps_kv_iter *it;
-	uint64_t asked; /* the last node asked for; 0: none yet */
+	uint64_t asked; /* the node of the last call; 0: there was none */
 	uint64_t at;    /* the iterator's node, if value is not NULL */
 	const void *value;
 	size_t nvalue;
@@ -475,7 +475,7 @@ int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_
 	struct ps_index_key key;
 
 	it->asked = node;
-	/* Iterators bypass the block cache, so they pay off only for a run of numbers. */
+	/* Iterators bypass the block cache, so they are faster only for nodes with successive numbers. */
 	if (!follows)
 		return ps_index_get_node(it->index, node, ret);
 	ps_index_key_node(&key, 'N', node);

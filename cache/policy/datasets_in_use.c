@@ -14,8 +14,8 @@ struct known {
 	struct ps_list link; /* of the dataset's recency, newest first */
 	struct ps_id id;
 	int64_t opened_s;
-	uint64_t round;   /* the last round that opened it */
-	uint64_t ordinal; /* how many objects that round opened before it */
+	uint64_t round;   /* the last round in which it was opened */
+	uint64_t ordinal; /* how many other objects were opened in that round before it */
 };
 
 struct dataset {
@@ -27,7 +27,7 @@ struct dataset {
 	uint64_t nopened; /* objects opened in this round */
 	int64_t round_start_s;
 	int64_t samples_s[INUSE_SAMPLES];
-	unsigned nsamples; /* counted without limit; the last INUSE_SAMPLES are kept */
+	unsigned nsamples; /* number of all samples so far; only the last INUSE_SAMPLES are kept */
 };
 
 struct ps_inuse {
@@ -145,7 +145,7 @@ static void join_round(struct dataset *dataset, struct known *known)
 	known->ordinal = dataset->nopened++;
 }
 
-/* If out of memory, nothing is learned from this open. */
+/* If memory runs out, the open is ignored. */
 void ps_inuse_opened(struct ps_inuse *inuse, uint32_t number, const struct ps_id *id, int64_t now_s)
 {
 	struct dataset *dataset = dataset_make(inuse, number);

@@ -83,7 +83,8 @@ static bool settle_root(struct ps_victims *v, const struct ps_policy_query *q, p
 		struct ps_candidate *root = &v->heap[0], now = *root;
 		const struct ps_policy_item *item = now.slot < q->n ? &q->items[now.slot] : NULL;
 
-		/* Deleted, moved to another slot, opened since, or held: the next heap will have it again. */
+		/* The item was deleted, moved to another slot, opened since, or is held. If it can be
+		 * evicted, the next heap has it again. */
 		if (!item || item->seq != now.seq || item->busy || !rank(arg, q, item, &now.rank)) {
 			*root = v->heap[--v->n];
 		} else if (before(root, &now)) {
@@ -170,7 +171,8 @@ struct ps_policy {
 	struct ps_plans *plans; /* borrowed; NULL: no plans */
 	struct ps_inuse *inuse;
 	struct ps_victims victims;
-	/* Cached for the last dataset asked about, as neighbours mostly belong to one. */
+	/* The times of the last dataset that was looked up: successive items mostly belong to one
+	 * dataset. */
 	uint32_t dataset;
 	struct ps_inuse_times times;
 };
@@ -207,8 +209,9 @@ static const struct ps_inuse_times *times_of(struct ps_policy *policy, uint32_t 
 
 /* lru ---------------------------------------------------------------------------------------------------- */
 
-/* The least recently used is evicted first. For comparison, and for caches that hold all that they serve: a
- * dataset twice the cache, read in epochs, hits 15 % of the time (the scan policy: 50 %). */
+/* The least recently used is evicted first. For comparison, and for caches that hold all that they serve.
+ * If a dataset twice as large as the cache is read in epochs, 15 % of the reads are hits (with the scan
+ * policy 50 %). */
 
 static void lru_opened(
         struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)
@@ -248,17 +251,16 @@ const struct ps_policy_ops ps_policy_lru = {
 
 /* scan --------------------------------------------------------------------------------------------------- */
 
-/* What is in use in the current epochs stays; what is no longer in use (policy_private.h) is evicted, oldest
- * first.
+/* Objects in use (policy_private.h) stay; objects that are no longer in use are evicted, the oldest first.
  *
  * If that does not make enough room, nothing is evicted and the new object is streamed. So of a dataset
- * twice the cache, the half that came first hits in every epoch, whatever the order, and a dataset that is
- * no longer opened makes room. */
+ * twice as large as the cache, the half that was cached first gives hits in every epoch, in whatever order
+ * it is read; and a dataset that is no longer opened is evicted. */
 
 static void scan_opened(
         struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)
 {
-	(void)previous_s; /* does not show what else was opened in between */
+	(void)previous_s; /* the object's own last open does not show which others were opened in between */
 	ps_inuse_opened(policy->inuse, dataset, id, now_s);
 }
 
@@ -286,18 +288,18 @@ const struct ps_policy_ops ps_policy_scan = {
 
 /* plan --------------------------------------------------------------------------------------------------- */
 
-/* If loaders have announced plans (policy.h), these decide; otherwise what is in use (policy_private.h).
+/* The plans of loaders (policy.h) decide; for objects that no plan names, use decides (policy_private.h).
  *
  *   the object is                         it is needed
  *   named by a plan                       in the earliest epoch that names it
  *   no longer named, its run goes on      never
- *   of no plan, and in use                an epoch time (or 24 h) after its last open; later if that is over
+ *   of no plan, and in use                an epoch time (or 24 h) after its last open; if that is past, later
  *   of no plan, and not in use            never
  *
- * Objects that are never needed are evicted first, the oldest before the others. Then, only for an object of
- * a plan, come those that are needed last, if that is later than the new object by more than a part of an
- * epoch (struct ps_plan_need). So an object that is needed later than all cached ones, or never, is
- * streamed. Without any plan this is the scan policy. */
+ * Objects that are never needed are evicted first, the oldest before the others. If the new object is named
+ * by a plan, objects that are needed later than it, by more than a part of an epoch (struct ps_plan_need),
+ * are evicted next, those needed last first. So an object that is needed later than all cached ones, or
+ * never, is streamed. Without any plan this is the scan policy. */
 
 static void plan_opened(
         struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)
@@ -335,8 +337,8 @@ static bool rank(void *arg, const struct ps_policy_query *query, const struct ps
 	ret->when = INFINITY;
 	if (kind == PS_NEED_PLANNED) {
 		ret->when = need.when_s;
-		/* Among objects needed in the same epoch the choice does not matter, but it should be spread
-		 * over the epoch: by hash. */
+		/* It does not matter which objects of an epoch are chosen, but they should be spread over
+		 * the epoch: so the order is that of their hashes. */
 		memcpy(&ret->order, item->id.bytes, sizeof(ret->order));
 	} else if (kind == PS_NEED_UNKNOWN) {
 		const struct ps_inuse_times *times = times_of(policy, item->dataset);

@@ -145,7 +145,7 @@ static bool word(struct text *t)
 	return t->at > begin;
 }
 
-/* Skips a value of any kind. Commas and colons are not checked, as no known member is inside it. */
+/* Skips a value of any kind. Commas and colons inside it are not checked, as its members are not used. */
 static bool skip(struct text *t)
 {
 	unsigned depth = 0;
@@ -228,7 +228,8 @@ static bool job(struct text *t, struct ps_plan_line *line)
 	return true;
 }
 
-/* Parses the value of a member. `have` collects the members that a line must have. */
+/* Parses the value of a member. *have: the set of members that were found, to be compared with those that a
+ * line must have. */
 static bool member(struct text *t, const char *key, struct ps_plan_line *line, unsigned *have)
 {
 	if (strcmp(key, "penstock_plan") == 0 || strcmp(key, "penstock_position") == 0) {

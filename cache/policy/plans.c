@@ -10,7 +10,7 @@
 #include "base/list.h"
 
 struct ps_plan_use {
-	/* In the file's list of uses that are not over; link points at this use. */
+	/* Links of the file's list of uses that are not over; *link is this use. */
 	struct ps_plan_use *next, **link;
 	struct ps_plan_epoch *epoch;
 	uint32_t file;
@@ -22,7 +22,7 @@ struct ps_plan_epoch {
 	struct ps_plan_rank *rank;
 	uint64_t number, nbytes, serial;
 	uint32_t nuses, nover;
-	uint32_t first; /* those before it are over */
+	uint32_t first; /* all uses before uses[first] are over */
 	double mid_s;   /* when its uses are needed, on average */
 	double margin_s;
 	struct ps_plan_use uses[];
@@ -31,12 +31,13 @@ struct ps_plan_epoch {
 struct ps_plan_rank {
 	struct ps_plan_teller teller;
 	struct ps_plan_who who; /* who.epoch: of the last position */
-	uint64_t serial;        /* its slot, and how often that slot was used */
+	uint64_t serial;        /* unique; modulo PS_PLANS_MAX_RANKS, its slot in ranks[] */
 	uint64_t files_done;
 	struct ps_list epochs;
 	bool out_of_order; /* an epoch was announced after a later one */
 	double heard_s;
-	/* Its pace: when it last advanced, and how many files of all epochs it had read by then. */
+	/* Its pace: when it last advanced, the seconds that it takes for a file, how many files of all
+	 * epochs it had read by moved_s, and the files of its past epochs. */
 	double moved_s, file_s;
 	uint64_t moved_done, epochs_done;
 };
@@ -44,7 +45,7 @@ struct ps_plan_rank {
 struct ps_planned_file {
 	struct ps_id id;
 	uint64_t node; /* 0: free */
-	uint64_t last; /* serial of the rank that named it last */
+	uint64_t last; /* serial of the last rank that named it */
 	/* Uses in the order of their announcement, and the end of the list. */
 	struct ps_plan_use *uses, **tail;
 	/* The epoch of the first use, to save a memory access; NULL: none. */
@@ -103,7 +104,7 @@ static void ps_planned_files_name(
 static void ps_planned_files_sweep(
         struct ps_planned_files *files, bool (*gone)(const void *arg, uint64_t serial), const void *arg);
 
-/* The pace of a rank that has not advanced yet; it only orders that rank's own uses. */
+/* The assumed pace of a rank that has not advanced yet. It only puts that rank's own uses in order. */
 #define FILE_UNKNOWN_S 1.0
 #define PACE_WEIGHT 0.3
 struct ps_plans *ps_plans_new(void)
@@ -147,7 +148,7 @@ static void use_begin(struct ps_plans *plans, struct ps_plan_use *use)
 {
 	struct ps_planned_file *file = &plans->files.v[use->file];
 
-	if (file->named_in == use->epoch->serial) { /* one use an epoch is enough */
+	if (file->named_in == use->epoch->serial) { /* the epoch names this file already: one use is enough */
 		use->over = true;
 		use->epoch->nover++;
 		return;
@@ -171,7 +172,7 @@ static void epoch_free(struct ps_plans *plans, struct ps_plan_epoch *epoch)
 	free(epoch);
 }
 
-/* The epoch of this number, or the place before which it belongs. */
+/* The link of the epoch with this number, or of the first later epoch, or the list's head. */
 static struct ps_list *epoch_place(struct ps_plan_rank *rank, uint64_t number)
 {
 	struct ps_list *l = rank->epochs.next;
@@ -415,7 +416,8 @@ int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *telle
 	if (!rank)
 		return -ESTALE;
 	if (who->epoch < rank->who.epoch) {
-		/* The rank went back, as a resumed run does: files that were over must be announced again. */
+		/* The rank is back in an earlier epoch, as a resumed run is: the files that are over must
+		 * be announced again. */
 		rank_free(plans, rank);
 		ps_planned_files_sweep(&plans->files, rank_gone, plans);
 		return -ESTALE;
@@ -539,7 +541,7 @@ static void ps_planned_files_fini(struct ps_planned_files *f)
 	*f = (struct ps_planned_files){0};
 }
 
-/* Keeps the tables at most half full. */
+/* Enlarges the tables so that they are at most half full. */
 static int tables_grow(struct ps_planned_files *f, size_t want)
 {
 	size_t cap = PS_MAX(f->by_node.cap, (size_t)TABLE_MIN);
@@ -681,16 +683,18 @@ static void ps_planned_files_sweep(
 
 /* What follows from plans -------------------------------------------------------------------------------- */
 
-/* How long before its turn opening a file counts as its use in the next epoch. In the present epoch any open
- * counts, since a rank's lanes may advance unevenly. */
+/* In the next epoch, an open counts as a use only if few of the rank's uses come before it: 1 / EARLY_SHARE
+ * of the epoch, or EARLY_MIN if that is more. In the present epoch any open counts, since a rank's lanes
+ * may advance unevenly. */
 #define EARLY_SHARE 4
 #define EARLY_MIN 16
-/* Limit on files of other datasets that are passed while looking for those of one. */
+/* Limit on the files that are looked at to find those of one dataset. */
 #define LOOKS_MAX 4096
 
 /* The functions below need the lock held ----------------------------------------------------------------- */
 
-/* How many uses of its rank come before this one; negative: it is late. */
+/* How many uses the rank has still to make before this one, if it reads in order; negative: later ones were
+ * made before it. */
 static int64_t distance(const struct ps_plan_use *use)
 {
 	const struct ps_plan_epoch *epoch = use->epoch;
@@ -793,12 +797,13 @@ enum ps_policy_need ps_plans_need(
 	*ret = (struct ps_plan_need){.when_s = INFINITY};
 	while ((file = ps_planned_files_by_id(&plans->files, object, &cursor))) {
 		if (need == PS_NEED_UNKNOWN)
-			need = PS_NEED_NEVER; /* forgotten when its last rank has ended */
+			/* a file stays known until the last rank that named it has ended */
+			need = PS_NEED_NEVER;
 		if (!file->first)
 			continue;
 		need = PS_NEED_PLANNED;
 		sooner(file->first, ret);
-		/* Uses by a single rank are in order. */
+		/* The uses of a single rank are in order of need, so the first one is the soonest. */
 		bool sorted = plans->nranks == 1 && !file->first->rank->out_of_order;
 		for (const struct ps_plan_use *use = file->uses; !sorted && use; use = use->next)
 			sooner(use->epoch, ret);
@@ -806,7 +811,7 @@ enum ps_policy_need ps_plans_need(
 	return need;
 }
 
-/* The rank's next file that is still to be opened. False: it has announced no more. */
+/* The rank's next file that is not opened yet. False: no more files are announced. */
 static bool upcoming(
         struct ps_plan_epoch **epoch, uint32_t *place, const struct ps_list *end, uint32_t *ret_file)
 {
@@ -841,7 +846,8 @@ size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nod
 		at[nat].place = at[nat].epoch->first;
 		at[nat++].end = &rank->epochs;
 	}
-	/* Takes one file of each rank in turn, so that no rank's next file waits for another's tenth. */
+	/* Takes one file of each rank in turn, so that the next file of every rank comes before the second
+	 * of any. */
 	for (bool more = true; more && n < max && nlooks < LOOKS_MAX;) {
 		more = false;
 		for (size_t i = 0; i < nat && n < max; i++) {

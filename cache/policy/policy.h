@@ -88,12 +88,12 @@ size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims);
  *   epoch   of a rank: its files in about the order of need; each file is a use
  *   file    a name in a plan: a node of a dataset, and the object that this node shows
  *
- * A use is over once the run's position is past it, or once its object was opened while the run was about
- * there (positions come once a second, and a short epoch takes less time than that). All uses of an epoch
- * have the same time, whatever their place in the epoch. The cache can keep only a part of the objects of
- * an epoch, and every choice of them gives the same number of hits. A choice that ignores the place spreads
- * hits and misses evenly over the epoch, while "the nearest first" would serve one half from the cache and
- * the other from the origin.
+ * A use is over once the run's position is past it, or once its object was opened while the run was near
+ * that place (positions come once a second, and a short epoch takes less time than that). All uses of an
+ * epoch have the same time, whatever their place in the epoch. The cache can keep only a part of the
+ * objects of an epoch, and every choice of them gives the same number of hits. A choice that ignores the
+ * place spreads hits and misses evenly over the epoch, while "the nearest first" would serve one half from
+ * the cache and the other from the origin.
  *
  * Every user that may read the mount may announce plans. So ranks, epochs, files and memory are bounded;
  * users other than the mount's owner and root get at most a quarter of ranks and memory.

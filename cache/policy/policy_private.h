@@ -8,9 +8,9 @@
 
 /* Objects in use ----------------------------------------------------------------------------------------- */
 
-/* Which objects are in use, by the opens of their datasets. An object is in use if it was opened within the
- * last PS_INUSE_EPOCHS epoch times of its dataset, or within PS_INUSE_UNKNOWN_S if the epoch time is not
- * known yet.
+/* Determines which objects are in use, from the opens of their datasets. An object is in use if it was
+ * opened within the last PS_INUSE_EPOCHS epoch times of its dataset, or within PS_INUSE_UNKNOWN_S if the
+ * epoch time is not known yet.
  *
  * Epoch times are learned only from opens. A round of a dataset begins with an open. It ends when an object
  * is opened for a second time in the round, if at least half of the dataset's other known objects were

@@ -17,7 +17,7 @@ struct opened {
 	uint64_t after[PS_NEXT_SHARD_SIBLINGS]; /* the files that follow by name; 0: no more */
 };
 
-/* A shard that is expected. */
+/* A shard that is expected to be opened, and is fetched ahead. */
 struct start {
 	struct ps_demand demand;
 	struct ps_fill_file *file; /* a reference */
@@ -29,7 +29,7 @@ struct ps_next_shard {
 	struct ps_dataset *dataset;
 	pthread_mutex_t lock; /* protects what follows */
 	uint64_t opens;
-	unsigned eighths; /* eighths of a shard that may be fetched ahead, over all following shards */
+	unsigned eighths; /* how much may be fetched ahead in all, in eighths of a shard */
 	unsigned pause;   /* opens without a guess after the next wrong guess */
 	uint64_t resume;  /* guessing resumes at this number of opens */
 	struct opened recent[PS_NEXT_SHARD_RECENT];
@@ -49,7 +49,7 @@ int ps_next_shard_new(struct ps_dataset *dataset, struct ps_next_shard **ret)
 	return 0;
 }
 
-/* The demand is cancelled before the file is released. */
+/* Frees a start. Its demand is cancelled before the file is released. */
 static void start_free(struct start *start)
 {
 	if (!start)
@@ -97,7 +97,8 @@ static struct opened *find_opened(struct ps_next_shard *seq, uint64_t node)
 	return NULL;
 }
 
-/* How many names after the nearest recently opened file this one comes. 0: it follows none of them. */
+/* The distance, in names, from the nearest recently opened file before this one. 0: there is none within
+ * reach. */
 static unsigned find_stride(const struct ps_next_shard *seq, const struct ps_node_row *row)
 {
 	unsigned stride = 0;
@@ -134,7 +135,7 @@ static size_t take_ended(struct ps_next_shard *seq, uint64_t node, struct start 
 	return n;
 }
 
-/* The slot that has a start of this node, or a free one, or NULL. */
+/* The slot with a start of this node; else a free slot; NULL if there is none. */
 static struct start **find_place(struct ps_next_shard *seq, uint64_t node)
 {
 	struct start **place = NULL;
@@ -223,7 +224,7 @@ void ps_next_shard_opened(struct ps_next_shard *seq, const struct ps_node_row *r
 	unsigned stride, eighths;
 	size_t nended;
 
-	/* With plans no guesses are needed. */
+	/* While there are plans for the dataset, nothing is guessed. */
 	if (ps_plan_ahead_opened(seq->dataset->plan_ahead))
 		return;
 	find_siblings(seq->dataset, row, &opened);

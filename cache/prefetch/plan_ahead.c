@@ -9,8 +9,8 @@
 #include "catalog/dataset.h"
 #include "policy/policy.h"
 
-/* How old the confirmation of a planned file's version may be, even if each open revalidates. Otherwise
- * revalidations ahead would be too old before their results are used. */
+/* A planned file is fetched if its version was confirmed within this time, even if each open revalidates: a
+ * shorter time would be over before the answer to a revalidation ahead is used. */
 #define PLANNED_AGE_MS UINT64_C(5000)
 
 #define LOOK_EVERY_MS 100 /* at most */
@@ -19,7 +19,7 @@
 #define HEAD_BLOCKS 2
 #define NAMES_AT_ONCE 64
 
-/* A file whose fetching has begun and which is not open yet. */
+/* A file that is being fetched, or is complete, and that was not opened yet. */
 struct begun {
 	uint64_t node;
 	struct ps_demand head, rest;
@@ -27,7 +27,7 @@ struct begun {
 	uint64_t nbytes;           /* the space it takes in the cache */
 	bool to_memory;            /* not admitted, so only its beginning is fetched, to memory */
 	bool has_rest;             /* the rest is demanded, too */
-	bool seen;                 /* named by the plans in this look */
+	bool seen;                 /* the plans name the file in this look */
 };
 
 struct ps_plan_ahead {
@@ -49,7 +49,7 @@ static double now_s(void)
 	return (double)ps_clock_real_ms() / 1000;
 }
 
-/* The demands are cancelled before the file is released. */
+/* Cancels the demands, then releases the file. */
 static void stop_fetching(struct begun *b)
 {
 	if (!b->file)
@@ -96,7 +96,7 @@ static struct begun *find(const struct ps_plan_ahead *a, uint64_t node)
 	return NULL;
 }
 
-/* True if nbytes more may be fetched before they are opened. */
+/* True if nbytes more may be fetched ahead of their open. */
 static bool has_share(const struct ps_plan_ahead *a, uint64_t nbytes)
 {
 	uint64_t limit, used, reserved, lying = 0;

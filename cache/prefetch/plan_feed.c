@@ -15,11 +15,11 @@
 struct ps_plan_feed {
 	struct ps_plan_source *sources;
 	uint32_t *datasets; /* numbers of the sources' datasets */
-	bool *told;         /* true for sources of which plans have named a file */
+	bool *told;         /* one for each source: a plan has named a file of it */
 	size_t nsources;
 	struct ps_plans *plans;
 	struct ps_plan_teller teller;
-	char *line; /* of `cap` bytes, which are charged to the plans */
+	char *line; /* the incomplete line, in a buffer of `cap` bytes, which count as memory of the plans */
 	size_t len, cap;
 	bool skipping; /* the rest of a refused line is skipped */
 	/* The folder of the last lookup. */
@@ -116,8 +116,8 @@ static int walk(struct ps_dataset *ds, uint64_t from, const char *path, size_t l
 	return 0;
 }
 
-/* The source whose tree has the path, or nsources. *ret_len: length of the path's part that names the
- * source. */
+/* The index of the source whose tree has the path; nsources: none. *ret_len: length of the path's part that
+ * names the source. */
 static size_t find_source(const struct ps_plan_feed *feed, const char *path, size_t *ret_len)
 {
 	for (size_t i = 0; i < feed->nsources; i++) {

@@ -7,21 +7,26 @@
 #include "fetch/fill.h"
 
 #define WINDOW_FIRST (4 * PS_MIB)
-/* Of a stream that began inside the file, as two reads in a row may be one record. */
+/* The first window of a stream that began inside the file: smaller, because two reads in a row may be a
+ * single record. */
 #define WINDOW_MIDDLE (1 * PS_MIB)
 #define WINDOW_MAX (512 * PS_MIB)
-/* The kernel's own read-ahead issues reads of one stream in parallel, so they come out of order. */
+/* A read belongs to a stream even if it begins this far before the expected offset: the kernel's own
+ * read-ahead issues reads in parallel, so they come out of order. */
 #define BEHIND (2 * PS_MIB)
 #define AHEAD_MIN (1 * PS_MIB)
-#define NEAR_RANDOM (128 * PS_KIB) /* for a candidate in a file that is read at random */
+/* how near a read must be to a candidate, in a file that is read at random */
+#define NEAR_RANDOM (128 * PS_KIB)
 /* Blocks of one request; shorter requests cost more than they bring. */
 #define STEP_MIN 2
 
-/* Counts reads near no stream, less reads of proven streams, within bounds. From RANDOM_FROM on the file
- * counts as read at random. A record of a mapped file also comes as a few sequential reads, by the kernel. */
+/* Limits of `strangers`, which a read near no stream raises, and a read of a proven stream lowers. From
+ * RANDOM_FROM on, the file counts as read at random. Even such a file has short sequences: the kernel turns
+ * one record of a mapped file into a few sequential reads. */
 #define STRANGERS_MAX 16
 #define RANDOM_FROM 4
-/* In a file that is read at random, a candidate must get this far to become a stream. */
+/* In a file that is read at random, a candidate becomes a stream after this many sequential bytes. A stream
+ * is proven after RUN_PROVES bytes. */
 #define RUN_RANDOM (512 * PS_KIB)
 #define RUN_PROVES (1 * PS_MIB)
 
@@ -183,13 +188,13 @@ static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 	s->window = PS_MIN(waited ? 2 * s->window : s->window, window_max(ra));
 	uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
 	uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
-	/* Requests are so long that all connections together cover the window. */
+	/* The length of a request, in blocks: all connections together cover the window. */
 	uint64_t step = PS_MAX(
 	        s->window / PS_BLOCK_SIZE / ps_fill_connections(ps_fill_file_engine(ra->file)), STEP_MIN);
 
-	/* Demands in steps, so that requests are long, but at once if the reader has caught up. The lock is
-	 * held: if the stream were reused for another offset meanwhile, the demand would reach from there to
-	 * here. */
+	/* Blocks are demanded in steps, so that requests are long; but at once if the reader has caught up.
+	 * ra->lock is held over ps_demand_extend(): if another thread reused the stream for another offset
+	 * in between, the demand would cover all blocks between the two offsets. */
 	if (target <= s->demanded || (target - s->demanded < step && s->demanded > from))
 		return false;
 	from = PS_MAX(s->demanded, from);

@@ -9,7 +9,7 @@
 
 /* Admission ---------------------------------------------------------------------------------------------- */
 
-/* store->lock held. True: already decided, with the result *ret_e. */
+/* store->lock held. True: the admission was decided before; *ret_e is its result. */
 static bool admit_known(struct ps_object *object, int *ret_e)
 {
 	struct ps_store *store = object->store;
@@ -21,7 +21,8 @@ static bool admit_known(struct ps_object *object, int *ret_e)
 	       store->index_failed || ps_clock_mono_ns() < object->refused_until_ns;
 }
 
-/* For an object cached by extents: its blocks take their room when they are written. */
+/* Makes the entry of an object cached by extents, without room: its blocks take their room when they are
+ * written. */
 static int make_entry_by_extent(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -42,8 +43,8 @@ bool ps_object_fits(struct ps_object *object)
 	return !object->by_extent || object->remote.size <= ps_store_data_limit(object->store);
 }
 
-/* Rate-limited, because each open of each shard may fail here while there are no descriptors left, or no
- * room. */
+/* Logs why the data file could not be made. Rate-limited: while there are no descriptors or no room, the
+ * open of every shard fails here. */
 static void tell_of_no_file(struct ps_object *object, int e)
 {
 	unsigned others;
@@ -85,8 +86,8 @@ int ps_object_admit(struct ps_object *object)
 
 	if (fd >= 0)
 		ps_datafile_read_ahead(fd, false);
-	/* An object that is decoded to find its size is read next, by the reader that waits for the size:
-	 * so it is written through the page cache. */
+	/* An object of unknown size is decoded because a reader waits for the size, and that reader reads
+	 * the object next: so its bytes are written through the page cache. */
 	if (took && e == 0 && object->direct_fd < 0 && object->remote.size != PS_OBJECT_UNSIZED_NBYTES)
 		direct_fd = ps_datafile_open_direct(store->data_fd, &object->id);
 
@@ -162,7 +163,7 @@ int ps_object_evict(struct ps_object *object, uint64_t *ret_nbytes)
 
 	if (!object->by_extent)
 		return evict_whole(object, false, ret_nbytes);
-	/* Evicted in place: reads of the object are still cached afterwards. */
+	/* Its extents are evicted, and the object stays: later reads of it are cached again. */
 	int rc = ps_extents_evict(object, &nbytes);
 	if (rc == 0 && ret_nbytes)
 		*ret_nbytes = nbytes;
@@ -193,7 +194,7 @@ static int make_whole(struct ps_object *object)
 	return rc;
 }
 
-/* Clears by_extent in the index, so that no hole is punched into the file. */
+/* Clears by_extent in the object's row, so that no hole is punched into the file after a restart. */
 static int forget_by_extent(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -233,8 +234,8 @@ int ps_object_pass_fd(struct ps_object *object)
 #define WAIT_TICK_NS (20 * PS_NS_PER_MS)
 #define WAIT_MAX_NS (20 * PS_NS_PER_S) /* verify and evict hold each object for a while */
 
-/* Reserves an entry without an object in memory and without a leaving extent: no thread may load, evict or
- * convert it until let_go(). */
+/* Waits until the entry has neither an object in memory nor a leaving extent, and takes it: no thread may
+ * load, evict or convert the object until let_go(). */
 static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bool *ret_pinned)
 {
 	uint64_t until_ns = ps_clock_mono_ns() + WAIT_MAX_NS;
@@ -244,7 +245,8 @@ static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bo
 	while ((entry = ps_quota_find(store, id)) && (entry->object || entry->nleaving > 0)) {
 		uint64_t wake = ps_clock_mono_ns() + WAIT_TICK_NS;
 
-		/* A queued sync is not needed: the whole file is synced after the next writes. */
+		/* A queued sync would keep the object. It can be dropped, because the next writes queue a
+		 * sync of the whole file. */
 		if (entry->object && entry->object->sync_queued && entry->object->users == 0) {
 			struct ps_object *object = entry->object;
 
@@ -320,7 +322,7 @@ static int cut(struct ps_store *store, const struct ps_id *id, uint64_t size)
 int ps_store_set_size(struct ps_store *store, const struct ps_id *id, uint64_t size)
 {
 	bool pinned = false;
-	/* the rows of written blocks; after that no queue holds the object */
+	/* writes the rows of the written blocks, after which no queue of rows holds the object */
 	int rc = ps_store_commit(store);
 
 	if (rc < 0)

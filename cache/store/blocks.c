@@ -29,7 +29,8 @@ static void reservation_used(struct ps_object *object, uint64_t nbytes)
 	object->store->unwritten -= used;
 }
 
-/* The disk refused a write: this and the next writers stream, until the object is admitted again. */
+/* Called after the disk refused a write. Ends the object's admission: this writer and the next ones stream,
+ * until the object is admitted again. */
 static int write_failed(struct ps_object *object, uint64_t offset, int e)
 {
 	struct ps_store *store = object->store;
@@ -72,7 +73,7 @@ static int put_bytes(struct ps_object *object, uint64_t offset, const void *data
 	return 0;
 }
 
-/* Preconditions: the chunks have their room, and an extent that may be evicted is held. */
+/* Preconditions: room for the chunks was taken, and the extent is held if it may be evicted. */
 static int write_set(struct ps_object *object, struct ps_extent *extent, uint64_t block, unsigned first,
         unsigned n, const void *data)
 {
@@ -92,7 +93,7 @@ static int write_set(struct ps_object *object, struct ps_extent *extent, uint64_
 	if (own) {
 		uint16_t there = ps_chunks_there(extent, block);
 
-		if (!there) /* left over from a dropped block */
+		if (!there) /* the block's bit is left over from a block that was dropped */
 			extent->unverified &= ~ps_block_bit(block);
 		memcpy(own + first, crcs, n * sizeof(*crcs));
 		ps_chunks_set(object, extent, block, there | set);
@@ -179,7 +180,8 @@ int ps_object_write_block(struct ps_object *object, uint64_t block, const void *
 
 static void log_bad(struct ps_object *object, uint64_t block, const char *why)
 {
-	/* Only the first is a warning, because a power cut can cost thousands of blocks. */
+	/* Only the object's first bad block is a warning, because a power cut can cost thousands of
+	 * blocks. */
 	bool first = object->ndropped++ == 0;
 
 	ps_log(first ? PS_LOG_WARNING : PS_LOG_DEBUG, "verify: %s: block %llu: %s; it is fetched again%s",
@@ -226,7 +228,7 @@ static int verify_chunks(struct ps_object *object, struct ps_extent *extent, uin
 
 	pthread_mutex_lock(&object->lock);
 	const uint32_t *now = chunks->crcs[block % PS_EXTENT_BLOCKS];
-	/* Unless the block has become whole, or was dropped, since it was read. */
+	/* The block may have become whole, or was dropped, since it was read: then it stays as it is. */
 	if (now && !(extent->present & ps_block_bit(block))) {
 		uint16_t there = chunks->there[block % PS_EXTENT_BLOCKS];
 
@@ -258,7 +260,7 @@ static int drop_block(
 	bool dropped = false;
 
 	pthread_mutex_lock(&object->lock);
-	/* Unless the block was written again since it was read. */
+	/* If the block was written again since it was read, it stays. */
 	if (extent->present & ps_block_bit(block) && extent->crc[block % PS_EXTENT_BLOCKS] == crc) {
 		dropped = true;
 		if (extent->unverified & ps_block_bit(block))

@@ -29,7 +29,7 @@ static void ps_sync_queue_locked(struct ps_object *object)
 	store->nunsynced++;
 }
 
-/* store->lock held. The queue's reference is the caller's from now on. */
+/* store->lock held. Takes the first object off the queue; the caller takes over the queue's reference. */
 static struct ps_object *take_first(struct ps_store *store)
 {
 	struct ps_object *object = PS_CONTAINER_OF(store->unsynced.next, struct ps_object, sync_link);
@@ -40,8 +40,8 @@ static struct ps_object *take_first(struct ps_store *store)
 	return object;
 }
 
-/* store->lock held, and dropped over the disk. Objects that are queued meanwhile are left to the next
- * round. */
+/* Syncs the queued objects. store->lock held, and dropped over the disk. Objects that are queued meanwhile
+ * are synced by the next round. */
 static void sync_round(struct ps_store *store)
 {
 	size_t n = store->nunsynced;
@@ -115,8 +115,8 @@ bool ps_commit_done_locked(const struct ps_store *store)
 
 /* One batch ---------------------------------------------------------------------------------------------- */
 
-/* Copies the dirty rows into the batch. The file's time is read first: a later write comes with a later
- * batch. */
+/* Copies the dirty rows into the batch. The file's times are read first: a write that follows is in a later
+ * batch, with the later times. */
 static void collect(struct ps_object *object, struct ps_index_batch *batch)
 {
 	struct ps_store *store = object->store;
@@ -160,7 +160,7 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 	ps_index_batch_put_object(batch, &row);
 }
 
-/* After a failed batch, all rows of the object are written again, whichever failed. */
+/* After a failed batch, marks all rows of the object as dirty. */
 static void dirty_again(struct ps_object *object)
 {
 	PS_LOCK_SCOPE(&object->lock);
@@ -194,7 +194,8 @@ static void take_queue(struct ps_store *store, struct ps_list *list)
 	}
 }
 
-/* store->lock held. Drops the objects of a batch, or puts them back on the queue. */
+/* store->lock held. Ends a batch: queues its objects again if it failed or if they are dirty again, and
+ * releases the others. */
 static void return_batch(struct ps_list *list, bool failed)
 {
 	while (!ps_list_empty(list)) {
@@ -205,7 +206,7 @@ static void return_batch(struct ps_list *list, bool failed)
 		if (!failed)
 			ps_sync_queue_locked(object);
 		if (object->dirty) {
-			/* with the reference that it got when it was queued */
+			/* the queue takes over the reference that was taken when the object became dirty */
 			ps_commit_append_locked(object);
 		} else if (failed) {
 			ps_commit_queue_locked(object, 0);
@@ -286,7 +287,8 @@ static void recovered(struct ps_store *store)
 	ps_store_dir_reserve(store->dir_fd, store->reserve_nbytes);
 }
 
-/* store->lock held, dropped over the index. After an error everything is on the queue again. */
+/* Writes one batch. store->lock held, dropped over the index. After an error all its rows are on the queue
+ * again. */
 static int commit_locked(struct ps_store *store)
 {
 	struct ps_list list;

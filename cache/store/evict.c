@@ -39,7 +39,7 @@ int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
 {
 	int errnum = atomic_load(&store->disk_errnum);
 
-	/* No write may have tried the disk since. */
+	/* Perhaps no write has tried the disk since the refusal, and it has room by now. */
 	if (errnum == ENOSPC && !atomic_load(&store->index_failed) && has_room(store)) {
 		ps_disk_took(store);
 		errnum = 0;
@@ -50,7 +50,8 @@ int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
 
 /* The folder --------------------------------------------------------------------------------------------- */
 
-/* index_lock held. Also evicts objects in use: without names and rows, nothing can be cached. */
+/* Counts the index's bytes in the quota, and evicts data for them. index_lock held. Also evicts objects in
+ * use, because nothing can be cached without an index. */
 static int count_index(struct ps_store *store, uint64_t nbytes, uint64_t allocated_nbytes)
 {
 	const struct ps_wish nothing = {.pinned = true};
@@ -63,7 +64,8 @@ static int count_index(struct ps_store *store, uint64_t nbytes, uint64_t allocat
 		store->index_nbytes = nbytes;
 		store->index_allocated_nbytes = allocated_nbytes;
 		rc = ps_room_try(store, &room, &nothing);
-		/* If only the disk is full, not the quota, the index gets the error itself when it writes. */
+		/* If the disk is full but the quota is not, this is no error: the index meets the error
+		 * itself when it writes. */
 		if (rc == -ENOSPC && store->used_nbytes + nbytes <= store->limit_nbytes)
 			rc = 0;
 	}
@@ -148,7 +150,8 @@ static struct ps_extent_out *ps_extent_out_begin(
 	return out;
 }
 
-/* Waits until no thread reads or writes the extent, and no batch is about to put its row back. */
+/* Waits until no thread reads or writes the extent, and no batch under way has its row, which would be
+ * written again. */
 static void wait_for_holders(struct ps_store *store, const struct ps_extent_out *out)
 {
 	struct ps_object *object = out->object;
@@ -260,7 +263,8 @@ static void settle(struct ps_store *store, struct ps_extent_out *out, int e)
 	else if (!out->done)
 		ps_commit_retry_locked(store);
 	if (extent && !out->done)
-		/* Its row still exists; blocks that it lacks are written to it again. */
+		/* The extent's row still exists, and may lack blocks that are stored: it is written
+		 * again. */
 		ps_object_dirty_extent(object, out->extent);
 	if (extent)
 		extent->leaving = false;
@@ -268,8 +272,8 @@ static void settle(struct ps_store *store, struct ps_extent_out *out, int e)
 		ps_commit_queue_locked(object, 0);
 }
 
-/* store->lock held. Begins the eviction of an entry that has no extents left, and no open object: row and
- * file are deleted. */
+/* store->lock held. If the entry has no extents left and its object is not open, begins its eviction: row
+ * and file are deleted. */
 static struct ps_leaving *last_of(struct ps_store *store, struct ps_entry *entry)
 {
 	const struct ps_object *object = entry->object;
@@ -400,17 +404,17 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 		store->held_nbytes += nbytes;
 		ps_commit_unqueue_locked(object);
 		ps_sync_unqueue_locked(object);
-		/* used_nbytes is reduced when the object is freed. The lock may be dropped for that: a
-		 * thread that gets the id then must find the deleted entry. */
+		/* used_nbytes is reduced when the object is freed. That may drop the lock, and a thread
+		 * that gets the same id meanwhile must find the deleted entry. */
 		ps_object_unref_locked(object);
 	} else {
 		store->used_nbytes -= nbytes;
 	}
 }
 
-/* Leaves the unlink of a file to its last holder. An unlink takes the file's lock, which a read of the
- * kernel holds while it faults in its destination pages; and these may belong to a mapped file that this
- * process serves. */
+/* True if the file's last holder must unlink it, because unlinking it now could deadlock. An unlink takes
+ * the file's lock. A read by the kernel holds that lock while it faults in its destination pages, and these
+ * may belong to a mapped file that this process serves. */
 static bool unlink_later(struct ps_store *store, const struct ps_leaving *leaving)
 {
 	PS_LOCK_SCOPE(&store->lock);
@@ -420,8 +424,8 @@ static bool unlink_later(struct ps_store *store, const struct ps_leaving *leavin
 void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
 {
 	wait_for_commit(store, list);
-	/* Rows are deleted first. The next start deletes a file without a row, but a row whose file is made
-	 * again would claim blocks that are not there. */
+	/* Rows are deleted before files. The next start deletes a file without a row. A row without a file
+	 * would be worse: once the file is created again, the row would claim blocks that are not there. */
 	struct ps_index_batch *batch = ps_index_batch_new();
 	for (const struct ps_leaving *l = list; l; l = l->next)
 		ps_index_batch_del_object(batch, &l->id, l->nrows);
@@ -478,7 +482,7 @@ int ps_deleted_entries_clear(struct ps_store *store)
 			*p = deleted->next;
 			free(deleted);
 		} else {
-			p = &deleted->next; /* added since: deleted by the next batch */
+			p = &deleted->next; /* was added meanwhile: the next batch deletes its rows */
 		}
 	}
 	return 0;
@@ -520,9 +524,9 @@ static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t exten
 	going->files = leaving;
 }
 
-/* Under store->lock. Begins the eviction of victims for need_nbytes: by_policy, those that the policy gives
- * up for `object` (NULL: none), else the least recently opened. False: the items that may be evicted do not
- * suffice. */
+/* Under store->lock. Begins the eviction of victims of need_nbytes: if by_policy, those that the policy
+ * gives up for `object` (NULL: none), else the least recently opened ones. False: the items that may be
+ * evicted do not suffice. */
 static bool choose(struct ps_store *store, bool by_policy, const struct ps_object *object,
         uint64_t need_nbytes, struct going *going)
 {
@@ -537,8 +541,8 @@ static bool choose(struct ps_store *store, bool by_policy, const struct ps_objec
 	size_t n = by_policy ? store->policy_ops->choose(store->policy, &query, store->victims)
 	                     : ps_policy_oldest(&query, store->victims);
 
-	/* Slots are turned into places before the first item goes, because removing an item moves the last
-	 * one into its slot. */
+	/* Slots are turned into places before the first item is removed, because removing an item moves the
+	 * last one into its slot. */
 	struct ps_place *places = n > 0 ? reallocarray(NULL, n, sizeof(*places)) : NULL;
 	if (!places)
 		return false;
@@ -574,8 +578,8 @@ static uint64_t disk_room(const struct ps_store *store)
 void ps_room_look(struct ps_store *store, struct ps_room *room)
 {
 	room->disk = disk_room(store);
-	/* Some file systems free the blocks of an unlinked file later; bytes that this attempt has freed
-	 * count at once. */
+	/* Some file systems free the blocks of an unlinked file later. So the bytes that this attempt has
+	 * freed count as free at once. */
 	if (!room->looked)
 		room->first_disk = room->disk;
 	room->looked = true;
@@ -616,7 +620,7 @@ int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wi
 	need -= store->leaving_nbytes;
 	if (!choose(store, true, wish->object, need, &going) &&
 	        !(wish->pinned && choose(store, false, NULL, need, &going))) {
-		/* Record a refusal if the disk is full, and not only the quota. */
+		/* A refusal is recorded if the disk is full, not if only the quota is. */
 		if (over_disk(store, wish, room->disk) == shortfall(store, wish, room->disk))
 			ps_disk_refused(store, -ENOSPC, store->unwritten + wish->unwritten);
 		return -ENOSPC;
@@ -717,7 +721,7 @@ void ps_room_settle(struct ps_object *object)
 		ps_leaving_finish(store, leaving);
 }
 
-/* store->lock held. Pins give way to a lowered quota. */
+/* store->lock held. Lets pinned objects be evicted, for a quota that was lowered. */
 static void unpin_all(struct ps_store *store)
 {
 	for (size_t i = 0; i < store->nitems; i++)

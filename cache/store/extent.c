@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/size.h"
 
-#define USE_SAVED_S 60 /* how often the index records that an extent is in use */
+#define USE_SAVED_S 60 /* interval at which an extent's use is saved in its row */
 
 static uint16_t all_chunks(uint64_t size, uint64_t block)
 {
@@ -91,7 +91,8 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 	ps_policy_part_id(&id, number + 1);
 	store->policy_ops->opened(
 	        store->policy, object->dataset, item ? &item->id : &id, item ? item->opened_s : 0, now_s);
-	object->opened_s = now_s; /* after a restart, the last use of all extents */
+	/* is in the object's row: after a restart, it stands for the last use of all its extents */
+	object->opened_s = now_s;
 	extent->used_s = now_s;
 	if (!item)
 		return;
@@ -108,8 +109,8 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 void ps_extent_release(struct ps_object *object, struct ps_extent *extent)
 {
 	/* Either this thread sees `leaving`, or the evicting thread sees that nholds is 0. For an object
-	 * that is cached as a whole the hold has no effect. It is released in the same way, because the
-	 * object may have been converted meanwhile. */
+	 * that is cached as a whole the hold has no effect. It is released all the same, because the object
+	 * may have been cached by extents when the hold was taken. */
 	if (atomic_fetch_sub(&extent->nholds, 1) != 1 || !extent->leaving)
 		return;
 	PS_LOCK_SCOPE(&object->store->lock);
@@ -168,8 +169,8 @@ static bool hold_noted(struct ps_object *object, uint32_t first, uint32_t last, 
 
 		if (!extent || extent->used_s != now_s)
 			return false;
-		/* A reader that looks for its blocks after this either sees `leaving`, and finds none, or
-		 * the evicting thread sees the hold, and waits. */
+		/* Either the reader, which looks for its blocks after this, sees `leaving` and finds none,
+		 * or the evicting thread sees the hold and waits. */
 		atomic_fetch_add(&extent->nholds, 1);
 		hold->extents[i - first] = extent;
 	}
@@ -206,7 +207,8 @@ void ps_object_release(struct ps_hold *hold)
 
 /* Room --------------------------------------------------------------------------------------------------- */
 
-/* store->lock held, and dropped while another thread must finish. 1: the chunks have their room. */
+/* Waits until the object and its extent can be written. 1: the quota counts the chunks already. 0: room
+ * must be made for them. store->lock held, and dropped while waiting. */
 static int take_known(struct ps_object *object, struct ps_extent *extent, uint64_t block, uint16_t set)
 {
 	struct ps_store *store = object->store;
@@ -215,7 +217,7 @@ static int take_known(struct ps_object *object, struct ps_extent *extent, uint64
 		pthread_cond_wait(&store->changed, &store->lock);
 	if (!object->entry || object->no_disk || store->index_failed)
 		return -ENOSPC;
-	/* The object was converted meanwhile, which took room for all of it. */
+	/* The object was converted meanwhile, and now has room as a whole. */
 	if (!object->entry->charges)
 		return 1;
 	const struct ps_charge *c = &object->entry->charges[block / PS_EXTENT_BLOCKS];
@@ -224,8 +226,8 @@ static int take_known(struct ps_object *object, struct ps_extent *extent, uint64
 	return ps_clock_mono_ns() < object->refused_until_ns ? -ENOSPC : 0;
 }
 
-/* store->lock held; may be dropped. The extent that is to be written must not be evicted to make this
- * room. */
+/* Makes room for chunks of an extent, which must not itself be evicted for that. store->lock held; may be
+ * dropped. */
 static int make_room(
         struct ps_object *object, uint32_t number, struct ps_room *room, const struct ps_wish *wish)
 {
@@ -238,14 +240,14 @@ static int make_room(
 	struct ps_entry *entry = own ? object->entry : NULL;
 	if (entry && !entry->charges)
 		ps_quota_update_busy(store, entry);
-	/* Only this extent's item is updated: nothing has changed for the others, and there may be very
-	 * many. */
+	/* Of the entry's items only this extent's is updated: nothing has changed for the others, and there
+	 * may be very many. */
 	else if (entry && (own = ps_quota_extent(store, entry, number)))
 		own->busy = entry->pinned || store->places[entry->charges[number].slot].leaving;
 	return rc;
 }
 
-/* store->lock held; -EAGAIN if it was dropped. */
+/* Makes one attempt to take room for the chunks. store->lock held; -EAGAIN if it was dropped. */
 static int take_once(struct ps_object *object, struct ps_extent *extent, uint64_t block, uint16_t set,
         struct ps_room *room)
 {

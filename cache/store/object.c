@@ -15,7 +15,7 @@
 
 struct loading {
 	struct ps_object *object;
-	bool unverified; /* all blocks are */
+	bool unverified; /* all blocks count as unverified */
 };
 
 static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *row)
@@ -61,7 +61,7 @@ static void forget_blocks(struct ps_object *object)
 	object->npresent = object->nunverified = object->partial_nbytes = 0;
 }
 
-/* True if this is the file that the row describes, unchanged. */
+/* True if the file is the one that the row describes, and unchanged since. */
 static bool same_file(const struct ps_store *store, const struct ps_object_row *row, const struct stat *st)
 {
 	int64_t mtime_ns = ps_datafile_mtime_ns(st);
@@ -127,14 +127,15 @@ static int load_blocks(struct ps_object *object)
 	return 0;
 }
 
-/* The object is LOADING, so no other thread makes the file meanwhile. */
+/* Drops the entry, the rows and the file of an object. The object is LOADING, so no other thread creates
+ * the file meanwhile. */
 static void drop_entry(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 	struct ps_leaving *leaving = NULL;
 
 	pthread_mutex_lock(&store->lock);
-	if (!object->entry) /* recovery skipped its row; deleting it needs an entry */
+	if (!object->entry) /* recovery skipped the object's row; an entry is needed to delete it */
 		object->entry = ps_quota_add(store, &object->id, object->nextents, 0);
 	if (object->entry) {
 		object->entry->object = NULL; /* the object stays, empty */
@@ -244,8 +245,8 @@ static void note_open(struct ps_object *object, uint32_t dataset)
 		ps_commit_queue_locked(object, 0);
 }
 
-/* store->lock held; may wait. The object with this id, with one more user; NULL: there is none, and the id
- * is free. */
+/* Returns the object with this id, with one more user; NULL: there is none, and none is being evicted.
+ * store->lock held; may wait. */
 static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id *id)
 {
 	for (;;) {
@@ -262,7 +263,8 @@ static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id
 			return object;
 		}
 		HASH_FIND(hh, store->leaving, id, sizeof(*id), leaving);
-		/* Evictions of extents of a file that is not open must end before its rows are read. */
+		/* If extents of a file without an object are being evicted, this must end before the file's
+		 * rows are read. */
 		const struct ps_entry *entry = ps_quota_find(store, id);
 		if (!object && !leaving && !(entry && entry->nleaving > 0))
 			return NULL;
@@ -329,7 +331,7 @@ int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_
 	if (size > PS_OBJECT_MAX_NBYTES)
 		return -EFBIG;
 	remote.size = size;
-	remote.checksum[0] = '\0'; /* it is the source's, not the view's */
+	remote.checksum[0] = '\0'; /* the checksum is of the source, not of the view */
 	return object_get(store, url, &remote, id, opened, dataset, ret);
 }
 

@@ -30,7 +30,8 @@ static uint64_t refused_ns(const struct ps_store *store, unsigned times)
 	return PS_MIN(ms, PS_SUM_RETRY_MAX_MS) * PS_NS_PER_MS;
 }
 
-/* store->lock held. NULL for lack of memory: then the object is only fetched once more. */
+/* store->lock held. NULL: there is none, or memory ran out: then the object is fetched again without a
+ * pause. */
 static struct ps_refused *refused_of(struct ps_store *store, const struct ps_id *id, bool make)
 {
 	struct ps_refused *refused = NULL;
@@ -90,7 +91,8 @@ static int sum_block(struct ps_object *object, uint64_t block, void *buf, struct
 	return rc;
 }
 
-/* 0 or -EBADMSG, with the computed checksum; after other errors the result is unknown. */
+/* Compares the object with its checksum. 0 or -EBADMSG, with the computed checksum in ret_seen; after other
+ * errors the result is not known. */
 static int sum_object(struct ps_object *object, const char *expected, char ret_seen[static PS_CHECKSUM_LEN])
 {
 	ps_autofree void *buf = malloc(PS_BLOCK_SIZE);
@@ -115,7 +117,8 @@ static void matched(struct ps_object *object, const char *expected)
 {
 	PS_LOCK_SCOPE(&object->store->lock);
 
-	/* Unless another checksum was given, or a block was evicted, since the file was read. */
+	/* The result does not count if another checksum was given, or a block was evicted, since the file
+	 * was read. */
 	if (strcmp(object->checksum, expected) != 0 || !ps_object_complete(object))
 		return;
 	object->sum_matched = true;
@@ -127,7 +130,8 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 	struct ps_store *store = object->store;
 	uint64_t node = 0;
 
-	/* For the nodes that exist now, the kernel may have pages of these bytes. */
+	/* The kernel may have pages of these bytes for all nodes that exist now. A new number divides these
+	 * from later nodes. */
 	if (ps_index_new_node(store->index, &node) < 0)
 		node = UINT64_MAX;
 	if (atomic_exchange(&object->corrupt, true))

@@ -145,7 +145,7 @@ static int pin_locked(struct ps_object *object)
 	if (store->pinned_nbytes + row.nbytes > ps_store_data_limit(store))
 		return -ENOSPC;
 	ps_pin_id(object->url, &row.url_id);
-	if (pin) { /* its row is still to be deleted: write it instead */
+	if (pin) { /* the URL was unpinned, but the pin's row is not deleted yet: write it instead */
 		pin->row.object_id = row.object_id;
 		pin->row.nbytes = row.nbytes;
 		pin->deleted = false;
@@ -179,12 +179,12 @@ int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes)
 	rc = ps_store_commit(store);
 	if (rc == 0)
 		return 0;
-	/* The pin's row was not written, so it is undone; a pin of an earlier commit stays. */
+	/* The pin's row was not written, so the pin is undone, unless the URL was pinned before. */
 	PS_LOCK_SCOPE(&store->lock);
 	struct ps_pin *pin = ps_pin_find(store, object->url);
 	if (pin && !pin->deleted && !was_pinned)
 		let_go(store, pin);
-	return rc == -ENOMEM ? rc : -EIO; /* because ENOSPC would mean the quota */
+	return rc == -ENOMEM ? rc : -EIO; /* not -ENOSPC, which would mean that the quota is exceeded */
 }
 
 int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes)

@@ -5,10 +5,10 @@
  *      ▲                  │ verify bad                   │ verify bad
  *      └──────────────────┴──────────────────────────────┘
  *
- * Two bits: present, unverified. Readers look without the lock, at `present` first. Dropping a bad block
- * clears `present` and leaves `unverified`. A new write clears `unverified` and then sets `present`, both
- * after its pwrite returned. So if a thread sees `present` and not `unverified`, the file has the right
- * bytes, whatever happened in between. */
+ * Two bits: present, unverified. Readers take no lock, and read `present` first, then `unverified`.
+ * Dropping a bad block clears `present` and leaves `unverified`. A new write clears `unverified` and then
+ * sets `present`, both after its pwrite returned. So if a thread sees `present` and not `unverified`, the
+ * file has the right bytes, whatever happened in between. */
 #include "store/store_private.h"
 
 #include <errno.h>
@@ -97,9 +97,9 @@ struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block)
  * Each stored chunk has its own CRC32C, in the extent's row, like those of whole blocks. When the last
  * chunk is stored, the block's CRC is joined from theirs, and the block is a whole one.
  *
- * `unverified` of a partial block means all of its chunks. Readers look without the lock, here at
+ * The `unverified` bit of a partial block is for all of its chunks. Readers look without the lock, here at
  * `unverified` first, then at the chunks. Bad chunks are dropped before the bit is cleared, so a thread
- * that sees it cleared does not see them. */
+ * that sees the bit cleared does not see the bad chunks. */
 
 _Static_assert(PS_ROW_CHUNKS == PS_BLOCK_CHUNKS, "rows and blocks");
 
@@ -136,7 +136,7 @@ uint16_t ps_object_chunks(struct ps_object *object, uint64_t block)
 		return 0;
 	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
 		return ps_chunks_all(object, block);
-	/* This order: see above. */
+	/* `unverified` first: see above. */
 	uint64_t unverified = extent->unverified;
 	uint16_t there = ps_chunks_there(extent, block);
 	return unverified & ps_block_bit(block) ? 0 : there;
@@ -212,8 +212,8 @@ void ps_chunks_whole(struct ps_object *object, struct ps_extent *extent, uint64_
 
 	if (!there || extent->present & ps_block_bit(block))
 		return;
-	/* The records of chunks stay, so that a thread that has just seen the block as absent finds its
-	 * chunks. Their bytes count with the block from now on. */
+	/* The set of stored chunks is not cleared: a thread that looked at `present` before the block
+	 * became whole still finds the chunks. Their bytes count with the block from now on. */
 	object->partial_nbytes -= ps_chunks_nbytes(object, block, there);
 	atomic_store_explicit(
 	        &chunks->there[block % PS_EXTENT_BLOCKS], ps_chunks_all(object, block), memory_order_release);

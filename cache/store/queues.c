@@ -102,8 +102,8 @@ void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks)
 	if (!object->dirty) {
 		object->dirty = true;
 		object->refs++;
-		/* While a batch has the object, its link belongs to the batch: return_batch() puts it on
-		 * the queue then. */
+		/* While a batch has the object, dirty_link belongs to the batch, and return_batch() queues
+		 * the object afterwards. */
 		if (!object->committing)
 			ps_commit_append_locked(object);
 	}
@@ -145,7 +145,8 @@ void ps_check_queue_locked(struct ps_object *object)
 
 	if (!object->unsure || object->state != PS_OBJECT_READY)
 		return;
-	object->unsure = false; /* once is enough: blocks never become unverified later */
+	/* one check is enough: blocks never become unverified while the object is in memory */
+	object->unsure = false;
 	object->refs++;
 	ps_list_append(&store->unchecked, &object->check_link);
 	pthread_cond_signal(&store->checker.wake);

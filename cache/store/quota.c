@@ -14,8 +14,8 @@ static int table_grow(struct ps_store *store)
 
 	if (cap > PS_NO_SLOT)
 		return -1;
-	/* An array that has grown is kept even if the next one cannot grow: the capacity changes only once
-	 * all three have it. */
+	/* If one array has grown and the next one cannot, the grown one is kept: items_cap changes only
+	 * once all three have that size. */
 	void *items = reallocarray(store->items, cap, sizeof(*store->items));
 	if (items)
 		store->items = items;
@@ -43,7 +43,8 @@ static struct ps_policy_item *item_add(struct ps_store *store, struct ps_entry *
 		return NULL;
 	struct ps_place place = {.entry = entry, .extent = extent};
 	struct ps_policy_item item = {.id = entry->id, .seq = store->open_seq++};
-	/* An extent's item has an id of its own. Ids are hashes, so this one is unique, too. */
+	/* An extent's item has an id of its own, made from the object's. Ids are hashes, so it is unique,
+	 * too. */
 	item.part = entry->charges ? extent + 1 : 0;
 	ps_policy_part_id(&item.id, item.part);
 	*slot_of(&place) = (uint32_t)store->nitems;
@@ -262,7 +263,7 @@ void ps_quota_free(struct ps_store *store)
 
 /* Bytes that count --------------------------------------------------------------------------------------- */
 
-#define LARGE_SHARE 4 /* of the quota: a quarter */
+#define LARGE_SHARE 4 /* an object is large if it takes more than a quarter of the quota */
 /* ext4 and XFS map a file with up to 4 extents in the inode; beyond that, each 4 KiB block maps 340. */
 #define FS_BLOCK UINT64_C(4096)
 #define FS_INLINE_EXTENTS 4

@@ -130,7 +130,8 @@ static int add_row(void *arg, const struct ps_object_row *row)
 		        .entry = ps_quota_add_by_extent(
 		                store, &row->id, ps_nextents_of_size(row->remote.size))};
 		int rc = a.entry ? ps_index_each_extent(store->index, &row->id, add_extent, &a) : -ENOMEM;
-		if (rc == -EIO) /* what is not counted is punched out */
+		/* the rows cannot be read, so nothing is counted, and what is not counted is punched out */
+		if (rc == -EIO)
 			a.entry->nrows = a.entry->nextents;
 		return rc == -EIO ? 0 : rc;
 	}
@@ -153,8 +154,9 @@ static int last_extent(void *arg, uint32_t extent, const struct ps_extent_row *r
 	return 0;
 }
 
-/* Also deletes the rows of its extents: they would claim blocks of the next file with this id. Only the
- * damaged row had their number. */
+/* Deletes a row that does not parse, and the rows of the object's extents: they would claim blocks of the
+ * next file with this id. The extents' rows are walked to count them, because only the damaged row had
+ * their number. */
 static void drop_bad_row(void *arg, const struct ps_id *id)
 {
 	struct recovery *r = arg;

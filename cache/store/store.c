@@ -34,7 +34,8 @@ static int set_limits(struct ps_store *store, const struct ps_store_options *opt
 	store->limit_nbytes = options->limit_bytes    ? options->limit_bytes
 	                      : options->folder_bytes ? options->folder_bytes
 	                                              : disk / 100 * DEFAULT_LIMIT_PERCENT;
-	/* A process that only verifies or evicts does not know the limit, and leaves the reserve as it is. */
+	/* A process that only verifies or evicts does not know the mount's limit, and leaves the reserve as
+	 * it is. */
 	store->is_small = store->counts_folder &&
 	                  (options->must_exist || PS_MIN(store->limit_nbytes, disk) < SMALL_NBYTES);
 	store->reserve_nbytes = options->must_exist ? 0
@@ -45,7 +46,8 @@ static int set_limits(struct ps_store *store, const struct ps_store_options *opt
 	return 0;
 }
 
-/* Opens the index by its descriptor: RocksDB writes to this folder even if a folder above is renamed. */
+/* Opens the index through the path of its descriptor, so that RocksDB writes to this folder even if a
+ * folder above is renamed. */
 static int try_index(struct ps_store *store, struct ps_error *err)
 {
 	char path[32];
@@ -181,9 +183,8 @@ static void store_free(struct ps_store *store)
 	free(store);
 }
 
-/* A batch of the store or of a dataset was refused, and so will be all others until the index is opened
- * again.
- */
+/* The callback for ps_index_on_failure(): a batch of the store or of a dataset was refused, and all later
+ * ones will be until the index is opened again. */
 static void index_failed(void *arg, int e)
 {
 	struct ps_store *store = arg;
@@ -206,7 +207,7 @@ static int start_threads(struct ps_store *store, struct ps_error *err)
 	return rc < 0 ? ps_error_set(err, -rc, "thread: %s", strerror(-rc)) : 0;
 }
 
-/* 0: the index has everything. */
+/* Stops the store's threads. 0: the index has everything. */
 static int stop_threads(struct ps_store *store)
 {
 	ps_check_stop(store);
@@ -295,7 +296,8 @@ struct ps_index *ps_store_index(struct ps_store *store)
 	return store->index;
 }
 
-/* Under store->lock. Writers reduce `unwritten` without it. */
+/* The bytes of used_nbytes that are reserved and not written yet. Under store->lock, without which writers
+ * reduce `unwritten`. */
 static uint64_t reserved(const struct ps_store *store)
 {
 	return PS_MIN(atomic_load(&store->unwritten), store->used_nbytes);
@@ -333,7 +335,7 @@ void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_
 	memcpy(ret_id->bytes, digest, PS_ID_LEN);
 }
 
-#define SUM_AT_ONCE 4096u /* items, some 0.01 ms of the lock */
+#define SUM_AT_ONCE 4096u /* items added up without releasing the lock, for about 0.01 ms */
 
 uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset)
 {

@@ -91,7 +91,7 @@ static int check_empty(int dir_fd)
 	return rc;
 }
 
-/* 0: it has Penstock's marker. -ENOENT: it has none, and may become a cache. */
+/* 0: the folder has Penstock's marker. -ENOENT: it has no marker, and may become a cache. */
 static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 {
 	char text[64];
@@ -100,7 +100,8 @@ static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 
 	if (n == -ENOENT) {
 		int rc = check_empty(dir_fd);
-		/* If it is not empty by now, another process may just have made it a cache. */
+		/* The folder is not empty: another process may just have made it a cache. So the marker is
+		 * read again. */
 		if (rc == -ENOTEMPTY)
 			n = read_small(dir_fd, PS_MARKER_NAME, text, sizeof(text));
 		if (n == -ENOENT && rc == -ENOTEMPTY)
@@ -152,7 +153,7 @@ static int take_lock(int dir_fd, const char *path, int *ret_fd, struct ps_error 
 		        pid);
 	}
 	int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-	/* The pid is only for the message above, so a full disk is not an error. */
+	/* The pid is only for the error message of another process, so a full disk is not an error. */
 	if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) != n)
 		ps_log_debug("lock: %s: the pid could not be written", path);
 	*ret_fd = ps_steal_fd(&fd);
@@ -346,7 +347,7 @@ static bool is_older_broken_index(const char *name)
 
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)
 {
-	/* They are not counted by the quota, so older ones are removed. */
+	/* The quota does not count indexes that were moved aside, so older ones are removed. */
 	remove_in(dir_fd, is_older_broken_index, BROKEN_DEPTH);
 	if ((renameat(dir_fd, BROKEN_NAME "1", dir_fd, BROKEN_NAME "2") < 0 && errno != ENOENT) ||
 	        renameat(dir_fd, "index", dir_fd, BROKEN_NAME "1") < 0)

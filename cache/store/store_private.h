@@ -12,7 +12,7 @@
  * Life of an object (under store->lock):
  *
  *   LOADING ──loaded──▶ READY ──evict──▶ EVICTING ──rows deleted, file unlinked──▶ EVICTED
- *   └─ in store->objects: found by its id; a get waits while ──┘                   only its holders know it
+ *   └─ in store->objects: found by its id; a get waits while ──┘                   only its holders use it
  *      LOADING or EVICTING
  *
  * An object is freed when refs is 0: each caller holds one (counted in users, too), and each queue that it
@@ -569,8 +569,8 @@ void ps_disk_took(struct ps_store *store);
 int ps_disk_error(struct ps_store *store, int64_t *ret_since_s);
 
 /* Measures the folder, and counts the size to which its index may grow. Call it once before other threads
- * use the store, and before each commit, while no object is marked as committing: evictions wait for those.
- * -EDQUOT: the limit is too low, whatever is evicted. Blocks on disk. */
+ * use the store, and before each commit, while no object is marked as committing: an eviction waits until
+ * its object's commit has ended. -EDQUOT: the limit is too low, whatever is evicted. Blocks on disk. */
 int ps_folder_look(struct ps_store *store) PS_MUST_USE;
 /* The callback for ps_index_on_growth(). */
 int ps_folder_room(void *store, size_t nbytes) PS_MUST_USE;
@@ -610,8 +610,8 @@ int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wi
  * room. The caller holds the object and has marked it as admitting. Without store->lock. */
 int ps_room_take(struct ps_object *object) PS_MUST_USE;
 
-/* The last holder has put the object: from now on it is charged the space that it occupies. Without
- * store->lock; the caller has a reference. */
+/* Call it when the last holder has put the object: from now on the quota counts the space that the object
+ * occupies. Without store->lock; the caller has a reference. */
 void ps_room_settle(struct ps_object *object);
 
 /* Begins the eviction of an entry, none of whose extents is leaving: takes it out of the table; its object

@@ -104,7 +104,7 @@ static bool matches_one(const struct ids *ids, const char *url)
 	return ids->nglobs == 0;
 }
 
-/* A view of a file has two names: URL#NAME. */
+/* The URL of a view is URL#NAME: a glob may match either part. */
 static bool matches(const void *arg, const char *url)
 {
 	const char *mark = strrchr(url, '#');
@@ -176,7 +176,7 @@ static int verify_object(struct verifying *v, struct ps_store *store, const stru
 	rc = ps_object_get_row(store, &row, &object);
 	if (rc == 0) {
 		v->result.objects++;
-		/* Its row had blocks, but loading the object found no file. */
+		/* The object's row had blocks, but loading it found no file. */
 		if (row.nblocks_present + row.partial_nbytes > 0 && object->fd < 0)
 			v->result.missing_files++;
 		rc = verify_blocks(v, object);
@@ -204,7 +204,7 @@ int ps_store_verify(struct ps_store *store,
 		rc = verify_object(&v, store, &ids.ids[i]);
 	free(v.buf);
 	free(ids.ids);
-	*ret = v.result; /* also of what was done before an error */
+	*ret = v.result; /* after an error, too: what was checked until then */
 	return rc;
 }
 
