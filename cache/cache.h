@@ -35,7 +35,8 @@ struct ps_cache_options {
 	struct ps_store_options store;
 	uint64_t memory_bytes; /* for data in flight; 0: the smaller of 512 MiB and 1/8 of the cgroup's limit
 	                      */
-	unsigned max_connections; /* maximum to one origin; 0: 64 */
+	/* maximum of concurrent range requests in all, and of requests to one origin; 0: 64 */
+	unsigned max_connections;
 	uint64_t max_bytes_per_s; /* limit over all origins; 0: none */
 	uint64_t timeout_ms;      /* deadline of a read or lookup, from its issue; 0: 60 s */
 	/* How long a grant is valid. After that time, an open asks the origin again whether these
