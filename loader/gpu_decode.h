@@ -1,9 +1,10 @@
-/* Whether the GPU decodes JPEGs, and which share of them: by the options, the machine and a state.
+/* Decides whether the GPU decodes JPEGs, and which share of them, from the options, the machine and a
+ * state.
  *
  *   gpu_decode   the machine can           it cannot
- *   0            the processor does         the same
+ *   0            the CPU decodes            the same
  *   a number     that share                 refused, -ENODEV
- *   auto         tuned, then frozen         the processor does; `why` has the reason
+ *   auto         tuned, then frozen         the CPU decodes; `why` has the reason
  *
  * A state keeps its share, or is refused where this loader would make other pixels.
  *
@@ -18,14 +19,14 @@
 
 struct ps_gpu_decode {
 	double asked;                 /* options.gpu_decode */
-	struct ps_nvjpeg *nvjpeg;     /* NULL: the processor decodes */
-	struct ps_offload offload;    /* to begin with */
-	struct ps_load_error why;     /* of auto: why the processor decodes */
+	struct ps_nvjpeg *nvjpeg;     /* NULL: the CPU decodes */
+	struct ps_offload offload;    /* the share at the beginning */
+	struct ps_load_error why;     /* with auto: why the CPU decodes */
 	struct ps_load_error refused; /* nvJPEG's libraries that are not used, and why; the text may be "" */
 };
 
-/* layout: with the fields that the device makes; NULL: it makes none, `made_not` (NULL: the options say so)
- * says why. */
+/* layout: has the fields that the device makes. NULL: the device makes none, and `made_not` is the reason;
+ * `made_not` NULL: the options turn it off. */
 int ps_gpu_decode_open(const struct penstock_options *options, const struct ps_batch_layout *layout,
         const char *made_not, struct ps_device *device, struct ps_gpu_decode *ret_gpu,
         struct ps_load_error *err) PS_MUST_USE;
@@ -35,7 +36,8 @@ void ps_gpu_decode_close(struct ps_gpu_decode *gpu); /* zeroed is allowed */
 void ps_gpu_decode_save(
         const struct ps_gpu_decode *gpu, const struct ps_offload *offload, struct ps_state *state);
 
-/* What is in force where the state stands; -ESTALE. */
+/* Returns the share that is in force at the state's position. -ESTALE: this loader would make other
+ * pixels. */
 int ps_gpu_decode_resume(const struct ps_gpu_decode *gpu, const struct ps_state *state,
         struct ps_offload *ret_offload, struct ps_load_error *err) PS_MUST_USE;
 

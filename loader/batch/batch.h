@@ -46,7 +46,7 @@
 /* How the rows of a field are stored in a batch. An item is one step along a row's first dimension; a
  * scalar is one item. */
 enum ps_form {
-	PS_FORM_FIXED,   /* each row has the same items, in place */
+	PS_FORM_FIXED,   /* each row has the same number of items, in place */
 	PS_FORM_PADDED,  /* each row has room for pad_to items, in place */
 	PS_FORM_RAGGED,  /* rows back to back, with offsets; sized when the batch is complete */
 	PS_FORM_LONGEST, /* rows padded to the longest; sized when the batch is complete */
@@ -148,8 +148,8 @@ struct ps_sample_field *ps_layout_find(const struct ps_layout_field *field, stru
 /* The place of the field that is named `name` or has it as an alternative; -1: none. */
 int ps_layout_lookup(const struct ps_batch_layout *layout, const char *name, size_t len);
 
-/* Sets `made` on the image fields whose pixels change after the resize; with `all` on all image fields, as
- * the GPU may decode them. Wide images (image/image.h) are never made by the device. */
+/* Sets `made` on the image fields whose pixels change after the resize. With `all` it sets it on all image
+ * fields, as the GPU may decode any of them. Wide images (image/image.h) are never made by the device. */
 void ps_make_layout(struct ps_batch_layout *layout, bool all);
 
 /* Slots -------------------------------------------------------------------------------------------------- */
@@ -227,9 +227,9 @@ bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at) PS_MUS
 /* The share, as states save it. All zero: the CPU decodes everything. */
 struct ps_offload {
 	bool tuning;    /* not frozen yet: the share is one half */
-	uint32_t share; /* 0 to PS_OFFLOAD_ALL, if frozen: in force ... */
-	uint64_t epoch; /* ... from this epoch ... */
-	uint64_t batch; /* ... and this batch of it on; before that one half was */
+	uint32_t share; /* if frozen: 0 to PS_OFFLOAD_ALL, in force ... */
+	uint64_t epoch; /* ... from this epoch on, ... */
+	uint64_t batch; /* ... and there from this batch on; before it the share is one half */
 };
 
 /* Decoding times of the engines so far. Relaxed atomics: counters. */
@@ -269,9 +269,9 @@ struct ps_offload_costs ps_offload_costs_of(
 uint32_t ps_offload_balance(const struct ps_offload_costs *costs, uint32_t threads);
 
 #define PS_OFFLOAD_COLD 4u  /* first batches, not counted: libraries are still starting */
-#define PS_OFFLOAD_LEAST 8u /* batches before the share is frozen, ... */
-#define PS_OFFLOAD_MOST 64u /* ... at the latest by then; an engine that had no rows gets none */
-#define PS_OFFLOAD_ROWS 64u /* rows of an engine from which its cost is known */
+#define PS_OFFLOAD_LEAST 8u /* the share is frozen after this many batches at the earliest, ... */
+#define PS_OFFLOAD_MOST 64u /* ... and at the latest; if a cost is unknown then, the CPU decodes everything */
+#define PS_OFFLOAD_ROWS 64u /* rows that an engine must have had for its cost to be known */
 
 /* Freezes the share if enough is known after `nbatches` batches. The share must be tuning. (epoch, batch):
  * the next batch that begins. */
@@ -320,13 +320,13 @@ struct ps_row {
 /* A late field of a complete batch. */
 struct ps_late {
 	size_t data[2], mask; /* offsets in the slot */
-	uint64_t items;       /* of all rows (RAGGED), or of each (LONGEST) */
+	uint64_t items;       /* items of all rows together (RAGGED), or of each row (LONGEST) */
 };
 
 struct penstock_batch {
-	/* the pipeline that gets it back; NULL: the caller's own batch (random_access.h); ... */
+	/* the pipeline that the batch is released to; NULL: the caller's own batch (random_access.h) */
 	struct ps_pipeline *pipeline;
-	pid_t pid; /* ... and the process that the batch belongs to */
+	pid_t pid; /* the process that the batch belongs to */
 	const struct ps_batch_layout *layout;
 	struct ps_device *device;
 	struct ps_mirror *mirror; /* the slot's mirror; NULL: the device is the host */
@@ -356,9 +356,9 @@ struct penstock_batch {
 	uint64_t seq; /* in the order of delivery, over epochs */
 	uint64_t epoch, index;
 	uint32_t offload; /* share of images that is offered to the GPU, out of PS_OFFLOAD_ALL */
-	uint32_t want;    /* rows that it will have; 0: the rank has no sample in this step */
+	uint32_t want;    /* rows that the batch will have; 0: the rank has no sample in this step */
 	uint32_t nrows;   /* rows that have a sample */
-	uint32_t ndone;   /* rows of those that are decoded */
+	uint32_t ndone;   /* rows of `nrows` that are decoded */
 	bool closed;      /* no more rows will come */
 	bool drop;        /* closed, and not to be delivered */
 	bool pad;         /* fill up to cap when finishing */
@@ -367,14 +367,14 @@ struct penstock_batch {
 	uint32_t out_rows;
 	uint32_t nbad;
 	bool blank;           /* no row has a good sample */
-	struct ps_late *late; /* by field, and of the keys */
+	struct ps_late *late; /* by field; then one for the keys (PS_SLOT_KEYS) */
 	size_t used;          /* bytes of the slot */
 	struct ps_mix mix;    /* the mix drawn for the batch, for fields that the device makes */
 	int failed;
-	struct ps_load_error why; /* of failed */
+	struct ps_load_error why; /* text for `failed` */
 
-	/* Bytes of decoded rows that late fields will copy. Over the limit no more are read, and the batch
-	 * fails. Relaxed atomic: a counter that guards nothing else. */
+	/* Bytes of decoded rows that late fields will copy. Once they exceed max_ragged_nbytes, rows are no
+	 * longer decoded, and the batch fails. Relaxed atomic: a counter that guards nothing else. */
 	_Atomic uint64_t ragged_nbytes;
 };
 
@@ -454,9 +454,9 @@ static inline uint8_t *ps_batch_row(
  * decoded or offered.
  *
  * The GPU may decode images of a field that the device finishes (`made` above), that makes one view,
- * follows no other field and shares its member with none; masks and boxes may follow it. The share (above)
- * decides which rows are offered. The worker decodes images that the GPU refuses, when offered or at the
- * end.
+ * follows no other field and shares its member with no other field; masks and boxes may follow it. The
+ * share (above) decides which rows are offered. The worker decodes images that the GPU refuses, when
+ * offered or at the end.
  *
  * Ownership: rows belong to the batch.   Threads: ps_decode_offer() as ps_batch_decode(); the others one at
  * a time.

@@ -31,8 +31,8 @@ struct ps_piece {
 	/* Arrays: */
 	enum ps_dtype dtype;
 	bool swapped;
-	bool fortran;    /* the first index varies fastest, ... */
-	uint64_t stride; /* ... over this many items */
+	bool fortran;    /* the first index varies fastest; ... */
+	uint64_t stride; /* ... the array has this many items along it, also if `items` was lowered */
 };
 
 struct ps_field_ops {
@@ -63,7 +63,7 @@ bool ps_field_store(const struct ps_layout_field *field, const struct ps_number 
 
 /* JSON, scanned in place: nothing is allocated and nothing copied.
  *
- * Accepted is what Python's json.loads() accepts as UTF-8 bytes (so NaN and Infinity are numbers), except
+ * It accepts what Python's json.loads() accepts as UTF-8 bytes (so NaN and Infinity are numbers), except
  * unpaired surrogates, which UTF-8 cannot encode. Of equal names in an object the last one counts.
  * Ownership: values point into the caller's bytes.   Threads: any.   Locks: none.   Blocks: never. */
 

@@ -7,9 +7,10 @@
 
 /* Fields that the device finishes ------------------------------------------------------------------------ */
 
-/* Image fields that the device finishes (device/device.h), where it can. A row of the slot is then the u8
- * planes that crop, resize and flips give, a quarter of the bytes of f32. Transforms, mixing, normalising
- * and layout are done after the copy. The batch's elements are the same, but are on the device alone.
+/* Image fields that the device finishes (device/device.h), if it can finish any. A row of the slot is then
+ * the u8 planes that crop, resize and flips give, a quarter of the bytes of f32. Transforms, mixing,
+ * normalising and layout are done after the copy. The batch's elements are the same, but are on the device
+ * alone.
  *
  *   layout ─ ps_make_layout() ─▶ slot, decoders ─▶ ps_make_row() for each row ─▶ ps_make_tell() at sending
  *
@@ -26,7 +27,7 @@ void ps_make_repeat(struct penstock_batch *batch, uint32_t i, uint32_t to, uint3
  * ret_makes has room for all fields of the layout. */
 uint32_t ps_make_tell(const struct penstock_batch *batch, struct ps_make *ret_makes);
 
-/* Bytes of device scratch that this needs. */
+/* Bytes of scratch on the device that making the fields needs. */
 size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
 
 /* Copied stretches --------------------------------------------------------------------------------------- */
@@ -38,9 +39,9 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
  *        └─────┬─────┘                         └──────┬────────┘
  *            copied                                 copied
  *
- * Not copied are rows whose image the GPU decodes (batch.h; for a replaced row, that of the row that
- * replaces it), and rows beyond the batch's last in such a field. The GPU writes their pixels after the
- * copies, on the same stream, so no copy can overwrite them.
+ * In fields whose images the GPU decodes (batch.h), two kinds of rows are not copied: rows beyond the
+ * batch's last, and rows whose image the GPU decodes (for a bad row, the image of the row that replaces
+ * it). The GPU writes their pixels after the copies, on the same stream, so no copy can overwrite them.
  *
  * Ownership: a batch owns its stretches.   Threads: as ps_batch_send().   Blocks: never. */
 
@@ -83,14 +84,14 @@ int ps_picture_worker_init(struct ps_batch_worker *worker, const struct ps_batch
 
 /* CutMix and MixUp --------------------------------------------------------------------------------------- */
 
-/* CutMix and MixUp of a finished batch, in place: row i with row i - 1, the first with the last. Rows are
- * processed from the last to the first, so one row of scratch is enough. image/image.h has the arithmetic
- * and the random choices, which are the same for all ranks of a step.
+/* CutMix and MixUp of a finished batch, in place: row i is mixed with row i - 1, the first row with the
+ * last. Rows are processed from the last to the first, so one row of scratch is enough. image/image.h has
+ * the arithmetic and the random choices, which are the same for all ranks of a step.
  *
- * All image fields are mixed (CutMix's box in the proportions of each). Masks follow CutMix, and are
- * unchanged under MixUp. Labels are unchanged. Added are "__mix_lambda__" (f32: the share of a row's own
- * label), "__mix_row__" (int64: the row of the other label) and, for each int64 or float field in place,
- * NAME:mix with the other row's values.
+ * All image fields are mixed; CutMix's box is scaled to the size of each. CutMix is applied to masks, too;
+ * MixUp leaves them unchanged. Labels are unchanged. The batch gets the tensors "__mix_lambda__" (f32: the
+ * share of a row's own label), "__mix_row__" (int64: the row of the other label) and, for each int64 or
+ * float field in place, NAME:mix with the other row's values.
  *
  * For fields that the device makes, only batch->mix is set: the device mixes them.
  *

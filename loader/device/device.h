@@ -222,7 +222,7 @@ void ps_host_prefer_node(void *p, size_t nbytes, int node);
  *
  * Which decoder takes a file depends on the file, the crop, the library and the GPU, never on timing.
  *
- * Ownership: rows and workers are freed before their ps_nvjpeg, and that before its device.
+ * Ownership: rows and workers must be freed before their ps_nvjpeg, and the ps_nvjpeg before its device.
  * Threads: ps_nvjpeg_take() any, each with its own worker and row; the others one at a time for the same
  * rows.
  * Locks: one, a leaf, held while work is given to the engine.   Errors: -EIO: the device is lost, or
@@ -237,7 +237,7 @@ struct ps_nvjpeg_rows;
 
 /* A decoder for a CUDA device with kernels. -ENODEV: no library starts on it; the text says what to do.
  * `most_rows`: the largest batch. *ret_refused lists libraries that were not used and why
- * (nvjpeg_library.h), also if none was used, and an engine that does not decode. */
+ * (nvjpeg_library.h), also if none was used. It also reports an engine that does not decode. */
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
         struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
         struct ps_load_error *err) PS_MUST_USE;

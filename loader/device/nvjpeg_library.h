@@ -1,23 +1,23 @@
-/* nvJPEG (libnvjpeg.so.13, .12 or .11), opened when it is first asked for: NVIDIA's decoder of JPEG files on
- * GPUs. Nothing is linked. Only what the loader calls; the declarations are those of the library's reference,
- * and tests/loader/nvjpeg_abi.c compares them with the toolkit's nvjpeg.h.
+/* nvJPEG (libnvjpeg.so.13, .12 or .11) is NVIDIA's decoder of JPEG files on GPUs. It is not linked, but
+ * opened when it is first needed. Only the functions that the loader calls are declared. The declarations
+ * are from the library's reference; tests/loader/nvjpeg_abi.c compares them with the toolkit's nvjpeg.h.
  *
- * The first that has all functions and starts on the GPU is taken: libraries that are newer than the driver
- * open, but do not start. Where it is looked for: what PENSTOCK_NVJPEG in the environment names, and nothing
- * else then; one that the process has loaded already (torch's, say); where the linker looks; folders of CUDA
- * toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda); those of the Python packages nvidia-nvjpeg,
- * nvidia-nvjpeg-cu12 and torchvision in the environments that VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH, PATH and
- * the usual folders of Python name.
+ * The first library that has all functions and starts on the GPU is used: a library that is newer than the
+ * driver opens, but does not start. If PENSTOCK_NVJPEG is set in the environment, only the library that it
+ * names is tried. Otherwise the search goes in this order: a library that the process has loaded already
+ * (torch's, for example); where the dynamic linker looks; folders of CUDA toolkits (CUDA_HOME, CUDA_PATH,
+ * /usr/local/cuda); folders of the Python packages nvidia-nvjpeg, nvidia-nvjpeg-cu12 and torchvision, in
+ * the environments given by VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH, PATH and the usual folders of Python.
  *
  * Threads: any.   Ownership: libraries stay open until the process ends.   Locks: one, a leaf.   Blocks: on
- * the disk, and the start of libraries. Errors: -ENODEV with a text that says what was refused, why, and what
- * to do. */
+ * the disk, and the start of libraries. Errors: -ENODEV with a text that names the refused libraries, why
+ * each was refused, and the remedy. */
 #ifndef PS_DEVICE_NVJPEG_LIBRARY_H
 #define PS_DEVICE_NVJPEG_LIBRARY_H
 
 #include "device/kernels/kernels.h"
 
-#ifndef PS_NVJPEG_TYPES    /* where they are those of nvjpeg.h */
+#ifndef PS_NVJPEG_TYPES    /* defined where the types are those of nvjpeg.h */
 typedef int ps_nvj_status; /* nvjpegStatus_t; 0: success */
 typedef int ps_nvj_backend;
 typedef int ps_nvj_output;
@@ -44,11 +44,12 @@ enum {
 	PS_NVJ_EXECUTION_FAILED = 6,
 	PS_NVJ_INCOMPLETE = 10,
 	PS_NVJ_BACKEND_DEFAULT = 0,
-	PS_NVJ_BACKEND_HYBRID = 1,   /* Huffman codes on the processor, the rest on the GPU */
+	PS_NVJ_BACKEND_HYBRID = 1,   /* Huffman codes on the CPU, the rest on the GPU */
 	PS_NVJ_BACKEND_HARDWARE = 3, /* the GPU's engine for JPEG */
 	PS_NVJ_CHROMA_444 = 0,
-	PS_NVJ_OUTPUT_RGBI = 5,      /* pixels of three bytes, in channel 0 */
-	PS_NVJ_INTERPOLATE = 1 << 5, /* flag: chroma as libjpeg's "fancy upsampling" has it, about */
+	PS_NVJ_OUTPUT_RGBI = 5, /* pixels of three bytes, in channel 0 */
+	/* flag: chroma is interpolated, nearly as by libjpeg's "fancy upsampling" */
+	PS_NVJ_INTERPOLATE = 1 << 5,
 	PS_NVJ_PROPERTY_MAJOR = 0,
 	PS_NVJ_PROPERTY_MINOR = 1,
 	PS_NVJ_PROPERTY_PATCH = 2,
@@ -114,22 +115,22 @@ struct ps_nvjpeg_library {
 #define PS_NVJPEG_MEMBER(name, symbol, args) ps_nvj_status(*name) args;
 	PS_NVJPEG_FUNCTIONS(PS_NVJPEG_MEMBER)
 #undef PS_NVJPEG_MEMBER
-	/* As they were found: */
+	/* Found when the library was opened: */
 	int version; /* 1000000 major + 1000 minor + patch */
 	char path[256];
 };
 
-/* 0: it is taken. -ENODEV, with a text: not this one, what it made is taken back; the next is tried. Any
- * other error ends the search. */
+/* Starts a library. 0: the library is used. -ENODEV, with a text: it cannot be used; the callback has freed
+ * what it made, and the next library is tried. Any other error ends the search. */
 typedef int (*ps_nvjpeg_starts)(
         void *arg, const struct ps_nvjpeg_library *library, struct ps_load_error *err);
 
-/* starts NULL: the first that has all functions. *ret_refused (may be NULL): in its text the libraries that
- * were there and are not taken, each with its reason; "": none. */
+/* Finds the library. `starts` NULL: the first one that has all functions. *ret_refused (may be NULL): its
+ * text lists the libraries that were found but not used, each with the reason; "": none. */
 int ps_nvjpeg_library_find(ps_nvjpeg_starts starts, void *arg, const struct ps_nvjpeg_library **ret_library,
         struct ps_load_error *ret_refused, struct ps_load_error *err) PS_MUST_USE;
 
-/* What a status means; for texts. */
+/* The meaning of a status, for error texts. */
 const char *ps_nvjpeg_status(ps_nvj_status status);
 
 #endif

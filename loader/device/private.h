@@ -87,7 +87,7 @@ ps_cu_result ps_make_launch(const struct ps_kernels *kernels, const struct ps_ma
  * (choice of the decoder; decoding). */
 
 #define PS_NVJ_IMAGE_MAX (256UL << 20)   /* bytes of pixels; larger images are decoded by the CPU */
-#define PS_NVJ_SCRATCH (64UL << 20)      /* pixels of a turn of the engine, initially ... */
+#define PS_NVJ_SCRATCH (64UL << 20)      /* bytes of pixels of a turn of the engine, initially ... */
 #define PS_NVJ_SCRATCH_MAX (256UL << 20) /* ... and at most; larger batches are decoded in parts */
 #define PS_NVJ_FILES (128UL << 10)       /* bytes for each row's file when memory for files is allocated */
 #define PS_NVJ_PITCH 64u                 /* rows of pixels begin at multiples of this */

@@ -73,10 +73,9 @@ int ps_builder_finish(struct ps_builder *builder, uint64_t ordinal, uint64_t res
 /* Lines of text ------------------------------------------------------------------------------------------ */
 
 /* Lines of text as samples: a line is one member, "json" in .jsonl files and "txt" in others ("line" where a
- * field asks for that); its key is the file's name and the line's number, from 0. The line end,
- * or \r
- * , is not part of the data, and may be missing at the end of the file. Blank lines of .jsonl files are
- * skipped.
+ * field asks for that); its key is the file's name and the line's number, from 0. The line
+ * end (LF or CR LF) is not part of the data, and may be missing at the end of the file. Blank lines of .jsonl
+ * files are skipped.
  *
  * Ownership: borrows stream and builder.   Threads: one at a time.   Locks: none.   Blocks: as the stream
  * does. Errors: 0 or -errno; a line that is too long is a bad sample, and the next one is read. */

@@ -1,6 +1,6 @@
 /* The CUDA driver (libcuda.so.1), opened when it is first needed: it is not linked, so a machine without a
- * driver runs the same binary. It has only the functions that the loader calls. The declarations are from the
- * driver API's reference (CUDA 11 and later); tests/loader/cuda_abi.c compares them with cuda.h.
+ * driver runs the same binary. Only the functions that the loader calls are declared. The declarations are
+ * from the driver API's reference (CUDA 11 and later); tests/loader/cuda_abi.c compares them with cuda.h.
  *
  * Threads: any.   Ownership: the driver stays open until the process ends.   Blocks: the first call, on the
  * driver's own start (up to seconds).

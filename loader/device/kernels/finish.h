@@ -2,8 +2,9 @@
  * one pass; image/image.h and image/picture.h define the arithmetic.
  *
  * A unit makes 16 bytes of a channel. A thread's units are PS_KERNEL_THREADS apart, so that a warp's loads
- * and stores are contiguous. Where channels alternate (NHWC), the three units of the same pixels pass through
- * shared memory for that. Images whose planes are not a multiple of a unit are done element by element. */
+ * and stores are contiguous. Where channels alternate (NHWC), the three units of the same pixels pass
+ * through shared memory, which keeps the stores contiguous. Images whose planes are not a multiple of a
+ * unit are done element by element. */
 #ifndef PS_DEVICE_FINISH_H
 #define PS_DEVICE_FINISH_H
 
@@ -19,7 +20,7 @@ struct ps_finish_args {
 	struct ps_images images;
 	void *to;
 	float scale[3], bias[3]; /* 0: all elements are 0 */
-	/* The mix of each row with the row before it; of the first with the last. */
+	/* How each row is mixed with the row before it, and the first row with the last. */
 	uint32_t mix;    /* enum ps_mix_kind */
 	uint32_t weight; /* weight of the row itself, out of 65536 */
 	uint32_t nviews; /* images of a row */
@@ -31,7 +32,7 @@ PS_BOTH uint32_t ps_finish_unit_pixels(enum ps_dtype dtype)
 	return dtype == PS_U8 ? 16u : dtype == PS_F32 ? 4u : 8u;
 }
 
-/* Units of a thread, where channels are planes: as many loads are in flight at once. */
+/* Units of a thread where channels are planes. The thread has that many loads in flight at once. */
 PS_BOTH uint32_t ps_finish_rounds(enum ps_dtype dtype)
 {
 	return dtype == PS_U8 ? 1u : dtype == PS_F32 ? 4u : 2u;

@@ -17,8 +17,8 @@
  * PS_TOGETHER() between two of these is a barrier. Only `shared` keeps values from one to the next. A block
  * that has nothing to do returns outside of PS_THREADS.
  *
- * Arithmetic is that of the CPU's code, to the bit: nvcc is called so that it does not contract
- * (-fmad=false), and headers that both include mark their functions PS_BOTH (base/dtype.h). */
+ * Arithmetic is that of the CPU's code, to the bit: nvcc must not contract multiplications and additions
+ * (-fmad=false), and headers that both compilers include mark their functions PS_BOTH (base/dtype.h). */
 
 #define PS_KERNEL_THREADS 256u /* of each block of each kernel */
 

@@ -23,7 +23,8 @@
 #include "device/kernels/resize_tile.h"
 #include "device/kernels/transforms.h"
 
-/* Name, struct of arguments, bytes of shared memory of a block, its code (of `a`, `block`, `shared`). */
+/* Name, struct of arguments, bytes of shared memory of a block, code of a block (uses `a`, `block`,
+ * `shared`). */
 #define PS_KERNELS(X)                                                                                     \
 	X(gemm, ps_gemm_args, 0, ps_gemm_block(&a, block, shared))                                        \
 	X(affine, ps_transform_args, 0, ps_affine_block(&a, block))                                       \

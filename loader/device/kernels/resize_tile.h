@@ -1,10 +1,10 @@
 /* Crops and resizes decoded images to planes of bytes, by the arithmetic of image/picture.h. The weights are
  * the CPU's own, which are sent along, so results are the same to the bit.
  *
- * A block makes a column of tiles: PS_TILE_COLUMNS wide, and as high as its source rows fit in shared memory.
- * It resizes these rows across, into shared memory, then down from there. Weights are padded with 0: the
- * bytes that these multiply do not matter, but must be readable. So sources have PS_TILE_SLACK bytes after
- * their end, and begin in memory that is aligned to 4. */
+ * A block makes a column of tiles. A tile is PS_TILE_COLUMNS wide, and so high that its source rows still
+ * fit in shared memory. The block resizes these rows horizontally into shared memory, then vertically from
+ * there. Weights are padded with 0: the bytes that these multiply do not matter, but must be readable. So
+ * sources have PS_TILE_SLACK bytes after their end, and begin in memory that is aligned to 4. */
 #ifndef PS_DEVICE_RESIZE_TILE_H
 #define PS_DEVICE_RESIZE_TILE_H
 
@@ -106,7 +106,7 @@ PS_BOTH void ps_tile_across(const struct ps_tile_image *im, const uint8_t *const
 		memcpy(four, __builtin_assume_aligned(w + k, 8), 8);
 		PS_UNROLL
 		for (uint32_t r = 0; r < PS_TILE_ACROSS; r++) {
-			uint32_t pixels[3]; /* of four pixels */
+			uint32_t pixels[3]; /* the bytes of four pixels */
 
 			PS_UNROLL
 			for (uint32_t i = 0; i < 3; i++) {

@@ -15,7 +15,7 @@ struct ps_transform_args {
 	int16_t *between; /* three planes an image: rows between the two passes of the blur */
 };
 
-#define PS_TRANSFORM_ROUNDS 4u /* words of a thread */
+#define PS_TRANSFORM_ROUNDS 4u /* words that a thread processes */
 #define PS_TRANSFORM_BLOCK (PS_KERNEL_THREADS * 4u * PS_TRANSFORM_ROUNDS)
 #define PS_GRAY_SHARED (PS_KERNEL_THREADS * 4u)
 
