@@ -136,7 +136,7 @@ static bool companion(const struct penstock_batch *b, const char *name, struct p
 int penstock_batch_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor,
         struct penstock_error *error)
 {
-	struct ps_load_error err; /* not cleared, which took most of the time of a successful call */
+	struct ps_load_error err; /* not cleared: clearing it took most of the time of a successful call */
 	int i = ps_layout_lookup(b->layout, name, strlen(name));
 
 	if (i >= 0 && !b->layout->fields[i].hidden) {

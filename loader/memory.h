@@ -1,4 +1,4 @@
-/* Memory of loaders: the public budget that several share, and how one loader divides its own.
+/* Memory of loaders: the public budget that several share, and how one loader divides its own budget.
  *
  * Ownership: references to a budget are counted; its creator has one, each loader another. Threads: any. */
 #ifndef PS_MEMORY_H
@@ -9,28 +9,31 @@
 #include "shard/file/file.h"
 
 struct penstock_budget {
-	struct ps_byte_budget count;    /* of all that loaders hold */
-	struct ps_byte_budget reserved; /* the part that they hold as long as they are open */
+	struct ps_byte_budget count; /* bytes that loaders hold */
+	/* the part of these bytes that a loader holds as long as it is open */
+	struct ps_byte_budget reserved;
 	_Atomic uint32_t refs;
 };
 
-/* Takes what a loader holds as long as it is open. If windows of others have filled the rest, they shrink as
- * their samples are delivered. -E2BIG with a text: the reserved bytes alone would exceed the limit. */
+/* Takes the bytes that a loader holds as long as it is open, even if sample windows of other loaders have
+ * filled the rest of the budget: those shrink as their samples are delivered. -E2BIG with a text: the
+ * reserved bytes alone would exceed the limit. */
 int ps_public_budget_reserve(
         struct penstock_budget *budget, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
 void ps_public_budget_release(struct penstock_budget *budget, uint64_t nbytes);
 
-struct penstock_budget *ps_public_budget_ref(struct penstock_budget *budget); /* NULL is allowed, and given */
-void ps_public_budget_unref(struct penstock_budget *budget);                  /* NULL is allowed */
+/* NULL is allowed, and then returned */
+struct penstock_budget *ps_public_budget_ref(struct penstock_budget *budget);
+void ps_public_budget_unref(struct penstock_budget *budget); /* NULL is allowed */
 
 /* How a loader's budget is shared out -------------------------------------------------------------------- */
 
 struct ps_memory {
 	uint32_t depth;
 	uint32_t open_files;    /* shards that stay open */
-	size_t buf_nbytes;      /* of the read buffer of each */
-	uint64_t image_nbytes;  /* what images may hold while they are decoded */
-	uint64_t window_nbytes; /* what is left for samples */
+	size_t buf_nbytes;      /* size of each shard's read buffer */
+	uint64_t image_nbytes;  /* limit of memory for images being decoded */
+	uint64_t window_nbytes; /* the rest, for samples */
 };
 
 /* -E2BIG with a text that says how much is needed. */

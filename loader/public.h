@@ -1,4 +1,4 @@
-/* What the files of the public face share, and what the programs use beside penstock.h. */
+/* Shared by the files that implement penstock.h; and functions that the programs use beside penstock.h. */
 #ifndef PS_PUBLIC_H
 #define PS_PUBLIC_H
 
@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "penstock.h"
 
-/* Hands an error to the caller, control characters of outside names made visible. Returns r. */
+/* Copies an error to the caller's struct, with '?' for control characters, which names in shards may have.
+ * Returns r. */
 static inline int ps_give_error(struct penstock_error *error, int r, const struct ps_load_error *err)
 {
 	if (!error)
@@ -23,7 +24,7 @@ static inline int ps_give_error(struct penstock_error *error, int r, const struc
 	return r;
 }
 
-/* -ECHILD: the loader was opened by another process than this one, which is its child. */
+/* -ECHILD: the loader was opened by a parent of this process, before a fork. */
 static inline int ps_opener_check(pid_t opener, struct ps_load_error *err)
 {
 	if (opener == getpid())
@@ -33,11 +34,11 @@ static inline int ps_opener_check(pid_t opener, struct ps_load_error *err)
 	        (int)opener);
 }
 
-/* Bottleneck and advice again, of stats whose times were changed (differences, as of one epoch). Any
- * thread. */
+/* Computes bottleneck and advice again, for stats whose times were replaced (by those of one epoch, for
+ * example). Threads: any. */
 void ps_stats_judge(struct penstock_stats *stats);
 
-/* Bytes that were read of the epoch's shards; of the last epochs, else 0. Any thread. */
+/* Bytes that were read from shards for an epoch. Known for the last four epochs; else 0. Threads: any. */
 uint64_t ps_loader_epoch_nbytes(struct penstock_loader *loader, uint64_t epoch);
 
 #endif

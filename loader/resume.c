@@ -73,8 +73,8 @@ static uint64_t taken_of(uint64_t q, uint32_t x, uint32_t n)
 	return q > x ? (q - x - 1) / n + 1 : 0;
 }
 
-/* Lengths are known, or were known to the ranks that saved the state. The number of steps gives the position,
- * if both cut the epoch into the same steps. */
+/* Lengths are known, or were known to the ranks that saved the state. The number of steps gives the
+ * position if the saving run and this one cut the epoch into the same steps. */
 static int resume_known(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {

@@ -8,8 +8,7 @@
  * also where counts are known; other places are found by the indexes' counts, or by a walk over the headers
  * of the shards before.
  *
- * A single rank that works without counts uses counts to load a state of ranks that had them, and from then
- * on.
+ * A single rank that works without counts switches to counts when it loads a state of ranks that had them.
  *
  * States that cannot be continued exactly are refused (-ESTALE, with the reason): another rank's state in
  * which lanes had ended, if lengths are not known; or a state of another world size within the steps at the

@@ -68,8 +68,9 @@ static const char *counts_reason(const struct penstock_options *o, bool endless)
 	return o->skip || o->take ? "skip or take with world > 1" : NULL;
 }
 
-/* True if lengths are not required, but allow what is refused or slow without them: a rank gets a part of a
- * shard, and skipped samples are not read. If a state needs lengths, they are found when it is loaded. */
+/* True if the options work without lengths, but something is refused or slow then: with lengths a rank can
+ * get a part of a shard, and skipped samples are not read. Lengths that only a state needs are found when
+ * the state is loaded. */
 static bool counts_help(const struct penstock_options *o, uint32_t nshards)
 {
 	if (o->world == 1)

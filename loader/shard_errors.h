@@ -1,5 +1,5 @@
 /* Shards that could not be opened or read at all: a file that is gone, a mount or an origin that does not
- * answer. A batch shows each as a bad row or more; nothing in the shard is wrong.
+ * answer. In batches such a shard gives at least one bad row, although nothing in the shard is damaged.
  *
  * Ownership: the caller's, until fini.   Threads: any.   Locks: its own, a leaf.
  * Blocks: hint and is_on_mount alone, on a stat of the shard. */
@@ -14,28 +14,28 @@
 #include "penstock.h"
 
 struct ps_shard_errors {
-	pthread_mutex_t lock; /* all below */
-	uint8_t *is_lost;     /* of each shard */
+	pthread_mutex_t lock; /* guards all below */
+	uint8_t *is_lost;     /* by shard: 1 if it is lost */
 	uint64_t n;
 	struct {
 		const char *shard; /* borrowed from the list of shards */
 		char *reason;
-	} kept[PENSTOCK_LOST_KEPT]; /* the first ones */
+	} kept[PENSTOCK_LOST_KEPT]; /* the first shards that were noted */
 };
 
 /* -ENOMEM. */
 int ps_shard_errors_init(struct ps_shard_errors *lost, size_t nshards) PS_MUST_USE;
-void ps_shard_errors_fini(struct ps_shard_errors *lost); /* also of one that is all zeros */
+void ps_shard_errors_fini(struct ps_shard_errors *lost); /* a struct of zeros is allowed */
 
-/* Notes the shards of the batch's bad rows, each once. */
+/* Notes the lost shards of the batch's bad rows, each shard once. */
 void ps_shard_errors_note(struct ps_shard_errors *lost, const struct penstock_batch *batch);
 
 uint64_t ps_shard_errors_count(struct ps_shard_errors *lost);
 
-/* The nth that was noted, up to PENSTOCK_LOST_KEPT; -ENOENT: there is none. */
+/* The nth shard that was noted, for n below PENSTOCK_LOST_KEPT; -ENOENT: there is none. */
 int ps_shard_errors_get(struct ps_shard_errors *lost, uint64_t n, struct penstock_lost *ret_lost);
 
-/* What to do about a lost shard, for the end of a line. */
+/* A hint what to do about a lost shard, to be appended to an error text. */
 const char *ps_shard_error_hint(const char *shard, int errnum);
 
 /* Shards that are not there ------------------------------------------------------------------------------ */
@@ -43,14 +43,14 @@ const char *ps_shard_error_hint(const char *shard, int errnum);
 /* Shards of local files that are not there, found before anything is read: a name that was spelled wrong is
  * an error at once, and not in the middle of an epoch.
  *
- * Looked at are those that this rank reads in the epoch that it begins with, from where it begins: another
- * node's files may be on another node, and what was used up may be gone. Those on FUSE mounts are left alone:
- * asking for a file there may ask its origin. Of many in one folder the folder is listed; and after
- * PS_MISSING_FREE names no more than PS_MISSING_MS are spent: what was not looked at shows when it is read,
- * as ever.
+ * Only shards that this rank still has to read in its first epoch are checked: other ranks' shards may be
+ * on other nodes, and shards already read may have been deleted. Shards on FUSE mounts are not checked,
+ * since looking up a file there may cost a request to its origin. If many names are in one folder, the
+ * folder is listed. After PS_MISSING_FREE names at most PS_MISSING_MS milliseconds are spent; a missing
+ * shard that was not checked is found when it is read.
  *
- * Threads: any.   Ownership: borrows all.   Blocks: on the disk.   Errors: -ENOENT with a text that names the
- * first in the list's order; -ENOMEM. */
+ * Threads: any.   Ownership: borrows all.   Blocks: on the disk.   Errors: -ENOENT with a text that names
+ * the first missing shard of the list; -ENOMEM. */
 #define PS_MISSING_LIST 512 /* names of one folder: with this many or more it is listed */
 #define PS_MISSING_FREE 1024
 #define PS_MISSING_MS 1000

@@ -303,7 +303,7 @@ static int value_find(const struct ps_layout_field *f, const uint8_t *data, size
 	return rc == 0 && ret_value->type == PS_JSON_NULL ? -ENOENT : rc;
 }
 
-/* Restores the value that ps_json_find() returned from a piece. */
+/* Restores, from a piece, the value that ps_json_find() returned. */
 static struct ps_json value_of(const struct ps_piece *piece)
 {
 	const uint8_t c = *piece->data;

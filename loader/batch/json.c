@@ -325,7 +325,8 @@ static bool array_scan(struct scan *s, const char *path)
 	}
 }
 
-/* Scans a value. path: NULL: nothing in it is searched; "": the value itself is the one searched. */
+/* Scans a value, and finds the value at `path` inside it. path NULL: only scans; "": the scanned value
+ * itself is found. */
 static bool value_scan(struct scan *s, const char *path)
 {
 	struct ps_json v;
@@ -403,7 +404,7 @@ bool ps_json_next(const struct ps_json *array, struct ps_json *item)
 		p++;
 	if (*p == ']')
 		return false;
-	p++; /* the opening bracket, or a comma */
+	p++; /* skips the opening bracket, or a comma */
 	while (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r')
 		p++;
 	if (*p == ']')

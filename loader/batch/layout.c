@@ -353,7 +353,7 @@ CONDITION(is_filled,
 
 static const struct {
 	bool (*acts)(const struct given *g);
-	const char *add; /* what to add, if acts() is false */
+	const char *add; /* what the caller must add if acts() is false */
 } needs[PS_NNEEDS] = {
         [PS_NEEDS_PATH] = {has_path, "name a value in the JSON, as json:boxes"},
         [PS_NEEDS_ARRAY] = {is_array,

@@ -161,7 +161,7 @@ static void fields_list(const struct ps_sample *s, char to[static LISTED_NBYTES]
 		memcpy(to + LISTED_NBYTES - 4, "...", 4);
 }
 
-/* For error texts: says that the fields are the defaults, if the caller named none, or the same ones. */
+/* The end of an error text about a missing field: if the fields are the default ones, says so; else "". */
 static const char *defaults_tell(const struct ps_batch_layout *layout)
 {
 	static const char *const names[] = {"jpg;jpeg", "cls"};

@@ -193,7 +193,7 @@ const struct ps_device_ops ps_device_cuda = {
 
 #define MEMORY_ALIGN (2UL << 20) /* the unit in which the driver allocates device memory */
 
-/* A stream that uses the mirror, and the event after the work that it was given. */
+/* A stream that uses the mirror, and an event after the stream's work on it. */
 struct user {
 	void *stream;
 	ps_cu_event left; /* created when the place is first used, and kept */
@@ -205,7 +205,8 @@ struct cuda_mirror {
 	struct ps_mirror base;
 	size_t made_nbytes;
 	ps_cu_event begin, copied, sent;
-	size_t under_way;     /* bytes of copies that are not known to be finished; 0: none */
+	/* bytes of the last send's copies until they are known to be finished; 0: none */
+	size_t under_way;
 	pthread_mutex_t lock; /* guards the rest */
 	struct user *users;
 	uint32_t nusers, nplaces;
@@ -403,7 +404,7 @@ int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, str
 	if (r == 0)
 		r = batch_give(d, m, sending);
 	if (r != 0)
-		(void)cu->stream_sync(d->stream); /* the caller may free the memory of what was given */
+		(void)cu->stream_sync(d->stream); /* the caller may free the memory that queued copies read */
 	ps_cuda_leave(d);
 	if (r != 0)
 		return ps_cuda_error(cu, r, err,

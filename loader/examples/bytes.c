@@ -73,7 +73,7 @@ int main(int argc, char **argv)
 	options.batch = 16;
 	options.epochs = 1;
 	options.transform = tokenize;
-	options.on_error = PENSTOCK_SKIP; /* an empty text repeats another row, valid = 0 */
+	options.on_error = PENSTOCK_SKIP; /* a bad row repeats a good one, and has valid = 0 */
 	rc = penstock_loader_open(&options, (const char *const *)argv + 1, (size_t)argc - 1, &loader, &error);
 	if (rc < 0) {
 		fprintf(stderr, "bytes: %s\n", error.text);

@@ -1,4 +1,4 @@
-/* Which operations happen to an image. */
+/* Chooses which operations are applied to an image. */
 #include "config.h"
 
 #include <errno.h>
@@ -145,7 +145,8 @@ static bool is_picked(
 		if (sum < at)
 			break;
 	}
-	return last == (uint32_t)op; /* also the last one, if rounding kept `at` below `sum` */
+	/* if rounding keeps `at` below `sum`, `last` is the group's last operation */
+	return last == (uint32_t)op;
 }
 
 bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, const struct ps_rng_key *key)

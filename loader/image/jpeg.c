@@ -18,7 +18,8 @@
 #define MARGIN 1u     /* pixels left and right: fancy upsampling looks at the neighbours, ... */
 #define NARROWEST 16u /* ... and libjpeg leaves it out where a row has less than three values of chroma */
 #define MARKER_SOS 0xda
-/* bytes that are tolerated: cameras write some; more is an unread segment, so damage */
+/* extra bytes that are tolerated before a restart marker: cameras write some; more of them are a segment
+ * that was not decoded, so damage */
 #define MOST_BEFORE_RST 64
 #define OTHER_MEMORY (16 << 20) /* bytes that libjpeg may take besides coefficients: tables, a few rows */
 
@@ -32,8 +33,8 @@ struct ps_jpeg {
 	struct jpeg_error_mgr errors;
 	struct jpeg_progress_mgr progress;
 	jmp_buf escape;
-	int failure;    /* errno of the failure that jumped */
-	char text[320]; /* and its text */
+	int failure;    /* errno of the failure that called longjmp() */
+	char text[320]; /* text of that failure */
 	bool created;   /* cinfo was created */
 	bool library_only;
 	struct ps_huffman huffman;
@@ -318,7 +319,7 @@ static void step_start(struct ps_jpeg *j)
 
 	c->dct_method = JDCT_ISLOW;
 	c->do_fancy_upsampling = TRUE;
-	/* would guess the coefficients that an unfinished progressive file lacks */
+	/* smoothing would guess the coefficients that an unfinished progressive file lacks */
 	c->do_block_smoothing = FALSE;
 	if (!jpeg_start_decompress(c))
 		fail(j, EBADMSG, "JPEG: truncated");

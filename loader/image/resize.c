@@ -50,8 +50,8 @@ static const struct {
 static const struct ps_resize_kernels *kernels_of(enum ps_resize_cpu cpu)
 {
 #ifdef PS_RESIZE_HAVE_AVX2
-	if (cpu == PS_RESIZE_AVX2 &&
-	        !__builtin_cpu_supports("avx2")) /* older than AVX2 is F16C, which clang cannot test for */
+	/* all CPUs with AVX2 have F16C, which clang cannot test for */
+	if (cpu == PS_RESIZE_AVX2 && !__builtin_cpu_supports("avx2"))
 		return NULL;
 #endif
 	return (size_t)cpu < PS_ARRAY_LEN(cpus) ? cpus[cpu].kernels : NULL;

@@ -129,7 +129,7 @@ void ps_wide_row(struct ps_wide *w, const uint16_t *rgba)
 	row_resize(w);
 	while (w->next_out < v->n && v->first[w->next_out] + v->count[w->next_out] <= y)
 		w->next_out++;
-	/* Outputs begin one after the other. */
+	/* `first` ascends, so the loop ends at the first output row that begins after row y. */
 	for (uint32_t i = w->next_out; i < v->n && v->first[i] <= y; i++) {
 		if (y - v->first[i] >= v->count[i])
 			continue;
@@ -151,7 +151,7 @@ static void pixel_finish(const struct ps_wide *w, const int64_t *sums, uint16_t 
 		to[c] = (uint16_t)PS_MIN(((uint32_t)to[c] * FULL + to[3] / 2u) / to[3], FULL);
 }
 
-/* The window's rows, flipped; across they are flipped already. */
+/* Finishes the window's rows, and flips them vertically; the horizontal flip is already done. */
 static void window_finish(struct ps_wide *w)
 {
 	const uint32_t width = w->geometry.window_w, height = w->geometry.window_h;

@@ -83,11 +83,12 @@ enum ps_need {
 enum ps_option_print {
 	PS_PRINT_IF_SET = 0, /* by name and value, if it is not the default; so older states stay valid */
 	/* As in states of the first versions: */
-	PS_PRINT_OWN = 1,   /* state.c has code for it */
-	PS_PRINT_IMAGE = 2, /* images: all its integers, then reals, then texts; likewise for the next ones */
+	PS_PRINT_OWN = 1, /* state.c has code for it */
+	/* the options of images: integers, then reals, then texts. The next three are such groups, too: */
+	PS_PRINT_IMAGE = 2,
 	PS_PRINT_COLUMN = 4,  /* fields that are not images */
 	PS_PRINT_PICTURE = 8, /* images, masks and boxes */
-	PS_PRINT_LATER = 16,  /* likewise; none of them if none is set */
+	PS_PRINT_LATER = 16,  /* the same kinds; left out if no option of the group is set */
 	PS_PRINT_NEVER = 32,  /* batches do not depend on it */
 };
 

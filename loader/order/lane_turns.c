@@ -302,7 +302,8 @@ void ps_turns_skip(struct ps_turns *t, uint64_t n)
 	}
 	for (uint32_t d = 0; d < t->nsets; d++)
 		weights += t->sets[d].o.weight;
-	/* The samples due up to 2 (to - nsets) / weights are at most `to`, and few less. */
+	/* At the time 2 (to - nsets) / weights, at most `to` samples are due, and only a few fewer than
+	 * `to`. */
 	due = to > t->nsets ? (u128)2 * (to - t->nsets) : 0;
 	for (uint32_t d = 0; d < t->nsets; d++) {
 		struct ps_turns_set *s = &t->sets[d];
@@ -392,7 +393,7 @@ static uint64_t rest(const struct ps_steps *s)
 	return s->samples == PS_ENDLESS ? 0 : s->samples % global(s);
 }
 
-/* The last full step gives samples to the one after it. */
+/* True if the last full step gives samples to the step after it. */
 static bool borrows(const struct ps_steps *s)
 {
 	return s->end == PENSTOCK_END_SPLIT && s->batch > 1 && s->samples != PS_ENDLESS &&

@@ -19,7 +19,7 @@ struct ps_order {
 	uint32_t all_lanes;        /* lanes of all ranks */
 	uint32_t nlanes;           /* lanes of this rank */
 	uint32_t block_len;
-	/* cuts of the first full block into short ones: blocks from `cuts + 1` on are full */
+	/* the first full block is cut into cuts + 1 short blocks: block `cuts + 1` is the first full one */
 	uint32_t cuts;
 	pthread_mutex_t lock; /* guards tables, clock */
 	struct {
@@ -380,7 +380,8 @@ static void sort_by_length(uint32_t n, const uint64_t *nbytes, uint32_t *v, uint
 
 #define MAX_BUCKETS 256
 
-/* Sorts by length, cuts into runs, permutes the runs as all lanes do, and permutes each run in itself. */
+/* Sorts the samples by length and cuts them into runs. Permutes the runs, in the same way in all lanes, and
+ * then the samples within each run. */
 static int block_bucket(const struct ps_order *order, const struct ps_rng_key *key, uint32_t n,
         const uint64_t *nbytes, uint32_t *from)
 {

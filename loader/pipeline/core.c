@@ -27,7 +27,8 @@ struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *p)
 
 void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
 {
-	m->ns = ps_clock_mono_ns(); /* read under the lock, as waits begin until it is held */
+	/* read once the lock is held, so that each wait of a stage began before m->ns */
+	m->ns = ps_clock_mono_ns();
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		m->total_ns[i] = ps_stage_total(&p->stages[i], m->ns);
 		for (int w = 0; w < PS_NWAITS; w++)
@@ -53,8 +54,9 @@ void ps_batch_give(struct ps_pipeline *p, struct penstock_batch *b)
 
 /* Number of threads -------------------------------------------------------------------------------------- */
 
-#define COST_BEGIN 8.0 /* of a JPEG, in ns per byte: so the first image is a whole unit */
-#define COST_MEMORY 8  /* units in the mean */
+/* initial cost, that of a JPEG, in ns per byte: so high that the first image is a unit of its own */
+#define COST_BEGIN 8.0
+#define COST_MEMORY 8 /* units over which the mean of the cost is taken */
 
 void ps_cost_init(struct ps_cost *c)
 {
@@ -95,8 +97,9 @@ void ps_cost_learn(struct ps_cost *c, uint32_t rows, uint64_t nbytes, uint64_t n
 
 #define IDLE_MUCH 0.5   /* a stage that waits more has too many threads */
 #define IDLE_LITTLE 0.1 /* a stage that waits less is at its limit */
-#define STARVED 0.05    /* the next stage waits longer than this share */
-#define ROOM 1.25       /* factor of threads kept above those that were busy */
+/* a stage needs more threads if the next stage waits for it for more than this share of its time */
+#define STARVED 0.05
+#define ROOM 1.25 /* threads that are kept, as a multiple of those that were busy */
 
 uint32_t ps_tune_next(const struct ps_tune *t, const struct ps_usage *u)
 {

@@ -371,7 +371,7 @@ static int shard_open(
 	if (lane->begun.writer && lane->number != shard)
 		ps_shard_index_writer_free(ps_steal_ptr(&lane->begun.writer));
 	lane->number = shard;
-	/* presumably: the shard may have been closed meanwhile */
+	/* a guess from the position: the shard may have been closed and opened again */
 	lane->gave = lane->ordinal > 0 || lane->copy > 0;
 	ps_shard_start_at(lane->shard, lane->ordinal, lane->offset);
 	if (lane->begun.writer)

@@ -49,7 +49,7 @@ static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 
 		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number, from,
 		        at->k != PS_PLACE_UNKNOWN ? at : NULL);
-		/* at least the round of lanes that have not ended, or one less */
+		/* the largest `from` is the current round of the lanes that have not ended, or one less */
 		round = PS_MAX(round, from);
 	}
 	if (rows > 0)

@@ -29,7 +29,7 @@ enum ps_wait {
 	PS_NWAITS,
 };
 
-/* The stage that the consumer waited for. */
+/* The stage that made the consumer wait. */
 enum ps_blame {
 	PS_BLAME_STORAGE,
 	PS_BLAME_READ,

@@ -112,7 +112,7 @@ static bool is_packed(const struct ps_shard_options *o, const char *name, size_t
 	       o->wants(o->wants_ctx, name, len - PACKED_LEN);
 }
 
-/* Allocates memory for a field's bytes; *ret_data is NULL, with 0, if they are not held. */
+/* Allocates memory for a field's bytes. Returns 0 with *ret_data NULL if the bytes are not held. */
 static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uint8_t **ret_data)
 {
 	const struct ps_shard_options *o = b->options;
@@ -125,8 +125,8 @@ static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uin
 		b->left_out = b->can_read_again;
 		if (b->left_out)
 			return 0;
-		ps_byte_budget_force(
-		        o->budget, size); /* a shard that cannot be read again is held beyond the budget */
+		/* bytes that cannot be read again are held even beyond the budget */
+		ps_byte_budget_force(o->budget, size);
 	}
 	*ret_data = size <= SIZE_MAX ? malloc((size_t)size) : NULL;
 	if (*ret_data)
@@ -271,7 +271,7 @@ int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_of
 	if (sample->slab)
 		ps_slab_share(sample->slab);
 	if (sample->budget && sample->own_nbytes)
-		/* they cannot be left in the file */
+		/* the struct and its names must be in memory, even beyond the budget */
 		ps_byte_budget_force(sample->budget, sample->own_nbytes);
 	b->slab_used = b->slab ? ps_slab_used(b->slab) : 0;
 	ps_builder_reset(b);

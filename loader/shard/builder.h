@@ -73,8 +73,8 @@ int ps_builder_finish(struct ps_builder *builder, uint64_t ordinal, uint64_t res
 /* Lines of text ------------------------------------------------------------------------------------------ */
 
 /* Lines of text as samples: a line is one member, "json" in .jsonl files and "txt" in others ("line" where a
- * field asks for that); its key is the file's name and the line's number, from 0. The line
- * end (LF or CR LF) is not part of the data, and may be missing at the end of the file. Blank lines of .jsonl
+ * field asks for that); its key is the file's name and the line's number, from 0. The line end
+ * (LF or CR LF) is not part of the data, and may be missing at the end of the file. Blank lines of .jsonl
  * files are skipped.
  *
  * Ownership: borrows stream and builder.   Threads: one at a time.   Locks: none.   Blocks: as the stream

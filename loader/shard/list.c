@@ -135,7 +135,7 @@ static bool step_parse(const char *p, const char *end, int64_t *ret_step)
 	return true;
 }
 
-/* Adds the names of a range of integers: 1; 0 if `s` is none, -errno. */
+/* Adds the names of a range of integers. 1: added; 0: `s` is not such a range; or -errno. */
 static int int_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_load_error *err)
 {
 	struct number from, to;
@@ -166,7 +166,8 @@ static int letter_index(char c)
 	return p ? (int)(p - letters) : -1;
 }
 
-/* Adds the names of a range of letters (A to Z, then a to z): 1; 0 if `s` is none, -errno. */
+/* Adds the names of a range of letters (A to Z, then a to z). 1: added; 0: `s` is not such a range; or
+ * -errno. */
 static int char_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_load_error *err)
 {
 	int from = s < end ? letter_index(*s++) : -1;
@@ -199,7 +200,7 @@ static int unbalanced(const char *p, const char *end, struct ps_load_error *err)
 	        (int)PS_MIN(end - p, 200), p);
 }
 
-/* Adds the names of alternatives: 1; 0 if [p, end) has no comma outside of inner braces, -errno. */
+/* Adds the names of alternatives. 1: added; 0: [p, end) has no comma outside of inner braces; or -errno. */
 static int alternatives(
         struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
 {

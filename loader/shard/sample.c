@@ -60,7 +60,8 @@ int ps_shard_file_keep(struct ps_shard_file *file, int fd)
 	return file->fd >= 0 || file->again ? 0 : -1;
 }
 
-/* The file that samples are read from again: its descriptor, which is *ret_own, or kept with the file. */
+/* Returns a descriptor for reading a sample again: the one kept with the file, or a new one, which is also
+ * *ret_own and must be closed by the caller. */
 static int file_open(const struct ps_shard_file *file, int *ret_own, struct ps_load_error *err)
 {
 	const struct stat *was = &file->was;

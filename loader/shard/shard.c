@@ -571,7 +571,9 @@ static bool reopen(struct ps_shard *s)
 	bool ok;
 
 	if (s->failed != -EBADMSG || offset == 0)
-		return false; /* after another error than damage each sample could wait as long again */
+		/* after an error other than damage, reading each further sample could block as long as this
+		 * one did */
+		return false;
 	ps_tar_free(ps_steal_ptr(&s->tar));
 	ps_lines_free(ps_steal_ptr(&s->lines));
 	ps_tokens_free(ps_steal_ptr(&s->tokens));

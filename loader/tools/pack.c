@@ -42,7 +42,7 @@ struct pack {
 	const struct ps_pack_list *list;
 	struct job *jobs;
 	size_t njobs;
-	size_t first, end; /* of them, the part that is written */
+	size_t first, end; /* the range of jobs that this process writes */
 	/* one for each shard, with --index; written by the shard's thread alone */
 	struct ps_catalogue_entry *entries;
 	atomic_size_t next;

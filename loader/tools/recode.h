@@ -22,7 +22,9 @@ enum ps_recode_format {
 };
 
 struct ps_recode {
-	uint32_t resize; /* a longer shorter side is reduced to this; 0: no resize */
+	/* an image whose shorter side is longer is reduced, so that this is its shorter side; 0: no
+	 * resize */
+	uint32_t resize;
 	enum ps_recode_format to;
 	int quality;        /* 1 to 100 */
 	const char *images; /* last suffixes of image names, separated by ';' */

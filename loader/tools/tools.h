@@ -95,7 +95,8 @@ bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n);
 bool ps_arg_choice(
         const char *option, const char *text, const char *const *names, size_t n, uint32_t *ret_place);
 
-/* Part `number` of `of` of a work that is divided among jobs: 1 to `of`. All 0: there is one part. */
+/* Work that is divided among `of` jobs, of which this is job `number`, 1 to `of`. All 0: the work is not
+ * divided. */
 struct ps_part {
 	uint64_t number, of;
 };

@@ -1,5 +1,6 @@
-/* Pixels for both compilers: what is computed of single ones, and the operations on an image that a device
- * receives. The kernels of GPUs include it as well (device/); no other header of images is fit for that.
+/* Pixel arithmetic for both compilers, C and nvcc: functions of single pixels, and the operations on an
+ * image that a device receives. The kernels of GPUs (device/) include this header, and no other header of
+ * image/.
  *
  * Ownership: none.   Threads: any.   Errors: none.   Blocks: never. */
 #ifndef PS_IMAGE_PIXEL_PIXEL_H
@@ -24,8 +25,9 @@ enum ps_mix_kind {
 /* What is done to an image ------------------------------------------------------------------------------- */
 
 /* The operations on one image after crop, resize and flips, drawn and computed for their executor: a
- * device's kernels (device/kernels/kernel_code.h). Sent to it as it lies here, so its form is that of both
- * compilers. Steps come in the order of image/image.h, which has their arithmetic. Threads: any. */
+ * device's kernels (device/kernels/kernel_code.h). The struct is copied to the device as it is, so both
+ * compilers must lay it out alike. The order of the steps and their arithmetic are those of image/image.h.
+ * Threads: any. */
 
 enum {
 	PS_IMAGE_AFFINE = 1 << 0,
@@ -42,7 +44,7 @@ enum {
 	        PS_IMAGE_BRIGHTNESS | PS_IMAGE_CONTRAST | PS_IMAGE_SATURATION | PS_IMAGE_HUE | PS_IMAGE_GRAY,
 };
 
-/* The jitter's steps as they come, four bits each, the first lowest. */
+/* The jitter's steps. Their order is a number with four bits a step, the first step in the lowest bits. */
 enum {
 	PS_JITTER_BRIGHTNESS,
 	PS_JITTER_CONTRAST,
@@ -52,11 +54,11 @@ enum {
 	PS_JITTER_IN_ORDER = 0x3210,
 };
 
-/* A rectangle that is written over. */
+/* A rectangle that is erased. */
 struct ps_erase {
 	uint64_t key;
 	uint32_t x0, y0, x1, y1;
-	uint32_t random;   /* 0: `level`; else noise about it */
+	uint32_t random;   /* 0: all values are `level`; else noise around `level` */
 	int32_t factor[3]; /* F(sigma / 147.8, 16) */
 	uint8_t level[4];  /* of three channels */
 	uint32_t unused;
@@ -70,20 +72,20 @@ struct ps_image_ops {
 	int32_t turn;                              /* of the hue */
 	int32_t noise;                             /* F(sigma / 147.8, 16) */
 	uint64_t noise_key;
-	uint64_t gray_sum; /* 0; kernels sum up gray values here */
+	uint64_t gray_sum; /* 0 at first; kernels sum up gray values here */
 	struct ps_erase erase;
 	int64_t map[6]; /* the affine's a, b, c, d, e, f */
 	uint32_t reach; /* of the blur: weights to each side of the middle one */
-	uint32_t fill;  /* level of what the affine step brings from outside */
+	uint32_t fill;  /* level of pixels that the affine step takes from outside the image */
 	uint32_t order; /* of the jitter's steps */
 	uint32_t unused;
-	int16_t blur[PS_IMAGE_REACH_MAX + 1]; /* from the middle outwards */
+	int16_t blur[PS_IMAGE_REACH_MAX + 1]; /* the blur's weights, from the middle outwards */
 };
 
 /* Pixels ------------------------------------------------------------------------------------------------- */
 
-/* What is computed of single pixels, as image.h and picture.h define it: for the processor's loops
- * and for the kernels of GPUs, which must give the same bits. No multiply and add may be contracted here.
+/* The arithmetic of single pixels, as image.h and picture.h define it. The CPU's loops and the GPU's
+ * kernels use it, and must give the same bits: no multiplication and addition may be contracted here.
  * Threads: any.   Errors: none. */
 
 PS_BOTH uint8_t ps_pixel_clamp(int32_t v)
@@ -97,7 +99,8 @@ PS_BOTH float ps_pixel_normalised(uint32_t v, float scale, float bias)
 	return scaled + bias;
 }
 
-/* MixUp, weight of 65536: of floats with own = weight / 65536 and the rest, and of bytes. */
+/* MixUp: a weighted mean of a and b. Floats: own = weight / 65536, rest = 1 - own. Integers: `weight` is
+ * out of 65536. */
 PS_BOTH float ps_pixel_blended(float a, float b, float own, float rest)
 {
 	float x = a * own, y = b * rest;
@@ -153,7 +156,7 @@ PS_BOTH uint8_t ps_pixel_brightened(uint32_t factor, uint32_t v)
 	return ps_pixel_clamp((int32_t)((factor * v + 2048) >> 12));
 }
 
-/* Towards `gray`: the image's mean (contrast), or the pixel's own gray value (saturation). */
+/* Moves a value towards `gray`: the image's mean (contrast), or the pixel's own gray value (saturation). */
 PS_BOTH uint8_t ps_pixel_from_gray(uint32_t factor, int32_t gray, int32_t v)
 {
 	int32_t k = (int32_t)factor;
@@ -164,7 +167,8 @@ PS_BOTH uint8_t ps_pixel_from_gray(uint32_t factor, int32_t gray, int32_t v)
  * largest and one the smallest; the one between grows on even edges and falls on odd ones. */
 #define PS_PIXEL_CORNER 65536
 
-/* reciprocal: F(1 / (most - least), 24). Gives the edge, and what the middle channel becomes. */
+/* Turns the hue. Returns the edge of the result, and *ret_middle, the new value of the middle channel.
+ * reciprocal: F(1 / (most - least), 24). */
 PS_BOTH uint32_t ps_pixel_turned(uint32_t r, uint32_t g, uint32_t b, uint32_t most, uint32_t least,
         uint32_t reciprocal, int32_t turn, uint8_t *ret_middle)
 {
@@ -191,7 +195,7 @@ PS_BOTH uint32_t ps_pixel_reciprocal(uint32_t d)
 
 /* Blur and noise ----------------------------------------------------------------------------------------- */
 
-/* Mirrored at the edges, the edge itself not repeated. */
+/* Mirrors an index outside [0, size) at the edge; the edge pixel is not repeated. */
 PS_BOTH uint32_t ps_pixel_mirrored(int64_t at, uint32_t size)
 {
 	if (at < 0)
@@ -199,7 +203,7 @@ PS_BOTH uint32_t ps_pixel_mirrored(int64_t at, uint32_t size)
 	return (uint32_t)(at >= size ? 2 * ((int64_t)size - 1) - at : at);
 }
 
-/* The words of values 4i to 4i + 3. */
+/* The random words for values 4i to 4i + 3. */
 PS_BOTH void ps_pixel_noise(uint64_t key, uint32_t i, uint32_t ret_words[4])
 {
 	const uint32_t halves[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
@@ -214,7 +218,7 @@ PS_BOTH uint8_t ps_pixel_noised(uint32_t v, uint32_t word, int32_t factor)
 	return ps_pixel_clamp((int32_t)v + ((bytes * factor + 32768) >> 16));
 }
 
-/* A value of channel c in the rectangle. */
+/* The value of a pixel in the rectangle, in channel c. */
 PS_BOTH uint8_t ps_pixel_erased(const struct ps_erase *e, uint32_t c, uint32_t word)
 {
 	return e->random ? ps_pixel_noised(e->level[c], word, e->factor[c]) : e->level[c];

@@ -90,8 +90,9 @@ static bool is_meta(const char *name, size_t len)
 }
 
 /* WebDataset cuts at ^((?:.*<slash>|)[^.]+)[.]([^/]*)$: the key ends at the first dot of a component that
- * does not begin with it. A component that begins with a dot is joined to the one before it, if that has no
- * dot. The starts of components are tried from the last to the first, as the expression does. */
+ * does not begin with a dot. A component that begins with a dot is joined to the component before it, if
+ * that one has no dot. The starts of components are tried from the last to the first, as the expression
+ * does. */
 bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts)
 {
 	size_t start = len;

@@ -47,7 +47,7 @@ static bool ps_codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], 
 
 struct ps_inflate;
 
-/* On failure `in` is still the caller's. budget, which outlives it, may be NULL. */
+/* On failure `in` is still the caller's. `budget` may be NULL; else it must outlive the decompressor. */
 static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
         struct ps_inflate **ret_inflate, struct ps_load_error *err);
 static void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
@@ -60,8 +60,9 @@ static int ps_inflate_read(
 static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
 
 /* A field's rest of at least DIRECT_READ_MIN bytes is read straight into its place. The same call reads
- * some bytes after it for the next headers: one call a field is cheaper than a copy of its bytes. How many
- * bytes follow is what was used the last time; more would belong to the next field and have to be copied. */
+ * some bytes after it for the next headers: one call a field is cheaper than a copy of its bytes. The
+ * number of these bytes is the number that was used the last time; further bytes would belong to the next
+ * field and have to be copied. */
 #define DIRECT_READ_MIN (32UL << 10)
 #define AFTER_MIN 1024UL
 #define AFTER_MAX (8UL << 10)
@@ -345,7 +346,7 @@ static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got
 static void behind_learn(struct ps_stream *s)
 {
 	if (s->beg == s->end)
-		s->after = AFTER_MAX; /* all was used: it may have been too little */
+		s->after = AFTER_MAX; /* all bytes were used: more may have been needed */
 	else if (s->end <= AFTER_MAX)
 		s->after = PS_MAX(s->beg, AFTER_MIN);
 }
