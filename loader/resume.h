@@ -3,10 +3,10 @@
  *
  * A state needs only the number of steps: position p = steps * global_batch of the canonical sequence. Where
  * the lanes' lengths are known, p gives the number of samples of each lane before it. Where they are not
- * known, this is arithmetic as long as no lane has ended; a state has the progress of each of its rank's
- * lanes, which shows whether a lane has ended. Places of lanes (shard, offset) in a state save a search,
- * also where counts are known; other places are found by the indexes' counts, or by a walk over the headers
- * of the shards before.
+ * known, the number of samples of each lane is arithmetic as long as no lane has ended. A state has the
+ * progress of each of its rank's lanes, which shows whether a lane has ended. Places of lanes (shard,
+ * offset) in a state save a search, also where counts are known; other places are found by the indexes'
+ * counts, or by a walk over the headers of the shards before.
  *
  * A single rank that works without counts switches to counts when it loads a state of ranks that had them.
  *

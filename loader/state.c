@@ -57,7 +57,7 @@ enum {
 };
 
 enum {
-	D_SHARE, /* and D_TUNING */
+	D_SHARE, /* the share; with the bit D_TUNING if it is not frozen */
 	D_EPOCH,
 	D_BATCH,
 	D_DECODER,
@@ -422,7 +422,7 @@ static void offload_put(const struct ps_state *s, void *state)
 	word_put(state, w + D_DECODER, s->decoder);
 }
 
-/* Reads where the GPU's share of decoding holds from. False: damaged. */
+/* Reads the GPU's share of decoding, and the epoch and batch from which it holds. False: damaged. */
 static bool offload_read(const void *state, struct ps_state *s)
 {
 	size_t w = W_HEAD + (size_t)s->nlanes * L_WORDS;

@@ -56,25 +56,27 @@ struct ps_field_ops;
 struct ps_piece;
 
 struct ps_layout_field {
-	char *name;          /* as given */
-	char *member;        /* the member that it is read from, as given; NULL: `name` is the member's */
+	char *name; /* as given */
+	/* the member that the field is read from, as given; NULL: `name` is also the member's */
+	char *member;
 	char *names;         /* the alternative suffixes in lower case, each zero-terminated */
 	uint32_t n_tensors;  /* tensors of the field in a batch: itself and ... */
-	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, as far as it has them */
+	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, if the field has them */
 	uint32_t n_names;
 	uint32_t name_len[PS_LAYOUT_MAX_ALTERNATIVES];
 	/* path of a value in a JSON member, a part of `name` or `member`; NULL: the whole member */
 	const char *path;
 	enum penstock_kind kind;
 	bool optional;
-	bool hidden;                    /* passed to the transform, not part of the batch */
-	bool rounds;                    /* floats are rounded, not exact */
+	bool hidden; /* passed to the transform, not part of the batch */
+	/* numbers are rounded to the field's float type; false: they must be exact */
+	bool rounds;
 	const struct ps_field_ops *ops; /* NULL: images and outputs */
 	struct ps_image_spec image;     /* PENSTOCK_IMAGE */
 	struct ps_mask_spec mask;       /* PENSTOCK_MASK */
 	enum ps_box_format box_format;  /* PENSTOCK_BOXES */
 	bool box_shares;
-	int leader; /* the image field whose crop and flips it follows; -1: none */
+	int leader; /* the image field whose crop and flips this field follows; -1: none */
 	/* images: the field that decodes the member for this one, or this field itself */
 	uint32_t decoded_by;
 	bool mixed_label; /* plane 1 is the label of the row that the row is mixed with */
@@ -97,10 +99,10 @@ struct ps_layout_field {
 	uint32_t pad_multiple;
 	enum penstock_overflow overflow;
 	uint8_t missing[8], pad[8]; /* one element: the missing value, the padding value */
-	/* integers: rows without a sample are filled with `missing`; else with zeros */
+	/* integers: rows without a sample are filled with `missing`; false: with zeros */
 	bool has_missing;
 	const char *offset_name; /* name in add_offset_of, until that field is found; borrowed */
-	int offset_of;           /* the field whose items are counted into offsets; -1: none */
+	int offset_of;           /* the field whose items the offset counts (add_offset_of); -1: none */
 };
 
 /* True for fields that are sized only when all rows of a batch are known. */

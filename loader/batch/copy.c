@@ -152,7 +152,8 @@ static void stretch_add(struct ps_stretch *to, uint32_t *n, size_t from, size_t 
 		to[(*n)++] = (struct ps_stretch){.at = from, .nbytes = end - from};
 }
 
-/* Adds the stretches before each hole of field i; *from moves to the end of the last hole. */
+/* Adds the stretch before each hole of field i: a hole is a run of rows that are not copied. *from moves to
+ * the end of the last hole. */
 static void field_cut(const struct penstock_batch *b, uint32_t i, uint32_t *n, size_t *from)
 {
 	const size_t first = b->at.fields[i].data[0], row_nbytes = b->layout->fields[i].row_nbytes;

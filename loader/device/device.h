@@ -167,8 +167,8 @@ struct ps_device_ops {
 	/* The event that the last send records, of the device interface's own type; NULL: none. */
 	void *(*event)(struct ps_mirror *mirror);
 	void (*copies)(struct ps_device *device, struct ps_device_copies *ret_copies);
-	/* NULL: the device makes image fields; else the reason why it cannot, as a text. The function
-	 * itself may be NULL: the device cannot. */
+	/* Returns NULL if the device makes image fields; else a text with the reason why it cannot. A
+	 * device without this function makes none. */
 	const char *(*cannot_make)(struct ps_device *device);
 };
 

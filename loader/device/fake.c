@@ -11,10 +11,10 @@
 
 enum what { COPY, RECORD, WAIT, CALL };
 
-/* asked: recordings requested; done: the last one that was executed. */
+/* asked: number of recordings that were requested; done: number of the last recording that was executed. */
 struct event {
 	uint64_t asked, done;
-	double at; /* seconds: time of the last one */
+	double at; /* seconds: time of that recording */
 };
 
 struct job {

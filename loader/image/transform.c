@@ -260,8 +260,8 @@ static int64_t fixed(double v)
 	return (int64_t)floor(v * (double)ONE + 0.5);
 }
 
-/* Converts the map to fixed point, for pixels' numbers instead of their centres: the constants absorb half a
- * pixel. */
+/* Converts the map to fixed point. The fixed map takes pixel indexes instead of pixel centres: its
+ * constants include the half pixel between them. */
 void ps_affine_fixed(const struct ps_affine *map, int64_t ret_fixed[static 6])
 {
 	const double *i = map->inverse;

@@ -93,7 +93,7 @@ enum ps_option_print {
 };
 
 struct ps_option {
-	const char *name; /* of the member, and in Python; as a flag with '-' for '_' */
+	const char *name; /* of the member, and in Python; the flag's name has '-' for '_' */
 	enum ps_option_type type;
 	size_t at, nbytes;        /* place in its struct */
 	const char *const *words; /* names of the values 0, 1, ...; NULL: a plain number */

@@ -8,8 +8,8 @@
 
 typedef unsigned __int128 u128;
 
-/* The number of samples of a set of weight w that are due before sample j of a set of weight v, or
- * (`equal`) at the same time. */
+/* The number of samples of a set of weight w that are due before sample j of a set of weight v; with
+ * `equal` also those that are due at the same time. */
 static uint64_t due_before(uint64_t w, uint64_t v, uint64_t j, bool equal)
 {
 	u128 x = ((u128)2 * j + 1) * w; /* 2i + 1 < x / v */

@@ -49,7 +49,7 @@ struct ps_select_view {
 	uint64_t epoch, pass;
 	int weights, balance;
 	int columns[PS_FILTER_MAX_COLUMNS]; /* columns of the filter */
-	u128 offset;                        /* V */
+	u128 offset;                        /* V of order.h */
 	uint64_t at;                        /* a sample, and ... */
 	u128 before;                        /* ... the sum of the weights before it */
 };

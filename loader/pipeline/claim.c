@@ -112,7 +112,8 @@ void ps_epoch_begin(struct ps_pipeline *p, struct ps_epoch *epoch)
 }
 
 /* Ends the epoch that is claimed: closes the batch that is being filled, whose rows may all be decoded
- * already. Lanes with further samples of the epoch leave it (lane_serve() in threads.c). */
+ * already. Lanes that have further samples of the epoch move to the next epoch (lane_serve() in
+ * threads.c). */
 static void epoch_close(struct ps_pipeline *p)
 {
 	struct penstock_batch *b = p->filling;
@@ -348,7 +349,7 @@ enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 	do {
 		if (p->failed || p->claim_epoch == p->o.end_epoch)
 			return PS_NO_INPUT;
-		/* The end of an epoch two before this one was not delivered yet. */
+		/* The end of the epoch two before this one is not delivered yet. */
 		if (p->ends[p->claim_epoch & 1].known)
 			return PS_NO_ROOM;
 		if (!p->claiming)
@@ -456,7 +457,7 @@ static uint64_t round_of(const struct ps_pipeline *p, uint32_t set)
 	return ps_turns_round(&p->turns, p->sets[set].first);
 }
 
-/* The last round up to which a lane's blocks may be read now. In a shuffled order the second block is read
+/* The last round whose blocks of this lane may be read now. In a shuffled order the second block is read
  * once the first is half used; reading it earlier would hold twice the window in memory. */
 static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *lane, uint32_t set)
 {

@@ -168,8 +168,9 @@ static uint64_t size_known(const struct ps_lane *lane)
 	return size > 0 ? (uint64_t)size : 0;
 }
 
-/* The length of a run of samples, from `at` on, that can be skipped: it goes to the block's end, or is
- * longer than PS_LANE_WALK_MAX. 0: the next sample must be read. */
+/* The number of samples, from `at` on, that can be skipped. A run of samples that are not held is skipped
+ * only if it reaches the block's end or is longer than PS_LANE_WALK_MAX. 0: the next sample must be
+ * read. */
 static uint32_t run_unheld(const struct filling *f, uint32_t at)
 {
 	uint32_t n = 0;
@@ -392,7 +393,8 @@ void ps_lane_close(struct ps_lane *lane)
 	ps_sample_free(ps_steal_ptr(&lane->drawn));
 }
 
-/* If shards are repeated: after this many consecutive shards without a sample all are taken to be empty. */
+/* If shards are repeated: after this many consecutive shards without a sample, all shards are assumed to be
+ * empty. */
 static uint64_t empty_most(const struct ps_lane_source *source)
 {
 	return 1000 + 4 * (uint64_t)source->nshards;
@@ -443,7 +445,7 @@ int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, stru
 		return 0;
 	switch (ps_shard_rest(lane->shard, &offset)) {
 	case PS_SHARD_OVER:
-		rc = ps_shard_next(lane->shard, &none, err); /* for the checks that it makes at its end */
+		rc = ps_shard_next(lane->shard, &none, err); /* at the end this checks the shard */
 		return rc < 0 ? rc : shard_leave(lane, source, err);
 	case PS_SHARD_RESTS:
 		size = ps_shard_size(lane->shard);

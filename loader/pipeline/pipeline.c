@@ -90,7 +90,8 @@ static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
 		ps_numbers_begin(p->feed, epoch->number, p->position.batches);
 	for (uint32_t i = 0; i < p->nlanes && epoch->number != p->o.end_epoch; i++) {
 		if (p->feed)
-			p->lanes[i].next = p->lanes[i].from; /* numbers that are not fed cannot be sought */
+			/* with a feed, lanes cannot seek numbers that are not fed yet */
+			p->lanes[i].next = p->lanes[i].from;
 		ps_due_put(p, &p->lanes[i]);
 	}
 	p->claim_epoch = p->deliver_epoch = epoch->number;

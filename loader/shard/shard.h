@@ -86,7 +86,7 @@ void ps_slab_put(struct ps_slab *slab);    /* NULL is allowed */
 /* A shard's file, which lives as long as a sample needs it. */
 struct ps_shard_file {
 	_Atomic uint32_t refs;
-	int fd; /* for pread; -1: not kept open; then `again`: `path` is opened for each read */
+	int fd; /* for pread; -1: not kept open. With `again`, `path` is opened for each read */
 	bool again;
 	struct stat was;  /* with `again`: the file's status at first; another file at `path` is refused */
 	uint32_t shard;   /* its place in the list of shards */
@@ -233,9 +233,10 @@ uint64_t ps_shard_offset(const struct ps_shard *shard);
 int64_t ps_shard_size(const struct ps_shard *shard);
 
 enum ps_shard_rest {
-	PS_SHARD_GOES,  /* it must stay open, or was not begun */
-	PS_SHARD_RESTS, /* a new reader may begin with the next sample at *ret_offset (ps_shard_start_at()) */
-	PS_SHARD_OVER,  /* ps_shard_next() would give 0 */
+	PS_SHARD_GOES, /* the shard must stay open, or was not begun */
+	/* the shard may be closed: a new reader can begin at *ret_offset (ps_shard_start_at()) */
+	PS_SHARD_RESTS,
+	PS_SHARD_OVER, /* the shard is at its end: ps_shard_next() would return 0 */
 };
 
 /* Whether the shard may be closed after the sample that was returned last. */

@@ -15,8 +15,9 @@
 #include "tools/bench.h"
 #include "tools/tools.h"
 
-#define SECONDS 3.0  /* seconds of a point, by default */
-#define AS_GOOD 0.97 /* share of the best rate from which fewer threads and smaller batches are preferred */
+#define SECONDS 3.0 /* seconds of a point, by default */
+/* points with this share of the best rate are as good: the one with the fewest threads is chosen */
+#define AS_GOOD 0.97
 
 /* Fills in ranges that the command line does not give. */
 static void ranges_fill(struct ps_bench_options *o)

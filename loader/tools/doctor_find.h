@@ -42,10 +42,11 @@ struct ps_chart_member {
 	size_t name_len, key_len; /* key_len 0: belongs to no sample */
 	uint64_t offset, size;    /* of its data in the (decompressed) tar */
 	uint64_t order;           /* place in the tar; the chart's members are sorted as they should be */
-	uint64_t place;           /* the same among members of samples */
-	uint64_t sample;          /* offset of the sample that it belongs to for a loader; UINT64_MAX: none */
-	uint32_t crc;             /* of its data, to find duplicates */
-	bool drop;                /* an exact duplicate, or part of the lost sample */
+	uint64_t place;           /* number among the members of samples, in the tar's order */
+	/* offset of the sample in which a loader has this member; UINT64_MAX: none */
+	uint64_t sample;
+	uint32_t crc; /* of its data, to find duplicates */
+	bool drop;    /* an exact duplicate, or part of the lost sample */
 	bool progressive;
 	bool sparse;
 	/* why the sample that begins with this member is bad; NULL: it is not bad, or begins with another

@@ -42,7 +42,7 @@ static void line_print(
 	printf("\t%ju sample%s%s\n", (uintmax_t)samples, ps_plural(samples), made ? "" : ", up to date");
 }
 
-/* True if the index is not older than the shard: make's rule. */
+/* True if the index is not older than the shard, by the rule of make(1). */
 static bool is_newer(const char *index, const char *shard)
 {
 	struct stat a, b;

@@ -557,8 +557,8 @@ static uint32_t *counts_read(
 	return counts;
 }
 
-/* With fewer shards for each rank, its batches have samples of few shards; or each lane has few shards, and
- * a sample comes at about the same time in every epoch. */
+/* The least number of shards for each rank. With fewer, either a batch has samples of few shards, or each
+ * lane has few shards, so that a sample comes at about the same time in every epoch. */
 #define SHARDS_A_RANK 32u
 
 static void many_print(

@@ -73,16 +73,18 @@ static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
 #define READ_AFTER_SEEK PS_STREAM_BUF_MIN
 
 struct ps_stream {
-	struct ps_inflate *inflate; /* the bytes come from it instead of fd; NULL: from fd */
-	bool is_input;              /* input of a decompressor: the decompressed bytes are counted instead */
-	int fd;                     /* -1: memory */
-	bool seekable;              /* an ordinary file: pread works, its size is known */
+	struct ps_inflate *inflate; /* decompresses the stream's bytes; NULL: they are read from fd */
+	/* this stream is a decompressor's input: the meter counts the decompressed bytes instead */
+	bool is_input;
+	int fd;        /* -1: memory */
+	bool seekable; /* an ordinary file: pread works, its size is known */
 	bool eof;
-	bool sought;     /* at the start, or SEEK_MIN bytes were skipped; nothing was read since */
-	size_t after;    /* bytes to read after a large field */
-	int64_t size;    /* of the file when it was opened; -1: not an ordinary one */
-	char *path;      /* NULL once something was read, and for other than ordinary files */
-	uint64_t offset; /* of buf[beg] in the file */
+	bool sought;  /* nothing was read since the start, or since SEEK_MIN bytes were skipped */
+	size_t after; /* bytes to read after a large field */
+	int64_t size; /* size of the file when it was opened; -1: not an ordinary file */
+	/* path for open_again(); NULL once something was read, and for other than ordinary files */
+	char *path;
+	uint64_t offset; /* offset of buf[beg] in the file */
 	uint8_t *buf;    /* with fd -1: the caller's memory */
 	size_t cap, beg, end;
 	struct ps_stream_options options;
@@ -468,7 +470,8 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	}
 	in->is_input = true;
 	if (in->options.meter)
-		in->options.meter->nbytes -= in->end - in->beg; /* peeked at to find the format */
+		/* the compressed bytes read to find the format do not count */
+		in->options.meter->nbytes -= in->end - in->beg;
 	*stream = s;
 	return 0;
 }
