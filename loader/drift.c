@@ -12,8 +12,8 @@
 
 /* Differences above these cause a warning. By chance alone a batch of a thousand rows stays below all of
  * them. */
-#define MEAN_SHIFT 0.25   /* of a mean, in standard deviations */
-#define SCALE_CHANGE 1.5  /* of a standard deviation, as a factor */
+#define MEAN_SHIFT 0.25   /* change of a mean, in standard deviations */
+#define SCALE_CHANGE 1.5  /* change of a standard deviation, as a factor */
 #define LABELS_MOVED 0.10 /* share of the samples that would have to change their label */
 
 /* Adds a line; without memory the line is left out. */

@@ -49,7 +49,7 @@ struct penstock_loader {
 	struct ps_shard_indexes *indexes;
 	struct ps_random_access *random_access; /* NULL: not used yet */
 	struct ps_planner *planner;             /* NULL: no mount takes plans */
-	struct ps_state_print print;            /* of shards and options; zero until needed */
+	struct ps_state_print print;            /* fingerprint of shards and options; zero until needed */
 
 	_Atomic uint64_t samples, batches, bad, blank; /* relaxed atomics: counters */
 	struct ps_shard_errors lost;

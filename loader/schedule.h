@@ -25,7 +25,7 @@ struct ps_schedule {
 	uint32_t world;
 	struct ps_numbers *numbers; /* borrowed; NULL: the order is not one of sample numbers */
 	uint64_t *ends;             /* each shard's end in sample numbers; with `numbers` */
-	struct ps_uses uses;        /* with an array of numbers */
+	struct ps_uses uses;        /* uses of shards by an array of sample numbers */
 	bool counted;               /* lengths are known by counts */
 };
 

@@ -43,7 +43,7 @@ enum {
 /* Words of the state. */
 enum {
 	W_MAGIC,
-	W_SUM, /* of all words after it */
+	W_SUM, /* checksum of all words after it */
 	W_PRINT,
 	W_EPOCH = W_PRINT + PS_STATE_NPRINT,
 	W_BATCHES,
@@ -349,7 +349,7 @@ int ps_state_print_make(
 	return 0;
 }
 
-/* Names of the words: '#' and a name for a hash, else that of a count or an option. */
+/* Names of the words: '#' and a name for a hash; else the name of a count or an option. */
 static const char *const print_names[PS_STATE_NPRINT] = {[P_SHARDS] = "#names",
         [P_FIELDS] = "#fields",
         [P_VERSIONS] = "#versions",

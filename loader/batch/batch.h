@@ -77,7 +77,7 @@ struct ps_layout_field {
 	enum ps_box_format box_format;  /* PENSTOCK_BOXES */
 	bool box_shares;
 	int leader; /* the image field whose crop and flips this field follows; -1: none */
-	/* images: the field that decodes the member for this one, or this field itself */
+	/* images: the field that decodes the member's image for this field; or this field itself */
 	uint32_t decoded_by;
 	bool mixed_label; /* plane 1 is the label of the row that the row is mixed with */
 	/* an image that the device finishes (device/device.h): in the slot a row is u8 planes ... */
@@ -187,7 +187,7 @@ struct ps_slot_field {
 	size_t offsets; /* uint64, rows + 1; ragged fields */
 	/* struct ps_image_ops of fields that the device makes and transforms; else PS_SLOT_NONE */
 	size_t ops;
-	size_t made; /* offset in the mirror's part, not in the slot: see above */
+	size_t made; /* offset in the mirror's part for made fields, not in the slot */
 };
 
 struct ps_slot_layout {

@@ -117,7 +117,7 @@ struct ps_mirror_size {
 };
 
 struct ps_stretch {
-	size_t at, nbytes; /* in the slot and in the mirror */
+	size_t at, nbytes; /* offset in the slot and in the mirror, and size */
 };
 
 /* The parts of a slot that are sent. */

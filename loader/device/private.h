@@ -111,7 +111,7 @@ struct ps_nvj_turn {
 
 struct ps_nvjpeg {
 	struct ps_device *device;
-	struct ps_cuda_device *cuda; /* the same device */
+	struct ps_cuda_device *cuda; /* `device`, as a CUDA device */
 	const struct ps_nvjpeg_library *lib;
 	ps_nvj_handle handle;
 	bool hardware; /* the handle's batched decode uses the engine, and the engine works */

@@ -7,9 +7,9 @@
 
 /* An entry of `look`, by the next PEEK bits:
  *
- *   bits 0-5    how many bits it consumes: the code, and where WHOLE the number after it
+ *   bits 0-5    how many bits it consumes: the code, and, if WHOLE, the number after it
  *        6      WHOLE: the number is in bits 16-31
- *        8-11   zeros before it (AC)
+ *        8-11   zeros before the number (AC)
  *        12-15  if not WHOLE: how many bits the number has
  *   0           no code, or one of more than PEEK bits */
 #define WHOLE 64u

@@ -14,7 +14,7 @@
 /* A view's state while its image is decoded. */
 struct work {
 	struct ps_resize *resize;
-	struct ps_region region; /* of the source, that the view needs */
+	struct ps_region region; /* the region of the source that the view needs */
 	uint8_t *planes;      /* u8 pixels, if transforms or padding follow; else rows are written to dst */
 	struct ps_wide *wide; /* NULL: the spec's pictures are 8-bit RGB */
 };
@@ -33,7 +33,7 @@ struct ps_image_decoder {
 	struct tools *tools; /* its own, or the leader's */
 	bool owns;           /* `tools` is its own */
 	const struct ps_image_decoder *leader;
-	struct ps_image_size size; /* of the last image */
+	struct ps_image_size size; /* size of the last image */
 	uint32_t nviews;
 	struct ps_image_view *views;
 	float scale[3], bias[3];

@@ -49,7 +49,7 @@ struct ps_jpeg {
 
 	uint8_t *pixels; /* ROWS rows of stride bytes, after ROW_SHIFT bytes */
 	size_t cap, stride;
-	size_t lead_nbytes; /* from a decoded row's start to the region's */
+	size_t lead_nbytes; /* bytes from a decoded row's start to the region's start */
 	uint32_t nrows;     /* decoded by the last step */
 };
 

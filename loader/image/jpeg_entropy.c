@@ -50,7 +50,8 @@ static const struct ps_huffman_table *table(j_decompress_ptr c, struct ps_huffma
 /* Replaces the entropy decoder. The library checked the tables when it started the pass. */
 static bool replace(j_decompress_ptr c, struct ps_huffman *h)
 {
-	/* In a lossless scan (libjpeg-turbo 3) `entropy` points to a decoder of another type; Ss is 1 to 7. */
+	/* In a lossless scan (libjpeg-turbo 3) Ss is 1 to 7, and `entropy` points to a decoder of another
+	 * type. */
 	if (c->Ss != 0 || c->Se != DCTSIZE2 - 1 || c->progressive_mode || c->arith_code ||
 	        c->restart_interval > 0 || jpeg_has_multiple_scans(c) || c->blocks_in_MCU > PS_HUFFMAN_BLOCKS)
 		return false;
@@ -137,7 +138,7 @@ struct trial {
 	struct ps_huffman huffman;
 	const uint8_t *scan; /* where the scan began in `file` */
 	uint8_t file[FILE_MAX];
-	size_t nbytes; /* of the file */
+	size_t nbytes; /* bytes of the file */
 	uint8_t pixels[PIXELS_MAX];
 	size_t npixels; /* bytes of `pixels` that were written */
 };

@@ -30,7 +30,7 @@ struct image {
 	png_structp png;
 	png_infop info;
 	jmp_buf escape;
-	char text[160]; /* of the failure that called longjmp() */
+	char text[160]; /* text of the failure that called longjmp() */
 	int failure;    /* errno of that failure */
 
 	const uint8_t *data;
@@ -41,7 +41,7 @@ struct image {
 	int depth, passes;
 	struct ps_region region;
 	size_t slack_nbytes;
-	uint32_t next_row; /* of the image */
+	uint32_t next_row; /* next row of the image */
 
 	uint8_t *out; /* whole rows: `held` of them */
 	png_bytep *row_pointers;

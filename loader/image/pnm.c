@@ -16,7 +16,7 @@ struct pnm {
 	uint32_t maxval, channels;
 	enum ps_pixels pixels;
 	struct ps_region region;
-	uint32_t next_row, chunk; /* of the region; rows at a time */
+	uint32_t next_row, chunk; /* next row of the region; number of rows handed out at a time */
 	size_t stride, cap;
 	uint8_t *out;
 };

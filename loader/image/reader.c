@@ -74,7 +74,7 @@ struct ps_image_reader {
 	struct ps_image_limits limits;
 	void *decoders[NFORMATS]; /* made when first needed */
 
-	const struct ps_format *format; /* of the open image */
+	const struct ps_format *format; /* format of the open image */
 	void *decoder;
 	struct ps_image_size stored;
 	uint32_t orientation;

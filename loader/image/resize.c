@@ -6,8 +6,8 @@
 
 #include "base/size.h"
 
-#define FRACTION_MAX 6 /* bits kept between the passes: 255 << 6, 16 bits with room for a sum of two */
-#define BITS_TOTAL 22  /* of weights and fraction in the vertical pass */
+#define FRACTION_MAX 6 /* fraction bits between the passes: 255 << 6 fits 16 bits, and so does a sum of two */
+#define BITS_TOTAL 22  /* bits of weights and fraction together, in the vertical pass */
 #define PACKED_ALIGN 32
 
 struct buffer {
@@ -30,7 +30,7 @@ struct ps_resize {
 	size_t stride;
 	int fraction;
 	struct ps_resize_sink sink;
-	uint32_t next_row; /* of the region, to be fed */
+	uint32_t next_row; /* row of the region that is fed next */
 	uint32_t next_out; /* output row to be finished */
 };
 

@@ -554,7 +554,7 @@ static double erase_uniform(const struct ps_rng_key *key, uint32_t index, double
 	return min + (max - min) * ps_rng_unit(key, PS_RNG_ERASE, index);
 }
 
-/* Draws the rectangle to erase; false: none of TRIES rectangles fits. */
+/* Draws the rectangle to erase; false: none of TRIES drawn rectangles fits. */
 static bool place(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_erase *e)
 {
 	const struct ps_transform_spec *s = &spec->transforms;

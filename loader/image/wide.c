@@ -19,10 +19,10 @@ struct ps_wide {
 	struct ps_resize_tables tables;
 	uint32_t channels;
 	bool weighted;          /* colours are weighted by alpha */
-	uint32_t row, next_out; /* of the source; the first output row that is not complete */
+	uint32_t row, next_out; /* next row of the source; first output row that is not complete */
 	int32_t *source;        /* planes of a source row */
 	int32_t *across;        /* a resized row: `channels` values a pixel */
-	int64_t *sums;          /* of all output rows, likewise */
+	int64_t *sums;          /* sums of all output rows, in the same form */
 	uint16_t *picture;      /* the window, flipped, and after it the padded picture */
 	size_t cap_source, cap_across, cap_sums, cap_picture;
 };

@@ -81,7 +81,8 @@ enum ps_need {
 
 /* How a state's print depends on an option. */
 enum ps_option_print {
-	PS_PRINT_IF_SET = 0, /* by name and value, if it is not the default; so older states stay valid */
+	/* name and value are hashed if the value is not the default, so that older states stay valid */
+	PS_PRINT_IF_SET = 0,
 	/* As in states of the first versions: */
 	PS_PRINT_OWN = 1, /* state.c has code for it */
 	/* the options of images: integers, then reals, then texts. The next three are such groups, too: */
@@ -100,7 +101,7 @@ struct ps_option {
 	double least,
 	        most; /* range of numbers; most 0: limited by the type only. The default is always allowed. */
 	double initial;
-	const char *unit;  /* of the range; may be set without a range */
+	const char *unit;  /* unit of the range; may be set without a range */
 	const char *text;  /* description */
 	const char *unset; /* what the default means; NULL: `initial` is shown; "": nothing is shown */
 	/* the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: its words; NULL: no flag */
@@ -108,7 +109,7 @@ struct ps_option {
 	uint32_t print; /* PS_PRINT_* */
 	/* Of fields: */
 	uint32_t kinds; /* kinds that have it: bits 1 << enum penstock_kind */
-	bool placing;   /* an image that follows another one takes it from that one */
+	bool placing;   /* an image that follows another image takes the option from that image */
 	enum ps_need need;
 };
 
@@ -117,8 +118,8 @@ struct ps_option {
 extern const struct ps_option ps_loader_options[], ps_field_options[];
 extern const size_t ps_n_loader_options, ps_n_field_options;
 
-extern const char *const ps_kind_words[];  /* of enum penstock_kind, ends with NULL */
-extern const char *const ps_dtype_words[]; /* of enum penstock_dtype */
+extern const char *const ps_kind_words[];  /* names of enum penstock_kind, ends with NULL */
+extern const char *const ps_dtype_words[]; /* names of enum penstock_dtype */
 
 /* A loader's option, or a field's, by its name of `n` bytes; NULL: unknown. */
 const struct ps_option *ps_loader_option(const char *name, size_t n);

@@ -287,7 +287,7 @@ static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct 
 	uint64_t low = s->mark_of[v->shard], high = s->mark_of[v->shard + 1] - 1, first = low, w;
 	int rc;
 
-	while (low < high) { /* the last mark at or before it */
+	while (low < high) { /* the last mark at or before `point` */
 		uint64_t mid = low + (high - low + 1) / 2;
 
 		if ((by_draws ? draws_before(v, s->marks[mid]) : s->marks[mid]) <= point)
@@ -377,7 +377,7 @@ int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *re
 	struct ps_select_view *v;
 	int rc;
 
-	while (low < high) { /* the last shard that begins at or before it */
+	while (low < high) { /* the last shard that begins at or before `point` */
 		uint32_t mid = low + (high - low + 1) / 2;
 
 		if (s->marks[s->mark_of[mid]] <= point)

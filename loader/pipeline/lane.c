@@ -219,7 +219,7 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 	return 1;
 }
 
-/* Number of samples of the block that begins at lane->at; it has fewer if the lane ends in it. */
+/* Number of samples that the block at lane->at can have. It has fewer if the lane ends in it. */
 static uint32_t block_room(const struct ps_lane *lane, const struct ps_lane_source *source)
 {
 	uint64_t next = ps_order_block_of(source->order, lane->at) + 1;

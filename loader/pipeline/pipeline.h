@@ -46,7 +46,7 @@ struct ps_pipeline_options {
 	uint32_t nshards;
 	struct ps_batch_layout *layout;
 	enum ps_shard_kind source;
-	struct ps_windows windows; /* of token streams */
+	struct ps_windows windows; /* windows of token streams */
 	const char *index_dir;     /* borrowed; NULL: beside the shards */
 	bool write_index;
 	struct ps_device *device; /* borrowed */
@@ -135,7 +135,8 @@ struct ps_pipeline_stats {
 
 void ps_pipeline_stats(struct ps_pipeline *pipeline, struct ps_pipeline_stats *ret_stats);
 
-/* The part of nbytes_read that belongs to an epoch: the one read last, or one of the three before it. */
+/* The part of nbytes_read that belongs to `epoch`, which must be the epoch read last or one of the three
+ * before it; else 0. */
 uint64_t ps_pipeline_epoch_nbytes(struct ps_pipeline *pipeline, uint64_t epoch);
 
 /* The options with which the pipeline reads shards. */

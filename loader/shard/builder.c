@@ -424,7 +424,7 @@ struct ps_tokens {
 	struct ps_buf key;
 	size_t base_len;
 	bool begun;      /* `window` holds the previous window */
-	uint64_t offset; /* of the next window in the file */
+	uint64_t offset; /* offset of the next window in the file */
 	uint8_t window[];
 };
 

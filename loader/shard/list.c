@@ -85,7 +85,7 @@ int ps_shard_list_push(struct ps_shard_list *list, const char *name, size_t len,
 
 struct number {
 	int64_t value;
-	int width;   /* with the sign */
+	int width;   /* characters, with the sign */
 	bool padded; /* has a leading zero, so the range is padded */
 };
 

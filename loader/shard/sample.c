@@ -264,12 +264,13 @@ void ps_sample_free(struct ps_sample *s)
 #define AHEAD 4096 /* references taken at once */
 
 struct ps_slab {
-	_Atomic uint32_t refs; /* users, those in hand, and the maker */
-	uint32_t in_hand;      /* the maker's: taken ahead, so that not each user costs an atomic operation */
-	uint32_t used;         /* the maker's */
+	_Atomic uint32_t refs; /* references of the users, references in hand, and the maker's own */
+	/* references that the maker took ahead, to save an atomic operation for each user */
+	uint32_t in_hand;
+	uint32_t used; /* bytes used; only the maker accesses it */
 	struct ps_slab_pool *pool;
 	struct ps_byte_budget *budget;
-	struct ps_slab *next; /* the pool's */
+	struct ps_slab *next; /* the next slab of the pool */
 	_Alignas(ALIGN) uint8_t bytes[];
 };
 

@@ -138,7 +138,7 @@ struct ps_shard {
 	uint8_t first[PS_INDEX_FIRST];         /* ... these bytes */
 	int failed;                            /* -errno, until recover() has decided how to continue */
 	uint32_t holes;                        /* number of samples, from the next one on, that are bad */
-	struct ps_shard_index_version version; /* of the shard, when the byproduct was begun */
+	struct ps_shard_index_version version; /* version of the shard when the byproduct was begun */
 	struct ps_tar *tar;                    /* one of these three, by the kind of the shard */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
@@ -293,8 +293,8 @@ static int sample_check(struct ps_shard *s, struct ps_load_error *err)
 	                        (const char *)b->names.p, b->key_len, members, n, err);
 }
 
-/* Called if reading failed at a place of the index. True: the shard was replaced, not damaged: its first
- * header is sound, and differs from the one that the index was made of. */
+/* Called if reading failed at a place that the index gave. True: the shard was replaced, not damaged: its
+ * first header is sound, and differs from the one that the index was made of. */
 static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
 {
 	struct ps_stream_options options = {.buf_nbytes = PS_STREAM_BUF_MIN, .wake_fd = -1};

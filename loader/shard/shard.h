@@ -122,7 +122,7 @@ struct ps_sample {
 	uint64_t own_nbytes;    /* bytes of the struct with its names; 0: they are in the slab */
 	uint64_t ordinal;       /* the nth sample of its shard, from 0 */
 	uint64_t offset;        /* offset of its first header */
-	uint64_t resume_offset; /* the same if a walk can begin there; 0: it cannot */
+	uint64_t resume_offset; /* equals `offset` if a walk can begin there; 0: it cannot */
 	uint64_t wanted_nbytes; /* bytes of the wanted fields, in memory or not */
 	const char *key;        /* followed by the suffixes of all members; each is zero-terminated */
 	char *reason;           /* why it is bad; NULL if bad is 0 */
@@ -171,7 +171,7 @@ void ps_sample_free(struct ps_sample *sample);
 struct ps_shard_options {
 	struct ps_stream_options stream;
 	enum ps_shard_kind source;
-	struct ps_windows windows; /* of token streams */
+	struct ps_windows windows; /* windows of token streams */
 	/* Whether fields with a suffix are wanted, so that samples hold their bytes; NULL: all are. Called
 	 * on the reading thread. */
 	bool (*wants)(void *ctx, const char *suffix, size_t len);

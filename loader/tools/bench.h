@@ -50,8 +50,8 @@ struct ps_bench_result {
 	double next_p50_us, next_p99_us; /* latency of next(), without the first batches; 0: not known */
 	bool has_idle;                   /* with a synthetic step; `idle` is of the whole run */
 	struct ps_bench_idle idle;
-	char lost_first[512]; /* of the whole run: "PATH: reason" of the first shard lost */
-	char *profile;        /* of the whole run, if asked for; the caller frees it */
+	char lost_first[512]; /* "PATH: reason" of the first shard lost in the whole run */
+	char *profile;        /* profile of the whole run, if asked for; the caller frees it */
 };
 
 /* Parses "NAME=KIND[:DTYPE]", a field that replaces the default ones. False: failed, with a message on

@@ -44,14 +44,14 @@ struct ps_bench_step_ops {
 struct ps_bench_step {
 	const struct ps_bench_step_ops *ops;
 	double asked_ms, alone_ms; /* requested time; median of a step without a loader */
-	struct ps_bench_cut *cuts; /* of all finished steps, in order */
+	struct ps_bench_cut *cuts; /* cuts of all finished steps, in order */
 	size_t ncuts, cap;
 };
 
 /* Totals of all steps except the first ones. */
 struct ps_bench_idle {
 	uint64_t steps;
-	double seconds;             /* from the end of the last step not counted */
+	double seconds;             /* time from the end of the last step that is not counted */
 	double gap, copy;           /* seconds that the consumer waited for the loader, and for copies */
 	double alone_ms, beside_ms; /* a step without a loader, and with it (medians) */
 };

@@ -12,7 +12,7 @@
 #include "shard/shard.h"
 
 #define MAX_MEMBER (UINT64_C(4) << 30)
-#define BLOAT_LEAST_PERCENT 10 /* of the shard's size */
+#define BLOAT_LEAST_PERCENT 10 /* percent of the shard's size */
 
 const char *const ps_finding_names[PS_FOUND_NKINDS] = {"truncated", "not_a_tar", "refused", "undecodable",
         "scattered", "duplicate", "clash", "progressive", "bloat", "missing_field", "no_sample"};
@@ -179,8 +179,8 @@ static int by_key(const void *pa, const void *pb)
 }
 
 struct run {
-	size_t first, n; /* in the members, sorted by key */
-	uint64_t order;  /* of its first member in the tar */
+	size_t first, n; /* range of the members, which are sorted by key */
+	uint64_t order;  /* place of its first member in the tar */
 };
 
 static int by_order(const void *pa, const void *pb)

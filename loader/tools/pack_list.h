@@ -28,7 +28,7 @@ struct ps_pack_sample {
 };
 
 struct ps_pack_list {
-	struct ps_pack_file *files; /* by key, then by name */
+	struct ps_pack_file *files; /* sorted by key, then by name */
 	size_t nfiles, files_cap;
 	struct ps_pack_sample *samples;
 	size_t nsamples;

@@ -18,17 +18,18 @@
 /* How the default order deals an epoch to many ranks. Computed with the order's own code from the shards'
  * counts only: nothing is read, and no rank runs. */
 struct ps_ranks_quality {
-	double shards;         /* different shards in a batch of rank 0, on average */
-	uint32_t shards_whole; /* the fewest in a full batch while no lane has ended; 0: no such batch */
+	double shards; /* different shards in a batch of rank 0, on average */
+	/* the fewest shards in a full batch while no lane has ended; 0: no such batch */
+	uint32_t shards_whole;
 	/* share of a batch's shards that are also in the batch before; below 0: only one batch */
 	double overlap;
 	/* the mean distance of rank 0's samples from their position in the list, relative to a full
 	 * permutation */
 	double distance;
-	double correlation; /* of the samples' positions in this epoch and the next */
+	double correlation; /* correlation of the samples' positions in this epoch and the next */
 	double opens;       /* ranks that read from a shard, on average */
 	uint32_t lanes, window;
-	uint64_t samples; /* of the epoch */
+	uint64_t samples; /* samples of the epoch */
 	uint64_t held;    /* the samples that rank 0 holds for shuffling */
 };
 
@@ -347,7 +348,7 @@ struct quality {
 	double neighbours; /* share of consecutive samples that are neighbours in the list, too */
 	/* mean distance from the position in the list, relative to a permutation's (N / 3) */
 	double distance;
-	double correlation; /* of places in the list and in the order (Spearman) */
+	double correlation; /* correlation of places in the list and in the order (Spearman) */
 	double shards;      /* different shards in a batch, on average */
 };
 

@@ -25,7 +25,7 @@
 #include "shard/index/index.h"
 #include "shard/shard.h"
 
-static const char *command_name; /* of the running command; NULL: none yet */
+static const char *command_name; /* name of the running command; NULL: none yet */
 
 void ps_command_begin(const char *command)
 {

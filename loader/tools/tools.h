@@ -151,7 +151,7 @@ int ps_digest_file(
 struct ps_tool_progress {
 	bool shown;
 	const char *what, *unit; /* "pack", "shards" */
-	uint64_t total;          /* in units; 0: not known */
+	uint64_t total;          /* number of units; 0: not known */
 	pthread_mutex_t lock;    /* guards all below */
 	uint64_t done, nbytes;
 	double began, drawn;

@@ -24,7 +24,7 @@ struct ps_finish_args {
 	uint32_t mix;    /* enum ps_mix_kind */
 	uint32_t weight; /* weight of the row itself, out of 65536 */
 	uint32_t nviews; /* images of a row */
-	uint32_t box[4]; /* of CutMix: x0, y0, x1, y1 */
+	uint32_t box[4]; /* CutMix's box: x0, y0, x1, y1 */
 };
 
 PS_BOTH uint32_t ps_finish_unit_pixels(enum ps_dtype dtype)
@@ -218,7 +218,7 @@ PS_BOTH void ps_finish_interleaved(const struct ps_finish_args *a, enum ps_dtype
         const struct ps_finish_sources *from, uint32_t begin, uint32_t end, uint8_t *to, uint8_t *shared)
 {
 	const uint32_t unit = ps_finish_unit_pixels(dtype), esize = 16 / unit;
-	const uint32_t pieces = (end - begin) / unit * 3; /* of 16 bytes */
+	const uint32_t pieces = (end - begin) / unit * 3; /* pieces of 16 bytes */
 
 	PS_THREADS(t)
 	{

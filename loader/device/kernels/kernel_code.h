@@ -20,7 +20,7 @@
  * Arithmetic is that of the CPU's code, to the bit: nvcc must not contract multiplications and additions
  * (-fmad=false), and headers that both compilers include mark their functions PS_BOTH (base/dtype.h). */
 
-#define PS_KERNEL_THREADS 256u /* of each block of each kernel */
+#define PS_KERNEL_THREADS 256u /* threads of each block of each kernel */
 
 #ifdef __CUDACC__
 #define PS_THREADS(t) for (uint32_t t = threadIdx.x, t##_end = t + 1; t < t##_end; t++)

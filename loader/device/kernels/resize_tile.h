@@ -32,7 +32,7 @@ struct ps_tile_axis {
 struct ps_tile_image {
 	const uint8_t *from; /* the region's pixels, three bytes each */
 	uint64_t pitch;      /* bytes from row to row, a multiple of 4 */
-	uint32_t nrows;      /* of the region */
+	uint32_t nrows;      /* rows of the region */
 	uint32_t rows;       /* outputs of a tile */
 	uint32_t place;      /* number of the image in the results */
 	uint32_t flip_v;

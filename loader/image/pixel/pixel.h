@@ -60,7 +60,7 @@ struct ps_erase {
 	uint32_t x0, y0, x1, y1;
 	uint32_t random;   /* 0: all values are `level`; else noise around `level` */
 	int32_t factor[3]; /* F(sigma / 147.8, 16) */
-	uint8_t level[4];  /* of three channels */
+	uint8_t level[4];  /* levels of the three channels */
 	uint32_t unused;
 };
 
@@ -69,15 +69,15 @@ struct ps_erase {
 struct ps_image_ops {
 	uint32_t what;                             /* PS_IMAGE_ bits */
 	uint32_t brightness, contrast, saturation; /* F(factor, 12) */
-	int32_t turn;                              /* of the hue */
+	int32_t turn;                              /* turn of the hue */
 	int32_t noise;                             /* F(sigma / 147.8, 16) */
 	uint64_t noise_key;
 	uint64_t gray_sum; /* 0 at first; kernels sum up gray values here */
 	struct ps_erase erase;
 	int64_t map[6]; /* the affine's a, b, c, d, e, f */
-	uint32_t reach; /* of the blur: weights to each side of the middle one */
+	uint32_t reach; /* the blur's weights on each side of the middle one */
 	uint32_t fill;  /* level of pixels that the affine step takes from outside the image */
-	uint32_t order; /* of the jitter's steps */
+	uint32_t order; /* order of the jitter's steps */
 	uint32_t unused;
 	int16_t blur[PS_IMAGE_REACH_MAX + 1]; /* the blur's weights, from the middle outwards */
 };

@@ -205,9 +205,10 @@ enum ps_shard_kind {
 
 /* Windows of a token stream; all in bytes. */
 struct ps_windows {
-	uint64_t nbytes;    /* of a window; 0: no windows are wanted, and .bin files are tars like others */
+	/* bytes of a window; 0: no windows are wanted, and .bin files are tars like others */
+	uint64_t nbytes;
 	uint64_t stride;    /* from the beginning of a window to that of the next */
-	uint32_t item;      /* of a token */
+	uint32_t item;      /* bytes of a token */
 	const char *suffix; /* suffix of the sample's only member */
 };
 

@@ -12,7 +12,7 @@
 #include <zstd.h>
 
 #define BUF_NBYTES (1UL << 20)
-#define FRAME_NBYTES (4UL << 20) /* of the tar, in one zstd frame */
+#define FRAME_NBYTES (4UL << 20) /* bytes of the tar in one zstd frame */
 #define SEEKABLE_MAGIC 0x8F92EAB1u
 #define SKIPPABLE_MAGIC 0x184D2A5Eu
 
@@ -24,9 +24,9 @@ struct ps_tar_out {
 	int fd;
 	bool own_fd;
 	char *path, *tmp; /* tmp: NULL for the caller's descriptor */
-	uint64_t left;    /* of the member's data */
-	uint32_t pad;     /* after it */
-	uint8_t *buf;     /* not yet written to the disk, or given to zstd */
+	uint64_t left;    /* bytes of the member's data that are still to come */
+	uint32_t pad;     /* bytes of padding after the data */
+	uint8_t *buf;     /* bytes that were not written to the disk, or given to zstd, yet */
 	size_t buf_n, buf_cap;
 	uint64_t file_nbytes;
 	void (*on_bytes)(void *ctx, const void *p, size_t n); /* NULL: none */
@@ -205,7 +205,7 @@ static size_t record_len(size_t key_len, size_t value_len)
 
 struct needs {
 	bool path, size;
-	size_t pax_len; /* of the pax data; 0: no pax header */
+	size_t pax_len; /* length of the pax data; 0: no pax header */
 	int cut;
 	char size_text[24];
 };

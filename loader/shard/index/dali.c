@@ -138,7 +138,7 @@ int ps_dali_write(const char *shard, const char *path, uint64_t *ret_samples, st
 /* Reading ------------------------------------------------------------------------------------------------ */
 
 struct import {
-	const char *path; /* of the index, for texts */
+	const char *path; /* path of the index, for error texts */
 	FILE *f;
 	int shard_fd;
 	uint64_t shard_nbytes;

@@ -144,7 +144,7 @@ uint64_t ps_shard_index_bad(const struct ps_shard_index *index); /* bad samples 
 
 struct ps_shard_index_place {
 	uint64_t offset; /* offset of the sample's first header (line: first byte), decompressed */
-	/* the same if a walk can begin there; 0: walks begin at the shard's beginning */
+	/* equals `offset` if a walk can begin there; 0: walks begin at the shard's beginning */
 	uint64_t resume_offset;
 	bool bad;
 	uint32_t nmembers; /* known members; 0: none (a bad sample, or one with very many members) */

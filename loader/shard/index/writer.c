@@ -231,7 +231,7 @@ static int ps_shard_index_column_finish(
 
 /* A shape, encoded as in the file. */
 struct shape {
-	size_t at, n; /* in shape_bytes */
+	size_t at, n; /* offset and length in shape_bytes */
 	uint64_t sum;
 };
 
@@ -240,7 +240,7 @@ struct ps_shard_index_writer {
 	uint32_t flags;
 	uint64_t first;
 	uint8_t sha256[PS_INDEX_SHA256];
-	uint64_t end; /* of the last sample */
+	uint64_t end; /* end of the last sample */
 	struct ps_buf marks, samples, key_marks, keys, shape_bytes;
 	struct shape *shapes;
 	uint32_t nshapes;
@@ -430,7 +430,7 @@ int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, 
 	if (offset < w->end || (offset - w->end) % unit_of(w) != 0) {
 		if (!bad)
 			return w->failed = -EINVAL;
-		offset = w->end; /* of a hole only its place in the order matters */
+		offset = w->end; /* only a hole's place in the order matters */
 	}
 	w->failed = marks_add(w);
 	if (w->failed == 0)
