@@ -44,7 +44,8 @@
 #define PS_LAYOUT_MAX_ALTERNATIVES 16
 
 /* How the rows of a field are stored in a batch. An item is one step along a row's first dimension; a
- * scalar is one item. */
+ * scalar is one item. "In place" means that each row's place in the slot is known before it is decoded; the
+ * other forms are late fields. */
 enum ps_form {
 	PS_FORM_FIXED,   /* each row has the same number of items, in place */
 	PS_FORM_PADDED,  /* each row has room for pad_to items, in place */

@@ -253,7 +253,8 @@ static int all_judge(struct consumer *c, const struct ps_bench_options *o, const
 	int rc = 0;
 
 	result_make(ret_all, start, end, 0, 0);
-	for (int i = 0; i < PENSTOCK_NSTAGES; i++) { /* names and counts of threads come with the marks */
+	/* names and numbers of threads are those of the last mark */
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		ret_all->stats.stages[i].name = end->stats.stages[i].name;
 		ret_all->stats.stages[i].threads = end->stats.stages[i].threads;
 	}

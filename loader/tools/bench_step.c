@@ -1,4 +1,4 @@
-/* bench: the steps' common part, and the one that sleeps. */
+/* bench: the part that all kinds of steps share, and the step that sleeps. */
 #include "config.h"
 
 #include "tools/bench_step.h"

@@ -143,7 +143,9 @@ static int tar_open(const char *shard, const char *dir, struct ps_load_error *er
 			n = 0;
 		}
 		if (r == -EBADMSG)
-			r = 0; /* cut off: the chart lists only what is there */
+			/* the shard is cut off: the copy has what is there, and the chart lists no more
+			 * than that */
+			r = 0;
 	}
 	if (r == 0 && fd < 0)
 		r = ps_load_error_set(err, errno, "%s: cannot read it again: %s", shard, strerror(errno));
@@ -205,7 +207,7 @@ static int duplicate_check(
 			        "%s comes twice, with different bytes; remove the wrong one", m->name);
 		return rc;
 	}
-	return 0; /* a member of the sample that was cut off */
+	return 0; /* no such member is kept: m is of the sample that was cut off */
 }
 
 static int members_write(

@@ -33,7 +33,8 @@ struct fields {
 	struct penstock_field v[PS_CHART_MAX_FIELDS];
 	char names[PS_CHART_MAX_FIELDS][128];
 	uint32_t n;
-	/* Offsets of the samples that have the one field, ascending; NULL: all samples are decoded. */
+	/* If `v` has a single field that some samples lack: offsets of the samples that have it, ascending.
+	 * NULL: all samples are decoded. */
 	uint64_t *have;
 	size_t nhave;
 };

@@ -60,8 +60,8 @@ static int module_load(struct ps_kernels *k, struct ps_load_error *err)
 	return -ENODEV;
 }
 
-/* Drivers load a function when it is first asked about or run: asked now, the first batch need not wait for
- * it. */
+/* Gets a function, and asks for an attribute of it. A driver loads a function when it is first asked about
+ * or run; so it is loaded now, and the first batch need not wait. */
 static ps_cu_result function_get(struct ps_kernels *k, uint32_t i)
 {
 	int threads = 0;
