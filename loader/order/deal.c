@@ -41,7 +41,7 @@ struct ps_deal {
 	struct ps_lane_set *sets;
 	uint32_t nlanes;
 	uint64_t regular; /* number of regular steps at the beginning */
-	uint64_t nsteps;  /* steps of the rank that has most */
+	uint64_t nsteps;  /* steps of the rank that has most steps */
 	uint32_t steps;   /* steps in a window */
 	/* marks of each set: begin of the epoch, begin of the irregular steps, end */
 	struct ps_mark *begin, *middle, *end;
@@ -95,8 +95,8 @@ static void shares_find(struct ps_deal *d, uint64_t step)
 		d->lack[v % nodes] += ps_steps_rows(s, step, v) - d->have[v];
 }
 
-/* This rank's gaps: which rows of its node's surplus fill them, and which rows of the remaining surplus of
- * all nodes. */
+/* Finds the surplus rows that fill this rank's gaps. *own: those of its node's surplus; *common: those of
+ * the remaining surplus of all nodes. */
 static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, struct gap *common)
 {
 	uint32_t me = d->o.rank, nodes = d->o.nodes, node = me % nodes;

@@ -511,9 +511,8 @@ static int64_t heap_due(const struct ps_pipeline *p)
 	return best;
 }
 
-/* The lane of this turn, if it has no block and waits in its heap behind lanes that have enough blocks.
- * This can happen after resuming from another rank's state. NULL: the lane of this turn is not such a
- * lane. */
+/* The lane of this turn, if it has no block and waits in its heap after lanes that have enough blocks. This
+ * can happen after resuming from another rank's state. NULL: the lane of this turn is not such a lane. */
 static struct ps_lane *turn_starves(const struct ps_pipeline *p)
 {
 	struct ps_lane *lane = &p->lanes[lane_due(p)];

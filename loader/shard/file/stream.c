@@ -35,9 +35,9 @@
  * follows its data, so bytes may have been handed out before a mismatch is found.
  *
  * Memory, counted where there is a budget: zstd: the frame's window (2 to 8 MiB usually; more than
- * PS_INFLATE_MAX_WINDOW is refused), gzip 0.1 MiB, lz4 up to 8 MiB. Ownership: a decompressor owns its input.
- * Threads: one at a time.   Locks: none. Blocks: as the input does.   Errors: -EBADMSG: damaged or cut;
- * -EFBIG: the window is too large; -ENOSYS: not built with that format; others: the input's. */
+ * 2^PS_INFLATE_MAX_WINDOW_LOG is refused), gzip 0.1 MiB, lz4 up to 8 MiB. Ownership: a decompressor owns
+ * its input. Threads: one at a time.   Locks: none. Blocks: as the input does.   Errors: -EBADMSG: damaged
+ * or cut; -EFBIG: the window is too large; -ENOSYS: not built with that format; others: the input's. */
 #define PS_INFLATE_MAX_WINDOW_LOG 27 /* 128 MiB: the limit of `zstd -d`, too */
 #define PS_INFLATE_MAGIC 4           /* bytes that identify the format ... */
 #define PS_INFLATE_SKIPPABLE 8       /* ... and those of a skippable frame's head */
