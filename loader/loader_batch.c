@@ -49,7 +49,7 @@ static struct penstock_tensor column(const struct penstock_batch *b, size_t at, 
 	return t;
 }
 
-/* The elements of a field: plane 0 is x, plane 1 is y. */
+/* The elements of a field: plane 0 is the tensor NAME, plane 1 the tensor NAME:y or NAME:mix. */
 static struct penstock_tensor elements(const struct penstock_batch *b, uint32_t i, uint32_t plane)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];

@@ -153,8 +153,9 @@ static int resume_own(const struct ps_schedule *s, const struct ps_state *state,
 	return 0;
 }
 
-/* The position of a lane after `taken` delivered samples; from the place `saved` on, unless that is after
- * it. */
+/* The position of a lane after `taken` delivered samples. It counts from the block of `saved`. If there is no
+ * saved place, or its block begins after the position, it counts from the position's own block, and the place
+ * in the shards is unknown. */
 static void lane_position(const struct ps_order *order, uint64_t taken, const struct ps_lane_position *saved,
         struct ps_lane_position *ret)
 {

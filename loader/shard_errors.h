@@ -2,7 +2,7 @@
  * answer. In batches such a shard gives at least one bad row, although nothing in the shard is damaged.
  *
  * Ownership: the caller's, until fini.   Threads: any.   Locks: its own, a leaf.
- * Blocks: hint and is_on_mount alone, on a stat of the shard. */
+ * Blocks: only ps_shard_error_hint(), on a stat of the shard. */
 #ifndef PS_SHARD_ERRORS_H
 #define PS_SHARD_ERRORS_H
 

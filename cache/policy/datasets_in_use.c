@@ -27,7 +27,8 @@ struct dataset {
 	uint64_t nopened; /* objects opened in this round */
 	int64_t round_start_s;
 	int64_t samples_s[INUSE_SAMPLES];
-	unsigned nsamples; /* number of all samples so far; only the last INUSE_SAMPLES are kept */
+	/* number of rounds measured so far; samples_s has the lengths of the last INUSE_SAMPLES */
+	unsigned nsamples;
 };
 
 struct ps_inuse {

@@ -130,7 +130,8 @@ static int add_row(void *arg, const struct ps_object_row *row)
 		        .entry = ps_quota_add_by_extent(
 		                store, &row->id, ps_nextents_of_size(row->remote.size))};
 		int rc = a.entry ? ps_index_each_extent(store->index, &row->id, add_extent, &a) : -ENOMEM;
-		/* the rows cannot be read, so nothing is counted, and what is not counted is punched out */
+		/* If the rows cannot be read, the extents not counted yet are punched out
+		 * (ps_extents_recover()), and eviction deletes the rows of all extents. */
 		if (rc == -EIO)
 			a.entry->nrows = a.entry->nextents;
 		return rc == -EIO ? 0 : rc;
@@ -203,7 +204,9 @@ int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *er
 {
 	struct recovery r = {.store = store, .deletions = ps_index_batch_new()};
 
-	pthread_mutex_lock(&store->lock); /* no other thread uses the store yet */
+	/* quota.c requires the lock. No other thread uses the store yet, so holding it over the disk delays
+	 * no thread. */
+	pthread_mutex_lock(&store->lock);
 	int rc = ps_index_each_object(store->index, add_row, drop_bad_row, &r);
 	if (rc == 0 && r.failed)
 		rc = -EIO;

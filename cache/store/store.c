@@ -296,8 +296,8 @@ struct ps_index *ps_store_index(struct ps_store *store)
 	return store->index;
 }
 
-/* The bytes of used_nbytes that are reserved and not written yet. Under store->lock, without which writers
- * reduce `unwritten`. */
+/* The bytes of used_nbytes that are reserved and not written yet. store->lock is held; writers reduce
+ * `unwritten` without that lock. */
 static uint64_t reserved(const struct ps_store *store)
 {
 	return PS_MIN(atomic_load(&store->unwritten), store->used_nbytes);

@@ -613,7 +613,7 @@ void ps_erase_apply(const struct ps_erase *e, const struct ps_planes *planes)
 
 /* Arithmetic that is the same everywhere ----------------------------------------------------------------- */
 
-/* ln 2 in two parts: the first times a small integer is exact. */
+/* ln 2 in two parts: the product of LN2_HIGH and a small integer is exact. */
 #define LN2_HIGH 0x1.62e42fefa0000p-1
 #define LN2_LOW 0x1.cf79abc9e3b3ap-40
 #define DEGREE 1.74532925199432957692e-02

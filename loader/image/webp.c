@@ -15,7 +15,7 @@
 
 #include "base/size.h"
 
-#define MARGIN 2u /* even, as the library's crops are */
+#define MARGIN 2u /* even: libwebp rounds the left and top of a crop down to even numbers */
 
 struct image {
 	const uint8_t *data;
@@ -101,7 +101,8 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 		return ps_load_error_set(err, EBADMSG, "WebP: is an animation");
 	m->size = (struct ps_image_size){(uint32_t)features.width, (uint32_t)features.height};
 	rc = ps_format_check_size("WebP", m->size.width, m->size.height, limits, err);
-	/* A lossless file is decoded as a whole, at four bytes a pixel. */
+	/* Counts the same memory for every file: what libwebp needs to decode a lossless one, as a whole at
+	 * four bytes a pixel. With PS_PIXELS_RGBA16 the output is added. */
 	uint64_t pixel = pixels == PS_PIXELS_RGBA16 ? 4 + ps_pixels_nbytes(pixels) : 4;
 	if (rc == 0)
 		rc = ps_format_take_memory("WebP", "for all pixels",

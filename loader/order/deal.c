@@ -111,8 +111,9 @@ static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, s
 		common->from += d->lack[i] - PS_MIN(d->over[i], d->lack[i]);
 }
 
-/* Prepares d->over and d->lack to convert a place in a node's surplus to a place in the remaining surplus
- * of all nodes. */
+/* Changes the meaning of two arrays for row_is_mine(). d->lack: number of rows of a node's surplus that fill
+ * gaps of that node. d->over: the place of the node's first remaining row in the remaining surplus of all
+ * nodes. */
 static void excess_number(struct ps_deal *d)
 {
 	uint64_t sum = 0;
@@ -279,6 +280,7 @@ static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index
 			return &d->windows[i];
 	q = ps_sequence_position(d->o.sequence, lane, index) - d->o.begin;
 	step = q / ((uint64_t)s->batch * s->world);
+	/* PENSTOCK_END_SPLIT: the last full step may give its last rows to the step after it */
 	if (q >= ps_steps_begin(s, step + 1)) /* the last full step may be a shorter one */
 		step++;
 	return window_get(d, (step - d->regular) / d->steps);
@@ -302,7 +304,8 @@ static uint64_t regular_steps(const struct ps_deal *d)
 		return s->most;
 	to = (u128)least * d->nlanes;
 	full = to > d->o.begin ? (uint64_t)PS_MIN((to - d->o.begin) / global, (u128)PS_ENDLESS) : 0;
-	/* The last of them may have one row less for each rank; its rows are dealt in the same way. */
+	/* With PENSTOCK_END_SPLIT the last full step may have one row less for each rank; it is still
+	 * regular. */
 	if (s->samples != PS_ENDLESS)
 		full = PS_MIN(full, s->samples / global);
 	return PS_MIN(full, s->most);

@@ -101,7 +101,8 @@ static void sets_lengthen(const struct ps_epochs *e, struct ps_epoch *epoch)
 			epoch->lengths[sets[d].first + i] = PS_ENDLESS;
 }
 
-/* For orders by sample number: all samples, numbered through the shards in the order of the list. */
+/* For orders by sample number: the samples of all shards are numbered consecutively, in the order of the list
+ * of shards. */
 static int permuted_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
 {
 	uint32_t nlanes = ps_order_nlanes(e->o.order);

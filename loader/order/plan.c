@@ -210,7 +210,7 @@ static int used_announce(const struct ps_planner *p, const struct ps_uses *used,
 	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&o, epoch, 0));
 }
 
-/* The planner's thread for a feed, as planner_main() for other orders. */
+/* The planner's thread for a feed; planner_main() is the thread for other orders. */
 static void *planner_fed_main(void *arg)
 {
 	struct ps_planner *p = arg;

@@ -98,12 +98,13 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 struct filling {
 	uint32_t n;     /* samples that the block should have */
 	uint32_t *from; /* place i gets the from[i]-th sample that is read */
-	/* in order of reading: the sample is or may be wanted, so it is read with its bytes */
+	/* indexed in the order of reading; true: the sample is or may be wanted, so its bytes are read */
 	bool *held;
-	bool *wanted; /* by place: the sample is wanted */
+	bool *wanted; /* indexed by place; true: the sample is wanted */
 };
 
-/* Finds which samples are wanted and held. If places depend on lengths, all are held. */
+/* Finds which samples are wanted and held. All are held if the lanes' lengths are not known, or if places
+ * depend on the lengths of the samples (buckets), which are known only after reading. */
 static int filling_plan(const struct ps_lane *lane, const struct ps_lane_source *source,
         const struct ps_block *block, struct filling *f)
 {
@@ -215,6 +216,7 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 		if (!held)
 			ps_sample_free(ps_steal_ptr(s));
 	}
+	/* the block's last samples may have been left unread: then lane->at is before the block's end */
 	lane->from = PS_MAX(lane->from, block->begin + block->n); /* the rest of it may not have been read */
 	return 1;
 }
@@ -372,7 +374,7 @@ static int shard_open(
 	if (lane->begun.writer && lane->number != shard)
 		ps_shard_index_writer_free(ps_steal_ptr(&lane->begun.writer));
 	lane->number = shard;
-	/* a guess from the position: the shard may have been closed and opened again */
+	/* estimated from the position: the shard may have given samples before it was closed */
 	lane->gave = lane->ordinal > 0 || lane->copy > 0;
 	ps_shard_start_at(lane->shard, lane->ordinal, lane->offset);
 	if (lane->begun.writer)

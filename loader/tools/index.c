@@ -103,7 +103,8 @@ static int differs(const char *shard, const char *what, struct ps_load_error *er
 	        err, ESTALE, "%s: is not the shard that %s is of: one of them was changed", shard, what);
 }
 
-/* Compares the shard with its SHA-256: 1; 0: none is known. */
+/* Compares the shard with the SHA-256 in its catalogue entry and that in its index, where they are known. 1:
+ * that in the index matches; 0: the index has none. */
 static int hash_verify(const char *shard, const struct ps_shard_index *index,
         const struct ps_catalogue_entry *e, struct ps_load_error *err)
 {
@@ -294,7 +295,8 @@ static int shard_publish(const struct index_options *o, struct listed *l, const 
 	return shard_list(l, shard, &e, err);
 }
 
-/* Makes or verifies a shard's index. False: the shard has bad samples, or no index. */
+/* Makes a shard's index unless it is up to date. False: the index could not be made, or the shard that was
+ * read for it has bad samples. */
 static bool shard_index(struct index_options *o, const char *shard)
 {
 	struct ps_load_error err = {0};

@@ -407,8 +407,8 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	return PS_EXIT_OK;
 }
 
-/* Packs rows of Parquet files: Python reads them, and the same code writes the shards. Returns only on
- * failure, with an exit code. */
+/* Packs rows of Parquet files: replaces this process by Python, which reads the rows and writes the shards
+ * through the library (loader/shard_writer.c). Returns only on failure, with an exit code. */
 static int parquet_exec(const struct pack_options *o, int n, char **words)
 {
 	static const char code[] = "import sys\n"

@@ -45,7 +45,8 @@ void ps_loader_complain(const char *prefix, const char *text);
 /* Options of a command ----------------------------------------------------------------------------------- */
 
 enum ps_flag_kind {
-	/* the loader's option of that name; unset members are taken from its row (option/option.h) */
+	/* the loader's option of that name; members of the ps_flag that are not set are taken from the
+	 * option's row in the table of options (option/option.h) */
 	PS_FLAG_LOADER,
 	PS_FLAG_SET,  /* bool; without a value */
 	PS_FLAG_TEXT, /* const char *, borrowed from argv */
@@ -101,7 +102,7 @@ struct ps_part {
 	uint64_t number, of;
 };
 
-/* "K/N". Complains and returns false. */
+/* Parses "K/N". False: failed, with a message on stderr. */
 bool ps_arg_part(const char *option, const char *text, struct ps_part *ret_part);
 
 /* The part of n units: [*ret_first, *ret_end). All parts together are all units, each once. */
@@ -128,7 +129,7 @@ void ps_json_print(FILE *out, const char *text);
 
 /* The SHA-256, as `sha256sum` prints it.
  *
- * Ownership: the caller's, until free.   Threads: one at a time.   Blocks: of a file, on the disk.
+ * Ownership: the caller's, until free.   Threads: one at a time.   Blocks: ps_digest_file() on the disk.
  * Errors: 0 or -errno with a text that names the file. */
 #define PS_DIGEST_NBYTES 32
 

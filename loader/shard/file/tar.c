@@ -282,7 +282,7 @@ static void name_append(struct ps_tar *t, const void *p, size_t n)
 	t->name[t->name_len] = 0;
 }
 
-/* Reads a GNU long name: the data of a member of its own, the name and a zero byte. */
+/* Reads a GNU long name. It is the data of a separate member of type L: the name and a zero byte. */
 static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
 {
 	int rc;
