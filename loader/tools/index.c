@@ -208,7 +208,7 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	}
 	if (rc == 0)
 		rc = hash_verify(shard, index, e, &err);
-	if (rc == 0)
+	if (rc == 0) /* 1: these are the bytes that the index was made of */
 		rc = content_verify(shard, index, &err);
 	if (rc == -ESTALE)
 		remedy_add(o, shard, c == 0, index && ps_shard_index_ncolumns(index) > 0, &err);
