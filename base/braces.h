@@ -2,9 +2,9 @@
  * {a..e}, {0..10..2}, {9..0}, {a,b}, nested. "\" makes a brace or comma an ordinary character; {x} and {}
  * stay as they are. Unlike braceexpand, a "}" without its "{" is an error.
  *
- * Ownership: ps_braces_parse() makes, ps_braces_free() frees. Threads: any number may read a parsed
- * pattern. Errors: -EINVAL unbalanced or too deep, -E2BIG more than `max` results, -ERANGE a number past 64
- * bits, -ENOMEM. */
+ * Ownership: ps_braces_parse() makes a pattern, ps_braces_free() frees it. Threads: any number may read a
+ * parsed pattern. Errors: -EINVAL unbalanced or too deep, -E2BIG more than `max` results, -ERANGE a number
+ * past 64 bits, -ENOMEM. */
 #ifndef PS_BASE_BRACES_H
 #define PS_BASE_BRACES_H
 

@@ -15,7 +15,7 @@ struct ps_buf {
 	size_t n, cap;
 };
 
-/* Makes room for n more bytes; b->n stays. -ENOMEM. */
+/* Makes room for n more bytes; b->n is unchanged. -ENOMEM. */
 PS_MUST_USE static inline int ps_buf_reserve(struct ps_buf *b, size_t n)
 {
 	size_t need, cap;

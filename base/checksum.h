@@ -1,5 +1,5 @@
-/* Checksums: of whole objects, as origins and manifests report them, "ALGORITHM:HEX" in lower case; and the
- * CRCs of blocks and parts.
+/* Checksums of whole objects, which origins and manifests report, as "ALGORITHM:HEX" in lower case. Also
+ * the CRCs of blocks and parts.
  *
  *   md5 sha1 sha256 sha512      of the bytes
  *   crc32 crc32c crc64nvme      the value, most significant digit first
@@ -34,7 +34,8 @@ struct ps_checksum {
 	uint64_t crc;
 	char expected[PS_CHECKSUM_LEN];
 };
-/* Begins to compare `size` bytes with `expected`. -EINVAL: unknown form; -ENOMEM. */
+/* Begins the checksum of an object of `size` bytes, for comparison with `expected`. -EINVAL: unknown form;
+ * -ENOMEM. */
 int ps_checksum_init(struct ps_checksum *sum, const char *expected, uint64_t size) PS_MUST_USE;
 void ps_checksum_update(struct ps_checksum *sum, const void *bytes, size_t n);
 /* Call after the last byte. ret_seen: the checksum, in the same form. True: it equals the expected one. */
@@ -44,8 +45,8 @@ void ps_checksum_fini(struct ps_checksum *sum);
 /* CRC32C (Castagnoli), as stored in the index. */
 uint32_t ps_crc32c(const void *bytes, size_t nbytes);
 
-/* The checksum of a followed by b, from the checksums of both and the length of b. So data that arrived in
- * parts need not be read again. */
+/* The CRC of two parts in sequence, from their CRCs a and b and the length of the second part. So data that
+ * arrived in parts need not be read again. */
 uint32_t ps_crc32c_join(uint32_t a, uint32_t b, size_t nbytes_b);
 
 /* CRC-64/NVME, which S3 stores for multipart uploads. Continues `crc` (0: no bytes yet) with these

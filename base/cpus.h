@@ -1,8 +1,9 @@
 /* The number of CPUs that this process may use, and so of threads worth starting.
  *
- * The minimum of the scheduler's affinity and the quotas of the process's control groups (cpu.max, or
- * cpu.cfs_quota_us of version 1), divided by LOCAL_WORLD_SIZE, the number of ranks on the machine, if that
- * is set. Threads: any. Errors: none; a limit that cannot be read is ignored. Blocks: on /proc and /sys. */
+ * The result is the minimum of the scheduler's affinity and the quotas of the process's control groups
+ * (cpu.max, or cpu.cfs_quota_us of version 1). If LOCAL_WORLD_SIZE, the number of ranks on the machine, is
+ * set, the minimum is divided by it. Threads: any. Errors: none; a limit that cannot be read is ignored.
+ * Blocks: on /proc and /sys. */
 #ifndef PS_BASE_CPUS_H
 #define PS_BASE_CPUS_H
 

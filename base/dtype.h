@@ -125,7 +125,7 @@ PS_BOTH uint16_t ps_f16_of(float f)
 		rest -= 0x38000000;
 		return (uint16_t)(sign | ((rest + 0xfff + (rest >> 13 & 1)) >> 13));
 	}
-	/* Subnormal: the addition of 0.5 itself rounds at 2^-24. */
+	/* Subnormal: adding 0.5 rounds the value to a multiple of 2^-24, the step of subnormal numbers. */
 	return (uint16_t)(sign | (ps_float_bits(ps_float_of_bits(rest) + 0.5f) - ps_float_bits(0.5f)));
 }
 

@@ -2,9 +2,10 @@
  * a listing, a config line, a damaged sample), they also fill an error that the caller owns.
  *
  * There are two structs with the same functions, one for each program. The mount's ps_error also has what
- * only an origin knows (HTTP status, whether and when to retry). It is kept as long as an object is known,
- * so its text is short. The loader's ps_load_error is on the stack for every sample: clearing it takes two
- * stores, and its text is long enough for a shard's path and a member's name.
+ * only an origin knows (HTTP status, whether and when to retry). The cache keeps one with each dataset,
+ * credential and decompressed object, so its text is short. The loader's ps_load_error is on the stack for
+ * every sample: clearing it takes two stores, and its text is long enough for a shard's path and a member's
+ * name.
  *
  * Contract of both: the text is one line for a person: what failed, on what, what to do. It never holds a
  * secret: URLs go through ps_url_redact() first. The caller escapes control characters in names from
@@ -23,7 +24,7 @@
 
 struct ps_error {
 	int err;                 /* errno, positive; 0 means no error */
-	int http_status;         /* the last status line, 0 if there was none */
+	int http_status;         /* of the last response, 0 if there was none */
 	bool retryable;          /* set only by origins: the same request may succeed later */
 	uint32_t retry_after_ms; /* the server's Retry-After, 0 if none */
 	char text[PS_ERROR_TEXT_LEN];

@@ -1,7 +1,7 @@
 /* Files in the format of AWS's configuration: "[section]" lines, "key = value" lines below them, "#" or ";"
  * starts a comment line. An indented line belongs to the key above it: "s3 =" followed by " endpoint_url =
- * x" is the key "s3.endpoint_url"; below a key with a value it is skipped. Keys are reported in lower case,
- * values without surrounding blanks; a byte order mark and CRLF are accepted.
+ * x" is the key "s3.endpoint_url"; if the key above has a value, the indented line is skipped. Keys are
+ * reported in lower case, values without surrounding blanks; a byte order mark and CRLF are accepted.
  *
  * Ownership: the text is the caller's; fn borrows its arguments for the call. Threads: any. Blocks: never.
  * Errors: -EINVAL with the line's number, never its text (it may be a secret); fn's. */

@@ -21,7 +21,8 @@ enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
  *
  * If systemd's journal runs, "syslog" writes to the journal, and so does "stderr" if systemd has connected
  * it with the journal; entries then have PENSTOCK_CALL and PENSTOCK_OBJECT. If neither journal nor syslog
- * listens, as in a container, lines go to stderr if process 1 has the same one, else nowhere. */
+ * listens, as in a container, lines go to stderr if process 1 has the same stderr; otherwise they are
+ * dropped. */
 int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err);
 
 /* A text for the user if the log is not where ps_log_open() was asked to write it; else NULL. */

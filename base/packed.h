@@ -1,13 +1,15 @@
 /* A long text, kept compressed in memory: a listing of a million names shrinks to a tenth. Text is
  * appended, then read from the beginning, window by window, any number of times.
  *
- * Ownership: the caller's memory; fini frees what it holds. Threads: one at a time. Blocks: never. */
+ * Ownership: a struct ps_packed is in the caller's memory; ps_packed_fini() frees what it holds. Threads:
+ * one at a time. Blocks: never. */
 #ifndef PS_BASE_PACKED_H
 #define PS_BASE_PACKED_H
 
 #include "base/strbuf.h"
 
-#define PS_PACKED_BLOCK_NBYTES ((size_t)256 << 10) /* compressed at a time; less stays uncompressed */
+/* compressed at a time; a shorter tail stays uncompressed */
+#define PS_PACKED_BLOCK_NBYTES ((size_t)256 << 10)
 
 struct ps_packed {
 	size_t nbytes;
@@ -25,8 +27,9 @@ void ps_packed_add(struct ps_packed *p, const void *bytes, size_t n);
 /* Frees the memory that only appending needs, for a text that is kept. Appending stays possible. */
 void ps_packed_settle(struct ps_packed *p);
 
-/* Receives a window of the text. `more`: text follows it. The next window begins after *ret_used bytes, so
- * a caller that needs more text at once uses fewer than n. A result other than 0 ends the walk. */
+/* Receives a window of the text. `more`: text follows it. The next window begins after the first *ret_used
+ * bytes of this one and has further text appended. So fn uses fewer than n bytes to see the rest again with
+ * more text. A result other than 0 ends the walk. */
 typedef int (*ps_window_fn)(void *arg, const char *text, size_t n, bool more, size_t *ret_used);
 
 /* 0, -ENOMEM, or what fn returned. fn is called at least once. */

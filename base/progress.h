@@ -10,7 +10,7 @@
 struct ps_progress {
 	bool shown;  /* stderr is a terminal, and the line is wanted */
 	bool drawn;  /* a line is on the screen, to be overwritten */
-	bool counts; /* it is a count (ps_progress_count()), and is removed at the end */
+	bool counts; /* the line is a count (ps_progress_count()), and is removed at the end */
 	uint64_t start_ns, drawn_ns;
 	uint64_t start_nbytes; /* done before the start; not part of the rate */
 };

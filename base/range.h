@@ -1,7 +1,7 @@
 /* What a thread does, for profilers: NVTX ranges in the domain "penstock", which Nsight Systems shows in
  * the thread's row.
  *
- *   read      a reader fills a block of a lane, or seeks one
+ *   read      a reader fills a block of a lane, or seeks in a lane
  *   decode    a worker decodes some rows of a batch
  *   finish    a worker makes a batch from its rows
  *   send        a worker hands the batch's copy to the device

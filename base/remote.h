@@ -24,16 +24,17 @@ struct ps_remote {
 };
 #define PS_REMOTE_UNKNOWN ((struct ps_remote){.size = PS_SIZE_UNKNOWN, .mtime_s = -1})
 
-/* True if `seen` (a later answer) may be the same version as `known`: members that are known in both must
- * be equal; if both ETags are strong, they decide. */
+/* True if `seen` (a later answer) may be the same version as `known`. Sizes that are known in both must be
+ * equal. Then, if both ETags are strong, they decide; otherwise the other members that are known in both
+ * must be equal. */
 bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remote *seen);
 
 /* True if there is neither ETag nor Last-Modified: the origin reports no versions. */
 bool ps_remote_versionless(const struct ps_remote *remote);
 
-/* For such an object, etag holds a mark of our own, which is never sent: a checksum of the object's first
- * bytes, which head() computes. A get that covers all of these bytes compares them before it reports any; a
- * difference is ESTALE. */
+/* For an object without versions, etag holds a mark of our own, which is never sent: a checksum of the
+ * object's first bytes, which head() computes. A get of a range that includes all of these bytes compares
+ * them with the mark before it reports any byte; a difference is ESTALE. */
 #define PS_MARKED_NBYTES ((size_t)64 * 1024) /* or the whole object, if that is shorter */
 bool ps_remote_is_marked(const struct ps_remote *remote);
 void ps_remote_mark(struct ps_remote *remote, uint64_t crc64nvme);

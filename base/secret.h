@@ -41,9 +41,9 @@ void ps_secret_file_warn(const char *path, const char *what);
  * token, because it contains blanks, control characters or bytes that are not ASCII. */
 int ps_secret_token(const char *text, char **ret) PS_MUST_USE;
 
-/* A variable of env ("NAME=value", NULL-terminated; NULL: the process's own), borrowed; NULL if it is not
- * set or empty. A daemon mounts for other processes, so an origin's variables are in their environment, not
- * in the daemon's. Blocks: never. */
+/* The value of a variable in env ("NAME=value", NULL-terminated; env NULL: the process's own), borrowed;
+ * NULL if the variable is not set or empty. A daemon mounts for other processes, so the variables that an
+ * origin reads are those of these processes, not the daemon's. Blocks: never. */
 const char *ps_env_get(const char *const *env, const char *name);
 
 #endif

@@ -5,7 +5,7 @@
  *   ps_strbuf_add(&b, "GET "); ps_strbuf_addf(&b, "%d", n);
  *   char *text = ps_strbuf_take(&b);     NULL if any step ran out of memory or over the limit
  *
- * Ownership: the buffer's, until take. Threads: one at a time. */
+ * Ownership: the buffer owns the text until ps_strbuf_take(). Threads: one at a time. */
 #ifndef PS_BASE_STRBUF_H
 #define PS_BASE_STRBUF_H
 
@@ -17,7 +17,7 @@
 struct ps_strbuf {
 	char *s; /* NULL before the first addition */
 	size_t len, cap;
-	size_t max; /* most bytes, 0: no limit; beyond it the buffer counts as failed */
+	size_t max; /* the greatest length, 0: no limit; a longer text sets `failed` */
 	bool failed;
 };
 

@@ -5,7 +5,7 @@
  *   for each known word: ps_guess_offer(&guess, known);
  *   guess.best: the closest known word, or NULL
  *
- * Ownership: borrowed. Threads: any, each with its own guess. Blocks: never. */
+ * Ownership: all strings are borrowed. Threads: any, each with its own guess. Blocks: never. */
 #ifndef PS_BASE_SUGGEST_H
 #define PS_BASE_SUGGEST_H
 

@@ -1,5 +1,5 @@
-/* URLs: parse, compose, make canonical, redact for logs. First http, https and file, then objects in
- * buckets.
+/* URLs: parse, compose, make canonical, redact for logs. The first part of this header is for http, https
+ * and file, the second for objects in buckets.
  *
  * In a canonical URL, scheme and host are lower-case; a default port, dot segments, user:password@, the
  * fragment and all signature-like query parameters are removed; all characters that need it are
@@ -100,12 +100,12 @@ void ps_s3_url_fini(struct ps_s3_url *u);
 /* The canonical form of a URL, escaped as for a signature. */
 void ps_s3_url_compose(const struct ps_s3_url *u, struct ps_strbuf *out);
 
-/* Resolves rel from a list: a whole URL, or relative to base's folder; "/x" is key x of the bucket. There
- * are no dot segments: ".." is part of a key. NULL: out of memory. */
+/* Resolves rel, an entry of a manifest: a whole URL, or a path relative to base's folder; "/x" is key x of
+ * the bucket. There are no dot segments: ".." is part of a key. NULL: out of memory. */
 char *ps_s3_url_join(const char *base, const char *rel);
 
-/* Turns a key, or the part of a key below the mounted prefix, into a path of file and folder names. They
- * are unchanged, except for
+/* Turns a key, or the part of a key below the mounted prefix, into a path of file and folder names. The
+ * names are those of the key, except for
  *
  *   control characters    %XX                       a part that is empty          %
  *   a part "." or ".."    %2E, %2E%2E               a first part ".penstock"      %2Epenstock
