@@ -104,7 +104,7 @@ static int take_int(const char **s, const char *end, int64_t *ret)
 	for (; c < end && isdigit((unsigned char)*c); c++)
 		if (__builtin_mul_overflow(v, 10, &v) || __builtin_sub_overflow(v, *c - '0', &v))
 			return -ERANGE;
-	/* Negative while reading, since the lowest number has no positive counterpart. */
+	/* v is the negated number, since the lowest number has no positive counterpart. */
 	if (!negative && v == INT64_MIN)
 		return -ERANGE;
 	*ret = negative ? v : -v;
@@ -147,7 +147,7 @@ static int fill_range(struct part *part, int64_t from, int64_t to, int64_t step)
 		return -ERANGE;
 	part->from = from;
 	part->step = from < to ? (int64_t)pace : -(int64_t)pace;
-	/* Saturates: 2^64 exceed any limit. */
+	/* Saturates: a count of 2^64 exceeds any limit. */
 	part->count = span / pace == UINT64_MAX ? UINT64_MAX : span / pace + 1;
 	return 0;
 }
@@ -314,7 +314,8 @@ static void add_unescaped(const char *s, size_t n, struct ps_strbuf *out)
 	}
 }
 
-/* A range may span more than 63 bits, and so may its steps, but each result fits. */
+/* The distance of a result from `from` may need 64 bits, hence the unsigned arithmetic; the result itself
+ * fits. */
 static int64_t in_range(const struct part *part, uint64_t i)
 {
 	return (int64_t)((uint64_t)part->from + i * (uint64_t)part->step);

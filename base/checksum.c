@@ -150,7 +150,7 @@ void ps_checksum_fini(struct ps_checksum *sum)
 	sum->evp = NULL;
 }
 
-/* CRCs by themselves ------------------------------------------------------------------------------------- */
+/* CRCs --------------------------------------------------------------------------------------------------- */
 
 /* Polynomials over GF(2) modulo Castagnoli's, bit 31 being the coefficient of x^0. */
 #define CASTAGNOLI 0x82f63b78u
@@ -159,7 +159,7 @@ void ps_checksum_fini(struct ps_checksum *sum)
 
 uint32_t ps_crc32c(const void *bytes, size_t nbytes)
 {
-	/* The library takes and returns the register, not its complement. */
+	/* isa-l takes and returns the CRC register; the checksum is its complement. */
 	return ~crc32_iscsi((unsigned char *)(uintptr_t)bytes, (int)nbytes, ~0u);
 }
 

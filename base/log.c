@@ -18,7 +18,7 @@
 #include "base/clock.h"
 
 #define LOG_LINE_LEN 2048 /* longer messages are cut */
-#define PATIENCE_MS 20    /* how long a reader with a full pipe or queue is waited for */
+#define PATIENCE_MS 20    /* how long a write waits for the reader of a full pipe or queue */
 
 static const struct sockaddr_un journal = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
 static const char *instead; /* why the log is not where it was requested; NULL: it is there */
@@ -31,7 +31,7 @@ static struct {
 	int fd; /* not used for syslog */
 	const char *ident;
 	char *path; /* of the log file, or NULL */
-	bool stamp; /* a terminal or a pipe's reader has a clock of its own; a file needs time stamps */
+	bool stamp; /* begin each line with the time; only for a file */
 } logger = {.level = PS_LOG_WARNING, .fd = STDERR_FILENO};
 
 /* Messages before the log is open. Some programs never open it. */
@@ -87,9 +87,9 @@ static bool stderr_is_journal(void)
 	return strcmp(announced, own) == 0;
 }
 
-/* A daemon must not hold the stderr that it inherited: a pipe's reader would wait for its end forever. The
- * exception is a stderr that process 1 of a container also has: it lasts as long as the container, which
- * keeps what is written there. */
+/* A daemon must not keep the stderr that it inherited: the reader of a pipe would wait for end of file
+ * forever. The exception is a stderr that process 1 of a container also has: it stays open as long as the
+ * container runs, and the container's log keeps the lines. */
 static int open_container_log(void)
 {
 	struct stat own, first;
@@ -158,7 +158,7 @@ int ps_log_open(const char *target, enum ps_log_level level, const char *ident, 
 		return rc;
 	logger.level = level;
 	opened = true;
-	repeat = logger.to != TO_FD || logger.path; /* they were written to stderr */
+	repeat = logger.to != TO_FD || logger.path; /* early messages went to stderr already */
 	for (unsigned i = 0; i < nearly && repeat; i++)
 		ps_log(early[i].level, "%s", early[i].text);
 	nearly = 0;
@@ -197,7 +197,7 @@ static bool to_journal(enum ps_log_level level, const char *text, bool wait)
 	char entry[2 * LOG_LINE_LEN + 256];
 	int call = part_of(text), object, n;
 
-	if (call != (int)strcspn(text, " :")) /* a sentence */
+	if (call != (int)strcspn(text, " :")) /* the text is a sentence, without a call */
 		call = 0;
 	object = call ? part_of(text + call + 2) : 0;
 	n = snprintf(entry, sizeof(entry),
@@ -234,8 +234,8 @@ static bool to_fd(enum ps_log_level level, const char *text, bool wait)
 	return true;
 }
 
-/* If the log's reader does not read (a pipe, a stopped terminal, a busy journal), callers must not block:
- * lines are lost then, and their number is logged once it reads again. */
+/* If the log's reader does not read (a pipe, a stopped terminal, a busy journal), callers must not block.
+ * Lines are then lost, and their number is logged when the reader reads again. */
 static void write_line(enum ps_log_level level, const char *text)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -83,13 +83,14 @@ const char *ps_number_float(const uint8_t *p, size_t n, struct ps_number *ret_nu
 	if (!float_short(p, n, &v.value)) {
 		if (n > FLOAT_TEXT_MAX)
 			return "not a number: it is longer than 1024 bytes";
-		/* strtod() also takes hexadecimal, nan(...), white space and what follows a zero byte */
+		/* strtod() also accepts hexadecimal, nan(...), white space, and any bytes after a zero
+		 * byte */
 		for (size_t i = 0; i < n; i++)
 			if (!strchr("0123456789+-.eEinfatyINFATY", p[i]) || p[i] == 0)
 				return "not a number";
 		memcpy(text, p, n);
 		text[n] = 0;
-		c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* a static object in glibc */
+		c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* cheap: glibc returns a static object */
 		if (!c)
 			return "no memory to read a number";
 		v.value = strtod_l(text, &end, c);
@@ -141,12 +142,13 @@ static uint16_t half_from_double(double v)
 	if (isnan(v))
 		return 0x7e00;
 	if (a < 0x1p-14)
-		/* 1024: the smallest normal number */
+		/* A result of 1024 is the smallest normal number. */
 		return (uint16_t)(sign | (unsigned)nearbyint(a * 0x1p24));
 	m = frexp(a, &e);
 	if (isinf(a) || e > 16)
 		return sign | 0x7c00;
-	/* 2048 carries into the exponent, and from the largest number into infinity */
+	/* A fraction rounded up to 2048 carries into the exponent, and for the largest exponent into
+	 * infinity. */
 	return (uint16_t)(sign | (((unsigned)(e + 14) << 10) + ((unsigned)nearbyint(m * 2048) - 1024)));
 }
 
@@ -292,8 +294,8 @@ bool ps_number_store_rounded(const struct ps_number *v, enum ps_dtype t, void *d
 
 	if (!ps_dtype_is_float(t))
 		return ps_number_store(v, t, dst);
-	/* Rounding a large integer twice, to a double and then to t, could produce a false tie: bits that a
-	 * double may not hold are merged into one sticky bit. */
+	/* Rounding a large integer twice, to a double and then to t, could produce a false tie. So the bits
+	 * that a double may not hold are merged into one sticky bit. */
 	if (!n.is_float && t != PS_F64 && n.magnitude >> 53)
 		n.magnitude = (n.magnitude & ~UINT64_C(0x7ff)) | (n.magnitude & 0x7ff ? 0x800 : 0);
 	float_put(as_double(&n), t, dst);

@@ -35,7 +35,7 @@ static void pack(struct ps_packed *p)
 		return;
 	}
 	size_t n = ZSTD_compressCCtx(p->compressor, frame, sizeof(frame), p->tail.s, p->tail.len, LEVEL);
-	if (ZSTD_isError(n)) { /* the output fits any block, so this is always lack of memory */
+	if (ZSTD_isError(n)) { /* `frame` has room for any output, so the cause is lack of memory */
 		p->failed = true;
 		return;
 	}
@@ -67,7 +67,8 @@ void ps_packed_settle(struct ps_packed *p)
 	p->compressor = NULL;
 }
 
-/* Appends the block of the frame at *at, and steps over it. */
+/* Decompresses the frame at *at into `block`, appends the block to the window, and moves *at past the
+ * frame. */
 static int unpack(const struct ps_packed *p, ZSTD_DCtx *d, size_t *at, char *block, struct ps_strbuf *window)
 {
 	size_t nframe = ZSTD_findFrameCompressedSize(p->frames.s + *at, p->frames.len - *at);

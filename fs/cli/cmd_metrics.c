@@ -40,8 +40,8 @@ static json_t *find_daemon(const json_t *docs, const json_t *doc)
 	return NULL;
 }
 
-/* Adds mounts that are not known yet: a daemon reports all its mounts to its own user, but only the one
- * asked to other users. */
+/* Adds the mounts of `doc` that `known` lacks. The documents of one daemon may differ: it reports all its
+ * mounts to root and its own user, but to other users only the mount whose file they read. */
 static void add_mounts(json_t *known, const json_t *doc)
 {
 	json_t *mounts = json_object_get(known, "mounts"), *mount, *other;

@@ -12,8 +12,8 @@
 #include "cli/conf_file.h"
 #include "daemon/daemon.h"
 
-/* How long a daemon that is just starting or ending, and cannot be joined, may hold the lock of the
- * cache. */
+/* How long to wait while a daemon holds the lock of the cache but cannot be joined, because it is just
+ * starting or ending. */
 #define BUSY_MS 10000
 #define RETRY_MS 20
 
@@ -125,7 +125,7 @@ static int join_or_serve(struct mount *m, int *ret_exit, struct ps_error *err)
 
 	for (;;) {
 		*err = (struct ps_error){0};
-		/* a client ends together with the process that requests the mount */
+		/* as a client, this process ends together with its parent, which requested the mount */
 		ps_daemonize_tie(&m->daemonize, true);
 		int rc = join(m, err);
 		ps_daemonize_tie(&m->daemonize, false);
@@ -207,8 +207,8 @@ static int mount_section(struct mount *m, const struct ps_conf *conf, const stru
 	return run(m, mountpoint ? mountpoint : where);
 }
 
-/* If name is a section of the configuration, mounts it, sets *ret_code and returns true. must: it can be
- * nothing else. */
+/* If name is a section of the configuration, mounts it, sets *ret_code and returns true. must: the name can
+ * be nothing else, so an unknown one is reported, and the result is true, too. */
 static bool mount_by_name(struct mount *m, const char *name, const char *mountpoint, bool must, int *ret_code)
 {
 	struct ps_conf conf = {0};
@@ -350,7 +350,7 @@ static int run_sources(struct mount *m, char **args, int nargs, const char *moun
 	return rc < 0 ? refuse(&err) : run(m, mountpoint);
 }
 
-/* args: SOURCE... The end of an owner that is not a socket could not be noticed. */
+/* args: SOURCE... Refuses an owner that is not a socket, since the daemon could not notice its end. */
 static int mount_owned(struct mount *m, char **args, int nargs)
 {
 	int fd = (int)m->options.owner, domain = 0;

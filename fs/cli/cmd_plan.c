@@ -30,7 +30,7 @@ static const struct ps_opts opts = {
                  "$plan",
 };
 
-/* Where lines of the plan are written. */
+/* The job, and the mount that receives the lines of its plan. */
 struct sender {
 	int fd;
 	json_t *job;

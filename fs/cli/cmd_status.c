@@ -13,7 +13,7 @@
 #include "daemon/daemon.h"
 
 struct status {
-	/* with cache_dir: all mounts of that cache's daemon are shown instead */
+	/* with cache_dir set, all mounts of that cache's daemon are shown */
 	struct ps_mount_options options;
 	const char *mountpoint; /* NULL: all */
 };
@@ -449,7 +449,8 @@ static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
 	return fflush(stdout) ? PS_EXIT_FAILED : code;
 }
 
-/* Adds the mount to those of its daemon; the daemon's documents of other mounts are equal. */
+/* Adds the mount to the list's entry for its daemon. The entry has one document, since a daemon reports the
+ * same through each of its mounts. */
 static void add_live(json_t *list, json_t *doc, json_t *mount)
 {
 	json_t *pid = json_object_get(doc, "pid"), *one;

@@ -48,7 +48,7 @@ static int left_ms(const struct umount *u, int at_most)
 	return (int)PS_MIN(left + 1, (uint64_t)at_most);
 }
 
-/* Who keeps it busy -------------------------------------------------------------------------------------- */
+/* Processes that keep a mount busy ----------------------------------------------------------------------- */
 
 /* A process that has a file of the mount open or mapped, or uses it as working folder, root or program. The
  * mount's daemon is never asked: links in /proc are examined without asking their file system
@@ -166,8 +166,8 @@ static size_t busy_find(const struct ps_mount_info *mount, struct process proces
 	return n;
 }
 
-/* True if no visible process uses the mount, or only penstock itself: then a df or a status is just reading
- * it. */
+/* True if no visible process uses the mount, or only penstock itself: the mount is then busy for a moment,
+ * with a df or a penstock status. */
 static bool passing_by(const struct ps_mount_info *info)
 {
 	struct process processes[PROCESSES_MAX];
@@ -218,7 +218,7 @@ static int umount_by_helper(const struct umount *u, const char *mountpoint)
 	return rc == -ENOENT || rc == -EIO ? -EPERM : rc;
 }
 
-/* Every waiting and future request of the mount ends with ENOTCONN. */
+/* Aborts the mount's connection: every waiting and future request ends with ENOTCONN. */
 static void abort_connection(const struct ps_mount_info *info)
 {
 	char path[80];
@@ -229,7 +229,7 @@ static void abort_connection(const struct ps_mount_info *info)
 		return; /* umount2(MNT_FORCE) aborts too, if permitted */
 }
 
-/* True if another process has unmounted it since it was looked up. */
+/* True if another process has unmounted the mount since it was looked up. */
 static bool is_gone(const struct ps_mount_info *info)
 {
 	struct ps_mounts now;
@@ -392,7 +392,7 @@ static int run_all(struct umount *u)
 }
 
 /* The mountpoint of a section named `arg`. NULL: a folder has that name, which has priority; or there is no
- * such section, with a text if one was most likely meant. */
+ * such section, with a text if `arg` was most likely meant as a section's name. */
 static char *named_mountpoint(const struct umount *u, const char *arg, struct ps_error *err)
 {
 	struct ps_conf conf = {0};

@@ -241,7 +241,8 @@ static int complain(const struct context *c, const char *fmt, ...)
 	return ps_error_set(c->err, EINVAL, "%s:%u: %s", c->conf->path, c->entry->line, text);
 }
 
-/* Reports another part's error about the entry. Out of memory is not an error of the file. */
+/* Reports an error of another module with the entry's file and line, except for out of memory, which is no
+ * fault of the file. */
 static int complain_of(const struct context *c, const struct ps_error *err)
 {
 	if (err->err == ENOMEM)

@@ -9,9 +9,9 @@
  *   source.val = s3://bucket/val/
  *   val.header-file = /etc/penstock/val.header
  *
- * Keys are the options of the table (options/options.h), with yes or no for those without a value, and
- * source, mountpoint and auto. The file may hold a secret only if no other user can read the file;
- * NAME-file names a file with the secret.
+ * Keys are source, mountpoint, auto and the options of the table (options/options.h). An option that takes
+ * no value on the command line is yes or no here. The file may hold a secret only if no other user can read
+ * the file; NAME-file names a file with the secret.
  *
  * Ownership: a struct ps_conf is the caller's until ps_conf_fini(), which wipes it. Threads: one. Errors:
  * -errno and a text that begins with FILE:LINE, without the value, which may be a secret. */

@@ -25,7 +25,7 @@
 
 struct course {
 	double v[COURSE]; /* a ring; below 0: no value */
-	unsigned n;       /* values ever */
+	unsigned n;       /* values added so far */
 };
 
 static void course_add(struct course *course, double value)
@@ -48,7 +48,7 @@ static double course_last(const struct course *course)
 	return course->n ? course->v[(course->n - 1) % COURSE] : -1;
 }
 
-/* Draws the history in `width` columns, the latest on the right; `most` fills a column. */
+/* Draws the history in `width` columns, the latest on the right; a value of `most` fills its column. */
 static void course_draw(
         struct ps_strbuf *line, const struct course *course, double most, unsigned width, bool utf8)
 {
@@ -103,7 +103,8 @@ static const char *size(double nbytes, char buf[static PS_SIZE_TEXT_LEN])
 }
 
 /* Ends the line: cuts it to the width and replaces control characters, which names may have. Each UTF-8
- * character counts as one column. The last row says how much did not fit. */
+ * character counts as one column. Rows that do not fit are only counted; draw() shows their number in the
+ * last row. */
 static void end_line(struct screen *s)
 {
 	const char *p = ps_strbuf_peek(&s->line);

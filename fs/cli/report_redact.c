@@ -59,8 +59,8 @@ static bool ends_url(char c)
 }
 
 /* Redacts the part after "://" of a URL. A password may contain any character, so everything up to the last
- * "@" is removed; but an "@" that follows a "/", without a ":" before it, is that of
- * hf://datasets/OWNER/NAME@REVISION and stays. Returns the rest of the URL. */
+ * "@" is removed; but an "@" after a "/", without any ":" before it, stays: it belongs to
+ * hf://datasets/OWNER/NAME@REVISION. Returns the rest of the URL. */
 static const char *redact_url(const char *p, struct ps_strbuf *out)
 {
 	const char *end = p, *at = NULL, *colon = NULL, *query;
@@ -102,7 +102,8 @@ static bool looks_like_token(const char *word, size_t n)
 		upper |= isupper((unsigned char)word[i]) != 0;
 		lower |= islower((unsigned char)word[i]) != 0;
 		digit |= isdigit((unsigned char)word[i]) != 0;
-		/* a base64 text has few slashes, a path has more */
+		/* a "." ends a run: names of files and hosts have dots, tokens have long runs without
+		 * one */
 		run = word[i] == '.' ? 0 : run + 1;
 		longest = PS_MAX(longest, run);
 	}

@@ -15,7 +15,8 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-/* For a mount without a daemon, the kernel's error texts are about sockets. */
+/* The text for an errno. Those of a mount without a daemon need texts of our own: strerror()'s are about
+ * sockets. */
 static const char *why_not(int errnum)
 {
 	if (errnum == EPERM)

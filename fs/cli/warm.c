@@ -13,14 +13,14 @@
 #define POLL_MS 100
 /* A request that failed for good shows only as lack of progress, so it is repeated after this time. */
 #define AGAIN_NS (10 * PS_NS_PER_S)
-/* A file with a known error and no progress for FAILED_NS has failed; without an error the cache may just
- * be slow. If the mount's --timeout is shorter, that is used instead, as long as no other file makes
- * progress either. */
+/* A file with a known error and no progress for FAILED_NS has failed. Without an error the cache may just
+ * be slow, so the limit is STUCK_NS. If the mount's --timeout is shorter than FAILED_NS, it is the limit
+ * while no other file makes progress either, but at least FAILED_LEAST_NS. */
 #define FAILED_NS (25 * PS_NS_PER_S)
 #define FAILED_LEAST_NS (3 * PS_NS_PER_S)
 #define STUCK_NS (120 * PS_NS_PER_S)
 #define FAILURES_TOLD 10
-/* For a second after it had no room the cache refuses files, even if room was made meanwhile. */
+/* For a second after the cache had no room, it refuses files, even if room was made meanwhile. */
 #define REFUSED_MS 1100
 
 struct run {
@@ -163,7 +163,7 @@ static void start_more(struct run *r)
 	}
 }
 
-/* How long a reader of this mount would wait. */
+/* The mount's --timeout, within the limits above. */
 static uint64_t patience_ns(const struct ps_warm_target *target)
 {
 	json_t *stats = target->stats(target->ctx);

@@ -16,10 +16,10 @@
 struct ps_warm_item {
 	char *path;
 	uint64_t size, cached; /* bytes */
-	/* The target's members: the open file. It stays open while it is fetched, since its errors are
-	 * known only while it is open. */
-	int fd;                   /* of a mount; -1 */
-	struct ps_handle *handle; /* of a source; NULL */
+	/* The target's members: the open file. The target keeps it open during the fetch, since the cache
+	 * reports a file's errors only while the file is open. */
+	int fd;                   /* of a mount's file, or -1 */
+	struct ps_handle *handle; /* of a source's file, or NULL */
 	uint64_t node;
 	/* the engine's members */
 	enum { PS_WARM_WAITING, PS_WARM_STARTED, PS_WARM_DONE, PS_WARM_FAILED } state;

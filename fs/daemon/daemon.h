@@ -1,8 +1,8 @@
 /* Mounts and the daemons that serve them: how commands find existing mounts, request a mount, and serve it.
  *
- * Files, from the top: daemon (main loop, signals, the cache), control_server, mount (one and all), owners;
- * control_client; mount_request, mountpoint, mount_table, control_protocol; daemonize, timed_call,
- * thread_group. Only these files include daemon_private.h.
+ * Files, from the top: daemon (main loop, signals, the cache), control_server, mount (a mount, and the
+ * daemon's list of mounts), owners; control_client; mount_request, mountpoint, mount_table,
+ * control_protocol; daemonize, timed_call, thread_group. Only these files include daemon_private.h.
  *
  * Errors: -errno and a text with advice, unless a function's comment says otherwise. */
 #ifndef PS_DAEMON_DAEMON_H
@@ -20,10 +20,10 @@
 
 /* Calls with a timeout ----------------------------------------------------------------------------------- */
 
-/* System calls that could hang on a wedged mount. A child process makes them, with a timeout.
+/* System calls that could hang on a wedged mount, made by a child process with a timeout.
  *
  * A child that hangs in the kernel is killed and left for init to reap; the caller continues. Threads: call
- * from a process without other threads (the child of the fork runs ordinary code). */
+ * from a process without other threads, since the forked child runs code that is not async-signal-safe. */
 #define PS_TIMED_TIMEOUT_MS 2000
 #define PS_TIMED_MAX_NBYTES (4u << 20) /* of output; more is -EFBIG */
 
@@ -55,10 +55,11 @@ int ps_timed_umount(const char *path, int flags, int timeout_ms) PS_MUST_USE;
  * such program. */
 int ps_timed_exec(char *const argv[], int timeout_ms, char **ret_text) PS_MUST_USE;
 
-/* Mounts that are there ---------------------------------------------------------------------------------- */
+/* Existing mounts ---------------------------------------------------------------------------------------- */
 
-/* The penstock mounts of this mount namespace, from /proc/self/mountinfo. The functions do not touch the
- * mounts themselves, so they do not hang on a wedged mount; those that ask the daemon say so.
+/* The penstock mounts of this mount namespace, from /proc/self/mountinfo. Most functions do not touch the
+ * mounts themselves, so they do not hang on a wedged mount; the comment of a function that asks the daemon
+ * says so.
  *
  * Ownership: a list and its strings belong to the caller until ps_mounts_fini(). Threads: one. */
 struct ps_mount_info {
@@ -85,7 +86,7 @@ const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const
  * since the kernel reuses them. All 0: there is no penstock mount. */
 struct ps_mount_id {
 	dev_t dev;
-	/* from Linux 6.8 on unique until the next boot; before, unique among the current mounts */
+	/* from Linux 6.8 on unique until the next boot; on older kernels unique among the current mounts */
 	uint64_t number;
 };
 
@@ -96,7 +97,7 @@ static inline bool ps_mount_id_same(struct ps_mount_id a, struct ps_mount_id b)
 
 /* The id of the penstock mount on exactly this path. */
 struct ps_mount_id ps_mounts_id(const char *mountpoint);
-/* The number of the mount to whose root the O_PATH descriptor belongs; 0: unknown. Asks no daemon. */
+/* The number of the mount that contains the file of the O_PATH descriptor; 0: unknown. Asks no daemon. */
 uint64_t ps_mounts_number(int fd);
 
 /* Replaces "\040" and other octal escapes by their bytes, in place. */
@@ -106,8 +107,9 @@ void ps_mounts_unescape(char *s);
  * which may be a wedged mount. The caller frees it. */
 int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err) PS_MUST_USE;
 
-/* ps_mounts_resolve(), _read() and _find() in one: -EINVAL (-ENOENT) and a text if `arg` is not a penstock
- * mount. On success the caller frees *ret (ps_mounts_fini) and *ret_info points into it. */
+/* ps_mounts_resolve(), _read() and _find() in one: -EINVAL and a text if `arg` is not a penstock mount,
+ * -ENOENT and a text if there is no such folder. On success the caller frees *ret (ps_mounts_fini) and
+ * *ret_info points into it. */
 int ps_mounts_lookup(const char *arg, struct ps_mounts *ret, const struct ps_mount_info **ret_info,
         struct ps_error *err) PS_MUST_USE;
 
@@ -173,10 +175,11 @@ struct ps_source_request {
 };
 
 struct ps_mount_request {
-	char *mountpoint; /* NULL: not chosen yet, of a mount for owners */
+	char *mountpoint; /* NULL: not chosen yet (mounts with owners only) */
 	struct ps_given given;
 	char **env; /* "NAME=value", NULL-terminated; never NULL */
-	/* of a mount for owners: mount namespace and root of the requesting process; else "" */
+	/* identifies mount namespace and root of the requesting process, for a mount with owners; else
+	 * "" */
 	char view[96];
 	struct ps_source_request *sources;
 	size_t nsources;
@@ -189,7 +192,8 @@ int ps_request_add_source(struct ps_mount_request *request, const char *name, co
 /* Takes the mount's options and the environment from *o, which ps_mount_options_finish() has completed. */
 int ps_request_take_options(
         struct ps_mount_request *request, const struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
-/* Sets the view: the mount is for owners with this process's mount namespace and root. */
+/* Sets request->view from this process's mount namespace and root. The request is then one for a mount with
+ * owners. */
 int ps_request_take_view(struct ps_mount_request *request, struct ps_error *err) PS_MUST_USE;
 /* Adds options of one source only. */
 int ps_request_give_source(struct ps_source_request *source, const struct ps_mount_options *o) PS_MUST_USE;
@@ -212,8 +216,8 @@ int ps_request_same_place(const struct ps_source_request *source, struct ps_erro
 int ps_request_options(const struct ps_mount_request *request, const struct ps_source_request *source,
         struct ps_mount_options *ret, struct ps_error *err) PS_MUST_USE;
 
-/* -EINVAL and a text if the option applies to none of these kinds of source: most likely a mistake, which
- * would otherwise show late. */
+/* -EINVAL and a text if the option applies to none of these kinds of source. Such an option is most likely
+ * a mistake, which the user would otherwise notice late. */
 int ps_option_check_sources(const struct ps_opt *opt, const struct ps_source_request *sources,
         size_t nsources, struct ps_error *err) PS_MUST_USE;
 /* The same for the first ngiven options of `given`. */
@@ -222,8 +226,9 @@ int ps_options_check_sources(const struct ps_given *given, size_t ngiven,
 
 /* The client of the control socket ----------------------------------------------------------------------- */
 
-/* A mount by the daemon that serves a cache directory already: this process mounts, in its own mount
- * namespace and with its own privileges, and the daemon serves. daemon_private.h has the messages.
+/* Requests for the daemon that already serves a cache directory. For a new mount, this process mounts, in
+ * its own mount namespace and with its own privileges, and the daemon serves the mount. daemon_private.h
+ * has the messages.
  *
  * Threads: one. Blocks: while the daemon lists the sources; with `stay`, until the mount has ended. Errors:
  * -errno and a text. */
@@ -233,7 +238,7 @@ struct ps_control_mount_options {
 	bool stay; /* return only after the mount has ended; SIGTERM, SIGINT and SIGHUP unmount it */
 	/* With an owner: called if there is no mount to join; sets the request's mountpoint. */
 	int (*place)(void *arg, struct ps_error *err);
-	void (*ready)(void *arg); /* called when the mount answers or was joined */
+	void (*ready)(void *arg); /* called when the new mount answers, or when an existing one was joined */
 	void *arg;
 };
 
@@ -255,12 +260,12 @@ int ps_control_await_end(const char *cache_dir, dev_t dev, int timeout_ms, unsig
 /* Runs the daemon in the background, with a parent that waits for the outcome.
  *
  *   ps_daemonize_start()      forks; does not return in the parent, which waits for the outcome and exits
- *   ps_daemonize_abandoned()  true: the user ended the parent, so nothing is wanted any more
- *   ps_daemonize_ready()      the parent exits 0; the child gives up terminal and folder
+ *   ps_daemonize_abandoned()  true: the user ended the parent, so the mount is not wanted any more
+ *   ps_daemonize_ready()      the parent exits 0; the child leaves its terminal and folder
  *   ps_daemonize_failed()     the parent prints the line and exits 1; the child exits or serves others
  *
  * Inherited descriptors (the end of a pipe, a lock) stay open until ready or failed, since a source may be
- * named by one. Then they are closed: a daemon would hold them for days.
+ * the path of one (/dev/fd/N). Then the child closes them: otherwise the daemon would hold them for days.
  *
  * The child leaves session and process group at once: it may serve mounts of other processes later, and a
  * ^C for the process that started it must not end those. In the foreground (background false) there is no
@@ -280,8 +285,8 @@ int ps_daemonize_start(struct ps_daemonize *daemonize, const char *command, bool
         struct ps_error *err) PS_MUST_USE;
 /* Adds a descriptor to close when the outcome is known. */
 void ps_daemonize_let_go_of(struct ps_daemonize *daemonize, int fd);
-/* tied: from now on the child gets SIGTERM when its parent ends; else no longer. Call from one thread
- * only. */
+/* tied: from now on the child gets SIGTERM when its parent ends; false: the child no longer gets it. Call
+ * from one thread only. */
 void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied);
 bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize);
 void ps_daemonize_ready(struct ps_daemonize *daemonize);

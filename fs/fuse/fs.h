@@ -8,10 +8,11 @@
  *   63        48 47          40 39                    0
  *   |  alias    |  source      |  number of the node  |     alias: openmode.h; source: whose node it is
  *
- * ps_fs_node() and ps_fs_ino() convert between the two. Ownership: a ps_fs belongs to the mount that made
- * it. Open files belong to the kernel until it releases them; ps_fs_close_all() closes those that it never
- * released. Threads: any, but new, free, watch, unwatch and close_all are called by the mount's own thread.
- * Locks: fs.lock covers the list of open files and the state of notifications.
+ * ps_fs_node() and ps_fs_ino() convert between node ids and the cache's node numbers. Ownership: a ps_fs
+ * belongs to the mount that made it. Open files belong to the kernel until it releases them;
+ * ps_fs_close_all() closes those that it never released. Threads: any, but new, free, watch, unwatch and
+ * close_all are called by the mount's own thread. Locks: fs.lock covers the list of open files and the
+ * state of notifications.
  *
  * The datasets' threads notify the kernel of names that changed. The kernel blocks a notification while a
  * LOOKUP in the same folder waits for an answer, so the loop must serve until the notification is done:
@@ -31,10 +32,10 @@
 #include "fuse/passthrough.h"
 #include "fuse/requests_in_flight.h"
 
-/* The kernel may cache entries and attributes: a node never changes, and OPEN answers ESTALE once it is
- * superseded. */
+/* How long the kernel may cache entries and attributes: long, since a node never changes. Once a node is
+ * superseded, OPEN answers ESTALE. */
 #define PS_FS_TIMEOUT_S 1e6
-/* A missing name may appear with the next listing. */
+/* How long the kernel may cache that a name is missing: the next listing may add the name. */
 #define PS_FS_NEGATIVE_TIMEOUT_S 1.0
 #define PS_FS_BLKSIZE (1 << 20)
 enum ps_open_kind { PS_OPEN_FILE, PS_OPEN_DIR, PS_OPEN_VIRTUAL };
@@ -80,7 +81,7 @@ struct ps_fs {
 	bool closing; /* an open that still succeeds is closed at once */
 	bool hushed;  /* no new notification begins */
 	unsigned nnotifying;
-	/* through the daemon; reads of the kernel by passthrough are not known */
+	/* reads that the daemon answered; it does not see the kernel's own reads by passthrough */
 	_Alignas(64) struct ps_read_stats reads;
 };
 
@@ -88,11 +89,11 @@ struct ps_fs {
 void ps_fs_watch(struct ps_fs *fs);
 /* Call after the loop has ended. */
 void ps_fs_unwatch(struct ps_fs *fs);
-/* Stops new notifications. True: none is under way any more. Never blocks. */
+/* Stops new notifications. True: no earlier notification is still under way. Never blocks. */
 bool ps_fs_hush(struct ps_fs *fs);
 
 /* Makes an open file as a copy of `like` and adds it to the list; takes over the contents of `like`, also
- * on failure (NULL: out of memory or closing). */
+ * on failure. NULL: out of memory, or the mount is closing its files. */
 struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like);
 void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open);
 /* Closes all files that are still open. Call after the loop has ended and all reads are answered. */

@@ -12,8 +12,8 @@
  * Files, from the top: session; ops, ops_file, ops_xattr; virtual_files (.penstock/), status_json; fs;
  * openmode; passthrough; handshake; requests_in_flight; access_pattern; metrics.
  *
- * Threads: start, await, finish and free from the mount's own thread; answers from any, once; kick from any
- * thread, as long as finish() has certainly not begun. Blocks: start and kick never; finish for a few
+ * Threads: start, await, finish and free from the mount's own thread; now_answers from any, once; kick from
+ * any, but only while finish() has certainly not begun. Blocks: start and kick never; finish for a few
  * seconds at most. Errors: -errno and a text. */
 #ifndef PS_FUSE_FUSE_H
 #define PS_FUSE_FUSE_H
@@ -84,9 +84,9 @@ void ps_session_free(struct ps_session *session);
 json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts);
 /* Adds the mount's own counters to `mount`, which holds those of its datasets. */
 void ps_stats_add_mount(struct ps_fs *fs, json_t *mount);
-/* The document as text; it is stolen. The caller frees it. NULL: out of memory. */
+/* The text of `doc`, which is stolen. The caller frees the text. NULL: out of memory. */
 char *ps_stats_text(json_t *doc);
-/* The mount is about to end. Records what the daemon's sums must keep of it. */
+/* Call when the mount is about to end: records what the daemon's sums must keep of it. */
 void ps_stats_mount_ends(const struct ps_fs *fs);
 
 enum {
@@ -106,8 +106,8 @@ char *ps_metrics_text(const json_t *documents, unsigned parts, const json_t *up)
 
 /* Requests by ioctl -------------------------------------------------------------------------------------- */
 
-/* On a descriptor of a mounted file, opened for reading: on a read-only mount, opening for writing fails in
- * the kernel. */
+/* The requests are made on a descriptor that is open for reading: on a read-only mount the kernel refuses
+ * to open a file for writing. */
 #define PS_IOC_TYPE 0xd7
 
 /* Fetches the file's missing bytes at low priority. Returns at once. */
@@ -126,9 +126,9 @@ char *ps_metrics_text(const json_t *documents, unsigned parts, const json_t *up)
 
 /* On .penstock/plan: the next bytes of the text of plans, which a write would carry if the mount were
  * writable. The plans last as long as the descriptor is open. EINVAL: a line is malformed; E2BIG, ENOSPC:
- * over a limit; ESTALE: a position of a plan that was dropped, send the plan again; ENOTTY: the mount's
- * eviction policy uses no plans. loader/order/plan.c has a copy of these definitions, since the loader
- * includes nothing of the mount. */
+ * over a limit; ESTALE: the text is a position in a plan that was dropped, so send the plan again; ENOTTY:
+ * the mount's eviction policy uses no plans. loader/order/plan.c has a copy of these definitions, since the
+ * loader includes nothing of the mount. */
 #define PS_IOC_TEXT_NBYTES 8184
 struct ps_ioc_text {
 	uint32_t nbytes;

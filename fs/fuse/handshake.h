@@ -4,8 +4,8 @@
  * libfuse >= 3.17 has the first two in its own API. Under an older libfuse we replace its I/O functions:
  * these read the kernel's offer and add the flags to the answer as both pass through.
  *
- * Ownership: part of a ps_fs. libfuse passes the session's user data to our I/O functions; it begins with a
- * ps_handshake. Threads: install before the loop; the rest from any. Locks: none. Blocks: never. */
+ * Ownership: part of a ps_fs. libfuse passes the session's user data, which begins with a ps_handshake, to
+ * our I/O functions. Threads: install before the loop; the rest from any. Locks: none. Blocks: never. */
 #ifndef PS_FUSE_HANDSHAKE_H
 #define PS_FUSE_HANDSHAKE_H
 

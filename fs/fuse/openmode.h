@@ -72,8 +72,9 @@ struct ps_openmode_table {
 void ps_openmode_init(struct ps_openmode_table *table);
 void ps_openmode_fini(struct ps_openmode_table *table);
 
-/* A reference that is kept while the kernel reads the data file: the file's space is not free before. put
- * is called once, without a lock held; NULL: there is no reference. */
+/* A reference to the object that is kept while the kernel reads its data file, so that the file's space is
+ * not freed before. put() releases the reference; it is called once, without a lock held. put NULL: there
+ * is no reference. */
 struct ps_keep {
 	void *arg;
 	void (*put)(void *arg);
@@ -84,7 +85,7 @@ struct ps_openmode_wish {
 	pid_t tid;       /* the thread that opens; 0: unknown */
 	int complete_fd; /* the data file, if it is complete, verified, and may be passed through; else -1 */
 	bool direct;     /* if the file is not passed through: direct, not cached */
-	/* for complete_fd: put when its backing id is closed, or at once if there is no backing id */
+	/* reference for complete_fd: put when the backing id is closed, or at once if none is opened */
 	struct ps_keep keep;
 };
 
@@ -95,7 +96,8 @@ int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt
 void ps_openmode_leave(
         struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino, enum ps_open_mode mode);
 
-/* Records that a direct handle of this node id is mapped: the kernel reads pages of it. */
+/* Call when the kernel reads pages through a direct handle of this node id: records that such a handle is
+ * mapped. */
 void ps_openmode_mapped(struct ps_openmode_table *table, fuse_ino_t ino);
 
 /* Records that the cache answers an OPEN of this thread with ESTALE. */

@@ -51,7 +51,7 @@ json_t *ps_stats_document(struct ps_fs *fs, bool owner);
  *   .penstock/stats           JSON, as `penstock status --json` prints it (penstock(1) lists the fields)
  *   .penstock/metrics         the mount's metrics for Prometheus
  *   .penstock/cache_metrics   the daemon's own metrics: separate, so that no series appears twice
- *   .penstock/plan            the loaders' plans, as in stats; announced by an ioctl on it (fuse.h)
+ *   .penstock/plan            the loaders' plans, as in stats; loaders send them by ioctl (fuse.h)
  *
  * The content of a file is made at open; its size is reported as 0, as in /proc. Threads: any. Blocks:
  * never on the network. */

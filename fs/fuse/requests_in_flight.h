@@ -15,9 +15,9 @@
  * Ownership: two references, the issuer's and the callback's; free_fn frees the op. Threads: any. Locks:
  * libfuse's request lock (it calls our interrupt function with it held), then inflight.lock, then
  * table.lock. So no interrupt function is armed or disarmed with inflight.lock held; instead an answer
- * waits while the request is being armed. Arming itself never answers either: libfuse unlocks the request
- * afterwards, and an answer would have freed it. cancel_fn is called with inflight.lock held and may call
- * the callback. */
+ * waits while the request is being armed. An interrupt that libfuse reports during the arming is not
+ * answered until the arming has returned: libfuse unlocks the request last, and an answer frees it.
+ * cancel_fn is called with inflight.lock held and may call the callback. */
 #ifndef PS_FUSE_REQUESTS_IN_FLIGHT_H
 #define PS_FUSE_REQUESTS_IN_FLIGHT_H
 

@@ -1,7 +1,7 @@
-/* The options of all commands: one table with a row for each (option_table.c). The parser, -o lists and
- * fstab, --help and so completion, the keys of penstock.conf(5), the options that are passed on to the
- * daemon and those that fit a kind of source all come from it. tests/fs/options_test.c compares the table
- * with the manual pages.
+/* The options of all commands, in one table with a row for each (option_table.c). The table determines what
+ * the parser, -o lists and fstab accept, --help and so completion, the keys of penstock.conf(5), which
+ * options are passed on to the daemon, and which fit a kind of source. tests/fs/options_test.c compares the
+ * table with the manual pages.
  *
  * An option is written as --name VALUE, --name=VALUE, -l VALUE and, if its command takes -o, -o name=VALUE;
  * "-" and "_" are equivalent. Files, from the top: options_to_cache.c (defaults that depend on the machine;
@@ -110,12 +110,13 @@ struct ps_opt {
 	int (*call)(struct ps_mount_options *o, const char *value, struct ps_error *err);
 };
 extern const struct ps_opt ps_options[];
-/* The option of a mount with this name ("-" and "_" are equivalent), of any scope but PS_SCOPE_COMMAND; or
- * NULL. */
+/* The option with this name ("-" and "_" are equivalent) and a scope other than PS_SCOPE_COMMAND; NULL:
+ * none. */
 const struct ps_opt *ps_options_find(const char *name);
 bool ps_opt_is(const struct ps_opt *opt, const char *name, size_t len);
 
-/* Options as given, in order, to be passed on: names, and values (NULL for a flag). Secret. */
+/* The options that the user gave, in order, to be passed on to the daemon. The value of a flag is NULL.
+ * Values may be secret. */
 struct ps_given {
 	struct {
 		char *name, *value;
@@ -125,7 +126,7 @@ struct ps_given {
 int ps_given_add(struct ps_given *given, const char *name, const char *value, struct ps_error *err);
 void ps_given_fini(struct ps_given *given);
 
-/* Their values ------------------------------------------------------------------------------------------- */
+/* Values ------------------------------------------------------------------------------------------------- */
 
 /* The mode in which an incomplete file is opened; see fuse/openmode.h. */
 enum ps_cold_reads { PS_COLD_AUTO, PS_COLD_DIRECT, PS_COLD_CACHED };
@@ -194,18 +195,18 @@ int ps_options_set(
 int ps_option_check_kinds(const struct ps_opt *opt, const char *const *sources, size_t nsources,
         struct ps_error *err) PS_MUST_USE;
 
-/* Adds the settings of the environment (PENSTOCK_USER_PASSWORD; o->env), and checks combinations of
+/* Takes settings from the environment (PENSTOCK_USER_PASSWORD; o->env), and checks combinations of
  * options. */
 int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
 
 /* Sets the default cache directory if none was given, and makes its parent folders. */
 int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
-/* Wipes the secrets in this process's environment, for a process that stays; origins use o->env. Call while
- * there is one thread. */
+/* Wipes the secrets in this process's environment, which a daemon would keep for as long as it lives;
+ * origins use o->env. Call while there is one thread. */
 void ps_environment_forget(void);
 
-/* The options in the cache's structs, with pointers into *o. Makes the default cache directory and resolves
- * a share of the disk. Blocks on disk. */
+/* The options in the cache's structs, with pointers into *o. Makes the default cache directory, and turns a
+ * share of the disk ("80%") into bytes. Blocks on disk. */
 int ps_mount_options_cache(
         struct ps_mount_options *o, struct ps_cache_options *ret, struct ps_error *err) PS_MUST_USE;
 void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_dataset_options *ret);
