@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 
-#define WORD_MS 60000 /* for a message that a daemon can send at once, on a busy machine */
+#define WORD_MS 60000 /* for a message that a daemon can send at once; long, for busy machines */
 
 /* Receives the daemon's next message, which must be `word` or `other`. */
 static int expect_either(int sock, const char *word, const char *other, int timeout_ms, struct ps_given *ret,
@@ -183,7 +183,7 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 	if (rc < 0)
 		return rc;
 	rc = ask(sock, request, options->owner);
-	/* a refused client may find the connection closed, with the reason still unread */
+	/* if the daemon refused us and closed the connection, its reason may still be unread */
 	if ((rc == 0 || rc == -EPIPE) && options->owner >= 0) {
 		rc = expect_either(sock, "where", "joined", -1, &message, err);
 		bool joined = rc == 0 && strcmp(ps_control_get(&message, PS_DO), "joined") == 0;
@@ -212,7 +212,7 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 		if (strcmp(message.v[i].name, "warning") == 0)
 			ps_cli_fail("mount", 0, "warning: %s", message.v[i].value);
 	const char *device = ps_control_get(&message, "device");
-	/* From here on a signal would leave a mount without a daemon. */
+	/* From here on a signal would leave a mount without a daemon, so signals are blocked. */
 	block_signals(&unblocked);
 	rc = hand_over(sock, request, options, device ? device : "penstock", &id, err);
 	ps_given_fini(&message);

@@ -204,8 +204,8 @@ int ps_control_receive(int sock, int timeout_ms, struct ps_given *ret, int *ret_
 static const char name[] = "control";
 #define BACKLOG 128
 
-/* The socket's address, as a path below /proc/self/fd of the open folder: paths may be longer than an
- * address. */
+/* The socket's address, as a path below /proc/self/fd of the open folder: the folder's own path may be too
+ * long for sun_path. */
 static int address(const char *cache_dir, int *ret_dir_fd, struct sockaddr_un *ret, struct ps_error *err)
 {
 	ps_autofree char *path = NULL;

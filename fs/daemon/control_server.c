@@ -22,7 +22,7 @@ struct client {
 	struct ps_daemon *daemon;
 	int sock;
 	int owner; /* the requested mount's owner, until the mount has it; -1: none */
-	/* the main thread watches whether the client ends, as nothing is read from it now; daemon.lock */
+	/* no thread reads from the client now, so the main thread watches for its end; daemon.lock */
 	bool attaching;
 	_Atomic bool cancelled; /* the client ended, or the daemon stops */
 };
@@ -40,14 +40,14 @@ static int say(const struct client *c, const char *word, const char *name, const
 	return rc;
 }
 
-/* If this cannot be sent either, it is only logged. */
+/* Sends an error. If that fails, logs it only. */
 static void say_error(const struct client *c, const char *text)
 {
 	if (say(c, "error", "text", text) < 0)
 		ps_log_debug("control: a client went away");
 }
 
-/* An answer could not be made or sent. */
+/* Reports that an answer could not be made or sent. */
 static void say_failure(const struct client *c, int rc)
 {
 	if (rc == -ENOMEM)
@@ -195,7 +195,8 @@ static int enter(struct client *c, struct ps_mount_request *request, struct ps_o
 	              : 0;
 }
 
-/* The mount answers. If its owner has ended, ends it at once. */
+/* Call when the mount answers: gives it its owner. If that fails, since the owner has ended, ends the
+ * session at once. */
 static int serves_owner(struct client *c, struct ps_owned *owned, struct ps_mount *m, struct ps_error *err)
 {
 	int rc = ps_owned_set_serving(c->daemon, owned, m, &c->owner, err);
@@ -224,7 +225,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 	ps_autofree char *joined = NULL;
 	int rc = ps_request_decode(message, &request, &err);
 
-	/* A request has a mountpoint or a view. */
+	/* Requests for a mount with owners have a view, others none. */
 	if (rc == 0 && for_owner != (request.view[0] != '\0'))
 		rc = ps_error_set(&err, EPROTO, "the request makes no sense");
 	for (size_t i = 0; rc == 0 && i < message->n; i++)
@@ -443,8 +444,8 @@ void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 		for (struct ps_list *l = d->clients.next; l != &d->clients; l = l->next) {
 			struct client *c = PS_CONTAINER_OF(l, struct client, link);
 
-			/* It may have been closed meanwhile, and its number be another's: that one is asked
-			 * again. */
+			/* The descriptor may have been closed meanwhile, and another client may have its
+			 * number: that client is cancelled, too. */
 			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd))
 				atomic_store(&c->cancelled, true);
 		}

@@ -22,8 +22,8 @@
 #include "daemon/daemon.h"
 #include "options/options.h"
 
-/* The child writes one NUL byte into the pipe for success, else the reason. The end of the pipe alone means
- * a crash. */
+/* The child writes one NUL byte into the pipe for success, else the reason. End of file without a byte
+ * means a crash. */
 static const char ok_byte = '\0';
 
 /* The parent: never returns. */

@@ -185,7 +185,7 @@ void ps_mount_free(struct ps_mount *m)
 	free_all(m);
 }
 
-/* Keys whose value for several sources is the earliest one. */
+/* Keys of times: with several sources the smallest value applies. */
 static bool is_time(const char *key)
 {
 	return strcmp(key, "listed_at") == 0 || strcmp(key, "next_listing_at") == 0 ||

@@ -360,8 +360,8 @@ int ps_options_check_sources(const struct ps_given *given, size_t ngiven,
 	for (size_t i = 0; i < ngiven; i++) {
 		const struct ps_opt *opt = ps_options_find(given->v[i].name);
 
-		/* A file's headers precede its name in `given`; the error should have the name, which the
-		 * user wrote. */
+		/* The headers of a --header-file precede that option in `given`. The user wrote
+		 * header-file, so its error replaces that of a header. */
 		if (opt && (rc == 0 || strcmp(opt->name, "header-file") == 0) &&
 		        ps_option_check_sources(opt, sources, nsources, err) < 0)
 			rc = -EINVAL;

@@ -111,7 +111,7 @@ int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct 
 
 /* Mountpoints of owners ---------------------------------------------------------------------------------- */
 
-#define PLACES_MAX 64 /* mounts of one source at a time: with other credentials, or no longer usable */
+#define PLACES_MAX 64 /* mounts of one source at a time: each with other credentials, or unusable */
 #define NAME_MAX_NBYTES 40
 
 /* Opens $TMPDIR/penstock-UID. Any user could create that name first, so the folder must belong to us. */
@@ -167,7 +167,7 @@ static void name_place(const char *source, char ret[static NAME_MAX_NBYTES + 16]
 }
 
 /* Locks a place if nothing is mounted there and no other process is about to mount: 0, or -EBUSY.
- * *ret_lock_fd is the folder itself, below a later mount. */
+ * *ret_lock_fd is the folder itself; a later mount covers it. */
 static int lock_place(int base_fd, const char *path, int *ret_lock_fd, struct ps_error *err)
 {
 	const char *name = strrchr(path, '/') + 1;
@@ -426,7 +426,8 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 	ps_autofree char *options = ps_strbuf_take(&b);
 	if (!options)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	/* Number 3 must be theirs before the child arranges its own. */
+	/* The sockets come before the other descriptors, so that 3, where the child puts its socket, is not
+	 * one of those. */
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0)
 		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
 	ps_autofd int ours = sockets[0];

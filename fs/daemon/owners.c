@@ -137,7 +137,7 @@ static struct ps_owned *find(struct ps_daemon *d, const char *key)
 	return NULL;
 }
 
-/* Frees the key, too. */
+/* Takes over the key, also on failure. */
 static struct ps_owned *owned_new(char *key)
 {
 	struct ps_owned *owned = key ? calloc(1, sizeof(*owned)) : NULL;
@@ -152,7 +152,7 @@ static struct ps_owned *owned_new(char *key)
 	return owned;
 }
 
-/* With waiters it is only unlisted: the last waiter of a failed mount frees it. */
+/* Unlists it, and frees it unless threads wait for it: of a failed mount, the last waiter frees it. */
 static void owned_free(struct ps_owned *owned)
 {
 	ps_list_remove(&owned->link);
@@ -162,8 +162,8 @@ static void owned_free(struct ps_owned *owned)
 	free(owned);
 }
 
-/* Another thread makes the mount: waits until something changed or LOOK_MS passed. Returns the maker's
- * error if that failed. The lock is held. */
+/* Waits while another thread makes the mount, until something changed or LOOK_MS passed. If that thread
+ * failed, returns its error. The lock is held. */
 static int await_maker(struct ps_daemon *d, struct ps_owned *owned, struct ps_error *err)
 {
 	owned->nwaiters++;
@@ -243,7 +243,7 @@ int ps_owned_set_serving(
 	int rc = add_owner(d, owned, owner);
 	if (rc < 0) {
 		ps_error_set(err, -rc, "option owner: %s", strerror(-rc));
-		fail(d, owned, err, true); /* another owner's socket may work */
+		fail(d, owned, err, true); /* not the waiters' error: another owner's socket may work */
 		return rc;
 	}
 	m->owned = owned;

@@ -9,7 +9,8 @@
 
 /* A thread that has not opened again after this time was killed, or the name is gone. */
 #define STALE_NS (90 * PS_NS_PER_S)
-/* All unknown threads together: at most one of them is sent to an alias within this time. */
+/* Threads whose id is unknown share this limit: at most one of them is sent to an alias within this
+ * time. */
 #define STALE_ANYONE_NS PS_NS_PER_S
 
 /* One node id with handles. */
@@ -82,7 +83,7 @@ static struct ps_openmode_node *find_or_add(struct ps_openmode_table *table, fus
 	if (!node)
 		return NULL;
 	node->number = number;
-	node->current = ino >> PS_ALIAS_SHIFT; /* any alias will do: the kernel knows this one */
+	node->current = ino >> PS_ALIAS_SHIFT; /* any alias would do; the kernel knows this one already */
 	HASH_ADD(hh, table->nodes, number, sizeof(node->number), node);
 	if (!node->hh.tbl) { /* out of memory inside uthash */
 		free(node);
@@ -155,7 +156,7 @@ static bool pick_alias(const struct ps_openmode_node *node, uint64_t *ret)
 	return true;
 }
 
-/* Forgets that the thread was answered ESTALE; true: it had been. */
+/* Forgets that the thread's last OPEN was answered ESTALE; false: it was not. */
 static bool came_again(struct ps_openmode_table *table, pid_t tid)
 {
 	for (size_t i = 0; tid && i < PS_STALE_SLOTS; i++) {
@@ -167,8 +168,9 @@ static bool came_again(struct ps_openmode_table *table, pid_t tid)
 	return false;
 }
 
-/* Remembers that the thread is answered ESTALE. must false: only if the table will still know the thread at
- * its next OPEN; else false is returned. */
+/* Records that an OPEN of the thread is answered ESTALE. With `must` false, records nothing and returns
+ * false if the table could not recognise the thread's next OPEN: no slot is free, or the thread is unknown
+ * and another ESTALE was answered within STALE_ANYONE_NS. */
 static bool note_stale(struct ps_openmode_table *table, pid_t tid, bool must)
 {
 	uint64_t now = ps_clock_mono_ns();

@@ -322,7 +322,7 @@ static void run_ioctl(struct ps_job *job)
 	uint64_t nbytes = 0;
 	int rc = op->run(op->handle, &nbytes);
 
-	if (rc < 0) /* the commands need ENOSPC */
+	if (rc < 0) /* ps_fs_errno() has no ENOSPC, which the commands report */
 		fuse_reply_err(op->req, rc == -ENOSPC ? ENOSPC : ps_fs_errno(-rc));
 	else
 		fuse_reply_ioctl(op->req, 0, &nbytes, op->run == run_warm ? 0 : sizeof(nbytes));

@@ -52,10 +52,10 @@ static void unref(struct ps_inflight *p)
 	atomic_fetch_sub(&table->outstanding, 1);
 }
 
-/* Cancels the request, or has it answered (*ret_answer). The caller holds the lock and a reference of its
- * own. A callback from inside cancel_fn answers without disarming: no other thread can be in interrupted()
- * then, since the kernel interrupts a request once, and the loop has ended when ps_inflight_cancel_all()
- * runs. */
+/* Cancels the request if it has a cancel function; otherwise claims it and sets *ret_answer: the caller
+ * then answers it. The caller holds the lock and a reference of its own. A callback from inside cancel_fn
+ * answers without disarming: no other thread can be in interrupted() then, since the kernel interrupts a
+ * request once, and the loop has ended when ps_inflight_cancel_all() runs. */
 static void interrupt_locked(struct ps_inflight *p, bool *ret_answer)
 {
 	*ret_answer = false;
@@ -70,8 +70,8 @@ static void interrupt_locked(struct ps_inflight *p, bool *ret_answer)
 	p->answered = *ret_answer = true;
 }
 
-/* Called by libfuse with the request's lock held: by the thread that received the kernel's INTERRUPT, or from
- * inside arming if that came first. */
+/* Called by libfuse with the request's lock held: by the thread that received the kernel's INTERRUPT, or
+ * from inside arming if the INTERRUPT came first. */
 static void interrupted(fuse_req_t req, void *arg)
 {
 	struct ps_inflight *p = arg;

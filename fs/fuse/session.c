@@ -15,7 +15,7 @@
 /* the kernel's default, 128, costs four round trips through the daemon for each MiB */
 #define READ_AHEAD_KIB 4096
 #define READ_AHEAD_DEFAULT_KIB 128
-#define CANCEL_WAIT_MS 3000 /* a cancelled read is answered at once; a limit, should one not be */
+#define CANCEL_WAIT_MS 3000 /* a limit only: cancelled reads are normally answered at once */
 
 /* SIGUSR2 only interrupts libfuse's wait in the thread that runs a loop. */
 static void on_wakeup(int signo)

@@ -31,8 +31,8 @@ static json_t *opens(const struct ps_openmode_table *table)
 	        (json_int_t)atomic_load(&table->nopens[PS_MODE_CACHED]));
 }
 
-/* The kernel has read a file by passthrough in a mount that has ended. A process is one daemon, whose sums
- * include all mounts that it ever had. */
+/* True if the kernel has read a file by passthrough in a mount that has ended. One variable is enough: a
+ * process is one daemon, whose sums include all mounts that it ever had. */
 static _Atomic bool kernel_has_read;
 
 void ps_stats_mount_ends(const struct ps_fs *fs)
