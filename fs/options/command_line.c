@@ -73,7 +73,7 @@ static int set_number(void *to, const struct ps_opt *opt, const char *value, str
 	return 0;
 }
 
-/* One of the words of arg. */
+/* Sets an enum to the index of the value among the words of opt->arg. */
 static int set_word(unsigned *to, const struct ps_opt *opt, const char *value, struct ps_error *err)
 {
 	ps_autostrbuf struct ps_strbuf all = {0};
@@ -145,7 +145,7 @@ int ps_options_set(struct ps_mount_options *o, const char *name, const char *val
 	return opt ? set_option(opt, o, value, err) : ps_error_set(err, EINVAL, "unknown option '%s'", name);
 }
 
-/* Of those that the command has, by name or letter. */
+/* Finds an option of the command, by its letter, or by its name if letter is 0. */
 static const struct ps_opt *find(const struct ps_opts *opts, const char *name, size_t len, char letter)
 {
 	for (const struct ps_opt *opt = ps_options; opt->name; opt++)
@@ -154,7 +154,8 @@ static const struct ps_opt *find(const struct ps_opts *opts, const char *name, s
 	return NULL;
 }
 
-/* Words of mount(8) and fstab that say nothing to us: either always true here, or for others. */
+/* Options of mount(8) and fstab that are ignored: they always hold for this mount, or are for other
+ * programs. */
 static const char *const ignored[] = {"ro", "defaults", "auto", "noauto", "nofail", "_netdev", "user",
         "users", "nouser", "owner", "group", "noowner", "nogroup", "nosuid", "nodev", "noexec", "exec",
         "atime", "noatime", "relatime", "norelatime", "strictatime", "lazytime", "nodiratime", "async",
@@ -162,7 +163,7 @@ static const char *const ignored[] = {"ro", "defaults", "auto", "noauto", "nofai
 /* mount(8) adds these unless "ro" was given; the mount is read-only all the same. */
 static const char *const lenient[] = {"rw", "suid", "dev"};
 
-/* -ENOENT: not one of them. */
+/* Accepts or refuses an option of mount(8). -ENOENT: `name` is in neither list. */
 static int take_generic(const struct ps_mount_options *o, const char *name, struct ps_error *err)
 {
 	for (size_t i = 0; i < PS_ARRAY_LEN(ignored); i++)
@@ -198,8 +199,8 @@ static char *next_item(char **list)
 	return item;
 }
 
-/* Of an option, with "--" before it if it stands on a command line, that is in no table. "" where nothing is
- * like it. */
+/* Writes a text for the error about an unknown option: the most similar option of the command, with
+ * `dashes` before it, or a pointer to --help. Options with a flag of without_flags are not suggested. */
 static void suggest(const struct ps_opts *opts, const char *word, size_t len, unsigned without_flags,
         const char *dashes, char ret[static SUGGESTION_LEN])
 {
@@ -284,12 +285,12 @@ static int unknown_option(const struct ps_opts *opts, const char *arg, struct ps
 	size_t dashes = strspn(arg, "-"), len = strcspn(arg, "=");
 	char instead[SUGGESTION_LEN];
 
-	/* "-cache-dir" is a long one that lacks a dash; "-x" is like none. */
+	/* "-cache-dir" is a long option that lacks a dash; "-x" is not similar to any. */
 	suggest(opts, arg + dashes, len > dashes + 1 ? len - dashes : 0, 0, "--", instead);
 	return ps_error_set(err, EINVAL, "unknown option '%.*s'%s", (int)len, arg, instead);
 }
 
-/* One option at argv[*i]; steps *i over a value in the next argument. */
+/* Parses the option at argv[*i]; moves *i past a value in the next argument. */
 static int parse_one(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int *i,
         struct ps_error *err)
 {

@@ -22,9 +22,9 @@
 #define WATCH_LEAST_MS 100
 #define COUNT_MAX 65536
 #define REFRESH_LEAST_MS 1000
-#define LEAST_CACHE (16 * PS_MIB)     /* the index takes up to two thirds of so little */
-#define LEAST_MEMORY PS_MIB           /* most likely a unit was forgotten */
-#define LEAST_BANDWIDTH (64 * PS_KIB) /* a chunk a second; less, and readers run into their timeout */
+#define LEAST_CACHE (16 * PS_MIB)     /* the index takes up to two thirds of a cache this small */
+#define LEAST_MEMORY PS_MIB           /* a smaller value most likely lacks its unit */
+#define LEAST_BANDWIDTH (64 * PS_KIB) /* a chunk a second; with less, readers run into their timeout */
 #define PATTERNS_MAX 64
 #define HEADER_FILE_MAX_NBYTES (64 * 1024)
 
@@ -58,7 +58,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 		else
 			free(*text);
 	}
-	/* What is set by calls. */
+	/* The fields that are set by call(). */
 	for (size_t i = 0; i < o->nheaders; i++)
 		ps_secret_free(o->headers[i]);
 	free(o->headers);
@@ -75,7 +75,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	*o = (struct ps_mount_options){0};
 }
 
-/* What was given ----------------------------------------------------------------------------------------- */
+/* Given options ------------------------------------------------------------------------------------------ */
 
 int ps_given_add(struct ps_given *given, const char *name, const char *value, struct ps_error *err)
 {
@@ -141,7 +141,7 @@ static int set_min_free(struct ps_mount_options *o, const char *value, struct ps
 	if (ps_size_parse(value, &o->min_free) < 0)
 		return ps_error_set(err, EINVAL, "option min-free: '%s' is not a size such as 10G", value);
 	if (o->min_free == 0)
-		o->min_free = 1; /* 0 is the store's word for its default; a byte is no floor */
+		o->min_free = 1; /* to the store, 0 means its default; 1 byte is in effect no limit */
 	return 0;
 }
 
@@ -348,7 +348,7 @@ int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_er
 #define CALL(fn, what) PS_OPT_CALL, .call = (fn), .arg = (what)
 #define WORD(name, words) PS_OPT_WORD, FIELD(name), .arg = (words)
 
-/* Which commands have it, and what it is for. */
+/* An option's scope and commands. */
 #define COMMANDS(bits) .scope = PS_SCOPE_COMMAND, .commands = (bits)
 #define DAEMON .scope = PS_SCOPE_DAEMON, .commands = PS_CMD_MOUNT | PS_CMD_WARM
 #define SOURCE .scope = PS_SCOPE_SOURCE, .commands = PS_CMD_MOUNT | PS_CMD_WARM

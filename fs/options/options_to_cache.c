@@ -1,4 +1,4 @@
-/* From options to what the cache wants: defaults that depend on the machine, and the environment. */
+/* Turns options into the structs of the cache: defaults that depend on the machine, and the environment. */
 #include "options/options.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static int disk_of(const char *path, struct statfs *ret)
 	return copy ? 0 : -ENOMEM;
 }
 
-/* Its size. */
+/* The size of that file system. */
 static int disk_size(const char *path, uint64_t *ret_nbytes)
 {
 	struct statfs fs;
@@ -79,7 +79,8 @@ static int disk_size(const char *path, uint64_t *ret_nbytes)
 	return rc;
 }
 
-/* Where a program that names no folder should not keep gigabytes, and why. NULL: this is a disk. */
+/* Describes a file system that is not suitable for a cache whose folder no user chose: remote, or in
+ * memory. NULL: a local disk. */
 static const char *no_disk(const struct statfs *fs)
 {
 	static const struct {
@@ -106,8 +107,8 @@ static int walked(const char *path, const struct stat *st, int kind, struct FTW 
 	return 0;
 }
 
-/* Of a mount with owners, whose program asked for no size: a share of what is free, with what the cache has
- * taken of that. */
+/* The quota for a mount with owners whose program gave no size: a share of the free space plus the space
+ * that the cache already uses. */
 static int size_for_owners(const char *dir, uint64_t *ret_nbytes, struct ps_error *err)
 {
 	struct statfs fs;
@@ -144,14 +145,15 @@ static int check_disk_for_owners(const char *dir, struct ps_error *err)
 	            : 0;
 }
 
-/* What origins and libcurl may want to know of the mounting user. */
+/* True for a variable of the mounting user's environment that origins, libcurl or commands of AWS profiles
+ * may read. */
 static bool of_interest(const char *variable)
 {
 	static const char *const prefixes[] = {"AWS_", "AZURE_STORAGE_", "GOOGLE_", "CLOUDSDK_", "GS_",
 	        "GCE_", "HF_", "HUGGING", "HOME=", "XDG_", "NETRC=", "SSL_CERT_",
 	        "CURL_CA_BUNDLE=", "http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY=",
 	        "no_proxy=", "NO_PROXY=", "PENSTOCK_", "PATH=",
-	        /* And what the commands of AWS profiles run with. */
+	        /* For the commands of AWS profiles: */
 	        "BOTO_CONFIG=", "NO_GCE_CHECK=", "STORAGE_EMULATOR_HOST=", "USER=", "LOGNAME=", "LANG=",
 	        "LC_", "TMPDIR=", "DBUS_SESSION_BUS_ADDRESS=", "SSH_AUTH_SOCK=", "KRB5CCNAME=", "VAULT_",
 	        "OP_"};
@@ -169,7 +171,8 @@ static int take_environment(struct ps_mount_options *o)
 	while (environ[count])
 		count++;
 	o->env = calloc(count + 2, sizeof(*o->env));
-	/* Where relative paths in the others start: not always what the shell has in it. */
+	/* The current folder, which relative paths in the other variables start from. The inherited PWD may
+	 * differ. */
 	ps_autofree char *cwd = getcwd(NULL, 0);
 	if (o->env && cwd && asprintf(&o->env[n], "PWD=%s", cwd) < 0) {
 		o->env[n] = NULL;
@@ -186,7 +189,7 @@ static int take_environment(struct ps_mount_options *o)
 	return o->env ? 0 : -ENOMEM;
 }
 
-/* The environment that a process started with stays readable in /proc. */
+/* Also overwrites the value: the environment that a process started with stays readable in /proc. */
 static void forget(const char *name)
 {
 	char *value = getenv(name);
@@ -202,7 +205,7 @@ void ps_environment_forget(void)
 	        "AWS_CONTAINER_AUTHORIZATION_TOKEN", "GS_SECRET_ACCESS_KEY", "HF_TOKEN",
 	        "HUGGING_FACE_HUB_TOKEN", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN",
 	        "AZURE_STORAGE_CONNECTION_STRING", "VAULT_TOKEN", "OP_SERVICE_ACCOUNT_TOKEN",
-	        /* May have a password in them. Origins have a copy. */
+	        /* Proxy URLs may contain a password. Origins have a copy. */
 	        "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
