@@ -1,5 +1,5 @@
 /* The block function of Philox4x32-10 (loader/random/random.h), for the CPU and for GPU kernels: replaces
- * counter by its image. Threads: any. */
+ * the counter by four random words, a function of counter and key. Threads: any. */
 #ifndef PS_BASE_PHILOX_H
 #define PS_BASE_PHILOX_H
 

@@ -195,8 +195,7 @@ static int enter(struct client *c, struct ps_mount_request *request, struct ps_o
 	              : 0;
 }
 
-/* Call when the mount answers: gives it its owner. If that fails, since the owner has ended, ends the
- * session at once. */
+/* Call when the mount answers: gives the mount its owner. If that fails, ends the session at once. */
 static int serves_owner(struct client *c, struct ps_owned *owned, struct ps_mount *m, struct ps_error *err)
 {
 	int rc = ps_owned_set_serving(c->daemon, owned, m, &c->owner, err);

@@ -51,7 +51,7 @@ static void await_child(const char *command, pid_t child, int in)
 	        command, PS_EXIT_FAILED, "the daemon ended before the mount was there (see the log)"));
 }
 
-/* Notes inherited descriptors: those without close-on-exec, which all of our own have. */
+/* Notes inherited descriptors: those without close-on-exec, a flag that all our own descriptors have. */
 static void note_inherited(struct ps_daemonize *daemonize)
 {
 	DIR *dir = opendir("/proc/self/fd");

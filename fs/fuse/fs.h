@@ -1,9 +1,9 @@
 /* One mount as the FUSE callbacks see it: its sources, its options, its open files.
  *
- * Node ids: FUSE's root, 1, is the root node of the only source or, if sources have names, the folder of
- * the sources' folders. 2 to PS_NODE_FIRST - 1 are the virtual files (virtual_files.c). All others are node
- * numbers of the cache; each names one version of one object for ever, so there is no table of names here
- * and nothing to forget.
+ * Node ids: FUSE's root, 1, is the root node of the only source or, if sources have names, the top folder,
+ * which has a folder for each source. 2 to PS_NODE_FIRST - 1 are the virtual files (virtual_files.c). All
+ * others are node numbers of the cache; each names one version of one object for ever, so there is no table
+ * of names here and nothing to forget.
  *
  *   63        48 47          40 39                    0
  *   |  alias    |  source      |  number of the node  |     alias: openmode.h; source: whose node it is
@@ -99,7 +99,7 @@ void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open);
 /* Closes all files that are still open. Call after the loop has ended and all reads are answered. */
 void ps_fs_close_all(struct ps_fs *fs);
 
-/* True for the folder of the sources' folders, which is not a node of the cache. */
+/* True for the top folder, which is not a node of the cache; false if a single source is the root. */
 bool ps_fs_is_top(const struct ps_fs *fs, fuse_ino_t ino);
 /* For all other node ids but the virtual ones: the source, and the node's number in it. */
 const struct ps_fs_source *ps_fs_source(const struct ps_fs *fs, fuse_ino_t ino);

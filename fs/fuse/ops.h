@@ -59,7 +59,7 @@ bool ps_virtual_is(fuse_ino_t ino);
 bool ps_virtual_is_plan(fuse_ino_t ino);
 /* The virtual node of this name in this folder; 0: none. */
 fuse_ino_t ps_virtual_lookup(fuse_ino_t parent, const char *name);
-/* Also for the folder of the sources' folders. */
+/* Also for the top folder (fs.h). */
 void ps_virtual_attr(fuse_ino_t ino, struct ps_attr *ret);
 /* The entry of .penstock/ at this position, or NULL past the end. */
 const char *ps_virtual_entry(size_t pos, fuse_ino_t *ret_ino);

@@ -100,7 +100,7 @@ struct ps_opt {
 	unsigned commands, flags;
 	unsigned kinds;       /* the kinds of source that it applies to; 0: any */
 	size_t offset;        /* of the field in struct ps_mount_options */
-	uint64_t least, most; /* of a number; 0 means: least 1, no largest */
+	uint64_t least, most; /* of a number; 0: the least is 1, or there is no largest */
 	/* arg: the value's name in --help and the page; def: the value without the option; or NULL */
 	const char *arg, *def;
 	const char *help;

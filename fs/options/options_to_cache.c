@@ -189,7 +189,8 @@ static int take_environment(struct ps_mount_options *o)
 	return o->env ? 0 : -ENOMEM;
 }
 
-/* Also overwrites the value: the environment that a process started with stays readable in /proc. */
+/* Removes a variable. Overwrites its value first, since the environment that a process started with stays
+ * readable in /proc. */
 static void forget(const char *name)
 {
 	char *value = getenv(name);
