@@ -434,6 +434,13 @@ size_t ps_clients_poll(struct ps_daemon *d, struct pollfd p[static 2 * PS_CLIENT
 	return n;
 }
 
+static bool has_ended(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+	return poll(&p, 1, 0) > 0;
+}
+
 void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 {
 	PS_LOCK_SCOPE(&d->lock);
@@ -443,9 +450,8 @@ void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 		for (struct ps_list *l = d->clients.next; l != &d->clients; l = l->next) {
 			struct client *c = PS_CONTAINER_OF(l, struct client, link);
 
-			/* The descriptor may have been closed meanwhile, and another client may have its
-			 * number: that client is cancelled, too. */
-			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd))
+			/* The descriptor may have been closed since, and another client may have its number. */
+			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd) && has_ended(p[i].fd))
 				atomic_store(&c->cancelled, true);
 		}
 	}

@@ -152,7 +152,7 @@ static struct ps_owned *owned_new(char *key)
 	return owned;
 }
 
-/* Unlists it, and frees it unless threads wait for it: of a failed mount, the last waiter frees it. */
+/* Unlists it, and frees it unless threads wait for it: then the last of them does. */
 static void owned_free(struct ps_owned *owned)
 {
 	ps_list_remove(&owned->link);
@@ -163,17 +163,21 @@ static void owned_free(struct ps_owned *owned)
 }
 
 /* Waits while another thread makes the mount, until something changed or LOOK_MS passed. If that thread
- * failed, returns its error. The lock is held. */
+ * failed, returns its error. `owned` may be freed by then. The lock is held. */
 static int await_maker(struct ps_daemon *d, struct ps_owned *owned, struct ps_error *err)
 {
 	owned->nwaiters++;
 	ps_cond_wait_until(&d->ended, &d->lock, ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS);
 	owned->nwaiters--;
-	if (!owned->failed)
+	if (!ps_list_empty(&owned->link))
 		return 0;
-	*err = owned->error;
+	/* The mount failed, or it was made and has ended. */
+	int rc = owned->failed ? -owned->error.err : 0;
+
+	if (rc < 0)
+		*err = owned->error;
 	owned_free(owned);
-	return -err->err;
+	return rc;
 }
 
 int ps_owned_enter(struct ps_daemon *d, const struct ps_mount_request *request, int *owner,

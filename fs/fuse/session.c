@@ -12,7 +12,7 @@
 
 #define THREADS_MIN 8
 #define THREADS_MAX 64
-/* the kernel's default, 128, costs four round trips through the daemon for each MiB */
+/* the kernel's default, 128, costs eight round trips through the daemon for each MiB */
 #define READ_AHEAD_KIB 4096
 #define READ_AHEAD_DEFAULT_KIB 128
 #define CANCEL_WAIT_MS 3000 /* a limit only: cancelled reads are normally answered at once */
