@@ -16,7 +16,8 @@
 struct ps_cache;
 struct ps_dataset;
 
-#define PS_GRANT_TTL_OPEN_MS 1 /* a ps_cache_options.grant_ttl_ms: a grant holds for one open */
+/* value of ps_cache_options.grant_ttl_ms: each grant holds for one open only */
+#define PS_GRANT_TTL_OPEN_MS 1
 
 struct ps_dataset_options {
 	struct ps_origin_options origin;
@@ -35,21 +36,22 @@ struct ps_dataset_options {
 /* If the source is already attached with the same credentials, the dataset is shared, with the options of
  * its first attach, until the last detach. It is listed again, unless a listing is under way, and the
  * attach waits for that listing as below. Otherwise the attach lists the source and stores the names. If a
- * bucket is attached with other credentials already, one page proves that these credentials may list it,
- * too. If a listing of the same source and credentials is stored (and for a bucket, that page has come),
- * the attach waits at most PS_ATTACH_WAIT_MS for a fresh listing; with more than PS_ATTACH_MANY names only
- * PS_ATTACH_WAIT_MANY_MS, because listing them takes longer than either. Then it goes on with the stored
- * listing, while the fresh one continues in the background; likewise if the origin does not answer.
- * Errors: the listing fails, and none is stored; the listing is empty (ENOENT); the first object is missing
- * or refused. Blocks on network and disk. */
+ * bucket is attached with other credentials already, the attach lists one page with its own credentials,
+ * which proves that these may list the bucket, too. If the index has a listing of this source that these
+ * credentials may see, the attach waits for a fresh listing for PS_ATTACH_WAIT_MS at most. With more than
+ * PS_ATTACH_MANY names it waits for PS_ATTACH_WAIT_MANY_MS only, because listing so many names takes longer
+ * than either limit. After that time, or if the origin does not answer, the attach uses the stored listing,
+ * and the fresh listing continues in the background. Errors: the listing fails, and none is stored; the
+ * listing is empty (ENOENT); the first object is missing or refused. Blocks on network and disk. */
 #define PS_ATTACH_WAIT_MS 600
 #define PS_ATTACH_WAIT_MANY_MS 100
 #define PS_ATTACH_MANY 50000
 int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         struct ps_dataset **ret, struct ps_error *err) PS_MUST_USE;
 void ps_dataset_detach(struct ps_dataset *dataset);
-/* A text that is equal for sources that an attach would share: those with the same names and the same
- * access. -EINVAL, -ENOMEM with a text. Reads files of credentials; sends no requests. */
+/* Writes a text that identifies the dataset: two sources have the same text if ps_dataset_attach() would
+ * share one dataset between them, because their names and their access are the same. -EINVAL, -ENOMEM with
+ * a text. Reads files of credentials; sends no requests. */
 #define PS_DATASET_KEY_LEN 65
 int ps_dataset_key(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         char ret[static PS_DATASET_KEY_LEN], struct ps_error *err) PS_MUST_USE;
@@ -60,7 +62,8 @@ uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
  * "refresh_seconds", "listing", "listing_error", "offline", "opens", "missing", "missing_names",
  * "versionless"}; the caller owns it.
  * cached_bytes: ps_store_dataset_nbytes(), which mounts of the same source share.
- * next_listing_at: by ps_watch.refresh_ms, null if no watch has one; refresh_seconds: the smallest of them.
+ * next_listing_at: when ps_watch.refresh_ms next requires a listing; null if no watch sets it.
+ * refresh_seconds: the smallest refresh_ms of all watches, in seconds.
  * offline: the origin does not answer, and known versions count as valid.
  * missing, missing_names: the number of names of a brace expansion or a manifest that the origin does not
  * have, and the first few of them.
@@ -69,8 +72,8 @@ json_t *ps_dataset_stats(struct ps_dataset *dataset);
 
 /* Listing again ------------------------------------------------------------------------------------------ */
 
-/* Receives the names that are new, have vanished, or have another node, after a listing, once the index has
- * the changes. The caller keeps it until unwatch. */
+/* A watch. After a listing, once the index has the changes, its callback gets each name that is new, has
+ * vanished, or has another node. The caller keeps the struct until unwatch. */
 struct ps_watch {
 	struct ps_dataset *dataset;
 	/* Called by a thread of the cache, with no lock held; may block for as long as a lookup takes. */
@@ -78,8 +81,8 @@ struct ps_watch {
 	void *arg;
 	/* The source is listed again once the last complete listing is this old (less a random part of up
 	 * to a tenth). If there are several watches of the same names, the smallest interval counts. After
-	 * failed listings the interval grows, to an hour if it is less than that. 0: the source is listed
-	 * on request only. */
+	 * repeated failures the interval doubles each time, up to an hour; a longer interval stays as it
+	 * is. 0: the source is listed on request only. */
 	uint64_t refresh_ms;
 	struct { /* the cache's */
 		struct ps_list link;
@@ -100,8 +103,8 @@ struct ps_refreshed {
 /* One request; the caller keeps it until done. */
 struct ps_refresh {
 	struct ps_watch *watch;
-	/* Called once, after all watches of these names. After an error the names are the previous ones,
-	 * with the changes that the listing had found before it failed. */
+	/* Called once, after the callbacks of all watches of these names. After an error the names are the
+	 * previous ones, with the changes that the listing had found before it failed. */
 	void (*done)(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result);
 	void *arg;
 	struct {
@@ -143,7 +146,8 @@ struct ps_attr {
 	int64_t mtime_s;
 };
 
-/* Calls that may need a HEAD, if the listing gave no size; all waiters of one name share it. */
+/* Look up a name or a node. If the listing gave no size, that takes a HEAD, which all waiters of one name
+ * share. */
 typedef void (*ps_attr_fn)(void *arg, int errnum, const struct ps_attr *attr);
 void ps_dataset_lookup(
         struct ps_dataset *dataset, uint64_t parent, const char *name, ps_attr_fn fn, void *arg);

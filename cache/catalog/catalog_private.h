@@ -8,8 +8,9 @@
 struct ps_dataset_id {
 	struct ps_id catalog, access;
 	bool anonymous;
-	/* A store at an endpoint of its own may have a bucket of this name for each tenant. An access that
-	 * is shown other names than the catalog's (-EREMCHG of a listing) gets a catalog of its own. */
+	/* A store at an endpoint of its own may have a bucket of this name for each tenant. If an access is
+	 * shown other names than the catalog has (the listing ends with -EREMCHG), it gets a catalog of its
+	 * own, own_catalog. */
 	bool may_be_another;
 	struct ps_id own_catalog;
 	char route[PS_ID_HEX_LEN + 1]; /* part of both ids; "": the usual route */
@@ -34,15 +35,16 @@ int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const
 void ps_catalog_put(struct ps_catalog *catalog);
 /* True if when_ms is in the future: the wall clock was set back since. */
 bool ps_catalog_is_ahead(int64_t when_ms, int64_t now_ms);
-/* attached_ms, which is set back with the wall clock: otherwise no version would count as confirmed until
- * the clock has caught up. catalog->lock is held. */
+/* Returns attached_ms. If the wall clock was set back since, attached_ms becomes now_ms first: otherwise no
+ * version would count as confirmed until the clock has caught up. catalog->lock is held. */
 int64_t ps_catalog_attached(struct ps_catalog *catalog, int64_t now_ms);
 /* True if the catalog has this file in this version. Blocks on the index. */
 bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed);
-/* The number of listings of the whole catalog that have begun; `joins`: without one that is under way. */
+/* The number of listings of the whole catalog that have begun. `joins`: a listing under way is not
+ * counted. */
 uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins);
-/* True: the caller lists the whole catalog, and then calls end. False: either *ret_listed, and a listing
- * that began after the first `since` was complete, or another dataset is listing. */
+/* True: the caller lists the whole catalog, and then calls end. False with *ret_listed: a listing that
+ * began after the first `since` ones is complete. False without: another dataset is listing the catalog. */
 bool ps_catalog_list_begin(
         struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed);
 /* Reports changes to the watches; listed: the listing was complete. Blocks on the index and on the
@@ -52,19 +54,21 @@ void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
  * with the catalog's last dataset. names_lock is held. */
 void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node);
 
-/* Notes what the origin has said about a file, now or earlier: the first file without a version is logged. */
+/* Checks what the origin has said about a file, now or earlier, for a version. The first file without one
+ * is logged and sets `versionless`. */
 void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote);
 
 /* Call it for a new listing: forgets the missing names of the previous one. */
 void ps_catalog_none_missing(struct ps_catalog *catalog);
 
-/* Sets the interval, which its watches have changed. */
+/* Sets the refresh interval of the dataset, after its watches have changed. */
 void ps_dataset_set_refresh(struct ps_dataset *dataset, uint64_t refresh_ms);
-/* Answers these requests; no lock is held. */
+/* Calls done() of these refreshes; no lock is held. */
 void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result);
 
 /* view.c */
-/* The shown size; PS_SIZE_UNKNOWN: a compressed shard's, which is not found yet. Blocks on the index. */
+/* The shown size. PS_SIZE_UNKNOWN: the file is a compressed shard whose decoded size is not known yet.
+ * Blocks on the index. */
 uint64_t ps_view_size(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* As ps_view_ask(), for lookups: a shard that cannot be decoded gets incomplete attributes instead of an
  * error. */

@@ -1,5 +1,5 @@
-/* A dataset as handles and prefetch use it, which open and read its files. fs/ uses catalog.h.
- * catalog_private.h is private to this folder.
+/* The inside of a dataset, for the folders that open and read its files (handles and prefetch). fs/ uses
+ * catalog.h. catalog_private.h is private to this folder.
  *
  * Files, from the top: registry.c (datasets by name), attach.c (threads and refreshes of one), lookup.c
  * (names, nodes, folders), revalidation.c (HEADs), listing_merge.c, view.c (what a file shows), catalog.c
@@ -19,8 +19,8 @@
  *   mount ─▶ dataset (same catalog, other access) ──────────────────────┘
  *
  * A version counts as confirmed by a listing that gave size and version, or by a HEAD, since this attach
- * and (for an open) within the revalidation time. A read that meets another version, or no object, makes it
- * doubtful: the next open asks the origin.
+ * and (for an open) within the revalidation time. A read that meets another version, or no object, makes
+ * the version doubtful: the next open asks the origin.
  *
  * Locks: cache.lock, dataset.lock and catalog.lock are leaves. catalog.names_lock is held over "read the
  * row, decide, commit" so that a listing and a HEAD cannot both give a name its next version; it is held
@@ -100,7 +100,8 @@ struct ps_catalog {
 	pthread_cond_t watch_cond; /* a callback of a watch has returned */
 	unsigned nsweeping;        /* datasets that list, or request sizes that a listing did not give */
 	uint64_t nunknown;         /* names without an answer in that sweep */
-	/* listed names that the origin does not have; then the first of them, in order */
+	/* nmissing: number of listed names that the origin does not have; missing: the first of them, in
+	 * name order */
 	uint64_t nmissing;
 	char *missing[PS_DATASET_MISSING];
 	_Atomic bool versionless; /* the origin gave no version for a file */
@@ -129,7 +130,8 @@ struct ps_dataset {
 	_Atomic uint64_t nopens;
 	_Atomic uint64_t nlisted; /* files of the listing under way */
 	_Atomic bool asked_again; /* another listing is due: the sweep ends */
-	/* revalidation.c: the origin does not answer; below: when it is asked again, and how often it was */
+	/* revalidation.c. offline: the origin does not answer; offline_ask_ns: when it is asked again;
+	 * offline_tries: how often it was asked since then */
 	_Atomic bool offline;
 	_Atomic uint64_t offline_ask_ns;
 	_Atomic unsigned offline_tries;
@@ -150,7 +152,7 @@ struct ps_dataset {
 	uint64_t first_unsized; /* first node without a size in the listing; 0: none */
 	struct ps_list probes;  /* under way, or waiting for another attempt */
 	unsigned nprobes;       /* probes on the list, and those that are ending */
-	unsigned nsweep;        /* of these, for the sweep */
+	unsigned nsweep;        /* how many of nprobes belong to the sweep */
 	struct {
 		uint64_t node;
 		char *text;
@@ -177,8 +179,9 @@ void ps_view_ask(struct ps_dataset *dataset, const struct ps_node_row *row, ps_a
 void ps_view_raw_id(const struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_id *ret);
 /* Cached bytes of the file. */
 uint64_t ps_view_cached_nbytes(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* object: the shown object; -EAGAIN: its size is not known yet. file: the engine's file of it, which the
- * caller puts instead of the object. granted: its readers may have the cached bytes. */
+/* ps_view_object() gives the shown object; -EAGAIN: its size is not known yet. ps_view_file() gives the
+ * fill engine's file of that object; the caller puts the file, and has no reference of the object. granted:
+ * readers of the file may have cached bytes. */
 int ps_view_object(struct ps_dataset *dataset, const struct ps_node_row *row, bool opened,
         struct ps_object **ret) PS_MUST_USE;
 int ps_view_file(struct ps_dataset *dataset, const struct ps_node_row *row, bool opened, bool granted,
@@ -187,8 +190,8 @@ int ps_view_file(struct ps_dataset *dataset, const struct ps_node_row *row, bool
  * enough. */
 bool ps_dataset_confirmed(struct ps_dataset *dataset, const struct ps_node_row *row, uint64_t max_age_ms);
 /* False: no byte of the file is cached, and its version was last confirmed long ago, or before a user's
- * evict. Then the open asks the origin: if only the first read found another version, it would be too late
- * to switch to it. Blocks on the index. */
+ * evict. Then the open has to ask the origin for the version: a change that only the first read found would
+ * come too late, since an open file cannot switch to another version. Blocks on the index. */
 bool ps_dataset_settled(struct ps_dataset *dataset, const struct ps_node_row *row);
 #define PS_CHECKED_DOUBTFUL 1 /* a row's checked_ms: not confirmed, whatever a listing has */
 /* From now on the version of this node must be confirmed. Blocks on the index. */
@@ -198,14 +201,14 @@ void ps_dataset_doubt(struct ps_dataset *dataset, uint64_t node);
 int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) PS_MUST_USE;
 
 /* revalidation.c */
-/* Asks the origin for size and version of a file row, as ps_revalidate() (catalog_private.h) does, in a way
- * that gives a grant if this access may read the file, and revokes it on any other answer: by a GET of one
- * byte if a HEAD would not prove it. */
+/* Does what ps_revalidate() (catalog_private.h) does, and also decides the grant: an answer of 2xx gives
+ * this access a grant for the file, any other answer revokes it. If a HEAD does not prove that the access
+ * may read the file, a GET of one byte is sent. */
 void ps_revalidate_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* The same without a waiter, ahead of an expected open. */
 void ps_revalidate_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* Revalidates the version of a planned file as an open would, without a waiter: few at once, and not while
- * the origin does not answer. Blocks on the index. */
+/* Revalidates the version of a planned file as an open would, without a waiter. Sends few requests at once,
+ * and none while the origin does not answer. Blocks on the index. */
 void ps_revalidate_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Grants ------------------------------------------------------------------------------------------------- */
 

@@ -123,9 +123,10 @@ struct ps_decompressor {
 	struct ps_decoder *decoder;
 	struct ps_input input;
 	struct ps_out out;
-	unsigned npending;    /* pieces at the origin */
-	uint64_t size;        /* of the shard's content, when the decompressor was made; or PS_SIZE_UNKNOWN */
-	bool declared;        /* only by the first frame's header */
+	unsigned npending; /* pieces at the origin */
+	/* size of the shard's content as it was known when the decompressor was made; or PS_SIZE_UNKNOWN */
+	uint64_t size;
+	bool declared;        /* size is only what the first frame's header declares */
 	uint64_t charge;      /* its memory, part of stage->used */
 	uint64_t window;      /* the window's part of charge */
 	uint64_t frame_plain; /* beginning of the frame */
@@ -142,7 +143,8 @@ struct ps_size_waiter {
 	uint64_t expires_ns;
 };
 
-/* OPENS: a thread makes the object for ALL, without the lock. */
+/* How the size is being found: not at all, from headers, by decoding everything (ALL). OPENS: a thread
+ * opens the object that ALL will decode into, and has dropped the lock for that. */
 enum ps_sizing { PS_SIZING_NO, PS_SIZING_HEADERS, PS_SIZING_OPENS, PS_SIZING_ALL };
 
 /* A decompressing origin: a shard as the origin of its plain bytes. */
@@ -159,14 +161,15 @@ struct ps_decompressing {
 	struct ps_remote expect; /* the same; if the listing had no ETag, with the first response's */
 	struct ps_id id;
 	uint64_t size; /* PS_SIZE_UNKNOWN: not known */
-	bool declared; /* only by the first frame's header: more frames may follow */
+	bool declared; /* size is only what the first frame's header declares: more frames may follow */
 	bool aborted;
-	bool disproved;           /* its size was wrong: ps_decompressing_get() makes another one */
+	bool disproved; /* its size was wrong: ps_decompressing_get() makes a new origin for the shard */
 	struct ps_object *object; /* a reference; NULL until it is opened or its size is looked for */
 	_Atomic bool caches;      /* the cache admits the whole object */
 	struct ps_frame_map map;
-	uint64_t nodes_below; /* as in struct ps_view_row: a declared size was wrong */
-	size_t nsaved;        /* points of map that the index has */
+	/* as in struct ps_view_row: nodes below it were shown with a wrong declared size */
+	uint64_t nodes_below;
+	size_t nsaved; /* points of map that the index has */
 	struct ps_list gets, decompressors;
 	unsigned nwrites;              /* blocks to be written, or being written */
 	struct ps_origin_get *refused; /* gets refused for lack of memory; chained by work.request */
@@ -213,13 +216,14 @@ struct ps_decompress {
 /* The lock is held in all functions below, unless they say otherwise. */
 
 /* resources.c -------------------------------------------------------------------------------------------- */
-/* Takes the stage's share of the engine's memory, once. The engine's buffers wait for decompressors, so
- * decompressors must not wait for those buffers. */
+/* Takes the stage's share of the engine's memory, once and in advance: the engine's buffers are held by
+ * gets that wait for decompressors, so decompressors must never wait for the engine to free memory. */
 void ps_decompress_take_memory(struct ps_decompress *stage);
 /* Reserves memory of the stage, also by freeing spare buffers. False: not now. */
 bool ps_decompress_reserve(struct ps_decompress *stage, uint64_t nbytes);
 void ps_decompress_release(struct ps_decompress *stage, uint64_t nbytes);
-/* Reserves memory for a decompressor, beside its window. False: not now, or it has its maximum. */
+/* Reserves memory for a decompressor's buffers (its window is reserved elsewhere). False: no memory now, or
+ * the decompressor has its maximum already. */
 bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbytes);
 /* Takes a buffer of `cap` bytes, a multiple of PS_OUT_NBYTES, aligned for the disk. The caller has reserved
  * its memory. NULL: there is no spare one. */
@@ -237,7 +241,7 @@ void ps_decompress_watch(struct ps_decompress *stage, unsigned *count);
 bool ps_decompress_is_due(const struct ps_decompress *stage);
 /* Has a thread look at the shard's gets, size and ended decompressors. */
 void ps_decompressing_wake(struct ps_decompressing *shard);
-/* Has a parked decompressor go on. */
+/* Makes a parked decompressor READY. */
 void ps_decompressor_wake(struct ps_decompressor *decompressor);
 
 /* decompressing_origin.c --------------------------------------------------------------------------------- */

@@ -150,7 +150,8 @@ struct ps_transfer_work {
 	void *request;
 	uint64_t submitted_ns;
 	int rc; /* result of a request that ended before it began */
-	/* expiry of the credential that the request was answered for; 0: none, or it does not expire */
+	/* expiry of the credential that signed the answered request; 0: no credential, or it does not
+	 * expire */
 	int64_t key_expires_s;
 	unsigned turn; /* a counter of the origin's own, kept from one submission to the next */
 	bool refused;
@@ -337,7 +338,7 @@ struct ps_http_client {
 	uint64_t connect_timeout_ms, stall_ns;
 	uint64_t attempt_ns; /* stall_ns of requests that a reader waits for */
 	pthread_rwlock_t signatures_lock;
-	void *signatures; /* tree: URL without → signature parameters */
+	void *signatures; /* tree: from a URL without signature parameters to these parameters */
 	struct ps_redirects redirects;
 	_Atomic bool versionless; /* the last HEAD gave neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
@@ -379,8 +380,8 @@ struct ps_http_kind {
 	/* Called before a redirect is followed. True: do not follow it, the request is complete. NULL: all
 	 * are followed. */
 	bool (*redirected)(struct ps_http_request *rq, const char *location);
-	/* The header is complete, and no redirect. 0: the body may come. -errno with rq->error: the body is
-	 * discarded. */
+	/* The header is complete, and the response is not a redirect that is followed. 0: the body may
+	 * come. -errno with rq->error: the body is discarded. */
 	int (*accept)(struct ps_http_request *rq);
 	/* Gets a part of the body, after accept() returned 0. 0, or -errno with rq->error: the transfer
 	 * ends. NULL: accept() always sets wanted_enough. */
@@ -413,7 +414,8 @@ struct ps_http_request {
 	struct ps_error error; /* result of accept() or body() */
 	bool header_done;
 	unsigned redirects;
-	uint64_t mark_crc;    /* CRC of the first bytes so far, of an object without versions */
+	/* for an object without versions: CRC of its first bytes, as far as they have arrived */
+	uint64_t mark_crc;
 	size_t mark_left;     /* how many of these first bytes are to come */
 	size_t untold_nbytes; /* bytes of the body since the last report to the caller */
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
@@ -426,8 +428,10 @@ struct ps_http_request {
 	int64_t key_expires_s;    /* of key; 0: never */
 	unsigned remedies;        /* the dialect's: remedies that were tried */
 	char *location;           /* target of a refusal that is a redirect, absolute; NULL: none */
-	char *elsewhere;          /* the dialect's: another place to send it to; NULL: the usual one */
-	/* another host that it was redirected to, which must not see credentials; NULL: none */
+	/* the dialect's: the place to which the next attempt is sent; NULL: the usual one */
+	char *elsewhere;
+	/* URL on another host, to which the request was redirected; that host must not see credentials;
+	 * NULL: none */
 	char *away;
 };
 

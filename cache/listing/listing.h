@@ -172,7 +172,7 @@ void ps_glob_free(struct ps_glob *glob);
 
 /* The deepest folder that contains all possible matches, without "/" at its end; "" is the top. */
 const char *ps_glob_dir(const struct ps_glob *glob);
-/* True if files in folders below that one can match. */
+/* True if files in folders below ps_glob_dir() can match. */
 bool ps_glob_is_deep(const struct ps_glob *glob);
 
 bool ps_glob_match(struct ps_glob *glob, const char *path);

@@ -6,8 +6,9 @@
 #include "listing/listing.h"
 
 struct ps_listing_html {
-	const char *s, *end;        /* the part of the window that is not parsed yet */
-	const char *skip_to;        /* within text that is not markup, which ends with this; NULL: outside */
+	const char *s, *end; /* the part of the window that is not parsed yet */
+	/* end of the comment, script or style that the scanner is in; NULL: in markup */
+	const char *skip_to;
 	struct ps_strbuf authority; /* of the page: "https://host:port" */
 	struct ps_strbuf dir;       /* of the page: decoded path up to the last "/" */
 	struct ps_strbuf href, decoded;

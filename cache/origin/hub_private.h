@@ -53,8 +53,8 @@ char *ps_hf_url_resolve(
 /* {endpoint}/datasets/OWNER/NAME: for users. */
 char *ps_hf_url_page(const struct ps_hf_source *s, const char *endpoint);
 
-/* hf://datasets/OWNER/NAME/PATH[?endpoint=...]: an object's URL; with ?endpoint if it is not the usual
- * one. */
+/* hf://datasets/OWNER/NAME/PATH[?endpoint=...]: an object's URL. It names the endpoint if that is not
+ * PS_HF_ENDPOINT. */
 char *ps_hf_url_object(const struct ps_hf_source *s, const char *endpoint, const char *path);
 /* The decoded path of such a URL. NULL: it is not of this source, or out of memory. */
 char *ps_hf_path_of_object(const struct ps_hf_source *s, const char *url);
@@ -124,13 +124,11 @@ struct ps_hf {
 /* Records a commit that was listed. */
 void ps_hf_note_commit(struct ps_hf *hf, const char *commit);
 
-/* hub.c */
-
-/* hub_get.c: HEAD of a file at the Hub: it gives the version, and the place where the bytes are. */
-/* Fills in `head` from the answer, be it a redirect or not. */
+/* Sends a HEAD for a file to the Hub, and fills in `head` from the answer, whether that is a redirect or
+ * not. The answer has the version, and the place where the bytes are. */
 void ps_hf_head(struct ps_origin *o, struct ps_origin_head *head);
 
-/* hub_get.c: ranges, from the place where the bytes are. Gets of a file whose place is not known wait for
+/* Reads a range from the place where the bytes are. Gets of a file whose place is not known wait for
  * one HEAD that asks for it. A place that refuses is forgotten, and requested again once. */
 void ps_hf_get(struct ps_origin *o, struct ps_origin_get *get);
 void ps_hf_cancel(struct ps_origin *o, struct ps_origin_get *get);

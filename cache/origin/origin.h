@@ -107,8 +107,8 @@ struct ps_origin_ops {
 /* The first member of every origin's private struct. */
 struct ps_origin {
 	const struct ps_origin_ops *ops;
-	/* the origin that this one is based on: a call that ends all work of the base ends its work, too.
-	 * NULL: none */
+	/* the origin from which this one reads its bytes (decompress/); a call that ends all work of the
+	 * base also ends the work of this origin. NULL: none */
 	struct ps_origin *base;
 	/* its bytes are on this machine, or equally near: reading them twice costs little */
 	bool local;
@@ -190,7 +190,7 @@ struct ps_identity {
 	bool names_for_all; /* names is the same for every access, as in a bucket's listing */
 	/* the store's endpoint was given: its tenants may have buckets of the same name */
 	bool has_endpoint;
-	/* of proxy and trusted CAs: by another route another server may answer for a host */
+	/* digest of the proxy and the trusted CAs: with others, another server may answer for a host */
 	struct ps_id route;
 	/* no credentials, and the usual route: every such access gets the same answers */
 	bool anonymous;

@@ -61,7 +61,7 @@ int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error
 /* Lists the sources that name their objects one by one, braces and manifests, for every scheme. There are
  * two passes, because the names' common prefix is cut off, and it is known only after the last name. */
 
-/* Receives every URL with signature parameters of its own. -errno ends the listing. */
+/* Receives each listed URL that has signature parameters of its own. -errno ends the listing. */
 typedef int (*ps_sign_fn)(void *arg, const char *url, const char *signature);
 
 /* text: the manifest's text; NULL for other kinds of sources. An entry of another kind of origin (a file in
@@ -78,8 +78,8 @@ void ps_http_get(struct ps_http_client *c, struct ps_origin_get *get);
 int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n);
 void ps_http_get_report(struct ps_http_request *rq);
 void ps_http_get_finish(struct ps_http_request *rq);
-/* For accept(): checks a response to [range_first, range_last]. If it has only the beginning, sets
- * range_last to its end. */
+/* For accept(): checks a response to [range_first, range_last]. If the response has only the beginning of
+ * that range, sets range_last to the last byte that it has. */
 int ps_http_get_check_range(struct ps_http_request *rq, const struct ps_remote *expect);
 /* For again(): true if the server has given only the beginning of the range, and the rest is to be
  * requested. A body that ended too soon without Content-Length, which curl accepts, becomes an error. */
@@ -131,8 +131,9 @@ int ps_http_open(struct ps_origin_source *source, const struct ps_origin_options
 /* The origin of s3:// and gs:// sources, for the stores of Amazon, Ceph, MinIO, Cloudflare, Google and
  * compatible ones.
  *
- * Transfers are those of http.h; bucket_private.h addresses and signs them. Redirects are followed only to
- * a bucket's region. An object's version is its ETag, which need not be a hash of its bytes. */
+ * Transfers are those of http.h; bucket_private.h addresses and signs them. A redirect is followed to the
+ * bucket's region, to another host of the store and, if options->follow_redirects is set, to any other
+ * host, which gets no credentials. An object's version is its ETag, which need not be a hash of its bytes. */
 int ps_s3_open(struct ps_origin_source *source, const struct ps_origin_options *options,
         struct ps_origin **ret, struct ps_error *err) PS_MUST_USE;
 
