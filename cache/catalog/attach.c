@@ -1,4 +1,4 @@
-/* Attaches a dataset; its threads; its end. */
+/* One dataset: its attach, its two threads with listings and refreshes, its detach. */
 #include "catalog/catalog_private.h"
 
 #include <errno.h>
@@ -17,8 +17,9 @@
 #include "base/url.h"
 
 #define WAIT_MS 50
-#define MISSING_NAMED 3                                /* missing names in one text */
-#define REFRESH_BACKOFF_MAX_MS (3600 * UINT64_C(1000)) /* or the interval, if that is longer */
+#define MISSING_NAMED 3 /* missing names in one text */
+/* limit of the interval after failures; a longer interval is not changed */
+#define REFRESH_BACKOFF_MAX_MS (3600 * UINT64_C(1000))
 /* up to 1 / 10 of the interval earlier, so that the nodes of a cluster do not list together */
 #define REFRESH_JITTER 10
 #define COMPARED 64 /* names of a page that are compared with those that another access has listed */
@@ -237,7 +238,8 @@ static void add_sweeping(struct ps_catalog *catalog, int n)
 	catalog->nsweeping += (unsigned)n;
 }
 
-/* Waits for the last HEAD of the sweep over unsized files, then reports missing files. */
+/* Waits for the last HEAD of the sweep (files whose size the listing did not give), then reports missing
+ * files. */
 static void end_sweep(struct ps_dataset *ds, bool report)
 {
 	char text[PS_ERROR_TEXT_LEN];
@@ -276,7 +278,7 @@ int ps_dataset_missing(struct ps_dataset *ds, uint64_t wait_ms, const _Atomic bo
 	return n == 0 && !done ? -EAGAIN : (int)PS_MIN(n, (uint64_t)INT_MAX);
 }
 
-/* Ends the refreshes that the listing which has just ended was for. */
+/* Answers the refreshes that have waited for the listing that has just ended. */
 static void end_refreshes(struct ps_dataset *ds, int errnum)
 {
 	struct ps_list ended, *l, *next;
@@ -314,7 +316,7 @@ static uint64_t due_ns(const struct ps_dataset *ds)
 	return PS_MAX(ds->ended_ns, listed_ns) + ms * PS_NS_PER_MS;
 }
 
-/* Waits until a listing is requested (false), or due (true). */
+/* Waits until a listing is requested, or due by the refresh interval. True: it is due. */
 static bool is_due(struct ps_dataset *ds)
 {
 	PS_LOCK_SCOPE(&ds->lock);
@@ -331,7 +333,8 @@ static bool is_due(struct ps_dataset *ds)
 	return false;
 }
 
-/* Requests a listing. Returns its number; with `joins` one that is in progress will do. */
+/* Requests a listing and returns its number. With `joins`, a listing that is in progress satisfies the
+ * request. */
 static uint64_t ask(struct ps_dataset *ds, bool joins, struct ps_refresh *refresh)
 {
 	uint64_t since = ps_catalog_listings(ds->catalog, joins), number;
@@ -441,7 +444,7 @@ static void *dataset_main(void *arg)
 		list_once(ds);
 		pthread_setname_np(pthread_self(), "dataset-idle");
 	}
-	if (asked) /* ask() has counted it */
+	if (asked) /* ask() has counted this dataset as sweeping, and no listing will end that */
 		add_sweeping(ds->catalog, -1);
 	return NULL;
 }
@@ -619,7 +622,7 @@ static int check_first(
 		done = check.done;
 	}
 	if (aborted)
-		check.errnum = ECANCELED; /* whatever it found: the dataset's origin was aborted */
+		check.errnum = ECANCELED; /* whatever the HEAD found: the dataset's origin was aborted */
 	if (check.errnum) {
 		const char *why = strerror(check.errnum);
 
@@ -666,7 +669,8 @@ static int start_threads(struct ps_dataset *ds)
 
 	add_sweeping(ds->catalog, 1);
 	{
-		/* The thread takes the lock first, so it renames itself only after it was named here. */
+		/* The new thread takes this lock before it sets a name of its own (idle or not). Holding
+		 * the lock here keeps ps_thread_start() from overwriting that name later. */
 		PS_LOCK_SCOPE(&ds->lock);
 		rc = ps_thread_start(&ds->thread, "dataset", dataset_main, ds);
 	}
@@ -708,7 +712,8 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	if (rc == 0)
 		rc = ps_listing_filter_new(options->include, options->exclude, &ds->filter, err);
 	struct ps_origin_options origin = options->origin;
-	/* The fill engine observes the limit itself; this sets it for HEADs and listings. */
+	/* The fill engine keeps to the limit of connections for its gets; this option applies it to HEADs
+	 * and listings. */
 	if (!origin.http.max_connections)
 		origin.http.max_connections = ps_fill_max_connections(cache->fill);
 	origin.http.reader_timeout_ms = ps_fill_timeout_ns(cache->fill) / PS_NS_PER_MS;

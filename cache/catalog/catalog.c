@@ -9,8 +9,8 @@
 /* Catalogs ----------------------------------------------------------------------------------------------- */
 
 /* Catalogs by id: the names of a source, shared by all datasets that list the same names. There must be
- * only one catalog over the same rows of the index: each assumes that no other gives a name its next
- * version. */
+ * only one catalog over the same rows of the index, because a catalog assumes that nothing else gives its
+ * names new nodes. */
 
 #define RETIRED_BATCH 2000
 #define CHANGED_BATCH 64
@@ -71,7 +71,8 @@ static int load(struct ps_catalog *catalog, const char *source)
 		catalog->row = (struct ps_dataset_row){.id = id};
 		return rc;
 	}
-	/* This attach must be newer than any earlier listing, even within the same millisecond. */
+	/* attached_ms must be later than any earlier listing, even one that ended in the same millisecond:
+	 * confirmations of earlier attaches do not count. */
 	int64_t now_ms = ps_clock_real_ms(), listed_ms = catalog->row.listed_ms;
 	catalog->attached_ms =
 	        ps_catalog_is_ahead(listed_ms, now_ms) ? now_ms : PS_MAX(now_ms, listed_ms + 1);
@@ -200,7 +201,7 @@ static void delete_retired(struct ps_catalog *catalog)
 
 		if (ps_index_get_node(catalog->index, catalog->changed[i], &row) < 0)
 			continue;
-		/* Only if the index has it as superseded. */
+		/* `changed` also has nodes of new names: only superseded ones are deleted. */
 		if (row.superseded && (batch || (batch = ps_index_batch_new()))) {
 			ps_index_batch_del_node(batch, row.node);
 			if (row.coding)
@@ -471,8 +472,9 @@ static bool is_within(int64_t given_ms, uint64_t ms)
 	return given_ms <= now_ms && (uint64_t)(now_ms - given_ms) < ms;
 }
 
-/* The lifetime of a grant. Without credentials, a right cannot be withdrawn from one user only, so
- * revalidation is soon enough to notice that an object is not public any more. */
+/* The lifetime of a grant. Without credentials a right cannot be withdrawn from one user only. So an
+ * anonymous grant lives at least as long as a confirmed version: the next revalidation notices that an
+ * object is no longer public. */
 static uint64_t ttl_ms(const struct ps_dataset *ds)
 {
 	uint64_t ms = ds->cache->grant_ttl_ms;

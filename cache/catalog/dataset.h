@@ -202,8 +202,8 @@ int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) 
 
 /* revalidation.c */
 /* Does what ps_revalidate() (catalog_private.h) does, and also decides the grant: an answer of 2xx gives
- * this access a grant for the file, any other answer revokes it. If a HEAD does not prove that the access
- * may read the file, a GET of one byte is sent. */
+ * this access a grant for the file, a refusal (401, 403 ...) revokes it. If a HEAD does not prove that the
+ * access may read the file, a GET of one byte is sent. */
 void ps_revalidate_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* The same without a waiter, ahead of an expected open. */
 void ps_revalidate_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);

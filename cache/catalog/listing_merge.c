@@ -13,7 +13,8 @@
 
 #define PS_MERGE_BATCHED_BITS 65536
 
-/* A compressed shard whose shown name is known as another file, which this listing may still reach. */
+/* A compressed shard that is put off to the end of the listing: the index has another file under its shown
+ * name, and this listing may still contain that file. */
 struct ps_merge_later {
 	struct ps_merge_later *next;
 	uint64_t parent;
@@ -61,7 +62,8 @@ static void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row);
 /* Decides the name and the view of a listed file; `last`: the listing is complete. */
 static int ps_merge_named(struct ps_merge *m, uint64_t parent, const char *name,
         const struct ps_listed *listed, bool last) PS_MUST_USE;
-/* Another file or directory has this node's shown name: if this listing has the shard, it is shown raw. */
+/* Another file or directory takes the name under which the shard `view` is shown. If this listing has the
+ * shard, the shard is shown raw, under its listed name. */
 static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view) PS_MUST_USE;
 static int ps_merge_compare(const void *a, const void *b); /* nodes, for qsort() and bsearch() */
 /* Merges the shards that were put off to the end. Takes names_lock. */
@@ -235,8 +237,8 @@ static void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row)
 	ps_catalog_changed(m->dataset->catalog, row->node);
 }
 
-/* The directory `name` of parent, made if there is none. A file of that name is superseded; a listed shard
- * with that shown name is shown raw. */
+/* Finds or makes the directory `name` of parent. A file of that name is superseded; if it is a listed shard
+ * with that shown name, the shard is shown raw. */
 static int make_dir(struct ps_merge *m, uint64_t parent, char *name, uint64_t *ret_node)
 {
 	struct ps_node_row made = {
@@ -299,13 +301,13 @@ static bool row_still_right(const struct ps_merge *m, const struct ps_node_row *
 	if (row->kind != PS_NODE_FILE || row->coding != coding || strcmp(row->url, listed->url) != 0)
 		return false;
 	if (row->remote.size != PS_SIZE_UNKNOWN && row->checked_ms >= m->begun_ms)
-		return true; /* the origin has confirmed it since */
+		return true; /* a HEAD has confirmed this version since the listing began */
 	if (listed->remote.size == PS_SIZE_UNKNOWN)
 		return true; /* the listing has no version; a HEAD will give it */
 	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
 }
 
-/* Without a date or an ETag, a size is not enough of a version: it is ignored. */
+/* A size without a date or an ETag does not identify a version: the listing's size is ignored then. */
 static struct ps_remote usable(const struct ps_remote *remote)
 {
 	struct ps_remote none = PS_REMOTE_UNKNOWN;
@@ -557,7 +559,8 @@ static void sort_seen(struct ps_merge *m)
 	free(tail);
 }
 
-/* May be called for each name, if all files have moved. */
+/* True if this listing has the node. Must be fast: if all files have moved to other URLs, it is called for
+ * each name. */
 static bool was_listed(struct ps_merge *m, uint64_t node)
 {
 	if (m->nseen - m->nsorted > TAIL)

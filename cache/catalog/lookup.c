@@ -8,11 +8,12 @@
 
 /* Names and nodes ---------------------------------------------------------------------------------------- */
 
-/* The attributes of a name or node: from the index if it has them and they are recent enough, else from the
- * origin. */
+/* Finds the attributes of a name or a node: in the index if it has them and they are recent enough, else at
+ * the origin. */
 
-/* An open of a file without cached bytes needs the origin anyway: so it revalidates a version whose
- * confirmation is older than this, if the file is so large that another round trip does not matter. */
+/* An open of a file without cached bytes needs the origin anyway. So it revalidates a version whose last
+ * confirmation is older than COLD_AGE_MS. It does not for a file smaller than COLD_MIN_NBYTES, for which
+ * another round trip would matter. */
 #define COLD_AGE_MS 60000
 #define COLD_MIN_NBYTES (UINT64_C(4) << 20)
 
@@ -175,7 +176,7 @@ void ps_dataset_lookup(struct ps_dataset *ds, uint64_t parent, const char *name,
 	if (rc == 0 && ps_view_disproved(ds, &row)) {
 		rc = ps_dataset_renew(ds, &row);
 		ps_node_row_fini(&row);
-		/* If another thread was faster, the name has another node already. */
+		/* -ESTALE: another thread was faster, and has given the name another node. */
 		if (rc == 0 || rc == -ESTALE)
 			rc = get_named(ds, parent, name, &row);
 	}
@@ -266,8 +267,9 @@ struct ps_dir {
 	uint64_t node;
 	pthread_mutex_t lock; /* protects what follows: a program may read one directory from two threads */
 	struct ps_index_children *it; /* NULL, like nodes: not begun, or read to its end */
-	struct ps_index_nodes *nodes; /* over a newer snapshot than `it`, which has every child */
-	uint64_t pos;                 /* position of the entry below, if there is one */
+	/* rows, from a snapshot taken after that of `it`, so that it has the row of every child */
+	struct ps_index_nodes *nodes;
+	uint64_t pos; /* position of the entry in `name` and `child`, if `have` */
 	bool have, end;
 	const char *name;
 	uint64_t child;

@@ -32,7 +32,7 @@ static void ps_offline_note(struct ps_dataset *dataset, uint64_t node, const str
 /* Asking for a node without a known version failed: requests within PS_FILL_FAILED_MS get the same error at
  * once. The kernel serialises lookups of one name, so each would wait as long again. */
 static void ps_offline_failed(struct ps_dataset *dataset, uint64_t node, int errnum);
-/* That error, or 0. */
+/* The error that ps_offline_failed() has noted for the node, or 0. */
 static int ps_offline_errnum(struct ps_dataset *dataset, uint64_t node);
 /* True if the caller need not wait for the origin's answer for this node. *ret_ask: a request is due all
  * the same, in the background. */
@@ -44,7 +44,8 @@ static bool ps_offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_
 #define PROBE_TURNS 2
 /* minimum time between requests for a file's grant or version ahead of its open */
 #define ASK_AHEAD_MS 30000
-#define AHEAD_CONCURRENCY 16    /* maximum of other probes than the sweep's, for revalidating ahead */
+/* no probe ahead of an open is started while this many probes run that are not the sweep's */
+#define AHEAD_CONCURRENCY 16
 #define REVALIDATE_WAIT_MS 5000 /* limit of an open's wait for the revalidation of a known version */
 
 struct probe_waiter {
@@ -69,7 +70,7 @@ struct probe {
 	bool by_get; /* the next attempt is a GET; used only by the thread that has the probe */
 	unsigned attempts, turns;
 	uint64_t retry_ns, expires_ns;
-	uint64_t answer_ns; /* when waiters get the known version; without one, expires_ns */
+	uint64_t answer_ns; /* when waiters get the known version; expires_ns if no version is known */
 };
 
 static void head_done(struct ps_origin_head *head, const struct ps_error *err);
@@ -181,7 +182,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	if (!batch)
 		return -ENOMEM;
 	PS_LOCK_SCOPE(&ds->catalog->names_lock);
-	(void)ps_merge_flush(ds); /* if the disk refuses it, the listing itself fails */
+	(void)ps_merge_flush(ds); /* if the disk refuses the batch, the listing that it belongs to fails */
 	int rc = ps_index_get_child(ds->index, row->parent, row->name, &current);
 	if (rc == 0 && current != row->node) { /* a listing was faster */
 		ps_index_batch_free(batch);
@@ -227,7 +228,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 	return rc == 0 && gone ? -ENOENT : rc;
 }
 
-/* Counts a missing name that only a list had: the origin has never confirmed it. */
+/* Counts a missing name: a manifest or a brace expansion has it, and the origin has never confirmed it. */
 static void note_missing(struct ps_catalog *catalog, const char *name)
 {
 	char *copy = strdup(name);
@@ -253,8 +254,9 @@ static bool probe_retry(struct probe *probe, const struct ps_error *err)
 	if (!err->retryable || atomic_load(&ds->stop))
 		return false;
 	PS_LOCK_SCOPE(&ds->lock);
-	/* A known version is not retried. A grant needs an answer if possible; EAGAIN (a busy server, or
-	 * credentials that are being fetched) is not an answer, and is retried. */
+	/* If the version is known already, a failed probe is not retried: the known version is used. The
+	 * exception is a waiter for a grant, which needs an answer: EAGAIN (a busy server, or credentials
+	 * that are being fetched) is not one, and is retried. */
 	if (row_sized(&probe->row) && !(probe->for_grant && err->err == EAGAIN && probe->waiters))
 		return false;
 	for (unsigned i = 0; i < probe->attempts && ms < PROBE_BACKOFF_MAX_MS; i++)
@@ -303,7 +305,8 @@ static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 	ps_object_put(object);
 }
 
-/* True if the origin has answered this request with a refusal, which proves nothing. */
+/* True if the origin has answered, and has refused this request. Such an answer revokes a grant; no answer,
+ * a 5xx and a request to wait do not. */
 static bool is_refusal(const struct ps_error *err)
 {
 	int status = err->http_status;
@@ -312,7 +315,8 @@ static bool is_refusal(const struct ps_error *err)
 	                                     status != 429 && err->err != EAGAIN);
 }
 
-/* True if a waiter wants a grant. False: none does, and none can join any more that would. */
+/* True if a waiter wants a grant. False: no waiter does; from now on waiters that want one cannot join this
+ * probe, and start another. */
 static bool wants_grant(struct probe *probe)
 {
 	PS_LOCK_SCOPE(&probe->dataset->lock);
@@ -393,7 +397,8 @@ static void answered(struct probe *probe, const struct ps_origin_head *head, con
 		rc = -ETIMEDOUT;
 	if (rc == 0 && row.node != probe->row.node)
 		end_marked(ds, &probe->row);
-	/* Unless a listing was faster, with another version. */
+	/* The answer is a proof for this version only: a listing may have given the name another one
+	 * meanwhile. */
 	if (rc == 0 && proves && row.remote.size > 0 && ps_remote_same_version(&row.remote, &head->seen))
 		ps_grant_proved(ds, row.url, &row.remote, key_expires_s);
 	if (rc == 0)
@@ -518,7 +523,7 @@ void ps_revalidate_grant(struct ps_dataset *ds, const struct ps_node_row *row, p
 	probe_for(ds, row, ps_grant_of_row(ds, row) != PS_GRANT_VALID, fn, arg);
 }
 
-/* The two functions below need ds->lock held. */
+/* ds->lock is held for the two functions below. */
 
 static bool was_asked_ahead(const struct ps_dataset *ds, uint64_t node)
 {
@@ -550,7 +555,8 @@ void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row
 {
 	bool ask;
 
-	/* A doubtful version is left to an open, which must know that it was doubtful. */
+	/* A doubtful version stays doubtful for the next open, which acts on that: it is not revalidated
+	 * ahead. */
 	if (row->checked_ms == PS_CHECKED_DOUBTFUL)
 		return;
 	{
@@ -567,7 +573,7 @@ void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row
 	(void)probe_begin(ds, row, NULL, false, ps_grant_of_row(ds, row) != PS_GRANT_VALID);
 }
 
-/* The same for the sweep, without a waiter; counted in nsweep. */
+/* Starts a probe for the sweep, without a waiter; the probe is counted in nsweep. */
 static void ps_revalidate_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
 {
 	(void)probe_begin(ds, row, NULL, true, false);

@@ -113,7 +113,8 @@ int ps_view_file(struct ps_dataset *ds, const struct ps_node_row *row, bool open
 		rc = ps_fill_file_get(ds->cache->fill, object, origin, ret);
 		ps_object_put(object); /* the file holds a reference */
 	}
-	ps_decompressing_put(decompressing); /* so does it of this */
+	/* the file holds a reference of the decompressing origin, too */
+	ps_decompressing_put(decompressing);
 	if (rc == 0 && granted)
 		ps_fill_file_allow(*ret);
 	return rc;
@@ -125,7 +126,7 @@ struct question {
 	struct ps_dataset *dataset;
 	struct ps_decompressing *decompressing;
 	uint64_t node;
-	bool shows; /* also shards that cannot be decoded */
+	bool shows; /* fn also gets attributes, incomplete ones, of a shard that cannot be decoded */
 	ps_attr_fn fn;
 	void *arg;
 };
@@ -145,7 +146,8 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 		errnum = -ps_index_get_node(q->dataset->index, q->node, &row);
 	if (!errnum) {
 		ps_attr_of_row(q->dataset, &row, &attr);
-		attr.size = damaged ? 0 : size; /* set here, because the index may have refused it */
+		/* not taken from the index, which may have refused to store the size */
+		attr.size = damaged ? 0 : size;
 		attr.complete_attr = !damaged;
 	}
 	q->fn(q->arg, errnum == ENOENT ? ESTALE : errnum, errnum ? NULL : &attr);
