@@ -349,7 +349,8 @@ static int reap(const struct ps_key_context *x, pid_t pid, bool at_once, struct 
 	int status = 0;
 
 	for (;;) {
-		/* Kills its children, too. Its number stays reserved until waitpid(). */
+		/* Kills the command with its children, by process group. The process number cannot be
+		 * reused before waitpid(). */
 		if (ps_clock_mono_ns() >= until || atomic_load(&x->stop))
 			kill(-pid, SIGKILL);
 		pid_t got = waitpid(pid, &status, WNOHANG);
@@ -407,7 +408,8 @@ static int ps_key_from_process(
 
 /* SSO ---------------------------------------------------------------------------------------------------- */
 
-/* Keys of IAM Identity Center: `aws sso login` leaves a token, which is exchanged for those of a role. */
+/* Keys of IAM Identity Center: `aws sso login` leaves a token on disk, which is exchanged for keys of a
+ * role. */
 
 #define SSO_TIMEOUT_MS 10000
 
@@ -489,7 +491,7 @@ static char *compose_url(const struct ps_key_context *x, const struct sso *s)
 	return ps_strbuf_take(&b);
 }
 
-/* Keys by way of `aws sso login`, whose token is read from ~/.aws/sso/cache. */
+/* Keys for the token that `aws sso login` has stored in ~/.aws/sso/cache. */
 static int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *all, const char *profile,
         struct ps_key **ret, struct ps_error *err)
 {
@@ -529,7 +531,8 @@ static int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *a
 
 /* Profiles ----------------------------------------------------------------------------------------------- */
 
-/* Keys of a profile: its own, a command's, SSO's, or those of a role that another profile's keys assume. */
+/* Keys of a profile: its own, those of its command or of SSO, or those of a role, which are requested with
+ * the keys of another profile. */
 
 #define CHAIN_MAX 8 /* profiles that refer to each other */
 
@@ -558,7 +561,8 @@ static int own_keys(const struct ps_profiles *all, enum ps_profile_kind kind, co
 	        access_key, secret, ps_profiles_get(all, kind, name, "aws_session_token"), NULL, 0, ret, err);
 }
 
-/* Takes the keys that assume a role from Ec2InstanceMetadata, EcsContainer or Environment. */
+/* Loads the keys that sign the request for a role, from the source that credential_source names:
+ * Ec2InstanceMetadata, EcsContainer or Environment. */
 static int from_named_source(
         struct chain *chain, const char *source, struct ps_key **ret, struct ps_error *err)
 {
@@ -679,7 +683,7 @@ int ps_key_from_profile(struct ps_key_context *x, struct ps_key **ret, struct ps
 
 	if (rc)
 		return rc;
-	/* The user did not name "default", so it may lack credentials. */
+	/* The user did not name the profile "default", so it is no error if that has no credentials. */
 	if (!chosen) {
 		rc = ps_profiles_have(&all, name) ? from_section(&chain, name, ret, err) : -ENOENT;
 		return rc && rc != -ENOENT ? ps_error_prefix(err, rc, "profile %s", name) : rc;

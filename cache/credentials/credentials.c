@@ -86,8 +86,8 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
  *   FAILED                       a key is requested: ASKING
  *   VALID                        15 minutes (or half of its life) are left, or it was refused: REFRESHING.
  *                                A key that does not expire (`expires_s` 0) stays until it is refused
- *   REFRESHING, the old in use   loaded: VALID. Failed: again after a back-off, or when a key is requested;
- *                                from the end of the old key until the load there is none */
+ *   REFRESHING, the old in use   loaded: VALID. Failed: loads again after a back-off, or when a key is
+ *                                requested. If the old key expires before a load succeeds, there is none */
 struct ps_credentials {
 	ps_key_load load;
 	struct ps_key_context context; /* used by the thread alone, once it is started */
@@ -194,7 +194,7 @@ static const char *utc(int64_t s, char ret[static 32])
 	return ret;
 }
 
-/* Loads a key. Returns in how many milliseconds the next load is due. */
+/* Loads a key. Returns the milliseconds until the next load is due. */
 static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 {
 	ps_autokey struct ps_key *key = NULL, *fresh = NULL;
@@ -233,7 +233,7 @@ static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 	return rc && !had_any ? UINT64_MAX : due_ms;
 }
 
-/* Under the lock. Waits ms at most, even if the clock is set. */
+/* Under the lock. Waits for `ms` at most, by the monotonic clock. */
 static void wait_ms(struct ps_credentials *c, uint64_t ms)
 {
 	ps_cond_wait_until(&c->cond, &c->lock, ps_clock_mono_ns() + ms * PS_NS_PER_MS);

@@ -1,5 +1,5 @@
-/* Google's credentials: tokens for a file of application default credentials or from the metadata server,
- * and HMAC keys. */
+/* Google's credentials: bearer tokens (requested with a file of application default credentials, or from
+ * the metadata server), and HMAC keys. */
 
 #include <errno.h>
 #include <jansson.h>

@@ -83,8 +83,7 @@ int ps_hf_token_find(const char *const *env, const char *file, char **ret, struc
 
 		if (!path)
 			return out_of_memory(err);
-		/* Without a login the file does not exist, and another user's file may be unreadable;
-		 * neither is an error. */
+		/* A missing file (no login) and an unreadable one (another user's) are no errors. */
 		if (access(path, R_OK) == 0)
 			rc = read_file(path, &token, err);
 	}

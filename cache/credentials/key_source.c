@@ -1,4 +1,4 @@
-/* Shared by all sources of keys: the environment, files, and making keys of what was read. */
+/* What all sources of keys share: reading the environment and files, and making a key from the values. */
 
 #include <errno.h>
 #include <pwd.h>

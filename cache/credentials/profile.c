@@ -169,7 +169,7 @@ bool ps_profiles_have(const struct ps_profiles *all, const char *name)
 	return false;
 }
 
-/* The last entry in a file counts. */
+/* If a key is given several times in a file, the last one counts. */
 const char *ps_profiles_get(
         const struct ps_profiles *all, enum ps_profile_kind kind, const char *name, const char *key)
 {

@@ -1,4 +1,5 @@
-/* Keys of a role from AWS's Security Token Service, for a web identity's token or signed with other keys. */
+/* Keys of a role from AWS's Security Token Service. The request has the token of a web identity, or is
+ * signed with other keys. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -162,8 +162,8 @@ void ps_decompressing_unref(struct ps_decompressing *shard)
 
 	if (--shard->refs > 0)
 		return;
-	/* The shard stays on the list until its object is put, since a drain must wait for that, too.
-	 * find() skips it. */
+	/* The shard stays on the list until its object is put, since ps_decompress_drain() must wait for
+	 * that, too. find() skips shards without references. */
 	pthread_mutex_unlock(&stage->lock);
 	ps_object_put(ps_steal_ptr(&shard->object));
 	pthread_mutex_lock(&stage->lock);
@@ -259,8 +259,9 @@ int ps_decompressing_get(struct ps_decompress *stage, struct ps_origin *base, co
 	return 0;
 }
 
-/* Gets the decoded object, with the size that was found. An object of another length was made to find the
- * size, here or by another dataset, and could not be truncated to it: it is retired. */
+/* Gets the decoded object, with the size that was found. If the store has an object of another length, that
+ * was made while the size was being found (here or by another dataset), and could not be truncated: it is
+ * retired, and a new one is made. */
 static int get_object(struct ps_decompressing *shard, const struct ps_id *id, uint64_t size, uint32_t dataset,
         bool opened, struct ps_object **ret)
 {
@@ -381,7 +382,7 @@ bool ps_waiting_get_gap(const struct ps_waiting_get *waiting, uint64_t from, str
 	return true;
 }
 
-/* Records a range as present. False: there is no room for another range. */
+/* Records a range of the get as filled. False: there is no room for another range. */
 static bool note(struct ps_waiting_get *waiting, uint64_t from, uint64_t end)
 {
 	unsigned i = 0, n;

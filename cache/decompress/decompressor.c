@@ -16,8 +16,9 @@
 
 /* Failures ----------------------------------------------------------------------------------------------- */
 
-/* Where the damage ends: at the end of its frame, if the map has that. Bytes up to out.safe were handed out
- * already, so the search begins after them: otherwise readers of the following bytes would get no error. */
+/* The plain offset up to which bytes count as damaged: the end of the damaged frame, or the end of the
+ * shard if the map does not have that. The search in the map begins at out.safe: bytes before it were
+ * handed out, and an end before it would leave the following bytes without an error. */
 static uint64_t end_of_damage(const struct ps_decompressor *decompressor)
 {
 	const struct ps_frame_map *map = &decompressor->shard->map;
@@ -57,7 +58,8 @@ static enum ps_turn damaged(
 	return PS_TURN_FAILED;
 }
 
-/* Parks the decompressor where it is for another attempt, if one makes sense. The lock is held. */
+/* Parks the decompressor for another attempt at the same place, if the failure is worth one. The lock is
+ * held. */
 static enum ps_turn origin_failed(struct ps_decompressor *decompressor, struct ps_failure *ret)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -122,8 +124,8 @@ static int take_window(struct ps_decompressor *decompressor)
 	return 0;
 }
 
-/* The size that the first header declared is wrong. Open handles get EIO before its end; later lookups wait
- * until the whole shard was decoded. The lock is held, and dropped meanwhile. */
+/* The size that the first header declared is wrong. Open handles get EIO before they reach that size; later
+ * lookups wait until the whole shard was decoded. The lock is held, and dropped meanwhile. */
 static void disproved(struct ps_decompressor *decompressor)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -181,7 +183,9 @@ static enum ps_turn frame_begins(struct ps_decompressor *decompressor, struct ps
 	pthread_mutex_lock(&decompressor->shard->stage->lock);
 	if (whole) {
 		ps_decoder_in_place(decompressor->decoder);
-		if (!decompressor->sizes) /* otherwise no get is answered before the whole shard was right */
+		/* while the size is being found, no get is answered before the whole shard was decoded
+		 * without error */
+		if (!decompressor->sizes)
 			decompressor->hold_end = decompressor->frame_plain + content;
 	}
 	return PS_TURN_GOES_ON;
@@ -346,7 +350,8 @@ static bool another_is_ahead(const struct ps_decompressor *decompressor)
 }
 
 /* True if the decompressor must go on. If the cache admits the shard, bytes that no get waits for are
- * decoded, too: otherwise a later reader would have to start over. The lock is held. */
+ * decoded, too: otherwise a later reader of these bytes would need a decompressor that begins at an earlier
+ * frame again. The lock is held. */
 static bool is_needed(const struct ps_decompressor *decompressor)
 {
 	const struct ps_decompressing *shard = decompressor->shard;
@@ -363,9 +368,9 @@ static bool is_needed(const struct ps_decompressor *decompressor)
 	return false;
 }
 
-/* Decodes the bytes that have arrived, or parks. The lock is held. If it was dropped, the caller checks
- * everything again before this parks: a kill, a get or a piece that came meanwhile woke no thread, since the
- * decompressor is RUNNING. */
+/* Decodes the bytes that have arrived, or parks. The lock is held. If the lock was dropped, this does not
+ * park, and the caller checks everything again: a kill, a get or a piece that came meanwhile has woken no
+ * thread, because the decompressor is RUNNING. */
 static enum ps_turn go_on(struct ps_decompressor *decompressor, bool *deepened, struct ps_failure *ret)
 {
 	const struct ps_input *in = &decompressor->input;
@@ -510,8 +515,9 @@ bool ps_decompressor_end(struct ps_decompressor *decompressor)
 		decompressor_free(decompressor);
 		return true;
 	}
-	/* The end of the last piece wakes the shard, which frees this decompressor. Gets that waited for it
-	 * are assigned again now, since the origin may be slow to give pieces back. */
+	/* When the last request for a piece ends, the shard is woken and frees this decompressor. The gets
+	 * that waited for the decompressor are assigned to others at once, since the origin may be slow to
+	 * end its requests. */
 	decompressor->state = PS_DECOMPRESSOR_ENDING;
 	ps_input_cancel(decompressor);
 	ps_decompressing_wake(decompressor->shard);

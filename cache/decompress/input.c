@@ -200,7 +200,8 @@ static bool fill(struct ps_decompressor *decompressor)
 			dropped = true;
 			continue;
 		}
-		/* Without any piece only the timer of the next attempt would wake the decompressor. */
+		/* Without any piece under way nothing would wake the decompressor: this is a retryable
+		 * failure, so that the timer of the next attempt does. */
 		if (in->npieces == 0) {
 			ps_error_set(&in->err, ENOMEM, "out of memory");
 			in->err.retryable = true;

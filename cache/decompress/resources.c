@@ -43,8 +43,8 @@ bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbyt
 {
 	struct ps_decompress *stage = decompressor->shard->stage;
 
-	/* Buffers take half of the memory at most. The other half is left for windows, so that the last
-	 * decompressor that waits for one gets it. */
+	/* The buffers of one decompressor take half of the memory at most. The other half is left for its
+	 * window, so that a decompressor that is the only one left can always go on. */
 	if (decompressor->charge - decompressor->window + nbytes > stage->limit / 2 ||
 	        !ps_decompress_reserve(stage, nbytes))
 		return false;

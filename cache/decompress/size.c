@@ -105,7 +105,7 @@ static struct ps_size_waiter *take_expired(struct ps_decompressing *shard, uint6
  * this machine the headers of all frames and blocks are walked over: reading twice costs little there, while
  * decoding before the first read costs much. */
 
-/* Enough for a whole block of 128 KiB that could not be compressed, and its headers. */
+/* Enough for one block of 128 KiB that could not be compressed, with its headers. */
 #define HEAD_NBYTES (144 * UINT64_C(1024))
 #define TABLE_MAX_NBYTES (16 * PS_MIB)
 #define ATTEMPTS 5                    /* further attempts after an origin broke the protocol */
@@ -181,7 +181,7 @@ static bool request(struct ps_headers *headers, enum step step, uint64_t offset,
 	shard->base->ops->get(shard->base, &headers->get);
 	pthread_mutex_lock(&shard->stage->lock);
 	if (shard->aborted)
-		ps_size_cancel(shard); /* an abort meanwhile may have come before the request */
+		ps_size_cancel(shard); /* an abort while the lock was dropped may have missed the request */
 	return true;
 }
 
@@ -222,8 +222,8 @@ static void headers_free(struct ps_decompressing *shard)
 /* By headers: parsing ------------------------------------------------------------------------------------ */
 
 /* The size that the first frame's header declares. PS_SIZE_UNKNOWN: it declares none, or the file is longer
- * than that frame alone is likely to be. Whether it is the only frame is certain only at its end, before the
- * last bytes are handed out. */
+ * than that frame alone is likely to be. That no other frame follows is known only at the end of the frame;
+ * until then its last bytes are not handed out. */
 static uint64_t judge_head(const uint8_t *head, size_t nhead, uint64_t file_nbytes)
 {
 	struct ps_decoder *decoder = ps_decoder_new(PS_CODING_ZSTD);
@@ -397,8 +397,8 @@ static void retry_or_fail(struct ps_decompressing *shard, uint64_t now_ns)
 	ps_size_fail(shard, &err);
 }
 
-/* Evaluates what has arrived. In the end the waiters are answered, or PS_SIZING_ALL remains to be done. The
- * lock is held, and dropped meanwhile. */
+/* Evaluates the bytes of headers that have arrived. At the end of all steps the waiters are answered, or
+ * the size must be found by decoding (PS_SIZING_ALL). The lock is held, and dropped meanwhile. */
 static void headers_step(struct ps_decompressing *shard)
 {
 	struct ps_headers *headers = shard->headers;
@@ -423,7 +423,7 @@ static void headers_step(struct ps_decompressing *shard)
 	}
 }
 
-/* True if an attempt is due, or if no reader waits for it any more. */
+/* True if a further attempt is due, or is not needed because no reader waits for the size any more. */
 static bool retry_is_due(const struct ps_decompressing *shard, uint64_t now_ns)
 {
 	const struct ps_headers *headers = shard->headers;
@@ -539,7 +539,7 @@ static bool object_ends(struct ps_decompressing *shard, struct ps_object *object
 {
 	bool caches = object && size > 0 && shard->caches;
 
-	/* An object that cannot get the shard's size is of no use. */
+	/* If the cache does not have the shard, the object cannot get this size, and is retired. */
 	if (object && !caches && (size == 0 || ps_object_size(object) != size) &&
 	        ps_object_retire(object) < 0)
 		ps_log_debug("decompress: %s: what was decoded to find its size stays", shard->url);

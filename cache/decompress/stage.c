@@ -1,4 +1,4 @@
-/* The stage: its threads and their decisions, which are what serves a get, what follows from a
+/* The stage: its threads, and what they decide. They choose what serves a get, what follows a
  * decompressor's turn, and which decompressors end to make room. The ladder of the files is in
  * decompress_private.h. */
 #include <errno.h>
@@ -42,8 +42,8 @@ static void make_room(struct ps_decompress *stage, const struct ps_decompressor 
 				if (other == decompressor)
 					continue;
 				works = works || (!waits && !idles);
-				/* One that waits for memory itself is ended only if no working decompressor
-				 * would give some back. */
+				/* A decompressor that waits for memory, too, is ended only if no
+				 * decompressor is at work that would give memory back. */
 				if (idles || (waits && decompressor && round == 1 && !works))
 					kill_decompressor(other);
 			}
@@ -72,8 +72,8 @@ static void wake_all(struct ps_decompress *stage)
 
 /* What serves a get -------------------------------------------------------------------------------------- */
 
-/* Three things may serve a get: a decompressor that is on its way to its bytes, the data file (a
- * decompressor may have written these bytes since the engine asked), or a new decompressor. */
+/* Three things may serve a get: a decompressor that is on its way to the get's bytes, the data file (a
+ * decompressor may have written these bytes since the engine submitted the get), or a new decompressor. */
 
 /* Copies from the buffers of decompressors that are not RUNNING. A RUNNING one copies at its next step. */
 static void copy_from_buffers(struct ps_decompressing *shard, struct ps_waiting_get *waiting)
@@ -92,8 +92,8 @@ static void copy_from_buffers(struct ps_decompressing *shard, struct ps_waiting_
 	}
 }
 
-/* A decompressor that has the byte, or gets to it without passing a later point where decoding could
- * begin. */
+/* A decompressor that has the byte at `plain`, or is on its way to it: it decodes its whole stretch
+ * (spans), or it has reached `start`, the last point before the byte at which decoding could begin. */
 static struct ps_decompressor *on_its_way(struct ps_decompressing *shard, uint64_t plain, uint64_t start)
 {
 	for (struct ps_list *l = shard->decompressors.next; l != &shard->decompressors; l = l->next) {
@@ -207,8 +207,8 @@ static void admit(struct ps_decompressing *shard)
 
 enum assigned { ASSIGNED, ASSIGNED_STORE, ASSIGNED_NO_ROOM };
 
-/* Assigns the gaps of a get, one after another. *ret_stored: the beginning of a gap whose bytes the store
- * has. */
+/* Finds or makes a decompressor for each gap of a get. `look`: also looks into the store; for a gap whose
+ * first bytes are there, returns ASSIGNED_STORE with their offset in *ret_stored. */
 static enum assigned assign_get(
         struct ps_decompressing *shard, struct ps_waiting_get *waiting, bool look, uint64_t *ret_stored)
 {
@@ -268,12 +268,12 @@ again:
 
 /* What the threads do ------------------------------------------------------------------------------------ */
 
-/* Serves a shard: ended decompressors, its size, its gets. */
+/* Does a shard's work: frees ended decompressors, continues finding the size, serves gets. */
 static void serve(struct ps_decompressing *shard)
 {
 	struct ps_decompress *stage = shard->stage;
 
-	ps_list_remove(&shard->work_link); /* its reference is used here */
+	ps_list_remove(&shard->work_link); /* this function takes over the list's reference */
 	if (ps_decompressors_reap(shard))
 		wake_all(stage);
 	if (ps_size_step(shard))
