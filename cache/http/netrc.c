@@ -73,7 +73,8 @@ static void skip_macro(struct scan *scan)
 	}
 }
 
-/* Reads the word after "login", "password" or "account"; it may look like a keyword. ret NULL: skips it. */
+/* Reads the word after "login", "password" or "account" into ret, even if that word looks like a keyword.
+ * ret NULL: skips it. */
 static void take_value(struct scan *scan, struct ps_strbuf *ret)
 {
 	if (!next(scan) || !ret)
@@ -92,7 +93,7 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 		if (is(&scan, "machine") || is(&scan, "default")) {
 			found = ours && login.len;
 			if (!found)
-				ps_strbuf_reset(&password); /* of a matching entry without a login */
+				ps_strbuf_reset(&password); /* of a matching entry that had no login */
 			ours = !found &&
 			       (is(&scan, "default") ||
 			               (next(&scan) && strcasecmp(ps_strbuf_peek(&scan.token), host) == 0));
@@ -154,7 +155,7 @@ int ps_netrc_user_password(
 		return 0;
 	int rc = read_file(path.s, host, &found, &ignored);
 	if (rc && !file) {
-		/* Only a file that the option names must be readable. */
+		/* A file that no option names (from $NETRC or ~/.netrc) need not be readable. */
 		ps_log_warning("%s: ignored", ignored.text);
 		return 0;
 	}

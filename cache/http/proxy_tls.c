@@ -38,7 +38,7 @@ static int copy(char **to, const char *text, struct ps_error *err)
 	return 0;
 }
 
-/* what: how the user named the file, for the error text. */
+/* what: what the file is ("CA file"), for the error text. */
 static int copy_file(char **to, const char *path, const char *what, struct ps_error *err)
 {
 	if (path && access(path, R_OK) != 0)
@@ -112,7 +112,8 @@ static int take_proxies(struct ps_http_access *a, const struct ps_http_options *
 
 /* Certificates ------------------------------------------------------------------------------------------- */
 
-/* Files that the environment names for all programs may be missing: the system's are used instead. */
+/* Takes a file of certificates that an environment variable names. The variable is for all programs, so a
+ * missing file is no error: the system's certificates are used. */
 static int copy_named(char **to, const char *const *env, const char *name, struct ps_error *err)
 {
 	const char *path = ps_env_get(env, name);
@@ -193,7 +194,7 @@ int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *u
 #else
 	curl_easy_setopt(curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
-	/* A proxy's response to CONNECT is not the host's. */
+	/* Hides the proxy's response to CONNECT, which is not the host's response. */
 	curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	if (!rc && a->ca_file)
 		rc = curl_easy_setopt(curl, CURLOPT_CAINFO, a->ca_file);

@@ -214,7 +214,7 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 	c->connect_timeout_ms =
 	        options->connect_timeout_ms ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS;
 	uint64_t stall_ms = options->stall_timeout_ms ? options->stall_timeout_ms : STALL_TIMEOUT_MS;
-	/* Half of the clock's range means forever. */
+	/* Limits the time, so that adding it to the clock cannot overflow. */
 	c->stall_ns = PS_MIN(stall_ms, UINT64_MAX / 2 / PS_NS_PER_MS) * PS_NS_PER_MS;
 	uint64_t share_ms = PS_MAX(options->reader_timeout_ms / 3, ATTEMPT_MIN_MS);
 	c->attempt_ns = c->stall_ns;
@@ -248,8 +248,8 @@ void ps_http_client_fini(struct ps_http_client *c)
 	ps_http_access_fini(&c->access);
 }
 
-/* Makes the URL that is sent from a canonical one: with its signature, or else (is_own) with the source's.
- * -ENOMEM. */
+/* Makes the URL to send from a canonical URL: adds the signature parameters of that URL or, if it has none
+ * and is_own, those of the source. -ENOMEM. */
 static int ps_http_client_url(struct ps_http_client *c, const char *url, bool is_own, char **ret)
 {
 	struct signature key = {.url = (char *)url};
@@ -555,8 +555,8 @@ static const struct curl_row {
                 "the client's certificate, its key, or the key's password"},
         {CURLE_COULDNT_RESOLVE_PROXY, EHOSTUNREACH, true, "the proxy of --proxy, or of the environment"},
         {CURLE_URL_MALFORMAT, EINVAL, false, NULL},
-        /* A longer body than announced leaves bytes on the connection, which look like HTTP/0.9. The URL's
-         * own scheme was checked before. */
+        /* Not the scheme of the URL, which was checked before: a longer body than announced leaves bytes on
+         * the connection, and curl takes these for an HTTP/0.9 response. */
         {CURLE_UNSUPPORTED_PROTOCOL, EPROTO, true, "not an HTTP server?"},
         {CURLE_WEIRD_SERVER_REPLY, EPROTO, true, "not an HTTP server?"},
         {CURLE_OUT_OF_MEMORY, EIO, true, "or the server's header is too long"},
@@ -612,8 +612,8 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 			ps_error_set(&rq->error, -rc, "%s", strerror(-rc));
 		rq->error.retryable = rq->error.retryable || rc == -ENOMEM;
 	} else if (rq->error.err || rq->wanted_enough) {
-		/* accept() or body() has set the outcome; that curl was stopped for it is not an error of
-		 * its own. */
+		/* accept() or body() has set the outcome, and has stopped curl because of it: curl's error
+		 * says no more. */
 	} else if (rc != CURLE_OK) {
 		judge_curl(rq, rc);
 		judge_proxy(rq, curl);
@@ -622,7 +622,7 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 	}
 }
 
-/* Takes the next URL of a redirect. 0: it must be requested; 1: no request is needed. */
+/* Takes the URL to which the response redirects. 0: that URL must be requested; 1: no request is needed. */
 static int follow(struct ps_http_request *rq, CURL *curl)
 {
 	ps_autourl struct ps_url u = {0};

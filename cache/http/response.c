@@ -170,7 +170,8 @@ static void take_store_header(struct ps_http_response *r, const char *name, cons
 	}
 }
 
-/* "crc32c=BASE64,md5=BASE64". It covers the stored bytes, whatever range or encoding was requested. */
+/* "crc32c=BASE64,md5=BASE64". The checksum covers the stored bytes, whatever range or encoding was
+ * requested. */
 static void take_google_hash(struct ps_http_response *r, const char *value)
 {
 	static const char name[] = "crc32c=";
@@ -398,8 +399,8 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 	if (r->encoded)
 		return lie(err, r, "a Content-Encoding, though identity was asked for");
 	ps_http_response_remote(r, &seen);
-	/* A 200 with another size is reported as a new version, which it may well be, and not as a server
-	 * that ignores ranges. */
+	/* The version is compared first: a 200 with another size probably is a new version, and is reported
+	 * as that, not as a server that ignores ranges. */
 	if (!ps_remote_same_version(expect, &seen)) {
 		rc = ps_error_set(err, ESTALE, "the object has changed at the origin");
 		if (err)

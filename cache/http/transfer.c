@@ -40,12 +40,12 @@ static int ps_loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idl
 /* Ends the present wait, or the next one. */
 static void ps_loop_wake(struct ps_loop *loop);
 
-#define THREAD_MIN 8        /* simultaneous transfers that justify another thread */
+#define THREAD_MIN 8        /* concurrent transfers that justify one more thread */
 #define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
 #define IDLE_EASY_MAX 64    /* handles kept for reuse, a thread */
-#define KEPT_CONNECTIONS 64 /* a thread; more than are used with one origin */
-#define TICK_MS 100         /* how often stalls are looked for, and the error of their timing */
-#define IDLE_POLL_MS 60000  /* a wake ends it */
+#define KEPT_CONNECTIONS 64 /* open connections kept by a thread; an origin uses fewer */
+#define TICK_MS 100        /* interval of looking for stalls; a stall is noticed this much too late at most */
+#define IDLE_POLL_MS 60000 /* a wake ends it */
 
 /* States of a transfer:
  *   submit → queued → begin → active → (curl is done | cancelled | stalled) → end → done
@@ -58,8 +58,8 @@ struct ps_transfer_thread {
 	struct ps_loop loop;
 	struct ps_list queued;
 	bool any_cancelled;
-	/* Transfers that are queued or active: now, and at most so far. As many connections as that may be
-	 * open. */
+	/* nbusy: transfers that are queued or active now; most_busy: the largest nbusy so far. Up to
+	 * most_busy connections may be open. */
 	unsigned nbusy, most_busy;
 
 	struct ps_list active;
@@ -279,7 +279,7 @@ static void *thread_main(void *arg)
 	struct ps_transfer_thread *th = arg;
 
 	while (take_orders(th)) {
-		/* With transfers to flush the loop only polls. */
+		/* While transfers are to be flushed, the loop does not wait. */
 		uint64_t sleep_ms = ps_list_empty(&th->active) ? IDLE_POLL_MS : TICK_MS;
 		uint64_t deadline =
 		        ps_list_empty(&th->later) ? ps_clock_mono_ns() + sleep_ms * PS_NS_PER_MS : 0;
@@ -364,7 +364,8 @@ void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
 
 	t->curl = NULL;
 	{
-		/* Another thread may cancel even before this: that has no effect, and is no race. */
+		/* `cancelled` is reset under the lock. So a cancel from another thread that comes before
+		 * this has no effect, and there is no data race. */
 		PS_LOCK_SCOPE(&all->lock);
 		struct ps_transfer_thread *th = thread_choose(all);
 
@@ -457,7 +458,8 @@ void ps_transfers_free(struct ps_transfers *all)
 	unsigned n = all->nthreads; /* no thread is added after stop: only our own threads submit */
 	for (unsigned i = 0; i < n; i++)
 		pthread_join(all->threads[i].id, NULL);
-	/* Only now: a done() in one thread may submit to another until all have ended. */
+	/* Not before all threads have ended: until then a done() in one thread may submit to another, which
+	 * wakes the other's loop. */
 	for (unsigned i = 0; i < n; i++)
 		ps_loop_fini(&all->threads[i].loop);
 	pthread_mutex_destroy(&all->lock);

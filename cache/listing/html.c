@@ -40,7 +40,8 @@ static void add_utf8(struct ps_strbuf *out, unsigned long c)
 	}
 }
 
-/* Decodes an entity "&...;" at s. Returns its length; 0 if it is unknown, and then stands for itself. */
+/* Decodes an entity "&...;" at s. Returns its length; 0 if it is unknown: the caller then copies it as it
+ * is. */
 static size_t add_entity(const char *s, size_t n, struct ps_strbuf *out)
 {
 	static const struct {
@@ -252,7 +253,7 @@ static int take_link(struct ps_listing *l, const char *tag, const char *close)
 	if (!find_href(scan, tag, close) || !name_of(scan, scan->href.s, &entry.is_dir))
 		return scan->href.failed || scan->decoded.failed ? -ENOMEM : 0;
 	entry.name = scan->decoded.s;
-	/* The link's text ends at the next tag, which must be </a>. */
+	/* The link's text ends at the next tag. Only if that is </a> is the text looked at. */
 	const char *next_tag = close < scan->end ? memchr(close, '<', (size_t)(scan->end - close)) : NULL;
 	entry.is_dir |= next_tag && is_tag(next_tag, scan->end, "</a") && ends_in_slash(close + 1, next_tag);
 	if (!entry.is_dir && next_tag && is_tag(next_tag, scan->end, "</a") && scan->end - next_tag > 4)
@@ -260,7 +261,7 @@ static int take_link(struct ps_listing *l, const char *tag, const char *close)
 	return l->fn(l->arg, &entry);
 }
 
-/* Continues after `what`, which may come in a later window, or cross into it. */
+/* Skips to the end of `what`, which may be in a later window, or begin in this one and end in the next. */
 static void skip_to(struct ps_listing_html *scan, const char *what)
 {
 	const char *found = after(scan->s, scan->end, what);

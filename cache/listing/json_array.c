@@ -49,7 +49,8 @@ static size_t object_end(const char *text, size_t i, size_t n)
 	return 0;
 }
 
-/* Skips an entry whose name is not UTF-8, as nginx writes names unchanged. The other files are shown. */
+/* Skips an entry whose name is not UTF-8: nginx writes names unchanged, and one such name must not hide the
+ * other files. */
 static bool skip_foreign(const char *text, size_t n, size_t *i)
 {
 	size_t end = object_end(text, *i, n);

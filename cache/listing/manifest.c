@@ -111,7 +111,7 @@ static int parse_line(struct ps_manifest *m)
 	return name ? expand(m, name, &entry) : 0;
 }
 
-/* Parses a line that lacks its line end. */
+/* Parses a line that is given without its line end. */
 static int take_line(struct ps_manifest *m, const char *text, size_t n)
 {
 	m->nlines++;

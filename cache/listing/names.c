@@ -61,7 +61,8 @@ void ps_names_fini(struct ps_names *names)
 	ps_strbuf_fini(&names->last_dir);
 }
 
-/* True if an earlier listing has logged this and the lister is quiet. */
+/* True if the lister is quiet and an earlier listing has logged this warning. Notes the warning as
+ * logged. */
 static bool was_logged(struct ps_lister *l, const char *what, const char *why)
 {
 	struct ps_id id;
@@ -96,7 +97,7 @@ int ps_names_stopped(struct ps_names *names)
 
 #define IS_FILE UINT64_C(1)
 
-/* SHA-256 cut to 63 bits: an author of names must not be able to make two of them collide. */
+/* SHA-256 cut to 63 bits, so that two names with the same hash cannot be constructed. */
 static uint64_t hash_of(const char *path, size_t n)
 {
 	ps_autofree char *copy = strndup(path, n);

@@ -128,8 +128,9 @@ static bool part_matches(const char *pattern, size_t npattern, const char *part,
 	return p && s && fnmatch(p, s, FNM_PERIOD | FNM_NOESCAPE) == 0;
 }
 
-/* Compares both part by part. After "**" any rest of the path may match: `back` is where to continue if this
- * one does not. Only the last "**" must be remembered. */
+/* Compares pattern and path part by part. A "**" matches any number of parts: if the rest of the path does
+ * not match back_pattern, what follows the last "**", the comparison is repeated one part later in the path
+ * (back_path). Earlier "**" need not be remembered. */
 static bool wild_matches(const char *pattern, const char *path)
 {
 	const char *back_pattern = NULL, *back_path = NULL;
@@ -336,7 +337,8 @@ static bool matches_one(const struct names *names, const char *path)
 	return false;
 }
 
-/* Tries the path, its last part, and the same of each folder above it. */
+/* True if one of the names matches the path or its last part, or the path or the last part of a folder
+ * above it. */
 static bool matches_any(const struct names *names, const char *path)
 {
 	char above[PATH_MAX_NBYTES + 1];
@@ -356,7 +358,8 @@ static bool matches_any(const struct names *names, const char *path)
 	}
 }
 
-/* Tries all patterns until each has matched once, since those that never match are reported. */
+/* True if one of the patterns matches. A pattern that has not matched yet is tried even after another one
+ * has matched, since patterns that never match are reported. */
 static bool matches(struct list *list, const char *path)
 {
 	bool any = false;

@@ -27,7 +27,7 @@
 #define EMULATOR_KEY \
 	"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-/* What the environment gives. Strings are secret. */
+/* Account and credentials from the environment. The strings are secret. */
 struct given {
 	char *account, *key, *sas, *endpoint, *suffix, *protocol;
 };
@@ -92,7 +92,7 @@ static int read_environment(const struct ps_origin_options *options, struct give
 	const char *string = ps_env_get(options->http.env, "AZURE_STORAGE_CONNECTION_STRING");
 	int rc = string ? take_string(ret, string) : 0;
 
-	/* A connection string that has a key or a SAS needs no other variable for that. */
+	/* The variables with a key or a SAS count only if the connection string has neither. */
 	if (rc == 0 && !ret->key && !ret->sas) {
 		rc = copy(&ret->key, ps_env_get(options->http.env, "AZURE_STORAGE_KEY"));
 		if (rc == 0 && !ret->key)
@@ -108,7 +108,8 @@ static char *account_of(const char *url)
 	return strndup(account, strcspn(account, "/"));
 }
 
-/* With an endpoint that the user chose, the account is in its host name or in its path. */
+/* Makes the root for an endpoint that the user chose: the account is in its host name, or becomes a part of
+ * its path. */
 static int own_root(const char *account, const char *endpoint, char **ret, struct ps_error *err)
 {
 	char safe[PS_URL_TEXT_LEN];
@@ -423,7 +424,7 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 
 /* Requests ----------------------------------------------------------------------------------------------- */
 
-/* Later versions list some names encoded, with an attribute that says so. */
+/* Not a later version: these list some names encoded, which an attribute marks. */
 #define VERSION "2020-12-06"
 #define SKEW_MAX_S 300 /* stores refuse requests that are 15 minutes off */
 #define DATE_LEN 64

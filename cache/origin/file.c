@@ -32,7 +32,7 @@ struct stat;
 /* The size and version of a file. */
 static void ps_file_remote(const struct stat *st, struct ps_remote *ret);
 
-#define READ_NBYTES PS_MIB /* between two checks of cancel, and two calls of progress */
+#define READ_NBYTES PS_MIB /* bytes of one read; after each, cancel is checked and progress called */
 #define READ_MAX_IOV 16
 
 /* lock protects queue, the cancelled flags of queued and running jobs, nthreads, nidle, aborted and stop. */
@@ -186,7 +186,7 @@ static void run_get(struct ps_file *file, struct ps_origin_get *get, struct ps_e
 	}
 }
 
-/* The address of one of these is the kind of a job. */
+/* ps_transfer_work.kind points to one of these. */
 static const char kind_get, kind_head;
 
 static void run(struct ps_file *file, struct ps_transfer_work *work)
@@ -240,7 +240,7 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* Under the lock. A failure does not matter once there is one thread. */
+/* Under the lock. Only the first start must succeed: one thread can do all jobs. */
 static int thread_start(struct ps_file *file)
 {
 	int rc = ps_thread_start(&file->threads[file->nthreads], "ps-file", thread_main, file);
@@ -254,7 +254,8 @@ static void submit(struct ps_file *file, struct ps_transfer_work *work, const vo
 	work->kind = kind;
 	work->submitted_ns = ps_clock_mono_ns();
 	PS_LOCK_SCOPE(&file->lock);
-	/* Another thread may cancel even before this: that has no effect, and is no race. */
+	/* `cancelled` is reset under the lock. So a cancel from another thread that comes before this has
+	 * no effect, and there is no data race. */
 	work->transfer.cancelled = false;
 	ps_list_append(&file->queue, &work->transfer.link);
 	if (!file->nidle && !file->stop && file->nthreads < PS_FILE_MAX_THREADS)
@@ -383,8 +384,9 @@ static int take_file(struct walk *walk, const struct stat *st)
 	return ps_names_add(walk->names, &listed);
 }
 
-/* A path that cannot be read keeps the state that is known of it, as after a web server's 403. A dangling
- * link, or an entry that has vanished since the folder was read, does not exist. */
+/* A path could not be read. Names at it and below it stay as they are known, as after a web server's 403.
+ * The exceptions are a dangling link and an entry that has vanished since the folder was read: these do not
+ * exist. */
 static int not_seen(struct walk *walk, int errnum)
 {
 	if (errnum != ENOENT && errnum != ENOTDIR && errnum != ELOOP)

@@ -114,7 +114,8 @@ static int take_entry(void *arg, const struct ps_listing_entry *entry)
 	return ps_names_add(walk->names, &listed);
 }
 
-/* Entries are relative to the URL after redirects, such as "dir/" or a mirror. */
+/* The directory of a page: its URL after redirects (to "dir/", to a mirror), up to the last "/". The page's
+ * entries are relative to it. */
 static char *base_of(const char *url)
 {
 	ps_autourl struct ps_url u = {0};
@@ -292,8 +293,8 @@ static const struct ps_origin_ops http_ops = {
         .close = http_close,
 };
 
-/* A local manifest may have a signature for each URL. They must be known before the first get, even without
- * a listing. */
+/* The URLs of a local manifest may have signatures. These must be known before the first get, even if the
+ * source is not listed before. */
 static int ignore(void *arg, const struct ps_listed *listed)
 {
 	(void)arg, (void)listed;

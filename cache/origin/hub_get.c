@@ -141,7 +141,7 @@ static void normalise(const char *etag, char ret[static PS_ETAG_LEN])
 		snprintf(ret, PS_ETAG_LEN, "\"%.*s\"", (int)n, etag);
 }
 
-/* What an answer (a redirect or not) reports of the file. */
+/* Takes the file's size and version from an answer, which may be a redirect. */
 static void ps_hf_file_answer(const struct ps_http_response *r, struct ps_remote *ret)
 {
 	*ret = PS_REMOTE_UNKNOWN;
@@ -437,7 +437,8 @@ static int ask_accept(struct ps_http_request *rq)
 	return -rq->error.err;
 }
 
-/* If a reader wants a file of an earlier listing, that listing's commit is asked next. */
+/* If this revision has another version of the file, or lacks it, the commit of an earlier listing is asked:
+ * the reader may want a file of that listing. */
 static bool ask_again(struct ps_http_request *rq)
 {
 	struct ps_hf_place *place = place_of(rq->work);
@@ -486,7 +487,7 @@ static void ask_done(struct ps_transfer_work *work, const struct ps_error *err)
 			submit(hf, get);
 		}
 		for (struct ps_list *l = unlucky.next; l != &unlucky; l = l->next)
-			get_of_link(l)->work.kind = &get_kind; /* it no longer waits */
+			get_of_link(l)->work.kind = &get_kind; /* the get no longer waits for its place */
 	}
 	while (!ps_list_empty(&unlucky)) {
 		struct ps_origin_get *get = get_of_link(unlucky.next);
@@ -495,7 +496,7 @@ static void ask_done(struct ps_transfer_work *work, const struct ps_error *err)
 		{
 			PS_LOCK_SCOPE(&hf->lock);
 			get->priv = NULL;
-			place->nusers--; /* the HEAD's own use remains */
+			place->nusers--; /* the HEAD itself is still counted as a user of the place */
 		}
 		get->done(get, &failed);
 	}
@@ -529,12 +530,13 @@ static int get_prepare(struct ps_http_request *rq)
 		if (place->target)
 			rq->url = strdup(place->target);
 		else
-			rq->work->refused = true; /* another get was refused there meanwhile */
+			/* another get was refused meanwhile, and the place was forgotten */
+			rq->work->refused = true;
 	}
 	if (!rq->url)
 		return ps_error_set(
 		        &rq->error, rq->work->refused ? EACCES : ENOMEM, "%s: cannot be asked", get->url);
-	rq->redirects = 1; /* the URL is complete in itself */
+	rq->redirects = 1; /* counts as a redirect's target: no signature is added to the URL */
 	rq->fresh = get->fresh;
 	rq->ranged = true;
 	rq->range_first = get->offset;

@@ -79,7 +79,7 @@ static char *decode_rev(const char *s, size_t n)
 	return ps_strbuf_take(&b);
 }
 
-/* Roughly what git allows in the name of a ref: it must not garble a URL or a log. */
+/* True for roughly the names of refs that git allows; others could garble a URL or a log. */
 static bool is_rev(const char *rev)
 {
 	for (const char *p = rev; *p; p++)

@@ -61,7 +61,7 @@ char *ps_source_canonical(const char *source, struct ps_error *err)
 	return canonical;
 }
 
-/* Who asks, and by which way ----------------------------------------------------------------------------- */
+/* Access and route --------------------------------------------------------------------------------------- */
 
 extern char **environ;
 
@@ -153,7 +153,7 @@ static int add_file(struct digest *d, const char *path, bool *ret_runs)
 	return 0;
 }
 
-/* The environment and the working directory that paths of credentials are relative to. */
+/* The environment, and the working directory to which paths of credential files are relative. */
 struct whose {
 	const char *const *env;
 	const char *cwd;
@@ -236,7 +236,7 @@ static int add_hub(struct digest *d, const struct ps_origin_options *options)
 static const char *const proxies[] = {
         "http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY="};
 
-/* Without user and password, so that it is the same for every access. */
+/* Adds a proxy without its user and password: the route is the same for every access. */
 static void add_proxy(struct digest *d, const char *proxy)
 {
 	const char *at = strrchr(proxy, '@'), *scheme = strstr(proxy, "://");
@@ -245,7 +245,7 @@ static void add_proxy(struct digest *d, const char *proxy)
 	add_bytes(d, proxy, scheme ? (size_t)(scheme - proxy) : 0);
 }
 
-/* The route to the origin: a proxy, and the CAs that may vouch for a host's name. */
+/* Adds the route to the origin: the proxy, and the CAs that may vouch for a host's name. */
 static void add_route(struct digest *d, const struct ps_origin_options *options, bool is_store)
 {
 	static const char *const not_for[] = {"no_proxy=", "NO_PROXY="};
@@ -284,7 +284,7 @@ static int add_access(
 
 	if (strncmp(canonical, "file:", 5) == 0)
 		return 0;
-	/* As the user wrote it: it may have a user name or a signature. */
+	/* The source is added as the user wrote it, since it may have a user name or a signature. */
 	bool is_azure = ps_s3_url_is_azure(canonical);
 	add(d, "source", (is_store && !(is_azure && strchr(source, '?'))) || is_hub ? NULL : source);
 	for (const char *const *h = options->http.headers; h && *h; h++)
@@ -317,8 +317,8 @@ static bool has_file(const char *path)
 	return path && access(path, F_OK) == 0;
 }
 
-/* True if requests to the origin do not depend on their sender. Everything that may have a secret counts as
- * one: any header, a query, a manifest, a netrc file. */
+/* True if requests to the origin do not depend on who sends them. Everything that may have a secret counts
+ * as a credential: any header, a query, a manifest, a netrc file. */
 static bool is_anonymous(const char *source, const char *canonical, const struct ps_origin_options *options)
 {
 	const char *netrc =

@@ -133,8 +133,8 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-/* True if the next page would be the same as after the page before. A store that ignores such parameters
- * would be listed forever. */
+/* True if this page names the same next page as the page before it did: the store ignores these parameters,
+ * and would be listed forever. */
 static bool leads_nowhere(const struct ps_s3_page *before, const struct ps_s3_page *page)
 {
 	return page->truncated && same_text(before->token, page->token) &&
@@ -349,7 +349,7 @@ static const struct ps_origin_ops s3_ops = {
         .close = s3_close,
 };
 
-/* What differs between the two schemes. */
+/* The schemes, and in what they differ. */
 static const struct scheme {
 	const char *name;
 	enum ps_credentials_kind credentials;
@@ -412,7 +412,7 @@ static int open_client(struct ps_s3 *s3, const struct ps_origin_options *options
 	return ps_http_client_init(&s3->client, own.s, &with_ca.http, err);
 }
 
-/* Refuses options that Google's stores know by other names. */
+/* Refuses options of Amazon's stores that Google's do not have. */
 static int check_options(
         const struct scheme *scheme, const struct ps_origin_options *options, struct ps_error *err)
 {

@@ -296,7 +296,8 @@ int ps_s3_temporary_redirect(struct ps_s3_store *store, const char *bucket, cons
 	if (!is_stores_host(store, host.s) &&
 	        !(is_amazons(store) && !u.port && is_amazons_s3(host.s, region)))
 		return -EACCES;
-	/* Gives the bucket's region, if the host name has none. */
+	/* First the usual place of the bucket: its region stays if the host name of the redirect has
+	 * none. */
 	int rc = ps_s3_store_place(store, bucket, "", ret);
 	if (rc == 0 && u.query)
 		rc = sort_query(u.query, ret_query);

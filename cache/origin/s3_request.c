@@ -346,7 +346,8 @@ static bool set_clock(struct ps_s3_signer *signer, const struct ps_http_response
 	return true;
 }
 
-/* True if our clock is off by more than stores accept. A refused HEAD has no document that says so. */
+/* True if our clock is off by more than stores accept. Needed for HEADs: their refusals have no document
+ * with the cause. */
 static bool is_skewed(struct ps_s3_signer *signer, const struct ps_http_response *response)
 {
 	int64_t ours = ps_clock_real_s() + atomic_load(&signer->clock_off_s);
@@ -363,14 +364,14 @@ static bool take_new_key(struct ps_http_request *rq, struct ps_s3_signer *signer
 		return false;
 	if (ps_credentials_get(signer->credentials, &now, NULL) == 0 && now && now != rq->key)
 		return true;
-	/* No newer key yet: the caller tries again later. */
+	/* No newer key has come yet: the request is repeated later. */
 	rq->error.err = EAGAIN;
 	rq->error.retryable = true;
 	rq->error.retry_after_ms = PS_MAX(rq->error.retry_after_ms, REFRESH_WAIT_MS);
 	return false;
 }
 
-/* Follows a 307 that names no region, for this request only. */
+/* Sends this request (and no other) to the target of a 307 that names no region. */
 static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer, const char *bucket)
 {
 	char safe[PS_URL_TEXT_LEN];

@@ -133,7 +133,8 @@ static int parse_url_source(const char *text, struct ps_origin_source *s, struct
 	return s->url && s->base && s->first ? 0 : out_of_memory(err);
 }
 
-/* A pattern is kept as written: only the expansion shows which braces belong to keys. */
+/* A pattern is kept as it was written: which of its braces belong to keys is known only after the
+ * expansion. */
 static int canonical_s3(const struct ps_s3_url *u, const char *text, bool many, char **ret)
 {
 	struct ps_strbuf b = {0};
@@ -146,7 +147,7 @@ static int canonical_s3(const struct ps_s3_url *u, const char *text, bool many, 
 	return *ret ? 0 : -ENOMEM;
 }
 
-/* Finds "?sv=...&sig=..." at the end, since a key may have a question mark. */
+/* Finds "?sv=...&sig=..." after the last question mark, since keys may have question marks, too. */
 static const char *find_sas(const char *text)
 {
 	const char *query = ps_s3_url_is_azure(text) ? strrchr(text, '?') : NULL;
