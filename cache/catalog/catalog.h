@@ -116,11 +116,11 @@ struct ps_refresh {
  * complete listing. Open handles are not affected. Never blocks. */
 void ps_dataset_refresh(struct ps_refresh *refresh);
 
-/* The listed names that the origin does not have, or gave no answer for, as far as this is known. Waits at
- * most wait_ms (UINT64_MAX: without limit) until all names have been requested, but not for a listing that
- * goes on in the background. Returns their number (at most INT_MAX) with one line of text; 0: none;
- * -EAGAIN: none so far, but some were not requested yet; -ECANCELED: *cancelled is set (cancelled may be
- * NULL). Blocks on the network for as long as it may wait. */
+/* Reports the listed names for which the origin has answered that it has no such object, or has not
+ * answered. Waits at most wait_ms (UINT64_MAX: without limit) until all names have been requested, but not
+ * for a listing that goes on in the background. Returns their number (at most INT_MAX) with one line of
+ * text; 0: none; -EAGAIN: none so far, but some were not requested yet; -ECANCELED: *cancelled is set
+ * (cancelled may be NULL). Blocks on the network for as long as it may wait. */
 int ps_dataset_missing(struct ps_dataset *dataset, uint64_t wait_ms, const _Atomic bool *cancelled,
         char ret_text[static PS_ERROR_TEXT_LEN]) PS_MUST_USE;
 

@@ -24,8 +24,8 @@
  *
  * Locks: cache.lock, dataset.lock and catalog.lock are leaves. catalog.names_lock is held over "read the
  * row, decide, commit" so that a listing and a HEAD cannot both give a name its next version; it is held
- * over writes to the index, never over the network. Before another decision, the batch of a listing under
- * way is committed (ps_merge_flush()). */
+ * over writes to the index, never over the network. Code that decides outside of a listing first commits
+ * the batch of the listing under way (ps_merge_flush()). */
 #ifndef PS_CATALOG_DATASET_H
 #define PS_CATALOG_DATASET_H
 

@@ -40,7 +40,8 @@ static bool ps_offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
-/* maximum changes between HEADs that confirm the version and GETs that find another */
+/* how often a probe may change from a HEAD that confirms the version to a GET that finds another, and
+ * back */
 #define PROBE_TURNS 2
 /* minimum time between requests for a file's grant or version ahead of its open */
 #define ASK_AHEAD_MS 30000

@@ -175,13 +175,13 @@ int ps_sigv4_keys_get(struct ps_sigv4_keys *keys, struct ps_key *key, const stru
 #define PS_HF_ENDPOINT "https://huggingface.co"
 #define PS_HF_TOKEN_MAX_NBYTES 4096
 
-/* file, if given (then it must be readable); else HF_TOKEN, HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH,
- * $HF_HOME/token, $XDG_CACHE_HOME/huggingface/token or ~/.cache/huggingface/token. *ret NULL: there is no
- * token. -EINVAL: the text found is not a token. */
+/* Reads the token from `file` if that is given (it must be readable then), else from HF_TOKEN,
+ * HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH, $HF_HOME/token, $XDG_CACHE_HOME/huggingface/token or
+ * ~/.cache/huggingface/token. *ret NULL: there is no token. -EINVAL: the text found is not a token. */
 int ps_hf_token_find(const char *const *env, const char *file, char **ret, struct ps_error *err) PS_MUST_USE;
 
-/* An endpoint as in HF_ENDPOINT (NULL or "": the usual one), canonical, without "/" at its end. -EINVAL:
- * not an http or https URL. */
+/* Makes an endpoint, given as in HF_ENDPOINT (NULL or "": the usual one), canonical and without "/" at its
+ * end. -EINVAL: not an http or https URL. */
 int ps_hf_endpoint_parse(const char *text, char **ret, struct ps_error *err) PS_MUST_USE;
 
 #endif

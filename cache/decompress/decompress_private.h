@@ -33,7 +33,7 @@
 #include "decompress/frame.h"
 #include "index/index.h"
 
-#define PS_PIECE_NBYTES (512 * UINT64_C(1024)) /* compressed bytes of one request */
+#define PS_PIECE_NBYTES (512 * UINT64_C(1024)) /* compressed bytes of a piece, which is one request */
 #define PS_PIECES_FIRST 2
 #define PS_PIECES_MAX 16
 #define PS_OUT_NBYTES (2 * PS_BLOCK_SIZE)
@@ -42,8 +42,9 @@
 #define PS_HOLD_NBYTES (16 * PS_BLOCK_SIZE)
 #define PS_SPAN_NBYTES (4 * PS_BLOCK_SIZE) /* small frames are decoded together, up to this size */
 #define PS_DECOMPRESSOR_NBYTES (PS_OUT_NBYTES + PS_PIECES_FIRST * PS_PIECE_NBYTES)
-#define PS_WRITES_MAX 4 /* blocks written beside decoding; their memory is not a decompressor's */
-#define PS_WALKS_MAX 4  /* concurrent walks over headers; their memory is not a decompressor's, either */
+/* blocks written while others are decoded; their memory is taken in addition to `limit` */
+#define PS_WRITES_MAX 4
+#define PS_WALKS_MAX 4 /* concurrent walks over headers; their memory is extra, too */
 #define PS_WALK_NBYTES PS_MIB
 #define PS_WAITING_GET_RANGES 64
 #define PS_DECOMPRESS_ATTEMPTS 8 /* attempts at a failing origin without progress */
@@ -158,7 +159,9 @@ struct ps_decompressing {
 	enum ps_coding coding;
 	char *url, *object_url;  /* the shard's, and the decoded object's */
 	struct ps_remote source; /* the version: part of the object's id */
-	struct ps_remote expect; /* the same; if the listing had no ETag, with the first response's */
+	/* what responses must have: `source`, with the ETag of the first response if the listing gave
+	 * none */
+	struct ps_remote expect;
 	struct ps_id id;
 	uint64_t size; /* PS_SIZE_UNKNOWN: not known */
 	bool declared; /* size is only what the first frame's header declares: more frames may follow */

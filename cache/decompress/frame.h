@@ -74,8 +74,8 @@ uint64_t ps_seek_footer_parse(const uint8_t bytes[static PS_SEEK_FOOTER_NBYTES],
 int ps_seek_table_parse(
         const uint8_t *bytes, size_t n, uint64_t file_nbytes, struct ps_frame_map *ret) PS_MUST_USE;
 
-/* A map in the index's format, and back: differences as numbers with 7 bits in a byte. Decoding checks that
- * the offsets rise; -EBADMSG. */
+/* Encode and decode a map in the format of the index: each offset as its difference to the one before, in
+ * bytes that hold 7 bits each. Decoding checks that the offsets rise; else -EBADMSG. */
 void ps_frame_map_encode(const struct ps_frame_map *map, struct ps_strbuf *b);
 int ps_frame_map_decode(const void *bytes, size_t n, struct ps_frame_map *ret) PS_MUST_USE;
 
@@ -87,7 +87,8 @@ struct ps_frame_walk {
 	uint64_t file_nbytes; /* set by the caller; all other members begin as zero */
 	uint64_t at;          /* offset of the next byte to parse */
 	uint64_t plain;       /* decoded size of the frames before it */
-	/* of these frames; `whole` at the end, if there was memory and room for all points */
+	/* points of these frames; the map is `whole` after the last step, if there was memory and room for
+	 * all */
 	struct ps_frame_map map;
 	/* The frame whose blocks come next. */
 	bool in_frame, checksum;
@@ -129,7 +130,7 @@ int ps_decoder_step(struct ps_decoder *decoder, const uint8_t *in, size_t nin, u
 const struct ps_frame_header *ps_decoder_frame(const struct ps_decoder *decoder);
 /* Memory that decoding this frame takes; the caller reserves it before the step after PS_DECODE_HEADER. */
 uint64_t ps_decoder_nbytes(const struct ps_decoder *decoder);
-/* Saves a copy by decoding the frame that has begun into one buffer with room for all of it. The caller
+/* Decodes the frame that has begun into one buffer with room for all of it, which saves a copy. The caller
  * promises that `out` of each step follows the output of the previous step, with the same end, and that
  * written bytes neither change nor move. Call it before the step after PS_DECODE_HEADER. */
 void ps_decoder_in_place(struct ps_decoder *decoder);

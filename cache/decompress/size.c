@@ -108,9 +108,10 @@ static struct ps_size_waiter *take_expired(struct ps_decompressing *shard, uint6
 /* Enough for one block of 128 KiB that could not be compressed, with its headers. */
 #define HEAD_NBYTES (144 * UINT64_C(1024))
 #define TABLE_MAX_NBYTES (16 * PS_MIB)
-#define ATTEMPTS 5                    /* further attempts after an origin broke the protocol */
-#define RETRY_NS (300 * PS_NS_PER_MS) /* before the first further attempt; doubled for each later one, */
-#define RETRY_MAX_DOUBLED 5u          /* up to this many times */
+#define ATTEMPTS 5 /* further attempts after an origin broke the protocol */
+/* pause before the first further attempt; doubled for each later one */
+#define RETRY_NS (300 * PS_NS_PER_MS)
+#define RETRY_MAX_DOUBLED 5u /* how often the pause is doubled at most */
 
 enum step { STEP_HEAD, STEP_FOOTER, STEP_TABLE, STEP_WALK };
 

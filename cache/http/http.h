@@ -149,7 +149,7 @@ struct ps_transfer_work {
 	const void *kind;
 	void *request;
 	uint64_t submitted_ns;
-	int rc; /* result of a request that ended before it began */
+	int rc; /* result of a request that was cancelled in the queue, or for which there was no memory */
 	/* expiry of the credential that signed the answered request; 0: no credential, or it does not
 	 * expire */
 	int64_t key_expires_s;

@@ -42,10 +42,10 @@ static void ps_loop_wake(struct ps_loop *loop);
 
 #define THREAD_MIN 8        /* concurrent transfers that justify one more thread */
 #define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
-#define IDLE_EASY_MAX 64    /* handles kept for reuse, a thread */
-#define KEPT_CONNECTIONS 64 /* open connections kept by a thread; an origin uses fewer */
+#define IDLE_EASY_MAX 64    /* CURL handles that each thread keeps for reuse */
+#define KEPT_CONNECTIONS 64 /* connections that each thread keeps open; an origin uses fewer */
 #define TICK_MS 100        /* interval of looking for stalls; a stall is noticed this much too late at most */
-#define IDLE_POLL_MS 60000 /* a wake ends it */
+#define IDLE_POLL_MS 60000 /* longest wait of a thread without transfers; a wake ends the wait */
 
 /* States of a transfer:
  *   submit → queued → begin → active → (curl is done | cancelled | stalled) → end → done

@@ -29,8 +29,8 @@
  * exclude. Indexes follow their shards: NAME.psx is shown with NAME, and SHARDS.psc if an include could
  * match a file beside it.
  *
- * Ownership: ps_listing_filter_new() ... ps_listing_filter_free(). Threads: any; only the notes of what has
- * matched change. Never blocks. */
+ * Ownership: ps_listing_filter_new() ... ps_listing_filter_free(). Threads: any; after new, only the flags
+ * change that record which patterns have matched. Never blocks. */
 
 #define PS_LISTING_FILTER_MAX_NAMES 1000000 /* names that the braces of one pattern expand to */
 /* expansions with "*", "?" or "[": each is compared with each file */

@@ -13,8 +13,8 @@
  * once every done has returned; it must not be called from done or progress. Threads: head, get and cancel
  * may be called from any thread, and never block on network or disk. The origin's own threads call progress
  * and done, never from inside head, get or cancel, and with none of its locks held; these callbacks must
- * not block for long. Open starts a thread: a process that forks does so before. Errors: -errno and a
- * struct ps_error. Each errno has one meaning:
+ * not block for long. Open starts a thread, so a process that forks must fork before it. Errors: -errno and
+ * a struct ps_error. Each errno has one meaning:
  *
  *   ENOENT         no such object (404, 410)
  *   EACCES         refused (401, 403)
@@ -69,7 +69,7 @@ struct ps_origin_get {
 	struct ps_transfer_work work;
 };
 
-/* A request for the size and version of one object; the same rules. */
+/* A request for the size and version of one object; the rules of a get apply. */
 struct ps_origin_head {
 	const char *url;
 	bool fresh; /* as in a get */
