@@ -403,9 +403,16 @@ static void a_lost_device_is_an_error(void **state)
 	ps_device_close(d);
 }
 
+struct gate {
+	atomic_bool reached, open;
+};
+
 static void gate_wait(void *arg)
 {
-	while (!atomic_load((atomic_bool *)arg))
+	struct gate *gate = arg;
+
+	atomic_store(&gate->reached, true);
+	while (!atomic_load(&gate->open))
 		usleep(1000);
 }
 
@@ -421,7 +428,7 @@ static void a_device_that_is_lost_under_the_last_batch_is_an_error(void **state)
 	struct penstock_loader *l;
 	struct penstock_batch *held[2], *b;
 	struct penstock_error e;
-	atomic_bool open = false;
+	struct gate gate = {false, false};
 	pthread_t thread;
 	void *stream;
 	int n = 0, r;
@@ -441,14 +448,16 @@ static void a_device_that_is_lost_under_the_last_batch_is_an_error(void **state)
 		assert_non_null(held[i] = next(l));
 		assert_int_equal(penstock_batch_sync(held[i], &e), 0);
 	}
-	assert_int_equal(ps_fake_stream_call(stream, gate_wait, &open), 0);
+	assert_int_equal(ps_fake_stream_call(stream, gate_wait, &gate), 0);
+	while (!atomic_load(&gate.reached)) /* the device does nothing else from here on */
+		usleep(1000);
 	penstock_batch_release(held[0]);
 	assert_non_null(b = next(l));
 	penstock_batch_release(b);
 	assert_int_equal(pthread_create(&thread, NULL, lose_main, NULL), 0);
 	while (penstock_batch_sync(held[1], &e) == 0)
 		usleep(1000);
-	atomic_store(&open, true);
+	atomic_store(&gate.open, true);
 	pthread_join(thread, NULL);
 	for (int i = 0; i < 5000 && (r = penstock_loader_next(l, &b, &e)) == 0; i++)
 		usleep(1000);
