@@ -136,6 +136,10 @@ struct ps_resize_window {
 	bool reversed;
 };
 
+/* Room for n elements in a growing array, whose new elements are undefined. 0, or -ENOMEM with the array as it
+ * was. */
+int ps_image_reserve(void *array_of_anything, size_t *cap, size_t n, size_t size) PS_MUST_USE;
+
 int ps_resize_axis_plan(struct ps_resize_axis *axis, const struct ps_resize_window *window,
         enum ps_interpolation interpolation) PS_MUST_USE;
 void ps_resize_axis_fini(struct ps_resize_axis *axis);

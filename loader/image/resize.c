@@ -279,7 +279,7 @@ static struct filter filter_of(enum ps_interpolation interpolation)
 	return (struct filter){1, triangle};
 }
 
-static int reserve(void *array_of_anything, size_t *cap, size_t n, size_t size)
+int ps_image_reserve(void *array_of_anything, size_t *cap, size_t n, size_t size)
 {
 	void **array = array_of_anything;
 	size_t nbytes;
@@ -301,13 +301,13 @@ static int reserve_all(struct ps_resize_axis *axis)
 	size_t cap_first = axis->cap_n, cap_count = axis->cap_n;
 	if (!ps_size_mul(axis->n, axis->taps, &total))
 		return -ENOMEM;
-	if (reserve(&axis->first, &cap_first, axis->n, sizeof(*axis->first)) < 0 ||
-	        reserve(&axis->count, &cap_count, axis->n, sizeof(*axis->count)) < 0)
+	if (ps_image_reserve(&axis->first, &cap_first, axis->n, sizeof(*axis->first)) < 0 ||
+	        ps_image_reserve(&axis->count, &cap_count, axis->n, sizeof(*axis->count)) < 0)
 		return -ENOMEM;
 	axis->cap_n = PS_MIN(cap_first, cap_count);
-	if (reserve(&axis->weights, &axis->cap_weights, total, sizeof(*axis->weights)) < 0)
+	if (ps_image_reserve(&axis->weights, &axis->cap_weights, total, sizeof(*axis->weights)) < 0)
 		return -ENOMEM;
-	return reserve(&axis->exact, &axis->cap_exact, total, sizeof(*axis->exact));
+	return ps_image_reserve(&axis->exact, &axis->cap_exact, total, sizeof(*axis->exact));
 }
 
 /* Computes the weights of one output, as picture.h defines them; returns the largest absolute value. */

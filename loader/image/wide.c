@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "base/size.h"
 #include "image/pixel/pixel.h"
 
 #define FRACTION 8
@@ -43,21 +42,6 @@ void ps_wide_free(struct ps_wide *w)
 	free(w);
 }
 
-/* Room for n x m elements; what was there is lost. */
-static bool reserve(void *at, size_t *cap, size_t n, size_t m, size_t element)
-{
-	void **p = at;
-	size_t nbytes;
-	if (!ps_size_mul(n, m, &nbytes) || !ps_size_mul(nbytes, element, &nbytes))
-		return false;
-	if (nbytes <= *cap)
-		return true;
-	free(*p);
-	*p = malloc(nbytes);
-	*cap = *p ? nbytes : 0;
-	return *p != NULL;
-}
-
 int ps_wide_begin(struct ps_wide *w, const struct ps_image_spec *spec,
         const struct ps_resize_geometry *geometry, const struct ps_resize *resize)
 {
@@ -69,9 +53,10 @@ int ps_wide_begin(struct ps_wide *w, const struct ps_image_spec *spec,
 	              (geometry->scaled_w != geometry->box_w || geometry->scaled_h != geometry->box_h);
 	w->row = w->next_out = 0;
 	const size_t row = (size_t)geometry->window_w * w->channels;
-	if (!reserve(&w->source, &w->cap_source, w->tables.h->source_size, w->channels, sizeof(*w->source)) ||
-	        !reserve(&w->across, &w->cap_across, row, 1, sizeof(*w->across)) ||
-	        !reserve(&w->sums, &w->cap_sums, row, geometry->window_h, sizeof(*w->sums)))
+	const size_t source = (size_t)w->tables.h->source_size * w->channels;
+	if (ps_image_reserve(&w->source, &w->cap_source, source, sizeof(*w->source)) < 0 ||
+	        ps_image_reserve(&w->across, &w->cap_across, row, sizeof(*w->across)) < 0 ||
+	        ps_image_reserve(&w->sums, &w->cap_sums, row * geometry->window_h, sizeof(*w->sums)) < 0)
 		return -ENOMEM;
 	memset(w->sums, 0, row * geometry->window_h * sizeof(*w->sums));
 	return 0;
@@ -195,7 +180,8 @@ int ps_wide_finish(struct ps_wide *w, void *dst)
 	const size_t window = (size_t)g->window_w * g->window_h,
 	             out = (size_t)w->spec.out_width * w->spec.out_height;
 	const size_t padded = g->pad.width > 0 ? out : 0;
-	if (!reserve(&w->picture, &w->cap_picture, window + padded, w->channels, sizeof(*w->picture)))
+	if (ps_image_reserve(
+	            &w->picture, &w->cap_picture, (window + padded) * w->channels, sizeof(*w->picture)) < 0)
 		return -ENOMEM;
 	window_finish(w);
 	const uint16_t *picture = w->picture;
