@@ -5,8 +5,10 @@
  *   tar.c       a walk over a tar's members, on a stream
  *   tar_out.c   writing a tar
  *   kind.c      the kind of a file by its name: tar, lines or tokens; the key of a sample by a member's name
+ *   foreign.c   files of other formats, given by mistake
  *
- * None of them uses samples or indexes. tar.c and tar_out.c use stream.c; kind.c uses none.
+ * None of them uses samples or indexes. tar.c uses foreign.c, and tar.c and tar_out.c use stream.c; the others
+ * use none.
  * Ownership, threads, errors, blocking: as each section says. */
 #ifndef PS_SHARD_FILE_FILE_H
 #define PS_SHARD_FILE_FILE_H
