@@ -311,7 +311,7 @@ static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
 	           ps_stream_peek(stream, PS_INDEX_FIRST, &p, &n, NULL) == 0 &&
 	           ps_shard_index_check_first(s->options.check, p, n, err) == -ESTALE;
 	if (replaced && !ps_shard_index_is_of_lines(s->options.check)) {
-		tar = ps_tar_new(stream);
+		tar = ps_stream_tar(stream);
 		replaced = tar && ps_tar_next(tar, &m, NULL) == 1;
 	}
 	ps_tar_free(tar);
@@ -405,7 +405,7 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 		s->tokens = ps_tokens_new(s->file->path, s->stream, &o->windows);
 		break;
 	default:
-		s->tar = ps_tar_new(s->stream);
+		s->tar = ps_stream_tar(s->stream);
 	}
 	s->started = true;
 	return s->tar || s->lines || s->tokens ? 0 : -ENOMEM;

@@ -143,7 +143,7 @@ static int groups_init(struct groups *g, struct ps_load_error *err)
 
 	if (rc == 0)
 		rc = ps_stream_inflate(&g->stream, err);
-	if (rc == 0 && !(g->tar = ps_tar_new(g->stream)))
+	if (rc == 0 && !(g->tar = ps_stream_tar(g->stream)))
 		rc = ps_load_error_set(err, ENOMEM, "out of memory");
 	if (rc < 0)
 		ps_load_error_prefix(err, rc, "%s", g->path);

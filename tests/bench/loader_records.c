@@ -148,7 +148,7 @@ static struct count row_walk(const char *kind, uint32_t shard)
 	char path[256];
 
 	shard_path(path, kind, shard);
-	if (ps_stream_open(path, &o, &s, &error) < 0 || !(t = ps_tar_new(s)))
+	if (ps_stream_open(path, &o, &s, &error) < 0 || !(t = ps_stream_tar(s)))
 		errx(1, "%s", error.text);
 	while (ps_tar_next(t, &m, &error) == 1) {
 		c.samples++;

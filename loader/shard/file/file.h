@@ -2,13 +2,12 @@
  * written.
  *
  *   stream.c    a file read once, in large reads, decompressed if it is compressed
- *   tar.c       a walk over a tar's members, on a stream
+ *   tar_in.c    a walk over a tar's members (base/tar.h), on a stream
  *   tar_out.c   writing a tar
  *   kind.c      the kind of a file by its name: tar, lines or tokens; the key of a sample by a member's name
  *   foreign.c   files of other formats, given by mistake
  *
- * None of them uses samples or indexes. tar.c uses foreign.c, and tar.c and tar_out.c use stream.c; the others
- * use none.
+ * None of them uses samples or indexes. tar_in.c uses stream.c and foreign.c; the others use none.
  * Ownership, threads, errors, blocking: as each section says. */
 #ifndef PS_SHARD_FILE_FILE_H
 #define PS_SHARD_FILE_FILE_H
@@ -22,6 +21,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/tar.h"
 
 /* Budgets ------------------------------------------------------------------------------------------------ */
 
@@ -77,8 +77,7 @@ static inline bool ps_byte_budget_take(struct ps_byte_budget *b, uint64_t n)
 
 /* Streams ------------------------------------------------------------------------------------------------ */
 
-/* A file read once, front to back, in large reads, decompressed if it is compressed. The tar reader is
- * built on it.
+/* A file read once, front to back, in large reads, decompressed if it is compressed.
  *
  * Ownership: a stream belongs to its creator; memory given to ps_stream_mem() must outlive it.
  * Threads: one at a time.   Locks: none.
@@ -247,53 +246,9 @@ bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts
 
 /* Reading a tar ------------------------------------------------------------------------------------------ */
 
-/* A walk over the members of a tar file, front to back, in bounded memory.
- *
- * Reads v7, ustar (with its prefix field), GNU (long names, base-256 numbers) and pax (path, size and the
- * name of a sparse file, per file and global). One block of zeros ends the archive; a file without it
- * counts as truncated, since a tar cut between two members would otherwise look like a shorter one.
- *
- * Ownership: borrows the stream; a member's name is valid until the next call.
- * Threads: one at a time.   Locks: none.
- * Errors: -EBADMSG: damaged or truncated, the text names the offset; else errors of the stream. After an
- * error every further call fails the same way. Blocks: as the stream does. */
-
-#define PS_TAR_BLOCK 512
-#define PS_TAR_MAX_NAME (16UL << 10) /* a longer name counts as damage */
-#define PS_TAR_MAX_PAX (1UL << 20)   /* a larger pax header counts as damage */
-
-enum ps_tar_kind {
-	PS_TAR_FILE,   /* an ordinary file */
-	PS_TAR_SPARSE, /* a sparse file, whose bytes are not stored contiguously: skipped */
-	PS_TAR_OTHER,  /* folder, link, device, unknown: skipped */
-};
-
-struct ps_tar_member {
-	const char *name; /* zero-terminated, contains no zero; bytes as in the tar */
-	size_t name_len;
-	enum ps_tar_kind kind;
-	uint64_t size;   /* bytes of data */
-	uint64_t offset; /* offset of the data in the tar */
-	/* offset of the member's first header block, which may be a long-name or pax block */
-	uint64_t header_offset;
-};
-
-struct ps_tar;
-
-/* NULL: out of memory. */
-struct ps_tar *ps_tar_new(struct ps_stream *stream);
-
-void ps_tar_free(struct ps_tar *tar);
-
-/* 1: the next member (unread data of the last one is skipped); 0: the end of the archive. */
-int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_load_error *err) PS_MUST_USE;
-
-/* True if a global pax header was read that affects the members after it: the archive cannot be read from
- * its middle then. */
-bool ps_tar_has_global(const struct ps_tar *tar);
-
-/* Copies all data of the member that ps_tar_next() returned to dst. At most once for each member. */
-int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUST_USE;
+/* A walk (base/tar.h) over the tar in a stream, which it borrows. If the stream is no tar, the error's text
+ * says what else it is, where that is known. NULL: out of memory. */
+struct ps_tar *ps_stream_tar(struct ps_stream *stream);
 
 /* Files of other formats --------------------------------------------------------------------------------- */
 

@@ -94,7 +94,7 @@ static int list_make(struct list *l, const char *shard, struct ps_load_error *er
 	if (rc < 0)
 		return rc;
 	rc = ps_stream_inflate(&stream, err);
-	tar = rc == 0 ? ps_tar_new(stream) : NULL;
+	tar = rc == 0 ? ps_stream_tar(stream) : NULL;
 	if (rc == 0 && ps_stream_is_inflated(stream))
 		rc = ps_load_error_set(err, EINVAL, "is compressed: DALI reads it at its offsets");
 	else if (rc == 0 && !tar)
@@ -181,7 +181,7 @@ static int header_check(const struct import *im, uint64_t offset, uint64_t size,
 	if (pread(im->shard_fd, h, BLOCK, (off_t)(offset - BLOCK)) != BLOCK)
 		return damaged(im, "the shard cannot be read where a member should be", err);
 	stream = ps_stream_mem(h, sizeof(h));
-	tar = stream ? ps_tar_new(stream) : NULL;
+	tar = stream ? ps_stream_tar(stream) : NULL;
 	rc = tar ? ps_tar_next(tar, &m, NULL) : -ENOMEM;
 	if (rc == -ENOMEM)
 		rc = ps_load_error_set(err, ENOMEM, "out of memory");

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "shard/file/file.h"
+#include "base/tar.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -34,7 +34,8 @@ struct pax {
 };
 
 struct ps_tar {
-	struct ps_stream *stream;
+	const struct ps_tar_source *source;
+	void *arg;
 	uint64_t left; /* bytes of the current member's data and padding that were not taken yet */
 	uint64_t size; /* of the current member's data */
 	bool ended;
@@ -48,12 +49,14 @@ struct ps_tar {
 	struct ps_load_error why; /* of failed */
 };
 
-struct ps_tar *ps_tar_new(struct ps_stream *stream)
+struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg)
 {
 	struct ps_tar *t = calloc(1, sizeof(*t));
 
-	if (t)
-		t->stream = stream;
+	if (t) {
+		t->source = source;
+		t->arg = arg;
+	}
 	return t;
 }
 
@@ -67,10 +70,15 @@ void ps_tar_free(struct ps_tar *t)
 	free(t);
 }
 
+static uint64_t offset_of(const struct ps_tar *t)
+{
+	return t->source->offset(t->arg);
+}
+
 static int truncated(struct ps_tar *t, struct ps_load_error *err)
 {
 	return ps_load_error_set(err, EBADMSG, "truncated: the tar ends at offset %ju, before its end mark",
-	        (uintmax_t)ps_stream_offset(t->stream));
+	        (uintmax_t)offset_of(t));
 }
 
 static int damaged(uint64_t offset, const char *what, struct ps_load_error *err)
@@ -81,14 +89,7 @@ static int damaged(uint64_t offset, const char *what, struct ps_load_error *err)
 /* Reports why the first bytes of a file are not a tar header. */
 static int no_header(const struct ps_tar *t, const uint8_t *p, size_t n, struct ps_load_error *err)
 {
-	const char *foreign = ps_foreign_of_bytes(p, n);
-
-	if (foreign)
-		return ps_load_error_set(err, EBADMSG, "%s", foreign);
-	return damaged(0,
-	        ps_stream_is_inflated(t->stream) ? "no tar header"
-	                                         : "no tar header, nor gzip, zstd or lz4 data",
-	        err);
+	return t->source->foreign ? t->source->foreign(t->arg, p, n, err) : damaged(0, "no tar header", err);
 }
 
 /* Numbers ------------------------------------------------------------------------------------------------ */
@@ -247,17 +248,17 @@ static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t a
 
 	if (size > PS_TAR_MAX_PAX)
 		return damaged(at, "a pax header of more than 1 MiB", err);
-	if (padded(size) <= PS_STREAM_BUF_MIN) {
+	if (padded(size) <= PS_TAR_PEEK_MAX) {
 		size_t n;
 
-		rc = ps_stream_peek(t->stream, (size_t)padded(size), &p, &n, err);
+		rc = t->source->peek(t->arg, (size_t)padded(size), &p, &n, err);
 		if (rc == 0 && n < padded(size))
 			rc = -ENODATA;
 	} else {
 		if (!t->pax_buf && !(t->pax_buf = malloc(PS_TAR_MAX_PAX)))
 			return ps_load_error_set(err, ENOMEM, "out of memory");
 		p = t->pax_buf;
-		rc = ps_stream_read(t->stream, t->pax_buf, (size_t)size, err);
+		rc = t->source->read(t->arg, t->pax_buf, (size_t)size, err);
 	}
 	if (rc < 0)
 		return rc;
@@ -267,8 +268,8 @@ static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t a
 	if (wrong)
 		return damaged(at, wrong, err);
 	if (p == t->pax_buf)
-		return ps_stream_skip(t->stream, padded(size) - size, err);
-	ps_stream_take(t->stream, (size_t)padded(size));
+		return t->source->skip(t->arg, padded(size) - size, err);
+	t->source->take(t->arg, (size_t)padded(size));
 	return 0;
 }
 
@@ -288,13 +289,13 @@ static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct p
 
 	if (size == 0 || size > PS_TAR_MAX_NAME)
 		return damaged(at, "a long name of no or more than 16 KiB", err);
-	rc = ps_stream_read(t->stream, t->name, (size_t)size, err);
+	rc = t->source->read(t->arg, t->name, (size_t)size, err);
 	if (rc < 0)
 		return rc;
 	t->name[size] = 0;
 	t->name_len = strlen(t->name);
 	t->has_long_name = true;
-	return ps_stream_skip(t->stream, padded(size) - size, err);
+	return t->source->skip(t->arg, padded(size) - size, err);
 }
 
 /* Chooses the member's name. The first that exists is taken: pax path, global pax path, GNU long name,
@@ -325,14 +326,14 @@ static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_load_error *e
 	while (more) {
 		const uint8_t *p;
 		size_t n;
-		int rc = ps_stream_peek(t->stream, PS_TAR_BLOCK, &p, &n, err);
+		int rc = t->source->peek(t->arg, PS_TAR_BLOCK, &p, &n, err);
 
 		if (rc < 0)
 			return rc;
 		if (n < PS_TAR_BLOCK)
 			return -ENODATA;
 		more = p[OFF_GNU_MORE] != 0;
-		ps_stream_take(t->stream, PS_TAR_BLOCK);
+		t->source->take(t->arg, PS_TAR_BLOCK);
 	}
 	return 0;
 }
@@ -363,8 +364,7 @@ static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64
 	} else if (type >= '1' && type <= '6') {
 		size = 0; /* links, devices, folders: no data follows, whatever their size field has */
 	}
-	if (size > INT64_MAX - PS_TAR_BLOCK ||
-	        size > INT64_MAX - PS_TAR_BLOCK - ps_stream_offset(t->stream) - 512)
+	if (size > INT64_MAX - PS_TAR_BLOCK || size > INT64_MAX - PS_TAR_BLOCK - offset_of(t) - 512)
 		return damaged(first, "a size beyond the end of the largest file", err);
 	m->size = size;
 	return 0;
@@ -373,19 +373,19 @@ static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64
 /* Reads headers up to and including the next member's own. Returns 1: a member, 0: the end. */
 static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_load_error *err)
 {
-	uint64_t first = ps_stream_offset(t->stream);
+	uint64_t first = offset_of(t);
 	bool extended = false;
 
 	t->has_long_name = false;
 	t->local.has_path = t->local.has_size = t->local.sparse = t->local.is_name = false;
 	for (;;) {
-		uint64_t at = ps_stream_offset(t->stream);
+		uint64_t at = offset_of(t);
 		const uint8_t *h;
 		uint64_t size;
 		size_t n;
 		char type;
 		bool more;
-		int rc = ps_stream_peek(t->stream, PS_TAR_BLOCK, &h, &n, err);
+		int rc = t->source->peek(t->arg, PS_TAR_BLOCK, &h, &n, err);
 
 		if (rc < 0)
 			return rc;
@@ -404,23 +404,23 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 		case 'x':
 		case 'X':
 		case 'g':
-			ps_stream_take(t->stream, PS_TAR_BLOCK);
+			t->source->take(t->arg, PS_TAR_BLOCK);
 			rc = pax_take(t, type == 'g' ? &t->global : &t->local, size, at, err);
 			break;
 		case 'L':
-			ps_stream_take(t->stream, PS_TAR_BLOCK);
+			t->source->take(t->arg, PS_TAR_BLOCK);
 			rc = long_name_take(t, size, at, err);
 			break;
 		case 'K': /* a long link target: links are skipped, so their targets are too */
-			ps_stream_take(t->stream, PS_TAR_BLOCK);
+			t->source->take(t->arg, PS_TAR_BLOCK);
 			rc = size > PS_TAR_MAX_NAME ? damaged(at, "a long link of more than 16 KiB", err)
-			                            : ps_stream_skip(t->stream, padded(size), err);
+			                            : t->source->skip(t->arg, padded(size), err);
 			break;
 		default:
 			rc = member_make(t, h, size, first, &more, m, err);
 			if (rc < 0)
 				return rc;
-			ps_stream_take(t->stream, PS_TAR_BLOCK);
+			t->source->take(t->arg, PS_TAR_BLOCK);
 			rc = sparse_maps_skip(t, more, err);
 			return rc < 0 ? rc : 1;
 		}
@@ -456,7 +456,7 @@ int ps_tar_next(struct ps_tar *t, struct ps_tar_member *ret_member, struct ps_lo
 	}
 	if (t->ended)
 		return 0;
-	rc = ps_stream_skip(t->stream, t->left, err);
+	rc = t->source->skip(t->arg, t->left, err);
 	t->left = 0;
 	if (rc == 0)
 		rc = headers_walk(t, ret_member, err);
@@ -468,7 +468,7 @@ int ps_tar_next(struct ps_tar *t, struct ps_tar_member *ret_member, struct ps_lo
 	}
 	t->size = ret_member->size;
 	t->left = padded(ret_member->size);
-	ret_member->offset = ps_stream_offset(t->stream);
+	ret_member->offset = offset_of(t);
 	return 1;
 }
 
@@ -482,7 +482,7 @@ int ps_tar_read(struct ps_tar *t, void *dst, struct ps_load_error *err)
 	int r = t->failed;
 
 	if (r == 0 && t->size > 0)
-		r = ps_stream_read(t->stream, dst, (size_t)t->size, err);
+		r = t->source->read(t->arg, dst, (size_t)t->size, err);
 	if (r < 0)
 		return fail(t, r, err);
 	t->left -= t->size;

@@ -1,0 +1,73 @@
+/* A walk over the members of a tar, front to back, in bounded memory.
+ *
+ * Reads v7, ustar (with its prefix field), GNU (long names, base-256 numbers) and pax (path, size and the
+ * name of a sparse file, per file and global). One block of zeros ends the archive; a file without it counts
+ * as truncated, since a tar cut between two members would otherwise look like a shorter one.
+ *
+ * Ownership: borrows its source; a member's name is valid until the next call. Threads: one at a
+ * time. Locks: none. Errors: -EBADMSG: damaged or truncated, the text names the offset; else errors of the
+ * source. After an error every further call fails the same way. Blocks: as the source does. */
+#ifndef PS_BASE_TAR_H
+#define PS_BASE_TAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+#define PS_TAR_BLOCK 512
+#define PS_TAR_MAX_NAME (16UL << 10) /* a longer name counts as damage */
+#define PS_TAR_MAX_PAX (1UL << 20)   /* a larger pax header counts as damage */
+#define PS_TAR_PEEK_MAX (64UL << 10) /* a walk peeks at no more bytes than this */
+
+/* Where the bytes of a tar come from. Functions return 0 or -errno with a text; -ENODATA: the source ended
+ * before the bytes asked for. */
+struct ps_tar_source {
+	/* Shows the next n bytes (n <= PS_TAR_PEEK_MAX) without taking them; valid until the next call. Fewer
+	 * only at the end: *ret_n says how many. */
+	int (*peek)(void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err);
+	void (*take)(void *arg, size_t n); /* takes n of the bytes that were shown */
+	int (*read)(void *arg, void *dst, size_t n, struct ps_load_error *err);
+	int (*skip)(void *arg, uint64_t n, struct ps_load_error *err);
+	uint64_t (*offset)(void *arg); /* bytes taken so far */
+	/* Fills err with why these first n bytes are not a tar header, and returns -EBADMSG. NULL: a general
+	 * text. */
+	int (*foreign)(void *arg, const uint8_t *p, size_t n, struct ps_load_error *err);
+};
+
+enum ps_tar_kind {
+	PS_TAR_FILE,   /* an ordinary file */
+	PS_TAR_SPARSE, /* a sparse file, whose bytes are not stored contiguously */
+	PS_TAR_OTHER,  /* folder, link, device, unknown */
+};
+
+struct ps_tar_member {
+	const char *name; /* zero-terminated, contains no zero; bytes as in the tar */
+	size_t name_len;
+	enum ps_tar_kind kind;
+	uint64_t size;   /* bytes of data */
+	uint64_t offset; /* offset of the data in the tar */
+	/* offset of the member's first header block, which may be a long-name or pax block */
+	uint64_t header_offset;
+};
+
+struct ps_tar;
+
+/* NULL: out of memory. */
+struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg);
+
+void ps_tar_free(struct ps_tar *tar);
+
+/* 1: the next member (unread data of the last one is skipped); 0: the end of the archive. */
+int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_load_error *err) PS_MUST_USE;
+
+/* True if a global pax header was read that affects the members after it: the archive cannot be read from
+ * its middle then. */
+bool ps_tar_has_global(const struct ps_tar *tar);
+
+/* Copies all data of the member that ps_tar_next() returned to dst. At most once for each member. */
+int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUST_USE;
+
+#endif
