@@ -12,9 +12,13 @@ enum {
 	LEN_NAME = 100,
 	OFF_SIZE = 124,
 	LEN_SIZE = 12,
+	OFF_MTIME = 136,
+	LEN_MTIME = 12,
 	OFF_CHKSUM = 148,
 	LEN_CHKSUM = 8,
 	OFF_TYPE = 156,
+	OFF_LINK = 157,
+	LEN_LINK = 100,
 	OFF_MAGIC = 257,
 	OFF_PREFIX = 345,
 	LEN_PREFIX = 155,
@@ -22,20 +26,30 @@ enum {
 	OFF_GNU_MORE = 504,     /* the same in those blocks */
 };
 
+/* A name or the target of a link, from a record that can hold a long one. */
+struct text {
+	char *p; /* NULL: there was none so far; else PS_TAR_MAX_NAME + 1 bytes, zero-terminated */
+	size_t len;
+	bool dropped; /* it was too long: empty */
+};
+
 /* Contents of pax headers. */
 struct pax {
-	char *path; /* NULL: none; else PS_TAR_MAX_NAME + 1 bytes */
+	struct text path, link;
 	bool has_path;
+	bool has_link;
 	bool has_size;
+	bool has_mtime;
 	bool sparse;
 	bool is_name; /* path is from GNU.sparse.name: the record `path` beside it has a placeholder */
-	size_t path_len;
 	uint64_t size;
+	int64_t mtime_s;
 };
 
 struct ps_tar {
 	const struct ps_tar_source *source;
 	void *arg;
+	bool drops_long_names;
 	uint64_t left; /* bytes of the current member's data and padding that were not taken yet */
 	uint64_t size; /* of the current member's data */
 	bool ended;
@@ -43,19 +57,24 @@ struct ps_tar {
 	struct pax global; /* from g headers, for all members after them */
 	struct pax local;  /* from x headers, for the next member */
 	bool has_long_name;
+	bool has_long_link;
+	bool name_dropped;     /* the GNU long name was too long */
+	struct text long_link; /* from a GNU long link */
 	size_t name_len;
 	uint8_t *pax_buf; /* for pax headers too large to peek at */
+	char link[LEN_LINK + 1];
 	char name[PS_TAR_MAX_NAME + 1];
 	struct ps_load_error why; /* of failed */
 };
 
-struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg)
+struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg, bool drops_long_names)
 {
 	struct ps_tar *t = calloc(1, sizeof(*t));
 
 	if (t) {
 		t->source = source;
 		t->arg = arg;
+		t->drops_long_names = drops_long_names;
 	}
 	return t;
 }
@@ -64,8 +83,11 @@ void ps_tar_free(struct ps_tar *t)
 {
 	if (!t)
 		return;
-	free(t->global.path);
-	free(t->local.path);
+	free(t->global.path.p);
+	free(t->global.link.p);
+	free(t->local.path.p);
+	free(t->local.link.p);
+	free(t->long_link.p);
 	free(t->pax_buf);
 	free(t);
 }
@@ -173,13 +195,40 @@ static bool key_is(const uint8_t *key, size_t len, const char *name)
 	return len == strlen(name) && memcmp(key, name, len) == 0;
 }
 
+/* A time as pax has it: seconds, maybe with a fraction. 0: negative or not a number. */
+static int64_t time_parse(const uint8_t *p, size_t n)
+{
+	const uint8_t *point = memchr(p, '.', n);
+	uint64_t v;
+
+	return decimal_parse(p, point ? (size_t)(point - p) : n, &v) ? (int64_t)v : 0;
+}
+
+/* False: out of memory. */
+static bool text_reserve(struct text *text)
+{
+	return text->p || (text->p = malloc(PS_TAR_MAX_NAME + 1));
+}
+
+/* Stores n bytes, or, if `dropped`, none. False: out of memory. */
+static bool text_set(struct text *text, const uint8_t *p, size_t n, bool dropped)
+{
+	if (!text_reserve(text))
+		return false;
+	text->dropped = dropped;
+	text->len = dropped ? 0 : n;
+	memcpy(text->p, p, text->len);
+	text->p[text->len] = 0;
+	return true;
+}
+
 /* pax_take() compares the address of an error text with this one: -ENOMEM; any other text means a damaged
  * tar. */
 static const char out_of_memory[] = "out of memory";
 
 /* Stores one record; returns an error text, or NULL. An empty value resets the key. */
-static const char *pax_apply(
-        struct pax *pax, const uint8_t *key, size_t klen, const uint8_t *value, size_t vlen)
+static const char *pax_apply(struct pax *pax, const uint8_t *key, size_t klen, const uint8_t *value,
+        size_t vlen, bool drops_long_names)
 {
 	static const char sparse[] = "GNU.sparse.";
 
@@ -188,15 +237,23 @@ static const char *pax_apply(
 	if (key_is(key, klen, "path") && pax->is_name) {
 		return NULL;
 	} else if (key_is(key, klen, "path") || is_name) {
-		if (vlen > PS_TAR_MAX_NAME || memchr(value, 0, vlen))
+		bool dropped = drops_long_names && vlen > PS_TAR_MAX_NAME;
+
+		if (!dropped && (vlen > PS_TAR_MAX_NAME || memchr(value, 0, vlen)))
 			return "a pax path that is too long or has a zero byte";
-		if (!pax->path && !(pax->path = malloc(PS_TAR_MAX_NAME + 1)))
+		if (!text_set(&pax->path, value, vlen, dropped))
 			return out_of_memory;
-		memcpy(pax->path, value, vlen);
-		pax->path_len = vlen;
 		pax->has_path = vlen > 0;
 		pax->is_name = is_name && vlen > 0;
 		pax->sparse = pax->sparse || is_name;
+	} else if (key_is(key, klen, "linkpath")) {
+		/* Never damage: the bytes of the members are as good without it. */
+		if (!text_set(&pax->link, value, vlen, vlen > PS_TAR_MAX_NAME || memchr(value, 0, vlen)))
+			return out_of_memory;
+		pax->has_link = vlen > 0;
+	} else if (key_is(key, klen, "mtime")) {
+		pax->mtime_s = time_parse(value, vlen);
+		pax->has_mtime = vlen > 0;
 	} else if (key_is(key, klen, "size")) {
 		if (vlen > 0 && !decimal_parse(value, vlen, &pax->size))
 			return "a pax size that is not a number";
@@ -208,7 +265,7 @@ static const char *pax_apply(
 }
 
 /* Parses "LEN KEY=VALUE\n" records until the end. Returns an error text, or NULL. */
-static const char *pax_parse(struct pax *pax, const uint8_t *p, size_t n)
+static const char *pax_parse(struct pax *pax, const uint8_t *p, size_t n, bool drops_long_names)
 {
 	while (n > 0) {
 		const uint8_t *space = memchr(p, ' ', PS_MIN(n, 20u));
@@ -224,8 +281,8 @@ static const char *pax_parse(struct pax *pax, const uint8_t *p, size_t n)
 		eq = memchr(space + 1, '=', (size_t)(p + len - 1 - (space + 1)));
 		if (!eq)
 			return "a pax record without '='";
-		wrong = pax_apply(
-		        pax, space + 1, (size_t)(eq - space - 1), eq + 1, (size_t)(p + len - 1 - (eq + 1)));
+		wrong = pax_apply(pax, space + 1, (size_t)(eq - space - 1), eq + 1,
+		        (size_t)(p + len - 1 - (eq + 1)), drops_long_names);
 		if (wrong)
 			return wrong;
 		p += len;
@@ -262,7 +319,7 @@ static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t a
 	}
 	if (rc < 0)
 		return rc;
-	wrong = pax_parse(pax, p, (size_t)size);
+	wrong = pax_parse(pax, p, (size_t)size, t->drops_long_names);
 	if (wrong == out_of_memory)
 		return ps_load_error_set(err, ENOMEM, "%s", wrong);
 	if (wrong)
@@ -282,40 +339,110 @@ static void name_append(struct ps_tar *t, const void *p, size_t n)
 	t->name[t->name_len] = 0;
 }
 
+/* False: `size` more bytes, with padding and a header, would end beyond the end of the largest file. */
+static bool size_fits(const struct ps_tar *t, uint64_t size)
+{
+	const uint64_t most = INT64_MAX - 2 * PS_TAR_BLOCK;
+	uint64_t at = offset_of(t);
+
+	return at <= most && size <= most - at;
+}
+
+static int size_refuse(uint64_t at, struct ps_load_error *err)
+{
+	return damaged(at, "a size beyond the end of the largest file", err);
+}
+
+/* Skips a GNU long name or link that is too long to be held. */
+static int long_text_drop(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
+{
+	return size_fits(t, size) ? t->source->skip(t->arg, padded(size), err) : size_refuse(at, err);
+}
+
 /* Reads a GNU long name. It is the data of a separate member of type L: the name and a zero byte. */
 static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
 {
+	bool dropped = t->drops_long_names && size > PS_TAR_MAX_NAME;
 	int rc;
 
-	if (size == 0 || size > PS_TAR_MAX_NAME)
+	if (size == 0 || (size > PS_TAR_MAX_NAME && !dropped))
 		return damaged(at, "a long name of no or more than 16 KiB", err);
+	t->has_long_name = true;
+	t->name_dropped = dropped;
+	if (dropped) {
+		t->name_len = 0;
+		t->name[0] = 0;
+		return long_text_drop(t, size, at, err);
+	}
 	rc = t->source->read(t->arg, t->name, (size_t)size, err);
 	if (rc < 0)
 		return rc;
 	t->name[size] = 0;
 	t->name_len = strlen(t->name);
-	t->has_long_name = true;
+	return t->source->skip(t->arg, padded(size) - size, err);
+}
+
+/* Reads a GNU long link, the same of type K. An empty one counts as none. */
+static int long_link_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
+{
+	struct text *link = &t->long_link;
+	int rc;
+
+	if (size > PS_TAR_MAX_NAME && !t->drops_long_names)
+		return damaged(at, "a long link of more than 16 KiB", err);
+	t->has_long_link = size > 0;
+	link->dropped = size > PS_TAR_MAX_NAME;
+	if (link->dropped)
+		return long_text_drop(t, size, at, err);
+	if (!text_reserve(link))
+		return ps_load_error_set(err, ENOMEM, "%s", out_of_memory);
+	rc = t->source->read(t->arg, link->p, (size_t)size, err);
+	if (rc < 0)
+		return rc;
+	link->p[size] = 0;
+	link->len = strlen(link->p);
 	return t->source->skip(t->arg, padded(size) - size, err);
 }
 
 /* Chooses the member's name. The first that exists is taken: pax path, global pax path, GNU long name,
- * prefix and name of the header. */
-static void name_choose(struct ps_tar *t, const uint8_t *h)
+ * prefix and name of the header. False: it was too long. */
+static bool name_choose(struct ps_tar *t, const uint8_t *h)
 {
 	const struct pax *pax = t->local.has_path ? &t->local : &t->global;
 
 	if (!pax->has_path && t->has_long_name)
-		return;
+		return !t->name_dropped;
 	t->name_len = 0;
 	if (pax->has_path) {
-		name_append(t, pax->path, pax->path_len);
-		return;
+		name_append(t, pax->path.p, pax->path.len);
+		return !pax->path.dropped;
 	}
 	if (memcmp(h + OFF_MAGIC, "ustar", 6) == 0 && h[OFF_PREFIX]) {
 		name_append(t, h + OFF_PREFIX, strnlen((const char *)h + OFF_PREFIX, LEN_PREFIX));
 		name_append(t, "/", 1);
 	}
 	name_append(t, h + OFF_NAME, strnlen((const char *)h + OFF_NAME, LEN_NAME));
+	return true;
+}
+
+/* Chooses the target of a link, in the same order. False: it was too long. */
+static bool link_choose(struct ps_tar *t, const uint8_t *h, struct ps_tar_member *m)
+{
+	const struct pax *pax = t->local.has_link ? &t->local : &t->global;
+	const struct text *text = pax->has_link ? &pax->link : t->has_long_link ? &t->long_link : NULL;
+
+	if (text && text->dropped)
+		return false;
+	if (text) {
+		m->link = text->p;
+		m->link_len = text->len;
+		return true;
+	}
+	m->link = t->link;
+	m->link_len = strnlen((const char *)h + OFF_LINK, LEN_LINK);
+	memcpy(t->link, h + OFF_LINK, m->link_len);
+	t->link[m->link_len] = 0;
+	return true;
 }
 
 /* Members ------------------------------------------------------------------------------------------------ */
@@ -338,34 +465,58 @@ static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_load_error *e
 	return 0;
 }
 
-/* Makes the member of header `h`, which is still in the stream's buffer. */
+static int64_t mtime_choose(const struct ps_tar *t, const uint8_t *h)
+{
+	uint64_t v;
+
+	if (t->local.has_mtime || t->global.has_mtime)
+		return t->local.has_mtime ? t->local.mtime_s : t->global.mtime_s;
+	return number_parse(h + OFF_MTIME, LEN_MTIME, &v) ? (int64_t)v : 0;
+}
+
+/* Makes the member of header `h`, which is still in the source's buffer. */
 static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64_t first,
         bool *ret_sparse_more, struct ps_tar_member *m, struct ps_load_error *err)
 {
+	static const enum ps_tar_kind of_type[] = {
+	        PS_TAR_HARDLINK, PS_TAR_SYMLINK, PS_TAR_OTHER, PS_TAR_OTHER, PS_TAR_FOLDER, PS_TAR_OTHER};
 	char type = (char)h[OFF_TYPE];
+	bool fits = name_choose(t, h);
 
-	name_choose(t, h);
 	if (t->local.has_size || t->global.has_size)
 		size = t->local.has_size ? t->local.size : t->global.size;
 	*ret_sparse_more = false;
-	*m = (struct ps_tar_member){
-	        .name = t->name, .name_len = t->name_len, .kind = PS_TAR_OTHER, .header_offset = first};
+	*m = (struct ps_tar_member){.name = t->name,
+	        .name_len = t->name_len,
+	        .kind = PS_TAR_OTHER,
+	        .link = "",
+	        .mtime_s = mtime_choose(t, h),
+	        .header_offset = first};
 	if (type == 'S') {
 		m->kind = PS_TAR_SPARSE;
 		*ret_sparse_more = h[OFF_GNU_EXTENDED] != 0;
 	} else if (type == '0' || type == 0 || type == '7') {
+		/* v7 has no type for folders */
 		bool folder = type == 0 && t->name_len > 0 && t->name[t->name_len - 1] == '/';
 
-		m->kind = folder ? PS_TAR_OTHER : PS_TAR_FILE;
+		m->kind = folder ? PS_TAR_FOLDER : PS_TAR_FILE;
 		if (t->local.sparse || t->global.sparse)
 			m->kind = PS_TAR_SPARSE;
 		if (folder)
 			size = 0;
 	} else if (type >= '1' && type <= '6') {
 		size = 0; /* links, devices, folders: no data follows, whatever their size field has */
+		m->kind = of_type[type - '1'];
+		if (type <= '2')
+			fits = link_choose(t, h, m) && fits;
 	}
-	if (size > INT64_MAX - PS_TAR_BLOCK || size > INT64_MAX - PS_TAR_BLOCK - offset_of(t) - 512)
-		return damaged(first, "a size beyond the end of the largest file", err);
+	if (!fits && t->drops_long_names) {
+		m->name_too_long = true;
+		m->name = m->link = "";
+		m->name_len = m->link_len = 0;
+	}
+	if (!size_fits(t, size))
+		return size_refuse(first, err);
 	m->size = size;
 	return 0;
 }
@@ -376,8 +527,9 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 	uint64_t first = offset_of(t);
 	bool extended = false;
 
-	t->has_long_name = false;
+	t->has_long_name = t->has_long_link = false;
 	t->local.has_path = t->local.has_size = t->local.sparse = t->local.is_name = false;
+	t->local.has_link = t->local.has_mtime = false;
 	for (;;) {
 		uint64_t at = offset_of(t);
 		const uint8_t *h;
@@ -411,10 +563,9 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 			t->source->take(t->arg, PS_TAR_BLOCK);
 			rc = long_name_take(t, size, at, err);
 			break;
-		case 'K': /* a long link target: links are skipped, so their targets are too */
+		case 'K':
 			t->source->take(t->arg, PS_TAR_BLOCK);
-			rc = size > PS_TAR_MAX_NAME ? damaged(at, "a long link of more than 16 KiB", err)
-			                            : t->source->skip(t->arg, padded(size), err);
+			rc = long_link_take(t, size, at, err);
 			break;
 		default:
 			rc = member_make(t, h, size, first, &more, m, err);

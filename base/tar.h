@@ -1,10 +1,11 @@
 /* A walk over the members of a tar, front to back, in bounded memory.
  *
- * Reads v7, ustar (with its prefix field), GNU (long names, base-256 numbers) and pax (path, size and the
- * name of a sparse file, per file and global). One block of zeros ends the archive; a file without it counts
- * as truncated, since a tar cut between two members would otherwise look like a shorter one.
+ * Reads v7, ustar (with its prefix field), GNU (long names and links, base-256 numbers) and pax (path,
+ * linkpath, size, mtime and the name of a sparse file, per file and global). One block of zeros ends the
+ * archive; a file without it counts as truncated, since a tar cut between two members would otherwise look
+ * like a shorter one.
  *
- * Ownership: borrows its source; a member's name is valid until the next call. Threads: one at a
+ * Ownership: borrows its source; a member's name and link are valid until the next call. Threads: one at a
  * time. Locks: none. Errors: -EBADMSG: damaged or truncated, the text names the offset; else errors of the
  * source. After an error every further call fails the same way. Blocks: as the source does. */
 #ifndef PS_BASE_TAR_H
@@ -18,7 +19,7 @@
 #include "base/error.h"
 
 #define PS_TAR_BLOCK 512
-#define PS_TAR_MAX_NAME (16UL << 10) /* a longer name counts as damage */
+#define PS_TAR_MAX_NAME (16UL << 10) /* a longer name or link: see ps_tar_new() */
 #define PS_TAR_MAX_PAX (1UL << 20)   /* a larger pax header counts as damage */
 #define PS_TAR_PEEK_MAX (64UL << 10) /* a walk peeks at no more bytes than this */
 
@@ -38,15 +39,28 @@ struct ps_tar_source {
 };
 
 enum ps_tar_kind {
-	PS_TAR_FILE,   /* an ordinary file */
-	PS_TAR_SPARSE, /* a sparse file, whose bytes are not stored contiguously */
-	PS_TAR_OTHER,  /* folder, link, device, unknown */
+	PS_TAR_FILE,     /* an ordinary file */
+	PS_TAR_SPARSE,   /* a sparse file, whose bytes are not stored contiguously */
+	PS_TAR_FOLDER,   /* its name may end in '/' or not */
+	PS_TAR_HARDLINK, /* to the earlier member of the name `link` */
+	PS_TAR_SYMLINK,
+	PS_TAR_OTHER, /* device, FIFO, unknown */
 };
+
+/* The member has bytes of its own: a file, ordinary or sparse. */
+static inline bool ps_tar_is_data(enum ps_tar_kind kind)
+{
+	return kind == PS_TAR_FILE || kind == PS_TAR_SPARSE;
+}
 
 struct ps_tar_member {
 	const char *name; /* zero-terminated, contains no zero; bytes as in the tar */
 	size_t name_len;
 	enum ps_tar_kind kind;
+	bool name_too_long; /* its name or link is longer than PS_TAR_MAX_NAME: both are "" */
+	const char *link;   /* target of a link, as the name; "" of other kinds */
+	size_t link_len;
+	int64_t mtime_s; /* whole seconds; 0 if negative or not a number */
 	uint64_t size;   /* bytes of data */
 	uint64_t offset; /* offset of the data in the tar */
 	/* offset of the member's first header block, which may be a long-name or pax block */
@@ -55,16 +69,18 @@ struct ps_tar_member {
 
 struct ps_tar;
 
-/* NULL: out of memory. */
-struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg);
+/* drops_long_names: a name or link longer than PS_TAR_MAX_NAME (in a GNU record: with its zero byte) sets
+ * name_too_long, and the walk goes on. Else it counts as damage, except a pax linkpath: the link is "" then.
+ * A pax linkpath with a zero byte is as one that is too long. NULL: out of memory. */
+struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg, bool drops_long_names);
 
 void ps_tar_free(struct ps_tar *tar);
 
 /* 1: the next member (unread data of the last one is skipped); 0: the end of the archive. */
 int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_load_error *err) PS_MUST_USE;
 
-/* True if a global pax header was read that affects the members after it: the archive cannot be read from
- * its middle then. */
+/* True if a global pax header was read that affects the names, kinds or sizes of the members after it: the
+ * archive cannot be read from its middle then. */
 bool ps_tar_has_global(const struct ps_tar *tar);
 
 /* Copies all data of the member that ps_tar_next() returned to dst. At most once for each member. */

@@ -510,7 +510,7 @@ static int member_next(
 
 		if (rc <= 0)
 			return rc;
-		if (m->kind == PS_TAR_OTHER)
+		if (!ps_tar_is_data(m->kind))
 			continue;
 		if (ps_name_split(m->name, m->name_len, parts))
 			return 1;

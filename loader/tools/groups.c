@@ -41,7 +41,7 @@ static int member_read(struct groups *g, struct ps_group_member *m, struct ps_lo
 
 	do
 		rc = ps_tar_next(g->tar, &t, err);
-	while (rc == 1 && t.kind == PS_TAR_OTHER);
+	while (rc == 1 && !ps_tar_is_data(t.kind));
 	if (rc <= 0)
 		return rc;
 	if (t.kind == PS_TAR_SPARSE)

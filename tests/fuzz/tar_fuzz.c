@@ -1,5 +1,6 @@
 /* Any bytes as a shard, a tar (compressed or not) or lines: the walker and the grouping end, keep within
- * memory, and give whole samples or bad ones.
+ * memory, and give whole samples or bad ones. A walk that drops long names says the same of all members, as
+ * long as one that does not goes on.
  *
  * Blocks that say "ustar" get a checksum that fits, or hardly any input would come past the first header; one
  * whose first checksum digit is no digit keeps it. */
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../loader/tar_memory.h"
 #include "shard/file/stream.c"
 #include "shard/shard.h"
 
@@ -76,6 +78,51 @@ static void shard_read(uint8_t *data, size_t size, enum ps_shard_kind source)
 	assert(budget.used == 0);
 }
 
+static void member_check(const struct ps_tar_member *m, size_t size)
+{
+	bool is_link = m->kind == PS_TAR_HARDLINK || m->kind == PS_TAR_SYMLINK;
+
+	assert(strlen(m->name) == m->name_len && m->name_len <= PS_TAR_MAX_NAME);
+	assert(strlen(m->link) == m->link_len && m->link_len <= PS_TAR_MAX_NAME);
+	assert(m->link_len == 0 || is_link);
+	assert(m->size == 0 || m->kind == PS_TAR_OTHER || ps_tar_is_data(m->kind));
+	assert(m->mtime_s >= 0);
+	assert(m->header_offset < m->offset && m->offset <= size);
+	assert(!m->name_too_long || (m->name_len == 0 && m->link_len == 0));
+}
+
+/* Links of any length are no damage of a pax header: where one was dropped the name was, too. */
+static void members_compare(const struct ps_tar_member *strict, const struct ps_tar_member *m)
+{
+	assert(strict->kind == m->kind && strict->size == m->size && strict->mtime_s == m->mtime_s);
+	assert(strict->offset == m->offset && strict->header_offset == m->header_offset);
+	assert(strcmp(strict->link, m->link) == 0);
+	assert(!strict->name_too_long && (m->name_too_long || strcmp(strict->name, m->name) == 0));
+}
+
+static void tar_walk(const uint8_t *data, size_t size)
+{
+	struct tar_memory memories[2] = {{.p = data, .n = size}, {.p = data, .n = size}};
+	struct ps_tar *strict = ps_tar_new(&tar_memory_source, &memories[0], false);
+	struct ps_tar *tar = ps_tar_new(&tar_memory_source, &memories[1], true);
+	struct ps_tar_member a, b;
+	int rc = 1, rc_strict = 1;
+
+	while (strict && tar && rc == 1) {
+		rc = ps_tar_next(tar, &b, NULL);
+		assert(rc == 1 || rc == 0 || rc == -EBADMSG || rc == -ENOMEM);
+		if (rc == 1)
+			member_check(&b, size);
+		if (rc_strict == 1)
+			rc_strict = ps_tar_next(strict, &a, NULL);
+		assert(rc_strict == rc || rc_strict == -EBADMSG || rc_strict == -ENOMEM || rc == -ENOMEM);
+		if (rc == 1 && rc_strict == 1)
+			members_compare(&a, &b);
+	}
+	ps_tar_free(strict);
+	ps_tar_free(tar);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {
 	ps_autofree uint8_t *data = malloc(size + 1);
@@ -84,6 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 		return 0;
 	memcpy(data, input, size);
 	checksums_mend(data, size);
+	tar_walk(data, size);
 	shard_read(data, size, PS_SHARD_KIND_TAR);
 	shard_read(data, size, PS_SHARD_KIND_LINES);
 	return 0;

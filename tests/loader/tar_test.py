@@ -195,6 +195,17 @@ def skips_what_is_no_file():
     check_sound(member(b"a.jpg", b"1") + unknown + member(b"a.cls", b"2") + END, [("a.jpg", b"1"), ("a.cls", b"2")])
     check_sound(member(b"a.jpg", b"1") + header(b"d.x/", type=b"\0") + END, [("a.jpg", b"1")])
     check_sound(member(b"c.jpg", b"1", type=b"7") + END, [("c.jpg", b"1")])
+    link = header(b"l.jpg", type=b"2")
+    for before in (  # what is said of a link is no reason to refuse a shard
+        pax([record(b"linkpath", b"x" * 20000)]),
+        pax([record(b"linkpath", b"x" * 20000)], b"g"),
+        pax([record(b"linkpath", b"a\0b")]),
+        pax([record(b"mtime", b"-1x")]),
+        header(b"k", 0, type=b"K"),
+        header(b"k", 16384, type=b"K") + bytes(16384),
+    ):
+        check_sound(before + link + member(b"a.jpg", b"1") + END, [("a.jpg", b"1")])
+        check_sound(before + member(b"a.jpg", b"1") + END, [("a.jpg", b"1")])
 
 
 @tap.test

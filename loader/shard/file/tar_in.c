@@ -50,5 +50,5 @@ struct ps_tar *ps_stream_tar(struct ps_stream *stream)
 	        .offset = tar_offset,
 	        .foreign = tar_foreign};
 
-	return ps_tar_new(&source, stream);
+	return ps_tar_new(&source, stream, false);
 }

@@ -73,7 +73,7 @@ static int members_write(struct list *l, struct ps_tar *tar, struct ps_load_erro
 	int rc;
 
 	while ((rc = ps_tar_next(tar, &m, err)) == 1) {
-		if (m.kind == PS_TAR_OTHER || !ps_name_split(m.name, m.name_len, &parts))
+		if (!ps_tar_is_data(m.kind) || !ps_name_split(m.name, m.name_len, &parts))
 			continue;
 		if (m.kind == PS_TAR_SPARSE)
 			return ps_load_error_set(err, EINVAL, "member \"%.200s\" is a sparse file", m.name);
