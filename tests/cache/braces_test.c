@@ -1,4 +1,4 @@
-/* Brace expansion agrees with Python's braceexpand, whose results these are. */
+/* Brace expansion, compared with results of Python's braceexpand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,7 @@ static const struct {
                 "-9223372036854775808 -1 9223372036854775806"},
 };
 
-static void expands_as_braceexpand_does(void **state)
+static void patterns_expand_as_with_braceexpand(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(sound); i++) {
@@ -71,7 +71,7 @@ static void expands_as_braceexpand_does(void **state)
 	}
 }
 
-static void unsound_patterns_are_refused(void **state)
+static void invalid_patterns_are_refused(void **state)
 {
 	static const struct {
 		const char *text;
@@ -104,7 +104,7 @@ static void unsound_patterns_are_refused(void **state)
 	}
 }
 
-static void results_are_had_by_number(void **state)
+static void results_are_available_by_number(void **state)
 {
 	struct ps_braces *b = NULL;
 	ps_autostrbuf struct ps_strbuf out = {0};
@@ -120,9 +120,9 @@ static void results_are_had_by_number(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(expands_as_braceexpand_does),
-	        cmocka_unit_test(unsound_patterns_are_refused),
-	        cmocka_unit_test(results_are_had_by_number),
+	        cmocka_unit_test(patterns_expand_as_with_braceexpand),
+	        cmocka_unit_test(invalid_patterns_are_refused),
+	        cmocka_unit_test(results_are_available_by_number),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

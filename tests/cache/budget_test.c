@@ -1,4 +1,5 @@
-/* The memory for data in flight: as much as there may be and no more, whole and apart, and given back. */
+/* The memory budget for data in flight: it hands out up to its limit, in disjoint blocks, and takes them
+ * back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 #include "base/size.h"
 #include "fetch/budget.h"
 
-#define NBLOCKS 33 /* no multiple of anything */
+#define NBLOCKS 33 /* not a power of two */
 
 static void is_all(const struct ps_block_memory *buf, uint8_t value)
 {
@@ -20,7 +21,7 @@ static void is_all(const struct ps_block_memory *buf, uint8_t value)
 	assert_memory_equal(buf->data, buf->data + 1, PS_BLOCK_SIZE - 1);
 }
 
-static void buffers_are_apart_whatever_is_given_back(void **state)
+static void blocks_stay_disjoint_whichever_are_returned(void **state)
 {
 	struct ps_budget *budget = ps_budget_new(NBLOCKS * PS_BLOCK_SIZE);
 	struct ps_block_memory *bufs[NBLOCKS + 1];
@@ -32,7 +33,7 @@ static void buffers_are_apart_whatever_is_given_back(void **state)
 	for (unsigned round = 0; round < 3; round++) {
 		for (unsigned i = 0; i < NBLOCKS; i++)
 			memset(bufs[i]->data, (int)(i + round), PS_BLOCK_SIZE);
-		/* Another part of them each round, so that neighbours are in use and not. */
+		/* Each round returns other blocks, so that blocks in use and free ones are neighbours. */
 		for (unsigned i = 0; i < NBLOCKS; i++)
 			if (i * 7 % 5 > round)
 				ps_block_memory_unref(bufs[i]);
@@ -50,7 +51,7 @@ static void buffers_are_apart_whatever_is_given_back(void **state)
 	ps_budget_free(budget);
 }
 
-static void a_reserve_is_left(void **state)
+static void prefetch_and_read_ahead_leave_a_reserve_for_demand(void **state)
 {
 	struct ps_budget *budget = ps_budget_new(32 * PS_BLOCK_SIZE);
 	struct ps_block_memory *bufs[32];
@@ -65,7 +66,7 @@ static void a_reserve_is_left(void **state)
 	ps_budget_free(budget);
 }
 
-static void who_else_holds_a_buffer_keeps_it(void **state)
+static void a_block_stays_in_use_until_its_last_reference_is_dropped(void **state)
 {
 	struct ps_budget *budget = ps_budget_new(PS_BUDGET_MIN_BLOCKS * PS_BLOCK_SIZE);
 	struct ps_block_memory *bufs[PS_BUDGET_MIN_BLOCKS + 1];
@@ -86,9 +87,9 @@ static void who_else_holds_a_buffer_keeps_it(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(buffers_are_apart_whatever_is_given_back),
-	        cmocka_unit_test(a_reserve_is_left),
-	        cmocka_unit_test(who_else_holds_a_buffer_keeps_it),
+	        cmocka_unit_test(blocks_stay_disjoint_whichever_are_returned),
+	        cmocka_unit_test(prefetch_and_read_ahead_leave_a_reserve_for_demand),
+	        cmocka_unit_test(a_block_stays_in_use_until_its_last_reference_is_dropped),
 	};
 
 	return cmocka_run_group_tests_name("budget", tests, NULL, NULL);

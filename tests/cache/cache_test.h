@@ -1,4 +1,5 @@
-/* Small things that the store's tests share: a directory of their own (*state is its path), files in it. */
+/* Helpers that the store's tests share: a private directory for each test (*state is its path), files in it,
+ * stores and objects. */
 #ifndef PS_TESTS_CACHE_TEST_H
 #define PS_TESTS_CACHE_TEST_H
 
@@ -48,7 +49,7 @@ static inline int test_dir_teardown(void **state)
 	return 0;
 }
 
-/* DIR/name holds exactly text afterwards. */
+/* Writes the file DIR/name; `text` is its whole content. */
 static inline void test_write_file(const char *dir, const char *name, const char *text)
 {
 	char path[4096];
@@ -59,8 +60,9 @@ static inline void test_write_file(const char *dir, const char *name, const char
 		abort();
 }
 
-/* Runs this program again with one argument after its name, which main() must know, and waits: for children
- * that die in the middle. Not a mere fork: ThreadSanitizer takes no threads after one. */
+/* Runs this program again with the arguments `what`, which main() must handle, and `dir`, and waits for its
+ * end: for tests of processes that die midway. The child calls exec because ThreadSanitizer does not support
+ * new threads after a mere fork(). Returns the wait status, or -1. */
 static inline int test_run_self(const char *what, const char *dir)
 {
 	int status = -1;
@@ -79,7 +81,7 @@ static inline int test_run_self(const char *what, const char *dir)
 
 #define TEST_MIB (UINT64_C(1) << 20)
 
-/* Fails the test if it cannot be opened. limit 0: 1 GiB. The directory is DIR/cache. */
+/* Fails the test if the store does not open. limit 0: 1 GiB. The directory is DIR/cache. */
 static inline struct ps_store *test_store_open(const char *dir, uint64_t limit, const char *policy)
 {
 	char path[4096];
@@ -105,7 +107,7 @@ static inline struct ps_object *test_object_get(
 
 	snprintf(url, sizeof(url), "http://h/p/%06u.tar", i);
 	if (ps_object_get(store, url, &remote, 1, opened, &object) < 0)
-		fail_msg("object %u cannot be had", i);
+		fail_msg("cannot get object %u", i);
 	return object;
 }
 
@@ -115,13 +117,13 @@ static inline struct ps_object *test_object(struct ps_store *store, unsigned i, 
 	return test_object_get(store, i, size, true);
 }
 
-/* The same without an open, which would have it checked in the background. */
+/* The same without an open: an open would start a check in the background. */
 static inline struct ps_object *test_object_look(struct ps_store *store, unsigned i, uint64_t size)
 {
 	return test_object_get(store, i, size, false);
 }
 
-/* Block b of the object: bytes that no other block has. */
+/* Fills `ret` with the bytes of one block of the object. No other block has the same bytes. */
 static inline void test_fill(struct ps_object *object, uint64_t block, void *ret)
 {
 	const char *url = ps_object_url(object);
@@ -129,7 +131,7 @@ static inline void test_fill(struct ps_object *object, uint64_t block, void *ret
 
 	for (; *url; url++)
 		x = x * 1000003 + (unsigned char)*url;
-	for (uint64_t i = 0; i < n; i += 8) { // a word at a time: most of what these tests compute
+	for (uint64_t i = 0; i < n; i += 8) { // a word at a time: these tests spend most of their time here
 		x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 		uint64_t word = x ^ x >> 29;
 		memcpy((unsigned char *)ret + i, &word, n - i < 8 ? n - i : 8);
@@ -146,7 +148,7 @@ static inline int test_write(struct ps_object *object, uint64_t block)
 	return rc;
 }
 
-/* Admits and writes all blocks; 0 if that went well. */
+/* Admits the object and writes all its blocks; 0 on success. */
 static inline int test_write_all(struct ps_object *object)
 {
 	int rc = ps_object_admit(object);
@@ -156,7 +158,7 @@ static inline int test_write_all(struct ps_object *object)
 	return rc;
 }
 
-/* Does the file have what belongs into the block? */
+/* True if the data file has the right bytes of the block. */
 static inline bool test_right(struct ps_object *object, uint64_t block)
 {
 	uint64_t n = ps_object_block_nbytes(object, block);
@@ -200,7 +202,7 @@ static inline uint64_t test_stat(struct ps_store *store, const char *name)
 	return value;
 }
 
-/* What counts against the limit: what is stored, and what may yet be. */
+/* The bytes that count against the limit: used and reserved. */
 static inline uint64_t test_charged(struct ps_store *store)
 {
 	uint64_t limit, used, reserved;
@@ -219,7 +221,7 @@ static inline void test_data_path(struct ps_object *object, const char *dir, cha
 	snprintf(ret, cap, "%s/cache/data/%.2s/%s", dir, hex, hex);
 }
 
-/* Flips one bit of the object's file without moving its time. */
+/* Flips one bit of the object's data file and restores the file's times. */
 static inline void test_flip(const char *dir, struct ps_object *o, uint64_t at)
 {
 	char path[4096];
@@ -237,7 +239,7 @@ static inline void test_flip(const char *dir, struct ps_object *o, uint64_t at)
 	close(fd);
 }
 
-/* As if the machine had stopped without a word and been started again. */
+/* Makes the index look as after a power cut and a new boot of the machine. */
 static inline void test_cut_the_power(const char *dir)
 {
 	char path[4096];

@@ -1,4 +1,4 @@
-/* Checksums of whole objects, against values that other programs gave. */
+/* Checksums of whole objects, compared with values from elsewhere. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 #include "base/checksum.h"
 #include "base/size.h"
 
-/* Of "123456789"; the CRCs are their catalogue's check values, the others those of md5sum, sha*sum, git
- * hash-object. */
+/* Of "123456789". The CRCs are the check values of the CRC catalogue; the others are from md5sum, sha*sum
+ * and git hash-object. */
 static const char *const known[] = {
         "md5:25f9e794323b453885f5181f1b624d0b",
         "sha1:f7c3bc1d808e04732adf679965ccc34ca7ae3441",
@@ -62,7 +62,7 @@ static void a_changed_byte_does_not_match(void **state)
 	}
 }
 
-static void only_known_forms_are_taken(void **state)
+static void only_known_forms_are_accepted(void **state)
 {
 	static const char *const bad[] = {"", ":", "sha256", "sha256:", "sha256:12",
 	        "md4:25f9e794323b453885f5181f1b624d0b", "crc32c:e306928g", "crc32c:e30692833",
@@ -81,7 +81,7 @@ static void only_known_forms_are_taken(void **state)
 	assert_string_equal(text, "crc32c:e3069283");
 }
 
-static void raw_bytes_become_digits(void **state)
+static void raw_bytes_become_hex_digits(void **state)
 {
 	char text[PS_CHECKSUM_LEN];
 
@@ -97,8 +97,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(each_algorithm_gives_its_known_value),
 	        cmocka_unit_test(a_changed_byte_does_not_match),
-	        cmocka_unit_test(only_known_forms_are_taken),
-	        cmocka_unit_test(raw_bytes_become_digits),
+	        cmocka_unit_test(only_known_forms_are_accepted),
+	        cmocka_unit_test(raw_bytes_become_hex_digits),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

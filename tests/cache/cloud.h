@@ -1,5 +1,5 @@
-/* tests/cloud/cloud_server.py for a test program: in a private directory, on a free port, gone with the
- * program. For tests only: what fails here aborts the program. */
+/* Runs tests/cloud/cloud_server.py for a test program, in a private directory and on a free port. The server
+ * ends with the program. For tests only: any failure here aborts the program. */
 #ifndef PS_TEST_CLOUD_H
 #define PS_TEST_CLOUD_H
 
@@ -15,9 +15,9 @@ struct ps_cloud {
 bool ps_cloud_start(struct ps_cloud *cloud);
 void ps_cloud_stop(struct ps_cloud *cloud);
 
-/* Writes the file DIR/NAME, whole at once. text NULL: removes it. */
+/* Replaces the file DIR/NAME atomically; text NULL: removes the file. */
 void ps_cloud_put(const struct ps_cloud *cloud, const char *name, const char *text);
-/* How many lines of the log contain all of a and b. */
+/* The number of log lines that contain both a and b. */
 int ps_cloud_seen(const struct ps_cloud *cloud, const char *a, const char *b);
 
 #endif

@@ -1,6 +1,6 @@
-/* The order of steps on the disk, where another order would go unnoticed until a kill: what is held up,
- * refused or damaged in between leaves no row that vouches for bytes which are not there. The linker puts us
- * between the store and its index (--wrap). */
+/* The order in which the store changes the disk: a wrong order would go unnoticed until a kill. Whatever is
+ * delayed, refused or damaged in between, no index row may name bytes that the data file lacks. With --wrap,
+ * this file replaces calls by which the store changes its index and its files. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +11,7 @@
 #include "cache_test.h"
 #include "index/index_private.h"
 
-/* Two extents, of which each has a row of its own: what is written to one leaves the other's row alone. */
+/* Two extents with a row each: a write to one does not change the other's row. */
 #define SIZE (66 * TEST_MIB)
 #define SECOND 64
 
@@ -20,12 +20,12 @@ static struct ps_id id_of(struct ps_object *o)
 	return *ps_object_key(o);
 }
 
-/* A batch that is held up -------------------------------------------------------------------------------- */
+/* A delayed batch -------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
 static bool hold_next, refuse_then_hold;
-static unsigned nheld, nreleased; /* in their order */
+static unsigned nheld, nreleased; /* the first held batch is released first */
 
 int __real_ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch);
 int __wrap_ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch);
@@ -59,7 +59,7 @@ static void wait_held(unsigned n)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The one that was held first. */
+/* Releases the batch that was held first. */
 static void release(void)
 {
 	pthread_mutex_lock(&lock);
@@ -110,7 +110,7 @@ static bool ends_within(pthread_t thread, unsigned ms)
 	return pthread_timedjoin_np(thread, &result, &end) == 0;
 }
 
-static void an_eviction_comes_after_the_commit_that_is_under_way(void **state)
+static void an_eviction_waits_for_the_commit_under_way(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -128,7 +128,8 @@ static void an_eviction_comes_after_the_commit_that_is_under_way(void **state)
 		assert_int_equal(pthread_join(evicting, NULL), 0);
 	assert_int_equal(pthread_join(committing, NULL), 0);
 	ps_object_put(o);
-	/* Made again under the same id, with other blocks: the old rows do not vouch for its holes. */
+	/* The object is created again under the same id, with other blocks: the old rows must not name its
+	 * holes. */
 	o = test_object(store, 0, SIZE);
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(test_write(o, SECOND), 0);
@@ -144,9 +145,9 @@ static void an_eviction_comes_after_the_commit_that_is_under_way(void **state)
 	assert_false(early);
 }
 
-/* After a refused batch the next one has all of an object again, but nothing of what is being evicted: that
- * batch may reach the index after the one that deletes the row. */
-static void a_hole_has_no_row_that_a_batch_under_way_puts_back(void **state)
+/* The batch that follows a refused one has all rows of an object again, except those of extents that are
+ * being evicted: it may reach the index after the batch that deletes their rows. */
+static void a_batch_does_not_restore_the_row_of_an_evicted_extent(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -178,12 +179,13 @@ static void a_hole_has_no_row_that_a_batch_under_way_puts_back(void **state)
 	ps_store_close(store);
 }
 
-/* What stands when a file goes --------------------------------------------------------------------------- */
+/* Rows at the time a file is deleted
+ * --------------------------------------------------------------------------- */
 
 static struct ps_store *watched;
 static struct ps_id watched_id;
 static unsigned nunlinked, nvouched;
-static _Atomic int unlink_held; /* 1: that of the watched file is to be; 2: it is */
+static _Atomic int unlink_held; /* 1: the next unlink of the watched file will be held; 2: it is held */
 static void hold_unlink(void);
 
 int __real_unlinkat(int dir, const char *name, int flags);
@@ -209,7 +211,7 @@ int __wrap_unlinkat(int dir, const char *name, int flags)
 	return __real_unlinkat(dir, name, flags);
 }
 
-static void rows_go_before_the_file_that_they_vouch_for(void **state)
+static void rows_are_deleted_before_their_file(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -229,7 +231,7 @@ static void rows_go_before_the_file_that_they_vouch_for(void **state)
 	ps_store_close(store);
 }
 
-/* An unlink that is held up ------------------------------------------------------------------------------ */
+/* A delayed unlink ------------------------------------------------------------------------------ */
 
 static void *make_again(void *arg)
 {
@@ -266,9 +268,9 @@ static void release_unlink(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Made earlier, it would be in the file that is evicted: cached to all readers, and lost with the next
- * start. */
-static void an_object_is_made_again_after_its_file_has_gone(void **state)
+/* Created earlier, the object would write to the file that is being evicted: readers would find it cached,
+ * and the next start would lose it. */
+static void an_object_is_created_again_after_its_file_is_deleted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, "lru");
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -298,8 +300,8 @@ static void an_object_is_made_again_after_its_file_has_gone(void **state)
 	assert_false(early);
 }
 
-/* The same of one that a start has only read the row of. */
-static void an_object_that_nobody_had_is_made_again_after_its_file_has_gone(void **state)
+/* The same for an object of which the start has only read the row. */
+static void an_unopened_object_is_created_again_after_its_file_is_deleted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, "lru");
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -347,8 +349,8 @@ static void *fill(void *arg)
 	return NULL;
 }
 
-/* A writer that needs no more than what is being evicted waits for that, and displaces nothing else. */
-static void what_is_on_its_way_out_is_room_for_who_waits(void **state)
+/* A writer that needs no more than what is being evicted waits for that eviction and causes no other. */
+static void a_writer_waits_for_room_that_is_being_evicted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * TEST_MIB, "lru");
 	struct filling first = {store, 4, 0}, second = {store, 5, 0};
@@ -383,8 +385,8 @@ static void wait_evicted(struct ps_store *store, uint64_t n)
 		usleep(1000);
 }
 
-/* And one that needs more displaces the rest of it alone. */
-static void who_needs_more_than_is_on_its_way_out_displaces_the_rest(void **state)
+/* A writer that needs more than what is being evicted causes the eviction of the difference only. */
+static void a_writer_evicts_only_what_it_needs_beyond_the_eviction_under_way(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * TEST_MIB, "lru");
 	struct filling first = {store, 4, 0};
@@ -416,7 +418,7 @@ static void who_needs_more_than_is_on_its_way_out_displaces_the_rest(void **stat
 	assert_int_equal(nevicted, 2);
 }
 
-/* A batch that is refused -------------------------------------------------------------------------------- */
+/* A refused batch -------------------------------------------------------------------------------- */
 
 static _Atomic int refuse_next;
 static _Atomic bool refuse_all;
@@ -434,8 +436,8 @@ void __wrap_rocksdb_write(
 		abort();
 }
 
-/* Blocks that are on the disk and in no row are fetched again after each restart. */
-static void what_a_refused_batch_told_is_told_again_by_the_next(void **state)
+/* A block that is on disk but in no row would be fetched again after a restart. */
+static void rows_of_a_refused_batch_are_in_the_next(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -460,9 +462,9 @@ static void what_a_refused_batch_told_is_told_again_by_the_next(void **state)
 	ps_store_close(store);
 }
 
-/* An eviction deletes rows, too: those that it could not delete may not vouch for the holes of the file made
+/* An eviction deletes rows. Rows that it could not delete must not name holes of the file that is created
  * next. */
-static void rows_that_could_not_be_deleted_are_before_the_object_is_made_again(void **state)
+static void failed_deletions_of_rows_are_repeated_before_the_object_is_created_again(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -491,9 +493,9 @@ static void rows_that_could_not_be_deleted_are_before_the_object_is_made_again(v
 	ps_store_close(store);
 }
 
-/* Who had the object while the disk refused has no place for it afterwards: its file would have rows of the
- * one before. */
-static void an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes(void **state)
+/* A holder from the time when the disk refused writes may get no file for the object afterwards, since the
+ * old rows would count for that file. The next holder gets one. */
+static void an_object_with_undeleted_rows_is_created_again_by_its_next_holder(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -512,7 +514,7 @@ static void an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes(vo
 	for (int i = 0; i < 200 && (e = ps_store_commit(store)) < 0; i++)
 		usleep(20000);
 	assert_int_equal(e, 0);
-	(void)(ps_object_admit(o) == 0 && test_write(o, SECOND) == 0); /* it may stay without a place */
+	(void)(ps_object_admit(o) == 0 && test_write(o, SECOND) == 0); /* this holder may get no file */
 	ps_object_put(o);
 	o = test_object(store, 0, SIZE);
 	assert_int_equal(ps_object_admit(o), 0);
@@ -528,7 +530,7 @@ static void an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes(vo
 	ps_store_close(store);
 }
 
-/* The row would vouch for the hole. */
+/* After an eviction the row would name a hole. */
 static void an_extent_whose_row_could_not_be_deleted_stays(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
@@ -555,8 +557,8 @@ static void an_extent_whose_row_could_not_be_deleted_stays(void **state)
 	ps_store_close(store);
 }
 
-/* What was evicted before it was checked is not waited for. */
-static void a_file_is_complete_though_parts_went_unchecked(void **state)
+/* Blocks that were evicted before their check do not count as unchecked any more. */
+static void a_file_is_complete_though_unchecked_parts_were_evicted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -576,8 +578,9 @@ static void a_file_is_complete_though_parts_went_unchecked(void **state)
 	ps_store_close(store);
 }
 
-/* What was put while the disk took nothing is there until it is written, also if the first try fails. */
-static void what_is_kept_stays_until_it_is_written(void **state)
+/* Rows that were put while the disk refused writes can be read until they are written, even if the first
+ * retry fails. */
+static void rows_kept_in_memory_stay_until_they_are_written(void **state)
 {
 	enum { FOLDER = 2000, NODE = 2001 };
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -603,7 +606,7 @@ static void what_is_kept_stays_until_it_is_written(void **state)
 	ps_store_close(store);
 }
 
-/* To the disk -------------------------------------------------------------------------------------------- */
+/* Syncs -------------------------------------------------------------------------------------------- */
 
 static _Atomic ino_t synced_ino; /* of the data file that was synced last */
 
@@ -618,8 +621,8 @@ int __wrap_fdatasync(int fd)
 	return __real_fdatasync(fd);
 }
 
-/* A power cut costs the last seconds, not all that was written in this run. */
-static void what_the_index_names_is_synced_by_itself(void **state)
+/* A power cut loses what was written in the last seconds, not all that was written in this run. */
+static void committed_blocks_are_synced_without_a_request(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -647,7 +650,7 @@ static void write_one(struct ps_store *store, uint64_t block)
 	ps_object_put(o);
 }
 
-/* After a restart block 0 is there, and right, and SECOND is not. */
+/* Checks after a restart that block 0 is present and right and that SECOND is absent; closes the store. */
 static void only_the_first_is_there(struct ps_store *store)
 {
 	struct ps_object *o = test_object_look(store, 0, SIZE);
@@ -659,8 +662,8 @@ static void only_the_first_is_there(struct ps_store *store)
 	ps_store_close(store);
 }
 
-/* Whichever was written first: left behind, they would vouch for the holes of the file made next. */
-static void an_evicted_file_takes_the_rows_of_all_extents_with_it(void **state)
+/* A row that stays would name holes of the file that is created next. */
+static void the_rows_of_all_extents_of_an_evicted_file_are_deleted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
 	uint64_t nobjects, nbytes;
@@ -674,7 +677,7 @@ static void an_evicted_file_takes_the_rows_of_all_extents_with_it(void **state)
 	only_the_first_is_there(test_store_open(*state, 96 * TEST_MIB, "lru"));
 }
 
-static void a_lost_file_takes_the_rows_of_all_extents_with_it(void **state)
+static void the_rows_of_all_extents_of_a_lost_file_are_deleted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -691,8 +694,8 @@ static void a_lost_file_takes_the_rows_of_all_extents_with_it(void **state)
 	only_the_first_is_there(test_store_open(*state, 0, NULL));
 }
 
-/* A start punches out what no row names, and nothing beside it. */
-static void what_no_row_names_is_punched_and_nothing_beside_it(void **state)
+/* A start punches holes where no row names a block, and leaves the neighbouring blocks as they are. */
+static void a_start_punches_exactly_what_no_row_names(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -706,7 +709,7 @@ static void what_no_row_names_is_punched_and_nothing_beside_it(void **state)
 	ps_object_put(o);
 	ps_store_close(store);
 	int fd = open(path, O_WRONLY);
-	for (unsigned b = 0; b < 5; b += 2) /* 0, 2, 4: nobody knows of these */
+	for (unsigned b = 0; b < 5; b += 2) /* no row names blocks 0, 2 and 4 */
 		assert_int_equal(pwrite(fd, bytes, TEST_MIB, (off_t)(b * TEST_MIB)), TEST_MIB);
 	close(fd);
 	store = test_store_open(*state, 96 * TEST_MIB, "lru");
@@ -721,7 +724,7 @@ static void what_no_row_names_is_punched_and_nothing_beside_it(void **state)
 	free(bytes);
 }
 
-/* A row that is damaged ---------------------------------------------------------------------------------- */
+/* A damaged row ---------------------------------------------------------------------------------- */
 
 static void damage_object_row(const char *dir, const struct ps_id *id)
 {
@@ -739,7 +742,7 @@ static void damage_object_row(const char *dir, const struct ps_id *id)
 	ps_index_close(index);
 }
 
-static void a_damaged_row_takes_those_of_its_extents_with_it(void **state)
+static void the_extent_rows_of_a_damaged_object_row_are_deleted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, SIZE);
@@ -774,24 +777,24 @@ static void a_damaged_row_takes_those_of_its_extents_with_it(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(an_eviction_comes_after_the_commit_that_is_under_way),
-	        TEST(a_hole_has_no_row_that_a_batch_under_way_puts_back),
-	        TEST(rows_go_before_the_file_that_they_vouch_for),
-	        TEST(an_object_is_made_again_after_its_file_has_gone),
-	        TEST(an_object_that_nobody_had_is_made_again_after_its_file_has_gone),
-	        TEST(what_is_on_its_way_out_is_room_for_who_waits),
-	        TEST(who_needs_more_than_is_on_its_way_out_displaces_the_rest),
-	        TEST(rows_that_could_not_be_deleted_are_before_the_object_is_made_again),
-	        TEST(an_object_whose_rows_are_left_is_made_again_by_the_next_who_comes),
+	        TEST(an_eviction_waits_for_the_commit_under_way),
+	        TEST(a_batch_does_not_restore_the_row_of_an_evicted_extent),
+	        TEST(rows_are_deleted_before_their_file),
+	        TEST(an_object_is_created_again_after_its_file_is_deleted),
+	        TEST(an_unopened_object_is_created_again_after_its_file_is_deleted),
+	        TEST(a_writer_waits_for_room_that_is_being_evicted),
+	        TEST(a_writer_evicts_only_what_it_needs_beyond_the_eviction_under_way),
+	        TEST(failed_deletions_of_rows_are_repeated_before_the_object_is_created_again),
+	        TEST(an_object_with_undeleted_rows_is_created_again_by_its_next_holder),
 	        TEST(an_extent_whose_row_could_not_be_deleted_stays),
-	        TEST(a_file_is_complete_though_parts_went_unchecked),
-	        TEST(what_a_refused_batch_told_is_told_again_by_the_next),
-	        TEST(what_is_kept_stays_until_it_is_written),
-	        TEST(what_the_index_names_is_synced_by_itself),
-	        TEST(an_evicted_file_takes_the_rows_of_all_extents_with_it),
-	        TEST(a_lost_file_takes_the_rows_of_all_extents_with_it),
-	        TEST(what_no_row_names_is_punched_and_nothing_beside_it),
-	        TEST(a_damaged_row_takes_those_of_its_extents_with_it),
+	        TEST(a_file_is_complete_though_unchecked_parts_were_evicted),
+	        TEST(rows_of_a_refused_batch_are_in_the_next),
+	        TEST(rows_kept_in_memory_stay_until_they_are_written),
+	        TEST(committed_blocks_are_synced_without_a_request),
+	        TEST(the_rows_of_all_extents_of_an_evicted_file_are_deleted),
+	        TEST(the_rows_of_all_extents_of_a_lost_file_are_deleted),
+	        TEST(a_start_punches_exactly_what_no_row_names),
+	        TEST(the_extent_rows_of_a_damaged_object_row_are_deleted),
 	};
 
 	return cmocka_run_group_tests_name("commit", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The number of connections, against origins made of arithmetic. */
+/* The number of connections, with simulated origins. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@ struct world {
 	uint64_t now_ns, bytes;
 };
 
-/* Runs for so long against an origin of `each` bytes/s a connection and `all` together. */
+/* Runs for `ms` with an origin that serves `each` bytes/s on a connection and `all` bytes/s in total. */
 static void run(struct world *w, uint64_t ms, double each, double all, bool saturated)
 {
 	for (uint64_t t = 0; t < ms * PS_NS_PER_MS; t += TICK_NS) {
@@ -28,7 +28,7 @@ static void run(struct world *w, uint64_t ms, double each, double all, bool satu
 	}
 }
 
-/* What an origin neither near nor far takes to answer. */
+/* The latency of an origin that is neither near nor far. */
 static const uint64_t between_ns = PS_CONCURRENCY_NEAR_NS + 1;
 
 static struct world begin(unsigned max, uint64_t first_byte_ns)
@@ -40,19 +40,19 @@ static struct world begin(unsigned max, uint64_t first_byte_ns)
 	return w;
 }
 
-static void limited_connections_are_multiplied(void **state)
+static void slow_connections_are_multiplied(void **state)
 {
 	struct world w = begin(128, between_ns);
 
 	(void)state;
 	run(&w, 2500, 50e6, 2e9, true);
 	assert_in_range(w.c.limit, 36, 128);
-	/* 2 GB/s need 40; beyond that there is no gain, and nothing stays above for long */
+	/* 2 GB/s need 40 connections; more bring no gain and do not stay for long */
 	run(&w, 10000, 50e6, 2e9, true);
 	assert_in_range(w.c.limit, 36, 100);
 }
 
-static void a_saturated_line_gets_no_more(void **state)
+static void a_saturated_link_gets_no_more_connections(void **state)
 {
 	struct world w = begin(128, between_ns);
 	unsigned most = 0;
@@ -67,7 +67,7 @@ static void a_saturated_line_gets_no_more(void **state)
 	assert_int_equal(w.c.limit, PS_CONCURRENCY_START);
 }
 
-static void a_lazy_reader_changes_nothing(void **state)
+static void a_slow_reader_changes_nothing(void **state)
 {
 	struct world w = begin(128, between_ns);
 
@@ -76,7 +76,7 @@ static void a_lazy_reader_changes_nothing(void **state)
 	assert_int_equal(w.c.limit, PS_CONCURRENCY_START);
 }
 
-static void pushback_halves_once_a_burst_and_holds(void **state)
+static void a_burst_of_pushback_halves_the_limit_once_and_for_a_while(void **state)
 {
 	struct world w = begin(128, between_ns);
 
@@ -90,7 +90,7 @@ static void pushback_halves_once_a_burst_and_holds(void **state)
 	assert_true(w.c.limit > PS_CONCURRENCY_START / 2);
 }
 
-static void a_near_origin_gets_few_and_a_far_one_many(void **state)
+static void a_near_origin_gets_few_connections_and_a_far_one_many(void **state)
 {
 	struct world near = begin(128, PS_NS_PER_MS / 2), far = begin(128, 40 * PS_NS_PER_MS);
 
@@ -99,16 +99,16 @@ static void a_near_origin_gets_few_and_a_far_one_many(void **state)
 	assert_int_equal(near.c.demand, PS_CONCURRENCY_START);
 	assert_int_equal(far.c.limit, PS_CONCURRENCY_FAR);
 	assert_int_equal(far.c.demand, PS_CONCURRENCY_FAR);
-	/* Near, but limited by the connection: it is found out. */
+	/* The origin is near, but each connection is slow: the limit rises. */
 	run(&near, 4000, 50e6, 2e9, true);
 	assert_in_range(near.c.limit, 30, 100);
-	/* Later answers do not throw away what was found. */
+	/* Later answers do not reset the limit. */
 	ps_concurrency_first_byte(&near.c, PS_NS_PER_MS / 2);
 	assert_in_range(near.c.limit, 30, 100);
 	assert_int_equal(begin(3, 40 * PS_NS_PER_MS).c.limit, 3);
 }
 
-static void pushback_takes_from_demand_too(void **state)
+static void pushback_lowers_the_limit_for_demand_too(void **state)
 {
 	struct world w = begin(128, PS_NS_PER_MS / 2);
 
@@ -121,7 +121,7 @@ static void pushback_takes_from_demand_too(void **state)
 	assert_int_equal(w.c.demand, 1);
 }
 
-static void stays_within_its_bounds(void **state)
+static void the_limit_stays_within_its_bounds(void **state)
 {
 	struct world w = begin(20, between_ns);
 
@@ -140,13 +140,13 @@ static void stays_within_its_bounds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(limited_connections_are_multiplied),
-	        cmocka_unit_test(a_saturated_line_gets_no_more),
-	        cmocka_unit_test(a_lazy_reader_changes_nothing),
-	        cmocka_unit_test(pushback_halves_once_a_burst_and_holds),
-	        cmocka_unit_test(a_near_origin_gets_few_and_a_far_one_many),
-	        cmocka_unit_test(pushback_takes_from_demand_too),
-	        cmocka_unit_test(stays_within_its_bounds),
+	        cmocka_unit_test(slow_connections_are_multiplied),
+	        cmocka_unit_test(a_saturated_link_gets_no_more_connections),
+	        cmocka_unit_test(a_slow_reader_changes_nothing),
+	        cmocka_unit_test(a_burst_of_pushback_halves_the_limit_once_and_for_a_while),
+	        cmocka_unit_test(a_near_origin_gets_few_connections_and_a_far_one_many),
+	        cmocka_unit_test(pushback_lowers_the_limit_for_demand_too),
+	        cmocka_unit_test(the_limit_stays_within_its_bounds),
 	};
 
 	return cmocka_run_group_tests_name("concurrency", tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* Each source of credentials against a server that behaves as the cloud's does; how keys are renewed. */
+/* Each source of credentials, with a server that behaves as the clouds' servers do (cloud.h), and the
+ * renewal of keys. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -43,7 +44,7 @@ static void set(struct test *t, const char *name, const char *fmt, ...)
 	assert_true(asprintf(&t->env[t->n++], "%s=%s", name, value) > 0);
 }
 
-/* A home of its own, and no metadata server but what a test names. */
+/* A private home directory, and no metadata server except the one that a test sets. */
 static int set_up(void **state)
 {
 	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "say.imds", "say.sts",
@@ -86,7 +87,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* The result of asking again. */
+/* Opens the credentials again, waits for keys and returns the result. */
 static int open_and_wait(struct test *t)
 {
 	close_it(t);
@@ -106,7 +107,7 @@ static struct ps_key *key_of(struct test *t)
 	return key;
 }
 
-/* An access key that begins so comes. */
+/* Opens the credentials: there is a key, and its access key or token begins with `start`. */
 static void comes(struct test *t, const char *start)
 {
 	int rc = open_and_wait(t);
@@ -122,7 +123,7 @@ static void comes(struct test *t, const char *start)
 	assert_true(key->bearer || key->secret);
 }
 
-/* None comes; the text has all of these words, and nothing secret. */
+/* Opens the credentials: there is no key, and the error's text contains a and b and no secret. */
 static void fails(struct test *t, const char *a, const char *b)
 {
 	assert_int_equal(open_and_wait(t), -EACCES);
@@ -132,7 +133,7 @@ static void fails(struct test *t, const char *a, const char *b)
 	assert_null(strstr(t->err.text, "never-to-be-seen"));
 }
 
-/* The last of what was set is none any more. */
+/* Removes the variable that was set last. */
 static void unset(struct test *t)
 {
 	free(t->env[--t->n]);
@@ -147,7 +148,7 @@ static void put_profile(const char *text)
 	ps_cloud_put(&cloud, "config", config);
 }
 
-/* What a command says about keys. */
+/* Sets a credential_process whose output is this JSON. */
 static void put_answer(const char *json)
 {
 	char line[512];
@@ -164,7 +165,8 @@ static void nap(unsigned ms)
 	nanosleep(&ts, NULL);
 }
 
-/* What hung in the server ends there before the next test counts. */
+/* Waits until the server has logged n such requests: those that hung must end before the next test counts
+ * requests. */
 static void wait_for_log(const char *what, int n)
 {
 	for (int i = 0; i < 3000 && ps_cloud_seen(&cloud, what, "") < n; i++)
@@ -203,7 +205,7 @@ static void a_profile_by_option_comes_before_the_environment(void **state)
 	fails(t, "missing", "credentials");
 }
 
-static void unsigned_means_unsigned(void **state)
+static void no_sign_request_means_no_key(void **state)
 {
 	struct test *t = *state;
 
@@ -214,7 +216,7 @@ static void unsigned_means_unsigned(void **state)
 	assert_null(key_of(t));
 }
 
-static void nothing_found_tells_where_was_looked(void **state)
+static void without_keys_the_error_says_where_they_may_be(void **state)
 {
 	struct test *t = *state;
 
@@ -222,7 +224,7 @@ static void nothing_found_tells_where_was_looked(void **state)
 	fails(t, "AWS_ACCESS_KEY_ID", "--no-sign-request");
 }
 
-static void what_would_break_a_header_is_refused(void **state)
+static void keys_that_would_break_a_header_are_refused(void **state)
 {
 	struct test *t = *state;
 
@@ -236,7 +238,7 @@ static void what_would_break_a_header_is_refused(void **state)
 	fails(t, "AWS_ACCESS_KEY_ID and its companions: ", "");
 }
 
-static void half_a_key_is_told_by_the_name_of_the_other_half(void **state)
+static void half_a_key_is_reported_with_the_name_of_the_other_half(void **state)
 {
 	struct test *t = *state;
 
@@ -247,7 +249,7 @@ static void half_a_key_is_told_by_the_name_of_the_other_half(void **state)
 	fails(t, "AWS_SECRET_ACCESS_KEY is set, but AWS_ACCESS_KEY_ID is not", "");
 }
 
-static void what_a_profile_lacks_is_told(void **state)
+static void what_a_profile_lacks_is_reported(void **state)
 {
 	static const char *const profiles[][2] = {
 	        {"role_arn = arn:aws:iam::1:role/x",
@@ -292,7 +294,7 @@ static void what_a_profile_lacks_is_told(void **state)
 
 /* Profiles ----------------------------------------------------------------------------------------------- */
 
-static void profiles_of_both_files(void **state)
+static void profiles_are_read_from_both_files(void **state)
 {
 	struct test *t = *state;
 
@@ -317,7 +319,7 @@ static void profiles_of_both_files(void **state)
 	ps_cloud_put(&cloud, "credentials", "[two words]\naws_access_key_id = KEYS\n");
 	fails(t, "two words", "aws_secret_access_key");
 	ps_cloud_put(&cloud, "credentials", NULL);
-	/* The last line counts, as with everybody else; a quote alone is a name. */
+	/* Of equal settings the last one counts, as in other tools; a lone quote is a profile's name. */
 	set(t, "AWS_PROFILE", "\"");
 	ps_cloud_put(&cloud, "config",
 	        "[profile \"]\naws_access_key_id = FIRST\naws_secret_access_key = hush\n"
@@ -326,14 +328,14 @@ static void profiles_of_both_files(void **state)
 	comes(t, "LAST");
 }
 
-static void a_file_that_comes_in_pieces_is_read_whole(void **state)
+static void short_reads_still_read_the_whole_file(void **state)
 {
 	struct test *t = *state;
 
 	char text[8192] = "[default]\naws_access_key_id = PIECES\n#";
 	size_t n = strlen(text);
 
-	/* The first piece is large: it belongs to another user. */
+	/* The first piece of a read is large (faults_trickle()): another read takes it. */
 	memset(text + n, '-', sizeof(text) - n);
 	strcpy(text + sizeof(text) - 64, "\naws_secret_access_key = hush\n");
 	ps_cloud_put(&cloud, "credentials", text);
@@ -345,7 +347,7 @@ static void a_file_that_comes_in_pieces_is_read_whole(void **state)
 	assert_string_equal(key->secret, "hush");
 }
 
-static void a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused(void **state)
+static void a_rewritten_file_is_read_again_when_its_keys_are_refused(void **state)
 {
 	struct test *t = *state;
 
@@ -361,9 +363,9 @@ static void a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused(voi
 		ps_autokey struct ps_key *key = key_of(t);
 
 		if (strcmp(key->access_key, "NEW") == 0) {
-			/* The old one, refused late, asks for no third. */
+			/* A late refusal of the old key does not ask for a third one. */
 			assert_true(ps_credentials_refused(t->c, old));
-			/* And the new one, right after it came, is refused for good. */
+			/* A refusal of the new key right after its arrival is final. */
 			bool again = ps_credentials_refused(t->c, key);
 			if (ps_clock_mono_ns() - start < PS_CREDENTIALS_PAUSE_MS * PS_NS_PER_MS)
 				assert_false(again);
@@ -375,7 +377,7 @@ static void a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused(voi
 	fail_msg("the new key never came");
 }
 
-static void a_command(void **state)
+static void a_command_gives_keys(void **state)
 {
 	struct test *t = *state;
 
@@ -397,8 +399,8 @@ static void a_command(void **state)
 	fails(t, "credential_process", "64 KiB");
 	ps_cloud_put(&cloud, "config", "[default]\ncredential_process = /nowhere/hushed\n");
 	fails(t, "credential_process", "no such command");
-	/* It has none of our descriptors, and what it writes to stderr is not shown. */
-	int ours = dup(0); /* not close-on-exec, as a library may leave one */
+	/* The command inherits none of our descriptors, and its output to stderr is not shown. */
+	int ours = dup(0); /* not close-on-exec, as a library's descriptor may be */
 	ps_cloud_put(&cloud, "config",
 	        "[default]\ncredential_process = test \"$(ls /proc/self/fd | tr -d '\\n')\" = 0123 || exit "
 	        "9; test \"$(readlink /proc/self/fd/2)\" = /dev/null || exit 8; exit 4\n");
@@ -406,7 +408,7 @@ static void a_command(void **state)
 	close(ours);
 }
 
-/* State of a process; 0: there is none. */
+/* The state of a process; 0: there is no such process. */
 static char state_of(int pid)
 {
 	char path[64], state = 0;
@@ -420,14 +422,14 @@ static char state_of(int pid)
 	return state;
 }
 
-static void the_children_of_a_command_that_is_given_up_end_with_it(void **state)
+static void the_children_of_a_command_that_is_killed_end_with_it(void **state)
 {
 	struct test *t = *state;
 	char text[512];
 	int pid = 0;
 
 	set(t, "PATH", "%s", "/usr/bin:/bin");
-	/* A child of its own that writes no more, and would not notice by itself. */
+	/* The command has a child that writes nothing and would not notice that its reader has gone. */
 	snprintf(text, sizeof(text),
 	        "credential_process = sleep 600 >/dev/null & echo $! >%s/asked; yes hush", cloud.dir);
 	put_profile(text);
@@ -445,7 +447,7 @@ static void the_children_of_a_command_that_is_given_up_end_with_it(void **state)
 	assert_false(lives);
 }
 
-static void a_command_that_hangs_does_not_keep_the_end_waiting(void **state)
+static void a_command_that_hangs_does_not_delay_the_end(void **state)
 {
 	struct test *t = *state;
 	struct ps_key *key = NULL;
@@ -509,7 +511,7 @@ static void roles_are_assumed_with_the_keys_of_another_profile(void **state)
 	fails(t, "credential_source", "Environment");
 }
 
-static void single_sign_on(void **state)
+static void single_sign_on_gives_keys(void **state)
 {
 	struct test *t = *state;
 	char path[256];
@@ -542,7 +544,7 @@ static void single_sign_on(void **state)
 
 /* Tokens of pods, agents, machines ----------------------------------------------------------------------- */
 
-static void web_identity(void **state)
+static void a_web_identity_gives_keys(void **state)
 {
 	struct test *t = *state;
 
@@ -579,7 +581,7 @@ static void web_identity(void **state)
 	fails(t, "AWS_ENDPOINT_URL_STS: not a URL", "");
 }
 
-static void a_web_identity_that_is_refused_tells_the_code(void **state)
+static void a_refused_web_identity_is_reported_with_its_code(void **state)
 {
 	struct test *t = *state;
 	char path[128];
@@ -592,7 +594,7 @@ static void a_web_identity_that_is_refused_tells_the_code(void **state)
 	fails(t, "InvalidIdentityToken", "role/pod");
 }
 
-static void a_container_s_agent(void **state)
+static void a_container_s_agent_gives_keys(void **state)
 {
 	struct test *t = *state;
 
@@ -607,12 +609,12 @@ static void a_container_s_agent(void **state)
 	assert_int_equal(open_and_wait(t), -EAGAIN);
 	ps_cloud_put(&cloud, "fail.container", NULL);
 	set(t, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "%s/token.container", cloud.dir);
-	fails(t, "token.container", "not a token"); /* a blank within */
+	fails(t, "token.container", "not a token"); /* the token has a blank in it */
 	ps_cloud_put(&cloud, "token.container", "hush");
 	comes(t, "ASIAAGENT");
 }
 
-static void an_agent_elsewhere_is_not_told_the_token(void **state)
+static void the_token_is_sent_to_no_other_host_than_the_agent(void **state)
 {
 	static const char *const elsewhere[] = {"http://example.com/x", "http://128.0.0.1/",
 	        "http://169.254.170.3/", "http://127.0.0.1.example.com/", "ftp://127.0.0.1/",
@@ -636,7 +638,7 @@ static void an_agent_elsewhere_is_not_told_the_token(void **state)
 	fails(t, "AWS_CONTAINER_AUTHORIZATION_TOKEN has a line end in it", "");
 }
 
-static void an_instance_s_role(void **state)
+static void an_instance_s_role_gives_keys(void **state)
 {
 	struct test *t = *state;
 
@@ -699,13 +701,13 @@ static void keys_are_renewed_before_they_expire(void **state)
 		ps_autokey struct ps_key *key = NULL;
 		int rc = ps_credentials_get(t->c, &key, &t->err);
 
-		/* There is one at any moment, unless all of us were descheduled for seconds. */
+		/* There is a valid key at any moment, unless all threads were descheduled for seconds. */
 		if (ps_clock_real_s() < old->expires_s)
 			assert_int_equal(rc, 0);
 		nap(20);
 	}
 	assert_true(is_new(t, old));
-	/* By one request for all, and not again for most of the hour. */
+	/* One request renewed the key, and none follows for most of the hour. */
 	nap(2500);
 	assert_in_range(ps_cloud_seen(&cloud, "PUT /latest/api/token", "200"), 2, 3);
 }
@@ -724,7 +726,7 @@ static void a_failed_renewal_leaves_the_old_keys_until_they_expire(void **state)
 		ps_autokey struct ps_key *key = NULL;
 		int rc = ps_credentials_get(t->c, &key, &t->err);
 
-		/* Unless this was descheduled meanwhile. */
+		/* Unless this thread was descheduled meanwhile. */
 		if (ps_clock_real_s() < old->expires_s)
 			assert_int_equal(rc, 0);
 		nap(20);
@@ -736,16 +738,16 @@ static void a_failed_renewal_leaves_the_old_keys_until_they_expire(void **state)
 		nap(20);
 	assert_int_equal(ps_credentials_get(t->c, &none, &t->err), -EAGAIN);
 	assert_true(t->err.retryable);
-	assert_null(strstr(t->err.text, "no credentials")); /* an instance, as was seen */
+	assert_null(strstr(t->err.text, "no credentials")); /* the instance is known as the source */
 	ps_cloud_put(&cloud, "fail.imds", NULL);
 	for (int i = 0; i < 1000 && !is_new(t, old); i++)
 		nap(20);
 	assert_true(is_new(t, old));
 }
 
-/* Who is refused with the key at hand asks for another; that nobody has one must be told, or he asks for
- * ever. */
-static void the_same_key_loaded_again_is_no_new_one(void **state)
+/* A caller whose key was refused asks for another one. The answer must be that there is none, or the caller
+ * asks for ever. */
+static void the_same_key_loaded_again_does_not_count_as_new(void **state)
 {
 	struct test *t = *state;
 	bool another = true;
@@ -778,7 +780,7 @@ static void put_command(time_t end)
 	ps_cloud_put(&cloud, "config", text);
 }
 
-static void a_key_whose_time_was_prolonged_lives_as_long(void **state)
+static void a_key_whose_expiration_was_extended_is_valid_longer(void **state)
 {
 	struct test *t = *state;
 	time_t now = (time_t)ps_clock_real_s();
@@ -800,8 +802,9 @@ static void a_key_whose_time_was_prolonged_lives_as_long(void **state)
 	fail_msg("the time is the old one");
 }
 
-/* Half of what is left, and half of that: without an end to it a server is asked as fast as it answers. */
-static void a_key_that_is_told_until_its_end_is_asked_for_once_a_second(void **state)
+/* Keys are renewed when half of their remaining time has passed: without a least pause, the command would in
+ * the end run without any. */
+static void a_key_near_its_end_is_requested_at_most_once_a_second(void **state)
 {
 	struct test *t = *state;
 	char text[512], line[64];
@@ -833,8 +836,8 @@ static void a_key_that_is_told_until_its_end_is_asked_for_once_a_second(void **s
 	assert_in_range(n, 1, 3);
 }
 
-/* Keys end by the clock of the day, which may be set meanwhile. */
-static void keys_outlive_a_clock_that_steps(void **state)
+/* Keys expire by the wall clock, which may be set meanwhile. */
+static void keys_survive_steps_of_the_wall_clock(void **state)
 {
 	static const int64_t to[] = {-86400, 1800, -1800, 0};
 	struct test *t = *state;
@@ -848,21 +851,21 @@ static void keys_outlive_a_clock_that_steps(void **state)
 		ps_autokey struct ps_key *key = key_of(t);
 		assert_string_equal(key->access_key, "K");
 	}
-	/* Behind their end they are asked for anew, and those that come have ended, too: by the clock that is
-	 * wrong. */
+	/* After their end the keys are requested again. By the wrong clock the new ones have expired,
+	 * too. */
 	faults_step_clock(86400);
 	assert_int_equal(ps_credentials_wait(t->c, NULL, &t->err), -EACCES);
 	if (!strstr(t->err.text, "have expired: they ended at 20") ||
 	        !strstr(t->err.text, ", and this machine's clock says 20"))
 		fail_msg("\"%s\"", t->err.text);
-	/* Set right, the old ones are good again at once. */
+	/* Once the clock is right again, the old keys are valid at once. */
 	faults_step_clock(0);
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_string_equal(key->access_key, "K");
 	faults_step_clock(86400);
 	assert_int_equal(ps_credentials_get(t->c, &none, &t->err) < 0, 1);
 	faults_step_clock(-86400);
-	close_it(t); /* and its thread does not wait for a day that was yesterday */
+	close_it(t); /* its thread must not wait for a time by the wrong clock */
 }
 
 static void asking_for_keys_never_waits(void **state)
@@ -887,7 +890,7 @@ static void asking_for_keys_never_waits(void **state)
 
 /* Google ------------------------------------------------------------------------------------------------- */
 
-static void a_service_account(void **state)
+static void a_google_service_account_gives_a_token(void **state)
 {
 	struct test *t = *state;
 	char command[2048];
@@ -910,7 +913,7 @@ static void a_service_account(void **state)
 	assert_true(key->expires_s > ps_clock_real_s() + 3000);
 	ps_cloud_put(&cloud, "modulus", "d5e3");
 	fails(t, "sa.json", "invalid_grant");
-	/* A name is not this machine, however it begins. */
+	/* A host name is not this machine, even if it begins with a loopback address. */
 	snprintf(command, sizeof(command),
 	        "sed -i 's|http://127.0.0.1:|http://127.0.0.1.example.com:|' %s/sa.json", cloud.dir);
 	assert_int_equal(system(command), 0);
@@ -920,7 +923,7 @@ static void a_service_account(void **state)
 	fails(t, "sa.json", "private_key is not an RSA key in PEM");
 }
 
-static void a_user_of_gcloud(void **state)
+static void a_user_of_gcloud_gets_a_token(void **state)
 {
 	struct test *t = *state;
 
@@ -943,7 +946,7 @@ static void a_user_of_gcloud(void **state)
 	fails(t, "no client_secret in it: run gcloud auth application-default login", "");
 	set(t, "GOOGLE_APPLICATION_CREDENTIALS", "%s/nowhere.json", cloud.dir);
 	fails(t, "nowhere.json", "GOOGLE_APPLICATION_CREDENTIALS");
-	/* One that is given on the command line comes before all that the environment has. */
+	/* A file given on the command line comes before everything in the environment. */
 	char path[512];
 	snprintf(path, sizeof(path), "%s/given.json", cloud.dir);
 	ps_cloud_put(&cloud, "given.json",
@@ -956,13 +959,13 @@ static void a_user_of_gcloud(void **state)
 	comes(t, "ya29.");
 }
 
-static void hmac_keys_for_google(void **state)
+static void hmac_keys_for_google_come_in_their_order(void **state)
 {
 	struct test *t = *state;
 
 	t->options.kind = PS_CREDENTIALS_GOOGLE;
-	set(t, "GCE_METADATA_HOST", "127.0.0.1:1"); /* nobody is there */
-	/* What gsutil's file says; a key alone, or of another section, says nothing. */
+	set(t, "GCE_METADATA_HOST", "127.0.0.1:1"); /* no server listens there */
+	/* gsutil's file counts; an id without its secret, or a key in another section, does not. */
 	set(t, "BOTO_CONFIG", "%s/boto", cloud.dir);
 	ps_cloud_put(&cloud, "boto",
 	        "[Boto]\ngs_access_key_id = GOOGnot\ngs_secret_access_key = hush\n[Credentials]\n"
@@ -971,7 +974,7 @@ static void hmac_keys_for_google(void **state)
 	ps_cloud_put(&cloud, "boto", "[Credentials]\ngs_access_key_id = GOOGboto\n");
 	assert_int_not_equal(open_and_wait(t), 0);
 	ps_cloud_put(&cloud, "boto", NULL);
-	/* The AWS tools' names, if the key is one of Google's. */
+	/* The AWS tools' variables count if the key is one of Google's. */
 	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
 	set(t, "AWS_ACCESS_KEY_ID", "GOOGaws");
 	comes(t, "GOOGaws");
@@ -979,14 +982,14 @@ static void hmac_keys_for_google(void **state)
 	fails(t, "only one of GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY is set", "");
 	set(t, "GS_SECRET_ACCESS_KEY", "hush");
 	comes(t, "GOOGown");
-	/* A profile that is named comes before all of these. */
+	/* A named profile comes before all of these. */
 	t->options.profile = "hmac";
 	ps_cloud_put(&cloud, "credentials",
 	        "[hmac]\naws_access_key_id = GOOGprofile\naws_secret_access_key = hush\n");
 	comes(t, "GOOGprofile");
 }
 
-static void a_machine_of_google_s(void **state)
+static void a_google_instance_gives_a_token(void **state)
 {
 	struct test *t = *state;
 
@@ -1005,36 +1008,36 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 	        TEST(keys_of_the_environment_come_first),
 	        TEST(a_profile_by_option_comes_before_the_environment),
-	        TEST(unsigned_means_unsigned),
-	        TEST(nothing_found_tells_where_was_looked),
-	        TEST(what_would_break_a_header_is_refused),
-	        TEST(half_a_key_is_told_by_the_name_of_the_other_half),
-	        TEST(what_a_profile_lacks_is_told),
-	        TEST(profiles_of_both_files),
-	        TEST(a_file_that_comes_in_pieces_is_read_whole),
-	        TEST(a_file_that_is_rewritten_is_read_again_when_its_keys_are_refused),
-	        TEST(a_command),
-	        TEST(the_children_of_a_command_that_is_given_up_end_with_it),
-	        TEST(a_command_that_hangs_does_not_keep_the_end_waiting),
+	        TEST(no_sign_request_means_no_key),
+	        TEST(without_keys_the_error_says_where_they_may_be),
+	        TEST(keys_that_would_break_a_header_are_refused),
+	        TEST(half_a_key_is_reported_with_the_name_of_the_other_half),
+	        TEST(what_a_profile_lacks_is_reported),
+	        TEST(profiles_are_read_from_both_files),
+	        TEST(short_reads_still_read_the_whole_file),
+	        TEST(a_rewritten_file_is_read_again_when_its_keys_are_refused),
+	        TEST(a_command_gives_keys),
+	        TEST(the_children_of_a_command_that_is_killed_end_with_it),
+	        TEST(a_command_that_hangs_does_not_delay_the_end),
 	        TEST(roles_are_assumed_with_the_keys_of_another_profile),
-	        TEST(single_sign_on),
-	        TEST(web_identity),
-	        TEST(a_web_identity_that_is_refused_tells_the_code),
-	        TEST(a_container_s_agent),
-	        TEST(an_agent_elsewhere_is_not_told_the_token),
-	        TEST(an_instance_s_role),
+	        TEST(single_sign_on_gives_keys),
+	        TEST(a_web_identity_gives_keys),
+	        TEST(a_refused_web_identity_is_reported_with_its_code),
+	        TEST(a_container_s_agent_gives_keys),
+	        TEST(the_token_is_sent_to_no_other_host_than_the_agent),
+	        TEST(an_instance_s_role_gives_keys),
 	        TEST(a_metadata_server_that_hangs_is_given_up),
 	        TEST(keys_are_renewed_before_they_expire),
 	        TEST(a_failed_renewal_leaves_the_old_keys_until_they_expire),
-	        TEST(the_same_key_loaded_again_is_no_new_one),
-	        TEST(a_key_whose_time_was_prolonged_lives_as_long),
-	        TEST(a_key_that_is_told_until_its_end_is_asked_for_once_a_second),
-	        TEST(keys_outlive_a_clock_that_steps),
+	        TEST(the_same_key_loaded_again_does_not_count_as_new),
+	        TEST(a_key_whose_expiration_was_extended_is_valid_longer),
+	        TEST(a_key_near_its_end_is_requested_at_most_once_a_second),
+	        TEST(keys_survive_steps_of_the_wall_clock),
 	        TEST(asking_for_keys_never_waits),
-	        TEST(a_service_account),
-	        TEST(a_user_of_gcloud),
-	        TEST(hmac_keys_for_google),
-	        TEST(a_machine_of_google_s),
+	        TEST(a_google_service_account_gives_a_token),
+	        TEST(a_user_of_gcloud_gets_a_token),
+	        TEST(hmac_keys_for_google_come_in_their_order),
+	        TEST(a_google_instance_gives_a_token),
 	};
 
 	if (!ps_cloud_start(&cloud)) {

@@ -1,4 +1,5 @@
-/* Datasets over an origin of a few names: attaching, listings against what is stored, what attaches share. */
+/* Datasets with the names origin: attaching, listings and stored names, refreshes, and what attaches
+ * share. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -44,11 +45,12 @@ static void a_listed_file_is_found_and_read(void **state)
 	assert_int_equal(atomic_load(&f->origin->nheads), 0);
 }
 
-static void a_source_that_was_not_there_is_not_there_the_second_time(void **state)
+static void a_missing_source_is_missing_at_the_second_attach_too(void **state)
 {
 	struct fixture *f = *state;
 
-	atomic_store(&f->origin->list_sizes, false); /* as braces do: names, whatever the origin has */
+	/* as with braces: names are listed whether the origin has them or not */
+	atomic_store(&f->origin->list_sizes, false);
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	f->origin->entries[0].gone = true;
 	for (int i = 0; i < 2; i++)
@@ -57,7 +59,7 @@ static void a_source_that_was_not_there_is_not_there_the_second_time(void **stat
 	assert_int_equal(attach(f), 0);
 }
 
-static void an_empty_listing_takes_no_names_away(void **state)
+static void an_empty_listing_removes_no_names(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr before, after;
@@ -74,7 +76,7 @@ static void an_empty_listing_takes_no_names_away(void **state)
 	assert_int_equal(after.node, before.node);
 }
 
-static void a_listing_that_fails_half_way_takes_no_names_away(void **state)
+static void a_listing_that_fails_midway_removes_no_names(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr a, b;
@@ -91,7 +93,7 @@ static void a_listing_that_fails_half_way_takes_no_names_away(void **state)
 	assert_int_equal(lookup(f, "b", &b), 0);
 }
 
-static void without_the_origin_the_stored_listing_serves(void **state)
+static void without_the_origin_the_stored_listing_is_used(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_handle *handle;
@@ -115,8 +117,8 @@ static void without_the_origin_the_stored_listing_serves(void **state)
 	close_handle(f, handle);
 }
 
-/* Refused is the origin's word, too: unlike silence. */
-static void who_may_not_list_any_more_is_shown_nothing(void **state)
+/* A refusal is an answer of the origin, unlike an error without an answer. */
+static void stored_names_are_hidden_after_a_refused_listing(void **state)
 {
 	static const struct {
 		int errnum, rc;
@@ -136,7 +138,7 @@ static void who_may_not_list_any_more_is_shown_nothing(void **state)
 			detach(f);
 		}
 	}
-	/* Nor while the origin is silent after that. */
+	/* The names stay hidden while the origin does not answer after a refusal. */
 	for (size_t i = 0; i < 2; i++) {
 		atomic_store(&f->origin->list_fails_at, 0);
 		atomic_store(&f->origin->list_errno, i ? EHOSTUNREACH : EACCES);
@@ -144,8 +146,8 @@ static void who_may_not_list_any_more_is_shown_nothing(void **state)
 	}
 }
 
-/* It fails at once, with what the origin said. */
-static void a_lookup_does_not_wait_for_an_attempt_that_comes_too_late(void **state)
+/* The lookup fails at once, with the origin's error. */
+static void a_lookup_does_not_wait_for_a_retry_that_comes_too_late(void **state)
 {
 	struct fixture *f = *state;
 	char text[PS_ERROR_TEXT_LEN];
@@ -154,7 +156,7 @@ static void a_lookup_does_not_wait_for_an_attempt_that_comes_too_late(void **sta
 	atomic_store(&f->origin->list_sizes, false);
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	ps_names_origin_set(f->origin, "b", SIZE, 1);
-	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* never told */
+	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has it */
 	assert_int_equal(attach(f), 0);
 	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* all were asked for */
 	atomic_store(&f->origin->head_errno, EHOSTUNREACH);
@@ -172,7 +174,7 @@ static void lookups_time_out_while_a_listing_stalls(void **state)
 	atomic_store(&f->origin->list_sizes, false);
 	ps_names_origin_set(f->origin, "a", SIZE, 3);
 	ps_names_origin_set(f->origin, "b", SIZE, 3);
-	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* never told */
+	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has it */
 	assert_int_equal(attach(f), 0);
 	detach(f);
 	atomic_store(&f->origin->list_stalls, true);
@@ -188,7 +190,7 @@ static void lookups_time_out_while_a_listing_stalls(void **state)
 	assert_true((ps_clock_mono_ns() - start) / PS_NS_PER_MS < 1000);
 }
 
-static void detaching_ends_a_sweep_that_stalls(void **state)
+static void detaching_ends_heads_that_stall(void **state)
 {
 	struct fixture *f = *state;
 	char name[32];
@@ -229,7 +231,7 @@ static bool is_any_in(struct fixture *f, uint64_t node)
 	return rc;
 }
 
-/* Names without sizes; the mount does not wait for any of them. */
+/* Attaches a source with names without sizes; the attach does not wait for the sizes. */
 static void attach_with_many(struct fixture *f, unsigned n, bool heads_stall)
 {
 	atomic_store(&f->origin->list_sizes, false);
@@ -242,8 +244,9 @@ static void attach_with_many(struct fixture *f, unsigned n, bool heads_stall)
 	assert_int_equal(attach(f), 0);
 }
 
-/* More names than are taken from the index at a time: each is asked for once, and none of them is there. */
-static void a_sweep_asks_for_each(void **state)
+/* There are more names than are taken from the index at a time. Each of them gets one HEAD, and the origin
+ * has none of them. */
+static void each_name_without_a_size_gets_one_head(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr dir;
@@ -254,8 +257,8 @@ static void a_sweep_asks_for_each(void **state)
 	assert_int_equal(atomic_load(&f->origin->nheads), 600);
 }
 
-/* While the origin keeps it waiting, an index that a disk has refused can be opened again. */
-static void a_sweep_holds_nothing_of_the_index(void **state)
+/* While the HEADs wait for the origin, an index whose disk refused writes can be opened again. */
+static void heads_under_way_hold_nothing_of_the_index(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_index *index = ps_store_index(ps_cache_store(f->cache));
@@ -270,7 +273,7 @@ static void a_sweep_holds_nothing_of_the_index(void **state)
 	detach(f);
 }
 
-/* A program may go back to where it was, and to the beginning after it has seen the end. */
+/* A program may go back to an earlier position, and to the beginning after it has seen the end. */
 static void a_folder_is_read_again_from_anywhere(void **state)
 {
 	static const struct {
@@ -295,7 +298,7 @@ static void a_folder_is_read_again_from_anywhere(void **state)
 	ps_dir_close(dir);
 }
 
-/* Listing again ------------------------------------------------------------------------------------------ */
+/* Refreshes ------------------------------------------------------------------------------------------ */
 
 static int64_t next_listing_in_s(struct fixture *f)
 {
@@ -312,7 +315,8 @@ static void count_change(void *arg, uint64_t parent, const char *name)
 	atomic_fetch_add((_Atomic unsigned *)arg, 1);
 }
 
-/* Twice as late after each failure but the first, up to an hour; at random a tenth sooner. */
+/* The pause doubles with each failure but the first, up to an hour, and is up to a tenth shorter at
+ * random. */
 static void an_origin_that_fails_is_listed_less_and_less_often(void **state)
 {
 	static const int64_t next_s[] = {300, 300, 600, 1200, 2400, 3600, 3600};
@@ -341,14 +345,14 @@ static void an_origin_that_fails_is_listed_less_and_less_often(void **state)
 static struct fixture *stalling;
 static void (*refreshed)(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result);
 
-/* The next listing is to be seen while it runs. */
+/* Makes the next listing stall, so that the test sees it while it runs. */
 static void stall_the_next(struct ps_refresh *refresh, int errnum, const struct ps_refreshed *result)
 {
 	atomic_store(&stalling->origin->list_stalls, true);
 	refreshed(refresh, errnum, result);
 }
 
-/* What it asks for may have come after the listing under way had passed its place. */
+/* A name may have appeared after the listing under way had passed its place. */
 static void a_refresh_is_answered_by_a_listing_that_began_after_it(void **state)
 {
 	struct fixture *f = stalling = *state;
@@ -377,13 +381,13 @@ static void a_refresh_is_answered_by_a_listing_that_began_after_it(void **state)
 	atomic_store(&f->origin->list_stalls, false);
 	assert_int_equal(wait_for(&second.answer), 0);
 	assert_int_equal(second.result.nadded, 1);
-	assert_int_equal(wait_for(&third.answer), 0); /* they share one */
+	assert_int_equal(wait_for(&third.answer), 0); /* the second and the third share one listing */
 	assert_int_equal(atomic_load(&f->origin->nlists), nlists + 2);
 	assert_int_equal(nchanges, 1);
 	ps_dataset_unwatch(&watch);
 }
 
-static void who_comes_later_hears_of_later_changes_alone(void **state)
+static void a_later_watch_receives_later_changes_only(void **state)
 {
 	struct fixture *f = *state;
 	_Atomic unsigned nfirst = 0, nsecond = 0;
@@ -407,7 +411,7 @@ static void who_comes_later_hears_of_later_changes_alone(void **state)
 	ps_dataset_unwatch(&second);
 }
 
-static void of_many_changes_each_is_told(void **state)
+static void each_of_many_changes_is_announced(void **state)
 {
 	struct fixture *f = *state;
 	_Atomic unsigned nchanges = 0;
@@ -422,8 +426,8 @@ static void of_many_changes_each_is_told(void **state)
 	ps_dataset_unwatch(&watch);
 }
 
-/* They are among what was changed, of which the old versions are deleted at the end. */
-static void names_that_a_later_listing_found_are_there_at_the_next_mount(void **state)
+/* The refresh also supersedes a version, which is deleted at the detach: the new names must stay. */
+static void names_found_by_a_refresh_are_there_at_the_next_attach(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_refreshed result;
@@ -440,7 +444,7 @@ static void names_that_a_later_listing_found_are_there_at_the_next_mount(void **
 	assert_int_equal(result.nadded, 1);
 	assert_int_equal(result.nvanished, 0);
 	assert_int_equal(lookup(f, "b", &before), 0);
-	assert_int_equal(getattr(f, old.node, &after), 0); /* who has its number may still ask */
+	assert_int_equal(getattr(f, old.node, &after), 0); /* a holder of the node's number may still ask */
 	detach(f);
 	atomic_store(&f->origin->list_fails_at, 0);
 	assert_int_equal(attach(f), 0);
@@ -465,7 +469,7 @@ static void two_attaches_of_a_source_share_a_dataset(void **state)
 	assert_int_not_equal(ps_dataset_revalidate_ms(second), 1);
 	ps_dataset_detach(second);
 	assert_int_equal(lookup(f, "a", &attr), 0);
-	/* With other credentials it is another one. */
+	/* With other credentials the source is another dataset. */
 	const char *const headers[] = {"Authorization: other", NULL};
 	const struct ps_dataset_options others = {.origin = {.http.headers = headers}};
 	struct ps_names_origin *own = ps_names_origin_new();
@@ -490,7 +494,7 @@ static void *attach_it(void *arg)
 	return rc < 0 ? NULL : dataset;
 }
 
-static void who_attaches_meanwhile_waits_for_the_same(void **state)
+static void concurrent_attaches_wait_for_the_same_dataset(void **state)
 {
 	struct fixture *f = *state;
 	pthread_t threads[8];
@@ -524,7 +528,7 @@ static void *change_mind(void *arg)
 	return NULL;
 }
 
-static void an_attach_that_nobody_wants_ends(void **state)
+static void a_cancelled_attach_ends(void **state)
 {
 	struct fixture *f = *state;
 	const struct ps_dataset_options options = {.cancelled = &not_wanted};
@@ -541,7 +545,7 @@ static void an_attach_that_nobody_wants_ends(void **state)
 		int rc = ps_dataset_attach(f->cache, "http://names/", &options, &dataset, &f->err);
 		pthread_join(thread, NULL);
 		assert_int_equal(rc, -ECANCELED);
-		/* The origin went with it. */
+		/* The attach closed the origin. */
 		f->origin = next_origin = ps_names_origin_new();
 		ps_names_origin_set(f->origin, "a", SIZE, 1);
 	}
@@ -554,25 +558,25 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        TEST(a_listed_file_is_found_and_read),
-	        TEST(a_source_that_was_not_there_is_not_there_the_second_time),
-	        TEST(an_empty_listing_takes_no_names_away),
-	        TEST(a_listing_that_fails_half_way_takes_no_names_away),
-	        TEST(without_the_origin_the_stored_listing_serves),
-	        TEST(who_may_not_list_any_more_is_shown_nothing),
-	        TEST(a_lookup_does_not_wait_for_an_attempt_that_comes_too_late),
+	        TEST(a_missing_source_is_missing_at_the_second_attach_too),
+	        TEST(an_empty_listing_removes_no_names),
+	        TEST(a_listing_that_fails_midway_removes_no_names),
+	        TEST(without_the_origin_the_stored_listing_is_used),
+	        TEST(stored_names_are_hidden_after_a_refused_listing),
+	        TEST(a_lookup_does_not_wait_for_a_retry_that_comes_too_late),
 	        TEST(lookups_time_out_while_a_listing_stalls),
-	        TEST(detaching_ends_a_sweep_that_stalls),
-	        TEST(a_sweep_asks_for_each),
-	        TEST(a_sweep_holds_nothing_of_the_index),
+	        TEST(detaching_ends_heads_that_stall),
+	        TEST(each_name_without_a_size_gets_one_head),
+	        TEST(heads_under_way_hold_nothing_of_the_index),
 	        TEST(a_folder_is_read_again_from_anywhere),
 	        TEST(an_origin_that_fails_is_listed_less_and_less_often),
 	        TEST(a_refresh_is_answered_by_a_listing_that_began_after_it),
-	        TEST(who_comes_later_hears_of_later_changes_alone),
-	        TEST(of_many_changes_each_is_told),
-	        TEST(names_that_a_later_listing_found_are_there_at_the_next_mount),
+	        TEST(a_later_watch_receives_later_changes_only),
+	        TEST(each_of_many_changes_is_announced),
+	        TEST(names_found_by_a_refresh_are_there_at_the_next_attach),
 	        TEST(two_attaches_of_a_source_share_a_dataset),
-	        TEST(who_attaches_meanwhile_waits_for_the_same),
-	        TEST(an_attach_that_nobody_wants_ends),
+	        TEST(concurrent_attaches_wait_for_the_same_dataset),
+	        TEST(a_cancelled_attach_ends),
 	};
 
 	return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* The decompressing stage: its threads, places and memory, what it hands out, caches and remembers. Over an
- * origin of shards of any length, which answers from a thread of its own. */
+/* The decompressing stage: its threads, decompressors and memory, and what it hands out, caches and
+ * remembers. Its origin here has shards of any length and answers from a thread of its own. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -22,14 +22,15 @@
 #include "tests/cache/cache_test.h"
 
 #define HANG_S 120
-#define STEP_NBYTES (64 * 1024) /* as an origin hands out bytes */
+#define STEP_NBYTES (64 * 1024) /* bytes for each progress() */
 
-/* Bytes that repeat: unit, unit, ..., of which the shard is `size`. */
+/* A shard of `size` bytes, which are repetitions of `unit`. */
 struct shard {
 	const char *url;
 	struct ps_strbuf unit;
 	uint64_t size;
-	_Atomic uint64_t decoded_by_first_get; /* of all, when the first get came */
+	/* bytes that the stage had decoded when the shard's first get came */
+	_Atomic uint64_t decoded_by_first_get;
 };
 
 struct shard_origin {
@@ -42,14 +43,14 @@ struct shard_origin {
 	pthread_cond_t cond;
 	struct ps_origin_get *first, **last; /* chained by work.request */
 	bool stop;
-	bool answers_first; /* a get returns after it was answered */
+	bool answers_first; /* a get returns after its answer */
 	unsigned nserved;
-	unsigned nfailures; /* this many gets of nbytes_hit fail first, in a way that may be retried */
-	int refuses;        /* errno of every get, which is not to be retried; 0: none is refused */
-	unsigned ncut;      /* this many of them then end in their middle, without an error */
+	unsigned nfailures; /* this many gets of nbytes_hit fail first, with a retryable error */
+	int refuses;        /* errno of every get, not retryable; 0: no get is refused */
+	unsigned ncut;      /* this many gets of nbytes_hit then end halfway, without an error */
 	size_t nbytes_hit;  /* 0: any */
-	const char *etag;   /* of answers; NULL: the one that is expected */
-	/* NULL, or called: when a get is submitted; before it is answered. */
+	const char *etag;   /* of answers; NULL: the expected one */
+	/* NULL, or: `asked` is called when a get is submitted, `serves` before the get is answered. */
 	void (*asked)(struct shard_origin *o, const struct ps_origin_get *get);
 	void (*serves)(struct shard_origin *o, const struct ps_origin_get *get);
 	void *arg;
@@ -143,7 +144,7 @@ static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 		pthread_cond_wait(&o->cond, &o->lock);
 }
 
-/* What was asked for comes, sooner or later. */
+/* Does nothing: each get is answered sooner or later. */
 static void origin_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	(void)origin;
@@ -199,7 +200,7 @@ static void stage_stop(struct stage *s)
 
 /* Frames ------------------------------------------------------------------------------------------------- */
 
-/* Appends a frame; without a size in its header unless `sized`. */
+/* Appends a frame, with a size in its header if `sized`. */
 static void add_frame_with(
         struct ps_strbuf *to, const void *plain, size_t n, int window_log, bool sized, bool checksum)
 {
@@ -217,7 +218,7 @@ static void add_frame_with(
 		ZSTD_CCtx_setParameter(cctx, ZSTD_c_windowLog, window_log);
 	if (sized)
 		ZSTD_CCtx_setPledgedSrcSize(cctx, n);
-	else /* a first call that does not end it, or the library sees how long it is */
+	else /* the first call must not end the frame: the library would know its size */
 		assert_int_equal(ZSTD_compressStream2(cctx, &out, &(ZSTD_inBuffer){.src = plain, .size = 1},
 		                         ZSTD_e_continue),
 		        ZSTD_compressStream2(cctx, &out, &(ZSTD_inBuffer){0}, ZSTD_e_continue));
@@ -333,7 +334,7 @@ static void begin_chunk(struct ps_decompressing *decompressing, const struct sha
 	origin->ops->get(origin, &one->get);
 }
 
-/* Asks for a chunk. */
+/* Gets a chunk. */
 static int try_chunk(struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset,
         struct one_get *one)
 {
@@ -341,7 +342,7 @@ static int try_chunk(struct ps_decompressing *decompressing, const struct shard 
 	return wait_for(&one->answer);
 }
 
-/* The same, and checks it. */
+/* Gets a chunk and checks its bytes. */
 static void get_chunk(struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset)
 {
 	struct one_get one;
@@ -353,7 +354,7 @@ static void get_chunk(struct ps_decompressing *decompressing, const struct shard
 
 /* Tests -------------------------------------------------------------------------------------------------- */
 
-static void a_shard_that_comes_while_every_thread_decodes_has_a_turn_soon(void **state)
+static void a_new_shard_gets_a_turn_soon_while_all_threads_decode(void **state)
 {
 	enum { LONG = 8, ALL = LONG + 1 };
 	static const char *const urls[ALL] = {"0", "1", "2", "3", "4", "5", "6", "7", "short"};
@@ -382,14 +383,14 @@ static void a_shard_that_comes_while_every_thread_decodes_has_a_turn_soon(void *
 	ps_decompressing_size(comes, sized, &answers[LONG]);
 	uint64_t before = atomic_load(&s.stage->plain_bytes);
 	assert_int_equal(wait_for(&answers[LONG]), EIO);
-	/* Each thread decodes what makes its turn, and what it is at. */
+	/* Each thread decodes until the end of its turn and of its present piece. */
 	uint64_t turned = atomic_load(&shards[LONG].decoded_by_first_get);
 	if (turned > before)
 		assert_true(turned - before <= s.nthreads * 8 * PS_MIB);
 
 	ps_decompressing_put(comes);
 	for (unsigned i = 0; i < s.nthreads; i++) {
-		assert_int_equal(wait_for(&answers[i]), EFBIG); /* more than the cache */
+		assert_int_equal(wait_for(&answers[i]), EFBIG); /* larger than the cache */
 		ps_decompressing_put(all_decompressing[i]);
 	}
 	stage_stop(&s);
@@ -397,9 +398,9 @@ static void a_shard_that_comes_while_every_thread_decodes_has_a_turn_soon(void *
 		ps_strbuf_fini(&shards[i].unit);
 }
 
-/* Each get begins where none can have got to that came before; those that idle by then take all places. Were
- * they waited for, it would take longer than HANG_S. */
-static void idle_decompressors_make_place_at_once(void **state)
+/* Each get begins where no idle decompressor can continue, while idle decompressors take all places. If gets
+ * waited until these time out, the test would take longer than HANG_S. */
+static void idle_decompressors_are_replaced_at_once(void **state)
 {
 	const uint64_t nbytes = 20 * PS_MIB;
 	ps_autofree uint8_t *plain = malloc(nbytes);
@@ -424,8 +425,9 @@ static void idle_decompressors_make_place_at_once(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* With as little memory as there can be, `nidle` decompressors of a shard that the cache does not take are
- * idle; then the size of another one is sought. Both have windows of that size. */
+/* With the least possible memory, `nidle` decompressors of a shard that is too large for the cache are idle;
+ * then the size of another shard is looked up. The frames of both shards have windows of 2^window_log
+ * bytes. */
 static void a_lookup_finds_room(const char *dir, unsigned nidle, int window_log)
 {
 	const uint64_t nbytes = 20 * PS_MIB;
@@ -464,19 +466,20 @@ static void a_lookup_finds_room(const char *dir, unsigned nidle, int window_log)
 		ps_strbuf_fini(&shards[i].unit);
 }
 
-static void idle_decompressors_make_place_for_a_lookup(void **state)
+static void idle_decompressors_are_replaced_for_a_lookup(void **state)
 {
 	a_lookup_finds_room(*state, 2, 17);
 }
 
-/* 3 MiB and the window: there is a place for two, but no memory. */
-static void an_idle_decompressor_gives_its_window_to_another(void **state)
+/* A decompressor takes 3 MiB and a window of 4 MiB: there are places for two, but there is memory for
+ * one. */
+static void an_idle_decompressor_gives_up_its_window_for_another(void **state)
 {
 	a_lookup_finds_room(*state, 1, 22);
 }
 
-/* With as little memory as there can be: the first frame's bytes are asked for far ahead, since they are
- * waited for, and the second one needs the largest window that is allowed. */
+/* With the least possible memory: the first frame's bytes are requested far ahead, since the decompressor
+ * waits for them, and the second frame needs the largest window that is allowed. */
 static void the_only_decompressor_never_waits_for_memory(void **state)
 {
 	const size_t nbytes = 12 * PS_MIB;
@@ -505,8 +508,8 @@ static void the_only_decompressor_never_waits_for_memory(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* Four, of which one has the room for its window. */
-static void windows_wait_for_each_other(void **state)
+/* There are four decompressors, and memory for the window of one. */
+static void decompressors_wait_for_each_other_s_windows(void **state)
 {
 	enum { ALL = 4 };
 	static const char *const urls[ALL] = {"0", "1", "2", "3"};
@@ -538,7 +541,8 @@ static void windows_wait_for_each_other(void **state)
 	ps_strbuf_fini(&shards[0].unit);
 }
 
-/* Frames of `nbytes` together, each of `frame`; the last one from a pipe unless `sized`. */
+/* Fills the shard with frames of `frame` bytes, in total `nbytes`, decoded. The last frame has no size in
+ * its header unless `sized`, as if it came from a pipe. */
 static void fill_frames(struct shard *shard, uint64_t nbytes, size_t frame, bool sized)
 {
 	ps_autofree uint8_t *plain = malloc(frame);
@@ -556,7 +560,7 @@ static void fill_frames(struct shard *shard, uint64_t nbytes, size_t frame, bool
 	shard->size = shard->unit.len;
 }
 
-/* What is decoded before the size of such a shard is known. */
+/* The number of bytes that are decoded before the size of a shard of frames is known. */
 static uint64_t decoded_for_size(const char *dir, bool local, bool sized_frames)
 {
 	const uint64_t nbytes = 20 * PS_MIB + 17;
@@ -578,17 +582,17 @@ static uint64_t decoded_for_size(const char *dir, bool local, bool sized_frames)
 	return decoded;
 }
 
-static void frames_nearby_are_walked_over(void **state)
+static void frame_headers_of_a_local_shard_give_its_size(void **state)
 {
 	assert_int_equal(decoded_for_size(*state, true, true), 0);
 }
 
-static void frames_across_a_network_come_once(void **state)
+static void a_remote_shard_is_decoded_for_its_size(void **state)
 {
 	assert_int_equal(decoded_for_size(*state, false, true), 20 * PS_MIB + 17);
 }
 
-static void a_frame_that_declares_no_size_is_decoded(void **state)
+static void a_local_shard_whose_frame_declares_no_size_is_decoded(void **state)
 {
 	assert_int_equal(decoded_for_size(*state, true, false), 20 * PS_MIB + 17);
 }
@@ -602,8 +606,8 @@ static void add_le32(struct ps_strbuf *to, uint32_t v)
 	}
 }
 
-/* Frames with a seek table, which declares that each holds `declared`; where the magic number of each should
- * be. */
+/* Fills the shard with frames and a seek table, which declares `declared` bytes for each frame. ret_at:
+ * where each frame begins. */
 static void fill_seekable(
         struct shard *shard, uint32_t frame, uint32_t declared, uint32_t nframes, size_t *ret_at)
 {
@@ -627,9 +631,9 @@ static void fill_seekable(
 	shard->size = shard->unit.len;
 }
 
-/* Where one of them should begin is something else. Readers of it get an error, whether the stretch begins
- * there or comes by. */
-static void a_frame_that_does_not_begin_is_an_error(void **state)
+/* Two frames have a wrong magic number. Reads of these frames fail, whether decoding begins there or reaches
+ * them. */
+static void a_frame_without_its_magic_number_is_an_error(void **state)
 {
 	enum { FRAMES = 300, FRAME = 2 * PS_CHUNK_SIZE };
 	struct shard shard = {.url = "seekable"};
@@ -651,15 +655,16 @@ static void a_frame_that_does_not_begin_is_an_error(void **state)
 	get_chunk(decompressing, &shard, (uint64_t)(FRAMES / 2 - 1) * FRAME);
 	get_chunk(decompressing, &shard, (uint64_t)(FRAMES / 2 + 1) * FRAME);
 	assert_int_equal(try_chunk(decompressing, &shard, (uint64_t)(FRAMES - 1) * FRAME, &one), EIO);
-	/* What follows its end is not asked for; were it, it would be an error, too. */
+	/* No reader asks for bytes after the shard's end; if one did, that would be an error, too. */
 	assert_int_equal(try_chunk(decompressing, &shard, (uint64_t)FRAMES * FRAME, &one), EIO);
 	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* More than a file may be long cannot be true, whatever a table says: it could not be opened. */
-static void a_table_of_more_than_can_be_is_not_used(void **state)
+/* A seek table that declares more than the largest file size cannot be right: the file could not be
+ * opened. */
+static void a_seek_table_beyond_the_largest_file_size_is_not_used(void **state)
 {
 	enum { FRAMES = 4200, FRAME = 100 };
 	struct shard shard = {.url = "seekable"};
@@ -680,8 +685,8 @@ static void a_table_of_more_than_can_be_is_not_used(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* Four times in a row an origin that is busy refuses headers. */
-static void headers_are_asked_for_again(void **state)
+/* A busy origin refuses the headers four times in a row. */
+static void failed_requests_for_headers_are_retried(void **state)
 {
 	const uint64_t nbytes = 2 * PS_MIB + 17;
 	struct shard shard = {.url = "frames"};
@@ -702,8 +707,8 @@ static void headers_are_asked_for_again(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* And not of an origin that refuses them for good. */
-static void headers_that_are_refused_are_an_error(void **state)
+/* Requests for headers are not retried after an error that is not retryable. */
+static void refused_requests_for_headers_are_an_error(void **state)
 {
 	struct shard shard = {.url = "frames"};
 	struct answer answer = ANSWER;
@@ -736,7 +741,7 @@ static void wait_until_let(struct shard_origin *o, const struct ps_origin_get *g
 		usleep(1000);
 }
 
-static void what_is_cancelled_ends_before_the_origin_answers(void **state)
+static void a_cancelled_get_ends_before_the_origin_answers(void **state)
 {
 	struct shard shard = {.url = "frames"};
 	struct answer answer = ANSWER;
@@ -758,13 +763,13 @@ static void what_is_cancelled_ends_before_the_origin_answers(void **state)
 	assert_int_equal(wait_for(&one.answer), ECANCELED);
 	atomic_store(&let, true);
 	assert_int_equal(try_chunk(decompressing, &shard, 0, &one), 0);
-	origin->ops->cancel(origin, &one.get); /* which came too late */
+	origin->ops->cancel(origin, &one.get); /* too late */
 	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* An answer that failed or ended early is requested again from where decoding has got to. */
+/* After an answer that failed or ended early, the bytes that are not yet decoded are requested again. */
 static void size_of_origin_that_falters(const char *dir, unsigned nfailures, unsigned ncut)
 {
 	const uint64_t nbytes = 20 * PS_MIB + 17;
@@ -798,7 +803,8 @@ static void pieces_that_end_early_are_requested_again(void **state)
 	size_of_origin_that_falters(*state, 0, 2);
 }
 
-/* While the lock is dropped for a request, its bytes come, and wake no one: the thread has to look again. */
+/* The bytes of a request come while the thread that sends it has dropped the lock. They wake no thread, so
+ * that thread has to look again. */
 static void an_answer_before_the_request_returns_is_seen(void **state)
 {
 	const uint64_t nbytes = 20 * PS_MIB + 17;
@@ -818,7 +824,7 @@ static void an_answer_before_the_request_returns_is_seen(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* The only decompressor, in its state; NULL: there is none. The lock is held. */
+/* The only decompressor; NULL: there is none. The lock is held. */
 static const struct ps_decompressor *the_decompressor(const struct ps_decompress *stage)
 {
 	const struct ps_list *head =
@@ -836,7 +842,7 @@ static void wait_for_state(struct ps_decompress *stage, enum ps_decompressor_sta
 	}
 }
 
-/* The first piece fails when others are on their way; the second one is answered after an abort. */
+/* The first piece fails while others are requested; the second one is answered after an abort. */
 static void abort_at_second_piece(struct shard_origin *o, const struct ps_origin_get *get)
 {
 	bool *awaited = o->arg;
@@ -852,7 +858,7 @@ static void abort_at_second_piece(struct shard_origin *o, const struct ps_origin
 	*awaited = o->stage->nfree_pieces == 0 && the_decompressor(o->stage)->npending > 0;
 }
 
-static void an_abort_between_attempts_waits_for_pieces(void **state)
+static void an_abort_between_attempts_waits_for_requested_pieces(void **state)
 {
 	struct shard shard = {.url = "frames"};
 	struct answer answer = ANSWER;
@@ -874,8 +880,8 @@ static void an_abort_between_attempts_waits_for_pieces(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* It ends by itself, without a further attempt. */
-static void headers_that_no_reader_waits_for_are_not_asked_for_again(void **state)
+/* The lookup ends by itself, without another attempt. */
+static void requests_for_headers_that_no_reader_waits_for_are_not_retried(void **state)
 {
 	struct shard shard = {.url = "frames"};
 	struct answer answer = ANSWER;
@@ -918,8 +924,8 @@ static void bytes_of_another_version_are_not_decoded(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* Of 128 MiB, where the stage has 8. */
-static void a_window_that_memory_never_holds_is_an_error(void **state)
+/* The window has 128 MiB, the stage 8 MiB. */
+static void a_window_larger_than_the_memory_is_an_error(void **state)
 {
 	ps_autofree uint8_t *plain = calloc(1, PS_MIB);
 	struct shard shard = {.url = "window"};
@@ -937,9 +943,9 @@ static void a_window_that_memory_never_holds_is_an_error(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* A frame that is too large to be held back, and is damaged at its end: what was handed out of it may be
- * wrong, too. */
-static void what_was_handed_out_of_a_damaged_frame_is_not_kept(void **state)
+/* The frame is too large to be held back and is damaged near its end: bytes that were handed out before may
+ * be wrong, too. */
+static void bytes_handed_out_of_a_damaged_frame_are_not_cached(void **state)
 {
 	const size_t nbytes = 24 * PS_MIB;
 	ps_autofree uint8_t *plain = malloc(nbytes);
@@ -956,11 +962,11 @@ static void what_was_handed_out_of_a_damaged_frame_is_not_kept(void **state)
 	}
 	add_frame(&shard.unit, plain, nbytes, 17, true);
 	shard.size = shard.unit.len;
-	memset(shard.unit.s + shard.size * 3 / 4, 0xff, 300000); /* headers of blocks, too */
+	memset(shard.unit.s + shard.size * 3 / 4, 0xff, 300000); /* hits headers of blocks, too */
 	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
 	ps_decompressing_size(decompressing, sized, &answer);
-	assert_int_equal(wait_for(&answer), 0); /* its header declares it */
+	assert_int_equal(wait_for(&answer), 0); /* the frame's header declares the size */
 	assert_int_equal(ps_decompressing_object(decompressing, 0, true, &object), 0);
 	assert_int_equal(try_chunk(decompressing, &shard, 0, &one), 0);
 	assert_memory_equal(one.data, plain, PS_CHUNK_SIZE);
@@ -975,7 +981,7 @@ static void what_was_handed_out_of_a_damaged_frame_is_not_kept(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* Others take all memory once the frame is on its way. */
+/* Takes all memory of the stage once the frame is being decoded. */
 static void take_all_memory(struct shard_origin *o, const struct ps_origin_get *get)
 {
 	uint64_t *taken = o->arg;
@@ -989,7 +995,7 @@ static void take_all_memory(struct shard_origin *o, const struct ps_origin_get *
 	o->stage->used += *taken;
 }
 
-static void the_end_of_the_only_frame_takes_no_memory(void **state)
+static void the_end_of_the_only_frame_needs_no_more_memory(void **state)
 {
 	const size_t nbytes = 64 * PS_MIB;
 	ps_autofree uint8_t *plain = calloc(1, nbytes);
@@ -1025,7 +1031,7 @@ static void the_end_of_the_only_frame_takes_no_memory(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* A disk that refuses, and a reader that looks at the object just then. */
+/* Acts as a disk that refuses writes, and as a reader that opens the object at that moment. */
 static void hold_unsized(struct shard_origin *o, const struct ps_origin_get *get)
 {
 	struct ps_object **object = o->arg;
@@ -1040,7 +1046,7 @@ static void hold_unsized(struct shard_origin *o, const struct ps_origin_get *get
 	decompressing->caches = false;
 }
 
-static void what_was_decoded_for_a_size_is_not_the_file(void **state)
+static void an_object_of_unknown_size_does_not_become_the_file(void **state)
 {
 	const uint64_t nbytes = 20 * PS_MIB + 17;
 	struct shard shard = {.url = "frames"};
@@ -1067,8 +1073,8 @@ static void what_was_decoded_for_a_size_is_not_the_file(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* The next open need not decode it again. */
-static void a_size_is_kept_while_the_index_takes_nothing(void **state)
+/* The next open need not decode the shard again. */
+static void a_size_is_kept_while_the_index_refuses_writes(void **state)
 {
 	const uint64_t nbytes = 3 * PS_MIB + 17;
 	struct shard shard = {.url = "frames"};
@@ -1090,8 +1096,8 @@ static void a_size_is_kept_while_the_index_takes_nothing(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* Another dataset still decodes it for the size: a file of its own. */
-static void a_dataset_that_still_decodes_for_the_size_gives_way(void **state)
+/* Another dataset still decodes the shard for its size, into a file of its own. */
+static void a_dataset_that_still_decodes_for_the_size_does_not_block_another(void **state)
 {
 	const uint64_t nbytes = 20 * PS_MIB + 17;
 	const struct ps_remote source = {.mtime_s = 1, .etag = "\"v1\""};
@@ -1102,7 +1108,7 @@ static void a_dataset_that_still_decodes_for_the_size_gives_way(void **state)
 
 	fill_frames(&shard, nbytes, 700001, true);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	s.origin.origin.local = true; /* walked over */
+	s.origin.origin.local = true; /* the headers give the size */
 	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
 	assert_int_equal(ps_object_get_unsized(
 	                         s.store, decompressing->object_url, &source, &decompressing->id, &unsized),
@@ -1127,7 +1133,7 @@ static void count_walks(struct shard_origin *o, const struct ps_origin_get *get)
 	*most = PS_MAX(*most, o->stage->nwalks);
 }
 
-static void walks_wait_for_each_other(void **state)
+static void the_number_of_header_walks_is_limited(void **state)
 {
 	enum { ALL = 3 * PS_WALKS_MAX };
 	static const char *const urls[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"};
@@ -1164,13 +1170,13 @@ static void walks_wait_for_each_other(void **state)
 	ps_strbuf_fini(&shards[0].unit);
 }
 
-/* What the cache gets ------------------------------------------------------------------------------------ */
+/* What is cached ------------------------------------------------------------------------------------ */
 
-/* Stands before ps_object_write_block(). */
+/* Settings and counts of the wrapper of ps_object_write_block(). */
 static struct {
-	_Atomic bool refuses;     /* all */
-	_Atomic unsigned ncalls;  /* begun */
-	_Atomic unsigned ndone;   /* have returned */
+	_Atomic bool refuses;     /* all calls */
+	_Atomic unsigned ncalls;  /* calls begun */
+	_Atomic unsigned ndone;   /* calls that have returned */
 	_Atomic unsigned nawaits; /* the first call returns after this many others; 0: at once */
 } writes;
 
@@ -1185,7 +1191,7 @@ int __wrap_ps_object_write_block(struct ps_object *object, uint64_t block, const
 	if (nawaits && call == 0) {
 		for (int i = 0; i < 1000 && atomic_load(&writes.ndone) < nawaits; i++)
 			usleep(10000);
-		usleep(100000); /* the decompressor's thread, which has no more to write, waits by then */
+		usleep(100000); /* by then the decompressor's thread has no more to write and waits */
 	}
 	int rc = __real_ps_object_write_block(object, block, data);
 	atomic_fetch_add(&writes.ndone, 1);
@@ -1198,7 +1204,7 @@ static void reset_writes(void)
 	writes.ncalls = writes.ndone = writes.nawaits = 0;
 }
 
-/* Decodes `nbytes` of frames, the last one without a size, for the size. */
+/* Looks up the size of a shard of `nbytes`, which is decoded for that: the last frame declares no size. */
 static void find_size_by_decoding(const char *dir, uint64_t nbytes,
         void (*check)(struct ps_decompressing *decompressing, uint64_t nbytes))
 {
@@ -1234,8 +1240,8 @@ static void all_is_cached(struct ps_decompressing *decompressing, uint64_t nbyte
 	ps_object_put(object);
 }
 
-/* Also the last block, whose length is known at the end only, and is that of a block or less. */
-static void what_is_decoded_for_a_size_is_cached_to_its_end(void **state)
+/* Also the last block, whose length, a whole block or less, is known only at the end. */
+static void bytes_decoded_for_a_size_are_cached_to_the_end(void **state)
 {
 	char dir[PATH_MAX];
 
@@ -1248,7 +1254,7 @@ static void what_is_decoded_for_a_size_is_cached_to_its_end(void **state)
 	find_size_by_decoding(dir, 6 * PS_BLOCK_SIZE + 17, all_is_cached);
 }
 
-/* The first block is on its way to the disk longer than decoding takes. */
+/* Writing the first block takes longer than decoding the shard. */
 static void a_size_waits_for_the_last_write(void **state)
 {
 	reset_writes();
@@ -1257,8 +1263,8 @@ static void a_size_waits_for_the_last_write(void **state)
 	assert_int_equal(writes.ncalls, 21);
 }
 
-/* Those that are on their way are refused, too. */
-static void a_disk_that_refuses_is_not_asked_again(void **state)
+/* Writes that are under way are refused, too. */
+static void nothing_is_written_after_a_refused_write(void **state)
 {
 	reset_writes();
 	writes.refuses = true;
@@ -1267,8 +1273,8 @@ static void a_disk_that_refuses_is_not_asked_again(void **state)
 	reset_writes();
 }
 
-/* The engine writes what a get took; everything else is written while decoding goes on. */
-static void what_no_get_took_is_cached(void **state)
+/* The fetch engine writes the bytes that a get took; the stage writes all others while decoding goes on. */
+static void bytes_that_no_get_took_are_cached(void **state)
 {
 	enum { TAKEN = 20 }; /* in the upper half of the buffer */
 	const size_t nbytes = 24 * PS_MIB;
@@ -1310,8 +1316,8 @@ static void what_no_get_took_is_cached(void **state)
 
 /* What is handed out ------------------------------------------------------------------------------------- */
 
-/* A frame that is too large to be held back, without its checksum: until it has come, the last bytes may be
- * wrong. */
+/* The frame is too large to be held back, and its checksum is cut off: until the checksum is compared, the
+ * last bytes may be wrong. */
 static void the_last_chunk_of_a_frame_waits_for_its_end(void **state)
 {
 	const size_t nbytes = 24 * PS_MIB;
@@ -1327,7 +1333,7 @@ static void the_last_chunk_of_a_frame_waits_for_its_end(void **state)
 	shard.size = shard.unit.len - 1;
 	stage_start(&s, *state, 256 * PS_MIB, 192 * PS_MIB, &shard, 1);
 	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
-	decompressing->size = nbytes; /* found before */
+	decompressing->size = nbytes; /* as if found before */
 	get_chunk(decompressing, &shard, nbytes - 2 * PS_CHUNK_SIZE);
 	assert_int_equal(try_chunk(decompressing, &shard, nbytes - PS_CHUNK_SIZE, &one), EIO);
 	ps_decompressing_put(decompressing);
@@ -1335,8 +1341,8 @@ static void the_last_chunk_of_a_frame_waits_for_its_end(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* The index remembers a size of this version, and the origin now has less under the same ETag. */
-static void a_shard_that_holds_less_than_is_known_is_an_error(void **state)
+/* The index has a size for this version, and the origin now has fewer bytes under the same ETag. */
+static void a_shard_shorter_than_its_known_size_is_an_error(void **state)
 {
 	const uint64_t nbytes = 4 * PS_CHUNK_SIZE;
 	struct shard shard = {.url = "less"};
@@ -1364,7 +1370,8 @@ static void a_shard_that_holds_less_than_is_known_is_an_error(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* Gets that wait, by themselves -------------------------------------------------------------------------- */
+/* Waiting gets, without threads
+ * -------------------------------------------------------------------------- */
 
 struct alone {
 	struct ps_decompress stage;
@@ -1433,7 +1440,7 @@ static void one_thread_at_a_time_answers_a_get(void **state)
 	assert_int_equal(a.decompressing.refs, 1);
 }
 
-/* Cancelled, or its decompressor failed further on, after its last byte had come. */
+/* The get is cancelled, or its decompressor fails further on, after the get's last byte has come. */
 static void a_get_that_has_all_its_bytes_succeeds(void **state)
 {
 	static const uint8_t zeros[2 * PS_CHUNK_SIZE];
@@ -1449,8 +1456,8 @@ static void a_get_that_has_all_its_bytes_succeeds(void **state)
 	assert_int_equal(a.errnum, 0);
 }
 
-/* Of a stage that is 8 MiB, two are used, and pieces have the others. */
-static void spare_buffers_do_not_take_the_room_of_pieces(void **state)
+/* Of the stage's 8 MiB, 2 MiB are used, and pieces have the others. */
+static void spare_buffers_do_not_take_the_memory_of_pieces(void **state)
 {
 	static struct ps_decompress stage = {.limit = 8 * PS_MIB, .used = 2 * PS_MIB, .nfree_pieces = 12};
 
@@ -1470,42 +1477,42 @@ static void spare_buffers_do_not_take_the_room_of_pieces(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(a_shard_that_comes_while_every_thread_decodes_has_a_turn_soon),
-	        TEST(idle_decompressors_make_place_at_once),
-	        TEST(idle_decompressors_make_place_for_a_lookup),
-	        TEST(an_idle_decompressor_gives_its_window_to_another),
+	        TEST(a_new_shard_gets_a_turn_soon_while_all_threads_decode),
+	        TEST(idle_decompressors_are_replaced_at_once),
+	        TEST(idle_decompressors_are_replaced_for_a_lookup),
+	        TEST(an_idle_decompressor_gives_up_its_window_for_another),
 	        TEST(the_only_decompressor_never_waits_for_memory),
-	        TEST(windows_wait_for_each_other),
-	        TEST(frames_nearby_are_walked_over),
-	        TEST(frames_across_a_network_come_once),
-	        TEST(a_frame_that_declares_no_size_is_decoded),
-	        TEST(a_frame_that_does_not_begin_is_an_error),
-	        TEST(a_table_of_more_than_can_be_is_not_used),
-	        TEST(headers_are_asked_for_again),
-	        TEST(headers_that_are_refused_are_an_error),
-	        TEST(what_is_cancelled_ends_before_the_origin_answers),
+	        TEST(decompressors_wait_for_each_other_s_windows),
+	        TEST(frame_headers_of_a_local_shard_give_its_size),
+	        TEST(a_remote_shard_is_decoded_for_its_size),
+	        TEST(a_local_shard_whose_frame_declares_no_size_is_decoded),
+	        TEST(a_frame_without_its_magic_number_is_an_error),
+	        TEST(a_seek_table_beyond_the_largest_file_size_is_not_used),
+	        TEST(failed_requests_for_headers_are_retried),
+	        TEST(refused_requests_for_headers_are_an_error),
+	        TEST(a_cancelled_get_ends_before_the_origin_answers),
 	        TEST(pieces_that_fail_are_requested_again),
 	        TEST(pieces_that_end_early_are_requested_again),
 	        TEST(an_answer_before_the_request_returns_is_seen),
-	        TEST(an_abort_between_attempts_waits_for_pieces),
-	        TEST(headers_that_no_reader_waits_for_are_not_asked_for_again),
+	        TEST(an_abort_between_attempts_waits_for_requested_pieces),
+	        TEST(requests_for_headers_that_no_reader_waits_for_are_not_retried),
 	        TEST(bytes_of_another_version_are_not_decoded),
-	        TEST(a_window_that_memory_never_holds_is_an_error),
-	        TEST(what_was_handed_out_of_a_damaged_frame_is_not_kept),
-	        TEST(the_end_of_the_only_frame_takes_no_memory),
-	        TEST(what_was_decoded_for_a_size_is_not_the_file),
-	        TEST(a_size_is_kept_while_the_index_takes_nothing),
-	        TEST(a_dataset_that_still_decodes_for_the_size_gives_way),
-	        TEST(walks_wait_for_each_other),
-	        TEST(what_is_decoded_for_a_size_is_cached_to_its_end),
+	        TEST(a_window_larger_than_the_memory_is_an_error),
+	        TEST(bytes_handed_out_of_a_damaged_frame_are_not_cached),
+	        TEST(the_end_of_the_only_frame_needs_no_more_memory),
+	        TEST(an_object_of_unknown_size_does_not_become_the_file),
+	        TEST(a_size_is_kept_while_the_index_refuses_writes),
+	        TEST(a_dataset_that_still_decodes_for_the_size_does_not_block_another),
+	        TEST(the_number_of_header_walks_is_limited),
+	        TEST(bytes_decoded_for_a_size_are_cached_to_the_end),
 	        TEST(a_size_waits_for_the_last_write),
-	        TEST(a_disk_that_refuses_is_not_asked_again),
-	        TEST(what_no_get_took_is_cached),
+	        TEST(nothing_is_written_after_a_refused_write),
+	        TEST(bytes_that_no_get_took_are_cached),
 	        TEST(the_last_chunk_of_a_frame_waits_for_its_end),
-	        TEST(a_shard_that_holds_less_than_is_known_is_an_error),
+	        TEST(a_shard_shorter_than_its_known_size_is_an_error),
 	        cmocka_unit_test(one_thread_at_a_time_answers_a_get),
 	        cmocka_unit_test(a_get_that_has_all_its_bytes_succeeds),
-	        cmocka_unit_test(spare_buffers_do_not_take_the_room_of_pieces),
+	        cmocka_unit_test(spare_buffers_do_not_take_the_memory_of_pieces),
 	};
 
 	return cmocka_run_group_tests_name("decompress", tests, NULL, NULL);

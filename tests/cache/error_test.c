@@ -1,4 +1,4 @@
-/* Errors of both programs: one contract. */
+/* The errors of both programs, ps_error and ps_load_error, follow one contract. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ static void test_without_an_error_the_code_is_returned(void **state)
 	assert_int_equal(ps_load_error_prefix(NULL, -ENOENT, "x"), -ENOENT);
 }
 
-static void test_a_prefix_keeps_the_story(void **state)
+static void test_a_prefix_keeps_the_text_and_the_codes(void **state)
 {
 	struct ps_error err = {.err = EACCES, .http_status = 403, .retryable = true, .text = "refused"};
 	struct ps_load_error load = {.err = EBADMSG, .text = "not a tar"};
@@ -46,7 +46,7 @@ static void test_arguments_may_point_into_the_text(void **state)
 	assert_string_equal(load.text, "one, two");
 }
 
-/* "é" is of two bytes: one of them alone is no UTF-8. */
+/* "é" has two bytes in UTF-8; one of them alone is invalid. */
 static void test_long_texts_are_cut_between_characters(void **state)
 {
 	char text[2 * PS_LOAD_ERROR_TEXT_LEN];
@@ -72,7 +72,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_without_an_error_the_code_is_returned),
-	        cmocka_unit_test(test_a_prefix_keeps_the_story),
+	        cmocka_unit_test(test_a_prefix_keeps_the_text_and_the_codes),
 	        cmocka_unit_test(test_arguments_may_point_into_the_text),
 	        cmocka_unit_test(test_long_texts_are_cut_between_characters),
 	};

@@ -1,5 +1,5 @@
-/* Room: the quota holds at every instant, the policy decides what is evicted, holders keep what they have,
- * full disks stream. */
+/* Space in the cache: the quota holds at every moment, the policy decides what is evicted, holders keep
+ * their bytes, and reads are streamed while the disk is full. */
 #include <errno.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -33,14 +33,14 @@ static bool cached(struct ps_store *store, unsigned i, uint64_t size)
 	return complete;
 }
 
-static void lru_lets_the_oldest_go(void **state)
+static void lru_evicts_the_least_recently_used(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
 
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(put_whole(store, i, 3 * MIB), 0);
 	assert_int_equal(test_stat(store, "used_bytes"), 12 * MIB);
-	struct ps_object *o = test_object(store, 0, 3 * MIB); /* opened again: now the youngest */
+	struct ps_object *o = test_object(store, 0, 3 * MIB); /* opened again: now the most recently used */
 	ps_object_put(o);
 	assert_int_equal(put_whole(store, 4, 3 * MIB), 0);
 	assert_true(cached(store, 0, 3 * MIB));
@@ -52,7 +52,7 @@ static void lru_lets_the_oldest_go(void **state)
 	ps_store_close(store);
 }
 
-static void scan_streams_rather_than_give_up_what_is_in_use(void **state)
+static void scan_streams_rather_than_evict_recently_used_objects(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * MIB, NULL);
 
@@ -65,16 +65,16 @@ static void scan_streams_rather_than_give_up_what_is_in_use(void **state)
 	ps_store_close(store);
 }
 
-static void room_is_reserved_for_the_whole_object_and_given_back_at_the_last_put(void **state)
+static void space_is_reserved_for_the_whole_object_until_the_last_put(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
 	struct ps_object *a = test_object(store, 0, 10 * MIB), *b = test_object(store, 1, 4 * MIB);
 
 	assert_int_equal(ps_object_admit(a), 0);
 	assert_int_equal(test_write(a, 0), 0);
-	assert_int_equal(ps_object_admit(b), -ENOSPC); /* a may still grow, and is held */
-	assert_int_equal(
-	        test_stat(store, "used_bytes"), MIB); /* what is there is one thing, what may come another */
+	assert_int_equal(ps_object_admit(b), -ENOSPC); /* a is held and may still grow */
+	/* used and reserved bytes count apart */
+	assert_int_equal(test_stat(store, "used_bytes"), MIB);
 	assert_true(test_stat(store, "reserved_bytes") >= 9 * MIB);
 	ps_object_put(a);
 	assert_int_equal(test_stat(store, "reserved_bytes"), 0);
@@ -101,7 +101,7 @@ static void an_evicted_object_stays_readable_and_counted_until_it_is_put(void **
 	assert_int_equal(ps_object_block(old, 2), PS_BLOCK_PRESENT);
 	assert_int_equal(ps_object_admit(old), 0 - ENOSPC);
 
-	/* A new one of the same id starts empty, beside it. */
+	/* A new object of the same id starts empty, in addition to the old one. */
 	struct ps_object *new = test_object(store, 0, 3 * MIB);
 	assert_ptr_not_equal(new, old);
 	assert_int_equal(ps_object_block(new, 0), PS_BLOCK_ABSENT);
@@ -126,7 +126,7 @@ static void an_evicted_object_stays_readable_and_counted_until_it_is_put(void **
 	ps_store_close(store);
 }
 
-/* Unlinking waits for the kernel's reads, and these may wait for us. */
+/* An unlink waits for the kernel's reads, and these may wait for this process. */
 static void a_file_that_was_passed_through_keeps_its_name_until_it_is_put(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
@@ -140,7 +140,7 @@ static void a_file_that_was_passed_through_keeps_its_name_until_it_is_put(void *
 	assert_int_equal(test_on_disk(*state), 3 * MIB);
 	assert_int_equal(ps_object_pass_fd(old), -1);
 
-	/* A new one of the same id has nothing on disk so long. */
+	/* Until then a new object of the same id has no file. */
 	struct ps_object *new = test_object(store, 0, 3 * MIB);
 	assert_ptr_not_equal(new, old);
 	assert_int_equal(ps_object_block(new, 0), PS_BLOCK_ABSENT);
@@ -157,7 +157,7 @@ static void a_file_that_was_passed_through_keeps_its_name_until_it_is_put(void *
 	ps_store_close(store);
 }
 
-static void what_is_held_is_never_chosen(void **state)
+static void a_held_object_is_never_evicted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 9 * MIB, "lru");
 	struct ps_object *held = test_object(store, 0, 3 * MIB);
@@ -184,7 +184,7 @@ static void a_lowered_limit_holds_from_the_start(void **state)
 	ps_store_close(store);
 }
 
-static void the_floor_of_free_space_stops_admission(void **state)
+static void the_least_free_space_stops_admission(void **state)
 {
 	struct ps_error err = {0};
 	struct ps_store *store = NULL;
@@ -199,7 +199,7 @@ static void the_floor_of_free_space_stops_admission(void **state)
 	ps_store_close(store);
 }
 
-/* --cache-size is of all that is in the folder: the index has its part of it. */
+/* --cache-size limits all that is in the folder, including the index. */
 static void the_index_counts_against_the_size_of_the_folder(void **state)
 {
 	struct ps_error err = {0};
@@ -220,8 +220,8 @@ static void the_index_counts_against_the_size_of_the_folder(void **state)
 	ps_store_close(store);
 }
 
-/* What the disk has to spare above the floor, and no more: of a quota that is larger. */
-static void what_would_go_below_the_floor_is_not_admitted(void **state)
+/* The quota is larger than the disk: an object is admitted only if min_free_bytes stay free. */
+static void an_object_that_would_leave_too_little_free_space_is_not_admitted(void **state)
 {
 	struct ps_error err = {0};
 	struct ps_store *store = NULL;
@@ -244,7 +244,7 @@ static void what_would_go_below_the_floor_is_not_admitted(void **state)
 	ps_store_close(store);
 }
 
-static void evicting_by_glob_takes_what_matches_and_is_not_held(void **state)
+static void evicting_by_glob_takes_matching_objects_that_are_not_held(void **state)
 {
 	static const char *const globs[] = {"00000[12].tar", "http://h/p/000003.*"};
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -272,7 +272,7 @@ struct crowd {
 	const char *dir;
 	struct ps_store *store;
 	uint64_t limit;
-	int data_fd; /* -1: the data files share their file system */
+	int data_fd; /* of a file system with data files only, or -1 */
 	_Atomic bool stop, over, told_over, wrong;
 	_Atomic unsigned seed, admitted, streamed;
 };
@@ -284,8 +284,8 @@ static void *watch(void *arg)
 	while (!c->stop) {
 		struct statvfs st;
 
-		/* Of a file system that holds the data files alone this sees unlinked files too, and all at
-		 * one instant. */
+		/* On a file system with data files only, this counts unlinked files, too, and all files at
+		 * one moment. */
 		if (c->data_fd >= 0 && fstatvfs(c->data_fd, &st) == 0 &&
 		        (uint64_t)(st.f_blocks - st.f_bfree) * st.f_frsize > c->limit)
 			c->over = true;
@@ -346,7 +346,7 @@ static void the_quota_holds_with_eight_threads_writing_and_evicting(void **state
 	assert_int_equal(test_stat(c.store, "used_bytes"), test_on_disk(*state));
 	ps_store_close(c.store);
 
-	/* What the index says of them all is true. */
+	/* The index's rows match all files. */
 	c.store = test_store_open(*state, c.limit, "lru");
 	struct ps_verify_result result;
 	assert_int_equal(ps_store_verify(c.store, NULL, NULL, NULL, &result), 0);
@@ -358,7 +358,7 @@ static void the_quota_holds_with_eight_threads_writing_and_evicting(void **state
 		close(c.data_fd);
 }
 
-/* A disk of its own -------------------------------------------------------------------------------------- */
+/* A small disk -------------------------------------------------------------------------------------- */
 
 static bool mount_small(const char *dir)
 {
@@ -384,7 +384,7 @@ static void eat(const char *dir, uint64_t nbytes)
 	close(fd);
 }
 
-static void a_full_disk_is_streamed_past_and_used_again_when_it_has_room(void **state)
+static void reads_are_streamed_while_the_disk_is_full_and_cached_afterwards(void **state)
 {
 	char path[4096];
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -393,16 +393,16 @@ static void a_full_disk_is_streamed_past_and_used_again_when_it_has_room(void **
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(test_write(o, 0), 0);
 	assert_int_equal(ps_store_commit(store), 0);
-	eat(*state, UINT64_MAX); /* not a byte left, for the index neither */
+	eat(*state, UINT64_MAX); /* no byte is left, not even for the index */
 	assert_int_equal(test_write(o, 1), -ENOSPC);
 	assert_int_equal(ps_object_block(o, 1), PS_BLOCK_ABSENT);
 	assert_int_equal(test_write(o, 2), -ENOSPC);
 	assert_int_equal(ps_object_admit(o), -ENOSPC);
 	assert_true(test_stat(store, "write_errors") >= 1);
-	assert_true(test_right(o, 0)); /* what is there is served */
+	assert_true(test_right(o, 0)); /* present blocks are served */
 	struct ps_object *p = test_object(store, 2, 6 * MIB);
 	assert_int_equal(ps_object_admit(p), -ENOSPC);
-	/* The index is to note the open, cannot write it, and says so. */
+	/* The index has to note the open but cannot write: the commit reports that. */
 	ps_object_put(o);
 	o = test_object(store, 1, 6 * MIB);
 	int committed = ps_store_commit(store);
@@ -415,7 +415,7 @@ static void a_full_disk_is_streamed_past_and_used_again_when_it_has_room(void **
 		usleep(100000);
 		rc = ps_object_admit(o);
 	}
-	print_message("# full: commit said %d; again after %llu ms\n", committed,
+	print_message("# full: commit returned %d; admitted again after %llu ms\n", committed,
 	        (unsigned long long)((ps_clock_mono_ns() - start_ns) / PS_NS_PER_MS));
 	assert_int_equal(rc, 0);
 	assert_int_equal(test_write_all(o), 0);
@@ -445,7 +445,7 @@ static int write_nodes_until_full(struct ps_store *store)
 	return rc;
 }
 
-static void an_index_that_takes_no_more_stops_caching_and_comes_back(void **state)
+static void an_index_on_a_full_disk_stops_caching_until_there_is_space(void **state)
 {
 	char path[4096];
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -481,7 +481,7 @@ static void an_index_that_takes_no_more_stops_caching_and_comes_back(void **stat
 	ps_store_close(store);
 }
 
-static void an_index_that_refused_a_listing_comes_back_by_itself(void **state)
+static void an_index_that_refused_rows_recovers_by_itself(void **state)
 {
 	char path[4096];
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -492,7 +492,7 @@ static void an_index_that_refused_a_listing_comes_back_by_itself(void **state)
 	assert_int_equal(write_nodes_until_full(store), -ENOSPC);
 	snprintf(path, sizeof(path), "%s/cache/eaten", (char *)*state);
 	assert_int_equal(unlink(path), 0);
-	/* The store itself has nothing to write. */
+	/* The store itself has nothing to write: only these writes reach the index. */
 	for (int i = 0; i < 200 && rc < 0; i++) {
 		struct ps_node_row node = {.node = 1, .kind = PS_NODE_DIR, .name = name};
 		struct ps_index_batch *batch = ps_index_batch_new();
@@ -505,18 +505,18 @@ static void an_index_that_refused_a_listing_comes_back_by_itself(void **state)
 	ps_store_close(store);
 }
 
-static void an_index_on_a_full_disk_opens_with_what_it_had_in_reserve(void **state)
+static void an_index_on_a_full_disk_opens_with_its_reserve(void **state)
 {
 	char path[4096];
 
-	/* Large enough for the reserve. */
+	/* The disk is large enough for a reserve. */
 	snprintf(path, sizeof(path), "%s/cache", (char *)*state);
 	assert_int_equal(mount("penstock-test", path, "tmpfs", MS_REMOUNT, "size=80m"), 0);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	assert_int_equal(put_whole(store, 1, 2 * MIB), 0);
 	ps_store_close(store);
 	for (int full = 0; full < 2; full++) {
-		/* The second time nothing is left in reserve. */
+		/* The second time the reserve has been used. */
 		eat(*state, UINT64_MAX);
 		struct ps_store_options options = {.dir = path, .limit_bytes = 1 << 30, .min_free_bytes = 1};
 		struct ps_error err = {0};
@@ -571,7 +571,7 @@ static bool can_mount(void)
 	return can;
 }
 
-/* Also after a failure in the middle. */
+/* Unmounts the data disk, also after a failure midway. */
 static int data_disk_teardown(void **state)
 {
 	char data[4096];
@@ -587,24 +587,24 @@ static int data_disk_teardown(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(lru_lets_the_oldest_go),
-	        TEST(scan_streams_rather_than_give_up_what_is_in_use),
-	        TEST(room_is_reserved_for_the_whole_object_and_given_back_at_the_last_put),
+	        TEST(lru_evicts_the_least_recently_used),
+	        TEST(scan_streams_rather_than_evict_recently_used_objects),
+	        TEST(space_is_reserved_for_the_whole_object_until_the_last_put),
 	        TEST(an_evicted_object_stays_readable_and_counted_until_it_is_put),
 	        TEST(a_file_that_was_passed_through_keeps_its_name_until_it_is_put),
-	        TEST(what_is_held_is_never_chosen),
+	        TEST(a_held_object_is_never_evicted),
 	        TEST(a_lowered_limit_holds_from_the_start),
-	        TEST(the_floor_of_free_space_stops_admission),
+	        TEST(the_least_free_space_stops_admission),
 	        TEST(the_index_counts_against_the_size_of_the_folder),
-	        TEST(what_would_go_below_the_floor_is_not_admitted),
-	        TEST(evicting_by_glob_takes_what_matches_and_is_not_held),
+	        TEST(an_object_that_would_leave_too_little_free_space_is_not_admitted),
+	        TEST(evicting_by_glob_takes_matching_objects_that_are_not_held),
 	        cmocka_unit_test_setup_teardown(the_quota_holds_with_eight_threads_writing_and_evicting,
 	                test_dir_setup, data_disk_teardown),
-	        /* These mount a small tmpfs: root's business, left out where it may not. */
-	        DISK_TEST(a_full_disk_is_streamed_past_and_used_again_when_it_has_room),
-	        DISK_TEST(an_index_that_takes_no_more_stops_caching_and_comes_back),
-	        DISK_TEST(an_index_that_refused_a_listing_comes_back_by_itself),
-	        DISK_TEST(an_index_on_a_full_disk_opens_with_what_it_had_in_reserve),
+	        /* These mount a small tmpfs and are left out where that is not permitted. */
+	        DISK_TEST(reads_are_streamed_while_the_disk_is_full_and_cached_afterwards),
+	        DISK_TEST(an_index_on_a_full_disk_stops_caching_until_there_is_space),
+	        DISK_TEST(an_index_that_refused_rows_recovers_by_itself),
+	        DISK_TEST(an_index_on_a_full_disk_opens_with_its_reserve),
 	};
 	size_t n = PS_ARRAY_LEN(tests) - (can_mount() ? 0 : 4);
 

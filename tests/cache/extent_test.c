@@ -1,5 +1,5 @@
-/* Large objects, cached and evicted by extents: the quota holds, readers keep what they read, nothing wrong
- * is found after a kill, and what was passed through is never punched. */
+/* Large objects, cached and evicted by extents: the quota holds, readers keep the bytes that they read, no
+ * wrong byte counts as present after a kill, and a file that was passed through is never punched. */
 #include <errno.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
@@ -13,7 +13,7 @@
 #define LIMIT (160 * MIB)
 #define LARGE (3 * LIMIT + 12345) /* 8 extents */
 #define NBLOCKS 481
-#define MAP_NBYTES 16384 /* that an extent's share of the file system's map is counted as */
+#define MAP_NBYTES 16384 /* what an extent's part of the file system's block map counts as */
 
 static int test_pin(struct ps_object *o)
 {
@@ -34,7 +34,7 @@ static bool there(struct ps_object *o, uint64_t block)
 	return ps_object_block(o, block) == PS_BLOCK_PRESENT;
 }
 
-/* Writes blocks [first, end) as far as there is room: how many are there afterwards. */
+/* Writes blocks [first, end) as far as there is room. Returns how many were written. */
 static uint64_t write_range(struct ps_object *o, uint64_t first, uint64_t end)
 {
 	uint64_t n = 0;
@@ -71,7 +71,7 @@ static void a_sequential_writer_of_three_times_the_quota_never_exceeds_it(void *
 		if (b % 16 == 0)
 			assert_true(test_on_disk(*state) <= LIMIT);
 	}
-	/* The oldest went, an extent at a time; what is left are the newest. */
+	/* The oldest extents were evicted one by one; the newest are left. */
 	assert_false(there(o, 0));
 	assert_true(there(o, NBLOCKS - 1));
 	assert_true(ps_object_cached_nbytes(o) > 64 * MIB);
@@ -95,7 +95,7 @@ static void a_sequential_writer_of_three_times_the_quota_never_exceeds_it(void *
 	ps_store_close(store);
 }
 
-static void a_scan_keeps_what_came_first_and_what_is_hot(void **state)
+static void a_sequential_scan_keeps_the_blocks_that_came_first(void **state)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, NULL);
 	struct ps_object *o = test_object(store, 0, LARGE);
@@ -104,7 +104,7 @@ static void a_scan_keeps_what_came_first_and_what_is_hot(void **state)
 	uint64_t n = write_range(o, 0, NBLOCKS);
 	assert_true(n >= 158 && n <= 160);
 	for (int epoch = 0; epoch < 1; epoch++)
-		assert_int_equal(write_range(o, 0, NBLOCKS), n); /* those that are there stay */
+		assert_int_equal(write_range(o, 0, NBLOCKS), n); /* present blocks stay */
 	assert_true(there(o, 0));
 	assert_true(all_right(o));
 	assert_int_equal(test_stat(store, "evicted_extents"), 0);
@@ -112,7 +112,7 @@ static void a_scan_keeps_what_came_first_and_what_is_hot(void **state)
 	ps_store_close(store);
 }
 
-static void a_smaller_object_and_extents_make_room_for_each_other(void **state)
+static void a_small_object_and_extents_make_room_for_each_other(void **state)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
 	struct ps_object *o = test_object(store, 0, LARGE);
@@ -120,8 +120,8 @@ static void a_smaller_object_and_extents_make_room_for_each_other(void **state)
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(write_range(o, 0, 158), 158);
 	struct ps_object *small = test_object(store, 1, 30 * MIB);
-	assert_int_equal(
-	        test_write_all(small), 0); /* drives the oldest extent out, though the object is held */
+	/* evicts the oldest extent, although the object is held */
+	assert_int_equal(test_write_all(small), 0);
 	assert_false(there(o, 0));
 	assert_true(there(o, 100));
 	ps_object_put(small);
@@ -131,8 +131,8 @@ static void a_smaller_object_and_extents_make_room_for_each_other(void **state)
 	ps_object_put(small);
 	assert_true(all_right(o));
 	ps_object_put(o);
-	/* The object is not open: its extents are evicted one by one all the same, and the file with the
-	 * last. */
+	/* The object is not open. Its extents are still evicted one by one, and the file with the last of
+	 * them. */
 	for (unsigned i = 2; i < 7; i++) {
 		small = test_object(store, i, 30 * MIB);
 		assert_int_equal(test_write_all(small), 0);
@@ -147,7 +147,7 @@ static void a_smaller_object_and_extents_make_room_for_each_other(void **state)
 	ps_store_close(store);
 }
 
-/* As if the extents of object 0 had last been used then. */
+/* Sets the times at which the extents of object 0 were last used. */
 static void set_used(const char *dir, const int64_t *used_s, uint32_t n)
 {
 	char path[512];
@@ -162,7 +162,7 @@ static void set_used(const char *dir, const int64_t *used_s, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		struct ps_extent_row row;
 		assert_int_equal(ps_index_get_extent(index, &id, i, &row), 0);
-		assert_true(ps_clock_real_s() - row.used_s < 600); /* when it was written */
+		assert_true(ps_clock_real_s() - row.used_s < 600); /* the time of the write */
 		row.used_s = used_s[i];
 		ps_index_batch_put_extent(index, b, &id, i, &row);
 	}
@@ -182,7 +182,7 @@ static void a_restart_remembers_which_extent_was_used_last(void **state)
 	ps_store_close(store);
 	set_used(*state, (const int64_t[]){3000, 1000, 2000}, 3);
 	store = test_store_open(*state, LIMIT, "lru");
-	for (unsigned i = 1; i <= 5; i++) { /* 135 MiB beside the 30: one extent has to go */
+	for (unsigned i = 1; i <= 5; i++) { /* 135 MiB and the 30: one extent must be evicted */
 		struct ps_object *small = test_object(store, i, 27 * MIB);
 		assert_int_equal(test_write_all(small), 0);
 		ps_object_put(small);
@@ -195,7 +195,7 @@ static void a_restart_remembers_which_extent_was_used_last(void **state)
 	ps_store_close(store);
 }
 
-static void parts_of_blocks_count_what_they_take(void **state)
+static void partial_blocks_count_the_bytes_that_they_take(void **state)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
 	struct ps_object *o = test_object(store, 0, LARGE);
@@ -218,8 +218,9 @@ static void parts_of_blocks_count_what_they_take(void **state)
 	ps_store_close(store);
 }
 
-/* A disk knows blocks of 4 KiB: else a cache of many large objects would come to hold more than its quota. */
-static void the_end_of_an_object_takes_whole_blocks_of_the_disk(void **state)
+/* A disk allocates blocks of 4 KiB. If these did not count, a cache of many large objects would exceed its
+ * quota. */
+static void the_end_of_an_object_counts_in_whole_disk_blocks(void **state)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
 	struct ps_object *o = test_object(store, 0, LARGE);
@@ -230,14 +231,14 @@ static void the_end_of_an_object_takes_whole_blocks_of_the_disk(void **state)
 	test_fill(o, NBLOCKS - 1, buf);
 	assert_int_equal(ps_object_write_chunks(o, NBLOCKS - 1, 0, 1, buf), 0);
 	free(buf);
-	/* 12345 bytes of it, and what the file system needs to know where they are. */
+	/* 12345 bytes in whole disk blocks, and the file system's block map. */
 	assert_int_equal(test_stat(store, "used_bytes") - before, 4 * 4096 + MAP_NBYTES);
 	assert_true(test_stat(store, "used_bytes") >= test_on_disk(*state));
 	ps_object_put(o);
 	ps_store_close(store);
 }
 
-/* The data file was removed: its room is free from the start on. */
+/* The data file was removed: its bytes do not count any more after the start. */
 static void a_large_object_whose_file_is_gone_counts_nothing(void **state)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
@@ -273,7 +274,7 @@ static void *fill(void *arg)
 	return NULL;
 }
 
-/* A hold that takes no lock: the use of the extent was noted in this second. */
+/* A hold that takes no lock, because the extent's use was already noted in this second. */
 static int hold_without_lock(struct ps_object *o, uint64_t offset, uint64_t nbytes, struct ps_hold *ret)
 {
 	for (int i = 0; i < 100; i++) {
@@ -288,7 +289,7 @@ static int hold_without_lock(struct ps_object *o, uint64_t offset, uint64_t nbyt
 
 typedef int (*hold_fn)(struct ps_object *object, uint64_t offset, uint64_t nbytes, struct ps_hold *ret);
 
-static void goes_when_it_has_been_read(void **state, hold_fn hold_it)
+static void evicted_when_it_has_been_read(void **state, hold_fn hold_it)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
 	struct ps_object *o = test_object(store, 0, LARGE);
@@ -304,7 +305,7 @@ static void goes_when_it_has_been_read(void **state, hold_fn hold_it)
 	while (there(o, 5))
 		usleep(1000);
 	usleep(100000);
-	/* Being evicted: new readers see nothing there, those that saw it before have their bytes. */
+	/* The extent is being evicted: new readers find it absent, earlier readers keep their bytes. */
 	assert_true(test_right(o, 5));
 	assert_false(f.done);
 	assert_int_equal(ps_object_hold_borrowed(o, 5 * MIB, 4096, &second), 0);
@@ -313,23 +314,23 @@ static void goes_when_it_has_been_read(void **state, hold_fn hold_it)
 	ps_object_release(&hold);
 	pthread_join(thread, NULL);
 	assert_false(there(o, 5));
-	assert_int_equal(test_write(o, 5), 0); /* and it can come back */
+	assert_int_equal(test_write(o, 5), 0); /* the block can be cached again */
 	assert_true(test_right(o, 5));
 	ps_object_put(o);
 	ps_store_close(store);
 }
 
-static void an_extent_that_is_being_read_goes_when_it_has_been_read(void **state)
+static void an_extent_that_is_being_read_is_evicted_after_the_read(void **state)
 {
-	goes_when_it_has_been_read(state, ps_object_hold);
+	evicted_when_it_has_been_read(state, ps_object_hold);
 }
 
-static void an_extent_that_is_read_without_a_lock_goes_when_it_has_been_read(void **state)
+static void an_extent_that_is_read_without_a_lock_is_evicted_after_the_read(void **state)
 {
-	goes_when_it_has_been_read(state, hold_without_lock);
+	evicted_when_it_has_been_read(state, hold_without_lock);
 }
 
-static void evicting_a_large_object_that_is_open_empties_it_in_place(void **state)
+static void evicting_an_open_large_object_empties_its_file_in_place(void **state)
 {
 	struct ps_store *store = test_store_open(*state, LIMIT, "lru");
 	struct ps_object *o = test_object(store, 0, LARGE);
@@ -356,7 +357,7 @@ static void evicting_a_large_object_that_is_open_empties_it_in_place(void **stat
 
 struct crowd {
 	struct ps_store *store;
-	int data_fd; /* of a file system that holds the data files alone, or -1 */
+	int data_fd; /* of a file system with data files only, or -1 */
 	_Atomic bool stop, over, wrong;
 	_Atomic unsigned seed;
 	_Atomic uint64_t nreads, nwrites;
@@ -379,7 +380,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/* Reads what is there and writes what is not, here and there in two large objects, opened and closed. */
+/* Opens and closes two large objects in turn; reads present blocks and writes absent ones at random. */
 static void *crowd_member(void *arg)
 {
 	struct crowd *c = arg;
@@ -413,7 +414,7 @@ static void *crowd_member(void *arg)
 	return NULL;
 }
 
-static void eight_threads_at_random_get_right_bytes_within_the_quota(void **state)
+static void eight_random_threads_get_right_bytes_within_the_quota(void **state)
 {
 	struct crowd c = {.data_fd = -1};
 	pthread_t watcher, members[8];
@@ -467,7 +468,7 @@ static void *killer(void *arg)
 	return NULL;
 }
 
-/* The child: fills round and round until it is killed. */
+/* The child process: fills the object again and again until it is killed. */
 static int fill_and_die(const char *dir)
 {
 	struct ps_store *store = test_store_open(dir, LIMIT, "lru");
@@ -482,7 +483,7 @@ static int fill_and_die(const char *dir)
 		write_range(o, 0, NBLOCKS);
 }
 
-static void after_kills_all_that_is_said_to_be_there_is_right_and_within_the_quota(void **state)
+static void after_kills_present_blocks_are_right_and_within_the_quota(void **state)
 {
 	for (int i = 0; i < 3; i++) {
 		int status = test_run_self("fill-and-die", *state);
@@ -509,7 +510,7 @@ static void bytes_without_a_row_are_punched_at_the_start(void **state)
 	ps_object_id(ps_object_url(o), ps_object_remote(o), "raw", &id);
 	ps_object_put(o);
 	assert_int_equal(ps_store_commit(store), 0);
-	/* As if it had been killed when the row was gone and the hole was not there yet. */
+	/* As after a kill between the deletion of the row and the punching of the hole. */
 	struct ps_index_batch *batch = ps_index_batch_new();
 	ps_index_batch_del_extent(batch, &id, 1);
 	assert_int_equal(ps_index_batch_commit(ps_store_index(store), batch), 0);
@@ -526,9 +527,9 @@ static void bytes_without_a_row_are_punched_at_the_start(void **state)
 	ps_store_close(store);
 }
 
-/* Pins and passing through ------------------------------------------------------------------------------- */
+/* Pins and passthrough ------------------------------------------------------------------------------- */
 
-#define HALF (80 * MIB + 777) /* large, and fits */
+#define HALF (80 * MIB + 777) /* large, and fits into the quota */
 
 static void only_a_pinned_large_object_is_passed_through_and_then_never_punched(void **state)
 {
@@ -545,7 +546,7 @@ static void only_a_pinned_large_object_is_passed_through_and_then_never_punched(
 	ps_object_put(o);
 	ps_store_close(store);
 
-	/* A reader that outlives the daemon; and the next daemon knows. */
+	/* A reader may outlive the daemon. The next daemon knows that the file was passed through. */
 	store = test_store_open(*state, LIMIT, "lru");
 	o = test_object(store, 0, HALF);
 	assert_true(ps_object_complete(o));
@@ -559,14 +560,14 @@ static void only_a_pinned_large_object_is_passed_through_and_then_never_punched(
 	struct ps_object *other = test_object(store, 1, LARGE);
 	assert_int_equal(ps_object_admit(other), 0);
 	assert_int_equal(write_range(other, 0, 120), 120);
-	assert_int_equal(access(path, F_OK), -1); /* gone as a whole */
+	assert_int_equal(access(path, F_OK), -1); /* evicted as a whole */
 	char zeros[512] = {0}, bytes[512];
 	for (uint64_t b = 0; b < 80; b++) {
 		assert_int_equal(pread(reader, bytes, sizeof(bytes), (off_t)(b * MIB)), sizeof(bytes));
 		assert_memory_not_equal(bytes, zeros, sizeof(bytes));
 	}
 	close(reader);
-	/* It comes back by extents. */
+	/* The object is cached again, by extents. */
 	o = test_object(store, 0, HALF);
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_ABSENT);
 	assert_int_equal(test_write_all(o), 0);
@@ -582,7 +583,7 @@ static void a_file_that_may_have_been_passed_through_stays_whole_under_a_lowered
 	struct ps_object *o = test_object(store, 0, HALF);
 
 	assert_int_equal(test_write_all(o), 0);
-	assert_true(ps_object_pass_fd(o) >= 0); /* no large one there */
+	assert_true(ps_object_pass_fd(o) >= 0); /* not large under this quota */
 	ps_object_put(o);
 	ps_store_close(store);
 	store = test_store_open(*state, LIMIT, "lru");
@@ -597,8 +598,9 @@ static void a_file_that_may_have_been_passed_through_stays_whole_under_a_lowered
 	ps_store_close(store);
 }
 
-/* No reader by passthrough is left: it may be evicted by parts again, not as one piece of half the quota. */
-static void after_a_reboot_what_was_passed_through_goes_by_extents(void **state)
+/* After a reboot no passthrough reader is left: the file may be evicted by extents again, not only as one
+ * piece of half the quota. */
+static void after_a_reboot_a_passed_through_file_is_evicted_by_extents(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 4 * LIMIT, "lru");
 	struct ps_object *o = test_object(store, 0, HALF);
@@ -621,12 +623,12 @@ static void after_a_reboot_what_was_passed_through_goes_by_extents(void **state)
 	ps_store_close(store);
 }
 
-static void what_is_pinned_stays_over_restarts_until_it_is_unpinned(void **state)
+static void a_pinned_object_stays_over_restarts_until_it_is_unpinned(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
 	struct ps_object *o = test_object(store, 0, 3 * MIB), *p = test_object(store, 1, 10 * MIB);
 
-	assert_int_equal(test_pin(o), 0); /* before anything of it is there */
+	assert_int_equal(test_pin(o), 0); /* before any of its bytes is cached */
 	assert_int_equal(test_pin(o), 0);
 	assert_int_equal(test_pin(p), -ENOSPC);
 	assert_int_equal(test_stat(store, "pinned_objects"), 1);
@@ -659,7 +661,7 @@ static void what_is_pinned_stays_over_restarts_until_it_is_unpinned(void **state
 	ps_store_close(store);
 }
 
-static void a_pinned_object_takes_the_room_of_what_is_in_use(void **state)
+static void a_pinned_object_evicts_recently_used_objects(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * MIB, NULL);
 
@@ -692,7 +694,7 @@ static void a_pin_follows_the_version_that_is_opened(void **state)
 	assert_int_equal(test_stat(store, "pinned_bytes"), 2 * MIB);
 	ps_object_put(old);
 	ps_object_put(new);
-	/* The old version may go. */
+	/* The old version may be evicted. */
 	uint64_t nobjects = 0, nbytes = 0;
 	assert_int_equal(ps_store_evict(store, NULL, 0, &nobjects, &nbytes), 0);
 	assert_int_equal(nobjects, 1);
@@ -703,7 +705,7 @@ static void a_pin_follows_the_version_that_is_opened(void **state)
 	ps_store_close(store);
 }
 
-static void a_quota_below_what_is_pinned_holds_all_the_same(void **state)
+static void a_quota_below_the_pinned_bytes_still_holds(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * MIB, "lru");
 
@@ -726,26 +728,26 @@ int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(a_sequential_writer_of_three_times_the_quota_never_exceeds_it),
-	        TEST(a_scan_keeps_what_came_first_and_what_is_hot),
-	        TEST(a_smaller_object_and_extents_make_room_for_each_other),
+	        TEST(a_sequential_scan_keeps_the_blocks_that_came_first),
+	        TEST(a_small_object_and_extents_make_room_for_each_other),
 	        TEST(a_restart_remembers_which_extent_was_used_last),
-	        TEST(parts_of_blocks_count_what_they_take),
-	        TEST(the_end_of_an_object_takes_whole_blocks_of_the_disk),
+	        TEST(partial_blocks_count_the_bytes_that_they_take),
+	        TEST(the_end_of_an_object_counts_in_whole_disk_blocks),
 	        TEST(a_large_object_whose_file_is_gone_counts_nothing),
-	        TEST(an_extent_that_is_being_read_goes_when_it_has_been_read),
-	        TEST(an_extent_that_is_read_without_a_lock_goes_when_it_has_been_read),
-	        TEST(evicting_a_large_object_that_is_open_empties_it_in_place),
-	        cmocka_unit_test_setup_teardown(eight_threads_at_random_get_right_bytes_within_the_quota,
+	        TEST(an_extent_that_is_being_read_is_evicted_after_the_read),
+	        TEST(an_extent_that_is_read_without_a_lock_is_evicted_after_the_read),
+	        TEST(evicting_an_open_large_object_empties_its_file_in_place),
+	        cmocka_unit_test_setup_teardown(eight_random_threads_get_right_bytes_within_the_quota,
 	                test_dir_setup, data_disk_teardown),
-	        TEST(after_kills_all_that_is_said_to_be_there_is_right_and_within_the_quota),
+	        TEST(after_kills_present_blocks_are_right_and_within_the_quota),
 	        TEST(bytes_without_a_row_are_punched_at_the_start),
 	        TEST(only_a_pinned_large_object_is_passed_through_and_then_never_punched),
 	        TEST(a_file_that_may_have_been_passed_through_stays_whole_under_a_lowered_quota),
-	        TEST(after_a_reboot_what_was_passed_through_goes_by_extents),
-	        TEST(what_is_pinned_stays_over_restarts_until_it_is_unpinned),
-	        TEST(a_pinned_object_takes_the_room_of_what_is_in_use),
+	        TEST(after_a_reboot_a_passed_through_file_is_evicted_by_extents),
+	        TEST(a_pinned_object_stays_over_restarts_until_it_is_unpinned),
+	        TEST(a_pinned_object_evicts_recently_used_objects),
 	        TEST(a_pin_follows_the_version_that_is_opened),
-	        TEST(a_quota_below_what_is_pinned_holds_all_the_same),
+	        TEST(a_quota_below_the_pinned_bytes_still_holds),
 	};
 
 	if (argc == 3 && strcmp(argv[1], "fill-and-die") == 0)

@@ -12,8 +12,8 @@
 
 #define LOOK_MS 2
 
-/* A get waits here until it is due, then runs as a get of the inner origin; the caller's done comes from
- * there. */
+/* A get that waits until it is due and then runs as a get of the inner origin. The end of the inner get
+ * calls the outer get's done(). */
 struct job {
 	struct ps_list link;
 	struct ps_fault_impl *impl;
@@ -23,7 +23,7 @@ struct job {
 	bool fails, cancelled, running;
 };
 
-/* lock: the list, and the flags of the jobs in it. */
+/* `lock` guards jobs, their flags, aborted and stop. */
 struct ps_fault_impl {
 	struct ps_fault_origin *origin;
 	struct ps_origin *inner;
@@ -170,7 +170,7 @@ static void fault_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct ps_fault_impl *impl = impl_of(origin);
 
-	/* With the lock held: the job cannot end meanwhile, and the inner cancel calls nothing back. */
+	/* The lock is held: the job cannot end meanwhile, and the inner cancel makes no callback. */
 	PS_LOCK_SCOPE(&impl->lock);
 	for (struct ps_list *l = impl->jobs.next; l != &impl->jobs; l = l->next) {
 		struct job *job = PS_CONTAINER_OF(l, struct job, link);

@@ -1,4 +1,4 @@
-/* The origin of faults is itself right: else the tests above it would lie. */
+/* The origin with faults (fault_origin.h) itself, on which other tests rely. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static struct ps_fault_origin *make(void)
 	return ps_fault_origin_new(inner);
 }
 
-static void gets_fail_as_told(void **state)
+static void gets_fail_as_set(void **state)
 {
 	struct ps_fault_origin *o = make();
 
@@ -92,7 +92,7 @@ static void gets_fail_as_told(void **state)
 	o->origin.ops->close(&o->origin);
 }
 
-static void gets_wait_as_told(void **state)
+static void gets_wait_as_set(void **state)
 {
 	struct ps_fault_origin *o = make();
 	struct call c, d;
@@ -147,8 +147,8 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(gets_fail_as_told),
-	        cmocka_unit_test(gets_wait_as_told),
+	        cmocka_unit_test(gets_fail_as_set),
+	        cmocka_unit_test(gets_wait_as_set),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

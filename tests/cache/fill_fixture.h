@@ -1,5 +1,4 @@
-/* A fetch engine over a real store and an origin that misbehaves on demand, and reads that one can wait for.
- */
+/* A fetch engine with a real store and the pattern origin, and reads whose end a test can wait for. */
 #ifndef PS_TESTS_FILL_FIXTURE_H
 #define PS_TESTS_FILL_FIXTURE_H
 
@@ -16,7 +15,7 @@
 #include "fetch/fill.h"
 #include "tests/cache/pattern_origin.h"
 
-/* Sanitizers make the arithmetic of the origin ten times slower. */
+/* Sanitizers make the origin, which computes its bytes, ten times slower. */
 #ifdef PS_SANITIZERS
 #define TIMEOUT_MS 10000
 #else
@@ -33,7 +32,7 @@ struct fixture {
 	uint64_t nbytes; /* of the file */
 };
 
-/* Of the next fixture; 0: the default. */
+/* 0: the default. */
 struct fixture_options {
 	uint64_t cache_bytes, file_nbytes, memory_bytes, max_bytes_per_s, timeout_ms;
 	unsigned max_connections;
@@ -41,18 +40,18 @@ struct fixture_options {
 #define FIXTURE_FILE_NBYTES (40 * PS_MIB + 12345)
 
 struct fixture *fixture_new(const struct fixture_options *options);
-/* Stops everything but the directory, and starts again over it. */
+/* Stops everything, keeps the directory, and starts again in it. */
 void fixture_restart(struct fixture *f, const struct fixture_options *options);
-/* What fixture_restart() does first. */
+/* The two halves of fixture_restart(). */
 void fixture_stop(struct fixture *f);
 void fixture_start(struct fixture *f, const struct fixture_options *options);
 void fixture_free(struct fixture *f);
 
-/* For cmocka: everything by default. */
+/* For cmocka: a fixture with all defaults. */
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
 
-/* Another file of the same origin and size; the test puts it. */
+/* Another file of the same origin and size; the caller puts it. */
 struct ps_fill_file *another_file(struct fixture *f, const char *url);
 
 struct waited {
@@ -64,15 +63,15 @@ struct waited {
 	uint64_t answered_ns;
 };
 
-/* Of [offset, offset + nbytes), cut at the file's end. True: it had to wait. */
+/* Starts a read of [offset, offset + nbytes), cut at the file's end. True: the read has to wait. */
 bool begin_of(struct fixture *f, struct ps_fill_file *file, struct waited *w, enum ps_access access,
         uint64_t offset, size_t nbytes);
 bool begin(struct fixture *f, struct waited *w, uint64_t offset, size_t nbytes); /* of a stream */
-int end(struct waited *w);                                                       /* its errno */
-/* Are they the bytes [from, end) of the file, each in its place? */
+int end(struct waited *w);                                                       /* waits; the read's errno */
+/* True if the segments are the bytes [from, end) of the file, in order. */
 bool segments_right(
         const struct ps_segment *segs, size_t nsegs, uint64_t from, uint64_t end, bool *ret_in_memory);
-/* 0 means that the bytes were right, too. */
+/* Read, wait, and return the read's errno. Wrong bytes fail the test. */
 int read_once(struct fixture *f, uint64_t offset, size_t nbytes);
 int read_random(struct fixture *f, uint64_t offset, size_t nbytes);
 

@@ -1,4 +1,4 @@
-/* The slow tail: a request that is late is asked for once more, within limits. */
+/* Hedged requests: the duplicate of a late request, and the limits on duplicates. */
 #include <errno.h>
 
 #include "tests/cache/fill_fixture.h"
@@ -14,7 +14,7 @@ static uint64_t stat_of(struct fixture *f, const char *name)
 	return n;
 }
 
-/* Chunks of the file one by one, each another request, none twice. */
+/* Reads n chunks of the file one by one: each is a request of its own, and no chunk is read twice. */
 static void read_chunks(struct fixture *f, unsigned from, unsigned n)
 {
 	for (unsigned i = from; i < from + n; i++)
@@ -26,7 +26,7 @@ static struct fixture *new_with_timeout(uint64_t timeout_ms)
 	return fixture_new(&(struct fixture_options){.timeout_ms = timeout_ms});
 }
 
-static void a_request_that_is_late_is_asked_for_once_more(void **state)
+static void a_late_request_is_hedged(void **state)
 {
 	struct fixture *f = new_with_timeout(60000);
 
@@ -38,18 +38,19 @@ static void a_request_that_is_late_is_asked_for_once_more(void **state)
 	assert_int_equal(atomic_load(&f->origin->stall_next), 0);
 	assert_true(stat_of(f, "hedged_requests") > before);
 	assert_true(stat_of(f, "hedged_bytes") > 0);
-	/* Each byte of them is counted once: what is counted is what may be asked for. */
+	/* No byte counts twice: at a hedge's end its received bytes replace its requested ones. */
 	assert_true(stat_of(f, "hedged_bytes") <= stat_of(f, "hedged_requests") * CHUNK);
 	fixture_free(f);
 }
 
-/* The origin replaced the object meanwhile, or a proxy has an older one: bytes of two versions never meet. */
-static void an_answer_of_another_version_is_not_taken_for_the_late_one(void **state)
+/* The origin may have replaced the object meanwhile, or a proxy may have an older version: bytes of two
+ * versions are never mixed. */
+static void a_hedge_answered_with_another_version_is_discarded(void **state)
 {
 	struct fixture *f = new_with_timeout(60000);
 
 	(void)state;
-	/* Two requests more must be within a hundredth. */
+	/* Two more requests must be within 1 % of the bytes. */
 	struct waited w;
 	struct ps_fill_file *file = another_file(f, "http://h/other");
 	for (unsigned i = 0; i < 500; i++) {
@@ -61,14 +62,14 @@ static void an_answer_of_another_version_is_not_taken_for_the_late_one(void **st
 	uint64_t before = stat_of(f, "hedged_requests");
 	atomic_store(&f->origin->stall_next, 1);
 	atomic_store(&f->origin->other_next, 1);
-	read_chunks(f, 500, 1); /* right bytes: those of the next that was asked */
+	read_chunks(f, 500, 1); /* the right bytes come from the next hedged request */
 	assert_int_equal(atomic_load(&f->origin->other_next), 0);
 	assert_true(stat_of(f, "hedged_requests") >= before + 2);
 	fixture_free(f);
 }
 
-/* The late one covers a block, its reader needs a part: the rest is fetched as if nothing had been. */
-static void what_the_late_request_covers_beyond_its_reader_comes_later(void **state)
+/* The late request covers a block of which its reader needs a part: later reads fetch the rest as usual. */
+static void the_part_of_a_late_request_that_no_reader_needs_comes_later(void **state)
 {
 	struct fixture *f = new_with_timeout(60000);
 
@@ -95,8 +96,8 @@ static void what_the_late_request_covers_beyond_its_reader_comes_later(void **st
 	fixture_free(f);
 }
 
-/* From the middle of a block into the next: each gets its part. */
-static void what_is_asked_for_once_more_may_lie_in_two_blocks(void **state)
+/* The request covers the end of a block and the begin of the next: each block gets its part. */
+static void a_hedged_request_may_span_two_blocks(void **state)
 {
 	struct fixture *f = new_with_timeout(60000);
 	struct waited w;
@@ -119,7 +120,7 @@ static void what_is_asked_for_once_more_may_lie_in_two_blocks(void **state)
 	fixture_free(f);
 }
 
-static void no_more_than_one_byte_of_a_hundred_is_asked_for_twice(void **state)
+static void at_most_one_percent_of_the_bytes_is_requested_twice(void **state)
 {
 	struct fixture *f = new_with_timeout(1000);
 	unsigned nfailed = 0;
@@ -137,7 +138,7 @@ static void no_more_than_one_byte_of_a_hundred_is_asked_for_twice(void **state)
 	fixture_free(f);
 }
 
-static void an_origin_that_asks_to_wait_is_asked_for_nothing_twice(void **state)
+static void an_origin_that_pushes_back_gets_no_hedged_requests(void **state)
 {
 	struct fixture *f = new_with_timeout(1000);
 
@@ -154,7 +155,7 @@ static void an_origin_that_asks_to_wait_is_asked_for_nothing_twice(void **state)
 	fixture_free(f);
 }
 
-static void one_who_is_told_to_wait_by_the_second_request_asks_no_third(void **state)
+static void a_hedge_that_is_pushed_back_is_not_followed_by_another(void **state)
 {
 	struct fixture *f = new_with_timeout(2000);
 
@@ -171,7 +172,7 @@ static void one_who_is_told_to_wait_by_the_second_request_asks_no_third(void **s
 	fixture_free(f);
 }
 
-static void where_all_are_late_none_is_asked_for_twice(void **state)
+static void requests_are_not_hedged_when_all_are_late(void **state)
 {
 	struct fixture *f = new_with_timeout(1000);
 	struct waited w[8];
@@ -185,7 +186,7 @@ static void where_all_are_late_none_is_asked_for_twice(void **state)
 		begin_of(f, f->file, &w[i], PS_ACCESS_RANDOM, ((450 + i) * 37 % 600) * CHUNK, CHUNK);
 	for (unsigned i = 0; i < PS_ARRAY_LEN(w); i++)
 		nfailed += end(&w[i]) == ETIMEDOUT;
-	/* The first may have been late when the others were not yet. */
+	/* The first request may have been late before the others were. */
 	assert_true(stat_of(f, "hedged_requests") <= before + 1);
 	assert_true(nfailed + 1 >= PS_ARRAY_LEN(w));
 	fixture_free(f);
@@ -194,14 +195,14 @@ static void where_all_are_late_none_is_asked_for_twice(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_request_that_is_late_is_asked_for_once_more),
-	        cmocka_unit_test(an_answer_of_another_version_is_not_taken_for_the_late_one),
-	        cmocka_unit_test(what_the_late_request_covers_beyond_its_reader_comes_later),
-	        cmocka_unit_test(what_is_asked_for_once_more_may_lie_in_two_blocks),
-	        cmocka_unit_test(no_more_than_one_byte_of_a_hundred_is_asked_for_twice),
-	        cmocka_unit_test(an_origin_that_asks_to_wait_is_asked_for_nothing_twice),
-	        cmocka_unit_test(one_who_is_told_to_wait_by_the_second_request_asks_no_third),
-	        cmocka_unit_test(where_all_are_late_none_is_asked_for_twice),
+	        cmocka_unit_test(a_late_request_is_hedged),
+	        cmocka_unit_test(a_hedge_answered_with_another_version_is_discarded),
+	        cmocka_unit_test(the_part_of_a_late_request_that_no_reader_needs_comes_later),
+	        cmocka_unit_test(a_hedged_request_may_span_two_blocks),
+	        cmocka_unit_test(at_most_one_percent_of_the_bytes_is_requested_twice),
+	        cmocka_unit_test(an_origin_that_pushes_back_gets_no_hedged_requests),
+	        cmocka_unit_test(a_hedge_that_is_pushed_back_is_not_followed_by_another),
+	        cmocka_unit_test(requests_are_not_hedged_when_all_are_late),
 	};
 
 	return cmocka_run_group_tests_name("fill_hedge", tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* What is bounded stays bounded: memory, connections, bytes from the origin; and no reader starves for it. */
+/* Limits hold: memory, space in the cache, connections, bytes from the origin. No reader starves because of
+ * them. */
 #include "config.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 
 #define NFILES 1000
 
-static void readers_of_a_thousand_files_share_a_little_memory(void **state)
+static void readers_of_a_thousand_files_share_a_small_memory_budget(void **state)
 {
 	struct fixture_options options = {.memory_bytes = 16 * PS_MIB, .timeout_ms = 600000};
 	struct fixture *f = fixture_new(&options);
@@ -52,7 +53,8 @@ static void readers_of_a_thousand_files_share_a_little_memory(void **state)
 	alarm(0);
 }
 
-/* The cache's room --------------------------------------------------------------------------------------- */
+/* Space in the cache
+ * --------------------------------------------------------------------------------------- */
 
 static json_int_t store_stat(struct ps_store *store, const char *name)
 {
@@ -63,7 +65,7 @@ static json_int_t store_stat(struct ps_store *store, const char *name)
 	return value;
 }
 
-static void what_was_evicted_while_it_was_read_gives_its_room_back(void **state)
+static void a_file_evicted_while_it_is_read_frees_its_space(void **state)
 {
 	struct fixture_options options = {.timeout_ms = 600000};
 	struct fixture *f = fixture_new(&options);
@@ -73,7 +75,7 @@ static void what_was_evicted_while_it_was_read_gives_its_room_back(void **state)
 
 	(void)state;
 	alarm(HANG_S);
-	/* A reader always waits: the engine does not tidy up as it does after a long idle time. */
+	/* One reader waits throughout: the engine does not do the cleanup that follows a long idle time. */
 	atomic_store(&f->origin->stall_url, "http://pattern/x.tar");
 	atomic_store(&f->origin->stall_after, 0);
 	begin(f, &stuck, 0, 4096);
@@ -99,9 +101,10 @@ static void what_was_evicted_while_it_was_read_gives_its_room_back(void **state)
 
 #define NWARMED 5
 
-static void what_was_evicted_while_it_was_warmed_gives_its_room_back(void **state)
+static void a_file_evicted_while_it_is_warmed_frees_its_space(void **state)
 {
-	/* The sixth and the seventh find no room, and half of the memory holds what the disk did not take. */
+	/* The cache has no room for the sixth and the seventh file: half of the memory holds their
+	 * blocks. */
 	struct fixture_options options = {.timeout_ms = 600000,
 	        .cache_bytes = 64 * PS_MIB,
 	        .file_nbytes = 12 * PS_MIB,
@@ -147,7 +150,7 @@ static void what_was_evicted_while_it_was_warmed_gives_its_room_back(void **stat
 
 #define NSTALLED 6
 
-static void many_stalled_files_do_not_keep_a_reader_of_another(void **state)
+static void many_stalled_files_do_not_block_readers_of_another_file(void **state)
 {
 	struct fixture_options options = {.memory_bytes = 64 * PS_MIB, .timeout_ms = 30000};
 	struct fixture *f = fixture_new(&options);
@@ -176,7 +179,7 @@ static void many_stalled_files_do_not_keep_a_reader_of_another(void **state)
 		assert_true((w.answered_ns - start) / PS_NS_PER_MS < 2000);
 	}
 	assert_true(atomic_load(&f->origin->max_active) <= 8);
-	/* Those that had to give way come again. */
+	/* Pre-empted requests are sent again. */
 	atomic_store(&f->origin->released, true);
 	for (unsigned i = 0; i < NSTALLED; i++) {
 		for (unsigned k = 0; k < PS_ARRAY_LEN(stuck[i]); k++) {
@@ -215,8 +218,8 @@ static void *read_in_order(void *arg)
 	return NULL;
 }
 
-/* Bytes that the origin sent when n readers have each read to `end`. *ret_hedged: some were requested twice,
- * as a request was late: on a busy machine any may be. */
+/* The number of bytes that the origin sent after n readers each read to `end`. *ret_hedged: some bytes were
+ * requested twice because a request was late; on a busy machine any request may be late. */
 static uint64_t origin_bytes(unsigned n, uint64_t file_nbytes, uint64_t end, bool *ret_hedged)
 {
 	struct fixture *f = fixture_new(&(struct fixture_options){.file_nbytes = file_nbytes});
@@ -232,7 +235,7 @@ static uint64_t origin_bytes(unsigned n, uint64_t file_nbytes, uint64_t end, boo
 		pthread_join(threads[i], &failed);
 		assert_null(failed);
 	}
-	usleep(300000); /* what is still on its way */
+	usleep(300000); /* bytes still in flight */
 	json_t *stats = ps_fill_origin_stats(f->fill);
 	uint64_t nbytes = (uint64_t)json_integer_value(json_object_get(stats, "bytes"));
 	*ret_hedged = json_integer_value(json_object_get(stats, "hedged_requests")) > 0;
@@ -242,7 +245,7 @@ static uint64_t origin_bytes(unsigned n, uint64_t file_nbytes, uint64_t end, boo
 	return nbytes;
 }
 
-static void any_number_of_readers_in_order_costs_the_origin_one_copy(void **state)
+static void any_number_of_sequential_readers_fetches_one_copy(void **state)
 {
 	const uint64_t nbytes = FIXTURE_FILE_NBYTES;
 	const unsigned nreaders[] = {1, 8};
@@ -252,31 +255,31 @@ static void any_number_of_readers_in_order_costs_the_origin_one_copy(void **stat
 		bool hedged;
 		uint64_t sent = origin_bytes(nreaders[i], nbytes, nbytes, &hedged);
 
-		/* Of hedged ones 1 % at most, and the part of a chunk where a request was cancelled. */
+		/* Hedged requests add at most 1 %, and a cancelled request a part of a chunk. */
 		assert_in_range(sent, nbytes, hedged ? nbytes + nbytes / 50 : nbytes);
 	}
 }
 
-static void who_stops_in_the_middle_costs_a_window_more_at_most(void **state)
+static void a_reader_that_stops_midway_costs_at_most_one_more_window(void **state)
 {
 	bool hedged;
 
 	(void)state;
-	/* A window is half of the memory (32 MiB) at most. */
+	/* A read-ahead window is at most half of the memory budget of 32 MiB. */
 	assert_true(origin_bytes(1, 256 * PS_MIB, 48 * PS_MIB, &hedged) <= (48 + 16 + 2) * PS_MIB);
-	/* A reader of the head alone gets the first windows. */
+	/* A read of the file's head alone fetches the first windows. */
 	assert_true(origin_bytes(1, 256 * PS_MIB, 4096, &hedged) <= 12 * PS_MIB);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(readers_of_a_thousand_files_share_a_little_memory),
-	        cmocka_unit_test(what_was_evicted_while_it_was_read_gives_its_room_back),
-	        cmocka_unit_test(what_was_evicted_while_it_was_warmed_gives_its_room_back),
-	        cmocka_unit_test(many_stalled_files_do_not_keep_a_reader_of_another),
-	        cmocka_unit_test(any_number_of_readers_in_order_costs_the_origin_one_copy),
-	        cmocka_unit_test(who_stops_in_the_middle_costs_a_window_more_at_most),
+	        cmocka_unit_test(readers_of_a_thousand_files_share_a_small_memory_budget),
+	        cmocka_unit_test(a_file_evicted_while_it_is_read_frees_its_space),
+	        cmocka_unit_test(a_file_evicted_while_it_is_warmed_frees_its_space),
+	        cmocka_unit_test(many_stalled_files_do_not_block_readers_of_another_file),
+	        cmocka_unit_test(any_number_of_sequential_readers_fetches_one_copy),
+	        cmocka_unit_test(a_reader_that_stops_midway_costs_at_most_one_more_window),
 	};
 
 	return cmocka_run_group_tests_name("fill_limits", tests, NULL, NULL);

@@ -42,7 +42,7 @@ void call_start(struct ps_origin *o, struct call *c, const char *url, uint64_t o
 	c->bytes = malloc(n);
 	assert_non_null(c->bytes);
 	memset(c->bytes, SENTINEL, n);
-	/* Three uneven vectors, so that every boundary is crossed. */
+	/* Three vectors of unequal length: their boundaries are in the middle of the data. */
 	c->iov[0] = (struct iovec){c->bytes, n / 3};
 	c->iov[1] = (struct iovec){c->bytes + n / 3, n / 3 ? 1 : 0};
 	c->iov[2] = (struct iovec){c->bytes + n / 3 + c->iov[1].iov_len, n - n / 3 - c->iov[1].iov_len};
@@ -57,7 +57,7 @@ void call_start(struct ps_origin *o, struct call *c, const char *url, uint64_t o
 	o->ops->get(o, &c->get);
 }
 
-/* Whatever happened: the first nbytes_done are right, nothing after them was touched. */
+/* Whatever the result, the first nbytes_done bytes are right, and the rest was not written. */
 void call_check_bytes(struct call *c)
 {
 	assert_true(c->get.nbytes_done <= c->get.nbytes);

@@ -1,4 +1,4 @@
-/* Directory listings as the servers of this world write them. */
+/* Directory listings as common HTTP servers write them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,7 +87,7 @@ static const struct {
                 "<a href=\"/d/\">self</a><a href=\"/d\">s</a><a href=\"#top\">t</a><a href=\"\">e</a><a "
                 "name=\"x\">n</a>",
                 ""},
-        {"escapes that would get out",
+        {"escapes that would leave the folder",
                 "<a href=\"%2e%2e/\">x</a><a href=\"..%2fx\">x</a><a href=\"%00\">x</a><a href=\"%\">x</a>",
                 ""},
         {"entities", "<a href=\"a&#32;b&#x41;&quot;&#39;&bogus;&amp\">x</a>", "a bA\"'&bogus;&amp "},
@@ -96,7 +96,7 @@ static const struct {
                 "class='a>b' href='q.tar'>q</a>"
                 "<abbr href=\"no\"></abbr><a href=\"cut",
                 "up.tar q.tar cut "},
-        {"nothing", "<html></html>", ""},
+        {"no links", "<html></html>", ""},
         {"nginx JSON",
                 "[\n{ \"name\":\"d\", \"type\":\"directory\", \"mtime\":\"Thu, 01 Jan 1970 00:00:05 GMT\" "
                 "},\n"
@@ -117,10 +117,10 @@ static const struct {
                 "n m "},
         {"empty JSON", " [ ] ", ""},
         {"JSON cut off", "[{\"name\":\"a\",\"size\":1}", NULL},
-        {"JSON no objects", "[1,2]", NULL},
+        {"JSON without objects", "[1,2]", NULL},
         {"JSON broken", "[{]", NULL},
         {"text", "hello", NULL},
-        {"nothing at all", "", NULL},
+        {"no text", "", NULL},
 };
 
 static int parse(const char *text, const char *page_url, ps_listing_fn fn, void *arg, struct ps_error *err)
@@ -161,7 +161,7 @@ static int refuse(void *arg, const struct ps_listing_entry *e)
 	return -ECANCELED;
 }
 
-static void reader_may_end_it(void **state)
+static void the_callback_may_end_the_parsing(void **state)
 {
 	const char *const texts[] = {"<a href=a>a</a><a href=b>b</a>",
 	        "[{\"name\":\"a\",\"size\":1},{\"name\":\"b\",\"size\":1}]"};
@@ -175,8 +175,8 @@ static void reader_may_end_it(void **state)
 	}
 }
 
-/* As they were sent by the real ones, of one folder; styles and pictures are left out. */
-static void pages_of_real_servers_tell_the_same(void **state)
+/* The pages that these servers sent for one folder, without styles and images. */
+static void pages_of_real_servers_give_the_same_entries(void **state)
 {
 	static const char *const servers[] = {
 	        "apache", "apache-fancy", "lighttpd", "caddy", "rclone", "python"};
@@ -207,7 +207,8 @@ static void pages_of_real_servers_tell_the_same(void **state)
 	}
 }
 
-/* As nginx writes it, with what is no entry now and then, and longer than several windows. */
+/* A page as nginx writes it, longer than several windows. In HTML some links are in comments and thus not
+ * entries. */
 static void write_page(struct ps_strbuf *b, bool json)
 {
 	ps_strbuf_add(b, json ? "[\n" : "<html><pre>\n");
@@ -224,7 +225,7 @@ static void write_page(struct ps_strbuf *b, bool json)
 	ps_strbuf_add(b, json ? "\n]\n" : "</pre>\n");
 }
 
-static void long_page_tells_the_same_in_windows(void **state)
+static void a_long_page_gives_the_same_entries_in_windows(void **state)
 {
 	(void)state;
 	for (int json = 0; json < 2; json++) {
@@ -255,9 +256,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(listings_are_read),
-	        cmocka_unit_test(reader_may_end_it),
-	        cmocka_unit_test(long_page_tells_the_same_in_windows),
-	        cmocka_unit_test(pages_of_real_servers_tell_the_same),
+	        cmocka_unit_test(the_callback_may_end_the_parsing),
+	        cmocka_unit_test(a_long_page_gives_the_same_entries_in_windows),
+	        cmocka_unit_test(pages_of_real_servers_give_the_same_entries),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

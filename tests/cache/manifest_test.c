@@ -105,8 +105,9 @@ static void binary_and_endless_lines_are_refused(void **state)
 	free(text);
 }
 
-/* However a text is cut into windows, its entries are the same, and a bad line has its number. */
-static void windows_change_nothing(void **state)
+/* However a text is cut into windows, its entries are the same, and a bad line is reported with its
+ * number. */
+static void entries_do_not_depend_on_windows(void **state)
 {
 	static const char text[] =
 	        "\xef\xbb\xbf# names\r\na.tar 12\r\n\n  \nx-{0..2}\n\nb.tar md5:" MD5 "\nlast bad";
@@ -172,8 +173,8 @@ static void a_long_manifest_is_read_line_by_line(void **state)
 	assert_non_null(strstr(err.text, "line 100001:"));
 }
 
-/* One line alone, and one that never ends: reported as soon as it is too long. */
-static void a_line_without_end_is_not_waited_for(void **state)
+/* A line that never ends is reported as soon as it is too long. */
+static void a_line_without_end_is_reported_when_it_is_too_long(void **state)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 	struct ps_manifest *m = ps_manifest_new("http://h/", collect, &b, NULL);
@@ -196,9 +197,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(lines_are_read),
 	        cmocka_unit_test(binary_and_endless_lines_are_refused),
-	        cmocka_unit_test(windows_change_nothing),
+	        cmocka_unit_test(entries_do_not_depend_on_windows),
 	        cmocka_unit_test(a_long_manifest_is_read_line_by_line),
-	        cmocka_unit_test(a_line_without_end_is_not_waited_for),
+	        cmocka_unit_test(a_line_without_end_is_reported_when_it_is_too_long),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 
 struct job {
 	struct ps_list link;
-	struct ps_origin_get *get; /* or */
+	struct ps_origin_get *get; /* or head */
 	struct ps_origin_head *head;
 	bool cancelled;
 };
@@ -61,7 +61,7 @@ void ps_names_origin_set(struct ps_names_origin *o, const char *path, uint64_t s
 		snprintf(e->path, sizeof(e->path), "%s", path);
 }
 
-/* File number i of those that are listed and not there. */
+/* File number i of those that list_many adds. */
 static struct ps_names_entry one_of_many(int i)
 {
 	struct ps_names_entry e = {.version = 1, .size = 1000};
@@ -151,7 +151,7 @@ static void serve_get(struct ps_names_origin *o, struct ps_origin_get *get, stru
 	get->nbytes_done = get->wire_nbytes = at;
 }
 
-/* False: it stalls. */
+/* False: the job stalls. */
 static bool serve(struct ps_names_origin *o, struct job *job, bool cancelled)
 {
 	struct ps_error err = {0};
@@ -246,7 +246,7 @@ static void names_head(struct ps_origin *origin, struct ps_origin_head *head)
 
 static void names_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
-	(void)origin, (void)get; /* gets do not stall */
+	(void)origin, (void)get; /* a get that stalls waits for gets_stall or abort */
 }
 
 static void names_abort(struct ps_origin *origin)

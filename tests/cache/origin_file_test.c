@@ -158,7 +158,7 @@ static void changed_file_is_stale(void **state)
 	o->ops->close(o);
 }
 
-static void what_is_no_file_is_not_there(void **state)
+static void only_regular_files_are_found(void **state)
 {
 	static const char *const names[] = {"sub", "fifo", "no-such", "a.tar/x", "%00", "%zz"};
 	struct ps_origin *o = open_below("", "");
@@ -246,7 +246,7 @@ static void missing_directory_is_an_error(void **state)
 	o->ops->close(o);
 }
 
-static void abort_and_close_end_everything(void **state)
+static void abort_and_close_end_all_gets(void **state)
 {
 	enum { N = 200 };
 	struct ps_origin *o = open_below("", "");
@@ -313,13 +313,13 @@ int main(void)
 	        cmocka_unit_test(tree_is_listed),
 	        cmocka_unit_test(range_is_read),
 	        cmocka_unit_test(changed_file_is_stale),
-	        cmocka_unit_test(what_is_no_file_is_not_there),
+	        cmocka_unit_test(only_regular_files_are_found),
 	        cmocka_unit_test(braces_name_files),
 	        cmocka_unit_test(local_list_names_files),
 	        cmocka_unit_test(local_list_names_urls),
 	        cmocka_unit_test(bad_lists_are_refused),
 	        cmocka_unit_test(missing_directory_is_an_error),
-	        cmocka_unit_test(abort_and_close_end_everything),
+	        cmocka_unit_test(abort_and_close_end_all_gets),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -10,13 +10,13 @@
 #include "base/cleanup.h"
 #include "base/list.h"
 
-#define PIECE (128 * 1024) /* as curl hands out bytes */
+#define PIECE (128 * 1024) /* bytes for each progress(), as with curl */
 
 struct job {
 	struct ps_list link;
 	struct ps_origin_get *get;
 	bool cancelled, stalled, held, other;
-	size_t at; /* bytes that have been handed over */
+	size_t at; /* bytes delivered */
 };
 
 struct impl {
@@ -53,7 +53,7 @@ static void finish(struct ps_pattern_origin *o, struct job *job, size_t done, in
 	free(job);
 }
 
-/* Serves one get; a stalled one goes back on the list and is looked at again. */
+/* Serves one get. False: it stalls, and the caller puts the job back on the list. */
 static bool serve(struct ps_pattern_origin *o, struct impl *impl, struct job *job)
 {
 	struct ps_origin_get *get = job->get;
@@ -164,7 +164,7 @@ static void pattern_get(struct ps_origin *origin, struct ps_origin_get *get)
 	pthread_cond_signal(&impl->cond);
 }
 
-/* The job may be on no list (being served): then the flag is seen when it comes back. */
+/* Finds jobs on the list only: the cancel of a job that is just being served is lost. */
 static void pattern_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct impl *impl = ((struct ps_pattern_origin *)origin)->impl;

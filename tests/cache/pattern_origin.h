@@ -1,5 +1,5 @@
-/* An origin made of arithmetic, for tests of the fetch engine: byte i of every object is ps_pattern_byte(i).
- * It answers from a thread of its own and misbehaves on request.
+/* An origin whose bytes are computed, for tests of the fetch engine: byte i of every object is
+ * ps_pattern_byte(i). The origin answers from a thread of its own and fails or stalls on request.
  *
  * Threads: settings are atomic and may change at any time. */
 #ifndef PS_TESTS_PATTERN_ORIGIN_H
@@ -13,21 +13,21 @@ struct ps_pattern_origin {
 	struct ps_origin origin; /* first */
 	_Atomic unsigned ngets;
 	_Atomic uint64_t nbytes;       /* requested */
-	_Atomic uint64_t fresh_nbytes; /* of these, over a new connection: by hedged requests and retries */
-	_Atomic int fail_next;         /* so many gets fail ... */
+	_Atomic uint64_t fresh_nbytes; /* of these, over new connections: by hedged requests and retries */
+	_Atomic int fail_next;         /* this many gets fail ... */
 	_Atomic int fail_errno;        /* ... with this */
 	_Atomic bool fail_retryable;
-	_Atomic size_t fail_after; /* ... after so many bytes */
-	_Atomic size_t
-	        stall_after; /* bytes of a get after which it waits for release or cancel; SIZE_MAX: never */
-	_Atomic(const char *) version; /* what all answers say that theirs is; NULL: what was expected */
-	_Atomic int other_next; /* so many gets are answered with another version, its ETag and its bytes */
-	_Atomic int stall_next; /* so many gets stall before their first byte until they are cancelled */
+	_Atomic size_t fail_after; /* ... after this many bytes */
+	/* a get stalls after this many bytes until `released` or a cancel; SIZE_MAX: never */
+	_Atomic size_t stall_after;
+	_Atomic(const char *) version; /* the ETag of all answers; NULL: the expected one */
+	_Atomic int other_next;        /* this many gets are answered with another version's ETag and bytes */
+	_Atomic int stall_next; /* this many gets stall before their first byte until they are cancelled */
 	_Atomic bool released;
-	_Atomic(const char *) stall_url;      /* only gets of this URL stall; NULL: all */
-	_Atomic(const char *) stall_prefix;   /* the same of URLs that begin so */
-	_Atomic unsigned nactive, max_active; /* gets at once */
-	_Atomic uint64_t max_asked;           /* the longest range asked for */
+	_Atomic(const char *) stall_url;      /* stall_after holds for this URL only; NULL: for all */
+	_Atomic(const char *) stall_prefix;   /* stall_after holds for such URLs only; NULL: for all */
+	_Atomic unsigned nactive, max_active; /* gets in flight, and their maximum */
+	_Atomic uint64_t max_asked;           /* the longest range requested */
 	void *impl;
 };
 

@@ -283,7 +283,7 @@ static void what_is_overdue_is_needed_the_later_the_longer_it_is(void **state)
 	sim_free(sim);
 }
 
-static void what_is_held_is_never_chosen(void **state)
+static void a_held_object_is_never_evicted(void **state)
 {
 	(void)state;
 	for (size_t p = 0; ps_policies[p]; p++) {
@@ -402,7 +402,7 @@ int main(void)
 	        cmocka_unit_test(workers_that_open_the_same_shards_together_teach_no_epoch),
 	        cmocka_unit_test(two_datasets_in_turn_keep_their_own_times),
 	        cmocka_unit_test(what_is_overdue_is_needed_the_later_the_longer_it_is),
-	        cmocka_unit_test(what_is_held_is_never_chosen),
+	        cmocka_unit_test(a_held_object_is_never_evicted),
 	        cmocka_unit_test(the_oldest_come_first_and_no_more_than_needed),
 	        cmocka_unit_test(a_large_table_gives_up_the_oldest_too),
 	        cmocka_unit_test(policies_are_found_by_name),

@@ -1,6 +1,7 @@
-/* A disk that refuses, for a while, from each step of a fill on: whatever the error, no wrong byte counts as
- * present, nothing is lost that was there before, and once the disk takes data again, so does the store. The
- * linker puts us between the store and the calls that change the disk (--wrap), RocksDB's among them. */
+/* The disk refuses STEPS operations in a row, beginning at each step of a fill in turn. Whatever the error:
+ * no wrong byte counts as present, earlier data stays, and the store caches again once the disk accepts
+ * writes. With --wrap, this file replaces calls by which the store changes the disk, and rocksdb_open() and
+ * rocksdb_write(). */
 #include <errno.h>
 #include <stdatomic.h>
 
@@ -95,7 +96,7 @@ static unsigned nright(struct ps_object *o)
 	return n;
 }
 
-/* Fills and evicts as far as the disk lets it. */
+/* Fills and evicts, as far as the disk allows. */
 static void try_to_live(struct ps_store *store, unsigned first)
 {
 	for (unsigned i = first; i < first + 3; i++) {
@@ -123,7 +124,7 @@ static void look(struct ps_store *store, unsigned i, bool whole)
 	ps_object_put(o);
 }
 
-/* False: there are fewer steps than that. */
+/* False: there are fewer than n steps. */
 static bool refused_at(const char *dir, unsigned n)
 {
 	struct ps_store *store = test_store_open(dir, 0, NULL);
@@ -173,18 +174,18 @@ static void refused_everywhere(const char *dir, int errnum)
 	assert_in_range(n, 15, STEPS_MAX - 1);
 }
 
-static void a_quota_of_the_disk_costs_no_right_byte(void **state)
+static void a_disk_quota_loses_no_cached_data(void **state)
 {
 	refused_everywhere(*state, EDQUOT);
 }
 
-static void a_disk_that_fails_for_a_while_costs_no_right_byte(void **state)
+static void a_disk_that_fails_for_a_while_loses_no_cached_data(void **state)
 {
 	refused_everywhere(*state, EIO);
 }
 
-/* A start that cannot see which data files there are must not take them for lost. */
-static void a_folder_that_cannot_be_read_loses_nothing(void **state)
+/* A start that cannot list the data files fails: it must not treat them as lost. */
+static void an_unreadable_data_folder_loses_no_cached_data(void **state)
 {
 	const char *dir = *state;
 	char path[4096];
@@ -215,9 +216,9 @@ static void a_folder_that_cannot_be_read_loses_nothing(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(a_quota_of_the_disk_costs_no_right_byte),
-	        TEST(a_disk_that_fails_for_a_while_costs_no_right_byte),
-	        TEST(a_folder_that_cannot_be_read_loses_nothing),
+	        TEST(a_disk_quota_loses_no_cached_data),
+	        TEST(a_disk_that_fails_for_a_while_loses_no_cached_data),
+	        TEST(an_unreadable_data_folder_loses_no_cached_data),
 	};
 
 	return cmocka_run_group_tests_name("refused", tests, NULL, NULL);

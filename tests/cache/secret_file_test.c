@@ -85,7 +85,7 @@ static void a_file_is_read_whole(void **state)
 }
 
 /* As the kernel gives it, and signals come between. */
-static void a_file_that_comes_in_pieces_is_read_whole(void **state)
+static void short_reads_still_read_the_whole_file(void **state)
 {
 	char text[MAX_NBYTES];
 	ps_autosecret char *read = NULL;
@@ -333,7 +333,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_file_is_read_whole),
-	        cmocka_unit_test(a_file_that_comes_in_pieces_is_read_whole),
+	        cmocka_unit_test(short_reads_still_read_the_whole_file),
 	        cmocka_unit_test(files_that_tell_no_size_are_read),
 	        cmocka_unit_test(whom_it_belongs_to_is_told),
 	        cmocka_unit_test(a_key_that_another_library_reads_is_told_of),

@@ -1,5 +1,5 @@
-/* Signatures: those that Amazon publishes, and what is encoded how. tests/fs/s3_signer.py compares with
- * botocore. */
+/* Signatures, compared with those that Amazon publishes, and the encoding of queries. tests/fs/s3_signer.py
+ * compares with botocore. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,8 +23,8 @@ struct vector {
 	.headers = (const struct ps_sigv4_pair[]){__VA_ARGS__}, \
 	.nheaders = sizeof((const struct ps_sigv4_pair[]){__VA_ARGS__}) / sizeof(struct ps_sigv4_pair)
 
-/* "Signature Calculations for the Authorization Header" of the S3 API reference, and the suite of the general
- * one. */
+/* From "Signature Calculations for the Authorization Header" of the S3 API reference, and from the general
+ * test suite of AWS. */
 static const struct vector vectors[] = {
         {"S3: GET of a range", "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
                 "us-east-1", "s3",

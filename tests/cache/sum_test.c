@@ -1,5 +1,5 @@
-/* Checksums that origins give: an object is compared when it is complete, and one that does not match
- * goes. */
+/* Checksums that origins give: an object's checksum is compared when the object is complete; an object that
+ * does not match is evicted. */
 #include <errno.h>
 
 #include "cache_test.h"
@@ -22,7 +22,7 @@ static struct ps_store *open_store(const char *dir, uint64_t limit)
 	return store;
 }
 
-/* What the object's bytes come to. */
+/* The checksum of the object's right bytes. */
 static void right_sum(struct ps_object *o, char ret[static PS_CHECKSUM_LEN])
 {
 	struct ps_checksum sum;
@@ -47,7 +47,7 @@ static enum ps_sum wait_for_sum(struct ps_object *o)
 
 static const char wrong[] = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
-static void what_matches_is_passed_through_and_remembered(void **state)
+static void a_matching_object_is_passed_through_and_remembered(void **state)
 {
 	struct ps_store *store = open_store(*state, 1024 * MIB);
 	struct ps_object *o = test_object(store, 1, SIZE);
@@ -68,7 +68,7 @@ static void what_matches_is_passed_through_and_remembered(void **state)
 	ps_object_expect(o, sum, true);
 	assert_int_equal(ps_object_sum(o), PS_SUM_MATCHED);
 	assert_true(ps_object_pass_fd(o) >= 0);
-	/* The origin's list has another word by now. */
+	/* By now the origin lists another checksum. */
 	ps_object_expect(o, wrong, true);
 	assert_int_equal(ps_object_pass_fd(o), -1);
 	assert_int_equal(wait_for_sum(o), PS_SUM_CORRUPT);
@@ -76,14 +76,14 @@ static void what_matches_is_passed_through_and_remembered(void **state)
 	ps_store_close(store);
 }
 
-static void what_was_told_first_by_the_list_is_not_replaced_by_an_answer(void **state)
+static void a_checksum_is_replaced_only_by_a_sure_one(void **state)
 {
 	struct ps_store *store = open_store(*state, 1024 * MIB);
 	struct ps_object *o = test_object(store, 1, SIZE);
 	char sum[PS_CHECKSUM_LEN];
 
 	right_sum(o, sum);
-	ps_object_expect(o, "md4:12", true); /* no form that we know */
+	ps_object_expect(o, "md4:12", true); /* an unknown form */
 	assert_int_equal(ps_object_sum(o), PS_SUM_NONE);
 	ps_object_expect(o, sum, false);
 	assert_int_equal(ps_object_sum(o), PS_SUM_PENDING);
@@ -94,7 +94,7 @@ static void what_was_told_first_by_the_list_is_not_replaced_by_an_answer(void **
 	ps_store_close(store);
 }
 
-static void what_does_not_match_goes_and_is_refused_for_longer_each_time(void **state)
+static void a_mismatching_object_is_evicted_and_refused_for_longer_each_time(void **state)
 {
 	struct ps_store *store = open_store(*state, 1024 * MIB);
 	struct ps_refusal refusal;
@@ -128,7 +128,7 @@ static void what_does_not_match_goes_and_is_refused_for_longer_each_time(void **
 	ps_store_close(store);
 }
 
-static void a_dropped_block_makes_it_be_compared_anew(void **state)
+static void an_object_is_compared_again_after_a_block_was_dropped(void **state)
 {
 	struct ps_store *store = open_store(*state, 1024 * MIB);
 	struct ps_object *o = test_object(store, 1, SIZE);
@@ -143,7 +143,7 @@ static void a_dropped_block_makes_it_be_compared_anew(void **state)
 	assert_int_equal(ps_store_verify(store, NULL, NULL, NULL, &r), 0);
 	assert_int_equal(r.bad_blocks, 1);
 	assert_int_equal(ps_object_sum(o), PS_SUM_PENDING);
-	/* Other bytes come in its place. */
+	/* Other bytes replace the dropped block. */
 	memset(buf, 'x', MIB);
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(ps_object_write_block(o, 1, buf), 0);
@@ -153,7 +153,7 @@ static void a_dropped_block_makes_it_be_compared_anew(void **state)
 	ps_store_close(store);
 }
 
-/* One that is cached by extents, and all of it is there. */
+/* The object is cached by extents, and all of it is present. */
 static void a_large_object_is_compared_if_it_is_complete(void **state)
 {
 	struct ps_store *store = open_store(*state, 100 * MIB);
@@ -170,8 +170,7 @@ static void a_large_object_is_compared_if_it_is_complete(void **state)
 		usleep(5000);
 	assert_int_equal(test_stat(store, "objects"), 0);
 	ps_object_put(o);
-	for (int k = 0; k < 2000 && test_stat(store, "used_bytes") > 0;
-	        k++) /* another thread deletes the files */
+	for (int k = 0; k < 2000 && test_stat(store, "used_bytes") > 0; k++)
 		usleep(5000);
 	assert_int_equal(test_stat(store, "used_bytes"), 0);
 	ps_store_close(store);
@@ -181,10 +180,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, test_dir_teardown)
 	const struct CMUnitTest tests[] = {
-	        TEST(what_matches_is_passed_through_and_remembered),
-	        TEST(what_was_told_first_by_the_list_is_not_replaced_by_an_answer),
-	        TEST(what_does_not_match_goes_and_is_refused_for_longer_each_time),
-	        TEST(a_dropped_block_makes_it_be_compared_anew),
+	        TEST(a_matching_object_is_passed_through_and_remembered),
+	        TEST(a_checksum_is_replaced_only_by_a_sure_one),
+	        TEST(a_mismatching_object_is_evicted_and_refused_for_longer_each_time),
+	        TEST(an_object_is_compared_again_after_a_block_was_dropped),
 	        TEST(a_large_object_is_compared_if_it_is_complete),
 	};
 

@@ -1,6 +1,6 @@
-/* The store under faults of the machine: each allocation fails once, bytes go to and come from the disk in
- * pieces and with interruptions, syncs fail, the clock of the day steps. Whatever happens, what counts as
- * present is right, the quota counts what is there, and once the faults are over the store works. */
+/* The store under faults of the machine: each allocation fails once, reads and writes are short or
+ * interrupted, syncs fail, the wall clock steps. Whatever happens, blocks that count as present have the
+ * right bytes, the quota counts what is on disk, and the store works again once the faults are over. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 #include "tests/faults.h"
 
 #define SIZE (TEST_MIB + 70000) /* a block, and two chunks of another */
-#define LIMIT (3 * TEST_MIB)    /* two of them */
+#define LIMIT (3 * TEST_MIB)    /* room for two such objects */
 
 static struct ps_store *try_open(const char *dir, int *ret_errno)
 {
@@ -39,8 +39,8 @@ static struct ps_object *try_get(struct ps_store *store, unsigned i)
 	return rc < 0 ? NULL : o;
 }
 
-/* Writes the first block as a whole and the second by chunks, evicts, commits: all by which bytes come and
- * go. */
+/* Does everything that adds or removes cached bytes: writes the first block whole and the second by chunks,
+ * commits, evicts. */
 static void live(struct ps_store *store, char *buf)
 {
 	for (unsigned i = 0; i < 4; i++) {
@@ -55,7 +55,7 @@ static void live(struct ps_store *store, char *buf)
 			wrote &= ps_object_write_chunks(o, 1, 1, 1, buf + PS_CHUNK_SIZE) == 0;
 			if (i != 2)
 				wrote &= ps_object_write_chunks(o, 1, 0, 1, buf) == 0;
-			/* What was taken is there, fault or not. */
+			/* What a successful write took is present, fault or not. */
 			if (wrote && i != 2)
 				assert_int_equal(ps_object_block(o, 1), PS_BLOCK_PRESENT);
 			(void)ps_store_commit(store);
@@ -66,8 +66,8 @@ static void live(struct ps_store *store, char *buf)
 	}
 }
 
-/* How many blocks are there; all of them right. The store's own reads are under faults, not those of the
- * test. */
+/* Counts the present blocks and checks the bytes of each. Faults hit the store's own reads, not the
+ * test's. */
 static unsigned look(struct ps_store *store, char *buf, bool trickles)
 {
 	unsigned n = 0;
@@ -80,8 +80,8 @@ static unsigned look(struct ps_store *store, char *buf, bool trickles)
 			enum ps_block_state state = ps_object_block(o, b);
 
 			if (state == PS_BLOCK_UNVERIFIED && ps_object_verify_block(o, b, buf) == 0)
-				state = ps_object_block(
-				        o, b); /* of a part of a block the parts are checked */
+				/* PARTIAL if only some chunks are cached */
+				state = ps_object_block(o, b);
 			faults_trickle(false);
 			if (state != PS_BLOCK_PRESENT)
 				continue;
@@ -109,14 +109,14 @@ static void works(const char *dir, char *buf)
 	ps_store_close(store);
 }
 
-static void an_allocation_that_fails_costs_no_right_byte(void **state)
+static void a_failed_allocation_leaves_only_right_bytes_present(void **state)
 {
 	char *buf = malloc(TEST_MIB);
 	long n = 1;
 	bool hit = true;
 	int e;
 
-	/* The folder, the marks in it and the index are made once. */
+	/* The folder, its marker file and the index exist before the first fault. */
 	struct ps_store *store = try_open(*state, &e);
 	assert_int_equal(e, 0);
 	ps_store_close(store);
@@ -143,8 +143,8 @@ static void an_allocation_that_fails_costs_no_right_byte(void **state)
 	free(buf);
 }
 
-/* A pin that could not be written down is none; one that was there before stays. */
-static void an_allocation_that_fails_takes_no_pin_away(void **state)
+/* A pin that could not be stored does not count; a pin that was stored before stays. */
+static void a_failed_allocation_removes_no_pin(void **state)
 {
 	uint64_t nbytes;
 	bool hit = true;
@@ -173,8 +173,8 @@ static void an_allocation_that_fails_takes_no_pin_away(void **state)
 	ps_store_close(store);
 }
 
-/* The folder's marker is complete whenever it is there, word for word. */
-static void the_mark_is_whole(const char *dir)
+/* The folder's marker file has exactly the expected text. */
+static void the_marker_is_complete(const char *dir)
 {
 	char path[4096], text[512];
 	size_t n;
@@ -188,8 +188,9 @@ static void the_mark_is_whole(const char *dir)
 	assert_string_equal(text, "penstock cache 2\n");
 }
 
-/* Every third write is a short one: folders are made until the mark's has been. */
-static void a_mark_that_is_written_in_pieces_is_whole(void **state)
+/* Of three writes one is cut and one is interrupted (faults_trickle()). The additional write shifts these
+ * turns, so that some folder's marker is written in pieces. */
+static void a_marker_written_in_pieces_is_complete(void **state)
 {
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), e;
 	char sub[256];
@@ -203,13 +204,13 @@ static void a_mark_that_is_written_in_pieces_is_whole(void **state)
 		struct ps_store *store = try_open(sub, &e);
 		faults_end();
 		assert_int_equal(e, 0);
-		the_mark_is_whole(sub);
+		the_marker_is_complete(sub);
 		ps_store_close(store);
 	}
 	close(null);
 }
 
-static void bytes_in_pieces_and_interruptions_give_whole_blocks(void **state)
+static void short_and_interrupted_calls_give_whole_blocks(void **state)
 {
 	char *buf = malloc(TEST_MIB);
 	int e;
@@ -221,10 +222,10 @@ static void bytes_in_pieces_and_interruptions_give_whole_blocks(void **state)
 	unsigned there = look(store, buf, true);
 	ps_store_close(store);
 	faults_end();
-	assert_true(
-	        there >= 3); /* two objects, of which the first may have a part of its second block only */
+	/* objects 2 and 3; only one chunk of object 2's second block is written */
+	assert_true(there >= 3);
 	test_cut_the_power(*state);
-	/* Each block is read and compared with its sum. */
+	/* Each block is read, and its checksum is compared. */
 	faults_trickle(true);
 	store = try_open(*state, &e);
 	assert_int_equal(e, 0);
@@ -247,8 +248,9 @@ static bool was_clean(const char *dir)
 	return clean;
 }
 
-/* "Clean" spares the next start the sums: it must not stand where a sync has failed. */
-static void a_sync_that_fails_is_no_clean_stop(void **state)
+/* After a clean stop the next start verifies no checksums: a stop whose sync failed must not count as
+ * clean. */
+static void a_stop_whose_sync_fails_is_not_clean(void **state)
 {
 	char *buf = malloc(TEST_MIB);
 	int e;
@@ -268,10 +270,10 @@ static void a_sync_that_fails_is_no_clean_stop(void **state)
 	free(buf);
 }
 
-/* By hours to and fro, as when a machine without a battery finds a time server: what was opened last stays
- * all the same as long as the steps are over, the quota holds, and nothing waits for a time that will not
- * come. */
-static void a_clock_that_steps_costs_no_right_byte(void **state)
+/* The wall clock steps by hours or more in both directions, as on a machine without a clock battery that
+ * reaches a time server. Cached blocks stay right, the quota holds, and no thread waits for a time that does
+ * not come. */
+static void a_wall_clock_step_leaves_only_right_bytes_present(void **state)
 {
 	static const int64_t steps[] = {0, 7200, -7200, 400 * 86400, -400 * 86400, 0};
 	char *buf = malloc(TEST_MIB);
@@ -306,12 +308,12 @@ static int tear_down(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(an_allocation_that_fails_costs_no_right_byte),
-	        TEST(an_allocation_that_fails_takes_no_pin_away),
-	        TEST(a_mark_that_is_written_in_pieces_is_whole),
-	        TEST(bytes_in_pieces_and_interruptions_give_whole_blocks),
-	        TEST(a_sync_that_fails_is_no_clean_stop),
-	        TEST(a_clock_that_steps_costs_no_right_byte),
+	        TEST(a_failed_allocation_leaves_only_right_bytes_present),
+	        TEST(a_failed_allocation_removes_no_pin),
+	        TEST(a_marker_written_in_pieces_is_complete),
+	        TEST(short_and_interrupted_calls_give_whole_blocks),
+	        TEST(a_stop_whose_sync_fails_is_not_clean),
+	        TEST(a_wall_clock_step_leaves_only_right_bytes_present),
 	};
 
 	return cmocka_run_group_tests_name("torture", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The ordered tree, against a list that is searched. */
+/* The ordered tree, compared with a linear search in an array. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +16,8 @@ static struct ps_tree_item items[N];
 static uint64_t model[N]; /* keys, 0: not in the tree */
 static unsigned order[N]; /* of insertion */
 
-/* The place in the model of the first item of at least `key`, and after (key, order) `after` where it has
- * that key. */
+/* The index in the model of the first item whose key is at least `key`; items with exactly this key count
+ * only if they were inserted after number `after`. -1: none. */
 static int model_from(uint64_t key, unsigned after)
 {
 	int best = -1;
@@ -86,7 +86,7 @@ static void a_tree_of_keys_in_order_is_not_deep(void **state)
 	(void)state;
 	for (uint64_t i = 0; i < PS_ARRAY_LEN(many); i++)
 		ps_tree_insert(&tree, &many[i], i);
-	assert_true(depth(tree.root) < 60); /* about 2 x 14 by chance; 16384 as a list */
+	assert_true(depth(tree.root) < 60); /* about 2 x 14 if random; a list has 16384 */
 }
 
 int main(void)

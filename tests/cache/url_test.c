@@ -1,4 +1,4 @@
-/* URLs, sources, names, versions and response headers: pure tables. */
+/* URLs, sources, names, versions and response headers: tables of inputs and results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static void sources_have_a_canonical_form(void **state)
 			if (!canonical)
 				fail_msg("%s: %s", rows[i].source, err.text);
 			assert_string_equal(canonical, rows[i].canonical);
-			/* Canonical of canonical is itself. */
+			/* The canonical form of a canonical form is itself. */
 			char *again = ps_source_canonical(canonical, NULL);
 			assert_string_equal(again, canonical);
 			free(again);
@@ -116,7 +116,7 @@ static void references_are_resolved(void **state)
 	}
 }
 
-static void sources_are_told_apart(void **state)
+static void kinds_of_sources_are_recognized(void **state)
 {
 	static const struct {
 		const char *source;
@@ -185,7 +185,7 @@ static void secrets_are_redacted(void **state)
 	free(huge);
 }
 
-static void escapes_are_undone_and_made(void **state)
+static void escapes_are_decoded_and_encoded(void **state)
 {
 	static const struct {
 		const char *text, *plain; /* NULL: refused */
@@ -207,14 +207,14 @@ static void escapes_are_undone_and_made(void **state)
 	}
 }
 
-static void a_host_that_would_be_another_is_refused(void **state)
+static void a_host_with_an_escaped_escape_is_refused(void **state)
 {
 	struct ps_url u;
 	struct ps_error err = {0};
 
 	(void)state;
 	assert_int_equal(ps_url_parse("http://h%2541/x", &u, &err), -EINVAL);
-	/* libcurl 8.14 refuses it by itself. */
+	/* libcurl 8.14 refuses such a host by itself. */
 	assert_true(strstr(err.text, ": not a host's name") || strstr(err.text, ": not a URL ("));
 }
 
@@ -297,7 +297,7 @@ static int check(
 	return ps_http_response_check_range(&r, expect, offset, n, err);
 }
 
-static void response_headers_are_judged(void **state)
+static void response_headers_are_checked(void **state)
 {
 	static const struct {
 		const char *header;
@@ -308,7 +308,7 @@ static void response_headers_are_judged(void **state)
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nETag: \"v\"", 0},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nETag: \"w\"", -ESTALE},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/99", -ESTALE},
-	        {"HTTP/1.1 206\nContent-Range: bytes 10-18/100", -EPROTO}, /* much too short */
+	        {"HTTP/1.1 206\nContent-Range: bytes 10-18/100", -EPROTO}, /* too short */
 	        {"HTTP/1.1 206\nContent-Range: bytes 0-9/100", -EPROTO},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19", -EPROTO},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100 x", -EPROTO},
@@ -385,13 +385,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(sources_have_a_canonical_form),
 	        cmocka_unit_test(references_are_resolved),
-	        cmocka_unit_test(sources_are_told_apart),
+	        cmocka_unit_test(kinds_of_sources_are_recognized),
 	        cmocka_unit_test(secrets_are_redacted),
-	        cmocka_unit_test(escapes_are_undone_and_made),
+	        cmocka_unit_test(escapes_are_decoded_and_encoded),
 	        cmocka_unit_test(names_are_checked),
-	        cmocka_unit_test(a_host_that_would_be_another_is_refused),
+	        cmocka_unit_test(a_host_with_an_escaped_escape_is_refused),
 	        cmocka_unit_test(versions_are_compared_by_what_both_know),
-	        cmocka_unit_test(response_headers_are_judged),
+	        cmocka_unit_test(response_headers_are_checked),
 	        cmocka_unit_test(retry_after_is_understood),
 	};
 

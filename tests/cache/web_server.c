@@ -109,7 +109,7 @@ static void write_conf(const struct ps_web_server *s)
 	free(text);
 }
 
-/* A CA, and a certificate of it for localhost alone. */
+/* Makes a CA, a certificate by this CA for localhost only, and a htpasswd file. */
 static bool make_certificates(const struct ps_web_server *s)
 {
 	char command[2048];

@@ -1,5 +1,5 @@
-/* A real nginx for a test program, with tests/cache/faults.conf.in: in a private directory, on free ports,
- * gone with the program. For tests only: what fails here aborts the program. */
+/* Runs nginx for a test program with tests/cache/faults.conf.in, in a private directory and on free ports.
+ * nginx ends with the program. For tests only: any failure here aborts the program. */
 #ifndef PS_TEST_WEB_SERVER_H
 #define PS_TEST_WEB_SERVER_H
 
@@ -14,7 +14,7 @@ struct ps_web_server {
 	int port, tls_port;
 	int pid;
 	char http[64], https[64]; /* "http://127.0.0.1:PORT", "https://localhost:PORT" */
-	char ca[96];              /* PEM of the CA that signed its certificate */
+	char ca[96];              /* PEM of the CA that signed the server's certificate */
 };
 
 /* False: nginx, its lua module or openssl are not installed. */
@@ -23,7 +23,7 @@ void ps_web_server_stop(struct ps_web_server *s);
 
 /* Writes www/NAME. */
 void ps_web_server_put(struct ps_web_server *s, const char *name, const void *bytes, size_t n);
-/* How many lines of the access log contain all of a and b. */
+/* The number of lines of the access log that contain both a and b. */
 int ps_web_server_seen(const struct ps_web_server *s, const char *a, const char *b);
 
 /* Byte i of www/object.bin. */
