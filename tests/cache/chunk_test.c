@@ -1,4 +1,4 @@
-/* Parts of blocks: kept, checked, completed, forgotten. */
+/* Partial blocks: chunks are stored, verified, completed to whole blocks and evicted. */
 #include <errno.h>
 
 #include "base/checksum.h"
@@ -36,7 +36,7 @@ static bool chunks_right(struct ps_object *o, uint64_t block, uint16_t set)
 	return right;
 }
 
-static void the_checksum_of_parts_is_that_of_the_whole(void **state)
+static void the_joined_checksum_of_parts_is_that_of_the_whole(void **state)
 {
 	unsigned char bytes[3000];
 
@@ -49,7 +49,7 @@ static void the_checksum_of_parts_is_that_of_the_whole(void **state)
 		        ps_crc32c(bytes, sizeof(bytes)));
 }
 
-static void a_part_is_there_after_a_restart(void **state)
+static void chunks_are_present_after_a_restart(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, 2 * MIB + KIB64 + 7);
@@ -76,7 +76,7 @@ static void a_part_is_there_after_a_restart(void **state)
 	ps_store_close(store);
 }
 
-static void the_last_part_makes_the_block_whole(void **state)
+static void the_last_chunk_makes_the_block_whole(void **state)
 {
 	struct ps_verify_result r;
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -93,7 +93,7 @@ static void the_last_part_makes_the_block_whole(void **state)
 	assert_true(ps_object_complete(o));
 	assert_int_equal(ps_object_cached_nbytes(o), MIB + 3 * KIB64 + 100);
 	ps_object_put(o);
-	/* By checksums that were never taken of the whole. */
+	/* The checksum is joined from those of the chunks; it was never computed over the whole block. */
 	assert_int_equal(ps_store_verify(store, NULL, NULL, NULL, &r), 0);
 	assert_int_equal(r.blocks, 2);
 	assert_int_equal(r.bad_blocks, 0);
@@ -106,7 +106,7 @@ static void the_last_part_makes_the_block_whole(void **state)
 	ps_store_close(store);
 }
 
-static void a_whole_block_takes_the_place_of_its_parts(void **state)
+static void a_whole_block_replaces_its_chunks(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, 2 * MIB);
@@ -117,13 +117,13 @@ static void a_whole_block_takes_the_place_of_its_parts(void **state)
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
 	assert_int_equal(ps_object_chunks(o, 0), 0xffff);
 	assert_int_equal(ps_object_cached_nbytes(o), MIB);
-	assert_int_equal(write_chunks(o, 0, 5, 1), 0); /* late: nothing changes */
+	assert_int_equal(write_chunks(o, 0, 5, 1), 0); /* too late: nothing changes */
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
 	ps_object_put(o);
 	ps_store_close(store);
 }
 
-static void after_a_power_cut_parts_are_checked_before_they_count(void **state)
+static void after_a_power_cut_chunks_are_verified_before_they_count(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, 2 * MIB);
@@ -146,7 +146,7 @@ static void after_a_power_cut_parts_are_checked_before_they_count(void **state)
 	assert_int_equal(ps_object_chunks(o, 0), 0x14);
 	assert_int_equal(ps_object_verify_block(o, 0, buf), 0);
 
-	/* One that comes does not vouch for its neighbours, and does not make the whole look checked. */
+	/* New chunks do not verify their neighbours, and do not make the whole block count as verified. */
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(write_chunks(o, 1, 2, 14), 0);
 	assert_int_equal(ps_object_block(o, 1), PS_BLOCK_UNVERIFIED);
@@ -167,7 +167,7 @@ static void after_a_power_cut_parts_are_checked_before_they_count(void **state)
 	free(buf);
 }
 
-static void verify_finds_rot_in_a_part(void **state)
+static void verify_finds_corruption_in_a_chunk(void **state)
 {
 	struct ps_verify_result r;
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -188,7 +188,7 @@ static void verify_finds_rot_in_a_part(void **state)
 	ps_store_close(store);
 }
 
-static void parts_go_with_their_object(void **state)
+static void chunks_are_evicted_with_their_object(void **state)
 {
 	uint64_t nbytes = 0;
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -212,7 +212,7 @@ static void parts_go_with_their_object(void **state)
 	ps_store_close(store);
 }
 
-static void an_object_of_parts_alone_is_charged_and_kept(void **state)
+static void an_object_of_partial_blocks_only_is_charged_and_kept(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 0, 64 * MIB);
@@ -233,14 +233,14 @@ static void an_object_of_parts_alone_is_charged_and_kept(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(the_checksum_of_parts_is_that_of_the_whole),
-	        TEST(a_part_is_there_after_a_restart),
-	        TEST(the_last_part_makes_the_block_whole),
-	        TEST(a_whole_block_takes_the_place_of_its_parts),
-	        TEST(after_a_power_cut_parts_are_checked_before_they_count),
-	        TEST(verify_finds_rot_in_a_part),
-	        TEST(parts_go_with_their_object),
-	        TEST(an_object_of_parts_alone_is_charged_and_kept),
+	        cmocka_unit_test(the_joined_checksum_of_parts_is_that_of_the_whole),
+	        TEST(chunks_are_present_after_a_restart),
+	        TEST(the_last_chunk_makes_the_block_whole),
+	        TEST(a_whole_block_replaces_its_chunks),
+	        TEST(after_a_power_cut_chunks_are_verified_before_they_count),
+	        TEST(verify_finds_corruption_in_a_chunk),
+	        TEST(chunks_are_evicted_with_their_object),
+	        TEST(an_object_of_partial_blocks_only_is_charged_and_kept),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

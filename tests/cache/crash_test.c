@@ -1,11 +1,11 @@
 /* kill -9 and power cuts at every step of a fill.
  *
- * A child fills, evicts and refills a store, and dies at its n-th call that changes the disk: once just
- * before it, once just after it. The linker puts us between the store and those calls (--wrap), so that every
- * step there is, or will be, is one to die at; what RocksDB does by itself is one step. For a power cut the
- * child first takes back what it has not synced: bytes of data files become zeros, the index's log ends where
- * it was synced. It lists the blocks that must survive it in a page that it shares with the parent,
- * which opens the store and looks at every block. */
+ * A child process fills, evicts and refills a store, and dies at its n-th call that changes the disk: once
+ * just before the call, once just after it. With --wrap, this file replaces those calls, so that each
+ * present or future call is a step at which the child dies; a call of RocksDB is one step. For a power cut
+ * the child first undoes what it has not synced: bytes of data files become zeros, and the index's log loses
+ * half of its unsynced end. The child lists the blocks that must survive in memory that it shares with the
+ * parent. The parent then opens the store and looks at every block. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,30 +18,30 @@
 #include "index/index_private.h"
 
 enum { NOBJECTS = 3, NBLOCKS = 4, STEPS_MAX = 1000 };
-#define LIMIT (9 * TEST_MIB) /* two objects: the third needs the place of one */
+#define LIMIT (9 * TEST_MIB) /* two objects: the third evicts one */
 
 struct shared {
-	_Atomic bool committed[NOBJECTS][NBLOCKS]; /* ps_store_commit() said so */
-	_Atomic bool synced[NOBJECTS][NBLOCKS];    /* and ps_index_sync() after fdatasync() */
+	_Atomic bool committed[NOBJECTS][NBLOCKS]; /* ps_store_commit() has returned */
+	_Atomic bool synced[NOBJECTS][NBLOCKS];    /* fdatasync() and ps_index_sync() have returned */
 	_Atomic unsigned nevicted;
 };
 static struct shared *shared;
 
 /* The child's death -------------------------------------------------------------------------------------- */
 
-static unsigned die_at, die_after, steps; /* 0: never; whether after the step; how many there were */
+static unsigned die_at, die_after, steps; /* the step, 0: never; 1: after the step; steps so far */
 static bool cut;                          /* a power cut, not a kill */
 static char index_dir[256];
 
 /* Bytes written and not synced. */
 static struct unsynced {
-	int fd; /* our own */
+	int fd; /* a duplicate */
 	ino_t ino;
 	off_t offset;
 	size_t nbytes;
 } unsynced[256];
 static size_t nunsynced;
-static off_t log_synced; /* so much of the index's newest log is safe */
+static off_t log_synced; /* synced bytes of the index's newest log */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void newest_log(char ret[static 4096])
@@ -71,7 +71,7 @@ static void lose_what_is_not_synced(void)
 		            (off_t)unsynced[i].nbytes) < 0)
 			_exit(9);
 	newest_log(path);
-	/* Half of what came since: a record that is torn. */
+	/* Half of the unsynced end stays: this leaves a torn record. */
 	if (path[0] && stat(path, &st) == 0 && st.st_size > log_synced &&
 	        truncate(path, log_synced + (st.st_size - log_synced) / 2) < 0)
 		_exit(9);
@@ -86,7 +86,7 @@ static void die(void)
 		pause();
 }
 
-/* One step: whatever other threads do waits. */
+/* One step: steps of other threads wait. */
 #define STEP(type, call)                                     \
 	({                                                   \
 		if (die_at) {                                \
@@ -173,7 +173,7 @@ int __real_fdatasync(int fd);
 int __wrap_fdatasync(int fd);
 int __wrap_fdatasync(int fd)
 {
-	/* A disk of its own would be slow here: what counts is that it was asked for. */
+	/* A real sync would be slow: what counts is that the store asked for one. */
 	int rc = STEP(int, 0);
 
 	forget_unsynced(fd);
@@ -221,7 +221,7 @@ rocksdb_t *__wrap_rocksdb_open(const rocksdb_options_t *options, const char *dir
 	return STEP(rocksdb_t *, __real_rocksdb_open(options, dir, text));
 }
 
-/* The child lives in another boot than the parent, if its power is cut. */
+/* If its power is cut, the child has another boot id than the parent. */
 void __real_ps_clock_boot_id(char ret[static 37]);
 void __wrap_ps_clock_boot_id(char ret[static 37]);
 void __wrap_ps_clock_boot_id(char ret[static 37])
@@ -277,7 +277,7 @@ static int live_and_die(const char *dir)
 	fill(store, 0, NBLOCKS);
 	evict(store, 1);
 	fill(store, 1, 1);
-	/* The third takes the room of one of them. */
+	/* Object 2 evicts one of the others. */
 	for (unsigned o = 0; o < 2; o++)
 		for (unsigned b = 0; b < NBLOCKS; b++)
 			shared->committed[o][b] = shared->synced[o][b] = false;
@@ -297,7 +297,7 @@ static unsigned look(struct ps_store *store, unsigned number)
 	for (unsigned b = 0; b < NBLOCKS; b++) {
 		enum ps_block_state state = ps_object_block(o, b);
 
-		/* A kill costs no check, a power cut spares none. */
+		/* After a kill no block needs a check; after a power cut every block does. */
 		if (state == PS_BLOCK_UNVERIFIED) {
 			assert_true(cut);
 			state = ps_object_verify_block(o, b, buf) == 0 ? PS_BLOCK_PRESENT : PS_BLOCK_ABSENT;
@@ -321,12 +321,12 @@ static void look_and_go_on(const char *dir)
 	struct ps_store *store = test_store_open(dir, LIMIT, "lru");
 	uint64_t used = test_stat(store, "used_bytes");
 
-	/* What the quota counts is what there is: no file without a row, no row without a file. */
+	/* The quota counts what is on disk: no file is without a row, and no row without a file. */
 	assert_true(used <= LIMIT);
 	assert_int_equal(used, test_on_disk(dir));
 	for (unsigned o = 0; o < NOBJECTS; o++)
 		look(store, o);
-	/* And it works. */
+	/* The store works. */
 	struct ps_object *o = test_object(store, 2, NBLOCKS * TEST_MIB - 5);
 	assert_int_equal(test_write_all(o), 0);
 	assert_true(ps_object_complete(o));
@@ -335,7 +335,7 @@ static void look_and_go_on(const char *dir)
 	ps_store_close(store);
 }
 
-/* Dies at step n of the child's life; false: it lived through. */
+/* Runs the child, which dies at step n. False: the child ended before that step. */
 static bool dies_at(const char *dir, unsigned n, unsigned after)
 {
 	char number[16], sub[256];
@@ -367,13 +367,13 @@ static void die_everywhere(const char *dir)
 	assert_in_range(n, 30, STEPS_MAX - 1);
 }
 
-static void no_kill_costs_a_committed_block_or_gives_a_wrong_one(void **state)
+static void after_a_kill_committed_blocks_are_present_and_no_block_is_wrong(void **state)
 {
 	cut = false;
 	die_everywhere(*state);
 }
 
-static void no_power_cut_costs_a_synced_block_or_gives_a_wrong_one(void **state)
+static void after_a_power_cut_synced_blocks_are_present_and_no_block_is_wrong(void **state)
 {
 	cut = true;
 	die_everywhere(*state);
@@ -392,8 +392,8 @@ static bool share(int fd)
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(no_kill_costs_a_committed_block_or_gives_a_wrong_one),
-	        TEST(no_power_cut_costs_a_synced_block_or_gives_a_wrong_one),
+	        TEST(after_a_kill_committed_blocks_are_present_and_no_block_is_wrong),
+	        TEST(after_a_power_cut_synced_blocks_are_present_and_no_block_is_wrong),
 	};
 
 	if (argc == 3 && strcmp(argv[1], "live-and-die") == 0) {

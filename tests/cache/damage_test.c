@@ -1,5 +1,5 @@
-/* Whatever becomes of the files of the index between two runs: the next start opens, serves no wrong byte,
- * logs at most one line, and caches again. */
+/* Files of the index are damaged between two runs: the next start succeeds, serves no wrong byte, logs at
+ * most one line, and caches again. */
 #include <errno.h>
 #include <ftw.h>
 
@@ -22,7 +22,7 @@ static int see(const char *path, const struct stat *st, int type, struct FTW *ft
 	return 0;
 }
 
-/* Some file of the index whose name ends so; the test fails if there is none. */
+/* A file of the index with this suffix; the test fails if there is none. */
 static const char *index_file(const char *dir, const char *suffix)
 {
 	char path[512];
@@ -36,7 +36,7 @@ static const char *index_file(const char *dir, const char *suffix)
 	return file_found;
 }
 
-/* Rows in tables, and the newest in a log. */
+/* Makes an index with rows in tables and the newest rows in a log. */
 static void make(const char *dir)
 {
 	char name[32], url[64];
@@ -79,8 +79,8 @@ static unsigned nlines(const char *path)
 	return n;
 }
 
-/* Opens what is left, looks at every byte that counts as present and at every name, and uses it. Returns how
- * many blocks are there. */
+/* Opens the damaged store, checks every present byte and every name, and writes an object. Returns the
+ * number of present blocks. */
 static unsigned use(const char *dir)
 {
 	struct ps_store *store = test_store_open(dir, 0, NULL);
@@ -119,7 +119,7 @@ static unsigned use(const char *dir)
 	return n;
 }
 
-/* What can happen to a file. */
+/* Kinds of damage. */
 static void cut_to_half(const char *path)
 {
 	struct stat st;
@@ -166,7 +166,7 @@ static void delete (const char *path)
 static const struct {
 	const char *suffix, *what;
 	void (*damage)(const char *path);
-	bool kept; /* most of it is still there afterwards */
+	bool kept; /* at least NOBJECTS blocks stay present */
 } damages[] = {
         {"CURRENT", "is deleted", delete, false},
         {"CURRENT", "is zeros", fill_with_zeros, false},
@@ -199,7 +199,7 @@ static const char *manifest(const char *dir)
 	return ret;
 }
 
-/* In a copy of the directory, as it was left by a clean stop, by a kill, or by a power cut. */
+/* Damages a copy of the directory, as left by a clean stop or by a power cut, and uses the copy. */
 static void try(const char *dir, const char *what, const char *path_of, void (*damage)(const char *path),
         bool kept, bool power_cut)
 {
@@ -214,7 +214,7 @@ static void try(const char *dir, const char *what, const char *path_of, void (*d
 		test_cut_the_power(copy);
 	}
 	damage(strcmp(path_of, "MANIFEST") == 0 ? manifest(copy) : index_file(copy, path_of));
-	assert_int_equal(truncate(log, 0), 0); /* what came before is not of this start */
+	assert_int_equal(truncate(log, 0), 0); /* drops the lines of earlier starts */
 	unsigned n = use(copy);
 	unsigned told = nlines(log), again = use(copy);
 	print_message("# %s %s%s: %u blocks are there, %u lines\n", path_of, what,
@@ -225,7 +225,7 @@ static void try(const char *dir, const char *what, const char *path_of, void (*d
 	test_remove_tree(copy);
 }
 
-static void no_damage_of_the_index_gives_wrong_bytes_or_keeps_it_from_starting(void **state)
+static void a_damaged_index_gives_no_wrong_bytes_and_does_not_prevent_a_start(void **state)
 {
 	char log[300];
 
@@ -234,7 +234,8 @@ static void no_damage_of_the_index_gives_wrong_bytes_or_keeps_it_from_starting(v
 	make(*state);
 	for (size_t i = 0; i < PS_ARRAY_LEN(damages); i++) {
 		try(*state, damages[i].what, damages[i].suffix, damages[i].damage, damages[i].kept, false);
-		/* Then all of the index is read at the start, extents too; its log has become a table. */
+		/* After a power cut the start reads all of the index, including extents; the log has become
+		 * a table. */
 		if (strcmp(damages[i].suffix, ".sst") == 0)
 			try(*state, damages[i].what, damages[i].suffix, damages[i].damage, damages[i].kept,
 			        true);
@@ -269,8 +270,8 @@ static int flip_each(const char *path, const struct stat *st, int type, struct F
 	return 0;
 }
 
-/* Damage that a run meets with is left for the next start to see to, by a mark. */
-static void an_index_that_is_damaged_while_it_is_open_is_set_aside_later(void **state)
+/* A run that finds damage leaves a mark, and the next start sets the index aside. */
+static void an_index_damaged_while_open_is_set_aside_at_the_next_start(void **state)
 {
 	char index[300], mark[330], broken[330], log[300];
 
@@ -299,8 +300,8 @@ static void an_index_that_is_damaged_while_it_is_open_is_set_aside_later(void **
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(no_damage_of_the_index_gives_wrong_bytes_or_keeps_it_from_starting),
-	        TEST(an_index_that_is_damaged_while_it_is_open_is_set_aside_later),
+	        TEST(a_damaged_index_gives_no_wrong_bytes_and_does_not_prevent_a_start),
+	        TEST(an_index_damaged_while_open_is_set_aside_at_the_next_start),
 	};
 
 	return cmocka_run_group_tests_name("damage", tests, NULL, NULL);

@@ -53,13 +53,13 @@ int setup_patient(void **state)
 	return setup_with(state, 1024 * TEST_MIB, PATIENT_MS);
 }
 
-/* Files of more than that are cached by extents. */
+/* The limit is so small that files of 20 MiB are cached by extents. */
 int setup_small(void **state)
 {
 	return setup_with(state, 16 * TEST_MIB, TIMEOUT_MS);
 }
 
-/* The origin goes with its dataset; the next has the same names. */
+/* The dataset closes its origin; the next origin has the same names. */
 void take_origin(struct fixture *f)
 {
 	struct ps_names_origin *old = f->origin, *o = ps_names_origin_new();
@@ -258,7 +258,7 @@ void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, 
 	answered(a, errnum);
 }
 
-/* Bytes of version `version`. */
+/* Reads, and expects bytes of this version. */
 int read_at(struct ps_handle *handle, uint64_t offset, size_t nbytes, uint64_t version)
 {
 	struct answer a = ANSWER_INIT;

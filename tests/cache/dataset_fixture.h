@@ -1,5 +1,5 @@
-/* Tests of datasets: a cache, and a dataset of it over an origin of a few names (names_origin.h), which
- * --wrap puts in the place of real ones; calls that one can wait for. For tests only. */
+/* For tests of datasets: a cache, and a dataset of it with a names origin (names_origin.h), by which --wrap
+ * replaces real origins; calls that a test can wait for. */
 #ifndef PS_TESTS_DATASET_FIXTURE_H
 #define PS_TESTS_DATASET_FIXTURE_H
 
@@ -27,26 +27,27 @@ struct fixture {
 	struct ps_dataset *dataset;
 	struct ps_names_origin *origin; /* of the dataset, or for the next attach */
 	struct ps_error err;
-	struct ps_handle *handles[8]; /* open: a test that fails leaves them to the teardown */
+	struct ps_handle *handles[8]; /* open handles: the teardown closes those that a failed test leaves */
 };
 
-/* What attach gets, and, if it is not NULL, what comes next then. */
+/* The origin that the next open of an origin returns, and, unless NULL, the one that follows. */
 extern struct ps_names_origin *next_origin, *origin_after_next;
 
 /* *state is the fixture. */
 int setup(void **state);
-int setup_small(void **state);   /* so small a cache that files of 20 MiB are cached by extents */
-int setup_patient(void **state); /* its readers wait PATIENT_MS, not TIMEOUT_MS */
+int setup_small(void **state);   /* the cache is so small that files of 20 MiB are cached by extents */
+int setup_patient(void **state); /* readers wait PATIENT_MS, not TIMEOUT_MS */
 int teardown(void **state);
 
 int attach(struct fixture *f);
-/* An attach to an origin that the cache closes; the next one has the same names. */
+/* An attach that should fail, after which its origin is closed; the next origin has the same names. Returns
+ * the attach's result. */
 int attach_fails(struct fixture *f);
 void detach(struct fixture *f);
-/* The origin is about to go with its dataset: the next attach gets one of the same names. */
+/* Called before the dataset closes its origin: the next attach gets a new origin with the same names. */
 void take_origin(struct fixture *f);
 
-/* Calls that one can wait for. */
+/* A call that a test can wait for. */
 struct answer {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -65,7 +66,7 @@ struct answer {
 int wait_for(struct answer *a);
 bool is_answered(struct answer *a);
 
-/* Callbacks that answer: of lookups and the like, of opens. */
+/* The done callbacks of lookups and getattrs, and of opens; `arg` is the answer. */
 void attr_done(void *arg, int errnum, const struct ps_attr *attr);
 void open_done(void *arg, int errnum, struct ps_handle *handle);
 
@@ -75,23 +76,23 @@ struct refreshing {
 	struct answer answer;
 };
 
-/* Lists again on behalf of a watch; wait_for(&r->answer) gives the errno. */
+/* Starts a refresh for a watch; wait_for(&r->answer) gives the errno. */
 void refresh_begin(struct refreshing *r, struct ps_watch *watch);
-/* Lists again and waits, without a watch of the caller's. */
+/* Refreshes with a watch of its own, and waits. */
 int refresh(struct fixture *f, struct ps_refreshed *ret);
 
-/* These wait, and give the errno. */
+/* These wait and return the errno. */
 int lookup(struct fixture *f, const char *name, struct ps_attr *ret);
 int lookup_in(struct fixture *f, uint64_t dir, const char *name, struct ps_attr *ret);
 int getattr(struct fixture *f, uint64_t node, struct ps_attr *ret);
-/* The row of a name of the root. The caller ends it. */
+/* The row of a name of the root. The caller calls ps_node_row_fini(). */
 void row_of(struct fixture *f, const char *name, struct ps_node_row *ret);
 int open_node(struct fixture *f, uint64_t node, struct ps_handle **ret);
-/* The bytes are those of this version, or the test fails. */
+/* Fails the test if the bytes are not those of this version. */
 int read_at(struct ps_handle *handle, uint64_t offset, size_t nbytes, uint64_t version);
 void close_handle(struct fixture *f, struct ps_handle *handle);
 
-/* What read_at() consists of: answer->right: the bytes are of the version. */
+/* The parts of read_at(). read_done() expects bytes of version expected_add and sets answer->right. */
 extern uint8_t expected_add;
 void read_done(struct ps_read *read, int errnum, const struct ps_segment *segs, size_t nsegs);
 

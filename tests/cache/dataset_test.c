@@ -158,7 +158,7 @@ static void a_lookup_does_not_wait_for_a_retry_that_comes_too_late(void **state)
 	ps_names_origin_set(f->origin, "b", SIZE, 1);
 	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has it */
 	assert_int_equal(attach(f), 0);
-	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* all were asked for */
+	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* waits for all HEADs */
 	atomic_store(&f->origin->head_errno, EHOSTUNREACH);
 	atomic_store(&f->origin->head_retry_after_ms, 3600 * 1000);
 	uint64_t start = ps_clock_mono_ns();

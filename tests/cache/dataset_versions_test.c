@@ -1,4 +1,4 @@
-/* Datasets over an origin of a few names: versions that listings, HEADs and reads find. */
+/* Datasets with the names origin: versions that listings, HEADs and reads find. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -29,7 +29,8 @@ static void a_new_version_in_a_listing_supersedes_the_old(void **state)
 	assert_int_equal(lookup(f, "b", &old), ENOENT);
 }
 
-/* The read fails; the next open of the node does, too, and the name then has another one. */
+/* A read finds version 2 and fails. The next open of the node fails, too, and the name then has another
+ * node. */
 static void read_finds_version_2(struct fixture *f, bool close_first)
 {
 	struct ps_handle *handle, *again;
@@ -39,7 +40,7 @@ static void read_finds_version_2(struct fixture *f, bool close_first)
 	assert_int_equal(attach(f), 0);
 	assert_int_equal(lookup(f, "a", &old), 0);
 	assert_int_equal(open_node(f, old.node, &handle), 0);
-	/* Not the head, after which all of the file would be read ahead while it is still the old one. */
+	/* Not the file's head: after that, all of the old version would be read ahead. */
 	assert_int_equal(read_at(handle, TEST_MIB, 1000, 1), 0);
 	ps_names_origin_set(f->origin, "a", SIZE, 2);
 	assert_int_equal(read_at(handle, 3 * TEST_MIB, 5, 1), ESTALE);
@@ -67,7 +68,7 @@ static void a_version_found_by_a_read_is_remembered_after_its_close(void **state
 	read_finds_version_2(*state, true);
 }
 
-/* Two requests are under way before the first answer has an ETag. */
+/* Two requests are under way before the first answer brings an ETag. */
 static void answers_with_two_etags_are_not_mixed(void **state)
 {
 	struct fixture *f = *state;
@@ -95,8 +96,8 @@ static void answers_with_two_etags_are_not_mixed(void **state)
 	close_handle(f, handle);
 }
 
-/* Other bytes and another ETag of the same size and time, which no listing shows: new opens read the new
- * bytes, an older handle old ones or none. */
+/* The file gets other bytes and another ETag, but keeps size and time: no listing shows the change. New
+ * opens read the new bytes, an older handle reads old bytes or none. */
 static void rewritten_in_place(struct fixture *f, bool by_extent)
 {
 	struct ps_handle *old, *new;
@@ -119,7 +120,7 @@ static void rewritten_in_place(struct fixture *f, bool by_extent)
 		stale = rc == ESTALE;
 		assert_true(rc == 0 || stale);
 	}
-	/* Where all of it was here before the change, there is nothing to see. */
+	/* If all of the file was cached before the change, no read notices it. */
 	if (!stale)
 		return;
 	assert_int_equal(open_node(f, before.node, &new), ESTALE);
@@ -145,8 +146,9 @@ static void a_large_file_rewritten_in_place_is_not_mixed(void **state)
 	rewritten_in_place(*state, true);
 }
 
-/* Its reader gets EIO from then on, so do opens for a while, and then another node may fetch it again. */
-static void data_that_do_not_match_their_checksum_go(void **state)
+/* The reader gets EIO from then on. Opens get EIO for a while; then another node may fetch the file
+ * again. */
+static void data_that_do_not_match_their_checksum_are_dropped(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_handle *handle, *again;
@@ -186,7 +188,7 @@ static void data_that_match_their_checksum_may_be_passed_through(void **state)
 	struct ps_attr attr;
 	int fd = -1;
 
-	/* Of nothing but version 0's first byte, ps_pattern_byte(0) + 9. */
+	/* The file has one byte; in version 9 this is ps_pattern_byte(0) + 9. */
 	ps_names_origin_set(f->origin, "a", 1, 9);
 	uint8_t byte = (uint8_t)(ps_pattern_byte(0) + 9);
 	struct ps_checksum sum;
@@ -203,7 +205,7 @@ static void data_that_match_their_checksum_may_be_passed_through(void **state)
 	assert_true(fd >= 0);
 }
 
-static void a_name_found_gone_by_a_read_is_gone(void **state)
+static void a_read_that_finds_no_file_removes_the_name(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_handle *handle;
@@ -262,7 +264,7 @@ static void *look_at_b(void *arg)
 	return NULL;
 }
 
-static void a_listing_does_not_bring_an_older_version_back(void **state)
+static void a_listing_does_not_restore_an_older_version(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr attr;
@@ -273,7 +275,7 @@ static void a_listing_does_not_bring_an_older_version_back(void **state)
 	assert_int_equal(attach(f), 0);
 	detach(f);
 	during = f;
-	/* The origin answers version 2 when asked, and then the listing, begun before, version 1. */
+	/* A HEAD finds version 2; then the listing, which began before, brings version 1. */
 	atomic_store(&f->origin->list_stalls, true);
 	ps_names_origin_set(f->origin, "b", SIZE, 2);
 	assert_int_equal(attach(f), 0);
@@ -305,7 +307,7 @@ static uint64_t doubt(struct fixture *f, const char *name)
 	return attr.node;
 }
 
-static void a_head_does_not_bring_an_older_version_back(void **state)
+static void a_head_does_not_restore_an_older_version(void **state)
 {
 	struct fixture *f = *state;
 	struct answer late = ANSWER_INIT;
@@ -318,7 +320,7 @@ static void a_head_does_not_bring_an_older_version_back(void **state)
 	ps_dataset_lookup(f->dataset, ps_dataset_root(f->dataset), "a", attr_done, &late);
 	ps_names_origin_set(f->origin, "a", SIZE, 3);
 	assert_int_equal(refresh(f, NULL), 0);
-	/* Its answer was written down before. */
+	/* The answer to the HEAD has version 2, which is older than the listing's. */
 	ps_names_origin_set(f->origin, "a", SIZE, 2);
 	atomic_store(&f->origin->heads_stall, false);
 	assert_int_equal(wait_for(&late), 0);
@@ -328,9 +330,8 @@ static void a_head_does_not_bring_an_older_version_back(void **state)
 	assert_int_equal(attr.node, late.attr.node);
 }
 
-/* So long an open waits for the word on a version that is known; on one that is not, as long as its reader
- * waits. */
-static void a_known_version_is_waited_for_five_seconds(void **state)
+/* A lookup of an unknown version waits as long as a reader does. */
+static void a_lookup_waits_five_seconds_for_a_known_version(void **state)
 {
 	struct fixture *f = *state;
 	struct answer known = ANSWER_INIT, unknown = ANSWER_INIT;
@@ -339,9 +340,9 @@ static void a_known_version_is_waited_for_five_seconds(void **state)
 	atomic_store(&f->origin->list_sizes, false);
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	ps_names_origin_set(f->origin, "b", SIZE, 1);
-	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* never told */
+	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has it */
 	assert_int_equal(attach(f), 0);
-	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* all were asked for */
+	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* waits for all HEADs */
 	uint64_t node = doubt(f, "a");
 	atomic_store(&f->origin->heads_stall, true);
 	ps_dataset_lookup(f->dataset, ps_dataset_root(f->dataset), "b", attr_done, &unknown);
@@ -361,8 +362,9 @@ static void a_known_version_is_waited_for_five_seconds(void **state)
 	assert_int_equal(wait_for(&unknown), ETIMEDOUT);
 }
 
-/* Where one object cannot be asked about, others are, and that one again after a while. */
-static void one_object_s_error_is_not_another_s(void **state)
+/* If the HEAD of one object fails, others still get theirs, and that object gets another one after a
+ * while. */
+static void an_error_of_one_object_does_not_affect_another(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr attr;
@@ -377,7 +379,7 @@ static void one_object_s_error_is_not_another_s(void **state)
 	atomic_store(&f->origin->head_status, 500);
 	atomic_store(&f->origin->head_errno, EIO);
 	assert_int_equal(lookup(f, "a", &attr), 0);
-	assert_int_equal(attr.mtime_s, 1); /* as it is known */
+	assert_int_equal(attr.mtime_s, 1); /* the known version */
 	atomic_store(&f->origin->head_errno, 0);
 	unsigned nheads = atomic_load(&f->origin->nheads);
 	assert_int_equal(lookup(f, "a", &attr), 0);
@@ -387,8 +389,8 @@ static void one_object_s_error_is_not_another_s(void **state)
 	assert_int_equal(attr.mtime_s, 2);
 }
 
-/* Two who meet data that are not what they were need one new node, not two. */
-static void a_name_is_renewed_by_its_present_node_alone(void **state)
+/* Two readers that find changed data need one new node, not two. */
+static void only_the_present_node_of_a_name_renews_it(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_node_row row;
@@ -406,9 +408,8 @@ static void a_name_is_renewed_by_its_present_node_alone(void **state)
 	ps_node_row_fini(&row);
 }
 
-/* While a file of unknown size is asked for, a listing says that the name is another file, of unknown size,
- * too. */
-static void a_name_that_moves_while_it_is_asked_for_is_asked_for_again(void **state)
+/* While a HEAD asks for a file's unknown size, a listing gives the name another URL, also without a size. */
+static void a_name_that_moves_during_its_head_gets_another_head(void **state)
 {
 	struct fixture *f = *state;
 	struct answer asked = ANSWER_INIT;
@@ -420,7 +421,7 @@ static void a_name_that_moves_while_it_is_asked_for_is_asked_for_again(void **st
 	atomic_store(&f->origin->heads_stall, true);
 	ps_names_origin_set(f->origin, "b", SIZE, 1);
 	assert_int_equal(attach(f), 0);
-	while (atomic_load(&f->origin->nheads) < 1) /* it is listed */
+	while (atomic_load(&f->origin->nheads) < 1) /* b is listed */
 		usleep(1000);
 	detach(f);
 	atomic_store(&f->origin->heads_stall, true);
@@ -431,7 +432,7 @@ static void a_name_that_moves_while_it_is_asked_for_is_asked_for_again(void **st
 		usleep(1000);
 	atomic_store(&f->origin->list_elsewhere, true);
 	atomic_store(&f->origin->list_stalls, false);
-	while (atomic_load(&f->origin->nheads) < 3) /* both have moved, and are asked for */
+	while (atomic_load(&f->origin->nheads) < 3) /* both names have moved and get HEADs */
 		usleep(1000);
 	ps_names_origin_set(f->origin, "elsewhere/b", SIZE + 1, 2);
 	atomic_store(&f->origin->heads_stall, false);
@@ -441,8 +442,8 @@ static void a_name_that_moves_while_it_is_asked_for_is_asked_for_again(void **st
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-/* The last listing may have been a moment ago, and by a clock that was a little ahead since. */
-static void what_an_earlier_mount_listed_confirms_nothing(void **state)
+/* The last listing may have been a moment ago, by a clock that was a little ahead. */
+static void a_listing_of_an_earlier_attach_confirms_nothing(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr attr;
@@ -460,8 +461,8 @@ static void what_an_earlier_mount_listed_confirms_nothing(void **state)
 	faults_end();
 }
 
-/* A machine without a battery that finds its time server late: what was confirmed by the clock that was wrong
- * is asked for once more, and not at every open until the right one has caught up. */
+/* A machine without a clock battery reaches its time server late. A version that was confirmed by the wrong
+ * clock is revalidated once, and not at every open until the right clock has caught up. */
 static void steps(struct fixture *f, int64_t first_s, bool while_attached)
 {
 	struct ps_handle *handle;
@@ -485,7 +486,7 @@ static void steps(struct fixture *f, int64_t first_s, bool while_attached)
 		close_handle(f, handle);
 	}
 	assert_in_range(atomic_load(&f->origin->nheads) - before, 0, 1);
-	/* And it is asked for: the version is the origin's. */
+	/* The origin is asked: the version is its present one. */
 	ps_names_origin_set(f->origin, "a", SIZE, 2);
 	detach(f);
 	assert_int_equal(attach(f), 0);
@@ -496,24 +497,24 @@ static void steps(struct fixture *f, int64_t first_s, bool while_attached)
 	faults_end();
 }
 
-static void a_clock_that_went_back_between_mounts_costs_one_question(void **state)
+static void a_clock_that_went_back_between_attaches_costs_one_head(void **state)
 {
 	steps(*state, 3650 * 86400, false);
 }
 
-static void a_clock_that_goes_back_costs_one_question(void **state)
+static void a_clock_that_goes_back_costs_one_head(void **state)
 {
 	steps(*state, 10 * 3600, true);
 }
 
-static void a_clock_that_goes_forward_costs_one_question(void **state)
+static void a_clock_that_goes_forward_costs_one_head(void **state)
 {
 	steps(*state, -10 * 3600, true);
 }
 
-/* Of a file of which nothing is cached an open asks again after a minute, if it is large, or after an evict,
- * though the version counts for an hour: its first read would be too late. */
-static void of_what_is_not_cached_an_open_asks_sooner(void **state)
+/* If nothing of a file is cached, an open revalidates after a minute (large files) or after an eviction,
+ * although a version counts for an hour: the first read would find a change too late. */
+static void an_open_of_an_uncached_file_revalidates_sooner(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr large, small, new;
@@ -538,10 +539,10 @@ static void of_what_is_not_cached_an_open_asks_sooner(void **state)
 	assert_int_equal(open_node(f, large.node, &handle), ESTALE);
 	assert_int_equal(lookup(f, "large", &new), 0);
 	assert_int_equal(open_node(f, new.node, &handle), 0);
-	for (unsigned i = 0; i < 5; i++) /* all of it: nothing more is fetched of the version that goes */
+	for (unsigned i = 0; i < 5; i++) /* reads all: nothing more of this version is fetched later */
 		assert_int_equal(read_at(handle, i * TEST_MIB, TEST_MIB, 2), 0);
 	close_handle(f, handle);
-	/* What is cached counts as long as it is said to. */
+	/* The version of a cached file counts for its full time. */
 	before = atomic_load(&f->origin->nheads);
 	faults_step_clock(200);
 	ps_names_origin_set(f->origin, "large", 5 * TEST_MIB, 3);
@@ -568,25 +569,25 @@ int main(void)
 	        TEST(a_file_rewritten_in_place_is_not_mixed),
 	        cmocka_unit_test_setup_teardown(
 	                a_large_file_rewritten_in_place_is_not_mixed, setup_small, teardown),
-	        TEST(data_that_do_not_match_their_checksum_go),
+	        TEST(data_that_do_not_match_their_checksum_are_dropped),
 	        TEST(data_that_match_their_checksum_may_be_passed_through),
-	        TEST(a_name_found_gone_by_a_read_is_gone),
+	        TEST(a_read_that_finds_no_file_removes_the_name),
 	        TEST(a_file_becomes_a_directory_and_a_file_again),
-	        TEST(a_listing_does_not_bring_an_older_version_back),
-	        TEST(a_name_that_moves_while_it_is_asked_for_is_asked_for_again),
+	        TEST(a_listing_does_not_restore_an_older_version),
+	        TEST(a_name_that_moves_during_its_head_gets_another_head),
 	        cmocka_unit_test_setup_teardown(
-	                a_head_does_not_bring_an_older_version_back, setup_patient, teardown),
+	                a_head_does_not_restore_an_older_version, setup_patient, teardown),
 	        cmocka_unit_test_setup_teardown(
-	                a_known_version_is_waited_for_five_seconds, setup_patient, teardown),
-	        TEST(one_object_s_error_is_not_another_s),
-	        TEST(a_name_is_renewed_by_its_present_node_alone),
-	        TEST(what_an_earlier_mount_listed_confirms_nothing),
-	        cmocka_unit_test_setup_teardown(of_what_is_not_cached_an_open_asks_sooner, setup, teardown),
+	                a_lookup_waits_five_seconds_for_a_known_version, setup_patient, teardown),
+	        TEST(an_error_of_one_object_does_not_affect_another),
+	        TEST(only_the_present_node_of_a_name_renews_it),
+	        TEST(a_listing_of_an_earlier_attach_confirms_nothing),
 	        cmocka_unit_test_setup_teardown(
-	                a_clock_that_went_back_between_mounts_costs_one_question, setup, teardown),
-	        cmocka_unit_test_setup_teardown(a_clock_that_goes_back_costs_one_question, setup, teardown),
+	                an_open_of_an_uncached_file_revalidates_sooner, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
-	                a_clock_that_goes_forward_costs_one_question, setup, teardown),
+	                a_clock_that_went_back_between_attaches_costs_one_head, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_clock_that_goes_back_costs_one_head, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_clock_that_goes_forward_costs_one_head, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("dataset-versions", tests, NULL, NULL);

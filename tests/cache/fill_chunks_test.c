@@ -17,7 +17,7 @@
 
 #define CHUNK PS_CHUNK_SIZE
 
-/* Until what arrived is on disk. */
+/* Waits until this many bytes are on disk. */
 static void settle(struct fixture *f, uint64_t cached_nbytes)
 {
 	for (int i = 0; i < 1000 && ps_object_cached_nbytes(f->object) != cached_nbytes; i++)
@@ -32,13 +32,13 @@ static void a_random_read_fetches_its_chunks_and_no_more(void **state)
 	assert_int_equal(read_random(f, 7 * PS_MIB + 5 * CHUNK + 100, 4096), 0);
 	assert_int_equal(atomic_load(&f->origin->nbytes), CHUNK);
 	settle(f, CHUNK);
-	/* There. */
+	/* The chunk is cached. */
 	assert_int_equal(read_random(f, 7 * PS_MIB + 5 * CHUNK, CHUNK), 0);
 	assert_int_equal(atomic_load(&f->origin->ngets), 1);
-	/* Its neighbours are not, on both sides; it is not fetched with them if that is no request more. */
+	/* A read over the begin of the cached chunk fetches the chunk before it only. */
 	assert_int_equal(read_random(f, 7 * PS_MIB + 5 * CHUNK - 10, 20), 0);
 	assert_int_equal(atomic_load(&f->origin->nbytes), 2 * CHUNK);
-	/* Over the border of two blocks: one request. */
+	/* A read over a block boundary is one request. */
 	assert_int_equal(read_random(f, 9 * PS_MIB - CHUNK, 2 * CHUNK), 0);
 	assert_int_equal(atomic_load(&f->origin->ngets), 3);
 	assert_int_equal(atomic_load(&f->origin->nbytes), 4 * CHUNK);
@@ -48,7 +48,7 @@ static void a_random_read_fetches_its_chunks_and_no_more(void **state)
 	settle(f, 4 * CHUNK + 12345);
 }
 
-static void the_first_200_random_reads_of_a_gigabyte_cost_little_more(void **state)
+static void the_first_200_random_reads_of_a_gigabyte_fetch_little_more(void **state)
 {
 	struct fixture_options options = {.file_nbytes = 1000000000};
 	struct fixture *f = fixture_new(&options);
@@ -72,14 +72,15 @@ static void the_first_200_random_reads_of_a_gigabyte_cost_little_more(void **sta
 		nbytes += 131072;
 	}
 	ps_readahead_put(ra);
-	print_message("# %.2f bytes fetched a byte read\n",
+	print_message("# %.2f bytes fetched per byte read\n",
 	        (double)atomic_load(&f->origin->nbytes) / (double)nbytes);
 	assert_true(atomic_load(&f->origin->nbytes) * 10 <= nbytes * 23);
 	fixture_free(f);
 }
 
-/* As a mapped file is read: the kernel reads 128 KiB at a time for the faults of a record of 200 KiB. */
-static void records_of_a_few_reads_in_a_row_make_no_stream(void **state)
+/* As a mapped file is read: for the page faults of a record the kernel reads 128 KiB at a time, here three
+ * times. */
+static void a_few_sequential_reads_make_no_stream(void **state)
 {
 	struct fixture_options options = {.file_nbytes = 1000000000};
 	struct fixture *f = fixture_new(&options);
@@ -105,19 +106,20 @@ static void records_of_a_few_reads_in_a_row_make_no_stream(void **state)
 		}
 	}
 	ps_readahead_put(ra);
-	/* Seven chunks of six; four records make streams before it is known. */
+	/* A record of six chunks covers parts of seven. Four records look like streams until the access
+	 * pattern is known. */
 	assert_true(atomic_load(&f->origin->nbytes) < 100 * 7 * CHUNK * 2);
 	fixture_free(f);
 }
 
-/* What the origin was asked for, without hedged requests: of a request that is late (on a busy machine any
- * may be) a part is requested twice. */
+/* The bytes requested from the origin, without those of hedged requests: on a busy machine any request may
+ * be late and be hedged. */
 static uint64_t fetched_nbytes(struct fixture *f)
 {
 	return atomic_load(&f->origin->nbytes) - atomic_load(&f->origin->fresh_nbytes);
 }
 
-/* `late`: so many requests of the stream are late. */
+/* `late`: how many requests of the stream are late. */
 static void stream_after_random_readers(struct fixture *f, int late)
 {
 	struct ps_verify_result verified;
@@ -145,7 +147,7 @@ static void a_stream_fetches_only_what_random_readers_left(void **state)
 	stream_after_random_readers(*state, 0);
 }
 
-static void a_stream_whose_request_is_late_fetches_only_that_twice(void **state)
+static void a_stream_with_a_late_request_fetches_only_that_twice(void **state)
 {
 	struct fixture *f = fixture_new(&(struct fixture_options){.timeout_ms = 60000});
 
@@ -155,7 +157,7 @@ static void a_stream_whose_request_is_late_fetches_only_that_twice(void **state)
 	fixture_free(f);
 }
 
-static void what_is_there_is_not_fetched_again(void **state)
+static void a_stream_does_not_fetch_a_cached_chunk_again(void **state)
 {
 	struct fixture *f = *state;
 
@@ -176,7 +178,7 @@ static void two_readers_of_a_chunk_cost_one_request(void **state)
 	atomic_store(&f->origin->stall_after, 100);
 	begin_of(f, f->file, &a, PS_ACCESS_RANDOM, 3 * CHUNK, 4096);
 	begin_of(f, f->file, &b, PS_ACCESS_RANDOM, 3 * CHUNK + 8192, 4096);
-	begin_of(f, f->file, &c, PS_ACCESS_STREAM, 0, 4096); /* all of the block but that one */
+	begin_of(f, f->file, &c, PS_ACCESS_STREAM, 0, 4096); /* all chunks of the block but that one */
 	atomic_store(&f->origin->released, true);
 	assert_int_equal(end(&a) | end(&b) | end(&c), 0);
 	assert_true(a.right && b.right && c.right);
@@ -201,7 +203,7 @@ static void a_reader_is_answered_in_the_middle_of_a_chunk(void **state)
 	assert_int_equal(atomic_load(&f->origin->ngets), 1);
 }
 
-static void reads_side_by_side_that_wait_become_one_request(void **state)
+static void waiting_reads_of_nearby_chunks_become_one_request(void **state)
 {
 	struct fixture_options options = {.max_connections = 1};
 	struct fixture *f = fixture_new(&options);
@@ -220,17 +222,17 @@ static void reads_side_by_side_that_wait_become_one_request(void **state)
 	fixture_free(f);
 }
 
-static void one_chunk_that_fails_leaves_its_neighbours_alone(void **state)
+static void a_chunk_that_fails_does_not_affect_its_neighbours(void **state)
 {
 	struct fixture *f = *state;
 
 	atomic_store(&f->origin->fail_next, 1);
 	atomic_store(&f->origin->fail_errno, EIO);
-	atomic_store(&f->origin->fail_after, 70000); /* the first chunk of three, and a bit */
+	atomic_store(&f->origin->fail_after, 70000); /* the first of three chunks, and a part of the second */
 	assert_int_equal(read_random(f, 2 * PS_MIB, 3 * CHUNK), EIO);
-	assert_int_equal(read_random(f, 2 * PS_MIB + CHUNK, 10), EIO); /* at once, for a second */
+	assert_int_equal(read_random(f, 2 * PS_MIB + CHUNK, 10), EIO); /* fails at once, for a second */
 	assert_int_equal(atomic_load(&f->origin->ngets), 1);
-	assert_int_equal(read_random(f, 2 * PS_MIB, CHUNK), 0); /* what came, came */
+	assert_int_equal(read_random(f, 2 * PS_MIB, CHUNK), 0); /* the chunk that arrived is cached */
 	assert_int_equal(read_random(f, 2 * PS_MIB + 3 * CHUNK, CHUNK), 0);
 	assert_int_equal(atomic_load(&f->origin->ngets), 2);
 	usleep((PS_FILL_FAILED_MS + 100) * 1000);
@@ -239,7 +241,7 @@ static void one_chunk_that_fails_leaves_its_neighbours_alone(void **state)
 	assert_int_equal(atomic_load(&f->origin->nbytes), 6 * CHUNK);
 }
 
-static void parts_are_not_fetched_again_with_little_memory(void **state)
+static void chunks_are_not_fetched_again_with_little_memory(void **state)
 {
 	struct fixture_options options = {.memory_bytes = 16 * PS_MIB, .file_nbytes = 256 * PS_MIB};
 	struct fixture *f = fixture_new(&options);
@@ -261,7 +263,7 @@ static void parts_are_not_fetched_again_with_little_memory(void **state)
 	fixture_free(f);
 }
 
-/* What is cached has to be checked before it is used: it was written to, and the machine has restarted. */
+/* Writes to the data file and restarts under another boot id: cached blocks must be verified before use. */
 static void cut_power(struct fixture *f)
 {
 	int fd = ps_object_fd(f->object);
@@ -279,14 +281,14 @@ static void cut_power(struct fixture *f)
 	fixture_start(f, &(struct fixture_options){0});
 }
 
-static void after_a_power_cut_a_part_is_served_only_if_it_is_right(void **state)
+static void after_a_power_cut_a_chunk_is_served_only_if_it_is_right(void **state)
 {
 	struct fixture *f = *state;
 
 	assert_int_equal(read_random(f, 3 * PS_MIB + CHUNK, 2 * CHUNK), 0);
 	assert_int_equal(read_random(f, 6 * PS_MIB, CHUNK), 0);
 	settle(f, 3 * CHUNK);
-	/* One bit of a chunk, without a trace in the file's time. */
+	/* Flips one bit of a chunk and restores the file's times. */
 	int fd = ps_object_fd(f->object);
 	struct stat st;
 	unsigned char c;
@@ -298,11 +300,11 @@ static void after_a_power_cut_a_part_is_served_only_if_it_is_right(void **state)
 	cut_power(f);
 	assert_int_equal(read_random(f, 3 * PS_MIB, 4 * CHUNK), 0);
 	assert_int_equal(read_random(f, 6 * PS_MIB, CHUNK), 0);
-	/* The bad one, and those that were never there; not the good one between. */
+	/* The bad chunk and the two that were never cached are fetched, the good one between them is not. */
 	assert_int_equal(atomic_load(&f->origin->nbytes), 3 * CHUNK);
 }
 
-/* A read of an unverified block whose buffer waits for the disk. Returns how much the origin gave for it. */
+/* Reads an unverified block whose buffer waits for the disk. Returns how many bytes the origin gave. */
 static uint64_t read_with_held_buffer(struct fixture *f)
 {
 	struct ps_block_buffer *held;
@@ -331,7 +333,7 @@ static void an_unverified_block_whose_buffer_is_held_is_fetched(void **state)
 
 	assert_int_equal(read_random(f, 3 * PS_MIB + CHUNK, CHUNK), 0);
 	settle(f, CHUNK);
-	/* The store checks it, too, in the background, and may be the first. */
+	/* The store verifies the block in the background, too, and may be faster. */
 	for (int i = 0; i < 100 && nbytes == 0; i++) {
 		cut_power(f);
 		nbytes = read_with_held_buffer(f);
@@ -339,7 +341,7 @@ static void an_unverified_block_whose_buffer_is_held_is_fetched(void **state)
 	assert_int_equal(nbytes, CHUNK);
 }
 
-static void an_error_is_reported_though_a_chunk_before_it_stalls(void **state)
+static void an_error_is_reported_although_an_earlier_chunk_stalls(void **state)
 {
 	struct fixture *f = *state;
 	struct waited stalled;
@@ -362,19 +364,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        TEST(a_random_read_fetches_its_chunks_and_no_more),
-	        cmocka_unit_test(the_first_200_random_reads_of_a_gigabyte_cost_little_more),
-	        cmocka_unit_test(records_of_a_few_reads_in_a_row_make_no_stream),
+	        cmocka_unit_test(the_first_200_random_reads_of_a_gigabyte_fetch_little_more),
+	        cmocka_unit_test(a_few_sequential_reads_make_no_stream),
 	        TEST(a_stream_fetches_only_what_random_readers_left),
-	        cmocka_unit_test(a_stream_whose_request_is_late_fetches_only_that_twice),
-	        TEST(what_is_there_is_not_fetched_again),
+	        cmocka_unit_test(a_stream_with_a_late_request_fetches_only_that_twice),
+	        TEST(a_stream_does_not_fetch_a_cached_chunk_again),
 	        TEST(two_readers_of_a_chunk_cost_one_request),
 	        TEST(a_reader_is_answered_in_the_middle_of_a_chunk),
-	        cmocka_unit_test(reads_side_by_side_that_wait_become_one_request),
-	        TEST(one_chunk_that_fails_leaves_its_neighbours_alone),
-	        cmocka_unit_test(parts_are_not_fetched_again_with_little_memory),
-	        TEST(after_a_power_cut_a_part_is_served_only_if_it_is_right),
+	        cmocka_unit_test(waiting_reads_of_nearby_chunks_become_one_request),
+	        TEST(a_chunk_that_fails_does_not_affect_its_neighbours),
+	        cmocka_unit_test(chunks_are_not_fetched_again_with_little_memory),
+	        TEST(after_a_power_cut_a_chunk_is_served_only_if_it_is_right),
 	        TEST(an_unverified_block_whose_buffer_is_held_is_fetched),
-	        TEST(an_error_is_reported_though_a_chunk_before_it_stalls),
+	        TEST(an_error_is_reported_although_an_earlier_chunk_stalls),
 	};
 
 	return cmocka_run_group_tests_name("fill_chunks", tests, NULL, NULL);

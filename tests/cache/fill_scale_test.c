@@ -1,6 +1,6 @@
-/* What a read costs does not grow with the number of others: of waiters of a file, of files that are open,
- * of files that wait for requests. The origin answers in the test's thread, so the processor time of that
- * thread is the engine's: it is compared for N and 16 N. */
+/* The cost of a read does not grow with the number of waiters of a file, of open files, or of files that
+ * wait for requests. The origin answers in the test's thread, so the CPU time of that thread is the
+ * engine's: it is compared for N and 16 N. */
 #include "config.h"
 
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #include "tests/cache/fill_fixture.h"
 
 #define NMORE 16
-#define GROWS 3 /* a cost that is linear grows 16 times */
+#define GROWS 3 /* a linear cost grows 16 times */
 #define NQUEUED 8192
-#define PIECE 4096 /* as bytes come from far away */
+#define PIECE 4096 /* bytes for each progress(), as from a far origin */
 
-/* An origin that answers when it is told to. */
+/* An origin that answers when the test calls answer_one(). */
 struct hand_origin {
 	struct ps_origin origin; /* first */
 	pthread_mutex_t lock;
@@ -34,7 +34,7 @@ static void hand_get(struct ps_origin *origin, struct ps_origin_get *get)
 	pthread_cond_signal(&o->cond);
 }
 
-/* It is answered all the same. */
+/* Does nothing: the get is answered all the same. */
 static void hand_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	(void)origin, (void)get;
@@ -42,7 +42,7 @@ static void hand_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 
 static const struct ps_origin_ops hand_ops = {.name = "hand", .get = hand_get, .cancel = hand_cancel};
 
-/* All of what was asked for, and right at once; waits for a request. */
+/* Waits for a get and answers it at once and in full. */
 static void answer_one(struct hand_origin *o)
 {
 	struct ps_origin_get *get;
@@ -141,7 +141,7 @@ static uint64_t cpu_ns(void)
 	return (uint64_t)ts.tv_sec * PS_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* The least of a few runs: other programs disturb the processor's caches. */
+/* The least of three runs, since other programs disturb the processor's caches. */
 static double least(uint64_t (*cost)(unsigned n), unsigned n)
 {
 	uint64_t best = UINT64_MAX;
@@ -160,7 +160,7 @@ static void does_not_grow(const char *what, uint64_t (*cost)(unsigned n), unsign
 	assert_true(many < GROWS * few);
 }
 
-/* Readers that skip around in one large file, all of them waiting: each of another block. */
+/* The readers of one large file all wait, each for another block, in no order. */
 static uint64_t cost_of_waiters(unsigned n)
 {
 	struct world w;
@@ -181,7 +181,7 @@ static void a_read_costs_the_same_with_many_waiters_of_its_file(void **state)
 	does_not_grow("waiters of a file", cost_of_waiters, 128);
 }
 
-/* Two reads of each file: the second one looks whether it joins the first. */
+/* Each file gets two reads: the second one looks whether it can join the first. */
 static uint64_t cost_of_files(unsigned n)
 {
 	struct world w;

@@ -1,6 +1,6 @@
-/* The fetch engine under readers, cancels, faults, evictions and too little of everything, at random:
- * whatever happened, no byte is wrong, nobody waits for ever, and afterwards all is there as if nothing had
- * been. PENSTOCK_TEST_SEED repeats a run, PENSTOCK_TEST_ROUNDS makes it longer. */
+/* The fetch engine with random reads, cancels, faults and evictions, and with too little of everything.
+ * Whatever happens, no byte is wrong, no reader waits for ever, and afterwards every byte can be read.
+ * PENSTOCK_TEST_SEED repeats a run, PENSTOCK_TEST_ROUNDS makes it longer. */
 #include "config.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ struct stress {
 	struct fixture *f;
 	struct ps_fill_file *files[NFILES];
 	unsigned seed, rounds;
-	bool answers; /* the origin always does, if not at once: nobody's time is up */
+	bool answers; /* the origin answers in the end: no read times out */
 	_Atomic bool stop;
 	_Atomic unsigned nright, nfailed;
 };
@@ -36,7 +36,7 @@ static unsigned below(unsigned *seed, unsigned n)
 	return (unsigned)rand_r(seed) % n;
 }
 
-/* As the mount does: what is there is answered before anything is made for a read that waits. */
+/* As in the mount, cached bytes are found before a waiting read is set up. True: a hit. */
 static bool is_hit(struct ps_fill_file *file, struct ps_readahead *ra, uint64_t offset, size_t nbytes)
 {
 	struct ps_read_bytes bytes;
@@ -70,7 +70,7 @@ static void one_read(struct stress *s, unsigned *seed, struct ps_fill_file *file
 	ps_readahead_go(ra, stream, waited);
 	if (cancels) {
 		usleep(below(seed, 2000));
-		ps_fill_cancel(file, &w.read); /* ours until we return, answered or not */
+		ps_fill_cancel(file, &w.read); /* `w` lives until we return, answered or not */
 	}
 	int errnum = end(&w);
 	if (!errnum && !w.right)
@@ -90,7 +90,7 @@ static struct ps_fill_file *open_again(struct stress *s, unsigned i)
 	return file;
 }
 
-/* Comes and goes as programs do: opens, reads in order or at random, closes. */
+/* Does as programs do: opens a file, reads in order or at random, closes the file. */
 static void *read_main(void *arg)
 {
 	struct reader *r = arg;
@@ -175,7 +175,8 @@ static void run(struct stress *s)
 	pthread_join(threads[NREADERS], NULL);
 }
 
-/* What failed says so for a second; then everything can be had, and nobody holds what it needs. */
+/* A failed block answers with its error for a second. After that every byte can be read, and no reader
+ * waits. */
 static void all_is_well(struct stress *s)
 {
 	struct ps_verify_result verified;
@@ -226,7 +227,7 @@ static void stress(const struct fixture_options *options, bool answers)
 	alarm(0);
 }
 
-static void with_room_for_all_on_disk(void **state)
+static void reads_are_right_with_room_for_all_files(void **state)
 {
 	(void)state;
 	stress(
@@ -235,8 +236,8 @@ static void with_room_for_all_on_disk(void **state)
 	        false);
 }
 
-/* A reader that is woken by nothing would wait until its time is up: none does. */
-static void of_an_origin_that_answers_nobody_waits_in_vain(void **state)
+/* A reader that no thread wakes would time out: none does. */
+static void no_reader_times_out_if_the_origin_answers(void **state)
 {
 	(void)state;
 	stress(&(struct fixture_options){.file_nbytes = FILE_NBYTES,
@@ -247,7 +248,7 @@ static void of_an_origin_that_answers_nobody_waits_in_vain(void **state)
 	        true);
 }
 
-static void with_room_for_two_of_eight_on_disk(void **state)
+static void reads_are_right_with_room_for_two_of_eight_files(void **state)
 {
 	(void)state;
 	stress(&(struct fixture_options){.file_nbytes = FILE_NBYTES,
@@ -261,9 +262,9 @@ static void with_room_for_two_of_eight_on_disk(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(with_room_for_all_on_disk),
-	        cmocka_unit_test(with_room_for_two_of_eight_on_disk),
-	        cmocka_unit_test(of_an_origin_that_answers_nobody_waits_in_vain),
+	        cmocka_unit_test(reads_are_right_with_room_for_all_files),
+	        cmocka_unit_test(reads_are_right_with_room_for_two_of_eight_files),
+	        cmocka_unit_test(no_reader_times_out_if_the_origin_answers),
 	};
 
 	return cmocka_run_group_tests_name("fill_stress", tests, NULL, NULL);

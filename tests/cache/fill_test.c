@@ -1,4 +1,4 @@
-/* The fetch engine over a real store and an origin that misbehaves on demand. */
+/* The fetch engine with a real store and the pattern origin. */
 #include "config.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "prefetch/prefetch.h"
 #include "tests/cache/fill_fixture.h"
 
-/* Less than the file: most of it streams. */
+/* Less than the file: most of the file is streamed. */
 #define TINY_CACHE_NBYTES (4 * PS_MIB)
 
 static int setup_tiny_cache(void **state)
@@ -19,7 +19,7 @@ static int setup_tiny_cache(void **state)
 	return 0;
 }
 
-/* No reader's time is ever up. */
+/* No reader ever times out. */
 static int setup_patient(void **state)
 {
 	alarm(600);
@@ -33,8 +33,8 @@ static int setup_paced(void **state)
 	return 0;
 }
 
-/* The origin gave so many bytes. On a machine that is very busy a request may come late, and be hedged: at
- * most a block is asked for twice then. */
+/* Checks how many bytes the origin gave. On a very busy machine a request may be late and be hedged: each
+ * hedged request asks for at most a block again. */
 static void assert_origin_gave(const struct fixture *f, uint64_t nbytes)
 {
 	uint64_t hedged = atomic_load(&f->fill->hedged_requests), gave = atomic_load(&f->origin->nbytes);
@@ -42,7 +42,7 @@ static void assert_origin_gave(const struct fixture *f, uint64_t nbytes)
 	assert_in_range(gave, nbytes, nbytes + hedged * PS_MIB);
 }
 
-static void serves_the_origins_bytes(void **state)
+static void reads_give_the_origin_s_bytes(void **state)
 {
 	struct fixture *f = *state;
 
@@ -57,7 +57,7 @@ static uint64_t ready_bytes(const struct ps_read_stats *stats)
 	return atomic_load(&stats->ready_bytes);
 }
 
-static void what_is_there_is_found_without_a_read_that_waits(void **state)
+static void cached_bytes_are_found_without_a_waiting_read(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_read_stats stats;
@@ -132,7 +132,7 @@ static void a_reader_is_answered_before_the_request_ends(void **state)
 	begin(f, &w, 1000, 200000);
 	assert_int_equal(end(&w), 0);
 	assert_true(w.right);
-	begin(f, &w, 400000, 1000); /* behind the stall */
+	begin(f, &w, 400000, 1000); /* after the stall */
 	atomic_store(&f->origin->released, true);
 	assert_int_equal(end(&w), 0);
 	assert_true(w.right);
@@ -148,11 +148,11 @@ static void a_retry_resumes_where_the_body_broke(void **state)
 	atomic_store(&f->origin->fail_after, 400000);
 	assert_int_equal(read_once(f, 0, PS_MIB), 0);
 	assert_int_equal(atomic_load(&f->origin->ngets), 3);
-	/* 1 MiB, then what was left of it twice */
+	/* 1 MiB, and twice what was left of it */
 	assert_int_equal(atomic_load(&f->origin->nbytes), 3 * PS_MIB - 400000 - 800000);
 }
 
-static void an_answer_that_ends_early_is_no_good_end(void **state)
+static void an_answer_that_ends_early_is_an_error(void **state)
 {
 	struct fixture *f = *state;
 	char text[PS_ERROR_TEXT_LEN];
@@ -165,11 +165,12 @@ static void an_answer_that_ends_early_is_no_good_end(void **state)
 		fail_msg("%s", text);
 }
 
-static void an_error_after_the_last_byte_costs_nothing(void **state)
+static void an_error_after_the_last_byte_has_no_effect(void **state)
 {
 	struct fixture *f = *state;
 
-	/* The file's last block is short; its transfer has brought all, and then ends badly. */
+	/* The transfer of a block, half of the time of the short last one, delivers all bytes and then
+	 * fails. */
 	for (int i = 0; i < 4; i++) {
 		atomic_store(&f->origin->fail_next, 1);
 		atomic_store(&f->origin->fail_errno, i % 2 ? EPROTO : EIO);
@@ -242,7 +243,7 @@ static void a_changed_object_serves_its_old_bytes_or_estale(void **state)
 	assert_int_equal(read_once(f, 9 * PS_MIB, 4096), ESTALE);
 }
 
-/* What a handle does around a read. */
+/* Tells the read-ahead of a read, as a handle does. */
 static void look_ahead(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
 {
 	enum ps_access access;
@@ -250,7 +251,7 @@ static void look_ahead(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes
 	ps_readahead_go(ra, ps_readahead_saw(ra, offset, nbytes, &access), waited);
 }
 
-static void streams_what_the_cache_cannot_take(void **state)
+static void bytes_that_the_cache_cannot_take_are_streamed(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_readahead *ra;
@@ -262,7 +263,7 @@ static void streams_what_the_cache_cannot_take(void **state)
 	}
 	ps_readahead_put(ra);
 	assert_true(ps_object_cached_nbytes(f->object) <= TINY_CACHE_NBYTES);
-	/* Held blocks are dropped before their time only under pressure. */
+	/* Held blocks are dropped early only if memory is short. */
 	assert_true(atomic_load(&f->origin->nbytes) < FIXTURE_FILE_NBYTES * 5 / 4);
 }
 
@@ -301,7 +302,7 @@ static void random_reads_fetch_only_their_blocks(void **state)
 	assert_int_equal(atomic_load(&f->origin->nbytes), PS_ARRAY_LEN(blocks) * PS_MIB);
 }
 
-static void warming_brings_the_whole_file(void **state)
+static void warming_fetches_the_whole_file(void **state)
 {
 	struct fixture *f = *state;
 
@@ -336,7 +337,7 @@ static void a_stalled_file_leaves_connections_to_others(void **state)
 	ps_fill_file_put(other);
 }
 
-/* Reads of a chunk each; the first of them take all connections that there are for one file, and stall. */
+/* Starts reads of a chunk each. The first of them take all connections that one file may have, and stall. */
 #define NBLOCKED 30
 static void begin_blocked(struct fixture *f, struct waited *blocked)
 {
@@ -351,7 +352,7 @@ static void release(struct fixture *f)
 	atomic_store(&f->origin->stall_after, SIZE_MAX);
 }
 
-static void what_came_another_way_answers_who_waits_for_it(void **state)
+static void a_block_written_by_others_answers_waiting_reads(void **state)
 {
 	struct fixture *f = *state;
 	static struct waited blocked[NBLOCKED];
@@ -370,8 +371,8 @@ static void what_came_another_way_answers_who_waits_for_it(void **state)
 	assert_int_equal(atomic_load(&f->origin->ngets), NBLOCKED - 1);
 }
 
-/* As a decompressing origin does with what it decodes beyond the range that it was asked for. */
-static void what_is_reported_as_stored_is_looked_at_at_once(void **state)
+/* A decompressing origin reports what it decoded and stored beyond the requested range. */
+static void a_block_reported_as_stored_answers_waiting_reads_at_once(void **state)
 {
 	struct fixture *f = *state;
 	static struct waited blocked[NBLOCKED];
@@ -382,7 +383,7 @@ static void what_is_reported_as_stored_is_looked_at_at_once(void **state)
 		block[i] = ps_pattern_byte((NBLOCKED - 1) * PS_MIB + i);
 	assert_int_equal(ps_object_admit(f->object), 0);
 	assert_int_equal(ps_object_write_block(f->object, NBLOCKED - 1, block), 0);
-	/* The one before. */
+	/* Reports the block before: no read of the last block is answered. */
 	ps_fill_stored(f->fill, f->object, (NBLOCKED - 2) * PS_MIB, (NBLOCKED - 1) * PS_MIB);
 	assert_false(blocked[NBLOCKED - 1].done);
 	ps_fill_stored(f->fill, f->object, (NBLOCKED - 1) * PS_MIB, NBLOCKED * PS_MIB);
@@ -393,7 +394,7 @@ static void what_is_reported_as_stored_is_looked_at_at_once(void **state)
 		assert_int_equal(end(&blocked[i]), 0);
 }
 
-static void who_waits_for_a_version_that_is_doubted_is_answered(void **state)
+static void waiters_for_a_doubted_version_are_answered(void **state)
 {
 	struct fixture *f = *state;
 	static struct waited blocked[NBLOCKED];
@@ -427,14 +428,14 @@ static void blocks_are_retained_until_they_are_read_to_their_end(void **state)
 	for (uint64_t b = 0; b < 6; b++)
 		assert_int_equal(read_once(f, b * PS_MIB, 4096), 0);
 	wait_for_retained(f, 6);
-	for (uint64_t b = 0; b < 6; b += 2) { /* twice: it counts once */
+	for (uint64_t b = 0; b < 6; b += 2) { /* twice, which counts once */
 		for (int i = 0; i < 2; i++) {
 			assert_true(ps_fill_find(f->file, b * PS_MIB, PS_MIB, NULL, &bytes));
 			assert_non_null(bytes.segs[0].data);
 			ps_fill_found_put(&bytes);
 		}
 	}
-	/* With the next one that is written they are dropped. */
+	/* They are dropped when the next block is written. */
 	assert_int_equal(read_once(f, 10 * PS_MIB, PS_MIB), 0);
 	wait_for_retained(f, 3);
 	assert_true(ps_fill_find(f->file, PS_MIB, PS_MIB, NULL, &bytes));
@@ -442,7 +443,7 @@ static void blocks_are_retained_until_they_are_read_to_their_end(void **state)
 	ps_fill_found_put(&bytes);
 }
 
-/* Some requests wait for another attempt, and all of these could begin it now if they had a connection. */
+/* True if some requests wait for a retry, and each of them lacks only a connection. */
 static bool retries_are_due(struct ps_fill *fill)
 {
 	uint64_t now = ps_clock_mono_ns();
@@ -454,13 +455,13 @@ static bool retries_are_due(struct ps_fill *fill)
 	return !ps_tree_empty(&fill->retries);
 }
 
-static void retries_take_no_more_connections_than_there_are(void **state)
+static void retries_respect_the_limit_of_connections(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_fill_file *files[4] = {f->file};
 	static struct waited w[40];
 
-	/* One file alone does not come to more than three quarters of them. */
+	/* One file alone gets at most three quarters of the connections. */
 	for (unsigned i = 1; i < PS_ARRAY_LEN(files); i++)
 		files[i] = another_file(f, (const char *[]){"", "http://h/1", "http://h/2", "http://h/3"}[i]);
 	atomic_store(&f->origin->fail_errno, EIO);
@@ -482,7 +483,7 @@ static void retries_take_no_more_connections_than_there_are(void **state)
 	assert_int_equal(atomic_load(&f->origin->max_active), 8);
 }
 
-static void warming_again_and_again_queues_it_once(void **state)
+static void repeated_warming_queues_a_file_once(void **state)
 {
 	struct fixture *f = *state;
 
@@ -496,7 +497,7 @@ static void warming_again_and_again_queues_it_once(void **state)
 	assert_origin_gave(f, FIXTURE_FILE_NBYTES);
 }
 
-static void nothing_is_fetched_ahead_of_a_file_that_is_refused(void **state)
+static void a_refused_file_is_not_warmed(void **state)
 {
 	struct fixture *f = *state;
 
@@ -508,7 +509,7 @@ static void nothing_is_fetched_ahead_of_a_file_that_is_refused(void **state)
 	assert_int_equal(atomic_load(&f->origin->ngets), 1);
 }
 
-static void a_bandwidth_limit_is_made_use_of(void **state)
+static void a_bandwidth_limit_is_kept_and_used(void **state)
 {
 	struct fixture *f = *state;
 	uint64_t start = ps_clock_mono_ns(), ms = 0;
@@ -535,7 +536,7 @@ static void drain_ends_stalled_transfers_and_their_readers(void **state)
 	ps_fill_drain(f->fill, &f->origin->origin);
 	assert_int_equal(end(&w), ECANCELED);
 	assert_true((ps_clock_mono_ns() - start) / PS_NS_PER_MS < 1000);
-	/* The teardown puts it once more. */
+	/* The teardown puts the file again. */
 	atomic_store(&f->origin->released, true);
 	assert_int_equal(ps_fill_file_get(f->fill, f->object, &f->origin->origin, &f->file), 0);
 }
@@ -583,7 +584,7 @@ static double stalled_s(struct fixture *f, json_int_t *ret_waiting)
 	return s;
 }
 
-static void readers_that_wait_together_wait_once(void **state)
+static void the_stalled_time_of_concurrent_readers_counts_once(void **state)
 {
 	struct fixture *f = *state;
 	uint64_t start = ps_clock_mono_ns();
@@ -601,7 +602,7 @@ static void readers_that_wait_together_wait_once(void **state)
 	atomic_store(&f->origin->released, true);
 	for (unsigned i = 0; i < 10; i++)
 		assert_int_equal(end(&w[i]), 0);
-	/* What is over does not go on; nor does a read that need not wait count. */
+	/* The time does not grow after the waits, nor by a read that need not wait. */
 	s = stalled_s(f, &waiting);
 	assert_int_equal(waiting, 0);
 	assert_int_equal(read_once(f, 0, 1000), 0);
@@ -611,8 +612,9 @@ static void readers_that_wait_together_wait_once(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
-/* The origin replaces an object while it is read: who has bytes of the old one gets none of the new. */
-static void bytes_of_two_versions_never_meet(void **state)
+/* The origin replaces an object while it is read: a reader of the old version gets no bytes of the new
+ * one. */
+static void bytes_of_two_versions_are_not_mixed(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_remote unknown = {.size = f->nbytes, .mtime_s = 1};
@@ -623,11 +625,11 @@ static void bytes_of_two_versions_never_meet(void **state)
 	assert_int_equal(read_random(f, 0, 1000), 0);
 	atomic_store(&f->origin->version, "\"v2\"");
 	assert_int_equal(read_random(f, 5 * PS_MIB, 1000), ESTALE);
-	assert_int_equal(read_random(f, 0, 1000), 0); /* what is there stays */
+	assert_int_equal(read_random(f, 0, 1000), 0); /* cached bytes stay */
 	assert_int_equal(read_random(f, 9 * PS_MIB, 1000), ESTALE);
 	atomic_store(&f->origin->version, "\"v1\"");
 
-	/* Of an object whose version no listing told, the first answer tells it. */
+	/* If no listing gave an object's version, the first answer does. */
 	assert_int_equal(ps_object_get(f->store, "http://h/unknown", &unknown, 1, true, &object), 0);
 	assert_int_equal(ps_fill_file_get(f->fill, object, &f->origin->origin, &file), 0);
 	ps_object_put(object);
@@ -642,37 +644,37 @@ static void bytes_of_two_versions_never_meet(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(serves_the_origins_bytes),
-	        TEST(bytes_of_two_versions_never_meet),
-	        TEST(what_is_there_is_found_without_a_read_that_waits),
+	        TEST(reads_give_the_origin_s_bytes),
+	        TEST(bytes_of_two_versions_are_not_mixed),
+	        TEST(cached_bytes_are_found_without_a_waiting_read),
 	        TEST(two_readers_of_a_block_cost_one_request),
 	        TEST(eight_random_readers_fetch_each_block_once),
 	        TEST(a_reader_is_answered_before_the_request_ends),
 	        TEST(a_retry_resumes_where_the_body_broke),
-	        TEST(an_answer_that_ends_early_is_no_good_end),
-	        TEST(an_error_after_the_last_byte_costs_nothing),
+	        TEST(an_answer_that_ends_early_is_an_error),
+	        TEST(an_error_after_the_last_byte_has_no_effect),
 	        TEST(a_refusal_is_not_retried_and_answers_at_once_for_a_second),
 	        TEST(a_stalled_origin_times_out_once_and_then_fails_at_once),
 	        TEST(cancel_answers_a_waiting_read),
 	        TEST(a_changed_object_serves_its_old_bytes_or_estale),
 	        cmocka_unit_test_setup_teardown(
-	                streams_what_the_cache_cannot_take, setup_tiny_cache, fixture_teardown),
+	                bytes_that_the_cache_cannot_take_are_streamed, setup_tiny_cache, fixture_teardown),
 	        TEST(sequential_reads_become_few_long_requests),
 	        TEST(random_reads_fetch_only_their_blocks),
-	        TEST(warming_brings_the_whole_file),
+	        TEST(warming_fetches_the_whole_file),
 	        TEST(a_stalled_file_leaves_connections_to_others),
 	        TEST(blocks_are_retained_until_they_are_read_to_their_end),
-	        TEST(what_came_another_way_answers_who_waits_for_it),
-	        TEST(what_is_reported_as_stored_is_looked_at_at_once),
-	        TEST(who_waits_for_a_version_that_is_doubted_is_answered),
+	        TEST(a_block_written_by_others_answers_waiting_reads),
+	        TEST(a_block_reported_as_stored_answers_waiting_reads_at_once),
+	        TEST(waiters_for_a_doubted_version_are_answered),
 	        cmocka_unit_test_setup_teardown(
-	                retries_take_no_more_connections_than_there_are, setup_patient, fixture_teardown),
-	        TEST(warming_again_and_again_queues_it_once),
-	        TEST(nothing_is_fetched_ahead_of_a_file_that_is_refused),
+	                retries_respect_the_limit_of_connections, setup_patient, fixture_teardown),
+	        TEST(repeated_warming_queues_a_file_once),
+	        TEST(a_refused_file_is_not_warmed),
 	        cmocka_unit_test_setup_teardown(
-	                a_bandwidth_limit_is_made_use_of, setup_paced, fixture_teardown),
+	                a_bandwidth_limit_is_kept_and_used, setup_paced, fixture_teardown),
 	        TEST(a_written_block_is_served_from_memory_until_it_was_read),
-	        TEST(readers_that_wait_together_wait_once),
+	        TEST(the_stalled_time_of_concurrent_readers_counts_once),
 	        TEST(drain_ends_stalled_transfers_and_their_readers),
 	};
 

@@ -14,12 +14,12 @@
 #include "decompress/frame.h"
 #include "decompress/decompress_private.h"
 
-static void names(void **state)
+static void names_give_the_coding_and_the_stem(void **state)
 {
 	static const struct {
 		const char *name;
 		enum ps_coding coding;
-		const char *stem; /* and ".tar", where tar */
+		const char *stem; /* and ".tar" if tar */
 		bool tar;
 	} cases[] = {
 	        {"x.tar.zst", PS_CODING_ZSTD, "x.tar", false},
@@ -29,9 +29,9 @@ static void names(void **state)
 	        {"x.tgz", PS_CODING_GZIP, "x", true},
 	        {"x.tzst", PS_CODING_ZSTD, "x", true},
 	        {"x.tar", PS_CODING_NONE, NULL, false},
-	        {"x.json.gz", PS_CODING_NONE, NULL, false}, /* its readers expect it as it is */
+	        {"x.json.gz", PS_CODING_NONE, NULL, false}, /* readers expect the compressed file */
 	        {"x.zst", PS_CODING_NONE, NULL, false},
-	        {".tar.gz", PS_CODING_NONE, NULL, false}, /* nothing would be left */
+	        {".tar.gz", PS_CODING_NONE, NULL, false}, /* no name would be left */
 	        {".tgz", PS_CODING_NONE, NULL, false},
 	        {"gz", PS_CODING_NONE, NULL, false},
 	        {"", PS_CODING_NONE, NULL, false},
@@ -51,12 +51,13 @@ static void names(void **state)
 	}
 }
 
-static void headers(void **state)
+static void frame_headers_are_parsed(void **state)
 {
 	static const uint8_t single[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x07};
-	static const uint8_t two[] = {0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x01, 0x00}; /* 2 bytes: 256 more */
+	/* a size in 2 bytes counts from 256 */
+	static const uint8_t two[] = {0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x01, 0x00};
 	static const uint8_t window[] = {
-	        0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x59}; /* 2 MiB + 2/8 ... and a checksum */
+	        0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x59}; /* window of 2 MiB + 256 KiB, with a checksum */
 	static const uint8_t skip[] = {0x5e, 0x2a, 0x4d, 0x18, 0x03, 0x00, 0x00, 0x00};
 	struct ps_frame_header h;
 
@@ -74,7 +75,7 @@ static void headers(void **state)
 	for (size_t n = 0; n < sizeof(two); n++)
 		assert_int_equal(ps_frame_header_parse(two, n, &h), -EAGAIN);
 	assert_int_equal(ps_frame_header_parse((const uint8_t *)"\x1f\x8b\x08\x00", 4, &h), -EBADMSG);
-	/* The bit that is reserved may mean anything one day. */
+	/* The reserved bit may get a meaning. */
 	uint8_t reserved[sizeof(single)];
 	memcpy(reserved, single, sizeof(single));
 	reserved[4] |= 8;
@@ -99,7 +100,8 @@ static void a_frame_that_needs_a_dictionary_says_so(void **state)
 	ps_decoder_free(d);
 }
 
-/* 90 bytes of frames, then a table of three: 40 + 20 + 30, of 100 + 0 + 50. */
+/* 90 bytes of frames, then a seek table of three frames: 40 + 20 + 30 bytes, which decode to 100 + 0 +
+ * 50. */
 static void make_table(uint8_t file[static 140])
 {
 	static const uint32_t words[] = {0x184D2A5E, 33, 40, 100, 20, 0, 30, 50, 3};
@@ -111,7 +113,7 @@ static void make_table(uint8_t file[static 140])
 	memcpy(file + 90 + 36, "\x00\xb1\xea\x92\x8f", 5);
 }
 
-/* 0 and whether the file may end there, or what the decoder says: of `n` bytes. */
+/* Decodes n bytes. Returns 0 and whether the file may end there, or the decoder's error. */
 static int gunzip(const uint8_t *in, size_t n, bool *ret_may_end, struct ps_error *err)
 {
 	struct ps_decoder *d = ps_decoder_new(PS_CODING_GZIP);
@@ -132,7 +134,8 @@ static int gunzip(const uint8_t *in, size_t n, bool *ret_may_end, struct ps_erro
 
 static void gzip_files_end_where_they_may(void **state)
 {
-	/* "abc", its sum and its length; then again, and two zeros as of a tape, and what is none. */
+	/* A member: "abc", its checksum and its length. The file: two of these, two zeros as padding, and
+	 * garbage. */
 	static const uint8_t member[] = {0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0x02, 0x03, 0x4b, 0x4c, 0x4a, 0x06,
 	        0, 0xc2, 0x41, 0x24, 0x35, 0x03, 0, 0, 0};
 	enum { N = sizeof(member) };
@@ -155,7 +158,7 @@ static void gzip_files_end_where_they_may(void **state)
 	assert_non_null(strstr(err.text, "checksum"));
 }
 
-/* Decompressors bring bytes in any order, and some of them twice. */
+/* Decompressors deliver bytes in any order, and some of them twice. */
 static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 {
 	enum { OFFSET = 1000, FIRST = 100, N = 4 * PS_WAITING_GET_RANGES + FIRST };
@@ -169,7 +172,8 @@ static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 	for (size_t i = 0; i < sizeof(plain); i++)
 		plain[i] = (uint8_t)(i * 7 + i / 200 + 1);
 	memset(got, 0, sizeof(got));
-	/* Over the end of the first buffer; what comes again, with other bytes, changes nothing. */
+	/* The first copy goes over the end of the first buffer. A copy of the same range with other bytes
+	 * changes nothing. */
 	assert_true(ps_waiting_get_copy(&waiting, OFFSET + 90, OFFSET + 130, plain + OFFSET + 90));
 	assert_true(ps_waiting_get_copy(&waiting, OFFSET + 80, OFFSET + 90, plain + OFFSET + 80));
 	assert_false(ps_waiting_get_copy(&waiting, OFFSET + 80, OFFSET + 130, other));
@@ -180,7 +184,7 @@ static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 	assert_true(ps_waiting_get_gap(&waiting, 0, &gap));
 	assert_int_equal(gap.from, OFFSET);
 	assert_int_equal(gap.end, OFFSET + 70);
-	/* As many ranges as there is room for, and what comes beyond that is asked for again. */
+	/* A get remembers a limited number of ranges; bytes beyond these are requested again. */
 	for (size_t i = 0; i < PS_WAITING_GET_RANGES + 4; i++) {
 		uint64_t at = OFFSET + 140 + 3 * i;
 
@@ -193,7 +197,7 @@ static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 	assert_memory_equal(got, plain + OFFSET, N);
 }
 
-static void seek_tables(void **state)
+static void seek_tables_are_parsed(void **state)
 {
 	enum { SIZE = 90 + 41, TABLE = 41 };
 	struct ps_frame_map map = {0};
@@ -207,7 +211,7 @@ static void seek_tables(void **state)
 	assert_true(map.whole);
 	assert_int_equal(map.points[3].packed, 90);
 	assert_int_equal(map.points[3].plain, 150);
-	/* Of those that begin at the same place the one that holds something. */
+	/* Of frames that begin at the same place, the one that is not empty is found. */
 	assert_int_equal(ps_frame_map_find(&map, 99), 0);
 	assert_int_equal(ps_frame_map_find(&map, 100), 2);
 	assert_int_equal(ps_frame_map_find(&map, 149), 2);
@@ -215,7 +219,7 @@ static void seek_tables(void **state)
 
 	assert_int_equal(
 	        ps_seek_table_parse(file + 90, TABLE, SIZE + 1, &map), -EBADMSG); /* frames are missing */
-	file[90 + 8] = 0;                                                         /* a frame of nothing */
+	file[90 + 8] = 0;                                                         /* a frame of 0 bytes */
 	assert_int_equal(ps_seek_table_parse(file + 90, TABLE, SIZE, &map), -EBADMSG);
 	make_table(file);
 	assert_int_equal(ps_seek_table_parse(file + 90, TABLE, SIZE, &map), 0);
@@ -224,7 +228,7 @@ static void seek_tables(void **state)
 	assert_int_equal(ps_seek_table_parse(file + 90, TABLE, SIZE, &map), -EBADMSG);
 	file[SIZE - 8] = 0xff; /* many frames */
 	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), 0);
-	/* More than are remembered, of a file that would be large enough; and as many as that. */
+	/* PS_FRAME_MAP_MAX frames are too many, one less is not; the file is large enough for both. */
 	for (unsigned less = 0; less < 2; less++) {
 		for (int b = 0; b < 4; b++)
 			file[SIZE - 9 + b] = (uint8_t)((PS_FRAME_MAP_MAX - less) >> (8 * b));
@@ -232,13 +236,13 @@ static void seek_tables(void **state)
 		        less ? 8 + 8 * (uint64_t)(PS_FRAME_MAP_MAX - 1) + 9 : 0);
 	}
 	make_table(file);
-	file[SIZE - 5] = 0x80; /* with sums */
+	file[SIZE - 5] = 0x80; /* with checksums */
 	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), TABLE + 3 * 4);
 	file[SIZE - 1] = 0;
 	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), 0);
 }
 
-static void maps(void **state)
+static void frame_maps_are_encoded_and_decoded(void **state)
 {
 	struct ps_frame_map map = {0}, back = {0};
 	ps_autostrbuf struct ps_strbuf bytes = {0};
@@ -255,8 +259,8 @@ static void maps(void **state)
 	assert_false(back.whole);
 	assert_memory_equal(back.points, map.points, 1000 * sizeof(*map.points));
 	ps_frame_map_fini(&back);
-	/* The first point is 0, 0; then cut in the middle of one, a number without an end, and one beyond all
-	 * numbers. */
+	/* The first point is 0, 0. Then come a point that is cut, a number without an end, and a number that
+	 * is too large. */
 	static const uint8_t half[] = {1, 0, 0, 0, 5, 3}, endless[] = {1, 0, 0, 0, 0x80, 0x80, 0x80, 0x80,
 	                                                          0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1, 1};
 	uint8_t beyond[4 + 3 * 10] = {1, 0, 0, 0};
@@ -282,7 +286,7 @@ static void maps(void **state)
 	ps_frame_map_fini(&back);
 }
 
-/* What zstd itself makes of `n` bytes of text; unsized: from a pipe. */
+/* Adds the frame that zstd makes of n bytes of text; if not sized, as from a pipe. */
 static void add_frame(struct ps_strbuf *file, size_t n, bool sized, bool checksum)
 {
 	ps_autofree char *plain = malloc(n + 1), *packed = malloc(ZSTD_compressBound(n) + 64);
@@ -305,7 +309,7 @@ static void add_frame(struct ps_strbuf *file, size_t n, bool sized, bool checksu
 	ZSTD_freeCCtx(cctx);
 }
 
-/* In windows of `window` bytes, as they are asked for. */
+/* Walks over the file in windows of `window` bytes from where the walk asks. */
 static int walk_in(const struct ps_strbuf *file, size_t window, struct ps_frame_walk *walk)
 {
 	int rc;
@@ -321,7 +325,7 @@ static int walk_in(const struct ps_strbuf *file, size_t window, struct ps_frame_
 	return rc;
 }
 
-static void walks(void **state)
+static void a_walk_over_frames_gives_size_and_map(void **state)
 {
 	static const uint8_t skippable[] = {0x51, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'x', 'y', 'z'};
 	static const size_t sizes[] = {0, 1, 700, 130000, 131072, 131073, 500000, 2000000};
@@ -369,10 +373,10 @@ static void walks(void **state)
 	ps_frame_walk_fini(&walk);
 }
 
-/* A frame cannot hold more than its blocks, nor less than those of them that are not compressed. */
-static void walks_past_lies(void **state)
+/* A frame cannot hold more than its blocks can, nor less than its blocks that are not compressed. */
+static void a_walk_refuses_sizes_that_contradict_the_blocks(void **state)
 {
-	/* 8 bytes of size; a last block "abc" as it is; a last block of 5 times "a" */
+	/* A size in 8 bytes, then one block: "abc", not compressed, or 5 times "a". */
 	uint8_t raw[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 3, 0, 0, 0, 0, 0, 0, 0, 0x19, 0, 0, 'a', 'b', 'c'};
 	uint8_t repeated[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 5, 0, 0, 0, 0, 0, 0, 0, 0x2b, 0, 0, 'a'};
 	static const struct {
@@ -404,15 +408,15 @@ static void walks_past_lies(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(names),
-	        cmocka_unit_test(headers),
+	        cmocka_unit_test(names_give_the_coding_and_the_stem),
+	        cmocka_unit_test(frame_headers_are_parsed),
 	        cmocka_unit_test(a_frame_that_needs_a_dictionary_says_so),
 	        cmocka_unit_test(gzip_files_end_where_they_may),
 	        cmocka_unit_test(a_get_takes_each_byte_once_and_to_its_place),
-	        cmocka_unit_test(seek_tables),
-	        cmocka_unit_test(maps),
-	        cmocka_unit_test(walks),
-	        cmocka_unit_test(walks_past_lies),
+	        cmocka_unit_test(seek_tables_are_parsed),
+	        cmocka_unit_test(frame_maps_are_encoded_and_decoded),
+	        cmocka_unit_test(a_walk_over_frames_gives_size_and_map),
+	        cmocka_unit_test(a_walk_refuses_sizes_that_contradict_the_blocks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

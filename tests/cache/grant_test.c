@@ -1,4 +1,4 @@
-/* Two accesses to the same names, in one cache: each has its own origin, and is handed what that lets it
+/* Two accesses to the same names in one cache: each has its own origin, and reads what that origin lets it
  * read. */
 #include "tests/cache/dataset_fixture.h"
 #include "tests/faults.h"
@@ -9,7 +9,7 @@
 #include "base/thread.h"
 #include "catalog/catalog_private.h"
 
-/* The other access. Its dataset is attached for one call at a time. */
+/* The other access's dataset; as_other() makes it the fixture's, as_mine() restores the fixture's own. */
 static struct ps_dataset *other, *mine;
 static struct ps_names_origin *other_origin;
 
@@ -82,7 +82,7 @@ static void end(struct fixture *f)
 	ps_dataset_detach(other);
 }
 
-static void what_another_has_cached_is_read_after_one_request(void **state)
+static void a_file_cached_by_another_access_is_read_after_one_request(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_handle *handle;
@@ -99,7 +99,7 @@ static void what_another_has_cached_is_read_after_one_request(void **state)
 	end(f);
 }
 
-static void who_is_refused_is_handed_nothing(void **state)
+static void a_refused_access_gets_no_bytes(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_handle *handle, *first;
@@ -110,7 +110,8 @@ static void who_is_refused_is_handed_nothing(void **state)
 	atomic_store(&other_origin->get_errno, EACCES);
 	assert_int_equal(open_as_other(f, &handle), EACCES);
 	assert_int_equal(read_at(first, 0, TEST_MIB, 1), 0);
-	/* With the right it is let in, and out again when that is gone; what is open goes on. */
+	/* Once the origin permits it, the open succeeds. After another refusal the open handle still
+	 * reads. */
 	atomic_store(&other_origin->get_errno, 0);
 	assert_int_equal(open_as_other(f, &handle), 0);
 	atomic_store(&other_origin->get_errno, EACCES);
@@ -118,9 +119,9 @@ static void who_is_refused_is_handed_nothing(void **state)
 	end(f);
 }
 
-/* Opened when nothing was cached, so that nothing had to be asked: what comes into the cache since is
- * another's. */
-static void a_file_that_was_opened_cold_waits_for_an_answer_of_its_own(void **state)
+/* The file is opened while nothing is cached, so no request is needed. What is cached afterwards was fetched
+ * with the other access. */
+static void a_file_opened_while_uncached_needs_an_answer_of_its_own(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_handle *handle;
@@ -136,12 +137,12 @@ static void a_file_that_was_opened_cold_waits_for_an_answer_of_its_own(void **st
 	usleep((PS_FILL_FAILED_MS + 200) * 1000);
 	assert_int_equal(read_at(handle, 0, 4096, 1), 0);
 	unsigned ngets = atomic_load(&other_origin->ngets);
-	assert_int_equal(read_at(handle, 2 * TEST_MIB, 4096, 1), 0); /* the cache's, from now on */
+	assert_int_equal(read_at(handle, 2 * TEST_MIB, 4096, 1), 0); /* from the cache, from now on */
 	assert_int_equal(atomic_load(&other_origin->ngets), ngets);
 	end(f);
 }
 
-static void without_an_answer_an_old_grant_holds_and_no_other(void **state)
+static void without_an_answer_only_an_existing_grant_holds(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_handle *handle;
@@ -149,7 +150,7 @@ static void without_an_answer_an_old_grant_holds_and_no_other(void **state)
 
 	begin(f);
 	cache_all(open_as_mine(f));
-	usleep(2000); /* the grants' time is a millisecond */
+	usleep(2000); /* a grant lasts a millisecond */
 	atomic_store(&other_origin->get_errno, EHOSTUNREACH);
 	atomic_store(&f->origin->get_errno, EHOSTUNREACH);
 	assert_int_equal(open_as_other(f, &handle), EACCES);
@@ -159,7 +160,7 @@ static void without_an_answer_an_old_grant_holds_and_no_other(void **state)
 	end(f);
 }
 
-/* A lookup has asked for the version alone; its answer is being written down when an open comes that needs a
+/* A lookup has asked for the version only. While its answer is being stored, an open comes that needs a
  * grant. */
 static void an_open_that_joins_a_lookup_gets_its_grant(void **state)
 {
@@ -178,7 +179,7 @@ static void an_open_that_joins_a_lookup_gets_its_grant(void **state)
 		unsigned nheads = atomic_load(&other_origin->nheads);
 		ps_dataset_lookup(other, ps_dataset_root(other), "a", attr_done, &looked);
 		assert_int_equal(atomic_load(&other_origin->nheads), nheads + 1);
-		usleep(200000); /* it is answered */
+		usleep(200000); /* the HEAD is answered */
 		ps_handle_open(other, attr.node, open_done, &opened);
 	}
 	assert_int_equal(wait_for(&looked), 0);
@@ -192,7 +193,7 @@ static void not_told(void *arg, uint64_t parent, const char *name)
 	(void)arg, (void)parent, (void)name;
 }
 
-/* Two accounts mount one bucket: its names are common. */
+/* Two accounts mount one bucket and share its names. */
 static const struct ps_dataset_options unsigned_options = {.origin = {.no_sign_request = true}};
 
 static void *attach_other_account(void *arg)
@@ -206,8 +207,9 @@ static void *attach_other_account(void *arg)
 	return dataset;
 }
 
-/* However long the listing takes that is to show that the other may list it, too. */
-static void names_are_shown_to_who_has_been_shown_them(void **state)
+/* The other account is shown no names before its own listing, however long that takes: only this shows that
+ * the account may list the bucket. */
+static void names_are_shown_only_after_a_listing_of_the_same_account(void **state)
 {
 	struct fixture *f = *state;
 	const struct ps_dataset_options others = {0};
@@ -248,7 +250,7 @@ static void a_refresh_lists_for_the_account_that_asked(void **state)
 	assert_non_null(other);
 	assert_ptr_equal(other->catalog, f->dataset->catalog);
 	assert_int_equal(refresh(f, NULL), 0);
-	ps_names_origin_set(o, "b", SIZE, 1); /* since */
+	ps_names_origin_set(o, "b", SIZE, 1); /* new since the last refresh */
 	as_other(f);
 	assert_int_equal(refresh(f, NULL), 0);
 	assert_int_equal(lookup(f, "b", &attr), 0);
@@ -256,9 +258,9 @@ static void a_refresh_lists_for_the_account_that_asked(void **state)
 	ps_dataset_detach(other);
 }
 
-/* Names of a bucket are common. A dataset that ends before a requested listing leaves nothing to wait
- * for. */
-static void nobody_waits_for_a_listing_of_who_has_ended(void **state)
+/* Accounts share the names of a bucket. If a dataset ends before a listing that it requested, no other waits
+ * for that listing. */
+static void no_dataset_waits_for_the_listing_of_an_ended_one(void **state)
 {
 	struct fixture *f = *state;
 	const struct ps_dataset_options others = {0};
@@ -290,14 +292,14 @@ static void nobody_waits_for_a_listing_of_who_has_ended(void **state)
 }
 
 /* HEADs and GETs are answered by servers that do not agree. */
-static void an_origin_that_contradicts_itself_is_not_asked_without_end(void **state)
+static void an_origin_that_contradicts_itself_is_not_asked_endlessly(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_handle *handle;
 
 	begin(f);
 	cache_all(open_as_mine(f));
-	other_origin->nserved = 100; /* none is the version */
+	other_origin->nserved = 100; /* no answer has the version */
 	atomic_store(&other_origin->etag_changes, true);
 	assert_int_equal(open_as_other(f, &handle), EACCES);
 	usleep(300000);
@@ -334,7 +336,7 @@ static void a_grant_outlives_a_node_of_the_same_version(void **state)
 	assert_int_equal(attach(f), 0);
 	assert_int_equal(grant_of_a(f, &row), PS_GRANT_VALID);
 	ps_node_row_fini(&row);
-	/* That of a version that is gone goes with it. */
+	/* The grant of a superseded version is deleted with that version. */
 	ps_names_origin_set(f->origin, "a", SIZE, 2);
 	detach(f);
 	assert_int_equal(attach(f), 0);
@@ -348,13 +350,13 @@ static void a_grant_outlives_a_node_of_the_same_version(void **state)
 	ps_node_row_fini(&row);
 }
 
-/* Grants of an object that nobody has, given by hand. As whom: the dataset's access is changed. */
+/* Changes the dataset's access: the tests below give grants directly. */
 static void as_access(struct fixture *f, uint8_t number)
 {
 	memset(&f->dataset->access, number, sizeof(f->dataset->access));
 }
 
-static void a_grant_is_one_access_s_until_its_key_ends(void **state)
+static void a_grant_belongs_to_one_access_until_its_key_expires(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_node_row row;
@@ -375,14 +377,14 @@ static void a_grant_is_one_access_s_until_its_key_ends(void **state)
 	as_access(f, 1);
 	faults_step_clock(5400);
 	assert_int_equal(ps_grant_look(f->dataset, &of), PS_GRANT_OLD);
-	/* Proved again by a newer key, it lives as long as that. */
+	/* Given again with a newer key, the grant lasts as long as that key. */
 	faults_step_clock(0);
 	ps_grant_give(f->dataset, &of, now_s + 7200);
 	faults_step_clock(5400);
 	assert_int_equal(ps_grant_look(f->dataset, &of), PS_GRANT_VALID);
 	faults_step_clock(0);
 
-	/* A file of this machine needs none. */
+	/* A local file needs no grant. */
 	f->dataset->access = access;
 	assert_int_equal(grant_of_a(f, &row), PS_GRANT_NONE);
 	void (*proved)(void *, const char *, const struct ps_remote *, int64_t) = f->origin->origin.proved;
@@ -393,7 +395,8 @@ static void a_grant_is_one_access_s_until_its_key_ends(void **state)
 	faults_end();
 }
 
-/* The other access opens the file, and again, which is answered so; the grant that is left. */
+/* The other access opens the file twice; the second request gets this error. Returns the grant that is
+ * left. */
 static enum ps_grant grant_after(struct fixture *f, int errnum, int status)
 {
 	struct ps_handle *handle;
@@ -402,7 +405,7 @@ static enum ps_grant grant_after(struct fixture *f, int errnum, int status)
 	attach_other(f);
 	assert_int_equal(open_as_other(f, &handle), 0);
 	close_handle(f, handle);
-	usleep(2000); /* the grants' time is a millisecond */
+	usleep(2000); /* a grant lasts a millisecond */
 	atomic_store(&other_origin->get_status, status);
 	atomic_store(&other_origin->get_errno, errnum);
 	if (open_as_other(f, &handle) == 0)
@@ -417,8 +420,8 @@ static enum ps_grant grant_after(struct fixture *f, int errnum, int status)
 	return grant;
 }
 
-/* What the origin answers to a request takes a grant away; that it does not get to answering it does not. */
-static void a_refusal_takes_a_grant_and_a_hiccup_does_not(void **state)
+/* An answer that refuses the request revokes a grant; a failure to answer does not. */
+static void a_refusal_revokes_a_grant_and_a_temporary_error_does_not(void **state)
 {
 	static const struct {
 		int errnum, status;
@@ -446,15 +449,15 @@ static void a_refusal_takes_a_grant_and_a_hiccup_does_not(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++)
 		if (grant_after(f, rows[i].errnum, rows[i].status) != rows[i].left)
 			fail_msg("%d, status %d", rows[i].errnum, rows[i].status);
-	/* Without a grant nothing is handed out while the origin is silent. */
+	/* Without a grant no bytes are served while the origin does not answer. */
 	attach_other(f);
 	atomic_store(&other_origin->get_errno, EHOSTUNREACH);
 	assert_int_equal(open_as_other(f, &handle), EACCES);
 	end(f);
 }
 
-/* It was asked for of a version, of which a listing has made another meanwhile. */
-static void a_grant_is_of_the_version_that_was_asked_for(void **state)
+/* While the grant of a version is requested, a listing supersedes that version. */
+static void a_grant_is_for_the_version_that_was_requested(void **state)
 {
 	struct fixture *f = *state;
 	struct answer opened = ANSWER_INIT;
@@ -480,8 +483,9 @@ static void a_grant_is_of_the_version_that_was_asked_for(void **state)
 	end(f);
 }
 
-/* Names and sizes alike, and other objects: what one lists is not shown to the other. */
-static void a_bucket_of_another_tenant_is_known_by_its_versions(void **state)
+/* Names and sizes are the same, but the objects are others: the names of one tenant are not shown to the
+ * other. */
+static void a_bucket_of_another_tenant_is_recognized_by_its_versions(void **state)
 {
 	static const struct {
 		const char *source;
@@ -503,7 +507,8 @@ static void a_bucket_of_another_tenant_is_known_by_its_versions(void **state)
 		next_origin = ps_names_origin_new();
 		ps_names_origin_set(next_origin, "a", SIZE, rows[i].version);
 		ps_names_origin_set(next_origin, "b", SIZE, rows[i].version);
-		if (!rows[i].shared) { /* it is asked again for names of its own */
+		/* the second account opens another origin for names of its own */
+		if (!rows[i].shared) {
 			origin_after_next = ps_names_origin_new();
 			memcpy(origin_after_next->entries, next_origin->entries,
 			        sizeof(next_origin->entries));
@@ -515,7 +520,7 @@ static void a_bucket_of_another_tenant_is_known_by_its_versions(void **state)
 	}
 }
 
-static void who_is_refused_loses_a_grant_and_no_other_does(void **state)
+static void only_the_refused_access_loses_its_grant(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_id of;
@@ -534,7 +539,7 @@ static void who_is_refused_loses_a_grant_and_no_other_does(void **state)
 		as_access(f, i);
 		assert_int_equal(ps_grant_look(f->dataset, &of), i == 2 ? PS_GRANT_NONE : PS_GRANT_VALID);
 	}
-	/* Of more than are kept the first ones go. */
+	/* Of more than PS_GRANTS_KEPT grants the oldest are dropped. */
 	for (uint8_t i = 11; i <= 13 + PS_GRANTS_KEPT; i++) {
 		as_access(f, i);
 		ps_grant_give(f->dataset, &of, 0);
@@ -555,8 +560,9 @@ static int setup_short(void **state)
 	return rc;
 }
 
-/* By hours to and fro: a right is neither longer valid than it was given for, nor asked for at every open. */
-static void a_grant_does_not_live_by_a_clock_that_steps(void **state)
+/* The clock steps by a day in both directions: a grant is not valid for longer than intended, and is not
+ * requested at every open. */
+static void a_grant_is_requested_once_after_a_clock_step(void **state)
 {
 	static const int64_t to[] = {86400, 0, -86400, 0};
 	struct fixture *f = *state;
@@ -574,12 +580,12 @@ static void a_grant_does_not_live_by_a_clock_that_steps(void **state)
 			assert_int_equal(open_as_other(f, &handle), 0);
 			close_handle(f, handle);
 		}
-		/* Of the right, and of the version. */
+		/* One for the grant, one for the version. */
 		assert_in_range(
 		        atomic_load(&other_origin->ngets) + atomic_load(&other_origin->nheads) - before, 1,
 		        2);
 	}
-	/* Taken away, it is gone after a step in either direction. */
+	/* A right that was revoked is gone after a step in either direction. */
 	atomic_store(&other_origin->get_errno, EACCES);
 	for (size_t i = 0; i < 3; i += 2) {
 		faults_step_clock(to[i]);
@@ -593,29 +599,32 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(
-	                what_another_has_cached_is_read_after_one_request, setup, teardown),
-	        cmocka_unit_test_setup_teardown(who_is_refused_is_handed_nothing, setup, teardown),
+	                a_file_cached_by_another_access_is_read_after_one_request, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_refused_access_gets_no_bytes, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
-	                a_file_that_was_opened_cold_waits_for_an_answer_of_its_own, setup, teardown),
+	                a_file_opened_while_uncached_needs_an_answer_of_its_own, setup, teardown),
 	        cmocka_unit_test_setup_teardown(an_open_that_joins_a_lookup_gets_its_grant, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
-	                an_origin_that_contradicts_itself_is_not_asked_without_end, setup, teardown),
+	                an_origin_that_contradicts_itself_is_not_asked_endlessly, setup, teardown),
 	        cmocka_unit_test_setup_teardown(a_grant_outlives_a_node_of_the_same_version, setup, teardown),
-	        cmocka_unit_test_setup_teardown(a_grant_is_one_access_s_until_its_key_ends, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
-	                who_is_refused_loses_a_grant_and_no_other_does, setup, teardown),
+	                a_grant_belongs_to_one_access_until_its_key_expires, setup, teardown),
+	        cmocka_unit_test_setup_teardown(only_the_refused_access_loses_its_grant, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
-	                a_refusal_takes_a_grant_and_a_hiccup_does_not, setup_short, teardown),
+	                a_refusal_revokes_a_grant_and_a_temporary_error_does_not, setup_short, teardown),
 	        cmocka_unit_test_setup_teardown(
-	                a_grant_is_of_the_version_that_was_asked_for, setup_patient, teardown),
+	                a_grant_is_for_the_version_that_was_requested, setup_patient, teardown),
 	        cmocka_unit_test_setup_teardown(
-	                a_bucket_of_another_tenant_is_known_by_its_versions, setup, teardown),
-	        cmocka_unit_test_setup_teardown(names_are_shown_to_who_has_been_shown_them, setup, teardown),
+	                a_bucket_of_another_tenant_is_recognized_by_its_versions, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                names_are_shown_only_after_a_listing_of_the_same_account, setup, teardown),
 	        cmocka_unit_test_setup_teardown(a_refresh_lists_for_the_account_that_asked, setup, teardown),
-	        cmocka_unit_test_setup_teardown(nobody_waits_for_a_listing_of_who_has_ended, setup, teardown),
 	        cmocka_unit_test_setup_teardown(
-	                without_an_answer_an_old_grant_holds_and_no_other, setup_short, teardown),
-	        cmocka_unit_test_setup_teardown(a_grant_does_not_live_by_a_clock_that_steps, setup, teardown),
+	                no_dataset_waits_for_the_listing_of_an_ended_one, setup, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                without_an_answer_only_an_existing_grant_holds, setup_short, teardown),
+	        cmocka_unit_test_setup_teardown(
+	                a_grant_is_requested_once_after_a_clock_step, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("grant", tests, NULL, NULL);

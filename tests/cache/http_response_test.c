@@ -1,4 +1,4 @@
-/* What an answer to a range may look like, and what is refused. */
+/* Answers to range requests: which are accepted and which are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static int check(const char *const *lines, uint64_t offset, uint64_t nbytes)
 #define CHECK(offset, nbytes, ...) \
 	check((const char *const[]){__VA_ARGS__, "ETag: \"v1\"", NULL}, offset, nbytes)
 
-static void partial_answers(void **state)
+static void partial_answers_are_checked(void **state)
 {
 	(void)state;
 	assert_int_equal(CHECK(OFFSET, NBYTES, "HTTP/1.1 206 Partial", "Content-Range: bytes 100-149/1000",
@@ -51,8 +51,9 @@ static void partial_answers(void **state)
 	        -EPROTO);
 }
 
-/* RFC 9110, 15.3.7: a server may answer with a part of the range. From its beginning, and enough of it. */
-static void beginnings_of_a_range(void **state)
+/* RFC 9110, 15.3.7: a server may answer with a part of the range. The part must begin where the range does,
+ * and must be long enough. */
+static void the_beginning_of_a_range_is_accepted(void **state)
 {
 	static const struct ps_remote expect = {.size = 1 << 20, .mtime_s = -1, .etag = "\"v1\""};
 	static const struct {
@@ -81,7 +82,7 @@ static void beginnings_of_a_range(void **state)
 	}
 }
 
-static void whole_answers(void **state)
+static void whole_answers_are_accepted_for_whole_objects(void **state)
 {
 	(void)state;
 	assert_int_equal(CHECK(0, SIZE, "HTTP/1.1 200 OK", "Content-Length: 1000"), 0);
@@ -90,8 +91,8 @@ static void whole_answers(void **state)
 	assert_int_equal(CHECK(OFFSET, NBYTES, "HTTP/1.1 200 OK", "Content-Length: 50"), -ESTALE);
 }
 
-/* Stores that stand on gofakes3 say 200 where they mean 206: believed where all else is as it must be. */
-static void a_range_with_the_wrong_status(void **state)
+/* Stores based on gofakes3 send 200 where they mean 206: accepted if everything else is right. */
+static void a_range_with_status_200_is_accepted_if_all_else_is_right(void **state)
 {
 	static const char ok[] = "HTTP/1.1 200 OK";
 
@@ -109,15 +110,16 @@ static void a_range_with_the_wrong_status(void **state)
 	        -ESTALE);
 }
 
-static void hear(struct ps_http_response *r, const char *const *lines)
+static void read_lines(struct ps_http_response *r, const char *const *lines)
 {
 	for (memset(r, 0, sizeof(*r)); *lines; lines++)
 		ps_http_response_line(r, *lines, strlen(*lines));
 }
-#define HEAR(r, ...) hear(r, (const char *const[]){__VA_ARGS__, NULL})
+#define READ_LINES(r, ...) read_lines(r, (const char *const[]){__VA_ARGS__, NULL})
 
-/* Of what was sent, not of what is stored: it would condemn the object, or vouch for another. */
-static void a_checksum_beside_a_range_is_not_the_object_s(void **state)
+/* Such a checksum is of the sent bytes, not of the stored object: compared with the object, it would be
+ * wrong. */
+static void a_checksum_with_a_range_is_not_the_object_s(void **state)
 {
 	static const char sum[] = "x-amz-checksum-crc32c: yZRlqg==",
 	                  type[] = "x-amz-checksum-type: COMPOSITE",
@@ -126,20 +128,21 @@ static void a_checksum_beside_a_range_is_not_the_object_s(void **state)
 	struct ps_remote remote;
 
 	(void)state;
-	HEAR(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", sum);
+	READ_LINES(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", sum);
 	ps_http_response_remote(&r, &remote);
 	assert_string_not_equal(remote.checksum, "");
-	HEAR(&r, "HTTP/1.1 200 OK", "Content-Length: 50", range, sum);
+	READ_LINES(&r, "HTTP/1.1 200 OK", "Content-Length: 50", range, sum);
 	ps_http_response_remote(&r, &remote);
 	assert_string_equal(remote.checksum, "");
-	HEAR(&r, "HTTP/1.1 206 Partial", "Content-Length: 50", range, sum);
+	READ_LINES(&r, "HTTP/1.1 206 Partial", "Content-Length: 50", range, sum);
 	ps_http_response_remote(&r, &remote);
 	assert_string_equal(remote.checksum, "");
-	HEAR(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", sum, type);
+	READ_LINES(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", sum, type);
 	ps_http_response_remote(&r, &remote);
 	assert_string_equal(remote.checksum, "");
-	/* Google's is of what is stored, whatever was asked for. */
-	HEAR(&r, "HTTP/1.1 206 Partial", range, "x-goog-hash: crc32c=yZRlqg==,md5=1B2M2Y8AsgTpgAmY7PhCfg==");
+	/* Google's checksum is of the stored object, whatever range was requested. */
+	READ_LINES(&r, "HTTP/1.1 206 Partial", range,
+	        "x-goog-hash: crc32c=yZRlqg==,md5=1B2M2Y8AsgTpgAmY7PhCfg==");
 	ps_http_response_remote(&r, &remote);
 	assert_string_not_equal(remote.checksum, "");
 }
@@ -149,14 +152,14 @@ static uint32_t pause_of(const char *const *lines)
 	struct ps_http_response r;
 	struct ps_error err = {0};
 
-	hear(&r, lines);
+	read_lines(&r, lines);
 	assert_int_equal(ps_http_response_status(&r, NULL, &err), -EAGAIN);
 	assert_true(err.retryable);
 	return err.retry_after_ms;
 }
 #define PAUSE(...) pause_of((const char *const[]){__VA_ARGS__, NULL})
 
-/* Long ago by our clock: what counts is the time between the two. */
+/* The dates are long ago by our clock: what counts is the time between Date and Retry-After. */
 static void a_date_to_retry_at_counts_from_the_server_s_own_clock(void **state)
 {
 	static const char busy[] = "HTTP/1.1 503 Slow Down", date[] = "Date: Thu, 01 Jan 2015 10:00:00 GMT";
@@ -170,19 +173,19 @@ static void a_date_to_retry_at_counts_from_the_server_s_own_clock(void **state)
 	assert_int_equal(PAUSE(busy, date, "Retry-After: 99999999"), PS_RETRY_AFTER_MAX_MS);
 	assert_int_equal(
 	        PAUSE(busy, date, "Retry-After: Mon, 01 Jan 2035 10:00:00 GMT"), PS_RETRY_AFTER_MAX_MS);
-	/* Without a Date there is our own clock only. */
+	/* Without a Date our own clock counts. */
 	assert_int_equal(PAUSE(busy, "Retry-After: Thu, 01 Jan 2015 10:00:07 GMT"), 0);
 }
 
 /* Names and values of any length, from any server. */
-static void headers_that_are_too_long_are_passed_over(void **state)
+static void headers_that_are_too_long_are_ignored(void **state)
 {
 	enum { LONG = 1 << 20 };
 	struct ps_http_response r;
 	char *line = malloc(LONG + 64);
 
 	(void)state;
-	HEAR(&r, "HTTP/1.1 200 OK", "ETag: \"v1\"");
+	READ_LINES(&r, "HTTP/1.1 200 OK", "ETag: \"v1\"");
 	memset(line, 'x', LONG);
 	memcpy(line + LONG, ": y", 3);
 	ps_http_response_line(&r, line, LONG + 3);
@@ -190,7 +193,7 @@ static void headers_that_are_too_long_are_passed_over(void **state)
 	line[LONG - 1] = '"';
 	ps_http_response_line(&r, line, LONG);
 	assert_string_equal(r.etag, "\"v1\"");
-	/* At each length that a table may have. */
+	/* All lengths up to 5000, since a buffer may have any of these. */
 	for (size_t n = 1; n < 5000; n++) {
 		memset(line, 'y', n);
 		memcpy(line + n, ": z", 3);
@@ -203,7 +206,7 @@ static void headers_that_are_too_long_are_passed_over(void **state)
 	free(line);
 }
 
-/* Each row of the table, and each lie, by the words that a user reads. */
+/* Each refusal, with the text that a user reads. */
 static void refusals_say_why(void **state)
 {
 	static const struct ps_remote expect = {.size = SIZE, .mtime_s = -1, .etag = "\"v1\""};
@@ -267,7 +270,7 @@ static void refusals_say_why(void **state)
 		struct ps_http_response r;
 		struct ps_error err = {0};
 
-		hear(&r, rows[i].lines);
+		read_lines(&r, rows[i].lines);
 		int rc = ps_http_response_check_range(&r, &expect, OFFSET, NBYTES, &err);
 		if (rc != -rows[i].errnum || err.err != rows[i].errnum ||
 		        err.retryable != rows[i].retryable || err.http_status != r.status ||
@@ -279,14 +282,14 @@ static void refusals_say_why(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_checksum_beside_a_range_is_not_the_object_s),
+	        cmocka_unit_test(a_checksum_with_a_range_is_not_the_object_s),
 	        cmocka_unit_test(a_date_to_retry_at_counts_from_the_server_s_own_clock),
-	        cmocka_unit_test(headers_that_are_too_long_are_passed_over),
+	        cmocka_unit_test(headers_that_are_too_long_are_ignored),
 	        cmocka_unit_test(refusals_say_why),
-	        cmocka_unit_test(partial_answers),
-	        cmocka_unit_test(beginnings_of_a_range),
-	        cmocka_unit_test(whole_answers),
-	        cmocka_unit_test(a_range_with_the_wrong_status),
+	        cmocka_unit_test(partial_answers_are_checked),
+	        cmocka_unit_test(the_beginning_of_a_range_is_accepted),
+	        cmocka_unit_test(whole_answers_are_accepted_for_whole_objects),
+	        cmocka_unit_test(a_range_with_status_200_is_accepted_if_all_else_is_right),
 	};
 
 	return cmocka_run_group_tests_name("http_response", tests, NULL, NULL);

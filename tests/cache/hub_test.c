@@ -1,4 +1,4 @@
-/* The Hub's sources, patterns, limits and what its answers say: pure tables. */
+/* The Hub: sources, patterns, rate limits and answers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 #include "credentials/credentials.h"
 #include "http/http.h"
 
-static void sources_are_taken_apart(void **state)
+static void sources_are_parsed(void **state)
 {
 	static const struct {
 		const char *source, *canonical, *rev, *path; /* NULL: refused */
@@ -74,7 +74,7 @@ static void sources_are_taken_apart(void **state)
 	}
 }
 
-static void urls_are_encoded_as_the_hub_wants_them(void **state)
+static void urls_are_encoded_as_the_hub_expects_them(void **state)
 {
 	struct ps_hf_source s;
 	const char *e = "http://h:1";
@@ -149,7 +149,7 @@ static void patterns_match_paths(void **state)
 	}
 }
 
-static void names_of_braces_that_are_missing_are_counted(void **state)
+static void missing_names_of_braces_are_counted(void **state)
 {
 	struct ps_glob *glob;
 	char *first;
@@ -165,7 +165,7 @@ static void names_of_braces_that_are_missing_are_counted(void **state)
 	assert_int_equal(ps_glob_new("x-{0..9", &glob, NULL), -EINVAL);
 }
 
-static void what_a_hub_answers_is_understood(void **state)
+static void headers_of_the_hub_are_parsed(void **state)
 {
 	static const char *const lines[] = {"HTTP/1.1 302 Found", "X-Linked-Size: 497764107",
 	        "X-Linked-ETag: \"d88b\"", "RateLimit: \"resolvers\";r=2;t=55", "X-Error-Code: GatedRepo"};
@@ -197,7 +197,7 @@ static void what_a_hub_answers_is_understood(void **state)
 	}
 }
 
-static void limits_are_kept(void **state)
+static void rate_limits_are_kept(void **state)
 {
 	struct ps_hf_limit l;
 	uint64_t now = 1000 * PS_NS_PER_S;
@@ -209,26 +209,26 @@ static void limits_are_kept(void **state)
 		assert_int_equal(ps_hf_limit_take(&l, PS_HF_API, now), 0);
 	for (unsigned i = 0; i < 100; i++)
 		ps_hf_limit_put(&l, PS_HF_API);
-	/* Three are left: three go out, however many answers are still on their way. */
+	/* Three requests are left: three are allowed, however many answers are outstanding. */
 	assert_int_equal(ps_hf_limit_told(&l, "api", 3, 55, false, now), 0);
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(ps_hf_limit_take(&l, PS_HF_API, now), 0);
 	assert_int_equal(ps_hf_limit_take(&l, PS_HF_API, now), 1000);
 	assert_int_equal(ps_hf_limit_take(&l, PS_HF_RESOLVERS, now), 0);
-	/* Their answers come in another order. */
+	/* The answers come in another order. */
 	assert_int_equal(ps_hf_limit_told(&l, "api", 0, 54, false, now + PS_NS_PER_S), 55000);
 	ps_hf_limit_told(&l, "api", 2, 54, false, now + PS_NS_PER_S);
 	for (unsigned i = 0; i < 3; i++)
 		ps_hf_limit_put(&l, PS_HF_API);
 	assert_int_equal(ps_hf_limit_take(&l, PS_HF_API, now + 5 * PS_NS_PER_S), 51000);
-	/* A second past the window's end all is open again. */
+	/* A second after the window's end, requests are allowed again. */
 	assert_int_not_equal(ps_hf_limit_take(&l, PS_HF_API, now + 55 * PS_NS_PER_S), 0);
 	assert_int_equal(ps_hf_limit_take(&l, PS_HF_API, now + 57 * PS_NS_PER_S), 0);
-	/* A refusal counts, whatever is said to be left. */
+	/* A refusal counts, whatever number is said to be left. */
 	assert_int_equal(ps_hf_limit_told(&l, "resolvers", 7, 10, true, now), 11000);
 	assert_int_equal(ps_hf_limit_told(&l, "unheard-of", 7, 10, true, now), 11000);
 	assert_int_not_equal(ps_hf_limit_take(&l, PS_HF_RESOLVERS, now), 0);
-	/* No server shuts us out for longer than a day. */
+	/* No server can stop our requests for longer than a day. */
 	assert_int_equal(ps_hf_limit_told(&l, "resolvers", 0, INT64_MAX, true, now), (24 * 3600 + 1) * 1000);
 	assert_int_equal(ps_hf_limit_told(&l, "others", 0, INT64_MAX, true, now), (24 * 3600 + 1) * 1000);
 	ps_hf_limit_fini(&l);
@@ -255,7 +255,7 @@ static void endpoints_are_urls(void **state)
 	}
 }
 
-static void tokens_lose_what_is_around_them(void **state)
+static void tokens_are_trimmed(void **state)
 {
 	static const struct {
 		const char *text;
@@ -289,14 +289,14 @@ static void tokens_lose_what_is_around_them(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(sources_are_taken_apart),
-	        cmocka_unit_test(urls_are_encoded_as_the_hub_wants_them),
+	        cmocka_unit_test(sources_are_parsed),
+	        cmocka_unit_test(urls_are_encoded_as_the_hub_expects_them),
 	        cmocka_unit_test(patterns_match_paths),
-	        cmocka_unit_test(names_of_braces_that_are_missing_are_counted),
-	        cmocka_unit_test(what_a_hub_answers_is_understood),
-	        cmocka_unit_test(limits_are_kept),
+	        cmocka_unit_test(missing_names_of_braces_are_counted),
+	        cmocka_unit_test(headers_of_the_hub_are_parsed),
+	        cmocka_unit_test(rate_limits_are_kept),
 	        cmocka_unit_test(endpoints_are_urls),
-	        cmocka_unit_test(tokens_lose_what_is_around_them),
+	        cmocka_unit_test(tokens_are_trimmed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

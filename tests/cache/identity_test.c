@@ -1,4 +1,4 @@
-/* What makes two mounts' requests the same, and what makes them others'. */
+/* Which options and variables make the accesses, names and routes of two mounts the same or different. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static bool same(const struct ps_id *a, const struct ps_id *b)
 	return ps_id_cmp(a, b) == 0;
 }
 
-static void an_access_is_all_that_decides_who_signs(void **state)
+static void an_access_depends_on_all_that_decides_who_signs(void **state)
 {
 	static const char *const one_header[] = {"X-Token: one", NULL}, *const two_headers[] = {
 	                                                                        "X-Token: two", NULL};
@@ -52,11 +52,12 @@ static void an_access_is_all_that_decides_who_signs(void **state)
 	        {"a role", S3, {.http = {0}}, {.http = {0}}, {"AWS_ROLE_ARN=a"}, {"AWS_ROLE_ARN=b"}, false},
 	        {"a pod's agent", S3, {.http = {0}}, {.http = {0}}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI=a"},
 	                {"AWS_CONTAINER_CREDENTIALS_FULL_URI=b"}, false},
-	        {"its token", S3, {.http = {0}}, {.http = {0}}, {"AWS_CONTAINER_AUTHORIZATION_TOKEN=a"},
-	                {"AWS_CONTAINER_AUTHORIZATION_TOKEN=b"}, false},
+	        {"the agent's token", S3, {.http = {0}}, {.http = {0}},
+	                {"AWS_CONTAINER_AUTHORIZATION_TOKEN=a"}, {"AWS_CONTAINER_AUTHORIZATION_TOKEN=b"},
+	                false},
 	        {"a profile", S3, {.profile = "a"}, {.profile = "b"}, {0}, {0}, false},
-	        {"none at all", S3, {.no_sign_request = true}, {.http = {0}}, {0}, {0}, false},
-	        {"what nobody signs with", S3, {.no_sign_request = true}, {.no_sign_request = true},
+	        {"no signature", S3, {.no_sign_request = true}, {.http = {0}}, {0}, {0}, false},
+	        {"a key that signs nothing", S3, {.no_sign_request = true}, {.no_sign_request = true},
 	                {"AWS_ACCESS_KEY_ID=a"}, {"AWS_ACCESS_KEY_ID=b"}, true},
 	        {"who pays", S3, {.request_payer = true}, {.http = {0}}, {0}, {0}, false},
 	        {"another program's variable", S3, {.http = {0}}, {.http = {0}}, {"TERM=a"}, {"TERM=b"},
@@ -67,15 +68,15 @@ static void an_access_is_all_that_decides_who_signs(void **state)
 	                false},
 	        {"a header", HTTP, {.http.headers = one_header}, {.http.headers = two_headers}, {0}, {0},
 	                false},
-	        {"a store's key, elsewhere", HTTP, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a"},
+	        {"a bucket's key for HTTP", HTTP, {.http = {0}}, {.http = {0}}, {"AWS_ACCESS_KEY_ID=a"},
 	                {"AWS_ACCESS_KEY_ID=b"}, true},
 	        {"the Hub's token", HUB, {.http = {0}}, {.http = {0}}, {"HF_TOKEN=a"}, {"HF_TOKEN=b"}, false},
 	        {"a proxy's password", HTTP, {.http.proxy = "http://u:a@p"}, {.http.proxy = "http://u:b@p"},
 	                {0}, {0}, false},
 	        {"a proxy of the environment", HTTP, {.http = {0}}, {.http = {0}}, {"https_proxy=a"},
 	                {"https_proxy=b"}, false},
-	        {"a local folder's", "file:///d/", {.http.user_password = "a"}, {.http.user_password = "b"},
-	                {0}, {0}, true},
+	        {"a password for a local folder", "file:///d/", {.http.user_password = "a"},
+	                {.http.user_password = "b"}, {0}, {0}, true},
 	};
 
 	(void)state;
@@ -86,13 +87,13 @@ static void an_access_is_all_that_decides_who_signs(void **state)
 		if (same(&a.access, &b.access) != rows[i].same)
 			fail_msg("%s", rows[i].what);
 	}
-	/* What is written in the source. */
+	/* A password in the source. */
 	struct ps_identity a = of("https://u:a@h/", (struct ps_origin_options){0}, NULL, NULL);
 	struct ps_identity b = of("https://u:b@h/", (struct ps_origin_options){0}, NULL, NULL);
 	assert_false(same(&a.access, &b.access));
 }
 
-static void files_count_by_what_is_in_them(void **state)
+static void files_count_by_their_content(void **state)
 {
 	const char *dir = *state;
 	static const struct {
@@ -124,8 +125,8 @@ static void files_count_by_what_is_in_them(void **state)
 	}
 }
 
-/* It is another one each hour, and the access the same. */
-static void a_token_file_counts_by_its_place(void **state)
+/* The token changes each hour; the access stays the same. */
+static void a_token_file_counts_by_its_path(void **state)
 {
 	const char *dir = *state;
 	char var[4096];
@@ -141,7 +142,7 @@ static void a_token_file_counts_by_its_place(void **state)
 	assert_false(same(&one.access, &other.access));
 }
 
-static void a_buckets_names_are_the_same_for_all(void **state)
+static void the_names_of_a_bucket_are_the_same_for_all_accesses(void **state)
 {
 	const struct ps_origin_options pinned = {.pin_versions = true}, plain = {0},
 	                               elsewhere = {.endpoint = "http://e"};
@@ -155,14 +156,14 @@ static void a_buckets_names_are_the_same_for_all(void **state)
 	two = of(S3, elsewhere, "AWS_ACCESS_KEY_ID=a", NULL);
 	assert_false(same(&one.names, &two.names));
 	assert_true(of("s3://bucket", plain, NULL, NULL).names_for_all);
-	/* Names that no listing of the bucket has, and what a server may answer differently to each user. */
+	/* Names that come from no listing of a bucket, and origins that may answer each user differently. */
 	static const char *const own[] = {
 	        "s3://b/x.tar", "s3://b/{0..9}/", "s3://b/k?versionId=1/", HTTP, HUB};
 	for (size_t i = 0; i < PS_ARRAY_LEN(own); i++)
 		assert_false(of(own[i], plain, NULL, NULL).names_for_all);
 }
 
-static void another_way_to_the_origin_is_told_apart(void **state)
+static void another_route_to_the_origin_is_distinguished(void **state)
 {
 	const struct ps_origin_options plain = {0}, none = {.http.proxy = "none"},
 	                               proxy = {.http.proxy = "http://p:1"},
@@ -184,7 +185,7 @@ static void another_way_to_the_origin_is_told_apart(void **state)
 	assert_false(same(&a.names, &b.names));
 }
 
-static void what_might_be_a_secret_is_not_anonymous(void **state)
+static void an_access_with_a_possible_secret_is_not_anonymous(void **state)
 {
 	static const char *const header[] = {"X-Any: thing", NULL}, *const no_headers[] = {NULL};
 	static const struct {
@@ -205,10 +206,10 @@ static void what_might_be_a_secret_is_not_anonymous(void **state)
 	        {"a proxy", HTTP, {.http.proxy = "http://p"}, NULL, false},
 	        {"a proxy of the environment", HTTP, {.http = {0}}, "http_proxy=http://p", false},
 	        {"a netrc file", HTTP, {.http.netrc_file = "/dev/null"}, NULL, false},
-	        {"one that is not there", HTTP, {.http.netrc_file = "/nonexistent"}, NULL, true},
-	        {"none", HTTP, {.http.netrc_file = ""}, NULL, true},
+	        {"a missing netrc file", HTTP, {.http.netrc_file = "/nonexistent"}, NULL, true},
+	        {"no netrc file", HTTP, {.http.netrc_file = ""}, NULL, true},
 	        {"a bucket's own credentials", S3, {.http = {0}}, NULL, false},
-	        {"none for a bucket", S3, {.no_sign_request = true}, NULL, true},
+	        {"a bucket without signatures", S3, {.no_sign_request = true}, NULL, true},
 	        {"a header for a bucket", S3, {.no_sign_request = true, .http.headers = header}, NULL, false},
 	        {"the Hub", HUB, {.http = {0}}, NULL, false},
 	};
@@ -240,12 +241,12 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(an_access_is_all_that_decides_who_signs),
-	        cmocka_unit_test(files_count_by_what_is_in_them),
-	        cmocka_unit_test(a_token_file_counts_by_its_place),
-	        cmocka_unit_test(a_buckets_names_are_the_same_for_all),
-	        cmocka_unit_test(another_way_to_the_origin_is_told_apart),
-	        cmocka_unit_test(what_might_be_a_secret_is_not_anonymous),
+	        cmocka_unit_test(an_access_depends_on_all_that_decides_who_signs),
+	        cmocka_unit_test(files_count_by_their_content),
+	        cmocka_unit_test(a_token_file_counts_by_its_path),
+	        cmocka_unit_test(the_names_of_a_bucket_are_the_same_for_all_accesses),
+	        cmocka_unit_test(another_route_to_the_origin_is_distinguished),
+	        cmocka_unit_test(an_access_with_a_possible_secret_is_not_anonymous),
 	};
 
 	return cmocka_run_group_tests(tests, setup, test_dir_teardown);

@@ -1,5 +1,5 @@
-/* The index: rows survive being written and read, numbers are given once, walks are sorted, strangers are
- * refused. */
+/* The index: rows are read as they were written, numbers are given once, walks are sorted, and indexes of
+ * other formats are refused. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -164,7 +164,7 @@ static void children_come_in_name_order_of_one_parent_only(void **state)
 
 	struct ps_index_children *it = NULL;
 	assert_int_equal(ps_index_children_open(index, 0x1ff, &it), 0);
-	/* A snapshot: what is added now does not show. */
+	/* The walk sees a snapshot: a row added now is not in it. */
 	b = ps_index_batch_new();
 	ps_index_batch_put_child(b, 0x1ff, "aa", 9);
 	commit(index, b);
@@ -176,7 +176,7 @@ static void children_come_in_name_order_of_one_parent_only(void **state)
 		assert_string_equal(names[node], name);
 	}
 	assert_false(ps_index_children_next(it, &name, &node));
-	/* The index is not closed under a walk. */
+	/* The index is not closed while a walk is open. */
 	assert_int_equal(ps_index_reopen(index, NULL), 0); /* nothing to do */
 	ps_kv_refuse(index->kv, -EIO);
 	assert_int_equal(ps_index_sync(index), -EIO);
@@ -215,7 +215,7 @@ static uint64_t size_of(struct ps_index *index, uint64_t node)
 	return size;
 }
 
-static void what_the_disk_refuses_is_kept_until_it_does_not(void **state)
+static void rows_that_the_disk_refuses_are_kept_until_it_accepts_them(void **state)
 {
 	struct ps_index *index = open_index(*state);
 	struct ps_index_batch *b = ps_index_batch_new();
@@ -238,7 +238,7 @@ static void what_the_disk_refuses_is_kept_until_it_does_not(void **state)
 	assert_int_equal(size_of(index, 2001), 4);
 	assert_int_equal(ps_index_get_child(index, 1, "gone", &node), -ENOENT);
 	assert_int_equal(ps_index_reopen(index, NULL), 0);
-	/* Later words count. */
+	/* Later rows count. */
 	commit(index, sized(2001, 5));
 	ps_index_close(index);
 	index = open_index(*state);
@@ -248,7 +248,7 @@ static void what_the_disk_refuses_is_kept_until_it_does_not(void **state)
 	ps_index_close(index);
 }
 
-static void what_is_kept_is_bounded(void **state)
+static void the_number_of_kept_rows_is_bounded(void **state)
 {
 	struct ps_index *index = open_index(*state);
 	int rc = 0;
@@ -263,8 +263,8 @@ static void what_is_kept_is_bounded(void **state)
 	ps_index_close(index);
 }
 
-/* The rows that are there, and what is asked of them: runs, jumps both ways, the same twice, holes, the ends.
- */
+/* The rows that exist, and the nodes that are requested: runs, jumps in both directions, repetitions, holes,
+ * the ends. */
 static void nodes_in_any_order_are_those_asked_for(void **state)
 {
 	static const uint64_t there[] = {1024, 1025, 1026, 1029, 1040, 1041, 5000, 5001, UINT64_C(1) << 40};
@@ -320,7 +320,7 @@ static int count_object(void *arg, const struct ps_object_row *row)
 	return 0;
 }
 
-static void walks_of_objects_and_extents_see_all_and_deleting_takes_the_extents(void **state)
+static void walks_see_all_rows_and_deleting_an_object_deletes_its_extents(void **state)
 {
 	struct ps_index *index = open_index(*state);
 	struct ps_index_batch *b = ps_index_batch_new();
@@ -357,7 +357,8 @@ static void walks_of_objects_and_extents_see_all_and_deleting_takes_the_extents(
 	ps_index_close(index);
 }
 
-/* The child's part: takes numbers, writes the last of each to DIR/numbers, and dies without a word. */
+/* The child process: takes numbers, writes the lowest and the last ones to DIR/numbers, and exits without
+ * closing the index. */
 static int take_numbers_and_die(const char *dir, int n)
 {
 	struct ps_index *index = open_index(dir);
@@ -376,7 +377,7 @@ static int take_numbers_and_die(const char *dir, int n)
 	_exit(0);
 }
 
-static void numbers_are_never_given_twice_though_killed(void **state)
+static void numbers_are_never_given_twice_even_after_a_kill(void **state)
 {
 	unsigned long long highest = PS_NODE_FIRST - 1;
 	unsigned highest_dataset = 0;
@@ -400,7 +401,7 @@ static void numbers_are_never_given_twice_though_killed(void **state)
 	assert_true(highest < PS_NODE_FIRST + 10 * 65536);
 }
 
-/* An extent as it comes back after a stop. */
+/* Opens the index after a stop, and returns the unverified blocks of the extent. */
 static uint64_t unverified_after(const char *dir, const char *boot, bool mark_clean)
 {
 	struct ps_index *index = NULL;
@@ -415,7 +416,7 @@ static uint64_t unverified_after(const char *dir, const char *boot, bool mark_cl
 	return x.unverified;
 }
 
-static void blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_written_again(void **state)
+static void blocks_are_unverified_after_an_unclean_stop_in_another_boot(void **state)
 {
 	struct ps_index *index = open_index(*state);
 	struct ps_extent_row x = {.present = 0xff};
@@ -428,8 +429,8 @@ static void blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_writt
 	assert_int_equal(unverified_after(*state, "boot-a", true), 0);  /* killed, same boot */
 	assert_int_equal(unverified_after(*state, "boot-b", false), 0); /* clean, then another boot */
 	assert_int_equal(unverified_after(*state, "boot-c", false), 0xff);
-	assert_int_equal(
-	        unverified_after(*state, "boot-c", false), 0xff);         /* a kill does not make them good */
+	/* a kill does not make them verified */
+	assert_int_equal(unverified_after(*state, "boot-c", false), 0xff);
 	assert_int_equal(unverified_after(*state, "boot-c", true), 0xff); /* nor does a clean stop */
 
 	assert_int_equal(ps_index_open_at_boot(*state, "boot-c", &index, NULL), 0);
@@ -439,7 +440,7 @@ static void blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_writt
 	commit(index, b);
 	ps_index_close(index);
 	assert_int_equal(unverified_after(*state, "boot-c", false), 0xf0);
-	/* No boot id at all is never the same boot. */
+	/* An empty boot id never counts as the same boot. */
 	assert_int_equal(unverified_after(*state, "", false), 0xff);
 	assert_int_equal(unverified_after(*state, "", false), 0xff);
 }
@@ -495,7 +496,7 @@ static void an_index_in_use_is_busy_and_a_damaged_one_is_eio(void **state)
 	assert_true(err.text[0] != '\0');
 }
 
-static void a_damaged_row_is_told_and_the_rest_stays(void **state)
+static void a_damaged_row_is_an_error(void **state)
 {
 	(void)state;
 	struct ps_object_row o = {.id = some_id, .url = some_url, .remote = some_remote}, back;
@@ -535,16 +536,16 @@ int main(int argc, char **argv)
 	        TEST(a_directory_has_no_url_and_a_deleted_row_is_gone),
 	        TEST(children_come_in_name_order_of_one_parent_only),
 	        TEST(nodes_in_any_order_are_those_asked_for),
-	        TEST(what_the_disk_refuses_is_kept_until_it_does_not),
-	        TEST(what_is_kept_is_bounded),
-	        TEST(walks_of_objects_and_extents_see_all_and_deleting_takes_the_extents),
-	        TEST(numbers_are_never_given_twice_though_killed),
-	        TEST(blocks_are_suspect_after_an_unclean_stop_in_another_boot_until_written_again),
+	        TEST(rows_that_the_disk_refuses_are_kept_until_it_accepts_them),
+	        TEST(the_number_of_kept_rows_is_bounded),
+	        TEST(walks_see_all_rows_and_deleting_an_object_deletes_its_extents),
+	        TEST(numbers_are_never_given_twice_even_after_a_kill),
+	        TEST(blocks_are_unverified_after_an_unclean_stop_in_another_boot),
 	        TEST(a_newer_schema_is_refused_and_left_alone),
 	        TEST(a_schema_of_zero_counts_as_damage),
 	        TEST(rows_without_a_schema_count_as_damage),
 	        TEST(an_index_in_use_is_busy_and_a_damaged_one_is_eio),
-	        TEST(a_damaged_row_is_told_and_the_rest_stays),
+	        TEST(a_damaged_row_is_an_error),
 	        TEST(a_row_that_could_not_be_read_back_is_not_written),
 	};
 

@@ -1,11 +1,11 @@
-/* Listings into the index: names that several files want, and files that come under other URLs. */
+/* Merging listings into the index: names for which several files compete, and files whose URLs change. */
 #include <errno.h>
 
 #include "tests/cache/dataset_fixture.h"
 
 #define MANY 10000
 
-/* A walk of the index that fails, as that of a damaged one does. */
+/* Makes walks of the index fail, as with a damaged index. */
 static _Atomic bool walks_fail;
 
 int __real_ps_index_children_open(struct ps_index *index, uint64_t parent, struct ps_index_children **ret);
@@ -15,7 +15,7 @@ int __wrap_ps_index_children_open(struct ps_index *index, uint64_t parent, struc
 	return atomic_load(&walks_fail) ? -EIO : __real_ps_index_children_open(index, parent, ret);
 }
 
-/* What stats say of the files, once the listing is over. */
+/* Waits until the listing has ended; the number of files in the statistics. */
 static unsigned listed_files(struct fixture *f)
 {
 	for (;;) {
@@ -30,7 +30,7 @@ static unsigned listed_files(struct fixture *f)
 	}
 }
 
-/* "name name/ ": what a folder shows, in order. */
+/* Checks what a folder shows, in order: "name name / ", with a slash for folders. */
 static void shows(struct fixture *f, uint64_t dir_node, const char *names)
 {
 	char text[1024] = "";
@@ -48,7 +48,7 @@ static void shows(struct fixture *f, uint64_t dir_node, const char *names)
 	assert_string_equal(text, names);
 }
 
-/* The node of a name of the root, as its folder has it. */
+/* The node that the root folder shows for a name. */
 static uint64_t node_of(struct fixture *f, const char *name)
 {
 	struct ps_attr attr;
@@ -62,9 +62,9 @@ static uint64_t node_of(struct fixture *f, const char *name)
 	return attr.node;
 }
 
-/* A file with the name that a shard's contents would have keeps it, whichever is listed first; the shard is
- * shown as it is. A listing that shows nothing new gives nobody another number. */
-static void a_shard_gives_way(void **state)
+/* A file keeps its name if a shard's decoded view would have the same one, whichever is listed first; the
+ * shard is then shown raw. A listing without changes changes no node number. */
+static void a_decoded_view_gives_way_to_a_file_of_the_same_name(void **state)
 {
 	static const struct {
 		const char *first, *second, *shown;
@@ -84,7 +84,7 @@ static void a_shard_gives_way(void **state)
 
 		ps_names_origin_set(f->origin, rows[i].first, 1000, 1);
 		ps_names_origin_set(f->origin, rows[i].second, 1000, 1);
-		/* And what was there before makes no difference: */
+		/* Rows of an earlier listing make no difference. */
 		for (int again = 0; again < 2; again++) {
 			assert_int_equal(attach(f), 0);
 			assert_int_equal(listed_files(f), 2);
@@ -126,8 +126,8 @@ static void count_many(struct fixture *f)
 	ps_dir_close(d);
 }
 
-/* Each of them looks at first as if another file had its name. */
-static void all_files_may_move(void **state)
+/* At first each file looks as if another file had its name. */
+static void all_files_may_change_their_urls(void **state)
 {
 	struct fixture *f = *state;
 
@@ -142,9 +142,9 @@ static void all_files_may_move(void **state)
 	}
 }
 
-/* Of two shards that would be shown by one name the second is shown as it is, also when thousands of others
- * have come in between and all of them have moved: what was listed is looked up among those. */
-static void a_name_is_taken_however_many_have_moved(void **state)
+/* Of two shards whose decoded views have the same name, the second is shown raw, even if thousands of other
+ * files are listed in between and all URLs have changed. */
+static void a_name_stays_taken_however_many_urls_change(void **state)
 {
 	struct fixture *f = *state;
 	char last[32];
@@ -165,7 +165,7 @@ static void a_name_is_taken_however_many_have_moved(void **state)
 	}
 }
 
-/* Names that are gone would count as confirmed by it. */
+/* If it counted as a success, names that are gone would count as confirmed. */
 static void a_listing_whose_end_fails_has_failed(void **state)
 {
 	struct fixture *f = *state;
@@ -184,7 +184,7 @@ static void a_listing_whose_end_fails_has_failed(void **state)
 	assert_int_equal(lookup(f, "b", &attr), ENOENT);
 }
 
-/* The origin has shown it since that listing began. */
+/* A HEAD has found the file since the listing began. */
 static void a_file_that_a_listing_missed_and_a_head_found_stays(void **state)
 {
 	struct fixture *f = *state;
@@ -207,11 +207,11 @@ static void a_file_that_a_listing_missed_and_a_head_found_stays(void **state)
 	assert_int_equal(listed_files(f), 1);
 	assert_int_equal(lookup(f, "b", &after), 0);
 	assert_int_equal(after.node, before.node);
-	assert_int_equal(lookup(f, "c", &after), ENOENT); /* nobody has asked for that one */
+	assert_int_equal(lookup(f, "c", &after), ENOENT); /* there was no HEAD for c */
 }
 
-/* A size alone says too little of the version: two of one size would be one. */
-static void a_size_without_a_date_or_an_etag_is_asked_for(void **state)
+/* A size alone does not identify a version. */
+static void a_size_without_a_date_or_an_etag_needs_a_head(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr attr;
@@ -222,11 +222,11 @@ static void a_size_without_a_date_or_an_etag_is_asked_for(void **state)
 	assert_int_equal(attach(f), 0);
 	assert_int_equal(lookup(f, "a", &attr), 0);
 	assert_int_equal(attr.size, SIZE);
-	assert_int_equal(attr.mtime_s, 5); /* as the origin told when it was asked */
+	assert_int_equal(attr.mtime_s, 5); /* from the answer to the HEAD */
 }
 
-/* A listing of names alone does not say that what is known of them still holds. */
-static void a_listing_that_tells_no_version_confirms_none(void **state)
+/* A listing without versions does not confirm the known versions. */
+static void a_listing_without_versions_confirms_none(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr attr;
@@ -243,8 +243,8 @@ static void a_listing_that_tells_no_version_confirms_none(void **state)
 	assert_int_equal(atomic_load(&f->origin->nheads), 1);
 }
 
-/* Nor does it confirm what a HEAD has found for an earlier mount. */
-static void a_listing_that_tells_no_version_confirms_no_earlier_head(void **state)
+/* Nor does such a listing confirm what a HEAD found for an earlier attach. */
+static void a_listing_without_versions_confirms_no_earlier_head(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr attr;
@@ -274,8 +274,8 @@ static void damage(struct fixture *f, uint64_t node)
 	ps_kv_batch_free(batch);
 }
 
-/* Of a name that is still there, of one that is gone, and of a folder. */
-static void a_listing_heals_damaged_rows(void **state)
+/* The rows of a name that still exists, of one that is gone, and of a folder. */
+static void a_listing_repairs_damaged_rows(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr attr;
@@ -294,7 +294,7 @@ static void a_listing_heals_damaged_rows(void **state)
 	shows(f, attr.node, "e ");
 }
 
-/* What may not be listed for a while has not gone. */
+/* A folder that cannot be listed for a while is not gone. */
 static void a_folder_that_could_not_be_read_keeps_its_names(void **state)
 {
 	struct fixture *f = *state;
@@ -323,15 +323,15 @@ static void a_folder_that_could_not_be_read_keeps_its_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(a_shard_gives_way),
-	        TEST(all_files_may_move),
-	        TEST(a_name_is_taken_however_many_have_moved),
+	        TEST(a_decoded_view_gives_way_to_a_file_of_the_same_name),
+	        TEST(all_files_may_change_their_urls),
+	        TEST(a_name_stays_taken_however_many_urls_change),
 	        TEST(a_listing_whose_end_fails_has_failed),
 	        TEST(a_file_that_a_listing_missed_and_a_head_found_stays),
-	        TEST(a_size_without_a_date_or_an_etag_is_asked_for),
-	        TEST(a_listing_that_tells_no_version_confirms_none),
-	        TEST(a_listing_that_tells_no_version_confirms_no_earlier_head),
-	        TEST(a_listing_heals_damaged_rows),
+	        TEST(a_size_without_a_date_or_an_etag_needs_a_head),
+	        TEST(a_listing_without_versions_confirms_none),
+	        TEST(a_listing_without_versions_confirms_no_earlier_head),
+	        TEST(a_listing_repairs_damaged_rows),
 	        TEST(a_folder_that_could_not_be_read_keeps_its_names),
 	};
 

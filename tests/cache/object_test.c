@@ -1,5 +1,5 @@
-/* Objects: what was written is there, also after a restart or a kill; what is not sure is checked or dropped.
- */
+/* Objects: written blocks are present, also after a restart or a kill; doubtful blocks are verified or
+ * dropped. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -38,7 +38,7 @@ static void ids_differ_with_url_version_and_view(void **state)
 	assert_int_not_equal(ps_id_cmp(&a, &b), 0);
 }
 
-static void a_size_unknown_or_absurd_is_refused(void **state)
+static void an_unknown_or_excessive_size_is_refused(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_remote r = PS_REMOTE_UNKNOWN;
@@ -117,7 +117,7 @@ static void blocks_are_present_once_written_and_after_a_restart(void **state)
 	ps_store_close(store);
 }
 
-static void an_object_is_complete_when_its_last_block_is_in(void **state)
+static void an_object_is_complete_when_its_last_block_is_written(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 1, 2 * TEST_MIB + 1);
@@ -133,7 +133,7 @@ static void an_object_is_complete_when_its_last_block_is_in(void **state)
 	ps_store_close(store);
 }
 
-static void an_object_that_got_no_block_leaves_nothing(void **state)
+static void an_object_without_blocks_leaves_no_file(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
 	struct ps_object *o = test_object(store, 1, 5 * TEST_MIB);
@@ -151,7 +151,7 @@ static void an_object_that_got_no_block_leaves_nothing(void **state)
 	ps_store_close(store);
 }
 
-/* Cut, it would fit no answer for as long as the object is there. */
+/* A cut ETag would match no answer as long as the object exists. */
 static void an_etag_that_is_too_long_is_not_learned(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -184,7 +184,7 @@ static void the_same_id_is_one_object(void **state)
 	ps_store_close(store);
 }
 
-/* The child's part: fills an object, commits in the middle if requested, and dies without a word. */
+/* The child process: fills an object, commits midway if requested, and exits without closing the store. */
 static int fill_and_die(const char *dir, uint64_t nblocks, bool commit)
 {
 	struct ps_store *store = test_store_open(dir, 0, NULL);
@@ -199,7 +199,7 @@ static int fill_and_die(const char *dir, uint64_t nblocks, bool commit)
 	_exit(rc == 0 ? 0 : 1);
 }
 
-static void a_size_told_at_the_end_keeps_blocks_verified(void **state)
+static void a_size_set_at_the_end_keeps_blocks_present(void **state)
 {
 	const char *url = "http://h/p/x.tar.zst";
 	const struct ps_remote source = {.size = 5 * TEST_MIB / 2, .etag = "\"v1\""};
@@ -230,7 +230,7 @@ static void a_size_told_at_the_end_keeps_blocks_verified(void **state)
 	ps_store_close(store);
 }
 
-/* Of what the index has on disk. */
+/* The bytes of the index's files. */
 static uint64_t index_nbytes(const char *dir)
 {
 	char path[4096];
@@ -248,8 +248,8 @@ static uint64_t index_nbytes(const char *dir)
 	return sum;
 }
 
-/* Such a file may be longer than anything: what giving it up costs must not depend on that. */
-static void a_file_given_up_before_its_size_was_known_costs_what_was_written(void **state)
+/* A file of unknown size may become very long: the cost of its eviction must not depend on that. */
+static void evicting_an_object_of_unknown_size_costs_what_was_written(void **state)
 {
 	static const uint64_t blocks[] = {0, 1, 70 * PS_EXTENT_BLOCKS + 3};
 	const char *url = "http://h/p/x.tar.zst";
@@ -304,7 +304,7 @@ static void committed_blocks_survive_a_kill_and_are_served_at_once(void **state)
 		assert_int_equal(ps_object_block(o, i), PS_BLOCK_PRESENT);
 		assert_true(test_right(o, i));
 	}
-	/* And it goes on where it stopped. */
+	/* The fill can go on. */
 	assert_int_equal(test_write_all(o), 0);
 	assert_true(ps_object_complete(o));
 	ps_object_put(o);
@@ -320,7 +320,8 @@ static void a_file_without_a_row_is_deleted_at_the_next_start(void **state)
 	struct stat st;
 
 	test_data_path(o, *state, path, sizeof(path));
-	/* Died within the time of a commit, or just after one: present and right, or nothing at all. */
+	/* The child died before a commit or just after one: the block is present and right, or there is no
+	 * file. */
 	if (ps_object_block(o, 0) == PS_BLOCK_PRESENT) {
 		assert_true(test_right(o, 0));
 	} else {
@@ -381,16 +382,16 @@ int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(ids_differ_with_url_version_and_view),
-	        TEST(a_size_unknown_or_absurd_is_refused),
+	        TEST(an_unknown_or_excessive_size_is_refused),
 	        TEST(an_empty_object_is_complete_and_has_no_file),
 	        TEST(nothing_is_written_without_admission),
 	        TEST(blocks_are_present_once_written_and_after_a_restart),
-	        TEST(an_object_is_complete_when_its_last_block_is_in),
-	        TEST(an_object_that_got_no_block_leaves_nothing),
+	        TEST(an_object_is_complete_when_its_last_block_is_written),
+	        TEST(an_object_without_blocks_leaves_no_file),
 	        TEST(an_etag_that_is_too_long_is_not_learned),
 	        TEST(the_same_id_is_one_object),
-	        TEST(a_size_told_at_the_end_keeps_blocks_verified),
-	        TEST(a_file_given_up_before_its_size_was_known_costs_what_was_written),
+	        TEST(a_size_set_at_the_end_keeps_blocks_present),
+	        TEST(evicting_an_object_of_unknown_size_costs_what_was_written),
 	        TEST(committed_blocks_survive_a_kill_and_are_served_at_once),
 	        TEST(a_file_without_a_row_is_deleted_at_the_next_start),
 	        TEST(concurrent_writers_of_one_object_lose_nothing),

@@ -1,4 +1,4 @@
-/* The HTTP origin: secrets stay with their host, and TLS is what it says. */
+/* The HTTP origin: secrets are sent to their host only, and TLS is verified. */
 #include "http_fixture.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static void credentials_stay_with_their_host(void **state)
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);
-	/* By a redirect, and by a URL that a manifest may have brought. */
+	/* Another host is reached by a redirect, and by a URL as from a manifest. */
 	snprintf(url, sizeof(url), "%s/redirother/object.bin", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
@@ -38,7 +38,7 @@ static void credentials_stay_with_their_host(void **state)
 	assert_int_equal(ps_web_server_seen(&server, " localhost ", "auth=Basic"), 0);
 	assert_int_equal(ps_web_server_seen(&server, " localhost ", "secret=sesame"), 0);
 	assert_true(ps_web_server_seen(&server, " 127.0.0.1 /basic/", "auth=Basic") >= 1);
-	/* Back home by a redirect they go along. */
+	/* After a redirect to their own host they are sent again. */
 	snprintf(url, sizeof(url), "%s/redir/secret/object.bin", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);
@@ -46,7 +46,7 @@ static void credentials_stay_with_their_host(void **state)
 	o->ops->close(o);
 }
 
-static void url_may_bring_user_and_password(void **state)
+static void a_url_may_have_a_user_and_a_password(void **state)
 {
 	char base[128], url[128];
 	struct call c;
@@ -61,7 +61,7 @@ static void url_may_bring_user_and_password(void **state)
 	o->ops->close(o);
 }
 
-static void errors_tell_no_secret(void **state)
+static void errors_contain_no_secret(void **state)
 {
 	char base[160], url[160];
 	struct call c;
@@ -77,7 +77,7 @@ static void errors_tell_no_secret(void **state)
 	o->ops->close(o);
 }
 
-static void signature_is_kept_aside_and_sent(void **state)
+static void a_signature_in_the_source_is_sent_with_each_request(void **state)
 {
 	struct ps_origin *o = open_origin(server.http, "/signed/object.bin?sig=good", NULL);
 	char url[128];
@@ -140,7 +140,7 @@ static void tls_needs_a_known_ca(void **state)
 	}
 }
 
-static void tls_name_must_fit(void **state)
+static void the_name_in_the_certificate_must_match(void **state)
 {
 	struct ps_origin_options options = {.http.ca_file = server.ca};
 	char base[64], url[128];
@@ -156,7 +156,7 @@ static void tls_name_must_fit(void **state)
 	o->ops->close(o);
 }
 
-static void tls_is_never_left_by_redirect(void **state)
+static void no_redirect_leads_from_https_to_http(void **state)
 {
 	struct ps_origin_options options = {.http.ca_file = server.ca};
 	struct ps_origin *o = open_origin(server.https, "/", &options);
@@ -169,7 +169,7 @@ static void tls_is_never_left_by_redirect(void **state)
 	assert_int_equal(c.err.err, EPROTO);
 	assert_non_null(strstr(c.err.text, "redirected from https to http: refused"));
 	call_end(&c);
-	/* The other way is fine. */
+	/* A redirect from http to https is followed. */
 	snprintf(url, sizeof(url), "%s/redirtls/object.bin", server.http);
 	fetch(o, &c, url, 0, 1000);
 	assert_int_equal(c.err.err, 0);
@@ -177,7 +177,7 @@ static void tls_is_never_left_by_redirect(void **state)
 	o->ops->close(o);
 }
 
-static void ca_file_must_be_there(void **state)
+static void a_missing_ca_file_is_an_error(void **state)
 {
 	struct ps_origin_options options = {.http.ca_file = "/no/such/file.pem"};
 	struct ps_origin *o;
@@ -192,14 +192,14 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(credentials_stay_with_their_host),
-	        cmocka_unit_test(url_may_bring_user_and_password),
-	        cmocka_unit_test(errors_tell_no_secret),
-	        cmocka_unit_test(signature_is_kept_aside_and_sent),
+	        cmocka_unit_test(a_url_may_have_a_user_and_a_password),
+	        cmocka_unit_test(errors_contain_no_secret),
+	        cmocka_unit_test(a_signature_in_the_source_is_sent_with_each_request),
 	        cmocka_unit_test(header_options_are_checked),
 	        cmocka_unit_test(tls_needs_a_known_ca),
-	        cmocka_unit_test(tls_name_must_fit),
-	        cmocka_unit_test(tls_is_never_left_by_redirect),
-	        cmocka_unit_test(ca_file_must_be_there),
+	        cmocka_unit_test(the_name_in_the_certificate_must_match),
+	        cmocka_unit_test(no_redirect_leads_from_https_to_http),
+	        cmocka_unit_test(a_missing_ca_file_is_an_error),
 	};
 
 	return http_tests_run(tests, PS_ARRAY_LEN(tests), NULL);

@@ -1,4 +1,4 @@
-/* The HTTP origin against a real nginx that misbehaves: every fault has its errno, and never a wrong byte. */
+/* The HTTP origin with an nginx that misbehaves: every fault gives its errno and no wrong byte. */
 #include "http_fixture.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static const struct fault {
         {"/stall/object.bin", ETIMEDOUT, 206, true, 0, 0, NULL},
 };
 
-static void every_fault_has_its_errno_and_no_wrong_byte(void **state)
+static void every_fault_gives_its_errno_and_no_wrong_byte(void **state)
 {
 	struct call c;
 
@@ -74,7 +74,7 @@ static void every_fault_has_its_errno_and_no_wrong_byte(void **state)
 			fail_msg("%s: Retry-After %u", f->path, c.err.retry_after_ms);
 		assert_non_null(strstr(c.err.text, "GET http://127.0.0.1:"));
 		if (f->says && !strstr(c.err.text, f->says))
-			fail_msg("%s: \"%s\" says nothing of \"%s\"", f->path, c.err.text, f->says);
+			fail_msg("%s: \"%s\" does not contain \"%s\"", f->path, c.err.text, f->says);
 		call_end(&c);
 	}
 }
@@ -132,7 +132,7 @@ static void another_version_is_stale(void **state)
 	version = kept;
 }
 
-static void stall_is_found_in_time(void **state)
+static void a_stall_is_noticed_in_time(void **state)
 {
 	struct call c;
 	uint64_t start = ps_clock_mono_ns();
@@ -146,7 +146,7 @@ static void stall_is_found_in_time(void **state)
 	call_end(&c);
 }
 
-static void nobody_listens(void **state)
+static void a_port_without_a_server_is_unreachable(void **state)
 {
 	struct ps_origin *o = open_origin("http://127.0.0.1:1", "/x.tar", NULL);
 	struct call c;
@@ -159,7 +159,7 @@ static void nobody_listens(void **state)
 	o->ops->close(o);
 }
 
-static void unknown_host(void **state)
+static void an_unknown_host_is_a_retryable_error(void **state)
 {
 	struct ps_origin *o = open_origin("http://no-such-host.invalid", "/x.tar", NULL);
 	struct call c;
@@ -175,12 +175,12 @@ static void unknown_host(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(every_fault_has_its_errno_and_no_wrong_byte),
+	        cmocka_unit_test(every_fault_gives_its_errno_and_no_wrong_byte),
 	        cmocka_unit_test(faults_in_parallel_do_not_mix),
 	        cmocka_unit_test(another_version_is_stale),
-	        cmocka_unit_test(stall_is_found_in_time),
-	        cmocka_unit_test(nobody_listens),
-	        cmocka_unit_test(unknown_host),
+	        cmocka_unit_test(a_stall_is_noticed_in_time),
+	        cmocka_unit_test(a_port_without_a_server_is_unreachable),
+	        cmocka_unit_test(an_unknown_host_is_a_retryable_error),
 	};
 
 	return http_tests_run(tests, PS_ARRAY_LEN(tests), NULL);

@@ -11,7 +11,7 @@
 struct names {
 	char text[4096];
 	int n;
-	uint64_t known; /* sizes told, summed up */
+	uint64_t known; /* sum of the listed sizes */
 };
 
 static int collect(void *arg, const struct ps_listed *listed)
@@ -38,7 +38,7 @@ static int list(
 	return rc;
 }
 
-static void directory_is_listed_with_what_is_below(void **state)
+static void a_directory_is_listed_with_its_subdirectories(void **state)
 {
 	static const char *const paths[] = {"/tree/", "/json/tree/", "/flaky/tree/", "/redir/tree/", "/tree"};
 
@@ -68,7 +68,7 @@ static void listed_urls_are_readable(void **state)
 	assert_int_equal(c.head.seen.size, 2);
 }
 
-static void listing_that_is_none_is_refused(void **state)
+static void a_page_that_is_not_a_listing_is_refused(void **state)
 {
 	struct names names = {0};
 	struct ps_error err = {0};
@@ -94,8 +94,8 @@ static void manifest_is_fetched_and_read(void **state)
 	assert_non_null(strstr(err.text, "/lists/bad.txt: line 2"));
 }
 
-/* By its Content-Length already. */
-static void manifest_of_more_than_can_be_is_refused(void **state)
+/* It is refused by its Content-Length. */
+static void a_manifest_that_is_too_long_is_refused(void **state)
 {
 	struct names names = {0};
 	struct ps_error err = {0};
@@ -109,7 +109,7 @@ static void manifest_of_more_than_can_be_is_refused(void **state)
 	assert_int_equal(names.n, 0);
 }
 
-static void stopped_listing_ends_soon(void **state)
+static void a_stopped_listing_ends_soon(void **state)
 {
 	struct ps_origin *o = open_origin(server.http, "/silent/", NULL);
 	_Atomic bool stop = true;
@@ -121,7 +121,7 @@ static void stopped_listing_ends_soon(void **state)
 	o->ops->close(o);
 }
 
-/* What there is to list. */
+/* Puts the files to list on the server. */
 static void put_trees(void)
 {
 	ps_web_server_put(&server, "tree/a b&c'<>.tar", "1", 1);
@@ -138,12 +138,12 @@ static void put_trees(void)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(directory_is_listed_with_what_is_below),
+	        cmocka_unit_test(a_directory_is_listed_with_its_subdirectories),
 	        cmocka_unit_test(listed_urls_are_readable),
-	        cmocka_unit_test(listing_that_is_none_is_refused),
+	        cmocka_unit_test(a_page_that_is_not_a_listing_is_refused),
 	        cmocka_unit_test(manifest_is_fetched_and_read),
-	        cmocka_unit_test(manifest_of_more_than_can_be_is_refused),
-	        cmocka_unit_test(stopped_listing_ends_soon),
+	        cmocka_unit_test(a_manifest_that_is_too_long_is_refused),
+	        cmocka_unit_test(a_stopped_listing_ends_soon),
 	};
 
 	return http_tests_run(tests, PS_ARRAY_LEN(tests), put_trees);

@@ -33,7 +33,7 @@ static void range_is_read_into_its_vectors(void **state)
 	}
 }
 
-static void good_though_odd_answers_are_read(void **state)
+static void unusual_but_valid_answers_are_read(void **state)
 {
 	static const char *const paths[] = {"/nolength/object.bin", "/gz/object.bin", "/redir/object.bin",
 	        "/redirother/object.bin", "/nohead/object.bin"};
@@ -77,7 +77,7 @@ static void parallel_gets_all_succeed(void **state)
 	free(calls);
 }
 
-static void connections_are_kept(void **state)
+static void connections_are_reused(void **state)
 {
 	struct call c;
 	int before = ps_web_server_seen(&server, "connection=", "/object.bin");
@@ -90,7 +90,8 @@ static void connections_are_kept(void **state)
 		assert_int_equal(c.err.err, 0);
 		call_end(&c);
 	}
-	/* All over one connection, whose number is in the last line and in those before it. */
+	/* All requests used one connection, whose number is in the log's last line and in those before
+	 * it. */
 	char path[128], line[4096] = "";
 	snprintf(path, sizeof(path), "%s/access.log", server.dir);
 	usleep(50000);
@@ -166,7 +167,7 @@ static void no_more_connections_than_allowed(void **state)
 	assert_in_range(connections_of("/late/object.bin"), 1, 2);
 }
 
-static void a_transfer_that_waits_for_its_place_is_cancelled_at_once(void **state)
+static void a_transfer_that_waits_for_a_connection_is_cancelled_at_once(void **state)
 {
 	const struct ps_origin_options options = {.http.max_connections = 1};
 	struct ps_origin *limited;
@@ -184,14 +185,14 @@ static void a_transfer_that_waits_for_its_place_is_cancelled_at_once(void **stat
 	sem_wait(&second.done);
 	assert_int_equal(second.err.err, ECANCELED);
 	call_end(&second);
-	limited->ops->close(limited); /* does not wait either */
+	limited->ops->close(limited); /* the close does not wait either */
 	assert_int_equal(first.err.err, ECANCELED);
 	call_end(&first);
 }
 
 /* HEAD --------------------------------------------------------------------------------------------------- */
 
-static void head_tells_size_and_version(void **state)
+static void a_head_gives_size_and_version(void **state)
 {
 	static const char *const paths[] = {"/object.bin", "/nohead/object.bin", "/redir/object.bin"};
 	struct call c;
@@ -226,7 +227,7 @@ static void head_fails_as_get_does(void **state)
 	assert_int_equal(c.err.retry_after_ms, 2000);
 }
 
-static void without_a_version_the_first_bytes_tell(void **state)
+static void without_a_version_the_first_bytes_mark_it(void **state)
 {
 	static const char *const paths[] = {"/noversion/", "/noversionnohead/"};
 	static char small[2][1000];
@@ -239,7 +240,7 @@ static void without_a_version_the_first_bytes_tell(void **state)
 		struct ps_origin *o = open_origin(server.http, paths[i], NULL);
 		char path[64];
 
-		/* The second time it is the first request that shows it. */
+		/* In the second round the bytes are others, and so must be the mark. */
 		for (int j = 0; j < 2; j++) {
 			snprintf(path, sizeof(path), "%ssmall.bin", paths[i]);
 			ps_web_server_put(&server, "small.bin", small[j], sizeof(small[j]));
@@ -293,7 +294,7 @@ static void without_a_version_the_first_bytes_tell(void **state)
 
 /* Ends --------------------------------------------------------------------------------------------------- */
 
-static void cancel_in_mid_body(void **state)
+static void a_cancel_in_mid_body_ends_the_get(void **state)
 {
 	struct call c;
 	char url[128];
@@ -309,11 +310,11 @@ static void cancel_in_mid_body(void **state)
 	assert_true(ps_clock_mono_ns() - start < PS_NS_PER_S / 2);
 	assert_int_equal(c.err.err, ECANCELED);
 	assert_true(c.get.nbytes_done > 0 && c.get.nbytes_done < PS_TEST_OBJECT_NBYTES);
-	origin->ops->cancel(origin, &c.get); /* no effect any more */
+	origin->ops->cancel(origin, &c.get); /* no effect after the end */
 	call_end(&c);
 }
 
-static void cancel_at_once(void **state)
+static void a_get_may_be_cancelled_at_once(void **state)
 {
 	struct call c;
 	char url[128];
@@ -329,7 +330,7 @@ static void cancel_at_once(void **state)
 	}
 }
 
-static void close_with_transfers_in_flight(void **state)
+static void close_ends_transfers_in_flight(void **state)
 {
 	enum { N = 24 };
 	static const char *const paths[] = {
@@ -355,7 +356,7 @@ static void close_with_transfers_in_flight(void **state)
 	free(calls);
 }
 
-static void abort_ends_all_that_is_and_will_be(void **state)
+static void abort_ends_present_and_later_gets(void **state)
 {
 	struct ps_origin *o = open_origin(server.http, "/", NULL);
 	struct call c, d;
@@ -416,19 +417,19 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(range_is_read_into_its_vectors),
-	        cmocka_unit_test(good_though_odd_answers_are_read),
+	        cmocka_unit_test(unusual_but_valid_answers_are_read),
 	        cmocka_unit_test(whole_object_may_come_as_a_200),
 	        cmocka_unit_test(parallel_gets_all_succeed),
-	        cmocka_unit_test(connections_are_kept),
+	        cmocka_unit_test(connections_are_reused),
 	        cmocka_unit_test(no_more_connections_than_allowed),
-	        cmocka_unit_test(a_transfer_that_waits_for_its_place_is_cancelled_at_once),
-	        cmocka_unit_test(head_tells_size_and_version),
+	        cmocka_unit_test(a_transfer_that_waits_for_a_connection_is_cancelled_at_once),
+	        cmocka_unit_test(a_head_gives_size_and_version),
 	        cmocka_unit_test(head_fails_as_get_does),
-	        cmocka_unit_test(without_a_version_the_first_bytes_tell),
-	        cmocka_unit_test(cancel_in_mid_body),
-	        cmocka_unit_test(cancel_at_once),
-	        cmocka_unit_test(close_with_transfers_in_flight),
-	        cmocka_unit_test(abort_ends_all_that_is_and_will_be),
+	        cmocka_unit_test(without_a_version_the_first_bytes_mark_it),
+	        cmocka_unit_test(a_cancel_in_mid_body_ends_the_get),
+	        cmocka_unit_test(a_get_may_be_cancelled_at_once),
+	        cmocka_unit_test(close_ends_transfers_in_flight),
+	        cmocka_unit_test(abort_ends_present_and_later_gets),
 	        cmocka_unit_test(get_may_be_submitted_again_inside_done),
 	};
 

@@ -1,6 +1,6 @@
-/* What a full disk does not take: it is kept in memory, all of a batch or nothing, is read and walked over as
- * if it were in the index, and gets there. Memory runs out where a test says so: the linker puts us before
- * malloc() (--wrap). */
+/* The overlay has the rows that a full disk refuses: they are kept in memory, whole batches or nothing, are
+ * read and walked as if they were in the index, and are written later. With --wrap, this file replaces
+ * malloc() and reallocarray(), which fail where a test wants it. */
 #include <errno.h>
 
 #include "base/strbuf.h"
@@ -45,7 +45,7 @@ static void add(struct ps_overlay *overlay, const char *key, const char *value)
 	ps_overlay_rows_fini(&rows);
 }
 
-/* "key=value key- ": all of it, in order. */
+/* Adds a row to the text: "key=value ", or "key- " if it is deleted. */
 static void tell(void *arg, const struct ps_overlay_row *row)
 {
 	struct ps_strbuf *b = arg;
@@ -121,7 +121,7 @@ static void without_memory_nothing_changes(void **state)
 			holds(overlay, "a=old c=old ");
 		}
 	} while (rc);
-	assert_true(n > 28); /* rows, and the room for them */
+	assert_true(n > 28); /* rows, and the array for them */
 	ps_autostrbuf struct ps_strbuf value = {0};
 	assert_int_equal(ps_overlay_get(overlay, "a", 1, &value), 0);
 	assert_string_equal(value.s, "new");
@@ -129,7 +129,7 @@ static void without_memory_nothing_changes(void **state)
 	ps_overlay_free(overlay);
 }
 
-static void without_room_nothing_changes(void **state)
+static void beyond_the_limit_nothing_changes(void **state)
 {
 	struct ps_overlay *overlay = ps_overlay_new();
 	struct ps_overlay_rows rows = {0};
@@ -146,7 +146,7 @@ static void without_room_nothing_changes(void **state)
 	ps_overlay_free(overlay);
 }
 
-static void a_range_stays_as_it_was(void **state)
+static void a_range_is_a_snapshot(void **state)
 {
 	struct ps_overlay *overlay = ps_overlay_new();
 	struct ps_overlay_rows rows = {0};
@@ -185,7 +185,7 @@ static struct ps_index *open_index(const char *dir)
 	return index;
 }
 
-/* "name:node name:node ", of those after a name if it is not NULL. */
+/* Checks a walk, which begins after a name if that is not NULL: "name:node name:node ". */
 static void lists(struct ps_index *index, const char *after, const char *names)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -224,8 +224,8 @@ static void put_some(struct ps_index_batch *batch, const char *names, unsigned f
 #define BEFORE "b:3000 d:3001 f:3002 h:3003 "
 #define AFTER "a:4000 b:3000 c:4001 d:4002 h:3003 i:4003 "
 
-/* Four names are in the index; of what comes then the disk takes nothing: new names before, between and
- * behind them, one with another node, one that goes. */
+/* Four names are in the index. The disk refuses the next batch: new names before, between and after them,
+ * one name with another node, and the deletion of one. */
 static struct ps_index *refused_index(const char *dir)
 {
 	struct ps_index *index = open_index(dir);
@@ -242,7 +242,7 @@ static struct ps_index *refused_index(const char *dir)
 	return index;
 }
 
-static void walks_see_what_is_kept(void **state)
+static void walks_see_kept_rows(void **state)
 {
 	struct ps_index *index = refused_index(*state);
 
@@ -252,7 +252,7 @@ static void walks_see_what_is_kept(void **state)
 	lists(index, "e", "h:3003 i:4003 ");
 	lists(index, "i", "");
 	lists(index, "x", "");
-	/* And once the disk has it. */
+	/* The same once the rows are on disk. */
 	ps_kv_refuse(index->kv, 0);
 	assert_int_equal(ps_kv_write_kept(index->kv), 0);
 	lists(index, NULL, AFTER);
@@ -262,7 +262,7 @@ static void walks_see_what_is_kept(void **state)
 	ps_index_close(index);
 }
 
-static void a_walk_sees_one_state(void **state)
+static void a_walk_is_a_snapshot(void **state)
 {
 	struct ps_index *index = refused_index(*state);
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -273,7 +273,7 @@ static void a_walk_sees_one_state(void **state)
 	assert_int_equal(ps_index_children_open(index, DIR_NODE, &it), 0);
 	for (int i = 0; ps_index_children_next(it, &name, &node); i++) {
 		ps_strbuf_addf(&b, "%s:%u ", name, (unsigned)node);
-		if (i == 1) { /* what was kept gets to the disk, and changes there */
+		if (i == 1) { /* the kept rows are written to the disk, and change there */
 			struct ps_index_batch *batch = ps_index_batch_new();
 
 			ps_kv_refuse(index->kv, 0);
@@ -295,7 +295,7 @@ static void rows_of_nodes_are_the_newest(void **state)
 	struct ps_index_nodes *nodes;
 	char name[] = "new";
 
-	/* One that the index has, with another row; one goes. */
+	/* A node of the index gets another row, and one is deleted. */
 	struct ps_node_row row = {.node = 3001,
 	        .parent = DIR_NODE,
 	        .kind = PS_NODE_FILE,
@@ -319,8 +319,8 @@ static void rows_of_nodes_are_the_newest(void **state)
 	ps_index_close(index);
 }
 
-/* All of a batch that cannot be kept for lack of memory is refused, and what was kept before stays. */
-static void a_batch_is_kept_whole(void **state)
+/* If memory runs out, the whole batch is refused, and the rows that were kept before stay. */
+static void a_batch_is_kept_whole_or_not_at_all(void **state)
 {
 	struct ps_index *index = refused_index(*state);
 	unsigned n = 0;
@@ -350,12 +350,12 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(the_newest_row_of_a_key_counts),
 	        cmocka_unit_test(without_memory_nothing_changes),
-	        cmocka_unit_test(without_room_nothing_changes),
-	        cmocka_unit_test(a_range_stays_as_it_was),
-	        TEST(walks_see_what_is_kept),
-	        TEST(a_walk_sees_one_state),
+	        cmocka_unit_test(beyond_the_limit_nothing_changes),
+	        cmocka_unit_test(a_range_is_a_snapshot),
+	        TEST(walks_see_kept_rows),
+	        TEST(a_walk_is_a_snapshot),
 	        TEST(rows_of_nodes_are_the_newest),
-	        TEST(a_batch_is_kept_whole),
+	        TEST(a_batch_is_kept_whole_or_not_at_all),
 	};
 
 	return cmocka_run_group_tests_name("overlay", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Lines of plans as a loader writes them, cut anywhere: what is found of their names and fetched, and what is
- * refused without harm. */
+/* Lines of plans as a loader writes them, cut anywhere: which of their names are found and fetched, and
+ * which lines are refused. */
 #include <errno.h>
 
 #include "policy/policy.h"
@@ -9,8 +9,8 @@
 #define LINE_MAX_NBYTES (16 * TEST_MIB)
 #define GUARD 64
 
-/* Memory of a line, with bytes after it that must stay. */
-static _Thread_local bool guarding; /* of this thread: that of the feed */
+/* The memory of a line, with bytes after it that must not change. */
+static _Thread_local bool guarding; /* of this thread, which calls the feed */
 static uint8_t *guarded;
 static size_t guarded_nbytes;
 
@@ -66,7 +66,7 @@ static int tell(const char *text)
 	return ps_plan_feed_write(feed, text, strlen(text));
 }
 
-/* A line that names one file; its epoch says when. */
+/* Sends a plan with one file. */
 static int tell_name(const char *name)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -78,11 +78,11 @@ static int tell_name(const char *name)
 
 /* Names -------------------------------------------------------------------------------------------------- */
 
-static void names_that_there_are_are_found_and_others_do_no_harm(void **state)
+static void existing_names_are_found_and_others_are_ignored(void **state)
 {
 	static const struct {
 		const char *before;
-		size_t nlong; /* so many letters */
+		size_t nlong; /* the number of letters "x" in between */
 		const char *after;
 		int nfound;
 	} rows[] = {
@@ -90,7 +90,7 @@ static void names_that_there_are_are_found_and_others_do_no_harm(void **state)
 	        {"d/a", 0, "", 0}, {"d", 0, "/", 0}, {"", 0, "", 0}, {"/a", 0, "", 0}, {"d//b", 0, "", 1},
 	        {"a/b", 0, "", 0}, {"", 255, "", 0}, {"", 256, "", 0}, {"", 100000, "", 0},
 	        {"d/", 100000, "", 0}, {"", 255, "/b", 0}, {"", 256, "/b", 0}, {"", 4000, "/b", 0},
-	        {"", 4096, "/b", 0}, {"", 100000, "/b", 0}, {"d/b", 0, "", 1}, /* and goes on */
+	        {"", 4096, "/b", 0}, {"", 100000, "/b", 0}, {"d/b", 0, "", 1}, /* the feed still works */
 	};
 	struct fixture *f = *state;
 
@@ -107,8 +107,8 @@ static void names_that_there_are_are_found_and_others_do_no_harm(void **state)
 	}
 }
 
-/* Below the folder that a mount shows it in, a file may lie deeper than any program can name. */
-static void a_folder_deeper_than_a_path_is_passed_over(void **state)
+/* A name that is longer than any path may exist in the index, below the folder of a mount. */
+static void a_folder_deeper_than_a_path_is_ignored(void **state)
 {
 	enum { DEPTH = 40, FIRST_NODE = 1000000 };
 	struct fixture *f = *state;
@@ -133,8 +133,8 @@ static void a_folder_deeper_than_a_path_is_passed_over(void **state)
 	assert_int_equal(told(f, "files"), 1);
 }
 
-/* Two of a mount, each in a folder of its own. */
-static void a_name_is_its_folder_s(void **state)
+/* The mount has two sources, each in a folder of its own. */
+static void a_name_is_looked_up_in_its_source_s_folder(void **state)
 {
 	static const struct {
 		const char *name;
@@ -177,7 +177,7 @@ static void lines_are_cut_anywhere(void **state)
 	}
 }
 
-static void after_a_line_that_is_refused_the_next_is_taken(void **state)
+static void after_a_refused_line_the_next_is_accepted(void **state)
 {
 	static const char *const bad[] = {"hello\n", "{\"penstock_plan\": 1}\n", "\x01\n", "{}}\n"};
 	struct fixture *f = *state;
@@ -192,7 +192,7 @@ static void after_a_line_that_is_refused_the_next_is_taken(void **state)
 	assert_int_equal(tell_name("d/b"), 0);
 }
 
-/* It takes no more memory than the longest line there may be, and the rest of it is passed over. */
+/* The line takes no more memory than the longest permitted line; its rest is ignored. */
 static void a_line_without_an_end_is_refused_once(void **state)
 {
 	struct fixture *f = *state;
@@ -206,13 +206,13 @@ static void a_line_without_an_end_is_refused_once(void **state)
 		assert_in_range(told(f, "memory_bytes"), TEST_MIB, LINE_MAX_NBYTES);
 	}
 	free(piece);
-	assert_int_equal(tell("{}\n"), 0); /* its end */
+	assert_int_equal(tell("{}\n"), 0); /* the line's end */
 	assert_int_equal(told(f, "memory_bytes"), 0);
 	assert_int_equal(tell_name("a"), 0);
 	assert_int_equal(told(f, "files"), 1);
 }
 
-static void a_line_keeps_to_its_memory(void **state)
+static void a_line_stays_within_its_memory(void **state)
 {
 	static const uint8_t untouched[GUARD] = {[0 ... GUARD - 1] = 0xa5};
 	static const char many[] = "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy";
@@ -239,8 +239,8 @@ static void a_line_keeps_to_its_memory(void **state)
 	}
 }
 
-/* Who may only read the mount has a part of the memory. */
-static void a_stranger_s_line_is_bounded_by_his_share(void **state)
+/* Users who may only read the mount get a part of the memory. */
+static void lines_of_other_users_are_bounded_by_their_share(void **state)
 {
 	struct fixture *f = *state;
 	const struct ps_plan_source source = {"", f->dataset};
@@ -278,7 +278,7 @@ static bool is_cached(struct fixture *f, uint64_t node)
 	return cached;
 }
 
-/* Its head, its last block, and what lies between. */
+/* The file's head, its last block, and everything between. */
 static void a_planned_file_is_fetched_whole(void **state)
 {
 	static const uint64_t sizes[] = {
@@ -302,12 +302,12 @@ static void a_planned_file_is_fetched_whole(void **state)
 		for (int k = 0; k < 1000 && !is_cached(f, attrs[i].node); k++)
 			usleep(10000);
 		if (!is_cached(f, attrs[i].node))
-			fail_msg("of %llu bytes", (unsigned long long)sizes[i]);
+			fail_msg("a file of %llu bytes is not cached", (unsigned long long)sizes[i]);
 	}
 }
 
-/* What an earlier mount knew of a file may be old: one byte is asked for at most. */
-static void a_planned_version_is_confirmed_before_it_is_fetched(void **state)
+/* The version that an earlier attach found may be old: it is revalidated first, with at most one get. */
+static void a_planned_version_is_revalidated_before_it_is_fetched(void **state)
 {
 	struct fixture *f = *state;
 	struct ps_attr attr;
@@ -335,16 +335,16 @@ static void a_planned_version_is_confirmed_before_it_is_fetched(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(names_that_there_are_are_found_and_others_do_no_harm),
-	        TEST(a_folder_deeper_than_a_path_is_passed_over),
-	        TEST(a_name_is_its_folder_s),
+	        TEST(existing_names_are_found_and_others_are_ignored),
+	        TEST(a_folder_deeper_than_a_path_is_ignored),
+	        TEST(a_name_is_looked_up_in_its_source_s_folder),
 	        TEST(lines_are_cut_anywhere),
-	        TEST(after_a_line_that_is_refused_the_next_is_taken),
+	        TEST(after_a_refused_line_the_next_is_accepted),
 	        TEST(a_line_without_an_end_is_refused_once),
-	        TEST(a_line_keeps_to_its_memory),
-	        TEST(a_stranger_s_line_is_bounded_by_his_share),
+	        TEST(a_line_stays_within_its_memory),
+	        TEST(lines_of_other_users_are_bounded_by_their_share),
 	        TEST(a_planned_file_is_fetched_whole),
-	        TEST(a_planned_version_is_confirmed_before_it_is_fetched),
+	        TEST(a_planned_version_is_revalidated_before_it_is_fetched),
 	};
 
 	return cmocka_run_group_tests_name("plan-feed", tests, NULL, NULL);

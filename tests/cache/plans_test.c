@@ -1,4 +1,4 @@
-/* Plans: what was announced, when it is needed, what is over, and what is refused. */
+/* Plans: which files are announced, when they are needed, which uses are over, and what is refused. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static struct ps_plan_who who_of(uint64_t epoch)
 	return (struct ps_plan_who){.job = "job", .world = 1, .epoch = epoch};
 }
 
-/* An epoch of the files [first, first + n). */
+/* Announces an epoch with the files [first, first + n). */
 static int tell(const struct ps_plan_teller *teller, uint64_t epoch, unsigned first, unsigned n, double now_s)
 {
 	struct ps_plan_file *files = calloc(n, sizeof(*files));
@@ -94,7 +94,7 @@ static json_int_t counted(const char *name)
 	return n;
 }
 
-static void what_is_named_is_needed_in_the_order_of_epochs(void **state)
+static void planned_files_are_needed_in_the_order_of_epochs(void **state)
 {
 	double a, b;
 
@@ -109,7 +109,7 @@ static void what_is_named_is_needed_in_the_order_of_epochs(void **state)
 	assert_true(a == b); /* within an epoch the place does not matter */
 }
 
-static void what_the_position_has_passed_is_over(void **state)
+static void files_before_the_position_are_over(void **state)
 {
 	(void)state;
 	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
@@ -120,7 +120,7 @@ static void what_the_position_has_passed_is_over(void **state)
 	assert_int_equal(need(9, NULL), PS_NEED_NEVER);
 }
 
-static void what_was_opened_in_its_turn_is_over(void **state)
+static void a_file_opened_in_its_turn_is_over(void **state)
 {
 	double first, second;
 
@@ -134,7 +134,7 @@ static void what_was_opened_in_its_turn_is_over(void **state)
 	open_file(2); /* once more in the same epoch: the next use stays */
 	assert_int_equal(need(2, &first), PS_NEED_PLANNED);
 	assert_true(second == first);
-	open_file(90); /* of a lane that is far before the others */
+	open_file(90); /* of a lane that is far ahead of the others */
 	assert_int_equal(need(90, &first), PS_NEED_PLANNED);
 	assert_true(first == second);
 	assert_int_equal(counted("foreseen_opens"), 2);
@@ -148,7 +148,7 @@ static void what_was_opened_in_its_turn_is_over(void **state)
 	assert_int_equal(need(80, NULL), PS_NEED_PLANNED);
 }
 
-static void the_first_who_needs_it_counts(void **state)
+static void the_earliest_need_of_all_feeds_counts(void **state)
 {
 	double alone, both;
 
@@ -164,7 +164,7 @@ static void the_first_who_needs_it_counts(void **state)
 	assert_true(both == alone);
 }
 
-static void a_plan_ends_with_its_feed_or_in_silence(void **state)
+static void a_plan_ends_with_its_feed_or_without_a_heartbeat(void **state)
 {
 	(void)state;
 	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
@@ -172,7 +172,7 @@ static void a_plan_ends_with_its_feed_or_in_silence(void **state)
 	ps_plans_drop_feed(plans, owner.feed);
 	assert_int_equal(need(0, NULL), PS_NEED_UNKNOWN);
 	assert_int_equal(need(5, NULL), PS_NEED_PLANNED);
-	assert_int_equal(position(&other, 0, 0, 155), 0); /* a sign of life */
+	assert_int_equal(position(&other, 0, 0, 155), 0); /* a heartbeat */
 	ps_plans_expire(plans, 170);
 	assert_true(ps_plans_any(plans, DATASET));
 	ps_plans_expire(plans, 216);
@@ -183,7 +183,7 @@ static void a_plan_ends_with_its_feed_or_in_silence(void **state)
 	assert_int_equal(position(&other, 0, 0, 217), -ESTALE);
 }
 
-static void an_epoch_told_again_replaces_the_old_one(void **state)
+static void an_epoch_announced_again_replaces_the_old_one(void **state)
 {
 	(void)state;
 	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
@@ -194,7 +194,7 @@ static void an_epoch_told_again_replaces_the_old_one(void **state)
 	assert_int_equal(need(20, NULL), PS_NEED_NEVER);
 }
 
-static void what_was_read_of_an_epoch_stays_over_when_it_is_told_again(void **state)
+static void files_that_were_read_stay_over_when_their_epoch_is_announced_again(void **state)
 {
 	(void)state;
 	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
@@ -207,8 +207,8 @@ static void what_was_read_of_an_epoch_stays_over_when_it_is_told_again(void **st
 	assert_int_equal(need(20, NULL), PS_NEED_PLANNED);
 }
 
-/* As fast as any: lists that are as long as a plan would be walked for each of its files. */
-static void a_file_named_many_times_is_used_once_an_epoch(void **state)
+/* The test must not be slow: lists as long as a plan would be walked for each of the plan's files. */
+static void a_file_named_many_times_counts_once_per_epoch(void **state)
 {
 	struct ps_plan_file *files = calloc(PS_PLANS_MAX_FILES, sizeof(*files));
 	struct ps_plan_who who = who_of(0);
@@ -227,7 +227,7 @@ static void a_file_named_many_times_is_used_once_an_epoch(void **state)
 	free(files);
 }
 
-static void an_epoch_told_late_is_the_next_all_the_same(void **state)
+static void an_early_epoch_announced_late_still_comes_first(void **state)
 {
 	double late, next;
 
@@ -240,7 +240,7 @@ static void an_epoch_told_late_is_the_next_all_the_same(void **state)
 	assert_true(late < next);
 }
 
-static void the_next_files_come_in_order_and_of_each_rank(void **state)
+static void the_next_files_are_in_order_and_from_each_rank(void **state)
 {
 	uint64_t nodes[8];
 
@@ -253,7 +253,7 @@ static void the_next_files_come_in_order_and_of_each_rank(void **state)
 	const uint64_t expected[] = {2, 101, 3, 102, 4, 103, 5, 104};
 	assert_memory_equal(nodes, expected, sizeof(nodes));
 	assert_int_equal(ps_plans_next(plans, DATASET + 1, nodes, 8), 0);
-	assert_int_equal(position(&other, 9, 0, 101), 0); /* all it told is over */
+	assert_int_equal(position(&other, 9, 0, 101), 0); /* all that it announced is over */
 	assert_int_equal(ps_plans_next(plans, DATASET, nodes, 3), 3);
 	assert_int_equal(nodes[2], 4);
 }
@@ -276,7 +276,7 @@ static void a_file_without_an_object_gets_it_later(void **state)
 	assert_int_equal(ps_plans_nameless(plans, DATASET, &cursor, &node, 1), 0);
 }
 
-static void what_is_told_is_bounded(void **state)
+static void plans_are_bounded(void **state)
 {
 	struct ps_plan_teller other_user = {
 	        .feed = 3, .other_user = true, .datasets = datasets, .ndatasets = 1};
@@ -302,10 +302,10 @@ static void what_is_told_is_bounded(void **state)
 	assert_true(counted("memory_bytes") <=
 	            (json_int_t)(PS_PLANS_MAX_NBYTES / PS_PLANS_OTHER_USERS_SHARE) + (1 << 20));
 	assert_int_equal(ps_plans_charge(plans, &other_user, PS_PLANS_MAX_NBYTES / 4), -ENOSPC);
-	assert_int_equal(tell(&other, 0, 0, 100, 100), 0); /* others are not kept from it */
+	assert_int_equal(tell(&other, 0, 0, 100, 100), 0); /* other users' plans do not prevent it */
 	ps_plans_drop_feed(plans, other_user.feed);
 	ps_plans_drop_feed(plans, other.feed);
-	/* All together take no more than so much. */
+	/* All plans together have a limit, too. */
 	json_int_t used = counted("memory_bytes");
 	assert_int_equal(ps_plans_charge(plans, &owner, (int64_t)PS_PLANS_MAX_NBYTES - used), 0);
 	assert_int_equal(ps_plans_charge(plans, &owner, 1), -ENOSPC);
@@ -314,7 +314,7 @@ static void what_is_told_is_bounded(void **state)
 	assert_int_equal(tell(&owner, 0, 0, 100, 100), 0);
 }
 
-static void a_rank_that_went_back_is_told_anew(void **state)
+static void a_rank_that_went_back_announces_its_epoch_again(void **state)
 {
 	(void)state;
 	assert_int_equal(tell(&owner, 5, 0, 10, 100), 0);
@@ -325,10 +325,8 @@ static void a_rank_that_went_back_is_told_anew(void **state)
 	assert_int_equal(need(0, NULL), PS_NEED_PLANNED);
 }
 
-/* Many of them, announced, opened and dropped in any order: the counts come out even (and the sanitizers
- * watch).
- * */
-static void any_sequence_ends_empty(void **state)
+/* Plans are announced, opened and dropped in random order: in the end all counts are zero. */
+static void any_sequence_of_calls_ends_empty(void **state)
 {
 	unsigned rng = 5;
 
@@ -380,7 +378,7 @@ static size_t choose(struct ps_policy *policy, const struct ps_policy_item *item
 	return ps_policy_find("plan")->choose(policy, &query, victims);
 }
 
-static void what_is_needed_last_goes_first_and_never_for_what_is_needed_later(void **state)
+static void the_file_needed_last_is_evicted_first_and_never_for_a_later_one(void **state)
 {
 	struct ps_policy *policy = ps_policy_find("plan")->new (plans);
 	struct ps_policy_item items[3];
@@ -401,7 +399,7 @@ static void what_is_needed_last_goes_first_and_never_for_what_is_needed_later(vo
 	assert_int_equal(choose(policy, items, 3, 25, victims), 0);
 	assert_int_equal(choose(policy, items, 3, 100, victims), 0);
 	assert_int_equal(choose(policy, items, 3, 999, victims), 0); /* of no plan */
-	/* An epoch of its own is over, and no other names it. */
+	/* The epoch of file 0 is over, and no other one names it. */
 	items[0].id = file_of(0).id;
 	assert_int_equal(position(&owner, 1, 0, 1001), 0);
 	assert_int_equal(choose(policy, items, 3, 30, victims), 1);
@@ -411,16 +409,16 @@ static void what_is_needed_last_goes_first_and_never_for_what_is_needed_later(vo
 	ps_policy_find("plan")->free(policy);
 }
 
-/* Two runs side by side: giving up what one needs a moment later than the other gains nothing. */
-static void what_is_needed_hardly_later_stays(void **state)
+/* Two runs at the same time: it gains nothing to evict a file that is needed only a moment later. */
+static void a_file_needed_only_a_little_later_stays(void **state)
 {
 	struct ps_policy *policy = ps_policy_find("plan")->new (plans);
 	struct ps_policy_item item = {.dataset = DATASET, .nbytes = 1, .opened_s = 990};
 	size_t victims[1];
 
 	(void)state;
-	assert_int_equal(
-	        tell(&owner, 0, 0, 100, 1000), 0); /* about 50 s from now, a quarter of 100 s around it */
+	/* needed in about 50 s, within a quarter of 100 s around that */
+	assert_int_equal(tell(&owner, 0, 0, 100, 1000), 0);
 	assert_int_equal(tell(&other, 0, 200, 120, 1000), 0); /* 60 s */
 	item.id = file_of(210).id;
 	assert_int_equal(choose(policy, &item, 1, 5, victims), 0);
@@ -429,7 +427,7 @@ static void what_is_needed_hardly_later_stays(void **state)
 	ps_policy_find("plan")->free(policy);
 }
 
-static void what_is_never_needed_again_takes_no_place(void **state)
+static void a_file_never_needed_again_evicts_nothing(void **state)
 {
 	struct ps_policy *policy = ps_policy_find("plan")->new (plans);
 	struct ps_policy_item item = {.id = file_of(500).id, .dataset = DATASET, .nbytes = 1, .opened_s = 1};
@@ -438,7 +436,7 @@ static void what_is_never_needed_again_takes_no_place(void **state)
 	(void)state;
 	assert_int_equal(tell(&owner, 0, 0, 10, 1000), 0);
 	assert_int_equal(tell(&owner, 1, 20, 10, 1000), 0);
-	/* Of no plan, and opened long ago: any needed object may have its place. */
+	/* The item is in no plan and was opened long ago: any needed object may take its place. */
 	item.opened_s = 1000 - 2 * 24 * 3600;
 	assert_int_equal(choose(policy, &item, 1, 5, victims), 1);
 	assert_int_equal(position(&owner, 1, 0, 1001), 0);
@@ -448,8 +446,8 @@ static void what_is_never_needed_again_takes_no_place(void **state)
 	ps_policy_find("plan")->free(policy);
 }
 
-/* Which says when the epochs after it come. */
-static void a_run_s_pace_is_learned_over_the_end_of_an_epoch(void **state)
+/* The pace predicts when later epochs begin. */
+static void the_pace_of_a_run_is_learned_across_epochs(void **state)
 {
 	double when;
 
@@ -460,7 +458,7 @@ static void a_run_s_pace_is_learned_over_the_end_of_an_epoch(void **state)
 	assert_int_equal(position(&owner, 0, 10, 110), 0);
 	assert_int_equal(need(25, &when), PS_NEED_PLANNED);
 	assert_true(when > 120 && when < 130);
-	assert_int_equal(position(&owner, 1, 5, 160), 0); /* ten: slower */
+	assert_int_equal(position(&owner, 1, 5, 160), 0); /* ten seconds a file: slower */
 	assert_int_equal(need(25, &when), PS_NEED_PLANNED);
 	assert_true(when > 185 && when < 260);
 }
@@ -526,7 +524,7 @@ static void lines_are_read_as_they_are_written(void **state)
 	assert_int_equal(line.kind, PS_PLAN_LINE_OTHER);
 }
 
-static void lines_that_are_none_are_refused(void **state)
+static void invalid_lines_are_refused(void **state)
 {
 	static const char *const bad[] = {"", "{", "[]", "{}}", "{\"a\"}", "{\"a\":}", "null",
 	        "{\"penstock_plan\": 1}",
@@ -545,34 +543,34 @@ static void lines_that_are_none_are_refused(void **state)
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(bad); i++)
 		if (parse(bad[i], &line) != -EINVAL)
-			fail_msg("taken: %s", bad[i]);
+			fail_msg("accepted: %s", bad[i]);
 }
 
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	static const struct CMUnitTest tests[] = {
-	        TEST(what_is_named_is_needed_in_the_order_of_epochs),
-	        TEST(what_the_position_has_passed_is_over),
-	        TEST(what_was_opened_in_its_turn_is_over),
-	        TEST(the_first_who_needs_it_counts),
-	        TEST(a_plan_ends_with_its_feed_or_in_silence),
-	        TEST(an_epoch_told_again_replaces_the_old_one),
-	        TEST(what_was_read_of_an_epoch_stays_over_when_it_is_told_again),
-	        TEST(what_is_needed_hardly_later_stays),
-	        TEST(a_file_named_many_times_is_used_once_an_epoch),
-	        TEST(an_epoch_told_late_is_the_next_all_the_same),
-	        TEST(the_next_files_come_in_order_and_of_each_rank),
+	        TEST(planned_files_are_needed_in_the_order_of_epochs),
+	        TEST(files_before_the_position_are_over),
+	        TEST(a_file_opened_in_its_turn_is_over),
+	        TEST(the_earliest_need_of_all_feeds_counts),
+	        TEST(a_plan_ends_with_its_feed_or_without_a_heartbeat),
+	        TEST(an_epoch_announced_again_replaces_the_old_one),
+	        TEST(files_that_were_read_stay_over_when_their_epoch_is_announced_again),
+	        TEST(a_file_needed_only_a_little_later_stays),
+	        TEST(a_file_named_many_times_counts_once_per_epoch),
+	        TEST(an_early_epoch_announced_late_still_comes_first),
+	        TEST(the_next_files_are_in_order_and_from_each_rank),
 	        TEST(a_file_without_an_object_gets_it_later),
-	        TEST(what_is_told_is_bounded),
-	        TEST(a_rank_that_went_back_is_told_anew),
-	        TEST(any_sequence_ends_empty),
-	        TEST(what_is_needed_last_goes_first_and_never_for_what_is_needed_later),
-	        TEST(what_is_never_needed_again_takes_no_place),
-	        TEST(a_run_s_pace_is_learned_over_the_end_of_an_epoch),
+	        TEST(plans_are_bounded),
+	        TEST(a_rank_that_went_back_announces_its_epoch_again),
+	        TEST(any_sequence_of_calls_ends_empty),
+	        TEST(the_file_needed_last_is_evicted_first_and_never_for_a_later_one),
+	        TEST(a_file_never_needed_again_evicts_nothing),
+	        TEST(the_pace_of_a_run_is_learned_across_epochs),
 	        TEST(an_extent_is_needed_when_its_object_is),
 	        cmocka_unit_test(lines_are_read_as_they_are_written),
-	        cmocka_unit_test(lines_that_are_none_are_refused),
+	        cmocka_unit_test(invalid_lines_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("plans", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The policies over simulated datasets: the code that the store runs, without a disk. */
+/* The eviction policies with simulated datasets: the code that the store runs, without a disk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,8 +101,8 @@ static bool sim_open(struct sim *sim, uint32_t dataset, unsigned i)
 	return false;
 }
 
-/* One epoch over n objects in a new order, `step_s` apart, each opened by `nworkers` at about the same time.
- */
+/* Simulates an epoch over n objects in a new order, with `step_s` between them; `nworkers` open each at
+ * about the same time. Returns the share of hits. */
 static double sim_epoch(struct sim *sim, uint32_t dataset, unsigned n, int64_t step_s, unsigned nworkers)
 {
 	unsigned order[MAX_ITEMS], hits = 0;
@@ -139,7 +139,7 @@ static double mean_after_first(const char *policy, unsigned nworkers)
 	return sum / 8;
 }
 
-/* Those that a scan must not flush; "plan" is "scan" while there is no plan. */
+/* The policies whose cache a scan must not flush; "plan" behaves as "scan" while there is no plan. */
 static const char *const proof[] = {"scan", "plan"};
 
 static void a_dataset_twice_the_cache_hits_half_the_time(void **state)
@@ -161,7 +161,7 @@ static void lru_hits_far_less(void **state)
 	assert_true(lru > 0.10 && lru < 0.22);
 }
 
-static void check_a_dataset_that_was_left_makes_room_after_three_of_its_epochs(const char *policy)
+static void check_an_abandoned_dataset_is_evicted_after_three_of_its_epochs(const char *policy)
 {
 	struct sim *sim = sim_new(policy, 100);
 
@@ -179,19 +179,19 @@ static void check_a_dataset_that_was_left_makes_room_after_three_of_its_epochs(c
 	print_message("# the new dataset first hit %lld s after the old was left\n",
 	        (long long)(changed_s - left_s));
 	assert_true(hits >= 0.99);
-	assert_true(changed_s - left_s > 2000); /* not at once: somebody may come back */
+	assert_true(changed_s - left_s > 2000); /* not at once: the old run may go on */
 	assert_true(changed_s - left_s < 4500);
 	sim_free(sim);
 }
 
-static void a_dataset_that_was_left_makes_room_after_three_of_its_epochs(void **state)
+static void an_abandoned_dataset_is_evicted_after_three_of_its_epochs(void **state)
 {
 	(void)state;
 	for (size_t p = 0; p < PS_ARRAY_LEN(proof); p++)
-		check_a_dataset_that_was_left_makes_room_after_three_of_its_epochs(proof[p]);
+		check_an_abandoned_dataset_is_evicted_after_three_of_its_epochs(proof[p]);
 }
 
-static void check_without_a_known_epoch_time_a_day_counts_as_use(const char *policy)
+static void check_without_a_known_epoch_time_a_dataset_is_in_use_for_a_day(const char *policy)
 {
 	struct sim *sim = sim_new(policy, 10);
 
@@ -206,18 +206,18 @@ static void check_without_a_known_epoch_time_a_day_counts_as_use(const char *pol
 	sim_free(sim);
 }
 
-static void without_a_known_epoch_time_a_day_counts_as_use(void **state)
+static void without_a_known_epoch_time_a_dataset_is_in_use_for_a_day(void **state)
 {
 	(void)state;
 	for (size_t p = 0; p < PS_ARRAY_LEN(proof); p++)
-		check_without_a_known_epoch_time_a_day_counts_as_use(proof[p]);
+		check_without_a_known_epoch_time_a_dataset_is_in_use_for_a_day(proof[p]);
 }
 
-static void check_workers_that_open_the_same_shards_together_teach_no_epoch(const char *policy)
+static void check_concurrent_opens_of_workers_are_not_taken_for_epochs(const char *policy)
 {
 	struct sim *sim = sim_new(policy, 10);
 
-	/* Two shards, opened to and fro by eight workers for some seconds, then nothing for hours. */
+	/* Eight workers open two shards in turn for some seconds; then nothing is opened for hours. */
 	for (int i = 0; i < 40; i++) {
 		sim_open(sim, 1, i % 2);
 		sim->now_s += i % 5 == 0;
@@ -230,19 +230,19 @@ static void check_workers_that_open_the_same_shards_together_teach_no_epoch(cons
 	sim_free(sim);
 }
 
-static void workers_that_open_the_same_shards_together_teach_no_epoch(void **state)
+static void concurrent_opens_of_workers_are_not_taken_for_epochs(void **state)
 {
 	(void)state;
 	for (size_t p = 0; p < PS_ARRAY_LEN(proof); p++)
-		check_workers_that_open_the_same_shards_together_teach_no_epoch(proof[p]);
+		check_concurrent_opens_of_workers_are_not_taken_for_epochs(proof[p]);
 }
 
-static void check_two_datasets_in_turn_keep_their_own_times(const char *policy)
+static void check_two_datasets_in_turn_keep_their_own_epoch_times(const char *policy)
 {
 	struct sim *sim = sim_new(policy, 100);
 	double fast = 0, slow = 0;
 
-	/* A small one read often beside a large one read slowly: both fit and both stay. */
+	/* A small dataset is read often, a large one slowly: both fit and both stay. */
 	for (int i = 0; i < 6; i++) {
 		for (int k = 0; k < 4; k++)
 			fast = sim_epoch(sim, 1, 20, 5, 1);
@@ -253,15 +253,16 @@ static void check_two_datasets_in_turn_keep_their_own_times(const char *policy)
 	sim_free(sim);
 }
 
-static void two_datasets_in_turn_keep_their_own_times(void **state)
+static void two_datasets_in_turn_keep_their_own_epoch_times(void **state)
 {
 	(void)state;
 	for (size_t p = 0; p < PS_ARRAY_LEN(proof); p++)
-		check_two_datasets_in_turn_keep_their_own_times(proof[p]);
+		check_two_datasets_in_turn_keep_their_own_epoch_times(proof[p]);
 }
 
-/* Without this, what was read last would be evicted for what no reader seems to come back to. */
-static void what_is_overdue_is_needed_the_later_the_longer_it_is(void **state)
+/* Otherwise the objects read last would be evicted in favour of objects to which no reader seems to come
+ * back. */
+static void the_longer_an_object_is_overdue_the_later_it_is_expected(void **state)
 {
 	struct sim *sim = sim_new("plan", 100);
 	struct ps_plan_file file = {.node = 1, .dataset = 1, .id = id_of(1, 5000)};
@@ -273,7 +274,7 @@ static void what_is_overdue_is_needed_the_later_the_longer_it_is(void **state)
 	(void)state;
 	for (int i = 0; i < 5; i++)
 		sim_epoch(sim, 1, 100, 10, 1); /* epochs of 1000 s */
-	/* The first is overdue by 800 s then, the last due in 200 s. */
+	/* The first object is overdue by 800 s then, and the last one is due in 200 s. */
 	sim->now_s += 800;
 	for (size_t i = 0; i < sim->n; i++)
 		oldest_s = oldest_s < sim->items[i].opened_s ? oldest_s : sim->items[i].opened_s;
@@ -304,7 +305,7 @@ static void a_held_object_is_never_evicted(void **state)
 	}
 }
 
-static void the_oldest_come_first_and_no_more_than_needed(void **state)
+static void the_oldest_are_chosen_first_and_no_more_than_needed(void **state)
 {
 	(void)state;
 	struct ps_policy_item items[500] = {0};
@@ -343,8 +344,9 @@ static void the_oldest_come_first_and_no_more_than_needed(void **state)
 	}
 }
 
-/* Beyond PS_VICTIMS_EXACT items the heap is kept: what it says must still be so when it is asked. */
-static void a_large_table_gives_up_the_oldest_too(void **state)
+/* Beyond PS_VICTIMS_EXACT items the heap is kept between calls: what it says must still hold at a later
+ * call. */
+static void of_many_items_the_oldest_are_chosen_too(void **state)
 {
 	(void)state;
 	enum { N = 16 * PS_VICTIMS_EXACT };
@@ -362,7 +364,8 @@ static void a_large_table_gives_up_the_oldest_too(void **state)
 		rng = rng * 1103515245 + 12345;
 		size_t opened = (rng >> 8) % n;
 
-		/* One is opened, one held for good, one goes, and the last takes its slot. */
+		/* One item is opened, one is held for good, one is evicted, and the last item takes the
+		 * evicted one's slot. */
 		items[opened].opened_s = 2 * N + round;
 		items[opened].seq = seq++;
 		if (round % 7 == 0)
@@ -397,14 +400,14 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_dataset_twice_the_cache_hits_half_the_time),
 	        cmocka_unit_test(lru_hits_far_less),
-	        cmocka_unit_test(a_dataset_that_was_left_makes_room_after_three_of_its_epochs),
-	        cmocka_unit_test(without_a_known_epoch_time_a_day_counts_as_use),
-	        cmocka_unit_test(workers_that_open_the_same_shards_together_teach_no_epoch),
-	        cmocka_unit_test(two_datasets_in_turn_keep_their_own_times),
-	        cmocka_unit_test(what_is_overdue_is_needed_the_later_the_longer_it_is),
+	        cmocka_unit_test(an_abandoned_dataset_is_evicted_after_three_of_its_epochs),
+	        cmocka_unit_test(without_a_known_epoch_time_a_dataset_is_in_use_for_a_day),
+	        cmocka_unit_test(concurrent_opens_of_workers_are_not_taken_for_epochs),
+	        cmocka_unit_test(two_datasets_in_turn_keep_their_own_epoch_times),
+	        cmocka_unit_test(the_longer_an_object_is_overdue_the_later_it_is_expected),
 	        cmocka_unit_test(a_held_object_is_never_evicted),
-	        cmocka_unit_test(the_oldest_come_first_and_no_more_than_needed),
-	        cmocka_unit_test(a_large_table_gives_up_the_oldest_too),
+	        cmocka_unit_test(the_oldest_are_chosen_first_and_no_more_than_needed),
+	        cmocka_unit_test(of_many_items_the_oldest_are_chosen_too),
 	        cmocka_unit_test(policies_are_found_by_name),
 	};
 

@@ -1,4 +1,4 @@
-/* S3 without a server: names of objects, pages of listings, refusals, where requests go. */
+/* S3 without a server: names of objects, pages of listings, refusals, and where requests are sent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +61,7 @@ static void keys_are_shown_as_safe_paths(void **state)
 	ps_strbuf_fini(&b);
 }
 
-/* All short keys of the letters that matter: no two are shown alike, all as what can be shown. */
+/* All short keys of the characters that matter: no two have the same path, and each path is valid. */
 static void no_two_keys_share_a_path(void **state)
 {
 	static const char letters[] = "%25E0A./\n";
@@ -89,7 +89,7 @@ static void no_two_keys_share_a_path(void **state)
 	free(paths);
 }
 
-static void urls_of_objects_keep_every_byte(void **state)
+static void urls_of_objects_keep_every_byte_of_the_key(void **state)
 {
 	static const struct {
 		const char *url, *bucket, *key, *version, *endpoint;
@@ -128,7 +128,7 @@ static void urls_of_objects_keep_every_byte(void **state)
 	}
 }
 
-static void lists_name_objects_relative_to_themselves(void **state)
+static void names_in_a_manifest_are_relative_to_it(void **state)
 {
 	static const struct {
 		const char *base, *rel, *joined;
@@ -195,7 +195,7 @@ static void a_page_of_keys_is_read(void **state)
 	assert_int_equal(nskipped, 2);
 	assert_int_equal(
 	        ps_s3_page_objects(text, sizeof(text) - 1, &page, refuse, NULL, &nskipped, &err), -ECANCELED);
-	/* Keys are taken as they are where the server does not encode them. */
+	/* Keys are not decoded if the server did not encode them. */
 	page.encoded = false;
 	ps_strbuf_reset(&b);
 	assert_int_equal(ps_s3_page_objects(text, sizeof(text) - 1, &page, note, &b, &nskipped, &err), 0);
@@ -231,7 +231,7 @@ static void a_page_of_versions_is_read(void **state)
 	ps_s3_page_fini(&page);
 }
 
-static void what_is_no_page_is_refused(void **state)
+static void a_document_that_is_not_a_page_is_refused(void **state)
 {
 	static const char *const texts[] = {
 	        "",
@@ -257,7 +257,7 @@ static void what_is_no_page_is_refused(void **state)
 
 /* Refusals ----------------------------------------------------------------------------------------------- */
 
-/* Parsers report an empty element's end even when its begin has stopped them. */
+/* Parsers report the end of an empty element even if its begin has stopped them. */
 static void elements_beyond_the_limits_end_the_page(void **state)
 {
 	ps_autostrbuf struct ps_strbuf wide = {0}, deep = {0};
@@ -280,7 +280,7 @@ static void elements_beyond_the_limits_end_the_page(void **state)
 	}
 }
 
-static void refusals_say_what_they_mean(void **state)
+static void refusals_give_an_errno_and_a_text(void **state)
 {
 	static const struct {
 		const char *document;
@@ -338,7 +338,7 @@ static void refusals_say_what_they_mean(void **state)
 
 /* Places ------------------------------------------------------------------------------------------------- */
 
-static void requests_go_where_the_store_is(void **state)
+static void requests_are_sent_to_the_store_s_host(void **state)
 {
 	static const struct {
 		const char *endpoint, *region;
@@ -445,7 +445,7 @@ static void redirects_are_followed_within_the_store_only(void **state)
 	}
 }
 
-static void a_learned_region_is_of_its_bucket(void **state)
+static void a_learned_region_applies_to_its_bucket_only(void **state)
 {
 	struct ps_s3_store *store = malloc(sizeof(*store));
 	struct ps_s3_place place = {0};
@@ -474,7 +474,7 @@ static void a_learned_region_is_of_its_bucket(void **state)
 	free(store);
 }
 
-static void endpoints_that_make_no_sense_are_refused(void **state)
+static void invalid_endpoints_are_refused(void **state)
 {
 	static const char *const endpoints[] = {
 	        "file:///x", "https://", "https://u:secret@h", "https://h?x=1", "ftp://h"};
@@ -500,17 +500,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(keys_are_shown_as_safe_paths),
 	        cmocka_unit_test(no_two_keys_share_a_path),
-	        cmocka_unit_test(urls_of_objects_keep_every_byte),
-	        cmocka_unit_test(lists_name_objects_relative_to_themselves),
+	        cmocka_unit_test(urls_of_objects_keep_every_byte_of_the_key),
+	        cmocka_unit_test(names_in_a_manifest_are_relative_to_it),
 	        cmocka_unit_test(a_page_of_keys_is_read),
 	        cmocka_unit_test(a_page_of_versions_is_read),
-	        cmocka_unit_test(what_is_no_page_is_refused),
+	        cmocka_unit_test(a_document_that_is_not_a_page_is_refused),
 	        cmocka_unit_test(elements_beyond_the_limits_end_the_page),
-	        cmocka_unit_test(refusals_say_what_they_mean),
-	        cmocka_unit_test(requests_go_where_the_store_is),
+	        cmocka_unit_test(refusals_give_an_errno_and_a_text),
+	        cmocka_unit_test(requests_are_sent_to_the_store_s_host),
 	        cmocka_unit_test(redirects_are_followed_within_the_store_only),
-	        cmocka_unit_test(a_learned_region_is_of_its_bucket),
-	        cmocka_unit_test(endpoints_that_make_no_sense_are_refused),
+	        cmocka_unit_test(a_learned_region_applies_to_its_bucket_only),
+	        cmocka_unit_test(invalid_endpoints_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Files of tokens, passwords and keys: what is taken, what is refused, and that all code that reads such
- * files refuse the same. */
+/* Files of tokens, passwords and keys: what is accepted, what is refused, and that all readers of such files
+ * refuse the same. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -84,7 +84,7 @@ static void a_file_is_read_whole(void **state)
 	assert_int_equal(read[n], '\0');
 }
 
-/* As the kernel gives it, and signals come between. */
+/* Reads are short and interrupted by signals. */
 static void short_reads_still_read_the_whole_file(void **state)
 {
 	char text[MAX_NBYTES];
@@ -103,7 +103,7 @@ static void short_reads_still_read_the_whole_file(void **state)
 	assert_memory_equal(read, text, n);
 }
 
-static void files_that_tell_no_size_are_read(void **state)
+static void files_without_a_size_are_read(void **state)
 {
 	ps_autosecret char *read = NULL;
 	size_t n = 0;
@@ -116,7 +116,7 @@ static void files_that_tell_no_size_are_read(void **state)
 	assert_int_equal(n, strlen(read));
 }
 
-static void whom_it_belongs_to_is_told(void **state)
+static void files_open_to_other_users_are_logged(void **state)
 {
 	static const struct {
 		mode_t mode;
@@ -143,11 +143,11 @@ static void whom_it_belongs_to_is_told(void **state)
 			empty_log();
 			ps_secret_free(ps_steal_ptr(&read));
 			assert_int_equal(ps_secret_file_read(path, &k, &read, NULL, NULL), 0);
-			assert_false(is_logged(path)); /* once is enough */
+			assert_false(is_logged(path)); /* logged once only */
 		}
 }
 
-static void a_key_that_another_library_reads_is_told_of(void **state)
+static void a_key_that_another_library_reads_is_logged_too(void **state)
 {
 	static const char *const no_env[] = {NULL};
 	const struct ps_http_options rows[] = {{.env = no_env, .client_cert = log_path, .client_key = path},
@@ -157,8 +157,8 @@ static void a_key_that_another_library_reads_is_told_of(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
 		struct ps_http_access access;
 
-		write_file("hush", 4,
-		        i ? 0666 : 0664); /* modes that nothing else here has: each is told of once */
+		/* modes that no other test here uses: a file and mode are logged once only */
+		write_file("hush", 4, i ? 0666 : 0664);
 		empty_log();
 		assert_int_equal(ps_http_access_init(&access, &rows[i], NULL), 0);
 		ps_http_access_fini(&access);
@@ -166,7 +166,7 @@ static void a_key_that_another_library_reads_is_told_of(void **state)
 	}
 }
 
-static void a_pipe_is_read_where_it_may_be_one(void **state)
+static void a_pipe_is_read_only_where_one_is_allowed(void **state)
 {
 	struct ps_secret_file k = kind;
 	ps_autosecret char *read = NULL;
@@ -185,7 +185,8 @@ static void a_pipe_is_read_where_it_may_be_one(void **state)
 	close(fds[0]);
 }
 
-/* All that reads such files ------------------------------------------------------------------------------ */
+/* All readers of such files
+ * ------------------------------------------------------------------------------ */
 
 static int by_itself(struct ps_error *err)
 {
@@ -252,27 +253,27 @@ static void all_refuse(int errnum, const char *why)
 	}
 }
 
-static void a_file_that_is_not_there_is_named(void **state)
+static void a_missing_file_is_named_in_the_error(void **state)
 {
 	(void)state;
 	unlink(path);
 	all_refuse(ENOENT, "No such file");
 }
 
-static void what_is_no_file_is_refused(void **state)
+static void directories_and_fifos_are_refused(void **state)
 {
 	(void)state;
 	unlink(path);
 	assert_int_equal(mkdir(path, 0700), 0);
 	all_refuse(EINVAL, "not a regular file");
 	assert_int_equal(rmdir(path), 0);
-	/* And is not waited for. */
+	/* A FIFO is not waited for. */
 	assert_int_equal(mkfifo(path, 0600), 0);
 	all_refuse(EINVAL, "not a regular file");
 	unlink(path);
 }
 
-static void what_is_no_text_is_refused(void **state)
+static void a_file_that_is_not_text_is_refused(void **state)
 {
 	(void)state;
 	write_file("hush\0hush", 9, 0600);
@@ -292,7 +293,7 @@ static void a_long_file_is_refused(void **state)
 	all_refuse(EFBIG, "longer than");
 }
 
-static void the_rest_is_taken(void **state)
+static void a_short_text_file_is_accepted_by_all_readers(void **state)
 {
 	(void)state;
 	write_file("hush\n", 5, 0600);
@@ -334,15 +335,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_file_is_read_whole),
 	        cmocka_unit_test(short_reads_still_read_the_whole_file),
-	        cmocka_unit_test(files_that_tell_no_size_are_read),
-	        cmocka_unit_test(whom_it_belongs_to_is_told),
-	        cmocka_unit_test(a_key_that_another_library_reads_is_told_of),
-	        cmocka_unit_test(a_pipe_is_read_where_it_may_be_one),
-	        cmocka_unit_test(a_file_that_is_not_there_is_named),
-	        cmocka_unit_test(what_is_no_file_is_refused),
-	        cmocka_unit_test(what_is_no_text_is_refused),
+	        cmocka_unit_test(files_without_a_size_are_read),
+	        cmocka_unit_test(files_open_to_other_users_are_logged),
+	        cmocka_unit_test(a_key_that_another_library_reads_is_logged_too),
+	        cmocka_unit_test(a_pipe_is_read_only_where_one_is_allowed),
+	        cmocka_unit_test(a_missing_file_is_named_in_the_error),
+	        cmocka_unit_test(directories_and_fifos_are_refused),
+	        cmocka_unit_test(a_file_that_is_not_text_is_refused),
 	        cmocka_unit_test(a_long_file_is_refused),
-	        cmocka_unit_test(the_rest_is_taken),
+	        cmocka_unit_test(a_short_text_file_is_accepted_by_all_readers),
 	        cmocka_unit_test(tokens_have_no_blanks),
 	};
 

@@ -1,4 +1,5 @@
-/* The cache directory: whose it is, what a start makes of what it finds, what it says when it refuses. */
+/* The cache directory: which directories are accepted, what a start does with the files that it finds, and
+ * the errors of a refused start. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -39,7 +40,7 @@ static bool exists(const char *dir, const char *name)
 	return lstat(path, &st) == 0;
 }
 
-/* A store that holds object 1, whole; closed. */
+/* Makes a store that has all of object 1, and closes it. */
 static void make_store(const char *dir)
 {
 	struct ps_store *store = test_store_open(dir, 0, NULL);
@@ -76,7 +77,7 @@ static void a_new_directory_is_private_marked_and_salted_once(void **state)
 	ps_store_close(store);
 }
 
-static void a_strangers_directory_is_refused_and_left_as_it_was(void **state)
+static void a_directory_with_other_files_is_refused_and_left_as_it_was(void **state)
 {
 	struct ps_error err = {0};
 	char path[4096];
@@ -88,13 +89,13 @@ static void a_strangers_directory_is_refused_and_left_as_it_was(void **state)
 	assert_non_null(strstr(err.text, "not empty"));
 	assert_true(exists(*state, "mine/thesis.txt"));
 	assert_false(exists(*state, "mine/lock"));
-	/* A marker that is not ours does not make it ours. */
+	/* A marker file with other text does not make the directory ours. */
 	test_write_file(*state, "mine/penstock-cache", "shopping list");
 	assert_int_equal(try_open(*state, "mine", false, &err), -ENOTEMPTY);
 	assert_false(exists(*state, "mine/lock"));
 }
 
-static void an_empty_directory_and_a_fresh_file_system_are_taken(void **state)
+static void an_empty_directory_and_a_fresh_file_system_are_accepted(void **state)
 {
 	struct ps_error err = {0};
 	char path[4096];
@@ -109,7 +110,7 @@ static void an_empty_directory_and_a_fresh_file_system_are_taken(void **state)
 	assert_int_equal(try_open(*state, "new", true, &err), 0);
 }
 
-static void what_is_not_there_is_enoent_and_not_made(void **state)
+static void a_missing_directory_is_enoent_and_not_created(void **state)
 {
 	struct ps_error err = {0};
 
@@ -120,9 +121,9 @@ static void what_is_not_there_is_enoent_and_not_made(void **state)
 	assert_int_equal(try_open(*state, "file", false, &err), -ENOTDIR);
 }
 
-static void an_unwritable_directory_is_told(void **state)
+static void an_unwritable_directory_is_reported(void **state)
 {
-	/* In a child with the user nobody: root may write anywhere. */
+	/* In a child process with another user: root may write anywhere. */
 	struct ps_error err = {0};
 	char path[4096];
 
@@ -193,14 +194,14 @@ static void a_damaged_index_is_set_aside_and_the_cache_starts_empty(void **state
 	assert_int_equal(test_stat(store, "used_bytes"), 0);
 	test_data_path(o, *state, path, sizeof(path));
 	assert_int_equal(access(path, F_OK), -1);
-	/* And works. */
+	/* The cache works. */
 	assert_int_equal(test_write_all(o), 0);
 	assert_true(test_right(o, 2));
 	ps_object_put(o);
 	ps_store_close(store);
 }
 
-/* Opens the store with a damaged index, which its text reports. */
+/* Damages the index of a new store by this text, and opens the store. */
 static void damage_index(const char *dir, const char *text)
 {
 	make_store(dir);
@@ -208,7 +209,7 @@ static void damage_index(const char *dir, const char *text)
 	ps_store_close(test_store_open(dir, 0, NULL));
 }
 
-static bool is_told_by(const char *dir, const char *name, const char *text)
+static bool has_text(const char *dir, const char *name, const char *text)
 {
 	char path[4096], found[64] = "";
 
@@ -217,12 +218,13 @@ static bool is_told_by(const char *dir, const char *name, const char *text)
 	return fd >= 0 && read(fd, found, sizeof(found) - 1) > 0 && strcmp(found, text) == 0;
 }
 
-static void of_damaged_indexes_the_two_newest_are_kept(void **state)
+static void the_two_newest_damaged_indexes_are_kept(void **state)
 {
 	char path[4096];
 
 	damage_index(*state, "first");
-	/* An earlier version left more of them; what only looks like one is the user's. */
+	/* An earlier version left more such directories. A file that only looks like one belongs to the
+	 * user. */
 	path_in(*state, "cache/index.broken-17", path);
 	assert_int_equal(mkdir(path, 0700), 0);
 	path_in(*state, "cache/index.broken-17/archive", path);
@@ -231,15 +233,15 @@ static void of_damaged_indexes_the_two_newest_are_kept(void **state)
 	test_write_file(*state, "cache/index.broken-17x", "mine");
 	damage_index(*state, "second");
 	assert_false(exists(*state, "cache/index.broken-17"));
-	assert_true(is_told_by(*state, "cache/index.broken-2/CURRENT", "first"));
+	assert_true(has_text(*state, "cache/index.broken-2/CURRENT", "first"));
 	damage_index(*state, "third");
-	assert_true(is_told_by(*state, "cache/index.broken-1/CURRENT", "third"));
-	assert_true(is_told_by(*state, "cache/index.broken-2/CURRENT", "second"));
+	assert_true(has_text(*state, "cache/index.broken-1/CURRENT", "third"));
+	assert_true(has_text(*state, "cache/index.broken-2/CURRENT", "second"));
 	assert_false(exists(*state, "cache/index.broken-3"));
 	assert_true(exists(*state, "cache/index.broken-17x"));
 }
 
-static void only_what_is_named_like_a_data_file_is_cleaned_up(void **state)
+static void only_files_named_like_data_files_are_cleaned_up(void **state)
 {
 	make_store(*state);
 	char path[4096];
@@ -256,7 +258,7 @@ static void only_what_is_named_like_a_data_file_is_cleaned_up(void **state)
 	ps_store_close(store);
 }
 
-/* The state of object 1's first block after something was done to its file between two runs. */
+/* Changes the file of object 1 between two runs, and returns the state of the object's first block. */
 static enum ps_block_state block_after(const char *dir, void (*change)(const char *path))
 {
 	char path[4096];
@@ -276,7 +278,7 @@ static enum ps_block_state block_after(const char *dir, void (*change)(const cha
 	o = test_object_look(store, 1, SIZE);
 	enum ps_block_state block = ps_object_block(o, 0);
 	if (block == PS_BLOCK_ABSENT) {
-		/* What was lost is fetched again. */
+		/* A lost block can be written again. */
 		assert_int_equal(ps_object_fd(o), -1);
 		assert_int_equal(test_write_all(o), 0);
 		assert_true(test_right(o, 0));
@@ -329,7 +331,7 @@ static void copy(const char *path)
 	assert_int_equal(system(command), 0);
 }
 
-/* As if the process had been killed: in the same boot, and no stop was noted. */
+/* As after a kill in the same boot: no clean stop is recorded. */
 static void kill_it(const char *path)
 {
 	struct ps_index *index = NULL;
@@ -356,7 +358,7 @@ static void after_a_kill_an_untouched_file_keeps_its_blocks(void **state)
 	assert_int_equal(block_after(*state, kill_it), PS_BLOCK_PRESENT);
 }
 
-/* Newer times are ours then, another inode is not. */
+/* After a kill a newer time may be our own, but another inode is not. */
 static void after_a_kill_a_copied_file_is_checked(void **state)
 {
 	assert_int_equal(block_after(*state, kill_it_and_copy), PS_BLOCK_UNVERIFIED);
@@ -380,7 +382,7 @@ static void an_older_file_is_checked(void **state)
 static void a_file_written_to_by_others_is_checked(void **state)
 {
 	assert_int_equal(block_after(*state, touch), PS_BLOCK_UNVERIFIED);
-	/* Being seen once does not make it sure. */
+	/* A start that sees the file does not verify it. */
 	for (int i = 0; i < 2; i++) {
 		struct ps_store *store = test_store_open(*state, 0, NULL);
 		struct ps_object *o = test_object_look(store, 1, SIZE);
@@ -412,7 +414,7 @@ static void a_file_deleted_while_we_run_is_noticed_at_the_next_get(void **state)
 	ps_object_put(o);
 	unlink(path);
 	o = test_object(store, 1, SIZE);
-	/* Not while it is being synced. */
+	/* The get does not notice it while the file is being synced. */
 	for (int i = 0; i < 300 && ps_object_block(o, 0) == PS_BLOCK_PRESENT; i++) {
 		assert_true(test_right(o, 0));
 		ps_object_put(o);
@@ -426,7 +428,7 @@ static void a_file_deleted_while_we_run_is_noticed_at_the_next_get(void **state)
 	ps_store_close(store);
 }
 
-static void a_policy_of_another_name_is_refused(void **state)
+static void an_unknown_policy_is_refused(void **state)
 {
 	char path[4096];
 	struct ps_store *store = NULL;
@@ -439,7 +441,8 @@ static void a_policy_of_another_name_is_refused(void **state)
 	assert_false(exists(*state, "cache"));
 }
 
-/* Shards of 150 MiB, all of it cached, as files of holes; and the names that they are listed by. */
+/* Makes an index with n shards of 150 MiB, all blocks present, and the rows of their names. The data files
+ * are holes. */
 static void make_a_large_index(const char *dir, unsigned n)
 {
 	static char url[128], name[32];
@@ -511,15 +514,15 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(a_new_directory_is_private_marked_and_salted_once),
-	        TEST(a_strangers_directory_is_refused_and_left_as_it_was),
-	        TEST(an_empty_directory_and_a_fresh_file_system_are_taken),
-	        TEST(what_is_not_there_is_enoent_and_not_made),
-	        TEST(an_unwritable_directory_is_told),
+	        TEST(a_directory_with_other_files_is_refused_and_left_as_it_was),
+	        TEST(an_empty_directory_and_a_fresh_file_system_are_accepted),
+	        TEST(a_missing_directory_is_enoent_and_not_created),
+	        TEST(an_unwritable_directory_is_reported),
 	        TEST(another_format_or_a_newer_schema_is_refused_and_left_alone),
 	        TEST(a_directory_in_use_is_busy_and_names_the_process),
 	        TEST(a_damaged_index_is_set_aside_and_the_cache_starts_empty),
-	        TEST(of_damaged_indexes_the_two_newest_are_kept),
-	        TEST(only_what_is_named_like_a_data_file_is_cleaned_up),
+	        TEST(the_two_newest_damaged_indexes_are_kept),
+	        TEST(only_files_named_like_data_files_are_cleaned_up),
 	        TEST(an_untouched_file_keeps_its_blocks),
 	        TEST(after_a_kill_an_untouched_file_keeps_its_blocks),
 	        TEST(after_a_kill_a_copied_file_is_checked),
@@ -530,7 +533,7 @@ int main(void)
 	        TEST(a_file_whose_inode_was_changed_is_checked),
 	        TEST(a_copied_file_is_checked),
 	        TEST(a_file_deleted_while_we_run_is_noticed_at_the_next_get),
-	        TEST(a_policy_of_another_name_is_refused),
+	        TEST(an_unknown_policy_is_refused),
 	        TEST(a_start_with_many_objects_is_timed),
 	};
 

@@ -1,4 +1,5 @@
-/* Checking: rot and power cuts are found, reported and never served. */
+/* Verification: corruption and the effects of power cuts are found and reported, and wrong bytes are never
+ * served. */
 #include <errno.h>
 
 #include "cache_test.h"
@@ -17,7 +18,7 @@ static void fill(const char *dir, unsigned nobjects, uint64_t size)
 	ps_store_close(store);
 }
 
-static void verify_passes_over_what_is_sound(void **state)
+static void verify_finds_nothing_in_sound_blocks(void **state)
 {
 	struct ps_verify_result r;
 
@@ -46,7 +47,7 @@ static void verify_finds_a_flipped_bit_and_drops_the_block(void **state)
 	assert_int_equal(ps_object_block(o, 1), PS_BLOCK_ABSENT);
 	assert_int_equal(test_stat(store, "crc_errors"), 1);
 	assert_int_equal(ps_object_cached_nbytes(o), 2 * MIB);
-	/* Fetched again, it is right again. */
+	/* Once written again, the block is right. */
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(test_write(o, 1), 0);
 	assert_true(test_right(o, 1));
@@ -57,7 +58,7 @@ static void verify_finds_a_flipped_bit_and_drops_the_block(void **state)
 	ps_store_close(store);
 }
 
-static void verify_counts_a_file_that_went_while_we_ran(void **state)
+static void verify_counts_a_file_deleted_while_we_run(void **state)
 {
 	struct ps_verify_result r;
 	char path[4096];
@@ -88,7 +89,7 @@ static void see(void *arg, uint64_t done_nbytes, uint64_t total_nbytes)
 		*stop = true;
 }
 
-static void verify_tells_how_far_it_is_and_stops_when_told(void **state)
+static void verify_reports_progress_and_stops_on_request(void **state)
 {
 	struct ps_verify_result r;
 	_Atomic bool stop = false;
@@ -110,7 +111,7 @@ static void after_a_power_cut_blocks_are_checked_before_they_count(void **state)
 	char *buf = malloc(MIB);
 
 	fill(*state, 1, 3 * MIB);
-	/* The clean stop of fill() is followed by a start that is cut short, and by another. */
+	/* Two starts that end in a power cut follow the clean stop of fill(). */
 	test_cut_the_power(*state);
 	test_cut_the_power(*state);
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -132,13 +133,13 @@ static void after_a_power_cut_blocks_are_checked_before_they_count(void **state)
 	ps_object_put(o);
 	ps_store_close(store);
 
-	/* What was checked stays so, what was not does not become good by a clean stop. */
+	/* Verified blocks stay verified. A clean stop does not make the others verified. */
 	store = test_store_open(*state, 0, NULL);
 	o = test_object_look(store, 0, 3 * MIB);
 	assert_int_equal(ps_object_block(o, 0), PS_BLOCK_PRESENT);
 	assert_int_equal(ps_object_block(o, 1), PS_BLOCK_UNVERIFIED);
 	assert_int_equal(ps_object_block(o, 2), PS_BLOCK_ABSENT);
-	/* Written instead of checked: that counts too. */
+	/* A block that is written instead of verified counts, too. */
 	assert_int_equal(ps_object_admit(o), 0);
 	assert_int_equal(test_write(o, 1), 0);
 	assert_int_equal(test_write(o, 2), 0);
@@ -194,10 +195,10 @@ static void the_checksum_is_crc32c(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(verify_passes_over_what_is_sound),
+	        TEST(verify_finds_nothing_in_sound_blocks),
 	        TEST(verify_finds_a_flipped_bit_and_drops_the_block),
-	        TEST(verify_counts_a_file_that_went_while_we_ran),
-	        TEST(verify_tells_how_far_it_is_and_stops_when_told),
+	        TEST(verify_counts_a_file_deleted_while_we_run),
+	        TEST(verify_reports_progress_and_stops_on_request),
 	        TEST(after_a_power_cut_blocks_are_checked_before_they_count),
 	        TEST(a_hole_where_a_block_should_be_is_bad),
 	        TEST(the_checksum_is_crc32c),
