@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Eight bytes each, as tests/fs/torture.py has them. */
+/* Fields of eight bytes each; tests/fs/torture.py writes the same layout. */
 static struct faults {
 	struct kind {
 		_Atomic int64_t first, last, errnum, count, hit;
@@ -21,7 +21,7 @@ static struct faults {
 } own, *faults = &own;
 static _Atomic unsigned ntrickled;
 
-/* PENSTOCK_FAULTS is a file that other processes write to: faults for a daemon. */
+/* Maps the file PENSTOCK_FAULTS, by which another process controls the faults of a daemon. */
 __attribute__((constructor)) static void share(void)
 {
 	const char *path = getenv("PENSTOCK_FAULTS");
@@ -102,7 +102,7 @@ static bool fails(enum faults_kind kind)
 	return true;
 }
 
-/* 0: interrupted; else how many of n bytes are moved. */
+/* How many of n bytes a call moves; 0: the call is interrupted. */
 static size_t some_of(size_t n)
 {
 	unsigned turn;
@@ -177,7 +177,7 @@ ssize_t __wrap_preadv(int fd, const struct iovec *parts, int nparts, off_t at)
 	some = some_of(parts[0].iov_len);
 	if (!some && parts[0].iov_len)
 		return -1;
-	/* All of the first part at times, and some of the second. */
+	/* At times all of the first part and half of the second. */
 	if (some == parts[0].iov_len && nparts > 1) {
 		struct iovec two[2] = {parts[0], parts[1]};
 

@@ -20,7 +20,7 @@ static struct ps_id id_of(struct ps_object *o)
 	return *ps_object_key(o);
 }
 
-/* A delayed batch -------------------------------------------------------------------------------- */
+/* A delayed batch ---------------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
@@ -179,8 +179,7 @@ static void a_batch_does_not_restore_the_row_of_an_evicted_extent(void **state)
 	ps_store_close(store);
 }
 
-/* Rows at the time a file is deleted
- * --------------------------------------------------------------------------- */
+/* Rows at the time a file is deleted --------------------------------------------------------------------- */
 
 static struct ps_store *watched;
 static struct ps_id watched_id;
@@ -231,7 +230,7 @@ static void rows_are_deleted_before_their_file(void **state)
 	ps_store_close(store);
 }
 
-/* A delayed unlink ------------------------------------------------------------------------------ */
+/* A delayed unlink --------------------------------------------------------------------------------------- */
 
 static void *make_again(void *arg)
 {
@@ -418,7 +417,7 @@ static void a_writer_evicts_only_what_it_needs_beyond_the_eviction_under_way(voi
 	assert_int_equal(nevicted, 2);
 }
 
-/* A refused batch -------------------------------------------------------------------------------- */
+/* A refused batch ---------------------------------------------------------------------------------------- */
 
 static _Atomic int refuse_next;
 static _Atomic bool refuse_all;
@@ -606,7 +605,7 @@ static void rows_kept_in_memory_stay_until_they_are_written(void **state)
 	ps_store_close(store);
 }
 
-/* Syncs -------------------------------------------------------------------------------------------- */
+/* Syncs -------------------------------------------------------------------------------------------------- */
 
 static _Atomic ino_t synced_ino; /* of the data file that was synced last */
 
@@ -724,7 +723,7 @@ static void a_start_punches_exactly_what_no_row_names(void **state)
 	free(bytes);
 }
 
-/* A damaged row ---------------------------------------------------------------------------------- */
+/* A damaged row ------------------------------------------------------------------------------------------ */
 
 static void damage_object_row(const char *dir, const struct ps_id *id)
 {

@@ -105,7 +105,7 @@ static void die(void)
 		rc_;                                         \
 	})
 
-/* What the linker puts in the place of each call. -------------------------------------------------------- */
+/* The replacements of the calls -------------------------------------------------------------------------- */
 
 ssize_t __real_pwrite(int fd, const void *bytes, size_t n, off_t offset);
 ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t offset);
@@ -231,7 +231,7 @@ void __wrap_ps_clock_boot_id(char ret[static 37])
 		ret[0] = ret[0] == 'a' ? 'b' : 'a';
 }
 
-/* The child's life --------------------------------------------------------------------------------------- */
+/* The child ---------------------------------------------------------------------------------------------- */
 
 static void now_safe(_Atomic bool safe[NOBJECTS][NBLOCKS], unsigned o, unsigned end)
 {

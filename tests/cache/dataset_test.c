@@ -298,7 +298,7 @@ static void a_folder_is_read_again_from_anywhere(void **state)
 	ps_dir_close(dir);
 }
 
-/* Refreshes ------------------------------------------------------------------------------------------ */
+/* Refreshes ---------------------------------------------------------------------------------------------- */
 
 static int64_t next_listing_in_s(struct fixture *f)
 {

@@ -1170,7 +1170,7 @@ static void the_number_of_header_walks_is_limited(void **state)
 	ps_strbuf_fini(&shards[0].unit);
 }
 
-/* What is cached ------------------------------------------------------------------------------------ */
+/* What is cached ----------------------------------------------------------------------------------------- */
 
 /* Settings and counts of the wrapper of ps_object_write_block(). */
 static struct {
@@ -1370,8 +1370,7 @@ static void a_shard_shorter_than_its_known_size_is_an_error(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* Waiting gets, without threads
- * -------------------------------------------------------------------------- */
+/* Waiting gets, without threads -------------------------------------------------------------------------- */
 
 struct alone {
 	struct ps_decompress stage;

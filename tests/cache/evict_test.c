@@ -358,7 +358,7 @@ static void the_quota_holds_with_eight_threads_writing_and_evicting(void **state
 		close(c.data_fd);
 }
 
-/* A small disk -------------------------------------------------------------------------------------- */
+/* A small disk ------------------------------------------------------------------------------------------- */
 
 static bool mount_small(const char *dir)
 {

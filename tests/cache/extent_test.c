@@ -527,7 +527,7 @@ static void bytes_without_a_row_are_punched_at_the_start(void **state)
 	ps_store_close(store);
 }
 
-/* Pins and passthrough ------------------------------------------------------------------------------- */
+/* Pins and passthrough ----------------------------------------------------------------------------------- */
 
 #define HALF (80 * MIB + 777) /* large, and fits into the quota */
 

@@ -53,8 +53,7 @@ static void readers_of_a_thousand_files_share_a_small_memory_budget(void **state
 	alarm(0);
 }
 
-/* Space in the cache
- * --------------------------------------------------------------------------------------- */
+/* Space in the cache ------------------------------------------------------------------------------------- */
 
 static json_int_t store_stat(struct ps_store *store, const char *name)
 {

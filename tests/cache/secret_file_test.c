@@ -185,8 +185,7 @@ static void a_pipe_is_read_only_where_one_is_allowed(void **state)
 	close(fds[0]);
 }
 
-/* All readers of such files
- * ------------------------------------------------------------------------------ */
+/* All readers of such files ------------------------------------------------------------------------------ */
 
 static int by_itself(struct ps_error *err)
 {

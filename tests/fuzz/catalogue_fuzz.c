@@ -1,7 +1,8 @@
-/* Any bytes as a catalogue of shards: refused, or every entry is found by its name, and sums of counts cannot
- * overflow.
+/* Any bytes as a catalogue of shards: it is refused, or every entry is found by its name and has consistent
+ * counts.
  *
- * The first byte says if the sum is made to fit, or hardly any input would come past it. */
+ * The lowest bit of the first byte chooses whether a right checksum is appended: otherwise hardly any input
+ * passes it. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdio.h>

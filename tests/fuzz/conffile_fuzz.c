@@ -1,5 +1,4 @@
-/* penstock.conf: what parses can be applied or is refused with file and line, and no error shows a value of a
- * key that holds a secret. */
+/* Any bytes as penstock.conf: a file that parses is applied or refused, and each error names the file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Files that a key names are not ours to open here: one may be a pipe. */
+/* Files that a key names must not be opened here: one may be a pipe. */
 static bool names_files(const struct ps_conf_section *section)
 {
 	for (size_t i = 0; i < section->n; i++)

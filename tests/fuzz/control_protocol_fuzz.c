@@ -1,5 +1,5 @@
-/* What comes through the control socket: a request that is understood says the same when it is said again,
- * and its options are taken or refused. */
+/* Messages from the control socket: a decoded request stays the same when it is encoded and decoded again,
+ * and its options are accepted or refused. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static void try_options(const struct ps_mount_request *r)
 		struct ps_mount_options o;
 		struct ps_error err = {0};
 
-		/* It would open a file. */
+		/* This option would open a file. */
 		for (size_t j = 0; j < r->given.n; j++)
 			if (strcmp(r->given.v[j].name, "header-file") == 0)
 				return;

@@ -1,6 +1,5 @@
-/* Any text as a filter: an error that says where, or a filter that decides the same each time for any values,
- * and whose negation decides the opposite.
- */
+/* Any text as a filter: an error with a text, or a filter that decides the same each time for the same
+ * values and whose negation decides the opposite. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -47,7 +46,7 @@ static struct ps_filter *make(const char *text)
 	return f;
 }
 
-/* Each column has a value of another kind, beginning with the first's. */
+/* Each column gets a value of another kind; `kind` is that of the first column. */
 static int test(const struct ps_filter *f, uint32_t kind)
 {
 	struct ps_column_value values[PS_FILTER_MAX_COLUMNS];
@@ -69,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must(text && negation);
 	snprintf(negation, size + 4, "!(%s)", text);
 	f = make(text);
-	not_f = make(negation); /* NULL where one level, or three bytes, more are too many */
+	not_f = make(negation); /* NULL if one more level, or three more bytes, are too many */
 	must(f || !not_f || strchr(text, ')'));
 	for (uint32_t kind = 0; f && kind < NKINDS; kind++) {
 		int rc = test(f, kind);

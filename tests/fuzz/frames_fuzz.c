@@ -7,11 +7,11 @@
 #include "decompress/frame.h"
 
 #define OUT_MAX ((size_t)1 << 22)
-#define ROOM ((size_t)4096) /* for what goes through a window */
+#define ROOM ((size_t)4096) /* output space of a frame that is decoded through a window */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Whatever was taken for a map has to rise, and to come back from the index as it is. */
+/* The points of an accepted map must rise, and the map must stay the same when it is encoded and decoded. */
 static void check_map(struct ps_frame_map *map)
 {
 	ps_autostrbuf struct ps_strbuf bytes = {0};
@@ -37,8 +37,8 @@ static void check_map(struct ps_frame_map *map)
 	ps_frame_map_fini(map);
 }
 
-/* What comes out of it; in_place: frames that declare their size are decoded where they stay, as the stage
- * has them. */
+/* Decodes the data. in_place: frames that declare their size are decoded into a buffer of that size, as in
+ * the decompressing stage. */
 static void decode(
         enum ps_coding coding, bool in_place, const uint8_t *data, size_t size, struct ps_strbuf *ret)
 {
@@ -51,7 +51,7 @@ static void decode(
 	if (!decoder)
 		return;
 	do {
-		/* In small bites, as they come from a network. */
+		/* The input comes in small pieces, as from a network. */
 		size_t bite = size - at < 61 ? size - at : 61;
 
 		if (ps_decoder_step(decoder, data + at, bite, out + from, room - from, &used, &made, &event,
@@ -66,7 +66,7 @@ static void decode(
 			uint64_t content = ps_decoder_frame(decoder)->content_nbytes;
 
 			if (ps_decoder_nbytes(decoder) > OUT_MAX)
-				break; /* as the stage does */
+				break; /* as the stage refuses it */
 			if (in_place && !ps_decoder_frame(decoder)->skippable && content < OUT_MAX) {
 				from = 0;
 				room = (size_t)content + 1;
@@ -76,25 +76,25 @@ static void decode(
 			from = 0;
 			room = ROOM;
 		} else if (from == room) {
-			abort(); /* more than it told, and not refused */
+			abort(); /* more than the frame declared, and not refused */
 		}
 	} while ((used || made || event != PS_DECODE_MORE) && ret->len < OUT_MAX);
 	ps_decoder_free(decoder);
 }
 
-/* Where the output goes changes nothing of it. */
+/* Where the output is written must not change the output. */
 static void decode_both_ways(enum ps_coding coding, const uint8_t *data, size_t size)
 {
 	ps_autostrbuf struct ps_strbuf through = {0}, in_place = {0};
 
 	decode(coding, false, data, size, &through);
 	decode(coding, true, data, size, &in_place);
-	size_t n = PS_MIN(through.len, in_place.len); /* what comes before damage is found depends on it */
+	size_t n = PS_MIN(through.len, in_place.len); /* how much comes before damage is found may differ */
 	if (!through.failed && !in_place.failed && n > 0 && memcmp(through.s, in_place.s, n) != 0)
 		abort();
 }
 
-/* All of it at once, and as little at a time as there may be, come to the same end. */
+/* A walk over all bytes at once and one over the least possible windows must have the same result. */
 static void walk(const uint8_t *data, size_t size)
 {
 	struct ps_frame_walk whole = {.file_nbytes = size}, bites = {.file_nbytes = size};

@@ -1,5 +1,5 @@
-/* Sources on a hub, and patterns: the first line is a source, the others are paths. Any source is refused, or
- * its canonical form means the same; an object's URL leads back to its path; matching ends. */
+/* Sources on a hub, and patterns: the first line is a source, the others are paths. A source is refused, or
+ * its canonical form means the same. An object's URL gives its path again. Matching of patterns ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static void must(bool right)
 		abort();
 }
 
-/* Millions of names are allowed, and take their time. */
+/* Patterns of millions of names are allowed, but take long. */
 static bool stands_for_few(const char *pattern)
 {
 	struct ps_braces *braces = NULL;

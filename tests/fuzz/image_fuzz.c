@@ -1,5 +1,5 @@
-/* Any bytes as an image of any format, turned, shrunk, in views, transformed; and as a mask that follows
- * another image: pixels or an error with a text, within the limits on memory. */
+/* Any bytes as an image of any format, which is turned, shrunk, cut into views and transformed, and as a
+ * mask that follows another image: pixels, or an error with a text, within the limits on memory. */
 #include <assert.h>
 #include <errno.h>
 #include <stdint.h>
@@ -39,7 +39,7 @@ static struct ps_image_spec spec_of(unsigned form)
 	return spec;
 }
 
-/* The same with other channels or 16 bits. */
+/* The same with other channels or 16 bits, and without transforms. */
 static struct ps_image_spec wide_of(unsigned form)
 {
 	struct ps_image_spec spec = spec_of(form);

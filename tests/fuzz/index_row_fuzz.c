@@ -1,5 +1,5 @@
-/* Index rows from a damaged or hostile index. The first byte says which kind, the rest is the value. What is
- * accepted must be what the encoder would have written, byte for byte. */
+/* Index rows from a damaged or hostile index. The first byte is the kind of row, the rest is the value. A
+ * value that is accepted must be what the encoder writes, byte for byte. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,8 +64,8 @@ static void try_numbers(char kind, const uint8_t *bytes, size_t n, struct ps_str
 		if (extent.unverified & ~(extent.present | extent.partial) || extent.present & extent.partial)
 			abort();
 		ps_extent_row_encode(&extent, TRUST, b);
-		/* One of an older trust comes back with all its blocks unverified: only its length is the
-		 * same. */
+		/* The blocks of an extent with an older trust are all unverified: only the length of the row
+		 * stays. */
 		if (b->failed || b->len != n)
 			abort();
 	}

@@ -1,5 +1,5 @@
-/* Profile files: whatever they hold, keys come with their section, without line ends and blanks around them.
- */
+/* Any bytes as a profile file: keys and values are reported with their section, without line ends and
+ * without blanks around them. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

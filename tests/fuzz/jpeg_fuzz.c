@@ -10,7 +10,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-/* Small outputs, so that time goes into the decoder; each form of crop, layout and type. */
+/* Outputs are small, so that most time is spent in the decoder. The forms have all crops, layouts and
+ * types. */
 static struct ps_image_spec spec_of(unsigned form)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(24);

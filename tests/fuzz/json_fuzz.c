@@ -1,5 +1,5 @@
-/* JSON members against jansson: what it takes we take, with the same values. The first line of the input is
- * the path. */
+/* JSON members, compared with jansson: what jansson accepts, we accept with the same values. The first line
+ * of the input is the path. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,11 +62,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	free(path);
 	if (memchr(line, 0, size - (size_t)(line - data)))
-		return 0; /* jansson takes a zero byte for the end of the text */
+		return 0; /* jansson would end the text at a zero byte */
 	theirs = json_loadb((const char *)line + 1, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 	if (theirs && rc < 0 && !memchr(line, '[', size - (size_t)(line - data)) &&
 	        !memchr(line, '{', size - (size_t)(line - data)))
-		abort(); /* with brackets it may be too deep for us */
+		abort(); /* with brackets, the text may be nested too deep for us */
 	if (theirs && rc == 0)
 		compare(theirs, &all);
 	json_decref(theirs);

@@ -1,5 +1,5 @@
-/* Answers of metadata servers, commands and SSO: what comes out can be sent in a header. The first byte
- * chooses whose. */
+/* Any bytes as an answer of a metadata server, a command or SSO, by the first byte: keys that are accepted
+ * can be sent in a header. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

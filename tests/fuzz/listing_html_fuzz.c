@@ -1,4 +1,4 @@
-/* HTML listings: any bytes give entries with sound single names, or an error. */
+/* HTML listings: any bytes give entries with valid names of one component, or an error. */
 #include <stdlib.h>
 #include <string.h>
 

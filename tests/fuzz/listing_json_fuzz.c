@@ -1,4 +1,4 @@
-/* JSON listings: any bytes give entries with single names, or an error. */
+/* JSON listings: any bytes give entries with names of one component, or an error. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Braces may stand for millions: enough have been seen after some. */
+/* Braces may stand for millions of names: some of them are enough. */
 static int look(void *arg, const struct ps_manifest_entry *e)
 {
 	if (!strstr(e->url, ":"))

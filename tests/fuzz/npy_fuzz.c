@@ -1,5 +1,4 @@
-/* Fields of .npy members: whatever the bytes, what measure() accepts can be written, and stays within them.
- */
+/* Any bytes as a .npy member: what measure() accepts can be written, and no read is outside the bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* As the array is, in its own type and in another. */
+/* Writes the array as a field of its shape in this type. */
 static void write_as(const struct ps_npy *npy, enum ps_dtype dtype, const uint8_t *data, size_t size)
 {
 	struct ps_layout_field f = {.dtype = dtype, .ndim = npy->ndim, .item_elements = 1, .planes = 1};

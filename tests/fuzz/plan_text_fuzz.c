@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ps_plan_line line;
-	char *text = malloc(size + 1); /* no more: an access behind the end is seen */
+	char *text = malloc(size + 1); /* exactly this size: a sanitizer finds any access after the end */
 
 	if (!text)
 		return 0;

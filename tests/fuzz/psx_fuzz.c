@@ -1,6 +1,7 @@
-/* Any bytes as an index: it is refused, or every question has an answer or an error.
+/* Any bytes as an index: it is refused, or every question to it has an answer or an error.
  *
- * The first byte says if the sums are made to fit, or hardly any input would come past them. */
+ * The lowest bit of the first byte chooses whether the checksums are made right: otherwise hardly any input
+ * passes them. */
 #include <assert.h>
 #include <errno.h>
 #include <stddef.h>
@@ -75,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		assert(ps_shard_index_bad(x) <= n);
 		for (uint64_t i = 0; i < n && i < 200; i++)
 			sample_ask(x, i);
-		for (uint64_t i = 0; i < n && i < 200; i += 1 + i % 3) /* in steps, and from mark to mark */
+		for (uint64_t i = 0; i < n && i < 200; i += 1 + i % 3) /* in steps of 1 to 3 */
 			(void)!ps_shard_index_check(x, &walk, i, 0, "k", 1, NULL, 0, NULL);
 		if (n > 0)
 			sample_ask(x, n - 1);

@@ -1,9 +1,9 @@
 /* main() of a fuzz target that was not built by --enable-fuzzing: replays inputs, so that `make check` runs
  * the saved corpus with any compiler and under any sanitizer.
  *
- *   NAME_fuzz [FILE|FOLDER...]     default: $top_srcdir/tests/fuzz/corpus/NAME
+ * NAME_fuzz [FILE|FOLDER...] default: $top_srcdir/tests/fuzz/corpus/NAME
  *
- * Prints TAP, a line for each input. An input that crashes ends the program, and the test with it. */
+ * Prints TAP, a line for each input. An input that crashes ends the program, and thus the test. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define INPUTS_MAX 100000 /* more in a folder are left out, and said so */
+#define INPUTS_MAX 100000 /* further inputs are ignored; reported for folders only */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 int LLVMFuzzerInitialize(int *argc, char ***argv) __attribute__((weak));
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
 	printf("1..%d\n", ninputs);
 	for (int i = 0; i < ninputs; i++) {
 		const char *slash = strrchr(inputs[i], '/');
-		fflush(stdout); /* the last line before a crash tells how far it came */
+		fflush(stdout); /* so that a crash shows after which input it came */
 		rc = replay(inputs[i]);
 		printf("%s %d - %s%s%s\n", rc < 0 ? "not ok" : "ok", i + 1, slash ? slash + 1 : inputs[i],
 		        rc < 0 ? ": " : "", rc < 0 ? strerror(-rc) : "");

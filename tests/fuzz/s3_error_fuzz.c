@@ -1,4 +1,4 @@
-/* Error documents of S3 stores, and what is made of them: any bytes give a text of one line and an errno. */
+/* Any bytes as the error document of an S3 store: they give an errno and a text of one line. */
 #include <stdlib.h>
 #include <string.h>
 

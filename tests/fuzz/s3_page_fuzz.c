@@ -1,5 +1,4 @@
-/* Listings of buckets: any bytes give objects with keys, all of them in paths that can be shown, or an error.
- */
+/* Any bytes as a page of a bucket's listing: they give objects whose keys have valid paths, or an error. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (page.truncated && !page.token && !page.key_marker)
 		abort();
 	if (ps_s3_page_objects((const char *)data, size, &page, look, NULL, &nskipped, NULL) < 0)
-		abort(); /* it was found sound as a whole */
+		abort(); /* the page as a whole was found valid */
 	ps_s3_page_fini(&page);
 	return 0;
 }

@@ -1,8 +1,8 @@
-/* Any bytes as a loader's state: refused, or one that, written and read again, is the same.
+/* Any bytes as a loader's state: they are refused, or the state stays the same when it is written and read
+ * again.
  *
- * They are read as they are, and then as the words after the fingerprint of a state whose magic, print and
- * sum are right: damage that the sum does not find must not be believed either.
- * */
+ * The bytes are read as they are, and then as the words that follow the fingerprint in a state whose magic,
+ * fingerprint and checksum are right: such a state must be checked, too. */
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct ps_state_print print = {.words = {1, 2, 3, 4}, .world = 1};
 
-/* As state.c has it. */
+/* Stores the checksum, computed as in state.c. */
 static void sum_put(uint8_t *state, size_t nbytes)
 {
 	uint64_t h = UINT64_C(0xcbf29ce484222325);

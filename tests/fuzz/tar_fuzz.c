@@ -1,9 +1,9 @@
-/* Any bytes as a shard, a tar (compressed or not) or lines: the walker and the grouping end, keep within
- * memory, and give whole samples or bad ones. A walk that drops long names says the same of all members, as
- * long as one that does not goes on.
+/* Any bytes as a shard, a tar (compressed or not) or lines: the walk and the grouping end, stay within
+ * memory, and give whole samples or bad ones. A walk that drops long names gives the same members as one that
+ * does not, up to the first long name.
  *
- * Blocks that say "ustar" get a checksum that fits, or hardly any input would come past the first header; one
- * whose first checksum digit is no digit keeps it. */
+ * Blocks with "ustar" get the right checksum: otherwise hardly any input passes the first header. A block
+ * whose checksum does not begin with a digit keeps its checksum. */
 #include <assert.h>
 #include <errno.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ static void sample_check(struct ps_sample *s, const uint8_t *data, size_t size)
 	assert((s->bad != 0) == (s->reason != NULL));
 	assert(strlen(s->key) == s->key_len);
 	if (ps_codec_detect(data, size) != PS_CODEC_NONE)
-		return; /* its offsets are of the decompressed bytes */
+		return; /* the sample's offsets are of the decompressed bytes */
 	assert(s->offset <= size);
 	for (uint32_t i = 0; i < s->nfields; i++) {
 		const struct ps_sample_field *f = &s->fields[i];

@@ -1,5 +1,5 @@
-/* Sources, URLs and response headers. What is canonical stays as it is, a redacted URL holds no secret, and
- * no header makes a wrong range acceptable. */
+/* Sources, URLs and response headers. A canonical URL stays as it is and has no user and no signature, a
+ * redacted URL fits its buffer, and no header makes a wrong range acceptable. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static void try_headers(const char *text)
 		ps_http_response_line(&r, text, n);
 		text += n + (text[n] == '\n');
 	}
-	/* A 200 is a range where its length says so, too. */
+	/* A 200 is also accepted as the range if its length is that of the range. */
 	if (ps_http_response_check_range(&r, &expect, 100, 50, NULL) == 0 &&
 	        ((r.status != 206 && (r.status != 200 || r.content_length != 50)) || r.range_first != 100 ||
 	                r.range_nbytes != 50 || r.encoded))

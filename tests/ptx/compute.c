@@ -14,7 +14,7 @@ static uint64_t high(uint64_t a, uint64_t b, enum ptx_type type)
 	return (uint64_t)(((unsigned __int128)a * b) >> bits);
 }
 
-/* Of values that are extended by the type. */
+/* The product of values that are already extended by the type. */
 static uint64_t product(const struct ptx_instr *in, uint64_t a, uint64_t b)
 {
 	return in->mode == PTX_HI ? high(a, b, (enum ptx_type)in->type) : a * b;
@@ -44,7 +44,7 @@ static uint64_t quotient(const struct ptx_instr *in, uint64_t a, uint64_t b)
 {
 	if (!ptx_is_signed(in->type))
 		return in->op == PTX_DIV ? a / b : a % b;
-	if (b == UINT64_MAX) /* -1: the least number has no opposite */
+	if (b == UINT64_MAX) /* -1: the least number's quotient would overflow */
 		return in->op == PTX_DIV ? -a : 0;
 	return (uint64_t)(in->op == PTX_DIV ? (int64_t)a / (int64_t)b : (int64_t)a % (int64_t)b);
 }
@@ -91,7 +91,8 @@ static uint64_t leading_zeros(uint64_t a, uint32_t bits)
 	return a == 0 ? bits : (uint64_t)__builtin_clzll(a) - (64 - bits);
 }
 
-/* c + a's parts times b's bytes: of dp4a four bytes, of dp2a two halves with bytes 0, 1 or 2, 3. */
+/* c plus the products of a's parts and b's bytes: dp4a multiplies four bytes, dp2a two halves by bytes 0 and
+ * 1, or 2 and 3. */
 static uint64_t dot(const struct ptx_instr *in, uint64_t a, uint64_t b, uint64_t c)
 {
 	const bool two = in->op == PTX_DP2A, signed_a = ptx_is_signed(in->type),
@@ -228,7 +229,7 @@ static void convert_address(
 	}
 }
 
-/* All of them -------------------------------------------------------------------------------------------- */
+/* All instructions --------------------------------------------------------------------------------------- */
 
 static void compute_bits(struct ptx_warp *w, const struct ptx_instr *in, uint32_t mask)
 {

@@ -1,4 +1,4 @@
-/* Opcodes: which parts each may have, and what they say. */
+/* Opcodes: which parts each may have, and what these mean. */
 #include "config.h"
 
 #include "ptx_private.h"
@@ -15,18 +15,22 @@ enum ptx_type ptx_type_of(const char *name)
 }
 
 /* Operands, in order:
- *   d  written, of the type     w  written, twice as wide    D  written, 32 bits   P  a predicate, or two:
- * p|q s  read, of the type        W  read, twice as wide       u  read, 32 bits      p  a predicate that is
- * read f  read, of the second type v  written, one or several   x  read, one or several a  an address l  a
- * label                   0  the number 0 A part of an opcode is a type of `types` (each letter stands for
- * some), or one of `words`. */
+ *
+ *   d  written, of the type       w  written, twice as wide         D  written, 32 bits
+ *   s  read, of the type          W  read, twice as wide            u  read, 32 bits
+ *   f  read, of the second type   v  written, one or several        x  read, one or several
+ *   P  written, a predicate, or   p  read, a predicate              a  an address
+ *      two: p|q                   l  a label                        0  the number 0
+ *
+ * A part of an opcode is a type of `types`, where each letter stands for some types, or one of `words`. */
 struct ptx_opcode {
 	const char *base;
 	enum ptx_op op;
 	const char *shape, *types, *words;
 };
 
-/* i u16..s64, w 32 and 64 bits of i, b b16..b64, p pred, f f32 f64, h f16 bf16, y 8 bits; 4: 32 bits of i. */
+/* Letters of `types`: i u16 to s64, w those of i with 32 and 64 bits, 4 those of i with 32 bits, b b16 to
+ * b64, p pred, f f32 and f64, h f16 and bf16, y types of 8 bits. */
 #define ROUNDS "rn rz rm rp"
 #define ORDERS "relaxed acquire release acq_rel volatile weak cta gpu sys cluster"
 #define CACHES "nc ca cg cs lu cv wb wt v2 v4 v8"
@@ -120,7 +124,7 @@ static bool type_allowed(enum ptx_type t, const char *letters)
 	}
 static const struct {
 	const char *word;
-	size_t at; /* of a byte */
+	size_t at; /* offset of a byte */
 	uint8_t value;
 } words[] = {
         FIELD("rn", round, PTX_RN),
@@ -219,7 +223,7 @@ static bool part_apply(const struct ptx_opcode *o, const char *part, struct ptx_
 	return true;
 }
 
-/* What no single part shows. */
+/* Checks what no single part shows. NULL, or what is wrong. */
 static const char *judged(const struct ptx_opcode *o, const struct ptx_instr *in)
 {
 	const bool of_floats = ptx_is_float(in->type);

@@ -1,4 +1,5 @@
-/* Floats, and conversions of all types. A NaN that is made is the one that GPUs make. */
+/* Floats, and conversions of all types. A NaN result always has the same bits, taken to be those of GPUs:
+ * all ones but the sign. */
 #include "config.h"
 
 #include <fenv.h>
@@ -41,7 +42,8 @@ static uint64_t bits_f64(double f)
 	return isnan(f) ? 0x7fffffffffffffff : bits;
 }
 
-/* Until it is set back to FE_TONEAREST; what is computed between must be volatile. */
+/* Sets the rounding direction, until the caller resets it to FE_TONEAREST. Values computed meanwhile must be
+ * volatile. */
 static void direction_set(enum ptx_round round)
 {
 	fesetround(round == PTX_RZ || round == PTX_RZI   ? FE_TOWARDZERO
@@ -52,7 +54,7 @@ static void direction_set(enum ptx_round round)
 
 /* Arithmetic --------------------------------------------------------------------------------------------- */
 
-/* With one NaN the other; -0 is below 0. */
+/* The lesser of two, and most() the greater; if one is NaN, the other. -0 is below 0. */
 static double least(double a, double b)
 {
 	return isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? a : b) : a < b ? a : b;
@@ -158,18 +160,18 @@ bool ptx_float_compare(enum ptx_type type, enum ptx_compare compare, uint64_t a,
 
 /* Conversions -------------------------------------------------------------------------------------------- */
 
-/* To the nearest, or towards 0. Of few bits: `fraction` of them, the least normal exponent `least_exponent`.
- */
+/* The bits of x as a small float with `fraction` fraction bits and the least normal exponent
+ * `least_exponent`. Only for rounding to nearest or towards 0. */
 static uint64_t bits_small(double x, int fraction, int least_exponent, uint64_t nan)
 {
-	const int greatest = 1 - least_exponent; /* exponent */
+	const int greatest = 1 - least_exponent; /* the greatest exponent */
 	int exponent;
 	double scaled;
 	uint64_t sign = signbit(x) ? (uint64_t)1 << 15 : 0, whole;
 
 	if (isnan(x))
 		return nan;
-	if (x == 0) /* of which frexp() says that its exponent is 0 */
+	if (x == 0) /* frexp() gives exponent 0 for 0 */
 		return sign;
 	(void)frexp(x, &exponent); /* x is 0.5 to 1 times 2^exponent */
 	exponent = exponent - 1 < least_exponent ? least_exponent : exponent - 1;
@@ -178,7 +180,7 @@ static uint64_t bits_small(double x, int fraction, int least_exponent, uint64_t 
 	if (exponent > greatest)
 		return sign | (((uint64_t)(2 * greatest + 1) << fraction) - 1);
 	scaled = nearbyint(ldexp(fabs(x), fraction - exponent));
-	whole = (uint64_t)scaled; /* its leading 1 adds to the exponent; a carry, too */
+	whole = (uint64_t)scaled; /* its leading 1 adds to the exponent, as does a carry */
 	return sign | (((uint64_t)(exponent - least_exponent) << fraction) + whole);
 }
 
@@ -207,7 +209,8 @@ static double value_of(uint64_t bits, enum ptx_type type)
 	                          : 0;
 }
 
-/* The double that a float or f16 is exactly, or an integer of up to 53 bits; the direction is set. */
+/* The bits of x in `type`, rounded in the current direction. For one rounding only, x must hold the source
+ * value exactly (an integer: up to 53 bits). */
 static uint64_t bits_of(double x, enum ptx_type type)
 {
 	volatile double from = x;
@@ -271,7 +274,7 @@ static double saturated_float(double x)
 	return isnan(x) || x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/* To the type's own width. */
+/* The converted value in the low bits of the result; the caller cuts or extends it. */
 static uint64_t converted(const struct ptx_instr *in, uint64_t a)
 {
 	const enum ptx_type to = (enum ptx_type)in->type, from = (enum ptx_type)in->from;

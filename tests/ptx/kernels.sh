@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# The PTX that GPU code is made of gives the CPU's bytes, and does nothing that a GPU would punish: nvcc's
-# text, run on the processor (ptx.h), for each architecture whose text differs.
-PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-1800} # an interpreter, and sanitizers: long, but it ends
+# The PTX of the GPU code gives the CPU's bytes, and does nothing that fails or is undefined on a GPU: nvcc's
+# text is run on the CPU (ptx.h), for each architecture whose text differs.
+PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-1800} # an interpreter under sanitizers takes long
 . "$(dirname "$0")/../lib.sh"
 requires slow
 
 grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h" ||
-	skip_all "NO nvcc: what it makes of the kernels is NOT TESTED here (NVCC=PATH names one)"
+	skip_all "NO nvcc: its PTX of the kernels is NOT TESTED here (NVCC=PATH names one)"
 
 mkdir "$T/mock"
 cp -L "$top_builddir/tests/loader/.libs/libmockcuda.so" "$T/mock/libcuda.so.1"
 export CMOCKA_MESSAGE_OUTPUT=TAP PENSTOCK_TEST_DEVICE=cuda
 
-# with PTX COMMAND...: its TAP goes to $T/out, what the stand-in says to $T/err.
+# with PTX COMMAND...: runs the command on the stand-in with this PTX; stdout to $T/out, stderr to $T/err.
 with() {
 	local ptx=$1
 	shift
@@ -20,12 +20,12 @@ with() {
 		"$@" >"$T/out" 2>"$T/err"
 }
 
-# report WHAT LEAST PTX COMMAND...: its tests as ours, LEAST at least.
+# report WHAT LEAST PTX COMMAND...: reports the command's tests, at least LEAST, as tests of this script.
 report() {
 	local what=$1 least=$2 line rc=0
 	shift 2
 	with "$@" || rc=$?
-	equal "$what: ends well" 0 "$rc"
+	equal "$what: exit status" 0 "$rc"
 	grep -E '^(not )?ok ' "$T/out" >"$T/lines" || true
 	at_least "$what: its tests ran" "$least" "$(wc -l <"$T/lines")"
 	while read -r line; do
@@ -37,7 +37,8 @@ report() {
 	done <"$T/lines"
 }
 
-# What ran of each kernel in any process, by the lines that did not: the share in percent, and the name.
+# covered: for each kernel the percentage of instructions that ran in any process, and its name. Counted
+# from the lines that never ran.
 covered() {
 	awk '{
 		missed = $4 == "-" ? 0 : split($4, line, ",")
@@ -53,7 +54,7 @@ covered() {
 	}' "$T/coverage" | sort -n
 }
 
-# One of each text that differs, by architecture; without `long` the newest.
+# The PTX files that differ in more than .target, by architecture; without `long` only the newest.
 texts=() sums=" "
 while read -r ptx; do
 	sum=$(grep -v '^\.target' "$ptx" | cksum)
@@ -72,22 +73,22 @@ for ptx in "${texts[@]}"; do
 	covered >"$T/covered"
 	sed 's/^/# % of instructions that ran: /' "$T/covered"
 	equal "$name: all kernels ran" 18 "$(wc -l <"$T/covered")"
-	# Of some texts nvcc leaves what no arguments reach: rests of loops over multiples of 4, `mix` asked
-	# for twice.
-	at_least "$name: and most of their instructions: %" 45 "$(head -n 1 "$T/covered" | cut -d ' ' -f 1)"
+	# nvcc leaves code in some texts that no arguments reach: remainders of loops over multiples of 4, a
+	# second test of `mix`.
+	at_least "$name: percentage of instructions that ran, in each kernel" 45 "$(head -n 1 "$T/covered" | cut -d ' ' -f 1)"
 done
 
-# That the checks bite: the same text with a fault put in.
-# broken WHAT SED-SCRIPT ERROR COMMAND...
+# broken WHAT SED-SCRIPT ERROR COMMAND...: with a fault put into the text, the command's test fails and
+# reports ERROR.
 broken() {
 	local what=$1 script=$2 error=$3 rc=0
 	shift 3
 	sed -E "$script" "$newest" >"$T/broken.ptx"
 	check_not "$what: the text changed" cmp -s "$newest" "$T/broken.ptx"
 	ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0 with "$T/broken.ptx" "$@" ||
-		rc=$? # a test that fails frees nothing
+		rc=$? # a failed test frees nothing
 	check_not "$what: the test fails" test "$rc" = 0
-	check "$what: it is told" grep -q "$error" "$T/err"
+	check "$what: the fault is reported" grep -q "$error" "$T/err"
 }
 broken "no barriers" '/bar\.sync/d' 'mock_cuda: .*: a race: ' "$top_builddir/tests/ptx/kernels_test"
 broken "products joined with sums" 's/mul\.rn\.f32/mul.f32/' '[1-9][0-9]* without a rounding' \

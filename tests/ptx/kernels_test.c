@@ -1,5 +1,5 @@
-/* Kernels as nvcc's PTX give what their lines give as C, to the byte: those, and with arguments, that whole
- * runs (device_pixels_test) do not reach. MOCK_CUDA_PTX names the PTX. */
+/* Kernels as PTX of nvcc give the same bytes as the same lines compiled as C: here kernels and arguments
+ * that whole runs (device_pixels_test) do not reach. MOCK_CUDA_PTX names the PTX. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -70,7 +70,8 @@ static const struct kernel *kernel_of(const char *name)
 	return &kernels[i];
 }
 
-/* Both over the same memory, which ends as the kernel has left it. */
+/* Runs the kernel as C and as PTX on the same memory and compares the results. The memory keeps those of the
+ * PTX. */
 static void same(const char *name, const void *args, uint32_t nblocks)
 {
 	const struct kernel *k = kernel_of(name);
@@ -102,9 +103,9 @@ static void same(const char *name, const void *args, uint32_t nblocks)
 				        pieces[i].now[at], pieces[i].want[at]);
 }
 
-static void products(void **state)
+static void matrix_products(void **state)
 {
-	/* More than one tile: only by scripts/check --all, for it takes eight times as long. */
+	/* More than one tile: only with scripts/check --all, as this takes eight times as long. */
 	const uint32_t most = getenv("PENSTOCK_TEST_LONG") ? 128 : 64;
 
 	(void)state;
@@ -174,7 +175,7 @@ static void each_way_to_finish(void **state)
 	}
 }
 
-/* Of each reach: rows that are mirrored as a whole, and tiles with neighbours. */
+/* Each reach, with rows that are mirrored as a whole, and with tiles that have neighbours. */
 static void each_reach_of_a_blur(void **state)
 {
 	(void)state;
@@ -258,7 +259,7 @@ static void each_way_to_erase(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(products),
+	        cmocka_unit_test(matrix_products),
 	        cmocka_unit_test(each_way_to_finish),
 	        cmocka_unit_test(each_reach_of_a_blur),
 	        cmocka_unit_test(each_order_of_the_jitter),

@@ -1,4 +1,4 @@
-/* Loads, stores and atomics: where an address leads, if it may, and who else was there. */
+/* Loads, stores and atomics: finds the bytes of an address, and checks bounds, alignment and races. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -6,16 +6,16 @@
 #include "ptx_private.h"
 
 #define ANY_BLOCK 0xffffffffu
-#define MANY_ATOMICS 0xfffffffeu /* instead of a block: atomics of several threads, which get along */
-#define ATOMIC_BIT 0x8000u       /* with a thread: it was an atomic's write */
+#define MANY_ATOMICS 0xfffffffeu /* instead of a block: atomics of several threads, which is no race */
+#define ATOMIC_BIT 0x8000u       /* of write_thread: the write was an atomic */
 #define ANY_THREAD 0xffffu
 
-/* Bytes that an access means. */
+/* The bytes of an access. */
 struct place {
 	uint8_t *bytes;
-	uint8_t *unknown;       /* NULL: all is known */
-	struct ptx_cell *cells; /* NULL: nobody else comes here */
-	uint32_t since;         /* what was touched before this epoch is over */
+	uint8_t *unknown;       /* NULL: all bits were written */
+	struct ptx_cell *cells; /* NULL: no other thread has access */
+	uint32_t since;         /* accesses before this epoch do not count */
 };
 
 /* Places ------------------------------------------------------------------------------------------------- */
@@ -92,7 +92,7 @@ static bool place_of(struct ptx_run *run, const struct ptx_warp *w, enum ptx_spa
 	}
 }
 
-/* Who was there ------------------------------------------------------------------------------------------ */
+/* Races -------------------------------------------------------------------------------------------------- */
 
 static bool written_by_others(
         const struct ptx_run *run, const struct ptx_cell *c, uint32_t since, uint32_t thread)
@@ -125,7 +125,7 @@ static void read_note(const struct ptx_run *run, struct ptx_cell *c, uint32_t si
 
 enum access { READ, WRITE, ATOMIC };
 
-/* NULL, or what is wrong. */
+/* Notes an access to a byte. Returns NULL, or the race. */
 static const char *touched(const struct ptx_run *run, const struct ptx_instr *in, struct ptx_cell *c,
         uint32_t since, uint32_t thread, enum access how)
 {
@@ -154,7 +154,7 @@ static const char *touched(const struct ptx_run *run, const struct ptx_instr *in
 
 static const char *const space_names[] = {"generic", "global", "shared", "local", "param"};
 
-/* Checks one lane's; false after a fault. */
+/* Checks the access of one lane; false after a fault. */
 static bool enter(struct ptx_run *run, const struct ptx_warp *w, const struct ptx_instr *in, uint32_t lane,
         uint32_t n, enum access how, struct place *ret)
 {
@@ -191,9 +191,8 @@ static bool enter(struct ptx_run *run, const struct ptx_warp *w, const struct pt
 	return !wrong;
 }
 
-/* Of 1, 2, 4 or 8 bytes, each by a load of that length: a word that is read right after a part of it was
- * written stalls.
- * */
+/* Reads 1, 2, 4 or 8 bytes by a load of exactly that size: a larger load right after a store to a part of
+ * it would stall the CPU. */
 static uint64_t fetched(const uint8_t *p, uint32_t n)
 {
 	uint64_t v;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ptx_module *module; /* stays until the process ends */
+static struct ptx_module *module; /* freed at the end of the process */
 
 bool mock_ptx_wanted(void)
 {

@@ -1,9 +1,8 @@
-/* Operands: what an instruction reads and writes, of the width that its type has. */
+/* Operands: what an instruction reads and writes, with checks of the widths. */
 #include "config.h"
 
 #include "parser.h"
 
-/* A register's slot; its width must be `bits` (0: any). */
 uint16_t ptx_reg(struct ptx_parser *p, uint32_t bits, uint32_t *ret_bits)
 {
 	uint32_t at;
@@ -18,7 +17,8 @@ uint16_t ptx_reg(struct ptx_parser *p, uint32_t bits, uint32_t *ret_bits)
 	return (uint16_t)(n->slot + at);
 }
 
-/* A register, number, special register or address that is read. wider: the register may be. */
+/* Parses a register, number, special register or address that is read. wider: the register may be wider than
+ * the type. */
 static uint16_t source(struct ptx_parser *p, enum ptx_type type, bool wider)
 {
 	const uint32_t bits = ptx_bits(type);
@@ -110,7 +110,7 @@ static void label(struct ptx_parser *p, struct ptx_instr *in)
 	ptx_next(p);
 }
 
-/* {one, or, more} of a load, a store or a mov, whose parts are as wide as `in` tells. */
+/* Parses {one, or, more} registers of a load, a store or a mov; the type of `in` gives their width. */
 static void several(struct ptx_parser *p, struct ptx_instr *in, bool written)
 {
 	const bool is_mov = in->op == PTX_MOV, braces = ptx_take(p, "{");

@@ -1,4 +1,4 @@
-/* Text to modules: declarations and statements. */
+/* Parses a text to a module: declarations and statements. */
 #include "config.h"
 
 #include <errno.h>
@@ -85,7 +85,8 @@ static void registers(struct ptx_parser *p)
 	ptx_expect(p, ";");
 }
 
-/* .align 16 .b8 name[n]: its place behind *io_nbytes; false: it has no size ([]). */
+/* .align 16 .b8 name[n]: gives the variable its address after the first *io_nbytes, and adds its size to
+ * these. */
 static struct ptx_name *variable(struct ptx_parser *p, uint32_t *io_nbytes, uint64_t base)
 {
 	uint32_t align = 0, one;
@@ -276,7 +277,7 @@ static void module(struct ptx_parser *p)
 	}
 }
 
-/* Whether the text is a module; otherwise its error tells. */
+/* False: the text is not a module; p->error has the reason. */
 static bool module_try(struct ptx_parser *p)
 {
 	if (setjmp(p->wrong) != 0)

@@ -1,13 +1,13 @@
-/* What the parts of the PTX interpreter share: instructions as they are decoded, and a launch under way.
+/* What the parts of the PTX interpreter share: decoded instructions, and a launch under way.
  *
- *   ptx_text      tokens and names                                ptx_run        blocks, warps, barriers
- *   ptx_operands  what instructions read and write                ptx_compute    integers, moves, predicates
- *   ptx_parse     modules, declarations, statements               ptx_float      floats and conversions
- *   ptx_decode    an opcode's parts to an instruction             ptx_memory     spaces, alignment, bounds,
- * races, atomics ptx_undefined which bits of a result were never written
+ *   text.c       tokens and names                      run.c        blocks, warps, barriers
+ *   operands.c   what instructions read and write      compute.c    integers, moves, predicates
+ *   parse.c      modules, declarations, statements     float.c      floats and conversions
+ *   decode.c     from an opcode to an instruction      memory.c     spaces, alignment, bounds, races, atomics
+ *                                                      undefined.c  bits of results that were never written
  *
  * A register is a slot: 64 bits for each of a warp's lanes, values zero-extended. Constants and special
- * registers are slots, too, so all operands are alike. */
+ * registers are slots, too, so that all operands are alike. */
 #ifndef TESTS_PTX_PRIVATE_H
 #define TESTS_PTX_PRIVATE_H
 
@@ -65,11 +65,11 @@ static inline bool ptx_is_bits(enum ptx_type t)
 
 enum ptx_space { PTX_GENERIC, PTX_GLOBAL, PTX_SHARED, PTX_LOCAL, PTX_PARAM };
 
-/* Generic addresses: a space's window; global memory is where it is in the process. */
+/* Generic addresses: each space has a window; global memory has its addresses in this process. */
 #define PTX_WINDOW(space) ((uint64_t)(space) << 56)
-#define PTX_SHARED_BASE 1024u /* of shared and local memory, so that 0 is no place */
+#define PTX_SHARED_BASE 1024u /* first address of shared and local memory, so that 0 is not valid */
 
-/* From PTX_AND to PTX_BREV, and PTX_SELP: of bits, whatever the type. Shapes are in ptx_decode.c. */
+/* PTX_AND to PTX_BREV, and PTX_SELP, work on bits, whatever the type. decode.c has the operands of each. */
 enum ptx_op {
 	PTX_ADD,
 	PTX_SUB,
@@ -152,17 +152,19 @@ enum ptx_atomic {
 };
 
 struct ptx_instr {
-	uint8_t op, type, from; /* from: what a cvt reads, or the second type of dp2a */
+	uint8_t op, type, from; /* from: the type that a cvt reads, or the second type of dp2a and dp4a */
 	uint8_t space, mode, round, compare, combine /* PTX_AND, PTX_OR, PTX_XOR; PTX_NOP: none */;
 	uint8_t atomic, nvec, ndst, nsrc;
 	bool sat, clamp, to, nc, approximate, guard_not, predicate_not, is_volatile;
-	uint16_t guard;                            /* slot; 0: always */
-	uint16_t d[PTX_OPERANDS], s[PTX_OPERANDS]; /* slots; d 0: thrown away */
+	uint16_t guard;                            /* slot of the predicate; 0: none */
+	uint16_t d[PTX_OPERANDS], s[PTX_OPERANDS]; /* slots; d 0: the result is dropped */
 	uint16_t d_bits;                           /* of the registers in d */
 	int64_t offset;                            /* of the address s[0] */
-	uint32_t target;                           /* of a branch: an instruction's number */
-	uint32_t used;                             /* of a load's bytes: those that matter */
-	uint32_t line, source;                     /* in the PTX; in the source, where .loc tells; or 0 */
+	uint32_t target;                           /* of a branch: the number of the instruction */
+	/* bit mask of a load's bytes that the program uses */
+	uint32_t used;
+	/* in the PTX; in the CUDA source, from .loc, or 0 */
+	uint32_t line, source;
 	bool ran;
 };
 
@@ -180,7 +182,7 @@ enum ptx_special {
 	PTX_NSPECIAL,
 };
 
-/* Slot 0 is none; specials follow, then registers and constants. */
+/* Slot 0 means none; special registers follow, then registers and constants. */
 #define PTX_SPECIAL_SLOT 1u
 
 struct ptx_warp;
@@ -208,21 +210,23 @@ struct ptx_module {
 
 struct ptx_warp {
 	uint64_t *r;       /* [slot * 32 + lane] */
-	uint64_t *unknown; /* as many: bits that were never written */
-	uint32_t *defined; /* by slot, lanes: all bits are. Lanes in neither mask: no bit is */
-	uint32_t *partly;  /* by slot, lanes: `unknown` tells */
+	uint64_t *unknown; /* same size: masks of the bits that were never written */
+	/* by slot: lanes with all bits written; in lanes of neither mask no bit is written */
+	uint32_t *defined;
+	/* by slot: lanes whose unwritten bits are in `unknown` */
+	uint32_t *partly;
 	uint32_t pc[PTX_LANES];
 	uint32_t live, waiting; /* lanes */
 	uint32_t first;         /* thread */
 };
 
-/* Bytes that a block or a thread has. */
+/* The memory of a block or of its threads. */
 struct ptx_memory {
 	uint8_t *bytes, *unknown; /* unknown: bits that were never written */
 	size_t nbytes;
 };
 
-/* Who last touched a byte. Epochs count blocks and barriers, over all launches. */
+/* The last accesses to a byte. Epochs count launches, blocks and barriers. */
 struct ptx_cell {
 	uint32_t write_epoch, write_block, read_epoch, read_block;
 	uint16_t write_thread, read_thread;
@@ -231,17 +235,17 @@ struct ptx_cell {
 struct ptx_run {
 	struct ptx_kernel *k;
 	const struct ptx_launch *l;
-	struct ptx_memory shared, local; /* local: thread behind thread */
+	struct ptx_memory shared, local; /* local: one thread after another */
 	struct ptx_cell *shared_cells;
 	uint32_t launch_epoch, block_epoch;
 	uint32_t block, nthreads;
-	size_t hint; /* the range that was last found */
+	size_t hint; /* the range that was found last */
 	uint64_t steps;
 	char *text;
 	bool failed;
 };
 
-/* The epoch of now; one launch runs at a time. */
+/* The present epoch; one launch runs at a time. */
 extern uint32_t ptx_epoch;
 
 static inline uint64_t *ptx_slot(const struct ptx_warp *w, uint32_t slot)
@@ -259,7 +263,7 @@ static inline int64_t ptx_signed(uint64_t v, uint32_t bits)
 	return (int64_t)(v << (64 - bits)) >> (64 - bits);
 }
 
-/* As a value of the type, in 64 bits. */
+/* The value as one of the type, extended to 64 bits. */
 static inline uint64_t ptx_extended(uint64_t v, enum ptx_type type)
 {
 	uint32_t bits = ptx_bits(type);
@@ -294,11 +298,11 @@ static inline uint64_t ptx_unknown(const struct ptx_warp *w, uint32_t slot, uint
 		}                                                                            \
 	} while (0)
 
-/* ptx_run: ends the launch; the first fault's text stays. */
+/* Ends the launch (run.c); the text of the first fault stays. */
 void ptx_fault(struct ptx_run *run, const struct ptx_warp *w, const struct ptx_instr *in, uint32_t lane,
         const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* ptx_decode: `parts` are an opcode's, operands stand in d, s and target already; -1 with a text. */
+/* Finds an opcode and sets what its parts say (decode.c). NULL: unknown, with a text. */
 struct ptx_opcode;
 const struct ptx_opcode *ptx_opcode_find(
         const char *base, char *part[], uint32_t nparts, struct ptx_instr *in, char *error, size_t cap);
@@ -312,7 +316,7 @@ void ptx_convert(struct ptx_run *run, struct ptx_warp *w, const struct ptx_instr
 bool ptx_float_compare(enum ptx_type type, enum ptx_compare compare, uint64_t a, uint64_t b);
 void ptx_access(struct ptx_run *run, struct ptx_warp *w, const struct ptx_instr *in, uint32_t mask);
 
-/* Before an instruction runs, for lanes some of whose sources are not wholly known. */
+/* Called before an instruction runs, for lanes with sources that are not fully known. */
 void ptx_undefined(struct ptx_warp *w, const struct ptx_instr *in, uint32_t lanes);
 uint64_t ptx_permuted(uint64_t a, uint64_t b, uint64_t selector);
 uint64_t ptx_extracted(enum ptx_type type, uint64_t a, uint64_t at, uint64_t n);

@@ -1,5 +1,5 @@
-/* The PTX interpreter: what instructions give, by the PTX ISA; and that what a GPU would punish is told of.
- */
+/* The PTX interpreter: results of instructions, by the PTX ISA, and reports of what fails or is undefined on
+ * a GPU. */
 #include "config.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@
 
 #define HEAD ".version 7.8\n.target sm_75\n.address_size 64\n"
 
-/* What kernels of these tests have: `in` and `out`, 64 bytes each, and registers that hold the first's words.
- */
+/* What all kernels of these tests have: arguments `in` and `out`, 64 bytes each, shared memory `room`, and
+ * registers. LOADED loads words of `in` to registers. */
 #define BODY(name)                                                                   \
 	".visible .entry " name "(.param .u64 in, .param .u64 out)\n{\n"             \
 	".reg .b16 %h<9>; .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .pred %p<4>, %q;\n" \
@@ -37,7 +37,7 @@ struct memory {
 	void *shadows[2];
 };
 
-/* Of the kernel k; the error's text is "" or tells. */
+/* Launches the kernel k. error: the error's text, or "". */
 static int launch(
         const char *text, struct memory *m, const struct ptx_launch *how, char error[static PTX_TEXT])
 {
@@ -65,10 +65,10 @@ static int launch(
 	return rc;
 }
 
-/* What instructions give --------------------------------------------------------------------------------- */
+/* Results of instructions -------------------------------------------------------------------------------- */
 
-/* The first register tells where the result is: %r0, %d0, %h0 or %p0. Words are loaded to %r1, %d1, %h1 and
- * so on. */
+/* The first register with the number 0 has the result: %r0, %d0, %h0 or %p0. a is loaded to %r1, %d1 and
+ * %h1, b to %r2 and so on. */
 static const struct {
 	const char *code;
 	uint64_t a, b, c, want;
@@ -138,7 +138,7 @@ static const struct {
         {"mov.b64 %d0, {%r1, %r2};", 1, 2, 0, 0x200000001},
         {"mov.b32 {%h1, %h0}, %r1;", 0x12345678, 0, 0, 0x1234},
         {"{ .reg .b32 low; add.u32 low, %r1, 1; mov.b32 %r0, low; }", 8, 0, 0, 9},
-        /* 1 + 2^-24 is half way: to even, down, up */
+        /* 1 + 2^-24 is half way between two floats: it rounds to even, down or up */
         {"add.rn.f32 %r0, %r1, %r2;", 0x3f800000, 0x33800000, 0, 0x3f800000},
         {"add.rp.f32 %r0, %r1, %r2;", 0x3f800000, 0x33800000, 0, 0x3f800001},
         {"add.rz.f32 %r0, %r1, %r2;", 0xbf800000, 0xb3ffffff, 0, 0xbf800000},
@@ -207,7 +207,7 @@ static const struct {
         {"{ red.global.max.s32 [%in], %r2; ld.global.s32 %r0, [%in]; }", 0xffffffff, 3, 0, 3},
 };
 
-/* The letter of the first %_0. */
+/* The letter of the first register with the number 0. */
 static char result_kind(const char *code)
 {
 	for (; *code; code++)
@@ -239,8 +239,8 @@ static void instructions_give_what_the_isa_says(void **state)
 	}
 }
 
-/* Lanes part and meet again, warps wait for each other, blocks have numbers of their own. */
-static void threads_part_and_meet(void **state)
+/* Lanes diverge and converge, warps wait for each other, blocks have their own numbers. */
+static void threads_diverge_and_converge(void **state)
 {
 	static const char text[] =
 	        BEGIN "mov.u32 %r1, 0;\n"
@@ -277,7 +277,7 @@ static void threads_part_and_meet(void **state)
 static const struct {
 	const char *code;
 	uint32_t blocks, threads;
-	const char *wrong; /* NULL: nothing is */
+	const char *wrong; /* NULL: nothing is wrong */
 } runs[] = {
         {"ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%in+16];", 1, 1, NULL},
         {"ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%in+8];", 1, 1, "is not aligned to 16"},
@@ -345,7 +345,7 @@ static const struct {
         {"trap;", 1, 1, "a trap"},
 };
 
-static void faults_are_told(void **state)
+static void faults_are_reported(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
@@ -363,8 +363,8 @@ static void faults_are_told(void **state)
 	}
 }
 
-/* A fault's text has the kernel, the block, the thread, the line, and the instruction. */
-static void a_fault_says_where(void **state)
+/* The text of a fault has the kernel, the block, the thread, the line and the instruction. */
+static void a_fault_is_reported_with_its_place(void **state)
 {
 	static const char text[] =
 	        HEAD BODY("first") "bra A; A:" END BODY("k") ".loc 1 42 3\nsetp.eq.u32 %p1, %tid, 35;\n"
@@ -422,7 +422,7 @@ static void launches_have_limits(void **state)
 	}
 }
 
-static void what_is_not_known_is_an_error(void **state)
+static void unknown_text_is_an_error(void **state)
 {
 	static const struct {
 		const char *code, *wrong;
@@ -481,11 +481,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(instructions_give_what_the_isa_says),
-	        cmocka_unit_test(threads_part_and_meet),
-	        cmocka_unit_test(faults_are_told),
-	        cmocka_unit_test(a_fault_says_where),
+	        cmocka_unit_test(threads_diverge_and_converge),
+	        cmocka_unit_test(faults_are_reported),
+	        cmocka_unit_test(a_fault_is_reported_with_its_place),
 	        cmocka_unit_test(launches_have_limits),
-	        cmocka_unit_test(what_is_not_known_is_an_error),
+	        cmocka_unit_test(unknown_text_is_an_error),
 	        cmocka_unit_test(floats_that_may_differ_are_counted),
 	};
 

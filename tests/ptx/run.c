@@ -1,4 +1,4 @@
-/* A launch: its limits, its blocks one by one, their warps, and barriers. */
+/* A launch: checks its limits, and runs its blocks one by one, with their warps and barriers. */
 #include "config.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 #include "ptx_private.h"
 
-#define STEPS_MOST (UINT64_C(1) << 26) /* of a block, by warps: more is a loop that does not end */
+#define STEPS_MOST (UINT64_C(1) << 26) /* steps of all warps of a block: more count as an endless loop */
 #define GRID_YZ_MOST 65535u
 #define BLOCK_Z_MOST 64u
 
@@ -96,8 +96,8 @@ static void pc_set(struct ptx_warp *w, uint32_t mask, uint32_t pc)
 		w->pc[__builtin_ctz(mask)] = pc;
 }
 
-/* The lanes that are furthest behind; *ret_limit: where the next ones are. So lanes that parted meet again.
- */
+/* The lanes with the least pc; *ret_limit: the least pc of the others. As these lanes run first, diverged
+ * lanes converge again. */
 static uint32_t behind(const struct ptx_warp *w, uint32_t lanes, uint32_t *ret_pc, uint32_t *ret_limit)
 {
 	uint32_t least = UINT32_MAX, next = UINT32_MAX, mask = 0;
@@ -120,7 +120,7 @@ static uint32_t behind(const struct ptx_warp *w, uint32_t lanes, uint32_t *ret_p
 	return mask;
 }
 
-/* From pc until lanes part, meet others at `limit`, wait or leave. */
+/* Runs lanes from pc until they diverge, reach others at `limit`, wait at a barrier or end. */
 static void lanes_run(struct ptx_run *run, struct ptx_warp *w, uint32_t mask, uint32_t pc, uint32_t limit)
 {
 	while (pc < limit && !run->failed) {
@@ -218,7 +218,7 @@ static void warp_begin(
 	specials_set(run, w, ctaid);
 }
 
-/* All that are left wait: at one barrier, and nobody has left before it? */
+/* All live lanes wait. Checks that they wait at one barrier and that no thread has ended before it. */
 static void barrier_pass(struct ptx_run *run, uint32_t nwarps)
 {
 	struct ptx_warp *warps = run->k->warps;
@@ -299,7 +299,7 @@ static int warps_make(struct ptx_kernel *k, uint32_t nwarps)
 	return 0;
 }
 
-/* NULL, or what no GPU from compute capability 7.5 on would take. */
+/* NULL, or why no GPU of compute capability 7.5 or later accepts the launch. */
 static const char *refused(const struct ptx_kernel *k, const struct ptx_launch *l)
 {
 	const uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2];

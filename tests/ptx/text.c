@@ -1,4 +1,4 @@
-/* The text's tokens, and what it has named. */
+/* The text's tokens and names. */
 #include "config.h"
 
 #include <ctype.h>
@@ -100,7 +100,6 @@ void ptx_expect(struct ptx_parser *p, const char *word)
 		ptx_wrong(p, "'%s' where '%s' should be", p->word, word);
 }
 
-/* A number; floats by their bits. */
 bool ptx_number_of(const char *word, uint64_t *ret)
 {
 	char *end;
@@ -142,7 +141,6 @@ struct ptx_name *ptx_name_add(struct ptx_parser *p, const char *text, enum ptx_n
 	return n;
 }
 
-/* Inner ones first. `ret_at`: which of several registers. */
 const struct ptx_name *ptx_name_find(const struct ptx_parser *p, const char *text, uint32_t *ret_at)
 {
 	size_t length = strlen(text), stem = length;

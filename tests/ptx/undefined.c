@@ -1,5 +1,5 @@
-/* Which bits of a result come from what was never written: as exact as our kernels need, otherwise all of
- * them. A product with a known 0 is known: resize_tile meets rows behind the image with weights of 0. */
+/* Which bits of a result depend on bits that were never written: as exact as our kernels need, otherwise all
+ * bits. A product with a known 0 is known: resize_tile multiplies rows after the image by weights of 0. */
 #include "config.h"
 
 #include "ptx_private.h"
@@ -42,7 +42,7 @@ uint64_t ptx_inserted(uint32_t bits, uint64_t a, uint64_t b, uint64_t at, uint64
 	return b;
 }
 
-/* a: the lower word. */
+/* a is the lower word. */
 uint64_t ptx_funnelled(const struct ptx_instr *in, uint64_t a, uint64_t b, uint64_t n)
 {
 	const uint64_t both = ptx_low(a, 32) | b << 32;
@@ -52,7 +52,7 @@ uint64_t ptx_funnelled(const struct ptx_instr *in, uint64_t a, uint64_t b, uint6
 	return ptx_low(in->mode == PTX_LEFT ? both << n >> 32 : both >> n, 32);
 }
 
-/* From the lowest unknown bit upwards: what carries may reach. */
+/* The bits that carries may reach: all from the lowest unknown bit on. */
 static uint64_t carried(uint64_t unknown)
 {
 	return unknown ? -(unknown & -unknown) : 0;
@@ -63,7 +63,7 @@ static bool zero(uint64_t value, uint64_t unknown)
 	return value == 0 && unknown == 0;
 }
 
-/* Of one 16 by 8 bit product of dp2a. */
+/* True if a 16 by 8 bit product of dp2a is unknown. */
 static bool pair_unknown(const struct ptx_instr *in, uint32_t i, const uint64_t v[3], const uint64_t u[3])
 {
 	const uint32_t shift = 16 * i, byte = 8 * (i + (in->mode == PTX_HI ? 2 : 0));
@@ -73,7 +73,8 @@ static bool pair_unknown(const struct ptx_instr *in, uint32_t i, const uint64_t 
 	return (ua | ub) && !zero(va, ua) && !zero(vb, ub);
 }
 
-/* v, u: of the sources, values and unknown bits; within the type's width. */
+/* The unknown bits of the result. v, u: the values and the unknown bits of the sources, within the type's
+ * width. */
 static uint64_t result_unknown(const struct ptx_instr *in, const uint64_t v[4], const uint64_t u[4])
 {
 	const uint32_t bits = ptx_bits(in->type);
@@ -141,7 +142,7 @@ static void unknown_set(struct ptx_warp *w, uint32_t slot, uint32_t lane, uint64
 	}
 }
 
-/* Words to one register, or one to words. */
+/* A mov of parts to one register, or of one register to parts. */
 static void moved(struct ptx_warp *w, const struct ptx_instr *in, uint32_t lane)
 {
 	const uint32_t bits = ptx_bits(in->type);
