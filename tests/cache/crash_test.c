@@ -288,7 +288,7 @@ static int live_and_die(const char *dir)
 
 /* The parent --------------------------------------------------------------------------------------------- */
 
-static unsigned look(struct ps_store *store, unsigned number)
+static unsigned check_object(struct ps_store *store, unsigned number)
 {
 	struct ps_object *o = test_object_look(store, number, NBLOCKS * TEST_MIB - 5);
 	char *buf = malloc(TEST_MIB);
@@ -316,7 +316,7 @@ static unsigned look(struct ps_store *store, unsigned number)
 	return n;
 }
 
-static void look_and_go_on(const char *dir)
+static void check_and_use(const char *dir)
 {
 	struct ps_store *store = test_store_open(dir, LIMIT, "lru");
 	uint64_t used = test_stat(store, "used_bytes");
@@ -325,7 +325,7 @@ static void look_and_go_on(const char *dir)
 	assert_true(used <= LIMIT);
 	assert_int_equal(used, test_on_disk(dir));
 	for (unsigned o = 0; o < NOBJECTS; o++)
-		look(store, o);
+		check_object(store, o);
 	/* The store works. */
 	struct ps_object *o = test_object(store, 2, NBLOCKS * TEST_MIB - 5);
 	assert_int_equal(test_write_all(o), 0);
@@ -352,7 +352,7 @@ static bool dies_at(const char *dir, unsigned n, unsigned after)
 	if (!killed)
 		assert_int_equal(status, 0);
 	if (killed)
-		look_and_go_on(sub);
+		check_and_use(sub);
 	test_remove_tree(sub);
 	return killed;
 }

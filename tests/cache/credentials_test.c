@@ -108,7 +108,7 @@ static struct ps_key *key_of(struct test *t)
 }
 
 /* Opens the credentials: there is a key, and its access key or token begins with `start`. */
-static void comes(struct test *t, const char *start)
+static void key_begins_with(struct test *t, const char *start)
 {
 	int rc = open_and_wait(t);
 
@@ -186,7 +186,7 @@ static void keys_of_the_environment_come_first(void **state)
 	fails(t, "AWS_ACCESS_KEY_ID is set", "AWS_SECRET_ACCESS_KEY is not");
 	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
 	set(t, "AWS_SESSION_TOKEN", "session");
-	comes(t, "ENV");
+	key_begins_with(t, "ENV");
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_string_equal(key->session_token, "session");
 }
@@ -200,7 +200,7 @@ static void a_profile_by_option_comes_before_the_environment(void **state)
 	ps_cloud_put(
 	        &cloud, "credentials", "[other]\naws_access_key_id = FILE\naws_secret_access_key = hush\n");
 	t->options.profile = "other";
-	comes(t, "FILE");
+	key_begins_with(t, "FILE");
 	t->options.profile = "missing";
 	fails(t, "missing", "credentials");
 }
@@ -303,15 +303,15 @@ static void profiles_are_read_from_both_files(void **state)
 	        "aws_secret_access_key = hush\r\n\n[profile  \"two words\"]\nAWS_ACCESS_KEY_ID=TWO\n"
 	        "aws_secret_access_key=hush==\ns3 =\n  max_concurrent_requests = 20\n  addressing_style = "
 	        "path\n");
-	comes(t, "CONFIG");
+	key_begins_with(t, "CONFIG");
 	ps_autofree char *region = ps_credentials_region(t->c);
 	assert_string_equal(region, "eu-west-3");
 	ps_cloud_put(&cloud, "credentials",
 	        "[default]\naws_access_key_id = KEYS\naws_secret_access_key = hush\n"
 	        "aws_session_token = it\n; comment\n");
-	comes(t, "KEYS");
+	key_begins_with(t, "KEYS");
 	set(t, "AWS_PROFILE", "two words");
-	comes(t, "TWO");
+	key_begins_with(t, "TWO");
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_string_equal(key->secret, "hush==");
 	ps_cloud_put(&cloud, "credentials", "[default]\nhush hush\n");
@@ -325,7 +325,7 @@ static void profiles_are_read_from_both_files(void **state)
 	        "[profile \"]\naws_access_key_id = FIRST\naws_secret_access_key = hush\n"
 	        "aws_access_key_id = LAST\n");
 	t->options.profile = "\"";
-	comes(t, "LAST");
+	key_begins_with(t, "LAST");
 }
 
 static void short_reads_still_read_the_whole_file(void **state)
@@ -342,7 +342,7 @@ static void short_reads_still_read_the_whole_file(void **state)
 	faults_trickle(true);
 	ps_autofd int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	assert_int_equal(read(other, text, sizeof(text)), 0);
-	comes(t, "PIECES");
+	key_begins_with(t, "PIECES");
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_string_equal(key->secret, "hush");
 }
@@ -353,7 +353,7 @@ static void a_rewritten_file_is_read_again_when_its_keys_are_refused(void **stat
 
 	ps_cloud_put(
 	        &cloud, "credentials", "[default]\naws_access_key_id = OLD\naws_secret_access_key = hush\n");
-	comes(t, "OLD");
+	key_begins_with(t, "OLD");
 	ps_autokey struct ps_key *old = key_of(t);
 	ps_cloud_put(
 	        &cloud, "credentials", "[default]\naws_access_key_id = NEW\naws_secret_access_key = hush\n");
@@ -388,7 +388,7 @@ static void a_command_gives_keys(void **state)
 	        "\\\"$FROM_THE_SHELL\\\", "
 	        "\\\"SecretAccessKey\\\": \\\"hush\\\", \\\"SessionToken\\\": \\\"s\\\", \\\"Expiration\\\": "
 	        "\\\"2099-01-01T00:00:00Z\\\"}\"; echo hush >&2\n");
-	comes(t, "COMMAND");
+	key_begins_with(t, "COMMAND");
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_int_equal(key->expires_s, 4070908800);
 	ps_cloud_put(&cloud, "config", "[default]\ncredential_process = echo hush; exit 3\n");
@@ -493,9 +493,9 @@ static void roles_are_assumed_with_the_keys_of_another_profile(void **state)
 	        "9\n"
 	        "[profile 9]\nrole_arn = r\nsource_profile = missing\n");
 	t->options.profile = "one";
-	comes(t, "ASIASTS");
+	key_begins_with(t, "ASIASTS");
 	t->options.profile = "two";
-	comes(t, "ASIASTS");
+	key_begins_with(t, "ASIASTS");
 	assert_int_equal(ps_cloud_seen(&cloud, "POST / ", "200"), 3);
 	t->options.profile = "round";
 	fails(t, "refers to itself", "round");
@@ -534,7 +534,7 @@ static void single_sign_on_gives_keys(void **state)
 	        "$(printf my | sha1sum | cut -c1-40).json",
 	        cloud.dir);
 	assert_int_equal(system(command), 0);
-	comes(t, "ASIASSO");
+	key_begins_with(t, "ASIASSO");
 	ps_cloud_put(&cloud, "token.sso", "another");
 	fails(t, "SSO", "401");
 	snprintf(command, sizeof(command), "sed -i s/2099/2001/ %s/.aws/sso/cache/*.json", cloud.dir);
@@ -553,10 +553,10 @@ static void a_web_identity_gives_keys(void **state)
 	set(t, "AWS_ROLE_ARN", "arn:aws:iam::1:role/pod");
 	fails(t, "token.web", "No such file");
 	ps_cloud_put(&cloud, "token.web", "hush-jwt.1\n");
-	comes(t, "ASIASTS");
+	key_begins_with(t, "ASIASTS");
 	/* The file is read again each time. */
 	ps_cloud_put(&cloud, "token.web", "hush-jwt.2\n");
-	comes(t, "ASIASTS");
+	key_begins_with(t, "ASIASTS");
 	ps_cloud_put(&cloud, "fail.sts", "503");
 	assert_int_equal(open_and_wait(t), -EAGAIN);
 	assert_true(t->err.retryable);
@@ -573,7 +573,7 @@ static void a_web_identity_gives_keys(void **state)
 	        "<R><PackedCredentials><AccessKeyId>OTHER</AccessKeyId></PackedCredentials><Credentials>"
 	        "<AccessKeyId>MINE</AccessKeyId><SecretAccessKey>hush</SecretAccessKey><SessionToken>hush"
 	        "</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></R>");
-	comes(t, "MINE");
+	key_begins_with(t, "MINE");
 	ps_cloud_put(&cloud, "say.sts", NULL);
 	for (size_t i = 0; i < t->n; i++)
 		if (strncmp(t->env[i], "AWS_ENDPOINT_URL_STS=", 21) == 0)
@@ -599,7 +599,7 @@ static void a_container_s_agent_gives_keys(void **state)
 	struct test *t = *state;
 
 	set(t, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "%s/agent/creds", cloud.http);
-	comes(t, "ASIAAGENT");
+	key_begins_with(t, "ASIAAGENT");
 	ps_cloud_put(&cloud, "token.container", "Bearer hush");
 	fails(t, "container credentials", "401");
 	ps_cloud_put(&cloud, "say.container", "hush");
@@ -611,7 +611,7 @@ static void a_container_s_agent_gives_keys(void **state)
 	set(t, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "%s/token.container", cloud.dir);
 	fails(t, "token.container", "not a token"); /* the token has a blank in it */
 	ps_cloud_put(&cloud, "token.container", "hush");
-	comes(t, "ASIAAGENT");
+	key_begins_with(t, "ASIAAGENT");
 }
 
 static void the_token_is_sent_to_no_other_host_than_the_agent(void **state)
@@ -643,7 +643,7 @@ static void an_instance_s_role_gives_keys(void **state)
 	struct test *t = *state;
 
 	set(t, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "%s/", cloud.http);
-	comes(t, "ASIAIMDS");
+	key_begins_with(t, "ASIAIMDS");
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_non_null(key->session_token);
 	assert_true(key->expires_s > ps_clock_real_s() + 3000);
@@ -694,7 +694,7 @@ static void keys_are_renewed_before_they_expire(void **state)
 
 	ps_cloud_put(&cloud, "ttl", "8");
 	set(t, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "%s", cloud.http);
-	comes(t, "ASIAIMDS");
+	key_begins_with(t, "ASIAIMDS");
 	ps_autokey struct ps_key *old = key_of(t);
 	ps_cloud_put(&cloud, "ttl", "3600");
 	for (int i = 0; i < 1000 && !is_new(t, old); i++) {
@@ -719,7 +719,7 @@ static void a_failed_renewal_leaves_the_old_keys_until_they_expire(void **state)
 
 	ps_cloud_put(&cloud, "ttl", "6");
 	set(t, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "%s", cloud.http);
-	comes(t, "ASIAIMDS");
+	key_begins_with(t, "ASIAIMDS");
 	ps_autokey struct ps_key *old = key_of(t);
 	ps_cloud_put(&cloud, "fail.imds", "500");
 	while (ps_clock_real_ms() < old->expires_s * 1000 - 500) {
@@ -754,7 +754,7 @@ static void the_same_key_loaded_again_does_not_count_as_new(void **state)
 
 	set(t, "AWS_ACCESS_KEY_ID", "SAME");
 	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
-	comes(t, "SAME");
+	key_begins_with(t, "SAME");
 	ps_autokey struct ps_key *key = key_of(t);
 	uint64_t start = ps_clock_mono_ns();
 	assert_true(ps_credentials_refused(t->c, key));
@@ -787,7 +787,7 @@ static void a_key_whose_expiration_was_extended_is_valid_longer(void **state)
 
 	set(t, "PATH", "%s", "/usr/bin:/bin");
 	put_command(now + 3600);
-	comes(t, "K");
+	key_begins_with(t, "K");
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_int_equal(key->expires_s, now + 3600);
 	put_command(now + 7200);
@@ -802,8 +802,8 @@ static void a_key_whose_expiration_was_extended_is_valid_longer(void **state)
 	fail_msg("the time is the old one");
 }
 
-/* Keys are renewed when half of their remaining time has passed: without a least pause, the command would in
- * the end run without any. */
+/* Renewal comes after half of the remaining time, but at most once a second: otherwise the command would run
+ * without a pause shortly before the end. */
 static void a_key_near_its_end_is_requested_at_most_once_a_second(void **state)
 {
 	struct test *t = *state;
@@ -822,7 +822,7 @@ static void a_key_near_its_end_is_requested_at_most_once_a_second(void **state)
 	set(t, "PATH", "%s", "/usr/bin:/bin");
 	ps_cloud_put(&cloud, "asked", NULL);
 	ps_cloud_put(&cloud, "config", text);
-	comes(t, "K");
+	key_begins_with(t, "K");
 	while (ps_credentials_get(t->c, &key, &t->err) == 0) {
 		ps_key_unref(key);
 		nap(10);
@@ -845,7 +845,7 @@ static void keys_survive_steps_of_the_wall_clock(void **state)
 
 	set(t, "PATH", "%s", "/usr/bin:/bin");
 	put_command((time_t)ps_clock_real_s() + 3600);
-	comes(t, "K");
+	key_begins_with(t, "K");
 	for (size_t i = 0; i < PS_ARRAY_LEN(to); i++) {
 		faults_step_clock(to[i]);
 		ps_autokey struct ps_key *key = key_of(t);
@@ -907,7 +907,7 @@ static void a_google_service_account_gives_a_token(void **state)
 	        cloud.dir, cloud.http);
 	assert_int_equal(system(command), 0);
 	set(t, "GOOGLE_APPLICATION_CREDENTIALS", "%s/sa.json", cloud.dir);
-	comes(t, "ya29.");
+	key_begins_with(t, "ya29.");
 	ps_autokey struct ps_key *key = key_of(t);
 	assert_null(key->access_key);
 	assert_true(key->expires_s > ps_clock_real_s() + 3000);
@@ -933,7 +933,7 @@ static void a_user_of_gcloud_gets_a_token(void **state)
 	        "{\"type\": \"authorized_user\", \"client_id\": \"a\", \"client_secret\": \"hush&\", "
 	        "\"refresh_token\": \"1//hush\"}");
 	set(t, "CLOUDSDK_AUTH_TOKEN_HOST", "%s/token", cloud.http);
-	comes(t, "ya29.");
+	key_begins_with(t, "ya29.");
 	ps_cloud_put(&cloud, "application_default_credentials.json", "{\"type\": \"external_account\"}");
 	fails(t,
 	        "credentials of type external_account are not supported; service_account and authorized_user "
@@ -954,9 +954,9 @@ static void a_user_of_gcloud_gets_a_token(void **state)
 	        "\"refresh_token\": \"1//hush\"}");
 	set(t, "GS_ACCESS_KEY_ID", "GOOGown");
 	set(t, "GS_SECRET_ACCESS_KEY", "hush");
-	comes(t, "GOOGown");
+	key_begins_with(t, "GOOGown");
 	t->options.google_file = path;
-	comes(t, "ya29.");
+	key_begins_with(t, "ya29.");
 }
 
 static void hmac_keys_for_google_come_in_their_order(void **state)
@@ -970,23 +970,23 @@ static void hmac_keys_for_google_come_in_their_order(void **state)
 	ps_cloud_put(&cloud, "boto",
 	        "[Boto]\ngs_access_key_id = GOOGnot\ngs_secret_access_key = hush\n[Credentials]\n"
 	        "# mine\ngs_access_key_id = GOOGboto\ngs_secret_access_key = hush\n");
-	comes(t, "GOOGboto");
+	key_begins_with(t, "GOOGboto");
 	ps_cloud_put(&cloud, "boto", "[Credentials]\ngs_access_key_id = GOOGboto\n");
 	assert_int_not_equal(open_and_wait(t), 0);
 	ps_cloud_put(&cloud, "boto", NULL);
 	/* The AWS tools' variables count if the key is one of Google's. */
 	set(t, "AWS_SECRET_ACCESS_KEY", "hush");
 	set(t, "AWS_ACCESS_KEY_ID", "GOOGaws");
-	comes(t, "GOOGaws");
+	key_begins_with(t, "GOOGaws");
 	set(t, "GS_ACCESS_KEY_ID", "GOOGown");
 	fails(t, "only one of GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY is set", "");
 	set(t, "GS_SECRET_ACCESS_KEY", "hush");
-	comes(t, "GOOGown");
+	key_begins_with(t, "GOOGown");
 	/* A named profile comes before all of these. */
 	t->options.profile = "hmac";
 	ps_cloud_put(&cloud, "credentials",
 	        "[hmac]\naws_access_key_id = GOOGprofile\naws_secret_access_key = hush\n");
-	comes(t, "GOOGprofile");
+	key_begins_with(t, "GOOGprofile");
 }
 
 static void a_google_instance_gives_a_token(void **state)
@@ -995,10 +995,10 @@ static void a_google_instance_gives_a_token(void **state)
 
 	t->options.kind = PS_CREDENTIALS_GOOGLE;
 	set(t, "GCE_METADATA_HOST", "127.0.0.1:%d", cloud.port);
-	comes(t, "ya29.");
+	key_begins_with(t, "ya29.");
 	set(t, "GS_ACCESS_KEY_ID", "GOOG1EHMAC");
 	set(t, "GS_SECRET_ACCESS_KEY", "hush");
-	comes(t, "GOOG1EHMAC");
+	key_begins_with(t, "GOOG1EHMAC");
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)

@@ -216,10 +216,10 @@ static void try(const char *dir, const char *what, const char *path_of, void (*d
 	damage(strcmp(path_of, "MANIFEST") == 0 ? manifest(copy) : index_file(copy, path_of));
 	assert_int_equal(truncate(log, 0), 0); /* drops the lines of earlier starts */
 	unsigned n = use(copy);
-	unsigned told = nlines(log), again = use(copy);
+	unsigned nlogged = nlines(log), again = use(copy);
 	print_message("# %s %s%s: %u blocks are there, %u lines\n", path_of, what,
-	        power_cut ? ", power cut" : "", n, told);
-	assert_in_range(told, 0, 1);
+	        power_cut ? ", power cut" : "", n, nlogged);
+	assert_in_range(nlogged, 0, 1);
 	assert_in_range(n, kept ? NOBJECTS : 0, 3 * NOBJECTS);
 	assert_int_equal(again, n);
 	test_remove_tree(copy);

@@ -243,7 +243,7 @@ static void a_changed_object_serves_its_old_bytes_or_estale(void **state)
 	assert_int_equal(read_once(f, 9 * PS_MIB, 4096), ESTALE);
 }
 
-/* Tells the read-ahead of a read, as a handle does. */
+/* Reports a read to the read-ahead, as a handle does. */
 static void look_ahead(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes, bool waited)
 {
 	enum ps_access access;
@@ -519,7 +519,7 @@ static void a_bandwidth_limit_is_kept_and_used(void **state)
 		usleep(10000);
 	ms = (ps_clock_mono_ns() - start) / PS_NS_PER_MS;
 	assert_true(ps_object_complete(f->object));
-	assert_true(ms > 200); /* 40 MiB of 100 MiB/s, the last 8 MiB without waiting */
+	assert_true(ms > 200); /* 40 MiB at 100 MiB/s, of which 8 MiB need not wait */
 	assert_true(ms < 2500);
 }
 
@@ -559,7 +559,7 @@ static void a_written_block_is_served_from_memory_until_it_was_read(void **state
 	begin(f, &w, 1000, PS_BLOCK_SIZE - 1000);
 	assert_int_equal(end(&w), 0);
 	assert_true(w.in_memory);
-	/* The next block that is written takes its place. */
+	/* The next written block replaces block 0 in memory. */
 	begin(f, &w, 20 * PS_BLOCK_SIZE, 1000);
 	assert_int_equal(end(&w), 0);
 	wait_until_written(f, 20);

@@ -14,8 +14,8 @@ static void on_progress(struct ps_origin_get *get, size_t n)
 {
 	struct call *c = (struct call *)((char *)get - offsetof(struct call, get));
 
-	assert_true(n > c->told && n <= get->nbytes);
-	c->told = n;
+	assert_true(n > c->nbytes_reported && n <= get->nbytes);
+	c->nbytes_reported = n;
 }
 
 void on_get(struct ps_origin_get *get, const struct ps_error *err)
@@ -61,7 +61,7 @@ void call_start(struct ps_origin *o, struct call *c, const char *url, uint64_t o
 void call_check_bytes(struct call *c)
 {
 	assert_true(c->get.nbytes_done <= c->get.nbytes);
-	assert_int_equal(c->told, c->get.nbytes_done);
+	assert_int_equal(c->nbytes_reported, c->get.nbytes_done);
 	for (size_t i = 0; i < c->get.nbytes_done; i++)
 		if (c->bytes[i] != ps_web_server_byte(c->get.offset + i))
 			fail_msg("byte %zu is wrong", i);

@@ -36,7 +36,7 @@ struct call {
 	sem_t done;
 	char url[512];
 	uint8_t *bytes;
-	size_t told; /* as progress() reported */
+	size_t nbytes_reported; /* by progress() */
 	struct iovec iov[3];
 };
 

@@ -1,4 +1,4 @@
-/* The HTTP origin: reads and HEADs that succeed, and how they end early. */
+/* The HTTP origin: reads and HEADs that succeed, and gets that are cancelled or aborted. */
 #include "http_fixture.h"
 
 #include <errno.h>
@@ -283,7 +283,7 @@ static void without_a_version_the_first_bytes_mark_it(void **state)
 	assert_int_equal(c.err.err, ESTALE);
 	assert_false(c.err.retryable);
 	assert_int_equal(c.get.nbytes_done, 0);
-	assert_int_equal(c.told, 0);
+	assert_int_equal(c.nbytes_reported, 0);
 	free(c.bytes);
 	sem_destroy(&c.done);
 	fetch_path(&c, "/noversion/object.bin", PS_MARKED_NBYTES, 300000);
@@ -386,7 +386,7 @@ static void on_again(struct ps_origin_get *get, const struct ps_error *err)
 	struct again *a = (struct again *)((char *)get - offsetof(struct again, call.get));
 
 	if (!err->err && a->left-- > 0) {
-		a->call.told = 0;
+		a->call.nbytes_reported = 0;
 		a->origin->ops->get(a->origin, get);
 		return;
 	}
@@ -405,7 +405,7 @@ static void get_may_be_submitted_again_inside_done(void **state)
 	a.left = 30;
 	a.origin = origin;
 	a.call.get.done = on_again;
-	a.call.told = 0;
+	a.call.nbytes_reported = 0;
 	origin->ops->get(origin, &a.call.get);
 	sem_wait(&a.call.done);
 	assert_int_equal(a.left, -1);

@@ -46,7 +46,7 @@ static void add(struct ps_overlay *overlay, const char *key, const char *value)
 }
 
 /* Adds a row to the text: "key=value ", or "key- " if it is deleted. */
-static void tell(void *arg, const struct ps_overlay_row *row)
+static void add_text(void *arg, const struct ps_overlay_row *row)
 {
 	struct ps_strbuf *b = arg;
 
@@ -60,7 +60,7 @@ static void holds(struct ps_overlay *overlay, const char *rows)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 
-	ps_overlay_each(overlay, tell, &b);
+	ps_overlay_each(overlay, add_text, &b);
 	assert_string_equal(ps_strbuf_peek(&b), rows);
 }
 
@@ -165,7 +165,7 @@ static void a_range_is_a_snapshot(void **state)
 	assert_int_equal(ps_overlay_rows_find(&rows, "d", 1), 2);
 	assert_int_equal(ps_overlay_rows_find(&rows, "x", 1), 3);
 	for (size_t i = 0; i < rows.n; i++)
-		tell(&b, rows.v[i]);
+		add_text(&b, rows.v[i]);
 	assert_string_equal(ps_strbuf_peek(&b), "b=b c=c d=d ");
 	ps_overlay_rows_fini(&rows);
 	ps_overlay_free(overlay);

@@ -50,7 +50,7 @@ static int teardown_feed(void **state)
 	return teardown(state);
 }
 
-static int64_t told(struct fixture *f, const char *what)
+static int64_t plan_stat(struct fixture *f, const char *what)
 {
 	json_t *stats = ps_plans_stats(ps_store_plans(ps_cache_store(f->cache)), 0);
 	json_t *rank = json_array_get(json_object_get(stats, "ranks"), 0);
@@ -61,19 +61,19 @@ static int64_t told(struct fixture *f, const char *what)
 	return n;
 }
 
-static int tell(const char *text)
+static int send_text(const char *text)
 {
 	return ps_plan_feed_write(feed, text, strlen(text));
 }
 
 /* Sends a plan with one file. */
-static int tell_name(const char *name)
+static int send_name(const char *name)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	ps_strbuf_addf(&b, "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 1, ");
 	ps_strbuf_addf(&b, "\"files\": [\"%s\"]}\n", name);
-	return tell(ps_strbuf_peek(&b));
+	return send_text(ps_strbuf_peek(&b));
 }
 
 /* Names -------------------------------------------------------------------------------------------------- */
@@ -101,8 +101,8 @@ static void existing_names_are_found_and_others_are_ignored(void **state)
 		for (size_t k = 0; k < rows[i].nlong; k++)
 			ps_strbuf_addn(&name, "x", 1);
 		ps_strbuf_add(&name, rows[i].after);
-		assert_int_equal(tell_name(ps_strbuf_peek(&name)), 0);
-		if (told(f, "files") != rows[i].nfound)
+		assert_int_equal(send_name(ps_strbuf_peek(&name)), 0);
+		if (plan_stat(f, "files") != rows[i].nfound)
 			fail_msg("row %zu", i);
 	}
 }
@@ -127,10 +127,10 @@ static void a_folder_deeper_than_a_path_is_ignored(void **state)
 	ps_index_batch_put_child(batch, parent, "b", FIRST_NODE + DEPTH);
 	assert_int_equal(ps_index_batch_commit(ps_store_index(ps_cache_store(f->cache)), batch), 0);
 	ps_strbuf_add(&path, "b");
-	assert_int_equal(tell_name(ps_strbuf_peek(&path)), 0);
-	assert_int_equal(told(f, "files"), 0);
-	assert_int_equal(tell_name("d/b"), 0);
-	assert_int_equal(told(f, "files"), 1);
+	assert_int_equal(send_name(ps_strbuf_peek(&path)), 0);
+	assert_int_equal(plan_stat(f, "files"), 0);
+	assert_int_equal(send_name("d/b"), 0);
+	assert_int_equal(plan_stat(f, "files"), 1);
 }
 
 /* The mount has two sources, each in a folder of its own. */
@@ -147,8 +147,8 @@ static void a_name_is_looked_up_in_its_source_s_folder(void **state)
 	ps_plan_feed_free(feed);
 	assert_int_equal(ps_plan_feed_new(sources, 2, false, &feed), 0);
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
-		assert_int_equal(tell_name(rows[i].name), 0);
-		if (told(f, "files") != rows[i].nfound)
+		assert_int_equal(send_name(rows[i].name), 0);
+		if (plan_stat(f, "files") != rows[i].nfound)
 			fail_msg("%s", rows[i].name);
 	}
 }
@@ -168,10 +168,10 @@ static void lines_are_cut_anywhere(void **state)
 
 			assert_int_equal(ps_plan_feed_write(feed, text + at, n), 0);
 		}
-		assert_int_equal(told(f, "files"), 2);
+		assert_int_equal(plan_stat(f, "files"), 2);
 		ps_plan_feed_free(feed);
-		assert_int_equal(told(f, "active"), 0);
-		assert_int_equal(told(f, "memory_bytes"), 0);
+		assert_int_equal(plan_stat(f, "active"), 0);
+		assert_int_equal(plan_stat(f, "memory_bytes"), 0);
 		const struct ps_plan_source sources[] = {{"", f->dataset}};
 		assert_int_equal(ps_plan_feed_new(sources, 1, false, &feed), 0);
 	}
@@ -183,13 +183,13 @@ static void after_a_refused_line_the_next_is_accepted(void **state)
 	struct fixture *f = *state;
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(bad); i++) {
-		assert_int_equal(tell(bad[i]), -EINVAL);
-		assert_int_equal(tell_name(i % 2 ? "a" : "none"), 0);
-		assert_int_equal(told(f, "files"), i % 2);
+		assert_int_equal(send_text(bad[i]), -EINVAL);
+		assert_int_equal(send_name(i % 2 ? "a" : "none"), 0);
+		assert_int_equal(plan_stat(f, "files"), i % 2);
 	}
 	assert_int_equal(ps_plan_feed_write(feed, "{\0}\n", 4), -EINVAL);
 	assert_int_equal(ps_plan_feed_write(feed, "\0\n", 2), -EINVAL);
-	assert_int_equal(tell_name("d/b"), 0);
+	assert_int_equal(send_name("d/b"), 0);
 }
 
 /* The line takes no more memory than the longest permitted line; its rest is ignored. */
@@ -203,13 +203,13 @@ static void a_line_without_an_end_is_refused_once(void **state)
 		int e = ps_plan_feed_write(feed, piece, TEST_MIB);
 
 		assert_int_equal(e, i == LINE_MAX_NBYTES / TEST_MIB + 1 ? -E2BIG : 0);
-		assert_in_range(told(f, "memory_bytes"), TEST_MIB, LINE_MAX_NBYTES);
+		assert_in_range(plan_stat(f, "memory_bytes"), TEST_MIB, LINE_MAX_NBYTES);
 	}
 	free(piece);
-	assert_int_equal(tell("{}\n"), 0); /* the line's end */
-	assert_int_equal(told(f, "memory_bytes"), 0);
-	assert_int_equal(tell_name("a"), 0);
-	assert_int_equal(told(f, "files"), 1);
+	assert_int_equal(send_text("{}\n"), 0); /* the line's end */
+	assert_int_equal(plan_stat(f, "memory_bytes"), 0);
+	assert_int_equal(send_name("a"), 0);
+	assert_int_equal(plan_stat(f, "files"), 1);
 }
 
 static void a_line_stays_within_its_memory(void **state)
@@ -224,10 +224,10 @@ static void a_line_stays_within_its_memory(void **state)
 
 		guarding = true;
 		for (size_t n = 0; n < 100 && rc == 0; n += n ? 1 : first) {
-			rc = n ? tell("x") : ps_plan_feed_write(feed, many, first);
+			rc = n ? send_text("x") : ps_plan_feed_write(feed, many, first);
 			right = right && memcmp(guarded + guarded_nbytes, untouched, GUARD) == 0;
 		}
-		int end = tell("\n");
+		int end = send_text("\n");
 		right = right && memcmp(guarded + guarded_nbytes, untouched, GUARD) == 0;
 		guarding = false;
 		assert_int_equal(rc, 0);
@@ -257,13 +257,14 @@ static void lines_of_other_users_are_bounded_by_their_share(void **state)
 			assert_true(rc == 0 || rc == -ENOSPC);
 			nrefused += rc != 0;
 		}
-		assert_in_range(told(f, "memory_bytes"), 0, PS_PLANS_MAX_NBYTES / PS_PLANS_OTHER_USERS_SHARE);
+		assert_in_range(
+		        plan_stat(f, "memory_bytes"), 0, PS_PLANS_MAX_NBYTES / PS_PLANS_OTHER_USERS_SHARE);
 	}
 	assert_true(nrefused >= 2);
 	free(piece);
 	for (size_t i = 0; i < PS_ARRAY_LEN(feeds); i++)
 		ps_plan_feed_free(feeds[i]);
-	assert_int_equal(told(f, "memory_bytes"), 0);
+	assert_int_equal(plan_stat(f, "memory_bytes"), 0);
 }
 
 /* What is fetched ---------------------------------------------------------------------------------------- */
@@ -294,8 +295,8 @@ static void a_planned_file_is_fetched_whole(void **state)
 		ps_strbuf_addf(&names, "%s%s", i ? "\", \"" : "", name);
 	}
 	assert_int_equal(refresh(f, NULL), 0);
-	assert_int_equal(tell_name(ps_strbuf_peek(&names)), 0);
-	assert_int_equal(told(f, "files"), PS_ARRAY_LEN(sizes));
+	assert_int_equal(send_name(ps_strbuf_peek(&names)), 0);
+	assert_int_equal(plan_stat(f, "files"), PS_ARRAY_LEN(sizes));
 	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
 		snprintf(name, sizeof(name), "f%zu", i);
 		assert_int_equal(lookup(f, name, &attrs[i]), 0);
@@ -321,7 +322,7 @@ static void a_planned_version_is_revalidated_before_it_is_fetched(void **state)
 	assert_int_equal(attach(f), 0);
 	const struct ps_plan_source source = {"", f->dataset};
 	assert_int_equal(ps_plan_feed_new(&source, 1, false, &feed), 0);
-	assert_int_equal(tell_name("a"), 0);
+	assert_int_equal(send_name("a"), 0);
 	for (int k = 0; k < 1000 && atomic_load(&f->origin->nheads) == 0; k++)
 		usleep(10000);
 	assert_int_equal(atomic_load(&f->origin->nheads), 1);

@@ -48,7 +48,8 @@ static struct ps_plan_who who_of(uint64_t epoch)
 }
 
 /* Announces an epoch with the files [first, first + n). */
-static int tell(const struct ps_plan_teller *teller, uint64_t epoch, unsigned first, unsigned n, double now_s)
+static int announce(
+        const struct ps_plan_teller *teller, uint64_t epoch, unsigned first, unsigned n, double now_s)
 {
 	struct ps_plan_file *files = calloc(n, sizeof(*files));
 	struct ps_plan_who who = who_of(epoch);
@@ -100,8 +101,8 @@ static void planned_files_are_needed_in_the_order_of_epochs(void **state)
 
 	(void)state;
 	assert_int_equal(need(0, NULL), PS_NEED_UNKNOWN);
-	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
-	assert_int_equal(tell(&owner, 1, 10, 10, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(announce(&owner, 1, 10, 10, 100), 0);
 	assert_int_equal(need(0, &a), PS_NEED_PLANNED);
 	assert_int_equal(need(15, &b), PS_NEED_PLANNED);
 	assert_true(a < b);
@@ -112,7 +113,7 @@ static void planned_files_are_needed_in_the_order_of_epochs(void **state)
 static void files_before_the_position_are_over(void **state)
 {
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 10, 100), 0);
 	assert_int_equal(position(&owner, 0, 4, 101), 0);
 	assert_int_equal(need(3, NULL), PS_NEED_NEVER);
 	assert_int_equal(need(4, NULL), PS_NEED_PLANNED);
@@ -125,8 +126,8 @@ static void a_file_opened_in_its_turn_is_over(void **state)
 	double first, second;
 
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 100, 100), 0);
-	assert_int_equal(tell(&owner, 1, 0, 100, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 100, 100), 0);
+	assert_int_equal(announce(&owner, 1, 0, 100, 100), 0);
 	assert_int_equal(need(2, &first), PS_NEED_PLANNED);
 	open_file(2);
 	assert_int_equal(need(2, &second), PS_NEED_PLANNED);
@@ -153,10 +154,10 @@ static void the_earliest_need_of_all_feeds_counts(void **state)
 	double alone, both;
 
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 50, 100), 0);
-	assert_int_equal(tell(&owner, 1, 50, 50, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 50, 100), 0);
+	assert_int_equal(announce(&owner, 1, 50, 50, 100), 0);
 	assert_int_equal(need(60, &alone), PS_NEED_PLANNED);
-	assert_int_equal(tell(&other, 0, 60, 5, 100), 0);
+	assert_int_equal(announce(&other, 0, 60, 5, 100), 0);
 	assert_int_equal(need(60, &both), PS_NEED_PLANNED);
 	assert_true(both < alone);
 	ps_plans_drop_feed(plans, other.feed);
@@ -167,8 +168,8 @@ static void the_earliest_need_of_all_feeds_counts(void **state)
 static void a_plan_ends_with_its_feed_or_without_a_heartbeat(void **state)
 {
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
-	assert_int_equal(tell(&other, 0, 5, 10, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(announce(&other, 0, 5, 10, 100), 0);
 	ps_plans_drop_feed(plans, owner.feed);
 	assert_int_equal(need(0, NULL), PS_NEED_UNKNOWN);
 	assert_int_equal(need(5, NULL), PS_NEED_PLANNED);
@@ -186,24 +187,24 @@ static void a_plan_ends_with_its_feed_or_without_a_heartbeat(void **state)
 static void an_epoch_announced_again_replaces_the_old_one(void **state)
 {
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
-	assert_int_equal(tell(&owner, 0, 20, 10, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(announce(&owner, 0, 20, 10, 100), 0);
 	assert_int_equal(need(0, NULL), PS_NEED_NEVER);
 	assert_int_equal(need(20, NULL), PS_NEED_PLANNED);
-	assert_int_equal(tell(&owner, 0, 0, 0, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 0, 100), 0);
 	assert_int_equal(need(20, NULL), PS_NEED_NEVER);
 }
 
 static void files_that_were_read_stay_over_when_their_epoch_is_announced_again(void **state)
 {
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 10, 100), 0);
 	assert_int_equal(position(&owner, 0, 4, 101), 0);
-	assert_int_equal(tell(&owner, 0, 0, 10, 102), 0);
+	assert_int_equal(announce(&owner, 0, 0, 10, 102), 0);
 	assert_int_equal(need(3, NULL), PS_NEED_NEVER);
 	assert_int_equal(need(4, NULL), PS_NEED_PLANNED);
 	/* Another epoch has not been begun. */
-	assert_int_equal(tell(&owner, 1, 20, 10, 103), 0);
+	assert_int_equal(announce(&owner, 1, 20, 10, 103), 0);
 	assert_int_equal(need(20, NULL), PS_NEED_PLANNED);
 }
 
@@ -232,10 +233,10 @@ static void an_early_epoch_announced_late_still_comes_first(void **state)
 	double late, next;
 
 	(void)state;
-	assert_int_equal(tell(&owner, 1, 0, 10, 100), 0);
-	assert_int_equal(tell(&owner, 2, 0, 10, 100), 0);
+	assert_int_equal(announce(&owner, 1, 0, 10, 100), 0);
+	assert_int_equal(announce(&owner, 2, 0, 10, 100), 0);
 	assert_int_equal(need(3, &next), PS_NEED_PLANNED);
-	assert_int_equal(tell(&owner, 0, 3, 1, 100), 0);
+	assert_int_equal(announce(&owner, 0, 3, 1, 100), 0);
 	assert_int_equal(need(3, &late), PS_NEED_PLANNED);
 	assert_true(late < next);
 }
@@ -245,9 +246,9 @@ static void the_next_files_are_in_order_and_from_each_rank(void **state)
 	uint64_t nodes[8];
 
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 4, 100), 0);
-	assert_int_equal(tell(&owner, 1, 4, 4, 100), 0);
-	assert_int_equal(tell(&other, 0, 100, 4, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 4, 100), 0);
+	assert_int_equal(announce(&owner, 1, 4, 4, 100), 0);
+	assert_int_equal(announce(&other, 0, 100, 4, 100), 0);
 	open_file(0);
 	assert_int_equal(ps_plans_next(plans, DATASET, nodes, 8), 8);
 	const uint64_t expected[] = {2, 101, 3, 102, 4, 103, 5, 104};
@@ -285,10 +286,10 @@ static void plans_are_bounded(void **state)
 	unsigned n = 0;
 
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, PS_PLANS_MAX_FILES + 1, 100), -E2BIG);
+	assert_int_equal(announce(&owner, 0, 0, PS_PLANS_MAX_FILES + 1, 100), -E2BIG);
 	for (uint64_t epoch = 0; epoch < PS_PLANS_MAX_EPOCHS; epoch++)
-		assert_int_equal(tell(&owner, epoch, 0, 1, 100), 0);
-	assert_int_equal(tell(&owner, PS_PLANS_MAX_EPOCHS, 0, 1, 100), -E2BIG);
+		assert_int_equal(announce(&owner, epoch, 0, 1, 100), 0);
+	assert_int_equal(announce(&owner, PS_PLANS_MAX_EPOCHS, 0, 1, 100), -E2BIG);
 	for (; ps_plans_tell(plans, &other_user, &who, &file, 1, 100) == 0; n++)
 		who.rank++;
 	assert_int_equal(n, PS_PLANS_MAX_RANKS / PS_PLANS_OTHER_USERS_SHARE);
@@ -297,30 +298,30 @@ static void plans_are_bounded(void **state)
 		who.rank++;
 	assert_int_equal(n, PS_PLANS_MAX_RANKS - 1);
 	ps_plans_drop_feed(plans, other.feed);
-	for (n = 0; tell(&other_user, n, n * PS_PLANS_MAX_FILES, PS_PLANS_MAX_FILES, 100) == 0; n++)
+	for (n = 0; announce(&other_user, n, n * PS_PLANS_MAX_FILES, PS_PLANS_MAX_FILES, 100) == 0; n++)
 		assert_true(n < 20);
 	assert_true(counted("memory_bytes") <=
 	            (json_int_t)(PS_PLANS_MAX_NBYTES / PS_PLANS_OTHER_USERS_SHARE) + (1 << 20));
 	assert_int_equal(ps_plans_charge(plans, &other_user, PS_PLANS_MAX_NBYTES / 4), -ENOSPC);
-	assert_int_equal(tell(&other, 0, 0, 100, 100), 0); /* other users' plans do not prevent it */
+	assert_int_equal(announce(&other, 0, 0, 100, 100), 0); /* other users' plans do not prevent it */
 	ps_plans_drop_feed(plans, other_user.feed);
 	ps_plans_drop_feed(plans, other.feed);
 	/* All plans together have a limit, too. */
 	json_int_t used = counted("memory_bytes");
 	assert_int_equal(ps_plans_charge(plans, &owner, (int64_t)PS_PLANS_MAX_NBYTES - used), 0);
 	assert_int_equal(ps_plans_charge(plans, &owner, 1), -ENOSPC);
-	assert_int_equal(tell(&owner, 0, 0, 100, 100), -ENOSPC);
+	assert_int_equal(announce(&owner, 0, 0, 100, 100), -ENOSPC);
 	assert_int_equal(ps_plans_charge(plans, &owner, used - (int64_t)PS_PLANS_MAX_NBYTES), 0);
-	assert_int_equal(tell(&owner, 0, 0, 100, 100), 0);
+	assert_int_equal(announce(&owner, 0, 0, 100, 100), 0);
 }
 
 static void a_rank_that_went_back_announces_its_epoch_again(void **state)
 {
 	(void)state;
-	assert_int_equal(tell(&owner, 5, 0, 10, 100), 0);
+	assert_int_equal(announce(&owner, 5, 0, 10, 100), 0);
 	assert_int_equal(position(&owner, 5, 2, 100), 0);
 	assert_int_equal(position(&owner, 2, 0, 101), -ESTALE);
-	assert_int_equal(tell(&owner, 2, 0, 10, 101), 0);
+	assert_int_equal(announce(&owner, 2, 0, 10, 101), 0);
 	assert_int_equal(position(&owner, 2, 0, 101), 0);
 	assert_int_equal(need(0, NULL), PS_NEED_PLANNED);
 }
@@ -343,7 +344,7 @@ static void any_sequence_of_calls_ends_empty(void **state)
 			break;
 		case 1:
 		case 2:
-			(void)!tell(&teller, (rng >> 12) % 6, (rng >> 20) % 40, (rng >> 10) % 60, i);
+			(void)!announce(&teller, (rng >> 12) % 6, (rng >> 20) % 40, (rng >> 10) % 60, i);
 			break;
 		case 3:
 			(void)!position(&teller, (rng >> 12) % 6, (rng >> 20) % 80, i);
@@ -386,8 +387,8 @@ static void the_file_needed_last_is_evicted_first_and_never_for_a_later_one(void
 
 	(void)state;
 	for (uint64_t epoch = 0; epoch < 4; epoch++) /* 0 to 9 in epoch 0, 10 to 19 in 1, ... */
-		assert_int_equal(tell(&owner, epoch, (unsigned)epoch * 10, 10, 1000), 0);
-	assert_int_equal(tell(&owner, 5, 100, 10, 1000), 0);
+		assert_int_equal(announce(&owner, epoch, (unsigned)epoch * 10, 10, 1000), 0);
+	assert_int_equal(announce(&owner, 5, 100, 10, 1000), 0);
 	for (unsigned i = 0; i < 3; i++) /* needed in epochs 0, 1, 2 */
 		items[i] = (struct ps_policy_item){
 		        .id = file_of(10 * i).id, .dataset = DATASET, .nbytes = 1, .opened_s = 990, .seq = i};
@@ -418,11 +419,11 @@ static void a_file_needed_only_a_little_later_stays(void **state)
 
 	(void)state;
 	/* needed in about 50 s, within a quarter of 100 s around that */
-	assert_int_equal(tell(&owner, 0, 0, 100, 1000), 0);
-	assert_int_equal(tell(&other, 0, 200, 120, 1000), 0); /* 60 s */
+	assert_int_equal(announce(&owner, 0, 0, 100, 1000), 0);
+	assert_int_equal(announce(&other, 0, 200, 120, 1000), 0); /* 60 s */
 	item.id = file_of(210).id;
 	assert_int_equal(choose(policy, &item, 1, 5, victims), 0);
-	assert_int_equal(tell(&other, 0, 200, 180, 1000), 0); /* 90 s */
+	assert_int_equal(announce(&other, 0, 200, 180, 1000), 0); /* 90 s */
 	assert_int_equal(choose(policy, &item, 1, 5, victims), 1);
 	ps_policy_find("plan")->free(policy);
 }
@@ -434,8 +435,8 @@ static void a_file_never_needed_again_evicts_nothing(void **state)
 	size_t victims[1];
 
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 10, 1000), 0);
-	assert_int_equal(tell(&owner, 1, 20, 10, 1000), 0);
+	assert_int_equal(announce(&owner, 0, 0, 10, 1000), 0);
+	assert_int_equal(announce(&owner, 1, 20, 10, 1000), 0);
 	/* The item is in no plan and was opened long ago: any needed object may take its place. */
 	item.opened_s = 1000 - 2 * 24 * 3600;
 	assert_int_equal(choose(policy, &item, 1, 5, victims), 1);
@@ -453,12 +454,12 @@ static void the_pace_of_a_run_is_learned_across_epochs(void **state)
 
 	(void)state;
 	for (uint64_t epoch = 0; epoch < 3; epoch++)
-		assert_int_equal(tell(&owner, epoch, (unsigned)epoch * 10, 10, 100), 0);
-	assert_int_equal(position(&owner, 0, 5, 105), 0); /* a second a file */
+		assert_int_equal(announce(&owner, epoch, (unsigned)epoch * 10, 10, 100), 0);
+	assert_int_equal(position(&owner, 0, 5, 105), 0); /* one second per file */
 	assert_int_equal(position(&owner, 0, 10, 110), 0);
 	assert_int_equal(need(25, &when), PS_NEED_PLANNED);
 	assert_true(when > 120 && when < 130);
-	assert_int_equal(position(&owner, 1, 5, 160), 0); /* ten seconds a file: slower */
+	assert_int_equal(position(&owner, 1, 5, 160), 0); /* ten seconds per file: slower */
 	assert_int_equal(need(25, &when), PS_NEED_PLANNED);
 	assert_true(when > 185 && when < 260);
 }
@@ -470,8 +471,8 @@ static void an_extent_is_needed_when_its_object_is(void **state)
 	size_t victims[2];
 
 	(void)state;
-	assert_int_equal(tell(&owner, 0, 0, 10, 1000), 0);
-	assert_int_equal(tell(&owner, 1, 10, 10, 1000), 0);
+	assert_int_equal(announce(&owner, 0, 0, 10, 1000), 0);
+	assert_int_equal(announce(&owner, 1, 10, 10, 1000), 0);
 	for (unsigned i = 0; i < 2; i++) {
 		items[i] = (struct ps_policy_item){.id = file_of(10 * (1 - i)).id,
 		        .part = 70000,

@@ -97,7 +97,7 @@ static unsigned nright(struct ps_object *o)
 }
 
 /* Fills and evicts, as far as the disk allows. */
-static void try_to_live(struct ps_store *store, unsigned first)
+static void fill_and_evict(struct ps_store *store, unsigned first)
 {
 	for (unsigned i = first; i < first + 3; i++) {
 		struct ps_object *o = test_object(store, i, SIZE);
@@ -114,7 +114,7 @@ static void try_to_live(struct ps_store *store, unsigned first)
 	ps_object_put(o);
 }
 
-static void look(struct ps_store *store, unsigned i, bool whole)
+static void check_object(struct ps_store *store, unsigned i, bool whole)
 {
 	struct ps_object *o = test_object(store, i, SIZE);
 	unsigned n = nright(o);
@@ -135,8 +135,8 @@ static bool refused_at(const char *dir, unsigned n)
 	assert_int_equal(ps_store_commit(store), 0);
 	step = 0;
 	refused_from = n;
-	try_to_live(store, 1);
-	look(store, 0, true);
+	fill_and_evict(store, 1);
+	check_object(store, 0, true);
 	refused_from = 0;
 
 	int e = -EIO;
@@ -150,8 +150,8 @@ static bool refused_at(const char *dir, unsigned n)
 
 	store = test_store_open(dir, 0, NULL);
 	for (unsigned i = 0; i < 4; i++)
-		look(store, i, i == 0);
-	look(store, 9, true);
+		check_object(store, i, i == 0);
+	check_object(store, 9, true);
 	assert_int_equal(test_stat(store, "used_bytes"), test_on_disk(dir));
 	ps_store_close(store);
 	return step >= n;
@@ -207,7 +207,7 @@ static void an_unreadable_data_folder_loses_no_cached_data(void **state)
 	assert_int_equal(e, -EIO);
 	store = test_store_open(dir, 0, NULL);
 	for (unsigned i = 0; i < 4; i++)
-		look(store, i, true);
+		check_object(store, i, true);
 	ps_store_close(store);
 }
 

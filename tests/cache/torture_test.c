@@ -41,7 +41,7 @@ static struct ps_object *try_get(struct ps_store *store, unsigned i)
 
 /* Does everything that adds or removes cached bytes: writes the first block whole and the second by chunks,
  * commits, evicts. */
-static void live(struct ps_store *store, char *buf)
+static void use_store(struct ps_store *store, char *buf)
 {
 	for (unsigned i = 0; i < 4; i++) {
 		struct ps_object *o = try_get(store, i);
@@ -68,7 +68,7 @@ static void live(struct ps_store *store, char *buf)
 
 /* Counts the present blocks and checks the bytes of each. Faults hit the store's own reads, not the
  * test's. */
-static unsigned look(struct ps_store *store, char *buf, bool trickles)
+static unsigned count_present(struct ps_store *store, char *buf, bool trickles)
 {
 	unsigned n = 0;
 
@@ -93,7 +93,7 @@ static unsigned look(struct ps_store *store, char *buf, bool trickles)
 	return n;
 }
 
-static void works(const char *dir, char *buf)
+static void store_works(const char *dir, char *buf)
 {
 	int e;
 	struct ps_store *store = try_open(dir, &e);
@@ -101,7 +101,7 @@ static void works(const char *dir, char *buf)
 	assert_int_equal(e, 0);
 	assert_true(test_charged(store) <= LIMIT);
 	assert_int_equal(test_stat(store, "used_bytes"), test_on_disk(dir));
-	look(store, buf, false);
+	count_present(store, buf, false);
 	struct ps_object *o = test_object(store, 7, SIZE);
 	assert_int_equal(test_write_all(o), 0);
 	assert_true(ps_object_complete(o) && test_right(o, 0) && test_right(o, 1));
@@ -125,19 +125,19 @@ static void a_failed_allocation_leaves_only_right_bytes_present(void **state)
 		faults_fail(FAULTS_ALLOCATION, n, ENOMEM);
 		store = try_open(*state, &e);
 		if (store) {
-			live(store, buf);
+			use_store(store, buf);
 			hit = faults_hit(FAULTS_ALLOCATION);
 			faults_end();
-			look(store, buf, false);
+			count_present(store, buf, false);
 			ps_store_close(store);
 		} else {
 			assert_int_equal(e, ENOMEM);
 		}
 		faults_end();
 		if (n % 8 == 1)
-			works(*state, buf);
+			store_works(*state, buf);
 	}
-	works(*state, buf);
+	store_works(*state, buf);
 	print_message("# %ld places\n", n - 1);
 	assert_true(n > 40);
 	free(buf);
@@ -218,8 +218,8 @@ static void short_and_interrupted_calls_give_whole_blocks(void **state)
 	faults_trickle(true);
 	struct ps_store *store = try_open(*state, &e);
 	assert_int_equal(e, 0);
-	live(store, buf);
-	unsigned there = look(store, buf, true);
+	use_store(store, buf);
+	unsigned there = count_present(store, buf, true);
 	ps_store_close(store);
 	faults_end();
 	/* objects 2 and 3; only one chunk of object 2's second block is written */
@@ -229,10 +229,10 @@ static void short_and_interrupted_calls_give_whole_blocks(void **state)
 	faults_trickle(true);
 	store = try_open(*state, &e);
 	assert_int_equal(e, 0);
-	assert_int_equal(look(store, buf, true), there);
+	assert_int_equal(count_present(store, buf, true), there);
 	ps_store_close(store);
 	faults_end();
-	works(*state, buf);
+	store_works(*state, buf);
 	free(buf);
 }
 
@@ -256,17 +256,17 @@ static void a_stop_whose_sync_fails_is_not_clean(void **state)
 	int e;
 	struct ps_store *store = try_open(*state, &e);
 
-	live(store, buf);
+	use_store(store, buf);
 	ps_store_close(store);
 	assert_true(was_clean(*state));
 	store = try_open(*state, &e);
-	live(store, buf);
+	use_store(store, buf);
 	faults_fail_from(FAULTS_SYNC, 1, EIO);
 	ps_store_close(store);
 	assert_true(faults_count(FAULTS_SYNC) > 0);
 	faults_end();
 	assert_false(was_clean(*state));
-	works(*state, buf);
+	store_works(*state, buf);
 	free(buf);
 }
 
@@ -284,14 +284,14 @@ static void a_wall_clock_step_leaves_only_right_bytes_present(void **state)
 		faults_step_clock(steps[i]);
 		struct ps_store *store = try_open(*state, &e);
 		assert_int_equal(e, 0);
-		live(store, buf);
+		use_store(store, buf);
 		faults_step_clock(-steps[i]);
-		live(store, buf);
-		assert_true(look(store, buf, false) > 0);
+		use_store(store, buf);
+		assert_true(count_present(store, buf, false) > 0);
 		assert_true(test_charged(store) <= LIMIT);
 		ps_store_close(store);
 		faults_end();
-		works(*state, buf);
+		store_works(*state, buf);
 	}
 	assert_true(ps_clock_mono_ns() - start < 60 * PS_NS_PER_S);
 	free(buf);
