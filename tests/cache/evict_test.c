@@ -184,7 +184,7 @@ static void a_lowered_limit_holds_from_the_start(void **state)
 	ps_store_close(store);
 }
 
-static void the_least_free_space_stops_admission(void **state)
+static void min_free_bytes_stops_admission(void **state)
 {
 	struct ps_error err = {0};
 	struct ps_store *store = NULL;
@@ -594,7 +594,7 @@ int main(void)
 	        TEST(a_file_that_was_passed_through_keeps_its_name_until_it_is_put),
 	        TEST(a_held_object_is_never_evicted),
 	        TEST(a_lowered_limit_holds_from_the_start),
-	        TEST(the_least_free_space_stops_admission),
+	        TEST(min_free_bytes_stops_admission),
 	        TEST(the_index_counts_against_the_size_of_the_folder),
 	        TEST(an_object_that_would_leave_too_little_free_space_is_not_admitted),
 	        TEST(evicting_by_glob_takes_matching_objects_that_are_not_held),

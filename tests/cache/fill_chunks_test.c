@@ -35,7 +35,7 @@ static void a_random_read_fetches_its_chunks_and_no_more(void **state)
 	/* The chunk is cached. */
 	assert_int_equal(read_random(f, 7 * PS_MIB + 5 * CHUNK, CHUNK), 0);
 	assert_int_equal(atomic_load(&f->origin->ngets), 1);
-	/* A read over the begin of the cached chunk fetches the chunk before it only. */
+	/* A read over the beginning of the cached chunk fetches the chunk before it only. */
 	assert_int_equal(read_random(f, 7 * PS_MIB + 5 * CHUNK - 10, 20), 0);
 	assert_int_equal(atomic_load(&f->origin->nbytes), 2 * CHUNK);
 	/* A read over a block boundary is one request. */

@@ -96,7 +96,7 @@ static void the_part_of_a_late_request_that_no_reader_needs_comes_later(void **s
 	fixture_free(f);
 }
 
-/* The request covers the end of a block and the begin of the next: each block gets its part. */
+/* The request covers the end of a block and the beginning of the next: each block gets its part. */
 static void a_hedged_request_may_span_two_blocks(void **state)
 {
 	struct fixture *f = new_with_timeout(60000);

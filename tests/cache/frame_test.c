@@ -82,7 +82,7 @@ static void frame_headers_are_parsed(void **state)
 	assert_int_equal(ps_frame_header_parse(reserved, sizeof(reserved), &h), -EBADMSG);
 }
 
-static void a_frame_that_needs_a_dictionary_says_so(void **state)
+static void a_frame_that_needs_a_dictionary_is_an_error(void **state)
 {
 	static const uint8_t frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0x21, 7, 3, 0x19, 0, 0, 'a', 'b', 'c'};
 	struct ps_decoder *d = ps_decoder_new(PS_CODING_ZSTD);
@@ -410,7 +410,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(names_give_the_coding_and_the_stem),
 	        cmocka_unit_test(frame_headers_are_parsed),
-	        cmocka_unit_test(a_frame_that_needs_a_dictionary_says_so),
+	        cmocka_unit_test(a_frame_that_needs_a_dictionary_is_an_error),
 	        cmocka_unit_test(gzip_files_end_where_they_may),
 	        cmocka_unit_test(a_get_takes_each_byte_once_and_to_its_place),
 	        cmocka_unit_test(seek_tables_are_parsed),

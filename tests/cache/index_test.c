@@ -27,7 +27,7 @@ static char some_source[] = "https://h/p/", some_url[] = "https://h/p/a.tar", so
 static const struct ps_remote some_remote = {.size = 123456789, .mtime_s = -1, .etag = "W/\"a b\""};
 static const struct ps_id some_id = {{1, 2, 3, 255, 254, 0, 7, 8, 9, 10, 11, 12, 13, 14, 255, 255}};
 
-static void rows_come_back_as_written_also_after_reopen(void **state)
+static void rows_are_read_as_written_also_after_a_reopen(void **state)
 {
 	struct ps_index *index = open_index(*state);
 	struct ps_dataset_row d = {.id = some_id,
@@ -149,7 +149,7 @@ static void a_directory_has_no_url_and_a_deleted_row_is_gone(void **state)
 	ps_index_close(index);
 }
 
-static void children_come_in_name_order_of_one_parent_only(void **state)
+static void children_are_in_name_order_and_of_one_parent_only(void **state)
 {
 	static const char *const names[] = {"b", "a", "c-2", "c-10", "\xff\xfe", "z"};
 	static const char *const sorted[] = {"a", "b", "c-10", "c-2", "z", "\xff\xfe"};
@@ -532,9 +532,9 @@ static void a_row_that_could_not_be_read_back_is_not_written(void **state)
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(rows_come_back_as_written_also_after_reopen),
+	        TEST(rows_are_read_as_written_also_after_a_reopen),
 	        TEST(a_directory_has_no_url_and_a_deleted_row_is_gone),
-	        TEST(children_come_in_name_order_of_one_parent_only),
+	        TEST(children_are_in_name_order_and_of_one_parent_only),
 	        TEST(nodes_in_any_order_are_those_asked_for),
 	        TEST(rows_that_the_disk_refuses_are_kept_until_it_accepts_them),
 	        TEST(the_number_of_kept_rows_is_bounded),

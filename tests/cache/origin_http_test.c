@@ -213,7 +213,7 @@ static void a_head_gives_size_and_version(void **state)
 	assert_int_equal(c.head.seen.size, 0);
 }
 
-static void head_fails_as_get_does(void **state)
+static void a_head_fails_as_a_get_does(void **state)
 {
 	struct call c;
 
@@ -424,7 +424,7 @@ int main(void)
 	        cmocka_unit_test(no_more_connections_than_allowed),
 	        cmocka_unit_test(a_transfer_that_waits_for_a_connection_is_cancelled_at_once),
 	        cmocka_unit_test(a_head_gives_size_and_version),
-	        cmocka_unit_test(head_fails_as_get_does),
+	        cmocka_unit_test(a_head_fails_as_a_get_does),
 	        cmocka_unit_test(without_a_version_the_first_bytes_mark_it),
 	        cmocka_unit_test(a_cancel_in_mid_body_ends_the_get),
 	        cmocka_unit_test(a_get_may_be_cancelled_at_once),

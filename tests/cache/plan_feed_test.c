@@ -155,7 +155,7 @@ static void a_name_is_looked_up_in_its_source_s_folder(void **state)
 
 /* Lines -------------------------------------------------------------------------------------------------- */
 
-static void lines_are_cut_anywhere(void **state)
+static void lines_may_be_cut_anywhere(void **state)
 {
 	static const char text[] = "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 1, "
 	                           "\"files\": [\"a\", \"d/b\", \"none\"]}\n"
@@ -339,7 +339,7 @@ int main(void)
 	        TEST(existing_names_are_found_and_others_are_ignored),
 	        TEST(a_folder_deeper_than_a_path_is_ignored),
 	        TEST(a_name_is_looked_up_in_its_source_s_folder),
-	        TEST(lines_are_cut_anywhere),
+	        TEST(lines_may_be_cut_anywhere),
 	        TEST(after_a_refused_line_the_next_is_accepted),
 	        TEST(a_line_without_an_end_is_refused_once),
 	        TEST(a_line_stays_within_its_memory),

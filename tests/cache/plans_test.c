@@ -259,7 +259,7 @@ static void the_next_files_are_in_order_and_from_each_rank(void **state)
 	assert_int_equal(nodes[2], 4);
 }
 
-static void a_file_without_an_object_gets_it_later(void **state)
+static void a_planned_file_may_get_its_object_later(void **state)
 {
 	struct ps_plan_file file = file_of(3), nameless = {.node = file.node, .dataset = DATASET};
 	struct ps_plan_who who = who_of(0);
@@ -562,7 +562,7 @@ int main(void)
 	        TEST(a_file_named_many_times_counts_once_per_epoch),
 	        TEST(an_early_epoch_announced_late_still_comes_first),
 	        TEST(the_next_files_are_in_order_and_from_each_rank),
-	        TEST(a_file_without_an_object_gets_it_later),
+	        TEST(a_planned_file_may_get_its_object_later),
 	        TEST(plans_are_bounded),
 	        TEST(a_rank_that_went_back_announces_its_epoch_again),
 	        TEST(any_sequence_of_calls_ends_empty),

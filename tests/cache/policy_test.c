@@ -153,7 +153,7 @@ static void a_dataset_twice_the_cache_hits_half_the_time(void **state)
 	}
 }
 
-static void lru_hits_far_less(void **state)
+static void lru_hits_far_less_often(void **state)
 {
 	(void)state;
 	double lru = mean_after_first("lru", 1);
@@ -346,7 +346,7 @@ static void the_oldest_are_chosen_first_and_no_more_than_needed(void **state)
 
 /* Beyond PS_VICTIMS_EXACT items the heap is kept between calls: what it says must still hold at a later
  * call. */
-static void of_many_items_the_oldest_are_chosen_too(void **state)
+static void the_oldest_of_many_items_are_chosen_too(void **state)
 {
 	(void)state;
 	enum { N = 16 * PS_VICTIMS_EXACT };
@@ -399,7 +399,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_dataset_twice_the_cache_hits_half_the_time),
-	        cmocka_unit_test(lru_hits_far_less),
+	        cmocka_unit_test(lru_hits_far_less_often),
 	        cmocka_unit_test(an_abandoned_dataset_is_evicted_after_three_of_its_epochs),
 	        cmocka_unit_test(without_a_known_epoch_time_a_dataset_is_in_use_for_a_day),
 	        cmocka_unit_test(concurrent_opens_of_workers_are_not_taken_for_epochs),
@@ -407,7 +407,7 @@ int main(void)
 	        cmocka_unit_test(the_longer_an_object_is_overdue_the_later_it_is_expected),
 	        cmocka_unit_test(a_held_object_is_never_evicted),
 	        cmocka_unit_test(the_oldest_are_chosen_first_and_no_more_than_needed),
-	        cmocka_unit_test(of_many_items_the_oldest_are_chosen_too),
+	        cmocka_unit_test(the_oldest_of_many_items_are_chosen_too),
 	        cmocka_unit_test(policies_are_found_by_name),
 	};
 

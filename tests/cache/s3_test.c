@@ -257,7 +257,7 @@ static void a_document_that_is_not_a_page_is_refused(void **state)
 
 /* Refusals ----------------------------------------------------------------------------------------------- */
 
-/* Parsers report the end of an empty element even if its begin has stopped them. */
+/* Parsers report the end of an empty element even if its beginning has stopped them. */
 static void elements_beyond_the_limits_end_the_page(void **state)
 {
 	ps_autostrbuf struct ps_strbuf wide = {0}, deep = {0};

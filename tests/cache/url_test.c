@@ -254,7 +254,7 @@ static struct ps_remote remote(uint64_t size, int64_t mtime_s, const char *etag)
 	return r;
 }
 
-static void versions_are_compared_by_what_both_know(void **state)
+static void versions_are_compared_by_the_values_that_both_have(void **state)
 {
 	const uint64_t none = PS_SIZE_UNKNOWN;
 	const struct {
@@ -349,7 +349,7 @@ static void response_headers_are_checked(void **state)
 	        err.text, "HTTP 416: the object has changed at the origin: the range lies outside");
 }
 
-static void retry_after_is_understood(void **state)
+static void retry_after_is_parsed(void **state)
 {
 	static const struct {
 		const char *header;
@@ -390,9 +390,9 @@ int main(void)
 	        cmocka_unit_test(escapes_are_decoded_and_encoded),
 	        cmocka_unit_test(names_are_checked),
 	        cmocka_unit_test(a_host_with_an_escaped_escape_is_refused),
-	        cmocka_unit_test(versions_are_compared_by_what_both_know),
+	        cmocka_unit_test(versions_are_compared_by_the_values_that_both_have),
 	        cmocka_unit_test(response_headers_are_checked),
-	        cmocka_unit_test(retry_after_is_understood),
+	        cmocka_unit_test(retry_after_is_parsed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
