@@ -4,8 +4,8 @@
  * just before the call, once just after it. With --wrap, this file replaces those calls, so that each
  * present or future call is a step at which the child dies; a call of RocksDB is one step. For a power cut
  * the child first undoes what it has not synced: bytes of data files become zeros, and the index's log loses
- * half of its unsynced end. The child lists the blocks that must survive in memory that it shares with the
- * parent. The parent then opens the store and looks at every block. */
+ * half of its unsynced end. In memory that it shares with the parent, the child lists the blocks that must
+ * survive. The parent then opens the store and checks every block. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -29,7 +29,8 @@ static struct shared *shared;
 
 /* The child's death -------------------------------------------------------------------------------------- */
 
-static unsigned die_at, die_after, steps; /* the step, 0: never; 1: after the step; steps so far */
+/* The child dies at step die_at (0: never), after the step if die_after is 1. */
+static unsigned die_at, die_after, steps; /* steps: so far */
 static bool cut;                          /* a power cut, not a kill */
 static char index_dir[256];
 

@@ -66,7 +66,7 @@ static void decode(
 			uint64_t content = ps_decoder_frame(decoder)->content_nbytes;
 
 			if (ps_decoder_nbytes(decoder) > OUT_MAX)
-				break; /* as the stage refuses it */
+				break; /* the stage refuses it, too */
 			if (in_place && !ps_decoder_frame(decoder)->skippable && content < OUT_MAX) {
 				from = 0;
 				room = (size_t)content + 1;

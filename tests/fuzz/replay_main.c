@@ -1,7 +1,7 @@
 /* main() of a fuzz target that was not built by --enable-fuzzing: replays inputs, so that `make check` runs
  * the saved corpus with any compiler and under any sanitizer.
  *
- * NAME_fuzz [FILE|FOLDER...] default: $top_srcdir/tests/fuzz/corpus/NAME
+ *   NAME_fuzz [FILE|FOLDER...]     default: $top_srcdir/tests/fuzz/corpus/NAME
  *
  * Prints TAP, a line for each input. An input that crashes ends the program, and thus the test. */
 #include <dirent.h>
