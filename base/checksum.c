@@ -190,7 +190,8 @@ uint32_t ps_crc32c_join(uint32_t a, uint32_t b, size_t nbytes_b)
 
 #define NVME UINT64_C(0x9a6c9329ac4bc9b5) /* bit 63 is the coefficient of x^0 */
 
-/* tables[k][b]: the effect of byte b on the checksum when k more bytes follow. Eight bytes a step. */
+/* tables[k][b]: the effect of byte b on the checksum when k more bytes follow. ps_crc64nvme() handles eight
+ * bytes a step. */
 static uint64_t tables[8][256];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 

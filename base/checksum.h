@@ -9,7 +9,7 @@
  * it.
  *
  * Ownership: a struct ps_checksum is in the caller's memory; every successful init needs a fini. Threads:
- * one a struct. Blocks: never. */
+ * one at a time for one struct. Blocks: never. */
 #ifndef PS_BASE_CHECKSUM_H
 #define PS_BASE_CHECKSUM_H
 

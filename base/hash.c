@@ -11,7 +11,7 @@ void ps_id_of_strings(const char *const *strings, size_t n, struct ps_id *ret_id
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
 	unsigned char digest[EVP_MAX_MD_SIZE];
 
-	/* Only allocation can fail here, and an identity we cannot compute must not become a wrong one. */
+	/* Only allocation can fail here. The process ends, since a wrong identity must not be returned. */
 	if (!ctx || EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) != 1)
 		abort();
 	for (size_t i = 0; i < n; i++) {

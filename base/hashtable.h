@@ -1,6 +1,6 @@
 /* uthash with two settings: a failed allocation leaves the item out (item->hh.tbl is then NULL) instead of
- * ending the process; and a hash function of our own, since clang warns of fall-through cases in
- * uthash's. */
+ * ending the process; and a hash function of our own, since clang warns of fall-through cases in uthash's
+ * own. */
 #ifndef PS_BASE_HASHTABLE_H
 #define PS_BASE_HASHTABLE_H
 

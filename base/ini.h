@@ -4,7 +4,7 @@
  * reported in lower case, values without surrounding blanks; a byte order mark and CRLF are accepted.
  *
  * Ownership: the text is the caller's; fn borrows its arguments for the call. Threads: any. Blocks: never.
- * Errors: -EINVAL with the line's number, never its text (it may be a secret); fn's. */
+ * Errors: -EINVAL with the line's number, never its text (it may be a secret); or what fn returned. */
 #ifndef PS_BASE_INI_H
 #define PS_BASE_INI_H
 

@@ -46,7 +46,7 @@ static bool opened;
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 static const int level_priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG};
 
-/* True if a socket of either type listens there. */
+/* True if a socket of either type listens at addr. */
 static bool listens(const struct sockaddr_un *addr)
 {
 	static const int types[] = {SOCK_DGRAM, SOCK_STREAM};

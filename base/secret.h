@@ -42,8 +42,8 @@ void ps_secret_file_warn(const char *path, const char *what);
 int ps_secret_token(const char *text, char **ret) PS_MUST_USE;
 
 /* The value of a variable in env ("NAME=value", NULL-terminated; env NULL: the process's own), borrowed;
- * NULL if the variable is not set or empty. A daemon mounts for other processes, so the variables that an
- * origin reads are those of these processes, not the daemon's. Blocks: never. */
+ * NULL if the variable is not set or empty. The daemon mounts for other processes: credentials and settings
+ * come from their environments, not from its own. Blocks: never. */
 const char *ps_env_get(const char *const *env, const char *name);
 
 #endif

@@ -59,7 +59,8 @@ void ps_waits_begin(struct ps_waits *waits, uint64_t now_ns)
 void ps_waits_end(struct ps_waits *waits, uint64_t now_ns)
 {
 	PS_LOCK_SCOPE(&waits->lock);
-	/* Threads may take the lock in another order than they read the clock in. */
+	/* The order in which threads take the lock may differ from the order in which they read the
+	 * clock. */
 	if (--waits->n == 0 && now_ns > waits->since_ns)
 		waits->total_ns += now_ns - waits->since_ns;
 }

@@ -58,8 +58,8 @@ void ps_guess_offer(struct ps_guess *guess, const char *known)
 
 	if (n >= KNOWN_MAX || guess->len == 0)
 		return;
-	/* Allows one error in words of 2 to 4 letters, two in 5 to 7, three in longer words: with more
-	 * errors it is another word. */
+	/* Allows one error in words of 2 to 4 letters, two in 5 to 7, three in longer words. A word with
+	 * more errors is a different word. */
 	unsigned slips = distance(guess->word, guess->len, known, n), found = 0;
 	if (slips <= 3 && slips * 3 <= n + 1)
 		found = slips + 1;

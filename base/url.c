@@ -100,7 +100,7 @@ char *ps_url_escape_raw(const char *text)
 	return ps_strbuf_take(&b);
 }
 
-/* Sets h to a URL, or to a reference relative to its present one. */
+/* Sets h to a URL, or to a reference relative to h's present URL. */
 static CURLUcode set_url(CURLU *h, const char *text)
 {
 	ps_autofree char *escaped = ps_url_escape_raw(text);
@@ -476,8 +476,8 @@ static int escaped(const char *s)
 	return lo >= 0 ? hi * 16 + lo : -1;
 }
 
-/* Decodes escapes. NULL: errno is EINVAL (a NUL in it) or ENOMEM. A "%" that starts no escape stands for
- * itself. */
+/* Decodes escapes. NULL: errno is EINVAL (the decoded text has a NUL) or ENOMEM. A "%" that starts no
+ * escape stands for itself. */
 static char *decode(const char *text, size_t n)
 {
 	char *s = malloc(n + 1), *out = s;
@@ -560,7 +560,7 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 	size_t nbucket = bucket_len(text);
 	if (memchr(bucket, '@', nbucket))
 		return ps_error_set(err, EINVAL,
-		        "%s: keys do not belong into the source: set AWS_ACCESS_KEY_ID and "
+		        "%s: credentials do not belong in a source: set AWS_ACCESS_KEY_ID and "
 		        "AWS_SECRET_ACCESS_KEY",
 		        ps_url_redact(text, safe));
 	if (ps_s3_url_is_azure(text)) {

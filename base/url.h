@@ -6,7 +6,7 @@
  * percent-encoded.
  *
  * Ownership: the caller frees returned strings with free(). Threads: any. Blocks: never. Errors: -EINVAL:
- * not a URL (the text holds no secrets); -ENOMEM. */
+ * not a URL (the error's text holds no secrets); -ENOMEM. */
 #ifndef PS_BASE_URL_H
 #define PS_BASE_URL_H
 
@@ -79,7 +79,7 @@ void ps_url_encode_strict(const char *bytes, size_t n, bool keep_slash, struct p
  *
  * %XX stands for a byte, as in any URL; every other character belongs to the key, also "+", "#", "&", "//"
  * and "..". So does a "?", unless versionId= or endpoint= follows it. endpoint distinguishes equally named
- * buckets of two stores; the origin adds it, users do not write it. */
+ * buckets of two stores: cache/origin adds it; users set it by an option, not in a source. */
 #define PS_S3_KEY_MAX_LEN 4096 /* stores allow 1,024 bytes */
 
 struct ps_s3_url {

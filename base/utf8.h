@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The length of the character at p, with n > 0 bytes available; 0: not a character, also for surrogates and
- * overlong forms. */
+/* The length of the character at p, with n > 0 bytes available; 0: not a valid character (surrogates and
+ * overlong forms are not valid). */
 static inline size_t ps_utf8_len(const uint8_t *p, size_t n)
 {
 	size_t len = p[0] < 0x80                   ? 1

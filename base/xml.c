@@ -121,7 +121,7 @@ int ps_xml_parse(
 	XML_SetStartDoctypeDeclHandler(p.expat, on_doctype);
 	int rc = feed(&p, text, nbytes);
 	if (rc == -EPROTO && !(err && err->err))
-		ps_error_set(err, EPROTO, "no XML that can be read: line %lu: %s",
+		ps_error_set(err, EPROTO, "cannot parse the XML: line %lu: %s",
 		        (unsigned long)XML_GetCurrentLineNumber(p.expat),
 		        XML_ErrorString(XML_GetErrorCode(p.expat)));
 	else if (rc == -ENOMEM)

@@ -2,7 +2,7 @@
  * length. Elements are named by their path, without namespaces: "ListBucketResult/Contents/Key".
  *
  * Ownership: strings are borrowed for the call. Threads: any. Blocks: never. Errors: -EPROTO with the line
- * if the XML is malformed or not allowed; -ENOMEM; a callback's. */
+ * if the XML is malformed or not allowed; -ENOMEM; or what a callback returned. */
 #ifndef PS_BASE_XML_H
 #define PS_BASE_XML_H
 
