@@ -24,22 +24,22 @@
  *   }                                          (r == 0: the epoch is over; next begins the one after it)
  *   penstock_loader_close(loader);
  *
- * Ownership: what a function returns through a ret_ argument is described with it. Options, shard names and
- * fields are copied by penstock_loader_open(). Lifetime of a batch: from penstock_loader_next() until
- * penstock_batch_release() or penstock_loader_close(), whichever is first; tensors point into it. Batches are
- * reused: there are `depth` of them, and holding all makes penstock_loader_next() fail with -EBUSY; it never
- * waits for its own caller. penstock_loader_wait_released() does, and penstock_loader_add_batch() makes one
- * more. Threads: any functions on different loaders. On one loader, one thread at a time in
- * penstock_loader_next(), _wait(), _wait_released(), _add_batch(), _set_epoch(), _state_save(),
- * _state_load(), _length() and _close(); penstock_batch_*() and penstock_loader_stats() on any thread. Loader
- * threads block all signals.
+ * Ownership: each function describes who owns what it returns through ret_ arguments. Options, shard names
+ * and fields are copied by penstock_loader_open(). Lifetime of a batch: from penstock_loader_next() until
+ * penstock_batch_release() or penstock_loader_close(), whichever is first; tensors point into the batch.
+ * There are `depth` batches, and they are reused. If the caller holds all of them, penstock_loader_next()
+ * fails with -EBUSY, since it never waits for its own caller; penstock_loader_wait_released() waits for a
+ * release, and penstock_loader_add_batch() makes one more batch. Threads: any functions on different
+ * loaders. On one loader, one thread at a time in penstock_loader_next(), _wait(), _wait_released(),
+ * _add_batch(), _set_epoch(), _state_save(), _state_load(), _length() and _close(); penstock_batch_*() and
+ * penstock_loader_stats() on any thread. Loader threads block all signals.
  *
- * Fork: a loader works in the process that opened it. In another one
- *   penstock_loader_close()       gives the memory back and touches no thread
+ * Fork: a loader works in the process that opened it. In another process
+ *   penstock_loader_close()       frees the memory and touches no thread
  *   penstock_loader_*() else      fail with -ECHILD
  *   penstock_batch_release()      does nothing
  *   penstock_batch_use(), _sync() fail with -ECHILD where batches are on a device
- * and a batch that was held, in host memory, may be looked at.
+ * and a batch that was held at the fork may still be read if it is in host memory.
  *
  * Errors: 0 or a positive result, or a negative errno with a line of text for a person in *error (NULL: no
  * text). Nothing is printed, no state is global. Units: bytes, seconds, counts. */
@@ -59,11 +59,11 @@ extern "C" {
 #define PENSTOCK_VERSION_MINOR 3
 #define PENSTOCK_VERSION_PATCH 0
 
-/* "0.3.0": of the library that runs, which may be newer than this header. */
+/* The version of the library that runs, such as "0.3.0"; it may be newer than this header. */
 const char *penstock_version(void);
 
-/* What decodes images, with versions: "libjpeg-turbo 2.1.5 (compiled with), libpng 1.6.39". Any thread. Since
- * 0.3. */
+/* The libraries that decode images, with versions: "libjpeg-turbo 2.1.5 (compiled with), libpng 1.6.39".
+ * Any thread. Since 0.3. */
 const char *penstock_libraries(void);
 
 #define PENSTOCK_ERROR_TEXT_LEN 1024
@@ -78,7 +78,7 @@ struct penstock_error {
 /* How a field's bytes become part of a batch. */
 enum penstock_kind {
 	/* a JPEG, PNG, WebP, PGM or PPM, cropped and resized: rows of image_height x image_width x 3; with
-	 * `views` there are that many of them in a row */
+	 * `views`, a row has that many images */
 	PENSTOCK_IMAGE = 0,
 	PENSTOCK_INT64 = 1, /* an integer in decimal digits, as in .cls files: one int64 a row */
 	PENSTOCK_BYTES = 2, /* as they are (txt, json, anything): values and offsets */
@@ -94,7 +94,7 @@ enum penstock_kind {
 	PENSTOCK_MASK = 6,
 	/* Boxes that follow an image field: an array of n x 4 numbers (a .npy, a JSON value by its path, or
 	 * text: four numbers a line) becomes n x 4 floats, x0 y0 x1 y1 in pixels of the result, cut at its
-	 * edges; a box outside keeps its place, without area. Ragged, or padded. */
+	 * edges; a box outside the result stays in the list, without area. Ragged, or padded. */
 	PENSTOCK_BOXES = 7,
 	PENSTOCK_TOKENS = 8,  /* n + 1 tokens, raw or as a .npy: x, the first n, and NAME:y, the last n */
 	PENSTOCK_FLOAT = 9,   /* a number as text: one element a row, rounded to dtype */
@@ -131,16 +131,17 @@ enum penstock_channels {
 enum penstock_crop {
 	/* RandomResizedCrop: a part of scale_min..scale_max of the area, of shape ratio_min..ratio_max */
 	PENSTOCK_CROP_RANDOM = 0,
-	/* the shorter side to resize_shorter, then the middle */
+	/* the shorter side is resized to resize_shorter, then the middle is taken */
 	PENSTOCK_CROP_CENTER = 1,
 	/* the whole image, stretched to the size */
 	PENSTOCK_CROP_NONE = 2,
-	/* RandomCrop: a part of image_width x image_height pixels, at random, of the image as it is, or
-	 * resized to resize_width x resize_height, or its shorter side to resize_shorter; with padding
-	 * around, more where it is smaller than the part */
+	/* RandomCrop: a random part of image_width x image_height pixels. The image is taken as it is, or
+	 * resized to resize_width x resize_height, or resized so that its shorter side is resize_shorter.
+	 * Padding is added around it, more if it is smaller than the part */
 	PENSTOCK_CROP_RANDOM_CROP = 3,
-	/* the whole image in its shape, as large as fits into the size, in the middle, with padding around:
-	 * round(short * size / long), halves up; of an odd rest the pixel more is right and below */
+	/* the whole image with its aspect ratio, as large as fits into the size, centred, with padding
+	 * around it. The other side is round(short * size / long), halves up; if the padding is odd, right
+	 * and below have one pixel more */
 	PENSTOCK_CROP_LETTERBOX = 4,
 };
 
@@ -154,7 +155,7 @@ enum penstock_padding {
 
 /* What is written over an erased part. */
 enum penstock_erase_fill {
-	PENSTOCK_ERASE_MEAN = 0,   /* the field's mean: what is 0 once it is normalised */
+	PENSTOCK_ERASE_MEAN = 0,   /* the field's mean, which is 0 when normalised */
 	PENSTOCK_ERASE_RANDOM = 1, /* noise of the field's mean and std */
 	PENSTOCK_ERASE_LEVELS = 2, /* erase_levels */
 };
@@ -176,38 +177,41 @@ enum penstock_interpolation {
 	PENSTOCK_BICUBIC = 1,
 };
 
-/* What becomes of a value with more than max_bytes, or than pad_to items. */
+/* What happens to a value of more than max_bytes, or of more than pad_to items. */
 enum penstock_overflow {
 	PENSTOCK_OVERFLOW_ERROR = 0,    /* penstock_loader_next() fails, whatever on_error is (default) */
 	PENSTOCK_OVERFLOW_BAD = 1,      /* the sample is bad */
-	PENSTOCK_OVERFLOW_TRUNCATE = 2, /* it is cut to whole items; a text between two characters */
+	PENSTOCK_OVERFLOW_TRUNCATE = 2, /* the value is cut to whole items; a text between two characters */
 };
 
 #define PENSTOCK_PAD_LONGEST UINT32_MAX
 
 #define PENSTOCK_MAX_DIMS 8
 
-/* What becomes of a number that a float type does not have. */
+/* What happens to a number that a float type cannot hold exactly. */
 enum penstock_rounding {
 	PENSTOCK_ROUNDING_EXACT = 0,   /* the sample is bad */
-	PENSTOCK_ROUNDING_NEAREST = 1, /* the nearest one, ties to even; beyond the type's range it is bad */
+	PENSTOCK_ROUNDING_NEAREST = 1, /* rounded, ties to even; beyond the type's range the sample is
+	                                * bad */
 };
 
-/* One field of a batch. Fill by penstock_field_init(), then change. Defaults are those of both crops; the
- * members below `kind` are for images where nothing else is said. What would do nothing is refused: a member
- * of another kind, noise_sigma without noise, scale_min with another crop; the text says what it needs. */
+/* One field of a batch. Fill by penstock_field_init(), then change. A comment ends with the default. The
+ * members below `kind` are for images, unless the comment says otherwise. A member that would have no
+ * effect is refused (a member of another kind, noise_sigma without noise, scale_min with another crop); the
+ * error's text names what it needs. */
 struct penstock_field {
 	size_t size; /* set by init: lets libraries of other versions read the struct */
-	/* Suffix of the member; alternatives by ';', the first that a sample has counts: "jpg;jpeg". After a
-	 * ':' the path of a value in a JSON member: "json:meta.height", "json:boxes.0" (kinds INT64, FLOAT,
-	 * TEXT, JSON, TOKENS and NPY; a dot within a name as "\\."). */
+	/* Suffix of the member, or alternatives separated by ';', of which the first that a sample has is
+	 * taken: "jpg;jpeg". After a ':' the path of a value in a JSON member: "json:meta.height",
+	 * "json:boxes.0" (kinds INT64, FLOAT, TEXT, JSON, TOKENS and NPY; a dot within a name as "\\."). */
 	const char *name;
 	uint32_t kind; /* enum penstock_kind */
 
 	uint32_t image_width, image_height; /* pixels, 1 to 16384; 224 */
-	/* Of the elements. Images: U8, U16, F32 (default), F16 or BF16. INT64: any (I64). FLOAT: a float
-	 * (F32). NPY: any (F32). JSON with a path: any (U8: texts). TOKENS: an integer (I64). OUTPUT: any
-	 * (F32). Numbers are converted exactly or the sample is bad; only FLOAT and JSON round, NPY if asked to. */
+	/* Type of the elements. Images: U8, U16, F32 (default), F16 or BF16. INT64: any (I64). FLOAT: a
+	 * float (F32). NPY: any (F32). JSON with a path: any (U8: texts). TOKENS: an integer (I64). OUTPUT:
+	 * any (F32). A number that the type cannot hold exactly makes the sample bad; only FLOAT and JSON
+	 * round, and NPY with `rounding` NEAREST. */
 	uint32_t dtype;
 	uint32_t layout;        /* PENSTOCK_NCHW (default) or PENSTOCK_NHWC */
 	uint32_t crop;          /* enum penstock_crop; PENSTOCK_CROP_RANDOM */
@@ -224,16 +228,16 @@ struct penstock_field {
 	/* All but images: 1: a sample without the field (or without the value at its path) is sound; 0
 	 * (default): it is bad. */
 	uint32_t optional;
-	/* Optional fields of a fixed shape: what all elements of such a row are; -1 (FLOAT: not a number).
-	 * Rows of other fields are empty then. */
+	/* Optional fields of a fixed shape: the value of all elements of a row without the field; -1
+	 * (FLOAT: NaN). In other optional fields such a row is empty. */
 	int64_t missing_value;
 
 	/* -- From here on: since 0.2. -- */
 
 	/* NPY, JSON with a path, TOKENS, OUTPUT: the shape of a row, `ndim` dimensions of `shape`, at most 7;
 	 * what a sample has must be of that shape. shape[0] = 0: as many items as the sample has: the field
-	 * is ragged, and an item has the shape of the rest. 0 dimensions: one element (a JSON number); for
-	 * NPY, TOKENS, and OUTPUT with pad_to or max_bytes, {0}. A scalar NPY counts as {1}. */
+	 * is ragged, and an item has the shape of the rest. ndim 0: one element (a JSON number); for NPY,
+	 * TOKENS, and OUTPUT with pad_to or max_bytes, the same as {0}. A scalar NPY counts as {1}. */
 	uint32_t ndim;
 	/* Ragged fields (BYTES, TEXT, JSON texts; the above with shape[0] = 0). 0 (default): values and
 	 * offsets, one row after the other. N: each row padded to N items. PENSTOCK_PAD_LONGEST: to the
@@ -245,10 +249,10 @@ struct penstock_field {
 	uint32_t overflow;     /* enum penstock_overflow */
 	int64_t pad_value;     /* of the elements of padding; 0 */
 	uint64_t max_bytes;    /* ragged fields: of a row's values in the batch; 0 (default): no limit */
-	/* Ragged fields of integers: the name of another ragged field. To each number of a row is added how
-	 * many items of that field the rows before it have, so that it counts in the whole batch: edges of
-	 * graphs that name nodes. A number that names none of its own row's items makes the sample bad. NULL:
-	 * as they are. */
+	/* Ragged fields of integers: the name of another ragged field. The number of items that this other
+	 * field has in all rows before is added to each number of a row, so that the numbers index the
+	 * items of the whole batch: for edges of graphs, which are numbers of nodes. A number that is not
+	 * the index of an item of its own row makes the sample bad. NULL: nothing is added. */
 	const char *add_offset_of;
 	/* TOKENS: of tokens in members that are not .npy: PENSTOCK_U16 (default), U32, I32, I64,
 	 * little-endian. */
@@ -257,13 +261,14 @@ struct penstock_field {
 	/* IMAGE: 1: turned as the file's EXIF orientation says. 0 (default): as stored. MASK: likewise. */
 	uint32_t orient;
 
-	/* The member that the field is read from, as in `name`, if the field is to have another name; NULL:
-	 * `name` says it. Image fields of one member are decoded once, each with its own random choices:
-	 * multi-crop. */
+	/* The member that the field is read from, in the form of `name`, for a field with another name than
+	 * its member; NULL: `name` is also the member's. Image fields of one member are decoded once, each
+	 * with its own random choices: multi-crop. */
 	const char *member;
 	/* IMAGE: the name of an image field before it, whose crop, flips and map it shares (frames, pairs);
-	 * all its images must be of the same size as that one's; sizes and views are that field's. MASK and
-	 * BOXES: the image they belong to; NULL: the first image field. */
+	 * its images must have the same size as those of the other field; image_width, image_height and
+	 * views are the other field's. MASK and BOXES: the image they belong to; NULL: the first image
+	 * field. */
 	const char *follow;
 	/* IMAGE: pictures made of one decode, each with random choices of its own; rows get a dimension for
 	 * them. 0 (default): one, without that dimension; at most 64. */
@@ -276,8 +281,8 @@ struct penstock_field {
 	uint32_t max_scans;  /* of a progressive JPEG, else it is bad; 0 (default): 100 */
 
 	/* -- IMAGE: what follows crop, resize and flips, in this order. Each has a probability; 0 (default):
-	 * never. More of them stand at the end. The arithmetic is in the library's image/image.h. -- */
-	uint32_t fill;      /* affine, padding: level (MASK: label) of what lies outside; 0 */
+	 * never. Later additions are at the end. The arithmetic is in the library's image/image.h. -- */
+	uint32_t fill;      /* affine, padding: level (MASK: label) of pixels outside the image; 0 */
 	double vflip;       /* probability of turning the picture upside down */
 	double affine;      /* probability of an affine map: */
 	double degrees;     /* turned by up to this each way, 0 to 180 */
@@ -286,7 +291,7 @@ struct penstock_field {
 	double zoom_min;    /* enlarged by zoom_min..zoom_max, 0.01 to 100; both 0: 1 */
 	double zoom_max;
 	double shear_x, shear_y;               /* by up to this many degrees each way, 0 to 80 */
-	double jitter;                         /* probability of a colour jitter, in the order of these: */
+	double jitter;                         /* probability of a colour jitter, in these steps: */
 	double brightness;                     /* times 1 - b .. 1 + b, 0 to 7 */
 	double contrast;                       /* likewise, about the mean gray */
 	double saturation;                     /* likewise, about the pixel's gray */
@@ -295,7 +300,7 @@ struct penstock_field {
 	double blur;                           /* probability of a Gaussian blur: */
 	double blur_sigma_min, blur_sigma_max; /* pixels, 0.01 to 100; both 0: 0.1 to 2 */
 	double noise;                          /* probability of Gaussian noise: */
-	double noise_sigma;                    /* its standard deviation in levels, 0 to 255 */
+	double noise_sigma;                    /* standard deviation of the noise in levels, 0 to 255 */
 	uint32_t blur_size; /* weights of the blur each way, odd, to 255; 0: a tenth of the width */
 
 	uint32_t box_format; /* BOXES: enum penstock_box_format; XYXY */
@@ -314,22 +319,24 @@ struct penstock_field {
 	/* After the noise: probability of writing over a rectangle, as torchvision's RandomErasing. Boxes and
 	 * masks stay as they are. */
 	double erase;
-	double erase_scale_min, erase_scale_max; /* its share of the picture; both 0: 0.02 to 0.33 */
+	double erase_scale_min, erase_scale_max; /* rectangle's share of the picture; both 0: 0.02 to 0.33 */
 	double erase_ratio_min, erase_ratio_max; /* its height / width, 0.001 to 1000; both 0: 0.3 to 3.3 */
 	uint32_t erase_fill;                     /* enum penstock_erase_fill; MEAN */
 	uint32_t erase_levels;                   /* ERASE_LEVELS: 0xRRGGBB */
 	/* Operations under one probability, as "apply:0.8=jitter,gray;one:0.5=blur,noise": apply
-	 * (RandomApply): nothing of the group happens, or each by its own probability; one (OneOf): none, or
-	 * one of them, by their probabilities' shares. Names: hflip, vflip, affine, jitter, gray, blur,
-	 * noise, erase, each in one group at most. The order in which they are done stays. NULL (default):
+	 * (RandomApply): with the group's probability each operation is applied by its own probability,
+	 * else none; one (OneOf): with the group's probability one operation is applied, chosen in
+	 * proportion to the operations' probabilities. Names: hflip, vflip, affine, jitter, gray, blur,
+	 * noise, erase, each in one group at most. The order of operations does not change. NULL (default):
 	 * each on its own. */
 	const char *groups;
-	/* 1: for transforms alone: the field is no part of batches. 0 (default): it is. */
+	/* 1: the field is for transforms alone, and not part of batches. 0 (default): it is part of
+	 * batches. */
 	uint32_t hidden;
 	uint32_t rounding; /* NPY with a float dtype: enum penstock_rounding; EXACT */
-	/* IMAGE: enum penstock_channels; RGB. Others than RGB, and dtype U16 (0 to 65535; 8-bit files times
-	 * 257), are decoded and resized in 16 bits; crops, flips and padding apply to them, the operations
-	 * that follow do not. GRAY takes mean[0] and std[0]; alpha stays 0 to 1. */
+	/* IMAGE: enum penstock_channels; RGB. Pictures with other channels than RGB, or of dtype U16 (0 to
+	 * 65535; 8-bit files times 257), are decoded and resized in 16 bits; crops, flips and padding apply
+	 * to them, the later operations do not. GRAY takes mean[0] and std[0]; alpha stays 0 to 1. */
 	uint32_t channels;
 };
 
@@ -337,35 +344,37 @@ enum penstock_order {
 	PENSTOCK_ORDER_NONE = 0,   /* as in the list; with end UNEVEN ranks take shards in turn */
 	PENSTOCK_ORDER_SHARDS = 1, /* shards shuffled, samples as in them */
 	PENSTOCK_ORDER_WINDOW = 2, /* shards shuffled, and samples within shuffle_window (default) */
-	/* All samples shuffled with all others, each read where it lies. Every shard needs an index, and
-	 * should be a file that is read from anywhere at no cost (see permute_remote). */
+	/* All samples are shuffled with each other, and each is read from its place in its shard. Every
+	 * shard needs an index, and should be a file with fast random access (see permute_remote). */
 	PENSTOCK_ORDER_PERMUTATION = 3,
 	/* The sample numbers of `numbers`, or those that penstock_loader_feed() gives; otherwise as
-	 * PERMUTATION. They are this rank's alone: no world splits them. */
+	 * PERMUTATION. The numbers are for this rank alone, and are not split among ranks. */
 	PENSTOCK_ORDER_NUMBERS = 4,
 };
 
 /* How an epoch ends. With world > 1 all but UNEVEN need the number of samples of every shard, from its index
- * (`penstock-loader index`), or `steps`; without, penstock_loader_open() refuses them. */
+ * (`penstock-loader index`), or `steps`; without either, penstock_loader_open() fails. */
 enum penstock_end {
-	/* Every sample once. The last batch is as short as it comes, and ranks may have different numbers of
-	 * batches: synchronous training (DDP) hangs at the end of the epoch, unless it stops each epoch after
-	 * a number of steps of its own. */
+	/* Every sample once. The last batch may be short, and ranks may have different numbers of batches:
+	 * synchronous training (DDP) hangs at the end of the epoch, unless the training loop itself limits
+	 * the steps of an epoch. */
 	PENSTOCK_END_UNEVEN = 0,
-	/* Samples that do not fill a global batch are left out: less than global_batch of an epoch. */
+	/* Samples that do not fill a global batch are left out: fewer than global_batch in each epoch. */
 	PENSTOCK_END_DROP_LAST = 1,
-	/* Every sample once; the last batch is filled by repeating rows (a rank that has no sample left: by
-	 * zeros, shard and sample -1), valid = 0: less than global_batch rows of an epoch. */
+	/* Every sample once; the last batch is filled by repeating rows (on a rank that has no sample left,
+	 * by zeros, shard and sample -1), with valid = 0: fewer than global_batch rows in each epoch. */
 	PENSTOCK_END_PAD = 2,
 	/* Every sample once, and the same number of batches on all ranks: the last ones differ by one row at
-	 * most (default; with one rank that is UNEVEN). Only where that cannot be (batch 1, or less samples
-	 * than ranks) a rank's last batch is one row of zeros, valid = 0. */
+	 * most (default; with one rank that is UNEVEN). If that is impossible (batch 1, or fewer samples
+	 * than ranks), a rank's last batch is one row of zeros, valid = 0. */
 	PENSTOCK_END_SPLIT = 3,
 };
 
 enum penstock_mix_end {
-	PENSTOCK_MIX_FIRST = 0, /* with the first dataset that has no more samples when it is due (default) */
-	PENSTOCK_MIX_LONGEST = 1, /* with the one that lasts longest; the others are read again until then */
+	PENSTOCK_MIX_FIRST = 0,   /* the epoch ends when a dataset is due that has no more samples
+	                         * (default) */
+	PENSTOCK_MIX_LONGEST = 1, /* the epoch ends with the longest dataset; the others are read again
+	                           * until then */
 };
 
 /* Shards that are no tars. Their samples have one member each, and as key the file's name (without what
@@ -379,8 +388,8 @@ enum penstock_source {
 	 * means either. */
 	PENSTOCK_SOURCE_LINES = 2,
 	/* A file of tokens alone: windows of n + 1 of them, for the first field of kind TOKENS, whose shape
-	 * is {n} and whose source_dtype is their type. How many there are follows from the size: no index is
-	 * needed. */
+	 * is {n} and whose source_dtype is their type. The number of windows follows from the file's size,
+	 * so no index is needed. */
 	PENSTOCK_SOURCE_TOKENS = 3,
 };
 
@@ -395,7 +404,7 @@ enum penstock_on_error {
 	PENSTOCK_SKIP = 1,
 };
 
-/* Bytes that several loaders may hold together: give it to each by options.budget. */
+/* A limit of the bytes that several loaders hold together: pass it to each in options.budget. */
 struct penstock_budget;
 
 /* A sample in the hands of a transform; see below. */
@@ -407,11 +416,11 @@ struct penstock_sample;
  */
 typedef int (*penstock_transform)(void *ctx, struct penstock_sample *sample);
 
-/* The same for the sound samples of a unit of rows at once: for callers to whom each call is dear, as an
- * interpreter with a lock. Samples that penstock_sample_fail() names are bad. Returns 0, or a negative errno:
- * the batch fails in its turn, whatever on_error is (-ENOMEM; all else is reported as -ECANCELED, with the
- * text that the first sample was failed with). May block, but not for the thread that calls the loader. Since
- * 0.3. */
+/* The same for the sound samples of a unit of rows at once: for callers whose calls are expensive, such as
+ * an interpreter with a lock. Samples for which penstock_sample_fail() is called are bad. Returns 0, or a
+ * negative errno: the batch fails in its turn, whatever on_error is (-ENOMEM; any other errno is reported
+ * as -ECANCELED, with the text that penstock_sample_fail() got for the first sample). May block, but must
+ * not wait for the thread that calls the loader. Since 0.3. */
 typedef int (*penstock_transform_unit)(void *ctx, struct penstock_sample *const *samples, uint32_t n);
 
 /* Fill by penstock_options_init(), then change. */
@@ -424,69 +433,70 @@ struct penstock_options {
 
 	/* Rows of a batch on this rank; 1 to 65536; 64. */
 	uint32_t batch;
-	/* Batches in the loader; 2 to 64; 0 (default): 4, or 3 or 2 where 4 took more than half of the
+	/* Batches in the loader; 2 to 64; 0 (default): 4, or 3 or 2 if 4 would take more than half of the
 	 * budget. */
 	uint32_t depth;
 
-	/* That decode; 1 to 1024; 0 (default): the CPUs that this process may use, and one more with
-	 * transform_unit, whose code may wait for more than a CPU. */
+	/* Threads that decode; 1 to 1024; 0 (default): the CPUs that this process may use, and one more
+	 * with transform_unit, whose code may wait for locks. */
 	uint32_t threads;
-	uint32_t readers; /* that read shards; 1 to 64; 0 (default): as many as those CPUs, but 2 to 8 */
+	uint32_t readers; /* threads that read shards; 1 to 64; 0 (default): one for each CPU, but 2 to 8 */
 
-	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields of
-	 * one batch may have half of it / depth. Samples that do not fit are read again from their file at
-	 * their turn. Those of pipes and of compressed shards cannot be read again: they are held, whatever
-	 * the budget; a smaller shuffle_window holds fewer. Example: 4096 samples of 110 kB are 430 MiB
-	 * (memory of decompressors counts, too); beside 4 batches of 64 x 3 x 224 x 224 floats (149 MiB) and
-	 * 64 read buffers (64 MiB) about two thirds of them are held. Images that need much memory while they
-	 * are decoded (progressive, interlaced) have up to a quarter of what the batches leave, 64 MiB at
-	 * most, and wait for each other. The process stays within the budget and 64 MiB, apart from the
-	 * decoders' own memory, a few MiB a thread. */
+	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields
+	 * of one batch may have half of the budget / depth. Samples that do not fit are read again from
+	 * their file when they are due. Samples of pipes and of compressed shards cannot be read again:
+	 * they are held, whatever the budget; a smaller shuffle_window holds fewer. Example: 4096 samples
+	 * of 110 kB are 430 MiB (memory of decompressors counts, too); beside 4 batches of 64 x 3 x 224 x
+	 * 224 floats (149 MiB) and 64 read buffers (64 MiB) about two thirds of these samples are held.
+	 * Images that need much memory while they are decoded (progressive, interlaced) have up to a
+	 * quarter of what the batches leave, 64 MiB at most, and wait for each other. The process takes at
+	 * most the budget and 64 MiB more, apart from the decoders' own memory, a few MiB a thread. */
 	uint64_t memory_budget;
 
 	/* The order: a pure function of these and of the shards' contents. */
 	uint64_t seed;   /* 0 */
 	uint64_t epoch;  /* the first epoch; 0 */
-	uint64_t epochs; /* after this many next() gives 0 for ever; 0 (default): no end */
+	uint64_t epochs; /* after this many, next() always returns 0; 0 (default): no end */
 	uint32_t order;  /* enum penstock_order; PENSTOCK_ORDER_WINDOW */
 	/* Samples that are shuffled with each other, over all ranks; 1 to 2^24; 0 (default): 4096, or 16
-	 * global batches where that is more. Shared out to the lanes: each shuffles blocks of its share, with
-	 * 64 lanes 64 samples. An epoch begins with shorter blocks (a sixteenth of it, then as many again,
-	 * twice, four and eight times as many), so that its first batch does not wait for a whole window; not
-	 * with `bucket`. */
+	 * global batches where that is more. The window is divided among the lanes: each lane shuffles
+	 * blocks of its share, which is 64 samples with 64 lanes. An epoch begins with shorter blocks (1/16
+	 * of the share, then 1/16, 1/8, 1/4 and 1/2), so that its first batch does not wait for a whole
+	 * window; not with `bucket`. */
 	uint32_t shuffle_window;
-	/* The epoch is read as this many interleaved sequences of shards; 1 to 16384; 0 (default): by the
-	 * global batch G (that, or its first multiple from 64 on) and the shards: G where there are at least
-	 * 2 G shards, else half of G, 64 at least, and no more than there are shards; of a list with
-	 * compressed shards, which stay open, at most 256 (or the world). So a rank's batch of b samples is
-	 * of b shards, or of b / 2, or of all that the rank reads (shards / world), wherever lanes go on. The
-	 * same lanes, seed and global batch give the same samples in each global batch for any world. Lane l
-	 * is at home with rank l mod world: of a global batch each rank has the samples of its own lanes, as
-	 * far as they do not exceed its share; what exceeds it goes to ranks that lack samples, of the same
-	 * node first. Where lengths are not known (end UNEVEN without `steps`), a rank always keeps to its
-	 * own lanes, so that ranks go apart once the first lane has ended (at once, where world does not
-	 * divide the lanes); there must be as many lanes and shards as ranks then. */
+	/* The epoch is read as this many interleaved sequences of shards; 1 to 16384; 0 (default): chosen
+	 * by the number of shards and by G, the global batch or its first multiple that is at least 64: G
+	 * lanes if there are at least 2 G shards, else G / 2, but at least 64, and at most one for each
+	 * shard. A list with compressed shards, which stay open, has at most 256 lanes (or `world`, if that
+	 * is more). So as long as no lane has ended, a rank's batch of b samples comes from b shards, from
+	 * b / 2, or from all that the rank reads (shards / world). The same lanes, seed and global batch
+	 * give the same samples in each global batch for any world. Lane l belongs to rank l mod world:
+	 * each rank gets the samples of its own lanes in a global batch, up to its share; the surplus goes
+	 * to ranks that lack samples, those of the same node first. If lengths are not known (end UNEVEN
+	 * without `steps`), a rank reads only its own lanes. Then other worlds give other global batches
+	 * after the first lane has ended (from the beginning, if world does not divide the lanes), and
+	 * there must be at least as many lanes and shards as ranks. */
 	uint32_t lanes;
 	uint32_t rank, world; /* this is rank (from 0) of world ranks; 0 of 1 */
 	uint32_t end;         /* enum penstock_end; PENSTOCK_END_SPLIT */
 
 	uint32_t on_error; /* enum penstock_on_error; PENSTOCK_FAIL */
-	uint32_t max_bad;  /* SKIP: more bad samples than this in a row end the run; 100 */
+	uint32_t max_bad;  /* SKIP: more consecutive bad samples than this end the run; 100 */
 
 	/* Memory of batches. NULL or "cpu": page-aligned memory of this process. "cuda", "cuda:N": memory of
 	 * that NVIDIA GPU, in its primary context, which CUDA's runtime and torch use, too; each batch is
 	 * filled in page-locked host memory (within memory_budget) and copied from there; see
-	 * penstock_batch_use(). The driver is opened when it is asked for: -ENODEV where there is none. */
+	 * penstock_batch_use(). The driver is opened only for such a device: -ENODEV if there is none. */
 	const char *device;
 
-	/* Folder of the shards' indexes (`penstock-loader index --dir`); where it has none of a shard, and
-	 * with NULL (default): beside the shards, where a catalogue (`pack --index`) may have counts of all.
-	 * Indexes have counts; they never change an order. */
+	/* Folder of the shards' indexes (`penstock-loader index --dir`). Indexes that are not in it, and
+	 * all with NULL (default), are looked for beside the shards, where a catalogue (`pack --index`) may
+	 * have the counts of all shards. An index never changes an order. */
 	const char *index_dir;
 
-	/* Begin where a state was saved, as penstock_loader_state_load() does, and with its errors; so
-	 * nothing is read of the epoch's beginning. NULL (default): at the beginning of `epoch`. Borrowed
-	 * until open. */
+	/* A saved state to begin with, as penstock_loader_state_load() does, with the same errors; the
+	 * epoch's beginning is then not read. NULL (default): begin at the beginning of `epoch`. Borrowed
+	 * during penstock_loader_open(). */
 	const void *state;
 	size_t state_nbytes;
 
@@ -495,21 +505,22 @@ struct penstock_options {
 	/* Called for each sound sample with its decoded fields, to fill fields of kind OUTPUT. NULL: none. */
 	penstock_transform transform;
 	void *transform_ctx; /* the first argument */
-	/* A state is refused by a loader whose transform has another version: raise it when the transform
-	 * comes to write other values. */
+	/* A state is refused by a loader whose transform has another version: raise it when the transform's
+	 * results change. */
 	uint64_t transform_version;
 
 	/* Rows of a batch over all ranks; must be a multiple of world: `batch` is global_batch / world then.
-	 * 0 (default): batch * world. States go by it: a run may go on with another world. */
+	 * 0 (default): batch * world. A state depends on this number, not on world: a run may continue with
+	 * another world. */
 	uint32_t global_batch;
-	/* Length buckets, at most 256: the samples of a window that are given side by side are of about the
-	 * same length (bytes of the fields wanted): each lane's share of shuffle_window is sorted and cut
-	 * into this many runs, which come in the same order in all lanes. So shuffle_window / bucket samples
-	 * after each other are alike; let that be a multiple of global_batch. 0 (default), 1: none. order
-	 * WINDOW only. */
+	/* Length buckets, at most 256: samples of similar length (bytes of the wanted fields) come
+	 * together. Each lane's share of shuffle_window is sorted by length and cut into this many runs,
+	 * which come in the same order in all lanes. So shuffle_window / bucket consecutive samples are
+	 * alike; choose a multiple of global_batch for that number. 0 (default), 1: none. order WINDOW
+	 * only. */
 	uint32_t bucket;
 	/* Batches of an epoch on each rank. The shards are read again as often as that takes (each lane for
-	 * itself), or `repeat` times at most. 0 (default): as many as the samples make. */
+	 * itself), or `repeat` times at most. 0 (default): as many as the samples give. */
 	uint64_t steps;
 	uint64_t repeat;  /* each sample comes this many times an epoch, in `repeat` passes; 0 (default): see
 	                     steps */
@@ -523,33 +534,34 @@ struct penstock_options {
 	 * world > 1 counts or `steps` are needed. */
 	const double *mix;
 
-	/* PERMUTATION, NUMBERS: 1: also where shards are not resident (on a penstock mount, not yet in its
-	 * cache): every sample fetches a block of its own from the origin then. 0 (default): that is
-	 * refused. */
+	/* PERMUTATION, NUMBERS: 1: shards that are not resident (on a penstock mount, not yet in its cache)
+	 * are allowed: every sample of theirs fetches a block of its own from the origin. 0 (default): such
+	 * shards are refused. */
 	uint32_t permute_remote;
 	/* 1: samples are counted for penstock_loader_profile(), which costs less than 1 %. 0 (default):
-	 * not. */
+	 * they are not counted. */
 	uint32_t profile;
 	/* MixUp and CutMix of finished batches, each row with the one before it: the alphas of their weights,
 	 * 0 (default): off, else 0.01 to 100. Every image field is mixed, masks follow CutMix. Batches then
-	 * have the tensors "__mix_lambda__" (f32, the share of a row's own label), "__mix_row__" (int64, the
-	 * row that has the other one) and for each INT64 or FLOAT field NAME:mix, the other row's label. All
-	 * ranks of a step draw the same. */
+	 * have the tensors "__mix_lambda__" (f32, the share of a row's own label), "__mix_row__" (int64,
+	 * the row that has the other label) and for each INT64 or FLOAT field NAME:mix, the other row's
+	 * label. All ranks of a step draw the same. */
 	double mixup_alpha, cutmix_alpha;
 	double mix_probability; /* that a batch is mixed; 1 */
-	double cutmix_share;    /* with both alphas: how many of the mixed batches take CutMix; 0.5 */
+	double cutmix_share;    /* with both alphas: the share of mixed batches that take CutMix; 0.5 */
 
 	/* A limit that this loader shares with others (training and validation): its batches and read buffers
-	 * are taken from it as long as it is open, its window and ragged fields as they come; windows that
-	 * have filled it give way to a loader that is opened later, as their samples are delivered.
-	 * memory_budget is this loader's part at most. NULL (default): memory_budget alone. */
+	 * are taken from the limit as long as the loader is open, its window and ragged fields as needed.
+	 * If windows have filled the limit, they shrink for a loader that is opened later, as their samples
+	 * are delivered. memory_budget is the most that this loader takes. NULL (default): memory_budget
+	 * alone. */
 	struct penstock_budget *budget;
 
 	/* What the shards are: enum penstock_source; AUTO. */
 	uint32_t source;
-	/* 1: a shard that is read from its beginning to its end writes its index (in index_dir, or
-	 * beside it), where it has none that is up to date; a folder that cannot be written to is not an
-	 * error. 0 (default): not. */
+	/* 1: the loader writes the index of a shard (in index_dir, or beside the shard) that it has read
+	 * from beginning to end and that has no index that is up to date; a folder that cannot be written
+	 * to is not an error. 0 (default): no index is written. */
 	uint32_t write_index;
 	/* Token streams: tokens from one window's beginning to the next one's; 0 (default): as many as the
 	 * field has, so that each token but the first is once a target. */
@@ -564,17 +576,18 @@ struct penstock_options {
 	 * text, with && || ! and parentheses; false where the sample has no such value. NULL (default):
 	 * all. */
 	const char *filter;
-	/* How often: a column of weights, from 0 on (a missing one is 0), and a column whose values are to
-	 * come equally often. With `replacement` a sample of weight w comes w times on average, its copies
-	 * one after the other in the window; without (0, default) it comes with probability w, once at most.
-	 * Without replacement `balance` thins all classes to the smallest. NULL (default): each once. */
+	/* How often samples come: a column of weights, 0 or more (a missing weight is 0), and a column
+	 * whose values are to come equally often. With `replacement` a sample of weight w comes w times on
+	 * average, its copies one after the other in the window; without (0, default) it comes with
+	 * probability w, once at most. Without replacement `balance` thins all classes to the smallest.
+	 * NULL (default): each once. */
 	const char *weights, *balance;
 	uint32_t replacement;
 
-	/* Where shards are on a penstock mount, the mount receives (through .penstock/plan there) which of
-	 * them come in this epoch and in the next ones, plan_epochs in all (0 (default): 8; UINT32_MAX:
-	 * nothing is sent), and how far the run is; `job` names it, the same on all ranks (NULL (default):
-	 * "loader"). */
+	/* Where shards are on a penstock mount, the mount receives (through its .penstock/plan) which of
+	 * these shards come in this epoch and in the next ones, plan_epochs in all (0 (default): 8;
+	 * UINT32_MAX: nothing is sent), and the run's progress; `job` names the run, the same on all ranks
+	 * (NULL (default): "loader"). */
 	const char *job;
 	uint32_t plan_epochs;
 
@@ -586,14 +599,14 @@ struct penstock_options {
 
 	/* Device cuda: the share of JPEGs that the GPU decodes (nvJPEG: its engine for JPEG where it has one,
 	 * else the processor's threads and the GPU together), 0 to 1; PENSTOCK_GPU_DECODE_AUTO: the share
-	 * with which both are busy, found in the first batches and frozen then, or 0 where there is no
-	 * nvJPEG. A sample's hash decides which of them decodes it, so runs are the same for any number of
-	 * threads and ranks; a state keeps the share. The GPU's pixels differ slightly from those of the
-	 * processor, which are the same everywhere; libpenstock(3) has the bounds. Images that it does not
-	 * take are decoded by the processor one by one. The GPU may miss damage inside compressed pixels, so
-	 * which samples are bad can differ with the share. Takes page-locked memory beside memory_budget, 128
-	 * KiB and more for each row of each batch of `depth`. 0 (default): the processor decodes all.
-	 * -ENODEV: a share, and no nvJPEG. */
+	 * with which both are busy, measured in the first batches and then frozen, or 0 if there is no
+	 * nvJPEG. A sample's hash decides which of the two decodes it, so runs are the same for any number
+	 * of threads and ranks; a state keeps the share. The GPU's pixels differ slightly from those of the
+	 * processor, which are the same everywhere; libpenstock(3) has the bounds. Images that the GPU does
+	 * not take are decoded by the processor one by one. The GPU may miss damage inside compressed
+	 * pixels, so which samples are bad can differ with the share. Takes page-locked memory beside
+	 * memory_budget, 128 KiB and more for each row of each batch of `depth`. 0 (default): the processor
+	 * decodes all. -ENODEV: a share is given, and there is no nvJPEG. */
 	double gpu_decode;
 
 	/* -- From here on: since 0.3. -- */
@@ -601,10 +614,10 @@ struct penstock_options {
 	/* What is done about shards without an index: enum penstock_index; TAKE. */
 	uint32_t index;
 
-	/* Ranks that run on one machine and have consecutive numbers; must divide world; 0 (default), 1: each
-	 * is taken for a machine of its own. Which samples a global batch has does not depend on it: the
-	 * ranks of a machine have the lanes l with the same l mod (world / ranks_per_node), and a rank's
-	 * surplus goes to others of its machine first. */
+	/* Ranks that run on one machine and have consecutive numbers; must divide world; 0 (default), 1:
+	 * each rank counts as a machine of its own. The samples of a global batch do not depend on this
+	 * number: the ranks of a machine have the lanes l with the same l mod (world / ranks_per_node), and
+	 * a rank's surplus goes to others of its machine first. */
 	uint32_t ranks_per_node;
 	/* Orders WINDOW and SHARDS: 0 (default), 1: each epoch deals all shards again. H: the seed gives each
 	 * shard one of H homes for the whole run, and each epoch deals a home's shards to the lanes l with l
@@ -617,8 +630,9 @@ struct penstock_options {
 	 * penstock_loader_get() counts), in the order in which this rank gets them; they may repeat. Copied:
 	 * 8 bytes a number. Not with filter, weights, balance, mix, skip, take and repeat; `steps` ends an
 	 * epoch early. A state has a hash of them, and belongs to this rank and world. `batch_ends`: where
-	 * each batch ends in `numbers` (of as many as `batch` at most), given as it is whatever `end` says;
-	 * NULL (default): runs of `batch`. `numbers` NULL (default): penstock_loader_feed() gives them. */
+	 * each batch ends in `numbers` (each of at most `batch` samples); these batches are delivered
+	 * unchanged, whatever `end` is; NULL (default): runs of `batch`. `numbers` NULL (default):
+	 * penstock_loader_feed() gives them. */
 	const int64_t *numbers;
 	uint64_t nnumbers;
 	const uint64_t *batch_ends;
@@ -628,29 +642,29 @@ struct penstock_options {
 	 * Copied: 8 bytes a sample. NULL (default): none. Every shard needs an index. */
 	const double *sample_weights;
 	uint64_t nsample_weights;
-	/* How many samples a pass of an epoch draws, exactly, over all ranks: with sample_weights 0 (default)
-	 * is as many as the filter lets pass; with a column of `weights`, or `balance`, 0 is what
+	/* The exact number of samples that a pass of an epoch draws over all ranks. 0 (default): with
+	 * sample_weights, as many as pass the filter; with a column of `weights`, or `balance`, as
 	 * `replacement` says. A sample of weight w comes draws * w / (sum of all weights) times, rounded up
 	 * or down (systematic resampling: one random offset an epoch and pass), its copies one after the
 	 * other in its place of the order; at most 65535 times. With order PERMUTATION each draw is
 	 * independent of all others instead. The same for any world. */
 	uint64_t draws;
 
-	/* In place of `transform`: takes a unit of rows a call, 1 to 256 of one batch, which took some
-	 * milliseconds to decode. It gets transform_ctx, too. NULL (default): none. */
+	/* In place of `transform`: takes a unit of rows in each call, 1 to 256 rows of one batch, which
+	 * took some milliseconds to decode. It gets transform_ctx, too. NULL (default): none. */
 	penstock_transform_unit transform_unit;
 	/* Called by each decoding thread that ends, after its last call of transform_unit; no loader function
-	 * may be called. NULL (default): nothing is. */
+	 * may be called. NULL (default): nothing is called. */
 	void (*transform_leave)(void *ctx);
 };
 
 enum penstock_index {
-	/* Indexes and catalogues that are there are taken. */
+	/* Existing indexes and catalogues are used. */
 	PENSTOCK_INDEX_TAKE,
 	/* Missing ones are made at open, in index_dir or beside the shards, if all these shards are local
-	 * or in the cache of their mount, and that takes less than 10 s by estimate; else open fails
-	 * (-EINVAL) and says how much there is to read, and how long that takes. One process makes them in a
-	 * folder, the others wait. */
+	 * or in the cache of their mount, and making the indexes takes less than 10 s by estimate; else
+	 * open fails (-EINVAL), and the text says how much must be read and how long that takes. In each
+	 * folder one process makes the indexes, and the others wait. */
 	PENSTOCK_INDEX_MAKE,
 };
 
@@ -660,7 +674,8 @@ enum penstock_index {
  * end. */
 void penstock_options_init(struct penstock_options *options, size_t size);
 
-/* NULL: no memory. Free it when you like: loaders that were given it keep it until they are closed. */
+/* NULL: no memory. May be freed at any time: a loader keeps a reference to its budget until it is
+ * closed. */
 struct penstock_budget *penstock_budget_new(uint64_t bytes);
 uint64_t penstock_budget_used(const struct penstock_budget *budget);
 void penstock_budget_free(struct penstock_budget *budget); /* NULL is allowed */
@@ -677,11 +692,11 @@ struct penstock_batch;
 /* Expands the shard patterns (brace expansion as WebDataset's, "a::b", "@list.txt"; wildcards, and a folder
  * for the tar shards in it, in the order of their names' bytes), allocates all batches, and starts reading.
  * Blocks: on reading @lists and folders, and on looking for the shards: about a second at most. -EINVAL:
- * options; -ENOMEM: the memory; -E2BIG: the budget is too small, the list too long, or a member set that only
- * a newer library knows (a larger struct with zeros there is read); -ENODEV: the device; -ENODATA: lengths
- * are known (from indexes), and the epoch has no sample on any rank; -ENOENT: nothing matches a pattern, or a
- * shard is not there (on_error FAIL; libpenstock(3) says which are looked for; the others are found to be
- * missing when they are read). */
+ * options; -ENOMEM: the memory; -E2BIG: the budget is too small, the list too long, or a member is set that
+ * only a newer library knows (a larger struct is accepted if its unknown members are 0); -ENODEV: the
+ * device; -ENODATA: lengths are known (from indexes), and the epoch has no sample on any rank; -ENOENT:
+ * nothing matches a pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which shards are
+ * looked for; other missing shards are found when they are read). */
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error);
 
@@ -693,77 +708,79 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
 
-/* 1: penstock_loader_next() would answer at once (also with an error, or the end of the epoch); 0: not after
- * that many milliseconds. For callers that must look after other things meanwhile, as Python after Ctrl-C. */
+/* Waits until penstock_loader_next() would return at once (also with an error, or the end of the epoch): 1;
+ * 0: it would not after timeout_ms. For callers that must handle other events meanwhile, such as Ctrl-C in
+ * Python. */
 int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
 
-/* While the caller holds all batches: until one is released on another thread, or that many milliseconds. 1:
- * not all are held; 0: all still are. */
+/* While the caller holds all batches, waits until one is released on another thread, or until timeout_ms
+ * have passed. 1: not all are held; 0: all are still held. */
 int penstock_loader_wait_released(
         struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
 
 /* Makes another batch, for a caller that holds all of them; it remains until close. Its memory counts in
- * memory_budget (and `budget`): it is taken from the memory for samples that are read ahead, half of that at
- * most. -ENOBUFS: there is no room for it. */
+ * memory_budget (and `budget`): it is taken from the memory for samples that are read ahead, of which such
+ * batches take at most half. -ENOBUFS: there is no room for the batch. */
 int penstock_loader_add_batch(struct penstock_loader *loader, struct penstock_error *error);
 
-/* Goes to the beginning of an epoch, also of one that was resumed. Cheap if that is where the loader stands;
- * else it drops what was read ahead. Batches that are held stay valid. Blocks: until reads and decodes under
- * way are done. */
+/* Moves to the beginning of an epoch, also of one that was resumed. Cheap if the loader is there already;
+ * else samples and batches that were read ahead are dropped. Batches that are held stay valid. Blocks:
+ * until reads and decodes under way are done. */
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);
 
-/* Order NUMBERS without `numbers`: the samples of the epoch's next batch, 1 to `batch` of them, copied; n 0:
- * the epoch ends after the batches before. 1: there is room for another batch; 0: `depth` batches are ahead
- * of the one that next() gave last, or the epoch was ended. Called by the thread that calls next(); after
- * open, set_epoch, state_load and the end of an epoch nothing is fed (after state_load feed what comes after
- * the batches that were delivered). next() is -EAGAIN where all that was fed was delivered. -EBUSY: there was
- * no room; -ERANGE: no such sample. Blocks: never. */
+/* Order NUMBERS without `numbers`: feeds the samples of the epoch's next batch, 1 to `batch` of them, which
+ * are copied; n 0: the epoch ends after the batches that were fed before. Returns 1: there is room for
+ * another batch; 0: `depth` batches are ahead of the one that next() returned last, or the epoch was ended.
+ * To be called on the thread that calls next(). Open, set_epoch, state_load and the end of an epoch leave
+ * nothing fed; after state_load, feed what comes after the batches that were delivered. When all that was
+ * fed is delivered, next() fails with -EAGAIN. -EBUSY: there was no room; -ERANGE: no such sample. Blocks:
+ * never. */
 int penstock_loader_feed(
         struct penstock_loader *loader, const int64_t *numbers, uint32_t n, struct penstock_error *error);
 
-/* How many samples and batches this rank's epoch has. Known where every shard of the rank has an index, or
- * is in a catalogue; -ENODATA: one has not, the text names it and says what to do. Samples count with the bad
- * ones. Which shards a rank reads changes with the epoch where world > 1. Blocks: on reading the heads of the
- * indexes, at the first call. */
+/* How many samples and batches this rank's epoch has. Known if every shard of the rank has an index, or is
+ * in a catalogue; -ENODATA: a shard has neither; the text names the shard and the remedy. Bad samples are
+ * counted. Which shards a rank reads changes with the epoch where world > 1. Blocks: on reading the heads
+ * of the indexes, at the first call. */
 int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint64_t *ret_samples,
         uint64_t *ret_batches, struct penstock_error *error);
 
 /* Samples by number: number i is the i-th of the list, shard by shard, whatever the order and the filter are.
  * Reads and decodes them on the calling thread into a batch of n rows, row k being numbers[k]; n is 1 to
  * 65536. Random numbers are those of the epoch that the loader was opened with. The batch is not one of
- * `depth`; it must be given back before the loader is closed. Runs beside the loader's own threads, one call
- * at a time, and not beside calls that are limited to one thread. -ENODATA: a shard has no index, the text
- * names it; -ERANGE: there is no such sample; -EBADMSG: a bad sample (on_error FAIL). Blocks: on disk and
- * decoding. Since 0.2. */
+ * `depth`; it must be released before the loader is closed. May run while the loader's threads work: one
+ * call at a time, and not during calls that are limited to one thread. -ENODATA: a shard has no index; the
+ * text names the shard; -ERANGE: there is no such sample; -EBADMSG: a bad sample (on_error FAIL). Blocks:
+ * on disk and decoding. Since 0.2. */
 int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct penstock_error *error);
 
-/* Writes where the loader stands, after the last batch that penstock_loader_next() gave (batches that were
- * read ahead do not count), as bytes for any machine: 216 (32 more with gpu_decode), and 64 a lane of this
- * rank (where lengths are known: that gave a row; none with order permutation). Returns how many; with `buf`
- * NULL only how many are enough for any state of this loader.
+/* Writes the loader's position, after the last batch that penstock_loader_next() returned (batches that
+ * were read ahead do not count), as bytes for any machine: 216 (32 more with gpu_decode), and 64 for each
+ * lane of this rank (if lengths are known, only for lanes that gave a row; none with order permutation).
+ * Returns the number of bytes; with `buf` NULL, only a number that suffices for any state of this loader.
  * -ENOBUFS: `size` is less. Blocks: never. */
 int penstock_loader_state_save(
         struct penstock_loader *loader, void *buf, size_t size, struct penstock_error *error);
 
-/* Goes to where a state was saved: the batches from there on are the same to the byte as without the
- * interruption, whatever threads, depth and memory_budget are. Reads no shard that was used up, and of the
- * others only from the block of samples under way (from its beginning where a shard is a pipe, or has global
- * pax headers). Batches that are held stay valid.
+/* Moves to the position of a saved state: the batches from there on are the same to the byte as without the
+ * interruption, whatever threads, depth and memory_budget are. Shards that were used up are not read; the
+ * others are read only from the current block of samples on (from the shard's beginning if the shard is a
+ * pipe, or has global pax headers). Batches that are held stay valid.
  *
- * The state of any rank will do, and of another world, if global_batch (and lanes) are the same: every rank
- * goes on with its part of the next global batch. Where the shards have no index, other ranks' lanes are
- * found by walking over the headers of what they have given; and with end UNEVEN that is refused once lanes
- * have begun to end, when only a rank's own state says where it stands.
+ * The state of any rank, also of another world, can be loaded if global_batch (and lanes) are the same:
+ * every rank continues with its part of the next global batch. If the shards have no index, the positions
+ * of other ranks' lanes are found by walking over the headers of the samples that those lanes have given.
+ * With end UNEVEN that is refused once lanes have begun to end: then a rank can load only its own state.
  *
- * The shards may be stored elsewhere: a state is bound to how many they are, to their order, and to the
+ * The shards may be stored elsewhere: a state is bound to the number of shards, to their order, and to the
  * shortest ends of their paths that distinguish all of them (0.tar and 1.tar of any folder; a/0.tar and
- * b/0.tar). Shards that its lanes stand in must have the size they had: if one has not,
- * penstock_loader_next() says so when it is opened, -ESTALE.
+ * b/0.tar). Shards in which the state's lanes are must have the same size as before: otherwise
+ * penstock_loader_next() fails with -ESTALE when the shard is opened.
  *
- * -EINVAL: no state, or damaged; -ESTALE: the state is of other shards, options or a library that makes other
- * batches, or cannot be gone on from exactly; the text says what it is. The loader is then where it was.
- * Blocks: as penstock_loader_set_epoch(). */
+ * -EINVAL: not a state, or damaged; -ESTALE: the state is of other shards, of other options, or of a
+ * library that makes other batches, or the run cannot be continued exactly; the text says which. After an
+ * error the loader's position is unchanged. Blocks: as penstock_loader_set_epoch(). */
 int penstock_loader_state_load(
         struct penstock_loader *loader, const void *state, size_t size, struct penstock_error *error);
 
@@ -779,9 +796,9 @@ enum penstock_memory {
 	PENSTOCK_MEMORY_CUDA = 2,
 };
 
-/* Of options.device_pixels. AUTO is OFF for loaders with a `transform` or a `profile`, which look at pixels,
- * and on devices without kernels: a library built without nvcc, or a driver that cannot run them; see
- * penstock_stats.pixels. */
+/* Values of options.device_pixels. AUTO is OFF for loaders with a `transform` or a `profile`, which look at
+ * pixels, and on devices without kernels: a library built without nvcc, or a driver that cannot run them;
+ * see penstock_stats.pixels. */
 enum penstock_device_pixels {
 	PENSTOCK_PIXELS_AUTO,
 	PENSTOCK_PIXELS_OFF,
@@ -791,13 +808,13 @@ struct penstock_tensor {
 	const void *data; /* borrowed from the batch; an address of the device's */
 	uint32_t dtype;   /* enum penstock_dtype */
 	uint32_t ndim;
-	uint64_t shape[PENSTOCK_MAX_DIMS]; /* shape[0] is the number of rows; of bytes for a ragged field */
+	uint64_t shape[PENSTOCK_MAX_DIMS]; /* shape[0]: the number of rows; if ragged, of bytes */
 	uint64_t nbytes;
 	/* Ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i + 1]). Else NULL. */
 	const uint64_t *offsets;
-	/* The same elements and positions in host memory, as long as the batch is held: where batches are on
-	 * a device that is the slot they were copied from (NULL: images that were finished there, see
-	 * options.device_pixels), else `data` itself. Since 0.2. */
+	/* The same elements and positions in host memory, as long as the batch is held. If batches are on a
+	 * device, they are in the slot that was copied there (NULL: images that the device finished, see
+	 * options.device_pixels); else this is `data` itself. Since 0.2. */
 	const void *host;
 	const uint64_t *host_offsets;
 	uint32_t memory;      /* enum penstock_memory: where data and offsets are */
@@ -832,8 +849,8 @@ void penstock_batch_info(const struct penstock_batch *batch, struct penstock_bat
 int penstock_batch_field(const struct penstock_batch *batch, const char *name,
         struct penstock_tensor *ret_tensor, struct penstock_error *error);
 
-/* The name of the nth tensor of a batch (from 0; the same for all batches of a loader): each field with what
- * belongs to it, then the four above; NULL: there are fewer. Valid as long as the loader. Since 0.2. */
+/* The name of the nth tensor of a batch (from 0; the same for all batches of a loader): each field with its
+ * NAME: tensors, then the four above; NULL: there are fewer. Valid as long as the loader. Since 0.2. */
 const char *penstock_batch_name(const struct penstock_batch *batch, uint32_t n);
 
 struct penstock_bad {
@@ -853,17 +870,16 @@ void penstock_batch_release(struct penstock_batch *batch);
 
 /* Batches on a device (since 0.2) ---------------------------------------------------------------------------
  *
- * penstock_loader_next() gives a batch whose copy to the device has begun; nothing waits for it on the
- * processor. Each stream that works with the batch is named once:
+ * penstock_loader_next() gives a batch whose copy to the device has begun; no thread waits for the copy.
+ * Each stream that works with the batch is named once:
  *
  *   penstock_loader_next(loader, &batch, &error);
  *   penstock_batch_use(batch, stream, &error);
  *   ... give kernels that read the tensors to `stream` ...
  *   penstock_batch_release(batch);
  *
- * Work that was given to the stream before the release still finds the batch: its memory is written again
- * only after that work. Batches without a holder are released with their loader, which waits for such
- * work. */
+ * Work that was queued on the stream before the release may still read the batch: its memory is written
+ * again only after that work. penstock_loader_close() waits for such work. */
 
 /* Makes later work on `stream` (a CUstream or cudaStream_t; NULL: the legacy default stream) wait until the
  * batch has arrived. Where batches stay in host memory it does nothing, without an error. -EIO: the device;
@@ -898,13 +914,13 @@ void penstock_sample_info(const struct penstock_sample *sample, struct penstock_
 int penstock_sample_field(
         struct penstock_sample *sample, const char *name, struct penstock_tensor *ret_tensor);
 
-/* Where to write an output's row, or, of a fixed shape, any field's, which it is in place of; room for
- * *ret_items items (NULL: not asked). An output's fixed shape is zeroed before. NULL: no such field goes by
- * that name. */
+/* The memory of an output's row, which the transform fills, or of the row of any field of fixed shape,
+ * which the transform may overwrite. It has room for *ret_items items (ret_items may be NULL). The row of
+ * an output of fixed shape is zeroed before the call. NULL: there is no such field of that name. */
 void *penstock_sample_output(struct penstock_sample *sample, const char *name, uint64_t *ret_items);
 
-/* How many items of a ragged or padded output were written; 0 until it is said. -ENOENT; -EINVAL: more than
- * there is room for. */
+/* Sets how many items of a ragged or padded output were written; 0 until this is called. -ENOENT; -EINVAL:
+ * more than there is room for. */
 int penstock_sample_set_items(struct penstock_sample *sample, const char *name, uint64_t items);
 
 /* Says why the sample is bad, in 255 bytes at most; returns -EBADMSG, which a penstock_transform returns. */
@@ -912,8 +928,8 @@ int penstock_sample_fail(struct penstock_sample *sample, const char *text);
 
 /* Statistics --------------------------------------------------------------------------------------------- */
 
-/* Seconds of a stage's threads together: they work, wait for what they need, or wait for room for what they
- * made. */
+/* The time of a stage's threads together, in seconds: working, waiting for input, waiting for room for
+ * their output. */
 struct penstock_stage {
 	const char *name; /* "read", "decode", "consumer" */
 	uint32_t threads;
@@ -926,38 +942,39 @@ struct penstock_stats {
 	uint64_t samples;    /* delivered, bad ones included */
 	uint64_t batches;    /* delivered */
 	uint64_t bad;        /* samples delivered as bad */
-	uint64_t bytes_read; /* from shards, front to back, decompressed; what is read again is not in it */
+	uint64_t bytes_read; /* from shards, front to back, decompressed; without samples read again */
 	uint64_t reread;     /* samples read a second time, because the window did not fit in the budget */
 	double seconds;      /* since the loader was opened */
 	struct penstock_stage stages[PENSTOCK_NSTAGES];
 
 	/* -- From here on: since 0.2. -- */
 
-	/* What the consumer's waiting (stages[2].waiting_input) was for, in seconds that sum to it: storage
-	 * (readers waited for the disk or the network while workers waited for them), reading (readers were
-	 * busy then), decoding. */
+	/* The causes of the consumer's waiting (stages[2].waiting_input), in seconds that add up to it:
+	 * storage (workers waited for readers, and readers for the disk or the network), reading (workers
+	 * waited for readers, which were busy), decoding. */
 	double wait_storage, wait_read, wait_decode;
 	/* "storage", "read", "decode", "consumer" (the loader is not the limit) or "none" (no samples yet),
 	 * and what would help. */
 	const char *bottleneck;
 	char advice[160];
-	/* Copies of batches to the device that are over, and how long they took there; 0 where batches stay
-	 * in host memory. Images that the GPU decoded itself are not copied, and their files are not counted.
+	/* Finished copies of batches to the device, and the time that they took there; 0 if batches stay in
+	 * host memory. Images that the GPU decoded itself are not copied, and their files are not counted.
 	 */
 	uint64_t copied_bytes;
 	double copy_seconds;
-	/* What finishes images: "cpu" or the device's kind; "cpu: " and why, where options.device_pixels is
-	 * AUTO and the device cannot. */
+	/* What finishes images: "cpu" or the device's kind; "cpu: " and the reason, if
+	 * options.device_pixels is AUTO and the device cannot finish them. */
 	char pixels[192];
-	/* options.gpu_decode: images that the GPU decoded (by its engine, and together with threads here) and
-	 * the processor in fields that the GPU may decode; the share in force, of 1; what each engine could
-	 * do alone, images a second, 0 where that is not known; and why the GPU decodes nothing though it was
-	 * asked to ("": it does, or was not). */
+	/* options.gpu_decode: in fields that the GPU may decode, the images that the GPU decoded (by its
+	 * engine, and together with the processor's threads) and those that the processor decoded; the
+	 * share in force, 0 to 1; the images a second that the GPU and the processor could each decode
+	 * alone, 0: not known; and why the GPU decodes nothing although gpu_decode asks for it ("": it
+	 * decodes, or was not asked to). */
 	uint64_t gpu_engine_images, gpu_hybrid_images, cpu_images;
 	double gpu_share;
 	double gpu_images_per_second, cpu_images_per_second;
 	char gpu_decode_why[160];
-	/* that could not be opened or read, each counted once: penstock_loader_lost() */
+	/* shards that could not be opened or read, each counted once: penstock_loader_lost() */
 	uint64_t shards_lost;
 	/* The file of the nvJPEG that decodes ("": none), and those that were found but cannot be used here,
 	 * each with its reason. */
@@ -966,9 +983,9 @@ struct penstock_stats {
 	/* Epochs without a batch on this rank, from their beginning to their end: no shard held a sample, or
 	 * (end DROP_LAST) too few for a global batch. */
 	uint64_t empty_epochs;
-	/* What decodes the entropy of JPEGs here: "penstock", or "libjpeg: " and why (a build without our own
-	 * decoder, or one that does not give the same pixels with the libjpeg that is loaded, which is tried
-	 * once a process). Static text. */
+	/* The entropy decoder of JPEGs: "penstock", or "libjpeg: " and the reason (a build without our own
+	 * decoder, or a loaded libjpeg with which our decoder does not give the same pixels, which is
+	 * tested once a process). Static text. */
 	const char *jpeg_decoder;
 };
 
@@ -977,41 +994,42 @@ int penstock_loader_stats(struct penstock_loader *loader, struct penstock_stats 
         struct penstock_error *error);
 
 /* A shard that could not be opened, or not be read to its end, because of its storage: the file is gone,
- * or a mount, disk or origin did not answer. Its samples are missing from the epoch; one row or more report
- * it as bad samples. Since 0.2. */
+ * or a mount, disk or origin did not answer. Its samples are missing from the epoch; at least one row
+ * reports the loss as a bad sample. Since 0.2. */
 struct penstock_lost {
 	const char *shard; /* valid as long as the loader, as is the other text */
 	const char *reason;
 	uint64_t reserved[4];
 };
 
-#define PENSTOCK_LOST_KEPT 64 /* that are listed; stats.shards_lost counts all */
+#define PENSTOCK_LOST_KEPT 64 /* lost shards that are listed; stats.shards_lost counts all */
 
 /* The nth shard lost, in the order of the batches that next() gave. -ENOENT: there are fewer; -ECHILD.
  * Any thread. */
 int penstock_loader_lost(struct penstock_loader *loader, uint64_t n, struct penstock_lost *ret_lost);
 
-/* Of a loader with options.profile: the batches made so far, as JSON: for each field bytes or items of a
- * row, images' means and deviations by channel (of values 0 to 1 as they came out of the crop), numbers'
- * range, mean, deviation, and how often each came (of integers, the first 4096 different ones). Returns how
- * many bytes that is without the zero after it; with `buf` NULL that is all it does. -ENOBUFS: `size` is not
- * more (it may have grown since); -ENODATA: opened without options.profile. */
+/* The profile of a loader with options.profile, as JSON. It covers the batches made so far, and has for
+ * each field the bytes or items of a row; for images, mean and deviation of each channel (of values 0 to 1
+ * after the crop); for numbers, range, mean and deviation, and for integers the counts of the first 4096
+ * different values. Returns the length in bytes without the final NUL; with `buf` NULL nothing is written.
+ * -ENOBUFS: `size` is not larger than the length, which may have grown since the last call; -ENODATA:
+ * opened without options.profile. */
 int penstock_loader_profile(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 
-/* What differs between two such profiles, `was` and `now`: a line for each difference that is worth a warning
- * (labels that are new or moved, means and deviations), ended by a newline. Returns how many bytes that is
- * without the zero after it, 0: nothing differs; with `buf` NULL that is all it does. -EINVAL: no profile;
- * -ENOBUFS. Any thread. Since 0.3. */
+/* The differences between two such profiles, `was` and `now`: a line for each difference that is worth a
+ * warning (labels that are new or moved, means and deviations), ended by a newline. Returns the length in
+ * bytes without the final NUL, 0: nothing differs; with `buf` NULL nothing is written. -EINVAL: not a
+ * profile; -ENOBUFS. Any thread. Since 0.3. */
 int penstock_profile_drift(
         const char *was, const char *now, char *buf, size_t size, struct penstock_error *error);
 
-/* What a run's data and order come from, as JSON, for an experiment's log: `digest`, a hash of the shards'
- * names, the order's options, fields and their transforms (transform_version too), the same for any number of
- * ranks with the same global batch; these one by one; and `samples` and `counts` (a hash), null where not all
- * shards have an index. Reads no shard. Equal digests and counts: equal batches, as long as the shards are
- * the same. Returns how many bytes that is without the zero after it; with `buf` NULL that is all it does.
- * -ENOBUFS. Since 0.3. */
+/* A fingerprint of a run's data and order, as JSON, for an experiment's log: `digest`, a hash of the
+ * shards' names, the order's options, the fields and their transforms (with transform_version), the same
+ * for any number of ranks with the same global batch; the hashed values one by one; and `samples` and
+ * `counts` (a hash), null if not all shards have an index. Reads no shard. Equal digests and counts mean
+ * equal batches, as long as the shards are the same. Returns the length in bytes without the final NUL;
+ * with `buf` NULL nothing is written. -ENOBUFS. Since 0.3. */
 int penstock_loader_fingerprint(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 
@@ -1022,8 +1040,8 @@ int penstock_loader_fingerprint(
  *
  *   open, add ..., finish | abort
  *
- * The file is written beside its name, PATH.tmp-PID, and gets that name in _finish(), once it is whole and on
- * the disk. Threads: one at a time for one writer. Blocks on the disk. Since 0.3. */
+ * The file is written beside its name, PATH.tmp-PID, and gets that name in _finish(), when the file is
+ * complete and on the disk. Threads: one at a time for one writer. Blocks on the disk. Since 0.3. */
 struct penstock_shard_writer;
 
 /* level: 1 to 19; 0: not compressed. */
@@ -1035,7 +1053,7 @@ int penstock_shard_writer_open(
 int penstock_shard_writer_add(struct penstock_shard_writer *writer, const char *name, const void *data,
         size_t nbytes, struct penstock_error *error);
 
-/* Bytes that such a file takes in the tar, its headers and padding included. */
+/* The bytes that a file of that name and size takes in the tar, headers and padding included. */
 uint64_t penstock_shard_writer_member_nbytes(const char *name, uint64_t nbytes);
 
 /* Ends the shard and, with `index` not 0, writes its index beside it, as `penstock-loader index` does. Frees

@@ -30,7 +30,8 @@ static void batch_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-/* A hold for as long as a call looks at it: another thread may release the batch meanwhile. NULL: raised. */
+/* Takes a hold for the time of a call, since another thread may release the batch meanwhile. NULL: an
+ * exception. */
 static struct held_batch *hold(struct batch_object *b)
 {
 	struct held_batch *held = NULL;
@@ -62,7 +63,7 @@ static PyObject *field_new(struct batch_object *b, struct held_batch *held, PyOb
 	PyObject *values = tensor_new(b, held, &t);
 	if (!values || !t.offsets)
 		return values;
-	/* Positions are below 2^63: the signed dtype is the one that torch knows. */
+	/* Positions are below 2^63, so the signed dtype fits; torch has no unsigned one. */
 	const struct penstock_tensor at = {.data = t.offsets,
 	        .host = t.host_offsets,
 	        .memory = t.memory,
@@ -78,7 +79,7 @@ static PyObject *field_new(struct batch_object *b, struct held_batch *held, PyOb
 	return Py_BuildValue("(NN)", values, offsets);
 }
 
-/* A tensor, or of a ragged field (values, offsets). */
+/* A tensor; for a ragged field, the pair (values, offsets). */
 static PyObject *batch_field(PyObject *self, PyObject *arg)
 {
 	struct batch_object *b = (struct batch_object *)self;
@@ -90,7 +91,7 @@ static PyObject *batch_field(PyObject *self, PyObject *arg)
 	return field;
 }
 
-/* A dense field in host memory goes through `take`; what is none has None for now. NULL: an exception. */
+/* Passes a dense field in host memory to `take`; any other field has None for now. NULL: an exception. */
 static PyObject *value_take(
         struct batch_object *b, struct held_batch *held, PyObject *name, PyObject *take, long *ret_left)
 {
@@ -140,8 +141,7 @@ static PyObject *fields_fill(
 	return n < 0 ? NULL : PyBool_FromLong(left == 0 && b->info.bad == 0);
 }
 
-/* What a framework costs for each field is mostly objects and calls between them: here it is one call a
- * batch. */
+/* Most of a framework's cost for each field is objects and calls. This function needs one call a batch. */
 static PyObject *batch_fill(PyObject *self, PyObject *args)
 {
 	struct batch_object *b = (struct batch_object *)self;
@@ -221,7 +221,7 @@ static PyObject *batch_release(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* A number, or what has one: torch's streams call it cuda_stream, CuPy's ptr. */
+/* Takes a number, or an object that has one: torch's streams as cuda_stream, CuPy's as ptr. */
 static bool stream_of(PyObject *object, void **ret_stream)
 {
 	static const char *const names[] = {"cuda_stream", "ptr"};
@@ -290,33 +290,32 @@ static PyObject *batch_number(PyObject *self, void *which)
 static PyMethodDef batch_methods[] = {
         {"field", batch_field, METH_O, "field(name): a Tensor, or (values, offsets) of a ragged field."},
         {"fill", batch_fill, METH_VARARGS,
-                "fill(dict, names, take): dict[name] = take(capsule) for each of the tuple of names; None "
-                "for those "
-                "that are ragged, not in host memory, or given as (name,). Returns whether all is done: "
-                "there are "
-                "no such fields, and no bad rows."},
+                "fill(dict, names, take): dict[name] = take(capsule) for each name of the tuple; None for "
+                "fields that are ragged, not in host memory, or given as (name,). Returns True if there are "
+                "no such fields and no bad rows."},
         {"names", batch_names, METH_NOARGS,
-                "The names of all its tensors; the same for each batch of a loader."},
+                "The names of all tensors of the batch; the same for each batch of a loader."},
         {"bad_samples", batch_bad, METH_NOARGS,
                 "A dict (row, shard, key, offset, reason) for each bad sample."},
-        {"release", batch_release, METH_NOARGS, "Gives the batch back before it is collected."},
+        {"release", batch_release, METH_NOARGS, "Gives the batch back to its loader now."},
         {"record_stream", batch_use, METH_O,
-                "record_stream(stream): work given to the stream from now on waits for the batch, and the "
-                "batch's memory for work given before the release."},
+                "record_stream(stream): later work on the stream waits for the batch; the batch's memory is "
+                "used again only after the work that the stream got before the release."},
         {"synchronize", batch_sync, METH_NOARGS, "Waits until the batch has arrived on its device."},
         {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef batch_getset[] = {
-        {"epoch", batch_number, NULL, "The epoch it belongs to.", (void *)0},
-        {"index", batch_number, NULL, "Its place in the epoch, on this rank.", (void *)1},
-        {"rows", batch_number, NULL, "Samples in it.", (void *)2},
+        {"epoch", batch_number, NULL, "The batch's epoch.", (void *)0},
+        {"index", batch_number, NULL, "The batch's place in the epoch, on this rank.", (void *)1},
+        {"rows", batch_number, NULL, "The number of samples.", (void *)2},
         {"bad", batch_number, NULL, "Rows whose sample was bad.", (void *)3},
         {"valid", batch_number, NULL, "Rows that are valid: neither bad nor padding.", (void *)4},
         {NULL, NULL, NULL, NULL, NULL},
 };
 
-static char type_doc[] = "A batch; it goes back to its loader when neither it nor a tensor of it is in use.";
+static char type_doc[] = "A batch. Its memory goes back to the loader when neither the batch nor one of its "
+                         "tensors is in use.";
 
 static PyType_Slot batch_slots[] = {
         {Py_tp_dealloc, batch_dealloc},

@@ -1,5 +1,5 @@
-/* What DLPack fixes of memory that two libraries share: the structures of its capsules, legacy and 1.0.
- * Source: the specification at dmlc.github.io/dlpack, whose numbers and field orders these are. */
+/* The structures of DLPack's capsules, legacy and 1.0, for memory that two libraries share. Numbers and
+ * field orders are those of the specification at dmlc.github.io/dlpack. */
 #ifndef PS_PYTHON_DLPACK_H
 #define PS_PYTHON_DLPACK_H
 
@@ -47,7 +47,7 @@ struct dl_managed {
 	void (*deleter)(struct dl_managed *self);
 };
 
-#define DL_IS_COPIED 2u /* a flag: no one else has this memory */
+#define DL_IS_COPIED 2u /* a flag: the consumer alone has this memory */
 
 /* Capsule "dltensor_versioned". */
 struct dl_managed_versioned {

@@ -27,7 +27,7 @@ static PyObject *exception_new(
 int errors_init(PyObject *module, struct module_state *s)
 {
 	s->error = exception_new(
-	        module, "Error", "What libpenstock reports; `errno` is its kind.", PyExc_RuntimeError, NULL);
+	        module, "Error", "An error of libpenstock; `errno` has its kind.", PyExc_RuntimeError, NULL);
 	if (!s->error)
 		return -1;
 	s->bad_sample = exception_new(module, "BadSampleError",
@@ -71,7 +71,7 @@ static PyObject *exception_type(const struct module_state *s, int errnum)
 	return s->error;
 }
 
-/* A text may hold a path that is no UTF-8, or end in the middle of a character. */
+/* A text may contain a path that is not UTF-8, or end in the middle of a character. */
 static PyObject *error_text(const struct penstock_error *error)
 {
 	const char *text = error->text[0] ? error->text : "libpenstock failed without a text";

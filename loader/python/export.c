@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_ALIGN 64u /* JAX takes less as it is not */
+#define COPY_ALIGN 64u /* JAX copies memory of a smaller alignment */
 
 const struct dtype dtypes[] = {
         {"u8", "|u1", {DL_UINT, 8, 1}},
@@ -33,13 +33,13 @@ struct export
 		struct dl_managed legacy;
 		struct dl_managed_versioned versioned;
 	} u;
-	struct held_batch *held; /* NULL: ... */
-	void *copy;              /* ... it has memory of its own */
+	struct held_batch *held; /* NULL: the export has memory of its own, ... */
+	void *copy;              /* ... which is this */
 	int64_t numbers[];       /* shape, strides */
 };
 
-/* Consumers call it on any thread, with or without the GIL, under their locks, and after the interpreter is
- * gone: nothing here is Python's. */
+/* Consumers call this on any thread, with or without the GIL, under their locks, and after the interpreter
+ * has ended, so it must not use Python. */
 static void export_free(struct export *e)
 {
 	struct open_loader *last = e->held ? held_unref(e->held) : NULL;
@@ -60,7 +60,7 @@ static void delete_versioned(struct dl_managed_versioned *m)
 	export_free(m->ctx);
 }
 
-/* A capsule that was not consumed. */
+/* Frees a capsule that was not consumed. */
 static void capsule_free(PyObject *capsule)
 {
 	const char *name = PyCapsule_GetName(capsule);
@@ -76,7 +76,7 @@ static void capsule_free(PyObject *capsule)
 	}
 }
 
-/* Without memory yet. NULL: raised. */
+/* An export without memory yet. NULL: an exception. */
 static struct export *export_make(const struct dl_tensor *of, bool versioned, uint64_t flags)
 {
 	size_t n = (size_t)of->ndim;

@@ -39,8 +39,8 @@ static void *close_main(void *arg)
 	return NULL;
 }
 
-/* With a map none of them joins the loader's threads: the thread that lets go may be in the map, have the GIL, or
- * hold a lock that the map waits for. */
+/* With a map, a thread of its own closes the loader and joins its threads: the thread that drops the last
+ * reference may be in the map, have the GIL, or hold a lock that the map waits for. */
 void open_loader_end(struct open_loader *o)
 {
 	pthread_attr_t detached;
@@ -56,7 +56,8 @@ void open_loader_end(struct open_loader *o)
 	}
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	(void)!pthread_create(&thread, &detached, close_main, o); /* else it stays open: that harms less */
+	/* On failure the loader stays open, which does less harm. */
+	(void)!pthread_create(&thread, &detached, close_main, o);
 	pthread_attr_destroy(&detached);
 }
 
@@ -99,7 +100,7 @@ struct open_loader *held_unref(struct held_batch *h)
 	atomic_fetch_sub(&o->nholds, 1);
 	if (atomic_fetch_sub(&h->refs, 1) > 1)
 		return NULL;
-	if (getpid() == o->pid) { /* in a forked child no thread may be left that unlocks it */
+	if (getpid() == o->pid) { /* in a forked child the thread that held the lock may be missing */
 		pthread_mutex_lock(&o->lock);
 		*h->link = h->next;
 		if (h->next)

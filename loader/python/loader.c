@@ -3,22 +3,23 @@
 #include <errno.h>
 #include <string.h>
 
-/* How long next() waits before it looks whether Ctrl-C was pressed ... */
+/* How long next() waits before it checks for Ctrl-C ... */
 #ifdef Py_GIL_DISABLED
-#define LOOK_MS 5 /* ... and what others dropped; see look() */
+#define LOOK_MS 5 /* ... and for objects that other threads dropped; see look() */
 #else
 #define LOOK_MS 100
 #endif
-/* A dict's array's tensor's batch: one frees what the one before it let go. */
+/* Garbage collections in a row: each frees what the one before released, from a dict to its array, tensor
+ * and batch. */
 #define COLLECTIONS 4
-/* How long it waits, all batches being held, before it makes one. */
+/* How long next() waits while all batches are held, before it makes another batch. */
 #define PATIENCE_MS 100
-/* Batches on a device that are made at once: pinned memory is dear to get. */
+/* Batches on a device that are made at once: pinned memory is slow to allocate. */
 #define PINNED_STEP 2
 
 enum refusal { WELCOME, CLOSED, BUSY, INSIDE };
 
-/* Within GUARDED. */
+/* Called within GUARDED. */
 static enum refusal refusal_of(const struct loader_object *l)
 {
 	if (!l->open)
@@ -39,7 +40,7 @@ static void refuse(enum refusal why)
 		PyErr_SetString(PyExc_RuntimeError, "a map cannot call its own loader, which waits for it");
 }
 
-/* What it returns is kept open until leave(). NULL: raised. */
+/* The returned loader stays open until leave(). NULL: an exception. */
 static struct open_loader *enter(struct loader_object *l)
 {
 	struct open_loader *o = NULL;
@@ -65,7 +66,7 @@ static void leave(struct loader_object *l, struct open_loader *o)
 	let_go_loader(o);
 }
 
-/* A `with` block: several calls of this thread, between which other threads' are refused. */
+/* Begins a `with` block: several calls of this thread, between which calls of other threads are refused. */
 static PyObject *loader_claim(PyObject *self, PyObject *unused)
 {
 	struct loader_object *l = (struct loader_object *)self;
@@ -94,8 +95,8 @@ static PyObject *loader_unclaim(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-/* Gives the map, with a reference, where this closes the loader; NULL: there is none, or the end of a call
- * under way or of a batch that is held does. */
+/* Returns the map, with a reference, if this call closes the loader. NULL: there is no map, or the loader
+ * is closed later, by the end of a call in progress or by the release of the last held batch. */
 static struct map *close_now(struct loader_object *l)
 {
 	struct open_loader *o = NULL;
@@ -202,7 +203,7 @@ static int loader_traverse(PyObject *self, visitproc visit, void *arg)
 	return 0;
 }
 
-/* Before the collector takes anything of the map away. */
+/* Called before the garbage collector clears anything of the map. */
 static void loader_finalize(PyObject *self)
 {
 	struct loader_object *l = (struct loader_object *)self;
@@ -219,7 +220,8 @@ static int loader_clear(PyObject *self)
 	return 0;
 }
 
-/* Makes another batch; of those that are dear to make several, as far as there is room. *ret_n: how many. */
+/* Makes another batch; of pinned ones, which are slow to make, several if there is room. *ret_n: the number
+ * made. */
 static int batches_add(
         struct penstock_loader *loader, bool pinned, uint32_t *ret_n, struct penstock_error *error)
 {
@@ -231,7 +233,7 @@ static int batches_add(
 	return rc;
 }
 
-/* What held_summary() says, before the library's text. */
+/* Raises an error with the summary of held batches before the library's text. */
 static int raise_held(struct loader_object *l, const struct held_summary *s, struct penstock_error *error)
 {
 	struct penstock_error full;
@@ -239,7 +241,7 @@ static int raise_held(struct loader_object *l, const struct held_summary *s, str
 	PyOS_snprintf(full.text, sizeof(full.text),
 	        "all %zu batches are held, the oldest (batch %llu of epoch %llu) by %zu tensors, arrays or "
 	        "Batch objects; keep "
-	        "copies (copy=True), or let go of what is not needed; %s",
+	        "copies (copy=True), or drop what is not needed; %s",
 	        s->nbatches, (unsigned long long)s->index, (unsigned long long)s->epoch, s->noldest,
 	        error->text);
 	raise_error(l->state, -EBUSY, &full);
@@ -259,9 +261,9 @@ static int warn_added(const struct held_summary *s)
 	return done ? 0 : -1;
 }
 
-/* What a thread that waits sees to meanwhile: Ctrl-C; and without a GIL what other threads dropped of the
- * objects that it made, as batches that it handed to them: Python leaves these to it, until it runs Python's
- * code. False: raised. */
+/* What a waiting thread must do meanwhile: handle Ctrl-C; and, without a GIL, free the objects that it made
+ * and other threads dropped, such as batches: Python leaves that to the thread that made them, when it runs
+ * Python code. False: an exception. */
 static bool look(void)
 {
 	if (PyErr_CheckSignals() < 0)
@@ -278,7 +280,7 @@ static bool look(void)
 #endif
 }
 
-/* 1: not all batches are held; 0: not as long as the patience lasts; -1: an exception. */
+/* 1: not all batches are held; 0: all were held until the patience ended; -1: an exception. */
 static int released_wait(struct loader_object *l, struct open_loader *o)
 {
 	struct penstock_error error = {0};
@@ -297,8 +299,8 @@ static int released_wait(struct loader_object *l, struct open_loader *o)
 	return rc;
 }
 
-/* Without a GIL, where the thread that batches are left to (see look()) is blocked: a collection frees them.
- * True: that did. */
+/* Without a GIL, the thread that must free dropped batches (see look()) may be blocked; a garbage
+ * collection frees them. True: a batch was freed. */
 static bool collect(struct open_loader *o)
 {
 #ifdef Py_GIL_DISABLED
@@ -315,9 +317,9 @@ static bool collect(struct open_loader *o)
 #endif
 }
 
-/* All batches are held. Waits as long as holds become fewer, then makes another batch. A wait without effect
- * is half as long the next time: what is kept looks like what a framework is about to let go. 0: next() can
- * go on; -1: an exception. */
+/* Called when all batches are held. Waits as long as holds become fewer, then makes another batch. After a
+ * wait without effect the next one is half as long: batches that are kept look like batches that a
+ * framework is about to drop. 0: next() can continue; -1: an exception. */
 static int held_wait(struct loader_object *l, struct open_loader *o)
 {
 	struct penstock_error error = {0};
@@ -353,7 +355,7 @@ static int held_wait(struct loader_object *l, struct open_loader *o)
 static int batch_take(struct loader_object *l, struct open_loader *o, struct penstock_batch **ret_batch)
 {
 	struct penstock_error error; /* not cleared: it is a kilobyte */
-	/* Where it is known what comes there is nothing to wait for, and the GIL stays. */
+	/* If the result is known, next() does not wait, and the GIL is kept. */
 	int r = penstock_loader_wait(o->loader, 0, &error);
 	bool waits = r == 0;
 
@@ -477,7 +479,7 @@ static PyObject *loader_feed(PyObject *self, PyObject *bytes)
 		leave(l, o);
 		return PyErr_Format(PyExc_ValueError, "order: a batch of too many numbers");
 	}
-	/* It waits for nothing, so the GIL stays. */
+	/* The call never waits, so the GIL is kept. */
 	rc = penstock_loader_feed(o->loader, (const int64_t *)(const void *)data,
 	        (uint32_t)((size_t)n / sizeof(int64_t)), &error);
 	leave(l, o);
@@ -577,7 +579,7 @@ static PyObject *stage_dict(const struct penstock_stage *stage)
 	        "waiting_output", stage->waiting_output);
 }
 
-/* (shard, reason) of each shard lost that is listed. */
+/* (shard, reason) of each lost shard that is listed. */
 static PyObject *lost_list(struct open_loader *o)
 {
 	PyObject *list = PyList_New(0);
@@ -632,7 +634,7 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	struct open_loader *o = NULL;
 
 	(void)unused;
-	/* Beside other calls, so without enter(), and beside close(). */
+	/* May run during other calls, so without enter(), and during close(). */
 	GUARDED (l) {
 		o = l->open;
 		if (o)
@@ -703,19 +705,19 @@ static PyObject *loader_close(PyObject *self, PyObject *unused)
 
 static PyMethodDef loader_methods[] = {
         {"next", loader_next, METH_NOARGS, "The next Batch, or None at the end of an epoch."},
-        {"set_epoch", loader_set_epoch, METH_O, "Goes to the beginning of an epoch."},
+        {"set_epoch", loader_set_epoch, METH_O, "Moves to the beginning of an epoch."},
         {"get", loader_get, METH_O, "get(numbers): a Batch of these samples."},
         {"feed", loader_feed, METH_O,
                 "feed(numbers): the next batch's sample numbers, as bytes of int64; b\"\": the end."},
         {"length", loader_length, METH_O, "length(epoch): (samples, batches) of this rank."},
-        {"state_save", loader_state_save, METH_NOARGS, "Where the loader stands, as bytes."},
-        {"state_load", loader_state_load, METH_O, "Goes to where a state was saved."},
+        {"state_save", loader_state_save, METH_NOARGS, "The loader's position, as bytes."},
+        {"state_load", loader_state_load, METH_O, "Moves to the position of a saved state."},
         {"stats", loader_stats, METH_NOARGS, "Counts, and what each stage's threads did."},
         {"profile", loader_profile, METH_NOARGS, "What the batches held, as JSON (option profile)."},
-        {"fingerprint", loader_fingerprint, METH_NOARGS, "What data and order come from, as JSON."},
+        {"fingerprint", loader_fingerprint, METH_NOARGS, "A fingerprint of data and order, as JSON."},
         {"close", loader_close, METH_NOARGS, "Ends the loader once no batch is in use."},
         {"__enter__", loader_claim, METH_NOARGS, "Until the end of the `with` other threads are refused."},
-        {"__exit__", loader_unclaim, METH_VARARGS, "They are not any more."},
+        {"__exit__", loader_unclaim, METH_VARARGS, "Ends what __enter__ began."},
         {NULL, NULL, 0, NULL},
 };
 

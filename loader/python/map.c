@@ -22,8 +22,8 @@ static const uint8_t sizes[] = {[PENSTOCK_U8] = 1,
         [PENSTOCK_I16] = 2,
         [PENSTOCK_BOOL] = 1};
 
-/* What a decoding thread keeps of Python: a thread state of its own from its first call until it ends, so
- * that threading.local() keeps what a map put there. */
+/* The Python thread state of a decoding thread, kept from its first call until its end, so that
+ * threading.local() keeps what a map stored there. */
 static _Thread_local PyThreadState *own_state;
 static _Thread_local struct map *inside; /* the map that this thread runs */
 
@@ -104,7 +104,7 @@ bool map_is_inside(const struct map *m)
 
 /* A unit of rows ----------------------------------------------------------------------------------------- */
 
-/* What the package's code gets for one call; of no use after it. */
+/* The object that the package's code gets for one call; not valid after the call. */
 struct unit_object {
 	PyObject_HEAD struct map *map;
 	struct penstock_sample *const *samples; /* NULL: the call is over */
@@ -180,7 +180,7 @@ static PyObject *unit_read(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-/* How many bytes a row of an output or field in place has (of ragged ones: an item of it). */
+/* The bytes of a row of an output or of a field in place; for a ragged output, the bytes of an item. */
 static bool row_nbytes(const struct unit_object *u, struct penstock_sample *s, const char *name, size_t *ret,
         bool *ret_ragged)
 {
@@ -202,8 +202,8 @@ static bool row_nbytes(const struct unit_object *u, struct penstock_sample *s, c
 	return true;
 }
 
-/* write(i, name, buffer): a row of an output, or, of a fixed shape, of another field. None, or how many items
- * there is room for. */
+/* write(i, name, buffer): writes a row of an output, or of another field of fixed shape. Returns None, or
+ * how many items there is room for if the buffer has more. */
 static PyObject *unit_write(PyObject *self, PyObject *args)
 {
 	struct unit_object *u = (struct unit_object *)self;
@@ -324,19 +324,22 @@ static int unit_call(struct map *m, PyObject *run, struct penstock_sample *const
 		rc = ret && PyObject_IsTrue(ret) == 1 ? 0 : -ECANCELED;
 	}
 	if (!ret)
-		PyErr_WriteUnraisable(run); /* the package's own code: it catches all that a map raises */
+		/* `run` is the package's own code, which catches all that a map raises. */
+		PyErr_WriteUnraisable(run);
 	Py_XDECREF(ret);
 	Py_XDECREF((PyObject *)u);
 	return rc;
 }
 
-/* Any thread, without locks of the library's. A thread that is not Python's takes a state, and keeps it. */
+/* Called on any thread, without locks of the library. A thread that is not Python's creates a thread state,
+ * and keeps it. */
 int map_call(void *ctx, struct penstock_sample *const *samples, uint32_t n)
 {
 	struct map *m = ctx;
 	int rc = -ECANCELED;
 
-	/* Before the look at `finalising`: maps_finish() sets that, then waits until no thread is in here. */
+	/* Must precede the test of `finalising`, which maps_finish() sets before it waits until no thread
+	 * is in here. */
 	atomic_fetch_add(&m->running, 1);
 	if (!atomic_load(&m->finalising)) {
 		if (!PyGILState_GetThisThreadState()) {
@@ -351,7 +354,7 @@ int map_call(void *ctx, struct penstock_sample *const *samples, uint32_t n)
 		inside = m;
 		if (run)
 			rc = unit_call(m, run, samples, n);
-		Py_XDECREF(run); /* maybe the last: of what the map is made of */
+		Py_XDECREF(run); /* may be the last reference, and free what the map uses */
 		inside = outer;
 		PyGILState_Release(gil);
 	}
@@ -368,7 +371,7 @@ void map_leave(void *ctx)
 	atomic_fetch_add(&m->running, 1);
 	if (!atomic_load(&m->finalising)) {
 		PyEval_RestoreThread(own_state);
-		inside = m; /* what threading.local() had goes, and may be a loader */
+		inside = m; /* what threading.local() had is freed, and may be a loader */
 		PyGILState_Release(PyGILState_UNLOCKED);
 		inside = NULL;
 	}
@@ -387,7 +390,7 @@ void map_closed(struct map *m)
 #define WAIT_MS 10
 #define LONGEST_MS 5000
 
-/* Waits, with the GIL let go, until `over` says so. 1: it does; 0: not in time; -1: a signal's exception. */
+/* Waits, without the GIL, until over() is true. 1: it is; 0: not in time; -1: a signal's exception. */
 static int wait_for(bool (*over)(void *arg), void *arg)
 {
 	for (int ms = 0; ms < LONGEST_MS; ms += WAIT_MS) {
@@ -431,7 +434,7 @@ static bool all_left(void *unused)
 	return left;
 }
 
-/* Called by atexit, while Python is whole: afterwards no thread of a loader enters it. */
+/* Called by atexit, while Python still works: afterwards no thread of a loader enters Python. */
 PyObject *maps_finish(PyObject *module, PyObject *unused)
 {
 	(void)module, (void)unused;

@@ -41,12 +41,13 @@ static PyMethodDef functions[] = {
         {"profile_drift", profile_drift, METH_VARARGS,
                 "profile_drift(was, now): a line for each difference."},
         {"member_nbytes", member_nbytes, METH_VARARGS,
-                "member_nbytes(name, nbytes): what such a file takes in a tar."},
+                "member_nbytes(name, nbytes): the bytes that such a file takes in a tar."},
         {"version", version, METH_NOARGS, "The version of libpenstock."},
-        {"libraries", libraries, METH_NOARGS, "What decodes images, with versions."},
+        {"libraries", libraries, METH_NOARGS, "The libraries that decode images, with versions."},
         {"budget_new", budget_new, METH_O, "A budget of that many bytes, for the option budget."},
-        {"maps_finish", maps_finish, METH_NOARGS, "No map is called any more; waits for those under way."},
-        {"budget_used", budget_used, METH_O, "What is taken from it."},
+        {"maps_finish", maps_finish, METH_NOARGS,
+                "Stops all calls of maps, and waits for those in progress."},
+        {"budget_used", budget_used, METH_O, "The bytes taken from a budget."},
         {"option_names", options_names, METH_NOARGS,
                 "(options, field options): names, each with the words that it takes (or None) and what it "
                 "is."},
@@ -82,7 +83,7 @@ static PyModuleDef_Slot slots[] = {
 #ifdef Py_mod_gil
         {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif
-        {0, NULL}, /* of PyInit__penstock() */
+        {0, NULL}, /* set by PyInit__penstock() */
         {0, NULL},
 };
 
@@ -99,8 +100,9 @@ static struct PyModuleDef penstock_module = {
 #define MULTIPLE_INTERPRETERS 3 /* Py_mod_multiple_interpreters, which 3.11's limited API does not name ... */
 #define NOT_SUPPORTED NULL      /* ... and Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED */
 
-/* A loader's threads enter the main interpreter, so that one beside it, with a GIL of its own, must not get
- * the module. Python asks since 3.12; 3.11 has no such interpreters, and refuses slots that it does not know.
+/* A loader's threads enter the main interpreter, so a subinterpreter with a GIL of its own must not get the
+ * module. Python 3.12 and later ask for this slot; 3.11 has no such interpreters, and refuses unknown
+ * slots.
  */
 PyMODINIT_FUNC PyInit__penstock(void);
 PyMODINIT_FUNC PyInit__penstock(void)

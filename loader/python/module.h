@@ -1,13 +1,14 @@
 /* The parts of the extension module penstock._penstock, a thin skin over penstock.h.
  *
- * Lifetime: a Batch, its Tensors, and what consumers took through DLPack hold the batch, which is released
- * with the last hold; what was taken through NumPy's array interface keeps the Tensor. A loader is closed
- * once close() was called, or its object is gone, and all its batches are released. Holds are counted beside
- * Python's objects, without the GIL: frameworks let go on threads of their own, under their own locks, and
- * while the interpreter ends. Threads: the GIL is let go while the library blocks; a second thread in the
- * same Loader is refused. On a Python without a GIL the same holds: what changes in an object that others may
- * have is read and written in GUARDED blocks, or atomic, and "with the GIL" means attached to the
- * interpreter. Errors: a Python exception that carries the library's text; see error.c for which. */
+ * Lifetime: a Batch, its Tensors, and DLPack capsules hold the batch, which is released with the last hold;
+ * an array taken through NumPy's array interface keeps the Tensor. A loader is closed when close() was
+ * called or its object was freed, and all its batches are released. Holds are counted apart from Python's
+ * objects, without the GIL, since frameworks drop tensors on threads of their own, under their own locks,
+ * and while the interpreter ends. Threads: the GIL is released while the library blocks; a second thread in
+ * the same Loader is refused. The same is true on a Python without a GIL: members that may change while
+ * other threads have the object are atomic, or are read and written in GUARDED blocks; "with the GIL" then
+ * means attached to the interpreter. Errors: a Python exception with the library's text; error.c chooses
+ * its type. */
 #ifndef PS_PYTHON_MODULE_H
 #define PS_PYTHON_MODULE_H
 
@@ -21,10 +22,10 @@
 #include "dlpack.h"
 #include "penstock.h"
 
-/* GUARDED(object) { ... }: of the threads that guard the same object one at a time is in such a block, which
- * `return` may leave. With a GIL that is so for any block that does not let it go. Without one it is Python's
- * own lock of the object, which is let go wherever the thread lets go of the interpreter. So a block neither
- * blocks nor runs Python's code. */
+/* GUARDED(object) { ... }: only one thread at a time is in such a block for the same object; `return` may
+ * leave the block. With a GIL that is true of any block that does not release the GIL. Without a GIL the
+ * block holds Python's own lock of the object, which is released wherever the thread detaches from the
+ * interpreter. So a block must neither wait nor run Python code. */
 #ifdef Py_GIL_DISABLED
 static inline PyCriticalSection *guard_begin(PyCriticalSection *guard, void *object)
 {
@@ -44,22 +45,23 @@ struct module_state {
 	PyObject *error, *bad_sample, *busy, *stale, *changed, *unknown_length;
 };
 
-/* error.c: raises what a negative errno of the library means; gives NULL, for `return raise_error(...)`. */
+/* error.c: raises the exception for a negative errno of the library; returns NULL, for `return
+ * raise_error(...)`. */
 int errors_init(PyObject *module, struct module_state *state);
 PyObject *raise_error(struct module_state *state, int r, const struct penstock_error *error);
-/* The same of reading samples, where ESTALE is a shard's. */
+/* The same for reading samples, where ESTALE means a shard that was replaced. */
 PyObject *raise_read_error(struct module_state *state, int r, const struct penstock_error *error);
 
-/* Raises `type` with the error's text; gives NULL. */
+/* Raises `type` with the error's text; returns NULL. */
 PyObject *raise_text(PyObject *type, const struct penstock_error *error);
 
-/* options.c: a dict of options, as penstock.h names them, and a list of dicts for the fields. */
+/* options.c: parses a dict of options, as penstock.h names them, and a list of dicts for the fields. */
 struct parsed_options {
 	struct penstock_options options;
 	struct penstock_field *fields;
 	const char **shards;
 	size_t nshards;
-	PyObject *keep; /* what the texts above are borrowed from */
+	PyObject *keep; /* owns the texts above */
 };
 bool options_parse(struct parsed_options *parsed, PyObject *shards, PyObject *options, PyObject *fields);
 void options_free(struct parsed_options *parsed);
@@ -71,24 +73,25 @@ PyObject *options_names(PyObject *module, PyObject *unused);
 PyObject *budget_new(PyObject *module, PyObject *nbytes);
 PyObject *budget_used(PyObject *module, PyObject *capsule);
 
-/* held.c: a library's loader as long as something refers to it, and its batches that are held. Threads:
- * any. */
+/* held.c: a loader of the library, which stays open while something refers to it, and its held batches.
+ * Threads: any. */
 struct open_loader {
 	struct penstock_loader *loader;
-	struct map *map;       /* its own reference; NULL: no Python runs in the loader's threads */
-	pid_t pid;             /* that opened it */
-	_Atomic size_t refs;   /* of the Loader, of calls under way, one of each batch */
+	struct map *map;       /* one reference to the map; NULL: no Python runs in the loader's threads */
+	pid_t pid;             /* process that opened it */
+	_Atomic size_t refs;   /* references of the Loader, of calls in progress, and of each batch */
 	_Atomic size_t nholds; /* of all batches together */
-	pthread_mutex_t lock;  /* of the list: */
+	pthread_mutex_t lock;  /* guards the list: */
 	struct held_batch *held;
 };
-/* Takes the loader, and, unless it fails, the map; NULL: no memory. */
+/* Takes ownership of the loader, and of the map unless it fails; NULL: out of memory. */
 struct open_loader *open_loader_new(struct penstock_loader *loader, struct map *map);
-/* True: that was the last, and the caller closes it. */
+/* True: that was the last reference, and the caller must close the loader. */
 bool open_loader_unref(struct open_loader *open);
-/* Blocks until reads, decodes and maps under way are over. */
+/* Blocks until reads, decodes and maps in progress have ended. */
 void open_loader_close(struct open_loader *open);
-/* After the last unref, on any thread: now, or with a map, which may need what this thread holds, apart. */
+/* Called after the last unref, on any thread: closes the loader now, or, with a map, which may need what
+ * this thread holds, on another thread. */
 void open_loader_end(struct open_loader *open);
 
 struct held_batch {
@@ -98,10 +101,10 @@ struct held_batch {
 	uint64_t epoch, index;
 	struct held_batch *next, **link;
 };
-/* With one hold. Takes the batch unless it fails; NULL: no memory. */
+/* Returns a batch with one hold. Takes ownership of the batch unless it fails; NULL: out of memory. */
 struct held_batch *held_new(struct open_loader *open, struct penstock_batch *batch);
 struct held_batch *held_ref(struct held_batch *held);
-/* The last one releases the batch. Gives a loader that the caller closes, or NULL. */
+/* The last hold releases the batch. Returns a loader that the caller must close, or NULL. */
 struct open_loader *held_unref(struct held_batch *held);
 
 struct held_summary {
@@ -111,27 +114,28 @@ struct held_summary {
 };
 void held_summary(struct open_loader *open, struct held_summary *ret_summary);
 
-/* As held_unref() and open_loader_unref(), of a thread with the GIL, which is let go while a loader is
- * closed. True: it was. */
+/* As held_unref() and open_loader_unref(), for a thread with the GIL, which is released while a loader is
+ * closed. True: a loader was closed. */
 void let_go(struct held_batch *held);
 bool let_go_loader(struct open_loader *open);
 
 /* map.c: Python code that the loader's threads call for each unit of rows.
  *
- *   map_call()     running++ ─▶ finalising? ─▶ GIL ─▶ run? ─▶ its code ─▶ GIL let go ─▶ running--
- *   map_stop()     run = NULL: no further calls; a call under way goes on
- *   maps_finish()  finalising = true for all, then waits for running == 0: later no thread asks for the GIL
+ *   map_call() running++ ─▶ finalising? ─▶ GIL ─▶ run? ─▶ its code ─▶ GIL released ─▶ running-- map_stop()
+ *   run = NULL: no further calls; a call in progress continues maps_finish() finalising = true for all,
+ *   then waits for running == 0: later no thread asks for the GIL
  *
- * Ownership: counted: the open loader's, and one of a close() that waits. `run` is the Loader's reference,
- * which the garbage collector sees there. Threads: any; map_call() and map_leave() without the GIL. Locks:
- * `lock` over `run` alone. The GIL is never asked for under a lock. Blocks: map_call() on the GIL. */
+ * Ownership: references are counted: one of the open loader, and one of a close() that waits. `run` is the
+ * Loader's reference, which the garbage collector sees in the Loader. Threads: any; map_call() and
+ * map_leave() without the GIL. Locks: `lock`, which guards `run` alone. The GIL is never requested under a
+ * lock. Blocks: map_call() on the GIL. */
 struct map_output {
 	char name[128];
-	size_t item_nbytes; /* of a row where its shape is fixed */
+	size_t item_nbytes; /* bytes of a row, if its shape is fixed; else of an item */
 	bool ragged;
 };
 struct map {
-	pthread_mutex_t lock; /* over: */
+	pthread_mutex_t lock; /* guards: */
 	PyObject *run;        /* NULL: stopped */
 	PyObject *unit_type;
 	_Atomic uint32_t running;
@@ -145,13 +149,13 @@ struct map {
 struct map *map_new(PyObject *run, const struct penstock_field *fields, size_t nfields); /* NULL: raised */
 void map_unref(struct map *map);
 void map_stop(struct map *map);
-/* This thread runs it; NULL: or any. */
+/* True if this thread runs the map; NULL: any map. */
 bool map_is_inside(const struct map *map);
 int map_call(void *map, struct penstock_sample *const *samples, uint32_t n);
 void map_leave(void *map);
-/* Its loader is closed: the end of that one's reference. */
+/* Called when the map's loader is closed: drops the loader's reference. */
 void map_closed(struct map *map);
-/* Until it is closed, or 5 s with a warning. -1: an exception. */
+/* Waits until the loader is closed; after 5 s it warns and returns. -1: an exception. */
 int map_wait_closed(struct map *map);
 PyObject *maps_finish(PyObject *module, PyObject *unused);
 extern PyType_Spec unit_spec;
@@ -161,14 +165,14 @@ struct loader_object {
 	PyObject_HEAD struct module_state *state;
 	/* GUARDED: */
 	struct open_loader *open; /* NULL: closed */
-	PyObject *run;            /* of its map */
-	bool busy;                /* a thread is in it */
+	PyObject *run;            /* the map's function */
+	bool busy;                /* a thread is in a call */
 	uint32_t nclaims;         /* `with` blocks ... */
-	unsigned long claimer;    /* ... of this thread, which others are refused in */
-	/* Of the thread that is in it: */
-	bool pinned;             /* batches are dear to make */
+	unsigned long claimer;    /* ... of this thread; other threads are refused */
+	/* For the thread that is in a call: */
+	bool pinned;             /* batches are in pinned memory, which is slow to allocate */
 	uint32_t patience_ms;    /* of next() while all batches are held */
-	_Atomic uint32_t nadded; /* batches; stats() reads it on any thread */
+	_Atomic uint32_t nadded; /* added batches; stats() reads the number on any thread */
 };
 extern PyType_Spec loader_spec;
 
@@ -179,7 +183,7 @@ struct batch_object {
 	struct penstock_batch_info info;
 };
 extern PyType_Spec batch_spec;
-/* Takes the batch, also when it fails. */
+/* Takes ownership of the batch, also on failure. */
 PyObject *batch_new(struct loader_object *loader, struct open_loader *open, struct penstock_batch *batch);
 
 /* tensor.c */
@@ -194,7 +198,7 @@ struct tensor_object {
 	int64_t shape[PENSTOCK_MAX_DIMS], strides[PENSTOCK_MAX_DIMS]; /* strides in elements */
 };
 extern PyType_Spec tensor_spec;
-/* held: that of the batch, which the caller keeps meanwhile. */
+/* held: the batch's hold, which the caller keeps during the call. */
 PyObject *tensor_new(
         struct batch_object *batch, struct held_batch *held, const struct penstock_tensor *tensor);
 
@@ -204,19 +208,19 @@ PyObject *member_nbytes(PyObject *module, PyObject *args);
 
 /* Exports ------------------------------------------------------------------------------------------------ */
 
-/* Memory of a batch as DLPack's capsules, which a consumer keeps as long as it likes.
+/* Memory of a batch as DLPack's capsules, which a consumer may keep for any time.
  *
  * Ownership: an export takes a hold of its own, and does not keep the tensor object that it may come from; a
- * batch with exports is not released.   Threads: with the GIL, but consumers let go from any thread, with or
- * without it.   Errors: NULL, and an exception. */
+ * batch with exports is not released. Threads: with the GIL, but consumers free a capsule on any thread,
+ * with or without the GIL. Errors: NULL, and an exception. */
 
 /* A capsule of the memory; what `of` points at is copied. versioned: as of DLPack 1.0. */
 PyObject *export_new(struct held_batch *held, const struct dl_tensor *of, bool versioned);
 
-/* The same of a copy of `nbytes` of dense host memory, which keeps no batch. */
+/* The same for a copy of `nbytes` of dense host memory, which keeps no batch. */
 PyObject *export_copy(const struct dl_tensor *of, size_t nbytes, bool versioned);
 
-/* As export_new(), legacy, of a dense tensor in host memory. */
+/* As export_new(), legacy, for a dense tensor in host memory. */
 PyObject *export_host(struct held_batch *held, const struct penstock_tensor *of);
 
 /* Element types, by enum penstock_dtype. */

@@ -24,7 +24,7 @@ static const char *text_keep(PyObject *keep, PyObject *value, const char *what)
 	return text;
 }
 
-/* The number of a word; -1 with an exception. */
+/* The number that a word stands for; -1: an exception. */
 static long word_number(const struct ps_option *m, PyObject *value)
 {
 	PyObject *utf8 = PyUnicode_AsUTF8String(value);
@@ -158,7 +158,8 @@ static bool mix_set(
 	return ok;
 }
 
-/* An array of 8-byte words, as bytes of this machine, that `keep` holds; how many is the member after it. */
+/* Sets an array of 8-byte words, given as bytes of this machine, which `keep` holds, and its length, the
+ * next member. */
 static bool words_set(char *to, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
 	const void **array = (const void **)(void *)to;
@@ -208,7 +209,7 @@ static bool member_set(char *base, const struct ps_option *m, PyObject *value, P
 	case PS_OPTION_WORDS:
 		return words_set(to, m, value, keep);
 	case PS_OPTION_BUDGET:
-		/* A loader keeps it alive by itself. */
+		/* The loader takes a reference of its own. */
 		*(struct penstock_budget **)to = PyCapsule_GetPointer(value, BUDGET_CAPSULE);
 		return !PyErr_Occurred();
 	case PS_OPTION_BLOB: {
@@ -225,7 +226,7 @@ static bool member_set(char *base, const struct ps_option *m, PyObject *value, P
 	return false;
 }
 
-/* Words of torch's DataLoader, WebDataset and DALI that no spelling leads from to ours, and the answers. */
+/* Words of torch's DataLoader, WebDataset and DALI that are not spelled like ours, and the answers. */
 static const char *const elsewhere[][2] = {
         {"batch_size", "did you mean \"batch\"?"},
         {"num_workers", "did you mean \"threads\"?"},
@@ -253,13 +254,13 @@ static const char *const elsewhere[][2] = {
         {"worker_init_fn", "there are no worker processes: \"threads\" share one loader"},
         {"persistent_workers", "there are no worker processes: \"threads\" live as long as the loader"},
         {"multiprocessing_context", "there are no worker processes: \"threads\" share one loader"},
-        {"timeout", "there are no worker processes to wait for; of slow storage the mount's --timeout is"},
+        {"timeout", "there are no worker processes to wait for; --timeout of the mount is for slow storage"},
         {"pin_memory", "with device=\"cuda\" batches go through pinned memory by themselves"},
         {"pin_memory_device", "did you mean \"device\"?"},
         {"cache_dir", "a cache is the mount's: penstock mount --cache-dir"},
 };
 
-/* The member whose name is most like this one, as a question; None: none is; NULL with an error set. */
+/* The member with the most similar name, as a question; None: there is none; NULL: an exception. */
 static PyObject *member_like(const char *name, bool is_field)
 {
 	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++)
@@ -303,7 +304,7 @@ static void member_refuse(const char *name, bool is_field)
 	Py_XDECREF(like);
 }
 
-/* Every entry of a dict into a struct. A field's name and kind were read before. */
+/* Stores every entry of a dict in a struct. A field's name and kind were read before. */
 static bool dict_set(char *base, PyObject *dict, PyObject *keep, bool is_field)
 {
 	PyObject *key, *value;
@@ -461,7 +462,7 @@ static PyObject *kinds_of(const struct ps_option *option)
 	return tuple;
 }
 
-/* What Python shows as the default: None where that is a rule, or nothing. */
+/* The default that Python shows: None if the default is a rule or nothing. */
 static PyObject *default_of(const struct ps_option *option)
 {
 	if (option->unset)
@@ -480,7 +481,8 @@ static PyObject *default_of(const struct ps_option *option)
 	}
 }
 
-/* By name: a tuple of words (None: it has none), type, default, kinds of field, and what it is. */
+/* A dict by name: a tuple of words (None: the option has none), type, default, kinds of field, and
+ * description. */
 static PyObject *names_of(const struct ps_option *options, size_t n)
 {
 	static const char *const types[] = {[PS_OPTION_U32] = "int",

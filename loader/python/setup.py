@@ -1,6 +1,6 @@
-"""Builds penstock._penstock against libpenstock: the installed one, by pkg-config, or a build tree's,
-PENSTOCK_BUILD=DIR pip install ./loader/python (the library is then found there at run time, too). By the
-stable ABI, for Python 3.11 and later; free-threaded Pythons have none: what one builds is for its own version."""
+"""Builds penstock._penstock against libpenstock: the installed one, by pkg-config, or that of a build tree, with
+PENSTOCK_BUILD=DIR pip install ./loader/python (the library is then found there at run time, too). Uses the stable ABI
+of Python 3.11 and later; free-threaded Pythons have no stable ABI, so their builds are for one version."""
 import os
 import shlex
 import subprocess
@@ -39,7 +39,7 @@ def flags():
 
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
 FLAGS = flags()
-FLAGS["include_dirs"] += [os.path.join(HERE, ".."), os.path.join(HERE, "../include")]  # the table of options
+FLAGS["include_dirs"] += [os.path.join(HERE, ".."), os.path.join(HERE, "../include")]  # for the table of options
 
 setup(ext_modules=[Extension(
     "penstock._penstock",

@@ -58,7 +58,7 @@ static PyObject *shape_tuple(const struct tensor_object *t)
 	return tuple;
 }
 
-/* In bytes, as NumPy counts. */
+/* The strides in bytes, as NumPy counts them. */
 static PyObject *strides_tuple(const struct tensor_object *t)
 {
 	PyObject *tuple = PyTuple_New(t->ndim);
@@ -101,14 +101,15 @@ static PyObject *tensor_nbytes(PyObject *self, void *unused)
 	return PyLong_FromLongLong(nelements(t) * (dtypes[t->dtype].dl.bits / 8));
 }
 
-/* Whether it is in host memory, too. False: raised. */
+/* Checks that the tensor is also in host memory. False: an exception. */
 static bool host_check(const struct tensor_object *t)
 {
 	if (t->host || nelements(t) == 0)
 		return true;
-	PyErr_SetString(PyExc_BufferError, "this tensor was finished on the GPU and is there alone: take it "
-	                                   "through DLPack there, or open the "
-	                                   "loader with device_pixels=\"off\"");
+	PyErr_SetString(PyExc_BufferError,
+	        "this tensor was finished on the GPU and exists only there: take it "
+	        "through DLPack there, or open the "
+	        "loader with device_pixels=\"off\"");
 	return false;
 }
 
@@ -135,7 +136,8 @@ static PyObject *tensor_array_interface(PyObject *self, void *unused)
 
 /* DLPack ------------------------------------------------------------------------------------------------- */
 
-/* Whether the tensor is wanted in host memory. False: it is on neither device. */
+/* Sets whether the consumer wants the tensor in host memory. False: the tensor is not on the wanted
+ * device. */
 static bool device_choose(const struct tensor_object *t, PyObject *device, bool *ret_host)
 {
 	long type = 0, id = 0;
@@ -150,7 +152,7 @@ static bool device_choose(const struct tensor_object *t, PyObject *device, bool 
 }
 
 /* What DLPack's `stream` means on a device of ours: None and 1 the legacy default stream, 2 the thread's own
- * default one, -1 that the consumer sees to it, else its address. */
+ * default one, -1 that the consumer waits by itself; other numbers are a stream's address. */
 static bool stream_wait(struct tensor_object *t, PyObject *stream)
 {
 	struct penstock_error error = {0};
@@ -160,7 +162,7 @@ static bool stream_wait(struct tensor_object *t, PyObject *stream)
 	if (number == -1 && !PyErr_Occurred())
 		return true;
 	if (number == 0)
-		PyErr_SetString(PyExc_ValueError, "__dlpack__: stream 0 says too little: give 1 or 2");
+		PyErr_SetString(PyExc_ValueError, "__dlpack__: stream 0 is ambiguous: give 1 or 2");
 	if (PyErr_Occurred())
 		return false;
 	rc = penstock_batch_use(t->held->batch, (void *)(intptr_t)number, &error);
@@ -276,7 +278,7 @@ static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
 		        PyExc_ValueError, "tobytes() of a permuted tensor: take it through NumPy");
 	if (from < 0 || to < from || to > n)
 		return PyErr_Format(PyExc_IndexError, "tobytes(%lld, %lld) of %lld", from, to, (long long)n);
-	/* Not strides[0]: a dense view's may be any where there is but one. */
+	/* Not strides[0], which may have any value in a dense view of one element. */
 	int64_t one = dtypes[t->dtype].dl.bits / 8;
 	for (int i = 1; i < t->ndim; i++)
 		one *= t->shape[i];
@@ -302,7 +304,8 @@ static PyObject *tensor_repr(PyObject *self)
 	return text;
 }
 
-/* For consumers without DLPack. Which stream they will use is not known: the legacy default one waits. */
+/* For consumers without DLPack. The stream that they will use is not known, so the legacy default stream
+ * waits. */
 static PyObject *tensor_cuda_array_interface(PyObject *self, void *unused)
 {
 	struct tensor_object *t = (struct tensor_object *)self;
@@ -329,8 +332,8 @@ static PyMethodDef tensor_methods[] = {
                 "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
                 "a copy unless copy is True, which host memory alone can be. On a GPU, stream 2 is this "
                 "thread's own default stream (release the batch on this "
-                "thread, too), and with -1 nothing waits: neither for the copy nor, at the release, for "
-                "you."},
+                "thread, too), and with -1 nothing waits: neither your work for the copy nor the release for "
+                "your work."},
         {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS,
                 "(1, 0): host memory; (2, N): the Nth NVIDIA GPU."},
         {"permute", tensor_permute, METH_VARARGS,

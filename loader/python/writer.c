@@ -1,4 +1,4 @@
-/* A shard that is written: what penstock.ShardWriter is made of. */
+/* Writes a shard, for penstock.ShardWriter. */
 #include "module.h"
 
 struct writer_object {
@@ -42,7 +42,7 @@ static void writer_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-/* The writer, which the caller alone has until it puts it back. */
+/* Takes the writer, which only the caller uses until it puts the writer back. */
 static struct penstock_shard_writer *writer_take(struct writer_object *w)
 {
 	struct penstock_shard_writer *writer = atomic_exchange(&w->writer, NULL);
@@ -111,7 +111,8 @@ PyObject *member_nbytes(PyObject *module, PyObject *args)
 
 static PyMethodDef writer_methods[] = {
         {"add", writer_add, METH_VARARGS, "add(name, data): one more file."},
-        {"finish", writer_finish, METH_VARARGS, "finish(index): ends it and gives it its name."},
+        {"finish", writer_finish, METH_VARARGS,
+                "finish(index): ends the shard and renames the file to its name."},
         {"abort", writer_abort, METH_NOARGS, "Removes what was written."},
         {NULL, NULL, 0, NULL},
 };

@@ -112,13 +112,13 @@ def parquet_errors_say_what_to_do():
         ([".", "nosuch"], "x.parquet: there is no column nosuch; there are image, label, caption, boxes, score"),
         (["x.parquet", "image.nosuch"], "there is nothing at image.nosuch in its columns"),
         (["x.parquet", "image"], "column image: it has the image in image.bytes: name that"),
-        (["x.parquet", "label", "label"], "two columns would be .cls, the second one label: say which is what by label=SUFFIX"),
+        (["x.parquet", "label", "label"], "two columns would be .cls, the second one label: give one another suffix by label=SUFFIX"),
         (["x.parquet", "label="], "COLUMN or COLUMN=SUFFIX is needed"),
     ]:
         said = pack("--from", *args, "o-%d.tar", rc=1)
         assert text in said, (args, said)
     table("y.parquet", [{"b": b"some bytes"}])
-    assert "its bytes are no JPEG, PNG or WebP: say what they are by b=SUFFIX" in pack("--from", "y.parquet", "b", "o-%d.tar", rc=1)
+    assert "its bytes are not a JPEG, PNG or WebP: give their suffix by b=SUFFIX" in pack("--from", "y.parquet", "b", "o-%d.tar", rc=1)
     tap.write("z.parquet", b"no parquet")
     assert pack("--from", "z.parquet", "b", "o-%d.tar", rc=1).startswith("penstock-loader pack: ")
     assert "--from needs columns" in pack("--from", "x.parquet", "o-%d.tar", rc=2)
@@ -126,7 +126,7 @@ def parquet_errors_say_what_to_do():
     assert "--from goes with --max-size" in pack("--from", "x.parquet", "--resize", "10", "label", "o-%d.tar", rc=2)
     assert "o-%d-%d.tar" in pack("--from", "x.parquet", "label", "o-%d-%d.tar", rc=2)
     pack("--from", "x.parquet", "label", "o-%d.tar")
-    assert "o-0.tar is there already" in pack("--from", "x.parquet", "label", "o-%d.tar", rc=1)
+    assert "o-0.tar exists already" in pack("--from", "x.parquet", "label", "o-%d.tar", rc=1)
 
 
 @tap.test

@@ -552,7 +552,7 @@ def wrong_arguments_are_named():
         (lambda: loader(pattern, fields=[penstock.Image(crop="center", resize=300, resize_shorter=256)]), ValueError,
          "resize_shorter has no effect beside resize"),
         (lambda: loader(pattern, fields={"x": penstock.Image("jpg"), "y": penstock.Image("jpg", follow="x", crop="none")}),
-         ValueError, "field y: crop has no effect: it is that of field x"),
+         ValueError, "field y: crop has no effect: this field follows field x"),
         (lambda: loader(pattern, memory_budget="much"), ValueError, "much"),
         (lambda: penstock.Loader([]), ValueError, "no shards"),
         (lambda: penstock.Loader(7), TypeError, ""),

@@ -216,13 +216,13 @@ def what_would_be_no_sample_is_refused():
         ({"__key__": "", "cls": 1}, "without a dot"), ({"__key__": "/a", "cls": 1}, "without a dot"),
         ({"__key__": "a/", "cls": 1}, "without a dot"), ({"__key__": 7, "cls": 1}, "not 7"),
         ({"__key__": "__meta__/a", "cls": 1}, "belong to no sample"), ({"__key__": "a"}, "sample 'a' has no member"),
-        ({"__key__": "a", "jpg": b"", "JPG": b""}, "has .jpg twice"), ({"__key__": "a", "": b""}, "'' is no suffix"),
-        ({"__key__": "a", "b/c": b""}, "'b/c' is no suffix"),
+        ({"__key__": "a", "jpg": b"", "JPG": b""}, "has .jpg twice"), ({"__key__": "a", "": b""}, "'' is not a suffix"),
+        ({"__key__": "a", "b/c": b""}, "'b/c' is not a suffix"),
     ]:
         said = error(ValueError, sink.write, sample)
         assert text in said, (sample, said)
     said = error(TypeError, sink.write, {"__key__": "a", "pth": object()})
-    assert "write: sample 'a': nothing is known of how to write a object as .pth" in said, said
+    assert "write: sample 'a': there is no rule to write a object as .pth" in said, said
     sink.write({"__key__": "dir.x/a", "cls": 1})
     assert "would be one sample" in error(ValueError, sink.write, {"__key__": "dir.x/a", "cls": 2})
     sink.close()
@@ -232,7 +232,7 @@ def what_would_be_no_sample_is_refused():
                           ("t-%d.zip", "must end in .tar")]:
         assert text in error(ValueError, penstock.ShardWriter, pattern), pattern
     assert "must end in .zst" in error(ValueError, penstock.ShardWriter, "t-%d.tar", level=3)
-    assert "level is 1 to 19" in error(ValueError, write, "z-%d.tar.zst", level=20)
+    assert "level must be 1 to 19" in error(ValueError, write, "z-%d.tar.zst", level=20)
     shard = penstock._penstock.Shard("c.tar", 0)
     for name in ("a", "/a.b", ".b", "a/b", "dir.x/.b"):
         said = error(ValueError, shard.add, name, b"")
@@ -250,7 +250,7 @@ def shards_that_are_there_are_kept():
     write("t-%d.tar", list(samples(2)))
     before = tap.read("t-0.tar")
     said = error(FileExistsError, write, "t-%d.tar", list(samples(3)))
-    assert "t-0.tar is there already; overwrite=True replaces it" in said, said
+    assert "t-0.tar exists already; overwrite=True replaces it" in said, said
     tap.equal(tap.read("t-0.tar") == before, True)
     write("t-%d.tar", list(samples(3)), overwrite=True)
     tap.equal(len(penstock.Loader("t-0.tar", 1, {"y": penstock.Int("cls")})), 3)

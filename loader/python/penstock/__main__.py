@@ -1,4 +1,4 @@
-"""python -m penstock: versions, and what of this machine a loader or a mount would use. For reports of faults, too."""
+"""python -m penstock: versions, and the parts of this machine that a loader or a mount would use. Also for bug reports."""
 from __future__ import annotations
 
 import ctypes
@@ -15,7 +15,7 @@ _PACKAGES = ("numpy", "torch", "torchvision", "jax", "cupy", "tensorflow", "ligh
              "pyarrow", "pillow", "opencv-python")
 
 
-_OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "penstock-loader")  # of a wheel
+_OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "penstock-loader")  # in a wheel
 
 
 def _version(package: str) -> Optional[str]:
@@ -40,12 +40,12 @@ def _fuse() -> str:
     try:
         os.close(os.open("/dev/fuse", os.O_RDWR))
     except OSError as e:
-        return "%s (mounts need it; of a container: --device /dev/fuse --cap-add SYS_ADMIN)" % e.strerror
+        return "%s (mounts need it; for a container: --device /dev/fuse --cap-add SYS_ADMIN)" % e.strerror
     return "there"
 
 
 def _cuda() -> str:
-    """What the driver says; CUDA is not initialised."""
+    """The driver's version; CUDA is not initialised."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -62,7 +62,7 @@ def _memory() -> str:
 
 
 def found() -> Dict[str, Any]:
-    """Everything that is said, as one dict."""
+    """The whole report, as one dict."""
     said: Dict[str, Any] = {"python": "%s, %s" % (platform.python_version(), sys.executable)}
     try:
         import penstock
@@ -86,7 +86,8 @@ def found() -> Dict[str, Any]:
 
 def main(arguments: Sequence[str]) -> int:
     if list(arguments) not in ([], ["--json"]):
-        print("Usage: python -m penstock [--json]\n\nPrints versions, and what was found of programs, devices and packages.",
+        print("Usage: python -m penstock [--json]\n\nPrints versions, and the programs, devices and packages that "
+              "were found.",
               file=sys.stdout if list(arguments) == ["--help"] else sys.stderr)
         return 0 if list(arguments) == ["--help"] else 2
     said = found()
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def program() -> None:
-    """penstock-loader, of a wheel."""
+    """Runs the penstock-loader of a wheel."""
     os.execv(_OWN, [_OWN, *sys.argv[1:]])
 
 

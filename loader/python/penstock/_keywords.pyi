@@ -1,4 +1,4 @@
-"""Made of the table of options by penstock.keywords, for type checkers: never imported."""
+"""Generated from the table of options by penstock.keywords, for type checkers: never imported."""
 import os
 from typing import Iterable, Literal, Optional, Sequence, Tuple, TypedDict, Union
 
@@ -18,7 +18,7 @@ class LoaderOptions(TypedDict, total=False):
     depth: Optional[int]
     """batches in memory, 2 to 64 (auto: 4, fewer if they are large)"""
     device: Optional[str]
-    """where batches lie (cpu)"""
+    """where batches are stored (cpu)"""
     device_pixels: Optional[Literal["auto", "off"]]
     """finish images on the device, or on the CPU: auto | off (auto: the device, if it can)"""
     draws: Optional[int]
@@ -66,9 +66,9 @@ class LoaderOptions(TypedDict, total=False):
     plan_epochs: Optional[int]
     """epochs that are announced to penstock mounts (0: 8)"""
     profile: int
-    """1: what passes is counted (0)"""
+    """1: delivered data is counted (0)"""
     ranks_per_node: Optional[int]
-    """of them on one machine; must divide the world, at least 1 (1)"""
+    """ranks on one machine; must divide the world, at least 1 (1)"""
     readers: Optional[int]
     """reading threads, 1 to 64 (auto: 2 to 8, as threads)"""
     repeat: Optional[int]
@@ -76,7 +76,7 @@ class LoaderOptions(TypedDict, total=False):
     replacement: int
     """1: weights are how often a sample comes on average; 0: its probability (0)"""
     seed: int
-    """of all that is random (0)"""
+    """of all random choices (0)"""
     shuffle_window: Optional[int]
     """samples that are shuffled with each other, 1 to 16777216 (4096, or 16 global batches if more)"""
     skip: int
@@ -84,7 +84,7 @@ class LoaderOptions(TypedDict, total=False):
     source: Optional[Literal["auto", "tar", "lines", "tokens"]]
     """what the shards are: auto | tar | lines | tokens (auto: by their names)"""
     steps: Optional[int]
-    """batches of an epoch, 0 to 2^40 (0: as the samples make)"""
+    """batches of an epoch, 0 to 2^40 (0: as many as the samples give)"""
     take: Optional[int]
     """samples of an epoch after those, at most, 0 to 2^60 (0: all)"""
     threads: Optional[int]
@@ -108,7 +108,7 @@ class ImageOptions(TypedDict, total=False):
     brightness: float
     """x of factors 1 - x to 1 + x, 0 to 7 (0)"""
     channels: Literal["rgb", "rgba", "gray"]
-    """of the picture; others than rgb take no operations on colours, and no affine: rgb | rgba | gray (rgb)"""
+    """of the picture; channels other than rgb take no operations on colours, and no affine: rgb | rgba | gray (rgb)"""
     contrast: float
     """x of factors 1 - x to 1 + x, 0 to 7 (0)"""
     dct_scale: int
@@ -118,13 +118,13 @@ class ImageOptions(TypedDict, total=False):
     erase: float
     """probability of a rectangle that is written over, 0 to 1 (0)"""
     erase_fill: Union[Literal["mean", "random"], int, Tuple[int, int, int]]
-    """what it becomes: mean | random | levels (mean)"""
+    """what the rectangle is filled with: mean | random | levels (mean)"""
     erase_ratio: Union[None, float, Tuple[float, float]]
-    """its least height / width, 0.001 to 1000 (0.3); its largest height / width, 0.001 to 1000 (3.3)"""
+    """the rectangle's least height / width, 0.001 to 1000 (0.3); the rectangle's largest height / width, 0.001 to 1000 (3.3)"""
     erase_scale: Union[None, float, Tuple[float, float]]
-    """its least share of the picture, 0 to 1 (0.02); its largest share of the picture, 0 to 1 (0.33)"""
+    """the rectangle's least share of the picture, 0 to 1 (0.02); the rectangle's largest share of the picture, 0 to 1 (0.33)"""
     fill: int
-    """level of what lies outside of the image, 0 to 255 (0)"""
+    """level of pixels outside the image, 0 to 255 (0)"""
     follow: Optional[str]
     """the image field whose crop, flips and map it shares (masks and boxes: the first)"""
     gray: float
@@ -132,7 +132,7 @@ class ImageOptions(TypedDict, total=False):
     groups: Optional[Union[str, Sequence[str]]]
     """operations under one probability: 'one:0.5=blur,noise' (each on its own)"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     hue: float
     """turned by up to this share of the circle each way, 0 to 0.5 (0)"""
     jitter: float
@@ -148,7 +148,7 @@ class ImageOptions(TypedDict, total=False):
     noise: float
     """probability of Gaussian noise, 0 to 1 (0)"""
     noise_sigma: Union[float, Tuple[float, float]]
-    """its standard deviation, 0 to 255 levels (0)"""
+    """standard deviation of the noise, 0 to 255 levels (0)"""
     optional: int
     """1: a sample may lack the field (0)"""
     orient: int
@@ -174,9 +174,9 @@ class ImageOptions(TypedDict, total=False):
 
 class MaskOptions(TypedDict, total=False):
     fill: int
-    """level of what lies outside of the image, 0 to 255 (0)"""
+    """level of pixels outside the image, 0 to 255 (0)"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     max_memory: Optional[int]
     """that an image may need to be decoded, bytes (256 MiB)"""
     max_pixels: Optional[int]
@@ -196,13 +196,13 @@ class BoxesOptions(TypedDict, total=False):
     dtype: Optional[Literal["u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool"]]
     """type of the elements: u8 | f32 | f16 | bf16 | i32 | i64 | f64 | u16 | u32 | u64 | i8 | i16 | bool (f32; integers and labels: i64; JSON texts: u8)"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
     """of the elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
-    """what becomes of a longer row: error | bad | truncate (error)"""
+    """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
@@ -214,7 +214,7 @@ class IntOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     pad_to: Optional[int]
@@ -224,7 +224,7 @@ class FloatOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     pad_to: Optional[int]
@@ -234,13 +234,13 @@ class BytesOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
     """of the elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
-    """what becomes of a longer row: error | bad | truncate (error)"""
+    """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
@@ -250,13 +250,13 @@ class TextOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
     """of the elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
-    """what becomes of a longer row: error | bad | truncate (error)"""
+    """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_to: Optional[int]
@@ -268,31 +268,31 @@ class ArrayOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
     """of the elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
-    """what becomes of a longer row: error | bad | truncate (error)"""
+    """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
     """of the elements of padding (0)"""
     rounding: Literal["exact", "nearest"]
-    """of numbers that a float dtype does not have: such a sample is bad, or the nearest: exact | nearest (exact)"""
+    """of numbers that a float dtype cannot hold: such a sample is bad, or the nearest: exact | nearest (exact)"""
 
 class JsonOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
     """of the elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
-    """what becomes of a longer row: error | bad | truncate (error)"""
+    """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
@@ -302,7 +302,7 @@ class TokensOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
     """of a ragged row, bytes (0: no limit)"""
     missing_value: int
@@ -310,7 +310,7 @@ class TokensOptions(TypedDict, total=False):
     optional: int
     """1: a sample may lack the field (0)"""
     overflow: Literal["error", "bad", "truncate"]
-    """what becomes of a longer row: error | bad | truncate (error)"""
+    """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_to: Optional[int]
@@ -322,13 +322,13 @@ class OutputOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """a ragged field whose items the numbers of this one count in the batch"""
     hidden: int
-    """1: no part of batches, but of what a transform or map sees (0)"""
+    """1: only a transform or map gets it; not part of batches (0)"""
     missing_value: int
     """of the elements of a row without a value (-1)"""
     optional: int
     """1: a sample may lack the field (0)"""
     overflow: Literal["error", "bad", "truncate"]
-    """what becomes of a longer row: error | bad | truncate (error)"""
+    """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int

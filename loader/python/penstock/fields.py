@@ -1,4 +1,4 @@
-"""What a batch holds: each field is read from the members of one suffix."""
+"""The fields of a batch: each is read from the members of one suffix."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Tuple, Union
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
 
 class Field:
-    """A field of any kind, by the names of penstock.h: Field("jpg", "image", image_width=64, crop="center").
+    """A field of any kind, with the names of penstock.h: Field("jpg", "image", image_width=64, crop="center").
 
-    name: the member's suffix; alternatives by ';', the first that a sample has counts: "jpg;jpeg".
+    name: the member's suffix; alternatives separated by ';', of which the first that a sample has is taken: "jpg;jpeg".
     """
 
     def __init__(self, name: str, kind: str, **options: Any) -> None:
         self.name = name
         self.kind = kind
         self.options = {k: v for k, v in options.items() if v is not None}
-        self.inferred = False  # the shape is that of the first sample
+        self.inferred = False  # the shape is taken from the first sample
 
     def with_shape(self, shape: Sequence[int]) -> "Field":
         return Field(self.name, self.kind, **{**self.options, "shape": tuple(shape)})
 
     @property
     def channels_last(self) -> bool:
-        """The memory is NHWC, the tensor's dimensions are NCHW: what torch calls channels_last."""
+        """True if the memory is NHWC and the tensor's dimensions are NCHW, as torch's channels_last."""
         return self.options.get("layout") == "channels_last"
 
     def as_dict(self, name: str) -> Dict[str, Any]:
-        """What _penstock.Loader takes; `name`: what the field is called in a batch."""
+        """The field as a dict for _penstock.Loader; `name`: the field's name in a batch."""
         more: Dict[str, Any] = {"layout": "nhwc"} if self.channels_last else {}
         if name != self.name and self.kind != "output":
             more["member"] = self.name
@@ -66,28 +66,30 @@ def Image(
     """An image, cropped, resized, flipped and normalised.
 
     size: of the result, one side or (height, width).
-    crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (resized, then the middle), "random_crop"
+    crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (resized, then the middle part), "random_crop"
           (RandomCrop: resized if `resize` is given, then a part at random), "none" (the whole image, stretched),
-          "letterbox" (the whole image in its shape, as large as fits, in the middle of padding).
-    resize: before "center" or "random_crop": (height, width), or a number: the shorter side (`resize_shorter` is that,
-          too). "center" has 8/7 of the size by default.
+          "letterbox" (the whole image with its aspect ratio, as large as fits, centred in padding).
+    resize: before "center" or "random_crop": (height, width), or a number: the shorter side (the same as
+          `resize_shorter`). "center" has 8/7 of the size by default.
     padding: of "random_crop": pixels added on each side, or (left and right, above and below); images that are too
-          small get more. padding_mode="constant" (level `fill`), "edge", "reflect" or "symmetric", also of "letterbox".
+          small get more. padding_mode="constant" (level `fill`), "edge", "reflect" or "symmetric", also for "letterbox".
     hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.
-    layout: "nchw", "nhwc", or "channels_last": NCHW to look at and NHWC in memory, as torch's convolutions like it.
+    layout: "nchw", "nhwc", or "channels_last": NCHW dimensions with NHWC memory, the fastest form for torch's convolutions.
     interpolation: of the resize: "bilinear" or "bicubic", antialiased.
     dtype: float types are (value / 255 - mean) / std; "u8" and "u16" are left as they are ("u16": 0 to 65535).
-    channels: "rgb", "rgba" or "gray". Others than "rgb", and dtype "u16", are resized in 16 bits, so that 16-bit PNGs
-          keep their values; affine and what follows it are for "rgb" in 8 bits.
+    channels: "rgb", "rgba" or "gray". Pictures with other channels than "rgb", or of dtype "u16", are resized in 16
+          bits, so that 16-bit PNGs keep their values; affine and the operations after it are for "rgb" in 8 bits.
     mean, std: of the channels, one number or three, of values 0 to 1; std 0.000001 to 1000000.
-    max_pixels, max_memory, max_scans: an image with more of them is a bad sample (pixels; bytes needed to decode it; scans
-          of a progressive JPEG); by default 2^27, 256 MiB, 100.
-    follow: the name of an image field before, whose crop, flips and map this one has, too.
+    max_pixels, max_memory, max_scans: an image with more than that is a bad sample (pixels; bytes needed to decode
+          it; scans of a progressive JPEG); by default 2^27, 256 MiB, 100.
+    follow: the name of an earlier image field, whose crop, flips and map this one shares.
 
-    More options. An operation has a probability, 0 to 1, by default 0; what says how it is done has no effect without it,
-    and is refused. (min, max): drawn from that range for each picture. They are done in this order.
+    More options. An operation has a probability, 0 to 1, by default 0; options that describe an operation have no
+    effect without its probability, and are refused. (min, max): drawn from that range for each picture. The
+    operations are applied in this order.
 
-    views               pictures made of one decode, 1 to 64, each with choices of its own; 0: one, without the dimension
+    views               pictures made of one decode, 1 to 64, each with its own random choices; 0: one, without the
+                        dimension
     orient              1: turned as EXIF says; 0
     dct_scale           1: large JPEGs are decoded at 1/2, 1/4, 1/8 where that is enough: faster, other pixels; 0
     scale, ratio        share of the area, above 0 to 1; width / height, 0.001 to 1000
@@ -95,7 +97,7 @@ def Image(
     padding             pixels, 0 to less than the size
     padding_mode        "constant", "edge", "reflect", "symmetric"
     channels            "rgb", "rgba", "gray"
-    fill                level of what is outside (affine, constant padding), 0 to 255; 0
+    fill                level of pixels outside the image (affine, constant padding), 0 to 255; 0
     hflip, vflip        probability
     affine              probability of a map of all these:
       degrees           turned by up to this each way, 0 to 180 degrees
@@ -111,21 +113,21 @@ def Image(
       blur_sigma        pixels, (min, max), 0.01 to 100; (0.1, 2)
       blur_size         weights each way, odd, 1 to 255 and less than twice the size, or (min, max); a tenth of the width
     noise               probability of Gaussian noise:
-      noise_sigma       its standard deviation in levels, 0 to 255, or (min, max): Albumentations' GaussNoise(std_range),
-                        times 255
+      noise_sigma       standard deviation of the noise in levels, 0 to 255, or (min, max): Albumentations'
+                        GaussNoise(std_range), times 255
     erase               probability of a rectangle that is written over:
-      erase_scale       its share of the picture, (min, max), above 0 to 1; (0.02, 0.33)
-      erase_ratio       its height / width, (min, max), 0.001 to 1000; (0.3, 3.3)
-      erase_fill        "mean" (of the field: 0 once normalised), "random" (noise of its mean and std), a level or (r, g, b)
+      erase_scale       the rectangle's share of the picture, (min, max), above 0 to 1; (0.02, 0.33)
+      erase_ratio       the rectangle's height / width, (min, max), 0.001 to 1000; (0.3, 3.3)
+      erase_fill        "mean" (of the field: 0 when normalised), "random" (noise of its mean and std), a level or (r, g, b)
     groups              operations under one probability: [RandomApply(...), OneOf(...)]
-    hidden              1: for Loader(map=) alone, and no part of batches; 0
+    hidden              1: only Loader(map=) gets the field; it is not part of batches; 0
     """
     options: Dict[str, Any] = dict(more_options)
     height, width = (size, size) if isinstance(size, int) else size
     if hflip is None and not options.get("follow"):
         hflip = 0.5 if crop in ("random", "random_crop") else 0.0
     if resize is not None and resize_shorter is not None:
-        raise ValueError("resize_shorter has no effect beside resize: leave one of both out")
+        raise ValueError("resize_shorter has no effect beside resize: leave one of them out")
     if isinstance(resize, int):
         resize_shorter = resize
     elif resize is not None:
@@ -155,14 +157,14 @@ def Image(
 
 
 def RandomApply(operations: Sequence[str], p: float = 0.5) -> str:
-    """A group for Image(groups=): with probability p each of the operations by its own probability, else none:
+    """A group for Image(groups=): with probability p each operation is applied by its own probability, else none:
     Image(jitter=1, gray=0.2, groups=[RandomApply(["jitter", "gray"], 0.8)]). An operation is in one group at most: hflip,
     vflip, affine, jitter, gray, blur, noise, erase."""
     return _group("apply", operations, p)
 
 
 def OneOf(operations: Sequence[str], p: float = 0.5) -> str:
-    """A group for Image(groups=): with probability p one of the operations, chosen by the shares of their own
+    """A group for Image(groups=): with probability p one operation is applied, chosen in proportion to their own
     probabilities: Image(blur=1, noise=2 / 3, groups=[OneOf(["blur", "noise"], 0.5)])."""
     return _group("one", operations, p)
 
@@ -174,7 +176,7 @@ def _group(kind: str, operations: Sequence[str], p: float) -> str:
 
 
 def _ranges(options: Dict[str, Any]) -> None:
-    """Pairs, levels and groups as the options that they stand for."""
+    """Replaces pairs, levels and groups by the options that they stand for."""
     for name, (low, high) in PAIRS.items():
         value = options.get(name)
         if isinstance(value, (tuple, list)):
@@ -198,8 +200,8 @@ def _ranges(options: Dict[str, Any]) -> None:
 def Mask(
     name: str = "seg.png", *, follow: Optional[str] = None, dtype: str = "i64", **options: Unpack[MaskOptions],
 ) -> Field:
-    """A label image that follows an image field (by default the first one): the same crop, resize and flips, each
-    pixel one label."""
+    """A label image that follows an image field (by default the first one): with the same crop, resize and flips;
+    each pixel is one label."""
     return Field(name, "mask", follow=follow, dtype=dtype, **options)
 
 
@@ -213,7 +215,7 @@ def Boxes(
     optional: bool = False,
     **options: Unpack[BoxesOptions],
 ) -> Field:
-    """n x 4 floats, x0 y0 x1 y1 in pixels of the image field that they follow, from a .npy, a JSON value
+    """Boxes as n x 4 floats, x0 y0 x1 y1 in pixels of the image field that they follow; read from a .npy, a JSON value
     ("json:boxes") or text; box_format "xyxy", "xywh" (COCO) or "cxcywh" (YOLO); box_shares=1: given as shares of
     the sides."""
     return Field(
@@ -227,15 +229,15 @@ def Int(
 ) -> Field:
     """A number in decimal digits, as in .cls files, or at a path of a JSON member: Int("json:meta.height").
 
-    optional: a sample without it has `missing_value`.
+    optional: a sample without the number has `missing_value`.
     """
     return Field(name, "int64", dtype=dtype, optional=int(optional), missing_value=missing_value, **options)
 
 
 @keywords(OF_FIELD, "float")
 def Float(name: str, *, dtype: str = "f32", optional: bool = False, **options: Unpack[FloatOptions]) -> Field:
-    """A number as text, or at a path of a JSON member, rounded to `dtype`. optional: a sample without it has
-    not-a-number."""
+    """A number as text, or at a path of a JSON member, rounded to `dtype`. optional: a sample without the number has
+    NaN."""
     return Field(name, "float", dtype=dtype, optional=int(optional), **options)
 
 
@@ -266,10 +268,10 @@ def Array(
     pad_to: Union[None, int, str] = None,
     **options: Unpack[ArrayOptions],
 ) -> Field:
-    """A .npy member whose array has this shape. A first dimension of 0 is as long as each sample has it: Ragged,
-    or with pad_to (items, or "longest") a padded tensor with NAME:mask and NAME:lengths beside it. Without a shape it is
-    that of the first sound sample of the first shard, on all ranks, and in the state; with pad_to, max_bytes and
-    other options of ragged rows it is (0,)."""
+    """A .npy member whose array has this shape. A first dimension of 0 has the length that each sample has: Ragged,
+    or with pad_to (items, or "longest") a padded tensor with NAME:mask and NAME:lengths beside it. Without `shape`
+    the shape is that of the first sound sample of the first shard, on all ranks, and is stored in the state; with
+    pad_to, max_bytes and other options of ragged rows the shape is (0,)."""
     ragged = pad_to is not None or any(name in options for name in _OF_RAGGED)
     field = Field(name, "npy", shape=(0,) if shape is None else tuple(shape), dtype=dtype, optional=int(optional),
                   pad_to=_pad(pad_to), **options)
@@ -287,7 +289,7 @@ def Json(
     pad_to: Union[None, int, str] = None,
     **options: Unpack[JsonOptions],
 ) -> Field:
-    """A checked JSON member as text, or what stands at a path: Json("json:boxes", dtype="f32", shape=(0, 4))."""
+    """A checked JSON member as text, or the value at a path: Json("json:boxes", dtype="f32", shape=(0, 4))."""
     return Field(
         name,
         "json",
@@ -316,8 +318,9 @@ def Output(
     pad_to: Union[None, int, str] = None,
     **options: Unpack[OutputOptions],
 ) -> Field:
-    """What a map returns, in Loader(outputs={"name": Output((512,))}): its shape and dtype. A first dimension of 0 is as long
-    as each sample has it, up to max_bytes: Ragged, or with pad_to padded, as an Array."""
+    """The shape and dtype of a value that a map returns, in Loader(outputs={"name": Output((512,))}). A first
+    dimension of 0 has the length that each sample has, up to max_bytes: Ragged, or with pad_to padded, as an
+    Array."""
     return Field("", "output", shape=tuple(shape) or None, dtype=dtype, max_bytes=max_bytes, pad_to=_pad(pad_to), **options)
 
 

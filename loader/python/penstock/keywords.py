@@ -2,7 +2,7 @@
 
     python3 -c 'import penstock.keywords as k; k.print_stub()' >_keywords.pyi
 
-makes what type checkers read, when the table has changed.
+writes the file for type checkers again when the table has changed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from . import _penstock
 
 _Row = Tuple[
     Optional[List[str]], str, Any, Tuple[str, ...], str
-]  # words, type, default, kinds of field, what it is
+]  # words, type, default, kinds of field, description
 _Shown = TypeVar("_Shown", bound=Callable[..., Any])
 
 OF_LOADER: Dict[str, _Row]
 OF_FIELD: Dict[str, _Row]
 OF_LOADER, OF_FIELD = _penstock.option_names()
 
-# Two of the table that may be given as one, (least, largest).
+# Two options of the table that may be given as one, (least, largest).
 PAIRS = {
     "noise_sigma": ("noise_sigma", "noise_sigma_max"),
     "blur_size": ("blur_size", "blur_size_max"),
@@ -31,7 +31,7 @@ PAIRS = {
     "erase_scale": ("erase_scale_min", "erase_scale_max"),
     "erase_ratio": ("erase_ratio_min", "erase_ratio_max"),
 }
-# Where Python takes more than the table says.
+# Types of options for which Python takes more than the table says.
 _TYPES = {
     "memory_budget": "Union[int, str]",
     "order": 'Union[Literal["none", "shards", "window", "permutation"], Iterable[int], Iterable[Sequence[int]]]',
@@ -44,7 +44,7 @@ _TYPES = {
     "ints": "Sequence[int]",
     "mix": "Sequence[float]",
 }
-# Given in another way: by the name of a field, the size of an image, order= and weights=.
+# Options that are given in another way: by the name of a field, the size of an image, order= and weights=.
 _NOT_SHOWN = {
     "image_width",
     "image_height",
@@ -68,7 +68,7 @@ _NOT_SHOWN = {
 class Keyword(NamedTuple):
     name: str
     type: str
-    default: Any  # None: a rule, which `text` has
+    default: Any  # None: a rule, which `text` describes
     text: str
 
 
@@ -80,10 +80,11 @@ def _own(function: Callable[..., Any]) -> Set[str]:
 def more_of(
     function: Callable[..., Any], table: Dict[str, _Row], kind: Optional[str] = None
 ) -> List[Keyword]:
-    """What it takes as **options: rows of the table (of a kind of field, by its word in penstock.h) that it does not name."""
+    """The **options of a function: rows of the table (of a kind of field, by its word in penstock.h) that are not
+    parameters."""
     hidden = _NOT_SHOWN | _own(function) | {name for pair in PAIRS.values() for name in pair} - set(PAIRS)
     if kind == "tokens":
-        hidden.add("shape")  # its length
+        hidden.add("shape")  # given as `length`
     found: List[Keyword] = []
     for name, (words, simple, default, kinds, text) in table.items():
         if name in hidden or (kind and kind not in kinds):
@@ -112,8 +113,8 @@ def more_of(
 def keywords(
     table: Dict[str, _Row], kind: Optional[str] = None, lines: bool = True
 ) -> Callable[[_Shown], _Shown]:
-    """Decorates a function that takes them as **options: its signature names each and, with `lines`, its help
-    has a line for each."""
+    """Decorates a function with **options: its signature names each option and, with `lines`, its help has a line for
+    each."""
 
     def show(function: _Shown) -> _Shown:
         more = more_of(function, table, kind)
@@ -135,7 +136,7 @@ def keywords(
 def print_stub() -> None:
     from . import fields, loader
 
-    text = '"""Made of the table of options by penstock.keywords, for type checkers: never imported."""\n'
+    text = '"""Generated from the table of options by penstock.keywords, for type checkers: never imported."""\n'
     text += "import os\nfrom typing import Iterable, Literal, Optional, Sequence, Tuple, TypedDict, Union\n\n"
     text += "from .loader import Budget\n"
     shown: List[Tuple[str, Callable[..., Any], Dict[str, _Row], Optional[str]]]

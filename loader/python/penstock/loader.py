@@ -1,4 +1,4 @@
-"""The loader as Python sees it: an iterable of epochs, resumable, with batches as dicts of tensors."""
+"""The loader for Python: a resumable iterable of epochs, with batches as dicts of tensors."""
 from __future__ import annotations
 
 import base64
@@ -38,12 +38,12 @@ _IS_THE_DATALOADER = (
     "by their numbers; penstock.torch.Dataset is for code that insists on a DataLoader)"
 )
 _log = logging.getLogger("penstock")
-_OF_ORDER = ("numbers", "batch_ends", "sample_weights")  # made of order= and weights=
+_OF_ORDER = ("numbers", "batch_ends", "sample_weights")  # made from order= and weights=
 _OF_EVERY_BATCH = ("__key__", "__valid__", "__shard__", "__sample__")
 
 
 class _Own:
-    """What Ragged asks of a tensor, of a copy of its bytes."""
+    """A copy of a tensor's bytes, with the methods of a tensor that Ragged uses."""
 
     def __init__(self, tensor: "_penstock.Tensor", kind: str) -> None:
         self._bytes = b"" if kind == "array" else tensor.tobytes()
@@ -57,9 +57,9 @@ class _Own:
 class Ragged:
     """A field whose rows differ in length: row i is values[offsets[i]:offsets[i + 1]].
 
-    Indexing gives a row: of a text field as str, of a bytes field as bytes, else as an array of the field's dtype (of the
-    loader's format; NumPy's for JAX, which would compile a slice for each length). values and offsets are tensors of the
-    loader's format.
+    Indexing gives a row: str for a text field, bytes for a bytes field, else an array of the field's dtype (in the
+    loader's format; NumPy's for JAX, which would compile a slice for each length). values and offsets are tensors of
+    the loader's format.
     """
 
     def __init__(self, values: Any, offsets: Any, raw: "Tuple[Union[_penstock.Tensor, _Own], Sequence[int]]", kind: str) -> None:
@@ -83,7 +83,7 @@ class Ragged:
         return data.decode() if self._kind == "text" else data
 
     def to(self, device: Any, non_blocking: bool = False) -> "Ragged":
-        """A copy on this device (of torch), or this one if it is there."""
+        """A copy on this device (of torch), or this object if it is on the device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Ragged":
@@ -98,7 +98,7 @@ class Ragged:
         return Ragged(values, function(self.offsets), (raw, self._at), self._kind)
 
     def _rows(self) -> Any:
-        """What can be sliced: values, or NumPy's view of it."""
+        """An array that can be sliced: `values`, or NumPy's view of it."""
         if type(self.values).__module__.partition(".")[0] not in ("jax", "jaxlib", "penstock"):
             return self.values
         import numpy
@@ -115,8 +115,8 @@ class Ragged:
     to_list = tolist
 
     def to_padded(self, value: Any = 0, length: Optional[int] = None) -> Any:
-        """An array (of the format that rows have) of all rows, each filled up with `value` to the longest, or to `length`,
-        at which longer ones are cut. Of text and bytes: their u8."""
+        """An array (of the format that rows have) of all rows, each padded with `value` to the longest row, or to
+        `length`, at which longer rows are cut. For text and bytes: their u8."""
         rows = self._rows()
         longest = max((b - a for a, b in zip(self._at, self._at[1:])), default=0) if length is None else length
         shape = (len(self), longest) + tuple(rows.shape[1:])
@@ -130,7 +130,7 @@ class Ragged:
         return padded
 
     def to_nested(self) -> Any:
-        """A nested tensor of torch, a copy."""
+        """A nested tensor of torch, as a copy."""
         import torch
 
         rows = self.values if isinstance(self.values, torch.Tensor) else torch.as_tensor(self._rows())
@@ -141,8 +141,8 @@ class Ragged:
 
 
 class Spec(NamedTuple):
-    """Of a field of a batch: its shape, with None for a length that differs from row to row or from batch to batch; its
-    dtype, as penstock.Tensor says it."""
+    """The shape of a batch's field, with None for a length that differs from row to row or from batch to batch, and
+    its dtype, as in penstock.Tensor."""
 
     shape: Tuple[Optional[int], ...]
     dtype: str
@@ -161,9 +161,9 @@ def _to_numpy(tensor: Any, copy: bool) -> Any:
 def _to_torch(tensor: Any, copy: bool) -> Any:
     from_dlpack, knows_bool, _ = _torch_import()
     if tensor.__dlpack_device__()[0] != 1:
-        t = from_dlpack(tensor)  # tells the stream that is current there
+        t = from_dlpack(tensor)  # makes the current stream of the device wait
     elif knows_bool or tensor.dtype != "bool":
-        t = from_dlpack(tensor.__dlpack__())  # a capsule: torch asks no more, which halves what a field costs
+        t = from_dlpack(tensor.__dlpack__())  # a capsule: torch makes no further calls, which halves the cost of a field
     else:
         import torch
 
@@ -172,7 +172,7 @@ def _to_torch(tensor: Any, copy: bool) -> Any:
 
 
 def _torch_device(device: Any) -> Any:
-    """With the index that tensors there have."""
+    """The device with the index that its tensors have."""
     import torch
 
     where = torch.device(device)
@@ -183,11 +183,11 @@ def _torch_device(device: Any) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def _torch_import() -> Tuple[Callable[[Any], Any], bool, Callable[[Any], Any]]:
-    """torch's from_dlpack(), whether it knows DLPack's bool, as 2.0 and later do, and what from_dlpack() gives a capsule
-    to."""
+    """torch's from_dlpack(); whether torch knows DLPack's bool (2.0 and later do); and the function that
+    from_dlpack() calls with a capsule."""
     import torch as imported
 
-    torch: Any = imported  # its types lack some of what it exports
+    torch: Any = imported  # torch's type hints lack some of its exports
     return (torch.from_dlpack, int(torch.__version__.split(".")[0]) >= 2,
             getattr(torch._C, "_from_dlpack", torch.from_dlpack))
 
@@ -217,7 +217,7 @@ def _to_cupy(tensor: Any, copy: bool) -> Any:
     import cupy
 
     if tensor.__dlpack_device__()[0] == 1:
-        return cupy.asarray(_to_numpy(tensor, False))  # on its way to the device it is a copy
+        return cupy.asarray(_to_numpy(tensor, False))  # the transfer to the device makes a copy
     t = cupy.from_dlpack(tensor)
     return t.copy() if copy else t
 
@@ -236,7 +236,7 @@ _FORMATS: Dict[Optional[str], Callable[[Any, bool], Any]] = {
 
 
 def _profiler_look() -> bool:
-    """Whether torch's profiler records; sees to it that this is asked for little from now on, once torch is there."""
+    """True if torch's profiler records; makes later queries cheap once torch is imported."""
     global _profiler, _profiler_asks
     autograd = getattr(sys.modules.get("torch"), "autograd", None)
     profiler: Any = getattr(autograd, "profiler", None)
@@ -250,13 +250,13 @@ def _profiler_look() -> bool:
     return bool(enabled())
 
 
-_profiler: Any = None  # torch's module with a flag for it, as of 2.1; asked where there is no ...
-_profiler_asks: Optional[Callable[[], bool]] = _profiler_look  # ... function to ask, as before
+_profiler: Any = None  # torch's module with a flag for that, since 2.1; used if there is no ...
+_profiler_asks: Optional[Callable[[], bool]] = _profiler_look  # ... function, which older versions need
 _dict_new: Callable[..., Any] = dict.__new__
 
 
 class _Copy:
-    """What is left of a batch whose tensors were copied elsewhere."""
+    """The rest of a batch whose tensors were copied elsewhere."""
 
     def __init__(self, batch: "Batch") -> None:
         self.epoch, self.index = batch.epoch, batch.index
@@ -267,26 +267,27 @@ class _Copy:
 
 
 class Batch(Dict[str, Any]):
-    """A batch: a dict of field names to tensors of the loader's format, or Ragged. What belongs to a field has
-    its name and more: "tokens:y", "text:mask", "text:lengths".
+    """A batch: a dict of field names to tensors of the loader's format, or Ragged. Further tensors of a field have
+    names such as "tokens:y", "text:mask", "text:lengths".
 
-    Beside the fields, and not iterated over: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that
-    repeats another, as of a bad sample or padding), "__shard__" and "__sample__" (i64: where each sample
-    stands). epoch, index, rows, bad and valid are numbers; bad_samples() lists which and why. Where no sample
-    of a batch is good (on_error="skip"), or none is left for this rank, its rows are blank: zeros, `missing_value` in
-    optional integer fields, and "__valid__" 0, so that a loss weighted by it is not touched.
+    Besides the fields, and not iterated over: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that repeats
+    another one, for a bad sample or padding), "__shard__" and "__sample__" (i64: the place of each sample). epoch,
+    index, rows, bad and valid are numbers; bad_samples() lists the bad samples and the reasons. If no sample of a
+    batch is good (on_error="skip"), or none is left for this rank, the rows are blank: zeros, `missing_value` in
+    optional integer fields, and "__valid__" 0, so that they do not change a loss that is weighted by it.
 
-    Its memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
-    Loader(copy=True) tensors are the caller's own, and the batch holds no memory of the loader. On a GPU (device="cuda") the stream that was current when a
-    tensor was taken waits for the batch, and the memory for what that stream was given before the last tensor
-    went; other streams are named by record_stream(). "numpy" gives what was copied there, in host memory. Frameworks that move a batch to a device rebuild it, as
-    Batch(dict): that one has the fields alone.
+    The memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
+    Loader(copy=True) tensors are the caller's own, and the batch holds no memory of the loader. On a GPU
+    (device="cuda") the stream that was current when a tensor was taken waits for the batch, and the memory is used
+    again only after the work that this stream got before the last tensor was dropped; other streams are named by
+    record_stream(). "numpy" gives the batch's copy in host memory. Frameworks that move a batch to a device rebuild
+    it as Batch(dict), which has the fields alone.
     """
 
     __slots__ = ("_raw", "_loader", "__dict__", "__weakref__")
     _raw: "_penstock.Batch"
     _loader: "Loader"
-    _kept: Optional[Dict[str, Any]] = None  # with copy=True: what belongs to every batch
+    _kept: Optional[Dict[str, Any]] = None  # with copy=True: the tensors that every batch has
     _bad: List[Dict[str, Any]]
 
     @classmethod
@@ -301,12 +302,12 @@ class Batch(Dict[str, Any]):
         return batch
 
     def _let_go(self) -> None:
-        """All is copied: keeps what may still be asked for, and gives the memory back."""
+        """Called when all fields were copied: keeps what may still be requested, and releases the memory."""
         self._kept = {name: self._make(name) for name in _OF_EVERY_BATCH}
         self._bad = self.bad_samples() if self._raw.bad else []
         try:
             self._raw.release()
-        except BufferError:  # a framework lets go a little later, on a thread of its own
+        except BufferError:  # a framework drops its tensors a little later, on a thread of its own
             pass
 
     def _complete(self) -> None:
@@ -323,33 +324,35 @@ class Batch(Dict[str, Any]):
             if self.get(name) is None:
                 self[name] = self._make(name)
 
-    epoch = property(lambda self: self._raw.epoch, doc="The epoch it belongs to.")
-    index = property(lambda self: self._raw.index, doc="Its place in the epoch, on this rank.")
-    rows = property(lambda self: self._raw.rows, doc="Samples in it.")
+    epoch = property(lambda self: self._raw.epoch, doc="The batch's epoch.")
+    index = property(lambda self: self._raw.index, doc="The batch's place in the epoch, on this rank.")
+    rows = property(lambda self: self._raw.rows, doc="The number of samples.")
     bad = property(lambda self: self._raw.bad, doc="Rows whose sample was bad.")
     valid = property(
         lambda self: self._raw.valid, doc="Rows that are valid: neither bad nor padding. 0: the batch is blank.")
 
     def bad_samples(self) -> List[Dict[str, Any]]:
-        """A dict (row, shard, key, offset, reason) for each bad sample; of one that a map refused with its traceback."""
+        """A dict (row, shard, key, offset, reason) for each bad sample; for one that a map refused, also with its
+        traceback."""
         return list(self._bad) if hasattr(self, "_bad") else self._raw.bad_samples()
 
     def release(self) -> None:
-        """Gives the memory back now. Tensors that were taken from it must be gone."""
+        """Releases the memory now. Tensors that were taken from the batch must have been dropped."""
         self.clear()
         self._raw.release()
 
     def to(self, device: Any, non_blocking: bool = False) -> "Batch":
-        """A copy with all tensors (torch's) on this device, which holds no memory of the loader, or this one if they
-        are there or are not torch's. What belongs to every batch ("__valid__" ...) and the numbers go with it. From memory that is not
-        pinned the copy is made before this returns, whatever non_blocking is: see pin_memory()."""
+        """A copy with all tensors (torch's) on this device, which holds no memory of the loader; or this batch if its
+        tensors are on the device or are not torch's. The copy also has the tensors of every batch ("__valid__" ...)
+        and the numbers. From memory that is not pinned the copy is complete when this returns, whatever non_blocking
+        is: see pin_memory()."""
         where = _torch_device(device)
         return self._map(lambda tensor: tensor.to(where, non_blocking=non_blocking), where)
 
     def pin_memory(self) -> "Batch":
         """A copy in pinned memory of torch's own, from which to(device, non_blocking=True) copies while the program
-        goes on. Without CUDA this batch. DataLoader(pin_memory=True) calls it. (device="cuda" needs neither: its
-        batches are sent while others are decoded.)"""
+        continues. Without CUDA, this batch itself. DataLoader(pin_memory=True) calls it. (device="cuda" needs
+        neither: its batches are sent while others are decoded.)"""
         import torch
 
         here = self._any_tensor()
@@ -384,14 +387,14 @@ class Batch(Dict[str, Any]):
         return batch
 
     def record_stream(self, stream: Any) -> None:
-        """Another stream (torch's, CuPy's, or its address) that works with the batch: what it is given from now on
-        waits for the batch, and the batch's memory for what it was given before the release. Nothing with copy=True:
-        the copies are the framework's own."""
+        """Names another stream (torch's, CuPy's, or its address) that works with the batch: later work on the stream
+        waits for the batch, and the batch's memory is used again only after the work that the stream got before the
+        release. Does nothing with copy=True, since the copies are the framework's own."""
         if self._kept is None:
             self._raw.record_stream(stream)
 
     def synchronize(self) -> None:
-        """Waits until the batch has arrived on its device. Nothing with copy=True."""
+        """Waits until the batch has arrived on its device. Does nothing with copy=True."""
         if self._kept is None:
             self._raw.synchronize()
 
@@ -425,7 +428,7 @@ class Batch(Dict[str, Any]):
 
 
 def _fields_of(fields: Any) -> Dict[str, Field]:
-    """By the name that a batch gives them."""
+    """The fields, by their names in a batch."""
     if fields is None:
         return {"jpg": Image("jpg;jpeg"), "cls": Int("cls", optional=True)}
     if isinstance(fields, (Field, str)):
@@ -461,9 +464,10 @@ def _bytes_of_size(value: Any) -> Any:
 def _state_of(
     state: Mapping[str, Any], transform_version: Union[int, str], map_version: Union[None, int, str]
 ) -> Tuple[bytes, int]:
-    """What state_dict() holds: libpenstock's state, and the epoch. Of a text libpenstock knows a hash alone."""
+    """The contents of a state_dict(): libpenstock's state, and the epoch. Versions are compared here, since
+    libpenstock has only their hashes."""
     if not isinstance(state, MappingABC) or state.get("version") != _STATE_VERSION:
-        raise _penstock.StateError("this is no state of a penstock.Loader, or of a newer one")
+        raise _penstock.StateError("this is not a state of a penstock.Loader, or it is from a newer one")
     theirs = state.get("transform_version", transform_version)
     if theirs != transform_version:
         raise _penstock.StateError("the state is of a loader with transform_version %r, but this one has %r; open it with the "
@@ -479,16 +483,16 @@ def _state_of(
 
 
 class Budget:
-    """Bytes that several loaders may hold together: Loader(..., budget=budget) for each.
+    """A limit of the bytes that several loaders hold together: pass it to each as Loader(..., budget=budget).
 
-    A copy in another process, as of a pickled loader, is a budget of its own.
+    A copy in another process, such as that of a pickled loader, is a budget of its own.
     """
 
     def __init__(self, size: Union[int, str]) -> None:
         self.size = _bytes_of_size(size)
         self._capsule = _penstock.budget_new(self.size)
 
-    used = property(lambda self: _penstock.budget_used(self._capsule), doc="Bytes that are taken from it.")
+    used = property(lambda self: _penstock.budget_used(self._capsule), doc="The bytes taken from the budget.")
 
     def __reduce__(self) -> Any:
         return Budget, (self.size,)
@@ -498,7 +502,7 @@ class Budget:
 
 
 def _number_of(version: Union[int, str]) -> int:
-    """A version as a number of 64 bits; texts by their hash."""
+    """A version as a number of 64 bits; for a text, its hash."""
     if isinstance(version, int):
         return version
     return int.from_bytes(hashlib.sha256(version.encode()).digest()[:8], "little") or 1
@@ -506,25 +510,25 @@ def _number_of(version: Union[int, str]) -> int:
 
 def _warn(text: str) -> None:
     frame, level = sys._getframe(), 1
-    while frame.f_back and frame.f_globals is globals():  # the line to blame is the caller's
+    while frame.f_back and frame.f_globals is globals():  # the warning is for the caller's line
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)
 
 
 def _warn_added(batches: int, index: int, epoch: int, holds: int) -> None:
-    """Called by _penstock.Loader.next(), of the first batch that it made beside `depth`."""
-    _warn("all %d batches are held (the oldest, batch %d of epoch %d, by %d tensors, arrays or Batch objects), so there are "
-          "more from now on, within memory_budget. A framework that works asynchronously, as JAX, needs them; else let go "
-          "of batches, or keep copies (copy=True)" % (batches, index, epoch, holds))
+    """Called by _penstock.Loader.next() for the first batch that it adds to the `depth` batches."""
+    _warn("all %d batches are held (the oldest, batch %d of epoch %d, by %d tensors, arrays or Batch objects), so "
+          "more batches are made from now on, within memory_budget. A framework that works asynchronously, as JAX, "
+          "needs them; otherwise drop batches, or keep copies (copy=True)" % (batches, index, epoch, holds))
 
 
 def _look() -> None:
-    """Called by _penstock.Loader.next() as long as it waits, where there is no GIL. On the way into any function
-    a thread frees what others dropped of its objects."""
+    """Called by _penstock.Loader.next() while it waits, on a Python without a GIL: on entering any Python function, a
+    thread frees those of its objects that other threads dropped."""
 
 
 class _Epoch:
-    """The rest of one epoch. Only the newest one of a loader goes on."""
+    """An iterator over the rest of one epoch. Only the newest iterator of a loader is valid."""
 
     def __init__(self, loader: "Loader") -> None:
         self._loader = loader
@@ -533,15 +537,15 @@ class _Epoch:
     def __iter__(self) -> "_Epoch":
         return self
 
-    # Between steps of a model nothing of this is in a cache: it calls and touches as little as it can.
+    # After a step of a model nothing of this is in a CPU cache, so it uses few calls and little memory.
     def __next__(self) -> Any:
         loader = self._loader
         if self._mark is not loader._newest:
             if self._mark is None:
-                raise StopIteration  # it is over
+                raise StopIteration  # the epoch has ended
             raise RuntimeError("this iterator is no longer valid: another one of its loader was begun")
         batch: Any
-        asks = _profiler_asks  # once: another thread may take it away
+        asks = _profiler_asks  # read once: another thread may reset it
         if asks() if asks else _profiler._is_profiler_enabled:
             batch = loader._next_recorded()
         else:
@@ -552,13 +556,13 @@ class _Epoch:
             self._mark = None
             loader._tell_end()
             loader._over = True
-            loader._current = loader._next_epoch  # that is where it stands, and what a state is of
+            loader._current = loader._next_epoch  # the position, which a state saves
             raise StopIteration
         return batch
 
 
 def _missing_of(shards: Sequence[Path]) -> List[str]:
-    """What penstock mounts that these shards are on say of listed files that their origins have not."""
+    """The reports of the penstock mounts of these shards about listed files that their origins do not have."""
     texts: Dict[str, str] = {}
     for name in [part for path in shards[:_MISSING_PATHS] for part in os.fsdecode(path).split("::")]:
         plain = re.split(r"[{*?\[]", name, maxsplit=1)[0]
@@ -572,7 +576,7 @@ def _missing_of(shards: Sequence[Path]) -> List[str]:
 
 
 def _needs_indexes(options: Mapping[str, Any]) -> bool:
-    """Of shards that have none the loader would refuse these."""
+    """True if the loader refuses these options for shards without indexes."""
     if options.get("index_dir"):
         return False
     counted = int(options.get("world") or 1) > 1 and options.get("end") not in ("uneven", 0)
@@ -583,76 +587,78 @@ def _needs_indexes(options: Mapping[str, Any]) -> bool:
 
 
 class Loader:
-    """Batches from WebDataset shards; iterating over it once is one epoch.
+    """Batches from WebDataset shards; iterating over the loader once is one epoch.
 
-    shards: a path, folder or pattern, or several (with mix=[...] each is a dataset, and these are their weights):
+    shards: a path, folder or pattern, or several (with mix=[...] each is a dataset, and the numbers are their weights):
         "/data/train-{000000..001281}.tar", "/data/train-*.tar", "/data/train", "a.tar::b.tar", "@list.txt".
-        Or URLs (s3://, gs://, az://, hf://, https://), which the program `penstock` mounts for as long as the
-        loader is there: "s3://bucket/train/{000000..001281}.tar", "s3://bucket/train/". See penstock.mount().
+        Or URLs (s3://, gs://, az://, hf://, https://), which the program `penstock` mounts as long as the loader
+        exists: "s3://bucket/train/{000000..001281}.tar", "s3://bucket/train/". See penstock.mount().
     batch: rows of a batch on this rank; by default 64, or as many as the batches of `order` have.
     fields: a dict of names to penstock.Field (Image(), Int(), Bytes(), ...), or a list of fields, called by
         their suffix. By default an image "jpg" and an optional integer "cls".
-    format: what tensors come as: "torch", "numpy", "jax", "cupy", or None for penstock.Tensor, which all of
-        them take through DLPack. No bytes are copied (but to a device).
-    copy: True: tensors are the caller's own. False: they are in the loader's memory, which is used again once
-        they are gone. While all `depth` batches (default 4) are held the next one waits for a moment, and then takes
-        memory for one more, with one warning; BatchesHeldError is raised when memory_budget is used up.
+    format: the type of tensors: "torch", "numpy", "jax", "cupy", or None for penstock.Tensor, which all of these take
+        through DLPack. No bytes are copied (except to a device).
+    copy: True: tensors are the caller's own. False: they are in the loader's memory, which is used again once the
+        tensors were dropped. While all `depth` batches (default 4) are held, the loader waits for a moment, and then
+        makes one more batch, with a single warning; BatchesHeldError is raised when memory_budget is used up.
     columns: names; batches come as tuples of these fields instead of dicts.
     transform: a callable that gets each batch (or tuple) and returns what is handed out.
-    transform_version: a number or text that belongs to it: change it with what the callable does. It is in the fingerprint,
-        and a state saved with another one is refused.
+    transform_version: a number or text for the transform's version: change it when the callable's results change. It
+        is in the fingerprint, and a state saved with another version is refused.
     map: a function that gets each sample on the loader's threads, before batches are put together: a dict of its decoded
         fields (NumPy arrays, numbers, str, bytes), and as a second argument, if it has one, a numpy.random.Generator of the
         sample's own. It changes the dict, or returns another: fields of a fixed shape are taken from it, and `outputs`.
-        Fields with hidden=1 are for it alone. What it draws from that generator is the same for any number of threads and
-        after a resume. What it raises makes the sample bad.
+        Fields with hidden=1 are for the map alone. The numbers that it draws from that generator are the same for any
+        number of threads and after a resume. An exception makes the sample bad.
     map_factory: makes such a function for each thread; its set_random_seed(), as Albumentations' pipelines have, is called
         for each sample.
-    map_serial: such a function of which one call runs at a time, with Python's, NumPy's and torch's global generators
-        seeded for each sample, as torchvision's v2 transforms need them.
-    decode: functions by fields, or by suffixes of members: decode={"pth": f} gets the bytes, and what it returns is the
-        sample's value.
-    outputs: a dict of names to Output(shape, dtype): what the map returns beside fields, or in place of them.
-    map_version: as transform_version, of the map and of decode.
+    map_serial: such a function, called by one thread at a time, with Python's, NumPy's and torch's global generators
+        seeded for each sample, as torchvision's v2 transforms need it.
+    decode: functions by fields, or by suffixes of members: with decode={"pth": f}, f gets the bytes, and its result
+        is the sample's value.
+    outputs: a dict of names to Output(shape, dtype): the values that the map returns beside fields, or in place of them.
+    map_version: as transform_version, for the map and decode.
     collate: a callable that gets a list of the rows, a dict each, and returns what is handed out.
     profile_against: a profile (a dict of profile(), or its JSON file) that the data is compared with at the end of each
-        epoch; what differs is a warning, once, and in drift() and stats()["drift"].
+        epoch; each difference gives one warning, and is in drift() and stats()["drift"].
     rank, world: this process's share; by default those of torch.distributed or of the launcher's environment
         (see rank_and_world()); then ranks_per_node is LOCAL_WORLD_SIZE, too.
     mount: options of penstock.mount() for shards that are URLs, as {"endpoint": "https://minio.example.org"}.
-    state: a state_dict() to begin with, so that nothing is read of the epoch's beginning.
-    gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". Its pixels are not
-        quite the processor's.
+    state: a state_dict() to begin with; the epoch's beginning is then not read.
+    gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". The GPU's pixels
+        differ slightly from the processor's.
     order: "window" (default), "shards", "none", "permutation" (all samples with all others); or sample numbers, counted
         from 0 through the list of shards, as get() does: see SAMPLERS.
-    All other options have a line each under __init__() below.
+    Each other option has a line under __init__() below.
 
     With world > 1 all ranks have the same number of batches (end="split"), so that DDP and other synchronous training
-    never wait for a rank that is done. That takes the number of samples of each shard, from its index
+    never wait for a rank that is done. That needs the number of samples of each shard, from its index
     (`penstock-loader index`), or steps=, the batches of an epoch; without them the loader refuses to open, unless
     end="uneven" says that ranks may differ.
 
-    It is itself what torch's DataLoader is: iterate over it, and do not wrap it in one. For code that insists on a
-    DataLoader there is penstock.torch.Dataset.
+    The loader takes the place of torch's DataLoader: iterate over it, and do not wrap it in a DataLoader. For code
+    that insists on a DataLoader there is penstock.torch.Dataset.
 
-    SAMPLERS. order= takes this rank's sample numbers, and no world splits them again; numbers may repeat. Each shard needs an
-    index (`penstock-loader index`, or index="make"), and shards of a penstock mount must be in its cache, unless
-    permute_remote=1. filter, weights, balance, mix, skip, take and repeat do not go with it; steps= ends an epoch early.
+    SAMPLERS. order= takes this rank's sample numbers, which are not split among ranks; numbers may repeat. Each shard
+    needs an index (`penstock-loader index`, or index="make"), and shards of a penstock mount must be in its cache,
+    unless permute_remote=1. filter, weights, balance, mix, skip, take and repeat are not possible with it; steps=
+    ends an epoch early.
       An array (list, range, NumPy array, tensor) of numbers, or of batches of numbers (list of lists, two dimensions): the
-        same in each epoch; 8 bytes a number. Its hash is in the state, which another array, rank or world is refused.
-      An iterable, as torch's RandomSampler, WeightedRandomSampler, DistributedSampler or a batch_sampler, of numbers or of
-        batches of numbers: iterated again in each epoch, after its set_epoch(epoch), if it (or its .sampler) has that. The
-        thread that asks for batches takes `depth` batches ahead from it at most; what it raises is raised when its turn
-        comes. A batch of numbers has `batch` rows at most, by default its batch_size. state_dict() has its own state, if
-        it (or its iterator) has state_dict() and load_state_dict(); else as many batches are skipped, and if they are
-        not the same numbers as before, StateError is raised. Another world is refused. An iterator goes on in the next
-        epoch; one that never ends needs steps=, or its epoch does not end either.
+        same in each epoch; 8 bytes a number. Its hash is in the state, which is refused with another array, rank or world.
+      An iterable, such as torch's RandomSampler, WeightedRandomSampler, DistributedSampler or a batch_sampler, of
+        numbers or of batches of numbers: iterated again in each epoch, after its set_epoch(epoch), if it (or its
+        .sampler) has that. The thread that asks for batches takes at most `depth` batches ahead from it; an exception
+        of the iterable is raised when its turn comes. A batch of numbers has at most `batch` rows, by default the
+        iterable's batch_size. state_dict() has the state of the iterable (or of its iterator) if that has
+        state_dict() and load_state_dict(); otherwise a resume skips as many batches, and raises StateError if their
+        numbers are not the same as before. Another world is refused. An iterator continues in the next epoch; one
+        that never ends needs steps=, or the epoch does not end either.
 
     weights= takes a list or array of the weights of all samples, or the name of a column of the indexes. An array (8 bytes a
     sample), and a column with draws=N, are resampled systematically: an epoch (each pass of it) has exactly `draws` samples
-    over all ranks (by default as many as there are), a sample of weight w comes draws * w / sum times, rounded up or down,
-    in its own place of the order; with order="permutation" draws are independent. A column without draws= keeps w as a
-    probability, or with replacement=1 as how often a sample comes on average. A state has a hash of the weights.
+    over all ranks (by default as many as there are), a sample of weight w comes draws * w / sum times, rounded up or
+    down, in the sample's place of the order; with order="permutation" draws are independent. For a column without
+    draws=, w is a probability, or with replacement=1 the average number of draws. A state has a hash of the weights.
 
     A loader pickles as its options and its position, so it can be sent to a spawned process; a forked one must
     make its own. Threads: one at a time.
@@ -684,7 +690,7 @@ class Loader:
         mount: Optional[Mapping[str, Any]] = None,
         **more_options: Unpack[LoaderOptions],
     ) -> None:
-        """What the class's help does not explain:"""
+        """The options that the help of the class does not explain:"""
         options: Dict[str, Any] = dict(more_options)
         if format not in _FORMATS:
             raise ValueError("format: %r is none of %s" % (format, ", ".join(repr(f) for f in _FORMATS)))
@@ -744,9 +750,9 @@ class Loader:
             else:
                 with open(profile_against, encoding="utf-8", errors="surrogateescape") as file:
                     self._was = file.read()
-            _penstock.profile_drift(self._was, '{"fields": {}}')  # or it is no profile
+            _penstock.profile_drift(self._was, '{"fields": {}}')  # raises an error if it is not a profile
         if format == "numpy":
-            options.setdefault("device_pixels", "off")  # it looks at host memory
+            options.setdefault("device_pixels", "off")  # NumPy reads host memory
         more: Dict[str, Any] = {}
         self._feed: Optional[_order.Feed] = None
         if _order.is_numbers(options.get("order")):
@@ -766,17 +772,17 @@ class Loader:
             "transform_version": transform_version, "mount": mount, "map": map, "map_factory": map_factory,
             "map_serial": map_serial, "decode": decode, "outputs": outputs, "map_version": map_version, "collate": collate,
             "profile_against": None if self._was is None else json.loads(self._was)}
-        self._names: Optional[List[str]] = None  # of what a batch holds; its first one tells, and ...
-        self._plain: Any = None  # ... which of them Batch.fill() can take for `_take`; None: it is not used
+        self._names: Optional[List[str]] = None  # names of a batch's tensors, from the first batch, and ...
+        self._plain: Any = None  # ... those that Batch.fill() can pass to `_take`; None: it is not used
         self._take: Any = None
-        self._newest = object()  # what the newest iterator has, too, as long as it goes on
+        self._newest = object()  # the mark of the newest iterator, as long as that is valid
         self._running: Callable[[], Optional[_Epoch]] = lambda: None
-        self._began = 0  # batches before it
-        self._over = True  # it came to its end
+        self._began = 0  # batches delivered before the newest iterator
+        self._over = True  # the newest iterator has ended
         self._next_epoch = self._current = int(options.get("epoch") or 0)
-        self._told = 0  # shards lost
+        self._told = 0  # lost shards that were reported
         self._warned: Set[str] = set()
-        self._fresh = True  # the next iterator goes on from here, be it the beginning or a loaded state
+        self._fresh = True  # the next iterator continues from the current position: the beginning, or a loaded state
         if isinstance(options.get("budget"), Budget):
             more["budget"] = options["budget"]._capsule
         if options.get("gpu_decode"):
@@ -812,8 +818,8 @@ class Loader:
     # -- Epochs -------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of the epoch where the loader was just made, resumed or set; else the one after the last
-        that a batch was taken of. (Lightning calls iter() once only to see whether that works.)"""
+        """The rest of the epoch if the loader was just made, resumed or set; else the epoch after the last one of
+        which a batch was taken. (Lightning calls iter() once only to see whether that works.)"""
         with self._raw:
             untouched = not self._fresh and self._taken() == 0
             if untouched:
@@ -834,24 +840,24 @@ class Loader:
             return epoch
 
     def _taken(self) -> Optional[int]:
-        """Batches of the epoch under way; None: there is none."""
+        """Batches of the current epoch that were delivered; None: there is no current epoch."""
         return None if self._over else self._raw.stats()["batches"] - self._began
 
     def _warn_left(self) -> None:
         if self._taken() == 1:
-            self._warn_once("left", "epoch %d was left after one batch, and epoch %d begins; peek() and element_spec show what "
-                            "batches hold, and use up nothing" % (self._current, self._next_epoch))
+            self._warn_once("left", "epoch %d was left after one batch, and epoch %d begins; peek() and element_spec "
+                                    "show what batches hold without using one up" % (self._current, self._next_epoch))
 
     def peek(self) -> Any:
-        """A copy of the batch that comes next, which it still is: of the epoch under way as long as its iterator is there,
-        else the first of the next epoch. None at the end of an epoch. What was read ahead is read again, and
-        stats() and profile() count it."""
+        """A copy of the next batch, without taking that batch: of the current epoch as long as its iterator exists,
+        else the first of the next epoch. None at the end of an epoch. Samples that were read ahead are read again,
+        and count in stats() and profile()."""
         raw = self._peek()
         return None if raw is None else self._hand_out(raw)
 
     @property
     def element_spec(self) -> Dict[str, Spec]:
-        """The shape and dtype of each field as the next batch has them: a dict of names to Spec. An epoch's last batch may
+        """The shape and dtype of each field in the next batch: a dict of names to Spec. An epoch's last batch may
         have fewer rows."""
         raw = self._raw.get([0]) if self._feed else self._peek()
         if raw is None:
@@ -877,27 +883,27 @@ class Loader:
         if self._feed:
             raise ValueError("peek: with an `order` that is iterated the next batch is not known before it is taken; "
                              "element_spec has its shapes")
-        with self._raw:  # or another thread's next() would take what comes next
+        with self._raw:  # otherwise another thread's next() could take the next batch
             state = self._raw.state_save()
             try:
                 if not self._fresh and not self._is_running():
                     try:
                         self._raw.set_epoch(self._next_epoch)
-                    except ValueError:  # that was the last one
+                    except ValueError:  # that was the last epoch
                         return None
                 raw = self._explained(self._raw.next) if self._map else self._raw.next()
-                self._began += raw is not None  # it does not count as one that was handed out
+                self._began += raw is not None  # this batch does not count as delivered
                 return raw
             finally:
                 self._raw.state_load(state)
 
     def _is_running(self) -> bool:
-        """The newest iterator is there, and not at the end."""
+        """True if the newest iterator exists and is not at its end."""
         epoch = self._running()
         return epoch is not None and epoch._mark is self._newest
 
     def _learn(self, raw: "_penstock.Batch") -> List[str]:
-        """What batches hold, of the first of them."""
+        """Finds the names of batches' tensors, from the first batch."""
         self._names = [name for name in raw.names() if name not in _OF_EVERY_BATCH]
         if self._convert is not _to_torch or self._copy:
             return self._names
@@ -911,7 +917,7 @@ class Loader:
         return self._names
 
     def _explained(self, call: Callable[..., Any], *args: Any) -> Any:
-        """What the library raises of a map, with what the map raised."""
+        """Calls the library, and raises the map's exception in place of the library's error."""
         assert self._map is not None
         try:
             return call(*args)
@@ -928,7 +934,7 @@ class Loader:
                 return self._feed.next()
             finally:
                 if self._feed.failed:
-                    self._current = self._next_epoch  # what was raised ended the epoch
+                    self._current = self._next_epoch  # the exception ended the epoch
 
     def _next_recorded(self) -> Any:
         record = sys.modules["torch"].autograd.profiler.record_function
@@ -951,7 +957,7 @@ class Loader:
             _warn(text)
 
     def _tell_bad(self, raw: "_penstock.Batch") -> None:
-        """Logs each shard that was lost since, the first ones by name; warns of the first blank batch."""
+        """Logs each shard that was lost since the last call, the first ones by name; warns of the first blank batch."""
         lost = self._raw.stats()["lost"]
         for shard, reason in lost[self._told : _LOST_LINES]:
             _log.warning("penstock: lost shard %s: %s", shard, reason)
@@ -968,16 +974,17 @@ class Loader:
             self._warn_once("drift " + text.split(" is ")[0], "drift: %s" % text)
         if self._raw.stats()["empty_epochs"]:
             self._warn_once("empty", "epoch %d had no batch on this rank: the shards hold no samples, or (end=\"drop_last\") "
-                            "too few for a global batch; penstock-loader ls shows what is in them" % self._current)
+                            "too few for a global batch; penstock-loader ls shows their samples" % self._current)
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, or the one that the next iterator gives."""
+        """The current epoch, or the one that the next iterator gives."""
         return self._next_epoch if self._fresh else self._current
 
     @property
     def dataset(self) -> Any:
-        """Hugging Face's Trainer and Accelerate look for a DataLoader's when they skip what a run has had."""
+        """Hugging Face's Trainer and Accelerate look for this member of a DataLoader when they skip batches that a
+        run has had."""
         raise AttributeError(
             "to skip the beginning of an epoch (resume_from_checkpoint, skip_first_batches) a DataLoader is needed: "
             "torch.utils.data.DataLoader(penstock.torch.Dataset(loader), batch_size=None)")
@@ -993,8 +1000,8 @@ class Loader:
             self._fresh = True
 
     def __len__(self) -> int:
-        """Batches of the epoch that is under way, or comes next. Needs an index of each shard (`penstock-loader
-        index`), or UnknownLengthError, which is a TypeError, is raised."""
+        """The number of batches of the current epoch, or of the next one. Raises UnknownLengthError, a TypeError, if
+        a shard has no index (`penstock-loader index`)."""
         if sys._getframe(1).f_globals.get("__name__", "").startswith("torch.utils.data."):
             raise TypeError(_IS_THE_DATALOADER)
         return self._length(1)
@@ -1003,7 +1010,7 @@ class Loader:
         raise TypeError(_IS_THE_DATALOADER)
 
     def samples(self) -> int:
-        """Samples of that epoch on this rank; as len()."""
+        """The number of samples of that epoch on this rank; errors as for len()."""
         return self._length(0)
 
     def _length(self, what: int) -> int:
@@ -1011,20 +1018,20 @@ class Loader:
             n = self._feed.length()[what]
             if n is None:
                 raise _penstock.UnknownLengthError(
-                    "the length is not known: order is iterated, and its len() does not tell it")
+                    "the length is not known: order is an iterable without a len() that gives it")
             return n
         return self._raw.length(self._next_epoch if self._fresh else self._current)[what]
 
     def get(self, numbers: Sequence[int]) -> Any:
         """A batch of the samples with these numbers, counted from 0 through the list of shards, whatever the order
-        is. Needs an index of each shard. Samples are decoded here and now, beside the epoch under way."""
+        is. Needs an index of each shard. Samples are decoded on the calling thread; the current epoch is not changed."""
         raw = self._explained(self._raw.get, numbers) if self._map else self._raw.get(numbers)
         return self._hand_out(raw)
 
     # -- State --------------------------------------------------------------------------------------------
 
     def state_dict(self) -> Dict[str, Any]:
-        """Where the consumer stands: counts what was handed out, not what was read ahead. Plain types, for
+        """The consumer's position: batches that were delivered, not those that were read ahead. Plain types, for
         torch.save(), JSON, or torchdata."""
         state: Dict[str, Any] = {"version": _STATE_VERSION}
         with self._raw:
@@ -1037,7 +1044,7 @@ class Loader:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes to where a state was saved; the next iterator gives the rest of that epoch."""
+        """Moves to the position of a saved state; the next iterator gives the rest of that epoch."""
         raw, epoch = _state_of(state, self._transform_version, self._map_version)
         resume = self._feed.read(state.get("order")) if self._feed else None
         with self._raw:
@@ -1054,35 +1061,35 @@ class Loader:
 
     def stats(self) -> Dict[str, Any]:
         """Counts, how long each stage's threads worked and waited, which one is the bottleneck, and advice.
-        shards_lost counts shards that could not be opened or read; lost names the first: (shard, reason). With
-        profile_against, drift counts the differences found so far."""
+        shards_lost counts shards that could not be opened or read; lost lists the first of them: (shard, reason).
+        With profile_against, drift counts the differences found so far."""
         stats = self._raw.stats()
         if self._was is not None:
             stats["drift"] = len(self.drift())
         return stats
 
     def drift(self) -> List[str]:
-        """With profile_against: what differs from that profile in the batches so far, a line each: labels that are new or
-        moved, means and deviations. A few batches differ by chance."""
+        """With profile_against: the differences between that profile and the batches so far, a line each: labels that
+        are new or moved, means and deviations. A few batches differ by chance."""
         if self._was is None:
             raise ValueError("drift() needs profile_against")
         return _penstock.profile_drift(self._was, self._raw.profile()).splitlines()
 
     def fingerprint(self) -> Dict[str, Any]:
-        """What this run's data and order come from, for an experiment's log: `digest` is a hash of the shards' names, the
+        """A fingerprint of this run's data and order, for an experiment's log: `digest` is a hash of the shards' names, the
         order's options, and the fields with their transforms (and transform_version), the same for any number of ranks
-        with the same global batch. Beside it these one by one, and of shards with indexes `samples` and a hash of their
-        `counts`. Reads no shard."""
+        with the same global batch. The dict also has the hashed values one by one, and, if all shards have indexes,
+        `samples` and a hash of their `counts`. Reads no shard."""
         fingerprint: Dict[str, Any] = json.loads(self._raw.fingerprint())
         return fingerprint
 
     def profile(self) -> Dict[str, Any]:
-        """What the batches held (with profile=1): channels' means and deviations, sizes, labels."""
+        """Statistics of the batches so far (with profile=1): channels' means and deviations, sizes, labels."""
         profile: Dict[str, Any] = json.loads(self._raw.profile())
         return profile
 
     def close(self) -> None:
-        """Ends the threads and frees the memory as soon as no tensor of it is in use. Lets go of mounts."""
+        """Ends the threads, and frees the memory as soon as no tensor is in use. Releases the mounts."""
         self._raw.close()
         for mount in self._mounts:
             mount.close()

@@ -1,4 +1,4 @@
-"""A Python function for each sample, on the loader's threads, before batches are put together."""
+"""Calls a Python function for each sample, on the loader's threads, before batches are put together."""
 from __future__ import annotations
 
 import atexit
@@ -16,12 +16,12 @@ from .fields import Bytes, Field
 
 _DTYPES = {"u8": "u1", "i8": "i1", "u16": "u2", "i16": "i2", "u32": "u4", "i32": "i4", "u64": "u8", "i64": "i8",
            "f16": "f2", "f32": "f4", "f64": "f8", "bool": "?"}
-_KEPT = 64  # failures with their frames
+_KEPT = 64  # failures that keep their frames
 _MOST = 65536
 
 Function = Callable[..., Any]
 
-_serial = threading.RLock()  # over the global generators, of all loaders; a map may call another loader
+_serial = threading.RLock()  # guards the global generators, for all loaders; recursive, since a map may call another loader
 _atexit = threading.Lock()  # so that maps_finish() is registered once
 
 
@@ -35,22 +35,22 @@ def is_hidden(field: Field) -> bool:
 
 
 def _takes_rng(function: Function) -> bool:
-    """Whether it has a second parameter that must be given, or is called rng."""
+    """True if the function has a second parameter that must be given, or that is called rng."""
     try:
         parameters = [p for p in inspect.signature(function).parameters.values()
                       if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    except (TypeError, ValueError):  # no Python code
+    except (TypeError, ValueError):  # not a Python function
         return False
     return len(parameters) > 1 and (parameters[1].name == "rng" or parameters[1].default is inspect.Parameter.empty)
 
 
 def _by_keywords(compose: Function) -> Function:
-    """Albumentations' pipelines take a sample's fields as keywords."""
+    """Wraps a pipeline of Albumentations, which takes a sample's fields as keywords."""
     return lambda sample: compose(**sample)
 
 
 class _Own(threading.local):
-    """What a thread has of its own: its function, generators, arrays that are used again."""
+    """The data of one thread: its function, generators, arrays that are used again."""
 
     def __init__(self) -> None:
         self.function: Optional[Function] = None
@@ -66,7 +66,7 @@ def _references(arrays: Dict[str, Any], name: str) -> int:
 
 
 class _Globals:
-    """The global generators of Python, NumPy and torch: seeded for a sample, and put back after a unit."""
+    """The global generators of Python, NumPy and torch: seeded for each sample, and restored after a unit."""
 
     def __init__(self) -> None:
         self._numpy = sys.modules.get("numpy")
@@ -95,11 +95,11 @@ class _Globals:
 
 
 class Map:
-    """What _penstock.Loader calls for each unit of rows.
+    """The object that _penstock.Loader calls for each unit of rows.
 
-    One of function, factory (makes one for each thread) and serial (one call at a time), or none of them where there is
-    `decode` alone. inputs: fields by the names that functions see, with the names that they have in the library; outputs:
-    the declared ones. Threads: any number at once.
+    At most one of function, factory (makes a function for each thread) and serial (one call at a time) is given; none
+    of them if there is only `decode`. inputs: fields by the names that functions see, with their names in the
+    library; outputs: the declared outputs. Threads: any number at once.
     """
 
     def __init__(self, function: Optional[Function], factory: Optional[Callable[[], Function]], serial: Optional[Function],
@@ -108,7 +108,7 @@ class Map:
 
         given = [f for f in (function, factory, serial) if f is not None]
         if len(given) > 1:
-            raise ValueError("map, map_factory and map_serial: one of them takes the place of the others")
+            raise ValueError("map, map_factory and map_serial exclude each other")
         for f in [*given, *decode.values()]:
             if not callable(f):
                 raise TypeError("map, map_factory, map_serial and decode take functions, not %r" % (f,))
@@ -118,10 +118,10 @@ class Map:
         self._decode = dict(decode)
         self._takes_rng = bool(given) and not factory and _takes_rng(given[0])
         self._serial = serial is not None
-        self._lock = threading.Lock()  # over `failures` and `fatal` alone
-        self._making = threading.RLock()  # factories share what they are made of
+        self._lock = threading.Lock()  # guards `failures` and `fatal` alone
+        self._making = threading.RLock()  # one factory call at a time: factories may share data
         self._own = _Own()
-        # what functions see, and what the library calls it: an output of that name takes an input's place in batches
+        # names that functions see, and names in the library: in batches an output replaces the input of the same name
         self.inputs: Dict[str, Tuple[str, Field]] = {}
         for name, field in fields.items():
             self.inputs[name] = (name + "@in" if name in outputs else name, field)
@@ -135,14 +135,14 @@ class Map:
         self._unshared = _references(probe, "")
         with _atexit:
             atexit.unregister(_penstock.maps_finish)
-            atexit.register(_penstock.maps_finish)  # before what was registered until now
+            atexit.register(_penstock.maps_finish)  # called before functions that were registered earlier
 
     @staticmethod
     def _identity(sample: Any) -> Any:
         return sample
 
     def fields(self) -> List[Dict[str, Any]]:
-        """What _penstock.Loader takes."""
+        """The fields as dicts for _penstock.Loader."""
         seen_as = {name: inside for name, (inside, _) in self.inputs.items()}
         found = []
         for name, (inside, field) in self.inputs.items():
@@ -159,7 +159,7 @@ class Map:
     # -- A unit -------------------------------------------------------------------------------------------
 
     def __call__(self, unit: "_penstock.Unit") -> bool:
-        """False: the batch is to fail."""
+        """False: the batch must fail."""
         try:
             if self._serial:
                 with _serial, _Globals() as generators:
@@ -167,7 +167,7 @@ class Map:
             else:
                 self._run(unit, None)
             return True
-        except BaseException as error:  # never a bad sample; next() raises it
+        except BaseException as error:  # not a bad sample: next() raises the error
             with self._lock:
                 self.fatal = self.fatal or error
             return False
@@ -192,7 +192,7 @@ class Map:
         function = self._prepare()
         own = self._own
         for i in range(len(unit)):
-            # Nothing of a sample before this one is referred to, or arrays could not be used again.
+            # No variable refers to an earlier sample here; otherwise its arrays could not be used again.
             failed = self._sample(unit, i, function, own, generators)
             if failed is not None:
                 self._keep(unit, i, failed)
@@ -215,7 +215,7 @@ class Map:
             return error
 
     def _rng(self, own: _Own, seed: int) -> Any:
-        """NumPy's Philox, from the beginning of the sample's own stream."""
+        """A generator of NumPy's Philox, at the beginning of the sample's own stream."""
         numpy = self._numpy
         if own.rng is None or sys.getrefcount(own.rng) > 2:
             own.key = numpy.random.Philox(key=0)
@@ -227,7 +227,7 @@ class Map:
         return own.rng
 
     def _array(self, own: _Own, name: str, dtype: str, shape: Tuple[int, ...]) -> Any:
-        """One that nothing else refers to: the thread's, unless a map kept it."""
+        """An array that nothing else refers to: the thread's array, unless a map kept that."""
         array = own.arrays.get(name)
         if array is not None:
             fits = array.shape == shape and array.dtype == _DTYPES[dtype] and array.flags.c_contiguous and array.flags.writeable
@@ -278,14 +278,14 @@ class Map:
             unit.write(i, inside, self._value(name, result[name], dtype, shape, False))
 
     def _value(self, name: str, value: Any, dtype: str, shape: Tuple[int, ...], ragged: bool) -> Any:
-        """As an array of the declared dtype and shape."""
+        """Returns the value as an array of the declared dtype and shape."""
         numpy = self._numpy
         want = numpy.dtype(_DTYPES[dtype])
         if isinstance(value, str):
             value = value.encode()
         array = numpy.frombuffer(value, "u1") if isinstance(value, (bytes, bytearray, memoryview)) else numpy.asarray(value)
         if array.dtype != want:
-            # a list or a number is of no type of its own: it must be exact
+            # a list or a number has no dtype, so its conversion must be exact
             if not numpy.can_cast(array.dtype, want, "same_kind"):
                 cast = array.astype(want) if array.dtype.kind in "biuf" else None
                 if cast is None or isinstance(value, numpy.ndarray) or not numpy.array_equal(cast, array):
@@ -297,7 +297,7 @@ class Map:
                              % (name, array.shape, (0, *shape) if ragged else shape))
         return numpy.ascontiguousarray(array)
 
-    # -- What failed --------------------------------------------------------------------------------------
+    # -- Failures --------------------------------------------------------------------------------------
 
     def _keep(self, unit: "_penstock.Unit", i: int, error: Exception) -> None:
         key, shard = unit.info(i)[:2]
@@ -309,9 +309,9 @@ class Map:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         with self._lock:
             if len(self.failures) >= _KEPT:
-                traceback.clear_frames(error.__traceback__)  # what they refer to may be large
+                traceback.clear_frames(error.__traceback__)  # frames may refer to large objects
             if len(self.failures) >= _MOST:
-                del self.failures[next(iter(self.failures))]  # of batches that were never handed out
+                del self.failures[next(iter(self.failures))]  # the oldest failure, of a batch that was never delivered
             self.failures[shard, key] = Failure(error, text)
         line = " ".join(str(error).split()) or "no text"
         unit.fail(i, ("map: %s: %s" % (type(error).__name__, line)).encode()[: 250 - len(where.encode())].decode(errors="ignore") + where)
@@ -321,13 +321,13 @@ class Map:
             return self.failures.pop((shard, key), None)
 
     def forget(self) -> None:
-        """The loader goes elsewhere: what failed ahead of it comes again, or never."""
+        """Called when the loader moves: drops failures of samples that were read ahead, which come again or never."""
         with self._lock:
             self.failures.clear()
             self.fatal = None
 
     def explain(self, error: BaseException) -> BaseException:
-        """What to raise in place of the library's error."""
+        """The exception to raise in place of the library's error."""
         with self._lock:
             fatal, self.fatal = self.fatal, None
             if fatal is not None and getattr(error, "errno", None) not in (None, 125):  # ECANCELED
@@ -342,13 +342,13 @@ class Map:
 
 
 def collated(function: Callable[[List[Dict[str, Any]]], Any], batch: Mapping[str, Any]) -> Any:
-    """What the function makes of a batch's rows, as torch's collate_fn gets them."""
+    """The result of the function for a batch's rows, which it gets as torch's collate_fn does."""
     rows = len(batch["__key__"])
     return function([{name: value[row] for name, value in batch.items()} for row in range(rows)])
 
 
 def inputs_of(fields: Mapping[str, Field], decode: Mapping[str, Function]) -> Dict[str, Field]:
-    """With the members that are decoded: bytes that functions alone see."""
+    """Adds the members that functions decode, as fields of bytes that only the functions see."""
     found = dict(fields)
     for name in decode:
         if name not in found:

@@ -1,10 +1,10 @@
-"""nvJPEG of Python's packages: libpenstock takes the one that the process has loaded."""
+"""Loads nvJPEG from Python packages: libpenstock uses a library that the process has loaded."""
 import ctypes
 import glob
 import os
 import sys
 
-_loaded: "list[ctypes.CDLL]" = []  # what was loaded stays
+_loaded: "list[ctypes.CDLL]" = []  # keeps libraries loaded
 _VERSIONS = ("13", "12", "11")
 _PLACES = ("nvidia/*/lib/libnvjpeg.so.", "torchvision.libs/libnvjpeg*.so.")
 
@@ -23,14 +23,15 @@ def _first(version: str) -> "ctypes.CDLL | None":
             for path in glob.glob(os.path.join(glob.escape(folder or "."), place + version)):
                 try:
                     return ctypes.CDLL(path)
-                except OSError:  # made for another machine; there may be a better one
+                except OSError:  # built for another machine; a later one may fit
                     continue
     return None
 
 
 def load() -> None:
-    """Loads libnvjpeg from the packages nvidia-nvjpeg, nvidia-nvjpeg-cu12 and torchvision, of each version on sys.path the
-    first; once. libpenstock tries them until one starts with this driver. Not beside one that the process has (torch's)."""
+    """Loads the first libnvjpeg of each version on sys.path, once, from the packages nvidia-nvjpeg,
+    nvidia-nvjpeg-cu12 and torchvision. libpenstock tries them until one starts with this driver. Does nothing if the
+    process has loaded one already (torch's)."""
     if _loaded or os.environ.get("PENSTOCK_NVJPEG") or any(map(_is_loaded, _VERSIONS)):
         return
     for version in _VERSIONS:

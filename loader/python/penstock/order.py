@@ -1,4 +1,4 @@
-"""Sample numbers as the order: arrays of them, and what gives them one by one or batch by batch, as torch's samplers."""
+"""Sample numbers as the order: arrays, and iterables of numbers or of batches of numbers, such as torch's samplers."""
 from __future__ import annotations
 
 import array
@@ -18,7 +18,7 @@ _MASK = "order: sample numbers are needed, not true and false: numpy.flatnonzero
 
 
 def is_numbers(order: Any) -> bool:
-    """Whether order= is more than one of the words that name an order."""
+    """True if order= is not one of the words that name an order."""
     return order is not None and not isinstance(order, (str, int)) or isinstance(order, bool)
 
 
@@ -36,14 +36,14 @@ def _number(value: Any) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError("order: %r is no sample number" % (value,)) from None
+        raise TypeError("order: %r is not a sample number" % (value,)) from None
     if not -(1 << 63) <= number < 1 << 63:
         raise IndexError("order: there is no sample %d" % number)
     return number
 
 
 def _words(values: Any) -> bytes:
-    """Numbers as bytes of int64."""
+    """The numbers as bytes of int64."""
     if not hasattr(values, "__array__"):
         return array.array("q", map(_number, values)).tobytes()
     import numpy
@@ -63,7 +63,7 @@ def _batch_words(batch: Any) -> bytes:
 
 
 def of_array(order: Any) -> Tuple[bytes, Optional[bytes], int]:
-    """The numbers, the ends of the batches if it is one of batches, and the length of the longest of these."""
+    """The numbers; the ends of the batches, if the order consists of batches; and the length of the longest batch."""
     ndim = getattr(order, "ndim", None)
     if ndim is not None and ndim not in (1, 2):
         raise ValueError("order: an array has one dimension (numbers) or two (batches of them), not %d" % ndim)
@@ -75,7 +75,7 @@ def of_array(order: Any) -> Tuple[bytes, Optional[bytes], int]:
     ends, longest, parts = array.array("Q"), 0, []
     for batch in order:
         if not _is_batch(batch):
-            raise TypeError("order: %r stands among batches of numbers" % (batch,))
+            raise TypeError("order: %r among batches of numbers" % (batch,))
         parts.append(_batch_words(batch))
         longest = max(longest, len(batch))
         ends.append(len(batch) + (ends[-1] if ends else 0))
@@ -83,7 +83,7 @@ def of_array(order: Any) -> Tuple[bytes, Optional[bytes], int]:
 
 
 def weights_of(weights: Any) -> bytes:
-    """Weights as bytes of float64."""
+    """The weights as bytes of float64."""
     if not hasattr(weights, "__array__"):
         try:
             len(weights)  # an iterator would be used up
@@ -99,7 +99,7 @@ def weights_of(weights: Any) -> bytes:
 
 
 def options_of(order: Any, batch: Optional[int]) -> Tuple[Dict[str, Any], int, bool]:
-    """Options of the library, the rows of a batch, and whether it has to be fed."""
+    """Options for the library, the rows of a batch, and whether the order must be fed."""
     if _is_array(order):
         numbers, ends, longest = of_array(order)
         more = {"order": _NUMBERS, "numbers": numbers}
@@ -113,41 +113,41 @@ def options_of(order: Any, batch: Optional[int]) -> Tuple[Dict[str, Any], int, b
 
 
 def text_of(order: Any) -> str:
-    """As repr(), short."""
+    """A short repr()."""
     if _is_array(order):
         return "<%d numbers or batches>" % len(order)
     return repr(order)
 
 
 class Feed:
-    """Takes numbers from an iterable and feeds them to a loader, `depth` batches ahead at most.
+    """Takes numbers from an iterable and feeds them to a loader, at most `depth` batches ahead.
 
     All of it happens in the thread that asks for batches, before it waits for the next one: the iterable is
-    never touched by a thread of the library. What it raises is raised once the batches before it were given.
+    never touched by a thread of the library. Its exceptions are raised once the batches before them were delivered.
 
-    `_ahead` has what was fed and not delivered: the words of each batch, and the state of the sampler after
-    it, if it has one. So a state is that of the last batch delivered.
+    `_ahead` has the batches that were fed and not delivered: the words of each batch, and the state of the sampler
+    after that batch, if the sampler has one. So a saved state is that of the last batch delivered.
     """
 
     def __init__(self, order: Any, batch: int, *, drop_last: bool, steps: int, rank: int, world: int) -> None:
         self._order, self._batch, self._drop_last, self._steps = order, batch, drop_last, steps
         self._who = {"rank": rank, "world": world}
-        self._once = hasattr(order, "__next__")  # an iterator goes on in the next epoch
+        self._once = hasattr(order, "__next__")  # an iterator continues in the next epoch
         self._of_batches: Optional[bool] = True if isinstance(getattr(order, "batch_size", None), int) else None
         self._raw: Any = None
         self._iterator: Optional[Iterator[Any]] = None
         self._ahead: Deque[Tuple[bytes, Any]] = collections.deque()
         self._again: Deque[Tuple[bytes, Any]] = collections.deque()
         self._error: Optional[Exception] = None
-        self._used_up = False  # the iterable was, in this epoch
+        self._used_up = False  # the iterable has ended in this epoch
         self.failed = False
         self._room = self._over = False
         self._done = True
         self._epoch = self._pulled = 0
-        self._batches = self._hash = 0  # delivered, of this iteration; and what they held
-        self._state: Any = None  # the sampler's, after the last batch delivered
+        self._batches = self._hash = 0  # delivered in this iteration; and a hash of their numbers
+        self._state: Any = None  # the sampler's state after the last batch delivered
         self._resume: Optional[MappingABC[str, Any]] = None
-        self._told: Optional[MappingABC[str, Any]] = None  # the state until a batch is delivered; None: state() makes it
+        self._told: Optional[MappingABC[str, Any]] = None  # the state() until a batch is delivered; None: state() makes it
 
     def attach(self, raw: "_penstock.Loader") -> None:
         self._raw = raw
@@ -161,7 +161,7 @@ class Feed:
         return None
 
     def _pull(self) -> bytes:
-        """The next batch; b"": there is none."""
+        """The numbers of the next batch; b"": there is none."""
         iterator = self._iterator
         assert iterator is not None
         numbers = array.array("q")
@@ -192,7 +192,7 @@ class Feed:
         return words, self._sampler_state()
 
     def _fill(self) -> None:
-        """Feeds what there is room for."""
+        """Feeds batches while there is room."""
         while self._room and not self._over:
             words, state = b"", None
             try:
@@ -201,14 +201,14 @@ class Feed:
                     raise RuntimeError(
                         "order: the iterator is used up, so epoch %d has no batches: give a Sampler, an iterable that "
                         "begins again, or an array" % self._epoch if self._once and self._batches else
-                        "order: it gave no batch in epoch %d" % self._epoch)
+                        "order: the iterable gave no batch in epoch %d" % self._epoch)
                 self._room = self._raw.feed(words)
             except Exception as e:
                 self._error = e
                 words = b""
                 self._raw.feed(words)
             self._over = not words
-            self._ahead.append((words, state))  # at the end, too: the state then
+            self._ahead.append((words, state))  # also at the end, for the state there
             self._pulled += not self._over
 
     def _deliver(self) -> None:
@@ -226,11 +226,11 @@ class Feed:
                 break
 
     def begin(self, epoch: int) -> None:
-        """Iterates again, or goes on where a state was loaded."""
-        told = self.state() if self._done else None  # what was loaded, or of the end of the epoch before
+        """Iterates again, or continues at a loaded state."""
+        told = self.state() if self._done else None  # the loaded state, or the one at the end of the epoch before
         resume, self._resume = self._resume, None
         again = (*self._ahead, *self._again) if self._once and not resume else ()
-        self._again = collections.deque(a for a in again if a[0])  # but for the end of the epoch before
+        self._again = collections.deque(a for a in again if a[0])  # without the end of the epoch before
         self._ahead = collections.deque()
         self._error, self._room, self._over, self._done, self.failed = None, True, False, False, False
         self._used_up = bool(resume and resume.get("used_up"))
@@ -240,12 +240,12 @@ class Feed:
             self._batches = self._hash = 0
         if resume and resume.get("of") == "sampler":
             self._order.load_state_dict(copy.deepcopy(resume["sampler"]))
-            if resume["batches"] == 0 or self._used_up:  # where it has its own place, that is the end of an epoch
-                for _ in self._order:  # or else it is as it was
+            if resume["batches"] == 0 or self._used_up:  # if the sampler restores its own position, that is the end of an epoch
+                for _ in self._order:  # otherwise the state is restored
                     self._order.load_state_dict(copy.deepcopy(resume["sampler"]))
                     break
             if resume["batches"] == 0:
-                self._set_epoch()  # the state may have had the one before
+                self._set_epoch()  # the state may contain the epoch before
         self._iterator = iter(self._order)
         if resume and resume.get("of") == "iterator":
             theirs: Any = self._iterator
@@ -269,8 +269,9 @@ class Feed:
         if self._batches < batches or (
                 resume["hash"] != self._hash and all(resume[k] == self._who[k] for k in self._who)):
             raise _penstock.StateError(
-                "order: its first %d batches are other numbers than when the state was saved, so that it cannot go on "
-                "after them: seed it by the epoch (set_epoch), or give it state_dict() and load_state_dict()" % batches)
+                "order: its first %d batches have other numbers than when the state was saved, so the run cannot "
+                "continue after them: seed the order by the epoch (set_epoch), or give it state_dict() and "
+                "load_state_dict()" % batches)
 
     def next(self) -> Any:
         """As _penstock.Loader.next()."""
@@ -291,11 +292,11 @@ class Feed:
             try:
                 raise error
             finally:
-                del error  # with its traceback it would keep this frame, and batches of its callers
+                del error  # its traceback would keep this frame, and the callers' batches
         return None
 
     def length(self) -> Tuple[Optional[int], Optional[int]]:
-        """Samples and batches of an epoch; None: not known."""
+        """The numbers of samples and batches of an epoch; None: not known."""
         try:
             n = len(self._order)
         except TypeError:
@@ -307,10 +308,10 @@ class Feed:
         return min(n, batches * self._batch), batches
 
     def state(self) -> Dict[str, Any]:
-        """Plain types, but for what the sampler itself gives."""
+        """The state as plain types, except for the sampler's own state."""
         told = self._told if self._resume is None else self._resume
         if told is not None:
-            return dict(told)  # nothing was delivered since
+            return dict(told)  # nothing was delivered since then
         begun = not self._done
         state: Dict[str, Any] = {"batches": self._batches if begun or self._once else 0,
                                  "of_epoch": self._pulled - sum(1 for words, _ in self._ahead if words) if begun else 0,
@@ -321,11 +322,11 @@ class Feed:
         return state
 
     def go(self, resume: Optional[MappingABC[str, Any]]) -> None:
-        """The next begin() goes on there; None: at an epoch's beginning."""
+        """Makes the next begin() continue at a state; None: at an epoch's beginning."""
         self._resume, self._told, self._state, self._done = resume, None, None, True
 
     def read(self, state: Any) -> Dict[str, Any]:
-        """What state() said, for go()."""
+        """Checks a result of state(), for go()."""
         try:
             resume = {k: state[k] for k in ("batches", "of_epoch", "hash", "rank", "world")}
             if not all(isinstance(v, int) and v >= 0 for v in resume.values()):
@@ -336,8 +337,8 @@ class Feed:
             raise _penstock.StateError("this state is damaged: order: %s" % e) from None
         if "of" in resume and any(resume[k] != self._who[k] for k in self._who):
             raise _penstock.StateError(
-                "the state has the sampler of rank %d of world %d, and this is rank %d of world %d: each rank goes on with "
-                "its own state" % (resume["rank"], resume["world"], self._who["rank"], self._who["world"]))
+                "the state has the sampler of rank %d of world %d, and this is rank %d of world %d: each rank "
+                "continues with its own state" % (resume["rank"], resume["world"], self._who["rank"], self._who["world"]))
         if "of" in resume and resume["of"] == "sampler" and not hasattr(self._order, "load_state_dict"):
             raise _penstock.StateError("the state has a sampler's own state, but this order has no load_state_dict()")
         return resume

@@ -1,4 +1,4 @@
-"""Rows of Parquet files as shards: what `penstock-loader pack --from` runs."""
+"""Writes rows of Parquet files into shards, for `penstock-loader pack --from`."""
 from __future__ import annotations
 
 import argparse
@@ -25,7 +25,7 @@ def _files(source: str) -> List[str]:
 
 
 def _column(word: str) -> Tuple[str, Optional[str]]:
-    """COLUMN or COLUMN=SUFFIX."""
+    """Parses COLUMN or COLUMN=SUFFIX."""
     name, _, suffix = word.partition("=")
     if not name or word.endswith("="):
         raise _Wrong("%r: COLUMN or COLUMN=SUFFIX is needed, as image.bytes or label=cls" % word)
@@ -33,7 +33,7 @@ def _column(word: str) -> Tuple[str, Optional[str]]:
 
 
 def _at(row: Any, path: str) -> Any:
-    """row["a"]["b"] for "a.b", but a column may have a dot in its name."""
+    """row["a"]["b"] for "a.b", unless a column has that name with its dot."""
     if path in row:
         return row[path]
     for name in path.split("."):
@@ -46,9 +46,9 @@ def _suffix_of(name: str, value: Any) -> str:
         for magic, suffix in _MAGIC:
             if value.startswith(magic) and (suffix != "webp" or value[8:12] == b"WEBP"):
                 return suffix
-        raise _Wrong("column %s: its bytes are no JPEG, PNG or WebP: say what they are by %s=SUFFIX" % (name, name))
+        raise _Wrong("column %s: its bytes are not a JPEG, PNG or WebP: give their suffix by %s=SUFFIX" % (name, name))
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
-        raise _Wrong("column %s: it has the image in %s.bytes: name that" % (name, name))
+        raise _Wrong("column %s: the image is in %s.bytes: name that column" % (name, name))
     return "cls" if isinstance(value, int) else "txt" if isinstance(value, (str, float)) else "json"
 
 
@@ -75,7 +75,8 @@ def _samples(files: Sequence[str], columns: Sequence[Tuple[str, Optional[str]]],
                         continue
                     suffix = suffix or _suffix_of(name, value)
                     if suffix in sample:
-                        raise _Wrong("two columns would be .%s, the second one %s: say which is what by %s=SUFFIX" % (suffix, name, name))
+                        raise _Wrong("two columns would be .%s, the second one %s: give one another suffix by "
+                                     "%s=SUFFIX" % (suffix, name, name))
                     sample[suffix] = value
                 if len(sample) == 1 + len(columns):
                     yield sample
@@ -84,7 +85,7 @@ def _samples(files: Sequence[str], columns: Sequence[Tuple[str, Optional[str]]],
 
 
 def _classes(file: str, columns: Sequence[Tuple[str, Optional[str]]]) -> List[str]:
-    """The classes' names, where the datasets library noted them."""
+    """The names of the classes, if the datasets library stored them."""
     import pyarrow.parquet
 
     noted = (pyarrow.parquet.read_schema(file).metadata or {}).get(b"huggingface")

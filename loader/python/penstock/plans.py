@@ -1,4 +1,4 @@
-"""Plans for programs that know which files of a mount they are going to read."""
+"""Plans, for programs that know which files of a mount they will read."""
 import errno
 import fcntl
 import json
@@ -17,7 +17,7 @@ _MOST = 100_000
 
 
 class Plan:
-    """A plan that a mount has; it lasts until close(), or the end of a `with`. See plan()."""
+    """A plan of a mount, valid until close() or the end of a `with`. See plan()."""
 
     def __init__(self, mount: Path, files: Sequence[Path], *, job: Optional[str] = None, rank: int = 0,
                  world: int = 1, epoch: int = 0) -> None:
@@ -65,7 +65,7 @@ class Plan:
         return names[:_MOST]
 
     def next_epoch(self, files: Sequence[Path], epoch: Optional[int] = None) -> None:
-        """Announces another epoch's files, and that those before it are over."""
+        """Announces another epoch's files, and the end of the epochs before."""
         names = self._names(files)
         with self._lock:
             self._epoch = self._epoch + 1 if epoch is None else epoch
@@ -74,8 +74,8 @@ class Plan:
             self._tell_position()
 
     def at(self, files_done: int) -> None:
-        """Says how many of the epoch's files were read. The mount sees opens by itself: this is for files that are
-        held open."""
+        """Reports how many of the epoch's files were read. The mount sees opens by itself; this is for files that are
+        kept open."""
         with self._lock:
             self._done = files_done
             self._tell_position()
@@ -83,7 +83,7 @@ class Plan:
     def _tell(self, line: Any) -> None:
         text = json.dumps({**line, **self._who}).encode() + b"\n"
         worst: Optional[OSError] = None
-        for i in range(0, len(text), _TEXT):  # all parts, whatever comes of one: the line ends with the last
+        for i in range(0, len(text), _TEXT):  # sends all parts, even if one fails, since the last one ends the line
             part = text[i : i + _TEXT]
             try:
                 fcntl.ioctl(self._fd, _IOC_PLAN, bytearray(struct.pack("I%ds" % _TEXT, len(part), part)))
@@ -105,12 +105,12 @@ class Plan:
                     self._tell_position()
                 except OSError:
                     try:
-                        self._tell_files()  # it was forgotten: this process had been stopped
+                        self._tell_files()  # the mount has dropped the plan: this process had been stopped
                     except OSError:
-                        return  # the mount is gone, and with it the plan
+                        return  # the mount was unmounted, which ended the plan
 
     def close(self) -> None:
-        """Ends the plan: its files are as any others then."""
+        """Ends the plan; its files are then treated as any others."""
         with self._lock:
             ended = self._ended.is_set()
             self._ended.set()
@@ -127,14 +127,15 @@ class Plan:
 
 def plan(mount: Path, files: Sequence[Path], **options: Any) -> Plan:
     """Announces to a penstock mount which of its files will be read, in which order, so that they are fetched ahead and stay
-    cached until they were read. `files`: paths, absolute, from the mount or from the current folder. For programs that know their list, as
-    WebDataset's shards of an epoch; not for a shuffling DataLoader, whose workers open files in an order of their own;
-    penstock.Loader announces its plans itself.
+    cached until they were read. `files`: paths, absolute, from the mount or from the current folder. For programs
+    that know their list, such as WebDataset's shards of an epoch; not for a shuffling DataLoader, whose workers open
+    files in an order of their own; penstock.Loader announces its plans itself.
 
         with penstock.plan("/mnt/train", shards) as plan:
             for sample in webdataset.WebDataset(shards, shardshuffle=False): ...
             plan.next_epoch(other_shards)
 
-    Options: job (a name for `penstock status`), rank and world, epoch (a number). Names that are no files of the mount are
-    a warning, and in plan.missing; if none is one, FileNotFoundError. OSError: the mount takes no plans (ENOTTY)."""
+    Options: job (a name for `penstock status`), rank and world, epoch (a number). Names that are not files of the
+        mount give a warning, and are in plan.missing; if no name is one, FileNotFoundError is raised. OSError: the
+        mount takes no plans (ENOTTY)."""
     return Plan(mount, files, **options)

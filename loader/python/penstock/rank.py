@@ -1,11 +1,11 @@
-"""Which share of the samples this process takes."""
+"""Finds this process's rank and the world size."""
 from __future__ import annotations
 
 import os
 import sys
 from typing import Mapping, Optional, Tuple
 
-# (rank, world) of the launchers, the most explicit first. Slurm's count is of tasks only within a step.
+# Variables for (rank, world) of the launchers, the most explicit first. Slurm counts tasks only within a step.
 _ENVIRONMENTS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, Accelerate, Lightning
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -23,9 +23,9 @@ def _from_torch() -> Optional[Tuple[int, int]]:
 
 
 def rank_and_world(environ: Optional[Mapping[str, str]] = None) -> Tuple[int, int]:
-    """Of torch.distributed if it is initialised, else of the launcher's environment, else (0, 1).
+    """(rank, world) of torch.distributed if it is initialised, else of the launcher's environment, else (0, 1).
 
-    That is the global rank. Where data and model parallelism are mixed, pass the data-parallel rank to Loader.
+    The rank is the global one. If data and model parallelism are mixed, pass the data-parallel rank to Loader.
     """
     if environ is None:
         of_torch = _from_torch()
@@ -41,7 +41,7 @@ def rank_and_world(environ: Optional[Mapping[str, str]] = None) -> Tuple[int, in
             rank, world = -1, 0
         if not 0 <= rank < world:
             raise ValueError(
-                "%s=%s and %s=%s name no rank: correct them, or pass rank= and world="
+                "%s=%s and %s=%s are not a valid rank and world: correct them, or pass rank= and world="
                 % (rank_name, environ[rank_name], world_name, environ[world_name])
             )
         return rank, world
@@ -49,7 +49,7 @@ def rank_and_world(environ: Optional[Mapping[str, str]] = None) -> Tuple[int, in
 
 
 def ranks_per_node(world: int, environ: Optional[Mapping[str, str]] = None) -> int:
-    """How many of `world` ranks this machine has, as torchrun says it (LOCAL_WORLD_SIZE); 1 where nothing does."""
+    """How many of `world` ranks run on this machine, as torchrun sets it (LOCAL_WORLD_SIZE); 1 if it is not set."""
     text = (os.environ if environ is None else environ).get("LOCAL_WORLD_SIZE", "")
     local = int(text) if text.isdigit() else 1
     return local if local > 0 and world % local == 0 else 1

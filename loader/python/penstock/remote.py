@@ -1,4 +1,4 @@
-"""Remote shards: mounts that last as long as a program uses them, made by the program `penstock`."""
+"""Remote shards: mounts made by the program `penstock`, which last as long as a program uses them."""
 from __future__ import annotations
 
 import os
@@ -22,21 +22,21 @@ _SHOWN_AS_TAR = re.compile(r"\.(tar\.(zst|gz|lz4)|tzst|tgz)(?=$|[,}])", re.IGNOR
 _CAP_SYS_ADMIN = 21
 _REMEDY = (
     "In a container: docker run --device /dev/fuse --cap-add SYS_ADMIN --security-opt apparmor=unconfined "
-    "(Kubernetes: privileged: true). Or mount on the host and hand the folder in: `penstock mount '%s' "
+    "(Kubernetes: privileged: true). Or mount on the host and pass the folder in: `penstock mount '%s' "
     '/data/train` there, docker run -v /data/train:/data/train:ro,rslave, and penstock.Loader("/data/train")'
 )
 
 
 class MountError(_penstock.Error):
-    """A source cannot be mounted here: what is missing, and what to do."""
+    """A source cannot be mounted on this machine; the text has the reason and the remedy."""
 
 
 class Mount:
     """A source as a folder of this node, read-only. See mount().
 
-    It stays as long as this object is open, or one of the same source in another process or in a forked child:
-    close(), the end of a `with`, and the end of the process, however that comes, let go of it. Open files stay
-    readable.
+    The mount stays as long as this object is open, or another one of the same source in another process or in a
+        forked child: close(), the end of a `with`, and any end of the process release the mount. Open files stay
+        readable.
     """
 
     path: str
@@ -46,7 +46,7 @@ class Mount:
         self._end = weakref.finalize(self, os.close, owner)
 
     def close(self) -> None:
-        """Lets go of the mount. The last one unmounts it, a moment later."""
+        """Releases the mount. The last release unmounts it, a moment later."""
         self._end()
 
     def __enter__(self) -> "Mount":
@@ -82,20 +82,19 @@ def mount(
         with penstock.mount("s3://bucket/train/") as folder:
             print(os.listdir(folder))
 
-    All processes of a node that mount the same source with the same credentials and options share one mount,
-    whose last one unmounts it. It needs the program `penstock`, /dev/fuse, and for users other than root
+    All processes of a node that mount the same source with the same credentials and options share one mount, and the
+    last of them unmounts it. A mount needs the program `penstock`, /dev/fuse, and for users other than root
     fusermount3 (package fuse3).
 
     cache_dir: where data is kept; by default PENSTOCK_CACHE_DIR, else ~/.cache/penstock (XDG_CACHE_HOME; for
         root /var/cache/penstock). On a local disk: NFS and tmpfs are refused.
-    cache_size: its limit, as "200G" or "50%" (of the disk); by default 20 % of what is free there.
-    endpoint, profile, no_sign_request: of buckets. Credentials are found where the clouds' own tools find
-        them.
+    cache_size: the cache's limit, as "200G" or "50%" (of the disk); by default 20 % of the free space there.
+    endpoint, profile, no_sign_request: for buckets. Credentials are found where the clouds' own tools find them.
     header: "Name: value", or several, sent with each request.
-    Other options are those of `penstock mount` (--max-connections as max_connections=), where True is for one
-    without a value. Options of the cache hold for a cache that is not in use yet.
+    Other options are those of `penstock mount` (--max-connections as max_connections=), with True for a flag without
+    a value. Options of the cache apply if the cache is not in use yet.
 
-    Raises MountError with what is missing, and what to do."""
+    Raises MountError with the reason and the remedy."""
     several = source if isinstance(source, Mapping) else {"": source}
     for one in several.values():
         refuse_pipe(one)
@@ -120,7 +119,7 @@ def _run(command: List[str], arguments: List[str], sources: List[str], headers: 
     try:
         with theirs, tempfile.TemporaryFile() as file:
             passed = [theirs.fileno()]
-            if headers:  # where `ps` does not show them
+            if headers:  # by a file, so that `ps` does not show them
                 file.write("\n".join(headers).encode())
                 file.seek(0)
                 passed.append(file.fileno())
@@ -152,7 +151,7 @@ def _run(command: List[str], arguments: List[str], sources: List[str], headers: 
 
 
 def refuse_pipe(shards: Path) -> None:
-    """WebDataset's way to read from stores."""
+    """Refuses "pipe:", WebDataset's way to read from stores."""
     if not isinstance(shards, str) or not shards.startswith("pipe:"):
         return
     found = re.search(_URL + r"[^\s'\"]+", shards)
@@ -173,7 +172,7 @@ def _program(source: str) -> str:
 
 
 def _status(name: str) -> int:
-    """A line of this process's status, a number in hexadecimal."""
+    """The hexadecimal number in a line of this process's status."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         return next((int(line.split()[1], 16) for line in file if line.startswith(name + ":")), -1)
 
@@ -199,7 +198,7 @@ def _is_remote(shards: str) -> bool:
 
 
 def _below(url: str) -> str:
-    """Where in the mount of this URL its shards are; "": they are all that is in it."""
+    """The path of a URL's shards in the URL's mount; "": all files of the mount."""
     path = re.split(r"[?#]" if url[:4].lower() == "http" else "#", url, maxsplit=1)[0]
     plain = re.split(r"[{*?\[]", path, maxsplit=1)[0]
     slash = plain.rfind("/", path.index("://") + 3)
@@ -212,7 +211,8 @@ def _below(url: str) -> str:
 def local(
     shards: Sequence[Path], options: Mapping[str, Any], indexes: bool
 ) -> Tuple[List[Path], List[Mount]]:
-    """The paths of shards, those of URLs in mounts, and these. indexes: they are needed."""
+    """The paths of shards, with URLs replaced by paths in mounts; and the mounts. indexes: the shards' indexes are
+    needed."""
     mounts: Dict[str, Mount] = {}
     paths: List[Path] = []
 

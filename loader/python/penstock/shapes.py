@@ -15,7 +15,7 @@ _SIZES = {"b1": 1, "u1": 1, "i1": 1, "u2": 2, "i2": 2, "f2": 2, "u4": 4, "i4": 4
 
 
 def _of_npy(data: bytes) -> Optional[Shape]:
-    """The shape of a sound .npy file of numbers; None: it is none."""
+    """The shape of a sound .npy file of numbers; None: the bytes are not such a file."""
     if data[:6] != b"\x93NUMPY" or len(data) < 12:
         return None
     start, form = (10, "<H") if data[6] == 1 else (12, "<I")
@@ -34,7 +34,7 @@ def _of_npy(data: bytes) -> Optional[Shape]:
 
 
 def _bytes(tensor: Any) -> bytes:
-    """Of a tensor, or of a ragged field's only row."""
+    """The bytes of a tensor, or of a ragged field's only row."""
     data: bytes = (tensor[0] if isinstance(tensor, tuple) else tensor).tobytes()
     return data
 
@@ -42,8 +42,8 @@ def _bytes(tensor: Any) -> bytes:
 def inferred(
     paths: Sequence[Any], fields: Mapping[str, Field], options: Mapping[str, Any], known: Mapping[str, Sequence[int]]
 ) -> Dict[str, Shape]:
-    """For each field whose shape is not given: as `known` has it (a state), or the first sound sample. Each rank looks
-    at the same one, whatever its own samples are. Reads the first shard up to there."""
+    """The shape of each field whose shape is not given: from `known` (a state), or from the first sound sample. All
+    ranks look at the same sample, whatever their own samples are. Reads the first shard up to that sample."""
     found = {name: tuple(known[name]) for name, field in fields.items() if field.inferred and name in known}
     missing = {name: field for name, field in fields.items() if field.inferred and name not in found}
     if not missing:

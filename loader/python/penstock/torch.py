@@ -19,7 +19,7 @@ class Dataset(torch.utils.data.IterableDataset[Any]):
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
-        self._resumed = False  # a state was loaded, and nothing taken since
+        self._resumed = False  # a state was loaded, and no batch was taken since then
 
     def __iter__(self) -> Iterator[Any]:
         worker_info: Callable[[], Any] = torch.utils.data.get_worker_info
@@ -34,8 +34,8 @@ class Dataset(torch.utils.data.IterableDataset[Any]):
         return len(self.loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iterator gives this epoch, from its beginning; after load_state_dict() of a state of this very
-        epoch its rest, since loops call this for the epoch that they continue, too."""
+        """Makes the next iterator give this epoch from its beginning; after load_state_dict() of a state of the same
+        epoch, its rest, since loops call this also for the epoch that they continue."""
         if not (self._resumed and epoch == self.loader.epoch):
             self.loader.set_epoch(epoch)
         self._resumed = False

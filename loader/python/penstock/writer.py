@@ -15,7 +15,7 @@ _IMAGES = {"jpg": ("JPEG", {"quality": 95}), "jpeg": ("JPEG", {"quality": 95}), 
 
 
 def encode(suffix: str, value: Any) -> bytes:
-    """A value as the bytes of a member with that suffix; TypeError where there is no rule."""
+    """A value as the bytes of a member with that suffix; TypeError if there is no rule."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, str):
@@ -40,7 +40,7 @@ def encode(suffix: str, value: Any) -> bytes:
         value = value.item()
     if isinstance(value, (int, float)):
         return repr(int(value) if isinstance(value, bool) else value).encode()
-    raise TypeError("nothing is known of how to write a %s as .%s: give bytes, or ShardWriter(encoder=...)" % (type(value).__name__, suffix))
+    raise TypeError("there is no rule to write a %s as .%s: give bytes, or ShardWriter(encoder=...)" % (type(value).__name__, suffix))
 
 
 class ShardWriter:
@@ -50,21 +50,22 @@ class ShardWriter:
             for i, (image, label) in enumerate(dataset):
                 sink.write({"__key__": "%08d" % i, "jpg": image, "cls": label})
 
-    The same samples give the same bytes: members are sorted by suffix, without owners and times. A shard is written as
-    NAME.tmp-PID and gets its name once it is whole and on the disk; then its index is made beside it (index=False: none),
+    The same samples give the same bytes: members are sorted by suffix, without owners and times. A shard is written
+        as NAME.tmp-PID and renamed once it is complete and on the disk; then its index is made beside it
+        (index=False: none),
     which the loader needs for lengths, orders over all samples and more than one rank. If the block is left by an
-    exception, the shard under way is removed; those before it stay.
+    exception, the unfinished shard is removed; those before it stay.
 
     pattern: of the names, with one %d or %06d; a name that ends in .zst is compressed, in zstd's seekable format.
     maxcount, maxsize: limits of a shard: samples, and bytes before compression (a single sample may be larger).
     start_shard: the first number.
     index: whether each shard gets an index.
     level: of zstd, 1 to 19; 3.
-    overwrite: whether shards that are there may be replaced; else they are an error.
-    post: called with each shard's name, once it and its index are there.
-    encoder: encoder(suffix, value) gives bytes, or NotImplemented for what penstock knows: bytes and str as they are, numbers
-        in decimals, for .json what json.dumps() takes, for .npy arrays, for .jpg, .png, .webp, .ppm images of PIL or u8
-        arrays (JPEG and WebP: quality 95).
+    overwrite: whether existing shards may be replaced; otherwise they are an error.
+    post: called with each shard's name, once the shard and its index are complete.
+    encoder: encoder(suffix, value) returns bytes, or NotImplemented for values that penstock encodes: bytes and str
+        as they are, numbers in decimals, for .json what json.dumps() takes, for .npy arrays, for .jpg, .png, .webp,
+        .ppm images of PIL or u8 arrays (JPEG and WebP: quality 95).
 
     write() takes a dict: "__key__", unique among neighbours and without a dot in its last part; then suffixes with their
     values. Other names that begin with "_" and values None are left out.
@@ -118,7 +119,7 @@ class ShardWriter:
             for name, data in members.items():
                 self._shard.add(name, data)
         except BaseException:
-            self._abort()  # a part of the sample may be in it
+            self._abort()  # the shard may contain a part of the sample
             raise
         self._key = sample["__key__"]
         self.count += 1
@@ -130,7 +131,7 @@ class ShardWriter:
         if not isinstance(key, str) or not key or key.startswith("/") or "." in key.rpartition("/")[2] or key.endswith("/"):
             raise ValueError('write: "__key__" must be a text without a dot in its last part, such as "train/000017", not %r' % (key,))
         if re.match(r"__[^/]*__(/|$)", key):
-            raise ValueError("write: key %r: names like __this__ belong to no sample" % key)
+            raise ValueError("write: key %r: members with names like __this__ belong to no sample" % key)
         if key == self._key:
             raise ValueError("write: two samples with key %r, one after the other, would be one sample; number them" % key)
         members: Dict[str, bytes] = {}
@@ -138,7 +139,7 @@ class ShardWriter:
             if suffix.startswith("_") or sample[suffix] is None:
                 continue
             if not suffix or "/" in suffix:
-                raise ValueError("write: sample %r: %r is no suffix" % (key, suffix))
+                raise ValueError("write: sample %r: %r is not a suffix" % (key, suffix))
             if suffix.lower() in (name.lower()[len(key) + 1 :] for name in members):
                 raise ValueError("write: sample %r has .%s twice: suffixes differ by more than capitals" % (key, suffix))
             try:
@@ -153,11 +154,11 @@ class ShardWriter:
     def _open(self) -> None:
         name = self._pattern % self.shard
         if not self._overwrite and os.path.exists(name):
-            raise FileExistsError("%s is there already; overwrite=True replaces it, start_shard=%d goes on after it"
+            raise FileExistsError("%s exists already; overwrite=True replaces it, start_shard=%d continues after it"
                                   % (name, self.shard + 1))
         folder = os.path.dirname(name)
         if folder and not os.path.isdir(folder):
-            os.mkdir(folder)  # not those above it, which may be on a disk that is not mounted
+            os.mkdir(folder)  # not its parents, which may be on a disk that is not mounted
         self._shard = _penstock.Shard(name, self._level)
         self.fname = name
         self.shard += 1
