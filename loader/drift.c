@@ -117,7 +117,7 @@ static int drift_find(
 
 	if (!json_is_object(fields) || !json_is_object(old))
 		rc = ps_load_error_set(
-		        err, EINVAL, "no profile; make one by penstock-loader bench --profile");
+		        err, EINVAL, "not a profile; make one by penstock-loader bench --profile");
 	json_object_foreach(fields, name, v)
 	{
 		if (rc < 0)
@@ -125,7 +125,7 @@ static int drift_find(
 		if (json_object_get(old, name))
 			field_compare(out, name, v, json_object_get(old, name));
 		else
-			found(out, "field %s: the other profile has none", name);
+			found(out, "field %s: the other profile has no such field", name);
 	}
 	json_decref(was);
 	json_decref(now);

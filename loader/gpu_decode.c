@@ -32,9 +32,8 @@ static int fields_check(const struct ps_batch_layout *layout, const char *made_n
 		if (ps_decode_offloads(layout, i))
 			return 0;
 	return ps_load_error_set(err, ENODEV,
-	        "gpu_decode: no field of images that the GPU can decode: it must have one view, follow no "
-	        "other field and "
-	        "share its member with none, without dct_scale");
+	        "gpu_decode: no image field that the GPU can decode: such a field has one view, follows no "
+	        "other field, shares its member with no other field and has no dct_scale");
 }
 
 static int nvjpeg_open(const struct penstock_options *o, const struct ps_batch_layout *layout,
@@ -100,13 +99,12 @@ static int refuse(const struct ps_gpu_decode *g, const struct ps_state *state, s
 	if (g->asked != 0 && !g->nvjpeg)
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of a loader whose images a GPU decoded (gpu_decode %s), which gives "
-		        "other pixels; "
-		        "here none can: %s",
+		        "other pixels; no GPU can decode here: %s",
 		        theirs, g->why.text);
 	return ps_load_error_set(err, ESTALE,
 	        "the state is of a loader with gpu_decode %s, which gives other pixels than %g; open it with "
 	        "%s, or with "
-	        "auto, which goes on with the state's share",
+	        "auto, which continues with the state's share",
 	        theirs, g->asked, theirs);
 }
 

@@ -38,7 +38,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 		if (strstr(err->text, PS_FOREIGN_MARK))
 			return -EBADMSG; /* not a shard: the text has the remedy */
 		return ps_load_error_set(err, EBADMSG,
-		        "%s; repair the shard, or pass over such samples by on_error skip", err->text);
+		        "%s; repair the shard, or skip such samples by on_error skip", err->text);
 	}
 	if (b->nbad == 0 && b->nrows > 0)
 		l->bad_run = 0; /* fast path, without a loop over the rows */

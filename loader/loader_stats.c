@@ -43,15 +43,15 @@ void ps_stats_judge(struct penstock_stats *s)
 		advice = "all CPUs decode: more CPUs, or smaller images in the shards";
 		if (s->stages[DECODE].threads < cpus) {
 			snprintf(text, sizeof(text),
-			        "--threads %u (options.threads): decoding has %u, and that many CPUs may be "
-			        "used",
+			        "--threads %u (options.threads): decoding has %u threads, fewer than the "
+			        "CPUs that may be used",
 			        cpus, s->stages[DECODE].threads);
 			advice = text;
 		}
 	} else if (s->wait_storage >= s->wait_read) {
 		s->bottleneck = "storage";
-		advice = "storage is slow: more --readers or --lanes (options.readers, lanes), or a cache "
-		         "nearer by";
+		advice = "storage is slow: more --readers or --lanes (options.readers, lanes), or a nearer "
+		         "cache";
 	} else {
 		s->bottleneck = "read";
 		advice = "reading takes the time: more --readers (options.readers)";

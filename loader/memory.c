@@ -44,7 +44,8 @@ int ps_public_budget_reserve(struct penstock_budget *b, uint64_t nbytes, struct 
 		return ps_load_error_set(err, E2BIG,
 		        "budget of %ju MiB, shared with other loaders: their batches hold %ju MiB, and this "
 		        "loader's "
-		        "batches and read buffers need %ju MiB; raise it, or lower batch, depth or lanes",
+		        "batches and read buffers need %ju MiB; raise the budget, or lower batch, depth or "
+		        "lanes",
 		        (uintmax_t)(b->count.limit >> 20), (uintmax_t)(atomic_load(&b->reserved.used) >> 20),
 		        (uintmax_t)mib(nbytes));
 	ps_byte_budget_force(&b->count, nbytes);
@@ -102,12 +103,11 @@ int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32
 	m.buf_nbytes = (size_t)PS_MIN(PS_MAX(share, PS_STREAM_BUF_MIN), BUF_NBYTES);
 	if (!ps_u64_mul(batch_nbytes, m.depth, &batches) || !ps_u64_mul(m.buf_nbytes, m.open_files, &bufs) ||
 	        !ps_u64_add(batches, bufs, &all))
-		return ps_load_error_set(err, E2BIG, "batches are larger than memory can be");
+		return ps_load_error_set(err, E2BIG, "batches are larger than the address space");
 	if (all > o->memory_budget)
 		return ps_load_error_set(err, E2BIG,
 		        "memory_budget of %ju MiB: %u batches of %ju MiB and %u read buffers need %ju MiB; "
-		        "raise it, or lower "
-		        "batch, depth, the image size or lanes",
+		        "raise memory_budget, or lower batch, depth, the image size or lanes",
 		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes),
 		        m.open_files, (uintmax_t)mib(all));
 	m.window_nbytes = o->memory_budget - all;

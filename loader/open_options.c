@@ -223,7 +223,7 @@ static int sampling_check(const struct penstock_options *o, struct ps_load_error
 	if (o->bucket > 1 && o->order != PENSTOCK_ORDER_WINDOW)
 		return ps_load_error_set(err, EINVAL, "bucket %u: needs order window", o->bucket);
 	if (o->nmix > 1 && o->order == PENSTOCK_ORDER_PERMUTATION)
-		return ps_load_error_set(err, EINVAL, "mix: cannot be had with order permutation");
+		return ps_load_error_set(err, EINVAL, "mix: not possible with order permutation");
 	return 0;
 }
 
@@ -240,14 +240,13 @@ static int numbers_make(struct ps_options *p, struct ps_load_error *err)
 
 	if (o->order != PENSTOCK_ORDER_NUMBERS)
 		return o->numbers || o->batch_ends
-		               ? ps_load_error_set(err, EINVAL, "numbers: they need order NUMBERS")
+		               ? ps_load_error_set(err, EINVAL, "numbers: need order NUMBERS")
 		               : 0;
 	for (size_t i = 0; i < PS_ARRAY_LEN(others); i++)
 		if (others[i].given)
 			return ps_load_error_set(err, EINVAL,
-			        "%s: cannot be had with an order of sample numbers, which decide all; choose "
-			        "the "
-			        "numbers by it",
+			        "%s: not possible with an order of sample numbers, which alone decide the "
+			        "order; choose the numbers accordingly",
 			        others[i].name);
 	if (!o->numbers)
 		return ps_numbers_feed(o->batch, &p->numbers, err);
@@ -263,7 +262,7 @@ static int sample_weights_make(struct ps_options *p, struct ps_load_error *err)
 		return ps_load_error_set(err, EINVAL, "weights: a column and an array of them; give one");
 	if (o->draws > 0 && !o->sample_weights && !o->weights && !o->balance)
 		return ps_load_error_set(
-		        err, EINVAL, "draws: needs weights or balance; steps limits an epoch without");
+		        err, EINVAL, "draws: needs weights or balance; without them, steps limits an epoch");
 	if (!o->sample_weights)
 		return 0;
 	if (o->nsample_weights > UINT64_C(1) << 40)
@@ -384,7 +383,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		p->o.threads = PS_MIN(ps_cpus_usable(), PS_OPTIONS_MAX_THREADS);
 	if (p->o.readers == 0)
 		p->o.readers = PS_MIN(PS_MAX(p->o.threads, 2u), 8u);
-	/* A thread that waits for what the caller's code needs, as Python's GIL, leaves it its CPU. */
+	/* One thread more than CPUs: while a thread waits for a lock of the caller's code, such as Python's
+	 * GIL, another one uses its CPU. */
 	if (p->tune_threads && p->o.transform_unit && p->o.threads < PS_OPTIONS_MAX_THREADS)
 		p->o.threads++;
 	return 0;

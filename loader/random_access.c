@@ -111,7 +111,7 @@ static int sample_read(
 	if (rc == 1)
 		ps_sample_free(ps_steal_ptr(ret_sample));
 	return ps_load_error_set(err, ESTALE,
-	        "%s: it has no sample %ju, but its index says so; index it again (penstock-loader index)",
+	        "%s: it has no sample %ju, but its index lists one; index it again (penstock-loader index)",
 	        g->o.shards[shard], (uintmax_t)ordinal);
 }
 
@@ -123,8 +123,9 @@ int ps_random_access_read(struct ps_random_access *g, const uint64_t *numbers, u
 
 	for (uint32_t i = 0; i < n; i++)
 		if (numbers[i] >= total(g))
-			return ps_load_error_set(err, ERANGE, "sample %ju: there are %ju, counted from 0",
-			        (uintmax_t)numbers[i], (uintmax_t)total(g));
+			return ps_load_error_set(err, ERANGE,
+			        "sample %ju: there are %ju samples, counted from 0", (uintmax_t)numbers[i],
+			        (uintmax_t)total(g));
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return ps_load_error_set(err, ENOMEM, "out of memory");

@@ -99,7 +99,7 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 		rc = ps_load_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u at the end of an epoch, which world %u "
 		        "cuts "
-		        "into other batches; go on with world %u, or begin the next epoch",
+		        "into other batches; continue with world %u, or begin the next epoch",
 		        state->rank, state->world, o->world, state->world);
 	ps_epoch_unref(epoch);
 	for (uint32_t i = 0; i < at->nlanes && rc == 0; i++) {
@@ -184,12 +184,12 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 	if (state->known || !is_regular(s, state))
 		why = "had begun to end";
 	else if (state->world != o->world && (all % state->world || all % o->world))
-		why = "are not dealt alike in both worlds";
+		why = "are dealt differently in the two worlds";
 	if (why)
 		return ps_load_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u when lanes %s: this is rank %u of world "
-		        "%u; go on "
-		        "with each rank's own state, or index the shards and take another end than uneven",
+		        "%u; continue with each rank's own state, or index the shards and take another end "
+		        "than uneven",
 		        state->rank, state->world, why, s->rank, o->world);
 	at->turn = (uint32_t)(rows % at->nlanes);
 	for (uint32_t i = 0; i < at->nlanes; i++) {
@@ -229,7 +229,7 @@ int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state
 		return ps_load_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u, and order gives each rank its own "
 		        "numbers: this "
-		        "is rank %u of world %u; go on with world %u, or begin the next epoch",
+		        "is rank %u of world %u; continue with world %u, or begin the next epoch",
 		        state->rank, state->world, s->rank, s->world, state->world);
 	if (state->batches == 0)
 		return 0;

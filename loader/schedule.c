@@ -49,7 +49,7 @@ static int counts_find(struct ps_schedule *s, struct ps_load_error *err)
 static const char *counts_reason(const struct penstock_options *o, bool endless)
 {
 	static const char *const ends[] = {"", "end drop_last with world > 1", "end pad with world > 1",
-	        "world > 1 (end split, the default: as many batches on each rank)"};
+	        "world > 1 (end split, the default: the same number of batches on each rank)"};
 
 	if (o->order == PENSTOCK_ORDER_PERMUTATION)
 		return "order permutation";
@@ -164,7 +164,7 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 			        err, errno, "%s: cannot stat: %s", s->shards[i], strerror(errno));
 		if (!S_ISREG(st.st_mode))
 			return ps_load_error_set(err, EINVAL,
-			        "%s: %s is no ordinary file, and cannot be read from anywhere", order,
+			        "%s: %s is not an ordinary file, and cannot be read at any offset", order,
 			        s->shards[i]);
 		len = getxattr(s->shards[i], "user.penstock.state", state, sizeof(state) - 1);
 		remote += len > 0 && strncmp(state, "cached", (size_t)len) != 0;

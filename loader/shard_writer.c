@@ -21,7 +21,7 @@ int penstock_shard_writer_open(
 
 	if (level < 0 || level > PS_TAR_OUT_MAX_LEVEL) {
 		rc = ps_load_error_set(&err, EINVAL,
-		        "%s: zstd's level is 1 to %d, or 0: not compressed, not %d", path,
+		        "%s: the level must be 1 to %d for zstd, or 0 for no compression, not %d", path,
 		        PS_TAR_OUT_MAX_LEVEL, level);
 		return ps_give_error(error, rc, &err);
 	}

@@ -20,7 +20,7 @@ static bool outputs_nbytes(const struct ps_layout_field *f, uint32_t rows, size_
 
 static int too_large(uint32_t rows, struct ps_load_error *err)
 {
-	return ps_load_error_set(err, E2BIG, "a batch of %u rows is larger than memory can be", rows);
+	return ps_load_error_set(err, E2BIG, "a batch of %u rows is larger than the address space", rows);
 }
 
 static int no_memory(uint32_t rows, struct ps_load_error *err)
@@ -157,7 +157,7 @@ void ps_batch_fini(struct penstock_batch *b)
 	if (b->mirror) {
 		if (b->state == PS_BATCH_HELD)
 			(void)b->device->ops->leave(b->mirror, NULL);
-		b->device->ops->mirror_free(b->mirror); /* waits for the copy: it reads what was decoded */
+		b->device->ops->mirror_free(b->mirror); /* waits for the copy, which reads decoded images */
 	}
 	ps_decode_fini(b);
 	free(b->decoded);

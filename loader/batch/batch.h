@@ -40,7 +40,7 @@
  * Errors: -EINVAL with a text that names the field; -ENOMEM. */
 
 #define PS_LAYOUT_MAX_FIELDS PS_SAMPLE_MAX_FIELDS
-#define PS_MISSING_VALUE (-1) /* missing_value, where the caller sets none */
+#define PS_MISSING_VALUE (-1) /* default of missing_value */
 #define PS_LAYOUT_MAX_ALTERNATIVES 16
 
 /* How the rows of a field are stored in a batch. An item is one step along a row's first dimension; a
@@ -151,8 +151,8 @@ struct ps_sample_field *ps_layout_find(const struct ps_layout_field *field, stru
 /* The place of the field that is named `name` or has it as an alternative; -1: none. */
 int ps_layout_lookup(const struct ps_batch_layout *layout, const char *name, size_t len);
 
-/* Sets `made` on the image fields whose pixels change after the resize. With `all` it sets it on all image
- * fields, as the GPU may decode any of them. Wide images (image/image.h) are never made by the device. */
+/* Sets `made` on the image fields whose pixels change after the resize; with `all`, on all image fields,
+ * since the GPU may decode any of them. Wide images (image/image.h) are never made by the device. */
 void ps_make_layout(struct ps_batch_layout *layout, bool all);
 
 /* Slots -------------------------------------------------------------------------------------------------- */

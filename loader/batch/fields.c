@@ -41,7 +41,7 @@ static int shape_check(const struct ps_layout_field *f, struct ps_npy *npy, stru
 		same = npy->shape[i] == f->shape[i];
 	if (same && (npy->shape[0] == f->shape[0] || f->shape[0] == 0))
 		return 0;
-	return ps_load_error_set(err, EBADMSG, "an array of shape %s where the field has %s%s",
+	return ps_load_error_set(err, EBADMSG, "an array of shape %s, but the field has %s%s",
 	        shape_text(npy->shape, npy->ndim, false, have), shape_text(f->shape, f->ndim, true, want),
 	        same ? "; a first dimension of 0 takes any length" : "");
 }
@@ -160,17 +160,18 @@ static int tokens_measure(const struct ps_layout_field *f, const uint8_t *data, 
 			return rc;
 		if (npy.ndim != 1)
 			return ps_load_error_set(
-			        err, EBADMSG, "an array of %u dimensions where tokens have one", npy.ndim);
+			        err, EBADMSG, "an array of %u dimensions, but tokens have one", npy.ndim);
 		piece.data = npy.data;
 		piece.dtype = npy.dtype;
 		piece.swapped = npy.swapped;
 		tokens = npy.count;
 	} else if (n % size != 0) {
-		return ps_load_error_set(err, EBADMSG, "%zu bytes are no whole tokens of %zu bytes", n, size);
+		return ps_load_error_set(
+		        err, EBADMSG, "%zu bytes are not a whole number of %zu-byte tokens", n, size);
 	}
 	if (tokens == 0 || (f->shape[0] > 0 && tokens != f->shape[0] + 1))
-		return ps_load_error_set(err, EBADMSG, "%ju tokens where %s%ju must be", (uintmax_t)tokens,
-		        f->shape[0] ? "" : "at least ", (uintmax_t)f->shape[0] + 1);
+		return ps_load_error_set(err, EBADMSG, "%ju tokens, but the field needs %s%ju",
+		        (uintmax_t)tokens, f->shape[0] ? "" : "at least ", (uintmax_t)f->shape[0] + 1);
 	piece.items = tokens - 1;
 	rc = elements_check(f, &piece, tokens, err);
 	if (rc == 0)
@@ -224,7 +225,7 @@ static int boxes_text_measure(
 	}
 	if (n % COORDINATES != 0)
 		return ps_load_error_set(
-		        err, EBADMSG, "boxes: %ju numbers, which is no multiple of four", (uintmax_t)n);
+		        err, EBADMSG, "boxes: %ju numbers, which is not a multiple of four", (uintmax_t)n);
 	*ret_piece =
 	        (struct ps_piece){.data = data, .nbytes = nbytes, .items = n / COORDINATES, .dtype = TEXT};
 	return 0;
@@ -331,7 +332,7 @@ static int json_text_measure(const struct ps_layout_field *f, const uint8_t *dat
 	if (rc < 0)
 		return rc;
 	if (f->kind == PENSTOCK_TEXT && v.type != PS_JSON_STRING)
-		return ps_load_error_set(err, EBADMSG, "the value at %.200s is no string", f->path);
+		return ps_load_error_set(err, EBADMSG, "the value at %.200s is not a string", f->path);
 	*ret_piece = piece_of(
 	        &v, v.type == PS_JSON_STRING ? ps_json_string(&v, NULL, SIZE_MAX) : (uint64_t)(v.end - v.p));
 	return 0;
@@ -395,7 +396,7 @@ static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t 
 	}
 	if (v->type != PS_JSON_ARRAY)
 		return ps_load_error_set(
-		        w->err, EBADMSG, "at %.200s: no array of %u dimensions", f->path, f->ndim);
+		        w->err, EBADMSG, "at %.200s: not an array of %u dimensions", f->path, f->ndim);
 	while (n < most && ps_json_next(v, &item)) {
 		int rc = walk(w, &item, dim + 1, &inner);
 
@@ -404,7 +405,7 @@ static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t 
 		n++;
 	}
 	if (f->shape[dim] > 0 && n != f->shape[dim])
-		return ps_load_error_set(w->err, EBADMSG, "at %.200s: %ju items where the field has %ju",
+		return ps_load_error_set(w->err, EBADMSG, "at %.200s: %ju items, but the field has %ju",
 		        f->path, (uintmax_t)n, (uintmax_t)f->shape[dim]);
 	*ret_n = n;
 	return 0;

@@ -107,7 +107,7 @@ static bool string_scan(struct scan *s)
 		if (*s->p == '\\') {
 			s->p++;
 			if (escape_take(&s->p, s->end) < 0)
-				return wrong(s, "an escape that is none");
+				return wrong(s, "an invalid escape");
 			continue;
 		}
 		len = ps_utf8_len(s->p, (size_t)(s->end - s->p));
@@ -190,7 +190,7 @@ static bool number_scan(struct scan *s)
 	if (take(s, "Infinity") || (!negative && take(s, "NaN")))
 		return true;
 	if (!take(s, "0") && !digits(s))
-		return wrong(s, "no value where one must be");
+		return wrong(s, "a value is missing");
 	if (take(s, ".") && !digits(s))
 		return wrong(s, "a number that ends with its point");
 	if (take(s, "e") || take(s, "E")) {
@@ -221,8 +221,8 @@ const char *ps_json_number(const struct ps_json *v, struct ps_number *ret_number
 
 /* Paths -------------------------------------------------------------------------------------------------- */
 
-/* Takes the first part of a path, without escapes. Returns its length; *ret_rest: where the rest begins, or
- * NULL. */
+/* Copies the first part of a path into `part`, with its escapes resolved. Returns the part's length;
+ * *ret_rest: where the rest of the path begins, or NULL. */
 static size_t part_take(const char *path, uint8_t part[static PS_JSON_MAX_PATH], const char **ret_rest)
 {
 	size_t n = 0;
@@ -279,8 +279,10 @@ static bool object_scan(struct scan *s, const char *path)
 			return wrong(s, "an object's name is missing");
 		name.end = s->p;
 		this = path && name_is(&name, part, n);
+		/* Of equal names only the last counts: what an earlier one had is dropped, even if the last
+		 * lacks the path. */
 		if (this)
-			s->have = false; /* the last of equal names counts, with its contents */
+			s->have = false;
 		spaces(s);
 		if (!take(s, ":"))
 			return wrong(s, "a colon is missing");
@@ -335,7 +337,7 @@ static bool value_scan(struct scan *s, const char *path)
 
 	spaces(s);
 	if (s->p == s->end)
-		return wrong(s, "it ends where a value must be");
+		return wrong(s, "the text ends where a value is expected");
 	if (++s->depth > PS_JSON_MAX_DEPTH)
 		return wrong(s, "nested deeper than 256");
 	v.p = s->p;
@@ -377,7 +379,7 @@ int ps_json_find(
 
 	(void)take(&s, "\xef\xbb\xbf"); /* a byte order mark, which Python skips */
 	if (value_scan(&s, path ? path : "") && s.p < s.end)
-		(void)wrong(&s, "something stands after the value");
+		(void)wrong(&s, "there is more text after the value");
 	if (s.wrong)
 		return ps_load_error_set(
 		        err, EBADMSG, "not JSON: at byte %zu: %s", (size_t)(s.p - s.begin), s.wrong);
@@ -387,7 +389,7 @@ int ps_json_find(
 	return 0;
 }
 
-/* The value at p. The text must have been checked: only the value's end is searched. */
+/* The value at p. The text must have been checked: this only finds where the value ends. */
 static struct ps_json value_at(const uint8_t *p, const uint8_t *end)
 {
 	struct scan s = {.begin = p, .p = p, .end = end};

@@ -61,9 +61,8 @@ static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_
 		*colon = 0;
 		if (!ps_json_path_ok(f->path))
 			return ps_load_error_set(err, EINVAL,
-			        "field \"%.100s\": after the ':' must be names and places with dots "
-			        "between, "
-			        "as json:meta.size.0, of fewer than %d bytes",
+			        "field \"%.100s\": the path after ':' must be names and array indexes, "
+			        "separated by dots, as json:meta.size.0, shorter than %d bytes",
 			        f->name, PS_JSON_MAX_PATH);
 	}
 	for (;;) {
@@ -72,12 +71,12 @@ static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_
 
 		if (len == 0 || f->n_names == PS_LAYOUT_MAX_ALTERNATIVES)
 			return ps_load_error_set(err, EINVAL,
-			        "field \"%.100s\": must be 1 to %d suffixes with ';' between them, as "
-			        "jpg;jpeg",
+			        "field \"%.100s\": must be 1 to %d suffixes, separated by ';', as jpg;jpeg",
 			        f->name, PS_LAYOUT_MAX_ALTERNATIVES);
 		if (len > 2 && memcmp(p, "__", 2) == 0)
-			return ps_load_error_set(
-			        err, EINVAL, "field \"%.100s\": names with __ are the loader's own", f->name);
+			return ps_load_error_set(err, EINVAL,
+			        "field \"%.100s\": suffixes that begin with __ are reserved for the loader",
+			        f->name);
 		for (size_t i = 0; i < len; i++)
 			if (p[i] >= 'A' && p[i] <= 'Z')
 				p[i] = (char)(p[i] - 'A' + 'a');
@@ -180,12 +179,13 @@ static int offset_plan(struct ps_batch_layout *layout, struct ps_layout_field *f
 	of = f->offset_of < 0 ? NULL : &layout->fields[f->offset_of];
 	if (!of || of->form != PS_FORM_RAGGED || of->hidden)
 		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: add_offset_of %.100s: must name a ragged field of batches", f->name,
-		        f->offset_name);
+		        "field %.100s: add_offset_of %.100s: must name a ragged field that is not hidden",
+		        f->name, f->offset_name);
 	if (f->form != PS_FORM_RAGGED || ps_dtype_is_float(f->dtype) || f->dtype == PS_BOOL ||
 	        ps_dtype_nbytes(f->dtype) < 4 || f->planes > 1)
 		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: add_offset_of: must be a ragged field of integers of 4 or 8 bytes",
+		        "field %.100s: add_offset_of needs this field to be ragged, with integers of 4 or 8 "
+		        "bytes",
 		        f->name);
 	f->offset_name = NULL;
 	return 0;
@@ -209,8 +209,7 @@ int ps_batch_layout_new(
 	layout->transform_leave = o->transform_leave;
 	rc = rename_check(o, err);
 	if (rc == 0 && o->transform && o->transform_unit)
-		rc = ps_load_error_set(err, EINVAL,
-		        "transform and transform_unit: one of them takes the place of the other");
+		rc = ps_load_error_set(err, EINVAL, "transform and transform_unit exclude each other");
 	if (rc < 0) {
 		ps_batch_layout_free(layout);
 		return rc;
@@ -220,7 +219,8 @@ int ps_batch_layout_new(
 		layout->nfields++;
 		if (rc == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform && !o->transform_unit)
 			rc = ps_load_error_set(err, EINVAL,
-			        "field %.100s: an output needs options.transform, which writes it",
+			        "field %.100s: an output needs options.transform or transform_unit, which "
+			        "writes it",
 			        layout->fields[i].name);
 		for (uint32_t j = 0; j < i && rc == 0; j++)
 			if (strcmp(layout->fields[i].name, layout->fields[j].name) == 0)
@@ -275,8 +275,10 @@ int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, str
 		stride = stride ? stride : f->shape[0];
 		if (f->shape[0] > PS_WINDOWS_MAX_NBYTES / item || stride > PS_WINDOWS_MAX_STRIDE)
 			return ps_load_error_set(err, EINVAL,
-			        "field %.100s: windows of %ju tokens, %ju apart: must be below 2^28 and 2^40",
-			        f->name, (uintmax_t)f->shape[0], (uintmax_t)stride);
+			        "field %.100s: windows of %ju tokens, %ju apart: must be at most %ju tokens "
+			        "(256 MiB), at most 2^40 apart",
+			        f->name, (uintmax_t)f->shape[0], (uintmax_t)stride,
+			        (uintmax_t)(PS_WINDOWS_MAX_NBYTES / item));
 		*ret_windows = (struct ps_windows){.nbytes = (f->shape[0] + 1) * item,
 		        .stride = stride * item,
 		        .item = (uint32_t)item,
@@ -290,8 +292,8 @@ int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, str
 
 /* Options without effect are refused: the caller expects an effect. */
 
-/* A field as given (in), the given field that determines its placement (itself, or the one that it
- * follows), and the resulting field (f). */
+/* in: the field as given. placed: the given field that determines the placement, which is `in`, or the
+ * field that `in` follows. f: the resulting field. */
 struct given {
 	const struct penstock_field *in, *placed;
 	const struct ps_layout_field *f;
@@ -353,7 +355,7 @@ CONDITION(is_filled,
 
 static const struct {
 	bool (*acts)(const struct given *g);
-	const char *add; /* what the caller must add if acts() is false */
+	const char *add; /* if acts() is false: why the option has no effect, or what to change */
 } needs[PS_NNEEDS] = {
         [PS_NEEDS_PATH] = {has_path, "name a value in the JSON, as json:boxes"},
         [PS_NEEDS_ARRAY] = {is_array,
@@ -399,9 +401,8 @@ static int option_check(const struct ps_option *option, const struct given *g, s
 	if (g->placed != g->in && option->placing)
 		return is_same(option, g->in, g->placed) ? 0
 		                                         : ps_load_error_set(err, EINVAL,
-		                                                   "field %.100s: %s has no effect: it is "
-		                                                   "that of field %.100s, which this "
-		                                                   "one follows; set it there",
+		                                                   "field %.100s: %s has no effect: this "
+		                                                   "field follows field %.100s; set it there",
 		                                                   g->f->name, option->name, g->placed->name);
 	if (option->need && !needs[option->need].acts(g))
 		return ps_load_error_set(err, EINVAL, "field %.100s: %s has no effect: %s", g->f->name,

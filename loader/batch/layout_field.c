@@ -238,7 +238,7 @@ static int items_plan(struct ps_layout_field *f, struct ps_load_error *err)
 	if (ps_size_mul(n, ps_dtype_nbytes(f->dtype), &f->item_nbytes) && f->item_nbytes <= PTRDIFF_MAX)
 		return 0;
 	return ps_load_error_set(
-	        err, EINVAL, "field %.100s: shape: an item is larger than memory can be", f->name);
+	        err, EINVAL, "field %.100s: shape: an item is larger than the address space", f->name);
 }
 
 static int form_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
@@ -254,9 +254,8 @@ static int form_plan(struct ps_layout_field *f, const struct penstock_field *in,
 		        in->overflow);
 	if (!ragged && (in->pad_to || in->max_bytes || in->add_offset_of))
 		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: pad_to, max_bytes and add_offset_of are for ragged fields; this one's "
-		        "rows are "
-		        "of one size",
+		        "field %.100s: pad_to, max_bytes and add_offset_of are for ragged fields; the rows "
+		        "of this field have one size",
 		        f->name);
 	if (in->pad_multiple > 1 && in->pad_to != PENSTOCK_PAD_LONGEST)
 		return ps_load_error_set(err, EINVAL, "field %.100s: pad_multiple %u: needs pad_to longest",
@@ -268,7 +267,7 @@ static int form_plan(struct ps_layout_field *f, const struct penstock_field *in,
 		f->max_items = in->max_bytes / f->item_nbytes;
 	if (f->max_items == 0)
 		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: max_bytes %ju: must be at least an item's %zu", f->name,
+		        "field %.100s: max_bytes %ju: must be at least %zu, the size of an item", f->name,
 		        (uintmax_t)in->max_bytes, f->item_nbytes);
 	f->form = !ragged                              ? PS_FORM_FIXED
 	          : in->pad_to == 0                    ? PS_FORM_RAGGED
@@ -285,7 +284,7 @@ static int form_plan(struct ps_layout_field *f, const struct penstock_field *in,
 	f->row_items = !ragged ? f->ndim ? f->shape[0] : 1 : in->pad_to;
 	if (!ps_size_mul((size_t)f->row_items, f->item_nbytes, &f->row_nbytes) || f->row_nbytes > PTRDIFF_MAX)
 		return ps_load_error_set(
-		        err, EINVAL, "field %.100s: a row is larger than memory can be", f->name);
+		        err, EINVAL, "field %.100s: a row is larger than the address space", f->name);
 	return 0;
 }
 
@@ -530,9 +529,8 @@ static int follow_plan(struct ps_batch_layout *layout, const struct penstock_fie
 	f->leader = leader_find(layout, in, i);
 	if (f->leader < 0)
 		return ps_load_error_set(err, EINVAL,
-		        "field %.100s: %s%.100s: must follow an image field that stands before it and "
-		        "follows "
-		        "none",
+		        "field %.100s: %s%.100s: must follow an image field that is listed before it and "
+		        "follows no field",
 		        f->name, in->follow ? "follow " : "there is no image", in->follow ? in->follow : "");
 	image = &layout->fields[f->leader].image;
 	if (f->kind == PENSTOCK_BOXES && image->views > 0)
@@ -547,9 +545,8 @@ static int follow_plan(struct ps_batch_layout *layout, const struct penstock_fie
 		f->image.dct_scale = false;
 		if (image->transforms.affine > 0 && ps_image_is_wide(&f->image))
 			return ps_load_error_set(err, EINVAL,
-			        "field %.100s: follows field %.100s, whose affine is for pictures of "
-			        "channels rgb, and "
-			        "another dtype than u16",
+			        "field %.100s: follows field %.100s, whose affine needs channels rgb and a "
+			        "dtype other than u16",
 			        f->name, layout->fields[f->leader].name);
 		image_form(f);
 	} else if (f->kind == PENSTOCK_MASK) {

@@ -8,9 +8,9 @@
 /* Fields that the device finishes ------------------------------------------------------------------------ */
 
 /* Image fields that the device finishes (device/device.h), if it can finish any. A row of the slot is then
- * the u8 planes that crop, resize and flips give, a quarter of the bytes of f32. Transforms, mixing,
- * normalising and layout are done after the copy. The batch's elements are the same, but are on the device
- * alone.
+ * the u8 planes that crop, resize and flips give, a quarter of the bytes of f32. Affine, colour, blur,
+ * noise and erase operations, mixing, normalising and layout are done after the copy. The batch's elements
+ * are the same, but are on the device alone.
  *
  *   layout ─ ps_make_layout() ─▶ slot, decoders ─▶ ps_make_row() for each row ─▶ ps_make_tell() at sending
  *
@@ -54,7 +54,8 @@ int ps_send_init(struct penstock_batch *batch, struct ps_load_error *err) PS_MUS
 
 /* Images of a row ---------------------------------------------------------------------------------------- */
 
-/* Images of a row and the masks that follow them, decoded into their places; the placement of its boxes.
+/* Decodes a row's images, and the masks that follow them, into the slot, and stores how the row's boxes are
+ * placed.
  *
  * Ownership, threads: as ps_batch_decode().   Errors: as ps_image_decode(). */
 
@@ -107,7 +108,7 @@ int ps_batch_mix(struct penstock_batch *batch) PS_MUST_USE;
  * Threads: the callback runs on all decoding threads at once.   Locks: none are held.
  * Errors: an error of the callback makes the row bad (-ENOMEM fails the batch), with a text. */
 
-#define PS_CALL_ROWS 256 /* most rows of one call */
+#define PS_CALL_ROWS 256 /* at most this many rows in one call of options.transform_unit */
 
 int ps_transform_run(struct penstock_batch *batch, uint32_t row, struct ps_batch_worker *worker,
         struct ps_load_error *err) PS_MUST_USE;
@@ -126,7 +127,8 @@ int ps_layout_image_make(struct ps_layout_field *field, const struct penstock_fi
 int ps_layout_images_join(struct ps_batch_layout *layout, const struct penstock_field *in,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* After that: refuses options that would have no effect; the text names what they need. */
+/* After ps_layout_images_join(): refuses options that would have no effect; the text names what they
+ * need. */
 int ps_layout_effects_check(const struct ps_batch_layout *layout, const struct penstock_field *in,
         struct ps_load_error *err) PS_MUST_USE;
 

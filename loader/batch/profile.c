@@ -9,8 +9,8 @@
 
 #include "base/number.h"
 
-/* Values of an image that are counted in each channel: with their cache misses this takes less than 1 % of
- * the time of decoding the image. */
+/* Values of an image that are counted in each channel. Counting them, cache misses included, takes less
+ * than 1 % of the time of decoding the image. */
 #define PIXELS 64
 
 #define MAX_LABELS 4096

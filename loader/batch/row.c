@@ -110,9 +110,11 @@ static int overflow_apply(const struct ps_layout_field *f, struct ps_piece *piec
 		return 0;
 	}
 	ps_load_error_set(err, f->overflow == PENSTOCK_OVERFLOW_BAD ? EBADMSG : PS_ROW_OVERFLOWS,
-	        "%ju items where at most %ju may be (pad_to or max_bytes)%s", (uintmax_t)piece->items,
+	        "%ju items, but at most %ju are allowed (pad_to or max_bytes)%s", (uintmax_t)piece->items,
 	        (uintmax_t)f->max_items,
-	        f->overflow == PENSTOCK_OVERFLOW_BAD ? "" : "; raise it, or set overflow to bad or truncate");
+	        f->overflow == PENSTOCK_OVERFLOW_BAD
+	                ? ""
+	                : "; raise that limit, or set overflow to bad or truncate");
 	return -err->err;
 }
 
@@ -161,7 +163,7 @@ static void fields_list(const struct ps_sample *s, char to[static LISTED_NBYTES]
 		memcpy(to + LISTED_NBYTES - 4, "...", 4);
 }
 
-/* The end of an error text about a missing field: if the fields are the default ones, says so; else "". */
+/* The end of an error text about a missing field: a note if the fields are the default ones; else "". */
 static const char *defaults_tell(const struct ps_batch_layout *layout)
 {
 	static const char *const names[] = {"jpg;jpeg", "cls"};
@@ -173,7 +175,7 @@ static const char *defaults_tell(const struct ps_batch_layout *layout)
 		        strcmp(f->member ? f->member : f->name, names[i]) != 0)
 			return "";
 	}
-	return "; jpg;jpeg and cls are the default, give fields of your own";
+	return "; jpg;jpeg and cls are the default fields, give your own";
 }
 
 /* Handles a field that the sample does not have. */

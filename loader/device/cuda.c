@@ -62,7 +62,8 @@ static int device_start(struct ps_cuda_device *d, struct ps_load_error *err)
 	r = d->cu->device_count(&count);
 	if (r == 0 && d->base.ordinal >= (uint32_t)count)
 		return ps_load_error_set(err, ENODEV,
-		        "device cuda:%u: there are %d (see CUDA_VISIBLE_DEVICES)", d->base.ordinal, count);
+		        "device cuda:%u: there are %d devices (see CUDA_VISIBLE_DEVICES)", d->base.ordinal,
+		        count);
 	if (r == 0)
 		r = d->cu->device_get(&d->device, (int)d->base.ordinal);
 	if (r == 0)
@@ -351,8 +352,8 @@ static ps_cu_result slot_copy(struct ps_cuda_device *d, struct cuda_mirror *m, c
 	return r;
 }
 
-/* Gives a batch's copies and kernels to the stream. They are contiguous there, so the batch has the scratch
- * memory to itself. Pixels that the GPU decoded are moved into the mirror after the copies. */
+/* Queues a batch's copies and kernels on the stream, with no other work between them, so the batch has the
+ * scratch memory to itself. Pixels that the GPU decoded are moved into the mirror after the copies. */
 static ps_cu_result batch_give(
         struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_sending *sending)
 {
@@ -465,7 +466,7 @@ int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)
 	return 0;
 }
 
-/* The place of a stream among the users; NULL: *ret_r is the driver's error, or 0 without memory. */
+/* The place of a stream among the users; NULL: *ret_r is the driver's error, or 0 if memory has run out. */
 static struct user *user_add(
         struct ps_cuda_device *d, struct cuda_mirror *m, void *stream, ps_cu_result *ret_r)
 {
@@ -526,7 +527,7 @@ int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_load_error *err)
 	ps_cuda_leave(d);
 	return r == 0 ? 0
 	              : ps_cuda_error(d->cu, r, err,
-	                        "a stream that used the batch cannot be asked when it has done so (was it "
+	                        "cannot mark the end of a stream's work on the batch (was the stream "
 	                        "destroyed before the batch was released?)");
 }
 

@@ -195,8 +195,8 @@ void *ps_host_alloc(size_t nbytes);
 void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes);
 void ps_host_free(void *p, size_t nbytes);
 
-/* alloc and free of devices without memory of their own; and a resize for devices whose memory cannot be
- * resized in place, which copies to new memory of the device's alloc. */
+/* alloc and free of devices without memory of their own. ps_host_slot_copy() is the resize of devices whose
+ * memory cannot be resized in place: it copies to new memory of the device's alloc. */
 void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err);
 void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes);
 void *ps_host_slot_copy(

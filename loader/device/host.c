@@ -21,7 +21,8 @@ void *ps_host_alloc(size_t nbytes)
 }
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer ignores mremap: it would take new memory at the old address for the old owner's. */
+/* ThreadSanitizer does not see mremap: memory mapped later at the old address would be taken for the former
+ * owner's. */
 void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes)
 {
 	void *moved = ps_host_alloc(new_nbytes);

@@ -88,8 +88,8 @@ static ps_nvj_status states_make(struct ps_nvjpeg *n)
 	return s;
 }
 
-/* Implements ps_nvjpeg_starts. Lack of memory is not the library's fault, and another library would give
- * other pixels: so it is an error, and ends the search. */
+/* Implements ps_nvjpeg_starts. Lack of memory is an error, and ends the search: it is not the library's
+ * fault, and another library would give other pixels. */
 static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct ps_load_error *err)
 {
 	struct ps_nvjpeg *n = arg;

@@ -309,7 +309,7 @@ static ps_cu_result part_turn(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, 
 	return r != 0 ? r : recorded;
 }
 
-/* Takes the time of the timed decode, if that is over. */
+/* Takes the time of the timed decode, if the decode has ended. */
 static void timing_look(struct ps_nvjpeg *n)
 {
 	float ms = 0;
@@ -372,7 +372,7 @@ int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
 	result = rows_give(n, rows);
 	rows->engine = result == 0;
 	if (result != 0)
-		(void)n->cuda->cu->stream_sync(n->stream); /* of what was given the rows are to be freed */
+		(void)n->cuda->cu->stream_sync(n->stream); /* queued work still reads the rows */
 	pthread_mutex_unlock(&n->lock);
 	ps_cuda_leave(n->cuda);
 	return result == 0 ? 0 : ps_cuda_error(n->cuda->cu, result, err, "nvJPEG: the GPU refuses a batch");

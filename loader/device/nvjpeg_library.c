@@ -94,7 +94,7 @@ static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_loa
 		*all[i].place = dlsym(handle, all[i].symbol);
 		if (!*all[i].place)
 			return ps_load_error_set(err, ENODEV,
-			        "it has no %s: it is older than that of CUDA 11.2, or no nvJPEG",
+			        "it has no %s: it is older than that of CUDA 11.2, or not nvJPEG",
 			        all[i].symbol);
 	}
 	return 0;
@@ -118,7 +118,8 @@ static void path_ask(void *handle, const char *name, char path[static 256])
 	snprintf(path, 256, "%s", known ? map->l_name : name);
 }
 
-/* The entry of an open library; NULL: it lacks functions (named in the text), or without memory. */
+/* The entry of an open library; NULL: the library lacks functions (named in the text), or memory has run
+ * out. */
 static const struct ps_nvjpeg_library *library_of(void *handle, const char *name, struct ps_load_error *err)
 {
 	struct opened *o;
@@ -279,7 +280,8 @@ static int none(const struct search *s, const char *named, struct ps_load_error 
 		        s->refused->text[0] ? s->refused->text : named);
 	if (s->refused->text[0])
 		return ps_load_error_set(err, ENODEV,
-		        "nvJPEG: none that is here can be used: %s. Install one that is made for this driver "
+		        "nvJPEG: no library on this machine can be used: %s. Install one that is made for "
+		        "this driver "
 		        "(pip install nvidia-nvjpeg-cu12, say), name it in PENSTOCK_NVJPEG, or decode on the "
 		        "processor (gpu_decode 0)",
 		        s->refused->text);

@@ -18,7 +18,7 @@ enum {
 	LONGEST = 512, /* tokens; longer texts are cut */
 };
 
-/* Runs on several threads at once: it keeps nothing. */
+/* Runs on several threads at once, so it keeps no state. */
 static int tokenize(void *ctx, struct penstock_sample *sample)
 {
 	struct penstock_tensor text;

@@ -15,7 +15,7 @@ def main(tokenizer_file, length, *shards):
     tokenizer.enable_truncation(max_length=int(length))
     tokenizer.enable_padding(length=int(length))
 
-    def encode(batch):  # in the consumer's thread, but without the GIL, on the tokenizer's own threads
+    def encode(batch):  # called on the consumer's thread; the tokenizer releases the GIL and uses threads of its own
         encoded = tokenizer.encode_batch(batch["text"].tolist())
         return {
             "input_ids": torch.tensor([e.ids for e in encoded]),

@@ -120,8 +120,7 @@ int ps_choice_check(const struct ps_image_spec *spec, struct ps_load_error *err)
 			if (all->groups[g].ops & 1u << op && !(probability_of(spec, op) > 0))
 				return ps_load_error_set(err, EINVAL,
 				        "image: groups: %s is in a group, but its own probability is 0: set "
-				        "it (1: "
-				        "whenever the group is)",
+				        "it (1: applied whenever the group is)",
 				        ops[op].name);
 	return 0;
 }

@@ -11,8 +11,8 @@
 
 /* Formats ------------------------------------------------------------------------------------------------ */
 
-/* What an image format is to the rest: compressed bytes in, rows of a region out. One table of functions for
- * each format; reader.c chooses among them by a file's first bytes.
+/* The interface of an image format: compressed bytes in, rows of a region out. Each format has a table of
+ * functions; reader.c chooses a table by a file's first bytes.
  *
  * Life of an image: open, start, rows until all are taken, close. Close is allowed at any time and twice;
  * after an error the image is closed. Between open and close the bytes are borrowed.
@@ -32,7 +32,7 @@ struct ps_format {
 	        const struct ps_image_limits *limits, struct ps_image_size *ret_size,
 	        struct ps_load_error *err);
 
-	/* See ps_image_reader_shrink(). NULL: the format cannot. */
+	/* See ps_image_reader_shrink(). NULL: the format cannot shrink. */
 	void (*shrink)(void *f, uint32_t by);
 
 	/* The caller reads slack_nbytes beyond the end of each row (and ignores the values), so the
@@ -49,8 +49,8 @@ struct ps_format {
 	bool (*for_gpu)(const void *f);
 
 	/* Writes the name of the format's library and the version that is loaded: "libpng 1.6.39".
-	 * libjpeg-turbo does not report the loaded version, so for it the version that this was compiled
-	 * with. NULL: the format uses no library. */
+	 * libjpeg-turbo does not report the loaded version: its text has the version of the headers. NULL:
+	 * the format uses no library. */
 	void (*library)(char *buf, size_t n);
 
 	/* The TIFF structure of the file's EXIF data, or NULL; needs no decoder. */
@@ -80,8 +80,8 @@ int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
  *   stored     1 upright    2 mirrored   3 turned by 180 degrees    4 upside down
  *              5 transposed 6 to be turned right (clockwise)
  *              7 transversed 8 to be turned left
- * Threads: any.   Errors: none: a damaged EXIF block is no orientation, as in PIL and browsers.
- * Blocks: never. */
+ * Threads: any. Errors: none: a damaged EXIF block gives orientation 1, as in PIL and browsers. Blocks:
+ * never. */
 
 /* 1 to 8; 1 where the TIFF structure has none or is damaged. */
 uint32_t ps_exif_orientation(const uint8_t *tiff, size_t nbytes);

@@ -34,7 +34,7 @@ enum ps_huffman_end {
 
 struct ps_huffman_table {
 	uint32_t look[1 << PS_HUFFMAN_PEEK]; /* see huffman.c */
-	/* [n]: the next 16 bits are below it if their code has n bits or fewer */
+	/* [n]: the next 16 bits are below limit[n] if their code has n bits or fewer */
 	uint32_t limit[18];
 	int32_t offset[17]; /* [n] + a code of n bits is the code's place in `values` */
 	/* what the table was made of, to make it again only if that changes */

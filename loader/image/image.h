@@ -110,8 +110,8 @@ struct ps_image_size {
  * turned by its EXIF orientation if requested. A region of a turned image equals the same part of the whole
  * turned image.
  *
- * Ownership: a reader belongs to its creator, and creates the decoder of a format on first use. Otherwise
- * as format.h says, which has the contract of open, start, rows and close. */
+ * Ownership: a reader belongs to its creator, and creates the decoder of a format on first use. The
+ * contract of open, start, rows and close is in format.h. */
 
 struct ps_image_reader;
 

@@ -16,8 +16,8 @@ struct buffer {
 };
 
 /* Rows between the passes are in a ring: row r of the region is in place r % ring_rows, as three planes of
- * `stride` columns. An output row is finished as soon as its last source row is there, so the ring needs as
- * many places as an output row has weights at most. */
+ * `stride` columns. An output row is finished as soon as its last source row is there, so the ring needs
+ * one place for each weight of an output row (v.max_count). */
 struct ps_resize {
 	const struct ps_resize_kernels *kernels;
 	struct ps_resize_geometry geometry;

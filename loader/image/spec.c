@@ -125,7 +125,7 @@ static int check_wide(const struct ps_image_spec *s, struct ps_load_error *err)
 	if (!ps_image_is_wide(s) || !what)
 		return 0;
 	return ps_load_error_set(
-	        err, EINVAL, "image: %s is for pictures of channels rgb, and another dtype than u16", what);
+	        err, EINVAL, "image: %s needs channels rgb and a dtype other than u16", what);
 }
 
 int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *err)

@@ -164,7 +164,8 @@ static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_er
 	struct ps_region around;
 	add_margins(m, &around);
 	if (!WebPInitDecoderConfig(&c))
-		return ps_load_error_set(err, EBADMSG, "WebP: another libwebp than this was built for");
+		return ps_load_error_set(
+		        err, EBADMSG, "WebP: libpenstock was built for another version of libwebp");
 	c.options.use_cropping = 1;
 	c.options.crop_left = (int)around.x;
 	c.options.crop_top = (int)around.y;

@@ -256,7 +256,7 @@ int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples
 	*ret_batches = ps_steps_count(&epoch->steps, epoch->rank);
 	*ret_samples = end > epoch->rank ? (end - epoch->rank - 1) / epoch->world + 1 : 0;
 	if (epoch->numbers && ps_numbers_is_feed(epoch->numbers))
-		rc = ps_load_error_set(err, ENODATA, "batches come as they are fed");
+		rc = ps_load_error_set(err, ENODATA, "the length is not known: batches are fed one by one");
 	else if (epoch->numbers)
 		*ret_samples = ps_numbers_before(epoch->numbers, *ret_batches);
 	ps_epoch_unref(epoch);

@@ -98,7 +98,7 @@ static int column_parse(struct parser *p, uint32_t *ret_column)
 		p->at++;
 	len = p->at - start;
 	if (len == 0)
-		return complain(p, "the name of a column should stand here");
+		return complain(p, "the name of a column is expected here");
 	for (uint32_t i = 0; i < f->ncolumns; i++)
 		if (strlen(f->columns[i]) == len && memcmp(f->columns[i], f->text + start, len) == 0) {
 			*ret_column = i;
@@ -163,7 +163,7 @@ static int literal_parse(struct parser *p, struct node *node)
 		return text_parse(p, node);
 	n = number_len(text);
 	if (n == 0 || in_word(text[n], true) || ps_number_float((const uint8_t *)text, n, &number))
-		return complain(p, "a number or a 'text' should stand here");
+		return complain(p, "a number or a 'text' is expected here");
 	node->number = number.value;
 	node->is_integer = memchr(text, '.', n) == NULL && memchr(text, 'e', n) == NULL &&
 	                   memchr(text, 'E', n) == NULL && n < 19;
@@ -185,7 +185,7 @@ static int compare_parse(struct parser *p, uint32_t *ret_node)
 	while (op < PS_ARRAY_LEN(ops) && !take(p, ops[op]))
 		op++;
 	if (op == PS_ARRAY_LEN(ops))
-		return complain(p, "one of == != < <= > >= should stand here");
+		return complain(p, "one of == != < <= > >= is expected here");
 	node.op = (enum op)op;
 	rc = literal_parse(p, &node);
 	if (rc == 0)
@@ -210,7 +210,7 @@ static int not_parse(struct parser *p, uint32_t *ret_node)
 	} else if (take(p, "(")) {
 		rc = or_parse(p, ret_node);
 		if (rc == 0 && !take(p, ")"))
-			rc = complain(p, "a ) should stand here");
+			rc = complain(p, "a ) is expected here");
 	} else {
 		rc = compare_parse(p, ret_node);
 	}
@@ -264,7 +264,7 @@ int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_loa
 	if (rc == 0)
 		spaces_skip(&p);
 	if (rc == 0 && f->text[p.at])
-		rc = complain(&p, "&& or || should stand here, or nothing");
+		rc = complain(&p, "&&, || or the end is expected here");
 	if (rc < 0) {
 		ps_filter_free(f);
 		return rc;

@@ -40,7 +40,7 @@ static int ends_check(const struct ps_numbers *a, struct ps_load_error *err)
 	}
 	if (last != a->n)
 		return ps_load_error_set(err, EINVAL,
-		        "order: its batches hold %ju numbers, but there are %ju", (uintmax_t)last,
+		        "order: batch_ends cover %ju numbers, but there are %ju", (uintmax_t)last,
 		        (uintmax_t)a->n);
 	return 0;
 }
@@ -52,7 +52,7 @@ int ps_numbers_array(uint32_t batch, const int64_t *values, uint64_t n, const ui
 	int rc = 0;
 
 	if (n == 0)
-		return ps_load_error_set(err, EINVAL, "order: there are no numbers in it");
+		return ps_load_error_set(err, EINVAL, "order: no numbers are given");
 	if (n > MOST || nends > MOST)
 		return ps_load_error_set(err, EINVAL, "order: more than 2^40 numbers");
 	a = calloc(1, sizeof(*a));
@@ -125,7 +125,7 @@ static int number_refuse(int64_t number, uint64_t place, uint64_t samples, struc
 		return ps_load_error_set(
 		        err, ERANGE, "order: sample %jd, but the shards hold no samples", (intmax_t)number);
 	return ps_load_error_set(err, ERANGE,
-	        "order: its number %ju is sample %jd, but the shards hold %ju samples: numbers are 0 to %ju",
+	        "order: number %ju is sample %jd, but the shards hold %ju samples: numbers are 0 to %ju",
 	        (uintmax_t)place, (intmax_t)number, (uintmax_t)samples, (uintmax_t)samples - 1);
 }
 

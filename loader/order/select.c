@@ -213,7 +213,7 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 			return rc;
 		if (!value.missing && (value.type == PS_COLUMN_TEXT || !(value.number >= 0)))
 			return ps_load_error_set(err, EINVAL,
-			        "weights: sample %ju of shard %u has a weight that is not a number from 0 on",
+			        "weights: the weight of sample %ju of shard %u is not a number of 0 or more",
 			        (uintmax_t)sample, v->shard);
 		*ret_weight = value.missing ? 0 : value.number;
 	}
@@ -571,8 +571,8 @@ static int weights_look(
 			rc = weight_of(v, k, &w, err);
 			if (rc == 0 && !(w >= 0 && w <= 1e300))
 				rc = ps_load_error_set(err, EINVAL,
-				        "weights: sample %ju has the weight %g; they must be numbers from 0 "
-				        "on",
+				        "weights: sample %ju has the weight %g; weights must be numbers, 0 "
+				        "or more",
 				        (uintmax_t)(samples + k), w);
 			*ret_most = PS_MAX(*ret_most, w);
 			++*ret_passed;
@@ -586,11 +586,11 @@ static int weights_look(
 	s->mark_of[s->o.nshards] = marks;
 	if (rc == 0 && s->o.list && s->o.nlist != samples)
 		return ps_load_error_set(err, EINVAL,
-		        "weights: there are %ju of them, but the shards hold %ju samples",
-		        (uintmax_t)s->o.nlist, (uintmax_t)samples);
+		        "weights: %ju are given, but the shards hold %ju samples", (uintmax_t)s->o.nlist,
+		        (uintmax_t)samples);
 	if (rc == 0 && !(*ret_most > 0))
 		return ps_load_error_set(err, EINVAL,
-		        "weights: all %ju samples that pass have the weight 0; one at least must be above",
+		        "weights: all %ju samples that pass have the weight 0; at least one must be above 0",
 		        (uintmax_t)*ret_passed);
 	return rc;
 }
@@ -649,8 +649,7 @@ static int exact_make(struct ps_select *s, struct ps_load_error *err)
 	if (s->draws * (u128)ldexp(most, s->scale) / s->sum >= PS_SELECT_MAX_TIMES)
 		return ps_load_error_set(err, EINVAL,
 		        "weights: the sample of the weight %g would come more than %d times in an epoch of "
-		        "%ju draws; "
-		        "lower it, or draws",
+		        "%ju draws; lower the weight, or draws",
 		        most, PS_SELECT_MAX_TIMES, (uintmax_t)s->draws);
 	return 0;
 }

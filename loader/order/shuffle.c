@@ -41,8 +41,8 @@ static int ranks_check(const struct ps_order_options *o, struct ps_load_error *e
 		        o->world, o->nshards, o->nshards == 1 ? "" : "s");
 	if (o->lanes < o->world)
 		return ps_load_error_set(err, EINVAL,
-		        "lanes %u: fewer than world %u, so that ranks were without any, where not all shards "
-		        "have an index; take lanes=%u, or a multiple of it",
+		        "lanes %u: fewer than world %u, so some ranks would have no lane (not all shards "
+		        "have an index); set lanes=%u, or a multiple of it",
 		        o->lanes, o->world, o->world);
 	return 0;
 }

@@ -217,7 +217,7 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 			ps_sample_free(ps_steal_ptr(s));
 	}
 	/* the block's last samples may have been left unread: then lane->at is before the block's end */
-	lane->from = PS_MAX(lane->from, block->begin + block->n); /* the rest of it may not have been read */
+	lane->from = PS_MAX(lane->from, block->begin + block->n); /* the block may not be read to its end */
 	return 1;
 }
 
@@ -253,8 +253,8 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 		        "(penstock-loader index)");
 	if (block->last && lane->from > lane->at)
 		return ps_load_error_set(err, ESTALE,
-		        "a lane holds fewer samples than the state says: the shards are others now, or other "
-		        "ranks' lanes had begun to end when it was saved; begin the epoch again");
+		        "a lane holds fewer samples than the state says: the shards have changed, or other "
+		        "ranks' lanes had begun to end when the state was saved; begin the epoch again");
 	if (block_permute(lane, source, block, &f) < 0)
 		return ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
 	while (block->at < block->n && !block->samples[block->at])

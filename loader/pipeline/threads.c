@@ -83,7 +83,7 @@ static bool park(struct ps_pipeline *p, int stage, uint32_t index)
 {
 	if (index < p->tunes[stage].now)
 		return false;
-	pthread_cond_signal(&p->room); /* if that was what woke this one, it is another's now */
+	pthread_cond_signal(&p->room); /* passes on the signal that may have woken this thread */
 	ps_stage_leave(&p->stages[stage]);
 	while (index >= p->tunes[stage].now && !atomic_load(&p->stop))
 		pthread_cond_wait(&p->unpark, &p->lock);

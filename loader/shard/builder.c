@@ -482,7 +482,7 @@ int ps_tokens_next(
 		if (ps_stream_offset(t->stream) % w->item == 0)
 			return 0;
 		return ps_load_error_set(err, EBADMSG,
-		        "%ju bytes are no whole tokens of %u bytes: truncated, or of another type",
+		        "%ju bytes are not a whole number of %u-byte tokens: truncated, or of another type",
 		        (uintmax_t)ps_stream_offset(t->stream), w->item);
 	}
 	if (rc == 0)

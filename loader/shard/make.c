@@ -220,10 +220,10 @@ static int lacking_make(
 			return ps_load_error_set(err, EINVAL,
 			        "index=\"make\": walking over the %zu shards without an index, %.1f GB, "
 			        "would take about %.0f s, "
-			        "more than %d (%zu are made by now); make them once by penstock-loader "
+			        "more than %d (%zu are made by now); make them once: penstock-loader "
 			        "index%s",
 			        l->n, (double)l->nbytes / 1e9, all, PS_INDEX_AUTO_S, i + 1,
-			        dir ? " --dir, and the same index_dir" : "");
+			        dir ? " --dir DIR, with index_dir as DIR" : "");
 	}
 	return 0;
 }
@@ -260,9 +260,9 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 		return ps_load_error_set(err, EINVAL,
 		        "index=\"make\": %zu of %zu shards have no index and are not local, nor in the cache "
 		        "of their mount: "
-		        "walking over them could fetch %.1f MB, %.1f s at 100 MB/s; take the indexes of who "
-		        "published them (pack "
-		        "--index), warm the mount (penstock warm), or make them once by penstock-loader "
+		        "walking over them could fetch %.1f MB, %.1f s at 100 MB/s; get the indexes from the "
+		        "shards' publisher (made with pack --index), warm the mount (penstock warm), or make "
+		        "them once by penstock-loader "
 		        "index --dir",
 		        l.nremote, nshards, (double)l.nremote_bytes / 1e6,
 		        (double)l.nremote_bytes / REMOTE_RATE);
@@ -280,6 +280,8 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 	rc = lacking_find(xs, shards, nshards, &l, err); /* another process may have made them */
 	if (rc == 0)
 		rc = lacking_make(&l, shards, dir, err);
-	(void)unlink(path); /* at worst a process that waits for it makes the same indexes again */
+	/* A waiter and a process that creates the file again then hold different locks: if indexes are still
+	 * missing, both may make them. */
+	(void)unlink(path);
 	return rc;
 }

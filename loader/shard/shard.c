@@ -13,7 +13,7 @@
 
 /* Samples after damage ----------------------------------------------------------------------------------- */
 
-/* What an index knows of the samples after damage in a shard. A walk cannot know how many there were.
+/* The samples after damage in a shard, as an index lists them. A walk cannot find how many there were.
  *
  * Ownership: the caller's, until fini.   Threads: one at a time.   Locks: none.   Blocks: on the disk.
  * Errors: 0 or -errno without a text. */

@@ -220,7 +220,7 @@ static const struct ps_flag flags[] = {
         {.name = "end"},
         {.name = "steps"},
         {"step-ms", PS_FLAG_CALL, 0, "MS",
-                "the consumer works so long on each batch: sleeps, or multiplies matrices on the GPU",
+                "time that the consumer works on each batch: it sleeps, or multiplies matrices on the GPU",
                 .take = step_take},
         {"seconds", PS_FLAG_CALL, 0, "N", "end a run after that many seconds (0: with its epochs)",
                 .take = seconds_take},
@@ -231,7 +231,7 @@ static const struct ps_flag flags[] = {
         {"sweep-device", PS_FLAG_CALL, 0, "LIST", "cpu,cuda ... (what --device says)",
                 .take = sweep_device_take},
         {"plot", PS_FLAG_TEXT, AT(plot), "FILE", "sweep: draw it as SVG"},
-        {"profile", PS_FLAG_TEXT, AT(profile), "FILE", "write what the data is like, as JSON"},
+        {"profile", PS_FLAG_TEXT, AT(profile), "FILE", "write a profile of the data, as JSON"},
         {"profile-against", PS_FLAG_TEXT, AT(profile_against), "FILE",
                 "warn where the data differs from a profile, and exit with 3"},
         {"json", PS_FLAG_SET, AT(json), .text = "print the result as JSON"},
@@ -241,7 +241,7 @@ static const struct ps_flags command = {
         "Usage: penstock-loader bench [OPTION...] SHARDS...\n\n"
         "Loads shards as a training run would: field jpg or jpeg cropped, resized, flipped and normalised\n"
         "into batches, field cls as int64. Says how fast that was and which stage limits.\n"
-        "With --step-ms, what a consumer loses that works on each batch, and to what.\n",
+        "With --step-ms also how much time a consumer with work on each batch loses, and why.\n",
         "Examples:\n"
         "  penstock-loader bench 'train-{000..127}.tar'\n"
         "  penstock-loader bench --threads 1 --epochs 3 --json train-*.tar\n"

@@ -179,8 +179,8 @@ static ps_cu_result time_take(struct gemm *g, uint32_t nlaunches, float *ret_ms)
 	return r;
 }
 
-/* Chooses matrices whose product takes about an eighth of the step (or less), and how many products make a
- * step. */
+/* Chooses the smallest matrices whose product takes at least 0.25 ms or an eighth of the step, whichever is
+ * less (at most MAX_N), and how many products make a step. */
 static ps_cu_result calibrate(struct gemm *g)
 {
 	double ms = g->base.asked_ms;
@@ -232,7 +232,7 @@ static int memory_make(struct gemm *g, struct penstock_error *error)
 	if (r == 0)
 		r = g->cu->memory_alloc(&g->memory, 3 * matrix);
 	if (r != 0)
-		return fail(g, r, "--step-ms: no memory of the GPU for a step", error);
+		return fail(g, r, "--step-ms: cannot set up a step on the GPU", error);
 	/* The contents of the matrices do not matter. */
 	g->args.a = (const float *)(uintptr_t)g->memory;
 	g->args.b = g->args.a + (size_t)MAX_N * MAX_N;

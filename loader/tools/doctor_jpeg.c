@@ -221,7 +221,8 @@ int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *re
 	} else if (t->errors.no_memory) {
 		rc = -ENOMEM;
 	}
-	/* If libjpeg failed midway, it has not stored yet where it moved the bytes to. */
+	/* After a failure midway t->bytes may be outdated: term_destination() stores the buffer's current
+	 * address. */
 	if (t->bytes)
 		t->out.dest->term_destination(&t->out);
 	if (t->out_made)

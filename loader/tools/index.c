@@ -100,7 +100,7 @@ static bool shard_dali(const struct index_options *o, const char *shard)
 static int differs(const char *shard, const char *what, struct ps_load_error *err)
 {
 	return ps_load_error_set(
-	        err, ESTALE, "%s: is not the shard that %s is of: one of them was changed", shard, what);
+	        err, ESTALE, "%s: does not match %s: one of the two was changed", shard, what);
 }
 
 /* Compares the shard with the SHA-256 in its catalogue entry and that in its index, where they are known. 1:
@@ -171,13 +171,13 @@ static void remedy_add(const struct index_options *o, const char *shard, bool li
 		                : "");
 	else if (mounted)
 		ps_load_error_set(err, ESTALE,
-		        "%s; if the mount has an old one of them: penstock evict, or mount with a shorter "
-		        "--revalidate; if its "
-		        "origin has, make them again there: penstock-loader index --catalogue%s",
+		        "%s; if the mount has an old version of one: penstock evict, or mount with a shorter "
+		        "--revalidate; if the origin has, make both again there: penstock-loader index "
+		        "--catalogue%s",
 		        text, columns);
 	else
 		ps_load_error_set(err, ESTALE,
-		        "%s; fetch the shard again, or make what is of it again: penstock-loader index "
+		        "%s; fetch the shard again, or make its index again: penstock-loader index "
 		        "--%s%s %s",
 		        text, listed ? "catalogue" : "force", columns, shard);
 }

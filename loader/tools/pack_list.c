@@ -181,13 +181,13 @@ static int line_take(
 		if (errno != 0 || *end || number < 0) {
 			free(full);
 			return ps_load_error_set(err, EINVAL,
-			        "%s: line %zu: label \"%s\" is not a number from 0 on", list, n, label);
+			        "%s: line %zu: label \"%s\" is not a number of 0 or more", list, n, label);
 		}
 	}
 	int rc = stat(full, &st) < 0 ? errno : S_ISREG(st.st_mode) ? 0 : EINVAL;
 	if (rc != 0) {
 		ps_load_error_set(err, rc, "%s: line %zu: %s: %s", list, n, full,
-		        rc == EINVAL ? "is no ordinary file" : strerror(rc));
+		        rc == EINVAL ? "is not an ordinary file" : strerror(rc));
 		free(full);
 		return -rc;
 	}

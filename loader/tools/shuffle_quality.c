@@ -558,8 +558,8 @@ static uint32_t *counts_read(
 	return counts;
 }
 
-/* The least number of shards for each rank. With fewer, either a batch has samples of few shards, or each
- * lane has few shards, so that a sample comes at about the same time in every epoch. */
+/* The recommended minimum of shards for each rank. With fewer, either a batch has samples of few shards, or
+ * each lane has few shards, so that a sample comes at about the same time in every epoch. */
 #define SHARDS_A_RANK 32u
 
 static void many_print(

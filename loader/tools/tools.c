@@ -670,5 +670,5 @@ int ps_out_prepare(const char *name, bool force, struct ps_load_error *err)
 	}
 	if (force || access(name, F_OK) != 0)
 		return 0;
-	return ps_load_error_set(err, EEXIST, "%s is there already; --force writes over it", name);
+	return ps_load_error_set(err, EEXIST, "%s exists already; --force overwrites it", name);
 }

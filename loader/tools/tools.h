@@ -161,7 +161,7 @@ struct ps_tool_progress {
 void ps_tool_progress_begin(
         struct ps_tool_progress *progress, const char *what, const char *unit, uint64_t total);
 void ps_tool_progress_add(struct ps_tool_progress *progress, uint64_t units, uint64_t nbytes);
-/* clears the line, so that others can be printed */
+/* clears the line, so that other lines can be printed */
 void ps_tool_progress_wipe(struct ps_tool_progress *progress);
 void ps_tool_progress_end(struct ps_tool_progress *progress); /* also clears the line */
 

@@ -175,6 +175,6 @@ equal "a sample of it by number" 116 "$(load number "$MNT" 107)"
 equal "one of another shard" "[120]" "$(load number "$MNT" 120)"
 check_not "verify finds it" penstock-loader index --verify "$MNT/t-005.tar"
 check "and says what mends it on a mount" grep \
-	-q "t-005.tar.*; if the mount has an old one of them: penstock evict" \
+	-q "t-005.tar.*; if the mount has an old version of one: penstock evict" \
 	<(penstock-loader index --verify "$MNT/t-005.tar" 2>&1)
 check "the others are sound" penstock-loader index --verify "$MNT/t-004.tar"

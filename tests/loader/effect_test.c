@@ -142,10 +142,10 @@ static void a_field_that_follows_is_placed_as_the_other(void **state)
 {
 	(void)state;
 #define NEXT(change) (f = field_add(&s, "next.ppm", PENSTOCK_IMAGE), f->follow = "ppm", change)
-	REFUSED(NEXT(f->crop = PENSTOCK_CROP_CENTER), "field next.ppm: crop", "is that of field ppm");
-	REFUSED(NEXT(f->hflip = 0), "hflip", "is that of field ppm, which this one follows; set it there");
-	REFUSED(NEXT((f->affine = 1, f->degrees = 9)), "affine", "is that of field ppm");
-	REFUSED(NEXT(f->views = 2), "views", "is that of field ppm");
+	REFUSED(NEXT(f->crop = PENSTOCK_CROP_CENTER), "field next.ppm: crop", "this field follows field ppm");
+	REFUSED(NEXT(f->hflip = 0), "hflip", "this field follows field ppm; set it there");
+	REFUSED(NEXT((f->affine = 1, f->degrees = 9)), "affine", "this field follows field ppm");
+	REFUSED(NEXT(f->views = 2), "views", "this field follows field ppm");
 	REFUSED(NEXT(f->fill = 9), "fill", "add affine");
 	TAKEN(NEXT((f->jitter = 1, f->hue = 0.1, f->blur = 1))); /* its own */
 	TAKEN((f->crop = PENSTOCK_CROP_CENTER, f->hflip = 0, NEXT(f->follow = "ppm")));

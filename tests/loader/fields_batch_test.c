@@ -76,7 +76,7 @@ static void values_that_are_too_long(void **state)
 		l = open_ok(&s.o, pattern, 1); /* overflow error: though bad samples are passed over */
 		assert_int_equal(penstock_loader_next(l, &b, &e), -E2BIG);
 		assert_non_null(strstr(e.text, "sample \"01\""));
-		assert_non_null(strstr(e.text, "5 items where at most 4"));
+		assert_non_null(strstr(e.text, "5 items, but at most 4"));
 		penstock_loader_close(l);
 
 		s.f[0].overflow = PENSTOCK_OVERFLOW_BAD;
@@ -268,13 +268,15 @@ static void options_that_make_no_sense_are_refused(void **state)
 	REFUSED(PENSTOCK_TOKENS, "x", "field x: ndim 2: tokens have 1", s.f[0].ndim = 2);
 	REFUSED(PENSTOCK_NPY, "x", "ndim 8: must be 0 to 7", s.f[0].ndim = 8);
 	REFUSED(PENSTOCK_NPY, "x", "shape[1] 0", s.f[0].ndim = 2);
-	REFUSED(PENSTOCK_NPY, "x", "larger than memory", s.f[0].ndim = 2, s.f[0].shape[1] = UINT64_MAX / 2);
+	REFUSED(PENSTOCK_NPY, "x", "larger than the address space", s.f[0].ndim = 2,
+	        s.f[0].shape[1] = UINT64_MAX / 2);
 	REFUSED(PENSTOCK_INT64, "x", "for ragged fields", s.f[0].pad_to = 3);
 	REFUSED(PENSTOCK_BYTES, "x", "overflow 3", s.f[0].overflow = 3);
 	REFUSED(PENSTOCK_BYTES, "x", "needs pad_to longest", s.f[0].pad_multiple = 3);
 	REFUSED(PENSTOCK_JSON, "x", "JSON cannot be cut", s.f[0].max_bytes = 3,
 	        s.f[0].overflow = PENSTOCK_OVERFLOW_TRUNCATE);
-	REFUSED(PENSTOCK_NPY, "x", "max_bytes 3: must be at least an item's 4", s.f[0].max_bytes = 3);
+	REFUSED(PENSTOCK_NPY, "x", "max_bytes 3: must be at least 4, the size of an item",
+	        s.f[0].max_bytes = 3);
 	REFUSED(PENSTOCK_BYTES, "x", "pad_value 256: u8 cannot hold it", s.f[0].pad_to = 3,
 	        s.f[0].pad_value = 256);
 	REFUSED(PENSTOCK_INT64, "x", "missing_value -1: u8", s.f[0].dtype = PENSTOCK_U8, s.f[0].optional = 1);
@@ -282,8 +284,8 @@ static void options_that_make_no_sense_are_refused(void **state)
 	        s.f[0].dtype = PENSTOCK_I64);
 	REFUSED(PENSTOCK_NPY, "x", "integers of 4 or 8 bytes", s.f[0].add_offset_of = "x");
 	REFUSED(PENSTOCK_NPY, "json:a", "not for npy", (void)0);
-	REFUSED(PENSTOCK_INT64, "json:a..b", "names and places with dots", (void)0);
-	REFUSED(PENSTOCK_OUTPUT, "x", "an output needs options.transform, which writes it", (void)0);
+	REFUSED(PENSTOCK_INT64, "json:a..b", "names and array indexes, separated by dots", (void)0);
+	REFUSED(PENSTOCK_OUTPUT, "x", "an output needs options.transform or transform_unit", (void)0);
 	REFUSED(PENSTOCK_OUTPUT, "x", "field x: a ragged output needs max_bytes", s.f[0].ndim = 1,
 	        s.o.transform = shout);
 #undef REFUSED
@@ -317,7 +319,7 @@ static void a_batch_larger_than_memory_can_be_is_refused(void **state)
 	s.f[0].shape[0] = s.f[0].shape[1] = UINT64_C(1) << 30;
 	s.o.batch = 64;
 	assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &l, &e), -E2BIG);
-	assert_string_equal(e.text, "a batch of 64 rows is larger than memory can be");
+	assert_string_equal(e.text, "a batch of 64 rows is larger than the address space");
 }
 
 int main(void)

@@ -143,10 +143,10 @@ static void arrays_of_a_shape(void **state)
 
 	member_npy(&t, 0, "npy", "<f4", false, "(3, 2)", c, sizeof(c));
 	shard_end(&t);
-	bad_because(&s.o, "an array of shape (3, 2) where the field has (2, 3)");
+	bad_because(&s.o, "an array of shape (3, 2), but the field has (2, 3)");
 	member_npy(&t, 0, "npy", "<f4", false, "(1, 3)", c, 12);
 	shard_end(&t);
-	bad_because(&s.o, "an array of shape (1, 3) where the field has (2, 3); a first dimension of 0 takes "
+	bad_because(&s.o, "an array of shape (1, 3), but the field has (2, 3); a first dimension of 0 takes "
 	                  "any length");
 	member_npy(&t, 0, "npy", "<f8", false, "(2, 3)", (double[]){1, 2, 3, 4, 5, 0.1}, 48);
 	shard_end(&t);
@@ -241,12 +241,12 @@ static void values_of_json(void **state)
 	bad_because(&s.o, "not JSON: at byte 20");
 	field_set(setting_init(&s, 1), "json:meta.h", PENSTOCK_TEXT);
 	one_text("json", "{\"meta\": {\"h\": 480}}");
-	bad_because(&s.o, "the value at meta.h is no string");
+	bad_because(&s.o, "the value at meta.h is not a string");
 	field_set(setting_init(&s, 1), "json:meta.h", PENSTOCK_JSON);
 	s.f[0].dtype = PENSTOCK_F32;
 	s.f[0].ndim = 1;
 	s.f[0].shape[0] = 2;
-	bad_because(&s.o, "at meta.h: no array of 1 dimensions");
+	bad_because(&s.o, "at meta.h: not an array of 1 dimensions");
 	setting_init(&s, 1);
 	field_set(&s.f[0], "json:meta.h", PENSTOCK_FLOAT);
 	s.f[0].optional = 1;
@@ -300,10 +300,10 @@ static void tokens_are_x_and_y(void **state)
 	member(&t, 0, "bin", raw, 6);
 	shard_end(&t);
 	s.f[0].shape[0] = 3;
-	bad_because(&s.o, "3 tokens where 4 must be");
+	bad_because(&s.o, "3 tokens, but the field needs 4");
 	member(&t, 0, "bin", raw, 7);
 	shard_end(&t);
-	bad_because(&s.o, "7 bytes are no whole tokens of 2 bytes");
+	bad_because(&s.o, "7 bytes are not a whole number of 2-byte tokens");
 }
 
 int main(void)

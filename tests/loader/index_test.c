@@ -225,7 +225,7 @@ static void an_index_of_the_shard_itself_is_of_no_longer_one(void **state)
 	shard_make(0, 50);
 	assert_int_equal(ps_shard_index_make("s0.tar", NULL, NULL, 0, &result, &err), 0);
 	assert_int_equal(ps_shard_index_open_of_longer("s0.tar", NULL, &x, &err), -ENOENT);
-	assert_non_null(strstr(err.text, "s0.tar.psx: is of no longer shard"));
+	assert_non_null(strstr(err.text, "s0.tar.psx: is not of a longer shard"));
 }
 
 /* A shard that was cut short: its index is told from that of others in the folder by how the shard begins. */

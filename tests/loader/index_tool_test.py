@@ -271,7 +271,7 @@ def index_makes_a_catalogue_of_shards_that_are_there():
     tap.equal(tap.run("index", "--catalogue", "out").returncode, 0)
     tap.equal(catalogue(), want)
     good = tap.read("out/SHARDS.psc")
-    for data, word in ((b"x" + good, b"damaged, or no catalogue"), (good[:-1], b"damaged, or no catalogue")):
+    for data, word in ((b"x" + good, b"damaged, or not a catalogue"), (good[:-1], b"damaged, or not a catalogue")):
         tap.write("out/SHARDS.psc", data)
         r = tap.run("index", "--verify", "out")
         assert r.returncode == 1 and b"SHARDS.psc: " + word in r.stderr, r.stderr

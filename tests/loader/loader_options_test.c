@@ -36,15 +36,14 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	REFUSED(-EINVAL, "mean must be finite, std 1e-6 to 1e6", s.f[0].dtype = PENSTOCK_F32,
 	        s.f[0].std[1] = 1e-9f);
 	REFUSED(-EINVAL, "field png;JPG: unknown dtype 99", s.f[0].kind = PENSTOCK_MASK, s.f[0].dtype = 99);
-	REFUSED(-EINVAL, "must follow an image field that stands before it", s.f[2].kind = PENSTOCK_MASK,
+	REFUSED(-EINVAL, "must follow an image field that is listed before it", s.f[2].kind = PENSTOCK_MASK,
 	        s.f[2].follow = "cls");
 	REFUSED(-ENODEV, "gpu_decode: device fake: JPEGs are decoded on cuda only", s.o.device = "fake",
 	        s.o.gpu_decode = 1);
 	REFUSED(-EINVAL, "filter: longer than", s.o.filter = long_text);
 	REFUSED(-EINVAL, "filter \"a ==\": at character 5: ", s.o.filter = "a ==");
-	REFUSED(-EINVAL, "numbers: they need order NUMBERS", s.o.numbers = (const int64_t[]){0},
-	        s.o.nnumbers = 1);
-	REFUSED(-EINVAL, "numbers: they need order NUMBERS", s.o.batch_ends = (const uint64_t[]){1},
+	REFUSED(-EINVAL, "numbers: need order NUMBERS", s.o.numbers = (const int64_t[]){0}, s.o.nnumbers = 1);
+	REFUSED(-EINVAL, "numbers: need order NUMBERS", s.o.batch_ends = (const uint64_t[]){1},
 	        s.o.nbatch_ends = 1);
 	REFUSED(-EINVAL, "weights: more than 2^40", s.o.sample_weights = weights,
 	        s.o.nsample_weights = (UINT64_C(1) << 40) + 1);
@@ -59,7 +58,7 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	REFUSED(-EINVAL, "end=\"uneven\"", s.o.world = 2);
 	REFUSED(-EINVAL, "order 9", s.o.order = 9);
 	REFUSED(-EINVAL, "twice", s.f[2].name = "cls");
-	REFUSED(-EINVAL, "loader's own", s.f[2].name = "__key__");
+	REFUSED(-EINVAL, "reserved for the loader", s.f[2].name = "__key__");
 	REFUSED(-EINVAL, "suffixes", s.f[2].name = "a;;b");
 	REFUSED(-EINVAL, "unknown kind", s.f[2].kind = 77);
 	REFUSED(-EINVAL, "field png;JPG", s.f[0].image_width = 0);

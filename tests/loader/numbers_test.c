@@ -92,7 +92,7 @@ static void places_of_batches_have_holes(void **state)
 	assert_int_equal(ps_numbers_array(4, values, 7, empty, 3, &a, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "batch 1 has no numbers"));
 	assert_int_equal(ps_numbers_array(4, values, 7, less, 2, &a, &err), -EINVAL);
-	assert_string_equal(err.text, "order: its batches hold 5 numbers, but there are 7");
+	assert_string_equal(err.text, "order: batch_ends cover 5 numbers, but there are 7");
 	assert_int_equal(ps_numbers_array(3, values, 7, ends, 3, &a, &err), -EINVAL);
 	assert_non_null(
 	        strstr(err.text, "batch 0 has 4 numbers, but batches have 3 rows at most; raise batch"));

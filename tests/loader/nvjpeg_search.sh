@@ -97,7 +97,7 @@ check "and it is said" grep -q 'no-memory/libnvjpeg.so.13: it does not start .*o
 bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start" HOME=/nonexistent -- --gpu-decode auto >/dev/null
 if grep -q 'decodes nothing' "$T/out"; then
 	check "none starts: the report names it" grep -q \
-		'decodes nothing: nvJPEG: none that is here can be used: .*does-not-start' "$T/out"
+		'decodes nothing: nvJPEG: no library on this machine can be used: .*does-not-start' "$T/out"
 	check_not "none starts: a share fails" test 0 = \
 		"$(bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start" HOME=/nonexistent -- --gpu-decode 1)"
 	check "and says why, and what to do" grep -q 'status 1). Install one' "$T/err"

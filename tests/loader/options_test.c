@@ -242,9 +242,9 @@ static void help_has_range_and_default(void **state)
 #define DESCRIBED(option, want) \
 	(ps_option_describe(option, text, sizeof(text)), assert_string_equal(text, want))
 	DESCRIBED(OPTION("batch"), "samples of a batch, 1 to 65536 (64)");
-	DESCRIBED(OPTION("steps"), "batches of an epoch, 0 to 2^40 (0: as the samples make)");
+	DESCRIBED(OPTION("steps"), "batches of an epoch, 0 to 2^40 (0: as many as the samples give)");
 	DESCRIBED(OPTION("on_error"), "what a bad sample does, or a missing shard: fail | skip (fail)");
-	DESCRIBED(OPTION("ranks_per_node"), "of them on one machine; must divide the world, at least 1 (1)");
+	DESCRIBED(OPTION("ranks_per_node"), "ranks on one machine; must divide the world, at least 1 (1)");
 	DESCRIBED(OPTION("memory_budget"), "of batches, read buffers and shuffle window, bytes (512M)");
 	DESCRIBED(FIELD("optional"), "1: a sample may lack the field (0)");
 	DESCRIBED(FIELD("hue"), "turned by up to this share of the circle each way, 0 to 0.5 (0)");

@@ -198,7 +198,7 @@ def what_it_cannot_do_is_said():
     for options, words in ((dict(channels="rgba", jitter=1, hue=0.1), "jitter needs channels rgb"),
                            (dict(dtype="u16", affine=1, degrees=9), "affine needs channels rgb"),
                            (dict(channels="gray", blur=1), "blur needs channels"),
-                           (dict(channels="gray", noise=1, noise_sigma=2), "noise is for pictures"),
+                           (dict(channels="gray", noise=1, noise_sigma=2), "noise needs channels rgb"),
                            (dict(channels="gray", erase=1, dtype="f32"), "erase needs channels"),
                            (dict(channels="gray", gray=1), "gray needs channels"),
                            (dict(dtype="u16", mean=0.5), "u8 and u16 are not normalised"),

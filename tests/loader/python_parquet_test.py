@@ -111,7 +111,7 @@ def parquet_errors_say_what_to_do():
         (["nosuch.parquet", "a"], "--from nosuch.parquet: there is no such file"),
         ([".", "nosuch"], "x.parquet: there is no column nosuch; there are image, label, caption, boxes, score"),
         (["x.parquet", "image.nosuch"], "there is nothing at image.nosuch in its columns"),
-        (["x.parquet", "image"], "column image: it has the image in image.bytes: name that"),
+        (["x.parquet", "image"], "column image: the image is in image.bytes: name that"),
         (["x.parquet", "label", "label"], "two columns would be .cls, the second one label: give one another suffix by label=SUFFIX"),
         (["x.parquet", "label="], "COLUMN or COLUMN=SUFFIX is needed"),
     ]:

@@ -277,7 +277,7 @@ static void weights_that_are_no_weights_are_refused(void **state)
 		                                       .nshards = 1},
 		                         &s, &err),
 		        -EINVAL);
-		assert_non_null(strstr(err.text, "sample 0 of shard 0 has a weight"));
+		assert_non_null(strstr(err.text, "the weight of sample 0 of shard 0"));
 		ps_shard_indexes_free(indexes);
 	}
 }

@@ -174,8 +174,8 @@ static void ranks_without_counts_do_not_go_on_in_a_world_that_deals_lanes_otherw
 	taken(&s, even, n);
 	setting_init(&s, 0, 3);
 	s.o.lanes = 12;
-	refused(&s, even, n, ESTALE, "are not dealt alike in both worlds");
-	refused(&s, even, n, ESTALE, "go on with each rank's own state, or index the shards");
+	refused(&s, even, n, ESTALE, "are dealt differently in the two worlds");
+	refused(&s, even, n, ESTALE, "continue with each rank's own state, or index the shards");
 }
 
 /* One of the ranks has the longer shard: it goes on when its other lane has ended. */
@@ -220,7 +220,8 @@ static void counts_that_came_or_went_are_refused(void **state)
 	n = save_after(&s, even, 1);
 	index_all(true);
 	setting_init(&s, 0, 6); /* 4 shards on 6 ranks: shared out by counts */
-	refused(&s, even, n, ESTALE, "cuts into other batches; go on with world 2, or begin the next epoch");
+	refused(&s, even, n, ESTALE,
+	        "cuts into other batches; continue with world 2, or begin the next epoch");
 	n = save_after(&s, even, 1);
 	taken(&s, even, n);
 	setting_init(&s, 0, 1);

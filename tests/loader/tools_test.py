@@ -250,9 +250,9 @@ def pack_refuses_what_it_cannot_do():
         r = tool(*args, code=code)
         assert word in r.stderr, (args, r.stderr)
     r = tool("pack", "@-", "out-%d.tar", code=1, input=b"in/class0/00.jpg\nin/class0\n")
-    assert b"line 2: in/class0: is no ordinary file" in r.stderr, r.stderr
+    assert b"line 2: in/class0: is not an ordinary file" in r.stderr, r.stderr
     r = tool("pack", "@-", "out-%d.tar", code=1, input=b"in/class0/00.jpg\tk\t-1\n")
-    assert b'line 1: label "-1" is not a number from 0 on' in r.stderr, r.stderr
+    assert b'line 1: label "-1" is not a number of 0 or more' in r.stderr, r.stderr
     with open("list.txt", "w") as f:
         f.write("in/class0/00.jpg\tk\nin/class0/03.jpg\tk\n")
     r = tool("pack", "@list.txt", "out-%d.tar", code=1)
@@ -260,7 +260,7 @@ def pack_refuses_what_it_cannot_do():
     tool("pack", "in", "out-%d.tar")
     before = tap.read("out-0.tar")
     r = tool("pack", "in", "out-%d.tar", code=1)
-    assert b"out-0.tar is there already; --force writes over it" in r.stderr, r.stderr
+    assert b"out-0.tar exists already; --force overwrites it" in r.stderr, r.stderr
     tap.equal(tap.read("out-0.tar"), before)
     os.symlink("..", "in/class0/loop")
     r = tool("pack", "--force", "in", "out-%d.tar", code=1)

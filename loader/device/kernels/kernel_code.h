@@ -14,8 +14,8 @@
  * compiler compiles it for tests, where the same lines run over host memory (tests/loader/mock_cuda.c).
  *
  * A kernel is a function of a block's number. The parallel work of its threads is in PS_THREADS(t) { ... };
- * PS_TOGETHER() between two of these is a barrier. Only `shared` keeps values from one to the next. A block
- * that has nothing to do returns outside of PS_THREADS.
+ * PS_TOGETHER() between two of these is a barrier. Only `shared` keeps values from one of these to the
+ * next. A block that has nothing to do returns outside of PS_THREADS.
  *
  * Arithmetic is that of the CPU's code, to the bit: nvcc must not contract multiplications and additions
  * (-fmad=false), and headers that both compilers include mark their functions PS_BOTH (base/dtype.h). */

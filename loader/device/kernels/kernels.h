@@ -8,10 +8,10 @@
  * language of kernel_code.h; and a row below. nvcc makes an entry ps_kernel_NAME of each row (kernels.cu),
  * and the tests' driver (tests/loader/mock_cuda.c) runs the same row over host memory.
  *
- * They are compiled into one fatbin, which is part of the library (kernels_image.c). It has machine code for
- * the architectures of --with-cuda-arch, and PTX of the oldest, which the driver compiles on all others.
- * Builds without nvcc have no fatbin. If PENSTOCK_CUDA_KERNELS in the environment is set and not empty, the
- * file that it names is used instead.
+ * The kernels are compiled into one fatbin, which is part of the library (kernels_image.c). It has machine
+ * code for the architectures of --with-cuda-arch, and PTX of the oldest, which the driver compiles on all
+ * others. Builds without nvcc have no fatbin. If PENSTOCK_CUDA_KERNELS in the environment is set and not
+ * empty, the file that it names is used instead.
  *
  * Ownership: kernels belong to the caller that loads them.   Threads: any.   Blocks: loading, on the driver's
  * compiler. The context must be the calling thread's.   Errors: the driver's; loading has a text. */

@@ -113,8 +113,7 @@ static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
 }
 
 /* Opens the file again, once, after it changed at its origin (of a mount, or NFS) between open and first
- * read. No reader has a byte of it yet, so the new version is as good as if it had been opened a moment
- * later. */
+ * read. No byte was read yet, so the result is the same as if the file had been opened a moment later. */
 static bool open_again(struct ps_stream *s)
 {
 	ps_autofree char *path = ps_steal_ptr(&s->path);
@@ -344,7 +343,8 @@ static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got
 	return 0;
 }
 
-/* Called where a large field begins. What is left in the buffer was read after the last field for nothing. */
+/* Called where a large field begins. The bytes left in the buffer were read after the last field and not
+ * used. */
 static void behind_learn(struct ps_stream *s)
 {
 	if (s->beg == s->end)
@@ -658,7 +658,7 @@ static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error 
 	if (rc < 0 || rc == ISAL_NEED_DICT)
 		return ps_load_error_set(err, EBADMSG, "damaged gzip data near byte %ju of the file: %s",
 		        (uintmax_t)ps_stream_offset(f->in),
-		        rc == ISAL_INCORRECT_CHECKSUM ? "its checksum does not fit" : "not as gzip has it");
+		        rc == ISAL_INCORRECT_CHECKSUM ? "its checksum does not match" : "invalid gzip");
 	s->taken = in_n - f->gzip->avail_in;
 	s->made = out_n - f->gzip->avail_out;
 	s->ended = f->gzip->block_state == ISAL_BLOCK_FINISH;
@@ -947,7 +947,7 @@ int ps_unpack(
 	int rc;
 
 	if (size == ZSTD_CONTENTSIZE_ERROR)
-		return damaged("it does not begin as zstd data do", err);
+		return damaged("it does not begin with a zstd frame", err);
 	if (size == ZSTD_CONTENTSIZE_UNKNOWN || size > max)
 		size = n <= max / FIRST_GUESS ? n * FIRST_GUESS : max;
 	d = ZSTD_createDCtx();

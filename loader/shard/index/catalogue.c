@@ -153,7 +153,7 @@ static int text_parse(const char *path, char *text, size_t n, struct ps_catalogu
 		rc = ps_load_error_set(err, ESTALE, "%s: of another version of penstock; " HINT, path);
 	else if (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0 || !sum_check(text, n, &end) ||
 	         end < head)
-		rc = ps_load_error_set(err, EBADMSG, "%s: damaged, or no catalogue; " HINT, path);
+		rc = ps_load_error_set(err, EBADMSG, "%s: damaged, or not a catalogue; " HINT, path);
 	else
 		rc = lines_parse(c, text + head, end - head, err);
 	if (rc < 0) {
@@ -192,7 +192,7 @@ int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, stru
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > PS_CATALOGUE_MAX_FILE)
-		return ps_load_error_set(err, EBADMSG, "%s: no catalogue, or larger than 1 GiB", path);
+		return ps_load_error_set(err, EBADMSG, "%s: not a catalogue, or larger than 1 GiB", path);
 	text = malloc((size_t)st.st_size + 1);
 	if (!text)
 		return ps_load_error_set(err, ENOMEM, "out of memory");

@@ -218,7 +218,8 @@ static int member_parse(struct import *im, char **at, bool probe, struct ps_shar
 	        m->size > im->shard_nbytes - m->offset)
 		return damaged(im, "a member that is not after the last one, or not in the shard", err);
 	if (!ps_name_split(words[3], strlen(words[3]), ret_parts) || strcmp(ret_parts->suffix, words[0]) != 0)
-		return damaged(im, "a member whose name is not of its suffix, or is of no sample", err);
+		return damaged(
+		        im, "a member whose name does not end with its suffix, or belongs to no sample", err);
 	im->end = m->offset + (m->size + BLOCK - 1) / BLOCK * BLOCK;
 	lower(words[0]);
 	m->suffix = words[0];
@@ -266,7 +267,8 @@ static int ends_check(const struct import *im, struct ps_load_error *err)
 
 	if (pread(im->shard_fd, block, BLOCK, 0) != BLOCK || block[156] == 'g')
 		return ps_load_error_set(err, EINVAL,
-		        "%s: its shard has global headers, which it does not list; use penstock-loader "
+		        "%s: its shard has global headers, which this index does not list; use "
+		        "penstock-loader "
 		        "index",
 		        im->path);
 	if (pread(im->shard_fd, block, BLOCK, (off_t)im->end) != BLOCK || memcmp(block, zeros, BLOCK) != 0)
@@ -285,8 +287,7 @@ static int lines_import(struct import *im, struct ps_load_error *err)
 		        err, EBADMSG, "%s: not an index of DALI's, format " DALI_VERSION, im->path);
 	line[n - 1] = 0;
 	if (!number_parse(line + strlen(DALI_VERSION) + 1, &im->count))
-		return ps_load_error_set(
-		        err, EBADMSG, "%s: it does not say how many samples it has", im->path);
+		return ps_load_error_set(err, EBADMSG, "%s: its number of samples is missing", im->path);
 	while ((n = getline(&line, &cap, im->f)) > 0) {
 		int rc;
 

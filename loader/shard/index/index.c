@@ -14,7 +14,7 @@
 /* Reports a damaged index by its path: -EBADMSG. */
 static int ps_shard_index_damaged(const struct ps_shard_index *x, struct ps_load_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "%s: damaged, or no index; " PS_INDEX_HINT, x->path);
+	return ps_load_error_set(err, EBADMSG, "%s: damaged, or not an index; " PS_INDEX_HINT, x->path);
 }
 
 /* True if a section's checksum fits; computed once, before the first use. */
@@ -399,7 +399,7 @@ int ps_shard_index_open_of_longer(
 	if (rc < 0)
 		return rc;
 	if (x->binding.nbytes <= now.nbytes) {
-		rc = ps_load_error_set(err, ENOENT, "%s: is of no longer shard", x->path);
+		rc = ps_load_error_set(err, ENOENT, "%s: is not of a longer shard", x->path);
 		ps_shard_index_close(x);
 		return rc;
 	}
@@ -756,7 +756,7 @@ int ps_shard_index_check_first(
 	if (x->windows.nbytes > 0 || ps_shard_index_sum(0, p, n) == x->binding.first)
 		return 0;
 	return ps_load_error_set(
-	        err, ESTALE, "its first header is not the one that its index %s is of: " STALE_HINT, x->path);
+	        err, ESTALE, "its first header differs from the one of its index %s: " STALE_HINT, x->path);
 }
 
 size_t ps_shard_index_held(const struct ps_shard_index *x)
