@@ -1,4 +1,4 @@
-/* Crops and flips: torchvision's algorithm, written a second time as oracle, and its statistics. */
+/* Crops and flips: compared with a second implementation of torchvision's algorithm, and their statistics. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +48,7 @@ static void torchvision_box(const struct ps_image_spec *s, uint32_t width, uint3
 	box[1] = (height - box[3]) / 2;
 }
 
-static void random_crop_is_torchvisions(void **state)
+static void random_crop_equals_torchvision(void **state)
 {
 	static const uint32_t sizes[][2] = {
 	        {500, 375}, {375, 500}, {20, 20}, {640, 60}, {60, 640}, {4000, 3000}};
@@ -71,9 +71,9 @@ static void random_crop_is_torchvisions(void **state)
 	}
 }
 
-/* On a square image every draw within (0.08, 0.7) and (3/4, 4/3) fits, so the distribution is the drawn one.
- */
-static void area_and_ratio_are_spread_as_asked(void **state)
+/* On a square image every area in (0.08, 0.7) with every ratio in (3/4, 4/3) fits: no draw is repeated, and
+ * the boxes have the distribution that was asked for. */
+static void area_ratio_and_position_are_distributed_uniformly(void **state)
 {
 	enum { N = 40000, CELLS = 10 };
 	struct ps_image_spec spec = ps_image_spec_imagenet(224);
@@ -100,9 +100,9 @@ static void area_and_ratio_are_spread_as_asked(void **state)
 	assert_in_range(flips, N / 2 - 500, N / 2 + 500);
 }
 
-static void letterbox_fits_in_the_middle(void **state)
+static void letterbox_centres_the_scaled_image(void **state)
 {
-	/* image, output, size of the image in it, left and upper edge */
+	/* image, output, size of the scaled image, its left and upper edge in the output */
 	static const uint32_t cases[][8] = {{640, 480, 224, 224, 224, 168, 0, 28},
 	        {480, 640, 224, 224, 168, 224, 28, 0}, {100, 100, 224, 224, 224, 224, 0, 0},
 	        {2, 1000, 32, 64, 1, 64, 15, 0}, {1000, 3, 32, 64, 32, 1, 0, 31}, {1, 1, 7, 4, 4, 4, 1, 0},
@@ -127,7 +127,7 @@ static void letterbox_fits_in_the_middle(void **state)
 	}
 }
 
-static void flip_probability_is_kept_at_its_ends(void **state)
+static void flip_probability_0_never_flips_and_1_always_flips(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(8);
 	(void)state;
@@ -143,8 +143,8 @@ static void flip_probability_is_kept_at_its_ends(void **state)
 	}
 }
 
-/* What torchvision 0.14 gives for Resize(shorter), CenterCrop(out). */
-static void centre_crop_is_torchvisions(void **state)
+/* The expected values are those of torchvision 0.14 for Resize(shorter), CenterCrop(out). */
+static void centre_crop_equals_torchvision(void **state)
 {
 	static const struct {
 		uint32_t width, height, shorter, out, scaled_w, scaled_h, left, top;
@@ -178,8 +178,9 @@ static void centre_crop_is_torchvisions(void **state)
 	}
 }
 
-/* Any image a JPEG can hold, any sound spec: box and window stay inside. */
-static void geometry_is_always_inside(void **state)
+/* For any size a JPEG can have and any valid spec, the box is in the image and the window in the scaled
+ * image. */
+static void box_and_window_are_always_inside_the_image(void **state)
 {
 	static const uint32_t sides[] = {1, 2, 3, 7, 100, 65500};
 	static const double ratios[][2] = {{0.75, 4.0 / 3}, {0.001, 0.002}, {500, 1000}, {1, 1}};
@@ -205,7 +206,7 @@ static void geometry_is_always_inside(void **state)
 	}
 }
 
-static void padding_mirrors_with_or_without_the_edge(void **state)
+static void symmetric_padding_repeats_the_edge_and_reflect_does_not(void **state)
 {
 	static const int64_t symmetric[] = {2, 2, 1, 0, 0, 1, 2, 2, 1, 0, 0};
 	static const int64_t reflect[] = {0, 1, 2, 1, 0, 1, 2, 1, 0, 1, 2};
@@ -220,13 +221,13 @@ static void padding_mirrors_with_or_without_the_edge(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(random_crop_is_torchvisions),
-	        cmocka_unit_test(letterbox_fits_in_the_middle),
-	        cmocka_unit_test(area_and_ratio_are_spread_as_asked),
-	        cmocka_unit_test(flip_probability_is_kept_at_its_ends),
-	        cmocka_unit_test(centre_crop_is_torchvisions),
-	        cmocka_unit_test(geometry_is_always_inside),
-	        cmocka_unit_test(padding_mirrors_with_or_without_the_edge),
+	        cmocka_unit_test(random_crop_equals_torchvision),
+	        cmocka_unit_test(letterbox_centres_the_scaled_image),
+	        cmocka_unit_test(area_ratio_and_position_are_distributed_uniformly),
+	        cmocka_unit_test(flip_probability_0_never_flips_and_1_always_flips),
+	        cmocka_unit_test(centre_crop_equals_torchvision),
+	        cmocka_unit_test(box_and_window_are_always_inside_the_image),
+	        cmocka_unit_test(symmetric_padding_repeats_the_edge_and_reflect_does_not),
 	};
 	return cmocka_run_group_tests_name("augment", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What tests of whole loaders share: opening one, its tensors, and batches as numbers. Include after
- * cmocka.h. */
+/* Shared by tests of whole loaders: opening a loader, a batch's tensors, and a hash of their bytes. Include
+ * after cmocka.h. */
 #ifndef PS_TESTS_LOADER_BATCHES_H
 #define PS_TESTS_LOADER_BATCHES_H
 
@@ -7,7 +7,7 @@
 
 #include "penstock.h"
 
-/* Or the test fails. */
+/* Opens a loader, or the test fails. */
 static inline struct penstock_loader *open_ok(
         const struct penstock_options *o, const char *const *shards, size_t n)
 {
@@ -30,7 +30,7 @@ static inline struct penstock_tensor field(const struct penstock_batch *b, const
 	return t;
 }
 
-/* FNV-1a, going on from h. */
+/* FNV-1a, continued from h. */
 static inline uint64_t hash(uint64_t h, const void *p, size_t n)
 {
 	const uint8_t *s = p;

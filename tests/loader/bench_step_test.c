@@ -1,4 +1,4 @@
-/* What bench makes of a consumer's steps. */
+/* How bench computes idle times, quantiles and the bottleneck from a consumer's steps. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -26,7 +26,8 @@ static void nothing_free(struct ps_bench_step *step)
 
 static const struct ps_bench_step_ops nothing = {.drain = nothing_drain, .free = nothing_free};
 
-/* n steps of 10 ms, each after this much waiting; the first ones wait longer. */
+/* n steps of 10 ms, each after `gap` ms of waiting and with `copy` ms of copying; the first 10 wait 1000
+ * ms. */
 static struct ps_bench_idle idle_of(size_t n, float gap, float copy)
 {
 	struct ps_bench_step *s = calloc(1, sizeof(*s));
@@ -43,7 +44,7 @@ static struct ps_bench_idle idle_of(size_t n, float gap, float copy)
 	return idle;
 }
 
-static void sums_begin_after_the_warm_up(void **unused)
+static void idle_times_exclude_the_warm_up(void **unused)
 {
 	const struct ps_bench_idle i = idle_of(1010, 2, 3);
 
@@ -58,7 +59,7 @@ static void sums_begin_after_the_warm_up(void **unused)
 	assert_int_equal(idle_of(0, 0, 0).steps, 0);
 }
 
-static void quantiles_are_of_sorted_values(void **unused)
+static void quantiles_do_not_need_sorted_values(void **unused)
 {
 	float values[] = {5, 1, 4, 2, 3}, one[] = {7};
 
@@ -77,28 +78,27 @@ static const char *bottleneck(float gap, float copy, double storage, double read
 
 	s.stages[2] = (struct penstock_stage){.name = "consumer", .busy = 99, .waiting_input = 1};
 	ps_bench_step_judge(&idle, &s);
-	assert_true(s.stages[2].busy == 99); /* what was measured stays */
+	assert_true(s.stages[2].busy == 99); /* measured values do not change */
 	assert_true(s.advice[0]);
 	return s.bottleneck;
 }
 
-static void the_bottleneck_is_what_the_consumer_lost(void **unused)
+static void the_bottleneck_is_the_stage_the_consumer_waited_for(void **unused)
 {
 	(void)unused;
 	assert_string_equal(bottleneck(0.05F, 0.04F, 1, 1, 1), "consumer");
 	assert_string_equal(bottleneck(1, 2, 1, 1, 1), "copy");
 	assert_string_equal(bottleneck(2, 1, 0.1, 0.1, 1), "decode");
 	assert_string_equal(bottleneck(2, 1, 1, 0.1, 0.1), "storage");
-	assert_string_equal(
-	        bottleneck(0.2F, 0, 0.1, 1, 0.1), "read"); /* two of a hundred: no less its loss */
+	assert_string_equal(bottleneck(0.2F, 0, 0.1, 1, 0.1), "read"); /* a loss of 2 % is enough */
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(sums_begin_after_the_warm_up),
-	        cmocka_unit_test(quantiles_are_of_sorted_values),
-	        cmocka_unit_test(the_bottleneck_is_what_the_consumer_lost),
+	        cmocka_unit_test(idle_times_exclude_the_warm_up),
+	        cmocka_unit_test(quantiles_do_not_need_sorted_values),
+	        cmocka_unit_test(the_bottleneck_is_the_stage_the_consumer_waited_for),
 	};
 
 	return cmocka_run_group_tests_name("bench step", tests, NULL, NULL);

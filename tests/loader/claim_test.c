@@ -44,7 +44,8 @@ struct fixture {
 	struct ps_lane_position skipped[2];
 };
 
-/* One lane whose length is not known, one batch; the first `skip` samples of an epoch are passed over. */
+/* A pipeline with one batch and one lane whose length is not known. It skips the first `skip` samples of an
+ * epoch. */
 static void fixture_init(struct fixture *f, uint64_t skip)
 {
 	struct ps_pipeline *p = &f->p;
@@ -100,9 +101,9 @@ static void fixture_fini(struct fixture *f)
 	pthread_cond_destroy(&p->ready);
 }
 
-/* A unit without rows would let two workers finish one batch: another one may decode and finish it while
- * this one is about to look whether all rows are there. */
-static void what_is_passed_over_is_no_unit(void **state)
+/* A unit without rows would let two workers finish one batch: while its worker is about to check whether all
+ * rows are there, another worker may decode the last row and finish the batch. */
+static void skipped_samples_make_no_unit(void **state)
 {
 	struct fixture f;
 	struct ps_unit u;
@@ -128,7 +129,7 @@ static int count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint6
 	return 0;
 }
 
-/* Of a lane whose length is known it is known, too, which block the next row is in: no other will do. */
+/* If a lane's length is known, so is the block of the next row: no other block may be claimed. */
 static void a_row_waits_for_its_own_block(void **state)
 {
 	struct fixture f;
@@ -160,8 +161,8 @@ static void a_row_waits_for_its_own_block(void **state)
 	fixture_fini(&f);
 }
 
-/* There is room for the ends of two epochs: a caller that does not ask for batches loses none. */
-static void the_end_of_an_epoch_waits_for_that_of_the_one_before_the_last(void **state)
+/* The pipeline stores the ends of two epochs. A third epoch waits, so that a slow caller misses no end. */
+static void no_claim_while_the_end_of_the_epoch_two_before_is_pending(void **state)
 {
 	struct fixture f;
 	struct ps_unit u;
@@ -178,7 +179,7 @@ static void the_end_of_an_epoch_waits_for_that_of_the_one_before_the_last(void *
 }
 
 /* A reader may be in the middle of a block while its epoch is closed, by take= or steps=. */
-static void a_block_of_an_epoch_that_was_closed_is_dropped(void **state)
+static void a_block_of_a_closed_epoch_is_dropped(void **state)
 {
 	struct fixture f;
 
@@ -188,7 +189,7 @@ static void a_block_of_an_epoch_that_was_closed_is_dropped(void **state)
 	block_of_epoch(&f.p, 0, 2);
 	assert_null(f.lane.head);
 	assert_int_equal(f.lane.nqueued, 0);
-	block_of_epoch(&f.p, 1, 2); /* it may be the next one, which is read ahead */
+	block_of_epoch(&f.p, 1, 2); /* of the current epoch; the next is of the one that is read ahead */
 	block_of_epoch(&f.p, 2, 2);
 	assert_int_equal(f.lane.nqueued, 2);
 	assert_int_equal(f.lane.head->epoch, 1);
@@ -202,7 +203,7 @@ struct sleeper {
 	int r;
 };
 
-/* A worker that found nothing to claim. */
+/* Waits as a worker does that found nothing to claim. */
 static void *sleeper_main(void *arg)
 {
 	struct sleeper *s = arg;
@@ -217,7 +218,7 @@ static void *sleeper_main(void *arg)
 	return NULL;
 }
 
-/* Returns with the pipeline's lock, once it sleeps. */
+/* Returns once the sleeper waits, with the pipeline's lock held. */
 static void sleeper_begin(struct sleeper *s, struct ps_pipeline *p)
 {
 	*s = (struct sleeper){.p = p};
@@ -231,7 +232,7 @@ static void sleeper_begin(struct sleeper *s, struct ps_pipeline *p)
 	}
 }
 
-/* Gives the lock back. */
+/* Releases the lock and asserts that the sleeper is woken. */
 static void sleeper_is_woken(struct sleeper *s)
 {
 	pthread_mutex_unlock(&s->p->lock);
@@ -239,7 +240,7 @@ static void sleeper_is_woken(struct sleeper *s)
 	assert_int_equal(s->r, 0);
 }
 
-static void workers_are_woken_by_the_epoch_and_the_block_that_they_wait_for(void **state)
+static void workers_are_woken_by_a_new_epoch_and_by_a_new_block(void **state)
 {
 	struct fixture f;
 	struct sleeper s;
@@ -250,7 +251,7 @@ static void workers_are_woken_by_the_epoch_and_the_block_that_they_wait_for(void
 	sleeper_begin(&s, &f.p);
 	block_queue(&f.p, 1);
 	sleeper_is_woken(&s);
-	epoch = ps_steal_ptr(&f.p.claiming); /* one of them asks for it; the others wait */
+	epoch = ps_steal_ptr(&f.p.claiming); /* one worker fetches the epoch; the others wait */
 	sleeper_begin(&s, &f.p);
 	ps_epoch_begin(&f.p, epoch);
 	sleeper_is_woken(&s);
@@ -259,8 +260,8 @@ static void workers_are_woken_by_the_epoch_and_the_block_that_they_wait_for(void
 
 #define LANES 7
 
-/* What is needed first is read first, and nothing that is not needed yet. */
-static void lanes_are_read_as_they_are_needed(void **state)
+/* The lane that is needed first is read first; a lane that is not needed yet is not read. */
+static void lanes_are_read_in_the_order_of_need(void **state)
 {
 	static const uint64_t nexts[LANES] = {5, 3, 3, 0, 6, 1, 4};
 	static const uint32_t order[LANES] = {3, 5, 1, 2, 6, 0, 4};
@@ -293,7 +294,7 @@ static void lanes_are_read_as_they_are_needed(void **state)
 		assert_false(lane->waits);
 	}
 	assert_null(ps_due_take(p));
-	/* A lane that has as many blocks as it may have, and one whose turn is far. */
+	/* Not read: a lane with as many blocks queued as it may have, and a lane whose turn is far ahead. */
 	lanes[1].nqueued = p->ahead;
 	ps_due_put(p, &lanes[1]);
 	assert_null(ps_due_take(p));
@@ -313,12 +314,12 @@ static void lanes_are_read_as_they_are_needed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(what_is_passed_over_is_no_unit),
+	        cmocka_unit_test(skipped_samples_make_no_unit),
 	        cmocka_unit_test(a_row_waits_for_its_own_block),
-	        cmocka_unit_test(the_end_of_an_epoch_waits_for_that_of_the_one_before_the_last),
-	        cmocka_unit_test(a_block_of_an_epoch_that_was_closed_is_dropped),
-	        cmocka_unit_test(workers_are_woken_by_the_epoch_and_the_block_that_they_wait_for),
-	        cmocka_unit_test(lanes_are_read_as_they_are_needed),
+	        cmocka_unit_test(no_claim_while_the_end_of_the_epoch_two_before_is_pending),
+	        cmocka_unit_test(a_block_of_a_closed_epoch_is_dropped),
+	        cmocka_unit_test(workers_are_woken_by_a_new_epoch_and_by_a_new_block),
+	        cmocka_unit_test(lanes_are_read_in_the_order_of_need),
 	};
 
 	return cmocka_run_group_tests_name("claim", tests, NULL, NULL);

@@ -60,7 +60,7 @@ struct setting {
 	char names[N][32];
 };
 
-/* The first frame, and those from `from` on, which follow it. */
+/* n fields: frame 0, and the frames from number `from` on, which follow frame 0. */
 static void setting_init(struct setting *s, uint32_t from, uint32_t n)
 {
 	penstock_options_init(&s->o, sizeof(s->o));
@@ -84,7 +84,8 @@ static void setting_init(struct setting *s, uint32_t from, uint32_t n)
 	}
 }
 
-/* An epoch's rows of field k; *ret_held: bytes of the heap once all threads have decoded. */
+/* An epoch's rows of field k; *ret_held: bytes of heap in use at the last batch, when all threads have
+ * decoded. */
 static uint8_t *epoch_of(const struct setting *s, uint32_t k, size_t *ret_nbytes, size_t *ret_held)
 {
 	struct penstock_loader *loader;
@@ -137,8 +138,8 @@ static void all_frames_of_all_cameras_share_one_crop(void **state)
 	}
 }
 
-/* Decoders of frames that follow work in the memory of the first. */
-static void memory_does_not_grow_with_the_frames(void **state)
+/* Decoders of frames that follow use the memory of the first frame's decoder. */
+static void followers_add_less_than_16_kib_of_memory_each(void **state)
 {
 	static struct setting all, two;
 	size_t n, few, many;
@@ -149,12 +150,12 @@ static void memory_does_not_grow_with_the_frames(void **state)
 	free(epoch_of(&two, 1, &n, &few));
 	free(epoch_of(&all, 1, &n, &many));
 	print_message("%zu bytes with 2 fields, %zu with %d\n", few, many, N);
-	/* Of each field: its part of the plan, and of both threads a decoder's tables. With memory of its own
-	 * it would take 160 KiB. */
+	/* A field needs its part of the batch layout and, for each of the two threads, a decoder's tables.
+	 * With memory of its own a field would need 160 KiB. */
 	assert_true(many < few + (size_t)N * 16384);
 }
 
-static void a_thousand_fields_are_the_limit(void **state)
+static void more_than_1024_fields_are_refused(void **state)
 {
 	static struct penstock_field f[1025];
 	struct penstock_options o;
@@ -175,10 +176,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(all_frames_of_all_cameras_share_one_crop),
-	        cmocka_unit_test(memory_does_not_grow_with_the_frames),
-	        cmocka_unit_test(a_thousand_fields_are_the_limit),
+	        cmocka_unit_test(followers_add_less_than_16_kib_of_memory_each),
+	        cmocka_unit_test(more_than_1024_fields_are_refused),
 	};
 
-	mallopt(M_ARENA_MAX, 1); /* mallinfo2() is of the first alone */
+	mallopt(M_ARENA_MAX, 1); /* mallinfo2() reports the first arena alone */
 	return cmocka_run_group_tests_name("clip", tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
-/* Elements from any type to any other, in either byte order: what is exact is converted, what is not stops
- * it. The definition is written a second time here, in long double. */
+/* Conversion of elements between any two types, in either byte order: an exact value is converted, the first
+ * inexact one stops the conversion. The oracle here computes in long double. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -14,8 +14,8 @@
 #include "base/number.h"
 #include "batch/fields.h"
 
-/* The bits of elements; of each as many as the type has. Ends of all integer types, ones and ends of the
- * floats. */
+/* Bits of elements, of which a type uses its low ones: the limits of all integer types; of the float types 1,
+ * the limits and others. */
 static const uint64_t patterns[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0x100, 0x102, 0x7fff, 0x8000, 0xffff, 0x10000,
         0x01020304, 0xff7f, 0xff80, 0xffffff7f, 0xffff7fff, 0xffff8000, UINT64_C(0xffffffff7fffffff),
         0x7fffffff, 0x80000000, 0xffffffff, UINT64_C(0x100000000), UINT64_C(0x0102030405060708), INT64_MAX,
@@ -82,7 +82,7 @@ static long double value_of(enum ps_dtype t, const uint8_t *p)
 	return 0;
 }
 
-/* By trying: no other element of the type is asked, so what it rounds to must be it. */
+/* Whether type t holds x exactly. */
 static bool fits(long double x, enum ps_dtype t)
 {
 	static const struct {
@@ -106,7 +106,7 @@ static bool fits(long double x, enum ps_dtype t)
 		return isfinite(x) && x == truncl(x) && x >= range[t].low && x <= range[t].high;
 	if (!isfinite(x) || x == 0)
 		return true;
-	long double m = ldexpl(frexpl(x, &e), digits); /* an integer, if the type has so many digits */
+	long double m = ldexpl(frexpl(x, &e), digits); /* an integer, if the type has enough digits */
 	return m == truncl(m) && e <= high && ldexpl(x, -low) == truncl(ldexpl(x, -low));
 }
 
@@ -139,7 +139,7 @@ static void check_one(enum ps_dtype from, bool swapped, enum ps_dtype to, uint64
 	        value_of(to, (const uint8_t *)dst) == 0 && value_of(to, (const uint8_t *)dst + 2 * out) == 0);
 }
 
-/* Rounded into floats: what ps_number_store_rounded() makes of it, but no finite number becomes infinite. */
+/* Float targets are rounded as ps_number_store_rounded() does, but no finite number becomes infinite. */
 static void check_rounded(enum ps_dtype from, bool swapped, enum ps_dtype to, uint64_t bits)
 {
 	size_t in = ps_dtype_nbytes(from), out = ps_dtype_nbytes(to);
@@ -168,7 +168,7 @@ static void check_rounded(enum ps_dtype from, bool swapped, enum ps_dtype to, ui
 		        ps_dtype_name(to), (uintmax_t)bits);
 }
 
-static void every_type_into_every_other_in_either_byte_order(void **state)
+static void every_type_converts_to_every_type_in_either_byte_order(void **state)
 {
 	(void)state;
 	for (int from = 0; from < PS_NDTYPES; from++)
@@ -220,14 +220,14 @@ static void minus_zero_is_zero_where_no_sign_is_allowed(void **state)
 	assert_false(ps_number_store(&number, PS_U8, &byte));
 }
 
-/* What a head may say: lengths, dimensions and types, all from outside. In memory of just the file's
+/* Lengths, dimensions and types in an npy header are untrusted. A file is parsed in memory of exactly its
  * length. */
-static void heads_of_arrays_are_taken_or_refused_by_their_words(void **state)
+static void npy_headers_are_accepted_or_refused_with_a_reason(void **state)
 {
 	static const struct {
 		const char *head;
-		size_t nbytes;    /* behind it */
-		const char *says; /* NULL: taken */
+		size_t nbytes;    /* after the header */
+		const char *says; /* the error's text; NULL: accepted */
 	} heads[] = {
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", 12, NULL},
 	        {"{'shape': (), 'descr': '|u1', 'fortran_order': False}", 1, NULL},
@@ -274,7 +274,7 @@ static void heads_of_arrays_are_taken_or_refused_by_their_words(void **state)
 			int rc = ps_npy_parse(file, n, &npy, &err);
 			if (heads[i].says ? rc != -EBADMSG || !strstr(err.text, heads[i].says) : rc != 0)
 				fail_msg("%s: %d, \"%s\"", heads[i].head, rc, err.text);
-			/* Cut anywhere, and with a head that is said to be longer than the file. */
+			/* Truncated at any byte, and with a header longer than the file. */
 			for (size_t cut = 0; cut < n && !heads[i].says; cut++) {
 				uint8_t *exact = malloc(cut ? cut : 1);
 
@@ -295,10 +295,10 @@ static void heads_of_arrays_are_taken_or_refused_by_their_words(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(every_type_into_every_other_in_either_byte_order),
+	        cmocka_unit_test(every_type_converts_to_every_type_in_either_byte_order),
 	        cmocka_unit_test(large_integers_are_rounded_once),
 	        cmocka_unit_test(minus_zero_is_zero_where_no_sign_is_allowed),
-	        cmocka_unit_test(heads_of_arrays_are_taken_or_refused_by_their_words),
+	        cmocka_unit_test(npy_headers_are_accepted_or_refused_with_a_reason),
 	};
 
 	return cmocka_run_group_tests_name("convert", tests, NULL, NULL);

@@ -30,7 +30,7 @@ static void quotas_are_rounded_up_to_cpus(void **state)
 		assert_int_equal(ps_cpus_parse_max(rows[i].line), rows[i].cpus);
 }
 
-static void affinity_and_local_ranks_are_followed(void **state)
+static void usable_cpus_follow_affinity_and_local_world_size(void **state)
 {
 	cpu_set_t old, one;
 	int first = 0;
@@ -57,7 +57,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(quotas_are_rounded_up_to_cpus),
-	        cmocka_unit_test(affinity_and_local_ranks_are_followed),
+	        cmocka_unit_test(usable_cpus_follow_affinity_and_local_world_size),
 	};
 	return cmocka_run_group_tests_name("cpus", tests, NULL, NULL);
 }

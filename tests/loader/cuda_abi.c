@@ -1,5 +1,5 @@
-/* The driver's functions as device/kernels/cuda_driver.h declares them, beside the toolkit's cuda.h: that it compiles
- * is the test. Built where there is a toolkit. */
+/* Compares the declarations of the driver's functions in device/kernels/cuda_driver.h with the toolkit's
+ * cuda.h. The test is that this file compiles. Built where there is a toolkit. */
 #include "config.h"
 
 #include <cuda.h>

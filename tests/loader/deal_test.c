@@ -1,6 +1,6 @@
-/* Rows of steps dealt to ranks, at the sizes of real runs, by the order's own code without shards: each
- * sample once, the same steps for any number of ranks, how many shards a batch is of, and how many ranks open
- * a shard. */
+/* How the rows of steps are dealt to ranks, for the sizes of real runs: each sample comes once, the steps are
+ * the same for any number of ranks; how many shards a batch has samples of, and how many ranks open a shard.
+ * The tests call the order's code without shards. */
 #include "config.h"
 
 #include "order/order.h"
@@ -20,11 +20,11 @@ static uint32_t rnd(uint32_t below)
 
 struct run {
 	uint32_t nshards, batch, world, per_node, homes;
-	uint32_t lanes; /* 0: as many as by default */
+	uint32_t lanes; /* 0: the default */
 	enum penstock_end end;
 	uint64_t seed, epoch;
 	const uint32_t *counts;
-	const uint32_t *sets; /* of two sets: where the second begins; NULL: one */
+	const uint32_t *sets; /* where the second of two sets begins; NULL: one set */
 	uint64_t skip;
 };
 
@@ -99,7 +99,7 @@ static void rank_close(struct rank *r)
 /* Every lane's samples, lane after lane. */
 struct map {
 	struct ps_order_sample *v;
-	uint64_t *begins; /* of the lanes, and behind the last */
+	uint64_t *begins; /* of the lanes, and the end of the last */
 };
 
 static void map_make(const struct run *r, const struct rank *rank, struct map *map)
@@ -127,8 +127,8 @@ static void map_free(struct map *map)
 	free(map->begins);
 }
 
-/* Which step each sample is of, by its place in the map; UINT32_MAX: none. Asserts that no sample comes
- * twice, and that a rank that asks lane by lane gets the same answer. */
+/* Sets step_of[i] to the step of the sample at place i of the map, or UINT32_MAX: none. Asserts that no
+ * sample comes twice, and that ps_deal_wanted(), asked lane by lane, names the same samples of each rank. */
 static void steps_note(const struct run *r, uint32_t *step_of, uint64_t n, const struct map *map)
 {
 	ps_autofree struct ps_dealt *rows = malloc(r->batch * sizeof(*rows));
@@ -152,12 +152,12 @@ static void steps_note(const struct run *r, uint32_t *step_of, uint64_t n, const
 				mine[at] = true;
 			}
 		}
-		rank_close(&rank); /* what was dealt is not known to the readers yet */
+		rank_close(&rank); /* opened again: so the dealing is not cached for ps_deal_wanted() */
 		rank_open(r, i, &rank);
 		for (uint32_t l = 0; l < ps_order_nlanes(rank.order); l++) {
 			uint32_t len = (uint32_t)(map->begins[l + 1] - map->begins[l]), to;
 
-			for (uint32_t from = 0; from < len; from = to) { /* by pieces, as blocks are */
+			for (uint32_t from = 0; from < len; from = to) { /* piece by piece, as blocks come */
 				to = from + 1 + rnd(40);
 				to = PS_MIN(to, len);
 				assert_int_equal(ps_deal_wanted(rank.epoch->deal, l, from, to - from,
@@ -222,9 +222,9 @@ static void each_world_has_the_same_steps_and_each_sample_once(void **state)
 	}
 }
 
-/* Each sample comes once; steps of ranks that share out what is left, and batches larger than what is dealt
- * at a time. */
-static void what_is_left_is_shared_out(void **state)
+/* Each sample comes once where the ranks split the last samples, also with batches larger than what is
+ * dealt at a time. */
+static void samples_of_the_last_steps_are_split_over_the_ranks(void **state)
 {
 	static const uint32_t batches[] = {2, 3, 8, 5000};
 	static uint32_t counts[200], steps[30000];
@@ -250,7 +250,8 @@ static void what_is_left_is_shared_out(void **state)
 		counts_vary(counts, r.nshards, r.batch == 5000 ? 450 : 40, rnd(3) * 20);
 		for (uint32_t s = 0; s < r.nshards; s++)
 			n += counts[s];
-		/* fewer are left than there are ranks: the step before gives them some of its own */
+		/* Fewer samples are left than there are ranks: the last step takes some from the step
+		 * before. */
 		for (; n % global != rest % global; n++)
 			counts[rnd(r.nshards)]++;
 		rank_open(&r, 0, &rank);
@@ -264,8 +265,8 @@ static void what_is_left_is_shared_out(void **state)
 	}
 }
 
-/* Places of samples among lanes that take turns, by walking. */
-static void places_are_those_of_a_walk(void **state)
+/* Compares the computed places of samples among lanes that take turns with places counted one by one. */
+static void computed_places_equal_counted_ones(void **state)
 {
 	static const uint64_t lengths[][4] = {
 	        {5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4}, {7, 7, 7, 7}};
@@ -286,7 +287,7 @@ static void places_are_those_of_a_walk(void **state)
 	}
 }
 
-/* The turns are where so many steps lead from the beginning, or both are over. */
+/* Both turns are at the same place, or both are over. */
 static void turns_same(const struct ps_turns *walked, const struct ps_turns *skipped)
 {
 	assert_int_equal(walked->over, skipped->over);
@@ -297,7 +298,7 @@ static void turns_same(const struct ps_turns *walked, const struct ps_turns *ski
 	assert_int_equal(walked->index, skipped->index);
 }
 
-static void a_skip_is_as_many_steps_also_beyond_the_end(void **state)
+static void a_skip_of_n_equals_n_single_steps_also_beyond_the_end(void **state)
 {
 	static const struct {
 		struct ps_lane_set sets[3];
@@ -322,7 +323,7 @@ static void a_skip_is_as_many_steps_also_beyond_the_end(void **state)
 		ps_turns_reset(&walked, rows[i].lengths);
 		for (uint64_t over = 0; over < 3000; over += walked.over ? 7 : 0) {
 			ps_turns_reset(&skipped, rows[i].lengths);
-			ps_turns_skip(&skipped, n / 3); /* in two parts, or in one */
+			ps_turns_skip(&skipped, n / 3); /* in two parts; below in one */
 			ps_turns_skip(&skipped, n - n / 3);
 			turns_same(&walked, &skipped);
 			ps_turns_reset(&skipped, rows[i].lengths);
@@ -336,8 +337,9 @@ static void a_skip_is_as_many_steps_also_beyond_the_end(void **state)
 	}
 }
 
-/* Lanes whose ends are found take the turns that lanes of known lengths take, in the same rounds. */
-static void ends_that_are_found_change_no_turn(void **state)
+/* Lanes whose ends are found while reading take the same turns, in the same rounds, as lanes of known
+ * lengths. */
+static void lanes_take_the_same_turns_with_known_and_with_found_lengths(void **state)
 {
 	static const uint64_t lengths[][4] = {
 	        {5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4}, {7, 7, 7, 7}, {0, 2, 0, 1}};
@@ -346,7 +348,7 @@ static void ends_that_are_found_change_no_turn(void **state)
 	(void)state;
 	for (size_t i = 0; i < 2 * PS_ARRAY_LEN(lengths); i++) {
 		const uint64_t *of = lengths[i / 2];
-		bool at_once = i % 2; /* the end is known with the last sample, or when there is no other */
+		bool at_once = i % 2; /* the end is found with the last sample, or only at the next turn */
 		uint64_t given[4] = {0};
 		struct ps_turns known, found;
 
@@ -375,7 +377,7 @@ static void ends_that_are_found_change_no_turn(void **state)
 	}
 }
 
-/* Of two datasets of one weight, however large it is, each second sample; steps of more rows than 2^32. */
+/* Two datasets of the same, largest weight alternate; steps may begin after row 2^32. */
 static void large_numbers_do_not_overflow(void **state)
 {
 	const struct ps_lane_set sets[2] = {
@@ -401,12 +403,12 @@ static int compare(const void *a, const void *b)
 }
 
 struct found {
-	double shards;  /* different ones in a batch of rank 0, on average ... */
-	uint32_t least; /* ... and at least, while all lanes go on */
-	double opens;   /* ranks that read of a shard, on average */
+	double shards;  /* different shards in a batch of rank 0: the mean ... */
+	uint32_t least; /* ... and the minimum while no lane has ended */
+	double opens;   /* ranks that read from a shard: the mean */
 };
 
-/* `all`: looks at all ranks, for `opens`. */
+/* `all`: counts all ranks, which `opens` needs, instead of rank 0 alone. */
 static struct found look(const struct run *r, bool all)
 {
 	ps_autofree struct ps_dealt *rows = malloc(r->batch * sizeof(*rows));
@@ -454,9 +456,9 @@ static struct found look(const struct run *r, bool all)
 	return f;
 }
 
-/* With 32 shards a rank and more a batch of b is of min(b / 2, shards / world) shards or more, wherever lanes
- * are whole. */
-static void a_batch_is_of_many_shards(void **state)
+/* With at least 32 shards a rank, and until the first lane ends, a batch of b samples is from at least
+ * min(b / 2, shards / world) shards. */
+static void a_batch_has_samples_of_many_shards(void **state)
 {
 	static const struct {
 		uint32_t nshards, count, world, batch;
@@ -482,7 +484,8 @@ static void a_batch_is_of_many_shards(void **state)
 	}
 }
 
-/* Counts that differ by a tenth: on average a shard is read by two ranks at most. */
+/* If the shards' counts differ by at most a tenth, the mean number of ranks that read a shard is at most
+ * 2. */
 static void few_ranks_read_a_shard(void **state)
 {
 	static const struct {
@@ -513,12 +516,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(each_world_has_the_same_steps_and_each_sample_once),
-	        cmocka_unit_test(what_is_left_is_shared_out),
-	        cmocka_unit_test(places_are_those_of_a_walk),
-	        cmocka_unit_test(a_skip_is_as_many_steps_also_beyond_the_end),
-	        cmocka_unit_test(ends_that_are_found_change_no_turn),
+	        cmocka_unit_test(samples_of_the_last_steps_are_split_over_the_ranks),
+	        cmocka_unit_test(computed_places_equal_counted_ones),
+	        cmocka_unit_test(a_skip_of_n_equals_n_single_steps_also_beyond_the_end),
+	        cmocka_unit_test(lanes_take_the_same_turns_with_known_and_with_found_lengths),
 	        cmocka_unit_test(large_numbers_do_not_overflow),
-	        cmocka_unit_test(a_batch_is_of_many_shards),
+	        cmocka_unit_test(a_batch_has_samples_of_many_shards),
 	        cmocka_unit_test(few_ranks_read_a_shard),
 	};
 

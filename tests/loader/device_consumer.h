@@ -1,6 +1,5 @@
-/* The consumer's side of a device, for tests of batches there: streams, and copies out of its memory behind
- * what a stream was given. The device is the one that PENSTOCK_TEST_DEVICE names: see device_test.c. Include
- * after cmocka.h. */
+/* The consumer's side of a device, for tests of device batches: streams, and copies from device memory in a
+ * stream's order. PENSTOCK_TEST_DEVICE names the device: see device_test.c. Include after cmocka.h. */
 #ifndef TESTS_LOADER_DEVICE_CONSUMER_H
 #define TESTS_LOADER_DEVICE_CONSUMER_H
 
@@ -19,10 +18,10 @@ struct consumer {
 	void (*copy_out)(void *stream, void *to, const void *from, size_t n);
 	void (*sync)(void *stream);
 	void (*stream_free)(void *stream);
-	void (*lose)(void); /* NULL: a real one */
-	long (*leaks)(void);
+	void (*lose)(void);  /* NULL on a real device */
+	long (*leaks)(void); /* this and those below: NULL except on the mock */
 	void (*refuse_kernels)(int refuse);
-	void (*capture)(int on); /* NULL: on the mock alone; so the next */
+	void (*capture)(int on);
 	long (*urgent)(void);
 };
 

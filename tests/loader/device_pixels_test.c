@@ -1,6 +1,6 @@
-/* Images that a device finishes are those that the processor makes, to the bit: for each element type,
- * layout, size, way of mixing and transform. On the fake device, which has no kernels, and with them on
- * tests/loader/mock_cuda.c or a GPU: see device_test.c. */
+/* Images that a device finishes equal the CPU's to the bit: for each element type, layout, size, mixing and
+ * transform. The fake device has no kernels; tests/loader/mock_cuda.c and a GPU have them: see
+ * device_test.c. */
 #include "config.h"
 
 #include "penstock.h"
@@ -18,7 +18,7 @@
 static char folder[64];
 static const char *const pattern[] = {"p.tar"};
 
-/* Gradients, edges and noise, of a size of its own. */
+/* Adds a picture of gradients, edges and noise; the size depends on the number. */
 static void picture_add(struct tar *t, int number)
 {
 	uint32_t w = 40 + (uint32_t)(number * 7 % 31), h = 30 + (uint32_t)(number * 5 % 23);
@@ -116,7 +116,7 @@ static void all_transforms(struct penstock_field *f, double probability)
 	f->jitter_order = PENSTOCK_JITTER_RANDOM;
 }
 
-/* What belongs to operations that never happen is taken back, since it would be refused. */
+/* Resets the parameters of operations that are off, which would be refused. */
 static void unused_drop(struct penstock_field *f)
 {
 	if (f->affine == 0)
@@ -135,7 +135,8 @@ static void unused_drop(struct penstock_field *f)
 		f->erase_fill = PENSTOCK_ERASE_MEAN;
 }
 
-/* All bytes of the run's images and labels: *ret_pixels gets what the loader says of them. */
+/* Stores all bytes of the run's images and labels in `to`, the loader's statistic `pixels` in *ret_pixels,
+ * and returns the number of bytes. */
 static size_t run_bytes(struct run *r, const char *device, uint8_t *to, size_t cap, char *ret_pixels)
 {
 	bool there = strcmp(device, "cpu") != 0;
@@ -185,7 +186,7 @@ static size_t run_bytes(struct run *r, const char *device, uint8_t *to, size_t c
 
 #define CAP (16U << 20)
 
-/* What finishes images, if the device may. */
+/* What finishes images if device_pixels allows the device to. */
 static const char *usual(void)
 {
 #ifndef HAVE_CUDA_KERNELS
@@ -195,8 +196,8 @@ static const char *usual(void)
 	return strcmp(on.device, "fake") == 0 ? "cpu" : on.device;
 }
 
-/* The device gives what the processor gives; `who` begins what the loader says of it, or NULL: the device, if
- * it can. */
+/* Asserts that the device gives the same bytes as the CPU. `who`: how the statistic `pixels` must begin;
+ * NULL: as usual() says. */
 static void same(struct run *r, const char *who)
 {
 	uint8_t *want = malloc(CAP), *got = malloc(CAP);
@@ -224,8 +225,8 @@ static const struct {
 } sizes[] = {{32, 32}, {16, 4}, {17, 13}, {70, 21}, {12, 9}, {1, 1}, {96, 96}};
 #define NSIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* The last, and largest, takes an interpreter of PTX longer than all others: there only scripts/check --all
- * has it. */
+/* The last and largest size takes a PTX interpreter longer than all others together: with one it is tested by
+ * scripts/check --all alone. */
 static size_t nsizes(void)
 {
 	return getenv("MOCK_CUDA_PTX") && !getenv("PENSTOCK_TEST_LONG") ? NSIZES - 1 : NSIZES;
@@ -233,7 +234,7 @@ static size_t nsizes(void)
 
 #define NDTYPES 4 /* u8, f32, f16, bf16 */
 
-static void each_type_and_layout(void **state)
+static void device_equals_cpu_for_each_type_and_layout(void **state)
 {
 	(void)state;
 	for (size_t s = 0; s < nsizes(); s++)
@@ -246,7 +247,7 @@ static void each_type_and_layout(void **state)
 			}
 }
 
-static void mixed(void **state)
+static void device_equals_cpu_with_mixup_and_cutmix(void **state)
 {
 	(void)state;
 	for (size_t s = 0; s < nsizes(); s++)
@@ -263,7 +264,7 @@ static void mixed(void **state)
 			}
 }
 
-static void transformed(void **state)
+static void device_equals_cpu_with_all_transforms(void **state)
 {
 	(void)state;
 	for (size_t s = 0; s < nsizes(); s++)
@@ -289,7 +290,7 @@ static void transformed(void **state)
 		}
 }
 
-static void each_transform_alone(void **state)
+static void device_equals_cpu_with_each_transform_alone(void **state)
 {
 	(void)state;
 	for (int only = 0; only < 11; only++) {
@@ -310,17 +311,17 @@ static void each_transform_alone(void **state)
 		f->erase = only == 8 || only == 9;
 		f->erase_fill = only == 8 ? PENSTOCK_ERASE_RANDOM : PENSTOCK_ERASE_LEVELS;
 		f->erase_levels = 0x0180ff;
-		if (only == 10) /* beyond the edges */
+		if (only == 10) /* a crop that reaches over the edges */
 			f->crop = PENSTOCK_CROP_RANDOM_CROP;
-		f->blur_size = 57; /* almost twice the height: mirrored over its whole length */
+		f->blur_size = 57; /* almost twice the height: the whole height is mirrored at the edges */
 		f->blur_sigma_min = f->blur_sigma_max = 30;
 		unused_drop(f);
 		same(&r, NULL);
 	}
 }
 
-/* Several pictures of one member, of other sizes and types, and one that follows another. */
-static void several_fields(void **state)
+/* Several images of one member with different sizes and types; one field follows another. */
+static void device_equals_cpu_with_several_fields(void **state)
 {
 	struct run r;
 
@@ -342,8 +343,9 @@ static void several_fields(void **state)
 	same(&r, NULL);
 }
 
-/* Pictures of four channels, one, and 16 bits, which the processor finishes, beside one that it does not. */
-static void other_channels(void **state)
+/* An image of four channels, of one, or of 16 bits, which the CPU finishes, beside one that the device
+ * finishes. */
+static void device_equals_cpu_beside_other_channels(void **state)
 {
 	struct run r;
 
@@ -364,8 +366,8 @@ static void other_channels(void **state)
 		}
 }
 
-/* Where a device finishes pixels, there is no copy of them in host memory; nor is one of what it does not. */
-static void host_memory_is_told(void **state)
+/* Pixels that a device finishes have no copy in host memory. All other data has one. */
+static void only_pixels_of_the_device_have_no_host_memory(void **state)
 {
 	(void)state;
 	for (uint32_t off = 0; off < 2; off++) {
@@ -390,7 +392,7 @@ static void host_memory_is_told(void **state)
 		assert_int_equal(penstock_batch_field(b, "cls", &t, &e), 0);
 		assert_non_null(t.host);
 		penstock_batch_release(b);
-		/* samples by number stay in host memory */
+		/* Samples by number are in host memory. */
 		assert_int_equal(penstock_loader_get(l, (const uint64_t[]){1, 2}, 2, &b, &e), -ENODATA);
 		penstock_loader_close(l);
 	}
@@ -403,7 +405,7 @@ static int passes(void *ctx, struct penstock_sample *s)
 	return 0;
 }
 
-static void the_processor_does_it_when_it_must(void **state)
+static void the_cpu_finishes_pixels_if_the_device_cannot(void **state)
 {
 	struct run r;
 
@@ -424,8 +426,9 @@ static void the_processor_does_it_when_it_must(void **state)
 	same(&r, NULL);
 }
 
-/* A rank without samples in a step gets zeros, not what zeros are normalised to; so do bad samples alone. */
-static void blank_batches_are_zeros(void **state)
+/* A batch of a rank without samples in a step is zeros, which are not normalised; so is a batch of bad
+ * samples alone. */
+static void batches_without_good_rows_are_zeros(void **state)
 {
 	struct run r;
 
@@ -445,7 +448,7 @@ static void blank_batches_are_zeros(void **state)
 	same(&r, NULL);
 }
 
-static void nothing_is_left(void **state)
+static void the_driver_reports_no_leaks(void **state)
 {
 	(void)state;
 	if (on.leaks)
@@ -482,14 +485,18 @@ static void a_lost_device_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(each_type_and_layout), cmocka_unit_test(mixed),
-	        cmocka_unit_test(transformed), cmocka_unit_test(each_transform_alone),
-	        cmocka_unit_test(several_fields), cmocka_unit_test(other_channels),
-	        cmocka_unit_test(host_memory_is_told), cmocka_unit_test(the_processor_does_it_when_it_must),
-	        cmocka_unit_test(blank_batches_are_zeros),
-	        /* The last two, of a stand-in alone: */
-	        cmocka_unit_test(nothing_is_left),
-	        cmocka_unit_test(a_lost_device_is_an_error), /* the last: a driver's stays so */
+	        cmocka_unit_test(device_equals_cpu_for_each_type_and_layout),
+	        cmocka_unit_test(device_equals_cpu_with_mixup_and_cutmix),
+	        cmocka_unit_test(device_equals_cpu_with_all_transforms),
+	        cmocka_unit_test(device_equals_cpu_with_each_transform_alone),
+	        cmocka_unit_test(device_equals_cpu_with_several_fields),
+	        cmocka_unit_test(device_equals_cpu_beside_other_channels),
+	        cmocka_unit_test(only_pixels_of_the_device_have_no_host_memory),
+	        cmocka_unit_test(the_cpu_finishes_pixels_if_the_device_cannot),
+	        cmocka_unit_test(batches_without_good_rows_are_zeros),
+	        /* The last two are for the fake device and the mock alone. */
+	        cmocka_unit_test(the_driver_reports_no_leaks),
+	        cmocka_unit_test(a_lost_device_is_an_error), /* last: a driver's device stays lost */
 	};
 
 	consumer_choose();

@@ -1,7 +1,9 @@
-/* Batches on a device with memory of its own: what a stream of the consumer finds there when its turn comes.
+/* Batches on a device with its own memory: each stream of the consumer sees the right bytes when it reads
+ * them.
  *
- * The device is the one that PENSTOCK_TEST_DEVICE names: "fake" (default), or "cuda", where libcuda.so.1 is a
- * GPU's driver, or the mock of tests/loader/mock_cuda.c. All passes if there is none: device_cuda.sh says so.
+ * PENSTOCK_TEST_DEVICE names the device: "fake" (default), or "cuda". With "cuda", libcuda.so.1 is a GPU's
+ * driver or the mock of tests/loader/mock_cuda.c (see device_cuda.sh); without either the test exits with
+ * 77, skipped.
  */
 #include "config.h"
 
@@ -25,7 +27,7 @@
 static char folder[64];
 static const char *const pattern[] = {"t-{0..5}.tar"};
 
-/* Fields grow, so that slots do. */
+/* Fields grow within a shard and from shard to shard, so that slots must grow. */
 static void shard_write(int shard)
 {
 	struct tar t = {0};
@@ -101,7 +103,7 @@ static uint8_t *record_room(struct record *r, size_t n)
 {
 	uint8_t *p = r->bytes + r->n;
 
-	assert_true(r->n + n <= r->cap); /* it cannot move: streams write to it */
+	assert_true(r->n + n <= r->cap); /* the bytes cannot move: streams write to them */
 	r->n += n;
 	return p;
 }
@@ -133,7 +135,7 @@ static void use(struct penstock_batch *b, void *stream)
 		fail_msg("%s", e.text);
 }
 
-/* What the stream finds in the batch, when it comes to it. */
+/* Adds the batch's tensors to the record, copied in the stream's order; without a stream, at once. */
 static void batch_record(struct penstock_batch *b, void *stream, struct record *r)
 {
 	for (size_t i = 0; i < NTENSORS; i++) {
@@ -184,9 +186,8 @@ static void records_same(struct record *a, struct record *b)
 
 /* Tests -------------------------------------------------------------------------------------------------- */
 
-/* Batches are released as soon as their work was given to a stream: their memory is used again only after
- * it. */
-static void a_stream_finds_the_batch(void **state)
+/* A batch is released as soon as its work is given to a stream: its memory is reused only after that work. */
+static void streams_see_the_same_bytes_as_the_host(void **state)
 {
 	(void)state;
 	for (uint32_t depth = 2; depth <= 5; depth++) {
@@ -213,8 +214,8 @@ static void a_stream_finds_the_batch(void **state)
 	}
 }
 
-/* Two streams work with one batch; its memory is free only after both. */
-static void all_streams_count(void **state)
+/* Two streams work with one batch: its memory is reused only after the work of both. */
+static void memory_is_reused_only_after_all_streams(void **state)
 {
 	struct record want = run_on_host(1), got = record_new(), again = record_new(), same = run_on_host(1);
 	struct penstock_loader *l = loader_open(on.device, 2, 2);
@@ -225,7 +226,7 @@ static void all_streams_count(void **state)
 	while ((b = next(l))) {
 		use(b, a);
 		use(b, z);
-		use(b, a); /* twice is once */
+		use(b, a); /* a second use by the same stream changes nothing */
 		batch_record(b, a, &got);
 		batch_record(b, z, &again);
 		penstock_batch_release(b);
@@ -239,7 +240,7 @@ static void all_streams_count(void **state)
 	records_same(&same, &again);
 }
 
-static void the_host_has_it_too(void **state)
+static void device_batches_are_in_host_memory_too(void **state)
 {
 	struct penstock_loader *l = loader_open(on.device, 3, 2);
 	struct record want = run_on_host(1), got = record_new();
@@ -259,7 +260,7 @@ static void the_host_has_it_too(void **state)
 	records_same(&want, &got);
 }
 
-static void waiting_on_the_host(void **state)
+static void after_batch_sync_a_stream_need_not_wait(void **state)
 {
 	struct penstock_loader *l = loader_open(on.device, 3, 2);
 	struct record want = run_on_host(1), got = record_new();
@@ -272,8 +273,8 @@ static void waiting_on_the_host(void **state)
 	while ((b = next(l))) {
 		assert_non_null(penstock_batch_event(b));
 		assert_int_equal(penstock_batch_sync(b, &e), 0);
-		batch_record(b, stream, &got); /* it is there, so the stream need not wait ... */
-		on.sync(stream);               /* ... but the batch for it */
+		batch_record(b, stream, &got); /* the data has arrived: the stream need not wait for it ... */
+		on.sync(stream);               /* ... but the release must wait for the stream */
 		penstock_batch_release(b);
 	}
 	assert_int_equal(penstock_loader_stats(l, &st, sizeof(st), &e), 0);
@@ -284,7 +285,7 @@ static void waiting_on_the_host(void **state)
 	records_same(&want, &got);
 }
 
-static void all_held_is_said(void **state)
+static void an_error_reports_that_all_batches_are_held(void **state)
 {
 	struct penstock_loader *l = loader_open(on.device, 3, 2);
 	struct penstock_batch *held[3], *b;
@@ -302,8 +303,8 @@ static void all_held_is_said(void **state)
 	penstock_loader_close(l);
 }
 
-/* Closing waits for the work that was given before. */
-static void closing_in_the_middle(void **state)
+/* Closing waits for the work that streams were given before. */
+static void close_waits_for_work_given_to_streams(void **state)
 {
 	(void)state;
 	for (int held = 0; held <= 2; held++) {
@@ -327,7 +328,7 @@ static void closing_in_the_middle(void **state)
 	}
 }
 
-static void going_elsewhere_in_the_middle(void **state)
+static void set_epoch_restarts_an_epoch_in_the_middle(void **state)
 {
 	struct record want = run_on_host(1), got = record_new();
 	struct penstock_loader *l = loader_open(on.device, 3, 2);
@@ -361,7 +362,7 @@ static void going_elsewhere_in_the_middle(void **state)
 	records_same(&want, &got);
 }
 
-/* A device that is lost ends in an error that stays, and hangs no thread. */
+/* After the device is lost, all calls return an error, and no thread hangs. */
 static void a_lost_device_is_an_error(void **state)
 {
 	static const struct ps_mirror_size small = {.slot = PS_DEVICE_PAGE};
@@ -384,7 +385,7 @@ static void a_lost_device_is_an_error(void **state)
 	sending.slot = slot;
 	assert_int_equal(d->ops->send(m, &sending, NULL), 0);
 	on.lose();
-	assert_int_equal(d->ops->arrived(m, &err), -EIO); /* it never will */
+	assert_int_equal(d->ops->arrived(m, &err), -EIO); /* the data never arrives */
 	d->ops->mirror_free(m);
 	d->ops->free(d, slot, PS_DEVICE_PAGE);
 	for (int i = 0; i < 20 && r == 1; i++) {
@@ -422,8 +423,9 @@ static void *lose_main(void *arg)
 	return arg;
 }
 
-/* Nothing is sent any more when the device is lost, and the last batch was released before it had arrived. */
-static void a_device_that_is_lost_under_the_last_batch_is_an_error(void **state)
+/* The device is lost after the last batch was sent and before it has arrived; the caller has released the
+ * batch. No later send can report the loss. */
+static void a_device_lost_before_the_last_batch_arrived_is_an_error(void **state)
 {
 	struct penstock_loader *l;
 	struct penstock_batch *held[2], *b;
@@ -444,7 +446,7 @@ static void a_device_that_is_lost_under_the_last_batch_is_an_error(void **state)
 		if (b)
 			penstock_batch_release(b);
 	}
-	for (int i = 0; i < 2; i++) { /* so that the last one has no place yet */
+	for (int i = 0; i < 2; i++) { /* both slots are held: the last batch is not sent yet */
 		assert_non_null(held[i] = next(l));
 		assert_int_equal(penstock_batch_sync(held[i], &e), 0);
 	}
@@ -502,7 +504,7 @@ static void loaders_share_a_device(void **state)
 	}
 }
 
-static void devices_have_names(void **state)
+static void unknown_devices_are_refused_and_tensors_name_their_memory(void **state)
 {
 	static const char *const wrong[] = {
 	        "cudax", "cuda1", "cuda-1", "cuda:", "cuda:x", "cuda:1x", "cuda:99999999999", "gpu", ""};
@@ -522,7 +524,7 @@ static void devices_have_names(void **state)
 	}
 	o.device = "cuda:777";
 	assert_int_equal(penstock_loader_open(&o, pattern, 1, &l, &e), -ENODEV);
-	assert_non_null(strstr(e.text, "cuda")); /* no driver, or not so many */
+	assert_non_null(strstr(e.text, "cuda")); /* no driver, or fewer devices */
 
 	l = loader_open(on.device, 2, 1);
 	b = next(l);
@@ -546,8 +548,9 @@ static void devices_have_names(void **state)
 	penstock_loader_close(l);
 }
 
-/* The consumer has a stream captured to a graph: no call may break that, or fail for it. */
-static void a_graph_is_captured_meanwhile(void **state)
+/* The consumer captures a stream to a graph meanwhile: no call may break the capture, or fail because of
+ * it. */
+static void a_graph_capture_of_the_consumer_is_not_broken(void **state)
 {
 	struct penstock_loader *l = loader_open(on.device, 2, 2);
 	void *stream = on.stream_new();
@@ -564,14 +567,14 @@ static void a_graph_is_captured_meanwhile(void **state)
 	penstock_loader_close(l);
 	if (on.capture) {
 		on.capture(0);
-		assert_int_equal(cu->capture_mode(&mode), 0); /* the thread's own is as it was */
+		assert_int_equal(cu->capture_mode(&mode), 0); /* the thread's mode is restored */
 		assert_int_equal(mode, PS_CU_CAPTURE_GLOBAL);
 	}
 	on.stream_free(stream);
 }
 
-/* What is between the stretches of a slot does not go over. */
-static void stretches_alone_are_copied(void **state)
+/* Bytes between the stretches of a slot are not copied to the device. */
+static void only_the_stretches_of_a_slot_are_copied(void **state)
 {
 	enum { N = 3 * PS_DEVICE_PAGE };
 	static const struct ps_stretch all = {0, N},
@@ -614,7 +617,7 @@ static void stretches_alone_are_copied(void **state)
 	free(seen);
 }
 
-static void a_batch_that_has_grown_has_a_larger_mirror(void **state)
+static void a_batch_that_has_grown_gets_a_larger_mirror(void **state)
 {
 	enum { LARGE = 5 << 20 };
 	static const struct ps_mirror_size small = {.slot = PS_DEVICE_PAGE};
@@ -649,8 +652,8 @@ static void a_batch_that_has_grown_has_a_larger_mirror(void **state)
 	free(seen);
 }
 
-/* The copies' streams go before the consumer's. */
-static void copies_are_urgent(void **state)
+/* The streams of copies have priority over the consumer's. */
+static void copies_use_streams_of_high_priority(void **state)
 {
 	const long before = on.urgent ? on.urgent() : 0;
 
@@ -660,7 +663,7 @@ static void copies_are_urgent(void **state)
 		assert_true(on.urgent() > before);
 }
 
-static void nothing_is_left(void **state)
+static void the_driver_reports_no_leaks(void **state)
 {
 	(void)state;
 	if (on.leaks)
@@ -670,17 +673,23 @@ static void nothing_is_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_stream_finds_the_batch), cmocka_unit_test(all_streams_count),
-	        cmocka_unit_test(the_host_has_it_too), cmocka_unit_test(waiting_on_the_host),
-	        cmocka_unit_test(all_held_is_said), cmocka_unit_test(closing_in_the_middle),
-	        cmocka_unit_test(going_elsewhere_in_the_middle), cmocka_unit_test(loaders_share_a_device),
-	        cmocka_unit_test(a_graph_is_captured_meanwhile), cmocka_unit_test(stretches_alone_are_copied),
-	        cmocka_unit_test(a_batch_that_has_grown_has_a_larger_mirror),
-	        cmocka_unit_test(copies_are_urgent), cmocka_unit_test(devices_have_names),
-	        cmocka_unit_test(a_device_that_is_lost_under_the_last_batch_is_an_error),
-	        /* The last two, of a stand-in alone: */
-	        cmocka_unit_test(nothing_is_left),
-	        cmocka_unit_test(a_lost_device_is_an_error), /* the last: a driver's stays so */
+	        cmocka_unit_test(streams_see_the_same_bytes_as_the_host),
+	        cmocka_unit_test(memory_is_reused_only_after_all_streams),
+	        cmocka_unit_test(device_batches_are_in_host_memory_too),
+	        cmocka_unit_test(after_batch_sync_a_stream_need_not_wait),
+	        cmocka_unit_test(an_error_reports_that_all_batches_are_held),
+	        cmocka_unit_test(close_waits_for_work_given_to_streams),
+	        cmocka_unit_test(set_epoch_restarts_an_epoch_in_the_middle),
+	        cmocka_unit_test(loaders_share_a_device),
+	        cmocka_unit_test(a_graph_capture_of_the_consumer_is_not_broken),
+	        cmocka_unit_test(only_the_stretches_of_a_slot_are_copied),
+	        cmocka_unit_test(a_batch_that_has_grown_gets_a_larger_mirror),
+	        cmocka_unit_test(copies_use_streams_of_high_priority),
+	        cmocka_unit_test(unknown_devices_are_refused_and_tensors_name_their_memory),
+	        cmocka_unit_test(a_device_lost_before_the_last_batch_arrived_is_an_error),
+	        /* The last two are for the fake device and the mock alone. */
+	        cmocka_unit_test(the_driver_reports_no_leaks),
+	        cmocka_unit_test(a_lost_device_is_an_error), /* last: a driver's device stays lost */
 	};
 
 	consumer_choose();

@@ -1,5 +1,5 @@
-/* Options that would do nothing are refused, by name and with what they need; with that, and alone where they
- * need nothing, they are taken. */
+/* An option that would have no effect is refused: the error names the option and what it needs. With what it
+ * needs, or if it needs nothing, an option is accepted. */
 #include "config.h"
 
 #include "pictures_fixture.h"
@@ -21,7 +21,7 @@ static int opens(const struct setting *s, struct penstock_error *error)
 	return rc;
 }
 
-/* One field of that kind, and what changes it. */
+/* Opens a loader with one field of that kind after `change`. */
 #define OPENS(kind, change, ret_error)                                         \
 	({                                                                     \
 		struct setting s;                                              \
@@ -49,7 +49,7 @@ static int opens(const struct setting *s, struct penstock_error *error)
 	} while (0)
 #define TAKEN(change) TAKEN_OF(PENSTOCK_IMAGE, change)
 
-static void operations_need_a_probability_and_it_a_strength(void **state)
+static void operations_need_a_probability_and_a_strength(void **state)
 {
 	(void)state;
 	REFUSED(f->noise_sigma = 25, "noise_sigma", "add noise, its probability");
@@ -83,10 +83,10 @@ static void operations_need_a_probability_and_it_a_strength(void **state)
 	REFUSED(f->erase_fill = PENSTOCK_ERASE_RANDOM, "erase_fill", "add erase");
 	REFUSED((f->erase = 1, f->erase_levels = 0xff), "erase_levels", "erase_fill levels");
 	TAKEN((f->erase = 1, f->erase_fill = PENSTOCK_ERASE_LEVELS, f->erase_levels = 0xff));
-	TAKEN((f->blur = 1, f->gray = 1, f->erase = 1, f->vflip = 1)); /* which need nothing */
+	TAKEN((f->blur = 1, f->gray = 1, f->erase = 1, f->vflip = 1)); /* these need nothing else */
 }
 
-static void places_are_of_their_crop(void **state)
+static void crop_options_need_their_kind_of_crop(void **state)
 {
 	(void)state;
 	REFUSED((f->crop = PENSTOCK_CROP_CENTER, f->scale_min = 0.5), "scale_min", "take crop random");
@@ -127,18 +127,18 @@ static void places_are_of_their_crop(void **state)
 	        f->resize_shorter = 99));
 }
 
-static void bytes_are_not_normalised(void **state)
+static void u8_images_refuse_mean_and_std_unless_erase_uses_them(void **state)
 {
 	(void)state;
 	REFUSED((f->dtype = PENSTOCK_U8, f->mean[1] = 0), "mean", "take dtype f32");
 	REFUSED((f->dtype = PENSTOCK_U8, f->std[1] = 1), "std", "take dtype f32");
 	REFUSED((f->dtype = PENSTOCK_U8, f->erase = 1, f->std[1] = 1), "std", "take dtype f32");
 	TAKEN((f->dtype = PENSTOCK_F16, f->mean[1] = 0, f->std[1] = 1));
-	TAKEN((f->dtype = PENSTOCK_U8, f->erase = 1, f->mean[1] = 0)); /* what is erased gets the mean */
+	TAKEN((f->dtype = PENSTOCK_U8, f->erase = 1, f->mean[1] = 0)); /* erased pixels get the mean */
 	TAKEN((f->dtype = PENSTOCK_U8, f->erase = 1, f->erase_fill = PENSTOCK_ERASE_RANDOM, f->std[1] = 1));
 }
 
-static void a_field_that_follows_is_placed_as_the_other(void **state)
+static void a_field_that_follows_has_the_geometry_of_the_other(void **state)
 {
 	(void)state;
 #define NEXT(change) (f = field_add(&s, "next.ppm", PENSTOCK_IMAGE), f->follow = "ppm", change)
@@ -147,7 +147,7 @@ static void a_field_that_follows_is_placed_as_the_other(void **state)
 	REFUSED(NEXT((f->affine = 1, f->degrees = 9)), "affine", "this field follows field ppm");
 	REFUSED(NEXT(f->views = 2), "views", "this field follows field ppm");
 	REFUSED(NEXT(f->fill = 9), "fill", "add affine");
-	TAKEN(NEXT((f->jitter = 1, f->hue = 0.1, f->blur = 1))); /* its own */
+	TAKEN(NEXT((f->jitter = 1, f->hue = 0.1, f->blur = 1))); /* colours are its own */
 	TAKEN((f->crop = PENSTOCK_CROP_CENTER, f->hflip = 0, NEXT(f->follow = "ppm")));
 	TAKEN((f->crop = PENSTOCK_CROP_CENTER, f->hflip = 0,
 	        NEXT((f->crop = PENSTOCK_CROP_CENTER, f->hflip = 0))));
@@ -157,7 +157,7 @@ static void a_field_that_follows_is_placed_as_the_other(void **state)
 #undef NEXT
 }
 
-static void fields_have_the_options_of_their_kind(void **state)
+static void a_field_refuses_options_of_other_kinds(void **state)
 {
 	(void)state;
 	REFUSED_OF(PENSTOCK_INT64, f->jitter = 1, "jitter", "int64 fields have no such option");
@@ -184,8 +184,8 @@ static void fields_have_the_options_of_their_kind(void **state)
 	        "mask fields");
 }
 
-/* The options of mixing are the loader's, with words of their own. */
-static void mixing_needs_its_alphas(void **state)
+/* The options of mixing are the loader's, not a field's: their errors are worded differently. */
+static void mix_probability_and_cutmix_share_need_alphas(void **state)
 {
 	(void)state;
 	REFUSED(s.o.mix_probability = 0.5, "mix_probability 0.5", "add mixup_alpha or cutmix_alpha");
@@ -198,12 +198,12 @@ static void mixing_needs_its_alphas(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(operations_need_a_probability_and_it_a_strength),
-	        cmocka_unit_test(places_are_of_their_crop),
-	        cmocka_unit_test(bytes_are_not_normalised),
-	        cmocka_unit_test(a_field_that_follows_is_placed_as_the_other),
-	        cmocka_unit_test(fields_have_the_options_of_their_kind),
-	        cmocka_unit_test(mixing_needs_its_alphas),
+	        cmocka_unit_test(operations_need_a_probability_and_a_strength),
+	        cmocka_unit_test(crop_options_need_their_kind_of_crop),
+	        cmocka_unit_test(u8_images_refuse_mean_and_std_unless_erase_uses_them),
+	        cmocka_unit_test(a_field_that_follows_has_the_geometry_of_the_other),
+	        cmocka_unit_test(a_field_refuses_options_of_other_kinds),
+	        cmocka_unit_test(mix_probability_and_cutmix_share_need_alphas),
 	};
 
 	return cmocka_run_group_tests_name("effect", tests, setup, teardown);

@@ -56,7 +56,7 @@ static bool filter_model(uint32_t v)
 	return label_of(v) != 1 && (weight_of(v) > 0.3 || label_of(v) >= 3);
 }
 
-/* How often a sample comes, as select.h says. */
+/* How often a sample comes in a pass, as order/select.c defines it. */
 static uint32_t times_model(const struct setting *s, uint32_t v, uint64_t pass)
 {
 	struct ps_rng_key key = {.seed = s->seed,
@@ -98,7 +98,8 @@ static void add_times(const struct setting *s, struct list *l, uint32_t v, uint6
 		add(l, v);
 }
 
-/* Behind the block that begins at `at`: the first n samples are cut, unless they are sorted. */
+/* The end of the block that begins at `at`. The first n samples are cut into shorter blocks, unless blocks
+ * are sorted by length. */
 static uint32_t block_end(const struct setting *s, uint32_t at, uint32_t n)
 {
 	for (uint32_t part = 16; part > 1 && s->bucket <= 1; part /= 2)
@@ -107,7 +108,7 @@ static uint32_t block_end(const struct setting *s, uint32_t at, uint32_t n)
 	return (at / n + 1) * n;
 }
 
-/* A block as order.h says. */
+/* Shuffles a block as order/order.h defines it. */
 static void block_model(const struct setting *s, uint32_t lane, uint32_t block, uint32_t *v, uint32_t n)
 {
 	struct ps_rng_key key = {.seed = s->seed, .epoch = s->epoch, .shard = lane, .sample = block};
@@ -118,7 +119,7 @@ static void block_model(const struct setting *s, uint32_t lane, uint32_t block, 
 		shuffle(v, n, &key, PS_RNG_SAMPLE_ORDER);
 		return;
 	}
-	for (uint32_t i = 1; i < n; i++) /* insertion sort: stable */
+	for (uint32_t i = 1; i < n; i++) /* insertion sort is stable */
 		for (uint32_t j = i; j > 0 && length_of(v[j - 1]) > length_of(v[j]); j--) {
 			uint32_t t = v[j];
 
@@ -139,12 +140,12 @@ static void block_model(const struct setting *s, uint32_t lane, uint32_t block, 
 	memcpy(v, out, n * sizeof(*v));
 }
 
-/* Samples with the lanes that they are of. */
+/* Samples and their lanes. */
 struct sequence {
 	struct list samples, lanes;
 };
 
-/* A rank's number among those whose nodes have the lanes that are their number mod the nodes. */
+/* A rank's number in the dealing: the rank with number v is on node v mod the number of nodes. */
 static uint32_t number_of(const struct setting *s, uint32_t rank)
 {
 	uint32_t k = s->ranks_per_node > 1 ? s->ranks_per_node : 1;
@@ -152,7 +153,7 @@ static uint32_t number_of(const struct setting *s, uint32_t rank)
 	return rank % k * (s->world / k) + rank / k;
 }
 
-/* The shards of a set in the order of their places, from 0. */
+/* The shards of a set in the order of a pass, numbered from 0. */
 static void shards_model(const struct setting *s, uint32_t d, uint32_t n, uint64_t pass, uint32_t *shards)
 {
 	struct ps_rng_key key = {.seed = s->seed, .epoch = s->epoch, .sample = d, .draw = (uint32_t)pass};
@@ -179,7 +180,8 @@ static void shards_model(const struct setting *s, uint32_t d, uint32_t n, uint64
 	}
 }
 
-/* One set's canonical sequence: its lanes are numbered from `number`, `all` there are. */
+/* One set's canonical sequence. The set's lanes have the numbers from `number` on; all sets have `all`
+ * lanes. */
 static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint32_t nlanes, uint32_t all,
         uint64_t passes, struct sequence *ret)
 {
@@ -230,7 +232,8 @@ static void permutation_model(const struct setting *s, uint64_t passes, struct l
 	}
 }
 
-/* The canonical sequence of an epoch: as with world 1, whatever the end is. */
+/* The canonical sequence of an epoch: that of world size 1, whatever `end` is; with `own`, one rank's
+ * lanes. */
 static void canonical_model(const struct setting *s, struct sequence *ret)
 {
 	static struct sequence sets[3];
@@ -311,8 +314,8 @@ static void own_model(const struct setting *setting, uint32_t rank, struct cours
 		add(&c->sizes, c->rows.n - at < s.batch ? c->rows.n - at : s.batch);
 }
 
-/* Matches rows that have no owner, of homes that are `node` mod `nodes`, with gaps of such ranks, in their
- * orders: with nodes 1 all. */
+/* Gives rows that have no owner yet, and whose lanes belong to node `node`, to ranks of that node that lack
+ * rows; both in ascending order. */
 static void gaps_fill(const struct setting *s, const uint32_t *lanes, uint32_t n, uint32_t *owner,
         const uint32_t *share, uint32_t *have, uint32_t node, uint32_t nodes)
 {
@@ -329,7 +332,7 @@ static void gaps_fill(const struct setting *s, const uint32_t *lanes, uint32_t n
 		}
 }
 
-/* Which rank gets the rows of a step, as order/deal.h says. */
+/* Which rank gets which rows of a step, as order/order.h defines it. */
 static void deal_model(const struct setting *s, const uint32_t *lanes, uint32_t n, uint32_t *owner)
 {
 	uint32_t share[64], have[64] = {0}, k = s->ranks_per_node > 1 ? s->ranks_per_node : 1;
@@ -347,7 +350,8 @@ static void deal_model(const struct setting *s, const uint32_t *lanes, uint32_t 
 			}
 	for (uint32_t node = 0; node < nodes; node++)
 		gaps_fill(s, lanes, n, owner, share, have, node, nodes);
-	/* Over all nodes: rows, and gaps, of the first node come first. */
+	/* Last, over all nodes: rows of the first node, and ranks of the first node that lack rows, come
+	 * first. */
 	for (uint32_t node = 0, to = 0, v = 0; node < nodes; node++)
 		for (uint32_t l = 0; l < 64; l++)
 			for (uint32_t i = 0; i < n; i++) {
@@ -484,8 +488,8 @@ void setting_random(struct setting *s)
 	}
 }
 
-/* The first shard is empty: a dataset, or a home, of it alone cannot be read again and again. */
-static bool is_barren(const struct setting *s)
+/* The first shard is empty: a dataset, or a home, of that shard alone cannot be repeated without end. */
+static bool may_have_no_sample(const struct setting *s)
 {
 	return s->sets[1] == 1 || s->select != SELECT_ALL || s->homes > 1;
 }
@@ -495,7 +499,7 @@ bool setting_wanted(const struct setting *s)
 	bool endless = s->steps && !s->repeat;
 	bool longest = s->nmix > 1 && s->mix_end == PENSTOCK_MIX_LONGEST;
 
-	/* NONE does not deal shards again: a lane may have the empty one alone. */
-	return !(
-	        (endless || longest) && (is_barren(s) || (s->order == PENSTOCK_ORDER_NONE && !is_shared(s))));
+	/* Order NONE does not shuffle the shards of each pass: a lane may have the empty shard alone. */
+	return !((endless || longest) &&
+	         (may_have_no_sample(s) || (s->order == PENSTOCK_ORDER_NONE && !is_shared(s))));
 }

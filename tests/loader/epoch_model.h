@@ -1,7 +1,7 @@
-/* A model of whole epochs, made in the simplest way from the texts of penstock.h and order/: whole lists in
- * memory, no blocks, no turns, no arithmetic of positions; and random settings for it.
+/* A model of whole epochs, written in the simplest way from the contracts in penstock.h and order/order.h:
+ * whole lists in memory, no queues, no arithmetic of positions; and random settings for it.
  *
- * Threads: one.   Errors: none: lists are cut at MOST. */
+ * Threads: one.   Errors: none; lists are cut at MOST. */
 #ifndef PS_TESTS_LOADER_EPOCH_MODEL_H
 #define PS_TESTS_LOADER_EPOCH_MODEL_H
 
@@ -12,7 +12,7 @@
 #define MOST 4000 /* samples of an epoch */
 #define BLANK UINT32_MAX
 
-/* What the shards hold, filled in by their maker: a sample is called shard * 100 + place. */
+/* The shards' samples, filled in by shards_make(): the name of a sample is shard * 100 + place. */
 extern uint32_t counts[SHARDS];
 extern uint32_t lengths[SHARDS][16];
 uint32_t label_of(uint32_t v);
@@ -35,10 +35,10 @@ struct setting {
 	uint64_t seed, epoch, repeat, steps, skip, take;
 	uint32_t nmix, mix_end;
 	double mix[3];
-	uint32_t sets[4]; /* first shard of each dataset, and behind the last */
+	uint32_t sets[4]; /* first shard of each dataset, and the end of the last */
 	uint32_t select;
 	uint32_t ranks_per_node, homes;
-	bool own; /* the model's: only lanes that are rank mod world */
+	bool own; /* inside the model: only the lanes that are `rank` mod `world` */
 	uint32_t rank;
 };
 
@@ -47,7 +47,7 @@ struct list {
 	uint32_t n;
 };
 
-/* What a rank's epoch gives: a list of rows, and of the sizes of its batches. */
+/* One epoch of one rank: its rows, and the sizes of its batches. */
 struct course {
 	struct list rows;
 	struct list sizes;
@@ -58,20 +58,20 @@ void add(struct list *l, uint32_t v);
 /* The epoch's course of one rank. */
 void course_model(const struct setting *s, uint32_t rank, struct course *c);
 
-/* The rows of each step are dealt to the ranks (order/order.h): always, but with UNEVEN and nothing that needs
- * lengths, where each rank keeps to its own lanes. */
+/* Whether the rows of each step are dealt to the ranks (order/order.h). They are not with end UNEVEN and no
+ * option that needs lengths: then each rank reads its own lanes. */
 bool is_shared(const struct setting *s);
 
-/* No rank has a sample: refused, where lengths are known. */
+/* Whether no rank has a sample: refused if lengths are known. */
 bool is_empty(const struct setting *s);
 
-/* In [0, below), the same ones in each run. */
+/* A random number in [0, below); the same sequence in each run. */
 uint32_t rnd(uint32_t below);
 
 void setting_random(struct setting *s);
 void setting_world(struct setting *s, uint32_t world); /* on nodes of any size */
 
-/* Whether it can be run: none that reads an empty dataset again and again. */
+/* Whether a setting can be run: not if it might repeat an empty dataset without end. */
 bool setting_wanted(const struct setting *s);
 
 #endif

@@ -1,4 +1,5 @@
-/* States of any rank, loaded by all ranks of another world: the rest of the epoch is the model's. */
+/* A state of any rank is loaded by all ranks of another world size: the rest of the epoch equals the
+ * model's. */
 #include "config.h"
 
 #include "epoch_fixture.h"
@@ -7,7 +8,7 @@
 
 static uint8_t bytes[8192];
 
-/* Runs rank `rank` for some batches of the first epoch, and saves. Returns the state's bytes. */
+/* Runs rank `rank` for some batches of the first epoch and saves a state in `bytes`. Returns its length. */
 static int run_and_save(const struct setting *s, uint32_t rank, bool bare, uint32_t batches)
 {
 	static struct course have;
@@ -39,8 +40,9 @@ static void course_cut(struct course *c, uint32_t batches)
 	memmove(c->sizes.v, c->sizes.v + batches, c->sizes.n * sizeof(uint32_t));
 }
 
-/* All ranks of a world go on from the state in `bytes`, given at open or loaded. False: it was refused. */
-static bool goes_on(const struct setting *s, bool bare, int n, uint32_t batches)
+/* All ranks of a world resume from the state in `bytes`, given at open or loaded later. False: it was
+ * refused. */
+static bool world_resumes(const struct setting *s, bool bare, int n, uint32_t batches)
 {
 	static struct course want, have;
 	bool stale = false;
@@ -62,7 +64,7 @@ static bool goes_on(const struct setting *s, bool bare, int n, uint32_t batches)
 			return false;
 		}
 		course_model(s, rank, &want);
-		if (want.sizes.n < batches) { /* its epoch ended before */
+		if (want.sizes.n < batches) { /* this rank's epoch ended before */
 			penstock_loader_close(l);
 			continue;
 		}
@@ -79,8 +81,9 @@ static bool goes_on(const struct setting *s, bool bare, int n, uint32_t batches)
 	return true;
 }
 
-/* A state of any rank of one world, with counts or endless: any other world goes on with the next sample. */
-static void any_world_goes_on_where_another_was(void **state)
+/* A state is saved by any rank, with known counts or endless: a run of any world size resumes with the next
+ * sample. */
+static void any_world_size_resumes_a_state_of_another(void **state)
 {
 	static const uint32_t worlds[] = {1, 2, 3, 4, 6};
 	uint32_t tried = 0, refused = 0;
@@ -106,8 +109,9 @@ static void any_world_goes_on_where_another_was(void **state)
 			continue;
 		batches = 1 + rnd(course.sizes.n - 1);
 		n = run_and_save(&a, rank, false, batches);
-		if (!goes_on(&b, false, n, batches)) {
-			/* only at the end of an epoch, which another world cuts differently */
+		if (!world_resumes(&b, false, n, batches)) {
+			/* Allowed only near the end of an epoch, where another world size has other
+			 * batches. */
 			if (a.world == b.world || batches + 2 < course.sizes.n) {
 				setting_print(&a);
 				print_message(
@@ -123,8 +127,9 @@ static void any_world_goes_on_where_another_was(void **state)
 	assert_true(refused < TRIES(50));
 }
 
-/* Lanes of one length, no indexes: ranks keep to their lanes, which any world deals alike until they end. */
-static void ranks_with_lanes_of_their_own_go_on_in_another_world(void **state)
+/* Without indexes each rank reads its own lanes. All world sizes deal the lanes alike until the first lane
+ * ends; after that a state may be refused. */
+static void ranks_with_own_lanes_resume_in_another_world_size(void **state)
 {
 	static const uint32_t worlds[] = {1, 2, 4};
 	uint32_t refused = 0, went = 0;
@@ -151,18 +156,18 @@ static void ranks_with_lanes_of_their_own_go_on_in_another_world(void **state)
 		course_model(&a, rank, &course);
 		batches = batches < course.sizes.n ? batches : course.sizes.n;
 		n = run_and_save(&a, rank, true, batches);
-		if (goes_on(&b, true, n, batches))
+		if (world_resumes(&b, true, n, batches))
 			went++;
 		else
 			refused++;
 	}
-	print_message("%u went on, %u were refused\n", went, refused);
+	print_message("%u resumed, %u were refused\n", went, refused);
 	assert_true(went > TRIES(40));
 }
 
-/* Lengths are not known: a state saved when lanes have given little, or nothing, but what is skipped; or at
- * the end. */
-static void what_is_skipped_and_taken_is_so_after_a_resume(void **state)
+/* Lengths are not known. The state is saved when lanes have given few samples, or only skipped ones, or at
+ * the end of the epoch. */
+static void skip_and_take_hold_after_a_resume(void **state)
 {
 	uint32_t tried = 0;
 
@@ -188,7 +193,7 @@ static void what_is_skipped_and_taken_is_so_after_a_resume(void **state)
 			continue;
 		batches = rnd(3) == 0 ? course.sizes.n : 1 + rnd(course.sizes.n < 4 ? course.sizes.n : 4);
 		n = run_and_save(&s, 0, true, batches);
-		assert_true(goes_on(&s, true, n, batches));
+		assert_true(world_resumes(&s, true, n, batches));
 		tried++;
 	}
 }
@@ -196,9 +201,9 @@ static void what_is_skipped_and_taken_is_so_after_a_resume(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(any_world_goes_on_where_another_was),
-	        cmocka_unit_test(ranks_with_lanes_of_their_own_go_on_in_another_world),
-	        cmocka_unit_test(what_is_skipped_and_taken_is_so_after_a_resume),
+	        cmocka_unit_test(any_world_size_resumes_a_state_of_another),
+	        cmocka_unit_test(ranks_with_own_lanes_resume_in_another_world_size),
+	        cmocka_unit_test(skip_and_take_hold_after_a_resume),
 	};
 
 	return cmocka_run_group_tests_name("epoch_resume", tests, shards_make, shards_remove);

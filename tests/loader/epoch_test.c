@@ -1,4 +1,4 @@
-/* Whole epochs of all ranks against a model (epoch_model.h). Many small random settings. */
+/* Compares whole epochs of all ranks with a model (epoch_model.h), for many small random settings. */
 #include "config.h"
 
 #include "epoch_fixture.h"
@@ -53,14 +53,14 @@ static void settings_run(int n)
 	assert_true(tried > n / 5 && nempty < tried / 4);
 }
 
-static void epochs_are_those_of_the_model(void **state)
+static void epochs_equal_the_model(void **state)
 {
 	(void)state;
 	settings_run(TRIES(1500));
 }
 
-/* A quarter of the descriptors may be open shards: with more lanes, shards are closed and opened again. */
-static void epochs_are_the_same_with_few_descriptors(void **state)
+/* Open shards may use a quarter of the descriptors: with more lanes, shards are closed and opened again. */
+static void epochs_equal_the_model_with_few_descriptors(void **state)
 {
 	struct rlimit was, few;
 
@@ -76,8 +76,8 @@ static void epochs_are_the_same_with_few_descriptors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(epochs_are_those_of_the_model),
-	        cmocka_unit_test(epochs_are_the_same_with_few_descriptors),
+	        cmocka_unit_test(epochs_equal_the_model),
+	        cmocka_unit_test(epochs_equal_the_model_with_few_descriptors),
 	};
 
 	return cmocka_run_group_tests_name("epoch", tests, shards_make, shards_remove);

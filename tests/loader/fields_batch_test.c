@@ -1,5 +1,5 @@
-/* Rows of fields that are no images in a batch: padding, limits, offsets, outputs of a transform; and options
- * that are refused. */
+/* Rows of fields other than images in a batch: padding, limits, offsets, outputs of a transform, and refused
+ * options. */
 #include "config.h"
 
 #include "fields_fixture.h"
@@ -10,7 +10,7 @@
 #include "batch/batch.h"
 #include "batches.h"
 
-static void padding_comes_with_lengths_and_a_mask(void **state)
+static void padded_fields_have_lengths_and_a_mask(void **state)
 {
 	static const struct {
 		uint32_t pad_to, multiple, width;
@@ -47,14 +47,14 @@ static void padding_comes_with_lengths_and_a_mask(void **state)
 		assert_memory_equal(a.data, "abc_____", w);
 		assert_memory_equal((const char *)a.data + w, "________", w);
 		assert_memory_equal((const char *)a.data + 2 * w, "12345___", w);
-		assert_memory_equal((const char *)a.data + 3 * w, "abc_____", w); /* a row that fills up */
+		assert_memory_equal((const char *)a.data + 3 * w, "abc_____", w); /* fills up the batch */
 		assert_memory_equal(m.data, "\1\1\1\0\0\0\0\0", w);
 		assert_memory_equal((const char *)m.data + 2 * w, "\1\1\1\1\1\0\0\0", w);
 		penstock_loader_close(l);
 	}
 }
 
-static void values_that_are_too_long(void **state)
+static void values_over_the_limit_are_errors_or_bad_or_truncated(void **state)
 {
 	struct setting s;
 	struct tar t = {0};
@@ -65,15 +65,17 @@ static void values_that_are_too_long(void **state)
 	struct penstock_error e;
 
 	(void)state;
-	member_text(&t, 0, "txt", "okay");        /* as many as may be */
-	member_text(&t, 1, "txt", "abc\xc3\xa9"); /* cut at 4 bytes, half of the last character would stay */
+	member_text(&t, 0, "txt", "okay"); /* as long as the limit */
+	member_text(
+	        &t, 1, "txt", "abc\xc3\xa9"); /* cut after 4 bytes, the text would end in half a character */
 	shard_end(&t);
 	for (int form = 0; form < 2; form++) {
 		field_set(setting_init(&s, 1), "txt", PENSTOCK_TEXT);
 		s.f[0].max_bytes = form == 0 ? 4 : 0;
 		s.f[0].pad_to = form == 1 ? 4 : 0;
 		s.o.on_error = PENSTOCK_SKIP;
-		l = open_ok(&s.o, pattern, 1); /* overflow error: though bad samples are passed over */
+		l = open_ok(&s.o, pattern,
+		        1); /* by default overflow is an error, even if bad samples are skipped */
 		assert_int_equal(penstock_loader_next(l, &b, &e), -E2BIG);
 		assert_non_null(strstr(e.text, "sample \"01\""));
 		assert_non_null(strstr(e.text, "5 items, but at most 4"));
@@ -101,7 +103,7 @@ static void values_that_are_too_long(void **state)
 	}
 }
 
-static void edges_count_in_the_whole_batch(void **state)
+static void add_offset_of_numbers_items_in_the_whole_batch(void **state)
 {
 	static const float nodes[10];
 	static const int64_t edges[] = {0, 1, 2, 0}, wrong[] = {0, 2};
@@ -119,7 +121,7 @@ static void edges_count_in_the_whole_batch(void **state)
 	member_npy(&t, 2, "edge", "<i8", false, "(1, 2)", wrong, 16);
 	shard_end(&t);
 	setting_init(&s, 2);
-	field_set(&s.f[0], "edge", PENSTOCK_NPY); /* before the field that it counts */
+	field_set(&s.f[0], "edge", PENSTOCK_NPY); /* before the field that its numbers refer to */
 	s.f[0].dtype = PENSTOCK_I64;
 	field_set(&s.f[1], "x", PENSTOCK_NPY);
 	s.f[0].ndim = s.f[1].ndim = 2;
@@ -129,14 +131,15 @@ static void edges_count_in_the_whole_batch(void **state)
 	l = open_ok(&s.o, pattern, 1);
 	b = next_ok(l);
 	SHAPE(tensor(b, "x"), 8, 2);
-	/* the third is bad (2 names none of its 2 nodes), and the first stands for it */
+	/* The third sample is bad (2 names none of its 2 nodes); a copy of the first replaces it. */
 	HOLDS(tensor(b, "edge"), int64_t, 0, 1, 2, 0, 3, 4, 5, 6, 7, 5);
 	penstock_loader_close(l);
 	s.o.on_error = PENSTOCK_FAIL;
 	bad_because(&s.o, "2 names none of the 2 items of x");
 }
 
-/* Upper case of the text, and its length; a sample without a text is bad. */
+/* Writes the text in upper case, and its length plus 100 times the key; a sample with an empty text is
+ * bad. */
 static int shout(void *ctx, struct penstock_sample *sample)
 {
 	struct penstock_sample_info info;
@@ -201,8 +204,8 @@ static void a_transform_fills_outputs(void **state)
 	}
 }
 
-/* Every tensor has a name, lies in the slot, and begins where its type (and CUDA) wants it. */
-static void a_batch_is_one_piece_of_memory(void **state)
+/* Every tensor has a name, is in the slot, and begins at a multiple of 256 bytes. */
+static void all_tensors_of_a_batch_are_in_its_slot(void **state)
 {
 	struct setting s;
 	struct tar t = {0};
@@ -246,7 +249,7 @@ static void a_batch_is_one_piece_of_memory(void **state)
 	penstock_loader_close(l);
 }
 
-static void options_that_make_no_sense_are_refused(void **state)
+static void invalid_field_options_are_refused_with_a_reason(void **state)
 {
 	struct penstock_loader *l;
 	struct penstock_error e;
@@ -259,7 +262,7 @@ static void options_that_make_no_sense_are_refused(void **state)
 		__VA_ARGS__;                                                               \
 		assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &l, &e), -EINVAL); \
 		if (!strstr(e.text, says))                                                 \
-			fail_msg("\"%s\" says nothing of \"%s\"", e.text, says);           \
+			fail_msg("\"%s\" does not contain \"%s\"", e.text, says);          \
 	} while (0)
 	REFUSED(PENSTOCK_INT64, "cls", "dtype ? (99)", s.f[0].dtype = 99);
 	REFUSED(PENSTOCK_FLOAT, "x", "must be a float for float fields", s.f[0].dtype = PENSTOCK_I64);
@@ -291,7 +294,7 @@ static void options_that_make_no_sense_are_refused(void **state)
 #undef REFUSED
 }
 
-static void places_beyond_all_memory_are_refused(void **state)
+static void slot_places_beyond_the_address_space_are_refused(void **state)
 {
 	static const struct {
 		size_t used, n, nbytes;
@@ -325,13 +328,13 @@ static void a_batch_larger_than_memory_can_be_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(padding_comes_with_lengths_and_a_mask),
-	        cmocka_unit_test(values_that_are_too_long),
-	        cmocka_unit_test(edges_count_in_the_whole_batch),
+	        cmocka_unit_test(padded_fields_have_lengths_and_a_mask),
+	        cmocka_unit_test(values_over_the_limit_are_errors_or_bad_or_truncated),
+	        cmocka_unit_test(add_offset_of_numbers_items_in_the_whole_batch),
 	        cmocka_unit_test(a_transform_fills_outputs),
-	        cmocka_unit_test(a_batch_is_one_piece_of_memory),
-	        cmocka_unit_test(options_that_make_no_sense_are_refused),
-	        cmocka_unit_test(places_beyond_all_memory_are_refused),
+	        cmocka_unit_test(all_tensors_of_a_batch_are_in_its_slot),
+	        cmocka_unit_test(invalid_field_options_are_refused_with_a_reason),
+	        cmocka_unit_test(slot_places_beyond_the_address_space_are_refused),
 	        cmocka_unit_test(a_batch_larger_than_memory_can_be_is_refused),
 	};
 

@@ -23,7 +23,7 @@ int teardown(void **state)
 	return 0;
 }
 
-/* n fields in the order of the shard, which has up to 64 samples. */
+/* n fields; samples come in the order of the shard. */
 struct penstock_field *setting_init(struct setting *s, uint32_t n)
 {
 	penstock_options_init(&s->o, sizeof(s->o));
@@ -41,7 +41,7 @@ void field_set(struct penstock_field *f, const char *name, uint32_t kind)
 	penstock_field_init(f, sizeof(*f), name, kind);
 }
 
-/* A member `suffix` of sample `i` of the tar. */
+/* Adds a member `suffix` of sample `i` to the tar. */
 void member(struct tar *t, int i, const char *suffix, const void *data, size_t n)
 {
 	char name[64];
@@ -55,7 +55,7 @@ void member_text(struct tar *t, int i, const char *suffix, const char *text)
 	member(t, i, suffix, text, strlen(text));
 }
 
-/* A .npy of version 1; its head as NumPy writes it. */
+/* Adds a .npy of version 1, with its header as NumPy writes it. */
 void member_npy(struct tar *t, int i, const char *suffix, const char *descr, bool fortran, const char *shape,
         const void *data, size_t n)
 {
@@ -102,7 +102,7 @@ struct penstock_tensor tensor(const struct penstock_batch *b, const char *name)
 	return t;
 }
 
-/* The reason for which the shard's only sample is bad. */
+/* Asserts that the shard's only sample is bad, and that the error contains `says`. */
 void bad_because(const struct penstock_options *o, const char *says)
 {
 	struct penstock_loader *l = open_ok(o, pattern, 1);
@@ -112,7 +112,7 @@ void bad_because(const struct penstock_options *o, const char *says)
 
 	assert_int_equal(r, -EBADMSG);
 	if (!strstr(e.text, says))
-		fail_msg("\"%s\" says nothing of \"%s\"", e.text, says);
+		fail_msg("\"%s\" does not contain \"%s\"", e.text, says);
 	penstock_loader_close(l);
 }
 

@@ -1,5 +1,5 @@
-/* What tests of fields that are no images share: a shard f.tar in a folder of their own, a sample a number,
- * and settings that read it.
+/* Shared by tests of fields other than images: a shard f.tar in a folder of its own, whose samples are
+ * numbered, and settings that read it.
  *
  * Threads: one.   Errors: a test fails. */
 #ifndef PS_TESTS_LOADER_FIELDS_FIXTURE_H
@@ -13,7 +13,7 @@
 
 extern const char *const pattern[1];
 
-/* The folder; for a group. */
+/* Setup and teardown of a test group: enter and remove the folder. */
 int setup(void **state);
 int teardown(void **state);
 
@@ -22,29 +22,29 @@ struct setting {
 	struct penstock_field f[4];
 };
 
-/* n fields in the order of the shard, which has up to 64 samples. */
+/* n fields; samples come in the order of the shard. */
 struct penstock_field *setting_init(struct setting *s, uint32_t n);
 
 void field_set(struct penstock_field *f, const char *name, uint32_t kind);
 
-/* A member `suffix` of sample `i` of the tar. */
+/* Adds a member `suffix` of sample `i` to the tar. */
 void member(struct tar *t, int i, const char *suffix, const void *data, size_t n);
 void member_text(struct tar *t, int i, const char *suffix, const char *text);
 
-/* A .npy of version 1; its head as NumPy writes it. */
+/* Adds a .npy of version 1, with its header as NumPy writes it. */
 void member_npy(struct tar *t, int i, const char *suffix, const char *descr, bool fortran, const char *shape,
         const void *data, size_t n);
 
 /* Ends the tar and makes it the shard. */
 void shard_end(struct tar *t);
 
-/* The shard with one sample of one member. */
+/* Writes the shard with one sample of one member. */
 void one_text(const char *suffix, const char *text);
 
 struct penstock_batch *next_ok(struct penstock_loader *l);
 struct penstock_tensor tensor(const struct penstock_batch *b, const char *name);
 
-/* The reason for which the shard's only sample is bad. */
+/* Asserts that the shard's only sample is bad, and that the error contains `says`. */
 void bad_because(const struct penstock_options *o, const char *says);
 
 #define SHAPE(t, ...)                                                       \

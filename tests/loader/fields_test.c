@@ -1,4 +1,4 @@
-/* Values of fields that are no images: from members of a tar into elements. */
+/* Values of fields other than images: how members of a tar become elements. */
 #include "config.h"
 
 #include "fields_fixture.h"
@@ -8,7 +8,7 @@
 
 #include "batches.h"
 
-static void integers_of_any_type(void **state)
+static void int64_fields_convert_to_any_dtype(void **state)
 {
 	static const struct {
 		uint32_t dtype;
@@ -54,7 +54,7 @@ static void integers_of_any_type(void **state)
 	}
 }
 
-static void what_is_no_integer_is_shown(void **state)
+static void errors_show_the_text_that_is_no_integer(void **state)
 {
 	static const char *const rows[][2] = {
 	        {" photo 1\n", "not an integer (digits, with or without a sign): \"photo 1\""},
@@ -87,10 +87,9 @@ static void floats_are_rounded_to_their_type(void **state)
 	        {PENSTOCK_F16, "65504", 0x7bff, 2}, {PENSTOCK_F16, "65520", 0x7c00, 2},
 	        {PENSTOCK_F16, "6e-8", 0x0001, 2}, {PENSTOCK_F16, "-0", 0x8000, 2},
 	        {PENSTOCK_BF16, "3.140625", 0x4049, 2},
-	        {PENSTOCK_BF16, "1.00390625", 0x3f80, 2}, /* a tie goes to even */
-	        {PENSTOCK_BF16, "1.0039062500000000001", 0x3f80,
-	                2},                                     /* what a double cannot tell from it, too */
-	        {PENSTOCK_BF16, "1.00390625000001", 0x3f81, 2}, /* no tie, though a float takes it for one */
+	        {PENSTOCK_BF16, "1.00390625", 0x3f80, 2},            /* a tie goes to even */
+	        {PENSTOCK_BF16, "1.0039062500000000001", 0x3f80, 2}, /* the same tie as a double */
+	        {PENSTOCK_BF16, "1.00390625000001", 0x3f81, 2},      /* no tie, though one as a float */
 	};
 	static const char *const refused[] = {"", "x", "0x10", "1 2", "1_000", "nan(1)", "--1", "1e"};
 	struct setting s;
@@ -116,10 +115,10 @@ static void floats_are_rounded_to_their_type(void **state)
 	}
 }
 
-static void arrays_of_a_shape(void **state)
+static void npy_arrays_need_the_fields_shape_and_exact_values(void **state)
 {
 	static const float c[] = {1, 2, 3, 4, 5, 6};
-	static const double d[] = {1, 4, 2, 5, 3, 6}; /* the first index fastest */
+	static const double d[] = {1, 4, 2, 5, 3, 6}; /* Fortran order: the first index changes fastest */
 	static const uint8_t big[] = {0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6};
 	struct tar t = {0};
 	struct setting s;
@@ -194,7 +193,7 @@ static void ragged_arrays_are_values_and_offsets(void **state)
 	penstock_loader_close(l);
 }
 
-static void values_of_json(void **state)
+static void json_fields_take_values_by_path(void **state)
 {
 	struct setting s;
 	struct tar t = {0};
@@ -219,7 +218,7 @@ static void values_of_json(void **state)
 	field_set(&s.f[3], "json:meta", PENSTOCK_JSON);
 	l = open_ok(&s.o, pattern, 1);
 	b = next_ok(l);
-	HOLDS(tensor(b, "json:meta.h"), int64_t, 481, 7); /* of equal names the last */
+	HOLDS(tensor(b, "json:meta.h"), int64_t, 481, 7); /* the last of equal names counts */
 	a = tensor(b, "json:meta.name");
 	assert_int_equal(a.offsets[1], 5);
 	assert_memory_equal(a.data, "\xf0\x9f\x98\x80!", 5);
@@ -257,7 +256,7 @@ static void values_of_json(void **state)
 	penstock_loader_close(l);
 }
 
-static void texts_are_checked(void **state)
+static void text_and_json_are_validated(void **state)
 {
 	struct setting s;
 
@@ -270,7 +269,7 @@ static void texts_are_checked(void **state)
 	bad_because(&s.o, "not JSON: at byte 3");
 }
 
-static void tokens_are_x_and_y(void **state)
+static void tokens_fields_give_x_and_y_shifted_by_one(void **state)
 {
 	static const uint16_t raw[] = {1, 2, 3, 65535};
 	static const uint32_t npy[] = {9, 8, 7, 6};
@@ -309,14 +308,14 @@ static void tokens_are_x_and_y(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(integers_of_any_type),
-	        cmocka_unit_test(what_is_no_integer_is_shown),
+	        cmocka_unit_test(int64_fields_convert_to_any_dtype),
+	        cmocka_unit_test(errors_show_the_text_that_is_no_integer),
 	        cmocka_unit_test(floats_are_rounded_to_their_type),
-	        cmocka_unit_test(arrays_of_a_shape),
+	        cmocka_unit_test(npy_arrays_need_the_fields_shape_and_exact_values),
 	        cmocka_unit_test(ragged_arrays_are_values_and_offsets),
-	        cmocka_unit_test(values_of_json),
-	        cmocka_unit_test(texts_are_checked),
-	        cmocka_unit_test(tokens_are_x_and_y),
+	        cmocka_unit_test(json_fields_take_values_by_path),
+	        cmocka_unit_test(text_and_json_are_validated),
+	        cmocka_unit_test(tokens_fields_give_x_and_y_shifted_by_one),
 	};
 
 	return cmocka_run_group_tests_name("fields", tests, setup, teardown);

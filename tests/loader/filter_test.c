@@ -1,4 +1,4 @@
-/* Filters: which values an expression holds for, and what is no filter. */
+/* Filters: for which values an expression holds, and which expressions are invalid. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -27,7 +27,8 @@ static struct ps_column_value word(const char *v)
 	return (struct ps_column_value){.type = PS_COLUMN_TEXT, .text = v, .text_len = strlen(v)};
 }
 
-/* What an expression says of its one column's value; -EINVAL as well when it is no expression. */
+/* Whether an expression holds for its one column's value: 1 or 0. -EINVAL if it is invalid, or for this
+ * value. */
 static int says(const char *text, struct ps_column_value value)
 {
 	struct ps_column_value values[PS_FILTER_MAX_COLUMNS] = {value};
@@ -44,7 +45,7 @@ static int says(const char *text, struct ps_column_value value)
 	return rc;
 }
 
-static void numbers_are_the_doubles_that_their_texts_mean(void **state)
+static void numbers_are_parsed_to_the_nearest_double(void **state)
 {
 	static const struct {
 		const char *text;
@@ -82,7 +83,7 @@ static void texts_are_compared_byte_by_byte(void **state)
 	assert_int_equal(says("a >= ''", word("")), 1);
 }
 
-static void what_is_not_there_compares_as_false(void **state)
+static void comparisons_with_missing_values_are_false(void **state)
 {
 	const struct ps_column_value missing = {.missing = true};
 
@@ -95,7 +96,7 @@ static void what_is_not_there_compares_as_false(void **state)
 	assert_int_equal(says("a <= 1 || a >= 1", real((double)NAN)), 0);
 }
 
-static void and_binds_before_or(void **state)
+static void and_binds_stronger_than_or(void **state)
 {
 	(void)state;
 	assert_int_equal(says("a == 1 || a == 2 && a == 3", integer(1)), 1);
@@ -103,7 +104,7 @@ static void and_binds_before_or(void **state)
 	assert_int_equal(says("!a == 1 && a == 2", integer(2)), 1);
 }
 
-static void a_number_against_a_text_is_an_error(void **state)
+static void comparing_a_number_with_a_text_is_an_error(void **state)
 {
 	(void)state;
 	assert_int_equal(says("a == 3", word("3")), -EINVAL);
@@ -120,7 +121,7 @@ static void a_number_against_a_text_is_an_error(void **state)
 #define EIGHT(c) c c c c c c c c
 #define BRACKETS(c) EIGHT(EIGHT(c)) EIGHT(c)
 
-static void what_is_no_filter_is_refused(void **state)
+static void invalid_filters_are_refused(void **state)
 {
 	static const char *const texts[] = {"", " ", "a", "a ==", "a == 1.2.3", "a == -", "a == .",
 	        "a == nan", "a == 0x10", "a == 'x", "a = 1", "(a == 1", "a == 1)", "a == 1 b",
@@ -140,13 +141,13 @@ static void what_is_no_filter_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(numbers_are_the_doubles_that_their_texts_mean),
+	        cmocka_unit_test(numbers_are_parsed_to_the_nearest_double),
 	        cmocka_unit_test(large_integers_are_compared_exactly),
 	        cmocka_unit_test(texts_are_compared_byte_by_byte),
-	        cmocka_unit_test(what_is_not_there_compares_as_false),
-	        cmocka_unit_test(and_binds_before_or),
-	        cmocka_unit_test(a_number_against_a_text_is_an_error),
-	        cmocka_unit_test(what_is_no_filter_is_refused),
+	        cmocka_unit_test(comparisons_with_missing_values_are_false),
+	        cmocka_unit_test(and_binds_stronger_than_or),
+	        cmocka_unit_test(comparing_a_number_with_a_text_is_an_error),
+	        cmocka_unit_test(invalid_filters_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("filter", tests, NULL, NULL);

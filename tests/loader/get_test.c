@@ -68,7 +68,7 @@ static const int64_t *labels(const struct penstock_batch *b)
 	return t.data;
 }
 
-static void samples_come_by_number(void **state)
+static void get_gives_samples_by_number(void **state)
 {
 	static const uint64_t numbers[] = {20, 0, 7, 6, 7}, bad[] = {10, 2}, none[] = {3, 21};
 	struct penstock_options o;
@@ -82,11 +82,11 @@ static void samples_come_by_number(void **state)
 	o.epoch = 5;
 	struct penstock_loader *l = open_with(&o, &e);
 	assert_non_null(l);
-	assert_int_equal(penstock_loader_next(l, &next, &e), 1); /* beside the others */
+	assert_int_equal(penstock_loader_next(l, &next, &e), 1); /* held meanwhile */
 	assert_int_equal(penstock_loader_get(l, numbers, 5, &b, &e), 0);
 	penstock_batch_info(b, &info);
 	assert_int_equal(info.rows, 5);
-	assert_int_equal(info.epoch, 5); /* of which random choices are made */
+	assert_int_equal(info.epoch, 5); /* random choices depend on it */
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(labels(b)[i], numbers[i]);
 	penstock_batch_release(b);
@@ -107,7 +107,7 @@ static void samples_come_by_number(void **state)
 	penstock_loader_close(l);
 }
 
-static void numbers_need_indexes(void **state)
+static void samples_by_number_and_permutations_need_indexes(void **state)
 {
 	struct penstock_options o;
 	struct penstock_batch *b;
@@ -135,7 +135,7 @@ static void numbers_need_indexes(void **state)
 	assert_non_null(strstr(e.text, "uneven"));
 }
 
-static void what_is_not_resident_is_not_permuted(void **state)
+static void permutation_refuses_shards_that_are_not_in_the_cache(void **state)
 {
 	struct penstock_options o;
 	struct penstock_error e;
@@ -195,8 +195,8 @@ static void plans_name_each_ranks_files_once(void **state)
 	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
 	        "\"files\": [\"a.tar\", \"b \\\"q\\\".tar\", \"sub/d.tar\"]}\n");
 	free(text);
-	o.uses = &(struct ps_uses){
-	        .shards = (uint32_t[]){3, 2, 0}, .n = 3}; /* of sample numbers: by first use */
+	/* With sample numbers: shards in the order of their first use. */
+	o.uses = &(struct ps_uses){.shards = (uint32_t[]){3, 2, 0}, .n = 3};
 	text = ps_plan_text(&o, "/m/", 5);
 	assert_string_equal(text,
 	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
@@ -214,9 +214,9 @@ static void plans_name_each_ranks_files_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(samples_come_by_number),
-	        cmocka_unit_test(numbers_need_indexes),
-	        cmocka_unit_test(what_is_not_resident_is_not_permuted),
+	        cmocka_unit_test(get_gives_samples_by_number),
+	        cmocka_unit_test(samples_by_number_and_permutations_need_indexes),
+	        cmocka_unit_test(permutation_refuses_shards_that_are_not_in_the_cache),
 	        cmocka_unit_test(a_permutation_gives_each_number_once),
 	        cmocka_unit_test(plans_name_each_ranks_files_once),
 	};

@@ -1,4 +1,4 @@
-/* What the image tests share: reproducible noise, files, JPEGs made to order. Include after cmocka.h. */
+/* Shared by the image tests: reproducible noise, files, and JPEGs of any form. Include after cmocka.h. */
 #ifndef TESTS_LOADER_IMAGE_FIXTURE_H
 #define TESTS_LOADER_IMAGE_FIXTURE_H
 
@@ -19,13 +19,13 @@ static inline uint32_t fixture_noise(uint64_t *seed)
 	return (uint32_t)(*seed >> 33);
 }
 
-/* In [low, high]. */
+/* A random number in [low, high]. */
 static inline uint32_t fixture_between(uint64_t *seed, uint32_t low, uint32_t high)
 {
 	return low + fixture_noise(seed) % (high - low + 1);
 }
 
-/* Gradients, edges and noise: every kind of neighbourhood. RGB, rows `slack` bytes apart at the end. */
+/* An RGB picture of gradients, edges and noise, followed by `slack` bytes; the caller frees. */
 static inline uint8_t *fixture_picture(uint32_t width, uint32_t height, size_t slack, uint64_t seed)
 {
 	uint8_t *rgb = malloc((size_t)width * height * 3 + slack);
@@ -49,7 +49,7 @@ static inline uint8_t *fixture_read(const char *path, size_t *ret_nbytes)
 	struct stat st;
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0 && fstat(fd, &st) == 0);
-	/* Exactly as long as the file, so that a sanitizer sees a read past its end. */
+	/* The memory is as long as the file, so that a sanitizer finds a read past the end. */
 	uint8_t *bytes = malloc(st.st_size ? (size_t)st.st_size : 1);
 	assert_non_null(bytes);
 	assert_true(read(fd, bytes, (size_t)st.st_size) == st.st_size);
@@ -57,14 +57,14 @@ static inline uint8_t *fixture_read(const char *path, size_t *ret_nbytes)
 	return bytes;
 }
 
-/* A path below the source tree's tests/data. */
+/* The path of a file in the source tree's tests/data. */
 static inline void fixture_path(char ret_path[static 1024], const char *name)
 {
 	const char *top = getenv("top_srcdir");
 	assert_true(snprintf(ret_path, 1024, "%s/tests/data/%s", top ? top : ".", name) < 1024);
 }
 
-/* Calls `visit` with every .jpg and .jpeg of a folder below tests/data; returns how many. */
+/* Calls `visit` for every .jpg and .jpeg of a folder in tests/data; returns how many there are. */
 static inline int fixture_each_jpeg(const char *folder, void (*visit)(const char *, const uint8_t *, size_t))
 {
 	char dir[1024], path[2048];
@@ -88,7 +88,7 @@ static inline int fixture_each_jpeg(const char *folder, void (*visit)(const char
 
 struct fixture_jpeg {
 	uint32_t width, height;
-	J_COLOR_SPACE in, stored; /* JCS_RGB or JCS_CMYK or JCS_GRAYSCALE, and what the file holds */
+	J_COLOR_SPACE in, stored; /* of the pixels, of the file */
 	int h, v;                 /* sampling factors of the first component; 0: the library's choice */
 	bool progressive;
 	int restart; /* MCUs between restart markers, 0 none */
@@ -130,7 +130,7 @@ static inline uint8_t *fixture_encode(const struct fixture_jpeg *f, const uint8_
 	}
 	jpeg_finish_compress(&c);
 	jpeg_destroy_compress(&c);
-	uint8_t *exact = malloc(nbytes); /* as long as the file: see fixture_read() */
+	uint8_t *exact = malloc(nbytes); /* as long as the data: see fixture_read() */
 	assert_non_null(exact);
 	memcpy(exact, out, nbytes);
 	free(out);

@@ -1,6 +1,6 @@
-/* What the image code allocates: each allocation fails once, which is an error, no leak, and leaves a decoder
- * that works; and after a while there are none. Linked with --wrap, so only the loader's own calls are
- * counted, not libjpeg's. */
+/* Allocations of the image code. Each one fails once: that is an error, leaks nothing, and the decoder still
+ * works. After a while a decoder allocates no more. The test is linked with --wrap, so that only the loader's
+ * own calls are counted, not libjpeg's. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ void *__wrap_realloc(void *p, size_t nbytes);
 void *__wrap_aligned_alloc(size_t align, size_t nbytes);
 
 static int allocations;
-static int failing = -1; /* the one to fail, counted from 0; -1: none */
+static int failing = -1; /* the allocation that fails, counted from 0; -1: none */
 
 static bool fails(void)
 {
@@ -52,7 +52,7 @@ void *__wrap_aligned_alloc(size_t align, size_t nbytes)
 
 static struct ps_load_error err;
 
-static void failed_allocation_is_an_error_and_no_more(void **state)
+static void a_failed_allocation_is_an_error_and_the_decoder_still_works(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(32);
 	struct fixture_jpeg f = {
@@ -85,7 +85,7 @@ static void failed_allocation_is_an_error_and_no_more(void **state)
 	assert_true(failures >= 10);
 }
 
-static void a_decoder_keeps_its_buffers(void **state)
+static void a_decoder_reuses_its_buffers(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(32);
 	struct fixture_jpeg f = {.width = 300, .height = 200, .in = JCS_RGB, .stored = JCS_YCbCr};
@@ -109,8 +109,8 @@ static void a_decoder_keeps_its_buffers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(failed_allocation_is_an_error_and_no_more),
-	        cmocka_unit_test(a_decoder_keeps_its_buffers),
+	        cmocka_unit_test(a_failed_allocation_is_an_error_and_the_decoder_still_works),
+	        cmocka_unit_test(a_decoder_reuses_its_buffers),
 	};
 	return cmocka_run_group_tests_name("image_oom", tests, NULL, NULL);
 }

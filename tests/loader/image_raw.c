@@ -1,14 +1,14 @@
-/* Raw pixels out of the decoder, the resize and the transforms, for comparison by other programs
- * (image_vs_pil.py). What is read from the standard input is RGB, what is written is RGB or said here.
+/* Writes raw pixels of the decoder, the resize and the transforms, for comparison by other programs
+ * (image_vs_pil.py). The input, where there is one, is RGB; the output is RGB except where stated.
  *
  *   image_raw version                        prints libjpeg-turbo's version
  *   image_raw decode FILE                    "WIDTH HEIGHT\n", then RGB
- *   image_raw upright FILE                   the same, turned as EXIF says
- *   image_raw region FILE X Y W H            the same of a part of the upright image
+ *   image_raw upright FILE                   as decode, turned by the EXIF orientation
+ *   image_raw region FILE X Y W H            as decode, a part of the upright image
  *   image_raw labels FILE                    "WIDTH HEIGHT\n", then 16-bit numbers
  *   image_raw resize W H X Y BOX_W BOX_H OUT_W OUT_H bilinear|bicubic < RGB
  *   image_raw affine W H A B C D E F FILL < RGB
- *   image_raw jitter W H BRIGHTNESS CONTRAST SATURATION TURN [ORDER] < RGB     ORDER as 0x3210, see ops.h
+ *   image_raw jitter W H BRIGHTNESS CONTRAST SATURATION TURN [ORDER] < RGB     ORDER as 0x3210, see pixel.h
  *   image_raw erase W H X0 Y0 X1 Y1 LEVEL < RGB
  *   image_raw pad W H X Y OUT_W OUT_H MODE [FILL FLIP FLIP_V] < RGB             OUT_W x OUT_H pixels from (X, Y) on
  *   image_raw draw SEED N                     see draws()
@@ -41,7 +41,7 @@ static uint8_t *read_all(FILE *f, size_t *ret_nbytes)
 	return bytes;
 }
 
-/* RGB, or 16-bit numbers; the whole image, or a part. */
+/* Writes the whole image, or a part, as RGB or as 16-bit numbers. */
 static int decode(const char *path, enum ps_pixels pixels, bool orient, const struct ps_region *part)
 {
 	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
@@ -101,7 +101,7 @@ static int resize(char **argv)
 	                                                                          : complain("cannot write");
 }
 
-/* RGB from stdin, as planes; the caller frees. */
+/* Reads RGB from stdin into three planes; the caller frees. */
 static uint8_t *read_planes(uint32_t width, uint32_t height)
 {
 	size_t nbytes, n = (size_t)width * height;
@@ -136,7 +136,7 @@ static int pad(const double *x, const struct ps_planes *planes)
 	for (size_t c = 0; c < 3; c++) {
 		const uint8_t *plane = planes->p + c * planes->width * planes->height;
 		uint8_t *at = window;
-		/* As the resize hands it out: flipped. */
+		/* The window is flipped, as the resize writes it. */
 		for (uint32_t y = 0; y < g.window_h; y++)
 			for (uint32_t i = 0; i < g.window_w; i++)
 				*at++ = plane[(g.window_y + (g.flip_v ? g.window_h - 1 - y : y)) *
@@ -147,10 +147,11 @@ static int pad(const double *x, const struct ps_planes *planes)
 	return write_planes(to, n);
 }
 
-/* Lines of what is drawn for N images of 100 x 80 to 64 x 48: the RandomCrop's left and upper edge with a
- * padding of 10, the erased rectangle (0s: none), the jitter's order, the size of the blur, the sigmas of
- * noise and blur; then of those eight operations (choice.h) 0 or 1 for each, where flips are a group at 0.6,
- * and one of gray, 0.2, blur, 0.4, and noise, 0.2, is done at 0.8. */
+/* Prints a line with the random draws for each of N images, cropped from 100 x 80 to 64 x 48: RandomCrop's
+ * left and upper edge with a padding of 10, the erased rectangle (zeros: none), the jitter's order, the
+ * size of the blur, the sigmas of noise and of blur. Then 0 or 1 for each operation (enum ps_choice_op),
+ * with these groups: both flips (0.5 each) with probability 0.6; with probability 0.8 one of gray (weight
+ * 0.2), blur (0.4) and noise (0.2). */
 static int draws(const char *seed, const char *number)
 {
 	struct ps_load_error err = {0};
@@ -195,7 +196,7 @@ static int draws(const char *seed, const char *number)
 	return 0;
 }
 
-/* One operation of transform.h, with given numbers instead of random ones. */
+/* Runs one operation of image/pixel/pixel.h with the given numbers instead of random ones. */
 static int operate(int argc, char **argv)
 {
 	uint32_t width = (uint32_t)strtoul(argv[2], NULL, 10), height = (uint32_t)strtoul(argv[3], NULL, 10);
@@ -214,7 +215,7 @@ static int operate(int argc, char **argv)
 		return write_planes(spare, n);
 	}
 	if (!strcmp(argv[1], "jitter")) {
-		/* A factor of 0 is left out. */
+		/* A factor of 0 turns its operation off. */
 		const struct ps_transform_spec spec = {
 		        .brightness = x[0], .contrast = x[1], .saturation = x[2], .hue = x[3] ? 1 : 0};
 		const struct ps_transform t = {.brightness = (uint32_t)(x[0] * 4096 + 0.5),

@@ -1,5 +1,5 @@
-/* Files that are no images, or not whole: each is refused in words that name what is wrong, and the decoder
- * goes on with the next. */
+/* Files that are not images, or are truncated or damaged. Each is refused with an error that names the
+ * fault, and the decoder then decodes the next file. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,8 @@ static const struct {
 
 static struct ps_load_error err;
 
-/* Memory of just its length: what is read beyond it is seen by AddressSanitizer. */
+/* Asserts that the data is refused. It is in memory of exactly its length, so that AddressSanitizer finds a
+ * read past its end. */
 static void refused(struct ps_image_decoder *d, const void *data, size_t n, const char *says)
 {
 	static uint8_t dst[8 * 8 * 3];
@@ -69,7 +70,7 @@ static void refused(struct ps_image_decoder *d, const void *data, size_t n, cons
 	free(exact);
 }
 
-static void what_is_no_image_is_refused_with_the_reason(void **state)
+static void files_that_are_no_images_are_refused_with_the_reason(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(8);
 	static uint8_t dst[8 * 8 * 3];
@@ -85,13 +86,13 @@ static void what_is_no_image_is_refused_with_the_reason(void **state)
 		assert_int_equal(ps_image_decode(d, TEXT("P5 1 1 255\n0"), &key, dst, &err), 0);
 		assert_int_equal(dst[0], '0');
 	}
-	/* The largest that may be, and samples of two bytes: the first counts. */
+	/* The largest maxval. Of a two-byte sample the first byte counts. */
 	assert_int_equal(ps_image_decode(d, TEXT("P5 1 1 65535\n\x80\x7f"), &key, dst, &err), 0);
 	assert_int_equal(dst[0], 0x80);
 	ps_image_decoder_free(d);
 }
 
-static void a_jpeg_that_ends_early_is_refused_wherever_it_ends(void **state)
+static void a_jpeg_truncated_anywhere_is_refused(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(8);
 	struct fixture_jpeg f = {
@@ -107,14 +108,14 @@ static void a_jpeg_that_ends_early_is_refused_wherever_it_ends(void **state)
 	for (size_t n = 4; n < nbytes - 2; n += 1 + nbytes / 50)
 		refused(d, data, n, "JPEG: truncated");
 	refused(d, data, nbytes - 2, "JPEG: truncated: no end-of-image marker in ");
-	/* A table of codes that is none. */
+	/* An invalid Huffman table. */
 	uint8_t *table = find(data, nbytes, 0xc4);
 	memset(table + 5, 0xff, 16);
 	refused(d, data, nbytes, "JPEG: ");
 	ps_image_decoder_free(d);
 }
 
-static void a_jpeg_whose_codes_are_damaged_is_refused(void **state)
+static void a_jpeg_with_a_wrong_restart_marker_is_refused(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(8);
 	struct fixture_jpeg f = {
@@ -134,8 +135,8 @@ static void a_jpeg_whose_codes_are_damaged_is_refused(void **state)
 	ps_image_decoder_free(d);
 }
 
-/* What has several colours has no labels; what has too many scans or needs too much memory is not begun. */
-static void labels_and_limits(void **state)
+/* An image of several colours has no labels. */
+static void coloured_images_are_refused_as_labels(void **state)
 {
 	static const struct {
 		const char *data;
@@ -184,7 +185,7 @@ static void labels_and_limits(void **state)
 	ps_image_reader_free(s);
 }
 
-static void a_jpeg_of_two_components_has_no_colours(void **state)
+static void a_jpeg_of_two_components_is_refused(void **state)
 {
 	struct fixture_jpeg f = {.width = 60, .height = 40, .in = JCS_UNKNOWN, .stored = JCS_UNKNOWN};
 	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 1);
@@ -206,11 +207,11 @@ static void a_jpeg_of_two_components_has_no_colours(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_jpeg_of_two_components_has_no_colours),
-	        cmocka_unit_test(what_is_no_image_is_refused_with_the_reason),
-	        cmocka_unit_test(a_jpeg_that_ends_early_is_refused_wherever_it_ends),
-	        cmocka_unit_test(a_jpeg_whose_codes_are_damaged_is_refused),
-	        cmocka_unit_test(labels_and_limits),
+	        cmocka_unit_test(a_jpeg_of_two_components_is_refused),
+	        cmocka_unit_test(files_that_are_no_images_are_refused_with_the_reason),
+	        cmocka_unit_test(a_jpeg_truncated_anywhere_is_refused),
+	        cmocka_unit_test(a_jpeg_with_a_wrong_restart_marker_is_refused),
+	        cmocka_unit_test(coloured_images_are_refused_as_labels),
 	};
 
 	return cmocka_run_group_tests_name("image_refused", tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* From JPEG bytes to a place in a batch: the parts put together, odd files, limits, sameness. */
+/* Decoding of JPEG bytes into a place in a batch: equality with the separate parts, odd files, limits,
+ * reproducibility. */
 #include "config.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@
 #include "tests/loader/image_fixture.h"
 
 #define BOMB "odd/jpeg-decoder/tests_crashtest_images_imagetestsuite_255015e07b6f9137b53b0f97d67a8aef.jpg"
-#define ODD_FILE_SECONDS 10.0 /* of processor time: also under a sanitizer */
+#define ODD_FILE_SECONDS 10.0 /* CPU time; enough under a sanitizer, too */
 #define GUARD 64
 
 static struct ps_load_error err;
@@ -42,7 +43,7 @@ static struct ps_image_spec small_spec(uint64_t n)
 	return spec;
 }
 
-/* With a decoder of its own; the caller frees. NULL after an error, which is then in err. */
+/* Decodes with a new decoder; the caller frees. NULL after an error, which is then in err. */
 static uint8_t *decode_fresh(const struct ps_image_spec *spec, const uint8_t *data, size_t nbytes,
         const struct ps_rng_key *key, int *ret_rc)
 {
@@ -63,7 +64,8 @@ static uint8_t *decode_fresh(const struct ps_image_spec *spec, const uint8_t *da
 	return dst;
 }
 
-/* The same by hand: the whole image decoded, then the portable resize of the crop. */
+/* Compares a decoder's pixels with those of the parts: a decode of the whole image, then the portable
+ * resize of the crop. */
 static void compare_with_parts(const char *name, const uint8_t *data, size_t nbytes)
 {
 	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
@@ -116,7 +118,8 @@ static void image_is_whole_decode_then_portable_resize(void **state)
 
 static int scaled_files;
 
-/* Other pixels, but the same picture in the same place: whichever crop, the mean difference is small. */
+/* With dct_scale the pixels differ, but not the place of the picture: for every crop the mean difference is
+ * small. */
 static void compare_scaled(const char *name, const uint8_t *data, size_t nbytes)
 {
 	for (uint64_t n = 0; n < 12; n++) {
@@ -125,7 +128,7 @@ static void compare_scaled(const char *name, const uint8_t *data, size_t nbytes)
 		size_t size, off = 0;
 		int rc;
 		spec.dtype = PS_U8;
-		spec.scale_min = 0.5; /* large enough to be shrunk */
+		spec.scale_min = 0.5; /* crops large enough to be scaled down */
 		size = ps_image_nbytes(&spec);
 		ps_autofree uint8_t *full = decode_fresh(&spec, data, nbytes, &key, &rc);
 		assert_int_equal(rc, 0);
@@ -140,7 +143,7 @@ static void compare_scaled(const char *name, const uint8_t *data, size_t nbytes)
 	}
 }
 
-static void dct_scaling_shows_the_same(void **state)
+static void dct_scaling_keeps_the_picture_in_place(void **state)
 {
 	(void)state;
 	fixture_each_jpeg("photos", compare_scaled);
@@ -150,7 +153,8 @@ static void dct_scaling_shows_the_same(void **state)
 static struct ps_image_decoder *shared;
 static int decoded, refused;
 
-/* One decoder sees all the odd files, damaged ones between sound ones, and must give what a new one gives. */
+/* One decoder gets all odd files, valid and damaged ones mixed, and must give the same result as a new
+ * decoder. */
 static void decode_odd(const char *name, const uint8_t *data, size_t nbytes)
 {
 	struct ps_image_spec spec = small_spec(0);
@@ -204,7 +208,7 @@ static void tiny_file_of_huge_size_is_refused_at_once(void **state)
 	assert_true(cpu_seconds() - begin < 0.2);
 }
 
-static void key_decides_the_pixels(void **state)
+static void the_key_decides_the_pixels(void **state)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(32);
 	struct fixture_jpeg f = {
@@ -229,7 +233,7 @@ struct worker {
 	pthread_t thread;
 	const uint8_t *data;
 	size_t nbytes;
-	uint64_t step; /* each takes another order of the same samples */
+	uint64_t step; /* each worker takes the same samples in another order */
 	uint8_t pixels[IMAGES][24 * 24 * 3];
 	int failures;
 };
@@ -251,7 +255,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void threads_and_their_order_do_not_matter(void **state)
+static void pixels_do_not_depend_on_threads_or_order(void **state)
 {
 	static const uint64_t steps[THREADS] = {1, 7, 11, 59}; /* coprime to IMAGES: each a permutation */
 	struct fixture_jpeg f = {
@@ -274,7 +278,7 @@ static void threads_and_their_order_do_not_matter(void **state)
 	}
 }
 
-/* Orientation 6 (turn right) in an Exif segment: ignored, as documented. */
+/* Orientation 6 (turn right) in an Exif segment is ignored, as documented. */
 static void exif_orientation_is_not_applied(void **state)
 {
 	static const uint8_t exif[] = {0xff, 0xe1, 0, 34, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0,
@@ -297,7 +301,7 @@ static void exif_orientation_is_not_applied(void **state)
 	assert_memory_equal(got, want, ps_image_nbytes(&spec));
 }
 
-/* All rows of an upright image, or NULL: err says why. */
+/* All rows of the upright image; NULL after an error, which is then in err. */
 static uint8_t *decode_upright(const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size)
 {
 	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
@@ -324,8 +328,8 @@ static uint8_t *decode_upright(const uint8_t *data, size_t nbytes, struct ps_ima
 	return rgb;
 }
 
-/* A damaged Exif block says nothing, and the image is what it is without. */
-static void bad_exif_is_no_orientation(void **state)
+/* A damaged Exif block is ignored: the image is the same as without it. */
+static void damaged_exif_is_ignored(void **state)
 {
 #define HEAD             \
 	"\xff\xe1\0\x22" \
@@ -334,7 +338,7 @@ static void bad_exif_is_no_orientation(void **state)
 	static const struct {
 		const char *bytes, *why; /* 36 bytes */
 	} cases[] = {
-	        {HEAD "MM\0*\xff\xff\xff\xf0\0\1" ENTRY, "a directory beyond the block"},
+	        {HEAD "MM\0*\xff\xff\xff\xf0\0\1" ENTRY, "a directory outside the block"},
 	        {HEAD "MM\0*\0\0\0\x8\xff\xff"
 	              "\1\0" ENTRY,
 	                "more entries than there are, no orientation"},
@@ -344,11 +348,11 @@ static void bad_exif_is_no_orientation(void **state)
 	                "orientation 99"},
 	        {HEAD "MM\0*\0\0\0\x8\0\1"
 	              "\x01\x12\0\7\0\0\0\1\0\6\0\0\0\0\0\0",
-	                "of another type"},
+	                "an orientation of another type"},
 	        {"\xff\xe1\0\x14"
 	         "Exif\0\0"
 	         "MM\0*\0\0\0\x8\0\1" ENTRY,
-	                "longer than its length says"},
+	                "a block longer than its length field"},
 	};
 #undef HEAD
 #undef ENTRY
@@ -418,25 +422,25 @@ static size_t stored_put(uint8_t *to, const uint8_t *data, uint16_t n)
 	return 7u + n + u32_put(to + 7 + n, b << 16 | a);
 }
 
-/* What libpng calls benign, and what is damage though it would go on after that, too. */
-static void png_is_read_where_libpng_only_warns(void **state)
+/* Errors that libpng calls benign are accepted. Other damage is refused, even where libpng would continue. */
+static void png_with_benign_errors_is_read_and_with_damage_refused(void **state)
 {
 	enum { ROWS = 5, ROW = 4, STREAM = 7 + ROWS * ROW + 4 }; /* rows: a filter byte and three of gray */
 	static const struct {
-		uint8_t rows, padding; /* in the stream, behind it in its chunk */
+		uint8_t rows, padding; /* rows in the stream; bytes after the stream in its chunk */
 		bool chunk, palette, checksum, cut;
 		bool sound;
 		const char *why;
 	} cases[] = {
 	        {ROWS, 0, .sound = true, .why = "plain"},
-	        {ROWS, 1, .sound = true, .why = "a byte behind the stream"},
-	        {ROWS, 200, .sound = true, .why = "many"},
-	        {ROWS, 0, .chunk = true, .sound = true, .why = "a chunk behind it"},
-	        {ROWS, 7, .chunk = true, .sound = true, .why = "both"},
+	        {ROWS, 1, .sound = true, .why = "a byte after the stream"},
+	        {ROWS, 200, .sound = true, .why = "200 bytes after the stream"},
+	        {ROWS, 0, .chunk = true, .sound = true, .why = "a chunk after the stream"},
+	        {ROWS, 7, .chunk = true, .sound = true, .why = "7 bytes and a chunk after the stream"},
 	        {ROWS + 3, 0, .sound = true, .why = "more rows than the image has"},
 	        {ROWS, 0, .palette = true, .sound = true, .why = "a palette for gray"},
-	        {ROWS - 1, 0, .why = "a row less"},
-	        {ROWS - 1, 9, .why = "a row less, and padding"},
+	        {ROWS - 1, 0, .why = "a row missing"},
+	        {ROWS - 1, 9, .why = "a row missing, and padding"},
 	        {ROWS, 0, .checksum = true, .why = "a wrong checksum of the stream"},
 	        {ROWS, 0, .cut = true, .why = "no checksum of the stream"},
 	};
@@ -485,7 +489,7 @@ static void png_is_read_where_libpng_only_warns(void **state)
 		assert_null(ps_image_decoder_new(&s, &err));              \
 	}
 
-static void unsound_specs_are_refused_by_name(void **state)
+static void invalid_specs_are_refused_by_name(void **state)
 {
 	(void)state;
 	WRONG("output size", s.out_width = 0);
@@ -510,7 +514,7 @@ static void unsound_specs_are_refused_by_name(void **state)
 	WRONG("mean", s.mean[2] = __builtin_nanf(""));
 }
 
-static void sound_specs_tell_their_size(void **state)
+static void valid_specs_have_the_right_number_of_bytes(void **state)
 {
 	struct ps_image_spec s = ps_image_spec_imagenet(224);
 	(void)state;
@@ -528,16 +532,16 @@ int main(void)
 	        cmocka_unit_test(image_is_whole_decode_then_portable_resize),
 	        cmocka_unit_test(odd_files_are_decoded_or_refused_with_a_text),
 	        cmocka_unit_test(tiny_file_of_huge_size_is_refused_at_once),
-	        cmocka_unit_test(key_decides_the_pixels),
-	        cmocka_unit_test(threads_and_their_order_do_not_matter),
+	        cmocka_unit_test(the_key_decides_the_pixels),
+	        cmocka_unit_test(pixels_do_not_depend_on_threads_or_order),
 	        cmocka_unit_test(exif_orientation_is_not_applied),
-	        cmocka_unit_test(bad_exif_is_no_orientation),
+	        cmocka_unit_test(damaged_exif_is_ignored),
 #ifdef HAVE_PNG
-	        cmocka_unit_test(png_is_read_where_libpng_only_warns),
+	        cmocka_unit_test(png_with_benign_errors_is_read_and_with_damage_refused),
 #endif
-	        cmocka_unit_test(unsound_specs_are_refused_by_name),
-	        cmocka_unit_test(dct_scaling_shows_the_same),
-	        cmocka_unit_test(sound_specs_tell_their_size),
+	        cmocka_unit_test(invalid_specs_are_refused_by_name),
+	        cmocka_unit_test(dct_scaling_keeps_the_picture_in_place),
+	        cmocka_unit_test(valid_specs_have_the_right_number_of_bytes),
 	};
 	return cmocka_run_group_tests_name("image", tests, NULL, NULL);
 }
