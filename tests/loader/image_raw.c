@@ -10,7 +10,7 @@
  *   image_raw affine W H A B C D E F FILL < RGB
  *   image_raw jitter W H BRIGHTNESS CONTRAST SATURATION TURN [ORDER] < RGB     ORDER as 0x3210, see pixel.h
  *   image_raw erase W H X0 Y0 X1 Y1 LEVEL < RGB
- *   image_raw pad W H X Y OUT_W OUT_H MODE [FILL FLIP FLIP_V] < RGB             OUT_W x OUT_H pixels from (X, Y) on
+ *   image_raw pad W H X Y OUT_W OUT_H MODE [FILL FLIP FLIP_V] < RGB       OUT_W x OUT_H pixels from (X, Y) on
  *   image_raw draw SEED N                     see draws()
  *   image_raw gray W H < RGB
  *   image_raw blur W H SIZE SIGMA < RGB

@@ -1,4 +1,5 @@
-/* Indexes: what was written is read, by number, in any order; sets of them; nothing of a damaged one. */
+/* Indexes: entries are read as they were written, by number, in any order; sets of indexes; a damaged index
+ * gives no wrong values. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -45,7 +46,7 @@ static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
 		uint64_t begin;
 		char key[32];
 
-		at += i % 10 == 9 ? 3 * unit : 0; /* something that belongs to no sample */
+		at += i % 10 == 9 ? 3 * unit : 0; /* bytes that belong to no sample */
 		begin = at;
 		for (uint32_t j = 0; j < n; j++) {
 			at += unit == 1 ? 0 : 512 + 1024 * (i % 2);
@@ -103,7 +104,7 @@ static void sample_check(struct ps_shard_index *x, uint64_t i)
 	assert_memory_equal(v.text, want, v.text_len);
 }
 
-static void a_sample_before_the_last_one_is_refused(void **state)
+static void samples_in_descending_order_are_refused(void **state)
 {
 	const struct ps_shard_index_member m = {.suffix = "a", .size = 1};
 	struct ps_shard_index_writer *w = ps_shard_index_writer_new();
@@ -120,7 +121,7 @@ static void a_sample_before_the_last_one_is_refused(void **state)
 	ps_shard_index_writer_free(w);
 }
 
-static void a_catalogue_tells_which_line_is_damaged(void **state)
+static void a_catalogue_error_names_the_damaged_line(void **state)
 {
 	static const char good[] = "penstock-shards 1\n- 5 5 1 0 lines a\n", bad[] = "- 5 5 1 2 lines b\n";
 	struct ps_catalogue *c;
@@ -141,7 +142,7 @@ static void a_catalogue_tells_which_line_is_damaged(void **state)
 	}
 }
 
-static void samples_are_found_by_number(void **state)
+static void index_entries_are_found_by_number(void **state)
 {
 	(void)state;
 	for (uint32_t flags = 0; flags < 4; flags++) {
@@ -163,8 +164,9 @@ static void samples_are_found_by_number(void **state)
 	}
 }
 
-/* Any one byte changed: the file is refused, or what it gives is refused, or (padding) it is as it was. */
-static void nothing_of_a_damaged_index_is_given(void **state)
+/* One byte is changed: the file is refused, or the entry is refused, or (in padding) the values are the
+ * same. */
+static void a_damaged_index_gives_no_wrong_values(void **state)
 {
 	struct ps_shard_index_member m[PS_INDEX_MAX_MEMBERS];
 	uint8_t *data;
@@ -215,7 +217,7 @@ static void shard_make(int i, int samples)
 	tar_save(&t, name);
 }
 
-static void an_index_of_the_shard_itself_is_of_no_longer_one(void **state)
+static void an_index_of_the_whole_shard_is_not_taken_for_a_longer_ones(void **state)
 {
 	struct ps_shard_index_result result;
 	struct ps_shard_index *x;
@@ -228,7 +230,7 @@ static void an_index_of_the_shard_itself_is_of_no_longer_one(void **state)
 	assert_non_null(strstr(err.text, "s0.tar.psx: is not of a longer shard"));
 }
 
-/* A shard that was cut short: its index is told from that of others in the folder by how the shard begins. */
+/* A truncated shard: its index is found among those in the folder by the first bytes of the shard. */
 static void the_index_of_a_longer_shard_is_found_in_a_folder(void **state)
 {
 	struct ps_shard_index_result result;
@@ -252,8 +254,8 @@ static void the_index_of_a_longer_shard_is_found_in_a_folder(void **state)
 	assert_int_equal(ps_shard_index_open_of_longer("s0.tar", NULL, &x, &err), -ENOENT);
 }
 
-/* A walk can begin where the index says. */
-static void a_place_is_where_a_walk_begins(void **state)
+/* A shard can be read from the place of any sample in the index. */
+static void a_shard_can_be_read_from_an_indexed_place(void **state)
 {
 	struct ps_shard_index_result result;
 	struct ps_shard_index *x;
@@ -288,7 +290,7 @@ static void a_place_is_where_a_walk_begins(void **state)
 #define WHOLE 20
 #define SAMPLE_NBYTES (2 * 1024) /* two members of a header and a block */
 
-/* Samples that come of shard.tar, by letters: . sound, x bad. */
+/* The samples of shard.tar as letters: . for a good one, x for a bad one. */
 static void letters_read(bool recover, char letters[static 64])
 {
 	struct ps_shard_options o = {.stream = {.wake_fd = -1}, .recover = recover};
@@ -339,14 +341,14 @@ static void damaged_make(uint64_t at, uint64_t cut)
 		fseek(f, (long)at, SEEK_SET);
 		fputc('?', f);
 		fclose(f);
-		times[0] = times[1] = st.st_mtim; /* nobody touched it: it rotted */
+		times[0] = times[1] = st.st_mtim; /* as damage on the disk, which leaves the date */
 		assert_int_equal(utimensat(AT_FDCWD, "shard.tar", times, 0), 0);
 	}
 	if (cut > 0)
 		assert_int_equal(truncate("shard.tar", (off_t)cut), 0);
 }
 
-static void an_index_tells_what_stands_behind_damage(void **state)
+static void an_index_recovers_the_samples_after_damage(void **state)
 {
 	static const struct {
 		uint64_t damaged, cut;
@@ -372,7 +374,7 @@ static void an_index_tells_what_stands_behind_damage(void **state)
 		letters_read(false, letters);
 		assert_string_equal(letters, cases[i].without);
 	}
-	/* an index of something else says nothing */
+	/* An index of another shard is not used. */
 	damaged_make(0, 0);
 	shard_make(0, 50);
 	assert_int_equal(rename("shard.tar.psx", "s0.tar.psx"), 0);
@@ -392,7 +394,8 @@ static void an_index_tells_what_stands_behind_damage(void **state)
 	}
 }
 
-/* A shard whose samples from number `from` on are others of the same sizes, read with the index of before. */
+/* Reads a shard with an older index: the samples from number `from` on were replaced by others of the same
+ * sizes. `want`: the samples as letters; x: stale. */
 static void replaced_read(int from, bool lines, const char *want)
 {
 	const char *name = lines ? "r.jsonl" : "r.tar";
@@ -439,7 +442,7 @@ static void replaced_read(int from, bool lines, const char *want)
 	letters[n] = 0;
 	assert_string_equal(letters, want);
 	ps_shard_free(shard);
-	/* the same from the middle, where the index says */
+	/* The same, read from each place in the index. */
 	for (uint64_t i = 1; i < 10 && !lines; i++) {
 		struct ps_shard_index_place place;
 
@@ -465,8 +468,9 @@ static void a_replaced_shard_is_stale_where_it_differs(void **state)
 	replaced_read(0, true, "xxxxxxxxxx");
 }
 
-/* What begins with another header, and cannot be read where its index says: another shard, no damage. */
-static void no_header_where_the_index_says_is_stale(void **state)
+/* A shard that begins with another header, and has no header at the indexed place, is another shard, not a
+ * damaged one. */
+static void a_shard_with_no_header_at_an_indexed_place_is_stale(void **state)
 {
 	struct ps_shard_index_result result;
 	struct ps_shard_index_place place;
@@ -524,7 +528,7 @@ static int maps_open(void)
 	return n;
 }
 
-static void a_set_keeps_few_open(void **state)
+static void a_set_keeps_few_indexes_open(void **state)
 {
 	static char names[SHARDS][32];
 	char *shards[SHARDS];
@@ -561,7 +565,7 @@ static void a_set_keeps_few_open(void **state)
 		assert_int_equal(ps_shard_index_samples(held[i]), i % 4 % 5);
 		ps_shard_indexes_put(xs, held[i]);
 	}
-	shard_make(3, 9); /* another shard now: what was counted stays, a new set sees it */
+	shard_make(3, 9); /* replaced: the known count stays, a new set finds the index stale */
 	assert_int_equal(ps_shard_indexes_count(xs, 3, &count, NULL), 0);
 	assert_int_equal(count, 3);
 	ps_shard_indexes_free(xs);
@@ -570,8 +574,9 @@ static void a_set_keeps_few_open(void **state)
 	ps_shard_indexes_free(xs);
 }
 
-/* So that all of an epoch is decided by the same, also if a shard is made again meanwhile. */
-static void a_count_that_was_found_stays(void **state)
+/* A set keeps the counts it has read, so that an epoch has one length even if a shard is replaced
+ * meanwhile. */
+static void a_set_keeps_the_counts_it_has_read(void **state)
 {
 	static char names[SHARDS][32];
 	struct ps_shard_index_result result;
@@ -588,7 +593,7 @@ static void a_count_that_was_found_stays(void **state)
 		assert_int_equal(ps_shard_index_make(names[i], NULL, NULL, 0, &result, NULL), 0);
 	}
 	xs = ps_shard_indexes_new(shards, SHARDS, NULL);
-	for (uint32_t i = 0; i < SHARDS; i++) /* the last ones close the first one's index */
+	for (uint32_t i = 0; i < SHARDS; i++) /* opening the last indexes closes the first */
 		assert_int_equal(ps_shard_indexes_count(xs, i, &count, NULL), 0);
 	shard_make(0, 9);
 	assert_int_equal(ps_shard_index_make(names[0], NULL, NULL, 0, &result, NULL), 0);
@@ -619,20 +624,21 @@ static int leave(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_sample_before_the_last_one_is_refused),
-	        cmocka_unit_test(a_catalogue_tells_which_line_is_damaged),
+	        cmocka_unit_test(samples_in_descending_order_are_refused),
+	        cmocka_unit_test(a_catalogue_error_names_the_damaged_line),
 	        cmocka_unit_test_setup_teardown(
 	                the_index_of_a_longer_shard_is_found_in_a_folder, enter, leave),
 	        cmocka_unit_test_setup_teardown(
-	                an_index_of_the_shard_itself_is_of_no_longer_one, enter, leave),
-	        cmocka_unit_test(samples_are_found_by_number),
-	        cmocka_unit_test(nothing_of_a_damaged_index_is_given),
-	        cmocka_unit_test_setup_teardown(a_place_is_where_a_walk_begins, enter, leave),
-	        cmocka_unit_test_setup_teardown(an_index_tells_what_stands_behind_damage, enter, leave),
+	                an_index_of_the_whole_shard_is_not_taken_for_a_longer_ones, enter, leave),
+	        cmocka_unit_test(index_entries_are_found_by_number),
+	        cmocka_unit_test(a_damaged_index_gives_no_wrong_values),
+	        cmocka_unit_test_setup_teardown(a_shard_can_be_read_from_an_indexed_place, enter, leave),
+	        cmocka_unit_test_setup_teardown(an_index_recovers_the_samples_after_damage, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_replaced_shard_is_stale_where_it_differs, enter, leave),
-	        cmocka_unit_test_setup_teardown(no_header_where_the_index_says_is_stale, enter, leave),
-	        cmocka_unit_test_setup_teardown(a_set_keeps_few_open, enter, leave),
-	        cmocka_unit_test_setup_teardown(a_count_that_was_found_stays, enter, leave),
+	        cmocka_unit_test_setup_teardown(
+	                a_shard_with_no_header_at_an_indexed_place_is_stale, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_set_keeps_few_indexes_open, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_set_keeps_the_counts_it_has_read, enter, leave),
 	};
 
 	return cmocka_run_group_tests_name("loader-index", tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* Compressed shards give what the plain one gives, or say what is bad in them. */
+/* A compressed shard gives the same samples as the plain shard; damaged data give a bad sample with a
+ * reason. */
 #include "config.h"
 
 #include <fcntl.h>
@@ -56,7 +57,7 @@ static void file_append(struct file *f, const void *p, size_t n)
 	f->n += n;
 }
 
-/* Compresses a part of the plain tar by a program. */
+/* Compresses a part of the plain tar with a program. */
 static struct file compress(const char *program, size_t from, size_t to)
 {
 	char command[128];
@@ -69,7 +70,7 @@ static struct file compress(const char *program, size_t from, size_t to)
 
 struct result {
 	int samples, bad;
-	bool same; /* all good ones are as the plain tar has them */
+	bool same; /* all fields equal the plain tar's */
 	struct ps_load_error why;
 };
 
@@ -127,7 +128,7 @@ static bool is_there(const char *program)
 	return system(command) == 0;
 }
 
-static void each_format_gives_what_the_plain_tar_gives(void **state)
+static void each_format_gives_the_samples_of_the_plain_tar(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
@@ -142,15 +143,15 @@ static void each_format_gives_what_the_plain_tar_gives(void **state)
 		assert_int_equal(res.samples, SAMPLES);
 		assert_int_equal(res.bad, 0);
 		assert_true(res.same);
-		res = shard_check(
-		        ps_shard_new("part.out", 0, &options, NULL)); /* by its bytes, not its name */
+		/* The format is found by the bytes, not by the name. */
+		res = shard_check(ps_shard_new("part.out", 0, &options, NULL));
 		assert_true(res.samples == SAMPLES && res.bad == 0 && res.same);
 		free(f.data);
 	}
 }
 
-/* Consecutive frames (members), with what the formats allow between them. */
-static void frames_follow_each_other(void **state)
+/* Several frames (gzip: members), with the bytes between them that the formats allow. */
+static void consecutive_frames_are_read(void **state)
 {
 	static const uint8_t skippable[] = {0x53, 0x2a, 0x4d, 0x18, 5, 0, 0, 0, 1, 2, 3, 4, 5}, zeros[700];
 
@@ -181,14 +182,14 @@ static void frames_follow_each_other(void **state)
 	}
 }
 
-/* zstd and lz4 share the magic of frames that are passed over: the first other frame decides. */
-static void frames_that_are_passed_over_do_not_decide_the_format(void **state)
+/* zstd and lz4 have the same magic number for skippable frames: the first other frame decides the format. */
+static void skippable_frames_do_not_decide_the_format(void **state)
 {
 	struct ps_shard_options options = {.stream = {.wake_fd = -1}};
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
-		struct file f, all = {.data = calloc(1, 1 << 20), .n = 300000}; /* beyond any buffer */
+		struct file f, all = {.data = calloc(1, 1 << 20), .n = 300000}; /* larger than any buffer */
 		struct result res;
 
 		assert_non_null(all.data);
@@ -202,7 +203,7 @@ static void frames_that_are_passed_over_do_not_decide_the_format(void **state)
 		file_write("part.out", all.data, all.n);
 		res = shard_check(ps_shard_new("part.out", 0, &options, NULL));
 		assert_true(res.samples == SAMPLES && res.bad == 0 && res.same);
-		for (size_t n = 8; n < all.n; n += 70001) { /* in the frame, and in the data */
+		for (size_t n = 8; n < all.n; n += 70001) { /* cut in the skippable frame, and in the data */
 			res = memory_check(&all, n);
 			assert_int_equal(res.bad, 1);
 			assert_non_null(strstr(res.why.text, "truncated"));
@@ -218,7 +219,7 @@ static void frames_that_are_passed_over_do_not_decide_the_format(void **state)
 	}
 }
 
-static void lz4_s_legacy_format_is_refused_by_name(void **state)
+static void legacy_lz4_is_refused_by_name(void **state)
 {
 	static const char legacy[] = "\x02\x21\x4c\x18\x05\0\0\0\x40test";
 	struct file f;
@@ -239,7 +240,7 @@ static void lz4_s_legacy_format_is_refused_by_name(void **state)
 	free(f.data);
 }
 
-static void cut_data_give_whole_samples_and_a_hole(void **state)
+static void truncated_data_give_whole_samples_and_one_bad(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
@@ -259,7 +260,7 @@ static void cut_data_give_whole_samples_and_a_hole(void **state)
 	}
 }
 
-static void a_wrong_byte_never_passes_unseen(void **state)
+static void every_changed_byte_is_detected_or_harmless(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
@@ -273,7 +274,7 @@ static void a_wrong_byte_never_passes_unseen(void **state)
 
 			f.data[at] ^= 0x10;
 			res = memory_check(&f, f.n);
-			/* the time in gzip's head, and the like, do not matter */
+			/* Some bytes do not matter, such as the time in a gzip header. */
 			assert_true(res.bad > 0 || (res.same && res.samples == SAMPLES));
 			f.data[at] ^= 0x10;
 		}
@@ -281,7 +282,7 @@ static void a_wrong_byte_never_passes_unseen(void **state)
 	}
 }
 
-static void what_follows_the_last_frame_is_damage(void **state)
+static void bytes_after_the_last_frame_are_damage(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
@@ -291,7 +292,7 @@ static void what_follows_the_last_frame_is_damage(void **state)
 			continue;
 		f = compress(programs[i], 0, plain.len);
 		file_append(&f, "garbage garbage garbage", 23);
-		for (size_t less = 0; less <= 20; less += 10) { /* as short as no head of a frame is, too */
+		for (size_t less = 0; less <= 20; less += 10) { /* also shorter than any frame header */
 			struct result res = memory_check(&f, f.n - less);
 
 			assert_int_equal(res.bad, 1);
@@ -301,9 +302,9 @@ static void what_follows_the_last_frame_is_damage(void **state)
 	}
 }
 
-static void a_window_beyond_the_limit_is_refused(void **state)
+static void a_zstd_window_over_128_mib_is_refused(void **state)
 {
-	/* a frame head that asks for a window of 1 GiB */
+	/* a frame header that asks for a window of 1 GiB */
 	static const uint8_t head[] = {0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa0, 0x01, 0x00, 0x00};
 	struct file f = {.data = (uint8_t *)(uintptr_t)head, .n = sizeof(head)};
 	struct result res = memory_check(&f, f.n);
@@ -324,7 +325,7 @@ static void *pipe_feed(void *path)
 	return NULL;
 }
 
-static void pipes_are_decompressed(void **state)
+static void shards_from_pipes_are_decompressed(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
@@ -343,15 +344,15 @@ static void pipes_are_decompressed(void **state)
 		res = shard_check(ps_shard_new("fifo", 0, &options, NULL));
 		pthread_join(thread, NULL);
 		assert_true(res.samples == SAMPLES && res.bad == 0 && res.same);
-		assert_int_equal(meter.nbytes, plain.len); /* decompressed ones */
+		assert_int_equal(meter.nbytes, plain.len); /* decompressed bytes */
 		unlink("fifo");
 	}
 }
 
 static char folder[64];
 
-/* What a decoder holds is counted while it is there, so that what else there is gets less. */
-static void a_decoder_counts(void **state)
+/* A decompressor's memory is counted in the budget while the stream is open. */
+static void decompressor_memory_counts_in_the_budget(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(programs); i++) {
@@ -395,16 +396,16 @@ static int leave(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(each_format_gives_what_the_plain_tar_gives),
-	        cmocka_unit_test(frames_follow_each_other),
-	        cmocka_unit_test(frames_that_are_passed_over_do_not_decide_the_format),
-	        cmocka_unit_test(lz4_s_legacy_format_is_refused_by_name),
-	        cmocka_unit_test(cut_data_give_whole_samples_and_a_hole),
-	        cmocka_unit_test(a_wrong_byte_never_passes_unseen),
-	        cmocka_unit_test(what_follows_the_last_frame_is_damage),
-	        cmocka_unit_test(a_window_beyond_the_limit_is_refused),
-	        cmocka_unit_test(pipes_are_decompressed),
-	        cmocka_unit_test(a_decoder_counts),
+	        cmocka_unit_test(each_format_gives_the_samples_of_the_plain_tar),
+	        cmocka_unit_test(consecutive_frames_are_read),
+	        cmocka_unit_test(skippable_frames_do_not_decide_the_format),
+	        cmocka_unit_test(legacy_lz4_is_refused_by_name),
+	        cmocka_unit_test(truncated_data_give_whole_samples_and_one_bad),
+	        cmocka_unit_test(every_changed_byte_is_detected_or_harmless),
+	        cmocka_unit_test(bytes_after_the_last_frame_are_damage),
+	        cmocka_unit_test(a_zstd_window_over_128_mib_is_refused),
+	        cmocka_unit_test(shards_from_pipes_are_decompressed),
+	        cmocka_unit_test(decompressor_memory_counts_in_the_budget),
 	};
 
 	return cmocka_run_group_tests_name("loader-inflate", tests, enter, leave);

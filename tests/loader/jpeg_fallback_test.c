@@ -1,8 +1,9 @@
-/* A libjpeg with which our own entropy decoder does not work: the library decodes, and pixels stay as they
- * are. */
+/* With a libjpeg that our own entropy decoder does not work with, the library decodes, and the pixels are the
+ * same. */
 #include "config.h"
 
-/* The decoder, linked in place of the loader's; its names are not cmocka's. */
+/* The decoder with a wrapper, linked in place of the loader's. Included before cmocka.h, whose names
+ * clash. */
 #define ps_huffman_mcu sound_mcu
 #include "image/huffman.c"
 #undef ps_huffman_mcu
@@ -42,14 +43,14 @@ enum ps_huffman_end ps_huffman_mcu(struct ps_huffman *h, int16_t *const *blocks)
 	if (damage == PIXELS && blocks)
 		blocks[0][9] ^= 64;
 	if (damage == NOT_CALLED)
-		h->p = p; /* as if it had not been, to the check */
+		h->p = p; /* to the check, as if it had not been called */
 	return damage == WARNING ? PS_HUFFMAN_BAD_CODE : end;
 }
 
-/* What a process with one kind of damage saw. */
+/* The results of a process with one kind of damage. */
 struct seen {
 	uint64_t pixels, version;
-	unsigned ncalls; /* behind the check */
+	unsigned ncalls; /* after the check */
 	char decoder[80];
 };
 
@@ -89,8 +90,8 @@ static void *photos_decode(void *start)
 	return NULL;
 }
 
-/* In a process of its own, since what is known of a library is known for good: the check is made when several
- * threads decode their first image at once. */
+/* Runs in a process of its own, since the result of the check is kept for good. The check is made while
+ * several threads decode their first image at once. */
 static void decoder_try(enum damage d, struct seen *seen)
 {
 	pthread_barrier_t start;
@@ -120,7 +121,7 @@ static void a_decoder_that_fails_its_check_is_not_used(void **state)
 	for (int d = 0; d < DAMAGES; d++) {
 		int status;
 
-		(void)fflush(stdout); /* the child ends by exit(), so that coverage counts what it ran */
+		(void)fflush(stdout); /* the child ends with exit(), so that coverage counts its lines */
 		pid_t pid = fork();
 		assert_true(pid >= 0);
 		if (pid == 0) {

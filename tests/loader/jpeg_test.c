@@ -17,11 +17,11 @@
 static const struct ps_image_limits wide_limits = {
         .max_pixels = 1 << 24, .max_scans = 100, .max_memory = 64 << 20};
 
-static void *jpeg; /* one decoder for all tests: an error must not spoil what follows */
+static void *jpeg; /* one decoder for all tests: an error must not affect later images */
 static const struct ps_format *const format = &ps_format_jpeg;
 static struct ps_load_error err;
 
-/* A region as tight RGB, or the error. *ret_rgb is the caller's. */
+/* Decodes a region to RGB without gaps, which the caller frees; or returns the error. */
 static int decode_region(const uint8_t *data, size_t nbytes, const struct ps_image_limits *limits, uint32_t x,
         uint32_t y, uint32_t width, uint32_t height, uint8_t **ret_rgb)
 {
@@ -64,7 +64,7 @@ static int decode_whole(const uint8_t *data, size_t nbytes)
 
 static int regions_compared;
 
-/* Every region must hold the pixels that the whole image has there. */
+/* The pixels of every region must equal those of the whole image at the same place. */
 static void compare_regions(const char *name, const uint8_t *data, size_t nbytes)
 {
 	uint64_t seed = nbytes;
@@ -158,7 +158,7 @@ static void region_equals_full_decode_of_every_sampling(void **state)
 	assert_int_equal(regions_compared, REGIONS * 6 * (int)PS_ARRAY_LEN(cases));
 }
 
-/* libjpeg used plainly, as the oracle of a whole image. */
+/* The oracle for a whole image is libjpeg's plain interface. */
 static void compare_with_plain_libjpeg(const char *name, const uint8_t *data, size_t nbytes)
 {
 	struct jpeg_decompress_struct c;
@@ -181,7 +181,7 @@ static void compare_with_plain_libjpeg(const char *name, const uint8_t *data, si
 	free(whole);
 }
 
-static void whole_image_is_what_libjpeg_gives(void **state)
+static void whole_image_equals_libjpegs(void **state)
 {
 	(void)state;
 	assert_true(fixture_each_jpeg("photos", compare_with_plain_libjpeg) >= 10);
@@ -189,7 +189,7 @@ static void whole_image_is_what_libjpeg_gives(void **state)
 
 static int compared, refused;
 
-/* Regions, so that rows are skipped, too. */
+/* Compares regions, so that rows are skipped, too. */
 static void compare_with_library(const char *name, const uint8_t *data, size_t nbytes)
 {
 	struct ps_image_size size;
@@ -208,7 +208,7 @@ static void compare_with_library(const char *name, const uint8_t *data, size_t n
 		ps_jpeg_library_only(jpeg, true);
 		int rc = decode_region(data, nbytes, &wide_limits, x, y, w, h, &theirs);
 		ps_jpeg_library_only(jpeg, false);
-		/* The library takes most bad codes for zeros. */
+		/* The library reads most bad codes as zeros. */
 		bool stricter = own_rc && strstr(text, "bad Huffman code");
 		if (own_rc != rc && !stricter)
 			fail_msg("%s: %d (%s), by the library %d (%s)", name, own_rc, own_rc ? text : "", rc,
@@ -222,7 +222,7 @@ static void compare_with_library(const char *name, const uint8_t *data, size_t n
 	}
 }
 
-static void gray_is_three_equal_channels(void **state)
+static void gray_decodes_to_three_equal_channels(void **state)
 {
 	struct fixture_jpeg f = {.width = 40, .height = 30, .in = JCS_GRAYSCALE, .stored = JCS_GRAYSCALE};
 	uint8_t pixels[40 * 30], *rgb = NULL;
@@ -268,7 +268,7 @@ static void cmyk_is_inverted_as_adobe_writes_it(void **state)
 	}
 }
 
-static void cut_file_is_refused_whatever_the_region(void **state)
+static void truncated_file_is_refused_even_for_one_pixel(void **state)
 {
 	struct fixture_jpeg f = {
 	        .width = 200, .height = 150, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
@@ -280,7 +280,7 @@ static void cut_file_is_refused_whatever_the_region(void **state)
 		ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
 		for (size_t cut = 0; cut < nbytes; cut += 1 + cut / 20) {
 			uint8_t *rgb = NULL;
-			/* Only as many bytes as there are, for a sanitizer to guard. */
+			/* Memory of exactly these bytes, so that a sanitizer finds a read past the end. */
 			ps_autofree uint8_t *part = malloc(cut ? cut : 1);
 			memcpy(part, data, cut);
 			int rc = decode_region(part, cut, &wide_limits, 0, 0, 1, 1, &rgb);
@@ -292,8 +292,8 @@ static void cut_file_is_refused_whatever_the_region(void **state)
 	}
 }
 
-/* Missing data between sound ends: libjpeg would fill in gray and only warn. */
-static void hole_in_the_data_is_refused(void **state)
+/* The data end early, but with an end-of-image marker: libjpeg would fill in gray and only warn. */
+static void data_that_end_before_the_last_row_are_refused(void **state)
 {
 	struct fixture_jpeg f = {
 	        .width = 200, .height = 150, .in = JCS_RGB, .stored = JCS_YCbCr, .h = 2, .v = 2};
@@ -306,7 +306,7 @@ static void hole_in_the_data_is_refused(void **state)
 	assert_non_null(strstr(err.text, "truncated"));
 }
 
-static void lost_restart_marker_is_refused(void **state)
+static void wrong_restart_marker_is_refused(void **state)
 {
 	struct fixture_jpeg f = {.width = 200,
 	        .height = 150,
@@ -329,7 +329,7 @@ static void lost_restart_marker_is_refused(void **state)
 	assert_non_null(strstr(err.text, "damaged"));
 }
 
-/* As MJPEG cameras write them: a few bytes in front of every restart marker; the pixels are the same. */
+/* MJPEG cameras write a few bytes before every restart marker; the pixels are the same. */
 static void bytes_before_restart_markers_are_tolerated(void **state)
 {
 	static const struct {
@@ -389,13 +389,13 @@ static void bytes_between_segments_and_after_the_end_are_tolerated(void **state)
 	memcpy(odd + 25, data + 20, nbytes - 20);
 	memcpy(odd + nbytes + 5, "trailing bytes", 14);
 	assert_int_equal(decode_whole(odd, nbytes + 19), 0);
-	/* A JFIF revision of the future. */
+	/* A future revision of JFIF. */
 	memcpy(odd, data, nbytes);
 	odd[11] = 9;
 	assert_int_equal(decode_whole(odd, nbytes), 0);
 }
 
-static void limits_are_told_by_name(void **state)
+static void errors_name_the_limit(void **state)
 {
 	struct fixture_jpeg f = {
 	        .width = 300, .height = 200, .in = JCS_RGB, .stored = JCS_YCbCr, .progressive = true};
@@ -437,7 +437,7 @@ static void size_that_the_bytes_cannot_hold_is_refused_at_once(void **state)
 	assert_non_null(strstr(err.text, "cannot hold 4095 x 4095"));
 }
 
-static void what_is_no_jpeg_is_refused(void **state)
+static void files_that_are_no_jpegs_are_refused(void **state)
 {
 	static const struct {
 		const char *bytes;
@@ -466,7 +466,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void own_entropy_decoder_is_the_library_s(void **state)
+static void own_entropy_decoder_equals_libjpegs(void **state)
 {
 	(void)state;
 	compared = refused = 0;
@@ -475,8 +475,9 @@ static void own_entropy_decoder_is_the_library_s(void **state)
 	assert_true(compared > 100);
 }
 
-/* Every kind of damage: the same files are refused, and what is not refused is the same. */
-static void damage_is_seen_as_by_the_library(void **state)
+/* Random damage: both decoders refuse the same files, except that only our own one refuses bad Huffman
+ * codes. The pixels of accepted files are the same. */
+static void own_entropy_decoder_refuses_the_same_damage_as_libjpeg(void **state)
 {
 	uint64_t seed = 21;
 	(void)state;
@@ -506,19 +507,19 @@ int main(void)
 	        cmocka_unit_test(region_equals_full_decode_of_photos),
 	        cmocka_unit_test(region_equals_full_decode_of_odd_files),
 	        cmocka_unit_test(region_equals_full_decode_of_every_sampling),
-	        cmocka_unit_test(whole_image_is_what_libjpeg_gives),
-	        cmocka_unit_test(gray_is_three_equal_channels),
+	        cmocka_unit_test(whole_image_equals_libjpegs),
+	        cmocka_unit_test(gray_decodes_to_three_equal_channels),
 	        cmocka_unit_test(cmyk_is_inverted_as_adobe_writes_it),
-	        cmocka_unit_test(cut_file_is_refused_whatever_the_region),
-	        cmocka_unit_test(hole_in_the_data_is_refused),
-	        cmocka_unit_test(lost_restart_marker_is_refused),
+	        cmocka_unit_test(truncated_file_is_refused_even_for_one_pixel),
+	        cmocka_unit_test(data_that_end_before_the_last_row_are_refused),
+	        cmocka_unit_test(wrong_restart_marker_is_refused),
 	        cmocka_unit_test(bytes_before_restart_markers_are_tolerated),
 	        cmocka_unit_test(bytes_between_segments_and_after_the_end_are_tolerated),
-	        cmocka_unit_test(limits_are_told_by_name),
+	        cmocka_unit_test(errors_name_the_limit),
 	        cmocka_unit_test(size_that_the_bytes_cannot_hold_is_refused_at_once),
-	        cmocka_unit_test(own_entropy_decoder_is_the_library_s),
-	        cmocka_unit_test(damage_is_seen_as_by_the_library),
-	        cmocka_unit_test(what_is_no_jpeg_is_refused),
+	        cmocka_unit_test(own_entropy_decoder_equals_libjpegs),
+	        cmocka_unit_test(own_entropy_decoder_refuses_the_same_damage_as_libjpeg),
+	        cmocka_unit_test(files_that_are_no_jpegs_are_refused),
 	};
 	return cmocka_run_group_tests_name("jpeg", tests, setup, teardown);
 }

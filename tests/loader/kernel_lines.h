@@ -1,4 +1,5 @@
-/* The kernels' lines as C, by name: a block's threads go one after the other. One includer a program. */
+/* The kernels' lines compiled as C, in a table by name: the threads of a block run one after the other.
+ * Include in one file of a program. */
 #ifndef TESTS_LOADER_KERNEL_LINES_H
 #define TESTS_LOADER_KERNEL_LINES_H
 

@@ -1,4 +1,4 @@
-/* What a loader holds, for how long, and in which process and thread it may be used. */
+/* Which memory a loader holds and for how long, and in which process and thread a loader may be used. */
 #include "config.h"
 
 #include "penstock.h"
@@ -128,8 +128,8 @@ static void run_epochs(struct penstock_loader *l, int n)
 	}
 }
 
-/* Readers make samples; decoding and delivering them make nothing, neither a row nor a batch. */
-static void nothing_is_allocated_once_it_runs(void **state)
+/* Readers allocate samples. Decode threads and the consumer allocate neither rows nor batches. */
+static void decode_threads_and_consumer_allocate_nothing_per_batch(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -137,20 +137,20 @@ static void nothing_is_allocated_once_it_runs(void **state)
 	(void)state;
 	setting_init(&s);
 	l = open_ok(&s.o, shards, 1);
-	run_epochs(l, 3); /* ragged fields have grown to what they need */
+	run_epochs(l, 3); /* until ragged fields have grown to the size they need */
 	is_consumer = true;
 	atomic_store(&in_workers, 0);
 	atomic_store(&in_consumer, 0);
 	run_epochs(l, 5);
 	is_consumer = false;
-	assert_true(atomic_load(&in_readers) > 0); /* they are counted */
-	assert_in_range(
-	        atomic_load(&in_workers), 0, 2 * 5); /* what an epoch begins with; it has 25 batches */
+	assert_true(atomic_load(&in_readers) > 0); /* the counters work */
+	/* At most 2 for each of the 5 epochs, which have 25 batches each. */
+	assert_in_range(atomic_load(&in_workers), 0, 2 * 5);
 	assert_int_equal(atomic_load(&in_consumer), 0);
 	penstock_loader_close(l);
 }
 
-static void batches_come_back_in_the_same_memory(void **state)
+static void batches_reuse_the_same_slots(void **state)
 {
 	const void *slots[3] = {0};
 	struct setting s;
@@ -206,7 +206,7 @@ static void a_loader_may_be_closed_on_another_thread(void **state)
 
 /* Fork --------------------------------------------------------------------------------------------------- */
 
-/* 0 if the call failed as it must in another process. */
+/* 0 if the call failed as it must in a forked child. */
 static int refused(int r, const struct penstock_error *e)
 {
 	return r != -ECHILD || !strstr(e->text, "open a loader in this process");
@@ -239,7 +239,7 @@ static int child_calls(struct penstock_loader *l, const void *saved, size_t save
 	return bad;
 }
 
-static void every_call_in_a_forked_child_fails_and_freeing_works(void **state)
+static void calls_in_a_forked_child_fail_except_release_and_close(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -260,11 +260,11 @@ static void every_call_in_a_forked_child_fails_and_freeing_works(void **state)
 		int bad = child_calls(l, saved, (size_t)n);
 
 		alarm(20);
-		bad += penstock_batch_field(b, "cls", &t, NULL) < 0; /* what is held may be looked at */
+		bad += penstock_batch_field(b, "cls", &t, NULL) < 0; /* a held batch may be read */
 		penstock_batch_release(b);
 		penstock_loader_close(l);
-#ifndef __SANITIZE_THREAD__ /* which starts no threads in a child of a process that has some */
-		l = open_ok(&s.o, shards, 1); /* and a loader of its own works */
+#ifndef __SANITIZE_THREAD__ /* ThreadSanitizer starts no threads in a child of a process with threads */
+		l = open_ok(&s.o, shards, 1); /* the child may open a loader of its own */
 		bad += penstock_loader_next(l, &b, NULL) != 1;
 		penstock_loader_close(l);
 #endif
@@ -277,7 +277,7 @@ static void every_call_in_a_forked_child_fails_and_freeing_works(void **state)
 	penstock_loader_close(l);
 }
 
-static void a_batch_on_a_device_is_of_no_use_in_a_forked_child(void **state)
+static void device_batch_calls_fail_in_a_forked_child(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -290,8 +290,7 @@ static void a_batch_on_a_device_is_of_no_use_in_a_forked_child(void **state)
 	s.o.device = "fake";
 	l = open_ok(&s.o, shards, 1);
 	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
-	assert_int_equal(
-	        penstock_batch_sync(b, NULL), 0); /* its copy is over, so nobody waits in the child */
+	assert_int_equal(penstock_batch_sync(b, NULL), 0); /* the child has no copy to wait for */
 	pid = fork();
 	if (pid == 0) {
 		struct penstock_error e = {0};
@@ -314,11 +313,11 @@ static void a_batch_on_a_device_is_of_no_use_in_a_forked_child(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(nothing_is_allocated_once_it_runs),
-	        cmocka_unit_test(batches_come_back_in_the_same_memory),
+	        cmocka_unit_test(decode_threads_and_consumer_allocate_nothing_per_batch),
+	        cmocka_unit_test(batches_reuse_the_same_slots),
 	        cmocka_unit_test(a_loader_may_be_closed_on_another_thread),
-	        cmocka_unit_test(every_call_in_a_forked_child_fails_and_freeing_works),
-	        cmocka_unit_test(a_batch_on_a_device_is_of_no_use_in_a_forked_child),
+	        cmocka_unit_test(calls_in_a_forked_child_fail_except_release_and_close),
+	        cmocka_unit_test(device_batch_calls_fail_in_a_forked_child),
 	};
 
 	return cmocka_run_group_tests_name("lifetime", tests, setup, teardown);

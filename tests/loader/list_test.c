@@ -7,7 +7,7 @@
 
 #include "make_tar.h"
 
-/* What a pattern expands to, with a space between; or NULL and an errno. */
+/* The names that a pattern expands to, separated by spaces; or NULL and an errno. */
 struct row {
 	const char *pattern;
 	const char *names;
@@ -38,7 +38,7 @@ static void check_row(const struct row *row)
 	ps_shard_list_fini(&list);
 }
 
-static void braces_expand_as_webdataset_spells_them(void **state)
+static void braces_expand_as_in_webdataset(void **state)
 {
 	static const struct row rows[] = {
 	        {"plain.tar", "plain.tar", 0},
@@ -102,7 +102,7 @@ static void braces_expand_as_webdataset_spells_them(void **state)
 	assert_non_null(strstr(err.text, "braces nest deeper than "));
 }
 
-static void list_files_have_a_pattern_a_line(void **state)
+static void list_files_have_one_pattern_per_line(void **state)
 {
 	static const char text[] = "# shards\n\n  a-{0..1}.tar \t\r\nb.tar\nlast.tar";
 	static const char bad[] = "a.tar\nb{.tar\n";
@@ -128,16 +128,17 @@ static void list_files_have_a_pattern_a_line(void **state)
 	folder_leave(folder);
 }
 
-static void folders_and_wildcards_stand_for_the_files_that_are_there(void **state)
+static void folders_and_wildcards_expand_to_existing_files(void **state)
 {
 	static const struct row rows[] = {
 	        {"d", "d/a.tar.zst d/b.tar d/b[1].tar d/z.tgz", 0},
 	        {"d/", "d/a.tar.zst d/b.tar d/b[1].tar d/z.tgz", 0},
-	        {"d/*.tar", "d/b.tar d/b[1].tar d/folder.tar", 0}, /* whatever matches */
+	        {"d/*.tar", "d/b.tar d/b[1].tar d/folder.tar", 0}, /* wildcards match folders, too */
 	        {"d/b*.tar::d/[az].*", "d/b.tar d/b[1].tar d/a.tar.zst d/a.txt d/z.tgz", 0},
-	        {"d/{z,a,b}.t*", "d/z.tgz d/a.tar.zst d/a.txt d/b.tar", 0}, /* each brace's own, in turn */
-	        {"d/b[1].tar", "d/b[1].tar", 0},                            /* there is a file of that name */
-	        {"{d,d/b.tar}", "d d/b.tar", 0}, /* a folder among other names is a mistake, told when read */
+	        {"d/{z,a,b}.t*", "d/z.tgz d/a.tar.zst d/a.txt d/b.tar",
+	                0},                      /* sorted within each alternative */
+	        {"d/b[1].tar", "d/b[1].tar", 0}, /* a file has this very name */
+	        {"{d,d/b.tar}", "d d/b.tar", 0}, /* a folder among other names is an error when it is read */
 	        {"https://host/a.tar?x=1", "https://host/a.tar?x=1", 0},
 	        {"d/*.webm", NULL, ENOENT},
 	        {"d/b.tar::d/*.webm", NULL, ENOENT},
@@ -162,9 +163,9 @@ static void folders_and_wildcards_stand_for_the_files_that_are_there(void **stat
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(braces_expand_as_webdataset_spells_them),
-	        cmocka_unit_test(list_files_have_a_pattern_a_line),
-	        cmocka_unit_test(folders_and_wildcards_stand_for_the_files_that_are_there),
+	        cmocka_unit_test(braces_expand_as_in_webdataset),
+	        cmocka_unit_test(list_files_have_one_pattern_per_line),
+	        cmocka_unit_test(folders_and_wildcards_expand_to_existing_files),
 	};
 	return cmocka_run_group_tests_name("list", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Bad samples and shards, and too little memory: what is passed over, what is said, and when a loader fails.
- */
+/* Bad samples and shards, and too little memory: what is skipped, which error is reported, and when a loader
+ * fails. */
 #include "config.h"
 
 #include <fcntl.h>
@@ -73,7 +73,7 @@ static void a_bad_row_repeats_the_next_good_one(void **state)
 	penstock_loader_close(l);
 }
 
-static void bad_samples_fail_as_asked(void **state)
+static void on_error_and_max_bad_decide_when_bad_samples_fail(void **state)
 {
 	struct setting s;
 	struct penstock_error e;
@@ -92,7 +92,7 @@ static void bad_samples_fail_as_asked(void **state)
 	tar_end(&t);
 	tar_save(&t, "many.tar");
 	s.o.on_error = PENSTOCK_SKIP;
-	for (uint32_t batch = 1; batch <= 16; batch += 15) { /* also over blank batches */
+	for (uint32_t batch = 1; batch <= 16; batch += 15) { /* with 1, bad rows are in blank batches */
 		s.o.batch = batch;
 		s.o.max_bad = 4;
 		assert_int_equal(first_failure(&s.o, "many.tar", &e), -EBADMSG);
@@ -102,7 +102,7 @@ static void bad_samples_fail_as_asked(void **state)
 	}
 }
 
-/* Fields of all kinds; the last one makes a sample bad, when the others were written. */
+/* Fields of all kinds. The last one makes a sample bad after the others were written. */
 enum { PPM, SEG, BOX, OPT, DEF, GIV, FLT, VEC, TXT, PAD, LNG, TOK, OUT, VAR, CLS, NKINDS };
 
 static int outputs_write(void *ctx, struct penstock_sample *sample)
@@ -162,7 +162,7 @@ static void kinds_init(struct penstock_options *o, struct penstock_field f[stati
 	o->memory_budget = 64 << 20;
 }
 
-static void what_pictures_masks_and_boxes_hold_is_told(void **state)
+static void reasons_name_the_fault_in_images_masks_and_boxes(void **state)
 {
 	static const char ppm[] = "P6 2 2 255\nabcdefghijkl", seg[] = "P5 2 2 255\n1234", box[] = "0 0 1 1";
 	static const struct {
@@ -198,11 +198,11 @@ static void what_pictures_masks_and_boxes_hold_is_told(void **state)
 		tar_save(&t, "held.tar");
 		assert_int_equal(first_failure(&o, "held.tar", &e), -EBADMSG);
 		if (!strstr(e.text, bad[i].says))
-			fail_msg("\"%s\" says nothing of \"%s\"", e.text, bad[i].says);
+			fail_msg("\"%s\" does not contain \"%s\"", e.text, bad[i].says);
 	}
 }
 
-/* Four samples, of which the last two are bad in .cls alone, and a fifth that is nothing but junk. */
+/* Four samples, of which the last two are bad in .cls alone, and a fifth with a bad image alone. */
 static void kinds_shard_make(void)
 {
 	static const struct {
@@ -226,17 +226,17 @@ static void kinds_shard_make(void)
 	tar_save(&t, "kinds.tar");
 }
 
-#define ALL_ARE(b, name, type, value)                                                           \
-	do {                                                                                    \
-		struct penstock_tensor all_t = field(b, name);                                  \
-		const type *all_p = all_t.data;                                                 \
-		assert_true(all_t.nbytes > 0);                                                  \
-		for (uint64_t all_i = 0; all_i < all_t.nbytes / sizeof(type); all_i++)          \
-			if (all_p[all_i] != (value))                                            \
-				fail_msg("%s: element %ju is another", name, (uintmax_t)all_i); \
+#define ALL_ARE(b, name, type, value)                                                        \
+	do {                                                                                 \
+		struct penstock_tensor all_t = field(b, name);                               \
+		const type *all_p = all_t.data;                                              \
+		assert_true(all_t.nbytes > 0);                                               \
+		for (uint64_t all_i = 0; all_i < all_t.nbytes / sizeof(type); all_i++)       \
+			if (all_p[all_i] != (value))                                         \
+				fail_msg("%s: element %ju differs", name, (uintmax_t)all_i); \
 	} while (0)
 
-/* Zeros where nothing better is known. */
+/* Asserts that no row is valid, and that all values are the fields' missing values, or zeros. */
 static void is_blank(const struct penstock_batch *b, uint32_t rows, uint32_t bad)
 {
 	static const char *const ragged[] = {"box", "txt", "var", "__key__"};
@@ -296,7 +296,7 @@ static void a_batch_without_a_good_row_is_blank(void **state)
 		struct penstock_stats stats;
 
 		kinds_init(&o, f);
-		o.depth = 2; /* blank ones in the memory that the good rows had, too */
+		o.depth = 2; /* blank batches reuse the memory of good rows */
 		o.end = pads ? PENSTOCK_END_PAD : PENSTOCK_END_UNEVEN;
 		o.mixup_alpha = o.cutmix_alpha = mixes;
 		l = open_ok(&o, shards, 1);
@@ -327,7 +327,7 @@ static void a_batch_without_a_good_row_is_blank(void **state)
 	}
 }
 
-static void a_missing_field_is_told_beside_those_that_are_there(void **state)
+static void an_error_names_the_missing_field_and_those_present(void **state)
 {
 	struct penstock_options o;
 	struct penstock_field f;
@@ -393,7 +393,7 @@ static void a_truncated_shard_is_one_bad_sample_in_its_place(void **state)
 	cls = field(b, "cls");
 	assert_int_equal(cls.shape[0], 3 + PER_SHARD);
 	assert_int_equal(((const int64_t *)cls.data)[1], 1);
-	assert_int_equal(((const int64_t *)cls.data)[2], 1000); /* repeats what comes behind the hole */
+	assert_int_equal(((const int64_t *)cls.data)[2], 1000); /* the bad row repeats the next good one */
 	assert_int_equal(((const int64_t *)cls.data)[3], 1000);
 	assert_int_equal(penstock_batch_bad(b, 0, &bad), 0);
 	assert_string_equal(bad.key, "s0/002");
@@ -401,7 +401,7 @@ static void a_truncated_shard_is_one_bad_sample_in_its_place(void **state)
 	penstock_loader_close(l); /* with a batch held */
 }
 
-static void a_folder_is_no_shard(void **state)
+static void a_folder_is_refused_as_a_shard(void **state)
 {
 	struct setting s;
 	struct penstock_error e;
@@ -435,7 +435,7 @@ static void a_sample_larger_than_the_budget_is_bad(void **state)
 	assert_non_null(strstr(e.text, "raise memory_budget"));
 }
 
-static void ragged_fields_take_no_more_memory_than_they_may(void **state)
+static void ragged_fields_stay_within_the_memory_budget(void **state)
 {
 	struct tar t = {0};
 	struct setting s;
@@ -461,8 +461,8 @@ static void ragged_fields_take_no_more_memory_than_they_may(void **state)
 	assert_int_equal(first_failure(&s.o, "ragged.tar", &e), 0);
 }
 
-/* The tar ends where its index has another sample, and nothing else shows that it was written to. */
-static void a_sample_that_is_gone_is_an_error_in_any_order(void **state)
+/* An end mark overwrites the last sample that the index has. The tar's size and date are unchanged. */
+static void a_missing_indexed_sample_is_an_error_in_any_order(void **state)
 {
 	static const uint32_t orders[] = {PENSTOCK_ORDER_PERMUTATION, PENSTOCK_ORDER_NONE};
 	static const uint8_t zeros[1024];
@@ -490,7 +490,7 @@ static void a_sample_that_is_gone_is_an_error_in_any_order(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(orders); i++) {
 		setting_init(&s);
 		s.o.order = orders[i];
-		s.o.steps = 4; /* counts are asked then */
+		s.o.steps = 4; /* with steps, counts are used */
 		s.o.batch = 1;
 		s.o.lanes = 1;
 		assert_int_equal(first_failure(&s.o, "gone.tar", &e), -ESTALE);
@@ -500,10 +500,10 @@ static void a_sample_that_is_gone_is_an_error_in_any_order(void **state)
 	assert_int_equal(unlink("gone.tar.psx"), 0);
 }
 
-/* A shard is repeated as often as steps= needs it, but not if it gives nothing. */
+/* A shard is repeated as often as steps= needs, but not if it is empty. */
 static void shards_are_repeated_unless_they_are_empty(void **state)
 {
-	enum { STEPS = 1500 }; /* a thousand empty shards, one after the other, are taken for all there are */
+	enum { STEPS = 1500 }; /* more than the empty shards in a row after which a lane counts as empty */
 	static const char *const one[] = {"one.tar"};
 	struct setting s;
 	struct tar t = {0};
@@ -533,7 +533,7 @@ static void shards_are_repeated_unless_they_are_empty(void **state)
 	assert_non_null(strstr(e.text, "none.tar and the other shards of its lane give no sample"));
 }
 
-static void want_of_descriptors_is_no_fault_of_the_shards(void **state)
+static void too_few_descriptors_are_an_error_not_bad_shards(void **state)
 {
 	struct setting s;
 	struct penstock_error e;
@@ -565,7 +565,7 @@ static void errors_name_the_end_of_a_long_path(void **state)
 		strcat(path, i % 2 ? "no/" : "\xc3\xa9/");
 	strcat(path, "the-shard.tar");
 	setting_init(&s);
-	s.o.on_error = PENSTOCK_SKIP; /* else opening the loader says it */
+	s.o.on_error = PENSTOCK_SKIP; /* else opening the loader fails */
 	s.o.max_bad = 0;
 	assert_int_equal(first_failure(&s.o, path, &e), -EBADMSG);
 	assert_non_null(strstr(e.text, "/the-shard.tar: at offset 0: cannot open"));
@@ -577,17 +577,17 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_bad_row_repeats_the_next_good_one),
-	        cmocka_unit_test(what_pictures_masks_and_boxes_hold_is_told),
-	        cmocka_unit_test(bad_samples_fail_as_asked),
+	        cmocka_unit_test(reasons_name_the_fault_in_images_masks_and_boxes),
+	        cmocka_unit_test(on_error_and_max_bad_decide_when_bad_samples_fail),
 	        cmocka_unit_test(a_batch_without_a_good_row_is_blank),
-	        cmocka_unit_test(a_missing_field_is_told_beside_those_that_are_there),
+	        cmocka_unit_test(an_error_names_the_missing_field_and_those_present),
 	        cmocka_unit_test(a_truncated_shard_is_one_bad_sample_in_its_place),
-	        cmocka_unit_test(a_folder_is_no_shard),
+	        cmocka_unit_test(a_folder_is_refused_as_a_shard),
 	        cmocka_unit_test(a_sample_larger_than_the_budget_is_bad),
-	        cmocka_unit_test(ragged_fields_take_no_more_memory_than_they_may),
-	        cmocka_unit_test(a_sample_that_is_gone_is_an_error_in_any_order),
+	        cmocka_unit_test(ragged_fields_stay_within_the_memory_budget),
+	        cmocka_unit_test(a_missing_indexed_sample_is_an_error_in_any_order),
 	        cmocka_unit_test(shards_are_repeated_unless_they_are_empty),
-	        cmocka_unit_test(want_of_descriptors_is_no_fault_of_the_shards),
+	        cmocka_unit_test(too_few_descriptors_are_an_error_not_bad_shards),
 	        cmocka_unit_test(errors_name_the_end_of_a_long_path),
 	};
 

@@ -127,7 +127,7 @@ int first_failure(const struct penstock_options *o, const char *shard, struct pe
 	while ((r = penstock_loader_next(l, &b, e)) == 1)
 		penstock_batch_release(b);
 	again = penstock_loader_next(l, &b, NULL);
-	assert_int_equal(again, r); /* it stays failed */
+	assert_int_equal(again, r); /* the loader stays failed */
 	penstock_loader_close(l);
 	return r;
 }

@@ -1,4 +1,4 @@
-/* Options that are refused, with reasons, and those of programs that were built before. */
+/* Options that are refused, with reasons; structs of programs that were built with older or newer headers. */
 #include "config.h"
 
 #include "loader_fixture.h"
@@ -20,7 +20,7 @@ static void bad_options_are_refused_with_a_reason(void **state)
 		assert_int_equal(penstock_loader_open(&s.o, pattern, 1, &l, &e), want); \
 		assert_int_equal(e.code, -(want));                                      \
 		if (!strstr(e.text, says))                                              \
-			fail_msg("\"%s\" says nothing of \"%s\"", e.text, says);        \
+			fail_msg("\"%s\" does not contain \"%s\"", e.text, says);       \
 	} while (0)
 	static const double weights[] = {1, 2, 3};
 	REFUSED(-EINVAL, "options were not filled by penstock_options_init()", s.o.size = 0);
@@ -53,7 +53,7 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	REFUSED(-EINVAL, "threads 5000", s.o.threads = 5000);
 	REFUSED(-EINVAL, "rank 2 of world 2", s.o.world = s.o.rank = 2);
 	REFUSED(-EINVAL, "drop_last", s.o.world = 2, s.o.end = PENSTOCK_END_DROP_LAST);
-	REFUSED(-EINVAL, "penstock-loader index", s.o.world = 2); /* the default: split */
+	REFUSED(-EINVAL, "penstock-loader index", s.o.world = 2); /* the default end is split */
 	REFUSED(-EINVAL, "steps=", s.o.world = 2);
 	REFUSED(-EINVAL, "end=\"uneven\"", s.o.world = 2);
 	REFUSED(-EINVAL, "order 9", s.o.order = 9);
@@ -63,7 +63,7 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	REFUSED(-EINVAL, "unknown kind", s.f[2].kind = 77);
 	REFUSED(-EINVAL, "field png;JPG", s.f[0].image_width = 0);
 	REFUSED(-E2BIG, "memory_budget", s.o.memory_budget = 1000);
-	REFUSED(-ENODEV, "device cuda", s.o.device = "cuda:999"); /* no driver, or not so many */
+	REFUSED(-ENODEV, "device cuda", s.o.device = "cuda:999"); /* no driver, or fewer devices */
 	REFUSED(-ENODEV, "no such device", s.o.device = "tpu");
 #undef REFUSED
 	setting_init(&s);
@@ -71,9 +71,9 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	assert_string_equal(e.text, "no shards");
 }
 
-static void an_older_callers_structs_are_read(void **state)
+static void shorter_fields_of_an_older_caller_are_read(void **state)
 {
-	struct old_field { /* only the first members of today's */
+	struct old_field { /* the first members of struct penstock_field */
 		size_t size;
 		const char *name;
 		uint32_t kind;
@@ -88,9 +88,9 @@ static void an_older_callers_structs_are_read(void **state)
 	for (int i = 0; i < 2; i++) {
 		penstock_field_init((void *)&fields[i], offsetof(struct old_field, canary), i ? "txt" : "cls",
 		        i ? PENSTOCK_BYTES : PENSTOCK_INT64);
-		assert_int_equal(fields[i].canary, 77 + i); /* init keeps to the caller's size */
+		assert_int_equal(fields[i].canary, 77 + i); /* init writes only the caller's size */
 		fields[i].size = sizeof(fields[i]);
-		fields[i].canary = 224; /* it is read as image_width, which these have no use for */
+		fields[i].canary = 224; /* read as image_width, which these kinds ignore */
 	}
 	s.o.fields = (const void *)fields;
 	s.o.nfields = 2;
@@ -100,9 +100,9 @@ static void an_older_callers_structs_are_read(void **state)
 	penstock_loader_close(l);
 }
 
-/* A program that was built when the options ended with state_nbytes: nothing after them is read or written.
- */
-static void an_older_callers_options_are_read(void **state)
+/* A program was built when the options ended with state_nbytes: no byte after that member is read or
+ * written. */
+static void shorter_options_of_an_older_caller_are_read(void **state)
 {
 	enum { OLD = offsetof(struct penstock_options, transform) };
 	struct setting s;
@@ -128,9 +128,9 @@ static void an_older_callers_options_are_read(void **state)
 	penstock_loader_close(l);
 }
 
-/* A program that was built with a later header, whose structs are longer: members that are not known here
+/* A program was built with a later header, whose structs are longer: members that the library does not know
  * must be zero. */
-static void a_newer_callers_options_are_read_unless_they_ask_for_more(void **state)
+static void longer_structs_of_a_newer_caller_are_read_if_the_rest_is_zero(void **state)
 {
 	enum { MORE = 64 };
 	union {
@@ -166,7 +166,7 @@ static void a_newer_callers_options_are_read_unless_they_ask_for_more(void **sta
 		assert_non_null(strstr(e.text, "does not know"));
 		*asked[i] = 0;
 	}
-	u.o.size = 1u << 30; /* no size of a struct */
+	u.o.size = 1u << 30; /* too large for any struct */
 	assert_int_equal(penstock_loader_open(&u.o, pattern, 1, &l, &e), -E2BIG);
 }
 
@@ -174,9 +174,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(bad_options_are_refused_with_a_reason),
-	        cmocka_unit_test(an_older_callers_structs_are_read),
-	        cmocka_unit_test(an_older_callers_options_are_read),
-	        cmocka_unit_test(a_newer_callers_options_are_read_unless_they_ask_for_more),
+	        cmocka_unit_test(shorter_fields_of_an_older_caller_are_read),
+	        cmocka_unit_test(shorter_options_of_an_older_caller_are_read),
+	        cmocka_unit_test(longer_structs_of_a_newer_caller_are_read_if_the_rest_is_zero),
 	};
 
 	return cmocka_run_group_tests_name("loader_options", tests, shards_make, shards_remove);

@@ -48,7 +48,7 @@ static void batches_are_the_same_without_memory_for_the_window(void **state)
 	assert_true(last_stats.reread > SHARDS * PER_SHARD / 4);
 }
 
-static void fields_hold_what_the_shards_hold(void **state)
+static void fields_have_the_values_of_the_shards(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -92,7 +92,7 @@ static void fields_hold_what_the_shards_hold(void **state)
 		assert_int_equal(seen[i], i % 1000 < PER_SHARD);
 }
 
-static void ranks_share_out_the_epoch(void **state)
+static void two_ranks_read_each_sample_once(void **state)
 {
 	unsigned char seen[SHARDS * 1000] = {0};
 
@@ -120,7 +120,7 @@ static void ranks_share_out_the_epoch(void **state)
 		assert_int_equal(seen[i], i % 1000 < PER_SHARD);
 }
 
-static void end_modes_do_what_they_say(void **state)
+static void each_end_mode_gives_the_right_batches(void **state)
 {
 	static const struct {
 		uint32_t end, batches, last_rows, invalid;
@@ -184,14 +184,14 @@ static void set_epoch_begins_that_epoch(void **state)
 	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
 	penstock_batch_release(b);
 	assert_int_equal(penstock_loader_set_epoch(l, 7, NULL), 0); /* in the middle of an epoch */
-	assert_int_equal(penstock_loader_set_epoch(l, 7, NULL), 0); /* again: it stands there */
+	assert_int_equal(penstock_loader_set_epoch(l, 7, NULL), 0); /* again, at its beginning */
 	assert_int_equal(penstock_loader_next(l, &b, NULL), 1);
 	assert_int_equal(batch_hash(0, b), want);
 	assert_int_equal(batch_hash(0, kept), kept_hash); /* a held batch survives */
 	penstock_loader_close(l);
 }
 
-/* Bytes read by two epochs, the second of which has begun by itself or also by set_epoch(). */
+/* Bytes read in two epochs. The second one begins by itself; with `set`, set_epoch() names it, too. */
 static uint64_t bytes_of_two(bool set)
 {
 	struct setting s;
@@ -204,7 +204,7 @@ static uint64_t bytes_of_two(bool set)
 	l = open_ok(&s.o, pattern, 1);
 	while (penstock_loader_next(l, &b, NULL) == 1)
 		penstock_batch_release(b);
-	assert_int_equal(penstock_loader_wait(l, 60000, NULL), 1); /* some of the next one was read */
+	assert_int_equal(penstock_loader_wait(l, 60000, NULL), 1); /* some of the next epoch was read */
 	if (set)
 		assert_int_equal(penstock_loader_set_epoch(l, 1, NULL), 0);
 	while (penstock_loader_next(l, &b, NULL) == 1)
@@ -215,13 +215,13 @@ static uint64_t bytes_of_two(bool set)
 	return stats.bytes_read;
 }
 
-static void set_epoch_of_the_epoch_that_comes_anyway_keeps_what_was_read(void **state)
+static void set_epoch_to_the_next_epoch_keeps_what_was_read(void **state)
 {
 	(void)state;
 	assert_int_equal(bytes_of_two(true), bytes_of_two(false));
 }
 
-static void empty_tars_are_empty_epochs(void **state)
+static void empty_tars_give_empty_epochs(void **state)
 {
 	static const char *const shards[] = {"empty.tar"};
 	struct tar t = {0};
@@ -269,12 +269,12 @@ static void an_epoch_that_is_known_to_be_empty_is_refused(void **state)
 	setting_init(&s);
 	s.o.skip = PER_SHARD;
 	assert_int_equal(penstock_loader_open(&s.o, full, 1, &l, &e), -ENODATA);
-	setting_init(&s); /* that many steps of nothing */
+	setting_init(&s); /* steps that no sample can fill */
 	s.o.order = PENSTOCK_ORDER_PERMUTATION;
 	s.o.steps = 3;
 	assert_int_equal(penstock_loader_open(&s.o, empty, 2, &l, &e), -ENODATA);
 	assert_non_null(strstr(e.text, "no shard holds a sample"));
-	setting_init(&s); /* one rank alone reads, and finds none */
+	setting_init(&s); /* a single rank without steps reads the shards and finds no sample */
 	l = open_ok(&s.o, empty, 2);
 	assert_int_equal(penstock_loader_next(l, &b, NULL), 0);
 	assert_int_equal(penstock_loader_next(l, &b, NULL), 0); /* over */
@@ -284,7 +284,7 @@ static void an_epoch_that_is_known_to_be_empty_is_refused(void **state)
 	assert_int_equal(unlink("t-0.tar.psx") | unlink("empty.tar.psx"), 0);
 }
 
-/* The samples and batches that an epoch really has. */
+/* Asserts that penstock_loader_length() gives the samples and batches that really come. */
 static void length_is(const struct penstock_options *o, uint64_t epochs)
 {
 	struct penstock_loader *l = open_ok(o, pattern, 1);
@@ -311,7 +311,7 @@ static void length_is(const struct penstock_options *o, uint64_t epochs)
 	penstock_loader_close(l);
 }
 
-static void length_is_known_by_indexes(void **state)
+static void length_is_known_with_indexes(void **state)
 {
 	struct ps_shard_index_result result;
 	struct setting s;
@@ -416,7 +416,7 @@ static void pipes_are_read_and_closing_does_not_wait_for_them(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, pipe_feed, (char *)(uintptr_t)shards[0]), 0);
 	assert_int_equal(run_hash(&s.o, shards, 1, NULL), run_hash(&s.o, file, 1, NULL));
 	pthread_join(thread, NULL);
-	l = open_ok(&s.o, shards, 1); /* nobody writes */
+	l = open_ok(&s.o, shards, 1); /* no process writes */
 	usleep(20000);
 	penstock_loader_close(l);
 }
@@ -429,8 +429,8 @@ static uint64_t now_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Also of a loader that was begun again: what stopped its readers then is taken back. */
-static void waiting_for_a_pipe_costs_no_time_of_a_processor(void **state)
+/* Also after set_epoch(), which wakes the readers: the wake-up must not stay set. */
+static void waiting_for_a_pipe_uses_no_cpu_time(void **state)
 {
 	static const char *const shards[] = {"silent"};
 	struct setting s;
@@ -457,17 +457,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(batches_are_the_same_for_any_threads),
 	        cmocka_unit_test(batches_are_the_same_without_memory_for_the_window),
-	        cmocka_unit_test(fields_hold_what_the_shards_hold),
-	        cmocka_unit_test(ranks_share_out_the_epoch),
-	        cmocka_unit_test(end_modes_do_what_they_say),
+	        cmocka_unit_test(fields_have_the_values_of_the_shards),
+	        cmocka_unit_test(two_ranks_read_each_sample_once),
+	        cmocka_unit_test(each_end_mode_gives_the_right_batches),
 	        cmocka_unit_test(an_epoch_that_is_known_to_be_empty_is_refused),
 	        cmocka_unit_test(set_epoch_begins_that_epoch),
-	        cmocka_unit_test(set_epoch_of_the_epoch_that_comes_anyway_keeps_what_was_read),
-	        cmocka_unit_test(empty_tars_are_empty_epochs),
-	        cmocka_unit_test(length_is_known_by_indexes),
+	        cmocka_unit_test(set_epoch_to_the_next_epoch_keeps_what_was_read),
+	        cmocka_unit_test(empty_tars_give_empty_epochs),
+	        cmocka_unit_test(length_is_known_with_indexes),
 	        cmocka_unit_test(optional_fields_may_be_missing),
 	        cmocka_unit_test(pipes_are_read_and_closing_does_not_wait_for_them),
-	        cmocka_unit_test(waiting_for_a_pipe_costs_no_time_of_a_processor),
+	        cmocka_unit_test(waiting_for_a_pipe_uses_no_cpu_time),
 	};
 
 	return cmocka_run_group_tests_name("loader", tests, shards_make, shards_remove);

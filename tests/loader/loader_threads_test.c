@@ -1,4 +1,5 @@
-/* What threads and processes may do with a loader: hold, release, close, ask and fork at any moment. */
+/* Threads and processes may hold and release batches, close a loader, read its statistics and fork at any
+ * moment. */
 #include "config.h"
 
 #include <dirent.h>
@@ -10,7 +11,7 @@
 
 #include "loader_fixture.h"
 
-static void holding_all_batches_fails_and_never_hangs(void **state)
+static void next_fails_and_does_not_hang_while_all_batches_are_held(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -33,7 +34,7 @@ static void holding_all_batches_fails_and_never_hangs(void **state)
 	penstock_loader_close(l);
 }
 
-/* Signals of the program are handled in threads that it knows. */
+/* A program's signals are handled in its own threads alone. */
 static void no_thread_of_a_loader_takes_signals(void **state)
 {
 	struct setting s;
@@ -114,7 +115,7 @@ static void batches_are_added_while_all_are_held(void **state)
 	assert_int_equal(penstock_loader_wait_released(l, 3600000, NULL), 1);
 	pthread_join(thread, NULL);
 	assert_int_equal(penstock_loader_next(l, &held[3], NULL), 1);
-	assert_int_equal(penstock_loader_set_epoch(l, 0, NULL), 0); /* what is held stays */
+	assert_int_equal(penstock_loader_set_epoch(l, 0, NULL), 0); /* held batches stay valid */
 	assert_int_equal(batch_hash(0, held[0]), want[0]);
 	for (int i = 0; i < n; i++)
 		penstock_batch_release(held[i]);
@@ -135,8 +136,8 @@ static double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* No other batch comes then, which would end the wait, too. */
-static void the_release_of_the_last_batches_ends_a_wait_for_it(void **state)
+/* After the last batch no further batch can end the wait: only a release can. */
+static void a_release_ends_a_wait_after_the_last_batch(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -171,7 +172,7 @@ static int transform_waits(void *gate, struct penstock_sample *sample)
 	return 0;
 }
 
-static void a_wait_ends_with_its_time(void **state)
+static void a_wait_ends_after_its_timeout(void **state)
 {
 	pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 	struct setting s;
@@ -190,7 +191,7 @@ static void a_wait_ends_with_its_time(void **state)
 	penstock_loader_close(l);
 }
 
-/* Where the caller does not say how many threads, those that mostly wait are put aside. */
+/* With the default number of threads, threads that mostly wait are put aside. */
 static void a_loader_with_idle_threads_can_be_closed(void **state)
 {
 	double start = seconds();
@@ -205,7 +206,7 @@ static void a_loader_with_idle_threads_can_be_closed(void **state)
 	s.o.threads = 0;
 	s.o.epochs = 0;
 	l = open_ok(&s.o, pattern, 1);
-	do { /* a machine of one processor has none to put aside */
+	do { /* a machine with one CPU has no thread to put aside */
 		if (penstock_loader_next(l, &b, NULL) == 1)
 			penstock_batch_release(b);
 		usleep(20000);
@@ -295,7 +296,7 @@ static void *releaser(void *batch)
 	return NULL;
 }
 
-static void statistics_and_release_may_come_at_any_moment(void **state)
+static void other_threads_may_read_statistics_and_release_at_any_moment(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -321,7 +322,7 @@ static void statistics_and_release_may_come_at_any_moment(void **state)
 	penstock_loader_close(l);
 }
 
-static void stage_times_add_up(void **state)
+static void stage_times_are_at_most_threads_times_the_run(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -350,16 +351,16 @@ static void stage_times_add_up(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(holding_all_batches_fails_and_never_hangs),
+	        cmocka_unit_test(next_fails_and_does_not_hang_while_all_batches_are_held),
 	        cmocka_unit_test(no_thread_of_a_loader_takes_signals),
 	        cmocka_unit_test(batches_are_added_while_all_are_held),
-	        cmocka_unit_test(the_release_of_the_last_batches_ends_a_wait_for_it),
-	        cmocka_unit_test(a_wait_ends_with_its_time),
+	        cmocka_unit_test(a_release_ends_a_wait_after_the_last_batch),
+	        cmocka_unit_test(a_wait_ends_after_its_timeout),
 	        cmocka_unit_test(a_loader_with_idle_threads_can_be_closed),
 	        cmocka_unit_test(closing_at_any_moment_neither_hangs_nor_leaks),
 	        cmocka_unit_test(a_forked_child_gets_errors_and_can_close),
-	        cmocka_unit_test(statistics_and_release_may_come_at_any_moment),
-	        cmocka_unit_test(stage_times_add_up),
+	        cmocka_unit_test(other_threads_may_read_statistics_and_release_at_any_moment),
+	        cmocka_unit_test(stage_times_are_at_most_threads_times_the_run),
 	};
 
 	return cmocka_run_group_tests_name("loader_threads", tests, shards_make, shards_remove);

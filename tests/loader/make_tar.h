@@ -58,7 +58,7 @@ static inline void tar_add_text(struct tar *t, const char *name, const char *tex
 	tar_add(t, name, text, strlen(text));
 }
 
-/* The end mark. */
+/* Adds the end mark. */
 static inline void tar_end(struct tar *t)
 {
 	static const char zeros[1024];
@@ -94,7 +94,7 @@ struct photo {
 
 #define MAX_PHOTOS 16
 
-/* The photographs of tests/data/photos, by name. Returns how many. */
+/* Loads the first MAX_PHOTOS photographs of tests/data/photos, sorted by name. Returns how many there are. */
 static inline int photos_load(struct photo photos[static MAX_PHOTOS])
 {
 	const char *src = getenv("top_srcdir");
@@ -130,7 +130,7 @@ static inline int photos_load(struct photo photos[static MAX_PHOTOS])
 	return k;
 }
 
-/* A private folder, made the current one; folder_leave() removes it and what is in it. */
+/* Makes a private folder and changes to it; folder_leave() removes the folder and the files in it. */
 static inline void folder_enter(char folder[static 64])
 {
 	snprintf(folder, 64, "/tmp/penstock-test-XXXXXX");

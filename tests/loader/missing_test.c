@@ -1,4 +1,4 @@
-/* Missing shards: reported when the loader is opened, of those that this rank reads from where it
+/* Missing shards are reported when the loader is opened: those that this rank reads, from the place where it
  * begins. */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 
 #define MANY (PS_MISSING_LIST + 200)
 #define BATCH 16
-#define SAMPLES (4 * BATCH) /* of a shard: more than are read as one block */
+#define SAMPLES (4 * BATCH) /* of a shard: more than one block of samples */
 
 static char folder[64];
 
@@ -125,7 +125,7 @@ static void a_missing_shard_is_named(void **state)
 	assert_int_equal(unlink("dangling.tar"), 0);
 }
 
-static void lost_shards_that_are_passed_over_are_no_error(void **state)
+static void missing_shards_are_accepted_with_on_error_skip(void **state)
 {
 	struct setting s;
 
@@ -135,8 +135,8 @@ static void lost_shards_that_are_passed_over_are_no_error(void **state)
 	accepted(&s, "t-{0..4}.tar");
 }
 
-/* A folder with many is listed: what it has not, and what it has by other means than as a file. */
-static void of_many_the_missing_one_is_named(void **state)
+/* A folder of many shards is listed: a missing file is found, and a symbolic link is accepted. */
+static void a_missing_shard_is_named_among_many(void **state)
 {
 	struct setting s;
 	char all[64];
@@ -155,8 +155,8 @@ static void of_many_the_missing_one_is_named(void **state)
 	refused(&s, all, "many/0712.tar: No such file or directory (and 9 more of the shards); ");
 }
 
-/* The folder has much more than the list: the listing is left, and names are looked up. */
-static void names_beyond_the_listing_are_found(void **state)
+/* The folder has many more files than shards: the listing is stopped, and names are looked up one by one. */
+static void a_missing_shard_is_named_in_a_folder_too_large_to_list(void **state)
 {
 	struct setting s;
 	char name[64], all[64];
@@ -178,8 +178,8 @@ static void names_beyond_the_listing_are_found(void **state)
 	}
 }
 
-/* In the list's order each rank has shards of its own, and they may be on its own disk only. */
-static void another_ranks_shards_may_be_elsewhere(void **state)
+/* With order none each rank has its own shards, which may be on its own disk only. */
+static void shards_of_another_rank_may_be_missing(void **state)
 {
 	static const char *const pattern = "t-0.tar::gone-1.tar::t-2.tar::gone-3.tar";
 	struct setting s;
@@ -195,8 +195,8 @@ static void another_ranks_shards_may_be_elsewhere(void **state)
 	refused(&s, pattern, "gone-1.tar: No such file or directory (and 1 more of the shards); ");
 }
 
-/* Shards before a state may be missing. */
-static void used_up_shards_may_be_gone(void **state)
+/* A shard that a state has passed may be missing. */
+static void shards_before_a_state_may_be_missing(void **state)
 {
 	static const char *const shards[] = {"first.tar", "t-0.tar"};
 	struct penstock_loader *l;
@@ -229,11 +229,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(a_missing_shard_is_named),
-	        cmocka_unit_test(lost_shards_that_are_passed_over_are_no_error),
-	        cmocka_unit_test(of_many_the_missing_one_is_named),
-	        cmocka_unit_test(names_beyond_the_listing_are_found),
-	        cmocka_unit_test(another_ranks_shards_may_be_elsewhere),
-	        cmocka_unit_test(used_up_shards_may_be_gone),
+	        cmocka_unit_test(missing_shards_are_accepted_with_on_error_skip),
+	        cmocka_unit_test(a_missing_shard_is_named_among_many),
+	        cmocka_unit_test(a_missing_shard_is_named_in_a_folder_too_large_to_list),
+	        cmocka_unit_test(shards_of_another_rank_may_be_missing),
+	        cmocka_unit_test(shards_before_a_state_may_be_missing),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,6 +1,6 @@
-/* libcuda.so.1 for tests: the driver functions that the loader calls, over the fake device's streams, which
- * do things late and out of order. Calls without a context, copies from memory that is not locked and objects
- * that were never destroyed are found, as a driver would or could find them. */
+/* libcuda.so.1 for tests: the driver functions that the loader calls, implemented with the fake device's
+ * streams, which run work late and out of order. The mock finds calls without a context, copies from memory
+ * that is not locked, and objects that were never destroyed. */
 #include "config.h"
 
 #include <stdatomic.h>
@@ -25,24 +25,24 @@ enum {
 	UNSPECIFIED_LAUNCH_FAILURE = 719,
 };
 
-#define DEVICE_ALIGN 256 /* of memory; a driver's is at least so */
+#define DEVICE_ALIGN 256 /* of device memory; a driver's alignment is at least this */
 
 #define EXPORT __attribute__((visibility("default")))
 
 static struct ps_device *engine; /* keeps the fake's thread running */
 static _Atomic long nobjects;    /* streams, events, pieces of memory, locked ranges, retained contexts */
 static _Atomic long nurgent;
-static _Atomic uint64_t largest; /* piece of device memory */
+static _Atomic uint64_t largest; /* largest piece of device memory */
 static _Thread_local uint32_t depth;
 static _Thread_local ps_cu_capture_mode mode;
-static _Atomic bool capturing; /* another thread does, to a graph */
+static _Atomic bool capturing; /* another thread captures a stream to a graph */
 
 struct range {
 	struct range *next;
 	const char *from;
 	size_t nbytes;
-	uint64_t copied, ncopies; /* to it, from the host; of `pieces` */
-	void *shadow;             /* who touched what, with PTX; of `pieces` */
+	uint64_t copied, ncopies; /* bytes and copies from the host; of `pieces` */
+	void *shadow;             /* the PTX interpreter's: which thread accessed what; of `pieces` */
 };
 static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER; /* both lists */
 static struct range *ranges;                                    /* of host memory that is locked */
@@ -77,7 +77,7 @@ static bool range_remove(struct range **list, const void *p)
 	return false;
 }
 
-/* The one that has all of [p, p + nbytes); the lock is held. */
+/* The range that contains all of [p, p + nbytes); the lock is held. */
 static struct range *range_find(struct range *list, const char *p, size_t nbytes)
 {
 	while (list && (p < list->from || p + nbytes > list->from + list->nbytes))
@@ -94,7 +94,8 @@ static bool overlaps(struct range **list, const char *p, size_t nbytes)
 	return false;
 }
 
-/* A copy from the host, and the sum of what it is to copy: a driver may read that until it has done so. */
+/* A copy from the host, and the checksum of its source: a driver may read the source until the copy is
+ * done. */
 struct copy_job {
 	void *to;
 	const void *from;
@@ -127,13 +128,13 @@ static void copy_do(void *arg)
 	abort();
 }
 
-/* NULL: it is none. */
+/* NULL: the job is not a copy from the host. */
 static const struct copy_job *copy_of(const struct job *j)
 {
 	return j->what == CALL && j->fn == copy_do ? j->arg : NULL;
 }
 
-/* What a stream has yet to write to must not be given back. */
+/* Aborts if memory is freed that a stream has yet to write to. */
 static void must_not_be_written(const char *p)
 {
 	size_t nbytes = 0;
@@ -156,7 +157,7 @@ static void must_not_be_written(const char *p)
 		}
 }
 
-/* What a stream has yet to read must stay locked: a driver need not wait. */
+/* Aborts if memory is unlocked that a stream has yet to read: a driver need not wait for the stream. */
 static void must_not_be_read(const char *p)
 {
 	size_t nbytes = 0;
@@ -180,7 +181,7 @@ static void must_not_be_read(const char *p)
 		}
 }
 
-/* Until no stream comes to the event any more: a driver counts. */
+/* Waits until no stream has the event in its queue: a driver counts references. */
 static void event_unused(const struct event *event)
 {
 	PS_LOCK_SCOPE(&the.lock);
@@ -198,7 +199,7 @@ static void event_unused(const struct event *event)
 	}
 }
 
-/* Until nothing is left that may use a module's code. */
+/* Waits until all streams are idle, so that no work uses a module's code. */
 static void all_sync(void)
 {
 	PS_LOCK_SCOPE(&the.lock);
@@ -220,7 +221,7 @@ static ps_cu_result usable(void)
 	return the.lost ? UNSPECIFIED_LAUNCH_FAILURE : depth == 0 ? INVALID_CONTEXT : 0;
 }
 
-/* A stream that was made, or a default one: all are equal here. NULL: no memory. */
+/* The fake stream of a handle; all default streams are one stream. NULL: out of memory. */
 static struct ps_fake_stream *stream_of(ps_cu_stream stream)
 {
 	static struct ps_fake_stream *common;
@@ -262,13 +263,14 @@ void mock_cuda_lose(void)
 	ps_fake_lose();
 }
 
-/* As if a thread of the consumer's had a stream captured, in the mode that is the default. */
+/* Acts as if a thread of the consumer captured a stream, in the default mode. */
 void mock_cuda_capture(int on)
 {
 	capturing = on != 0;
 }
 
-/* For libraries that work on streams (mock_nvjpeg.c): fn(arg) when the stream comes to it, then free(arg). */
+/* For libraries that work on streams (mock_nvjpeg.c): the stream calls fn(arg) in its turn, then
+ * free(arg). */
 int mock_cuda_call(ps_cu_stream stream, void (*fn)(void *arg), void *arg)
 {
 	if (usable() != 0)
@@ -278,25 +280,25 @@ int mock_cuda_call(ps_cu_stream stream, void (*fn)(void *arg), void *arg)
 	return s ? job_give(s, &(struct job){.what = CALL, .fn = fn, .arg = arg, .owns = true}) : -1;
 }
 
-/* But for the context that the test itself has retained. */
+/* Objects that were not destroyed, except the context that the test itself retains. */
 long mock_cuda_leaks(void)
 {
 	return nobjects - 1 + depth;
 }
 
-/* Streams of the greatest priority that were ever made. */
+/* How many streams of the greatest priority were created so far. */
 long mock_cuda_urgent(void)
 {
 	return nurgent;
 }
 
-/* The largest piece of device memory that was asked for since the last call. */
+/* The largest piece of device memory that was allocated since the last call. */
 uint64_t mock_cuda_largest(void)
 {
 	return atomic_exchange(&largest, 0);
 }
 
-/* What was copied from the host to the piece of device memory that has p, since the last call. */
+/* Bytes and copies from the host to the piece of device memory that contains p, since the last call. */
 void mock_cuda_copied_to(const void *p, uint64_t *ret_nbytes, uint64_t *ret_ncopies)
 {
 	struct range *r;
@@ -449,7 +451,7 @@ struct timed_event {
 	bool timed;
 };
 
-/* Made for it, and recorded. */
+/* Whether the event was created with timing and has been recorded. */
 static bool has_time(ps_cu_event event)
 {
 	const struct timed_event *e = (const struct timed_event *)(void *)event;
@@ -533,7 +535,7 @@ ps_cu_result memory_alloc_mock(ps_cu_pointer *ret_pointer, size_t nbytes)
 	if (posix_memalign(&p, DEVICE_ALIGN, nbytes) != 0)
 		p = NULL;
 	if (p && mock_ptx_wanted())
-		memset(p, 0xa5, nbytes); /* what a device's memory has at first: anything */
+		memset(p, 0xa5, nbytes); /* new device memory is not zeroed */
 	if (p && !range_add(&pieces, p, nbytes)) {
 		free(p);
 		p = NULL;
@@ -549,7 +551,7 @@ ps_cu_result memory_free_mock(ps_cu_pointer pointer)
 	must_not_be_written((const char *)(uintptr_t)pointer);
 	if (!range_remove(&pieces, (void *)(uintptr_t)pointer))
 		return INVALID_VALUE;
-	free((void *)(uintptr_t)pointer); /* not waiting for streams: the loader must have */
+	free((void *)(uintptr_t)pointer); /* without a wait for streams: the loader must have waited */
 	nobjects--;
 	return 0;
 }
@@ -632,12 +634,12 @@ ps_cu_result host_unregister_mock(void *p)
 	return 0;
 }
 
-/* Kernels: their code of kernels.h, over host memory ----------------------------------------------------- */
+/* Kernels: the code of kernels.h, run on host memory ----------------------------------------------------- */
 
 /* A function of a module. */
 struct function {
 	const struct kernel *kernel;
-	struct ptx_kernel *ptx; /* NULL: the kernel's lines are run */
+	struct ptx_kernel *ptx; /* NULL: the kernel's C code is run */
 };
 
 struct module {
@@ -650,7 +652,7 @@ struct launch {
 	uint8_t args[];
 };
 
-/* All pieces of device memory, as they are now; NULL: no memory. */
+/* All pieces of device memory, as they are now; NULL: out of memory. */
 static struct ptx_range *pieces_now(size_t *ret_n)
 {
 	struct ptx_range *all;
@@ -666,7 +668,7 @@ static struct ptx_range *pieces_now(size_t *ret_n)
 	return all;
 }
 
-/* A fault loses the device, as it would a GPU. */
+/* A fault loses the device, as on a GPU. */
 static void ptx_do(const struct launch *l)
 {
 	struct ptx_launch p = {.grid = {l->nblocks, 1, 1},
