@@ -1,9 +1,9 @@
-/* libnvjpeg.so.12 for tests: the functions that the loader calls, over libjpeg-turbo and the streams of
- * mock_cuda.c. What nvJPEG does on a stream is done when its turn comes: from the file's bytes, or from the
- * pinned buffer, as they are then, so memory that is used again too early shows; and what the engine decodes
- * is written when it is given to it, too, since the real one does not wait for its stream. By default it has
- * an engine, takes what the real ones take, and gives the pixels that the loader's processor gives. From a
- * folder called does-not-start or no-memory it fails as those names say. */
+/* libnvjpeg.so.12 for tests: the functions that the loader calls, implemented with libjpeg-turbo and the
+ * streams of mock_cuda.c. Work on a stream is done when the stream comes to it, from the file's bytes or
+ * the pinned buffer as they are then: so memory that is reused too early shows. The engine's pixels are
+ * also written at the call itself, since the real engine does not wait for its stream. By default the mock
+ * has an engine, accepts the files that the real library accepts, and gives the same pixels as the CPU. In
+ * a folder named does-not-start or no-memory it fails as the name says. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -30,13 +30,12 @@ enum {
 /* For the test ------------------------------------------------------------------------------------------- */
 
 static struct {
-	_Atomic int
-	        no_hardware; /* 1: Create says that there is no engine; 2: it is there, and decodes nothing */
-	_Atomic int no_flags;     /* an old library */
-	_Atomic int fail_batches; /* so many batched decodes of several images fail */
-	_Atomic int refuse;  /* the engine fails on files whose length is a multiple of it; -1: no memory */
-	_Atomic int lighter; /* added to each pixel */
-	_Atomic int wider, higher; /* than it is: the size that it finds in a file */
+	_Atomic int no_hardware;   /* 1: Create reports no engine; 2: an engine that decodes nothing */
+	_Atomic int no_flags;      /* 1: an old library, which refuses flags */
+	_Atomic int fail_batches;  /* how many batched decodes of several images fail */
+	_Atomic int refuse;        /* refuses files whose length is a multiple of this; -1: no memory */
+	_Atomic int lighter;       /* added to each pixel */
+	_Atomic int wider, higher; /* added to the size that is reported of a file */
 	_Atomic long objects, engine, hybrid;
 } the;
 
@@ -70,7 +69,7 @@ long mock_nvjpeg_leaks(void)
 	return the.objects;
 }
 
-/* Images decoded since the last call. */
+/* Images that the hybrid decoder, or the engine, decoded since the last call. */
 long mock_nvjpeg_count(int hybrid)
 {
 	return hybrid ? atomic_exchange(&the.hybrid, 0) : atomic_exchange(&the.engine, 0);
@@ -103,7 +102,8 @@ static void on_message(j_common_ptr c, int level)
 		c->err->num_warnings++;
 }
 
-/* What the headers say; or, with `ret`, the pixels, which the caller frees. A status. */
+/* Reads a file's headers into *ret_head and, with `ret`, its pixels, which the caller frees. Returns a
+ * status. */
 static ps_nvj_status decode(const uint8_t *data, size_t nbytes, struct jpeg_decompress_struct *ret_head,
         const struct region *r, struct pixels *ret)
 {
@@ -131,8 +131,7 @@ static ps_nvj_status decode(const uint8_t *data, size_t nbytes, struct jpeg_deco
 		*ret_head = c;
 	if (ret) {
 		if (c.num_components == 3)
-			c.jpeg_color_space =
-			        JCS_YCbCr; /* whatever the file says: the library does not promise more */
+			c.jpeg_color_space = JCS_YCbCr; /* nvJPEG promises no other colour space */
 		c.out_color_space = JCS_RGB;
 		c.do_block_smoothing = FALSE;
 		jpeg_start_decompress(&c);
@@ -167,12 +166,12 @@ static ps_nvj_status decode(const uint8_t *data, size_t nbytes, struct jpeg_deco
 /* Streams ------------------------------------------------------------------------------------------------ */
 
 struct job {
-	_Atomic int *under_way; /* NULL, or counts it until it is done */
-	const uint8_t *data;    /* a file, ... */
+	_Atomic int *under_way; /* counts the job until it is done; may be NULL */
+	const uint8_t *data;    /* the source: a file, ... */
 	size_t nbytes;
-	const struct pixels *from; /* ... or pixels */
-	struct pixels *keep;       /* where they go: as they are, ... */
-	ps_nvj_image to;           /* ... or to the device */
+	const struct pixels *from; /* ... or decoded pixels */
+	struct pixels *keep;       /* the target: a buffer, ... */
+	ps_nvj_image to;           /* ... or an image on the device */
 };
 
 static void job_do(void *arg)
@@ -305,7 +304,8 @@ ps_nvj_status state_destroy_mock(ps_nvj_state state)
 	return object_free(state);
 }
 
-/* The real one's state has memory of its own, which the next decode does not wait for either. */
+/* Aborts if a decode of the state is under way: the real library's next decode does not wait before it
+ * overwrites the state's memory. */
 static void must_be_free(const struct state *s)
 {
 	if (s->under_way == 0)
@@ -357,8 +357,8 @@ ps_nvj_status batched_mock(ps_nvj_handle handle, ps_nvj_state state, const unsig
 		if (status != 0 || (the.refuse && nbytes[i] % (size_t)the.refuse == 0))
 			return PS_NVJ_BAD_JPEG;
 	}
-	/* As seen of the real one, the engine begins at once, whatever the stream has to do before; what
-	 * comes behind on the stream waits for it. */
+	/* As was observed with the real library, the engine begins at once and does not wait for earlier
+	 * work on the stream; later work on the stream waits for the engine. */
 	for (int i = 0; i < s->n; i++) {
 		struct job now = {.data = data[i], .nbytes = nbytes[i], .to = to[i]}, later = now;
 		ps_nvj_status status;

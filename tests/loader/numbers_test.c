@@ -1,4 +1,4 @@
-/* Orders of sample numbers: where they stand, and how they are fed. */
+/* Order NUMBERS: the places of numbers given as an array, and numbers that are fed batch by batch. */
 #include "config.h"
 
 #include "penstock.h"
@@ -48,7 +48,7 @@ static int teardown(void **state)
 
 /* Arithmetic --------------------------------------------------------------------------------------------- */
 
-static void places_of_runs(void **state)
+static void an_array_fills_batches_of_equal_length(void **state)
 {
 	static const int64_t values[] = {9, 2, 2, 7, 5, 1, 3};
 	struct ps_numbers *a;
@@ -72,7 +72,7 @@ static void places_of_runs(void **state)
 	assert_string_equal(err.text, "order: more than 2^40 numbers");
 }
 
-static void places_of_batches_have_holes(void **state)
+static void short_batches_leave_empty_places(void **state)
 {
 	static const int64_t values[] = {9, 2, 2, 7, 5, 1, 3};
 	static const int64_t want[] = {9, 2, 2, 7, 5, -1, -1, -1, 1, 3, -1, -1};
@@ -98,7 +98,7 @@ static void places_of_batches_have_holes(void **state)
 	        strstr(err.text, "batch 0 has 4 numbers, but batches have 3 rows at most; raise batch"));
 }
 
-static void other_arrays_have_other_hashes(void **state)
+static void different_arrays_have_different_hashes(void **state)
 {
 	static const int64_t values[] = {1, 2, 3, 4}, swapped[] = {1, 3, 2, 4}, longer[] = {1, 2, 3, 4, 0};
 	static const uint64_t ends[] = {2, 4}, others[] = {1, 4};
@@ -118,7 +118,7 @@ static void other_arrays_have_other_hashes(void **state)
 		ps_numbers_free(a[i]);
 }
 
-static void shards_by_first_use(void **state)
+static void shards_are_listed_by_first_use(void **state)
 {
 	static const int64_t values[] = {12, 3, 13, 12, 0, 4};
 	static const uint64_t ends[] = {3, 3, 10, 20}; /* shard 1 is empty */
@@ -141,7 +141,7 @@ static void shards_by_first_use(void **state)
 	assert_int_equal(u.shards[2], 0);
 	assert_int_equal(ps_uses_over(&u, 3), 0);
 	assert_int_equal(ps_uses_over(&u, 4), 1); /* shard 3; shard 2 is used again */
-	assert_int_equal(ps_uses_over(&u, 5), 1); /* shard 0 is over, but stands behind shard 2 */
+	assert_int_equal(ps_uses_over(&u, 5), 1); /* shard 0 is over, but follows shard 2 in the list */
 	assert_int_equal(ps_uses_over(&u, 6), 3);
 	ps_uses_fini(&u);
 	assert_int_equal(ps_numbers_uses(a, 4, ends, 4, &u), 0);
@@ -182,7 +182,7 @@ static void a_feed_keeps_its_last_batches(void **state)
 	assert_int_equal(ps_numbers_give(f, 12, values + 3, 1, &err), -ERANGE);
 	assert_int_equal(f->fed, 13);
 	assert_int_equal(ps_numbers_give(f, 13, NULL, 0, &err), 0);
-	assert_int_equal(ps_numbers_give(f, 13, values, 1, &err), -EINVAL); /* it is over */
+	assert_int_equal(ps_numbers_give(f, 13, values, 1, &err), -EINVAL); /* the epoch is over */
 	assert_string_equal(err.text, "feed: epoch 4 was ended; take its end first");
 	ps_numbers_begin(f, 5, 0);
 	assert_int_equal(ps_numbers_give(f, 0, values, 1, &err), 0);
@@ -204,7 +204,7 @@ static struct penstock_loader *open_with(struct penstock_options *o, struct pens
 	return penstock_loader_open(o, shards, 1, &l, e) < 0 ? NULL : l;
 }
 
-/* The next batch has these; n 0: the epoch is over. */
+/* Asserts that the next batch has these numbers; n 0: that the epoch is over. */
 static void expect(struct penstock_loader *l, const int64_t *numbers, uint32_t n)
 {
 	struct penstock_batch_info info;
@@ -222,7 +222,7 @@ static void expect(struct penstock_loader *l, const int64_t *numbers, uint32_t n
 	penstock_batch_release(b);
 }
 
-static void an_array_is_copied_and_may_repeat(void **state)
+static void an_array_is_copied_and_may_repeat_numbers(void **state)
 {
 	int64_t numbers[] = {20, 0, 7, 7, 6};
 	struct penstock_options o;
@@ -232,7 +232,7 @@ static void an_array_is_copied_and_may_repeat(void **state)
 	(void)state;
 	penstock_options_init(&o, sizeof(o));
 	o.batch = 2;
-	o.world = 5; /* it is not split */
+	o.world = 5; /* the array is not split among ranks */
 	o.rank = 3;
 	o.numbers = numbers;
 	o.nnumbers = 5;
@@ -254,7 +254,7 @@ static void an_array_is_copied_and_may_repeat(void **state)
 	assert_int_equal(e.code, ERANGE);
 }
 
-static void a_state_behind_the_last_batch_goes_on_with_the_end(void **state)
+static void a_state_after_the_last_batch_resumes_at_the_end(void **state)
 {
 	struct penstock_options o;
 	struct penstock_error e;
@@ -281,7 +281,7 @@ static void a_state_behind_the_last_batch_goes_on_with_the_end(void **state)
 	penstock_loader_close(l);
 }
 
-static void batches_are_fed(void **state)
+static void fed_batches_come_in_order_until_the_epoch_is_ended(void **state)
 {
 	static const int64_t numbers[] = {20, 0, 7, 7, 6, 21};
 	struct penstock_options o;
@@ -297,7 +297,7 @@ static void batches_are_fed(void **state)
 	struct penstock_loader *l = open_with(&o, &e);
 	assert_non_null(l);
 	assert_int_equal(penstock_loader_length(l, 0, &samples, &batches, &e), -ENODATA);
-	assert_int_equal(penstock_loader_next(l, &b, &e), -EAGAIN); /* it does not hang */
+	assert_int_equal(penstock_loader_next(l, &b, &e), -EAGAIN); /* next() does not hang */
 	assert_non_null(strstr(e.text, "no batch was fed"));
 	assert_int_equal(penstock_loader_wait(l, 1, &e), 1);
 	assert_int_equal(penstock_loader_feed(l, numbers, 3, &e), 1);
@@ -317,7 +317,7 @@ static void batches_are_fed(void **state)
 	assert_int_equal(penstock_loader_feed(l, numbers + 1, 2, &e), 1);
 	expect(l, numbers + 1, 2);
 	assert_int_equal(penstock_loader_feed(l, numbers + 1, 2, &e), 1);
-	assert_int_equal(penstock_loader_set_epoch(l, 9, &e), 0); /* nothing is fed then */
+	assert_int_equal(penstock_loader_set_epoch(l, 9, &e), 0); /* drops the batch that was fed */
 	assert_int_equal(penstock_loader_next(l, &b, &e), -EAGAIN);
 	assert_int_equal(penstock_loader_state_load(l, saved, (size_t)n, &e), 0);
 	assert_int_equal(penstock_loader_feed(l, numbers + 3, 1, &e), 1);
@@ -332,8 +332,8 @@ static void batches_are_fed(void **state)
 	penstock_loader_close(l);
 }
 
-/* Short batches leave holes, and slots of the feed are used again while readers pass over them. */
-static void a_feed_of_any_lengths(void **state)
+/* Short batches leave empty places, and slots of the feed are reused while readers skip those places. */
+static void a_feed_may_have_batches_of_any_lengths(void **state)
 {
 	static int64_t numbers[64];
 	uint32_t lens[2000], given = 0, fed = 0;
@@ -366,7 +366,7 @@ static void a_feed_of_any_lengths(void **state)
 	penstock_loader_close(l);
 }
 
-static void steps_end_a_feed(void **state)
+static void steps_end_the_epoch_of_a_feed(void **state)
 {
 	static const int64_t number = 3;
 	struct penstock_options o;
@@ -397,7 +397,7 @@ static void steps_end_a_feed(void **state)
 	penstock_loader_close(l);
 }
 
-static void what_is_not_resident_is_not_read_at_random(void **state)
+static void numbers_in_shards_outside_the_cache_are_refused(void **state)
 {
 	static const int64_t here[] = {0, 20}, away[] = {0, 20, 7};
 	struct penstock_options o;
@@ -407,7 +407,7 @@ static void what_is_not_resident_is_not_read_at_random(void **state)
 	if (setxattr("s-1.tar", "user.penstock.state", "partial", 7, 0) < 0)
 		return; /* the file system has no attributes */
 	penstock_options_init(&o, sizeof(o));
-	assert_null(open_with(&o, &e)); /* nobody knows what will be fed */
+	assert_null(open_with(&o, &e)); /* a feed may name samples of any shard */
 	assert_non_null(strstr(e.text, "1 of 3 shards are not in the cache"));
 	o.numbers = away;
 	o.nnumbers = 3;
@@ -416,7 +416,7 @@ static void what_is_not_resident_is_not_read_at_random(void **state)
 	o.numbers = here;
 	o.nnumbers = 2;
 	struct penstock_loader *l = open_with(&o, &e);
-	assert_non_null(l); /* that shard is not asked for */
+	assert_non_null(l); /* no number is in the shard that is not cached */
 	penstock_loader_close(l);
 	o.numbers = away;
 	o.nnumbers = 3;
@@ -431,17 +431,17 @@ static void what_is_not_resident_is_not_read_at_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(places_of_runs),
-	        cmocka_unit_test(places_of_batches_have_holes),
-	        cmocka_unit_test(other_arrays_have_other_hashes),
-	        cmocka_unit_test(shards_by_first_use),
+	        cmocka_unit_test(an_array_fills_batches_of_equal_length),
+	        cmocka_unit_test(short_batches_leave_empty_places),
+	        cmocka_unit_test(different_arrays_have_different_hashes),
+	        cmocka_unit_test(shards_are_listed_by_first_use),
 	        cmocka_unit_test(a_feed_keeps_its_last_batches),
-	        cmocka_unit_test(an_array_is_copied_and_may_repeat),
-	        cmocka_unit_test(a_state_behind_the_last_batch_goes_on_with_the_end),
-	        cmocka_unit_test(batches_are_fed),
-	        cmocka_unit_test(a_feed_of_any_lengths),
-	        cmocka_unit_test(steps_end_a_feed),
-	        cmocka_unit_test(what_is_not_resident_is_not_read_at_random),
+	        cmocka_unit_test(an_array_is_copied_and_may_repeat_numbers),
+	        cmocka_unit_test(a_state_after_the_last_batch_resumes_at_the_end),
+	        cmocka_unit_test(fed_batches_come_in_order_until_the_epoch_is_ended),
+	        cmocka_unit_test(a_feed_may_have_batches_of_any_lengths),
+	        cmocka_unit_test(steps_end_the_epoch_of_a_feed),
+	        cmocka_unit_test(numbers_in_shards_outside_the_cache_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("numbers", tests, setup, teardown);

@@ -1,5 +1,6 @@
-/* nvJPEG's functions as device/nvjpeg_library.h declares them, beside the library's own nvjpeg.h: that it
- * compiles is the test. Built where configure found that header, in the toolkit or in NVJPEG_CFLAGS. */
+/* Compares the declarations of nvJPEG's functions in device/nvjpeg_library.h with the library's own
+ * nvjpeg.h. The test is that this file compiles. Built where configure found nvjpeg.h, in the toolkit or by
+ * NVJPEG_CFLAGS. */
 #include "config.h"
 
 #include <cuda.h>

@@ -1,5 +1,5 @@
-/* What of a batch goes over the bus when the GPU decodes its images: all but the rows that the GPU has
- * itself, with the mocks, whose driver counts. */
+/* Which bytes of a batch are copied to the device when the GPU decodes images: all but the rows that the GPU
+ * decodes. Runs with the mocks, whose driver counts copies. */
 #include "config.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static void numbers_get(struct penstock_batch *b, const char *name, int64_t to[s
 	from_device(to, t.data, t.nbytes);
 }
 
-/* The slot's copy of a batch and its tensors lie in one piece of the device's memory. */
+/* A batch's tensors and all that is copied from its slot are in one piece of device memory. */
 static void batch_count(struct penstock_batch *b, struct sent *s)
 {
 	struct penstock_tensor t;
@@ -72,15 +72,16 @@ static void setting_of(struct setting *s, double share)
 	s->o.batch = BATCH - 1; /* the last batch has fewer rows */
 }
 
-/* Whether row `row` of the slot stays out, where `share` of the images is the GPU's. */
+/* Whether row `row` of the slot is not copied if the GPU decodes `share` of the images. */
 static bool is_left_out(const struct sent *s, uint32_t row, uint32_t share)
 {
 	return row >= s->nrows ||
 	       ps_offload_takes(share, 5, (uint64_t)s->shards[row], (uint64_t)s->samples[row]);
 }
 
-/* Images are the first field of a slot: what follows them is copied with the last rows. */
-static void less_is_copied(const struct sent *s, const struct sent *whole, uint32_t share)
+/* Asserts that all but the GPU's rows is copied. Images are the first field of a slot: the fields that
+ * follow are copied together with the last rows. */
+static void all_but_gpu_rows_are_copied(const struct sent *s, const struct sent *whole, uint32_t share)
 {
 	uint64_t left_out = 0, ncopies = 1;
 
@@ -95,7 +96,7 @@ static void less_is_copied(const struct sent *s, const struct sent *whole, uint3
 	assert_int_equal(s->ncopies, ncopies);
 }
 
-static void rows_of_the_gpu_are_not_copied(void **state)
+static void rows_that_the_gpu_decodes_are_not_copied(void **state)
 {
 	static const double shares[] = {0.2, 0.5, 0.8, 1};
 	struct counted *whole, *c;
@@ -110,7 +111,7 @@ static void rows_of_the_gpu_are_not_copied(void **state)
 		c = count(&s);
 		assert_int_equal(c->n, whole->n);
 		for (uint32_t k = 0; k < c->n; k++)
-			less_is_copied(&c->batches[k], &whole->batches[k],
+			all_but_gpu_rows_are_copied(&c->batches[k], &whole->batches[k],
 			        (uint32_t)(shares[i] * PS_OFFLOAD_ALL + 0.5));
 		assert_int_equal(c->sum, c->stats.copied_bytes);
 		free(c);
@@ -119,8 +120,8 @@ static void rows_of_the_gpu_are_not_copied(void **state)
 	free(whole);
 }
 
-/* Where the GPU decodes all rows one copy has the labels and numbers, and nothing of the images. */
-static void all_rows_of_the_gpu_cost_one_copy(void **state)
+/* If the GPU decodes all rows, one copy has the labels and numbers, and no images. */
+static void a_batch_that_the_gpu_decodes_needs_one_copy(void **state)
 {
 	struct counted *c;
 	struct setting s;
@@ -136,8 +137,8 @@ static void all_rows_of_the_gpu_cost_one_copy(void **state)
 	free(c);
 }
 
-/* The engine refuses each image: all of them come from the processor, and are copied. */
-static void rows_that_fell_back_are_copied(void **state)
+/* The engine refuses every image: the CPU decodes all of them, and they are copied. */
+static void rows_that_the_engine_refuses_are_copied(void **state)
 {
 	struct counted *c, *whole;
 	struct setting s;
@@ -156,10 +157,10 @@ static void rows_that_fell_back_are_copied(void **state)
 	free(c);
 	free(whole);
 	setting_of(&s, 1);
-	as_on_the_processor(&s, NULL);
+	same_as_on_the_cpu(&s, NULL);
 }
 
-/* Short gaps are not worth a copy of their own; their rows come from the GPU all the same. */
+/* Gaps shorter than PS_SEND_GAP do not split a copy. The GPU decodes the rows in them all the same. */
 static void small_rows_are_copied_together(void **state)
 {
 	struct counted *c, *whole;
@@ -177,7 +178,7 @@ static void small_rows_are_copied_together(void **state)
 		assert_int_equal(c->batches[k].nbytes, whole->batches[k].nbytes);
 		assert_int_equal(c->batches[k].ncopies, 1);
 	}
-	as_on_the_processor(&s, NULL);
+	same_as_on_the_cpu(&s, NULL);
 	free(c);
 	free(whole);
 }
@@ -185,9 +186,9 @@ static void small_rows_are_copied_together(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(rows_of_the_gpu_are_not_copied),
-	        TEST(all_rows_of_the_gpu_cost_one_copy),
-	        TEST(rows_that_fell_back_are_copied),
+	        TEST(rows_that_the_gpu_decodes_are_not_copied),
+	        TEST(a_batch_that_the_gpu_decodes_needs_one_copy),
+	        TEST(rows_that_the_engine_refuses_are_copied),
 	        TEST(small_rows_are_copied_together),
 	};
 

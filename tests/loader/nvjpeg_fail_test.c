@@ -1,13 +1,12 @@
-/* GPUs that decode images and run out of memory, are lost, or are left in the middle of it; with the mocks.
- */
+/* GPUs that decode images and run out of memory, are lost, or are interrupted; with the mocks. */
 #include "config.h"
 
 #include <errno.h>
 
 #include "nvjpeg_fixture.h"
 
-/* The processor does not step in: its pixels are others, and the next run may have had memory. */
-static void without_memory_a_run_fails(void **state)
+/* The CPU does not take over: its pixels differ, so that runs would depend on the memory that is free. */
+static void a_run_without_gpu_memory_fails(void **state)
 {
 	(void)state;
 	for (int no_hardware = 0; no_hardware < 2; no_hardware++) {
@@ -46,8 +45,8 @@ static void a_lost_device_ends_in_an_error(void **state)
 	penstock_loader_close(l);
 }
 
-/* Batches that are half made when the loader goes elsewhere, or is closed. */
-static void work_under_way_is_waited_for(void **state)
+/* Batches are half made when the epoch is set or the loader is closed. */
+static void set_epoch_and_close_wait_for_work_under_way(void **state)
 {
 	struct setting s;
 
@@ -72,7 +71,7 @@ static void work_under_way_is_waited_for(void **state)
 	}
 }
 
-/* All of the loader's threads rest: it has no batch that is not held. */
+/* Opens a loader and holds both of its batches, so that its threads are idle. */
 static struct penstock_loader *loader_at_rest(const struct setting *s, struct penstock_batch *held[2])
 {
 	struct penstock_loader *l = loader_open(s);
@@ -88,8 +87,8 @@ static struct penstock_loader *loader_at_rest(const struct setting *s, struct pe
 	return l;
 }
 
-/* What was given before the error is done before the memory is given back. */
-static void an_error_in_the_middle_of_a_batch_leaves_nothing_under_way(void **state)
+/* Work that the GPU was given before the error ends before the memory is freed. */
+static void an_error_in_a_batch_leaves_no_work_under_way(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -112,8 +111,8 @@ static void an_error_in_the_middle_of_a_batch_leaves_nothing_under_way(void **st
 	penstock_loader_close(l);
 }
 
-/* Rows of a last batch that is dropped may still be decoded when the next epoch's come to their places. */
-static void a_dropped_batch_is_waited_for_before_it_is_filled_again(void **state)
+/* Rows of a dropped last batch may still be decoded when rows of the next epoch take their places. */
+static void a_dropped_batch_is_filled_again_only_after_its_work(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -140,10 +139,10 @@ static void a_dropped_batch_is_waited_for_before_it_is_filled_again(void **state
 int main(void)
 {
 	const struct CMUnitTest with_mocks[] = {
-	        TEST(without_memory_a_run_fails), TEST(work_under_way_is_waited_for),
-	        TEST(an_error_in_the_middle_of_a_batch_leaves_nothing_under_way),
-	        TEST(a_dropped_batch_is_waited_for_before_it_is_filled_again),
-	        TEST(a_lost_device_ends_in_an_error), /* the last: it stays lost */
+	        TEST(a_run_without_gpu_memory_fails), TEST(set_epoch_and_close_wait_for_work_under_way),
+	        TEST(an_error_in_a_batch_leaves_no_work_under_way),
+	        TEST(a_dropped_batch_is_filled_again_only_after_its_work),
+	        TEST(a_lost_device_ends_in_an_error), /* last: the device stays lost */
 	};
 	int failed = 0;
 

@@ -68,7 +68,7 @@ void gpu_hold(unsigned ms)
 	assert_int_equal(gpu.cu->context_push(gpu.context), 0);
 	assert_int_equal(gpu.call(NULL, sleep_do, arg), 0);
 	assert_int_equal(gpu.cu->context_pop(&old), 0);
-	usleep(20000); /* until they stand */
+	usleep(20000); /* until the streams stand still */
 }
 
 int mocks_reset(void **state)
@@ -130,7 +130,7 @@ static void add_made(struct fixture_jpeg f, uint64_t seed)
 	free(rgb);
 }
 
-/* Beside each a sound one: batches need some. */
+/* Adds a file and, after it, a valid one: batches need good rows. */
 static void add_file(const char *name, const uint8_t *data, size_t n)
 {
 	(void)name;
@@ -138,7 +138,7 @@ static void add_file(const char *name, const uint8_t *data, size_t n)
 	add_made((struct fixture_jpeg){.width = 50, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr}, n);
 }
 
-/* Files of all kinds that may come, with copies of photographs that were cut and changed. */
+/* Files of all kinds, with copies of photographs that are truncated or damaged. */
 static void odd_shard(void)
 {
 	static const struct fixture_jpeg kinds[] = {
@@ -357,7 +357,7 @@ void same(struct record *a, struct record *b)
 	free(b->p);
 }
 
-void as_on_the_processor(struct setting *s, struct penstock_stats *ret_stats)
+void same_as_on_the_cpu(struct setting *s, struct penstock_stats *ret_stats)
 {
 	struct setting host = *s;
 	struct record want, got;

@@ -1,4 +1,5 @@
-/* States of runs whose images the GPU decodes: the share goes with them, and other pixels are refused. */
+/* States of runs whose images the GPU decodes: a state has the GPU's share, and is refused by a run with
+ * another share. */
 #include "config.h"
 
 #include <errno.h>
@@ -6,7 +7,7 @@
 #include "batch/batch.h"
 #include "nvjpeg_fixture.h"
 
-/* The state says so in the first of its last four words. */
+/* Whether the share is frozen: a bit in the first of the state's last four words. */
 static bool is_frozen(struct penstock_loader *l, uint8_t saved[static 512], int *ret_n)
 {
 	*ret_n = penstock_loader_state_save(l, saved, 512, NULL);
@@ -14,7 +15,7 @@ static bool is_frozen(struct penstock_loader *l, uint8_t saved[static 512], int 
 	return !(saved[*ret_n - 32 + 4] & 1);
 }
 
-/* Batches after a state are those of the run that it was saved in, before the share was frozen, too. */
+/* A run that is resumed from a state with a frozen share has the same batches as the run that saved it. */
 static void a_state_keeps_the_frozen_share(void **state)
 {
 	struct setting s;
@@ -53,11 +54,11 @@ static void loads(const struct setting *s, const void *state, int n, int want, c
 
 	assert_int_equal(penstock_loader_state_load(l, state, (size_t)n, &e), want);
 	if (text && !strstr(e.text, text))
-		fail_msg("\"%s\" does not say \"%s\"", e.text, text);
+		fail_msg("\"%s\" does not contain \"%s\"", e.text, text);
 	penstock_loader_close(l);
 }
 
-static void states_of_other_engines_are_refused(void **state)
+static void states_with_another_share_are_refused(void **state)
 {
 	uint8_t of_half[512], of_cpu[512];
 	struct penstock_loader *l;
@@ -89,7 +90,7 @@ static void states_of_other_engines_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest with_any[] = {
-	        TEST(states_of_other_engines_are_refused),
+	        TEST(states_with_another_share_are_refused),
 	};
 	const struct CMUnitTest with_mocks[] = {
 	        TEST(a_state_keeps_the_frozen_share),

@@ -1,4 +1,5 @@
-/* Images that the GPU decodes, from shards to tensors: whose pixels are in which row. */
+/* Images that the GPU decodes, from shards to tensors: which rows have the GPU's pixels and which the
+ * CPU's. */
 #include "config.h"
 
 #include <errno.h>
@@ -7,14 +8,14 @@
 #include "nvjpeg_fixture.h"
 #include "tests/loader/image_fixture.h"
 
-/* What libpenstock(3) promises of a real GPU: levels of 255 between its pixels and the processor's, behind a
- * resize. */
+/* Differences between the pixels of a real GPU and the CPU's that libpenstock(3) allows: levels of 255,
+ * after a resize. */
 #define LARGEST_DIFFERENCE 64
 #define MEAN_DIFFERENCE 2.0
 
 /* With the mocks ----------------------------------------------------------------------------------------- */
 
-static void engine_and_processor_give_the_same(void **state)
+static void engine_and_cpu_give_the_same_pixels(void **state)
 {
 	static const double shares[] = {0.3, 1};
 	struct penstock_stats st;
@@ -24,15 +25,15 @@ static void engine_and_processor_give_the_same(void **state)
 		struct setting s;
 
 		setting_init(&s, "odd.tar", "cuda", shares[i]);
-		as_on_the_processor(&s, &st);
+		same_as_on_the_cpu(&s, &st);
 		assert_true(st.gpu_engine_images > 10);
 		assert_true(st.gpu_hybrid_images > 0); /* progressive files */
-		assert_true(st.cpu_images > 0);        /* CMYK, and those that are shrunk far */
+		assert_true(st.cpu_images > 0);        /* CMYK, and images that are scaled down far */
 		assert_true(st.gpu_share > shares[i] - 1e-4 && st.gpu_share < shares[i] + 1e-4);
 	}
 }
 
-static void threads_and_gpu_together_give_the_same(void **state)
+static void the_hybrid_decoder_gives_the_same_pixels(void **state)
 {
 	struct penstock_stats st;
 	struct setting s;
@@ -41,13 +42,13 @@ static void threads_and_gpu_together_give_the_same(void **state)
 	gpu.set(1, 1, 0, 0); /* no engine, and an old library */
 	setting_init(&s, "odd.tar", "cuda", 1);
 	s.o.threads = 4;
-	as_on_the_processor(&s, &st);
+	same_as_on_the_cpu(&s, &st);
 	assert_int_equal(st.gpu_engine_images, 0);
 	assert_true(st.gpu_hybrid_images > 20);
 }
 
-/* One that is there and decodes nothing, as in a container that keeps it back. */
-static void a_broken_engine_is_none(void **state)
+/* The engine is found but decodes nothing, as in a container without access to it. */
+static void a_broken_engine_is_not_used(void **state)
 {
 	struct penstock_stats st;
 	struct setting s;
@@ -55,13 +56,13 @@ static void a_broken_engine_is_none(void **state)
 	(void)state;
 	gpu.set(2, 0, 0, 0);
 	setting_init(&s, "odd.tar", "cuda", 1);
-	as_on_the_processor(&s, &st);
+	same_as_on_the_cpu(&s, &st);
 	assert_int_equal(st.gpu_engine_images, 0);
 	assert_true(st.gpu_hybrid_images > 20);
 	assert_non_null(strstr(st.gpu_refused, "its engine for JPEG does not decode: execution failed"));
 }
 
-static void transforms_and_mixes_follow(void **state)
+static void transforms_and_mixes_are_the_same_with_gpu_decode(void **state)
 {
 	struct setting s;
 
@@ -80,11 +81,11 @@ static void transforms_and_mixes_follow(void **state)
 	s.f[0].noise_sigma = 9;
 	s.o.mixup_alpha = 0.4;
 	s.o.cutmix_alpha = 1;
-	as_on_the_processor(&s, NULL);
+	same_as_on_the_cpu(&s, NULL);
 }
 
-/* Crops that reach over the edges are padded here; those that lie inside are the GPU's. */
-static void padded_crops_are_the_processors(void **state)
+/* The CPU decodes images whose crop is padded; the GPU decodes those whose crop is inside the image. */
+static void images_with_padded_crops_are_decoded_by_the_cpu(void **state)
 {
 	struct penstock_stats st;
 	struct setting s;
@@ -96,11 +97,11 @@ static void padded_crops_are_the_processors(void **state)
 	s.f[0].padding_x = s.f[0].padding_y = 8;
 	s.f[0].padding_mode = PENSTOCK_PADDING_REFLECT;
 	s.f[0].erase = 0.5;
-	as_on_the_processor(&s, &st);
+	same_as_on_the_cpu(&s, &st);
 	assert_true(st.gpu_engine_images > 0 && st.cpu_images > 0);
 }
 
-static void masks_and_boxes_follow(void **state)
+static void masks_and_boxes_are_the_same_with_gpu_decode(void **state)
 {
 	struct penstock_stats st;
 	struct setting s;
@@ -111,11 +112,11 @@ static void masks_and_boxes_follow(void **state)
 	penstock_field_init(&s.f[2], sizeof(s.f[2]), "seg.pgm", PENSTOCK_MASK);
 	penstock_field_init(&s.f[3], sizeof(s.f[3]), "box.txt", PENSTOCK_BOXES);
 	s.o.nfields = 4;
-	as_on_the_processor(&s, &st);
+	same_as_on_the_cpu(&s, &st);
 	assert_true(st.gpu_engine_images > 10);
 }
 
-/* Images that the GPU has decoded when another field makes their samples bad. */
+/* Another field makes samples bad whose images the GPU has decoded. */
 static void batches_without_a_good_row_are_blank(void **state)
 {
 	struct setting s;
@@ -124,11 +125,11 @@ static void batches_without_a_good_row_are_blank(void **state)
 	setting_init(&s, "labelled.tar", "cuda", 1);
 	penstock_field_init(&s.f[1], sizeof(s.f[1]), "none", PENSTOCK_INT64);
 	s.o.on_error = PENSTOCK_SKIP;
-	as_on_the_processor(&s, NULL);
+	same_as_on_the_cpu(&s, NULL);
 }
 
-/* A batch that fails as a whole is given image by image; an image that fails is the processor's. */
-static void refused_images_are_the_processors(void **state)
+/* A batch that fails as a whole is decoded image by image; the CPU decodes the images that fail. */
+static void images_that_the_engine_refuses_are_decoded_by_the_cpu(void **state)
 {
 	struct penstock_stats st;
 	struct setting s;
@@ -137,12 +138,12 @@ static void refused_images_are_the_processors(void **state)
 	gpu.set(0, 0, 3, 0);
 	gpu.fail_batches(1000);
 	setting_init(&s, "odd.tar", "cuda", 1);
-	as_on_the_processor(&s, &st);
+	same_as_on_the_cpu(&s, &st);
 	assert_true(st.gpu_engine_images > 5 && st.cpu_images > 15);
 }
 
-/* A bad row has the picture of the next good one, whoever decoded the two. */
-static void bad_rows_have_the_pictures_that_they_repeat(void **state)
+/* A bad row repeats the image of the next good row, whether the GPU or the CPU decoded it. */
+static void bad_rows_repeat_images_of_either_decoder(void **state)
 {
 	struct penstock_stats st;
 	struct setting s;
@@ -150,12 +151,12 @@ static void bad_rows_have_the_pictures_that_they_repeat(void **state)
 	(void)state;
 	setting_init(&s, "unlabelled.tar", "cuda", 0.5);
 	s.o.epochs = 2;
-	as_on_the_processor(&s, &st);
+	same_as_on_the_cpu(&s, &st);
 	assert_true(st.gpu_engine_images > 10 && st.cpu_images > 10 && st.bad > 10);
 }
 
-/* Files that the library takes for larger or smaller than they are. */
-static void files_that_are_understood_differently_are_the_processors(void **state)
+/* nvJPEG reports another size of a file than the CPU's decoder. */
+static void files_whose_size_nvjpeg_misreads_are_decoded_by_the_cpu(void **state)
 {
 	static const int by[][2] = {{8, 0}, {0, 8}, {-1, 0}, {0, -1}};
 
@@ -167,14 +168,14 @@ static void files_that_are_understood_differently_are_the_processors(void **stat
 		gpu.misread(by[i][0], by[i][1]);
 		setting_init(&s, "labelled.tar", "cuda", 1);
 		s.o.nfields = 1;
-		as_on_the_processor(&s, &st);
+		same_as_on_the_cpu(&s, &st);
 		assert_int_equal(st.gpu_engine_images + st.gpu_hybrid_images, 0);
 		assert_true(st.cpu_images > 10);
 	}
 }
 
-/* Whatever is shrunk to so little that a pixel has more weights than the kernel's sheet has room for. */
-static void pictures_that_are_shrunk_far_are_the_processors(void **state)
+/* Images are scaled down so far that an output pixel has more weights than the kernel has room for. */
+static void images_scaled_down_far_are_decoded_by_the_cpu(void **state)
 {
 	static const struct fixture_jpeg kinds[] = {
 	        {.width = 4000, .height = 60, .in = JCS_RGB, .stored = JCS_YCbCr},
@@ -189,14 +190,14 @@ static void pictures_that_are_shrunk_far_are_the_processors(void **state)
 		jpegs_write("shrunk.tar", &kinds[i], BATCH);
 		setting_init(&s, "shrunk.tar", "cuda", 1);
 		s.f[0].crop = PENSTOCK_CROP_NONE;
-		as_on_the_processor(&s, &st);
+		same_as_on_the_cpu(&s, &st);
 		assert_int_equal(st.gpu_engine_images + st.gpu_hybrid_images, 0);
 		assert_int_equal(st.cpu_images, BATCH);
 	}
 }
 
-/* More bytes than the memory for a batch's files has at first. */
-static void large_files_have_room_of_their_own(void **state)
+/* The files of a batch are larger than the memory that is allocated for them at first. */
+static void memory_grows_for_large_files(void **state)
 {
 	static const struct fixture_jpeg kind = {.width = 500,
 	        .height = 400,
@@ -212,14 +213,14 @@ static void large_files_have_room_of_their_own(void **state)
 	jpegs_write("heavy.tar", &kind, 2 * BATCH);
 	setting_init(&s, "heavy.tar", "cuda", 1);
 	s.o.epochs = 2;
-	as_on_the_processor(&s, &st);
+	same_as_on_the_cpu(&s, &st);
 	assert_int_equal(st.gpu_engine_images, 4 * BATCH);
 }
 
-/* Of large pictures a batch is decoded in parts, and one beyond all measure by the processor. */
-static void pictures_take_no_more_memory_than_they_may(void **state)
+/* A batch of large images is decoded in parts; the CPU decodes an image that is over the limit alone. */
+static void large_images_stay_within_the_memory_limit(void **state)
 {
-	enum { MEASURE = 256 << 20 };
+	enum { LIMIT = 256 << 20 };
 	static const struct fixture_jpeg kinds[] = {
 	        {.width = 5200, .height = 5200, .in = JCS_GRAYSCALE, .stored = JCS_GRAYSCALE},
 	        {.width = 9700, .height = 9400, .in = JCS_GRAYSCALE, .stored = JCS_GRAYSCALE},
@@ -236,17 +237,17 @@ static void pictures_take_no_more_memory_than_they_may(void **state)
 		s.o.batch = 4;
 		s.o.depth = 2;
 		(void)gpu.largest();
-		as_on_the_processor(&s, &st);
-		assert_true(gpu.largest() <= MEASURE + MEASURE / 2 + (1 << 20)); /* it grows by half more */
+		same_as_on_the_cpu(&s, &st);
+		assert_true(gpu.largest() <= LIMIT + LIMIT / 2 + (1 << 20)); /* grows by half more */
 		assert_int_equal(st.gpu_engine_images, i ? 0 : 4);
 		assert_int_equal(st.cpu_images, i ? 1 : 0);
 	}
 }
 
-#define TURNS 8 /* batches that are given to the engine one after the other, before it has done one */
+#define TURNS 8 /* batches that the engine is given one after the other before the first is done */
 
-/* Pixels stay where they are until they were read, however many batches are given meanwhile. */
-static void a_late_gpu_finds_each_batchs_pixels(void **state)
+/* Decoded pixels stay in place until they are read, however many batches the engine is given meanwhile. */
+static void pixels_stay_in_place_for_a_late_gpu(void **state)
 {
 	struct record want = {0}, got = {0};
 	struct penstock_batch *held[TURNS];
@@ -280,8 +281,8 @@ static void a_late_gpu_finds_each_batchs_pixels(void **state)
 	same(&want, &got);
 }
 
-/* The sample's place decides, not the batch, the epoch, the world or the threads. */
-static void a_samples_hash_decides(void **state)
+/* Whether the GPU decodes a sample depends on the sample's place alone, not on the batch or the epoch. */
+static void the_samples_hash_decides_what_the_gpu_decodes(void **state)
 {
 	struct setting s;
 	struct record dark, light, shards, samples;
@@ -319,7 +320,7 @@ static void a_samples_hash_decides(void **state)
 
 /* With any GPU ------------------------------------------------------------------------------------------- */
 
-static void what_cannot_be_is_refused(void **state)
+static void impossible_gpu_decode_options_are_refused(void **state)
 {
 	struct penstock_loader *l;
 	struct penstock_error e;
@@ -342,8 +343,8 @@ static void what_cannot_be_is_refused(void **state)
 	penstock_loader_close(l);
 }
 
-/* Photographs, in full and cropped, u8. */
-static void pixels_are_near_the_processors(void **state)
+/* Random crops of photographs, as u8. */
+static void gpu_pixels_are_near_the_cpus(void **state)
 {
 	struct penstock_stats st;
 	struct record want, got;
@@ -377,7 +378,7 @@ static void pixels_are_near_the_processors(void **state)
 }
 
 /* Two runs give the same bytes, whatever the threads. */
-static void runs_repeat_themselves(void **state)
+static void runs_are_the_same_with_other_threads(void **state)
 {
 	struct setting s;
 	struct record a, b;
@@ -393,26 +394,26 @@ static void runs_repeat_themselves(void **state)
 int main(void)
 {
 	const struct CMUnitTest with_any[] = {
-	        TEST(pixels_are_near_the_processors),
-	        TEST(runs_repeat_themselves),
-	        TEST(what_cannot_be_is_refused),
+	        TEST(gpu_pixels_are_near_the_cpus),
+	        TEST(runs_are_the_same_with_other_threads),
+	        TEST(impossible_gpu_decode_options_are_refused),
 	};
 	const struct CMUnitTest with_mocks[] = {
-	        TEST(engine_and_processor_give_the_same),
-	        TEST(threads_and_gpu_together_give_the_same),
-	        TEST(a_broken_engine_is_none),
-	        TEST(transforms_and_mixes_follow),
-	        TEST(padded_crops_are_the_processors),
-	        TEST(masks_and_boxes_follow),
+	        TEST(engine_and_cpu_give_the_same_pixels),
+	        TEST(the_hybrid_decoder_gives_the_same_pixels),
+	        TEST(a_broken_engine_is_not_used),
+	        TEST(transforms_and_mixes_are_the_same_with_gpu_decode),
+	        TEST(images_with_padded_crops_are_decoded_by_the_cpu),
+	        TEST(masks_and_boxes_are_the_same_with_gpu_decode),
 	        TEST(batches_without_a_good_row_are_blank),
-	        TEST(refused_images_are_the_processors),
-	        TEST(bad_rows_have_the_pictures_that_they_repeat),
-	        TEST(files_that_are_understood_differently_are_the_processors),
-	        TEST(pictures_that_are_shrunk_far_are_the_processors),
-	        TEST(large_files_have_room_of_their_own),
-	        TEST(pictures_take_no_more_memory_than_they_may),
-	        TEST(a_late_gpu_finds_each_batchs_pixels),
-	        TEST(a_samples_hash_decides),
+	        TEST(images_that_the_engine_refuses_are_decoded_by_the_cpu),
+	        TEST(bad_rows_repeat_images_of_either_decoder),
+	        TEST(files_whose_size_nvjpeg_misreads_are_decoded_by_the_cpu),
+	        TEST(images_scaled_down_far_are_decoded_by_the_cpu),
+	        TEST(memory_grows_for_large_files),
+	        TEST(large_images_stay_within_the_memory_limit),
+	        TEST(pixels_stay_in_place_for_a_late_gpu),
+	        TEST(the_samples_hash_decides_what_the_gpu_decodes),
 	};
 	int failed = 0;
 

@@ -1,5 +1,5 @@
-/* A tool as NVTX lets in (NVTX_INJECTION64_PATH): a line "THREAD DEPTH NAME" for each range of our domain to
- * the file NVTX_TOOL_OUT names, and "unbalanced" for an end without a beginning. */
+/* A tool that NVTX loads (NVTX_INJECTION64_PATH). It writes a line "THREAD DEPTH NAME" for each range of
+ * our domain to the file named by NVTX_TOOL_OUT, and "unbalanced" for an end without a beginning. */
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <stdlib.h>

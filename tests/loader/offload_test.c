@@ -1,4 +1,4 @@
-/* Which samples the GPU decodes: a pure function; how its share is found. */
+/* Which samples the GPU decodes, which is a pure function, and how the GPU's share is found. */
 #include "config.h"
 
 #include "batch/batch.h"
@@ -8,7 +8,7 @@
 
 #include "make_tar.h"
 
-static void a_larger_share_takes_what_a_smaller_took(void **state)
+static void a_larger_share_contains_a_smaller_one(void **state)
 {
 	const uint32_t shares[] = {
 	        0, 1, 1000, 20000, PS_OFFLOAD_HALF, 60000, PS_OFFLOAD_ALL - 1, PS_OFFLOAD_ALL};
@@ -34,7 +34,7 @@ static void a_larger_share_takes_what_a_smaller_took(void **state)
 		        taken[k] + 300, shares[k] * 20000ULL / 65536, shares[k] * 20000ULL / 65536 + 600);
 }
 
-static void seeds_choose_others(void **state)
+static void another_seed_chooses_other_samples(void **state)
 {
 	uint32_t same = 0;
 
@@ -45,7 +45,7 @@ static void seeds_choose_others(void **state)
 	assert_in_range(same, 4700, 5300);
 }
 
-static void the_half_is_in_force_until_the_share_is(void **state)
+static void the_gpu_gets_one_half_until_its_share_is_frozen(void **state)
 {
 	const struct ps_offload given = {.share = 20000}, tuning = {.tuning = true, .share = 5};
 	const struct ps_offload frozen = {.share = 20000, .epoch = 2, .batch = 10};
@@ -60,8 +60,8 @@ static void the_half_is_in_force_until_the_share_is(void **state)
 	assert_int_equal(ps_offload_at(&(struct ps_offload){0}, 3, 0), 0);
 }
 
-/* With it, the threads and the GPU are busy for the same time. */
-static void a_balance_keeps_both_busy(void **state)
+/* With the balanced share, the threads and the GPU are busy for the same time. */
+static void the_balanced_share_keeps_threads_and_gpu_busy(void **state)
 {
 	static const struct {
 		struct ps_offload_costs costs;
@@ -78,14 +78,14 @@ static void a_balance_keeps_both_busy(void **state)
 		assert_true(share > 0 && share < 1);
 		assert_true(gpu > 0.999 * threads && gpu < 1.001 * threads);
 	}
-	/* a GPU that is through before the threads have given it everything gets all, ... */
+	/* A GPU that decodes faster than the threads can feed it gets all images. */
 	assert_int_equal(ps_offload_balance(&(struct ps_offload_costs){1e-3, 1e-5, 1e-9}, 8), PS_OFFLOAD_ALL);
-	/* ... and one that costs the threads more than decoding gets nothing, as one that is not known */
+	/* A GPU that costs the threads more than decoding, or whose speed is not known, gets none. */
 	assert_int_equal(ps_offload_balance(&(struct ps_offload_costs){1e-3, 2e-3, 1e-9}, 8), 0);
 	assert_int_equal(ps_offload_balance(&(struct ps_offload_costs){1e-3, 1e-5, 0}, 8), 0);
 }
 
-static void it_is_frozen_when_enough_is_known(void **state)
+static void the_share_is_frozen_when_costs_are_known_or_at_the_limit(void **state)
 {
 	const struct ps_offload_meter none = {0};
 	const struct ps_offload_meter some = {.cpu_rows = 100,
@@ -120,11 +120,11 @@ static void it_is_frozen_when_enough_is_known(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_larger_share_takes_what_a_smaller_took),
-	        cmocka_unit_test(seeds_choose_others),
-	        cmocka_unit_test(the_half_is_in_force_until_the_share_is),
-	        cmocka_unit_test(a_balance_keeps_both_busy),
-	        cmocka_unit_test(it_is_frozen_when_enough_is_known),
+	        cmocka_unit_test(a_larger_share_contains_a_smaller_one),
+	        cmocka_unit_test(another_seed_chooses_other_samples),
+	        cmocka_unit_test(the_gpu_gets_one_half_until_its_share_is_frozen),
+	        cmocka_unit_test(the_balanced_share_keeps_threads_and_gpu_busy),
+	        cmocka_unit_test(the_share_is_frozen_when_costs_are_known_or_at_the_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* The table of options beside the code that it speaks of: ranges, limits, words, and what a state depends on. */
+/* Compares the table of options with the code: ranges, limits, words, and the options that a state depends
+ * on. */
 #include "config.h"
 
 #include "loader_fixture.h"
@@ -13,9 +14,9 @@
 #include "order/order.h"
 #include "state.h"
 
-#define VERSIONS 2 /* the print's word that libjpeg's version is in */
+#define VERSIONS 2 /* the word of the print that has libjpeg's version */
 
-/* Another value of the option than the default. */
+/* Sets the option to another value than the default. */
 static void change(const struct ps_option *o, void *base)
 {
 	void *to = (char *)base + o->at;
@@ -77,7 +78,7 @@ static void options_base(struct penstock_options *o)
 	o->weights = "column";
 }
 
-static void a_state_is_of_each_option_that_batches_depend_on(void **state)
+static void a_state_depends_on_each_option_that_changes_batches(void **state)
 {
 	struct penstock_options o;
 	uint64_t plain, all = PS_HASH_BEGIN;
@@ -88,7 +89,7 @@ static void a_state_is_of_each_option_that_batches_depend_on(void **state)
 	for (size_t i = 0; i < ps_n_loader_options; i++) {
 		const struct ps_option *option = &ps_loader_options[i];
 		bool never = option->print == PS_PRINT_NEVER ||
-		             strcmp(option->name, "mix_end") == 0; /* of a mix */
+		             strcmp(option->name, "mix_end") == 0; /* counts with a mix alone */
 		uint64_t print;
 
 		if (option->type > PS_OPTION_SHAPE)
@@ -99,14 +100,15 @@ static void a_state_is_of_each_option_that_batches_depend_on(void **state)
 			o.global_batch = 8; /* a multiple of the world */
 		print = print_of(&o, option->name);
 		if ((print == plain) != never)
-			fail_msg("%s: a state is%s of it", option->name, print == plain ? " not" : "");
+			fail_msg("%s: a state %s on it", option->name,
+			        print == plain ? "must depend" : "depends");
 		if (option->print == PS_PRINT_OWN)
 			all = hash_u64(all, print);
 	}
-	assert_int_equal(all, UINT64_C(0x882fa55a3225ff3b)); /* what the first states have */
+	assert_int_equal(all, UINT64_C(0x882fa55a3225ff3b)); /* the value of the first states */
 }
 
-static void a_state_is_of_each_option_of_the_fields(void **state)
+static void a_state_depends_on_each_option_of_the_fields(void **state)
 {
 	uint64_t all = PS_HASH_BEGIN;
 
@@ -136,11 +138,13 @@ static void a_state_is_of_each_option_of_the_fields(void **state)
 			print = print_of(&o, option->name);
 			if (option->print != PS_PRINT_IF_SET)
 				all = hash_u64(all, print);
-			/* An image is refused if it is optional; the first states were not of a mask's max_pixels. */
+			/* An optional image is refused; since the first version states do not depend on a
+			 * mask's max_pixels. */
 			if (print == plain &&
 			        !(kind == PENSTOCK_IMAGE && strcmp(option->name, "optional") == 0) &&
 			        !(kind == PENSTOCK_MASK && strcmp(option->name, "max_pixels") == 0))
-				fail_msg("%s of %s: a state is not of it", option->name, ps_kind_words[kind]);
+				fail_msg("%s of %s: a state must depend on it", option->name,
+				        ps_kind_words[kind]);
 		}
 	}
 	assert_int_equal(all, UINT64_C(0x659e2d1550e90bf4));
@@ -156,7 +160,7 @@ static void set(const struct ps_option *o, void *base, double value)
 	ps_option_init(&as, base);
 }
 
-static void what_is_beyond_a_range_is_refused(void **state)
+static void values_beyond_the_range_are_refused(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -193,7 +197,7 @@ static void what_is_beyond_a_range_is_refused(void **state)
 	}
 }
 
-static void limits_and_words_are_those_of_the_code(void **state)
+static void limits_and_words_equal_those_of_the_code(void **state)
 {
 	static const struct {
 		const char *name;
@@ -254,8 +258,8 @@ static void help_has_range_and_default(void **state)
 	assert_string_equal(text, "samples");
 }
 
-/* libpenstock(3) has a table of them, line by line as help has them. */
-static void the_page_has_a_line_of_each(void **state)
+/* libpenstock(3) has a table of the loader's options with the same lines as --help. */
+static void the_man_page_has_a_line_for_each_option(void **state)
 {
 	static char page[1 << 18];
 	char path[4096], text[512], line[600];
@@ -285,12 +289,12 @@ static void the_page_has_a_line_of_each(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_state_is_of_each_option_that_batches_depend_on),
-	        cmocka_unit_test(a_state_is_of_each_option_of_the_fields),
-	        cmocka_unit_test(what_is_beyond_a_range_is_refused),
-	        cmocka_unit_test(limits_and_words_are_those_of_the_code),
+	        cmocka_unit_test(a_state_depends_on_each_option_that_changes_batches),
+	        cmocka_unit_test(a_state_depends_on_each_option_of_the_fields),
+	        cmocka_unit_test(values_beyond_the_range_are_refused),
+	        cmocka_unit_test(limits_and_words_equal_those_of_the_code),
 	        cmocka_unit_test(help_has_range_and_default),
-	        cmocka_unit_test(the_page_has_a_line_of_each),
+	        cmocka_unit_test(the_man_page_has_a_line_for_each_option),
 	};
 
 	return cmocka_run_group_tests_name("options", tests, shards_make, shards_remove);

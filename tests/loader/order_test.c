@@ -7,8 +7,8 @@
 #include "make_tar.h"
 #include "random/random.h"
 
-/* The order of an epoch, made in the simplest way from order.h's text: whole lists, no blocks ahead, no
- * turns. A sample is shard * 1000 + its place in the shard. */
+/* A naive order of an epoch, written in the simplest way from the contract in order.h: whole lists, no
+ * blocks ahead, no turns. A sample is shard * 1000 + its place in the shard. */
 
 #define MAX_SAMPLES 20000
 #define MAX_SHARDS 200
@@ -30,7 +30,7 @@ static void naive_permute(uint32_t *v, uint32_t n, struct ps_rng_key key, uint32
 	}
 }
 
-/* Behind the block that begins at `at`: the first `block` samples are cut at a 16th, an 8th, ... */
+/* The end of the block that begins at `at`: the first `block` samples are cut at a 16th, an 8th, ... */
 static uint32_t naive_block_end(uint32_t at, uint32_t block)
 {
 	for (uint32_t part = 16; part > 1; part /= 2)
@@ -66,7 +66,7 @@ static uint32_t naive_lane(const struct naive *n, uint32_t lane, uint32_t lanes,
 	return total;
 }
 
-/* The rank's epoch. */
+/* The rank's epoch in the naive order. */
 static uint32_t naive_epoch(const struct naive *n, uint32_t *ret_samples)
 {
 	static uint32_t lane_samples[64][MAX_SAMPLES];
@@ -82,7 +82,7 @@ static uint32_t naive_epoch(const struct naive *n, uint32_t *ret_samples)
 	return total;
 }
 
-/* The same from order/, block by block, as the pipeline does. */
+/* The rank's epoch from the functions of order.h, block by block, as in the pipeline. */
 static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 {
 	struct ps_load_error err;
@@ -168,7 +168,7 @@ static void counts_fill(uint32_t counts[static MAX_SHARDS])
 		counts[i] = i % 5 == 3 ? 0 : i * 7 % 41;
 }
 
-static void order_is_that_of_a_naive_one(void **state)
+static void order_equals_the_naive_order(void **state)
 {
 	static uint32_t have[MAX_SAMPLES], want[MAX_SAMPLES];
 	uint32_t counts[MAX_SHARDS];
@@ -218,7 +218,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void global_batches_are_the_same_for_any_world(void **state)
+static void global_batches_are_the_same_for_any_world_size(void **state)
 {
 	enum { SHARDS = 32, PER_SHARD = 40, GLOBAL = 48, STEPS = SHARDS * PER_SHARD / GLOBAL };
 	static uint32_t first[STEPS][GLOBAL], have[MAX_SAMPLES];
@@ -293,16 +293,16 @@ static void bad_options_are_refused_with_a_reason(void **state)
 		assert_null(ps_order_new(&rows[i].o, &err));
 		assert_int_equal(err.err, EINVAL);
 		if (!strstr(err.text, rows[i].says))
-			fail_msg("\"%s\" says nothing of \"%s\"", err.text, rows[i].says);
+			fail_msg("\"%s\" does not contain \"%s\"", err.text, rows[i].says);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(order_is_that_of_a_naive_one),
+	        cmocka_unit_test(order_equals_the_naive_order),
 	        cmocka_unit_test(each_sample_comes_once_over_all_ranks),
-	        cmocka_unit_test(global_batches_are_the_same_for_any_world),
+	        cmocka_unit_test(global_batches_are_the_same_for_any_world_size),
 	        cmocka_unit_test(epochs_and_seeds_give_other_orders),
 	        cmocka_unit_test(bad_options_are_refused_with_a_reason),
 	};

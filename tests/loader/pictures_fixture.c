@@ -98,7 +98,7 @@ void setting_init(struct setting *s)
 	s->o.order = PENSTOCK_ORDER_NONE;
 }
 
-/* All batches of an epoch of one tensor, concatenated; the caller frees. */
+/* One tensor of all batches of an epoch, concatenated; the caller frees. */
 uint8_t *epoch_of(const struct setting *s, const char *name, size_t *ret_nbytes)
 {
 	struct penstock_loader *loader;

@@ -1,5 +1,5 @@
-/* What tests of pictures share: a shard p.tar in a folder of their own, whose pictures are cells of one
- * colour and one label each, with masks and boxes; settings that read it, and whole epochs.
+/* Shared by tests of pictures: a shard p.tar in a folder of its own, with pictures made of cells, each of
+ * one colour and one label, with masks and boxes; settings that read the shard, and whole epochs.
  *
  * Threads: one.   Errors: a test fails. */
 #ifndef PS_TESTS_LOADER_PICTURES_FIXTURE_H
@@ -13,7 +13,7 @@
 
 #define SAMPLES 48
 #define BATCH 16
-#define CELL 16u /* pixels of a cell's side: a picture is 12 x 9 cells of one colour and one label each */
+#define CELL 16u /* pixels of a cell's side; a picture is 12 x 9 cells */
 #define COLUMNS 12u
 #define ROWS 9u
 #define WIDTH (COLUMNS * CELL)
@@ -25,11 +25,11 @@
 
 extern const char *const pattern[1];
 
-/* The folder with its shard; for a group. */
+/* Setup and teardown of a test group: the folder with its shard. */
 int setup(void **state);
 int teardown(void **state);
 
-/* The label of the cell around pixel (x, y), and the colour of such cells. */
+/* The label of the cell around pixel (x, y), and the colour of cells with a label. */
 uint8_t label_of(uint32_t x, uint32_t y);
 void color_of(uint8_t label, uint8_t rgb[static 3]);
 
@@ -40,17 +40,17 @@ struct setting {
 
 void setting_init(struct setting *s);
 
-/* One field more; images of OUT_W x OUT_H x 3 bytes. */
+/* Adds a field; an image field has OUT_W x OUT_H x 3 bytes. */
 struct penstock_field *field_add(struct setting *s, const char *name, uint32_t kind);
 
-/* All batches of an epoch of one tensor, concatenated; the caller frees. */
+/* One tensor of all batches of an epoch, concatenated; the caller frees. */
 uint8_t *epoch_of(const struct setting *s, const char *name, size_t *ret_nbytes);
 
-/* The tensors of two epochs have the same bytes, or not. */
+/* Asserts that the tensors of two epochs have the same bytes or, without `same`, other bytes. */
 void same_epoch(
         const struct setting *a, const char *name_a, const struct setting *b, const char *name_b, bool same);
 
-/* What penstock_loader_open() says. */
+/* Returns the code and the text of penstock_loader_open(), which must fail. */
 int open_fails(const struct setting *s, struct penstock_error *error);
 
 #endif

@@ -14,7 +14,7 @@ static void mixing_init(struct setting *s, double mixup, double cutmix)
 	s->o.cutmix_alpha = cutmix;
 }
 
-static void labels_tell_who_was_mixed(const struct setting *s, float **ret_lambda, int64_t **ret_rows)
+static void mixed_rows_check(const struct setting *s, float **ret_lambda, int64_t **ret_rows)
 {
 	size_t n;
 	int64_t *own = (int64_t *)(void *)epoch_of(s, "cls", &n);
@@ -35,7 +35,7 @@ static void labels_tell_who_was_mixed(const struct setting *s, float **ret_lambd
 	free(other);
 }
 
-static void mixup_is_the_weighted_sum(void **state)
+static void mixup_is_the_weighted_sum_of_two_images(void **state)
 {
 	struct setting plain, s;
 	size_t n, row = OUT_W * OUT_H * 3;
@@ -45,7 +45,7 @@ static void mixup_is_the_weighted_sum(void **state)
 	(void)state;
 	mixing_init(&plain, 0, 0);
 	mixing_init(&s, 0.8, 0);
-	labels_tell_who_was_mixed(&s, &lambda, &rows);
+	mixed_rows_check(&s, &lambda, &rows);
 	a = (float *)(void *)epoch_of(&plain, "ppm", &n);
 	b = (float *)(void *)epoch_of(&s, "ppm", &n);
 	for (size_t i = 0; i < SAMPLES; i++) {
@@ -62,7 +62,7 @@ static void mixup_is_the_weighted_sum(void **state)
 	free(rows);
 }
 
-static void cutmix_takes_a_box_of_the_other(void **state)
+static void cutmix_replaces_pixels_by_the_other_images(void **state)
 {
 	struct setting plain, s;
 	size_t n, row = OUT_W * OUT_H * 3;
@@ -72,7 +72,7 @@ static void cutmix_takes_a_box_of_the_other(void **state)
 	(void)state;
 	mixing_init(&plain, 0, 0);
 	mixing_init(&s, 0, 1);
-	labels_tell_who_was_mixed(&s, &lambda, &rows);
+	mixed_rows_check(&s, &lambda, &rows);
 	a = (float *)(void *)epoch_of(&plain, "ppm", &n);
 	b = (float *)(void *)epoch_of(&s, "ppm", &n);
 	for (size_t i = 0; i < SAMPLES; i++) {
@@ -83,7 +83,7 @@ static void cutmix_takes_a_box_of_the_other(void **state)
 			assert_true(b[i * row + k] == own[k] || b[i * row + k] == other[k]);
 			from_other += b[i * row + k] != own[k];
 		}
-		assert_true(from_other <= most); /* pixels that are equal in both cannot be told */
+		assert_true(from_other <= most); /* values that are equal in both images are not counted */
 		assert_true(from_other > 0 || most == 0 || memcmp(own, other, row * sizeof(float)) == 0 ||
 		            lambda[i] > 0.9f);
 	}
@@ -93,7 +93,7 @@ static void cutmix_takes_a_box_of_the_other(void **state)
 	free(rows);
 }
 
-static void mixing_is_the_same_for_any_threads_and_optional(void **state)
+static void mixing_is_the_same_for_any_threads_and_off_at_probability_0(void **state)
 {
 	struct setting s, other;
 
@@ -111,9 +111,9 @@ static void mixing_is_the_same_for_any_threads_and_optional(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(mixup_is_the_weighted_sum),
-	        cmocka_unit_test(cutmix_takes_a_box_of_the_other),
-	        cmocka_unit_test(mixing_is_the_same_for_any_threads_and_optional),
+	        cmocka_unit_test(mixup_is_the_weighted_sum_of_two_images),
+	        cmocka_unit_test(cutmix_replaces_pixels_by_the_other_images),
+	        cmocka_unit_test(mixing_is_the_same_for_any_threads_and_off_at_probability_0),
 	};
 
 	return cmocka_run_group_tests_name("pictures-mix", tests, setup, teardown);

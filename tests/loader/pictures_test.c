@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <math.h>
 
-static void views_have_a_dimension_and_choices_of_their_own(void **state)
+static void each_view_has_its_own_random_choices(void **state)
 {
 	struct setting one, three;
 	size_t n, m, view = OUT_W * OUT_H * 3;
@@ -23,7 +23,7 @@ static void views_have_a_dimension_and_choices_of_their_own(void **state)
 	assert_int_equal(n, SAMPLES * view);
 	assert_int_equal(m, SAMPLES * view * 3);
 	for (size_t i = 0; i < SAMPLES; i++) {
-		assert_memory_equal(p + i * view, q + 3 * i * view, view); /* the first is what one view is */
+		assert_memory_equal(p + i * view, q + 3 * i * view, view); /* the first view is the same */
 		assert_memory_not_equal(q + 3 * i * view, q + (3 * i + 1) * view, view);
 		assert_memory_not_equal(q + (3 * i + 1) * view, q + (3 * i + 2) * view, view);
 	}
@@ -31,7 +31,7 @@ static void views_have_a_dimension_and_choices_of_their_own(void **state)
 	free(q);
 }
 
-static void shape_of_views_is_told(void **state)
+static void views_are_a_dimension_of_images_and_masks(void **state)
 {
 	struct setting s;
 	struct penstock_loader *loader;
@@ -59,7 +59,7 @@ static void shape_of_views_is_told(void **state)
 	penstock_loader_close(loader);
 }
 
-static void crops_of_several_sizes_share_a_decode(void **state)
+static void fields_of_one_member_have_their_own_sizes_and_crops(void **state)
 {
 	struct setting alone, both;
 	struct penstock_field *local;
@@ -80,7 +80,7 @@ static void crops_of_several_sizes_share_a_decode(void **state)
 	p = epoch_of(&both, "local", &n);
 	assert_int_equal(n, SAMPLES * 4 * 20 * 20 * 3);
 	free(p);
-	/* With the same options as the first they are other views all the same. */
+	/* Even with the same options as the first field, the second field has other views. */
 	local->views = 2;
 	local->image_width = OUT_W;
 	local->image_height = OUT_H;
@@ -125,7 +125,7 @@ static void place_everywhere(struct penstock_field *f)
 	f->shear_x = 10;
 }
 
-static void masks_show_what_their_pictures_show(void **state)
+static void masks_show_the_same_places_as_their_images(void **state)
 {
 	struct setting s;
 	size_t n, m, checked = 0;
@@ -145,8 +145,8 @@ static void masks_show_what_their_pictures_show(void **state)
 	free(mask);
 }
 
-/* A random crop, whose window reaches over the edges: of the image as it is, resized, and resized to less
- * than the window; and a letterbox. */
+/* way 0 to 2: a random crop whose window reaches over the edges of the image as it is, resized, and resized
+ * to less than the window; 3: a letterbox. */
 static void crop_beyond_edges(struct penstock_field *f, uint32_t way, uint32_t mode)
 {
 	if (way == 3) {
@@ -167,7 +167,7 @@ static void crop_beyond_edges(struct penstock_field *f, uint32_t way, uint32_t m
 	f->degrees = mode % 2 ? 20 : 0;
 }
 
-static void masks_are_padded_as_their_pictures(void **state)
+static void masks_are_padded_like_their_images(void **state)
 {
 	(void)state;
 	for (uint32_t i = 0; i < 4 * 4; i++) {
@@ -189,7 +189,7 @@ static void masks_are_padded_as_their_pictures(void **state)
 	}
 }
 
-/* The box around a cell must be the one around the cell's label in the mask, where it is whole. */
+/* The box of a cell must be the box around the cell's label in the mask, if the whole cell is inside. */
 static void check_box(const float *box, const uint8_t *mask, size_t *checked)
 {
 	uint8_t label = label_of(BOX_X * CELL, BOX_Y * CELL);
@@ -214,7 +214,7 @@ static void check_box(const float *box, const uint8_t *mask, size_t *checked)
 	++*checked;
 }
 
-/* way: of crop_beyond_edges(), or -1: inside. */
+/* way: as in crop_beyond_edges(); -1: crops inside the image. */
 static void boxes_are_checked(int way)
 {
 	struct setting s;
@@ -228,7 +228,7 @@ static void boxes_are_checked(int way)
 		        field_add(&s, "ppm", PENSTOCK_IMAGE), (uint32_t)way, PENSTOCK_PADDING_CONSTANT);
 	else
 		place_everywhere(field_add(&s, "ppm", PENSTOCK_IMAGE));
-	s.f[0].erase = 0.5; /* is none of their business */
+	s.f[0].erase = 0.5; /* changes neither masks nor boxes */
 	field_add(&s, "seg.pgm", PENSTOCK_MASK)->dtype = PENSTOCK_U8;
 	field_add(&s, "box.txt", PENSTOCK_BOXES);
 	field_add(&s, "box.json:b", PENSTOCK_BOXES)->box_format = PENSTOCK_BOX_CXCYWH;
@@ -254,7 +254,7 @@ static void boxes_are_checked(int way)
 	free(json);
 }
 
-static void boxes_stay_around_what_they_were_around(void **state)
+static void boxes_stay_around_their_objects(void **state)
 {
 	(void)state;
 	boxes_are_checked(-1);
@@ -262,7 +262,7 @@ static void boxes_stay_around_what_they_were_around(void **state)
 	boxes_are_checked(3);
 }
 
-static void frames_share_crop_and_flip(void **state)
+static void a_following_image_has_the_same_crop_and_flip(void **state)
 {
 	struct setting s, apart;
 	struct penstock_field *next;
@@ -279,7 +279,7 @@ static void frames_share_crop_and_flip(void **state)
 	same_epoch(&apart, "ppm", &apart, "next.ppm", false);
 }
 
-static void every_transform_is_a_function_of_the_seed(void **state)
+static void every_transform_is_the_same_for_any_threads(void **state)
 {
 	struct setting plain, s, other;
 
@@ -335,7 +335,7 @@ static void nchw_f32_is_u8_normalised_after_transforms(void **state)
 	free(f);
 }
 
-static void unsound_options_are_named(void **state)
+static void invalid_image_options_are_refused_by_name(void **state)
 {
 	struct penstock_error error;
 	struct setting s;
@@ -390,8 +390,8 @@ static void unsound_options_are_named(void **state)
 	assert_non_null(strstr(error.text, "there is no image"));
 }
 
-/* Later options change no state of runs that do not use them. */
-static void other_transforms_refuse_a_state(void **state)
+/* A run with other transforms refuses a state; so does a run that sets options which later versions added. */
+static void a_run_with_other_transforms_refuses_a_state(void **state)
 {
 	struct penstock_loader *loader;
 	struct penstock_error error;
@@ -455,17 +455,17 @@ static void mask_of_another_size_is_a_bad_sample(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(views_have_a_dimension_and_choices_of_their_own),
-	        cmocka_unit_test(shape_of_views_is_told),
-	        cmocka_unit_test(crops_of_several_sizes_share_a_decode),
-	        cmocka_unit_test(masks_show_what_their_pictures_show),
-	        cmocka_unit_test(masks_are_padded_as_their_pictures),
-	        cmocka_unit_test(boxes_stay_around_what_they_were_around),
-	        cmocka_unit_test(frames_share_crop_and_flip),
-	        cmocka_unit_test(every_transform_is_a_function_of_the_seed),
+	        cmocka_unit_test(each_view_has_its_own_random_choices),
+	        cmocka_unit_test(views_are_a_dimension_of_images_and_masks),
+	        cmocka_unit_test(fields_of_one_member_have_their_own_sizes_and_crops),
+	        cmocka_unit_test(masks_show_the_same_places_as_their_images),
+	        cmocka_unit_test(masks_are_padded_like_their_images),
+	        cmocka_unit_test(boxes_stay_around_their_objects),
+	        cmocka_unit_test(a_following_image_has_the_same_crop_and_flip),
+	        cmocka_unit_test(every_transform_is_the_same_for_any_threads),
 	        cmocka_unit_test(nchw_f32_is_u8_normalised_after_transforms),
-	        cmocka_unit_test(unsound_options_are_named),
-	        cmocka_unit_test(other_transforms_refuse_a_state),
+	        cmocka_unit_test(invalid_image_options_are_refused_by_name),
+	        cmocka_unit_test(a_run_with_other_transforms_refuses_a_state),
 	        cmocka_unit_test(mask_of_another_size_is_a_bad_sample),
 	};
 

@@ -1,5 +1,5 @@
-/* Prints a hash of many resizes to every dtype and layout by one vector unit: a line that must be the same on
- * every machine. Needs no more than the resize's own files, so that it can be cross-compiled.
+/* Prints a hash of many resizes to every dtype and layout by one vector unit. The line must be the same on
+ * every machine. The program needs only the resize's own files, so that it can be cross-compiled.
  *
  *   resize_hash portable|avx2|neon          exit code 77: this processor or build has no such unit */
 #include <stdio.h>

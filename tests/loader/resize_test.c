@@ -1,4 +1,4 @@
-/* The resize: its definition in doubles as oracle, and every form of it against every other. */
+/* Compares the resize with its definition in doubles, and the forms of the resize with each other. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,10 +16,10 @@
 
 struct picture {
 	uint32_t width, height;
-	uint8_t *rgb; /* 4 KiB of other bytes behind */
+	uint8_t *rgb; /* followed by 4 KiB of other bytes */
 };
 
-/* Resizes from rows in separate allocations, so that a sanitizer sees reads past the promised slack. */
+/* Resizes from rows in separate allocations, so that a sanitizer finds reads past the promised slack. */
 static void resize(enum ps_resize_cpu cpu, const struct picture *p, const struct ps_resize_geometry *g,
         enum ps_interpolation interpolation, struct ps_resize_sink *sink)
 {
@@ -77,7 +77,7 @@ static double filter_weight(enum ps_interpolation interpolation, double x)
 	               : 0;
 }
 
-/* One output of one axis, exactly: the sum over all pixels of the box, however far. */
+/* One output of one axis, exactly: the weighted mean over all pixels of the box. */
 static double exact_axis(enum ps_interpolation interpolation, double scale, uint32_t box, uint32_t output,
         const double *values)
 {
@@ -94,7 +94,8 @@ static double exact_axis(enum ps_interpolation interpolation, double scale, uint
 	return sum / total;
 }
 
-/* Horizontal pass clamped but not rounded, vertical pass: what all the fixed point approximates. */
+/* The definition, which the fixed-point code approximates: a horizontal pass, clamped but not rounded, then a
+ * vertical pass. */
 static void compare_with_doubles(const struct picture *p, const struct ps_resize_geometry *g,
         enum ps_interpolation interpolation, const uint8_t *got, double tolerance)
 {
@@ -142,7 +143,7 @@ static struct ps_resize_geometry random_geometry(uint64_t *seed, const struct pi
 	return g;
 }
 
-static void pixels_are_the_exact_ones_rounded(void **state)
+static void pixels_are_the_exact_values_rounded(void **state)
 {
 	uint64_t seed = 1;
 	(void)state;
@@ -168,8 +169,8 @@ static void extreme_sizes_stay_exact(void **state)
 	        {1, 1, 300, 200, "one pixel everywhere"},
 	        {2, 3, 64, 64, "edges of a cubic weigh up to 1.125"},
 	        {20000, 1, 3, 1, "weights of a few units"},
-	        {1, 20000, 1, 3, "the same, upright"},
-	        {60000, 2, 1, 1, "one output sees all"},
+	        {1, 20000, 1, 3, "vertical weights of a few units"},
+	        {60000, 2, 1, 1, "one output of all pixels"},
 	        {3, 60000, 2, 1, "a ring of 60000 rows"},
 	};
 	(void)state;
@@ -191,7 +192,7 @@ static void extreme_sizes_stay_exact(void **state)
 	}
 }
 
-static void every_processor_gives_the_same_bits(void **state)
+static void the_best_vector_unit_gives_the_bits_of_portable_code(void **state)
 {
 	uint64_t seed = 2;
 	(void)state;
@@ -232,7 +233,7 @@ static void flip_mirrors_the_finished_pixels(void **state)
 	}
 }
 
-static void window_is_the_part_of_the_whole(void **state)
+static void a_window_equals_its_part_of_the_whole(void **state)
 {
 	struct picture p = picture_new(123, 77, 4);
 	struct ps_resize_geometry whole = {
@@ -270,7 +271,7 @@ static void f32_is_one_multiply_and_one_add_of_u8(void **state)
 	free(p.rgb);
 }
 
-/* The nearest of all numbers of the type, the even one of two that are as near: by trying the neighbours. */
+/* Asserts that no neighbour of `half` is nearer to f, nor equally near and even. */
 static void check_nearest(float f, uint16_t half, float (*value)(uint16_t))
 {
 	double off = fabs((double)value(half) - (double)f);
@@ -284,7 +285,7 @@ static void check_nearest(float f, uint16_t half, float (*value)(uint16_t))
 	}
 }
 
-static void sixteen_bit_floats_are_the_nearest(void **state)
+static void sixteen_bit_floats_are_rounded_to_nearest_even(void **state)
 {
 	uint64_t seed = 11;
 	(void)state;
@@ -314,8 +315,9 @@ static void sixteen_bit_floats_are_the_nearest(void **state)
 	assert_true(isnan(ps_float_of_f16(ps_f16_of(NAN))) && isnan(ps_float_of_bf16(ps_bf16_of(NAN))));
 }
 
-/* A source that was shrunk before: the same picture as from the whole one, but for its finest detail. */
-static void shrunken_source_keeps_its_place(void **state)
+/* A source that was scaled down before gives the same picture as the whole source, except for the finest
+ * detail. */
+static void a_source_scaled_down_before_keeps_its_place(void **state)
 {
 	(void)state;
 	for (uint32_t d = 2; d <= 8; d *= 2) {
@@ -397,7 +399,7 @@ static uint64_t hash(const uint8_t *bytes, size_t nbytes)
 	return h;
 }
 
-/* The definition to the bit: a run that is resumed, or continued on another machine, counts on it. */
+/* The pixels are defined to the bit: a run that is resumed, on this or another machine, relies on it. */
 static void pixels_never_change_between_versions(void **state)
 {
 	static const struct {
@@ -433,8 +435,8 @@ static void pixels_never_change_between_versions(void **state)
 	free(p.rgb);
 }
 
-/* Plans of many sizes on one ps_resize: nothing is left over from the one before. */
-static void reuse_gives_what_a_new_one_gives(void **state)
+/* One ps_resize gets plans of many sizes: an earlier plan must not change a later result. */
+static void a_reused_resize_gives_the_pixels_of_a_new_one(void **state)
 {
 	uint64_t seed = 8;
 	struct picture p = picture_new(300, 200, 9);
@@ -462,17 +464,17 @@ static void reuse_gives_what_a_new_one_gives(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(pixels_are_the_exact_ones_rounded),
+	        cmocka_unit_test(pixels_are_the_exact_values_rounded),
 	        cmocka_unit_test(extreme_sizes_stay_exact),
-	        cmocka_unit_test(every_processor_gives_the_same_bits),
+	        cmocka_unit_test(the_best_vector_unit_gives_the_bits_of_portable_code),
 	        cmocka_unit_test(flip_mirrors_the_finished_pixels),
-	        cmocka_unit_test(window_is_the_part_of_the_whole),
+	        cmocka_unit_test(a_window_equals_its_part_of_the_whole),
 	        cmocka_unit_test(f32_is_one_multiply_and_one_add_of_u8),
-	        cmocka_unit_test(sixteen_bit_floats_are_the_nearest),
-	        cmocka_unit_test(shrunken_source_keeps_its_place),
+	        cmocka_unit_test(sixteen_bit_floats_are_rounded_to_nearest_even),
+	        cmocka_unit_test(a_source_scaled_down_before_keeps_its_place),
 	        cmocka_unit_test(same_size_changes_nothing),
 	        cmocka_unit_test(one_colour_stays_that_colour),
-	        cmocka_unit_test(reuse_gives_what_a_new_one_gives),
+	        cmocka_unit_test(a_reused_resize_gives_the_pixels_of_a_new_one),
 	        cmocka_unit_test(pixels_never_change_between_versions),
 	};
 	return cmocka_run_group_tests_name("resize", tests, NULL, NULL);

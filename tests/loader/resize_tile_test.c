@@ -1,4 +1,5 @@
-/* The GPU's resize (device/kernels/resize_tile.h), compiled for the processor: the same bytes as image/picture.h's. */
+/* The GPU's resize (device/kernels/resize_tile.h), compiled for the CPU, gives the same bytes as the resize
+ * of image/picture.h. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -19,7 +20,7 @@ struct picture {
 	uint8_t *rgb;
 };
 
-static void on_processor(
+static void on_cpu(
         const struct picture *p, struct ps_resize *r, const struct ps_resize_geometry *g, uint8_t *to)
 {
 	struct ps_resize_sink sink = {.dst = to, .dtype = PS_U8, .layout = PS_NCHW};
@@ -38,8 +39,8 @@ static struct ps_tile_axis axis_of(const struct ps_resize_axis *a, int shift)
 	        .first = a->first, .weights = a->weights, .taps = a->taps, .shift = shift};
 }
 
-/* With MOCK_CUDA_PTX in the environment, its kernel instead of the lines: these ranges are all that it sees.
- */
+/* Runs the PTX kernel instead of the C code, if MOCK_CUDA_PTX is in the environment. The kernel may access
+ * these ranges alone. */
 static void ptx_run(const char *name, const void *args, size_t args_nbytes, uint32_t nblocks,
         const struct ptx_range *ranges, size_t nranges)
 {
@@ -63,7 +64,7 @@ static struct ptx_range range_of(const void *from, size_t nbytes, void **shadow)
 	return (struct ptx_range){from, nbytes, shadow};
 }
 
-/* The second image in the first one's place, so that the other has no block. */
+/* Launches blocks for one image alone: the second image, put first in the list. */
 static void tiles_by_ptx(
         struct ps_tile_args *a, struct ps_tile_image *images, size_t pixels_nbytes, size_t lead)
 {
@@ -84,7 +85,8 @@ static void tiles_by_ptx(
 	        PS_ARRAY_LEN(ranges));
 }
 
-/* As the second of two images, the region in memory of its own, at each alignment in turn. */
+/* Resizes by tiles, as the second of two images; the region is in memory of its own, at each alignment in
+ * turn. */
 static void in_tiles(
         const struct picture *p, struct ps_resize *r, const struct ps_resize_geometry *g, uint8_t *to)
 {
@@ -102,7 +104,7 @@ static void in_tiles(
 	ps_resize_source(r, &region);
 	lead = (lead + 1) % 4;
 	pitch = (lead + (size_t)region.width * 3 + 3) / 4 * 4;
-	pixels = malloc(pitch * region.height + PS_TILE_SLACK); /* no more: a sanitizer sees reads beyond */
+	pixels = malloc(pitch * region.height + PS_TILE_SLACK); /* exact: a sanitizer finds reads past it */
 	assert_non_null(pixels);
 	memset(pixels, 0xee, pitch * region.height + PS_TILE_SLACK);
 	for (uint32_t y = 0; y < region.height; y++)
@@ -140,9 +142,9 @@ static void compare(const struct picture *p, const struct ps_resize_geometry *g,
 	assert_int_equal(ps_resize_plan(r, g, how), 0);
 	ps_resize_tables(r, &t);
 	if (t.h->taps <= PS_TILE_TAPS_MAX && t.v->taps <= PS_TILE_TAPS_MAX) {
-		on_processor(p, r, g, want + n);
+		on_cpu(p, r, g, want + n);
 		in_tiles(p, r, g, got);
-		assert_memory_equal(want, got, 2 * n); /* nor is the first image's place touched */
+		assert_memory_equal(want, got, 2 * n); /* the first image's place is untouched */
 	}
 	ps_resize_free(r);
 	free(want);
@@ -167,7 +169,7 @@ static struct ps_resize_geometry random_geometry(const struct picture *p, uint64
 	return g;
 }
 
-static void tiles_are_the_resize(void **state)
+static void tiles_give_the_bytes_of_the_resize(void **state)
 {
 	struct picture p = {.width = 333, .height = 517};
 	uint64_t seed = 7;
@@ -182,8 +184,8 @@ static void tiles_are_the_resize(void **state)
 	free(p.rgb);
 }
 
-/* As training has it: heights of tiles that fit in shared memory, from one row on. */
-static void sizes_of_training(void **state)
+/* Sizes as in training: tiles of one row and more fit in shared memory. */
+static void tiles_of_training_sizes_give_the_bytes_of_the_resize(void **state)
 {
 	static const struct picture sizes[] = {
 	        {500, 375, NULL}, {224, 224, NULL}, {1200, 900, NULL}, {100, 3000, NULL}};
@@ -206,7 +208,7 @@ static void sizes_of_training(void **state)
 	}
 }
 
-static void pieces_are_moved(void **state)
+static void pieces_of_memory_are_moved(void **state)
 {
 	static const uint32_t sizes[] = {
 	        1, 15, 16, 48, PS_MOVE_BLOCK - 1, PS_MOVE_BLOCK, PS_MOVE_BLOCK + 16, 150528};
@@ -243,9 +245,9 @@ static void pieces_are_moved(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(tiles_are_the_resize),
-	        cmocka_unit_test(sizes_of_training),
-	        cmocka_unit_test(pieces_are_moved),
+	        cmocka_unit_test(tiles_give_the_bytes_of_the_resize),
+	        cmocka_unit_test(tiles_of_training_sizes_give_the_bytes_of_the_resize),
+	        cmocka_unit_test(pieces_of_memory_are_moved),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Random numbers: known answers, independence from calls, keys that differ, exact bounds. */
+/* Random numbers: known answers, independence of the order of calls, different keys, exact bounds. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static void philox_gives_the_published_answers(void **state)
 	}
 }
 
-/* The chain of three blocks, written out once more from the header's text. */
+/* The chain of three blocks, written a second time from the header's definition. */
 static void numbers_follow_the_written_definition(void **state)
 {
 	(void)state;
@@ -51,7 +51,7 @@ static void numbers_follow_the_written_definition(void **state)
 	assert_true(ps_rng_u64(&key, PS_RNG_CROP, 5) == (n[0] | (uint64_t)n[1] << 32));
 }
 
-/* Stored resume states depend on these. */
+/* Saved states depend on these numbers. */
 static void numbers_never_change_between_versions(void **state)
 {
 	(void)state;
@@ -99,7 +99,7 @@ static void every_part_of_the_key_matters(void **state)
 	}
 }
 
-static void below_stays_below_and_is_even(void **state)
+static void below_stays_below_its_bound_and_is_uniform(void **state)
 {
 	static const uint64_t bounds[] = {1, 2, 3, 7, 1000, (UINT64_C(1) << 63) + 1, UINT64_MAX};
 	(void)state;
@@ -117,7 +117,7 @@ static void below_stays_below_and_is_even(void **state)
 }
 
 /* With 3 * 2^62 as bound, multiply-and-shift alone would give a third of the cells double weight. */
-static void below_rejects_what_would_be_biased(void **state)
+static void below_is_not_biased_at_a_large_bound(void **state)
 {
 	const uint64_t bound = UINT64_C(3) << 62;
 	int residue[3] = {0};
@@ -128,7 +128,7 @@ static void below_rejects_what_would_be_biased(void **state)
 		assert_in_range(residue[r], 9600, 10400);
 }
 
-static void unit_is_uniform_below_one(void **state)
+static void unit_is_uniform_from_0_to_1(void **state)
 {
 	double sum = 0, squares = 0;
 	const int draws = 100000;
@@ -143,7 +143,7 @@ static void unit_is_uniform_below_one(void **state)
 	assert_true(fabs(squares / draws - 1.0 / 3) < 0.005);
 }
 
-/* Neighbouring samples are the usual keys: each bit of the difference must be a coin. */
+/* Neighbouring samples are the usual keys: each bit of the difference must be random. */
 static void neighbouring_samples_are_unrelated(void **state)
 {
 	int ones[64] = {0};
@@ -183,7 +183,8 @@ static void a_permutation_has_each_number_once(void **state)
 		}
 }
 
-/* By the text of random/random.h, written down anew in another language. */
+/* The expected numbers are from a second implementation of random/random.h's definition, in another
+ * language. */
 static void permutations_follow_the_written_definition(void **state)
 {
 	static const struct {
@@ -216,9 +217,9 @@ int main(void)
 	        cmocka_unit_test(numbers_never_change_between_versions),
 	        cmocka_unit_test(order_of_calls_does_not_matter),
 	        cmocka_unit_test(every_part_of_the_key_matters),
-	        cmocka_unit_test(below_stays_below_and_is_even),
-	        cmocka_unit_test(below_rejects_what_would_be_biased),
-	        cmocka_unit_test(unit_is_uniform_below_one),
+	        cmocka_unit_test(below_stays_below_its_bound_and_is_uniform),
+	        cmocka_unit_test(below_is_not_biased_at_a_large_bound),
+	        cmocka_unit_test(unit_is_uniform_from_0_to_1),
 	        cmocka_unit_test(neighbouring_samples_are_unrelated),
 	        cmocka_unit_test(a_permutation_has_each_number_once),
 	        cmocka_unit_test(permutations_follow_the_written_definition),
