@@ -1,4 +1,5 @@
-/* An exact number of draws: every way to count or find them says the same. */
+/* Selections: an exact number of draws, which all ways to count and to find draws agree on; weights of a
+ * column; balance of classes. */
 #include "config.h"
 
 #include "order/order.h"
@@ -12,16 +13,16 @@
 #include "shard/shard.h"
 
 #define SHARDS 4
-static const int counts[SHARDS] = {5, 256, 1, 600}; /* sums are kept of each 256th sample of a shard */
+static const int counts[SHARDS] = {5, 256, 1, 600}; /* sums are stored for every 256th sample of a shard */
 #define ALL (5 + 256 + 1 + 600)
 
 static char folder[64];
 static char names[SHARDS][16];
 static char *shards[SHARDS];
 
-#define LARGE 1 /* the sample whose weight is larger than any may be */
+#define LARGE 1 /* the sample whose weight is over PS_SELECT_MAX_TIMES */
 
-/* One of four samples is of the other class. */
+/* One of four samples is of class 0, the others are of class 1. */
 static int class_of(int i)
 {
 	return i % 4 > 0;
@@ -81,7 +82,7 @@ static struct ps_select *select_of(struct ps_shard_indexes *indexes, const doubl
 	return s;
 }
 
-/* How often each sample comes, one after the other. */
+/* Stores how often each sample comes, and returns the sum. */
 static uint64_t times_take(struct ps_select *s, uint64_t epoch, uint64_t pass, int *ret_times)
 {
 	struct ps_load_error err;
@@ -142,9 +143,9 @@ static void totals_are_exact_and_shares_are_rounded(void **state)
 	ps_shard_indexes_free(indexes);
 }
 
-/* Counting from any copy of any sample on, and passing over any number of draws, agree with going one by
- * one. */
-static void counts_and_skips_agree_with_steps(void **state)
+/* ps_select_count() from any copy of any sample, and ps_select_skip() over any number of draws, agree with
+ * draws that are counted one by one. */
+static void count_and_skip_agree_with_single_draws(void **state)
 {
 	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
 	struct ps_load_error err;
@@ -162,7 +163,8 @@ static void counts_and_skips_agree_with_steps(void **state)
 		uint64_t left = 0, all;
 
 		assert_int_equal(ps_select_open(s, i, 1, 0, &v, &err), 0);
-		for (int k = counts[i] - 1; k >= 0; k--) { /* from the end on: no step helps the next one */
+		for (int k = counts[i] - 1; k >= 0;
+		        k--) { /* backwards: no call can use the last one's result */
 			uint64_t sample = (uint64_t)k, at = (uint64_t)k;
 			uint32_t copy = 0;
 
@@ -211,8 +213,8 @@ static struct ps_select *column_select(struct ps_shard_indexes *indexes, bool we
 	return s;
 }
 
-/* A sample comes as often as its weight says, by chance, and 65535 times at most. */
-static void weights_of_a_column_are_drawn_anew_in_each_epoch(void **state)
+/* On average a sample comes as often as its weight, but at most PS_SELECT_MAX_TIMES times. */
+static void each_epoch_draws_again_by_the_weights_of_a_column(void **state)
 {
 	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
 	struct ps_select *s = column_select(indexes, true);
@@ -243,8 +245,8 @@ static void weights_of_a_column_are_drawn_anew_in_each_epoch(void **state)
 	ps_shard_indexes_free(indexes);
 }
 
-/* An index may come from anywhere: what it has for weights is no more trusted than a member of a shard. */
-static void weights_that_are_no_weights_are_refused(void **state)
+/* An index may come from anywhere: its weights are not trusted, as members of a shard are not. */
+static void invalid_weights_in_an_index_are_refused(void **state)
 {
 	static const double wrong[] = {(double)NAN, -1, -1e-300};
 	char *const shard[] = {(char *)(uintptr_t) "wrong.tar"};
@@ -282,8 +284,8 @@ static void weights_that_are_no_weights_are_refused(void **state)
 	}
 }
 
-/* Of the smallest class all come, of the others as many. */
-static void balance_leaves_out_of_the_larger_classes(void **state)
+/* All samples of the smallest class come, and about as many of the other class. */
+static void balance_cuts_larger_classes_to_the_smallest(void **state)
 {
 	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
 	struct ps_select *s = column_select(indexes, false);
@@ -304,7 +306,7 @@ static void balance_leaves_out_of_the_larger_classes(void **state)
 	ps_shard_indexes_free(indexes);
 }
 
-static void independent_draws_have_the_weights_shares(void **state)
+static void independent_draws_are_proportional_to_the_weights(void **state)
 {
 	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
 	struct ps_load_error err;
@@ -347,11 +349,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(totals_are_exact_and_shares_are_rounded),
-	        cmocka_unit_test(counts_and_skips_agree_with_steps),
-	        cmocka_unit_test(weights_of_a_column_are_drawn_anew_in_each_epoch),
-	        cmocka_unit_test(weights_that_are_no_weights_are_refused),
-	        cmocka_unit_test(balance_leaves_out_of_the_larger_classes),
-	        cmocka_unit_test(independent_draws_have_the_weights_shares),
+	        cmocka_unit_test(count_and_skip_agree_with_single_draws),
+	        cmocka_unit_test(each_epoch_draws_again_by_the_weights_of_a_column),
+	        cmocka_unit_test(invalid_weights_in_an_index_are_refused),
+	        cmocka_unit_test(balance_cuts_larger_classes_to_the_smallest),
+	        cmocka_unit_test(independent_draws_are_proportional_to_the_weights),
 	};
 
 	return cmocka_run_group_tests_name("select", tests, setup, teardown);

@@ -1,4 +1,4 @@
-/* A shard that is read from the middle on, as a resumed run does. */
+/* A shard that is read from the middle on, as by a resumed run. */
 #include "config.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static int leave(void **state)
 	return 0;
 }
 
-/* s.tar with SAMPLES samples; where the fifth begins. */
+/* Writes s.tar with SAMPLES samples; returns the offset where the fifth begins. */
 static uint64_t shard_write(void)
 {
 	const struct ps_shard_options options = {.stream = {.wake_fd = -1}};
@@ -53,7 +53,7 @@ static uint64_t shard_write(void)
 	return offset;
 }
 
-/* Samples from the fifth on: one bad one, with its number, and no more. */
+/* Asserts that reading from the fifth sample on gives one bad sample with number 4, and no more. */
 static void one_bad_from(uint64_t offset, int errnum)
 {
 	const struct ps_shard_options options = {.stream = {.wake_fd = -1}};
@@ -70,12 +70,12 @@ static void one_bad_from(uint64_t offset, int errnum)
 	ps_shard_free(shard);
 }
 
-static void what_is_gone_since_is_a_bad_sample(void **state)
+static void a_resume_in_a_cut_or_missing_shard_gives_one_bad_sample(void **state)
 {
 	uint64_t offset = shard_write();
 
 	(void)state;
-	assert_int_equal(truncate("s.tar", (off_t)offset - 1024), 0); /* behind the fourth's header */
+	assert_int_equal(truncate("s.tar", (off_t)offset - 1024), 0); /* before the fourth sample */
 	one_bad_from(offset, EBADMSG);
 	one_bad_from(0, EBADMSG);
 	assert_int_equal(unlink("s.tar"), 0);
@@ -85,7 +85,8 @@ static void what_is_gone_since_is_a_bad_sample(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_gone_since_is_a_bad_sample)};
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_resume_in_a_cut_or_missing_shard_gives_one_bad_sample)};
 
 	return cmocka_run_group_tests_name("shard", tests, enter, leave);
 }

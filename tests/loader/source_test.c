@@ -1,5 +1,5 @@
-/* Shards that are not tars: lines of text, token streams; indexes written while reading; fields by other
- * names. */
+/* Shards that are not tars (lines of text, token streams), indexes that are written while reading, renamed
+ * fields, and streams of bytes. */
 #include "config.h"
 
 #include <dirent.h>
@@ -123,7 +123,7 @@ static void a_line_is_a_sample(void **state)
 		lines_check(shard_open("c.jsonl.zst", NULL), "c", true, 0);
 }
 
-static void a_line_that_is_too_long_moves_no_other(void **state)
+static void a_line_that_is_too_long_is_one_bad_sample(void **state)
 {
 	struct ps_shard_options o = {.max_sample_nbytes = 100000};
 	struct ps_shard *shard;
@@ -158,7 +158,7 @@ static void tokens_write(const char *path, size_t extra)
 	fclose(f);
 }
 
-static void windows_overlap_by_a_token(void **state)
+static void token_windows_begin_at_each_stride(void **state)
 {
 	static const uint64_t strides[] = {1, 63, 64, 65, 66, 300, 100000};
 
@@ -303,7 +303,7 @@ static void tar_write(const char *path, const char *suffix, int n)
 	tar_save(&t, path);
 }
 
-static void reading_leaves_an_index_behind(void **state)
+static void reading_with_write_index_writes_an_index(void **state)
 {
 	static const char *const shards[] = {"a.tar", "b.jsonl", "cut.tar"};
 	struct penstock_options o;
@@ -357,8 +357,9 @@ static int descriptors(void)
 
 #define MANY 40
 
-/* More lanes than may be open: shards rest, and their indexes go on where they were. */
-static void shards_whose_index_is_written_are_closed_meanwhile(void **state)
+/* There are more lanes than descriptors: shards are closed and opened again, and their indexes are
+ * continued. */
+static void indexes_are_written_of_shards_that_are_closed_meanwhile(void **state)
 {
 	struct penstock_options o;
 	struct penstock_field f;
@@ -408,7 +409,7 @@ static void shards_whose_index_is_written_are_closed_meanwhile(void **state)
 	penstock_loader_close(l);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
 	print_message("%d descriptors at most, of %d shards\n", most, MANY);
-	assert_true(most <= 64 / 4 + 8); /* a reader has one more, or two */
+	assert_true(most <= 64 / 4 + 8); /* each reader has one or two more */
 	for (int i = 0; i < MANY; i++) {
 		struct ps_shard_index *x, *whole;
 		struct ps_shard_index_place p, q;
@@ -417,7 +418,7 @@ static void shards_whose_index_is_written_are_closed_meanwhile(void **state)
 		snprintf(psx, sizeof(psx), "%s.psx", name);
 		assert_int_equal(ps_shard_index_open(name, NULL, &x, NULL), 0);
 		assert_int_equal(unlink(psx), 0);
-		l = loader_open(&o, name); /* alone it is never closed */
+		l = loader_open(&o, name); /* a single shard is not closed meanwhile */
 		samples_count(l);
 		penstock_loader_close(l);
 		assert_int_equal(ps_shard_index_open(name, NULL, &whole, NULL), 0);
@@ -433,7 +434,7 @@ static void shards_whose_index_is_written_are_closed_meanwhile(void **state)
 	}
 }
 
-/* One that is closed meanwhile is another one when it is opened again. */
+/* A shard that was closed meanwhile is another shard when it is opened again. */
 static void a_shard_that_is_replaced_while_it_is_closed_is_refused(void **state)
 {
 	const char *const shards[] = {"many-*.tar"};
@@ -464,7 +465,7 @@ static void a_shard_that_is_replaced_while_it_is_closed_is_refused(void **state)
 	few.rlim_cur = 64;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	assert_int_equal(penstock_loader_open(&o, shards, 1, &l, &e), 0);
-	for (int i = 0; i < MANY / 8; i++) { /* a sample of each */
+	for (int i = 0; i < MANY / 8; i++) { /* a sample of each shard */
 		assert_int_equal(penstock_loader_next(l, &b, &e), 1);
 		penstock_batch_release(b);
 	}
@@ -482,7 +483,7 @@ static void a_shard_that_is_replaced_while_it_is_closed_is_refused(void **state)
 	penstock_loader_close(l);
 }
 
-static void a_field_may_have_another_name(void **state)
+static void a_field_may_be_renamed(void **state)
 {
 	static const char *const wrong[] = {"nosuch=jpg", "picture", "=jpg", "picture=jpg x"};
 	const char *shard = "a.tar";
@@ -520,7 +521,7 @@ static bool wants_cls(void *ctx, const char *suffix, size_t len)
 }
 
 /* Large members that no field needs are not read. */
-static void what_nobody_wants_is_passed_over(void **state)
+static void members_that_no_field_needs_are_not_read(void **state)
 {
 	enum { LARGE = 1 << 20 };
 	struct ps_stream_meter meter = {0};
@@ -559,8 +560,8 @@ static uint32_t next_random(uint32_t *state)
 	return *state >> 8;
 }
 
-/* However pieces of all sizes are read, shown or passed over: they are those of the file. */
-static void a_stream_shows_the_file(void **state)
+/* Pieces of all sizes that are read, peeked or skipped are the bytes of the file. */
+static void a_stream_gives_the_bytes_of_the_file(void **state)
 {
 	enum { SIZE = 20 << 20 };
 	static const uint32_t most[] = {8, 600, 9000, 60000, 300000};
@@ -606,8 +607,8 @@ static void a_stream_shows_the_file(void **state)
 	free(out);
 }
 
-/* A member compressed by itself is what its name says without .zst, unless a field asks for it as it is. */
-static void a_packed_member_is_unpacked(void **state)
+/* A member NAME.zst is decompressed and found as NAME; a field NAME.zst gets its bytes as they are. */
+static void a_compressed_member_is_decompressed(void **state)
 {
 	static const char text[] = "{\"value\": \"some text, some text, some text, some text\"}";
 	const char *shard = "a.tar";
@@ -667,19 +668,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(a_line_is_a_sample, enter, leave),
-	        cmocka_unit_test_setup_teardown(a_line_that_is_too_long_moves_no_other, enter, leave),
-	        cmocka_unit_test_setup_teardown(windows_overlap_by_a_token, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_line_that_is_too_long_is_one_bad_sample, enter, leave),
+	        cmocka_unit_test_setup_teardown(token_windows_begin_at_each_stride, enter, leave),
 	        cmocka_unit_test_setup_teardown(half_a_token_is_damage, enter, leave),
 	        cmocka_unit_test_setup_teardown(a_loader_gives_lines_and_tokens, enter, leave),
-	        cmocka_unit_test_setup_teardown(reading_leaves_an_index_behind, enter, leave),
-	        cmocka_unit_test_setup_teardown(what_nobody_wants_is_passed_over, enter, leave),
-	        cmocka_unit_test_setup_teardown(a_stream_shows_the_file, enter, leave),
-	        cmocka_unit_test_setup_teardown(a_packed_member_is_unpacked, enter, leave),
+	        cmocka_unit_test_setup_teardown(reading_with_write_index_writes_an_index, enter, leave),
+	        cmocka_unit_test_setup_teardown(members_that_no_field_needs_are_not_read, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_stream_gives_the_bytes_of_the_file, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_compressed_member_is_decompressed, enter, leave),
 	        cmocka_unit_test_setup_teardown(
-	                shards_whose_index_is_written_are_closed_meanwhile, enter, leave),
+	                indexes_are_written_of_shards_that_are_closed_meanwhile, enter, leave),
 	        cmocka_unit_test_setup_teardown(
 	                a_shard_that_is_replaced_while_it_is_closed_is_refused, enter, leave),
-	        cmocka_unit_test_setup_teardown(a_field_may_have_another_name, enter, leave),
+	        cmocka_unit_test_setup_teardown(a_field_may_be_renamed, enter, leave),
 	};
 
 	return cmocka_run_group_tests_name("loader-source", tests, NULL, NULL);

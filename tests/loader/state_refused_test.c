@@ -1,5 +1,5 @@
-/* States that a loader must not go on from, each by its words; and those that it must. Shards of equal
- * length, with and without indexes, so that ranks have lanes of their own or a known share. */
+/* States that a loader must refuse, each with its reason, and states that it must accept. The shards are
+ * with and without indexes, so that ranks share all samples or have lanes of their own. */
 #include "config.h"
 
 #include "penstock.h"
@@ -19,7 +19,7 @@
 
 #define SHARDS 4
 #define PER_SHARD 12
-#define LONGER PER_SHARD /* so many samples more has the last shard of l-N.tar */
+#define LONGER PER_SHARD /* additional samples in the last shard of l-N.tar */
 
 static char folder[64];
 static const char *const even[] = {"s-{0..3}.tar"}, *const uneven[] = {"l-{0..3}.tar"};
@@ -80,7 +80,7 @@ static void setting_init(struct setting *s, uint32_t rank, uint32_t world)
 	s->o.epochs = 2;
 }
 
-/* So many batches, then the state in `bytes`; its length. */
+/* Takes some batches, then saves the state in `bytes`; returns its length. */
 static size_t save_after(const struct setting *s, const char *const *shards, int batches)
 {
 	struct penstock_loader *l = open_ok(&s->o, shards, 1);
@@ -101,7 +101,7 @@ static size_t save_after(const struct setting *s, const char *const *shards, int
 	return (size_t)n;
 }
 
-/* What loading the state says, or, where that says nothing, the first batch after it; and its text. */
+/* The result and the error of loading the state or, if that succeeds, of the first batch after it. */
 static int load(const struct setting *s, const char *const *shards, size_t n, struct penstock_error *e)
 {
 	struct penstock_loader *l = open_ok(&s->o, shards, 1);
@@ -137,7 +137,7 @@ static void taken(const struct setting *s, const char *const *shards, size_t n)
 		fail_msg("%s", e.text);
 }
 
-/* Or removes what is there. */
+/* Makes the indexes of all shards, or removes them. */
 static void index_all(bool make)
 {
 	for (int i = 0; i < 2 * SHARDS; i++) {
@@ -158,15 +158,15 @@ static void index_all(bool make)
 	}
 }
 
-/* The world's ranks had lanes of their own; what each had delivered is not known from one of them. */
-static void ranks_without_counts_do_not_go_on_in_a_world_that_deals_lanes_otherwise(void **state)
+/* The ranks had lanes of their own: a state of one rank does not have what the others had delivered. */
+static void a_world_that_deals_lanes_differently_refuses_a_state_without_counts(void **state)
 {
 	struct setting s;
 	size_t n;
 
 	(void)state;
 	setting_init(&s, 0, 2);
-	s.o.lanes = 12; /* of which there are 4, a shard each */
+	s.o.lanes = 12; /* but there are 4, one for each shard */
 	n = save_after(&s, even, 1);
 	taken(&s, even, n);
 	setting_init(&s, 0, 4);
@@ -178,8 +178,8 @@ static void ranks_without_counts_do_not_go_on_in_a_world_that_deals_lanes_otherw
 	refused(&s, even, n, ESTALE, "continue with each rank's own state, or index the shards");
 }
 
-/* One of the ranks has the longer shard: it goes on when its other lane has ended. */
-static void another_rank_does_not_go_on_where_lanes_had_begun_to_end(void **state)
+/* One of the ranks has the longer shard, and reads it on after its other lane has ended. */
+static void another_rank_refuses_a_state_after_the_first_lane_ended(void **state)
 {
 	unsigned tried = 0;
 
@@ -208,9 +208,9 @@ static void another_rank_does_not_go_on_where_lanes_had_begun_to_end(void **stat
 	assert_int_equal(tried, 1);
 }
 
-/* With indexes the samples of all ranks are shared out; without, each had lanes of its own: neither goes on
- * as the other. */
-static void counts_that_came_or_went_are_refused(void **state)
+/* With indexes all samples are dealt to all ranks; without, each rank has lanes of its own. Neither run
+ * accepts a state of the other. */
+static void a_state_is_refused_if_indexes_were_added_or_removed(void **state)
 {
 	struct setting s;
 	size_t n;
@@ -219,7 +219,7 @@ static void counts_that_came_or_went_are_refused(void **state)
 	setting_init(&s, 0, 2);
 	n = save_after(&s, even, 1);
 	index_all(true);
-	setting_init(&s, 0, 6); /* 4 shards on 6 ranks: shared out by counts */
+	setting_init(&s, 0, 6); /* 4 shards on 6 ranks: samples are dealt by counts */
 	refused(&s, even, n, ESTALE,
 	        "cuts into other batches; continue with world 2, or begin the next epoch");
 	n = save_after(&s, even, 1);
@@ -230,7 +230,7 @@ static void counts_that_came_or_went_are_refused(void **state)
 	refused(&s, even, n, ESTALE, "where every shard had an index; this loader needs them, too");
 }
 
-/* The words with a sum that is right. */
+/* Corrects the state's checksum. */
 static void sum_again(size_t n)
 {
 	uint64_t h = hash(0xcbf29ce484222325u, bytes + 16, n - 16);
@@ -262,7 +262,7 @@ static void a_rank_outside_of_its_world_is_damage(void **state)
 	refused(&s, even, n, EINVAL, "damaged");
 }
 
-static void a_number_of_batches_that_cannot_be_is_damage(void **state)
+static void an_impossible_number_of_batches_is_damage(void **state)
 {
 	enum { AT_BATCHES = 8 * (2 + PS_STATE_NPRINT + 1) };
 	struct setting s;
@@ -282,8 +282,8 @@ static void a_number_of_batches_that_cannot_be_is_damage(void **state)
 	}
 }
 
-/* Words that have a right sum, but that no loader saves. */
-static void words_that_cannot_be_are_damage(void **state)
+/* Values that no loader saves, with a correct checksum. */
+static void impossible_values_are_damage(void **state)
 {
 	enum {
 		EPOCH = 2 + PS_STATE_NPRINT,
@@ -315,8 +315,8 @@ static void words_that_cannot_be_are_damage(void **state)
 	taken(&s, even, n);
 }
 
-/* The end of a folder's name does not make it another's. */
-static void folders_are_told_by_their_whole_names(void **state)
+/* A folder is not taken for another folder whose name has the same end. */
+static void folders_are_compared_by_their_whole_names(void **state)
 {
 	static const char *const ours[] = {"a/x.tar::ab/x.tar"}, *const theirs[] = {"c/x.tar::cb/x.tar"},
 	                         *const all[] = {"a", "ab", "c", "cb"};
@@ -341,8 +341,8 @@ static void folders_are_told_by_their_whole_names(void **state)
 	}
 }
 
-/* The state stands in the middle of each shard. */
-static void a_shard_that_was_replaced_since_is_told(void **state)
+/* The state is in the middle of each shard. */
+static void a_state_is_refused_if_a_shard_was_replaced(void **state)
 {
 	struct setting s;
 	size_t n;
@@ -384,8 +384,8 @@ static void load_only(const struct setting *s, size_t n, const char *change)
 		fail_msg("%s: %d, \"%s\"", change, r, e.text);
 }
 
-/* Each of what a batch's bytes depend on. */
-static void states_are_of_each_option_of_the_fields(void **state)
+/* A change of any option that a batch's bytes depend on is refused. */
+static void a_state_is_refused_if_an_option_of_a_field_differs(void **state)
 {
 	struct penstock_field f[4], sound[4];
 	struct setting s;
@@ -449,7 +449,7 @@ static void states_are_of_each_option_of_the_fields(void **state)
 
 #define MAX_ROWS 512
 
-/* All rows from where the loader stands to the epoch's end; how many. */
+/* Stores the rows of the next batches, up to the epoch's end; returns how many. */
 static int rows_of(struct penstock_loader *l, int most_batches, int64_t *ret_rows)
 {
 	struct penstock_batch *b;
@@ -469,8 +469,8 @@ static int rows_of(struct penstock_loader *l, int most_batches, int64_t *ret_row
 	return n;
 }
 
-/* Each sample comes three times in a row, and blocks begin within the three. */
-static void a_run_goes_on_within_the_copies_of_a_sample(void **state)
+/* Each sample comes three times in a row, and blocks begin between the three copies. */
+static void a_run_resumes_between_the_copies_of_a_sample(void **state)
 {
 	static int64_t want[MAX_ROWS], have[MAX_ROWS];
 	struct setting s;
@@ -504,17 +504,17 @@ static void a_run_goes_on_within_the_copies_of_a_sample(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(ranks_without_counts_do_not_go_on_in_a_world_that_deals_lanes_otherwise),
-	        cmocka_unit_test(another_rank_does_not_go_on_where_lanes_had_begun_to_end),
-	        cmocka_unit_test(counts_that_came_or_went_are_refused),
+	        cmocka_unit_test(a_world_that_deals_lanes_differently_refuses_a_state_without_counts),
+	        cmocka_unit_test(another_rank_refuses_a_state_after_the_first_lane_ended),
+	        cmocka_unit_test(a_state_is_refused_if_indexes_were_added_or_removed),
 	        cmocka_unit_test(a_rank_outside_of_its_world_is_damage),
-	        cmocka_unit_test(a_number_of_batches_that_cannot_be_is_damage),
-	        cmocka_unit_test(words_that_cannot_be_are_damage),
-	        cmocka_unit_test(folders_are_told_by_their_whole_names),
+	        cmocka_unit_test(an_impossible_number_of_batches_is_damage),
+	        cmocka_unit_test(impossible_values_are_damage),
+	        cmocka_unit_test(folders_are_compared_by_their_whole_names),
 	        cmocka_unit_test(a_state_of_another_version_is_refused),
-	        cmocka_unit_test(a_shard_that_was_replaced_since_is_told),
-	        cmocka_unit_test(states_are_of_each_option_of_the_fields),
-	        cmocka_unit_test(a_run_goes_on_within_the_copies_of_a_sample),
+	        cmocka_unit_test(a_state_is_refused_if_a_shard_was_replaced),
+	        cmocka_unit_test(a_state_is_refused_if_an_option_of_a_field_differs),
+	        cmocka_unit_test(a_run_resumes_between_the_copies_of_a_sample),
 	};
 
 	return cmocka_run_group_tests_name("state_refused", tests, setup, teardown);

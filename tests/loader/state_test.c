@@ -1,4 +1,4 @@
-/* States: a run that was interrupted goes on as if it had not been. */
+/* States: a resumed run gives the same batches as a run that was not interrupted. */
 #include "config.h"
 
 #include "penstock.h"
@@ -18,7 +18,7 @@ static int nphotos;
 static char folder[64];
 static const char *const pattern[] = {"t-{0..6}.tar"};
 
-/* Shards of 5, 12, 19, 1, 8, 15, 22 samples; a bad one now and then. */
+/* Shards of 5, 12, 19, 1, 8, 15, 22 samples; some samples are bad. */
 static void shard_make(int shard)
 {
 	struct tar t = {0};
@@ -110,7 +110,7 @@ static uint64_t event(struct penstock_loader *l)
 struct run {
 	int n; /* events, the end of the last epoch included */
 	uint64_t events[MAX_EVENTS];
-	uint8_t states[MAX_EVENTS + 1][1024]; /* before each, and behind the last */
+	uint8_t states[MAX_EVENTS + 1][1024]; /* before each event, and after the last */
 	int nbytes[MAX_EVENTS + 1];
 };
 
@@ -149,7 +149,7 @@ static void run_whole(struct run *run, const struct penstock_options *o, const c
 	penstock_loader_close(l);
 }
 
-/* The loader gives what the run gave from event `from` on; at most `count` events. */
+/* Asserts that the loader gives the run's events from event `from` on; at most `count` events. */
 static void follows(struct penstock_loader *l, const struct run *run, int from, int count)
 {
 	for (int i = from; i < run->n && i - from < count; i++)
@@ -171,7 +171,7 @@ static void resumes_everywhere(const struct penstock_options *options, const cha
 
 		o.threads = threads[i % 3];
 		o.depth = 2 + (uint32_t)i % 4;
-		o.state = i % 2 ? run.states[i] : NULL; /* both ways */
+		o.state = i % 2 ? run.states[i] : NULL; /* NULL: loaded below */
 		o.state_nbytes = (size_t)run.nbytes[i];
 		l = open_ok(&o, shards, n);
 		if (!o.state)
@@ -197,7 +197,7 @@ static void resuming_at_any_batch_gives_the_same_batches(void **state)
 	}
 }
 
-static void ranks_resume_too(void **state)
+static void each_rank_resumes_at_any_batch(void **state)
 {
 	(void)state;
 	for (uint32_t rank = 0; rank < 2; rank++) {
@@ -234,7 +234,7 @@ static void a_resumed_run_can_be_resumed(void **state)
 	}
 }
 
-static void a_loader_goes_back_to_where_it_was(void **state)
+static void a_loader_loads_its_own_earlier_and_later_states(void **state)
 {
 	static struct run run;
 	struct setting s;
@@ -249,7 +249,7 @@ static void a_loader_goes_back_to_where_it_was(void **state)
 	follows(l, &run, 1, 5);
 	load(l, run.states[3], run.nbytes[3]);
 	follows(l, &run, 3, 2);
-	load(l, run.states[run.n], run.nbytes[run.n]); /* over */
+	load(l, run.states[run.n], run.nbytes[run.n]); /* the end of the run */
 	assert_int_equal(event(l), 0);
 	load(l, run.states[1], run.nbytes[1]);
 	follows(l, &run, 1, MAX_EVENTS);
@@ -259,7 +259,7 @@ static void a_loader_goes_back_to_where_it_was(void **state)
 	penstock_loader_close(l);
 }
 
-static void resuming_reads_only_what_is_under_way(void **state)
+static void resuming_reads_only_the_shard_of_the_state(void **state)
 {
 	static struct run run;
 	struct setting s;
@@ -303,7 +303,7 @@ static void sized_globally_add(struct tar *t, const char *name, const char *text
 	tar_put(t, text, strlen(text));
 }
 
-static void global_headers_are_found_again(void **state)
+static void pax_global_headers_apply_after_a_resume(void **state)
 {
 	static const char *const shards[] = {"global.tar"};
 	struct setting s;
@@ -355,8 +355,8 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 		assert_int_equal(penstock_loader_state_load(l, bytes, n, &e), want); \
 		assert_int_equal(e.code, -(want));                                   \
 		if (!strstr(e.text, says))                                           \
-			fail_msg("\"%s\" says nothing of \"%s\"", e.text, says);     \
-		assert_true(event(l) != 0); /* the loader is as it was */            \
+			fail_msg("\"%s\" does not contain \"%s\"", e.text, says);    \
+		assert_true(event(l) != 0); /* the loader is unchanged */            \
 		penstock_loader_close(l);                                            \
 	} while (0)
 	REFUSED(-ESTALE, "of 7 shards, but the loader has 6", &fewer, );
@@ -391,7 +391,7 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 }
 
 /* Whatever numbers a state has, the loader gives batches or errors. */
-static void states_of_any_numbers_are_safe(void **state)
+static void states_with_random_numbers_are_safe(void **state)
 {
 	static struct run run;
 	struct setting s;
@@ -446,7 +446,7 @@ static void shards_that_became_shorter_are_an_error(void **state)
 	s.o.on_error = PENSTOCK_FAIL;
 	run_whole(&run, &s.o, shards, 1);
 	for (size_t samples = 20; samples <= 26; samples += 6) {            /* the block begins at the 25th */
-		memset(t.data + samples * 1024, 0, t.len - samples * 1024); /* sound, and of the same size */
+		memset(t.data + samples * 1024, 0, t.len - samples * 1024); /* valid, of the same size */
 		file_write("shrunk.tar", t.data, t.len);
 		l = open_ok(&s.o, shards, 1);
 		load(l, run.states[5], run.nbytes[5]);
@@ -457,7 +457,7 @@ static void shards_that_became_shorter_are_an_error(void **state)
 	tar_free(&t);
 }
 
-/* The lane's shard under way has another size, be its length known by an index or not. */
+/* The shard that the state is in has another size. Its count is known by an index, or not known. */
 static void shards_of_another_size_are_an_error_when_they_are_opened(void **state)
 {
 	static const char *const shards[] = {"sized.tar"};
@@ -485,11 +485,11 @@ static void shards_of_another_size_are_an_error_when_they_are_opened(void **stat
 		s.o.end = counted ? PENSTOCK_END_DROP_LAST : PENSTOCK_END_UNEVEN;
 		s.o.write_index = (uint32_t)counted;
 		run_whole(&run, &s.o, shards, 1);
-		if (counted) /* now there is an index */
+		if (counted) /* the first run has written an index */
 			run_whole(&run, &s.o, shards, 1);
 		tar_put(&t, "more", 4);
 		file_write("sized.tar", t.data, t.len);
-		if (counted) { /* and one of the new file */
+		if (counted) { /* write an index of the new file */
 			static struct run again;
 
 			assert_int_equal(unlink("sized.tar.psx"), 0);
@@ -501,16 +501,16 @@ static void shards_of_another_size_are_an_error_when_they_are_opened(void **stat
 		assert_int_equal(penstock_loader_next(l, &b, &e), -ESTALE);
 		assert_non_null(strstr(e.text, "sized.tar: has "));
 		assert_non_null(strstr(e.text, "when the state was saved"));
-		load(l, run.states[0], run.nbytes[0]); /* nothing of it was read */
+		load(l, run.states[0], run.nbytes[0]); /* a state before the shard was read */
 		assert_true(event(l) != 0);
 		penstock_loader_close(l);
 		tar_free(&t);
 	}
 }
 
-/* The list `spelled` goes on with the state of a run over `shards`, whose files lie in other folders now, or
- * it does not. */
-static void goes_on(const char *const *shards, size_t n, const struct run *run, bool does)
+/* Asserts that a loader of `shards`, whose files may have moved since, resumes from the run's state or,
+ * without `does`, refuses it. */
+static void resumes(const char *const *shards, size_t n, const struct run *run, bool does)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -542,7 +542,7 @@ static void shard_write(const char *path, const char *cls)
 	tar_save(&t, path);
 }
 
-static void states_are_bound_to_what_tells_names_apart_and_not_to_folders(void **state)
+static void states_depend_on_the_parts_that_distinguish_names_only(void **state)
 {
 	static struct run run;
 	struct setting s;
@@ -559,62 +559,62 @@ static void states_are_bound_to_what_tells_names_apart_and_not_to_folders(void *
 	shard_write("x/a/0.tar", "1");
 	shard_write("x/b/0.tar", "2");
 	shard_write("x/0.tar", "3");
-#define GOES_ON(does, ...)                          \
-	goes_on((const char *const[]){__VA_ARGS__}, \
+#define RESUMES(does, ...)                          \
+	resumes((const char *const[]){__VA_ARGS__}, \
 	        sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), &run, does)
-	/* Base names that are the same: the folders that distinguish them belong to it. */
+	/* Shards with the same base name: the folders that distinguish them must not change. */
 	run_whole(&run, &s.o, (const char *const[]){"x/a/0.tar", "x/b/0.tar", "x/0.tar"}, 3);
-	GOES_ON(true, "./x/a/0.tar", ".//x/b/../b/./0.tar", "w/../x/0.tar");
-	GOES_ON(false, "x/b/0.tar", "x/a/0.tar", "x/0.tar");
+	RESUMES(true, "./x/a/0.tar", ".//x/b/../b/./0.tar", "w/../x/0.tar");
+	RESUMES(false, "x/b/0.tar", "x/a/0.tar", "x/0.tar");
 	for (int i = 0; i < 3; i++)
 		snprintf(there[i], sizeof(there[i]), "%s/x/%s", here,
 		        ((const char *[]){"a/0.tar", "b/0.tar", "0.tar"})[i]);
-	goes_on(absolute, 3, &run, true);
+	resumes(absolute, 3, &run, true);
 	assert_int_equal(chdir("x"), 0);
-	GOES_ON(true, "a/0.tar", "b/0.tar", "0.tar");
-	GOES_ON(true, "../x/a/0.tar", there[1], "0.tar");
+	RESUMES(true, "a/0.tar", "b/0.tar", "0.tar");
+	RESUMES(true, "../x/a/0.tar", there[1], "0.tar");
 	assert_int_equal(chdir(".."), 0);
 	assert_int_equal(rename("x", "y/deep"), 0);
-	GOES_ON(true, "y/deep/a/0.tar", "y/deep/b/0.tar", "y/deep/0.tar");
+	RESUMES(true, "y/deep/a/0.tar", "y/deep/b/0.tar", "y/deep/0.tar");
 	assert_int_equal(rename("y/deep/a", "y/deep/c"), 0);
-	GOES_ON(false, "y/deep/c/0.tar", "y/deep/b/0.tar", "y/deep/0.tar");
+	RESUMES(false, "y/deep/c/0.tar", "y/deep/b/0.tar", "y/deep/0.tar");
 
-	/* Base names that differ are enough, and each may move alone. */
+	/* Shards with different base names: each may move to another folder. */
 	assert_int_equal(rename("y/deep/c/0.tar", "y/1.tar"), 0);
 	run_whole(&run, &s.o, (const char *const[]){"y/deep/0.tar", "y/1.tar"}, 2);
 	assert_int_equal(rename("y/1.tar", "w/1.tar"), 0);
-	GOES_ON(true, "y/deep/0.tar", "w/1.tar");
+	RESUMES(true, "y/deep/0.tar", "w/1.tar");
 	file_write("y/list", "y/deep/0.tar", strlen("y/deep/0.tar"));
-	GOES_ON(true, "@y/list", "w/1.tar");
-	GOES_ON(true, "y/deep/0.tar::w/*.tar");
+	RESUMES(true, "@y/list", "w/1.tar");
+	RESUMES(true, "y/deep/0.tar::w/*.tar");
 	assert_int_equal(rename("w/1.tar", "w/2.tar"), 0);
-	GOES_ON(false, "y/deep/0.tar", "w/2.tar");
+	RESUMES(false, "y/deep/0.tar", "w/2.tar");
 
-	/* One, and one that is listed twice. */
+	/* A single shard, and a shard that is listed twice. */
 	run_whole(&run, &s.o, (const char *const[]){"w/2.tar"}, 1);
 	assert_int_equal(rename("w", "v"), 0);
-	GOES_ON(true, "v/2.tar");
-	GOES_ON(true, "v");
-	GOES_ON(true, "./v/?.tar");
+	RESUMES(true, "v/2.tar");
+	RESUMES(true, "v");
+	RESUMES(true, "./v/?.tar");
 	run_whole(&run, &s.o, (const char *const[]){"v/2.tar", "v/2.tar"}, 2);
-	GOES_ON(true, "./v/2.tar", "v/2.tar");
-#undef GOES_ON
+	RESUMES(true, "./v/2.tar", "v/2.tar");
+#undef RESUMES
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(resuming_at_any_batch_gives_the_same_batches),
-	        cmocka_unit_test(ranks_resume_too),
+	        cmocka_unit_test(each_rank_resumes_at_any_batch),
 	        cmocka_unit_test(a_resumed_run_can_be_resumed),
-	        cmocka_unit_test(a_loader_goes_back_to_where_it_was),
-	        cmocka_unit_test(resuming_reads_only_what_is_under_way),
-	        cmocka_unit_test(global_headers_are_found_again),
+	        cmocka_unit_test(a_loader_loads_its_own_earlier_and_later_states),
+	        cmocka_unit_test(resuming_reads_only_the_shard_of_the_state),
+	        cmocka_unit_test(pax_global_headers_apply_after_a_resume),
 	        cmocka_unit_test(states_of_other_runs_are_refused_with_what_differs),
-	        cmocka_unit_test(states_of_any_numbers_are_safe),
+	        cmocka_unit_test(states_with_random_numbers_are_safe),
 	        cmocka_unit_test(shards_that_became_shorter_are_an_error),
 	        cmocka_unit_test(shards_of_another_size_are_an_error_when_they_are_opened),
-	        cmocka_unit_test(states_are_bound_to_what_tells_names_apart_and_not_to_folders),
+	        cmocka_unit_test(states_depend_on_the_parts_that_distinguish_names_only),
 	};
 	int rc;
 

@@ -1,4 +1,4 @@
-/* What a loader reports of its work and of the data, and what it shares with other loaders. */
+/* Statistics and profiles of a loader, and budgets that loaders share. */
 #include "config.h"
 
 #include "loader.h"
@@ -72,7 +72,7 @@ static void setting_init(struct setting *s)
 	s->o.memory_budget = 64 << 20;
 }
 
-/* Runs an epoch; gives the mean of the images' values, as they are in the batches, if there are some. */
+/* Runs an epoch; returns the mean of the images' values, if they are f32. */
 static double run(struct penstock_loader *l)
 {
 	struct penstock_batch *b;
@@ -131,7 +131,7 @@ static double number(const json_t *root, const char *column, const char *what, c
 	return json_number_value(v);
 }
 
-static void a_profile_tells_of_the_data(void **state)
+static void a_profile_has_statistics_of_each_field(void **state)
 {
 	static const uint32_t dtypes[] = {PENSTOCK_F32, PENSTOCK_U8};
 	double means[2];
@@ -182,14 +182,14 @@ static void a_profile_tells_of_the_data(void **state)
 			for (size_t k = 0; k < 3; k++)
 				sum += json_number_value(
 				        json_object_get(json_array_get(channels, k), "mean"));
-			assert_true(fabs(sum - means[0]) < 1e-3); /* whatever their type */
+			assert_true(fabs(sum - means[0]) < 1e-3); /* the same for each dtype */
 		}
 		json_decref(root);
 		penstock_loader_close(l);
 	}
 }
 
-static void a_profile_counts_the_least_label(void **state)
+static void a_profile_counts_the_smallest_label_of_int64(void **state)
 {
 	static const char *const path[] = {"least.tar"};
 	struct tar t = {0};
@@ -227,7 +227,7 @@ static void without_the_option_there_is_no_profile(void **state)
 	penstock_loader_close(l);
 }
 
-static void what_the_consumer_waits_for_sums_to_its_wait(void **state)
+static void the_consumers_waits_add_up_to_its_waiting_time(void **state)
 {
 	struct setting s;
 	struct penstock_loader *l;
@@ -247,7 +247,7 @@ static void what_the_consumer_waits_for_sums_to_its_wait(void **state)
 	penstock_loader_close(l);
 }
 
-static void an_older_callers_statistics_are_not_overrun(void **state)
+static void shorter_statistics_of_an_older_caller_are_not_overrun(void **state)
 {
 	enum { OLD = offsetof(struct penstock_stats, wait_storage) };
 	struct setting s;
@@ -269,7 +269,7 @@ static void an_older_callers_statistics_are_not_overrun(void **state)
 	penstock_loader_close(l);
 }
 
-/* Of the epochs that were read last the bytes of each are known. */
+/* The bytes of each of the last four epochs are known. */
 static void bytes_are_counted_by_epoch(void **state)
 {
 	enum { EPOCHS = 7 };
@@ -312,8 +312,8 @@ static void loaders_share_a_budget(void **state)
 	while (penstock_loader_next(val, &b, NULL) == 1) {
 		penstock_batch_release(b);
 	}
-	assert_true(penstock_budget_used(budget) <= 18 << 20); /* train's window gives way */
-	run(train); /* neither starves the other: what does not fit is read again */
+	assert_true(penstock_budget_used(budget) <= 18 << 20); /* train's shuffle window gets smaller */
+	run(train); /* neither loader starves: samples that do not fit are read again */
 	assert_int_equal(penstock_loader_stats(train, &stats, sizeof(stats), NULL), 0);
 	s.o.batch = 60;
 	assert_int_equal(penstock_loader_open(&s.o, shards, 1, &third, &e), -E2BIG);
@@ -327,7 +327,7 @@ static void loaders_share_a_budget(void **state)
 	penstock_loader_close(third);
 }
 
-static void what_was_taken_is_given_back(void **state)
+static void close_returns_all_memory_to_the_budget(void **state)
 {
 	struct penstock_budget *budget = penstock_budget_new(32 << 20);
 	struct setting s;
@@ -350,14 +350,14 @@ static void what_was_taken_is_given_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_profile_tells_of_the_data),
-	        cmocka_unit_test(a_profile_counts_the_least_label),
+	        cmocka_unit_test(a_profile_has_statistics_of_each_field),
+	        cmocka_unit_test(a_profile_counts_the_smallest_label_of_int64),
 	        cmocka_unit_test(without_the_option_there_is_no_profile),
-	        cmocka_unit_test(what_the_consumer_waits_for_sums_to_its_wait),
-	        cmocka_unit_test(an_older_callers_statistics_are_not_overrun),
+	        cmocka_unit_test(the_consumers_waits_add_up_to_its_waiting_time),
+	        cmocka_unit_test(shorter_statistics_of_an_older_caller_are_not_overrun),
 	        cmocka_unit_test(bytes_are_counted_by_epoch),
 	        cmocka_unit_test(loaders_share_a_budget),
-	        cmocka_unit_test(what_was_taken_is_given_back),
+	        cmocka_unit_test(close_returns_all_memory_to_the_budget),
 	};
 
 	return cmocka_run_group_tests_name("stats", tests, setup, teardown);

@@ -1,5 +1,5 @@
-/* A whole run of the loader under faults: each allocation fails once, reads come in pieces and are
- * interrupted, a read fails. A run gives the batches of a sound one, or an error that says what is wrong;
+/* Whole runs of the loader with faults: each allocation fails once, reads come in pieces and are
+ * interrupted, a read fails. A run gives the batches of a run without faults, or an error with the reason;
  * never other batches. */
 #include "config.h"
 
@@ -9,7 +9,8 @@
 
 static struct setting setting;
 
-/* One small photograph a shard, the other fields of many kinds, one of them with rows of any length. */
+/* Makes two shards. The samples of a shard have the same photograph, and fields of other kinds, one of them
+ * with rows of different lengths. */
 static int make(void **state)
 {
 	enum { HEAD = 128 };
@@ -61,10 +62,10 @@ static void set_up(unsigned threads)
 	setting.o.lanes = 2;
 	setting.o.threads = threads;
 	setting.o.memory_budget = 8 << 20;
-	setting.o.on_error = PENSTOCK_SKIP; /* of bad samples, which none of these is */
+	setting.o.on_error = PENSTOCK_SKIP; /* no sample is bad */
 }
 
-/* 0 and the hash of all batches, or the error of whatever failed first. */
+/* Returns 0 and the hash of all batches, or the first error. */
 static int run(uint64_t *ret_hash, uint64_t *ret_rows, struct penstock_error *e)
 {
 	static const char *const shards[] = {"u-0.tar", "u-1.tar"};
@@ -93,7 +94,7 @@ static int run(uint64_t *ret_hash, uint64_t *ret_rows, struct penstock_error *e)
 	return rc;
 }
 
-static uint64_t sound_run(void)
+static uint64_t run_without_faults(void)
 {
 	struct penstock_error e;
 	uint64_t h = 0, rows = 0;
@@ -113,7 +114,7 @@ static uint64_t sound_run(void)
 
 static void fails_at_each(enum faults_kind kind, int errnum, long least)
 {
-	uint64_t want = sound_run();
+	uint64_t want = run_without_faults();
 	long most = faults_count(kind), nfailed = 0;
 
 	assert_true(most >= least);
@@ -125,31 +126,31 @@ static void fails_at_each(enum faults_kind kind, int errnum, long least)
 		int rc = run(&h, &rows, &e);
 		faults_fail(kind, 0, 0);
 		if (rc == 0 && h != want)
-			fail_msg("the %ldth failed, and the batches are others", n);
+			fail_msg("with fault %ld the batches differ", n);
 		if (rc < 0 && (!e.text[0] || (rc != -errnum && !strstr(e.text, strerror(errnum)))))
-			fail_msg("the %ldth failed, and the error is %d, \"%s\"", n, rc, e.text);
+			fail_msg("with fault %ld the error is %d, \"%s\"", n, rc, e.text);
 		nfailed += rc < 0;
 	}
-	assert_int_equal(sound_run(), want);
+	assert_int_equal(run_without_faults(), want);
 	assert_true(nfailed > 0);
 	print_message("# %ld places\n", most);
 }
 
-static void an_allocation_that_fails_is_an_error_never_another_batch(void **state)
+static void a_failed_allocation_is_an_error_and_changes_no_batch(void **state)
 {
 	(void)state;
 	set_up(1);
 	fails_at_each(FAULTS_ALLOCATION, ENOMEM, 100);
 }
 
-static void an_allocation_that_fails_among_threads_is_an_error_never_another_batch(void **state)
+static void a_failed_allocation_with_3_threads_changes_no_batch(void **state)
 {
 	(void)state;
 	set_up(3);
 	fails_at_each(FAULTS_ALLOCATION, ENOMEM, 100);
 }
 
-static void a_read_that_fails_is_an_error_never_another_batch(void **state)
+static void a_failed_read_is_an_error_and_changes_no_batch(void **state)
 {
 	(void)state;
 	set_up(2);
@@ -157,7 +158,7 @@ static void a_read_that_fails_is_an_error_never_another_batch(void **state)
 	fails_at_each(FAULTS_READ, EIO, 2);
 }
 
-/* Before its first byte was read, no reader can have met two versions. */
+/* Before its first byte is read, no reader can have read two versions of the shard. */
 static void a_shard_that_is_replaced_before_it_is_read_is_opened_again(void **state)
 {
 	long nsound = 0;
@@ -165,7 +166,7 @@ static void a_shard_that_is_replaced_before_it_is_read_is_opened_again(void **st
 	(void)state;
 	set_up(1);
 	setting.o.on_error = PENSTOCK_FAIL;
-	uint64_t want = sound_run();
+	uint64_t want = run_without_faults();
 	long most = faults_count(FAULTS_READ);
 	for (long n = 1; n <= most; n++) {
 		struct penstock_error e;
@@ -179,7 +180,7 @@ static void a_shard_that_is_replaced_before_it_is_read_is_opened_again(void **st
 		nsound += rc == 0;
 	}
 	assert_true(nsound >= 2);
-	/* Once: what is stale again and again is an error. */
+	/* It is opened again only once: a shard that is stale each time is an error. */
 	struct penstock_error e;
 	uint64_t h = 0, rows;
 	faults_fail_from(FAULTS_READ, 1, ESTALE);
@@ -195,8 +196,8 @@ static void reads_in_pieces_and_interrupted_give_the_same_batches(void **state)
 
 	(void)state;
 	set_up(2);
-	uint64_t want = sound_run();
-	/* Less memory than a field: those are read again, when they are decoded. */
+	uint64_t want = run_without_faults();
+	/* With less memory than a field needs, fields are read again when they are decoded. */
 	for (int tight = 0; tight < 2; tight++) {
 		setting.o.memory_budget = tight ? 1 << 20 : 8 << 20;
 		faults_trickle(true);
@@ -208,7 +209,7 @@ static void reads_in_pieces_and_interrupted_give_the_same_batches(void **state)
 	}
 }
 
-/* What did not fit into the memory is read again when it is decoded. */
+/* A field that did not fit into the budget is read again when it is decoded. */
 static void a_field_that_is_read_again_in_pieces_is_whole(void **state)
 {
 	enum { N = 300001 };
@@ -260,8 +261,8 @@ static void a_field_that_is_read_again_in_pieces_is_whole(void **state)
 	free(data);
 }
 
-/* Else each of them would leave less for the others, until nothing is read ahead any more. */
-static void memory_that_could_not_be_had_is_not_held(void **state)
+/* Otherwise each failure would leave less of the budget, until nothing is read ahead any more. */
+static void failed_allocations_hold_no_budget(void **state)
 {
 	enum { N = 300001 };
 	struct ps_byte_budget budget = {.limit = 8 << 20};
@@ -296,13 +297,13 @@ static void memory_that_could_not_be_had_is_not_held(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(an_allocation_that_fails_is_an_error_never_another_batch),
-	        cmocka_unit_test(an_allocation_that_fails_among_threads_is_an_error_never_another_batch),
-	        cmocka_unit_test(a_read_that_fails_is_an_error_never_another_batch),
+	        cmocka_unit_test(a_failed_allocation_is_an_error_and_changes_no_batch),
+	        cmocka_unit_test(a_failed_allocation_with_3_threads_changes_no_batch),
+	        cmocka_unit_test(a_failed_read_is_an_error_and_changes_no_batch),
 	        cmocka_unit_test(a_shard_that_is_replaced_before_it_is_read_is_opened_again),
 	        cmocka_unit_test(reads_in_pieces_and_interrupted_give_the_same_batches),
 	        cmocka_unit_test(a_field_that_is_read_again_in_pieces_is_whole),
-	        cmocka_unit_test(memory_that_could_not_be_had_is_not_held),
+	        cmocka_unit_test(failed_allocations_hold_no_budget),
 	};
 
 	return cmocka_run_group_tests_name("torture", tests, make, shards_remove);

@@ -1,5 +1,5 @@
-/* The pixels that transform.h defines, as sums: a change of what is drawn or of how it is computed, on
- * whatever processor and with whatever compiler, is a change of these. */
+/* Checksums of the pixels of the transforms in image/image.h. A change of what is drawn or of how it is
+ * computed, on any CPU and with any compiler, changes these. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,7 +92,7 @@ static const struct {
                 0xc387d04599b9ee9e},
 };
 
-/* Slopes, edges and all levels, other ones in each channel. */
+/* Slopes, edges and all levels, different in each channel. */
 static void picture_make(uint8_t *p)
 {
 	for (uint32_t i = 0; i < NBYTES; i++) {
@@ -106,7 +106,7 @@ static uint64_t sum_of(const struct ps_transform_spec *spec)
 	const struct ps_image_spec image = {.out_width = WIDTH, .out_height = HEIGHT, .transforms = *spec};
 	uint64_t h = UINT64_C(0xcbf29ce484222325);
 	for (uint64_t n = 0; n < SAMPLES; n++) {
-		/* Two bytes more, as image.c has: what is read there does not count. */
+		/* Two bytes more, as in image.c: they are read, but do not change a pixel. */
 		static uint8_t a[NBYTES + 2], b[NBYTES + 2];
 		const struct ps_rng_key key = {.seed = 42, .epoch = 1, .shard = 3, .sample = n};
 		struct ps_planes planes = {a, WIDTH, HEIGHT};
@@ -122,7 +122,7 @@ static uint64_t sum_of(const struct ps_transform_spec *spec)
 	return h;
 }
 
-static void pixels_are_those_of_the_definition(void **state)
+static void transformed_pixels_never_change_between_versions(void **state)
 {
 	(void)state;
 	uint32_t wrong = 0;
@@ -139,9 +139,9 @@ static void pixels_are_those_of_the_definition(void **state)
 	assert_int_equal(wrong, 0);
 }
 
-/* A move by whole and by half pixels, whose ends lie exactly on the picture's edge: what is outside is
- * `fill`, and nothing beyond the picture is read. */
-static void what_comes_from_beyond_the_edge_is_fill(void **state)
+/* Moves by whole and by half pixels, which end exactly on the image's edge: pixels from outside are `fill`,
+ * and no byte outside of the image is read. */
+static void pixels_from_outside_of_the_image_are_fill(void **state)
 {
 	enum { W = 7, H = 5, N = W * H, FILL = 250, BEYOND = 240 };
 	static const double moves[] = {-8, -7, -2, -1, -0.5, 0, 0.5, 1, 2, 6.5, 7, 8};
@@ -181,8 +181,8 @@ static void what_comes_from_beyond_the_edge_is_fill(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(pixels_are_those_of_the_definition),
-	        cmocka_unit_test(what_comes_from_beyond_the_edge_is_fill),
+	        cmocka_unit_test(transformed_pixels_never_change_between_versions),
+	        cmocka_unit_test(pixels_from_outside_of_the_image_are_fill),
 	};
 	return cmocka_run_group_tests_name("transform", tests, NULL, NULL);
 }

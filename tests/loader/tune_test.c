@@ -1,4 +1,4 @@
-/* Units of work and numbers of threads, as they follow what was measured. */
+/* Sizes of units of work and numbers of threads, which follow measurements. */
 #include "config.h"
 
 #include "pipeline/core.h"
@@ -9,7 +9,7 @@
 #include "make_tar.h"
 #include "penstock.h"
 
-/* Rows that a unit has once the cost is known. */
+/* The rows of a unit once the cost is known. */
 static uint32_t unit_rows(uint64_t row_nbytes, uint64_t row_ns)
 {
 	struct ps_cost c;
@@ -55,7 +55,7 @@ static void one_slow_unit_does_not_make_the_next_ones_small(void **state)
 		;
 	assert_in_range(n, 25, 100);
 	double before = c.ns_per_weight;
-	ps_cost_learn(&c, 0, 0, 1000000); /* a batch was closed: no row tells of it */
+	ps_cost_learn(&c, 0, 0, 1000000); /* a batch was closed: no rows, so nothing is learned */
 	assert_true(c.ns_per_weight <= before && c.ns_per_weight >= before);
 }
 
@@ -64,21 +64,21 @@ static void threads_that_wait_are_parked_and_come_back(void **state)
 	struct ps_tune t = {.least = 1, .most = 16, .now = 16};
 
 	(void)state;
-	/* a quarter of them is busy */
+	/* four threads are busy */
 	for (int i = 0; i < 20; i++) {
 		double idle = t.now > 4 ? 1 - 4.0 / t.now : 0.05;
 
 		t.now = ps_tune_next(&t, &(struct ps_usage){.idle = idle});
 	}
 	assert_in_range(t.now, 5, 9);
-	/* all are wanted again */
+	/* all threads are needed again */
 	for (int i = 0; i < 20; i++)
 		t.now = ps_tune_next(&t, &(struct ps_usage){.idle = 0.01, .starved = 0.5});
 	assert_int_equal(t.now, 16);
-	/* no thread waits for them: no more are started */
+	/* the next stage does not wait for them: no more are started */
 	t.now = 3;
 	assert_int_equal(ps_tune_next(&t, &(struct ps_usage){.idle = 0.01, .starved = 0}), 3);
-	/* these wait themselves for what more of them would not bring */
+	/* the threads wait for input themselves: more threads would not help */
 	assert_int_equal(ps_tune_next(&t, &(struct ps_usage){.idle = 0.3, .starved = 0.5}), 3);
 	t.fixed = true;
 	assert_int_equal(ps_tune_next(&t, &(struct ps_usage){.idle = 1}), 3);
@@ -95,7 +95,7 @@ static struct {
 	int others; /* decoded while the slow one is not done */
 } slow = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
 
-/* The first sample is done only when the rest of its batch and all other batches are. */
+/* The first sample is done only after the rest of its batch and all other batches that the depth allows. */
 static int wait_for_others(void *ctx, struct penstock_sample *sample)
 {
 	struct penstock_sample_info info;
@@ -114,7 +114,7 @@ static int wait_for_others(void *ctx, struct penstock_sample *sample)
 	return 0;
 }
 
-static void one_slow_sample_does_not_stop_the_others(void **state)
+static void a_slow_sample_does_not_stop_the_others(void **state)
 {
 	static const char *const shards[] = {"slow.tar"};
 	struct penstock_options o;
@@ -133,7 +133,7 @@ static void one_slow_sample_does_not_stop_the_others(void **state)
 		char name[16];
 
 		snprintf(name, sizeof(name), "%03d.txt", i);
-		tar_add(&t, name, text, 10000); /* at first such a row is a unit */
+		tar_add(&t, name, text, 10000); /* at first one such row is a unit */
 	}
 	tar_end(&t);
 	tar_save(&t, "slow.tar");
@@ -154,7 +154,7 @@ static void one_slow_sample_does_not_stop_the_others(void **state)
 		struct penstock_batch_info info;
 
 		penstock_batch_info(b, &info);
-		assert_int_equal(info.index, n++); /* in order all the same */
+		assert_int_equal(info.index, n++); /* batches come in order all the same */
 		penstock_batch_release(b);
 	}
 	assert_int_equal(r, 0);
@@ -169,7 +169,7 @@ int main(void)
 	        cmocka_unit_test(a_unit_is_50_to_100_us_of_work),
 	        cmocka_unit_test(one_slow_unit_does_not_make_the_next_ones_small),
 	        cmocka_unit_test(threads_that_wait_are_parked_and_come_back),
-	        cmocka_unit_test(one_slow_sample_does_not_stop_the_others),
+	        cmocka_unit_test(a_slow_sample_does_not_stop_the_others),
 	};
 
 	return cmocka_run_group_tests_name("tune", tests, NULL, NULL);
