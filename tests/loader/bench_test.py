@@ -9,7 +9,7 @@ import xml.etree.ElementTree
 
 import tap
 
-# A sanitizer holds back what was freed.
+# A sanitizer keeps freed memory: memory is not measured with one.
 with open(tap.LOADER, "rb") as program:
     TEXT = program.read()
 PLAIN = b"__asan_init" not in TEXT and b"__tsan_init" not in TEXT
@@ -25,7 +25,7 @@ def photo(i):
 
 
 def shard(path, samples):
-    """samples: a dict of suffix to bytes each."""
+    """samples: for each sample a dict of suffix to bytes."""
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for i, sample in enumerate(samples):
             for suffix, data in sample.items():
@@ -41,7 +41,7 @@ def bench(*args, env=None):
 
 
 @tap.test
-def fields_of_any_kind():
+def bench_reads_fields_of_any_kind():
     shard("a.tar", [{"n": b"%d" % i, "json": b'{"a": [%d]}' % i, "txt": b"x" * i} for i in range(20)])
     result, _ = bench("--epochs", "1", "--field", "n=int64:u8", "--field", "json:a.0=float", "--field", "txt=text", "a.tar")
     tap.equal((result["samples"], result["skipped"]), (20, 0))
@@ -52,7 +52,7 @@ def fields_of_any_kind():
 
 
 @tap.test
-def what_the_consumer_waits_for_sums_to_one():
+def shares_of_what_the_consumer_waits_for_add_up_to_1():
     shard("a.tar", [{"jpg": photo(i)} for i in range(20)])
     waits = bench("--epochs", "1", "--image", "32", "a.tar")[0]["consumer_waits_for"]
     tap.equal(sorted(waits), ["decode", "read", "storage"])
@@ -60,7 +60,7 @@ def what_the_consumer_waits_for_sums_to_one():
 
 
 def step_of(result):
-    """What must hold of any step, however slow the machine is."""
+    """Asserts what must hold for any step, however slow the machine is; returns the step."""
     step = result["step"]
     assert 0 <= step["idle"] <= 1 and step["seconds"] > 0, step
     assert abs(step["idle"] - step["idle_for_batches"] - step["idle_for_copies"]) < 1e-6, step
@@ -72,13 +72,13 @@ def step_of(result):
 
 
 @tap.test
-def a_step_tells_what_the_consumer_loses():
+def step_ms_reports_what_the_consumer_loses():
     shard("a.tar", [{"cls": b"%d" % i} for i in range(60)])
     args = ["--field", "cls=int64", "--batch", "2", "--epochs", "1", "a.tar"]
     step = step_of(bench("--step-ms", "3", *args)[0])
     tap.equal(step["steps"], 20, "the first ten of 30 are not counted")
     assert step["beside_ms"] >= 3 and step["idle_for_copies"] == 0 and step["copies_hidden"] == 1, step
-    tap.equal(step_of(bench("--step-ms", "1", "--batch", "10", *args[:2], *args[4:])[0])["steps"], 3, "or the first half")
+    tap.equal(step_of(bench("--step-ms", "1", "--batch", "10", *args[:2], *args[4:])[0])["steps"], 3, "the first half of 6 is not counted")
     assert "step" not in bench(*args)[0]
     r = tap.run("bench", "--step-ms", "3", *args)
     assert b"20 steps of" in r.stdout and b"next() took" in r.stdout, r.stdout
@@ -87,14 +87,14 @@ def a_step_tells_what_the_consumer_loses():
 
 
 @tap.test
-def a_step_on_a_gpu_waits_for_the_batch():
+def step_ms_on_a_gpu_waits_for_the_batch():
     shard("a.tar", [{"cls": b"%d" % i} for i in range(60)])
     args = ["--device", "cuda", "--step-ms", "2", "--field", "cls=int64", "--batch", "2", "--epochs", "1", "a.tar"]
     os.mkdir("mock")
     shutil.copy(os.path.join(tap.BUILD, "tests/loader/.libs/libmockcuda.so"), "mock/libcuda.so.1")
     env = {**os.environ, "LD_LIBRARY_PATH": "mock"}
     with open(os.path.join(tap.BUILD, "config.h")) as f:
-        if "define HAVE_CUDA_KERNELS 1" not in f.read():  # built without nvcc: the mock takes anything
+        if "define HAVE_CUDA_KERNELS 1" not in f.read():  # built without nvcc: the mock accepts any bytes as kernels
             with open("kernels", "w") as kernels:
                 kernels.write("kernels")
             env["PENSTOCK_CUDA_KERNELS"] = "kernels"
@@ -107,7 +107,7 @@ def a_step_on_a_gpu_waits_for_the_batch():
 
 
 @tap.test
-def a_sweep_runs_all_and_names_the_best():
+def a_sweep_runs_all_points_and_names_the_best():
     shard("a.tar", [{"jpg": photo(i)} for i in range(24)])
     args = ["--sweep", "--sweep-threads", "1,2", "--sweep-batch", "4,8", "--image", "16", "--epochs", "1", "--lanes", "1"]
     result, _ = bench(*args, "--plot", "s.svg", "a.tar")
@@ -121,7 +121,7 @@ def a_sweep_runs_all_and_names_the_best():
 
 
 @tap.test
-def a_sweep_goes_on_where_a_point_fails():
+def a_sweep_continues_after_a_point_that_fails():
     shard("a.tar", [{"jpg": photo(i)} for i in range(8)])
     args = ["--sweep", "--sweep-threads", "1", "--epochs", "1", "--image", "64", "--lanes", "1", "--memory-budget", "2M"]
     result, _ = bench(*args, "--sweep-batch", "4,4096", "a.tar")
@@ -136,7 +136,7 @@ def a_sweep_goes_on_where_a_point_fails():
 
 
 @tap.test
-def drift_is_told():
+def profile_against_reports_drift():
     shard("a.tar", [{"cls": b"%d" % (i % 4), "txt": b"x" * (i % 9)} for i in range(200)])
     shard("b.tar", [{"cls": b"%d" % (7 if i < 60 else i % 4), "txt": b"x" * (9 + i % 9)} for i in range(200)])
     args = ["--epochs", "1", "--field", "cls=int64", "--field", "txt=bytes", "--lanes", "1"]
@@ -146,7 +146,7 @@ def drift_is_told():
     tap.equal(bench(*args, "--profile-against", "p.json", "a.tar")[1], "")
     r = tap.run("bench", "--json", *args, "--profile-against", "p.json", "b.tar")
     warned = r.stderr.decode()
-    tap.equal(r.returncode, 3, "an exit status of its own")
+    tap.equal(r.returncode, 3, "drift has an exit status of its own")
     tap.equal(json.loads(r.stdout)["samples"], 200)
     for says in ("label 7 is new", "field cls: 30 % of the samples", "field txt: mean of items is 1", ):
         assert says in warned, warned
@@ -159,8 +159,8 @@ def drift_is_told():
 
 
 @memory_test
-def memory_is_the_budget_and_64_MiB():
-    """Samples of 1 MB, 400 of them, a window of all of them, a budget of 48 MiB."""
+def memory_is_at_most_the_budget_plus_64_MiB():
+    """400 samples of 1 MiB, a shuffle window of all of them, and a budget of 48 MiB."""
     blob = os.urandom(1 << 20)
     for s in range(4):
         shard("big-%d.tar" % s, [{"bin": blob, "cls": b"1"} for _ in range(100)])
@@ -171,7 +171,7 @@ def memory_is_the_budget_and_64_MiB():
 
 
 @memory_test
-def memory_holds_for_images_too():
+def memory_with_images_is_at_most_the_budget_plus_64_MiB():
     shard("a.tar", [{"jpg": photo(i)} for i in range(300)])
     result, _ = bench("--epochs", "2", "--memory-budget", "40M", "--batch", "16", "--threads", "4", "--lanes", "2", "a.tar")
     tap.equal(result["samples"], 600)
@@ -179,9 +179,9 @@ def memory_holds_for_images_too():
 
 
 @memory_test
-def memory_holds_for_progressive_images():
-    """Coefficients of 18 MB an image, eight threads: 144 MB if nobody waited for another."""
-    from PIL import Image  # scripts/setup-debian brings it for the tests
+def memory_with_progressive_images_is_at_most_the_budget_plus_64_MiB():
+    """An image has 18 MB of coefficients: without waits eight threads would need 144 MB."""
+    from PIL import Image  # scripts/setup-debian installs it for the tests
 
     out = io.BytesIO()
     Image.open(tap.PHOTOS[0]).convert("RGB").resize((3000, 2000)).save(out, "JPEG", progressive=True, quality=60)

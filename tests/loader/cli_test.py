@@ -24,12 +24,12 @@ def bench(*args, **kwargs):
     small = [] if "--field" in args else ["--image", "32"]
     r = tap.run("bench", "--json", *small, *args, **kwargs)
     assert r.returncode == 0, r.stderr
-    tap.equal(r.stderr, b"", "no progress where there is no terminal")
+    tap.equal(r.stderr, b"", "without a terminal no progress is printed")
     return json.loads(r.stdout)
 
 
 @tap.test
-def bench_takes_what_is_done_to_images():
+def bench_takes_options_of_images():
     options = {"crop": "random_crop", "padding_x": 4, "padding_mode": 2, "jitter": 1, "brightness": 0.4, "jitter_order": 1,
                "erase": 0.5, "blur": 1, "noise": 1, "noise_sigma_max": 9, "groups": "one:0.5=blur,noise"}
     args = [a for k, v in options.items()
@@ -58,7 +58,7 @@ def bench_json_has_the_promised_names():
     tap.equal([(e["epoch"], e["samples"]) for e in result["epochs"]], [(0, 30), (1, 30)])
     size = sum(os.path.getsize("t-%d.tar" % i) for i in range(3))
     assert size * 1.8 < result["bytes_read"] <= size * 2, (size, result["bytes_read"])
-    for e in result["epochs"]:  # of what was read ahead, each epoch has its own
+    for e in result["epochs"]:  # bytes that are read ahead count for their own epoch
         assert size * 0.9 < e["bytes_read"] <= size, (size, e["bytes_read"])
     plain = tap.run("bench", "--image", "32", "t-0.tar").stdout.decode()
     assert re.search(r"^next\(\) took p50 [0-9.]+ ms, p99 [0-9.]+ ms$", plain, re.M), plain
@@ -76,7 +76,7 @@ def bench_takes_all_its_options():
         tap.make_tar("of-%d.tar" % n, [("%d.cls" % i, b"1") for i in range(n)])
     dealt = ["--epochs", "1", "--order", "none", "--end", "uneven", "--world", "4", "--rank", "1", "--field", "cls=int64", "of-{1..4}.tar"]
     tap.equal(bench(*dealt)["samples"], 2)
-    tap.equal(bench("--ranks-per-node", "2", *dealt)["samples"], 3)  # the first rank of the second node comes before it
+    tap.equal(bench("--ranks-per-node", "2", *dealt)["samples"], 3)  # rank 2, the first of the second node, comes before rank 1
     assert bench("--homes", "2", "--epochs", "1", "--field", "cls=int64", "of-{1..4}.tar")["samples"] == 10
     r = tap.run("bench", "--epochs", "1", "--image", "32", "t-0.tar")
     assert r.returncode == 0 and b"bottleneck: " in r.stdout, r
@@ -86,7 +86,7 @@ def bench_takes_all_its_options():
 @tap.test
 def bench_names_lost_shards():
     shards()
-    os.symlink("/proc/self/mem", "broken.tar")  # a file that can be opened and not be read: EIO
+    os.symlink("/proc/self/mem", "broken.tar")  # a file that can be opened but not read: EIO
     args = ["bench", "--image", "32", "--epochs", "2", "--on-error", "skip", "--batch", "4",
             "t-{0..2}.tar", "broken.tar", "gone.tar"]
     r = tap.run(*args, "--json")
@@ -110,7 +110,7 @@ def bench_names_a_bounded_number_of_lost_shards():
 
 
 @tap.test
-def indexes_may_lie_in_another_folder():
+def indexes_may_be_in_another_folder():
     shards()
     os.mkdir("indexes")
     tap.equal(tap.run("index", "--dir", "indexes", "t-{0..2}.tar").returncode, 0)
@@ -123,7 +123,7 @@ def indexes_may_lie_in_another_folder():
 
 
 @tap.test
-def a_lost_shard_is_no_bad_sample_to_pass_over():
+def the_advice_on_a_lost_shard_is_not_to_skip_samples():
     os.symlink("/proc/self/mem", "broken.tar")
     for shard, advice in ("broken.tar", b"check the path, and the disk"), ("gone.tar", b"check the path"):
         r = tap.run("bench", shard)
@@ -146,7 +146,7 @@ def bench_counts_skipped_samples():
 
 
 @tap.test
-def bench_of_nothing_fails():
+def bench_of_shards_without_samples_fails():
     tap.make_tar("none.tar", [("nodots", b"x")])
     for args in [], ["--sweep", "--sweep-threads", "1", "--sweep-batch", "4"]:
         r = tap.run("bench", *args, "none.tar")
@@ -155,7 +155,7 @@ def bench_of_nothing_fails():
 
 
 @tap.test
-def ls_prints_a_line_a_sample():
+def ls_prints_one_line_per_sample():
     shards(1, 3)
     samples, rc, err = tap.ls("t-0.tar")
     tap.equal((rc, err, len(samples)), (0, "", 3))
@@ -183,7 +183,7 @@ def ls_keeps_control_characters_off_the_terminal():
 
 
 @tap.test
-def ls_goes_on_behind_a_damaged_shard():
+def ls_continues_after_a_damaged_shard():
     shards(2, 2)
     tap.write("cut.tar", tap.read("t-0.tar")[:3000])
     samples, rc, err = tap.ls("cut.tar", "no-such.tar", "t-1.tar")
@@ -192,7 +192,7 @@ def ls_goes_on_behind_a_damaged_shard():
 
 
 def screen(*args):
-    """What a terminal gets on stderr."""
+    """Runs penstock-loader with a terminal as stderr; returns what it writes there."""
     try:
         master, slave = os.openpty()
     except OSError as e:
@@ -209,7 +209,7 @@ def screen(*args):
 
 
 @tap.test
-def bench_progress_says_how_much_is_left():
+def bench_progress_shows_the_time_that_is_left():
     names = shards(2, 20)
     tap.run("index", names)
     out = screen("bench", "--image", "32", "--batch", "1", "--step-ms", "30", "--epochs", "1", names)
@@ -221,7 +221,7 @@ def bench_progress_says_how_much_is_left():
 
 
 @tap.test
-def what_to_do_about_a_url_is_said_once():
+def an_error_about_a_url_gives_its_advice_once():
     for on_error in ("fail", "skip"):
         r = tap.run("bench", "--on-error", on_error, "--batch", "1", "https://127.0.0.1/x.tar")
         for line in r.stderr.decode().splitlines():
@@ -229,7 +229,7 @@ def what_to_do_about_a_url_is_said_once():
 
 
 @tap.test
-def help_and_version():
+def help_and_version_are_printed():
     for args in (["--help"], ["-h"], ["bench", "--help"], ["bench", "-h"], ["ls", "--help"], ["ls", "-h"], ["index", "-h"], ["help"], ["help", "pack"]):
         r = tap.run(*args)
         tap.equal((r.returncode, r.stderr), (0, b""))
@@ -238,7 +238,7 @@ def help_and_version():
 
 
 @tap.test
-def help_names_the_options_of_the_page():
+def options_in_help_are_in_the_man_page():
     page = tap.read(os.path.join(tap.SRC, "man/penstock-loader.1")).decode().replace("\\-", "-")
     for command in ("bench", "cat", "doctor", "index", "ls", "pack", "shuffle-quality", "split"):
         for option in re.findall(r"^  (--[a-z-]+)", tap.run(command, "--help").stdout.decode(), re.M):
@@ -254,7 +254,7 @@ FOREIGN = {
     "lmdb/data.mdb": bytes(10) + b"\x08\0\0\0\0\0" + b"\xde\xc0\xef\xbe",
 }
 
-BAD = [  # arguments, exit code, what the line on stderr says
+BAD = [  # arguments, exit code, a part of the line on stderr
     ([], 2, "no command"),
     (["frobnicate"], 2, "unknown command 'frobnicate' (penstock-loader --help lists them)"),
     (["bench"], 2, "no shards"),
@@ -346,7 +346,7 @@ BAD = [  # arguments, exit code, what the line on stderr says
 
 
 @tap.test
-def bad_input_is_one_line_and_an_exit_code():
+def bad_input_gives_one_line_and_an_exit_code():
     shards(2, 2)
     tap.write("text", b"hello " * 1000)
     tap.write("empty", b"")
@@ -357,7 +357,7 @@ def bad_input_is_one_line_and_an_exit_code():
         os.makedirs(folder)
     for path in ("classes/cat/1.jpg", "photos/1.jpg", "lmdb/lock.mdb"):
         tap.write(path, b"x")
-    for path, head in FOREIGN.items():  # padded, and as short as files can be
+    for path, head in FOREIGN.items():  # padded to 4 KiB; the .npy is as short as such files can be
         tap.write(path, head + bytes(4096 if path != "a.npy" else 80))
     for args, code, says in BAD:
         r = tap.run(*args)
@@ -368,7 +368,7 @@ def bad_input_is_one_line_and_an_exit_code():
 
 
 @tap.test
-def a_folder_stands_for_its_shards():
+def ls_takes_folders_and_wildcards():
     shards(2, 2)
     tap.write("more.txt", b"no shard")
     every = tap.run("ls", "t-{0..1}.tar").stdout.replace(b"t-", b"./t-")
@@ -378,7 +378,7 @@ def a_folder_stands_for_its_shards():
 
 
 @tap.test
-def a_full_disk_is_an_error():
+def a_full_disk_is_an_error_of_cat_and_ls():
     shards(1, 2)
     with open("/dev/full", "w") as full:
         r = subprocess.run([tap.LOADER, "cat", "t-0.tar"], stdout=full, stderr=subprocess.PIPE)
@@ -388,14 +388,14 @@ def a_full_disk_is_an_error():
 
 
 @tap.test
-def the_example_runs():
+def the_labels_example_runs():
     pattern = shards(2, 9)
     r = subprocess.run([os.path.join(tap.BUILD, "loader/examples/labels"), pattern], capture_output=True)
     tap.equal((r.returncode, r.stdout, r.stderr), (0, b"0 6\n1 6\n2 6\n", b""))
 
 
 @tap.test
-def shuffle_quality_tells_a_shuffled_order_from_the_list():
+def shuffle_quality_distinguishes_a_shuffled_order_from_the_list():
     for s in range(8):
         tap.make_tar("quality-%d.tar" % s, [("%d-%03d.cls" % (s, i), b"1") for i in range(50)])
 
@@ -412,7 +412,7 @@ def shuffle_quality_tells_a_shuffled_order_from_the_list():
 
 @tap.test
 def shuffle_quality_deals_to_many_ranks():
-    """The table in penstock-loader(1); WebDataset's figures are those of tests/bench/shuffle-peers."""
+    """The figures of the table in penstock-loader(1); tests/bench/shuffle-peers measures WebDataset's."""
     def dealt(*args):
         r = tap.run("shuffle-quality", "--json", "--world", *args)
         tap.equal((r.returncode, r.stderr), (0, b""), args)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Python package's tensors on a GPU, as far as they can be looked at without one: device_cuda.sh runs it."""
+"""The Python package's tensors on a GPU; without one, with the mock as far as it goes: device_cuda.sh runs it."""
 import ctypes
 import importlib
 import os
@@ -30,7 +30,7 @@ def raises(kind, function, *args, **kwargs):
 
 
 def dltensor(capsule):
-    """What the capsule shows, as long as it is there."""
+    """The capsule's tensor, which is valid as long as the capsule."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.POINTER(DLTensor), [ctypes.py_object, ctypes.c_char_p]
     return get(capsule, b"dltensor").contents
@@ -42,7 +42,7 @@ def loader(**options):
 
 
 def framework(name):
-    """Where there is a GPU: a stand-in's memory is no memory to them."""
+    """Imports a framework, if there is a GPU: frameworks cannot use the mock's memory."""
     if not os.environ.get("PENSTOCK_TEST_GPU"):
         raise tap.Skip("no GPU")
     try:
@@ -52,7 +52,7 @@ def framework(name):
 
 
 @tap.test
-def tensors_say_where_they_are():
+def tensors_report_their_device_and_memory():
     batch = next(iter(loader()))
     label = batch["label"]
     tap.equal(label.__dlpack_device__(), (2, 0))
@@ -69,20 +69,20 @@ def tensors_say_where_they_are():
 
 
 @tap.test
-def the_host_sees_what_was_copied():
+def host_arrays_have_the_values_of_device_batches():
     got = [(int(x), row) for b in loader(format="numpy") for x, row in zip(b["label"], b["data"])]
     tap.equal(got, [(i, b"%d" % i * i) for i in range(40)])
     tap.equal([key for b in loader() for key in b["__key__"]], ["%02d" % i for i in range(40)])
 
 
 @tap.test
-def a_device_tensor_holds_it_too():
+def device_tensors_have_the_values_of_the_batch():
     load = loader()
     for n, batch in enumerate(load):
         capsule = batch["label"].__dlpack__(stream=1)
         t = dltensor(capsule)
         batch.synchronize()
-        if os.environ.get("PENSTOCK_TEST_GPU"):  # memory that is not ours to look at
+        if os.environ.get("PENSTOCK_TEST_GPU"):  # a GPU's memory cannot be read from here
             import torch
 
             tap.equal(torch.from_dlpack(batch["label"]).cpu().tolist(), list(range(8 * n, 8 * n + 8)))
@@ -93,7 +93,7 @@ def a_device_tensor_holds_it_too():
 
 
 @tap.test
-def streams_are_named_in_several_ways():
+def record_stream_takes_numbers_and_stream_objects():
     class Torch:
         cuda_stream = 1
 
@@ -111,7 +111,7 @@ def streams_are_named_in_several_ways():
 
 
 @tap.test
-def batches_come_back():
+def batches_return_to_the_loader_after_use():
     load = loader(depth=2, epochs=20)
     for _ in range(20):
         for batch in load:
@@ -147,7 +147,7 @@ def jpegs_are_decoded_on_the_device():
 
 
 def doubled_on_a_stream(load, stream, take):
-    """All labels times two, worked out by a framework on a stream of its own while the loader goes on."""
+    """All labels times two, computed by a framework on a stream of its own while the loader goes on."""
     got = []
     for batch in load:
         with stream:
@@ -167,7 +167,7 @@ def torch_waits_on_its_own_stream():
     kept = [b["label"] for b in loader(format="torch", copy=True, depth=2)]
     tap.equal([int(x) for t in kept for x in t], list(range(40)))
     host = torch.from_dlpack(numpy.asarray(next(iter(loader()))["label"]))
-    assert host.is_pinned(), "what lies in host memory is page-locked, and torch sees it"
+    assert host.is_pinned(), "host memory is page-locked, and torch reports it as such"
 
 
 @tap.test
@@ -178,7 +178,7 @@ def cupy_waits_on_its_own_stream():
 
 
 @tap.test
-def jax_takes_them():
+def jax_reads_device_batches():
     jax = framework("jax")
     if jax.default_backend() != "gpu":
         raise tap.Skip("this JAX has no GPU")
@@ -218,7 +218,7 @@ def images_are_finished_on_the_device():
 
 
 @tap.test
-def or_on_the_cpu():
+def images_are_finished_on_the_cpu_if_asked_for():
     for options in {"format": "numpy"}, {"device_pixels": "off"}:
         load = pictures(device="cuda", **options)
         batch = next(iter(load))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The examples, as a user runs them."""
+"""The examples of loader/examples, run as by a user."""
 import io
 import os
 import subprocess
@@ -23,7 +23,7 @@ def run(example, *args):
 
 
 @tap.test
-def labels_counts_labels():
+def the_labels_example_counts_labels():
     photo = open(tap.PHOTOS[0], "rb").read()
     shard("a.tar", [{"jpg": photo, "cls": b"%d" % (i % 3)} for i in range(10)])
     tap.equal(run("labels", "a.tar"), (0, "0 4\n1 3\n2 3\n", ""))
@@ -33,9 +33,9 @@ def labels_counts_labels():
 
 
 @tap.test
-def bytes_makes_tokens_of_texts():
+def the_bytes_example_makes_tokens_of_texts():
     shard("a.tar", [{"txt": b"x" * n} for n in (1, 5, 20, 0, 600)])
-    # the empty text's row repeats the long one's; all are as wide as that
+    # The empty text is bad: its row repeats the row of the long text. All rows are as wide as that one.
     lengths = [3, 7, 22, 512, 512]
     tap.equal(run("bytes", "a.tar"), (0, "5 x 512: %d tokens\n" % sum(lengths), ""))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What webdataset makes of small tars, against penstock-loader ls: the same on sound shards; on damaged ones an error
+"""Compares penstock-loader ls with webdataset on small tars: valid shards give the same samples, damaged ones an error
 and whole samples only."""
 import base64
 import json
@@ -53,7 +53,7 @@ def damaged(case):
         for s in samples:
             tap.equal(tap.field_bytes(s), WHOLE[int(s["shard"][1])].get(s["key"]), "a sample is whole: " + s["key"])
         tap.equal([s["key"] for s in samples if s["shard"] == "u1"], ["b", "c"][: 2 * (len(case["shards"]) > 1)],
-                  "the shard behind a damaged one is complete")
+                  "the shard after a damaged one is complete")
 
     return check
 

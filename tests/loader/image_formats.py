@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""PNG, WebP, PGM, PPM and EXIF orientation against PIL; parts of images against the whole; damaged files."""
+"""Compares PNG, WebP, PGM, PPM and EXIF orientation with PIL, and parts of images with the whole; damaged files."""
 import os
 import random
 import struct
@@ -50,7 +50,7 @@ def same(args, image, levels=0):
 
 
 def lacks(format):
-    """This build may have been made without the library."""
+    """Whether this build was made without the format's library."""
     done = run("decode", path("probe." + format))
     return b"this build" in done.stderr
 
@@ -64,7 +64,7 @@ def probe(format):
 
 
 def write_png(name, width, height, depth, colour, rows, palette=b"", interlace=0):
-    """PIL cannot write all of them."""
+    """Writes a PNG of any kind; PIL cannot write all kinds."""
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -85,7 +85,7 @@ def png_of_every_mode_is_what_pil_converts_to_rgb():
 
 
 @tap.test
-def png_of_few_and_of_sixteen_bits():
+def png_of_1_2_4_and_16_bits_is_decoded():
     if not probe("png"):
         return
     rng = random.Random(3)
@@ -122,7 +122,7 @@ def adam7(image):
 
 
 @tap.test
-def interlaced_png_is_the_plain_one():
+def interlaced_png_equals_the_plain_one():
     if not probe("png"):
         return
     write_png("i.png", WIDTH, HEIGHT, 8, 2, adam7(photo()), interlace=1)
@@ -131,7 +131,7 @@ def interlaced_png_is_the_plain_one():
 
 
 @tap.test
-def webp_is_what_pil_decodes():
+def webp_equals_what_pil_decodes():
     if not features.check("webp") or not probe("webp"):
         return
     for options in ({"lossless": True}, {"quality": 40}, {"quality": 90}):
@@ -144,7 +144,7 @@ def webp_is_what_pil_decodes():
 
 
 @tap.test
-def pgm_and_ppm_of_any_depth():
+def pgm_and_ppm_of_any_depth_are_decoded():
     for mode in ("L", "RGB"):
         photo().convert(mode).save(path("a.ppm"))
         same(("decode", path("a.ppm")), photo().convert(mode).convert("RGB"))
@@ -160,7 +160,7 @@ def pgm_and_ppm_of_any_depth():
 
 
 @tap.test
-def parts_are_those_of_the_whole():
+def regions_equal_those_of_the_whole_image():
     rng = random.Random(5)
     for name, options in (("a.png", {}), ("a.ppm", {}), ("a.webp", {"quality": 60}), ("b.webp", {"lossless": True}),
                           ("a.jpg", {"quality": 80}), ("b.jpg", {"quality": 80, "progressive": True})):
@@ -175,7 +175,7 @@ def parts_are_those_of_the_whole():
 
 
 @tap.test
-def images_are_turned_as_exif_says():
+def images_are_turned_by_their_exif_orientation():
     for name in ("a.jpg", "a.png", "a.webp"):
         if name != "a.jpg" and not probe(name[2:]):
             continue
@@ -192,7 +192,7 @@ def images_are_turned_as_exif_says():
 
 
 @tap.test
-def damaged_exif_is_no_orientation():
+def damaged_exif_is_ignored():
     photo().save(path("plain.jpg"))
     plain = open(path("plain.jpg"), "rb").read()
     for tiff in (b"", b"II*\0", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x09\0\0",
@@ -237,7 +237,7 @@ def damaged_bytes_never_crash():
 
 
 @tap.test
-def unknown_bytes_are_named():
+def an_unknown_format_is_reported_with_its_first_bytes():
     with open(path("t"), "wb") as f:
         f.write(b"GIF89a" + bytes(20))
     done = run("decode", path("t"))

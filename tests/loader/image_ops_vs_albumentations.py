@@ -1,4 +1,4 @@
-"""Blur, noise and OneOf against Albumentations, by images_vs_albumentations.sh."""
+"""Compares blur, noise and OneOf with Albumentations; images_vs_albumentations.sh runs it."""
 import albumentations as A
 import numpy
 from albumentations.augmentations.blur import functional as blurs
@@ -6,11 +6,11 @@ from albumentations.augmentations.blur import functional as blurs
 import tap
 from image_ops_vs_torchvision import draws, picture, run, same_distribution, share, within
 
-tap._tests.clear()  # those of the module that the helpers are from
+tap._tests.clear()  # the tests of the module that is imported for its helpers
 
 
 @tap.test
-def blur_of_given_size_and_sigma():
+def blur_is_within_two_levels_of_albumentations():
     for seed in range(6):
         image = picture(seed)
         for size, sigma in ((3, 0.5), (5, 0.7), (9, 2.0), (23, 1.1), (23, 3.0)):
@@ -20,7 +20,7 @@ def blur_of_given_size_and_sigma():
 
 
 @tap.test
-def blur_by_ranges_is_drawn_alike():
+def sizes_and_sigmas_of_blur_are_distributed_as_in_albumentations():
     rows, theirs = draws(6000), A.GaussianBlur(blur_limit=(3, 7), sigma_limit=(0.5, 3), p=1)
     theirs.set_random_seed(5)
     drawn, made = [], blurs.create_gaussian_kernel_1d
@@ -28,13 +28,13 @@ def blur_by_ranges_is_drawn_alike():
     for _ in range(3000):
         theirs(image=numpy.zeros((8, 8, 3), numpy.uint8))
     blurs.create_gaussian_kernel_1d = made
-    # Theirs makes an even size that it drew the next odd one: those that were odd are as even as ours.
+    # Albumentations replaces an even size by the next odd one: the sizes that are left are as uniform as ours.
     same_distribution([int(r[7]) for r in rows], [size for size, _ in drawn if size % 2])
     same_distribution([float(r[9]) for r in rows], [sigma for _, sigma in drawn])
 
 
 @tap.test
-def noise_by_a_range_is_drawn_alike():
+def sigmas_of_noise_are_distributed_as_in_albumentations():
     theirs = A.GaussNoise(std_range=(5 / 255, 25 / 255), p=1)
     theirs.set_random_seed(6)
     gray = numpy.full((64, 64, 3), 128, numpy.uint8)
@@ -43,9 +43,9 @@ def noise_by_a_range_is_drawn_alike():
 
 
 @tap.test
-def noise_of_one_sigma_has_the_same_levels():
+def noise_of_one_sigma_is_near_that_of_albumentations():
     gray = picture(0, (200, 200)).point(lambda v: 128)
-    for sigma in (20.0, 40.0):  # theirs cuts fractions off, so it is a little narrower
+    for sigma in (20.0, 40.0):  # Albumentations cuts off fractions, so its noise is a little narrower
         theirs = A.GaussNoise(std_range=(sigma / 255, sigma / 255), p=1)
         theirs.set_random_seed(7)
         want = theirs(image=numpy.asarray(gray))["image"].astype(int) - 128
@@ -66,7 +66,7 @@ class Mark(A.ImageOnlyTransform):
 
 
 @tap.test
-def one_of_takes_them_by_their_shares():
+def one_of_picks_operations_as_often_as_albumentations():
     rows = [list(map(int, r[10:])) for r in draws(6000)]
     theirs = A.OneOf([Mark(1, 0.2), Mark(2, 0.4), Mark(3, 0.2)], p=0.8)
     theirs.set_random_seed(8)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Affine maps, colours, blur, crops, erasing and what is drawn against PIL and torchvision: within a level or two where they do the same."""
+"""Compares affine maps, colours, blur, crops, erasing and random parameters with PIL and torchvision."""
 import itertools
 import math
 import os
@@ -40,14 +40,14 @@ def run(operation, image, *args):
 
 
 def within(got, want, levels, few=0.0):
-    """All but `few` of the values."""
+    """Asserts that all values but a share of `few` are within `levels`."""
     off = numpy.abs(got - numpy.asarray(want).astype(int))
     share = (off > levels).mean()
     assert share <= few, f"{share:.4%} of the values are off by more than {levels}, up to {off.max()}"
 
 
 @tap.test
-def brightness_contrast_saturation_as_pil():
+def brightness_contrast_and_saturation_are_within_a_level_of_pil():
     for seed in range(6):
         image = picture(seed)
         for factor in (0.2, 0.6, 1.0, 1.4, 1.9):
@@ -57,13 +57,13 @@ def brightness_contrast_saturation_as_pil():
 
 
 @tap.test
-def gray_as_pil():
+def gray_equals_that_of_pil():
     for seed in range(4):
         within(run("gray", picture(seed)), picture(seed).convert("L").convert("RGB"), 0)
 
 
 @tap.test
-def hue_as_torchvision():
+def hue_is_within_two_levels_of_torchvision():
     if not F:
         return
     for seed in range(6):
@@ -75,7 +75,7 @@ def hue_as_torchvision():
 
 
 @tap.test
-def hue_turned_and_back_is_near_and_gray_stays():
+def hue_turned_and_turned_back_is_near_the_image_and_gray_stays():
     for seed in range(4):
         image = picture(seed)
         once = run("jitter", image, 0.0, 0.0, 0.0, 0.2)
@@ -86,7 +86,7 @@ def hue_turned_and_back_is_near_and_gray_stays():
 
 
 @tap.test
-def affine_as_torchvision():
+def affine_is_within_two_levels_of_torchvision():
     if not F:
         return
     rng = random.Random(4)
@@ -102,7 +102,7 @@ def affine_as_torchvision():
 
 
 @tap.test
-def affine_that_changes_nothing_and_whole_turns():
+def affine_identity_half_turn_and_shift_are_exact():
     image = picture(1)
     within(run("affine", image, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 9.0), image, 0)
     half = run("affine", image, -1.0, 0.0, float(WIDTH), 0.0, -1.0, float(HEIGHT), 9.0)
@@ -114,7 +114,7 @@ def affine_that_changes_nothing_and_whole_turns():
 
 
 @tap.test
-def blur_as_torchvision():
+def blur_is_within_a_level_of_torchvision():
     if not F:
         return
     for seed in range(6):
@@ -134,7 +134,7 @@ STEPS = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_h
 
 
 @tap.test
-def jitter_in_any_order_as_torchvision():
+def jitter_in_any_order_is_near_torchvision():
     if not F:
         return
     factors = (1.3, 0.7, 1.4, 0.06)
@@ -149,7 +149,7 @@ def jitter_in_any_order_as_torchvision():
         want = want.permute(1, 2, 0).numpy()
         within(got, want, 8)
         assert numpy.abs(got - want).mean() < 3, numpy.abs(got - want).mean()
-        if order[0] > order[1]:  # and the order matters
+        if order[0] > order[1]:  # another order gives other pixels
             assert (run("jitter", image, *factors) != got).any()
 
 
@@ -157,7 +157,7 @@ MODES = (("constant", {"constant_values": 9}), ("edge", {}), ("reflect", {}), ("
 
 
 @tap.test
-def crops_beyond_the_edges_as_numpy_and_torchvision():
+def crops_beyond_the_edges_equal_those_of_numpy_and_torchvision():
     image, out = picture(0, (23, 17)), (31, 27)
     for mode, (name, more) in enumerate(MODES):
         padded = numpy.pad(numpy.asarray(image), ((40, 40), (40, 40), (0, 0)), name, **more)
@@ -178,7 +178,7 @@ def crops_beyond_the_edges_as_numpy_and_torchvision():
 
 
 @tap.test
-def erasing_as_torchvision():
+def erasing_equals_that_of_torchvision():
     image = picture(1)
     got = run("erase", image, 5.0, 7.0, 30.0, 21.0, 99.0)
     want = numpy.array(image).astype(int)
@@ -195,7 +195,7 @@ def draws(n):
 
 
 def same_distribution(ours, theirs):
-    """Kolmogorov and Smirnov's distance of two samples is what chance allows (1 in 10,000)."""
+    """Asserts that the Kolmogorov-Smirnov distance of two samples is within what chance allows (1 in 10,000)."""
     ours, theirs = numpy.sort(ours), numpy.sort(theirs)
     at = numpy.concatenate([ours, theirs])
     distance = numpy.abs(numpy.searchsorted(ours, at, "right") / len(ours)
@@ -210,7 +210,7 @@ def even(values, choices):
 
 
 @tap.test
-def what_is_drawn_is_distributed_as_in_torchvision():
+def random_parameters_are_distributed_as_in_torchvision():
     rows = draws(6000)
     even([int(r[0]) for r in rows], range(-10, 100 + 10 - 64 + 1))
     even([int(r[1]) for r in rows], range(-10, 80 + 10 - 48 + 1))
@@ -239,11 +239,11 @@ def share(rows, condition, want):
 
 
 @tap.test
-def groups_are_random_apply_and_one_of():
+def groups_act_as_random_apply_and_one_of():
     rows = [list(map(int, r[10:])) for r in draws(6000)]  # hflip, vflip, affine, jitter, gray, blur, noise, erase
-    share(rows, lambda r: r[0], 0.3)  # 0.6 of the group, 0.5 of its own
+    share(rows, lambda r: r[0], 0.3)  # 0.6 for the group, times 0.5 for the flip itself
     share(rows, lambda r: r[1], 0.3)
-    share(rows, lambda r: r[0] and r[1], 0.15)  # and not 0.09: they share the first
+    share(rows, lambda r: r[0] and r[1], 0.15)  # not 0.09: both flips share the group's draw
     share(rows, lambda r: r[4] or r[5] or r[6], 0.8)
     assert all(r[4] + r[5] + r[6] <= 1 for r in rows)
     share(rows, lambda r: r[4], 0.2)
@@ -253,7 +253,7 @@ def groups_are_random_apply_and_one_of():
 
 
 @tap.test
-def noise_is_near_to_gaussian_and_of_its_key():
+def noise_is_nearly_gaussian_and_depends_on_its_key():
     flat = Image.new("RGB", (200, 200), (128, 128, 128))
     for sigma in (3.0, 20.0):
         noise = run("noise", flat, sigma, 12345.0) - 128

@@ -196,7 +196,7 @@ static int draws(const char *seed, const char *number)
 	return 0;
 }
 
-/* Runs one operation of image/pixel/pixel.h with the given numbers instead of random ones. */
+/* Runs one operation of image/picture.h with the given numbers instead of random ones. */
 static int operate(int argc, char **argv)
 {
 	uint32_t width = (uint32_t)strtoul(argv[2], NULL, 10), height = (uint32_t)strtoul(argv[3], NULL, 10);

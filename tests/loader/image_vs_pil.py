@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decode and resize against PIL: equal pixels from a JPEG, within one level after a resize."""
+"""Compares decode and resize with PIL: pixels of a JPEG are equal, after a resize they are within one level."""
 import os
 import random
 import subprocess
@@ -28,7 +28,7 @@ def worst(a, b):
 
 
 def picture(rng, width, height):
-    """Photograph-like patches next to the hardest case for a cubic: full-contrast noise."""
+    """A gradient, noise, or the hardest case for a cubic: noise of full contrast."""
     kind = rng.randrange(3)
     if kind == 0:
         data = bytes(rng.choice((0, 255)) for _ in range(width * height * 3))
@@ -68,7 +68,7 @@ def same_library():
 
 
 def check_decoded(path):
-    """One more level where PIL brings another libjpeg-turbo."""
+    """Asserts equal pixels, or one level of difference if PIL has another libjpeg-turbo."""
     header, rgb = run("decode", path).split(b"\n", 1)
     image = Image.open(path)
     assert header == b"%d %d" % image.size, header

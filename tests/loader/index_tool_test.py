@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""penstock-loader index, its files read by what the format's text says (loader/shard/index/format.h)."""
+"""penstock-loader index; its files are read by a second implementation of the format (loader/shard/index/format.h)."""
 import glob
 import gzip
 import hashlib
@@ -62,7 +62,7 @@ def column(data, n, detail):
 
 
 def index_read(path):
-    """Head; of each sample key, offset, bad, {suffix: (offset, size)} (None: not told); columns; bytes of offsets."""
+    """The header; of each sample key, offset, bad, {suffix: (offset, size)} (None: not stored); columns; bytes of offsets."""
     data = tap.read(path)
     magic, size, plain, n, bad, flags, nsections, _, first, _sum, sha = struct.unpack_from("<8sQQQQIHHQQ32s", data)
     tap.equal(magic, b"PSINDEX3")
@@ -88,7 +88,7 @@ def index_read(path):
     samples, end = [], 0
     for i, key in enumerate(texts(sections[3], 0, n)):
         if i % 64 == 0:
-            tap.equal(struct.unpack_from("<QQ", sections[2], i // 64 * 16), (end, b.at - (n + 63) // 64 * 16), "a mark")
+            tap.equal(struct.unpack_from("<QQ", sections[2], i // 64 * 16), (end, b.at - (n + 63) // 64 * 16), "the mark of 64 samples")
         what = b.varint()
         end += b.varint() * unit if what & 1 else 0
         begin, members = end, None
@@ -106,7 +106,7 @@ def index_read(path):
 
 
 def sum_of(before, data):
-    """The sum of the format, continued from `before`."""
+    """The format's checksum, continued from `before`."""
     mask, prime = 2**64 - 1, 0x9E3779B97F4A7C15
     x = (before ^ len(data)) * prime & mask
     for i in range(0, len(data) - 7, 8):
@@ -118,7 +118,7 @@ def sum_of(before, data):
 
 
 def forget_sources(path):
-    """Makes an index one of a version that did not tell where columns come from: to it that section is unknown."""
+    """Makes an index one of a version that did not store where columns come from: that section gets an unknown kind."""
     data = bytearray(tap.read(path))
     nsections, = struct.unpack_from("<H", data, 44)
     kinds = [struct.unpack_from("<I", data, 96 + 32 * i)[0] for i in range(nsections)]
@@ -135,7 +135,7 @@ def members_by_ls(*paths):
 
 
 @tap.test
-def index_says_where_every_member_is():
+def index_has_the_place_of_every_member():
     shards(2, 5)
     for args in ([], ["--dir", "indexes"]):
         if args:
@@ -154,7 +154,7 @@ def index_says_where_every_member_is():
         tap.equal([s[1] for s in samples], [min(o for o, _ in s[3].values()) - 512 for s in samples])
         r = tap.run("index", *args, "t-{0..1}.tar")
         tap.equal(r.stdout, b"t-0.tar\t5 samples, up to date\nt-1.tar\t5 samples, up to date\n")
-    assert not glob.glob("*.psx.*") and not glob.glob("indexes/*.psx.*"), "nothing is left over"
+    assert not glob.glob("*.psx.*") and not glob.glob("indexes/*.psx.*"), "no temporary file is left"
 
 
 @tap.test
@@ -172,11 +172,11 @@ def offsets_take_at_most_16_bytes_a_sample():
         assert nbytes <= 16 * per, (members, nbytes / per)
         for (key, _, _, have), (want_key, want) in zip(samples, members_by_ls("m.tar")):
             tap.equal((key, have or want), (want_key, want))
-        tap.equal(all(s[3] for s in samples), members <= 5, "members are told while they fit")
+        tap.equal(all(s[3] for s in samples), members <= 5, "members are stored while they fit")
 
 
 @tap.test
-def declared_columns_are_kept():
+def declared_columns_are_stored():
     rows = [("0", {"h": 1, "s": "a", "f": 0.5, "m": {"x": -70000}}), ("7", {"h": 2.5, "s": "\u00e9", "f": 2}),
             ("-3", None), ("x", {"h": 4, "s": 5, "f": 1e300, "m": {"x": True}}), (None, {"m": 3, "s": "z" * 300})]
     files = []
@@ -189,7 +189,7 @@ def declared_columns_are_kept():
             "--column", "f=json:f", "--column", "none=nosuch"]
     tap.equal(tap.run("index", "c.tar").returncode, 0)
     r = tap.run("index", *args, "c.tar")
-    tap.equal((r.returncode, r.stderr, r.stdout), (0, b"", b"c.tar\t5 samples\n"), "an index without them is not enough")
+    tap.equal((r.returncode, r.stderr, r.stdout), (0, b"", b"c.tar\t5 samples\n"), "an index without the columns is made again")
     _, _, columns, _ = index_read("c.tar.psx")
     tap.equal(columns, {"label": ["0", "7", "-3", "x", None], "h": [1.0, 2.5, None, 4.0, None],
                         "s": ["a", "\u00e9", None, "5", None], "json:m.x": [-70000, None, None, 1, None],
@@ -198,7 +198,7 @@ def declared_columns_are_kept():
 
 
 @tap.test
-def an_index_is_made_anew_when_it_is_not_the_shards():
+def a_stale_or_damaged_index_is_made_again():
     shards(1, 3)
     run = lambda *a: json.loads(tap.run("index", "--json", *a, "t-0.tar").stdout)
     tap.equal(run()["written"], True)
@@ -255,13 +255,13 @@ def pack_makes_indexes_with_a_hash_and_a_catalogue():
     tap.equal(tap.run("pack", "--index", "--force", "--max-count", "40", "f", "out/t-%03d.tar").returncode, 0)
     tap.equal([(e[6], e[3]) for e in catalogue()],
               [("t-000.tar", "40"), ("t-002.tar", "10")] + [("z-%03d.tar.zst" % i, e) for i, e in enumerate(("15", "15", "10"))],
-              "what was replaced, and what is not there any more")
+              "the replaced shard has its new count, the removed one is gone")
     assert os.listdir("out").count("SHARDS.psc") == 1 and not [n for n in os.listdir("out") if n.startswith("SHARDS.psc.")]
     tap.equal(tap.run("pack", "--column", "cls", "f", "x-%d.tar").returncode, 2)
 
 
 @tap.test
-def index_makes_a_catalogue_of_shards_that_are_there():
+def index_makes_a_catalogue_of_existing_shards():
     files_make()
     tap.equal(tap.run("pack", "--index", "--max-count", "15", "f", "out/t-%03d.tar").returncode, 0)
     want = catalogue()
@@ -284,7 +284,7 @@ def folder(path):
 
 
 @tap.test
-def parts_that_run_at_a_time_make_what_one_run_makes():
+def parts_that_run_in_parallel_make_the_files_of_one_run():
     files_make()
     pack = ["pack", "--index", "--classes", "--column", "cls", "--max-count", "3", "--shuffle", "4"]
     os.mkdir("source")
@@ -300,7 +300,7 @@ def parts_that_run_at_a_time_make_what_one_run_makes():
                                  stdout=subprocess.PIPE) for k in range(1, n + 1)]
         said = [job.communicate()[0].split() for job in jobs]
         tap.equal([job.returncode for job in jobs], [0] * n)
-        tap.equal(sum(int(words[0]) for words in said), 40, "samples, by what each says")
+        tap.equal(sum(int(words[0]) for words in said), 40, "the samples that the parts report")
         tap.equal(folder(out), want)
         for name in want:
             if not name.endswith(".tar"):
@@ -318,7 +318,7 @@ def parts_that_run_at_a_time_make_what_one_run_makes():
 
 
 @tap.test
-def verify_finds_a_shard_that_was_replaced():
+def verify_finds_a_shard_that_was_changed():
     files_make()
     tap.equal(tap.run("pack", "--index", "--column", "cls", "--max-count", "15", "f", "out/t-%03d.tar").returncode, 0)
     tap.equal(tap.run("index", "--dir", "d", "--column", "cls", "out").returncode, 0)
@@ -330,13 +330,13 @@ def verify_finds_a_shard_that_was_replaced():
     for args in ([], ["--dir", "d"]):
         tap.equal(verify(*args), (0, [True] * 3, b""))
     good = tap.read("out/t-001.tar")
-    at = good.index(b"015.cls") + 512  # a label: no header, no size tells
+    at = good.index(b"015.cls") + 512  # a label: headers and sizes stay the same
     tap.write("out/t-001.tar", good[:at] + b"9" + good[at + 1 :])
     for args in ([], ["--dir", "d"]):
         rc, verified, text = verify(*args)
         tap.equal((rc, verified), (1, [True, False, True]))
         assert b"t-001.tar" in text and b"was changed" in text, text
-        # what it says to do repairs it
+        # The command that the error advises repairs the index.
         advice = text.decode().split("penstock-loader ")[-1].strip().split()
         tap.equal(advice[1:2], ["--force"] if args else ["--catalogue"])
         advice = [a.replace("...", "cls") for a in advice]
@@ -360,7 +360,7 @@ def verify_finds_a_shard_that_was_replaced():
 
 
 @tap.test
-def index_counts_bad_samples_as_a_loader_does():
+def index_counts_bad_samples_as_the_loader_does():
     shards(1, 4)
     tap.write("cut.tar", tap.read("t-0.tar")[:-1500 - 10240])
     r = tap.run("index", "--json", "cut.tar")
@@ -375,7 +375,7 @@ def index_counts_bad_samples_as_a_loader_does():
 
 
 def dali_lines(path):
-    """What DALI's wds2idx makes of a tar: a line a sample, suffix, offset, size and name of each member."""
+    """The index that DALI's wds2idx makes of a tar: a line per sample with suffix, offset, size and name of each member."""
     lines, last = [], None
     with tarfile.open(path) as tar:
         for m in tar:
@@ -407,7 +407,7 @@ def dalis_index_is_written_and_read():
 
 
 @tap.test
-def dalis_index_is_not_believed_without_a_look():
+def a_damaged_or_stale_dali_index_is_refused():
     tap.make_tar("a.tar", [("%d.cls" % i, b"1" * i) for i in range(30)])
     tap.equal(tap.run("index", "--dali", "a.tar").returncode, 0)
     good = tap.read("a.idx")
@@ -439,7 +439,7 @@ def dalis_index_is_not_believed_without_a_look():
 
 
 @tap.test
-def columns_are_taken_from_where_they_are_asked():
+def columns_come_from_the_members_that_are_named():
     tap.make_tar("c.tar", [m for i in range(4) for m in [("%d.cls" % i, b"%d" % i), ("%d.h" % i, b"%d" % (100 + i)),
                                                          ("%d.json" % i, b'{"h": %d}' % (200 + i))]])
 
@@ -460,12 +460,12 @@ def columns_are_taken_from_where_they_are_asked():
 
 
 @tap.test
-def an_index_that_does_not_say_where_a_column_is_from_is_made_anew():
+def an_index_without_the_sources_of_its_columns_is_made_again():
     tap.make_tar("c.tar", [m for i in range(4) for m in [("%d.cls" % i, b"%d" % i), ("%d.h" % i, b"%d" % (100 + i))]])
     tap.equal(tap.run("index", "--column", "a=cls", "c.tar").returncode, 0)
     forget_sources("c.tar.psx")
     tap.equal(index_read("c.tar.psx")[2], {"a": [0, 1, 2, 3]})
-    assert b"up to date" in tap.run("index", "c.tar").stdout, "nobody asked for a column"
+    assert b"up to date" in tap.run("index", "c.tar").stdout, "without --column the index is up to date"
     r = tap.run("index", "--column", "a=cls", "c.tar")
     tap.equal((r.returncode, r.stdout), (0, b"c.tar\t4 samples\n"))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""NVIDIA's own nvJPEG, of Python's packages, for CUDA 12 and 13: it has the functions that the loader calls, declared
-as it declares them, and without a GPU it says that it does not start. No GPU is needed."""
+"""NVIDIA's own nvJPEG for CUDA 12 and 13, from Python packages. It has the functions that the loader calls, with the
+loader's declarations; the loader reports that nvJPEG does not start without a GPU. The test needs no GPU."""
 import ctypes
 import glob
 import os
@@ -24,14 +24,14 @@ def text(name):
 
 
 @tap.test
-def nvjpeg_both_are_there():
+def nvjpeg_is_installed_for_cuda_12_and_13():
     tap.equal(sorted(path[-2:] for path in FOLDERS), ["12", "13"])
     for path in FOLDERS:
         assert '"%s"' % os.path.basename(path) in text("nvjpeg_library.c"), path + " is not looked for"
 
 
 @tap.test
-def nvjpeg_functions_are_there():
+def nvjpeg_has_the_functions_that_the_loader_calls():
     functions = re.findall(r"X\(\w+,\s*(nvjpeg\w+)", text("nvjpeg_library.h"))
     assert len(functions) >= 30, functions
     for path in FOLDERS:
@@ -41,7 +41,7 @@ def nvjpeg_functions_are_there():
 
 
 @tap.test
-def nvjpeg_declarations_are_the_same():
+def nvjpeg_has_the_declarations_of_the_loader():
     cc = shutil.which("cc")
     cuda = next((d for d in (os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include"), "/usr/include")
                  if os.path.exists(os.path.join(d, "cuda_runtime_api.h"))), None)
@@ -55,11 +55,11 @@ def nvjpeg_declarations_are_the_same():
 
 
 @tap.test
-def nvjpeg_without_a_gpu_it_says_so():
+def nvjpeg_without_a_gpu_is_reported_not_to_start():
     if tap.sanitizer_runtime(MOCK):
         raise tap.Skip("a sanitizer's runtime is not in the program that loads it")
     os.mkdir("driver")
-    shutil.copy(os.path.realpath(MOCK), "driver/libcuda.so.1")  # one that runs kernels, and is none to nvJPEG
+    shutil.copy(os.path.realpath(MOCK), "driver/libcuda.so.1")  # the mock runs kernels, but nvJPEG cannot use it
     tap.write("kernels", b"kernels")
     tap.make_tar("p.tar", [("%d.jpg" % i, tap.read(photo)) for i, photo in enumerate(tap.PHOTOS[:4])])
     for path in FOLDERS:

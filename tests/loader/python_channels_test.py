@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Pictures that are not RGB in 8 bits: channels= and dtype="u16", beside Pillow and NumPy."""
+"""Pictures other than RGB in 8 bits, with channels= and dtype="u16", compared with Pillow and NumPy."""
 import io
 import struct
 import zlib
@@ -18,7 +18,7 @@ RNG = numpy.random.default_rng(7)
 
 
 def png(array, trns=b"", colour=None):
-    """A PNG of 8 or 16 bits a channel, as its dtype says; Pillow writes no RGB of 16 bits."""
+    """A PNG of 8 or 16 bits a channel, by the array's dtype; Pillow writes no RGB of 16 bits."""
     array = array.reshape(array.shape[0], array.shape[1], -1)
     if colour is None:
         colour = {1: 0, 2: 4, 3: 2, 4: 6}[array.shape[2]]
@@ -56,7 +56,7 @@ def gray_of(rgb):
 
 
 @tap.test
-def sixteen_bits_are_kept():
+def channels_of_16_bits_are_kept():
     gray, rgb, rgba = noise(H, W, dtype=numpy.uint16), noise(H, W, 3, dtype=numpy.uint16), noise(H, W, 4, dtype=numpy.uint16)
     assert (load(png(gray), channels="gray", dtype="u16")[0, ..., 0] == gray).all()
     assert (load(png(rgb), dtype="u16")[0] == rgb).all()
@@ -72,7 +72,7 @@ def sixteen_bits_are_kept():
 
 
 @tap.test
-def eight_bits_come_back():
+def channels_of_8_bits_are_kept():
     rgb, rgba, gray = noise(H, W, 3), noise(H, W, 4), noise(H, W)
     for files, array in ((png(rgb), rgb), (png(rgba), rgba), (saved(rgba, "webp", lossless=True, exact=True), rgba)):
         name = "webp" if files[:4] == b"RIFF" else "png"
@@ -91,7 +91,7 @@ def eight_bits_come_back():
 
 
 @tap.test
-def a_jpeg_is_what_rgb_makes_of_it():
+def rgba_and_gray_of_a_jpeg_follow_from_its_rgb():
     for photo in tap.PHOTOS[:3]:
         data = tap.read(photo)
         rgb = load(data, "jpg")[0]
@@ -102,7 +102,7 @@ def a_jpeg_is_what_rgb_makes_of_it():
 
 
 @tap.test
-def a_resize_is_pillows():
+def a_resize_is_near_pillows():
     rgba, gray = noise(90, 70, 4), noise(90, 70)
     rgba[:30, :, 3] = 255
     rgba[30:60, :, 3] = 0
@@ -111,7 +111,7 @@ def a_resize_is_pillows():
             got = load(png(rgba), size=size, channels="rgba", interpolation=word)[0].astype(int)
             want = numpy.asarray(PIL.Image.fromarray(rgba).resize(size[::-1], how)).astype(int)
             assert abs(got[..., 3] - want[..., 3]).max() <= 1
-            solid = want[..., 3] > 128  # below, Pillow's eight bits of alpha-weighted colours are few
+            solid = want[..., 3] > 128  # with less alpha, Pillow's 8-bit weighted colours are too coarse
             assert abs(got - want)[solid].max() <= 4, abs(got - want)[solid].max()
             got = load(png(gray), size=size, channels="gray", interpolation=word)[0, ..., 0].astype(int)
             assert abs(got - numpy.asarray(PIL.Image.fromarray(gray).resize(size[::-1], how))).max() <= 1
@@ -132,7 +132,7 @@ def transparent_colours_do_not_bleed():
 
 
 @tap.test
-def crops_flips_and_views_are_those_of_rgb():
+def crops_flips_and_views_of_rgba_equal_those_of_rgb():
     files = [png(noise(60, 80, 3)) for _ in range(8)]
     for options in (dict(crop="random", size=24), dict(crop="random", size=24, views=3), dict(crop="center", size=24),
                     dict(crop="random_crop", size=(64, 90), padding=4, padding_mode="reflect"),
@@ -145,7 +145,7 @@ def crops_flips_and_views_are_those_of_rgb():
 
 
 @tap.test
-def padding_is_transparent():
+def padding_of_rgba_is_transparent():
     got = load(png(noise(20, 40, 3)), size=(40, 40), crop="letterbox", fill=114, channels="rgba")[0]
     assert (got[:10] == (114, 114, 114, 0)).all() and (got[30:] == (114, 114, 114, 0)).all() and (got[10:30, :, 3] == 255).all()
     got = load(png(noise(20, 40)), size=(40, 40), crop="letterbox", fill=114, channels="gray", dtype="u16")[0]
@@ -155,7 +155,7 @@ def padding_is_transparent():
 
 
 @tap.test
-def floats_are_normalised():
+def floats_of_all_channels_are_normalised():
     rgba = noise(H, W, 4, dtype=numpy.uint16)
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 2)
     got = load(png(rgba), channels="rgba", dtype="f32", mean=mean, std=std)[0]
@@ -167,7 +167,7 @@ def floats_are_normalised():
 
 
 @tap.test
-def files_that_are_turned_are_turned():
+def rgba_images_are_turned_by_their_exif_orientation():
     out = io.BytesIO()
     exif = PIL.Image.Exif()
     exif[0x0112] = 6
@@ -178,7 +178,7 @@ def files_that_are_turned_are_turned():
 
 
 @tap.test
-def several_fields_of_one_member_and_mixing():
+def fields_of_one_member_may_have_other_channels_and_be_mixed():
     files = [("%03d.png" % i, png(noise(60, 80, 4))) for i in range(8)]
     tap.make_tar("c.tar", files)
     image = dict(size=24, dtype="u8", layout="nhwc")
@@ -188,13 +188,13 @@ def several_fields_of_one_member_and_mixing():
     for options in ({}, {"cutmix_alpha": 1}, {"mixup_alpha": 1}):
         batch = next(iter(penstock.Loader("c.tar", 8, fields, format="numpy", seed=5, **options)))
         rgb, deep, rgba = (numpy.array(batch[n]).astype(float) for n in ("rgb", "deep", "rgba"))
-        # Colours of "rgba" are weighted by alpha; its mean is not that of "rgb", and only "deep" is compared.
+        # Colours of "rgba" are weighted by alpha and differ from "rgb": only "deep" is compared.
         assert abs(deep / 257 - rgb).max() <= 1.01, abs(deep / 257 - rgb).max()
         tap.equal((rgba.shape, batch["own"].shape), ((8, 24, 24, 4), (8, 24, 24, 1)))
 
 
 @tap.test
-def what_it_cannot_do_is_said():
+def options_that_need_rgb_are_refused_with_a_reason():
     for options, words in ((dict(channels="rgba", jitter=1, hue=0.1), "jitter needs channels rgb"),
                            (dict(dtype="u16", affine=1, degrees=9), "affine needs channels rgb"),
                            (dict(channels="gray", blur=1), "blur needs channels"),
@@ -217,7 +217,7 @@ def what_it_cannot_do_is_said():
 
 
 @tap.test
-def a_state_holds_the_channels():
+def a_state_of_other_channels_is_refused():
     tap.make_tar("c.tar", [("%03d.png" % i, png(noise(H, W, 3))) for i in range(8)])
 
     def made(**options):

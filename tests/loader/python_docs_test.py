@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Runs each ```python block of docs/python/ and docs/guides/: those of a page one after the other, as in a notebook.
+"""Runs each ```python block of docs/python/ and docs/guides/; the blocks of a page run one after the other.
 
 A page's blocks share names and a folder, which holds:
 
@@ -7,18 +7,18 @@ A page's blocks share names and a folder, which holds:
                                        npy (3 x 4 f32), seq.npy (n x 2 f32), seg.png (levels 0 to 2), bin (65 u16 tokens)
     val/shard-000000.tar               the same, without an index
     photos/CLASS/*.jpg                 classes bird and boat
-    photos.parquet                     columns image (struct of bytes and path) and label; where pyarrow is there
+    photos.parquet                     columns image (struct of bytes and path) and label; if pyarrow is installed
 
 A block that imports a package that is not installed is skipped, and so are later blocks that use its names. What a
-block prints must be what a ```text block right after it shows. A comment before a block says more:
+block prints must be what a ```text block right after it shows. A comment before a block may be a directive:
 
-    <!-- test: skip WHY -->            it is not run, only compiled
-    <!-- test: file train.py -->       it is a file of the page's folder
-    <!-- test: torchrun 2 -->          it is run by that many processes, as torchrun does
-    <!-- test: shell -->               of a ```sh block: it is run, with penstock-loader and this Python found
+    <!-- test: skip WHY -->            the block is not run, only compiled
+    <!-- test: file train.py -->       the block is written to this file in the page's folder
+    <!-- test: torchrun 2 -->          the block is run by that many processes, as by torchrun
+    <!-- test: shell -->               the ```sh block is run, with penstock-loader and this Python in PATH
 
 remote.md needs a server: tests/fs/mount_python_docs.sh runs it. trainers.md needs packages that
-python_trainers_test.py has, which runs it, too.
+python_trainers_test.py installs: that test runs it, too.
 
 Arguments name the pages to run: python_docs_test.py tutorial.md."""
 import ast
@@ -44,13 +44,13 @@ tap.python_environment("docs", [], [
 tap.python_package()
 
 DOCS = os.path.join(tap.SRC, "docs")
-ORIGIN = os.environ.get("PENSTOCK_DOCS_ORIGIN")  # for https://data.example.org
+ORIGIN = os.environ.get("PENSTOCK_DOCS_ORIGIN")  # replaces https://data.example.org
 BLOCK = re.compile(r"^(?:<!-- test: (?P<how>[^\n]*?) -->\n+)?```(?P<language>python|sh)\n(?P<code>.*?)^```\n"
                    r"(?:\n*```text\n(?P<shows>.*?)^```\n)?", re.M | re.S)
 
 
 def data_make():
-    """The folder of a page."""
+    """Makes the files of a page's folder."""
     import numpy
     from PIL import Image
 
@@ -89,7 +89,7 @@ class Page:
         self.where = os.path.relpath(path, tap.SRC)
         self.text = tap.read(path).decode()
         self.folder = None
-        # A module of its own, so that what a block defines can be pickled.
+        # Each page has its own module, so that functions and classes of a block can be pickled.
         self.module = types.ModuleType("page")
         self.lost = {}  # names that a skipped block would have bound, and why
 
@@ -150,7 +150,7 @@ def run_block(page, line, m):
 
 
 def run_ranks(n, script):
-    """What rank 0 prints. (Debian 12's torchrun does not start on its Python.)"""
+    """Runs the script as n ranks; returns what rank 0 prints. (Debian 12's torchrun does not start on its Python.)"""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -168,7 +168,7 @@ def run_ranks(n, script):
 
 
 def run_command(command):
-    """What it prints."""
+    """Runs a command; returns what it prints."""
     bins = [os.path.abspath(tap.BUILD), os.path.dirname(sys.executable)]
     r = subprocess.run(command, capture_output=True, text=True, timeout=300,
                        env={**os.environ, "PATH": os.pathsep.join([*bins, os.environ["PATH"]])})
@@ -182,13 +182,13 @@ def page_add(path):
         if m["language"] == "python" or m["how"] == "shell":
             function = lambda page=page, line=line, m=m: run_block(page, line, m)
             function.__name__ = "docs_%s_line_%d" % (page.name[:-3], line + 1)
-            function.in_place = True  # a loader of an earlier block may be reading its files meanwhile
+            function.in_place = True  # a loader of an earlier block may still be reading its files
             tap.test(function)
     return page
 
 
 @tap.test
-def docs_blocks_can_fail():
+def docs_blocks_that_fail_are_found():
     tap.write("a.md", b"""text
 
 ```python

@@ -1,4 +1,4 @@
-"""Shards and loaders of the tests of the Python package."""
+"""Shards and loaders that the tests of the Python package share."""
 import tap
 
 tap.python_package()  # or SKIP

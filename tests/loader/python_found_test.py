@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""python -m penstock says versions and what it found."""
+"""python -m penstock prints versions, and the programs and devices that it finds."""
 import json
 import os
 import subprocess
@@ -26,7 +26,7 @@ def program(folder, name, does):
 
 
 @tap.test
-def found_versions_and_programs():
+def python_m_penstock_prints_versions_and_programs():
     os.mkdir("bin")
     program("bin", "penstock", b"echo penstock 7.8.9")
     program("bin", "penstock-loader", b"echo one; echo two")
@@ -49,7 +49,7 @@ def found_versions_and_programs():
 
 
 @tap.test
-def found_what_hinders_the_import():
+def python_m_penstock_prints_why_the_import_fails():
     os.makedirs("p/penstock")
     for name in ("__init__.py", "__main__.py"):
         os.symlink(os.path.join(os.path.dirname(penstock.__file__), name), "p/penstock/" + name)
@@ -61,7 +61,7 @@ def found_what_hinders_the_import():
 
 
 @tap.test
-def found_usage():
+def python_m_penstock_prints_its_usage():
     tap.equal((run("--help").returncode, run("--help").stdout.split(" [")[0]), (0, "Usage: python -m penstock"))
     r = run("nosuch")
     tap.equal((r.returncode, r.stdout, r.stderr.split(" [")[0]), (2, "", "Usage: python -m penstock"))

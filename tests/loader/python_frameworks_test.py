@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Python package among others: training loops of Accelerate, Hugging Face's Trainer and Lightning; pip."""
+"""The Python package with other packages: training loops of Accelerate, Hugging Face's Trainer and Lightning; pip."""
 import os
 import shutil
 import subprocess
@@ -61,7 +61,7 @@ def check_two_epochs(seen):
 
 
 @tap.test
-def accelerate_prepares_and_iterates_it():
+def accelerate_prepares_and_iterates_a_loader():
     from accelerate import Accelerator
 
     model = Model()
@@ -79,7 +79,7 @@ def accelerate_prepares_and_iterates_it():
 
 
 @tap.test
-def hugging_face_trainer_trains_on_it():
+def hugging_face_trainer_trains_on_a_loader():
     from transformers import Trainer, TrainingArguments
 
     class Fed(Trainer):
@@ -95,9 +95,9 @@ def hugging_face_trainer_trains_on_it():
 
 
 @tap.test
-def lightning_trains_on_it():
-    # Debian's torch 1.13 cannot import these parts of itself on Python 3.11; Lightning does, and uses nothing
-    # of them.
+def lightning_trains_on_a_loader():
+    # Debian's torch 1.13 cannot import these parts of itself on Python 3.11; Lightning imports them, but does not
+    # use them.
     unused = types.ModuleType("unused")
     unused.__getattr__ = lambda name: type(name, (), {"__init__": lambda self, *a, **k: None})
     unused.__path__ = []
@@ -124,7 +124,7 @@ def lightning_trains_on_it():
 
 
 @tap.test
-def texts_become_tokens_as_the_example_shows():
+def the_text_tokens_example_makes_tokens_of_texts():
     import tokenizers
 
     texts = ["a penstock feeds a turbine", "a loader feeds a model", "water"] * 10
@@ -139,14 +139,14 @@ def texts_become_tokens_as_the_example_shows():
 
 
 @tap.test
-def pip_builds_and_installs_it():
-    """From the sources as they are unpacked, against a build tree."""
+def pip_builds_and_installs_the_package():
+    """Builds from unpacked sources, against a build tree."""
     shutil.copytree(os.path.join(tap.SRC, "loader/python"), "loader/python")
     shutil.copytree(os.path.join(tap.SRC, "loader/option"), "loader/option")
     shutil.copytree(os.path.join(tap.SRC, "loader/include"), "loader/include")
     clean = {**tap.clean_environment(), "PENSTOCK_BUILD": tap.BUILD}
     run = dict(capture_output=True, text=True, timeout=200, env=clean)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "venv"], check=True, **run) # a pip in it takes seconds
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "venv"], check=True, **run)  # installing pip in it would take seconds
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     r = subprocess.run([*pip, "download", "--no-deps", "setuptools"], **run)
     if r.returncode != 0:

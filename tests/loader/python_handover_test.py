@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What frameworks take from a batch in host memory by DLPack, each as it is installed; ranges in torch's profiler."""
+"""Frameworks take batches in host memory by DLPack, each if it is installed; ranges in torch's profiler."""
 import importlib
 import os
 import subprocess
@@ -46,19 +46,19 @@ def reference():
 
 
 @tap.test
-def torch_takes_them():
+def torch_takes_batches_without_a_copy():
     torch = framework("torch")
     batch = next(iter(loader()))
     image = torch.from_dlpack(batch["image"])
     tap.equal((image.device.type, image.data_ptr() % 64), ("cpu", 0))
     again = torch.from_dlpack(batch["image"])
-    tap.equal(image.data_ptr(), again.data_ptr(), "both see one memory")
+    tap.equal(image.data_ptr(), again.data_ptr(), "both tensors have the same memory")
     tap.equal([x for b in loader(format="torch") for x in b["label"].tolist()], list(range(12)))
     raises(ValueError, batch["image"].__dlpack__, stream=1)
 
 
 @tap.test
-def numpy_takes_them():
+def numpy_takes_batches_without_a_copy():
     batch = next(iter(loader()))
     array = numpy.from_dlpack(batch["image"])
     tap.equal(array.__array_interface__["data"][0], numpy.asarray(batch["image"]).__array_interface__["data"][0])
@@ -66,9 +66,9 @@ def numpy_takes_them():
 
 
 @tap.test
-def jax_takes_them():
+def jax_takes_batches():
     if os.environ.get("LD_PRELOAD"):
-        raise tap.Skip("JAX's exceptions do not get on with a sanitizer")
+        raise tap.Skip("JAX's exceptions do not work with a sanitizer")
     jax = framework("jax")
     got = [numpy.array(b["image"]) for b in loader(format="jax")]
     assert numpy.array_equal(numpy.concatenate(got), reference())
@@ -79,7 +79,7 @@ def jax_takes_them():
 
 
 @tap.test
-def cupy_takes_them():
+def cupy_takes_batches():
     cupy = framework("cupy")
     try:
         cupy.cuda.runtime.getDeviceCount()
@@ -90,7 +90,7 @@ def cupy_takes_them():
 
 
 @tap.test
-def torch_profiler_shows_next():
+def torch_profiler_shows_ranges_of_next():
     torch = framework("torch")
     load = loader(format="torch")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
@@ -104,11 +104,11 @@ def torch_profiler_shows_next():
 
 
 @tap.test
-def torch_2_tells_by_a_flag_that_its_profiler_records():
+def the_profiler_flag_of_torch_2_turns_ranges_on():
     torch = framework("torch")
     profiler, module = torch.autograd.profiler, penstock.loader
     if hasattr(profiler, "_is_profiler_enabled"):
-        raise tap.Skip("this torch has the flag: the test before has seen it")
+        raise tap.Skip("this torch has the flag: the test before this one covers it")
     try:
         module._profiler_asks = module._profiler_look
         profiler._is_profiler_enabled = False
@@ -127,7 +127,7 @@ def torch_2_tells_by_a_flag_that_its_profiler_records():
 
 
 @tap.test
-def fields_of_all_kinds_come_in_their_order():
+def fields_of_a_batch_are_in_the_order_that_was_given():
     torch = framework("torch")
     fields = {"text": penstock.Bytes("txt"), "label": penstock.Int("cls"),
               "last": penstock.Image("jpg", size=8, layout="channels_last"), "image": penstock.Image("jpg", size=8)}
@@ -142,7 +142,7 @@ def fields_of_all_kinds_come_in_their_order():
 
 
 @tap.test
-def a_tensor_alone_keeps_its_batch():
+def a_tensor_alone_holds_its_batch():
     framework("torch")
     load = loader(format="torch", depth=2)
     batches = iter(load)
@@ -154,14 +154,14 @@ def a_tensor_alone_keeps_its_batch():
     raises(BufferError, batch.release)
     tap.equal((held[0].tolist(), label.tolist()), ([4, 5, 6, 7], [8, 9, 10, 11]))
     del label
-    tap.equal(batch.synchronize(), None)  # what is in host memory has arrived
+    tap.equal(batch.synchronize(), None)  # a batch in host memory has arrived
     batch.release()
     raises(ValueError, batch.synchronize)
     tap.equal(load.stats()["added_batches"], 0)
 
 
 @tap.test
-def autograd_keeps_more_batches_than_there_are_and_their_bytes_stay():
+def autograd_may_hold_more_batches_than_depth():
     torch = framework("torch")
     want = reference()
     loader().close()
@@ -178,7 +178,7 @@ def autograd_keeps_more_batches_than_there_are_and_their_bytes_stay():
 
 
 @tap.test
-def jax_runs_behind_and_the_loop_goes_on():
+def jax_may_run_later_than_the_loop():
     jax = framework("jax")
     loader().close()
     how = {"order": "none", "depth": 2, "repeat": 6}
@@ -198,7 +198,7 @@ def jax_runs_behind_and_the_loop_goes_on():
         tap.equal(len(losses), 72)
         assert numpy.allclose(numpy.array(losses), want, rtol=1e-4), (losses, want)
         if copy:
-            tap.equal(load.stats()["added_batches"], 0, "a copy holds none")
+            tap.equal(load.stats()["added_batches"], 0, "copies hold no batch")
 
 
 @tap.test
@@ -215,7 +215,7 @@ def jax_calls_back_while_next_waits():
 
 
 @tap.test
-def jax_ends_with_the_interpreter():
+def the_interpreter_ends_while_jax_holds_batches():
     framework("jax")
     loader().close()
     code = ("import penstock, jax\n"
@@ -229,7 +229,7 @@ def jax_ends_with_the_interpreter():
 
 
 @tap.test
-def torch_is_not_imported_for_it():
+def a_loader_does_not_import_torch():
     loader().close()
     code = ("import sys, penstock\n"
             "print(sum(b.rows for b in penstock.Loader('t.tar', 4, penstock.Int('cls'))), 'torch' in sys.modules)")

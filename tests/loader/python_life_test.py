@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Python package: what lives how long, in which process and thread, and what may go wrong in a program."""
+"""The Python package: lifetimes of loaders, batches and tensors; processes and threads; errors in a program."""
 import ctypes
 import gc
 import gzip
@@ -28,7 +28,7 @@ from python_fixture import labels, loader, shards
 
 
 @tap.test
-def a_state_of_an_epochs_end_is_of_the_next_one():
+def a_state_after_an_epoch_resumes_with_the_next():
     pattern = shards()
     load = loader(pattern)
     epochs = [labels(load) for _ in range(3)]
@@ -43,7 +43,7 @@ def a_state_of_an_epochs_end_is_of_the_next_one():
 
 
 @tap.test
-def a_tensor_keeps_its_memory_and_a_copy_is_free_of_it():
+def a_tensor_outlives_its_loader_and_a_copy_holds_no_batch():
     pattern = shards()
     load = loader(pattern, format="torch")
     first = next(iter(load))["image"]
@@ -60,7 +60,7 @@ def a_tensor_keeps_its_memory_and_a_copy_is_free_of_it():
 
 
 def warned(load):
-    """All batches of an epoch, and the texts that were warnings."""
+    """All batches of an epoch, and the texts of the warnings."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         batches = list(load)
@@ -77,12 +77,12 @@ def more_batches_than_depth_may_be_held():
         tap.equal([(b.index, labels([b])) for b in batches], want)
         tap.equal((len(texts), load.stats()["added_batches"] >= len(want) - 2), (1, True), "one warning")
         assert texts[0].startswith("all 2 batches are held (the oldest, batch 0 of epoch 0") and "copy=True" in texts[0], texts
-        tap.equal(warned(load)[1], [], "now there are enough")
+        tap.equal(warned(load)[1], [], "in the second epoch there are enough batches")
     tap.equal([i for _, i in zip(loader(pattern), range(3))], [0, 1, 2])
 
 
 @tap.test
-def held_batches_fill_the_budget_and_no_more():
+def held_batches_are_limited_by_the_budget():
     pattern = shards()
     load = penstock.Loader(pattern, 4, [penstock.Image("jpg", 256)], depth=2, memory_budget="40M", order="none")
     epoch, held = iter(load), []
@@ -98,7 +98,7 @@ def held_batches_fill_the_budget_and_no_more():
         assert part in text, text
     tap.equal(held[0].index, 0)
     del held[0]
-    tap.equal(next(epoch).index, len(held) + 1, "and it goes on")
+    tap.equal(next(epoch).index, len(held) + 1, "after a release the loader goes on")
     view = held[0]["jpg"]
     try:
         held[0].release()
@@ -130,7 +130,7 @@ def held_batches_fill_the_budget_and_no_more():
 
 
 @tap.test
-def what_is_let_go_meanwhile_is_waited_for():
+def next_waits_for_batches_that_are_released_meanwhile():
     load = loader(depth=2)
     epoch = iter(load)
     held = [next(epoch), next(epoch)]
@@ -139,7 +139,7 @@ def what_is_let_go_meanwhile_is_waited_for():
     tap.equal(next(epoch).index, 2)
     timer.join()
     tap.equal(load.stats()["added_batches"], 0)
-    # Several holds of each batch, one at a time, each sooner than next() gives up.
+    # Each batch is held several times. The holds end one at a time, each before next() gives up.
     held = [[b["image"], b["label"], b] for b in (next(epoch), next(epoch))]
     del held[0][2], held[1][2]
 
@@ -154,11 +154,11 @@ def what_is_let_go_meanwhile_is_waited_for():
     thread.start()
     tap.equal(next(epoch).index, 5)
     thread.join()
-    tap.equal(load.stats()["added_batches"], 0, "holds became fewer all the time")
+    tap.equal(load.stats()["added_batches"], 0, "no batch is added while holds become fewer")
 
 
 @tap.test
-def a_consumer_lets_go_without_the_interpreter():
+def a_consumer_may_release_a_batch_without_the_gil():
     load = loader(depth=2)
     epoch = iter(load)
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -177,7 +177,7 @@ def a_consumer_lets_go_without_the_interpreter():
     lock = threading.Lock()
 
     def let_go():
-        with lock:  # which the consumer has while it is in next()
+        with lock:  # the consumer has the lock while it is in next()
             deleters[0](managed[0])
 
     thread = threading.Thread(target=let_go)
@@ -185,13 +185,13 @@ def a_consumer_lets_go_without_the_interpreter():
         thread.start()
         tap.equal(next(epoch).index, 2)
     thread.join()
-    tap.equal(load.stats()["added_batches"], 1, "a wait that only the consumer could end")
+    tap.equal(load.stats()["added_batches"], 1, "a batch is added if only the consumer could end the wait")
     load.close()
     deleters[1](managed[1])
 
 
 @tap.test
-def copies_hold_no_batch():
+def batches_with_copy_hold_no_memory_of_the_loader():
     pattern = shards()
     want = [(b.index, labels([b]), [str(k) for k in b["__key__"]], [bytes(x) for x in b["text"]])
             for b in loader(pattern, format="numpy")]
@@ -208,7 +208,7 @@ def copies_hold_no_batch():
 
 
 @tap.test
-def a_state_resumes_in_another_process_and_by_pickle():
+def a_state_resumes_as_json_and_a_loader_by_pickle():
     pattern = shards()
     load = loader(pattern, format="numpy", seed=3)
     epoch = iter(load)
@@ -222,7 +222,7 @@ def a_state_resumes_in_another_process_and_by_pickle():
     tap.equal([(b.index, labels([b])) for b in again], rest)
     fresh = loader(pattern, format="numpy", seed=3, state=state, threads=2)
     tap.equal([(b.index, labels([b])) for b in fresh], rest)
-    tap.equal(labels(fresh), labels(load), "and both go on with the next epoch")
+    tap.equal(labels(fresh), labels(load), "both loaders go on with the next epoch")
     half = iter(again)
     next(half)
     clone = pickle.loads(pickle.dumps(again))
@@ -241,7 +241,7 @@ def a_state_resumes_in_another_process_and_by_pickle():
 
 
 @tap.test
-def a_broken_off_epoch_is_followed_by_the_next():
+def an_epoch_that_is_left_is_followed_by_the_next():
     load = loader(format="numpy")
     for batch in load:
         break
@@ -259,7 +259,7 @@ def a_broken_off_epoch_is_followed_by_the_next():
 
 
 @tap.test
-def a_look_uses_up_nothing():
+def peek_and_element_spec_use_up_no_batch():
     pattern = shards()
     want = [[(b.epoch, b.index, labels([b])) for b in load] for load in [loader(pattern, seed=3)] for _ in range(2)]
     load = loader(pattern, seed=3, format="numpy", copy=True)
@@ -269,10 +269,10 @@ def a_look_uses_up_nothing():
     for batch in load:
         seen.append((batch.epoch, batch.index, labels([batch])))
         if len(seen) == 3:
-            tap.equal(labels([load.peek()]), want[0][3][2], "the one that comes next")
+            tap.equal(labels([load.peek()]), want[0][3][2], "peek() gives the next batch")
             state = load.state_dict()
     tap.equal(seen, want[0])
-    tap.equal(labels([load.peek()]), want[1][0][2], "of the next epoch")
+    tap.equal(labels([load.peek()]), want[1][0][2], "after an epoch peek() gives the next one's first batch")
     tap.equal([(b.epoch, b.index, labels([b])) for b in load], want[1])
     again = loader(pattern, seed=3, state=state)
     tap.equal(labels([again.peek()]), want[0][3][2])
@@ -283,8 +283,8 @@ def a_look_uses_up_nothing():
     for _ in left:
         break
     state = left.state_dict()
-    tap.equal(labels([left.peek()]), want[1][0][2], "an iterator that is gone does not go on")
-    tap.equal(left.state_dict(), state, "and the state is as it was")
+    tap.equal(labels([left.peek()]), want[1][0][2], "an epoch whose iterator is gone does not go on")
+    tap.equal(left.state_dict(), state, "peek() does not change the state")
     last = loader(pattern, seed=3, epochs=1)
     tap.equal([(b.epoch, b.index, labels([b])) for b in last], want[0])
     tap.equal(last.peek(), None)
@@ -303,7 +303,7 @@ def a_look_uses_up_nothing():
 
 
 @tap.test
-def an_epoch_left_after_one_batch_is_worth_a_warning():
+def leaving_an_epoch_after_one_batch_warns():
     load = loader(format="numpy")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -331,7 +331,7 @@ def npy(array):
 
 
 @tap.test
-def rows_of_different_lengths_are_what_their_field_is():
+def ragged_rows_become_lists_and_padded_and_nested_tensors():
     fields = {"tokens": penstock.Array("npy", (0,), dtype="i32"), "text": penstock.Text("txt"), "raw": penstock.Bytes("bin")}
     tap.make_tar("t.tar", [f for i in range(3) for f in (
         ("%d.npy" % i, npy(numpy.arange(i + 1, dtype="i4"))), ("%d.txt" % i, b"%d" % i * i), ("%d.bin" % i, b"\0" * i))])
@@ -381,7 +381,7 @@ def child_of_spawn(load, queue):
 
 
 @tap.test
-def a_forked_loader_says_so_and_a_spawned_one_works():
+def a_forked_loader_is_refused_and_a_spawned_one_works():
     load = loader()
     want = labels(loader("t-{0..2}.tar"))
     for method, child in ("fork", child_of_fork), ("spawn", child_of_spawn):
@@ -398,7 +398,7 @@ def a_forked_loader_says_so_and_a_spawned_one_works():
             assert "process" in answer, answer
         else:
             tap.equal(answer, want)
-    tap.equal(labels(load), want, "the parent goes on")
+    tap.equal(labels(load), want, "the parent's loader goes on")
 
 
 @tap.test
@@ -443,7 +443,7 @@ def ctrl_c_ends_a_wait_and_the_loader_goes_on():
 
 
 @tap.test
-def threads_of_one_loader_are_told_apart():
+def a_second_thread_in_a_loader_is_refused():
     os.mkfifo("pipe")
     load = penstock.Loader("pipe", 1, [penstock.Int("cls")])
 
@@ -473,7 +473,7 @@ def threads_of_one_loader_are_told_apart():
 
 
 @tap.test
-def closing_waits_for_the_last_tensor():
+def a_tensor_stays_valid_after_close():
     with loader(format="torch") as load:
         batch = next(iter(load))
         image = batch["image"]
@@ -488,7 +488,7 @@ def closing_waits_for_the_last_tensor():
 
 
 @tap.test
-def a_dataloader_of_torch_takes_whole_batches():
+def a_dataloader_of_torch_passes_whole_batches_on():
     import penstock.torch
 
     load = loader(format="torch", columns=("image", "label"))
@@ -505,7 +505,7 @@ def a_dataloader_of_torch_takes_whole_batches():
 
 
 @tap.test
-def samples_that_no_budget_holds_need_few_descriptors():
+def samples_over_the_budget_need_few_descriptors():
     for s in range(150):
         tap.make_tar("f-%03d.tar" % s, [("%03d-%d.%s" % (s, i, suffix), data) for i in range(3) for suffix, data in
                                         (("bin", bytes([s]) * 100000), ("cls", b"%d" % (3 * s + i)))])
@@ -525,7 +525,7 @@ def samples_that_no_budget_holds_need_few_descriptors():
 
 
 @tap.test
-def compressed_shards_that_stay_open_are_no_more_than_a_process_may_open():
+def open_compressed_shards_stay_within_the_descriptor_limit():
     for s in range(300):
         tap.make_tar("z.tar", [("%d.cls" % s, b"%d" % s)])
         with open("z.tar", "rb") as plain, gzip.open("z-%03d.tar.gz" % s, "wb", 1) as out:
@@ -540,7 +540,7 @@ def compressed_shards_that_stay_open_are_no_more_than_a_process_may_open():
 
 
 @tap.test
-def steady_state_takes_no_memory():
+def memory_does_not_grow_from_epoch_to_epoch():
     load = loader(format="torch")
     counts = []
     for _ in range(30):
@@ -548,7 +548,7 @@ def steady_state_takes_no_memory():
             batch["image"], batch["label"], list(batch["text"])
         gc.collect()
         counts.append(tap.rss_bytes())
-    # A sanitizer keeps what was freed for a while.
+    # A sanitizer keeps freed memory for a while.
     assert "LD_PRELOAD" in os.environ or counts[-1] - counts[5] < 8 << 20, counts
 
 
