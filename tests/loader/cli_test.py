@@ -76,7 +76,7 @@ def bench_takes_all_its_options():
         tap.make_tar("of-%d.tar" % n, [("%d.cls" % i, b"1") for i in range(n)])
     dealt = ["--epochs", "1", "--order", "none", "--end", "uneven", "--world", "4", "--rank", "1", "--field", "cls=int64", "of-{1..4}.tar"]
     tap.equal(bench(*dealt)["samples"], 2)
-    tap.equal(bench("--ranks-per-node", "2", *dealt)["samples"], 3)  # rank 2, the first of the second node, comes before rank 1
+    tap.equal(bench("--ranks-per-node", "2", *dealt)["samples"], 3)  # the second node's first rank comes before rank 1
     assert bench("--homes", "2", "--epochs", "1", "--field", "cls=int64", "of-{1..4}.tar")["samples"] == 10
     r = tap.run("bench", "--epochs", "1", "--image", "32", "t-0.tar")
     assert r.returncode == 0 and b"bottleneck: " in r.stdout, r

@@ -62,7 +62,7 @@ def column(data, n, detail):
 
 
 def index_read(path):
-    """The header; of each sample key, offset, bad, {suffix: (offset, size)} (None: not stored); columns; bytes of offsets."""
+    """The header; of each sample key, offset, bad, {suffix: (offset, size)} or None; columns; bytes of offsets."""
     data = tap.read(path)
     magic, size, plain, n, bad, flags, nsections, _, first, _sum, sha = struct.unpack_from("<8sQQQQIHHQQ32s", data)
     tap.equal(magic, b"PSINDEX3")
@@ -88,7 +88,7 @@ def index_read(path):
     samples, end = [], 0
     for i, key in enumerate(texts(sections[3], 0, n)):
         if i % 64 == 0:
-            tap.equal(struct.unpack_from("<QQ", sections[2], i // 64 * 16), (end, b.at - (n + 63) // 64 * 16), "the mark of 64 samples")
+            tap.equal(struct.unpack_from("<QQ", sections[2], i // 64 * 16), (end, b.at - (n + 63) // 64 * 16), "a mark")
         what = b.varint()
         end += b.varint() * unit if what & 1 else 0
         begin, members = end, None
@@ -189,7 +189,7 @@ def declared_columns_are_stored():
             "--column", "f=json:f", "--column", "none=nosuch"]
     tap.equal(tap.run("index", "c.tar").returncode, 0)
     r = tap.run("index", *args, "c.tar")
-    tap.equal((r.returncode, r.stderr, r.stdout), (0, b"", b"c.tar\t5 samples\n"), "an index without the columns is made again")
+    tap.equal((r.returncode, r.stderr, r.stdout), (0, b"", b"c.tar\t5 samples\n"), "the index is made again")
     _, _, columns, _ = index_read("c.tar.psx")
     tap.equal(columns, {"label": ["0", "7", "-3", "x", None], "h": [1.0, 2.5, None, 4.0, None],
                         "s": ["a", "\u00e9", None, "5", None], "json:m.x": [-70000, None, None, 1, None],
@@ -375,7 +375,7 @@ def index_counts_bad_samples_as_the_loader_does():
 
 
 def dali_lines(path):
-    """The index that DALI's wds2idx makes of a tar: a line per sample with suffix, offset, size and name of each member."""
+    """The index that DALI's wds2idx makes: a line per sample with suffix, offset, size and name of each member."""
     lines, last = [], None
     with tarfile.open(path) as tar:
         for m in tar:

@@ -146,7 +146,7 @@ def pip_builds_and_installs_the_package():
     shutil.copytree(os.path.join(tap.SRC, "loader/include"), "loader/include")
     clean = {**tap.clean_environment(), "PENSTOCK_BUILD": tap.BUILD}
     run = dict(capture_output=True, text=True, timeout=200, env=clean)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "venv"], check=True, **run)  # installing pip in it would take seconds
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "venv"], check=True, **run)  # pip in it takes seconds
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     r = subprocess.run([*pip, "download", "--no-deps", "setuptools"], **run)
     if r.returncode != 0:

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""map=, map_factory=, map_serial=, decode=, collate=: what a user's function sees, and what it cannot break."""
+"""map=, map_factory=, map_serial=, decode=, collate=: what a user's function gets, and what it cannot break."""
 import gc
 import io
 import os
@@ -42,14 +42,14 @@ DRAW = {"map": drawing, "outputs": {"draw": penstock.Output(dtype="f64")}}
 
 
 @tap.test
-def an_identity_changes_nothing():
+def an_identity_as_map_changes_nothing():
     pattern = shards()
     for a, b in zip(pixels(pattern=pattern), pixels(pattern=pattern, map=lambda s: s)):
         assert (a["image"] == b["image"]).all() and (a["label"] == b["label"]).all()
 
 
 @tap.test
-def a_map_sees_fields_and_gives_others():
+def a_map_gets_fields_and_returns_others():
     seen = []
 
     def see(sample):
@@ -73,7 +73,7 @@ def a_map_sees_fields_and_gives_others():
 
 
 @tap.test
-def an_output_takes_a_fields_place():
+def an_output_replaces_a_field_of_its_name():
     def shrink(sample):
         return {"image": sample["image"][::2, ::2].transpose(2, 0, 1) / numpy.float32(255)}
 
@@ -87,7 +87,7 @@ def an_output_takes_a_fields_place():
 
 
 @tap.test
-def what_is_drawn_is_the_same_for_any_threads_and_after_a_resume():
+def draws_of_a_map_are_the_same_for_any_threads_and_after_a_resume():
     pattern = shards()
     want = draws(pixels(pattern=pattern, threads=1, **DRAW))
     assert len({d for _, d in want}) == 30
@@ -104,7 +104,7 @@ def what_is_drawn_is_the_same_for_any_threads_and_after_a_resume():
 
 
 @tap.test
-def a_factory_makes_one_for_each_thread_and_reseeds_it():
+def map_factory_makes_a_map_for_each_thread_and_seeds_it_per_sample():
     made = []
 
     class Compose:
@@ -127,7 +127,7 @@ def a_factory_makes_one_for_each_thread_and_reseeds_it():
 
 
 @tap.test
-def global_generators_are_a_samples_own_in_map_serial():
+def map_serial_seeds_global_generators_per_sample():
     running = []
 
     def draw(sample):
@@ -145,7 +145,7 @@ def global_generators_are_a_samples_own_in_map_serial():
 
 
 @tap.test
-def members_are_decoded_by_functions():
+def decode_turns_members_into_outputs():
     def decode(data):
         return torch.load(io.BytesIO(data), weights_only=True).numpy()
 
@@ -165,7 +165,7 @@ def members_are_decoded_by_functions():
 
 
 @tap.test
-def rows_are_collated():
+def collate_makes_a_batch_of_rows():
     got = list(pixels(map=lambda s: s, collate=lambda rows: [(int(r["label"]), r["image"].shape) for r in rows]))
     tap.equal(len(got), 8)
     tap.equal(got[0][0][1], (32, 32, 3))
@@ -178,7 +178,7 @@ def picky(sample):
 
 
 @tap.test
-def what_a_map_raises_makes_its_sample_bad_in_its_turn():
+def an_exception_in_a_map_makes_its_sample_bad():
     pattern = shards(1)
     batches = list(pixels(pattern=pattern, order="none", map=picky, on_error="skip"))
     tap.equal([b.bad for b in batches], [1, 0, 0])
@@ -203,7 +203,7 @@ def what_a_map_raises_makes_its_sample_bad_in_its_turn():
 
 
 @tap.test
-def a_wrong_result_says_what_was_declared():
+def a_wrong_result_of_a_map_is_an_error_with_the_declared_output():
     def of(value, output):
         try:
             list(pixels(map=lambda s: {"x": value}, outputs={"x": output}, pattern="t-{0..2}.tar"))
@@ -231,7 +231,7 @@ def _raised(call):
 
 
 @tap.test
-def interrupts_exits_and_want_of_memory_are_no_bad_samples():
+def interrupts_exits_and_memory_errors_in_a_map_end_the_run():
     for kind in (KeyboardInterrupt, SystemExit, MemoryError):
         def stop(sample):
             if sample["label"] == 6:
@@ -265,7 +265,7 @@ def a_state_is_refused_with_another_map():
 
 
 @tap.test
-def arrays_that_a_map_keeps_stay_as_they_were():
+def arrays_that_a_map_keeps_do_not_change():
     kept = []
 
     def keep(sample):
@@ -286,7 +286,7 @@ def arrays_that_a_map_keeps_stay_as_they_were():
 
 
 @tap.test
-def arrays_that_no_one_keeps_are_used_again():
+def arrays_that_a_map_does_not_keep_are_reused():
     seen = set()
     list(pixels(threads=1, map=lambda s: seen.add(s["image"].ctypes.data)))
     assert len(seen) <= 2, len(seen)
@@ -314,7 +314,7 @@ def a_loader_that_its_own_map_refers_to_is_collected():
 
 
 @tap.test
-def a_map_has_one_decoding_thread_more():
+def a_map_adds_one_decode_thread_by_default():
     pattern, counts = shards(), []
     for map in (None, lambda sample: sample):
         before = threads_of_ours(b"ps-decode")
@@ -324,7 +324,7 @@ def a_map_has_one_decoding_thread_more():
         until(lambda: threads_of_ours(b"ps-decode") == before)
     tap.equal(counts[1], counts[0] + 1)
     with pixels(pattern=pattern, map=map, threads=3):
-        tap.equal(threads_of_ours(b"ps-decode"), before + 3, "not where it is said")
+        tap.equal(threads_of_ours(b"ps-decode"), before + 3, "threads= is the exact number")
 
 
 def threads_of_ours(what=b"ps-"):
@@ -414,7 +414,7 @@ def close_ends_a_running_map_and_waits_for_it():
 
 
 @tap.test
-def a_lock_that_the_consumer_holds_blocks_nobody_for_good():
+def a_map_that_waits_for_the_consumers_lock_causes_no_deadlock():
     lock = threading.Lock()
 
     def locked(sample):
@@ -439,7 +439,7 @@ def a_lock_that_the_consumer_holds_blocks_nobody_for_good():
     before = time.monotonic()
     with lock, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        next(rest)  # it was ready, and makes room for another
+        next(rest)  # the batch was ready, and makes room for another
         time.sleep(0.2)
         load.close()  # the map waits for the lock: close() gives up
     assert 4 < time.monotonic() - before < 20, time.monotonic() - before
@@ -449,7 +449,7 @@ def a_lock_that_the_consumer_holds_blocks_nobody_for_good():
 
 
 @tap.test
-def tensors_may_end_a_loader_on_a_thread_that_has_the_gil():
+def the_last_tensor_of_a_loader_may_end_it():
     before = threads_of_ours()
     load = pixels(map=lambda s: s, format="torch", copy=False, threads=3)
     image = next(iter(load))["image"]
@@ -485,7 +485,7 @@ def a_program_may_end_while_maps_run():
 
 
 @tap.test
-def a_map_that_never_returns_does_not_keep_a_program():
+def a_program_ends_though_a_map_never_returns():
     shards()
     ran = child(OPEN.replace("time.sleep(0.002)", "time.sleep(100 if sample['label'] > 3 else 0)").replace("rest)", "rest)\ntime.sleep(0.5)"))
     tap.equal(ran.returncode, 0, ran.stderr)
@@ -510,7 +510,7 @@ def ctrl_c_ends_a_wait_for_a_map():
     shards()
     ran = child(OPEN.replace("time.sleep(0.002)", "time.sleep(0 if sample['label'] < 0 else 3)").replace("batch = next(rest)", """
 import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in what a shell runs in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # SIGINT is ignored in background jobs of a shell
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 before = time.monotonic()
 try:
@@ -523,7 +523,7 @@ os._exit(0)
 
 
 @tap.test
-def memory_stays_where_it_is():
+def memory_does_not_grow_with_a_map():
     def keep_nothing(sample, rng):
         return {"image": sample["image"][::-1], "label": sample["label"], "x": rng.random(1000)}
 
@@ -537,7 +537,7 @@ def memory_stays_where_it_is():
 
 
 @tap.test
-def threads_keep_what_is_theirs_between_calls():
+def thread_locals_of_a_map_last_between_calls():
     own, made = threading.local(), []
 
     def count(sample):

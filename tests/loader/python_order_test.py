@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Python package: order= of sample numbers, as arrays, and as torch's samplers and other iterables."""
+"""The Python package: order= with sample numbers, as arrays, torch's samplers and other iterables."""
 import array
 import gc
 import itertools
@@ -64,7 +64,7 @@ def cut(numbers, batch):
 
 
 @tap.test
-def arrays_of_all_kinds_are_the_order():
+def arrays_of_all_kinds_give_the_order():
     names, want = shards(), [29, 0, 0, 7, 12, 3, 29]
     for order in (want, tuple(want), numpy.array(want), numpy.array(want, dtype="u1"), torch.tensor(want),
                   array.array("i", want), [numpy.int64(x) for x in want]):
@@ -77,7 +77,7 @@ def arrays_of_all_kinds_are_the_order():
 
 
 @tap.test
-def arrays_of_batches_are_given_as_they_are():
+def arrays_of_batches_give_the_batches():
     names, want = shards(), [[4, 4], [1], [29, 28, 27, 0, 5], [9]]
     for options in ({}, {"end": "drop_last"}, {"end": "uneven"}, {"batch": 6}, {"threads": 1, "readers": 1}):
         load = loader(want, names, **options)
@@ -96,7 +96,7 @@ def arrays_of_batches_are_given_as_they_are():
 
 
 @tap.test
-def ends_of_an_array():
+def end_and_steps_decide_the_last_batches_of_an_array():
     names, want = shards(), list(range(7))
     tap.equal(batches_of(loader(want, names, batch=3, end="drop_last")), cut(want[:6], 3))
     tap.equal(len(loader(want, names, batch=3, end="drop_last")), 2)
@@ -107,7 +107,7 @@ def ends_of_an_array():
 
 
 @tap.test
-def numbers_are_this_ranks_and_no_world_splits_them():
+def numbers_are_not_split_among_ranks():
     names = shards()
     for rank in range(3):
         want = list(range(rank, 20, 3))
@@ -115,7 +115,7 @@ def numbers_are_this_ranks_and_no_world_splits_them():
 
 
 @tap.test
-def wrong_arrays_are_refused_with_words():
+def wrong_arrays_are_refused_with_a_reason():
     names = shards()
     raises(IndexError, lambda: loader([0, 1, 30], names), "sample 30", "number 2", "hold 30 samples", "0 to 29")
     raises(IndexError, lambda: loader([0, -1], names), "sample -1")
@@ -139,7 +139,7 @@ def wrong_arrays_are_refused_with_words():
 
 
 @tap.test
-def an_index_is_needed():
+def sample_numbers_need_an_index():
     names = shards(index=False)
     raises(ValueError, lambda: loader([3, 1], names), "penstock-loader index", 'index="make"')
     raises(ValueError, lambda: loader(RandomSampler(range(N)), names), "penstock-loader index", 'index="make"')
@@ -147,7 +147,7 @@ def an_index_is_needed():
 
 
 @tap.test
-def a_state_goes_on_with_the_same_array_only():
+def a_state_resumes_with_the_same_array_only():
     names, want = shards(), [int(x) for x in numpy.random.default_rng(1).integers(0, N, 50)]
     ragged = [want[:3], want[3:4], want[4:11], want[11:20]]
     for order, batches, options in ((want, cut(want, 4), {"batch": 4}), (ragged, ragged, {})):
@@ -176,8 +176,8 @@ def a_state_goes_on_with_the_same_array_only():
 
 
 @tap.test
-def a_sample_that_comes_again_is_drawn_again():
-    """Copies of a sample have random numbers of their own, the same in each run and after a resume."""
+def copies_of_a_sample_have_their_own_random_numbers():
+    """Each use of a sample has its own random numbers, the same in each run and after a resume."""
     photo = tap.read(tap.PHOTOS[0])
     tap.make_tar("p.tar", [("a.jpg", photo), ("b.jpg", photo)])
     subprocess.run([tap.LOADER, "index", "p.tar"], check=True, capture_output=True)
@@ -197,7 +197,7 @@ def a_sample_that_comes_again_is_drawn_again():
 
 
 class Seeded:
-    """A sampler as they are written: another permutation in each epoch."""
+    """A common kind of sampler: another permutation in each epoch."""
 
     def __init__(self, n=N):
         self.n, self.epoch, self.pulled, self.threads = n, 0, 0, set()
@@ -219,7 +219,7 @@ class Seeded:
 
 
 @tap.test
-def torchs_samplers_are_the_order():
+def samplers_of_torch_give_the_order():
     names = shards()
 
     def same(make, batch=4, **options):
@@ -275,7 +275,7 @@ def an_iterable_is_taken_depth_batches_ahead_by_the_callers_thread():
 
 
 @tap.test
-def an_iterable_resumes_by_count():
+def an_iterable_resumes_by_skipping_batches():
     names, sampler = shards(), Seeded()
     want = [cut(sampler.of(epoch), 4) for epoch in range(3)]
     for epoch in (0, 1):
@@ -296,7 +296,7 @@ def an_iterable_resumes_by_count():
 
 
 @tap.test
-def a_state_at_the_end_of_an_epoch_begins_the_next():
+def a_state_at_the_end_of_an_epoch_resumes_with_the_next():
     names = shards()
     load = loader(Seeded(), names, batch=4)
     batches_of(load)
@@ -316,7 +316,7 @@ def a_sampler_that_gives_other_numbers_is_not_resumed():
 
 
 class Stateful(Seeded):
-    """One that tells its own state, and so needs no skipping."""
+    """A sampler with a state of its own, so that a resume need not skip numbers."""
 
     def __init__(self):
         super().__init__()
@@ -338,7 +338,7 @@ class Stateful(Seeded):
 
 
 class StatefulIterator:
-    """As torchdata's: the iterator has the state."""
+    """A sampler as torchdata's: its iterator has the state."""
 
     class Iterator:
         def __init__(self):
@@ -364,7 +364,7 @@ class StatefulIterator:
 
 
 @tap.test
-def a_samplers_own_state_is_that_of_the_last_batch_delivered():
+def the_state_of_a_sampler_is_that_at_the_last_batch_delivered():
     names = shards()
     for make, epochs in ((Stateful, [cut(Seeded().of(e), 4) for e in range(3)]),
                          (StatefulIterator, [cut(list(range(N - 1, -1, -1)), 4)] * 3)):
@@ -380,8 +380,8 @@ def a_samplers_own_state_is_that_of_the_last_batch_delivered():
             tap.equal(batches_of(other), epochs[1][k:])
             tap.equal(batches_of(other), epochs[2])
             if make is Stateful:
-                # nothing was pulled again to be skipped; one number was at an end, to see whether it goes on
-                # behind it
+                # No number is pulled twice in order to be skipped. At the end of an epoch one number more is pulled,
+                # to find out whether the sampler goes on.
                 tap.equal(fresh.pulled, {0: 2 * N + 1, 8: N + 1}.get(k, 2 * N - 4 * k))
     load = loader(Stateful(), names, batch=4)
     next(iter(load))
@@ -390,7 +390,7 @@ def a_samplers_own_state_is_that_of_the_last_batch_delivered():
 
 
 class StatefulDistributed(Seeded):
-    """As torchdata's StatefulDistributedSampler: at the end of an epoch its state is still there."""
+    """A sampler as torchdata's StatefulDistributedSampler: its state is not reset at the end of an epoch."""
 
     def __init__(self):
         super().__init__()
@@ -410,13 +410,13 @@ class StatefulDistributed(Seeded):
 
 
 @tap.test
-def a_samplers_own_state_goes_on_from_anywhere():
+def the_state_of_a_sampler_resumes_at_any_batch():
     names = shards()
     for make in Stateful, StatefulDistributed:
         for batch in 4, 5:
             want = [b for e in range(3) for b in cut(Seeded().of(e), batch)]
             for at in range(len(want)):
-                for asked in "before iter", "behind iter", "twice":
+                for asked in "before iter", "after iter", "twice":
                     load, got = loader(make(), names, batch=batch), []
                     while len(got) < at:
                         for b in load:
@@ -438,7 +438,7 @@ def a_samplers_own_state_goes_on_from_anywhere():
 
 
 @tap.test
-def set_epoch_forgets_what_was_loaded_or_begun():
+def set_epoch_drops_a_loaded_state_and_a_begun_epoch():
     names, sampler = shards(), Seeded()
     load = loader(Seeded(), names, batch=4)
     it = iter(load)
@@ -453,20 +453,20 @@ def set_epoch_forgets_what_was_loaded_or_begun():
 
 
 @tap.test
-def another_world_is_refused():
+def a_state_of_another_world_size_is_refused():
     names = shards()
     load = loader(Seeded(), names, batch=4, rank=0, world=2)
     next(iter(load))
     state = load.state_dict()
     raises(penstock.StateError, lambda: loader(Seeded(), names, batch=4, state=state, rank=0, world=4),
            "world 2", "world 4")
-    # another rank's state of the same world says how many batches were taken
+    # A state of another rank of the same world size has the number of batches that were taken.
     tap.equal(batches_of(loader(Seeded(), names, batch=4, state=state, rank=1, world=2)), cut(Seeded().of(0), 4)[1:])
     raises(penstock.StateError, lambda: loader([1, 2], names, batch=4, state=state, rank=0, world=2), "other sample numbers")
 
 
 @tap.test
-def what_an_iterator_raises_is_raised_when_its_turn_comes():
+def an_exception_of_an_iterator_is_raised_after_earlier_batches():
     def numbers():
         yield from range(5)
         raise KeyError("the sampler's own")
@@ -486,12 +486,12 @@ def what_an_iterator_raises_is_raised_when_its_turn_comes():
     else:
         raise AssertionError("nothing was raised")
     tap.equal(got, [[0, 1], [2, 3]])
-    tap.equal(list(it), [])  # it is over
+    tap.equal(list(it), [])  # the epoch is over
     tap.equal([int(x) for x in next(iter(load))["label"]], [0, 1])  # the next epoch begins again
 
 
 @tap.test
-def wrong_numbers_of_an_iterable():
+def wrong_numbers_of_an_iterable_are_refused_with_a_reason():
     names = shards()
 
     class Of:
@@ -515,7 +515,7 @@ def wrong_numbers_of_an_iterable():
 
 
 @tap.test
-def what_is_raised_holds_no_batches():
+def an_exception_of_next_holds_no_batches():
     load = loader(BatchSampler([0, 1, 2, 30], 1, False), copy=True)  # each epoch ends by IndexError
     gc.disable()
     try:
@@ -526,7 +526,7 @@ def what_is_raised_holds_no_batches():
 
 
 @tap.test
-def an_iterator_goes_on_and_is_used_up():
+def an_iterator_goes_on_over_epochs_until_it_is_used_up():
     names = shards()
     load = loader(iter(range(7)), names, batch=2, steps=2)
     tap.equal(batches_of(load), [[0, 1], [2, 3]])
@@ -538,12 +538,12 @@ def an_iterator_goes_on_and_is_used_up():
     it = iter(load)
     tap.equal([int(x) for x in next(it)["label"]], [0, 1])
     iter(load), iter(load)
-    tap.equal(batches_of(load), [[2, 3], [4, 5]])  # what was taken ahead is not lost
+    tap.equal(batches_of(load), [[2, 3], [4, 5]])  # numbers that were taken ahead are not lost
     tap.equal(batches_of(load), [[6, 7], [8, 9]])
     state = load.state_dict()
     tap.equal(batches_of(loader((i % N for i in itertools.count()), names, batch=2, steps=2, state=state)),
               [[10, 11], [12, 13]])
-    it = iter(loader(itertools.count(), names, batch=7))  # without steps it goes on until its numbers are none
+    it = iter(loader(itertools.count(), names, batch=7))  # without steps it goes on to a wrong number
     tap.equal([int(next(it)["label"][0]) for _ in range(4)], [0, 7, 14, 21])
     raises(IndexError, lambda: next(it), "sample 30")
 
@@ -579,11 +579,11 @@ def batches_of_any_length_are_fed_by_any_threads():
 
 
 @tap.test
-def a_transform_and_columns_go_with_it():
+def transform_and_columns_work_with_a_sampler():
     load = loader(Seeded(), batch=4, columns=["label"], transform=lambda b: b[0].tolist())
     tap.equal(list(load), cut(Seeded().of(0), 4))
     kept = [batch["label"] for batch in loader(Seeded(), batch=2, depth=2, format="numpy")]
-    tap.equal([label.tolist() for label in kept], cut(Seeded().of(0), 2), "more than `depth` of them")
+    tap.equal([label.tolist() for label in kept], cut(Seeded().of(0), 2), "more batches than `depth` may be kept")
 
 
 tap.main()

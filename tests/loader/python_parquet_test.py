@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""penstock-loader pack --from: rows of Parquet as shards; folders of classes, as ImageFolder has them."""
+"""penstock-loader pack --from makes shards of Parquet rows; pack --classes, of class folders as ImageFolder's."""
 import json
 import os
 import subprocess
@@ -48,7 +48,7 @@ def members(path):
 
 
 @tap.test
-def parquet_images_and_labels():
+def parquet_images_and_labels_become_samples():
     table("x.parquet", photos(10), row_group_size=3)
     tap.equal(pack("--from", "x.parquet", "--max-count", "4", "--index", "image.bytes", "label", "out/t-%06d.tar"),
               "10 samples in 3 shards, %d bytes\n" % sum(os.path.getsize("out/t-%06d.tar" % i) for i in range(3)))
@@ -63,7 +63,7 @@ def parquet_images_and_labels():
 
 
 @tap.test
-def parquet_many_files_and_kinds_of_columns():
+def parquet_files_in_a_folder_and_columns_of_all_kinds_are_read():
     os.mkdir("d")
     table("d/b.parquet", photos(3, 2))
     table("d/a.parquet", photos(2))
@@ -82,7 +82,7 @@ def parquet_many_files_and_kinds_of_columns():
 
 
 @tap.test
-def parquet_rows_without_a_value_are_left_out():
+def parquet_rows_with_a_missing_value_are_left_out():
     rows = photos(4)
     rows[1]["label"] = None
     rows[2]["image"] = None
@@ -96,7 +96,7 @@ def parquet_rows_without_a_value_are_left_out():
 
 
 @tap.test
-def parquet_classes_of_the_datasets_library():
+def parquet_class_names_are_written_to_classes_txt():
     features = {"info": {"features": {"label": {"names": ["bird", "boat", "cat"], "_type": "ClassLabel"}}}}
     table("x.parquet", photos(3), {"huggingface": json.dumps(features)})
     os.mkdir("o")
@@ -130,7 +130,7 @@ def parquet_errors_say_what_to_do():
 
 
 @tap.test
-def parquet_names_what_python_lacks():
+def parquet_errors_name_what_python_lacks():
     def run(**environment):
         return tap.run("pack", "--from", "x.parquet", "a", "o-%d.tar", env={**os.environ, **environment})
 
@@ -147,7 +147,7 @@ def parquet_names_what_python_lacks():
 
 
 @tap.test
-def image_folder_to_labels():
+def class_folders_become_labels():
     for i, photo in enumerate(tap.PHOTOS[:6]):
         os.makedirs("f/%s/more" % "cba"[i % 3], exist_ok=True)
         tap.write("f/%s/%s%d.JPEG" % ("cba"[i % 3], "more/" * (i // 3), i), tap.read(photo))

@@ -1,5 +1,5 @@
-"""What help(), editors and type checkers see of the keywords of Loader() and of fields; what other loaders' words are
-answered."""
+"""The keywords of Loader() and of fields as shown to help(), editors and type checkers; errors that answer keywords of
+other loaders."""
 
 from python_fixture import loader, shards, tap  # or SKIP
 
@@ -33,7 +33,7 @@ def the_signature_has_every_option_of_the_table_and_its_default():
 
 
 @tap.test
-def every_default_that_is_shown_is_the_default():
+def every_default_of_the_signature_is_the_real_default():
     pattern = shards(2)
     with loader(pattern) as plain, penstock.Loader(
         pattern,
@@ -51,7 +51,7 @@ def every_default_that_is_shown_is_the_default():
 
 
 @tap.test
-def fields_with_every_default_given_are_those_without():
+def fields_with_defaults_given_equal_those_without():
     more = {
         "Tokens": {"name": "bin", "length": 8},
         "Float": {"name": "txt"},
@@ -62,7 +62,7 @@ def fields_with_every_default_given_are_those_without():
     pattern = shards(1)
     for kind, function in penstock.fields.KINDS.items():
         if kind == "output":
-            continue  # of maps
+            continue  # outputs need a map
         given = more.get(function.__name__, {})
         beside = [] if kind in ("image", "tokens") else [penstock.Image("jpg")]
         with loader(pattern, fields=[*beside, function(**given)]) as plain:
@@ -71,7 +71,7 @@ def fields_with_every_default_given_are_those_without():
 
 
 @tap.test
-def keywords_that_are_shown_are_taken():
+def keywords_of_the_signature_are_accepted():
     pattern = shards(1)
     for field in (
         penstock.Image(
@@ -91,16 +91,16 @@ def keywords_that_are_shown_are_taken():
 
 
 @tap.test
-def the_stub_of_type_checkers_is_made_of_the_table():
+def the_type_stub_is_made_from_the_table():
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         penstock.keywords.print_stub()
     with open(os.path.join(tap.SRC, "loader/python/penstock/_keywords.pyi")) as file:
-        tap.equal(file.read(), text.getvalue(), "penstock.keywords says how to make it")
+        tap.equal(file.read(), text.getvalue(), "penstock/keywords.py describes how to make the stub")
 
 
 @tap.test
-def the_words_of_other_loaders_are_answered():
+def keywords_of_other_loaders_are_answered_with_ours():
     pattern = shards(1)
     answers = {
         "batch_size": 'did you mean "batch"?',
