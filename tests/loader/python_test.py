@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Python package: batches, fields, epochs, ranks, and what is told of them."""
+"""The Python package: batches, fields, epochs, ranks, statistics, warnings and errors."""
 import errno
 import io
 import json
@@ -24,7 +24,7 @@ from python_fixture import FIELDS, labels, loader, shards
 
 
 @tap.test
-def a_mount_that_lacks_listed_files_says_so_once():
+def a_mount_that_lacks_listed_files_is_warned_of_once():
     text = b"2 of 5 listed files are missing at the origin, first: a.tar, b.tar"
     try:
         os.setxattr(".", "user.penstock.missing", text)
@@ -44,13 +44,13 @@ def a_mount_that_lacks_listed_files_says_so_once():
 
 
 @tap.test
-def epochs_hold_every_sample_once():
+def epochs_have_every_sample_once():
     load = loader(format="numpy")
     want = sorted(100 * s + i for s in range(3) for i in range(10))
     first, second = labels(load), labels(load)
     tap.equal(sorted(first), want)
     tap.equal(sorted(second), want)
-    assert first != second, "epochs are shuffled anew"
+    assert first != second, "each epoch is shuffled differently"
     load.set_epoch(0)
     tap.equal(labels(load), first)
     tap.equal(labels(loader("t-{0..2}.tar", format="numpy", threads=7)), first)
@@ -74,8 +74,8 @@ def torch_numpy_and_dlpack_see_the_same_memory():
 
 
 @tap.test
-def copies_are_made_where_they_are_asked_for():
-    """By torch.from_dlpack(copy=True) and numpy's, where these are new enough to ask."""
+def dlpack_makes_a_copy_if_asked():
+    """As torch.from_dlpack(copy=True) and numpy's ask, in versions that have the argument."""
     class Asks:
         def __init__(self, tensor, **how):
             self.tensor, self.how = tensor, how
@@ -104,7 +104,7 @@ def copies_are_made_where_they_are_asked_for():
 
 
 @tap.test
-def formats_and_columns_give_what_they_say():
+def format_columns_and_transform_decide_what_a_batch_is():
     load = loader(format="torch", columns=("image", "label"), transform=lambda pair: (pair[0] * 2, pair[1]))
     images, numbers = next(iter(load))
     assert isinstance(images, torch.Tensor) and numbers.dtype == torch.int64
@@ -119,7 +119,7 @@ def formats_and_columns_give_what_they_say():
 
 
 @tap.test
-def channels_last_is_nchw_to_look_at():
+def channels_last_has_the_shape_of_nchw():
     pattern = shards()
     fields = {layout: [penstock.Image("jpg", 16, layout=layout)] for layout in ("nchw", "channels_last")}
     images = {layout: next(iter(loader(pattern, fields=f, format="torch")))["jpg"] for layout, f in fields.items()}
@@ -164,7 +164,7 @@ def random_crop_is_a_part_of_the_padded_image():
             assert found, mode
             starts.update(found)
         assert len(starts) > 6
-    for got in u8(size=40, crop="random_crop", fill=7):  # too small: padded as far as it takes
+    for got in u8(size=40, crop="random_crop", fill=7):  # the picture is too small: padded as much as needed
         assert (got == 7).any() and (got != 7).sum() >= 24 * 20 * 3 * 0.9, (got != 7).sum()
 
 
@@ -181,7 +181,7 @@ def npy_tar(name, arrays, suffix="npy"):
 
 
 @tap.test
-def an_array_has_the_shape_of_the_first_sound_sample():
+def an_array_without_a_shape_has_that_of_the_first_good_sample():
     npy_tar("n-0.tar", [b"\x93NUMPY\1\0", numpy.ones((2, 3), "f4"), numpy.ones((2, 3), "f4")])
     npy_tar("n-1.tar", [numpy.full((2, 3), 7, "f4"), numpy.ones((5,), "f4")])
 
@@ -189,7 +189,7 @@ def an_array_has_the_shape_of_the_first_sound_sample():
         field = options.pop("field", penstock.Array("npy"))
         return penstock.Loader(list(shards), fields={"x": field}, batch=1, order="none", on_error="skip", format="numpy", **options)
 
-    for rank in range(2):  # all look at the first shard
+    for rank in range(2):  # all ranks look at the first shard
         load = made(rank=rank, world=2, end="uneven")
         tap.equal(load.element_spec["x"].shape, (1, 2, 3))
         good = [batch["x"].shape for batch in load if batch.valid]
@@ -197,7 +197,7 @@ def an_array_has_the_shape_of_the_first_sound_sample():
     state = load.state_dict()
     tap.equal(state["shapes"], {"x": [2, 3]})
     json.dumps(state)
-    os.rename("n-0.tar", "away.tar")  # the state has it: nothing is looked for
+    os.rename("n-0.tar", "away.tar")  # the state has the shape: no shard is looked at
     tap.make_tar("n-0.tar", [("00.txt", b"no array")])
     tap.equal(made(rank=1, world=2, end="uneven", state=state).state_dict()["shapes"], {"x": [2, 3]})
     try:
@@ -246,7 +246,7 @@ def floats_are_rounded_to_the_nearest_if_asked():
 
 
 @tap.test
-def a_letterbox_is_pils_resize_and_padding():
+def a_letterbox_is_near_pils_resize_with_padding():
     for shape in (90, 70), (70, 90), (30, 20), (64, 48):
         arrays = pictures(shape)
         scale = min(64 / shape[0], 48 / shape[1])
@@ -261,7 +261,7 @@ def a_letterbox_is_pils_resize_and_padding():
 
 
 @tap.test
-def resize_before_a_crop_is_pils():
+def resize_before_a_crop_is_near_pils():
     arrays = pictures((90, 70))
     for resize, size in ((48, (61, 48)), ((40, 50), (50, 40))):  # the shorter side, height and width
         want = [numpy.asarray(PIL.Image.fromarray(a).resize(size, PIL.Image.BILINEAR)).astype(int) for a in arrays]
@@ -274,7 +274,7 @@ def resize_before_a_crop_is_pils():
 
 
 @tap.test
-def erasing_noise_and_groups_do_what_they_say():
+def erasing_noise_and_groups_change_the_right_pixels():
     arrays = pictures((32, 32))
     plain = u8(size=32, crop="none")
     assert (plain == numpy.stack(arrays)).all()
@@ -309,7 +309,7 @@ def erasing_noise_and_groups_do_what_they_say():
 
 
 @tap.test
-def views_masks_boxes_and_mixes_come_as_tensors():
+def views_masks_boxes_and_mixes_are_tensors_of_a_batch():
     files = []
     for i in range(8):
         mask = io.BytesIO()
@@ -333,7 +333,7 @@ def views_masks_boxes_and_mixes_come_as_tensors():
 
 
 @tap.test
-def a_random_crop_is_of_the_resized_image():
+def a_random_crop_is_a_window_of_the_resized_image():
     """As torchvision's Resize (PIL's, antialiased) and RandomCrop: each picture is a window of the resized one."""
     rng = numpy.random.default_rng(4)
     small = rng.integers(0, 256, (9, 12, 3), numpy.uint8)
@@ -363,7 +363,7 @@ def datasets_are_mixed_by_weight():
 
 
 @tap.test
-def budgets_profiles_and_statistics_are_there():
+def budget_profile_and_statistics_are_reported():
     budget = penstock.Budget("64M")
     load = loader(budget=budget, profile=1, format="numpy", epochs=1)
     assert 0 < budget.used <= 64 << 20, budget
@@ -391,7 +391,7 @@ def budgets_profiles_and_statistics_are_there():
 
 
 @tap.test
-def filters_and_classes_choose_by_columns_of_the_index():
+def filters_choose_by_columns_of_the_index():
     pattern = shards()
     assert tap.run("index", "--column", "label=cls", "t-0.tar", "t-1.tar", "t-2.tar").returncode == 0
     some = labels(loader(pattern, filter="label >= 100 && label < 105", format="numpy"))
@@ -404,7 +404,7 @@ def filters_and_classes_choose_by_columns_of_the_index():
 
 
 @tap.test
-def samples_come_by_number():
+def get_gives_samples_by_number():
     load = loader(format="numpy")
     try:
         load.get([0])
@@ -415,7 +415,7 @@ def samples_come_by_number():
     load = loader("t-{0..2}.tar", format="numpy")
     batch = load.get([29, 0, numpy.int64(10), 0])
     tap.equal(batch["label"].tolist(), [209, 0, 100, 0])
-    tap.equal(labels(load), labels(loader("t-{0..2}.tar", format="numpy")), "the epoch goes on beside it")
+    tap.equal(labels(load), labels(loader("t-{0..2}.tar", format="numpy")), "get() does not change the epoch")
     for wrong, kind in (([30], IndexError), ([-1], (OverflowError, ValueError)), (["x"], TypeError), (7, TypeError)):
         try:
             load.get(wrong)
@@ -425,7 +425,7 @@ def samples_come_by_number():
 
 
 @tap.test
-def lines_are_samples_too():
+def lines_of_jsonl_are_samples():
     with open("t.jsonl", "w") as f:
         f.writelines(json.dumps({"t": "line %d" % i, "n": i}) + "\n" for i in range(10))
     fields = {"text": penstock.Text("json:t"), "n": penstock.Int("json:n")}
@@ -451,7 +451,7 @@ def help_and_manual_have_units_and_ranges_of_all_options_of_images():
     other_kinds = {"optional", "missing_value", "shape", "pad_to", "pad_multiple", "overflow", "pad_value", "max_bytes",
                    "add_offset_of", "source_dtype", "member", "box_format", "box_shares", "rounding"}
     words = {"dtype", "layout", "crop", "interpolation", "follow", "orient", "dct_scale", "padding_mode", "groups"}
-    # What Python calls them where it takes two in one.
+    # The name of a Python keyword that stands for two options.
     pairs = {"image": "size", "padding_x": "padding", "padding_y": "padding", "erase_levels": "erase_fill",
              "resize_shorter": "resize"}
     manual = tap.read(os.path.join(tap.SRC, "man/libpenstock.3")).decode()
@@ -463,7 +463,7 @@ def help_and_manual_have_units_and_ranges_of_all_options_of_images():
 
 
 @tap.test
-def an_iterator_of_which_nothing_was_taken_uses_up_nothing():
+def an_iterator_that_gave_no_batch_uses_up_no_epoch():
     pattern = shards()
     want = [labels(load) for load in [loader(pattern)] for _ in range(2)]
     load = loader(pattern)
@@ -484,7 +484,7 @@ def an_iterator_of_which_nothing_was_taken_uses_up_nothing():
 
 
 @tap.test
-def batches_go_to_a_device_and_hold_nothing_then():
+def batch_to_moves_the_tensors_and_holds_no_batch():
     fields = {"x": penstock.Image("jpg", size=8), "n": penstock.Int("cls"), "t": penstock.Text("txt")}
     load = loader(fields=fields, format="torch", depth=2)
     moved = [batch.to("meta", non_blocking=True) for batch in load]
@@ -508,7 +508,7 @@ def batches_go_to_a_device_and_hold_nothing_then():
 
 
 @tap.test
-def batches_are_pinned_where_cuda_is():
+def pin_memory_copies_tensors_if_there_is_cuda():
     batch = next(iter(loader(format="torch")))
     if not torch.cuda.is_available():
         assert batch.pin_memory() is batch
@@ -573,10 +573,10 @@ def wrong_arguments_are_named():
 
 
 @tap.test
-def every_option_of_the_header_is_known_here():
+def the_package_knows_every_option_of_the_header():
     header = open(os.path.join(tap.SRC, "loader/include/penstock.h")).read()
     header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
-    # C's own: sizes, lists, and what Python has other ways for.
+    # Members for C alone: sizes, lists, and options that Python takes in another way.
     own = {"size", "name", "kind", "ndim", "fields", "nfields", "state_nbytes", "transform", "transform_ctx", "transform_unit",
            "nmix", "nnumbers", "nbatch_ends", "nsample_weights"}
     for struct, known in zip(("penstock_options", "penstock_field"), penstock._penstock.option_names()):
@@ -589,7 +589,7 @@ def every_option_of_the_header_is_known_here():
 
 
 @tap.test
-def arrays_texts_and_tokens_come_as_their_fields_say():
+def arrays_texts_and_tokens_have_the_form_of_their_fields():
     def npy(array):
         buf = io.BytesIO()
         numpy.save(buf, array)
@@ -656,7 +656,7 @@ def a_batch_without_a_good_sample_is_blank_with_one_warning():
             tap.equal(len(texts), blank, texts)
             if blank:
                 assert "no good sample" in texts[0] and "'32' of t.tar" in texts[0] and "not an integer" in texts[0], texts
-                tap.equal(caught[0].filename, __file__, "the line to blame is the caller's")
+                tap.equal(caught[0].filename, __file__, "the warning is of the caller's line")
             tap.equal((load.stats()["blank_batches"], load.stats()["bad"]), (2 * blank, 2))
 
 
@@ -678,11 +678,11 @@ def an_epoch_without_samples_is_warned_of():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         load.load_state_dict(end)
-        tap.equal(len(list(load)), 1, "the epoch behind the end of the first")
+        tap.equal(len(list(load)), 1, "the epoch after the first")
         iterator = iter(load)
         next(iterator)
         load.load_state_dict(load.state_dict())
-        tap.equal(len(list(load)), 0, "the rest of an epoch")
+        tap.equal(len(list(load)), 0, "the empty rest of an epoch")
     tap.equal([str(w.message) for w in caught], [])
 
 
@@ -728,7 +728,7 @@ def ranks_come_from_the_launcher_unless_they_are_given():
         assert not set(mine) & set(labels(loader(pattern, rank=0, world=2, end="uneven")))
         torch.distributed.init_process_group("gloo", init_method="file://" + os.path.abspath("rendezvous"), rank=0,
                                              world_size=1)
-        tap.equal(len(labels(loader(pattern))), 30, "torch.distributed knows better than the environment")
+        tap.equal(len(labels(loader(pattern))), 30, "torch.distributed has precedence over the environment")
         torch.distributed.destroy_process_group()
     finally:
         del os.environ["RANK"], os.environ["WORLD_SIZE"]
@@ -752,7 +752,7 @@ print("batches", *batches, flush=True)
 
 
 def ddp(store, index_dir):
-    """(exit code, stdout, stderr) of two ranks, as torchrun starts them. Debian's torchrun fails on its Python."""
+    """Runs two ranks as torchrun does: (exit code, stdout, stderr) of each. Debian's torchrun fails on its Python."""
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
     environment["OMP_NUM_THREADS"] = "1"
     ranks = [subprocess.Popen([sys.executable, "ddp.py", str(rank), store, index_dir], stdout=subprocess.PIPE,
@@ -782,7 +782,7 @@ def ddp_with_a_plain_loop_never_hangs():
 
 
 @tap.test
-def an_error_about_a_name_that_is_no_utf8_keeps_its_kind():
+def an_error_about_a_name_that_is_not_utf8_keeps_its_type():
     for on_error, kind in ("fail", FileNotFoundError), ("skip", penstock.BadSampleError):  # by max_bad
         try:
             next(iter(penstock.Loader([b"no-\xff.tar"], batch=1, on_error=on_error, max_bad=0)))
@@ -792,7 +792,7 @@ def an_error_about_a_name_that_is_no_utf8_keeps_its_kind():
 
 
 @tap.test
-def a_shard_that_was_replaced_is_an_error_of_its_own():
+def a_replaced_shard_raises_shard_changed_error():
     tap.make_tar("replaced.tar", [("%d.cls" % i, b"1") for i in range(4)])
     tap.equal(tap.run("index", "replaced.tar").returncode, 0)
     tap.make_tar("replaced.tar", [("x%d.cls" % i, b"1") for i in range(4)])
@@ -806,7 +806,7 @@ def a_shard_that_was_replaced_is_an_error_of_its_own():
 
 
 @tap.test
-def bytes_of_a_permuted_tensor_are_all_there():
+def tobytes_of_a_permuted_tensor_gives_the_permuted_bytes():
     files = []
     for i in range(2):
         buf = io.BytesIO()
@@ -853,7 +853,7 @@ def drift_is_warned_of_once_and_counted():
 
 
 @tap.test
-def a_fingerprint_tells_what_data_and_order_come_from():
+def a_fingerprint_depends_on_data_and_order():
     pattern = shards()
 
     def of(pattern=pattern, **options):
@@ -861,7 +861,7 @@ def a_fingerprint_tells_what_data_and_order_come_from():
             return l.fingerprint()
 
     one = of()
-    tap.equal((one["shards"], one["samples"], one["counts"]), (3, None, None), "no index: counts are not known")
+    tap.equal((one["shards"], one["samples"], one["counts"]), (3, None, None), "without an index counts are not known")
     tap.equal(of(threads=1, depth=2), one)
     assert one["digest"] != of(seed=1)["digest"] and one["names"] == of(seed=1)["names"]
     assert one["digest"] != of("t-{0..1}.tar")["digest"]
@@ -902,7 +902,7 @@ def a_state_of_another_transform_version_is_refused():
 
 
 @tap.test
-def indexes_of_local_shards_are_made_when_they_are_asked_for():
+def index_make_makes_the_indexes_of_local_shards():
     pattern = shards()
     for folder in (None, "made"):
         more = {"index_dir": folder} if folder else {}
@@ -913,7 +913,7 @@ def indexes_of_local_shards_are_made_when_they_are_asked_for():
         assert not [n for n in os.listdir(folder or ".") if "lock" in n]
         for n in made:
             os.remove(os.path.join(folder or ".", n))
-    # Several at once: one makes, the others wait for it.
+    # Several ranks at once: one makes the indexes, the others wait for it.
     program = ("import sys, penstock\n"
                "l = penstock.Loader(%r, rank=int(sys.argv[1]), world=4, batch=2, index='make',\n"
                "                    fields=[penstock.Int('cls')])\nprint(len(l))" % pattern)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The Python package in programs with threads: what several may do at once, and what is refused. A Python without
-a GIL shows races that others hide; without torch, which not each of those has."""
+"""The Python package in programs with threads: calls that several threads may make at once, and calls that are refused.
+A Python without a GIL shows races that others hide. The test does without torch, which not every such Python has."""
 import gc
 import queue
 import random
@@ -44,7 +44,7 @@ def labels(batches):
 
 
 def together(*functions):
-    """Runs them on a thread each, which begin at once; what one raises is raised."""
+    """Runs each function on a thread of its own, all at once; raises what one of them raises."""
     barrier, raised = threading.Barrier(len(functions)), []
 
     def run(function):
@@ -100,7 +100,7 @@ def a_second_thread_in_a_loader_is_refused():
     for call in (lambda: next(epoch), lambda: iter(load), lambda: load.set_epoch(3), load.peek, load.state_dict,
                  lambda: load.element_spec, lambda: load.load_state_dict(state), load.fingerprint):
         assert refused(call), call
-    tap.equal(load.stats()["batches"], 0, "but these beside it")
+    tap.equal(load.stats()["batches"], 0, "stats() is allowed meanwhile")
     gate.set()
     thread.join(20)
     tap.equal((got[0].index, next(epoch).index), (0, 1))
@@ -147,7 +147,7 @@ def peeks_and_nexts_of_several_threads_lose_no_batch():
                 assert REFUSED in str(e), e
 
     together(peek, peek)
-    assert seen, "each was refused"
+    assert seen, "every peek() was refused"
     assert all(some == want[:4] for some in seen), seen
     epoch, got, over = iter(load), [], threading.Event()
 
@@ -173,7 +173,7 @@ def peeks_and_nexts_of_several_threads_lose_no_batch():
 
 
 @tap.test
-def a_sampler_is_asked_by_one_thread_at_a_time():
+def a_sampler_is_read_by_one_thread_at_a_time():
     pattern = shards()
     for s in range(3):
         tap.equal(tap.run("index", "t-%d.tar" % s).returncode, 0)
@@ -198,16 +198,16 @@ def a_sampler_is_asked_by_one_thread_at_a_time():
 
 
 @tap.test
-def loaders_of_many_threads_call_maps_that_share_things():
+def loaders_on_many_threads_may_share_a_map():
     pattern = shards()
     want = [x + 1000 for x in labels(loader(pattern))]
     count, counts, overlaps, lock = {"serial": 0, "plain": 0}, [], [], threading.Lock()
 
     def serial(sample):
         n = count["serial"]
-        random.random()  # of the global generator, which is the sample's here
+        random.random()  # the global generator, which is seeded for each sample
         time.sleep(0)
-        count["serial"] = n + 1  # none is lost: one call at a time, of all loaders
+        count["serial"] = n + 1  # no count is lost: one call at a time, over all loaders
         return {"label": sample["label"] + 1000}
 
     def plain(sample):
@@ -236,14 +236,14 @@ def loaders_of_many_threads_call_maps_that_share_things():
 
     kinds = {"map": plain}, {"map_serial": serial}, {"map_factory": factory}
     together(*[lambda how=how: run(**how) for how in kinds * 2])
-    # a loader that is read to its end has begun the next epoch
+    # The counts may be higher: a loader at the end of an epoch has begun the next one.
     for total in (count["serial"], count["plain"], sum(mine[0] for mine in counts)):
         assert total >= 6 * NSAMPLES, (count, counts)
     tap.equal(overlaps, [])
 
 
 @tap.test
-def a_serial_map_counts_without_a_lock():
+def calls_of_a_serial_map_do_not_overlap():
     counted, seen = [0], []
 
     def count(sample):
@@ -251,7 +251,7 @@ def a_serial_map_counts_without_a_lock():
         for _ in range(50):
             pass
         counted[0] = n + 1
-        seen.append(n)  # the same twice: two calls at once
+        seen.append(n)  # a number that comes twice is of two calls at once
 
     pattern = shards()
     together(*[lambda: labels(loader(pattern, threads=4, map_serial=count)) for _ in range(3)])
@@ -260,7 +260,7 @@ def a_serial_map_counts_without_a_lock():
 
 
 @tap.test
-def failures_of_maps_on_many_threads_are_all_told():
+def all_exceptions_of_maps_on_many_threads_are_reported():
     def fail(sample):
         if sample["label"] % 3 == 0:
             raise ValueError("of %d" % sample["label"])
@@ -277,7 +277,7 @@ def failures_of_maps_on_many_threads_are_all_told():
 
 
 @tap.test
-def batches_that_other_threads_let_go_are_used_again():
+def batches_that_another_thread_releases_are_reused():
     pattern = shards()
     for format in (None, "numpy"):
         load, given, got = loader(pattern, depth=2, format=format), queue.Queue(), []
@@ -300,7 +300,7 @@ def batches_that_other_threads_let_go_are_used_again():
                 time.sleep(0.002)
                 del batch
 
-        gc.disable()  # a collection would free them, too, later
+        gc.disable()  # a garbage collection would free the batches, too, but later
         try:
             together(make, consume)
         finally:
@@ -309,15 +309,15 @@ def batches_that_other_threads_let_go_are_used_again():
 
 
 @tap.test
-def batches_of_a_thread_that_waits_elsewhere_are_used_again():
+def batches_of_a_thread_that_waits_elsewhere_are_reused():
     load = loader(shards(), depth=2)
     given, epoch = queue.SimpleQueue(), iter(load)
     got = []
     given.put(next(epoch))
-    given.put(next(epoch))  # all there are, made by this thread
+    given.put(next(epoch))  # both batches that there are, made by this thread
 
     def rest():
-        time.sleep(0.2)  # until this thread's is in join()
+        time.sleep(0.2)  # until the main thread is in join()
         for _ in range(2):
             got.extend(labels([given.get()]))
         while True:
@@ -335,7 +335,7 @@ def batches_of_a_thread_that_waits_elsewhere_are_used_again():
 
 
 @tap.test
-def a_release_beside_other_uses_of_its_batch():
+def a_batch_may_be_released_while_other_threads_use_it():
     load = loader(shards(), format=None)
     for batch in (b for _ in range(5) for b in load):
         raw, used = batch._raw, threading.Event()
@@ -374,7 +374,7 @@ def a_release_beside_other_uses_of_its_batch():
 
 
 @tap.test
-def one_batchs_tensors_by_many_threads():
+def many_threads_may_use_the_tensors_of_a_batch():
     load = loader(shards(), format=None, depth=2)
     for batch in load:
         image, label = batch["image"], batch["label"]
@@ -406,7 +406,7 @@ def released(batch):
 
 
 @tap.test
-def close_beside_next():
+def close_may_be_called_while_next_runs():
     pattern = shards()
     gate = threading.Event()
     load = loader(pattern, map=lambda sample: gate.wait(20) and sample)
@@ -437,7 +437,7 @@ def close_beside_next():
             except ValueError as e:
                 assert "this loader was closed" in str(e), e
             except penstock.Error as e:
-                assert i % 2, e  # of a map that is called no more
+                assert i % 2, e  # the map is not called any more
 
         def close():
             time.sleep(random.Random(i).random() * 0.02)
@@ -454,7 +454,7 @@ def close_beside_next():
 
 
 @tap.test
-def a_shard_that_two_threads_write():
+def a_second_thread_that_writes_a_shard_is_refused():
     shard = _penstock.Shard("w.tar", 0)
     written = [0, 0]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Runs that end in the middle of an epoch and go on: Hugging Face's Trainer, torchdata's StatefulDataLoader,
-Lightning and Accelerate, in the versions that the package index has today."""
+"""Resuming in the middle of an epoch with Hugging Face's Trainer, torchdata's StatefulDataLoader, Lightning and
+Accelerate, in the latest versions of the package index."""
 import os
 import subprocess
 import sys
@@ -38,7 +38,7 @@ def loader(**options):
 
 
 def straight(epochs):
-    """The labels of each step."""
+    """The labels of each step of a run without interruption."""
     load = loader()
     steps = [batch["labels"].tolist() for _ in range(epochs) for batch in load]
     tap.equal(len(steps), epochs * STEPS)
@@ -85,7 +85,7 @@ def torchdata_continues_after_any_step():
 
 
 @tap.test
-def torchdata_reads_nothing_of_what_was_had():
+def torchdata_does_not_read_earlier_batches_again():
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     load = StatefulDataLoader(penstock.torch.Dataset(loader()), batch_size=None)
@@ -100,7 +100,7 @@ def torchdata_reads_nothing_of_what_was_had():
 
 
 @tap.test
-def a_loop_that_sets_the_epoch_that_it_continues_goes_on():
+def set_epoch_to_the_epoch_of_the_state_keeps_the_state():
     want = straight(3)
     first = penstock.torch.Dataset(loader())
     first.set_epoch(1)
@@ -114,7 +114,7 @@ def a_loop_that_sets_the_epoch_that_it_continues_goes_on():
         had += [batch["labels"].tolist() for batch in DataLoader(again, batch_size=None)]
     tap.equal(had, want[STEPS:])
     again.set_epoch(2)
-    tap.equal([batch["labels"].tolist() for batch in again], want[2 * STEPS :], "no state was loaded")
+    tap.equal([batch["labels"].tolist() for batch in again], want[2 * STEPS :], "no loaded state: it begins")
 
 
 def trainer(model, **arguments):
@@ -122,7 +122,7 @@ def trainer(model, **arguments):
 
     class Fed(Trainer):
         def get_train_dataloader(self):
-            # As Trainer does with its own: only a prepared one learns which epoch it is.
+            # As Trainer does with its own DataLoader: only a prepared one gets set_epoch().
             return self.accelerator.prepare(DataLoader(penstock.torch.Dataset(loader()), batch_size=None))
 
     arguments.update(num_train_epochs=3, use_cpu=True, report_to=[], disable_tqdm=True, logging_strategy="no")
@@ -143,7 +143,7 @@ def hugging_face_trainer_resumes_in_any_epoch():
 
 
 @tap.test
-def a_bare_loader_says_what_resuming_takes():
+def the_error_for_a_bare_loader_names_what_resuming_needs():
     from accelerate import skip_first_batches
 
     assert not hasattr(loader(), "dataset")
@@ -156,7 +156,7 @@ def a_bare_loader_says_what_resuming_takes():
 
 
 @tap.test
-def accelerate_skips_what_a_run_has_had():
+def accelerate_skips_the_batches_of_the_first_run():
     from accelerate import Accelerator, skip_first_batches
 
     want = straight(3)
@@ -232,7 +232,7 @@ def lightning_resumes_a_stateful_dataloader_in_any_epoch():
 
 
 @tap.test
-def the_page_for_users_runs():
+def the_blocks_of_trainers_md_run():
     runner = os.path.join(os.path.abspath(os.path.dirname(tap.__file__)), "python_docs_test.py")
     r = subprocess.run([sys.executable, runner, "trainers.md"], capture_output=True, text=True, timeout=300,
                        env={**os.environ, "PENSTOCK_TEST_VENV": "docs"})

@@ -16,7 +16,7 @@ import torch
 import penstock
 
 FIELDS = {"label": penstock.Int("cls")}
-COUNTS = (10, 300, 7, 256, 1)  # sums are kept of each 256th sample of a shard
+COUNTS = (10, 300, 7, 256, 1)  # sums are stored for every 256th sample of a shard
 N = sum(COUNTS)
 
 
@@ -54,7 +54,7 @@ def raises(kind, function, *words):
 
 
 def check_counts(labels, weights, draws):
-    """Each sample floor or ceil of draws * w / sum times, draws in all."""
+    """Asserts that each sample comes floor or ceil of draws * w / sum times, and that all are `draws`."""
     tap.equal(len(labels), draws)
     counts = collections.Counter(labels)
     total = sum(fractions.Fraction(float(w)) for w in weights)
@@ -65,7 +65,7 @@ def check_counts(labels, weights, draws):
 
 
 @tap.test
-def draws_are_exact_and_each_sample_its_share():
+def the_number_of_draws_is_exact_and_each_sample_has_its_share():
     names, rng = shards(), numpy.random.default_rng(3)
     for weights in ([1] * N, rng.random(N), rng.random(N) ** 20, list(range(N)), [0] * 400 + [3.5] + [0] * (N - 402) + [7]):
         for draws in (1, 100, N, 5000):
@@ -75,13 +75,13 @@ def draws_are_exact_and_each_sample_its_share():
                 tap.equal(load.samples(), draws)
                 counts = check_counts(drawn(load), weights, draws)
                 seen.add(tuple(sorted(counts.items())))
-            tap.equal(len(seen), 1)  # what is drawn is not a matter of the order
+            tap.equal(len(seen), 1)  # the draws do not depend on the order
     for kind in (tuple, numpy.float32, torch.tensor, numpy.array):
-        tap.equal(len(drawn(loader(names, kind([1.0] * N)))), N)  # as many as there are
+        tap.equal(len(drawn(loader(names, kind([1.0] * N)))), N)  # the default: as many draws as samples
 
 
 @tap.test
-def epochs_and_seeds_draw_others():
+def epochs_and_seeds_draw_other_samples():
     names, weights = shards(), numpy.random.default_rng(4).random(N)
     load = loader(names, weights, draws=100, shuffle_window=64)
     epochs = [drawn(load) for _ in range(3)]
@@ -100,7 +100,7 @@ def epochs_and_seeds_draw_others():
 
 
 @tap.test
-def every_world_draws_the_same_in_each_global_batch():
+def every_world_size_draws_the_same_in_each_global_batch():
     names, weights = shards(), numpy.random.default_rng(5).random(N)
     for order in ("window", "permutation"):
         steps = {}
@@ -126,13 +126,13 @@ def permuted_draws_are_independent():
     some = want > 0
     chi2 = ((counts - want)[some] ** 2 / want[some]).sum()
     freedom = some.sum() - 1
-    assert abs(chi2 - freedom) < 6 * math.sqrt(2 * freedom), (chi2, freedom)  # systematic ones are far below
+    assert abs(chi2 - freedom) < 6 * math.sqrt(2 * freedom), (chi2, freedom)  # systematic draws would be far below
     assert drawn(load) != labels
     tap.equal(drawn(loader(names, weights, order="permutation", draws=20000)), labels)
 
 
 @tap.test
-def states_go_on_and_are_of_these_weights():
+def a_state_resumes_with_the_same_weights_only():
     names, weights = shards(), numpy.random.default_rng(7).random(N) ** 4
     for options in ({}, {"order": "permutation"}, {"draws": 1000, "order": "shards"}, {"draws": 1500, "repeat": 2}):
         whole = drawn(loader(names, weights, **options))
@@ -159,11 +159,11 @@ def columns_are_drawn_exactly_with_draws():
     check_counts(drawn(loader(names, "w", draws=500, filter="label < 300")), half, 500)
     check_counts(drawn(loader(names, values, filter="label < 300")), half, 300)
     tap.equal(len(drawn(loader(names, None, balance="label", draws=123))), 123)
-    assert len(drawn(loader(names, "w"))) < N  # without draws, as before: with probability w
+    assert len(drawn(loader(names, "w"))) < N  # without draws= a sample comes with probability w
 
 
 @tap.test
-def wrong_weights_are_refused_with_words():
+def wrong_weights_are_refused_with_a_reason():
     names = shards()
     raises(ValueError, lambda: loader(names, [1] * (N - 1)), "%d of them" % (N - 1), "%d samples" % N)
     raises(ValueError, lambda: loader(names, [1] * (N + 1)), "%d of them" % (N + 1))
@@ -176,7 +176,7 @@ def wrong_weights_are_refused_with_words():
     raises(ValueError, lambda: loader(names, None, draws=10), "draws: needs weights")
     raises(ValueError, lambda: loader(names, [1] * N, order=[1, 2]), "weights")
     raises(TypeError, lambda: loader(names, [["a"]]), "weights")
-    raises(TypeError, lambda: loader(names, iter([1.0] * N)), "weights")  # one is needed again for a pickled loader
+    raises(TypeError, lambda: loader(names, iter([1.0] * N)), "weights")  # a pickled loader needs them again
     raises(TypeError, lambda: loader(names, numpy.ones((2, 2))), "one dimension")
     for s in range(len(COUNTS)):
         tap.make_tar("n-%d.tar" % s, [("a.cls", b"1")])

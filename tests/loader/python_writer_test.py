@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""penstock.ShardWriter: what it writes, in which shards, and what is there after a crash."""
+"""penstock.ShardWriter: members, shards, and the files that are there after a crash."""
 import gc
 import glob
 import io
@@ -48,7 +48,7 @@ def contents(path):
 
 
 @tap.test
-def repeated_gives_the_same_bytes():
+def the_same_samples_give_the_same_bytes():
     write("a/t-%06d.tar", maxcount=4)
     write("b/t-%06d.tar", [dict(reversed(list(s.items()))) for s in samples()], maxcount=4)
     tap.equal(sorted(contents("a")), sorted("t-%06d.tar%s" % (i, x) for i in range(3) for x in ("", ".psx")))
@@ -57,7 +57,7 @@ def repeated_gives_the_same_bytes():
 
 
 @tap.test
-def the_same_bytes_as_pack():
+def a_writer_gives_the_same_bytes_as_pack():
     for s in samples():
         for suffix in ("jpg", "txt"):
             path = "f/%s.%s" % (s["__key__"], suffix)
@@ -73,7 +73,7 @@ def the_same_bytes_as_pack():
 
 
 @tap.test
-def tarfile_reads_it():
+def tarfile_reads_written_shards():
     write("t-%d.tar")
     with tarfile.open("t-0.tar") as tar:
         members = tar.getmembers()
@@ -87,7 +87,7 @@ def tarfile_reads_it():
 
 
 @tap.test
-def webdataset_reads_it():
+def webdataset_reads_written_shards():
     try:
         import webdataset
     except ImportError as e:
@@ -101,7 +101,7 @@ def webdataset_reads_it():
 
 
 @tap.test
-def the_loader_reads_it_and_its_index_is_the_one_made_later():
+def the_loader_reads_written_shards_and_their_indexes():
     for end in ("tar", "tar.zst"):
         names = write(end + "/t-%06d." + end, maxcount=4)
         shards = [name for name in names if name.endswith(end)]
@@ -119,7 +119,7 @@ def the_loader_reads_it_and_its_index_is_the_one_made_later():
 
 
 @tap.test
-def zstd_reads_it():
+def zstd_reads_written_shards():
     write("t-%d.tar")
     write("t-%d.tar.zst", level=7)
     whole = subprocess.run(["zstd", "-dc", "t-0.tar.zst"], capture_output=True, check=True).stdout
@@ -174,7 +174,7 @@ def a_shard_has_its_name_once_it_is_whole():
 
 
 @tap.test
-def one_that_is_not_closed_warns():
+def a_writer_that_is_not_closed_warns():
     sink = penstock.ShardWriter("t-%d.tar")
     sink.write({"__key__": "a", "cls": 1})
     with warnings.catch_warnings(record=True) as told:
@@ -186,7 +186,7 @@ def one_that_is_not_closed_warns():
 
 
 @tap.test
-def values_as_members():
+def values_of_all_kinds_become_members():
     cases = [
         ("cls", True, b"1"), ("cls", numpy.int64(-3), b"-3"), ("cls", torch.tensor(5), b"5"), ("cls", 2**70, str(2**70).encode()),
         ("float", 0.1, b"0.1"), ("float", numpy.float64(1e300), b"1e+300"), ("txt", "€", "€".encode()),
@@ -209,7 +209,7 @@ def values_as_members():
 
 
 @tap.test
-def what_would_be_no_sample_is_refused():
+def wrong_samples_and_patterns_are_refused_with_a_reason():
     sink = penstock.ShardWriter("t-%d.tar")
     for sample, text in [
         ({"jpg": b""}, '"__key__" must be a text without a dot'), ({"__key__": "a.b", "cls": 1}, "without a dot"),
@@ -246,7 +246,7 @@ def what_would_be_no_sample_is_refused():
 
 
 @tap.test
-def shards_that_are_there_are_kept():
+def existing_shards_are_kept_without_overwrite():
     write("t-%d.tar", list(samples(2)))
     before = tap.read("t-0.tar")
     said = error(FileExistsError, write, "t-%d.tar", list(samples(3)))
