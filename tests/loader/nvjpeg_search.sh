@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Where nvJPEG is looked for, and what is said where there is none; over the stand-ins for it and for the
-# driver.
+# Where nvJPEG is looked for, and what is reported if there is none; run with mocks of nvJPEG and the driver.
 . "$(dirname "$0")/../lib.sh"
 
 lib=$top_builddir/tests/loader/.libs
@@ -20,7 +19,7 @@ if ! grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h"; then
 fi
 unset VIRTUAL_ENV CONDA_PREFIX CUDA_HOME CUDA_PATH PENSTOCK_NVJPEG
 
-# bench [VAR=VALUE...] -- ARGUMENT...: its exit code; what it says is in out and err.
+# bench [VAR=VALUE...] -- ARGUMENT...: prints its exit code; its output is in $T/out and $T/err.
 bench() {
 	local rc=0 env=()
 	while [[ $1 != -- ]]; do
@@ -34,39 +33,43 @@ bench() {
 	echo "$rc"
 }
 
-equal "found where the linker looks: ends well" 0 \
+equal "nvJPEG is found by the dynamic linker" 0 \
 	"$(bench "LD_LIBRARY_PATH=$T/driver:$T/linker" -- --gpu-decode 1 --json)"
-check "and its engine decodes" grep -Eq '"engine_images": [1-9]' "$T/out"
+check "the engine of the linker's nvJPEG decodes" grep -Eq '"engine_images": [1-9]' "$T/out"
 bench HOME=/nonexistent -- --gpu-decode auto >/dev/null
 if ! grep -q 'decodes nothing: nvJPEG: no libnvjpeg' "$T/out"; then
-	skip "found in a Python environment" "this machine has an nvJPEG of its own"
+	skip "nvJPEG is found in a Python environment" "this machine has an nvJPEG of its own"
 else
-	equal "found in a Python environment: ends well" 0 \
+	equal "nvJPEG is found in a Python environment" 0 \
 		"$(bench "VIRTUAL_ENV=$T/venv" HOME=/nonexistent -- --gpu-decode 0.5 --json)"
-	check "and its engine decodes there" grep -Eq '"engine_images": [1-9]' "$T/out"
-	check "but not everything" grep -Eq '"cpu_images": [1-9]' "$T/out"
+	check "the engine of the Python environment's nvJPEG decodes" grep -Eq \
+		'"engine_images": [1-9]' "$T/out"
+	check "with a share of 0.5 the CPU decodes the rest" grep -Eq '"cpu_images": [1-9]' "$T/out"
 	mkdir -p "$T/tv/bin" "$T/tv/lib/python3.12/site-packages/torchvision.libs"
 	cp -L "$lib/libmocknvjpeg.so" "$T/tv/lib/python3.12/site-packages/torchvision.libs/libnvjpeg.36e11081.so.13"
-	equal "found in torchvision, of a Python that PATH has: ends well" 0 \
+	equal "nvJPEG is found in the torchvision of a Python in PATH" 0 \
 		"$(bench "PATH=$PATH:$T/tv/bin" HOME=/nonexistent -- --gpu-decode 0.5 --json)"
-	check "and it is told which" grep -q '"library": ".*/torchvision.libs/libnvjpeg.36e11081.so.13"' \
-		"$T/out"
-	equal "found on PYTHONPATH: ends well" 0 \
+	check "the report names the library in torchvision" grep -q \
+		'"library": ".*/torchvision.libs/libnvjpeg.36e11081.so.13"' "$T/out"
+	equal "nvJPEG is found on PYTHONPATH" 0 \
 		"$(bench "PYTHONPATH=relative:/nonexistent:${venv%%/nvidia/*}" HOME=/nonexistent -- --gpu-decode 0.5 --json)"
-	check "and it is told which" grep -q '"library": ".*/nvidia/nvjpeg/lib/libnvjpeg.so.12"' "$T/out"
+	check "the report names the library on PYTHONPATH" grep -q \
+		'"library": ".*/nvidia/nvjpeg/lib/libnvjpeg.so.12"' "$T/out"
 fi
-equal "named: ends well" 0 "$(bench "PENSTOCK_NVJPEG=$venv/libnvjpeg.so.12" -- --gpu-decode 1)"
-check "and the report tells of it" grep -q 'decoded by its engine' "$T/out"
-check_not "a share without nvJPEG: bench fails" test 0 = \
+equal "nvJPEG is found by PENSTOCK_NVJPEG" 0 \
+	"$(bench "PENSTOCK_NVJPEG=$venv/libnvjpeg.so.12" -- --gpu-decode 1)"
+check "the report counts images of the engine" grep -q 'decoded by its engine' "$T/out"
+check_not "bench with a share fails without nvJPEG" test 0 = \
 	"$(bench PENSTOCK_NVJPEG=/nonexistent/libnvjpeg.so -- --gpu-decode 1)"
-check "and says which was not found" grep -q 'PENSTOCK_NVJPEG.*/nonexistent/libnvjpeg.so' "$T/err"
-equal "auto without nvJPEG: the processor decodes" 0 \
+check "the error names the library that was not found" grep -q \
+	'PENSTOCK_NVJPEG.*/nonexistent/libnvjpeg.so' "$T/err"
+equal "with auto and without nvJPEG the CPU decodes" 0 \
 	"$(bench PENSTOCK_NVJPEG=/nonexistent/libnvjpeg.so -- --gpu-decode auto)"
-check "and the report says why" grep -q 'the GPU decodes nothing: .*nonexistent' "$T/out"
-check_not "a share beyond 1 is refused" test 0 = "$(bench -- --gpu-decode 2)"
-check "with what it must be" grep -q 'must be auto, or 0 to 1' "$T/err"
+check "the report says why the GPU decodes nothing" grep -q 'the GPU decodes nothing: .*nonexistent' "$T/out"
+check_not "a share over 1 is refused" test 0 = "$(bench -- --gpu-decode 2)"
+check "the error names the range of a share" grep -q 'must be auto, or 0 to 1' "$T/err"
 
-# One that cannot be used makes way for the next.
+# If a library cannot be used, the next one is tried.
 mkdir "$T/does-not-start" "$T/no-memory" "$T/no-functions" "$T/no-library" "$T/older"
 cp -L "$lib/libmocknvjpeg.so" "$T/does-not-start/libnvjpeg.so.13"
 cp -L "$lib/libmocknvjpeg.so" "$T/no-memory/libnvjpeg.so.13"
@@ -74,38 +77,44 @@ cp -L "$lib/libmockcuda.so" "$T/no-functions/libnvjpeg.so.13"
 echo "no library at all" >"$T/no-library/libnvjpeg.so.13"
 cp -L "$lib/libmocknvjpeg.so" "$T/older/libnvjpeg.so.12"
 while read -r folder why; do
-	equal "$folder: the next is tried" 0 \
+	equal "$folder: the next library is tried" 0 \
 		"$(bench "LD_LIBRARY_PATH=$T/driver:$T/$folder:$T/older" -- --gpu-decode 1 --json)"
-	check "$folder: and decodes" grep -Eq '"engine_images": [1-9]' "$T/out"
-	check "$folder: it is told which" grep -q '"library": ".*/older/libnvjpeg.so.12"' "$T/out"
-	check "$folder: and what was refused, and why" grep \
+	check "$folder: the next library decodes" grep -Eq '"engine_images": [1-9]' "$T/out"
+	check "$folder: the report names the library that decodes" grep -q \
+		'"library": ".*/older/libnvjpeg.so.12"' "$T/out"
+	check "$folder: the report says why the first library was refused" grep \
 		-Eq "\"refused\": \".*/$folder/libnvjpeg.so.13: $why" "$T/out"
 done <<'END'
 does-not-start it does not start on this GPU and driver: not initialised
 no-functions it has no nvjpeg
 no-library .*(file too short|invalid ELF header)
 END
-equal "for people: ends well" 0 "$(bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start:$T/older" -- --gpu-decode auto)"
-check "the report says what decodes" grep -q '^nvJPEG: .*/older/libnvjpeg.so.12' "$T/out"
-check "and what cannot" grep -q '^nvJPEG that cannot be used here: .*/does-not-start/libnvjpeg.so.13: .*status 1' "$T/out"
-check_not "a named one that does not start: bench fails" test 0 = \
+equal "bench without --json runs with a refused library" 0 \
+	"$(bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start:$T/older" -- --gpu-decode auto)"
+check "the text report names the library that decodes" grep -q '^nvJPEG: .*/older/libnvjpeg.so.12' "$T/out"
+check "the text report names the library that cannot be used" grep -q \
+	'^nvJPEG that cannot be used here: .*/does-not-start/libnvjpeg.so.13: .*status 1' "$T/out"
+check_not "bench fails if the library in PENSTOCK_NVJPEG does not start" test 0 = \
 	"$(bench "PENSTOCK_NVJPEG=$T/does-not-start/libnvjpeg.so.13" "LD_LIBRARY_PATH=$T/driver:$T/older" -- --gpu-decode 1)"
-check "and says so" grep -q 'PENSTOCK_NVJPEG: .*does-not-start/libnvjpeg.so.13: it does not start' "$T/err"
-check_not "without memory no other library steps in" test 0 = \
+check "the error names the library that does not start" grep -q \
+	'PENSTOCK_NVJPEG: .*does-not-start/libnvjpeg.so.13: it does not start' "$T/err"
+check_not "no other library is tried if the first is out of memory" test 0 = \
 	"$(bench "LD_LIBRARY_PATH=$T/driver:$T/no-memory:$T/older" -- --gpu-decode auto)"
-check "and it is said" grep -q 'no-memory/libnvjpeg.so.13: it does not start .*out of memory' "$T/err"
+check "the error says that the library is out of memory" grep -q \
+	'no-memory/libnvjpeg.so.13: it does not start .*out of memory' "$T/err"
 bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start" HOME=/nonexistent -- --gpu-decode auto >/dev/null
 if grep -q 'decodes nothing' "$T/out"; then
-	check "none starts: the report names it" grep -q \
+	check "if no library starts, the report names it" grep -q \
 		'decodes nothing: nvJPEG: no library on this machine can be used: .*does-not-start' "$T/out"
-	check_not "none starts: a share fails" test 0 = \
+	check_not "if no library starts, bench with a share fails" test 0 = \
 		"$(bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start" HOME=/nonexistent -- --gpu-decode 1)"
-	check "and says why, and what to do" grep -q 'status 1). Install one' "$T/err"
+	check "the error says why no library starts and what to install" grep -q \
+		'status 1). Install one' "$T/err"
 else
-	skip "none starts" "this machine has an nvJPEG of its own"
+	skip "if no library starts, the report names it" "this machine has an nvJPEG of its own"
 fi
 
-# From Python: the packages' one is loaded, but not beside another that the process has.
+# The Python package loads the nvJPEG of Python's packages, unless the process has loaded another one.
 cat >"$T/load.py" <<'END'
 import ctypes, importlib.util, sys
 
@@ -124,9 +133,9 @@ py_load() {
 		"${venv%%/nvidia/*}" "$@" 2>"$T/err"
 }
 if sanitized "$lib/libmocknvjpeg.so"; then
-	skip "loaded by Python" "a sanitizer's runtime is not in the interpreter"
+	skip "Python loads nvJPEG from its packages" "a sanitizer's runtime is not in the interpreter"
 else
-	check "loaded by Python from its packages" py_load
-	check_not "not beside one that is loaded" py_load libnvjpeg.so.13
-	check "which is no failure" test ! -s "$T/err"
+	check "Python loads nvJPEG from its packages" py_load
+	check_not "Python loads no second nvJPEG" py_load libnvjpeg.so.13
+	check "an nvJPEG that is already loaded is no error" test ! -s "$T/err"
 fi

@@ -443,7 +443,7 @@ def ctrl_c_ends_a_wait_and_the_loader_goes_on():
 
 
 @tap.test
-def a_second_thread_in_a_loader_is_refused():
+def calls_are_refused_while_another_thread_is_in_the_loader():
     os.mkfifo("pipe")
     load = penstock.Loader("pipe", 1, [penstock.Int("cls")])
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The package and a user's program under strict mypy and pyright: right ones pass, errors are found.
+# Strict mypy and pyright with the package and a user's program: correct programs pass, errors are found.
 . "$(dirname "$0")/../lib.sh"
-long || skip_all "its packages take long to get: scripts/check --all runs it"
+long || skip_all "its packages take long to install: scripts/check --all runs it"
 pip_python types mypy 'pyright[nodejs]' numpy typing_extensions
 export PYRIGHT_PYTHON_IGNORE_WARNINGS=1
 
@@ -34,12 +34,12 @@ penstock.Image("jpg", blr=1)
 penstock.Int("cls", max_bytes="a")
 PY
 wrong="3 4 5 6 7 "
-check "mypy: a right program" "$python" -m mypy --strict --follow-imports silent right.py
+check "mypy accepts a correct program" "$python" -m mypy --strict --follow-imports silent right.py
 wrong_lines() { sed -nE 's/.*wrong.py:([0-9]+):.*error.*/\1/p' | sort -u | tr '\n' ' '; }
-equal "mypy: each line of a wrong one" "$wrong" \
+equal "mypy finds each wrong line" "$wrong" \
 	"$("$python" -m mypy --strict --follow-imports silent wrong.py | wrong_lines)"
-check "mypy: the package" "$python" -m mypy --strict --disable-error-code import-not-found \
+check "mypy accepts the package" "$python" -m mypy --strict --disable-error-code import-not-found \
 	--disable-error-code import-untyped \
 	--allow-subclassing-any -p penstock
-check "pyright: a right program" "$python" -m pyright right.py
-equal "pyright: each line of a wrong one" "$wrong" "$("$python" -m pyright wrong.py | wrong_lines)"
+check "pyright accepts a correct program" "$python" -m pyright right.py
+equal "pyright finds each wrong line" "$wrong" "$("$python" -m pyright wrong.py | wrong_lines)"

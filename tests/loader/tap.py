@@ -1,4 +1,4 @@
-"""What the loader's Python tests share: TAP, running penstock-loader, a private folder, making tars."""
+"""Shared by the loader's Python tests: TAP, running penstock-loader, a private folder, making tars."""
 import atexit
 import contextlib
 import fcntl
@@ -23,11 +23,11 @@ _tests = []
 
 
 class Skip(Exception):
-    """What a test raises that cannot run here: why."""
+    """Raised by a test that cannot run here, with the reason."""
 
 
 def test(function):
-    """A test: it passes unless it raises. In a folder of its own, unless it has the attribute `in_place`."""
+    """Registers a test. It passes unless it raises, and runs in a new folder unless it has the attribute `in_place`."""
     _tests.append(function)
     return function
 
@@ -49,7 +49,7 @@ def main():
             print("ok %d - %s" % (i, name))
         except Skip as e:
             print("ok %d - %s # SKIP %s" % (i, name, e))
-        except Exception as e:  # whatever it is, it is this test's failure
+        except Exception as e:  # any exception is a failure of this test
             failed += 1
             print("not ok %d - %s" % (i, name))
             for line in ("%s: %s" % (type(e).__name__, e)).splitlines():
@@ -73,7 +73,7 @@ def python_package(exit_code=0, needed=("numpy", "torch")):
             skip_all("%s has no %s" % (sys.executable, package), exit_code)
     runtime = sanitizer_runtime(module)
     if runtime and runtime not in os.environ.get("LD_PRELOAD", ""):
-        # A sanitizer must be there before the interpreter, whose own leaks are not ours.
+        # A sanitizer must be loaded before the interpreter. Leaks of the interpreter are not ours.
         options = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
         os.execve(sys.executable, [sys.executable, *sys.argv],
                   {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": options})
@@ -87,9 +87,9 @@ def python_package(exit_code=0, needed=("numpy", "torch")):
 
 
 def python_environment(name, modules, packages, required=True, dependencies=False):
-    """Goes on in a Python environment, kept between runs, that has `packages` by pip beside Debian's; where they
-    cannot be had SKIP, or unless `required` as it is. With `dependencies`, which may be gigabytes, nothing of Debian's
-    is there, and only `scripts/check --all` gets them."""
+    """Restarts the test in a Python environment, kept between runs, that has `packages` by pip besides Debian's. If
+    they cannot be installed: SKIP or, unless `required`, run without them. With `dependencies`, which may be
+    gigabytes, Debian's packages are left out, and only `scripts/check --all` installs them."""
     venv = os.path.join(BUILD, "tests-cache", name)
     if os.environ.get("PENSTOCK_TEST_VENV") != name:
         if os.environ.get("PENSTOCK_TEST_QUICK") == "1":
@@ -97,7 +97,7 @@ def python_environment(name, modules, packages, required=True, dependencies=Fals
                 return
             skip_all("slow, left out by --quick")
         if dependencies and os.environ.get("PENSTOCK_TEST_LONG") != "1":
-            skip_all("its packages take long to get: scripts/check --all runs it")
+            skip_all("its packages take long to install: scripts/check --all runs it")
         os.makedirs(os.path.dirname(venv), exist_ok=True)
         ready = os.path.join(venv, "ready")
         with open(venv + ".lock", "w") as lock:
@@ -116,7 +116,7 @@ def python_environment(name, modules, packages, required=True, dependencies=Fals
                 except (subprocess.SubprocessError, OSError) as e:
                     if not required:
                         return
-                    skip_all("%s cannot be had: %s" % (", ".join(modules), str(e)[-200:].replace("\n", " ")))
+                    skip_all("%s cannot be installed: %s" % (", ".join(modules), str(e)[-200:].replace("\n", " ")))
                 open(ready, "w").close()
         os.execve(venv + "/bin/python", [venv + "/bin/python", *sys.argv],
                   {**os.environ, "PENSTOCK_TEST_VENV": name})
@@ -128,7 +128,7 @@ def clean_environment():
 
 def sanitizer_runtime(library):
     """The path of libasan or libtsan, if the library was built with it."""
-    # Without what is preloaded here: ldd says nothing under libtsan.
+    # Without preloaded libraries: under libtsan ldd prints nothing.
     needed = subprocess.run(["ldd", library], capture_output=True, text=True, env=clean_environment()).stdout
     for line in needed.splitlines():
         if "libasan" in line or "libtsan" in line:
@@ -137,7 +137,7 @@ def sanitizer_runtime(library):
 
 
 def forked_may_start_threads():
-    """Whether a child that a process with threads forked may start some: ThreadSanitizer ends it."""
+    """Whether a forked child of a process with threads may start threads: ThreadSanitizer ends such a child."""
     return "libtsan" not in os.environ.get("LD_PRELOAD", "")
 
 
@@ -151,14 +151,14 @@ def run(*args, timeout=60, env=None, **kwargs):
 
 
 def ls(*shards):
-    """Samples as `ls --json` sees them, the exit code, stderr."""
+    """The samples that `ls --json` lists, the exit code, stderr."""
     r = run("ls", "--json", *shards)
     assert r.returncode in (0, 1), (r.returncode, r.stderr)
     return [json.loads(line) for line in r.stdout.splitlines()], r.returncode, r.stderr.decode(errors="replace")
 
 
 def field_bytes(sample):
-    """The bytes that the listed offsets and sizes name."""
+    """The bytes at the listed offsets, of the listed sizes."""
     out = {}
     with open(sample["shard"], "rb") as f:
         for name, place in sample["fields"].items():

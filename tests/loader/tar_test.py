@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The tar walker against Python's tarfile and GNU tar, and against tars that are damaged on purpose."""
+"""Compares the tar walker with Python's tarfile and GNU tar; tars that are damaged on purpose."""
 import io
 import os
 import subprocess
@@ -20,7 +20,7 @@ def check_same(path, files=None):
     tap.equal((rc, err), (0, ""))
     with tarfile.open(path) as tar:
         want = [(m.name, tar.extractfile(m).read()) for m in tar if m.isreg()]
-    tap.equal(files_of(samples), want, "as tarfile")
+    tap.equal(files_of(samples), want, "as read by tarfile")
     if files is not None:
         tap.equal(want, files, "as written")
 
@@ -33,7 +33,7 @@ def octal(value, width):
 
 
 def header(name, size=0, type=b"0", magic=b"ustar\00000", prefix=b"", sum=None, size_field=None):
-    """One header block; sum: what makes the checksum of a list of bytes."""
+    """One header block; sum: computes the checksum of its bytes."""
     h = bytearray(512)
     h[0 : len(name)] = name
     h[100:108] = octal(0o644, 8)
@@ -113,14 +113,14 @@ for kind in ("v7", "oldgnu", "gnu", "ustar", "posix"):
 
 
 @tap.test
-def long_names():
+def long_names_are_read():
     files = [("p/" + "n" * n + ".jpg", b"%d" % n) for n in (90, 94, 95, 96, 150, 250, 254, 255, 256, 1000, 5000)]
     for fmt in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         check_same(tap.make_tar("a.tar", files, fmt), files)
 
 
 @tap.test
-def ustar_prefix():
+def prefixes_of_ustar_names_are_read():
     files = [("q" * 100 + "/" + "n" * 90 + ".jpg", b"1")]
     check_same(tap.make_tar("a.tar", files, tarfile.USTAR_FORMAT), files)
     check_sound(member(b"a.jpg", b"1", prefix=b"x/y") + END, [("x/y/a.jpg", b"1")])
@@ -128,7 +128,7 @@ def ustar_prefix():
 
 
 @tap.test
-def numbers():
+def size_fields_of_every_form_are_read_or_refused():
     one = [("a.jpg", b"1")]
     for size_field in (b"\x80" + bytes(10) + b"\x01", b"          1 ", b"00000000001 ", b"1\0" + b"7" * 10, b" 1" + bytes(10)):
         check_sound(header(b"a.jpg", size_field=size_field) + pad(b"1") + END, one)
@@ -138,7 +138,7 @@ def numbers():
 
 
 @tap.test
-def signed_checksum():
+def signed_checksums_are_accepted():
     name = "\u00e9.jpg".encode("latin-1")
     h = header(name, 1, sum=lambda h: sum(b - 256 * (b > 127) for b in h))
     samples, rc, err = ls_raw(h + pad(b"1") + END)
@@ -147,7 +147,7 @@ def signed_checksum():
 
 
 @tap.test
-def pax_path_and_size():
+def pax_paths_and_sizes_are_applied():
     two = record(b"path", b"x/long.jpg") + record(b"mtime", b"1.5")
     check_sound(pax([two]) + member(b"short.jpg", b"1") + END, [("x/long.jpg", b"1")])
     check_sound(pax([record(b"size", b"3")]) + header(b"a.jpg", 0) + pad(b"abc") + END, [("a.jpg", b"abc")])
@@ -161,8 +161,8 @@ def pax_path_and_size():
 
 
 @tap.test
-def hostile_pax():
-    behind = member(b"a.jpg", b"1") + END
+def hostile_pax_headers_are_damage():
+    rest = member(b"a.jpg", b"1") + END
     for body in (
         b"999999999 path=x\n",
         record(b"mtime", b"1.5") + b"0 x=y\n",
@@ -179,16 +179,16 @@ def hostile_pax():
         record(b"path", b"a\0b.jpg"),
         record(b"path", b"x" * 20000),
     ):
-        check_damaged(pax([body]) + behind, "damaged tar at offset 0")
+        check_damaged(pax([body]) + rest, "damaged tar at offset 0")
     check_damaged(header(b"pax", 2 << 20, type=b"x") + bytes(4 << 20), "1 MiB")
     check_damaged(header(b"l", 1 << 20, type=b"L") + bytes(2 << 20), "16 KiB")
     check_damaged(header(b"l", 1 << 20, type=b"K") + bytes(2 << 20), "16 KiB")
-    check_damaged(pax([record(b"size", b"999999999999999999")]) + behind, "truncated")
+    check_damaged(pax([record(b"size", b"999999999999999999")]) + rest, "truncated")
     check_damaged(pax([record(b"path", b"a.jpg")]) + END, "the archive ends after an extended header")
 
 
 @tap.test
-def skips_what_is_no_file():
+def members_that_are_no_files_are_skipped():
     parts = b"".join(header(b"x.%d" % i, 512 * 7, type=b"%d" % i) for i in range(1, 7))
     check_sound(member(b"a.jpg", b"1") + parts + member(b"a.cls", b"2") + END, [("a.jpg", b"1"), ("a.cls", b"2")])
     unknown = member(b"u.jpg", DATA, type=b"V")
@@ -221,18 +221,18 @@ def sparse_members_are_bad():
         subprocess.run(["tar", "--format=" + kind, "-rf", "a.tar", tap.write("z.txt", b"hi")], check=True)
         samples, rc, err = tap.ls("a.tar")
         tap.equal((rc, files_of(samples)), (1, [("z.txt", b"hi")]))
-        assert 'sample "hole" at offset 0: field .bin is a sparse file' in err, "its own name, not the stand-in's: " + err
+        assert 'sample "hole" at offset 0: field .bin is a sparse file' in err, "the error has the wrong name: " + err
 
 
 @tap.test
-def a_sparse_members_name_is_its_own():
+def the_name_of_a_skipped_sparse_member_is_not_used_for_the_next_member():
     hole = pax([record(b"GNU.sparse.name", b"hole.bin")]) + member(b"x/hole.bin", b"1")
     samples, rc, err = ls_raw(hole + pax([record(b"path", b"z/long.txt")]) + member(b"cut.txt", b"hi") + END)
     tap.equal((rc, files_of(samples)), (1, [("z/long.txt", b"hi")]))
 
 
 @tap.test
-def bad_checksums():
+def bad_checksums_are_damage():
     data = bytearray(b"".join(member(n.encode(), d) for n, d in FILES[:4]) + END)
     first = 512 + len(pad(FILES[0][1]))
     data[first + 3] ^= 1
@@ -242,7 +242,7 @@ def bad_checksums():
 
 
 @tap.test
-def truncated_anywhere():
+def a_tar_truncated_anywhere_gives_whole_samples_only():
     whole = tap.read(tap.make_tar("whole.tar", FILES))
     want = {s["key"]: tap.field_bytes(s) for s in tap.ls("whole.tar")[0]}
     ends = [i for i in range(0, len(whole), 512)] + [i + d for i in range(0, len(whole), 1536) for d in (1, 100, 511)]
@@ -259,14 +259,14 @@ def truncated_anywhere():
 
 
 @tap.test
-def nothing_behind_the_end():
+def members_after_the_end_mark_are_ignored():
     check_sound(member(b"a.jpg", b"1") + bytes(512) + b"garbage", [("a.jpg", b"1")])
     check_sound(member(b"a.jpg", b"1") + END + member(b"b.jpg", b"1") + END, [("a.jpg", b"1")])
 
 
 @tap.test
-def keys_and_suffixes():
-    table = [  # name, key and suffix as webdataset's expression cuts them, or None
+def keys_and_suffixes_are_cut_as_by_webdataset():
+    table = [  # name; key and suffix as cut by webdataset's regular expression, or None
         ("a.jpg", ("a", "jpg")),
         ("a.B.JPG", ("a", "b.jpg")),
         ("A.Jpg", ("A", "jpg")),
@@ -303,7 +303,7 @@ def a_key_that_comes_back_is_another_sample():
 
 
 @tap.test
-def reserved_suffixes_are_duplicates():
+def reserved_suffixes_make_a_sample_bad():
     for suffix in ("__key__", "__url__"):
         samples, rc, err = tap.ls(tap.make_tar("a.tar", [("a." + suffix, b"1"), ("b.x", b"2")]))
         tap.equal((rc, [s["key"] for s in samples]), (1, ["b"]))

@@ -28,13 +28,13 @@ def tool(*args, code=0, **kwargs):
 
 
 def members(path):
-    """(name, bytes) as Python's tarfile sees them."""
+    """(name, bytes) as Python's tarfile reads them."""
     with tarfile.open(path) as t:
         return [(m.name, t.extractfile(m).read()) for m in t if m.isfile()]
 
 
 def folder(root="in", n=SAMPLES, classes=3):
-    """ImageFolder: root/CLASS/N.jpg with a N.json beside; what belongs to no sample, too."""
+    """Makes an ImageFolder: root/CLASS/N.jpg, each with an N.json; and files that belong to no sample."""
     for i in range(n):
         place = os.path.join(root, "class%d" % (i % classes))
         os.makedirs(place, exist_ok=True)
@@ -51,7 +51,7 @@ def sums(pattern, n):
 
 
 @tap.test
-def pack_writes_what_tarfile_and_the_loader_read():
+def pack_writes_shards_that_tarfile_and_the_loader_read():
     folder()
     r = tool("pack", "--max-count", "10", "in", "out-%03d.tar")
     assert b"24 samples in 3 shards" in r.stdout, r.stdout
@@ -71,7 +71,7 @@ def pack_writes_what_tarfile_and_the_loader_read():
 
 
 @tap.test
-def pack_gives_the_same_bytes_whatever_threads_and_times():
+def pack_gives_the_same_bytes_for_any_threads_and_dates():
     folder()
     tool("pack", "--max-size", "300K", "--threads", "1", "in", "a-%d.tar")
     n = len([f for f in os.listdir(".") if f.startswith("a-")])
@@ -93,7 +93,7 @@ def pack_gives_the_same_bytes_whatever_threads_and_times():
 
 
 @tap.test
-def pack_of_classes_numbers_them_by_name():
+def pack_numbers_classes_in_the_order_of_names():
     folder()
     tool("pack", "--classes", "--index", "in", "out-%06d.tar")
     got = dict(members("out-000000.tar"))
@@ -106,7 +106,7 @@ def pack_of_classes_numbers_them_by_name():
 
 
 @tap.test
-def pack_of_a_list_names_samples_as_it_says():
+def pack_takes_names_and_labels_from_a_list():
     folder()
     with open("list.txt", "w") as f:
         f.write("# a comment\n\nin/class0/00.jpg\tfirst\t7\nin/class0/00.json\tfirst\nin/class1/01.jpg\n")
@@ -123,7 +123,7 @@ def pack_of_a_list_names_samples_as_it_says():
 
 
 @tap.test
-def long_names_survive():
+def pack_keeps_long_names():
     deep = "d" * 120 + "/" + "e" * 90
     os.makedirs("in/" + deep)
     names = [deep + "/x.txt", deep + "/" + "n" * 200 + ".txt", "d" * 120 + "/short.txt", "ü" * 60 + ".txt"]
@@ -136,7 +136,7 @@ def long_names_survive():
 
 
 @tap.test
-def compressed_shards_are_seekable_and_read_by_all():
+def pack_writes_seekable_zstd_shards():
     folder(n=60)
     tool("pack", "in", "plain-%d.tar")
     tool("pack", "--zstd", "1", "in", "out-%d.tar.zst")
@@ -160,9 +160,9 @@ def shrunk(size, to):
 
 
 @tap.test
-def pack_makes_images_smaller_and_of_another_format():
+def pack_resizes_and_converts_images():
     folder(n=6)
-    Image.new("RGB", (40, 30), (200, 10, 10)).save("in/class0/small.jpg")  # smaller than what is asked for
+    Image.new("RGB", (40, 30), (200, 10, 10)).save("in/class0/small.jpg")  # smaller than --resize asks for
     shutil.copy("in/class0/00.jpg", "in/class0/left.front.JPEG")
     turned = Image.open("in/class1/01.jpg")
     exif = turned.getexif()
@@ -189,10 +189,10 @@ def pack_makes_images_smaller_and_of_another_format():
             size = shrunk(before.size, 64)
             tap.equal((image.format, image.size, len(image.getexif())), (kind, size, 0), name)
             if name.endswith("small.jpg"):
-                assert got[name] == tap.read(path)  # nothing to be done
+                assert got[name] == tap.read(path)  # small enough, so it stays as it is
             off = ImageStat.Stat(ImageChops.difference(image.convert("RGB"), before.resize(size, Image.BILINEAR))).mean
             assert max(off) < 9, (name, off)
-    # Twice the same, whatever the threads; and a loader reads it.
+    # The bytes are the same for any number of threads, and a loader reads the shards.
     for n, threads in (("a", "1"), ("b", "3")):
         tool("pack", "--resize", "50", "--to", "webp", "--max-count", "2", "--threads", threads, "in", n + "-%d.tar")
     assert sums("a-%d.tar", 4) == sums("b-%d.tar", 4)
@@ -202,13 +202,13 @@ def pack_makes_images_smaller_and_of_another_format():
 
 
 @tap.test
-def pack_says_which_image_it_cannot_convert():
+def pack_names_the_image_that_it_cannot_convert():
     os.mkdir("in")
     tap.write("in/a.jpg", b"no picture")
     r = tool("pack", "--resize", "64", "in", "out-%d.tar", code=1)
     assert b"in/a.jpg: image: unknown format" in r.stderr, r.stderr
     assert not os.path.exists("out-0.tar")
-    tool("pack", "in", "out-%d.tar")  # who asks for nothing need not have pictures
+    tool("pack", "in", "out-%d.tar")  # without image options the content of a .jpg is not read
     Image.new("RGB", (99, 99)).save("in/a.jpg", "png")
     r = tool("pack", "--force", "--resize", "64", "in", "out-%d.tar", code=1)
     assert b"in/a.jpg: neither JPEG nor WebP" in r.stderr and b"--to jpeg or --to webp" in r.stderr, r.stderr
@@ -224,7 +224,7 @@ def pack_says_which_image_it_cannot_convert():
 
 
 @tap.test
-def pack_refuses_what_it_cannot_do():
+def pack_refuses_wrong_arguments_with_a_reason():
     folder()
     os.mkdir("folder-0.tar")
     for args, code, word in [
@@ -285,7 +285,7 @@ def split_by_size_parts_and_shares_keeps_every_sample():
     tap.equal(sorted(train + val), sorted(want))
     assert 0 < len(val) < len(train)
     tool("split", "--shares", "train=0.7,val=0.3", "in-1.tar", "again-{}-%d.tar")
-    assert set(members("again-val-0.tar")) <= set(val), "a key goes the same way whatever is beside it"
+    assert set(members("again-val-0.tar")) <= set(val), "the share of a key does not depend on other keys"
     for args, word in [(("--shares", "a=0.5", "in-0.tar", "{}-%d.tar"), b"less than 1"),
                        (("--shares", "a=0.5,b=0.6", "in-0.tar", "{}-%d.tar"), b"more than 1"),
                        (("--shares", "a=0.5,a=0.5", "in-0.tar", "{}-%d.tar"), b"comes twice"),
@@ -300,7 +300,7 @@ def split_by_size_parts_and_shares_keeps_every_sample():
 
 
 @tap.test
-def cat_joins_shards_and_takes_fields_out():
+def cat_joins_shards_and_extracts_fields():
     folder()
     tool("pack", "--max-count", "12", "in", "in-%d.tar.zst")
     with open("all.tar", "wb") as f:
@@ -316,7 +316,7 @@ def cat_joins_shards_and_takes_fields_out():
     tap.equal([m[0] for m in members("one.tar")], ["class1/04.jpg", "class1/04.json"])
     r = tool("cat", "--key", "nobody", "all.tar", code=1)
     assert b"no sample nobody" in r.stderr, r.stderr
-    tap.equal(r.stdout, b"", "nothing is written before it is found")
+    tap.equal(r.stdout, b"", "nothing is written before the sample is found")
     for args in ((), ("--key", "class1/04")):
         r = tool("cat", *args, "--field", "zzz", "all.tar", code=1)
         tap.equal(r.stdout, b"")
@@ -328,7 +328,7 @@ def cat_joins_shards_and_takes_fields_out():
 
 
 @tap.test
-def directories_that_are_named_are_made():
+def missing_output_directories_are_made():
     folder()
     assert b"24 samples in 1 shard, " in tool("pack", "in", "new/out-%d.tar").stdout
     r = tool("split", "--parts", "1", "new/out-0.tar", "parts/p-%d.tar")
@@ -355,7 +355,7 @@ def machine(*args, limits=None):
 
 
 @tap.test
-def doctor_says_what_of_the_machine_hinders():
+def doctor_machine_reports_what_hinders_loading():
     rc, out, err = machine("--json", ".")
     found = json.loads(out)
     checks = {c["check"]: c for c in found["machine"]}
@@ -365,7 +365,7 @@ def doctor_says_what_of_the_machine_hinders():
     assert all(c["mend"] for c in hinders) and all(c["found"] for c in found["machine"]), found
     assert all(c["state"] in ("ok", "hinders", "unknown") for c in found["machine"]), found
     assert "GB/s read" in checks["disk"]["found"] or checks["disk"]["state"] == "unknown", checks["disk"]
-    tap.equal([n for n in os.listdir(".") if "doctor" in n], [], "nothing is left behind")
+    tap.equal([n for n in os.listdir(".") if "doctor" in n], [], "no file is left")
     rc, out, _ = machine("--json", ".", limits="ulimit -Sn 500; ulimit -l 64;")
     checks = {c["check"]: c for c in json.loads(out)["machine"]}
     tap.equal((rc, checks["open-files"]["state"], checks["memlock"]["state"]), (1, "hinders", "hinders"))
@@ -406,7 +406,7 @@ def doctor_rewrites_progressive_jpegs_to_the_same_pixels():
     tap.equal(list(before), list(after))
     for name in before:
         if name in ("base.jpg", "cut.jpg"):
-            tap.equal(after[name], before[name], name)  # what is damaged stays as it is
+            tap.equal(after[name], before[name], name)  # baseline and damaged files stay as they are
             continue
         a, b = Image.open(io.BytesIO(before[name])), Image.open(io.BytesIO(after[name]))
         assert a.info.get("progressive") and not b.info.get("progressive"), name
@@ -417,8 +417,8 @@ def doctor_rewrites_progressive_jpegs_to_the_same_pixels():
 @tap.test
 def doctor_keeps_a_jpeg_that_cannot_be_rewritten():
     data = bytearray(progressive(tap.PHOTOS[0]))
-    # The first scan alone, its numbers moved up by 8 bits: more than a baseline file can hold. The header's
-    # markers, longer than libjpeg's first buffer, are written before it finds out.
+    # Only the first scan, with its coefficients shifted by 8 bits: more than a baseline file can hold. libjpeg finds
+    # out after it has written the header's markers, which are longer than its first buffer.
     scan = data.index(b"\xff\xda")
     end = data.index(b"\xff\xc4", scan)
     data[scan + 1 + data[scan + 3]] = 8
@@ -431,7 +431,7 @@ def doctor_keeps_a_jpeg_that_cannot_be_rewritten():
 
 
 @tap.test
-def doctor_mends_order_and_duplicates_and_keeps_clashes():
+def doctor_repairs_order_and_duplicates_and_refuses_clashes():
     files = [("a.txt", b"1"), ("b.txt", b"2"), ("a.cls", b"3"), ("c.txt", b"4"), ("c.txt", b"4"), ("README", b"x")]
     tap.make_tar("t.tar", files)
     os.mkdir("fixed")
@@ -451,7 +451,7 @@ def doctor_mends_order_and_duplicates_and_keeps_clashes():
 
 
 @tap.test
-def doctor_sees_garbage_behind_compressed_shards():
+def doctor_finds_garbage_after_compressed_shards():
     folder()
     tool("pack", "in", "in-%d.tar")
     tool("pack", "in", "in-%d.tar.zst")
@@ -467,7 +467,7 @@ def doctor_sees_garbage_behind_compressed_shards():
         assert b"garbage after the end" in r.stderr, r.stderr
         findings("bad-" + name, fix="fixed")
         fixed = "fixed/bad-" + (name[:-3] if name.endswith("gz") else name)
-        tap.equal(len(tap.ls(fixed)[0]), SAMPLES, "none is lost")
+        tap.equal(len(tap.ls(fixed)[0]), SAMPLES, "no sample is lost")
     with open("text.tar.gz", "w") as f:
         f.write("no gzip")
     r = tool("doctor", "text.tar.gz", code=1)
@@ -502,7 +502,7 @@ def doctor_keeps_the_whole_samples_of_a_damaged_shard():
 
 
 @tap.test
-def doctor_takes_pax_bloat_away():
+def doctor_removes_needless_pax_headers():
     with tarfile.open("t.tar", "w", format=tarfile.PAX_FORMAT) as t:
         for i in range(50):
             m = tarfile.TarInfo("%03d.cls" % i)
@@ -532,7 +532,7 @@ def sparse_tar(path, format):
 
 
 def odd_tars():
-    """Shards of every kind that a loader may meet; what is right is what `ls` says."""
+    """Shards of every kind that a loader may get; the expected result is that of `ls`."""
     yield sparse_tar("sparse-gnu.tar", "gnu")
     yield sparse_tar("sparse-pax.tar", "posix")
     base = [("%d.%s" % (i, ext), b"%d" % i) for i in range(4) for ext in ("txt", "cls")]
@@ -583,9 +583,9 @@ def odd_tars():
 
 
 @tap.test
-def doctor_says_what_loaders_say():
-    """Sound exactly where a loader fails on nothing, but for keys that come back: a loader takes these for two
-    samples, each without the other's fields."""
+def doctor_agrees_with_the_loader():
+    """A shard is sound exactly if a loader reads it without an error. The exception is a key that comes back: a loader
+    reads two samples, each without the other's fields."""
     counts = [0, 0]
     for path in odd_tars():
         listed, ls_code, ls_err = tap.ls(path)
@@ -613,7 +613,7 @@ def doctor_says_what_loaders_say():
         for fixed in glob.glob("fixed/*"):
             tap.equal(tap.ls(fixed)[1:], (0, ""), what)
             assert [s["key"] for s in tap.ls(fixed)[0]] == list(dict.fromkeys(k for k in keys)) or ls_code != 0, what
-            # A key whose members the shard has is there with all of them, or not at all.
+            # The repaired shard has all members of a key, or none.
             with contextlib.suppress(tarfile.ReadError):
                 whole = {}
                 with tarfile.open(path) as t:
@@ -641,14 +641,14 @@ def doctor_never_writes_a_partial_sample():
     tap.equal([(s["key"], list(s["fields"])) for s in tap.ls("fixed/case.tar")[0]], [("a", ["jpg", "cls"]), ("b", ["jpg", "cls"])])
     tap.make_tar("clash.tar", [("a.jpg", b"1"), ("a.JPG", b"2")])
     tap.equal(findings("clash.tar", code=1, fix="fixed"), [{"clash": 1}])
-    # What no member alone shows: together they are more than a sample may have.
+    # Each part of sample m is within the limit of members, but together they are over it.
     tap.make_tar("m.tar", [("m.%d" % i, b"") for i in range(600)] + [("b.x", b"")] + [("m.x%d" % i, b"") for i in range(600)])
     tap.equal(findings("m.tar", code=1, fix="fixed"), [{"scattered": 1, "refused": 1}])
     tap.equal(sorted(os.listdir("fixed")), ["case.tar"])
 
 
 @tap.test
-def doctor_counts_what_it_wrote():
+def doctor_reports_how_many_samples_it_wrote():
     folder()
     tool("pack", "in", "out-%d.tar")
     with open("cut.tar", "wb") as f:
@@ -671,7 +671,7 @@ def npy(*shape):
 
 
 @tap.test
-def doctor_decode_finds_what_does_not_decode():
+def doctor_decode_finds_members_that_do_not_decode():
     photo = tap.read(tap.PHOTOS[0])
     good = [("g%03d.%s" % (i, ext), data) for i in range(40) for ext, data in (
         ("jpg", photo), ("cls", b"%d" % i), ("json", b'{"a": 1}'), ("emb.npy", npy(3, 4)), ("txt", "\u00e9".encode()))]
@@ -687,14 +687,14 @@ def doctor_decode_finds_what_does_not_decode():
         r = tool("doctor", "--decode", "bad.tar", code=1)
         assert b"bad.tar: error: undecodable (1): " in r.stdout and b"first: zz" in r.stdout, (ext, r.stdout)
         r = tool("doctor", "--decode", "--fix", "fixed", "bad.tar", code=1)
-        tap.equal(dict(members("fixed/bad.tar"))["zz." + ext], data, "it stays as it is")
-    # All are bad; and a bit of a photograph's headers.
+        tap.equal(dict(members("fixed/bad.tar"))["zz." + ext], data, "the member stays as it is")
+    # A shard of bad members alone, and a photograph with one wrong bit in its headers.
     tap.make_tar("all.tar", [("%d.jpg" % i, b"junk") for i in range(100)])
     tap.equal([json.loads(x)["findings"][0]["count"] for x in tool("doctor", "--json", "--decode", "all.tar", code=1).stdout.splitlines()], [100])
     at = photo.index(b"\xff\xc0") + 9
     tap.make_tar("flip.tar", [("a.jpg", photo[:at] + bytes([photo[at] ^ 0x80]) + photo[at + 1:])])
     assert b"undecodable (1)" in tool("doctor", "--decode", "flip.tar", code=1).stdout
-    # What a loader refuses anyway is reported once.
+    # A sample that a loader refuses anyway is reported once.
     sparse_tar("s.tar", "gnu")
     got = json.loads(tool("doctor", "--json", "--decode", "s.tar", code=1).stdout)["findings"]
     tap.equal([(f["kind"], f["count"]) for f in got], [("refused", 1)])

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Values in every form that a member may have, against what numpy and Python's json read there."""
+"""Compares values in every form that a member may have with what numpy and Python's json read."""
 import ast
 import io
 import itertools
@@ -23,7 +23,7 @@ def npy(array):
 
 
 def rows(members, fields, **options):
-    """One batch of samples of which each has these members, in their order."""
+    """One batch of samples with these members, in this order."""
     files = [("%06d.%s" % (i, suffix), data) for i, sample in enumerate(members) for suffix, data in sample.items()]
     tap.make_tar("t.tar", files)
     load = penstock.Loader("t.tar", len(members), fields, order="none", format="numpy", **options)
@@ -31,7 +31,7 @@ def rows(members, fields, **options):
 
 
 @tap.test
-def arrays_of_all_types_become_what_numpy_makes_of_them():
+def arrays_convert_between_types_as_in_numpy():
     kinds = {"u8": "u1", "u16": "u2", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8"}
     tried = 0
     for (source, code), (dtype, wanted) in itertools.product(kinds.items(), kinds.items()):
@@ -83,14 +83,14 @@ TEXTS = ["", "plain", "quote\" and \\ and /", "\b\f\n\r\t", "\x7f", "é", "ÿ", 
 
 
 @tap.test
-def json_strings_are_what_pythons_json_reads():
+def json_strings_equal_what_pythons_json_reads():
     docs = [json.dumps({"t": text}, ensure_ascii=ascii).encode() for text in TEXTS for ascii in (True, False)]
     docs += [b'{"t": "\\/\\u0041\\u00e9\\u00E9"}', b' {"a" : 1 , "t" :\t"x"\r\n}']
     got = rows([{"json": d} for d in docs], [penstock.Text("json:t")])["json:t"]
     for doc, one in zip(docs, got):
         want = json.loads(doc)["t"]
         assert (one if isinstance(one, str) else bytes(one).decode()) == want, (doc, one)
-    # By names that are spelled with escapes, and names with what separates paths in them.
+    # Names that are spelled with escapes, and names that have the separator of paths in them.
     docs = [b'{"\\u0061": {"b.c": "yes"}}', b'{"a": {"b": {"c": "no"}, "b.c": "yes"}}', b'{"x": 0, "\\u0061": {"b.c": "yes"}}']
     got = rows([{"json": d} for d in docs], [penstock.Text("json:a.b\\.c")])["json:a.b\\.c"]
     tap.equal([one if isinstance(one, str) else bytes(one).decode() for one in got], ["yes"] * 3)
@@ -114,7 +114,7 @@ def json_strings_are_cut_between_characters():
 
 
 @tap.test
-def what_is_no_json_is_a_bad_sample():
+def invalid_json_is_a_bad_sample():
     bad = ['', ' ', '{', '}', '{"a": 1', '{"a" 1}', '{"a": }', '{"a": 1,}', '{,}', '{a: 1}', '{"a": 1 "b": 2}', '[1, 2', '[1 2]',
            '[1,]', '[,]', '"x', '"\\x"', '"\\u12"', '"\\u12g4"', '"\t"', '"\n"', '01', '-', '+1', '1.', '.5', '1.e3', '1e', '1e+',
            '0x10', 'nul', 'tru', 'True', '1 2', '{} {}', '// x', "'x'", '[1}', '{"a": [}', '\x01', '[' * 100000]
@@ -129,13 +129,13 @@ def what_is_no_json_is_a_bad_sample():
             raise AssertionError(doc)
         except (ValueError, RecursionError):
             pass
-    bad.append(b'"\xed\xa0\x80"')  # half of a surrogate pair, which Python lets pass
+    bad.append(b'"\xed\xa0\x80"')  # half of a surrogate pair, which Python accepts
     batch = rows([{"json": b"{}"}] + [{"json": d} for d in bad + good], [penstock.Json("json")], on_error="skip")
     tap.equal([bool(v) for v in batch["__valid__"]], [True] + [False] * len(bad) + [True] * len(good))
 
 
 @tap.test
-def json_numbers_are_what_pythons_json_reads():
+def json_numbers_equal_what_pythons_json_reads():
     rng = random.Random(5)
     texts = ["0", "-0", "1", "-1", "9007199254740993", "9223372036854775807", "-9223372036854775808", "1e22", "1e23", "5e-324",
              "2.2250738585072011e-308", "1.7976931348623157e308", "0.1", "123456789012345678901234567890", "true", "false"]
@@ -150,7 +150,7 @@ def json_numbers_are_what_pythons_json_reads():
 
 
 @tap.test
-def filters_compare_as_python_does():
+def filters_compare_as_in_python():
     rng = random.Random(6)
     values = [{"i": rng.randrange(-3, 4), "f": rng.choice([-1.5, 0.0, 0.25, 3.0]), "t": rng.choice(["", "a", "ab", "b"])}
               for _ in range(60)]
@@ -170,7 +170,7 @@ def filters_compare_as_python_does():
 
 
 @tap.test
-def a_global_batch_is_cut_for_the_ranks():
+def a_global_batch_is_split_among_the_ranks():
     tap.make_tar("t.tar", [("%03d.cls" % i, b"%d" % i) for i in range(48)])
     tap.run("index", "t.tar")
     want = None
@@ -198,7 +198,7 @@ def weights_of_mixes_have_the_beta_distribution():
         n, variance = len(drawn), 1 / (4 * (2 * alpha + 1))
         tap.equal(n, 1600)
         assert ((0 <= drawn) & (drawn <= 1)).all()
-        # Six standard deviations of either; the seed is always the same.
+        # Mean and variance are within six standard deviations; the seed is fixed.
         assert abs(drawn.mean() - 0.5) < 6 * (variance / n) ** 0.5, (alpha, drawn.mean())
         assert abs(drawn.var() / variance - 1) < 6 * (2 / n) ** 0.5, (alpha, drawn.var(), variance)
 

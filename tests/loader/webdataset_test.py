@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Random tars, odd names and all, as the webdataset package reads them: the same samples, or both refuse."""
+"""Random tars, also with odd names: the loader reads the same samples as the webdataset package, or both refuse."""
 import io
 import os
 import random
@@ -43,7 +43,7 @@ def ours():
 
 
 @tap.test
-def the_same_samples_as_the_webdataset_package():
+def random_tars_give_the_samples_of_the_webdataset_package():
     rng = random.Random(7)
     sound = 0
     for i in range(300):
@@ -56,7 +56,7 @@ def the_same_samples_as_the_webdataset_package():
 
 
 @tap.test
-def what_its_writer_writes():
+def tars_of_the_webdataset_writer_are_read():
     with webdataset.TarWriter("w.tar") as sink:
         for i in range(20):
             sink.write({"__key__": "dir/%03d" % i, "txt": "text %d" % i, "cls": i, "json": {"a": i}})
