@@ -222,8 +222,8 @@ static void each_world_has_the_same_steps_and_each_sample_once(void **state)
 	}
 }
 
-/* Each sample comes once where the ranks split the last samples, also with batches larger than what is
- * dealt at a time. */
+/* Each sample comes once if the ranks split the last samples. One size of batch is larger than the number of
+ * samples that are dealt at a time. */
 static void samples_of_the_last_steps_are_split_over_the_ranks(void **state)
 {
 	static const uint32_t batches[] = {2, 3, 8, 5000};

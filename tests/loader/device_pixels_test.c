@@ -197,7 +197,7 @@ static const char *usual(void)
 }
 
 /* Asserts that the device gives the same bytes as the CPU. `who`: how the statistic `pixels` must begin;
- * NULL: as usual() says. */
+ * NULL: as usual() returns. */
 static void same(struct run *r, const char *who)
 {
 	uint8_t *want = malloc(CAP), *got = malloc(CAP);
@@ -343,9 +343,9 @@ static void device_equals_cpu_with_several_fields(void **state)
 	same(&r, NULL);
 }
 
-/* An image of four channels, of one, or of 16 bits, which the CPU finishes, beside one that the device
- * finishes. */
-static void device_equals_cpu_beside_other_channels(void **state)
+/* The batch has a second image field, of each type and number of channels. The device finishes the first
+ * field; the CPU finishes the second field if it is RGBA, gray or u16. */
+static void device_equals_cpu_with_a_second_field_of_other_channels(void **state)
 {
 	struct run r;
 
@@ -490,7 +490,7 @@ int main(void)
 	        cmocka_unit_test(device_equals_cpu_with_all_transforms),
 	        cmocka_unit_test(device_equals_cpu_with_each_transform_alone),
 	        cmocka_unit_test(device_equals_cpu_with_several_fields),
-	        cmocka_unit_test(device_equals_cpu_beside_other_channels),
+	        cmocka_unit_test(device_equals_cpu_with_a_second_field_of_other_channels),
 	        cmocka_unit_test(only_pixels_of_the_device_have_no_host_memory),
 	        cmocka_unit_test(the_cpu_finishes_pixels_if_the_device_cannot),
 	        cmocka_unit_test(batches_without_good_rows_are_zeros),

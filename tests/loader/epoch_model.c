@@ -232,8 +232,8 @@ static void permutation_model(const struct setting *s, uint64_t passes, struct l
 	}
 }
 
-/* The canonical sequence of an epoch: that of world size 1, whatever `end` is; with `own`, one rank's
- * lanes. */
+/* The canonical sequence of an epoch: the sequence of world size 1, for any `end`; with `own`, the lanes of
+ * one rank. */
 static void canonical_model(const struct setting *s, struct sequence *ret)
 {
 	static struct sequence sets[3];

@@ -377,7 +377,7 @@ static void gpu_pixels_are_near_the_cpus(void **state)
 	free(got.p);
 }
 
-/* Two runs give the same bytes, whatever the threads. */
+/* Two runs with different numbers of threads give the same bytes. */
 static void runs_are_the_same_with_other_threads(void **state)
 {
 	struct setting s;

@@ -391,7 +391,7 @@ def a_forked_loader_is_refused_and_a_spawned_one_works():
         queue = context.Queue()
         process = context.Process(target=child, args=(load, queue))
         process.start()
-        answer = queue.get(timeout=240)  # the spawned one imports torch, beside other tests
+        answer = queue.get(timeout=240)  # the child imports torch, while other tests run
         process.join(60)
         tap.equal(process.exitcode, 0, method)
         if method == "fork":
