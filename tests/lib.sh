@@ -5,9 +5,9 @@
 #     requires mount nginx
 #
 # and then reports with check, equal, pass and fail. It runs inside a private directory ($T), in a process
-# group of its own, under a time limit. Whatever happens to it, an outer shell then unmounts what it mounted
-# below $T, kills what it started (found by an environment variable, so daemons too) and removes $T: a hung
-# mount fails one test and not the run.
+# group of its own, under a time limit. However the test ends, an outer shell unmounts what the test mounted
+# below $T, kills the processes that it started (found by an environment variable, so daemons, too) and
+# removes $T: a hung mount fails one test and not the run.
 #
 # From the environment: top_srcdir, top_builddir (set by `make check`), TMPDIR, PS_TEST_TIMEOUT (seconds),
 # PS_TEST_KEEP=1 (keep $T), PENSTOCK_TEST_QUICK=1 (leave out slow tests), PENSTOCK_TEST_LONG=1 (repeat more:
@@ -27,7 +27,8 @@ python=/usr/bin/python3
 
 # The outer shell --------------------------------------------------------------------------------------------
 
-# "DEVICE MOUNTPOINT TYPE" a line, the last one mounted first. (Optional fields end with a "-".)
+# Prints a line "DEVICE MOUNTPOINT TYPE" for each mount below DIR, the latest first. (The optional fields of
+# mountinfo end with a "-".)
 ps_mounts_below() {
 	awk -v below="$1/" 'index($5 "/", below) == 1 {
 		for (i = 7; $i != "-"; i++);
@@ -35,7 +36,7 @@ ps_mounts_below() {
 	}' /proc/self/mountinfo | tac
 }
 
-# Aborting the connection answers every request that hangs in it; only then is unmounting sure to work.
+# Aborting a FUSE connection answers every request that hangs in it; only then does unmounting always work.
 ps_unmount_all() {
 	local device where kind
 	while read -r device where kind; do
@@ -46,8 +47,8 @@ ps_unmount_all() {
 	done < <(ps_mounts_below "$1")
 }
 
-# Daemons have left the process group: they are known by their environment, or, as nginx writes its title over
-# that, by their command line; its workers by their parent.
+# Daemons have left the process group, so they are found by their environment. nginx overwrites its
+# environment with its title: nginx is found by its command line, and its workers as its children.
 ps_kill_started() {
 	local dir=$1 file pid children victims=() processes=(/proc/[0-9]*)
 	while read -r file; do
@@ -92,7 +93,7 @@ ps_cleanup() {
 	ps_unmount_all "$dir"
 	kill -KILL -- "-$inner" 2>/dev/null || true
 	wait "$inner" 2>/dev/null || rc=$?
-	# What is being mounted meanwhile is killed, or in its turn found mounted.
+	# A mount command that still runs is killed, or the next round finds what it mounted.
 	for _ in {1..20}; do
 		ps_unmount_all "$dir"
 		ps_kill_started "$dir"
@@ -154,7 +155,7 @@ fail() {
 	ps_show_logs "$T"
 }
 
-# die WHAT [REASON...]: the rest of the test makes no sense.
+# die WHAT [REASON...]: reports a failure and ends the test.
 die() {
 	fail "$@"
 	exit 1
@@ -171,7 +172,7 @@ skip_all() {
 	exit 0
 }
 
-# Runs a command or a function, which ends at its first failing command. Fills the caller's out and rc.
+# Runs a command, or a function, which ends at its first failing command. Sets out and rc of the caller.
 ps_run() {
 	set +e
 	out=$(
@@ -182,7 +183,7 @@ ps_run() {
 	set -e
 }
 
-# check WHAT COMMAND...: the command succeeds; what it says is shown if not.
+# check WHAT COMMAND...: the command must succeed; if it fails, its output is shown.
 check() {
 	local what=$1 out rc
 	shift
@@ -194,7 +195,7 @@ check() {
 	fi
 }
 
-# check_not WHAT COMMAND...: the command fails by itself (exit status 1 to 123).
+# check_not WHAT COMMAND...: the command must fail by itself (exit status 1 to 123).
 check_not() {
 	local what=$1 out rc
 	shift
@@ -278,9 +279,9 @@ requires() {
 			;;
 		mount-namespace)
 			unshare -m --propagation private true 2>/dev/null ||
-				skip_all "no mount namespace of its own can be had (a chroot, or not permitted)"
+				skip_all "no mount namespace can be made (in a chroot, or not permitted)"
 			;;
-		terminal) has_terminal || skip_all "no pseudo-terminal can be had (/dev/pts)" ;;
+		terminal) has_terminal || skip_all "no pseudo-terminal can be opened (/dev/pts)" ;;
 		root) ((EUID == 0)) || skip_all "needs root" ;;
 		slow) [[ ${PENSTOCK_TEST_QUICK-} != 1 ]] || skip_all "slow, left out by --quick" ;;
 		python:*)
@@ -293,12 +294,12 @@ requires() {
 	done
 }
 
-# long: whether what only repeats or enlarges a test is to run, too (scripts/check --all).
+# long: whether parts that only repeat or enlarge a test run, too (scripts/check --all).
 long() { [[ ${PENSTOCK_TEST_LONG-} == 1 ]]; }
 
 has_terminal() { "$python" -c 'import os; os.openpty()' 2>/dev/null; }
 
-# mock_kernels: what the mock of a CUDA driver takes for kernels, where the library was built without nvcc.
+# mock_kernels: gives the mock CUDA driver a file in place of kernels if the library was built without nvcc.
 mock_kernels() {
 	grep -q 'define HAVE_CUDA_KERNELS 1' "$top_builddir/config.h" || {
 		echo kernels >"$T/kernels"
@@ -306,17 +307,17 @@ mock_kernels() {
 	}
 }
 
-# sanitized FILE...: one of them was built with a sanitizer. (No pipe into grep -q: ldd may not get to its end
-# then.)
+# sanitized FILE...: whether one of the files was built with a sanitizer. (No pipe into grep -q: grep may end
+# first, and ldd would fail.)
 sanitized() {
 	local libraries
 	libraries=$(ldd "$@" 2>/dev/null || true)
 	[[ $libraries =~ lib(a|t|ub)san ]]
 }
 
-# pip_venv NAME PACKAGE...: an environment $top_builddir/tests-cache/NAME that has packages that Debian does
-# not, and that all tests share; else fails, with the reason in $T/pip.log. (A pip and bytecode in it would
-# take most of the time.)
+# pip_venv NAME PACKAGE...: makes $top_builddir/tests-cache/NAME, an environment with packages that Debian
+# lacks. All tests share it. If that fails, the reason is in $T/pip.log. (The environment gets neither pip nor
+# bytecode: they would take most of the time.)
 pip_venv() {
 	local venv=$top_builddir/tests-cache/$1 limit=$((${PS_TEST_TIMEOUT:-120} * 3 / 4))
 	shift
@@ -331,13 +332,13 @@ pip_venv() {
 	) 9>"$venv.lock" >"$T/pip.log" 2>&1
 }
 
-# pip_python NAME PACKAGE...: makes `python` one of such an environment.
+# pip_python NAME PACKAGE...: sets `python` to the Python of such an environment.
 pip_python() {
-	pip_venv "$@" || skip_all "${*:2} cannot be had: $(tail -n 1 "$T/pip.log")"
+	pip_venv "$@" || skip_all "${*:2} cannot be installed: $(tail -n 1 "$T/pip.log")"
 	python=$top_builddir/tests-cache/$1/bin/python
 }
-# has_penstock_python: `import penstock` in $python is the package of this build from now on; else fails, with
-# the reason in no_python.
+# has_penstock_python: makes `import penstock` in $python load the package of this build. If that fails, the
+# reason is in no_python.
 has_penstock_python() {
 	local module=$top_builddir/loader/python/.libs/_penstock.so
 	no_python=
@@ -369,20 +370,21 @@ free_port() {
 	echo "$port"
 }
 
-# start_nginx [DIR]: serves DIR [$T/www] on loopback. Sets ORIGIN (http://127.0.0.1:PORT), ORIGIN_TLS (https://localhost:
-# PORT with the CA in $T/nginx/ca.pem) and ORIGIN_MUTUAL (the same, for who shows c.crt with c.key). The log (method, path, status, body bytes, range; a line a request) is
-# $T/nginx/access.log. Locations, each showing the same files:
+# start_nginx [DIR]: serves DIR [$T/www] on loopback. Sets ORIGIN (http://127.0.0.1:PORT), ORIGIN_TLS
+# (https://localhost:PORT with the CA in $T/nginx/ca.pem) and ORIGIN_MUTUAL (the same, for clients that have
+# the certificate c.crt with the key c.key). The log is $T/nginx/access.log, a line a request: method, path,
+# status, body bytes, range. Locations, each with the same files:
 #   /            HTML listing            /json/      JSON listing            /basic/   user "user", password "pass:word"
-#   /hub/        302 to /old/, once $T/nginx/moved is there to /new/, and /old/ refuses
-#   /flaky/      503 twice of three      /norange/   200 to ranges           /token/   needs the header X-Token: secret
-#   /json/closed/ 403 while $T/nginx/closed is there
+#   /hub/        302 to /old/; once $T/nginx/moved exists, 302 to /new/, and /old/ answers 403
+#   /flaky/      503 to 2 of 3 requests  /norange/   200 to ranges           /token/   needs the header X-Token: secret
+#   /json/closed/ 403 while $T/nginx/closed exists
 #   /redir/      302 to /                /slow/      200 KB/s a request      /noetag/  no ETag
 #   /noversion/  neither ETag nor Last-Modified, 20 MB/s a request
-#   /busy/       503 while $T/nginx/busy is there    /stall/     no answer to GET while $T/nginx/stall is there
+#   /busy/       503 while $T/nginx/busy exists      /stall/     no answer to a range while $T/nginx/stall exists
 #   /raw/        302 to /, in a Location with the bytes of the name as they are
-#   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     refuses
-#   /badrange/   two of three answers to ranges are of other bytes than asked for
-#   /cut/        every other answer to a range ends in its middle
+#   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     answers 403
+#   /badrange/   two of three range requests are answered with other bytes than asked for
+#   /cut/        every other range request is answered with half of its bytes
 #   /login/      a login page in place of every file
 #   /head500/    500 to HEAD
 #   /capped/     gives the first 100,000 bytes of a range, /capped9/ the first 9
@@ -396,7 +398,7 @@ start_nginx() {
 	((EUID != 0)) || chmod 755 "$T"
 	for try in 1 2 3 4 5; do
 		nginx_port=$(free_port) nginx_tls_port=$(free_port) nginx_mutual_port=$(free_port)
-		# nginx would speak TLS on a port that is both.
+		# On a port that is listed twice, nginx would speak TLS.
 		[[ $nginx_port != "$nginx_tls_port" && $nginx_port != "$nginx_mutual_port" && $nginx_tls_port != "$nginx_mutual_port" ]] ||
 			continue
 		ps_nginx_conf "$dir" "$(cd "$www" && pwd -P)" >"$dir/nginx.conf"
@@ -409,11 +411,11 @@ start_nginx() {
 	die "nginx starts" "try $try" "$(cat "$dir/start.log" "$dir/error.log")"
 }
 
-# kill_nginx: at once, with what it was sending. restart_nginx: on the same ports.
+# kill_nginx: kills nginx while it may be sending. restart_nginx: starts nginx again, on the same ports.
 kill_nginx() {
 	local master workers
 	master=$(cat "$T/nginx/nginx.pid")
-	read -ra workers <"/proc/$master/task/$master/children" || true # there is no end of line
+	read -ra workers <"/proc/$master/task/$master/children" || true # the file has no end of line
 	kill -KILL "$master" "${workers[@]}"
 	rm "$T/nginx/nginx.pid"
 }
@@ -574,8 +576,8 @@ ps_nginx_conf() {
 	echo "} }"
 }
 
-# origin_bytes [PATH-PREFIX]: body bytes that nginx sent for GETs below the prefix since it started or the log
-# was forgotten. It logs a request when it ends, so call it when all reads are answered.
+# origin_bytes [PATH-PREFIX]: body bytes that nginx sent for GETs below the prefix since it started, or since
+# origin_forget. nginx logs a request when the request ends, so call this when all reads are answered.
 origin_bytes() {
 	awk -v prefix="${1:-/}" '$1 == "GET" && index($2, prefix) == 1 {sum += $4} END {printf "%.0f\n", sum}' \
 		"$T/nginx/access.log"
@@ -599,7 +601,7 @@ sha_manifest() (
 )
 
 # make_tree DIR: a small dataset of the sizes where block arithmetic goes wrong: empty, 1 byte, around 1 MiB,
-# odd. Also $T/manifest.
+# odd. Also writes $T/manifest.
 make_tree() {
 	local size
 	make_shards "$1" 2 3333333
@@ -617,21 +619,21 @@ random_file() {
 sys.stdout.buffer.write(random.Random(sys.argv[2]).randbytes(int(sys.argv[1])))' "$2" "${3-$2}" >"$1"
 }
 
-# read_tree MODE [DIR [READERS]]: each file of $T/manifest below DIR [$MNT] has its checksum. See
-# read_tree.py.
+# read_tree MODE [DIR [READERS]]: checks that each file of $T/manifest below DIR [$MNT] has its
+# checksum. See read_tree.py.
 read_tree() {
 	"$python" "$top_srcdir/tests/fs/read_tree.py" "$1" "${2:-$MNT}" "$T/manifest" "${3:-1}"
 }
 
 # Disks ------------------------------------------------------------------------------------------------------
 
-# make_disk DIR SIZE [MOUNT-OPTION]: an ext4 of its own, kept in DIR.img, mounted at DIR. Skips the test where
-# that cannot be. mount_disk DIR [MOUNT-OPTION] mounts it again.
+# make_disk DIR SIZE [MOUNT-OPTION]: an ext4 of its own, kept in DIR.img, mounted at DIR. Skips the test if
+# that is not possible. mount_disk DIR [MOUNT-OPTION] mounts it again.
 make_disk() {
 	mkdir -p "$1"
 	truncate -s "$2" "$1.img"
 	if ! mkfs.ext4 -q -F -b 4096 "$1.img" >/dev/null 2>&1 || ! mount_disk "$1" "${3-}" 2>/dev/null; then
-		skip_all "a disk of its own cannot be made here"
+		skip_all "a file system in a file cannot be made here"
 	fi
 }
 mount_disk() {
@@ -647,7 +649,7 @@ fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), EXT4_IOC_SHUTDOWN, struct.pack("I
 
 # Mounts -----------------------------------------------------------------------------------------------------
 
-# mount_penstock SOURCE [OPTION...]: at $MNT [$T/mnt] with the cache in $CACHE [$T/cache].
+# mount_penstock SOURCE [OPTION...]: mounts SOURCE at $MNT [$T/mnt] with the cache in $CACHE [$T/cache].
 MNT=$T/mnt
 CACHE=$T/cache
 mount_penstock() {
@@ -667,7 +669,7 @@ is_mounted() {
 	awk -v where="${1:-$MNT}" '$5 == where {found = 1} END {exit !found}' /proc/self/mountinfo
 }
 
-# daemon_pid: of the daemon that serves $CACHE or was mounted below $T.
+# daemon_pid: prints the process ID of a penstock process that this test started; fails if there is none.
 daemon_pid() {
 	local file pid comm
 	while read -r file; do
@@ -682,7 +684,7 @@ daemon_pid() {
 	return 1
 }
 
-# One whose mount failed may still be on its way out.
+# (The daemon of a failed mount may still be ending.)
 no_daemon() { ! daemon_pid >/dev/null; }
 
 # Ends the daemon as a crash would, and removes the dead mount.
@@ -695,7 +697,7 @@ kill_penstock() {
 }
 
 # drop_page_cache [DIR]: makes the kernel forget the pages of the files below DIR [$MNT], so that the next
-# read asks the daemon. Of these files only: other tests run beside this one.
+# read asks the daemon. Other files keep their pages: other tests run at the same time.
 drop_page_cache() {
 	"$python" "$top_srcdir/tests/fs/forget_pages.py" "${1:-$MNT}"
 }
@@ -704,7 +706,7 @@ stats() {
 	jq -r "$1" "$MNT/.penstock/stats"
 }
 
-# milliseconds COMMAND...: how long it took, whatever it returned.
+# milliseconds COMMAND...: prints how long the command took, also if it failed.
 milliseconds() {
 	local start=${EPOCHREALTIME/./} end
 	"$@" >"$T/milliseconds.out" 2>&1 || true
@@ -712,7 +714,7 @@ milliseconds() {
 	echo $(((end - start) / 1000))
 }
 
-# wait_until SECONDS COMMAND...: polls until it succeeds.
+# wait_until SECONDS COMMAND...: repeats the command until it succeeds; fails after SECONDS.
 wait_until() {
 	local end=$((SECONDS + $1))
 	shift

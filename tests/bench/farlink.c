@@ -1,11 +1,11 @@
 /* A link to a far origin, for kernels without sch_netem: a TCP proxy on loopback that delays and paces.
  *
- * What a client sees of RTT R and rate B a connection: the first bytes it sends take 2 R to be answered (the
- * handshake, and the request), later ones R; the answer comes at B bytes a second at most, and in the first
- * round trips as slowly as TCP starts (ten packets, doubled each R). The whole of R is spent on the way to
- * the server: a client cannot tell that from half of it each way, and the answer, the
- * bulk, can then be spliced from socket to socket without being copied, so that the link costs less than
- * the programs that are measured. */
+ * With a round trip time of R and a rate of B a connection, a client's first bytes are answered after 2 R
+ * (handshake and request), later bytes after R. The answer comes at B bytes a second at most; in the first
+ * round trips it is as slow as TCP's slow start (ten packets, doubled each R). The whole of R is spent on
+ * the way to the server: a client cannot distinguish that from half of R each way. The answer, which is most
+ * of the bytes, can then be spliced from socket to socket without being copied, so that the link costs less
+ * than the programs that are measured. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ struct part { /* bytes on their way to the server */
 struct end {
 	struct conn *conn;
 	int fd;
-	bool readable, writable; /* as far as epoll has told, edge by edge */
+	bool readable, writable; /* as far as epoll, which is edge-triggered, has reported */
 };
 
 struct conn {
@@ -55,7 +55,7 @@ struct conn {
 
 static struct {
 	int epoll;
-	double rtt_ns, bytes_per_ns; /* 0: as fast as it goes */
+	double rtt_ns, bytes_per_ns; /* 0: no limit */
 	struct sockaddr_in server;
 	struct conn *conns;
 } link_;
@@ -132,7 +132,7 @@ static void take_client(int fd)
 	setsockopt(c->server.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
-/* To the server: noted with the time when it may arrive. */
+/* Reads what the client sends, and queues it with the time when it may arrive at the server. */
 static void take_up(struct conn *c, uint64_t now)
 {
 	char bytes[16384];
@@ -151,7 +151,7 @@ static void take_up(struct conn *c, uint64_t now)
 		*p = (struct part){.due_ns = now + (uint64_t)(link_.rtt_ns * (c->shook_hands ? 1 : 2)),
 		        .nbytes = (size_t)n};
 		memcpy(p->bytes, bytes, (size_t)n);
-		/* Bytes do not overtake those before them. */
+		/* (The queue keeps the order: these bytes cannot arrive before the first ones.) */
 		c->shook_hands = c->shook_hands || !c->first;
 		*c->last = p;
 		c->last = &p->next;
@@ -179,7 +179,7 @@ static void send_up(struct conn *c, uint64_t now)
 	}
 }
 
-/* What may be sent to the client by now. */
+/* How many bytes may be sent to the client by now. */
 static size_t allowance(struct conn *c, uint64_t now)
 {
 	double rate = link_.bytes_per_ns;
@@ -218,7 +218,7 @@ static void move_down(struct conn *c, uint64_t now)
 				c->server.readable = false;
 			} else if (errno == EAGAIN) {
 				c->server.readable =
-				        c->in_pipe > 0; /* or the pipe was full of small pieces */
+				        c->in_pipe > 0; /* else the pipe was full of small pieces */
 			} else {
 				c->dead = true;
 			}
@@ -241,7 +241,7 @@ static void move_down(struct conn *c, uint64_t now)
 	c->dead = c->dead || (c->server_ended && !c->in_pipe);
 }
 
-/* Everything that can move does. How long nothing will, in ms; -1: until epoll reports something. */
+/* Moves all bytes that can move. Returns for how many ms nothing else can; -1: until epoll reports an event. */
 static int work(void)
 {
 	uint64_t now = now_ns();

@@ -1,12 +1,12 @@
-/* What the measurements of a GPU share: one device, its context entered, a stream and events. Whatever fails
- * ends the program with a text: exit code 77 where there is no such device. Threads: the main one. */
+/* What the measurements of a GPU share: one device, whose context is current, a stream and events. A failure
+ * ends the program with a message; the exit code is 77 if there is no such device. Main thread only. */
 #ifndef GPU_COMMON_H
 #define GPU_COMMON_H
 
 #include "device/kernels/cuda_driver.h"
 #include "device/device.h"
 
-#define GPU_DEPTH 3 /* batches under way, as a loader has them at least */
+#define GPU_DEPTH 3 /* batches in flight, as many as a loader has at least */
 #define GPU_MAX_TURNS 64
 #define GPU_SKIP 77
 
@@ -26,7 +26,7 @@ void gpu_must_ps(int r, const struct ps_load_error *err); /* r: 0 or -errno */
 
 double gpu_now(void); /* seconds */
 
-/* How long one give() takes on the GPU's clock, seconds: as many as take `seconds` together. */
+/* Seconds that one give() takes by the GPU's clock, measured over calls that take `seconds` together. */
 double gpu_time(void (*give)(void *arg, uint64_t i), void *arg, double seconds);
 
 /* "NAME": [values] */

@@ -1,9 +1,9 @@
 /* Decoding and resizing on a GPU: a part of tests/bench/gpu.
  *
- *   gpu_jpeg resize IMAGES TURNS SECONDS      microseconds an image: decoded ones of 500x375 to 224x224
+ *   gpu_jpeg resize IMAGES TURNS SECONDS      microseconds an image, 500x375 to 224x224
  *   gpu_jpeg decode TURNS SECONDS BATCH FILE...   images a second of a bare nvjpegDecodeBatched loop, on the
- * engine for JPEG where the GPU has one (files that it does not take are left out); states in turn, as a
- * decode does not wait for the one before
+ * GPU's JPEG engine if it has one (files that the engine cannot decode are left out). States take turns, so
+ * that a decode does not wait for the one before.
  *
  * Prints one line of JSON; exit code 77: there is no GPU, or no nvJPEG. */
 #include "config.h"
@@ -24,7 +24,7 @@
 #define SOURCE_H 375u
 #define SIDE 224u
 
-/* The same bytes on the GPU. */
+/* Copies bytes to the GPU. */
 static ps_cu_pointer sent(const void *data, size_t nbytes)
 {
 	struct ps_load_error err = {0};
@@ -144,7 +144,7 @@ struct decode_work {
 	int n;
 	const unsigned char **files;
 	size_t *lengths;
-	ps_nvj_image *images[STATES]; /* each state's own: several batches are under way */
+	ps_nvj_image *images[STATES]; /* a list for each state: several batches are in flight */
 };
 
 static void nvj_must(ps_nvj_status status, const char *what)
@@ -183,7 +183,7 @@ static unsigned char *file_read(const char *path, size_t *ret_nbytes)
 	return p;
 }
 
-/* Whether it is decoded as the others are; its size is in `file` then. */
+/* Whether nvJPEG can decode the file in a batch; if so, `file` has its size. */
 static bool is_taken(
         const struct decode_work *w, ps_nvj_stream file, const unsigned char *data, size_t nbytes)
 {
@@ -194,7 +194,7 @@ static bool is_taken(
 	return !w->engine || (w->lib->batched_supported(w->handle, file, &is_not) == 0 && !is_not);
 }
 
-/* The files that are taken, over and over until the batch is full; returns how many are not. */
+/* Fills the batch with the files that can be decoded, repeatedly. Returns how many files cannot. */
 static int files_take(struct decode_work *w, char **paths, int npaths)
 {
 	int left_out = 0, n = 0;
@@ -233,7 +233,7 @@ static int files_take(struct decode_work *w, char **paths, int npaths)
 	return left_out;
 }
 
-/* ps_nvjpeg_starts: the library that the loader takes, too. */
+/* A ps_nvjpeg_starts, so that the library is the one that the loader takes. */
 static int decoder_start(void *arg, const struct ps_nvjpeg_library *lib, struct ps_load_error *err)
 {
 	struct decode_work *w = arg;

@@ -1,11 +1,17 @@
 /* What a GPU's copies and kernels reach beside their raw limits: a part of tests/bench/gpu.
  *
- *   gpu_rates copy NBYTES TURNS SECONDS [THREADS SHARD]   GB/s of a bare pinned cuMemcpyHtoDAsync loop and of
- * the device's ring of batches, in turns; beside decoding threads gpu_rates finish IMAGES SIDE DTYPE TURNS
- * SECONDS      GB/s of a copy within the GPU's memory, and of the kernel that normalises and lays out, bytes
- * read and written
+ *   gpu_rates copy NBYTES TURNS SECONDS [THREADS SHARD]
  *
- * Slots are filled before. Prints one line of JSON; exit code 77: there is no GPU, or it has no kernels. */
+ * GB/s of a bare pinned cuMemcpyHtoDAsync loop and of the device's ring of batches, in turns; with THREADS,
+ * while so many threads decode SHARD.
+ *
+ *   gpu_rates finish IMAGES SIDE DTYPE TURNS SECONDS
+ *
+ * GB/s (bytes read and written) of a copy within the GPU's memory, and of the kernel that normalises images
+ * and changes their layout.
+ *
+ * Slots are filled before the measurement. Prints one line of JSON; exit code 77: there is no GPU, or it has
+ * no kernels. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -23,7 +29,7 @@
 #include "gpu_common.h"
 #include "penstock.h"
 
-#define SETS 4 /* that kernels take in turn: more than a cache holds */
+#define SETS 4 /* of buffers, used in turn: more than a cache holds */
 
 typedef ps_cu_result copy_fn(ps_cu_pointer to, ps_cu_pointer from, size_t nbytes, ps_cu_stream stream);
 
@@ -60,7 +66,7 @@ static void slots_free(struct slots *s)
 	}
 }
 
-/* GB/s. */
+/* Returns GB/s. */
 static double bare_run(const struct slots *s, double seconds)
 {
 	double begin = gpu_now();
@@ -79,8 +85,8 @@ static double bare_run(const struct slots *s, double seconds)
 	return (double)(n * s->nbytes) / (gpu_now() - begin) / 1e9;
 }
 
-/* As batches go: sent, waited for by a consumer's stream, left, and sent again once the slot may be written.
- */
+/* Each slot is used as for a batch: it is sent, a consumer's stream waits for it and leaves it, and it is sent
+ * again once it may be written. Returns GB/s. */
 static double ring_run(const struct slots *s, double seconds)
 {
 	const struct ps_device_ops *ops = gpu.device->ops;
@@ -104,7 +110,7 @@ static double ring_run(const struct slots *s, double seconds)
 	return (double)(n * s->nbytes) / (gpu_now() - begin) / 1e9;
 }
 
-/* A loader on the CPU whose threads decode as long as the others copy. */
+/* A loader on the CPU whose threads decode while the main thread copies. */
 struct beside {
 	struct penstock_options options;
 	const char *shard;
@@ -157,7 +163,7 @@ static int copy_main(char **argv, int argc)
 		b.options.plan_epochs = UINT32_MAX;
 		b.shard = argv[4];
 		pthread_create(&thread, NULL, beside_main, &b);
-		while (b.samples == 0) /* it works */
+		while (b.samples == 0) /* until it decodes */
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	(void)bare_run(&s, seconds / 4);

@@ -2,10 +2,10 @@
  *
  *   gpu_steps DEVICE STEPS STEP_MS BATCH_MS SLOW_SHARE NBYTES
  *
- * A batch of NBYTES takes BATCH_MS to make in the mean, three times as long for SLOW_SHARE of the batches;
- * the step is that of penstock-loader bench --step-ms. BATCH_MS 0: batches are ready before they are asked
- * for, and next() takes what the loader itself costs. Prints one line of JSON; exit code 77: there is no such
- * device. */
+ * Making a batch of NBYTES takes BATCH_MS on average, and for SLOW_SHARE of the batches three times as long
+ * as for the others. The step is that of penstock-loader bench --step-ms. With BATCH_MS 0, batches are ready
+ * before they are asked for, and next() takes only the loader's own time. Prints one line of JSON; exit code
+ * 77: there is no such device. */
 #include "config.h"
 
 #include <errno.h>
@@ -26,8 +26,8 @@
 #define EXIT_SKIP 77
 
 struct work {
-	double ms;         /* of a batch that is not slow ... */
-	double zeroing_ms; /* ... and how much of it the loader takes */
+	double ms;         /* of a batch that is not slow */
+	double zeroing_ms; /* of these, the loader's for zeroing */
 	double slow_share;
 };
 
@@ -39,7 +39,7 @@ static double now_us(void)
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Which batches are slow is a matter of the sample, so runs are alike. */
+/* Which batches are slow depends on the sample alone, so runs are alike. */
 static int batch_make(void *arg, struct penstock_sample *sample)
 {
 	const struct work *w = arg;
@@ -85,7 +85,7 @@ static int shard_make(const char *path, struct penstock_error *error)
 	return ps_give_error(error, rc, &err);
 }
 
-/* What the loader itself does to a row that a transform writes: it is zeroed before. */
+/* How long the loader takes to zero a row before a transform writes it. */
 static double zeroing_ms(size_t nbytes)
 {
 	ps_autofree char *p = malloc(nbytes);

@@ -3,7 +3,7 @@
  *   image_rate pipeline|scaled|turbojpeg SIZE SEED FILE...
  *
  * pipeline: ps_image_decode (RandomResizedCrop(SIZE), flip, normalise, f32 NCHW) on the best vector unit.
- * scaled: the same, JPEGs that are shrunk decoded at 1/2, 1/4 or 1/8 (dct_scale).
+ * scaled: the same, but JPEGs that are to be shrunk are decoded at 1/2, 1/4 or 1/8 (dct_scale).
  * turbojpeg: tjDecompress2 of the whole image to RGB, pitch 0, one reused buffer; libturbojpeg is opened at
  * run time, exit code 77 if there is none. All files are read first, one untimed pass warms up, and the
  * second is timed. Prints one line of JSON. */
@@ -61,7 +61,7 @@ static int load_file(const char *path, struct file *ret_file)
 	return 0;
 }
 
-/* CPU seconds of the second pass; *ret_bad counts what could not be decoded. */
+/* CPU seconds of the second pass; *ret_bad counts the files that could not be decoded. */
 static double time_pipeline(const struct work *w, int *ret_bad)
 {
 	struct ps_load_error err = {0};
@@ -164,7 +164,7 @@ int main(int argc, char **argv)
 	}
 	double seconds = !w.files ? -1 : pipeline ? time_pipeline(&w, &bad) : time_turbojpeg(&w, &tj, &bad);
 	if (seconds < 0) {
-		fprintf(stderr, "image_rate: out of memory, or SIZE is not sound\n");
+		fprintf(stderr, "image_rate: out of memory, or SIZE is not valid\n");
 		return 1;
 	}
 	printf("{\"images\": %d, \"bad\": %d, \"cpu_seconds\": %.6f}\n", w.nfiles, bad, seconds);

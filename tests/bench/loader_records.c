@@ -1,9 +1,8 @@
-/* loader_records [OPTION...]: how many small records a second come from tar shards, end to end.
+/* loader_records [OPTION...]: measures how many small records a second are read from tar shards.
  *
- * Writes shards of records of one member each (ustar and pax as webdataset writes it: mtime with a fraction),
- * reads them once so that they are in the page cache, and prints a line a row: what read() of all their bytes
- * gives, the walk alone, samples of the walk (views, copies), and batches of the C interface (values +
- * offsets). */
+ * Writes shards whose records have one member each (ustar, and pax as webdataset writes it: mtime with a
+ * fraction), and prints a line a row with the best of some rounds: read() of all bytes, the walk over the
+ * members alone, samples without and with their bytes, and batches of the C interface (values + offsets). */
 #include "config.h"
 
 #include <err.h>
@@ -282,13 +281,13 @@ static void row_batches(const char *kind)
 static void usage(void)
 {
 	printf("Usage: loader_records [OPTION...]\n\n"
-	       "  --dir DIR       where the shards go, and stay [%s]\n"
+	       "  --dir DIR       where the shards are written, and stay [%s]\n"
 	       "  --record N      bytes of a record [%u]\n"
-	       "  --samples N     of a shard; there are %d [%u]\n"
-	       "  --threads N     that decode [%u]\n"
+	       "  --samples N     of a shard; there are %d shards [%u]\n"
+	       "  --threads N     threads that decode [%u]\n"
 	       "  --readers N     0: the loader's default [0]\n"
 	       "  --batch N       [%u]\n"
-	       "  --rounds N      the best counts [%u]\n"
+	       "  --rounds N      the best round is printed [%u]\n"
 	       "  --only ROW      read, walk, names, samples or batches\n"
 	       "  --kind KIND     ustar or pax; both if not given\n",
 	        folder, record, SHARDS, per_shard, threads, batch, rounds);

@@ -1,9 +1,8 @@
-/* The cache policies over simulated runs: the code that the store runs (policy, plans), without a disk,
- * against LRU and against the optimum with the whole future known (Belady). --help says
- * the options.
+/* Simulates the cache policies with the store's own code (policy, plans), without a disk, and compares them
+ * with LRU and with the optimum, which knows the whole future (Belady). --help lists the options.
  *
  * A shard is of size 1; a node's cache is a share of the whole dataset; each epoch deals all shards again, in
- * another order, to all nodes. What is counted is after the first epoch. */
+ * another order, to all nodes. Only opens after the first epoch are counted. */
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -96,7 +95,7 @@ static void deal(
 	free(order);
 }
 
-/* The real thing ----------------------------------------------------------------------------------------- */
+/* The store's policies ----------------------------------------------------------------------------------- */
 
 struct cache {
 	struct ps_policy_item *items;
@@ -126,7 +125,7 @@ static void cache_remove(struct cache *c, size_t slot)
 	c->slot_of[c->object_at[slot]] = (uint32_t)slot + 1;
 }
 
-/* What the store does at an open and, where it is a miss, at the admission. */
+/* Does what the store does at an open and, after a miss, at the admission. Returns whether it was a hit. */
 static bool cache_open(struct cache *c, const struct ps_policy_ops *ops, struct ps_policy *policy,
         const struct open *open, const struct ps_id *id)
 {
@@ -233,7 +232,7 @@ static void run(
 	free(ids);
 }
 
-/* The optimum: of what is there and what comes, the one that is opened last goes. */
+/* The optimum: evicts, of the cached objects and the new one, the one whose next open is the latest. */
 static void run_optimum(const struct trace *t, size_t capacity, struct tally *tally)
 {
 	size_t *next = need(calloc(t->n, sizeof(*next))), *seen = need(calloc(t->nobjects, sizeof(*seen)));
@@ -297,7 +296,7 @@ static void print_row(const struct options *o, const char *name, const struct ta
 
 	for (int i = 0; i < TENTHS; i++)
 		most = PS_MAX(most, tally->misses_in_tenth[i]);
-	/* Of the misses, the share of the worst tenth of the epoch: 0.1 is even. */
+	/* The share of all misses that the worst tenth of the epoch has: 0.1 is even. */
 	double worst = misses ? (double)most / (double)misses : 0;
 	if (o->json)
 		printf("{\"nodes\": %u, \"cache\": %g, \"policy\": \"%s\", \"hits\": %.4f, \"origin\": %.4f, "
@@ -317,7 +316,7 @@ static void simulate(const struct options *o)
 	size_t capacity = (size_t)lround(o->share * o->shards);
 
 	if (!o->json)
-		printf("\n%u node%s, %u shards dealt and shuffled anew each epoch, %u epochs, cache of a "
+		printf("\n%u node%s, %u shards dealt and shuffled again each epoch, %u epochs, cache of a "
 		       "node %g of "
 		       "the dataset, plans of %u epochs\n"
 		       "policy         hits   origin   worst tenth's share of the misses\n",
@@ -337,7 +336,7 @@ static void simulate(const struct options *o)
 	}
 }
 
-/* A real trace: no plans; what is counted is every open. */
+/* Reads a real trace: it has no plans, and every open is counted. */
 static int read_trace(const char *path, struct trace *t)
 {
 	FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
@@ -400,8 +399,8 @@ static int simulate_trace(const char *path, size_t capacity, const struct option
 	return 0;
 }
 
-/* What a choice costs, with the lock of the store held, in a cache of n objects all of which are in plans of
- * 8 epochs: each open evicts one and admits one. */
+/* Measures a choice of victims, which the store makes with its lock held, in a cache of n objects that are all
+ * in plans of 8 epochs: each open evicts one object and admits one. */
 static void measure_cost(uint32_t n)
 {
 	static const char *const names[] = {"lru", "scan", "plan"};
@@ -425,7 +424,7 @@ static void measure_cost(uint32_t n)
 		for (uint32_t e = 0; strcmp(names[k], "plan") == 0 && e < 8; e++)
 			tell_epoch(plans, &t, ids, e);
 		free(t.v);
-		for (uint32_t i = 0; i < n; i++) /* long ago, so that any policy gives them up */
+		for (uint32_t i = 0; i < n; i++) /* long ago, so that any policy evicts them */
 			items[i] = (struct ps_policy_item){.id = ids[i],
 			        .dataset = DATASET,
 			        .nbytes = 1,
@@ -472,10 +471,10 @@ static const char usage[] =
         "  --shards N         of the dataset, all of a size (200)\n"
         "  --cache SHARE      of the dataset that each node's cache holds (0.5)\n"
         "  --epochs N         (5)\n"
-        "  --plan-epochs N    that are told ahead (8)\n"
+        "  --plan-epochs N    that are announced ahead (8)\n"
         "  --seed S           of the shuffling (1)\n"
         "  --trace FILE       a line an open: SECONDS DATASET NAME; needs --objects\n"
-        "  --objects N        of the trace that the cache holds\n"
+        "  --objects N        objects of the trace that the cache holds\n"
         "  --cost N           instead: what choices cost in a cache of N objects\n"
         "  --json             a line of JSON a row\n"
         "  --help\n";

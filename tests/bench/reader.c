@@ -1,4 +1,4 @@
-/* Reads files as programs do and prints what it cost: one line of JSON. C, so that small reads measure the
+/* Reads files as programs do and prints what the reads cost: one line of JSON. C, so that small reads measure the
  * mount and not an interpreter. */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ struct job {
 	char **paths;
 	int npaths;
 	size_t block;
-	long random; /* so many reads at random places of each file; 0: all of it, in order */
+	long random; /* number of reads at random places of each file; 0: the whole file, in order */
 	uint64_t seed;
 };
 

@@ -25,6 +25,6 @@ echo 'See [there](nowhere.md) and [here](docs/recipes.md#no-such-heading).' >>"$
 rc=0
 "$python" "$T/tree/scripts/html" "$T/broken" >"$T/said" 2>&1 || rc=$?
 equal "a link that leads nowhere is an error" 1 "$rc"
-check "which names the page and the link" grep -qx 'html: leads nowhere: index.html: nowhere.md' "$T/said"
+check "which names the page and the link" grep -qx 'html: broken link: index.html: nowhere.md' "$T/said"
 check "of a heading, too" \
-	grep -qx 'html: leads nowhere: index.html: docs/recipes.html#no-such-heading' "$T/said"
+	grep -qx 'html: broken link: index.html: docs/recipes.html#no-such-heading' "$T/said"

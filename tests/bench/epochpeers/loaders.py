@@ -1,4 +1,5 @@
-"""The loaders of epoch-peers. As a program: runs two epochs of one and prints a line of JSON for each."""
+"""The loaders of epoch-peers. As a program, runs two epochs of one loader and prints a line of JSON for
+each."""
 import argparse
 import json
 import os
@@ -22,7 +23,7 @@ def penstock(args):
 
     tap.python_package(exit_code=NOT_HERE)
     import penstock as package
-    import torch  # noqa: F401  a training has it long since
+    import torch  # noqa: F401  a training process has imported torch before
 
     loader = package.Loader(args.shards, args.batch, format="torch", seed=1, threads=args.workers,
                             fields={"image": package.Image("jpg", size=SIZE), "label": package.Int("cls")})

@@ -1,5 +1,5 @@
-"""One cell of the fault matrix: an origin, a mount, readers, and what became of them. Run as a process of its own, so
-that one that hangs can be ended alone.
+"""One cell of the fault matrix: an origin, a mount, readers, and their outcomes. Each cell is a process of
+its own, so that a hanging one can be ended alone.
 """
 
 import errno
@@ -104,7 +104,8 @@ class Cell:
             raise RuntimeError(f"only {self.cached()} of {nbytes} bytes are cached")
 
     def cache_half(self):
-        """Every other chunk, not from the beginning and in no order, so that nothing is read ahead."""
+        """Reads every other chunk, not from the beginning and in random order, so that nothing is read
+        ahead."""
         chunks = list(range(17, len(self.data) // CHUNK, 2))
         random.Random(3).shuffle(chunks)
         fd = os.open(self.path, os.O_RDONLY)
@@ -191,7 +192,7 @@ def main():
         result = {"outcomes": ["FAILED"], "seconds": 0, "status": 0, "umount": 0, "why": f"{type(e).__name__}: {e}"}
     print(json.dumps(result), flush=True)
     cell.end()
-    os._exit(0)  # readers that hang would keep it
+    os._exit(0)  # hanging readers would keep the process
 
 
 if __name__ == "__main__":

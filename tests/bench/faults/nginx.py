@@ -1,5 +1,5 @@
-"""Faults that a real nginx can be made to show: one server for the whole matrix, a prefix for each cell, whose fault
-begins when a file is there.
+"""Faults that a real nginx can show: one server for the whole matrix, with a path prefix for each cell. A
+cell's fault begins when its flag file exists.
 """
 
 import os

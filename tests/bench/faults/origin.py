@@ -1,8 +1,8 @@
-"""An HTTP origin of one file that misbehaves as told, for what a real server cannot be made to do.
+"""An HTTP origin of one file that misbehaves on request, for faults that a real server cannot show.
 
-A listener of its own on loopback. Until `arm()` it is a good server of a directory listing and of the file; from then on
-GET and HEAD of the file go wrong in the way of the fault. Raw sockets: each fault is a function that is given the
-connection and what was asked for.
+It listens on loopback. Until `arm()` it serves a directory listing and the file correctly; from then on it
+answers GET and HEAD of the file with the fault. Each fault is a function that gets the request, and writes to
+its raw socket.
 """
 
 import email.utils
@@ -15,12 +15,12 @@ import time
 
 MTIME = 1_600_000_000
 NAME = "f.bin"
-LEAST = 65536  # of a body that is cut
-SOUND = "a.bin"  # beside it, and never at fault
+LEAST = 65536  # bytes that a shortened body has at least
+SOUND = "a.bin"  # another file, which is always served correctly
 
 
 class Lines:
-    """Lines of a socket, which nothing else keeps open."""
+    """Reads lines of a socket. (makefile() would keep the socket open.)"""
 
     def __init__(self, sock):
         self.sock, self.rest = sock, b""
@@ -47,7 +47,7 @@ class Origin:
         self.data, self.other, self.fault, self.pace = data, other, fault, pace
         self.armed = threading.Event()
         self.stopped = threading.Event()
-        self.counts = {}  # requests for the file since it was armed, by the last byte asked for: repetitions of one
+        self.counts = {}  # requests for the file since arm(), by method and last byte: counts repetitions
         self.lock = threading.Lock()
         self.conns = set()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -104,7 +104,7 @@ class Origin:
         self.hang_up_all()
 
     def stop_accepting(self):
-        """Handshakes end in the backlog, and nobody ever takes them out: another socket inherits the port."""
+        """Another socket takes the port and never accepts: connections are made, and stay in its backlog."""
         self.close_listener()
         quiet = socket.socket()
         quiet.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -192,7 +192,7 @@ class Origin:
         return self.reply(rq, 206, data[first:last + 1], {"Content-Range": f"bytes {first}-{last}/{len(data)}"}, **more)
 
     def begin(self, rq, part, **headers):
-        """The head of the right answer, and `part` of its body."""
+        """Sends the head of the right answer and the fraction `part` of its body. Returns the whole body."""
         first, last = self.span(rq)
         body = self.data[first:last + 1]
         h = {"Content-Range": f"bytes {first}-{last}/{len(self.data)}"} if rq.range else {}
@@ -242,7 +242,7 @@ class Origin:
 
     def f_reset_in_the_body(self, rq, n):
         self.begin(rq, 0.5)
-        time.sleep(0.02)  # what was sent is not thrown away with the reset
+        time.sleep(0.02)  # so that the reset does not discard what was sent
         self.hang_up(rq.sock, reset=True)
         return False
 
@@ -391,13 +391,14 @@ class Origin:
 
 
 def versions_of(fault, data, other):
-    """What a reader may get as a whole."""
+    """The contents that a reader may get from beginning to end."""
     news = {"shrunk": other[:len(data) // 3], "grown": other + b"more"}
     changed = fault.startswith(("ETag", "weak ETag", "no ETag and")) or fault in news
     return [data, news.get(fault, other)] if changed else [data]
 
 
-# Fault, what must come of it: "right": retries heal it; "error": nothing can be had; "either".
+# Faults with the expected outcome: "right": retries get the right bytes; "error": reads fail; "either": one
+# of both.
 FAULTS = [
     ("none", "right"),
     ("refused", "error"),

@@ -25,7 +25,8 @@ def parse_size(text):
 
 
 def touch_memory(nbytes):
-    """A virtual machine may hand freed memory back to its host: getting it again would be paid by the next phase."""
+    """Touches memory: a virtual machine may have returned it to its host, and the next phase would pay for
+    that."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -74,7 +75,8 @@ class Reader:
         self.program = program
 
     def __call__(self, paths, daemon=None, settle=None, **options):
-        """daemon: pid whose CPU counts, too; settle: called before it is counted, after the clock is stopped."""
+        """daemon: pid whose CPU counts, too; settle: called after the clock is stopped, before CPU is
+        read."""
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         before = cpu_of(daemon) if daemon else 0
         done = subprocess.run([self.program, *words, *paths], stdout=subprocess.PIPE, check=True)
@@ -87,7 +89,7 @@ class Reader:
 
 
 def run_all(commands, nbytes):
-    """Commands at once, as one contestant; their CPU is counted to the end of the last."""
+    """Runs commands at the same time, as one contestant; their CPU is counted to the end of the last."""
     start, cpu = time.monotonic(), 0.0
     children = [subprocess.Popen(command) for command in commands]
     failed = False

@@ -10,8 +10,8 @@ class Row:
         self.checks = []
 
     def take_turns(self, contestants, turns, fewer=None):
-        """contestants: {name: function that returns a sample}. Every other turn goes backwards, so that nobody
-        always comes after the same neighbour. fewer: {name: number of turns} for slow ones."""
+        """contestants: {name: function that returns a sample}. Every other turn goes backwards, so that no
+        contestant always runs after the same one. fewer: {name: number of turns} for slow ones."""
         for turn in range(turns):
             order = list(contestants.items())
             for name, function in order if turn % 2 == 0 else order[::-1]:
@@ -27,7 +27,7 @@ class Row:
         return [a[metric] / b[metric] for a, b in pairs if b[metric]]
 
     def check(self, what, value, at_least=None, at_most=None, unit=""):
-        """Notes a figure and what it is to reach (neither: for information)."""
+        """Records a figure and its target (neither at_least nor at_most: for information)."""
         if value is None:
             return
         reached = (at_least is None or value >= at_least) and (at_most is None or value <= at_most)

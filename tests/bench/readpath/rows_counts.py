@@ -32,7 +32,8 @@ def seconds_to_first_byte(path):
 
 
 def first_byte(bench):
-    """Of shards whose sizes the listing told, and of those whose version an open has to ask for."""
+    """The first byte of shards whose sizes the listing gave, and of shards whose version each open asks
+    for."""
     world, rtt = bench.world, LINK["rtt_ms"] / 1000
     far, row = world.far(), Row("first-byte", "first byte of a cold shard, in round trips of 40 ms")
     for what, options in ("listed", ()), ("asked by a HEAD", ("--revalidate", "open")):
@@ -40,7 +41,7 @@ def first_byte(bench):
         cache = os.path.join(world.dir, "first-byte")
         with Penstock(world, far, cache, world.names[0], options) as mount:
             time.sleep(4 * rtt)
-            # Backwards: nothing is begun before it is asked for.
+            # Backwards, so that no shard is prefetched before it is opened.
             for path in mount.paths(world.names[::-1]):
                 before = mount.stats()["origin"]["requests"]
                 seconds.append(seconds_to_first_byte(path))
@@ -65,7 +66,7 @@ def fetched_per_read(bench, name, readers, **options):
         nbytes = out["bytes_read"] if options else os.path.getsize(world.path(name))
         time.sleep(0.3)
     remove(cache)
-    # nginx notes a request when it has ended, which the end of the mount brings about.
+    # nginx logs a request when it has ended; the end of the mount has ended all requests.
     time.sleep(0.3)
     return (world.served_bytes() - before) / nbytes
 

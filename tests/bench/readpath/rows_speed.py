@@ -57,8 +57,8 @@ class Warmed:
 
 
 def heated(warmed, **options):
-    """The contestants, each of whose files has been read into the page cache. Both by reading: pages that a write
-    has left there lie in larger pieces, and are read faster."""
+    """The contestants, whose files are in the page cache. All files were read into it: pages that a write
+    left there are in larger folios, and are read faster."""
     contestants = warmed.contestants(**options)
     drop_pages()
     for function in contestants.values():
@@ -179,7 +179,7 @@ def cold(bench):
 
 
 def cold_modes(bench):
-    """The two ways to read what is not complete yet, for large reads and for small ones."""
+    """The two ways to read files that are not completely cached, for large reads and for small ones."""
     rows, names = [], bench.world.names[:2]
     for name, block in ("large", 1 << 20), ("small", 10240):
         row = Row(f"cold-modes-{name}", f"cold, nginx on loopback, reads of {block // 1024} KiB, --cold-reads")

@@ -53,7 +53,7 @@ class Mount:
         return [os.path.join(self.mnt, name) for name in names]
 
     def settle(self, names):
-        """What was read is in the cache."""
+        """Waits until what was read is in the cache."""
 
 
 class Penstock(Mount):

@@ -36,7 +36,8 @@ def free_port():
 
 
 class World:
-    """A folder of its own with www/ (shard-NNNNNN.tar) and names/ (many empty names), served on loopback."""
+    """A folder of its own with www/ (shard-NNNNNN.tar) and www/many/ (for many empty files), served on
+    loopback."""
 
     def __init__(self, folder, shard_nbytes, nshards, farlink):
         self.dir, self.www = folder, os.path.join(folder, "www")
@@ -99,7 +100,7 @@ class World:
         return os.path.join(self.www, name)
 
     def warm_origin(self, names):
-        """nginx sends from the page cache: what is measured is the client."""
+        """Reads the files, so that nginx sends from the page cache and does not limit the client."""
         for name in names:
             with open(self.path(name), "rb", buffering=0) as f:
                 while f.read(MIB):
